@@ -1,0 +1,27 @@
+"""
+Lowkiq: ordered background jobs on Redis. Jobs of one id run one at a time and in order; nothing accepted is lost.
+"""
+
+from lowkiq.app import Lowkiq
+from lowkiq.errors import InvalidJob, LowkiqError, PartialFailure, PushFailed, SettingsError, ShardsCountMismatch
+from lowkiq.job import Job, NewJob, Pushed
+from lowkiq.node.context import Context, current
+from lowkiq.worker import Worker
+
+__version__ = "0.1.0"
+
+__all__ = [
+    "Context",
+    "InvalidJob",
+    "Job",
+    "Lowkiq",
+    "LowkiqError",
+    "NewJob",
+    "PartialFailure",
+    "PushFailed",
+    "Pushed",
+    "SettingsError",
+    "ShardsCountMismatch",
+    "Worker",
+    "current",
+]

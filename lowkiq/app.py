@@ -1,0 +1,165 @@
+"""Lowkiq: an application. Its settings, its workers, and its connections to Redis."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Iterable, Mapping
+from functools import cached_property
+from typing import TYPE_CHECKING, Any, TypeVar, overload
+
+import redis
+
+from lowkiq import settings as settings_module
+from lowkiq.errors import SettingsError, unknown_option
+from lowkiq.job import NewJob, Pushed, encode_jobs
+from lowkiq.store import metrics
+from lowkiq.store.actions import Actions
+from lowkiq.store.call import Caller
+from lowkiq.store.connect import client_for_producers
+from lowkiq.store.metrics import QueueMetrics
+from lowkiq.store.producer import Producer
+from lowkiq.store.queries import Queries
+from lowkiq.store.shard import Shard
+from lowkiq.worker import OPTIONS, Worker, apply_options, check_options, function_worker
+
+if TYPE_CHECKING:
+    from lowkiq.settings import Middleware
+
+W = TypeVar("W", bound=type[Worker])
+
+
+class Lowkiq:
+    """
+    An application: the only state that the library keeps.
+
+    Args:
+        settings: see `lowkiq.settings.Settings`. What is not given comes from the environment, else has a default.
+
+    Raises:
+        SettingsError: names the setting, its value and what it may be.
+    """
+
+    def __init__(self, **settings: Any) -> None:
+        self.settings = settings_module.build(settings)
+        #: Queue name → worker class, in the order of registration.
+        self.workers: dict[str, type[Worker]] = {}
+        self._producers: dict[str, Producer] = {}
+
+    @overload
+    def worker(self, target: W, /) -> W: ...
+    @overload
+    def worker(self, target: Callable[[dict[str, list[Any]]], Any], /) -> type[Worker]: ...
+    @overload
+    def worker(
+        self,
+        /,
+        *,
+        queue_name: str = ...,
+        shards_count: int = ...,
+        batch_size: int = ...,
+        max_retry_count: int = ...,
+    ) -> Callable[[Callable[[dict[str, list[Any]]], Any] | type[Worker]], type[Worker]]: ...
+    def worker(self, target: Any = None, /, **options: Any) -> Any:
+        """
+        Registers a Worker subclass, or a function as the `perform` of one: `@app.worker`, `@app.worker(batch_size=10)`.
+
+        Raises:
+            SettingsError: an option is unknown or can't be used, or the queue has a worker already.
+        """
+        for name in options:
+            if name not in OPTIONS:
+                raise unknown_option("option of a worker", name, OPTIONS)
+        if target is None:
+            return lambda decorated: self._register(decorated, options)
+        return self._register(target, options)
+
+    def push(self, worker: type[Worker], jobs: Iterable[NewJob]) -> Pushed:
+        """What `Worker.perform_async` does: client middlewares around validation and push."""
+        batch = list(jobs) if not isinstance(jobs, Mapping | str | bytes) else jobs
+        settings = self.settings
+
+        def push() -> Pushed:
+            encoded = encode_jobs(
+                batch,
+                settings.dump_payload,
+                max_id_bytes=settings.max_id_bytes,
+                max_payload_bytes=settings.max_payload_bytes,
+            )
+            return self._producer(worker).push(encoded)
+
+        result: Pushed = wrap(settings.client_middlewares, worker, batch, push)()
+        return result
+
+    def metrics(self) -> dict[str, QueueMetrics]:
+        """The numbers of every queue, also of those whose worker is not in this application."""
+        queues = {name: worker.shards_count for name, worker in self.workers.items()} | self.queues()
+        return metrics.read_queues(self.caller, self.settings.namespace, queues)
+
+    def queues(self) -> dict[str, int]:
+        """Every queue that Redis knows, with its shards_count."""
+        return metrics.known_queues(self.caller, self.settings.namespace)
+
+    def queries_of(self, worker: type[Worker]) -> Queries:
+        """What `Worker.queries` gives."""
+        return self.queries(worker.queue_name, worker.shards_count)
+
+    def actions_of(self, worker: type[Worker]) -> Actions:
+        """What `Worker.actions` gives."""
+        return self.actions(worker.queue_name, worker.shards_count)
+
+    def queries(self, queue: str, shards_count: int) -> Queries:
+        """Looks at a queue by its name."""
+        settings = self.settings
+        return Queries(
+            self.caller,
+            self.shards(queue, shards_count),
+            load_payload=settings.load_payload,
+            load_error=settings.load_error,
+            max_id_bytes=settings.max_id_bytes,
+            max_payloads=settings.max_payloads,
+        )
+
+    def actions(self, queue: str, shards_count: int) -> Actions:
+        """Acts on a queue by its name."""
+        return Actions(self.caller, self.shards(queue, shards_count), max_id_bytes=self.settings.max_id_bytes)
+
+    def shards(self, queue: str, shards_count: int) -> list[Shard]:
+        """The shards of a queue."""
+        return [Shard(self.settings.namespace, queue, index, shards_count) for index in range(shards_count)]
+
+    def redis(self) -> redis.Redis:
+        """The client that producers use, for keys of your own. Replies are bytes."""
+        return self.caller.client
+
+    @cached_property
+    def caller(self) -> Caller:
+        """Sends script calls over the producers' connections."""
+        return Caller(client_for_producers(self.settings))
+
+    def _register(self, target: Any, options: Mapping[str, Any]) -> type[Worker]:
+        worker = target if isinstance(target, type) else function_worker(target)
+        if not issubclass(worker, Worker):
+            raise SettingsError(
+                f"{worker.__name__} is not a worker: make it a subclass of lowkiq.Worker, or a function"
+            )
+        apply_options(worker, options)
+        check_options(worker)
+        if worker.queue_name in self.workers:
+            raise SettingsError(f"queue {worker.queue_name} has a worker already: give {worker.__name__} a queue_name")
+        worker.app = self
+        self.workers[worker.queue_name] = worker
+        return worker
+
+    def _producer(self, worker: type[Worker]) -> Producer:
+        known = self._producers.get(worker.queue_name)
+        if known is None:
+            known = Producer(self.caller, self.settings.namespace, worker.queue_name, worker.shards_count)
+            self._producers[worker.queue_name] = known
+        return known
+
+
+def wrap(middlewares: Iterable[Middleware], worker: Any, batch: Any, call: Callable[[], Any]) -> Callable[[], Any]:
+    """The call with its middlewares around it, the first one outermost."""
+    for middleware in reversed(tuple(middlewares)):
+        call = functools.partial(middleware, worker, batch, call)
+    return call

@@ -1,0 +1,81 @@
+"""
+Payloads as bytes. The default is canonical JSON: equal objects give equal bytes, or merging would fail.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import msgspec
+
+#: Sorted keys: {"a": 1, "b": 2} and {"b": 2, "a": 1} are one payload.
+_encode = msgspec.json.Encoder(order="deterministic").encode
+_decode = msgspec.json.Decoder().decode
+
+
+def dump_payload(payload: Any) -> bytes:
+    """
+    Canonical JSON. What JSON can't hold is refused rather than changed on the way (msgspec alone would turn NaN into
+    null, a set into a list, a date into a string). A tuple becomes a list, as in the standard library.
+
+    Raises:
+        ValueError: names the place and the type of what can't be held.
+    """
+    try:
+        data = _encode(payload)
+        # What comes back equal was JSON: much faster than to look at each value.
+        if _decode(data) == payload:
+            return data
+    except (TypeError, ValueError, OverflowError, RecursionError, msgspec.MsgspecError) as error:
+        _require_json(payload, "payload")
+        raise ValueError(str(error)) from error
+    _require_json(payload, "payload")
+    return data
+
+
+def load_payload(data: bytes) -> Any:
+    """The inverse of `dump_payload`."""
+    return _decode(data)
+
+
+def identity(value: str) -> str:
+    """How errors are stored unless `dump_error` says otherwise."""
+    return value
+
+
+#: Characters of an error that are kept: a page of backtrace, but no request body that someone put into a message.
+MAX_ERROR_CHARS = 16_384
+
+
+def format_error(error: BaseException) -> str:
+    """What is kept of an error: its type and message."""
+    return f"{type(error).__name__}: {error}"
+
+
+#: JSON parsers stop at some depth; msgspec and CPython's default limit allow more than this.
+_MAX_DEPTH = 200
+
+
+def _require_json(value: Any, path: str, depth: int = 0) -> None:
+    if depth > _MAX_DEPTH:
+        raise ValueError(f"{path} is nested deeper than {_MAX_DEPTH}")
+    match value:
+        case None | bool() | str():
+            pass
+        case float() if not math.isfinite(value):
+            raise ValueError(f"{path} is {value}, which JSON can't hold")
+        case int() | float():
+            pass
+        case dict():
+            for key, item in value.items():
+                if not isinstance(key, str):
+                    raise ValueError(f"{path} has the key {key!r} ({type(key).__name__}); JSON's keys are strings")
+                _require_json(item, f"{path}[{key!r}]", depth + 1)
+        case list() | tuple():
+            for index, item in enumerate(value):
+                _require_json(item, f"{path}[{index}]", depth + 1)
+        case _:
+            raise ValueError(
+                f"{path} is a {type(value).__name__}, which JSON can't hold; convert it or set dump_payload"
+            )

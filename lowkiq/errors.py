@@ -1,0 +1,75 @@
+"""The exception tree. A message says what is wrong, with the value, and what to do."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable, Mapping
+
+
+class LowkiqError(Exception):
+    """Everything that Lowkiq raises."""
+
+
+class SettingsError(LowkiqError, ValueError):
+    """A setting or a worker's option that can't be used."""
+
+
+class AppNotFound(LowkiqError):
+    """There is no application under the name given."""
+
+
+class InvalidJob(LowkiqError, ValueError):
+    """A job that `perform_async` refuses. Nothing of its call was written."""
+
+
+class PushFailed(LowkiqError):
+    """Redis took only a part of a push, or none. Pushing all of it again is safe: equal payloads merge."""
+
+    def __init__(self, message: str, *, new: int = 0, merged: int = 0) -> None:
+        super().__init__(message)
+        #: What is known to have been accepted before the failure.
+        self.new, self.merged = new, merged
+
+
+class ShardsCountMismatch(LowkiqError):
+    """A queue was opened with another number of shards than it has; nothing was changed (I8)."""
+
+
+class RedisUnsuitable(LowkiqError):
+    """The Redis server is too old, or set up to throw jobs away."""
+
+
+class Refused(LowkiqError):
+    """A script refused to change anything."""
+
+
+class Fenced(Refused):
+    """Another node, or a later epoch, owns the shard."""
+
+
+class StaleClaim(Refused):
+    """A claim that comes after it was given up, from a connection thought dead."""
+
+
+class Unsettled(Refused):
+    """A claim while the last one has not been settled."""
+
+
+class PartialFailure(LowkiqError):
+    """
+    Raised by `perform` when only some ids of its batch failed. The others are done.
+
+    Args:
+        errors: the failed ids, each with its error: an exception or a text.
+    """
+
+    def __init__(self, errors: Mapping[str, BaseException | str]) -> None:
+        super().__init__(f"{len(errors)} of the batch failed: {', '.join(map(repr, list(errors)[:10]))}")
+        self.errors = dict(errors)
+
+
+def unknown_option(kind: str, name: str, known: Iterable[str]) -> SettingsError:
+    """The error for a name that is not an option, with the closest one that is."""
+    close = difflib.get_close_matches(name, known := list(known), n=1, cutoff=0.6)
+    hint = f"did you mean `{close[0]}`?" if close else f"known are: {', '.join(sorted(known))}"
+    return SettingsError(f"unknown {kind} `{name}`, {hint}")

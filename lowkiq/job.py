@@ -1,0 +1,161 @@
+"""What a job is, and what a push accepts as one."""
+
+from __future__ import annotations
+
+import datetime
+import math
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, NamedTuple, NotRequired, TypedDict
+from zlib import crc32
+
+import msgspec
+
+from lowkiq.errors import InvalidJob, unknown_option
+
+
+class Job(msgspec.Struct):
+    """An id with its payloads: a claimed job, or one that a query found."""
+
+    id: str
+    #: From low to high score.
+    payloads: list[Any]
+    scores: list[float]
+    #: The Unix time at which the job is due (absolute, despite its name); of a job in the morgue, when it got there.
+    perform_in: float
+    #: -1 fresh, 0 after the first failure.
+    retry_count: int = -1
+    #: The last error.
+    error: str | None = None
+    #: How many payloads there are; a query returns at most `max_payloads` of them.
+    payload_count: int = 0
+
+
+class NewJob(TypedDict):
+    """What `perform_async` takes."""
+
+    id: str | int
+    payload: NotRequired[Any]
+    #: Orders the payloads of an id, lowest first. Default: after all that were pushed before.
+    score: NotRequired[float]
+    #: When the job is due. Default: now. A naive datetime is local time, as everywhere in Python.
+    perform_in: NotRequired[float | datetime.datetime]
+
+
+class Pushed(NamedTuple):
+    """What a push did: ids new in the queue, and payloads merged into ids that were queued already."""
+
+    new: int
+    merged: int
+
+
+class EncodedJob(NamedTuple):
+    """A job that has been validated, as the push script takes it."""
+
+    id: bytes
+    payload: bytes
+    score: float | str
+    perform_in: str
+
+
+#: In the original's order, which is also that of the push script.
+JOB_KEYS = frozenset({"id", "payload", "score", "perform_in"})
+
+
+def shard_of(id: bytes, shards_count: int) -> int:
+    """The shard of an id: crc32 of its UTF-8 bytes modulo shards_count, as in the original."""
+    return crc32(id) % shards_count
+
+
+def encode_jobs(
+    jobs: Iterable[Mapping[str, Any]],
+    dump_payload: Callable[[Any], bytes | str],
+    *,
+    max_id_bytes: int,
+    max_payload_bytes: int,
+) -> list[EncodedJob]:
+    """Validates every job before the first is written. Raises InvalidJob, which names the job and the field."""
+    if isinstance(jobs, Mapping | str | bytes):
+        raise InvalidJob(f"perform_async takes a list of jobs, not a {type(jobs).__name__}: wrap it in [ ]")
+    encoded = []
+    for number, job in enumerate(jobs):
+        try:
+            encoded.append(
+                EncodedJob(
+                    encode_id(job["id"], max_id_bytes),
+                    _encode_payload(job.get("payload", ""), dump_payload, max_payload_bytes),
+                    _score(job["score"]) if "score" in job else "",
+                    _perform_in(job["perform_in"]) if "perform_in" in job else "",
+                )
+            )
+            if not JOB_KEYS.issuperset(job):
+                raise unknown_option("key", next(str(key) for key in job if key not in JOB_KEYS), JOB_KEYS)
+        except (LookupError, TypeError, ValueError, AttributeError) as error:
+            raise InvalidJob(_explain(number, job, error)) from error
+    return encoded
+
+
+def encode_id(id: Any, max_bytes: int) -> bytes:
+    """The bytes of an id. Raises ValueError for what can't be one."""
+    if isinstance(id, int) and not isinstance(id, bool):
+        id = str(id)
+    if not isinstance(id, str):
+        raise TypeError(f"id must be a string or an integer, not {type(id).__name__}")
+    if not id:
+        raise ValueError("id must not be empty")
+    try:
+        data = id.encode()
+    except UnicodeEncodeError:
+        raise ValueError(f"id {_short(id)} can't be written in UTF-8: escape it first") from None
+    if len(data) > max_bytes:
+        raise ValueError(f"id {_short(id)} has {len(data):,} bytes, max_id_bytes is {max_bytes:,}: hash it")
+    return data
+
+
+def _encode_payload(payload: Any, dump_payload: Callable[[Any], bytes | str], max_bytes: int) -> bytes:
+    try:
+        dumped = dump_payload(payload)
+    except Exception as error:
+        raise ValueError(f"payload can't be dumped: {error}") from error
+    if not isinstance(dumped, bytes | str):
+        raise TypeError(f"payload was dumped to {type(dumped).__name__}: dump_payload must return bytes or str")
+    data = dumped.encode() if isinstance(dumped, str) else dumped
+    if len(data) > max_bytes:
+        raise ValueError(
+            f"payload has {len(data):,} bytes, max_payload_bytes is {max_bytes:,}: store it elsewhere, push a reference"
+        )
+    return data
+
+
+def _score(value: Any) -> float:
+    return _number("score", value)
+
+
+def _perform_in(value: Any) -> str:
+    if isinstance(value, datetime.datetime):
+        value = value.timestamp()
+    return f"{_number('perform_in', value, ' or a datetime'):.6f}"
+
+
+def _number(field: str, value: Any, alternative: str = "") -> float:
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        raise TypeError(f"{field} must be a number{alternative}, not {_short(value)} ({type(value).__name__})")
+    try:
+        number = float(value)
+    except OverflowError:
+        raise ValueError(f"{field} is too large for a double: {_short(value)}") from None
+    if not math.isfinite(number):
+        raise ValueError(f"{field} must be finite, not {value}")
+    return number
+
+
+def _explain(number: int, job: Any, error: Exception) -> str:
+    if not isinstance(job, Mapping):
+        return f"job {number}: must be a mapping with an id, not {type(job).__name__}"
+    if isinstance(error, KeyError) and "id" not in job:
+        return f"job {number}: id is missing"
+    return f"job {number} (id {_short(job.get('id'))}): {error}"
+
+
+def _short(value: Any, limit: int = 60) -> str:
+    text = repr(value)
+    return text if len(text) <= limit else f"{text[: limit - 1]}…"

@@ -1,0 +1,85 @@
+"""Doorbell: one thread that listens for pushes to shards which this node believes idle, and wakes their thread."""
+
+from __future__ import annotations
+
+import random
+import threading
+import time
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any
+
+import redis
+import structlog
+from redis.exceptions import RedisError
+
+from lowkiq import clock
+from lowkiq.store import keys
+
+if TYPE_CHECKING:
+    from lowkiq.node.shard_handler import ShardHandler
+    from lowkiq.node.worker_thread import WorkerThread
+
+logger = structlog.get_logger("lowkiq")
+
+#: Seconds after which the thread looks whether it is to stop.
+LISTEN = 1.0
+#: Seconds between tries to listen again, with jitter.
+RETRY = 0.5
+
+
+class Doorbell(threading.Thread):
+    """A bell that is missed costs no more than `poll_interval`: threads poll, and poll at once when it works again."""
+
+    def __init__(
+        self,
+        client: redis.Redis,
+        namespace: str,
+        node: str,
+        threads: Mapping[ShardHandler, WorkerThread],
+        fatal: Callable[[BaseException], None],
+    ) -> None:
+        super().__init__(name="lowkiq-doorbell", daemon=True)
+        self._client = client
+        self._channel = keys.doorbell(namespace, node)
+        self._by_prefix = {handler.shard.prefix.encode(): handler for handler in threads}
+        self._threads = threads
+        self._fatal = fatal
+        self._is_stopping = False
+        #: Set once the node can be rung.
+        self.is_listening = threading.Event()
+
+    def stop(self) -> None:
+        self._is_stopping = True
+
+    def run(self) -> None:
+        try:
+            while not self._is_stopping:
+                try:
+                    self._listen()
+                except (RedisError, OSError) as error:
+                    logger.warning("doorbell_trouble", error=f"{type(error).__name__}: {error}"[:300])
+                    time.sleep(RETRY * random.uniform(0.5, 1.5))  # noqa: S311 (spreads load)
+        except BaseException as error:  # noqa: BLE001 (a thread must not die unnoticed)
+            self._fatal(error)
+
+    def _listen(self) -> None:
+        make_pubsub: Callable[[], Any] = self._client.pubsub
+        with make_pubsub() as pubsub:
+            pubsub.subscribe(self._channel)
+            while not self._is_stopping:
+                message = pubsub.get_message(timeout=LISTEN)
+                if message is None:
+                    continue
+                if message["type"] == "message":
+                    self._ring(message["data"])
+                elif message["type"] == "subscribe":
+                    # Also after the client has connected again by itself.
+                    self.is_listening.set()
+                    for thread in set(self._threads.values()):
+                        thread.poll_soon()
+
+    def _ring(self, data: Any) -> None:
+        prefix, _, delay = data.partition(b" ")
+        handler = self._by_prefix.get(prefix)
+        if handler:
+            self._threads[handler].hear(handler, clock.monotonic() + float(delay))

@@ -1,0 +1,189 @@
+"""
+LeaseKeeper: one thread that acquires and renews the leases of all the node's shards, and settles outcomes whose
+thread is inside a long job.
+"""
+
+from __future__ import annotations
+
+import random
+import threading
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+import structlog
+from redis.exceptions import RedisError
+
+from lowkiq import clock
+from lowkiq.node.shard_handler import ShardHandler, refused
+from lowkiq.store.call import Caller
+from lowkiq.store.metrics import SHARDS_A_CALL, chunked
+from lowkiq.store.shard import Held, Owned, Settled, renew
+
+if TYPE_CHECKING:
+    from lowkiq.node.worker_thread import WorkerThread
+    from lowkiq.settings import Settings
+
+logger = structlog.get_logger("lowkiq")
+
+#: Renewals in a lease's time: two of three may be lost.
+RENEWALS_A_TTL = 3
+#: Seconds between tries for a shard that another node holds. It may be given back at any moment.
+ACQUIRE_INTERVAL = 1.0
+#: Shards that are tried for in one round trip.
+ACQUIRES_AT_ONCE = 200
+
+
+class LeaseKeeper(threading.Thread):
+    """
+    Args:
+        threads: each shard handler with the thread that runs it, which is told when the shard is ours.
+        dead_nodes: names of nodes known to be dead: their shards are taken at once.
+        fatal: called with an error that must stop the node.
+    """
+
+    def __init__(
+        self,
+        threads: Mapping[ShardHandler, WorkerThread],
+        caller: Caller,
+        node: str,
+        settings: Settings,
+        dead_nodes: Sequence[str],
+        fatal: Callable[[BaseException], None],
+    ) -> None:
+        super().__init__(name="lowkiq-lease-keeper", daemon=True)
+        self._threads = threads
+        self._workers = list(dict.fromkeys(threads.values()))
+        self._caller = caller
+        self._node = node
+        self._settings = settings
+        self._dead_nodes = dead_nodes
+        self._fatal = fatal
+        self._wake = threading.Event()
+        self._is_stopping = self._is_draining = False
+        self._renew_at = self._acquire_at = 0.0
+        self._in_trouble = False
+        self.processed = self.failed = 0
+        #: Set once every shard has been tried for.
+        self.has_tried = threading.Event()
+
+    def drain(self) -> None:
+        """Acquire no more; keep what is still worked on."""
+        self._is_draining = True
+
+    def stop(self) -> None:
+        self._is_stopping = True
+        self._wake.set()
+
+    def run(self) -> None:
+        try:
+            while not self._is_stopping:
+                self._round()
+                self._wake.wait(self._until_next_round())
+        except BaseException as error:  # noqa: BLE001 (without renewals the node loses its shards: better to stop)
+            self._fatal(error)
+
+    def _round(self) -> None:
+        now = clock.monotonic()
+        try:
+            if now >= self._renew_at:
+                self._renew_at = now + self._settings.lease_ttl / RENEWALS_A_TTL
+                self._renew(now)
+            if now >= self._acquire_at and not self._is_draining:
+                self._acquire_at = now + ACQUIRE_INTERVAL * random.uniform(0.8, 1.2)  # noqa: S311 (spreads load)
+                self._acquire(now)
+            self.settle_late(self._settings.claim_window / 2)
+            self._in_trouble = False
+        except RedisError as error:
+            # The threads say the same, and louder; the leases are tried again well before they run out.
+            if not self._in_trouble:
+                logger.warning("redis_trouble", thread=self.name, error=f"{type(error).__name__}: {error}"[:300])
+            self._in_trouble = True
+            self._renew_at = min(self._renew_at, now + ACQUIRE_INTERVAL)
+
+    def _until_next_round(self) -> float:
+        """Half a claim window while jobs run, so that an outcome waits at most one window; else until there is work."""
+        if any(thread.in_hand for thread in self._workers):
+            return self._settings.claim_window / 2
+        next_at = min(self._renew_at, self._acquire_at)
+        # A thread that starts a long job doesn't wake us: it would cost every short one. So look now and then.
+        return max(min(next_at - clock.monotonic(), self._settings.claim_window), 0.001)
+
+    def _renew(self, now: float) -> None:
+        owned = [(handler, handler.epoch) for handler in self._threads if handler.epoch is not None]
+        groups = list(chunked(owned, SHARDS_A_CALL))
+        calls = [
+            renew(
+                [handler.shard for handler, _ in group],
+                self._node,
+                [epoch for _, epoch in group if epoch],
+                self._settings.lease_ttl,
+            )
+            for group in groups
+        ]
+        for group, kept in zip(groups, self._caller.run_all(calls) if calls else [], strict=True):
+            if isinstance(kept, Exception):
+                raise kept
+            for (handler, epoch), is_kept in zip(group, kept, strict=True):
+                if is_kept:
+                    was_late = not handler.holds(epoch)
+                    handler.renewed(now)
+                    if was_late:
+                        self._threads[handler].hear(handler, now)
+                else:
+                    handler.lost(epoch)
+                    logger.warning("lease_lost", queue=handler.shard.queue, shard=handler.shard.index, epoch=epoch)
+
+    def _acquire(self, now: float) -> None:
+        wanted = [handler for handler in self._threads if handler.epoch is None and not handler.is_busy]
+        for group in chunked(wanted, ACQUIRES_AT_ONCE):
+            results = self._caller.run_all([handler.acquire_call(self._dead_nodes) for handler in group])
+            for handler, result in zip(group, results, strict=True):
+                self._note_acquired(handler, result, now)
+        self.has_tried.set()
+
+    def _note_acquired(self, handler: ShardHandler, result: Any, asked_at: float) -> None:
+        shard = handler.shard
+        if isinstance(result, Owned):
+            handler.acquired(result, asked_at)
+            if result.restored or result.buried:
+                logger.warning(
+                    "claim_restored",
+                    queue=shard.queue, shard=shard.index, restored=result.restored, buried=result.buried,
+                )  # fmt: skip
+            if result.due_in is not None:
+                self._threads[handler].hear(handler, clock.monotonic() + result.due_in)
+        elif isinstance(result, Held):
+            if handler.holder != result.holder:
+                handler.holder = result.holder
+                logger.info(
+                    "standing_by",
+                    queue=shard.queue, shard=shard.index, waits_for=result.holder, lease_ends_in=round(result.rest, 1),
+                )  # fmt: skip
+        else:
+            raise result
+
+    def settle_late(self, age: float) -> None:
+        """Settles what has waited for `age` seconds because its thread is inside a job."""
+        now = clock.monotonic()
+        for thread in self._workers:
+            handler = thread.in_hand
+            since = handler.waits_since() if handler else None
+            if handler is None or since is None or now - since < age or not handler.settling.acquire(blocking=False):
+                continue
+            try:
+                self._settle(handler)
+            finally:
+                handler.settling.release()
+
+    def _settle(self, handler: ShardHandler) -> None:
+        epoch = handler.epoch
+        settle = handler.settle_call(last=False)
+        if settle is None:
+            return
+        (result,) = self._caller.run_all([settle[0]])
+        if isinstance(result, Settled):
+            handler.settled(settle[1])
+            self.processed += result.acked
+            self.failed += result.failed
+        elif not refused(handler, epoch, result):
+            raise result

@@ -1,0 +1,266 @@
+"""Node: the life of one process that runs jobs: boot, run, drain. Its main thread starts the others, hears signals."""
+
+from __future__ import annotations
+
+import os
+import secrets
+import signal
+import socket
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any, Final
+
+import structlog
+from redis.exceptions import RedisError
+
+from lowkiq import clock
+from lowkiq.errors import LowkiqError, SettingsError
+from lowkiq.node.burst import BurstEnd
+from lowkiq.node.doorbell import Doorbell
+from lowkiq.node.drain import Drain
+from lowkiq.node.heartbeat import Heartbeat
+from lowkiq.node.lease_keeper import LeaseKeeper
+from lowkiq.node.performer import Performer
+from lowkiq.node.schedulers import Lag
+from lowkiq.node.shard_handler import ShardHandler
+from lowkiq.node.signals import Signals
+from lowkiq.node.splitters import ByNode
+from lowkiq.node.worker_thread import WorkerThread
+from lowkiq.store.call import Caller
+from lowkiq.store.connect import check_server, client_for_node
+from lowkiq.store.producer import register
+
+if TYPE_CHECKING:
+    from lowkiq.app import Lowkiq
+
+logger = structlog.get_logger("lowkiq")
+
+#: Exit codes: drained; an internal error, or a job that raised BaseException; boot refused; jobs were left running.
+EXIT_DRAINED, EXIT_ERROR, EXIT_BOOT, EXIT_FORCED, EXIT_INTERRUPTED = 0, 1, 3, 5, 130
+
+#: Connections beside those of the worker threads: lease keeper, doorbell, heartbeat, main thread, and one to spare.
+OTHER_CONNECTIONS: Final = 5
+#: Seconds between looks of the main thread at its own affairs, and between beats to the supervisor.
+TICK: Final = 1.0
+#: Seconds between looks whether all is done, with `burst`.
+BURST_TICK: Final = 0.1
+#: Seconds that jobs get after a second INT, or QUIT.
+ABANDON: Final = 2.0
+#: Seconds to wait for the doorbell and the first leases before the node says that it is ready.
+READY_WITHIN: Final = 5.0
+
+
+class Node:
+    """
+    One node.
+
+    Args:
+        node_number: from 0; which part of the shards the splitter gives it.
+        burst: end once nothing is due or in flight in any queue of the app.
+        name: its name in Redis; by default host:pid:random.
+        dead_nodes: names of nodes known to be dead, whose shards are taken without waiting for the lease.
+        on_state: called in the main thread with "starting", "ready", "quiet" or "draining", at each change and about
+            every second.
+    """
+
+    def __init__(
+        self,
+        app: Lowkiq,
+        *,
+        node_number: int = 0,
+        number_of_nodes: int = 1,
+        burst: bool = False,
+        name: str | None = None,
+        dead_nodes: Sequence[str] = (),
+        on_state: Callable[[str], None] | None = None,
+    ) -> None:
+        if not 0 <= node_number < number_of_nodes:
+            raise SettingsError(
+                f"node_number {node_number} of {number_of_nodes} nodes: numbers go from 0 to number_of_nodes - 1"
+            )
+        if not app.workers:
+            raise SettingsError("the application has no workers: register one with @app.worker")
+        self._app = app
+        self._settings = app.settings
+        self._node_number, self._number_of_nodes = node_number, number_of_nodes
+        self._is_burst = burst
+        self.name = name or f"{socket.gethostname()}:{os.getpid()}:{secrets.token_hex(4)}"
+        self._dead_nodes = tuple(dead_nodes)
+        self._on_state = on_state or (lambda _: None)
+        self._state = "starting"
+        self._started_at = clock.real()
+        self._fatal_error: BaseException | None = None
+        self._interrupts = 0
+
+    def run(self) -> int:
+        """Runs until drained, in the main thread. Returns the exit code."""
+        self._signals = Signals((signal.SIGTERM, signal.SIGINT, signal.SIGQUIT, signal.SIGTSTP))
+        try:
+            self._set_state("starting")
+            try:
+                if not self._boot():
+                    return EXIT_DRAINED
+            except LowkiqError as error:
+                logger.error("boot_refused", error=str(error))
+                self._say_last_words(error)
+                return EXIT_BOOT
+            self._start_threads()
+            self._loop()
+            return self._drain()
+        finally:
+            self._signals.close()
+
+    # ── boot ────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+    def _boot(self) -> bool:
+        """Waits for Redis, checks it, and opens the queues. False: asked to stop meanwhile."""
+        client = client_for_node(self._settings, self._settings.threads_per_node + OTHER_CONNECTIONS)
+        self._caller = Caller(client)
+        while True:
+            try:
+                check_server(client)
+                for worker in self._app.workers.values():
+                    register(self._caller, self._settings.namespace, worker.queue_name, worker.shards_count)
+                break
+            except RedisError as error:
+                logger.warning("waiting_for_redis", error=f"{type(error).__name__}: {error}"[:300])
+            if self._hear(TICK):
+                return False
+        if self._settings.on_server_init:
+            self._settings.on_server_init()
+        return True
+
+    def _start_threads(self) -> None:
+        settings = self._settings
+        build_scheduler = settings.build_scheduler or Lag
+        self._workers = [
+            WorkerThread(number, handlers, build_scheduler(), self._caller, settings.poll_interval, self._fatal)
+            for number, handlers in enumerate(self._split())
+        ]
+        threads = {handler: thread for thread in self._workers for handler in thread.handlers}
+        self._handlers = list(threads)
+        self._doorbell = Doorbell(self._caller.client, settings.namespace, self.name, threads, self._fatal)
+        self._keeper = LeaseKeeper(threads, self._caller, self.name, settings, self._dead_nodes, self._fatal)
+        self._heartbeat = Heartbeat(self._caller, settings.namespace, self.name, self._health)
+        self._doorbell.start()
+        # Acquiring a shard arms its bell, so somebody should be listening; if not, polling does.
+        self._doorbell.is_listening.wait(READY_WITHIN)
+        for thread in self._workers:
+            thread.start()
+        self._keeper.start()
+        self._heartbeat.start()
+        self._keeper.has_tried.wait(READY_WITHIN)
+
+    def _split(self) -> list[Sequence[ShardHandler]]:
+        settings = self._settings
+        handlers = [
+            ShardHandler(shard, performer, self.name, settings)
+            for worker in self._app.workers.values()
+            for performer in [Performer(worker(), settings, self._fatal)]
+            for shard in self._app.shards(worker.queue_name, worker.shards_count)
+        ]
+        build = settings.build_splitter
+        if build:
+            splitter = build(self._node_number, self._number_of_nodes, settings.threads_per_node)
+        else:
+            splitter = ByNode(self._number_of_nodes, self._node_number, settings.threads_per_node)
+        return [group for group in splitter(handlers) if group]
+
+    # ── run ─────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+    def _loop(self) -> None:
+        self._set_state("ready")
+        logger.info(
+            "ready", node=self.name, number=f"{self._node_number} of {self._number_of_nodes}",
+            queues=len(self._app.workers), shards=len(self._handlers), threads=len(self._workers),
+        )  # fmt: skip
+        burst_end = BurstEnd(self._app, self._caller, self._handlers) if self._is_burst else None
+        while not self._hear(BURST_TICK if burst_end else TICK):
+            if burst_end and burst_end.is_reached():
+                return
+
+    def _hear(self, timeout: float) -> bool:
+        """Waits, beats, and acts on signals. True: the node is to stop."""
+        for number in self._signals.wait(timeout):
+            if number == signal.SIGTSTP:
+                self._quiet()
+            else:
+                # TERM and the first INT drain; QUIT and the second INT abandon.
+                self._interrupts += 2 if number == signal.SIGQUIT else int(number == signal.SIGINT)
+                self._set_state("draining")
+        self._on_state(self._state)
+        return self._state == "draining" or self._fatal_error is not None
+
+    def _quiet(self) -> None:
+        if self._state == "ready":
+            for thread in self._workers:
+                thread.quiet()
+            self._set_state("quiet")
+            logger.info("quiet", node=self.name)
+
+    def _set_state(self, state: str) -> None:
+        self._state = state
+        self._on_state(state)
+
+    def _fatal(self, error: BaseException) -> None:
+        """From any thread: the node must stop."""
+        self._fatal_error = self._fatal_error or error
+        self._signals.wake()
+
+    # ── drain ───────────────────────────────────────────────────────────────────────────────────────────────────────
+
+    def _drain(self) -> int:
+        """Finishes what runs, gives the shards back, and says why."""
+        self._set_state("draining")
+        logger.info("draining", node=self.name, timeout=self._settings.drain_timeout)
+        drain = Drain(self._workers, self._keeper, self._caller)
+        drain.begin()
+        deadline = clock.monotonic() + self._settings.drain_timeout
+        while drain.advance() and clock.monotonic() < deadline:
+            self._hear(BURST_TICK)
+            if self._interrupts > 1:
+                deadline = min(deadline, clock.monotonic() + ABANDON)
+        left = drain.end()
+        self._heartbeat.stop()
+        self._doorbell.stop()
+        self._heartbeat.join(TICK)
+        if self._fatal_error is not None:
+            logger.error("stopped_by", error=f"{type(self._fatal_error).__name__}: {self._fatal_error}"[:300])
+            self._say_last_words(self._fatal_error)
+        logger.info("drained", node=self.name, abandoned=left)
+        return self._exit_code(left)
+
+    def _exit_code(self, abandoned: int) -> int:
+        if self._interrupts > 1:
+            return EXIT_INTERRUPTED
+        if self._fatal_error is not None:
+            return EXIT_ERROR
+        return EXIT_FORCED if abandoned else EXIT_DRAINED
+
+    def _say_last_words(self, error: BaseException) -> None:
+        if self._settings.last_words:
+            try:
+                self._settings.last_words(error)
+            except Exception:
+                logger.exception("last_words_failed")
+
+    def _health(self) -> dict[str, Any]:
+        """What the heartbeat tells."""
+        from lowkiq import __version__  # noqa: PLC0415 (the package imports us)
+
+        return {
+            "node": self.name,
+            "host": socket.gethostname(),
+            "pid": os.getpid(),
+            "node_number": self._node_number,
+            "number_of_nodes": self._number_of_nodes,
+            "state": self._state,
+            "started_at": self._started_at,
+            "beat_at": clock.real(),
+            "version": __version__,
+            "threads": len(self._workers),
+            "busy": sum(thread.in_hand is not None for thread in self._workers),
+            "shards_owned": sum(handler.epoch is not None for handler in self._handlers),
+            "shards_waited_for": sum(handler.epoch is None for handler in self._handlers),
+            "processed": sum(thread.processed for thread in self._workers) + self._keeper.processed,
+            "failed": sum(thread.failed for thread in self._workers) + self._keeper.failed,
+        }

@@ -1,0 +1,42 @@
+"""Pace: how many jobs a claim takes, so that short jobs share a round trip and slow ones are not held back."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from lowkiq.store.shard import MAX_CLAIM
+
+#: One sample may be lucky: a claim holds at most this many times what the last one held.
+GROWTH: Final = 8
+#: Weight of the newest sample when jobs get faster. When they get slower it counts at once.
+WEIGHT: Final = 0.2
+
+
+class Pace:
+    """
+    Keeps a moving average of how long a perform takes.
+
+    Args:
+        window: seconds of work that a claim takes.
+        batch_size: ids that one perform gets: claims are whole batches.
+    """
+
+    def __init__(self, window: float, batch_size: int) -> None:
+        self._window = window
+        self._batch_size = batch_size
+        self._most = max(MAX_CLAIM // batch_size, 1)
+        self._batches = 1  # an unknown worker starts with one batch
+        self._average: float | None = None
+
+    @property
+    def limit(self) -> int:
+        """How many jobs to claim."""
+        return self._batches * self._batch_size
+
+    def learn(self, performs: int, seconds: float) -> None:
+        """A claim took `seconds` for so many performs."""
+        sample = seconds / performs
+        smoothed = sample if self._average is None else self._average + WEIGHT * (sample - self._average)
+        self._average = max(sample, smoothed)
+        fitting = int(self._window / self._average) if self._average > 0 else self._most
+        self._batches = max(1, min(fitting, self._batches * GROWTH, self._most))

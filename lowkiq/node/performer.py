@@ -1,0 +1,141 @@
+"""Performer: hands a batch to its worker, inside the middlewares, and turns what happens into outcomes."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any
+
+import structlog
+
+from lowkiq.app import wrap
+from lowkiq.codec import MAX_ERROR_CHARS
+from lowkiq.errors import PartialFailure
+from lowkiq.job import Job
+from lowkiq.node.context import Context, enter
+from lowkiq.store.shard import Exhausted, Failure
+from lowkiq.worker import Worker
+
+if TYPE_CHECKING:
+    from lowkiq.node.shard_handler import Record, ShardHandler
+    from lowkiq.settings import Settings
+
+logger = structlog.get_logger("lowkiq")
+
+#: Characters of an error, and ids of a batch, in one line of the log.
+LOGGED_CHARS = 200
+LOGGED_IDS = 10
+
+
+class Performer:
+    """
+    Runs batches of one worker. Its threads share it.
+
+    Args:
+        fatal: called with what stops the node: a BaseException that is not an Exception.
+    """
+
+    def __init__(self, worker: Worker, settings: Settings, fatal: Callable[[BaseException], None]) -> None:
+        self.worker = worker
+        self._settings = settings
+        self._fatal = fatal
+
+    def perform(self, handler: ShardHandler, epoch: str, batch: list[Job], record: Record) -> None:
+        """Performs a batch and records its outcome; raises nothing."""
+        enter(Context(handler, epoch, batch))
+        try:
+            self._call({job.id: job.payloads for job in batch}, batch)
+        except PartialFailure as error:
+            self._partly(batch, error.errors, record)
+        except Exception as error:  # noqa: BLE001 (whatever user code raises fails its batch, and only that)
+            self._failed(batch, dict.fromkeys((job.id for job in batch), error), record)
+        except BaseException as error:  # noqa: BLE001 (reaches last_words, by way of the main thread)
+            self._failed(batch, dict.fromkeys((job.id for job in batch), error), record)
+            self._fatal(error)
+        else:
+            record([job.id for job in batch], (), ())
+        finally:
+            enter(None)
+
+    def _call(self, payloads_by_id: dict[str, list[Any]], batch: list[Job]) -> None:
+        if not self._settings.server_middlewares:
+            self.worker.perform(payloads_by_id)
+            return
+        wrap(self._settings.server_middlewares, self.worker, batch, lambda: self.worker.perform(payloads_by_id))()
+
+    def _partly(self, batch: list[Job], errors: dict[str, BaseException | str], record: Record) -> None:
+        errors = {str(id): error for id, error in errors.items()}
+        strangers = errors.keys() - {job.id for job in batch}
+        if strangers:
+            logger.warning("partial_failure_of_unknown_ids", queue=self.worker.queue_name, ids=_some(sorted(strangers)))
+        self._failed(batch, errors, record)
+
+    def _failed(self, batch: list[Job], errors: dict[str, BaseException | str], record: Record) -> None:
+        acked = [job.id for job in batch if job.id not in errors]
+        failed: list[Failure] = []
+        exhausted: list[Job] = []
+        for job in batch:
+            if job.id in errors:
+                text = self._text(errors[job.id])
+                retry_count = job.retry_count + 1
+                if retry_count >= self.worker.max_retry_count:
+                    exhausted.append(_oldest(job, retry_count, text))
+                else:
+                    failed.append(Failure(job.id, retry_count, self._retry_in(retry_count), self._dump(text)))
+        self._log_failure(batch, errors, len(failed), len(exhausted))
+        if exhausted:
+            self._retries_exhausted(exhausted)
+        record(acked, failed, [Exhausted(job.id, self._dump(job.error or "")) for job in exhausted])
+
+    def _retry_in(self, retry_count: int) -> float:
+        try:
+            delay = float(self.worker.retry_in(retry_count))
+        except Exception:
+            logger.exception("retry_in_failed", queue=self.worker.queue_name, retry_count=retry_count)
+            return Worker.retry_in(self.worker, retry_count)
+        return max(delay, 0.0) if math.isfinite(delay) else Worker.retry_in(self.worker, retry_count)
+
+    def _retries_exhausted(self, jobs: list[Job]) -> None:
+        """Before the settle: if the node dies in between it is called again, which beats never."""
+        try:
+            self.worker.retries_exhausted(jobs)
+        except Exception:
+            logger.exception("retries_exhausted_failed", queue=self.worker.queue_name, ids=_some([j.id for j in jobs]))
+
+    def _text(self, error: BaseException | str) -> str:
+        if isinstance(error, str):
+            return error[:MAX_ERROR_CHARS]
+        try:
+            return str(self._settings.format_error(error))[:MAX_ERROR_CHARS]
+        except Exception as broken:  # noqa: BLE001 (format_error, or the error's own __str__, is the user's)
+            return f"{type(error).__name__} (which could not be formatted: {type(broken).__name__})"
+
+    def _dump(self, text: str) -> str:
+        # What can't be UTF-8 (a lone surrogate from some file name) must not keep the job from being settled.
+        text = text.encode("utf-8", "backslashreplace").decode()
+        try:
+            return str(self._settings.dump_error(text))
+        except Exception:
+            logger.exception("dump_error_failed", queue=self.worker.queue_name)
+            return text
+
+    def _log_failure(self, batch: list[Job], errors: dict[str, Any], failed: int, exhausted: int) -> None:
+        first = next((errors[job.id] for job in batch if job.id in errors), None)
+        if first is not None:
+            logger.warning(
+                "jobs_failed",
+                queue=self.worker.queue_name,
+                ids=_some([job.id for job in batch if job.id in errors]),
+                failed=failed,
+                buried=exhausted,
+                error=self._text(first)[:LOGGED_CHARS],
+            )
+
+
+def _oldest(job: Job, retry_count: int, error: str) -> Job:
+    """The part of a job that goes to the morgue: its lowest-scored payload."""
+    return Job(job.id, job.payloads[:1], job.scores[:1], job.perform_in, retry_count, error, 1)
+
+
+def _some(ids: Sequence[str]) -> list[str]:
+    return [id[:LOGGED_CHARS] for id in ids[:LOGGED_IDS]]

@@ -1,0 +1,231 @@
+"""
+ShardHandler: runs one shard: claim → perform → settle. It knows the lease's epoch and the claim in hand; it sends
+nothing itself, but makes calls for its thread (claim, settle) and for the lease keeper (acquire, settle).
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import deque
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any
+
+from lowkiq import clock
+from lowkiq.errors import Fenced
+from lowkiq.job import Job
+from lowkiq.node.outcome import OutcomeLog
+from lowkiq.node.pace import Pace
+from lowkiq.store.call import Call
+from lowkiq.store.shard import Claim, Held, Outcome, Owned, Released, Rest, Settled, Shard
+
+if TYPE_CHECKING:
+    from lowkiq.node.performer import Performer
+    from lowkiq.settings import Settings
+    from lowkiq.worker import Worker
+
+
+class ShardHandler:
+    """
+    One shard on this node. One thread runs it; the lease keeper and the draining main thread also touch it, under its
+    lock, which is never held across a call to Redis.
+    """
+
+    def __init__(self, shard: Shard, performer: Performer, node: str, settings: Settings) -> None:
+        self.shard = shard
+        self.performer = performer
+        self._node = node
+        self._settings = settings
+        self._pace = Pace(settings.claim_window, performer.worker.batch_size)
+        self._lock = threading.Lock()
+        #: Held by whoever has a settle of this shard on its way, so that two never cross.
+        self.settling = threading.Lock()
+
+        self.epoch: str | None = None
+        self._lease_until = 0.0
+        #: Who owns the shard, when it is not us.
+        self.holder: str | None = None
+
+        #: Number of the last claim that was sent, and of the claim in hand.
+        self._number = self._in_hand = 0
+        #: Whether a claim was sent of which no reply came.
+        self._is_unknown = False
+        self._pending: deque[Job] = deque()
+        self._log = OutcomeLog()
+        self._has_several = False
+        #: The batch that is performed now, and since when (monotonic).
+        self.running: Sequence[Job] = ()
+        self.running_since = 0.0
+        #: Whether its thread has a claim in hand, be it one that was lost.
+        self.is_busy = False
+
+    @property
+    def worker(self) -> Worker:
+        """The worker of the shard's queue."""
+        return self.performer.worker
+
+    # ── lease ───────────────────────────────────────────────────────────────────────────────────────────────────────
+
+    def acquire_call(self, dead_nodes: Sequence[str]) -> Call[Owned | Held]:
+        """Asks for the lease."""
+        settings = self._settings
+        return self.shard.acquire(self._node, settings.lease_ttl, settings.max_crashes, dead_nodes)
+
+    def acquired(self, lease: Owned, asked_at: float) -> None:
+        """The lease is ours. Its time counts from before the request, so it ends here before it ends in Redis."""
+        with self._lock:
+            self.holder = None
+            self.epoch = lease.epoch
+            self._lease_until = asked_at + self._settings.lease_ttl
+            self._number = 0
+            self._is_unknown = False
+
+    def renewed(self, asked_at: float) -> None:
+        """The lease was kept."""
+        self._lease_until = asked_at + self._settings.lease_ttl
+
+    def lost(self, epoch: str) -> None:
+        """Another node owns the shard: nothing more is sent for the claim in hand, and none of its jobs is started."""
+        with self._lock:
+            if self.epoch == epoch:
+                self.epoch = None
+                self._pending.clear()
+                self._log = OutcomeLog()
+
+    def holds(self, epoch: str | None) -> bool:
+        """Whether the lease of that epoch is ours and, by our clock, has not run out."""
+        return epoch is not None and self.epoch == epoch and clock.monotonic() < self._lease_until
+
+    def release_call(self) -> Call[Released] | None:
+        """Gives the shard back. Only for a handler that runs nothing."""
+        if self.epoch is None:
+            return None
+        return self.shard.release(self._node, self.epoch, self._number, "lease")
+
+    def abandon_call(self) -> Call[int] | None:
+        """Says that we leave while a job runs."""
+        return self.shard.abandon(self._node, self.epoch) if self.epoch else None
+
+    # ── claim ───────────────────────────────────────────────────────────────────────────────────────────────────────
+
+    def claim_calls(self) -> list[Call[Any]]:
+        """
+        Asks for jobs; the last call is the claim. If the reply to the one before it was lost, gives that back first.
+        Only with the lease.
+        """
+        assert self.epoch is not None  # noqa: S101 (the thread has asked `holds`)
+        calls: list[Call[Any]] = []
+        if self._is_unknown:
+            calls.append(self.shard.release(self._node, self.epoch, self._number, "claim"))
+        self._number += 1
+        self._is_unknown = True
+        settings = self._settings
+        calls.append(
+            self.shard.claim(
+                self._node, self.epoch, self._number, self._pace.limit, settings.max_payloads, settings.load_payload
+            )
+        )
+        return calls
+
+    def claimed(self, claim: Claim) -> None:
+        """Takes the jobs in hand."""
+        with self._lock:
+            self._is_unknown = False
+            self._in_hand = self._number
+            self._log = OutcomeLog(claim.spoiled)
+            self._pending = deque(claim.jobs)
+            self._has_several = bool(claim.spoiled) or any(len(job.payloads) > 1 for job in claim.jobs)
+            self.is_busy = bool(claim.jobs or claim.spoiled)
+            if claim.spoiled:
+                self._log.since = clock.monotonic()
+
+    # ── perform ─────────────────────────────────────────────────────────────────────────────────────────────────────
+
+    def perform(self) -> None:
+        """
+        Runs the claim's jobs batch by batch, as long as the lease holds and they are as quick as was expected. What is
+        left then goes back with the settle: it must not wait behind slow ones.
+        """
+        epoch, window = self.epoch, self._settings.claim_window
+        started = before = clock.monotonic()
+        performs = 0
+        while before < self._lease_until and (batch := self._next_batch(before)):
+            self.performer.perform(self, epoch or "", batch, self._record)
+            performs += 1
+            after = clock.monotonic()
+            if after - before >= window or after - started >= 2 * window:
+                before = after
+                break
+            before = after
+        self.running = ()
+        if performs:
+            self._pace.learn(performs, before - started)
+
+    def _next_batch(self, now: float) -> list[Job]:
+        with self._lock:
+            size = min(self.worker.batch_size, len(self._pending))
+            batch = [self._pending.popleft() for _ in range(size)]
+            self.running, self.running_since = batch, now
+        return batch
+
+    def _record(self, acked: Sequence[str], failed: Sequence[Any], exhausted: Sequence[Any]) -> None:
+        with self._lock:
+            log = self._log
+            log.acked += acked
+            if failed or exhausted:
+                log.failed += failed
+                log.exhausted += exhausted
+            if log.since is None:
+                log.since = clock.monotonic()
+
+    # ── settle ──────────────────────────────────────────────────────────────────────────────────────────────────────
+
+    def settle_call(self, *, last: bool) -> tuple[Call[Settled], Outcome] | None:
+        """
+        Sends what became of jobs; with `last` also ends the claim: jobs that have not run go back. The caller holds
+        `settling`, and says `settled` when Redis has confirmed.
+        """
+        with self._lock:
+            if self.epoch is None or not (self._log or last):
+                return None
+            outcome = self._log.snapshot(self._rest(last), has_several=self._has_several)
+            return self.shard.settle(self._node, self.epoch, self._in_hand, outcome), outcome
+
+    def _rest(self, last: bool) -> Rest:
+        if not last:
+            return "keep"
+        return "release" if self._pending else "ack"
+
+    def settled(self, outcome: Outcome) -> None:
+        """Redis has confirmed."""
+        with self._lock:
+            self._log.confirm(outcome)
+
+    def give_back_pending(self) -> None:
+        """Keeps jobs that have not started from starting; the next settle returns them to the queue."""
+        with self._lock:
+            if self._pending:
+                self._log.released += [job.id for job in self._pending]
+                self._log.since = self._log.since or clock.monotonic()
+                self._pending.clear()
+
+    def waits_since(self) -> float | None:
+        """Since when the first outcome has waited to be settled (monotonic)."""
+        return self._log.since
+
+    def finished(self) -> None:
+        """The claim is over: settled, or no longer ours. Only its thread says so, since it alone runs the jobs."""
+        with self._lock:
+            self._pending.clear()
+            self._log = OutcomeLog()
+            self.is_busy = False
+
+
+def refused(handler: ShardHandler, epoch: str | None, result: object) -> bool:
+    """Whether a result says that the shard is no longer ours; the handler then knows."""
+    if isinstance(result, Fenced) and epoch is not None:
+        handler.lost(epoch)
+        return True
+    return False
+
+
+Record = Callable[[Sequence[str], Sequence[Any], Sequence[Any]], None]

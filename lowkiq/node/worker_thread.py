@@ -1,0 +1,235 @@
+"""WorkerThread: picks a shard, runs it, and settles it together with the next claim in one round trip."""
+
+from __future__ import annotations
+
+import random
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any
+
+import structlog
+from redis.exceptions import RedisError
+
+from lowkiq import clock
+from lowkiq.errors import StaleClaim, Unsettled
+from lowkiq.node.shard_handler import ShardHandler, refused
+from lowkiq.store.call import Call, Caller
+from lowkiq.store.metrics import SHARDS_A_CALL, chunked
+from lowkiq.store.shard import Claim, Outcome, Settled, peek
+
+if TYPE_CHECKING:
+    from lowkiq.node.schedulers import Scheduler
+
+logger = structlog.get_logger("lowkiq")
+
+#: Seconds between tries while Redis is in trouble: it grows to the second figure, with jitter.
+RETRY_FROM, RETRY_TO = 0.05, 1.0
+
+
+class WorkerThread(threading.Thread):
+    """
+    Owns a group of shard handlers. Others talk to it through `hear` and `stop` only.
+
+    Args:
+        fatal: called with an error that must stop the node.
+    """
+
+    def __init__(
+        self,
+        number: int,
+        handlers: Sequence[ShardHandler],
+        scheduler: Scheduler,
+        caller: Caller,
+        poll_interval: float,
+        fatal: Callable[[BaseException], None],
+    ) -> None:
+        super().__init__(name=f"lowkiq-worker-{number}", daemon=True)
+        self.handlers = handlers
+        self._scheduler = scheduler
+        self._caller = caller
+        self._poll_interval = poll_interval
+        self._fatal = fatal
+        self._inbox: deque[tuple[ShardHandler, float]] = deque()
+        self._bell = threading.Event()
+        self._is_stopping = self._is_quiet = self._is_exchanging = False
+        self._next_poll_at = 0.0
+        self._retry_delay = RETRY_FROM
+        #: The shard whose claim is performed, or performed and not yet settled.
+        self.in_hand: ShardHandler | None = None
+        self.processed = self.failed = 0
+
+    def hear(self, handler: ShardHandler, due_at: float) -> None:
+        """A shard has a job due then (monotonic)."""
+        self._inbox.append((handler, due_at))
+        self._bell.set()
+
+    def poll_soon(self) -> None:
+        """Bells may have been missed."""
+        self._next_poll_at = 0.0
+        self._bell.set()
+
+    def quiet(self) -> None:
+        """Claim nothing more."""
+        self._is_quiet = True
+
+    def stop(self) -> None:
+        """End after the batch in hand."""
+        self._is_stopping = True
+        self._bell.set()
+
+    def run(self) -> None:
+        try:
+            while not self._is_stopping or self.in_hand:
+                self._step()
+        except BaseException as error:  # noqa: BLE001 (a thread must not die unnoticed: its shards would stand still)
+            self._fatal(error)
+
+    def may_touch(self, handler: ShardHandler) -> bool:
+        """Whether a thread that was told to stop may still send something for that shard."""
+        return self.is_alive() and (self._is_exchanging or self.in_hand is handler)
+
+    def _step(self) -> None:
+        """One round: hear, pick, exchange with Redis, perform."""
+        self._hear()
+        self._is_exchanging = True
+        try:
+            handler = self._pick_and_exchange()
+        finally:
+            self._is_exchanging = False
+        if handler:
+            handler.perform()
+
+    def _pick_and_exchange(self) -> ShardHandler | None:
+        """Returns the shard whose jobs are to be performed."""
+        now = clock.monotonic()
+        handler = self._pick(now)
+        polled = self._due_for_poll(now)
+        if handler is None and self.in_hand is None and not polled:
+            self._wait(now)
+            return None
+        try:
+            claim = self._exchange(handler, polled)
+        except RedisError as error:
+            self._trouble(handler, error)
+            return None
+        self._retry_delay = RETRY_FROM
+        return self._take(handler, claim) if handler and claim else None
+
+    def _hear(self) -> None:
+        self._bell.clear()
+        while self._inbox:
+            self._scheduler.note(*self._inbox.popleft())
+
+    def _pick(self, now: float) -> ShardHandler | None:
+        if self._is_stopping or self._is_quiet:
+            return None
+        while handler := self._scheduler.pick(now):
+            if handler.holds(handler.epoch):
+                return handler
+            # Not ours now: the lease keeper tells us of it again when it is.
+        return None
+
+    def _due_for_poll(self, now: float) -> list[ShardHandler]:
+        if now < self._next_poll_at or self._is_stopping or self._is_quiet:
+            return []
+        self._next_poll_at = now + self._poll_interval
+        return [handler for handler in self.handlers if handler.epoch]
+
+    def _wait(self, now: float) -> None:
+        due_at = self._scheduler.next_due_at()
+        until = min(self._next_poll_at, self._next_poll_at if due_at is None else due_at)
+        if self._is_quiet:
+            until = now + self._poll_interval
+        self._bell.wait(max(until - now, 0.0))
+
+    # ── one round trip ──────────────────────────────────────────────────────────────────────────────────────────────
+
+    def _exchange(self, handler: ShardHandler | None, polled: list[ShardHandler]) -> Claim | None:
+        """Settles the last claim, claims the next, and polls: what there is of them, in one round trip."""
+        done = self.in_hand
+        if done is None:
+            return self._send(None, None, handler, polled)
+        with done.settling:
+            return self._send(done, done.settle_call(last=True), handler, polled)
+
+    def _send(
+        self,
+        done: ShardHandler | None,
+        settle: tuple[Call[Settled], Outcome] | None,
+        handler: ShardHandler | None,
+        polled: list[ShardHandler],
+    ) -> Claim | None:
+        # Read before the round trip: a lease lost, and won again, meanwhile is another one.
+        done_epoch, epoch = done.epoch if done else None, handler.epoch if handler else None
+        calls: list[Call[Any]] = [settle[0]] if settle else []
+        if handler:
+            calls += handler.claim_calls()
+        claim_at = len(calls) - 1
+        groups = list(chunked(polled, SHARDS_A_CALL))
+        calls += [peek([member.shard for member in group]) for group in groups]
+        results = self._caller.run_all(calls) if calls else []
+        now = clock.monotonic()
+        if done:
+            self._note_settled(done, done_epoch, settle, results, now)
+        for group, result in zip(groups, results[claim_at + 1 :], strict=True):
+            self._note_polled(group, result, now)
+        return self._note_claimed(handler, epoch, results[claim_at], now) if handler else None
+
+    def _note_settled(
+        self,
+        done: ShardHandler,
+        epoch: str | None,
+        settle: tuple[Call[Settled], Outcome] | None,
+        results: list[Any],
+        now: float,
+    ) -> None:
+        if settle:  # else the lease was lost, and there is nothing to say any more
+            result = results[0]
+            if isinstance(result, Settled):
+                done.settled(settle[1])
+                self.processed += result.acked
+                self.failed += result.failed
+                self._note(done, result.due_in, now)
+            elif not refused(done, epoch, result):
+                raise result
+        done.finished()
+        self.in_hand = None
+
+    def _note_polled(self, group: list[ShardHandler], result: Any, now: float) -> None:
+        if isinstance(result, Exception):
+            raise result
+        for handler, due_in in zip(group, result, strict=True):
+            self._note(handler, due_in, now)
+
+    def _note_claimed(self, handler: ShardHandler, epoch: str | None, result: Any, now: float) -> Claim | None:
+        if isinstance(result, Claim):
+            self._note(handler, result.due_in, now)
+            return result
+        if isinstance(result, Unsettled | StaleClaim):
+            # A claim of which we never heard arrived late. It is given back with the next one.
+            self._scheduler.note(handler, now)
+            return None
+        if not refused(handler, epoch, result):
+            raise result
+        return None
+
+    def _note(self, handler: ShardHandler, due_in: float | None, now: float) -> None:
+        self._scheduler.note(handler, None if due_in is None else now + due_in)
+
+    def _take(self, handler: ShardHandler, claim: Claim) -> ShardHandler | None:
+        handler.claimed(claim)
+        if not handler.is_busy:
+            return None
+        self.in_hand = handler
+        return handler
+
+    def _trouble(self, handler: ShardHandler | None, error: RedisError) -> None:
+        """Redis is gone, or refuses to write: keep the outcomes, and try for ever."""
+        logger.warning("redis_trouble", thread=self.name, error=f"{type(error).__name__}: {error}"[:300])
+        if handler:
+            self._scheduler.note(handler, clock.monotonic())
+        # Sleeps through bells: they bring nothing while Redis is gone.
+        time.sleep(self._retry_delay * random.uniform(0.5, 1.5))  # noqa: S311 (spreads load)
+        self._retry_delay = min(self._retry_delay * 2, RETRY_TO)

@@ -1,0 +1,160 @@
+"""
+One frozen object of settings, validated once. A keyword wins over the environment (LOWKIQ_ and the name in capitals),
+which wins over the default.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+import os
+import re
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+from lowkiq import codec
+from lowkiq.errors import SettingsError, unknown_option
+
+if TYPE_CHECKING:
+    import redis
+
+    from lowkiq.node.schedulers import Scheduler
+    from lowkiq.node.shard_handler import ShardHandler
+
+    #: `(worker, batch, call)`: calls `call()` and may do anything around it. The batch is a list of Job on a server,
+    #: and of what was passed to perform_async on a client.
+    Middleware = Callable[[Any, Any, Callable[[], Any]], Any]
+    #: All shard handlers of an app → the groups that this node's threads own.
+    Splitter = Callable[[Sequence[ShardHandler]], Sequence[Sequence[ShardHandler]]]
+
+DEFAULT_URL: Final = "redis://localhost:6379/0"
+NAME: Final = re.compile(r"[A-Za-z0-9_.-]+")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Settings:
+    """Everything that can be set of an application."""
+
+    #: redis://, rediss:// or unix://. Also read from REDIS_URL; without either, the supervisor's embedded Redis.
+    redis_url: str = DEFAULT_URL
+    #: Makes a client instead of redis_url, e.g. a fakeredis one for tests.
+    redis: Callable[[], redis.Redis] | None = None
+    #: What every key begins with.
+    namespace: str = "lowkiq"
+    #: Seconds between looks at shards that nobody has rung for: the safety net under the doorbell.
+    poll_interval: float = 1.0
+    threads_per_node: int = 5
+    #: Connections for pushing, queries and actions.
+    client_pool_size: int = 5
+    #: Seconds to wait for one of them.
+    pool_timeout: float = 5.0
+    #: Seconds after which a node that does not renew loses its shards.
+    lease_ttl: float = 15.0
+    #: Seconds of work that one claim takes, if the jobs are short enough for more than a batch.
+    claim_window: float = 0.05
+    #: Deaths of a node after which the job it ran goes to the morgue.
+    max_crashes: int = 3
+    #: Payloads of one id that are handed to one perform.
+    max_payloads: int = 1_000
+    max_payload_bytes: int = 1 << 20
+    max_id_bytes: int = 512
+    #: Seconds that running jobs get when a node is asked to stop.
+    drain_timeout: float = 25.0
+    server_middlewares: Sequence[Middleware] = ()
+    client_middlewares: Sequence[Middleware] = ()
+    #: Called once in each node before it starts its threads.
+    on_server_init: Callable[[], object] | None = None
+    #: Called with the exception that stops a node.
+    last_words: Callable[[BaseException], object] | None = None
+    #: `(node_number, number_of_nodes, threads_per_node)` → Splitter.
+    build_splitter: Callable[[int, int, int], Splitter] | None = None
+    #: Makes the scheduler of a thread.
+    build_scheduler: Callable[[], Scheduler] | None = None
+    dump_payload: Callable[[Any], bytes | str] = codec.dump_payload
+    load_payload: Callable[[bytes], Any] = codec.load_payload
+    #: Error → text to keep.
+    format_error: Callable[[BaseException], str] = codec.format_error
+    #: Text to keep → text as stored (compressed, say), and back.
+    dump_error: Callable[[str], str] = codec.identity
+    load_error: Callable[[str], str] = codec.identity
+
+    def __post_init__(self) -> None:
+        for name, (kind, low, high) in _RANGES.items():
+            _check_number(name, getattr(self, name), kind, low, high)
+        if not NAME.fullmatch(self.namespace):
+            raise SettingsError(f"namespace {self.namespace!r} must match {NAME.pattern}")
+        if self.redis is None:
+            from lowkiq.store.connect import check_url  # noqa: PLC0415 (the store knows settings, not the reverse)
+
+            check_url(self.redis_url)
+
+
+_RANGES: Final[Mapping[str, tuple[type, float, float]]] = {
+    "poll_interval": (float, 0.01, 3600),
+    "threads_per_node": (int, 1, 1000),
+    "client_pool_size": (int, 1, 10_000),
+    "pool_timeout": (float, 0.001, 3600),
+    # A third of it is the time between renewals, which must be long beside a round trip.
+    "lease_ttl": (float, 0.3, 3600),
+    "claim_window": (float, 0.001, 60),
+    "max_crashes": (int, 1, 1_000_000),
+    "max_payloads": (int, 1, 1_000),
+    "max_payload_bytes": (int, 1, 256 << 20),
+    "max_id_bytes": (int, 1, 65_536),
+    "drain_timeout": (float, 0, 86_400),
+}
+
+
+def _check_number(name: str, value: Any, kind: type, low: float, high: float) -> None:
+    accepted = int if kind is int else int | float
+    if isinstance(value, bool) or not isinstance(value, accepted) or not math.isfinite(value):
+        raise SettingsError(f"{name} must be a{'n integer' if kind is int else ' number'}, not {value!r}")
+    if not low <= value <= high:
+        raise SettingsError(f"{name} is {value}, it must be from {low:g} to {high:g}")
+
+
+def build(keywords: Mapping[str, Any], environment: Mapping[str, str] | None = None) -> Settings:
+    """
+    Settings from keywords, else the environment, else defaults.
+
+    Raises:
+        SettingsError: names the option, its value and what it may be.
+    """
+    environment = os.environ if environment is None else environment
+    known = {option.name: option for option in dataclasses.fields(Settings)}
+    for name in keywords:
+        if name not in known:
+            raise unknown_option("option", name, known)
+    values = {
+        name: _from_text(f"LOWKIQ_{name.upper()}", environment[f"LOWKIQ_{name.upper()}"], _RANGES[name][0])
+        for name in _RANGES
+        if environment.get(f"LOWKIQ_{name.upper()}")
+    }
+    if environment.get("LOWKIQ_NAMESPACE"):
+        values["namespace"] = environment["LOWKIQ_NAMESPACE"]
+    values["redis_url"] = find_redis_url(environment)
+    return Settings(**(values | dict(keywords)))
+
+
+def _from_text(name: str, text: str, kind: type) -> Any:
+    try:
+        return kind(text)
+    except ValueError:
+        raise SettingsError(f"{name} must be a{'n integer' if kind is int else ' number'}, not {text!r}") from None
+
+
+def find_redis_url(environment: Mapping[str, str]) -> str:
+    """The URL from the environment, else of the embedded Redis of the state directory, else the usual one."""
+    given = environment.get("LOWKIQ_REDIS_URL") or environment.get("REDIS_URL")
+    if given:
+        return given
+    directory = state_directory(environment) / "redis"
+    # The directory decides, not the socket: while the embedded Redis is down, jobs must not go to another one.
+    return f"unix://{directory.resolve() / 'redis.sock'}" if directory.is_dir() else DEFAULT_URL
+
+
+def state_directory(environment: Mapping[str, str]) -> Path:
+    """Where a supervisor keeps its socket, its dumps and the embedded Redis."""
+    return Path(environment.get("LOWKIQ_STATE_DIR") or environment.get("RUNTIME_DIRECTORY") or ".lowkiq")

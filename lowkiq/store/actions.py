@@ -1,0 +1,123 @@
+"""Actions: what an operator does to the jobs of a queue. Bulk ones work in bounded chunks."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any
+
+from lowkiq.job import encode_id, shard_of
+from lowkiq.store.call import Argument, Call, Caller
+from lowkiq.store.metrics import chunked
+from lowkiq.store.shard import Shard
+
+#: Ids in one script.
+CHUNK = 100
+#: Payloads of an id that a script merges at a time; the rest follows in the next.
+MERGE = 1_000
+
+
+class Actions:
+    """
+    Acts on one queue and its morgue. Every method returns how many jobs it moved or deleted.
+
+    Jobs in the hands of a node are not touched: they are neither queued nor in the morgue.
+    """
+
+    def __init__(self, caller: Caller, shards: Sequence[Shard], *, max_id_bytes: int) -> None:
+        self._caller = caller
+        self._shards = shards
+        self._max_id_bytes = max_id_bytes
+
+    def perform_all_jobs_now(self) -> int:
+        """Makes every queued job due. Those due already keep their place."""
+
+        def later(shard: Shard) -> list[bytes]:
+            # A second later than Redis's clock, whose decimals this drops: what is due by then needs no help.
+            now, _ = self._caller.command("TIME")
+            later = self._caller.command("ZRANGEBYSCORE", f"{shard.prefix}due", now + 1, "+inf", "LIMIT", 0, CHUNK)
+            return list(later)
+
+        return self._all("due", later, self._perform_now)
+
+    def kill_all_failed_jobs(self) -> int:
+        """Moves every queued job that has failed to the morgue."""
+        return self._all("retries", self._first("retries"), lambda shard, ids: self._bury(shard, ids, "failed"))
+
+    def delete_all_failed_jobs(self) -> int:
+        """Deletes every queued job that has failed."""
+        return self._all("retries", self._first("retries"), lambda shard, ids: self._drop(shard, ids, "failed"))
+
+    def delete(self, ids: Iterable[str | int]) -> int:
+        """Deletes queued jobs."""
+        return self._these(ids, lambda shard, some: self._drop(shard, some, "queue"))
+
+    def kill(self, ids: Iterable[str | int]) -> int:
+        """Moves queued jobs to the morgue."""
+        return self._these(ids, lambda shard, some: self._bury(shard, some, "any"))
+
+    def perform_now(self, ids: Iterable[str | int]) -> int:
+        """Makes queued jobs due."""
+        return self._these(ids, self._perform_now)
+
+    def morgue_queue_up(self, ids: Iterable[str | int]) -> int:
+        """Returns jobs from the morgue to the queue, as fresh ones that are due now."""
+        return self._these(ids, self._revive)
+
+    def morgue_queue_up_all_jobs(self) -> int:
+        """Returns all jobs from the morgue to the queue."""
+        return self._all("morgue", self._first("morgue"), self._revive)
+
+    def morgue_delete(self, ids: Iterable[str | int]) -> int:
+        """Deletes jobs from the morgue."""
+        return self._these(ids, lambda shard, some: self._drop(shard, some, "morgue"))
+
+    def morgue_delete_all_jobs(self) -> int:
+        """Empties the morgue."""
+        return self._all("morgue", self._first("morgue"), lambda shard, ids: self._drop(shard, ids, "morgue"))
+
+    def _these(self, ids: Iterable[str | int], act: Callable[[Shard, Sequence[bytes]], int]) -> int:
+        by_shard: dict[int, list[bytes]] = {}
+        for id in [encode_id(id, self._max_id_bytes) for id in ids]:
+            by_shard.setdefault(shard_of(id, len(self._shards)), []).append(id)
+        return sum(
+            act(self._shards[index], some) for index, found in by_shard.items() for some in chunked(found, CHUNK)
+        )
+
+    def _all(
+        self,
+        index: str,
+        list_some: Callable[[Shard], list[bytes]],
+        act: Callable[[Shard, Sequence[bytes]], int],
+    ) -> int:
+        """Acts on what is listed, until as many jobs as there were have been seen: it ends while others push."""
+        moved = 0
+        for shard in self._shards:
+            left = int(self._caller.command("ZCARD", f"{shard.prefix}{index}"))
+            while left > 0 and (ids := list_some(shard)):
+                moved += act(shard, ids)
+                left -= len(ids)
+        return moved
+
+    def _first(self, index: str) -> Callable[[Shard], list[bytes]]:
+        return lambda shard: list(self._caller.command("ZRANGE", f"{shard.prefix}{index}", 0, CHUNK - 1))
+
+    def _perform_now(self, shard: Shard, ids: Sequence[bytes]) -> int:
+        return self._caller.run(Call("perform_now", [shard.prefix], ids, int))
+
+    def _drop(self, shard: Shard, ids: Sequence[bytes], which: str) -> int:
+        return self._caller.run(Call("drop", [shard.prefix], [which, *ids], int))
+
+    def _bury(self, shard: Shard, ids: Sequence[bytes], which: str) -> int:
+        return self._until_moved("bury", shard, [MERGE, which], ids)
+
+    def _revive(self, shard: Shard, ids: Sequence[bytes]) -> int:
+        return self._until_moved("revive", shard, [MERGE], ids)
+
+    def _until_moved(self, script: str, shard: Shard, options: list[Argument], ids: Sequence[bytes]) -> int:
+        """The script gives back the ids of which it has moved only a part."""
+        moved = 0
+        while ids:
+            reply: list[Any] = self._caller.run(Call(script, [shard.prefix], [*options, *ids], list))
+            count, *ids = reply
+            moved += int(count)
+        return moved

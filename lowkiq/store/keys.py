@@ -1,0 +1,31 @@
+"""Every name in Redis."""
+
+from __future__ import annotations
+
+
+def shard(namespace: str, queue: str, index: int) -> str:
+    """
+    What all keys of a shard begin with. The braces are a hash tag: a shard lives in one Cluster slot, where its
+    scripts are atomic, and the shards of a queue spread over the cluster.
+    """
+    return f"{namespace}:{{{queue}:{index}}}:"
+
+
+def queues(namespace: str) -> str:
+    """Hash: queue → shards_count."""
+    return f"{namespace}:queues"
+
+
+def nodes(namespace: str) -> str:
+    """Zset: node → its last beat."""
+    return f"{namespace}:nodes"
+
+
+def node(namespace: str, name: str) -> str:
+    """The health of a node, as JSON with a TTL."""
+    return f"{namespace}:node:{name}"
+
+
+def doorbell(namespace: str, name: str) -> str:
+    """The channel on which a node hears of work for shards it believes idle (doorbell.lua makes the same name)."""
+    return f"{namespace}:bell:{name}"

@@ -1,0 +1,142 @@
+"""What queues hold and have done."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import islice
+from typing import Any, TypeVar
+
+import msgspec
+
+from lowkiq.store import keys
+from lowkiq.store.call import Call, Caller
+from lowkiq.store.shard import Shard
+
+T = TypeVar("T")
+
+#: Shards that one script looks at: it keeps a look at a thousand shards to ten commands of well under a millisecond.
+SHARDS_A_CALL = 100
+
+
+class ShardMetrics(msgspec.Struct, frozen=True):
+    """The numbers of one shard."""
+
+    queue: str
+    shard: int
+    length: int
+    retries: int
+    busy: int
+    morgue_length: int
+    #: Seconds until the oldest queued job is due (negative: overdue), None when nothing is queued.
+    due_in: float | None
+    processed: int
+    failed: int
+    pushed: int
+    merged: int
+    #: The node whose lease it has, also when that has run out; None when nobody has it.
+    owner: str | None
+    #: Seconds that the lease still has.
+    lease_rest: float
+    epoch: int
+
+
+class QueueMetrics(msgspec.Struct, frozen=True):
+    """The numbers of one queue."""
+
+    #: Queued ids: fresh and retries. Those that run now are `busy`.
+    length: int
+    fresh: int
+    #: Ids that have failed and wait for their next try.
+    retries: int
+    #: Ids in the hands of nodes.
+    busy: int
+    #: Ids in the morgue.
+    morgue_length: int
+    #: Seconds by which the oldest due job is late, 0 when nothing is due.
+    lag: float
+    #: Jobs done, jobs failed, payloads pushed, and those of them that joined an id queued already.
+    processed: int
+    failed: int
+    pushed: int
+    merged: int
+
+
+def known_queues(caller: Caller, namespace: str) -> dict[str, int]:
+    """Every queue with its shards_count."""
+    reply: Mapping[bytes, bytes] = caller.command("HGETALL", keys.queues(namespace))
+    return {queue.decode(): int(count) for queue, count in sorted(reply.items())}
+
+
+def read_shards(caller: Caller, shards: Sequence[Shard]) -> list[ShardMetrics]:
+    """The numbers of each shard."""
+    calls = [
+        Call("stats", [shard.prefix for shard in some], [], _rows(some)) for some in chunked(shards, SHARDS_A_CALL)
+    ]
+    metrics: list[ShardMetrics] = []
+    for result in caller.run_all(calls) if calls else ():
+        if isinstance(result, Exception):
+            raise result
+        metrics += result
+    return metrics
+
+
+def read_queues(caller: Caller, namespace: str, queues: Mapping[str, int]) -> dict[str, QueueMetrics]:
+    """The numbers of each queue; `queues` gives their shards_count."""
+    shards = [Shard(namespace, queue, index, count) for queue, count in queues.items() for index in range(count)]
+    by_queue: dict[str, list[ShardMetrics]] = {queue: [] for queue in queues}
+    for shard in read_shards(caller, shards):
+        by_queue[shard.queue].append(shard)
+    return {queue: _total(rows) for queue, rows in by_queue.items()}
+
+
+def _total(shards: Sequence[ShardMetrics]) -> QueueMetrics:
+    def total(name: str) -> int:
+        return sum(getattr(shard, name) for shard in shards)
+
+    return QueueMetrics(
+        length=total("length"),
+        fresh=total("length") - total("retries"),
+        retries=total("retries"),
+        busy=total("busy"),
+        morgue_length=total("morgue_length"),
+        lag=max((-shard.due_in for shard in shards if shard.due_in is not None and shard.due_in < 0), default=0.0),
+        processed=total("processed"),
+        failed=total("failed"),
+        pushed=total("pushed"),
+        merged=total("merged"),
+    )
+
+
+def _rows(shards: Sequence[Shard]) -> Any:
+    def parse(reply: list[Any]) -> list[ShardMetrics]:
+        now = float(reply[0])
+        return [_row(shard, row, now) for shard, row in zip(shards, reply[1:], strict=True)]
+
+    return parse
+
+
+def _row(shard: Shard, row: list[Any], now: float) -> ShardMetrics:
+    length, retries, busy, morgue, oldest, processed, failed, pushed, merged, owner, rest, epoch = row
+    return ShardMetrics(
+        queue=shard.queue,
+        shard=shard.index,
+        length=length,
+        retries=retries,
+        busy=busy,
+        morgue_length=morgue,
+        due_in=float(oldest) - now if oldest else None,
+        processed=int(processed),
+        failed=int(failed),
+        pushed=int(pushed),
+        merged=int(merged),
+        owner=owner.decode() or None,
+        lease_rest=float(rest),
+        epoch=int(epoch),
+    )
+
+
+def chunked(items: Iterable[T], size: int) -> Iterator[list[T]]:
+    """Lists of at most `size` items."""
+    iterator = iter(items)
+    while chunk := list(islice(iterator, size)):
+        yield chunk

@@ -1,0 +1,97 @@
+"""Producer: puts validated jobs into their shards, in few round trips, and says what was accepted."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import islice
+
+from redis.exceptions import RedisError
+
+from lowkiq.errors import PushFailed, ShardsCountMismatch
+from lowkiq.job import EncodedJob, Pushed, shard_of
+from lowkiq.store import keys
+from lowkiq.store.call import Call, Caller
+from lowkiq.store.shard import MAX_PUSH, Shard
+
+#: Bytes of one push script's arguments, unless a single payload is larger.
+MAX_PUSH_BYTES = 4 << 20
+#: Push scripts in one round trip.
+PUSHES_AT_ONCE = 32
+
+
+class Producer:
+    """Pushes to one queue."""
+
+    def __init__(self, caller: Caller, namespace: str, queue: str, shards_count: int) -> None:
+        self._caller = caller
+        self._namespace = namespace
+        self._queue = queue
+        self._shards = [Shard(namespace, queue, index, shards_count) for index in range(shards_count)]
+        self._is_registered = False
+
+    def register(self) -> None:
+        """Makes the queue known, once. Raises ShardsCountMismatch when it is known with another shards_count."""
+        if not self._is_registered:
+            register(self._caller, self._namespace, self._queue, len(self._shards))
+            self._is_registered = True
+
+    def push(self, jobs: Sequence[EncodedJob]) -> Pushed:
+        """Puts jobs into the queue; the order within an id is kept."""
+        self.register()
+        new = merged = 0
+        calls = iter(self._calls(jobs))
+        while batch := list(islice(calls, PUSHES_AT_ONCE)):
+            try:
+                results = self._caller.run_all(batch)
+            except RedisError as error:
+                raise self._failed(error, len(jobs), new, merged) from error
+            accepted = [result for result in results if not isinstance(result, Exception)]
+            new += sum(result[0] for result in accepted)
+            merged += sum(result[1] for result in accepted)
+            for result in results:
+                if isinstance(result, Exception):
+                    raise self._failed(result, len(jobs), new, merged) from result
+        return Pushed(new, merged)
+
+    def _failed(self, error: Exception, count: int, new: int, merged: int) -> Exception:
+        if isinstance(error, ShardsCountMismatch):
+            return error
+        return PushFailed(
+            f"Redis took {new + merged} of {count} payloads for sure, then: {error}; "
+            "push all of them again: equal payloads merge",
+            new=new,
+            merged=merged,
+        )
+
+    def _calls(self, jobs: Sequence[EncodedJob]) -> Iterator[Call[tuple[int, int]]]:
+        by_shard: dict[int, list[EncodedJob]] = {}
+        shards_count = len(self._shards)
+        for job in jobs:
+            by_shard.setdefault(shard_of(job.id, shards_count), []).append(job)
+        for index, group in by_shard.items():
+            for chunk in _chunks(group):
+                yield self._shards[index].push(chunk)
+
+
+def register(caller: Caller, namespace: str, queue: str, shards_count: int) -> None:
+    """Raises ShardsCountMismatch when the queue is known with another shards_count."""
+    known = caller.run(Call("register", [keys.queues(namespace)], [queue, shards_count], int))
+    if known != shards_count:
+        raise ShardsCountMismatch(
+            f"queue {queue} has shards_count {known}, not {shards_count}: set shards_count = {known}, "
+            "or choose another queue_name and let the old queue run dry"
+        )
+
+
+def _chunks(jobs: Iterable[EncodedJob]) -> Iterator[list[EncodedJob]]:
+    chunk: list[EncodedJob] = []
+    size = 0
+    for job in jobs:
+        length = len(job.id) + len(job.payload)
+        if chunk and (len(chunk) >= MAX_PUSH or size + length > MAX_PUSH_BYTES):
+            yield chunk
+            chunk, size = [], 0
+        chunk.append(job)
+        size += length
+    if chunk:
+        yield chunk

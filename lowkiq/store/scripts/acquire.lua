@@ -1,0 +1,40 @@
+--@ clock
+--@ layout
+--@ claimed
+--@ doorbell
+-- acquire: take the lease of a shard that nobody holds, and return to the queue what its last owner left in hand.
+-- Repeating it only raises the epoch.
+-- KEYS  1 shard prefix
+-- ARGV  1 node, 2 layout, 3 ttl in seconds, 4 max_crashes, then the names of nodes known to be dead
+-- returns {'OWNED', epoch, next due or '', now, restored, buried} or {'HELD', holder, seconds until its lease ends}
+-- errors: LAYOUT
+local P = KEYS[1]
+local refusal, is_new_shard = check_layout(P, ARGV[2])
+if refusal then return refusal end
+
+local now = now_us()
+local owner = redis.call('HMGET', P .. 'owner', 'node', 'epoch', 'until', 'abandoned')
+local holder, epoch, abandoned = owner[1], tonumber(owner[2]) or 0, owner[4]
+local rest = (tonumber(owner[3]) or 0) - now / 1000000
+
+local function is_dead(name)
+  for i = 5, #ARGV do
+    if ARGV[i] == name then return true end
+  end
+  return false
+end
+
+local is_foreign = holder and holder ~= ARGV[1]
+if is_foreign and rest > 0 and not is_dead(holder) then
+  return {'HELD', holder, string.format('%.6f', rest)}
+end
+
+-- Dead is who held the shard and neither released nor abandoned it; only such a death counts against the jobs.
+local restored, buried = restore_claim(P, now, is_foreign and not abandoned and tonumber(ARGV[4]) or nil)
+
+-- TIME keeps epochs rising (I2) even when Redis has lost its last writes.
+epoch = string.format('%.0f', math.max(epoch + 1, now))
+if is_new_shard then redis.call('HSET', P .. 'meta', 'layout', ARGV[2]) end
+redis.call('HDEL', P .. 'owner', 'abandoned', 'claim', 'waiting')
+redis.call('HSET', P .. 'owner', 'node', ARGV[1], 'epoch', epoch, 'until', stamp(now + ARGV[3] * 1000000))
+return {'OWNED', epoch, oldest_due(P, now), stamp(now), restored, buried}

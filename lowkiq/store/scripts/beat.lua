@@ -1,0 +1,13 @@
+--@ clock
+-- beat: a node says that it lives, and how it is. Those not heard of for a day are forgotten.
+-- KEYS  1 lowkiq:nodes
+-- ARGV  1 node, 2 '1' to be forgotten at once
+-- returns now
+local now = now_us()
+if ARGV[2] == '1' then
+  redis.call('ZREM', KEYS[1], ARGV[1])
+else
+  redis.call('ZADD', KEYS[1], stamp(now), ARGV[1])
+end
+redis.call('ZREMRANGEBYSCORE', KEYS[1], '-inf', stamp(now - 86400 * 1000000))
+return stamp(now)

@@ -1,0 +1,25 @@
+--@ clock
+--@ claimed
+-- bury: queue → morgue, with the job's last error. Repeating it changes nothing.
+-- KEYS  1 shard prefix
+-- ARGV  1 most payloads of an id to merge at a time, 2 'any' or 'failed' (only jobs that have failed), then ids
+-- returns {buried, then the ids of which payloads are left in the queue}
+local P = KEYS[1]
+local now = now_us()
+local reply = {0}
+for i = 3, #ARGV do
+  local id = ARGV[i]
+  local wanted = ARGV[2] == 'any' or redis.call('ZSCORE', P .. 'retries', id)
+  if wanted and redis.call('HEXISTS', P .. 'payloads', id) == 1 then
+    morgue_entry(P, id, redis.call('HGET', P .. 'errors', id) or 'moved to the morgue by hand', now)
+    if bag_move(P .. 'payloads', P .. 'morgue:payloads', id, tonumber(ARGV[1])) > 0 then
+      reply[#reply + 1] = id
+    else
+      redis.call('ZREM', P .. 'due', id)
+      redis.call('ZREM', P .. 'retries', id)
+      redis.call('HDEL', P .. 'errors', id)
+      reply[1] = reply[1] + 1
+    end
+  end
+end
+return reply

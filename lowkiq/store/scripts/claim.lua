@@ -1,0 +1,112 @@
+--@ clock
+--@ fence
+--@ layout
+--@ bag
+--@ doorbell
+-- claim: take due jobs, oldest first, out of the queue and into the shard's one claim (I4).
+-- KEYS  1 shard prefix
+-- ARGV  1 node, 2 epoch, 3 number of this claim, 4 layout, 5 most jobs, 6 most payloads of a job, 7 most bytes
+-- returns {now, next due or '', then for each job: id, "perform_in:retry_count:score:payload" or
+--          {"perform_in:retry_count", payload, score, payload, score ...}}
+-- errors: FENCED, LAYOUT, STALE (this number, or a later one, was claimed or given up), UNSETTLED (the last claim is)
+local P = KEYS[1]
+local refusal, last_claim = fence(P, ARGV[1], ARGV[2])
+if refusal then return refusal end
+refusal = check_layout(P, ARGV[4])
+if refusal then return refusal end
+if tonumber(ARGV[3]) <= last_claim then return refuse('STALE', 'claim ' .. last_claim .. ' came later') end
+if redis.call('EXISTS', P .. 'claim') == 1 then return refuse('UNSETTLED', 'claim ' .. last_claim) end
+
+local now = now_us()
+local max_payloads, max_bytes = tonumber(ARGV[6]), tonumber(ARGV[7])
+local found = redis.call('ZRANGEBYSCORE', P .. 'due', '-inf', stamp(now), 'WITHSCORES', 'LIMIT', 0, ARGV[5])
+redis.call('HSET', P .. 'owner', 'claim', ARGV[3])
+
+local ids = {}
+for i = 1, #found, 2 do ids[#ids + 1] = found[i] end
+
+-- An id whose node has died is claimed alone, so that the innocent ones around it are not counted again.
+local function without_crashed(count)
+  if count == 0 or redis.call('EXISTS', P .. 'crashes') == 0 then return count end
+  local crashes = redis.call('HMGET', P .. 'crashes', unpack(ids))
+  if crashes[1] then return 1 end
+  for i = 2, count do
+    if crashes[i] then return i - 1 end
+  end
+  return count
+end
+
+local count = without_crashed(#ids)
+local reply, claim, leftovers = {stamp(now), ''}, {}, {}
+local taken, bytes, payloads = 0, 0, 0
+
+-- Takes at most max_payloads of an id that has several. What stays behind keeps its place in the queue.
+local function take_several(id, perform_in, head)
+  local source, target = P .. 'payloads:' .. id, P .. 'claim:' .. id
+  local lowest = redis.call('ZRANGE', source, 0, max_payloads - 1, 'WITHSCORES')
+  if redis.call('ZCARD', source) <= max_payloads then
+    redis.call('RENAME', source, target)
+  else
+    redis.call('ZREMRANGEBYRANK', source, 0, max_payloads - 1)
+    if #lowest > 2 then zadd_lowest(target, lowest) end
+    leftovers[#leftovers + 1] = perform_in
+    leftovers[#leftovers + 1] = id
+  end
+  for i = 1, #lowest, 2 do bytes = bytes + #lowest[i] end
+  payloads = payloads + #lowest / 2
+  if #lowest == 2 then
+    local record = head .. ':' .. lowest[2] .. ':' .. lowest[1]
+    return record, record
+  end
+  table.insert(lowest, 1, head)
+  return head .. ':*', lowest
+end
+
+-- In small steps, so that a thousand large payloads are not read before the limit of bytes is noticed.
+local STEP = 32
+local retry_counts = redis.call('EXISTS', P .. 'retries') == 1
+while taken < count and bytes < max_bytes and payloads < max_payloads do
+  local last = math.min(taken + STEP, count)
+  local held = redis.call('HMGET', P .. 'payloads', unpack(ids, taken + 1, last))
+  local retries = retry_counts and redis.call('ZMSCORE', P .. 'retries', unpack(ids, taken + 1, last))
+  for i = 1, #held do
+    if bytes >= max_bytes or payloads >= max_payloads then break end
+    taken = taken + 1
+    local id, perform_in = ids[taken], found[taken * 2]
+    local head = perform_in .. ':' .. (retries and retries[i] or '-1')
+    local record, returned
+    if held[i] == '*' then
+      record, returned = take_several(id, perform_in, head)
+    elseif held[i] then
+      record = head .. ':' .. held[i]
+      returned = record
+      bytes = bytes + #held[i]
+      payloads = payloads + 1
+    end
+    if record then
+      reply[#reply + 1] = id
+      reply[#reply + 1] = returned
+      claim[#claim + 1] = id
+      claim[#claim + 1] = record
+    end
+  end
+end
+
+if taken > 0 then
+  -- What was taken is the lowest of the index, so a range by rank does for all of it at once.
+  redis.call('ZREMRANGEBYRANK', P .. 'due', 0, taken - 1)
+  redis.call('HDEL', P .. 'payloads', unpack(ids, 1, taken))
+  if retry_counts then redis.call('ZREM', P .. 'retries', unpack(ids, 1, taken)) end
+  for i = 1, #leftovers, 2 do
+    redis.call('ZADD', P .. 'due', leftovers[i], leftovers[i + 1])
+    redis.call('HSET', P .. 'payloads', leftovers[i + 1], '*')
+    bag_fold(P .. 'payloads', leftovers[i + 1])
+  end
+  if #claim > 0 then redis.call('HSET', P .. 'claim', unpack(claim)) end
+end
+if #claim == 0 then
+  reply[2] = oldest_due(P, now)
+else
+  reply[2] = redis.call('ZRANGE', P .. 'due', 0, 0, 'WITHSCORES')[2] or ''
+end
+return reply

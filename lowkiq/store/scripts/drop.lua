@@ -1,0 +1,21 @@
+--@ bag
+-- drop: delete jobs of the queue or of the morgue. Repeating it changes nothing.
+-- KEYS  1 shard prefix
+-- ARGV  1 'queue', 'failed' (of the queue, only jobs that have failed) or 'morgue', then ids
+-- returns how many were deleted
+local P = KEYS[1]
+local in_morgue = ARGV[1] == 'morgue'
+local prefix = in_morgue and P .. 'morgue:' or P
+local dropped = 0
+for i = 2, #ARGV do
+  local id = ARGV[i]
+  local wanted = ARGV[1] ~= 'failed' or redis.call('ZSCORE', P .. 'retries', id)
+  if wanted and redis.call('HEXISTS', prefix .. 'payloads', id) == 1 then
+    bag_drop(prefix .. 'payloads', id)
+    redis.call('HDEL', prefix .. 'errors', id)
+    redis.call('ZREM', P .. (in_morgue and 'morgue' or 'due'), id)
+    if not in_morgue then redis.call('ZREM', P .. 'retries', id) end
+    dropped = dropped + 1
+  end
+end
+return dropped

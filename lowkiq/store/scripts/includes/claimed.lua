@@ -1,0 +1,55 @@
+--@ bag
+-- The claim: claim[id] is "perform_in:retry_count:score:payload", or "perform_in:retry_count:*" with the payloads in
+-- the zset claim:<id>.
+local function parse_claimed(record)
+  local perform_in, rest = split(record)
+  local retry_count, held = split(rest)
+  return perform_in, retry_count, held
+end
+
+local function claimed_into(P, bag, id, held)
+  if held == '*' then
+    bag_absorb(bag, id, P .. 'claim:' .. id)
+  else
+    bag_add(bag, id, split(held))
+  end
+end
+
+-- The failed-job merge rule: what comes back from a claim brings its perform_in and retry_count along.
+local function requeue(P, id, held, perform_in, retry_count)
+  claimed_into(P, P .. 'payloads', id, held)
+  redis.call('ZADD', P .. 'due', perform_in, id)
+  if tonumber(retry_count) < 0 then
+    redis.call('ZREM', P .. 'retries', id)
+  else
+    redis.call('ZADD', P .. 'retries', retry_count, id)
+  end
+end
+
+local function morgue_entry(P, id, error, now)
+  redis.call('ZADD', P .. 'morgue', stamp(now), id)
+  redis.call('HSET', P .. 'morgue:errors', id, error)
+end
+
+-- Returns the whole claim to the queue. With max_crashes it counts the death of its holder against each id, and an id
+-- that has reached max_crashes goes to the morgue (I7). Returns how many were restored and how many buried.
+local function restore_claim(P, now, max_crashes)
+  local claim = redis.call('HGETALL', P .. 'claim')
+  local buried = 0
+  redis.call('UNLINK', P .. 'claim')
+  for i = 1, #claim, 2 do
+    local id = claim[i]
+    local perform_in, retry_count, held = parse_claimed(claim[i + 1])
+    local crashes = max_crashes and redis.call('HINCRBY', P .. 'crashes', id, 1) or 0
+    if max_crashes and crashes >= max_crashes then
+      claimed_into(P, P .. 'morgue:payloads', id, held)
+      morgue_entry(P, id, 'the node that ran this job died ' .. crashes .. ' times (max_crashes)', now)
+      redis.call('HDEL', P .. 'crashes', id)
+      redis.call('HDEL', P .. 'errors', id)
+      buried = buried + 1
+    else
+      requeue(P, id, held, perform_in, retry_count)
+    end
+  end
+  return #claim / 2 - buried, buried
+end

@@ -1,0 +1,19 @@
+--@ clock
+-- renew: keep the leases of several shards. A lease that has run out is kept too, if nobody has taken it.
+-- KEYS  shard prefixes (on Cluster: of one slot)
+-- ARGV  1 node, 2 ttl in seconds, then the epoch for each key
+-- returns for each key 1 (kept) or 0 (another node or epoch owns it)
+local owners = {}
+for i = 1, #KEYS do
+  owners[i] = redis.call('HMGET', KEYS[i] .. 'owner', 'node', 'epoch')
+end
+local lease_end = stamp(now_us() + ARGV[2] * 1000000)
+local kept = {}
+for i = 1, #KEYS do
+  kept[i] = 0
+  if owners[i][1] == ARGV[1] and owners[i][2] == ARGV[i + 2] then
+    redis.call('HSET', KEYS[i] .. 'owner', 'until', lease_end)
+    kept[i] = 1
+  end
+end
+return kept

@@ -1,0 +1,28 @@
+--@ clock
+--@ bag
+--@ doorbell
+-- revive: morgue → queue, at retry_count -1 and now. Repeating it changes nothing.
+-- KEYS  1 shard prefix
+-- ARGV  1 most payloads of an id to merge at a time, then ids
+-- returns {revived, then the ids of which payloads are left in the morgue}
+local P = KEYS[1]
+local now = now_us()
+local reply, touched = {0}, false
+for i = 2, #ARGV do
+  local id = ARGV[i]
+  if redis.call('HEXISTS', P .. 'morgue:payloads', id) == 1 then
+    if bag_move(P .. 'morgue:payloads', P .. 'payloads', id, tonumber(ARGV[1])) > 0 then
+      reply[#reply + 1] = id
+    else
+      redis.call('ZREM', P .. 'morgue', id)
+      redis.call('HDEL', P .. 'morgue:errors', id)
+      reply[1] = reply[1] + 1
+    end
+    redis.call('ZADD', P .. 'due', stamp(now), id)
+    redis.call('ZREM', P .. 'retries', id)
+    redis.call('HDEL', P .. 'errors', id)
+    touched = true
+  end
+end
+if touched then ring(P, now, now) end
+return reply

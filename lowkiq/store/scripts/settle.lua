@@ -1,0 +1,139 @@
+--@ clock
+--@ fence
+--@ claimed
+--@ doorbell
+-- settle: end jobs of a claim. Repeating it changes nothing: ids no longer in the claim are skipped, a later claim is
+-- left alone, and the counters count what really moved (I5).
+-- KEYS  1 shard prefix
+-- ARGV  1 node, 2 epoch, 3 number of the claim, 4 what becomes of the jobs not named: 'keep', 'ack' or 'release',
+--       5 '1' if any of those may hold several payloads; then lists, each with its length in front:
+--       spoiled (payloads that can't be decoded): id, payload, error · acked: id · released: id ·
+--       failed: id, retry_count, delay in seconds, error · exhausted: id, error
+-- returns {acked, failed, buried, next due or '', now}   errors: FENCED
+local P = KEYS[1]
+local refusal, last_claim = fence(P, ARGV[1], ARGV[2])
+if refusal then return refusal end
+
+local now = now_us()
+local acked, failed, buried = 0, 0, 0
+local cursor = 4
+
+local function next_argument()
+  cursor = cursor + 1
+  return ARGV[cursor]
+end
+
+-- Removes first: Redis lets a script that has freed something go on when memory is full.
+local function take(id)
+  local record = redis.call('HGET', P .. 'claim', id)
+  if not record then return nil end
+  redis.call('HDEL', P .. 'claim', id)
+  return parse_claimed(record)
+end
+
+local function forget(id)
+  redis.call('HDEL', P .. 'crashes', id)
+  redis.call('HDEL', P .. 'errors', id)
+end
+
+local function ack(id)
+  local _, _, held = take(id)
+  if not held then return end
+  if held == '*' then redis.call('UNLINK', P .. 'claim:' .. id) end
+  forget(id)
+  acked = acked + 1
+end
+
+local function give_back(id)
+  local perform_in, retry_count, held = take(id)
+  if held then requeue(P, id, held, perform_in, retry_count) end
+end
+
+local function fail(id, retry_count, delay, error)
+  local _, _, held = take(id)
+  if not held then return end
+  requeue(P, id, held, stamp(now + delay * 1000000), retry_count)
+  redis.call('HDEL', P .. 'crashes', id)
+  redis.call('HSET', P .. 'errors', id, error)
+  failed = failed + 1
+end
+
+-- The lowest-scored payload goes to the morgue, the rest start anew.
+local function exhaust(id, error)
+  local _, _, held = take(id)
+  if not held then return end
+  local score, payload
+  if held == '*' then
+    local lowest = redis.call('ZPOPMIN', P .. 'claim:' .. id)
+    payload, score = lowest[1], lowest[2]
+    requeue(P, id, '*', stamp(now), -1)
+    bag_fold(P .. 'payloads', id)
+  else
+    score, payload = split(held)
+  end
+  forget(id)
+  bag_add(P .. 'morgue:payloads', id, score, payload)
+  morgue_entry(P, id, error, now)
+  failed = failed + 1
+  buried = buried + 1
+end
+
+-- Only the payload goes to the morgue; what it leaves in the claim is settled like the rest of the id.
+local function spoil(id, payload, error)
+  local record = redis.call('HGET', P .. 'claim', id)
+  if not record then return end
+  local perform_in, retry_count, held = parse_claimed(record)
+  local score
+  if held == '*' then
+    local zset = P .. 'claim:' .. id
+    score = redis.call('ZSCORE', zset, payload)
+    if not score then return end
+    redis.call('ZREM', zset, payload)
+    if redis.call('ZCARD', zset) == 1 then
+      local left = redis.call('ZPOPMIN', zset)
+      redis.call('HSET', P .. 'claim', id, perform_in .. ':' .. retry_count .. ':' .. left[2] .. ':' .. left[1])
+    end
+  else
+    local held_payload
+    score, held_payload = split(held)
+    if held_payload ~= payload then return end
+    redis.call('HDEL', P .. 'claim', id)
+    forget(id)
+  end
+  bag_add(P .. 'morgue:payloads', id, score, payload)
+  morgue_entry(P, id, error, now)
+  failed = failed + 1
+  buried = buried + 1
+end
+
+-- Acks all that is left. The ids are read only when something else than the claim itself could speak of them.
+local function ack_rest(has_several)
+  if has_several or redis.call('EXISTS', P .. 'crashes', P .. 'errors') > 0 then
+    for _, id in ipairs(redis.call('HKEYS', P .. 'claim')) do ack(id) end
+  else
+    acked = acked + redis.call('HLEN', P .. 'claim')
+    redis.call('UNLINK', P .. 'claim')
+  end
+end
+
+local function each(action, width)
+  for _ = 1, tonumber(next_argument()) do
+    local first = cursor + 1
+    cursor = cursor + width
+    action(unpack(ARGV, first, cursor))
+  end
+end
+
+if last_claim == tonumber(ARGV[3]) then
+  local has_several = next_argument() == '1'
+  each(spoil, 3)
+  each(ack, 1)
+  each(give_back, 1)
+  each(fail, 4)
+  each(exhaust, 2)
+  if ARGV[4] == 'ack' then ack_rest(has_several) end
+  if ARGV[4] == 'release' then restore_claim(P, now, nil) end
+  if acked > 0 then redis.call('HINCRBY', P .. 'meta', 'processed', acked) end
+  if failed > 0 then redis.call('HINCRBY', P .. 'meta', 'failed', failed) end
+end
+return {acked, failed, buried, oldest_due(P, now), stamp(now)}

@@ -1,0 +1,251 @@
+"""A shard of a queue: one method a script, each giving the call that does it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, Literal, NamedTuple
+
+from lowkiq.job import EncodedJob, Job
+from lowkiq.store import keys
+from lowkiq.store.call import Argument, Call
+
+#: Jobs in one push: the script is O(batch), so this bounds how long others wait for Redis (about 5 ms).
+MAX_PUSH = 1_000
+#: Jobs in one claim.
+MAX_CLAIM = 1_000
+#: Bytes of payloads after which a claim is full; it may exceed this by 32 jobs.
+MAX_CLAIM_BYTES = 1 << 20
+
+Rest = Literal["keep", "ack", "release"]
+
+
+class Owned(NamedTuple):
+    """The lease of a shard was acquired."""
+
+    epoch: str
+    #: Seconds until the oldest job is due (negative: overdue), None when nothing is queued.
+    due_in: float | None
+    restored: int
+    buried: int
+
+
+class Held(NamedTuple):
+    """Another node holds the lease."""
+
+    holder: str
+    #: Seconds until it ends, unless it is renewed.
+    rest: float
+
+
+class Spoiled(NamedTuple):
+    """A claimed payload that can't be decoded."""
+
+    id: str
+    payload: bytes
+    error: str
+
+
+class Claim(NamedTuple):
+    """Jobs taken from a shard and not yet settled."""
+
+    jobs: list[Job]
+    #: Jobs with at least one payload that can't be decoded.
+    spoiled: list[Spoiled]
+    #: Seconds until the oldest job left in the queue is due, None when nothing is left.
+    due_in: float | None
+
+
+class Failure(NamedTuple):
+    """A job that failed and is to be tried again."""
+
+    id: str
+    retry_count: int
+    #: Seconds until the next try.
+    delay: float
+    error: str
+
+
+class Exhausted(NamedTuple):
+    """A job that failed once too often."""
+
+    id: str
+    error: str
+
+
+class Outcome(NamedTuple):
+    """What became of the jobs of a claim."""
+
+    acked: Sequence[str] = ()
+    released: Sequence[str] = ()
+    failed: Sequence[Failure] = ()
+    exhausted: Sequence[Exhausted] = ()
+    spoiled: Sequence[Spoiled] = ()
+    #: What becomes of the jobs not named.
+    rest: Rest = "keep"
+    #: Whether any of those may hold several payloads.
+    has_several: bool = True
+
+
+class Settled(NamedTuple):
+    """What a settle really moved."""
+
+    acked: int
+    failed: int
+    buried: int
+    due_in: float | None
+
+
+class Released(NamedTuple):
+    """What a release returned to the queue."""
+
+    restored: int
+    due_in: float | None
+
+
+class Shard:
+    """The calls of one shard."""
+
+    def __init__(self, namespace: str, queue: str, index: int, shards_count: int) -> None:
+        self.queue = queue
+        self.index = index
+        self.prefix = keys.shard(namespace, queue, index)
+        self._keys = (self.prefix,)
+        self._layout = shards_count
+
+    def push(self, jobs: Sequence[EncodedJob]) -> Call[tuple[int, int]]:
+        """Puts payloads into the queue; gives the numbers of new ids and merged payloads."""
+        arguments: list[Argument] = [self._layout]
+        for job in jobs:
+            arguments += job
+        return Call("push", self._keys, arguments, _pair)
+
+    def acquire(self, node: str, ttl: float, max_crashes: int, dead_nodes: Sequence[str] = ()) -> Call[Owned | Held]:
+        """Takes the lease, at once if its holder is one of `dead_nodes`."""
+        return Call("acquire", self._keys, [node, self._layout, ttl, max_crashes, *dead_nodes], _acquired)
+
+    def release(self, node: str, epoch: str, number: int, what: Literal["claim", "lease"]) -> Call[Released]:
+        """Gives back a claim whose jobs have not run, or with "lease" the shard too."""
+        return Call("release", self._keys, [node, epoch, number, what], _released)
+
+    def abandon(self, node: str, epoch: str) -> Call[int]:
+        """Says that the owner leaves while user code still runs."""
+        return Call("abandon", self._keys, [node, epoch], int)
+
+    def claim(
+        self,
+        node: str,
+        epoch: str,
+        number: int,
+        limit: int,
+        max_payloads: int,
+        load_payload: Callable[[bytes], Any],
+    ) -> Call[Claim]:
+        """Takes at most `limit` due jobs. Numbers of claims rise within an epoch."""
+
+        def parse(reply: list[Any]) -> Claim:
+            return _claimed(reply, load_payload)
+
+        limit = min(limit, MAX_CLAIM)
+        arguments: list[Argument] = [node, epoch, number, self._layout, limit, max_payloads, MAX_CLAIM_BYTES]
+        return Call("claim", self._keys, arguments, parse)
+
+    def settle(self, node: str, epoch: str, number: int, outcome: Outcome) -> Call[Settled]:
+        """Ends jobs of a claim."""
+        arguments: list[Argument] = [node, epoch, number, outcome.rest, int(outcome.has_several)]
+        for rows in (outcome.spoiled, outcome.acked, outcome.released, outcome.failed, outcome.exhausted):
+            arguments.append(len(rows))
+            for row in rows:
+                if isinstance(row, str):
+                    arguments.append(row)
+                else:
+                    arguments += row
+        return Call("settle", self._keys, arguments, _settled)
+
+
+def renew(shards: Sequence[Shard], node: str, epochs: Sequence[str], ttl: float) -> Call[list[bool]]:
+    """Keeps the leases of several shards; gives for each whether it was kept."""
+    return Call("renew", [shard.prefix for shard in shards], [node, ttl, *epochs], _booleans)
+
+
+def peek(shards: Sequence[Shard]) -> Call[list[float | None]]:
+    """For each shard the seconds until its oldest job is due (negative: overdue), None when nothing is queued."""
+    return Call("peek", [shard.prefix for shard in shards], [], _peeked)
+
+
+def _pair(reply: list[Any]) -> tuple[int, int]:
+    return int(reply[0]), int(reply[1])
+
+
+def _booleans(reply: list[Any]) -> list[bool]:
+    return [bool(value) for value in reply]
+
+
+def _due_in(due: bytes, now: bytes) -> float | None:
+    return float(due) - float(now) if due else None
+
+
+def _acquired(reply: list[Any]) -> Owned | Held:
+    if reply[0] == b"HELD":
+        return Held(reply[1].decode(), float(reply[2]))
+    _, epoch, due, now, restored, buried = reply
+    return Owned(epoch.decode(), _due_in(due, now), int(restored), int(buried))
+
+
+def _released(reply: list[Any]) -> Released:
+    restored, due, now = reply
+    return Released(int(restored), _due_in(due, now))
+
+
+def _settled(reply: list[Any]) -> Settled:
+    acked, failed, buried, due, now = reply
+    return Settled(int(acked), int(failed), int(buried), _due_in(due, now))
+
+
+def _peeked(reply: list[Any]) -> list[float | None]:
+    now = reply[0]
+    return [_due_in(due, now) for due in reply[1:]]
+
+
+def _claimed(reply: list[Any], load: Callable[[bytes], Any]) -> Claim:
+    jobs: list[Job] = []
+    spoiled: list[Spoiled] = []
+    fields = iter(reply)
+    now, due = next(fields), next(fields)
+    for id_bytes, record in zip(fields, fields, strict=True):
+        id = id_bytes.decode("utf-8", "surrogateescape")
+        if type(record) is bytes:
+            # The hot path: one payload.
+            perform_in, retry_count, score, payload = record.split(b":", 3)
+            try:
+                jobs.append(Job(id, [load(payload)], [float(score)], float(perform_in), int(retry_count)))
+            except Exception as error:  # noqa: BLE001 (load_payload is the user's, and the payload may be anything)
+                spoiled.append(Spoiled(id, payload, _undecodable(error)))
+            continue
+        head, *pairs = record
+        perform_in, retry_count = head.split(b":")
+        job, bad = _job_of_several(id, float(perform_in), int(float(retry_count)), pairs, load)
+        spoiled += bad
+        if not bad:
+            jobs.append(job)
+    return Claim(jobs, spoiled, _due_in(due, now))
+
+
+def _job_of_several(
+    id: str,
+    perform_in: float,
+    retry_count: int,
+    pairs: list[bytes],
+    load: Callable[[bytes], Any],
+) -> tuple[Job, list[Spoiled]]:
+    job, bad = Job(id, [], [], perform_in, retry_count), []
+    for payload, score in zip(pairs[::2], pairs[1::2], strict=True):
+        try:
+            job.payloads.append(load(payload))
+            job.scores.append(float(score))
+        except Exception as error:  # noqa: BLE001 (as above)
+            bad.append(Spoiled(id, payload, _undecodable(error)))
+    return job, bad
+
+
+def _undecodable(error: Exception) -> str:
+    return f"load_payload can't decode this payload: {type(error).__name__}: {error}"[:1000]

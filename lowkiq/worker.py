@@ -1,0 +1,148 @@
+"""Worker: the class of a queue. Its options, what it does with jobs, and how they get there."""
+
+from __future__ import annotations
+
+import difflib
+import random
+from collections.abc import Callable, Iterable, Mapping
+from typing import TYPE_CHECKING, Any, ClassVar, Final
+
+from lowkiq.errors import LowkiqError, SettingsError
+from lowkiq.job import Job, NewJob, Pushed
+from lowkiq.settings import NAME
+
+if TYPE_CHECKING:
+    from lowkiq.app import Lowkiq
+    from lowkiq.store.actions import Actions
+    from lowkiq.store.queries import Queries
+
+OPTIONS: Final = ("queue_name", "shards_count", "batch_size", "max_retry_count")
+
+
+class _Bound:
+    """`Worker.queries` and `Worker.actions`: a view of the worker's queue, through its application."""
+
+    def __init__(self, method: str) -> None:
+        self._method = method
+
+    def __get__(self, instance: object, owner: type[Worker]) -> Any:
+        return getattr(owner.registered_app(), self._method)(owner)
+
+
+class Worker:
+    """
+    A queue's class. Subclass it, write `perform`, and register it with `@app.worker`.
+
+    A node makes one instance of it, which its threads share.
+    """
+
+    #: How many jobs of this queue can run at a time, over all nodes. It can't be changed while the queue is in use.
+    shards_count: ClassVar[int] = 5
+    #: How many ids one perform gets at most.
+    batch_size: ClassVar[int] = 1
+    #: Failures after which the oldest payload of a job goes to the morgue.
+    max_retry_count: ClassVar[int] = 25
+    #: Default: the name of the class.
+    queue_name: ClassVar[str] = ""
+
+    app: ClassVar[Lowkiq | None] = None
+
+    if TYPE_CHECKING:
+        queries: ClassVar[Queries]
+        actions: ClassVar[Actions]
+    else:
+        queries = _Bound("queries_of")
+        actions = _Bound("actions_of")
+
+    def perform(self, payloads_by_id: dict[str, list[Any]]) -> None:
+        """
+        Does the work.
+
+        Args:
+            payloads_by_id: at most `batch_size` ids, each with its payloads from low to high score.
+
+        Raises:
+            PartialFailure: only the ids that it names have failed.
+            Exception: the whole batch has failed.
+        """
+        raise NotImplementedError(f"{type(self).__name__}.perform")
+
+    def retry_in(self, retry_count: int) -> float:
+        """
+        Seconds until the next try: retry_count⁴ + 15 + rand(30)·(retry_count + 1) (Lowkiq's formula, after Sidekiq).
+
+        Args:
+            retry_count: 0 after the first failure.
+        """
+        jitter = random.randrange(30) * (retry_count + 1)  # noqa: S311 (spreads load, guards nothing)
+        return float(retry_count**4 + 15 + jitter)
+
+    def retries_exhausted(self, batch: list[Job]) -> None:
+        """
+        Called when payloads go to the morgue because their job has failed `max_retry_count` times.
+
+        Args:
+            batch: the jobs, each with the payload that goes and its error.
+        """
+
+    @classmethod
+    def perform_async(cls, jobs: Iterable[NewJob]) -> Pushed:
+        """
+        Queues jobs. Override it to derive ids, scores or times.
+
+        Args:
+            jobs: mappings with `id`, and optionally `payload`, `score` and `perform_in`.
+
+        Returns:
+            how many ids were new in the queue, and how many payloads were merged into ids queued already.
+
+        Raises:
+            InvalidJob: names the job and the field; nothing was written.
+            PushFailed: Redis did not take all of it; pushing it again is safe.
+            ShardsCountMismatch: the queue has another number of shards; nothing was written.
+        """
+        return cls.registered_app().push(cls, jobs)
+
+    @classmethod
+    def registered_app(cls) -> Lowkiq:
+        """The application that the worker is registered with."""
+        if cls.app is None:
+            raise LowkiqError(f"{cls.__name__} is not registered: put @app.worker above it")
+        return cls.app
+
+
+def function_worker(function: Callable[[dict[str, list[Any]]], Any]) -> type[Worker]:
+    """A worker class around a function that is its `perform`."""
+
+    def perform(_: Worker, payloads_by_id: dict[str, list[Any]]) -> None:
+        function(payloads_by_id)
+
+    members = {"perform": perform, "__doc__": function.__doc__, "__module__": function.__module__}
+    return type(function.__name__, (Worker,), members)
+
+
+def check_options(worker: type[Worker]) -> None:
+    """Raises SettingsError for an option that can't be used, or one that is nearly the name of an option."""
+    label = f"worker {worker.__name__}"
+    for name in vars(worker):
+        if name not in OPTIONS and not name.startswith("_") and not hasattr(Worker, name):
+            close = difflib.get_close_matches(name, OPTIONS, n=1, cutoff=0.85)
+            if close:
+                raise SettingsError(f"{label}: unknown option `{name}`, did you mean `{close[0]}`?")
+    if not isinstance(worker.queue_name, str) or not NAME.fullmatch(worker.queue_name):
+        raise SettingsError(f"{label}: queue_name {worker.queue_name!r} must match {NAME.pattern}; set one")
+    for name, low, high in _RANGES:
+        value = getattr(worker, name)
+        if isinstance(value, bool) or not isinstance(value, int) or not low <= value <= high:
+            raise SettingsError(f"{label}: {name} is {value!r}, it must be an integer from {low:,} to {high:,}")
+
+
+_RANGES: Final = (("shards_count", 1, 65_536), ("batch_size", 1, 1_000), ("max_retry_count", 0, 1_000_000))
+
+
+def apply_options(worker: type[Worker], options: Mapping[str, Any]) -> None:
+    """Sets the options given to `@app.worker(...)` on the class."""
+    for name, value in options.items():
+        setattr(worker, name, value)
+    if not worker.queue_name:
+        worker.queue_name = worker.__name__
