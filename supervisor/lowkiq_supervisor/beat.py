@@ -1,0 +1,66 @@
+"""
+The beat pipe: a node tells the supervisor its state, one line each, about once a second.
+
+A line is the state, later perhaps followed by more words, which an older supervisor leaves alone.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+
+
+class Beat:
+    """The node's end."""
+
+    def __init__(self, descriptor: int) -> None:
+        os.set_blocking(descriptor, False)
+        self._descriptor = descriptor
+
+    def __call__(self, state: str) -> None:
+        """
+        Tell the state. Never waits: beats are worth less than a job.
+
+        A supervisor that is gone is noticed here where the kernel doesn't tell (see child._die_with): drain then.
+        """
+        try:
+            os.write(self._descriptor, f"{state}\n".encode())
+        except BlockingIOError:
+            pass
+        except BrokenPipeError:
+            os.kill(os.getpid(), signal.SIGTERM)
+
+
+class Beats:
+    """The supervisor's end."""
+
+    def __init__(self, descriptor: int) -> None:
+        os.set_blocking(descriptor, False)
+        self._descriptor = descriptor
+        self._rest = b""
+        #: The other end is closed: nothing more will come, and a selector would report it for ever.
+        self.ended = False
+
+    def fileno(self) -> int:
+        """The descriptor for the selector."""
+        return self._descriptor
+
+    def read(self) -> list[str]:
+        """The states told since the last look, oldest first; incomplete lines wait for their end."""
+        *lines, self._rest = (self._rest + self._read_bytes()).split(b"\n")
+        words = (line.decode(errors="replace").split() for line in lines)
+        return [found[0] for found in words if found]
+
+    def _read_bytes(self) -> bytes:
+        data = b""
+        try:
+            while chunk := os.read(self._descriptor, 65536):
+                data += chunk
+            self.ended = True
+        except BlockingIOError:
+            pass
+        return data
+
+    def close(self) -> None:
+        """Close the descriptor."""
+        os.close(self._descriptor)

@@ -1,0 +1,40 @@
+"""
+What the arbiter waits for: descriptors, each with what to do when it becomes readable. The control socket of later
+will be one more.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import selectors
+from collections.abc import Callable
+from typing import Protocol
+
+
+class _HasFileno(Protocol):
+    def fileno(self) -> int: ...
+
+
+class Watch:
+    """A selector whose keys are callbacks."""
+
+    def __init__(self) -> None:
+        self._selector = selectors.DefaultSelector()
+
+    def add(self, watched: int | _HasFileno, when_readable: Callable[[], None]) -> None:
+        """Call this whenever the descriptor is readable."""
+        self._selector.register(watched, selectors.EVENT_READ, when_readable)
+
+    def drop(self, watched: int | _HasFileno) -> None:
+        """Stop watching; one that isn't watched is left alone."""
+        with contextlib.suppress(KeyError):
+            self._selector.unregister(watched)
+
+    def wait(self, seconds: float | None) -> None:
+        """Wait until something is readable or the time is over, and act on it."""
+        for key, _ in self._selector.select(seconds):
+            key.data()
+
+    def close(self) -> None:
+        """Close the selector, not what it watches."""
+        self._selector.close()

@@ -1,0 +1,131 @@
+"""
+A supervisor to run as a process in tests: its nodes are the functions below instead of real ones.
+
+Usage: supervised.py BEHAVIOUR JSON, with the options, the policy's numbers, and `embedded` (a bool) in the JSON.
+"""
+
+from __future__ import annotations
+
+import errno
+import json
+import os
+import signal
+import socket
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from lowkiq_supervisor import log
+from lowkiq_supervisor.arbiter import Arbiter
+from lowkiq_supervisor.embedded_redis import EmbeddedRedis
+from lowkiq_supervisor.node import NodeSpec
+from lowkiq_supervisor.options import Options
+from lowkiq_supervisor.restart_policy import RestartMode, RestartPolicy
+
+Tell = Callable[[str], None]
+
+
+def obedient(spec: NodeSpec, beat: Tell) -> int:
+    """Runs until TERM, and drains."""
+    told: list[int] = []
+    for signum in (signal.SIGTERM, signal.SIGQUIT):
+        signal.signal(signum, lambda number, _: told.append(number))
+    quiet: list[int] = []
+    signal.signal(signal.SIGTSTP, lambda number, _: quiet.append(number))
+    Path(f"env-{spec.node_number}").write_text(json.dumps({**os.environ, "dead_nodes": spec.dead_nodes}))
+    beat("starting")
+    while not told:
+        beat("quiet" if quiet else "ready")
+        if quiet:
+            Path(f"quiet-{spec.node_number}").touch()
+        signal.sigtimedwait((), 0.02) if hasattr(signal, "sigtimedwait") else time.sleep(0.02)
+    beat("draining")
+    return 0
+
+
+def deaf(spec: NodeSpec, beat: Tell) -> int:
+    """Hears neither TERM nor QUIT."""
+    for signum in (signal.SIGTERM, signal.SIGQUIT):
+        signal.signal(signum, signal.SIG_IGN)
+    return forever(beat)
+
+
+def parent(spec: NodeSpec, beat: Tell) -> int:
+    """Has started a process of its own, and waits for it."""
+    if os.fork() == 0:
+        signal.signal(signal.SIGTERM, signal.SIG_IGN)
+        forever(lambda _: None)
+    return forever(beat)
+
+
+def forever(beat: Tell) -> int:
+    while True:
+        beat("ready")
+        time.sleep(0.05)
+
+
+def crashing(spec: NodeSpec, beat: Tell) -> int:
+    """The last node dies whenever it has become ready."""
+    if spec.node_number < spec.number_of_nodes - 1:
+        return obedient(spec, beat)
+    beat("ready")
+    raise RuntimeError("boom")
+
+
+def refusing(spec: NodeSpec, beat: Tell) -> int:
+    """Can't boot."""
+    beat("starting")
+    return 3
+
+
+def burst(spec: NodeSpec, beat: Tell) -> int:
+    """The first process of each slot crashes, the second finishes."""
+    beat("ready")
+    crashed = Path(f"crashed-{spec.node_number}")
+    if not crashed.exists():
+        crashed.touch()
+        os.kill(os.getpid(), signal.SIGKILL)
+    Path(f"finished-{spec.node_number}").touch()
+    return 0
+
+
+def recycling(spec: NodeSpec, beat: Tell) -> int:
+    """Asks to be replaced."""
+    beat("ready")
+    return 75
+
+
+def slow_boot(spec: NodeSpec, beat: Tell) -> int:
+    """Takes its time to boot, the way an import does."""
+    end = time.monotonic() + 0.05
+    while time.monotonic() < end:
+        socket.gethostname()
+    return obedient(spec, beat)
+
+
+def no_pidfd(pid: int, flags: int = 0) -> int:
+    raise OSError(errno.ENOSYS, "as on an old kernel")
+
+
+def main(behaviour: str, given: dict[str, Any]) -> int:
+    log.configure()
+    if not given.pop("pidfds", True):
+        os.pidfd_open = no_pidfd
+    numbers = given.pop("policy", {})
+    state_dir = Path(given.pop("state_dir", ".lowkiq")).absolute()
+    embedded = EmbeddedRedis(state_dir) if given.pop("embedded", False) else None
+    options = Options(
+        app="unused",
+        state_dir=state_dir,
+        restart=RestartMode(given.pop("restart", "always")),
+        number_of_nodes=given.get("nodes", 1),
+        **given,
+    )
+    policy = RestartPolicy(mode=options.restart, burst=options.burst, **numbers)
+    return Arbiter(options, run_child=globals()[behaviour], embedded=embedded, policy=policy).run()
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1], json.loads(sys.argv[2])))

@@ -1,0 +1,85 @@
+"""What options and environment become, and what is said of those that can't be used."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from lowkiq_supervisor.errors import UsageError
+from lowkiq_supervisor.options import Options
+
+
+def resolve(environ: dict[str, str] | None = None, **given: Any) -> Options:
+    return Options.resolve(app="shop", environ=environ or {}, **given)
+
+
+def numbers(options: Options) -> tuple[int, int]:
+    return options.first_node, options.number_of_nodes
+
+
+def test_alone_the_nodes_here_are_all_nodes() -> None:
+    assert numbers(resolve(nodes=4)) == (0, 4)
+
+
+@pytest.mark.parametrize("ordinal", ["1", "jobs-1", "shop-jobs-1", " 1 "])
+def test_the_machine_s_number_may_be_a_name_that_ends_in_it(ordinal: str) -> None:
+    assert numbers(resolve({"NODE_NUMBER": ordinal, "NUMBER_OF_NODES": "8"}, nodes=4)) == (4, 8)
+
+
+def test_option_wins_over_own_variable_over_plain_one() -> None:
+    environ = {"NODE_NUMBER": "1", "LOWKIQ_NODE_NUMBER": "2", "LOWKIQ_NUMBER_OF_NODES": "9", "NUMBER_OF_NODES": "5"}
+    assert numbers(resolve(environ)) == (2, 9)
+    assert numbers(resolve(environ, node_number="3")) == (3, 9)
+
+
+def test_an_empty_variable_counts_as_unset() -> None:
+    environ = {"NODE_NUMBER": "", "NUMBER_OF_NODES": "", "REDIS_URL": "", "LOWKIQ_DRAIN_TIMEOUT": ""}
+    options = resolve(environ, nodes=2)
+    assert (*numbers(options), options.redis_url, options.drain_timeout) == (0, 2, None, 25.0)
+
+
+def test_another_number_of_nodes_is_fine_on_the_first_machine() -> None:
+    assert numbers(resolve({"NODE_NUMBER": "0", "NUMBER_OF_NODES": "6"}, nodes=4)) == (0, 6)
+
+
+@pytest.mark.parametrize(
+    ("environ", "given", "message"),
+    [
+        ({}, {"nodes": 0}, "--nodes 0: at least one"),
+        ({"NODE_NUMBER": "one"}, {}, "NODE_NUMBER is 'one': .* such as jobs-3"),
+        ({"NODE_NUMBER": "-1"}, {}, "NODE_NUMBER is '-1'"),
+        ({"NUMBER_OF_NODES": "0"}, {}, "NUMBER_OF_NODES is '0': .* integer from 1"),
+        ({"LOWKIQ_NUMBER_OF_NODES": "4.5"}, {}, "LOWKIQ_NUMBER_OF_NODES is '4.5'"),
+        ({"NODE_NUMBER": "jobs-1"}, {"nodes": 4}, "NODE_NUMBER=jobs-1 says .* set NUMBER_OF_NODES"),
+        ({"NUMBER_OF_NODES": "8"}, {"nodes": 4}, "NUMBER_OF_NODES=8, but --nodes 4 .* set NODE_NUMBER"),
+        ({}, {"node_number": "2", "number_of_nodes": "8", "nodes": 4}, "runs nodes 8 to 11, .* allows 0 to 7"),
+        ({}, {"number_of_nodes": "2", "nodes": 4}, "--number-of-nodes=2, but --nodes 4"),
+        ({}, {"drain_timeout": "soon"}, "--drain-timeout is 'soon': give seconds"),
+        ({"LOWKIQ_DRAIN_TIMEOUT": "-1"}, {}, "LOWKIQ_DRAIN_TIMEOUT is '-1'"),
+        ({}, {"drain_timeout": "inf"}, "'inf'"),
+        ({}, {"drain_timeout": "nan"}, "'nan'"),
+    ],
+)
+def test_what_can_t_be_used_is_named_with_the_way_out(
+    environ: dict[str, str], given: dict[str, Any], message: str
+) -> None:
+    with pytest.raises(UsageError, match=message):
+        resolve(environ, **given)
+
+
+def test_redis_comes_from_lowkiq_s_variable_before_the_common_one() -> None:
+    assert resolve({"REDIS_URL": "redis://a"}).redis_url == "redis://a"
+    assert resolve({"REDIS_URL": "redis://a", "LOWKIQ_REDIS_URL": "redis://b"}).redis_url == "redis://b"
+
+
+def test_state_directory_is_absolute_and_found_in_the_designed_order() -> None:
+    everything = {"LOWKIQ_STATE_DIR": "/own", "RUNTIME_DIRECTORY": "/run/a:/run/b"}
+    assert resolve(everything, state_dir="/given").state_dir == Path("/given")
+    assert resolve(everything).state_dir == Path("/own")
+    assert resolve({"RUNTIME_DIRECTORY": "/run/a:/run/b"}).state_dir == Path("/run/a")
+    assert resolve().state_dir == Path.cwd() / ".lowkiq"
+
+
+def test_nodes_are_told_the_drain_timeout() -> None:
+    assert resolve(drain_timeout="7.5").node_environment()["LOWKIQ_DRAIN_TIMEOUT"] == "7.5"
