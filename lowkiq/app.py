@@ -131,6 +131,12 @@ class Lowkiq:
         """The client that producers use, for keys of your own. Replies are bytes."""
         return self.caller.client
 
+    def close(self) -> None:
+        """Closes the connections; the next use opens new ones."""
+        if "caller" in vars(self):
+            self.caller.client.close()
+            self.caller.client.connection_pool.disconnect()
+
     @cached_property
     def caller(self) -> Caller:
         """Sends script calls over the producers' connections."""

@@ -5,13 +5,16 @@ Payloads as bytes. The default is canonical JSON: equal objects give equal bytes
 from __future__ import annotations
 
 import math
-from typing import Any
+from collections.abc import Callable
+from typing import Any, Final
 
 import msgspec
 
 #: Sorted keys: {"a": 1, "b": 2} and {"b": 2, "a": 1} are one payload.
 _encode = msgspec.json.Encoder(order="deterministic").encode
-_decode = msgspec.json.Decoder().decode
+
+#: Bytes → payload, the inverse of `dump_payload`. The decoder's own method: it is called for every payload.
+load_payload: Final[Callable[[bytes], Any]] = msgspec.json.Decoder().decode
 
 
 def dump_payload(payload: Any) -> bytes:
@@ -25,18 +28,13 @@ def dump_payload(payload: Any) -> bytes:
     try:
         data = _encode(payload)
         # What comes back equal was JSON: much faster than to look at each value.
-        if _decode(data) == payload:
+        if load_payload(data) == payload:
             return data
     except (TypeError, ValueError, OverflowError, RecursionError, msgspec.MsgspecError) as error:
         _require_json(payload, "payload")
         raise ValueError(str(error)) from error
     _require_json(payload, "payload")
     return data
-
-
-def load_payload(data: bytes) -> Any:
-    """The inverse of `dump_payload`."""
-    return _decode(data)
 
 
 def identity(value: str) -> str:

@@ -13,6 +13,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
+from urllib.parse import quote
 
 from lowkiq import codec
 from lowkiq.errors import SettingsError, unknown_option
@@ -152,7 +153,7 @@ def find_redis_url(environment: Mapping[str, str]) -> str:
         return given
     directory = state_directory(environment) / "redis"
     # The directory decides, not the socket: while the embedded Redis is down, jobs must not go to another one.
-    return f"unix://{directory.resolve() / 'redis.sock'}" if directory.is_dir() else DEFAULT_URL
+    return f"unix://{quote(str(directory.resolve()))}/redis.sock" if directory.is_dir() else DEFAULT_URL
 
 
 def state_directory(environment: Mapping[str, str]) -> Path:

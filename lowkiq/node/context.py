@@ -16,15 +16,18 @@ if TYPE_CHECKING:
 
 
 class Context:
-    """The batch that a thread performs."""
+    """What a thread performs. It is of use while perform runs, not longer."""
 
-    __slots__ = ("_epoch", "_handler", "jobs")
+    __slots__ = ("_epoch", "_handler")
 
-    def __init__(self, handler: ShardHandler, epoch: str, jobs: Sequence[Job]) -> None:
+    def __init__(self, handler: ShardHandler, epoch: str) -> None:
         self._handler = handler
         self._epoch = epoch
-        #: The jobs of the batch.
-        self.jobs = jobs
+
+    @property
+    def jobs(self) -> Sequence[Job]:
+        """The jobs of the batch."""
+        return self._handler.running
 
     @property
     def worker(self) -> Worker:

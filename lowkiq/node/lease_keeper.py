@@ -167,7 +167,7 @@ class LeaseKeeper(threading.Thread):
         now = clock.monotonic()
         for thread in self._workers:
             handler = thread.in_hand
-            since = handler.waits_since() if handler else None
+            since = handler.waits_since if handler else None
             if handler is None or since is None or now - since < age or not handler.settling.acquire(blocking=False):
                 continue
             try:
@@ -180,9 +180,9 @@ class LeaseKeeper(threading.Thread):
         settle = handler.settle_call(last=False)
         if settle is None:
             return
-        (result,) = self._caller.run_all([settle[0]])
+        (result,) = self._caller.run_all([settle.call])
         if isinstance(result, Settled):
-            handler.settled(settle[1])
+            handler.settled(settle)
             self.processed += result.acked
             self.failed += result.failed
         elif not refused(handler, epoch, result):

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import structlog
@@ -12,12 +13,11 @@ from lowkiq.app import wrap
 from lowkiq.codec import MAX_ERROR_CHARS
 from lowkiq.errors import PartialFailure
 from lowkiq.job import Job
-from lowkiq.node.context import Context, enter
+from lowkiq.node.claim_in_hand import Failures
 from lowkiq.store.shard import Exhausted, Failure
 from lowkiq.worker import Worker
 
 if TYPE_CHECKING:
-    from lowkiq.node.shard_handler import Record, ShardHandler
     from lowkiq.settings import Settings
 
 logger = structlog.get_logger("lowkiq")
@@ -38,40 +38,34 @@ class Performer:
     def __init__(self, worker: Worker, settings: Settings, fatal: Callable[[BaseException], None]) -> None:
         self.worker = worker
         self._settings = settings
+        self._middlewares = tuple(settings.server_middlewares)
         self._fatal = fatal
 
-    def perform(self, handler: ShardHandler, epoch: str, batch: list[Job], record: Record) -> None:
-        """Performs a batch and records its outcome; raises nothing."""
-        enter(Context(handler, epoch, batch))
+    def perform(self, batch: list[Job]) -> Failures | None:
+        """Performs a batch. Returns what failed of it, None when all is done; raises nothing."""
         try:
-            self._call({job.id: job.payloads for job in batch}, batch)
+            payloads_by_id = {job.id: job.payloads for job in batch}
+            if self._middlewares:
+                wrap(self._middlewares, self.worker, batch, partial(self.worker.perform, payloads_by_id))()
+            else:
+                self.worker.perform(payloads_by_id)
         except PartialFailure as error:
-            self._partly(batch, error.errors, record)
+            return self._partly(batch, error.errors)
         except Exception as error:  # noqa: BLE001 (whatever user code raises fails its batch, and only that)
-            self._failed(batch, dict.fromkeys((job.id for job in batch), error), record)
+            return self._failed(batch, dict.fromkeys((job.id for job in batch), error))
         except BaseException as error:  # noqa: BLE001 (reaches last_words, by way of the main thread)
-            self._failed(batch, dict.fromkeys((job.id for job in batch), error), record)
             self._fatal(error)
-        else:
-            record([job.id for job in batch], (), ())
-        finally:
-            enter(None)
+            return self._failed(batch, dict.fromkeys((job.id for job in batch), error))
+        return None
 
-    def _call(self, payloads_by_id: dict[str, list[Any]], batch: list[Job]) -> None:
-        if not self._settings.server_middlewares:
-            self.worker.perform(payloads_by_id)
-            return
-        wrap(self._settings.server_middlewares, self.worker, batch, lambda: self.worker.perform(payloads_by_id))()
-
-    def _partly(self, batch: list[Job], errors: dict[str, BaseException | str], record: Record) -> None:
+    def _partly(self, batch: list[Job], errors: dict[str, BaseException | str]) -> Failures:
         errors = {str(id): error for id, error in errors.items()}
         strangers = errors.keys() - {job.id for job in batch}
         if strangers:
             logger.warning("partial_failure_of_unknown_ids", queue=self.worker.queue_name, ids=_some(sorted(strangers)))
-        self._failed(batch, errors, record)
+        return self._failed(batch, errors)
 
-    def _failed(self, batch: list[Job], errors: dict[str, BaseException | str], record: Record) -> None:
-        acked = [job.id for job in batch if job.id not in errors]
+    def _failed(self, batch: list[Job], errors: Mapping[str, BaseException | str]) -> Failures:
         failed: list[Failure] = []
         exhausted: list[Job] = []
         for job in batch:
@@ -85,7 +79,7 @@ class Performer:
         self._log_failure(batch, errors, len(failed), len(exhausted))
         if exhausted:
             self._retries_exhausted(exhausted)
-        record(acked, failed, [Exhausted(job.id, self._dump(job.error or "")) for job in exhausted])
+        return Failures(failed, [Exhausted(job.id, self._dump(job.error or "")) for job in exhausted])
 
     def _retry_in(self, retry_count: int) -> float:
         try:
@@ -119,7 +113,7 @@ class Performer:
             logger.exception("dump_error_failed", queue=self.worker.queue_name)
             return text
 
-    def _log_failure(self, batch: list[Job], errors: dict[str, Any], failed: int, exhausted: int) -> None:
+    def _log_failure(self, batch: list[Job], errors: Mapping[str, Any], failed: int, exhausted: int) -> None:
         first = next((errors[job.id] for job in batch if job.id in errors), None)
         if first is not None:
             logger.warning(

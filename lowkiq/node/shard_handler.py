@@ -6,17 +6,17 @@ nothing itself, but makes calls for its thread (claim, settle) and for the lease
 from __future__ import annotations
 
 import threading
-from collections import deque
-from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from lowkiq import clock
 from lowkiq.errors import Fenced
 from lowkiq.job import Job
-from lowkiq.node.outcome import OutcomeLog
+from lowkiq.node.claim_in_hand import ClaimInHand, Failures
+from lowkiq.node.context import Context, enter
 from lowkiq.node.pace import Pace
 from lowkiq.store.call import Call
-from lowkiq.store.shard import Claim, Held, Outcome, Owned, Released, Rest, Settled, Shard
+from lowkiq.store.shard import Claim, Held, Outcome, Owned, Released, Settled, Shard
 
 if TYPE_CHECKING:
     from lowkiq.node.performer import Performer
@@ -49,9 +49,9 @@ class ShardHandler:
         self._number = self._in_hand = 0
         #: Whether a claim was sent of which no reply came.
         self._is_unknown = False
-        self._pending: deque[Job] = deque()
-        self._log = OutcomeLog()
-        self._has_several = False
+        self._claim: ClaimInHand | None = None
+        #: Since when the first outcome has waited to be settled (monotonic).
+        self.waits_since: float | None = None
         #: The batch that is performed now, and since when (monotonic).
         self.running: Sequence[Job] = ()
         self.running_since = 0.0
@@ -88,8 +88,7 @@ class ShardHandler:
         with self._lock:
             if self.epoch == epoch:
                 self.epoch = None
-                self._pending.clear()
-                self._log = OutcomeLog()
+                self._claim = None
 
     def holds(self, epoch: str | None) -> bool:
         """Whether the lease of that epoch is ours and, by our clock, has not run out."""
@@ -131,12 +130,9 @@ class ShardHandler:
         with self._lock:
             self._is_unknown = False
             self._in_hand = self._number
-            self._log = OutcomeLog(claim.spoiled)
-            self._pending = deque(claim.jobs)
-            self._has_several = bool(claim.spoiled) or any(len(job.payloads) > 1 for job in claim.jobs)
             self.is_busy = bool(claim.jobs or claim.spoiled)
-            if claim.spoiled:
-                self._log.since = clock.monotonic()
+            self._claim = ClaimInHand(claim) if self.is_busy else None
+            self.waits_since = clock.monotonic() if claim.spoiled else None
 
     # ── perform ─────────────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -145,79 +141,83 @@ class ShardHandler:
         Runs the claim's jobs batch by batch, as long as the lease holds and they are as quick as was expected. What is
         left then goes back with the settle: it must not wait behind slow ones.
         """
-        epoch, window = self.epoch, self._settings.claim_window
+        window, perform = self._settings.claim_window, self.performer.perform
         started = before = clock.monotonic()
         performs = 0
-        while before < self._lease_until and (batch := self._next_batch(before)):
-            self.performer.perform(self, epoch or "", batch, self._record)
-            performs += 1
+        enter(Context(self, self.epoch or ""))
+        while before < self._lease_until and (batch := self._start(before)):
+            failures = perform(batch)
             after = clock.monotonic()
-            if after - before >= window or after - started >= 2 * window:
-                before = after
-                break
+            self._finish(failures, after)
+            performs += 1
+            is_late = after - before >= window or after - started >= 2 * window
             before = after
+            if is_late:
+                break
+        enter(None)
         self.running = ()
         if performs:
             self._pace.learn(performs, before - started)
 
-    def _next_batch(self, now: float) -> list[Job]:
+    def _start(self, now: float) -> list[Job]:
         with self._lock:
-            size = min(self.worker.batch_size, len(self._pending))
-            batch = [self._pending.popleft() for _ in range(size)]
+            batch = self._claim.start(self.worker.batch_size) if self._claim else []
             self.running, self.running_since = batch, now
         return batch
 
-    def _record(self, acked: Sequence[str], failed: Sequence[Any], exhausted: Sequence[Any]) -> None:
+    def _finish(self, failures: Failures | None, now: float) -> None:
         with self._lock:
-            log = self._log
-            log.acked += acked
-            if failed or exhausted:
-                log.failed += failed
-                log.exhausted += exhausted
-            if log.since is None:
-                log.since = clock.monotonic()
+            if self._claim is None:  # the lease was lost meanwhile
+                return
+            if failures is None:
+                self._claim.finish()
+            else:
+                self._claim.fail(failures)
+            if self.waits_since is None:
+                self.waits_since = now
 
     # ── settle ──────────────────────────────────────────────────────────────────────────────────────────────────────
 
-    def settle_call(self, *, last: bool) -> tuple[Call[Settled], Outcome] | None:
+    def settle_call(self, *, last: bool) -> Settle | None:
         """
         Sends what became of jobs; with `last` also ends the claim: jobs that have not run go back. The caller holds
         `settling`, and says `settled` when Redis has confirmed.
         """
         with self._lock:
-            if self.epoch is None or not (self._log or last):
+            if self.epoch is None or self._claim is None or not (last or self._claim.has_news()):
                 return None
-            outcome = self._log.snapshot(self._rest(last), has_several=self._has_several)
-            return self.shard.settle(self._node, self.epoch, self._in_hand, outcome), outcome
+            outcome, done = self._claim.outcome(last=last)
+            return Settle(self.shard.settle(self._node, self.epoch, self._in_hand, outcome), outcome, done)
 
-    def _rest(self, last: bool) -> Rest:
-        if not last:
-            return "keep"
-        return "release" if self._pending else "ack"
-
-    def settled(self, outcome: Outcome) -> None:
+    def settled(self, sent: Settle) -> None:
         """Redis has confirmed."""
         with self._lock:
-            self._log.confirm(outcome)
+            if self._claim:
+                self._claim.confirm(sent.outcome, sent.done)
+                self.waits_since = None
 
     def give_back_pending(self) -> None:
         """Keeps jobs that have not started from starting; the next settle returns them to the queue."""
         with self._lock:
-            if self._pending:
-                self._log.released += [job.id for job in self._pending]
-                self._log.since = self._log.since or clock.monotonic()
-                self._pending.clear()
-
-    def waits_since(self) -> float | None:
-        """Since when the first outcome has waited to be settled (monotonic)."""
-        return self._log.since
+            if self._claim:
+                self._claim.give_back()
+                if self.waits_since is None and self._claim.has_news():
+                    self.waits_since = clock.monotonic()
 
     def finished(self) -> None:
         """The claim is over: settled, or no longer ours. Only its thread says so, since it alone runs the jobs."""
         with self._lock:
-            self._pending.clear()
-            self._log = OutcomeLog()
+            self._claim = None
+            self.waits_since = None
             self.is_busy = False
+
+
+class Settle(NamedTuple):
+    """A settle to be sent, with what `settled` needs to know of it."""
+
+    call: Call[Settled]
+    outcome: Outcome
+    done: int
 
 
 def refused(handler: ShardHandler, epoch: str | None, result: object) -> bool:
@@ -226,6 +226,3 @@ def refused(handler: ShardHandler, epoch: str | None, result: object) -> bool:
         handler.lost(epoch)
         return True
     return False
-
-
-Record = Callable[[Sequence[str], Sequence[Any], Sequence[Any]], None]

@@ -14,10 +14,10 @@ from redis.exceptions import RedisError
 
 from lowkiq import clock
 from lowkiq.errors import StaleClaim, Unsettled
-from lowkiq.node.shard_handler import ShardHandler, refused
+from lowkiq.node.shard_handler import Settle, ShardHandler, refused
 from lowkiq.store.call import Call, Caller
 from lowkiq.store.metrics import SHARDS_A_CALL, chunked
-from lowkiq.store.shard import Claim, Outcome, Settled, peek
+from lowkiq.store.shard import Claim, Settled, peek
 
 if TYPE_CHECKING:
     from lowkiq.node.schedulers import Scheduler
@@ -157,13 +157,13 @@ class WorkerThread(threading.Thread):
     def _send(
         self,
         done: ShardHandler | None,
-        settle: tuple[Call[Settled], Outcome] | None,
+        settle: Settle | None,
         handler: ShardHandler | None,
         polled: list[ShardHandler],
     ) -> Claim | None:
         # Read before the round trip: a lease lost, and won again, meanwhile is another one.
         done_epoch, epoch = done.epoch if done else None, handler.epoch if handler else None
-        calls: list[Call[Any]] = [settle[0]] if settle else []
+        calls: list[Call[Any]] = [settle.call] if settle else []
         if handler:
             calls += handler.claim_calls()
         claim_at = len(calls) - 1
@@ -181,14 +181,14 @@ class WorkerThread(threading.Thread):
         self,
         done: ShardHandler,
         epoch: str | None,
-        settle: tuple[Call[Settled], Outcome] | None,
+        settle: Settle | None,
         results: list[Any],
         now: float,
     ) -> None:
         if settle:  # else the lease was lost, and there is nothing to say any more
             result = results[0]
             if isinstance(result, Settled):
-                done.settled(settle[1])
+                done.settled(settle)
                 self.processed += result.acked
                 self.failed += result.failed
                 self._note(done, result.due_in, now)

@@ -53,6 +53,8 @@ class Claim(NamedTuple):
     spoiled: list[Spoiled]
     #: Seconds until the oldest job left in the queue is due, None when nothing is left.
     due_in: float | None
+    #: Whether an id has several payloads.
+    has_several: bool = False
 
 
 class Failure(NamedTuple):
@@ -211,6 +213,7 @@ def _claimed(reply: list[Any], load: Callable[[bytes], Any]) -> Claim:
     spoiled: list[Spoiled] = []
     fields = iter(reply)
     now, due = next(fields), next(fields)
+    has_several = False
     for id_bytes, record in zip(fields, fields, strict=True):
         id = id_bytes.decode("utf-8", "surrogateescape")
         if type(record) is bytes:
@@ -221,13 +224,14 @@ def _claimed(reply: list[Any], load: Callable[[bytes], Any]) -> Claim:
             except Exception as error:  # noqa: BLE001 (load_payload is the user's, and the payload may be anything)
                 spoiled.append(Spoiled(id, payload, _undecodable(error)))
             continue
+        has_several = True
         head, *pairs = record
         perform_in, retry_count = head.split(b":")
         job, bad = _job_of_several(id, float(perform_in), int(float(retry_count)), pairs, load)
         spoiled += bad
         if not bad:
             jobs.append(job)
-    return Claim(jobs, spoiled, _due_in(due, now))
+    return Claim(jobs, spoiled, _due_in(due, now), has_several)
 
 
 def _job_of_several(

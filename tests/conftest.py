@@ -1,0 +1,58 @@
+"""A real Redis for the tests: our own, on a unix socket, one for each process that runs tests."""
+
+from __future__ import annotations
+
+import itertools
+import tempfile
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from lowkiq import Lowkiq
+from tests.support import RedisServer
+
+_numbers = itertools.count()
+
+
+@pytest.fixture(scope="session")
+def redis_server() -> Iterator[RedisServer]:
+    """One server for all tests of this process; each test has a namespace of its own."""
+    with tempfile.TemporaryDirectory(prefix="lowkiq-test-") as directory:
+        server = RedisServer(Path(directory))
+        server.start()
+        yield server
+        server.stop()
+
+
+@pytest.fixture
+def own_redis_server() -> Iterator[RedisServer]:
+    """A server that the test may kill: with AOF always, as nothing acknowledged may be lost."""
+    with tempfile.TemporaryDirectory(prefix="lowkiq-test-") as directory:
+        server = RedisServer(Path(directory), "--appendonly", "yes", "--appendfsync", "always")
+        server.start()
+        yield server
+        server.stop()
+
+
+@pytest.fixture
+def make_app(redis_server: RedisServer) -> Iterator[Callable[..., Lowkiq]]:
+    """Makes applications on the shared server, in a namespace of this test."""
+    namespace = f"test{next(_numbers)}"
+    made: list[Lowkiq] = []
+
+    def make(**settings: Any) -> Lowkiq:
+        app = Lowkiq(**({"redis_url": redis_server.url, "namespace": namespace} | settings))
+        made.append(app)
+        return app
+
+    yield make
+    for app in made:
+        app.close()
+
+
+@pytest.fixture
+def app(make_app: Callable[..., Lowkiq]) -> Lowkiq:
+    """An application with default settings."""
+    return make_app()

