@@ -158,4 +158,6 @@ def find_redis_url(environment: Mapping[str, str]) -> str:
 
 def state_directory(environment: Mapping[str, str]) -> Path:
     """Where a supervisor keeps its socket, its dumps and the embedded Redis."""
-    return Path(environment.get("LOWKIQ_STATE_DIR") or environment.get("RUNTIME_DIRECTORY") or ".lowkiq")
+    # systemd separates several by colons; the first is the service's own.
+    runtime = environment.get("RUNTIME_DIRECTORY", "").split(":")[0]
+    return Path(environment.get("LOWKIQ_STATE_DIR") or runtime or ".lowkiq")

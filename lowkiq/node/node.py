@@ -58,8 +58,8 @@ class Node:
         burst: end once nothing is due or in flight in any queue of the app.
         name: its name in Redis; by default host:pid:random.
         dead_nodes: names of nodes known to be dead, whose shards are taken without waiting for the lease.
-        on_state: called in the main thread with "starting", "ready", "quiet" or "draining", at each change and about
-            every second.
+        on_state: called in the main thread with "starting", "ready", "quiet" or "draining", how many threads are busy,
+            and how many jobs have ended so far; at each change of state and about every second.
     """
 
     def __init__(
@@ -71,7 +71,7 @@ class Node:
         burst: bool = False,
         name: str | None = None,
         dead_nodes: Sequence[str] = (),
-        on_state: Callable[[str], None] | None = None,
+        on_state: Callable[[str, int, int], None] | None = None,
     ) -> None:
         if not 0 <= node_number < number_of_nodes:
             raise SettingsError(
@@ -85,7 +85,8 @@ class Node:
         self._is_burst = burst
         self.name = name or f"{socket.gethostname()}:{os.getpid()}:{secrets.token_hex(4)}"
         self._dead_nodes = tuple(dead_nodes)
-        self._on_state = on_state or (lambda _: None)
+        self._on_state = on_state or (lambda _state, _busy, _jobs: None)
+        self._workers: list[WorkerThread] = []
         self._state = "starting"
         self._started_at = clock.real()
         self._fatal_error: BaseException | None = None
@@ -187,7 +188,7 @@ class Node:
                 # TERM and the first INT drain; QUIT and the second INT abandon.
                 self._interrupts += 2 if number == signal.SIGQUIT else int(number == signal.SIGINT)
                 self._set_state("draining")
-        self._on_state(self._state)
+        self._tell()
         return self._state == "draining" or self._fatal_error is not None
 
     def _quiet(self) -> None:
@@ -199,7 +200,11 @@ class Node:
 
     def _set_state(self, state: str) -> None:
         self._state = state
-        self._on_state(state)
+        self._tell()
+
+    def _tell(self) -> None:
+        busy = sum(thread.in_hand is not None for thread in self._workers)
+        self._on_state(self._state, busy, sum(thread.processed + thread.failed for thread in self._workers))
 
     def _fatal(self, error: BaseException) -> None:
         """From any thread: the node must stop."""

@@ -9,6 +9,7 @@ import secrets
 import socket
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from typing import Protocol
 
 import structlog
 from setproctitle import setproctitle
@@ -60,10 +61,16 @@ class NodeSpec:
 
 
 #: Runs a node in a forked child and returns its exit code. Tests put their own in its place.
-RunNode = Callable[[NodeSpec, Callable[[str], None]], int]
+RunNode = Callable[[NodeSpec, "Tell"], int]
 
 
-def run_node(spec: NodeSpec, beat: Callable[[str], None]) -> int:
+class Tell(Protocol):
+    """Tells the supervisor a node's state, how many threads are busy, and how many jobs have ended."""
+
+    def __call__(self, state: str, busy: int = 0, jobs: int = 0) -> None: ...
+
+
+def run_node(spec: NodeSpec, beat: Tell) -> int:
     """Import the application and run the node until it has drained; BOOT if there is nothing to run."""
     from lowkiq.errors import LowkiqError  # noqa: PLC0415 - the supervisor must stay free of the library
     from lowkiq.importing import load_app  # noqa: PLC0415
@@ -101,17 +108,18 @@ def _warn_of_a_longer_drain(spec: NodeSpec, seconds: float) -> None:
         )
 
 
-def begin(spec: NodeSpec, beat: Callable[[str], None]) -> Callable[[str], None]:
+def begin(spec: NodeSpec, beat: Callable[[str], None]) -> Tell:
     """In the node's process, before it runs: environment and title. Returns a beat that also shows in the title."""
     os.environ.update(spec.environment)
     setproctitle(f"lowkiq: {spec.title}")
     shown = ""
 
-    def tell(state: str) -> None:
+    def tell(state: str, busy: int = 0, jobs: int = 0) -> None:
         nonlocal shown
-        if state != shown:
-            shown = state
-            setproctitle(f"lowkiq: {spec.title} [{state}]")
-        beat(state)
+        title = f"lowkiq: {spec.title} [{state}]" + (f" {busy} busy" if busy else "")
+        if title != shown:
+            shown = title
+            setproctitle(title)
+        beat(f"{state} {busy} {jobs}")
 
     return tell
