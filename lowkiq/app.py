@@ -17,6 +17,7 @@ from lowkiq.store.actions import Actions
 from lowkiq.store.call import Caller
 from lowkiq.store.connect import client_for_producers
 from lowkiq.store.metrics import QueueMetrics
+from lowkiq.store.nodes import Nodes, read_nodes
 from lowkiq.store.producer import Producer
 from lowkiq.store.queries import Queries
 from lowkiq.store.shard import Shard
@@ -94,6 +95,10 @@ class Lowkiq:
         """The numbers of every queue, also of those whose worker is not in this application."""
         queues = {name: worker.shards_count for name, worker in self.workers.items()} | self.queues()
         return metrics.read_queues(self.caller, self.settings.namespace, queues)
+
+    def nodes(self) -> Nodes:
+        """The health of every node, from its heartbeats: which are late, missing, doubled, and what nobody owns."""
+        return read_nodes(self.caller, self.settings.namespace)
 
     def queues(self) -> dict[str, int]:
         """Every queue that Redis knows, with its shards_count."""

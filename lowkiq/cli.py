@@ -18,14 +18,18 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Column, Table
 
-from lowkiq import Job, Lowkiq, LowkiqError, SettingsError, __version__, log
+from lowkiq import Job, Lowkiq, LowkiqError, SettingsError, __version__, clock, log
 from lowkiq.errors import AppNotFound
 from lowkiq.importing import load_app
 from lowkiq.node.node import Node
 from lowkiq.store.connect import redact
 from lowkiq.store.metrics import QueueMetrics
+from lowkiq.store.nodes import Nodes
 
 EXIT_FAILED, EXIT_USAGE = 1, 2
+
+#: Unowned shards that are named one by one.
+MANY = 20
 
 EPILOG = """\b
 Examples:
@@ -33,6 +37,7 @@ Examples:
   lowkiq -r shop.jobs --node-number 0 --number-of-nodes 2
   lowkiq -r shop.jobs --burst                            exit 0 once nothing is due or in flight
   lowkiq stats --json
+  lowkiq nodes                                           who runs, who is missing, what nobody owns
   lowkiq morgue list OrderSync
   lowkiq morgue revive OrderSync 17 42                   or --all
 """
@@ -143,6 +148,76 @@ def stats(context: typer.Context, require: Require = None, as_json: AsJson = Fal
             values = msgspec.structs.asdict(row)
             table.add_row(name, *(f"{value:,.1f} s" if key == "lag" else f"{value:,}" for key, value in values.items()))
         _print(table)
+
+
+@cli.command()
+def nodes(context: typer.Context, require: Require = None, as_json: AsJson = False) -> None:
+    """Which nodes live, and what is wrong. Exits 1 when something is."""
+    with _clear_errors(), _app(require or context.obj) as app:
+        found = app.nodes()
+        if as_json:
+            typer.echo(msgspec.json.encode(found).decode())
+        else:
+            _print(_node_table(found))
+            for line in _troubles(found):
+                typer.echo(line)
+        if not found.is_well:
+            raise typer.Exit(EXIT_FAILED)
+
+
+def _node_table(found: Nodes) -> Table:
+    numbers = (
+        "number",
+        "pid",
+        "up",
+        "beat",
+        "busy",
+        "shards",
+        "waits for",
+        "processed",
+        "failed",
+        "RSS",
+        "CPU",
+        "Redis",
+    )
+    table = Table("node", "state", *(Column(name, justify="right") for name in numbers), title="Nodes")
+    now = clock.real()
+    for node in found.nodes:
+        busy = sum(thread.queue is not None for thread in node.threads)
+        table.add_row(
+            escape(_printable(node.host)),
+            "late" if node.is_late else escape(_printable(node.state)),
+            f"{node.node_number} of {node.number_of_nodes}",
+            str(node.pid),
+            str(datetime.timedelta(seconds=int(now - node.started_at))),
+            f"{node.beat_age:.0f} s",
+            f"{busy} of {len(node.threads)}",
+            str(sum(map(len, node.owned.values()))),
+            str(sum(len(shards) for queues in node.waited_for.values() for shards in queues.values())),
+            f"{node.processed:,}",
+            f"{node.failed:,}",
+            f"{node.rss / 2**20:,.0f} MiB",
+            f"{node.cpu_percent:.0f} %",
+            f"{node.redis_round_trip * 1000:.1f} ms" if node.redis_round_trip is not None else "",
+        )
+    return table
+
+
+def _troubles(found: Nodes) -> Iterator[str]:
+    """What is wrong, a line each."""
+    if not found.nodes:
+        yield "no node has been heard of for half a minute"
+    for name in found.late:
+        yield f"late: {_printable(name)} has not been heard of for a while; its shards move on when its lease ends"
+    if found.missing:
+        yield f"missing: node numbers {', '.join(map(str, found.missing))}; nobody else takes their part"
+    if found.doubled:
+        yield f"doubled: node numbers {', '.join(map(str, found.doubled))}; all but one stand by. Check NODE_NUMBER"
+    for shard in found.unowned[:MANY]:
+        lag = -(shard.due_in or 0)
+        yield f"unowned: shard {shard.shard} of queue {shard.queue} has jobs due and no node ({lag:.0f} s late)"
+    if len(found.unowned) > MANY:
+        yield f"unowned: {len(found.unowned) - MANY} more"
 
 
 @morgue.command("list")

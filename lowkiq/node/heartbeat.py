@@ -3,59 +3,71 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Callable, Sequence
 
-import msgspec
 import structlog
 from redis.exceptions import RedisError
 
-from lowkiq.store import keys
-from lowkiq.store.call import Call, Caller
+from lowkiq import clock
+from lowkiq.store.call import Caller
+from lowkiq.store.nodes import BEAT_INTERVAL, NodeHealth, beat, forget
 
 logger = structlog.get_logger("lowkiq")
-
-#: Seconds between beats.
-INTERVAL = 5.0
-#: Seconds after which a node that has not beaten is forgotten: five beats may be lost.
-TTL = 30
 
 
 class Heartbeat(threading.Thread):
     """
     Args:
-        health: gives what is told, as JSON can hold it.
+        report: gives the health; gets the seconds that the last beat took.
+        dead_nodes: names of nodes whose place this one has taken: they need not be waited for.
     """
 
-    def __init__(self, caller: Caller, namespace: str, node: str, health: Callable[[], dict[str, Any]]) -> None:
+    def __init__(
+        self,
+        caller: Caller,
+        namespace: str,
+        node: str,
+        report: Callable[[float | None], NodeHealth],
+        dead_nodes: Sequence[str] = (),
+    ) -> None:
         super().__init__(name="lowkiq-heartbeat", daemon=True)
         self._caller = caller
         self._namespace = namespace
         self._node = node
-        self._health = health
+        self._report = report
+        self._dead_nodes = dead_nodes
         self._stopping = threading.Event()
+        self._soon = threading.Event()
+        self._round_trip: float | None = None
+
+    def beat_soon(self) -> None:
+        """Something has changed that people wait to see."""
+        self._soon.set()
 
     def stop(self) -> None:
         """Ends the thread, and tells Redis that the node is gone."""
         self._stopping.set()
+        self._soon.set()
 
     def run(self) -> None:
-        while True:
+        self._forget(self._dead_nodes)
+        while not self._stopping.is_set():
             self._beat()
-            if self._stopping.wait(INTERVAL):
-                self._farewell()
-                return
+            self._soon.wait(BEAT_INTERVAL)
+            self._soon.clear()
+        self._forget([self._node])
 
     def _beat(self) -> None:
+        started = clock.monotonic()
         try:
-            self._caller.run(Call("beat", [keys.nodes(self._namespace)], [self._node, 0], bytes))
-            self._caller.client.set(keys.node(self._namespace, self._node), msgspec.json.encode(self._health()), ex=TTL)
+            beat(self._caller, self._namespace, self._report(self._round_trip))
+            self._round_trip = clock.monotonic() - started
         except RedisError as error:
             logger.debug("beat_failed", error=type(error).__name__)
 
-    def _farewell(self) -> None:
+    def _forget(self, nodes: Sequence[str]) -> None:
         try:
-            self._caller.run(Call("beat", [keys.nodes(self._namespace)], [self._node, 1], bytes))
-            self._caller.client.unlink(keys.node(self._namespace, self._node))
+            for node in nodes:
+                forget(self._caller, self._namespace, node)
         except RedisError as error:
             logger.debug("beat_failed", error=type(error).__name__)

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
+import faulthandler
 import os
 import secrets
 import signal
 import socket
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 import structlog
 from redis.exceptions import RedisError
@@ -17,6 +19,7 @@ from lowkiq.errors import LowkiqError, SettingsError
 from lowkiq.node.burst import BurstEnd
 from lowkiq.node.doorbell import Doorbell
 from lowkiq.node.drain import Drain
+from lowkiq.node.health import HealthReport
 from lowkiq.node.heartbeat import Heartbeat
 from lowkiq.node.lease_keeper import LeaseKeeper
 from lowkiq.node.performer import Performer
@@ -24,7 +27,9 @@ from lowkiq.node.schedulers import Lag
 from lowkiq.node.shard_handler import ShardHandler
 from lowkiq.node.signals import Signals
 from lowkiq.node.splitters import ByNode
+from lowkiq.node.thread_dump import dump
 from lowkiq.node.worker_thread import WorkerThread
+from lowkiq.settings import state_directory
 from lowkiq.store.call import Caller
 from lowkiq.store.connect import check_server, client_for_node
 from lowkiq.store.producer import register
@@ -88,13 +93,13 @@ class Node:
         self._on_state = on_state or (lambda _state, _busy, _jobs: None)
         self._workers: list[WorkerThread] = []
         self._state = "starting"
-        self._started_at = clock.real()
         self._fatal_error: BaseException | None = None
         self._interrupts = 0
 
     def run(self) -> int:
         """Runs until drained, in the main thread. Returns the exit code."""
-        self._signals = Signals((signal.SIGTERM, signal.SIGINT, signal.SIGQUIT, signal.SIGTSTP))
+        self._signals = Signals((signal.SIGTERM, signal.SIGINT, signal.SIGQUIT, signal.SIGTSTP, signal.SIGTTIN))
+        _dump_on_abort()
         try:
             self._set_state("starting")
             try:
@@ -141,7 +146,21 @@ class Node:
         self._handlers = list(threads)
         self._doorbell = Doorbell(self._caller.client, settings.namespace, self.name, threads, self._fatal)
         self._keeper = LeaseKeeper(threads, self._caller, self.name, settings, self._dead_nodes, self._fatal)
-        self._heartbeat = Heartbeat(self._caller, settings.namespace, self.name, self._health)
+        report = HealthReport(
+            self.name,
+            self._node_number,
+            self._number_of_nodes,
+            workers=self._workers,
+            keeper=self._keeper,
+            environment=os.environ,
+        )
+        self._heartbeat = Heartbeat(
+            self._caller,
+            settings.namespace,
+            self.name,
+            lambda round_trip: report(self._state, round_trip),
+            self._dead_nodes,
+        )
         self._doorbell.start()
         # Acquiring a shard arms its bell, so somebody should be listening; if not, polling does.
         self._doorbell.is_listening.wait(READY_WITHIN)
@@ -170,6 +189,7 @@ class Node:
 
     def _loop(self) -> None:
         self._set_state("ready")
+        self._heartbeat.beat_soon()
         logger.info(
             "ready", node=self.name, number=f"{self._node_number} of {self._number_of_nodes}",
             queues=len(self._app.workers), shards=len(self._handlers), threads=len(self._workers),
@@ -184,6 +204,8 @@ class Node:
         for number in self._signals.wait(timeout):
             if number == signal.SIGTSTP:
                 self._quiet()
+            elif number == signal.SIGTTIN:
+                dump(self._workers, state_directory(os.environ))
             else:
                 # TERM and the first INT drain; QUIT and the second INT abandon.
                 self._interrupts += 2 if number == signal.SIGQUIT else int(number == signal.SIGINT)
@@ -196,6 +218,7 @@ class Node:
             for thread in self._workers:
                 thread.quiet()
             self._set_state("quiet")
+            self._heartbeat.beat_soon()
             logger.info("quiet", node=self.name)
 
     def _set_state(self, state: str) -> None:
@@ -217,6 +240,7 @@ class Node:
         """Finishes what runs, gives the shards back, and says why."""
         self._set_state("draining")
         logger.info("draining", node=self.name, timeout=self._settings.drain_timeout)
+        self._heartbeat.beat_soon()
         drain = Drain(self._workers, self._keeper, self._caller)
         drain.begin()
         deadline = clock.monotonic() + self._settings.drain_timeout
@@ -248,24 +272,8 @@ class Node:
             except Exception:
                 logger.exception("last_words_failed")
 
-    def _health(self) -> dict[str, Any]:
-        """What the heartbeat tells."""
-        from lowkiq import __version__  # noqa: PLC0415 (the package imports us)
 
-        return {
-            "node": self.name,
-            "host": socket.gethostname(),
-            "pid": os.getpid(),
-            "node_number": self._node_number,
-            "number_of_nodes": self._number_of_nodes,
-            "state": self._state,
-            "started_at": self._started_at,
-            "beat_at": clock.real(),
-            "version": __version__,
-            "threads": len(self._workers),
-            "busy": sum(thread.in_hand is not None for thread in self._workers),
-            "shards_owned": sum(handler.epoch is not None for handler in self._handlers),
-            "shards_waited_for": sum(handler.epoch is None for handler in self._handlers),
-            "processed": sum(thread.processed for thread in self._workers) + self._keeper.processed,
-            "failed": sum(thread.failed for thread in self._workers) + self._keeper.failed,
-        }
+def _dump_on_abort() -> None:
+    """A node that is wedged in C code can't answer TTIN: on ABRT, C code writes every thread's stack to stderr."""
+    with contextlib.suppress(ValueError, AttributeError, OSError):  # a stderr without a descriptor
+        faulthandler.enable()

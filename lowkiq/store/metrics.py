@@ -80,11 +80,16 @@ def read_shards(caller: Caller, shards: Sequence[Shard]) -> list[ShardMetrics]:
     return metrics
 
 
+def read_all_shards(caller: Caller, namespace: str, queues: Mapping[str, int]) -> list[ShardMetrics]:
+    """The numbers of every shard of these queues; `queues` gives their shards_count."""
+    shards = [Shard(namespace, queue, index, count) for queue, count in queues.items() for index in range(count)]
+    return read_shards(caller, shards)
+
+
 def read_queues(caller: Caller, namespace: str, queues: Mapping[str, int]) -> dict[str, QueueMetrics]:
     """The numbers of each queue; `queues` gives their shards_count."""
-    shards = [Shard(namespace, queue, index, count) for queue, count in queues.items() for index in range(count)]
     by_queue: dict[str, list[ShardMetrics]] = {queue: [] for queue in queues}
-    for shard in read_shards(caller, shards):
+    for shard in read_all_shards(caller, namespace, queues):
         by_queue[shard.queue].append(shard)
     return {queue: _total(rows) for queue, rows in by_queue.items()}
 

@@ -1,0 +1,136 @@
+"""The health of nodes, as their heartbeats tell it, and what is wrong with the whole of them."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from typing import Any
+
+import msgspec
+
+from lowkiq.store import keys
+from lowkiq.store.call import Call, Caller
+from lowkiq.store.metrics import ShardMetrics, known_queues, read_all_shards
+
+#: Seconds between beats.
+BEAT_INTERVAL = 5.0
+#: Seconds after which a node that has not beaten is late: two beats were lost.
+LATE_AFTER = 2.5 * BEAT_INTERVAL
+#: Seconds after which it is forgotten, and its number missing.
+BEAT_TTL = 30
+
+
+class ThreadHealth(msgspec.Struct, frozen=True, kw_only=True):
+    """A worker thread and what it performs."""
+
+    name: str
+    worker: str | None = None
+    queue: str | None = None
+    shard: int | None = None
+    #: The first ids of the batch, cut.
+    ids: list[str] = []
+    #: How many ids the batch has.
+    jobs: int = 0
+    #: Since when it has been performed.
+    seconds: float = 0.0
+
+
+class NodeHealth(msgspec.Struct, frozen=True, kw_only=True):
+    """A heartbeat."""
+
+    node: str
+    boot_id: str
+    host: str
+    pid: int
+    supervisor_pid: int | None
+    node_number: int
+    number_of_nodes: int
+    slot: int | None
+    state: str
+    started_at: float
+    beat_at: float
+    version: str
+    #: Queue → shards.
+    owned: dict[str, list[int]]
+    #: Holder → queue → shards that are this node's part, and that the holder has; "" is nobody known.
+    waited_for: dict[str, dict[str, list[int]]]
+    threads: list[ThreadHealth]
+    processed: int
+    failed: int
+    #: Bytes.
+    rss: int
+    cpu_percent: float
+    #: Seconds of the last beat's call, None before the first.
+    redis_round_trip: float | None
+    restarts: int
+    last_exit: str | None
+    #: Seconds since the last beat by Redis's clock; filled in by who reads it.
+    beat_age: float = 0.0
+
+    @property
+    def is_late(self) -> bool:
+        """Whether two beats have been lost."""
+        return self.beat_age > LATE_AFTER
+
+
+class Nodes(msgspec.Struct, frozen=True, kw_only=True):
+    """All nodes of a namespace, and what is wrong."""
+
+    #: By node number.
+    nodes: list[NodeHealth]
+    #: Names of nodes that have not beaten lately.
+    late: list[str]
+    #: Numbers below number_of_nodes from which no beat comes.
+    missing: list[int]
+    #: Numbers that several nodes have: the second stands by.
+    doubled: list[int]
+    #: Shards with due jobs whose lease nobody has.
+    unowned: list[ShardMetrics]
+
+    @property
+    def is_well(self) -> bool:
+        """Whether nothing needs looking at."""
+        return not (self.late or self.missing or self.doubled or self.unowned)
+
+
+def beat(caller: Caller, namespace: str, health: NodeHealth) -> None:
+    """Tells Redis of a node."""
+    caller.run(_beat(namespace, health.node, is_gone=False))
+    caller.command("SET", keys.node(namespace, health.node), msgspec.json.encode(health), "EX", BEAT_TTL)
+
+
+def forget(caller: Caller, namespace: str, node: str) -> None:
+    """The node is gone, and need not be waited for."""
+    caller.run(_beat(namespace, node, is_gone=True))
+    caller.command("UNLINK", keys.node(namespace, node))
+
+
+def read_nodes(caller: Caller, namespace: str) -> Nodes:
+    """All nodes that have beaten lately."""
+    time, *beats = caller.commands([("TIME",), ("ZRANGE", keys.nodes(namespace), 0, -1, "WITHSCORES")])
+    now = time[0] + time[1] / 1e6
+    ages = {name.decode(): now - float(at) for name, at in zip(beats[0][::2], beats[0][1::2], strict=True)}
+    told = caller.commands([("GET", keys.node(namespace, name)) for name in ages])
+    nodes = [
+        msgspec.structs.replace(msgspec.json.decode(text, type=NodeHealth), beat_age=max(age, 0.0))
+        for age, text in zip(ages.values(), told, strict=True)
+        if text is not None
+    ]
+    nodes.sort(key=lambda node: (node.node_number, node.started_at))
+    numbers = Counter(node.node_number for node in nodes)
+    living = Counter(node.node_number for node in nodes if not node.is_late)
+    return Nodes(
+        nodes=nodes,
+        late=[node.node for node in nodes if node.is_late],
+        missing=[n for n in range(max((node.number_of_nodes for node in nodes), default=0)) if n not in numbers],
+        doubled=sorted(number for number, count in living.items() if count > 1),
+        unowned=_unowned(read_all_shards(caller, namespace, known_queues(caller, namespace))),
+    )
+
+
+def _unowned(shards: Sequence[ShardMetrics]) -> list[ShardMetrics]:
+    return [shard for shard in shards if shard.due_in is not None and shard.due_in < 0 and not shard.lease_rest]
+
+
+def _beat(namespace: str, node: str, *, is_gone: bool) -> Call[Any]:
+    return Call("beat", [keys.nodes(namespace)], [node, int(is_gone)], bytes)
