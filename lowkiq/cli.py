@@ -2,34 +2,25 @@
 
 from __future__ import annotations
 
-import datetime
 import json
 import os
 import re
 import sys
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from typing import Annotated, Any, NoReturn
+from typing import Annotated, NoReturn
 
 import msgspec
 import typer
 from redis.exceptions import RedisError
-from rich.console import Console
-from rich.markup import escape
-from rich.table import Column, Table
 
-from lowkiq import Job, Lowkiq, LowkiqError, SettingsError, __version__, clock, log
+from lowkiq import Lowkiq, LowkiqError, SettingsError, __version__, log, tables
 from lowkiq.errors import AppNotFound
 from lowkiq.importing import load_app
 from lowkiq.node.node import Node
 from lowkiq.store.connect import redact
-from lowkiq.store.metrics import QueueMetrics
-from lowkiq.store.nodes import Nodes
 
 EXIT_FAILED, EXIT_USAGE = 1, 2
-
-#: Unowned shards that are named one by one.
-MANY = 20
 
 EPILOG = """\b
 Examples:
@@ -143,11 +134,7 @@ def stats(context: typer.Context, require: Require = None, as_json: AsJson = Fal
         if as_json:
             typer.echo(json.dumps({name: msgspec.structs.asdict(row) for name, row in metrics.items()}))
             return
-        table = Table("queue", *_numeric(msgspec.structs.fields(QueueMetrics)), title="Queues")
-        for name, row in metrics.items():
-            values = msgspec.structs.asdict(row)
-            table.add_row(name, *(f"{value:,.1f} s" if key == "lag" else f"{value:,}" for key, value in values.items()))
-        _print(table)
+        tables.show(tables.of_queues(metrics))
 
 
 @cli.command()
@@ -158,66 +145,11 @@ def nodes(context: typer.Context, require: Require = None, as_json: AsJson = Fal
         if as_json:
             typer.echo(msgspec.json.encode(found).decode())
         else:
-            _print(_node_table(found))
-            for line in _troubles(found):
+            tables.show(tables.of_nodes(found))
+            for line in tables.troubles(found):
                 typer.echo(line)
         if not found.is_well:
             raise typer.Exit(EXIT_FAILED)
-
-
-def _node_table(found: Nodes) -> Table:
-    numbers = (
-        "number",
-        "pid",
-        "up",
-        "beat",
-        "busy",
-        "shards",
-        "waits for",
-        "processed",
-        "failed",
-        "RSS",
-        "CPU",
-        "Redis",
-    )
-    table = Table("node", "state", *(Column(name, justify="right") for name in numbers), title="Nodes")
-    now = clock.real()
-    for node in found.nodes:
-        busy = sum(thread.queue is not None for thread in node.threads)
-        table.add_row(
-            escape(_printable(node.host)),
-            "late" if node.is_late else escape(_printable(node.state)),
-            f"{node.node_number} of {node.number_of_nodes}",
-            str(node.pid),
-            str(datetime.timedelta(seconds=int(now - node.started_at))),
-            f"{node.beat_age:.0f} s",
-            f"{busy} of {len(node.threads)}",
-            str(sum(map(len, node.owned.values()))),
-            str(sum(len(shards) for queues in node.waited_for.values() for shards in queues.values())),
-            f"{node.processed:,}",
-            f"{node.failed:,}",
-            f"{node.rss / 2**20:,.0f} MiB",
-            f"{node.cpu_percent:.0f} %",
-            f"{node.redis_round_trip * 1000:.1f} ms" if node.redis_round_trip is not None else "",
-        )
-    return table
-
-
-def _troubles(found: Nodes) -> Iterator[str]:
-    """What is wrong, a line each."""
-    if not found.nodes:
-        yield "no node has been heard of for half a minute"
-    for name in found.late:
-        yield f"late: {_printable(name)} has not been heard of for a while; its shards move on when its lease ends"
-    if found.missing:
-        yield f"missing: node numbers {', '.join(map(str, found.missing))}; nobody else takes their part"
-    if found.doubled:
-        yield f"doubled: node numbers {', '.join(map(str, found.doubled))}; all but one stand by. Check NODE_NUMBER"
-    for shard in found.unowned[:MANY]:
-        lag = -(shard.due_in or 0)
-        yield f"unowned: shard {shard.shard} of queue {shard.queue} has jobs due and no node ({lag:.0f} s late)"
-    if len(found.unowned) > MANY:
-        yield f"unowned: {len(found.unowned) - MANY} more"
 
 
 @morgue.command("list")
@@ -232,15 +164,9 @@ def morgue_list(
     with _clear_errors(), _app(require or context.obj) as app:
         jobs = app.queries(queue, _shards_count(app, queue)).morgue_rev_range_by_updated_at(limit=limit)
         if as_json:
-            typer.echo(json.dumps([_summary(job) for job in jobs]))
+            typer.echo(json.dumps([tables.summary(job) for job in jobs]))
             return
-        table = Table("id", "payloads", "since", "error", title=f"Morgue of {queue}")
-        for job in jobs:
-            row = _summary(job)
-            table.add_row(
-                escape(_printable(job.id)), str(row["payloads"]), row["since"], escape(_printable(row["error"]))
-            )
-        _print(table)
+        tables.show(tables.of_morgue(queue, jobs))
 
 
 @morgue.command("revive")
@@ -315,23 +241,3 @@ def _all_or(ids: list[str] | None, every: bool) -> bool:
     if bool(ids) == every:
         raise SettingsError("say which: ids, or --all")
     return every
-
-
-def _summary(job: Job) -> dict[str, Any]:
-    since = datetime.datetime.fromtimestamp(job.perform_in, datetime.UTC).isoformat(timespec="seconds")
-    return {"id": job.id, "payloads": job.payload_count, "since": since, "error": job.error or ""}
-
-
-def _printable(text: str) -> str:
-    """Ids and errors are hostile: no control characters reach the terminal."""
-    return "".join(char if char.isprintable() else char.encode("unicode_escape").decode() for char in text)
-
-
-def _numeric(fields: tuple[msgspec.structs.FieldInfo, ...]) -> list[Any]:
-    return [Column(field.name, justify="right") for field in fields]
-
-
-def _print(table: Table) -> None:
-    # Piped, a table has no terminal to fit: its rows stay whole.
-    console = Console(width=None if sys.stdout.isatty() else 200)
-    console.print(table)
