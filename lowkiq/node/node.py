@@ -105,11 +105,15 @@ class Node:
             try:
                 if not self._boot():
                     return EXIT_DRAINED
+                self._start_threads()
             except LowkiqError as error:
                 logger.error("boot_refused", error=str(error))
                 self._say_last_words(error)
                 return EXIT_BOOT
-            self._start_threads()
+            except Exception as error:
+                logger.exception("boot_failed")
+                self._say_last_words(error)
+                return EXIT_BOOT
             self._loop()
             return self._drain()
         finally:

@@ -13,6 +13,10 @@ if TYPE_CHECKING:
     from lowkiq.node.shard_handler import ShardHandler
 
 
+#: Stale entries that a heap may hold beside as many as it has live ones.
+STALE = 100
+
+
 class Scheduler(Protocol):
     """What a thread asks of its scheduler. Times are monotonic seconds."""
 
@@ -44,6 +48,13 @@ class Lag:
         elif self._due.get(handler) != due_at:
             self._due[handler] = due_at
             heapq.heappush(self._heap, (due_at, next(self._order), handler))
+            if len(self._heap) > 2 * len(self._due) + STALE:
+                self._forget_stale()
+
+    def _forget_stale(self) -> None:
+        """A job that is due far ahead is noted at every poll: entries would pile up behind it."""
+        self._heap = [(due_at, next(self._order), handler) for handler, due_at in self._due.items()]
+        heapq.heapify(self._heap)
 
     def pick(self, now: float) -> ShardHandler | None:
         due_at = self.next_due_at()

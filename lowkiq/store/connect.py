@@ -7,11 +7,15 @@ from typing import Any
 from urllib.parse import urlsplit
 
 import redis
+import structlog
 from redis.backoff import ExponentialWithJitterBackoff, NoBackoff
+from redis.exceptions import ResponseError
 from redis.retry import Retry
 
 from lowkiq.errors import RedisUnsuitable, SettingsError
 from lowkiq.settings import Settings
+
+logger = structlog.get_logger("lowkiq")
 
 #: Seconds for one reply. A script is O(batch), so a server that takes longer is in trouble, not busy.
 SOCKET_TIMEOUT = 10.0
@@ -64,12 +68,17 @@ def _from_factory(settings: Settings) -> redis.Redis:
 
 def check_server(client: redis.Redis) -> None:
     """
-    Refuses a server that is too old, or that throws keys away when memory is full.
+    Refuses a server that is too old, or that throws keys away when memory is full. One that does not let us look (a
+    user without INFO, fakeredis) is taken on trust.
 
     Raises:
         RedisUnsuitable: says what to change.
     """
-    server, memory = client.info("server"), client.info("memory")
+    try:
+        server, memory = client.info("server"), client.info("memory")
+    except ResponseError as error:
+        logger.warning("redis_not_checked", error=str(error)[:200])
+        return
     version = tuple(int(part) for part in str(server.get("redis_version", "0")).split(".")[:2])
     if version < OLDEST_REDIS:
         raise RedisUnsuitable(f"Redis {server['redis_version']} is too old, Lowkiq needs 6.2 or later (or Valkey)")

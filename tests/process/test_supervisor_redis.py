@@ -12,9 +12,9 @@ from pathlib import Path
 import psutil
 import pytest
 import redis
+
 from lowkiq_supervisor.embedded_redis import EmbeddedRedis, find_server
 from lowkiq_supervisor.errors import BootError
-
 from tests.unit.supervisor.harness import Supervised
 
 AT_ONCE = {"first_delay": 0.01}

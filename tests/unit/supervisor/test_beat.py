@@ -6,6 +6,7 @@ import os
 import signal
 
 import pytest
+
 from lowkiq_supervisor.beat import Beat, Beats
 
 

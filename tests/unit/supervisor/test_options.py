@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+
 from lowkiq_supervisor.errors import UsageError
 from lowkiq_supervisor.options import Options
 

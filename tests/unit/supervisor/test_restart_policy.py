@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+
 from lowkiq_supervisor.restart_policy import Action, RestartHistory, RestartMode, RestartPolicy
 
 
