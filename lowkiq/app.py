@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import inspect
 from collections.abc import Callable, Iterable, Mapping
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, TypeVar, overload
@@ -10,7 +11,7 @@ from typing import TYPE_CHECKING, Any, TypeVar, overload
 import redis
 
 from lowkiq import settings as settings_module
-from lowkiq.errors import SettingsError, unknown_option
+from lowkiq.errors import SettingsError, short, unknown_option
 from lowkiq.job import NewJob, Pushed, encode_jobs
 from lowkiq.store import metrics
 from lowkiq.store.actions import Actions
@@ -76,7 +77,8 @@ class Lowkiq:
 
     def push(self, worker: type[Worker], jobs: Iterable[NewJob]) -> Pushed:
         """What `Worker.perform_async` does: client middlewares around validation and push."""
-        batch = list(jobs) if not isinstance(jobs, Mapping | str | bytes) else jobs
+        # What is not a list of jobs is left for encode_jobs to refuse.
+        batch = list(jobs) if isinstance(jobs, Iterable) and not isinstance(jobs, Mapping | str | bytes) else jobs
         settings = self.settings
 
         def push() -> Pushed:
@@ -148,11 +150,9 @@ class Lowkiq:
         return Caller(client_for_producers(self.settings))
 
     def _register(self, target: Any, options: Mapping[str, Any]) -> type[Worker]:
-        worker = target if isinstance(target, type) else function_worker(target)
-        if not issubclass(worker, Worker):
-            raise SettingsError(
-                f"{worker.__name__} is not a worker: make it a subclass of lowkiq.Worker, or a function"
-            )
+        worker = function_worker(target) if inspect.isfunction(target) else target
+        if not isinstance(worker, type) or not issubclass(worker, Worker):
+            raise SettingsError(f"{short(target)} is no worker: it must be a subclass of lowkiq.Worker, or a function")
         apply_options(worker, options)
         check_options(worker)
         if worker.queue_name in self.workers:

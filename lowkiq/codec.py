@@ -30,10 +30,12 @@ def dump_payload(payload: Any) -> bytes:
         # What comes back equal was JSON: much faster than to look at each value.
         if load_payload(data) == payload:
             return data
-    except (TypeError, ValueError, OverflowError, RecursionError, msgspec.MsgspecError) as error:
+        _require_json(payload, "payload")
+    except RecursionError:
+        raise ValueError("payload is nested too deeply, or contains itself") from None
+    except (TypeError, ValueError, OverflowError, msgspec.MsgspecError) as error:
         _require_json(payload, "payload")
         raise ValueError(str(error)) from error
-    _require_json(payload, "payload")
     return data
 
 
@@ -51,13 +53,7 @@ def format_error(error: BaseException) -> str:
     return f"{type(error).__name__}: {error}"
 
 
-#: JSON parsers stop at some depth; msgspec and CPython's default limit allow more than this.
-_MAX_DEPTH = 200
-
-
-def _require_json(value: Any, path: str, depth: int = 0) -> None:
-    if depth > _MAX_DEPTH:
-        raise ValueError(f"{path} is nested deeper than {_MAX_DEPTH}")
+def _require_json(value: Any, path: str) -> None:
     match value:
         case None | bool() | str():
             pass
@@ -69,10 +65,10 @@ def _require_json(value: Any, path: str, depth: int = 0) -> None:
             for key, item in value.items():
                 if not isinstance(key, str):
                     raise ValueError(f"{path} has the key {key!r} ({type(key).__name__}); JSON's keys are strings")
-                _require_json(item, f"{path}[{key!r}]", depth + 1)
+                _require_json(item, f"{path}[{key!r}]")
         case list() | tuple():
             for index, item in enumerate(value):
-                _require_json(item, f"{path}[{index}]", depth + 1)
+                _require_json(item, f"{path}[{index}]")
         case _:
             raise ValueError(
                 f"{path} is a {type(value).__name__}, which JSON can't hold; convert it or set dump_payload"

@@ -68,6 +68,15 @@ class PartialFailure(LowkiqError):
         self.errors = dict(errors)
 
 
+def short(value: object, limit: int = 60) -> str:
+    """A value as an error shows it: enough to know it by, and no more."""
+    try:
+        text = repr(value)
+    except Exception:  # noqa: BLE001 (the value is the user's, and so is its repr)
+        return f"a {type(value).__name__}"
+    return text if len(text) <= limit else f"{text[: limit - 1]}…"
+
+
 def unknown_option(kind: str, name: str, known: Iterable[str]) -> SettingsError:
     """The error for a name that is not an option, with the closest one that is."""
     close = difflib.get_close_matches(name, known := list(known), n=1, cutoff=0.6)

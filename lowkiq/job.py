@@ -10,7 +10,7 @@ from zlib import crc32
 
 import msgspec
 
-from lowkiq.errors import InvalidJob, unknown_option
+from lowkiq.errors import InvalidJob, short, unknown_option
 
 
 class Job(msgspec.Struct):
@@ -27,7 +27,7 @@ class Job(msgspec.Struct):
     #: The last error.
     error: str | None = None
     #: How many payloads there are; a query returns at most `max_payloads` of them.
-    payload_count: int = 0
+    payload_count: int = 1
 
 
 class NewJob(TypedDict):
@@ -74,7 +74,7 @@ def encode_jobs(
     max_payload_bytes: int,
 ) -> list[EncodedJob]:
     """Validates every job before the first is written. Raises InvalidJob, which names the job and the field."""
-    if isinstance(jobs, Mapping | str | bytes):
+    if isinstance(jobs, Mapping | str | bytes) or not isinstance(jobs, Iterable):
         raise InvalidJob(f"perform_async takes a list of jobs, not a {type(jobs).__name__}: wrap it in [ ]")
     encoded = []
     for number, job in enumerate(jobs):
@@ -97,7 +97,7 @@ def encode_jobs(
 def encode_id(id: Any, max_bytes: int) -> bytes:
     """The bytes of an id. Raises ValueError for what can't be one."""
     if isinstance(id, int) and not isinstance(id, bool):
-        id = str(id)
+        id = _text_of(id)
     if not isinstance(id, str):
         raise TypeError(f"id must be a string or an integer, not {type(id).__name__}")
     if not id:
@@ -105,10 +105,17 @@ def encode_id(id: Any, max_bytes: int) -> bytes:
     try:
         data = id.encode()
     except UnicodeEncodeError:
-        raise ValueError(f"id {_short(id)} can't be written in UTF-8: escape it first") from None
+        raise ValueError(f"id {short(id)} can't be written in UTF-8: escape it first") from None
     if len(data) > max_bytes:
-        raise ValueError(f"id {_short(id)} has {len(data):,} bytes, max_id_bytes is {max_bytes:,}: hash it")
+        raise ValueError(f"id {short(id)} has {len(data):,} bytes, max_id_bytes is {max_bytes:,}: hash it")
     return data
+
+
+def _text_of(number: int) -> str:
+    try:
+        return str(number)
+    except ValueError:  # CPython's limit of digits
+        raise ValueError("id is an integer of more than 4,300 digits: hash it") from None
 
 
 def _encode_payload(payload: Any, dump_payload: Callable[[Any], bytes | str], max_bytes: int) -> bytes:
@@ -138,11 +145,11 @@ def _perform_in(value: Any) -> str:
 
 def _number(field: str, value: Any, alternative: str = "") -> float:
     if isinstance(value, bool) or not isinstance(value, int | float):
-        raise TypeError(f"{field} must be a number{alternative}, not {_short(value)} ({type(value).__name__})")
+        raise TypeError(f"{field} must be a number{alternative}, not {short(value)} ({type(value).__name__})")
     try:
         number = float(value)
     except OverflowError:
-        raise ValueError(f"{field} is too large for a double: {_short(value)}") from None
+        raise ValueError(f"{field} is too large for a double: {short(value)}") from None
     if not math.isfinite(number):
         raise ValueError(f"{field} must be finite, not {value}")
     return number
@@ -153,9 +160,4 @@ def _explain(number: int, job: Any, error: Exception) -> str:
         return f"job {number}: must be a mapping with an id, not {type(job).__name__}"
     if isinstance(error, KeyError) and "id" not in job:
         return f"job {number}: id is missing"
-    return f"job {number} (id {_short(job.get('id'))}): {error}"
-
-
-def _short(value: Any, limit: int = 60) -> str:
-    text = repr(value)
-    return text if len(text) <= limit else f"{text[: limit - 1]}…"
+    return f"job {number} (id {short(job.get('id'))}): {error}"

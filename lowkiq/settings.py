@@ -6,7 +6,6 @@ which wins over the default.
 from __future__ import annotations
 
 import dataclasses
-import math
 import os
 import re
 from collections.abc import Callable, Mapping, Sequence
@@ -16,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import quote
 
 from lowkiq import codec
-from lowkiq.errors import SettingsError, unknown_option
+from lowkiq.errors import SettingsError, short, unknown_option
 
 if TYPE_CHECKING:
     import redis
@@ -84,13 +83,33 @@ class Settings:
     def __post_init__(self) -> None:
         for name, (kind, low, high) in _RANGES.items():
             _check_number(name, getattr(self, name), kind, low, high)
-        if not NAME.fullmatch(self.namespace):
-            raise SettingsError(f"namespace {self.namespace!r} must match {NAME.pattern}")
+        for name in _HOOKS:
+            if getattr(self, name) is not None and not callable(getattr(self, name)):
+                raise SettingsError(f"{name} must be callable, not {short(getattr(self, name))}")
+        for name in ("server_middlewares", "client_middlewares"):
+            value = getattr(self, name)
+            if not isinstance(value, Sequence) or not all(map(callable, value)):
+                raise SettingsError(f"{name} must be a list of callables (worker, batch, call), not {short(value)}")
+        if not isinstance(self.namespace, str) or not NAME.fullmatch(self.namespace):
+            raise SettingsError(f"namespace {short(self.namespace)} must match {NAME.pattern}")
         if self.redis is None:
             from lowkiq.store.connect import check_url  # noqa: PLC0415 (the store knows settings, not the reverse)
 
             check_url(self.redis_url)
 
+
+_HOOKS: Final = (
+    "redis",
+    "on_server_init",
+    "last_words",
+    "build_splitter",
+    "build_scheduler",
+    "dump_payload",
+    "load_payload",
+    "format_error",
+    "dump_error",
+    "load_error",
+)
 
 _RANGES: Final[Mapping[str, tuple[type, float, float]]] = {
     "poll_interval": (float, 0.01, 3600),
@@ -110,10 +129,10 @@ _RANGES: Final[Mapping[str, tuple[type, float, float]]] = {
 
 def _check_number(name: str, value: Any, kind: type, low: float, high: float) -> None:
     accepted = int if kind is int else int | float
-    if isinstance(value, bool) or not isinstance(value, accepted) or not math.isfinite(value):
+    if isinstance(value, bool) or not isinstance(value, accepted) or value != value:  # noqa: PLR0124 (NaN)
         raise SettingsError(f"{name} must be a{'n integer' if kind is int else ' number'}, not {value!r}")
     if not low <= value <= high:
-        raise SettingsError(f"{name} is {value}, it must be from {low:g} to {high:g}")
+        raise SettingsError(f"{name} is {short(value)}, it must be from {low:g} to {high:g}")
 
 
 def build(keywords: Mapping[str, Any], environment: Mapping[str, str] | None = None) -> Settings:
@@ -136,6 +155,8 @@ def build(keywords: Mapping[str, Any], environment: Mapping[str, str] | None = N
     if environment.get("LOWKIQ_NAMESPACE"):
         values["namespace"] = environment["LOWKIQ_NAMESPACE"]
     values["redis_url"] = find_redis_url(environment)
+    if keywords.get("redis_url", "") is None:  # Lowkiq(redis_url=os.environ.get(...)) names none
+        keywords = {name: value for name, value in keywords.items() if name != "redis_url"}
     return Settings(**(values | dict(keywords)))
 
 

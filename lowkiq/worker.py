@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import inspect
 import random
 from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, Any, ClassVar, Final
@@ -113,6 +114,8 @@ class Worker:
 
 def function_worker(function: Callable[[dict[str, list[Any]]], Any]) -> type[Worker]:
     """A worker class around a function that is its `perform`."""
+    if inspect.iscoroutinefunction(function):
+        raise SettingsError(f"worker {function.__name__} is async, and would never run: make it a plain function")
 
     def perform(_: Worker, payloads_by_id: dict[str, list[Any]]) -> None:
         function(payloads_by_id)
@@ -129,6 +132,8 @@ def check_options(worker: type[Worker]) -> None:
             close = difflib.get_close_matches(name, OPTIONS, n=1, cutoff=0.85)
             if close:
                 raise SettingsError(f"{label}: unknown option `{name}`, did you mean `{close[0]}`?")
+    if inspect.iscoroutinefunction(worker.perform):
+        raise SettingsError(f"{label}: perform is async, and would never run: make it a plain function")
     if not isinstance(worker.queue_name, str) or not NAME.fullmatch(worker.queue_name):
         raise SettingsError(f"{label}: queue_name {worker.queue_name!r} must match {NAME.pattern}; set one")
     for name, low, high in _RANGES:

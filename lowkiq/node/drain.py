@@ -76,10 +76,11 @@ class Drain:
 
     def _release(self, handlers: Sequence[ShardHandler]) -> None:
         for group in chunked(handlers, SHARDS_A_CALL):
-            epochs = [handler.epoch for handler in group]
-            calls = [call for handler in group if (call := handler.release_call())]
-            for handler, epoch, result in zip(group, epochs, self._caller.run_all(calls), strict=True):
+            # One that was lost meanwhile has nothing to release.
+            calls = [(handler, epoch, call) for handler in group for epoch, call in handler.release_calls()]
+            results = self._caller.run_all([call for _, _, call in calls]) if calls else []
+            for (handler, epoch, _), result in zip(calls, results, strict=True):
                 if isinstance(result, RedisError):
                     raise result
                 # Released, or lost already: it is not ours any more.
-                handler.lost(epoch or "")
+                handler.lost(epoch)

@@ -176,7 +176,6 @@ class LeaseKeeper(threading.Thread):
                 handler.settling.release()
 
     def _settle(self, handler: ShardHandler) -> None:
-        epoch = handler.epoch
         settle = handler.settle_call(last=False)
         if settle is None:
             return
@@ -185,5 +184,5 @@ class LeaseKeeper(threading.Thread):
             handler.settled(settle)
             self.processed += result.acked
             self.failed += result.failed
-        elif not refused(handler, epoch, result):
+        elif not refused(handler, settle.epoch, result):
             raise result

@@ -33,6 +33,7 @@ from lowkiq.settings import state_directory
 from lowkiq.store.call import Caller
 from lowkiq.store.connect import check_server, client_for_node
 from lowkiq.store.producer import register
+from lowkiq.worker import Worker
 
 if TYPE_CHECKING:
     from lowkiq.app import Lowkiq
@@ -84,6 +85,9 @@ class Node:
             )
         if not app.workers:
             raise SettingsError("the application has no workers: register one with @app.worker")
+        for worker in app.workers.values():
+            if worker.perform is Worker.perform:
+                raise SettingsError(f"worker {worker.__name__} has no perform: a node can't run its jobs")
         self._app = app
         self._settings = app.settings
         self._node_number, self._number_of_nodes = node_number, number_of_nodes
@@ -187,7 +191,11 @@ class Node:
             splitter = build(self._node_number, self._number_of_nodes, settings.threads_per_node)
         else:
             splitter = ByNode(self._number_of_nodes, self._node_number, settings.threads_per_node)
-        return [group for group in splitter(handlers) if group]
+        groups = [group for group in splitter(handlers) if group]
+        members = [handler for group in groups for handler in group]
+        if len(set(members)) < len(members):
+            raise SettingsError("the splitter gives a shard to two threads, or twice to one: each must come once")
+        return groups
 
     # ── run ─────────────────────────────────────────────────────────────────────────────────────────────────────────
 

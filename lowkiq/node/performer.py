@@ -98,17 +98,15 @@ class Performer:
 
     def _text(self, error: BaseException | str) -> str:
         if isinstance(error, str):
-            return error[:MAX_ERROR_CHARS]
+            return _encodable(error[:MAX_ERROR_CHARS])
         try:
-            return str(self._settings.format_error(error))[:MAX_ERROR_CHARS]
+            return _encodable(str(self._settings.format_error(error))[:MAX_ERROR_CHARS])
         except Exception as broken:  # noqa: BLE001 (format_error, or the error's own __str__, is the user's)
             return f"{type(error).__name__} (which could not be formatted: {type(broken).__name__})"
 
     def _dump(self, text: str) -> str:
-        # What can't be UTF-8 (a lone surrogate from some file name) must not keep the job from being settled.
-        text = text.encode("utf-8", "backslashreplace").decode()
         try:
-            return str(self._settings.dump_error(text))
+            return _encodable(str(self._settings.dump_error(text)))
         except Exception:
             logger.exception("dump_error_failed", queue=self.worker.queue_name)
             return text
@@ -132,4 +130,9 @@ def _oldest(job: Job, retry_count: int, error: str) -> Job:
 
 
 def _some(ids: Sequence[str]) -> list[str]:
-    return [id[:LOGGED_CHARS] for id in ids[:LOGGED_IDS]]
+    return [_encodable(id[:LOGGED_CHARS]) for id in ids[:LOGGED_IDS]]
+
+
+def _encodable(text: str) -> str:
+    """What can't be UTF-8 (a lone surrogate from some file name) must not keep a job from being settled or logged."""
+    return text.encode("utf-8", "backslashreplace").decode()

@@ -47,6 +47,7 @@ class ShardHandler:
 
         #: Number of the last claim that was sent, and of the claim in hand.
         self._number = self._in_hand = 0
+        self._epoch_in_hand = ""
         #: Whether a claim was sent of which no reply came.
         self._is_unknown = False
         self._claim: ClaimInHand | None = None
@@ -94,11 +95,12 @@ class ShardHandler:
         """Whether the lease of that epoch is ours and, by our clock, has not run out."""
         return epoch is not None and self.epoch == epoch and clock.monotonic() < self._lease_until
 
-    def release_call(self) -> Call[Released] | None:
-        """Gives the shard back. Only for a handler that runs nothing."""
-        if self.epoch is None:
-            return None
-        return self.shard.release(self._node, self.epoch, self._number, "lease")
+    def release_calls(self) -> list[tuple[str, Call[Released]]]:
+        """Gives the shard back, if it is ours: the epoch and the call. Only for a handler that runs nothing."""
+        with self._lock:
+            if self.epoch is None:
+                return []
+            return [(self.epoch, self.shard.release(self._node, self.epoch, self._number, "lease"))]
 
     def abandon_call(self) -> Call[int] | None:
         """Says that we leave while a job runs."""
@@ -106,30 +108,38 @@ class ShardHandler:
 
     # ── claim ───────────────────────────────────────────────────────────────────────────────────────────────────────
 
-    def claim_calls(self) -> list[Call[Any]]:
+    def claim_calls(self) -> tuple[str | None, list[Call[Any]]]:
         """
         Asks for jobs; the last call is the claim. If the reply to the one before it was lost, gives that back first.
-        Only with the lease.
+        Returns the epoch too; without the lease there is none, and nothing to ask.
         """
-        assert self.epoch is not None  # noqa: S101 (the thread has asked `holds`)
-        calls: list[Call[Any]] = []
-        if self._is_unknown:
-            calls.append(self.shard.release(self._node, self.epoch, self._number, "claim"))
-        self._number += 1
-        self._is_unknown = True
-        settings = self._settings
-        calls.append(
-            self.shard.claim(
-                self._node, self.epoch, self._number, self._pace.limit, settings.max_payloads, settings.load_payload
-            )
-        )
-        return calls
-
-    def claimed(self, claim: Claim) -> None:
-        """Takes the jobs in hand."""
         with self._lock:
+            if self.epoch is None:
+                return None, []
+            calls: list[Call[Any]] = []
+            if self._is_unknown:
+                calls.append(self.shard.release(self._node, self.epoch, self._number, "claim"))
+            self._number += 1
+            self._is_unknown = True
+            settings = self._settings
+            calls.append(
+                self.shard.claim(
+                    self._node, self.epoch, self._number, self._pace.limit, settings.max_payloads, settings.load_payload
+                )
+            )
+            return self.epoch, calls
+
+    def claimed(self, claim: Claim, epoch: str) -> None:
+        """
+        Takes the jobs in hand, unless the lease under which they were claimed was lost while the reply was on its way:
+        then another owner may have run them.
+        """
+        with self._lock:
+            if self.epoch != epoch:
+                return
             self._is_unknown = False
             self._in_hand = self._number
+            self._epoch_in_hand = epoch
             self.is_busy = bool(claim.jobs or claim.spoiled)
             self._claim = ClaimInHand(claim) if self.is_busy else None
             self.waits_since = clock.monotonic() if claim.spoiled else None
@@ -144,7 +154,7 @@ class ShardHandler:
         window, perform = self._settings.claim_window, self.performer.perform
         started = before = clock.monotonic()
         performs = 0
-        enter(Context(self, self.epoch or ""))
+        enter(Context(self, self._epoch_in_hand))
         while before < self._lease_until and (batch := self._start(before)):
             failures = perform(batch)
             after = clock.monotonic()
@@ -187,7 +197,8 @@ class ShardHandler:
             if self.epoch is None or self._claim is None or not (last or self._claim.has_news()):
                 return None
             outcome, done = self._claim.outcome(last=last)
-            return Settle(self.shard.settle(self._node, self.epoch, self._in_hand, outcome), outcome, done)
+            call = self.shard.settle(self._node, self.epoch, self._in_hand, outcome)
+            return Settle(call, outcome, done, self.epoch)
 
     def settled(self, sent: Settle) -> None:
         """Redis has confirmed."""
@@ -218,11 +229,12 @@ class Settle(NamedTuple):
     call: Call[Settled]
     outcome: Outcome
     done: int
+    epoch: str
 
 
-def refused(handler: ShardHandler, epoch: str | None, result: object) -> bool:
+def refused(handler: ShardHandler, epoch: str, result: object) -> bool:
     """Whether a result says that the shard is no longer ours; the handler then knows."""
-    if isinstance(result, Fenced) and epoch is not None:
+    if isinstance(result, Fenced):
         handler.lost(epoch)
         return True
     return False

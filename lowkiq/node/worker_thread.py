@@ -110,12 +110,12 @@ class WorkerThread(threading.Thread):
             self._wait(now)
             return None
         try:
-            claim = self._exchange(handler, polled)
+            in_hand = self._exchange(handler, polled)
         except RedisError as error:
             self._trouble(handler, error)
             return None
         self._retry_delay = RETRY_FROM
-        return self._take(handler, claim) if handler and claim else None
+        return in_hand
 
     def _hear(self) -> None:
         self._bell.clear()
@@ -146,7 +146,7 @@ class WorkerThread(threading.Thread):
 
     # ── one round trip ──────────────────────────────────────────────────────────────────────────────────────────────
 
-    def _exchange(self, handler: ShardHandler | None, polled: list[ShardHandler]) -> Claim | None:
+    def _exchange(self, handler: ShardHandler | None, polled: list[ShardHandler]) -> ShardHandler | None:
         """Settles the last claim, claims the next, and polls: what there is of them, in one round trip."""
         done = self.in_hand
         if done is None:
@@ -160,27 +160,24 @@ class WorkerThread(threading.Thread):
         settle: Settle | None,
         handler: ShardHandler | None,
         polled: list[ShardHandler],
-    ) -> Claim | None:
-        # Read before the round trip: a lease lost, and won again, meanwhile is another one.
-        done_epoch, epoch = done.epoch if done else None, handler.epoch if handler else None
+    ) -> ShardHandler | None:
         calls: list[Call[Any]] = [settle.call] if settle else []
-        if handler:
-            calls += handler.claim_calls()
+        epoch, claim_calls = handler.claim_calls() if handler else (None, [])
+        calls += claim_calls
         claim_at = len(calls) - 1
         groups = list(chunked(polled, SHARDS_A_CALL))
         calls += [peek([member.shard for member in group]) for group in groups]
         results = self._caller.run_all(calls) if calls else []
         now = clock.monotonic()
         if done:
-            self._note_settled(done, done_epoch, settle, results, now)
+            self._note_settled(done, settle, results, now)
         for group, result in zip(groups, results[claim_at + 1 :], strict=True):
             self._note_polled(group, result, now)
-        return self._note_claimed(handler, epoch, results[claim_at], now) if handler else None
+        return self._note_claimed(handler, epoch, results[claim_at], now) if handler and epoch else None
 
     def _note_settled(
         self,
         done: ShardHandler,
-        epoch: str | None,
         settle: Settle | None,
         results: list[Any],
         now: float,
@@ -192,7 +189,7 @@ class WorkerThread(threading.Thread):
                 self.processed += result.acked
                 self.failed += result.failed
                 self._note(done, result.due_in, now)
-            elif not refused(done, epoch, result):
+            elif not refused(done, settle.epoch, result):
                 raise result
         done.finished()
         self.in_hand = None
@@ -203,27 +200,23 @@ class WorkerThread(threading.Thread):
         for handler, due_in in zip(group, result, strict=True):
             self._note(handler, due_in, now)
 
-    def _note_claimed(self, handler: ShardHandler, epoch: str | None, result: Any, now: float) -> Claim | None:
+    def _note_claimed(self, handler: ShardHandler, epoch: str, result: Any, now: float) -> ShardHandler | None:
+        """Returns the shard if there are jobs of it in hand."""
         if isinstance(result, Claim):
             self._note(handler, result.due_in, now)
-            return result
-        if isinstance(result, Unsettled | StaleClaim):
+            handler.claimed(result, epoch)
+            if handler.is_busy:
+                self.in_hand = handler
+                return handler
+        elif isinstance(result, Unsettled | StaleClaim):
             # A claim of which we never heard arrived late. It is given back with the next one.
             self._scheduler.note(handler, now)
-            return None
-        if not refused(handler, epoch, result):
+        elif not refused(handler, epoch, result):
             raise result
         return None
 
     def _note(self, handler: ShardHandler, due_in: float | None, now: float) -> None:
         self._scheduler.note(handler, None if due_in is None else now + due_in)
-
-    def _take(self, handler: ShardHandler, claim: Claim) -> ShardHandler | None:
-        handler.claimed(claim)
-        if not handler.is_busy:
-            return None
-        self.in_hand = handler
-        return handler
 
     def _trouble(self, handler: ShardHandler | None, error: RedisError) -> None:
         """Redis is gone, or refuses to write: keep the outcomes, and try for ever."""

@@ -63,11 +63,11 @@ class Caller:
             raised, and then nothing is known of any of them.
         """
         replies = self._pipeline(calls)
-        lost = [index for index, reply in enumerate(replies) if isinstance(reply, NoScriptError)]
-        if lost:
+        lost = next((index for index, reply in enumerate(replies) if isinstance(reply, NoScriptError)), None)
+        if lost is not None:
             self._load()
-            for index, reply in zip(lost, self._pipeline([calls[index] for index in lost]), strict=True):
-                replies[index] = reply
+            # All from there on, to keep their order: another client may have loaded the scripts in between.
+            replies[lost:] = self._pipeline(calls[lost:])
         return [_meaning(call, reply) for call, reply in zip(calls, replies, strict=True)]
 
     def commands(self, commands: Sequence[tuple[Argument, ...]]) -> list[Any]:

@@ -12,7 +12,7 @@ from redis.backoff import ExponentialWithJitterBackoff, NoBackoff
 from redis.exceptions import ResponseError
 from redis.retry import Retry
 
-from lowkiq.errors import RedisUnsuitable, SettingsError
+from lowkiq.errors import RedisUnsuitable, SettingsError, short
 from lowkiq.settings import Settings
 
 logger = structlog.get_logger("lowkiq")
@@ -92,6 +92,8 @@ def check_server(client: redis.Redis) -> None:
 
 def check_url(url: str) -> None:
     """Raises SettingsError for a URL that no client can be made from."""
+    if not isinstance(url, str):
+        raise SettingsError(f"redis_url must be a string, not {short(url)}")
     scheme = url.partition("://")[0]
     if "://" not in url or scheme not in SCHEMES:
         raise SettingsError(
@@ -99,9 +101,9 @@ def check_url(url: str) -> None:
             + ", ".join(f"{scheme}://" for scheme in SCHEMES)
         )
     try:
-        redis.ConnectionPool.from_url(url)  # connects to nothing yet
+        redis.ConnectionPool.from_url(url).make_connection()  # connects to nothing yet
         _ = urlsplit(url).port
-    except ValueError as error:
+    except (TypeError, ValueError) as error:
         raise SettingsError(f"can't use the Redis URL {redact(url)!r}: {error}") from error
 
 

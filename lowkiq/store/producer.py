@@ -37,8 +37,11 @@ class Producer:
 
     def push(self, jobs: Sequence[EncodedJob]) -> Pushed:
         """Puts jobs into the queue; the order within an id is kept."""
-        self.register()
         new = merged = 0
+        try:
+            self.register()
+        except RedisError as error:
+            raise self._failed(error, len(jobs), new, merged) from error
         calls = iter(self._calls(jobs))
         while batch := list(islice(calls, PUSHES_AT_ONCE)):
             try:

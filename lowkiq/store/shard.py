@@ -13,7 +13,8 @@ from lowkiq.store.call import Argument, Call
 MAX_PUSH = 1_000
 #: Jobs in one claim.
 MAX_CLAIM = 1_000
-#: Bytes of payloads after which a claim is full; it may exceed this by 32 jobs.
+#: Payloads, and bytes of them, after which a claim is full; its last job may exceed them.
+MAX_CLAIM_PAYLOADS = 4_000
 MAX_CLAIM_BYTES = 1 << 20
 
 Rest = Literal["keep", "ack", "release"]
@@ -148,7 +149,8 @@ class Shard:
             return _claimed(reply, load_payload)
 
         limit = min(limit, MAX_CLAIM)
-        arguments: list[Argument] = [node, epoch, number, self._layout, limit, max_payloads, MAX_CLAIM_BYTES]
+        limits = (limit, max_payloads, MAX_CLAIM_PAYLOADS, MAX_CLAIM_BYTES)
+        arguments: list[Argument] = [node, epoch, number, self._layout, *limits]
         return Call("claim", self._keys, arguments, parse)
 
     def settle(self, node: str, epoch: str, number: int, outcome: Outcome) -> Call[Settled]:
@@ -248,6 +250,7 @@ def _job_of_several(
             job.scores.append(float(score))
         except Exception as error:  # noqa: BLE001 (as above)
             bad.append(Spoiled(id, payload, _undecodable(error)))
+    job.payload_count = len(job.payloads)
     return job, bad
 
 

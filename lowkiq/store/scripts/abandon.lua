@@ -1,4 +1,5 @@
 --@ fence
+--@ room
 -- abandon: say that the owner leaves while user code still runs. The lease stays until its end; the next owner then
 -- restores the claim without counting a crash.
 -- KEYS  1 shard prefix
@@ -6,5 +7,6 @@
 -- returns 1   errors: FENCED
 local refusal = fence(KEYS[1], ARGV[1], ARGV[2])
 if refusal then return refusal end
+begin_with_room(KEYS[1])
 redis.call('HSET', KEYS[1] .. 'owner', 'abandoned', '1')
 return 1

@@ -2,6 +2,7 @@
 --@ layout
 --@ claimed
 --@ doorbell
+--@ room
 -- acquire: take the lease of a shard that nobody holds, and return to the queue what its last owner left in hand.
 -- Repeating it only raises the epoch.
 -- KEYS  1 shard prefix
@@ -29,6 +30,7 @@ if is_foreign and rest > 0 and not is_dead(holder) then
   return {'HELD', holder, string.format('%.6f', rest)}
 end
 
+begin_with_room(P)
 -- Dead is who held the shard and neither released nor abandoned it; only such a death counts against the jobs.
 local restored, buried = restore_claim(P, now, is_foreign and not abandoned and tonumber(ARGV[4]) or nil)
 

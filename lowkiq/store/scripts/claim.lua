@@ -3,9 +3,11 @@
 --@ layout
 --@ bag
 --@ doorbell
+--@ room
 -- claim: take due jobs, oldest first, out of the queue and into the shard's one claim (I4).
 -- KEYS  1 shard prefix
--- ARGV  1 node, 2 epoch, 3 number of this claim, 4 layout, 5 most jobs, 6 most payloads of a job, 7 most bytes
+-- ARGV  1 node, 2 epoch, 3 number of this claim, 4 layout, 5 most jobs, 6 most payloads of a job, 7 most
+--       payloads in all, 8 most bytes (by both of which a claim may be exceeded by its last job)
 -- returns {now, next due or '', then for each job: id, "perform_in:retry_count:score:payload" or
 --          {"perform_in:retry_count", payload, score, payload, score ...}}
 -- errors: FENCED, LAYOUT, STALE (this number, or a later one, was claimed or given up), UNSETTLED (the last claim is)
@@ -18,8 +20,9 @@ if tonumber(ARGV[3]) <= last_claim then return refuse('STALE', 'claim ' .. last_
 if redis.call('EXISTS', P .. 'claim') == 1 then return refuse('UNSETTLED', 'claim ' .. last_claim) end
 
 local now = now_us()
-local max_payloads, max_bytes = tonumber(ARGV[6]), tonumber(ARGV[7])
+local max_payloads, max_in_all, max_bytes = tonumber(ARGV[6]), tonumber(ARGV[7]), tonumber(ARGV[8])
 local found = redis.call('ZRANGEBYSCORE', P .. 'due', '-inf', stamp(now), 'WITHSCORES', 'LIMIT', 0, ARGV[5])
+begin_with_room(P)
 redis.call('HSET', P .. 'owner', 'claim', ARGV[3])
 
 local ids = {}
@@ -65,12 +68,12 @@ end
 -- In small steps, so that a thousand large payloads are not read before the limit of bytes is noticed.
 local STEP = 32
 local retry_counts = redis.call('EXISTS', P .. 'retries') == 1
-while taken < count and bytes < max_bytes and payloads < max_payloads do
+while taken < count and bytes < max_bytes and payloads < max_in_all do
   local last = math.min(taken + STEP, count)
   local held = redis.call('HMGET', P .. 'payloads', unpack(ids, taken + 1, last))
   local retries = retry_counts and redis.call('ZMSCORE', P .. 'retries', unpack(ids, taken + 1, last))
   for i = 1, #held do
-    if bytes >= max_bytes or payloads >= max_payloads then break end
+    if bytes >= max_bytes or payloads >= max_in_all then break end
     taken = taken + 1
     local id, perform_in = ids[taken], found[taken * 2]
     local head = perform_in .. ':' .. (retries and retries[i] or '-1')

@@ -2,6 +2,7 @@
 --@ fence
 --@ claimed
 --@ doorbell
+--@ room
 -- release: give back a claim whose jobs have not run, or with 'lease' also the shard. Crashes are not counted.
 -- Repeating it changes nothing.
 -- KEYS  1 shard prefix
@@ -12,6 +13,7 @@ local refusal, last_claim = fence(P, ARGV[1], ARGV[2])
 if refusal then return refusal end
 
 local now = now_us()
+begin_with_room(P)
 local restored = 0
 -- A later claim is not touched: this call is a late repeat. An earlier number is raised, so that a claim still on its
 -- way on a dead connection is refused as STALE when it arrives.

@@ -1,4 +1,5 @@
 --@ clock
+--@ room
 -- renew: keep the leases of several shards. A lease that has run out is kept too, if nobody has taken it.
 -- KEYS  shard prefixes (on Cluster: of one slot)
 -- ARGV  1 node, 2 ttl in seconds, then the epoch for each key
@@ -12,6 +13,7 @@ local kept = {}
 for i = 1, #KEYS do
   kept[i] = 0
   if owners[i][1] == ARGV[1] and owners[i][2] == ARGV[i + 2] then
+    begin_with_room(KEYS[i])
     redis.call('HSET', KEYS[i] .. 'owner', 'until', lease_end)
     kept[i] = 1
   end

@@ -1,5 +1,6 @@
 --@ clock
 --@ fence
+--@ room
 --@ claimed
 --@ doorbell
 -- settle: end jobs of a claim. Repeating it changes nothing: ids no longer in the claim are skipped, a later claim is
@@ -124,6 +125,7 @@ local function each(action, width)
   end
 end
 
+begin_with_room(P)
 if last_claim == tonumber(ARGV[3]) then
   local has_several = next_argument() == '1'
   each(spoil, 3)
