@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import math
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
@@ -113,7 +114,9 @@ class Performer:
 
     def _log_failure(self, batch: list[Job], errors: Mapping[str, Any], failed: int, exhausted: int) -> None:
         first = next((errors[job.id] for job in batch if job.id in errors), None)
-        if first is not None:
+        if first is None:
+            return
+        with contextlib.suppress(OSError, UnicodeError):  # a log that can't be written must not cost an outcome
             logger.warning(
                 "jobs_failed",
                 queue=self.worker.queue_name,

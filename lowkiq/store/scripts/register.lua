@@ -2,5 +2,7 @@
 -- KEYS  1 lowkiq:queues
 -- ARGV  1 queue, 2 shards_count
 -- returns the shards_count in force
-redis.call('HSETNX', KEYS[1], ARGV[1], ARGV[2])
-return tonumber(redis.call('HGET', KEYS[1], ARGV[1]))
+-- It writes only what is new: when memory is full, a node must still be able to boot and work the queue off.
+local known = redis.call('HGET', KEYS[1], ARGV[1])
+if not known then redis.call('HSET', KEYS[1], ARGV[1], ARGV[2]) end
+return tonumber(known or ARGV[2])
