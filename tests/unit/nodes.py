@@ -1,0 +1,248 @@
+"""Real nodes for tests: processes that run jobs which do what their payloads say, and record it in Redis."""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+import json
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self
+
+import redis
+
+from lowkiq import Lowkiq, Pushed, Worker
+from lowkiq.store.metrics import QueueMetrics
+from tests.support import RedisServer, wait_until
+
+ROOT = Path(__file__).parents[2]
+
+#: What a node of the tests runs. Payloads are mappings that say what their job does.
+SCRIPT = """
+import contextlib, json, os, signal, sys, time
+from redis.exceptions import RedisError
+from lowkiq import Lowkiq, PartialFailure, Worker, current
+from lowkiq.log import configure
+from lowkiq.node.node import Node
+
+options = json.loads(os.environ["TEST_OPTIONS"])
+records = f"{os.environ['LOWKIQ_NAMESPACE']}:records"
+configure()
+
+
+def record(what, *details):
+    app.redis().rpush(records, json.dumps([what, os.getpid(), *details]))
+
+
+def load(data):
+    if b"undecodable" in data:
+        raise ValueError("no such format")
+    return json.loads(data)
+
+
+def wait_for(key):
+    while not app.redis().exists(key):
+        time.sleep(0.01)
+
+
+def act(id, payload):
+    if "sleep" in payload:
+        time.sleep(payload["sleep"])
+    if "gate" in payload:
+        wait_for(f"{records}:{payload['gate']}")
+    if "until_lost" in payload:
+        while not current().lease_lost:
+            time.sleep(0.01)
+        record("lost", id)
+    if "kill" in payload:
+        os.kill(os.getpid(), signal.SIGKILL)
+    if "exit" in payload:
+        sys.exit(payload["exit"])
+    if "push" in payload:
+        Jobs.perform_async(payload["push"])
+    if app.redis().incr(f"{records}:{id}:tries") <= payload.get("failures", 0):
+        raise ValueError(f"{id} is to fail")
+
+
+app = Lowkiq(
+    load_payload=load,
+    last_words=lambda error: record("last_words", type(error).__name__, str(error)),
+    on_server_init=lambda: record("init"),
+)
+
+
+@app.worker
+class Jobs(Worker):
+    queue_name = "jobs"
+    shards_count = options.get("shards_count", 3)
+    batch_size = options.get("batch_size", 1)
+    max_retry_count = options.get("max_retry_count", 25)
+
+    def retry_in(self, retry_count):
+        with contextlib.suppress(RedisError):  # Redis may be what made the job fail
+            record("retry_in", retry_count)
+        return options.get("retry_in", 0.05)
+
+    def perform(self, payloads_by_id):
+        context = current()
+        record("start", payloads_by_id, context.epoch, context.shard, context.attempt)
+        failed = {}
+        for id, payloads in payloads_by_id.items():
+            try:
+                for payload in payloads:
+                    act(id, payload)
+            except ValueError as error:
+                failed[id] = error
+        record("end", payloads_by_id, context.epoch, context.shard, context.attempt)
+        if failed:
+            raise PartialFailure(failed)
+
+    def retries_exhausted(self, batch):
+        record("exhausted", [[job.id, job.payloads, job.error] for job in batch])
+
+
+sys.exit(Node(app, **options.get("node", {})).run())
+"""
+
+
+class NodeProcess:
+    """A node in a process of its own."""
+
+    def __init__(self, process: subprocess.Popen[bytes], log: Path) -> None:
+        self._process = process
+        self._log = log
+        self.pid = process.pid
+
+    def logged(self, event: str) -> list[dict[str, Any]]:
+        """What it has logged under that name."""
+        lines = self._log.read_text("utf-8").splitlines(keepends=True)
+        entries = [json.loads(line) for line in lines if line.startswith("{") and line.endswith("\n")]
+        return [entry for entry in entries if entry["event"] == event]
+
+    @property
+    def output(self) -> str:
+        """All that it has printed."""
+        return self._log.read_text("utf-8")
+
+    def wait_ready(self) -> Self:
+        wait_until(lambda: self.logged("ready") or self._process.poll() is not None, every=0.02)
+        assert self._process.poll() is None, self.output
+        return self
+
+    def send(self, number: int) -> None:
+        self._process.send_signal(number)
+
+    def is_running(self) -> bool:
+        return self._process.poll() is None
+
+    def wait(self, timeout: float = 30) -> int:
+        """Its exit code."""
+        return self._process.wait(timeout)
+
+    def kill(self) -> None:
+        """As the kernel would: at once, and without a word."""
+        self.send(signal.SIGKILL)
+        self.wait()
+
+    def end(self) -> None:
+        """Leaves nothing behind."""
+        if self.is_running():
+            self.kill()
+
+
+class Nodes:
+    """Starts nodes of one namespace, pushes jobs for them and reads what the jobs recorded; ends the nodes at last."""
+
+    def __init__(self, directory: Path, server: RedisServer, namespace: str, **options: Any) -> None:
+        self._directory = directory
+        self._server = server
+        self._options = options
+        self._started: list[NodeProcess] = []
+        self._numbers = itertools.count()
+        self.namespace = namespace
+        self.app = Lowkiq(redis_url=server.url, namespace=namespace)
+        self.worker: type[Worker] = self.app.worker(queue_name="jobs", shards_count=options.get("shards_count", 3))(
+            lambda _: None
+        )
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+        for node in self._started:
+            node.end()
+        if kind:
+            for node in self._started:
+                print(f"--- node {node.pid}\n{node.output}")
+        self.app.close()
+
+    def start(self, *, node: dict[str, Any] | None = None, **settings: Any) -> NodeProcess:
+        """Starts a node with these settings."""
+        kept = {
+            name: value for name, value in os.environ.items() if not name.startswith(("LOWKIQ_", "REDIS_URL", "COV_"))
+        }
+        environment = {
+            "LOWKIQ_REDIS_URL": self._server.url,
+            "LOWKIQ_NAMESPACE": self.namespace,
+            "PYTHONPATH": str(ROOT),
+            "TEST_OPTIONS": json.dumps(self._options | {"node": node or {}}),
+        } | {f"LOWKIQ_{name.upper()}": str(value) for name, value in settings.items()}
+        log = self._directory / f"node-{next(self._numbers)}.log"
+        with log.open("wb") as output:
+            process = subprocess.Popen(
+                [sys.executable, "-c", SCRIPT], stdout=output, stderr=output, env=kept | environment
+            )
+        self._started.append(NodeProcess(process, log))
+        return self._started[-1]
+
+    def push(self, *jobs: dict[str, Any]) -> Pushed:
+        return self.worker.perform_async(jobs)  # type: ignore[arg-type]
+
+    def open(self, gate: str) -> None:
+        """Lets the jobs go on that wait at a gate."""
+        self.app.redis().set(f"{self.namespace}:records:{gate}", 1)
+
+    def records(self, *kinds: str) -> list[list[Any]]:
+        """What jobs recorded, in Redis's order: [kind, pid, details …]. Nothing while Redis is away."""
+        with contextlib.suppress(redis.ConnectionError):
+            rows = [json.loads(row) for row in self.app.redis().lrange(f"{self.namespace}:records", 0, -1)]
+            return [row for row in rows if not kinds or row[0] in kinds]
+        return []
+
+    def started(self, id: str) -> bool:
+        """Whether a job of that id has started."""
+        return any(id in row[2] for row in self.records("start"))
+
+    def ended(self, id: str) -> bool:
+        """Whether a job of that id has come to its end."""
+        return any(id in row[2] for row in self.records("end"))
+
+    def metrics(self) -> QueueMetrics:
+        return self.app.metrics()["jobs"]
+
+    def is_done(self) -> bool:
+        """Whether nothing is queued and nothing runs."""
+        with contextlib.suppress(redis.ConnectionError):
+            metrics = self.metrics()
+            return metrics.length + metrics.busy == 0
+        return False
+
+
+def overlaps(records: list[list[Any]], dead: set[int] = frozenset()) -> list[tuple[str, int, int]]:  # type: ignore[assignment]
+    """Ids that one process started while another was at them. Those in `dead` never record an end."""
+    running: dict[str, int] = {}
+    found = []
+    for what, pid, jobs, *_ in records:
+        for id in jobs:
+            if what == "end":
+                if running.get(id) == pid:
+                    del running[id]
+            else:
+                if id in running and running[id] not in dead:
+                    found.append((id, running[id], pid))
+                running[id] = pid
+    return found
