@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-import functools
 import inspect
 from collections.abc import Callable, Iterable, Mapping
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, TypeVar, overload
+from typing import Any, TypeVar, overload
 
 import redis
 
 from lowkiq import settings as settings_module
 from lowkiq.errors import SettingsError, short, unknown_option
 from lowkiq.job import NewJob, Pushed, encode_jobs
+from lowkiq.middleware import wrap
 from lowkiq.store import metrics
 from lowkiq.store.actions import Actions
 from lowkiq.store.call import Caller
@@ -23,9 +23,6 @@ from lowkiq.store.producer import Producer
 from lowkiq.store.queries import Queries
 from lowkiq.store.shard import Shard
 from lowkiq.worker import OPTIONS, Worker, apply_options, check_options, function_worker
-
-if TYPE_CHECKING:
-    from lowkiq.settings import Middleware
 
 W = TypeVar("W", bound=type[Worker])
 
@@ -167,10 +164,3 @@ class Lowkiq:
             known = Producer(self.caller, self.settings.namespace, worker.queue_name, worker.shards_count)
             self._producers[worker.queue_name] = known
         return known
-
-
-def wrap(middlewares: Iterable[Middleware], worker: Any, batch: Any, call: Callable[[], Any]) -> Callable[[], Any]:
-    """The call with its middlewares around it, the first one outermost."""
-    for middleware in reversed(tuple(middlewares)):
-        call = functools.partial(middleware, worker, batch, call)
-    return call

@@ -16,6 +16,7 @@ from urllib.parse import quote
 
 from lowkiq import codec
 from lowkiq.errors import SettingsError, short, unknown_option
+from lowkiq.middleware import Middleware
 
 if TYPE_CHECKING:
     import redis
@@ -23,9 +24,6 @@ if TYPE_CHECKING:
     from lowkiq.node.schedulers import Scheduler
     from lowkiq.node.shard_handler import ShardHandler
 
-    #: `(worker, batch, call)`: calls `call()` and may do anything around it. The batch is a list of Job on a server,
-    #: and of what was passed to perform_async on a client.
-    Middleware = Callable[[Any, Any, Callable[[], Any]], Any]
     #: All shard handlers of an app → the groups that this node's threads own.
     Splitter = Callable[[Sequence[ShardHandler]], Sequence[Sequence[ShardHandler]]]
 

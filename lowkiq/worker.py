@@ -114,14 +114,21 @@ class Worker:
 
 def function_worker(function: Callable[[dict[str, list[Any]]], Any]) -> type[Worker]:
     """A worker class around a function that is its `perform`."""
-    if inspect.iscoroutinefunction(function):
-        raise SettingsError(f"worker {function.__name__} is async, and would never run: make it a plain function")
+    _check_callable_runs(f"worker {function.__name__}", function)
 
     def perform(_: Worker, payloads_by_id: dict[str, list[Any]]) -> None:
         function(payloads_by_id)
 
     members = {"perform": perform, "__doc__": function.__doc__, "__module__": function.__module__}
     return type(function.__name__, (Worker,), members)
+
+
+def _check_callable_runs(label: str, function: Callable[..., Any]) -> None:
+    """A call of an async function or of a generator runs nothing: its jobs would be acknowledged undone."""
+    is_async = inspect.iscoroutinefunction(function) or inspect.isasyncgenfunction(function)
+    if is_async or inspect.isgeneratorfunction(function):
+        kind = "async" if is_async else "a generator"
+        raise SettingsError(f"{label} is {kind}, and would never run: make it a plain function")
 
 
 def check_options(worker: type[Worker]) -> None:
@@ -132,8 +139,7 @@ def check_options(worker: type[Worker]) -> None:
             close = difflib.get_close_matches(name, OPTIONS, n=1, cutoff=0.85)
             if close:
                 raise SettingsError(f"{label}: unknown option `{name}`, did you mean `{close[0]}`?")
-    if inspect.iscoroutinefunction(worker.perform):
-        raise SettingsError(f"{label}: perform is async, and would never run: make it a plain function")
+    _check_callable_runs(f"{label}: perform", worker.perform)
     if not isinstance(worker.queue_name, str) or not NAME.fullmatch(worker.queue_name):
         raise SettingsError(f"{label}: queue_name {worker.queue_name!r} must match {NAME.pattern}; set one")
     for name, low, high in _RANGES:

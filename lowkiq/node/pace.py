@@ -38,5 +38,5 @@ class Pace:
         sample = seconds / performs
         smoothed = sample if self._average is None else self._average + WEIGHT * (sample - self._average)
         self._average = max(sample, smoothed)
-        fitting = int(self._window / self._average) if self._average > 0 else self._most
-        self._batches = max(1, min(fitting, self._batches * GROWTH, self._most))
+        fitting = self._window / self._average if self._average > 0 else self._most
+        self._batches = max(1, int(min(fitting, self._batches * GROWTH, self._most)))

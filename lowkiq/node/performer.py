@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING, Any
 
 import structlog
 
-from lowkiq.app import wrap
 from lowkiq.codec import MAX_ERROR_CHARS
 from lowkiq.errors import PartialFailure
 from lowkiq.job import Job
+from lowkiq.middleware import wrap
 from lowkiq.node.claim_in_hand import Failures
 from lowkiq.store.shard import Exhausted, Failure
 from lowkiq.worker import Worker
@@ -47,7 +47,7 @@ class Performer:
         try:
             payloads_by_id = {job.id: job.payloads for job in batch}
             if self._middlewares:
-                wrap(self._middlewares, self.worker, batch, partial(self.worker.perform, payloads_by_id))()
+                wrap(self._middlewares, self.worker, list(batch), partial(self.worker.perform, payloads_by_id))()
             else:
                 self.worker.perform(payloads_by_id)
         except PartialFailure as error:
@@ -64,6 +64,9 @@ class Performer:
         strangers = errors.keys() - {job.id for job in batch}
         if strangers:
             logger.warning("partial_failure_of_unknown_ids", queue=self.worker.queue_name, ids=_some(sorted(strangers)))
+        if errors and len(strangers) == len(errors):
+            # Something failed, and none of it is known here: better to run all again than to lose what it was.
+            errors = dict.fromkeys((job.id for job in batch), next(iter(errors.values())))
         return self._failed(batch, errors)
 
     def _failed(self, batch: list[Job], errors: Mapping[str, BaseException | str]) -> Failures:
@@ -88,6 +91,9 @@ class Performer:
         except Exception:
             logger.exception("retry_in_failed", queue=self.worker.queue_name, retry_count=retry_count)
             return Worker.retry_in(self.worker, retry_count)
+        except BaseException as error:  # noqa: BLE001 (as of perform)
+            self._fatal(error)
+            return Worker.retry_in(self.worker, retry_count)
         return max(delay, 0.0) if math.isfinite(delay) else Worker.retry_in(self.worker, retry_count)
 
     def _retries_exhausted(self, jobs: list[Job]) -> None:
@@ -96,6 +102,8 @@ class Performer:
             self.worker.retries_exhausted(jobs)
         except Exception:
             logger.exception("retries_exhausted_failed", queue=self.worker.queue_name, ids=_some([j.id for j in jobs]))
+        except BaseException as error:  # noqa: BLE001 (as of perform)
+            self._fatal(error)
 
     def _text(self, error: BaseException | str) -> str:
         if isinstance(error, str):

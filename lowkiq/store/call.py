@@ -124,6 +124,13 @@ class Caller:
             self.command("SCRIPT LOAD", script.source)
 
 
+def pairs(reply: Sequence[Any]) -> list[tuple[bytes, Any]]:
+    """Members with their scores, which a client that speaks RESP3 gets in pairs already."""
+    if reply and not isinstance(reply[0], bytes):
+        return [(member, score) for member, score in reply]
+    return list(zip(reply[::2], reply[1::2], strict=True))
+
+
 def _meaning(call: Call[Any], reply: Any) -> Any:
     if isinstance(reply, ResponseError):
         return _refusal(reply)

@@ -9,7 +9,7 @@ from typing import Any
 import msgspec
 
 from lowkiq.store import keys
-from lowkiq.store.call import Call, Caller
+from lowkiq.store.call import Call, Caller, pairs
 from lowkiq.store.metrics import ShardMetrics, known_queues, read_all_shards
 
 #: Seconds between beats.
@@ -109,7 +109,7 @@ def read_nodes(caller: Caller, namespace: str) -> Nodes:
     """All nodes that have beaten lately."""
     time, *beats = caller.commands([("TIME",), ("ZRANGE", keys.nodes(namespace), 0, -1, "WITHSCORES")])
     now = time[0] + time[1] / 1e6
-    ages = {name.decode(): now - float(at) for name, at in zip(beats[0][::2], beats[0][1::2], strict=True)}
+    ages = {name.decode(): now - float(at) for name, at in pairs(beats[0])}
     told = caller.commands([("GET", keys.node(namespace, name)) for name in ages])
     nodes = [
         msgspec.structs.replace(msgspec.json.decode(text, type=NodeHealth), beat_age=max(age, 0.0))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from itertools import islice
+from itertools import zip_longest
 
 from redis.exceptions import RedisError
 
@@ -11,6 +11,7 @@ from lowkiq.errors import PushFailed, ShardsCountMismatch
 from lowkiq.job import EncodedJob, Pushed, shard_of
 from lowkiq.store import keys
 from lowkiq.store.call import Call, Caller
+from lowkiq.store.metrics import chunked
 from lowkiq.store.shard import MAX_PUSH, Shard
 
 #: Bytes of one push script's arguments, unless a single payload is larger.
@@ -42,10 +43,9 @@ class Producer:
             self.register()
         except RedisError as error:
             raise self._failed(error, len(jobs), new, merged) from error
-        calls = iter(self._calls(jobs))
-        while batch := list(islice(calls, PUSHES_AT_ONCE)):
+        for calls in self._rounds(jobs):
             try:
-                results = self._caller.run_all(batch)
+                results = self._caller.run_all(calls)
             except RedisError as error:
                 raise self._failed(error, len(jobs), new, merged) from error
             accepted = [result for result in results if not isinstance(result, Exception)]
@@ -66,14 +66,19 @@ class Producer:
             merged=merged,
         )
 
-    def _calls(self, jobs: Sequence[EncodedJob]) -> Iterator[Call[tuple[int, int]]]:
+    def _rounds(self, jobs: Sequence[EncodedJob]) -> Iterator[list[Call[tuple[int, int]]]]:
+        """
+        What is sent in one round trip each: at most one push a shard, so that when one is refused, nothing that comes
+        after it in its shard has been accepted.
+        """
         by_shard: dict[int, list[EncodedJob]] = {}
         shards_count = len(self._shards)
         for job in jobs:
             by_shard.setdefault(shard_of(job.id, shards_count), []).append(job)
-        for index, group in by_shard.items():
-            for chunk in _chunks(group):
-                yield self._shards[index].push(chunk)
+        for some in chunked(by_shard.items(), PUSHES_AT_ONCE):
+            pushes = [map(self._shards[index].push, _chunks(group)) for index, group in some]
+            for calls in zip_longest(*pushes):
+                yield [call for call in calls if call]
 
 
 def register(caller: Caller, namespace: str, queue: str, shards_count: int) -> None:

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
 from lowkiq.job import Job, encode_id, shard_of
-from lowkiq.store.call import Call, Caller
+from lowkiq.store.call import Call, Caller, pairs
 from lowkiq.store.metrics import chunked
 from lowkiq.store.shard import Shard
 
@@ -119,7 +119,7 @@ class Queries:
                 [(command, f"{shard.prefix}{index}", first, last, "WITHSCORES", "LIMIT", 0, limit) for _, shard in some]
             )
             for (number, _), page in zip(some, pages, strict=True):
-                rows += [(float(score), number, id) for id, score in zip(page[::2], page[1::2], strict=True)]
+                rows += [(float(score), number, id) for id, score in pairs(page)]
             rows = (heapq.nlargest if reverse else heapq.nsmallest)(limit, rows)
         return [(self._shards[number], id) for _, number, id in rows]
 

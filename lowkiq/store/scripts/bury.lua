@@ -1,5 +1,6 @@
 --@ clock
 --@ claimed
+--@ forget
 -- bury: queue → morgue, with the job's last error. Repeating it changes nothing.
 -- KEYS  1 shard prefix
 -- ARGV  1 most payloads of an id to merge at a time, 2 'any' or 'failed' (only jobs that have failed), then ids
@@ -17,7 +18,7 @@ for i = 3, #ARGV do
     else
       redis.call('ZREM', P .. 'due', id)
       redis.call('ZREM', P .. 'retries', id)
-      redis.call('HDEL', P .. 'errors', id)
+      forget_queued(P, id)
       reply[1] = reply[1] + 1
     end
   end

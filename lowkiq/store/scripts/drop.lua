@@ -1,4 +1,5 @@
 --@ bag
+--@ forget
 -- drop: delete jobs of the queue or of the morgue. Repeating it changes nothing.
 -- KEYS  1 shard prefix
 -- ARGV  1 'queue', 'failed' (of the queue, only jobs that have failed) or 'morgue', then ids
@@ -12,9 +13,14 @@ for i = 2, #ARGV do
   local wanted = ARGV[1] ~= 'failed' or redis.call('ZSCORE', P .. 'retries', id)
   if wanted and redis.call('HEXISTS', prefix .. 'payloads', id) == 1 then
     bag_drop(prefix .. 'payloads', id)
-    redis.call('HDEL', prefix .. 'errors', id)
-    redis.call('ZREM', P .. (in_morgue and 'morgue' or 'due'), id)
-    if not in_morgue then redis.call('ZREM', P .. 'retries', id) end
+    if in_morgue then
+      redis.call('ZREM', P .. 'morgue', id)
+      redis.call('HDEL', P .. 'morgue:errors', id)
+    else
+      redis.call('ZREM', P .. 'due', id)
+      redis.call('ZREM', P .. 'retries', id)
+      forget_queued(P, id)
+    end
     dropped = dropped + 1
   end
 end
