@@ -1,8 +1,8 @@
 """
 The arbiter: one thread, one selector, one loop that spawns, reaps, restarts, drains and kills.
 
-Responsible for what happens to processes and when. It has no Redis client and runs no user code, so nothing a job
-does can keep it from its work. Every wait has a monotonic deadline.
+Responsible for what happens when: it connects the parts, and gives each its turn. It has no Redis client and runs no
+user code, so nothing a job does can keep it from its work. Every wait has a monotonic deadline.
 """
 
 from __future__ import annotations
@@ -10,28 +10,46 @@ from __future__ import annotations
 import os
 import signal
 import time
-from functools import partial
+from collections.abc import MutableMapping
 
 import structlog
+from setproctitle import setproctitle
 
+from lowkiq_supervisor import orphans
 from lowkiq_supervisor.child import Child, spawn
+from lowkiq_supervisor.control import Control
+from lowkiq_supervisor.crew import Crew
 from lowkiq_supervisor.embedded_redis import EmbeddedRedis
 from lowkiq_supervisor.errors import BootError
-from lowkiq_supervisor.exit_codes import ExitCode, describe_exit
+from lowkiq_supervisor.exit_codes import ExitCode
+from lowkiq_supervisor.hang import HangWatch
 from lowkiq_supervisor.node import NodeSpec, RunNode, begin, run_node
+from lowkiq_supervisor.notify import ServiceManager
 from lowkiq_supervisor.options import Options
+from lowkiq_supervisor.orders import Orders
+from lowkiq_supervisor.recycling import Recycling
 from lowkiq_supervisor.redis_slot import LOOK_INTERVAL, has_become_ready, redis_slot
-from lowkiq_supervisor.restart_policy import Action, RestartHistory, RestartMode, RestartPolicy
-from lowkiq_supervisor.shutdown import Shutdown
+from lowkiq_supervisor.restart_policy import RestartHistory, RestartPolicy
+from lowkiq_supervisor.shutdown import DRAIN_GRACE, REDIS_GRACE, Shutdown
 from lowkiq_supervisor.signals import SignalInbox
-from lowkiq_supervisor.slot import BEATEN, Slot, State
+from lowkiq_supervisor.slot import Slot, State
+from lowkiq_supervisor.state_dir import StateDir
+from lowkiq_supervisor.status import Report
+from lowkiq_supervisor.succession import Succession
+from lowkiq_supervisor.turnover import Turnover
 from lowkiq_supervisor.watch import Watch
 
 log = structlog.stdlib.get_logger("supervisor")
 
 
 class Arbiter:
-    """Keeps the nodes of one machine running until it is told to stop, or nothing is left to run."""
+    """
+    Keeps the nodes of one machine running until it is told to stop, or nothing is left to run.
+
+    Args:
+        run_child: the body of a node's process.
+        environ: where the service manager's variables are, which are taken out of it.
+    """
 
     def __init__(
         self,
@@ -40,30 +58,47 @@ class Arbiter:
         run_child: RunNode = run_node,
         embedded: EmbeddedRedis | None = None,
         policy: RestartPolicy | None = None,
+        environ: MutableMapping[str, str] = os.environ,
     ) -> None:
         self._options = options
         self._run_child = run_child
         self._embedded = embedded
-        self._policy = policy or RestartPolicy(mode=options.restart, burst=options.burst)
-        numbers = range(options.first_node, options.first_node + options.nodes)
-        self._nodes = [self._node_slot(number) for number in numbers]
-        self._redis = redis_slot(embedded, self._policy, self._close_foreign) if embedded else None
+        policy = policy or RestartPolicy(mode=options.restart, burst=options.burst)
+        self._nodes = [self._node_slot(index, policy) for index in range(options.nodes)]
+        self._redis = redis_slot(embedded, policy, self._close_foreign) if embedded else None
+        self._slots = [*self._nodes, *([self._redis] if self._redis else [])]
         self._environment = options.node_environment() | (embedded.environment() if embedded else {})
         self._signals = SignalInbox()
         self._watch = Watch()
+        self._manager = ServiceManager.from_environment(environ)
         self._shutdown = Shutdown(self._nodes, self._redis, drain_timeout=options.drain_timeout)
-        self._quiet = False
-        self._interrupts = 0
+        self._turnover = Turnover(options.drain_timeout + DRAIN_GRACE, self._manager.reloading)
+        self._hang = HangWatch(options.hang_timeout, options.boot_timeout)
+        self._recycling = Recycling(options)
+        self._report = Report(
+            options=options, nodes=self._nodes, redis=self._redis, shutdown=self._shutdown, turnover=self._turnover
+        )
+        self._orders = Orders(options, self._nodes, self._shutdown, self._turnover, self._report)
+        self._succession = Succession(options, self._nodes, embedded, self._shutdown, self._turnover)
+        self._crew = Crew(self._slots, self._watch, self)
+        self._state_dir = StateDir(options.state_dir)
+        self._control = Control(self._state_dir.control_socket, self._watch, self._orders.answer)
+        self._said_to_stop = False
+        self._title = ""
 
-    def _node_slot(self, number: int) -> Slot:
+    def _node_slot(self, index: int, policy: RestartPolicy) -> Slot:
+        number = self._options.first_node + index
         return Slot(
             title=f"node {number}/{self._options.number_of_nodes}",
-            history=RestartHistory(self._policy),
-            launch=partial(self._launch_node, number=number),
+            index=index,
+            number=number,
+            history=RestartHistory(policy),
+            launch=self._launch_node,
         )
 
     def run(self) -> int:
         """Supervise until everything has ended; returns the exit code."""
+        code = ExitCode.INTERNAL
         with self._signals:
             try:
                 code = self._supervise()
@@ -72,16 +107,15 @@ class Arbiter:
                 code = ExitCode.BOOT
             except Exception:
                 log.exception("supervisor failed, killing every process")
-                code = ExitCode.INTERNAL
             finally:
-                self._end_everything()
+                self._end_everything(code)
         log.info("stopped", exit_code=int(code), meaning=code.name.lower())
         return code
 
     def _supervise(self) -> ExitCode:
         self._watch.add(self._signals, self._signals.empty_socket)
         self._boot()
-        while not self._finished():
+        while not all(slot.state is State.EXITED for slot in self._slots):
             self._turn()
         return self._shutdown.exit_code
 
@@ -89,8 +123,12 @@ class Arbiter:
 
     def _boot(self) -> None:
         """Redis first, if it is ours; the nodes when it answers."""
-        if self._embedded is not None and self._redis is not None:
+        if self._embedded is not None:
             self._embedded.prepare()
+        self._state_dir.claim()
+        self._control.open()
+        orphans.adopt()
+        if self._redis is not None:
             self._redis.schedule(time.monotonic())
         else:
             self._release_nodes()
@@ -98,194 +136,114 @@ class Arbiter:
     def _turn(self) -> None:
         self._watch.wait(self._patience())
         for signum in self._signals.take():
-            self._on_signal(signum)
+            if signum == signal.SIGCHLD:
+                self._crew.reap_ended()
+            else:
+                self._orders.hear(signum)
         self._look_at_redis()
+        self._renew_nodes()
         self._start_what_is_due()
+        self._hang.look(self._nodes)
         self._shutdown.kill_what_is_overdue()
         self._shutdown.stop_redis_when_alone()
+        self._control.drop_overdue()
+        self._show()
 
     def _patience(self) -> float | None:
         """Seconds until something is due."""
-        times = [at for slot in self._slots() for at in slot.deadlines()]
+        times = [at for slot in self._slots for at in slot.deadlines()]
+        times += self._hang.deadlines(self._nodes)
+        times += self._control.deadlines()
+        times += self._manager.deadlines()
+        if self._turnover.idle and not self._shutdown.draining:
+            times += self._recycling.deadlines(self._nodes)
         if self._redis is not None and self._redis.state is State.STARTING:
             times.append(time.monotonic() + LOOK_INTERVAL)
         return max(0.0, min(times) - time.monotonic()) if times else None
 
-    def _finished(self) -> bool:
-        return all(slot.state is State.EXITED for slot in self._slots())
-
-    def _on_signal(self, signum: signal.Signals) -> None:
-        match signum:
-            case signal.SIGTERM:
-                self._shutdown.drain("TERM")
-            case signal.SIGINT:
-                self._interrupts += 1
-                if self._interrupts == 1:
-                    self._shutdown.drain("INT")
-                else:
-                    self._shutdown.abandon("second INT")
-            case signal.SIGQUIT:
-                self._shutdown.abandon("QUIT")
-            case signal.SIGTSTP:
-                self._quieten()
-            case signal.SIGCHLD:
-                self._reap_unwatched()
-
-    def _quieten(self) -> None:
-        """Take no new jobs, go on with the running ones; also the nodes that become ready later."""
-        self._quiet = True
-        log.info("quiet")
-        for slot in self._nodes:
-            if slot.child is not None and slot.child.booted:
-                slot.child.send(signal.SIGTSTP)
-
-    # Starting ------------------------------------------------------------------------------------------------------
+    def _renew_nodes(self) -> None:
+        if self._shutdown.draining:
+            if not self._said_to_stop:
+                self._said_to_stop = True
+                self._turnover.cancel()
+                redis_time = REDIS_GRACE if self._redis else 0.0
+                self._manager.stopping(self._options.drain_timeout + DRAIN_GRACE + redis_time)
+            return
+        if self._turnover.idle and (over := self._recycling.due(self._nodes)):
+            self._turnover.recycle(*over)
+        self._turnover.advance()
 
     def _start_what_is_due(self) -> None:
         now = time.monotonic()
-        for slot in self._slots():
+        for slot in self._slots:
             if slot.start_at is not None and slot.start_at <= now:
-                self._start(slot)
+                self._crew.start(slot)
 
-    def _start(self, slot: Slot) -> None:
-        slot.start_at = None
-        try:
-            child = slot.launch(slot)
-        except OSError as error:  # no process or descriptor to be had: as good as a crash
-            log.error("can't fork", slot=slot.title, error=str(error))
-            self._decide(slot, ExitCode.INTERNAL)
-            return
-        slot.filled(child)
-        self._watch.add(child.beats, partial(self._read_beats, slot, child))
-        if child.pidfd is not None:
-            self._watch.add(child.pidfd, partial(self._reap, slot, child))
-        log.info("started", slot=slot.title, pid=child.pid)
+    def _release_nodes(self) -> None:
+        for slot in self._nodes:
+            if slot.state is State.WAITING:
+                slot.schedule(time.monotonic())
 
-    def _launch_node(self, slot: Slot, number: int) -> Child:
-        spec = NodeSpec.of(self._options, number, tuple(slot.past_names), self._environment)
+    def _look_at_redis(self) -> None:
+        if self._redis is not None and self._embedded is not None and has_become_ready(self._redis, self._embedded):
+            self.became_ready(self._redis)
+
+    def _show(self) -> None:
+        """Say in the process's title and to the service manager how things are, where it has changed."""
+        line = self._report.line()
+        if line != self._title:
+            self._title = line
+            setproctitle(f"lowkiq: supervisor {len(self._nodes)} nodes [{self._report.overall()}]")
+            self._manager.status(line)
+            if self._report.was_ready:
+                self._manager.ready()
+        nobody_is_silent = all(slot.child is None or slot.child.silent_at is None for slot in self._nodes)
+        # A drain has its own deadline, within which a silent node is killed anyway.
+        self._manager.watchdog(nobody_is_silent or self._shutdown.draining)
+
+    # What the crew reports -----------------------------------------------------------------------------------------
+
+    def became_ready(self, slot: Slot) -> None:
+        """A process has got through its boot."""
+        log.info("ready", slot=slot.title)
+        if slot is self._redis:
+            self._release_nodes()
+        else:
+            self._orders.welcome(slot)
+            self._turnover.became_ready(slot)
+
+    def ended(self, slot: Slot, code: int, child: Child | None) -> None:
+        """A process has ended."""
+        self._succession.ended(slot, code, child)
+
+    # Children ------------------------------------------------------------------------------------------------------
+
+    def _launch_node(self, slot: Slot) -> Child:
+        environment = self._environment | {
+            "LOWKIQ_SUPERVISOR_PID": str(os.getpid()),
+            "LOWKIQ_SLOT": str(slot.index),
+            "LOWKIQ_RESTARTS": str(slot.starts),
+            "LOWKIQ_LAST_EXIT": slot.last_exit,
+        }
+        spec = NodeSpec.of(self._options, slot.number or 0, tuple(slot.past_names), environment)
         child = spawn(lambda beat: self._run_child(spec, begin(spec, beat)), close_foreign=self._close_in_node)
         child.name = spec.name(child.pid)
         return child
 
-    def _release_nodes(self) -> None:
-        now = time.monotonic()
-        for slot in self._nodes:
-            if slot.state is State.WAITING:
-                slot.schedule(now)
-
-    def _look_at_redis(self) -> None:
-        if self._redis is not None and self._embedded is not None and has_become_ready(self._redis, self._embedded):
-            self._became_ready(self._redis)
-
-    # What children tell --------------------------------------------------------------------------------------------
-
-    def _read_beats(self, slot: Slot, child: Child) -> None:
-        if slot.child is not child:  # reaped earlier in this turn
-            return
-        for word in child.beats.read():
-            state = BEATEN.get(word)
-            if state is not None and slot.says(state):
-                self._became_ready(slot)
-        if child.beats.ended:
-            self._watch.drop(child.beats)
-
-    def _became_ready(self, slot: Slot) -> None:
-        log.info("ready", slot=slot.title)
-        if slot is self._redis:
-            self._release_nodes()
-        elif self._quiet and slot.child is not None:
-            slot.child.send(signal.SIGTSTP)  # it came to quiet company
-
-    # Ends ----------------------------------------------------------------------------------------------------------
-
-    def _reap_unwatched(self) -> None:
-        """Where there are no pidfds, SIGCHLD says that somebody has ended, not who."""
-        for slot in self._slots():
-            if slot.child is not None and slot.child.pidfd is None:
-                self._reap(slot, slot.child)
-
-    def _reap(self, slot: Slot, child: Child) -> None:
-        if slot.child is not child:
-            return
-        code = child.reap()
-        if code is None:
-            return
-        self._read_beats(slot, child)  # it may have become ready and ended since the last look
-        self._forget(child)
-        slot.emptied()
-        if slot.leaving:
-            slot.exit()
-            self._shutdown.ended(code)
-            log.info("ended", slot=slot.title, pid=child.pid, reason=describe_exit(code))
-        else:
-            self._decide(slot, code, child.pid)
-
-    def _decide(self, slot: Slot, code: int, pid: int | None = None) -> None:
-        """A slot is empty that nobody told to be: fill it again, or not."""
-        verdict = slot.history.ended(code)
-        facts = {"slot": slot.title, "pid": pid, "reason": describe_exit(code)}
-        match verdict.action:
-            case Action.FINISH:
-                slot.ever_ready = True
-                slot.exit()
-                log.info("finished", **facts)
-                return
-            case Action.REPLACE:
-                slot.schedule(time.monotonic())
-                log.info("recycled", **facts)
-                return
-            case Action.RESTART:
-                slot.schedule(time.monotonic() + verdict.delay)
-                log.warning("died, will be restarted", **facts, restart_in=round(verdict.delay, 2))
-            case Action.GIVE_UP:
-                slot.exit(given_up=True)
-                log.error("died, won't be restarted", **facts)
-        slot.failures += 1
-        self._react_to_failure(slot)
-
-    def _react_to_failure(self, slot: Slot) -> None:
-        is_redis = slot is self._redis
-        if is_redis and self._embedded is not None:
-            log.error("redis failed", last_lines=self._embedded.last_lines())
-        if all(other.failures and not other.ever_ready for other in ([slot] if is_redis else self._nodes)):
-            self._shutdown.drain(f"{'redis' if is_redis else 'every node'} failed at its first boot", ExitCode.BOOT)
-        elif slot.given_up and (is_redis or self._policy.mode is not RestartMode.NEVER):
-            log.error("crash loop", slot=slot.title, failures=slot.failures)
-            if is_redis or not self._options.degraded:
-                self._shutdown.drain(f"crash loop of {slot.title}", ExitCode.CRASH_LOOP)
-
-    def _end_everything(self) -> None:
-        """Nothing outlives the supervisor: in the normal case, nothing is left to kill here."""
-        for slot in self._slots():
-            if slot.child is not None:
-                slot.child.kill()
-                os.waitpid(slot.child.pid, 0)
-                self._forget(slot.child)
-                slot.emptied()
-        if self._embedded is not None:
-            self._embedded.close()
-        self._watch.close()
-
-    # Descriptors ---------------------------------------------------------------------------------------------------
-
-    def _slots(self) -> list[Slot]:
-        return [*self._nodes, *([self._redis] if self._redis else [])]
-
-    def _forget(self, child: Child) -> None:
-        self._watch.drop(child.beats)
-        if child.pidfd is not None:
-            self._watch.drop(child.pidfd)
-        child.close()
-
     def _close_foreign(self) -> None:
         """In a child: close what is the supervisor's or another child's."""
-        self._watch.close()
-        self._signals.close()
-        for slot in self._slots():
-            if slot.child is not None:
-                slot.child.close()
+        for part in (self._watch, self._signals, self._crew, self._control, self._state_dir, self._manager):
+            part.close()
 
     def _close_in_node(self) -> None:
         self._close_foreign()
         if self._embedded is not None:
             self._embedded.close()
+
+    def _end_everything(self, code: ExitCode) -> None:
+        self._crew.end_all()
+        if self._embedded is not None:
+            self._embedded.close()
+        self._control.end({"ok": True, "exit_code": int(code), "meaning": code.name.lower()})
+        for part in (self._state_dir, self._manager, self._watch):
+            part.close()

@@ -1,13 +1,23 @@
 """
 The beat pipe: a node tells the supervisor its state, one line each, about once a second.
 
-A line is the state, later perhaps followed by more words, which an older supervisor leaves alone.
+A line is the state, how many threads are busy, and how many jobs have ended; what a line lacks counts as 0, and what
+it has more is left alone.
 """
 
 from __future__ import annotations
 
 import os
 import signal
+from typing import NamedTuple
+
+
+class Told(NamedTuple):
+    """One beat."""
+
+    state: str
+    busy: int = 0
+    jobs: int = 0
 
 
 class Beat:
@@ -45,11 +55,11 @@ class Beats:
         """The descriptor for the selector."""
         return self._descriptor
 
-    def read(self) -> list[str]:
-        """The states told since the last look, oldest first; incomplete lines wait for their end."""
+    def read(self) -> list[Told]:
+        """The beats since the last look, oldest first; incomplete lines wait for their end."""
         *lines, self._rest = (self._rest + self._read_bytes()).split(b"\n")
         words = (line.decode(errors="replace").split() for line in lines)
-        return [found[0] for found in words if found]
+        return [Told(found[0], *map(_number, found[1:3])) for found in words if found]
 
     def _read_bytes(self) -> bytes:
         data = b""
@@ -64,3 +74,7 @@ class Beats:
     def close(self) -> None:
         """Close the descriptor."""
         os.close(self._descriptor)
+
+
+def _number(word: str) -> int:
+    return int(word) if word.isdecimal() else 0

@@ -10,6 +10,7 @@ from __future__ import annotations
 import contextlib
 import ctypes
 import os
+import random
 import signal
 import sys
 import time
@@ -18,7 +19,7 @@ from dataclasses import dataclass, field
 
 import structlog
 
-from lowkiq_supervisor.beat import Beat, Beats
+from lowkiq_supervisor.beat import Beat, Beats, Told
 from lowkiq_supervisor.exit_codes import ExitCode
 
 #: prctl(2): the signal this process gets when its parent dies.
@@ -43,6 +44,27 @@ class Child:
     #: It has been ready: its own signal handlers are in place.
     booted: bool = False
     started_at: float = field(default_factory=time.monotonic)
+    #: When it last beat, and what it said.
+    beat_at: float | None = None
+    busy: int = 0
+    jobs: int = 0
+    #: Its silence was too long at this time.
+    silent_at: float | None = None
+    #: Why the supervisor ends it, if that isn't said by its exit code.
+    ended_for: str = ""
+    #: Its own share of every recycling limit, so that processes that started together don't end together.
+    limit_share: float = field(default_factory=lambda: random.uniform(0.9, 1.1))  # noqa: S311 - not a secret
+
+    @property
+    def last_sign(self) -> float:
+        """When it last gave a sign of life."""
+        return self.started_at if self.beat_at is None else self.beat_at
+
+    def heard(self, told: Told) -> None:
+        """It has beaten."""
+        self.beat_at = time.monotonic()
+        self.silent_at = None
+        self.busy, self.jobs = told.busy, told.jobs
 
     def send(self, signum: signal.Signals) -> None:
         """Signal the process; one that has just ended is left alone."""
@@ -56,7 +78,7 @@ class Child:
 
     def reap(self) -> int | None:
         """The exit code if the process has ended (negative: a signal), else None."""
-        if self.pidfd is not None:
+        if self.pidfd is not None or hasattr(os, "waitid"):  # see orphans.ended_children
             # The process is a zombie, so its number can't belong to anybody else yet. What its jobs have started goes
             # with it: a job that is repeated elsewhere must not meet its own leftovers.
             _kill_group(self.pid)
@@ -137,8 +159,9 @@ def _default_signals() -> None:
     for signum in signal.valid_signals() - {signal.SIGKILL, signal.SIGSTOP, signal.SIGPIPE}:
         if callable(signal.getsignal(signum)):
             signal.signal(signum, signal.SIG_DFL)
-    # Its default would stop the process for good; the arbiter repeats it to nodes that have become ready.
-    signal.signal(signal.SIGTSTP, signal.SIG_IGN)
+    # Their default would stop the process for good; the arbiter sends them only to nodes that have become ready.
+    for signum in (signal.SIGTSTP, signal.SIGTTIN, signal.SIGTTOU):
+        signal.signal(signum, signal.SIG_IGN)
 
 
 def _die_with(supervisor: int, death_signal: signal.Signals) -> None:

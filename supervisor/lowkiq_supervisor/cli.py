@@ -10,14 +10,15 @@ import structlog
 import typer
 from setproctitle import setproctitle
 
-from lowkiq_supervisor import log
+from lowkiq_supervisor import control_commands, log
 from lowkiq_supervisor.arbiter import Arbiter
 from lowkiq_supervisor.embedded_redis import EmbeddedRedis
-from lowkiq_supervisor.errors import UsageError
+from lowkiq_supervisor.errors import BootError, UsageError
 from lowkiq_supervisor.exit_codes import ExitCode
 from lowkiq_supervisor.options import Options
+from lowkiq_supervisor.preload import preload as preload_app
 from lowkiq_supervisor.restart_policy import RestartMode
-from lowkiq_supervisor.signals import hold_back
+from lowkiq_supervisor.signals import hold_back, let_go
 
 EXAMPLES = """
 Examples:
@@ -27,20 +28,30 @@ Examples:
   lowkiq-supervisor --nodes 4 -r shop.jobs:app --burst run what is due, then exit 0
   NODE_NUMBER=jobs-1 NUMBER_OF_NODES=8 \\
     lowkiq-supervisor --nodes 4 -r shop.jobs           the second machine of two: nodes 4 to 7
+  lowkiq-supervisor status --watch                     what a running one does; restart, quiet, dump, stop: likewise
 
-Signals: TERM or ^C drains, a second ^C abandons running jobs, TSTP stops taking new ones.
+\b
+Signals:
+  TERM, INT  drain: running jobs may finish; a second INT, or QUIT, abandons them
+  HUP        restart the nodes one after another, each ready before the next (with --preload: the same code)
+  TSTP       quiet: take no new jobs
+  TTIN       every node dumps its threads
+  USR2       write the status to the log
+
 Exit codes: 0 drained, 1 internal, 2 usage, 3 no node could boot, 4 crash loop, 5 killed at the deadline, 130 abandoned.
 """
 
 cli = typer.Typer(add_completion=False, pretty_exceptions_enable=False, rich_markup_mode=None)
+control_commands.add_to(cli)
 
 
-@cli.command(epilog=EXAMPLES)
+@cli.callback(invoke_without_command=True, epilog=EXAMPLES)
 def supervise(
+    context: typer.Context,
     *,
     app: Annotated[
-        str, typer.Option("--require", "-r", metavar="MODULE[:ATTR]", help="The module with the Lowkiq app.")
-    ],
+        str | None, typer.Option("--require", "-r", metavar="MODULE[:ATTR]", help="The module with the Lowkiq app.")
+    ] = None,
     nodes: Annotated[int, typer.Option(help="How many nodes (processes) to run here.")] = 1,
     burst: Annotated[bool, typer.Option("--burst", help="Exit 0 once nothing is due or in flight.")] = False,
     node_number: Annotated[
@@ -59,13 +70,48 @@ def supervise(
     degraded: Annotated[
         bool, typer.Option("--degraded", help="Keep the other nodes when one is in a crash loop.")
     ] = False,
+    preload: Annotated[
+        bool,
+        typer.Option(
+            "--preload", help="Import the app once, before forking: saves memory. A restart by HUP keeps the old code."
+        ),
+    ] = False,
+    hang_timeout: Annotated[
+        str | None,
+        typer.Option(metavar="SECONDS", help="Silence after which a node is killed; 0: never. [default: 30]"),
+    ] = None,
+    boot_timeout: Annotated[
+        str | None, typer.Option(metavar="SECONDS", help="The same until it is ready. [default: 120]")
+    ] = None,
+    max_rss: Annotated[
+        str | None, typer.Option(metavar="SIZE", help="Replace a node above about this memory, such as 512M.")
+    ] = None,
+    max_jobs: Annotated[str | None, typer.Option(metavar="N", help="Replace a node after about so many jobs.")] = None,
+    max_age: Annotated[
+        str | None, typer.Option(metavar="TIME", help="Replace a node after about this time, such as 6h.")
+    ] = None,
+    no_embedded_redis: Annotated[
+        bool,
+        typer.Option(
+            "--no-embedded-redis", help="Start no private Redis: the app names its own by Lowkiq(redis_url=…)."
+        ),
+    ] = False,
     state_dir: Annotated[
         str | None,
-        typer.Option(metavar="DIR", help="Where the private Redis lives. [env: LOWKIQ_STATE_DIR] [default: .lowkiq]"),
+        typer.Option(
+            metavar="DIR",
+            help="For the control socket and the private Redis. [env: LOWKIQ_STATE_DIR] [default: .lowkiq]",
+        ),
     ] = None,
 ) -> None:
     """Run Lowkiq nodes: restart those that die, and end all of them gently."""
+    if context.invoked_subcommand is not None:
+        let_go()
+        context.obj = state_dir
+        return
     try:
+        if app is None:
+            raise UsageError("--require is missing: name the module with the app, such as -r shop.jobs")  # noqa: TRY301
         options = Options.resolve(
             app=app,
             nodes=nodes,
@@ -75,6 +121,12 @@ def supervise(
             drain_timeout=drain_timeout,
             restart=restart,
             degraded=degraded,
+            preload=preload,
+            hang_timeout=hang_timeout,
+            boot_timeout=boot_timeout,
+            max_rss=max_rss,
+            max_jobs=max_jobs,
+            max_age=max_age,
             state_dir=state_dir,
             environ=os.environ,
         )
@@ -82,20 +134,33 @@ def supervise(
         print(f"lowkiq-supervisor: {error}", file=sys.stderr)
         raise typer.Exit(ExitCode.USAGE) from None
     log.configure()
-    setproctitle(f"lowkiq: supervisor {nodes} nodes")
-    raise typer.Exit(Arbiter(options, embedded=_embedded_redis(options)).run())
+    setproctitle(f"lowkiq: supervisor {nodes} nodes [starting]")
+    embedded = None if no_embedded_redis else _embedded_redis(options)
+    if options.preload:
+        _preload(options, embedded)
+    raise typer.Exit(Arbiter(options, embedded=embedded).run())
 
 
 def _embedded_redis(options: Options) -> EmbeddedRedis | None:
     """A private Redis, if nobody has named another."""
     if options.redis_url:
         return None
+    logger = structlog.stdlib.get_logger("supervisor")
+    logger.info("REDIS_URL isn't set: nodes get a private Redis. If the app names another: --no-embedded-redis")
     if str(options.state_dir) == os.environ.get("RUNTIME_DIRECTORY", "").split(":")[0]:
-        structlog.stdlib.get_logger("supervisor").warning(
+        logger.warning(
             "jobs are kept in RUNTIME_DIRECTORY, which systemd empties when the service stops: set LOWKIQ_STATE_DIR",
             directory=str(options.state_dir),
         )
     return EmbeddedRedis(options.state_dir)
+
+
+def _preload(options: Options, embedded: EmbeddedRedis | None) -> None:
+    try:
+        preload_app(options.app, options.node_environment() | (embedded.environment() if embedded else {}))
+    except BootError as error:
+        structlog.stdlib.get_logger("supervisor").error("can't start", error=str(error))
+        raise typer.Exit(ExitCode.BOOT) from None
 
 
 def main() -> None:

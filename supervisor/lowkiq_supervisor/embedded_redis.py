@@ -21,9 +21,8 @@ from urllib.parse import quote
 import structlog
 
 from lowkiq_supervisor.errors import BootError
+from lowkiq_supervisor.state_dir import make_private, refuse_a_long_path
 
-#: Bytes of a path that a unix socket's address holds on Linux, without the final zero.
-LONGEST_SOCKET_PATH = 107
 #: Seconds to wait for the server of a supervisor that was killed: it notices, writes what it has, and ends.
 LEFTOVER_LIMIT = 5.0
 #: Seconds for an answer to PING; a server that reads its data back answers between two chunks.
@@ -64,7 +63,7 @@ class EmbeddedRedis:
         Raises:
             BootError: somebody else runs here, or the place or the server won't do.
         """
-        self._refuse_a_long_path()
+        refuse_a_long_path(self.socket_path)
         self._server = self._server or find_server()
         self._make_directories()
         self._take_lock()
@@ -127,20 +126,9 @@ class EmbeddedRedis:
             os.close(self._lock)
             self._lock = None
 
-    def _refuse_a_long_path(self) -> None:
-        length = len(os.fsencode(self.socket_path))
-        if length > LONGEST_SOCKET_PATH:
-            raise BootError(
-                f"{self.socket_path} is too long for a unix socket ({length} bytes, at most {LONGEST_SOCKET_PATH}): "
-                "set LOWKIQ_STATE_DIR to a shorter path, such as /var/tmp/lowkiq"
-            )
-
     def _make_directories(self) -> None:
         try:
-            if not self._state_dir.exists():
-                self._state_dir.mkdir(parents=True, mode=0o700)
-                # Queued jobs are nobody's source code.
-                (self._state_dir / ".gitignore").write_text("*\n")
+            make_private(self._state_dir)
             self._directory.mkdir(mode=0o700, exist_ok=True)
             self._directory.chmod(0o700)
         except OSError as error:

@@ -1,5 +1,5 @@
 """
-The body of a node's process: the one place that imports `lowkiq`, and only after the fork.
+The body of a node's process: the place that imports `lowkiq`, after the fork (but see preload.py).
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ import structlog
 from setproctitle import setproctitle
 
 from lowkiq_supervisor.exit_codes import ExitCode
+from lowkiq_supervisor.notify import VARIABLES
 from lowkiq_supervisor.options import Options
 
 log = structlog.stdlib.get_logger("supervisor")
@@ -111,6 +112,8 @@ def _warn_of_a_longer_drain(spec: NodeSpec, seconds: float) -> None:
 def begin(spec: NodeSpec, beat: Callable[[str], None]) -> Tell:
     """In the node's process, before it runs: environment and title. Returns a beat that also shows in the title."""
     os.environ.update(spec.environment)
+    for name in VARIABLES:
+        os.environ.pop(name, None)
     setproctitle(f"lowkiq: {spec.title}")
     shown = ""
 

@@ -4,20 +4,21 @@ What the person asked for: options and environment, validated once, before anyth
 
 from __future__ import annotations
 
-import math
-import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from lowkiq_supervisor import parsing
 from lowkiq_supervisor.errors import UsageError
+from lowkiq_supervisor.parsing import given
 from lowkiq_supervisor.restart_policy import RestartMode
 
 #: Seconds running jobs have to finish; the same default as the library's, and below Kubernetes' 30 s.
 DEFAULT_DRAIN_TIMEOUT = 25.0
-
-#: An ordinal, or a name that ends in one, such as a StatefulSet's pod: `jobs-3`.
-_ORDINAL = re.compile(r"(?:.+-)?(\d{1,9})")
+#: Seconds without a beat, of which a node sends one a second, after which it counts as hung.
+DEFAULT_HANG_TIMEOUT = 30.0
+#: The same for a node that has not been ready yet: imports of large applications don't beat.
+DEFAULT_BOOT_TIMEOUT = 120.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -34,6 +35,15 @@ class Options:
     drain_timeout: float = DEFAULT_DRAIN_TIMEOUT
     restart: RestartMode = RestartMode.ALWAYS
     degraded: bool = False
+    #: Import the application once, here, before the nodes are forked.
+    preload: bool = False
+    #: Seconds of silence; 0 is for ever.
+    hang_timeout: float = DEFAULT_HANG_TIMEOUT
+    boot_timeout: float = DEFAULT_BOOT_TIMEOUT
+    #: Above these a node is recycled: bytes, ended jobs, seconds.
+    max_rss: int | None = None
+    max_jobs: int | None = None
+    max_age: float | None = None
     state_dir: Path = field(default_factory=lambda: Path(".lowkiq"))
     #: None: nobody named a Redis, so the supervisor brings its own.
     redis_url: str | None = None
@@ -50,6 +60,12 @@ class Options:
         drain_timeout: str | None = None,
         restart: RestartMode = RestartMode.ALWAYS,
         degraded: bool = False,
+        preload: bool = False,
+        hang_timeout: str | None = None,
+        boot_timeout: str | None = None,
+        max_rss: str | None = None,
+        max_jobs: str | None = None,
+        max_age: str | None = None,
         state_dir: str | None = None,
         environ: Mapping[str, str],
     ) -> Options:
@@ -61,8 +77,8 @@ class Options:
         """
         if nodes < 1:
             raise UsageError(f"--nodes {nodes}: at least one node is needed")
-        ordinal = _ordinal(_given("--node-number", node_number, environ, "NODE_NUMBER"))
-        declared = _total(_given("--number-of-nodes", number_of_nodes, environ, "NUMBER_OF_NODES"))
+        ordinal = parsing.ordinal(given("--node-number", node_number, environ, "NODE_NUMBER"))
+        declared = parsing.total(given("--number-of-nodes", number_of_nodes, environ, "NUMBER_OF_NODES"))
         first, total = _numbers(nodes, ordinal, declared)
         return cls(
             app=app,
@@ -70,10 +86,16 @@ class Options:
             first_node=first,
             number_of_nodes=total,
             burst=burst,
-            drain_timeout=_seconds(_given("--drain-timeout", drain_timeout, environ, None)),
+            drain_timeout=parsing.seconds(given("--drain-timeout", drain_timeout, environ), DEFAULT_DRAIN_TIMEOUT),
             restart=restart,
             degraded=degraded,
-            state_dir=_state_dir(state_dir, environ),
+            preload=preload,
+            hang_timeout=parsing.seconds(given("--hang-timeout", hang_timeout, environ), DEFAULT_HANG_TIMEOUT),
+            boot_timeout=parsing.seconds(given("--boot-timeout", boot_timeout, environ), DEFAULT_BOOT_TIMEOUT),
+            max_rss=parsing.size(given("--max-rss", max_rss, environ)),
+            max_jobs=parsing.count(given("--max-jobs", max_jobs, environ)),
+            max_age=parsing.duration(given("--max-age", max_age, environ)),
+            state_dir=find_state_dir(state_dir, environ),
             redis_url=environ.get("LOWKIQ_REDIS_URL") or environ.get("REDIS_URL") or None,
         )
 
@@ -82,41 +104,11 @@ class Options:
         return {"LOWKIQ_DRAIN_TIMEOUT": f"{self.drain_timeout:g}", "LOWKIQ_STATE_DIR": str(self.state_dir)}
 
 
-#: A value and where it came from, for messages.
-_Sourced = tuple[str, str] | None
-
-
-def _given(option: str, value: str | None, environ: Mapping[str, str], plain: str | None) -> _Sourced:
-    """The option, else LOWKIQ_<NAME>, else the plain name; an empty variable counts as unset."""
-    if value is not None:
-        return value, option
-    own = "LOWKIQ_" + option.removeprefix("--").replace("-", "_").upper()
-    for name in (own, plain):
-        if name and environ.get(name):
-            return environ[name], name
-    return None
-
-
-def _ordinal(given: _Sourced) -> tuple[int, str] | None:
-    if given is None:
-        return None
-    value, source = given
-    match = _ORDINAL.fullmatch(value.strip())
-    if match is None:
-        raise UsageError(
-            f"{source} is {value!r}: this machine's number is an integer from 0, or a name that ends in one, "
-            "such as jobs-3"
-        )
-    return int(match[1]), f"{source}={value}"
-
-
-def _total(given: _Sourced) -> tuple[int, str] | None:
-    if given is None:
-        return None
-    value, source = given
-    if not re.fullmatch(r"[0-9]{1,9}", value.strip()) or int(value) < 1:
-        raise UsageError(f"{source} is {value!r}: the number of all nodes is an integer from 1")
-    return int(value), f"{source}={value}"
+def find_state_dir(given: str | None, environ: Mapping[str, str]) -> Path:
+    """The directory where the supervisor keeps its socket and its Redis: the same for all commands."""
+    # systemd separates several runtime directories by colons; the first is the main one.
+    runtime = environ.get("RUNTIME_DIRECTORY", "").split(":")[0]
+    return Path(given or environ.get("LOWKIQ_STATE_DIR") or runtime or ".lowkiq").absolute()
 
 
 def _numbers(nodes: int, ordinal: tuple[int, str] | None, total: tuple[int, str] | None) -> tuple[int, int]:
@@ -139,22 +131,3 @@ def _numbers(nodes: int, ordinal: tuple[int, str] | None, total: tuple[int, str]
             f"{total[0] - 1}: NUMBER_OF_NODES counts the nodes of all machines (machines times --nodes)"
         )
     return first, total[0]
-
-
-def _seconds(given: _Sourced) -> float:
-    if given is None:
-        return DEFAULT_DRAIN_TIMEOUT
-    value, source = given
-    try:
-        seconds = float(value)
-    except ValueError:
-        seconds = math.nan
-    if not 0 <= seconds < math.inf:
-        raise UsageError(f"{source} is {value!r}: give seconds, 0 or more")
-    return seconds
-
-
-def _state_dir(given: str | None, environ: Mapping[str, str]) -> Path:
-    # systemd separates several runtime directories by colons; the first is the main one.
-    runtime = environ.get("RUNTIME_DIRECTORY", "").split(":")[0]
-    return Path(given or environ.get("LOWKIQ_STATE_DIR") or runtime or ".lowkiq").absolute()

@@ -92,6 +92,12 @@ class RestartHistory:
         if self._ready_since is None:
             self._ready_since = self._clock()
 
+    def forget(self) -> None:
+        """Somebody wants it to begin anew."""
+        self._in_a_row = 0
+        self._recent.clear()
+        self._ready_since = None
+
     def ended(self, code: int) -> Verdict:
         """The slot's process ended with this code, without having been told to."""
         self._forget_if_it_was_healthy()

@@ -14,12 +14,26 @@ from typing import Any
 
 #: What the arbiter acts on. CHLD is among them where a process can't be watched by a descriptor, and because a
 #: parent may have left it ignored, which would make the kernel forget how children ended.
-HANDLED = (signal.SIGTERM, signal.SIGINT, signal.SIGQUIT, signal.SIGTSTP, signal.SIGCHLD)
+HANDLED = (
+    signal.SIGTERM,
+    signal.SIGINT,
+    signal.SIGQUIT,
+    signal.SIGHUP,
+    signal.SIGTSTP,
+    signal.SIGTTIN,
+    signal.SIGUSR2,
+    signal.SIGCHLD,
+)
 
 
 def hold_back() -> None:
     """Keep signals pending until an inbox is entered: one that comes while the supervisor sets out isn't lost."""
     signal.pthread_sigmask(signal.SIG_BLOCK, HANDLED)
+
+
+def let_go() -> None:
+    """Take signals the usual way again: for commands that don't supervise."""
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, HANDLED)
 
 
 class SignalInbox:

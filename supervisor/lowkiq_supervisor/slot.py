@@ -40,6 +40,9 @@ class Slot:
     """One place, with what is known of its present and its past."""
 
     title: str
+    #: Its place among those of this supervisor, and its node's number among all; None: not a node's.
+    index: int | None = None
+    number: int | None = None
     history: RestartHistory
     launch: Callable[[Slot], Child]
     state: State = State.WAITING
@@ -56,6 +59,13 @@ class Slot:
     ever_ready: bool = False
     #: How many processes have failed here.
     failures: int = 0
+    #: Why its process is being replaced on purpose, until that has ended.
+    replaced_for: str = ""
+    #: How many processes were started here, and how many of them were to replace one on purpose.
+    starts: int = 0
+    replacements: int = 0
+    #: How the last process ended.
+    last_exit: str = ""
     #: Names of the last processes that were here.
     past_names: deque[str] = field(default_factory=lambda: deque(maxlen=3))
 
@@ -69,16 +79,30 @@ class Slot:
         self.child = child
         self.state = State.STARTING
         self.start_at = self.kill_at = None
+        self.starts += 1
 
-    def emptied(self) -> None:
+    def emptied(self, how: str) -> None:
         """The process has ended and was reaped."""
         if self.child is not None and self.child.name:
             self.past_names.append(self.child.name)
         self.child = self.kill_at = None
+        self.last_exit = how
+
+    @property
+    def restarts(self) -> int:
+        """Starts after the first, for whatever reason."""
+        return max(0, self.starts - 1)
+
+    @property
+    def works(self) -> bool:
+        """Whether its process is there and has been ready, and isn't about to end."""
+        return self.child is not None and self.child.booted and self.state in BOOTED and not self.child.silent_at
 
     def says(self, state: State) -> bool:
         """The process tells its state; True when it has just become ready."""
-        if self.state in {State.KILLED, State.EXITED} or (self.leaving and state is not State.DRAINING):
+        if self.state in {State.KILLED, State.EXITED}:
+            return False
+        if (self.leaving or self.replaced_for) and state is not State.DRAINING:
             return False
         self.state = state
         if self.child is None or self.child.booted or state not in BOOTED:
@@ -86,6 +110,18 @@ class Slot:
         self.ever_ready = self.child.booted = True
         self.history.ready()
         return True
+
+    def make_room(self, why: str, kill_at: float) -> None:
+        """Its process is to end for a successor, by itself until `kill_at`."""
+        self.replaced_for = why
+        self.state = State.DRAINING
+        self.kill_at = kill_at
+
+    def revive(self, at: float) -> None:
+        """Somebody wants it to be tried again, whatever was before."""
+        self.given_up = False
+        self.history.forget()
+        self.schedule(at)
 
     def leave(self, kill_at: float) -> None:
         """It is to end for good, by itself until `kill_at`."""

@@ -1,6 +1,5 @@
 """
-What the arbiter waits for: descriptors, each with what to do when it becomes readable. The control socket of later
-will be one more.
+What the arbiter waits for: descriptors, each with what to do when it becomes readable.
 """
 
 from __future__ import annotations
@@ -33,7 +32,9 @@ class Watch:
     def wait(self, seconds: float | None) -> None:
         """Wait until something is readable or the time is over, and act on it."""
         for key, _ in self._selector.select(seconds):
-            key.data()
+            # What was done for an earlier one may have dropped, and closed, a later one.
+            if self._selector.get_map().get(key.fd) is key:
+                key.data()
 
     def close(self) -> None:
         """Close the selector, not what it watches."""

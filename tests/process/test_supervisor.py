@@ -135,9 +135,9 @@ def test_what_a_killed_node_has_started_goes_with_it(tmp_path: Path) -> None:
 
 
 def test_a_signal_at_any_moment_of_boot_leaves_no_process(tmp_path: Path) -> None:
-    """Fifty times: TERM, INT or both, after a random part of the boot."""
+    """A few times with a whole interpreter; test_supervisor_orphans has hundreds without."""
     luck = random.Random(1)
-    for turn in range(50):
+    for turn in range(6):
         directory = tmp_path / str(turn)
         directory.mkdir()
         with Supervised.doing("slow_boot", directory, nodes=2, drain_timeout=1) as supervisor:
@@ -186,3 +186,14 @@ def test_a_planned_recycle_is_replaced_at_once(tmp_path: Path) -> None:
         supervisor.until_logged("started", 8, "node 0/1")
         supervisor.send(signal.SIGTERM)
         assert supervisor.exit_code() == 0
+
+
+def test_an_idle_supervisor_is_not_woken_by_its_own_clock(tmp_path: Path) -> None:
+    """Its nodes don't beat in this test; what is left are its own deadlines, the next in half a minute."""
+    with Supervised.doing("calm", tmp_path, nodes=4) as supervisor:
+        supervisor.until_ready(4)
+        process = psutil.Process(supervisor.process.pid)
+        until(lambda: process.status() == psutil.STATUS_SLEEPING, "its rest")
+        before, began = process.num_ctx_switches().voluntary, time.monotonic()
+        until(lambda: time.monotonic() - began > 1.5, "some time to be woken in")
+        assert process.num_ctx_switches().voluntary - before <= 2

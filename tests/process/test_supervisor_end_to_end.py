@@ -87,6 +87,20 @@ def test_the_job_of_a_killed_node_runs_again_without_waiting_for_the_lease(proje
         assert supervisor.exit_code() == 0, supervisor.log_path.read_text()
 
 
+def test_nodes_go_on_when_the_embedded_redis_was_restarted(project: Path) -> None:
+    with supervise(project, "-r", "shop") as supervisor:
+        supervisor.until_ready(1)
+        push(project, "before")
+        until(lambda: done(project) == ["before"], "the job before")
+        os.kill(supervisor.pid("redis"), signal.SIGKILL)
+        supervisor.until_logged("ready", 2, "redis")
+        push(project, "after")
+        until(lambda: "after" in done(project), "the job after")
+        assert len(supervisor.events("started", "node 0/1")) == 1
+        supervisor.send(signal.SIGTERM)
+        assert supervisor.exit_code() == 0, supervisor.log_path.read_text()
+
+
 @pytest.mark.parametrize(("signum", "code"), [(signal.SIGTERM, 5), (signal.SIGQUIT, 130)])
 def test_a_job_that_outlasts_the_drain_ends_with_5_and_when_abandoned_with_130(
     project: Path, signum: signal.Signals, code: int
@@ -115,6 +129,12 @@ def test_wrong_usage_exits_2_and_starts_nothing(project: Path) -> None:
         assert supervisor.exit_code() == 2
         assert "NODE_NUMBER is 'jobs-x'" in supervisor.log_path.read_text()
         assert not (project / ".lowkiq").exists()
+
+
+def test_without_an_app_the_usage_is_wrong(project: Path) -> None:
+    with supervise(project, "--nodes", "2") as supervisor:
+        assert supervisor.exit_code() == 2
+        assert "--require is missing: name the module with the app" in supervisor.log_path.read_text()
 
 
 def test_the_supervisor_never_imports_the_library_or_a_redis_client() -> None:

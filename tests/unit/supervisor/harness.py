@@ -9,10 +9,12 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import Any, TypeVar
+
+from lowkiq_supervisor.ask import ask
 
 ROOT = Path(__file__).parents[3]
 SCRIPT = Path(__file__).with_name("supervised.py")
@@ -32,16 +34,32 @@ def until(condition: Callable[[], T], what: str = "the condition", patience: flo
     return value
 
 
+def state_dir(directory: Path) -> Path:
+    """The state directory of a supervisor that runs in this directory and was told no other."""
+    return directory / ".lowkiq"
+
+
+def status(directory: Path) -> dict[str, Any]:
+    """What such a supervisor says of itself."""
+    return ask(state_dir(directory), "status")
+
+
 class Supervised:
     """One supervisor's process. Everything it forks inherits a pipe, whose end tells that all of it are gone."""
 
-    def __init__(self, directory: Path, arguments: list[str], environment: dict[str, str] | None = None) -> None:
+    def __init__(
+        self,
+        directory: Path,
+        arguments: list[str],
+        environment: dict[str, str] | None = None,
+        wrapper: Sequence[str] = (),
+    ) -> None:
         self.log_path = directory / "supervisor.log"
         self._alive, descendants = os.pipe()
         plain = {name: value for name, value in os.environ.items() if "REDIS" not in name and "NODE" not in name}
         with self.log_path.open("w") as log:
             self.process = subprocess.Popen(
-                [sys.executable, *arguments],
+                [*wrapper, sys.executable, *arguments],
                 cwd=directory,
                 stderr=log,
                 stdin=subprocess.DEVNULL,
@@ -51,9 +69,17 @@ class Supervised:
         os.close(descendants)
 
     @classmethod
-    def doing(cls, behaviour: str, directory: Path, **options: Any) -> Supervised:
+    def doing(
+        cls,
+        behaviour: str,
+        directory: Path,
+        *,
+        environment: dict[str, str] | None = None,
+        wrapper: Sequence[str] = (),
+        **options: Any,
+    ) -> Supervised:
         """A supervisor whose nodes behave like this function of supervised.py."""
-        return cls(directory, [str(SCRIPT), behaviour, json.dumps(options)])
+        return cls(directory, [str(SCRIPT), behaviour, json.dumps(options)], environment, wrapper)
 
     def __enter__(self) -> Supervised:
         return self

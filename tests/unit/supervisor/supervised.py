@@ -1,12 +1,16 @@
 """
 A supervisor to run as a process in tests: its nodes are the functions below instead of real ones.
 
-Usage: supervised.py BEHAVIOUR JSON, with the options, the policy's numbers, and `embedded` (a bool) in the JSON.
+Usage: supervised.py BEHAVIOUR JSON, with the options, the policy's numbers, `embedded` (a bool), and `constants`
+(such as {"hang.DUMP_TIME": 0.1}) in the JSON.
 """
 
 from __future__ import annotations
 
+import ctypes
 import errno
+import faulthandler
+import importlib
 import json
 import os
 import signal
@@ -24,7 +28,7 @@ from lowkiq_supervisor.node import NodeSpec
 from lowkiq_supervisor.options import Options
 from lowkiq_supervisor.restart_policy import RestartMode, RestartPolicy
 
-Tell = Callable[[str], None]
+Tell = Callable[..., None]
 
 
 def obedient(spec: NodeSpec, beat: Tell) -> int:
@@ -34,12 +38,17 @@ def obedient(spec: NodeSpec, beat: Tell) -> int:
         signal.signal(signum, lambda number, _: told.append(number))
     quiet: list[int] = []
     signal.signal(signal.SIGTSTP, lambda number, _: quiet.append(number))
+    dumps: list[int] = []
+    signal.signal(signal.SIGTTIN, lambda number, _: dumps.append(number))
     Path(f"env-{spec.node_number}").write_text(json.dumps({**os.environ, "dead_nodes": spec.dead_nodes}))
     beat("starting")
     while not told:
         beat("quiet" if quiet else "ready")
         if quiet:
             Path(f"quiet-{spec.node_number}").touch()
+        while dumps:
+            dumps.pop()
+            (Path(os.environ["LOWKIQ_STATE_DIR"]) / f"dump-now-{os.getpid()}-x.txt").write_text("Thread 1")
         signal.sigtimedwait((), 0.02) if hasattr(signal, "sigtimedwait") else time.sleep(0.02)
     beat("draining")
     return 0
@@ -97,6 +106,73 @@ def recycling(spec: NodeSpec, beat: Tell) -> int:
     return 75
 
 
+def silent(spec: NodeSpec, beat: Tell) -> int:
+    """Becomes ready, and never beats again, in C code that holds the interpreter's lock."""
+    faulthandler.enable()
+    beat("ready")
+    ctypes.PyDLL(None).sleep(300)
+    return 0
+
+
+def calm(spec: NodeSpec, beat: Tell) -> int:
+    """Becomes ready and says no more."""
+    beat("ready")
+    time.sleep(300)
+    return 0
+
+
+def silent_at_boot(spec: NodeSpec, beat: Tell) -> int:
+    """Never becomes ready."""
+    faulthandler.enable()
+    time.sleep(300)
+    return 0
+
+
+def hungry(spec: NodeSpec, beat: Tell) -> int:
+    """The first process of each slot takes much memory."""
+    if not Path(f"fed-{spec.node_number}").exists():
+        Path(f"fed-{spec.node_number}").touch()
+        taken = bytearray(os.urandom(1)) * (150 << 20)
+        assert taken
+    return obedient(spec, beat)
+
+
+def busy(spec: NodeSpec, beat: Tell) -> int:
+    """The first process of each slot has run many jobs."""
+    jobs = 0 if Path(f"ran-{spec.node_number}").exists() else 1000
+    Path(f"ran-{spec.node_number}").touch()
+    return obedient(spec, lambda state: beat(state, 3, jobs))
+
+
+def doomed_successor(spec: NodeSpec, beat: Tell) -> int:
+    """Only the first process of a slot gets through its boot."""
+    if Path(f"env-{spec.node_number}").exists():
+        return 3
+    return obedient(spec, beat)
+
+
+def abandoning(spec: NodeSpec, beat: Tell) -> int:
+    """Leaves behind a process of another group, which ends on its own, and goes on."""
+    if os.fork() == 0:
+        os.setsid()
+        if os.fork() == 0:
+            until = time.monotonic() + 0.1
+            while time.monotonic() < until:
+                time.sleep(0.01)
+            Path("orphan").write_text(str(os.getpid()))
+        os._exit(0)
+    os.wait()
+    return obedient(spec, beat)
+
+
+def one_cycle(spec: NodeSpec, beat: Tell) -> int:
+    """Is born and ends, and leaves a trace of one byte."""
+    with Path("cycles").open("ab") as cycles:
+        cycles.write(b".")
+    beat("ready")
+    return 75
+
+
 def slow_boot(spec: NodeSpec, beat: Tell) -> int:
     """Takes its time to boot, the way an import does."""
     end = time.monotonic() + 0.05
@@ -114,6 +190,9 @@ def main(behaviour: str, given: dict[str, Any]) -> int:
     if not given.pop("pidfds", True):
         os.pidfd_open = no_pidfd
     numbers = given.pop("policy", {})
+    for name, value in given.pop("constants", {}).items():
+        module, constant = name.split(".")
+        setattr(importlib.import_module(f"lowkiq_supervisor.{module}"), constant, value)
     state_dir = Path(given.pop("state_dir", ".lowkiq")).absolute()
     embedded = EmbeddedRedis(state_dir) if given.pop("embedded", False) else None
     options = Options(

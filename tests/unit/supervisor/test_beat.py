@@ -7,15 +7,16 @@ import signal
 
 import pytest
 
-from lowkiq_supervisor.beat import Beat, Beats
+from lowkiq_supervisor.beat import Beat, Beats, Told
 
 
-def test_states_arrive_in_order_and_later_words_are_left_alone() -> None:
+def test_beats_arrive_in_order_and_odd_words_are_left_alone() -> None:
     reader, writer = os.pipe()
     beat, beats = Beat(writer), Beats(reader)
     beat("starting")
-    beat("ready busy=3")
-    assert beats.read() == ["starting", "ready"]
+    beat("ready 3 17 and what a later node may add")
+    beat("quiet many")
+    assert beats.read() == [Told("starting"), Told("ready", 3, 17), Told("quiet", 0)]
     assert not beats.ended
     os.close(writer)
     assert beats.read() == []
@@ -27,9 +28,9 @@ def test_half_a_line_waits_for_its_end() -> None:
     reader, writer = os.pipe()
     beats = Beats(reader)
     os.write(writer, b"starting\nrea")
-    assert beats.read() == ["starting"]
+    assert beats.read() == [Told("starting")]
     os.write(writer, b"dy\n")
-    assert beats.read() == ["ready"]
+    assert beats.read() == [Told("ready")]
     os.close(writer)
     beats.close()
 

@@ -60,6 +60,13 @@ def test_another_number_of_nodes_is_fine_on_the_first_machine() -> None:
         ({"LOWKIQ_DRAIN_TIMEOUT": "-1"}, {}, "LOWKIQ_DRAIN_TIMEOUT is '-1'"),
         ({}, {"drain_timeout": "inf"}, "'inf'"),
         ({}, {"drain_timeout": "nan"}, "'nan'"),
+        ({}, {"max_rss": "much"}, "--max-rss is 'much': give a size such as 512M"),
+        ({"LOWKIQ_MAX_RSS": "0"}, {}, "LOWKIQ_MAX_RSS is '0'"),
+        ({}, {"max_jobs": "0"}, "--max-jobs is '0': give a number from 1"),
+        ({}, {"max_jobs": "1.5"}, "--max-jobs is '1.5'"),
+        ({}, {"max_age": "1y"}, "--max-age is '1y': give a time such as 90s"),
+        ({}, {"hang_timeout": "-1"}, "--hang-timeout is '-1': give seconds"),
+        ({"LOWKIQ_BOOT_TIMEOUT": "x"}, {}, "LOWKIQ_BOOT_TIMEOUT is 'x'"),
     ],
 )
 def test_what_can_t_be_used_is_named_with_the_way_out(
@@ -84,3 +91,23 @@ def test_state_directory_is_absolute_and_found_in_the_designed_order() -> None:
 
 def test_nodes_are_told_the_drain_timeout() -> None:
     assert resolve(drain_timeout="7.5").node_environment()["LOWKIQ_DRAIN_TIMEOUT"] == "7.5"
+
+
+@pytest.mark.parametrize(
+    ("text", "size"),
+    [("512M", 512 << 20), ("1.5G", 3 << 29), ("100k", 100 << 10), ("64 MiB", 64 << 20), ("1000", 1000)],
+)
+def test_sizes_are_powers_of_1024(text: str, size: int) -> None:
+    assert resolve(max_rss=text).max_rss == size
+
+
+@pytest.mark.parametrize(("text", "seconds"), [("90", 90), ("90s", 90), ("30m", 1800), ("6h", 21600), ("1.5d", 129600)])
+def test_ages_have_units(text: str, seconds: float) -> None:
+    assert resolve({"LOWKIQ_MAX_AGE": text}).max_age == seconds
+
+
+def test_nothing_is_recycled_unless_asked_for_and_silence_has_limits() -> None:
+    options = resolve()
+    assert (options.max_rss, options.max_jobs, options.max_age) == (None, None, None)
+    assert (options.hang_timeout, options.boot_timeout) == (30, 120)
+    assert resolve(hang_timeout="0", max_jobs="10000").max_jobs == 10000

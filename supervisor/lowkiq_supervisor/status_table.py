@@ -1,0 +1,93 @@
+"""
+The status as a table for people.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from rich.console import Group, RenderableType
+from rich.table import Table
+from rich.text import Text
+
+COLUMNS = (
+    "slot", "node", "pid", "state", "uptime", "beat", "busy", "rss", "restarts", "next retry", "last exit",
+)  # fmt: skip
+_TO_THE_RIGHT = frozenset({"slot", "node", "pid", "uptime", "beat", "busy", "rss", "restarts", "next retry"})
+
+_COLOURS = {
+    "ready": "green",
+    "running": "green",
+    "starting": "cyan",
+    "rolling": "cyan",
+    "quiet": "cyan",
+    "draining": "yellow",
+    "backoff": "yellow",
+    "waiting": "yellow",
+    "killed": "red",
+    "degraded": "red",
+    "given up": "red",
+}
+
+#: Seconds of each unit, and above which number of them the next larger one is used.
+_UNITS = (("d", 86400.0), ("h", 3600.0), ("m", 60.0))
+
+
+def render(status: dict[str, Any]) -> RenderableType:
+    """A line about the supervisor and a row for each of its processes."""
+    table = Table(box=None, pad_edge=False, header_style="dim")
+    for name in COLUMNS:
+        table.add_column(name, justify="right" if name in _TO_THE_RIGHT else "left", no_wrap=name != "last exit")
+    redis = status["redis"]
+    for row in (*status["nodes"], *([redis] if redis else [])):
+        table.add_row(*_cells(row))
+    return Group(_headline(status), table)
+
+
+def _headline(status: dict[str, Any]) -> Text:
+    own = status["supervisor"]
+    redis = status["redis"]
+    line = Text.assemble(
+        "lowkiq ", own["version"], "  supervisor ", str(own["pid"]), "  ", _state(own["state"]),
+        "  up ", duration(own["uptime"]), f"  {own['nodes']} nodes of {own['number_of_nodes']}  app {own['app']}",
+    )  # fmt: skip
+    if redis is not None:
+        line.append_text(Text.assemble("  embedded Redis ", _state(redis["state"])))
+    return line
+
+
+def _cells(row: dict[str, Any]) -> list[str | Text]:
+    restarts = f"{row['restarts']}" + (f" ({row['failures']} failed)" if row["failures"] else "")
+    return [
+        _or_dash(row["slot"]) if row["slot"] is not None else "redis",
+        _or_dash(row["node_number"]),
+        _or_dash(row["pid"]),
+        _state(row["state"]),
+        duration(row["uptime"]),
+        _or_dash(row["beat_age"], "{:.1f} s"),
+        _or_dash(row["busy"]),
+        _or_dash(None if row["rss"] is None else row["rss"] / 2**20, "{:.0f} M"),
+        restarts,
+        _or_dash(row["next_retry"], "{:.1f} s"),
+        _or_dash(row["last_exit"]),
+    ]
+
+
+def _or_dash(value: object, template: str = "{}") -> str:
+    return "-" if value is None else template.format(value)
+
+
+def _state(state: str) -> Text:
+    return Text(state, style=_COLOURS.get(state, ""))
+
+
+def duration(seconds: float | None) -> str:
+    """The two largest units: 3d 4h, 12m 5s."""
+    if seconds is None:
+        return "-"
+    parts: list[str] = []
+    for name, unit in _UNITS:
+        if seconds >= unit or parts:
+            parts.append(f"{seconds // unit:.0f}{name}")
+            seconds %= unit
+    return " ".join([*parts, f"{int(seconds)}s"][:2])
