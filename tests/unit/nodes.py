@@ -68,6 +68,9 @@ def act(id, payload):
         raise ValueError(f"{id} is to fail")
 
 
+#: Ids that jobs of this process are at.
+running = set()
+
 app = Lowkiq(
     load_payload=load,
     last_words=lambda error: record("last_words", type(error).__name__, str(error)),
@@ -91,15 +94,24 @@ class Jobs(Worker):
         context = current()
         record("start", payloads_by_id, context.epoch, context.shard, context.attempt)
         failed = {}
+        if twice := running.intersection(payloads_by_id):
+            record("overlap", sorted(twice))
+        running.update(payloads_by_id)
+        try:
+            self.act_all(payloads_by_id, failed)
+        finally:
+            running.difference_update(payloads_by_id)
+        record("end", payloads_by_id, context.epoch, context.shard, context.attempt)
+        if failed:
+            raise PartialFailure(failed)
+
+    def act_all(self, payloads_by_id, failed):
         for id, payloads in payloads_by_id.items():
             try:
                 for payload in payloads:
                     act(id, payload)
             except ValueError as error:
                 failed[id] = error
-        record("end", payloads_by_id, context.epoch, context.shard, context.attempt)
-        if failed:
-            raise PartialFailure(failed)
 
     def retries_exhausted(self, batch):
         record("exhausted", [[job.id, job.payloads, job.error] for job in batch])
@@ -213,6 +225,10 @@ class Nodes:
             return [row for row in rows if not kinds or row[0] in kinds]
         return []
 
+    def recorded(self) -> int:
+        """How many records there are: cheaper than to read them."""
+        return self.app.redis().llen(f"{self.namespace}:records")
+
     def started(self, id: str) -> bool:
         """Whether a job of that id has started."""
         return any(id in row[2] for row in self.records("start"))
@@ -233,16 +249,21 @@ class Nodes:
 
 
 def overlaps(records: list[list[Any]], dead: set[int] = frozenset()) -> list[tuple[str, int, int]]:  # type: ignore[assignment]
-    """Ids that one process started while another was at them. Those in `dead` never record an end."""
+    """
+    Ids that were started while somebody was at them: another process, or, as it has seen itself, the same. Processes in
+    `dead` never record an end.
+    """
     running: dict[str, int] = {}
     found = []
     for what, pid, jobs, *_ in records:
         for id in jobs:
-            if what == "end":
+            if what == "overlap":
+                found.append((id, pid, pid))
+            elif what == "end":
                 if running.get(id) == pid:
                     del running[id]
             else:
-                if id in running and running[id] not in dead:
+                if id in running and running[id] not in {pid, *dead}:
                     found.append((id, running[id], pid))
                 running[id] = pid
     return found

@@ -1,0 +1,86 @@
+"""Which shards a node wants, and which of its threads owns which: as the original divides them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from lowkiq import Lowkiq, SettingsError
+from lowkiq.node.node import Node
+from lowkiq.node.splitters import ByNode, Default
+
+
+def test_default_deals_shards_to_threads_in_turn() -> None:
+    assert Default(3)(range(8)) == [[0, 3, 6], [1, 4, 7], [2, 5]]
+
+
+def test_no_thread_is_left_without_a_shard() -> None:
+    assert Default(5)(range(2)) == [[0], [1]]
+    assert Default(5)([]) == []
+
+
+def test_by_node_deals_shards_to_nodes_in_turn_and_then_to_threads() -> None:
+    assert ByNode(3, 0, 2)(range(12)) == [[0, 6], [3, 9]]
+    assert ByNode(3, 1, 2)(range(12)) == [[1, 7], [4, 10]]
+    assert ByNode(3, 2, 2)(range(12)) == [[2, 8], [5, 11]]
+
+
+def test_more_nodes_than_shards_leave_some_without() -> None:
+    assert ByNode(4, 3, 5)(range(2)) == []
+
+
+@given(st.integers(0, 60), st.integers(1, 9), st.integers(1, 9))
+def test_each_shard_is_one_thread_s_of_one_node(shards: int, nodes: int, threads: int) -> None:
+    groups = [group for node in range(nodes) for group in ByNode(nodes, node, threads)(range(shards))]
+    assert sorted(shard for group in groups for shard in group) == list(range(shards))
+
+
+@pytest.mark.parametrize("split", [lambda shards: [shards, shards], lambda shards: [[*shards, shards[0]]]])
+def test_a_splitter_that_gives_a_shard_out_twice_is_refused_at_boot(
+    make_app: Callable[..., Lowkiq], split: Callable[..., object]
+) -> None:
+    words: list[BaseException] = []
+    app = make_app(build_splitter=lambda number, of, threads: split, last_words=words.append)
+    app.worker(queue_name="jobs")(lambda batch: None)
+    assert Node(app, burst=True).run() == 3
+    (word,) = words
+    assert isinstance(word, SettingsError)
+    assert "the splitter gives a shard to two threads, or twice to one" in str(word)
+
+
+def test_a_custom_splitter_is_made_with_the_node_s_numbers(make_app: Callable[..., Lowkiq]) -> None:
+    made: list[tuple[int, int, int]] = []
+
+    def build(number: int, number_of_nodes: int, threads: int) -> Default:
+        made.append((number, number_of_nodes, threads))
+        return Default(1)
+
+    app = make_app(build_splitter=build, threads_per_node=4)
+    ran: list[str] = []
+    worker = app.worker(queue_name="jobs")(lambda batch: ran.extend(sorted(batch)))
+    worker.perform_async([{"id": number} for number in range(20)])
+    assert Node(app, burst=True, node_number=1, number_of_nodes=3).run() == 0
+    assert (made, len(ran)) == ([(1, 3, 4)], 20)
+
+
+@pytest.mark.parametrize(("number", "of"), [(-1, 2), (2, 2), (0, 0)])
+def test_a_node_number_that_is_not_one_of_the_nodes_is_refused(app: Lowkiq, number: int, of: int) -> None:
+    app.worker(queue_name="jobs")(lambda batch: None)
+    with pytest.raises(SettingsError, match="numbers go from 0 to number_of_nodes - 1"):
+        Node(app, node_number=number, number_of_nodes=of)
+
+
+def test_an_application_without_workers_is_refused(app: Lowkiq) -> None:
+    with pytest.raises(SettingsError, match=r"has no workers: register one with @app.worker"):
+        Node(app)
+
+
+def test_a_worker_without_perform_is_refused_by_a_node(app: Lowkiq) -> None:
+    from lowkiq import Worker
+
+    app.worker(type("Jobs", (Worker,), {}))
+    with pytest.raises(SettingsError, match="worker Jobs has no perform"):
+        Node(app)

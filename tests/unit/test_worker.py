@@ -1,0 +1,240 @@
+"""A worker's options and defaults, and what is said of those that can't be used."""
+
+from __future__ import annotations
+
+import functools
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from lowkiq import Lowkiq, LowkiqError, PartialFailure, Pushed, SettingsError, Worker
+from lowkiq.errors import unknown_option
+
+ROOT = Path(__file__).parents[2]
+
+
+def work(payloads_by_id: dict[str, list[Any]]) -> None:
+    """Does nothing."""
+
+
+# ── options ─────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def test_the_queue_is_named_after_the_class_or_the_function(app: Lowkiq) -> None:
+    @app.worker
+    class OrderSync(Worker):
+        def perform(self, payloads_by_id: dict[str, list[Any]]) -> None: ...
+
+    function = app.worker(work)
+    assert (OrderSync.queue_name, function.queue_name) == ("OrderSync", "work")
+    assert list(app.workers) == ["OrderSync", "work"]
+    assert (function.__name__, function.__doc__) == ("work", "Does nothing.")
+
+
+def test_the_defaults_are_the_original_s(app: Lowkiq) -> None:
+    worker = app.worker(work)
+    assert (worker.shards_count, worker.batch_size, worker.max_retry_count) == (5, 1, 25)
+
+
+def test_options_given_to_the_decorator_win_over_those_of_the_class(app: Lowkiq) -> None:
+    @app.worker(batch_size=7, queue_name="q")
+    class Jobs(Worker):
+        batch_size = 3
+        max_retry_count = 0
+
+        def perform(self, payloads_by_id: dict[str, list[Any]]) -> None: ...
+
+    assert (Jobs.queue_name, Jobs.batch_size, Jobs.max_retry_count) == ("q", 7, 0)
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"shard_count": 2}, "unknown option of a worker `shard_count`, did you mean `shards_count`?"),
+        ({"retries": 2}, "unknown option of a worker `retries`, known are: batch_size, max_retry_count, queue_name"),
+        ({"shards_count": 0}, "worker work: shards_count is 0, it must be an integer from 1 to 65,536"),
+        ({"batch_size": "5"}, "worker work: batch_size is '5', it must be an integer from 1 to 1,000"),
+        ({"batch_size": 1001}, "worker work: batch_size is 1001"),
+        ({"batch_size": True}, "worker work: batch_size is True"),
+        ({"max_retry_count": -1}, "worker work: max_retry_count is -1, it must be an integer from 0"),
+        ({"queue_name": "a b"}, "worker work: queue_name 'a b' must match [A-Za-z0-9_.-]+; set one"),
+        ({"queue_name": "a:b"}, "queue_name 'a:b' must match"),
+        ({"queue_name": "{a}"}, "queue_name '{a}' must match"),
+        ({"queue_name": "ends\n"}, "must match"),
+        ({"queue_name": 5}, "queue_name 5 must match"),
+    ],
+)
+def test_an_option_that_can_t_be_used_is_refused(app: Lowkiq, options: dict[str, Any], message: str) -> None:
+    with pytest.raises(SettingsError) as caught:
+        app.worker(**options)(work)
+    assert message in str(caught.value)
+    assert app.workers == {}
+
+
+@pytest.mark.parametrize(
+    ("name", "meant"),
+    [("shard_count", "shards_count"), ("batchsize", "batch_size"), ("max_retries_count", "max_retry_count")],
+)
+def test_a_misspelt_option_of_a_class_is_refused(app: Lowkiq, name: str, meant: str) -> None:
+    worker = type("Jobs", (Worker,), {name: 3, "perform": lambda self, batch: None})
+    with pytest.raises(SettingsError, match=f"worker Jobs: unknown option `{name}`, did you mean `{meant}`"):
+        app.worker(worker)
+
+
+def test_attributes_of_the_user_s_own_are_left_alone(app: Lowkiq) -> None:
+    members = {"timeout": 3, "client": None, "size": 1, "_batch_sizes": (), "perform": lambda self, batch: None}
+    app.worker(type("Jobs", (Worker,), members))
+
+
+def test_a_queue_has_one_worker(app: Lowkiq) -> None:
+    app.worker(queue_name="mail")(work)
+    with pytest.raises(SettingsError, match="queue mail has a worker already: give work a queue_name"):
+        app.worker(queue_name="mail")(work)
+
+
+@pytest.mark.parametrize("target", [5, "jobs.work", object, Lowkiq, functools.partial(work), [].append])
+def test_what_is_no_worker_is_refused(app: Lowkiq, target: Any) -> None:
+    with pytest.raises(SettingsError, match=r"is no worker: it must be a subclass of lowkiq.Worker, or a function"):
+        app.worker(target)
+
+
+def test_an_async_worker_is_refused_since_it_would_never_run(app: Lowkiq) -> None:
+    async def function(payloads_by_id: dict[str, list[Any]]) -> None: ...
+
+    class Jobs(Worker):
+        async def perform(self, payloads_by_id: dict[str, list[Any]]) -> None: ...  # type: ignore[override]
+
+    with pytest.raises(SettingsError, match="worker function is async, and would never run"):
+        app.worker(function)
+    with pytest.raises(SettingsError, match="worker Jobs: perform is async"):
+        app.worker(Jobs)
+
+
+def test_a_generator_is_refused_since_it_would_never_run(app: Lowkiq) -> None:
+    def function(payloads_by_id: dict[str, list[Any]]) -> Any:
+        yield payloads_by_id
+
+    async def stream(payloads_by_id: dict[str, list[Any]]) -> Any:
+        yield payloads_by_id
+
+    for target in (function, stream):
+        with pytest.raises(SettingsError, match="would never run"):
+            app.worker(target)
+
+
+def test_a_lambda_needs_a_queue_name(app: Lowkiq) -> None:
+    with pytest.raises(SettingsError, match=r"queue_name '<lambda>' must match .*; set one"):
+        app.worker(lambda batch: None)
+    assert app.worker(queue_name="ok")(lambda batch: None).queue_name == "ok"
+
+
+def test_a_worker_that_is_not_registered_says_so() -> None:
+    class Jobs(Worker):
+        pass
+
+    for use in (lambda: Jobs.perform_async([]), lambda: Jobs.queries, lambda: Jobs.actions):
+        with pytest.raises(LowkiqError, match=r"Jobs is not registered: put @app.worker above it"):
+            use()
+
+
+def test_perform_async_can_be_overridden_to_derive_what_a_job_needs(app: Lowkiq) -> None:
+    @app.worker
+    class Orders(Worker):
+        def perform(self, payloads_by_id: dict[str, list[Any]]) -> None: ...
+
+        @classmethod
+        def perform_async(cls, orders: Any) -> Pushed:
+            return super().perform_async([{"id": order["number"], "payload": order, "score": 7} for order in orders])
+
+    assert Orders.perform_async([{"number": 3}]) == Pushed(new=1, merged=0)
+    (job,) = Orders.queries.fetch([3])
+    assert (job.id, job.payloads, job.scores) == ("3", [{"number": 3}], [7.0])
+
+
+# ── retry_in ────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+@pytest.mark.parametrize("retry_count", [0, 1, 2, 5, 24])
+def test_retry_in_is_the_fourth_power_and_15_and_a_jitter_of_30_a_try(retry_count: int) -> None:
+    times = {Worker().retry_in(retry_count) for _ in range(2_000)}
+    lowest = retry_count**4 + 15
+    assert times <= {lowest + step * (retry_count + 1) for step in range(30)}
+    assert {lowest, lowest + 29 * (retry_count + 1)} <= times
+
+
+# ── errors ──────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def test_a_partial_failure_names_its_ids() -> None:
+    error = PartialFailure({"a": ValueError("x"), "b": "text"})
+    assert str(error) == "2 of the batch failed: 'a', 'b'"
+    assert str(error.errors["a"]) == "x"
+    assert len(str(PartialFailure(dict.fromkeys(map(str, range(1_000)), "x")))) < 200
+
+
+def test_an_unknown_option_comes_with_the_closest_known_one() -> None:
+    assert "did you mean `alpha`?" in str(unknown_option("option", "alhpa", ["beta", "alpha"]))
+    assert "known are: alpha, beta" in str(unknown_option("option", "zzz", ["beta", "alpha"]))
+
+
+# ── types ───────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+MODULE = """
+from datetime import datetime
+from typing import Any
+
+from lowkiq import Job, Lowkiq, PartialFailure, Pushed, Worker, current
+
+app = Lowkiq(threads_per_node=2)
+
+
+@app.worker
+class OrderSync(Worker):
+    shards_count = 24
+    batch_size = 10
+
+    def retry_in(self, retry_count: int) -> float:
+        return 10 * (retry_count + 1)
+
+    def perform(self, payloads_by_id: dict[str, list[Any]]) -> None:
+        if current().lease_lost:
+            raise PartialFailure({"a": ValueError("x"), "b": "text"})
+
+    def retries_exhausted(self, batch: list[Job]) -> None:
+        print([job.error for job in batch])
+
+
+@app.worker
+def plain(payloads_by_id: dict[str, list[Any]]) -> None: ...
+
+
+@app.worker(queue_name="mail", batch_size=10)
+def send_mail(payloads_by_id: dict[str, list[Any]]) -> None: ...
+
+
+@app.worker(shards_count=3)
+class Other(Worker):
+    pass
+
+
+pushed: Pushed = OrderSync.perform_async([{"id": 1}, {"id": "2", "payload": {"v": 1}, "score": 5, "perform_in": 1.5}])
+plain.perform_async([{"id": 1, "perform_in": datetime.now()}])
+jobs: list[Job] = send_mail.queries.fetch([1, "a"])
+moved: int = Other.actions.morgue_queue_up_all_jobs()
+new: int = pushed.new
+lag: float = app.metrics()["mail"].lag
+"""
+
+
+def test_mypy_strict_accepts_a_user_s_module(tmp_path: Path) -> None:
+    pytest.importorskip("mypy")
+    module = tmp_path / "shop.py"
+    module.write_text(MODULE)
+    run = subprocess.run(
+        [sys.executable, "-m", "mypy", "--strict", "--config-file=", "--cache-dir", ".mypy_cache", str(module)],
+        cwd=ROOT, capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    assert run.returncode == 0, run.stdout + run.stderr
