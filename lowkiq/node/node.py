@@ -65,7 +65,8 @@ class Node:
         name: its name in Redis; by default host:pid:random.
         dead_nodes: names of nodes known to be dead, whose shards are taken without waiting for the lease.
         on_state: called in the main thread with "starting", "ready", "quiet" or "draining", how many threads are busy,
-            and how many jobs have ended so far; at each change of state and about every second.
+            how many jobs have ended so far, and how many shards that are its own another node holds; at each change of
+            state and about every second.
     """
 
     def __init__(
@@ -77,7 +78,7 @@ class Node:
         burst: bool = False,
         name: str | None = None,
         dead_nodes: Sequence[str] = (),
-        on_state: Callable[[str, int, int], None] | None = None,
+        on_state: Callable[[str, int, int, int], None] | None = None,
     ) -> None:
         if not 0 <= node_number < number_of_nodes:
             raise SettingsError(
@@ -94,7 +95,7 @@ class Node:
         self._is_burst = burst
         self.name = name or f"{socket.gethostname()}:{os.getpid()}:{secrets.token_hex(4)}"
         self._dead_nodes = tuple(dead_nodes)
-        self._on_state = on_state or (lambda _state, _busy, _jobs: None)
+        self._on_state = on_state or (lambda _state, _busy, _jobs, _waits: None)
         self._workers: list[WorkerThread] = []
         self._state = "starting"
         self._fatal_error: BaseException | None = None
@@ -239,7 +240,9 @@ class Node:
 
     def _tell(self) -> None:
         busy = sum(thread.in_hand is not None for thread in self._workers)
-        self._on_state(self._state, busy, sum(thread.processed + thread.failed for thread in self._workers))
+        jobs = sum(thread.processed + thread.failed for thread in self._workers)
+        waits = sum(handler.holder is not None for thread in self._workers for handler in thread.handlers)
+        self._on_state(self._state, busy, jobs, waits)
 
     def _fatal(self, error: BaseException) -> None:
         """From any thread: the node must stop."""

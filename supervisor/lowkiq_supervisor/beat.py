@@ -1,8 +1,8 @@
 """
 The beat pipe: a node tells the supervisor its state, one line each, about once a second.
 
-A line is the state, how many threads are busy, and how many jobs have ended; what a line lacks counts as 0, and what
-it has more is left alone.
+A line is the state, how many threads are busy, how many jobs have ended, and for how many shards the node stands by;
+what a line lacks counts as 0, and what it has more is left alone.
 """
 
 from __future__ import annotations
@@ -18,6 +18,8 @@ class Told(NamedTuple):
     state: str
     busy: int = 0
     jobs: int = 0
+    #: Shards that are the node's, and that another holds.
+    waits: int = 0
 
 
 class Beat:
@@ -59,7 +61,7 @@ class Beats:
         """The beats since the last look, oldest first; incomplete lines wait for their end."""
         *lines, self._rest = (self._rest + self._read_bytes()).split(b"\n")
         words = (line.decode(errors="replace").split() for line in lines)
-        return [Told(found[0], *map(_number, found[1:3])) for found in words if found]
+        return [Told(found[0], *map(_number, found[1:4])) for found in words if found]
 
     def _read_bytes(self) -> bytes:
         data = b""

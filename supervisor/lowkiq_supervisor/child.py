@@ -47,6 +47,7 @@ class Child:
     #: When it last beat, and what it said.
     beat_at: float | None = None
     busy: int = 0
+    waits: int = 0
     jobs: int = 0
     #: Its silence was too long at this time.
     silent_at: float | None = None
@@ -64,7 +65,7 @@ class Child:
         """It has beaten."""
         self.beat_at = time.monotonic()
         self.silent_at = None
-        self.busy, self.jobs = told.busy, told.jobs
+        self.busy, self.jobs, self.waits = told.busy, told.jobs, told.waits
 
     def send(self, signum: signal.Signals) -> None:
         """Signal the process; one that has just ended is left alone."""

@@ -66,9 +66,9 @@ RunNode = Callable[[NodeSpec, "Tell"], int]
 
 
 class Tell(Protocol):
-    """Tells the supervisor a node's state, how many threads are busy, and how many jobs have ended."""
+    """Tells the supervisor a node's state, its busy threads, its ended jobs, and for how many shards it stands by."""
 
-    def __call__(self, state: str, busy: int = 0, jobs: int = 0) -> None: ...
+    def __call__(self, state: str, busy: int = 0, jobs: int = 0, waits: int = 0) -> None: ...
 
 
 def run_node(spec: NodeSpec, beat: Tell) -> int:
@@ -117,12 +117,12 @@ def begin(spec: NodeSpec, beat: Callable[[str], None]) -> Tell:
     setproctitle(f"lowkiq: {spec.title}")
     shown = ""
 
-    def tell(state: str, busy: int = 0, jobs: int = 0) -> None:
+    def tell(state: str, busy: int = 0, jobs: int = 0, waits: int = 0) -> None:
         nonlocal shown
         title = f"lowkiq: {spec.title} [{state}]" + (f" {busy} busy" if busy else "")
         if title != shown:
             shown = title
             setproctitle(title)
-        beat(f"{state} {busy} {jobs}")
+        beat(f"{state} {busy} {jobs} {waits}")
 
     return tell

@@ -107,6 +107,7 @@ def _of_slot(slot: Slot) -> dict[str, Any]:
         "beat_age": round(now - child.last_sign, 3) if child and beats else None,
         "busy": child.busy if child and beats else None,
         "jobs": child.jobs if child and beats else None,
+        "waits": child.waits if child and beats else None,
         "rss": rss(child.pid) if child else None,
         "restarts": slot.restarts,
         "failures": slot.failures,

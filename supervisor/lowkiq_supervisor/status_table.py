@@ -62,7 +62,7 @@ def _cells(row: dict[str, Any]) -> list[str | Text]:
         _or_dash(row["slot"]) if row["slot"] is not None else "redis",
         _or_dash(row["node_number"]),
         _or_dash(row["pid"]),
-        _state(row["state"]),
+        _state_of(row),
         duration(row["uptime"]),
         _or_dash(row["beat_age"], "{:.1f} s"),
         _or_dash(row["busy"]),
@@ -75,6 +75,12 @@ def _cells(row: dict[str, Any]) -> list[str | Text]:
 
 def _or_dash(value: object, template: str = "{}") -> str:
     return "-" if value is None else template.format(value)
+
+
+def _state_of(row: dict[str, Any]) -> Text:
+    """Another node may have this one's shards: one with the same number, or one of an earlier layout."""
+    state = _state(row["state"])
+    return state.append(f", stands by for {row['waits']} shards", "yellow") if row.get("waits") else state
 
 
 def _state(state: str) -> Text:

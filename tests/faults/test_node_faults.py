@@ -11,8 +11,8 @@ import pytest
 
 from lowkiq import Lowkiq
 from lowkiq.job import shard_of
+from tests.process.nodes import Nodes, overlaps
 from tests.support import RedisServer, wait_until
-from tests.unit.nodes import Nodes, overlaps
 
 
 @pytest.fixture

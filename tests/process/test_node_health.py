@@ -14,8 +14,8 @@ from pathlib import Path
 import pytest
 
 from lowkiq import Lowkiq
+from tests.process.nodes import Nodes
 from tests.support import RedisServer, wait_until
-from tests.unit.nodes import Nodes
 
 
 @pytest.fixture

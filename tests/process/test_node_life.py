@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 
 from lowkiq import Lowkiq
+from tests.process.nodes import Nodes, overlaps
 from tests.support import RedisServer, wait_until
-from tests.unit.nodes import Nodes, overlaps
 
 
 @pytest.fixture

@@ -12,7 +12,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from tests.unit.supervisor.harness import Supervised, until
+from tests.process.harness import Supervised, until
 
 #: Restarts at once, for tests that aren't about the delays.
 AT_ONCE = {"first_delay": 0.01}

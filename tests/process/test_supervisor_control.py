@@ -15,7 +15,7 @@ import psutil
 import pytest
 
 from lowkiq_supervisor.ask import Refused, ask
-from tests.unit.supervisor.harness import ROOT, Supervised, state_dir, status, until
+from tests.process.harness import ROOT, Supervised, state_dir, status, until
 
 MAIN = "from lowkiq_supervisor.cli import main; main()"
 ENVIRONMENT = {"PYTHONPATH": f"{ROOT / 'supervisor'}:{ROOT}", "PATH": os.environ["PATH"], "TERM": "xterm"}

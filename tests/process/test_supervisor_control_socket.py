@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from lowkiq_supervisor.control import CLIENT_TIME, LONGEST_REQUEST, MOST_CLIENTS
-from tests.unit.supervisor.harness import Supervised, state_dir, status
+from tests.process.harness import Supervised, state_dir, status
 
 
 def connected(directory: Path) -> socket.socket:

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.unit.supervisor.harness import ROOT, Supervised, until
+from tests.process.harness import ROOT, Supervised, until
 
 MAIN = "from lowkiq_supervisor.cli import main; main()"
 

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import psutil
 
-from tests.unit.supervisor.harness import Supervised, until
+from tests.process.harness import Supervised, until
 
 AT_ONCE = {"first_delay": 0.01, "failures_allowed": 1000, "longest_delay": 0.01}
 

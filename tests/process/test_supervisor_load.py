@@ -19,8 +19,8 @@ import pytest
 
 from lowkiq import Lowkiq
 from lowkiq_supervisor.ask import ask
+from tests.process.harness import ROOT, Supervised, until
 from tests.support import RedisServer
-from tests.unit.supervisor.harness import ROOT, Supervised, until
 
 MAIN = "from lowkiq_supervisor.cli import main; main()"
 
@@ -195,6 +195,8 @@ def test_with_the_same_number_twice_the_second_stands_by_and_takes_over(shop: Sh
         until(lambda: len(shop.pids_of("before")) == 1, "the first job")
         with shop.supervise("--nodes", "1", state_dir="second", **lease) as second:
             second.until_ready(1)
+            until(lambda: status(shop, "second")["nodes"][0]["waits"] > 0, "the second to say that it stands by")
+            assert second.events("standing_by"), "the log says so too, and for whom"
             shop.push("while")
             until(lambda: len(shop.pids_of("while")) == 1, "the second job")
             assert shop.pids_of("while") == [first.pid("node 0/1")]

@@ -13,7 +13,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from tests.unit.supervisor.harness import ROOT, Supervised, until
+from tests.process.harness import ROOT, Supervised, until
 
 #: How often TERM meets a booting supervisor; the full proof is 300 times.
 ROUNDS = int(os.environ.get("LOWKIQ_TEST_ROUNDS", "100"))
@@ -26,7 +26,7 @@ AT_ONCE = {"first_delay": 0.01}
 @pytest.mark.timeout(30 + ROUNDS)
 def test_term_at_any_moment_of_boot_ends_with_0_and_leaves_no_process(tmp_path: Path) -> None:
     answer = subprocess.run(
-        [sys.executable, str(ROOT / "tests/unit/supervisor/rounds.py"), str(ROUNDS), "1"],
+        [sys.executable, str(ROOT / "tests/process/rounds.py"), str(ROUNDS), "1"],
         env={**os.environ, "PYTHONPATH": f"{ROOT / 'supervisor'}:{ROOT}"},
         cwd=tmp_path,
         capture_output=True,

@@ -15,7 +15,7 @@ import redis
 
 from lowkiq_supervisor.embedded_redis import EmbeddedRedis, find_server
 from lowkiq_supervisor.errors import BootError
-from tests.unit.supervisor.harness import Supervised
+from tests.process.harness import Supervised
 
 AT_ONCE = {"first_delay": 0.01}
 

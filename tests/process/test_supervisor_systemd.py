@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from tests.unit.supervisor.harness import Supervised, until
+from tests.process.harness import Supervised, until
 
 
 class Manager:

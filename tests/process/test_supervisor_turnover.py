@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from tests.unit.supervisor.harness import Supervised, until
+from tests.process.harness import Supervised, until
 
 #: A restart by the policy would be noticed.
 NEVER_SOON = {"first_delay": 300, "longest_delay": 300}

@@ -7,7 +7,7 @@
 -- claim: take due jobs, oldest first, out of the queue and into the shard's one claim (I4).
 -- KEYS  1 shard prefix
 -- ARGV  1 node, 2 epoch, 3 number of this claim, 4 layout, 5 most jobs, 6 most payloads of a job, 7 most
---       payloads in all, 8 most bytes (by both of which a claim may be exceeded by its last job)
+--       payloads in all (its last job may exceed it), 8 most bytes (its last payload may exceed it)
 -- returns {now, next due or '', then for each job: id, "perform_in:retry_count:score:payload" or
 --          {"perform_in:retry_count", payload, score, payload, score ...}}
 -- errors: FENCED, LAYOUT, STALE (this number, or a later one, was claimed or given up), UNSETTLED (the last claim is)
@@ -43,19 +43,37 @@ local count = without_crashed(#ids)
 local reply, claim, leftovers = {stamp(now), ''}, {}, {}
 local taken, bytes, payloads = 0, 0, 0
 
+-- What is read at a time: little, so that a thousand large payloads are not read before the limit of bytes is noticed.
+local FIRST_STEP, LAST_STEP = 4, 32
+
+-- The lowest payloads of an id, with their scores, up to max_payloads or until the claim is full.
+local function read_lowest(source)
+  local lowest, step = {}, FIRST_STEP
+  local function has_room() return #lowest / 2 < max_payloads and bytes < max_bytes end
+  repeat
+    local page = redis.call('ZRANGE', source, #lowest / 2, #lowest / 2 + step - 1, 'WITHSCORES')
+    step = math.min(step * 2, LAST_STEP)
+    for i = 1, #page, 2 do
+      if not has_room() then break end
+      lowest[#lowest + 1], lowest[#lowest + 2] = page[i], page[i + 1]
+      bytes = bytes + #page[i]
+    end
+  until #page == 0 or not has_room()
+  return lowest
+end
+
 -- Takes at most max_payloads of an id that has several. What stays behind keeps its place in the queue.
 local function take_several(id, perform_in, head)
   local source, target = P .. 'payloads:' .. id, P .. 'claim:' .. id
-  local lowest = redis.call('ZRANGE', source, 0, max_payloads - 1, 'WITHSCORES')
-  if redis.call('ZCARD', source) <= max_payloads then
+  local lowest = read_lowest(source)
+  if redis.call('ZCARD', source) <= #lowest / 2 then
     redis.call('RENAME', source, target)
   else
-    redis.call('ZREMRANGEBYRANK', source, 0, max_payloads - 1)
+    redis.call('ZREMRANGEBYRANK', source, 0, #lowest / 2 - 1)
     if #lowest > 2 then zadd_lowest(target, lowest) end
     leftovers[#leftovers + 1] = perform_in
     leftovers[#leftovers + 1] = id
   end
-  for i = 1, #lowest, 2 do bytes = bytes + #lowest[i] end
   payloads = payloads + #lowest / 2
   if #lowest == 2 then
     local record = head .. ':' .. lowest[2] .. ':' .. lowest[1]
@@ -65,11 +83,11 @@ local function take_several(id, perform_in, head)
   return head .. ':*', lowest
 end
 
--- In small steps, so that a thousand large payloads are not read before the limit of bytes is noticed.
-local STEP = 32
+local step = FIRST_STEP
 local retry_counts = redis.call('EXISTS', P .. 'retries') == 1
 while taken < count and bytes < max_bytes and payloads < max_in_all do
-  local last = math.min(taken + STEP, count)
+  local last = math.min(taken + step, count)
+  step = math.min(step * 2, LAST_STEP)
   local held = redis.call('HMGET', P .. 'payloads', unpack(ids, taken + 1, last))
   local retries = retry_counts and redis.call('ZMSCORE', P .. 'retries', unpack(ids, taken + 1, last))
   for i = 1, #held do

@@ -21,7 +21,7 @@ from lowkiq_supervisor import log
 from lowkiq_supervisor.arbiter import Arbiter
 from lowkiq_supervisor.options import Options
 from lowkiq_supervisor.signals import hold_back
-from tests.unit.supervisor.supervised import slow_boot
+from tests.process.supervised import slow_boot
 
 #: Seconds after which a supervisor counts as stuck.
 PATIENCE = 20.0

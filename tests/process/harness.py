@@ -16,7 +16,7 @@ from typing import Any, TypeVar
 
 from lowkiq_supervisor.ask import ask
 
-ROOT = Path(__file__).parents[3]
+ROOT = Path(__file__).parents[2]
 SCRIPT = Path(__file__).with_name("supervised.py")
 #: Seconds after which a condition counts as never fulfilled; generous, since machines are slow at times.
 PATIENCE = 20.0

@@ -1,0 +1,107 @@
+"""fakeredis, which users test with: every script does there what it does on a server."""
+
+from __future__ import annotations
+
+import warnings
+
+import pytest
+
+from lowkiq import Lowkiq
+from lowkiq.errors import Fenced
+from lowkiq.store.shard import Held, Spoiled
+from tests.scripts.shard_driver import FUTURE, PAST, Claimed, Queued
+
+fakeredis = pytest.importorskip("fakeredis")
+
+
+@pytest.fixture
+def app():
+    server = fakeredis.FakeServer()
+    app = Lowkiq(redis=lambda: fakeredis.FakeRedis(server=server))
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        yield app
+        app.close()
+
+
+@pytest.fixture
+def work(app):
+    @app.worker(queue_name="q", shards_count=1)
+    def work(payloads_by_id):
+        pass
+
+    return work
+
+
+def test_jobs_are_pushed_and_merged(work):
+    pushed = work.perform_async([{"id": "a", "payload": 1}, {"id": "a", "payload": 2}, {"id": "b"}])
+    assert pushed == (2, 1)
+    assert [job.payloads for job in work.queries.fetch(["a", "b"])] == [[1, 2], [""]]
+
+
+def test_jobs_are_claimed_and_settled(shard):
+    shard.push_all(("a", b"x", 1.0, PAST), ("b", b"x", 1.0, PAST), ("b", b"y", 2.0), ("c", b"z", 1.0, PAST))
+    lease = shard.lease()
+    assert [(job.id, job.payloads) for job in lease.claim()] == [("a", [b"x"]), ("b", [b"x", b"y"]), ("c", [b"z"])]
+    lease.fail("a", retry_count=0, delay=1000)
+    lease.exhaust("b")
+    assert lease.settle(rest="ack").acked == 1
+    assert (shard.queued()["a"].retry_count, shard.queued()["b"].payloads) == (0, {b"y": 2.0})
+    assert shard.morgue()["b"].payloads == {b"x": 1.0}
+
+
+def test_a_claim_is_bounded(shard):
+    shard.push_payloads("a", 5)
+    lease = shard.lease()
+    assert lease.claim(max_payloads=2)[0].payloads == [b"0", b"1"]
+    assert shard.claimed() == {"a": Claimed({b"0": 0.0, b"1": 1.0}, PAST)}
+    lease.spoil("a", b"0", released=["a"])
+    assert shard.queued() == {"a": Queued({b"%d" % n: float(n) for n in range(1, 5)}, PAST)}
+
+
+def test_a_lease_is_held_renewed_and_taken_over(shard):
+    shard.push("a", b"x", 1.0, PAST)
+    lease = shard.lease()
+    lease.claim()
+    assert isinstance(shard.try_acquire("b"), Held)
+    assert lease.renew()
+    other = shard.lease("b", dead=["a"])
+    assert (shard.crashes(), list(shard.queued())) == ({"a": 1}, ["a"])
+    with pytest.raises(Fenced):
+        lease.ack("a")
+    other.claim()
+    other.release("lease")
+    assert shard.queued() == {"a": Queued({b"x": 1.0}, PAST)}
+
+
+def test_spoiled_payloads_are_buried(shard):
+    shard.push("a", b"\xff", 1.0)
+    lease = shard.lease()
+    lease.claim()
+    assert lease.settle(spoiled=[Spoiled("a", b"\xff", "e")]).buried == 1
+    assert shard.morgue()["a"].payloads == {b"\xff": 1.0}
+
+
+def test_queries_actions_and_metrics_work(app, work):
+    work.perform_async([{"id": n, "perform_in": FUTURE} for n in range(150)])
+    assert work.actions.perform_all_jobs_now() == 150
+    assert [job.id for job in work.queries.fetch([7, 777])] == ["7"]
+    assert len(list(work.queries.find("1*"))) == 61
+    assert work.actions.kill([1, 2, 3]) == 3
+    assert work.actions.morgue_queue_up_all_jobs() == 3
+    assert work.actions.delete([4]) == 1
+    assert app.metrics()["q"].length == 149
+
+
+def test_ranges_work(work):
+    work.perform_async([{"id": n, "perform_in": PAST + n} for n in range(5)])
+    work.actions.kill([0])
+    assert [job.id for job in work.queries.range_by_perform_in()] == ["1", "2", "3", "4"]
+    assert [job.id for job in work.queries.morgue_range_by_updated_at()] == ["0"]
+
+
+def test_scripts_that_were_lost_are_loaded_again(shard):
+    shard.push("a")
+    shard.redis.script_flush()
+    shard.push("b")
+    assert set(shard.queued()) == {"a", "b"}
