@@ -6,9 +6,10 @@ from lowkiq.app import Lowkiq
 from lowkiq.errors import InvalidJob, LowkiqError, PartialFailure, PushFailed, SettingsError, ShardsCountMismatch
 from lowkiq.job import Job, NewJob, Pushed
 from lowkiq.node.context import Context, current
+from lowkiq.version import VERSION
 from lowkiq.worker import Worker
 
-__version__ = "0.1.0"
+__version__ = VERSION
 
 __all__ = [
     "Context",

@@ -13,6 +13,7 @@ import psutil
 from lowkiq import clock
 from lowkiq.node.thread_dump import job_of
 from lowkiq.store.nodes import NodeHealth
+from lowkiq.version import VERSION
 
 if TYPE_CHECKING:
     from lowkiq.node.lease_keeper import LeaseKeeper
@@ -55,8 +56,6 @@ class HealthReport:
 
     def __call__(self, state: str, round_trip: float | None) -> NodeHealth:
         """The health now."""
-        from lowkiq import __version__  # noqa: PLC0415 (the package imports us)
-
         handlers = [handler for worker in self._workers for handler in worker.handlers]
         return NodeHealth(
             node=self._name,
@@ -70,7 +69,7 @@ class HealthReport:
             state=state,
             started_at=self._started_at,
             beat_at=clock.real(),
-            version=__version__,
+            version=VERSION,
             owned=_by_queue([handler for handler in handlers if handler.epoch is not None]),
             waited_for=_by_holder([handler for handler in handlers if handler.epoch is None]),
             threads=[job_of(worker) for worker in self._workers],

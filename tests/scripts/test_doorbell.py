@@ -58,8 +58,9 @@ def test_it_is_rung_once_until_it_has_looked(shard, lease, bells):
     assert bells() == [0.0]
 
 
-def test_a_push_of_several_jobs_rings_once(shard, lease, bells):
-    shard.push_all(("a", b"x", 1.0, FUTURE), ("b", b"x", 1.0, PAST), ("c",))
+@pytest.mark.parametrize("perform_ins", [[FUTURE, PAST, ""], ["", PAST, FUTURE], [PAST, FUTURE, FUTURE]])
+def test_a_push_of_several_jobs_rings_once_for_the_earliest(shard, lease, bells, perform_ins):
+    shard.push_all(*((f"id-{n}", b"x", 1.0, perform_in) for n, perform_in in enumerate(perform_ins)))
     assert bells() == [0.0]
 
 
