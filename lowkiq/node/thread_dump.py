@@ -33,8 +33,9 @@ KEPT = 20
 NAMED_IDS, ID_CHARS = 10, 200
 
 
-def dump(workers: Sequence[WorkerThread], directory: Path) -> None:
+def dump(workers: Sequence[WorkerThread], state_directory: Path) -> None:
     """Dumps all threads. What can't be written to the file is still in the log."""
+    directory = state_directory / "dumps"
     frames = sys._current_frames()
     by_ident = {worker.ident: worker for worker in workers}
     sections = []
@@ -87,15 +88,16 @@ def _short_stack(frame: FrameType | None) -> list[str]:
 
 def _write(directory: Path, text: str) -> Path:
     """
-    A new file that only we can read, in a directory that only we can write: nobody can have put a link in its place.
+    A new file that only we can read, in a directory that is only ours: nobody can have put a link in its place. The
+    state directory itself may be open to others, as mounted volumes are.
     """
     directory.mkdir(mode=0o700, parents=True, exist_ok=True)
     name = f"dump-{time.strftime('%Y%m%dT%H%M%S')}-{os.getpid()}-{secrets.token_hex(4)}.txt"
     opened = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
     try:
         status = os.fstat(opened)
-        if status.st_uid != os.geteuid() or status.st_mode & 0o022:
-            raise PermissionError(f"{directory} can be written by others: chmod go-w it, or set LOWKIQ_STATE_DIR")
+        if status.st_uid != os.geteuid() or status.st_mode & 0o077:
+            raise PermissionError(f"{directory} is open to others: remove it, or set LOWKIQ_STATE_DIR")
         file = os.open(name, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o600, dir_fd=opened)
         with os.fdopen(file, "w", encoding="utf-8", errors="backslashreplace") as stream:
             stream.write(text)

@@ -111,7 +111,7 @@ class Caller:
         with self._loading:
             if self._scripts is None:
                 try:
-                    self.command("EVAL", f"{scripts.ALLOW_OOM}return 1", 0)
+                    self.command("EVAL", scripts.PROBE, 0)
                     self._scripts = scripts.load(flags=True)
                 except redis.ConnectionError:
                     raise

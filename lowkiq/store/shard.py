@@ -13,7 +13,7 @@ from lowkiq.store.call import Argument, Call
 MAX_PUSH = 1_000
 #: Jobs in one claim.
 MAX_CLAIM = 1_000
-#: Payloads, and bytes of them, after which a claim is full; its last job may exceed them.
+#: Payloads after which a claim is full (its last job may exceed that), and bytes (its last payload may).
 MAX_CLAIM_PAYLOADS = 4_000
 MAX_CLAIM_BYTES = 1 << 20
 

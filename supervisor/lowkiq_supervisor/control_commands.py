@@ -67,12 +67,12 @@ def status(
 def dump(context: typer.Context, *, state_dir: StateDirOption = None) -> int:
     """Have every node write what each of its threads does; prints the files."""
     place = _place(context, state_dir)
-    before = set(place.glob("dump-*.txt"))
+    before = set(place.glob("dumps/dump-*.txt"))
     answer = ask(place, "dump")
     missing = {str(pid) for pid in answer["pids"]}
     deadline = time.monotonic() + DUMP_PATIENCE
     while missing and time.monotonic() < deadline:
-        for path in sorted(set(place.glob("dump-*.txt")) - before):
+        for path in sorted(set(place.glob("dumps/dump-*.txt")) - before):
             before.add(path)
             writer = path.name.split("-")[2]
             if writer in missing:

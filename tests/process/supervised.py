@@ -48,7 +48,9 @@ def obedient(spec: NodeSpec, beat: Tell) -> int:
             Path(f"quiet-{spec.node_number}").touch()
         while dumps:
             dumps.pop()
-            (Path(os.environ["LOWKIQ_STATE_DIR"]) / f"dump-now-{os.getpid()}-x.txt").write_text("Thread 1")
+            place = Path(os.environ["LOWKIQ_STATE_DIR"]) / "dumps"
+            place.mkdir(exist_ok=True)
+            (place / f"dump-now-{os.getpid()}-x.txt").write_text("Thread 1")
         signal.sigtimedwait((), 0.02) if hasattr(signal, "sigtimedwait") else time.sleep(0.02)
     beat("draining")
     return 0

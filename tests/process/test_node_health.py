@@ -96,8 +96,8 @@ def test_ttin_dumps_every_thread_and_its_job(nodes: Nodes, state_dir: Path) -> N
     node.send(signal.SIGTTIN)
     (told,) = wait_until(lambda: node.logged("thread_dump"))
     path = Path(told["path"])
-    assert path.parent == state_dir
-    assert stat.S_IMODE(path.stat().st_mode) == 0o600 and stat.S_IMODE(state_dir.stat().st_mode) == 0o700
+    assert path.parent == state_dir / "dumps"
+    assert stat.S_IMODE(path.stat().st_mode) == 0o600 and stat.S_IMODE(path.parent.stat().st_mode) == 0o700
     text = path.read_text("utf-8")
     for expected in ("MainThread", "lowkiq-lease-keeper", "lowkiq-doorbell", "wait_for", "ids ['a']"):
         assert expected in text
@@ -114,19 +114,27 @@ def test_a_hundred_dumps_harm_nothing(nodes: Nodes, state_dir: Path) -> None:
         wait_until(lambda count=count: len(node.logged("thread_dump")) >= count)
     wait_until(nodes.is_done)
     assert nodes.metrics().processed == 500 and nodes.metrics().failed == 0
-    assert 1 <= len(list(state_dir.glob("dump-*.txt"))) <= 20
+    assert 1 <= len(list(state_dir.glob("dumps/dump-*.txt"))) <= 20
     node.send(signal.SIGTERM)
     assert node.wait() == 0
 
 
-def test_a_dump_is_not_written_where_others_can_write(nodes: Nodes, state_dir: Path) -> None:
+def test_a_dump_is_written_to_a_volume_that_is_open_to_others(nodes: Nodes, state_dir: Path) -> None:
     state_dir.mkdir()
     state_dir.chmod(0o777)
     node = nodes.start(state_dir=state_dir).wait_ready()
     node.send(signal.SIGTTIN)
+    wait_until(lambda: node.logged("thread_dump"))
+
+
+def test_a_dump_is_not_written_where_others_can_write(nodes: Nodes, state_dir: Path) -> None:
+    (state_dir / "dumps").mkdir(parents=True)
+    (state_dir / "dumps").chmod(0o777)
+    node = nodes.start(state_dir=state_dir).wait_ready()
+    node.send(signal.SIGTTIN)
     (told,) = wait_until(lambda: node.logged("thread_dump_not_written"))
-    assert "chmod go-w" in told["error"]
-    assert list(state_dir.iterdir()) == []
+    assert "is open to others" in told["error"]
+    assert list((state_dir / "dumps").iterdir()) == []
     assert node.logged("thread")
 
 

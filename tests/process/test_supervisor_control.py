@@ -178,7 +178,7 @@ def test_ttin_is_passed_on_to_every_node_a_hundred_times(tmp_path: Path) -> None
         for turn in range(1, 101):
             supervisor.send(signal.SIGTTIN)
             supervisor.until_logged("dump", turn)
-        until(lambda: all((state_dir(tmp_path) / f"dump-now-{pid}-x.txt").exists() for pid in pids))
+        until(lambda: all((state_dir(tmp_path) / "dumps" / f"dump-now-{pid}-x.txt").exists() for pid in pids))
         assert [node["pid"] for node in status(tmp_path)["nodes"]] == pids
 
 

@@ -33,6 +33,8 @@ MAKE_ROOM: Final = frozenset({"claim", "settle", "renew", "acquire", "release", 
 
 #: Redis 7's way to say so. Older servers, and fakeredis, know no such line.
 ALLOW_OOM: Final = "#!lua flags=allow-oom\n"
+#: Asks a server whether it does; it runs also where nothing can be written just now.
+PROBE: Final = "#!lua flags=allow-oom,no-writes\nreturn 1"
 
 _INCLUDE = re.compile(r"^--@ (\w+)\n", re.MULTILINE)
 
