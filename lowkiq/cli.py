@@ -18,6 +18,7 @@ from lowkiq import Lowkiq, LowkiqError, SettingsError, __version__, log, tables
 from lowkiq.errors import AppNotFound
 from lowkiq.importing import load_app
 from lowkiq.node.node import Node
+from lowkiq.settings import EMBEDDED_SOCKET
 from lowkiq.store.connect import redact
 
 EXIT_FAILED, EXIT_USAGE = 1, 2
@@ -210,7 +211,8 @@ def _app(require: str | None) -> Iterator[Lowkiq]:
     try:
         yield app
     except RedisError as error:
-        _fail(f"can't use Redis at {redact(app.settings.redis_url)}: {error}", EXIT_FAILED)
+        hint = " (it runs while lowkiq-supervisor does)" if app.settings.redis_url.endswith(EMBEDDED_SOCKET) else ""
+        _fail(f"can't use Redis at {redact(app.settings.redis_url)}: {error}{hint}", EXIT_FAILED)
     finally:
         app.close()
 

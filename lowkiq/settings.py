@@ -28,6 +28,8 @@ if TYPE_CHECKING:
     Splitter = Callable[[Sequence[ShardHandler]], Sequence[Sequence[ShardHandler]]]
 
 DEFAULT_URL: Final = "redis://localhost:6379/0"
+#: Where the supervisor's embedded Redis listens, within its state directory.
+EMBEDDED_SOCKET: Final = "/redis/redis.sock"
 NAME: Final = re.compile(r"[A-Za-z0-9_.-]+")
 
 
@@ -172,7 +174,9 @@ def find_redis_url(environment: Mapping[str, str]) -> str:
         return given
     directory = state_directory(environment) / "redis"
     # The directory decides, not the socket: while the embedded Redis is down, jobs must not go to another one.
-    return f"unix://{quote(str(directory.resolve()))}/redis.sock" if directory.is_dir() else DEFAULT_URL
+    if not directory.is_dir():
+        return DEFAULT_URL
+    return f"unix://{quote(str(directory.parent.resolve()))}{EMBEDDED_SOCKET}"
 
 
 def state_directory(environment: Mapping[str, str]) -> Path:

@@ -148,6 +148,7 @@ def test_without_a_url_the_embedded_redis_of_the_directory_is_meant(lowkiq: Run,
     (tmp_path / ".lowkiq" / "redis").mkdir(parents=True)
     ended = lowkiq("stats", LOWKIQ_REDIS_URL="")
     assert ended.returncode == 1 and f"unix://{tmp_path}/.lowkiq/redis/redis.sock" in ended.stderr
+    assert "it runs while lowkiq-supervisor does" in ended.stderr
 
 
 def test_help_has_examples(lowkiq: Run, redis_server: RedisServer) -> None:
