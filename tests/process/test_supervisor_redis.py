@@ -118,12 +118,12 @@ def test_after_a_sigkill_nothing_is_left_and_the_next_supervisor_starts_with_the
 
 
 def test_when_no_server_can_start_the_exit_is_3_with_the_end_of_its_log(tmp_path: Path) -> None:
-    broken = tmp_path / ".lowkiq/redis/appendonlydir"
-    broken.mkdir(parents=True)
-    (broken / "appendonly.aof.manifest").write_text("nonsense\n")
+    directory = tmp_path / ".lowkiq/redis"
+    directory.mkdir(parents=True)
+    (directory / "appendonly.aof").write_text("nonsense\n")
     with supervisor_with_redis(tmp_path) as supervisor:
         assert supervisor.exit_code() == 3
-        assert "manifest" in supervisor.events("redis failed")[0]["last_lines"]
+        assert "Bad file format" in supervisor.events("redis failed")[0]["last_lines"]
         assert not supervisor.events("started", "node 0/1")
         assert supervisor.nothing_is_left()
 
@@ -144,7 +144,10 @@ def test_a_server_that_is_not_ours_is_left_alone(tmp_path: Path, monkeypatch: py
         listener.bind(str(embedded.socket_path))
         listener.listen()
         if (stranger := os.fork()) == 0:
-            listener.accept()[0].sendall(b"+PONG\r\n")
+            connection = listener.accept()[0]
+            connection.recv(64)
+            connection.sendall(b"+PONG\r\n")
+            connection.recv(64)  # until the other side has read it, and closes
             os._exit(0)
         with pytest.raises(BootError, match="isn't ours"):
             embedded.prepare()

@@ -2,11 +2,7 @@
 
 from __future__ import annotations
 
-import os
-import shutil
-import subprocess
 import tempfile
-import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -16,6 +12,7 @@ import redis
 
 from examples.tree_copy import Copy, Counts
 from examples.tree_mirror import Verdict
+from tests.support import RedisServer
 
 
 def change(seq: int, blob: str | None) -> dict[str, Any]:
@@ -24,25 +21,12 @@ def change(seq: int, blob: str | None) -> dict[str, Any]:
 
 @pytest.fixture(scope="module")
 def client() -> Iterator[redis.Redis]:
-    server = shutil.which("redis-server") or shutil.which("valkey-server")
-    if not server:
-        if os.environ.get("CI") == "true":
-            pytest.fail("no redis-server on PATH")
-        pytest.skip("no redis-server on PATH")
-    directory = Path(tempfile.mkdtemp(prefix="lowkiq-"))
-    socket = directory / "redis.sock"
-    with subprocess.Popen(
-        [server, "--port", "0", "--unixsocket", str(socket), "--save", "", "--dir", str(directory)],
-        stdout=subprocess.DEVNULL,
-    ) as process:
-        deadline = time.monotonic() + 30
-        while not socket.exists():
-            assert time.monotonic() < deadline, "Redis did not start"
-            time.sleep(0.01)
-        with redis.Redis(unix_socket_path=str(socket)) as client:
+    with tempfile.TemporaryDirectory(prefix="lowkiq-test-") as directory:
+        server = RedisServer(Path(directory))
+        server.start()
+        with server.client() as client:
             yield client
-        process.terminate()
-    shutil.rmtree(directory)
+        server.stop()
 
 
 @pytest.fixture
