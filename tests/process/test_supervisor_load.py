@@ -161,6 +161,7 @@ def test_a_restart_of_one_slot_hands_its_shards_over_without_waiting_for_the_lea
         ended = ask(shop.directory / "state", "restart", slot=1)
         assert ended["slots"] == [1]
         supervisor.until_logged("replacing")
+        until(lambda: not psutil.pid_exists(before[1]), "the end of the old node")  # which might still take jobs
         shop.push(*names)
         began = time.monotonic()
         until(lambda: all(len(shop.pids_of(name)) == 2 for name in moved), "the jobs of the new node")
