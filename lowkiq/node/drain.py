@@ -10,8 +10,8 @@ from redis.exceptions import RedisError
 from lowkiq.node.lease_keeper import LeaseKeeper
 from lowkiq.node.shard_handler import ShardHandler
 from lowkiq.node.worker_thread import WorkerThread
-from lowkiq.store.call import Caller
-from lowkiq.store.metrics import SHARDS_A_CALL, chunked
+from lowkiq.store.call import Caller, chunked
+from lowkiq.store.shard import SHARDS_A_CALL
 
 logger = structlog.get_logger("lowkiq")
 
@@ -62,8 +62,7 @@ class Drain:
             )  # fmt: skip
         calls = [call for handler in left if (call := handler.abandon_call())]
         try:
-            if calls:
-                self._caller.run_all(calls)
+            self._caller.run_all(calls)
         except RedisError as error:
             logger.warning("abandon_failed", error=f"{type(error).__name__}: {error}"[:300])
         return len(left)
@@ -78,7 +77,7 @@ class Drain:
         for group in chunked(handlers, SHARDS_A_CALL):
             # One that was lost meanwhile has nothing to release.
             calls = [(handler, epoch, call) for handler in group for epoch, call in handler.release_calls()]
-            results = self._caller.run_all([call for _, _, call in calls]) if calls else []
+            results = self._caller.run_all([call for _, _, call in calls])
             for (handler, epoch, _), result in zip(calls, results, strict=True):
                 if isinstance(result, RedisError):
                     raise result

@@ -16,7 +16,6 @@ from lowkiq.store.nodes import NodeHealth
 from lowkiq.version import VERSION
 
 if TYPE_CHECKING:
-    from lowkiq.node.lease_keeper import LeaseKeeper
     from lowkiq.node.shard_handler import ShardHandler
     from lowkiq.node.worker_thread import WorkerThread
 
@@ -39,13 +38,11 @@ class HealthReport:
         number_of_nodes: int,
         *,
         workers: Sequence[WorkerThread],
-        keeper: LeaseKeeper,
         environment: Mapping[str, str],
     ) -> None:
         self._name = name
         self._numbers = (node_number, number_of_nodes)
         self._workers = workers
-        self._keeper = keeper
         self._environment = environment
         self._process = psutil.Process()
         self._cpu_percent = 0.0
@@ -73,8 +70,8 @@ class HealthReport:
             owned=_by_queue([handler for handler in handlers if handler.epoch is not None]),
             waited_for=_by_holder([handler for handler in handlers if handler.epoch is None]),
             threads=[job_of(worker) for worker in self._workers],
-            processed=sum(worker.processed for worker in self._workers) + self._keeper.processed,
-            failed=sum(worker.failed for worker in self._workers) + self._keeper.failed,
+            processed=sum(worker.processed for worker in self._workers),
+            failed=sum(worker.failed for worker in self._workers),
             rss=self._process.memory_info().rss,
             cpu_percent=self._cpu(),
             redis_round_trip=round_trip,

@@ -15,9 +15,8 @@ from redis.exceptions import RedisError
 
 from lowkiq import clock
 from lowkiq.node.shard_handler import ShardHandler, refused
-from lowkiq.store.call import Caller
-from lowkiq.store.metrics import SHARDS_A_CALL, chunked
-from lowkiq.store.shard import Held, Owned, Settled, renew
+from lowkiq.store.call import Caller, chunked
+from lowkiq.store.shard import SHARDS_A_CALL, Held, Owned, Settled, renew
 
 if TYPE_CHECKING:
     from lowkiq.node.worker_thread import WorkerThread
@@ -62,7 +61,6 @@ class LeaseKeeper(threading.Thread):
         self._is_stopping = self._is_draining = False
         self._renew_at = self._acquire_at = 0.0
         self._in_trouble = False
-        self.processed = self.failed = 0
         #: Set once every shard has been tried for.
         self.has_tried = threading.Event()
 
@@ -120,7 +118,7 @@ class LeaseKeeper(threading.Thread):
             )
             for group in groups
         ]
-        for group, kept in zip(groups, self._caller.run_all(calls) if calls else [], strict=True):
+        for group, kept in zip(groups, self._caller.run_all(calls), strict=True):
             if isinstance(kept, Exception):
                 raise kept
             for (handler, epoch), is_kept in zip(group, kept, strict=True):
@@ -171,18 +169,17 @@ class LeaseKeeper(threading.Thread):
             if handler is None or since is None or now - since < age or not handler.settling.acquire(blocking=False):
                 continue
             try:
-                self._settle(handler)
+                self._settle(thread, handler)
             finally:
                 handler.settling.release()
 
-    def _settle(self, handler: ShardHandler) -> None:
+    def _settle(self, thread: WorkerThread, handler: ShardHandler) -> None:
         settle = handler.settle_call(last=False)
         if settle is None:
             return
         (result,) = self._caller.run_all([settle.call])
         if isinstance(result, Settled):
             handler.settled(settle)
-            self.processed += result.acked
-            self.failed += result.failed
+            thread.count(result)
         elif not refused(handler, settle.epoch, result):
             raise result

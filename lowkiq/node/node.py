@@ -160,7 +160,6 @@ class Node:
             self._node_number,
             self._number_of_nodes,
             workers=self._workers,
-            keeper=self._keeper,
             environment=os.environ,
         )
         self._heartbeat = Heartbeat(

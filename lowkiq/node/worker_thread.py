@@ -15,9 +15,8 @@ from redis.exceptions import RedisError
 from lowkiq import clock
 from lowkiq.errors import StaleClaim, Unsettled
 from lowkiq.node.shard_handler import Settle, ShardHandler, refused
-from lowkiq.store.call import Call, Caller
-from lowkiq.store.metrics import SHARDS_A_CALL, chunked
-from lowkiq.store.shard import Claim, Settled, peek
+from lowkiq.store.call import Call, Caller, chunked
+from lowkiq.store.shard import SHARDS_A_CALL, Claim, Settled, peek
 
 if TYPE_CHECKING:
     from lowkiq.node.schedulers import Scheduler
@@ -85,6 +84,11 @@ class WorkerThread(threading.Thread):
                 self._step()
         except BaseException as error:  # noqa: BLE001 (a thread must not die unnoticed: its shards would stand still)
             self._fatal(error)
+
+    def count(self, settled: Settled) -> None:
+        """Jobs of this thread were settled, by it or by the lease keeper: who does it holds their `settling`."""
+        self.processed += settled.acked
+        self.failed += settled.failed
 
     def may_touch(self, handler: ShardHandler) -> bool:
         """Whether a thread that was told to stop may still send something for that shard."""
@@ -167,7 +171,7 @@ class WorkerThread(threading.Thread):
         claim_at = len(calls) - 1
         groups = list(chunked(polled, SHARDS_A_CALL))
         calls += [peek([member.shard for member in group]) for group in groups]
-        results = self._caller.run_all(calls) if calls else []
+        results = self._caller.run_all(calls)
         now = clock.monotonic()
         if done:
             self._note_settled(done, settle, results, now)
@@ -186,8 +190,7 @@ class WorkerThread(threading.Thread):
             result = results[0]
             if isinstance(result, Settled):
                 done.settled(settle)
-                self.processed += result.acked
-                self.failed += result.failed
+                self.count(result)
                 self._note(done, result.due_in, now)
             elif not refused(done, settle.epoch, result):
                 raise result

@@ -6,8 +6,7 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 from lowkiq.job import encode_id, shard_of
-from lowkiq.store.call import Argument, Call, Caller
-from lowkiq.store.metrics import chunked
+from lowkiq.store.call import Argument, Call, Caller, chunked
 from lowkiq.store.shard import Shard
 
 #: Ids in one script.

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from itertools import islice
 from typing import Any, Final, Generic, NamedTuple, TypeVar
 
 import redis
@@ -62,6 +63,8 @@ class Caller:
             for each call what it means, or the exception that it would have raised. An error of the connection is
             raised, and then nothing is known of any of them.
         """
+        if not calls:
+            return []
         replies = self._pipeline(calls)
         lost = next((index for index, reply in enumerate(replies) if isinstance(reply, NoScriptError)), None)
         if lost is not None:
@@ -72,11 +75,7 @@ class Caller:
 
     def commands(self, commands: Sequence[tuple[Argument, ...]]) -> list[Any]:
         """Sends plain commands in one round trip; raises the first error among their replies."""
-        replies = self._send(commands) if commands else []
-        for reply in replies:
-            if isinstance(reply, RedisError):
-                raise reply
-        return replies
+        return raise_first(self._send(commands) if commands else [])
 
     def _send(self, commands: Sequence[tuple[Argument, ...]]) -> list[Any]:
         with self.client.pipeline(transaction=False) as pipeline:
@@ -122,6 +121,21 @@ class Caller:
     def _load(self) -> None:
         for script in self._choose().values():
             self.command("SCRIPT LOAD", script.source)
+
+
+def raise_first(results: list[Any]) -> list[Any]:
+    """The results, if none of them is an exception; else raises the first."""
+    for result in results:
+        if isinstance(result, Exception):
+            raise result
+    return results
+
+
+def chunked(items: Iterable[T], size: int) -> Iterator[list[T]]:
+    """Lists of at most `size` items: what one call, or one round trip, may hold."""
+    iterator = iter(items)
+    while chunk := list(islice(iterator, size)):
+        yield chunk
 
 
 def pairs(reply: Sequence[Any]) -> list[tuple[bytes, Any]]:

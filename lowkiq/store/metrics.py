@@ -2,20 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from itertools import islice
-from typing import Any, TypeVar
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 import msgspec
 
 from lowkiq.store import keys
-from lowkiq.store.call import Call, Caller
-from lowkiq.store.shard import Shard
-
-T = TypeVar("T")
-
-#: Shards that one script looks at: it keeps a look at a thousand shards to ten commands of well under a millisecond.
-SHARDS_A_CALL = 100
+from lowkiq.store.call import Call, Caller, chunked, raise_first
+from lowkiq.store.shard import SHARDS_A_CALL, Shard
 
 
 class ShardMetrics(msgspec.Struct, frozen=True):
@@ -73,10 +67,8 @@ def read_shards(caller: Caller, shards: Sequence[Shard]) -> list[ShardMetrics]:
         Call("stats", [shard.prefix for shard in some], [], _rows(some)) for some in chunked(shards, SHARDS_A_CALL)
     ]
     metrics: list[ShardMetrics] = []
-    for result in caller.run_all(calls) if calls else ():
-        if isinstance(result, Exception):
-            raise result
-        metrics += result
+    for some in raise_first(caller.run_all(calls)):
+        metrics += some
     return metrics
 
 
@@ -138,10 +130,3 @@ def _row(shard: Shard, row: list[Any], now: float) -> ShardMetrics:
         lease_rest=float(rest),
         epoch=int(epoch),
     )
-
-
-def chunked(items: Iterable[T], size: int) -> Iterator[list[T]]:
-    """Lists of at most `size` items."""
-    iterator = iter(items)
-    while chunk := list(islice(iterator, size)):
-        yield chunk

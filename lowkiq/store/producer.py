@@ -10,8 +10,7 @@ from redis.exceptions import RedisError
 from lowkiq.errors import PushFailed, ShardsCountMismatch
 from lowkiq.job import EncodedJob, Pushed, shard_of
 from lowkiq.store import keys
-from lowkiq.store.call import Call, Caller
-from lowkiq.store.metrics import chunked
+from lowkiq.store.call import Call, Caller, chunked, raise_first
 from lowkiq.store.shard import MAX_PUSH, Shard
 
 #: Bytes of one push script's arguments, unless a single payload is larger.
@@ -41,30 +40,20 @@ class Producer:
         new = merged = 0
         try:
             self.register()
-        except RedisError as error:
-            raise self._failed(error, len(jobs), new, merged) from error
-        for calls in self._rounds(jobs):
-            try:
+            for calls in self._rounds(jobs):
                 results = self._caller.run_all(calls)
-            except RedisError as error:
-                raise self._failed(error, len(jobs), new, merged) from error
-            accepted = [result for result in results if not isinstance(result, Exception)]
-            new += sum(result[0] for result in accepted)
-            merged += sum(result[1] for result in accepted)
-            for result in results:
-                if isinstance(result, Exception):
-                    raise self._failed(result, len(jobs), new, merged) from result
+                accepted = [result for result in results if not isinstance(result, Exception)]
+                new += sum(result[0] for result in accepted)
+                merged += sum(result[1] for result in accepted)
+                raise_first(results)
+        except RedisError as error:
+            raise PushFailed(
+                f"Redis took {new + merged} of {len(jobs)} payloads for sure, then: {error}; "
+                "push all of them again: equal payloads merge",
+                new=new,
+                merged=merged,
+            ) from error
         return Pushed(new, merged)
-
-    def _failed(self, error: Exception, count: int, new: int, merged: int) -> Exception:
-        if isinstance(error, ShardsCountMismatch):
-            return error
-        return PushFailed(
-            f"Redis took {new + merged} of {count} payloads for sure, then: {error}; "
-            "push all of them again: equal payloads merge",
-            new=new,
-            merged=merged,
-        )
 
     def _rounds(self, jobs: Sequence[EncodedJob]) -> Iterator[list[Call[tuple[int, int]]]]:
         """

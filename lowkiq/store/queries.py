@@ -7,8 +7,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
 from lowkiq.job import Job, encode_id, shard_of
-from lowkiq.store.call import Call, Caller, pairs
-from lowkiq.store.metrics import chunked
+from lowkiq.store.call import Call, Caller, chunked, pairs, raise_first
 from lowkiq.store.shard import Shard
 
 #: A bound of a range: a number, "-inf", "+inf", or "(5" for more (or less) than 5, as Redis writes them.
@@ -151,9 +150,7 @@ class Queries:
             for some in chunked(ids, PAGE)
         ]
         jobs: dict[bytes, Job] = {}
-        for result in self._caller.run_all(calls) if calls else ():
-            if isinstance(result, Exception):
-                raise result
+        for result in raise_first(self._caller.run_all(calls)):
             jobs |= {id: self._job(id, row) for id, row in result}
         return [jobs[id] for _, id in found if id in jobs]
 

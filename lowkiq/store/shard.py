@@ -13,6 +13,8 @@ from lowkiq.store.call import Argument, Call
 MAX_PUSH = 1_000
 #: Jobs in one claim.
 MAX_CLAIM = 1_000
+#: Shards that one script renews or looks at: a thousand of them are ten commands of well under a millisecond.
+SHARDS_A_CALL = 100
 #: Payloads after which a claim is full (its last job may exceed that), and bytes (its last payload may).
 MAX_CLAIM_PAYLOADS = 4_000
 MAX_CLAIM_BYTES = 1 << 20
