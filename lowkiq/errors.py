@@ -35,6 +35,10 @@ class ShardsCountMismatch(LowkiqError):
     """A queue was opened with another number of shards than it has; nothing was changed (I8)."""
 
 
+class UnknownQueue(LowkiqError):
+    """There is no queue of that name in Redis."""
+
+
 class RedisUnsuitable(LowkiqError):
     """The Redis server is too old, or set up to throw jobs away."""
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import socket
+from collections import deque
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -12,12 +13,15 @@ import psutil
 
 from lowkiq import clock
 from lowkiq.node.thread_dump import job_of
-from lowkiq.store.nodes import NodeHealth
+from lowkiq.store.nodes import BEAT_INTERVAL, NodeHealth
 from lowkiq.version import VERSION
 
 if TYPE_CHECKING:
     from lowkiq.node.shard_handler import ShardHandler
     from lowkiq.node.worker_thread import WorkerThread
+
+#: Beats whose memory and CPU are told again with each: five minutes of them.
+KEPT_BEATS = 60
 
 #: What the supervisor tells its nodes of themselves.
 SUPERVISOR_PID, SLOT, RESTARTS, LAST_EXIT = (
@@ -49,11 +53,16 @@ class HealthReport:
         self._cpu_at = clock.monotonic()
         self._process.cpu_percent()  # the first call only starts the measurement
         self._started_at = clock.real()
+        self._rss_history: deque[int] = deque(maxlen=KEPT_BEATS)
+        self._cpu_history: deque[float] = deque(maxlen=KEPT_BEATS)
+        self._kept_at = float("-inf")
         self._boot_id = _boot_id()
 
     def __call__(self, state: str, round_trip: float | None) -> NodeHealth:
         """The health now."""
         handlers = [handler for worker in self._workers for handler in worker.handlers]
+        rss, cpu_percent = self._process.memory_info().rss, self._cpu()
+        self._keep(rss, cpu_percent)
         return NodeHealth(
             node=self._name,
             boot_id=self._boot_id,
@@ -72,12 +81,22 @@ class HealthReport:
             threads=[job_of(worker) for worker in self._workers],
             processed=sum(worker.processed for worker in self._workers),
             failed=sum(worker.failed for worker in self._workers),
-            rss=self._process.memory_info().rss,
-            cpu_percent=self._cpu(),
+            rss=rss,
+            cpu_percent=cpu_percent,
             redis_round_trip=round_trip,
             restarts=self._number(RESTARTS) or 0,
             last_exit=self._environment.get(LAST_EXIT) or None,
+            rss_history=list(self._rss_history),
+            cpu_history=list(self._cpu_history),
         )
+
+    def _keep(self, rss: int, cpu_percent: float) -> None:
+        """Beats that come early, for a change of state, are not kept: the history has equal steps."""
+        now = clock.monotonic()
+        if now - self._kept_at > BEAT_INTERVAL / 2:
+            self._kept_at = now
+            self._rss_history.append(rss)
+            self._cpu_history.append(round(cpu_percent, 1))
 
     def _cpu(self) -> float:
         """Percent of a core since the last look, if that was long enough ago to mean something."""

@@ -19,6 +19,7 @@ class Heartbeat(threading.Thread):
     """
     Args:
         report: gives the health; gets the seconds that the last beat took.
+        record: called after each beat, for the history.
         dead_nodes: names of nodes whose place this one has taken: they need not be waited for.
     """
 
@@ -28,6 +29,7 @@ class Heartbeat(threading.Thread):
         namespace: str,
         node: str,
         report: Callable[[float | None], NodeHealth],
+        record: Callable[[], None],
         dead_nodes: Sequence[str] = (),
     ) -> None:
         super().__init__(name="lowkiq-heartbeat", daemon=True)
@@ -35,6 +37,7 @@ class Heartbeat(threading.Thread):
         self._namespace = namespace
         self._node = node
         self._report = report
+        self._record = record
         self._dead_nodes = dead_nodes
         self._stopping = threading.Event()
         self._soon = threading.Event()
@@ -62,6 +65,7 @@ class Heartbeat(threading.Thread):
         try:
             beat(self._caller, self._namespace, self._report(self._round_trip))
             self._round_trip = clock.monotonic() - started
+            self._record()
         except RedisError as error:
             logger.debug("beat_failed", error=type(error).__name__)
 

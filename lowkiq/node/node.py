@@ -23,6 +23,7 @@ from lowkiq.node.health import HealthReport
 from lowkiq.node.heartbeat import Heartbeat
 from lowkiq.node.lease_keeper import LeaseKeeper
 from lowkiq.node.performer import Performer
+from lowkiq.node.recorder import Recorder
 from lowkiq.node.schedulers import Lag
 from lowkiq.node.shard_handler import ShardHandler
 from lowkiq.node.signals import Signals
@@ -167,6 +168,7 @@ class Node:
             settings.namespace,
             self.name,
             lambda round_trip: report(self._state, round_trip),
+            Recorder(self._caller, settings.namespace, self.name),
             self._dead_nodes,
         )
         self._doorbell.start()

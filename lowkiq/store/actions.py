@@ -36,43 +36,43 @@ class Actions:
             later = self._caller.command("ZRANGEBYSCORE", f"{shard.prefix}due", now + 1, "+inf", "LIMIT", 0, CHUNK)
             return list(later)
 
-        return self._all("due", later, self._perform_now)
+        return self._all("due", later, self.perform_now_in)
 
     def kill_all_failed_jobs(self) -> int:
         """Moves every queued job that has failed to the morgue."""
-        return self._all("retries", self._first("retries"), lambda shard, ids: self._bury(shard, ids, "failed"))
+        return self._all("retries", self._first("retries"), lambda shard, ids: self.bury_in(shard, ids, "failed"))
 
     def delete_all_failed_jobs(self) -> int:
         """Deletes every queued job that has failed."""
-        return self._all("retries", self._first("retries"), lambda shard, ids: self._drop(shard, ids, "failed"))
+        return self._all("retries", self._first("retries"), lambda shard, ids: self.drop_in(shard, ids, "failed"))
 
     def delete(self, ids: Iterable[str | int]) -> int:
         """Deletes queued jobs."""
-        return self._these(ids, lambda shard, some: self._drop(shard, some, "queue"))
+        return self._these(ids, lambda shard, some: self.drop_in(shard, some, "queue"))
 
     def kill(self, ids: Iterable[str | int]) -> int:
         """Moves queued jobs to the morgue."""
-        return self._these(ids, lambda shard, some: self._bury(shard, some, "any"))
+        return self._these(ids, lambda shard, some: self.bury_in(shard, some, "any"))
 
     def perform_now(self, ids: Iterable[str | int]) -> int:
         """Makes queued jobs due."""
-        return self._these(ids, self._perform_now)
+        return self._these(ids, self.perform_now_in)
 
     def morgue_queue_up(self, ids: Iterable[str | int]) -> int:
         """Returns jobs from the morgue to the queue, as fresh ones that are due now."""
-        return self._these(ids, self._revive)
+        return self._these(ids, self.revive_in)
 
     def morgue_queue_up_all_jobs(self) -> int:
         """Returns all jobs from the morgue to the queue."""
-        return self._all("morgue", self._first("morgue"), self._revive)
+        return self._all("morgue", self._first("morgue"), self.revive_in)
 
     def morgue_delete(self, ids: Iterable[str | int]) -> int:
         """Deletes jobs from the morgue."""
-        return self._these(ids, lambda shard, some: self._drop(shard, some, "morgue"))
+        return self._these(ids, lambda shard, some: self.drop_in(shard, some, "morgue"))
 
     def morgue_delete_all_jobs(self) -> int:
         """Empties the morgue."""
-        return self._all("morgue", self._first("morgue"), lambda shard, ids: self._drop(shard, ids, "morgue"))
+        return self._all("morgue", self._first("morgue"), lambda shard, ids: self.drop_in(shard, ids, "morgue"))
 
     def _these(self, ids: Iterable[str | int], act: Callable[[Shard, Sequence[bytes]], int]) -> int:
         by_shard: dict[int, list[bytes]] = {}
@@ -100,16 +100,22 @@ class Actions:
     def _first(self, index: str) -> Callable[[Shard], list[bytes]]:
         return lambda shard: list(self._caller.command("ZRANGE", f"{shard.prefix}{index}", 0, CHUNK - 1))
 
-    def _perform_now(self, shard: Shard, ids: Sequence[bytes]) -> int:
+    # Of ids that are known to be of one shard, at most CHUNK of them.
+
+    def perform_now_in(self, shard: Shard, ids: Sequence[bytes]) -> int:
+        """Makes queued jobs of a shard due."""
         return self._caller.run(Call("perform_now", [shard.prefix], ids, int))
 
-    def _drop(self, shard: Shard, ids: Sequence[bytes], which: str) -> int:
+    def drop_in(self, shard: Shard, ids: Sequence[bytes], which: str = "queue") -> int:
+        """Deletes jobs of a shard: of the "queue", those "failed" in it, or of the "morgue"."""
         return self._caller.run(Call("drop", [shard.prefix], [which, *ids], int))
 
-    def _bury(self, shard: Shard, ids: Sequence[bytes], which: str) -> int:
+    def bury_in(self, shard: Shard, ids: Sequence[bytes], which: str = "any") -> int:
+        """Moves queued jobs of a shard to the morgue: "any", or only those "failed"."""
         return self._until_moved("bury", shard, [MERGE, which], ids)
 
-    def _revive(self, shard: Shard, ids: Sequence[bytes]) -> int:
+    def revive_in(self, shard: Shard, ids: Sequence[bytes]) -> int:
+        """Returns jobs of a shard from the morgue to the queue."""
         return self._until_moved("revive", shard, [MERGE], ids)
 
     def _until_moved(self, script: str, shard: Shard, options: list[Argument], ids: Sequence[bytes]) -> int:

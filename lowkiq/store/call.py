@@ -123,6 +123,12 @@ class Caller:
             self.command("SCRIPT LOAD", script.source)
 
 
+def redis_time(caller: Caller) -> float:
+    """Unix time by Redis's clock."""
+    seconds, microseconds = caller.command("TIME")
+    return float(seconds + microseconds / 1e6)
+
+
 def raise_first(results: list[Any]) -> list[Any]:
     """The results, if none of them is an exception; else raises the first."""
     for result in results:

@@ -24,6 +24,10 @@ CONNECT_TIMEOUT = 5.0
 #: How often a producer repeats a call whose reply was lost, over about two seconds. Safe: scripts are idempotent.
 PRODUCER_RETRIES = 4
 
+#: Seconds that a look of the web view may wait for a connection, and for a reply; and how many look at a time.
+PATIENCE = 2.0
+PEOPLE_CONNECTIONS = 10
+
 SCHEMES = ("redis", "rediss", "unix")
 
 #: Redis before 6.2 has no ZMSCORE and no ZADD LT.
@@ -41,19 +45,27 @@ def client_for_node(settings: Settings, connections: int) -> redis.Redis:
     return _client(settings, connections, settings.pool_timeout, Retry(NoBackoff(), 0))
 
 
-def _client(settings: Settings, connections: int, timeout: float, retry: Retry) -> redis.Redis:
+def client_for_people(settings: Settings) -> redis.Redis:
+    """A client for the web view: who looks at a page wants to know soon that Redis is away or slow."""
+    retry = Retry(NoBackoff(), 1, supported_errors=(redis.ConnectionError,))  # a connection that Redis has closed
+    return _client(settings, PEOPLE_CONNECTIONS, PATIENCE, retry, reply_within=PATIENCE)
+
+
+def _client(
+    settings: Settings, connections: int, timeout: float, retry: Retry, *, reply_within: float = SOCKET_TIMEOUT
+) -> redis.Redis:
     if settings.redis is not None:
         return _from_factory(settings)
     options: dict[str, Any] = {
         "max_connections": connections,
         "timeout": timeout,
         "retry": retry,
-        "socket_timeout": SOCKET_TIMEOUT,
+        "socket_timeout": reply_within,
         "protocol": 2,  # the reply types are those of every server and client version we support
         "client_name": "lowkiq",
     }
     if not settings.redis_url.startswith("unix:"):
-        options |= {"socket_connect_timeout": CONNECT_TIMEOUT, "socket_keepalive": True}
+        options |= {"socket_connect_timeout": min(CONNECT_TIMEOUT, reply_within), "socket_keepalive": True}
     pool = redis.BlockingConnectionPool.from_url(settings.redis_url, **options)
     return redis.Redis.from_pool(pool)
 

@@ -29,3 +29,28 @@ def node(namespace: str, name: str) -> str:
 def doorbell(namespace: str, name: str) -> str:
     """The channel on which a node hears of work for shards it believes idle (doorbell.lua makes the same name)."""
     return f"{namespace}:bell:{name}"
+
+
+def history(namespace: str, queue: str) -> str:
+    """What the lists of a queue's history begin with. They share a Cluster slot: a sample is one script."""
+    return f"{namespace}:{{history}}:{queue}:"
+
+
+def history_turn(namespace: str) -> str:
+    """Exists until the next sample of the history is due."""
+    return f"{namespace}:{{history}}"
+
+
+def bulks(namespace: str) -> str:
+    """Zset: bulk → when it was started."""
+    return f"{namespace}:bulks"
+
+
+def bulk(namespace: str, id: str) -> str:
+    """The progress of a bulk, as JSON with a TTL."""
+    return f"{namespace}:bulk:{id}"
+
+
+def bulk_stop(namespace: str, id: str) -> str:
+    """Exists once somebody has asked a bulk to stop."""
+    return f"{namespace}:bulk:{id}:stop"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import msgspec
@@ -80,27 +80,39 @@ def read_all_shards(caller: Caller, namespace: str, queues: Mapping[str, int]) -
 
 def read_queues(caller: Caller, namespace: str, queues: Mapping[str, int]) -> dict[str, QueueMetrics]:
     """The numbers of each queue; `queues` gives their shards_count."""
-    by_queue: dict[str, list[ShardMetrics]] = {queue: [] for queue in queues}
-    for shard in read_all_shards(caller, namespace, queues):
-        by_queue[shard.queue].append(shard)
-    return {queue: _total(rows) for queue, rows in by_queue.items()}
+    return by_queue(queues, read_all_shards(caller, namespace, queues))
 
 
-def _total(shards: Sequence[ShardMetrics]) -> QueueMetrics:
-    def total(name: str) -> int:
+def by_queue(queues: Iterable[str], shards: Iterable[ShardMetrics]) -> dict[str, QueueMetrics]:
+    """The numbers of each of these queues from those of their shards."""
+    rows: dict[str, list[ShardMetrics]] = {queue: [] for queue in queues}
+    for shard in shards:
+        rows[shard.queue].append(shard)
+    return {queue: _of_shards(some) for queue, some in rows.items()}
+
+
+def total(queues: Iterable[QueueMetrics]) -> QueueMetrics:
+    """The numbers of all of these queues together; the lag is the highest."""
+    rows = list(queues)
+    sums = {name: sum(getattr(row, name) for row in rows) for name in QueueMetrics.__struct_fields__ if name != "lag"}
+    return QueueMetrics(**sums, lag=max((row.lag for row in rows), default=0.0))
+
+
+def _of_shards(shards: Sequence[ShardMetrics]) -> QueueMetrics:
+    def add(name: str) -> int:
         return sum(getattr(shard, name) for shard in shards)
 
     return QueueMetrics(
-        length=total("length"),
-        fresh=total("length") - total("retries"),
-        retries=total("retries"),
-        busy=total("busy"),
-        morgue_length=total("morgue_length"),
+        length=add("length"),
+        fresh=add("length") - add("retries"),
+        retries=add("retries"),
+        busy=add("busy"),
+        morgue_length=add("morgue_length"),
         lag=max((-shard.due_in for shard in shards if shard.due_in is not None and shard.due_in < 0), default=0.0),
-        processed=total("processed"),
-        failed=total("failed"),
-        pushed=total("pushed"),
-        merged=total("merged"),
+        processed=add("processed"),
+        failed=add("failed"),
+        pushed=add("pushed"),
+        merged=add("merged"),
     )
 
 

@@ -64,6 +64,9 @@ class NodeHealth(msgspec.Struct, frozen=True, kw_only=True):
     redis_round_trip: float | None
     restarts: int
     last_exit: str | None
+    #: `rss` and `cpu_percent` of the last beats, oldest first.
+    rss_history: list[int] = []
+    cpu_history: list[float] = []
     #: Seconds since the last beat by Redis's clock; filled in by who reads it.
     beat_age: float = 0.0
 
@@ -107,6 +110,12 @@ def forget(caller: Caller, namespace: str, node: str) -> None:
 
 def read_nodes(caller: Caller, namespace: str) -> Nodes:
     """All nodes that have beaten lately."""
+    shards = read_all_shards(caller, namespace, known_queues(caller, namespace))
+    return judge(read_health(caller, namespace), shards)
+
+
+def read_health(caller: Caller, namespace: str) -> list[NodeHealth]:
+    """The heartbeats, by node number."""
     time, *beats = caller.commands([("TIME",), ("ZRANGE", keys.nodes(namespace), 0, -1, "WITHSCORES")])
     now = time[0] + time[1] / 1e6
     ages = {name.decode(): now - float(at) for name, at in pairs(beats[0])}
@@ -116,7 +125,11 @@ def read_nodes(caller: Caller, namespace: str) -> Nodes:
         for age, text in zip(ages.values(), told, strict=True)
         if text is not None
     ]
-    nodes.sort(key=lambda node: (node.node_number, node.started_at))
+    return sorted(nodes, key=lambda node: (node.node_number, node.started_at))
+
+
+def judge(nodes: list[NodeHealth], shards: Sequence[ShardMetrics]) -> Nodes:
+    """What is wrong with these nodes and shards."""
     numbers = Counter(node.node_number for node in nodes)
     living = Counter(node.node_number for node in nodes if not node.is_late)
     return Nodes(
@@ -124,7 +137,7 @@ def read_nodes(caller: Caller, namespace: str) -> Nodes:
         late=[node.node for node in nodes if node.is_late],
         missing=[n for n in range(max((node.number_of_nodes for node in nodes), default=0)) if n not in numbers],
         doubled=sorted(number for number, count in living.items() if count > 1),
-        unowned=_unowned(read_all_shards(caller, namespace, known_queues(caller, namespace))),
+        unowned=_unowned(shards),
     )
 
 

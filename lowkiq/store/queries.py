@@ -145,7 +145,7 @@ class Queries:
         for shard, id in found:
             by_shard.setdefault(shard, []).append(id)
         calls = [
-            Call("fetch", [shard.prefix], [where, self._max_payloads, *some], _rows(some))
+            Call("fetch", [shard.prefix], [where, self._max_payloads, "", *some], _rows(some))
             for shard, ids in by_shard.items()
             for some in chunked(ids, PAGE)
         ]
@@ -155,11 +155,11 @@ class Queries:
         return [jobs[id] for _, id in found if id in jobs]
 
     def _job(self, id: bytes, row: list[Any]) -> Job:
-        at, retry_count, error, count, *pairs = row
+        at, retry_count, error, _, count, *payloads = row
         return Job(
             id=id.decode("utf-8", "replace"),
-            payloads=[self._payload(payload) for payload in pairs[::2]],
-            scores=[float(score) for score in pairs[1::2]],
+            payloads=[self._payload(payload) for payload in payloads[::3]],
+            scores=[float(score) for score in payloads[1::3]],
             perform_in=float(at),
             retry_count=int(retry_count) if retry_count else -1,
             error=self._load_error(error.decode("utf-8", "replace")) if error else None,

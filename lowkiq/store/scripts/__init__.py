@@ -26,6 +26,7 @@ NAMES: Final = (
     "drop",
     "perform_now",
     "beat",
+    "record",
 )
 
 #: Those that make room, or keep order while there is none: with Redis 7 or later they run when memory is full.

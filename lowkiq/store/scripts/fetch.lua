@@ -1,32 +1,70 @@
--- fetch: jobs of the queue or of the morgue, as they are.
+--@ claimed
+-- fetch: jobs of the queue, of the claim or of the morgue, as they are.
 -- KEYS  1 shard prefix
--- ARGV  1 'queue' or 'morgue', 2 most payloads of a job to return, then ids
--- returns for each id nil, or {perform_in or updated_at, retry_count or '', error or '', number of payloads,
---         payload, score, payload, score ...}
+-- ARGV  1 'queue', 'claim' or 'morgue', 2 most payloads of a job to return, 3 bytes at which each payload is cut, or
+--       '' to return them whole, then ids
+-- returns for each id nil, or {perform_in or updated_at, retry_count or '', error or '', deaths, number of payloads,
+--         payload, score, size, payload, score, size ...}
 local P = KEYS[1]
-local in_morgue = ARGV[1] == 'morgue'
-local index = P .. (in_morgue and 'morgue' or 'due')
-local bag = P .. (in_morgue and 'morgue:payloads' or 'payloads')
-local errors = P .. (in_morgue and 'morgue:errors' or 'errors')
+local where, most, cut = ARGV[1], tonumber(ARGV[2]), tonumber(ARGV[3])
+-- Who wants payloads cut wants to look, not to wait: this many bytes are read for a call, the rest is left out.
+local BUDGET, STEP = 4 * 1024 * 1024, 10
+local read = 0
+
+-- When, retry_count, and what holds the payloads: as a bag does.
+local function in_queue(id)
+  local at = redis.call('ZSCORE', P .. 'due', id)
+  return at, redis.call('ZSCORE', P .. 'retries', id) or '-1', at and redis.call('HGET', P .. 'payloads', id)
+end
+
+local function in_claim(id)
+  local record = redis.call('HGET', P .. 'claim', id)
+  if record then return parse_claimed(record) end
+end
+
+local function in_morgue(id)
+  local at = redis.call('ZSCORE', P .. 'morgue', id)
+  return at, '', at and redis.call('HGET', P .. 'morgue:payloads', id)
+end
+
+local places = {
+  queue = {find = in_queue, bag = P .. 'payloads:', errors = P .. 'errors'},
+  claim = {find = in_claim, bag = P .. 'claim:', errors = P .. 'errors'},
+  morgue = {find = in_morgue, bag = P .. 'morgue:payloads:', errors = P .. 'morgue:errors'},
+}
+local place = places[where]
+
+local function add(job, score, payload)
+  if cut and read > BUDGET then return end
+  read = read + #payload
+  job[#job + 1] = cut and string.sub(payload, 1, cut) or payload
+  job[#job + 1] = score
+  job[#job + 1] = #payload
+end
+
+local function add_several(job, key)
+  local step = cut and STEP or most
+  for first = 0, most - 1, step do
+    local page = redis.call('ZRANGE', key, first, math.min(first + step, most) - 1, 'WITHSCORES')
+    for i = 1, #page, 2 do add(job, page[i + 1], page[i]) end
+    if #page == 0 or (cut and read > BUDGET) then return end
+  end
+end
+
 local jobs = {}
-for i = 3, #ARGV do
+for i = 4, #ARGV do
   local id = ARGV[i]
-  local at = redis.call('ZSCORE', index, id)
-  local held = redis.call('HGET', bag, id)
-  jobs[i - 2] = false
+  local at, retry_count, held = place.find(id)
+  jobs[i - 3] = false
   if at and held then
-    local retry_count = not in_morgue and (redis.call('ZSCORE', P .. 'retries', id) or '-1') or ''
-    local job = {at, retry_count, redis.call('HGET', errors, id) or '', 1}
+    local job = {at, retry_count, redis.call('HGET', place.errors, id) or '', redis.call('HGET', P .. 'crashes', id) or '0', 1}
     if held == '*' then
-      job[4] = redis.call('ZCARD', bag .. ':' .. id)
-      for _, value in ipairs(redis.call('ZRANGE', bag .. ':' .. id, 0, ARGV[2] - 1, 'WITHSCORES')) do
-        job[#job + 1] = value
-      end
-    else
-      local colon = string.find(held, ':', 1, true)
-      job[5], job[6] = string.sub(held, colon + 1), string.sub(held, 1, colon - 1)
+      job[5] = redis.call('ZCARD', place.bag .. id)
+      add_several(job, place.bag .. id)
+    elseif most > 0 then
+      add(job, split(held))
     end
-    jobs[i - 2] = job
+    jobs[i - 3] = job
   end
 end
 return jobs
