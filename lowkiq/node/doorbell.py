@@ -14,6 +14,7 @@ from redis.exceptions import RedisError
 
 from lowkiq import clock
 from lowkiq.store import keys
+from lowkiq.store.nodes import FOSTER
 
 if TYPE_CHECKING:
     from lowkiq.node.shard_handler import ShardHandler
@@ -28,7 +29,14 @@ RETRY = 0.5
 
 
 class Doorbell(threading.Thread):
-    """A bell that is missed costs no more than `poll_interval`: threads poll, and poll at once when it works again."""
+    """
+    Tells threads of jobs that are due, and the node of shards that it is asked to stand in for.
+
+    A bell that is missed costs no more than `poll_interval`: threads poll, and poll at once when it works again.
+
+    Args:
+        foster: called with a shard that no node has.
+    """
 
     def __init__(
         self,
@@ -36,6 +44,7 @@ class Doorbell(threading.Thread):
         namespace: str,
         node: str,
         threads: Mapping[ShardHandler, WorkerThread],
+        foster: Callable[[ShardHandler], None],
         fatal: Callable[[BaseException], None],
     ) -> None:
         super().__init__(name="lowkiq-doorbell", daemon=True)
@@ -43,6 +52,7 @@ class Doorbell(threading.Thread):
         self._channel = keys.doorbell(namespace, node)
         self._by_prefix = {handler.shard.prefix.encode(): handler for handler in threads}
         self._threads = threads
+        self._foster = foster
         self._fatal = fatal
         self._is_stopping = False
         #: Set once the node can be rung.
@@ -79,7 +89,9 @@ class Doorbell(threading.Thread):
                         thread.poll_soon()
 
     def _ring(self, data: Any) -> None:
-        prefix, _, delay = data.partition(b" ")
-        handler = self._by_prefix.get(prefix)
-        if handler:
-            self._threads[handler].hear(handler, clock.monotonic() + float(delay))
+        prefix, _, rest = data.partition(b" ")
+        if prefix == FOSTER:
+            if rest in self._by_prefix:
+                self._foster(self._by_prefix[rest])
+        elif handler := self._by_prefix.get(prefix):
+            self._threads[handler].hear(handler, clock.monotonic() + float(rest))

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import random
 import threading
+from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -16,7 +17,7 @@ from redis.exceptions import RedisError
 from lowkiq import clock
 from lowkiq.node.shard_handler import ShardHandler, refused
 from lowkiq.store.call import Caller, chunked
-from lowkiq.store.shard import SHARDS_A_CALL, Held, Owned, Settled, renew
+from lowkiq.store.shard import LOST, SHARDS_A_CALL, WANTED, Held, Owned, Settled, renew
 
 if TYPE_CHECKING:
     from lowkiq.node.worker_thread import WorkerThread
@@ -59,10 +60,16 @@ class LeaseKeeper(threading.Thread):
         self._fatal = fatal
         self._wake = threading.Event()
         self._is_stopping = self._is_draining = False
+        self._asked: deque[ShardHandler] = deque()
         self._renew_at = self._acquire_at = 0.0
         self._in_trouble = False
         #: Set once every shard has been tried for.
         self.has_tried = threading.Event()
+
+    def foster(self, handler: ShardHandler) -> None:
+        """Asks to stand in for the node whose part the shard is."""
+        self._asked.append(handler)
+        self._wake.set()
 
     def drain(self) -> None:
         """Acquire no more; keep what is still worked on."""
@@ -75,6 +82,7 @@ class LeaseKeeper(threading.Thread):
     def run(self) -> None:
         try:
             while not self._is_stopping:
+                self._wake.clear()
                 self._round()
                 self._wake.wait(self._until_next_round())
         except BaseException as error:  # noqa: BLE001 (without renewals the node loses its shards: better to stop)
@@ -88,7 +96,9 @@ class LeaseKeeper(threading.Thread):
                 self._renew(now)
             if now >= self._acquire_at and not self._is_draining:
                 self._acquire_at = now + ACQUIRE_INTERVAL * random.uniform(0.8, 1.2)  # noqa: S311 (spreads load)
-                self._acquire(now)
+                self._acquire([handler for handler in self._threads if not handler.is_foster], now)
+                self.has_tried.set()
+            self._take_in(now)
             self.settle_late(self._settings.claim_window / 2)
             self._in_trouble = False
         except RedisError as error:
@@ -121,28 +131,47 @@ class LeaseKeeper(threading.Thread):
         for group, kept in zip(groups, self._caller.run_all(calls), strict=True):
             if isinstance(kept, Exception):
                 raise kept
-            for (handler, epoch), is_kept in zip(group, kept, strict=True):
-                if is_kept:
-                    was_late = not handler.holds(epoch)
-                    handler.renewed(now)
-                    if was_late:
-                        self._threads[handler].hear(handler, now)
-                else:
-                    handler.lost(epoch)
-                    logger.warning("lease_lost", queue=handler.shard.queue, shard=handler.shard.index, epoch=epoch)
+            for (handler, epoch), reply in zip(group, kept, strict=True):
+                self._note_renewed(handler, epoch, reply, now)
+        self._give_back([handler for handler, _ in owned if handler.is_wanted])
 
-    def _acquire(self, now: float) -> None:
-        wanted = [handler for handler in self._threads if handler.epoch is None and not handler.is_busy]
+    def _note_renewed(self, handler: ShardHandler, epoch: str, reply: int, asked_at: float) -> None:
+        if reply != LOST:
+            was_late = not handler.holds(epoch)
+            handler.renewed(asked_at)
+            handler.is_wanted = handler.is_foster and reply == WANTED
+            if was_late:
+                self._threads[handler].hear(handler, asked_at)
+        elif handler.lost(epoch):
+            logger.warning("lease_lost", queue=handler.shard.queue, shard=handler.shard.index, epoch=epoch)
+
+    def _take_in(self, now: float) -> None:
+        """Stands in for nodes that are away, as far as it was asked to."""
+        asked = [self._asked.popleft() for _ in range(len(self._asked))]
+        if not self._is_draining:
+            self._acquire(asked, now)
+
+    def _give_back(self, fosters: Sequence[ShardHandler]) -> None:
+        """Returns shards to the node whose part they are; those that are busy at the next renewal."""
+        calls = [(handler, call) for handler in fosters if (call := handler.give_back_call())]
+        for (handler, _), result in zip(calls, self._caller.run_all([call for _, call in calls]), strict=True):
+            if isinstance(result, RedisError):
+                raise result
+            logger.info("foster_ended", queue=handler.shard.queue, shard=handler.shard.index)
+
+    def _acquire(self, handlers: Sequence[ShardHandler], now: float) -> None:
+        wanted = [handler for handler in handlers if handler.epoch is None and not handler.is_busy]
         for group in chunked(wanted, ACQUIRES_AT_ONCE):
             results = self._caller.run_all([handler.acquire_call(self._dead_nodes) for handler in group])
             for handler, result in zip(group, results, strict=True):
                 self._note_acquired(handler, result, now)
-        self.has_tried.set()
 
     def _note_acquired(self, handler: ShardHandler, result: Any, asked_at: float) -> None:
         shard = handler.shard
         if isinstance(result, Owned):
             handler.acquired(result, asked_at)
+            if handler.is_foster:
+                logger.info("foster", queue=shard.queue, shard=shard.index)
             if result.restored or result.buried:
                 logger.warning(
                     "claim_restored",
@@ -151,7 +180,7 @@ class LeaseKeeper(threading.Thread):
             if result.due_in is not None:
                 self._threads[handler].hear(handler, clock.monotonic() + result.due_in)
         elif isinstance(result, Held):
-            if handler.holder != result.holder:
+            if handler.holder != result.holder and not handler.is_foster:
                 handler.holder = result.holder
                 logger.info(
                     "standing_by",

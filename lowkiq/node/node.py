@@ -22,12 +22,12 @@ from lowkiq.node.drain import Drain
 from lowkiq.node.health import HealthReport
 from lowkiq.node.heartbeat import Heartbeat
 from lowkiq.node.lease_keeper import LeaseKeeper
+from lowkiq.node.partition import own_part, with_fosters
 from lowkiq.node.performer import Performer
 from lowkiq.node.recorder import Recorder
 from lowkiq.node.schedulers import Lag
 from lowkiq.node.shard_handler import ShardHandler
 from lowkiq.node.signals import Signals
-from lowkiq.node.splitters import ByNode
 from lowkiq.node.thread_dump import dump
 from lowkiq.node.worker_thread import WorkerThread
 from lowkiq.settings import state_directory
@@ -150,11 +150,13 @@ class Node:
         build_scheduler = settings.build_scheduler or Lag
         self._workers = [
             WorkerThread(number, handlers, build_scheduler(), self._caller, settings.poll_interval, self._fatal)
-            for number, handlers in enumerate(self._split())
+            for number, handlers in enumerate(self._deal())
         ]
         threads = {handler: thread for thread in self._workers for handler in thread.handlers}
-        self._handlers = list(threads)
-        self._doorbell = Doorbell(self._caller.client, settings.namespace, self.name, threads, self._fatal)
+        self._handlers = [handler for handler in threads if not handler.is_foster]
+        self._doorbell = Doorbell(
+            self._caller.client, settings.namespace, self.name, threads, self._foster, self._fatal
+        )
         self._keeper = LeaseKeeper(threads, self._caller, self.name, settings, self._dead_nodes, self._fatal)
         report = HealthReport(
             self.name,
@@ -180,7 +182,8 @@ class Node:
         self._heartbeat.start()
         self._keeper.has_tried.wait(READY_WITHIN)
 
-    def _split(self) -> list[Sequence[ShardHandler]]:
+    def _deal(self) -> list[Sequence[ShardHandler]]:
+        """The shards that each thread may run: the node's part, and those that it can stand in for."""
         settings = self._settings
         handlers = [
             ShardHandler(shard, performer, self.name, settings)
@@ -188,16 +191,9 @@ class Node:
             for performer in [Performer(worker(), settings, self._fatal)]
             for shard in self._app.shards(worker.queue_name, worker.shards_count)
         ]
-        build = settings.build_splitter
-        if build:
-            splitter = build(self._node_number, self._number_of_nodes, settings.threads_per_node)
-        else:
-            splitter = ByNode(self._number_of_nodes, self._node_number, settings.threads_per_node)
-        groups = [group for group in splitter(handlers) if group]
-        members = [handler for group in groups for handler in group]
-        if len(set(members)) < len(members):
-            raise SettingsError("the splitter gives a shard to two threads, or twice to one: each must come once")
-        return groups
+        groups = own_part(handlers, settings, self._node_number, self._number_of_nodes)
+        # A splitter of the user's may keep shards away on purpose.
+        return groups if settings.build_splitter else with_fosters(groups, handlers, settings.threads_per_node)
 
     # ── run ─────────────────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -234,6 +230,11 @@ class Node:
             self._set_state("quiet")
             self._heartbeat.beat_soon()
             logger.info("quiet", node=self.name)
+
+    def _foster(self, handler: ShardHandler) -> None:
+        """A shard is nobody's, and this node is asked to stand in."""
+        if self._state == "ready":
+            self._keeper.foster(handler)
 
     def _set_state(self, state: str) -> None:
         self._state = state

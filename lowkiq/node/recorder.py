@@ -1,10 +1,12 @@
-"""Recorder: the node's turn at writing the history of all queues. It samples; charts are the web view's."""
+"""Recorder: the node's turn at looking at all queues, for their history and for shards that nobody has."""
 
 from __future__ import annotations
 
+from lowkiq.node.fostering import Fostering
 from lowkiq.store.call import Caller
 from lowkiq.store.history import record, take_turn
-from lowkiq.store.metrics import known_queues, read_queues
+from lowkiq.store.metrics import by_queue, known_queues, read_shards
+from lowkiq.store.shard import Shard
 
 
 class Recorder:
@@ -14,8 +16,15 @@ class Recorder:
         self._caller = caller
         self._namespace = namespace
         self._node = node
+        self._foster = Fostering(caller, namespace)
 
     def __call__(self) -> None:
-        if take_turn(self._caller, self._namespace, self._node):
-            queues = known_queues(self._caller, self._namespace)
-            record(self._caller, self._namespace, read_queues(self._caller, self._namespace, queues))
+        if not take_turn(self._caller, self._namespace, self._node):
+            return
+        queues = known_queues(self._caller, self._namespace)
+        shards = [
+            Shard(self._namespace, queue, index, count) for queue, count in queues.items() for index in range(count)
+        ]
+        metrics = read_shards(self._caller, shards)
+        record(self._caller, self._namespace, by_queue(queues, metrics))
+        self._foster(list(zip(shards, metrics, strict=True)))

@@ -33,6 +33,8 @@ class ShardHandler:
     def __init__(self, shard: Shard, performer: Performer, node: str, settings: Settings) -> None:
         self.shard = shard
         self.performer = performer
+        #: It is another node's part, and this one only stands in while that is away.
+        self.is_foster = False
         self._node = node
         self._settings = settings
         self._pace = Pace(settings.claim_window, performer.worker.batch_size)
@@ -42,6 +44,8 @@ class ShardHandler:
 
         self.epoch: str | None = None
         self._lease_until = 0.0
+        #: Of a foster: its own node is back, and stands by for it.
+        self.is_wanted = False
         #: Who owns the shard, when it is not us.
         self.holder: str | None = None
 
@@ -69,12 +73,15 @@ class ShardHandler:
     def acquire_call(self, dead_nodes: Sequence[str]) -> Call[Owned | Held]:
         """Asks for the lease."""
         settings = self._settings
-        return self.shard.acquire(self._node, settings.lease_ttl, settings.max_crashes, dead_nodes)
+        return self.shard.acquire(
+            self._node, settings.lease_ttl, settings.max_crashes, dead_nodes, is_foster=self.is_foster
+        )
 
     def acquired(self, lease: Owned, asked_at: float) -> None:
         """The lease is ours. Its time counts from before the request, so it ends here before it ends in Redis."""
         with self._lock:
             self.holder = None
+            self.is_wanted = False
             self.epoch = lease.epoch
             self._lease_until = asked_at + self._settings.lease_ttl
             self._number = 0
@@ -84,12 +91,17 @@ class ShardHandler:
         """The lease was kept."""
         self._lease_until = asked_at + self._settings.lease_ttl
 
-    def lost(self, epoch: str) -> None:
-        """Another node owns the shard: nothing more is sent for the claim in hand, and none of its jobs is started."""
+    def lost(self, epoch: str) -> bool:
+        """
+        Another node owns the shard: nothing more is sent for the claim in hand, and none of its jobs is started.
+        Returns False when that was known.
+        """
         with self._lock:
-            if self.epoch == epoch:
-                self.epoch = None
-                self._claim = None
+            if self.epoch != epoch:
+                return False
+            self.epoch = None
+            self._claim = None
+            return True
 
     def holds(self, epoch: str | None) -> bool:
         """Whether the lease of that epoch is ours and, by our clock, has not run out."""
@@ -101,6 +113,17 @@ class ShardHandler:
             if self.epoch is None:
                 return []
             return [(self.epoch, self.shard.release(self._node, self.epoch, self._number, "lease"))]
+
+    def give_back_call(self) -> Call[Released] | None:
+        """
+        Gives the shard back while the node runs on; None as long as there is a claim in hand. From here on nothing more
+        is claimed; a claim that is on its way is given back by this call too, or refused after it.
+        """
+        with self._lock:
+            if self.epoch is None or self.is_busy:
+                return None
+            epoch, self.epoch = self.epoch, None
+            return self.shard.release(self._node, epoch, self._number, "lease")
 
     def abandon_call(self) -> Call[int] | None:
         """Says that we leave while a job runs."""

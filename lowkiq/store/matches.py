@@ -95,7 +95,7 @@ class Matches:
         if not ids:
             return []
         texts = self._caller.command("HMGET", f"{shard.prefix}{INDEXES[view][1]}", *ids)
-        return [self._load_error(text.decode("utf-8", "replace")) if text else None for text in texts]
+        return [error_told(text, self._load_error) if text else None for text in texts]
 
     def _next_filled(self, place: Place, lengths: Sequence[int]) -> Place | None:
         if place.shard >= len(lengths):
@@ -130,6 +130,15 @@ def group_of(error: str | None) -> str:
         return ""
     line = lines[-1] if lines[0].startswith("Traceback ") else lines[0]
     return re.sub(r"\d+", "#", line.strip()[:GROUP_CHARS])
+
+
+def error_told(stored: bytes, load_error: Callable[[str], str]) -> str:
+    """An error for people. What can't be loaded is told as it is stored: ours, as of a job buried by hand, always are."""
+    text = stored.decode("utf-8", "replace")
+    try:
+        return load_error(text)
+    except Exception:  # noqa: BLE001 (load_error is the user's)
+        return text
 
 
 def is_glob(pattern: str) -> bool:

@@ -33,6 +33,11 @@ class ShardMetrics(msgspec.Struct, frozen=True):
     lease_rest: float
     epoch: int
 
+    @property
+    def is_unowned(self) -> bool:
+        """Whether it has jobs due, or in a dead node's hands, and nobody to run them."""
+        return not self.lease_rest and (self.busy > 0 or (self.due_in is not None and self.due_in < 0))
+
 
 class QueueMetrics(msgspec.Struct, frozen=True):
     """The numbers of one queue."""

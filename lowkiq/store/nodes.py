@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, Final
 
 import msgspec
 
 from lowkiq.store import keys
-from lowkiq.store.call import Call, Caller, pairs
+from lowkiq.store.call import Call, Caller, pairs, redis_time
 from lowkiq.store.metrics import ShardMetrics, known_queues, read_all_shards
+from lowkiq.store.shard import Shard
 
 #: Seconds between beats.
 BEAT_INTERVAL = 5.0
@@ -18,6 +19,8 @@ BEAT_INTERVAL = 5.0
 LATE_AFTER = 2.5 * BEAT_INTERVAL
 #: Seconds after which it is forgotten, and its number missing.
 BEAT_TTL = 30
+#: Rings a node for a shard that nobody has.
+FOSTER: Final = b"foster"
 
 
 class ThreadHealth(msgspec.Struct, frozen=True, kw_only=True):
@@ -52,6 +55,8 @@ class NodeHealth(msgspec.Struct, frozen=True, kw_only=True):
     version: str
     #: Queue → shards.
     owned: dict[str, list[int]]
+    #: Those of them that are another node's part, for which this one stands in.
+    fostered: dict[str, list[int]] = {}
     #: Holder → queue → shards that are this node's part, and that the holder has; "" is nobody known.
     waited_for: dict[str, dict[str, list[int]]]
     threads: list[ThreadHealth]
@@ -108,6 +113,20 @@ def forget(caller: Caller, namespace: str, node: str) -> None:
     caller.command("UNLINK", keys.node(namespace, node))
 
 
+def ask_to_foster(caller: Caller, namespace: str, asked: Sequence[tuple[str, Shard]]) -> None:
+    """Asks each of these nodes to stand in for the node whose part the shard is."""
+    caller.commands(
+        [("PUBLISH", keys.doorbell(namespace, node), FOSTER + b" " + shard.prefix.encode()) for node, shard in asked]
+    )
+
+
+def living_nodes(caller: Caller, namespace: str) -> list[str]:
+    """The names of nodes that are not late."""
+    now = redis_time(caller)
+    names = caller.command("ZRANGEBYSCORE", keys.nodes(namespace), now - LATE_AFTER, "+inf")
+    return [name.decode() for name in names]
+
+
 def read_nodes(caller: Caller, namespace: str) -> Nodes:
     """All nodes that have beaten lately."""
     shards = read_all_shards(caller, namespace, known_queues(caller, namespace))
@@ -137,12 +156,8 @@ def judge(nodes: list[NodeHealth], shards: Sequence[ShardMetrics]) -> Nodes:
         late=[node.node for node in nodes if node.is_late],
         missing=[n for n in range(max((node.number_of_nodes for node in nodes), default=0)) if n not in numbers],
         doubled=sorted(number for number, count in living.items() if count > 1),
-        unowned=_unowned(shards),
+        unowned=[shard for shard in shards if shard.is_unowned],
     )
-
-
-def _unowned(shards: Sequence[ShardMetrics]) -> list[ShardMetrics]:
-    return [shard for shard in shards if shard.due_in is not None and shard.due_in < 0 and not shard.lease_rest]
 
 
 def _beat(namespace: str, node: str, *, is_gone: bool) -> Call[Any]:

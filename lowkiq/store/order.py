@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Sequence
-from typing import Any, Final, NamedTuple
+from typing import Final, NamedTuple
 
 from lowkiq.store.call import Argument, Caller, chunked, pairs
 from lowkiq.store.shard import Shard
@@ -19,7 +19,9 @@ HEADS_AT_ONCE = 500
 
 _CURSOR: Final = re.compile(r"([-+.0-9einf]{1,40}):([0-9]{1,9}):([0-9]{1,12})")
 
-Bounds = tuple[Argument, Argument]
+#: The lowest and the highest score, both included.
+Bounds = tuple[float, float]
+EVERYTHING: Final[Bounds] = (-math.inf, math.inf)
 
 
 class Cursor(NamedTuple):
@@ -61,18 +63,23 @@ def read_in_order(
     shards: Sequence[Shard],
     index: str,
     *,
-    bounds: Bounds = ("-inf", "+inf"),
+    bounds: Bounds = EVERYTHING,
     after: Cursor | None = None,
     limit: int,
     reverse: bool = False,
 ) -> tuple[list[tuple[Shard, bytes]], Cursor | None]:
     """
     A page of ids, and the cursor for the next; None at the end. While jobs come and go, one that moves across the
-    edge of a page may be seen twice, or on no page.
+    edge of a page, or has the very score of that edge, may be seen twice, or on no page.
+
+    Raises:
+        ValueError: the cursor is of another list, since it lies outside the bounds.
     """
+    if after is not None and not bounds[0] <= after.score <= bounds[1]:
+        raise ValueError(f"{after.text!r} is no cursor of this list: take the one that its last page gave")
     reader = _Reader(caller, shards, index, bounds, after, reverse)
     heads = reader.read(range(len(shards)), 1)
-    best = [row.shard for row in sorted(heads, key=reader.key)[: limit + 1]]
+    best = list(dict.fromkeys(row.shard for row in sorted(heads, key=reader.key)[: limit + 1]))
     rows = sorted(reader.read(best, limit + 1), key=reader.key)
     page = rows[:limit]
     following = _cursor(page, after) if len(rows) > limit else None
@@ -98,12 +105,13 @@ class _Reader:
 
     def read(self, numbers: Sequence[int], limit: int) -> list[Row]:
         """The first rows after the cursor of each of these shards, in the order of the shard."""
+        commands = [(number, command) for number in numbers for command in self._commands(number, limit)]
         rows: list[Row] = []
-        for some in chunked(numbers, HEADS_AT_ONCE):
-            pages = self._caller.commands([self._command(number, limit) for number in some])
+        for some in chunked(commands, HEADS_AT_ONCE):
+            pages = self._caller.commands([command for _, command in some])
             rows += [
                 Row(float(score), number, id)
-                for number, page in zip(some, pages, strict=True)
+                for (number, _), page in zip(some, pages, strict=True)
                 for id, score in pairs(page)
             ]
         return rows
@@ -112,19 +120,22 @@ class _Reader:
         """Sorts rows; those of one shard keep the order in which they were read."""
         return (-row.score if self._reverse else row.score, row.shard)
 
-    def _command(self, number: int, limit: int) -> tuple[Any, ...]:
-        low, high = self._bounds
-        offset = 0
-        if self._after is not None:
-            edge = repr(self._after.score)
-            if number < self._after.shard:
-                edge = f"({edge}"
-            elif number == self._after.shard:
-                offset = self._after.ties
-            low, high = (low, edge) if self._reverse else (edge, high)
-        name, first, last = ("ZREVRANGEBYSCORE", high, low) if self._reverse else ("ZRANGEBYSCORE", low, high)
+    def _commands(self, number: int, limit: int) -> list[tuple[Argument, ...]]:
+        """What reads on in a shard. Only rows of the cursor's own score are skipped: others were on no page yet."""
+        first, last = self._bounds[::-1] if self._reverse else self._bounds
+        after = self._after
+        if after is None:
+            return [self._command(number, first, last, 0, limit)]
+        edge = repr(after.score)
+        if number > after.shard:
+            return [self._command(number, edge, last, 0, limit)]
+        ties = [self._command(number, edge, edge, after.ties, limit)] if number == after.shard else []
+        return [*ties, self._command(number, f"({edge}", last, 0, limit)]
+
+    def _command(self, number: int, first: Argument, last: Argument, skip: int, limit: int) -> tuple[Argument, ...]:
+        name = "ZREVRANGEBYSCORE" if self._reverse else "ZRANGEBYSCORE"
         key = f"{self._shards[number].prefix}{self._index}"
-        return (name, key, first, last, "WITHSCORES", "LIMIT", offset, limit)
+        return (name, key, first, last, "WITHSCORES", "LIMIT", skip, limit)
 
 
 def _cursor(page: Sequence[Row], after: Cursor | None) -> Cursor:

@@ -15,8 +15,8 @@ import msgspec
 
 from lowkiq.job import encode_id, shard_of
 from lowkiq.store.call import Call, Caller, chunked, raise_first
-from lowkiq.store.matches import INDEXES, Match, Matches, Place, group_of, is_glob
-from lowkiq.store.order import Cursor, read_in_order
+from lowkiq.store.matches import INDEXES, Match, Matches, Place, error_told, group_of, is_glob
+from lowkiq.store.order import EVERYTHING, Bounds, Cursor, read_in_order
 from lowkiq.store.shard import Shard
 
 #: Payloads of a job in a list, and alone; and bytes at which each is cut.
@@ -170,7 +170,9 @@ class Peeks:
         return found, False
 
     def _in_order(self, view: str, cursor: str | None, limit: int, retry_count: int | None) -> Page:
-        bounds = ("-inf", "+inf") if view != "retries" or retry_count is None else (retry_count, retry_count)
+        bounds: Bounds = EVERYTHING
+        if view == "retries" and retry_count is not None:
+            bounds = (retry_count, retry_count)
         rows, following = read_in_order(
             self._caller,
             self._shards,
@@ -237,7 +239,7 @@ class Peeks:
             where=where,
             at=float(at),
             retry_count=int(retry_count) if retry_count else -1,
-            error=self._load_error(_text(error)) if error else None,
+            error=error_told(error, self._load_error) if error else None,
             crashes=int(crashes),
             payload_count=int(count),
             payloads=[
@@ -256,7 +258,7 @@ def _fetch(shard: Shard, where: str, ids: Sequence[bytes], payloads: int, cut: i
 
 def _place(cursor: str) -> Place:
     shard, _, rest = cursor.partition(":")
-    if not re.fullmatch(r"[0-9]{1,9}:[0-9]{1,20}", cursor):
+    if not re.fullmatch(r"[0-9]{1,9}:[0-9]{1,20}", cursor) or int(rest) >= 2**64:  # Redis's cursors have 64 bits
         raise ValueError(f"{cursor[:40]!r} is no cursor of a search: take the one that the last page gave")
     return Place(int(shard), int(rest))
 

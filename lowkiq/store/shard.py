@@ -19,6 +19,9 @@ SHARDS_A_CALL = 100
 MAX_CLAIM_PAYLOADS = 4_000
 MAX_CLAIM_BYTES = 1 << 20
 
+#: What became of a lease that was renewed.
+LOST, KEPT, WANTED = 0, 1, 2
+
 Rest = Literal["keep", "ack", "release"]
 
 
@@ -124,9 +127,12 @@ class Shard:
             arguments += job
         return Call("push", self._keys, arguments, _pair)
 
-    def acquire(self, node: str, ttl: float, max_crashes: int, dead_nodes: Sequence[str] = ()) -> Call[Owned | Held]:
-        """Takes the lease, at once if its holder is one of `dead_nodes`."""
-        return Call("acquire", self._keys, [node, self._layout, ttl, max_crashes, *dead_nodes], _acquired)
+    def acquire(
+        self, node: str, ttl: float, max_crashes: int, dead_nodes: Sequence[str] = (), *, is_foster: bool = False
+    ) -> Call[Owned | Held]:
+        """Takes the lease, at once if its holder is one of `dead_nodes`. Who is no foster is told of as wanting it."""
+        arguments: list[Argument] = [node, self._layout, ttl, max_crashes, int(not is_foster), *dead_nodes]
+        return Call("acquire", self._keys, arguments, _acquired)
 
     def release(self, node: str, epoch: str, number: int, what: Literal["claim", "lease"]) -> Call[Released]:
         """Gives back a claim whose jobs have not run, or with "lease" the shard too."""
@@ -168,9 +174,9 @@ class Shard:
         return Call("settle", self._keys, arguments, _settled)
 
 
-def renew(shards: Sequence[Shard], node: str, epochs: Sequence[str], ttl: float) -> Call[list[bool]]:
-    """Keeps the leases of several shards; gives for each whether it was kept."""
-    return Call("renew", [shard.prefix for shard in shards], [node, ttl, *epochs], _booleans)
+def renew(shards: Sequence[Shard], node: str, epochs: Sequence[str], ttl: float) -> Call[list[int]]:
+    """Keeps the leases of several shards; gives for each LOST, KEPT, or WANTED: kept, and another's by right."""
+    return Call("renew", [shard.prefix for shard in shards], [node, ttl, *epochs], list)
 
 
 def peek(shards: Sequence[Shard]) -> Call[list[float | None]]:
@@ -180,10 +186,6 @@ def peek(shards: Sequence[Shard]) -> Call[list[float | None]]:
 
 def _pair(reply: list[Any]) -> tuple[int, int]:
     return int(reply[0]), int(reply[1])
-
-
-def _booleans(reply: list[Any]) -> list[bool]:
-    return [bool(value) for value in reply]
 
 
 def _due_in(due: bytes, now: bytes) -> float | None:

@@ -85,7 +85,7 @@ class Lease:
         return self.driver.caller.run(self.driver.shard.abandon(self.node, self.epoch))
 
     def renew(self, ttl: float = 60.0) -> bool:
-        return self.driver.caller.run(renew([self.driver.shard], self.node, [self.epoch], ttl))[0]
+        return bool(self.driver.caller.run(renew([self.driver.shard], self.node, [self.epoch], ttl))[0])
 
 
 class ShardDriver:
@@ -117,8 +117,10 @@ class ShardDriver:
         """Pushes payloads b"0", b"1" … with scores 0, 1 …"""
         self.push_all(*((id, b"%d" % n, float(n), PAST) for n in range(first, first + count)))
 
-    def try_acquire(self, node: str, ttl: float = 60.0, max_crashes: int = 3, dead: Sequence[str] = ()) -> Owned | Held:
-        return self.caller.run(self.shard.acquire(node, ttl, max_crashes, dead))
+    def try_acquire(
+        self, node: str, ttl: float = 60.0, max_crashes: int = 3, dead: Sequence[str] = (), is_foster: bool = False
+    ) -> Owned | Held:
+        return self.caller.run(self.shard.acquire(node, ttl, max_crashes, dead, is_foster=is_foster))
 
     def lease(self, node: str = "a", ttl: float = 60.0, max_crashes: int = 3, dead: Sequence[str] = ()) -> Lease:
         """The lease of a shard that is free, or whose holder is named as dead."""

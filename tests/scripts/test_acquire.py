@@ -32,7 +32,28 @@ def test_a_held_shard_tells_its_holder_and_the_rest_of_its_lease(shard):
     assert isinstance(held, Held)
     assert held.holder == "a"
     assert 0 < held.rest <= 15
+    assert shard.owner("wanted") == "b"
+    after = shard.dump()
+    del after[shard.key("owner")][b"wanted"]
+    assert after == before
+
+
+def test_who_would_only_stand_in_for_a_held_shard_changes_nothing(shard):
+    shard.lease("a")
+    before = shard.dump()
+    assert isinstance(shard.try_acquire("b", is_foster=True), Held)
     assert shard.dump() == before
+
+
+@pytest.mark.parametrize("ends", ["released", "taken over"])
+def test_who_wanted_a_shard_is_forgotten_with_the_lease(shard, ends):
+    lease = shard.lease("a")
+    shard.try_acquire("b")
+    if ends == "released":
+        lease.release()
+    else:
+        shard.lease("c", dead=["a"])
+    assert shard.owner("wanted") is None
 
 
 def test_a_lease_ends_by_itself(shard):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from lowkiq.errors import Fenced
-from lowkiq.store.shard import Held, Owned, renew
+from lowkiq.store.shard import KEPT, LOST, WANTED, Held, Owned, renew
 from tests.scripts.shard_driver import FUTURE, PAST, Claimed, Queued, ShardDriver
 from tests.support import wait_until
 
@@ -61,8 +61,17 @@ def test_each_of_several_shards_is_renewed_or_not(app):
     leases = [shard.lease() for shard in shards]
     shards[1].lease("b", dead=["a"])
     call = renew([shard.shard for shard in shards], "a", [lease.epoch for lease in leases], 100.0)
-    assert app.caller.run(call) == [True, False, True]
+    assert app.caller.run(call) == [KEPT, LOST, KEPT]
     assert [float(shard.owner("until")) > shard.now() + 90 for shard in shards] == [True, False, True]
+
+
+def test_who_renews_learns_that_another_node_wants_the_shard_as_its_part(app):
+    shards = [ShardDriver(app, index=index, shards_count=2) for index in range(2)]
+    leases = [shard.lease() for shard in shards]
+    shards[1].try_acquire("b")
+    shards[0].try_acquire("b", is_foster=True)
+    call = renew([shard.shard for shard in shards], "a", [lease.epoch for lease in leases], 100.0)
+    assert app.caller.run(call) == [KEPT, WANTED]
 
 
 # ── release ─────────────────────────────────────────────────────────────────────────────────────────────────────────

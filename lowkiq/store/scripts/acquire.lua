@@ -6,7 +6,8 @@
 -- acquire: take the lease of a shard that nobody holds, and return to the queue what its last owner left in hand.
 -- Repeating it only raises the epoch.
 -- KEYS  1 shard prefix
--- ARGV  1 node, 2 layout, 3 ttl in seconds, 4 max_crashes, then the names of nodes known to be dead
+-- ARGV  1 node, 2 layout, 3 ttl in seconds, 4 max_crashes, 5 '1' if the shard is this node's part (a node that stands
+--       in for it then learns, when it renews, that it is wanted), then the names of nodes known to be dead
 -- returns {'OWNED', epoch, next due or '', now, restored, buried} or {'HELD', holder, seconds until its lease ends}
 -- errors: LAYOUT
 local P = KEYS[1]
@@ -14,12 +15,12 @@ local refusal, is_new_shard = check_layout(P, ARGV[2])
 if refusal then return refusal end
 
 local now = now_us()
-local owner = redis.call('HMGET', P .. 'owner', 'node', 'epoch', 'until', 'abandoned')
+local owner = redis.call('HMGET', P .. 'owner', 'node', 'epoch', 'until', 'abandoned', 'wanted')
 local holder, epoch, abandoned = owner[1], tonumber(owner[2]) or 0, owner[4]
 local rest = (tonumber(owner[3]) or 0) - now / 1000000
 
 local function is_dead(name)
-  for i = 5, #ARGV do
+  for i = 6, #ARGV do
     if ARGV[i] == name then return true end
   end
   return false
@@ -27,6 +28,10 @@ end
 
 local is_foreign = holder and holder ~= ARGV[1]
 if is_foreign and rest > 0 and not is_dead(holder) then
+  if ARGV[5] == '1' and owner[5] ~= ARGV[1] then
+    begin_with_room(P)
+    redis.call('HSET', P .. 'owner', 'wanted', ARGV[1])
+  end
   return {'HELD', holder, string.format('%.6f', rest)}
 end
 
@@ -37,6 +42,6 @@ local restored, buried = restore_claim(P, now, is_foreign and not abandoned and 
 -- TIME keeps epochs rising (I2) even when Redis has lost its last writes.
 epoch = string.format('%.0f', math.max(epoch + 1, now))
 if is_new_shard then redis.call('HSET', P .. 'meta', 'layout', ARGV[2]) end
-redis.call('HDEL', P .. 'owner', 'abandoned', 'claim', 'waiting')
+redis.call('HDEL', P .. 'owner', 'abandoned', 'claim', 'waiting', 'wanted')
 redis.call('HSET', P .. 'owner', 'node', ARGV[1], 'epoch', epoch, 'until', stamp(now + ARGV[3] * 1000000))
 return {'OWNED', epoch, oldest_due(P, now), stamp(now), restored, buried}

@@ -3,10 +3,10 @@
 -- renew: keep the leases of several shards. A lease that has run out is kept too, if nobody has taken it.
 -- KEYS  shard prefixes (on Cluster: of one slot)
 -- ARGV  1 node, 2 ttl in seconds, then the epoch for each key
--- returns for each key 1 (kept) or 0 (another node or epoch owns it)
+-- returns for each key 0 (another node or epoch owns it), 1 (kept) or 2 (kept, and another node wants it as its part)
 local owners = {}
 for i = 1, #KEYS do
-  owners[i] = redis.call('HMGET', KEYS[i] .. 'owner', 'node', 'epoch')
+  owners[i] = redis.call('HMGET', KEYS[i] .. 'owner', 'node', 'epoch', 'wanted')
 end
 local lease_end = stamp(now_us() + ARGV[2] * 1000000)
 local kept = {}
@@ -15,7 +15,7 @@ for i = 1, #KEYS do
   if owners[i][1] == ARGV[1] and owners[i][2] == ARGV[i + 2] then
     begin_with_room(KEYS[i])
     redis.call('HSET', KEYS[i] .. 'owner', 'until', lease_end)
-    kept[i] = 1
+    kept[i] = owners[i][3] and owners[i][3] ~= ARGV[1] and 2 or 1
   end
 end
 return kept

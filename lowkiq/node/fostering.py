@@ -1,0 +1,47 @@
+"""
+Fostering: shards of nodes that are away are given to nodes that are there, so that none stands still.
+
+While replicas change, nodes disagree for a while on whose part a shard is, and some shards are nobody's; a machine may
+be gone for long. Then a node stands in, and gives the shard back when its own node asks for it. Only leases say who
+runs a shard: all this does is ask.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Sequence
+
+import structlog
+
+from lowkiq.store.call import Caller
+from lowkiq.store.metrics import ShardMetrics
+from lowkiq.store.nodes import ask_to_foster, living_nodes
+from lowkiq.store.shard import Shard
+
+logger = structlog.get_logger("lowkiq")
+
+
+class Fostering:
+    """Called by whichever node has looked at all shards for the history."""
+
+    def __init__(self, caller: Caller, namespace: str) -> None:
+        self._caller = caller
+        self._namespace = namespace
+        self._seen: set[str] = set()
+
+    def __call__(self, shards: Sequence[tuple[Shard, ShardMetrics]]) -> None:
+        """
+        Finds a node for each shard that nobody has had for two looks: after one, its own node may just be starting.
+        Whoever is asked and can't leaves it to the next look, and to another node.
+        """
+        unowned = [shard for shard, metrics in shards if metrics.is_unowned]
+        left_alone = [shard for shard in unowned if shard.prefix in self._seen]
+        self._seen = {shard.prefix for shard in unowned}
+        if not left_alone:
+            return
+        nodes = living_nodes(self._caller, self._namespace)
+        random.shuffle(nodes)
+        if nodes:
+            logger.info("unowned_shards", shards=len(left_alone), nodes=len(nodes))
+            asked = [(nodes[number % len(nodes)], shard) for number, shard in enumerate(left_alone)]
+            ask_to_foster(self._caller, self._namespace, asked)
