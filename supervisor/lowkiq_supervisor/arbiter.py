@@ -22,6 +22,7 @@ from lowkiq_supervisor.crew import Crew
 from lowkiq_supervisor.embedded_redis import EmbeddedRedis
 from lowkiq_supervisor.errors import BootError
 from lowkiq_supervisor.exit_codes import ExitCode
+from lowkiq_supervisor.fleet import Fleet
 from lowkiq_supervisor.hang import HangWatch
 from lowkiq_supervisor.node import NodeSpec, RunNode, begin, run_node
 from lowkiq_supervisor.notify import ServiceManager
@@ -30,7 +31,7 @@ from lowkiq_supervisor.orders import Orders
 from lowkiq_supervisor.recycling import Recycling
 from lowkiq_supervisor.redis_slot import LOOK_INTERVAL, has_become_ready, redis_slot
 from lowkiq_supervisor.restart_policy import RestartHistory, RestartPolicy
-from lowkiq_supervisor.shutdown import DRAIN_GRACE, REDIS_GRACE, Shutdown
+from lowkiq_supervisor.shutdown import DRAIN_GRACE, Shutdown
 from lowkiq_supervisor.signals import SignalInbox
 from lowkiq_supervisor.slot import Slot, State
 from lowkiq_supervisor.state_dir import StateDir
@@ -38,6 +39,7 @@ from lowkiq_supervisor.status import Report
 from lowkiq_supervisor.succession import Succession
 from lowkiq_supervisor.turnover import Turnover
 from lowkiq_supervisor.watch import Watch
+from lowkiq_supervisor.web_slot import RunWeb, WebSpec, run_web, web_slot
 
 log = structlog.stdlib.get_logger("supervisor")
 
@@ -48,6 +50,7 @@ class Arbiter:
 
     Args:
         run_child: the body of a node's process.
+        run_web: the body of the web view's.
         environ: where the service manager's variables are, which are taken out of it.
     """
 
@@ -56,6 +59,7 @@ class Arbiter:
         options: Options,
         *,
         run_child: RunNode = run_node,
+        run_web: RunWeb = run_web,
         embedded: EmbeddedRedis | None = None,
         policy: RestartPolicy | None = None,
         environ: MutableMapping[str, str] = os.environ,
@@ -63,28 +67,36 @@ class Arbiter:
         self._options = options
         self._run_child = run_child
         self._embedded = embedded
-        policy = policy or RestartPolicy(mode=options.restart, burst=options.burst)
-        self._nodes = [self._node_slot(index, policy) for index in range(options.nodes)]
-        self._redis = redis_slot(embedded, policy, self._close_foreign) if embedded else None
-        self._slots = [*self._nodes, *([self._redis] if self._redis else [])]
-        self._environment = options.node_environment() | (embedded.environment() if embedded else {})
+        self._environment = {"LOWKIQ_SUPERVISOR_PID": str(os.getpid()), **options.node_environment()}
+        if embedded is not None:
+            self._environment |= embedded.environment()
+        self._fleet = self._build_fleet(policy or RestartPolicy(mode=options.restart, burst=options.burst), run_web)
         self._signals = SignalInbox()
         self._watch = Watch()
         self._manager = ServiceManager.from_environment(environ)
-        self._shutdown = Shutdown(self._nodes, self._redis, drain_timeout=options.drain_timeout)
-        self._turnover = Turnover(options.drain_timeout + DRAIN_GRACE, self._manager.reloading)
+        self._shutdown = Shutdown(self._fleet, drain_timeout=options.drain_timeout)
+        self._turnover = Turnover(self._manager.reloading)
         self._hang = HangWatch(options.hang_timeout, options.boot_timeout)
         self._recycling = Recycling(options)
-        self._report = Report(
-            options=options, nodes=self._nodes, redis=self._redis, shutdown=self._shutdown, turnover=self._turnover
-        )
-        self._orders = Orders(options, self._nodes, self._shutdown, self._turnover, self._report)
-        self._succession = Succession(options, self._nodes, embedded, self._shutdown, self._turnover)
-        self._crew = Crew(self._slots, self._watch, self)
+        self._report = Report(options=options, fleet=self._fleet, shutdown=self._shutdown, turnover=self._turnover)
+        self._orders = Orders(options, self._fleet, self._shutdown, self._turnover, self._report)
+        self._succession = Succession(options, self._fleet, embedded, self._shutdown, self._turnover)
+        self._crew = Crew(self._fleet.all, self._watch, self)
         self._state_dir = StateDir(options.state_dir)
         self._control = Control(self._state_dir.control_socket, self._watch, self._orders.answer)
         self._said_to_stop = False
         self._title = ""
+
+    def _build_fleet(self, policy: RestartPolicy, run_web: RunWeb) -> Fleet:
+        options, embedded = self._options, self._embedded
+        nodes = [self._node_slot(index, policy) for index in range(options.nodes)]
+        web = redis = None
+        if options.web is not None:
+            spec = WebSpec(app=options.app, options=options.web, environment=self._environment)
+            web = web_slot(spec, run_web, policy, self._close_in_client)
+        if embedded is not None:
+            redis = redis_slot(embedded, policy, self._close_foreign)
+        return Fleet(nodes=nodes, web=web, redis=redis)
 
     def _node_slot(self, index: int, policy: RestartPolicy) -> Slot:
         number = self._options.first_node + index
@@ -94,6 +106,7 @@ class Arbiter:
             number=number,
             history=RestartHistory(policy),
             launch=self._launch_node,
+            grace=self._options.drain_timeout + DRAIN_GRACE,
         )
 
     def run(self) -> int:
@@ -115,23 +128,23 @@ class Arbiter:
     def _supervise(self) -> ExitCode:
         self._watch.add(self._signals, self._signals.empty_socket)
         self._boot()
-        while not all(slot.state is State.EXITED for slot in self._slots):
+        while not all(slot.state is State.EXITED for slot in self._fleet.all):
             self._turn()
         return self._shutdown.exit_code
 
     # The loop ------------------------------------------------------------------------------------------------------
 
     def _boot(self) -> None:
-        """Redis first, if it is ours; the nodes when it answers."""
+        """Redis first, if it is ours; the others when it answers."""
         if self._embedded is not None:
             self._embedded.prepare()
         self._state_dir.claim()
         self._control.open()
         orphans.adopt()
-        if self._redis is not None:
-            self._redis.schedule(time.monotonic())
+        if self._fleet.redis is not None:
+            self._fleet.redis.schedule(time.monotonic())
         else:
-            self._release_nodes()
+            self._release_clients()
 
     def _turn(self) -> None:
         self._watch.wait(self._patience())
@@ -143,21 +156,21 @@ class Arbiter:
         self._look_at_redis()
         self._renew_nodes()
         self._start_what_is_due()
-        self._hang.look(self._nodes)
+        self._hang.look(self._fleet.clients)
         self._shutdown.kill_what_is_overdue()
-        self._shutdown.stop_redis_when_alone()
+        self._shutdown.end_companions()
         self._control.drop_overdue()
         self._show()
 
     def _patience(self) -> float | None:
         """Seconds until something is due."""
-        times = [at for slot in self._slots for at in slot.deadlines()]
-        times += self._hang.deadlines(self._nodes)
+        times = [at for slot in self._fleet.all for at in slot.deadlines()]
+        times += self._hang.deadlines(self._fleet.clients)
         times += self._control.deadlines()
         times += self._manager.deadlines()
         if self._turnover.idle and not self._shutdown.draining:
-            times += self._recycling.deadlines(self._nodes)
-        if self._redis is not None and self._redis.state is State.STARTING:
+            times += self._recycling.deadlines(self._fleet.nodes)
+        if self._fleet.redis is not None and self._fleet.redis.state is State.STARTING:
             times.append(time.monotonic() + LOOK_INTERVAL)
         return max(0.0, min(times) - time.monotonic()) if times else None
 
@@ -166,38 +179,38 @@ class Arbiter:
             if not self._said_to_stop:
                 self._said_to_stop = True
                 self._turnover.cancel()
-                redis_time = REDIS_GRACE if self._redis else 0.0
-                self._manager.stopping(self._options.drain_timeout + DRAIN_GRACE + redis_time)
+                self._manager.stopping(self._shutdown.longest)
             return
-        if self._turnover.idle and (over := self._recycling.due(self._nodes)):
+        if self._turnover.idle and (over := self._recycling.due(self._fleet.nodes)):
             self._turnover.recycle(*over)
         self._turnover.advance()
 
     def _start_what_is_due(self) -> None:
         now = time.monotonic()
-        for slot in self._slots:
+        for slot in self._fleet.all:
             if slot.start_at is not None and slot.start_at <= now:
                 self._crew.start(slot)
 
-    def _release_nodes(self) -> None:
-        for slot in self._nodes:
+    def _release_clients(self) -> None:
+        for slot in self._fleet.clients:
             if slot.state is State.WAITING:
                 slot.schedule(time.monotonic())
 
     def _look_at_redis(self) -> None:
-        if self._redis is not None and self._embedded is not None and has_become_ready(self._redis, self._embedded):
-            self.became_ready(self._redis)
+        redis = self._fleet.redis
+        if redis is not None and self._embedded is not None and has_become_ready(redis, self._embedded):
+            self.became_ready(redis)
 
     def _show(self) -> None:
         """Say in the process's title and to the service manager how things are, where it has changed."""
         line = self._report.line()
         if line != self._title:
             self._title = line
-            setproctitle(f"lowkiq: supervisor {len(self._nodes)} nodes [{self._report.overall()}]")
+            setproctitle(self._report.title())
             self._manager.status(line)
             if self._report.was_ready:
                 self._manager.ready()
-        nobody_is_silent = all(slot.child is None or slot.child.silent_at is None for slot in self._nodes)
+        nobody_is_silent = all(slot.child is None or slot.child.silent_at is None for slot in self._fleet.nodes)
         # A drain has its own deadline, within which a silent node is killed anyway.
         self._manager.watchdog(nobody_is_silent or self._shutdown.draining)
 
@@ -206,11 +219,12 @@ class Arbiter:
     def became_ready(self, slot: Slot) -> None:
         """A process has got through its boot."""
         log.info("ready", slot=slot.title)
-        if slot is self._redis:
-            self._release_nodes()
-        else:
+        if slot is self._fleet.redis:
+            self._release_clients()
+            return
+        if slot is not self._fleet.web:
             self._orders.welcome(slot)
-            self._turnover.became_ready(slot)
+        self._turnover.became_ready(slot)
 
     def ended(self, slot: Slot, code: int, child: Child | None) -> None:
         """A process has ended."""
@@ -220,13 +234,13 @@ class Arbiter:
 
     def _launch_node(self, slot: Slot) -> Child:
         environment = self._environment | {
-            "LOWKIQ_SUPERVISOR_PID": str(os.getpid()),
             "LOWKIQ_SLOT": str(slot.index),
             "LOWKIQ_RESTARTS": str(slot.starts),
             "LOWKIQ_LAST_EXIT": slot.last_exit,
         }
         spec = NodeSpec.of(self._options, slot.number or 0, tuple(slot.past_names), environment)
-        child = spawn(lambda beat: self._run_child(spec, begin(spec, beat)), close_foreign=self._close_in_node)
+        close = self._close_in_client
+        child = spawn(lambda beat: self._run_child(spec, begin(spec.title, environment, beat)), close_foreign=close)
         child.name = spec.name(child.pid)
         return child
 
@@ -235,7 +249,8 @@ class Arbiter:
         for part in (self._watch, self._signals, self._crew, self._control, self._state_dir, self._manager):
             part.close()
 
-    def _close_in_node(self) -> None:
+    def _close_in_client(self) -> None:
+        """Redis itself keeps its lock."""
         self._close_foreign()
         if self._embedded is not None:
             self._embedded.close()

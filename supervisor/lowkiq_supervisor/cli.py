@@ -28,6 +28,7 @@ Examples:
   lowkiq-supervisor --nodes 4 -r shop.jobs:app --burst run what is due, then exit 0
   NODE_NUMBER=jobs-1 NUMBER_OF_NODES=8 \\
     lowkiq-supervisor --nodes 4 -r shop.jobs           the second machine of two: nodes 4 to 7
+  lowkiq-supervisor -r shop.jobs --web 127.0.0.1:8080  with the web view, as a process of its own
   lowkiq-supervisor status --watch                     what a running one does; restart, quiet, dump, stop: likewise
 
 \b
@@ -103,6 +104,15 @@ def supervise(
             help="For the control socket and the private Redis. [env: LOWKIQ_STATE_DIR] [default: .lowkiq]",
         ),
     ] = None,
+    web: Annotated[
+        str | None,
+        typer.Option(metavar="HOST:PORT", help="Serve the web view here. Others than this machine need credentials."),
+    ] = None,
+    web_read_only: Annotated[bool, typer.Option("--web-read-only", help="Only show: no actions on jobs.")] = False,
+    web_no_payloads: Annotated[bool, typer.Option("--web-no-payloads", help="Show payloads' sizes only.")] = False,
+    web_no_auth: Annotated[
+        bool, typer.Option("--web-no-auth", help="Let everybody in: something else protects the web view.")
+    ] = False,
 ) -> None:
     """Run Lowkiq nodes: restart those that die, and end all of them gently."""
     if context.invoked_subcommand is not None:
@@ -128,6 +138,10 @@ def supervise(
             max_jobs=max_jobs,
             max_age=max_age,
             state_dir=state_dir,
+            web=web,
+            web_read_only=web_read_only,
+            web_payloads=not web_no_payloads,
+            web_no_auth=web_no_auth,
             environ=os.environ,
         )
     except UsageError as error:

@@ -97,9 +97,10 @@ def restart(
     *,
     state_dir: StateDirOption = None,
 ) -> int:
-    """Restart nodes, one after another, each ready before the next. Doesn't wait: see status --watch."""
+    """Restart nodes, one after another, each ready before the next, and then the web view. Doesn't wait: see status."""
     answer = ask(_place(context, state_dir), "restart", **({} if slot is None else {"slot": slot}))
-    print(f"restarting one after another: slots {', '.join(map(str, answer['slots']))}")
+    web = ", then the web view" if answer.get("web") else ""
+    print(f"restarting one after another: slots {', '.join(map(str, answer['slots']))}{web}")
     if answer["preloaded"]:
         print("with the preloaded code: to change it, stop and start the supervisor")
     return OK

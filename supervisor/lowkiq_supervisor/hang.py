@@ -1,5 +1,5 @@
 """
-Hang detection: a node whose main thread is silent for too long is dumped and killed.
+Hang detection: a process whose main thread is silent for too long is dumped and killed.
 
 It goes by beats only: a job may take as long as it likes, as long as the process can still tell that it is alive.
 """
@@ -25,10 +25,10 @@ log = structlog.stdlib.get_logger("supervisor")
 
 class HangWatch:
     """
-    Looks for silent nodes.
+    Looks for silent processes.
 
     Args:
-        hang_timeout: seconds of silence of a node that has been ready; 0 is for ever.
+        hang_timeout: seconds of silence of one that has been ready; 0 is for ever.
         boot_timeout: seconds of silence of one that hasn't.
     """
 

@@ -109,20 +109,20 @@ def _warn_of_a_longer_drain(spec: NodeSpec, seconds: float) -> None:
         )
 
 
-def begin(spec: NodeSpec, beat: Callable[[str], None]) -> Tell:
-    """In the node's process, before it runs: environment and title. Returns a beat that also shows in the title."""
-    os.environ.update(spec.environment)
+def begin(title: str, environment: Mapping[str, str], beat: Callable[[str], None]) -> Tell:
+    """In the forked process, before it runs: environment and title. Returns a beat that also shows in the title."""
+    os.environ.update(environment)
     for name in VARIABLES:
         os.environ.pop(name, None)
-    setproctitle(f"lowkiq: {spec.title}")
+    setproctitle(f"lowkiq: {title}")
     shown = ""
 
     def tell(state: str, busy: int = 0, jobs: int = 0, waits: int = 0) -> None:
         nonlocal shown
-        title = f"lowkiq: {spec.title} [{state}]" + (f" {busy} busy" if busy else "")
-        if title != shown:
-            shown = title
-            setproctitle(title)
+        line = f"lowkiq: {title} [{state}]" + (f" {busy} busy" if busy else "")
+        if line != shown:
+            shown = line
+            setproctitle(line)
         beat(f"{state} {busy} {jobs} {waits}")
 
     return tell

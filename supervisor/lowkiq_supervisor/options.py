@@ -12,6 +12,7 @@ from lowkiq_supervisor import parsing
 from lowkiq_supervisor.errors import UsageError
 from lowkiq_supervisor.parsing import given
 from lowkiq_supervisor.restart_policy import RestartMode
+from lowkiq_supervisor.web_options import WebOptions
 
 #: Seconds running jobs have to finish; the same default as the library's, and below Kubernetes' 30 s.
 DEFAULT_DRAIN_TIMEOUT = 25.0
@@ -47,6 +48,8 @@ class Options:
     state_dir: Path = field(default_factory=lambda: Path(".lowkiq"))
     #: None: nobody named a Redis, so the supervisor brings its own.
     redis_url: str | None = None
+    #: None: no web view is wanted.
+    web: WebOptions | None = None
 
     @classmethod
     def resolve(
@@ -67,6 +70,10 @@ class Options:
         max_jobs: str | None = None,
         max_age: str | None = None,
         state_dir: str | None = None,
+        web: str | None = None,
+        web_read_only: bool = False,
+        web_payloads: bool = True,
+        web_no_auth: bool = False,
         environ: Mapping[str, str],
     ) -> Options:
         """
@@ -97,6 +104,9 @@ class Options:
             max_age=parsing.duration(given("--max-age", max_age, environ)),
             state_dir=find_state_dir(state_dir, environ),
             redis_url=environ.get("LOWKIQ_REDIS_URL") or environ.get("REDIS_URL") or None,
+            web=WebOptions.resolve(
+                web, read_only=web_read_only, payloads=web_payloads, no_auth=web_no_auth, environ=environ
+            ),
         )
 
     def node_environment(self) -> dict[str, str]:

@@ -13,6 +13,7 @@ from typing import Any
 import structlog
 
 from lowkiq_supervisor.errors import UsageError
+from lowkiq_supervisor.fleet import Fleet
 from lowkiq_supervisor.options import Options
 from lowkiq_supervisor.shutdown import Shutdown
 from lowkiq_supervisor.slot import Slot
@@ -25,11 +26,9 @@ log = structlog.stdlib.get_logger("supervisor")
 class Orders:
     """Carries out each order at once; none of them waits for its effect."""
 
-    def __init__(
-        self, options: Options, nodes: list[Slot], shutdown: Shutdown, turnover: Turnover, report: Report
-    ) -> None:
+    def __init__(self, options: Options, fleet: Fleet, shutdown: Shutdown, turnover: Turnover, report: Report) -> None:
         self._options = options
-        self._nodes = nodes
+        self._fleet = fleet
         self._shutdown = shutdown
         self._turnover = turnover
         self._report = report
@@ -49,14 +48,15 @@ class Orders:
             case signal.SIGQUIT:
                 self._shutdown.abandon("QUIT")
             case signal.SIGHUP:
-                self._roll(self._nodes, "HUP")
+                self._roll(self._fleet.clients, "HUP")
             case signal.SIGTSTP:
                 self._quieten()
             case signal.SIGTTIN:
                 self._dump()
             case signal.SIGUSR2:
                 status = self._report.as_json()
-                log.info("status", state=status["supervisor"]["state"], nodes=status["nodes"], redis=status["redis"])
+                parts = {name: status[name] for name in ("nodes", "redis", "web")}
+                log.info("status", state=status["supervisor"]["state"], **parts)
 
     def answer(self, request: dict[str, Any]) -> dict[str, Any] | None:
         """
@@ -72,13 +72,15 @@ class Orders:
                 return {"ok": True, "pids": self._dump(), "directory": str(self._options.state_dir)}
             case "quiet":
                 self._quieten()
-                return {"ok": True, "nodes": len(self._nodes)}
+                return {"ok": True, "nodes": len(self._fleet.nodes)}
             case "restart":
                 slots = self._chosen(request.get("slot"))
                 if self._shutdown.draining:
                     raise UsageError("the supervisor is draining: nothing is restarted")
                 self._roll(slots, "asked to restart")
-                return {"ok": True, "slots": [slot.index for slot in slots], "preloaded": self._options.preload}
+                numbers = [slot.index for slot in slots if slot.index is not None]
+                web = self._fleet.web in slots
+                return {"ok": True, "slots": numbers, "web": web, "preloaded": self._options.preload}
             case "stop":
                 self._shutdown.drain("asked to stop")
                 return None
@@ -92,10 +94,10 @@ class Orders:
 
     def _chosen(self, index: object) -> list[Slot]:
         if index is None:
-            return self._nodes
-        chosen = [slot for slot in self._nodes if type(index) is int and slot.index == index]
+            return self._fleet.clients
+        chosen = [slot for slot in self._fleet.nodes if type(index) is int and slot.index == index]
         if not chosen:
-            raise UsageError(f"no slot {index}: there are 0 to {len(self._nodes) - 1}")
+            raise UsageError(f"no slot {index}: there are 0 to {len(self._fleet.nodes) - 1}")
         return chosen
 
     def _roll(self, slots: list[Slot], why: str) -> None:
@@ -118,7 +120,7 @@ class Orders:
         return pids
 
     def _tell_booted(self, signum: signal.Signals) -> list[int]:
-        booted = [slot.child for slot in self._nodes if slot.child is not None and slot.child.booted]
+        booted = [slot.child for slot in self._fleet.nodes if slot.child is not None and slot.child.booted]
         for child in booted:
             child.send(signum)
         return [child.pid for child in booted]

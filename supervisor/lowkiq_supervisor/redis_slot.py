@@ -17,6 +17,8 @@ from lowkiq_supervisor.slot import Slot, State
 BOOT_LIMIT = 120.0
 #: Seconds between two looks at a starting server.
 LOOK_INTERVAL = 0.02
+#: Seconds to write what it has and end; it usually takes a few milliseconds.
+GRACE = 10.0
 
 
 def redis_slot(embedded: EmbeddedRedis, policy: RestartPolicy, close_foreign: Callable[[], None]) -> Slot:
@@ -30,6 +32,7 @@ def redis_slot(embedded: EmbeddedRedis, policy: RestartPolicy, close_foreign: Ca
             # When the supervisor is killed, nodes are simply gone; the server first writes what it has.
             death_signal=signal.SIGTERM,
         ),
+        grace=GRACE,
     )
 
 

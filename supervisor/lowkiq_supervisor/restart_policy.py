@@ -60,6 +60,8 @@ class RestartPolicy:
     failures_allowed: int = 5
     #: … within so many seconds are a crash loop.
     failure_window: float = 60.0
+    #: A slot in a crash loop isn't filled again; else it is tried for ever, at the longest delay in the end.
+    gives_up: bool = True
 
     def ends_well(self, code: int) -> bool:
         """Whether this exit code means that the slot has nothing more to do."""
@@ -110,7 +112,7 @@ class RestartHistory:
     def _failed(self) -> Verdict:
         """An end with code 0 counts too, in mode `always`: a node that ends at once would spin otherwise."""
         self._recent.append(self._clock())
-        if self._policy.mode is RestartMode.NEVER or self._is_a_loop():
+        if self._policy.mode is RestartMode.NEVER or (self._policy.gives_up and self._is_a_loop()):
             return Verdict(Action.GIVE_UP)
         delay = self._policy.delay(self._in_a_row)
         self._in_a_row += 1

@@ -1,8 +1,8 @@
 """
 How everything ends: who is told, until when they may take their time, and what the exit code says.
 
-Responsible for the order (nodes first, the embedded Redis last) and for never waiting without a limit. Reaping is the
-arbiter's.
+Responsible for the order (nodes first, then the web view, the embedded Redis last) and for never waiting without a
+limit. Reaping is the arbiter's.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ import time
 import structlog
 
 from lowkiq_supervisor.exit_codes import ExitCode
+from lowkiq_supervisor.fleet import Fleet
 from lowkiq_supervisor.slot import Slot, State
 
 #: Seconds after the drain timeout in which a node may end by itself: it needs some to give its leases back.
@@ -20,8 +21,6 @@ DRAIN_GRACE = 2.0
 #: Seconds between the order to abandon everything and the kill: two for the jobs, which is what a node gives them,
 #: and some for the node to give its leases back.
 ABANDON_GRACE = 2.5
-#: Seconds for the embedded Redis to write what it has and end; it usually takes a few milliseconds.
-REDIS_GRACE = 10.0
 
 log = structlog.stdlib.get_logger("supervisor")
 
@@ -29,9 +28,8 @@ log = structlog.stdlib.get_logger("supervisor")
 class Shutdown:
     """The way from running to gone. Before `drain` is called it only kills what has missed a deadline."""
 
-    def __init__(self, nodes: list[Slot], redis: Slot | None, *, drain_timeout: float) -> None:
-        self._nodes = nodes
-        self._redis = redis
+    def __init__(self, fleet: Fleet, *, drain_timeout: float) -> None:
+        self._fleet = fleet
         self._drain_timeout = drain_timeout
         self._reason = ExitCode.DRAINED
         self._forced = False
@@ -48,9 +46,14 @@ class Shutdown:
         if self._forced:
             return ExitCode.FORCED_KILL
         # Nobody asked it to stop: it is over because there is nothing left to run. Then a lost slot is a failure.
-        if not self.draining and any(slot.given_up for slot in self._nodes):
+        if not self.draining and any(slot.given_up for slot in self._fleet.nodes):
             return ExitCode.CRASH_LOOP
         return ExitCode.DRAINED
+
+    @property
+    def longest(self) -> float:
+        """Seconds that everything may take to end."""
+        return max(slot.grace for slot in self._fleet.nodes) + sum(slot.grace for slot in self._fleet.companions)
 
     def drain(self, why: str, reason: ExitCode = ExitCode.DRAINED) -> None:
         """Tell every node to finish what it runs. The first reason to stop is the one that counts."""
@@ -59,11 +62,8 @@ class Shutdown:
         self.draining = True
         self._reason = reason
         log.info("draining", why=why, timeout=self._drain_timeout)
-        deadline = time.monotonic() + self._drain_timeout + DRAIN_GRACE
-        for slot in self._nodes:
-            if slot.child is not None:
-                slot.child.send(signal.SIGTERM)
-            slot.leave(deadline)
+        for slot in self._fleet.nodes:
+            _tell_to_end(slot, slot.grace)
 
     def abandon(self, why: str) -> None:
         """Stop waiting for jobs: what is claimed will be run again by others."""
@@ -73,33 +73,43 @@ class Shutdown:
         self.abandoned = True
         log.warning("abandoning", why=why, grace=ABANDON_GRACE)
         deadline = time.monotonic() + ABANDON_GRACE
-        for slot in self._nodes:
+        for slot in self._fleet.nodes:
             if slot.child is not None and slot.child.booted:  # without handlers, QUIT would only leave a core file
                 slot.child.send(signal.SIGQUIT)
             slot.leave(deadline)
-        if self._redis is not None and self._redis.leaving:
-            self._redis.leave(deadline)
+        if self._fleet.web is not None:  # there is nothing to look on at
+            _tell_to_end(self._fleet.web, ABANDON_GRACE)
+        if self._fleet.redis is not None and self._fleet.redis.leaving:
+            self._fleet.redis.leave(deadline)
 
-    def ended(self, code: int) -> None:
+    def ended(self, slot: Slot, code: int) -> None:
         """A process that was told to end has done so; a node says with FORCED_KILL that it left jobs running."""
-        self._forced |= code == ExitCode.FORCED_KILL
+        self._forced |= code == ExitCode.FORCED_KILL and slot is not self._fleet.web
 
     def kill_what_is_overdue(self) -> None:
         """Kill each process that has missed its deadline, whoever set it."""
         now = time.monotonic()
-        for slot in (*self._nodes, *([self._redis] if self._redis else [])):
+        for slot in self._fleet.all:
             if slot.child is None or slot.kill_at is None or slot.kill_at > now:
                 continue
             log.error("missed its deadline, killing it", slot=slot.title, pid=slot.child.pid, state=slot.state.value)
             slot.child.kill()
             slot.kill_at = None
             slot.state = State.KILLED
-            self._forced |= slot.leaving
+            self._forced |= slot.leaving and slot is not self._fleet.web
 
-    def stop_redis_when_alone(self) -> None:
-        """The embedded Redis goes last: draining nodes still settle their jobs in it."""
-        if self._redis is None or self._redis.leaving or any(slot.state is not State.EXITED for slot in self._nodes):
-            return
-        if self._redis.child is not None:
-            self._redis.child.send(signal.SIGTERM)
-        self._redis.leave(time.monotonic() + (ABANDON_GRACE if self.abandoned else REDIS_GRACE))
+    def end_companions(self) -> None:
+        """Each goes when everybody before it has ended: draining nodes are looked on at, and settle jobs in Redis."""
+        before = self._fleet.nodes
+        for slot in self._fleet.companions:
+            if any(other.state is not State.EXITED for other in before):
+                return
+            if not slot.leaving:
+                _tell_to_end(slot, ABANDON_GRACE if self.abandoned else slot.grace)
+            before = [*before, slot]
+
+
+def _tell_to_end(slot: Slot, grace: float) -> None:
+    if slot.child is not None:
+        slot.child.send(signal.SIGTERM)
+    slot.leave(time.monotonic() + grace)

@@ -45,6 +45,8 @@ class Slot:
     number: int | None = None
     history: RestartHistory
     launch: Callable[[Slot], Child]
+    #: Seconds between the order to end and the kill.
+    grace: float
     state: State = State.WAITING
     child: Child | None = None
     #: Monotonic time of the next start, if one is due.

@@ -38,28 +38,32 @@ def render(status: dict[str, Any]) -> RenderableType:
     table = Table(box=None, pad_edge=False, header_style="dim")
     for name in COLUMNS:
         table.add_column(name, justify="right" if name in _TO_THE_RIGHT else "left", no_wrap=name != "last exit")
-    redis = status["redis"]
-    for row in (*status["nodes"], *([redis] if redis else [])):
+    for row in status["nodes"]:
         table.add_row(*_cells(row))
+    for name in ("web", "redis"):
+        if row := status.get(name):
+            table.add_row(*_cells(row, name))
     return Group(_headline(status), table)
 
 
 def _headline(status: dict[str, Any]) -> Text:
     own = status["supervisor"]
-    redis = status["redis"]
+    redis, web = status["redis"], status.get("web")  # a supervisor that runs since before an update tells of no view
     line = Text.assemble(
         "lowkiq ", own["version"], "  supervisor ", str(own["pid"]), "  ", _state(own["state"]),
         "  up ", duration(own["uptime"]), f"  {own['nodes']} nodes of {own['number_of_nodes']}  app {own['app']}",
     )  # fmt: skip
     if redis is not None:
         line.append_text(Text.assemble("  embedded Redis ", _state(redis["state"])))
+    if web is not None:
+        line.append_text(Text.assemble(f"  web {web['address']} ", _state(web["state"])))
     return line
 
 
-def _cells(row: dict[str, Any]) -> list[str | Text]:
+def _cells(row: dict[str, Any], name: str | None = None) -> list[str | Text]:
     restarts = f"{row['restarts']}" + (f" ({row['failures']} failed)" if row["failures"] else "")
     return [
-        _or_dash(row["slot"]) if row["slot"] is not None else "redis",
+        name or _or_dash(row["slot"]),
         _or_dash(row["node_number"]),
         _or_dash(row["pid"]),
         _state_of(row),

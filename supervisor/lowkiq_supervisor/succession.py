@@ -13,6 +13,7 @@ import structlog
 from lowkiq_supervisor.child import Child
 from lowkiq_supervisor.embedded_redis import EmbeddedRedis
 from lowkiq_supervisor.exit_codes import ExitCode
+from lowkiq_supervisor.fleet import Fleet
 from lowkiq_supervisor.options import Options
 from lowkiq_supervisor.restart_policy import Action, RestartMode
 from lowkiq_supervisor.shutdown import Shutdown
@@ -28,13 +29,13 @@ class Succession:
     def __init__(
         self,
         options: Options,
-        nodes: list[Slot],
+        fleet: Fleet,
         embedded: EmbeddedRedis | None,
         shutdown: Shutdown,
         turnover: Turnover,
     ) -> None:
         self._options = options
-        self._nodes = nodes
+        self._fleet = fleet
         self._embedded = embedded
         self._shutdown = shutdown
         self._turnover = turnover
@@ -44,7 +45,7 @@ class Succession:
         facts: dict[str, object] = {"slot": slot.title, "pid": child.pid if child else None, "reason": slot.last_exit}
         if slot.leaving:
             slot.exit()
-            self._shutdown.ended(code)
+            self._shutdown.ended(slot, code)
             log.info("ended", **facts)
         elif slot.replaced_for:
             why, slot.replaced_for = slot.replaced_for, ""
@@ -77,13 +78,14 @@ class Succession:
                 log.error("died, won't be restarted", **facts)
         slot.failures += 1
         self._turnover.failed(slot)
-        self._react_to_failure(slot)
+        if slot is not self._fleet.web:  # no job needs it: it is tried again for ever, and takes nobody down
+            self._react_to_failure(slot)
 
     def _react_to_failure(self, slot: Slot) -> None:
-        is_redis = slot not in self._nodes
+        is_redis = slot is self._fleet.redis
         if is_redis and self._embedded is not None:
             log.error("redis failed", last_lines=self._embedded.last_lines())
-        if all(other.failures and not other.ever_ready for other in ([slot] if is_redis else self._nodes)):
+        if all(other.failures and not other.ever_ready for other in ([slot] if is_redis else self._fleet.nodes)):
             self._shutdown.drain(f"{'redis' if is_redis else 'every node'} failed at its first boot", ExitCode.BOOT)
         elif slot.given_up and (is_redis or self._options.restart is not RestartMode.NEVER):
             log.error("crash loop", slot=slot.title, failures=slot.failures, last=slot.last_exit)

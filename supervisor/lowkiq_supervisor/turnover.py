@@ -1,6 +1,6 @@
 """
-Turnover: replacing nodes on purpose, one at a time. One is told to drain, its successor is started when it has ended,
-and only when that is ready comes the next.
+Turnover: replacing processes on purpose, one at a time. One is told to drain, its successor is started when it has
+ended, and only when that is ready comes the next.
 
 Responsible for the order of rolling restarts and of recycling, which share it so that never two nodes are away at
 once. It stops processes and empties its queue; the arbiter starts successors, as after any end.
@@ -25,12 +25,10 @@ class Turnover:
     The queue of slots to renew.
 
     Args:
-        patience: seconds a node may take to drain before it is killed.
         on_roll: called with True when a rolling restart begins, with False when it is over.
     """
 
-    def __init__(self, patience: float, on_roll: Callable[[bool], None]) -> None:
-        self._patience = patience
+    def __init__(self, on_roll: Callable[[bool], None]) -> None:
         self._on_roll = on_roll
         self._queue: deque[tuple[Slot, str]] = deque()
         self.current: Slot | None = None
@@ -91,7 +89,7 @@ class Turnover:
         if slot.child is not None:
             self.current = slot
             log.info("replacing", slot=slot.title, pid=slot.child.pid, why=why)
-            slot.make_room(why, now + self._patience)
+            slot.make_room(why, now + slot.grace)
             slot.child.send(signal.SIGTERM)
         elif slot.given_up:
             self.current = slot

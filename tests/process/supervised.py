@@ -1,8 +1,8 @@
 """
 A supervisor to run as a process in tests: its nodes are the functions below instead of real ones.
 
-Usage: supervised.py BEHAVIOUR JSON, with the options, the policy's numbers, `embedded` (a bool), and `constants`
-(such as {"hang.DUMP_TIME": 0.1}) in the JSON.
+Usage: supervised.py BEHAVIOUR JSON, with the options, the policy's numbers, `embedded` (a bool), `web` (a function of
+web_views.py and a port), and `constants` (such as {"hang.DUMP_TIME": 0.1}) in the JSON.
 """
 
 from __future__ import annotations
@@ -27,6 +27,8 @@ from lowkiq_supervisor.embedded_redis import EmbeddedRedis
 from lowkiq_supervisor.node import NodeSpec
 from lowkiq_supervisor.options import Options
 from lowkiq_supervisor.restart_policy import RestartMode, RestartPolicy
+from lowkiq_supervisor.web_options import WebOptions
+from tests.process import web_views
 
 Tell = Callable[..., None]
 
@@ -61,6 +63,16 @@ def deaf(spec: NodeSpec, beat: Tell) -> int:
     for signum in (signal.SIGTERM, signal.SIGQUIT):
         signal.signal(signum, signal.SIG_IGN)
     return forever(beat)
+
+
+def patient(spec: NodeSpec, beat: Tell) -> int:
+    """Has a job that ends when a file is there."""
+    told: list[int] = []
+    signal.signal(signal.SIGTERM, lambda number, _: told.append(number))
+    while not (told and Path("job-has-ended").exists()):
+        beat("draining" if told else "ready")
+        time.sleep(0.02)
+    return 0
 
 
 def parent(spec: NodeSpec, beat: Tell) -> int:
@@ -197,15 +209,18 @@ def main(behaviour: str, given: dict[str, Any]) -> int:
         setattr(importlib.import_module(f"lowkiq_supervisor.{module}"), constant, value)
     state_dir = Path(given.pop("state_dir", ".lowkiq")).absolute()
     embedded = EmbeddedRedis(state_dir) if given.pop("embedded", False) else None
+    view, port = given.pop("web", ("serving", None))
     options = Options(
         app="unused",
         state_dir=state_dir,
         restart=RestartMode(given.pop("restart", "always")),
         number_of_nodes=given.get("nodes", 1),
+        web=WebOptions(host="127.0.0.1", port=port) if port else None,
         **given,
     )
     policy = RestartPolicy(mode=options.restart, burst=options.burst, **numbers)
-    return Arbiter(options, run_child=globals()[behaviour], embedded=embedded, policy=policy).run()
+    body, web_body = globals()[behaviour], getattr(web_views, view)
+    return Arbiter(options, run_child=body, run_web=web_body, embedded=embedded, policy=policy).run()
 
 
 if __name__ == "__main__":

@@ -92,6 +92,18 @@ def test_the_watchdog_is_fed_until_a_node_is_silent_and_again_when_it_was_replac
     manager.socket.close()
 
 
+def test_ready_does_not_wait_for_the_web_view_and_stopping_counts_its_time(tmp_path: Path) -> None:
+    manager = Manager(str(tmp_path / "notify"))
+    with supervisor_for(manager, tmp_path, drain_timeout=30, web=("silent_at_boot", 8080)) as supervisor:
+        manager.until_told("READY=1")
+        manager.until_told("STATUS=running: 2 of 2 nodes ready, web 127.0.0.1:8080 starting")
+        supervisor.send(signal.SIGTERM)
+        assert supervisor.exit_code() == 0
+        told = manager.until_told("STOPPING=1").splitlines()[1]
+        assert told == "EXTEND_TIMEOUT_USEC=40000000", "30 s and 2 s for nodes, 3 s for the view, and 5 s to spare"
+    manager.socket.close()
+
+
 def test_nodes_do_not_inherit_the_manager_s_variables(tmp_path: Path) -> None:
     manager = Manager(str(tmp_path / "notify"))
     with supervisor_for(manager, tmp_path, state_dir=str(tmp_path / "state")) as supervisor:

@@ -77,6 +77,13 @@ def test_five_failures_in_sixty_seconds_are_given_up() -> None:
     assert actions == [Action.RESTART] * 4 + [Action.GIVE_UP]
 
 
+def test_a_policy_that_never_gives_up_tries_for_ever_at_the_longest_delay() -> None:
+    slot, _ = history(RestartPolicy(gives_up=False))
+    verdicts = [slot.ended(3) for _ in range(50)]
+    assert {verdict.action for verdict in verdicts} == {Action.RESTART}
+    assert {verdict.delay for verdict in verdicts[6:]} == {30}
+
+
 def test_five_failures_in_more_than_sixty_seconds_are_not() -> None:
     slot, clock = history()
     actions = []

@@ -32,6 +32,7 @@ def test_a_row_says_what_is_there_what_was_and_what_comes() -> None:
             "nodes": 2, "number_of_nodes": 8, "app": "shop",
         },
         "redis": row(state="ready", pid=8),
+        "web": row(state="backoff", address=":8080", restarts=2, failures=2, next_retry=3, last_exit="exit code 3"),
         "nodes": [
             row(slot=0, node_number=4, pid=9, uptime=5, beat_age=0.25, busy=3, rss=52 << 20),
             row(slot=1, node_number=5, state="backoff", restarts=4, failures=3, last_exit="hung", next_retry=7.5),
@@ -41,7 +42,9 @@ def test_a_row_says_what_is_there_what_was_and_what_comes() -> None:
     with console.capture() as capture:
         console.print(render(status))
     lines = [" ".join(line.split()) for line in capture.get().splitlines()]
-    assert lines[0] == "lowkiq 1.2 supervisor 7 degraded up 1m 1s 2 nodes of 8 app shop embedded Redis ready"
+    own, processes = "supervisor 7 degraded up 1m 1s 2 nodes of 8 app shop", "embedded Redis ready web :8080 backoff"
+    assert lines[0] == f"lowkiq 1.2 {own} {processes}"
     assert lines[2] == "0 4 9 ready 5s 0.2 s 3 52 M 0 - -"
     assert lines[3] == "1 5 - backoff - - - - 4 (3 failed) 7.5 s hung"
-    assert lines[4].startswith("redis - 8 ready")
+    assert lines[4] == "web - - backoff - - - - 2 (2 failed) 3.0 s exit code 3"
+    assert lines[5].startswith("redis - 8 ready")

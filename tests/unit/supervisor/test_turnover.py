@@ -29,7 +29,7 @@ class Process(Child):
 
 
 def working_slot(title: str) -> Slot:
-    slot = Slot(title=title, history=RestartHistory(RestartPolicy()), launch=lambda _: Process())
+    slot = Slot(title=title, history=RestartHistory(RestartPolicy()), launch=lambda _: Process(), grace=10)
     succeed(slot)
     return slot
 
@@ -48,7 +48,7 @@ def slots() -> list[Slot]:
 
 def turnover() -> tuple[Turnover, list[bool]]:
     rolls: list[bool] = []
-    return Turnover(10, rolls.append), rolls
+    return Turnover(rolls.append), rolls
 
 
 def test_the_next_waits_until_the_successor_is_ready(slots: list[Slot]) -> None:
