@@ -29,9 +29,22 @@ Examples:
   lowkiq -r shop.jobs --node-number 0 --number-of-nodes 2
   lowkiq -r shop.jobs --burst                            exit 0 once nothing is due or in flight
   lowkiq stats --json
+  lowkiq web -r shop.jobs                                the web view at http://127.0.0.1:8080/
   lowkiq nodes                                           who runs, who is missing, what nobody owns
   lowkiq morgue list OrderSync
   lowkiq morgue revive OrderSync 17 42                   or --all
+"""
+
+WEB_EPILOG = """\b
+Examples:
+  lowkiq web -r shop.jobs                                for a browser on this machine: http://127.0.0.1:8080/
+  LOWKIQ_WEB_TOKEN=… lowkiq web -r shop.jobs --bind :8080
+  LOWKIQ_WEB_USER=… LOWKIQ_WEB_PASSWORD=… lowkiq web --bind 10.0.0.5:8080 --read-only
+  lowkiq web --bind :8080 --no-auth                      behind something that decides who gets here
+
+\b
+Where other machines can reach it, it wants credentials, from the environment: a command line shows in ps.
+Without -r it knows only where Redis is, which is enough to see and act.
 """
 
 cli = typer.Typer(
@@ -92,9 +105,7 @@ def run(
         node = Node(load_app(require), node_number=number, number_of_nodes=count, burst=burst)
         code = node.run()
     # Threads that a drain has abandoned must not hold the process, nor run into an interpreter that shuts down.
-    sys.stdout.flush()
-    sys.stderr.flush()
-    os._exit(code)
+    _exit(code)
 
 
 def node_numbers(number: str | None, count: str | None, environment: Mapping[str, str]) -> tuple[int, int]:
@@ -151,6 +162,30 @@ def nodes(context: typer.Context, require: Require = None, as_json: AsJson = Fal
                 typer.echo(line)
         if not found.is_well:
             raise typer.Exit(EXIT_FAILED)
+
+
+@cli.command(epilog=WEB_EPILOG)
+def web(
+    context: typer.Context,
+    require: Require = None,
+    bind: Annotated[str, typer.Option(metavar="[HOST:]PORT", help="Where to listen.")] = "127.0.0.1:8080",
+    read_only: Annotated[bool, typer.Option("--read-only", help="Nothing can be changed.")] = False,
+    no_payloads: Annotated[bool, typer.Option("--no-payloads", help="Show sizes of payloads only.")] = False,
+    no_auth: Annotated[
+        bool, typer.Option("--no-auth", help="Whoever reaches it may see and act; something else protects it.")
+    ] = False,
+) -> None:
+    """Serves the web view: queues, nodes and jobs in a browser, an API, /metrics. TERM and INT end it."""
+    try:
+        from lowkiq.web import server  # noqa: PLC0415 (an extra, which other commands do without)
+    except ModuleNotFoundError as error:
+        _fail(f"the web view needs {error.name}: pip install 'lowkiq[web]'", EXIT_USAGE)
+    with _clear_errors(), _app(require or context.obj) as app:
+        log.configure()
+        address = server.parse_address(bind)
+        code = server.serve(app, address, read_only=read_only, payloads=not no_payloads, no_auth=no_auth)
+    # A thread that still waits for Redis must not hold the process.
+    _exit(code)
 
 
 @morgue.command("list")
@@ -230,6 +265,12 @@ def _clear_errors() -> Iterator[None]:
 def _fail(message: str, code: int) -> NoReturn:
     typer.echo(f"lowkiq: {message}", err=True)
     raise typer.Exit(code)
+
+
+def _exit(code: int) -> NoReturn:
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(code)
 
 
 def _shards_count(app: Lowkiq, queue: str) -> int:

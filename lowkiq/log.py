@@ -11,9 +11,9 @@ def configure() -> None:
     """To stderr, so that what a command prints can be piped."""
     is_terminal = sys.stderr.isatty()
     render: list[structlog.typing.Processor] = (
-        [structlog.dev.ConsoleRenderer()]
+        [structlog.dev.ConsoleRenderer(exception_formatter=structlog.dev.plain_traceback)]
         if is_terminal
-        else [structlog.processors.dict_tracebacks, structlog.processors.JSONRenderer(sort_keys=True)]
+        else [_tracebacks(), structlog.processors.JSONRenderer(sort_keys=True)]
     )
     structlog.configure(
         processors=[
@@ -25,3 +25,8 @@ def configure() -> None:
         logger_factory=structlog.WriteLoggerFactory(file=sys.stderr),
         cache_logger_on_first_use=True,
     )
+
+
+def _tracebacks() -> structlog.typing.Processor:
+    """Without local variables, which hold payloads and passwords."""
+    return structlog.processors.ExceptionRenderer(structlog.tracebacks.ExceptionDictTransformer(show_locals=False))

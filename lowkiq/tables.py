@@ -96,7 +96,7 @@ def troubles(found: Nodes) -> Iterator[str]:
     for name in found.late:
         yield f"late: {printable(name)} has not been heard of for a while; its shards move on when its lease ends"
     if found.missing:
-        yield f"missing: node numbers {', '.join(map(str, found.missing))}; others stand in for them as soon as their leases end"
+        yield f"missing: node numbers {', '.join(map(str, found.missing))}; others stand in for them"
     if found.doubled:
         yield f"doubled: node numbers {', '.join(map(str, found.doubled))}; all but one stand by. Check NODE_NUMBER"
     for shard in found.unowned[:MANY]:

@@ -61,9 +61,10 @@ class Heartbeat(threading.Thread):
         self._forget([self._node])
 
     def _beat(self) -> None:
+        health = self._report(self._round_trip)
         started = clock.monotonic()
         try:
-            beat(self._caller, self._namespace, self._report(self._round_trip))
+            beat(self._caller, self._namespace, health)
             self._round_trip = clock.monotonic() - started
             self._record()
         except RedisError as error:

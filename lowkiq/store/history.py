@@ -6,7 +6,7 @@ Nodes take turns to add a sample (node/recorder.py). A queue costs about 40 KB o
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Final, NamedTuple
 
 import msgspec
@@ -37,6 +37,9 @@ SPANS: Final[Mapping[str, Span]] = {
     "1d": Span(86_400, 600),
     "30d": Span(30 * 86_400, 14_400),
 }
+
+
+SHORTEST: Final = "5m"
 
 
 class Point(msgspec.Struct, frozen=True):
@@ -74,6 +77,13 @@ def read_history(caller: Caller, namespace: str, queue: str, span: str) -> list[
     time, records = caller.commands([("TIME",), ("LRANGE", f"{keys.history(namespace, queue)}{span}", 0, -1)])
     points = [_point(record) for record in records]
     return [point for point in points if point.at >= time[0] - SPANS[span].seconds]
+
+
+def read_earlier(caller: Caller, namespace: str, queues: Iterable[str]) -> dict[str, Point]:
+    """Of each queue a point of ten to fifteen seconds ago, where there is one: what rates can be taken from."""
+    names = list(queues)
+    records = caller.commands([("LINDEX", f"{keys.history(namespace, queue)}{SHORTEST}", -3) for queue in names])
+    return {queue: _point(record) for queue, record in zip(names, records, strict=True) if record is not None}
 
 
 def _sample(row: QueueMetrics) -> str:

@@ -41,6 +41,11 @@ def history_turn(namespace: str) -> str:
     return f"{namespace}:{{history}}"
 
 
+def web_key(namespace: str) -> str:
+    """What web views without credentials sign their write tokens with."""
+    return f"{namespace}:web:key"
+
+
 def bulks(namespace: str) -> str:
     """Zset: bulk → when it was started."""
     return f"{namespace}:bulks"

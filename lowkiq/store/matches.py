@@ -133,7 +133,7 @@ def group_of(error: str | None) -> str:
 
 
 def error_told(stored: bytes, load_error: Callable[[str], str]) -> str:
-    """An error for people. What can't be loaded is told as it is stored: ours, as of a job buried by hand, always are."""
+    """An error for people. One that can't be loaded is told as it is stored: Lowkiq's own texts were never dumped."""
     text = stored.decode("utf-8", "replace")
     try:
         return load_error(text)

@@ -19,6 +19,8 @@ BEAT_INTERVAL = 5.0
 LATE_AFTER = 2.5 * BEAT_INTERVAL
 #: Seconds after which it is forgotten, and its number missing.
 BEAT_TTL = 30
+#: Node numbers that are looked for: a heartbeat is only what somebody has written into Redis.
+MOST_NODES: Final = 10_000
 #: Rings a node for a shard that nobody has.
 FOSTER: Final = b"foster"
 
@@ -150,11 +152,12 @@ def read_health(caller: Caller, namespace: str) -> list[NodeHealth]:
 def judge(nodes: list[NodeHealth], shards: Sequence[ShardMetrics]) -> Nodes:
     """What is wrong with these nodes and shards."""
     numbers = Counter(node.node_number for node in nodes)
+    expected = min(max((node.number_of_nodes for node in nodes), default=0), MOST_NODES)
     living = Counter(node.node_number for node in nodes if not node.is_late)
     return Nodes(
         nodes=nodes,
         late=[node.node for node in nodes if node.is_late],
-        missing=[n for n in range(max((node.number_of_nodes for node in nodes), default=0)) if n not in numbers],
+        missing=[n for n in range(expected) if n not in numbers],
         doubled=sorted(number for number, count in living.items() if count > 1),
         unowned=[shard for shard in shards if shard.is_unowned],
     )

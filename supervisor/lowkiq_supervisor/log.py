@@ -31,7 +31,8 @@ def configure() -> None:
     readable = _stderr().isatty()
     renderer: structlog.typing.Processor = structlog.processors.JSONRenderer()
     if readable:
-        renderer = structlog.dev.ConsoleRenderer()
+        # Local variables, which richer tracebacks show, hold payloads and passwords.
+        renderer = structlog.dev.ConsoleRenderer(exception_formatter=structlog.dev.plain_traceback)
     structlog.configure(
         processors=[
             structlog.contextvars.merge_contextvars,

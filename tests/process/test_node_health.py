@@ -14,6 +14,7 @@ from pathlib import Path
 import pytest
 
 from lowkiq import Lowkiq
+from lowkiq.store.history import Point, read_history
 from tests.process.nodes import Nodes
 from tests.support import RedisServer, wait_until
 
@@ -60,6 +61,21 @@ def test_a_node_that_drains_is_forgotten_at_once(nodes: Nodes) -> None:
     node.send(signal.SIGTERM)
     assert node.wait() == 0
     assert nodes.app.nodes().nodes == []
+
+
+def test_a_running_node_writes_a_history_that_survives_its_death(nodes: Nodes) -> None:
+    def history(queue: str) -> list[Point]:
+        return read_history(nodes.app.caller, nodes.namespace, queue, "30d")
+
+    node = nodes.start().wait_ready()
+    nodes.push({"id": "a"}, {"id": "b"})
+    wait_until(lambda: [point for point in history("jobs") if point.pushed >= 2])
+    node.kill()
+    ((point,), (total,)) = history("jobs"), history("")
+    assert point.pushed == total.pushed == 2
+    (beat,) = nodes.app.nodes().nodes
+    assert 1 <= len(beat.rss_history) == len(beat.cpu_history) <= 60
+    assert min(beat.rss_history) > 1 << 20
 
 
 def test_missing_and_doubled_numbers_and_unowned_shards_are_told(nodes: Nodes) -> None:

@@ -8,6 +8,10 @@ import pytest
 
 from lowkiq import Lowkiq
 from lowkiq.errors import Fenced
+from lowkiq.node.recorder import Recorder
+from lowkiq.store.history import read_history, record
+from lowkiq.store.matches import Match
+from lowkiq.store.peeks import Peeks
 from lowkiq.store.shard import Held, Spoiled
 from tests.scripts.shard_driver import FUTURE, PAST, Claimed, Queued
 
@@ -98,6 +102,45 @@ def test_ranges_work(work):
     work.actions.kill([0])
     assert [job.id for job in work.queries.range_by_perform_in()] == ["1", "2", "3", "4"]
     assert [job.id for job in work.queries.morgue_range_by_updated_at()] == ["0"]
+
+
+def test_jobs_can_be_looked_at(app, shard):
+    """Cut, searched and in order; and fakeredis's scan gives all at once."""
+    shard.push("a", b"x" * 1000, 1.0, PAST)
+    shard.push_payloads("b", 15)
+    shard.push("c", b"z", 1.0, PAST + 1)
+    shard.actions.kill(["c"])
+    lease = shard.lease()
+    lease.claim(limit=1)
+    peeks = Peeks(app.caller, [shard.shard], load_error=str, max_id_bytes=512)
+    (a,) = peeks.job("a")
+    assert (a.where, a.at, a.payloads[0].size, a.payloads[0].data) == ("claim", PAST, 1000, b"x" * 1000)
+    assert [(p.size, len(p.data)) for p in peeks.in_flight()[0].payloads] == [(1000, 200)]
+    (b,) = peeks.page("due").jobs
+    assert (b.id, b.payload_count, [p.data for p in b.payloads]) == ("b", 15, [b"0"])
+    assert [p.data for p in peeks.job("b")[0].payloads] == [b"%d" % n for n in range(15)]
+    assert [job.id for job in peeks.page("morgue", pattern="?").jobs] == ["c"]
+    assert peeks.count(Match("morgue", error="moved to the morgue by hand")) == (1, False)
+
+
+def test_payloads_over_the_budget_of_a_look_are_left_out(app, shard):
+    for number in range(8):
+        shard.push(f"id-{number}", b"%d" % number * (1 << 20), 1.0, PAST + number)
+    shard.push("id-7", b"another")
+    peeks = Peeks(app.caller, [shard.shard], load_error=str, max_id_bytes=512)
+    jobs = peeks.page("due").jobs
+    assert [len(job.payloads) for job in jobs] == [1] * 5 + [0] * 3
+    assert [job.payload_count for job in jobs] == [1] * 7 + [2]
+
+
+def test_a_history_is_written_and_read(app, work):
+    work.perform_async([{"id": n} for n in range(3)])
+    namespace = app.settings.namespace
+    for node in ("a", "b"):
+        Recorder(app.caller, namespace, node)()
+    record(app.caller, namespace, app.metrics())
+    for queue in ("q", ""):
+        assert [point.length for point in read_history(app.caller, namespace, queue, "30d")] == [3]
 
 
 def test_scripts_that_were_lost_are_loaded_again(shard):

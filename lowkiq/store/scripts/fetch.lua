@@ -10,11 +10,19 @@ local where, most, cut = ARGV[1], tonumber(ARGV[2]), tonumber(ARGV[3])
 -- Who wants payloads cut wants to look, not to wait: this many bytes are read for a call, the rest is left out.
 local BUDGET, STEP = 4 * 1024 * 1024, 10
 local read = 0
+local function is_spent() return cut and read > BUDGET end
+
+-- What holds the payloads of an id in a bag; once the budget is spent, only of what kind it is.
+local function held_in(bag, id)
+  if not is_spent() then return redis.call('HGET', bag, id) end
+  local length = redis.call('HSTRLEN', bag, id)
+  return length > 0 and (length == 1 and '*' or ':')
+end
 
 -- When, retry_count, and what holds the payloads: as a bag does.
 local function in_queue(id)
   local at = redis.call('ZSCORE', P .. 'due', id)
-  return at, redis.call('ZSCORE', P .. 'retries', id) or '-1', at and redis.call('HGET', P .. 'payloads', id)
+  return at, redis.call('ZSCORE', P .. 'retries', id) or '-1', at and held_in(P .. 'payloads', id)
 end
 
 local function in_claim(id)
@@ -24,7 +32,7 @@ end
 
 local function in_morgue(id)
   local at = redis.call('ZSCORE', P .. 'morgue', id)
-  return at, '', at and redis.call('HGET', P .. 'morgue:payloads', id)
+  return at, '', at and held_in(P .. 'morgue:payloads', id)
 end
 
 local places = {
@@ -35,7 +43,7 @@ local places = {
 local place = places[where]
 
 local function add(job, score, payload)
-  if cut and read > BUDGET then return end
+  if is_spent() then return end
   read = read + #payload
   job[#job + 1] = cut and string.sub(payload, 1, cut) or payload
   job[#job + 1] = score
@@ -45,9 +53,10 @@ end
 local function add_several(job, key)
   local step = cut and STEP or most
   for first = 0, most - 1, step do
+    if is_spent() then return end
     local page = redis.call('ZRANGE', key, first, math.min(first + step, most) - 1, 'WITHSCORES')
     for i = 1, #page, 2 do add(job, page[i + 1], page[i]) end
-    if #page == 0 or (cut and read > BUDGET) then return end
+    if #page == 0 then return end
   end
 end
 

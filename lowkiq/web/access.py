@@ -1,0 +1,262 @@
+"""
+Who may see, and who may act: credentials, the loopback rule, sessions and write tokens.
+
+It knows names and values of headers, but nothing of ASGI: asking, refusing and answering are the guard's.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import hashlib
+import hmac
+import ipaddress
+import re
+import secrets
+from collections import deque
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Final
+
+from lowkiq import clock
+from lowkiq.errors import SettingsError
+
+if TYPE_CHECKING:
+    from starlette.requests import HTTPConnection
+
+#: Seconds that a session lasts: a working day, so that a forgotten browser is not signed in for ever.
+SESSION_SECONDS: Final = 12 * 3600
+#: Characters. Shorter ones can be guessed through the network.
+SHORTEST_SECRET: Final = 8
+#: Where the guard leaves the caller in the scope of a request.
+CALLER: Final = "lowkiq.caller"
+
+#: Rounds of the key's derivation: about 50 ms, once, so that what is signed does not make guessing a password cheap.
+_KEY_ROUNDS: Final = 100_000
+#: Seconds by which the answer to a wrong guess is held back, at least and at most.
+_SHORTEST_DELAY, _LONGEST_DELAY = 0.2, 2.0
+#: Failures of the last minute that are remembered: with so many the delay is the longest.
+_FAILURES_KEPT: Final = 20
+
+
+@dataclass(frozen=True)
+class Credentials:
+    """What opens the view: a token, or a user and password, or either. Never printed, never logged."""
+
+    token: str | None = field(default=None, repr=False)
+    user: str | None = field(default=None, repr=False)
+    password: str | None = field(default=None, repr=False)
+
+    def __post_init__(self) -> None:
+        self._check_pair()
+        self._check_characters()
+        for name, secret in (("token", self.token), ("password", self.password)):
+            if secret is not None and len(secret) < SHORTEST_SECRET:
+                raise SettingsError(
+                    f"the web view's {name} has {len(secret)} characters, it must have {SHORTEST_SECRET} or more: "
+                    """python -c "import secrets; print(secrets.token_urlsafe())" makes one"""
+                )
+
+    def _check_pair(self) -> None:
+        if (self.user is None) == (self.password is None):
+            return
+        given, missing = ("user", "password") if self.password is None else ("password", "user")
+        raise SettingsError(
+            f"the web view has a {given} but no {missing}: set both LOWKIQ_WEB_USER and LOWKIQ_WEB_PASSWORD, "
+            "or LOWKIQ_WEB_TOKEN alone"
+        )
+
+    def _check_characters(self) -> None:
+        """A secret read from a file often ends in a line end, with which it would never be right."""
+        if self.user is not None and ":" in self.user:
+            raise SettingsError("the web view's user can't have a colon in it: HTTP ends the name there")
+        for name, text in (("user", self.user), ("password", self.password)):
+            if text is not None and not text.isprintable():
+                raise SettingsError(
+                    f"the web view's {name} has a line end or another control character in it, which nobody can type: "
+                    f"check LOWKIQ_WEB_{name.upper()}"
+                )
+        if self.token is not None and not re.fullmatch(r"[!-~]+", self.token):
+            raise SettingsError(
+                "the web view's token has a space, a line end or a letter beyond ASCII in it, which can't be sent in a "
+                "header: check LOWKIQ_WEB_TOKEN"
+            )
+
+    def __bool__(self) -> bool:
+        return self.token is not None or self.user is not None
+
+    @classmethod
+    def find(
+        cls,
+        environment: Mapping[str, str],
+        token: str | None = None,
+        user: str | None = None,
+        password: str | None = None,
+    ) -> Credentials:
+        """Those that were given; if none was, those of the environment. An empty one is none."""
+        if not (token or user or password):
+            token, user, password = (environment.get(f"LOWKIQ_WEB_{name}") for name in ("TOKEN", "USER", "PASSWORD"))
+        return cls(token or None, user or None, password or None)
+
+    def has_token(self, token: str) -> bool:
+        return self.token is not None and _same(token, self.token)
+
+    def has_password(self, user: str, password: str) -> bool:
+        if self.user is None or self.password is None:
+            return False
+        # Both are compared, whatever the first gives: how long it takes must not tell which was wrong.
+        return _same(user, self.user) & _same(password, self.password)
+
+
+@dataclass(frozen=True)
+class Caller:
+    """Somebody who may see."""
+
+    #: "bearer", "basic", "session", "local" or "anyone".
+    kind: str
+    #: What write tokens are bound to, so that one session's does not serve another.
+    nonce: str = ""
+
+    @property
+    def needs_token(self) -> bool:
+        """Whether a browser may have said who it is by itself, on behalf of another site's page."""
+        return self.kind != "bearer"
+
+
+class Access:
+    """
+    Decides who a request comes from, and makes and checks what proves it: sessions and write tokens.
+
+    Args:
+        no_auth: anybody may see, since somebody else protects the view.
+        now: Unix time, for the end of sessions.
+    """
+
+    def __init__(
+        self, credentials: Credentials, *, no_auth: bool = False, now: Callable[[], float] = clock.real
+    ) -> None:
+        self.credentials = credentials
+        self.no_auth = no_auth
+        self._now = now
+        self._key = _derive_key(credentials) if credentials else secrets.token_bytes(32)
+        #: Whether all processes that serve this view have the key: else the guard fetches one that they share.
+        self.shares_key = bool(credentials)
+        self._failures: deque[float] = deque(maxlen=_FAILURES_KEPT)
+        #: Named after the key: cookies know no ports, and two views of one host must not end each other's sessions.
+        self.cookie_name = f"lowkiq_session_{self._sign('cookie name')[:8]}"
+
+    def share_key(self, key: bytes) -> None:
+        """Without credentials to make it from, the key comes from Redis."""
+        self._key, self.shares_key = key, True
+
+    @property
+    def can_sign_in(self) -> bool:
+        return bool(self.credentials) and not self.no_auth
+
+    def caller_by_header(self, authorization: str) -> Caller | None:
+        """Who an Authorization header proves to be."""
+        scheme, _, value = authorization.partition(" ")
+        value = value.strip()
+        if scheme.lower() == "bearer":
+            return Caller("bearer") if self.credentials.has_token(value) else None
+        if scheme.lower() != "basic":
+            return None
+        user, _, password = _decode_basic(value).partition(":")
+        # Clients that know nothing but Basic give the token as the password, under any name.
+        if self.credentials.has_password(user, password) | self.credentials.has_token(password):
+            return Caller("basic")
+        return None
+
+    def caller_by_session(self, cookie: str) -> Caller | None:
+        """Who a session cookie proves to be."""
+        match = re.fullmatch(r"(\d{1,12})\.([0-9a-f]{32})\.([0-9a-f]{64})", cookie, re.ASCII)
+        if match is None:
+            return None
+        expires, nonce, signature = match.groups()
+        if not hmac.compare_digest(signature, self._sign("session", expires, nonce)) or int(expires) <= self._now():
+            return None
+        return Caller("session", nonce)
+
+    def new_session(self) -> str:
+        """A cookie for somebody who has given the credentials."""
+        expires, nonce = str(int(self._now()) + SESSION_SECONDS), secrets.token_hex(16)
+        return f"{expires}.{nonce}.{self._sign('session', expires, nonce)}"
+
+    def signs_in(self, *, token: str, user: str, password: str) -> bool:
+        """Whether a form's fields are the credentials."""
+        return self.credentials.has_token(token) | self.credentials.has_password(user, password)
+
+    def write_token(self, request: HTTPConnection) -> str:
+        """What forms and scripts send to prove that they have read one of our own pages."""
+        caller: Caller | None = request.scope.get(CALLER)
+        return self.write_token_of(caller) if caller else ""
+
+    def is_signed_in(self, request: HTTPConnection) -> bool:
+        """Whether there is a session that can be signed out of."""
+        caller: Caller | None = request.scope.get(CALLER)
+        return caller is not None and caller.kind == "session"
+
+    def write_token_of(self, caller: Caller) -> str:
+        return self._sign("write", caller.kind, caller.nonce)
+
+    def is_write_token(self, caller: Caller, token: str) -> bool:
+        return _same(token, self.write_token_of(caller))
+
+    def delay_after_failure(self) -> float:
+        """
+        Notes a wrong guess, and gives the seconds to hold its answer back. It grows with the failures of the last
+        minute, whoever they came from: nothing is kept of clients. A right answer is never held back, so that nobody
+        can lock others out.
+        """
+        now = clock.monotonic()
+        self._failures.append(now)
+        recent = sum(1 for at in self._failures if at > now - 60)
+        return min(_SHORTEST_DELAY * recent, _LONGEST_DELAY)
+
+    def _sign(self, *parts: str) -> str:
+        return hmac.new(self._key, "\n".join(parts).encode(), hashlib.sha256).hexdigest()
+
+
+def is_loopback_address(address: str) -> bool:
+    """Whether an IP address is of this machine's loopback."""
+    try:
+        ip = ipaddress.ip_address(address)
+    except ValueError:
+        return False
+    mapped = ip.ipv4_mapped if isinstance(ip, ipaddress.IPv6Address) else None
+    return (mapped or ip).is_loopback
+
+
+def is_loopback_host(host: str) -> bool:
+    """
+    Whether a Host header names this machine by its loopback. Any other name may be a stranger's, who let it point to
+    127.0.0.1 so that a browser takes our pages for theirs (DNS rebinding).
+    """
+    match = re.fullmatch(r"(\[[0-9a-fA-F:.]+\]|[A-Za-z0-9.-]+)(?::\d{1,5})?", host, re.ASCII)
+    if match is None:
+        return False
+    name = match[1].strip("[]")
+    return name.lower() == "localhost" or is_loopback_address(name)
+
+
+def _same(given: str, expected: str) -> bool:
+    """Compares in constant time; hashes, so that not even the length shows."""
+    return hmac.compare_digest(_digest(given), _digest(expected))
+
+
+def _digest(text: str) -> bytes:
+    return hashlib.sha256(text.encode("utf-8", "surrogatepass")).digest()
+
+
+def _decode_basic(value: str) -> str:
+    try:
+        return base64.b64decode(value, validate=True).decode()
+    except (binascii.Error, ValueError):
+        return ""
+
+
+def _derive_key(credentials: Credentials) -> bytes:
+    # From the credentials alone: every replica makes the same, and a change of them ends all sessions.
+    parts = (credentials.token, credentials.user, credentials.password)
+    secret = b"\0".join((part or "").encode("utf-8", "surrogatepass") for part in parts)
+    return hashlib.pbkdf2_hmac("sha256", secret, b"lowkiq web session", _KEY_ROUNDS)

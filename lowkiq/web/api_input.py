@@ -1,0 +1,136 @@
+"""Reads what a request asks for into typed values. A refusal names the field, its value, and what it may be."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping
+from typing import Any, Final, TypeVar
+from urllib.parse import parse_qsl
+
+import msgspec
+from msgspec import inspect
+from starlette.requests import Request
+
+from lowkiq.errors import LowkiqError, short, unknown_option
+
+T = TypeVar("T", bound=msgspec.Struct)
+
+#: More fields than any operation has.
+MAX_FIELDS: Final = 20
+
+
+class Rejected(LowkiqError):
+    """A request that can't be done: the message is the answer."""
+
+    def __init__(self, status: int, message: str, headers: Mapping[str, str] | None = None) -> None:
+        super().__init__(message)
+        self.status = status
+        self.headers = dict(headers or {})
+
+
+def read_query(request: Request, kind: type[T]) -> T:
+    """The parameters of the query. An empty one is one not given, as a form sends it."""
+    try:
+        # Starlette would put "\ufffd" for what is no UTF-8, and so look for a job that nobody asked for.
+        text = request.scope["query_string"].decode()
+        pairs = parse_qsl(text, keep_blank_values=True, errors="strict", max_num_fields=MAX_FIELDS)
+    except UnicodeDecodeError:
+        raise Rejected(400, "the query is not UTF-8: percent-encode the bytes of UTF-8 text") from None
+    except ValueError:
+        raise Rejected(400, f"the query has more than {MAX_FIELDS} parameters") from None
+    values: dict[str, str] = {}
+    for name, value in pairs:
+        if name in values:
+            raise Rejected(400, f"parameter {short(name)} is given twice: give it once")
+        values[name] = value
+    return _typed(kind, {name: value for name, value in values.items() if value}, "parameter", strict=False)
+
+
+async def read_body(request: Request, kind: type[T]) -> T:
+    """The JSON of the body."""
+    given = request.headers.get("content-type", "")
+    if given.partition(";")[0].strip().lower() != "application/json":
+        # A form of another site can't send it without being asked for leave, so this is a second lock on writes.
+        raise Rejected(415, f"content-type is {short(given)}, it must be application/json")
+    try:
+        value = msgspec.json.decode(await request.body())
+    except RecursionError:
+        raise Rejected(400, "the body is nested too deeply") from None
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        raise Rejected(400, f"the body is not JSON: {error}") from None
+    if not isinstance(value, dict):
+        raise Rejected(400, f"the body is {short(value)}, it must be a JSON object")
+    return _typed(kind, value, "field")
+
+
+def _typed(kind: type[T], values: Mapping[str, Any], noun: str, path: str = "", *, strict: bool = True) -> T:
+    fields = {field.name: field for field in msgspec.structs.fields(kind)}
+    for name in values:
+        if name not in fields:
+            raise Rejected(400, str(unknown_option(noun, short(path + name)[1:-1], [path + known for known in fields])))
+    for field in fields.values():
+        if field.required and field.name not in values:
+            raise Rejected(400, f"{noun} {path}{field.name} is missing, it must be {_what(field.type)}")
+    return kind(**{name: _value(fields[name].type, value, noun, path + name, strict) for name, value in values.items()})
+
+
+def _value(kind: Any, value: Any, noun: str, name: str, strict: bool) -> Any:
+    struct = _struct_in(kind)
+    if struct and isinstance(value, dict):
+        return _typed(struct, value, noun, f"{name}.")
+    if isinstance(value, str) and not strict and _is_text(kind):
+        strict = True  # else "null" would be none
+    try:
+        return msgspec.convert(value, kind, strict=strict)
+    except msgspec.ValidationError as error:
+        place = re.search(r" - at `\$([^`]*)`$", str(error))
+        where = f" ({name}{place[1]})" if place else ""
+        raise Rejected(400, f"{noun} {name} is {short(value)}{where}, it must be {_what(kind)}") from None
+
+
+def _parts(kind: Any) -> list[inspect.Type]:
+    """The types that a field may have, without what only says something of them, and without null."""
+    return list(_bare([inspect.type_info(kind)]))
+
+
+def _bare(types: Iterable[inspect.Type]) -> Iterable[inspect.Type]:
+    for one in types:
+        if isinstance(one, inspect.Metadata):
+            yield from _bare([one.type])
+        elif isinstance(one, inspect.UnionType):
+            yield from _bare(one.types)
+        elif not isinstance(one, inspect.NoneType):
+            yield one
+
+
+def _struct_in(kind: Any) -> type[msgspec.Struct] | None:
+    return next((part.cls for part in _parts(kind) if isinstance(part, inspect.StructType)), None)
+
+
+def _is_text(kind: Any) -> bool:
+    return all(isinstance(part, inspect.StrType) for part in _parts(kind))
+
+
+def _what(kind: Any) -> str:
+    """What a field may be, in words."""
+    return " or ".join(map(_in_words, _parts(kind)))
+
+
+def _in_words(part: inspect.Type) -> str:
+    match part:
+        case inspect.LiteralType(values=values):
+            return f"one of {', '.join(map(str, values))}"
+        case inspect.IntType(ge=low, le=high):
+            return f"a whole number from {low:,} to {high:,}"
+        case inspect.BoolType():
+            return "true or false"
+        case inspect.StrType(max_length=longest):
+            return f"a text of 1 to {longest:,} characters" if longest else "a text"
+        case inspect.ListType(min_length=low, max_length=high, item_type=item):
+            return f"a list of {low or 0:,} to {high:,}, each {_what_item(item)}"
+        case _:
+            return "an object"
+
+
+def _what_item(item: inspect.Type) -> str:
+    return " or ".join(map(_in_words, _bare([item])))

@@ -1,0 +1,101 @@
+"""Backend: the app's queues as the web view reaches them. It waits less than a producer would; every method blocks."""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Iterator, Mapping, Sequence
+
+from lowkiq.app import Lowkiq
+from lowkiq.errors import UnknownQueue, short
+from lowkiq.store import bulks, history, keys
+from lowkiq.store.actions import Actions
+from lowkiq.store.bulks import Bulk
+from lowkiq.store.call import Caller
+from lowkiq.store.connect import client_for_people
+from lowkiq.store.history import Point
+from lowkiq.store.matches import Matches
+from lowkiq.store.metrics import known_queues
+from lowkiq.store.peeks import Peeks
+from lowkiq.store.shard import Shard
+from lowkiq.store.sweep import Progress, check_action, sweep
+
+
+class Backend:
+    """What rooms of the web view ask of Redis. What they see of the whole comes from snapshots instead."""
+
+    def __init__(self, app: Lowkiq) -> None:
+        self.settings = app.settings
+        self.namespace = app.settings.namespace
+        self.caller = Caller(client_for_people(app.settings))
+        self._app = app
+
+    def queues(self) -> dict[str, int]:
+        """Every queue with its shards_count: those that Redis knows, and those of this app."""
+        ours = {name: worker.shards_count for name, worker in self._app.workers.items()}
+        return ours | known_queues(self.caller, self.namespace)
+
+    def all_shards(self, queues: Mapping[str, int]) -> list[Shard]:
+        """The shards of these queues; `queues` gives their shards_count."""
+        return [shard for queue, count in queues.items() for shard in self._app.shards(queue, count)]
+
+    def peeks(self, queue: str) -> Peeks:
+        """Raises UnknownQueue."""
+        settings = self.settings
+        return Peeks(
+            self.caller, self._shards(queue), load_error=settings.load_error, max_id_bytes=settings.max_id_bytes
+        )
+
+    def act(self, queue: str, action: str, view: str, ids: Sequence[str]) -> int:
+        """
+        Acts on jobs of a view ("due", "retries" or "morgue"); returns how many were moved or deleted.
+
+        Raises:
+            UnknownQueue, ValueError: the view has no such action, or there can't be such an id.
+        """
+        check_action(action, view)
+        actions = self._actions(self._shards(queue))
+        match action, view:
+            case "perform_now", _:
+                return actions.perform_now(ids)
+            case "bury", _:
+                return actions.kill(ids)
+            case "revive", _:
+                return actions.morgue_queue_up(ids)
+            case _, "morgue":
+                return actions.morgue_delete(ids)
+        return actions.delete(ids)
+
+    def sweep(self, bulk: Bulk) -> Iterator[Progress]:
+        """Does what a bulk is to do, step by step."""
+        shards = self._shards(bulk.queue)
+        matches = Matches(self.caller, shards, self.settings.load_error)
+        return sweep(self.caller, matches, self._actions(shards), bulk.action, bulk.match, bulk.total)
+
+    def history(self, queue: str, span: str) -> list[Point]:
+        """The points of a span ("5m", "1h", "1d", "30d"); queue "" is the sum of all."""
+        if span not in history.SPANS:
+            raise ValueError(f"no span {short(span)}: there are {', '.join(history.SPANS)}")
+        return history.read_history(self.caller, self.namespace, queue, span)
+
+    def web_key(self) -> bytes:
+        """A secret that all processes without credentials share; the first one makes it."""
+        key = keys.web_key(self.namespace)
+        _, secret = self.caller.commands([("SET", key, secrets.token_bytes(32), "NX"), ("GET", key)])
+        return bytes(secret)
+
+    def bulks(self) -> list[Bulk]:
+        """The last bulks, the newest first."""
+        return bulks.read_bulks(self.caller, self.namespace)
+
+    def bulk(self, id: str) -> Bulk | None:
+        """None when there is none, or no longer."""
+        return bulks.read_bulk(self.caller, self.namespace, id)
+
+    def _actions(self, shards: Sequence[Shard]) -> Actions:
+        return Actions(self.caller, shards, max_id_bytes=self.settings.max_id_bytes)
+
+    def _shards(self, queue: str) -> list[Shard]:
+        queues = self.queues()
+        if queue not in queues:
+            raise UnknownQueue(f"no queue {short(queue)} here; known are: {', '.join(queues) or 'none'}")
+        return self._app.shards(queue, queues[queue])

@@ -1,0 +1,260 @@
+"""
+The server: where it listens, and uvicorn in this process, until TERM or INT.
+
+Used by `lowkiq web` and by the supervisor's child. What is served is application.py's.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+import logging
+import os
+import re
+import signal
+import socket
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Final
+
+import structlog
+import uvicorn
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from lowkiq.app import Lowkiq
+from lowkiq.errors import LowkiqError, SettingsError
+from lowkiq.web.access import Credentials, is_loopback_address
+from lowkiq.web.application import create_app
+
+logger = structlog.get_logger("lowkiq")
+
+DEFAULT_BIND: Final = "127.0.0.1:8080"
+#: Open connections; more are told to come back. Far above a hundred dashboards, far below the usual limit of files.
+MOST_CONNECTIONS: Final = 500
+#: Bytes of a request's line and headers: room for an id of 512 bytes, escaped, and a pattern.
+MOST_HEADER_BYTES: Final = 32 << 10
+#: Seconds that requests get to end when the server is asked to stop. Streams end at once.
+GRACE: Final = 2
+#: uvicorn ticks ten times a second; the state is reported once.
+TICKS_A_REPORT: Final = 10
+#: Connections that wait to be taken.
+BACKLOG: Final = 128
+_HIGHEST_PORT: Final = 65_535
+
+
+class CannotListen(LowkiqError):
+    """The address is taken, or not of this machine."""
+
+
+@dataclass(frozen=True)
+class Address:
+    """Where to listen."""
+
+    #: An IP address.
+    host: str
+    #: 0 lets the system choose.
+    port: int
+
+    @property
+    def is_public(self) -> bool:
+        """Whether other machines can reach it."""
+        return not is_loopback_address(self.host)
+
+    def __str__(self) -> str:
+        return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
+
+
+def parse_address(text: str) -> Address:
+    """
+    127.0.0.1:8080, localhost:8080, [::1]:8080; :8080 is all of IPv4, and 8080 alone is loopback.
+
+    Raises:
+        SettingsError: says what an address looks like.
+    """
+    match = re.fullmatch(r"(?:(?P<host>|[^\[\]:]+|\[[0-9A-Fa-f:.]+\]):)?(?P<port>\d{1,5})", text.strip(), re.ASCII)
+    if match is None or int(match["port"]) > _HIGHEST_PORT:
+        raise SettingsError(
+            f"can't listen at {text!r}: say HOST:PORT, e.g. 127.0.0.1:8080, [::1]:8080 or :8080 for all"
+        )
+    host, port = match["host"], int(match["port"])
+    if host is None or host.lower() == "localhost":
+        return Address("127.0.0.1", port)
+    if not host:
+        return Address("0.0.0.0", port)  # noqa: S104 (asked for; serve() refuses it without credentials)
+    return Address(_ip_address(host.strip("[]")), port)
+
+
+def check_address(address: Address, credentials: Credentials, *, no_auth: bool) -> None:
+    """Raises SettingsError if anybody could reach the view who should not."""
+    if address.is_public and not credentials and not no_auth:
+        raise SettingsError(
+            f"other machines can reach {address}, and there are no credentials: set LOWKIQ_WEB_TOKEN, or "
+            "LOWKIQ_WEB_USER and LOWKIQ_WEB_PASSWORD, or listen at 127.0.0.1, or say --no-auth if something else "
+            "decides who gets there"
+        )
+
+
+def serve(
+    app: Lowkiq,
+    address: Address,
+    *,
+    read_only: bool = False,
+    payloads: bool = True,
+    no_auth: bool = False,
+    on_state: Callable[[str], object] | None = None,
+) -> int:
+    """
+    Serves the view until TERM or INT, and returns the exit code, 0. Credentials come from the environment.
+
+    Args:
+        on_state: called with "ready" once it listens and then about every second, with "draining" when it stops.
+
+    Raises:
+        SettingsError: it would be open to everybody, or the credentials can't be used.
+        CannotListen: the address is taken, or not of this machine.
+    """
+    check_address(address, Credentials.find(os.environ), no_auth=no_auth)
+    if no_auth and address.is_public:
+        logger.warning("web_open_to_all", address=str(address))
+    web = create_app(app, read_only=read_only, payloads=payloads, no_auth=no_auth)
+    with _listen(address) as listener, _logs_of_uvicorn():
+        stopping = asyncio.Event()
+        config = _config(_EndingStreams(web, stopping))
+        asyncio.run(_Server(config, stopping, on_state or (lambda _: None)).serve([listener]))
+    return 0
+
+
+def _config(web: ASGIApp) -> uvicorn.Config:
+    return uvicorn.Config(
+        web,
+        loop="asyncio",
+        http="h11",
+        ws="none",
+        lifespan="off",
+        log_config=None,
+        access_log=False,
+        server_header=False,
+        # Whom we trust is decided by the connection alone. What a proxy says of the scheme is not needed: links have
+        # none, and of TLS in front of us the browser's Origin tells.
+        proxy_headers=False,
+        limit_concurrency=MOST_CONNECTIONS,
+        h11_max_incomplete_event_size=MOST_HEADER_BYTES,
+        timeout_graceful_shutdown=GRACE,
+    )
+
+
+class _Server(uvicorn.Server):
+    """uvicorn that tells what state it is in, ends streams when it stops, and leaves 0 as the exit code of a TERM."""
+
+    def __init__(self, config: uvicorn.Config, stopping: asyncio.Event, on_state: Callable[[str], object]) -> None:
+        super().__init__(config)
+        self._stopping = stopping
+        self._on_state = on_state
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        await super().startup(sockets)
+        for listener in sockets or ():
+            host, port = listener.getsockname()[:2]
+            logger.info("web_ready", url=f"http://{Address(host, port)}/")
+
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        self._on_state("draining")
+        logger.info("web_stopping")
+        self._stopping.set()
+        await super().shutdown(sockets)
+
+    @contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        # As uvicorn does it, without raising the signal again at the end, which would kill us with it.
+        if threading.current_thread() is not threading.main_thread():
+            yield
+            return
+        before = {number: signal.signal(number, self.handle_exit) for number in (signal.SIGINT, signal.SIGTERM)}
+        try:
+            yield
+        finally:
+            for number, handler in before.items():
+                signal.signal(number, handler)
+
+    async def on_tick(self, counter: int) -> bool:
+        # Not uvicorn's own callback: it goes by the real time, and would be silent for as long as that is set back.
+        if counter % TICKS_A_REPORT == 0:
+            self._on_state("ready")
+        return await super().on_tick(counter)
+
+
+class _EndingStreams:
+    """Middleware: tells streams that their client has gone when it is us who go, and ends them properly."""
+
+    def __init__(self, app: ASGIApp, stopping: asyncio.Event) -> None:
+        self.app = app
+        self._stopping = stopping
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http" or scope["method"] == "POST":  # what is being written gets its time
+            await self.app(scope, receive, send)
+            return
+        is_open = False
+
+        async def watch(message: Message) -> None:
+            nonlocal is_open
+            is_open = message["type"] == "http.response.start" or message.get("more_body", False)
+            await send(message)
+
+        await self.app(scope, lambda: self._receive(receive), watch)
+        if is_open and self._stopping.is_set():
+            await send({"type": "http.response.body", "body": b"", "more_body": False})
+
+    async def _receive(self, receive: Receive) -> Message:
+        """What the client sends, or its end when ours comes first."""
+        client = asyncio.ensure_future(receive())
+        stop = asyncio.ensure_future(self._stopping.wait())
+        try:
+            await asyncio.wait({client, stop}, return_when=asyncio.FIRST_COMPLETED)
+            return client.result() if client.done() else {"type": "http.disconnect"}
+        finally:
+            client.cancel()
+            stop.cancel()
+
+
+def _listen(address: Address) -> socket.socket:
+    family = socket.AF_INET6 if ":" in address.host else socket.AF_INET
+    both = address.host == "::" and socket.has_dualstack_ipv6()
+    try:
+        return socket.create_server((address.host, address.port), family=family, dualstack_ipv6=both, backlog=BACKLOG)
+    except OSError as error:
+        if error.errno == errno.EADDRINUSE:
+            raise CannotListen(f"{address} is taken: another process listens there. Choose another address") from None
+        raise CannotListen(f"can't listen at {address}: {error.strerror}") from error
+
+
+def _ip_address(host: str) -> str:
+    try:
+        found = socket.getaddrinfo(host, None, type=socket.SOCK_STREAM)
+    except (OSError, UnicodeError) as error:
+        raise SettingsError(f"can't listen at {host!r}: there is no such host ({error})") from error
+    return str(found[0][4][0])
+
+
+@contextmanager
+def _logs_of_uvicorn() -> Iterator[None]:
+    """Warnings and errors of uvicorn go where ours go; what it says besides, nobody needs."""
+    log, handler = logging.getLogger("uvicorn.error"), _ToStructlog()
+    before = log.level, log.propagate
+    log.setLevel(logging.WARNING)
+    log.propagate = False
+    log.addHandler(handler)
+    try:
+        yield
+    finally:
+        log.removeHandler(handler)
+        log.level, log.propagate = before
+
+
+class _ToStructlog(logging.Handler):
+    def emit(self, record: logging.LogRecord) -> None:
+        # Formatted here: structlog's own tracebacks show local variables, and among them are headers with credentials.
+        tell = logger.error if record.levelno >= logging.ERROR else logger.warning
+        tell("web_server", message=self.format(record))

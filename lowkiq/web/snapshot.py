@@ -1,0 +1,177 @@
+"""
+Snapshots: the one poll of Redis that all dashboards share.
+
+Nobody polls while nobody looks: who wants a snapshot older than the interval brings the next one about, and everybody
+else waits for that.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections import deque
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Final
+
+import msgspec
+from starlette.concurrency import run_in_threadpool
+
+from lowkiq import clock
+from lowkiq.store.call import redis_time
+from lowkiq.store.history import SAMPLE_INTERVAL, Point, read_earlier
+from lowkiq.store.metrics import QueueMetrics, ShardMetrics, by_queue, read_shards, total
+from lowkiq.store.nodes import Nodes, judge, read_health
+from lowkiq.store.server import Server, read_server
+from lowkiq.store.shard import Shard
+from lowkiq.web.backend import Backend
+
+#: Seconds for which a snapshot is new enough.
+INTERVAL: Final = 1.0
+#: Shards that one poll looks at: about 3.5 ms of Redis. Where there are more, they take turns, and what is told of a
+#: shard is so many polls old.
+SHARDS_A_POLL: Final = 500
+#: Seconds over which rates are taken: long enough to be calm, short enough to show a change.
+RATE_WINDOW: Final = 10.0
+
+#: Queue → its counters: processed, failed, pushed, merged.
+Counters = Mapping[str, tuple[int, int, int, int]]
+
+
+class Rates(msgspec.Struct, frozen=True):
+    """What happened a second, of late."""
+
+    processed: float = 0.0
+    failed: float = 0.0
+    pushed: float = 0.0
+    merged: float = 0.0
+
+
+class Snapshot(msgspec.Struct, frozen=True):
+    """How everything was at a moment."""
+
+    #: Rises with each poll.
+    number: int
+    #: Redis's time.
+    at: float
+    shards_counts: dict[str, int]
+    shards: list[ShardMetrics]
+    queues: dict[str, QueueMetrics]
+    rates: dict[str, Rates]
+    total: QueueMetrics
+    total_rate: Rates
+    nodes: Nodes
+    server: Server
+
+
+class Snapshots:
+    """Gives snapshots, at most one an interval."""
+
+    def __init__(self, backend: Backend, interval: float = INTERVAL) -> None:
+        self.interval = interval
+        self._backend = backend
+        self._poll = _Poll(backend)
+        self._last: Snapshot | None = None
+        self._taken_at = float("-inf")
+        self._polling: asyncio.Task[Snapshot] | None = None
+
+    @property
+    def last(self) -> Snapshot | None:
+        """The last good one."""
+        return self._last
+
+    async def get(self) -> Snapshot:
+        """A snapshot not older than the interval. Raises redis.RedisError when Redis is away, or too slow."""
+        if self._last is not None and clock.monotonic() - self._taken_at < self.interval:
+            return self._last
+        if self._polling is None or self._polling.done() or self._polling.get_loop() is not asyncio.get_running_loop():
+            self._polling = asyncio.get_running_loop().create_task(self._take())
+        # Shielded: one who leaves must not take the snapshot from those who stay.
+        return await asyncio.shield(self._polling)
+
+    async def _take(self) -> Snapshot:
+        snapshot = await run_in_threadpool(self._poll)
+        self._last, self._taken_at = snapshot, clock.monotonic()
+        return snapshot
+
+
+class _Poll:
+    """Reads a snapshot, keeping what takes several: the shards' turns, and the rates."""
+
+    def __init__(self, backend: Backend) -> None:
+        self._backend = backend
+        self._number = 0
+        self._seen: dict[str, ShardMetrics] = {}  # by prefix
+        self._next_shard = 0
+        #: When, and what the counters were.
+        self._past: deque[tuple[float, Counters]] = deque()
+        self._alone = threading.Lock()
+
+    def __call__(self) -> Snapshot:
+        with self._alone:
+            return self._read()
+
+    def _read(self) -> Snapshot:
+        backend = self._backend
+        counts = backend.queues()
+        shards = self._look_at_shards(backend.all_shards(counts))
+        queues = by_queue(counts, shards)
+        at = redis_time(backend.caller)
+        rates = self._rates(clock.monotonic(), queues, at)
+        self._number += 1
+        return Snapshot(
+            number=self._number,
+            at=at,
+            shards_counts=counts,
+            shards=shards,
+            queues=queues,
+            rates=rates,
+            total=total(queues.values()),
+            total_rate=_sum(rates.values()),
+            nodes=judge(read_health(backend.caller, backend.namespace), shards),
+            server=read_server(backend.caller),
+        )
+
+    def _look_at_shards(self, shards: Sequence[Shard]) -> list[ShardMetrics]:
+        """What is known of all, after a look at those that were never seen and at those whose turn it is."""
+        turn = [*shards, *shards][self._next_shard : self._next_shard + min(SHARDS_A_POLL, len(shards))]
+        self._next_shard = (self._next_shard + len(turn)) % max(len(shards), 1)
+        looks = {shard.prefix: shard for shard in [*(s for s in shards if s.prefix not in self._seen), *turn]}
+        self._seen.update(zip(looks, read_shards(self._backend.caller, list(looks.values())), strict=True))
+        self._seen = {shard.prefix: self._seen[shard.prefix] for shard in shards}
+        return list(self._seen.values())
+
+    def _from_history(self, now: float, queues: Iterable[str], at: float) -> Iterator[tuple[float, Counters]]:
+        """What the nodes have recorded, so that the first look already tells rates."""
+        points = read_earlier(self._backend.caller, self._backend.namespace, queues)
+        oldest = (
+            min((point.at for point in points.values()), default=at) + SAMPLE_INTERVAL / 2
+        )  # taken somewhere in its step
+        if 0 < at - oldest < 2 * RATE_WINDOW:
+            yield now - (at - oldest), {name: _counters(point) for name, point in points.items()}
+
+    def _rates(self, now: float, queues: Mapping[str, QueueMetrics], at: float) -> dict[str, Rates]:
+        counters = {name: _counters(row) for name, row in queues.items()}
+        if not self._past:
+            self._past.extend(self._from_history(now, queues, at))
+        # One that is older stays, so that there is always one to compare with.
+        while len(self._past) > 1 and now - self._past[1][0] >= RATE_WINDOW:
+            self._past.popleft()
+        then, before = self._past[0] if self._past else (now, counters)
+        self._past.append((now, counters))
+        return {name: _rates(before.get(name, after), after, now - then) for name, after in counters.items()}
+
+
+def _counters(row: QueueMetrics | Point) -> tuple[int, int, int, int]:
+    return row.processed, row.failed, row.pushed, row.merged
+
+
+def _rates(before: tuple[int, ...], after: tuple[int, ...], seconds: float) -> Rates:
+    if seconds <= 0:
+        return Rates()
+    # A counter falls when somebody has emptied Redis.
+    return Rates(*(max(new - old, 0) / seconds for old, new in zip(before, after, strict=True)))
+
+
+def _sum(rates: Iterable[Rates]) -> Rates:
+    rows = list(rates)
+    return Rates(*(sum(getattr(row, name) for row in rows) for name in Rates.__struct_fields__))

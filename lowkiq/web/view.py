@@ -1,0 +1,28 @@
+"""What every room of the web view is given."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from lowkiq import Lowkiq
+    from lowkiq.web.access import Access
+    from lowkiq.web.backend import Backend
+    from lowkiq.web.bulk_runner import BulkRunner
+    from lowkiq.web.snapshot import Snapshots
+
+
+@dataclass(frozen=True)
+class View:
+    """One web view of one application. It holds the parts; what they do is theirs."""
+
+    app: Lowkiq
+    backend: Backend
+    snapshots: Snapshots
+    bulks: BulkRunner
+    access: Access
+    #: Nothing can be changed; buttons need not be shown.
+    read_only: bool
+    #: False: payloads may hold secrets, so only their sizes are shown.
+    payloads: bool

@@ -1,0 +1,93 @@
+"""What holds of every page: its size, its colours, its words for those who cannot see it, and without scripts."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from playwright.sync_api import Page, expect
+
+from tests.browser.pages import page_paths
+from tests.browser.shop import Shop
+
+#: Pinned: a new rule should not break a build by surprise.
+AXE = "axe-core@4.10.3"
+PATHS = page_paths("orders", "bad-3")
+
+
+@pytest.fixture(scope="session")
+def axe(tmp_path_factory: pytest.TempPathFactory) -> str:
+    """The source of axe-core, fetched with npm for this run."""
+    npm = shutil.which("npm")
+    if npm is None:
+        message = "no npm on PATH: apt-get install npm"
+        pytest.fail(message) if os.environ.get("CI") else pytest.skip(message)
+    directory = tmp_path_factory.mktemp("axe")
+    command = [npm, "install", "--no-save", "--no-audit", "--no-fund", "--prefix", str(directory), AXE]
+    subprocess.run(command, check=True, capture_output=True, timeout=110)
+    return Path(directory, "node_modules/axe-core/axe.min.js").read_text("utf-8")
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_axe_finds_nothing_serious(open_shop: Shop, look: Callable[..., Page], axe: str, scheme: str) -> None:
+    page = look(open_shop.url, color_scheme=scheme, bypass_csp=True)
+    for path in PATHS:
+        page.goto(open_shop.url + path)
+        page.evaluate(axe)
+        result: Any = page.evaluate("axe.run({resultTypes: ['violations']})")
+        serious = [
+            (violation["id"], [node["html"][:200] for node in violation["nodes"][:3]])
+            for violation in result["violations"]
+            if violation["impact"] in {"serious", "critical"}
+        ]
+        assert serious == [], path
+
+
+@pytest.mark.parametrize("width", [360, 1600])
+def test_no_page_scrolls_sideways(open_shop: Shop, look: Callable[..., Page], width: int) -> None:
+    page = look(open_shop.url, width=width)
+    for path in PATHS:
+        page.goto(open_shop.url + path)
+        assert page.evaluate("document.documentElement.scrollWidth") <= width, path
+
+
+def test_every_page_reads_without_scripts(open_shop: Shop, look: Callable[..., Page]) -> None:
+    page = look(open_shop.url, java_script_enabled=False)
+    for path in PATHS:
+        page.goto(open_shop.url + path)
+        expect(page.get_by_role("heading", level=1)).to_have_count(1)
+        expect(page.get_by_role("main")).to_be_visible()
+    page.goto(f"{open_shop.url}/queues/orders?view=morgue")
+    expect(page.locator("tbody tr", has_text="bad-").first).to_be_visible()
+    page.goto(open_shop.url)
+    expect(page.locator("svg[role=img]").first).to_be_visible()
+
+
+def test_the_keyboard_reaches_the_content_and_the_navigation(open_shop: Shop, look: Callable[..., Page]) -> None:
+    page = look(open_shop.url)
+    page.keyboard.press("Tab")
+    expect(page.get_by_role("link", name="Skip to the content")).to_be_focused()
+    page.keyboard.press("Enter")
+    expect(page.get_by_role("main")).to_be_focused()
+    page.get_by_role("link", name="Nodes").focus()
+    page.keyboard.press("Enter")
+    expect(page).to_have_url(f"{open_shop.url}/nodes")
+
+
+def test_what_somebody_is_at_survives_the_refresh(open_shop: Shop, look: Callable[..., Page]) -> None:
+    page = look(f"{open_shop.url}/queues/orders?view=morgue")
+    expect(page.locator("#light")).to_have_text("live")
+    box = page.locator('input[name="ids"][type="checkbox"]').first
+    box.check()
+    box.focus()
+    with page.expect_response(lambda response: "X-Lowkiq-Live".lower() in response.request.headers):
+        pass
+    with page.expect_response(lambda response: "X-Lowkiq-Live".lower() in response.request.headers):
+        pass
+    expect(box).to_be_checked()
+    expect(box).to_be_focused()

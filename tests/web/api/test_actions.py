@@ -1,0 +1,119 @@
+"""Actions: on ids at once, on all that match in the background, and only by whom and as they may."""
+
+from __future__ import annotations
+
+import pytest
+from starlette.applications import Starlette
+from starlette.routing import Mount
+
+from lowkiq.job import shard_of
+from lowkiq.store import bulks
+from lowkiq.store.matches import Match
+from lowkiq.web import create_app
+from lowkiq.web.api_types import MAX_IDS
+from lowkiq.web.bulk_runner import BulkRunner, TooManyBulks
+from tests.support import wait_until
+
+
+def test_ids_are_acted_on_at_once(api, failed):
+    assert api.act({"action": "perform_now", "ids": ["once", "gone"], "view": "retries"}) == {"moved": 1}
+    assert api.act({"action": "bury", "ids": ["once"]}) == {"moved": 1}
+    assert failed.morgue().keys() == {"once"}
+    assert api.act({"action": "revive", "ids": ["once"]}) == {"moved": 1}
+    assert api.act({"action": "delete", "ids": ["once", "fresh"], "view": "due"}) == {"moved": 2}
+    assert failed.queued().keys() == {"twice"}
+
+
+def test_a_thousand_ids_are_acted_on_and_not_one_more(api, work):
+    ids = [f"id-{n}" for n in range(MAX_IDS + 1)]
+    work.perform_async([{"id": id} for id in ids])
+    error = api.act({"action": "delete", "ids": ids}, 400)["error"]
+    assert "it must be a list of 1 to 1,000, each a text" in error
+    assert api.act({"action": "delete", "ids": ids[:-1]}) == {"moved": MAX_IDS}
+
+
+def test_all_that_match_are_acted_on_in_the_background(api, work, make_web, browse):
+    work.perform_async([{"id": f"a-{n}"} for n in range(300)] + [{"id": "b"}])
+    bulk = api.act({"action": "bury", "all": {"view": "due", "pattern": "a-*"}}, 202)
+    assert (bulk["queue"], bulk["action"], bulk["total"], bulk["match"]["pattern"]) == ("q", "bury", 300, "a-*")
+    done = wait_until(lambda: (now := api.get(f"bulks/{bulk['id']}"))["state"] == "done" and now)
+    assert (done["seen"], done["moved"]) == (300, 300)
+    assert [one["id"] for one in api.get("bulks")["bulks"]] == [bulk["id"]]
+
+
+def test_a_bulk_is_where_the_reply_says(app, work, browse):
+    browser = browse(Starlette(routes=[Mount("/jobs", create_app(app))]))
+    token = browser.get("/jobs/api/v1/token").json()["token"]
+    body = {"action": "delete", "all": {"view": "due"}}
+    reply = browser.send("POST", "/jobs/api/v1/queues/q/actions", {"x_lowkiq_token": token}, json=body)
+    assert reply.headers["location"] == f"/jobs/api/v1/bulks/{reply.json()['id']}"
+    assert browser.get(reply.headers["location"]).status_code == 200
+
+
+def test_a_dry_run_only_says_how_many_match(api, failed):
+    before = failed.dump()
+    body = {"action": "delete", "all": {"view": "retries", "error": "order # is late"}, "dry_run": True}
+    assert api.act(body) == {"matches": 2, "at_least": False}
+    assert failed.dump() == before
+
+
+def test_nothing_is_done_when_more_match_than_expected(api, failed):
+    before = failed.dump()
+    error = api.act({"action": "delete", "all": {"view": "due"}, "expected": 2}, 409)["error"]
+    assert "3 jobs match, 2 were expected" in error
+    assert failed.dump() == before
+    assert api.act({"action": "delete", "all": {"view": "due"}, "expected": 3}, 202)["total"] == 3
+
+
+def test_a_bulk_can_be_stopped_until_it_is_over(app, api, work):
+    bulk = bulks.new_bulk(app.caller, app.settings.namespace, "q", "delete", Match("due"), 10)
+    assert api.post(f"bulks/{bulk.id}/stop", status=202)["state"] == "stopping"
+    assert bulks.is_to_stop(app.caller, app.settings.namespace, bulk.id)
+    done = api.act({"action": "delete", "all": {"view": "due"}}, 202)
+    wait_until(lambda: api.get(f"bulks/{done['id']}")["state"] == "done")
+    assert "is done: there is nothing to stop" in api.post(f"bulks/{done['id']}/stop", status=409)["error"]
+
+
+@pytest.mark.parametrize("id", ["no", "%00", "x" * 5_000])
+def test_an_unknown_bulk_is_not_found(api, id):
+    api.get(f"bulks/{id}", 404)
+    api.post(f"bulks/{id}/stop", status=404)
+
+
+@pytest.mark.parametrize(("action", "view"), [("revive", "due"), ("bury", "morgue"), ("perform_now", "morgue")])
+def test_an_action_that_makes_no_sense_in_a_view_is_refused(api, work, action, view):
+    for body in ({"action": action, "ids": ["a"], "view": view}, {"action": action, "all": {"view": view}}):
+        assert f"action {action} makes no sense in view {view}; there it is " in api.act(body, 400)["error"]
+
+
+def test_a_write_without_the_token_is_refused_and_with_bearer_needs_none(make_web, browse, work):
+    browser = browse(make_web(token="a-token-of-the-tests"))
+    bearer = {"authorization": "Bearer a-token-of-the-tests"}
+    body = {"action": "delete", "ids": ["a"]}
+    assert browser.send("POST", "/api/v1/queues/q/actions", bearer, json=body).json() == {"moved": 0}
+    assert browser.send("POST", "/api/v1/queues/q/actions", {}, json=body).status_code in {401, 403}
+    assert browse(make_web()).send("POST", "/api/v1/queues/q/actions", {}, json=body).status_code == 403
+
+
+def test_a_read_only_view_writes_nothing(make_api, failed):
+    assert "read-only" in make_api(read_only=True).act({"action": "delete", "ids": ["once"]}, 403)["error"]
+    assert "once" in failed.queued()
+
+
+def test_too_many_bulks_are_turned_away(api, work, monkeypatch):
+    def full(*_):
+        raise TooManyBulks("4 bulks run here already")
+
+    monkeypatch.setattr(BulkRunner, "start", full)
+    assert "4 bulks run" in api.act({"action": "delete", "all": {"view": "due"}}, 429)["error"]
+
+
+def test_ids_go_to_their_own_shards(app, api):
+    @app.worker(queue_name="many", shards_count=7)
+    def many(payloads_by_id):
+        pass
+
+    ids = [f"id-{n}" for n in range(50)]
+    many.perform_async([{"id": id} for id in ids])
+    assert {api.get(f"queues/many/job?id={id}")["shard"] == shard_of(id.encode(), 7) for id in ids[:5]} == {True}
+    assert api.post("queues/many/actions", {"action": "delete", "ids": ids}) == {"moved": 50}

@@ -1,0 +1,121 @@
+"""Looks at jobs: pages, one job in all its places, and payloads as they may be shown."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from lowkiq.store.nodes import ThreadHealth
+from lowkiq.web import create_app
+from tests.scripts.shard_driver import PAST
+from tests.web.api.conftest import Api
+from tests.web.node_health import tell_health
+
+
+def test_jobs_are_paged_by_due_time(api, work):
+    work.perform_async({"id": f"id-{n}", "perform_in": PAST + n} for n in range(5))
+    first = api.get("queues/q/jobs?limit=2")
+    assert [job["id"] for job in first["jobs"]] == ["id-0", "id-1"]
+    second = api.get(f"queues/q/jobs?limit=2&cursor={first['next']}")
+    third = api.get(f"queues/q/jobs?limit=2&cursor={second['next']}")
+    assert [job["id"] for job in (second["jobs"] + third["jobs"])] == ["id-2", "id-3", "id-4"]
+    assert third["next"] is None
+
+
+def test_jobs_are_found_by_pattern_by_error_and_by_retry_count(api, failed):
+    def found(query):
+        return {job["id"] for job in api.get(f"queues/q/jobs?{query}")["jobs"]}
+
+    assert found("pattern=*e") == {"once", "twice"}
+    assert found("view=retries") == {"once", "twice"}
+    assert found("view=retries&error=order+%23+is+late&pattern=o*") == {"once"}
+    assert found("view=retries&retry_count=1") == {"twice"}
+    assert found("view=morgue") == set()
+    assert found("pattern=null") == set()
+
+
+def test_an_empty_parameter_is_one_not_given(api, failed):
+    assert len(api.get("queues/q/jobs?pattern=&error=&retry_count=&cursor=&limit=")["jobs"]) == 3
+
+
+def test_jobs_in_flight_tell_their_thread_if_its_node_has(app, api, shard):
+    shard.push_all(("a",), ("b",))
+    shard.lease("host:1:abc").claim()
+    thread = ThreadHealth(name="thread-1", queue="q", shard=0, ids=["a"], jobs=1, seconds=2.5)
+    tell_health(app, threads=[thread])
+    rows = {job["id"]: job for job in api.get("queues/q/jobs?view=in_flight")["jobs"]}
+    assert rows.keys() == {"a", "b"}
+    assert rows["a"] | {"where": "claim", "owner": "host:1:abc", "thread": "thread-1", "seconds": 2.5} == rows["a"]
+    assert (rows["b"]["thread"], rows["b"]["seconds"]) == (None, None)
+
+
+def test_a_job_tells_where_it_is_and_why_it_waits(api, failed):
+    failed.push("late", b'{"n":1}', score=5.0, perform_in=PAST + 5)
+    job = api.get("queues/q/job?id=late")
+    assert (job["queue"], job["id"], job["shard"], job["ahead"], job["owner"]) == ("q", "late", 0, 1, None)
+    assert job["due_in"] == pytest.approx(PAST - failed.now(), abs=60)
+    (place,) = job["places"]
+    assert (place["where"], place["retry_count"], place["error"]) == ("queue", -1, None)
+    assert place["payloads"] == [
+        {"score": 5.0, "size": 7, "is_cut": False, "is_text": False, "is_hidden": False, "value": {"n": 1}}
+    ]
+
+
+def test_a_job_can_be_in_several_places(api, failed, work):
+    work.actions.kill(["twice"])
+    failed.push("twice", b"{}")
+    places = api.get("queues/q/job?id=twice")["places"]
+    assert [(place["where"], place["error"], place["due_in"] is None) for place in places] == [
+        ("queue", None, False), ("morgue", "order 8 is late", True),
+    ]  # fmt: skip
+
+
+def test_a_job_that_is_nowhere_is_not_found(api, work):
+    assert "'gone'" in api.get("queues/q/job?id=gone", 404)["error"]
+
+
+@pytest.mark.parametrize(
+    ("data", "value", "is_text"),
+    [
+        (b'{"a": [1, null]}', {"a": [1, None]}, False),
+        (b"null", None, False),
+        (b"not JSON", "not JSON", True),
+        (b"\xff\x00<script>", "\ufffd\x00<script>", True),
+        (b"1e999", "1e999", True),
+        (b"[" * 3_000, "[" * 3_000, True),
+        (b"[" * 2_000 + b"]" * 2_000, "[" * 2_000 + "]" * 2_000, True),
+        ("\u202egnp.\u2066".encode(), "\u202egnp.\u2066", True),
+    ],
+)
+def test_a_payload_is_json_if_it_is_else_text(api, shard, data, value, is_text):
+    shard.push("a", data)
+    (payload,) = api.get("queues/q/job?id=a")["places"][0]["payloads"]
+    assert (payload["value"], payload["is_text"], payload["is_cut"], payload["size"]) == (
+        value, is_text, False, len(data),
+    )  # fmt: skip
+
+
+def test_a_payload_that_load_payload_makes_no_json_of_is_text(make_app, browse, shard):
+    app = make_app(load_payload=lambda data: object())
+    app.worker(queue_name="q", shards_count=1)(lambda payloads_by_id: None)
+    shard.push("a", b"raw")
+    (payload,) = Api(browse(create_app(app))).get("queues/q/job?id=a")["places"][0]["payloads"]
+    assert (payload["value"], payload["is_text"]) == ("raw", True)
+
+
+def test_a_megabyte_of_payload_is_cut_and_says_its_size(api, shard):
+    shard.push("a", b'"' + b"x" * (1 << 20) + b'"')
+    (payload,) = api.get("queues/q/job?id=a")["places"][0]["payloads"]
+    assert payload["size"] == (1 << 20) + 2
+    assert (payload["is_cut"], payload["is_text"]) == (True, True)
+    assert len(payload["value"]) < 10_000
+
+
+def test_payloads_are_hidden_where_the_view_shows_none(make_api, shard):
+    shard.push("a", b'"secret"')
+    api = make_api(payloads=False)
+    for reply in (api.get("queues/q/job?id=a"), api.get("queues/q/jobs")):
+        assert "secret" not in json.dumps(reply)
+    (payload,) = api.get("queues/q/job?id=a")["places"][0]["payloads"]
+    assert payload | {"size": 8, "is_hidden": True, "value": None} == payload

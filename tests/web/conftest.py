@@ -1,0 +1,96 @@
+"""
+What tests of the web view share:
+
+`make_web` makes the view of `app`, `browse` asks an ASGI application in this process, and `serve` puts one behind a
+real socket. Starlette's own test client is not used: it warns that httpx is out of date, and follows no real server.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import socket
+import threading
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
+
+import httpx
+import pytest
+import uvicorn
+from anyio.from_thread import start_blocking_portal
+from starlette.applications import Starlette
+
+from lowkiq import Lowkiq
+from lowkiq.web import create_app
+from tests.support import wait_until
+
+TOKEN = "a-token-of-the-tests"
+
+
+class Browser:
+    """Asks an ASGI application, on one event loop; it keeps cookies and follows nothing."""
+
+    def __init__(self, client: httpx.AsyncClient, call: Callable[..., Any]) -> None:
+        self._client, self._call = client, call
+        self.cookies = client.cookies
+
+    def get(self, path: str, /, **headers: str) -> httpx.Response:
+        return self.send("GET", path, headers)
+
+    def post(self, path: str, form: Mapping[str, Any] | None = None, /, **headers: str) -> httpx.Response:
+        return self.send("POST", path, headers, data=form or {})
+
+    def send(self, method: str, path: str, headers: dict[str, str], **options: Any) -> httpx.Response:
+        """Header names are given with underscores for dashes."""
+        named = {name.replace("_", "-"): value for name, value in headers.items()}
+        response: httpx.Response = self._call(lambda: self._client.request(method, path, headers=named, **options))
+        return response
+
+
+@pytest.fixture(autouse=True)
+def _no_credentials(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("TOKEN", "USER", "PASSWORD"):
+        monkeypatch.delenv(f"LOWKIQ_WEB_{name}", raising=False)
+
+
+@pytest.fixture
+def make_web(app: Lowkiq) -> Callable[..., Starlette]:
+    """Makes the view of `app`, with options of create_app."""
+    return lambda **options: create_app(app, **options)
+
+
+@pytest.fixture
+def browse() -> Iterator[Callable[..., Browser]]:
+    """browse(asgi, address="127.0.0.1", url="http://localhost"): who asks, and by which name."""
+    with contextlib.ExitStack() as stack:
+        portal = stack.enter_context(start_blocking_portal())
+
+        def open_browser(asgi: Any, address: str = "127.0.0.1", url: str = "http://localhost") -> Browser:
+            transport = httpx.ASGITransport(app=asgi, client=(address, 50_000), raise_app_exceptions=False)
+            client = httpx.AsyncClient(transport=transport, base_url=url)
+            stack.callback(portal.call, client.aclose)
+            return Browser(client, portal.call)
+
+        yield open_browser
+
+
+@pytest.fixture
+def serve() -> Iterator[Callable[[Any], str]]:
+    """Serves an ASGI application on a port of this machine, and gives its URL without a slash at the end."""
+    with contextlib.ExitStack() as stack:
+        yield lambda asgi: stack.enter_context(_served(asgi))
+
+
+@contextlib.contextmanager
+def _served(asgi: Any) -> Iterator[str]:
+    listener = socket.create_server(("127.0.0.1", 0))
+    config = uvicorn.Config(asgi, http="h11", ws="none", lifespan="auto", log_config=None, timeout_graceful_shutdown=1)
+    server = uvicorn.Server(config)
+    thread = threading.Thread(target=server.run, args=([listener],), daemon=True)
+    thread.start()
+    wait_until(lambda: server.started)
+    try:
+        yield f"http://127.0.0.1:{listener.getsockname()[1]}"
+    finally:
+        server.should_exit = True
+        thread.join(20)
+        listener.close()

@@ -1,0 +1,196 @@
+"""Backend: the app's queues as the web view reaches them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+
+from lowkiq import Lowkiq
+from lowkiq.errors import LowkiqError, UnknownQueue
+from lowkiq.store import bulks
+from lowkiq.store.history import record
+from lowkiq.store.matches import Match
+from lowkiq.store.metrics import QueueMetrics
+from lowkiq.store.sweep import Progress
+from lowkiq.web.backend import Backend
+from lowkiq.worker import Worker
+
+FUTURE = 4_000_000_000.0
+
+
+@pytest.fixture
+def work(app: Lowkiq) -> type[Worker]:
+    return app.worker(queue_name="q", shards_count=3)(lambda _: None)
+
+
+@pytest.fixture
+def backend(app: Lowkiq, work: type[Worker]) -> Iterator[Backend]:
+    backend = Backend(app)
+    yield backend
+    backend.caller.client.close()
+
+
+def queued(work: type[Worker]) -> dict[str, float]:
+    return {job.id: job.perform_in for job in work.queries.range_by_perform_in(limit=100)}
+
+
+def buried(work: type[Worker]) -> set[str]:
+    return {job.id for job in work.queries.morgue_range_by_updated_at(limit=100)}
+
+
+def push(work: type[Worker], *ids: str) -> None:
+    work.perform_async([{"id": id, "perform_in": FUTURE} for id in ids])
+
+
+def test_queues_are_those_of_the_app_and_those_that_redis_knows(
+    make_app: Callable[..., Lowkiq], backend: Backend
+) -> None:
+    assert backend.queues() == {"q": 3}
+    theirs = make_app().worker(queue_name="theirs", shards_count=2)(lambda _: None)
+    theirs.perform_async([{"id": 1}])
+    assert backend.queues() == {"q": 3, "theirs": 2}
+    assert backend.peeks("theirs").page("due").jobs[0].id == "1"
+
+
+def test_of_a_queue_with_another_shards_count_redis_knows_best(
+    make_app: Callable[..., Lowkiq], backend: Backend
+) -> None:
+    """Where its jobs are is decided by who pushed first."""
+    make_app().worker(queue_name="q", shards_count=7)(lambda _: None).perform_async([{"id": 1}])
+    assert backend.queues() == {"q": 7}
+    assert [job.id for job in backend.peeks("q").job("1")] == ["1"]
+    assert len(backend.all_shards(backend.queues())) == 7
+
+
+@pytest.mark.parametrize("queue", ["nope", "", "q:0", "Q", "\x00", "x" * 1000])
+def test_an_unknown_queue_is_refused_with_those_there_are(backend: Backend, queue: str) -> None:
+    asked: list[Callable[[], Any]] = [
+        lambda: backend.peeks(queue),
+        lambda: backend.act(queue, "delete", "due", ["a"]),
+        lambda: next(backend.sweep(bulk(queue=queue))),
+    ]
+    for ask in asked:
+        with pytest.raises(UnknownQueue, match="here; known are: q") as caught:
+            ask()
+        assert isinstance(caught.value, LowkiqError)
+        assert len(str(caught.value)) < 300
+
+
+def bulk(**fields: Any) -> bulks.Bulk:
+    values = {"queue": "q", "action": "delete", "match": Match("due"), "total": 10} | fields
+    return bulks.Bulk(id="b", seen=0, moved=0, state="running", started_at=0.0, updated_at=0.0, **values)
+
+
+@pytest.mark.parametrize("view", ["due", "retries"])
+def test_queued_jobs_are_performed_now(backend: Backend, work: type[Worker], view: str) -> None:
+    push(work, "a", "b")
+    assert backend.act("q", "perform_now", view, ["a", "ghost"]) == 1
+    assert {id for id, at in queued(work).items() if at < FUTURE} == {"a"}
+
+
+@pytest.mark.parametrize("view", ["due", "retries"])
+def test_queued_jobs_are_buried(backend: Backend, work: type[Worker], view: str) -> None:
+    push(work, "a", "b")
+    assert backend.act("q", "bury", view, ["a", "ghost"]) == 1
+    assert (set(queued(work)), buried(work)) == ({"b"}, {"a"})
+
+
+@pytest.mark.parametrize("view", ["due", "retries"])
+def test_queued_jobs_are_deleted_and_those_in_the_morgue_are_not(
+    backend: Backend, work: type[Worker], view: str
+) -> None:
+    push(work, "a", "b")
+    backend.act("q", "bury", "due", ["a"])
+    push(work, "a")
+    assert backend.act("q", "delete", view, ["a", "ghost"]) == 1
+    assert (set(queued(work)), buried(work)) == ({"b"}, {"a"})
+
+
+def test_jobs_of_the_morgue_are_revived(backend: Backend, work: type[Worker]) -> None:
+    push(work, "a", "b")
+    backend.act("q", "bury", "due", ["a", "b"])
+    assert backend.act("q", "revive", "morgue", ["a", "ghost"]) == 1
+    assert (set(queued(work)), buried(work)) == ({"a"}, {"b"})
+
+
+def test_jobs_of_the_morgue_are_deleted_and_those_in_the_queue_are_not(backend: Backend, work: type[Worker]) -> None:
+    push(work, "a", "b")
+    backend.act("q", "bury", "due", ["a", "b"])
+    push(work, "a")
+    assert backend.act("q", "delete", "morgue", ["a", "ghost"]) == 1
+    assert (set(queued(work)), buried(work)) == ({"a"}, {"b"})
+
+
+@pytest.mark.parametrize(
+    ("action", "view"),
+    [("revive", "due"), ("bury", "morgue"), ("perform_now", "morgue"), ("burn", "due"), ("delete", "x")],
+)
+def test_what_a_view_cannot_do_is_refused_before_anything_is_written(
+    backend: Backend, work: type[Worker], action: str, view: str
+) -> None:
+    push(work, "a")
+    with pytest.raises(ValueError, match="there are"):
+        backend.act("q", action, view, ["a"])
+    with pytest.raises(ValueError, match="there are"):
+        next(backend.sweep(bulk(action=action, match=Match(view))))
+    assert queued(work) == {"a": FUTURE}
+
+
+@pytest.mark.parametrize("id", ["", "x" * 513, "\ud800"])
+def test_an_id_that_cannot_be_is_refused_before_anything_is_written(
+    backend: Backend, work: type[Worker], id: str
+) -> None:
+    push(work, "a")
+    with pytest.raises(ValueError, match="id"):
+        backend.act("q", "delete", "due", ["a", id])
+    assert queued(work) == {"a": FUTURE}
+
+
+def test_a_bulk_is_swept(backend: Backend, work: type[Worker]) -> None:
+    push(work, "a-1", "a-2", "b-1")
+    *_, last = backend.sweep(bulk(action="bury", match=Match("due", "a-*")))
+    assert last == Progress(2, 2)
+    assert (set(queued(work)), buried(work)) == ({"b-1"}, {"a-1", "a-2"})
+
+
+def test_a_bulk_acts_on_no_more_than_its_total(backend: Backend, work: type[Worker]) -> None:
+    push(work, *map(str, range(30)))
+    assert sum(1 for _ in backend.sweep(bulk(total=4))) >= 1
+    assert len(queued(work)) == 26
+
+
+def test_a_history_is_read(backend: Backend, app: Lowkiq) -> None:
+    row = QueueMetrics(**dict.fromkeys(QueueMetrics.__struct_fields__, 3))
+    record(app.caller, app.settings.namespace, {"q": row, "other": row})
+    for span in ("5m", "1h", "1d", "30d"):
+        assert [point.length for point in backend.history("q", span)] == [3]
+        assert [point.length for point in backend.history("", span)] == [6]
+    assert backend.history("ghost", "1h") == []
+
+
+@pytest.mark.parametrize("span", ["", "1y", "5M", "5m\x00", "x" * 1000])
+def test_an_unknown_span_is_refused_with_those_there_are(backend: Backend, span: str) -> None:
+    with pytest.raises(ValueError, match="there are 5m, 1h, 1d, 30d") as caught:
+        backend.history("q", span)
+    assert len(str(caught.value)) < 300
+
+
+def test_bulks_are_read(backend: Backend, app: Lowkiq) -> None:
+    assert (backend.bulks(), backend.bulk("ghost")) == ([], None)
+    started = bulks.new_bulk(app.caller, app.settings.namespace, "q", "delete", Match("due"), 5)
+    assert [found.id for found in backend.bulks()] == [started.id]
+    found = backend.bulk(started.id)
+    assert found is not None and (found.total, found.state) == (5, "running")
+
+
+def test_errors_are_told_as_the_app_loads_them(make_app: Callable[..., Lowkiq]) -> None:
+    app = make_app(load_error=str.upper)
+    app.worker(queue_name="q", shards_count=1)(lambda _: None).perform_async([{"id": "a"}])
+    backend = Backend(app)
+    backend.act("q", "bury", "due", ["a"])
+    assert [job.error for job in backend.peeks("q").job("a")] == ["MOVED TO THE MORGUE BY HAND"]
+    total = bulk(match=Match("morgue", error="MOVED TO THE MORGUE BY HAND"))
+    assert list(backend.sweep(total))[-1] == Progress(1, 1)
+    backend.caller.client.close()
