@@ -3,7 +3,15 @@ Lowkiq: ordered background jobs on Redis. Jobs of one id run one at a time and i
 """
 
 from lowkiq.app import Lowkiq
-from lowkiq.errors import InvalidJob, LowkiqError, PartialFailure, PushFailed, SettingsError, ShardsCountMismatch
+from lowkiq.errors import (
+    InvalidJob,
+    LowkiqError,
+    NewerLayout,
+    PartialFailure,
+    PushFailed,
+    SettingsError,
+    ShardsCountMismatch,
+)
 from lowkiq.job import Job, NewJob, Pushed
 from lowkiq.node.context import Context, current
 from lowkiq.version import VERSION
@@ -18,6 +26,7 @@ __all__ = [
     "Lowkiq",
     "LowkiqError",
     "NewJob",
+    "NewerLayout",
     "PartialFailure",
     "PushFailed",
     "Pushed",

@@ -35,6 +35,10 @@ class ShardsCountMismatch(LowkiqError):
     """A queue was opened with another number of shards than it has; nothing was changed (I8)."""
 
 
+class NewerLayout(LowkiqError):
+    """A newer Lowkiq keeps the queue otherwise than this one can; nothing was changed."""
+
+
 class UnknownQueue(LowkiqError):
     """There is no queue of that name in Redis."""
 

@@ -104,11 +104,11 @@ class Actions:
 
     def perform_now_in(self, shard: Shard, ids: Sequence[bytes]) -> int:
         """Makes queued jobs of a shard due."""
-        return self._caller.run(Call("perform_now", [shard.prefix], ids, int))
+        return self._caller.run(Call("perform_now", [shard.prefix], [shard.layout, *ids], int))
 
     def drop_in(self, shard: Shard, ids: Sequence[bytes], which: str = "queue") -> int:
         """Deletes jobs of a shard: of the "queue", those "failed" in it, or of the "morgue"."""
-        return self._caller.run(Call("drop", [shard.prefix], [which, *ids], int))
+        return self._caller.run(Call("drop", [shard.prefix], [shard.layout, which, *ids], int))
 
     def bury_in(self, shard: Shard, ids: Sequence[bytes], which: str = "any") -> int:
         """Moves queued jobs of a shard to the morgue: "any", or only those "failed"."""
@@ -122,7 +122,7 @@ class Actions:
         """The script gives back the ids of which it has moved only a part."""
         moved = 0
         while ids:
-            reply: list[Any] = self._caller.run(Call(script, [shard.prefix], [*options, *ids], list))
+            reply: list[Any] = self._caller.run(Call(script, [shard.prefix], [shard.layout, *options, *ids], list))
             count, *ids = reply
             moved += int(count)
         return moved

@@ -11,15 +11,16 @@ import redis
 from redis.exceptions import NoScriptError, RedisError, ResponseError
 
 from lowkiq.errors import Fenced, LowkiqError, ShardsCountMismatch, StaleClaim, Unsettled
-from lowkiq.store import scripts
+from lowkiq.store import layout, scripts
 
 T = TypeVar("T")
 Argument = str | bytes | int | float
 
-#: Code of a script's refusal → exception.
-CODES: Final[Mapping[str, type[LowkiqError]]] = {
+#: Code of a script's refusal → the exception of its text.
+CODES: Final[Mapping[str, Callable[[str], LowkiqError]]] = {
     "FENCED": Fenced,
     "LAYOUT": ShardsCountMismatch,
+    "NEWER": lambda text: layout.newer(*text.split(" ")),
     "STALE": StaleClaim,
     "UNSETTLED": Unsettled,
 }

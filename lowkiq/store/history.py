@@ -92,7 +92,8 @@ def _sample(row: QueueMetrics) -> str:
 
 
 def _point(record: bytes) -> Point:
-    at, length, retries, busy, morgue_length, lag, *counters = record.split()
+    """A newer Lowkiq may have put more columns behind these."""
+    at, length, retries, busy, morgue_length, lag, *counters = record.split()[:10]
     processed, failed, pushed, merged = map(int, counters)
     return Point(
         at=float(at),

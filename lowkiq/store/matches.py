@@ -8,7 +8,8 @@ from typing import Final, NamedTuple
 
 import msgspec
 
-from lowkiq.store.call import Caller, chunked
+from lowkiq.store.call import Caller
+from lowkiq.store.metrics import read_lengths
 from lowkiq.store.shard import Shard
 
 #: View → the index it walks over, and the hash of its errors.
@@ -21,8 +22,6 @@ INDEXES: Final = {
 STEP: Final = 500
 #: Characters of an error by which jobs are grouped.
 GROUP_CHARS: Final = 200
-#: Shards that are counted in one round trip.
-COUNTED_AT_ONCE: Final = 500
 
 
 class Match(msgspec.Struct, frozen=True):
@@ -74,12 +73,7 @@ class Matches:
 
     def lengths(self, view: str) -> list[int]:
         """How many ids each shard has in a view."""
-        index = INDEXES[view][0]
-        return [
-            int(length)
-            for some in chunked(self._shards, COUNTED_AT_ONCE)
-            for length in self._caller.commands([("ZCARD", f"{shard.prefix}{index}") for shard in some])
-        ]
+        return read_lengths(self._caller, self._shards, INDEXES[view][0])
 
     def steps(self, match: Match, start: Place | None = None) -> Iterator[Step]:
         """The steps of a walk, each read as it is taken."""
@@ -90,12 +84,15 @@ class Matches:
             place = step.next
             yield step
 
-    def errors_of(self, view: str, shard: Shard, ids: Sequence[bytes]) -> list[str | None]:
-        """The last error of each id."""
-        if not ids:
-            return []
-        texts = self._caller.command("HMGET", f"{shard.prefix}{INDEXES[view][1]}", *ids)
-        return [error_told(text, self._load_error) if text else None for text in texts]
+    def errors_of(self, view: str, found: Sequence[tuple[Shard, Sequence[bytes]]]) -> list[list[str | None]]:
+        """The last error of each of these ids, shard by shard."""
+        errors = INDEXES[view][1]
+        replies = self._caller.commands([("HMGET", f"{shard.prefix}{errors}", *ids) for shard, ids in found if ids])
+        texts = iter(replies)
+        return [[self._told(text) for text in next(texts)] if ids else [] for _, ids in found]
+
+    def _told(self, text: bytes | None) -> str | None:
+        return error_told(text, self._load_error) if text else None
 
     def _next_filled(self, place: Place, lengths: Sequence[int]) -> Place | None:
         if place.shard >= len(lengths):
@@ -112,7 +109,7 @@ class Matches:
         cursor, page = self._caller.command("ZSCAN", key, place.cursor, *options, "COUNT", STEP)
         found = [(id, float(score)) for id, score in page]
         if match.error is not None:
-            errors = self.errors_of(match.view, shard, [id for id, _ in found])
+            (errors,) = self.errors_of(match.view, [(shard, [id for id, _ in found])])
             found = [row for row, error in zip(found, errors, strict=True) if group_of(error) == match.error]
         following = Place(place.shard, int(cursor)) if int(cursor) else Place(place.shard + 1, 0)
         return Step(

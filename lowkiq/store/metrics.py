@@ -7,7 +7,7 @@ from typing import Any
 
 import msgspec
 
-from lowkiq.store import keys
+from lowkiq.store import keys, layout
 from lowkiq.store.call import Call, Caller, chunked, raise_first
 from lowkiq.store.shard import SHARDS_A_CALL, Shard
 
@@ -63,7 +63,7 @@ class QueueMetrics(msgspec.Struct, frozen=True):
 def known_queues(caller: Caller, namespace: str) -> dict[str, int]:
     """Every queue with its shards_count."""
     reply: Mapping[bytes, bytes] = caller.command("HGETALL", keys.queues(namespace))
-    return {queue.decode(): int(count) for queue, count in sorted(reply.items())}
+    return {queue.decode(): layout.parse(told).shards_count for queue, told in sorted(reply.items())}
 
 
 def read_shards(caller: Caller, shards: Sequence[Shard]) -> list[ShardMetrics]:
@@ -75,6 +75,13 @@ def read_shards(caller: Caller, shards: Sequence[Shard]) -> list[ShardMetrics]:
     for some in raise_first(caller.run_all(calls)):
         metrics += some
     return metrics
+
+
+def read_lengths(caller: Caller, shards: Sequence[Shard], key: str) -> list[int]:
+    """How much is in one key of each shard: "due", "retries", "claim" or "morgue"."""
+    command = "HLEN" if key == "claim" else "ZCARD"
+    calls = [Call("lengths", [s.prefix for s in some], [command, key], list) for some in chunked(shards, SHARDS_A_CALL)]
+    return [length for lengths in raise_first(caller.run_all(calls)) for length in lengths]
 
 
 def read_all_shards(caller: Caller, namespace: str, queues: Mapping[str, int]) -> list[ShardMetrics]:

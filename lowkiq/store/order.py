@@ -11,11 +11,8 @@ import re
 from collections.abc import Sequence
 from typing import Final, NamedTuple
 
-from lowkiq.store.call import Argument, Caller, chunked, pairs
-from lowkiq.store.shard import Shard
-
-#: Shards whose heads are read in one round trip: about a millisecond of Redis.
-HEADS_AT_ONCE = 500
+from lowkiq.store.call import Argument, Call, Caller, chunked, pairs, raise_first
+from lowkiq.store.shard import SHARDS_A_CALL, Shard
 
 _CURSOR: Final = re.compile(r"([-+.0-9einf]{1,40}):([0-9]{1,9}):([0-9]{1,12})")
 
@@ -50,6 +47,14 @@ class Cursor(NamedTuple):
         return cls(score, int(match[2]), int(match[3]))
 
 
+class Range(NamedTuple):
+    """A part of an index: its bounds, in the order of reading, and how many rows of it to skip."""
+
+    first: Argument
+    last: Argument
+    skip: int
+
+
 class Row(NamedTuple):
     """An id in an index."""
 
@@ -78,9 +83,10 @@ def read_in_order(
     if after is not None and not bounds[0] <= after.score <= bounds[1]:
         raise ValueError(f"{after.text!r} is no cursor of this list: take the one that its last page gave")
     reader = _Reader(caller, shards, index, bounds, after, reverse)
-    heads = reader.read(range(len(shards)), 1)
-    best = list(dict.fromkeys(row.shard for row in sorted(heads, key=reader.key)[: limit + 1]))
-    rows = sorted(reader.read(best, limit + 1), key=reader.key)
+    heads = sorted(reader.heads(), key=reader.key)
+    best = list(dict.fromkeys(row.shard for row in heads[: limit + 1]))
+    # A shard whose head is the third has at most all but two of the rows.
+    rows = sorted(reader.read(best, range(limit + 1, 0, -1)), key=reader.key)
     page = rows[:limit]
     following = _cursor(page, after) if len(rows) > limit else None
     return [(shards[row.shard], row.id) for row in page], following
@@ -103,39 +109,62 @@ class _Reader:
         self._after = after
         self._reverse = reverse
 
-    def read(self, numbers: Sequence[int], limit: int) -> list[Row]:
-        """The first rows after the cursor of each of these shards, in the order of the shard."""
-        commands = [(number, command) for number in numbers for command in self._commands(number, limit)]
-        rows: list[Row] = []
-        for some in chunked(commands, HEADS_AT_ONCE):
-            pages = self._caller.commands([command for _, command in some])
-            rows += [
-                Row(float(score), number, id)
-                for (number, _), page in zip(some, pages, strict=True)
-                for id, score in pairs(page)
+    def heads(self) -> list[Row]:
+        """The first score after the cursor in each shard, or two where the cursor is; without ids."""
+        found: list[Row] = []
+        ranges = [(number, range_) for number in range(len(self._shards)) for range_ in self._ranges(number)]
+        groups = list(chunked(ranges, SHARDS_A_CALL))
+        for some, scores in zip(groups, raise_first(self._caller.run_all(list(map(self._heads, groups)))), strict=True):
+            found += [Row(float(score), number, b"") for (number, _), score in zip(some, scores, strict=True) if score]
+        return found
+
+    def read(self, numbers: Sequence[int], limits: Sequence[int]) -> list[Row]:
+        """The first rows after the cursor of each of these shards, so many of each, in the order of the shard."""
+        ranges = [
+            (number, limit, range_)
+            for number, limit in zip(numbers, limits, strict=False)
+            for range_ in self._ranges(number)
+        ]
+        pages = self._caller.commands(
+            [
+                (self._command, self._key(number), first, last, "WITHSCORES", "LIMIT", skip, limit)
+                for number, limit, (first, last, skip) in ranges
             ]
-        return rows
+        )
+        return [
+            Row(float(score), number, id)
+            for (number, _, _), page in zip(ranges, pages, strict=True)
+            for id, score in pairs(page)
+        ]
 
     def key(self, row: Row) -> tuple[float, int]:
         """Sorts rows; those of one shard keep the order in which they were read."""
         return (-row.score if self._reverse else row.score, row.shard)
 
-    def _commands(self, number: int, limit: int) -> list[tuple[Argument, ...]]:
+    @property
+    def _command(self) -> str:
+        return "ZREVRANGEBYSCORE" if self._reverse else "ZRANGEBYSCORE"
+
+    def _key(self, number: int) -> str:
+        return f"{self._shards[number].prefix}{self._index}"
+
+    def _heads(self, ranges: Sequence[tuple[int, Range]]) -> Call[list[bytes]]:
+        prefixes = [self._shards[number].prefix for number, _ in ranges]
+        return Call(
+            "heads", prefixes, [self._index, self._command, *(word for _, words in ranges for word in words)], list
+        )
+
+    def _ranges(self, number: int) -> list[Range]:
         """What reads on in a shard. Only rows of the cursor's own score are skipped: others were on no page yet."""
         first, last = self._bounds[::-1] if self._reverse else self._bounds
         after = self._after
         if after is None:
-            return [self._command(number, first, last, 0, limit)]
+            return [Range(first, last, 0)]
         edge = repr(after.score)
         if number > after.shard:
-            return [self._command(number, edge, last, 0, limit)]
-        ties = [self._command(number, edge, edge, after.ties, limit)] if number == after.shard else []
-        return [*ties, self._command(number, f"({edge}", last, 0, limit)]
-
-    def _command(self, number: int, first: Argument, last: Argument, skip: int, limit: int) -> tuple[Argument, ...]:
-        name = "ZREVRANGEBYSCORE" if self._reverse else "ZRANGEBYSCORE"
-        key = f"{self._shards[number].prefix}{self._index}"
-        return (name, key, first, last, "WITHSCORES", "LIMIT", skip, limit)
+            return [Range(edge, last, 0)]
+        ties = [Range(edge, edge, after.ties)] if number == after.shard else []
+        return [*ties, Range(f"({edge}", last, 0)]
 
 
 def _cursor(page: Sequence[Row], after: Cursor | None) -> Cursor:

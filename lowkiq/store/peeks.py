@@ -16,16 +16,17 @@ import msgspec
 from lowkiq.job import encode_id, shard_of
 from lowkiq.store.call import Call, Caller, chunked, raise_first
 from lowkiq.store.matches import INDEXES, Match, Matches, Place, error_told, group_of, is_glob
+from lowkiq.store.metrics import read_lengths
 from lowkiq.store.order import EVERYTHING, Bounds, Cursor, read_in_order
 from lowkiq.store.shard import Shard
 
 #: Payloads of a job in a list, and alone; and bytes at which each is cut.
 LISTED_PAYLOADS, SHOWN_PAYLOADS = 1, 100
 LISTED_BYTES, SHOWN_BYTES = 200, 4_096
-#: Ids looked at for one page of a search: about 4 ms of Redis, in steps.
-SEARCHED_A_PAGE: Final = 5_000
-#: Errors read to group them.
-SAMPLED_ERRORS: Final = 1_000
+#: Ids looked at for one page of a search: about 2.5 ms of Redis, in steps.
+SEARCHED_A_PAGE: Final = 3_000
+#: Errors read to group them, and shards that they are taken from: about 1 ms of Redis.
+SAMPLED_ERRORS, SAMPLED_SHARDS = 500, 50
 #: Ids in one fetch.
 FETCHED_AT_ONCE: Final = 100
 #: Where a view's jobs are.
@@ -132,7 +133,7 @@ class Peeks:
 
     def in_flight(self, limit: int = 100) -> list[JobPeek]:
         """Claimed jobs: those that run, and those that come next."""
-        lengths = self._caller.commands([("HLEN", f"{shard.prefix}claim") for shard in self._shards])
+        lengths = read_lengths(self._caller, self._shards, "claim")
         found: list[tuple[Shard, bytes]] = []
         for shard, length in zip(self._shards, lengths, strict=True):
             if len(found) >= limit:
@@ -144,15 +145,14 @@ class Peeks:
     def errors(self, view: str = "retries") -> tuple[list[ErrorGroup], int, int]:
         """Groups of errors, the largest first, from a sample; how many jobs were looked at, and how many there are."""
         lengths = self._matches.lengths(view)
-        filled = [(shard, length) for shard, length in zip(self._shards, lengths, strict=True) if length]
-        share = max(1, SAMPLED_ERRORS // max(1, len(filled)))
+        filled = [shard for shard, length in zip(self._shards, lengths, strict=True) if length]
+        some = filled[:: -(-len(filled) // SAMPLED_SHARDS) or 1]
         groups: Counter[str] = Counter()
         examples: dict[str, bytes] = {}
-        for some in chunked((shard for shard, _ in filled[:SAMPLED_ERRORS]), FETCHED_AT_ONCE):
-            for id, error in self._errors_in(view, some, share):
-                group = group_of(error)
-                groups[group] += 1
-                examples.setdefault(group, id)
+        for id, error in self._errors_in(view, some, SAMPLED_ERRORS // max(1, len(some))):
+            group = group_of(error)
+            groups[group] += 1
+            examples.setdefault(group, id)
         ranked = [ErrorGroup(text, count, _text(examples[text])) for text, count in groups.most_common()]
         return ranked, groups.total(), sum(lengths)
 
@@ -208,11 +208,8 @@ class Peeks:
     def _errors_in(self, view: str, shards: Sequence[Shard], share: int) -> list[tuple[bytes, str | None]]:
         index = INDEXES[view][0]
         ids = self._caller.commands([("ZREVRANGE", f"{shard.prefix}{index}", 0, share - 1) for shard in shards])
-        return [
-            row
-            for shard, some in zip(shards, ids, strict=True)
-            for row in zip(some, self._matches.errors_of(view, shard, some), strict=True)
-        ]
+        errors = self._matches.errors_of(view, list(zip(shards, ids, strict=True)))
+        return [row for some, told in zip(ids, errors, strict=True) for row in zip(some, told, strict=True)]
 
     def _find(self, id: str) -> tuple[Shard, bytes]:
         encoded = encode_id(id, self._max_id_bytes)

@@ -9,8 +9,9 @@ from redis.exceptions import RedisError
 
 from lowkiq.errors import PushFailed, ShardsCountMismatch
 from lowkiq.job import EncodedJob, Pushed, shard_of
-from lowkiq.store import keys
+from lowkiq.store import keys, layout
 from lowkiq.store.call import Call, Caller, chunked, raise_first
+from lowkiq.store.layout import Layout
 from lowkiq.store.shard import MAX_PUSH, Shard
 
 #: Bytes of one push script's arguments, unless a single payload is larger.
@@ -71,12 +72,19 @@ class Producer:
 
 
 def register(caller: Caller, namespace: str, queue: str, shards_count: int) -> None:
-    """Raises ShardsCountMismatch when the queue is known with another shards_count."""
-    known = caller.run(Call("register", [keys.queues(namespace)], [queue, shards_count], int))
-    if known != shards_count:
+    """Raises ShardsCountMismatch when the queue is known with another shards_count, NewerLayout when with that."""
+    known = caller.run(Call("register", [keys.queues(namespace)], [queue, layout.text(shards_count)], layout.parse))
+    check_layout(queue, known, shards_count)
+
+
+def check_layout(queue: str, known: Layout, shards_count: int) -> None:
+    """Whether this Lowkiq may write to a queue that Redis knows so; raises as above."""
+    if known.version > layout.LAYOUT_VERSION:
+        raise layout.newer(f"queue {queue}", known.version)
+    if known.shards_count != shards_count:
         raise ShardsCountMismatch(
-            f"queue {queue} has shards_count {known}, not {shards_count}: set shards_count = {known}, "
-            "or choose another queue_name and let the old queue run dry"
+            f"queue {queue} has shards_count {known.shards_count}, not {shards_count}: "
+            f"set shards_count = {known.shards_count}, or choose another queue_name and let the old queue run dry"
         )
 
 

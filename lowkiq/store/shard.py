@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, Literal, NamedTuple
 
 from lowkiq.job import EncodedJob, Job
-from lowkiq.store import keys
+from lowkiq.store import keys, layout
 from lowkiq.store.call import Argument, Call
 
 #: Jobs in one push: the script is O(batch), so this bounds how long others wait for Redis (about 5 ms).
@@ -118,11 +118,11 @@ class Shard:
         self.index = index
         self.prefix = keys.shard(namespace, queue, index)
         self._keys = (self.prefix,)
-        self._layout = shards_count
+        self.layout = layout.text(shards_count)
 
     def push(self, jobs: Sequence[EncodedJob]) -> Call[tuple[int, int]]:
         """Puts payloads into the queue; gives the numbers of new ids and merged payloads."""
-        arguments: list[Argument] = [self._layout]
+        arguments: list[Argument] = [self.layout]
         for job in jobs:
             arguments += job
         return Call("push", self._keys, arguments, _pair)
@@ -131,7 +131,7 @@ class Shard:
         self, node: str, ttl: float, max_crashes: int, dead_nodes: Sequence[str] = (), *, is_foster: bool = False
     ) -> Call[Owned | Held]:
         """Takes the lease, at once if its holder is one of `dead_nodes`. Who is no foster is told of as wanting it."""
-        arguments: list[Argument] = [node, self._layout, ttl, max_crashes, int(not is_foster), *dead_nodes]
+        arguments: list[Argument] = [node, self.layout, ttl, max_crashes, int(not is_foster), *dead_nodes]
         return Call("acquire", self._keys, arguments, _acquired)
 
     def release(self, node: str, epoch: str, number: int, what: Literal["claim", "lease"]) -> Call[Released]:
@@ -158,7 +158,7 @@ class Shard:
 
         limit = min(limit, MAX_CLAIM)
         limits = (limit, max_payloads, MAX_CLAIM_PAYLOADS, MAX_CLAIM_BYTES)
-        arguments: list[Argument] = [node, epoch, number, self._layout, *limits]
+        arguments: list[Argument] = [node, epoch, number, self.layout, *limits]
         return Call("claim", self._keys, arguments, parse)
 
     def settle(self, node: str, epoch: str, number: int, outcome: Outcome) -> Call[Settled]:

@@ -7,7 +7,6 @@ of a bounded size. Pure ASGI, so that what streams keeps streaming.
 
 from __future__ import annotations
 
-import contextlib
 from typing import Final
 from urllib.parse import parse_qsl
 
@@ -92,7 +91,7 @@ class Guard:
                 return
             scope[CALLER] = caller
             if not self._access.shares_key:
-                await self._share_key()
+                await self._share_key(request)
         if request.method == _WRITE:
             receive = await self._check_write(request, path)
         await self.app(scope, receive, send)
@@ -114,10 +113,13 @@ class Guard:
             await anyio.sleep(access.delay_after_failure())
         return caller
 
-    async def _share_key(self) -> None:
-        """While Redis is away there is nothing to act on, so the process's own key will do."""
-        with contextlib.suppress(RedisError):
+    async def _share_key(self, request: Request) -> None:
+        """While Redis is away the process's own key will do for looking; there is nothing to act on."""
+        try:
             self._access.share_key(await run_in_threadpool(self._backend.web_key))
+        except RedisError:
+            if request.method == _WRITE:
+                raise
 
     def _ask_for_credentials(self, request: Request) -> RedirectResponse:
         if is_for_machines(request.scope):

@@ -133,7 +133,9 @@ class ShardDriver:
         return Actions(self.caller, [self.shard], max_id_bytes=self.app.settings.max_id_bytes)
 
     def call(self, script: str, *arguments: Any) -> Any:
-        """The bare reply of a script."""
+        """The bare reply of a script; what operators do names the layout first."""
+        if script in {"bury", "drop", "perform_now", "revive"}:
+            arguments = (self.shard.layout, *arguments)
         return self.caller.run(Call(script, [self.shard.prefix], arguments, lambda reply: reply))
 
     # ── what it holds, read key by key ──────────────────────────────────────────────────────────────────────────────
@@ -208,6 +210,8 @@ class ShardDriver:
                 return self.redis.hgetall(key)
             case b"zset":
                 return self.redis.zrange(key, 0, -1, withscores=True)
+            case b"string":
+                return self.redis.get(key)
             case kind:
                 raise AssertionError(f"{key!r} is a {kind!r}")
 

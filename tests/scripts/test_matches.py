@@ -11,8 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from lowkiq.job import shard_of
-from lowkiq.store import matches as matches_module
 from lowkiq.store.matches import GROUP_CHARS, STEP, Match, Matches, Place, error_told, group_of, is_glob
+from lowkiq.store.shard import SHARDS_A_CALL
 from tests.scripts.shard_driver import PAST, ShardDriver
 
 SHARDS = 5
@@ -87,6 +87,7 @@ def test_a_walk_is_cut_short_and_taken_up_again_at_any_step(work, matches):
     while place is not None:
         step = next(matches.steps(Match("due", "*7*"), place))
         met += found([step])
+        assert len(met) < 2 * MANY, "it does not come to an end"
         place = step.next
     assert Counter(met) == Counter(str(n) for n in range(MANY) if "7" in str(n))
 
@@ -155,8 +156,7 @@ def test_what_is_there_all_the_time_is_met_while_others_come_and_go(work, matche
     assert met == set(staying)
 
 
-def test_lengths_are_those_of_each_shard(work, matches, shards, monkeypatch):
-    monkeypatch.setattr(matches_module, "COUNTED_AT_ONCE", 2)
+def test_lengths_are_those_of_each_shard(work, matches):
     ids = [str(n) for n in range(100)]
     fill(work, ids)
     work.actions.kill(ids[:30])
@@ -164,6 +164,15 @@ def test_lengths_are_those_of_each_shard(work, matches, shards, monkeypatch):
     assert matches.lengths("due") == [per_shard[index] for index in range(SHARDS)]
     assert matches.lengths("retries") == [0] * SHARDS
     assert sum(matches.lengths("morgue")) == 30
+
+
+def test_lengths_of_more_shards_than_a_call_takes_are_in_their_order(app):
+    count = 2 * SHARDS_A_CALL + 1
+    work = app.worker(queue_name="many", shards_count=count)(lambda _: None)
+    fill(work, range(500))
+    expected = Counter(shard_of(str(n).encode(), count) for n in range(500))
+    lengths = Matches(app.caller, app.shards("many", count), str).lengths("due")
+    assert lengths == [expected[index] for index in range(count)]
 
 
 def test_retries_are_those_that_failed(shards, matches):
@@ -194,9 +203,16 @@ def test_the_group_of_jobs_without_an_error_is_empty(shards, matches):
 
 def test_errors_of_ids_are_in_their_order_and_none_where_there_is_none(shards, matches):
     fail(shards[0], a="one", b="two")
+    fail(shards[3], c="three")
     shards[0].push("fresh")
-    assert matches.errors_of("due", shards[0].shard, [b"b", b"ghost", b"fresh", b"a"]) == ["two", None, None, "one"]
-    assert matches.errors_of("due", shards[0].shard, []) == []
+    asked = [
+        (shards[0].shard, [b"b", b"ghost", b"fresh", b"a"]),
+        (shards[1].shard, []),
+        (shards[3].shard, [b"c", b"a"]),
+    ]
+    assert matches.errors_of("due", asked) == [["two", None, None, "one"], [], ["three", None]]
+    assert matches.errors_of("due", []) == []
+    assert matches.errors_of("due", [(shards[0].shard, [])]) == [[]]
 
 
 def test_errors_that_cannot_be_loaded_are_told_as_they_are_stored(app, shards):

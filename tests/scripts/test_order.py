@@ -10,10 +10,9 @@ import redis
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from lowkiq.store import order
 from lowkiq.store.order import Cursor, read_in_order
 from lowkiq.store.peeks import Peeks
-from lowkiq.store.shard import Shard
+from lowkiq.store.shard import SHARDS_A_CALL, Shard
 
 _queues = itertools.count()
 
@@ -48,6 +47,7 @@ class Index:
         while True:
             page, following = self.read(limit, after, **options)
             pages.append(page)
+            assert len(pages) <= len(self.rows) + 1, "they do not come to an end"
             if following is None:
                 return pages
             assert len(page) == limit
@@ -112,7 +112,7 @@ def test_thousands_of_equal_scores_over_many_shards_are_met_once_each(index_of, 
 
 @pytest.mark.parametrize("reverse", [False, True])
 def test_more_shards_than_are_read_at_once_are_one_list(index_of, reverse):
-    count = order.HEADS_AT_ONCE * 2 + 3
+    count = SHARDS_A_CALL * 2 + 3
     index = index_of(count)
     for shard in range(count):
         index.add(shard, {"id": float((shard * 7919) % 101)})
@@ -146,17 +146,17 @@ def test_infinite_scores_of_strangers_are_in_order_too(index_of):
     assert flat(index.pages(1, reverse=True)) == index.sorted(reverse=True)
 
 
-def test_only_shards_that_may_be_on_the_page_are_read_whole(index_of, monkeypatch):
+@pytest.mark.parametrize("reverse", [False, True])
+def test_only_shards_that_may_be_on_the_page_are_read(index_of, monkeypatch, reverse):
     index = index_of(100)
     for shard in range(100):
         index.add(shard, {f"id-{number}": float(shard * 10 + number) for number in range(20)})
     sent = []
     commands = index.caller.commands
-    monkeypatch.setattr(index.caller, "commands", lambda some: sent.append(some) or commands(some))
-    index.read(5)
-    heads, best = sent
-    assert [command[-1] for command in heads] == [1] * 100
-    assert [command[-1] for command in best] == [6] * 6
+    monkeypatch.setattr(index.caller, "commands", lambda some: sent.extend(some) or commands(some))
+    index.read(5, reverse=reverse)
+    best = range(99, 93, -1) if reverse else range(6)
+    assert [(command[1], command[-1]) for command in sent] == [(f"{index.shards[n].prefix}due", 6) for n in best]
 
 
 @pytest.mark.parametrize("equal", [1, 5])

@@ -70,6 +70,7 @@ def pages(peeks, view, **options):
     while True:
         page = peeks.page(view, cursor=cursor, **options)
         found.append(page)
+        assert len(found) <= 1_000, "they do not come to an end"
         if page.next is None:
             return found
         cursor = page.next
@@ -207,6 +208,13 @@ def test_of_several_payloads_the_lowest_are_told_and_all_are_counted(shard, alon
     assert [payload.score for payload in job.payloads] == [float(n) for n in range(SHOWN_PAYLOADS)]
     (job,) = alone.page("due").jobs
     assert (job.payload_count, [payload.data for payload in job.payloads]) == (SHOWN_PAYLOADS + 50, [b"0"])
+
+
+def test_who_wants_no_payloads_gets_none(shard):
+    shard.push("a", b"p", 1.0, PAST)
+    shard.push_payloads("b", 3)
+    rows = shard.call("fetch", "queue", 0, 10, "a", "b")
+    assert [(int(row[4]), row[5:]) for row in rows] == [(1, []), (3, [])]
 
 
 @pytest.mark.parametrize("count", [2, 9, 10, 11, 20, 99, 100])
@@ -447,6 +455,8 @@ def test_a_group_of_errors_is_listed(shards, peeks):
     ]
     assert ids(peeks.page("retries", error="another kind", limit=100)) == ["other"]
     assert peeks.page("retries", error="error 10", limit=100).jobs == []
+    assert ids(peeks.page("retries", error="another kind", pattern="other", limit=100)) == ["other"]
+    assert peeks.page("retries", error="error #", pattern="other", limit=100).jobs == []
 
 
 def test_one_id_is_found_without_a_search(work, peeks, monkeypatch):
@@ -530,6 +540,7 @@ def test_a_count_that_stopped_says_at_least(work, peeks):
     count, is_more = peeks.count(Match("due", "*"), most=2_000)
     assert is_more
     assert 1_000 <= count < 5_000
+    assert peeks.count(Match("due", "none-*"), most=2_000) == (0, True)
     # All without a pattern are counted by Redis.
     assert peeks.count(Match("due"), most=10) == (10_000, False)
 
@@ -578,6 +589,12 @@ def test_errors_are_grouped_the_largest_group_first(shards, peeks):
     assert groups[0].example_id in {f"id-{number}" for number in range(9)}
 
 
+def test_a_larger_group_comes_first_although_it_was_met_later(shard, alone):
+    fail(shard, odd=9, a=0, b=0, c=0)
+    shard.redis.hset(shard.key("errors"), "odd", "another kind")
+    assert [(group.text, group.count) for group in alone.errors()[0]] == [("error #", 3), ("another kind", 1)]
+
+
 def test_errors_of_the_morgue_are_grouped(shards, peeks):
     for id in ("a", "b"):
         shards(id).push(id)
@@ -595,13 +612,21 @@ def test_errors_are_a_sample_of_every_shard_and_say_so(work, peeks, shards, monk
     assert (looked_at, there_are) == (30, 300)
 
 
-def test_errors_of_more_shards_than_the_sample_has_are_those_of_some(app, monkeypatch):
-    monkeypatch.setattr(peeks_module, "SAMPLED_ERRORS", 4)
+@pytest.mark.parametrize(
+    ("filled", "from_shards"), [(1, "a"), (3, "abc"), (4, "ac"), (5, "ace"), (7, "adg"), (9, "adg")]
+)
+def test_errors_of_many_shards_are_those_of_some_all_over(app, monkeypatch, filled, from_shards):
+    """Of every second or third shard, say, not of the first ones."""
+    monkeypatch.setattr(peeks_module, "SAMPLED_ERRORS", 6)
+    monkeypatch.setattr(peeks_module, "SAMPLED_SHARDS", 3)
     shards = [ShardDriver(app, index=index, shards_count=10) for index in range(10)]
-    for shard in shards[::2]:
-        fail(shard, a=1, b=1)
+    for name, shard in zip("abcdefghi"[:filled], shards, strict=False):
+        fail(shard, x=1, y=1)
+        shard.redis.hset(shard.key("errors"), mapping={"x": name, "y": name})
     peeks = Peeks(app.caller, [shard.shard for shard in shards], load_error=str, max_id_bytes=512)
-    assert peeks.errors()[1:] == (4, 10)
+    groups, looked_at, there_are = peeks.errors()
+    assert {group.text: group.count for group in groups} == dict.fromkeys(from_shards, 2)
+    assert (looked_at, there_are) == (2 * len(from_shards), 2 * filled)
 
 
 def test_what_cannot_be_loaded_is_told_as_it_is_stored(app, shard):

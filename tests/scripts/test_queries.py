@@ -86,6 +86,14 @@ def test_fetch_gives_at_most_max_payloads_and_says_how_many_there_are(make_app):
     assert (job.payloads, job.payload_count) == ([0, 1], 5)
 
 
+def test_fetch_gives_whole_payloads_however_large(work):
+    """Looks for people have a budget of 4 MiB; a program gets what it asked for."""
+    large = ["x" * 900_000 + str(n) for n in range(6)]
+    work.perform_async([{"id": "a", "payload": payload, "score": n} for n, payload in enumerate(large)])
+    work.perform_async([{"id": "b", "payload": large[0]}])
+    assert [job.payloads for job in work.queries.fetch(["a", "b"])] == [large, large[:1]]
+
+
 def test_fetch_tells_of_failures(failed):
     (job,) = failed.queries.fetch(["id-04"])
     assert (job.retry_count, job.error) == (5, "error 4")

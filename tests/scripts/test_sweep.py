@@ -242,6 +242,11 @@ def test_no_more_jobs_are_acted_on_than_were_counted(work, shards, start, most):
     assert len(ids_of(shards, "queued")) == max(MANY - most, 0)
 
 
+def test_a_sweep_that_has_done_its_number_looks_no_further(work, start):
+    push(work, range(20_000))
+    assert list(start("delete", Match("due"), most=3)) == [Progress(3, 3)]
+
+
 def test_jobs_that_came_after_the_count_are_not_acted_on(work, shards, start):
     push(work, range(500))
     steps = start("bury", Match("due"), most=500)

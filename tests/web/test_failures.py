@@ -14,7 +14,7 @@ from lowkiq import Lowkiq
 from lowkiq.web import create_app
 from lowkiq.web.headers import SECURITY_HEADERS, VERSIONED
 from tests.web.conftest import TOKEN, Browser
-from tests.web.rooms import token_of, with_rooms
+from tests.web.rooms import with_rooms
 
 Browse = Callable[..., Browser]
 MakeWeb = Callable[..., Starlette]
@@ -110,7 +110,7 @@ def test_a_redis_that_refuses_is_not_said_to_be_silent(make_web: MakeWeb, browse
 
 def test_a_post_to_a_dead_redis_is_not_repeated_by_the_page(browse: Browse) -> None:
     away = create_app(Lowkiq(redis_url="redis://127.0.0.1:1/0"))
-    response = browse(away).post("/queues/a/actions", {"token": token_of(away), "action": "delete", "ids": "1"})
+    response = browse(away).post("/queues/a/actions", {"token": "any", "action": "delete", "ids": "1"})
     assert response.status_code == 503
     assert "data-down" not in response.text
     assert "Look before you ask again" in response.text

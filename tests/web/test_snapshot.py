@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import signal
+import threading
 from collections.abc import Awaitable, Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pytest
@@ -14,7 +16,7 @@ from lowkiq import Lowkiq, clock
 from lowkiq.store.call import Call
 from lowkiq.web import snapshot as snapshot_module
 from lowkiq.web.backend import Backend
-from lowkiq.web.snapshot import RATE_WINDOW, Rates, Snapshot, Snapshots
+from lowkiq.web.snapshot import RATE_WINDOW, SHARDS_A_POLL, Rates, Snapshot, Snapshots
 from lowkiq.worker import Worker
 from tests.support import RedisServer
 
@@ -197,6 +199,15 @@ def test_who_comes_when_all_have_left_gets_the_poll_that_goes_on(
     assert polls(app) - before == 1
 
 
+def test_one_loop_polls_again_and_again(app: Lowkiq, backend: Backend, work: type[Worker]) -> None:
+    snapshots = Snapshots(backend, interval=0)
+
+    async def look() -> list[int]:
+        return [(await _get(snapshots)).number for _ in range(3)]
+
+    assert asyncio.run(look()) == [1, 2, 3]
+
+
 def test_event_loops_may_come_and_go(backend: Backend) -> None:
     """As under a WSGI adapter: the last one's task is of no use in the next."""
     snapshots = Snapshots(backend, interval=0)
@@ -208,6 +219,31 @@ def test_event_loops_may_come_and_go(backend: Backend) -> None:
 
     asyncio.run(leave())
     assert get(snapshots).number >= 1
+
+
+def test_two_event_loops_at_a_time_do_not_wait_for_each_others_task(
+    backend: Backend, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    snapshots = Snapshots(backend, interval=0)
+    is_polling, may_go_on = threading.Event(), threading.Event()
+    queues = backend.queues
+
+    def wait() -> dict[str, int]:
+        is_polling.set()
+        assert may_go_on.wait(60)
+        return queues()
+
+    monkeypatch.setattr(backend, "queues", wait)
+
+    async def open_and_get() -> Snapshot:
+        asyncio.get_running_loop().call_soon(may_go_on.set)
+        return await _get(snapshots)
+
+    with ThreadPoolExecutor(1) as another:
+        first = another.submit(get, snapshots)
+        assert is_polling.wait(60)
+        second = asyncio.run(open_and_get())
+        assert {first.result(60).number, second.number} == {1, 2}
 
 
 # ── errors ──────────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -237,6 +273,26 @@ def test_an_error_is_everybodys_and_the_next_look_finds_redis_back(
     assert found[0].number > good.number
     assert found[0].queues["q"].length == 1
     assert snapshots.last is found[0]
+
+
+def test_one_loop_recovers_from_an_error(backend: Backend, monkeypatch: pytest.MonkeyPatch) -> None:
+    snapshots = Snapshots(backend, interval=3600)
+    failures = iter([redis.TimeoutError("slow"), redis.ConnectionError("away")])
+    queues = backend.queues
+
+    def fail() -> dict[str, int]:
+        if failure := next(failures, None):
+            raise failure
+        return queues()
+
+    monkeypatch.setattr(backend, "queues", fail)
+
+    async def look() -> list[Any]:
+        return [(await asyncio.gather(_get(snapshots), return_exceptions=True))[0] for _ in range(4)]
+
+    slow, away, good, same = asyncio.run(look())
+    assert [type(slow), type(away)] == [redis.TimeoutError, redis.ConnectionError]
+    assert isinstance(good, Snapshot) and same is good
 
 
 def test_an_error_is_not_kept_for_an_interval(
@@ -301,19 +357,20 @@ def looks(monkeypatch: pytest.MonkeyPatch) -> list[list[int]]:
 def test_where_there_are_many_shards_they_take_turns_and_all_are_told(
     app: Lowkiq, backend: Backend, looks: list[list[int]]
 ) -> None:
-    app.worker(queue_name="many", shards_count=1_200)(lambda _: None)
+    many = SHARDS_A_POLL * 5 // 2
+    app.worker(queue_name="many", shards_count=many)(lambda _: None)
     snapshots = Snapshots(backend, interval=0)
     for _ in range(6):
         found = get(snapshots)
-        assert [row.shard for row in found.shards] == list(range(1_200))
-    assert sorted(looks[0]) == list(range(1_200))  # before, nothing is known
-    assert [len(look) for look in looks[1:]] == [500] * 5
+        assert [row.shard for row in found.shards] == list(range(many))
+    assert sorted(looks[0]) == list(range(many))  # before, nothing is known
+    assert [len(look) for look in looks[1:]] == [SHARDS_A_POLL] * 5
     for first in range(1, 4):
-        assert {shard for look in looks[first : first + 3] for shard in look} == set(range(1_200))
+        assert {shard for look in looks[first : first + 3] for shard in look} == set(range(many))
 
 
 def test_a_change_in_any_of_many_shards_is_seen_within_a_round(app: Lowkiq, backend: Backend) -> None:
-    work = app.worker(queue_name="many", shards_count=1_200)(lambda _: None)
+    work = app.worker(queue_name="many", shards_count=SHARDS_A_POLL * 5 // 2)(lambda _: None)
     snapshots = Snapshots(backend, interval=0)
     get(snapshots)
     work.perform_async([{"id": n} for n in range(300)])

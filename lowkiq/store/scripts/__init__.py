@@ -27,6 +27,8 @@ NAMES: Final = (
     "perform_now",
     "beat",
     "record",
+    "heads",
+    "lengths",
 )
 
 #: Those that make room, or keep order while there is none: with Redis 7 or later they run when memory is full.

@@ -9,7 +9,7 @@
 -- ARGV  1 node, 2 layout, 3 ttl in seconds, 4 max_crashes, 5 '1' if the shard is this node's part (a node that stands
 --       in for it then learns, when it renews, that it is wanted), then the names of nodes known to be dead
 -- returns {'OWNED', epoch, next due or '', now, restored, buried} or {'HELD', holder, seconds until its lease ends}
--- errors: LAYOUT
+-- errors: LAYOUT, NEWER
 local P = KEYS[1]
 local refusal, is_new_shard = check_layout(P, ARGV[2])
 if refusal then return refusal end

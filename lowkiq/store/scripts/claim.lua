@@ -10,7 +10,8 @@
 --       payloads in all (its last job may exceed it), 8 most bytes (its last payload may exceed it)
 -- returns {now, next due or '', then for each job: id, "perform_in:retry_count:score:payload" or
 --          {"perform_in:retry_count", payload, score, payload, score ...}}
--- errors: FENCED, LAYOUT, STALE (this number, or a later one, was claimed or given up), UNSETTLED (the last claim is)
+-- errors: FENCED, LAYOUT, NEWER, STALE (this number, or a later one, was claimed or given up), UNSETTLED (the last
+--         claim is)
 local P = KEYS[1]
 local refusal, last_claim = fence(P, ARGV[1], ARGV[2])
 if refusal then return refusal end

@@ -1,16 +1,20 @@
+--@ layout
 --@ bag
 --@ forget
 -- drop: delete jobs of the queue or of the morgue. Repeating it changes nothing.
 -- KEYS  1 shard prefix
--- ARGV  1 'queue', 'failed' (of the queue, only jobs that have failed) or 'morgue', then ids
--- returns how many were deleted
+-- ARGV  1 layout, 2 'queue', 'failed' (of the queue, only jobs that have failed) or 'morgue', then ids
+-- returns how many were deleted   errors: LAYOUT, NEWER
 local P = KEYS[1]
-local in_morgue = ARGV[1] == 'morgue'
+local refusal = check_layout(P, ARGV[1])
+if refusal then return refusal end
+
+local in_morgue = ARGV[2] == 'morgue'
 local prefix = in_morgue and P .. 'morgue:' or P
 local dropped = 0
-for i = 2, #ARGV do
+for i = 3, #ARGV do
   local id = ARGV[i]
-  local wanted = ARGV[1] ~= 'failed' or redis.call('ZSCORE', P .. 'retries', id)
+  local wanted = ARGV[2] ~= 'failed' or redis.call('ZSCORE', P .. 'retries', id)
   if wanted and redis.call('HEXISTS', prefix .. 'payloads', id) == 1 then
     bag_drop(prefix .. 'payloads', id)
     if in_morgue then

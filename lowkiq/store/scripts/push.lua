@@ -6,7 +6,7 @@
 -- KEYS  1 shard prefix, e.g. lowkiq:{orders:7}:
 -- ARGV  1 layout (shards_count), then for each job: id, payload, score ('' = after the last default one), perform_in
 --       ('' = now)
--- returns {new, merged}   errors: LAYOUT (the queue has another shards_count)
+-- returns {new, merged}   errors: LAYOUT (the queue has another shards_count), NEWER (and a layout of a newer Lowkiq)
 local P = KEYS[1]
 local refusal, is_new_shard = check_layout(P, ARGV[1])
 if refusal then return refusal end

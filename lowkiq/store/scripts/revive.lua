@@ -1,17 +1,20 @@
 --@ clock
+--@ layout
 --@ bag
 --@ doorbell
 -- revive: morgue → queue, at retry_count -1 and now. Repeating it changes nothing.
 -- KEYS  1 shard prefix
--- ARGV  1 most payloads of an id to merge at a time, then ids
--- returns {revived, then the ids of which payloads are left in the morgue}
+-- ARGV  1 layout, 2 most payloads of an id to merge at a time, then ids
+-- returns {revived, then the ids of which payloads are left in the morgue}   errors: LAYOUT, NEWER
 local P = KEYS[1]
+local refusal = check_layout(P, ARGV[1])
+if refusal then return refusal end
 local now = now_us()
 local reply, touched = {0}, false
-for i = 2, #ARGV do
+for i = 3, #ARGV do
   local id = ARGV[i]
   if redis.call('HEXISTS', P .. 'morgue:payloads', id) == 1 then
-    if bag_move(P .. 'morgue:payloads', P .. 'payloads', id, tonumber(ARGV[1])) > 0 then
+    if bag_move(P .. 'morgue:payloads', P .. 'payloads', id, tonumber(ARGV[2])) > 0 then
       reply[#reply + 1] = id
     else
       redis.call('ZREM', P .. 'morgue', id)

@@ -39,7 +39,12 @@ class Api:
 
 @pytest.fixture
 def make_api(make_web, browse):
-    return lambda **options: Api(browse(make_web(**options)))
+    def make(**options):
+        api = Api(browse(make_web(**options)))
+        api.get("token")  # with the first look, processes agree on a key: see Access
+        return api
+
+    return make
 
 
 @pytest.fixture
