@@ -15,19 +15,25 @@ PIP := PIP_ROOT_USER_ACTION=ignore $(BIN)/python -m pip --disable-pip-version-ch
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help demo test bench lint format types wheel clean
+.PHONY: help demo test bench bench-web screenshots lint format types wheel lock test-deploy clean
 
 help: ## list these targets
-	@sed -n 's/^\([a-z]*\):.*## \(.*\)/  make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 16
+	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 22
 
 demo: $(VENV)/.for-demo ## this repository's history through four nodes, checked (REPO=PATH: another one's)
 	@$(BIN)/python -m examples.demo --repo '$(REPO)'
 
 test: $(VENV)/.for-dev ## all tests (ARGS='-k lease': some of them)
-	@$(BIN)/python -m pytest -n 2 --dist loadgroup $(ARGS)
+	@$(BIN)/python -m pytest -n 2 --dist loadfile $(ARGS)
 
 bench: $(VENV)/.for-dev ## how fast it is here
 	@$(BIN)/python -m benchmarks $(ARGS)
+
+bench-web: $(VENV)/.for-dev ## what the web view costs with a million jobs
+	@$(BIN)/python -m benchmarks.web
+
+screenshots: $(VENV)/.for-dev ## the README's pictures of the web view, taken anew
+	@$(BIN)/python -m tests.browser.screenshots
 
 lint: $(VENV)/.for-dev ## ruff: rules and format
 	@$(BIN)/ruff check .
@@ -43,6 +49,17 @@ types: $(VENV)/.for-dev ## mypy, strict
 wheel: $(VENV)/.for-dev ## wheel and sdist, in dist/
 	@rm -rf dist
 	@$(BIN)/python -m build --outdir dist .
+
+LOCK := UV_CUSTOM_COMPILE_COMMAND='make lock' $(BIN)/uv pip compile --quiet --no-config --universal \
+    --python-version 3.11 --generate-hashes $(ARGS)
+
+lock: $(VENV)/.for-dev ## the image's locks, after pyproject.toml (ARGS=--upgrade: the newest)
+	@$(LOCK) --extra web --output-file requirements.lock pyproject.toml >/dev/null
+	@$(BIN)/python -c 'import tomllib; print(*tomllib.load(open("pyproject.toml", "rb"))["build-system"]["requires"], sep="\n")' \
+	    | $(LOCK) --output-file requirements-build.lock - >/dev/null
+
+test-deploy: $(VENV)/.for-dev ## boot a machine, build the image, roll out slowly (as root on Debian; minutes)
+	@LOWKIQ_TEST_DEPLOY=1 LOWKIQ_TEST_MIN_READY=10 $(BIN)/python -m pytest -n 2 --dist loadfile tests/deploy $(ARGS)
 
 clean: ## remove what make has made; queues in .lowkiq stay
 	@rm -rf $(VENV) dist build .pytest_cache .mypy_cache .ruff_cache .hypothesis

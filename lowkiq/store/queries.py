@@ -8,6 +8,7 @@ from typing import Any
 
 from lowkiq.job import Job, encode_id, shard_of
 from lowkiq.store.call import Call, Caller, chunked, pairs, raise_first
+from lowkiq.store.matches import error_told
 from lowkiq.store.shard import Shard
 
 #: A bound of a range: a number, "-inf", "+inf", or "(5" for more (or less) than 5, as Redis writes them.
@@ -162,7 +163,7 @@ class Queries:
             scores=[float(score) for score in payloads[1::3]],
             perform_in=float(at),
             retry_count=int(retry_count) if retry_count else -1,
-            error=self._load_error(error.decode("utf-8", "replace")) if error else None,
+            error=error_told(error, self._load_error) if error else None,
             payload_count=int(count),
         )
 

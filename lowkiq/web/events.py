@@ -28,7 +28,7 @@ from lowkiq.web.snapshot import Rates, Snapshot, Snapshots
 
 MEDIA_TYPE: Final = "text/event-stream"
 #: Streams of one process: each costs a connection and a task.
-MAX_STREAMS: Final = 1_000
+MAX_STREAMS: Final = 300
 #: Queues in a tick: about 100 KB.
 MAX_QUEUES: Final = 200
 #: Seconds of silence after which a comment tells proxies that the stream lives: they give up after 30 or 60.

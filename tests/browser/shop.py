@@ -63,14 +63,13 @@ app.worker(Mail)
 class Shop:
     """Runs the shop in a directory, and ends it."""
 
-    def __init__(self, directory: Path, *options: str, token: str = "") -> None:
+    def __init__(self, directory: Path, *options: str, app: str = APP) -> None:
         self.directory = directory
         self._options = options
-        self._token = token
         with socket.create_server(("127.0.0.1", 0)) as free:
             self.port: int = free.getsockname()[1]
         self.url = f"http://127.0.0.1:{self.port}"
-        (directory / "shop.py").write_text(APP)
+        (directory / "shop.py").write_text(app)
         (directory / "broken").touch()
 
     def __enter__(self) -> Self:
@@ -90,8 +89,9 @@ class Shop:
             raise
         redis = self.directory / ".lowkiq/redis/redis.sock"
         self.app = Lowkiq(redis_url=f"unix://{redis}")
-        self.orders: type[Worker] = self.app.worker(queue_name="orders", shards_count=12)(lambda _: None)
-        self.mail: type[Worker] = self.app.worker(queue_name="mail", shards_count=4)(lambda _: None)
+        counts = self.app.queues()
+        self.orders: type[Worker] = self.app.worker(queue_name="orders", shards_count=counts["orders"])(lambda _: None)
+        self.mail: type[Worker] = self.app.worker(queue_name="mail", shards_count=counts["mail"])(lambda _: None)
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
@@ -154,7 +154,7 @@ class Shop:
     def _environment(self) -> dict[str, str]:
         kept = {name: value for name, value in os.environ.items() if not name.startswith(("LOWKIQ_", "REDIS_URL"))}
         path = os.pathsep.join([str(self.directory), str(ROOT), str(ROOT / "supervisor")])
-        return kept | {"PYTHONPATH": path} | ({"LOWKIQ_WEB_TOKEN": self._token} if self._token else {})
+        return kept | {"PYTHONPATH": path}
 
     @staticmethod
     def _command(*arguments: str) -> list[str]:

@@ -69,11 +69,12 @@ def installed(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     return environment / "bin"
 
 
-def test_contains_the_scripts_the_type_marker_and_the_licence(wheel: Path) -> None:
+def test_contains_the_scripts_the_pages_the_type_marker_and_the_licence(wheel: Path) -> None:
     names = set(zipfile.ZipFile(wheel).namelist())
-    source = {str(path.relative_to(ROOT)) for path in (ROOT / "lowkiq").rglob("*.lua")}
-    assert source
-    assert source <= names
+    for kind in ("*.lua", "*.html", "*.css", "*.js", "*.svg"):
+        source = {str(path.relative_to(ROOT)) for path in (ROOT / "lowkiq").rglob(kind)}
+        assert source, kind
+        assert source <= names
     assert "lowkiq/py.typed" in names
     assert any(name.endswith(".dist-info/licenses/LICENSE") for name in names)
 
@@ -112,6 +113,53 @@ def test_a_first_app_runs_on_two_nodes_with_an_embedded_redis(installed: Path, t
     run(*supervisor, cwd=tmp_path, LOWKIQ_STATE_DIR=str(tmp_path / "state"))
     assert (tmp_path / "shipped-7").read_text() == "[[0], [1], [2]]"
 
+
+def test_the_web_view_says_what_it_misses_and_runs_with_its_extra(wheel: Path, installed: Path, tmp_path: Path) -> None:
+    command = (installed / "lowkiq", "web", "--bind", "127.0.0.1:0")
+    refused = subprocess.run(
+        command, cwd=tmp_path, env=clean_environment(), capture_output=True, text=True, check=False
+    )
+    assert refused.returncode == 2
+    assert "pip install 'lowkiq[web]'" in refused.stderr
+    pip = (installed / "python", "-m", "pip", "--disable-pip-version-check", "install", "-q")
+    run(*pip, f"lowkiq[web] @ file://{wheel}", cwd=tmp_path)
+    printed = run(installed / "python", "-c", LOOK, cwd=tmp_path).splitlines()
+    assert [line for line in printed if "web_redis_down" not in line] == ["200", "200", "503", "True"]
+
+
+#: Asks for a file, for the API's document, and for a page while there is no Redis.
+LOOK = """
+import asyncio
+from lowkiq import Lowkiq
+from lowkiq.web import create_app
+
+web = create_app(Lowkiq(redis_url="unix:///nowhere/redis.sock"))
+
+
+async def get(path):
+    sent = []
+    scope = {
+        "type": "http", "method": "GET", "path": path, "raw_path": path.encode(), "query_string": b"", "scheme": "http",
+        "headers": [(b"host", b"localhost")], "client": ("127.0.0.1", 1), "server": ("127.0.0.1", 80), "root_path": "",
+    }
+
+    asked = iter([{"type": "http.request", "body": b"", "more_body": False}])
+
+    async def receive():
+        return next(asked, None) or await asyncio.Event().wait()
+
+    async def send(message):
+        sent.append(message)
+
+    await web(scope, receive, send)
+    print(sent[0]["status"])
+    return b"".join(message.get("body", b"") for message in sent)
+
+
+asyncio.run(get("/static/style.css"))
+asyncio.run(get("/api/v1/openapi.json"))
+print(b"Redis" in asyncio.run(get("/")))
+"""
 
 #: Each node pushes the same three payloads before it starts, since the embedded Redis is up only while nodes are.
 SHOP = """

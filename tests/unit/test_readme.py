@@ -13,6 +13,7 @@ from lowkiq.worker import OPTIONS
 
 ROOT = Path(__file__).parents[2]
 README = (ROOT / "README.md").read_text("utf-8")
+DOCS = README + "".join(path.read_text("utf-8") for path in sorted((ROOT / "docs").glob("*.md")))
 
 
 @pytest.mark.parametrize("name", [field.name for field in dataclasses.fields(Settings)])
@@ -45,7 +46,7 @@ def test_every_option_of_a_worker_is_told(name: str) -> None:
     assert f"`{name}`" in README
 
 
-@pytest.mark.parametrize("block", re.findall(r"```python\n(.*?)```", README, re.DOTALL))
+@pytest.mark.parametrize("block", re.findall(r"```python\n(.*?)```", DOCS, re.DOTALL))
 def test_its_python_compiles(block: str) -> None:
     compile(block, "README.md", "exec")
 
@@ -53,3 +54,8 @@ def test_its_python_compiles(block: str) -> None:
 def test_its_links_lead_somewhere() -> None:
     for target in re.findall(r"\]\((?!https?:)([^)#]+)\)", README):
         assert (ROOT / target).exists(), target
+
+
+def test_its_pictures_are_there() -> None:
+    pictures = re.findall(r'(?:src|srcset)="([^"]+)"', README)
+    assert len(pictures) == 10 and all((ROOT / picture).exists() for picture in pictures)
