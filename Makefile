@@ -24,7 +24,7 @@ demo: $(VENV)/.for-demo ## this repository's history through four nodes, checked
 	@$(BIN)/python -m examples.demo --repo '$(REPO)'
 
 test: $(VENV)/.for-dev ## all tests (ARGS='-k lease': some of them)
-	@$(BIN)/python -m pytest -n 2 --dist loadfile $(ARGS)
+	@$(BIN)/python -m pytest -n 4 --dist loadfile $(ARGS)
 
 bench: $(VENV)/.for-dev ## how fast it is here
 	@$(BIN)/python -m benchmarks $(ARGS)

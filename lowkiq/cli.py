@@ -15,6 +15,7 @@ import typer
 from redis.exceptions import RedisError
 
 from lowkiq import Lowkiq, LowkiqError, SettingsError, __version__, log, tables
+from lowkiq.doctor import command as examiner
 from lowkiq.errors import AppNotFound
 from lowkiq.importing import load_app
 from lowkiq.node.node import Node
@@ -31,6 +32,7 @@ Examples:
   lowkiq stats --json
   lowkiq web -r shop.jobs                                the web view at http://127.0.0.1:8080/
   lowkiq nodes                                           who runs, who is missing, what nobody owns
+  lowkiq doctor -r shop.jobs                             what is wrong, and what to do
   lowkiq morgue list OrderSync
   lowkiq morgue revive OrderSync 17 42                   or --all
 """
@@ -184,6 +186,15 @@ def web(
         log.configure()
         address = server.parse_address(bind)
         code = server.serve(app, address, read_only=read_only, payloads=not no_payloads, no_auth=no_auth)
+    # A thread that still waits for Redis must not hold the process.
+    _exit(code)
+
+
+@cli.command(epilog=examiner.EPILOG)
+def doctor(context: typer.Context, require: Require = None, as_json: AsJson = False) -> None:
+    """Examines Redis, queues, nodes and this machine, and says what to mend. Exits 1 when there is a problem."""
+    with _clear_errors():
+        code = examiner.run(require or context.obj, as_json=as_json)
     # A thread that still waits for Redis must not hold the process.
     _exit(code)
 

@@ -15,7 +15,7 @@ import structlog
 
 from lowkiq.store.call import Caller
 from lowkiq.store.metrics import ShardMetrics
-from lowkiq.store.nodes import ask_to_foster, living_nodes
+from lowkiq.store.nodes import ask_to_foster, exchange_unowned, living_nodes
 from lowkiq.store.shard import Shard
 
 logger = structlog.get_logger("lowkiq")
@@ -27,7 +27,6 @@ class Fostering:
     def __init__(self, caller: Caller, namespace: str) -> None:
         self._caller = caller
         self._namespace = namespace
-        self._seen: set[str] = set()
 
     def __call__(self, shards: Sequence[tuple[Shard, ShardMetrics]]) -> None:
         """
@@ -35,8 +34,9 @@ class Fostering:
         Whoever is asked and can't leaves it to the next look, and to another node.
         """
         unowned = [shard for shard, metrics in shards if metrics.is_unowned]
-        left_alone = [shard for shard in unowned if shard.prefix in self._seen]
-        self._seen = {shard.prefix for shard in unowned}
+        prefixes = {shard.prefix for shard in unowned}
+        seen = exchange_unowned(self._caller, self._namespace, prefixes)
+        left_alone = [shard for shard in unowned if shard.prefix in seen]
         if not left_alone:
             return
         nodes = living_nodes(self._caller, self._namespace)

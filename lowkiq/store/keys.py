@@ -41,6 +41,11 @@ def history_turn(namespace: str) -> str:
     return f"{namespace}:{{history}}"
 
 
+def unowned(namespace: str) -> str:
+    """The shards that nobody had at the last look."""
+    return f"{namespace}:unowned"
+
+
 def web_key(namespace: str) -> str:
     """What web views without credentials sign their write tokens with."""
     return f"{namespace}:web:key"

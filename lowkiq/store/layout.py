@@ -36,6 +36,8 @@ def parse(told: bytes) -> Layout:
     return Layout(int(first), int(more[0])) if more else Layout(1, int(first))
 
 
-def newer(who: str, version: object) -> NewerLayout:
-    """The refusal: `who` is "queue orders", say."""
-    return NewerLayout(f"{who} has layout {version}, this Lowkiq {VERSION} writes layout {LAYOUT_VERSION}: upgrade it")
+def newer(queue: str, version: int | str) -> NewerLayout:
+    """The refusal to write into a queue of a later version."""
+    return NewerLayout(
+        f"queue {queue} has layout {version}, this Lowkiq {VERSION} writes layout {LAYOUT_VERSION}: upgrade it"
+    )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import Any, Final
 
 import msgspec
@@ -21,6 +21,8 @@ LATE_AFTER = 2.5 * BEAT_INTERVAL
 BEAT_TTL = 30
 #: Node numbers that are looked for: a heartbeat is only what somebody has written into Redis.
 MOST_NODES: Final = 10_000
+#: Seconds for which a look at unowned shards counts as the last one.
+UNOWNED_TTL: Final = 15
 #: Rings a node for a shard that nobody has.
 FOSTER: Final = b"foster"
 
@@ -120,6 +122,13 @@ def ask_to_foster(caller: Caller, namespace: str, asked: Sequence[tuple[str, Sha
     caller.commands(
         [("PUBLISH", keys.doorbell(namespace, node), FOSTER + b" " + shard.prefix.encode()) for node, shard in asked]
     )
+
+
+def exchange_unowned(caller: Caller, namespace: str, prefixes: Collection[str]) -> set[str]:
+    """Keeps which shards nobody has now, and gives those that nobody had at the last look, whoever looked."""
+    key, told = keys.unowned(namespace), msgspec.json.encode(sorted(prefixes))
+    last, _ = caller.commands([("GET", key), ("SET", key, told, "EX", UNOWNED_TTL)])
+    return set(msgspec.json.decode(last, type=list[str])) if last else set()
 
 
 def living_nodes(caller: Caller, namespace: str) -> list[str]:

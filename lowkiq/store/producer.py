@@ -80,7 +80,7 @@ def register(caller: Caller, namespace: str, queue: str, shards_count: int) -> N
 def check_layout(queue: str, known: Layout, shards_count: int) -> None:
     """Whether this Lowkiq may write to a queue that Redis knows so; raises as above."""
     if known.version > layout.LAYOUT_VERSION:
-        raise layout.newer(f"queue {queue}", known.version)
+        raise layout.newer(queue, known.version)
     if known.shards_count != shards_count:
         raise ShardsCountMismatch(
             f"queue {queue} has shards_count {known.shards_count}, not {shards_count}: "

@@ -192,15 +192,16 @@ class Nodes:
                 print(f"--- node {node.pid}\n{node.output}")
         self.app.close()
 
-    def start(self, *, node: dict[str, Any] | None = None, **settings: Any) -> NodeProcess:
-        """Starts a node with these settings."""
+    def start(self, *, node: dict[str, Any] | None = None, path: Path = ROOT, **settings: Any) -> NodeProcess:
+        """Starts a node with these settings, of the Lowkiq that is in `path`."""
         kept = {
             name: value for name, value in os.environ.items() if not name.startswith(("LOWKIQ_", "REDIS_URL", "COV_"))
         }
         environment = {
             "LOWKIQ_REDIS_URL": self._server.url,
             "LOWKIQ_NAMESPACE": self.namespace,
-            "PYTHONPATH": str(ROOT),
+            "PYTHONPATH": str(path),
+            "PYTHONSAFEPATH": "1",  # not from where the tests are run
             "TEST_OPTIONS": json.dumps(self._options | {"node": node or {}}),
         } | {f"LOWKIQ_{name.upper()}": str(value) for name, value in settings.items()}
         log = self._directory / f"node-{next(self._numbers)}.log"
@@ -210,6 +211,10 @@ class Nodes:
             )
         self._started.append(NodeProcess(process, log))
         return self._started[-1]
+
+    def all_started(self) -> list[NodeProcess]:
+        """Also those that have ended."""
+        return self._started
 
     def push(self, *jobs: dict[str, Any]) -> Pushed:
         return self.worker.perform_async(jobs)  # type: ignore[arg-type]
@@ -228,6 +233,10 @@ class Nodes:
     def recorded(self) -> int:
         """How many records there are: cheaper than to read them."""
         return self.app.redis().llen(f"{self.namespace}:records")
+
+    def pids_since(self, seen: int) -> set[int]:
+        """Who has recorded anything after the first so many records."""
+        return {json.loads(row)[1] for row in self.app.redis().lrange(f"{self.namespace}:records", seen, -1)}
 
     def started(self, id: str) -> bool:
         """Whether a job of that id has started."""

@@ -2,47 +2,18 @@
 
 from __future__ import annotations
 
-import contextlib
 import json
 import os
 import secrets
 import signal
-import socket
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from tests.process.harness import Supervised, until
-
-
-class Manager:
-    """Receives and keeps what it is told."""
-
-    def __init__(self, address: str) -> None:
-        self.address = address
-        self.socket = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
-        self.socket.bind("\0" + address[1:] if address.startswith("@") else address)
-        self.socket.setblocking(False)
-        self._told: list[str] = []
-
-    def told(self) -> list[str]:
-        """All messages so far; each may have several lines."""
-        with contextlib.suppress(BlockingIOError):
-            while True:
-                self._told.append(self.socket.recv(4096).decode())
-        return self._told
-
-    def until_told(self, start: str, times: int = 1) -> str:
-        def matching() -> list[str]:
-            return [message for message in self.told() if message.startswith(start)]
-
-        until(lambda: len(matching()) >= times, f"{start} ({times} times)")
-        return matching()[-1]
-
-    def environment(self, **more: str) -> dict[str, str]:
-        return {"NOTIFY_SOCKET": self.address, **more}
+from tests.process.harness import Supervised
+from tests.process.manager import Manager
 
 
 @pytest.fixture(params=["path", "abstract"])

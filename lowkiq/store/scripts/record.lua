@@ -18,12 +18,11 @@ end
 
 -- The record with what the sample adds to its step. A newer Lowkiq's may have more columns, which stay.
 local function merged(record, sample)
-  local result = record
   for i = 1, #sample do
     local old = record[i + 1]
-    result[i + 1] = (i <= GAUGES and old and tonumber(old) > tonumber(sample[i])) and old or sample[i]
+    record[i + 1] = (i <= GAUGES and old and tonumber(old) > tonumber(sample[i])) and old or sample[i]
   end
-  return table.concat(result, ' ')
+  return table.concat(record, ' ')
 end
 
 for i = 1, #KEYS do

@@ -1,0 +1,56 @@
+"""Findings: what a check says, and how grave it is."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import Final, Literal, NamedTuple
+
+import msgspec
+
+from lowkiq.doctor.patient import Patient
+
+Level = Literal["ok", "note", "warning", "problem"]
+
+#: The gravest first, as people read them.
+LEVELS: Final[tuple[Level, ...]] = ("problem", "warning", "note", "ok")
+
+
+class Verdict(NamedTuple):
+    """What a check says; `do` of warnings and problems."""
+
+    level: Level
+    says: str
+    do: str | None = None
+
+
+class Finding(msgspec.Struct, frozen=True):
+    """A verdict under the name of its check."""
+
+    check: str
+    level: Level
+    says: str
+    do: str | None
+
+
+#: Looks at one thing. Saying nothing means that there was nothing to look at.
+Check = Callable[[Patient], Iterable[Verdict]]
+
+
+def ok(says: str) -> Verdict:
+    """It is as it should be."""
+    return Verdict("ok", says)
+
+
+def note(says: str) -> Verdict:
+    """Good to know, and nothing to do."""
+    return Verdict("note", says)
+
+
+def warning(says: str, do: str) -> Verdict:
+    """It works, but not as well or as safely as it could."""
+    return Verdict("warning", says, do)
+
+
+def problem(says: str, do: str) -> Verdict:
+    """Jobs are not accepted, not run, or in danger."""
+    return Verdict("problem", says, do)

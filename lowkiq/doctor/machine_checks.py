@@ -1,0 +1,148 @@
+"""Checks of this machine: the state directory, limits and versions."""
+
+from __future__ import annotations
+
+import importlib.metadata
+import os
+import platform
+import resource
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Final
+
+import psutil
+import redis.utils
+
+from lowkiq.doctor.finding import Verdict, note, ok, problem, warning
+from lowkiq.doctor.patient import OTHER_FILES, Patient
+from lowkiq.settings import EMBEDDED_SOCKET, state_directory
+from lowkiq.version import VERSION
+
+#: Bytes of a path that a unix socket's address holds.
+LONGEST_SOCKET_PATH: Final = 107
+#: The supervisor's own socket in its directory.
+CONTROL_SOCKET: Final = "/control.sock"
+#: Free bytes below which an append-only file is in danger, and below which it can't go on.
+LITTLE_SPACE, NO_SPACE = 1 << 30, 100 << 20
+#: File systems that don't outlive a restart.
+IN_MEMORY: Final = frozenset({"tmpfs", "ramfs"})
+
+
+def state_dir(patient: Patient) -> Iterator[Verdict]:
+    """Where the supervisor keeps its socket, its dumps and the embedded Redis."""
+    path = state_directory(patient.environment)
+    yield from _access(path)
+    longest = f"{path.resolve()}{EMBEDDED_SOCKET if patient.is_embedded else CONTROL_SOCKET}"
+    if (length := len(os.fsencode(longest))) > LONGEST_SOCKET_PATH:
+        yield problem(
+            f"{longest} is too long for a unix socket: {length} bytes, at most {LONGEST_SOCKET_PATH}",
+            "set LOWKIQ_STATE_DIR to a shorter path",
+        )
+
+
+def _access(path: Path) -> Iterator[Verdict]:
+    try:
+        mode = path.stat().st_mode
+    except FileNotFoundError:
+        parent = next(parent for parent in path.resolve().parents if parent.exists())
+        if os.access(parent, os.W_OK | os.X_OK):
+            yield ok(f"state directory {path}: made when a supervisor starts")
+        else:
+            yield warning(
+                f"state directory {path} can't be made in {parent}: no supervisor can start here",
+                "set LOWKIQ_STATE_DIR to a directory that this user may write to",
+            )
+        return
+    except OSError as error:
+        yield warning(f"state directory {path}: {error.strerror}", "set LOWKIQ_STATE_DIR to another one")
+        return
+    if not path.is_dir() or not os.access(path, os.W_OK | os.X_OK):
+        yield warning(
+            f"state directory {path} can't be written by this user: no supervisor can start here",
+            "set LOWKIQ_STATE_DIR to a directory that this user may write to",
+        )
+    elif mode & 0o022:
+        yield warning(f"others can write into the state directory {path}", f"chmod go-w {path}")
+    else:
+        yield ok(f"state directory {path}")
+
+
+def embedded_redis(patient: Patient) -> Iterator[Verdict]:
+    """Whether its jobs outlive a restart."""
+    path = state_directory(patient.environment).resolve()
+    if not patient.is_embedded or not path.exists():
+        return
+    runtime = patient.environment.get("RUNTIME_DIRECTORY", "").split(":")[0]
+    if runtime and path == Path(runtime).resolve():
+        yield problem(
+            f"the embedded Redis keeps its jobs in {path}, which systemd empties when the service stops",
+            "StateDirectory=lowkiq and Environment=LOWKIQ_STATE_DIR=%S/lowkiq in the unit, or set REDIS_URL",
+        )
+    elif (kind := _file_system(path)) in IN_MEMORY:
+        yield problem(
+            f"the embedded Redis keeps its jobs in {path}, a {kind}: they are lost when the machine restarts",
+            "set LOWKIQ_STATE_DIR to a directory on a disk, or set REDIS_URL",
+        )
+
+
+def _file_system(path: Path) -> str:
+    """The kind of the file system that it is on, "" where that can't be told."""
+    kinds = {partition.mountpoint: partition.fstype for partition in psutil.disk_partitions(all=True)}
+    return next((kinds[str(place)] for place in (path, *path.parents) if str(place) in kinds), "")
+
+
+def disk(patient: Patient) -> Iterator[Verdict]:
+    """The embedded Redis writes there; else only dumps go there."""
+    path = state_directory(patient.environment).resolve()
+    place = next(place for place in (path, *path.parents) if place.exists())
+    free = shutil.disk_usage(place).free
+    told = f"{free / 2**20:,.0f} MiB free at {place}"
+    if free > (LITTLE_SPACE if patient.is_embedded else NO_SPACE):
+        yield ok(told)
+    elif free > NO_SPACE or not patient.is_embedded:
+        yield warning(f"{told}, which is little", "make room, or set LOWKIQ_STATE_DIR to a larger disk")
+    else:
+        yield problem(
+            f"{told}: the embedded Redis soon can't write", "make room, or set LOWKIQ_STATE_DIR to a larger disk"
+        )
+
+
+def open_files(patient: Patient) -> Iterator[Verdict]:
+    """Each connection is one."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    needed = patient.connections_of_a_node + OTHER_FILES
+    if soft != resource.RLIM_INFINITY and soft < needed:
+        yield warning(
+            f"a process may open {soft:,} files; a node of {patient.settings.threads_per_node} threads needs "
+            f"{needed:,}, and its jobs their own",
+            f"ulimit -n {max(4096, needed * 2)} (up to {hard:,}); LimitNOFILE= in a unit",
+        )
+    else:
+        yield ok(f"a process may open {'any number of' if soft == resource.RLIM_INFINITY else f'{soft:,}'} files")
+
+
+def software(_: Patient) -> Iterator[Verdict]:
+    """Versions, for whoever reads a report."""
+    yield ok(
+        f"Lowkiq {VERSION}, Python {platform.python_version()}, redis-py {importlib.metadata.version('redis')}, "
+        f"hiredis {_version('hiredis') or 'missing'}"
+    )
+    if not redis.utils.HIREDIS_AVAILABLE:
+        yield warning("hiredis is missing: replies are parsed in Python, much slower", "pip install 'redis[hiredis]'")
+
+
+def _version(package: str) -> str | None:
+    try:
+        return importlib.metadata.version(package)
+    except importlib.metadata.PackageNotFoundError:
+        return None
+
+
+def containers(patient: Patient) -> Iterator[Verdict]:
+    """What else kills a node that drains."""
+    if patient.environment.get("KUBERNETES_SERVICE_HOST"):
+        yield note(
+            f"drain_timeout is {patient.settings.drain_timeout:g} s: terminationGracePeriodSeconds of the pod, 30 s if "
+            "nothing is said, must be longer"
+        )

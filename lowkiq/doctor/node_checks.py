@@ -1,0 +1,94 @@
+"""Checks of nodes, by what they tell in their heartbeats."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Final
+
+from lowkiq.doctor.finding import Verdict, note, ok, problem, warning
+from lowkiq.doctor.patient import Patient
+from lowkiq.node.lease_keeper import RENEWALS_A_TTL
+from lowkiq.tables import printable
+from lowkiq.version import VERSION
+
+#: Seconds after which a batch is worth a word.
+LONG: Final = 3600.0
+
+
+def present(patient: Patient) -> Iterator[Verdict]:
+    """Who lives, and who has not been heard of."""
+    found = patient.nodes
+    if not found.nodes:
+        yield note("no node has been heard of for half a minute")
+        return
+    yield ok(f"{len(found.nodes) - len(found.late)} nodes live")
+    if found.late:
+        yield warning(
+            f"not heard of for a while: {', '.join(map(printable, found.late))}",
+            "see its machine and its log; its shards move on when its lease ends",
+        )
+
+
+def numbers(patient: Patient) -> Iterator[Verdict]:
+    """NODE_NUMBER and NUMBER_OF_NODES."""
+    found = patient.nodes
+    if found.missing:
+        yield warning(
+            f"no node has number {', '.join(map(str, found.missing))}; others stand in",
+            "start them, or lower NUMBER_OF_NODES to how many there are",
+        )
+    if found.doubled:
+        yield warning(
+            f"several nodes have number {', '.join(map(str, found.doubled))}: all but one stand by",
+            "give each machine its own NODE_NUMBER; during a rolling update this passes",
+        )
+    totals = sorted({node.number_of_nodes for node in found.nodes})
+    if len(totals) > 1:
+        yield warning(
+            f"nodes disagree how many there are: {', '.join(map(str, totals))}",
+            "give all the same NUMBER_OF_NODES; during a rolling update this passes",
+        )
+    if found.nodes and not found.missing and not found.doubled and len(totals) == 1:
+        yield ok(f"numbers 0 to {totals[0] - 1} are there, each once")
+
+
+def versions(patient: Patient) -> Iterator[Verdict]:
+    """Versions side by side are fine for the time of an upgrade."""
+    others = sorted({node.version for node in patient.nodes.nodes} - {VERSION})
+    if others:
+        yield note(f"nodes run Lowkiq {', '.join(map(printable, others))}; this is {VERSION}")
+    elif patient.nodes.nodes:
+        yield ok(f"nodes run Lowkiq {VERSION}, as this is")
+
+
+def trips(patient: Patient) -> Iterator[Verdict]:
+    """A lease that can't be renewed in time is lost, and its jobs may run twice."""
+    limit = patient.settings.lease_ttl / RENEWALS_A_TTL
+    for node in patient.nodes.nodes:
+        if node.redis_round_trip is not None and node.redis_round_trip > limit:
+            yield problem(
+                f"the last beat of {printable(node.node)} took {node.redis_round_trip:.1f} s, longer than the "
+                f"{limit:g} s between renewals of its leases: it may lose them",
+                "find what holds up Redis or that machine; or raise lease_ttl",
+            )
+
+
+def long_jobs(patient: Patient) -> Iterator[Verdict]:
+    """A job may run for hours. One that hangs looks the same."""
+    for node in patient.nodes.nodes:
+        for thread in node.threads:
+            if thread.queue is not None and thread.seconds > LONG:
+                yield note(
+                    f"{printable(node.node)} has been at shard {thread.shard} of {printable(thread.queue)} for "
+                    f"{thread.seconds / 3600:.1f} h: {', '.join(map(printable, thread.ids[:3]))}"
+                )
+
+
+def restarts(patient: Patient) -> Iterator[Verdict]:
+    """Nodes that had to be started again."""
+    for node in patient.nodes.nodes:
+        if node.restarts:
+            yield note(
+                f"node {node.node_number} has been restarted {node.restarts} times; "
+                f"last exit: {printable(node.last_exit or 'unknown')}"
+            )

@@ -1,0 +1,106 @@
+"""Values with which the chart is tried."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+#: The least that the chart wants.
+LEAST: Mapping[str, Any] = {
+    "app": "shop.jobs",
+    "image": {"repository": "registry.example.com/shop", "tag": "v1"},
+    "redis": {"url": "redis://:hunter2-hunter2@redis:6379/0"},
+}
+WEB: Mapping[str, Any] = {"web": {"enabled": True}}
+AUTOSCALED: Mapping[str, Any] = {
+    "web": {"enabled": True},
+    "nodes": 4,
+    "resources": {"limits": {"memory": "2Gi"}},
+    "autoscaling": {"enabled": True, "minReplicas": 1, "maxReplicas": 5},
+}
+
+#: What is tried of each kind of installation; each on top of LEAST.
+MATRIX: Mapping[str, Mapping[str, Any]] = {
+    "least": {},
+    "paused": {"replicas": 0},
+    "many nodes": {"replicas": 50, "nodes": 64, "resources": {"limits": {"memory": "64Gi"}}, "drainTimeout": 3600},
+    "no limits": {"resources": {"requests": None, "limits": None}, "podDisruptionBudget": {"enabled": False}},
+    "web": WEB,
+    "web, open and looked at only": {"web": {"enabled": True, "noAuth": True, "readOnly": True, "noPayloads": True}},
+    "web, with a token given": {"web": {"enabled": True, "token": "correct-horse", "listen": "[::]", "port": 9000}},
+    "web, for the world": {
+        "web": {
+            "enabled": True,
+            "service": {"type": "LoadBalancer", "port": 443, "annotations": {"a.example.com/b": "c"}},
+            "ingress": {
+                "enabled": True,
+                "className": "nginx",
+                "annotations": {"a.example.com/b": "c"},
+                "hosts": ["jobs.example.com", "*.example.org"],
+                "tlsSecret": "jobs-tls",
+            },
+        },
+        "serviceMonitor": {"enabled": True, "interval": "15s", "labels": {"release": "prometheus"}},
+    },
+    "secrets that are there": {
+        "redis": {"url": "", "existingSecret": "shop-redis", "secretKey": "url"},
+        "web": {"enabled": True, "existingSecret": "shop-web"},
+        "serviceMonitor": {"enabled": True},
+    },
+    "autoscaled": AUTOSCALED,
+    "autoscaled, web open": {
+        **AUTOSCALED,
+        "web": {"enabled": True, "noAuth": True},
+        "serviceMonitor": {"enabled": True},
+    },
+    "network policy": {
+        **WEB,
+        "networkPolicy": {
+            "enabled": True,
+            "webFrom": [{"namespaceSelector": {"matchLabels": {"kubernetes.io/metadata.name": "ingress-nginx"}}}],
+            "egress": [{"to": [{"ipBlock": {"cidr": "10.0.0.0/8"}}], "ports": [{"port": 6379, "protocol": "TCP"}]}],
+        },
+    },
+    "network policy, nodes alone": {"networkPolicy": {"enabled": True}},
+    "everything": {
+        **AUTOSCALED,
+        "image": {"digest": f"sha256:{'0' * 64}", "pullPolicy": "Always", "pullSecrets": ["registry", "other"]},
+        "redis": {"url": "", "elsewhere": True, "namespace": "shop"},
+        "extraArgs": ["--degraded", "--max-age=6h"],
+        "env": [
+            {"name": "REDIS_PASSWORD", "valueFrom": {"secretKeyRef": {"name": "redis", "key": "password"}}},
+            {"name": "REDIS_URL", "value": "redis://:$(REDIS_PASSWORD)@redis:6379/0"},
+        ],
+        "envFrom": [{"configMapRef": {"name": "shop"}}],
+        "serviceAccount": {
+            "create": True,
+            "name": "jobs",
+            "annotations": {"eks.amazonaws.com/role-arn": "arn:aws:iam::1"},
+        },
+        "podSecurityContext": {"runAsUser": None, "runAsGroup": None, "fsGroup": None},
+        "volumes": [{"name": "config", "configMap": {"name": "shop"}}],
+        "volumeMounts": [{"name": "config", "mountPath": "/etc/shop", "readOnly": True}],
+        "topologySpreadConstraints": [
+            {
+                "maxSkew": 2,
+                "topologyKey": "kubernetes.io/hostname",
+                "whenUnsatisfiable": "DoNotSchedule",
+                "labelSelector": {"matchLabels": {"a": "b"}},
+            }
+        ],
+        "affinity": {
+            "nodeAffinity": {
+                "requiredDuringSchedulingIgnoredDuringExecution": {
+                    "nodeSelectorTerms": [{"matchExpressions": [{"key": "gpu", "operator": "Exists"}]}]
+                }
+            }
+        },
+        "nodeSelector": {"kubernetes.io/arch": "amd64"},
+        "tolerations": [{"key": "jobs", "operator": "Exists", "effect": "NoSchedule"}],
+        "priorityClassName": "jobs",
+        "fullnameOverride": "orders",
+        "labels": {"team": "orders"},
+        "podLabels": {"sidecar.istio.io/inject": "false"},
+        "podAnnotations": {"a.example.com/b": "true"},
+    },
+}

@@ -1,0 +1,222 @@
+"""What the chart's containers run, run here: the commands, variables and probes are taken from its manifests."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import urllib.error
+import urllib.request
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from lowkiq_supervisor.exit_codes import ExitCode
+from tests.deploy.helm import container, environment, objects, one
+from tests.deploy.helm_matrix import AUTOSCALED
+from tests.support import RedisServer, wait_until
+
+ROOT = Path(__file__).parents[2]
+TOKEN = "correct-horse-battery"
+APP = """
+from lowkiq import Lowkiq
+
+app = Lowkiq()
+
+
+@app.worker(queue_name="orders", shards_count=4)
+def sync(payloads_by_id): ...
+"""
+#: The container's programs, as far as the chart runs them.
+PROGRAMS = {"lowkiq-supervisor": "lowkiq_supervisor.cli", "lowkiq": "lowkiq.cli"}
+
+
+class Container:
+    """A container of a manifest, on this machine."""
+
+    def __init__(self, manifest: Mapping[str, Any], directory: Path, **secrets: str) -> None:
+        self._manifest = manifest
+        self._directory = directory
+        told = environment(manifest)
+        given = {name: value for name, value in told.items() if isinstance(value, str)}
+        # What comes from elsewhere in the cluster.
+        given |= {name: secrets[name] for name, value in told.items() if not isinstance(value, str)}
+        if "LOWKIQ_STATE_DIR" in given:
+            (directory / "volume").mkdir(mode=0o777)  # as an emptyDir is
+            given["LOWKIQ_STATE_DIR"] = str(directory / "volume/state")
+        programs = directory / "bin"
+        programs.mkdir()
+        for name, module in PROGRAMS.items():
+            (programs / name).write_text(
+                f"#!/bin/sh\nexec {sys.executable} -c 'from {module} import main; main()' \"$@\"\n"
+            )
+            (programs / name).chmod(0o755)
+        path = os.pathsep.join([str(directory), str(ROOT), str(ROOT / "supervisor")])
+        self.environment = given | {"PATH": f"{programs}:/usr/bin:/bin", "PYTHONPATH": path}
+        self.log = directory / "log"
+        self._process: subprocess.Popen[bytes] | None = None
+
+    def __enter__(self) -> Container:
+        with self.log.open("wb") as log:
+            self._process = subprocess.Popen(
+                [*self._manifest["command"], *self._manifest["args"]],
+                cwd=self._directory, env=self.environment, stdout=log, stderr=log,
+            )  # fmt: skip
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self.process.poll() is None:
+            self.process.send_signal(signal.SIGCONT)
+            self.end()
+
+    @property
+    def process(self) -> subprocess.Popen[bytes]:
+        assert self._process is not None
+        return self._process
+
+    def end(self) -> int:
+        self.process.terminate()
+        return self.process.wait(60)
+
+    def passes(self, probe: str) -> bool:
+        """Whether this probe succeeds, as the kubelet runs it."""
+        told = self._manifest[f"{probe}Probe"]
+        try:
+            done = subprocess.run(
+                told["exec"]["command"], cwd=self._directory, env=self.environment, check=False,
+                stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, timeout=told["timeoutSeconds"],
+            )  # fmt: skip
+        except subprocess.TimeoutExpired:
+            return False
+        return done.returncode == 0
+
+
+@pytest.fixture
+def directory(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    # Short: a unix socket's path has 107 bytes.
+    place = tmp_path_factory.mktemp("pod")
+    (place / "shop").mkdir()
+    (place / "shop/jobs.py").write_text(APP)
+    return place
+
+
+def nodes(directory: Path, url: str) -> Container:
+    values = {"replicas": 2, "redis": {"namespace": directory.name}}
+    manifest = container(one(objects(values), "StatefulSet"))
+    # A pod that isn't the first: it needs both numbers.
+    return Container(manifest, directory, NODE_NUMBER="1", LOWKIQ_REDIS_URL=url)
+
+
+def test_a_pod_gets_ready_answers_its_probes_and_drains(directory: Path, redis_server: RedisServer) -> None:
+    with nodes(directory, redis_server.url) as pod:
+        wait_until(lambda: pod.passes("readiness"), within=60, every=0.2)
+        assert pod.passes("startup") and pod.passes("liveness")
+        status = subprocess.run(
+            ["lowkiq-supervisor", "status", "--json"],
+            env=pod.environment,
+            cwd=directory,
+            capture_output=True,
+            check=True,
+        )
+        told = json.loads(status.stdout)
+        assert [node["node_number"] for node in told["nodes"]] == [2, 3]
+        assert told["supervisor"]["number_of_nodes"] == 4
+        assert told["redis"] is None, "no Redis of its own"
+        assert "others can write" not in pod.log.read_text()
+        # A supervisor that is there and doesn't answer: only this is for Kubernetes to mend.
+        pod.process.send_signal(signal.SIGSTOP)
+        assert not pod.passes("liveness")
+        pod.process.send_signal(signal.SIGCONT)
+        wait_until(lambda: pod.passes("liveness"), within=60, every=0.2)
+        assert pod.end() == ExitCode.DRAINED
+        assert not pod.passes("liveness") and not pod.passes("startup")
+
+
+def test_a_pod_whose_redis_is_away_isn_t_ready_but_lives(directory: Path) -> None:
+    with nodes(directory, f"unix://{directory}/nobody.sock") as pod:
+        wait_until(lambda: b"waiting_for_redis" in pod.log.read_bytes(), within=60)
+        assert pod.passes("startup") and pod.passes("liveness")
+        assert not pod.passes("readiness")
+        assert pod.end() == ExitCode.DRAINED
+
+
+def test_a_pod_beyond_the_number_of_nodes_says_why_it_ends(directory: Path, redis_server: RedisServer) -> None:
+    manifest = container(one(objects({"replicas": 1}), "StatefulSet"))
+    with Container(manifest, directory, NODE_NUMBER="shop-lowkiq-1", LOWKIQ_REDIS_URL=redis_server.url) as pod:
+        assert pod.process.wait(60) == ExitCode.USAGE
+    assert "NUMBER_OF_NODES" in pod.log.read_text()
+
+
+@pytest.fixture
+def found(free_port: int) -> list[dict[str, Any]]:
+    return objects(AUTOSCALED, {"web": {"port": free_port, "token": TOKEN}, "serviceMonitor": {"enabled": True}})
+
+
+@pytest.fixture
+def free_port() -> int:
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        return int(server.getsockname()[1])
+
+
+@pytest.fixture
+def web(found: list[dict[str, Any]], free_port: int, directory: Path, redis_server: RedisServer) -> Iterator[str]:
+    """The address of a web view as the chart runs it."""
+    manifest = container(one(found, "Deployment"))
+    secrets = {"LOWKIQ_REDIS_URL": redis_server.url, "LOWKIQ_WEB_TOKEN": TOKEN}
+    with Container(manifest, directory, **secrets) as pod:
+        url = f"http://127.0.0.1:{free_port}"
+        # Not the probe's path, which is a test's affair.
+        wait_until(lambda: answers(url) or pod.process.poll() is not None, within=60, every=0.1)
+        yield url
+
+
+def answers(url: str) -> bool:
+    try:
+        get(url)
+    except urllib.error.HTTPError:
+        return True
+    except OSError:
+        return False
+    return True
+
+
+def get(url: str, token: str | None = None) -> bytes:
+    headers = {"Authorization": f"Bearer {token}"} if token else {}
+    with urllib.request.urlopen(urllib.request.Request(url, headers=headers), timeout=10) as response:
+        return bytes(response.read())
+
+
+def test_probes_prometheus_and_keda_find_at_the_web_view_what_they_ask_for(
+    web: str, found: list[dict[str, Any]]
+) -> None:
+    made = container(one(found, "Deployment"))
+    for probe in ("startup", "liveness", "readiness"):
+        assert get(web + made[f"{probe}Probe"]["httpGet"]["path"]) == b"ok\n", "without credentials"
+    (endpoint,) = one(found, "ServiceMonitor")["spec"]["endpoints"]
+    (trigger,) = one(found, "ScaledObject")["spec"]["triggers"]
+    stats = f"/{trigger['metadata']['url'].split('/', 3)[3]}"
+    for path in (endpoint["path"], stats):
+        with pytest.raises(urllib.error.HTTPError, match="401") as refused:
+            get(web + path)
+        refused.value.close()
+    assert b"lowkiq_nodes_missing" in get(web + endpoint["path"], TOKEN)
+    value = json.loads(get(web + stats, TOKEN))
+    for name in trigger["metadata"]["valueLocation"].split("."):
+        value = value[name]
+    assert isinstance(value, float | int)
+
+
+def test_helm_s_test_pod_asks_the_web_view(web: str, found: list[dict[str, Any]]) -> None:
+    (test,) = (each for each in one(found, "Pod")["spec"]["containers"] if each["name"] == "web")
+    program, *words = test["command"]
+    assert program == "python3"
+    (url,) = test["args"]
+    path = url.split("/", 3)[3]
+    done = subprocess.run([sys.executable, *words, f"{web}/{path}"], check=True, capture_output=True, text=True)
+    assert done.stdout.strip() == "ok"
+    assert subprocess.run([sys.executable, *words, f"{web}/metrics"], check=False, capture_output=True).returncode == 1

@@ -1,0 +1,210 @@
+"""
+From four pods to six under load, as a StatefulSet does it: the new ones come at once, then each old one gets TERM, its
+grace, and a successor that counts six. Meanwhile old and new disagree on whose part a shard is.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import threading
+import time
+from collections import defaultdict
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from lowkiq import Lowkiq
+from lowkiq_supervisor.exit_codes import ExitCode
+from tests.support import RedisServer, wait_until
+
+ROOT = Path(__file__).parents[2]
+BEFORE, AFTER, SHARDS = 4, 6, 24
+IDS = [f"order-{number}" for number in range(120)]
+DRAIN = 25.0
+#: Seconds between a pod that is ready and the next one's turn (minReadySeconds): long enough for shards to be missed.
+MIN_READY = float(os.environ.get("LOWKIQ_TEST_MIN_READY", "2"))
+
+APP = f"""
+import json, os, time
+from lowkiq import Lowkiq
+
+app = Lowkiq()
+records = f"{{app.settings.namespace}}:records"
+
+
+@app.worker(queue_name="orders", shards_count={SHARDS}, batch_size=5)
+def sync(payloads_by_id):
+    node = os.environ["NODE_NUMBER"] + "/" + os.environ["NUMBER_OF_NODES"]
+    app.redis().rpush(records, json.dumps(["start", node, list(payloads_by_id), time.time()]))
+    time.sleep(0.002)
+    done = {{id: payloads for id, payloads in payloads_by_id.items()}}
+    app.redis().rpush(records, json.dumps(["end", node, done, time.time()]))
+"""
+
+
+class Pod:
+    """A supervisor of one node, as the chart starts it."""
+
+    def __init__(self, directory: Path, server: RedisServer, namespace: str, ordinal: int, replicas: int) -> None:
+        self.state_dir = directory / f"jobs-{ordinal}-of-{replicas}"
+        self._environment = {
+            name: value for name, value in os.environ.items() if not name.startswith(("LOWKIQ_", "REDIS_URL", "COV_"))
+        } | {
+            "LOWKIQ_REDIS_URL": server.url,
+            "LOWKIQ_NAMESPACE": namespace,
+            "LOWKIQ_STATE_DIR": str(self.state_dir),
+            "NODE_NUMBER": f"jobs-{ordinal}",
+            "NUMBER_OF_NODES": str(replicas),
+            "PYTHONPATH": os.pathsep.join([str(directory), str(ROOT), str(ROOT / "supervisor")]),
+        }
+        self.log = directory / f"jobs-{ordinal}-of-{replicas}.log"
+        with self.log.open("wb") as output:
+            self.process = subprocess.Popen(
+                self._command("--nodes", "1", "-r", "shop", "--drain-timeout", str(DRAIN)),
+                env=self._environment, stdout=output, stderr=output, cwd=directory,
+            )  # fmt: skip
+
+    def is_ready(self) -> bool:
+        """What the chart's readiness probe asks."""
+        status = subprocess.run(self._command("status"), check=False, env=self._environment, capture_output=True)
+        return status.returncode == 0
+
+    def end(self) -> int:
+        """TERM, and KILL after the grace."""
+        self.process.terminate()
+        try:
+            return self.process.wait(DRAIN + 10)
+        except subprocess.TimeoutExpired:
+            self.process.kill()
+            return self.process.wait()
+
+    @staticmethod
+    def _command(*arguments: str) -> list[str]:
+        return [sys.executable, "-c", "from lowkiq_supervisor.cli import main; main()", *arguments]
+
+
+class Load:
+    """Pushes versions of every id, over and over, from a thread."""
+
+    def __init__(self, app: Lowkiq) -> None:
+        self.pushed: dict[str, int] = dict.fromkeys(IDS, 0)
+        self._worker = app.worker(queue_name="orders", shards_count=SHARDS)(lambda _: None)
+        self._ending = threading.Event()
+        self._thread = threading.Thread(target=self._run)
+        self._thread.start()
+
+    def _run(self) -> None:
+        while not self._ending.wait(0.05):
+            version = self.pushed[IDS[0]] + 1
+            self._worker.perform_async({"id": id, "payload": version, "score": version} for id in IDS)
+            self.pushed = dict.fromkeys(IDS, version)
+
+    def end(self) -> None:
+        self._ending.set()
+        self._thread.join()
+
+
+@pytest.fixture
+def app(redis_server: RedisServer) -> Iterator[Lowkiq]:
+    app = Lowkiq(redis_url=redis_server.url, namespace="rollout")
+    yield app
+    app.close()
+
+
+@pytest.mark.timeout(300)
+def test_a_roll_out_from_four_to_six_loses_nothing_keeps_order_and_stalls_no_shard_for_longer_than_a_drain(
+    tmp_path: Path, redis_server: RedisServer, app: Lowkiq
+) -> None:
+    (tmp_path / "shop.py").write_text(APP)
+
+    def start(ordinal: int, replicas: int) -> Pod:
+        return Pod(tmp_path, redis_server, "rollout", ordinal, replicas)
+
+    pods = {ordinal: start(ordinal, BEFORE) for ordinal in range(BEFORE)}
+    load = None
+    try:
+        wait_until(lambda: all(pod.is_ready() for pod in pods.values()), within=60, every=0.2)
+        load = Load(app)
+        wait_until(lambda: len(read_records(app)) > 100)
+        began = time.time()
+        roll_out(pods, start)
+        ended = time.time()
+        wait_until(lambda: owners_are_the_new_ones(app), within=60, every=0.2)
+        load.end()
+        wait_until(lambda: (row := app.metrics()["orders"]) and row.length + row.busy == 0, within=60)
+    finally:
+        if load:
+            load.end()
+        codes = [pod.end() for pod in pods.values()]
+    assert codes == [ExitCode.DRAINED] * AFTER
+    assert app.metrics()["orders"].morgue_length == 0
+    records = read_records(app)
+    assert_each_id_saw_every_version_in_order(records, load.pushed)
+    assert_no_id_ran_at_two_nodes(records)
+    stall = longest_stall(records, began, ended + MIN_READY)
+    print(f"longest stall {stall:.1f} s")
+    assert stall < DRAIN
+
+
+def roll_out(pods: dict[int, Pod], start: Any) -> None:
+    """What the StatefulSet's controller does, with podManagementPolicy Parallel."""
+    for ordinal in range(BEFORE, AFTER):
+        pods[ordinal] = start(ordinal, AFTER)
+    for ordinal in reversed(range(AFTER)):
+        if ordinal < BEFORE:
+            assert pods[ordinal].end() == ExitCode.DRAINED, pods[ordinal].log.read_text()
+            pods[ordinal] = start(ordinal, AFTER)
+        pod = pods[ordinal]
+        wait_until(pod.is_ready, within=60, every=0.2)
+        threading.Event().wait(MIN_READY)
+
+
+def read_records(app: Lowkiq) -> list[Any]:
+    return [json.loads(row) for row in app.redis().lrange("rollout:records", 0, -1)]
+
+
+def owners_are_the_new_ones(app: Lowkiq) -> bool:
+    """Each shard is run by the node whose part it is, and nobody stands in any more."""
+    found = app.nodes()
+    owned = {node.node_number: node.owned.get("orders", []) for node in found.nodes}
+    return not found.missing and all(
+        owned.get(number) == [shard for shard in range(SHARDS) if shard % AFTER == number] for number in range(AFTER)
+    )
+
+
+def assert_each_id_saw_every_version_in_order(records: list[Any], pushed: dict[str, int]) -> None:
+    seen: dict[str, list[int]] = defaultdict(list)
+    for what, _, jobs, _ in records:
+        if what == "end":
+            for id, versions in jobs.items():
+                seen[id] += versions
+    for id in IDS:
+        assert seen[id] == list(range(1, pushed[id] + 1))
+
+
+def assert_no_id_ran_at_two_nodes(records: list[Any]) -> None:
+    running: dict[str, str] = {}
+    for what, node, jobs, _ in records:
+        for id in jobs:
+            if what == "start":
+                assert id not in running, f"{id} is at {running[id]} and at {node}"
+                running[id] = node
+            else:
+                del running[id]
+
+
+def longest_stall(records: list[Any], began: float, ended: float) -> float:
+    """Seconds for which an id was not run, though there was always something new for it."""
+    last: dict[str, float] = dict.fromkeys(IDS, began)
+    longest = 0.0
+    for what, _, jobs, at in records:
+        if what == "start" and began <= at <= ended:
+            for id in jobs:
+                longest = max(longest, at - last[id])
+                last[id] = at
+    return max(longest, *(ended - at for at in last.values() if at < ended - 1), 0.0)
