@@ -61,6 +61,7 @@ class LeaseKeeper(threading.Thread):
         self._wake = threading.Event()
         self._is_stopping = self._is_draining = False
         self._asked: deque[ShardHandler] = deque()
+        self._wanted: list[ShardHandler] = []
         self._renew_at = self._acquire_at = 0.0
         self._in_trouble = False
         #: Set once every shard has been tried for.
@@ -99,6 +100,7 @@ class LeaseKeeper(threading.Thread):
                 self._acquire([handler for handler in self._threads if not handler.is_foster], now)
                 self.has_tried.set()
             self._take_in(now)
+            self._give_back()
             self.settle_late(self._settings.claim_window / 2)
             self._in_trouble = False
         except RedisError as error:
@@ -133,7 +135,7 @@ class LeaseKeeper(threading.Thread):
                 raise kept
             for (handler, epoch), reply in zip(group, kept, strict=True):
                 self._note_renewed(handler, epoch, reply, now)
-        self._give_back([handler for handler, _ in owned if handler.is_wanted])
+        self._wanted = [handler for handler, _ in owned if handler.is_wanted]
 
     def _note_renewed(self, handler: ShardHandler, epoch: str, reply: int, asked_at: float) -> None:
         if reply != LOST:
@@ -151,9 +153,10 @@ class LeaseKeeper(threading.Thread):
         if not self._is_draining:
             self._acquire(asked, now)
 
-    def _give_back(self, fosters: Sequence[ShardHandler]) -> None:
-        """Returns shards to the node whose part they are; those that are busy at the next renewal."""
-        calls = [(handler, call) for handler in fosters if (call := handler.give_back_call())]
+    def _give_back(self) -> None:
+        """Returns shards to the nodes whose part they are: each as soon as no claim of it is in hand."""
+        calls = [(handler, call) for handler in self._wanted if (call := handler.give_back_call())]
+        self._wanted = [handler for handler in self._wanted if handler.epoch is not None]
         for (handler, _), result in zip(calls, self._caller.run_all([call for _, call in calls]), strict=True):
             if isinstance(result, RedisError):
                 raise result

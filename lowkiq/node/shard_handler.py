@@ -44,7 +44,7 @@ class ShardHandler:
 
         self.epoch: str | None = None
         self._lease_until = 0.0
-        #: Of a foster: its own node is back, and stands by for it.
+        #: Of a foster: its own node is back, and stands by for it. So nothing more is claimed.
         self.is_wanted = False
         #: Who owns the shard, when it is not us.
         self.holder: str | None = None
@@ -134,10 +134,10 @@ class ShardHandler:
     def claim_calls(self) -> tuple[str | None, list[Call[Any]]]:
         """
         Asks for jobs; the last call is the claim. If the reply to the one before it was lost, gives that back first.
-        Returns the epoch too; without the lease there is none, and nothing to ask.
+        Returns the epoch too; without the lease, or with one that is to be given back, there is none, and nothing to ask.
         """
         with self._lock:
-            if self.epoch is None:
+            if self.epoch is None or self.is_wanted:
                 return None, []
             calls: list[Call[Any]] = []
             if self._is_unknown:

@@ -130,7 +130,7 @@ class WorkerThread(threading.Thread):
         if self._is_stopping or self._is_quiet:
             return None
         while handler := self._scheduler.pick(now):
-            if handler.holds(handler.epoch):
+            if handler.holds(handler.epoch) and not handler.is_wanted:
                 return handler
             # Not ours now: the lease keeper tells us of it again when it is.
         return None

@@ -2,15 +2,11 @@
 
 from __future__ import annotations
 
-import json
-import os
 import signal
 import socketserver
-import subprocess
-import sys
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -18,40 +14,10 @@ import pytest
 import redis
 
 from lowkiq import Lowkiq
+from tests.process.doctor_command import APP, PATIENCE, Doctor
 from tests.scripts.shard_driver import PAST, ShardDriver
 from tests.support import RedisServer
 from tests.web.node_health import tell_health
-
-APP = """
-from lowkiq import Lowkiq
-
-app = Lowkiq()
-
-
-@app.worker(queue_name="shop", shards_count=2)
-def shop(payloads_by_id):
-    pass
-"""
-#: Seconds within which it must end, whatever Redis does, on a slow machine.
-PATIENCE = 60
-
-
-class Told:
-    """What it said."""
-
-    def __init__(self, ended: subprocess.CompletedProcess[str]) -> None:
-        assert "Traceback" not in ended.stderr, ended.stderr
-        self.code, self.output = ended.returncode, ended.stdout
-        self._findings = json.loads(ended.stdout)["findings"] if ended.stdout.startswith("{") else []
-
-    def of(self, check: str) -> list[dict[str, Any]]:
-        return [finding for finding in self._findings if finding["check"] == check]
-
-    def checks(self, *levels: str) -> set[str]:
-        return {finding["check"] for finding in self._findings if finding["level"] in levels}
-
-
-Doctor = Callable[..., Told]
 
 
 @pytest.fixture
@@ -62,30 +28,7 @@ def directory(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def doctor(directory: Path, own_redis_server: RedisServer) -> Doctor:
-    def run(*arguments: str, **changes: str) -> Told:
-        inherited = {name: value for name, value in os.environ.items() if not name.startswith(("LOWKIQ_", "REDIS_"))}
-        environment = {
-            "LOWKIQ_REDIS_URL": own_redis_server.url,
-            "PYTHONPATH": str(Path(__file__).parents[2]),
-        }
-        command = [
-            sys.executable,
-            "-c",
-            "from lowkiq.cli import main; main()",
-            "doctor",
-            *(arguments or ("-r", "jobs")),
-        ]
-        if "--help" not in command and "--table" not in command:
-            command.append("--json")
-        command = [word for word in command if word != "--table"]
-        return Told(
-            subprocess.run(
-                command, cwd=directory, env=inherited | environment | changes, capture_output=True, text=True,
-                timeout=PATIENCE, check=False,
-            )
-        )  # fmt: skip
-
-    return run
+    return Doctor(directory, own_redis_server.url)
 
 
 @pytest.fixture
@@ -118,7 +61,7 @@ def test_a_machine_that_is_well(doctor: Doctor) -> None:
 def test_for_people_it_is_a_table_with_the_gravest_first(doctor: Doctor, admin: redis.Redis) -> None:
     admin.config_set("maxmemory", 1 << 30)
     admin.config_set("maxmemory-policy", "allkeys-lru")
-    told = doctor("-r", "jobs", "--table")
+    told = doctor(as_json=False)
     assert told.code == 1
     lines = told.output.splitlines()
     assert lines[0].startswith("problem  redis.memory ")
@@ -133,7 +76,7 @@ def test_without_an_application_redis_is_examined(doctor: Doctor) -> None:
 
 
 def test_help_tells_the_exit_codes_and_has_examples(doctor: Doctor) -> None:
-    told = doctor("--help")
+    told = doctor("--help", as_json=False)
     assert "Exits 0 without problems, 1 with some, 2 when the application can't be found" in told.output
     assert "lowkiq doctor -r shop.jobs --json" in told.output
 

@@ -69,3 +69,14 @@ def test_a_node_that_is_quiet_stands_in_for_nobody(nodes: Nodes) -> None:
     # The only node is asked again and again.
     wait_until(lambda: len(node.logged("unowned_shards")) >= 2, within=60)
     assert not node.logged("foster") and nodes.records("start") == []
+
+
+def test_a_foster_that_is_never_idle_gives_its_shards_back_all_the_same(nodes: Nodes) -> None:
+    nodes.push(*({"id": str(number), "payload": {"sleep": 0.02}} for number in range(9_000)))
+    first = nodes.start(lease_ttl=1.5, threads_per_node=6, node={"node_number": 0, "number_of_nodes": 2}).wait_ready()
+    wait_until(lambda: owned(nodes, first.pid)[1] == [1, 3, 5], within=60)
+    second = nodes.start(lease_ttl=1.5, node={"node_number": 1, "number_of_nodes": 2}).wait_ready()
+    wait_until(lambda: len(first.logged("foster_ended")) == SHARDS // 2)
+    wait_until(lambda: owned(nodes, second.pid) == ([1, 3, 5], []))
+    assert nodes.metrics().length > 0  # it was busy all the time
+    assert overlaps(nodes.records("start", "end", "overlap")) == []
