@@ -134,7 +134,7 @@ class ShardHandler:
     def claim_calls(self) -> tuple[str | None, list[Call[Any]]]:
         """
         Asks for jobs; the last call is the claim. If the reply to the one before it was lost, gives that back first.
-        Returns the epoch too; without the lease, or with one that is to be given back, there is none, and nothing to ask.
+        Returns the epoch too; without the lease, or with one to be given back, there is none, and nothing to ask.
         """
         with self._lock:
             if self.epoch is None or self.is_wanted:
