@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Sequence
+from typing import Final
 
 import structlog
 
@@ -21,12 +22,17 @@ from lowkiq.store.shard import Shard
 logger = structlog.get_logger("lowkiq")
 
 
+#: Shards that the log names.
+MOST_TOLD: Final = 20
+
+
 class Fostering:
     """Called by whichever node has looked at all shards for the history."""
 
     def __init__(self, caller: Caller, namespace: str) -> None:
         self._caller = caller
         self._namespace = namespace
+        self._told: set[str] = set()
 
     def __call__(self, shards: Sequence[tuple[Shard, ShardMetrics]]) -> None:
         """
@@ -37,11 +43,17 @@ class Fostering:
         prefixes = {shard.prefix for shard in unowned}
         seen = exchange_unowned(self._caller, self._namespace, prefixes)
         left_alone = [shard for shard in unowned if shard.prefix in seen]
+        self._tell({shard.prefix for shard in left_alone})
         if not left_alone:
             return
         nodes = living_nodes(self._caller, self._namespace)
         random.shuffle(nodes)
         if nodes:
-            logger.info("unowned_shards", shards=len(left_alone), nodes=len(nodes))
             asked = [(nodes[number % len(nodes)], shard) for number, shard in enumerate(left_alone)]
             ask_to_foster(self._caller, self._namespace, asked)
+
+    def _tell(self, prefixes: set[str]) -> None:
+        """Each once: of a queue that no node has a worker for, nobody can take the shards, however often one asks."""
+        if new := prefixes - self._told:
+            logger.info("unowned_shards", shards=sorted(new)[:MOST_TOLD], count=len(new))
+        self._told = prefixes
