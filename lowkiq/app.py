@@ -21,7 +21,7 @@ from lowkiq.store.metrics import QueueMetrics
 from lowkiq.store.nodes import Nodes, read_nodes
 from lowkiq.store.producer import Producer
 from lowkiq.store.queries import Queries
-from lowkiq.store.shard import Shard
+from lowkiq.store.shard import Shard, shards_of
 from lowkiq.worker import OPTIONS, Worker, apply_options, check_options, function_worker
 
 W = TypeVar("W", bound=type[Worker])
@@ -129,7 +129,7 @@ class Lowkiq:
 
     def shards(self, queue: str, shards_count: int) -> list[Shard]:
         """The shards of a queue."""
-        return [Shard(self.settings.namespace, queue, index, shards_count) for index in range(shards_count)]
+        return shards_of(self.settings.namespace, {queue: shards_count})
 
     def redis(self) -> redis.Redis:
         """The client that producers use, for keys of your own. Replies are bytes."""

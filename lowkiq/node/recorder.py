@@ -6,7 +6,7 @@ from lowkiq.node.fostering import Fostering
 from lowkiq.store.call import Caller
 from lowkiq.store.history import record, take_turn
 from lowkiq.store.metrics import by_queue, known_queues, read_shards
-from lowkiq.store.shard import Shard
+from lowkiq.store.shard import shards_of
 
 
 class Recorder:
@@ -22,9 +22,7 @@ class Recorder:
         if not take_turn(self._caller, self._namespace, self._node):
             return
         queues = known_queues(self._caller, self._namespace)
-        shards = [
-            Shard(self._namespace, queue, index, count) for queue, count in queues.items() for index in range(count)
-        ]
+        shards = shards_of(self._namespace, queues)
         metrics = read_shards(self._caller, shards)
         record(self._caller, self._namespace, by_queue(queues, metrics))
         self._foster(list(zip(shards, metrics, strict=True)))

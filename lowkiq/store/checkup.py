@@ -11,7 +11,7 @@ from redis.exceptions import NoPermissionError, RedisError, ResponseError
 
 from lowkiq import clock
 from lowkiq.store import keys, layout, scripts
-from lowkiq.store.call import Argument, Caller, chunked
+from lowkiq.store.call import Argument, Caller, chunked, redis_time
 from lowkiq.store.layout import Layout
 from lowkiq.store.shard import Shard
 
@@ -58,9 +58,9 @@ def ping(caller: Caller) -> float:
 def clock_offset(caller: Caller) -> tuple[float, float]:
     """Seconds by which Redis's clock is ahead of this machine's, and by how much that may be wrong."""
     before, started = clock.real(), clock.monotonic()
-    seconds, microseconds = caller.command("TIME")
+    theirs = redis_time(caller)
     took = clock.monotonic() - started
-    return float(seconds + microseconds / 1e6 - (before + took / 2)), took / 2
+    return theirs - (before + took / 2), took / 2
 
 
 def read_info(caller: Caller) -> dict[str, Any]:

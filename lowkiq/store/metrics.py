@@ -9,7 +9,7 @@ import msgspec
 
 from lowkiq.store import keys, layout
 from lowkiq.store.call import Call, Caller, chunked, raise_first
-from lowkiq.store.shard import SHARDS_A_CALL, Shard
+from lowkiq.store.shard import SHARDS_A_CALL, Shard, shards_of
 
 
 class ShardMetrics(msgspec.Struct, frozen=True):
@@ -86,8 +86,7 @@ def read_lengths(caller: Caller, shards: Sequence[Shard], key: str) -> list[int]
 
 def read_all_shards(caller: Caller, namespace: str, queues: Mapping[str, int]) -> list[ShardMetrics]:
     """The numbers of every shard of these queues; `queues` gives their shards_count."""
-    shards = [Shard(namespace, queue, index, count) for queue, count in queues.items() for index in range(count)]
-    return read_shards(caller, shards)
+    return read_shards(caller, shards_of(namespace, queues))
 
 
 def read_queues(caller: Caller, namespace: str, queues: Mapping[str, int]) -> dict[str, QueueMetrics]:

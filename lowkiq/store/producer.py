@@ -12,7 +12,7 @@ from lowkiq.job import EncodedJob, Pushed, shard_of
 from lowkiq.store import keys, layout
 from lowkiq.store.call import Call, Caller, chunked, raise_first
 from lowkiq.store.layout import Layout
-from lowkiq.store.shard import MAX_PUSH, Shard
+from lowkiq.store.shard import MAX_PUSH, shards_of
 
 #: Bytes of one push script's arguments, unless a single payload is larger.
 MAX_PUSH_BYTES = 4 << 20
@@ -27,7 +27,7 @@ class Producer:
         self._caller = caller
         self._namespace = namespace
         self._queue = queue
-        self._shards = [Shard(namespace, queue, index, shards_count) for index in range(shards_count)]
+        self._shards = shards_of(namespace, {queue: shards_count})
         self._is_registered = False
 
     def register(self) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Literal, NamedTuple
 
 from lowkiq.job import EncodedJob, Job
@@ -172,6 +172,11 @@ class Shard:
                 else:
                     arguments += row
         return Call("settle", self._keys, arguments, _settled)
+
+
+def shards_of(namespace: str, queues: Mapping[str, int]) -> list[Shard]:
+    """The shards of these queues; `queues` gives their shards_count."""
+    return [Shard(namespace, queue, index, count) for queue, count in queues.items() for index in range(count)]
 
 
 def renew(shards: Sequence[Shard], node: str, epochs: Sequence[str], ttl: float) -> Call[list[int]]:

@@ -16,7 +16,7 @@ from lowkiq.store.history import Point
 from lowkiq.store.matches import Matches
 from lowkiq.store.metrics import known_queues
 from lowkiq.store.peeks import Peeks
-from lowkiq.store.shard import Shard
+from lowkiq.store.shard import Shard, shards_of
 from lowkiq.store.sweep import Progress, check_action, sweep
 
 
@@ -36,7 +36,7 @@ class Backend:
 
     def all_shards(self, queues: Mapping[str, int]) -> list[Shard]:
         """The shards of these queues; `queues` gives their shards_count."""
-        return [shard for queue, count in queues.items() for shard in self._app.shards(queue, count)]
+        return shards_of(self.namespace, queues)
 
     def peeks(self, queue: str) -> Peeks:
         """Raises UnknownQueue."""
