@@ -158,7 +158,7 @@ class ShardDriver:
         found, several = {}, self._several("claim")
         for id, record in self._hash("claim").items():
             perform_in, retry_count, held = record.split(b":", 2)
-            payloads = self._held(held, several, id)
+            payloads = self._held(held, several, id, float(perform_in))
             found[id] = Claimed(payloads, float(perform_in), int(float(retry_count)))
         assert not several, f"zsets that no record names: {several}"
         return found
@@ -231,18 +231,21 @@ class ShardDriver:
 
     def _bag(self, name: str) -> dict[str, Payloads]:
         several = self._several(name)
-        bag = {id: self._held(held, several, id) for id, held in self._hash(name).items()}
+        due = self._index("due") if name == "payloads" else {}
+        bag = {id: self._held(held, several, id, due.get(id)) for id, held in self._hash(name).items()}
         assert not several, f"zsets that no record names: {several}"
         return bag
 
     @staticmethod
-    def _held(held: bytes, several: dict[str, Payloads], id: str) -> Payloads:
+    def _held(held: bytes, several: dict[str, Payloads], id: str, due: float | None) -> Payloads:
         if held == b"*":
             payloads = several.pop(id)
             assert len(payloads) > 1, "one payload belongs into the hash"
             return payloads
         score, payload = held.split(b":", 1)
-        return {payload: float(score)}
+        if not score:
+            assert due is not None, "only a queued job's score may be its due time"
+        return {payload: float(score or due)}
 
 
 def _encoded(id: str, payload: bytes = b"p", score: float | str = "", perform_in: float | str = "") -> EncodedJob:

@@ -15,7 +15,7 @@ local refusal, is_new_shard = check_layout(P, ARGV[2])
 if refusal then return refusal end
 
 local now = now_us()
-local owner = redis.call('HMGET', P .. 'owner', 'node', 'epoch', 'until', 'abandoned', 'wanted')
+local owner = redis.call('HMGET', P .. 'owner', 'node', 'epoch', 'until', 'abandoned', 'wanted', 'ttl')
 local holder, epoch, abandoned = owner[1], tonumber(owner[2]) or 0, owner[4]
 local rest = (tonumber(owner[3]) or 0) - now / 1000000
 
@@ -28,6 +28,14 @@ end
 
 local is_foreign = holder and holder ~= ARGV[1]
 if is_foreign and rest > 0 and not is_dead(holder) then
+  -- A lease with more than its whole time left is of a clock that was set back since. It gets its whole time again: a
+  -- holder that lives renews it anyway, and one that is dead is not waited for longer than ever.
+  local ttl = tonumber(owner[6])
+  if ttl and rest > ttl then
+    begin_with_room(P)
+    redis.call('HSET', P .. 'owner', 'until', stamp(now + ttl * 1000000))
+    rest = ttl
+  end
   if ARGV[5] == '1' and owner[5] ~= ARGV[1] then
     begin_with_room(P)
     redis.call('HSET', P .. 'owner', 'wanted', ARGV[1])
@@ -43,5 +51,7 @@ local restored, buried = restore_claim(P, now, is_foreign and not abandoned and 
 epoch = string.format('%.0f', math.max(epoch + 1, now))
 if is_new_shard then redis.call('HSET', P .. 'meta', 'layout', ARGV[2]) end
 redis.call('HDEL', P .. 'owner', 'abandoned', 'claim', 'waiting', 'wanted')
-redis.call('HSET', P .. 'owner', 'node', ARGV[1], 'epoch', epoch, 'until', stamp(now + ARGV[3] * 1000000))
-return {'OWNED', epoch, oldest_due(P, now), stamp(now), restored, buried}
+redis.call('HSET', P .. 'owner', 'node', ARGV[1], 'epoch', epoch, 'until', stamp(now + ARGV[3] * 1000000),
+  'ttl', ARGV[3])
+local due_by = shard_now(P)
+return {'OWNED', epoch, oldest_due(P, due_by), stamp(due_by), restored, buried}

@@ -9,5 +9,9 @@ if ARGV[2] == '1' then
 else
   redis.call('ZADD', KEYS[1], stamp(now), ARGV[1])
 end
+-- A beat of a time to come is of a clock that was set back since: of a node that lives the next one follows soon.
+for _, ahead in ipairs(redis.call('ZRANGEBYSCORE', KEYS[1], '(' .. stamp(now), '+inf')) do
+  redis.call('ZADD', KEYS[1], stamp(now), ahead)
+end
 redis.call('ZREMRANGEBYSCORE', KEYS[1], '-inf', stamp(now - 86400 * 1000000))
 return stamp(now)

@@ -2,28 +2,31 @@
 --@ fence
 --@ layout
 --@ bag
+--@ set_back
 --@ doorbell
 --@ room
 -- claim: take due jobs, oldest first, out of the queue and into the shard's one claim (I4).
 -- KEYS  1 shard prefix
 -- ARGV  1 node, 2 epoch, 3 number of this claim, 4 layout, 5 most jobs, 6 most payloads of a job, 7 most
 --       payloads in all (its last job may exceed it), 8 most bytes (its last payload may exceed it)
--- returns {now, next due or '', then for each job: id, "perform_in:retry_count:score:payload" or
+-- returns {now, next due or '', then for each job: id, "perform_in:retry_count:score:payload" (no score: it is
+--          perform_in) or
 --          {"perform_in:retry_count", payload, score, payload, score ...}}
 -- errors: FENCED, LAYOUT, NEWER, STALE (this number, or a later one, was claimed or given up), UNSETTLED (the last
 --         claim is)
 local P = KEYS[1]
 local refusal, last_claim = fence(P, ARGV[1], ARGV[2])
 if refusal then return refusal end
-refusal = check_layout(P, ARGV[4])
-if refusal then return refusal end
+local layout_refusal, _, last_score, seen = check_layout(P, ARGV[4])
+if layout_refusal then return layout_refusal end
 if tonumber(ARGV[3]) <= last_claim then return refuse('STALE', 'claim ' .. last_claim .. ' came later') end
 if redis.call('EXISTS', P .. 'claim') == 1 then return refuse('UNSETTLED', 'claim ' .. last_claim) end
 
-local now = now_us()
+local now = shard_now(P, last_score)
 local max_payloads, max_in_all, max_bytes = tonumber(ARGV[6]), tonumber(ARGV[7]), tonumber(ARGV[8])
-local found = redis.call('ZRANGEBYSCORE', P .. 'due', '-inf', stamp(now), 'WITHSCORES', 'LIMIT', 0, ARGV[5])
 begin_with_room(P)
+follow_clock_back(P, now, tonumber(last_score), seen)
+local found = redis.call('ZRANGEBYSCORE', P .. 'due', '-inf', stamp(now), 'WITHSCORES', 'LIMIT', 0, ARGV[5])
 redis.call('HSET', P .. 'owner', 'claim', ARGV[3])
 
 local ids = {}

@@ -14,7 +14,7 @@ local function is_spent() return cut and read > BUDGET end
 
 -- What holds the payloads of an id in a bag; once the budget is spent, only of what kind it is.
 local function held_in(bag, id)
-  if not is_spent() then return redis.call('HGET', bag, id) end
+  if not is_spent() then return bag_get(bag, id) end
   local length = redis.call('HSTRLEN', bag, id)
   return length > 0 and (length == 1 and '*' or ':')
 end

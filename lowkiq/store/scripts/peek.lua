@@ -1,9 +1,17 @@
 --@ clock
+--@ set_back
 -- peek: the oldest due time of each shard.
 -- KEYS  shard prefixes (on Cluster: of one slot)
 -- returns {now, then for each key its oldest due time or ''}
-local reply = {stamp(now_us())}
+local now = now_us()
+local reply = {stamp(now)}
 for i = 1, #KEYS do
-  reply[i + 1] = redis.call('ZRANGE', KEYS[i] .. 'due', 0, 0, 'WITHSCORES')[2] or ''
+  local P = KEYS[i]
+  local oldest = redis.call('ZRANGE', P .. 'due', 0, 0, 'WITHSCORES')[2] or ''
+  if oldest ~= '' and oldest * 1000000 > now then
+    local meta = redis.call('HMGET', P .. 'meta', 'last_score', 'seen')
+    if was_due(oldest * 1000000, now, tonumber(meta[1]) or 0, meta[2]) then oldest = reply[1] end
+  end
+  reply[i + 1] = oldest
 end
 return reply

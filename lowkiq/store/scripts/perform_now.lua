@@ -1,23 +1,30 @@
 --@ clock
 --@ layout
+--@ bag
+--@ set_back
 --@ doorbell
 -- perform_now: make queued jobs due. Those that are due already keep their place. Repeating it changes nothing.
 -- KEYS  1 shard prefix
 -- ARGV  1 layout, then ids
 -- returns how many were moved   errors: LAYOUT, NEWER
 local P = KEYS[1]
-local refusal = check_layout(P, ARGV[1])
+local refusal, _, last_score, seen = check_layout(P, ARGV[1])
 if refusal then return refusal end
 
-local now = now_us()
+local now = shard_now(P, last_score)
 local moved = 0
 for i = 2, #ARGV do
   local id = ARGV[i]
   local perform_in = redis.call('ZSCORE', P .. 'due', id)
   if perform_in and tonumber(perform_in) > now / 1000000 then
+    -- What has no score of its own, being due at it, is due already, unless the clock was set back; then it gets one.
+    redis.call('HSET', P .. 'payloads', id, bag_get(P .. 'payloads', id))
     redis.call('ZADD', P .. 'due', stamp(now), id)
     moved = moved + 1
   end
 end
-if moved > 0 then ring(P, now, now) end
+if moved > 0 then
+  note_time(P, now, tonumber(last_score), seen)
+  ring(P, now, now)
+end
 return moved

@@ -1,6 +1,7 @@
 --@ clock
 --@ layout
 --@ bag
+--@ set_back
 --@ doorbell
 -- push: put payloads into the queue. Repeating it while they are still queued changes nothing but the counters.
 -- KEYS  1 shard prefix, e.g. lowkiq:{orders:7}:
@@ -8,12 +9,13 @@
 --       ('' = now)
 -- returns {new, merged}   errors: LAYOUT (the queue has another shards_count), NEWER (and a layout of a newer Lowkiq)
 local P = KEYS[1]
-local refusal, is_new_shard = check_layout(P, ARGV[1])
+local refusal, is_new_shard, last_before, seen_before = check_layout(P, ARGV[1])
 if refusal then return refusal end
 
-local now = now_us()
-local last_score = tonumber(redis.call('HGET', P .. 'meta', 'last_score')) or 0
-local last_before = last_score
+local now = shard_now(P, last_before)
+last_before = tonumber(last_before)
+local was_set_back = last_before > now
+local last_score = last_before
 
 local ids = {}
 for i = 2, #ARGV, 4 do ids[#ids + 1] = ARGV[i] end
@@ -46,12 +48,16 @@ for n = 1, #ids do
     bag_add(P .. 'payloads', id, score, payload)
     merged = merged + 1
   else
-    local due_us = perform_in == '' and now or tonumber(perform_in) * 1000000
-    due[#due + 1] = perform_in == '' and stamp(now) or perform_in
+    -- A fresh job is due at its score, so that jobs of one call are claimed in their order; if the clock was set back,
+    -- that lies ahead.
+    local is_fresh = perform_in == '' and ARGV[at + 2] == '' and not was_set_back
+    if is_fresh then perform_in = score elseif perform_in == '' then perform_in = stamp(now) end
+    due[#due + 1] = perform_in
     due[#due + 1] = id
     payloads[#payloads + 1] = id
-    payloads[#payloads + 1] = score .. ':' .. payload
+    payloads[#payloads + 1] = (is_fresh and ':' or score .. ':') .. payload
     seen[id] = true
+    local due_us = tonumber(perform_in) * 1000000
     earliest = math.min(earliest or due_us, due_us)
     new = new + 1
     if #due >= CHUNK then flush() end
@@ -59,10 +65,12 @@ for n = 1, #ids do
 end
 flush()
 
+last_score = math.max(last_score, now)
 if last_score ~= last_before then
   redis.call('HSET', P .. 'meta', 'last_score', string.format('%.0f', last_score))
 end
+if seen_before then see(P, now, was_set_back, tonumber(seen_before)) end
 redis.call('HINCRBY', P .. 'meta', 'pushed', #ids)
 if merged > 0 then redis.call('HINCRBY', P .. 'meta', 'merged', merged) end
-if earliest then ring(P, earliest, now) end
+if earliest then ring(P, earliest, was_set_back and now or last_score) end
 return {new, merged}

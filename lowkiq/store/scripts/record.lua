@@ -10,6 +10,15 @@ local GAUGES = 5
 local now = now_us() / 1000000
 local spans = tonumber(ARGV[1])
 
+-- Records of a time to come are of a clock that was set back since.
+local function drop_ahead(key, at, keep)
+  local ahead = 0
+  while ahead < keep and (tonumber(string.match(redis.call('LINDEX', key, -1 - ahead) or '', '^%d+')) or 0) > at do
+    ahead = ahead + 1
+  end
+  if ahead > 0 then redis.call('LTRIM', key, 0, -1 - ahead) end
+end
+
 local function words(text)
   local found = {}
   for word in string.gmatch(text, '%S+') do found[#found + 1] = word end
@@ -30,11 +39,12 @@ for i = 1, #KEYS do
   for n = 0, spans - 1 do
     local name, step, keep = ARGV[2 + n * 3], tonumber(ARGV[3 + n * 3]), tonumber(ARGV[4 + n * 3])
     local key, at = KEYS[i] .. name, math.floor(now / step) * step
+    drop_ahead(key, at, keep)
     local last = words(redis.call('LINDEX', key, -1) or '')
     local last_at = tonumber(last[1]) or 0
     if last_at == at then
       redis.call('LSET', key, -1, merged(last, sample))
-    elseif last_at < at then
+    else
       redis.call('RPUSH', key, string.format('%d ', at) .. table.concat(sample, ' '))
       redis.call('LTRIM', key, -keep, -1)
       redis.call('EXPIRE', key, step * keep)

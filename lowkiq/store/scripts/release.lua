@@ -12,7 +12,7 @@ local P = KEYS[1]
 local refusal, last_claim = fence(P, ARGV[1], ARGV[2])
 if refusal then return refusal end
 
-local now = now_us()
+local now = shard_now(P)
 begin_with_room(P)
 local restored = 0
 -- A later claim is not touched: this call is a late repeat. An earlier number is raised, so that a claim still on its
@@ -21,7 +21,7 @@ if last_claim <= tonumber(ARGV[3]) then
   restored = restore_claim(P, now, nil)
   redis.call('HSET', P .. 'owner', 'claim', ARGV[3])
   if ARGV[4] == 'lease' then
-    redis.call('HDEL', P .. 'owner', 'node', 'until', 'waiting', 'abandoned', 'claim', 'wanted')
+    redis.call('HDEL', P .. 'owner', 'node', 'until', 'waiting', 'abandoned', 'claim', 'wanted', 'ttl')
     return {restored, '', stamp(now)}
   end
 end

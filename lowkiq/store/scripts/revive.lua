@@ -1,15 +1,16 @@
 --@ clock
 --@ layout
 --@ bag
+--@ set_back
 --@ doorbell
 -- revive: morgue → queue, at retry_count -1 and now. Repeating it changes nothing.
 -- KEYS  1 shard prefix
 -- ARGV  1 layout, 2 most payloads of an id to merge at a time, then ids
 -- returns {revived, then the ids of which payloads are left in the morgue}   errors: LAYOUT, NEWER
 local P = KEYS[1]
-local refusal = check_layout(P, ARGV[1])
+local refusal, _, last_score, seen = check_layout(P, ARGV[1])
 if refusal then return refusal end
-local now = now_us()
+local now = shard_now(P, last_score)
 local reply, touched = {0}, false
 for i = 3, #ARGV do
   local id = ARGV[i]
@@ -27,5 +28,8 @@ for i = 3, #ARGV do
     touched = true
   end
 end
-if touched then ring(P, now, now) end
+if touched then
+  note_time(P, now, tonumber(last_score), seen)
+  ring(P, now, now)
+end
 return reply

@@ -15,7 +15,7 @@ local P = KEYS[1]
 local refusal, last_claim = fence(P, ARGV[1], ARGV[2])
 if refusal then return refusal end
 
-local now = now_us()
+local now = shard_now(P)
 local acked, failed, buried = 0, 0, 0
 local cursor = 4
 

@@ -1,5 +1,6 @@
 -- A bag keeps the payloads of ids: bag[id] is "score:payload" for one payload and "*" for several, which are then
--- the zset bag:<id>. The queue, and the morgue, are each an index (a zset of ids) beside a bag.
+-- the zset bag:<id>. The queue, and the morgue, are each an index (a zset of ids) beside a bag. In the queue's bag a
+-- score that equals the due time is left out: ":payload" is what nearly all fresh jobs are, and takes half the memory.
 local CHUNK = 1000 -- arguments to one command; unpack fails at 8,000
 
 local function split(text)
@@ -7,9 +8,18 @@ local function split(text)
   return string.sub(text, 1, colon - 1), string.sub(text, colon + 1)
 end
 
--- Equal payloads keep the lower score.
-local function bag_add(bag, id, score, payload)
+local COLON = 58
+
+-- What holds the payloads of an id, with the score if that was left out.
+local function bag_get(bag, id)
   local held = redis.call('HGET', bag, id)
+  if not held or string.byte(held) ~= COLON then return held end
+  return redis.call('ZSCORE', string.gsub(bag, 'payloads$', 'due'), id) .. held
+end
+
+-- Equal payloads keep the lower score, which from then on is written out: the id's due time may be about to change.
+local function bag_add(bag, id, score, payload)
+  local held = bag_get(bag, id)
   if not held then
     redis.call('HSET', bag, id, score .. ':' .. payload)
     return
@@ -22,7 +32,8 @@ local function bag_add(bag, id, score, payload)
   if held_payload ~= payload then
     redis.call('ZADD', bag .. ':' .. id, held_score, held_payload, score, payload)
     redis.call('HSET', bag, id, '*')
-  elseif tonumber(score) < tonumber(held_score) then
+  else
+    if tonumber(held_score) < tonumber(score) then score = held_score end
     redis.call('HSET', bag, id, score .. ':' .. payload)
   end
 end
@@ -55,7 +66,7 @@ end
 
 -- Puts a whole zset of payloads into a bag; the zset is gone afterwards. A rename where that is enough.
 local function bag_absorb(bag, id, zset)
-  local held = redis.call('HGET', bag, id)
+  local held = bag_get(bag, id)
   if held == '*' then
     zadd_lowest(bag .. ':' .. id, redis.call('ZRANGE', zset, 0, -1, 'WITHSCORES'))
     redis.call('UNLINK', zset)
@@ -72,7 +83,7 @@ end
 -- Moves an id from one bag to another, at most `limit` of its lowest payloads when both hold several.
 -- Returns how many payloads the source still holds.
 local function bag_move(source, target, id, limit)
-  local held = redis.call('HGET', source, id)
+  local held = bag_get(source, id)
   if not held then return 0 end
   if held ~= '*' then
     redis.call('HDEL', source, id)

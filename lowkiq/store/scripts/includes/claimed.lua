@@ -1,9 +1,10 @@
 --@ bag
--- The claim: claim[id] is "perform_in:retry_count:score:payload", or "perform_in:retry_count:*" with the payloads in
--- the zset claim:<id>.
+-- The claim: claim[id] is "perform_in:retry_count:score:payload" (without the score if it equals perform_in), or
+-- "perform_in:retry_count:*" with the payloads in the zset claim:<id>.
 local function parse_claimed(record)
   local perform_in, rest = split(record)
   local retry_count, held = split(rest)
+  if string.byte(held) == COLON then held = perform_in .. held end
   return perform_in, retry_count, held
 end
 

@@ -5,6 +5,17 @@ local function now_us()
   return time[1] * 1000000 + time[2]
 end
 
+-- Scores run ahead of the clock by a microsecond a payload, so by far less than this; if more, the clock was set back.
+local SET_BACK = 1000000
+
+-- The time by which jobs of a shard are due: not behind the last score that a push was given, so that what was pushed
+-- in one call is due at once though scores rise through it. If the clock was set back it is the clock's (set_back.lua).
+local function shard_now(P, last_score)
+  local now = now_us()
+  local last = tonumber(last_score or redis.call('HGET', P .. 'meta', 'last_score')) or 0
+  return last > now and last - now < SET_BACK and last or now
+end
+
 local function stamp(us)
   return string.format('%.6f', us / 1000000)
 end

@@ -3,10 +3,11 @@ local function layout_version(layout)
   return tonumber(string.match(layout, '^(%d+):') or 1)
 end
 
--- I8: a caller with another shards_count, or an older layout, changes nothing. Returns a refusal, or nil and whether the
--- shard is new. A layout is the shards_count, and from version 2 on has the version and a colon in front.
+-- I8: a caller with another shards_count, or an older layout, changes nothing. Returns a refusal, or nil, whether the
+-- shard is new, the last score that a push was given, and `seen` (set_back.lua). A layout is the shards_count, and from version 2 on has the
+-- version and a colon in front.
 local function check_layout(P, layout)
-  local known = redis.call('HGET', P .. 'meta', 'layout')
+  local known, last_score, seen = unpack(redis.call('HMGET', P .. 'meta', 'layout', 'last_score', 'seen'))
   if known and known ~= layout then
     if layout_version(known) > layout_version(layout) then
       return refuse('NEWER', string.match(P, '{(.*):%d+}') .. ' ' .. layout_version(known))
@@ -14,5 +15,5 @@ local function check_layout(P, layout)
     return refuse('LAYOUT', 'the queue has shards_count ' .. known .. ', the caller says ' .. layout ..
       ': set shards_count = ' .. known .. ', or choose another queue_name and let the old queue run dry')
   end
-  return nil, not known
+  return nil, not known, last_score or '0', seen
 end
