@@ -16,12 +16,14 @@ from lowkiq.middleware import wrap
 from lowkiq.store import metrics
 from lowkiq.store.actions import Actions
 from lowkiq.store.call import Caller
+from lowkiq.store.cluster import ClusterClient
 from lowkiq.store.connect import client_for_producers
 from lowkiq.store.metrics import QueueMetrics
 from lowkiq.store.nodes import Nodes, read_nodes
 from lowkiq.store.producer import Producer
 from lowkiq.store.queries import Queries
 from lowkiq.store.shard import Shard, shards_of
+from lowkiq.store.wire import Replicas
 from lowkiq.worker import OPTIONS, Worker, apply_options, check_options, function_worker
 
 W = TypeVar("W", bound=type[Worker])
@@ -132,14 +134,17 @@ class Lowkiq:
         return shards_of(self.settings.namespace, {queue: shards_count})
 
     def redis(self) -> redis.Redis:
-        """The client that producers use, for keys of your own. Replies are bytes."""
-        return self.caller.client
+        """The client that producers use, for keys of your own; of Cluster a RedisCluster. Replies are bytes."""
+        client: Any = self.caller.client
+        if isinstance(client, ClusterClient):
+            client = client.cluster
+        made: redis.Redis = client
+        return made
 
     def close(self) -> None:
         """Closes the connections; the next use opens new ones."""
         if "caller" in vars(self):
-            self.caller.client.close()
-            self.caller.client.connection_pool.disconnect()
+            self.caller.close()
 
     @cached_property
     def caller(self) -> Caller:
@@ -161,6 +166,8 @@ class Lowkiq:
     def _producer(self, worker: type[Worker]) -> Producer:
         known = self._producers.get(worker.queue_name)
         if known is None:
-            known = Producer(self.caller, self.settings.namespace, worker.queue_name, worker.shards_count)
+            settings = self.settings
+            replicas = Replicas(settings.wait_replicas, settings.wait_timeout) if settings.wait_replicas else None
+            known = Producer(self.caller, settings.namespace, worker.queue_name, worker.shards_count, replicas)
             self._producers[worker.queue_name] = known
         return known

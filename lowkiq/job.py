@@ -5,12 +5,15 @@ from __future__ import annotations
 import datetime
 import math
 from collections.abc import Callable, Iterable, Mapping
-from typing import Any, NamedTuple, NotRequired, TypedDict
+from typing import Any, Final, NamedTuple, NotRequired, TypedDict
 from zlib import crc32
 
 import msgspec
 
 from lowkiq.errors import InvalidJob, short, unknown_option
+
+#: How the bytes of an id that is no UTF-8 are kept in a string: those of a job that was read are found again by it.
+KEPT_BYTES: Final = "surrogateescape"
 
 
 class Job(msgspec.Struct):
@@ -94,8 +97,13 @@ def encode_jobs(
     return encoded
 
 
-def encode_id(id: Any, max_bytes: int) -> bytes:
-    """The bytes of an id. Raises ValueError for what can't be one."""
+def encode_id(id: Any, max_bytes: int, *, errors: str = "strict") -> bytes:
+    """
+    The bytes of an id. Raises ValueError for what can't be one.
+
+    Args:
+        errors: "surrogateescape" for an id that was read from Redis: another program may have pushed what is no UTF-8.
+    """
     if isinstance(id, int) and not isinstance(id, bool):
         id = _text_of(id)
     if not isinstance(id, str):
@@ -103,7 +111,7 @@ def encode_id(id: Any, max_bytes: int) -> bytes:
     if not id:
         raise ValueError("id must not be empty")
     try:
-        data = id.encode()
+        data = id.encode("utf-8", errors)
     except UnicodeEncodeError:
         raise ValueError(f"id {short(id)} can't be written in UTF-8: escape it first") from None
     if len(data) > max_bytes:

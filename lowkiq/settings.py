@@ -37,8 +37,9 @@ NAME: Final = re.compile(r"[A-Za-z0-9_.-]+")
 class Settings:
     """Everything that can be set of an application."""
 
-    #: redis://, rediss:// or unix://. Also read from REDIS_URL; without either, the supervisor's embedded Redis.
-    redis_url: str = DEFAULT_URL
+    #: Of a server, Sentinel or Cluster: docs/redis.md. Also read from REDIS_URL; without either, the supervisor's
+    #: embedded Redis. It may have a password, so it is not shown.
+    redis_url: str = dataclasses.field(default=DEFAULT_URL, repr=False)
     #: Makes a client instead of redis_url, e.g. a fakeredis one for tests.
     redis: Callable[[], redis.Redis] | None = None
     #: What every key begins with.
@@ -50,6 +51,10 @@ class Settings:
     client_pool_size: int = 5
     #: Seconds to wait for one of them.
     pool_timeout: float = 5.0
+    #: Replicas that must have a push before it counts as accepted.
+    wait_replicas: int = 0
+    #: Seconds that they get for it.
+    wait_timeout: float = 1.0
     #: Seconds after which a node that does not renew loses its shards.
     lease_ttl: float = 15.0
     #: Seconds of work that one claim takes, if the jobs are short enough for more than a batch.
@@ -93,9 +98,9 @@ class Settings:
         if not isinstance(self.namespace, str) or not NAME.fullmatch(self.namespace):
             raise SettingsError(f"namespace {short(self.namespace)} must match {NAME.pattern}")
         if self.redis is None:
-            from lowkiq.store.connect import check_url  # noqa: PLC0415 (the store knows settings, not the reverse)
+            from lowkiq.store.urls import parse  # noqa: PLC0415 (the store knows settings, not the reverse)
 
-            check_url(self.redis_url)
+            parse(self.redis_url)
 
 
 _HOOKS: Final = (
@@ -116,6 +121,9 @@ _RANGES: Final[Mapping[str, tuple[type, float, float]]] = {
     "threads_per_node": (int, 1, 1000),
     "client_pool_size": (int, 1, 10_000),
     "pool_timeout": (float, 0.001, 3600),
+    "wait_replicas": (int, 0, 100),
+    # A reply is waited for ten seconds.
+    "wait_timeout": (float, 0.001, 8),
     # A third of it is the time between renewals, which must be long beside a round trip.
     "lease_ttl": (float, 0.3, 3600),
     "claim_window": (float, 0.001, 60),

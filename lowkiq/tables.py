@@ -95,6 +95,8 @@ def troubles(found: Nodes) -> Iterator[str]:
         yield "no node has been heard of for half a minute"
     for name in found.late:
         yield f"late: {printable(name)} has not been heard of for a while; its shards move on when its lease ends"
+    for name in found.unreadable:
+        yield f"unreadable: the beat of {printable(name)}: is it of another Lowkiq, or not Lowkiq's at all?"
     if found.missing:
         yield f"missing: node numbers {', '.join(map(str, found.missing))}; others stand in for them"
     if found.doubled:

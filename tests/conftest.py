@@ -11,14 +11,28 @@ from typing import Any
 import pytest
 
 from lowkiq import Lowkiq
+from tests.redis_kinds.kinds import kind_wanted, leave_out, of_kind
 from tests.support import RedisServer
 
 _numbers = itertools.count()
 
 
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """See LOWKIQ_TEST_REDIS_KIND."""
+    leave_out(items)
+
+
 @pytest.fixture(scope="session")
 def redis_server() -> Iterator[RedisServer]:
-    """One server for all tests of this process; each test has a namespace of its own."""
+    """
+    One server for all tests of this process; each test has a namespace of its own. LOWKIQ_TEST_REDIS_KIND says what
+    kind: server (the default), sentinel, cluster or tls.
+    """
+    kind = kind_wanted()
+    if kind != "server":
+        with of_kind(kind) as other:
+            yield other
+        return
     with tempfile.TemporaryDirectory(prefix="lowkiq-test-") as directory:
         server = RedisServer(Path(directory))
         server.start()

@@ -1,4 +1,4 @@
-"""Mutants: Lowkiq with one safeguard taken out of a script. A test of the promise that one of them passes proves nothing."""
+"""Mutants: Lowkiq with one safeguard taken out of a script. A test of the promise that one of them passes is void."""
 
 from __future__ import annotations
 
@@ -15,11 +15,76 @@ class Mutant(NamedTuple):
     path: str
     safeguard: str
     instead: str
+    #: What the model test finds broken: an invariant of the design, or anything that was expected of the shard.
+    breaks: str = ""
 
 
 MUTANTS = {
-    "no_fence": Mutant("includes/fence.lua", "if owner[1] ~= node or owner[2] ~= epoch then", "if false then"),
-    "settle_any_claim": Mutant("settle.lua", "if last_claim == tonumber(ARGV[3]) then", "if true then"),
+    "no_fence": Mutant("includes/fence.lua", "if owner[1] ~= node or owner[2] ~= epoch then", "if false then", "I1"),
+    "fence_without_epoch": Mutant(
+        "includes/fence.lua", "owner[1] ~= node or owner[2] ~= epoch", "owner[1] ~= node", "I1"
+    ),
+    "renew_any_epoch": Mutant(
+        "renew.lua", "owners[i][1] == ARGV[1] and owners[i][2] == ARGV[i + 2]", "owners[i][1] == ARGV[1]", "I1"
+    ),
+    "epoch_stands": Mutant("acquire.lua", "math.max(epoch + 1, now)", "math.max(epoch, now)", "I2"),
+    "epoch_of_the_clock": Mutant("acquire.lua", "math.max(epoch + 1, now)", "now", "I2"),
+    "acquire_held": Mutant("acquire.lua", "if is_foreign and rest > 0 and not is_dead(holder) then", "if false then"),
+    "acquire_keeps_the_claim": Mutant(
+        "acquire.lua",
+        "restore_claim(P, now, is_foreign and not abandoned and tonumber(ARGV[4]) or nil)",
+        "0, 0",
+    ),
+    "merge_overwrites": Mutant(
+        "push.lua",
+        "bag_add(P .. 'payloads', id, score, payload)",
+        "redis.call('HSET', P .. 'payloads', id, score .. ':' .. payload)",
+        "I3",
+    ),
+    "leftovers_lost": Mutant("claim.lua", "leftovers[#leftovers + 1] = id", "leftovers[#leftovers] = nil"),
+    "exhausted_drops_the_rest": Mutant(
+        "settle.lua", "requeue(P, id, '*', stamp(now), -1)", "redis.call('UNLINK', P .. 'claim:' .. id)", "I3"
+    ),
+    "release_forgets": Mutant("settle.lua", "if held then requeue(P, id, held, perform_in, retry_count) end", ""),
+    "absorb_overwrites": Mutant("includes/bag.lua", "redis.call('ZADD', zset, 'LT', score, payload)", "", "I3"),
+    "claim_twice": Mutant("claim.lua", "if redis.call('EXISTS', P .. 'claim') == 1 then", "if false then", "I4"),
+    "claim_late": Mutant("claim.lua", "if tonumber(ARGV[3]) <= last_claim then", "if false then"),
+    "release_keeps_the_number": Mutant("release.lua", "redis.call('HSET', P .. 'owner', 'claim', ARGV[3])", ""),
+    "release_any_claim": Mutant("release.lua", "if last_claim <= tonumber(ARGV[3]) then", "if true then", "I4"),
+    "settle_any_claim": Mutant("settle.lua", "if last_claim == tonumber(ARGV[3]) then", "if true then", "I5"),
+    "counts_what_was_asked": Mutant(
+        "settle.lua",
+        "  if not held then return end\n  if held == '*' then redis.call('UNLINK', P .. 'claim:' .. id) end",
+        "",
+    ),
+    "claim_highest": Mutant("claim.lua", "redis.call('ZRANGE', source,", "redis.call('ZREVRANGE', source,", "I6"),
+    "scores_of_the_clock": Mutant("push.lua", "last_score = math.max(last_score + 1, now)", "last_score = now"),
+    "merge_raises_the_score": Mutant(
+        "includes/bag.lua",
+        "redis.call('ZADD', bag .. ':' .. id, 'LT', score, payload)",
+        "redis.call('ZADD', bag .. ':' .. id, score, payload)",
+    ),
+    "exhausted_buries_the_highest": Mutant(
+        "settle.lua", "redis.call('ZPOPMIN', P .. 'claim:' .. id)", "redis.call('ZPOPMAX', P .. 'claim:' .. id)"
+    ),
+    "deaths_not_counted": Mutant(
+        "acquire.lua", "is_foreign and not abandoned and tonumber(ARGV[4]) or nil", "nil", "I7"
+    ),
+    "abandoned_is_dead": Mutant("acquire.lua", "is_foreign and not abandoned and", "is_foreign and", "I7"),
+    "one_death_more": Mutant("includes/claimed.lua", "crashes >= max_crashes", "crashes > max_crashes", "I7"),
+    "deaths_forgotten_in_hand": Mutant(
+        "includes/forget.lua", "if redis.call('HEXISTS', P .. 'claim', id) == 1 then return end", "", "I7"
+    ),
+    "suspects_among_others": Mutant("claim.lua", "local count = without_crashed(#ids)", "local count = #ids", "I7"),
+    "any_layout": Mutant("includes/layout.lua", "if known and known ~= layout then", "if false then", "I8"),
+    "no_fold": Mutant(
+        "includes/bag.lua", "if count > 1 then return end", "if true then return end", "one payload belongs"
+    ),
+    "score_moves_with_the_due_time": Mutant(
+        "perform_now.lua", "redis.call('HSET', P .. 'payloads', id, bag_get(P .. 'payloads', id))", ""
+    ),
+    "lease_of_a_clock_set_back": Mutant("acquire.lua", "if ttl and rest > ttl then", "if false then"),
+    "due_by_the_clock_alone": Mutant("claim.lua", "follow_clock_back(P, now, tonumber(last_score), seen)", ""),
 }
 
 

@@ -22,6 +22,11 @@ def present(patient: Patient) -> Iterator[Verdict]:
         yield note("no node has been heard of for half a minute")
         return
     yield ok(f"{len(found.nodes) - len(found.late)} nodes live")
+    if found.unreadable:
+        yield warning(
+            f"beats that can't be read: {', '.join(map(printable, found.unreadable))}",
+            "see what else writes into this namespace, or whether a node is of another version",
+        )
     if found.late:
         yield warning(
             f"not heard of for a while: {', '.join(map(printable, found.late))}",

@@ -13,7 +13,7 @@ from lowkiq.store.call import Caller
 from lowkiq.store.connect import client_for_people, redact
 from lowkiq.store.layout import LAYOUT_VERSION, Layout
 from lowkiq.store.metrics import QueueMetrics, ShardMetrics, by_queue, read_all_shards
-from lowkiq.store.nodes import NodeHealth, Nodes, judge, read_health
+from lowkiq.store.nodes import Heartbeats, Nodes, judge, read_health
 
 #: Connections of a node beside those of its worker threads (node.py), and files that it has open beside connections.
 OTHER_CONNECTIONS, OTHER_FILES = 5, 64
@@ -45,8 +45,7 @@ class Patient:
     def close(self) -> None:
         """Closes the connections."""
         if "caller" in vars(self):
-            self.caller.client.close()
-            self.caller.client.connection_pool.disconnect()
+            self.caller.close()
 
     # ── where Redis is ──────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -104,17 +103,18 @@ class Patient:
     @cached_property
     def nodes(self) -> Nodes:
         """All nodes that have beaten lately, and what is wrong with them."""
-        return judge(self._health, self.shards)
+        return judge(self._heartbeats, self.shards)
 
     @cached_property
-    def _health(self) -> list[NodeHealth]:
+    def _heartbeats(self) -> Heartbeats:
         return read_health(self.caller, self.settings.namespace)
 
     @property
     def number_of_nodes(self) -> int:
         """How many nodes there are to be, as far as anybody says."""
         told = self.environment.get("NUMBER_OF_NODES") or self.environment.get("LOWKIQ_NUMBER_OF_NODES", "")
-        return max([int(told) if told.isdecimal() else 1, *(node.number_of_nodes for node in self._health)])
+        said = int(told) if told.isdecimal() else 1
+        return max([said, *(node.number_of_nodes for node in self._heartbeats.readable)])
 
     @property
     def connections_of_a_node(self) -> int:

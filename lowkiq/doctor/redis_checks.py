@@ -80,10 +80,10 @@ def role(patient: Patient) -> Iterator[Verdict]:
     """Whether it takes writes of all shards."""
     if patient.info.get("role", "master") != "master":
         yield problem("it is a replica: jobs can't be written to it", "give the URL of its primary")
-    if patient.info.get("cluster_enabled") and not patient.settings.redis:
+    if patient.info.get("cluster_enabled") and not patient.caller.is_spread:
         yield problem(
             "it is one node of Redis Cluster: shards in slots of other nodes can't be reached by this URL",
-            "use a Redis without cluster mode",
+            "begin the URL with redis+cluster:// (or rediss+cluster://)",
         )
 
 

@@ -44,17 +44,14 @@ class ClaimInHand:
         self._started += len(batch)
         return batch
 
-    def finish(self) -> None:
-        """The batch that was started is done."""
-        self._done = self._started
-
-    def fail(self, failures: Failures) -> None:
+    def finish(self, failures: Failures | None) -> None:
         """The batch that was started is done, but for what failed of it."""
-        self._failed += failures.failed
-        self._exhausted += failures.exhausted
-        self._failed_ids.update(row.id for row in failures.failed)
-        self._failed_ids.update(row.id for row in failures.exhausted)
-        self.finish()
+        self._done = self._started
+        if failures is not None:
+            self._failed += failures.failed
+            self._exhausted += failures.exhausted
+            self._failed_ids.update(row.id for row in failures.failed)
+            self._failed_ids.update(row.id for row in failures.exhausted)
 
     def give_back(self) -> None:
         """Keeps the jobs that have not started from starting."""

@@ -8,19 +8,17 @@ import time
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
-import redis
-import structlog
 from redis.exceptions import RedisError
 
 from lowkiq import clock
+from lowkiq.node.trouble import Trouble
 from lowkiq.store import keys
+from lowkiq.store.connect import Client
 from lowkiq.store.nodes import FOSTER
 
 if TYPE_CHECKING:
     from lowkiq.node.shard_handler import ShardHandler
     from lowkiq.node.worker_thread import WorkerThread
-
-logger = structlog.get_logger("lowkiq")
 
 #: Seconds after which the thread looks whether it is to stop.
 LISTEN = 1.0
@@ -40,12 +38,13 @@ class Doorbell(threading.Thread):
 
     def __init__(
         self,
-        client: redis.Redis,
+        client: Client,
         namespace: str,
         node: str,
         threads: Mapping[ShardHandler, WorkerThread],
         foster: Callable[[ShardHandler], None],
         fatal: Callable[[BaseException], None],
+        trouble: Trouble,
     ) -> None:
         super().__init__(name="lowkiq-doorbell", daemon=True)
         self._client = client
@@ -54,6 +53,7 @@ class Doorbell(threading.Thread):
         self._threads = threads
         self._foster = foster
         self._fatal = fatal
+        self._trouble = trouble
         self._is_stopping = False
         #: Set once the node can be rung.
         self.is_listening = threading.Event()
@@ -67,7 +67,7 @@ class Doorbell(threading.Thread):
                 try:
                     self._listen()
                 except (RedisError, OSError) as error:
-                    logger.warning("doorbell_trouble", error=f"{type(error).__name__}: {error}"[:300])
+                    self._trouble.met(error)
                     time.sleep(RETRY * random.uniform(0.5, 1.5))  # noqa: S311 (spreads load)
         except BaseException as error:  # noqa: BLE001 (a thread must not die unnoticed)
             self._fatal(error)
@@ -84,6 +84,7 @@ class Doorbell(threading.Thread):
                     self._ring(message["data"])
                 elif message["type"] == "subscribe":
                     # Also after the client has connected again by itself.
+                    self._trouble.over()
                     self.is_listening.set()
                     for thread in set(self._threads.values()):
                         thread.poll_soon()

@@ -10,8 +10,7 @@ from redis.exceptions import RedisError
 from lowkiq.node.lease_keeper import LeaseKeeper
 from lowkiq.node.shard_handler import ShardHandler
 from lowkiq.node.worker_thread import WorkerThread
-from lowkiq.store.call import Caller, chunked
-from lowkiq.store.shard import SHARDS_A_CALL
+from lowkiq.store.call import SHARDS_A_CALL, Caller, chunked
 
 logger = structlog.get_logger("lowkiq")
 

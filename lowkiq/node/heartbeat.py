@@ -9,6 +9,7 @@ import structlog
 from redis.exceptions import RedisError
 
 from lowkiq import clock
+from lowkiq.node.trouble import Trouble
 from lowkiq.store.call import Caller
 from lowkiq.store.nodes import BEAT_INTERVAL, NodeHealth, beat, forget
 
@@ -30,6 +31,7 @@ class Heartbeat(threading.Thread):
         node: str,
         report: Callable[[float | None], NodeHealth],
         record: Callable[[], None],
+        trouble: Trouble,
         dead_nodes: Sequence[str] = (),
     ) -> None:
         super().__init__(name="lowkiq-heartbeat", daemon=True)
@@ -38,6 +40,7 @@ class Heartbeat(threading.Thread):
         self._node = node
         self._report = report
         self._record = record
+        self._trouble = trouble
         self._dead_nodes = dead_nodes
         self._stopping = threading.Event()
         self._soon = threading.Event()
@@ -67,8 +70,9 @@ class Heartbeat(threading.Thread):
             beat(self._caller, self._namespace, health)
             self._round_trip = clock.monotonic() - started
             self._record()
+            self._trouble.over()
         except RedisError as error:
-            logger.debug("beat_failed", error=type(error).__name__)
+            self._trouble.met(error)
 
     def _forget(self, nodes: Sequence[str]) -> None:
         try:

@@ -16,8 +16,9 @@ from redis.exceptions import RedisError
 
 from lowkiq import clock
 from lowkiq.node.shard_handler import ShardHandler, refused
-from lowkiq.store.call import Caller, chunked
-from lowkiq.store.shard import LOST, SHARDS_A_CALL, WANTED, Held, Owned, Settled, renew
+from lowkiq.node.trouble import Trouble
+from lowkiq.store.call import Caller, chunked, raise_first
+from lowkiq.store.shard import LOST, WANTED, Held, Owned, Settled, renew
 
 if TYPE_CHECKING:
     from lowkiq.node.worker_thread import WorkerThread
@@ -49,6 +50,7 @@ class LeaseKeeper(threading.Thread):
         settings: Settings,
         dead_nodes: Sequence[str],
         fatal: Callable[[BaseException], None],
+        trouble: Trouble,
     ) -> None:
         super().__init__(name="lowkiq-lease-keeper", daemon=True)
         self._threads = threads
@@ -63,7 +65,7 @@ class LeaseKeeper(threading.Thread):
         self._asked: deque[ShardHandler] = deque()
         self._wanted: list[ShardHandler] = []
         self._renew_at = self._acquire_at = 0.0
-        self._in_trouble = False
+        self._trouble = trouble
         #: Set once every shard has been tried for.
         self.has_tried = threading.Event()
 
@@ -102,12 +104,9 @@ class LeaseKeeper(threading.Thread):
             self._take_in(now)
             self._give_back()
             self.settle_late(self._settings.claim_window / 2)
-            self._in_trouble = False
         except RedisError as error:
-            # The threads say the same, and louder; the leases are tried again well before they run out.
-            if not self._in_trouble:
-                logger.warning("redis_trouble", thread=self.name, error=f"{type(error).__name__}: {error}"[:300])
-            self._in_trouble = True
+            # The leases are tried again well before they run out.
+            self._trouble.met(error)
             self._renew_at = min(self._renew_at, now + ACQUIRE_INTERVAL)
 
     def _until_next_round(self) -> float:
@@ -120,7 +119,7 @@ class LeaseKeeper(threading.Thread):
 
     def _renew(self, now: float) -> None:
         owned = [(handler, handler.epoch) for handler in self._threads if handler.epoch is not None]
-        groups = list(chunked(owned, SHARDS_A_CALL))
+        groups = list(chunked(owned, self._caller.shards_a_call))
         calls = [
             renew(
                 [handler.shard for handler, _ in group],
@@ -130,12 +129,16 @@ class LeaseKeeper(threading.Thread):
             )
             for group in groups
         ]
-        for group, kept in zip(groups, self._caller.run_all(calls), strict=True):
-            if isinstance(kept, Exception):
-                raise kept
-            for (handler, epoch), reply in zip(group, kept, strict=True):
-                self._note_renewed(handler, epoch, reply, now)
+        results = self._caller.run_all(calls)
+        for group, kept in zip(groups, results, strict=True):
+            if not isinstance(kept, Exception):
+                for (handler, epoch), reply in zip(group, kept, strict=True):
+                    self._note_renewed(handler, epoch, reply, now)
         self._wanted = [handler for handler, _ in owned if handler.is_wanted]
+        # Only now: of a cluster, one server may be away while the others have kept their leases.
+        raise_first(results)
+        if owned:
+            self._trouble.over()
 
     def _note_renewed(self, handler: ShardHandler, epoch: str, reply: int, asked_at: float) -> None:
         if reply != LOST:
@@ -167,7 +170,10 @@ class LeaseKeeper(threading.Thread):
         for group in chunked(wanted, ACQUIRES_AT_ONCE):
             results = self._caller.run_all([handler.acquire_call(self._dead_nodes) for handler in group])
             for handler, result in zip(group, results, strict=True):
-                self._note_acquired(handler, result, now)
+                if not isinstance(result, RedisError):
+                    self._note_acquired(handler, result, now)
+            raise_first([result for result in results if isinstance(result, RedisError)])
+            self._trouble.over()
 
     def _note_acquired(self, handler: ShardHandler, result: Any, asked_at: float) -> None:
         shard = handler.shard

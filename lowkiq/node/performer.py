@@ -26,6 +26,8 @@ logger = structlog.get_logger("lowkiq")
 #: Characters of an error, and ids of a batch, in one line of the log.
 LOGGED_CHARS = 200
 LOGGED_IDS = 10
+#: Seconds until the next try, at most: a hundred years, so that times stay such that everybody can read them.
+LONGEST_DELAY = 3.2e9
 
 
 class Performer:
@@ -94,7 +96,9 @@ class Performer:
         except BaseException as error:  # noqa: BLE001 (as of perform)
             self._fatal(error)
             return Worker.retry_in(self.worker, retry_count)
-        return max(delay, 0.0) if math.isfinite(delay) else Worker.retry_in(self.worker, retry_count)
+        if not math.isfinite(delay):
+            return Worker.retry_in(self.worker, retry_count)
+        return min(max(delay, 0.0), LONGEST_DELAY)
 
     def _retries_exhausted(self, jobs: list[Job]) -> None:
         """Before the settle: if the node dies in between it is called again, which beats never."""

@@ -35,9 +35,12 @@ class ShardHandler:
         self.performer = performer
         #: It is another node's part, and this one only stands in while that is away.
         self.is_foster = False
+        #: The list that rings its thread, if it has one.
+        self.bell = ""
         self._node = node
         self._settings = settings
-        self._pace = Pace(settings.claim_window, performer.worker.batch_size)
+        self._batch_size = performer.worker.batch_size
+        self._pace = Pace(settings.claim_window, self._batch_size)
         self._lock = threading.Lock()
         #: Held by whoever has a settle of this shard on its way, so that two never cross.
         self.settling = threading.Lock()
@@ -74,7 +77,12 @@ class ShardHandler:
         """Asks for the lease."""
         settings = self._settings
         return self.shard.acquire(
-            self._node, settings.lease_ttl, settings.max_crashes, dead_nodes, is_foster=self.is_foster
+            self._node,
+            settings.lease_ttl,
+            settings.max_crashes,
+            dead_nodes,
+            is_foster=self.is_foster,
+            bell=self.bell,
         )
 
     def acquired(self, lease: Owned, asked_at: float) -> None:
@@ -174,40 +182,40 @@ class ShardHandler:
         Runs the claim's jobs batch by batch, as long as the lease holds and they are as quick as was expected. What is
         left then goes back with the settle: it must not wait behind slow ones.
         """
-        window, perform = self._settings.claim_window, self.performer.perform
-        started = before = clock.monotonic()
+        window, perform, now = self._settings.claim_window, self.performer.perform, clock.monotonic
+        started = before = now()
         performs = 0
         enter(Context(self, self._epoch_in_hand))
-        while before < self._lease_until and (batch := self._start(before)):
+        batch = self._step(None, before, is_first=True)
+        while batch:
             failures = perform(batch)
-            after = clock.monotonic()
-            self._finish(failures, after)
+            after = now()
             performs += 1
             is_late = after - before >= window or after - started >= 2 * window
             before = after
-            if is_late:
-                break
+            batch = self._step(failures, after, is_last=is_late)
         enter(None)
         self.running = ()
         if performs:
             self._pace.learn(performs, before - started)
 
-    def _start(self, now: float) -> list[Job]:
+    def _step(
+        self, failures: Failures | None, now: float, *, is_first: bool = False, is_last: bool = False
+    ) -> list[Job] | None:
+        """Ends the batch that was performed, and starts the next one. None when there is none, or it may not start."""
         with self._lock:
-            batch = self._claim.start(self.worker.batch_size) if self._claim else []
-            self.running, self.running_since = batch, now
-        return batch
-
-    def _finish(self, failures: Failures | None, now: float) -> None:
-        with self._lock:
-            if self._claim is None:  # the lease was lost meanwhile
-                return
-            if failures is None:
-                self._claim.finish()
-            else:
-                self._claim.fail(failures)
-            if self.waits_since is None:
-                self.waits_since = now
+            claim = self._claim
+            if claim is None:  # the lease was lost meanwhile
+                return None
+            if not is_first:
+                claim.finish(failures)
+                if self.waits_since is None:
+                    self.waits_since = now
+            if is_last or now >= self._lease_until:
+                return None
+            self.running = batch = claim.start(self._batch_size)
+            self.running_since = now
+            return batch
 
     # ── settle ──────────────────────────────────────────────────────────────────────────────────────────────────────
 

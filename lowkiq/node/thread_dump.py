@@ -63,7 +63,8 @@ def job_of(worker: WorkerThread) -> ThreadHealth:
         worker=type(handler.worker).__name__,
         queue=handler.shard.queue,
         shard=handler.shard.index,
-        ids=[job.id[:ID_CHARS] for job in batch[:NAMED_IDS]],
+        # An id that is no UTF-8 must not keep the node from beating.
+        ids=[job.id[:ID_CHARS].encode("utf-8", "backslashreplace").decode() for job in batch[:NAMED_IDS]],
         jobs=len(batch),
         seconds=round(clock.monotonic() - handler.running_since, 3),
     )

@@ -14,11 +14,14 @@ from redis.exceptions import RedisError
 
 from lowkiq import clock
 from lowkiq.errors import StaleClaim, Unsettled
+from lowkiq.node.bells import LocalBell
 from lowkiq.node.shard_handler import Settle, ShardHandler, refused
-from lowkiq.store.call import Call, Caller, chunked
-from lowkiq.store.shard import SHARDS_A_CALL, Claim, Settled, peek
+from lowkiq.node.trouble import Trouble
+from lowkiq.store.call import Call, Caller, chunked, raise_first
+from lowkiq.store.shard import Claim, Settled, peek
 
 if TYPE_CHECKING:
+    from lowkiq.node.bells import Bell
     from lowkiq.node.schedulers import Scheduler
 
 logger = structlog.get_logger("lowkiq")
@@ -43,15 +46,19 @@ class WorkerThread(threading.Thread):
         caller: Caller,
         poll_interval: float,
         fatal: Callable[[BaseException], None],
+        trouble: Trouble,
+        bell: Bell | None = None,
     ) -> None:
         super().__init__(name=f"lowkiq-worker-{number}", daemon=True)
+        self._trouble = trouble
         self.handlers = handlers
         self._scheduler = scheduler
         self._caller = caller
         self._poll_interval = poll_interval
         self._fatal = fatal
         self._inbox: deque[tuple[ShardHandler, float]] = deque()
-        self._bell = threading.Event()
+        self._bell = bell or LocalBell()
+        self._by_prefix = {handler.shard.prefix.encode(): handler for handler in handlers}
         self._is_stopping = self._is_quiet = self._is_exchanging = False
         self._next_poll_at = 0.0
         self._retry_delay = RETRY_FROM
@@ -62,12 +69,12 @@ class WorkerThread(threading.Thread):
     def hear(self, handler: ShardHandler, due_at: float) -> None:
         """A shard has a job due then (monotonic)."""
         self._inbox.append((handler, due_at))
-        self._bell.set()
+        self._bell.ring()
 
     def poll_soon(self) -> None:
         """Bells may have been missed."""
         self._next_poll_at = 0.0
-        self._bell.set()
+        self._bell.ring()
 
     def quiet(self) -> None:
         """Claim nothing more."""
@@ -76,12 +83,13 @@ class WorkerThread(threading.Thread):
     def stop(self) -> None:
         """End after the batch in hand."""
         self._is_stopping = True
-        self._bell.set()
+        self._bell.ring()
 
     def run(self) -> None:
         try:
             while not self._is_stopping or self.in_hand:
                 self._step()
+            self._bell.close()
         except BaseException as error:  # noqa: BLE001 (a thread must not die unnoticed: its shards would stand still)
             self._fatal(error)
 
@@ -116,13 +124,13 @@ class WorkerThread(threading.Thread):
         try:
             in_hand = self._exchange(handler, polled)
         except RedisError as error:
-            self._trouble(handler, error)
+            self._wait_for_redis(handler, error)
             return None
+        self._trouble.over()
         self._retry_delay = RETRY_FROM
         return in_hand
 
     def _hear(self) -> None:
-        self._bell.clear()
         while self._inbox:
             self._scheduler.note(*self._inbox.popleft())
 
@@ -146,7 +154,10 @@ class WorkerThread(threading.Thread):
         until = min(self._next_poll_at, self._next_poll_at if due_at is None else due_at)
         if self._is_quiet:
             until = now + self._poll_interval
-        self._bell.wait(max(until - now, 0.0))
+        for message in self._bell.wait(max(until - now, 0.0)):
+            prefix, _, delay = message.partition(b" ")
+            if handler := self._by_prefix.get(prefix):
+                self._scheduler.note(handler, clock.monotonic() + float(delay))
 
     # ── one round trip ──────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -169,15 +180,20 @@ class WorkerThread(threading.Thread):
         epoch, claim_calls = handler.claim_calls() if handler else (None, [])
         calls += claim_calls
         claim_at = len(calls) - 1
-        groups = list(chunked(polled, SHARDS_A_CALL))
+        groups = list(chunked(polled, self._caller.shards_a_call))
         calls += [peek([member.shard for member in group]) for group in groups]
         results = self._caller.run_all(calls)
         now = clock.monotonic()
         if done:
             self._note_settled(done, settle, results, now)
-        for group, result in zip(groups, results[claim_at + 1 :], strict=True):
-            self._note_polled(group, result, now)
-        return self._note_claimed(handler, epoch, results[claim_at], now) if handler and epoch else None
+        claimed = self._note_claimed(handler, epoch, results[claim_at], now) if handler and epoch else None
+        polls = results[claim_at + 1 :]
+        for group, result in zip(groups, polls, strict=True):
+            if not isinstance(result, Exception):
+                self._note_polled(group, result, now)
+        if claimed is None:  # else there are jobs to run, though a server of a cluster is away
+            raise_first(polls)
+        return claimed
 
     def _note_settled(
         self,
@@ -197,9 +213,7 @@ class WorkerThread(threading.Thread):
         done.finished()
         self.in_hand = None
 
-    def _note_polled(self, group: list[ShardHandler], result: Any, now: float) -> None:
-        if isinstance(result, Exception):
-            raise result
+    def _note_polled(self, group: list[ShardHandler], result: list[float | None], now: float) -> None:
         for handler, due_in in zip(group, result, strict=True):
             self._note(handler, due_in, now)
 
@@ -221,9 +235,9 @@ class WorkerThread(threading.Thread):
     def _note(self, handler: ShardHandler, due_in: float | None, now: float) -> None:
         self._scheduler.note(handler, None if due_in is None else now + due_in)
 
-    def _trouble(self, handler: ShardHandler | None, error: RedisError) -> None:
+    def _wait_for_redis(self, handler: ShardHandler | None, error: RedisError) -> None:
         """Redis is gone, or refuses to write: keep the outcomes, and try for ever."""
-        logger.warning("redis_trouble", thread=self.name, error=f"{type(error).__name__}: {error}"[:300])
+        self._trouble.met(error)
         if handler:
             self._scheduler.note(handler, clock.monotonic())
         # Sleeps through bells: they bring nothing while Redis is gone.

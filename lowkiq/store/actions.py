@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
-from lowkiq.job import encode_id, shard_of
+from lowkiq.job import KEPT_BYTES, encode_id, shard_of
 from lowkiq.store.call import Argument, Call, Caller, chunked
 from lowkiq.store.shard import Shard
 
@@ -76,7 +76,7 @@ class Actions:
 
     def _these(self, ids: Iterable[str | int], act: Callable[[Shard, Sequence[bytes]], int]) -> int:
         by_shard: dict[int, list[bytes]] = {}
-        for id in [encode_id(id, self._max_id_bytes) for id in ids]:
+        for id in [encode_id(id, self._max_id_bytes, errors=KEPT_BYTES) for id in ids]:
             by_shard.setdefault(shard_of(id, len(self._shards)), []).append(id)
         return sum(
             act(self._shards[index], some) for index, found in by_shard.items() for some in chunked(found, CHUNK)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import islice
@@ -10,20 +11,39 @@ from typing import Any, Final, Generic, NamedTuple, TypeVar
 import redis
 from redis.exceptions import NoScriptError, RedisError, ResponseError
 
-from lowkiq.errors import Fenced, LowkiqError, ShardsCountMismatch, StaleClaim, Unsettled
+from lowkiq.errors import Fenced, LowkiqError, Refused, ShardsCountMismatch, StaleClaim, Unsettled
 from lowkiq.store import layout, scripts
+from lowkiq.store.cluster import ClusterClient
+from lowkiq.store.wire import Argument, Command, Replicas, ServerWire, Wire
+
+__all__ = ["CODES", "Argument", "Call", "Caller", "chunked", "pairs", "raise_first", "redis_time"]
 
 T = TypeVar("T")
-Argument = str | bytes | int | float
+
+#: Shards that one script renews or looks at: ten thousand of them are twenty commands of about a millisecond.
+SHARDS_A_CALL: Final = 500
+
+#: A second key of a call on Cluster whose first is a prefix; no key ever has that name. While a slot moves from one
+#: server to another, a script that names one key only would be sent on to the new one, and see there a shard of which
+#: some keys have come and some have not: it would run on half a shard, and what it wrote would stop the move. With two
+#: keys of which one is missing, both servers refuse it (TRYAGAIN) until the whole slot has moved.
+GUARD: Final = "guard"
 
 #: Code of a script's refusal → the exception of its text.
 CODES: Final[Mapping[str, Callable[[str], LowkiqError]]] = {
     "FENCED": Fenced,
+    "INVALID": Refused,
     "LAYOUT": ShardsCountMismatch,
     "NEWER": lambda text: layout.newer(*text.split(" ")),
     "STALE": StaleClaim,
     "UNSETTLED": Unsettled,
 }
+
+#: How often scripts that Redis has lost are loaded for a call: somebody may be flushing them again and again.
+LOADS: Final = 5
+
+#: An error's code, which redis-py leaves in front of those that it does not know.
+_CODED = re.compile(r"[A-Z]+ ")
 
 
 class Call(NamedTuple, Generic[T]):
@@ -38,72 +58,72 @@ class Call(NamedTuple, Generic[T]):
 class Caller:
     """Sends calls through one client. Safe to share between threads."""
 
-    def __init__(self, client: redis.Redis) -> None:
+    def __init__(self, client: redis.Redis | ClusterClient) -> None:
         self.client = client
+        self._wire: Wire = client if isinstance(client, ClusterClient) else ServerWire(client)
         #: A plain command. Untyped in redis-py, whose replies have the types of Redis's own documentation.
-        self.command: Callable[..., Any] = client.execute_command
+        self.command: Callable[..., Any] = self._wire.command
+        #: Whether shards are spread over the servers of a cluster.
+        self.is_spread = self._wire.is_spread
+        #: Shards that one call may be for. On Cluster nearly every shard has a slot of its own.
+        self.shards_a_call = 1 if self.is_spread else SHARDS_A_CALL
         self._scripts: dict[str, scripts.Script] | None = None
         self._loading = threading.Lock()
 
+    def close(self) -> None:
+        """Closes the connections; the next use opens new ones."""
+        self.client.close()
+        if not isinstance(self.client, ClusterClient):
+            self.client.connection_pool.disconnect()
+
     def run(self, call: Call[T]) -> T:
         """Sends one call and returns what it means; raises its refusal."""
-        command = self._command(call)
-        try:
-            return call.parse(self.command(*command))
-        except NoScriptError:
+        loads = 0
+        while True:
+            try:
+                return call.parse(self.command(*self._command(call)))
+            except NoScriptError:
+                if loads == LOADS:
+                    raise
+            except ResponseError as error:
+                raise _refusal(error) from None
             self._load()
-        except ResponseError as error:
-            raise _refusal(error) from None
-        return self._once_more(call)
+            loads += 1
 
-    def run_all(self, calls: Sequence[Call[Any]]) -> list[Any]:
+    def run_all(self, calls: Sequence[Call[Any]], replicas: Replicas | None = None) -> list[Any]:
         """
-        Sends calls in one round trip, in order; each may take effect or be refused alone.
+        Sends calls in one round trip, in order; each may take effect or be refused alone. With `replicas`, a call whose
+        effect too few replicas have is an error: NotReplicated.
 
         Returns:
-            for each call what it means, or the exception that it would have raised. An error of the connection is
-            raised, and then nothing is known of any of them.
+            for each call what it means, or the exception that it would have raised. An error of the connection to a
+            server is raised, and then nothing is known of any of them; on Cluster, where there are several, it is what
+            became of the calls for that one.
         """
         if not calls:
             return []
-        replies = self._pipeline(calls)
-        lost = next((index for index, reply in enumerate(replies) if isinstance(reply, NoScriptError)), None)
-        if lost is not None:
+        replies = self._exchange(calls, replicas)
+        for _ in range(LOADS):
+            again = _lost(calls, replies)
+            if not again:
+                break
             self._load()
-            # All from there on, to keep their order: another client may have loaded the scripts in between.
-            replies[lost:] = self._pipeline(calls[lost:])
+            repeated = self._exchange([calls[number] for number in again], replicas)
+            for number, reply in zip(again, repeated, strict=True):
+                replies[number] = reply
         return [_meaning(call, reply) for call, reply in zip(calls, replies, strict=True)]
 
-    def commands(self, commands: Sequence[tuple[Argument, ...]]) -> list[Any]:
+    def commands(self, commands: Sequence[Command]) -> list[Any]:
         """Sends plain commands in one round trip; raises the first error among their replies."""
-        return raise_first(self._send(commands) if commands else [])
+        return raise_first(self._wire.exchange(commands) if commands else [])
 
-    def _send(self, commands: Sequence[tuple[Argument, ...]]) -> list[Any]:
-        with self.client.pipeline(transaction=False) as pipeline:
-            add: Callable[..., Any] = pipeline.execute_command
-            for command in commands:
-                add(*command)
-            return list(pipeline.execute(raise_on_error=False))
+    def _exchange(self, calls: Sequence[Call[Any]], replicas: Replicas | None) -> list[Any]:
+        return self._wire.exchange([self._command(call) for call in calls], replicas)
 
-    def _once_more(self, call: Call[T]) -> T:
-        try:
-            return call.parse(self.command(*self._command(call)))
-        except ResponseError as error:
-            raise _refusal(error) from None
-
-    def _pipeline(self, calls: Sequence[Call[Any]]) -> list[Any]:
-        if len(calls) == 1:
-            return [self._alone(calls[0])]
-        return self._send([self._command(call) for call in calls])
-
-    def _alone(self, call: Call[Any]) -> Any:
-        try:
-            return self.command(*self._command(call))
-        except ResponseError as error:
-            return error
-
-    def _command(self, call: Call[Any]) -> tuple[Argument, ...]:
+    def _command(self, call: Call[Any]) -> Command:
         sha = (self._scripts or self._choose())[call.script].sha
+        if self._wire.is_spread and call.keys[0].endswith(":"):
+            return ("EVALSHA", sha, len(call.keys) + 1, *call.keys, call.keys[0] + GUARD, *call.arguments)
         return ("EVALSHA", sha, len(call.keys), *call.keys, *call.arguments)
 
     def _choose(self) -> dict[str, scripts.Script]:
@@ -115,13 +135,15 @@ class Caller:
                     self._scripts = scripts.load(flags=True)
                 except redis.ConnectionError:
                     raise
-                except ResponseError:
+                except ResponseError as error:
+                    # One that can't read the flags has no code; BUSY, NOPERM and the like say nothing about them.
+                    if type(error) is not ResponseError or _CODED.match(str(error)):
+                        raise
                     self._scripts = scripts.load(flags=False)
             return self._scripts
 
     def _load(self) -> None:
-        for script in self._choose().values():
-            self.command("SCRIPT LOAD", script.source)
+        self._wire.load(script.source for script in self._choose().values())
 
 
 def redis_time(caller: Caller) -> float:
@@ -150,6 +172,20 @@ def pairs(reply: Sequence[Any]) -> list[tuple[bytes, Any]]:
     if reply and not isinstance(reply[0], bytes):
         return [(member, score) for member, score in reply]
     return list(zip(reply[::2], reply[1::2], strict=True))
+
+
+def _lost(calls: Sequence[Call[Any]], replies: Sequence[Any]) -> list[int]:
+    """
+    Calls whose script the server has lost, and all that come after one in the same shard, to keep their order: another
+    client may have loaded the scripts in between.
+    """
+    lost: list[int] = []
+    shards: set[str] = set()
+    for number, (call, reply) in enumerate(zip(calls, replies, strict=True)):
+        if isinstance(reply, NoScriptError) or not shards.isdisjoint(call.keys):
+            lost.append(number)
+            shards.update(call.keys)
+    return lost
 
 
 def _meaning(call: Call[Any], reply: Any) -> Any:

@@ -7,11 +7,12 @@ from collections.abc import Sequence
 from typing import Any, Final, NamedTuple
 
 import redis
-from redis.exceptions import NoPermissionError, RedisError, ResponseError
+from redis.exceptions import AskError, NoPermissionError, RedisError, ResponseError
 
 from lowkiq import clock
 from lowkiq.store import keys, layout, scripts
 from lowkiq.store.call import Argument, Caller, chunked, redis_time
+from lowkiq.store.cluster import ClusterClient
 from lowkiq.store.layout import Layout
 from lowkiq.store.shard import Shard
 
@@ -29,7 +30,8 @@ ON_KEYS: Final[Sequence[tuple[str, Sequence[Argument]]]] = (
     ("EXISTS", ()), ("UNLINK", ()), ("RENAME", ("{key}",)), ("EXPIRE", (1,)), ("GET", ()), ("SET", ("", "XX")),
     ("HDEL", ("f",)), ("HEXISTS", ("f",)), ("HGET", ("f",)), ("HGETALL", ()), ("HINCRBY", ("f", 0)), ("HKEYS", ()),
     ("HLEN", ()), ("HMGET", ("f",)), ("HSET", ("f", "")), ("HSTRLEN", ("f",)),
-    ("LINDEX", (0,)), ("LRANGE", (0, 0)), ("LSET", (0, "")), ("LTRIM", (0, 0)), ("RPUSH", ("",)),
+    ("BLPOP", (1,)), ("LINDEX", (0,)), ("LRANGE", (0, 0)), ("LSET", (0, "")), ("LTRIM", (0, 0)), ("PTTL", ()),
+    ("RPUSH", ("",)),
     ("ZADD", ("XX", 0, "m")), ("ZCARD", ()), ("ZMSCORE", ("m",)), ("ZPOPMIN", ()), ("ZRANGE", (0, 0)),
     ("ZRANK", ("m",)), ("ZRANGEBYSCORE", (0, 0)), ("ZREM", ("m",)), ("ZREMRANGEBYRANK", (0, 0)),
     ("ZREMRANGEBYSCORE", (0, 0)), ("ZREVRANGE", (0, 0)), ("ZREVRANGEBYSCORE", (0, 0)), ("ZSCAN", (0,)),
@@ -98,13 +100,14 @@ def read_refusals(caller: Caller, namespace: str, queue: str) -> Refusals:
     probes = list(_probes(namespace, queue))
     commands, patterns = [], []
     writes = None
-    for (name, pattern, _), reply in zip(probes, _queue_and_discard(caller.client, probes), strict=True):
+    server = _server_of(caller, keys.shard(namespace, queue, 0))
+    for (name, pattern, _), reply in zip(probes, _queue_and_discard(server, probes), strict=True):
         if isinstance(reply, NoPermissionError):
             if "to run the" in str(reply):  # "this user has no permissions to run the 'rpush' command"
                 commands.append(name)
             else:
                 patterns.append(pattern)
-        elif isinstance(reply, RedisError) and writes is None:
+        elif isinstance(reply, RedisError) and not isinstance(reply, AskError) and writes is None:
             writes = f"{type(reply).__name__}: {reply}"
     return Refusals(list(dict.fromkeys(commands)), list(dict.fromkeys(patterns)), writes)
 
@@ -135,6 +138,12 @@ def _probes(namespace: str, queue: str) -> Sequence[Probe]:
         ("PUBLISH", bells, ["PUBLISH", bell, ""]),
         ("SUBSCRIBE", bells, ["SUBSCRIBE", bell]),
     ]
+
+
+def _server_of(caller: Caller, key: str) -> redis.Redis:
+    """Of a cluster, the primary that has a key: others ask to be asked elsewhere, once they have looked at rights."""
+    client = caller.client
+    return client.primary_of(key) if isinstance(client, ClusterClient) else client
 
 
 def _queue_and_discard(client: redis.Redis, probes: Sequence[Probe]) -> list[Any]:

@@ -61,7 +61,7 @@ class Point(msgspec.Struct, frozen=True):
 def take_turn(caller: Caller, namespace: str, node: str) -> bool:
     """Whether it is this node that adds the next sample: the first to ask after the last one."""
     turn = round(SAMPLE_INTERVAL * 900)  # a little less than a beat, lest a lone node miss every other turn
-    return caller.command("SET", keys.history_turn(namespace), node, "NX", "PX", turn) is not None
+    return caller.run(Call("turn", [keys.history_turn(namespace)], [node, turn], bool))
 
 
 def record(caller: Caller, namespace: str, queues: Mapping[str, QueueMetrics]) -> None:

@@ -31,6 +31,11 @@ def doorbell(namespace: str, name: str) -> str:
     return f"{namespace}:bell:{name}"
 
 
+def thread_bell(namespace: str, name: str, thread: int) -> str:
+    """The list on which a thread of a node hears of it, where scripts can reach both. Forgotten when nobody listens."""
+    return f"{namespace}:bell:{name}:{thread}"
+
+
 def history(namespace: str, queue: str) -> str:
     """What the lists of a queue's history begin with. They share a Cluster slot: a sample is one script."""
     return f"{namespace}:{{history}}:{queue}:"

@@ -9,7 +9,7 @@ import msgspec
 
 from lowkiq.store import keys, layout
 from lowkiq.store.call import Call, Caller, chunked, raise_first
-from lowkiq.store.shard import SHARDS_A_CALL, Shard, shards_of
+from lowkiq.store.shard import Shard, shards_of
 
 
 class ShardMetrics(msgspec.Struct, frozen=True):
@@ -69,7 +69,8 @@ def known_queues(caller: Caller, namespace: str) -> dict[str, int]:
 def read_shards(caller: Caller, shards: Sequence[Shard]) -> list[ShardMetrics]:
     """The numbers of each shard."""
     calls = [
-        Call("stats", [shard.prefix for shard in some], [], _rows(some)) for some in chunked(shards, SHARDS_A_CALL)
+        Call("stats", [shard.prefix for shard in some], [], _rows(some))
+        for some in chunked(shards, caller.shards_a_call)
     ]
     metrics: list[ShardMetrics] = []
     for some in raise_first(caller.run_all(calls)):
@@ -80,7 +81,8 @@ def read_shards(caller: Caller, shards: Sequence[Shard]) -> list[ShardMetrics]:
 def read_lengths(caller: Caller, shards: Sequence[Shard], key: str) -> list[int]:
     """How much is in one key of each shard: "due", "retries", "claim" or "morgue"."""
     command = "HLEN" if key == "claim" else "ZCARD"
-    calls = [Call("lengths", [s.prefix for s in some], [command, key], list) for some in chunked(shards, SHARDS_A_CALL)]
+    groups = chunked(shards, caller.shards_a_call)
+    calls = [Call("lengths", [shard.prefix for shard in some], [command, key], list) for some in groups]
     return [length for lengths in raise_first(caller.run_all(calls)) for length in lengths]
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Collection, Sequence
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import msgspec
 
@@ -85,6 +85,15 @@ class NodeHealth(msgspec.Struct, frozen=True, kw_only=True):
         return self.beat_age > LATE_AFTER
 
 
+class Heartbeats(NamedTuple):
+    """What nodes tell of themselves."""
+
+    #: By node number.
+    readable: list[NodeHealth]
+    #: Names of nodes whose beat can't be read: of another version, or somebody else's writing.
+    unreadable: list[str]
+
+
 class Nodes(msgspec.Struct, frozen=True, kw_only=True):
     """All nodes of a namespace, and what is wrong."""
 
@@ -98,11 +107,13 @@ class Nodes(msgspec.Struct, frozen=True, kw_only=True):
     doubled: list[int]
     #: Shards with due jobs whose lease nobody has.
     unowned: list[ShardMetrics]
+    #: Names of nodes whose beat can't be read.
+    unreadable: list[str] = []
 
     @property
     def is_well(self) -> bool:
         """Whether nothing needs looking at."""
-        return not (self.late or self.missing or self.doubled or self.unowned)
+        return not (self.late or self.missing or self.doubled or self.unowned or self.unreadable)
 
 
 def beat(caller: Caller, namespace: str, health: NodeHealth) -> None:
@@ -135,7 +146,7 @@ def living_nodes(caller: Caller, namespace: str) -> list[str]:
     """The names of nodes that are not late."""
     now = redis_time(caller)
     names = caller.command("ZRANGEBYSCORE", keys.nodes(namespace), now - LATE_AFTER, "+inf")
-    return [name.decode() for name in names]
+    return [name.decode("utf-8", "backslashreplace") for name in names]
 
 
 def read_nodes(caller: Caller, namespace: str) -> Nodes:
@@ -144,22 +155,30 @@ def read_nodes(caller: Caller, namespace: str) -> Nodes:
     return judge(read_health(caller, namespace), shards)
 
 
-def read_health(caller: Caller, namespace: str) -> list[NodeHealth]:
-    """The heartbeats, by node number."""
-    time, *beats = caller.commands([("TIME",), ("ZRANGE", keys.nodes(namespace), 0, -1, "WITHSCORES")])
+def read_health(caller: Caller, namespace: str) -> Heartbeats:
+    """The heartbeats of nodes that have beaten lately."""
+    time, beats = caller.commands([("TIME",), ("ZRANGE", keys.nodes(namespace), 0, -1, "WITHSCORES")])
     now = time[0] + time[1] / 1e6
-    ages = {name.decode(): now - float(at) for name, at in pairs(beats[0])}
-    told = caller.commands([("GET", keys.node(namespace, name)) for name in ages])
-    nodes = [
-        msgspec.structs.replace(msgspec.json.decode(text, type=NodeHealth), beat_age=max(age, 0.0))
-        for age, text in zip(ages.values(), told, strict=True)
-        if text is not None
-    ]
-    return sorted(nodes, key=lambda node: (node.node_number, node.started_at))
+    ages = {name: now - float(at) for name, at in pairs(beats)}
+    told = caller.commands([("GET", keys.node(namespace, "").encode() + name) for name in ages])
+    found = Heartbeats([], [])
+    for (name, age), text in zip(ages.items(), told, strict=True):
+        # Redis forgets a beat by its clock too, and so too late if that was set back.
+        if text is None or age > BEAT_TTL:
+            continue
+        try:
+            health = msgspec.json.decode(text, type=NodeHealth)
+        except (msgspec.DecodeError, UnicodeDecodeError):
+            found.unreadable.append(name.decode("utf-8", "backslashreplace"))
+        else:
+            found.readable.append(msgspec.structs.replace(health, beat_age=max(age, 0.0)))
+    found.readable.sort(key=lambda node: (node.node_number, node.started_at))
+    return found
 
 
-def judge(nodes: list[NodeHealth], shards: Sequence[ShardMetrics]) -> Nodes:
+def judge(heartbeats: Heartbeats, shards: Sequence[ShardMetrics]) -> Nodes:
     """What is wrong with these nodes and shards."""
+    nodes, unreadable = heartbeats
     numbers = Counter(node.node_number for node in nodes)
     expected = min(max((node.number_of_nodes for node in nodes), default=0), MOST_NODES)
     living = Counter(node.node_number for node in nodes if not node.is_late)
@@ -169,6 +188,7 @@ def judge(nodes: list[NodeHealth], shards: Sequence[ShardMetrics]) -> Nodes:
         missing=[n for n in range(expected) if n not in numbers],
         doubled=sorted(number for number, count in living.items() if count > 1),
         unowned=[shard for shard in shards if shard.is_unowned],
+        unreadable=unreadable,
     )
 
 

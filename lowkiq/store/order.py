@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from typing import Final, NamedTuple
 
 from lowkiq.store.call import Argument, Call, Caller, chunked, pairs, raise_first
-from lowkiq.store.shard import SHARDS_A_CALL, Shard
+from lowkiq.store.shard import Shard
 
 _CURSOR: Final = re.compile(r"([-+.0-9einf]{1,40}):([0-9]{1,9}):([0-9]{1,12})")
 
@@ -113,7 +113,7 @@ class _Reader:
         """The first score after the cursor in each shard, or two where the cursor is; without ids."""
         found: list[Row] = []
         ranges = [(number, range_) for number in range(len(self._shards)) for range_ in self._ranges(number)]
-        groups = list(chunked(ranges, SHARDS_A_CALL))
+        groups = list(chunked(ranges, self._caller.shards_a_call))
         for some, scores in zip(groups, raise_first(self._caller.run_all(list(map(self._heads, groups)))), strict=True):
             found += [Row(float(score), number, b"") for (number, _), score in zip(some, scores, strict=True) if score]
         return found

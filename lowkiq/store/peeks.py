@@ -13,7 +13,7 @@ from typing import Any, Final
 
 import msgspec
 
-from lowkiq.job import encode_id, shard_of
+from lowkiq.job import KEPT_BYTES, encode_id, shard_of
 from lowkiq.store.call import Call, Caller, chunked, raise_first
 from lowkiq.store.matches import INDEXES, Match, Matches, Place, error_told, group_of, is_glob
 from lowkiq.store.metrics import read_lengths
@@ -153,7 +153,8 @@ class Peeks:
             group = group_of(error)
             groups[group] += 1
             examples.setdefault(group, id)
-        ranked = [ErrorGroup(text, count, _text(examples[text])) for text, count in groups.most_common()]
+        ids = {text: id.decode("utf-8", KEPT_BYTES) for text, id in examples.items()}
+        ranked = [ErrorGroup(text, count, ids[text]) for text, count in groups.most_common()]
         return ranked, groups.total(), sum(lengths)
 
     def count(self, match: Match, most: int = 1_000_000) -> tuple[int, bool]:
@@ -212,7 +213,7 @@ class Peeks:
         return [row for some, told in zip(ids, errors, strict=True) for row in zip(some, told, strict=True)]
 
     def _find(self, id: str) -> tuple[Shard, bytes]:
-        encoded = encode_id(id, self._max_id_bytes)
+        encoded = encode_id(id, self._max_id_bytes, errors=KEPT_BYTES)
         return self._shards[shard_of(encoded, len(self._shards))], encoded
 
     def _listed(self, where: str, found: Sequence[tuple[Shard, bytes]]) -> list[JobPeek]:
@@ -231,7 +232,7 @@ class Peeks:
     def _peek(self, shard: Shard, where: str, id: bytes, row: list[Any]) -> JobPeek:
         at, retry_count, error, crashes, count, *payloads = row
         return JobPeek(
-            id=_text(id),
+            id=id.decode("utf-8", KEPT_BYTES),
             shard=shard.index,
             where=where,
             at=float(at),
@@ -258,7 +259,3 @@ def _place(cursor: str) -> Place:
     if not re.fullmatch(r"[0-9]{1,9}:[0-9]{1,20}", cursor) or int(rest) >= 2**64:  # Redis's cursors have 64 bits
         raise ValueError(f"{cursor[:40]!r} is no cursor of a search: take the one that the last page gave")
     return Place(int(shard), int(rest))
-
-
-def _text(data: bytes) -> str:
-    return data.decode("utf-8", "replace")

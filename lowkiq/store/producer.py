@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import zip_longest
 
 from redis.exceptions import RedisError
 
-from lowkiq.errors import PushFailed, ShardsCountMismatch
+from lowkiq.errors import LowkiqError, PushFailed, ShardsCountMismatch
 from lowkiq.job import EncodedJob, Pushed, shard_of
 from lowkiq.store import keys, layout
+from lowkiq.store.advice import explained
 from lowkiq.store.call import Call, Caller, chunked, raise_first
 from lowkiq.store.layout import Layout
 from lowkiq.store.shard import MAX_PUSH, shards_of
+from lowkiq.store.wire import Replicas
 
 #: Bytes of one push script's arguments, unless a single payload is larger.
 MAX_PUSH_BYTES = 4 << 20
@@ -21,10 +23,18 @@ PUSHES_AT_ONCE = 32
 
 
 class Producer:
-    """Pushes to one queue."""
+    """
+    Pushes to one queue.
 
-    def __init__(self, caller: Caller, namespace: str, queue: str, shards_count: int) -> None:
+    Args:
+        replicas: how many of them must have a push before it counts as accepted.
+    """
+
+    def __init__(
+        self, caller: Caller, namespace: str, queue: str, shards_count: int, replicas: Replicas | None = None
+    ) -> None:
         self._caller = caller
+        self._replicas = replicas
         self._namespace = namespace
         self._queue = queue
         self._shards = shards_of(namespace, {queue: shards_count})
@@ -42,14 +52,14 @@ class Producer:
         try:
             self.register()
             for calls in self._rounds(jobs):
-                results = self._caller.run_all(calls)
+                results = self._caller.run_all(calls, self._replicas)
                 accepted = [result for result in results if not isinstance(result, Exception)]
                 new += sum(result[0] for result in accepted)
                 merged += sum(result[1] for result in accepted)
                 raise_first(results)
         except RedisError as error:
             raise PushFailed(
-                f"Redis took {new + merged} of {len(jobs)} payloads for sure, then: {error}; "
+                f"Redis took {new + merged} of {len(jobs)} payloads for sure, then: {explained(error)}; "
                 "push all of them again: equal payloads merge",
                 new=new,
                 merged=merged,
@@ -61,8 +71,11 @@ class Producer:
         What is sent in one round trip each: at most one push a shard, so that when one is refused, nothing that comes
         after it in its shard has been accepted.
         """
-        by_shard: dict[int, list[EncodedJob]] = {}
         shards_count = len(self._shards)
+        if len(jobs) == 1:  # what most pushes are
+            yield [self._shards[shard_of(jobs[0].id, shards_count)].push(jobs)]
+            return
+        by_shard: dict[int, list[EncodedJob]] = {}
         for job in jobs:
             by_shard.setdefault(shard_of(job.id, shards_count), []).append(job)
         for some in chunked(by_shard.items(), PUSHES_AT_ONCE):
@@ -75,6 +88,21 @@ def register(caller: Caller, namespace: str, queue: str, shards_count: int) -> N
     """Raises ShardsCountMismatch when the queue is known with another shards_count, NewerLayout when with that."""
     known = caller.run(Call("register", [keys.queues(namespace)], [queue, layout.text(shards_count)], layout.parse))
     check_layout(queue, known, shards_count)
+
+
+def register_again(caller: Caller, namespace: str, queues: Mapping[str, int]) -> list[LowkiqError]:
+    """Makes the queues known again, should Redis have lost them; gives what `register` would have raised."""
+    calls = [
+        Call("register", [keys.queues(namespace)], [queue, layout.text(count)], layout.parse)
+        for queue, count in queues.items()
+    ]
+    errors: list[LowkiqError] = []
+    for (queue, count), known in zip(queues.items(), raise_first(caller.run_all(calls)), strict=True):
+        try:
+            check_layout(queue, known, count)
+        except LowkiqError as error:
+            errors.append(error)
+    return errors
 
 
 def check_layout(queue: str, known: Layout, shards_count: int) -> None:

@@ -6,7 +6,7 @@ import heapq
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
-from lowkiq.job import Job, encode_id, shard_of
+from lowkiq.job import KEPT_BYTES, Job, encode_id, shard_of
 from lowkiq.store.call import Call, Caller, chunked, pairs, raise_first
 from lowkiq.store.matches import error_told
 from lowkiq.store.shard import Shard
@@ -138,7 +138,7 @@ class Queries:
         return found[: max(limit, 0)]
 
     def _with_shards(self, ids: Iterable[str | int]) -> list[tuple[Shard, bytes]]:
-        encoded = [encode_id(id, self._max_id_bytes) for id in ids]
+        encoded = [encode_id(id, self._max_id_bytes, errors=KEPT_BYTES) for id in ids]
         return [(self._shards[shard_of(id, len(self._shards))], id) for id in encoded]
 
     def _fetch(self, where: str, found: Sequence[tuple[Shard, bytes]]) -> list[Job]:
@@ -158,7 +158,7 @@ class Queries:
     def _job(self, id: bytes, row: list[Any]) -> Job:
         at, retry_count, error, _, count, *payloads = row
         return Job(
-            id=id.decode("utf-8", "replace"),
+            id=id.decode("utf-8", KEPT_BYTES),
             payloads=[self._payload(payload) for payload in payloads[::3]],
             scores=[float(score) for score in payloads[1::3]],
             perform_in=float(at),

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Literal, NamedTuple
 
-from lowkiq.job import EncodedJob, Job
+from lowkiq.job import KEPT_BYTES, EncodedJob, Job
 from lowkiq.store import keys, layout
 from lowkiq.store.call import Argument, Call
 
@@ -13,8 +13,6 @@ from lowkiq.store.call import Argument, Call
 MAX_PUSH = 1_000
 #: Jobs in one claim.
 MAX_CLAIM = 1_000
-#: Shards that one script renews or looks at: a thousand of them are ten commands of well under a millisecond.
-SHARDS_A_CALL = 100
 #: Payloads after which a claim is full (its last job may exceed that), and bytes (its last payload may).
 MAX_CLAIM_PAYLOADS = 4_000
 MAX_CLAIM_BYTES = 1 << 20
@@ -128,10 +126,20 @@ class Shard:
         return Call("push", self._keys, arguments, _pair)
 
     def acquire(
-        self, node: str, ttl: float, max_crashes: int, dead_nodes: Sequence[str] = (), *, is_foster: bool = False
+        self,
+        node: str,
+        ttl: float,
+        max_crashes: int,
+        dead_nodes: Sequence[str] = (),
+        *,
+        is_foster: bool = False,
+        bell: str = "",
     ) -> Call[Owned | Held]:
-        """Takes the lease, at once if its holder is one of `dead_nodes`. Who is no foster is told of as wanting it."""
-        arguments: list[Argument] = [node, self.layout, ttl, max_crashes, int(not is_foster), *dead_nodes]
+        """
+        Takes the lease, at once if its holder is one of `dead_nodes`. Who is no foster is told of as wanting it. Pushes
+        ring the list `bell`, or else the node's doorbell.
+        """
+        arguments: list[Argument] = [node, self.layout, ttl, max_crashes, int(not is_foster), bell, *dead_nodes]
         return Call("acquire", self._keys, arguments, _acquired)
 
     def release(self, node: str, epoch: str, number: int, what: Literal["claim", "lease"]) -> Call[Released]:
@@ -168,9 +176,10 @@ class Shard:
             arguments.append(len(rows))
             for row in rows:
                 if isinstance(row, str):
-                    arguments.append(row)
+                    arguments.append(_id(row))
                 else:
-                    arguments += row
+                    arguments.append(_id(row[0]))
+                    arguments += row[1:]
         return Call("settle", self._keys, arguments, _settled)
 
 
@@ -187,6 +196,11 @@ def renew(shards: Sequence[Shard], node: str, epochs: Sequence[str], ttl: float)
 def peek(shards: Sequence[Shard]) -> Call[list[float | None]]:
     """For each shard the seconds until its oldest job is due (negative: overdue), None when nothing is queued."""
     return Call("peek", [shard.prefix for shard in shards], [], _peeked)
+
+
+def _id(id: str) -> Argument:
+    """As it was claimed: clients take any other string for UTF-8."""
+    return id if id.isascii() else id.encode("utf-8", KEPT_BYTES)
 
 
 def _pair(reply: list[Any]) -> tuple[int, int]:
@@ -226,7 +240,7 @@ def _claimed(reply: list[Any], load: Callable[[bytes], Any]) -> Claim:
     now, due = next(fields), next(fields)
     has_several = False
     for id_bytes, record in zip(fields, fields, strict=True):
-        id = id_bytes.decode("utf-8", "surrogateescape")
+        id = id_bytes.decode("utf-8", KEPT_BYTES)
         if type(record) is bytes:
             # The hot path: one payload.
             perform_in, retry_count, score, payload = record.split(b":", 3)

@@ -48,7 +48,7 @@ def job_row(view: View, snapshot: Snapshot, queue: str, peek: JobPeek) -> JobRow
     """A peek with what the snapshot knows of its shard."""
     thread, seconds = _performed_by(snapshot, queue, peek) if peek.where == "claim" else (None, None)
     return JobRow(
-        id=peek.id,
+        id=peek.id.encode("utf-8", "backslashreplace").decode(),  # JSON has no way to name bytes that are no UTF-8
         shard=peek.shard,
         where=cast(Any, peek.where),
         at=peek.at,

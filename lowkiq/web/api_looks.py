@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping
 
+import msgspec
 from starlette.concurrency import run_in_threadpool
 
 from lowkiq.errors import UnknownQueue, short
@@ -110,7 +111,9 @@ def _worker_names(view: View, queues: Mapping[str, QueueMetrics]) -> dict[str, s
 
 def _errors(view: View, queue: str) -> Errors:
     groups, sampled, total = view.backend.peeks(queue).errors()
-    return Errors(groups, sampled, total)
+    # JSON has no way to name bytes that are no UTF-8.
+    named = [(group, group.example_id.encode("utf-8", "backslashreplace").decode()) for group in groups]
+    return Errors([msgspec.structs.replace(group, example_id=id) for group, id in named], sampled, total)
 
 
 def _stats(metrics: QueueMetrics) -> Stats:

@@ -42,6 +42,9 @@ def _of_nodes(snapshot: Snapshot) -> Iterator[Trouble]:
     by_name = {node.node: node for node in nodes.nodes}
     if not nodes.nodes:
         yield Trouble("no nodes", "No node has been heard of for half a minute: nothing runs.", "/nodes")
+    for name in nodes.unreadable:
+        beat = f"The beat of {words.printable(name)} can't be read"
+        yield Trouble("unreadable", f"{beat}: is it of another Lowkiq, or not Lowkiq's at all?", "/nodes")
     if nodes.missing:
         yield Trouble("missing", _missing(nodes.missing, nodes.nodes), "/nodes")
     for name in nodes.late:

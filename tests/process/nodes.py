@@ -16,14 +16,16 @@ from typing import Any, Self
 import redis
 
 from lowkiq import Lowkiq, Pushed, Worker
+from lowkiq.job import EncodedJob, shard_of
 from lowkiq.store.metrics import QueueMetrics
+from lowkiq.store.shard import Shard
 from tests.support import RedisServer, wait_until
 
 ROOT = Path(__file__).parents[2]
 
 #: What a node of the tests runs. Payloads are mappings that say what their job does.
 SCRIPT = """
-import contextlib, json, os, signal, sys, time
+import contextlib, json, os, resource, signal, sys, time
 from redis.exceptions import RedisError
 from lowkiq import Lowkiq, PartialFailure, Worker, current
 from lowkiq.log import configure
@@ -32,6 +34,8 @@ from lowkiq.node.node import Node
 options = json.loads(os.environ["TEST_OPTIONS"])
 records = f"{os.environ['LOWKIQ_NAMESPACE']}:records"
 configure()
+if "address_space" in options:
+    resource.setrlimit(resource.RLIMIT_AS, (options["address_space"],) * 2)
 
 
 def record(what, *details):
@@ -64,7 +68,11 @@ def act(id, payload):
         sys.exit(payload["exit"])
     if "push" in payload:
         Jobs.perform_async(payload["push"])
-    if app.redis().incr(f"{records}:{id}:tries") <= payload.get("failures", 0):
+    if "eat" in payload:
+        bytearray(payload["eat"])
+    if "recurse" in payload:
+        act(id, payload)
+    if "failures" in payload and app.redis().incr(f"{records}:{id!a}:tries") <= payload["failures"]:
         raise ValueError(f"{id} is to fail")
 
 
@@ -218,6 +226,12 @@ class Nodes:
 
     def push(self, *jobs: dict[str, Any]) -> Pushed:
         return self.worker.perform_async(jobs)  # type: ignore[arg-type]
+
+    def push_bytes(self, id: bytes, payload: bytes) -> None:
+        """As a program that is not Lowkiq would: an id that is no UTF-8, a payload that is no JSON."""
+        count = self.worker.shards_count
+        shard = Shard(self.namespace, "jobs", shard_of(id, count), count)
+        self.app.caller.run(shard.push([EncodedJob(id, payload, "", "")]))
 
     def open(self, gate: str) -> None:
         """Lets the jobs go on that wait at a gate."""

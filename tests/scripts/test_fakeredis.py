@@ -137,7 +137,7 @@ def test_a_history_is_written_and_read(app, work):
     work.perform_async([{"id": n} for n in range(3)])
     namespace = app.settings.namespace
     for node in ("a", "b"):
-        Recorder(app.caller, namespace, node)()
+        Recorder(app.caller, namespace, node, {})()
     record(app.caller, namespace, app.metrics())
     for queue in ("q", ""):
         assert [point.length for point in read_history(app.caller, namespace, queue, "30d")] == [3]

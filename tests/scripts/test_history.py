@@ -154,11 +154,14 @@ def test_a_clock_gap_leaves_a_gap(add, records, write_record, redis):
     assert [row[0] for row in records("long")] == [start - 7 * AGE, start]
 
 
-def test_a_clock_that_was_set_back_writes_nothing_until_it_is_there_again(add, records, write_record, redis):
-    later = step_begin(redis) + AGE
-    write_record("long", later, 1)
+def test_when_the_clock_was_set_back_history_goes_on_from_there(add, records, write_record, redis):
+    """The records of a time to come are dropped: there is one for each step."""
+    start = step_begin(redis)
+    write_record("long", start, 1)
+    write_record("long", start + AGE, 2)
+    write_record("long", start + 2 * AGE, 3)
     add([5] * 9, long=(AGE, 10))
-    assert records("long") == [[later] + [1] * 9]
+    assert records("long") == [[start] + [5] * 9]
 
 
 def test_lists_are_bounded_even_if_they_were_not(add, records, write_record, redis):
@@ -245,7 +248,7 @@ def test_a_recorder_samples_every_queue_when_it_is_its_turn(app, namespace, redi
     lease = ShardDriver(app).lease()
     lease.claim(limit=2)
     lease.fail("0", delay=-1)
-    Recorder(app.caller, namespace, "a")()
+    Recorder(app.caller, namespace, "a", {})()
     (point,) = read_history(app.caller, namespace, "q", "5m")
     assert (point.length, point.retries, point.busy, point.pushed, point.failed) == (4, 1, 1, 5, 1)
     assert point.lag == pytest.approx(redis.time()[0] - PAST, abs=60)
@@ -255,15 +258,15 @@ def test_a_recorder_samples_every_queue_when_it_is_its_turn(app, namespace, redi
 
 def test_a_recorder_whose_turn_it_is_not_samples_nothing(app, namespace, redis):
     assert take_turn(app.caller, namespace, "another")
-    Recorder(app.caller, namespace, "a")()
+    Recorder(app.caller, namespace, "a", {})()
     assert read_history(app.caller, namespace, TOTAL, "5m") == []
 
 
 def test_a_queue_that_came_later_has_points_from_then_on(app, namespace, redis):
-    Recorder(app.caller, namespace, "a")()
+    Recorder(app.caller, namespace, "a", {})()
     app.worker(queue_name="q", shards_count=1)(lambda _: None).perform_async([{"id": 1}])
     redis.delete(keys.history_turn(namespace))
-    Recorder(app.caller, namespace, "a")()
+    Recorder(app.caller, namespace, "a", {})()
     assert [point.length for point in read_history(app.caller, namespace, "q", "30d")] == [1]
 
 

@@ -149,7 +149,7 @@ def test_a_newer_lowkiq_says_so_of_a_new_shard(newer_shard, shard):
 #: What may write into a shard without looking at its layout: only its owner can.
 FENCED = {"settle", "release", "abandon", "renew"}
 #: What doesn't write into shards.
-OTHERS = {"peek", "stats", "fetch", "heads", "lengths", "register", "beat", "record"}
+OTHERS = {"peek", "stats", "fetch", "heads", "lengths", "register", "beat", "record", "turn"}
 #: Commands that write.
 WRITING = re.compile(
     r"redis\.call\('(?:[HZ](?!GET|MGET|MSCORE|LEN|EXISTS|KEYS|CARD|RANGE|SCORE|STRLEN)\w+|UNLINK|RENAME)"
@@ -218,7 +218,7 @@ def add_field(app, key):
 def test_heartbeats_may_have_more_fields(app, namespace):
     tell_health(app)
     add_field(app, keys.node(namespace, "host:1:abc"))
-    (node,) = read_health(app.caller, namespace)
+    (node,) = read_health(app.caller, namespace).readable
     assert node.processed == 3
 
 

@@ -56,6 +56,18 @@ def test_flags_are_used_where_the_server_knows_them(app):
     assert app.redis().script_exists(settle.sha.decode()) == [True]
 
 
+@pytest.mark.parametrize("error", ["BUSY Redis is busy running a script", "MASTERDOWN Link with MASTER is down"])
+def test_trouble_when_the_server_is_asked_says_nothing_of_flags(app, monkeypatch, error):
+    def trouble(*_words):
+        raise redis.ResponseError(error)
+
+    caller = Caller(app.redis())
+    with monkeypatch.context() as patch, pytest.raises(redis.ResponseError, match=error):
+        patch.setattr(caller, "command", trouble)
+        caller._choose()
+    assert caller._choose() == app.caller._choose()
+
+
 @pytest.mark.parametrize("name", scripts.NAMES)
 def test_a_script_says_its_keys_and_replies(name):
     header = [line for line in (DIRECTORY / f"{name}.lua").read_text("utf-8").splitlines() if line.startswith("-- ")]
@@ -125,13 +137,13 @@ class Raced(Caller):
 
     raced = False
 
-    def _send(self, commands):
+    def _exchange(self, calls, replicas):
         if self.raced:
-            return super()._send(commands)
+            return super()._exchange(calls, replicas)
         self.raced = True
-        first, *rest = commands
+        first, *rest = map(self._command, calls)
         loads = [("SCRIPT LOAD", script.source) for script in self._choose().values()]
-        _, reply, *replies = super()._send([("SCRIPT FLUSH",), first, *loads, *rest])
+        _, reply, *replies = self._wire.exchange([("SCRIPT FLUSH",), first, *loads, *rest])
         return [reply, *replies[len(loads) :]]
 
 
@@ -155,11 +167,11 @@ class Rounds(Caller):
         super().__init__(client)
         self.rounds, self.broken_from = [], broken_from
 
-    def run_all(self, calls):
+    def run_all(self, calls, replicas=None):
         self.rounds.append([call.keys[0] for call in calls])
         if self.broken_from is not None and len(self.rounds) > self.broken_from:
             return [redis.ResponseError("OOM") for _ in calls]
-        return super().run_all(calls)
+        return super().run_all(calls, replicas)
 
 
 def rows(count, ids):

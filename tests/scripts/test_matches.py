@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from lowkiq.job import shard_of
 from lowkiq.store.matches import GROUP_CHARS, STEP, Match, Matches, Place, error_told, group_of, is_glob
-from lowkiq.store.shard import SHARDS_A_CALL
+from lowkiq.store.call import SHARDS_A_CALL
 from tests.scripts.shard_driver import PAST, ShardDriver
 
 SHARDS = 5

@@ -12,7 +12,8 @@ from hypothesis import strategies as st
 
 from lowkiq.store.order import Cursor, read_in_order
 from lowkiq.store.peeks import Peeks
-from lowkiq.store.shard import SHARDS_A_CALL, Shard
+from lowkiq.store.call import SHARDS_A_CALL
+from lowkiq.store.shard import Shard
 
 _queues = itertools.count()
 

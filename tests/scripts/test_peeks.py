@@ -246,7 +246,7 @@ def test_a_payload_is_not_decoded(make_app):
     assert job.payloads[0].data == b"secret"
 
 
-def test_text_that_is_no_utf_8_is_replaced(app, shard, alone):
+def test_of_text_that_is_no_utf_8_ids_can_be_asked_for_again(app, shard, alone):
     """An id or an error that another program has written."""
     id = b"bad-\xff"
     app.redis().zadd(shard.key("due"), {id: PAST})
@@ -254,9 +254,10 @@ def test_text_that_is_no_utf_8_is_replaced(app, shard, alone):
     app.redis().hset(shard.key("payloads"), id, b"1:p")
     app.redis().hset(shard.key("errors"), id, b"boom \xfe")
     (job,) = alone.page("due").jobs
-    assert (job.id, job.error, job.retry_count) == ("bad-\ufffd", "boom \ufffd", 3)
-    assert alone.errors()[0][0].example_id == "bad-\ufffd"
-    assert ids(alone.page("due", pattern="bad*")) == ["bad-\ufffd"]
+    assert (job.id, job.error, job.retry_count) == ("bad-\udcff", "boom \ufffd", 3)
+    assert alone.errors()[0][0].example_id == "bad-\udcff"
+    assert ids(alone.page("due", pattern="bad*")) == ["bad-\udcff"]
+    assert [found.id for found in alone.job("bad-\udcff")] == ["bad-\udcff"]
 
 
 def test_a_look_reads_no_more_than_its_budget(shard, alone):

@@ -101,9 +101,12 @@ def test_a_default_score_follows_the_last_one_even_if_the_clock_went_back(shard)
     assert shard.meta("last_score") == ahead + 2
 
 
-def test_a_given_score_leaves_the_last_one_alone(shard):
-    shard.push("a", b"x", 5.0)
-    assert shard.meta("last_score") == 0
+@pytest.mark.parametrize("score", [5.0, FUTURE])
+def test_after_a_given_score_a_default_one_is_the_time_of_redis_all_the_same(shard, score):
+    shard.push("a", b"x", score)
+    before = shard.now()
+    shard.push("a", b"y")
+    assert before <= shard.queued()["a"].payloads[b"y"] <= shard.now()
 
 
 def test_a_push_while_the_id_is_claimed_is_a_new_job(shard):

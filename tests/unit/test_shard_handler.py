@@ -14,6 +14,7 @@ from lowkiq.node.drain import Drain
 from lowkiq.node.performer import Performer
 from lowkiq.node.schedulers import Lag
 from lowkiq.node.shard_handler import ShardHandler
+from lowkiq.node.trouble import Trouble
 from lowkiq.node.worker_thread import WorkerThread
 from lowkiq.store.shard import Claim, Owned
 
@@ -56,7 +57,7 @@ class Bench:
         handler.acquired(lease, asked_at)
 
     def thread(self, handler: ShardHandler) -> WorkerThread:
-        thread = WorkerThread(0, [handler], Lag(), self.app.caller, 0.2, no_fatal)
+        thread = WorkerThread(0, [handler], Lag(), self.app.caller, 0.2, no_fatal, Trouble())
         thread.hear(handler, 0.0)
         return thread
 

@@ -27,6 +27,7 @@ NAMES: Final = (
     "perform_now",
     "beat",
     "record",
+    "turn",
     "heads",
     "lengths",
 )

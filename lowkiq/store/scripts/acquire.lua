@@ -7,7 +7,8 @@
 -- Repeating it only raises the epoch.
 -- KEYS  1 shard prefix
 -- ARGV  1 node, 2 layout, 3 ttl in seconds, 4 max_crashes, 5 '1' if the shard is this node's part (a node that stands
---       in for it then learns, when it renews, that it is wanted), then the names of nodes known to be dead
+--       in for it then learns, when it renews, that it is wanted), 6 the list that rings its thread ('' = by PUBLISH),
+--       then the names of nodes known to be dead
 -- returns {'OWNED', epoch, next due or '', now, restored, buried} or {'HELD', holder, seconds until its lease ends}
 -- errors: LAYOUT, NEWER
 local P = KEYS[1]
@@ -20,7 +21,7 @@ local holder, epoch, abandoned = owner[1], tonumber(owner[2]) or 0, owner[4]
 local rest = (tonumber(owner[3]) or 0) - now / 1000000
 
 local function is_dead(name)
-  for i = 6, #ARGV do
+  for i = 7, #ARGV do
     if ARGV[i] == name then return true end
   end
   return false
@@ -50,7 +51,8 @@ local restored, buried = restore_claim(P, now, is_foreign and not abandoned and 
 -- TIME keeps epochs rising (I2) even when Redis has lost its last writes.
 epoch = string.format('%.0f', math.max(epoch + 1, now))
 if is_new_shard then redis.call('HSET', P .. 'meta', 'layout', ARGV[2]) end
-redis.call('HDEL', P .. 'owner', 'abandoned', 'claim', 'waiting', 'wanted')
+redis.call('HDEL', P .. 'owner', 'abandoned', 'claim', 'waiting', 'wanted', 'bell')
+if ARGV[6] ~= '' then redis.call('HSET', P .. 'owner', 'bell', ARGV[6]) end
 redis.call('HSET', P .. 'owner', 'node', ARGV[1], 'epoch', epoch, 'until', stamp(now + ARGV[3] * 1000000),
   'ttl', ARGV[3])
 local due_by = shard_now(P)

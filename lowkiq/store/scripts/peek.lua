@@ -1,11 +1,12 @@
 --@ clock
 --@ set_back
+--@ shards
 -- peek: the oldest due time of each shard.
 -- KEYS  shard prefixes (on Cluster: of one slot)
 -- returns {now, then for each key its oldest due time or ''}
 local now = now_us()
 local reply = {stamp(now)}
-for i = 1, #KEYS do
+for i = 1, SHARDS do
   local P = KEYS[i]
   local oldest = redis.call('ZRANGE', P .. 'due', 0, 0, 'WITHSCORES')[2] or ''
   if oldest ~= '' and oldest * 1000000 > now then

@@ -9,7 +9,7 @@
 --       ('' = now)
 -- returns {new, merged}   errors: LAYOUT (the queue has another shards_count), NEWER (and a layout of a newer Lowkiq)
 local P = KEYS[1]
-local refusal, is_new_shard, last_before, seen_before = check_layout(P, ARGV[1])
+local refusal, is_new_shard, last_before, seen_before, pushed, merged_before = check_layout(P, ARGV[1])
 if refusal then return refusal end
 
 local now = shard_now(P, last_before)
@@ -66,11 +66,9 @@ end
 flush()
 
 last_score = math.max(last_score, now)
-if last_score ~= last_before then
-  redis.call('HSET', P .. 'meta', 'last_score', string.format('%.0f', last_score))
-end
+-- One command for all three: a push of one job is mostly what its commands cost.
+redis.call('HSET', P .. 'meta', 'last_score', string.format('%.0f', last_score),
+  'pushed', string.format('%.0f', pushed + #ids), 'merged', string.format('%.0f', merged_before + merged))
 if seen_before then see(P, now, was_set_back, tonumber(seen_before)) end
-redis.call('HINCRBY', P .. 'meta', 'pushed', #ids)
-if merged > 0 then redis.call('HINCRBY', P .. 'meta', 'merged', merged) end
 if earliest then ring(P, earliest, was_set_back and now or last_score) end
 return {new, merged}

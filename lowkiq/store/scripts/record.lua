@@ -1,4 +1,5 @@
 --@ clock
+--@ shards
 -- record: add a sample to the history of queues, in each of its spans. A span is a list of records of equal steps; within
 -- a step, gauges keep their highest value and counters their last. Repeating it changes nothing.
 -- KEYS  series prefixes, e.g. lowkiq:{history}:orders:
@@ -34,7 +35,7 @@ local function merged(record, sample)
   return table.concat(record, ' ')
 end
 
-for i = 1, #KEYS do
+for i = 1, SHARDS do
   local sample = words(ARGV[1 + spans * 3 + i])
   for n = 0, spans - 1 do
     local name, step, keep = ARGV[2 + n * 3], tonumber(ARGV[3 + n * 3]), tonumber(ARGV[4 + n * 3])

@@ -1,16 +1,17 @@
 --@ clock
 --@ room
+--@ shards
 -- renew: keep the leases of several shards. A lease that has run out is kept too, if nobody has taken it.
 -- KEYS  shard prefixes (on Cluster: of one slot)
 -- ARGV  1 node, 2 ttl in seconds, then the epoch for each key
 -- returns for each key 0 (another node or epoch owns it), 1 (kept) or 2 (kept, and another node wants it as its part)
 local owners = {}
-for i = 1, #KEYS do
+for i = 1, SHARDS do
   owners[i] = redis.call('HMGET', KEYS[i] .. 'owner', 'node', 'epoch', 'wanted')
 end
 local lease_end = stamp(now_us() + ARGV[2] * 1000000)
 local kept = {}
-for i = 1, #KEYS do
+for i = 1, SHARDS do
   kept[i] = 0
   if owners[i][1] == ARGV[1] and owners[i][2] == ARGV[i + 2] then
     begin_with_room(KEYS[i])

@@ -10,12 +10,31 @@
 --       5 '1' if any of those may hold several payloads; then lists, each with its length in front:
 --       spoiled (payloads that can't be decoded): id, payload, error · acked: id · released: id ·
 --       failed: id, retry_count, delay in seconds, error · exhausted: id, error
--- returns {acked, failed, buried, next due or '', now}   errors: FENCED
+-- returns {acked, failed, buried, next due or '', now}   errors: FENCED, INVALID (a number can't be one)
 local P = KEYS[1]
 local refusal, last_claim = fence(P, ARGV[1], ARGV[2])
 if refusal then return refusal end
 
 local now = shard_now(P)
+
+local function is_finite(text)
+  local number = tonumber(text)
+  return number and number == number and math.abs(number) ~= math.huge
+end
+
+-- The only numbers that Redis could refuse half-way are those of failed jobs: the fourth list.
+local function invalid()
+  local at = 6
+  for _, width in ipairs({3, 1, 1}) do at = at + 1 + ARGV[at] * width end
+  for i = at + 1, at + ARGV[at] * 4, 4 do
+    if not (is_finite(ARGV[i + 1]) and is_finite(ARGV[i + 2])) then
+      return refuse('INVALID', 'retry_count ' .. ARGV[i + 1] .. ', delay ' .. ARGV[i + 2] .. ' of a failed job')
+    end
+  end
+end
+refusal = invalid()
+if refusal then return refusal end
+
 local acked, failed, buried = 0, 0, 0
 local cursor = 4
 

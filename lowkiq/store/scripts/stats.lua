@@ -1,12 +1,13 @@
 --@ clock
 --@ set_back
+--@ shards
 -- stats: what each shard holds and has done.
 -- KEYS  shard prefixes (on Cluster: of one slot)
 -- returns {now, then for each key {queued, retries, claimed, morgue, oldest due or '', processed, failed, pushed,
 --          merged, owner or '', seconds its lease still has, epoch}}
 local now = now_us()
 local reply = {stamp(now)}
-for i = 1, #KEYS do
+for i = 1, SHARDS do
   local P = KEYS[i]
   local counters = redis.call('HMGET', P .. 'meta', 'processed', 'failed', 'pushed', 'merged', 'last_score', 'seen')
   local oldest = redis.call('ZRANGE', P .. 'due', 0, 0, 'WITHSCORES')[2] or ''

@@ -1,11 +1,7 @@
---@ clock
--- turn: whether it is the caller's turn: the first to ask after the last one. Whoever has it keeps it if it asks again in vain.
--- KEYS  1 the turn
--- ARGV  1 node, 2 seconds that a turn takes
+-- turn: take the next turn, if nobody has it.
+-- KEYS  1 the turn, which exists for as long as it takes
+-- ARGV  1 node, 2 milliseconds that a turn takes
 -- returns 1 or 0
--- It keeps the time instead of letting Redis forget the key: with the clock set back, that would take as much longer.
-local now = now_us() / 1000000
-local since = tonumber(redis.call('GET', KEYS[1]) or '') or -math.huge
-if since <= now and now - since < tonumber(ARGV[2]) then return 0 end
-redis.call('SET', KEYS[1], string.format('%.6f', now), 'EX', 60)
-return 1
+-- A turn with more than its whole time left is of a clock that was set back since.
+if redis.call('PTTL', KEYS[1]) > tonumber(ARGV[2]) then redis.call('UNLINK', KEYS[1]) end
+return redis.call('SET', KEYS[1], ARGV[1], 'NX', 'PX', ARGV[2]) and 1 or 0

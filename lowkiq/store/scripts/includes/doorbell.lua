@@ -1,15 +1,22 @@
 -- Rings the owner when a shard it believes idle has work earlier than it knows of. `waiting` is the due time it knows
 -- ("inf" for none); once rung for work due now it is not rung again until it has looked.
+local FORGET = 60 -- seconds after which the bell of a node that has died is forgotten
+
 local function ring(P, due_us, now)
-  local owner = redis.call('HMGET', P .. 'owner', 'waiting', 'node')
+  local owner = redis.call('HMGET', P .. 'owner', 'waiting', 'node', 'bell')
   if not owner[1] or due_us / 1000000 >= (tonumber(owner[1]) or math.huge) then return end
   if due_us <= now then
     redis.call('HDEL', P .. 'owner', 'waiting')
   else
     redis.call('HSET', P .. 'owner', 'waiting', stamp(due_us))
   end
-  local namespace = string.match(P, '^(.-):{')
-  redis.call('PUBLISH', namespace .. ':bell:' .. owner[2], P .. ' ' .. stamp(math.max(due_us - now, 0)))
+  local message = P .. ' ' .. stamp(math.max(due_us - now, 0))
+  if owner[3] then
+    redis.call('RPUSH', owner[3], message)
+    redis.call('EXPIRE', owner[3], FORGET)
+  else
+    redis.call('PUBLISH', string.match(P, '^(.-):{') .. ':bell:' .. owner[2], message)
+  end
 end
 
 -- The oldest due time of the queue ('' for none); when nothing is due yet the bell is armed.

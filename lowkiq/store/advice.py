@@ -1,0 +1,58 @@
+"""Advice: what is behind an error of Redis, and the way out, for logs and exceptions."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from typing import Final
+
+from redis import exceptions
+
+_PASSWORD: Final = "Redis refuses the user or password of its URL: set them right, and start anew"  # noqa: S105
+_RIGHTS: Final = "the Redis user may not do this: `lowkiq doctor` says what it lacks"
+_REPLICA: Final = "this Redis is a replica: give the primary's URL, or Sentinel's"
+_MEMORY: Final = "Redis's memory is full: give it more, or let nodes work the queues off"
+
+#: What an error's text has (Redis 6.2 tells of a script's trouble within another error's text) → what to do.
+_OF_TEXTS: Final[Sequence[tuple[str, str]]] = (
+    ("max number of clients", "Redis has too many clients: raise its maxclients, or start fewer nodes and producers"),
+    ("protected mode", "Redis is in protected mode: set a password, or bind it to where it is safe"),
+    (r"(?:^|-)(?:NOAUTH|WRONGPASS)\b", _PASSWORD),
+    (r"(?:^|-)NOPERM\b", _RIGHTS),
+    (r"(?:^|-)READONLY\b", _REPLICA),
+    (r"(?:^|-)OOM\b", _MEMORY),
+    (
+        r"(?:^|-)MISCONF\b",
+        "Redis can't write to its disk, so it refuses all writes: see its log; is the disk full?",
+    ),
+    (r"(?:^|-)BUSY\b", "somebody's script or function keeps Redis busy: SCRIPT KILL or FUNCTION KILL ends it"),
+    (r"(?:^|-)NOREPLICAS\b", "Redis wants replicas that are not there (min-replicas-to-write)"),
+    (r"(?:^|-)MASTERDOWN\b", _REPLICA),
+    (r"(?:^|-)CLUSTERDOWN\b", "the cluster lacks servers for some slots: see CLUSTER INFO"),
+)
+#: Kind of error → what to do, the first that fits.
+_OF_KINDS: Final[Sequence[tuple[type[Exception], str]]] = (
+    (exceptions.AuthenticationError, _PASSWORD),
+    (exceptions.AuthenticationWrongNumberOfArgsError, _PASSWORD),
+    (exceptions.BusyLoadingError, "Redis is reading its data after a start: it takes a while"),
+    (exceptions.NoPermissionError, _RIGHTS),
+    (exceptions.ReadOnlyError, _REPLICA),
+    (exceptions.OutOfMemoryError, _MEMORY),
+    (exceptions.TimeoutError, "Redis does not answer: see whether it is overloaded, stopped, or out of reach"),
+    (exceptions.ConnectionError, "Redis can't be reached: see whether it runs, and whether its URL is right"),
+)
+
+
+def advice(error: BaseException) -> str | None:
+    """What to do about it, None where the error has to speak for itself."""
+    text = str(error)
+    for pattern, what in _OF_TEXTS:
+        if re.search(pattern, text):
+            return what
+    return next((what for kind, what in _OF_KINDS if isinstance(error, kind)), None)
+
+
+def explained(error: BaseException) -> str:
+    """The error in a line, with what to do."""
+    what = advice(error)
+    return f"{error} ({what})" if what else str(error)

@@ -1,0 +1,90 @@
+"""Line: commands over the connections of a client's pool, with nothing between: the round trips of jobs."""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Sequence
+from functools import partial
+from typing import Any, Self
+
+import redis
+from redis.connection import Connection, UnixDomainSocketConnection
+from redis.exceptions import ResponseError
+
+
+class Line:
+    """
+    Sends commands and reads their replies as they are. A client's own execute_command and pool dispatch, measure, check
+    and parse for each command, which takes longer than Redis does.
+
+    Connections, how many there are, how long they wait and what they repeat are the client's, as it was made. Idle ones
+    stay here, so that the next command finds them at once; a thread that has to wait for one gets it from the pool.
+    """
+
+    def __init__(self, pool: redis.ConnectionPool) -> None:
+        self.pool = pool
+        self._lock = threading.Lock()
+        self._idle: list[Any] = []
+        self._waiting = 0
+        self._process = os.getpid()
+
+    @classmethod
+    def of(cls, client: object) -> Self | None:
+        """None for a client that is something else than a pool of sockets to one server: a Cluster's, or fakeredis."""
+        pool: Any = getattr(client, "connection_pool", None)
+        makes = getattr(pool, "connection_class", type)
+        is_socket = issubclass(makes, Connection | UnixDomainSocketConnection)
+        # Others' connections (fakeredis has some) may have no sockets.
+        is_ours = is_socket and makes.__module__.partition(".")[0] == "redis"
+        return cls(pool) if is_ours and getattr(client, "connection", None) is None else None
+
+    def exchange(self, commands: Sequence[tuple[Any, ...]]) -> list[Any]:
+        """The replies, errors of the server among them. An error of the connection is raised."""
+        connection = self._take()
+        try:
+            send = partial(_exchange, connection, connection.pack_commands(commands), len(commands))
+            return connection.retry.call_with_retry(send, lambda _error: connection.disconnect())  # type: ignore[no-any-return]
+        except BaseException:  # a reply may be on its way, and must not be taken for that of the next command
+            connection.disconnect()
+            raise
+        finally:
+            self._give_back(connection)
+
+    def leave(self) -> None:
+        """Idle connections are made anew when they are needed."""
+        with self._lock:
+            for connection in self._idle:
+                connection.disconnect()
+
+    def _take(self) -> Any:
+        with self._lock:
+            if self._process != os.getpid():  # forked: the sockets are the parent's, and the pool has noticed too
+                self._idle, self._waiting, self._process = [], 0, os.getpid()
+            if self._idle:
+                return self._idle.pop()
+            self._waiting += 1
+        try:
+            return self.pool.get_connection()
+        finally:
+            with self._lock:
+                self._waiting -= 1
+
+    def _give_back(self, connection: Any) -> None:
+        with self._lock:
+            if not self._waiting:
+                self._idle.append(connection)
+                return
+        self.pool.release(connection)
+
+
+def _exchange(connection: Any, packed: Sequence[bytes], count: int) -> list[Any]:
+    connection.send_packed_command(packed)
+    return [_reply(connection) for _ in range(count)]
+
+
+def _reply(connection: Any) -> Any:
+    try:
+        return connection.read_response()
+    except ResponseError as error:
+        return error

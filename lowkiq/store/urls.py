@@ -1,0 +1,186 @@
+"""URLs of Redis: what they say, whether a client can be made from them, and how they are shown without passwords."""
+
+from __future__ import annotations
+
+import inspect
+import re
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Final, Literal, NamedTuple
+from urllib.parse import parse_qsl, urlencode, urlsplit
+
+import redis
+from redis.cluster import REDIS_ALLOWED_KEYS
+from redis.connection import AbstractConnection
+from redis.connection import parse_url as _parse_url
+
+from lowkiq.errors import SettingsError, short, unknown_option
+
+parse_url: Callable[[str], dict[str, Any]] = _parse_url
+
+Kind = Literal["server", "sentinel", "cluster"]
+
+#: Scheme → what is behind it, the scheme that redis-py knows for a connection to it, and its usual port.
+SCHEMES: Final[Mapping[str, tuple[Kind, str, int]]] = {
+    "redis": ("server", "redis", 6379),
+    "rediss": ("server", "rediss", 6379),
+    "unix": ("server", "unix", 0),
+    "redis+sentinel": ("sentinel", "redis", 26379),
+    "rediss+sentinel": ("sentinel", "rediss", 26379),
+    "redis+cluster": ("cluster", "redis", 6379),
+    "rediss+cluster": ("cluster", "rediss", 6379),
+}
+
+#: Options that are meant for the sentinels begin so: sentinel_password is the password of these.
+OF_SENTINELS: Final = "sentinel_"
+#: Options that would change what Lowkiq reads, or that the URL says elsewhere.
+RESERVED: Final = frozenset({"decode_responses", "encoding", "encoding_errors", "host", "port", "path", "retry"})
+
+
+class Target(NamedTuple):
+    """What a URL says."""
+
+    kind: Kind
+    #: Hosts and ports, several of Sentinel and Cluster.
+    addresses: Sequence[tuple[str, int]]
+    #: What the sentinels watch.
+    service: str
+    is_tls: bool
+    #: For connections, as redis-py takes them.
+    options: Mapping[str, Any]
+    #: For connections to the sentinels.
+    sentinel_options: Mapping[str, Any]
+
+
+class _Refused(ValueError):
+    """A reason that shows nothing of a password."""
+
+
+def parse(url: str) -> Target:
+    """Raises SettingsError for a URL that no client can be made from; nothing that is told shows a password."""
+    if not isinstance(url, str):
+        raise SettingsError(f"redis_url must be a string, not {short(url)}")
+    scheme = url.partition("://")[0]
+    if "://" not in url or scheme not in SCHEMES:
+        raise SettingsError(
+            f"can't use the Redis URL {redact(url)!r}: it must begin with "
+            + ", ".join(f"{scheme}://" for scheme in SCHEMES)
+        )
+    try:
+        target = _target(url, scheme)
+        _check_options(target)
+    except _Refused as error:
+        reason = str(error)
+    except ValueError as error:  # redis-py's and urllib's; the latter quotes what may be a part of a password
+        reason = str(error) if str(error).startswith("Invalid value for") else "it is malformed"
+    else:
+        return target
+    raise SettingsError(
+        f"can't use the Redis URL {redact(url)!r}: {reason}. In a password, write / as %2F, : as %3A and @ as %40"
+        if reason == "it is malformed"
+        else f"can't use the Redis URL {redact(url)!r}: {reason}"
+    )
+
+
+def redact(url: str) -> str:
+    """The URL without its passwords, for people and logs."""
+    url = re.sub(r"(?<=://)([^/@]*?):.*@", r"\1:***@", url) if "://" in url else re.sub(r"^.*@", "***@", url)
+    return re.sub(r"(?i)([?&][^=&]*(?:password|secret|token)[^=&]*=)[^&]*", r"\1***", url)
+
+
+def _target(url: str, scheme: str) -> Target:
+    kind, plain, port = SCHEMES[scheme]
+    if kind == "server":
+        return _server(url, is_tls=plain == "rediss")
+    rest, _, query = url.partition("://")[2].partition("?")
+    authority, _, path = rest.partition("/")
+    credentials, at, hosts = authority.rpartition("@")
+    service, db = _service_and_db(kind, path)
+    ours, theirs = _split_options(query, kind)
+    options = parse_url(f"{plain}://{credentials}{at}host/{db}?{urlencode(ours)}")
+    for name in ("host", "connection_class", *(() if kind == "sentinel" else ("db",))):
+        options.pop(name, None)
+    return Target(
+        kind,
+        [_address(host, port) for host in hosts.split(",")],
+        service,
+        plain == "rediss",
+        options,
+        {name: value for name, value in parse_url(f"redis://host?{urlencode(theirs)}").items() if name != "host"},
+    )
+
+
+def _server(url: str, *, is_tls: bool) -> Target:
+    if not url.startswith("unix:"):
+        _address(urlsplit(url).netloc.rpartition("@")[2] or "localhost", 6379)
+    return Target("server", [], "", is_tls, parse_url(url), {})
+
+
+def _address(host: str, port: int) -> tuple[str, int]:
+    if not host:
+        raise _Refused("a host is missing; several are separated by commas, as in host1:6379,host2:6379")
+    try:
+        parts = urlsplit(f"//{host}")
+        given = parts.port
+    except ValueError:
+        raise _Refused("a port must be a number from 1 to 65535") from None
+    return parts.hostname or "", given or port
+
+
+def _service_and_db(kind: Kind, path: str) -> tuple[str, str]:
+    if kind == "cluster":
+        if path.strip("/") not in {"", "0"}:
+            raise _Refused("a cluster has no numbered databases; leave the path out")
+        return "", ""
+    service, _, db = path.strip("/").partition("/")
+    if not service:
+        raise _Refused("the name of the service is missing, as in redis+sentinel://host1:26379,host2:26379/mymaster")
+    if db and not db.isdecimal():
+        raise _Refused(f"the database must be a number, not {short(db)}")
+    return service, db
+
+
+def _split_options(query: str, kind: Kind) -> tuple[dict[str, str], dict[str, str]]:
+    ours, theirs = {}, {}
+    for name, value in parse_qsl(query, keep_blank_values=True):
+        if kind == "sentinel" and name.startswith(OF_SENTINELS):
+            theirs[name.removeprefix(OF_SENTINELS)] = value
+        else:
+            ours[name] = value
+    return ours, theirs
+
+
+def _check_options(target: Target) -> None:
+    known = _known_options()
+    for name in (*target.options, *target.sentinel_options):
+        if name in {"host", "port", "path", "connection_class"}:
+            continue
+        if name in RESERVED:
+            raise _Refused(f"the option {name} is Lowkiq's own")
+        if name not in known:
+            raise _Refused(str(unknown_option("option", name, known)))
+        if name.startswith("ssl_") and not target.is_tls:
+            raise _Refused(f"{name} is for TLS: begin with rediss://, rediss+sentinel:// or rediss+cluster://")
+        if target.kind == "cluster" and name not in REDIS_ALLOWED_KEYS:
+            raise _Refused(f"redis-py has no {name} for Cluster")
+    pool: Any = redis.BlockingConnectionPool
+    try:
+        pool(**(dict(target.options) | _connection_class(target))).make_connection()  # connects to nothing yet
+    except TypeError as error:
+        raise _Refused(str(error)) from None
+
+
+def _connection_class(target: Target) -> dict[str, Any]:
+    return {"connection_class": redis.SSLConnection} if target.is_tls else {}
+
+
+def _known_options() -> list[str]:
+    """What redis-py's connections and pools take, of any kind."""
+    makers = (
+        AbstractConnection,
+        redis.Connection,
+        redis.SSLConnection,
+        redis.UnixDomainSocketConnection,
+        redis.BlockingConnectionPool,
+    )
+    names = {name for maker in makers for name in inspect.signature(maker.__init__).parameters}
+    return sorted(names - {"self", "kwargs", "connection_kwargs"} - RESERVED)
