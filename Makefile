@@ -15,7 +15,7 @@ PIP := PIP_ROOT_USER_ACTION=ignore $(BIN)/python -m pip --disable-pip-version-ch
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help demo test bench bench-web screenshots lint format types wheel lock test-deploy clean
+.PHONY: help demo test chaos leaks bench bench-peers bench-scale bench-web screenshots lint format types wheel lock test-deploy clean
 
 help: ## list these targets
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 22
@@ -26,8 +26,21 @@ demo: $(VENV)/.for-demo ## this repository's history through four nodes, checked
 test: $(VENV)/.for-dev ## all tests (ARGS='-k lease': some of them)
 	@$(BIN)/python -m pytest -n 4 --dist loadfile $(ARGS)
 
-bench: $(VENV)/.for-dev ## how fast it is here
+chaos: $(VENV)/.for-dev ## random faults, and what came of them (MINUTES=2, ARGS='--on cluster --seed 7')
+	@$(BIN)/python -m tests.faults.chaos --minutes $(or $(MINUTES),2) $(ARGS)
+
+leaks: $(VENV)/.for-dev ## hard work with rests, and what has stayed after each (MINUTES=10)
+	@$(BIN)/python -m tests.faults.leaks --minutes $(or $(MINUTES),10)
+
+bench: $(VENV)/.for-bench ## how fast it is here, and whether that is as promised (a minute)
 	@$(BIN)/python -m benchmarks $(ARGS)
+
+bench-peers: $(VENV)/.for-bench ## Lowkiq beside its peers (25 minutes; ARGS='--only celery,rq --rounds 1')
+	@$(BIN)/python -m benchmarks.peers.install
+	@$(BIN)/python -m benchmarks.peers $(ARGS)
+
+bench-scale: $(VENV)/.for-bench ## what a job costs as shards, queues, payloads and nodes grow (minutes)
+	@$(BIN)/python -m benchmarks.scale $(ARGS)
 
 bench-web: $(VENV)/.for-dev ## what the web view costs with a million jobs
 	@$(BIN)/python -m benchmarks.web
@@ -62,7 +75,7 @@ test-deploy: $(VENV)/.for-dev ## boot a machine, build the image, roll out slowl
 	@LOWKIQ_TEST_DEPLOY=1 LOWKIQ_TEST_MIN_READY=10 $(BIN)/python -m pytest -n 2 --dist loadfile tests/deploy $(ARGS)
 
 clean: ## remove what make has made; queues in .lowkiq stay
-	@rm -rf $(VENV) dist build .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	@rm -rf $(VENV) .venv-peers dist build .pytest_cache .mypy_cache .ruff_cache .hypothesis
 	@find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
 # What is installed, and when: a stamp is older than pyproject.toml when that has changed.
@@ -85,6 +98,10 @@ $(VENV)/.for-dev: pyproject.toml | $(BIN)/python
 	@echo "Installing Lowkiq and what its tests need into $(VENV) ..."
 	@$(PIP) install -e '.[dev]'
 	@touch $@ $(VENV)/.for-demo
+
+$(VENV)/.for-bench: pyproject.toml | $(VENV)/.for-dev
+	@$(PIP) install -e '.[bench]'
+	@touch $@
 
 $(BIN)/python:
 	@for python in $(PYTHONS); do \

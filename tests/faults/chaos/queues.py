@@ -1,0 +1,86 @@
+"""Queues: what jobs there are, and how the payloads of each are."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Mapping
+from typing import Any, Final, NamedTuple
+
+MAX_RETRY_COUNT: Final = 4
+
+
+class Queue(NamedTuple):
+    """A queue of the world."""
+
+    name: str
+    shards_count: int
+    batch_size: int
+    #: Whether its producers give scores.
+    is_scored: bool
+    #: Seconds that a payload takes, at least and at most.
+    seconds: tuple[float, float]
+    #: Share of pushes that go here.
+    share: float
+
+
+class Trouble(NamedTuple):
+    """What payloads do, besides taking their time, and how many of them do."""
+
+    share: float
+    what: dict[str, Any]
+
+
+class Load(NamedTuple):
+    """What producers push."""
+
+    queues: tuple[Queue, ...]
+    troubles: tuple[Trouble, ...]
+
+
+LOADS: Final[Mapping[str, Load]] = {
+    "mixed": Load(
+        (
+            Queue("singles", 4, 1, is_scored=True, seconds=(0, 0.01), share=0.3),
+            Queue("batches", 4, 10, is_scored=True, seconds=(0, 0.004), share=0.25),
+            Queue("unscored", 3, 5, is_scored=False, seconds=(0, 0.01), share=0.2),
+            Queue("slow", 6, 2, is_scored=True, seconds=(0, 0.2), share=0.247),
+            # Longer than a lease.
+            Queue("longest", 2, 1, is_scored=True, seconds=(1.1, 2), share=0.003),
+        ),
+        (
+            Trouble(0.02, {"do": "fail", "tries": 1}),
+            Trouble(0.005, {"do": "fail", "tries": 2}),
+            Trouble(0.001, {"do": "fail", "tries": 1000}),
+            Trouble(0.005, {"do": "raise", "tries": 1}),
+            Trouble(0.002, {"do": "pause"}),
+            Trouble(0.0003, {"do": "exit"}),
+            Trouble(0.0005, {"do": "kill once"}),
+            Trouble(0.0001, {"do": "kill"}),
+        ),
+    ),
+    # Meets pauses with nearly every job, early in the life of a lease: what a fence is for.
+    "pauses": Load(
+        (Queue("slow", 12, 1, is_scored=True, seconds=(0.3, 0.7), share=1.0),),
+        (Trouble(0.25, {"do": "pause"}),),
+    ),
+}
+
+
+def pick(load: Load, rng: random.Random) -> Queue:
+    """A queue to push to."""
+    return rng.choices(load.queues, [queue.share for queue in load.queues])[0]
+
+
+def payload(load: Load, queue: Queue, number: int, rng: random.Random) -> dict[str, Any]:
+    """The payload of that number of an id; numbers make payloads of an id unequal, so that none merge."""
+    made: dict[str, Any] = {"n": number, "s": round(rng.uniform(*queue.seconds), 4)}
+    dice = rng.random()
+    for trouble in load.troubles:
+        if dice < trouble.share:
+            return (
+                made
+                | trouble.what
+                | ({"for": round(rng.uniform(1.2, 3), 2)} if "pause" in trouble.what.values() else {})
+            )
+        dice -= trouble.share
+    return made

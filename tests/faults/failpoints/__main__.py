@@ -1,0 +1,165 @@
+"""
+Goes through the failpoints of a node or of a producer, several at a time, and prints what it finds as lines of JSON.
+
+    python -m tests.faults.failpoints SOCKET KIND HOW
+
+Processes are forked from this one, which has no threads and no connections: an interpreter each would take too long.
+"""
+
+from __future__ import annotations
+
+import itertools
+import json
+import os
+import signal
+import sys
+import tempfile
+import time
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from lowkiq import log
+from lowkiq.node import node
+from tests.faults.failpoints.scenario import Scenario, in_child
+from tests.faults.failpoints.tripwire import Tripwire, make_scripts_unknown
+
+KINDS = ("node", "impatient node", "producer")
+#: A call that a server which knows the scripts never sees.
+LOADS = "SCRIPT"
+#: Runs at a time: they mostly wait.
+AT_ONCE = int(os.environ.get("LOWKIQ_TEST_FAILPOINTS_AT_ONCE", "16"))
+#: Runs before, to learn what calls there are.
+SURVEYS = 2
+#: Seconds after which a process is stuck.
+PATIENCE = 60.0
+
+
+class Run:
+    """One failpoint: the process that is struck, and what comes after it. `advance` is called when one has ended."""
+
+    def __init__(
+        self, socket: str, log: Path, kind: str, call: str | None = None, ordinal: int = 0, how: str = ""
+    ) -> None:
+        self.scenario = Scenario(socket, f"failpoint{os.getpid()}-{log.stem}")
+        self.kind, self.call, self.ordinal, self.how, self.log = kind, call, ordinal, how, log
+        self.pid, self.status, self.deadline = 0, 0, 0.0
+        self.calls: dict[str, int] = {}
+        self.wrongs: list[str] = []
+        self.is_hit = False
+        self._steps = self._producer() if kind == "producer" else self._node()
+
+    def advance(self) -> bool:
+        """Goes on until the next process runs. False: all has been done."""
+        return next(self._steps, False)
+
+    def _node(self) -> Iterator[bool]:
+        is_impatient = self.kind == "impatient node"
+        self.scenario.push()
+        run = self.scenario.run_impatient_node if is_impatient else self.scenario.run_node
+        yield self._fork(lambda: self._struck(partial(run, "first")))
+        most_twice = self.scenario.claimed()
+        self._judge_first(node.EXIT_FORCED if is_impatient else node.EXIT_DRAINED)
+        if self.is_killed or is_impatient:
+            yield self._fork(lambda: self.scenario.run_node("second", ("first",)))
+            self._judge_second()
+        self.wrongs += self.scenario.wrongs(most_twice)
+
+    def _producer(self) -> Iterator[bool]:
+        yield self._fork(lambda: self._struck(self.scenario.run_producer))
+        self._judge_first(0)
+        if self.is_killed:
+            self.scenario.push()
+        yield self._fork(lambda: self.scenario.run_node("second"))
+        self._judge_second()
+        self.wrongs += self.scenario.wrongs(0)
+
+    @property
+    def is_killed(self) -> bool:
+        return os.WIFSIGNALED(self.status) and os.WTERMSIG(self.status) == signal.SIGKILL
+
+    def _fork(self, run: Any) -> bool:
+        self.pid, self.deadline = in_child(str(self.log), run), time.monotonic() + PATIENCE
+        return True
+
+    def _struck(self, run: Any) -> int:
+        if self.call is None or LOADS in self.call:
+            make_scripts_unknown(self.scenario.namespace)
+        tripwire = Tripwire(self.call, self.ordinal, self.how)
+        tripwire.install()
+        code: int = run()
+        self.log.with_suffix(".calls").write_text(json.dumps(tripwire.calls))
+        return code
+
+    def _judge_first(self, code: int) -> None:
+        calls = self.log.with_suffix(".calls")
+        self.calls = json.loads(calls.read_text()) if calls.exists() else {}
+        self.is_hit = self.is_killed or self.calls.get(self.call or "", 0) >= self.ordinal
+        if not self.is_killed and self.status != code << 8:
+            self.wrongs.append(f"the first process ended with status {self.status}")
+        self._judge_time()
+
+    def _judge_second(self) -> None:
+        if self.status:
+            self.wrongs.append(f"the second process ended with status {self.status}")
+        self._judge_time()
+
+    def _judge_time(self) -> None:
+        if time.monotonic() > self.deadline:
+            self.wrongs.append(f"it was stuck for {PATIENCE} s")
+
+    def told(self) -> dict[str, Any]:
+        output = self.log.read_text("utf-8", "replace") if self.wrongs else ""
+        return {
+            "call": self.call, "number": self.ordinal, "hit": self.is_hit, "calls": self.calls,
+            "wrongs": self.wrongs, "log": output[-6000:],
+        }  # fmt: skip
+
+
+def run_all(runs: Iterable[Run]) -> Iterator[Run]:
+    """Runs them, AT_ONCE at a time, and gives each as it is done."""
+    waiting = list(runs)
+    running: dict[int, Run] = {}
+    while waiting or running:
+        while waiting and len(running) < AT_ONCE:
+            run = waiting.pop()
+            run.advance()
+            running[run.pid] = run
+        pid, status = os.waitpid(-1, os.WNOHANG)
+        if not pid:
+            _kill_stuck(running.values())
+            time.sleep(0.005)
+            continue
+        run = running.pop(pid)
+        run.status = status
+        if run.advance():
+            running[run.pid] = run
+        else:
+            print(json.dumps(run.told()), flush=True)
+            yield run
+
+
+def _kill_stuck(runs: Iterable[Run]) -> None:
+    for run in runs:
+        if time.monotonic() > run.deadline:
+            os.kill(run.pid, signal.SIGKILL)
+
+
+def main(socket: str, kind: str, how: str) -> None:
+    log.configure()
+    with tempfile.TemporaryDirectory(prefix="lowkiq-failpoints-") as directory:
+        logs = (Path(directory, f"{number}.log") for number in itertools.count())
+        # Several times, since no two runs make quite the same calls.
+        calls: Counter[str] = Counter()
+        for run in run_all([Run(socket, next(logs), kind) for _ in range(SURVEYS)]):
+            calls |= Counter(run.calls)
+        if kind == "impatient node":
+            calls = Counter({call: count for call, count in calls.items() if "abandon" in call})
+        points = [(call, ordinal) for call in sorted(calls) for ordinal in range(1, calls[call] + 1)]
+        for _ in run_all([Run(socket, next(logs), kind, *point, how) for point in points]):
+            pass
+
+
+main(*sys.argv[1:])

@@ -1,0 +1,206 @@
+"""Scenario: what a node and a producer do at every failpoint, and what must hold after them."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import sys
+import threading
+import time
+from collections import Counter, defaultdict
+from collections.abc import Callable
+from typing import Any
+
+import redis
+
+from lowkiq import Lowkiq, PartialFailure, Worker
+from lowkiq.node import lease_keeper
+from lowkiq.node.node import Node
+
+#: What is pushed at first: several payloads, one that fails once, ones that always fail, one that can't be decoded,
+#: a claim's worth of short jobs, and one so long that others are settled meanwhile. And what is pushed to an idle node.
+FIRST = (
+    *({"id": "several", "payload": n, "score": n} for n in (1, 2, 3)),
+    {"id": "fails once", "payload": 1},
+    *({"id": "fails", "payload": n, "score": n} for n in (1, 2)),
+    {"id": "undecodable", "payload": 666},
+    *({"id": f"short {n}", "payload": 1} for n in range(12)),
+    {"id": "long", "payload": 1},
+)
+LAST = ({"id": "last", "payload": 1},)
+MORGUE = {"fails": {1, 2}, "undecodable": {666}}
+#: Keys that stay for good; all others must have a time to live.
+LASTING = ("queues", "nodes", "{jobs:0}:meta", "{jobs:0}:owner", "{jobs:1}:meta", "{jobs:1}:owner")
+
+
+class Scenario:
+    """
+    One namespace. `plain` is an application over connections that the tripwire leaves alone, `watched` makes one over
+    those that it watches.
+    """
+
+    def __init__(self, socket: str, namespace: str) -> None:
+        self.socket, self.namespace = socket, namespace
+        self.own = f"of-the-test:{namespace}"
+
+    def connect(self) -> redis.Redis:
+        return redis.Redis(unix_socket_path=self.socket)
+
+    def plain(self) -> tuple[Lowkiq, type[Worker]]:
+        return self._with_worker(Lowkiq(redis=self.connect, namespace=self.namespace))
+
+    def watched(self, **settings: Any) -> Lowkiq:
+        # Leases last, so that a slow machine loses none, and are renewed as often as if they were short.
+        return Lowkiq(
+            redis_url=f"unix://{self.socket}", namespace=self.namespace, lease_ttl=60, threads_per_node=2,
+            poll_interval=0.2, load_payload=_load, **settings,
+        )  # fmt: skip
+
+    def _with_worker(self, app: Lowkiq) -> tuple[Lowkiq, type[Worker]]:
+        record = self.connect()
+
+        @app.worker
+        class Jobs(Worker):
+            queue_name = "jobs"
+            shards_count = 2
+            max_retry_count = 1
+            batch_size = 2
+
+            def retry_in(self, retry_count: int) -> float:
+                return 0.01
+
+            def perform(_, payloads_by_id: dict[str, list[int]]) -> None:  # noqa: N805
+                failed = {}
+                for id, payloads in payloads_by_id.items():
+                    for payload in payloads:
+                        record.rpush(f"{self.own}:records", json.dumps(["start", os.getpid(), id, payload]))
+                    if id == "long":
+                        time.sleep(0.4)
+                    if id == "fails" or (id == "fails once" and record.incr(f"{self.own}:tries") == 1):
+                        failed[id] = "is to fail"
+                        continue
+                    for payload in payloads:
+                        record.rpush(f"{self.own}:records", json.dumps(["end", os.getpid(), id, payload]))
+                if failed:
+                    raise PartialFailure(failed)
+
+        return app, Jobs
+
+    # ── what processes do ───────────────────────────────────────────────────────────────────────────────────────────
+
+    def run_node(self, name: str, dead: tuple[str, ...] = ()) -> int:
+        """Until all is done, and what is pushed to the idle node too; then it drains. Returns the exit code."""
+        app, _ = self._with_worker(self.watched())
+        threading.Thread(target=self._direct, daemon=True).start()
+        return self._run(Node(app, name=name, dead_nodes=dead))
+
+    def run_impatient_node(self, name: str) -> int:
+        """Until the long job runs; then it is to leave at once, and abandons it."""
+        app, _ = self._with_worker(self.watched(drain_timeout=0.1))
+        threading.Thread(target=self._stop_in_long_job, daemon=True).start()
+        return self._run(Node(app, name=name))
+
+    @staticmethod
+    def _run(node: Node) -> int:
+        lease_keeper.RENEWALS_A_TTL = 400
+        return node.run()
+
+    def _stop_in_long_job(self) -> None:
+        record = self.connect()
+        while not any(b'"long"' in row for row in record.lrange(f"{self.own}:records", 0, -1)):
+            time.sleep(0.005)
+        os.kill(os.getpid(), signal.SIGTERM)
+
+    def _direct(self) -> None:
+        app, jobs = self.plain()
+        while not self._is_idle(app):
+            time.sleep(0.02)
+        if self.connect().set(f"{self.own}:pushed", 1, nx=True):
+            jobs.perform_async(LAST)
+        while not self._is_idle(app):
+            time.sleep(0.02)
+        os.kill(os.getpid(), signal.SIGTERM)
+
+    def _is_idle(self, app: Lowkiq) -> bool:
+        metrics = app.metrics()["jobs"]
+        return metrics.length + metrics.busy == 0 and bool(self.connect().exists(f"{self.own}:records"))
+
+    def run_producer(self) -> int:
+        _, jobs = self._with_worker(self.watched())
+        jobs.perform_async(FIRST)
+        jobs.perform_async(FIRST[:3])
+        return 0
+
+    def push(self) -> None:
+        """As a producer would that nothing happens to."""
+        _, jobs = self.plain()
+        jobs.perform_async(FIRST)
+
+    def claimed(self) -> int:
+        """How many ids are in somebody's hands."""
+        app, _ = self.plain()
+        return app.metrics()["jobs"].busy
+
+    # ── what must hold ──────────────────────────────────────────────────────────────────────────────────────────────
+
+    def wrongs(self, most_twice: int) -> list[str]:
+        """What is wrong at the end; at most so many ids may have run twice."""
+        rows = [json.loads(row) for row in self.connect().lrange(f"{self.own}:records", 0, -1)]
+        ended = Counter((id, payload) for what, _, id, payload in rows if what == "end")
+        expected = {(job["id"], job["payload"]) for job in (*FIRST, *LAST)}
+        buried = {(id, payload) for id, payloads in MORGUE.items() for payload in payloads}
+        wrongs = [f"lost: {missing}" for missing in expected - buried - ended.keys()]
+        twice = {id for (id, _), times in ended.items() if times > 1}
+        if len(twice) > most_twice:
+            wrongs.append(f"{len(twice)} ids ran twice, {most_twice} were in hand: {sorted(twice)}")
+        return wrongs + self._out_of_order(rows) + self._in_the_wrong_place()
+
+    @staticmethod
+    def _out_of_order(rows: list[Any]) -> list[str]:
+        seen: dict[str, list[int]] = defaultdict(list)
+        for what, _, id, payload in rows:
+            if what == "start" and payload not in seen[id]:
+                seen[id].append(payload)
+        return [f"out of order: {id}: {payloads}" for id, payloads in seen.items() if payloads != sorted(payloads)]
+
+    def _in_the_wrong_place(self) -> list[str]:
+        app, jobs = self.plain()
+        metrics = app.metrics()["jobs"]
+        wrongs = [f"left: {metrics}"] if metrics.length or metrics.busy else []
+        dead = {job.id: set(job.payloads) for job in jobs.queries.morgue_range_by_updated_at(limit=100)}
+        if dead != MORGUE:
+            wrongs.append(f"in the morgue: {dead}")
+        jobs.actions.morgue_delete_all_jobs()
+        client = self.connect()
+        for key in client.scan_iter(f"{self.namespace}:*", count=1000):
+            name = key.decode().removeprefix(f"{self.namespace}:")
+            if name not in LASTING and client.ttl(key) == -1:
+                wrongs.append(f"key left behind: {name} ({client.type(key).decode()})")
+        return wrongs
+
+
+def _load(data: bytes) -> Any:
+    if data == b"666":
+        raise ValueError("the number of the beast")
+    return json.loads(data)
+
+
+def in_child(log: str, run: Callable[[], int]) -> int:
+    """Runs this in a process of its own; returns its pid."""
+    pid = os.fork()
+    if pid:
+        return pid
+    code = 1
+    try:
+        with open(log, "ab", 0) as file:  # noqa: PTH123
+            os.dup2(file.fileno(), 1)
+            os.dup2(file.fileno(), 2)
+        code = run()
+    except BaseException:  # noqa: BLE001 (whatever it was, the child must not go on as its parent)
+        import traceback
+
+        traceback.print_exc()
+    finally:
+        sys.stderr.flush()
+        os._exit(code)

@@ -1,0 +1,201 @@
+"""
+Leaks: works a real supervisor hard, lets the queue run dry now and then, and looks what has stayed: memory, threads,
+descriptors, keys.
+
+    python -m tests.faults.leaks --minutes 10
+"""
+
+from __future__ import annotations
+
+import argparse
+import itertools
+import re
+import signal
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import NamedTuple
+
+import psutil
+
+from lowkiq import Lowkiq
+from lowkiq.job import EncodedJob
+from lowkiq.store.shard import Shard
+from tests.process.harness import Supervised
+from tests.support import RedisServer, wait_until
+
+MAIN = "from lowkiq_supervisor.cli import main; main()"
+NODES, SHARDS = 2, 4
+
+APP = f"""
+import time
+from lowkiq import Lowkiq, Worker
+
+app = Lowkiq()
+
+@app.worker
+class Work(Worker):
+    queue_name, shards_count, max_retry_count, batch_size = "work", {SHARDS}, 2, 3
+
+    def retry_in(self, retry_count):
+        return 0.01
+
+    def perform(self, payloads_by_id):
+        for payloads in payloads_by_id.values():
+            if "fail" in payloads:
+                raise ValueError("x" * 500)
+            if "slow" in payloads:
+                time.sleep(0.1)
+"""
+
+#: Keys that stay when all is done (docs/operators.md says why).
+KEPT = re.compile(
+    rb"lowkiq:(?:queues|nodes|node:.+|unowned|\{history\}(?::.*:(?:5m|1h|1d|30d))?|\{work:\d+\}:(?:meta|owner))"
+)
+#: Queued jobs above which the load waits.
+MOST_QUEUED = 5_000
+
+#: What may be more at the end than after the second round: bytes of a process, and of Redis, whose history fills up.
+MORE_OF_A_PROCESS, MORE_OF_REDIS = 4 << 20, 512 << 10
+
+
+class Sample(NamedTuple):
+    """What there is at a rest: nothing queued, nothing in hand."""
+
+    jobs: int
+    #: Process → bytes, threads, descriptors.
+    processes: dict[str, tuple[int, int, int]]
+    redis_bytes: int
+    keys: list[bytes]
+
+
+class Verdict(NamedTuple):
+    """The samples, and what is wrong with them."""
+
+    samples: list[Sample]
+    complaints: list[str]
+
+
+class Load:
+    """Jobs of every fate."""
+
+    def __init__(self, app: Lowkiq) -> None:
+        self._app = app
+        self._worker = app.worker(queue_name="work", shards_count=SHARDS)(lambda _: None)
+        self._turns = itertools.count()
+        self.pushed = 0
+
+    def run(self, seconds: float) -> None:
+        """Pushes for so long, as fast as jobs are done."""
+        end = time.monotonic() + seconds
+        while time.monotonic() < end:
+            self._push(next(self._turns))
+            wait_until(lambda: self._app.metrics()["work"].length < MOST_QUEUED, within=120, every=0.02)
+
+    def rest(self) -> None:
+        """Waits until nothing is left, but for the dead, which are deleted."""
+        wait_until(self._is_done, within=180, every=0.05)
+        self._worker.actions.morgue_delete_all_jobs()
+
+    def _push(self, turn: int) -> None:
+        jobs = [{"id": f"{turn}-{n}", "payload": [turn, n]} for n in range(800)]
+        jobs += [{"id": f"same-{n}", "payload": [turn, m]} for n in range(50) for m in range(3)]
+        jobs += [{"id": f"late-{turn}-{n}", "payload": n, "perform_in": time.time() + 0.5} for n in range(20)]
+        jobs += [{"id": f"failing-{turn}-{n}", "payload": "fail"} for n in range(4)]
+        jobs += [{"id": "slow", "payload": "slow"}]
+        self._worker.perform_async(jobs)  # type: ignore[arg-type]
+        spoiled = Shard("lowkiq", "work", 0, SHARDS).push([EncodedJob(b"spoiled-%d" % turn, b"{", "", "")])
+        self._app.caller.run(spoiled)
+        self.pushed += len(jobs) + 1
+
+    def _is_done(self) -> bool:
+        metrics = self._app.metrics()["work"]
+        return metrics.length + metrics.busy == 0
+
+
+def run(directory: Path, seconds: float, rounds: int) -> Verdict:
+    """Works for so long in so many rounds, with a rest after each."""
+    server = RedisServer(directory)
+    server.start()
+    (directory / "app.py").write_text(APP)
+    app = Lowkiq(redis_url=server.url)
+    arguments = ["-c", MAIN, "-r", "app", "--nodes", str(NODES)]
+    environment = {"REDIS_URL": server.url, "PYTHONPATH": f"{Path.cwd() / 'supervisor'}:{Path.cwd()}:{directory}"}
+    try:
+        with Supervised(directory, arguments, environment) as supervisor:
+            pids = supervisor.until_ready(NODES)
+            assert server.process
+            watched = {"supervisor": supervisor.process.pid} | {f"node {n}": pid for n, pid in enumerate(pids)}
+            load, samples = Load(app), []
+            for _ in range(rounds):
+                load.run(seconds / rounds)
+                load.rest()
+                samples.append(_sample(app, load, {name: psutil.Process(pid) for name, pid in watched.items()}))
+                print(_line(samples[-1]), flush=True)
+            supervisor.send(signal.SIGTERM)
+            supervisor.process.wait(60)
+            return Verdict(samples, list(_complaints(samples, supervisor.process.returncode)))
+    finally:
+        app.close()
+        server.stop()
+
+
+def _sample(app: Lowkiq, load: Load, processes: dict[str, psutil.Process]) -> Sample:
+    client = app.redis()
+    client.memory_purge()
+    return Sample(
+        jobs=load.pushed,
+        processes={
+            name: (process.memory_info().rss, process.num_threads(), process.num_fds())
+            for name, process in processes.items()
+        },
+        redis_bytes=client.info("memory")["used_memory"],
+        keys=sorted(client.scan_iter(count=1_000)),
+    )
+
+
+def _complaints(samples: list[Sample], exit_code: int) -> Iterator[str]:
+    before, after = samples[1], samples[-1]
+    for name, (rss, threads, files) in after.processes.items():
+        rss_before, threads_before, files_before = before.processes[name]
+        if rss > rss_before * 1.03 + MORE_OF_A_PROCESS:
+            yield f"{name} has grown from {rss_before:,} to {rss:,} bytes"
+        if threads > threads_before:
+            yield f"{name} has {threads} threads, and had {threads_before}"
+        if files > files_before + 2:
+            yield f"{name} has {files} descriptors, and had {files_before}"
+    if after.redis_bytes > before.redis_bytes + MORE_OF_REDIS:
+        yield f"Redis has grown from {before.redis_bytes:,} to {after.redis_bytes:,} bytes"
+    if left := [key for key in after.keys if not KEPT.fullmatch(key)]:
+        yield f"keys are left: {left[:20]}"
+    if exit_code:
+        yield f"the supervisor has ended with {exit_code}"
+
+
+def _line(sample: Sample) -> str:
+    processes = "  ".join(
+        f"{name} {rss / 2**20:.1f} MiB {threads} threads {files} fds"
+        for name, (rss, threads, files) in sample.processes.items()
+    )
+    return (
+        f"{sample.jobs:>10,} payloads  {processes}  Redis {sample.redis_bytes / 2**20:.2f} MiB {len(sample.keys)} keys"
+    )
+
+
+def main() -> int:
+    """Prints a line for each rest, and what is wrong."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--minutes", type=float, default=10)
+    minutes: float = parser.parse_args().minutes
+    with tempfile.TemporaryDirectory(prefix="lowkiq-leaks-") as directory:
+        verdict = run(Path(directory), minutes * 60, rounds=max(4, round(minutes * 2)))
+    for complaint in verdict.complaints:
+        print(complaint)
+    print("leaks" if verdict.complaints else "no leaks")
+    return 1 if verdict.complaints else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,46 @@
+"""OtherClock: processes whose time of day is not the machine's, and can be set while they run."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+SOURCE = Path(__file__).with_suffix(".c")
+
+
+class OtherClock:
+    """A clock of its own for the processes that are started inside `worn`."""
+
+    def __init__(self, directory: Path, name: str) -> None:
+        self._library = directory / "other_clock.so"
+        self._file = directory / f"{name}.clock"
+        self.set(0)
+        if not self._library.exists():
+            _compile(self._library)
+
+    def set(self, seconds: float) -> None:
+        """How far it is from the machine's from now on; at no moment is there half of it."""
+        new = self._file.with_suffix(".new")
+        new.write_text(f"{seconds:.0f}")
+        new.rename(self._file)
+
+    @contextmanager
+    def worn(self) -> Iterator[None]:
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setenv("LD_PRELOAD", str(self._library))
+            patch.setenv("OTHER_CLOCK", str(self._file))
+            yield
+
+
+def _compile(library: Path) -> None:
+    compiler = shutil.which("cc") or shutil.which("gcc") or shutil.which("clang")
+    if compiler is None:
+        message = "no C compiler: another clock can't be made (apt-get install gcc libc6-dev)"
+        pytest.fail(message) if os.environ.get("CI") else pytest.skip(message)
+    subprocess.run([compiler, "-shared", "-fPIC", "-O1", "-o", library, SOURCE], check=True)

@@ -1,0 +1,46 @@
+"""
+A node, or a producer, is killed at each of its calls to Redis, one by one, or loses only its connection there: nothing
+is lost, nothing runs out of order, and no more runs twice than was in hand.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.faults.failpoints.tripwire import HOWS
+from tests.support import RedisServer
+
+ROOT = Path(__file__).parents[2]
+
+#: Calls at which each of them must have been struck: what they are there for.
+WHAT_THEY_DO = {
+    "node": {"register", "SCRIPT", "acquire", "claim", "settle+claim", "renew", "beat", "release"},
+    "impatient node": {"abandon"},
+    "producer": {"register", "SCRIPT", "push"},
+}
+
+
+@pytest.mark.parametrize("how", HOWS)
+@pytest.mark.parametrize("kind", WHAT_THEY_DO)
+def test_struck_at_any_call_it_loses_nothing(redis_server: RedisServer, kind: str, how: str) -> None:
+    done = subprocess.run(
+        [sys.executable, "-m", "tests.faults.failpoints", str(redis_server.socket), kind, how],
+        cwd=ROOT,
+        env=os.environ | {"PYTHONPATH": os.pathsep.join([str(ROOT), str(ROOT / "supervisor")])},
+        capture_output=True,
+        text=True,
+        timeout=110,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    points = [json.loads(line) for line in done.stdout.splitlines()]
+    for point in points:
+        assert not point["wrongs"], f"{how}, {point['call']} {point['number']}: {point['wrongs']}\n{point['log']}"
+    struck = {point["call"] for point in points if point["hit"] and point["call"]}
+    assert not WHAT_THEY_DO[kind] - struck, f"of these only were struck: {struck}"
