@@ -2,75 +2,135 @@
 
 from __future__ import annotations
 
-import os
-import platform
-import statistics
+import argparse
 import sys
 from collections.abc import Callable
 from functools import partial
-from typing import TypeVar
 
-from rich.console import Console
 from rich.progress import Progress
-from rich.table import Table
 
-from benchmarks import measures, server
-from lowkiq import Lowkiq
-
-T = TypeVar("T")
+from benchmarks import floors, measures
+from benchmarks.contender import Contender, lowkiq
+from benchmarks.rows import Row, ratios, show
+from benchmarks.server import server
 
 #: Rounds, each with every measurement once: they share the machine's moods, so ratios hold.
 ROUNDS = 3
+#: Seconds that a measurement aims at: what has more jobs in it is not more precise here.
+SECONDS = 1.0
 
-#: What is promised: blank jobs as fast as bare calls, milliseconds to start an idle node's job, bytes a queued job.
-MIN_RATIO, MAX_LATENCY, MAX_BYTES = 1.0, 1.5, 220
+#: A measurement's name → its figures, one a round.
+Figures = dict[str, list[float]]
 
 
-def main() -> int:
-    """Runs the measurements in turn and prints medians."""
-    floors: dict[str, list[float]] = {script: [] for script in measures.FLOOR_SCRIPTS}
-    blanks, pushes, latencies, sizes = [], [], [], []
+def main(arguments: list[str] | None = None) -> int:
+    """Runs the measurements in turn, and prints medians."""
+    parser = argparse.ArgumentParser("python -m benchmarks", description=__doc__)
+    parser.add_argument("--rounds", type=int, default=ROUNDS)
+    parser.add_argument("--seconds", type=float, default=SECONDS, help="that a measurement aims at")
+    parser.add_argument("--json", action="store_true")
+    given = parser.parse_args(arguments)
+    figures = measure(lowkiq(), given.rounds, given.seconds)
+    return show("Lowkiq", rows(figures), as_json=given.json)
+
+
+def measure(contender: Contender, rounds: int, seconds: float) -> Figures:
+    """All figures, round after round."""
+    pace = measures.Pace(seconds)
+    steps: list[Callable[[], dict[str, float]]] = [
+        partial(_floors, seconds),
+        partial(_one_node, contender, pace),
+        partial(_others, contender, pace),
+    ]
+    figures: Figures = {}
     with Progress(transient=True) as progress:
-        task = progress.add_task("measuring", total=ROUNDS * (len(floors) + 3))
+        task = progress.add_task("measuring", total=rounds * len(steps))
+        measures.probe(contender, pace)
+        for _ in range(rounds):
+            for step in steps:
+                for name, value in step().items():
+                    figures.setdefault(name, []).append(value)
+                progress.advance(task)
+    return figures
 
-        def measured(measure: Callable[[str], T]) -> T:
-            with server.server() as url:
-                result = measure(url)
-            progress.advance(task)
-            return result
 
-        for _ in range(ROUNDS):
-            for script, rates in floors.items():
-                rates.append(measured(partial(measures.floor_rate, script=script)))
-            push, blank = measured(lambda url: (measures.push_rate(url), measures.blank_rate(url)))
-            pushes.append(push)
-            blanks.append(blank)
-            latencies.append(measured(measures.idle_latency))
-            sizes.append(measured(measures.queued_bytes))
+def rows(figures: Figures) -> list[Row]:
+    """The table: figures, and what is promised of them."""
+    blank = figures["blank 1×5"]
 
-    ratios = {
-        script: statistics.median(blank / rate for blank, rate in zip(blanks, rates, strict=True))
-        for script, rates in floors.items()
+    def row(label: str, name: str, form: str = "{:,.0f}", **promise: float) -> Row:
+        return Row(label, figures[name], form, **promise)
+
+    def ratio(label: str, name: str, by: str, least: float) -> Row:
+        return Row(f"  {label}", ratios(figures[name], figures[by]), "{:.2f}", least=least)
+
+    return [
+        Row("blank jobs/s: 5 threads, one node, batch_size 1, JSON", blank),
+        row("EVALSHA/s of the client alone, 100 deep, one write", "one write"),
+        ratio("blank jobs by that", "blank 1×5", "one write", 1.0),
+        row("EVALSHA/s of the client alone, 100 deep, three writes", "three writes"),
+        ratio("blank jobs by that", "blank 1×5", "three writes", 1.6),
+        row("EVALSHA/s of the client alone, a round trip each, three writes", "round trips"),
+        row("blank jobs/s, two nodes", "blank 2×5"),
+        ratio("by one node", "blank 2×5", "blank 1×5", 1.2),
+        row("blank jobs/s, batch_size 100", "batch 100"),
+        row("hot ids: payloads/s where 1 % of the ids get 90 % of the pushes", "hot"),
+        row("  payloads a perform", "merged", "{:.1f}"),
+        row("bulk pushes/s", "bulk", least=120_000),
+        row("single pushes/s", "single"),
+        ratio("by a bare LPUSH of the client", "single", "bare", 0.8),
+        row("push to start, idle node, p50", "idle p50", "{:.2f} ms", most=0.6),
+        row("push to start, idle node, p99", "idle p99", "{:.2f} ms", most=1.5),
+        row("push to start, half load, p50", "half p50", "{:.1f} ms"),
+        row("push to start, half load, p99", "half p99", "{:.1f} ms", most=60),
+        row("jobs that wait 5 ms, of threads × 200/s", "io", "{:.0%}", least=0.95),
+        row("jobs that burn 1 ms, two nodes, of both cores", "cpu", "{:.0%}", least=0.90),
+        row("Redis memory a queued job of 10 + 10 bytes", "bytes", "{:.0f} B", most=190),
+        row("Redis CPU a job, pushed and done", "redis", "{:.1f} µs"),
+        row("Redis commands a job, those inside scripts included", "commands", "{:.2f}"),
+        row("memory of a node", "rss", "{:.0f} MB"),
+    ]
+
+
+def _floors(seconds: float) -> dict[str, float]:
+    figures: dict[str, float] = {}
+    for script in floors.SCRIPTS:
+        with server() as url:
+            figures[script] = floors.pipelined(url, script)
+    with server() as url:
+        return figures | {
+            "round trips": floors.round_trips(url, seconds=seconds / 2),
+            "bare": floors.bare_pushes(url, seconds / 2),
+        }
+
+
+def _one_node(contender: Contender, pace: measures.Pace) -> dict[str, float]:
+    blank = measures.blank(contender, pace)
+    return {
+        "blank 1×5": blank.rate,
+        "bulk": blank.bulk_rate,
+        "rss": blank.rss / 1e6,
+        "redis": blank.redis_us or 0,
+        "commands": blank.commands or 0,
+        "idle p50": blank.idle.p50,
+        "idle p99": blank.idle.p99,
+        "half p50": blank.half_load.p50,
+        "half p99": blank.half_load.p99,
     }
-    p50 = statistics.median(latency.p50 for latency in latencies)
-    size = statistics.median(sizes)
-    table = Table("what", "median", "promised", title=f"Lowkiq on {_shape()}")
-    table.add_row("blank jobs/s: 5 threads, one node, batch_size 1, JSON", f"{statistics.median(blanks):,.0f}", "")
-    for script, rates in floors.items():
-        table.add_row(f"EVALSHA/s of the client alone, 100 deep, {script}", f"{statistics.median(rates):,.0f}", "")
-        table.add_row("  blank jobs by that", f"{ratios[script]:.2f}", f"≥ {MIN_RATIO}")
-    table.add_row("bulk pushes/s", f"{statistics.median(pushes):,.0f}", "")
-    table.add_row("push to start, idle node, p50", f"{p50:.2f} ms", f"≤ {MAX_LATENCY} ms")
-    table.add_row("push to start, idle node, p99", f"{statistics.median(row.p99 for row in latencies):.2f} ms", "")
-    table.add_row("Redis memory a queued job", f"{size:.0f} B", f"≤ {MAX_BYTES} B")
-    Console(width=None if sys.stdout.isatty() else 120).print(table)
-    return 0 if min(ratios.values()) >= MIN_RATIO and p50 <= MAX_LATENCY and size <= MAX_BYTES else 1
 
 
-def _shape() -> str:
-    with server.server() as url:
-        version = Lowkiq(redis_url=url).redis().info("server")["redis_version"]
-    return f"{os.cpu_count()} cores, Python {platform.python_version()}, Redis {version}"
+def _others(contender: Contender, pace: measures.Pace) -> dict[str, float]:
+    hot, merged = measures.hot_ids(contender, pace)
+    return {
+        "blank 2×5": measures.throughput(contender, pace, 2),
+        "batch 100": measures.throughput(contender, pace, 1, batch=100),
+        "hot": hot,
+        "merged": merged,
+        "single": measures.single_rate(contender, pace.seconds / 2),
+        "io": measures.throughput(contender, pace, 1, "io") / 1_000,
+        "cpu": measures.throughput(contender, pace, 2, "cpu") / 2_000,
+        "bytes": measures.queued_bytes(contender) or 0,
+    }
 
 
 if __name__ == "__main__":

@@ -1,98 +1,146 @@
-"""The measurements, each one function on a server of its own."""
+"""The measurements of a contender: each takes a few seconds, in a session of its own."""
 
 from __future__ import annotations
 
-import statistics
-import time
-from functools import partial
-from typing import NamedTuple
+from dataclasses import dataclass, field
 
-from benchmarks import server
-from benchmarks.workers import JOBS
-from lowkiq import Lowkiq, Worker
+from benchmarks.contender import Contender, ContenderFailed
+from benchmarks.session import Session, session
+from benchmarks.tally import Latency
 
-#: What one small EVALSHA a job costs the Redis client alone, sent so many at a time.
-FLOOR_DEPTH = 100
-#: Three writes, as any queue needs for a job: it leaves the queue, it is in hand, it is counted.
-FLOOR_SCRIPTS = {
-    "one write": "return redis.call('INCR', KEYS[3])",
-    "three writes": "redis.call('ZADD', KEYS[1], ARGV[1], ARGV[1]) redis.call('HSET', KEYS[2], ARGV[1], ARGV[1]) "
-    "return redis.call('INCR', KEYS[3])",
-}
-
-LATENCY_JOBS = 300
-#: Seconds between two of them: the node has gone idle in between.
-LATENCY_PAUSE = 0.01
+#: Seconds of waiting for a job, beyond what its rate says, before a measurement ends with what there is.
+GRACE = 20.0
+#: Single jobs that tell their latency on idle workers.
+IDLE_JOBS = 150
+#: Jobs whose memory is taken.
+SMALL_JOBS = 20_000
+#: Jobs a second that a new contender is thought to do, until it has shown more.
+FIRST_GUESS, MAX_JOBS = 400.0, 1_000_000
+MIN_JOBS = 100
+#: Jobs of a first look; the second takes place where the first was over too soon to tell.
+PROBES, PROBE_LIMIT = (1_000, 40_000), 4.0
 
 
-class Latency(NamedTuple):
-    """Milliseconds from push to start."""
+@dataclass
+class Pace:
+    """How fast a contender is thought to be: so many jobs take the seconds that a measurement should."""
 
-    p50: float
-    p99: float
+    seconds: float
+    rates: dict[str, float] = field(default_factory=dict)
 
+    def jobs(self, what: str, most: float = MAX_JOBS) -> int:
+        """How many jobs to measure with."""
+        guess = self.rates.get(what) or self.rates.get("1×5") or FIRST_GUESS
+        return int(max(MIN_JOBS, min(most, guess * self.seconds)))
 
-def floor_rate(url: str, script: str) -> float:
-    """EVALSHA calls a second that the client alone can pipeline."""
-    client = Lowkiq(redis_url=url).redis()
-    sha = client.script_load(FLOOR_SCRIPTS[script])
-    started = time.monotonic()
-    for first in range(0, JOBS, FLOOR_DEPTH):
-        with client.pipeline(transaction=False) as pipeline:
-            for number in range(first, first + FLOOR_DEPTH):
-                pipeline.evalsha(str(sha), 3, "bench:index", "bench:hash", "bench:count", str(number))
-            pipeline.execute()
-    return JOBS / (time.monotonic() - started)
+    def learn(self, what: str, rate: float) -> float:
+        """Remembers a rate."""
+        self.rates[what] = rate
+        return rate
 
 
-def push_rate(url: str, queue: str = "Blank", jobs: int = JOBS) -> float:
-    """Payloads a second that one perform_async of many takes."""
-    worker = _worker(Lowkiq(redis_url=url), queue)
-    batch = [{"id": f"{number:010d}", "payload": {"n": number}} for number in range(jobs)]
-    started = time.monotonic()
-    worker.perform_async(batch)  # type: ignore[arg-type]
-    return jobs / (time.monotonic() - started)
+@dataclass(frozen=True)
+class Blank:
+    """Blank jobs by one process, and what else is seen of it meanwhile."""
+
+    rate: float
+    bulk_rate: float
+    rss: float
+    redis_us: float | None
+    commands: float | None
+    idle: Latency
+    half_load: Latency
+    half_rate: float
 
 
-def blank_rate(url: str) -> float:
-    """Blank jobs a second, queued beforehand: from the start of the first to the start of the last."""
-    client = Lowkiq(redis_url=url).redis()
-    with server.node(url, "benchmarks.workers", "--burst") as process:
-        process.wait(server.LIMIT)
-    first, last = (float(stamp) for stamp in client.lrange("bench:stamps", 0, -1))
-    return JOBS / (last - first)
+def probe(contender: Contender, pace: Pace) -> float:
+    """Finds out how fast it is, roughly, with ever more jobs; and whether it runs at all."""
+    for jobs in PROBES:
+        with session(contender) as run:
+            run.produce("bulk", jobs=jobs)
+            run.start_workers(1)
+            run.wait_for(jobs, PROBE_LIMIT)  # a slow one shows its rate with less
+            rate = run.tally.rate()
+            if run.tally.seconds() > 0.2:
+                break
+    return pace.learn("1×5", rate)
 
 
-def idle_latency(url: str) -> Latency:
-    """From push to start on a node that has nothing else to do."""
-    app = Lowkiq(redis_url=url)
-    worker = _worker(app, "Stamp")
-    with server.node(url, "benchmarks.workers"):
-        for number in range(LATENCY_JOBS):
-            worker.perform_async([{"id": number, "payload": time.monotonic()}])
-            server.wait_until(partial(_has_length, app, number + 1), 0.001)
-            time.sleep(LATENCY_PAUSE)
-    # The first ones meet a node that boots.
-    values = sorted(float(value) * 1000 for value in app.redis().lrange("bench:latencies", 20, -1))
-    return Latency(statistics.median(values), values[int(len(values) * 0.99)])
+def blank(contender: Contender, pace: Pace) -> Blank:
+    """Throughput of one process of five threads; then how long a job waits when it is idle, and at half load."""
+    jobs = pace.jobs("1×5")
+    with session(contender) as run:
+        before = run.use()
+        bulk = run.produce("bulk", jobs=jobs)
+        rate = pace.learn("1×5", _work(run, 1, jobs, pace.seconds + GRACE))
+        after, rss = run.use(), run.rss()
+        idle, half_load, half_rate = _latencies(run, rate, pace)
+    used: tuple[float | None, float | None] = (None, None)
+    if before and after:
+        used = ((after.cpu_seconds - before.cpu_seconds) / jobs * 1e6, (after.commands - before.commands) / jobs)
+    return Blank(rate, bulk["jobs"] / bulk["seconds"], rss, *used, idle, half_load, half_rate)
 
 
-def queued_bytes(url: str) -> float:
-    """Redis's memory for a queued job with an id and a payload of ten bytes each."""
-    app = Lowkiq(redis_url=url)
-    worker = _worker(app, "Stamp")
-    worker.perform_async([{"id": "0"}])
-    before = app.redis().info("memory")["used_memory"]
-    worker.perform_async([{"id": f"{number:010d}", "payload": f"{number:08d}"} for number in range(JOBS)])
-    return float(app.redis().info("memory")["used_memory"] - before) / JOBS
+def throughput(contender: Contender, pace: Pace, processes: int, job: str = "blank", batch: int = 1) -> float:
+    """Jobs a second that so many processes do, queued beforehand."""
+    what = f"{job} {processes}×5, {batch}"
+    most = {"io": processes * 5 * 200.0, "cpu": processes * 1_000.0}.get(job)
+    jobs = pace.jobs(what, most * pace.seconds if most else MAX_JOBS)
+    with session(contender, job=job, processes=processes, batch=batch) as run:
+        run.produce("bulk", jobs=jobs)
+        return pace.learn(what, _work(run, processes, jobs, pace.seconds + GRACE))
 
 
-def _has_length(app: Lowkiq, expected: int) -> bool:
-    return app.redis().llen("bench:latencies") == expected
+def single_rate(contender: Contender, seconds: float) -> float:
+    """Jobs a second that one producer enqueues one by one."""
+    with session(contender) as run:
+        run.produce("single", seconds=0.2)
+        sent = run.produce("single", seconds=seconds)
+    return sent["jobs"] / sent["seconds"]
 
 
-def _worker(app: Lowkiq, queue: str) -> type[Worker]:
-    class Queue(Worker):
-        """The producer's side of a queue."""
+def queued_bytes(contender: Contender, jobs: int = SMALL_JOBS) -> float | None:
+    """Memory of Redis for a queued job with an id and a payload of ten bytes each."""
+    with session(contender) as run:
+        run.produce("small", jobs=100)
+        before = run.use()
+        run.produce("small", jobs=jobs)
+        after = run.use()
+    return (after.memory - before.memory) / jobs if before and after else None
 
-    return app.worker(queue_name=queue)(Queue)
+
+def hot_ids(contender: Contender, pace: Pace) -> tuple[float, float]:
+    """Where 1 % of the ids get 90 % of the pushes: payloads a second, and payloads that one perform gets."""
+    jobs = pace.jobs("hot")
+    with session(contender) as run:
+        run.produce("hot", jobs=jobs)
+        rate = pace.learn("hot", _work(run, 1, jobs, pace.seconds + GRACE))
+        return rate, run.tally.done / max(1, run.tally.performs)
+
+
+def _work(run: Session, processes: int, jobs: int, limit: float) -> float:
+    """
+    The rate at which all the jobs were done.
+
+    Raises:
+        ContenderFailed: not all of them were done in time; a rate of the others would flatter.
+    """
+    run.start_workers(processes)
+    _all_done(run, jobs, limit)
+    return run.tally.rate()
+
+
+def _all_done(run: Session, jobs: float, limit: float) -> None:
+    if not run.wait_for(jobs, limit):
+        raise ContenderFailed(f"{run.tally.done:,} of {jobs:,.0f} jobs were done within {limit:.0f} s")
+
+
+def _latencies(run: Session, rate: float, pace: Pace) -> tuple[Latency, Latency, float]:
+    run.tally.reset()
+    run.produce("idle", jobs=min(IDLE_JOBS, int(50 * pace.seconds)))
+    _all_done(run, min(IDLE_JOBS, int(50 * pace.seconds)), GRACE)
+    idle = run.tally.latency()
+    run.tally.reset()
+    sent = run.produce("paced", rate=rate / 2, seconds=pace.seconds)
+    _all_done(run, sent["jobs"], GRACE)
+    return idle, run.tally.latency(skip=0.2), sent["jobs"] / sent["seconds"]

@@ -84,7 +84,7 @@ def test_a_loss_is_a_failovers_only_where_that_may_be_and_shortly_after_the_ackn
     assert check(history(pushed=1, faults=failover)).lost
     verdict = check(history(pushed=1, faults=failover), may_lose=True)
     verdict_is(verdict)
-    assert (verdict.lost_to_failover, round(verdict.loss_window, 3)) == (1, 0.3)
+    assert (verdict.lost_to_failover, round(verdict.loss_before, 3)) == (1, 0.3)
     late = (Window("kill primary", 60, 60),)
     assert check(history(pushed=1, faults=late), may_lose=True).lost == [(*ROW, 1)]
 
@@ -111,6 +111,15 @@ def test_a_buried_payload_and_one_that_was_never_acknowledged_hold_nobody_back()
     made.morgue = {(*ROW, 1)}
     made.pushes[*ROW, 2] = Push(0.1, None)
     verdict_is(check(made))
+
+
+def test_what_overtakes_a_push_that_a_failover_may_have_lost_is_counted_apart() -> None:
+    overtaking = [*run(1, "A.0", 5, 2), *run(2, "A.1", 5, 1)]
+    failover = (Window("kill primary", 0.5, 0.9),)
+    verdict = check(history(*overtaking, pushed=2, faults=failover), may_lose=True)
+    verdict_is(verdict)
+    assert verdict.disordered_by_failover == 1
+    verdict_is(check(history(*overtaking, pushed=2, faults=failover)), out_of_order=1)
 
 
 # ── overlaps ────────────────────────────────────────────────────────────────────────────────────────────────────────

@@ -18,11 +18,11 @@ INFO = {"redis_version": "7.2.4", "role": "master", "aof_enabled": 1, "used_memo
         "connected_clients": 3}  # fmt: skip
 
 
-def patient(config: dict[str, str] | None = None, **info: Any) -> Any:
+def patient(config: dict[str, str] | None = None, *, is_spread: bool = False, **info: Any) -> Any:
     return SimpleNamespace(
         info=INFO | info,
         config=({"appendfsync": "everysec"} | (config or {})).get,
-        caller=None,
+        caller=SimpleNamespace(is_spread=is_spread),
         settings=SimpleNamespace(redis=None, namespace="lowkiq", poll_interval=1.0),
         app=SimpleNamespace(workers={"orders": None}),
         url="redis://host", url_source="REDIS_URL", is_embedded=False,
@@ -65,6 +65,10 @@ def test_the_state_of_a_server(check: Check, info: dict[str, Any], level: str, s
     verdict = the_one(check, **info)
     assert verdict.level == level
     assert says in verdict.says
+
+
+def test_a_cluster_is_no_problem_for_a_url_of_one() -> None:
+    assert list(redis_checks.role(patient(is_spread=True, cluster_enabled=1))) == []
 
 
 @pytest.mark.parametrize(

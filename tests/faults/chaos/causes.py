@@ -21,7 +21,7 @@ FAILOVER_RECOVERY: Final = 15.0
 LONGEST: Final = 60.0
 
 #: Seconds before a failover in which acknowledged writes may not have reached the replica.
-LOSS_WINDOW: Final = 1.0
+LOSS_WINDOW: Final = 2.0
 #: Kinds of faults by which acknowledged writes may be lost, where that may be.
 FAILOVERS: Final = ("kill primary", "fail over")
 #: Those of Redis as a whole.
@@ -69,6 +69,9 @@ class Causes:
                 return fault.kind
         if node.died_at is not None and node.died_at - CLAIM_WINDOW <= written_at <= node.died_at:
             return "a job killed the node"
+        for fault in self._failovers:  # it was settled, and that was lost
+            if fault.since - CLAIM_WINDOW - LOSS_WINDOW <= written_at <= fault.until + RECOVERY:
+                return fault.kind
         for stall in node.stalls:
             if _explains(stall, begun_at, written_at, again_at, CLAIM_WINDOW):
                 return stall.kind
@@ -89,9 +92,14 @@ class Causes:
         return near or (push.via == "proxy" and self._weathers.within(push.sent_at, push.acked_at))
 
     def before_failover(self, acked_at: float) -> float | None:
-        """Seconds from an acknowledgement to the failover that may have lost it; None: there was none soon after."""
-        gaps = [fault.until - acked_at for fault in self._failovers if fault.since - LOSS_WINDOW <= acked_at]
-        return next((gap for gap in gaps if gap >= 0), None) if gaps else None
+        """
+        Seconds from an acknowledgement to the beginning of the failover that may have lost it, negative if it came
+        while that went on; None: there was none.
+        """
+        for fault in self._failovers:
+            if fault.since - LOSS_WINDOW <= acked_at <= fault.until:
+                return fault.since - acked_at
+        return None
 
     def is_after_failover(self, at: float) -> bool:
         """Whether Redis may just have forgotten who holds a lease."""

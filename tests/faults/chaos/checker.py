@@ -40,10 +40,13 @@ class Verdict:
     #: Cause → how many.
     duplicates: Counter[str] = field(default_factory=Counter)
     unexplained: list[str] = field(default_factory=list)
-    #: Seconds between an acknowledgement that was lost and the failover that lost it: the longest.
-    loss_window: float = 0.0
-    #: Lost to a failover, where those may lose.
+    #: Lost to a failover, where those may lose: how many, and how long before and after it began the first and the
+    #: last of them were acknowledged.
     lost_to_failover: int = 0
+    loss_before: float = 0.0
+    loss_after: float = 0.0
+    #: Started before a lower one of which Redis may just have lost the push.
+    disordered_by_failover: int = 0
 
     @property
     def is_good(self) -> bool:
@@ -70,7 +73,9 @@ def check(history: History, *, may_lose: bool = False) -> Verdict:
     ]
     _judge_losses(verdict, lost, history, causes, may_lose=may_lose)
     for row, records in history.rows.items():
-        _check_order(verdict, row, records, _owed(history, row, set(lost)))
+        owed = _owed(history, row, set(lost))
+        shaky = {number for number in owed if may_lose and _is_shaky(history, (*row, number), causes)}
+        _check_order(verdict, row, records, owed, shaky)
         _check_overlaps(verdict, row, records, history, causes)
         _check_duplicates(verdict, row, records, causes)
     return verdict
@@ -93,7 +98,8 @@ def _judge_losses(verdict: Verdict, lost: list[Payload], history: History, cause
             verdict.lost.append(payload)
         else:
             verdict.lost_to_failover += 1
-            verdict.loss_window = max(verdict.loss_window, gap)
+            verdict.loss_before = max(verdict.loss_before, gap)
+            verdict.loss_after = max(verdict.loss_after, -gap)
 
 
 # ── order ───────────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -111,7 +117,13 @@ def _owed(history: History, row: Row, lost: set[Payload]) -> list[int]:
     )
 
 
-def _check_order(verdict: Verdict, row: Row, records: list[dict[str, Any]], owed: list[int]) -> None:
+def _is_shaky(history: History, payload: Payload, causes: Causes) -> bool:
+    """Whether a failover may have lost its push, though a node had it in hand."""
+    acked_at = history.pushes[payload].acked_at
+    return acked_at is not None and causes.before_failover(acked_at) is not None
+
+
+def _check_order(verdict: Verdict, row: Row, records: list[dict[str, Any]], owed: list[int], shaky: set[int]) -> None:
     written: set[int] = set()
     first = 0
     for record in records:
@@ -129,9 +141,13 @@ def _check_order(verdict: Verdict, row: Row, records: list[dict[str, Any]], owed
             for number in owed[first:]:
                 if number >= numbers[-1]:
                     break
-                if number not in written and number not in numbers:
+                if number in written or number in numbers:
+                    continue
+                if number in shaky:
+                    verdict.disordered_by_failover += 1
+                else:
                     verdict.out_of_order.append(f"{row}: run {record['r']} started {numbers} before {number}")
-                    break
+                break
 
 
 # ── overlaps ────────────────────────────────────────────────────────────────────────────────────────────────────────

@@ -36,7 +36,9 @@ def figures(verdict: Verdict, faults: Counter[str], seconds: float, on: str, see
         "still_queued": verdict.queued,
         "lost": len(verdict.lost),
         "lost_to_failover": verdict.lost_to_failover,
-        "loss_window_ms": round(verdict.loss_window * 1000),
+        "loss_before_ms": round(verdict.loss_before * 1000),
+        "loss_after_ms": round(verdict.loss_after * 1000),
+        "disordered_by_failover": verdict.disordered_by_failover,
         "out_of_order": len(verdict.out_of_order),
         "overlaps": verdict.refused + len(verdict.overlaps),
         "overlaps_refused": verdict.refused,
@@ -54,9 +56,10 @@ def line(figures: dict[str, Any]) -> str:
     parts += [f"{count:,} {name}" for name, count in counts.items() if count]
     parts += [f"{figures['payloads']:,} payloads", f"{figures['performed']:,} performed", f"{figures['lost']} lost"]
     if figures["lost_to_failover"]:
-        parts.append(
-            f"{figures['lost_to_failover']} lost to failovers, acked up to {figures['loss_window_ms']} ms before"
-        )
+        lost, before, after = (figures[name] for name in ("lost_to_failover", "loss_before_ms", "loss_after_ms"))
+        parts.append(f"{lost} lost to failovers, acked from {before} ms before to {after} ms after one began")
+    if figures["disordered_by_failover"]:
+        parts.append(f"{figures['disordered_by_failover']} overtook what a failover may have lost")
     parts.append(f"{figures['out_of_order']} out of order")
     parts.append(f"{figures['overlaps']:,} overlaps ({figures['overlaps_refused']:,} refused)")
     causes = ", ".join(f"{count:,} {cause}" for cause, count in figures["duplicates"].items())
@@ -73,7 +76,7 @@ def table(figures: dict[str, Any]) -> Table:
     for name in ("payloads", "unsure", "performed", "buried"):
         made.add_row(name, f"{figures[name]:,}")
     made.add_section()
-    for name in ("lost", "lost_to_failover", "loss_window_ms", "still_queued", "out_of_order", "overlaps",
+    for name in ("lost", "lost_to_failover", "loss_before_ms", "loss_after_ms", "disordered_by_failover", "still_queued", "out_of_order", "overlaps",
                  "overlaps_refused"):  # fmt: skip
         made.add_row(name.replace("_", " "), f"{figures[name]:,}")
     made.add_section()

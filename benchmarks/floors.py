@@ -1,0 +1,59 @@
+"""Floors: what the Redis client can do at all, without any queue."""
+
+from __future__ import annotations
+
+import time
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
+
+import redis
+
+#: EVALSHA calls that one pipeline carries.
+DEPTH = 100
+#: Three writes, as any queue needs for a job: it leaves the queue, it is in hand, it is counted.
+SCRIPTS = {
+    "one write": "return redis.call('INCR', KEYS[3])",
+    "three writes": "redis.call('ZADD', KEYS[1], ARGV[1], ARGV[1]) redis.call('HSET', KEYS[2], ARGV[1], ARGV[1]) "
+    "return redis.call('INCR', KEYS[3])",
+}
+KEYS = ("bench:index", "bench:hash", "bench:count")
+
+
+def pipelined(url: str, script: str, calls: int = 100_000) -> float:
+    """EVALSHA calls a second that redis-py can pipeline, so many deep."""
+    with closing(redis.Redis.from_url(url)) as client:
+        sha = str(client.script_load(SCRIPTS[script]))
+        started = time.monotonic()
+        for first in range(0, calls, DEPTH):
+            with client.pipeline(transaction=False) as pipeline:
+                for number in range(first, first + DEPTH):
+                    pipeline.evalsha(sha, len(KEYS), *KEYS, str(number))
+                pipeline.execute()
+        return calls / (time.monotonic() - started)
+
+
+def round_trips(url: str, threads: int = 1, seconds: float = 1.0) -> float:
+    """EVALSHA calls of three writes a second, a round trip each: what a queue does that takes its jobs one by one."""
+    with closing(redis.Redis.from_url(url)) as client:
+        sha = str(client.script_load(SCRIPTS["three writes"]))
+        until = time.monotonic() + seconds
+
+        def call() -> int:
+            calls = 0
+            while time.monotonic() < until:
+                client.evalsha(sha, len(KEYS), *KEYS, str(calls))
+                calls += 1
+            return calls
+
+        with ThreadPoolExecutor(threads) as pool:
+            return sum(future.result() for future in [pool.submit(call) for _ in range(threads)]) / seconds
+
+
+def bare_pushes(url: str, seconds: float = 1.0) -> float:
+    """LPUSH of a small payload, a round trip each: the least that an enqueue can be."""
+    with closing(redis.Redis.from_url(url)) as client:
+        calls, until = 0, time.monotonic() + seconds
+        while time.monotonic() < until:
+            client.lpush("bench:list", b'{"n":1}')
+            calls += 1
+        return calls / seconds

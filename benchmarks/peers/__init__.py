@@ -1,0 +1,1 @@
+"""Lowkiq beside its peers, in one run: `make bench-peers`."""

@@ -1,0 +1,1 @@
+"""What a job costs as things grow: `make bench-scale`."""

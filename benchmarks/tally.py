@@ -1,0 +1,96 @@
+"""What the jobs of a measurement tell: how many are done when, and how long they waited."""
+
+from __future__ import annotations
+
+import json
+import socketserver
+import threading
+from typing import Any, NamedTuple
+
+from benchmarks.contender import ContenderFailed
+from benchmarks.peers.apps.report import EVERY
+
+#: The part of the jobs whose time is taken: not while processes start, nor while some have nothing left.
+FROM, TO = 0.15, 0.85
+
+
+class Latency(NamedTuple):
+    """Milliseconds from enqueue to start."""
+
+    p50: float
+    p99: float
+
+
+class Tally:
+    """Listens, adds up, and tells rates. One for each measurement; `close` ends it."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self.reset()
+        tally = self
+
+        class Listener(socketserver.StreamRequestHandler):
+            def handle(self) -> None:
+                for line in self.rfile:
+                    tally.add(json.loads(line))
+
+        self._server = socketserver.ThreadingTCPServer(("127.0.0.1", 0), Listener)
+        self._server.daemon_threads = True
+        self._server.block_on_close = False
+        self._thread = threading.Thread(target=self._server.serve_forever, args=(0.05,), daemon=True)
+        self._thread.start()
+        self.address = "{}:{}".format(*self._server.server_address[:2])
+
+    def reset(self) -> None:
+        """Forgets what it was told: another measurement begins."""
+        with self._lock:
+            self._events: list[tuple[float, int]] = []
+            self._latencies: list[float] = []
+            self.done = self.performs = 0
+
+    def add(self, word: dict[str, Any]) -> None:
+        """Takes a word of a process."""
+        with self._lock:
+            self._events.append((word["t"], word["done"]))
+            self._latencies += word["latencies"]
+            self.done += word["done"]
+            self.performs += word["performs"]
+
+    def rate(self) -> float:
+        """Jobs a second, over the middle of what is done."""
+        with self._lock:
+            events, done = sorted(self._events), self.done
+        if not events:
+            raise ContenderFailed("it did no job")
+        first, last = self._reached(events, FROM * done), self._reached(events, TO * done)
+        if last[0] == first[0]:  # all in a word or two: too few jobs for more than a guess
+            return done / max(self.seconds(), EVERY)
+        return (last[1] - first[1]) / (last[0] - first[0])
+
+    def seconds(self) -> float:
+        """Seconds between the first and the last word."""
+        with self._lock:
+            times = [time for time, _ in self._events]
+        return max(times) - min(times) if times else 0.0
+
+    def latency(self, skip: float = 0.1) -> Latency:
+        """Percentiles, without the first ones, when connections and code are cold."""
+        with self._lock:
+            values = sorted(self._latencies[int(len(self._latencies) * skip) :])
+        if not values:
+            return Latency(float("nan"), float("nan"))
+        return Latency(values[len(values) // 2] * 1e3, values[int(len(values) * 0.99)] * 1e3)
+
+    def close(self) -> None:
+        """Stops listening."""
+        self._server.shutdown()
+        self._server.server_close()
+
+    @staticmethod
+    def _reached(events: list[tuple[float, int]], jobs: float) -> tuple[float, int]:
+        total = 0
+        for moment, done in events:
+            total += done
+            if total >= jobs:
+                return moment, total
+        return events[-1][0], total

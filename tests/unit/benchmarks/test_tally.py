@@ -1,0 +1,44 @@
+import pytest
+
+from benchmarks.contender import ContenderFailed
+from benchmarks.tally import Tally
+
+
+@pytest.fixture
+def tally():
+    made = Tally()
+    yield made
+    made.close()
+
+
+def word(at, done, latencies=()):
+    return {"t": at, "done": done, "performs": 0, "latencies": list(latencies)}
+
+
+def test_rate_is_that_of_the_middle_not_of_slow_starts_and_ends(tally):
+    for at, done in ((0.0, 10), (5.0, 10), *((5.0 + n, 100) for n in range(1, 11)), (40.0, 10)):
+        tally.add(word(at, done))
+    assert tally.rate() == pytest.approx(100, rel=0.01)
+
+
+def test_words_of_processes_are_ordered_by_their_time_not_by_their_arrival(tally):
+    for at in (4, 1, 3, 2, 9, 7, 8, 6, 5, 10):
+        tally.add(word(float(at), 50))
+    assert tally.rate() == pytest.approx(50, rel=0.01)
+
+
+def test_percentiles_are_milliseconds_without_the_cold_ones(tally):
+    tally.add(word(0.0, 10, [9.0] * 10 + [0.001] * 90))
+    assert tally.latency(skip=0.1) == pytest.approx((1.0, 1.0))
+
+
+def test_no_job_done_is_a_failure_not_a_rate_of_zero(tally):
+    with pytest.raises(ContenderFailed, match="did no job"):
+        tally.rate()
+
+
+def test_reset_forgets(tally):
+    tally.add(word(0.0, 10, [0.5]))
+    tally.reset()
+    assert tally.done == 0
+    assert tally.seconds() == 0
