@@ -23,18 +23,14 @@ from lowkiq.node.drain import Drain
 from lowkiq.node.health import HealthReport
 from lowkiq.node.heartbeat import Heartbeat
 from lowkiq.node.lease_keeper import LeaseKeeper
-from lowkiq.node.partition import own_part, with_fosters
-from lowkiq.node.performer import Performer
 from lowkiq.node.recorder import Recorder
-from lowkiq.node.schedulers import Lag, Scheduler
 from lowkiq.node.shard_handler import ShardHandler
 from lowkiq.node.signals import Signals
 from lowkiq.node.thread_dump import dump
 from lowkiq.node.trouble import Trouble
 from lowkiq.node.worker_thread import WorkerThread
+from lowkiq.node.worker_threads import make_worker_threads
 from lowkiq.settings import state_directory
-from lowkiq.store import keys
-from lowkiq.store.bell import ListBell
 from lowkiq.store.call import Caller
 from lowkiq.store.connect import check_server, client_for_node
 from lowkiq.store.producer import register
@@ -158,10 +154,9 @@ class Node:
     def _start_threads(self) -> None:
         sys.setswitchinterval(min(sys.getswitchinterval(), SWITCH_INTERVAL))
         settings = self._settings
-        build_scheduler = settings.build_scheduler or Lag
-        self._workers = [
-            self._make_thread(number, handlers, build_scheduler()) for number, handlers in enumerate(self._deal())
-        ]
+        self._workers = make_worker_threads(
+            self._app, self._caller, self.name, self._node_number, self._number_of_nodes, self._fatal, self._trouble
+        )
         threads = {handler: thread for thread in self._workers for handler in thread.handlers}
         self._handlers = [handler for handler in threads if not handler.is_foster]
         self._doorbell = Doorbell(
@@ -194,26 +189,6 @@ class Node:
         self._keeper.start()
         self._heartbeat.start()
         self._keeper.has_tried.wait(READY_WITHIN)
-
-    def _make_thread(self, number: int, handlers: Sequence[ShardHandler], scheduler: Scheduler) -> WorkerThread:
-        bell = ListBell.of(self._caller.client, keys.thread_bell(self._settings.namespace, self.name, number))
-        for handler in handlers:
-            handler.bell = bell.key if bell else ""
-        poll_interval = self._settings.poll_interval
-        return WorkerThread(number, handlers, scheduler, self._caller, poll_interval, self._fatal, self._trouble, bell)
-
-    def _deal(self) -> list[Sequence[ShardHandler]]:
-        """The shards that each thread may run: the node's part, and those that it can stand in for."""
-        settings = self._settings
-        handlers = [
-            ShardHandler(shard, performer, self.name, settings)
-            for worker in self._app.workers.values()
-            for performer in [Performer(worker(), settings, self._fatal)]
-            for shard in self._app.shards(worker.queue_name, worker.shards_count)
-        ]
-        groups = own_part(handlers, settings, self._node_number, self._number_of_nodes)
-        # A splitter of the user's may keep shards away on purpose.
-        return groups if settings.build_splitter else with_fosters(groups, handlers, settings.threads_per_node)
 
     # ── run ─────────────────────────────────────────────────────────────────────────────────────────────────────────
 

@@ -59,6 +59,9 @@ class Causes:
             cause = self._of_lost_claim(node, begun_at, first["t"], second["t"]) if node else None
             if cause:
                 return cause
+        for fault in self._failovers:  # it was settled, under whatever token, and that was lost
+            if fault.since - CLAIM_WINDOW - LOSS_WINDOW <= first["t"] <= fault.until + RECOVERY:
+                return fault.kind
         return "pushed again" if self._was_pushed_again(payload) else UNEXPLAINED
 
     def _of_lost_claim(self, node: Node, begun_at: float, written_at: float, again_at: float) -> str | None:
@@ -69,9 +72,6 @@ class Causes:
                 return fault.kind
         if node.died_at is not None and node.died_at - CLAIM_WINDOW <= written_at <= node.died_at:
             return "a job killed the node"
-        for fault in self._failovers:  # it was settled, and that was lost
-            if fault.since - CLAIM_WINDOW - LOSS_WINDOW <= written_at <= fault.until + RECOVERY:
-                return fault.kind
         for stall in node.stalls:
             if _explains(stall, begun_at, written_at, again_at, CLAIM_WINDOW):
                 return stall.kind

@@ -22,6 +22,20 @@ GROUPS = {
 }
 
 
+#: What is judged, in the table's order.
+CHECKED = (
+    "lost",
+    "lost_to_failover",
+    "loss_before_ms",
+    "loss_after_ms",
+    "disordered_by_failover",
+    "still_queued",
+    "out_of_order",
+    "overlaps",
+    "overlaps_refused",
+)
+
+
 def figures(verdict: Verdict, faults: Counter[str], seconds: float, on: str, seed: int) -> dict[str, Any]:
     """All figures, for machines."""
     return {
@@ -76,8 +90,7 @@ def table(figures: dict[str, Any]) -> Table:
     for name in ("payloads", "unsure", "performed", "buried"):
         made.add_row(name, f"{figures[name]:,}")
     made.add_section()
-    for name in ("lost", "lost_to_failover", "loss_before_ms", "loss_after_ms", "disordered_by_failover", "still_queued", "out_of_order", "overlaps",
-                 "overlaps_refused"):  # fmt: skip
+    for name in CHECKED:
         made.add_row(name.replace("_", " "), f"{figures[name]:,}")
     made.add_section()
     for cause, count in figures["duplicates"].items():

@@ -1,0 +1,58 @@
+"""Makes the worker threads of a node: which shards each of them runs, and what wakes it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING
+
+from lowkiq.node.partition import own_part, with_fosters
+from lowkiq.node.performer import Performer
+from lowkiq.node.schedulers import Lag
+from lowkiq.node.shard_handler import ShardHandler
+from lowkiq.node.worker_thread import WorkerThread
+from lowkiq.store import keys
+from lowkiq.store.bell import ListBell
+
+if TYPE_CHECKING:
+    from lowkiq.app import Lowkiq
+    from lowkiq.node.trouble import Trouble
+    from lowkiq.store.call import Caller
+
+
+def make_worker_threads(
+    app: Lowkiq,
+    caller: Caller,
+    node: str,
+    node_number: int,
+    number_of_nodes: int,
+    fatal: Callable[[BaseException], None],
+    trouble: Trouble,
+) -> list[WorkerThread]:
+    """None of them is started yet."""
+    settings = app.settings
+    build_scheduler = settings.build_scheduler or Lag
+    threads = []
+    for number, handlers in enumerate(_deal(app, node, node_number, number_of_nodes, fatal)):
+        bell = ListBell.of(caller.client, keys.thread_bell(settings.namespace, node, number))
+        for handler in handlers:
+            handler.bell = bell.key if bell else ""
+        threads.append(
+            WorkerThread(number, handlers, build_scheduler(), caller, settings.poll_interval, fatal, trouble, bell)
+        )
+    return threads
+
+
+def _deal(
+    app: Lowkiq, node: str, node_number: int, number_of_nodes: int, fatal: Callable[[BaseException], None]
+) -> list[Sequence[ShardHandler]]:
+    """The shards that each thread may run: the node's part, and those that it can stand in for."""
+    settings = app.settings
+    handlers = [
+        ShardHandler(shard, performer, node, settings)
+        for worker in app.workers.values()
+        for performer in [Performer(worker(), settings, fatal)]
+        for shard in app.shards(worker.queue_name, worker.shards_count)
+    ]
+    groups = own_part(handlers, settings, node_number, number_of_nodes)
+    # A splitter of the user's may keep shards away on purpose.
+    return groups if settings.build_splitter else with_fosters(groups, handlers, settings.threads_per_node)
