@@ -19,11 +19,13 @@ class Line:
     and parse for each command, which takes longer than Redis does.
 
     Connections, how many there are, how long they wait and what they repeat are the client's, as it was made. Idle ones
-    stay here, so that the next command finds them at once; a thread that has to wait for one gets it from the pool.
+    stay here, so that the next command finds them at once, but at most half of all: the client's own commands take
+    theirs from the pool, and would wait in vain.
     """
 
     def __init__(self, pool: redis.ConnectionPool) -> None:
         self.pool = pool
+        self._most_idle = pool.max_connections // 2
         self._lock = threading.Lock()
         self._idle: list[Any] = []
         self._waiting = 0
@@ -72,7 +74,7 @@ class Line:
 
     def _give_back(self, connection: Any) -> None:
         with self._lock:
-            if not self._waiting:
+            if not self._waiting and len(self._idle) < self._most_idle:
                 self._idle.append(connection)
                 return
         self.pool.release(connection)

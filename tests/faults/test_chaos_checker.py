@@ -65,6 +65,10 @@ def test_an_acknowledged_payload_that_nobody_has_written_is_lost() -> None:
     assert not verdict.is_good
 
 
+def test_a_world_in_which_nothing_was_done_has_not_passed() -> None:
+    assert not check(history()).is_good
+
+
 def test_a_payload_whose_only_write_was_refused_is_lost() -> None:
     verdict = check(history(record(1, "begin", "A.0", 5, 1), record(2, "commit", "A.0", 5, 1, a=0), pushed=1))
     assert verdict.lost == [(*ROW, 1)]
@@ -76,6 +80,7 @@ def test_a_payload_that_is_queued_or_buried_or_was_never_acknowledged_is_not_los
     made.queued, made.morgue = {(*ROW, 1)}, {(*ROW, 2)}
     verdict = check(made)
     verdict_is(verdict)
+    verdict.performed = 1
     assert not verdict.is_good, "a world that does not run dry has not passed"
 
 

@@ -39,7 +39,7 @@ def test_each_command_has_its_reply_or_its_error(make_line) -> None:
 
 
 def test_a_connection_that_the_server_has_closed_is_an_error_once(make_line, redis_server) -> None:
-    line = make_line()
+    line = make_line(connections=2)  # one of which stays with the line
     ((id,),) = (line.exchange([("CLIENT", "ID")]),)
     redis_server.client().client_kill_filter(_id=id)
     with pytest.raises(RedisConnectionError):
@@ -108,3 +108,25 @@ def test_a_child_does_not_use_its_parents_connections(make_line) -> None:
 
 def test_clients_without_sockets_have_none() -> None:
     assert Line.of(FakeRedis()) is None
+
+
+@pytest.mark.parametrize("connections", [1, 2, 5])
+def test_the_clients_own_commands_find_a_connection_after_every_thread_has_talked(redis_server, connections) -> None:
+    pool = redis.BlockingConnectionPool.from_url(redis_server.url, max_connections=connections, timeout=0.5)
+    client = redis.Redis.from_pool(pool)
+    line = Line.of(client)
+    assert line
+    together = threading.Barrier(connections)
+
+    def talk() -> None:
+        for _ in range(3):
+            together.wait(20)
+            line.exchange([("PING",)])
+
+    threads = [threading.Thread(target=talk) for _ in range(connections)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(30)
+    assert client.ping()
+    pool.disconnect()

@@ -11,8 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from lowkiq.job import shard_of
-from lowkiq.store.matches import GROUP_CHARS, STEP, Match, Matches, Place, error_told, group_of, is_glob
 from lowkiq.store.call import SHARDS_A_CALL
+from lowkiq.store.matches import GROUP_CHARS, STEP, Match, Matches, Place, error_told, group_of, is_glob
 from tests.scripts.shard_driver import PAST, ShardDriver
 
 SHARDS = 5

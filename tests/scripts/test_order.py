@@ -10,9 +10,9 @@ import redis
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from lowkiq.store.call import SHARDS_A_CALL
 from lowkiq.store.order import Cursor, read_in_order
 from lowkiq.store.peeks import Peeks
-from lowkiq.store.call import SHARDS_A_CALL
 from lowkiq.store.shard import Shard
 
 _queues = itertools.count()

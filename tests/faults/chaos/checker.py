@@ -51,7 +51,10 @@ class Verdict:
 
     @property
     def is_good(self) -> bool:
-        return not (self.lost or self.out_of_order or self.overlaps or self.unexplained or self.queued)
+        """A world in which nothing was done has shown nothing."""
+        return self.performed > 0 and not (
+            self.lost or self.out_of_order or self.overlaps or self.unexplained or self.queued
+        )
 
 
 def check(history: History, *, may_lose: bool = False) -> Verdict:

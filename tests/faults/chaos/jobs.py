@@ -60,10 +60,11 @@ class Process:
         since = now()
         command = f"sleep {seconds}; kill -CONT {os.getpid()}"
         self._alarms.append(subprocess.Popen(["/bin/sh", "-c", command], start_new_session=True))
+        # Before, since it may be killed meanwhile.
+        self._journal.write("stall", why="pause by a job", since=since, until=since + seconds)
         os.kill(os.getpid(), signal.SIGSTOP)
         while now() - since < STOPPING:
             pass  # without letting other threads go first, when all go on
-        self._journal.write("stall", why="pause by a job", since=since, until=now())
         self._alarms = [alarm for alarm in self._alarms if alarm.poll() is None]
 
     def _live(self) -> None:

@@ -104,6 +104,8 @@ def violations(verdict: Verdict) -> list[str]:
     found += [f"out of order: {what}" for what in verdict.out_of_order[:SHOWN]]
     found += [f"overlap: {what}" for what in verdict.overlaps[:SHOWN]]
     found += [f"duplicate: {what}" for what in verdict.unexplained[:SHOWN]]
+    if not verdict.performed:
+        found.append("nothing was performed: see what the logs say")
     if verdict.queued:
         found.append(f"still queued: {verdict.queued} payloads")
     return found

@@ -62,10 +62,11 @@ class Run:
         yield self._fork(lambda: self._struck(partial(run, "first")))
         most_twice = self.scenario.claimed()
         self._judge_first(node.EXIT_FORCED if is_impatient else node.EXIT_DRAINED)
-        if self.is_killed or is_impatient:
+        self.is_second_needed = self.is_killed or is_impatient
+        if self.is_second_needed:
             yield self._fork(lambda: self.scenario.run_node("second", ("first",)))
             self._judge_second()
-        self.wrongs += self.scenario.wrongs(most_twice)
+        self.wrongs += self.scenario.wrongs("second" if self.is_second_needed else "first", most_twice)
 
     def _producer(self) -> Iterator[bool]:
         yield self._fork(lambda: self._struck(self.scenario.run_producer))
@@ -74,7 +75,7 @@ class Run:
             self.scenario.push()
         yield self._fork(lambda: self.scenario.run_node("second"))
         self._judge_second()
-        self.wrongs += self.scenario.wrongs(0)
+        self.wrongs += self.scenario.wrongs("second", 0)
 
     @property
     def is_killed(self) -> bool:

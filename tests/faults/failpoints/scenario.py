@@ -10,6 +10,7 @@ import threading
 import time
 from collections import Counter, defaultdict
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import redis
@@ -17,9 +18,10 @@ import redis
 from lowkiq import Lowkiq, PartialFailure, Worker
 from lowkiq.node import lease_keeper
 from lowkiq.node.node import Node
+from tests.support import wait_until as wait_briefly
 
 #: What is pushed at first: several payloads, one that fails once, ones that always fail, one that can't be decoded,
-#: a claim's worth of short jobs, and one so long that others are settled meanwhile. And what is pushed to an idle node.
+#: a claim's worth of short jobs, and one so long that others are settled meanwhile. An idle node gets its own number.
 FIRST = (
     *({"id": "several", "payload": n, "score": n} for n in (1, 2, 3)),
     {"id": "fails once", "payload": 1},
@@ -28,10 +30,14 @@ FIRST = (
     *({"id": f"short {n}", "payload": 1} for n in range(12)),
     {"id": "long", "payload": 1},
 )
-LAST = ({"id": "last", "payload": 1},)
+NUMBERS = {"first": 1, "second": 2}
 MORGUE = {"fails": {1, 2}, "undecodable": {666}}
 #: Keys that stay for good; all others must have a time to live.
 LASTING = ("queues", "nodes", "{jobs:0}:meta", "{jobs:0}:owner", "{jobs:1}:meta", "{jobs:1}:owner")
+
+
+#: Patient, since many processes share the machine.
+wait_until = partial(wait_briefly, within=60)
 
 
 class Scenario:
@@ -92,7 +98,7 @@ class Scenario:
     def run_node(self, name: str, dead: tuple[str, ...] = ()) -> int:
         """Until all is done, and what is pushed to the idle node too; then it drains. Returns the exit code."""
         app, _ = self._with_worker(self.watched())
-        threading.Thread(target=self._direct, daemon=True).start()
+        threading.Thread(target=self._direct, args=(name,), daemon=True).start()
         return self._run(Node(app, name=name, dead_nodes=dead))
 
     def run_impatient_node(self, name: str) -> int:
@@ -108,23 +114,17 @@ class Scenario:
 
     def _stop_in_long_job(self) -> None:
         record = self.connect()
-        while not any(b'"long"' in row for row in record.lrange(f"{self.own}:records", 0, -1)):
-            time.sleep(0.005)
+        wait_until(lambda: any(b'"long"' in row for row in record.lrange(f"{self.own}:records", 0, -1)))
         os.kill(os.getpid(), signal.SIGTERM)
 
-    def _direct(self) -> None:
+    def _direct(self, name: str) -> None:
+        # Not before the node runs jobs, lest scripts be loaded for it.
+        wait_until(lambda: self.connect().exists(f"{self.own}:records"))
         app, jobs = self.plain()
-        while not self._is_idle(app):
-            time.sleep(0.02)
-        if self.connect().set(f"{self.own}:pushed", 1, nx=True):
-            jobs.perform_async(LAST)
-        while not self._is_idle(app):
-            time.sleep(0.02)
+        wait_until(lambda: _is_idle(app))
+        jobs.perform_async([{"id": "last", "payload": NUMBERS[name], "score": NUMBERS[name]}])
+        wait_until(lambda: _is_idle(app))
         os.kill(os.getpid(), signal.SIGTERM)
-
-    def _is_idle(self, app: Lowkiq) -> bool:
-        metrics = app.metrics()["jobs"]
-        return metrics.length + metrics.busy == 0 and bool(self.connect().exists(f"{self.own}:records"))
 
     def run_producer(self) -> int:
         _, jobs = self._with_worker(self.watched())
@@ -144,11 +144,11 @@ class Scenario:
 
     # ── what must hold ──────────────────────────────────────────────────────────────────────────────────────────────
 
-    def wrongs(self, most_twice: int) -> list[str]:
-        """What is wrong at the end; at most so many ids may have run twice."""
+    def wrongs(self, last: str, most_twice: int) -> list[str]:
+        """What is wrong at the end. `last` is the last node; at most so many ids may have run twice."""
         rows = [json.loads(row) for row in self.connect().lrange(f"{self.own}:records", 0, -1)]
         ended = Counter((id, payload) for what, _, id, payload in rows if what == "end")
-        expected = {(job["id"], job["payload"]) for job in (*FIRST, *LAST)}
+        expected = {(job["id"], job["payload"]) for job in FIRST} | {("last", NUMBERS[last])}
         buried = {(id, payload) for id, payloads in MORGUE.items() for payload in payloads}
         wrongs = [f"lost: {missing}" for missing in expected - buried - ended.keys()]
         twice = {id for (id, _), times in ended.items() if times > 1}
@@ -178,6 +178,11 @@ class Scenario:
             if name not in LASTING and client.ttl(key) == -1:
                 wrongs.append(f"key left behind: {name} ({client.type(key).decode()})")
         return wrongs
+
+
+def _is_idle(app: Lowkiq) -> bool:
+    metrics = app.metrics()["jobs"]
+    return metrics.length + metrics.busy == 0
 
 
 def _load(data: bytes) -> Any:
