@@ -15,7 +15,7 @@ PIP := PIP_ROOT_USER_ACTION=ignore $(BIN)/python -m pip --disable-pip-version-ch
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help demo test chaos leaks bench bench-peers bench-scale bench-web screenshots lint format types wheel lock test-deploy clean
+.PHONY: help demo test test-long chaos leaks bench bench-peers bench-scale bench-web screenshots lint format types wheel lock test-deploy clean
 
 help: ## list these targets
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 22
@@ -23,8 +23,11 @@ help: ## list these targets
 demo: $(VENV)/.for-demo ## this repository's history through four nodes, checked (REPO=PATH: another one's)
 	@$(BIN)/python -m examples.demo --repo '$(REPO)'
 
-test: $(VENV)/.for-dev ## all tests (ARGS='-k lease': some of them)
-	@$(BIN)/python -m pytest -n 4 --dist loadfile $(ARGS)
+test: $(VENV)/.for-dev ## the tests (ARGS='-k lease': some of them)
+	@$(BIN)/python -m pytest -n 4 --dist loadfile -m 'not long' $(ARGS)
+
+test-long: $(VENV)/.for-dev ## those that take long: Cluster, Sentinel, TLS, a kill at every call to Redis, chaos
+	@$(BIN)/python -m pytest -n 4 --dist loadfile -m long $(ARGS)
 
 chaos: $(VENV)/.for-dev ## random faults, and what came of them (MINUTES=2, ARGS='--on cluster --seed 7')
 	@$(BIN)/python -m tests.faults.chaos --minutes $(or $(MINUTES),2) $(ARGS)

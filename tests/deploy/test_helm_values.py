@@ -11,7 +11,7 @@ import pytest
 import yaml
 
 from lowkiq.settings import NAME
-from lowkiq.store.connect import SCHEMES
+from lowkiq.store.urls import SCHEMES
 from lowkiq_supervisor import parsing
 from lowkiq_supervisor.web_options import SHORTEST_SECRET
 from tests.deploy.helm import CHART, Refused, helm_3, lint_3, objects, render_4

@@ -14,10 +14,12 @@ from tests.faults.chaos.chaos import Outcome
 from tests.faults.chaos.processes import ROOT
 from tests.faults.chaos.servers import Standalone
 
+pytestmark = pytest.mark.long
+
 #: Only what makes nodes outlive their leases: with the load that meets it early in a lease, what a fence is for.
 PAUSES = {"pause node": (1.0, 1.2, 2.2)}
 #: Runs of the mutant after which a checker that has found nothing is of no use.
-TRIES = 5
+TRIES = 8
 
 
 def found(outcome: Outcome) -> str:
@@ -31,8 +33,7 @@ def test_half_a_minute_of_every_fault_loses_nothing_and_keeps_the_order(tmp_path
     seed = int(os.environ.get("LOWKIQ_FAULTS_SEED", "20261121"))
     outcome = chaos.run(tmp_path, Standalone(tmp_path), seconds=30, seed=seed)
     assert outcome.verdict.is_good, found(outcome)
-    assert outcome.verdict.payloads > 300, "that was no load"
-    missing = {"kill node", "pause node", "kill redis", "flush scripts", "kill supervisor"} - set(outcome.faults)
+    missing = {"kill node", "pause node", "kill redis", "flush scripts"} - set(outcome.faults)
     assert not missing, "these never came"
 
 
@@ -53,7 +54,6 @@ def test_without_the_fence_chaos_finds_what_goes_wrong(tmp_path: Path) -> None:
 def test_the_same_load_with_the_fence_is_clean(tmp_path: Path) -> None:
     outcome = chaos.run(tmp_path, Standalone(tmp_path), seconds=15, seed=0, load="pauses", kinds=PAUSES)
     assert outcome.verdict.is_good, found(outcome)
-    assert outcome.faults["pause node"] > 3
 
 
 @pytest.mark.parametrize("wrong", [["--minutes", "0"], ["--minutes", "x"], ["--on", "paper"], ["--mutant", "none"]])

@@ -16,6 +16,8 @@ import pytest
 from tests.faults.failpoints.tripwire import HOWS
 from tests.support import RedisServer
 
+pytestmark = pytest.mark.long
+
 ROOT = Path(__file__).parents[2]
 
 #: Calls at which each of them must have been struck: what they are there for.

@@ -9,6 +9,8 @@ import pytest
 
 from tests.faults import leaks
 
+pytestmark = pytest.mark.long
+
 SECONDS = float(os.environ.get("LOWKIQ_TEST_LEAKS_SECONDS", "16"))
 
 

@@ -103,7 +103,7 @@ def test_too_many_clients_are_told_so_and_silent_ones_make_room_again(tmp_path: 
 
 
 def test_slow_and_unreading_clients_delay_nobody(tmp_path: Path) -> None:
-    with Supervised.doing("obedient", tmp_path, constants={"control.CLIENT_TIME": 2}) as supervisor:
+    with Supervised.doing("obedient", tmp_path, constants={"control.CLIENT_TIME": 60}) as supervisor:
         supervisor.until_ready(1)
         with connected(tmp_path) as slow, connected(tmp_path) as greedy:
             slow.sendall(b'{"comm')
@@ -113,6 +113,6 @@ def test_slow_and_unreading_clients_delay_nobody(tmp_path: Path) -> None:
                     greedy.sendall(b'{"command": "status"}\n' * 500)
             began = time.monotonic()
             assert status(tmp_path)["ok"]
-            assert time.monotonic() - began < 2
+            assert time.monotonic() - began < 30, "the others' time is not waited for"
             slow.sendall(b'and": "status"}\n')
             assert json.loads(slow.makefile().readline())["ok"]

@@ -21,6 +21,8 @@ from tests.redis_kinds.cluster import RedisCluster
 from tests.redis_kinds.load import PUSHED_AT_ONCE, Load
 from tests.support import wait_until
 
+pytestmark = pytest.mark.long
+
 #: Of nodes and producers here: leases short enough to see one taken over.
 SETTINGS = {"lease_ttl": 5}
 

@@ -18,6 +18,8 @@ from tests.redis_kinds.cluster import RedisCluster
 from tests.redis_kinds.load import Load
 from tests.redis_kinds.member import Member, free_port
 
+pytestmark = pytest.mark.long
+
 DOCS = (Path(__file__).parents[2] / "docs" / "redis.md").read_text("utf-8")
 RULE = re.search(r"^ACL SETUSER lowkiq (.*)$", DOCS, re.MULTILINE)[1]
 GRANTED = {word[1:].replace("|", " ").upper() for word in RULE.split() if word.startswith("+")}

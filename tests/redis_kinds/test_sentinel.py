@@ -17,6 +17,8 @@ from tests.redis_kinds.member import Member, free_port
 from tests.redis_kinds.sentinel import RedisSentinel
 from tests.support import wait_until
 
+pytestmark = pytest.mark.long
+
 SETTINGS = {"lease_ttl": 5}
 
 

@@ -14,6 +14,8 @@ from lowkiq.store.connect import client_for_node
 from tests.redis_kinds.load import Load
 from tests.redis_kinds.tls import RedisTls
 
+pytestmark = pytest.mark.long
+
 
 @pytest.fixture(scope="module")
 def tls() -> Iterator[RedisTls]:

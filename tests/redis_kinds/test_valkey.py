@@ -11,7 +11,10 @@ from tests.redis_kinds.load import Load
 from tests.redis_kinds.member import Member, free_port
 
 # Also in CI, where there may be no package of it to install.
-pytestmark = pytest.mark.skipif(shutil.which("valkey-server") is None, reason="no valkey-server on PATH: install it")
+pytestmark = [
+    pytest.mark.long,
+    pytest.mark.skipif(shutil.which("valkey-server") is None, reason="no valkey-server on PATH: install it"),
+]
 
 
 def test_jobs_run_on_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -35,6 +35,8 @@ class Load(NamedTuple):
 
     queues: tuple[Queue, ...]
     troubles: tuple[Trouble, ...]
+    #: Of each node.
+    threads: int = 2
 
 
 LOADS: Final[Mapping[str, Load]] = {
@@ -60,8 +62,9 @@ LOADS: Final[Mapping[str, Load]] = {
     ),
     # Meets pauses with nearly every job, early in the life of a lease: what a fence is for.
     "pauses": Load(
-        (Queue("slow", 12, 1, is_scored=True, seconds=(0.3, 0.7), share=1.0),),
-        (Trouble(0.25, {"do": "pause"}),),
+        (Queue("slow", 24, 1, is_scored=True, seconds=(0.4, 0.8), share=1.0),),
+        (Trouble(0.15, {"do": "pause"}),),
+        threads=5,
     ),
 }
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import shutil
 import threading
 from collections.abc import Callable
 from pathlib import Path
@@ -31,8 +32,9 @@ class Replicated:
     probe_every = 0.1
     faults: tuple[str, ...] = tuple(kind for kind in FAULTS if kind not in ALONE)
 
-    def __init__(self, world: Any) -> None:
+    def __init__(self, world: Any, directory: Path) -> None:
         self._redis = world
+        self._logs = directory / "logs"
         self._fault: threading.Thread | None = None
         self._error: BaseException | None = None
 
@@ -44,6 +46,8 @@ class Replicated:
         self._redis.__enter__()
 
     def stop(self) -> None:
+        for path in self._redis._directory.glob("*/log"):
+            shutil.copy(path, self._logs / f"redis-{path.parent.name}.log")
         self._redis.__exit__(None, None, None)
 
     def break_(self, kind: str, target: float, seconds: float, note: Note) -> bool:
@@ -125,7 +129,7 @@ class Sentinel(Replicated):
     def __init__(self, directory: Path) -> None:
         # As docs/redis.md says, so that a primary that was replaced takes no more.
         options = ("--min-replicas-to-write", "1", "--min-replicas-max-lag", "1")
-        super().__init__(RedisSentinel(2, 3, 1.0, *options))
+        super().__init__(RedisSentinel(2, 3, 1.0, *options), directory)
 
     def answers(self) -> bool:
         return any(_is_primary(member) for member in self._redis.servers)
@@ -145,7 +149,7 @@ class Cluster(Replicated):
     """Three primaries with a replica each."""
 
     def __init__(self, directory: Path) -> None:
-        super().__init__(RedisCluster())
+        super().__init__(RedisCluster(), directory)
 
     def answers(self) -> bool:
         return len(self._redis_primaries()) == self._redis._count

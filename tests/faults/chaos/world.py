@@ -137,7 +137,7 @@ class World:
             "LOWKIQ_NAMESPACE": NAMESPACE,
             "LOWKIQ_LEASE_TTL": str(LEASE),
             "LOWKIQ_POLL_INTERVAL": "0.3",
-            "LOWKIQ_THREADS_PER_NODE": "2",
+            "LOWKIQ_THREADS_PER_NODE": str(queues.LOADS[self._load].threads),
             "CHAOS_DIRECTORY": str(self._directory),
             "CHAOS_LOAD": self._load,
             "CHAOS_VIA": "proxy" if is_through_proxy else "direct",
