@@ -87,8 +87,8 @@ class ListBell:
         return self._hear() if line in ready else []
 
     def _hear(self) -> list[bytes]:
-        if not self._connection.can_read(timeout=0):
-            return []  # TLS has something to say to itself
+        if isinstance(self._connection, redis.SSLConnection) and not self._connection.can_read(timeout=0):
+            return []  # TLS had something to say to itself
         reply = self._connection.read_response()
         self._is_waiting = self._is_refused = False
         return [reply[1]] if reply else []

@@ -9,6 +9,7 @@ from functools import partial
 from typing import Any, Self
 
 import redis
+from hiredis import pack_command
 from redis.connection import Connection, UnixDomainSocketConnection
 from redis.exceptions import ResponseError
 
@@ -45,7 +46,7 @@ class Line:
         """The replies, errors of the server among them. An error of the connection is raised."""
         connection = self._take()
         try:
-            send = partial(_exchange, connection, connection.pack_commands(commands), len(commands))
+            send = partial(_exchange, connection, b"".join(map(pack_command, commands)), len(commands))
             return connection.retry.call_with_retry(send, lambda _error: connection.disconnect())  # type: ignore[no-any-return]
         except BaseException:  # a reply may be on its way, and must not be taken for that of the next command
             connection.disconnect()
@@ -80,8 +81,8 @@ class Line:
         self.pool.release(connection)
 
 
-def _exchange(connection: Any, packed: Sequence[bytes], count: int) -> list[Any]:
-    connection.send_packed_command(packed)
+def _exchange(connection: Any, packed: bytes, count: int) -> list[Any]:
+    connection.send_packed_command([packed])
     return [_reply(connection) for _ in range(count)]
 
 
