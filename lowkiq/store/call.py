@@ -39,9 +39,6 @@ CODES: Final[Mapping[str, Callable[[str], LowkiqError]]] = {
     "UNSETTLED": Unsettled,
 }
 
-#: How often scripts that Redis has lost are loaded for a call: somebody may be flushing them again and again.
-LOADS: Final = 5
-
 #: An error's code, which redis-py leaves in front of those that it does not know.
 _CODED = re.compile(r"[A-Z]+ ")
 
@@ -78,17 +75,8 @@ class Caller:
 
     def run(self, call: Call[T]) -> T:
         """Sends one call and returns what it means; raises its refusal."""
-        loads = 0
-        while True:
-            try:
-                return call.parse(self.command(*self._command(call)))
-            except NoScriptError:
-                if loads == LOADS:
-                    raise
-            except ResponseError as error:
-                raise _refusal(error) from None
-            self._load()
-            loads += 1
+        (result,) = raise_first(self.run_all([call]))
+        return result  # type: ignore[no-any-return]
 
     def run_all(self, calls: Sequence[Call[Any]], replicas: Replicas | None = None) -> list[Any]:
         """
@@ -103,12 +91,10 @@ class Caller:
         if not calls:
             return []
         replies = self._exchange(calls, replicas)
-        for _ in range(LOADS):
-            again = _lost(calls, replies)
-            if not again:
-                break
-            self._load()
-            repeated = self._exchange([calls[number] for number in again], replicas)
+        if again := _lost(calls, replies):
+            # All scripts at once: each one that is lost alone makes calls after it be sent twice.
+            self._wire.load(script.source for script in self._choose().values())
+            repeated = self._exchange([calls[number] for number in again], replicas, whole=True)
             for number, reply in zip(again, repeated, strict=True):
                 replies[number] = reply
         return [_meaning(call, reply) for call, reply in zip(calls, replies, strict=True)]
@@ -117,14 +103,16 @@ class Caller:
         """Sends plain commands in one round trip; raises the first error among their replies."""
         return raise_first(self._wire.exchange(commands) if commands else [])
 
-    def _exchange(self, calls: Sequence[Call[Any]], replicas: Replicas | None) -> list[Any]:
-        return self._wire.exchange([self._command(call) for call in calls], replicas)
+    def _exchange(self, calls: Sequence[Call[Any]], replicas: Replicas | None, *, whole: bool = False) -> list[Any]:
+        return self._wire.exchange([self._command(call, whole=whole) for call in calls], replicas)
 
-    def _command(self, call: Call[Any]) -> Command:
-        sha = (self._scripts or self._choose())[call.script].sha
+    def _command(self, call: Call[Any], *, whole: bool) -> Command:
+        """With `whole` Redis gets the script's text: then it runs even if somebody flushes scripts again and again."""
+        script = (self._scripts or self._choose())[call.script]
+        head = ("EVAL", script.source) if whole else ("EVALSHA", script.sha)
         if self._wire.is_spread and call.keys[0].endswith(":"):
-            return ("EVALSHA", sha, len(call.keys) + 1, *call.keys, call.keys[0] + GUARD, *call.arguments)
-        return ("EVALSHA", sha, len(call.keys), *call.keys, *call.arguments)
+            return (*head, len(call.keys) + 1, *call.keys, call.keys[0] + GUARD, *call.arguments)
+        return (*head, len(call.keys), *call.keys, *call.arguments)
 
     def _choose(self) -> dict[str, scripts.Script]:
         """Asks the server once whether it knows script flags: a version number would not tell for all servers."""
@@ -141,9 +129,6 @@ class Caller:
                         raise
                     self._scripts = scripts.load(flags=False)
             return self._scripts
-
-    def _load(self) -> None:
-        self._wire.load(script.source for script in self._choose().values())
 
 
 def redis_time(caller: Caller) -> float:

@@ -9,12 +9,10 @@ import redis
 from redis.crc import key_slot
 from redis.exceptions import RedisError, ResponseError
 
-from lowkiq.store.wire import Argument, Command, Replicas, judged, wait_command
+from lowkiq.store.wire import SCRIPTS, Argument, Command, Replicas, judged, wait_command
 
 #: Commands that name no key, and so may go anywhere.
 KEYLESS: Final = frozenset({"TIME", "PING", "INFO", "CONFIG GET"})
-#: Those whose third word is the number of keys.
-SCRIPTS: Final = frozenset({"EVAL", "EVALSHA"})
 
 
 class Exchange:

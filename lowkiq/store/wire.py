@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from typing import Any, NamedTuple, Protocol
+from typing import Any, Final, NamedTuple, Protocol
 
 import redis
 from redis.exceptions import ReadOnlyError, RedisError, ResponseError
@@ -12,6 +12,9 @@ from lowkiq.store.line import Line
 
 Argument = str | bytes | int | float
 Command = tuple[Argument, ...]
+
+#: Commands that run a script. Their third word is the number of keys.
+SCRIPTS: Final = frozenset({"EVAL", "EVALSHA"})
 
 
 class Replicas(NamedTuple):
@@ -59,7 +62,7 @@ class ServerWire:
             raise
 
     def exchange(self, commands: Sequence[Command], replicas: Replicas | None = None) -> list[Any]:
-        if self._line and commands[0][0] == "EVALSHA":  # of what scripts return the client parses nothing
+        if self._line and commands[0][0] in SCRIPTS:  # of what scripts return the client parses nothing
             replies = self._line.exchange([*commands, wait_command(replicas)] if replicas else commands)
         elif len(commands) == 1 and replicas is None:
             return [self._alone(commands[0])]
@@ -80,7 +83,6 @@ class ServerWire:
             return list(pipeline.execute(raise_on_error=False))
 
     def load(self, sources: Iterable[str]) -> None:
-        # In one round trip: somebody may be flushing scripts.
         for reply in self.exchange([("SCRIPT LOAD", source) for source in sources]):
             if isinstance(reply, Exception):
                 raise reply

@@ -16,7 +16,6 @@ import pytest
 import redis
 
 from lowkiq import Lowkiq, PushFailed
-from lowkiq.store.call import Call, Caller
 from tests.process.nodes import Nodes
 from tests.support import RedisServer, wait_until
 
@@ -214,24 +213,3 @@ def test_scripts_that_are_flushed_without_a_pause_fail_no_push(app: Lowkiq) -> N
         is_over.set()
         flushing.join()
     assert app.metrics()["q"].length == 4_000
-
-
-def test_scripts_that_are_lost_again_right_after_they_were_loaded_are_loaded_again(app: Lowkiq) -> None:
-    class Flushed(Caller):
-        """Loses its scripts as soon as it has loaded them, a few times."""
-
-        losses = 3
-
-        def _load(self) -> None:
-            super()._load()
-            if self.losses:
-                self.losses -= 1
-                self.client.script_flush()
-
-    caller = Flushed(app.redis())
-    app.redis().script_flush()
-    call = Call("register", [f"{app.settings.namespace}:queues"], ["q", "3"], bytes)
-    assert caller.run_all([call, call]) == [b"3", b"3"]
-    app.redis().script_flush()
-    caller.losses = 3
-    assert caller.run(call) == b"3"

@@ -78,15 +78,21 @@ def test_a_running_node_writes_a_history_that_survives_its_death(nodes: Nodes) -
     assert min(beat.rss_history) > 1 << 20
 
 
+def standing_by_with_a_holder(nodes: Nodes, pid: int):
+    """The health of two nodes, and of the one that waits for the other: once it knows for whom."""
+    found = nodes.app.nodes()
+    standing_by = next((node for node in found.nodes if node.pid == pid), None)
+    return (found, standing_by) if len(found.nodes) == 2 and standing_by and all(standing_by.waited_for) else None
+
+
 def test_missing_and_doubled_numbers_and_unowned_shards_are_told(nodes: Nodes) -> None:
     nodes.push(*({"id": str(number)} for number in range(30)))
     assert {shard.shard for shard in nodes.app.nodes().unowned} == {0, 1, 2}
     assert "unowned: shard 0 of queue jobs" in lowkiq(nodes, "nodes").stdout
     first = nodes.start(node={"node_number": 1, "number_of_nodes": 3}).wait_ready()
     second = nodes.start(node={"node_number": 1, "number_of_nodes": 3}).wait_ready()
-    found = wait_until(lambda: (found := nodes.app.nodes()) and len(found.nodes) == 2 and found)
+    found, standing_by = wait_until(lambda: standing_by_with_a_holder(nodes, second.pid))
     assert (found.missing, found.doubled) == ([0, 2], [1])
-    standing_by = next(node for node in found.nodes if node.pid == second.pid)
     (holder,) = standing_by.waited_for
     assert f":{first.pid}:" in holder and standing_by.waited_for[holder] == {"jobs": [1]}
     told = lowkiq(nodes, "nodes")
