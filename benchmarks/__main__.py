@@ -61,8 +61,8 @@ def rows(figures: Figures) -> list[Row]:
     def row(label: str, name: str, form: str = "{:,.0f}", **promise: float) -> Row:
         return Row(label, figures[name], form, **promise)
 
-    def ratio(label: str, name: str, by: str, least: float) -> Row:
-        return Row(f"  {label}", ratios(figures[name], figures[by]), "{:.2f}", least=least)
+    def ratio(label: str, name: str, by: str, least: float | None = None, most: float | None = None) -> Row:
+        return Row(f"  {label}", ratios(figures[name], figures[by]), "{:.2f}", least, most)
 
     return [
         Row("blank jobs/s: 5 threads, one node, batch_size 1, JSON", blank),
@@ -80,6 +80,7 @@ def rows(figures: Figures) -> list[Row]:
         row("single pushes/s", "single"),
         ratio("by a bare LPUSH of the client", "single", "bare", 0.8),
         row("push to start, idle node, p50", "idle p50", "{:.2f} ms", most=0.6),
+        ratio("by the client's LPUSH to a blocked BLPOP", "idle p50", "rung", most=1.1),
         row("push to start, idle node, p99", "idle p99", "{:.2f} ms", most=1.5),
         row("push to start, half load, p50", "half p50", "{:.1f} ms"),
         row("push to start, half load, p99", "half p99", "{:.1f} ms", most=60),
@@ -101,6 +102,7 @@ def _floors(seconds: float) -> dict[str, float]:
         return figures | {
             "round trips": floors.round_trips(url, seconds=seconds / 2),
             "bare": floors.bare_pushes(url, seconds / 2),
+            "rung": floors.rung(url),
         }
 
 

@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import statistics
+import subprocess
+import sys
 import time
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 
 import redis
+
+from benchmarks.server import wait_until
 
 #: EVALSHA calls that one pipeline carries.
 DEPTH = 100
@@ -17,6 +22,17 @@ SCRIPTS = {
     "return redis.call('INCR', KEYS[3])",
 }
 KEYS = ("bench:index", "bench:hash", "bench:count")
+
+#: What the other process of `rung` does: it waits for pushes, which say when they began, and tells how long each took.
+LISTENER = """
+import sys, time, redis
+client = redis.Redis.from_url(sys.argv[1])
+while True:
+    _, began = client.blpop("bench:bell")
+    client.rpush("bench:heard", time.monotonic() - float(began))
+"""
+#: Seconds between two pushes: the listener has gone idle in between.
+PAUSE = 0.02
 
 
 def pipelined(url: str, script: str, calls: int = 100_000) -> float:
@@ -57,3 +73,19 @@ def bare_pushes(url: str, seconds: float = 1.0) -> float:
             client.lpush("bench:list", b'{"n":1}')
             calls += 1
         return calls / seconds
+
+
+def rung(url: str, pushes: int = 100) -> float:
+    """Milliseconds from an LPUSH to where another process blocks on it, median: the least that a wake-up can be."""
+    listener = subprocess.Popen([sys.executable, "-c", LISTENER, url])
+    try:
+        with closing(redis.Redis.from_url(url)) as client:
+            for number in range(1, pushes + 1):
+                client.lpush("bench:bell", time.monotonic())
+                wait_until(lambda heard=number: client.llen("bench:heard") == heard)  # type: ignore[misc]
+                time.sleep(PAUSE)
+            heard = [float(seconds) for seconds in client.lrange("bench:heard", pushes // 10, -1)]
+            return statistics.median(heard) * 1e3
+    finally:
+        listener.kill()
+        listener.wait()
