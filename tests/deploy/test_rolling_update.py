@@ -116,6 +116,7 @@ def app(redis_server: RedisServer) -> Iterator[Lowkiq]:
     app.close()
 
 
+@pytest.mark.long
 @pytest.mark.timeout(300)
 def test_a_roll_out_from_four_to_six_loses_nothing_keeps_order_and_stalls_no_shard_for_longer_than_a_drain(
     tmp_path: Path, redis_server: RedisServer, app: Lowkiq
