@@ -46,8 +46,8 @@ EXIT_DRAINED, EXIT_ERROR, EXIT_BOOT, EXIT_FORCED, EXIT_INTERRUPTED = 0, 1, 3, 5,
 
 #: Connections beside those of the worker threads: lease keeper, doorbell, heartbeat, main thread, and one to spare.
 OTHER_CONNECTIONS: Final = 5
-#: Seconds after which a thread that computes lets another one in. A reply from Redis waits for that once for each busy
-#: thread, so with Python's own 5 ms the jobs of a node under load waited three times as long.
+#: Seconds after which a thread that computes lets another one in: a reply from Redis waits for that once for each busy
+#: thread. Python's own is 5 ms; this one costs no more processor time than could be measured.
 SWITCH_INTERVAL: Final = 0.001
 #: Seconds between looks of the main thread at its own affairs, and between beats to the supervisor.
 TICK: Final = 1.0

@@ -9,7 +9,6 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
-import structlog
 from redis.exceptions import RedisError
 
 from lowkiq import clock
@@ -23,8 +22,6 @@ from lowkiq.store.shard import Claim, Settled, peek
 if TYPE_CHECKING:
     from lowkiq.node.bells import Bell
     from lowkiq.node.schedulers import Scheduler
-
-logger = structlog.get_logger("lowkiq")
 
 #: Seconds between tries while Redis is in trouble: it grows to the second figure, with jitter.
 RETRY_FROM, RETRY_TO = 0.05, 1.0

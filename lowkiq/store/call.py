@@ -75,8 +75,8 @@ class Caller:
 
     def run(self, call: Call[T]) -> T:
         """Sends one call and returns what it means; raises its refusal."""
-        (result,) = raise_first(self.run_all([call]))
-        return result  # type: ignore[no-any-return]
+        result: T = raise_first(self.run_all([call]))[0]
+        return result
 
     def run_all(self, calls: Sequence[Call[Any]], replicas: Replicas | None = None) -> list[Any]:
         """
@@ -115,20 +115,21 @@ class Caller:
         return (*head, len(call.keys), *call.keys, *call.arguments)
 
     def _choose(self) -> dict[str, scripts.Script]:
-        """Asks the server once whether it knows script flags: a version number would not tell for all servers."""
         with self._loading:
             if self._scripts is None:
-                try:
-                    self.command("EVAL", scripts.PROBE, 0)
-                    self._scripts = scripts.load(flags=True)
-                except redis.ConnectionError:
-                    raise
-                except ResponseError as error:
-                    # One that can't read the flags has no code; BUSY, NOPERM and the like say nothing about them.
-                    if type(error) is not ResponseError or _CODED.match(str(error)):
-                        raise
-                    self._scripts = scripts.load(flags=False)
+                self._scripts = scripts.load(flags=self.knows_flags())
             return self._scripts
+
+    def knows_flags(self) -> bool:
+        """Asks the server whether it knows script flags: a version number would not tell for all servers."""
+        try:
+            self.command("EVAL", scripts.PROBE, 0)
+        except ResponseError as error:
+            # One that can't read the flags has no code; BUSY, NOPERM and the like say nothing about them.
+            if type(error) is not ResponseError or _CODED.match(str(error)):
+                raise
+            return False
+        return True
 
 
 def redis_time(caller: Caller) -> float:

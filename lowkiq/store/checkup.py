@@ -14,6 +14,7 @@ from lowkiq.store import keys, layout, scripts
 from lowkiq.store.call import Argument, Caller, chunked, redis_time
 from lowkiq.store.cluster import ClusterClient
 from lowkiq.store.layout import Layout
+from lowkiq.store.line import read_replies
 from lowkiq.store.shard import Shard
 
 #: Keys of one kind in a round trip.
@@ -82,11 +83,7 @@ def read_config(caller: Caller, name: str) -> str | None:
 def load_scripts(caller: Caller) -> bool:
     """Runs a script that does nothing, and loads all others; whether the server knows flags of scripts."""
     caller.command("EVAL", "return 1", 0)
-    try:
-        caller.command("EVAL", scripts.PROBE, 0)
-        flags = True
-    except ResponseError:
-        flags = False
+    flags = caller.knows_flags()
     for script in scripts.load(flags=flags).values():
         caller.command("SCRIPT LOAD", script.source)
     return flags
@@ -167,12 +164,7 @@ def _queue_and_discard(client: redis.Redis, probes: Sequence[Probe]) -> list[Any
 def _exchange(connection: Any, commands: Sequence[Sequence[Argument]]) -> list[Any]:
     """Sends all at once. Raises what is refused of the first and the last, which are no probes."""
     connection.send_packed_command(connection.pack_commands(commands), check_health=False)
-    replies: list[Any] = []
-    for _ in commands:
-        try:
-            replies.append(connection.read_response())
-        except ResponseError as error:
-            replies.append(error)
+    replies = read_replies(connection, len(commands))
     for reply in (replies[0], replies[-1]):
         if isinstance(reply, Exception):
             raise reply

@@ -47,10 +47,12 @@ class Line:
         connection = self._take()
         try:
             send = partial(_exchange, connection, b"".join(map(pack_command, commands)), len(commands))
-            return connection.retry.call_with_retry(send, lambda _error: connection.disconnect())  # type: ignore[no-any-return]
+            replies: list[Any] = connection.retry.call_with_retry(send, lambda _error: connection.disconnect())
         except BaseException:  # a reply may be on its way, and must not be taken for that of the next command
             connection.disconnect()
             raise
+        else:
+            return replies
         finally:
             self._give_back(connection)
 
@@ -83,6 +85,11 @@ class Line:
 
 def _exchange(connection: Any, packed: bytes, count: int) -> list[Any]:
     connection.send_packed_command([packed])
+    return read_replies(connection, count)
+
+
+def read_replies(connection: Any, count: int) -> list[Any]:
+    """So many replies, errors of the server among them."""
     return [_reply(connection) for _ in range(count)]
 
 

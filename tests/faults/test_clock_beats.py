@@ -2,34 +2,13 @@
 
 from __future__ import annotations
 
-import pytest
-
 from lowkiq.store.call import Call
 from lowkiq.store.history import take_turn
 from lowkiq.store.nodes import BEAT_TTL, LATE_AFTER, living_nodes
-from tests.scripts.model.virtual_clock import VirtualClock
-from tests.scripts.shard_driver import ShardDriver
 from tests.web.node_health import tell_health
 
 SECOND = 1_000_000
 HOUR = 3_600 * SECOND
-
-
-@pytest.fixture
-def clock(monkeypatch, make_app):
-    app = make_app()
-    return VirtualClock(app.redis(), f"{app.settings.namespace}-clock", monkeypatch)
-
-
-@pytest.fixture
-def shard(clock, make_app):
-    """Of a client that has not loaded the scripts with the real clock."""
-    clock.set(1_800_000_000 * SECOND)
-    return ShardDriver(make_app())
-
-
-def step(clock, by):
-    clock.set(clock.now + by)
 
 
 def beat(shard, node):
@@ -40,7 +19,7 @@ def beat(shard, node):
 def test_a_dead_nodes_beat_of_a_time_to_come_ages_from_the_next_beat_of_another(shard, clock):
     for node in ("dead", "alive"):
         beat(shard, node)
-    step(clock, -HOUR)
+    clock.step(-HOUR)
     beat(shard, "alive")
     told = dict(shard.redis.zrange(f"{shard.app.settings.namespace}:nodes", 0, -1, withscores=True))
     assert told == {b"dead": clock.now / SECOND, b"alive": clock.now / SECOND}

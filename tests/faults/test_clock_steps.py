@@ -6,30 +6,11 @@ import pytest
 
 from lowkiq.store.metrics import read_shards
 from lowkiq.store.shard import Failure, Held, Owned, peek
-from tests.scripts.model.virtual_clock import VirtualClock
-from tests.scripts.shard_driver import ShardDriver
 
 SECOND = 1_000_000
 HOUR, YEAR = 3_600 * SECOND, 31_536_000 * SECOND
 STEPS = [2 * SECOND, HOUR, YEAR]
 TTL = 60.0
-
-
-@pytest.fixture
-def clock(monkeypatch, make_app):
-    app = make_app()
-    return VirtualClock(app.redis(), f"{app.settings.namespace}-clock", monkeypatch)
-
-
-@pytest.fixture
-def shard(clock, make_app):
-    """Of a client that has not loaded the scripts with the real clock."""
-    clock.set(1_800_000_000 * SECOND)
-    return ShardDriver(make_app())
-
-
-def step(clock, by):
-    clock.set(clock.now + by)
 
 
 def seen_due(shard):
@@ -46,20 +27,20 @@ def seen_due(shard):
 @pytest.mark.parametrize("by", STEPS)
 def test_a_dead_nodes_lease_ends_within_its_ttl_after_the_clock_was_set_back(shard, clock, by):
     shard.lease("dead", ttl=TTL)
-    step(clock, -by)
+    clock.step(-by)
     assert shard.try_acquire("b") == Held("dead", TTL)
-    step(clock, TTL * SECOND - 1)
+    clock.step(TTL * SECOND - 1)
     assert isinstance(shard.try_acquire("b"), Held)
-    step(clock, 1)
+    clock.step(1)
     assert isinstance(shard.try_acquire("b"), Owned)
 
 
 def test_trying_again_and_again_does_not_lengthen_a_lease(shard, clock):
     shard.lease("dead", ttl=TTL)
-    step(clock, -HOUR)
+    clock.step(-HOUR)
     for left in range(int(TTL), 0, -1):
         assert shard.try_acquire("b", ttl=3600.0) == Held("dead", left)
-        step(clock, SECOND)
+        clock.step(SECOND)
     assert isinstance(shard.try_acquire("b", ttl=3600.0), Owned)
 
 
@@ -68,10 +49,10 @@ def test_a_node_that_lives_loses_nothing_to_one_with_a_shorter_ttl(shard, clock)
     shard.push("a")
     lease = shard.lease("a", ttl=TTL)
     lease.claim()
-    step(clock, -HOUR)
+    clock.step(-HOUR)
     for _ in range(5):
         assert isinstance(shard.try_acquire("b", ttl=0.5), Held)
-        step(clock, TTL / 3 * SECOND)
+        clock.step(TTL / 3 * SECOND)
         assert isinstance(shard.try_acquire("b", ttl=0.5), Held)
         assert lease.renew(TTL)
     assert lease.ack("a").acked == 1
@@ -81,16 +62,16 @@ def test_a_lease_of_which_no_ttl_is_known_is_left_alone(shard, clock):
     """An older Lowkiq has written it."""
     shard.lease("a", ttl=TTL)
     shard.redis.hdel(shard.key("owner"), "ttl")
-    step(clock, -HOUR)
+    clock.step(-HOUR)
     assert shard.try_acquire("b") == Held("a", TTL + 3600)
 
 
 @pytest.mark.parametrize("by", [*STEPS, *(-by for by in STEPS)])
 def test_epochs_rise_and_the_old_one_is_fenced(shard, clock, by):
     epochs = [int(shard.lease("a").epoch)]
-    step(clock, by)
+    clock.step(by)
     epochs.append(int(shard.lease("b", dead=["a"]).epoch))
-    step(clock, -2 * by)
+    clock.step(-2 * by)
     epochs.append(int(shard.lease("c", dead=["b"]).epoch))
     assert epochs == sorted(set(epochs))
 
@@ -99,7 +80,7 @@ def test_a_lease_that_a_step_forwards_has_ended_is_kept_if_nobody_took_it(shard,
     shard.push("a")
     lease = shard.lease("a", ttl=TTL)
     lease.claim()
-    step(clock, YEAR)
+    clock.step(YEAR)
     assert lease.renew(TTL)
     assert shard.try_acquire("b") == Held("a", TTL)
     assert lease.ack("a").acked == 1
@@ -109,7 +90,7 @@ def test_a_lease_that_a_step_forwards_has_ended_and_another_took_is_lost_once(sh
     shard.push("a")
     lease = shard.lease("a", ttl=TTL)
     lease.claim()
-    step(clock, YEAR)
+    clock.step(YEAR)
     other = shard.lease("b")
     assert not lease.renew(TTL)
     assert [job.id for job in other.claim()] == ["a"]
@@ -124,7 +105,7 @@ def test_a_lease_that_a_step_forwards_has_ended_and_another_took_is_lost_once(sh
 def test_fresh_jobs_do_not_wait_for_the_old_time(shard, clock, by, score):
     lease = shard.lease()
     shard.push_all(*((f"before-{n}", b"p", score) for n in range(3)))
-    step(clock, -by)
+    clock.step(-by)
     assert seen_due(shard) <= 0
     shard.push_all(*((f"after-{n}", b"p", score) for n in range(3)))
     assert sorted(job.id for job in lease.claim()) == [f"{when}-{n}" for when in ("after", "before") for n in range(3)]
@@ -136,9 +117,9 @@ def test_the_payloads_of_an_id_keep_their_order(shard, clock, by):
     lease = shard.lease()
     for n in range(3):
         shard.push_all(("a", b"%d" % n), ("lone", b"same"))
-        step(clock, -by)
+        clock.step(-by)
     shard.push("b", b"0")
-    step(clock, -by)
+    clock.step(-by)
     shard.push("b", b"1")
     payloads = {job.id: job.payloads for job in lease.claim()}
     assert payloads == {"a": [b"0", b"1", b"2"], "b": [b"0", b"1"], "lone": [b"same"]}
@@ -149,7 +130,7 @@ def test_moving_a_job_leaves_its_score(shard, clock):
     shard.push("a", b"first")
     before = shard.queued()["a"].payloads
     lease = shard.lease()
-    step(clock, -HOUR)
+    clock.step(-HOUR)
     lease.claim(limit=1)
     lease.release("claim")
     assert shard.queued()["a"].payloads == before
@@ -161,15 +142,15 @@ def test_a_retry_that_fails_again_waits_as_long_as_ever(shard, clock, by):
     """It is moved once at most, so that its tries are not used up in a moment."""
     shard.push_all(*((f"id-{n}", b"p") for n in range(20)))
     lease = shard.lease()
-    step(clock, -by)
+    clock.step(-by)
     tries = dict.fromkeys((f"id-{n}" for n in range(20)), 0)
     for _ in range(200):
         for job in lease.claim(limit=2):
             tries[job.id] += 1
             lease.settle(failed=[Failure(job.id, job.retry_count + 1, 100.0, "boom")])
-        step(clock, 0.1 * SECOND)
+        clock.step(0.1 * SECOND)
     assert set(tries.values()) == {1}, "20 seconds are no hundred"
-    step(clock, 100 * SECOND)
+    clock.step(100 * SECOND)
     assert len(lease.claim()) == 20
 
 
@@ -178,9 +159,9 @@ def test_of_very_many_jobs_some_are_moved_at_a_time_and_none_more_than_once_agai
     count = 2_000
     for first in range(0, count, 500):
         shard.push_all(*((f"id-{n}", b"p") for n in range(first, first + 500)))
-        step(clock, SECOND)
+        clock.step(SECOND)
     lease = shard.lease()
-    step(clock, -HOUR)
+    clock.step(-HOUR)
     tries: dict[str, int] = {}
     rounds = 0
     while len(tries) < count:
@@ -190,13 +171,13 @@ def test_of_very_many_jobs_some_are_moved_at_a_time_and_none_more_than_once_agai
         for job in jobs:
             tries[job.id] = tries.get(job.id, 0) + 1
         lease.settle(failed=[Failure(job.id, job.retry_count + 1, 30.0, "boom") for job in jobs])
-        step(clock, 0.01 * SECOND)
+        clock.step(0.01 * SECOND)
     for _ in range(50):
         jobs = lease.claim(limit=1_000)
         for job in jobs:
             tries[job.id] += 1
         lease.settle(failed=[Failure(job.id, job.retry_count + 1, 30.0, "boom") for job in jobs])
-        step(clock, 0.01 * SECOND)
+        clock.step(0.01 * SECOND)
     assert max(tries.values()) == 2
 
 
@@ -206,7 +187,7 @@ def test_delayed_jobs_run_at_their_time_by_the_new_clock(shard, clock, by):
     shard.push("delayed", b"p", perform_in=at / SECOND)
     shard.push("fresh")
     lease = shard.lease()
-    step(clock, -by)
+    clock.step(-by)
     assert [job.id for job in lease.claim()] == ["fresh"]
     lease.ack("fresh")
     assert lease.claim() == []
@@ -219,9 +200,9 @@ def test_delayed_jobs_run_at_their_time_by_the_new_clock(shard, clock, by):
 def test_after_a_wrong_time_has_gone_by_delayed_jobs_and_retries_wait_again(shard, clock):
     """A year forwards for a moment, and back: what is queued after that is judged by the right clock."""
     lease = shard.lease()
-    step(clock, YEAR)
+    clock.step(YEAR)
     shard.push("at the wrong time")
-    step(clock, -YEAR)
+    clock.step(-YEAR)
     assert [job.id for job in lease.claim()] == ["at the wrong time"]
     lease.fail("at the wrong time", delay=15.0)
     shard.push("delayed", b"p", perform_in=clock.now / SECOND + 5)
@@ -230,7 +211,7 @@ def test_after_a_wrong_time_has_gone_by_delayed_jobs_and_retries_wait_again(shar
     shard.push("fresh")
     assert [job.id for job in lease.claim()] == ["fresh"]
     lease.ack("fresh")
-    step(clock, 5 * SECOND)
+    clock.step(5 * SECOND)
     assert [job.id for job in lease.claim()] == ["delayed"]
 
 
@@ -238,15 +219,15 @@ def test_the_clock_may_be_set_back_again_before_it_has_made_up(shard, clock):
     lease = shard.lease()
     for n in range(4):
         shard.push(f"id-{n}")
-        step(clock, -HOUR)
+        clock.step(-HOUR)
         if n % 2:
             assert len(lease.claim()) == 2
             lease.settle(rest="ack")
-            step(clock, 60 * SECOND)
-    step(clock, YEAR)
+            clock.step(60 * SECOND)
+    clock.step(YEAR)
     shard.push("late")
     assert shard.redis.hget(shard.key("meta"), "seen") is None, "all is made up for"
-    step(clock, -HOUR)
+    clock.step(-HOUR)
     assert [job.id for job in lease.claim()] == ["late"]
 
 
@@ -256,9 +237,9 @@ def test_what_people_send_off_now_does_not_wait_for_the_old_time(shard, clock, h
     shard.push("a", b"p", perform_in=clock.now / SECOND + 1_000)
     if how == "revive":
         shard.actions.kill(["a"])
-    step(clock, 500 * SECOND)
+    clock.step(500 * SECOND)
     shard.actions.morgue_queue_up(["a"]) if how == "revive" else shard.actions.perform_all_jobs_now()
-    step(clock, -HOUR)
+    clock.step(-HOUR)
     assert [job.id for job in lease.claim()] == ["a"]
 
 
@@ -266,6 +247,6 @@ def test_a_step_that_is_smaller_than_a_second_only_takes_its_time(shard, clock):
     """Clocks of two machines differ by so much, as after a failover."""
     lease = shard.lease()
     shard.push_all(("a", b"0"), ("b", b"0"))
-    step(clock, -SECOND // 2)
+    clock.step(-SECOND // 2)
     shard.push("a", b"1")
     assert {job.id: job.payloads for job in lease.claim()} == {"a": [b"0", b"1"], "b": [b"0"]}

@@ -3,23 +3,19 @@
 from __future__ import annotations
 
 import contextlib
-import shutil
-import tempfile
 import threading
 from collections.abc import Iterator
-from pathlib import Path
-from types import TracebackType
 from typing import Any
 
 import redis
 
-from tests.redis_kinds.member import HOST, Member, free_port
+from tests.redis_kinds.member import HOST, Arrangement, Member, free_port
 from tests.support import wait_until
 
 SLOTS = 16_384
 
 
-class RedisCluster:
+class RedisCluster(Arrangement):
     """
     Six processes, AOF always. A context manager; `.url` is what Lowkiq takes.
 
@@ -30,7 +26,7 @@ class RedisCluster:
     """
 
     def __init__(self, primaries: int = 3, replicas: int = 1, node_timeout: float = 1.0, *options: str) -> None:
-        self._directory = Path(tempfile.mkdtemp(prefix="lowkiq-cluster-"))
+        super().__init__("cluster")
         self._count, self._replicas = primaries, replicas
         self.members = [
             Member(
@@ -47,25 +43,16 @@ class RedisCluster:
         """All members, so that some may be dead."""
         return "redis+cluster://" + ",".join(f"{HOST}:{member.port}" for member in self.members)
 
-    def __enter__(self) -> RedisCluster:
-        try:
-            for member in self.members:
-                member.start(wait=False)
-            for member in self.members:
-                wait_until(member.answers)
-            self._introduce()
-            wait_until(self.is_well, within=60)
-        except BaseException:
-            self.__exit__(None, None, None)
-            raise
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
+    def _start(self) -> None:
         for member in self.members:
-            member.kill()
-        shutil.rmtree(self._directory, ignore_errors=True)
+            member.start(wait=False)
+        for member in self.members:
+            wait_until(member.answers)
+        self._introduce()
+        wait_until(self.is_well, within=60)
+
+    def _members(self) -> list[Member]:
+        return self.members
 
     def client(self) -> redis.RedisCluster:
         """redis-py's client of the whole."""

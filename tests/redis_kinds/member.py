@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import os
+import shutil
 import signal
 import socket
 import subprocess
+import tempfile
+from collections.abc import Iterable
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 import pytest
 import redis
@@ -104,6 +107,37 @@ class Member:
                 self.process.send_signal(signal.SIGCONT)
             self.process.wait(20)
             self.process = None
+
+
+class Arrangement:
+    """Members that work together, in a directory of their own. A context manager: from a start to a kill of all."""
+
+    def __init__(self, name: str) -> None:
+        self._directory = Path(tempfile.mkdtemp(prefix=f"lowkiq-{name}-"))
+
+    def __enter__(self) -> Self:
+        try:
+            self._start()
+        except BaseException:
+            self._end()
+            raise
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._end()
+
+    def _start(self) -> None:
+        """Returns when all is well."""
+        raise NotImplementedError
+
+    def _members(self) -> Iterable[Member]:
+        """In the order in which they are killed."""
+        raise NotImplementedError
+
+    def _end(self) -> None:
+        for member in self._members():
+            member.kill()
+        shutil.rmtree(self._directory, ignore_errors=True)
 
 
 def server_binary() -> str:

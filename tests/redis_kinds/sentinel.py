@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-import shutil
-import tempfile
 from pathlib import Path
-from types import TracebackType
 
 import redis
 
-from tests.redis_kinds.member import HOST, Member, free_port
+from tests.redis_kinds.member import HOST, Arrangement, Member, free_port
 from tests.support import wait_until
 
 SERVICE = "lowkiq-test"
@@ -31,7 +28,7 @@ class SentinelMember(Member):
         return [str(self.directory / "sentinel.conf"), "--sentinel"]
 
 
-class RedisSentinel:
+class RedisSentinel(Arrangement):
     """
     Three servers (AOF always) and three sentinels. A context manager; `.url` is what Lowkiq takes.
 
@@ -40,7 +37,7 @@ class RedisSentinel:
     """
 
     def __init__(self, replicas: int = 2, sentinels: int = 3, down_after: float = 1.0, *options: str) -> None:
-        self._directory = Path(tempfile.mkdtemp(prefix="lowkiq-sentinel-"))
+        super().__init__("sentinel")
         first = free_port()
         usual = ("--appendonly", "yes", "--appendfsync", "always", "--repl-diskless-sync-delay", "0", *options)
         self.servers = [Member(self._directory / "0", first, *usual)]
@@ -58,25 +55,16 @@ class RedisSentinel:
         sentinels = ",".join(f"{HOST}:{member.port}" for member in self.sentinels)
         return f"redis+sentinel://{sentinels}/{SERVICE}/0"
 
-    def __enter__(self) -> RedisSentinel:
-        try:
-            for member in self.servers:
-                member.start()
-            wait_until(lambda: len(self.replicas()) == len(self.servers) - 1)
-            for member in self.sentinels:
-                member.start()
-            wait_until(self.is_well, within=60)
-        except BaseException:
-            self.__exit__(None, None, None)
-            raise
-        return self
+    def _start(self) -> None:
+        for member in self.servers:
+            member.start()
+        wait_until(lambda: len(self.replicas()) == len(self.servers) - 1)
+        for member in self.sentinels:
+            member.start()
+        wait_until(self.is_well, within=60)
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
-        for member in [*self.sentinels, *self.servers]:
-            member.kill()
-        shutil.rmtree(self._directory, ignore_errors=True)
+    def _members(self) -> list[Member]:
+        return [*self.sentinels, *self.servers]
 
     def client(self) -> redis.Redis:
         """redis-py's client of the primary."""

@@ -5,22 +5,20 @@ from __future__ import annotations
 import os
 import shutil
 import subprocess
-import tempfile
 from pathlib import Path
-from types import TracebackType
 
 import pytest
 import redis
 
-from tests.redis_kinds.member import HOST, Member, free_port
+from tests.redis_kinds.member import HOST, Arrangement, Member, free_port
 from tests.support import wait_until
 
 
-class RedisTls:
+class RedisTls(Arrangement):
     """A server that speaks only TLS. A context manager; `.url` is what Lowkiq takes; `.ca`, `.certificate`, `.key`."""
 
     def __init__(self, *options: str, password: str = "", clients_need_certificates: bool = False) -> None:
-        self._directory = Path(tempfile.mkdtemp(prefix="lowkiq-tls-"))
+        super().__init__("tls")
         self.ca = self._directory / "ca.crt"
         self.certificate, self.key = self._directory / "redis.crt", self._directory / "redis.key"
         self.port = free_port()
@@ -41,21 +39,13 @@ class RedisTls:
     def url(self) -> str:
         return f"rediss://{HOST}:{self.port}/0?ssl_ca_certs={self.ca}"
 
-    def __enter__(self) -> RedisTls:
-        try:
-            self._certify()
-            self.server.start(wait=False)
-            wait_until(self.server.answers)
-        except BaseException:
-            self.__exit__(None, None, None)
-            raise
-        return self
+    def _start(self) -> None:
+        self._certify()
+        self.server.start(wait=False)
+        wait_until(self.server.answers)
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
-        self.server.kill()
-        shutil.rmtree(self._directory, ignore_errors=True)
+    def _members(self) -> list[Member]:
+        return [self.server]
 
     def client(self) -> redis.Redis:
         """redis-py's client."""

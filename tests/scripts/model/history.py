@@ -121,7 +121,7 @@ class History:
             self.deliver(messages.action(RIGHT, "perform_now", random.choice(IDS)))
 
     def move_clock(self, seconds: float) -> None:
-        self.clock.set(self.clock.now + round(seconds * SECOND))
+        self.clock.step(round(seconds * SECOND))
         self.model.now = self.clock.now
         self.told.append(f"clock: {self.clock.now}")
 

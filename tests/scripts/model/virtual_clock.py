@@ -41,3 +41,6 @@ class VirtualClock:
     def set(self, now: int) -> None:
         self.now = now
         self._client.set(self.key, now)
+
+    def step(self, by: int) -> None:
+        self.set(self.now + by)
