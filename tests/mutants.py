@@ -58,7 +58,9 @@ MUTANTS = {
         "",
     ),
     "claim_highest": Mutant("claim.lua", "redis.call('ZRANGE', source,", "redis.call('ZREVRANGE', source,", "I6"),
-    "scores_of_the_clock": Mutant("push.lua", "last_score = math.max(last_score + 1, now)", "last_score = now"),
+    "scores_of_the_clock": Mutant(
+        "push.lua", "last_score = last_score < now and now or last_score + 1", "last_score = now"
+    ),
     "merge_raises_the_score": Mutant(
         "includes/bag.lua",
         "redis.call('ZADD', bag .. ':' .. id, 'LT', score, payload)",
@@ -94,13 +96,18 @@ def install(name: str, monkeypatch: pytest.MonkeyPatch | None = None) -> None:
     takes it back. A client that has loaded its scripts keeps them.
     """
     mutant = MUTANTS[name]
+    replace(mutant.path, mutant.safeguard, mutant.instead, monkeypatch or pytest.MonkeyPatch())
+
+
+def replace(path: str, text: str, instead: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Changes every script that is loaded from here on and has that text in that file."""
     read = scripts._read
 
-    def mutated(path: str) -> str:
-        source = read(path)
-        if path != mutant.path:
+    def replaced(wanted: str) -> str:
+        source = read(wanted)
+        if wanted != path:
             return source
-        assert mutant.safeguard in source, f"{name} no longer fits {path}"
-        return source.replace(mutant.safeguard, mutant.instead)
+        assert text in source, f"{text!r} is no longer in {path}"
+        return source.replace(text, instead)
 
-    (monkeypatch or pytest.MonkeyPatch()).setattr(scripts, "_read", mutated)
+    monkeypatch.setattr(scripts, "_read", replaced)

@@ -35,6 +35,36 @@ def test_any_finite_score_is_kept_exactly(shard, score):
     assert shard.queued()["a"].payloads == {b"x": score, b"y": 1.0}
 
 
+def test_a_batch_gets_a_table_at_once_and_a_few_jobs_a_list(shard):
+    """In a list, each job of a batch would look at all that came before it."""
+    shard.push_all(*((f"id-{n}", b"x") for n in range(11)))
+    assert {encoding(shard, key) for key in ("due", "payloads")} <= {b"listpack", b"ziplist"}
+    lease = shard.lease()
+    lease.claim()
+    lease.ack(*(f"id-{n}" for n in range(11)))
+    shard.push_all(*((f"id-{n}", b"x") for n in range(12)))
+    assert [encoding(shard, key) for key in ("due", "payloads")] == [b"skiplist", b"hashtable"]
+    assert [job.id for job in lease.claim()] == [f"id-{n}" for n in range(12)]
+    assert encoding(shard, "claim") == b"hashtable"
+
+
+def encoding(shard, key):
+    return shard.redis.object("encoding", shard.key(key))
+
+
+@pytest.mark.parametrize("known", [["a" + " " * 65], ["other"]])
+def test_what_makes_a_table_of_a_batch_is_no_id_afterwards(shard, known):
+    """Redis is led to it by a member of more than 64 bytes; an id may look just like that one."""
+    ids = ["a", "a" + " " * 65, *(f"id-{n}" for n in range(20))]
+    assert shard.push_all(*((id, b"x") for id in ids)) == (22, 0)
+    lease = shard.lease()
+    assert [job.id for job in lease.claim()] == ids
+    lease.ack(*ids)
+    shard.push_all(*((id, b"x") for id in known))
+    shard.push_all(*((id, b"y") for id in ids))
+    assert {job.id for job in lease.claim()} == {*known, *ids}
+
+
 def test_a_second_payload_merges(shard):
     shard.push("a", b"x", 1.0)
     assert shard.push("a", b"y", 2.0) == (0, 1)

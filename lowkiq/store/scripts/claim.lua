@@ -2,6 +2,7 @@
 --@ fence
 --@ layout
 --@ bag
+--@ many
 --@ set_back
 --@ doorbell
 --@ room
@@ -30,7 +31,7 @@ local found = redis.call('ZRANGEBYSCORE', P .. 'due', '-inf', stamp(now), 'WITHS
 redis.call('HSET', P .. 'owner', 'claim', ARGV[3])
 
 local ids = {}
-for i = 1, #found, 2 do ids[#ids + 1] = found[i] end
+for i = 1, #found, 2 do ids[(i + 1) / 2] = found[i] end
 
 -- An id whose node has died is claimed alone, so that the innocent ones around it are not counted again.
 local function without_crashed(count)
@@ -45,7 +46,7 @@ end
 
 local count = without_crashed(#ids)
 local reply, claim, leftovers = {stamp(now), ''}, {}, {}
-local taken, bytes, payloads = 0, 0, 0
+local taken, claimed, bytes, payloads = 0, 0, 0, 0
 
 -- What is read at a time: little, so that a thousand large payloads are not read before the limit of bytes is noticed.
 local FIRST_STEP, LAST_STEP = 4, 32
@@ -97,22 +98,21 @@ while taken < count and bytes < max_bytes and payloads < max_in_all do
   for i = 1, #held do
     if bytes >= max_bytes or payloads >= max_in_all then break end
     taken = taken + 1
-    local id, perform_in = ids[taken], found[taken * 2]
-    local head = perform_in .. ':' .. (retries and retries[i] or '-1')
+    local id, perform_in, text = ids[taken], found[taken * 2], held[i]
+    local retry_count = retries and retries[i] or '-1'
     local record, returned
-    if held[i] == '*' then
-      record, returned = take_several(id, perform_in, head)
-    elseif held[i] then
-      record = head .. ':' .. held[i]
+    if text == '*' then
+      record, returned = take_several(id, perform_in, perform_in .. ':' .. retry_count)
+    elseif text then
+      record = perform_in .. ':' .. retry_count .. ':' .. text
       returned = record
-      bytes = bytes + #held[i]
+      bytes = bytes + #text
       payloads = payloads + 1
     end
     if record then
-      reply[#reply + 1] = id
-      reply[#reply + 1] = returned
-      claim[#claim + 1] = id
-      claim[#claim + 1] = record
+      claim[claimed + 1], claim[claimed + 2] = id, record
+      claimed = claimed + 2
+      reply[claimed + 1], reply[claimed + 2] = id, returned
     end
   end
 end
@@ -127,9 +127,9 @@ if taken > 0 then
     redis.call('HSET', P .. 'payloads', leftovers[i + 1], '*')
     bag_fold(P .. 'payloads', leftovers[i + 1])
   end
-  if #claim > 0 then redis.call('HSET', P .. 'claim', unpack(claim)) end
+  if claimed > 0 then hset_many(P .. 'claim', claim, claimed) end
 end
-if #claim == 0 then
+if claimed == 0 then
   reply[2] = oldest_due(P, now)
 else
   reply[2] = redis.call('ZRANGE', P .. 'due', 0, 0, 'WITHSCORES')[2] or ''
