@@ -52,7 +52,7 @@ class Pushed(NamedTuple):
 
 
 class EncodedJob(msgspec.Struct, gc=False):
-    """A job that has been validated, as the push script takes it. Of no use to the garbage collector: it has no cycles."""
+    """A validated job, as the push script takes it. The garbage collector need not look at it: it has no cycles."""
 
     id: bytes
     payload: bytes

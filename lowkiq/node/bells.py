@@ -5,6 +5,8 @@ from __future__ import annotations
 import threading
 from typing import Protocol
 
+from lowkiq.store.bell import Ask, Heard
+
 
 class Bell(Protocol):
     """Of one thread."""
@@ -12,11 +14,11 @@ class Bell(Protocol):
     def ring(self) -> None:
         """From any thread: ends a wait, or the next one."""
 
-    def wait(self, seconds: float) -> list[bytes]:
-        """
-        Until it is rung or the time is over. Gives what pushes have said: each a shard's prefix, and the seconds until
-        its job is due.
-        """
+    def wait(self, seconds: float, ask: Ask) -> Heard:
+        """Until it is rung, in one way or the other, or the time is over. May ask Redis to answer the ring."""
+
+    def call_back(self) -> Heard:
+        """Ends what was asked, if it has not ended: from here on it takes nothing more."""
 
     def close(self) -> None:
         """The thread ends."""
@@ -31,10 +33,13 @@ class LocalBell:
     def ring(self) -> None:
         self._event.set()
 
-    def wait(self, seconds: float) -> list[bytes]:
+    def wait(self, seconds: float, ask: Ask) -> Heard:  # noqa: ARG002 (nothing is asked)
         self._event.wait(seconds)
         self._event.clear()
-        return []
+        return Heard()
+
+    def call_back(self) -> Heard:
+        return Heard()
 
     def close(self) -> None:
         """Nothing is open."""

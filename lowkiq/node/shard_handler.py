@@ -55,7 +55,6 @@ class ShardHandler:
         #: Number of the last claim that was sent, and of the claim in hand.
         self._number = self._in_hand = 0
         self._epoch_in_hand = ""
-        #: Whether a claim was sent of which no reply came.
         self._is_unknown = False
         self._claim: ClaimInHand | None = None
         #: Since when the first outcome has waited to be settled (monotonic).
@@ -159,6 +158,17 @@ class ShardHandler:
                 )
             )
             return self.epoch, calls
+
+    @property
+    def is_unknown(self) -> bool:
+        """Whether a claim was sent of which no reply came, or none has come yet."""
+        return self._is_unknown
+
+    def unclaimed(self, epoch: str) -> None:
+        """The claim that was sent took nothing, and never will."""
+        with self._lock:
+            if self.epoch == epoch:
+                self._is_unknown = False
 
     def claimed(self, claim: Claim, epoch: str) -> None:
         """

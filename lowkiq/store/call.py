@@ -16,7 +16,7 @@ from lowkiq.store import layout, scripts
 from lowkiq.store.cluster import ClusterClient
 from lowkiq.store.wire import Argument, Command, Replicas, ServerWire, Wire
 
-__all__ = ["CODES", "Argument", "Call", "Caller", "chunked", "pairs", "raise_first", "redis_time"]
+__all__ = ["CODES", "Argument", "Call", "Caller", "chunked", "meaning", "pairs", "raise_first", "redis_time"]
 
 T = TypeVar("T")
 
@@ -97,7 +97,11 @@ class Caller:
             repeated = self._exchange([calls[number] for number in again], replicas, whole=True)
             for number, reply in zip(again, repeated, strict=True):
                 replies[number] = reply
-        return [_meaning(call, reply) for call, reply in zip(calls, replies, strict=True)]
+        return [meaning(call, reply) for call, reply in zip(calls, replies, strict=True)]
+
+    def words(self, call: Call[Any]) -> Command:
+        """The command of a call that is sent in some other way; `meaning` tells what came back."""
+        return self._command(call, whole=False)
 
     def commands(self, commands: Sequence[Command]) -> list[Any]:
         """Sends plain commands in one round trip; raises the first error among their replies."""
@@ -174,7 +178,8 @@ def _lost(calls: Sequence[Call[Any]], replies: Sequence[Any]) -> list[int]:
     return lost
 
 
-def _meaning(call: Call[Any], reply: Any) -> Any:
+def meaning(call: Call[Any], reply: Any) -> Any:
+    """What a call's reply means, or the exception that it is."""
     if isinstance(reply, ResponseError):
         return _refusal(reply)
     return reply if isinstance(reply, RedisError) else call.parse(reply)

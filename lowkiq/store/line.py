@@ -46,7 +46,7 @@ class Line:
         """The replies, errors of the server among them. An error of the connection is raised."""
         connection = self._take()
         try:
-            send = partial(_exchange, connection, b"".join(map(pack_command, commands)), len(commands))
+            send = partial(_exchange, connection, packed(commands), len(commands))
             replies: list[Any] = connection.retry.call_with_retry(send, lambda _error: connection.disconnect())
         except BaseException:  # a reply may be on its way, and must not be taken for that of the next command
             connection.disconnect()
@@ -83,8 +83,13 @@ class Line:
         self.pool.release(connection)
 
 
-def _exchange(connection: Any, packed: bytes, count: int) -> list[Any]:
-    connection.send_packed_command([packed])
+def packed(commands: Sequence[tuple[Any, ...]]) -> bytes:
+    """As they are sent."""
+    return b"".join(map(pack_command, commands))
+
+
+def _exchange(connection: Any, data: bytes, count: int) -> list[Any]:
+    connection.send_packed_command([data])
     return read_replies(connection, count)
 
 

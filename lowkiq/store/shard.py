@@ -199,6 +199,19 @@ def renew(shards: Sequence[Shard], node: str, epochs: Sequence[str], ttl: float)
     return Call("renew", [shard.prefix for shard in shards], [node, ttl, *epochs], list)
 
 
+def answer(claims: Sequence[Call[Claim]]) -> Call[tuple[int, Claim] | None]:
+    """Claims from the first of several shards that was rung; gives its position among the claims too."""
+
+    def parse(reply: list[Any] | None) -> tuple[int, Claim] | None:
+        if reply is None:
+            return None
+        position = reply[0] - 1
+        return position, claims[position].parse(reply[1])
+
+    keys = [key for claim in claims for key in claim.keys]
+    return Call("answer", keys, [argument for claim in claims for argument in claim.arguments], parse)
+
+
 def peek(shards: Sequence[Shard]) -> Call[list[float | None]]:
     """For each shard the seconds until its oldest job is due (negative: overdue), None when nothing is queued."""
     return Call("peek", [shard.prefix for shard in shards], [], _peeked)

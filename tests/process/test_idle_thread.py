@@ -1,0 +1,148 @@
+"""A worker thread that is idle: what it has Redis do when a push rings, and how that is called back."""
+
+from __future__ import annotations
+
+import threading
+from itertools import count
+
+import pytest
+
+from lowkiq import Worker
+from lowkiq.job import shard_of
+from lowkiq.node.trouble import Trouble
+from lowkiq.node.worker_threads import make_worker_threads
+from lowkiq.store.call import Caller
+from lowkiq.store.connect import client_for_node
+from lowkiq.store.shard import Owned
+from tests.support import wait_until
+
+
+class ListeningCaller(Caller):
+    """Remembers the scripts of each round trip."""
+
+    def __init__(self, client):
+        super().__init__(client)
+        self.trips: list[list[str]] = []
+
+    def run_all(self, calls, replicas=None):
+        self.trips.append([call.script for call in calls])
+        return super().run_all(calls, replicas)
+
+
+class Idle:
+    """A started thread with two shards that it owns; polls come too late to matter."""
+
+    def __init__(self, app, fatal):
+        self.done: list[str] = []
+        self.gate = threading.Event()
+        self.gate.set()
+        done, gate = self.done, self.gate
+
+        @app.worker
+        class Jobs(Worker):
+            shards_count = 2
+
+            def perform(self, payloads_by_id):
+                done.extend(payloads_by_id)
+                gate.wait(30)
+
+        self.app, self.jobs = app, Jobs
+        self.caller = ListeningCaller(client_for_node(app.settings, 4))
+        (self.thread,) = make_worker_threads(app, self.caller, "n", 0, 1, fatal, Trouble())
+        for handler in self.thread.handlers:
+            self.acquire(handler)
+        self.thread.start()
+        self.wait_until_idle()
+
+    def acquire(self, handler):
+        owned = self.app.caller.run(handler.acquire_call([]))
+        assert isinstance(owned, Owned)
+        handler.acquired(owned, 1e9)
+        self.thread.hear(handler, 0.0)
+
+    def wait_until_idle(self):
+        """It has asked, and waits."""
+        wait_until(lambda: self.redis_waits() and self.thread.in_hand is None)
+        self.caller.trips.clear()
+
+    def redis_waits(self):
+        return any(row["cmd"] == "blpop" for row in self.app.redis().client_list())
+
+    def push(self, *ids):
+        self.jobs.perform_async([{"id": id} for id in ids])
+
+    @staticmethod
+    def two_ids():
+        """Of one shard each."""
+        return [next(id for id in map(str, count()) if shard_of(id.encode(), 2) == n) for n in range(2)]
+
+    def stop(self):
+        self.gate.set()
+        self.thread.stop()
+        self.thread.join(20)
+        self.caller.close()
+
+
+@pytest.fixture
+def idle(own_redis_server, make_app):
+    errors: list[BaseException] = []
+    app = make_app(redis_url=own_redis_server.url, threads_per_node=1, poll_interval=3600, lease_ttl=3600)
+    idle = Idle(app, errors.append)
+    yield idle
+    idle.stop()
+    assert not errors
+
+
+def test_a_pushed_job_comes_with_the_ring(idle):
+    idle.push("a")
+    wait_until(lambda: idle.done == ["a"] and idle.caller.trips)
+    assert idle.caller.trips[0][0] == "settle", "nothing was sent before the job ran"
+    wait_until(lambda: idle.app.metrics()["Jobs"].busy == 0)
+
+
+def test_jobs_of_two_shards_run_though_one_claim_comes_with_the_ring(idle):
+    idle.push(*idle.two_ids())
+    wait_until(lambda: sorted(idle.done) == sorted(idle.two_ids()))
+
+
+def test_while_it_is_busy_nothing_is_claimed_for_it(idle):
+    """A job that waits for a busy thread is in the queue: should the node die, it has not been tried."""
+    idle.gate.clear()
+    first, second = idle.two_ids()
+    idle.push(first)
+    wait_until(lambda: idle.done == [first])
+    idle.push(second)
+    metrics = idle.app.metrics()["Jobs"]
+    assert (metrics.busy, metrics.length) == (1, 1)
+
+
+def test_who_was_told_to_be_quiet_calls_back_what_it_asked(idle):
+    idle.thread.quiet()
+    wait_until(lambda: not idle.redis_waits() or idle.thread._asked is None)
+    idle.push("a")
+    metrics = idle.app.metrics()["Jobs"]
+    assert (metrics.busy, metrics.length, idle.done) == (0, 1, [])
+
+
+def test_a_shard_acquired_later_is_asked_for_too(idle):
+    handler = idle.thread.handlers[0]
+    release = handler.give_back_call()
+    assert release
+    idle.app.caller.run(release)
+    idle.acquire(handler)
+    wait_until(lambda: idle.thread._asked and handler in dict(idle.thread._asked.claims))
+    idle.caller.trips.clear()
+    idle.push(*idle.two_ids())
+    wait_until(lambda: sorted(idle.done) == sorted(idle.two_ids()))
+
+
+def test_jobs_that_come_between_its_end_and_the_release_are_not_lost(idle):
+    """What Redis did for the thread that is gone is given back with the lease."""
+    idle.thread.stop()
+    idle.thread.join(20)
+    idle.push("a")
+    for handler in idle.thread.handlers:
+        for _, call in handler.release_calls():
+            idle.app.caller.run(call)
+    metrics = idle.app.metrics()["Jobs"]
+    assert (metrics.busy, metrics.length) == (0, 1)
