@@ -14,7 +14,8 @@ WEIGHT: Final = 0.2
 
 class Pace:
     """
-    Keeps a moving average of how long a perform takes.
+    Keeps a moving average of how long a perform of one worker takes. Threads share it; that two of them learn at once, and
+    one sample is lost, does no harm.
 
     Args:
         window: seconds of work that a claim takes.

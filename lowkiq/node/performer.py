@@ -15,6 +15,7 @@ from lowkiq.errors import PartialFailure
 from lowkiq.job import Job
 from lowkiq.middleware import wrap
 from lowkiq.node.claim_in_hand import Failures
+from lowkiq.node.pace import Pace
 from lowkiq.store.shard import Exhausted, Failure
 from lowkiq.worker import Worker
 
@@ -40,6 +41,8 @@ class Performer:
 
     def __init__(self, worker: Worker, settings: Settings, fatal: Callable[[BaseException], None]) -> None:
         self.worker = worker
+        #: Of all shards alike: with thousands of them, one that learned by itself would ask for its few jobs in vain.
+        self.pace = Pace(settings.claim_window, worker.batch_size)
         self._settings = settings
         self._middlewares = tuple(settings.server_middlewares)
         self._fatal = fatal

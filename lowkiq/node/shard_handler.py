@@ -14,7 +14,6 @@ from lowkiq.errors import Fenced
 from lowkiq.job import Job
 from lowkiq.node.claim_in_hand import ClaimInHand, Failures
 from lowkiq.node.context import Context, enter
-from lowkiq.node.pace import Pace
 from lowkiq.store.call import Call
 from lowkiq.store.shard import Claim, Held, Outcome, Owned, Released, Settled, Shard
 
@@ -40,7 +39,6 @@ class ShardHandler:
         self._node = node
         self._settings = settings
         self._batch_size = performer.worker.batch_size
-        self._pace = Pace(settings.claim_window, self._batch_size)
         self._lock = threading.Lock()
         #: Held by whoever has a settle of this shard on its way, so that two never cross.
         self.settling = threading.Lock()
@@ -154,7 +152,12 @@ class ShardHandler:
             settings = self._settings
             calls.append(
                 self.shard.claim(
-                    self._node, self.epoch, self._number, self._pace.limit, settings.max_payloads, settings.load_payload
+                    self._node,
+                    self.epoch,
+                    self._number,
+                    self.performer.pace.limit,
+                    settings.max_payloads,
+                    settings.load_payload,
                 )
             )
             return self.epoch, calls
@@ -207,7 +210,7 @@ class ShardHandler:
         enter(None)
         self.running = ()
         if performs:
-            self._pace.learn(performs, before - started)
+            self.performer.pace.learn(performs, before - started)
 
     def _step(
         self, failures: Failures | None, now: float, *, is_first: bool = False, is_last: bool = False

@@ -91,7 +91,8 @@ class Caller:
         if not calls:
             return []
         replies = self._exchange(calls, replicas)
-        if again := _lost(calls, replies):
+        if any(isinstance(reply, NoScriptError) for reply in replies):
+            again = _lost(calls, replies)
             # All scripts at once: each one that is lost alone makes calls after it be sent twice.
             self._wire.load(script.source for script in self._choose().values())
             repeated = self._exchange([calls[number] for number in again], replicas, whole=True)

@@ -177,7 +177,7 @@ def test_a_handler_that_lost_its_lease_does_not_hinder_the_release_of_the_others
 def test_no_job_is_started_once_the_lease_has_run_out(bench: Bench) -> None:
     bench.push("a", "b", "c")
     handler = bench.handler("one")
-    handler._pace.learn(1, 1e-6)
+    handler.performer.pace.learn(1, 1e-6)
     bench.during = lambda _: handler.renewed(clock.monotonic() - 3600)
     bench.thread(handler)._step()
     assert bench.ran == ["a"]
@@ -272,13 +272,13 @@ def test_a_claim_is_cut_short_when_its_jobs_turn_out_slow(bench: Bench) -> None:
     ids = [f"{number:03}" for number in range(64)]
     bench.push(*ids)
     handler = bench.handler("one")
-    handler._pace.learn(1, 1e-6)
+    handler.performer.pace.learn(1, 1e-6)
     now = [clock.monotonic()]
     thread = bench.thread(handler)
-    assert handler._pace.limit == 8
+    assert handler.performer.pace.limit == 8
     bench.during = lambda _: now.__setitem__(0, now[0] + 0.06)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(clock, "monotonic", lambda: now[0])
         thread._step()
     assert bench.ran == ["000"]
-    assert handler._pace.limit == 1
+    assert handler.performer.pace.limit == 1
