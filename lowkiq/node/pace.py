@@ -14,8 +14,8 @@ WEIGHT: Final = 0.2
 
 class Pace:
     """
-    Keeps a moving average of how long a perform of one worker takes. Threads share it; that two of them learn at once, and
-    one sample is lost, does no harm.
+    Keeps a moving average of how long a perform of one worker takes. Threads share it: of two that learn at once, one
+    sample may be lost, which does no harm.
 
     Args:
         window: seconds of work that a claim takes.
