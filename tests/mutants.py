@@ -46,9 +46,9 @@ MUTANTS = {
         "settle.lua", "requeue(P, id, '*', stamp(now), -1)", "redis.call('UNLINK', P .. 'claim:' .. id)", "I3"
     ),
     "release_forgets": Mutant("settle.lua", "if held then requeue(P, id, held, perform_in, retry_count) end", ""),
-    "absorb_overwrites": Mutant("includes/bag.lua", "redis.call('ZADD', zset, 'LT', score, payload)", "", "I3"),
+    "absorb_overwrites": Mutant("includes/bag_several.lua", "redis.call('ZADD', zset, 'LT', score, payload)", "", "I3"),
     "claim_twice": Mutant(
-        "includes/take.lua", "if redis.call('EXISTS', P .. 'claim') == 1 then", "if false then", "I4"
+        "includes/take.lua", "if has_rare and redis.call('EXISTS', P .. 'claim') == 1 then", "if false then", "I4"
     ),
     "claim_late": Mutant("includes/take.lua", "if tonumber(number) <= last_claim then", "if false then"),
     "release_keeps_the_number": Mutant("release.lua", "redis.call('HSET', P .. 'owner', 'claim', ARGV[3])", ""),
@@ -82,11 +82,11 @@ MUTANTS = {
         "includes/forget.lua", "if redis.call('HEXISTS', P .. 'claim', id) == 1 then return end", "", "I7"
     ),
     "suspects_among_others": Mutant(
-        "includes/take.lua", "local count = without_crashed(#ids)", "local count = #ids", "I7"
+        "includes/take.lua", "count = without_crashed(P, ids, count)", "count = count", "I7"
     ),
     "any_layout": Mutant("includes/layout.lua", "if known and known ~= layout then", "if false then", "I8"),
     "no_fold": Mutant(
-        "includes/bag.lua", "if count > 1 then return end", "if true then return end", "one payload belongs"
+        "includes/bag_several.lua", "if count > 1 then return end", "if true then return end", "one payload belongs"
     ),
     "score_moves_with_the_due_time": Mutant(
         "perform_now.lua", "redis.call('HSET', P .. 'payloads', id, bag_get(P .. 'payloads', id))", ""

@@ -32,6 +32,20 @@ def test_a_job_that_was_pushed_just_now_is_due(shard):
     assert ids(shard.lease().claim()) == ["a"]
 
 
+@pytest.mark.parametrize("limit", [1, 15, 16, 17, 40])
+@pytest.mark.parametrize("due", [0, 1, 15, 16, 17, 40])
+def test_few_jobs_and_many_are_found_alike(shard, due, limit):
+    """A queue that may hold few is read in another way than one that holds many."""
+    shard.push_all(*((f"due-{n:02}", b"x", 1.0, PAST + n) for n in range(due)))
+    shard.push_all(*((f"later-{n}", b"x", 1.0, FUTURE + n) for n in range(3)))
+    claim = shard.lease().try_claim(limit)
+    taken = min(due, limit)
+    assert ids(claim.jobs) == [f"due-{n:02}" for n in range(taken)]
+    next_due = PAST + taken if taken < due else FUTURE
+    assert claim.due_in == pytest.approx(next_due - shard.now(), abs=30)
+    assert len(shard.queued()) == due + 3 - taken
+
+
 def test_an_empty_queue_has_no_due_time(shard):
     assert shard.lease().try_claim().due_in is None
 

@@ -5,9 +5,7 @@
 -- ARGV  for each of them the eight of claim.lua
 -- returns {position among KEYS, what claim.lua returns}, or nothing: none was rung, or they are refused
 for i = 1, #KEYS do
-  if not redis.call('HGET', KEYS[i] .. 'owner', 'waiting') then
-    local claim = take(KEYS[i], unpack(ARGV, i * 8 - 7, i * 8))
-    if not claim.err then return {i, claim} end
-  end
+  local claim = take(KEYS[i], true, unpack(ARGV, i * 8 - 7, i * 8))
+  if claim and not claim.err then return {i, claim} end
 end
 return false

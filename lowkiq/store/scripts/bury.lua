@@ -1,6 +1,7 @@
 --@ clock
 --@ layout
 --@ claimed
+--@ bag_move
 --@ forget
 -- bury: queue → morgue, with the job's last error. Repeating it changes nothing.
 -- KEYS  1 shard prefix

@@ -1,5 +1,4 @@
 --@ layout
---@ bag
 --@ forget
 -- drop: delete jobs of the queue or of the morgue. Repeating it changes nothing.
 -- KEYS  1 shard prefix
@@ -16,7 +15,8 @@ for i = 3, #ARGV do
   local id = ARGV[i]
   local wanted = ARGV[2] ~= 'failed' or redis.call('ZSCORE', P .. 'retries', id)
   if wanted and redis.call('HEXISTS', prefix .. 'payloads', id) == 1 then
-    bag_drop(prefix .. 'payloads', id)
+    redis.call('UNLINK', prefix .. 'payloads:' .. id)
+    redis.call('HDEL', prefix .. 'payloads', id)
     if in_morgue then
       redis.call('ZREM', P .. 'morgue', id)
       redis.call('HDEL', P .. 'morgue:errors', id)

@@ -1,7 +1,7 @@
 --@ clock
 --@ layout
 --@ bag
---@ set_back
+--@ seen
 --@ doorbell
 -- perform_now: make queued jobs due. Those that are due already keep their place. Repeating it changes nothing.
 -- KEYS  1 shard prefix

@@ -2,7 +2,7 @@
 --@ layout
 --@ bag
 --@ many
---@ set_back
+--@ seen
 --@ doorbell
 -- push: put payloads into the queue. Repeating it while they are still queued changes nothing but the counters.
 -- KEYS  1 shard prefix, e.g. lowkiq:{orders:7}:

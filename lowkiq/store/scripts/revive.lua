@@ -1,7 +1,7 @@
 --@ clock
 --@ layout
---@ bag
---@ set_back
+--@ bag_move
+--@ seen
 --@ doorbell
 -- revive: morgue → queue, at retry_count -1 and now. Repeating it changes nothing.
 -- KEYS  1 shard prefix

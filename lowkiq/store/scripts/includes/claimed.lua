@@ -1,4 +1,4 @@
---@ bag
+--@ bag_several
 -- The claim: claim[id] is "perform_in:retry_count:score:payload" (without the score if it equals perform_in), or
 -- "perform_in:retry_count:*" with the payloads in the zset claim:<id>.
 local function parse_claimed(record)
