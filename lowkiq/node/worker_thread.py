@@ -287,6 +287,9 @@ class WorkerThread(threading.Thread):
             self._note(handler, result.due_in, now)
             handler.claimed(result, epoch)
             if handler.is_busy:
+                # Its next claim goes along with the settle, whatever is queued now: that costs no round trip of its
+                # own, and under load there is mostly something by then.
+                self._scheduler.note(handler, now)
                 self.in_hand = handler
                 return handler
         elif isinstance(result, Unsettled | StaleClaim):

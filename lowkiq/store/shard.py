@@ -263,9 +263,9 @@ def _claimed(reply: list[Any], load: Callable[[bytes], Any]) -> Claim:
         if type(record) is bytes:
             # The hot path: one payload.
             perform_in, retry_count, score, payload = record.split(b":", 3)
-            due = float(perform_in)
+            due_at = float(perform_in)
             try:
-                jobs.append(Job(id, [load(payload)], [float(score) if score else due], due, int(retry_count)))
+                jobs.append(Job(id, [load(payload)], [float(score) if score else due_at], due_at, int(retry_count)))
             except Exception as error:  # noqa: BLE001 (load_payload is the user's, and the payload may be anything)
                 spoiled.append(Spoiled(id, payload, _undecodable(error)))
             continue

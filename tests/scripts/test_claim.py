@@ -36,8 +36,8 @@ def test_a_job_that_was_pushed_just_now_is_due(shard):
 @pytest.mark.parametrize("due", [0, 1, 15, 16, 17, 40])
 def test_few_jobs_and_many_are_found_alike(shard, due, limit):
     """A queue that may hold few is read in another way than one that holds many."""
-    shard.push_all(*((f"due-{n:02}", b"x", 1.0, PAST + n) for n in range(due)))
-    shard.push_all(*((f"later-{n}", b"x", 1.0, FUTURE + n) for n in range(3)))
+    rows = [(f"due-{n:02}", b"x", 1.0, PAST + n) for n in range(due)]
+    shard.push_all(*rows, *((f"later-{n}", b"x", 1.0, FUTURE + n) for n in range(3)))
     claim = shard.lease().try_claim(limit)
     taken = min(due, limit)
     assert ids(claim.jobs) == [f"due-{n:02}" for n in range(taken)]
