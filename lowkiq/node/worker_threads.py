@@ -33,7 +33,8 @@ def make_worker_threads(
     build_scheduler = settings.build_scheduler or Lag
     threads = []
     for number, handlers in enumerate(_deal(app, node, node_number, number_of_nodes, fatal)):
-        bell = ListBell.of(caller.client, keys.thread_bell(settings.namespace, node, number))
+        # On Cluster shards and the list may be on several servers: scripts can't ring it there.
+        bell = ListBell(caller.line, keys.thread_bell(settings.namespace, node, number)) if caller.line else None
         for handler in handlers:
             handler.bell = bell.key if bell else ""
         threads.append(

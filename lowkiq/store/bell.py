@@ -6,7 +6,7 @@ import contextlib
 import os
 import select
 from collections.abc import Callable, Sequence
-from typing import Any, Final, NamedTuple, Self
+from typing import Any, Final, NamedTuple
 
 import redis
 import structlog
@@ -58,12 +58,6 @@ class ListBell:
         self._woken, self._waker = os.pipe()
         os.set_blocking(self._woken, False)
         os.set_blocking(self._waker, False)
-
-    @classmethod
-    def of(cls, client: object, key: str) -> Self | None:
-        """None where shards and the list are not on one server: scripts can't ring it there."""
-        line = Line.of(client)
-        return cls(line, key) if line else None
 
     def ring(self) -> None:
         """Ends a wait, or the next one."""

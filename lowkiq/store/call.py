@@ -62,6 +62,8 @@ class Caller:
         self.command: Callable[..., Any] = self._wire.command
         #: Whether shards are spread over the servers of a cluster.
         self.is_spread = self._wire.is_spread
+        #: The connections to the one server that has all shards; None where there are several, or others stand between.
+        self.line = self._wire.line
         #: Shards that one call may be for. On Cluster nearly every shard has a slot of its own.
         self.shards_a_call = 1 if self.is_spread else SHARDS_A_CALL
         self._scripts: dict[str, scripts.Script] | None = None

@@ -27,6 +27,7 @@ from redis.exceptions import (
 
 from lowkiq import clock
 from lowkiq.store.exchange import Exchange, packed, slot_of, sort_in
+from lowkiq.store.line import Line
 from lowkiq.store.wire import Command, Replicas
 
 _node: Callable[..., ClusterNode] = ClusterNode
@@ -51,6 +52,7 @@ class ClusterClient:
     """
 
     is_spread = True
+    line: Line | None = None
 
     def __init__(
         self,

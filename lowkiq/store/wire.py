@@ -33,6 +33,8 @@ class Wire(Protocol):
 
     #: Whether shards are spread over several servers: then one call can't be for several of them.
     is_spread: bool
+    #: Its connections, where they all lead to one server, and nothing stands between.
+    line: Line | None
 
     def command(self, *words: Any) -> Any:
         """Sends one command and returns its reply; raises its error."""
@@ -52,7 +54,7 @@ class ServerWire:
     def __init__(self, client: redis.Redis) -> None:
         self._client = client
         self._execute: Callable[..., Any] = client.execute_command
-        self._line = Line.of(client)
+        self.line = Line.of(client)
 
     def command(self, *words: Any) -> Any:
         try:
@@ -62,8 +64,8 @@ class ServerWire:
             raise
 
     def exchange(self, commands: Sequence[Command], replicas: Replicas | None = None) -> list[Any]:
-        if self._line and commands[0][0] in SCRIPTS:  # of what scripts return the client parses nothing
-            replies = self._line.exchange([*commands, wait_command(replicas)] if replicas else commands)
+        if self.line and commands[0][0] in SCRIPTS:  # of what scripts return the client parses nothing
+            replies = self.line.exchange([*commands, wait_command(replicas)] if replicas else commands)
         elif len(commands) == 1 and replicas is None:
             return [self._alone(commands[0])]
         else:
@@ -100,8 +102,8 @@ class ServerWire:
         """
         if isinstance(error, ReadOnlyError) or "-READONLY" in str(error):
             self._client.connection_pool.disconnect(inuse_connections=False)
-            if self._line:
-                self._line.leave()
+            if self.line:
+                self.line.leave()
 
 
 def wait_command(replicas: Replicas) -> Command:

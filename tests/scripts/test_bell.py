@@ -9,19 +9,24 @@ from redis.exceptions import RedisError
 
 from lowkiq.store import bell as bell_module
 from lowkiq.store.bell import Heard, ListBell
+from lowkiq.store.call import Caller
 from lowkiq.store.connect import client_for_node
 from tests.scripts.shard_driver import FUTURE
 from tests.support import wait_until
 
 
+def bell_of(app, key: str = "bell") -> ListBell:
+    """Over connections of its own."""
+    line = Caller(client_for_node(app.settings, 2)).line
+    assert line
+    return ListBell(line, key)
+
+
 @pytest.fixture
 def bell(app):
-    client = client_for_node(app.settings, 2)
-    bell = ListBell.of(client, f"{app.settings.namespace}:bell:n:0")
-    assert bell
+    bell = bell_of(app, f"{app.settings.namespace}:bell:n:0")
     yield bell
     bell.close()
-    client.close()
 
 
 @pytest.fixture
@@ -88,8 +93,7 @@ def test_a_connection_that_is_closed_is_made_anew(rung, bell) -> None:
 
 def test_without_redis_it_still_can_be_rung(own_redis_server, make_app) -> None:
     app = make_app(redis_url=own_redis_server.url)
-    bell = ListBell.of(client_for_node(app.settings, 1), "bell")
-    assert bell
+    bell = bell_of(app)
     own_redis_server.stop()
     bell.ring()
     assert bell.wait(30, nothing) == Heard()
@@ -149,8 +153,7 @@ def test_who_has_asked_is_told_when_the_answer_is_lost(rung, bell) -> None:
 
 def test_a_call_back_that_a_full_memory_refuses_ends_by_giving_up_the_connection(own_redis_server, make_app) -> None:
     app = make_app(redis_url=own_redis_server.url)
-    bell = ListBell.of(client_for_node(app.settings, 2), "bell")
-    assert bell
+    bell = bell_of(app)
     bell.wait(0.01, greet)
     app.redis().config_set("maxmemory", 1)
     (answer,) = bell.call_back().answers
@@ -159,12 +162,25 @@ def test_a_call_back_that_a_full_memory_refuses_ends_by_giving_up_the_connection
     bell.close()
 
 
+def test_the_bells_of_a_node_call_back_over_connections_that_they_share(app) -> None:
+    """Each keeping one of its own would leave none to the rest of the node."""
+    caller = Caller(client_for_node(app.settings, 7))
+    assert caller.line
+    bells = [ListBell(caller.line, f"{app.settings.namespace}:bell:n:{n}") for n in range(5)]
+    for bell in bells:
+        bell.wait(0.01, greet)
+    for bell in bells:
+        assert bell.call_back().answers == (b"hello",)
+    assert caller.command("PING")
+    for bell in bells:
+        bell.close()
+
+
 def test_a_server_that_refuses_to_wait_is_asked_rarely_and_told_of_once(own_redis_server, make_app, caplog) -> None:
     """With rights that lack it, a thread would spin."""
     app = make_app(redis_url=own_redis_server.url)
     app.redis().execute_command("ACL", "SETUSER", "default", "-blpop")
-    bell = ListBell.of(client_for_node(app.settings, 2), "bell")
-    assert bell
+    bell = bell_of(app)
     asked = []
     for _ in range(5):
         bell.ring()
