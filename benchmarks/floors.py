@@ -65,16 +65,6 @@ def round_trips(url: str, threads: int = 1, seconds: float = 1.0) -> float:
             return sum(future.result() for future in [pool.submit(call) for _ in range(threads)]) / seconds
 
 
-def bare_pushes(url: str, seconds: float = 1.0) -> float:
-    """LPUSH of a small payload, a round trip each: the least that an enqueue can be."""
-    with closing(redis.Redis.from_url(url)) as client:
-        calls, until = 0, time.monotonic() + seconds
-        while time.monotonic() < until:
-            client.lpush("bench:list", b'{"n":1}')
-            calls += 1
-        return calls / seconds
-
-
 def rung(url: str, pushes: int = 100) -> float:
     """Milliseconds from an LPUSH to where another process blocks on it, median: the least that a wake-up can be."""
     listener = subprocess.Popen([sys.executable, "-c", LISTENER, url])

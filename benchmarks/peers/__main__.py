@@ -12,10 +12,11 @@ from pathlib import Path
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
 from benchmarks import floors, plots
+from benchmarks.beside import single_by_bare
 from benchmarks.contender import Contender, ContenderFailed
 from benchmarks.measures import Pace, blank, hot_ids, probe, queued_bytes, single_rate, throughput
 from benchmarks.peers.catalogue import contenders
-from benchmarks.peers.standings import Standing, as_json, draw, print_all
+from benchmarks.peers.standings import SINGLE_BY_BARE, Standing, as_json, draw, print_all
 from benchmarks.rows import shape
 from benchmarks.server import server
 
@@ -144,7 +145,7 @@ def _floors(seconds: float) -> dict[str, float]:
             "pipelined, three writes": floors.pipelined(url, "three writes"),
             "round trip each, three writes": floors.round_trips(url, seconds=seconds / 2),
             "round trip each, 5 threads": floors.round_trips(url, 5, seconds / 2),
-            "bare LPUSH": floors.bare_pushes(url, seconds / 2),
+            SINGLE_BY_BARE: single_by_bare(url, seconds / 2),
         }
 
 

@@ -8,7 +8,6 @@ import os
 import secrets
 import signal
 import socket
-import sys
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Final
 
@@ -46,9 +45,6 @@ EXIT_DRAINED, EXIT_ERROR, EXIT_BOOT, EXIT_FORCED, EXIT_INTERRUPTED = 0, 1, 3, 5,
 
 #: Connections beside those of the worker threads: lease keeper, doorbell, heartbeat, main thread, and one to spare.
 OTHER_CONNECTIONS: Final = 5
-#: Seconds after which a thread that computes lets another one in: a reply from Redis waits for that once for each busy
-#: thread. Python's own is 5 ms; this one costs no more processor time than could be measured.
-SWITCH_INTERVAL: Final = 0.001
 #: Seconds between looks of the main thread at its own affairs, and between beats to the supervisor.
 TICK: Final = 1.0
 #: Seconds between looks whether all is done, with `burst`.
@@ -152,7 +148,6 @@ class Node:
         return True
 
     def _start_threads(self) -> None:
-        sys.setswitchinterval(min(sys.getswitchinterval(), SWITCH_INTERVAL))
         settings = self._settings
         self._workers = make_worker_threads(
             self._app, self._caller, self.name, self._node_number, self._number_of_nodes, self._fatal, self._trouble
