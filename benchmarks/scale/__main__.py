@@ -29,9 +29,11 @@ JOB_MEMORY = 600
 
 SHARDS = (10, 100, 1_000, 10_000)
 QUEUED = (10**4, 10**5, 10**6, 10**7)
-PAYLOADS = (10**3, 10**4, 10**5, 10**6)
+PAYLOADS = (10**4, 10**5, 10**6)
 SIZES = (100, 1_000, 10_000, 100_000, 1_000_000)
 NODES = (1, 2, 4, 8)
+#: The one scale with which the cost of a job has to grow.
+SIZE = "bytes a payload"
 
 
 class Scale(NamedTuple):
@@ -58,7 +60,7 @@ def scales(most: int) -> list[Scale]:
         Scale("shards of a node", upto(SHARDS), partial(steps.by_shards, jobs=jobs), flat=True),
         Scale("queued jobs", upto(QUEUED, fit), steps.by_length, flat=True, slow_from=10**7),
         Scale("payloads of one id", upto(PAYLOADS), steps.by_payloads_of_an_id),
-        Scale("bytes a payload", upto(SIZES), steps.by_size),
+        Scale(SIZE, upto(SIZES), steps.by_size),
         Scale("nodes", upto(NODES), partial(steps.by_nodes, jobs=jobs)),
     ]
 
@@ -128,15 +130,15 @@ def _print(all_scales: Sequence[Scale], costs: Costs) -> None:
 
 
 def _draw(images: Path, machine: str, all_scales: Sequence[Scale], costs: Costs) -> None:
-    panels = [
-        (
-            f"µs a job by {scale.name}",
-            [f"{size:,}" if size < 10_000 else f"{size:.0e}".replace("e+0", "e") for size in scale.sizes],
-            [statistics.median(costs[scale.name, size]) for size in scale.sizes],
-        )
-        for scale in all_scales
-        if scale.name != "bytes a payload"
-    ]
+    panels = []
+    for scale in all_scales:
+        labels = [f"{size:,}" if size < 10_000 else f"{size:.0e}".replace("e+0", "e") for size in scale.sizes]
+        medians = [statistics.median(costs[scale.name, size]) for size in scale.sizes]
+        if scale.name == SIZE:
+            rates = [size / cost for size, cost in zip(scale.sizes, medians, strict=True)]
+            panels.append((f"MB a second by {scale.name}", labels, rates))
+        else:
+            panels.append((f"µs a job by {scale.name}", labels, medians))
     plots.lines(images / "bench-scale.png", "What a job costs as things grow", f"{machine}; medians", panels)
 
 
