@@ -7,17 +7,18 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
-from redis.exceptions import NoScriptError, RedisError
+from redis.exceptions import RedisError
 
 from lowkiq import clock
 from lowkiq.errors import StaleClaim, Unsettled
 from lowkiq.node.bells import LocalBell
+from lowkiq.node.claims_ahead import ClaimsAhead
 from lowkiq.node.shard_handler import Settle, ShardHandler, refused
 from lowkiq.node.trouble import Trouble
-from lowkiq.store.call import Call, Caller, chunked, meaning, raise_first
-from lowkiq.store.shard import Claim, Settled, answer, peek
+from lowkiq.store.call import Call, Caller, chunked, raise_first
+from lowkiq.store.shard import Claim, Settled, peek
 
 if TYPE_CHECKING:
     from lowkiq.node.bells import Bell
@@ -27,16 +28,6 @@ if TYPE_CHECKING:
 
 #: Seconds between tries while Redis is in trouble: it grows to the second figure, with jitter.
 RETRY_FROM, RETRY_TO = 0.05, 1.0
-#: Shards whose next claim waits behind the bell, so that the push that rings has it run. A thread with more of them
-#: claims when it has heard: to look at all of them at each ring would cost Redis more than the round trip does.
-ANSWERING = 16
-
-
-class Asked(NamedTuple):
-    """Claims that wait behind the bell, of which one at most is made: the call, and each shard with its epoch."""
-
-    call: Call[tuple[int, Claim] | None]
-    claims: list[tuple[ShardHandler, str]]
 
 
 class WorkerThread(threading.Thread):
@@ -67,7 +58,7 @@ class WorkerThread(threading.Thread):
         self._fatal = fatal
         self._inbox: deque[tuple[ShardHandler, float]] = deque()
         self._bell = bell or LocalBell()
-        self._asked: Asked | None = None
+        self._ahead = ClaimsAhead(handlers, caller)
         self._by_prefix = {handler.shard.prefix.encode(): handler for handler in handlers}
         self._is_stopping = self._is_quiet = self._is_exchanging = False
         self._next_poll_at = 0.0
@@ -128,7 +119,7 @@ class WorkerThread(threading.Thread):
         """Returns the shard whose jobs are to be performed."""
         now = clock.monotonic()
         handler = self._pick(now)
-        if self._asked and (handler or self._is_quiet) and (answered := self._heard(self._bell.call_back())):
+        if self._ahead.are_asked and (handler or self._is_quiet) and (answered := self._heard(self._bell.call_back())):
             self._give_way(handler, answered)
             return answered
         polled = self._due_for_poll(now)
@@ -173,22 +164,7 @@ class WorkerThread(threading.Thread):
     # ── the bell ────────────────────────────────────────────────────────────────────────────────────────────────────
 
     def _ask(self) -> Command | None:
-        """The claims that wait behind the bell."""
-        if len(self.handlers) > ANSWERING or self._is_quiet or self._is_stopping:
-            return None
-        calls, claims = [], []
-        for handler in self.handlers:
-            if handler.holds(handler.epoch) and not handler.is_unknown:
-                epoch, claim_calls = handler.claim_calls()
-                if epoch:
-                    calls += claim_calls
-                    claims.append((handler, epoch))
-        if not calls:
-            return None
-        call = answer(calls)
-        words = self._caller.words(call)
-        self._asked = Asked(call, claims)
-        return words
+        return None if self._is_quiet or self._is_stopping else self._ahead.ask()
 
     def _heard(self, heard: Heard) -> ShardHandler | None:
         """Returns the shard if jobs came with the ring."""
@@ -197,25 +173,12 @@ class WorkerThread(threading.Thread):
             prefix, _, delay = message.partition(b" ")
             if handler := self._by_prefix.get(prefix):
                 self._scheduler.note(handler, now + float(delay))
-        if heard.answers and (asked := self._asked):
-            self._asked = None
-            return self._answered(asked, heard.answers[0], now)
-        return None
-
-    def _answered(self, asked: Asked, reply: Any, now: float) -> ShardHandler | None:
-        result = None if isinstance(reply, NoScriptError) else meaning(asked.call, reply)
-        if isinstance(result, Exception):
-            # One of them may have been claimed: what was is given back with its next claim.
-            for handler, _ in asked.claims:
-                self._scheduler.note(handler, now)
-            return None
-        position, claim = result or (None, None)
         claimed = None
-        for number, (handler, epoch) in enumerate(asked.claims):
-            if number == position:
-                claimed = self._note_claimed(handler, epoch, claim, now)
-            else:
-                handler.unclaimed(epoch)
+        for reply in heard.answers:
+            taken, unknown = self._ahead.end(reply)
+            for handler in unknown:  # what was claimed of them is given back with their next claim
+                self._scheduler.note(handler, now)
+            claimed = self._note_claimed(*taken, now) if taken else None
         return claimed
 
     def _give_way(self, handler: ShardHandler | None, answered: ShardHandler) -> None:

@@ -118,7 +118,7 @@ def test_while_it_is_busy_nothing_is_claimed_for_it(idle):
 
 def test_who_was_told_to_be_quiet_calls_back_what_it_asked(idle):
     idle.thread.quiet()
-    wait_until(lambda: not idle.redis_waits() or idle.thread._asked is None)
+    wait_until(lambda: not idle.thread._ahead.are_asked)
     idle.push("a")
     metrics = idle.app.metrics()["Jobs"]
     assert (metrics.busy, metrics.length, idle.done) == (0, 1, [])
@@ -130,7 +130,7 @@ def test_a_shard_acquired_later_is_asked_for_too(idle):
     assert release
     idle.app.caller.run(release)
     idle.acquire(handler)
-    wait_until(lambda: idle.thread._asked and handler in dict(idle.thread._asked.claims))
+    wait_until(lambda: handler in dict(idle.thread._ahead._claims))
     idle.caller.trips.clear()
     idle.push(*idle.two_ids())
     wait_until(lambda: sorted(idle.done) == sorted(idle.two_ids()))
