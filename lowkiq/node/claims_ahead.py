@@ -68,4 +68,7 @@ class ClaimsAhead:
         for position, (handler, epoch) in enumerate(claims):
             if not result or position != result[0]:
                 handler.unclaimed(epoch)
-        return (Taken(*claims[result[0]], result[1]) if result else None), []
+        if not result:
+            return None, []
+        handler, epoch = claims[result[0]]
+        return Taken(handler, epoch, result[1]), []

@@ -8,6 +8,7 @@ import os
 import secrets
 import signal
 import socket
+import time
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Final
 
@@ -45,6 +46,8 @@ EXIT_DRAINED, EXIT_ERROR, EXIT_BOOT, EXIT_FORCED, EXIT_INTERRUPTED = 0, 1, 3, 5,
 
 #: Connections beside those of the worker threads: lease keeper, doorbell, heartbeat, main thread, and one to spare.
 OTHER_CONNECTIONS: Final = 5
+#: Seconds to wait, before the node says that it is quiet, for threads that have something asked of Redis.
+CALM: Final = 1.0
 #: Seconds between looks of the main thread at its own affairs, and between beats to the supervisor.
 TICK: Final = 1.0
 #: Seconds between looks whether all is done, with `burst`.
@@ -217,6 +220,9 @@ class Node:
         if self._state == "ready":
             for thread in self._workers:
                 thread.quiet()
+            until = clock.monotonic() + CALM
+            while clock.monotonic() < until and not all(thread.is_calm for thread in self._workers):
+                time.sleep(0.001)
             self._set_state("quiet")
             self._heartbeat.beat_soon()
             logger.info("quiet", node=self.name)

@@ -60,7 +60,7 @@ class WorkerThread(threading.Thread):
         self._bell = bell or LocalBell()
         self._ahead = ClaimsAhead(handlers, caller)
         self._by_prefix = {handler.shard.prefix.encode(): handler for handler in handlers}
-        self._is_stopping = self._is_quiet = self._is_exchanging = False
+        self._is_stopping = self._is_quiet = self._is_calm = self._is_exchanging = False
         self._next_poll_at = 0.0
         self._retry_delay = RETRY_FROM
         #: The shard whose claim is performed, or performed and not yet settled.
@@ -78,9 +78,14 @@ class WorkerThread(threading.Thread):
         self._bell.ring()
 
     def quiet(self) -> None:
-        """Claim nothing more."""
+        """Claim nothing more. What waits behind the bell is called back at once, unless Redis is away."""
         self._is_quiet = True
         self._bell.ring()
+
+    @property
+    def is_calm(self) -> bool:
+        """Whether a thread that was told to be quiet has nothing asked of Redis: it called that back, or runs a job."""
+        return self._is_calm or self.in_hand is not None
 
     def stop(self) -> None:
         """End after the batch in hand."""
@@ -122,6 +127,7 @@ class WorkerThread(threading.Thread):
         if self._ahead.are_asked and (handler or self._is_quiet) and (answered := self._heard(self._bell.call_back())):
             self._give_way(handler, answered)
             return answered
+        self._is_calm = self._is_quiet
         polled = self._due_for_poll(now)
         if handler is None and self.in_hand is None and not polled:
             return self._wait(now)
