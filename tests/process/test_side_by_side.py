@@ -159,7 +159,9 @@ def test_two_versions_work_side_by_side_and_one_after_the_other(
     assert not overlaps(nodes.records("start", "end", "overlap"))
     counts = {"first": count, "second": other_count}
     assert done(nodes.records("start")) == {
-        (str(id), by): list(range(id, counts[by], IDS)) for id, by in itertools.product(range(IDS), counts)
+        (str(id), by): list(range(id, counts[by], IDS))
+        for id, by in itertools.product(range(IDS), counts)
+        if id < counts[by]  # a producer that came late has not got round to every id
     }
     for node in (beside, after):
         node.wait_ready().send(signal.SIGTERM)
