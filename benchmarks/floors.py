@@ -8,6 +8,7 @@ import sys
 import time
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
+from functools import partial
 
 import redis
 
@@ -72,10 +73,14 @@ def rung(url: str, pushes: int = 100) -> float:
         with closing(redis.Redis.from_url(url)) as client:
             for number in range(1, pushes + 1):
                 client.lpush("bench:bell", time.monotonic())
-                wait_until(lambda heard=number: client.llen("bench:heard") == heard)  # type: ignore[misc]
+                wait_until(partial(_has_heard, client, number))
                 time.sleep(PAUSE)
             heard = [float(seconds) for seconds in client.lrange("bench:heard", pushes // 10, -1)]
             return statistics.median(heard) * 1e3
     finally:
         listener.kill()
         listener.wait()
+
+
+def _has_heard(client: redis.Redis, pushes: int) -> bool:
+    return client.llen("bench:heard") == pushes

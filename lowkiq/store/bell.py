@@ -14,7 +14,7 @@ from redis.exceptions import RedisError
 
 from lowkiq import clock
 from lowkiq.store.advice import advice
-from lowkiq.store.line import Line, packed, read_replies
+from lowkiq.store.line import Line, pack_all, read_replies
 from lowkiq.store.wire import Command
 
 logger = structlog.get_logger("lowkiq")
@@ -101,7 +101,7 @@ class ListBell:
             asked = ask()
             commands: list[Command] = [("BLPOP", self.key, LISTEN), *([asked] if asked else [])]
             self._is_listening, self._has_asked, self._listens_since = True, asked is not None, now
-            self._connection.send_packed_command([packed(commands)])
+            self._connection.send_packed_command([pack_all(commands)])
         return int(self._connection._sock.fileno())
 
     def _wait(self, seconds: float, line: int | None) -> Heard:

@@ -46,7 +46,7 @@ class Line:
         """The replies, errors of the server among them. An error of the connection is raised."""
         connection = self._take()
         try:
-            send = partial(_exchange, connection, packed(commands), len(commands))
+            send = partial(_exchange, connection, pack_all(commands), len(commands))
             replies: list[Any] = connection.retry.call_with_retry(send, lambda _error: connection.disconnect())
         except BaseException:  # a reply may be on its way, and must not be taken for that of the next command
             connection.disconnect()
@@ -83,7 +83,7 @@ class Line:
         self.pool.release(connection)
 
 
-def packed(commands: Sequence[tuple[Any, ...]]) -> bytes:
+def pack_all(commands: Sequence[tuple[Any, ...]]) -> bytes:
     """As they are sent."""
     return b"".join(map(pack_command, commands))
 
