@@ -41,16 +41,23 @@ MUTANTS = {
         "redis.call('HSET', P .. 'payloads', id, score .. ':' .. payload)",
         "I3",
     ),
-    "leftovers_lost": Mutant("includes/take.lua", "leftovers[#leftovers + 1] = id", "leftovers[#leftovers] = nil"),
+    "leftovers_lost": Mutant("claim.lua", "leftovers[#leftovers + 1] = id", "leftovers[#leftovers] = nil"),
     "exhausted_drops_the_rest": Mutant(
         "settle.lua", "requeue(P, id, '*', stamp(now), -1)", "redis.call('UNLINK', P .. 'claim:' .. id)", "I3"
     ),
     "release_forgets": Mutant("settle.lua", "if held then requeue(P, id, held, perform_in, retry_count) end", ""),
     "absorb_overwrites": Mutant("includes/bag_several.lua", "redis.call('ZADD', zset, 'LT', score, payload)", "", "I3"),
     "claim_twice": Mutant(
-        "includes/take.lua", "if has_rare and redis.call('EXISTS', P .. 'claim') == 1 then", "if false then", "I4"
+        "claim.lua", "if has_rare and redis.call('EXISTS', P .. 'claim') == 1 then", "if false then", "I4"
     ),
-    "claim_late": Mutant("includes/take.lua", "if tonumber(number) <= last_claim then", "if false then"),
+    "claim_late": Mutant("claim.lua", "if tonumber(number) <= last_claim then", "if false then"),
+    "open_for_ever": Mutant("claim.lua", "redis.call('HDEL', P .. 'owner', 'open')", ""),
+    "open_after_the_lease": Mutant("acquire.lua", "'claim', 'open', 'waiting'", "'claim', 'waiting'"),
+    "open_after_its_end": Mutant("release.lua", "redis.call('HDEL', P .. 'owner', 'open')", ""),
+    "handed_to_the_busy": Mutant(
+        "includes/hand_over.lua", "if not take_idle(bell) then return false end", "take_idle(bell)", "I1"
+    ),
+    "handed_past_the_queue": Mutant("includes/doorbell.lua", "due_us / 1000000 <", "0 <"),
     "release_keeps_the_number": Mutant("release.lua", "redis.call('HSET', P .. 'owner', 'claim', ARGV[3])", ""),
     "release_any_claim": Mutant("release.lua", "if last_claim <= tonumber(ARGV[3]) then", "if true then", "I4"),
     "settle_any_claim": Mutant("settle.lua", "if last_claim == tonumber(ARGV[3]) then", "if true then", "I5"),
@@ -59,9 +66,7 @@ MUTANTS = {
         "  if not held then return end\n  if held == '*' then redis.call('UNLINK', P .. 'claim:' .. id) end",
         "",
     ),
-    "claim_highest": Mutant(
-        "includes/take.lua", "redis.call('ZRANGE', source,", "redis.call('ZREVRANGE', source,", "I6"
-    ),
+    "claim_highest": Mutant("claim.lua", "redis.call('ZRANGE', source,", "redis.call('ZREVRANGE', source,", "I6"),
     "scores_of_the_clock": Mutant(
         "push.lua", "last_score = last_score < now and now or last_score + 1", "last_score = now"
     ),
@@ -81,9 +86,7 @@ MUTANTS = {
     "deaths_forgotten_in_hand": Mutant(
         "includes/forget.lua", "if redis.call('HEXISTS', P .. 'claim', id) == 1 then return end", "", "I7"
     ),
-    "suspects_among_others": Mutant(
-        "includes/take.lua", "count = without_crashed(P, ids, count)", "count = count", "I7"
-    ),
+    "suspects_among_others": Mutant("claim.lua", "count = without_crashed(P, ids, count)", "count = count", "I7"),
     "any_layout": Mutant("includes/layout.lua", "if known and known ~= layout then", "if false then", "I8"),
     "no_fold": Mutant(
         "includes/bag_several.lua", "if count > 1 then return end", "if true then return end", "one payload belongs"
@@ -92,7 +95,7 @@ MUTANTS = {
         "perform_now.lua", "redis.call('HSET', P .. 'payloads', id, bag_get(P .. 'payloads', id))", ""
     ),
     "lease_of_a_clock_set_back": Mutant("acquire.lua", "if ttl and rest > ttl then", "if false then"),
-    "due_by_the_clock_alone": Mutant("includes/take.lua", "follow_clock_back(P, now, tonumber(last_score), seen)", ""),
+    "due_by_the_clock_alone": Mutant("claim.lua", "follow_clock_back(P, now, tonumber(last_score), seen)", ""),
 }
 
 

@@ -5,20 +5,24 @@ from __future__ import annotations
 import threading
 from typing import Protocol
 
-from lowkiq.store.bell import Ask, Heard
+from lowkiq.store.bell import Heard
 
 
 class Bell(Protocol):
     """Of one thread."""
 
+    @property
+    def is_idle(self) -> bool:
+        """Whether jobs may be handed over at any moment."""
+
     def ring(self) -> None:
         """From any thread: ends a wait, or the next one."""
 
-    def wait(self, seconds: float, ask: Ask) -> Heard:
-        """Until it is rung, in one way or the other, or the time is over. May ask Redis to answer the ring."""
+    def wait(self, seconds: float, *, is_idle: bool) -> Heard:
+        """Until it is rung, in one way or the other, or the time is over. With `is_idle` jobs may be handed over."""
 
-    def call_back(self) -> Heard:
-        """Ends what was asked, if it has not ended: from here on it takes nothing more."""
+    def be_busy(self) -> Heard:
+        """From here on nothing is handed over."""
 
     def close(self) -> None:
         """The thread ends."""
@@ -27,18 +31,20 @@ class Bell(Protocol):
 class LocalBell:
     """Rung within the node only: there the doorbell listens to pushes."""
 
+    is_idle = False
+
     def __init__(self) -> None:
         self._event = threading.Event()
 
     def ring(self) -> None:
         self._event.set()
 
-    def wait(self, seconds: float, ask: Ask) -> Heard:  # noqa: ARG002 (nothing is asked)
+    def wait(self, seconds: float, *, is_idle: bool) -> Heard:  # noqa: ARG002 (nothing is handed over)
         self._event.wait(seconds)
         self._event.clear()
         return Heard()
 
-    def call_back(self) -> Heard:
+    def be_busy(self) -> Heard:
         return Heard()
 
     def close(self) -> None:

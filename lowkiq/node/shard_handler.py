@@ -15,11 +15,12 @@ from lowkiq.job import Job
 from lowkiq.node.claim_in_hand import ClaimInHand, Failures
 from lowkiq.node.context import Context, enter
 from lowkiq.store.call import Call
-from lowkiq.store.shard import Claim, Held, Outcome, Owned, Released, Settled, Shard
+from lowkiq.store.shard import Claim, Held, Outcome, Owned, Released, Settled, Shard, parse_claim
 
 if TYPE_CHECKING:
     from lowkiq.node.performer import Performer
     from lowkiq.settings import Settings
+    from lowkiq.store.bell import Handed
     from lowkiq.worker import Worker
 
 
@@ -53,7 +54,7 @@ class ShardHandler:
         #: Number of the last claim that was sent, and of the claim in hand.
         self._number = self._in_hand = 0
         self._epoch_in_hand = ""
-        self._is_unknown = False
+        self._is_unknown = self._is_open = False
         self._claim: ClaimInHand | None = None
         #: Since when the first outcome has waited to be settled (monotonic).
         self.waits_since: float | None = None
@@ -90,7 +91,7 @@ class ShardHandler:
             self.epoch = lease.epoch
             self._lease_until = asked_at + self._settings.lease_ttl
             self._number = 0
-            self._is_unknown = False
+            self._is_unknown = self._is_open = False
 
     def renewed(self, asked_at: float) -> None:
         """The lease was kept."""
@@ -148,7 +149,7 @@ class ShardHandler:
             if self._is_unknown:
                 calls.append(self.shard.release(self._node, self.epoch, self._number, "claim"))
             self._number += 1
-            self._is_unknown = True
+            self._is_unknown, self._is_open = True, False
             settings = self._settings
             calls.append(
                 self.shard.claim(
@@ -163,15 +164,16 @@ class ShardHandler:
             return self.epoch, calls
 
     @property
-    def is_unknown(self) -> bool:
-        """Whether a claim was sent of which no reply came, or none has come yet."""
-        return self._is_unknown
+    def is_open(self) -> bool:
+        """Whether a push may put its job into the last claim, which found nothing."""
+        return self._is_open
 
-    def unclaimed(self, epoch: str) -> None:
-        """The claim that was sent took nothing, and never will."""
+    def handed(self, handed: Handed) -> Claim | None:
+        """What a push has put into the open claim; None if it speaks of another one: then the next one tells."""
         with self._lock:
-            if self.epoch == epoch:
-                self._is_unknown = False
+            if not self._is_open or (self.epoch, self._number) != (handed.epoch, handed.number):
+                return None
+        return parse_claim(handed.reply, self._settings.load_payload)
 
     def claimed(self, claim: Claim, epoch: str) -> None:
         """
@@ -185,6 +187,7 @@ class ShardHandler:
             self._in_hand = self._number
             self._epoch_in_hand = epoch
             self.is_busy = bool(claim.jobs or claim.spoiled)
+            self._is_open = not self.is_busy
             self._claim = ClaimInHand(claim) if self.is_busy else None
             self.waits_since = clock.monotonic() if claim.spoiled else None
 

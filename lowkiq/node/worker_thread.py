@@ -14,7 +14,6 @@ from redis.exceptions import RedisError
 from lowkiq import clock
 from lowkiq.errors import StaleClaim, Unsettled
 from lowkiq.node.bells import LocalBell
-from lowkiq.node.claims_ahead import ClaimsAhead
 from lowkiq.node.shard_handler import Settle, ShardHandler, refused
 from lowkiq.node.trouble import Trouble
 from lowkiq.store.call import Call, Caller, chunked, raise_first
@@ -24,7 +23,6 @@ if TYPE_CHECKING:
     from lowkiq.node.bells import Bell
     from lowkiq.node.schedulers import Scheduler
     from lowkiq.store.bell import Heard
-    from lowkiq.store.wire import Command
 
 #: Seconds between tries while Redis is in trouble: it grows to the second figure, with jitter.
 RETRY_FROM, RETRY_TO = 0.05, 1.0
@@ -58,7 +56,6 @@ class WorkerThread(threading.Thread):
         self._fatal = fatal
         self._inbox: deque[tuple[ShardHandler, float]] = deque()
         self._bell = bell or LocalBell()
-        self._ahead = ClaimsAhead(handlers, caller)
         self._by_prefix = {handler.shard.prefix.encode(): handler for handler in handlers}
         self._is_stopping = self._is_quiet = self._is_calm = self._is_exchanging = False
         self._next_poll_at = 0.0
@@ -78,13 +75,13 @@ class WorkerThread(threading.Thread):
         self._bell.ring()
 
     def quiet(self) -> None:
-        """Claim nothing more. What waits behind the bell is called back at once, unless Redis is away."""
+        """Claim nothing more, and have nothing handed over."""
         self._is_quiet = True
         self._bell.ring()
 
     @property
     def is_calm(self) -> bool:
-        """Whether a thread that was told to be quiet has nothing asked of Redis: it called that back, or runs a job."""
+        """Whether a thread that was told to be quiet has nothing handed over any more: it said so, or runs a job."""
         return self._is_calm or self.in_hand is not None
 
     def stop(self) -> None:
@@ -124,9 +121,9 @@ class WorkerThread(threading.Thread):
         """Returns the shard whose jobs are to be performed."""
         now = clock.monotonic()
         handler = self._pick(now)
-        if self._ahead.are_asked and (handler or self._is_quiet) and (answered := self._heard(self._bell.call_back())):
-            self._give_way(handler, answered)
-            return answered
+        if self._bell.is_idle and (handler or self._is_quiet) and (handed := self._heard(self._bell.be_busy())):
+            self._give_way(handler, handed)
+            return handed
         self._is_calm = self._is_quiet
         polled = self._due_for_poll(now)
         if handler is None and self.in_hand is None and not polled:
@@ -165,31 +162,30 @@ class WorkerThread(threading.Thread):
         until = min(self._next_poll_at, self._next_poll_at if due_at is None else due_at)
         if self._is_quiet:
             until = now + self._poll_interval
-        return self._heard(self._bell.wait(max(until - now, 0.0), self._ask))
+        is_idle = not (self._is_quiet or self._is_stopping)
+        return self._heard(self._bell.wait(max(until - now, 0.0), is_idle=is_idle))
 
     # ── the bell ────────────────────────────────────────────────────────────────────────────────────────────────────
-
-    def _ask(self) -> Command | None:
-        return None if self._is_quiet or self._is_stopping else self._ahead.ask()
 
     def _heard(self, heard: Heard) -> ShardHandler | None:
         """Returns the shard if jobs came with the ring."""
         now = clock.monotonic()
-        for message in heard.messages:
-            prefix, _, delay = message.partition(b" ")
-            if handler := self._by_prefix.get(prefix):
-                self._scheduler.note(handler, now + float(delay))
-        claimed = None
-        for reply in heard.answers:
-            taken, unknown = self._ahead.end(reply)
-            for handler in unknown:  # what was claimed of them is given back with their next claim
-                self._scheduler.note(handler, now)
-            claimed = self._note_claimed(*taken, now) if taken else None
-        return claimed
+        if heard.is_unsure:
+            for handler in self.handlers:
+                if handler.is_open:  # what was handed over is found, and given back, by claims
+                    self._scheduler.note(handler, now)
+        ring = heard.ring
+        rung = self._by_prefix.get(ring.shard) if ring else None
+        if not (ring and rung):
+            return None
+        if ring.handed and (claim := rung.handed(ring.handed)):
+            return self._note_claimed(rung, ring.handed.epoch, claim, now)
+        self._note(rung, ring.due_in, now)
+        return None
 
-    def _give_way(self, handler: ShardHandler | None, answered: ShardHandler) -> None:
+    def _give_way(self, handler: ShardHandler | None, handed: ShardHandler) -> None:
         """A shard that was picked waits for one whose jobs are here already."""
-        if handler and handler is not answered:
+        if handler and handler is not handed:
             self._scheduler.note(handler, clock.monotonic())
 
     # ── one round trip ──────────────────────────────────────────────────────────────────────────────────────────────

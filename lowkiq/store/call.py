@@ -100,11 +100,7 @@ class Caller:
             repeated = self._exchange([calls[number] for number in again], replicas, whole=True)
             for number, reply in zip(again, repeated, strict=True):
                 replies[number] = reply
-        return [meaning(call, reply) for call, reply in zip(calls, replies, strict=True)]
-
-    def words(self, call: Call[Any]) -> Command:
-        """The command of a call that is sent in some other way; `meaning` tells what came back."""
-        return self._command(call, whole=False)
+        return [_meaning(call, reply) for call, reply in zip(calls, replies, strict=True)]
 
     def commands(self, commands: Sequence[Command]) -> list[Any]:
         """Sends plain commands in one round trip; raises the first error among their replies."""
@@ -181,7 +177,7 @@ def _lost(calls: Sequence[Call[Any]], replies: Sequence[Any]) -> list[int]:
     return lost
 
 
-def meaning(call: Call[Any], reply: Any) -> Any:
+def _meaning(call: Call[Any], reply: Any) -> Any:
     """What a call's reply means, or the exception that it is."""
     if isinstance(reply, ResponseError):
         return _refusal(reply)

@@ -168,7 +168,7 @@ class Shard:
         """Takes at most `limit` due jobs. Numbers of claims rise within an epoch."""
 
         def parse(reply: list[Any]) -> Claim:
-            return _claimed(reply, load_payload)
+            return parse_claim(reply, load_payload)
 
         limit = min(limit, MAX_CLAIM)
         limits = (limit, max_payloads, MAX_CLAIM_PAYLOADS, MAX_CLAIM_BYTES)
@@ -197,19 +197,6 @@ def shards_of(namespace: str, queues: Mapping[str, int]) -> list[Shard]:
 def renew(shards: Sequence[Shard], node: str, epochs: Sequence[str], ttl: float) -> Call[list[int]]:
     """Keeps the leases of several shards; gives for each LOST, KEPT, or WANTED: kept, and another's by right."""
     return Call("renew", [shard.prefix for shard in shards], [node, ttl, *epochs], list)
-
-
-def answer(claims: Sequence[Call[Claim]]) -> Call[tuple[int, Claim] | None]:
-    """Claims from the first of several shards that was rung; gives its position among the claims too."""
-
-    def parse(reply: list[Any] | None) -> tuple[int, Claim] | None:
-        if reply is None:
-            return None
-        position = reply[0] - 1
-        return position, claims[position].parse(reply[1])
-
-    keys = [key for claim in claims for key in claim.keys]
-    return Call("answer", keys, [argument for claim in claims for argument in claim.arguments], parse)
 
 
 def peek(shards: Sequence[Shard]) -> Call[list[float | None]]:
@@ -252,7 +239,8 @@ def _peeked(reply: list[Any]) -> list[float | None]:
     return [_due_in(due, now) for due in reply[1:]]
 
 
-def _claimed(reply: list[Any], load: Callable[[bytes], Any]) -> Claim:
+def parse_claim(reply: list[Any], load: Callable[[bytes], Any]) -> Claim:
+    """What a claim's reply says; `load` is load_payload."""
     jobs: list[Job] = []
     spoiled: list[Spoiled] = []
     fields = iter(reply)

@@ -22,7 +22,7 @@ ROOT = Path(__file__).parents[2]
 
 #: Calls at which each of them must have been struck: what they are there for.
 WHAT_THEY_DO = {
-    "node": {"register", "SCRIPT", "acquire", "claim", "settle+claim", "renew", "beat", "release", "BLPOP+answer"},
+    "node": {"register", "SCRIPT", "acquire", "claim", "settle+claim", "renew", "beat", "release", "SET+BLPOP"},
     "impatient node": {"abandon"},
     "producer": {"register", "SCRIPT", "push"},
 }

@@ -1,4 +1,4 @@
-"""A worker thread that is idle: what it has Redis do when a push rings, and how that is called back."""
+"""A worker thread that is idle: how pushes hand it jobs, and when they do not."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from itertools import count
 import pytest
 
 from lowkiq import Worker
-from lowkiq.job import shard_of
+from lowkiq.job import EncodedJob, shard_of
 from lowkiq.node.trouble import Trouble
 from lowkiq.node.worker_threads import make_worker_threads
 from lowkiq.store.call import Caller
@@ -52,6 +52,9 @@ class Idle:
         for handler in self.thread.handlers:
             self.acquire(handler)
         self.thread.start()
+        self.push(*self.two_ids())  # a shard that was never looked at has no claim that is open
+        wait_until(lambda: all(handler.is_open for handler in self.thread.handlers) and len(done) == 2)
+        done.clear()
         self.wait_until_idle()
 
     def acquire(self, handler):
@@ -61,9 +64,12 @@ class Idle:
         self.thread.hear(handler, 0.0)
 
     def wait_until_idle(self):
-        """It has asked, and waits."""
-        wait_until(lambda: self.redis_waits() and self.thread.in_hand is None)
+        """It says so, and waits."""
+        wait_until(lambda: self.says_idle() and self.redis_waits() and self.thread.in_hand is None)
         self.caller.trips.clear()
+
+    def says_idle(self):
+        return any(self.app.redis().scan_iter(match="*:bell:*:idle"))
 
     def redis_waits(self):
         return any(row["cmd"] == "blpop" for row in self.app.redis().client_list())
@@ -100,12 +106,38 @@ def test_a_pushed_job_comes_with_the_ring(idle):
     wait_until(lambda: idle.app.metrics()["Jobs"].busy == 0)
 
 
-def test_jobs_of_two_shards_run_though_one_claim_comes_with_the_ring(idle):
+def test_jobs_of_two_shards_run_though_one_comes_with_the_ring(idle):
     idle.push(*idle.two_ids())
     wait_until(lambda: sorted(idle.done) == sorted(idle.two_ids()))
 
 
-def test_while_it_is_busy_nothing_is_claimed_for_it(idle):
+def test_jobs_in_a_row_come_each_with_its_ring(idle):
+    for n in range(20):
+        idle.push(str(n))
+        wait_until(lambda n=n: len(idle.done) == n + 1)
+        idle.wait_until_idle()
+    assert idle.done == [str(n) for n in range(20)]
+
+
+def test_a_payload_that_can_t_be_read_comes_with_the_ring_too(idle):
+    idle.app.caller.run(idle.thread.handlers[0].shard.push([EncodedJob(b"bad", b"{", "", "")]))
+    wait_until(lambda: idle.app.metrics()["Jobs"].morgue_length == 1)
+    assert idle.done == []
+
+
+def test_a_job_that_is_handed_over_as_the_connection_is_lost_runs_soon(idle):
+    """Whether or not the ring was lost with it: polls, which would come too late here, do not see what is claimed."""
+    client, caller = idle.app.redis(), idle.app.caller
+    (listener,) = (row["id"] for row in client.client_list() if row["cmd"] == "blpop")
+    push = idle.thread.handlers[0].shard.push([EncodedJob(b"a", b"1", "", "")])
+    with client.pipeline(transaction=True) as pipeline:
+        pipeline.execute_command("CLIENT", "KILL", "ID", listener)
+        pipeline.execute_command(*caller._command(push, whole=True))
+        pipeline.execute()
+    wait_until(lambda: idle.done == ["a"])
+
+
+def test_while_it_is_busy_nothing_is_handed_to_it(idle):
     """A job that waits for a busy thread is in the queue: should the node die, it has not been tried."""
     idle.gate.clear()
     first, second = idle.two_ids()
@@ -116,22 +148,36 @@ def test_while_it_is_busy_nothing_is_claimed_for_it(idle):
     assert (metrics.busy, metrics.length) == (1, 1)
 
 
-def test_who_was_told_to_be_quiet_calls_back_what_it_asked(idle):
+def test_who_was_told_to_be_quiet_gets_nothing(idle):
     idle.thread.quiet()
-    wait_until(lambda: not idle.thread._ahead.are_asked)
+    wait_until(lambda: idle.thread.is_calm)
     idle.push("a")
     metrics = idle.app.metrics()["Jobs"]
     assert (metrics.busy, metrics.length, idle.done) == (0, 1, [])
 
 
-def test_a_shard_acquired_later_is_asked_for_too(idle):
+def test_a_job_handed_over_before_it_was_to_be_quiet_runs(idle):
+    """It is in hand, whoever knows."""
+    idle.gate.clear()
+    first, second = idle.two_ids()
+    idle.push(first)
+    wait_until(lambda: idle.done == [first])
+    idle.thread.quiet()
+    idle.gate.set()
+    wait_until(lambda: idle.app.metrics()["Jobs"].busy == 0)
+    idle.push(second)
+    metrics = idle.app.metrics()["Jobs"]
+    assert (metrics.busy, metrics.length, idle.done) == (0, 1, [first])
+
+
+def test_a_shard_acquired_later_gets_jobs_too(idle):
     handler = idle.thread.handlers[0]
     release = handler.give_back_call()
     assert release
     idle.app.caller.run(release)
     idle.acquire(handler)
-    wait_until(lambda: handler in dict(idle.thread._ahead._claims))
-    idle.caller.trips.clear()
+    wait_until(lambda: handler.is_open)
+    idle.wait_until_idle()
     idle.push(*idle.two_ids())
     wait_until(lambda: sorted(idle.done) == sorted(idle.two_ids()))
 

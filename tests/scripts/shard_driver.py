@@ -210,6 +210,8 @@ class ShardDriver:
                 return self.redis.hgetall(key)
             case b"zset":
                 return self.redis.zrange(key, 0, -1, withscores=True)
+            case b"list":
+                return self.redis.lrange(key, 0, -1)
             case b"string":
                 return self.redis.get(key)
             case kind:

@@ -5,10 +5,9 @@ from __future__ import annotations
 import threading
 
 import pytest
-from redis.exceptions import RedisError
 
 from lowkiq.store import bell as bell_module
-from lowkiq.store.bell import Heard, ListBell
+from lowkiq.store.bell import Heard, ListBell, Ring
 from lowkiq.store.call import Caller
 from lowkiq.store.connect import client_for_node
 from tests.scripts.shard_driver import FUTURE
@@ -36,59 +35,63 @@ def rung(shard, bell):
     return shard
 
 
-def nothing() -> None:
-    """What a thread asks that has nothing to ask."""
+def wait(bell: ListBell, seconds: float = 30, *, is_idle: bool = False) -> Heard:
+    return bell.wait(seconds, is_idle=is_idle)
 
 
-def greet() -> tuple[str, ...]:
-    """What a thread asks, of which the test can see when it was done."""
-    return ("ECHO", "hello")
+def is_open(rung) -> None:
+    """Its owner has looked, and found nothing."""
+    epoch = rung.owner("epoch")
+    rung.caller.run(rung.shard.claim("n", epoch, int(rung.owner("claim") or 0) + 1, 10, 10, bytes))
+
+
+def is_said_to_be_idle(rung, bell) -> bool:
+    return bool(rung.redis.exists(f"{bell.key}:idle"))
 
 
 def test_a_push_is_heard_with_its_shard(rung, bell) -> None:
     rung.push("a")
-    assert bell.wait(30, nothing).messages == (rung.prefix + b" 0.000000",)
+    assert wait(bell) == Heard(Ring(rung.prefix, 0.0))
 
 
 def test_a_push_for_later_tells_when(rung, bell) -> None:
     rung.push("a", perform_in=FUTURE)
-    (message,) = bell.wait(30, nothing).messages
-    assert float(message.split()[1]) == pytest.approx(FUTURE - rung.now(), abs=30)
+    ring = wait(bell).ring
+    assert ring and ring.due_in == pytest.approx(FUTURE - rung.now(), abs=30)
 
 
 def test_a_push_ends_a_wait(rung, bell) -> None:
-    heard: list[bytes] = []
-    thread = threading.Thread(target=lambda: heard.extend(bell.wait(30, nothing).messages))
+    heard: list[Heard] = []
+    thread = threading.Thread(target=lambda: heard.append(wait(bell)))
     thread.start()
     wait_until(lambda: any(row["cmd"] == "blpop" for row in rung.redis.client_list()))
     rung.push("a")
     thread.join(20)
-    assert heard
+    assert heard[0].ring
 
 
 def test_a_ring_within_the_node_ends_a_wait_and_the_next_still_hears_pushes(rung, bell) -> None:
     bell.ring()
-    assert bell.wait(30, nothing) == Heard()
+    assert wait(bell) == Heard()
     rung.push("a")
-    assert bell.wait(30, nothing).messages
+    assert wait(bell).ring
 
 
 def test_rings_are_never_waited_for(bell) -> None:
     for _ in range(100_000):
         bell.ring()
-    assert bell.wait(30, nothing) == Heard()
+    assert wait(bell) == Heard()
 
 
 def test_nobody_rings(bell) -> None:
-    assert bell.wait(0.01, nothing) == Heard()
+    assert wait(bell, 0.01) == Heard()
 
 
 def test_a_connection_that_is_closed_is_made_anew(rung, bell) -> None:
-    bell.wait(0.01, nothing)
+    wait(bell, 0.01)
     kill_listener(rung)
     rung.push("a")
-    heard: list[bytes] = []
-    wait_until(lambda: heard.extend(bell.wait(0.1, nothing).messages) or heard)
+    wait_until(lambda: wait(bell, 0.1).ring)
 
 
 def test_without_redis_it_still_can_be_rung(own_redis_server, make_app) -> None:
@@ -96,81 +99,174 @@ def test_without_redis_it_still_can_be_rung(own_redis_server, make_app) -> None:
     bell = bell_of(app)
     own_redis_server.stop()
     bell.ring()
-    assert bell.wait(30, nothing) == Heard()
-    assert bell.wait(0.01, nothing) == Heard()
+    assert wait(bell) == Heard()
+    assert wait(bell, 0.01) == Heard()
     bell.close()
 
 
 def test_redis_ends_a_wait_that_nobody_ends_and_it_is_asked_again(bell, app, monkeypatch) -> None:
     monkeypatch.setattr(bell_module, "LISTEN", 0.05)
-    assert bell.wait(30, nothing) == Heard()
-    app.redis().rpush(bell.key, "x")
-    assert bell.wait(30, nothing) == Heard((b"x",))
+    assert wait(bell) == Heard()
+    app.redis().rpush(bell.key, "x 1")
+    assert wait(bell) == Heard(Ring(b"x", 1.0))
 
 
-def test_what_is_asked_is_answered_when_a_push_rings_and_not_before(rung, bell) -> None:
-    assert bell.wait(0.05, greet) == Heard()
+def test_a_job_is_handed_over_while_it_is_idle(rung, bell) -> None:
+    is_open(rung)
+    wait(bell, 0.01, is_idle=True)
+    assert bell.is_idle
     rung.push("a")
-    assert bell.wait(30, nothing) == Heard((rung.prefix + b" 0.000000",), (b"hello",))
+    ring = wait(bell, is_idle=True).ring
+    assert ring and ring.handed
+    assert (ring.handed.epoch, ring.handed.number) == (rung.owner("epoch"), 1)
+    assert not bell.is_idle
 
 
-def test_what_is_asked_waits_while_the_thread_is_called_away_and_is_asked_once(rung, bell) -> None:
-    asked = []
+def test_nothing_is_handed_over_to_one_that_does_not_say_so(rung, bell) -> None:
+    is_open(rung)
+    wait(bell, 0.01)
+    assert not bell.is_idle
+    rung.push("a")
+    assert wait(bell) == Heard(Ring(rung.prefix, 0.0))
+
+
+def test_it_is_idle_until_it_is_rung(rung, bell) -> None:
+    wait(bell, 0.01, is_idle=True)
+    assert is_said_to_be_idle(rung, bell)
+    rung.push("a", perform_in=FUTURE)
+    assert not is_said_to_be_idle(rung, bell)
+    assert wait(bell, is_idle=True).ring
+    assert not bell.is_idle
+    wait(bell, 0.01, is_idle=True)
+    assert is_said_to_be_idle(rung, bell)
+
+
+def test_to_be_called_away_does_not_end_it(rung, bell) -> None:
     for _ in range(3):
         bell.ring()
-        assert bell.wait(30, lambda: asked.append(1) or greet()) == Heard()
+        assert wait(bell, is_idle=True) == Heard()
+    assert bell.is_idle
+    assert is_said_to_be_idle(rung, bell)
+
+
+def test_who_is_busy_gets_nothing_handed_over(rung, bell) -> None:
+    is_open(rung)
+    assert bell.be_busy() == Heard(), "it was"
+    wait(bell, 0.01, is_idle=True)
+    assert bell.be_busy() == Heard()
+    assert not bell.is_idle
     rung.push("a")
-    assert bell.wait(30, nothing).answers == (b"hello",)
-    assert len(asked) == 1
+    assert wait(bell) == Heard(Ring(rung.prefix, 0.0))
 
 
-def test_what_is_called_back_is_over(rung, bell) -> None:
-    assert bell.call_back() == Heard(), "nothing was asked"
-    bell.wait(0.01, greet)
-    assert bell.call_back() == Heard((b"",), (b"hello",))
-    assert bell.call_back() == Heard(), "it is over"
+def test_a_job_that_comes_before_it_is_busy_is_heard(rung, bell) -> None:
+    is_open(rung)
+    wait(bell, 0.01, is_idle=True)
     rung.push("a")
-    assert bell.wait(30, nothing) == Heard((rung.prefix + b" 0.000000",))
+    ring = bell.be_busy().ring
+    assert ring and ring.handed
+    assert wait(bell, is_idle=True) == Heard(), "what it said to itself is heard later, to nobody's harm"
+    rung.push("b")
+    assert is_said_to_be_idle(rung, bell)
 
 
-def test_a_push_that_comes_before_the_call_back_is_heard(rung, bell) -> None:
-    bell.wait(0.01, greet)
+def test_a_job_that_comes_as_redis_ends_a_wait_is_heard(rung, bell, monkeypatch) -> None:
+    """Between two waits nobody blocks on the list, and it still is said to be idle."""
+    monkeypatch.setattr(bell_module, "LISTEN", 0.05)
+    is_open(rung)
+    wait(bell, is_idle=True)
+    assert bell.is_idle
     rung.push("a")
-    assert bell.call_back() == Heard((rung.prefix + b" 0.000000",), (b"hello",))
-    assert bell.wait(30, nothing) == Heard((b"",)), "what called back rings later, to nobody's harm"
+    for heard in (bell.be_busy(), Heard()):
+        assert heard.ring is None or heard.ring.handed
+    assert not bell.is_idle
+    is_open_again = wait(bell, 0.01, is_idle=True)
+    assert is_open_again == Heard()
 
 
-def test_who_has_asked_is_told_when_the_answer_is_lost(rung, bell) -> None:
-    bell.wait(0.01, greet)
+def test_a_ring_that_comes_as_redis_ends_a_wait_is_not_taken_back(rung, bell, monkeypatch) -> None:
+    monkeypatch.setattr(bell_module, "LISTEN", 0.05)
+    is_open(rung)
+    wait(bell, is_idle=True)
+    rung.push("a")
+    ring = wait(bell, is_idle=True).ring
+    assert ring and ring.handed
+    assert not is_said_to_be_idle(rung, bell), "it would have been handed the next one too"
+
+
+def test_that_it_is_idle_is_forgotten_when_it_dies_and_lasts_while_it_lives(rung, bell, monkeypatch) -> None:
+    monkeypatch.setattr(bell_module, "LISTEN", 1)
+    wait(bell, 0.01, is_idle=True)
+    assert 0 < rung.redis.ttl(f"{bell.key}:idle") <= 6
+    rung.redis.expire(f"{bell.key}:idle", 1)
+    assert wait(bell, is_idle=True) == Heard(), "Redis has ended the wait"
+    rung.redis.set(f"{bell.key}:idle", 1, ex=1)
+    wait(bell, 0.01, is_idle=True)
+    assert rung.redis.ttl(f"{bell.key}:idle") > 1
+
+
+def test_who_was_idle_is_told_when_rings_may_be_lost(rung, bell) -> None:
+    is_open(rung)
+    wait(bell, 0.01, is_idle=True)
     kill_listener(rung)
-    heard = bell.wait(30, nothing)
-    assert heard.messages == ()
-    assert isinstance(*heard.answers, RedisError)
-    bell.wait(0.01, greet)
+    assert wait(bell, is_idle=True) == Heard(is_unsure=True)
+    assert not is_said_to_be_idle(rung, bell)
+    assert wait(bell, 0.01, is_idle=True) == Heard()
+    assert not bell.is_idle, "Redis may not have noticed, and tell the connection that is gone"
+
+
+def test_when_rings_may_be_lost_is_told_by_who_wants_to_be_busy_too(rung, bell) -> None:
+    wait(bell, 0.01, is_idle=True)
     kill_listener(rung)
-    assert isinstance(*bell.call_back().answers, RedisError)
+    assert bell.be_busy() == Heard(is_unsure=True)
 
 
-def test_a_call_back_that_a_full_memory_refuses_ends_by_giving_up_the_connection(own_redis_server, make_app) -> None:
+def test_rings_that_are_lost_are_told_of_when_redis_is_back(own_redis_server, make_app) -> None:
     app = make_app(redis_url=own_redis_server.url)
     bell = bell_of(app)
-    bell.wait(0.01, greet)
+    wait(bell, 0.01, is_idle=True)
+    own_redis_server.stop()
+    assert wait(bell, 0.01, is_idle=True) == Heard()
+    own_redis_server.start()
+    assert wait(bell, is_idle=True) == Heard(is_unsure=True)
+    bell.close()
+
+
+def test_after_a_while_it_is_idle_again(rung, bell, monkeypatch) -> None:
+    monkeypatch.setattr(bell_module, "LISTEN", 0.05)
+    wait(bell, 0.01, is_idle=True)
+    kill_listener(rung)
+    wait_until(lambda: wait(bell, 0.1, is_idle=True) == Heard() and bell.is_idle)
+
+
+def test_a_full_memory_refuses_to_keep_that_it_is_idle(own_redis_server, make_app) -> None:
+    app = make_app(redis_url=own_redis_server.url)
+    bell = bell_of(app)
     app.redis().config_set("maxmemory", 1)
-    (answer,) = bell.call_back().answers
-    assert "maxmemory" in str(answer)
+    assert wait(bell, 0.01, is_idle=True) == Heard()
+    assert not bell.is_idle
+    bell.close()
+
+
+def test_a_full_memory_that_refuses_a_word_to_itself_ends_the_connection(own_redis_server, make_app) -> None:
+    app = make_app(redis_url=own_redis_server.url)
+    bell = bell_of(app)
+    wait(bell, 0.01, is_idle=True)
+    app.redis().config_set("maxmemory", 1)
+    assert bell.be_busy() == Heard(is_unsure=True)
     wait_until(lambda: not any(row["cmd"] == "blpop" for row in app.redis().client_list()))
     bell.close()
 
 
-def test_the_bells_of_a_node_call_back_over_connections_that_they_share(app) -> None:
+def test_the_bells_of_a_node_speak_over_connections_that_they_share(app) -> None:
     """Each keeping one of its own would leave none to the rest of the node."""
     caller = Caller(client_for_node(app.settings, 7))
     assert caller.line
     bells = [ListBell(caller.line, f"{app.settings.namespace}:bell:n:{n}") for n in range(5)]
     for bell in bells:
-        bell.wait(0.01, greet)
+        wait(bell, 0.01, is_idle=True)
     for bell in bells:
-        assert bell.call_back().answers == (b"hello",)
+        assert bell.be_busy() == Heard()
     assert caller.command("PING")
     for bell in bells:
         bell.close()
@@ -179,14 +275,16 @@ def test_the_bells_of_a_node_call_back_over_connections_that_they_share(app) -> 
 def test_a_server_that_refuses_to_wait_is_asked_rarely_and_told_of_once(own_redis_server, make_app, caplog) -> None:
     """With rights that lack it, a thread would spin."""
     app = make_app(redis_url=own_redis_server.url)
-    app.redis().execute_command("ACL", "SETUSER", "default", "-blpop")
+    client = app.redis()
+    client.execute_command("ACL", "SETUSER", "default", "-blpop")
     bell = bell_of(app)
-    asked = []
     for _ in range(5):
         bell.ring()
-        bell.wait(30, lambda: asked.append(1) or greet())
-    assert len(asked) == 1
+        wait(bell, is_idle=True)
+    assert client.info("commandstats")["cmdstat_blpop"]["rejected_calls"] == 1
     assert caplog.text.count("bell_refused") <= 1
+    assert not bell.is_idle
+    assert not client.exists(f"{bell.key}:idle")
     bell.close()
 
 

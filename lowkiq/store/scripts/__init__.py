@@ -16,7 +16,6 @@ NAMES: Final = (
     "release",
     "abandon",
     "claim",
-    "answer",
     "settle",
     "peek",
     "stats",
@@ -34,7 +33,7 @@ NAMES: Final = (
 )
 
 #: Those that make room, or keep order while there is none: with Redis 7 or later they run when memory is full.
-MAKE_ROOM: Final = frozenset({"claim", "answer", "settle", "renew", "acquire", "release", "abandon", "drop"})
+MAKE_ROOM: Final = frozenset({"claim", "settle", "renew", "acquire", "release", "abandon", "drop"})
 
 #: Redis 7's way to say so. Older servers, and fakeredis, know no such line.
 ALLOW_OOM: Final = "#!lua flags=allow-oom\n"

@@ -1,7 +1,156 @@
---@ take
--- claim: take due jobs of a shard.
+--@ clock
+--@ fence
+--@ layout
+--@ bag_several
+--@ many
+--@ set_back
+--@ doorbell
+-- claim: take due jobs, oldest first, out of the queue and into the shard's one claim (I4). One that finds none stays open
+-- (hand_over.lua).
 -- KEYS  1 shard prefix
 -- ARGV  1 node, 2 epoch, 3 number of this claim, 4 layout, 5 most jobs, 6 most payloads of a job, 7 most payloads in
---       all, 8 most bytes (take.lua)
--- returns and refuses what take.lua says
-return take(KEYS[1], false, unpack(ARGV))
+--       all (its last job may exceed it), 8 most bytes (its last payload may)
+-- returns {now, next due or '', then for each job: id, "perform_in:retry_count:score:payload" (no score: it is
+--       perform_in) or {"perform_in:retry_count", payload, score, payload, score ...}}
+-- errors: FENCED, LAYOUT, NEWER, STALE (this number, or a later one, was claimed or given up), UNSETTLED (the last claim is)
+
+-- Jobs that a claim of few looks at, and what is read at a time of payloads: little, so that a thousand large ones are
+-- not read before the limit of bytes is noticed.
+local FEW, FIRST_STEP, LAST_STEP = 16, 4, 32
+
+-- Due jobs, oldest first, as a flat list of id, due time, id ...; then how many there are, and, if it was seen, when the
+-- next one is due ('' for none). A queue that holds few is read once for both.
+local function find_due(P, now, limit)
+  local due_by, most = stamp(now), math.min(limit, FEW)
+  local found = redis.call('ZRANGE', P .. 'due', 0, most, 'WITHSCORES')
+  local count = math.min(#found / 2, most)
+  while count > 0 and tonumber(found[count * 2]) > tonumber(due_by) do count = count - 1 end
+  if count < most or count == limit then return found, count, found[count * 2 + 2] or '' end
+  found = redis.call('ZRANGEBYSCORE', P .. 'due', '-inf', due_by, 'WITHSCORES', 'LIMIT', 0, limit)
+  return found, #found / 2, nil
+end
+
+-- An id whose node has died is claimed alone, so that the innocent ones around it are not counted again.
+local function without_crashed(P, ids, count)
+  local crashes = redis.call('HMGET', P .. 'crashes', unpack(ids, 1, count))
+  if crashes[1] then return 1 end
+  for i = 2, count do
+    if crashes[i] then return i - 1 end
+  end
+  return count
+end
+
+-- The lowest payloads of an id, with their scores, up to most, or most bytes; and their bytes.
+local function read_lowest(source, most, most_bytes)
+  local lowest, bytes, step = {}, 0, FIRST_STEP
+  while true do
+    local page = redis.call('ZRANGE', source, #lowest / 2, #lowest / 2 + step - 1, 'WITHSCORES')
+    for i = 1, #page, 2 do
+      lowest[#lowest + 1], lowest[#lowest + 2] = page[i], page[i + 1]
+      bytes = bytes + #page[i]
+      if #lowest / 2 >= most or bytes >= most_bytes then return lowest, bytes end
+    end
+    if #page == 0 then return lowest, bytes end
+    step = math.min(step * 2, LAST_STEP)
+  end
+end
+
+local P, node, epoch, number, layout = KEYS[1], ARGV[1], ARGV[2], ARGV[3], ARGV[4]
+local limit, max_payloads, max_in_all, max_bytes = tonumber(ARGV[5]), tonumber(ARGV[6]), tonumber(ARGV[7]), tonumber(ARGV[8])
+local refusal, last_claim = fence(P, node, epoch)
+if refusal then return refusal end
+local layout_refusal, _, last_score, seen = check_layout(P, layout)
+if layout_refusal then return layout_refusal end
+if tonumber(number) <= last_claim then return refuse('STALE', 'claim ' .. last_claim .. ' came later') end
+-- Rare ones; one command tells that there is none of them.
+local has_rare = redis.call('EXISTS', P .. 'claim', P .. 'crashes', P .. 'retries') > 0
+if has_rare and redis.call('EXISTS', P .. 'claim') == 1 then return refuse('UNSETTLED', 'claim ' .. last_claim) end
+local has_crashes = has_rare and redis.call('EXISTS', P .. 'crashes') == 1
+local has_retries = has_rare and redis.call('EXISTS', P .. 'retries') == 1
+
+local now = shard_now(P, last_score)
+-- The last claim is open no more. (It comes first, since it frees: so claims go on when memory is full.)
+redis.call('HDEL', P .. 'owner', 'open')
+if tonumber(last_score) > now then follow_clock_back(P, now, tonumber(last_score), seen) end
+local found, count, next_due = find_due(P, now, limit)
+if count == 0 then
+  redis.call('HSET', P .. 'owner', 'claim', number, 'waiting', next_due == '' and 'inf' or next_due,
+    'open', epoch .. ' ' .. number)
+  return {stamp(now), next_due}
+end
+redis.call('HSET', P .. 'owner', 'claim', number)
+
+local ids = {}
+for i = 1, count do ids[i] = found[i * 2 - 1] end
+if has_crashes then count = without_crashed(P, ids, count) end
+local reply, claim, leftovers = {stamp(now), ''}, {}, {}
+local taken, claimed, bytes, payloads = 0, 0, 0, 0
+
+-- Takes at most max_payloads of an id that has several. What stays behind keeps its place in the queue.
+local function take_several(id, perform_in, head)
+  local source, target = P .. 'payloads:' .. id, P .. 'claim:' .. id
+  local lowest, its_bytes = read_lowest(source, max_payloads, max_bytes - bytes)
+  bytes, payloads = bytes + its_bytes, payloads + #lowest / 2
+  if redis.call('ZCARD', source) <= #lowest / 2 then
+    redis.call('RENAME', source, target)
+  else
+    redis.call('ZREMRANGEBYRANK', source, 0, #lowest / 2 - 1)
+    if #lowest > 2 then zadd_lowest(target, lowest) end
+    leftovers[#leftovers + 1] = perform_in
+    leftovers[#leftovers + 1] = id
+  end
+  if #lowest == 2 then
+    local record = head .. ':' .. lowest[2] .. ':' .. lowest[1]
+    return record, record
+  end
+  table.insert(lowest, 1, head)
+  return head .. ':*', lowest
+end
+
+local step = FIRST_STEP
+while taken < count and bytes < max_bytes and payloads < max_in_all do
+  local last = math.min(taken + step, count)
+  step = math.min(step * 2, LAST_STEP)
+  local held = redis.call('HMGET', P .. 'payloads', unpack(ids, taken + 1, last))
+  local retries = has_retries and redis.call('ZMSCORE', P .. 'retries', unpack(ids, taken + 1, last))
+  for i = 1, #held do
+    if bytes >= max_bytes or payloads >= max_in_all then break end
+    taken = taken + 1
+    local id, perform_in, text = ids[taken], found[taken * 2], held[i]
+    local retry_count = retries and retries[i] or '-1'
+    local record, returned
+    if text == '*' then
+      record, returned = take_several(id, perform_in, perform_in .. ':' .. retry_count)
+    elseif text then
+      record = perform_in .. ':' .. retry_count .. ':' .. text
+      returned = record
+      bytes = bytes + #text
+      payloads = payloads + 1
+    end
+    if record then
+      claim[claimed + 1], claim[claimed + 2] = id, record
+      claimed = claimed + 2
+      reply[claimed + 1], reply[claimed + 2] = id, returned
+    end
+  end
+end
+
+-- What was taken is the lowest of the index, so a range by rank does for all of it at once.
+redis.call('ZREMRANGEBYRANK', P .. 'due', 0, taken - 1)
+redis.call('HDEL', P .. 'payloads', unpack(ids, 1, taken))
+if has_retries then redis.call('ZREM', P .. 'retries', unpack(ids, 1, taken)) end
+for i = 1, #leftovers, 2 do
+  redis.call('ZADD', P .. 'due', leftovers[i], leftovers[i + 1])
+  redis.call('HSET', P .. 'payloads', leftovers[i + 1], '*')
+  bag_fold(P .. 'payloads', leftovers[i + 1])
+end
+if claimed > 0 then hset_many(P .. 'claim', claim, claimed) end
+
+if claimed == 0 then
+  reply[2] = oldest_due(P, now)
+elseif taken == count and #leftovers == 0 and next_due then
+  reply[2] = next_due
+else
+  reply[2] = redis.call('ZRANGE', P .. 'due', 0, 0, 'WITHSCORES')[2] or ''
+end
+return reply

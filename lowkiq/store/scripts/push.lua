@@ -3,7 +3,7 @@
 --@ bag
 --@ many
 --@ seen
---@ doorbell
+--@ hand_over
 -- push: put payloads into the queue. Repeating it while they are still queued changes nothing but the counters.
 -- KEYS  1 shard prefix, e.g. lowkiq:{orders:7}:
 -- ARGV  1 layout (shards_count), 2 how many words a job has: 2 if all scores and times are the default, else 4, then for
@@ -68,7 +68,11 @@ for n = 1, #ids do
   elseif given == '' and not was_set_back then
     -- A fresh job is due at its score, so that jobs of one call are claimed in their order; if the clock was set back,
     -- that lies ahead.
-    queue(id, score, last_score, ':' .. payload)
+    if #ids == 1 and hand_over(P, id, score, payload, last_score) then
+      new = 1
+    else
+      queue(id, score, last_score, ':' .. payload)
+    end
   else
     queue(id, stamp(now), now, score .. ':' .. payload)
   end
@@ -80,5 +84,5 @@ last_score = math.max(last_score, now)
 redis.call('HSET', P .. 'meta', 'last_score', string.format('%.0f', last_score),
   'pushed', string.format('%.0f', pushed + #ids), 'merged', string.format('%.0f', merged_before + merged))
 if seen_before then see(P, now, was_set_back, tonumber(seen_before)) end
-if new > 0 then ring(P, earliest, was_set_back and now or last_score) end
+if earliest < math.huge then ring(P, earliest, was_set_back and now or last_score) end
 return {new, merged}

@@ -20,6 +20,7 @@ local restored = 0
 if last_claim <= tonumber(ARGV[3]) then
   restored = restore_claim(P, now, nil)
   redis.call('HSET', P .. 'owner', 'claim', ARGV[3])
+  redis.call('HDEL', P .. 'owner', 'open')
   if ARGV[4] == 'lease' then
     redis.call('HDEL', P .. 'owner', 'node', 'until', 'waiting', 'abandoned', 'claim', 'wanted', 'bell', 'ttl')
     return {restored, '', stamp(now)}

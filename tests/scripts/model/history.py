@@ -8,6 +8,7 @@ from random import Random
 from typing import Any
 
 from lowkiq.errors import ShardsCountMismatch
+from lowkiq.store.bell import heard
 from lowkiq.store.call import Call
 from lowkiq.store.metrics import read_shards
 from lowkiq.store.producer import Producer
@@ -17,7 +18,7 @@ from tests.scripts.model.invariants import Witness
 from tests.scripts.model.messages import Message
 from tests.scripts.model.people import UNKNOWN, NodeAgent
 from tests.scripts.model.shard_model import ShardModel
-from tests.scripts.model.shard_state import SECOND, read_state
+from tests.scripts.model.shard_state import SECOND, bell_of, read_state
 from tests.scripts.model.virtual_clock import BEGINNING, VirtualClock
 from tests.scripts.shard_driver import ShardDriver
 
@@ -42,6 +43,8 @@ FREQUENCIES = {
     "settle": 2,
     "acquire": 2,
     "be_taken_over": 3,
+    "listen": 3,
+    "hear": 3,
     "renew_or_release": 2,
     "arrive_late_or_twice": 3,
     "act": 4,
@@ -69,7 +72,8 @@ class History:
         self.nodes = [self.new_node(slot) for slot in range(3)]
 
     def new_node(self, slot: int) -> NodeAgent:
-        return NodeAgent(f"n{slot}-{next(self.generation)}", RIGHT, self.max_crashes)
+        name = f"n{slot}-{next(self.generation)}"
+        return NodeAgent(name, bell_of(self.shard.shard, name), RIGHT, self.max_crashes)
 
     def step(self, happening: str, journey: str, random: Random) -> None:
         """Raises AssertionError when something is wrong; it tells of the last messages."""
@@ -128,7 +132,7 @@ class History:
     # ── producers ───────────────────────────────────────────────────────────────────────────────────────────────────
 
     def push(self, random: Random, journey: str) -> None:
-        rows = [self.new_row(random) for _ in range(random.randint(1, 4))]
+        rows = [self.new_row(random) for _ in range(random.choice([1, 1, 2, 4]))]
         message = messages.push(RIGHT, rows)
         if self.send(message, journey) == UNKNOWN and random.random() < 0.5:
             self.send(message, "well")
@@ -189,6 +193,22 @@ class History:
         if other.epoch is None and random.random() < 0.8:
             self.ask(other, other.acquire([node.name], is_foster=False), "well")
 
+    def listen(self, random: Random, journey: str) -> None:
+        """The thread of a node waits for its bell. It may be one that wrongly believes to own the shard."""
+        if node := self.some_owner(random):
+            self.shard.redis.set(f"{node.bell}:idle", 1)
+            self.model.state.idle.add(node.bell)
+            self.state.idle.add(node.bell)
+            self.told.append(f"{node.name} listens")
+
+    def hear(self, random: Random, journey: str) -> None:
+        node = random.choice(self.nodes)
+        while message := self.shard.redis.lpop(node.bell):
+            self.told.append(f"{node.name} hears {message!r}" if journey == "well" else f"{message!r} is lost")
+            ring = heard(message)
+            if ring and ring.handed and journey == "well":
+                node.rung(ring.handed)
+
     def some_owner(self, random: Random) -> NodeAgent | None:
         """A node that believes to own the shard; mostly one that does."""
         believers = [node for node in self.nodes if node.epoch is not None]
@@ -218,7 +238,7 @@ class History:
         if self.state.layout is not None:
             strangers = [
                 messages.push(WRONG, [self.new_row(random)]),
-                messages.acquire(WRONG, "stranger", 15 * SECOND, self.max_crashes, [owner]),
+                messages.acquire(WRONG, "stranger", "", 15 * SECOND, self.max_crashes, [owner]),
                 messages.claim(WRONG, owner, epoch, self.state.claim_number + 1, 4, 4, 4),
                 *(_action(random, WRONG) for _ in range(2)),
             ]

@@ -42,6 +42,9 @@ class Message(NamedTuple):
         return f"{self.script}({', '.join(f'{name}={value!r}' for name, value in self.details.items())})"
 
 
+#: Id, payloads, due time and retry_count of a job.
+TakenJob = tuple[str, list[tuple[bytes, int]], int, int]
+
 Row = tuple[str, bytes, "int | None", "int | None"]
 
 
@@ -57,15 +60,15 @@ def push(layout: str, rows: Sequence[Row]) -> Message:
 
 
 def acquire(
-    layout: str, node: str, ttl: int, max_crashes: int, dead: Sequence[str] = (), *, is_foster: bool = False
+    layout: str, node: str, bell: str, ttl: int, max_crashes: int, dead: Sequence[str] = (), *, is_foster: bool = False
 ) -> Message:
     return Message(
         "acquire",
         {"node": node, "max_crashes": max_crashes, "dead": dead},
         lambda shard: _with_layout(
-            shard.acquire(node, ttl / SECOND, max_crashes, dead, is_foster=is_foster), layout, 1
+            shard.acquire(node, ttl / SECOND, max_crashes, dead, is_foster=is_foster, bell=bell), layout, 1
         ),
-        lambda model: model.acquire(node, layout, ttl, max_crashes, dead, is_foster),
+        lambda model: model.acquire(node, layout, ttl, max_crashes, dead, is_foster, bell),
         layout,
     )
 
@@ -101,7 +104,7 @@ def claim(layout: str, node: str, epoch: int, number: int, limit: int, most_of_a
     def call(shard: Shard) -> Call[Any]:
         with patch.object(store, "MAX_CLAIM_PAYLOADS", most_in_all):
             call = shard.claim(node, str(epoch), number, limit, most_of_a_job, bytes)
-        return _with_layout(call._replace(parse=lambda reply: _jobs(call.parse(reply))), layout, 3)
+        return _with_layout(call._replace(parse=lambda reply: jobs(call.parse(reply))), layout, 3)
 
     return Message(
         "claim",
@@ -141,7 +144,7 @@ def _with_layout(call: Call[Any], layout: str, at: int) -> Call[Any]:
     return call._replace(arguments=arguments)
 
 
-def _jobs(claim: Claim) -> list[tuple[str, list[tuple[bytes, int]], int, int]]:
+def jobs(claim: Claim) -> list[TakenJob]:
     return [
         (
             job.id,

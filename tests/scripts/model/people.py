@@ -6,7 +6,8 @@ from random import Random
 from typing import Any
 
 from lowkiq.errors import Fenced, LowkiqError
-from lowkiq.store.shard import Exhausted, Failure, Outcome, Owned, Settled, Spoiled
+from lowkiq.store.bell import Handed
+from lowkiq.store.shard import Exhausted, Failure, Outcome, Owned, Settled, Spoiled, parse_claim
 from tests.scripts.model import messages
 from tests.scripts.model.messages import Message
 
@@ -21,13 +22,13 @@ FATES = ("acked", "acked", "failed", "retried", "exhausted", "spoiled", "running
 class NodeAgent:
     """One process. It acts as lowkiq/node does, but for the order in which it does things, which is anybody's."""
 
-    def __init__(self, name: str, layout: str, max_crashes: int) -> None:
-        self.name = name
+    def __init__(self, name: str, bell: str, layout: str, max_crashes: int) -> None:
+        self.name, self.bell = name, bell
         self._layout = layout
         self._max_crashes = max_crashes
         self.epoch: int | None = None
         self._number = self._in_hand = 0
-        self._is_unknown = False
+        self._is_unknown = self._is_open = False
         self._forget_claim()
 
     def _forget_claim(self) -> None:
@@ -39,7 +40,7 @@ class NodeAgent:
     # ── what it sends ───────────────────────────────────────────────────────────────────────────────────────────────
 
     def acquire(self, dead: list[str], *, is_foster: bool) -> Message:
-        return messages.acquire(self._layout, self.name, TTL, self._max_crashes, dead, is_foster=is_foster)
+        return messages.acquire(self._layout, self.name, self.bell, TTL, self._max_crashes, dead, is_foster=is_foster)
 
     def renew(self) -> Message:
         return messages.renew(self.name, self._known_epoch, TTL)
@@ -54,7 +55,7 @@ class NodeAgent:
         """If the reply to the last claim was lost, that is given back first."""
         before = [self.release("claim")] if self._is_unknown else []
         self._number += 1
-        self._is_unknown = True
+        self._is_unknown, self._is_open = True, False
         return [
             *before,
             messages.claim(self._layout, self.name, self._known_epoch, self._number, limit, most_of_a_job, most_in_all),
@@ -99,15 +100,13 @@ class NodeAgent:
         if reply == UNKNOWN or (self.epoch is not None and message.details.get("epoch", self.epoch) != self.epoch):
             return
         if isinstance(reply, Owned):
-            self.epoch, self._number, self._is_unknown = int(reply.epoch), 0, False
+            self.epoch, self._number, self._is_unknown, self._is_open = int(reply.epoch), 0, False, False
             self._forget_claim()
         elif reply is Fenced or reply == [0]:
             self.lose()
         elif message.script == "claim" and isinstance(reply, list):
-            self._is_unknown = False
-            self._in_hand = message.number
-            self._forget_claim()
-            self.hand = {id: (payloads[0][0], retry_count) for id, payloads, _, retry_count in reply}
+            self._is_unknown, self._is_open = False, not reply
+            self._take(message.number, reply)
         elif isinstance(reply, Settled):
             self._confirm(message.outcome)
         elif message.script == "release":
@@ -116,6 +115,17 @@ class NodeAgent:
                 self.lose()
         else:
             assert not (isinstance(reply, type) and issubclass(reply, LowkiqError)) or message.script == "claim", reply
+
+    def rung(self, handed: Handed) -> None:
+        """A push has put a job into a claim of some node of this name, be it one long over."""
+        if self._is_open and (self.epoch, self._number) == (int(handed.epoch), handed.number):
+            self._is_open = False
+            self._take(handed.number, messages.jobs(parse_claim(handed.reply, bytes)))
+
+    def _take(self, number: int, jobs: list[messages.TakenJob]) -> None:
+        self._in_hand = number
+        self._forget_claim()
+        self.hand = {id: (payloads[0][0], retry_count) for id, payloads, _, retry_count in jobs}
 
     def lose(self) -> None:
         self.epoch = None

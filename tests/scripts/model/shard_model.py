@@ -19,7 +19,7 @@ class ShardModel(ShardRules):
         state = self.state
         self._check_layout(layout)
         state.layout = layout
-        now, last_before, new = self._shard_now(), state.last_score, 0
+        now, last_before, new, earliest = self._shard_now(), state.last_score, 0, None
         for id, payload, given_score, perform_in in rows:
             score = given_score
             if score is None:
@@ -29,18 +29,23 @@ class ShardModel(ShardRules):
                 # A fresh job is due at its score, unless that lies ahead of a clock that was set back.
                 is_fresh = given_score is None and last_before <= now
                 due = (score if is_fresh else now) if perform_in is None else perform_in
+                if len(rows) == 1 and is_fresh and perform_in is None and self._hand_over(id, payload, score):
+                    continue
+                earliest = due if earliest is None else min(earliest, due)
                 state.queued[id] = Entry({}, due)
             merge(state.queued[id].payloads, {payload: score})
         state.last_score = max(state.last_score, now)
         self._see(now, last_before)
         state.counters["pushed"] += len(rows)
         state.counters["merged"] += len(rows) - new
+        if earliest is not None:
+            self._ring(earliest, now if last_before > now else state.last_score)
         return new, len(rows) - new
 
     # ── nodes: the lease ────────────────────────────────────────────────────────────────────────────────────────────
 
     def acquire(
-        self, node: str, layout: str, ttl: int, max_crashes: int, dead: Sequence[str], is_foster: bool
+        self, node: str, layout: str, ttl: int, max_crashes: int, dead: Sequence[str], is_foster: bool, bell: str
     ) -> Owned | Held:
         state = self.state
         self._check_layout(layout)
@@ -57,7 +62,8 @@ class ShardModel(ShardRules):
         state.layout = layout
         state.node, state.until, state.ttl = node, self.now + ttl, ttl
         state.claim_number, state.is_abandoned, state.wanted = 0, False, None
-        return Owned(str(state.epoch), self._due_in(), restored, buried)
+        state.bell, state.waiting, state.open = bell, None, None
+        return Owned(str(state.epoch), self._arm(), restored, buried)
 
     def renew(self, node: str, epoch: int, ttl: int) -> list[int]:
         state = self.state
@@ -72,12 +78,12 @@ class ShardModel(ShardRules):
         restored = 0
         if state.claim_number <= number:
             restored, _ = self._restore(None)
-            state.claim_number = number
+            state.claim_number, state.open = number, None
             if what == "lease":
                 state.node, state.until, state.ttl, state.claim_number = None, 0, 0, 0
-                state.is_abandoned, state.wanted = False, None
+                state.is_abandoned, state.wanted, state.bell, state.waiting = False, None, None, None
                 return Released(restored, None)
-        return Released(restored, self._due_in())
+        return Released(restored, self._arm())
 
     def abandon(self, node: str, epoch: int) -> int:
         self._fence(node, epoch)
@@ -97,7 +103,7 @@ class ShardModel(ShardRules):
             raise StaleClaim
         if state.claimed:
             raise Unsettled
-        state.claim_number = number
+        state.claim_number, state.open = number, None
         self._follow_clock_back()
         now = self._shard_now()
         due = sorted((entry.due, id) for id, entry in state.queued.items() if entry.due <= now)
@@ -111,6 +117,9 @@ class ShardModel(ShardRules):
             if order[most_of_a_job:]:
                 state.queued[id] = Entry(dict(order[most_of_a_job:]), entry.due)
             taken += min(len(order), most_of_a_job)
+        if not state.claimed:
+            state.open = (epoch, number)
+            self._arm()
         return [(id, lowest_first(entry.payloads), entry.due, entry.retry_count) for id, entry in state.claimed.items()]
 
     def settle(self, node: str, epoch: int, number: int, outcome: Outcome) -> Settled:
@@ -134,7 +143,7 @@ class ShardModel(ShardRules):
             elif outcome.rest == "release":
                 self._restore(None)
         acked, failed = (state.counters[name] - before[name] for name in ("processed", "failed"))
-        return Settled(acked, failed, buried, self._due_in())
+        return Settled(acked, failed, buried, self._arm())
 
     # ── operators ───────────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -147,6 +156,7 @@ class ShardModel(ShardRules):
         dead, queued = state.morgue[id], state.queued.setdefault(id, Entry({}, 0))
         self._move(dead.payloads, queued.payloads, most)
         queued.due, queued.retry_count = self._note_time(), -1
+        self._ring(queued.due, queued.due)
         state.errors.pop(id, None)
         if dead.payloads:
             return [0, id.encode()]
@@ -181,4 +191,5 @@ class ShardModel(ShardRules):
         if entry is None or entry.due <= self._shard_now():
             return 0
         entry.due = self._note_time()
+        self._ring(entry.due, entry.due)
         return 1

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 from lowkiq.errors import Fenced, ShardsCountMismatch
 from tests.scripts.model.shard_state import SECOND, Entry, Grave, Payloads, ShardState, lowest_first, merge
 
@@ -49,9 +51,32 @@ class ShardRules:
         if state.seen is not None:
             state.seen = None if last_before <= now else max(state.seen, now)
 
-    def _due_in(self) -> float | None:
-        due = min((entry.due for entry in self.state.queued.values()), default=None)
-        return None if due is None else (due - self._shard_now()) / SECOND
+    def _arm(self) -> float | None:
+        """The owner looks, and is told when the oldest job is due."""
+        due, now = min((entry.due for entry in self.state.queued.values()), default=math.inf), self._shard_now()
+        if due > now:
+            self.state.waiting = due
+        return None if due == math.inf else (due - now) / SECOND
+
+    def _knows_of_later(self, due: int) -> bool:
+        waiting = self.state.waiting
+        return self.state.node is not None and waiting is not None and due < waiting
+
+    def _ring(self, due: int, now: int) -> None:
+        state = self.state
+        if self._knows_of_later(due):
+            state.waiting = None if due <= now else due
+            state.idle.discard(str(state.bell))
+
+    def _hand_over(self, id: str, payload: bytes, score: int) -> bool:
+        """A job goes right into the open claim of a thread that listens."""
+        state = self.state
+        if not (state.open and self._knows_of_later(score) and state.until > score and state.bell in state.idle):
+            return False
+        state.claimed[id] = Entry({payload: score}, score)
+        state.idle.remove(str(state.bell))
+        state.waiting = state.open = None
+        return True
 
     def _without_crashed(self, ids: list[str]) -> list[str]:
         """An id whose node has died is claimed alone."""

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import copy
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from lowkiq.store.shard import Shard
 from tests.scripts.shard_driver import Claimed, Dead, Queued, ShardDriver
 
 SECOND = 1_000_000
@@ -43,7 +45,7 @@ class Grave:
 
 @dataclass
 class ShardState:
-    """All that a shard holds but the mark that arms its doorbell."""
+    """All that a shard holds, and which bells beside it say that their threads listen."""
 
     queued: dict[str, Entry] = field(default_factory=dict)
     claimed: dict[str, Entry] = field(default_factory=dict)
@@ -63,9 +65,15 @@ class ShardState:
     claim_number: int = 0
     is_abandoned: bool = False
     wanted: str | None = None
+    #: The list that rings the owner, the time of which it knows that something is due then, and its open claim.
+    bell: str | None = None
+    waiting: float | None = None
+    open: tuple[int, int] | None = None
+    #: The bells at which somebody listens.
+    idle: set[str] = field(default_factory=set)
 
 
-#: All keys of a shard with what is in them: one look is quicker than twenty.
+#: All keys of a shard with what is in them, and the names of others: one look is quicker than twenty.
 PHOTOGRAPH = """
 local found = {}
 for i, key in ipairs(redis.call('KEYS', KEYS[1] .. '*')) do
@@ -73,7 +81,7 @@ for i, key in ipairs(redis.call('KEYS', KEYS[1] .. '*')) do
   local read = {hash = {'HGETALL', key}, zset = {'ZRANGE', key, 0, -1, 'WITHSCORES'}}
   found[i] = {key, kind, redis.call(unpack(read[kind]))}
 end
-return found
+return {found, redis.call('KEYS', KEYS[2])}
 """
 
 
@@ -102,7 +110,8 @@ def _pairs(flat: list[bytes]) -> list[tuple[bytes, bytes]]:
 def read_state(shard: ShardDriver) -> ShardState:
     """What is in Redis."""
     photographed, shard = shard, copy.copy(shard)
-    shard.redis = Photograph(photographed.redis.eval(PHOTOGRAPH, 1, photographed.prefix))  # type: ignore[assignment]
+    rows, idle = photographed.redis.eval(PHOTOGRAPH, 2, photographed.prefix, bell_of(photographed.shard, "*:idle"))
+    shard.redis = Photograph(rows)  # type: ignore[assignment]
     owner, meta = (_fields(shard, key) for key in ("owner", "meta"))
     return ShardState(
         queued=_entries(shard.queued()),
@@ -121,7 +130,25 @@ def read_state(shard: ShardDriver) -> ShardState:
         claim_number=int(owner.get("claim", 0)),
         is_abandoned="abandoned" in owner,
         wanted=owner.get("wanted"),
+        bell=owner.get("bell"),
+        waiting=_waiting(owner["waiting"]) if "waiting" in owner else None,
+        open=_open(owner["open"]) if "open" in owner else None,
+        idle={key.decode().removesuffix(":idle") for key in idle},
     )
+
+
+def bell_of(shard: Shard, node: str) -> str:
+    """The list that rings a node."""
+    return f"{shard.prefix.partition(':{')[0]}:bell:{node}"
+
+
+def _waiting(text: str) -> float:
+    return math.inf if text == "inf" else _microseconds(float(text))
+
+
+def _open(text: str) -> tuple[int, int]:
+    epoch, number = text.split()
+    return int(epoch), int(number)
 
 
 def _fields(shard: ShardDriver, key: str) -> dict[str, str]:

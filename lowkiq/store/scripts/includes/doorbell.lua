@@ -1,10 +1,30 @@
 -- Rings the owner when a shard it believes idle has work earlier than it knows of. `waiting` is the due time it knows
 -- ("inf" for none); once rung for work due now it is not rung again until it has looked.
+--
+-- `bell` is the list on which the shard's thread waits, if it has one. While nothing has been said there since it began
+-- to wait, `idle` exists beside it; whoever rings takes that away.
 local FORGET = 60 -- seconds after which the bell of a node that has died is forgotten
 
+local function read_bell(P)
+  return redis.call('HMGET', P .. 'owner', 'waiting', 'node', 'bell', 'open', 'until')
+end
+
+local function says_earlier(owner, due_us)
+  return owner[1] and due_us / 1000000 < (tonumber(owner[1]) or math.huge)
+end
+
+local function take_idle(bell)
+  return redis.call('UNLINK', bell .. ':idle') == 1
+end
+
+local function tell(bell, message)
+  redis.call('RPUSH', bell, message)
+  redis.call('EXPIRE', bell, FORGET)
+end
+
 local function ring(P, due_us, now)
-  local owner = redis.call('HMGET', P .. 'owner', 'waiting', 'node', 'bell')
-  if not owner[1] or due_us / 1000000 >= (tonumber(owner[1]) or math.huge) then return end
+  local owner = read_bell(P)
+  if not says_earlier(owner, due_us) then return end
   if due_us <= now then
     redis.call('HDEL', P .. 'owner', 'waiting')
   else
@@ -12,8 +32,8 @@ local function ring(P, due_us, now)
   end
   local message = P .. ' ' .. stamp(math.max(due_us - now, 0))
   if owner[3] then
-    redis.call('RPUSH', owner[3], message)
-    redis.call('EXPIRE', owner[3], FORGET)
+    take_idle(owner[3])
+    tell(owner[3], message)
   else
     redis.call('PUBLISH', string.match(P, '^(.-):{') .. ':bell:' .. owner[2], message)
   end
