@@ -77,7 +77,7 @@ def encode_jobs(
     max_payload_bytes: int,
 ) -> list[EncodedJob]:
     """Validates every job before the first is written. Raises InvalidJob, which names the job and the field."""
-    if isinstance(jobs, Mapping | str | bytes) or not isinstance(jobs, Iterable):
+    if not isinstance(jobs, list) and (isinstance(jobs, Mapping | str | bytes) or not isinstance(jobs, Iterable)):
         raise InvalidJob(f"perform_async takes a list of jobs, not a {type(jobs).__name__}: wrap it in [ ]")
     encoded = []
     for number, job in enumerate(jobs):

@@ -5,15 +5,17 @@ from __future__ import annotations
 import contextlib
 import os
 import select
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 
+import msgspec
 import redis
 import structlog
 from redis.exceptions import RedisError
 
 from lowkiq import clock
 from lowkiq.store.advice import advice
-from lowkiq.store.line import Line, pack_all, read_replies
+from lowkiq.store.line import Line
+from lowkiq.store.listener import PENDING, Listener
 from lowkiq.store.wire import Command
 
 logger = structlog.get_logger("lowkiq")
@@ -21,11 +23,9 @@ logger = structlog.get_logger("lowkiq")
 #: Seconds after which Redis says that nobody has rung, and how much later a connection that has not is given up.
 LISTEN: Final = 5
 GRACE: Final = 5
-#: Seconds after which a ring is forgotten that nobody hears (doorbell.lua's FORGET).
-FORGET: Final = 60
 
 
-class Handed(NamedTuple):
+class Handed(msgspec.Struct, frozen=True):
     """A job that a push has put into an open claim (hand_over.lua)."""
 
     epoch: str
@@ -34,18 +34,20 @@ class Handed(NamedTuple):
     reply: list[bytes]
 
 
-class Ring(NamedTuple):
+class Ring(msgspec.Struct, frozen=True):
     """A push, or an operator, says that a shard has work."""
 
     #: The prefix of the shard's keys.
     shard: bytes
     #: Seconds until it is due.
     due_in: float
+    #: Whether it took `idle` away.
+    was_idle: bool
     #: The work, if it came along.
     handed: Handed | None = None
 
 
-class Heard(NamedTuple):
+class Heard(msgspec.Struct, frozen=True):
     """What came of a wait."""
 
     ring: Ring | None = None
@@ -69,9 +71,9 @@ class ListBell:
         #: Whether jobs may be handed over at any moment.
         self.is_idle = False
         self._idle_key = key + ":idle"
-        self._idle_again_at = 0.0
+        self._idle_until = self._idle_again_at = 0.0
         self._line = line
-        self._connection: Any = None
+        self._listener: Listener | None = None
         self._listens_since = 0.0
         self._is_listening = self._is_refused = self._is_unsure = False
         self._woken, self._waker = os.pipe()
@@ -86,7 +88,11 @@ class ListBell:
     def wait(self, seconds: float, *, is_idle: bool) -> Heard:
         """Until it is rung, in one way or the other, or the time is over. With `is_idle` jobs may be handed over."""
         try:
-            return self._reassure() or self._wait(seconds, self._listen(is_idle))
+            if self._is_unsure:
+                return self._reassure()
+            if self._is_refused and clock.monotonic() < self._listens_since + LISTEN:
+                return self._wait(seconds, None)
+            return self._listen(seconds, is_idle and not self._is_refused and clock.monotonic() >= self._idle_again_at)
         except (RedisError, OSError):
             return self._lose() or self._wait(seconds, None)
 
@@ -94,17 +100,14 @@ class ListBell:
         """From here on nothing is handed over."""
         if not self.is_idle:
             return Heard()
-        self._is_unsure = True  # until something is heard
+        self._is_unsure = True  # until this is over
         try:
-            self._command(("UNLINK", self._idle_key), ("RPUSH", self.key, b""), ("EXPIRE", self.key, FORGET))
-            while True:
-                if not self._is_listening:
-                    self._start(is_idle=False)
-                if (message := self._read()) is not None:
-                    self.is_idle = self._is_unsure = False
-                    return Heard(heard(message))
+            self.is_idle = not self._command("UNLINK", self._idle_key)
+            heard = Heard(self._await_ring() if self.is_idle else None)
         except (RedisError, OSError):
             return self._lose() or Heard()
+        self._is_unsure = False
+        return heard
 
     def close(self) -> None:
         """The thread ends."""
@@ -112,63 +115,71 @@ class ListBell:
 
     # ── listening ───────────────────────────────────────────────────────────────────────────────────────────────────
 
-    def _listen(self, is_idle: bool) -> int | None:
-        """Has Redis wait for a ring, unless it does; gives the descriptor that its answer comes on."""
-        now = clock.monotonic()
-        if self._is_listening and now > self._listens_since + LISTEN + GRACE:
+    def _listen(self, seconds: float, is_idle: bool) -> Heard:
+        if not (self._listener and self._is_listening):
+            return self._wait(seconds, self._start(is_idle=is_idle))
+        if clock.monotonic() > self._listens_since + LISTEN + GRACE:
             raise redis.TimeoutError("a wait for the bell was never answered")
-        if self._is_refused and now < self._listens_since + LISTEN:
-            return None
-        if not self._is_listening:
-            self._start(is_idle=is_idle and not self._is_refused and now >= self._idle_again_at)
-        return int(self._connection._sock.fileno())
+        if is_idle and not self.is_idle:
+            if (reply := self._listener.receive()) is not PENDING:
+                return Heard(self._understand(reply))
+            self.is_idle = True
+            self._command(*self._say_idle())
+        return self._wait(seconds, self._listener)
 
-    def _start(self, *, is_idle: bool) -> None:
+    def _start(self, *, is_idle: bool) -> Listener:
+        """Has Redis wait for a ring."""
         commands: list[Command] = [("BLPOP", self.key, LISTEN)]
         if is_idle:
             # Once said it is only said to last: a ring may have come since.
-            lasts: Command = ("XX",) if self.is_idle else ()
-            commands.insert(0, ("SET", self._idle_key, 1, "PX", int((LISTEN + GRACE) * 1000), *lasts))
-        if self._connection is None:
-            self._connection = self._line.pool.get_connection()
+            commands.insert(0, (*self._say_idle(), "XX") if self.is_idle else self._say_idle())
+        listener = self._listener = self._listener or Listener(self._line.pool)
         self._is_listening, self._listens_since, self.is_idle = True, clock.monotonic(), is_idle
-        self._connection.send_packed_command([pack_all(commands)])
+        listener.send(commands)
         if is_idle:
-            (said,) = read_replies(self._connection, 1)
-            self.is_idle = isinstance(said, bytes)  # memory may be full
+            self.is_idle = isinstance(listener.wait(GRACE), bytes)  # memory may be full
+        return listener
 
-    def _wait(self, seconds: float, line: int | None) -> Heard:
-        if line is not None and self._can_read():  # it came along with another reply
-            return self._hear()
-        poll = select.poll()
-        poll.register(self._woken, select.POLLIN)
-        if line is not None:
-            poll.register(line, select.POLLIN)
-        ready = {fd for fd, _ in poll.poll(seconds * 1000)}
-        if self._woken in ready:
-            os.read(self._woken, 1 << 16)
-        if line not in ready or (isinstance(self._connection, redis.SSLConnection) and not self._can_read()):
-            return Heard()  # TLS may have had something to say to itself
-        return self._hear()
+    def _say_idle(self) -> Command:
+        self._idle_until = clock.monotonic() + LISTEN + GRACE
+        return ("SET", self._idle_key, 1, "PX", int((LISTEN + GRACE) * 1000))
 
-    def _can_read(self) -> bool:
-        return bool(self._connection.can_read(timeout=0))
+    def _await_ring(self) -> Ring:
+        """One that is on its way."""
+        if clock.monotonic() > self._idle_until:
+            raise redis.TimeoutError("what took it away may have been time")
+        ring = None
+        while ring is None:
+            listener = self._listener if self._listener and self._is_listening else self._start(is_idle=False)
+            ring = self._understand(listener.wait(GRACE))
+        return ring
 
-    def _hear(self) -> Heard:
-        message = self._read()
-        if message:
-            self.is_idle = False
-        return Heard(heard(message) if message else None)
+    def _wait(self, seconds: float, listener: Listener | None) -> Heard:
+        reply = listener.receive() if listener else PENDING
+        if reply is PENDING:
+            poll = select.poll()
+            poll.register(self._woken, select.POLLIN)
+            if listener:
+                poll.register(listener, select.POLLIN)
+            for ready, _ in poll.poll(seconds * 1000):
+                if ready == self._woken:
+                    os.read(self._woken, 1 << 16)
+                elif listener:
+                    reply = listener.receive()
+        return Heard(None if reply is PENDING else self._understand(reply))
 
-    def _read(self) -> bytes | None:
-        """What was said, "" by ourselves; None when nobody has said anything for so long."""
-        (reply,) = read_replies(self._connection, 1)
+    def _understand(self, reply: Any) -> Ring | None:
+        """None when nobody has rung for so long."""
         self._is_listening = False
         if isinstance(reply, Exception):
             self._refused(reply)
             raise reply
         self._is_refused = False
-        return reply[1] if reply else None
+        if reply is None:
+            return None
+        ring = parse_ring(reply[1])
+        self.is_idle = self.is_idle and not ring.was_idle
+        return ring
 
     # ── trouble ─────────────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -183,38 +194,35 @@ class ListBell:
         self._disconnect()
         self._idle_again_at = clock.monotonic() + LISTEN
         with contextlib.suppress(RedisError, OSError):
-            return self._reassure()
+            return self._reassure() if self._is_unsure else None
         return None
 
-    def _reassure(self) -> Heard | None:
+    def _reassure(self) -> Heard:
         """After a loss, as soon as Redis is there: nothing more is handed over, and what was may be unheard of."""
-        if not self._is_unsure:
-            return None
-        self._command(("UNLINK", self._idle_key))
+        self._command("UNLINK", self._idle_key)
         self._is_unsure = False
         return Heard(is_unsure=True)
 
-    def _command(self, *commands: Command) -> None:
-        for reply in self._line.exchange(commands):
-            if isinstance(reply, Exception):  # memory is full
-                raise reply
+    def _command(self, *words: Any) -> Any:
+        (reply,) = self._line.exchange([words])
+        if isinstance(reply, Exception):  # memory is full
+            raise reply
+        return reply
 
     def _disconnect(self) -> None:
         self._is_listening = self.is_idle = False
-        if connection := self._connection:
-            self._connection = None
-            connection.disconnect()
-            self._line.pool.release(connection)
+        if listener := self._listener:
+            self._listener = None
+            listener.close()
 
 
-def heard(message: bytes) -> Ring | None:
-    """As scripts say it: a shard, a delay, and for a job that is handed over all that hand_over.lua adds."""
-    if not message:
-        return None
-    shard, due_in, *rest = message.split(b" ", 6)
-    if not rest:
-        return Ring(shard, float(due_in))
-    epoch, number, now, next_due, job = rest
-    length, _, job = job.partition(b" ")
-    id, record = job[: int(length)], job[int(length) :]
-    return Ring(shard, float(due_in), Handed(epoch.decode(), int(number), [now, next_due, id, record]))
+def parse_ring(message: bytes) -> Ring:
+    """As scripts say it: a shard, a delay, whether it was idle, and of a job that is handed over its claim's reply."""
+    shard, due_in, was_idle, *rest = message.split(b" ", 7)
+    handed = None
+    if rest:
+        epoch, number, now, next_due, job = rest
+        length, _, job = job.partition(b" ")
+        id, record = job[: int(length)], job[int(length) :]
+        handed = Handed(epoch.decode(), int(number), [now, next_due, id, record])
+    return Ring(shard, float(due_in), was_idle == b"1", handed)

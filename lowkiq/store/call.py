@@ -16,7 +16,7 @@ from lowkiq.store import layout, scripts
 from lowkiq.store.cluster import ClusterClient
 from lowkiq.store.wire import Argument, Command, Replicas, ServerWire, Wire
 
-__all__ = ["CODES", "Argument", "Call", "Caller", "chunked", "meaning", "pairs", "raise_first", "redis_time"]
+__all__ = ["CODES", "Argument", "Call", "Caller", "chunked", "pairs", "raise_first", "redis_time"]
 
 T = TypeVar("T")
 

@@ -51,7 +51,7 @@ def is_said_to_be_idle(rung, bell) -> bool:
 
 def test_a_push_is_heard_with_its_shard(rung, bell) -> None:
     rung.push("a")
-    assert wait(bell) == Heard(Ring(rung.prefix, 0.0))
+    assert wait(bell) == Heard(Ring(rung.prefix, 0.0, was_idle=False))
 
 
 def test_a_push_for_later_tells_when(rung, bell) -> None:
@@ -107,8 +107,8 @@ def test_without_redis_it_still_can_be_rung(own_redis_server, make_app) -> None:
 def test_redis_ends_a_wait_that_nobody_ends_and_it_is_asked_again(bell, app, monkeypatch) -> None:
     monkeypatch.setattr(bell_module, "LISTEN", 0.05)
     assert wait(bell) == Heard()
-    app.redis().rpush(bell.key, "x 1")
-    assert wait(bell) == Heard(Ring(b"x", 1.0))
+    app.redis().rpush(bell.key, "x 1 0")
+    assert wait(bell) == Heard(Ring(b"x", 1.0, was_idle=False))
 
 
 def test_a_job_is_handed_over_while_it_is_idle(rung, bell) -> None:
@@ -127,7 +127,7 @@ def test_nothing_is_handed_over_to_one_that_does_not_say_so(rung, bell) -> None:
     wait(bell, 0.01)
     assert not bell.is_idle
     rung.push("a")
-    assert wait(bell) == Heard(Ring(rung.prefix, 0.0))
+    assert wait(bell) == Heard(Ring(rung.prefix, 0.0, was_idle=False))
 
 
 def test_it_is_idle_until_it_is_rung(rung, bell) -> None:
@@ -156,7 +156,7 @@ def test_who_is_busy_gets_nothing_handed_over(rung, bell) -> None:
     assert bell.be_busy() == Heard()
     assert not bell.is_idle
     rung.push("a")
-    assert wait(bell) == Heard(Ring(rung.prefix, 0.0))
+    assert wait(bell) == Heard(Ring(rung.prefix, 0.0, was_idle=False))
 
 
 def test_a_job_that_comes_before_it_is_busy_is_heard(rung, bell) -> None:
@@ -165,9 +165,8 @@ def test_a_job_that_comes_before_it_is_busy_is_heard(rung, bell) -> None:
     rung.push("a")
     ring = bell.be_busy().ring
     assert ring and ring.handed
-    assert wait(bell, is_idle=True) == Heard(), "what it said to itself is heard later, to nobody's harm"
-    rung.push("b")
-    assert is_said_to_be_idle(rung, bell)
+    assert not bell.is_idle
+    assert wait(bell, 0.01, is_idle=True) == Heard()
 
 
 def test_a_job_that_comes_as_redis_ends_a_wait_is_heard(rung, bell, monkeypatch) -> None:
@@ -177,11 +176,10 @@ def test_a_job_that_comes_as_redis_ends_a_wait_is_heard(rung, bell, monkeypatch)
     wait(bell, is_idle=True)
     assert bell.is_idle
     rung.push("a")
-    for heard in (bell.be_busy(), Heard()):
-        assert heard.ring is None or heard.ring.handed
+    ring = bell.be_busy().ring
+    assert ring and ring.handed
     assert not bell.is_idle
-    is_open_again = wait(bell, 0.01, is_idle=True)
-    assert is_open_again == Heard()
+    assert wait(bell, 0.01, is_idle=True) == Heard()
 
 
 def test_a_ring_that_comes_as_redis_ends_a_wait_is_not_taken_back(rung, bell, monkeypatch) -> None:
@@ -216,8 +214,18 @@ def test_who_was_idle_is_told_when_rings_may_be_lost(rung, bell) -> None:
 
 
 def test_when_rings_may_be_lost_is_told_by_who_wants_to_be_busy_too(rung, bell) -> None:
+    is_open(rung)
     wait(bell, 0.01, is_idle=True)
     kill_listener(rung)
+    rung.push("a")
+    assert bell.be_busy() == Heard(is_unsure=True)
+
+
+def test_that_it_was_idle_may_have_been_forgotten(rung, bell, monkeypatch) -> None:
+    """A node that was frozen for long: nobody can tell whether somebody has rung."""
+    monkeypatch.setattr(bell_module, "GRACE", -4.999)
+    wait(bell, 0.01, is_idle=True)
+    wait_until(lambda: not is_said_to_be_idle(rung, bell))
     assert bell.be_busy() == Heard(is_unsure=True)
 
 
@@ -248,14 +256,44 @@ def test_a_full_memory_refuses_to_keep_that_it_is_idle(own_redis_server, make_ap
     bell.close()
 
 
-def test_a_full_memory_that_refuses_a_word_to_itself_ends_the_connection(own_redis_server, make_app) -> None:
+def test_when_memory_is_full_it_can_be_busy(own_redis_server, make_app) -> None:
     app = make_app(redis_url=own_redis_server.url)
     bell = bell_of(app)
     wait(bell, 0.01, is_idle=True)
     app.redis().config_set("maxmemory", 1)
-    assert bell.be_busy() == Heard(is_unsure=True)
-    wait_until(lambda: not any(row["cmd"] == "blpop" for row in app.redis().client_list()))
+    assert bell.be_busy() == Heard()
+    assert not app.redis().exists(f"{bell.key}:idle")
     bell.close()
+
+
+def test_a_ring_from_before_it_was_idle_leaves_it_so(rung, bell) -> None:
+    """Its thread was busy with another shard; so it is not idle any more only when it has said so."""
+    rung.push("a", perform_in=FUTURE)
+    assert wait(bell, is_idle=True).ring
+    assert bell.is_idle
+    assert is_said_to_be_idle(rung, bell)
+    assert bell.be_busy() == Heard()
+    assert not is_said_to_be_idle(rung, bell)
+
+
+def test_a_ring_that_came_while_it_was_busy_is_heard_before_it_says_that_it_is_idle(rung, bell) -> None:
+    wait(bell, 0.01, is_idle=True)
+    bell.be_busy()
+    rung.push("a", perform_in=FUTURE)
+    assert wait(bell, is_idle=True).ring
+    assert not bell.is_idle
+    assert not is_said_to_be_idle(rung, bell)
+
+
+def test_after_it_was_busy_it_is_idle_again(rung, bell) -> None:
+    is_open(rung)
+    for _ in range(3):
+        wait(bell, 0.01, is_idle=True)
+        bell.be_busy()
+    wait(bell, 0.01, is_idle=True)
+    rung.push("a")
+    ring = wait(bell, is_idle=True).ring
+    assert ring and ring.handed
 
 
 def test_the_bells_of_a_node_speak_over_connections_that_they_share(app) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from lowkiq.job import Job
-from lowkiq.store.bell import heard
+from lowkiq.store.bell import parse_ring
 from lowkiq.store.shard import parse_claim
 from tests.scripts.shard_driver import FUTURE, PAST, Claimed, Lease, ShardDriver
 
@@ -40,8 +40,9 @@ def rings(shard: ShardDriver) -> list[bytes]:
 def handed(shard: ShardDriver) -> tuple[str, int, list[Job]]:
     """The epoch and number of the claim, and its jobs, as the one ring tells."""
     (message,) = rings(shard)
-    ring = heard(message)
-    assert ring and ring.handed
+    ring = parse_ring(message)
+    assert ring.handed
+    assert ring.was_idle
     assert (ring.shard, ring.due_in) == (shard.prefix, 0.0)
     return ring.handed.epoch, ring.handed.number, parse_claim(ring.handed.reply, bytes).jobs
 
@@ -86,7 +87,7 @@ def test_it_tells_when_the_next_job_is_due(shard, lease):
     listen(shard)
     shard.push("a")
     (message,) = rings(shard)
-    claim = parse_claim(heard(message).handed.reply, bytes)
+    claim = parse_claim(parse_ring(message).handed.reply, bytes)
     assert claim.due_in == pytest.approx(FUTURE - shard.now(), abs=60)
 
 
@@ -111,7 +112,7 @@ def test_after_the_next_claim_it_goes_on(shard, lease):
 def test_a_thread_that_does_not_listen_gets_a_ring_only(shard, lease):
     shard.redis.unlink(f"{shard.app.settings.namespace}:{BELL}:idle")
     shard.push("a")
-    assert rings(shard) == [shard.prefix + b" 0.000000"]
+    assert rings(shard) == [shard.prefix + b" 0.000000 0"]
     assert is_in_the_queue(shard, "a")
 
 
@@ -143,7 +144,7 @@ def test_a_ring_ends_the_listening(shard, lease):
 def test_what_goes_through_the_queue(shard, lease, rows):
     shard.push_all(*rows)
     assert is_in_the_queue(shard, *(row[0] for row in rows))
-    assert rings(shard) == [shard.prefix + b" 0.000000"]
+    assert rings(shard) == [shard.prefix + b" 0.000000 1"]
 
 
 def test_the_longest_payload_that_is_handed_over(shard, lease):

@@ -21,6 +21,23 @@ local last_score = last_before
 local ids = {}
 local width = tonumber(ARGV[2])
 for i = 3, #ARGV, width do ids[#ids + 1] = ARGV[i] end
+
+-- One command for all three: a push of one job is mostly what its commands cost.
+local function remember(score, merged)
+  redis.call('HSET', P .. 'meta', 'last_score', string.format('%.0f', score),
+    'pushed', string.format('%.0f', pushed + #ids), 'merged', string.format('%.0f', merged_before + merged))
+  if seen_before then see(P, now, was_set_back, tonumber(seen_before)) end
+end
+
+local owner
+if #ids == 1 and width == 2 and not was_set_back then
+  local score = math.max(last_before + 1, now)
+  owner = read_bell(P)
+  if hand_over(P, owner, ids[1], ARGV[4], score) then
+    remember(score, 0)
+    return {1, 0}
+  end
+end
 local queued = redis.call('ZMSCORE', P .. 'due', unpack(ids))
 
 -- The first write is one that Redis refuses when memory is full, so that a refused push has changed nothing.
@@ -68,11 +85,7 @@ for n = 1, #ids do
   elseif given == '' and not was_set_back then
     -- A fresh job is due at its score, so that jobs of one call are claimed in their order; if the clock was set back,
     -- that lies ahead.
-    if #ids == 1 and hand_over(P, id, score, payload, last_score) then
-      new = 1
-    else
-      queue(id, score, last_score, ':' .. payload)
-    end
+    queue(id, score, last_score, ':' .. payload)
   else
     queue(id, stamp(now), now, score .. ':' .. payload)
   end
@@ -80,9 +93,6 @@ end
 flush()
 
 last_score = math.max(last_score, now)
--- One command for all three: a push of one job is mostly what its commands cost.
-redis.call('HSET', P .. 'meta', 'last_score', string.format('%.0f', last_score),
-  'pushed', string.format('%.0f', pushed + #ids), 'merged', string.format('%.0f', merged_before + merged))
-if seen_before then see(P, now, was_set_back, tonumber(seen_before)) end
-if earliest < math.huge then ring(P, earliest, was_set_back and now or last_score) end
+remember(last_score, merged)
+if new > 0 then ring(P, earliest, was_set_back and now or last_score, owner) end
 return {new, merged}

@@ -8,7 +8,7 @@ from random import Random
 from typing import Any
 
 from lowkiq.errors import ShardsCountMismatch
-from lowkiq.store.bell import heard
+from lowkiq.store.bell import parse_ring
 from lowkiq.store.call import Call
 from lowkiq.store.metrics import read_shards
 from lowkiq.store.producer import Producer
@@ -205,8 +205,8 @@ class History:
         node = random.choice(self.nodes)
         while message := self.shard.redis.lpop(node.bell):
             self.told.append(f"{node.name} hears {message!r}" if journey == "well" else f"{message!r} is lost")
-            ring = heard(message)
-            if ring and ring.handed and journey == "well":
+            ring = parse_ring(message)
+            if ring.handed and journey == "well":
                 node.rung(ring.handed)
 
     def some_owner(self, random: Random) -> NodeAgent | None:

@@ -5,6 +5,7 @@ nothing of the model: what it says can be read from the shard before and after, 
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from dataclasses import replace
 from typing import Any
@@ -39,6 +40,9 @@ class Witness:
         self._i6_lowest_payloads_first(before, after)
         self._i7_deaths_are_bounded(message, reply, before, after)
         self._i3_every_payload_is_in_one_place(message, reply, before, after)
+        assert not (after.open and after.waiting == math.inf and after.queued), (
+            "an offer for more than nothing is wrong"
+        )
 
     # ── I1 ──────────────────────────────────────────────────────────────────────────────────────────────────────────
 

@@ -1,8 +1,8 @@
 -- Rings the owner when a shard it believes idle has work earlier than it knows of. `waiting` is the due time it knows
 -- ("inf" for none); once rung for work due now it is not rung again until it has looked.
 --
--- `bell` is the list on which the shard's thread waits, if it has one. While nothing has been said there since it began
--- to wait, `idle` exists beside it; whoever rings takes that away.
+-- `bell` is the list on which the shard's thread waits, if it has one. While it waits, and nobody has rung since, `idle`
+-- exists beside it: whoever rings takes that away, and says whether it was there.
 local FORGET = 60 -- seconds after which the bell of a node that has died is forgotten
 
 local function read_bell(P)
@@ -22,8 +22,8 @@ local function tell(bell, message)
   redis.call('EXPIRE', bell, FORGET)
 end
 
-local function ring(P, due_us, now)
-  local owner = read_bell(P)
+local function ring(P, due_us, now, owner)
+  owner = owner or read_bell(P)
   if not says_earlier(owner, due_us) then return end
   if due_us <= now then
     redis.call('HDEL', P .. 'owner', 'waiting')
@@ -32,8 +32,7 @@ local function ring(P, due_us, now)
   end
   local message = P .. ' ' .. stamp(math.max(due_us - now, 0))
   if owner[3] then
-    take_idle(owner[3])
-    tell(owner[3], message)
+    tell(owner[3], message .. (take_idle(owner[3]) and ' 1' or ' 0'))
   else
     redis.call('PUBLISH', string.match(P, '^(.-):{') .. ':bell:' .. owner[2], message)
   end

@@ -5,18 +5,18 @@
 -- and to a lease that lasts: else the job belongs in the queue, where it merges and others find it.
 local HANDED = 16384 -- bytes of a payload; a longer one would cost more by being copied than it saves
 
--- A job that is not in the queue, due at its score, which is not later than now. Returns whether it was handed over.
-local function hand_over(P, id, score, payload, now)
-  if #payload > HANDED then return false end
-  local owner = read_bell(P)
+-- A job that is due at its score: now. Returns whether it was handed over.
+local function hand_over(P, owner, id, payload, now)
   local waiting, bell, open = owner[1], owner[3], owner[4]
-  if not (bell and open and says_earlier(owner, now)) then return false end
+  if not (bell and open and says_earlier(owner, now)) or #payload > HANDED then return false end
   if (tonumber(owner[5]) or 0) <= now / 1000000 then return false end
+  -- An owner that waits for nothing has an empty queue.
+  if waiting ~= 'inf' and redis.call('ZSCORE', P .. 'due', id) then return false end
   if not take_idle(bell) then return false end
-  local record = score .. ':-1::' .. payload
+  local record = stamp(now) .. ':-1::' .. payload
   redis.call('HSET', P .. 'claim', id, record)
   redis.call('HDEL', P .. 'owner', 'waiting', 'open')
   local next_due = waiting == 'inf' and '' or waiting
-  tell(bell, table.concat({P, '0', open, stamp(now), next_due, #id, id .. record}, ' '))
+  tell(bell, table.concat({P, '0', '1', open, stamp(now), next_due, #id, id .. record}, ' '))
   return true
 end

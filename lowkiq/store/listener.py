@@ -1,0 +1,69 @@
+"""Listener: a connection on which Redis answers some day, for a thread that waits for other things as well."""
+
+from __future__ import annotations
+
+import select
+import ssl
+from collections.abc import Sequence
+from typing import Any, Final
+
+import hiredis
+import redis
+
+from lowkiq.store.line import pack_all
+from lowkiq.store.wire import Command
+
+#: There is no reply yet.
+PENDING: Final = object()
+_AT_ONCE: Final = 1 << 16
+
+
+class Listener:
+    """
+    Made and authenticated by a pool, and read here without blocking. The client's own way to read asks the socket twice
+    and passes ten calls, which, after a while of sleep, take longer than Redis does. Not safe between threads.
+    """
+
+    def __init__(self, pool: redis.ConnectionPool) -> None:
+        self._pool = pool
+        connection: Any = pool.get_connection()
+        self._connection, self._socket = connection, connection._sock
+        self._socket.setblocking(False)
+        self._reader = hiredis.Reader(replyError=redis.ResponseError, notEnoughData=PENDING)
+
+    def send(self, commands: Sequence[Command]) -> None:
+        """Short ones: they must fit into the socket's buffer."""
+        self._connection.send_packed_command([pack_all(commands)])
+
+    def receive(self) -> Any:
+        """The next reply, be it an error, or PENDING. Raises redis.ConnectionError."""
+        while isinstance(reply := self._reader.gets(), hiredis.PushNotification):
+            """Of the server's maintenance: this connection has nothing that it could spoil."""
+        if reply is not PENDING:
+            return reply
+        try:
+            data = self._socket.recv(_AT_ONCE)
+        except (BlockingIOError, ssl.SSLWantReadError):
+            return PENDING
+        if not data:
+            raise redis.ConnectionError("Redis has closed the connection")
+        self._reader.feed(data)
+        return self._reader.gets()
+
+    def wait(self, seconds: float) -> Any:
+        """The next reply, be it an error. Raises redis.TimeoutError when it does not come."""
+        poll = select.poll()
+        poll.register(self._socket, select.POLLIN)
+        while (reply := self.receive()) is PENDING:
+            if not poll.poll(seconds * 1000):
+                raise redis.TimeoutError("Redis does not answer")
+        return reply
+
+    def fileno(self) -> int:
+        """Becomes readable when there may be a reply that `receive` does not know of."""
+        return int(self._socket.fileno())
+
+    def close(self) -> None:
+        """Replies on their way are lost."""
+        self._connection.disconnect()
+        self._pool.release(self._connection)
