@@ -31,7 +31,7 @@ class Handed(msgspec.Struct, frozen=True):
     epoch: str
     number: int
     #: What the claim would have replied.
-    reply: list[bytes]
+    reply: list[Any]
 
 
 class Ring(msgspec.Struct, frozen=True):
@@ -224,5 +224,5 @@ def parse_ring(message: bytes) -> Ring:
         epoch, number, now, next_due, job = rest
         length, _, job = job.partition(b" ")
         id, record = job[: int(length)], job[int(length) :]
-        handed = Handed(epoch.decode(), int(number), [now, next_due, id, record])
+        handed = Handed(epoch.decode(), int(number), [now, next_due, [id, record]])
     return Ring(shard, float(due_in), was_idle == b"1", handed)

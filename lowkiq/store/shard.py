@@ -243,9 +243,9 @@ def parse_claim(reply: list[Any], load: Callable[[bytes], Any]) -> Claim:
     """What a claim's reply says; `load` is load_payload."""
     jobs: list[Job] = []
     spoiled: list[Spoiled] = []
-    fields = iter(reply)
-    now, due = next(fields), next(fields)
+    now, due, found = reply
     has_several = False
+    fields = iter(found)
     for id_bytes, record in zip(fields, fields, strict=True):
         id = id_bytes.decode("utf-8", KEPT_BYTES)
         if type(record) is bytes:

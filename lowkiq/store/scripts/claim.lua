@@ -10,8 +10,8 @@
 -- KEYS  1 shard prefix
 -- ARGV  1 node, 2 epoch, 3 number of this claim, 4 layout, 5 most jobs, 6 most payloads of a job, 7 most payloads in
 --       all (its last job may exceed it), 8 most bytes (its last payload may)
--- returns {now, next due or '', then for each job: id, "perform_in:retry_count:score:payload" (no score: it is
---       perform_in) or {"perform_in:retry_count", payload, score, payload, score ...}}
+-- returns {now, next due or '', {for each job: id, "perform_in:retry_count:score:payload" (no score: it is perform_in)
+--       or {"perform_in:retry_count", payload, score, payload, score ...}}}
 -- errors: FENCED, LAYOUT, NEWER, STALE (this number, or a later one, was claimed or given up), UNSETTLED (the last claim is)
 
 -- Jobs that a claim of few looks at, and what is read at a time of payloads: little, so that a thousand large ones are
@@ -76,17 +76,19 @@ local found, count, next_due = find_due(P, now, limit)
 if count == 0 then
   redis.call('HSET', P .. 'owner', 'claim', number, 'waiting', next_due == '' and 'inf' or next_due,
     'open', epoch .. ' ' .. number)
-  return {stamp(now), next_due}
+  return {stamp(now), next_due, {}}
 end
 redis.call('HSET', P .. 'owner', 'claim', number)
 
 local ids = {}
 for i = 1, count do ids[i] = found[i * 2 - 1] end
 if has_crashes then count = without_crashed(P, ids, count) end
-local reply, claim, leftovers = {stamp(now), ''}, {}, {}
+-- What is claimed takes the place of what was found: a job's id stays, and its record comes instead of its due time.
+local several, leftovers = {}, {}
 local taken, claimed, bytes, payloads = 0, 0, 0, 0
 
--- Takes at most max_payloads of an id that has several. What stays behind keeps its place in the queue.
+-- Takes at most max_payloads of an id that has several, and gives the record, and what is returned if it is not that.
+-- What stays behind keeps its place in the queue.
 local function take_several(id, perform_in, head)
   local source, target = P .. 'payloads:' .. id, P .. 'claim:' .. id
   local lowest, its_bytes = read_lowest(source, max_payloads, max_bytes - bytes)
@@ -100,8 +102,7 @@ local function take_several(id, perform_in, head)
     leftovers[#leftovers + 1] = id
   end
   if #lowest == 2 then
-    local record = head .. ':' .. lowest[2] .. ':' .. lowest[1]
-    return record, record
+    return head .. ':' .. lowest[2] .. ':' .. lowest[1]
   end
   table.insert(lowest, 1, head)
   return head .. ':*', lowest
@@ -118,19 +119,16 @@ while taken < count and bytes < max_bytes and payloads < max_in_all do
     taken = taken + 1
     local id, perform_in, text = ids[taken], found[taken * 2], held[i]
     local retry_count = retries and retries[i] or '-1'
-    local record, returned
-    if text == '*' then
-      record, returned = take_several(id, perform_in, perform_in .. ':' .. retry_count)
-    elseif text then
-      record = perform_in .. ':' .. retry_count .. ':' .. text
-      returned = record
-      bytes = bytes + #text
-      payloads = payloads + 1
-    end
-    if record then
-      claim[claimed + 1], claim[claimed + 2] = id, record
+    if text then
+      found[claimed + 1] = id
       claimed = claimed + 2
-      reply[claimed + 1], reply[claimed + 2] = id, returned
+      if text == '*' then
+        found[claimed], several[claimed] = take_several(id, perform_in, perform_in .. ':' .. retry_count)
+      else
+        found[claimed] = perform_in .. ':' .. retry_count .. ':' .. text
+        bytes = bytes + #text
+        payloads = payloads + 1
+      end
     end
   end
 end
@@ -144,13 +142,13 @@ for i = 1, #leftovers, 2 do
   redis.call('HSET', P .. 'payloads', leftovers[i + 1], '*')
   bag_fold(P .. 'payloads', leftovers[i + 1])
 end
-if claimed > 0 then hset_many(P .. 'claim', claim, claimed) end
+if claimed > 0 then hset_many(P .. 'claim', found, claimed) end
 
 if claimed == 0 then
-  reply[2] = oldest_due(P, now)
-elseif taken == count and #leftovers == 0 and next_due then
-  reply[2] = next_due
-else
-  reply[2] = redis.call('ZRANGE', P .. 'due', 0, 0, 'WITHSCORES')[2] or ''
+  next_due = oldest_due(P, now)
+elseif taken < count or #leftovers > 0 or not next_due then
+  next_due = redis.call('ZRANGE', P .. 'due', 0, 0, 'WITHSCORES')[2] or ''
 end
-return reply
+for position, payloads_of_one in pairs(several) do found[position] = payloads_of_one end
+found[claimed + 1] = nil -- a reply ends there
+return {stamp(now), next_due, found}
