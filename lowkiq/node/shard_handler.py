@@ -26,8 +26,8 @@ if TYPE_CHECKING:
 
 class ShardHandler:
     """
-    One shard on this node. One thread runs it; the lease keeper and the draining main thread also touch it, under its
-    lock, which is never held across a call to Redis.
+    One shard on this node. One thread at a time runs it; the lease keeper and the draining main thread also touch it,
+    under its lock, which is never held across a call to Redis.
     """
 
     def __init__(self, shard: Shard, performer: Performer, node: str, settings: Settings) -> None:
@@ -37,6 +37,7 @@ class ShardHandler:
         self.is_foster = False
         #: The list that rings its thread, if it has one.
         self.bell = ""
+        self._runner: object = None
         self._node = node
         self._settings = settings
         self._batch_size = performer.worker.batch_size
@@ -68,6 +69,19 @@ class ShardHandler:
     def worker(self) -> Worker:
         """The worker of the shard's queue."""
         return self.performer.worker
+
+    def take(self, thread: object) -> bool:
+        """Whether that thread runs it from here on, until it leaves: no other does."""
+        with self._lock:
+            if self._runner not in {None, thread}:
+                return False
+            self._runner = thread
+            return True
+
+    def leave(self) -> None:
+        """The thread that took it has no claim of it in hand, and none on its way."""
+        with self._lock:
+            self._runner = None
 
     # ── lease ───────────────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -168,11 +182,16 @@ class ShardHandler:
         """Whether a push may put its job into the last claim, which found nothing."""
         return self._is_open
 
-    def handed(self, handed: Handed) -> Claim | None:
-        """What a push has put into the open claim; None if it speaks of another one: then the next one tells."""
+    def take_handed(self, handed: Handed, thread: object) -> Claim | None:
+        """
+        `take`, and what a push has put into the open claim. None if it speaks of another claim, or another thread runs
+        the shard: then its next claim tells.
+        """
         with self._lock:
-            if not self._is_open or (self.epoch, self._number) != (handed.epoch, handed.number):
+            is_of_it = self._is_open and (self.epoch, self._number) == (handed.epoch, handed.number)
+            if not is_of_it or self._runner not in {None, thread}:
                 return None
+            self._runner = thread
         return parse_claim(handed.reply, self._settings.load_payload)
 
     def claimed(self, claim: Claim, epoch: str) -> None:

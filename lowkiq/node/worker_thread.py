@@ -32,6 +32,9 @@ class WorkerThread(threading.Thread):
     """
     Owns a group of shard handlers. Others talk to it through `hear` and `stop` only.
 
+    While a batch takes long, the other shards of its thread wait. Threads that poll meanwhile find their jobs, and run
+    them: a shard keeps its own thread, which is rung, but has another from one claim to the next.
+
     Args:
         fatal: called with an error that must stop the node.
     """
@@ -50,6 +53,8 @@ class WorkerThread(threading.Thread):
         super().__init__(name=f"lowkiq-worker-{number}", daemon=True)
         self._trouble = trouble
         self.handlers = handlers
+        #: The threads whose shards it runs when they can't.
+        self.others: Sequence[WorkerThread] = ()
         self._scheduler = scheduler
         self._caller = caller
         self._poll_interval = poll_interval
@@ -106,6 +111,13 @@ class WorkerThread(threading.Thread):
         """Whether a thread that was told to stop may still send something for that shard."""
         return self.is_alive() and (self._is_exchanging or self.in_hand is handler)
 
+    def stuck(self, now: float) -> Sequence[ShardHandler]:
+        """The shards that wait behind a batch that takes long."""
+        busy = self.in_hand
+        if busy is None or not busy.running or now - busy.running_since < self._poll_interval:
+            return ()
+        return [handler for handler in self.handlers if handler is not busy]
+
     def _step(self) -> None:
         """One round: hear, pick, exchange with Redis, perform."""
         self._hear()
@@ -145,16 +157,17 @@ class WorkerThread(threading.Thread):
         if self._is_stopping or self._is_quiet:
             return None
         while handler := self._scheduler.pick(now):
-            if handler.holds(handler.epoch) and not handler.is_wanted:
+            if handler.holds(handler.epoch) and not handler.is_wanted and handler.take(self):
                 return handler
-            # Not ours now: the lease keeper tells us of it again when it is.
+            # Not ours now: the lease keeper tells us of it again when it is; and what another thread leaves, a poll.
         return None
 
     def _due_for_poll(self, now: float) -> list[ShardHandler]:
         if now < self._next_poll_at or self._is_stopping or self._is_quiet:
             return []
         self._next_poll_at = now + self._poll_interval
-        return [handler for handler in self.handlers if handler.epoch]
+        stuck = [handler for thread in self.others for handler in thread.stuck(now)]
+        return [handler for handler in (*self.handlers, *stuck) if handler.epoch]
 
     def _wait(self, now: float) -> ShardHandler | None:
         """Until there is something to do; returns the shard whose jobs came with the ring."""
@@ -178,8 +191,11 @@ class WorkerThread(threading.Thread):
         rung = self._by_prefix.get(ring.shard) if ring else None
         if not (ring and rung):
             return None
-        if ring.handed and (claim := rung.handed(ring.handed)):
-            return self._note_claimed(rung, ring.handed.epoch, claim, now)
+        if ring.handed and (claim := rung.take_handed(ring.handed, self)):
+            in_hand = self._note_claimed(rung, ring.handed.epoch, claim, now)
+            if in_hand is None:  # the lease was lost meanwhile
+                rung.leave()
+            return in_hand
         self._note(rung, ring.due_in, now)
         return None
 
@@ -187,16 +203,22 @@ class WorkerThread(threading.Thread):
         """A shard that was picked waits for one whose jobs are here already."""
         if handler and handler is not handed:
             self._scheduler.note(handler, clock.monotonic())
+            handler.leave()
 
     # ── one round trip ──────────────────────────────────────────────────────────────────────────────────────────────
 
     def _exchange(self, handler: ShardHandler | None, polled: list[ShardHandler]) -> ShardHandler | None:
         """Settles the last claim, claims the next, and polls: what there is of them, in one round trip."""
         done = self.in_hand
-        if done is None:
-            return self._send(None, None, handler, polled)
-        with done.settling:
-            return self._send(done, done.settle_call(last=True), handler, polled)
+        try:
+            if done is None:
+                return self._send(None, None, handler, polled)
+            with done.settling:
+                return self._send(done, done.settle_call(last=True), handler, polled)
+        finally:
+            for over in (done, handler):
+                if over and over is not self.in_hand:
+                    over.leave()
 
     def _send(
         self,

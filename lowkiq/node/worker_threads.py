@@ -31,7 +31,7 @@ def make_worker_threads(
     """None of them is started yet."""
     settings = app.settings
     build_scheduler = settings.build_scheduler or Lag
-    threads = []
+    threads: list[WorkerThread] = []
     for number, handlers in enumerate(_deal(app, node, node_number, number_of_nodes, fatal)):
         # On Cluster shards and the list may be on several servers: scripts can't ring it there.
         bell = ListBell(caller.line, keys.thread_bell(settings.namespace, node, number)) if caller.line else None
@@ -40,6 +40,9 @@ def make_worker_threads(
         threads.append(
             WorkerThread(number, handlers, build_scheduler(), caller, settings.poll_interval, fatal, trouble, bell)
         )
+    if not settings.build_splitter:  # one of the user's may keep shards apart on purpose
+        for thread in threads:
+            thread.others = [other for other in threads if other is not thread]
     return threads
 
 
