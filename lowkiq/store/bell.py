@@ -177,7 +177,10 @@ class ListBell:
         self._is_refused = False
         if reply is None:
             return None
-        ring = parse_ring(reply[1])
+        try:
+            ring = parse_ring(reply[1])
+        except ValueError:  # of another version, perhaps: then what it hands over is found by claims
+            raise redis.InvalidResponse(f"no ring: {reply[1][:100]!r}") from None
         self.is_idle = self.is_idle and not ring.was_idle
         return ring
 

@@ -16,6 +16,8 @@ from lowkiq.store.wire import Command
 #: There is no reply yet.
 PENDING: Final = object()
 _AT_ONCE: Final = 1 << 16
+#: What a server says unasked, of its maintenance for one (hiredis before 3.2 knows no such thing).
+_NEWS: Final = getattr(hiredis, "PushNotification", ())
 
 
 class Listener:
@@ -29,7 +31,9 @@ class Listener:
         connection: Any = pool.get_connection()
         self._connection, self._socket = connection, connection._sock
         self._socket.setblocking(False)
-        self._reader = hiredis.Reader(replyError=redis.ResponseError, notEnoughData=PENDING)
+        self._reader = hiredis.Reader(
+            protocolError=redis.InvalidResponse, replyError=redis.ResponseError, notEnoughData=PENDING
+        )
 
     def send(self, commands: Sequence[Command]) -> None:
         """Short ones: they must fit into the socket's buffer."""
@@ -37,18 +41,21 @@ class Listener:
 
     def receive(self) -> Any:
         """The next reply, be it an error, or PENDING. Raises redis.ConnectionError."""
-        while isinstance(reply := self._reader.gets(), hiredis.PushNotification):
-            """Of the server's maintenance: this connection has nothing that it could spoil."""
-        if reply is not PENDING:
-            return reply
+        while (reply := self._reader.gets()) is PENDING or isinstance(reply, _NEWS):
+            if reply is PENDING and not self._read():
+                return PENDING
+        return reply
+
+    def _read(self) -> bool:
+        """Whether there was something."""
         try:
             data = self._socket.recv(_AT_ONCE)
         except (BlockingIOError, ssl.SSLWantReadError):
-            return PENDING
+            return False
         if not data:
             raise redis.ConnectionError("Redis has closed the connection")
         self._reader.feed(data)
-        return self._reader.gets()
+        return True
 
     def wait(self, seconds: float) -> Any:
         """The next reply, be it an error. Raises redis.TimeoutError when it does not come."""
