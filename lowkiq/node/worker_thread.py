@@ -271,7 +271,6 @@ class WorkerThread(threading.Thread):
     def _note_claimed(self, handler: ShardHandler, epoch: str, result: Any, now: float) -> ShardHandler | None:
         """Returns the shard if there are jobs of it in hand."""
         if isinstance(result, Claim):
-            self._note(handler, result.due_in, now)
             handler.claimed(result, epoch)
             if handler.is_busy:
                 # Its next claim goes along with the settle, whatever is queued now: that costs no round trip of its
@@ -279,6 +278,7 @@ class WorkerThread(threading.Thread):
                 self._scheduler.note(handler, now)
                 self.in_hand = handler
                 return handler
+            self._note(handler, result.due_in, now)
         elif isinstance(result, Unsettled | StaleClaim):
             # A claim of which we never heard arrived late. It is given back with the next one.
             self._scheduler.note(handler, now)

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Literal, NamedTuple
 
+import msgspec
+
 from lowkiq.job import KEPT_BYTES, EncodedJob, Job
 from lowkiq.store import keys, layout
 from lowkiq.store.call import Argument, Call
@@ -49,7 +51,7 @@ class Spoiled(NamedTuple):
     error: str
 
 
-class Claim(NamedTuple):
+class Claim(msgspec.Struct):
     """Jobs taken from a shard and not yet settled."""
 
     jobs: list[Job]
