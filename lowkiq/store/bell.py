@@ -110,7 +110,10 @@ class ListBell:
         return heard
 
     def close(self) -> None:
-        """The thread ends."""
+        """The thread ends: nothing more is handed over. What was is given back with the lease."""
+        with contextlib.suppress(RedisError, OSError):
+            if self.is_idle:
+                self._command("UNLINK", self._idle_key)
         self._disconnect()
 
     # ── listening ───────────────────────────────────────────────────────────────────────────────────────────────────

@@ -52,7 +52,7 @@ class Work(Worker):
 
 #: Keys that stay when all is done (docs/operators.md says why).
 KEPT = re.compile(
-    rb"lowkiq:(?:queues|nodes|node:.+|unowned|\{history\}(?::.*:(?:5m|1h|1d|30d))?|\{work:\d+\}:(?:meta|owner))"
+    rb"lowkiq:(?:queues|nodes|node:.+|bell:.+:idle|unowned|\{history\}(?::.*:(?:5m|1h|1d|30d))?|\{work:\d+\}:(?:meta|owner))"
 )
 #: Queued jobs above which the load waits.
 MOST_QUEUED = 5_000

@@ -203,6 +203,20 @@ def test_that_it_is_idle_is_forgotten_when_it_dies_and_lasts_while_it_lives(rung
     assert rung.redis.ttl(f"{bell.key}:idle") > 1
 
 
+def test_one_that_is_closed_is_not_idle(rung, bell) -> None:
+    wait(bell, 0.01, is_idle=True)
+    bell.close()
+    assert not is_said_to_be_idle(rung, bell)
+
+
+def test_one_is_closed_though_redis_is_away(own_redis_server, make_app) -> None:
+    bell = bell_of(make_app(redis_url=own_redis_server.url))
+    wait(bell, 0.01, is_idle=True)
+    own_redis_server.stop()
+    bell.close()
+    assert not bell.is_idle
+
+
 def test_who_was_idle_is_told_when_rings_may_be_lost(rung, bell) -> None:
     is_open(rung)
     wait(bell, 0.01, is_idle=True)
