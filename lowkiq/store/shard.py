@@ -202,7 +202,7 @@ def renew(shards: Sequence[Shard], node: str, epochs: Sequence[str], ttl: float)
 
 
 def peek(shards: Sequence[Shard]) -> Call[list[float | None]]:
-    """For each shard the seconds until its oldest job is due (negative: overdue), None when nothing is queued."""
+    """For each shard the seconds until its oldest job is due (negative: overdue), None when there is nothing."""
     return Call("peek", [shard.prefix for shard in shards], [], _peeked)
 
 

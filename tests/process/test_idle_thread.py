@@ -137,6 +137,16 @@ def test_a_job_that_is_handed_over_as_the_connection_is_lost_runs_soon(idle):
     wait_until(lambda: idle.done == ["a"])
 
 
+def test_a_job_of_which_it_never_heard_is_found_by_a_poll(idle):
+    """What it sent long ago came late, and Redis told a connection that is gone."""
+    handler = idle.thread.handlers[0]
+    prefix, client = handler.shard.prefix, idle.app.redis()
+    client.hdel(f"{prefix}owner", "waiting", "open")
+    client.hset(f"{prefix}claim", "a", "1700000000.000000:-1::1")
+    idle.thread.poll_soon()
+    wait_until(lambda: idle.done == ["a"])
+
+
 def test_while_it_is_busy_nothing_is_handed_to_it(idle):
     """A job that waits for a busy thread is in the queue: should the node die, it has not been tried."""
     idle.gate.clear()

@@ -9,7 +9,7 @@ from collections import defaultdict
 
 import pytest
 
-from lowkiq import Worker, current
+from lowkiq import current
 from lowkiq.job import shard_of
 from lowkiq.node.splitters import Default
 from lowkiq.node.trouble import Trouble
@@ -31,14 +31,11 @@ class Running:
         self.ran_on: dict[str, str] = {}
         self.act = self.wait_for_gates
 
-        @app.worker
-        class Jobs(Worker):
-            shards_count = SHARDS
+        @app.worker(queue_name="jobs", shards_count=SHARDS)
+        def jobs(payloads_by_id):
+            self.act(payloads_by_id)
 
-            def perform(_, payloads_by_id):  # noqa: N805
-                self.act(payloads_by_id)
-
-        self.app, self.jobs = app, Jobs
+        self.app, self.jobs = app, jobs
         self.caller = Caller(client_for_node(app.settings, THREADS + 4))
         self.threads = make_worker_threads(app, self.caller, "n", 0, 1, fatal, Trouble())
         for thread in self.threads:
@@ -56,6 +53,13 @@ class Running:
             for payload in payloads:
                 assert payload is None or self.gates[payload].wait(30)
             self.done.append(id)
+
+    def stick(self, thread):
+        """Has it run a long job; gives the id of that, and one for each of its other shards."""
+        stuck, *others = self.ids_of(thread)
+        self.push(stuck, "long")
+        wait_until(lambda: stuck in self.ran_on)
+        return stuck, *others
 
     def push(self, id, payload=None):
         self.jobs.perform_async([{"id": id, "payload": payload}])
@@ -100,9 +104,7 @@ def make_running(own_redis_server, make_app):
 
 def test_the_shards_of_a_thread_that_is_stuck_run_on_another(make_running):
     running = make_running()
-    stuck, *others = running.ids_of(0)
-    running.push(stuck, "long")
-    wait_until(lambda: stuck in running.ran_on)
+    stuck, *others = running.stick(0)
     for id in others:
         running.push(id)
     wait_until(lambda: sorted(running.done) == sorted(others))
@@ -113,9 +115,7 @@ def test_the_shards_of_a_thread_that_is_stuck_run_on_another(make_running):
 def test_jobs_of_the_shard_itself_wait(make_running):
     """They may be of the same id."""
     running = make_running()
-    stuck, other, _ = running.ids_of(0)
-    running.push(stuck, "long")
-    wait_until(lambda: stuck in running.ran_on)
+    stuck, other, _ = running.stick(0)
     running.push(stuck)
     for _ in range(3):
         running.push(other)
@@ -128,9 +128,7 @@ def test_jobs_of_the_shard_itself_wait(make_running):
 
 def test_a_thread_that_is_free_again_runs_its_shards_itself(make_running):
     running = make_running()
-    stuck, other, _ = running.ids_of(0)
-    running.push(stuck, "long")
-    wait_until(lambda: stuck in running.ran_on)
+    stuck, other, _ = running.stick(0)
     running.push(other)
     wait_until(lambda: other in running.done)
     running.gates["long"].set()
@@ -142,9 +140,7 @@ def test_a_thread_that_is_free_again_runs_its_shards_itself(make_running):
 
 def test_it_does_not_run_what_another_thread_runs_for_it(make_running):
     running = make_running()
-    stuck, other, _ = running.ids_of(0)
-    running.push(stuck, "long")
-    wait_until(lambda: stuck in running.ran_on)
+    stuck, other, _ = running.stick(0)
     running.push(other, "longer")
     wait_until(lambda: other in running.ran_on)
     running.gates["long"].set()
@@ -158,10 +154,7 @@ def test_it_does_not_run_what_another_thread_runs_for_it(make_running):
 
 def test_when_all_threads_are_stuck_jobs_wait_and_none_is_lost(make_running):
     running = make_running()
-    (first, *firsts), (second, *seconds) = running.ids_of(0), running.ids_of(1)
-    running.push(first, "long")
-    running.push(second, "long")
-    wait_until(lambda: {first, second} <= running.ran_on.keys())
+    (first, *firsts), (second, *seconds) = running.stick(0), running.stick(1)
     for id in (*firsts, *seconds):
         running.push(id)
     running.gates["long"].set()
@@ -170,9 +163,7 @@ def test_when_all_threads_are_stuck_jobs_wait_and_none_is_lost(make_running):
 
 def test_a_splitter_of_the_users_keeps_its_shards_apart(make_running):
     running = make_running(build_splitter=lambda _number, _nodes, threads: Default(threads))
-    stuck, other, _ = running.ids_of(0)
-    running.push(stuck, "long")
-    wait_until(lambda: stuck in running.ran_on)
+    _, other, _ = running.stick(0)
     running.push(other)
     wait_for_polls_of(running.threads[1])
     assert other not in running.done

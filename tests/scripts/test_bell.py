@@ -159,21 +159,12 @@ def test_who_is_busy_gets_nothing_handed_over(rung, bell) -> None:
     assert wait(bell) == Heard(Ring(rung.prefix, 0.0, was_idle=False))
 
 
-def test_a_job_that_comes_before_it_is_busy_is_heard(rung, bell) -> None:
-    is_open(rung)
-    wait(bell, 0.01, is_idle=True)
-    rung.push("a")
-    ring = bell.be_busy().ring
-    assert ring and ring.handed
-    assert not bell.is_idle
-    assert wait(bell, 0.01, is_idle=True) == Heard()
-
-
-def test_a_job_that_comes_as_redis_ends_a_wait_is_heard(rung, bell, monkeypatch) -> None:
+@pytest.mark.parametrize(("listen", "seconds"), [(5, 0.01), (0.05, 30)], ids=["while it listens", "between two waits"])
+def test_a_job_that_comes_before_it_is_busy_is_heard(rung, bell, monkeypatch, listen, seconds) -> None:
     """Between two waits nobody blocks on the list, and it still is said to be idle."""
-    monkeypatch.setattr(bell_module, "LISTEN", 0.05)
+    monkeypatch.setattr(bell_module, "LISTEN", listen)
     is_open(rung)
-    wait(bell, is_idle=True)
+    wait(bell, seconds, is_idle=True)
     assert bell.is_idle
     rung.push("a")
     ring = bell.be_busy().ring

@@ -6,7 +6,7 @@ import pytest
 
 from lowkiq.job import Job
 from lowkiq.store.bell import parse_ring
-from lowkiq.store.shard import parse_claim
+from lowkiq.store.shard import parse_claim, peek
 from tests.scripts.shard_driver import FUTURE, PAST, Claimed, Lease, ShardDriver
 
 BELL = "bell:a:0"
@@ -207,6 +207,14 @@ def test_of_what_was_not_heard_the_next_claim_tells(shard, lease):
     lease.release("claim", number=2)
     assert [job.id for job in lease.try_claim(number=3).jobs] == ["a"]
     assert shard.crashes() == {}
+
+
+def test_a_poll_tells_of_what_was_not_heard(shard, lease):
+    assert shard.caller.run(peek([shard.shard])) == [None]
+    shard.push("a")
+    assert shard.caller.run(peek([shard.shard])) == [0.0]
+    lease.settle(rest="ack")
+    assert shard.caller.run(peek([shard.shard])) == [None]
 
 
 def test_a_ring_that_nobody_hears_is_forgotten(shard, lease):

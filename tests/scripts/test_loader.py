@@ -157,7 +157,7 @@ def test_a_claim_that_was_repeated_with_what_came_before_it_can_be_given_up(shar
     peek = Call("peek", [shard.shard.prefix], [], list)
     claim = shard.shard.claim("a", lease.epoch, 1, 10, 10, bytes)
     peeked, claimed = Raced(shard.redis).run_all([peek, claim])
-    assert peeked[1] == b""  # sent again after the claim went through
+    assert peeked[1] == peeked[0]  # sent again after the claim went through
     assert isinstance(claimed, StaleClaim)
     assert lease.release("claim", number=1).restored == 1
     assert list(shard.queued()) == ["a"]

@@ -1,7 +1,8 @@
 --@ clock
 --@ set_back
 --@ shards
--- peek: the oldest due time of each shard.
+-- peek: the oldest due time of each shard; for one that is claimed, now: its owner, unless it has that claim in hand, has
+-- not heard that something was handed over (hand_over.lua), and its next claim tells.
 -- KEYS  shard prefixes (on Cluster: of one slot)
 -- returns {now, then for each key its oldest due time or ''}
 local now = now_us()
@@ -13,6 +14,7 @@ for i = 1, SHARDS do
     local meta = redis.call('HMGET', P .. 'meta', 'last_score', 'seen')
     if was_due(oldest * 1000000, now, tonumber(meta[1]) or 0, meta[2]) then oldest = reply[1] end
   end
+  if redis.call('EXISTS', P .. 'claim') == 1 then oldest = reply[1] end
   reply[i + 1] = oldest
 end
 return reply

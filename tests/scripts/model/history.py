@@ -253,7 +253,7 @@ class History:
         )  # fmt: skip
         assert (numbers.processed, numbers.failed) == (state.counters["processed"], state.counters["failed"])
         (due_in,) = self.shard.caller.run(peek([self.shard.shard]))
-        assert (due_in is None) == (not state.queued)
+        assert (due_in is None) == (not state.queued and not state.claimed)
         for where, held in (("queue", state.queued), ("claim", state.claimed), ("morgue", state.morgue)):
             fetched = self.fetch(where)
             assert fetched == {id: set(entry.payloads.items()) for id, entry in held.items()}
