@@ -133,7 +133,9 @@ class WorkerThread(threading.Thread):
         """Returns the shard whose jobs are to be performed."""
         now = clock.monotonic()
         handler = self._pick(now)
-        if self._bell.is_idle and (handler or self._is_quiet) and (handed := self._heard(self._bell.be_busy())):
+        # What was performed is settled first: there is one claim in hand.
+        is_free = self.in_hand is None and (handler is not None or self._is_quiet)
+        if is_free and self._bell.is_idle and (handed := self._heard(self._bell.be_busy())):
             self._give_way(handler, handed)
             return handed
         self._is_calm = self._is_quiet

@@ -158,6 +158,22 @@ def test_while_it_is_busy_nothing_is_handed_to_it(idle):
     assert (metrics.busy, metrics.length) == (1, 1)
 
 
+def test_what_it_has_in_hand_is_settled_before_it_hears_of_more(idle):
+    """Two rings have crossed: it is said to be idle, and is not."""
+    idle.gate.clear()
+    first, second = idle.two_ids()
+    idle.push(first)
+    wait_until(lambda: idle.done == [first])
+    bell = idle.thread._bell
+    idle.app.redis().set(f"{bell.key}:idle", 1)
+    bell.is_idle, bell._idle_until = True, float("inf")
+    idle.push(second)
+    assert idle.app.metrics()["Jobs"].busy == 2
+    idle.gate.set()
+    wait_until(lambda: idle.app.metrics()["Jobs"].busy == 0)
+    assert sorted(idle.done) == sorted([first, second])
+
+
 def test_who_was_told_to_be_quiet_gets_nothing(idle):
     idle.thread.quiet()
     wait_until(lambda: idle.thread.is_calm)
