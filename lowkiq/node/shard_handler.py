@@ -73,10 +73,13 @@ class ShardHandler:
     def take(self, thread: object) -> bool:
         """Whether that thread runs it from here on, until it leaves: no other does."""
         with self._lock:
-            if self._runner not in {None, thread}:
-                return False
-            self._runner = thread
-            return True
+            return self._take(thread)
+
+    def _take(self, thread: object) -> bool:
+        if self._runner not in {None, thread}:
+            return False
+        self._runner = thread
+        return True
 
     def leave(self) -> None:
         """The thread that took it has no claim of it in hand, and none on its way."""
@@ -189,9 +192,8 @@ class ShardHandler:
         """
         with self._lock:
             is_of_it = self._is_open and (self.epoch, self._number) == (handed.epoch, handed.number)
-            if not is_of_it or self._runner not in {None, thread}:
+            if not (is_of_it and self._take(thread)):
                 return None
-            self._runner = thread
         return parse_claim(handed.reply, self._settings.load_payload)
 
     def claimed(self, claim: Claim, epoch: str) -> None:

@@ -5,14 +5,15 @@
 --@ many
 --@ set_back
 --@ doorbell
--- claim: take due jobs, oldest first, out of the queue and into the shard's one claim (I4). One that finds none stays open
--- (hand_over.lua).
+-- claim: take due jobs, oldest first, out of the queue and into the shard's one claim (I4). One that finds none stays
+-- open (hand_over.lua).
 -- KEYS  1 shard prefix
 -- ARGV  1 node, 2 epoch, 3 number of this claim, 4 layout, 5 most jobs, 6 most payloads of a job, 7 most payloads in
 --       all (its last job may exceed it), 8 most bytes (its last payload may)
 -- returns {now, next due or '', {for each job: id, "perform_in:retry_count:score:payload" (no score: it is perform_in)
 --       or {"perform_in:retry_count", payload, score, payload, score ...}}}
--- errors: FENCED, LAYOUT, NEWER, STALE (this number, or a later one, was claimed or given up), UNSETTLED (the last claim is)
+-- errors: FENCED, LAYOUT, NEWER, STALE (this number, or a later one, was claimed or given up), UNSETTLED (the last claim
+--       is)
 
 -- Jobs that a claim of few looks at, and what is read at a time of payloads: little, so that a thousand large ones are
 -- not read before the limit of bytes is noticed.
@@ -56,7 +57,8 @@ local function read_lowest(source, most, most_bytes)
 end
 
 local P, node, epoch, number, layout = KEYS[1], ARGV[1], ARGV[2], ARGV[3], ARGV[4]
-local limit, max_payloads, max_in_all, max_bytes = tonumber(ARGV[5]), tonumber(ARGV[6]), tonumber(ARGV[7]), tonumber(ARGV[8])
+local limit, max_payloads = tonumber(ARGV[5]), tonumber(ARGV[6])
+local max_in_all, max_bytes = tonumber(ARGV[7]), tonumber(ARGV[8])
 local refusal, last_claim = fence(P, node, epoch)
 if refusal then return refusal end
 local layout_refusal, _, last_score, seen = check_layout(P, layout)
