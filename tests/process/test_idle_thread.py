@@ -72,7 +72,8 @@ class Idle:
         return any(self.app.redis().scan_iter(match="*:bell:*:idle"))
 
     def redis_waits(self):
-        return any(row["cmd"] == "blpop" for row in self.app.redis().client_list())
+        """Blocked, and not at a ring of before: then it will send nothing until it is rung."""
+        return any(row["cmd"] == "blpop" and "b" in row["flags"] for row in self.app.redis().client_list())
 
     def push(self, *ids):
         self.jobs.perform_async([{"id": id} for id in ids])
