@@ -28,6 +28,7 @@ from lowkiq.node.shard_handler import ShardHandler
 from lowkiq.node.signals import Signals
 from lowkiq.node.thread_dump import dump
 from lowkiq.node.trouble import Trouble
+from lowkiq.node.tuning import tuned
 from lowkiq.node.worker_thread import WorkerThread
 from lowkiq.node.worker_threads import make_worker_threads
 from lowkiq.settings import state_directory
@@ -109,11 +110,13 @@ class Node:
         """Runs until drained, in the main thread. Returns the exit code."""
         self._signals = Signals((signal.SIGTERM, signal.SIGINT, signal.SIGQUIT, signal.SIGTSTP, signal.SIGTTIN))
         _dump_on_abort()
+        tuning = contextlib.ExitStack()
         try:
             self._set_state("starting")
             try:
                 if not self._boot():
                     return EXIT_DRAINED
+                tuning.enter_context(tuned())
                 self._start_threads()
             except LowkiqError as error:
                 logger.error("boot_refused", error=str(error))
@@ -126,6 +129,7 @@ class Node:
             self._loop()
             return self._drain()
         finally:
+            tuning.close()
             self._signals.close()
 
     # ── boot ────────────────────────────────────────────────────────────────────────────────────────────────────────

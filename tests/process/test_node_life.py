@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from lowkiq import Lowkiq
+from lowkiq.node.node import Node
 from tests.process.nodes import Nodes, overlaps
 from tests.support import RedisServer, wait_until
 
@@ -189,8 +190,6 @@ def test_a_full_redis_can_be_worked_off(tmp_path: Path, own_redis_server: RedisS
 
 def quiet_worker(nodes: Nodes) -> None:
     """Runs all in this process, with jobs that write nothing."""
-    from lowkiq.node.node import Node
-
     app = Lowkiq(redis_url=nodes.app.settings.redis_url, namespace=nodes.namespace)
     app.worker(queue_name="jobs", shards_count=nodes.worker.shards_count)(lambda batch: None)
     assert Node(app, burst=True).run() == 0

@@ -1,0 +1,65 @@
+"""What a node asks of the interpreter and of the kernel: while it runs, and no longer."""
+
+from __future__ import annotations
+
+import gc
+import os
+import sys
+from collections.abc import Iterator
+
+import pytest
+
+from lowkiq import Lowkiq
+from lowkiq.node.node import Node
+
+linux = pytest.mark.skipif(sys.platform != "linux", reason="only Linux has these policies")
+
+
+@pytest.fixture
+def policy() -> Iterator[None]:
+    """Whatever a test sets, its successors get what was."""
+    before = os.sched_getscheduler(0), os.sched_getparam(0)
+    yield
+    os.sched_setscheduler(0, *before)
+
+
+def seen_by_a_job(app: Lowkiq) -> tuple[int, int]:
+    """Objects that the collector leaves alone, and the thread's scheduling policy."""
+    seen = []
+    worker = app.worker(queue_name="jobs")(
+        lambda batch: seen.append((gc.get_freeze_count(), os.sched_getscheduler(0) if sys.platform == "linux" else 0))
+    )
+    worker.perform_async([{"id": "a"}])
+    assert Node(app, burst=True).run() == 0
+    return seen[0]
+
+
+def test_the_collector_leaves_what_boot_has_made_alone_until_the_node_ends(app: Lowkiq) -> None:
+    """Else claimed jobs make it look at all modules again and again, which costs a third of a node's speed."""
+    assert seen_by_a_job(app)[0] > 10_000
+    assert gc.get_freeze_count() == 0
+
+
+@linux
+def test_worker_threads_take_the_core_of_nobody_when_they_wake_up(app: Lowkiq) -> None:
+    assert os.sched_getscheduler(0) == os.SCHED_OTHER
+    assert seen_by_a_job(app)[1] == os.SCHED_BATCH
+    assert os.sched_getscheduler(0) == os.SCHED_OTHER
+
+
+@linux
+def test_a_policy_that_somebody_has_chosen_stays(app: Lowkiq, policy: None) -> None:
+    os.sched_setscheduler(0, os.SCHED_BATCH, os.sched_param(0))
+    assert seen_by_a_job(app)[1] == os.SCHED_BATCH
+    assert os.sched_getscheduler(0) == os.SCHED_BATCH
+
+
+@linux
+def test_where_it_is_refused_the_node_runs_on(app: Lowkiq, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A container may filter the call."""
+
+    def refuse(*_: object) -> None:
+        raise PermissionError(1, "Operation not permitted")
+
+    monkeypatch.setattr(os, "sched_setscheduler", refuse)
+    assert seen_by_a_job(app)[1] == os.SCHED_OTHER
