@@ -53,9 +53,9 @@ class Producer:
             self.register()
             for calls in self._rounds(jobs):
                 results = self._caller.run_all(calls, self._replicas)
-                accepted = [result for result in results if not isinstance(result, Exception)]
-                new += sum(result[0] for result in accepted)
-                merged += sum(result[1] for result in accepted)
+                for result in results:
+                    if not isinstance(result, Exception):
+                        new, merged = new + result[0], merged + result[1]
                 raise_first(results)
         except RedisError as error:
             raise PushFailed(

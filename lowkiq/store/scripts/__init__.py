@@ -1,5 +1,5 @@
 """
-Loads the scripts: one .lua file an operation. A line `--@ name` at the top of a file includes includes/name.lua, once.
+Loads the scripts: one .lua file an operation. A line `--@ name` of a file includes includes/name.lua, once.
 """
 
 from __future__ import annotations

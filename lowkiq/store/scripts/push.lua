@@ -1,9 +1,6 @@
 --@ clock
 --@ layout
---@ bag
---@ many
---@ seen
---@ hand_over
+--@ one
 -- push: put payloads into the queue. Repeating it while they are still queued changes nothing but the counters.
 -- KEYS  1 shard prefix, e.g. lowkiq:{orders:7}:
 -- ARGV  1 layout (shards_count), 2 how many words a job has: 2 if all scores and times are the default, else 4, then for
@@ -16,28 +13,21 @@ if refusal then return refusal end
 local now = shard_now(P, last_before)
 last_before = tonumber(last_before)
 local was_set_back = last_before > now
-local last_score = last_before
+local owner
+if #ARGV == 4 and ARGV[2] == '2' and not (is_new_shard or was_set_back or seen_before) then
+  owner = read_bell(P)
+  if push_one(P, owner, ARGV[3], ARGV[4], math.max(last_before + 1, now), pushed) then return {1, 0} end
+end
 
+-- All other pushes. What they need comes only here: Lua makes each function anew whenever it comes by.
+--@ bag
+--@ many
+--@ seen
+local last_score = last_before
 local ids = {}
 local width = tonumber(ARGV[2])
 for i = 3, #ARGV, width do ids[#ids + 1] = ARGV[i] end
 
--- One command for all three: a push of one job is mostly what its commands cost.
-local function remember(score, merged)
-  redis.call('HSET', P .. 'meta', 'last_score', string.format('%.0f', score),
-    'pushed', string.format('%.0f', pushed + #ids), 'merged', string.format('%.0f', merged_before + merged))
-  if seen_before then see(P, now, was_set_back, tonumber(seen_before)) end
-end
-
-local owner
-if #ids == 1 and width == 2 and not was_set_back then
-  local score = math.max(last_before + 1, now)
-  owner = read_bell(P)
-  if hand_over(P, owner, ids[1], ARGV[4], score) then
-    remember(score, 0)
-    return {1, 0}
-  end
-end
 local queued = redis.call('ZMSCORE', P .. 'due', unpack(ids))
 
 -- The first write is one that Redis refuses when memory is full, so that a refused push has changed nothing.
@@ -93,6 +83,8 @@ end
 flush()
 
 last_score = math.max(last_score, now)
-remember(last_score, merged)
+redis.call('HSET', P .. 'meta', 'last_score', string.format('%.0f', last_score),
+  'pushed', string.format('%.0f', pushed + #ids), 'merged', string.format('%.0f', merged_before + merged))
+if seen_before then see(P, now, was_set_back, tonumber(seen_before)) end
 if new > 0 then ring(P, earliest, was_set_back and now or last_score, owner) end
 return {new, merged}
