@@ -66,6 +66,8 @@ MUTANTS = {
         "  if not held then return end\n  if held == '*' then redis.call('UNLINK', P .. 'claim:' .. id) end",
         "",
     ),
+    "settled_stays_in_the_claim": Mutant("settle.lua", "if has_changed then write_claim() end", ""),
+    "merge_moves_the_due_time": Mutant("includes/one.lua", "'NX', ", ""),
     "claim_highest": Mutant("claim.lua", "redis.call('ZRANGE', source,", "redis.call('ZREVRANGE', source,", "I6"),
     "scores_of_the_clock": Mutant(
         "push.lua", "last_score = last_score < now and now or last_score + 1", "last_score = now"
@@ -83,9 +85,7 @@ MUTANTS = {
     ),
     "abandoned_is_dead": Mutant("acquire.lua", "is_foreign and not abandoned and", "is_foreign and", "I7"),
     "one_death_more": Mutant("includes/claimed.lua", "crashes >= max_crashes", "crashes > max_crashes", "I7"),
-    "deaths_forgotten_in_hand": Mutant(
-        "includes/forget.lua", "if redis.call('HEXISTS', P .. 'claim', id) == 1 then return end", "", "I7"
-    ),
+    "deaths_forgotten_in_hand": Mutant("includes/forget.lua", "if in_hand[id] then return end", "", "I7"),
     "suspects_among_others": Mutant("claim.lua", "count = without_crashed(P, ids, count)", "count = count", "I7"),
     "any_layout": Mutant("includes/layout.lua", "if known and known ~= layout then", "if false then", "I8"),
     "no_fold": Mutant(

@@ -29,10 +29,10 @@ NEWEST_DEAD: Final = 20
 #: Every command that scripts, nodes, producers and the web view send, with arguments after the key that Redis accepts.
 ON_KEYS: Final[Sequence[tuple[str, Sequence[Argument]]]] = (
     ("EXISTS", ()), ("UNLINK", ()), ("RENAME", ("{key}",)), ("EXPIRE", (1,)), ("GET", ()), ("SET", ("", "XX")),
-    ("HDEL", ("f",)), ("HEXISTS", ("f",)), ("HGET", ("f",)), ("HGETALL", ()), ("HINCRBY", ("f", 0)), ("HKEYS", ()),
-    ("HLEN", ()), ("HMGET", ("f",)), ("HSET", ("f", "")), ("HSTRLEN", ("f",)),
-    ("BLPOP", (1,)), ("LINDEX", (0,)), ("LRANGE", (0, 0)), ("LSET", (0, "")), ("LTRIM", (0, 0)), ("PTTL", ()),
-    ("RPUSH", ("",)),
+    ("HDEL", ("f",)), ("HEXISTS", ("f",)), ("HGET", ("f",)), ("HGETALL", ()), ("HINCRBY", ("f", 0)),
+    ("HMGET", ("f",)), ("HSET", ("f", "")), ("HSTRLEN", ("f",)),
+    ("BLPOP", (1,)), ("LINDEX", (0,)), ("LLEN", ()), ("LRANGE", (0, 0)), ("LSET", (0, "")), ("LTRIM", (0, 0)),
+    ("PTTL", ()), ("RPUSH", ("",)),
     ("ZADD", ("XX", 0, "m")), ("ZCARD", ()), ("ZMSCORE", ("m",)), ("ZPOPMIN", ()), ("ZRANGE", (0, 0)),
     ("ZRANK", ("m",)), ("ZRANGEBYSCORE", (0, 0)), ("ZREM", ("m",)), ("ZREMRANGEBYRANK", (0, 0)),
     ("ZREMRANGEBYSCORE", (0, 0)), ("ZREVRANGE", (0, 0)), ("ZREVRANGEBYSCORE", (0, 0)), ("ZSCAN", (0,)),

@@ -80,10 +80,10 @@ def read_shards(caller: Caller, shards: Sequence[Shard]) -> list[ShardMetrics]:
 
 def read_lengths(caller: Caller, shards: Sequence[Shard], key: str) -> list[int]:
     """How much is in one key of each shard: "due", "retries", "claim" or "morgue"."""
-    command = "HLEN" if key == "claim" else "ZCARD"
+    command, words = ("LLEN", 2) if key == "claim" else ("ZCARD", 1)
     groups = chunked(shards, caller.shards_a_call)
     calls = [Call("lengths", [shard.prefix for shard in some], [command, key], list) for some in groups]
-    return [length for lengths in raise_first(caller.run_all(calls)) for length in lengths]
+    return [length // words for lengths in raise_first(caller.run_all(calls)) for length in lengths]
 
 
 def read_all_shards(caller: Caller, namespace: str, queues: Mapping[str, int]) -> list[ShardMetrics]:

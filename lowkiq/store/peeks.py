@@ -139,8 +139,9 @@ class Peeks:
             if len(found) >= limit:
                 break
             if length:
-                found += [(shard, id) for id in self._caller.command("HKEYS", f"{shard.prefix}claim")]
-        return self._listed("claim", found[:limit])
+                words = self._caller.command("LRANGE", f"{shard.prefix}claim", 0, 2 * (limit - len(found)) - 1)
+                found += [(shard, id) for id in words[::2]]
+        return self._listed("claim", found)
 
     def errors(self, view: str = "retries") -> tuple[list[ErrorGroup], int, int]:
         """Groups of errors, the largest first, from a sample; how many jobs were looked at, and how many there are."""

@@ -122,16 +122,19 @@ class Shard:
 
     def push(self, jobs: Sequence[EncodedJob]) -> Call[tuple[int, int]]:
         """Puts payloads into the queue; gives the numbers of new ids and merged payloads."""
-        arguments: list[Argument] = [self.layout]
-        if all(job.score == "" == job.perform_in for job in jobs):  # what nearly all pushes are
-            arguments.append(2)
-            for job in jobs:
-                arguments += (job.id, job.payload)
-        else:
-            arguments.append(4)
-            for job in jobs:
-                arguments += (job.id, job.payload, job.score, job.perform_in)
+        arguments: list[Argument] = [self.layout, 2]
+        for job in jobs:
+            if job.score != "" or job.perform_in != "":
+                return Call("push", self._keys, self._in_full(jobs), _pair)
+            arguments += (job.id, job.payload)
         return Call("push", self._keys, arguments, _pair)
+
+    def _in_full(self, jobs: Sequence[EncodedJob]) -> list[Argument]:
+        """With scores and times, which few pushes have."""
+        arguments: list[Argument] = [self.layout, 4]
+        for job in jobs:
+            arguments += (job.id, job.payload, job.score, job.perform_in)
+        return arguments
 
     def acquire(
         self,

@@ -156,7 +156,7 @@ class ShardDriver:
 
     def claimed(self) -> dict[str, Claimed]:
         found, several = {}, self._several("claim")
-        for id, record in self._hash("claim").items():
+        for id, record in self._claim().items():
             perform_in, retry_count, held = record.split(b":", 2)
             payloads = self._held(held, several, id, float(perform_in))
             found[id] = Claimed(payloads, float(perform_in), int(float(retry_count)))
@@ -222,6 +222,12 @@ class ShardDriver:
 
     def _hash(self, name: str) -> dict[str, bytes]:
         return {id.decode(): value for id, value in self.redis.hgetall(self.key(name)).items()}
+
+    def _claim(self) -> dict[str, bytes]:
+        words = self.redis.lrange(self.key("claim"), 0, -1)
+        ids = [id.decode() for id in words[::2]]
+        assert len(ids) == len(set(ids)), f"an id is claimed twice: {ids}"
+        return dict(zip(ids, words[1::2], strict=True))
 
     def _several(self, name: str) -> dict[str, Payloads]:
         start = self.key(name) + b":"

@@ -2,7 +2,6 @@
 --@ fence
 --@ layout
 --@ bag_several
---@ many
 --@ set_back
 --@ doorbell
 -- claim: take due jobs, oldest first, out of the queue and into the shard's one claim (I4). One that finds none stays
@@ -144,7 +143,7 @@ for i = 1, #leftovers, 2 do
   redis.call('HSET', P .. 'payloads', leftovers[i + 1], '*')
   bag_fold(P .. 'payloads', leftovers[i + 1])
 end
-if claimed > 0 then hset_many(P .. 'claim', found, claimed) end
+if claimed > 0 then redis.call('RPUSH', P .. 'claim', unpack(found, 1, claimed)) end
 
 if claimed == 0 then
   next_due = oldest_due(P, now)

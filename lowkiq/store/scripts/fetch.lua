@@ -25,9 +25,11 @@ local function in_queue(id)
   return at, redis.call('ZSCORE', P .. 'retries', id) or '-1', at and held_in(P .. 'payloads', id)
 end
 
+local records
+
 local function in_claim(id)
-  local record = redis.call('HGET', P .. 'claim', id)
-  if record then return parse_claimed(record) end
+  records = records or select(2, read_claim(P))
+  if records[id] then return parse_claimed(records[id]) end
 end
 
 local function in_morgue(id)

@@ -43,25 +43,56 @@ local function next_argument()
   return ARGV[cursor]
 end
 
--- Removes first: Redis lets a script that has freed something go on when memory is full.
+-- The claim, once something needs more of it than its length: what is left of it is written at the end.
+local ids, records
+local has_changed = false
+
+local function open_claim()
+  if not records then ids, records = read_claim(P) end
+end
+
+local function record_of(id)
+  open_claim()
+  return records[id]
+end
+
+local function put(id, record)
+  records[id] = record
+  has_changed = true
+end
+
+-- Makes the claim what is left of it: the ids that still have a record.
+local function write_claim()
+  redis.call('UNLINK', P .. 'claim')
+  local list = {}
+  for _, id in ipairs(ids) do
+    if records[id] then
+      list[#list + 1] = id
+      list[#list + 1] = records[id]
+    end
+  end
+  if #list > 0 then redis.call('RPUSH', P .. 'claim', unpack(list)) end
+end
+
 local function take(id)
-  local record = redis.call('HGET', P .. 'claim', id)
+  local record = record_of(id)
   if not record then return nil end
-  redis.call('HDEL', P .. 'claim', id)
+  put(id, nil)
   return parse_claimed(record)
 end
 
-local function forget(id)
-  redis.call('HDEL', P .. 'crashes', id)
-  redis.call('HDEL', P .. 'errors', id)
+local function forget(...)
+  redis.call('HDEL', P .. 'crashes', ...)
+  redis.call('HDEL', P .. 'errors', ...)
 end
+
+local done = {}
 
 local function ack(id)
   local _, _, held = take(id)
   if not held then return end
   if held == '*' then redis.call('UNLINK', P .. 'claim:' .. id) end
-  forget(id)
-  acked = acked + 1
+  done[#done + 1] = id
 end
 
 local function give_back(id)
@@ -100,7 +131,7 @@ end
 
 -- Only the payload goes to the morgue; what it leaves in the claim is settled like the rest of the id.
 local function spoil(id, payload, error)
-  local record = redis.call('HGET', P .. 'claim', id)
+  local record = record_of(id)
   if not record then return end
   local perform_in, retry_count, held = parse_claimed(record)
   local score
@@ -111,13 +142,13 @@ local function spoil(id, payload, error)
     redis.call('ZREM', zset, payload)
     if redis.call('ZCARD', zset) == 1 then
       local left = redis.call('ZPOPMIN', zset)
-      redis.call('HSET', P .. 'claim', id, perform_in .. ':' .. retry_count .. ':' .. left[2] .. ':' .. left[1])
+      put(id, perform_in .. ':' .. retry_count .. ':' .. left[2] .. ':' .. left[1])
     end
   else
     local held_payload
     score, held_payload = split(held)
     if held_payload ~= payload then return end
-    redis.call('HDEL', P .. 'claim', id)
+    put(id, nil)
     forget(id)
   end
   bag_add(P .. 'morgue:payloads', id, score, payload)
@@ -126,14 +157,17 @@ local function spoil(id, payload, error)
   buried = buried + 1
 end
 
--- Acks all that is left. The ids are read only when something else than the claim itself could speak of them.
+-- Acks all that is left.
 local function ack_rest(has_several)
-  if has_several or redis.call('EXISTS', P .. 'crashes', P .. 'errors') > 0 then
-    for _, id in ipairs(redis.call('HKEYS', P .. 'claim')) do ack(id) end
-  else
-    acked = acked + redis.call('HLEN', P .. 'claim')
-    redis.call('UNLINK', P .. 'claim')
+  if has_several then open_claim() end
+  if records then
+    for _, id in ipairs(ids) do ack(id) end
+    return
   end
+  -- The claim is read only when something else than itself could speak of its ids.
+  acked = redis.call('LLEN', P .. 'claim') / 2
+  if acked > 0 and redis.call('EXISTS', P .. 'crashes', P .. 'errors') > 0 then forget(unpack((read_claim(P)))) end
+  redis.call('UNLINK', P .. 'claim')
 end
 
 local function each(action, width)
@@ -153,6 +187,11 @@ if last_claim == tonumber(ARGV[3]) then
   each(fail, 4)
   each(exhaust, 2)
   if ARGV[4] == 'ack' then ack_rest(has_several) end
+  if #done > 0 then
+    forget(unpack(done))
+    acked = #done
+  end
+  if has_changed then write_claim() end
   if ARGV[4] == 'release' then restore_claim(P, now, nil) end
   if acked > 0 then redis.call('HINCRBY', P .. 'meta', 'processed', acked) end
   if failed > 0 then redis.call('HINCRBY', P .. 'meta', 'failed', failed) end

@@ -16,7 +16,7 @@ for i = 1, SHARDS do
   reply[i + 1] = {
     redis.call('ZCARD', P .. 'due'),
     redis.call('ZCARD', P .. 'retries'),
-    redis.call('HLEN', P .. 'claim'),
+    redis.call('LLEN', P .. 'claim') / 2,
     redis.call('ZCARD', P .. 'morgue'),
     oldest,
     counters[1] or '0', counters[2] or '0', counters[3] or '0', counters[4] or '0',

@@ -78,7 +78,7 @@ PHOTOGRAPH = """
 local found = {}
 for i, key in ipairs(redis.call('KEYS', KEYS[1] .. '*')) do
   local kind = redis.call('TYPE', key).ok
-  local read = {hash = {'HGETALL', key}, zset = {'ZRANGE', key, 0, -1, 'WITHSCORES'}}
+  local read = {hash = {'HGETALL', key}, zset = {'ZRANGE', key, 0, -1, 'WITHSCORES'}, list = {'LRANGE', key, 0, -1}}
   found[i] = {key, kind, redis.call(unpack(read[kind]))}
 end
 return {found, redis.call('KEYS', KEYS[2])}
@@ -91,6 +91,7 @@ class Photograph:
     def __init__(self, rows: list[tuple[bytes, bytes, list[bytes]]]) -> None:
         self._hashes = {key: dict(_pairs(flat)) for key, kind, flat in rows if kind == b"hash"}
         self._zsets = {key: _pairs(flat) for key, kind, flat in rows if kind == b"zset"}
+        self._lists = {key: flat for key, kind, flat in rows if kind == b"list"}
 
     def hgetall(self, key: bytes) -> dict[bytes, bytes]:
         return self._hashes.get(key, {})
@@ -99,8 +100,12 @@ class Photograph:
         assert (first, last, withscores) == (0, -1, True)
         return [(member, float(score)) for member, score in self._zsets.get(key, [])]
 
+    def lrange(self, key: bytes, first: int, last: int) -> list[bytes]:
+        assert (first, last) == (0, -1)
+        return self._lists.get(key, [])
+
     def scan_iter(self, *, match: bytes, count: int) -> list[bytes]:
-        return [key for key in (*self._hashes, *self._zsets) if key.startswith(match.removesuffix(b"*"))]
+        return [key for key in (*self._hashes, *self._zsets, *self._lists) if key.startswith(match.removesuffix(b"*"))]
 
 
 def _pairs(flat: list[bytes]) -> list[tuple[bytes, bytes]]:

@@ -1,5 +1,6 @@
 --@ bag_several
--- The claim: claim[id] is "perform_in:retry_count:score:payload" (without the score if it equals perform_in), or
+--@ claim_list
+-- A record of the claim is "perform_in:retry_count:score:payload" (without the score if it equals perform_in), or
 -- "perform_in:retry_count:*" with the payloads in the zset claim:<id>.
 local function parse_claimed(record)
   local perform_in, rest = split(record)
@@ -35,12 +36,11 @@ end
 -- Returns the whole claim to the queue. With max_crashes it counts the death of its holder against each id, and an id
 -- that has reached max_crashes goes to the morgue (I7). Returns how many were restored and how many buried.
 local function restore_claim(P, now, max_crashes)
-  local claim = redis.call('HGETALL', P .. 'claim')
+  local ids, records = read_claim(P)
   local buried = 0
   redis.call('UNLINK', P .. 'claim')
-  for i = 1, #claim, 2 do
-    local id = claim[i]
-    local perform_in, retry_count, held = parse_claimed(claim[i + 1])
+  for _, id in ipairs(ids) do
+    local perform_in, retry_count, held = parse_claimed(records[id])
     local crashes = max_crashes and redis.call('HINCRBY', P .. 'crashes', id, 1) or 0
     if max_crashes and crashes >= max_crashes then
       claimed_into(P, P .. 'morgue:payloads', id, held)
@@ -52,5 +52,5 @@ local function restore_claim(P, now, max_crashes)
       requeue(P, id, held, perform_in, retry_count)
     end
   end
-  return #claim / 2 - buried, buried
+  return #ids - buried, buried
 end

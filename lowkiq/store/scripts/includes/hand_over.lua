@@ -14,7 +14,7 @@ local function hand_over(P, owner, id, payload, now)
   if waiting ~= 'inf' and redis.call('ZSCORE', P .. 'due', id) then return false end
   if not take_idle(bell) then return false end
   local record = stamp(now) .. ':-1::' .. payload
-  redis.call('HSET', P .. 'claim', id, record)
+  redis.call('RPUSH', P .. 'claim', id, record)
   redis.call('HDEL', P .. 'owner', 'waiting', 'open')
   local next_due = waiting == 'inf' and '' or waiting
   tell(bell, table.concat({P, '0', '1', open, stamp(now), next_due, #id, id .. record}, ' '))
