@@ -230,5 +230,5 @@ def parse_ring(message: bytes) -> Ring:
         epoch, number, now, next_due, job = rest
         length, _, job = job.partition(b" ")
         id, record = job[: int(length)], job[int(length) :]
-        handed = Handed(epoch.decode(), int(number), [now, next_due, [id, record]])
+        handed = Handed(epoch.decode(), int(number), [now, next_due, [id, record], b"0"])
     return Ring(shard, float(due_in), was_idle == b"1", handed)

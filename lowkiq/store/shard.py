@@ -18,6 +18,8 @@ MAX_CLAIM = 1_000
 #: Payloads after which a claim is full (its last job may exceed that), and bytes (its last payload may).
 MAX_CLAIM_PAYLOADS = 4_000
 MAX_CLAIM_BYTES = 1 << 20
+#: What a fresh job's record begins with at least, and the bits of its time that it has (fresh.lua).
+FRESH, FRESH_BITS = 128, (1 << 31) - 1
 
 #: What became of a lease that was renewed.
 LOST, KEPT, WANTED = 0, 1, 2
@@ -248,17 +250,20 @@ def parse_claim(reply: list[Any], load: Callable[[bytes], Any]) -> Claim:
     """What a claim's reply says; `load` is load_payload."""
     jobs: list[Job] = []
     spoiled: list[Spoiled] = []
-    now, due, found = reply
+    now, due, found, last = reply
+    last_due = int(last)
     has_several = False
     fields = iter(found)
     for id_bytes, record in zip(fields, fields, strict=True):
         id = id_bytes.decode("utf-8", KEPT_BYTES)
         if type(record) is bytes:
-            # The hot path: one payload.
-            perform_in, retry_count, score, payload = record.split(b":", 3)
-            due_at = float(perform_in)
+            if record[0] >= FRESH:  # the hot path
+                due_at = score = fresh_us(record, last_due) / 1_000_000
+                retry_count, payload = -1, record[4:]
+            else:
+                due_at, retry_count, score, payload = _job_of_one(record)
             try:
-                jobs.append(Job(id, [load(payload)], [float(score) if score else due_at], due_at, int(retry_count)))
+                jobs.append(Job(id, [load(payload)], [score], due_at, retry_count))
             except Exception as error:  # noqa: BLE001 (load_payload is the user's, and the payload may be anything)
                 spoiled.append(Spoiled(id, payload, _undecodable(error)))
             continue
@@ -270,6 +275,16 @@ def parse_claim(reply: list[Any], load: Callable[[bytes], Any]) -> Claim:
         if not bad:
             jobs.append(job)
     return Claim(jobs, spoiled, _due_in(due, now), has_several)
+
+
+def fresh_us(record: bytes, last: int) -> int:
+    """When a fresh job is due, in microseconds, of which its record has the last bits; `last` is not long after it."""
+    return last - ((last - int.from_bytes(record[:4], "big")) & FRESH_BITS)
+
+
+def _job_of_one(record: bytes) -> tuple[float, int, float, bytes]:
+    perform_in, retry_count, score, payload = record.split(b":", 3)
+    return float(perform_in), int(retry_count), float(score), payload
 
 
 def _job_of_several(

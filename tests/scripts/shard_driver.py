@@ -9,7 +9,21 @@ from lowkiq import Lowkiq
 from lowkiq.job import EncodedJob, Job
 from lowkiq.store.actions import Actions
 from lowkiq.store.call import Call
-from lowkiq.store.shard import Claim, Exhausted, Failure, Held, Outcome, Owned, Released, Settled, Shard, Spoiled, renew
+from lowkiq.store.shard import (
+    FRESH,
+    Claim,
+    Exhausted,
+    Failure,
+    Held,
+    Outcome,
+    Owned,
+    Released,
+    Settled,
+    Shard,
+    Spoiled,
+    fresh_us,
+    renew,
+)
 
 #: A due time long past, and one that no test lives to see.
 PAST, FUTURE = 1_000_000.0, 4_000_000_000.0
@@ -149,6 +163,7 @@ class ShardDriver:
         bag = self._bag("payloads")
         assert due.keys() == bag.keys()
         assert retries.keys() <= due.keys()
+        assert not any(self._hash("payloads")[id][0] >= FRESH for id in retries), "what has failed is fresh no more"
         return {
             id: Queued(bag[id], due[id], int(retries.get(id, -1)), errors[id].decode() if id in errors else None)
             for id in due
@@ -157,9 +172,12 @@ class ShardDriver:
     def claimed(self) -> dict[str, Claimed]:
         found, several = {}, self._several("claim")
         for id, record in self._claim().items():
+            if record[0] >= FRESH:
+                due_at = fresh_us(record, int(self.owner("last_due"))) / 1e6
+                found[id] = Claimed({record[4:]: due_at}, due_at, -1)
+                continue
             perform_in, retry_count, held = record.split(b":", 2)
-            payloads = self._held(held, several, id, float(perform_in))
-            found[id] = Claimed(payloads, float(perform_in), int(float(retry_count)))
+            found[id] = Claimed(self._held(held, several, id), float(perform_in), int(float(retry_count)))
         assert not several, f"zsets that no record names: {several}"
         return found
 
@@ -245,15 +263,17 @@ class ShardDriver:
         return bag
 
     @staticmethod
-    def _held(held: bytes, several: dict[str, Payloads], id: str, due: float | None) -> Payloads:
+    def _held(held: bytes, several: dict[str, Payloads], id: str, due: float | None = None) -> Payloads:
         if held == b"*":
             payloads = several.pop(id)
             assert len(payloads) > 1, "one payload belongs into the hash"
             return payloads
+        if held[0] >= FRESH:
+            assert due is not None, "only a queued job is fresh"
+            assert fresh_us(held, round(due * 1e6)) == round(due * 1e6), "a fresh job is due at its score"
+            return {held[4:]: due}
         score, payload = held.split(b":", 1)
-        if not score:
-            assert due is not None, "only a queued job's score may be its due time"
-        return {payload: float(score or due)}
+        return {payload: float(score)}
 
 
 def _encoded(id: str, payload: bytes = b"p", score: float | str = "", perform_in: float | str = "") -> EncodedJob:

@@ -9,8 +9,8 @@
 -- KEYS  1 shard prefix
 -- ARGV  1 node, 2 epoch, 3 number of this claim, 4 layout, 5 most jobs, 6 most payloads of a job, 7 most payloads in
 --       all (its last job may exceed it), 8 most bytes (its last payload may)
--- returns {now, next due or '', {for each job: id, "perform_in:retry_count:score:payload" (no score: it is perform_in)
---       or {"perform_in:retry_count", payload, score, payload, score ...}}}
+-- returns {now, next due or '', {for each job: id, its record in the claim (claimed.lua), or of several payloads
+--       {"perform_in:retry_count", payload, score, payload, score ...}}, when the last one is due, in microseconds}
 -- errors: FENCED, LAYOUT, NEWER, STALE (this number, or a later one, was claimed or given up), UNSETTLED (the last claim
 --       is)
 
@@ -18,16 +18,20 @@
 -- not read before the limit of bytes is noticed.
 local FEW, FIRST_STEP, LAST_STEP = 16, 4, 32
 
--- Due jobs, oldest first, as a flat list of id, due time, id ...; then how many there are, and, if it was seen, when the
--- next one is due ('' for none). A queue that holds few is read once for both.
+-- The ids of due jobs, oldest first; how many there are; when the first and the last one are due; and, if it was seen,
+-- when the next one is ('' for none). A queue that holds few is read once for all.
 local function find_due(P, now, limit)
   local due_by, most = stamp(now), math.min(limit, FEW)
   local found = redis.call('ZRANGE', P .. 'due', 0, most, 'WITHSCORES')
   local count = math.min(#found / 2, most)
   while count > 0 and tonumber(found[count * 2]) > tonumber(due_by) do count = count - 1 end
-  if count < most or count == limit then return found, count, found[count * 2 + 2] or '' end
-  found = redis.call('ZRANGEBYSCORE', P .. 'due', '-inf', due_by, 'WITHSCORES', 'LIMIT', 0, limit)
-  return found, #found / 2, nil
+  if count == most and count < limit then
+    local ids = redis.call('ZRANGEBYSCORE', P .. 'due', '-inf', due_by, 'LIMIT', 0, limit)
+    return ids, #ids, found[2], redis.call('ZSCORE', P .. 'due', ids[#ids]), nil
+  end
+  local ids = {}
+  for i = 1, count do ids[i] = found[i * 2 - 1] end
+  return ids, count, found[2], found[count * 2], found[count * 2 + 2] or ''
 end
 
 -- An id whose node has died is claimed alone, so that the innocent ones around it are not counted again.
@@ -38,6 +42,12 @@ local function without_crashed(P, ids, count)
     if crashes[i] then return i - 1 end
   end
   return count
+end
+
+-- The record of the claim for a single payload, as text.
+local function spell(record, head, perform_in)
+  if is_fresh(record) then record = perform_in .. ':' .. string.sub(record, 5) end
+  return head .. ':' .. record
 end
 
 -- The lowest payloads of an id, with their scores, up to most, or most bytes; and their bytes.
@@ -73,24 +83,38 @@ local now = shard_now(P, last_score)
 -- The last claim is open no more. (It comes first, since it frees: so claims go on when memory is full.)
 redis.call('HDEL', P .. 'owner', 'open')
 if tonumber(last_score) > now then follow_clock_back(P, now, tonumber(last_score), seen) end
-local found, count, next_due = find_due(P, now, limit)
+local ids, count, first, last, next_due = find_due(P, now, limit)
 if count == 0 then
   redis.call('HSET', P .. 'owner', 'claim', number, 'waiting', next_due == '' and 'inf' or next_due,
     'open', epoch .. ' ' .. number)
-  return {stamp(now), next_due, {}}
+  return {stamp(now), next_due, {}, '0'}
 end
-redis.call('HSET', P .. 'owner', 'claim', number)
+local last_due = math.floor(math.max(last, 0) * 1000000 + 0.5)
+local last_due_text = string.format('%.0f', last_due)
+redis.call('HSET', P .. 'owner', 'claim', number, 'last_due', last_due_text)
 
-local ids = {}
-for i = 1, count do ids[i] = found[i * 2 - 1] end
 if has_crashes then count = without_crashed(P, ids, count) end
--- What is claimed takes the place of what was found: a job's id stays, and its record comes instead of its due time.
-local several, leftovers = {}, {}
+-- Jobs whose records do not tell when they are due, though they be fresh, so long before the last one they are.
+local old = 0
+if last - first >= SPAN / 1000000 then old = redis.call('ZCOUNT', P .. 'due', '-inf', stamp(last_due - SPAN)) end
+-- What is claimed, as an id, its record, the next id ...; and what is returned of an id with several payloads, by the
+-- place of its record.
+local found, several, leftovers = {}, {}, {}
 local taken, claimed, bytes, payloads = 0, 0, 0, 0
+
+-- Gives "perform_in:retry_count" of any of these ids, and perform_in; asked for once, if one of them needs it.
+local function head_reader(from, to)
+  local due, retries
+  return function(i)
+    due = due or redis.call('ZMSCORE', P .. 'due', unpack(ids, from, to))
+    retries = retries or has_retries and redis.call('ZMSCORE', P .. 'retries', unpack(ids, from, to)) or {}
+    return due[i] .. ':' .. (retries[i] or '-1'), due[i]
+  end
+end
 
 -- Takes at most max_payloads of an id that has several, and gives the record, and what is returned if it is not that.
 -- What stays behind keeps its place in the queue.
-local function take_several(id, perform_in, head)
+local function take_several(id, head, perform_in)
   local source, target = P .. 'payloads:' .. id, P .. 'claim:' .. id
   local lowest, its_bytes = read_lowest(source, max_payloads, max_bytes - bytes)
   bytes, payloads = bytes + its_bytes, payloads + #lowest / 2
@@ -111,23 +135,22 @@ end
 
 local step = FIRST_STEP
 while taken < count and bytes < max_bytes and payloads < max_in_all do
-  local last = math.min(taken + step, count)
+  local to = math.min(taken + step, count)
   step = math.min(step * 2, LAST_STEP)
-  local held = redis.call('HMGET', P .. 'payloads', unpack(ids, taken + 1, last))
-  local retries = has_retries and redis.call('ZMSCORE', P .. 'retries', unpack(ids, taken + 1, last))
+  local held = redis.call('HMGET', P .. 'payloads', unpack(ids, taken + 1, to))
+  local read_head = head_reader(taken + 1, to)
   for i = 1, #held do
     if bytes >= max_bytes or payloads >= max_in_all then break end
     taken = taken + 1
-    local id, perform_in, text = ids[taken], found[taken * 2], held[i]
-    local retry_count = retries and retries[i] or '-1'
-    if text then
+    local id, record = ids[taken], held[i]
+    if record then
       found[claimed + 1] = id
       claimed = claimed + 2
-      if text == '*' then
-        found[claimed], several[claimed] = take_several(id, perform_in, perform_in .. ':' .. retry_count)
+      if record == '*' then
+        found[claimed], several[claimed] = take_several(id, read_head(i))
       else
-        found[claimed] = perform_in .. ':' .. retry_count .. ':' .. text
-        bytes = bytes + #text
+        found[claimed] = taken > old and is_fresh(record) and record or spell(record, read_head(i))
+        bytes = bytes + #record
         payloads = payloads + 1
       end
     end
@@ -151,5 +174,4 @@ elseif taken < count or #leftovers > 0 or not next_due then
   next_due = redis.call('ZRANGE', P .. 'due', 0, 0, 'WITHSCORES')[2] or ''
 end
 for position, payloads_of_one in pairs(several) do found[position] = payloads_of_one end
-found[claimed + 1] = nil -- a reply ends there
-return {stamp(now), next_due, found}
+return {stamp(now), next_due, found, last_due_text}

@@ -1,3 +1,4 @@
+--@ clock
 --@ claimed
 -- fetch: jobs of the queue, of the claim or of the morgue, as they are.
 -- KEYS  1 shard prefix
@@ -29,7 +30,7 @@ local records
 
 local function in_claim(id)
   records = records or select(2, read_claim(P))
-  if records[id] then return parse_claimed(records[id]) end
+  if records[id] then return parse_claimed(P, records[id]) end
 end
 
 local function in_morgue(id)

@@ -17,7 +17,7 @@ for i = 2, #ARGV do
   local id = ARGV[i]
   local perform_in = redis.call('ZSCORE', P .. 'due', id)
   if perform_in and tonumber(perform_in) > now / 1000000 then
-    -- What has no score of its own, being due at it, is due already, unless the clock was set back; then it gets one.
+    -- A fresh job is due already, unless the clock was set back; then it is fresh no more.
     redis.call('HSET', P .. 'payloads', id, bag_get(P .. 'payloads', id))
     redis.call('ZADD', P .. 'due', stamp(now), id)
     moved = moved + 1

@@ -44,7 +44,7 @@ local function flush()
   queueing = 0
 end
 
--- A job that is not in the queue, to be due then. A score that says the same is left out of the record.
+-- A job that is not in the queue, to be due then.
 local function queue(id, due_at, due_us, record)
   due[queueing + 1], due[queueing + 2] = due_at, id
   payloads[queueing + 1], payloads[queueing + 2] = id, record
@@ -75,7 +75,7 @@ for n = 1, #ids do
   elseif given == '' and not was_set_back then
     -- A fresh job is due at its score, so that jobs of one call are claimed in their order; if the clock was set back,
     -- that lies ahead.
-    queue(id, score, last_score, ':' .. payload)
+    queue(id, score, last_score, fresh(last_score, payload))
   else
     queue(id, stamp(now), now, score .. ':' .. payload)
   end

@@ -78,7 +78,7 @@ local function take(id)
   local record = record_of(id)
   if not record then return nil end
   put(id, nil)
-  return parse_claimed(record)
+  return parse_claimed(P, record)
 end
 
 local function forget(...)
@@ -133,7 +133,7 @@ end
 local function spoil(id, payload, error)
   local record = record_of(id)
   if not record then return end
-  local perform_in, retry_count, held = parse_claimed(record)
+  local perform_in, retry_count, held = parse_claimed(P, record)
   local score
   if held == '*' then
     local zset = P .. 'claim:' .. id

@@ -1,6 +1,7 @@
+--@ fresh
 -- A bag keeps the payloads of ids: bag[id] is "score:payload" for one payload and "*" for several, which are then
--- the zset bag:<id>. The queue, and the morgue, are each an index (a zset of ids) beside a bag. In the queue's bag a
--- score that equals the due time is left out: ":payload" is what nearly all fresh jobs are, and takes half the memory.
+-- the zset bag:<id>. The queue, and the morgue, are each an index (a zset of ids) beside a bag. The queue's bag also has
+-- the records of fresh jobs, which nearly all are, and which take half the memory.
 local CHUNK = 1000 -- arguments to one command; unpack fails at 8,000
 
 local function split(text)
@@ -8,16 +9,14 @@ local function split(text)
   return string.sub(text, 1, colon - 1), string.sub(text, colon + 1)
 end
 
-local COLON = 58
-
--- What holds the payloads of an id, with the score if that was left out.
+-- What holds the payloads of an id, with the whole score.
 local function bag_get(bag, id)
   local held = redis.call('HGET', bag, id)
-  if not held or string.byte(held) ~= COLON then return held end
-  return redis.call('ZSCORE', string.gsub(bag, 'payloads$', 'due'), id) .. held
+  if not held or not is_fresh(held) then return held end
+  return redis.call('ZSCORE', string.gsub(bag, 'payloads$', 'due'), id) .. ':' .. string.sub(held, 5)
 end
 
--- Equal payloads keep the lower score, which from then on is written out: the id's due time may be about to change.
+-- Equal payloads keep the lower score. The id's due time may be about to change, so its job is fresh no more.
 local function bag_add(bag, id, score, payload)
   local held = bag_get(bag, id)
   if not held then

@@ -1,12 +1,17 @@
 --@ bag_several
 --@ claim_list
--- A record of the claim is "perform_in:retry_count:score:payload" (without the score if it equals perform_in), or
--- "perform_in:retry_count:*" with the payloads in the zset claim:<id>.
-local function parse_claimed(record)
+-- A record of the claim is a fresh job's (the owner's `last_due` tells of which time), "perform_in:retry_count:score:payload",
+-- or "perform_in:retry_count:*" with the payloads in the zset claim:<id>.
+local last_due
+
+local function parse_claimed(P, record)
+  if is_fresh(record) then
+    last_due = last_due or tonumber(redis.call('HGET', P .. 'owner', 'last_due'))
+    local due_at = stamp(fresh_us(record, last_due))
+    return due_at, '-1', due_at .. ':' .. string.sub(record, 5)
+  end
   local perform_in, rest = split(record)
-  local retry_count, held = split(rest)
-  if string.byte(held) == COLON then held = perform_in .. held end
-  return perform_in, retry_count, held
+  return perform_in, split(rest)
 end
 
 local function claimed_into(P, bag, id, held)
@@ -40,7 +45,7 @@ local function restore_claim(P, now, max_crashes)
   local buried = 0
   redis.call('UNLINK', P .. 'claim')
   for _, id in ipairs(ids) do
-    local perform_in, retry_count, held = parse_claimed(records[id])
+    local perform_in, retry_count, held = parse_claimed(P, records[id])
     local crashes = max_crashes and redis.call('HINCRBY', P .. 'crashes', id, 1) or 0
     if max_crashes and crashes >= max_crashes then
       claimed_into(P, P .. 'morgue:payloads', id, held)

@@ -13,7 +13,7 @@ local function hand_over(P, owner, id, payload, now)
   -- An owner that waits for nothing has an empty queue.
   if waiting ~= 'inf' and redis.call('ZSCORE', P .. 'due', id) then return false end
   if not take_idle(bell) then return false end
-  local record = stamp(now) .. ':-1::' .. payload
+  local record = stamp(now) .. ':-1:' .. stamp(now) .. ':' .. payload
   redis.call('RPUSH', P .. 'claim', id, record)
   redis.call('HDEL', P .. 'owner', 'waiting', 'open')
   local next_due = waiting == 'inf' and '' or waiting

@@ -19,7 +19,7 @@ local function follow_clock_back(P, now, last_score, seen)
     'LIMIT', 0, MOVED_AT_ONCE)
   local moved = {}
   for i = 1, #found, 2 do
-    -- A score that is left out is the due time, which changes.
+    -- A fresh job's score is its due time, which changes: it is fresh no more.
     local held = bag_get(P .. 'payloads', found[i])
     redis.call('HSET', P .. 'payloads', found[i], held)
     moved[i], moved[i + 1] = stamp(found[i + 1] * 1000000 - (seen - now)), found[i]
