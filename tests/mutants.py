@@ -68,6 +68,13 @@ MUTANTS = {
     ),
     "settled_stays_in_the_claim": Mutant("settle.lua", "if has_changed then write_claim() end", ""),
     "merge_moves_the_due_time": Mutant("includes/one.lua", "'NX', ", ""),
+    "known_ids_are_new": Mutant(
+        "push.lua",
+        "if zadd_many(P .. 'due', due, count * 2) < count then return false end",
+        "zadd_many(P .. 'due', due, count * 2)",
+    ),
+    "old_jobs_by_their_last_bits": Mutant("claim.lua", "taken > old and is_fresh(record)", "is_fresh(record)"),
+    "due_times_untold": Mutant("claim.lua", "'claim', number, 'last_due', last_due_text", "'claim', number"),
     "claim_highest": Mutant("claim.lua", "redis.call('ZRANGE', source,", "redis.call('ZREVRANGE', source,", "I6"),
     "scores_of_the_clock": Mutant(
         "push.lua", "last_score = last_score < now and now or last_score + 1", "last_score = now"

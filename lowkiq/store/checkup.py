@@ -33,8 +33,8 @@ ON_KEYS: Final[Sequence[tuple[str, Sequence[Argument]]]] = (
     ("HMGET", ("f",)), ("HSET", ("f", "")), ("HSTRLEN", ("f",)),
     ("BLPOP", (1,)), ("LINDEX", (0,)), ("LLEN", ()), ("LRANGE", (0, 0)), ("LSET", (0, "")), ("LTRIM", (0, 0)),
     ("PTTL", ()), ("RPUSH", ("",)),
-    ("ZADD", ("XX", 0, "m")), ("ZCARD", ()), ("ZCOUNT", (0, 0)), ("ZMSCORE", ("m",)), ("ZPOPMIN", ()), ("ZRANGE", (0, 0)),
-    ("ZRANK", ("m",)), ("ZRANGEBYSCORE", (0, 0)), ("ZREM", ("m",)), ("ZREMRANGEBYRANK", (0, 0)),
+    ("ZADD", ("XX", 0, "m")), ("ZCARD", ()), ("ZCOUNT", (0, 0)), ("ZMSCORE", ("m",)), ("ZPOPMIN", ()),
+    ("ZRANGE", (0, 0)), ("ZRANK", ("m",)), ("ZRANGEBYSCORE", (0, 0)), ("ZREM", ("m",)), ("ZREMRANGEBYRANK", (0, 0)),
     ("ZREMRANGEBYSCORE", (0, 0)), ("ZREVRANGE", (0, 0)), ("ZREVRANGEBYSCORE", (0, 0)), ("ZSCAN", (0,)),
     ("ZSCORE", ("m",)),
 )  # fmt: skip

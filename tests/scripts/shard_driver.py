@@ -170,10 +170,11 @@ class ShardDriver:
         }
 
     def claimed(self) -> dict[str, Claimed]:
-        found, several = {}, self._several("claim")
+        found, several, owner = {}, self._several("claim"), self._hash("owner")
         for id, record in self._claim().items():
             if record[0] >= FRESH:
-                due_at = fresh_us(record, int(self.owner("last_due"))) / 1e6
+                assert "last_due" in owner, "nothing tells when a claimed fresh job is due"
+                due_at = fresh_us(record, int(owner["last_due"])) / 1e6
                 found[id] = Claimed({record[4:]: due_at}, due_at, -1)
                 continue
             perform_in, retry_count, held = record.split(b":", 2)

@@ -46,6 +46,34 @@ def test_few_jobs_and_many_are_found_alike(shard, due, limit):
     assert len(shard.queued()) == due + 3 - taken
 
 
+@pytest.mark.parametrize("count", [4, 40])
+def test_fresh_jobs_keep_their_due_times_however_old_they_are(shard, clock, count):
+    """A record tells the last bits of it: what came half an hour or more before the claim's last job is asked for."""
+    due = {}
+    for n in range(count):
+        shard.push(f"id-{n:02}", b"x")
+        due[f"id-{n:02}"] = clock.now / 1e6
+        clock.step(2**31 * 4 // count + n % 2)
+    queued = {id: Queued({b"x": at}, at) for id, at in due.items()}
+    assert shard.queued() == queued
+    jobs = shard.lease("a").claim()
+    assert [(job.id, job.perform_in, job.scores) for job in jobs] == [(id, at, [at]) for id, at in due.items()]
+    assert shard.claimed() == {id: Claimed({b"x": at}, at) for id, at in due.items()}
+    shard.lease("b", dead=["a"])
+    assert shard.queued() == queued
+
+
+@pytest.mark.parametrize("apart", [0, 1, 2**31 - 1, 2**31, 2**31 + 1])
+def test_two_fresh_jobs_keep_their_due_times(shard, clock, apart):
+    shard.push("first")
+    first = clock.now
+    clock.step(apart)
+    shard.push("second")
+    jobs = shard.lease().claim()
+    assert [round(job.perform_in * 1e6) for job in jobs] == [first, first + max(apart, 1)]
+    assert [claimed.perform_in for claimed in shard.claimed().values()] == [job.perform_in for job in jobs]
+
+
 def test_an_empty_queue_has_no_due_time(shard):
     assert shard.lease().try_claim().due_in is None
 

@@ -205,3 +205,17 @@ def test_what_a_push_writes(shard):
     assert shard.names() == {"due", "payloads", "meta"}
     shard.push("a", b"y", 1.0)
     assert shard.names() == {"due", "payloads", "payloads:a", "meta"}
+
+
+@pytest.mark.parametrize("count", [2, 100])
+def test_a_push_of_which_some_ids_are_queued_keeps_all_payloads_and_their_order(shard, clock, count):
+    """The index is told of all of them before it is known that some are there."""
+    ids = [f"id-{n % (count - 1)}" for n in range(count)]  # the last is the first again
+    shard.push("id-0", b"before", perform_in=clock.now / 1e6 + 60)
+    begin = clock.now + 1
+    assert shard.push_all(*((id, b"%d" % n) for n, id in enumerate(ids))) == (count - 2, 2)
+    queued = shard.queued()
+    for n, id in enumerate(ids):
+        assert round(queued[id].payloads[b"%d" % n] * 1e6) == begin + n
+    assert queued["id-0"].perform_in == pytest.approx(clock.now / 1e6 + 60)
+    assert set(queued["id-0"].payloads) == {b"before", b"0", b"%d" % (count - 1)}

@@ -51,7 +51,7 @@ local restored, buried = restore_claim(P, now, is_foreign and not abandoned and 
 -- TIME keeps epochs rising (I2) even when Redis has lost its last writes.
 epoch = string.format('%.0f', math.max(epoch + 1, now))
 if is_new_shard then redis.call('HSET', P .. 'meta', 'layout', ARGV[2]) end
-redis.call('HDEL', P .. 'owner', 'abandoned', 'claim', 'open', 'waiting', 'wanted', 'bell')
+redis.call('HDEL', P .. 'owner', 'abandoned', 'last_due', 'claim', 'open', 'waiting', 'wanted', 'bell')
 if ARGV[6] ~= '' then redis.call('HSET', P .. 'owner', 'bell', ARGV[6]) end
 redis.call('HSET', P .. 'owner', 'node', ARGV[1], 'epoch', epoch, 'until', stamp(now + ARGV[3] * 1000000),
   'ttl', ARGV[3])

@@ -18,8 +18,8 @@
 -- not read before the limit of bytes is noticed.
 local FEW, FIRST_STEP, LAST_STEP = 16, 4, 32
 
--- The ids of due jobs, oldest first; how many there are; when the first and the last one are due; and, if it was seen,
--- when the next one is ('' for none). A queue that holds few is read once for all.
+-- The ids of due jobs, oldest first; how many there are; when the first and the last of them are due; and, if it was
+-- seen, when the next one is ('' for none). A queue that holds few is read once for all.
 local function find_due(P, now, limit)
   local due_by, most = stamp(now), math.min(limit, FEW)
   local found = redis.call('ZRANGE', P .. 'due', 0, most, 'WITHSCORES')
@@ -44,7 +44,7 @@ local function without_crashed(P, ids, count)
   return count
 end
 
--- The record of the claim for a single payload, as text.
+-- The claim's record of a single payload, as text.
 local function spell(record, head, perform_in)
   if is_fresh(record) then record = perform_in .. ':' .. string.sub(record, 5) end
   return head .. ':' .. record
@@ -89,14 +89,13 @@ if count == 0 then
     'open', epoch .. ' ' .. number)
   return {stamp(now), next_due, {}, '0'}
 end
+if has_crashes then count = without_crashed(P, ids, count) end
+-- Records of fresh jobs tell when they are due by this (fresh.lua); how many are due too long before it for that?
 local last_due = math.floor(math.max(last, 0) * 1000000 + 0.5)
 local last_due_text = string.format('%.0f', last_due)
-redis.call('HSET', P .. 'owner', 'claim', number, 'last_due', last_due_text)
-
-if has_crashes then count = without_crashed(P, ids, count) end
--- Jobs whose records do not tell when they are due, though they be fresh, so long before the last one they are.
 local old = 0
 if last - first >= SPAN / 1000000 then old = redis.call('ZCOUNT', P .. 'due', '-inf', stamp(last_due - SPAN)) end
+redis.call('HSET', P .. 'owner', 'claim', number, 'last_due', last_due_text)
 -- What is claimed, as an id, its record, the next id ...; and what is returned of an id with several payloads, by the
 -- place of its record.
 local found, several, leftovers = {}, {}, {}

@@ -1,4 +1,3 @@
---@ clock
 --@ claimed
 -- fetch: jobs of the queue, of the claim or of the morgue, as they are.
 -- KEYS  1 shard prefix

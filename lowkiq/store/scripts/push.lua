@@ -24,14 +24,35 @@ end
 --@ many
 --@ seen
 local last_score = last_before
-local ids = {}
 local width = tonumber(ARGV[2])
-for i = 3, #ARGV, width do ids[#ids + 1] = ARGV[i] end
-
-local queued = redis.call('ZMSCORE', P .. 'due', unpack(ids))
+local count = (#ARGV - 2) / width
 
 -- The first write is one that Redis refuses when memory is full, so that a refused push has changed nothing.
 if is_new_shard then redis.call('HSET', P .. 'meta', 'layout', ARGV[1]) end
+
+local function remember(score, merged)
+  redis.call('HSET', P .. 'meta', 'last_score', string.format('%.0f', score),
+    'pushed', string.format('%.0f', pushed + count), 'merged', string.format('%.0f', merged_before + merged))
+  if seen_before then see(P, now, was_set_back, tonumber(seen_before)) end
+end
+
+-- Most pushes are of fresh jobs, and none of their ids is queued: how many the index takes tells whether it is so.
+local function push_fresh()
+  local due, payloads = {}, {}
+  local first = math.max(last_before + 1, now)
+  for i = 1, count do
+    local us, at = first + i - 1, i * 2
+    due[at - 1], due[at] = stamp(us), ARGV[at + 1]
+    payloads[at - 1], payloads[at] = ARGV[at + 1], fresh(us, ARGV[at + 2])
+  end
+  if zadd_many(P .. 'due', due, count * 2) < count then return false end
+  hset_many(P .. 'payloads', payloads, count * 2)
+  remember(first + count - 1, 0)
+  ring(P, first, first + count - 1, owner)
+  return true
+end
+
+if width == 2 and not (was_set_back or owner) and push_fresh() then return {count, 0} end
 
 local due, payloads, seen = {}, {}, {}
 local queueing, new, merged = 0, 0, 0
@@ -56,8 +77,8 @@ local function queue(id, due_at, due_us, record)
 end
 
 local at = 3
-for n = 1, #ids do
-  local id, payload, given, perform_in = ids[n], ARGV[at + 1], '', ''
+for _ = 1, count do
+  local id, payload, given, perform_in = ARGV[at], ARGV[at + 1], '', ''
   if width == 4 then given, perform_in = ARGV[at + 2], ARGV[at + 3] end
   at = at + width
   local score = given
@@ -67,7 +88,7 @@ for n = 1, #ids do
   end
   -- An id that came earlier in this call is flushed first, so that it merges like any other known one.
   if seen[id] then flush() end
-  if queued[n] or seen[id] then
+  if redis.call('HEXISTS', P .. 'payloads', id) == 1 then
     bag_add(P .. 'payloads', id, score, payload)
     merged = merged + 1
   elseif perform_in ~= '' then
@@ -83,8 +104,6 @@ end
 flush()
 
 last_score = math.max(last_score, now)
-redis.call('HSET', P .. 'meta', 'last_score', string.format('%.0f', last_score),
-  'pushed', string.format('%.0f', pushed + #ids), 'merged', string.format('%.0f', merged_before + merged))
-if seen_before then see(P, now, was_set_back, tonumber(seen_before)) end
+remember(last_score, merged)
 if new > 0 then ring(P, earliest, was_set_back and now or last_score, owner) end
 return {new, merged}

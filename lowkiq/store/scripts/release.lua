@@ -22,7 +22,7 @@ if last_claim <= tonumber(ARGV[3]) then
   redis.call('HSET', P .. 'owner', 'claim', ARGV[3])
   redis.call('HDEL', P .. 'owner', 'open')
   if ARGV[4] == 'lease' then
-    redis.call('HDEL', P .. 'owner', 'node', 'until', 'waiting', 'abandoned', 'claim', 'wanted', 'bell', 'ttl')
+    redis.call('HDEL', P .. 'owner', 'node', 'until', 'waiting', 'abandoned', 'claim', 'last_due', 'wanted', 'bell', 'ttl')
     return {restored, '', stamp(now)}
   end
 end

@@ -1,3 +1,4 @@
+--@ clock
 --@ bag_several
 --@ claim_list
 -- A record of the claim is a fresh job's (the owner's `last_due` tells of which time), "perform_in:retry_count:score:payload",

