@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from functools import partial
-from typing import Any, Self
+from typing import Any, Final, Self
 
 import redis
 from hiredis import pack_command
 from redis.connection import Connection, UnixDomainSocketConnection
 from redis.exceptions import ResponseError
+
+#: Bytes that are sent at once: more than all that a node says in a round trip.
+PART: Final = 16_384
 
 
 class Line:
@@ -46,7 +49,7 @@ class Line:
         """The replies, errors of the server among them. An error of the connection is raised."""
         connection = self._take()
         try:
-            send = partial(_exchange, connection, pack_all(commands), len(commands))
+            send = partial(_exchange, connection, commands)
             replies: list[Any] = connection.retry.call_with_retry(send, lambda _error: connection.disconnect())
         except BaseException:  # a reply may be on its way, and must not be taken for that of the next command
             connection.disconnect()
@@ -88,9 +91,24 @@ def pack_all(commands: Sequence[tuple[Any, ...]]) -> bytes:
     return b"".join(map(pack_command, commands))
 
 
-def _exchange(connection: Any, data: bytes, count: int) -> list[Any]:
-    connection.send_packed_command([data])
-    return read_replies(connection, count)
+def _exchange(connection: Any, commands: Sequence[tuple[Any, ...]]) -> list[Any]:
+    connection.send_packed_command(_parts(commands))
+    return read_replies(connection, len(commands))
+
+
+def _parts(commands: Sequence[tuple[Any, ...]]) -> Iterator[bytes]:
+    """The same in parts: Redis works on the first pushes of many jobs while the next are packed."""
+    part: list[bytes] = []
+    size = 0
+    for command in commands:
+        packed = pack_command(command)
+        part.append(packed)
+        size += len(packed)
+        if size >= PART:
+            yield b"".join(part)
+            part, size = [], 0
+    if part:
+        yield b"".join(part)
 
 
 def read_replies(connection: Any, count: int) -> list[Any]:

@@ -143,7 +143,7 @@ def test_a_job_of_which_it_never_heard_is_found_by_a_poll(idle):
     handler = idle.thread.handlers[0]
     prefix, client = handler.shard.prefix, idle.app.redis()
     client.hdel(f"{prefix}owner", "waiting", "open")
-    client.rpush(f"{prefix}claim", "a", "1700000000.000000:-1::1")
+    client.rpush(f"{prefix}claim", "a", "1700000000.000000:-1:1700000000.000000:1")
     idle.thread.poll_soon()
     wait_until(lambda: idle.done == ["a"])
 
