@@ -13,7 +13,7 @@ from hiredis import pack_command
 from redis.connection import Connection, UnixDomainSocketConnection
 from redis.exceptions import ResponseError
 
-#: Bytes that are sent at once: more than all that a node says in a round trip.
+#: Bytes that are sent at once, and more than a node mostly says in a round trip.
 PART: Final = 16_384
 
 

@@ -12,7 +12,7 @@ from fakeredis import FakeRedis
 from redis.exceptions import ConnectionError as RedisConnectionError
 from redis.exceptions import ResponseError
 
-from lowkiq.store.line import Line
+from lowkiq.store.line import PART, Line
 from tests.support import wait_until
 
 
@@ -36,6 +36,12 @@ def test_each_command_has_its_reply_or_its_error(make_line) -> None:
     before, error, after = make_line().exchange([("ECHO", "a"), ("INCR",), ("ECHO", "b")])
     assert (before, after) == (b"a", b"b")
     assert isinstance(error, ResponseError)
+
+
+def test_what_is_sent_in_parts_has_its_replies_in_order(make_line) -> None:
+    texts = [str(n) * (PART // 2 + n) for n in range(7)]
+    replies = make_line().exchange([("ECHO", text) for text in texts])
+    assert replies == [text.encode() for text in texts]
 
 
 def test_a_connection_that_the_server_has_closed_is_an_error_once(make_line, redis_server) -> None:

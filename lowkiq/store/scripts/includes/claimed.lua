@@ -1,8 +1,8 @@
 --@ clock
 --@ bag_several
 --@ claim_list
--- A record of the claim is a fresh job's (the owner's `last_due` tells of which time), "perform_in:retry_count:score:payload",
--- or "perform_in:retry_count:*" with the payloads in the zset claim:<id>.
+-- A record of the claim is a fresh job's, near the owner's `last_due`; or "perform_in:retry_count:score:payload"; or
+-- "perform_in:retry_count:*" with the payloads in the zset claim:<id>.
 local last_due
 
 local function parse_claimed(P, record)
