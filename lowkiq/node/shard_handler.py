@@ -15,7 +15,8 @@ from lowkiq.job import Job
 from lowkiq.node.claim_in_hand import ClaimInHand, Failures
 from lowkiq.node.context import Context, enter
 from lowkiq.store.call import Call
-from lowkiq.store.shard import Claim, Held, Outcome, Owned, Released, Settled, Shard, parse_claim
+from lowkiq.store.claims import Claim, parse_claim
+from lowkiq.store.shard import Held, Outcome, Owned, Released, Settled, Shard
 
 if TYPE_CHECKING:
     from lowkiq.node.performer import Performer

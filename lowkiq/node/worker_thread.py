@@ -17,7 +17,8 @@ from lowkiq.node.bells import LocalBell
 from lowkiq.node.shard_handler import Settle, ShardHandler, refused
 from lowkiq.node.trouble import Trouble
 from lowkiq.store.call import Call, Caller, chunked, raise_first
-from lowkiq.store.shard import Claim, Settled, peek
+from lowkiq.store.claims import Claim
+from lowkiq.store.shard import Settled, peek
 
 if TYPE_CHECKING:
     from lowkiq.node.bells import Bell

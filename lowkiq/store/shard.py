@@ -5,11 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Literal, NamedTuple
 
-import msgspec
-
-from lowkiq.job import KEPT_BYTES, EncodedJob, Job
+from lowkiq.job import KEPT_BYTES, EncodedJob
 from lowkiq.store import keys, layout
 from lowkiq.store.call import Argument, Call
+from lowkiq.store.claims import Claim, Spoiled, due_in, parse_claim
 
 #: Jobs in one push: the script is O(batch), so this bounds how long others wait for Redis (about 5 ms).
 MAX_PUSH = 1_000
@@ -18,8 +17,6 @@ MAX_CLAIM = 1_000
 #: Payloads after which a claim is full (its last job may exceed that), and bytes (its last payload may).
 MAX_CLAIM_PAYLOADS = 4_000
 MAX_CLAIM_BYTES = 1 << 20
-#: What a fresh job's record begins with at least, and the bits of its time that it has (fresh.lua).
-FRESH, FRESH_BITS = 128, (1 << 31) - 1
 
 #: What became of a lease that was renewed.
 LOST, KEPT, WANTED = 0, 1, 2
@@ -43,26 +40,6 @@ class Held(NamedTuple):
     holder: str
     #: Seconds until it ends, unless it is renewed.
     rest: float
-
-
-class Spoiled(NamedTuple):
-    """A claimed payload that can't be decoded."""
-
-    id: str
-    payload: bytes
-    error: str
-
-
-class Claim(msgspec.Struct):
-    """Jobs taken from a shard and not yet settled."""
-
-    jobs: list[Job]
-    #: Jobs with at least one payload that can't be decoded.
-    spoiled: list[Spoiled]
-    #: Seconds until the oldest job left in the queue is due, None when nothing is left.
-    due_in: float | None
-    #: Whether an id has several payloads.
-    has_several: bool = False
 
 
 class Failure(NamedTuple):
@@ -220,90 +197,23 @@ def _pair(reply: list[Any]) -> tuple[int, int]:
     return int(reply[0]), int(reply[1])
 
 
-def _due_in(due: bytes, now: bytes) -> float | None:
-    return float(due) - float(now) if due else None
-
-
 def _acquired(reply: list[Any]) -> Owned | Held:
     if reply[0] == b"HELD":
         return Held(reply[1].decode(), float(reply[2]))
     _, epoch, due, now, restored, buried = reply
-    return Owned(epoch.decode(), _due_in(due, now), int(restored), int(buried))
+    return Owned(epoch.decode(), due_in(due, now), int(restored), int(buried))
 
 
 def _released(reply: list[Any]) -> Released:
     restored, due, now = reply
-    return Released(int(restored), _due_in(due, now))
+    return Released(int(restored), due_in(due, now))
 
 
 def _settled(reply: list[Any]) -> Settled:
     acked, failed, buried, due, now = reply
-    return Settled(int(acked), int(failed), int(buried), _due_in(due, now))
+    return Settled(int(acked), int(failed), int(buried), due_in(due, now))
 
 
 def _peeked(reply: list[Any]) -> list[float | None]:
     now = reply[0]
-    return [_due_in(due, now) for due in reply[1:]]
-
-
-def parse_claim(reply: list[Any], load: Callable[[bytes], Any]) -> Claim:
-    """What a claim's reply says; `load` is load_payload."""
-    jobs: list[Job] = []
-    spoiled: list[Spoiled] = []
-    now, due, found, last = reply
-    last_due = int(last)
-    has_several = False
-    fields = iter(found)
-    for id_bytes, record in zip(fields, fields, strict=True):
-        id = id_bytes.decode("utf-8", KEPT_BYTES)
-        if type(record) is bytes:
-            if record[0] >= FRESH:  # the hot path
-                due_at = score = fresh_us(record, last_due) / 1_000_000
-                retry_count, payload = -1, record[4:]
-            else:
-                due_at, retry_count, score, payload = _job_of_one(record)
-            try:
-                jobs.append(Job(id, [load(payload)], [score], due_at, retry_count))
-            except Exception as error:  # noqa: BLE001 (load_payload is the user's, and the payload may be anything)
-                spoiled.append(Spoiled(id, payload, _undecodable(error)))
-            continue
-        has_several = True
-        head, *pairs = record
-        perform_in, retry_count = head.split(b":")
-        job, bad = _job_of_several(id, float(perform_in), int(float(retry_count)), pairs, load)
-        spoiled += bad
-        if not bad:
-            jobs.append(job)
-    return Claim(jobs, spoiled, _due_in(due, now), has_several)
-
-
-def fresh_us(record: bytes, last: int) -> int:
-    """When a fresh job is due, in microseconds, of which its record has the last bits; `last` is not long after it."""
-    return last - ((last - int.from_bytes(record[:4], "big")) & FRESH_BITS)
-
-
-def _job_of_one(record: bytes) -> tuple[float, int, float, bytes]:
-    perform_in, retry_count, score, payload = record.split(b":", 3)
-    return float(perform_in), int(retry_count), float(score), payload
-
-
-def _job_of_several(
-    id: str,
-    perform_in: float,
-    retry_count: int,
-    pairs: list[bytes],
-    load: Callable[[bytes], Any],
-) -> tuple[Job, list[Spoiled]]:
-    job, bad = Job(id, [], [], perform_in, retry_count), []
-    for payload, score in zip(pairs[::2], pairs[1::2], strict=True):
-        try:
-            job.payloads.append(load(payload))
-            job.scores.append(float(score))
-        except Exception as error:  # noqa: BLE001 (as above)
-            bad.append(Spoiled(id, payload, _undecodable(error)))
-    job.payload_count = len(job.payloads)
-    return job, bad
-
-
-def _undecodable(error: Exception) -> str:
-    return f"load_payload can't decode this payload: {type(error).__name__}: {error}"[:1000]
+    return [due_in(due, now) for due in reply[1:]]

@@ -9,21 +9,8 @@ from lowkiq import Lowkiq
 from lowkiq.job import EncodedJob, Job
 from lowkiq.store.actions import Actions
 from lowkiq.store.call import Call
-from lowkiq.store.shard import (
-    FRESH,
-    Claim,
-    Exhausted,
-    Failure,
-    Held,
-    Outcome,
-    Owned,
-    Released,
-    Settled,
-    Shard,
-    Spoiled,
-    fresh_us,
-    renew,
-)
+from lowkiq.store.claims import FRESH, Claim, Spoiled, fresh_us
+from lowkiq.store.shard import Exhausted, Failure, Held, Outcome, Owned, Released, Settled, Shard, renew
 
 #: A due time long past, and one that no test lives to see.
 PAST, FUTURE = 1_000_000.0, 4_000_000_000.0

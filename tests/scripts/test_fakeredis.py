@@ -9,10 +9,11 @@ import pytest
 from lowkiq import Lowkiq
 from lowkiq.errors import Fenced
 from lowkiq.node.recorder import Recorder
+from lowkiq.store.claims import Spoiled
 from lowkiq.store.history import read_history, record
 from lowkiq.store.matches import Match
 from lowkiq.store.peeks import Peeks
-from lowkiq.store.shard import Held, Spoiled
+from lowkiq.store.shard import Held
 from tests.scripts.shard_driver import FUTURE, PAST, Claimed, Queued
 
 fakeredis = pytest.importorskip("fakeredis")

@@ -7,7 +7,8 @@ import redis
 
 from lowkiq import Lowkiq
 from lowkiq.errors import PushFailed
-from lowkiq.store.shard import Exhausted, Failure, Owned, Spoiled
+from lowkiq.store.claims import Spoiled
+from lowkiq.store.shard import Exhausted, Failure, Owned
 from tests.scripts.shard_driver import FUTURE, PAST, ShardDriver
 
 

@@ -6,7 +6,8 @@ import pytest
 
 from lowkiq.job import Job
 from lowkiq.store.bell import parse_ring
-from lowkiq.store.shard import parse_claim, peek
+from lowkiq.store.claims import parse_claim
+from lowkiq.store.shard import peek
 from tests.scripts.shard_driver import FUTURE, PAST, Claimed, Lease, ShardDriver
 
 BELL = "bell:a:0"

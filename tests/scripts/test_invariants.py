@@ -8,7 +8,8 @@ from collections import Counter
 import pytest
 
 from lowkiq.errors import Fenced, ShardsCountMismatch, Unsettled
-from lowkiq.store.shard import Exhausted, Failure, Owned, Spoiled
+from lowkiq.store.claims import Spoiled
+from lowkiq.store.shard import Exhausted, Failure, Owned
 from tests.scripts.shard_driver import FUTURE, PAST, ShardDriver
 
 # ── I1: only the current node and epoch change a shard's claim ──────────────────────────────────────────────────────

@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 
 from lowkiq.errors import Fenced
-from lowkiq.store.shard import Exhausted, Failure, Settled, Spoiled
+from lowkiq.store.claims import Spoiled
+from lowkiq.store.shard import Exhausted, Failure, Settled
 from tests.scripts.shard_driver import FUTURE, PAST, Claimed, Dead, Queued
 
 

@@ -16,7 +16,8 @@ from lowkiq.node.schedulers import Lag
 from lowkiq.node.shard_handler import ShardHandler
 from lowkiq.node.trouble import Trouble
 from lowkiq.node.worker_thread import WorkerThread
-from lowkiq.store.shard import Claim, Owned
+from lowkiq.store.claims import Claim
+from lowkiq.store.shard import Owned
 
 
 def no_fatal(error: BaseException) -> None:

@@ -10,7 +10,8 @@ from lowkiq.errors import LowkiqError
 from lowkiq.job import EncodedJob
 from lowkiq.store import shard as store
 from lowkiq.store.call import Call
-from lowkiq.store.shard import Claim, Outcome, Shard
+from lowkiq.store.claims import Claim
+from lowkiq.store.shard import Outcome, Shard
 from tests.scripts.model.shard_model import ShardModel
 from tests.scripts.model.shard_state import SECOND
 

@@ -7,7 +7,8 @@ from typing import Any
 
 from lowkiq.errors import Fenced, LowkiqError
 from lowkiq.store.bell import Handed
-from lowkiq.store.shard import Exhausted, Failure, Outcome, Owned, Settled, Spoiled, parse_claim
+from lowkiq.store.claims import Spoiled, parse_claim
+from lowkiq.store.shard import Exhausted, Failure, Outcome, Owned, Settled
 from tests.scripts.model import messages
 from tests.scripts.model.messages import Message
 

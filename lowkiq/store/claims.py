@@ -1,0 +1,102 @@
+"""Claims: the jobs that a claim's reply holds."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import msgspec
+
+from lowkiq.job import KEPT_BYTES, Job
+
+#: What a fresh job's record begins with at least, and the bits of its time that it has (fresh.lua).
+FRESH, FRESH_BITS = 128, (1 << 31) - 1
+
+
+class Spoiled(NamedTuple):
+    """A claimed payload that can't be decoded."""
+
+    id: str
+    payload: bytes
+    error: str
+
+
+class Claim(msgspec.Struct):
+    """Jobs taken from a shard and not yet settled."""
+
+    jobs: list[Job]
+    #: Jobs with at least one payload that can't be decoded.
+    spoiled: list[Spoiled]
+    #: Seconds until the oldest job left in the queue is due, None when nothing is left.
+    due_in: float | None
+    #: Whether an id has several payloads.
+    has_several: bool = False
+
+
+def due_in(due: bytes, now: bytes) -> float | None:
+    """Seconds until then (negative: since then), None if scripts tell no time."""
+    return float(due) - float(now) if due else None
+
+
+def parse_claim(reply: list[Any], load: Callable[[bytes], Any]) -> Claim:
+    """What a claim's reply says; `load` is load_payload."""
+    jobs: list[Job] = []
+    spoiled: list[Spoiled] = []
+    now, due, found, last = reply
+    last_due = int(last)
+    has_several = False
+    fields = iter(found)
+    for id_bytes, record in zip(fields, fields, strict=True):
+        id = id_bytes.decode("utf-8", KEPT_BYTES)
+        if type(record) is bytes:
+            if record[0] >= FRESH:  # the hot path
+                due_at = score = fresh_us(record, last_due) / 1_000_000
+                retry_count, payload = -1, record[4:]
+            else:
+                due_at, retry_count, score, payload = _parse_record(record)
+            try:
+                jobs.append(Job(id, [load(payload)], [score], due_at, retry_count))
+            except Exception as error:  # noqa: BLE001 (load_payload is the user's, and the payload may be anything)
+                spoiled.append(Spoiled(id, payload, _undecodable(error)))
+            continue
+        has_several = True
+        head, *pairs = record
+        perform_in, retry_count = head.split(b":")
+        job, bad = _job_of_several(id, float(perform_in), int(float(retry_count)), pairs, load)
+        spoiled += bad
+        if not bad:
+            jobs.append(job)
+    return Claim(jobs, spoiled, due_in(due, now), has_several)
+
+
+def fresh_us(record: bytes, last: int) -> int:
+    """When a fresh job is due, in microseconds, of which its record has the last bits; `last` is not long after it."""
+    return last - ((last - int.from_bytes(record[:4], "big")) & FRESH_BITS)
+
+
+def _parse_record(record: bytes) -> tuple[float, int, float, bytes]:
+    """perform_in, retry_count, score and payload of a job that is not fresh."""
+    perform_in, retry_count, score, payload = record.split(b":", 3)
+    return float(perform_in), int(retry_count), float(score), payload
+
+
+def _job_of_several(
+    id: str,
+    perform_in: float,
+    retry_count: int,
+    pairs: list[bytes],
+    load: Callable[[bytes], Any],
+) -> tuple[Job, list[Spoiled]]:
+    job, bad = Job(id, [], [], perform_in, retry_count), []
+    for payload, score in zip(pairs[::2], pairs[1::2], strict=True):
+        try:
+            job.payloads.append(load(payload))
+            job.scores.append(float(score))
+        except Exception as error:  # noqa: BLE001 (as above)
+            bad.append(Spoiled(id, payload, _undecodable(error)))
+    job.payload_count = len(job.payloads)
+    return job, bad
+
+
+def _undecodable(error: Exception) -> str:
+    return f"load_payload can't decode this payload: {type(error).__name__}: {error}"[:1000]
