@@ -13,10 +13,11 @@ local function hand_over(P, owner, id, payload, now)
   -- An owner that waits for nothing has an empty queue.
   if waiting ~= 'inf' and redis.call('ZSCORE', P .. 'due', id) then return false end
   if not take_idle(bell) then return false end
-  local record = stamp(now) .. ':-1:' .. stamp(now) .. ':' .. payload
+  local at = stamp(now)
+  local record = at .. ':-1:' .. at .. ':' .. payload
   redis.call('RPUSH', P .. 'claim', id, record)
   redis.call('HDEL', P .. 'owner', 'waiting', 'open')
   local next_due = waiting == 'inf' and '' or waiting
-  tell(bell, table.concat({P, '0', '1', open, stamp(now), next_due, #id, id .. record}, ' '))
+  tell(bell, table.concat({P, '0', '1', open, at, next_due, #id, id .. record}, ' '))
   return true
 end
