@@ -50,7 +50,7 @@ class RedisServer:
     def stop(self, number: int = signal.SIGTERM) -> None:
         if self.process:
             self.process.send_signal(number)
-            self.process.wait(20)
+            self.process.wait(60)
             self.process = None
 
     def client(self) -> redis.Redis:
@@ -64,7 +64,7 @@ class RedisServer:
             return False
 
 
-def wait_until(condition: Callable[[], Any], *, within: float = 30.0, every: float = 0.01) -> Any:
+def wait_until(condition: Callable[[], Any], *, within: float = 60.0, every: float = 0.01) -> Any:
     """Polls until the condition holds, and gives what it gave; fails at the deadline."""
     deadline = time.monotonic() + within
     while True:

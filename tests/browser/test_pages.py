@@ -29,7 +29,7 @@ def axe(tmp_path_factory: pytest.TempPathFactory) -> str:
         pytest.fail(message) if os.environ.get("CI") else pytest.skip(message)
     directory = tmp_path_factory.mktemp("axe")
     command = [npm, "install", "--no-save", "--no-audit", "--no-fund", "--prefix", str(directory), AXE]
-    subprocess.run(command, check=True, capture_output=True, timeout=110)
+    subprocess.run(command, check=True, capture_output=True, timeout=240)
     return Path(directory, "node_modules/axe-core/axe.min.js").read_text("utf-8")
 
 

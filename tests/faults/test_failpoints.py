@@ -37,7 +37,7 @@ def test_struck_at_any_call_it_loses_nothing(redis_server: RedisServer, kind: st
         env=os.environ | {"PYTHONPATH": os.pathsep.join([str(ROOT), str(ROOT / "supervisor")])},
         capture_output=True,
         text=True,
-        timeout=110,
+        timeout=240,
         check=False,
     )
     assert done.returncode == 0, done.stderr

@@ -19,7 +19,7 @@ from lowkiq_supervisor.ask import ask
 ROOT = Path(__file__).parents[2]
 SCRIPT = Path(__file__).with_name("supervised.py")
 #: Seconds after which a condition counts as never fulfilled; generous, since machines are slow at times.
-PATIENCE = 20.0
+PATIENCE = 60.0
 
 T = TypeVar("T")
 

@@ -159,7 +159,7 @@ class NodeProcess:
     def is_running(self) -> bool:
         return self._process.poll() is None
 
-    def wait(self, timeout: float = 30) -> int:
+    def wait(self, timeout: float = 60) -> int:
         """Its exit code."""
         return self._process.wait(timeout)
 

@@ -24,7 +24,7 @@ from lowkiq_supervisor.signals import hold_back
 from tests.process.supervised import slow_boot
 
 #: Seconds after which a supervisor counts as stuck.
-PATIENCE = 20.0
+PATIENCE = 60.0
 
 
 def one_round(directory: Path, luck: random.Random) -> str:

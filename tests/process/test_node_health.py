@@ -43,7 +43,7 @@ def test_a_heartbeat_tells_who_the_node_is_and_what_it_runs(nodes: Nodes) -> Non
     nodes.push({"id": "a", "payload": {"gate": "go"}})
     wait_until(lambda: nodes.started("a"))
     beat = wait_until(
-        lambda: next((n for n in nodes.app.nodes().nodes if any(t.ids == ["a"] for t in n.threads)), None), within=20
+        lambda: next((n for n in nodes.app.nodes().nodes if any(t.ids == ["a"] for t in n.threads)), None)
     )
     assert (beat.pid, beat.state, beat.node_number, beat.number_of_nodes) == (node.pid, "ready", 0, 1)
     assert (beat.slot, beat.restarts, beat.supervisor_pid, beat.last_exit) == (3, 2, 17, "signal 9")
@@ -108,7 +108,7 @@ def test_a_node_takes_the_place_of_a_dead_one_whose_name_it_is_told(nodes: Nodes
     dead.wait()
     successor = nodes.start(lease_ttl=300, node={"dead_nodes": [beat.node]}).wait_ready()
     wait_until(lambda: [node.pid for node in nodes.app.nodes().nodes] == [successor.pid])
-    wait_until(lambda: nodes.app.nodes().nodes[0].owned == {"jobs": [0, 1, 2]}, within=20)
+    wait_until(lambda: nodes.app.nodes().nodes[0].owned == {"jobs": [0, 1, 2]})
 
 
 def test_ttin_dumps_every_thread_and_its_job(nodes: Nodes, state_dir: Path) -> None:

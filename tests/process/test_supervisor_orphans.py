@@ -23,7 +23,7 @@ CYCLES = int(os.environ.get("LOWKIQ_TEST_CYCLES", "300"))
 AT_ONCE = {"first_delay": 0.01}
 
 
-@pytest.mark.timeout(30 + ROUNDS)
+@pytest.mark.timeout(300 + ROUNDS)
 def test_term_at_any_moment_of_boot_ends_with_0_and_leaves_no_process(tmp_path: Path) -> None:
     answer = subprocess.run(
         [sys.executable, str(ROOT / "tests/process/rounds.py"), str(ROUNDS), "1"],
@@ -36,13 +36,13 @@ def test_term_at_any_moment_of_boot_ends_with_0_and_leaves_no_process(tmp_path: 
     assert json.loads(answer.stdout) == {"exit code 0": ROUNDS}, answer.stderr
 
 
-@pytest.mark.timeout(60 + CYCLES // 10)
+@pytest.mark.timeout(300 + CYCLES // 10)
 def test_thousands_of_ends_leave_no_zombie_and_no_descriptor(tmp_path: Path) -> None:
     with Supervised.doing("one_cycle", tmp_path, nodes=1) as supervisor:
         process = psutil.Process(supervisor.process.pid)
         cycles = tmp_path / "cycles"
         until(lambda: cycles.exists() and cycles.stat().st_size > 5, "the first cycles")
-        until(lambda: cycles.stat().st_size >= CYCLES, "the last cycle", patience=30 + CYCLES / 20)
+        until(lambda: cycles.stat().st_size >= CYCLES, "the last cycle", patience=120 + CYCLES / 20)
         until(lambda: process.num_fds() <= 16, "few descriptors")
         assert len(process.children()) <= 1
         supervisor.send(signal.SIGTERM)

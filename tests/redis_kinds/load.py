@@ -104,7 +104,7 @@ class Load:
         self._enough.set()
         for node in self.nodes:
             node.kill()
-            node.wait(20)
+            node.wait(60)
         if kind:
             for number in range(self._count):
                 print(f"--- node {number}\n{(self._directory / f'node-{number}.log').read_text()[-3000:]}")

@@ -105,7 +105,7 @@ class Member:
             self.process.send_signal(number)
             if number == signal.SIGTERM:
                 self.process.send_signal(signal.SIGCONT)
-            self.process.wait(20)
+            self.process.wait(60)
             self.process = None
 
 

@@ -92,6 +92,7 @@ def test_a_push_without_enough_replicas_is_not_accepted_and_says_so(tmp_path: Pa
     app.close()
     replica = Member(tmp_path / "replica", free_port(), "--replicaof", "127.0.0.1", str(server.port))
     replica.start()
+    wait_until(lambda: replica.client().info("replication")["master_link_status"] == "up")
     app = Lowkiq(redis_url=f"redis://127.0.0.1:{server.port}", wait_replicas=1, wait_timeout=8)
     worker = app.worker(queue_name="q")(lambda _: None)
     assert worker.perform_async([{"id": "a", "payload": 1}]).merged == 1

@@ -157,7 +157,7 @@ def _idle(jobs: int, numbers: Iterator[int]) -> Iterator[Step]:
 
 def _paced(started: float, seconds: float, rate: float, numbers: Iterator[int]) -> Iterator[Step]:
     sent, stamped = 0, max(1, round(rate / STAMPED_RATE))
-    while (now := time.monotonic()) < started + seconds:
+    while (now := time.monotonic()) < started + seconds or not sent:  # one at least, where the machine stood still
         due = int((now - started) * rate)
         if rate <= SINGLE_RATE and due > sent:
             yield _id(next(numbers)), {"at": now}
