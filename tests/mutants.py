@@ -54,10 +54,8 @@ MUTANTS = {
     "open_for_ever": Mutant("claim.lua", "redis.call('HDEL', P .. 'owner', 'open')", ""),
     "open_after_the_lease": Mutant("acquire.lua", "'claim', 'open', 'waiting'", "'claim', 'waiting'"),
     "open_after_its_end": Mutant("release.lua", "redis.call('HDEL', P .. 'owner', 'open')", ""),
-    "handed_to_the_busy": Mutant(
-        "includes/hand_over.lua", "if not take_idle(bell) then return false end", "take_idle(bell)", "I1"
-    ),
-    "handed_past_the_queue": Mutant("includes/doorbell.lua", "due_us / 1000000 <", "0 <"),
+    "handed_to_the_busy": Mutant("includes/one.lua", "and take_idle(bell)", "and (take_idle(bell) or true)", "I1"),
+    "handed_past_the_queue": Mutant("includes/one.lua", "is_earlier and", ""),
     "release_keeps_the_number": Mutant("release.lua", "redis.call('HSET', P .. 'owner', 'claim', ARGV[3])", ""),
     "release_any_claim": Mutant("release.lua", "if last_claim <= tonumber(ARGV[3]) then", "if true then", "I4"),
     "settle_any_claim": Mutant("settle.lua", "if last_claim == tonumber(ARGV[3]) then", "if true then", "I5"),
@@ -94,6 +92,7 @@ MUTANTS = {
     "one_death_more": Mutant("includes/claimed.lua", "crashes >= max_crashes", "crashes > max_crashes", "I7"),
     "deaths_forgotten_in_hand": Mutant("includes/forget.lua", "if in_hand[id] then return end", "", "I7"),
     "suspects_among_others": Mutant("claim.lua", "count = without_crashed(P, ids, count)", "count = count", "I7"),
+    "any_layout_for_one": Mutant("includes/one.lua", "meta[1] == ARGV[1] and", ""),
     "any_layout": Mutant("includes/layout.lua", "if known and known ~= layout then", "if false then", "I8"),
     "no_fold": Mutant(
         "includes/bag_several.lua", "if count > 1 then return end", "if true then return end", "one payload belongs"

@@ -26,7 +26,7 @@ GRACE: Final = 5
 
 
 class Handed(msgspec.Struct, frozen=True):
-    """A job that a push has put into an open claim (hand_over.lua)."""
+    """A job that a push has put into an open claim (one.lua)."""
 
     epoch: str
     number: int
@@ -59,7 +59,7 @@ class ListBell:
     """
     A thread hears of a push in one wake-up: Redis answers its waiting BLPOP. (A doorbell that another thread listens to
     costs a second one.) While it waits there is a key beside the list that says so, `idle`: then the push may hand its
-    job over with the ring (hand_over.lua). Each ring takes that key away, so nothing more is handed to a thread that is
+    job over with the ring (one.lua). Each ring takes that key away, so nothing more is handed to a thread that is
     busy.
 
     `ring` is for any thread, all else for the one whose bell it is. Nothing is raised: of trouble the polls tell, which

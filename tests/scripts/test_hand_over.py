@@ -1,4 +1,4 @@
-"""hand_over: a push that puts its job right into the open claim of a shard whose thread listens."""
+"""A push that puts its job right into the open claim of a shard whose thread listens (one.lua)."""
 
 from __future__ import annotations
 

@@ -5,7 +5,7 @@
 --@ set_back
 --@ doorbell
 -- claim: take due jobs, oldest first, out of the queue and into the shard's one claim (I4). One that finds none stays
--- open (hand_over.lua).
+-- open (one.lua).
 -- KEYS  1 shard prefix
 -- ARGV  1 node, 2 epoch, 3 number of this claim, 4 layout, 5 most jobs, 6 most payloads of a job, 7 most payloads in
 --       all (its last job may exceed it), 8 most bytes (its last payload may)

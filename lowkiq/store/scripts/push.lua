@@ -1,11 +1,15 @@
---@ clock
---@ layout
---@ one
 -- push: put payloads into the queue. Repeating it while they are still queued changes nothing but the counters.
 -- KEYS  1 shard prefix, e.g. lowkiq:{orders:7}:
 -- ARGV  1 layout (shards_count), 2 how many words a job has: 2 if all scores and times are the default, else 4, then for
 --       each job: id, payload, score ('' = after the last default one), perform_in ('' = now)
 -- returns {new, merged}   errors: LAYOUT (the queue has another shards_count), NEWER (and a layout of a newer Lowkiq)
+--@ one
+--@ clock
+--@ layout
+--@ doorbell
+--@ bag
+--@ many
+--@ seen
 local P = KEYS[1]
 local refusal, is_new_shard, last_before, seen_before, pushed, merged_before = check_layout(P, ARGV[1])
 if refusal then return refusal end
@@ -13,16 +17,6 @@ if refusal then return refusal end
 local now = shard_now(P, last_before)
 last_before = tonumber(last_before)
 local was_set_back = last_before > now
-local owner
-if #ARGV == 4 and ARGV[2] == '2' and not (is_new_shard or was_set_back or seen_before) then
-  owner = read_bell(P)
-  if push_one(P, owner, ARGV[3], ARGV[4], math.max(last_before + 1, now), pushed) then return {1, 0} end
-end
-
--- All other pushes. What they need comes only here: Lua makes each function anew whenever it comes by.
---@ bag
---@ many
---@ seen
 local last_score = last_before
 local width = tonumber(ARGV[2])
 local count = (#ARGV - 2) / width
@@ -31,8 +25,7 @@ local count = (#ARGV - 2) / width
 if is_new_shard then redis.call('HSET', P .. 'meta', 'layout', ARGV[1]) end
 
 local function remember(score, merged)
-  redis.call('HSET', P .. 'meta', 'last_score', string.format('%.0f', score),
-    'pushed', string.format('%.0f', pushed + count), 'merged', string.format('%.0f', merged_before + merged))
+  redis.call('HSET', P .. 'meta', 'last_score', score, 'pushed', pushed + count, 'merged', merged_before + merged)
   if seen_before then see(P, now, was_set_back, tonumber(seen_before)) end
 end
 
@@ -48,11 +41,11 @@ local function push_fresh()
   if zadd_many(P .. 'due', due, count * 2) < count then return false end
   hset_many(P .. 'payloads', payloads, count * 2)
   remember(first + count - 1, 0)
-  ring(P, first, first + count - 1, owner)
+  ring(P, first, first + count - 1)
   return true
 end
 
-if width == 2 and not (was_set_back or owner) and push_fresh() then return {count, 0} end
+if width == 2 and count > 1 and not was_set_back and push_fresh() then return {count, 0} end
 
 local due, payloads, seen = {}, {}, {}
 local queueing, new, merged = 0, 0, 0
@@ -105,5 +98,5 @@ flush()
 
 last_score = math.max(last_score, now)
 remember(last_score, merged)
-if new > 0 then ring(P, earliest, was_set_back and now or last_score, owner) end
+if new > 0 then ring(P, earliest, was_set_back and now or last_score) end
 return {new, merged}

@@ -1,13 +1,47 @@
---@ hand_over
+--@ bell
 --@ fresh
--- Pushes one job with the default score and due time, now: what most pushes are. Into the owner's open claim or, if
--- nothing is queued for its id, into the queue; else returns false, and has changed nothing.
-local function push_one(P, owner, id, payload, now, pushed)
-  if not hand_over(P, owner, id, payload, now) then
-    if redis.call('ZADD', P .. 'due', 'NX', stamp(now), id) == 0 then return false end
-    redis.call('HSET', P .. 'payloads', id, fresh(now, payload))
-    ring(P, now, now, owner)
+-- Most pushes are of one job with the default score and due time, now, while Redis's clock runs on. They are done here:
+-- into the owner's open claim or, where it doesn't wait and nothing is queued for the id, into the queue. All others are
+-- left to what follows, with nothing changed. No function is made here, as Lua makes each anew whenever it comes by, and
+-- what Redis gave as text is not printed again.
+--
+-- A claim that found nothing stays open: `open` is its epoch and number, until another one is made or the lease ends. A
+-- push may put its job right into it, in the owner's name (I1), and rings with all that the claim would have returned:
+-- the job is on its way after half the commands, and without the thread's having to ask. Only while that thread listens,
+-- and to a lease that lasts: else the job belongs in the queue, where it merges and others find it.
+local HANDED = 16384 -- bytes of a payload; a longer one would cost more by being copied than it saves
+
+if #ARGV == 4 and ARGV[2] == '2' then
+  local P, id, payload = KEYS[1], ARGV[3], ARGV[4]
+  local meta = redis.call('HMGET', P .. 'meta', 'layout', 'last_score', 'seen', 'pushed')
+  local time = redis.call('TIME')
+  local now, micros = time[1] * 1000000 + time[2], string.sub('00000' .. time[2], -6)
+  local at = time[1] .. '.' .. micros
+
+  local is_pushed = false
+  if meta[1] == ARGV[1] and not meta[3] and tonumber(meta[2] or 0) < now then
+    local waiting = redis.call('HGET', P .. 'owner', 'waiting')
+    if not waiting then
+      is_pushed = redis.call('ZADD', P .. 'due', 'NX', at, id) == 1
+      if is_pushed then redis.call('HSET', P .. 'payloads', id, fresh(now, payload)) end
+    else
+      local bell, open, ends = unpack(redis.call('HMGET', P .. 'owner', 'bell', 'open', 'until'))
+      local is_heard = bell and open and now < tonumber(ends or 0) * 1000000
+      local is_earlier = now < (tonumber(waiting) or math.huge) * 1000000
+      -- An owner that waits for nothing has an empty queue.
+      local may_be_queued = waiting ~= 'inf' and redis.call('ZSCORE', P .. 'due', id)
+      is_pushed = is_heard and is_earlier and not may_be_queued and #payload <= HANDED and take_idle(bell)
+      if is_pushed then
+        local record = at .. ':-1:' .. at .. ':' .. payload
+        local next_due = waiting == 'inf' and '' or waiting
+        redis.call('RPUSH', P .. 'claim', id, record)
+        redis.call('HDEL', P .. 'owner', 'waiting', 'open')
+        tell(bell, table.concat({P, '0', '1', open, at, next_due, #id, id .. record}, ' '))
+      end
+    end
   end
-  redis.call('HSET', P .. 'meta', 'last_score', string.format('%.0f', now), 'pushed', string.format('%.0f', pushed + 1))
-  return true
+  if is_pushed then
+    redis.call('HSET', P .. 'meta', 'last_score', time[1] .. micros, 'pushed', (meta[4] or 0) + 1)
+    return {1, 0}
+  end
 end
