@@ -76,14 +76,12 @@ class Lowkiq:
 
     def push(self, worker: type[Worker], jobs: Iterable[NewJob]) -> Pushed:
         """What `Worker.perform_async` does: client middlewares around validation and push."""
-        batch: Any
-        if isinstance(jobs, list):  # asked first: it costs a single push less than what follows
-            batch = jobs.copy()
-        else:
-            # What is not a list of jobs is left for encode_jobs to refuse.
-            batch = list(jobs) if isinstance(jobs, Iterable) and not isinstance(jobs, Mapping | str | bytes) else jobs
-        if not (middlewares := self.settings.client_middlewares):
-            return self._push(worker, batch)
+        middlewares = self.settings.client_middlewares
+        if not middlewares and isinstance(jobs, list):  # asked first: it costs a single push less than what follows
+            return self._push(worker, jobs)
+        # What is not a list of jobs is left for encode_jobs to refuse.
+        is_list = isinstance(jobs, Iterable) and not isinstance(jobs, Mapping | str | bytes)
+        batch: Any = list(jobs) if is_list else jobs
         result: Pushed = wrap(middlewares, worker, batch, partial(self._push, worker, batch))()
         return result
 

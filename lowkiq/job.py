@@ -104,14 +104,12 @@ def encode_id(id: Any, max_bytes: int, *, errors: str = "strict") -> bytes:
     Args:
         errors: "surrogateescape" for an id that was read from Redis: another program may have pushed what is no UTF-8.
     """
-    if isinstance(id, int) and not isinstance(id, bool):
-        id = _text_of(id)
     if not isinstance(id, str):
-        raise TypeError(f"id must be a string or an integer, not {type(id).__name__}")
+        id = _text_of(id)
     if not id:
         raise ValueError("id must not be empty")
     try:
-        data = id.encode("utf-8", errors)
+        data: bytes = id.encode("utf-8", errors)
     except UnicodeEncodeError:
         raise ValueError(f"id {short(id)} can't be written in UTF-8: escape it first") from None
     if len(data) > max_bytes:
@@ -119,9 +117,11 @@ def encode_id(id: Any, max_bytes: int, *, errors: str = "strict") -> bytes:
     return data
 
 
-def _text_of(number: int) -> str:
+def _text_of(id: Any) -> str:
+    if isinstance(id, bool) or not isinstance(id, int):
+        raise TypeError(f"id must be a string or an integer, not {type(id).__name__}")
     try:
-        return str(number)
+        return str(id)
     except ValueError:  # CPython's limit of digits
         raise ValueError("id is an integer of more than 4,300 digits: hash it") from None
 
@@ -131,14 +131,18 @@ def _encode_payload(payload: Any, dump_payload: Callable[[Any], bytes | str], ma
         dumped = dump_payload(payload)
     except Exception as error:
         raise ValueError(f"payload can't be dumped: {error}") from error
-    if not isinstance(dumped, bytes | str):
-        raise TypeError(f"payload was dumped to {type(dumped).__name__}: dump_payload must return bytes or str")
-    data = dumped.encode() if isinstance(dumped, str) else dumped
+    data = dumped if isinstance(dumped, bytes) else _bytes_of(dumped)
     if len(data) > max_bytes:
         raise ValueError(
             f"payload has {len(data):,} bytes, max_payload_bytes is {max_bytes:,}: store it elsewhere, push a reference"
         )
     return data
+
+
+def _bytes_of(dumped: Any) -> bytes:
+    if not isinstance(dumped, str):
+        raise TypeError(f"payload was dumped to {type(dumped).__name__}: dump_payload must return bytes or str")
+    return dumped.encode()
 
 
 def _score(value: Any) -> float:

@@ -92,24 +92,21 @@ class Caller:
         """
         if not calls:
             return []
-        replies = self._exchange(calls, replicas)
-        if any(isinstance(reply, NoScriptError) for reply in replies):
+        replies = self._wire.exchange([self._command(call) for call in calls], replicas)
+        if NoScriptError in map(type, replies):
             again = _lost(calls, replies)
             # All scripts at once: each one that is lost alone makes calls after it be sent twice.
             self._wire.load(script.source for script in self._choose().values())
-            repeated = self._exchange([calls[number] for number in again], replicas, whole=True)
+            repeated = self._wire.exchange([self._command(calls[number], whole=True) for number in again], replicas)
             for number, reply in zip(again, repeated, strict=True):
                 replies[number] = reply
-        return [_meaning(call, reply) for call, reply in zip(calls, replies, strict=True)]
+        return list(map(_meaning, calls, replies))
 
     def commands(self, commands: Sequence[Command]) -> list[Any]:
         """Sends plain commands in one round trip; raises the first error among their replies."""
         return raise_first(self._wire.exchange(commands) if commands else [])
 
-    def _exchange(self, calls: Sequence[Call[Any]], replicas: Replicas | None, *, whole: bool = False) -> list[Any]:
-        return self._wire.exchange([self._command(call, whole=whole) for call in calls], replicas)
-
-    def _command(self, call: Call[Any], *, whole: bool) -> Command:
+    def _command(self, call: Call[Any], *, whole: bool = False) -> Command:
         """With `whole` Redis gets the script's text: then it runs even if somebody flushes scripts again and again."""
         script = (self._scripts or self._choose())[call.script]
         head = ("EVAL", script.source) if whole else ("EVALSHA", script.sha)

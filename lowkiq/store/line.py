@@ -86,18 +86,14 @@ class Line:
         self.pool.release(connection)
 
 
-def pack_all(commands: Sequence[tuple[Any, ...]]) -> bytes:
-    """As they are sent."""
-    return b"".join(map(pack_command, commands))
-
-
 def _exchange(connection: Any, commands: Sequence[tuple[Any, ...]]) -> list[Any]:
-    connection.send_packed_command(_parts(commands))
+    parts = _parts(commands) if len(commands) > 1 else [pack_command(commands[0])]
+    connection.send_packed_command(parts)
     return read_replies(connection, len(commands))
 
 
 def _parts(commands: Sequence[tuple[Any, ...]]) -> Iterator[bytes]:
-    """The same in parts: Redis works on the first pushes of many jobs while the next are packed."""
+    """As they are sent, in parts: Redis works on the first pushes of many jobs while the next are packed."""
     part: list[bytes] = []
     size = 0
     for command in commands:
@@ -113,11 +109,10 @@ def _parts(commands: Sequence[tuple[Any, ...]]) -> Iterator[bytes]:
 
 def read_replies(connection: Any, count: int) -> list[Any]:
     """So many replies, errors of the server among them."""
-    return [_reply(connection) for _ in range(count)]
-
-
-def _reply(connection: Any) -> Any:
-    try:
-        return connection.read_response()
-    except ResponseError as error:
-        return error
+    replies: list[Any] = []
+    for _ in range(count):
+        try:
+            replies.append(connection.read_response())
+        except ResponseError as error:
+            replies.append(error)
+    return replies

@@ -9,9 +9,7 @@ from typing import Any, Final
 
 import hiredis
 import redis
-
-from lowkiq.store.line import pack_all
-from lowkiq.store.wire import Command
+from hiredis import pack_command
 
 #: There is no reply yet.
 PENDING: Final = object()
@@ -35,9 +33,9 @@ class Listener:
             protocolError=redis.InvalidResponse, replyError=redis.ResponseError, notEnoughData=PENDING
         )
 
-    def send(self, commands: Sequence[Command]) -> None:
+    def send(self, commands: Sequence[tuple[Any, ...]]) -> None:
         """Short ones: they must fit into the socket's buffer."""
-        self._connection.send_packed_command([pack_all(commands)])
+        self._connection.send_packed_command([b"".join([pack_command(command) for command in commands])])
 
     def receive(self) -> Any:
         """The next reply, be it an error, or PENDING. Raises redis.ConnectionError."""

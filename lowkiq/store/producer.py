@@ -41,16 +41,16 @@ class Producer:
         self._is_registered = False
 
     def register(self) -> None:
-        """Makes the queue known, once. Raises ShardsCountMismatch when it is known with another shards_count."""
-        if not self._is_registered:
-            register(self._caller, self._namespace, self._queue, len(self._shards))
-            self._is_registered = True
+        """Makes the queue known. Raises ShardsCountMismatch when it is known with another shards_count."""
+        register(self._caller, self._namespace, self._queue, len(self._shards))
+        self._is_registered = True
 
     def push(self, jobs: Sequence[EncodedJob]) -> Pushed:
         """Puts jobs into the queue; the order within an id is kept."""
         new = merged = 0
         try:
-            self.register()
+            if not self._is_registered:
+                self.register()
             for calls in self._rounds(jobs):
                 results = self._caller.run_all(calls, self._replicas)
                 for result in results:
@@ -66,15 +66,17 @@ class Producer:
             ) from error
         return Pushed(new, merged)
 
-    def _rounds(self, jobs: Sequence[EncodedJob]) -> Iterator[list[Call[tuple[int, int]]]]:
+    def _rounds(self, jobs: Sequence[EncodedJob]) -> Iterable[list[Call[tuple[int, int]]]]:
         """
         What is sent in one round trip each: at most one push a shard, so that when one is refused, nothing that comes
         after it in its shard has been accepted.
         """
-        shards_count = len(self._shards)
         if len(jobs) == 1:  # what most pushes are
-            yield [self._shards[shard_of(jobs[0].id, shards_count)].push(jobs)]
-            return
+            return [[self._shards[shard_of(jobs[0].id, len(self._shards))].push(jobs)]]
+        return self._rounds_of_many(jobs)
+
+    def _rounds_of_many(self, jobs: Sequence[EncodedJob]) -> Iterator[list[Call[tuple[int, int]]]]:
+        shards_count = len(self._shards)
         by_shard: dict[int, list[EncodedJob]] = {}
         for job in jobs:
             by_shard.setdefault(shard_of(job.id, shards_count), []).append(job)
