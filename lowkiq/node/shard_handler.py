@@ -15,13 +15,13 @@ from lowkiq.job import Job
 from lowkiq.node.claim_in_hand import ClaimInHand, Failures
 from lowkiq.node.context import Context, enter
 from lowkiq.store.call import Call
-from lowkiq.store.claims import Claim, parse_claim
+from lowkiq.store.claims import Claim, claim_handed
 from lowkiq.store.shard import Held, Outcome, Owned, Released, Settled, Shard
 
 if TYPE_CHECKING:
     from lowkiq.node.performer import Performer
     from lowkiq.settings import Settings
-    from lowkiq.store.bell import Handed
+    from lowkiq.store.claims import Handed
     from lowkiq.worker import Worker
 
 
@@ -195,7 +195,7 @@ class ShardHandler:
             is_of_it = self._is_open and (self.epoch, self._number) == (handed.epoch, handed.number)
             if not (is_of_it and self._take(thread)):
                 return None
-        return parse_claim(handed.reply, self._settings.load_payload)
+        return claim_handed(handed, self._settings.load_payload)
 
     def claimed(self, claim: Claim, epoch: str) -> None:
         """

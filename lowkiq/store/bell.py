@@ -14,6 +14,7 @@ from redis.exceptions import RedisError
 
 from lowkiq import clock
 from lowkiq.store.advice import advice
+from lowkiq.store.claims import Handed
 from lowkiq.store.line import Line
 from lowkiq.store.listener import PENDING, Listener
 from lowkiq.store.wire import Command
@@ -23,15 +24,6 @@ logger = structlog.get_logger("lowkiq")
 #: Seconds after which Redis says that nobody has rung, and how much later a connection that has not is given up.
 LISTEN: Final = 5
 GRACE: Final = 5
-
-
-class Handed(msgspec.Struct, frozen=True):
-    """A job that a push has put into an open claim (one.lua)."""
-
-    epoch: str
-    number: int
-    #: What the claim would have replied.
-    reply: list[Any]
 
 
 class Ring(msgspec.Struct, frozen=True):
@@ -223,12 +215,11 @@ class ListBell:
 
 
 def parse_ring(message: bytes) -> Ring:
-    """As scripts say it: a shard, a delay, whether it was idle, and of a job that is handed over its claim's reply."""
-    shard, due_in, was_idle, *rest = message.split(b" ", 7)
+    """As scripts say it: a shard, a delay, whether it was idle, and if so perhaps a job that is handed over."""
+    shard, due_in, was_idle, *rest = message.split(b" ", 8)
     handed = None
     if rest:
-        epoch, number, now, next_due, job = rest
-        length, _, job = job.partition(b" ")
-        id, record = job[: int(length)], job[int(length) :]
-        handed = Handed(epoch.decode(), int(number), [now, next_due, [id, record], b"0"])
+        epoch, number, at, next_due, length, job = rest
+        end = int(length)
+        handed = Handed(epoch.decode(), int(number), job[:end], job[end:], at, next_due)
     return Ring(shard, float(due_in), was_idle == b"1", handed)

@@ -21,6 +21,19 @@ class Spoiled(NamedTuple):
     error: str
 
 
+class Handed(msgspec.Struct, frozen=True):
+    """A job that a push has put into an open claim (one.lua)."""
+
+    epoch: str
+    number: int
+    id: bytes
+    payload: bytes
+    #: Its score and due time, in text.
+    at: bytes
+    #: When the oldest job that is left in the queue is due, nothing if there is none.
+    next_due: bytes
+
+
 class Claim(msgspec.Struct):
     """Jobs taken from a shard and not yet settled."""
 
@@ -67,6 +80,16 @@ def parse_claim(reply: list[Any], load: Callable[[bytes], Any]) -> Claim:
         if not bad:
             jobs.append(job)
     return Claim(jobs, spoiled, due_in(due, now), has_several)
+
+
+def claim_handed(handed: Handed, load: Callable[[bytes], Any]) -> Claim:
+    """What the open claim has become."""
+    id, score = handed.id.decode("utf-8", KEPT_BYTES), float(handed.at)
+    next_due_in = due_in(handed.next_due, handed.at)
+    try:
+        return Claim([Job(id, [load(handed.payload)], [score], score, -1)], [], next_due_in)
+    except Exception as error:  # noqa: BLE001 (as above)
+        return Claim([], [Spoiled(id, handed.payload, _undecodable(error))], next_due_in)
 
 
 def fresh_us(record: bytes, last: int) -> int:

@@ -29,7 +29,8 @@ class Listener:
         connection: Any = pool.get_connection()
         self._connection, self._socket = connection, connection._sock
         self._socket.setblocking(False)
-        self._reader = hiredis.Reader(
+        self._buffer = bytearray(_AT_ONCE)
+        self._reader: Any = hiredis.Reader(  # its types know no buffer that is used again
             protocolError=redis.InvalidResponse, replyError=redis.ResponseError, notEnoughData=PENDING
         )
 
@@ -47,12 +48,12 @@ class Listener:
     def _read(self) -> bool:
         """Whether there was something."""
         try:
-            data = self._socket.recv(_AT_ONCE)
+            length = self._socket.recv_into(self._buffer)
         except (BlockingIOError, ssl.SSLWantReadError):
             return False
-        if not data:
+        if not length:
             raise redis.ConnectionError("Redis has closed the connection")
-        self._reader.feed(data)
+        self._reader.feed(self._buffer, 0, length)
         return True
 
     def wait(self, seconds: float) -> Any:

@@ -6,7 +6,7 @@ import pytest
 
 from lowkiq.job import Job
 from lowkiq.store.bell import parse_ring
-from lowkiq.store.claims import parse_claim
+from lowkiq.store.claims import claim_handed
 from lowkiq.store.shard import peek
 from tests.scripts.shard_driver import FUTURE, PAST, Claimed, Lease, ShardDriver
 
@@ -45,7 +45,7 @@ def handed(shard: ShardDriver) -> tuple[str, int, list[Job]]:
     assert ring.handed
     assert ring.was_idle
     assert (ring.shard, ring.due_in) == (shard.prefix, 0.0)
-    return ring.handed.epoch, ring.handed.number, parse_claim(ring.handed.reply, bytes).jobs
+    return ring.handed.epoch, ring.handed.number, claim_handed(ring.handed, bytes).jobs
 
 
 def is_in_the_queue(shard: ShardDriver, *ids: str) -> bool:
@@ -88,7 +88,7 @@ def test_it_tells_when_the_next_job_is_due(shard, lease):
     listen(shard)
     shard.push("a")
     (message,) = rings(shard)
-    claim = parse_claim(parse_ring(message).handed.reply, bytes)
+    claim = claim_handed(parse_ring(message).handed, bytes)
     assert claim.due_in == pytest.approx(FUTURE - shard.now(), abs=60)
 
 

@@ -6,8 +6,7 @@ from random import Random
 from typing import Any
 
 from lowkiq.errors import Fenced, LowkiqError
-from lowkiq.store.bell import Handed
-from lowkiq.store.claims import Spoiled, parse_claim
+from lowkiq.store.claims import Handed, Spoiled, claim_handed
 from lowkiq.store.shard import Exhausted, Failure, Outcome, Owned, Settled
 from tests.scripts.model import messages
 from tests.scripts.model.messages import Message
@@ -121,7 +120,7 @@ class NodeAgent:
         """A push has put a job into a claim of some node of this name, be it one long over."""
         if self._is_open and (self.epoch, self._number) == (int(handed.epoch), handed.number):
             self._is_open = False
-            self._take(handed.number, messages.jobs(parse_claim(handed.reply, bytes)))
+            self._take(handed.number, messages.jobs(claim_handed(handed, bytes)))
 
     def _take(self, number: int, jobs: list[messages.TakenJob]) -> None:
         self._in_hand = number

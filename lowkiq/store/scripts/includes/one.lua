@@ -36,7 +36,7 @@ if #ARGV == 4 and ARGV[2] == '2' then
         local next_due = waiting == 'inf' and '' or waiting
         redis.call('RPUSH', P .. 'claim', id, record)
         redis.call('HDEL', P .. 'owner', 'waiting', 'open')
-        tell(bell, table.concat({P, '0', '1', open, at, next_due, #id, id .. record}, ' '))
+        tell(bell, table.concat({P, '0', '1', open, at, next_due, #id, id .. payload}, ' '))
       end
     end
   end
