@@ -6,7 +6,7 @@ import pytest
 
 from lowkiq.job import Job
 from lowkiq.store.bell import parse_ring
-from lowkiq.store.claims import claim_handed
+from lowkiq.store.claims import Claim, Spoiled, claim_handed
 from lowkiq.store.shard import peek
 from tests.scripts.shard_driver import FUTURE, PAST, Claimed, Lease, ShardDriver
 
@@ -69,6 +69,16 @@ def test_any_id_and_payload_come_whole(shard, lease, id, payload):
     shard.push(id, payload)
     _, _, (job,) = handed(shard)
     assert (job.id, job.payloads) == (id, [payload])
+
+
+def test_one_that_cannot_be_read_is_spoiled(shard, lease):
+    def load(payload):
+        raise ValueError("no")
+
+    shard.push("a", b"x")
+    (message,) = rings(shard)
+    claim = claim_handed(parse_ring(message).handed, load)
+    assert claim == Claim([], [Spoiled("a", b"x", "load_payload can't decode this payload: ValueError: no")], None)
 
 
 def test_it_is_settled_like_any_other(shard, lease):

@@ -122,6 +122,15 @@ def test_a_default_score_is_the_time_of_redis(shard):
     assert before <= shard.queued()["a"].payloads[b"x"] <= shard.now()
 
 
+@pytest.mark.parametrize("micros", [0, 7, 70, 100_000, 999_999])
+def test_a_push_of_one_job_is_due_to_the_microsecond(shard, clock, micros):
+    shard.push("before")
+    clock.set(clock.now + 5_000_000 + micros)
+    shard.push("a", b"x")
+    (job,) = (job for id, job in shard.queued().items() if id == "a")
+    assert round(job.perform_in * 1e6) == round(job.payloads[b"x"] * 1e6) == shard.meta("last_score") == clock.now
+
+
 def test_a_default_score_follows_the_last_one_even_if_the_clock_went_back(shard):
     ahead = int(FUTURE * 1_000_000)
     shard.redis.hset(shard.key("meta"), "last_score", ahead)
