@@ -138,16 +138,16 @@ def test_errors_of_redis_are_not_refusals(shard):
 class Raced(Caller):
     """Redis loses its scripts, and another client loads them again, while our first pipeline is on its way."""
 
-    raced = False
+    def __init__(self, client):
+        super().__init__(client)
+        self._loads = [("SCRIPT LOAD", script.source) for script in self._choose().values()]
+        self._wire.exchange = self._race
 
-    def _exchange(self, calls, replicas, *, whole=False):
-        if self.raced:
-            return super()._exchange(calls, replicas, whole=whole)
-        self.raced = True
-        first, *rest = [self._command(call, whole=False) for call in calls]
-        loads = [("SCRIPT LOAD", script.source) for script in self._choose().values()]
-        _, reply, *replies = self._wire.exchange([("SCRIPT FLUSH",), first, *loads, *rest])
-        return [reply, *replies[len(loads) :]]
+    def _race(self, commands, replicas=None):
+        del self._wire.exchange  # the next ones find Redis as it is
+        first, *rest = commands
+        _, reply, *replies = self._wire.exchange([("SCRIPT FLUSH",), first, *self._loads, *rest])
+        return [reply, *replies[len(self._loads) :]]
 
 
 def test_a_claim_that_was_repeated_with_what_came_before_it_can_be_given_up(shard):
