@@ -33,9 +33,10 @@ class VirtualClock:
         monkeypatch.setattr(scripts, "_read", patched)
         self.set(BEGINNING)
 
-    def set(self, now: int) -> None:
-        self.now = now
-        self._client.set(self.key, now)
+    def set(self, now: float) -> None:
+        """Microseconds; like Redis's own clock it knows no parts of them."""
+        self.now = round(now)
+        self._client.set(self.key, self.now)
 
-    def step(self, by: int) -> None:
+    def step(self, by: float) -> None:
         self.set(self.now + by)
