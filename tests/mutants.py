@@ -54,7 +54,9 @@ MUTANTS = {
     "open_for_ever": Mutant("claim.lua", "redis.call('HDEL', P .. 'owner', 'open')", ""),
     "open_after_the_lease": Mutant("acquire.lua", "'claim', 'open', 'waiting'", "'claim', 'waiting'"),
     "open_after_its_end": Mutant("release.lua", "redis.call('HDEL', P .. 'owner', 'open')", ""),
-    "handed_to_the_busy": Mutant("includes/one.lua", "and take_idle(bell)", "and (take_idle(bell) or true)", "I1"),
+    "handed_to_the_busy": Mutant(
+        "includes/one.lua", "may_go and redis.call('EXISTS', bell .. ':idle') == 1", "may_go", "I1"
+    ),
     "handed_past_the_queue": Mutant("includes/one.lua", "is_earlier and", ""),
     "release_keeps_the_number": Mutant("release.lua", "redis.call('HSET', P .. 'owner', 'claim', ARGV[3])", ""),
     "release_any_claim": Mutant("release.lua", "if last_claim <= tonumber(ARGV[3]) then", "if true then", "I4"),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+import redis
 
 from lowkiq.job import Job
 from lowkiq.store.bell import parse_ring
@@ -90,6 +91,18 @@ def test_it_is_settled_like_any_other(shard, lease):
     shard.push("a", b"2")
     lease.fail("a", retry_count=0, delay=-1)
     assert lease.claim()[0].payloads == [b"2"]
+
+
+def test_a_push_that_memory_has_no_room_for_leaves_the_thread_idle(shard, lease):
+    shard.redis.config_set("maxmemory", 1)
+    try:
+        with pytest.raises(redis.ResponseError, match=r"OOM|maxmemory"):
+            shard.push("a")
+    finally:
+        shard.redis.config_set("maxmemory", 0)
+    assert (rings(shard), shard.claimed(), shard.queued()) == ([], {}, {})
+    shard.push("a")
+    assert handed(shard)[2][0].id == "a"
 
 
 def test_it_tells_when_the_next_job_is_due(shard, lease):

@@ -30,12 +30,14 @@ if #ARGV == 4 and ARGV[2] == '2' then
       local is_earlier = now < (tonumber(waiting) or math.huge) * 1000000
       -- An owner that waits for nothing has an empty queue.
       local may_be_queued = waiting ~= 'inf' and redis.call('ZSCORE', P .. 'due', id)
-      is_pushed = is_heard and is_earlier and not may_be_queued and #payload <= HANDED and take_idle(bell)
+      local may_go = is_heard and is_earlier and not may_be_queued and #payload <= HANDED
+      is_pushed = may_go and redis.call('EXISTS', bell .. ':idle') == 1
       if is_pushed then
-        local record = at .. ':-1:' .. at .. ':' .. payload
         local next_due = waiting == 'inf' and '' or waiting
-        redis.call('RPUSH', P .. 'claim', id, record)
+        -- The first write is one that Redis refuses when memory is full: a push that fails has taken nothing away.
+        redis.call('RPUSH', P .. 'claim', id, at .. ':-1:' .. at .. ':' .. payload)
         redis.call('HDEL', P .. 'owner', 'waiting', 'open')
+        take_idle(bell)
         tell(bell, table.concat({P, '0', '1', open, at, next_due, #id, id .. payload}, ' '))
       end
     end
