@@ -97,9 +97,10 @@ def promises(standings: Sequence[Standing], floor: dict[str, list[float]]) -> li
         if other and len(other.figures["1×5"]) == len(blank):
             values = ratios(blank, other.figures["1×5"])
             rows.append(Row(f"blank jobs by {other.name}'s", values, "{:.1f}×", least=least))
-    if sidekiq and len(sidekiq.figures["bulk"]) == len(ours.figures["bulk"]):
-        bulk = ratios(ours.figures["bulk"], sidekiq.figures["bulk"])
-        rows.append(Row("bulk enqueues by Sidekiq's", bulk, "{:.2f}×", least=BULK_BY_SIDEKIQ))
+    bulk, their_bulk = ours.figures.get("bulk", []), sidekiq.figures.get("bulk", []) if sidekiq else []
+    if their_bulk and len(their_bulk) == len(bulk):
+        row = Row("bulk enqueues by Sidekiq's", ratios(bulk, their_bulk), "{:.2f}×", least=BULK_BY_SIDEKIQ)
+        rows.append(row)
     pipelined = floor["pipelined, three writes"]
     rows.append(Row("blank jobs by redis-py's pipelined EVALSHA", ratios(blank, pipelined), "{:.2f}×", least=1.6))
     return [*rows, Row(SINGLE_BY_BARE, floor[SINGLE_BY_BARE], "{:.2f}×", least=0.8)]

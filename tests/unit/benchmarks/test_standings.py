@@ -27,7 +27,7 @@ def field():
     latencies = {"idle p50": 1.0, "idle p99": 2.0}
     return [
         standing("Lowkiq", **{"1×5": 100.0, "bulk": 5.0, "bytes": 183.0, **latencies}),
-        standing("Sidekiq", **{"1×5": 10.0}),
+        standing("Sidekiq", **{"1×5": 10.0, "bulk": 4.0}),
         standing("Huey", **{"1×5": 4.0}),
         standing("RQ", **{"1×5": 1.0, **latencies}),
         absent,
@@ -38,6 +38,7 @@ def test_promises_are_against_the_best_of_python_and_sidekiq(field):
     holds = {row.label: (row.median, row.holds) for row in promises(field, FLOOR)}
     assert holds["blank jobs by Huey's"] == (25, False)
     assert holds["blank jobs by Sidekiq's"] == (10, True)
+    assert holds["bulk enqueues by Sidekiq's"] == (1.25, True)
     assert holds["blank jobs by redis-py's pipelined EVALSHA"] == (2, True)
     assert holds[SINGLE_BY_BARE] == (0.9, True)
     assert not any("BullMQ" in label for label in holds)
