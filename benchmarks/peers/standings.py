@@ -93,14 +93,15 @@ def promises(standings: Sequence[Standing], floor: dict[str, list[float]]) -> li
     python = [each for each in by_name.values() if each.name not in (*NOT_PYTHON, OURS)]
     sidekiq = by_name.get(SIDEKIQ)
     best = max(python, key=lambda each: each.median("1×5") or 0, default=None)
-    for other, least in ((best, 40), (sidekiq, 8), (by_name.get(ORIGINAL), 40)):
-        if other and len(other.figures["1×5"]) == len(blank):
-            values = ratios(blank, other.figures["1×5"])
-            rows.append(Row(f"blank jobs by {other.name}'s", values, "{:.1f}×", least=least))
-    bulk, their_bulk = ours.figures.get("bulk", []), sidekiq.figures.get("bulk", []) if sidekiq else []
-    if their_bulk and len(their_bulk) == len(bulk):
-        row = Row("bulk enqueues by Sidekiq's", ratios(bulk, their_bulk), "{:.2f}×", least=BULK_BY_SIDEKIQ)
-        rows.append(row)
+    for other, figure, what, form, least in (
+        (best, "1×5", "blank jobs", "{:.1f}×", 40),
+        (sidekiq, "1×5", "blank jobs", "{:.1f}×", 8),
+        (by_name.get(ORIGINAL), "1×5", "blank jobs", "{:.1f}×", 40),
+        (sidekiq, "bulk", "bulk enqueues", "{:.2f}×", BULK_BY_SIDEKIQ),
+    ):
+        values, theirs = ours.figures.get(figure, []), other.figures.get(figure, []) if other else []
+        if other and theirs and len(theirs) == len(values):
+            rows.append(Row(f"{what} by {other.name}'s", ratios(values, theirs), form, least=least))
     pipelined = floor["pipelined, three writes"]
     rows.append(Row("blank jobs by redis-py's pipelined EVALSHA", ratios(blank, pipelined), "{:.2f}×", least=1.6))
     return [*rows, Row(SINGLE_BY_BARE, floor[SINGLE_BY_BARE], "{:.2f}×", least=0.8)]

@@ -15,13 +15,12 @@ from lowkiq.job import Job
 from lowkiq.node.claim_in_hand import ClaimInHand, Failures
 from lowkiq.node.context import Context, enter
 from lowkiq.store.call import Call
-from lowkiq.store.claims import Claim, claim_handed
+from lowkiq.store.claims import Claim, Handed, claim_handed
 from lowkiq.store.shard import Held, Outcome, Owned, Released, Settled, Shard
 
 if TYPE_CHECKING:
     from lowkiq.node.performer import Performer
     from lowkiq.settings import Settings
-    from lowkiq.store.claims import Handed
     from lowkiq.worker import Worker
 
 

@@ -6,6 +6,7 @@ import json
 import signal
 import time
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -229,7 +230,7 @@ def test_an_idle_node_starts_a_pushed_job_long_before_it_would_poll(nodes: Nodes
     nodes.start(poll_interval=3600).wait_ready()
     for number in range(5):
         nodes.push({"id": f"a{number}", "payload": {}})
-        wait_until(lambda number=number: nodes.ended(f"a{number}"))  # type: ignore[misc]
+        wait_until(partial(nodes.ended, f"a{number}"))
 
 
 def test_an_idle_node_starts_a_job_that_becomes_due_long_before_it_would_poll(nodes: Nodes) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import threading
 from collections.abc import Iterator
+from functools import partial
 from typing import Any
 
 import redis
@@ -118,8 +119,7 @@ class RedisCluster(Arrangement):
         target.ask("CLUSTER", "SETSLOT", slot, "IMPORTING", _id(source))
         source.ask("CLUSTER", "SETSLOT", slot, "MIGRATING", _id(target))
         while keys := source.ask("CLUSTER", "GETKEYSINSLOT", slot, 1 if pause else 100):
-            if not _is_done(source, "MIGRATE", HOST, target.port, "", 0, 5000, "KEYS", *keys):
-                continue
+            wait_until(partial(_is_done, source, "MIGRATE", HOST, target.port, "", 0, 5000, "KEYS", *keys))
             if pause:
                 pause.wait(60)
                 pause = None

@@ -28,7 +28,9 @@ class VirtualClock:
         read = scripts._read
 
         def patched(path: str) -> str:
-            return read(path).replace(ASKS, ANSWER.format(key))
+            source = read(path)
+            assert path != "includes/clock.lua" or ASKS in source, "the time is no longer asked for so"
+            return source.replace(ASKS, ANSWER.format(key))
 
         monkeypatch.setattr(scripts, "_read", patched)
         self.set(BEGINNING)

@@ -2,8 +2,8 @@
 --@ fresh
 -- Most pushes are of one job with the default score and due time, now, while Redis's clock runs on. They are done here:
 -- into the owner's open claim or, where it doesn't wait and nothing is queued for the id, into the queue. All others are
--- left to what follows, with nothing changed. No function is made here, as Lua makes each anew whenever it comes by, and
--- what Redis gave as text is not printed again.
+-- left to what follows, with nothing changed. Few functions are made before this, as Lua makes each anew whenever it comes
+-- by, and what Redis gave as text is not printed again.
 --
 -- A claim that found nothing stays open: `open` is its epoch and number, until another one is made or the lease ends. A
 -- push may put its job right into it, in the owner's name (I1), and rings with all that the claim would have returned:
@@ -29,8 +29,8 @@ if #ARGV == 4 and ARGV[2] == '2' then
       local is_heard = bell and open and now < tonumber(ends or 0) * 1000000
       local is_earlier = now < (tonumber(waiting) or math.huge) * 1000000
       -- An owner that waits for nothing has an empty queue.
-      local may_be_queued = waiting ~= 'inf' and redis.call('ZSCORE', P .. 'due', id)
-      local may_go = is_heard and is_earlier and not may_be_queued and #payload <= HANDED
+      local may_go = is_heard and is_earlier and #payload <= HANDED
+        and (waiting == 'inf' or not redis.call('ZSCORE', P .. 'due', id))
       is_pushed = may_go and redis.call('EXISTS', bell .. ':idle') == 1
       if is_pushed then
         local next_due = waiting == 'inf' and '' or waiting
