@@ -95,6 +95,25 @@ MUTANTS = {
     "deaths_forgotten_in_hand": Mutant("includes/forget.lua", "if in_hand[id] then return end", "", "I7"),
     "suspects_among_others": Mutant("claim.lua", "count = without_crashed(P, ids, count)", "count = count", "I7"),
     "any_layout_for_one": Mutant("includes/one.lua", "meta[1] == ARGV[1] and", ""),
+    "fresh_without_fence": Mutant(
+        "includes/claim_fresh.lua", "owner[1] == ARGV[1] and owner[2] == ARGV[2] and", "", "I1"
+    ),
+    "fresh_claimed_late": Mutant("includes/claim_fresh.lua", " and tonumber(owner[3] or 0) < tonumber(number)", ""),
+    "fresh_claimed_twice": Mutant("includes/claim_fresh.lua", "'EXISTS', P .. 'claim',", "'EXISTS',"),
+    "fresh_of_any_layout": Mutant("includes/claim_fresh.lua", "meta[1] == ARGV[4] and", "", "I8"),
+    "fresh_times_untold": Mutant("includes/claim_fresh.lua", "number, 'last_due', last_due)", "number)"),
+    "fresh_taken_with_the_rest": Mutant(
+        "includes/claim_fresh.lua",
+        "if taken == queued and redis.call('HLEN', P .. 'payloads') == queued then",
+        "if true then",
+    ),
+    "fresh_and_still_open": Mutant(
+        "includes/claim_fresh.lua", "redis.call('HDEL', P .. 'owner', 'open')\n      redis", "redis"
+    ),
+    "acked_of_any_claim": Mutant("includes/all_acked.lua", " and owner[3] == ARGV[3]", ""),
+    "acked_and_not_forgotten": Mutant(
+        "includes/all_acked.lua", " and redis.call('EXISTS', P .. 'crashes', P .. 'errors') == 0", ""
+    ),
     "any_layout": Mutant("includes/layout.lua", "if known and known ~= layout then", "if false then", "I8"),
     "no_fold": Mutant(
         "includes/bag_several.lua", "if count > 1 then return end", "if true then return end", "one payload belongs"

@@ -30,7 +30,7 @@ NEWEST_DEAD: Final = 20
 ON_KEYS: Final[Sequence[tuple[str, Sequence[Argument]]]] = (
     ("EXISTS", ()), ("UNLINK", ()), ("RENAME", ("{key}",)), ("EXPIRE", (1,)), ("GET", ()), ("SET", ("", "XX")),
     ("HDEL", ("f",)), ("HEXISTS", ("f",)), ("HGET", ("f",)), ("HGETALL", ()), ("HINCRBY", ("f", 0)),
-    ("HMGET", ("f",)), ("HSET", ("f", "")), ("HSTRLEN", ("f",)),
+    ("HLEN", ()), ("HMGET", ("f",)), ("HSET", ("f", "")), ("HSTRLEN", ("f",)),
     ("BLPOP", (1,)), ("LINDEX", (0,)), ("LLEN", ()), ("LRANGE", (0, 0)), ("LSET", (0, "")), ("LTRIM", (0, 0)),
     ("PTTL", ()), ("RPUSH", ("",)),
     ("ZADD", ("XX", 0, "m")), ("ZCARD", ()), ("ZCOUNT", (0, 0)), ("ZMSCORE", ("m",)), ("ZPOPMIN", ()),
@@ -128,6 +128,7 @@ def _probes(namespace: str, queue: str) -> Sequence[Probe]:
     return [
         *on_keys,
         *on_others,
+        ("OBJECT ENCODING", all_keys, ["OBJECT", "ENCODING", shard]),
         ("EVAL", all_keys, ["EVAL", "return 1", 1, shard]),
         ("EVALSHA", all_keys, ["EVALSHA", "0" * 40, 1, shard]),
         ("SCRIPT LOAD", all_keys, ["SCRIPT", "LOAD", "return 1"]),

@@ -396,3 +396,41 @@ def test_crashes_of_ids_that_are_not_due_do_not_matter(shard):
     shard.push_all(("a", b"x", 1.0, PAST), ("b", b"x", 1.0, PAST), ("later", b"x", 1.0, FUTURE))
     crash(shard, "later")
     assert ids(shard.lease().claim()) == ["a", "b"]
+
+
+# ── fresh jobs only ─────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+@pytest.mark.parametrize("together", [False, True])
+@pytest.mark.parametrize("limit", [3, 40, 1000])
+@pytest.mark.parametrize("count", [4, 5, 40, 128, 129, 200])
+def test_fresh_jobs_are_claimed_in_order_and_leave_nothing(shard, count, limit, together):
+    """However Redis keeps them: pushed one by one they are a flat list, up to 128."""
+    rows = [[f"{n:03}", b"%d" % n] for n in range(count)]
+    for some in [rows] if together else [[row] for row in rows]:
+        shard.push_all(*some)
+    lease, claimed = shard.lease(), []
+    while jobs := lease.claim(limit):
+        claimed += [(job.id, *job.payloads) for job in jobs]
+        assert len(jobs) == min(limit, count - len(claimed) + len(jobs))
+        lease.settle(rest="ack", has_several=False)
+    assert claimed == [(id, payload) for id, payload in rows]
+    assert shard.names() == {"meta", "owner"}
+    assert shard.meta("processed") == count
+
+
+def test_a_flat_list_may_be_in_another_order(shard):
+    for n in range(10):
+        shard.push(f"{n}", b"%d" % n)
+    first = shard.redis.hget(shard.key("payloads"), "0")
+    shard.redis.hdel(shard.key("payloads"), "0")
+    shard.redis.hset(shard.key("payloads"), "0", first)
+    assert [job.payloads for job in shard.lease().claim()] == [[b"%d" % n] for n in range(10)]
+
+
+@pytest.mark.parametrize("count", [1, 10, 200])
+def test_what_only_the_bag_knows_is_not_removed_with_the_rest(shard, count):
+    shard.push_all(*([f"{n}", b"x"] for n in range(count)))
+    shard.redis.hset(shard.key("payloads"), "stray", "1:x")
+    assert len(shard.lease().claim()) == count
+    assert shard.redis.hgetall(shard.key("payloads")) == {b"stray": b"1:x"}

@@ -1,6 +1,5 @@
 --@ clock
 --@ layout
---@ claimed
 --@ doorbell
 --@ room
 -- acquire: take the lease of a shard that nobody holds, and return to the queue what its last owner left in hand.
@@ -12,7 +11,7 @@
 -- returns {'OWNED', epoch, next due or '', now, restored, buried} or {'HELD', holder, seconds until its lease ends}
 -- errors: LAYOUT, NEWER
 local P = KEYS[1]
-local refusal, is_new_shard = check_layout(P, ARGV[2])
+local refusal, is_new_shard, last_score = check_layout(P, ARGV[2])
 if refusal then return refusal end
 
 local now = now_us()
@@ -44,16 +43,24 @@ if is_foreign and rest > 0 and not is_dead(holder) then
   return {'HELD', holder, string.format('%.6f', rest)}
 end
 
-begin_with_room(P)
--- Dead is who held the shard and neither released nor abandoned it; only such a death counts against the jobs.
-local restored, buried = restore_claim(P, now, is_foreign and not abandoned and tonumber(ARGV[4]) or nil)
+-- All that only a claim needs is made here: mostly there is none.
+local function restore()
+--@ claimed
+  begin_with_room(P)
+  -- Dead is who held the shard and neither released nor abandoned it; only such a death counts against the jobs.
+  return restore_claim(P, now, is_foreign and not abandoned and tonumber(ARGV[4]) or nil)
+end
+
+local restored, buried = 0, 0
+if redis.call('EXISTS', P .. 'claim') == 1 then restored, buried = restore() end
 
 -- TIME keeps epochs rising (I2) even when Redis has lost its last writes.
 epoch = string.format('%.0f', math.max(epoch + 1, now))
-if is_new_shard then redis.call('HSET', P .. 'meta', 'layout', ARGV[2]) end
+-- Without a claim the first write is this one, which Redis does not refuse when memory is full.
 redis.call('HDEL', P .. 'owner', 'abandoned', 'last_due', 'claim', 'open', 'waiting', 'wanted', 'bell')
-if ARGV[6] ~= '' then redis.call('HSET', P .. 'owner', 'bell', ARGV[6]) end
-redis.call('HSET', P .. 'owner', 'node', ARGV[1], 'epoch', epoch, 'until', stamp(now + ARGV[3] * 1000000),
-  'ttl', ARGV[3])
-local due_by = shard_now(P)
+if is_new_shard then redis.call('HSET', P .. 'meta', 'layout', ARGV[2]) end
+local lease = {'node', ARGV[1], 'epoch', epoch, 'until', stamp(now + ARGV[3] * 1000000), 'ttl', ARGV[3]}
+if ARGV[6] ~= '' then lease[9], lease[10] = 'bell', ARGV[6] end
+redis.call('HSET', P .. 'owner', unpack(lease))
+local due_by = shard_now(P, last_score)
 return {'OWNED', epoch, oldest_due(P, due_by), stamp(due_by), restored, buried}

@@ -1,3 +1,4 @@
+--@ claim_fresh
 --@ clock
 --@ fence
 --@ layout

@@ -1,3 +1,4 @@
+--@ all_acked
 --@ clock
 --@ fence
 --@ room

@@ -28,7 +28,7 @@ class NodeAgent:
         self._max_crashes = max_crashes
         self.epoch: int | None = None
         self._number = self._in_hand = 0
-        self._is_unknown = self._is_open = False
+        self._is_unknown = self._is_open = self._has_several = False
         self._forget_claim()
 
     def _forget_claim(self) -> None:
@@ -74,7 +74,9 @@ class NodeAgent:
                 told["released"].append(id)
         if rest == "ack":
             told["acked"].clear()
-        outcome = Outcome(**{name: tuple(rows) for name, rows in told.items()}, rest=rest)
+        outcome = Outcome(
+            **{name: tuple(rows) for name, rows in told.items()}, rest=rest, has_several=self._has_several
+        )
         return messages.settle(self.name, self._known_epoch, self._in_hand, outcome)
 
     def _outcome(self, id: str, fate: str) -> Any:
@@ -126,6 +128,7 @@ class NodeAgent:
         self._in_hand = number
         self._forget_claim()
         self.hand = {id: (payloads[0][0], retry_count) for id, payloads, _, retry_count in jobs}
+        self._has_several = any(len(payloads) > 1 for _, payloads, _, _ in jobs)
 
     def lose(self) -> None:
         self.epoch = None

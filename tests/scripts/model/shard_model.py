@@ -29,7 +29,8 @@ class ShardModel(ShardRules):
                 # A fresh job is due at its score, unless that lies ahead of a clock that was set back.
                 is_fresh = given_score is None and last_before <= now
                 due = (score if is_fresh else now) if perform_in is None else perform_in
-                may_go = len(rows) == 1 and is_fresh and perform_in is None and last_before < self.now
+                runs_on = last_before < self.now and state.seen is None  # Redis's clock, as far as pushes know
+                may_go = len(rows) == 1 and is_fresh and perform_in is None and runs_on
                 if may_go and self._hand_over(id, payload, score):
                     continue
                 earliest = due if earliest is None else min(earliest, due)

@@ -19,7 +19,7 @@ end
 
 -- The oldest due time of the queue ('' for none); when nothing is due yet the bell is armed.
 local function oldest_due(P, now)
-  local oldest = redis.call('ZRANGE', P .. 'due', 0, 0, 'WITHSCORES')[2]
+  local oldest = redis.call('ZRANGE', P .. 'due', '0', '0', 'WITHSCORES')[2]
   if not oldest or tonumber(oldest) > now / 1000000 then
     redis.call('HSET', P .. 'owner', 'waiting', oldest or 'inf')
   end
