@@ -57,7 +57,6 @@ MUTANTS = {
     "handed_to_the_busy": Mutant(
         "includes/one.lua", "may_go and redis.call('EXISTS', bell .. ':idle') == 1", "may_go", "I1"
     ),
-    "handed_past_the_queue": Mutant("includes/one.lua", "is_earlier and", ""),
     "release_keeps_the_number": Mutant("release.lua", "redis.call('HSET', P .. 'owner', 'claim', ARGV[3])", ""),
     "release_any_claim": Mutant("release.lua", "if last_claim <= tonumber(ARGV[3]) then", "if true then", "I4"),
     "settle_any_claim": Mutant("settle.lua", "if last_claim == tonumber(ARGV[3]) then", "if true then", "I5"),

@@ -9,8 +9,9 @@ import msgspec
 
 from lowkiq.job import KEPT_BYTES, Job
 
-#: What a fresh job's record begins with at least, and the bits of its time that it has (fresh.lua).
-FRESH, FRESH_BITS = 128, (1 << 31) - 1
+#: A fresh job's record begins with a 1 and so many of the last bits of when it is due (fresh.lua).
+FRESH = 1 << 31
+FRESH_BITS = FRESH - 1
 
 
 class Spoiled(NamedTuple):
@@ -62,8 +63,9 @@ def parse_claim(reply: list[Any], load: Callable[[bytes], Any]) -> Claim:
     for id_bytes, record in zip(fields, fields, strict=True):
         id = id_bytes.decode("utf-8", KEPT_BYTES)
         if type(record) is bytes:
-            if record[0] >= FRESH:  # the hot path
-                due_at = score = fresh_us(record, last_due) / 1_000_000
+            bits = int.from_bytes(record[:4], "big")
+            if bits >= FRESH:  # the hot path: a job that is due not long before the last one
+                due_at = score = (last_due - ((last_due - bits) & FRESH_BITS)) / 1_000_000
                 retry_count, payload = -1, record[4:]
             else:
                 due_at, retry_count, score, payload = _parse_record(record)
@@ -90,11 +92,6 @@ def claim_handed(handed: Handed, load: Callable[[bytes], Any]) -> Claim:
         return Claim([Job(id, [load(handed.payload)], [score], score, -1)], [], next_due_in)
     except Exception as error:  # noqa: BLE001 (as above)
         return Claim([], [Spoiled(id, handed.payload, _undecodable(error))], next_due_in)
-
-
-def fresh_us(record: bytes, last: int) -> int:
-    """When a fresh job is due, in microseconds, of which its record has the last bits; `last` is not long after it."""
-    return last - ((last - int.from_bytes(record[:4], "big")) & FRESH_BITS)
 
 
 def _parse_record(record: bytes) -> tuple[float, int, float, bytes]:

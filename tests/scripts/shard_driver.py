@@ -9,7 +9,7 @@ from lowkiq import Lowkiq
 from lowkiq.job import EncodedJob, Job
 from lowkiq.store.actions import Actions
 from lowkiq.store.call import Call
-from lowkiq.store.claims import FRESH, Claim, Spoiled, fresh_us
+from lowkiq.store.claims import Claim, Spoiled
 from lowkiq.store.shard import Exhausted, Failure, Held, Outcome, Owned, Released, Settled, Shard, renew
 
 #: A due time long past, and one that no test lives to see.
@@ -150,7 +150,7 @@ class ShardDriver:
         bag = self._bag("payloads")
         assert due.keys() == bag.keys()
         assert retries.keys() <= due.keys()
-        assert not any(self._hash("payloads")[id][0] >= FRESH for id in retries), "what has failed is fresh no more"
+        assert not any(is_fresh(self._hash("payloads")[id]) for id in retries), "what has failed is fresh no more"
         return {
             id: Queued(bag[id], due[id], int(retries.get(id, -1)), errors[id].decode() if id in errors else None)
             for id in due
@@ -159,7 +159,7 @@ class ShardDriver:
     def claimed(self) -> dict[str, Claimed]:
         found, several, owner = {}, self._several("claim"), self._hash("owner")
         for id, record in self._claim().items():
-            if record[0] >= FRESH:
+            if is_fresh(record):
                 assert "last_due" in owner, "nothing tells when a claimed fresh job is due"
                 due_at = fresh_us(record, int(owner["last_due"])) / 1e6
                 found[id] = Claimed({record[4:]: due_at}, due_at, -1)
@@ -256,12 +256,22 @@ class ShardDriver:
             payloads = several.pop(id)
             assert len(payloads) > 1, "one payload belongs into the hash"
             return payloads
-        if held[0] >= FRESH:
+        if is_fresh(held):
             assert due is not None, "only a queued job is fresh"
             assert fresh_us(held, round(due * 1e6)) == round(due * 1e6), "a fresh job is due at its score"
             return {held[4:]: due}
         score, payload = held.split(b":", 1)
         return {payload: float(score)}
+
+
+def is_fresh(record: bytes) -> bool:
+    """Whether it begins with the last bits of its time (fresh.lua)."""
+    return record[0] >= 128
+
+
+def fresh_us(record: bytes, last: int) -> int:
+    """When a fresh job is due, in microseconds: `last`, or not long before."""
+    return last - (last - int.from_bytes(record[:4], "big")) % 2**31
 
 
 def _encoded(id: str, payload: bytes = b"p", score: float | str = "", perform_in: float | str = "") -> EncodedJob:
