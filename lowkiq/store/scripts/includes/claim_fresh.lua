@@ -1,6 +1,6 @@
 -- Most claims find nothing, or fresh jobs that are due and nothing else in their place. They are done here, all others are
 -- left to what follows, with nothing changed. No functions are made before this, as Lua makes each anew whenever it comes
--- by: where each shard has little to do, a claim takes half of Redis's time so.
+-- by: of what a claim of few costs Redis, that was half.
 local SPAN_SECONDS = 2147 -- in which the due time of a fresh job follows from the last one's (fresh.lua), or a little less
 local FIRST_PAGE, LAST_PAGE = 4, 32 -- records read at a time, so that few large ones are read in vain
 local FLAT = 128 -- entries up to which Redis keeps a hash as a flat list (its default for hash-max-listpack-entries)
