@@ -73,7 +73,9 @@ def test_its_rights_suffice_on_a_cluster(tmp_path: Path) -> None:
 
 
 def test_it_has_no_rights_that_nobody_needs() -> None:
-    probed = {name for name, _ in checkup.ON_KEYS} | {"EVAL", "EVALSHA", "SCRIPT LOAD", "TIME", "PUBLISH", "SUBSCRIBE"}
+    probed = {name for name, _ in checkup.ON_KEYS} | {
+        "EVAL", "EVALSHA", "OBJECT ENCODING", "SCRIPT LOAD", "TIME", "PUBLISH", "SUBSCRIBE",
+    }  # fmt: skip
     assert probed | OF_CONNECTIONS | OF_CHECKS == GRANTED
 
 
