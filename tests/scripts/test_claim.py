@@ -419,6 +419,16 @@ def test_fresh_jobs_are_claimed_in_order_and_leave_nothing(shard, count, limit, 
     assert shard.meta("processed") == count
 
 
+def test_a_flat_list_is_read_in_one_go(shard):
+    for n in range(40):
+        shard.push(f"{n}")
+    lease = shard.lease()
+    shard.redis.config_resetstat()
+    assert len(lease.claim()) == 40
+    calls = {name: row["calls"] for name, row in shard.redis.info("commandstats").items()}
+    assert (calls["cmdstat_hgetall"], calls["cmdstat_hmget"]) == (1, 2)  # the queue; owner and meta
+
+
 def test_a_flat_list_may_be_in_another_order(shard):
     for n in range(10):
         shard.push(f"{n}", b"%d" % n)

@@ -55,6 +55,16 @@ def test_jobs_are_claimed_and_settled(shard):
     assert shard.morgue()["b"].payloads == {b"x": 1.0}
 
 
+@pytest.mark.parametrize("count", [1, 10, 200])
+def test_fresh_jobs_are_claimed_and_settled(shard, count):
+    for n in range(count):
+        shard.push(f"{n}", b"x")
+    lease = shard.lease()
+    assert [job.id for job in lease.claim()] == [f"{n}" for n in range(count)]
+    assert lease.settle(rest="ack", has_several=False).acked == count
+    assert shard.names() == {"meta", "owner"}
+
+
 def test_a_claim_is_bounded(shard):
     shard.push_payloads("a", 5)
     lease = shard.lease()

@@ -35,8 +35,9 @@ do
     local byte = string.byte
     -- In a flat list each field is searched for from the front, so one that is taken whole is read in one go: mostly it
     -- has the jobs in the order in which they are due.
-    local is_flat = is_fresh and count == queued and count > FIRST_PAGE and count <= FLAT
-      and redis.call('OBJECT', 'ENCODING', P .. 'payloads') ~= 'hashtable'
+    local encoding = is_fresh and count == queued and count > FIRST_PAGE and count <= FLAT
+      and redis.pcall('OBJECT', 'ENCODING', P .. 'payloads') -- which fakeredis does not know
+    local is_flat = encoding == 'listpack' or encoding == 'ziplist'
     local all = is_flat and redis.call('HGETALL', P .. 'payloads') or {}
     while all[taken * 2 + 1] and all[taken * 2 + 1] == ids[taken + 1] and byte(all[taken * 2 + 2]) >= 128 do
       taken = taken + 1
