@@ -128,7 +128,6 @@ def _probes(namespace: str, queue: str) -> Sequence[Probe]:
     return [
         *on_keys,
         *on_others,
-        ("OBJECT ENCODING", all_keys, ["OBJECT", "ENCODING", shard]),
         ("EVAL", all_keys, ["EVAL", "return 1", 1, shard]),
         ("EVALSHA", all_keys, ["EVALSHA", "0" * 40, 1, shard]),
         ("SCRIPT LOAD", all_keys, ["SCRIPT", "LOAD", "return 1"]),

@@ -17,9 +17,7 @@ from lowkiq.store.shard import Exhausted
 from tests.scripts.shard_driver import PAST, ShardDriver
 
 SOURCES = Path(layout.__file__).parent
-PROBED = {name for name, _ in checkup.ON_KEYS} | {
-    "EVAL", "EVALSHA", "OBJECT ENCODING", "SCRIPT LOAD", "TIME", "PUBLISH", "SUBSCRIBE",
-}  # fmt: skip
+PROBED = {name for name, _ in checkup.ON_KEYS} | {"EVAL", "EVALSHA", "SCRIPT LOAD", "TIME", "PUBLISH", "SUBSCRIBE"}
 
 
 @pytest.fixture
@@ -54,7 +52,7 @@ def test_every_command_of_the_scripts_is_probed():
         for command in re.findall(r"redis\.p?call\('([A-Z]+(?:', 'ENCODING)?)'", script.source)
     }
     assert len(used) > 20
-    assert used <= PROBED
+    assert used - PROBED == {"OBJECT ENCODING"}, "it makes a claim quicker, and is missed by none that must go without"
 
 
 def test_every_plain_command_is_probed():

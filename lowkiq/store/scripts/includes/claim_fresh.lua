@@ -36,7 +36,7 @@ do
     -- In a flat list each field is searched for from the front, so one that is taken whole is read in one go: mostly it
     -- has the jobs in the order in which they are due.
     local encoding = is_fresh and count == queued and count > FIRST_PAGE and count <= FLAT
-      and redis.pcall('OBJECT', 'ENCODING', P .. 'payloads') -- which fakeredis does not know
+      and redis.pcall('OBJECT', 'ENCODING', P .. 'payloads') -- which not every user may ask, nor fakeredis knows
     local is_flat = encoding == 'listpack' or encoding == 'ziplist'
     local all = is_flat and redis.call('HGETALL', P .. 'payloads') or {}
     while all[taken * 2 + 1] and all[taken * 2 + 1] == ids[taken + 1] and byte(all[taken * 2 + 2]) >= 128 do
