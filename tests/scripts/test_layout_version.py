@@ -150,10 +150,11 @@ def test_a_newer_lowkiq_says_so_of_a_new_shard(newer_shard, shard):
 FENCED = {"settle", "release", "abandon", "renew"}
 #: What doesn't write into shards.
 OTHERS = {"peek", "stats", "fetch", "heads", "lengths", "register", "beat", "record", "turn"}
-#: Where scripts begin that have functions behind their first line; a push of one job has a way of its own.
-BEGINS = {"claim": ("local P, node, epoch",), "push": ("if #ARGV == 4", "\nlocal P = KEYS[1]\n")}
+#: Where scripts begin that have functions behind their first line; a push of one job, and a claim of fresh ones, have a
+#: way of their own.
+BEGINS = {"claim": ("local P, number", "local P, node, epoch"), "push": ("if #ARGV == 4", "\nlocal P = KEYS[1]\n")}
 #: How it looks at the layout.
-LOOKING = re.compile(r"= check_layout\(P, |if meta\[1\] == ARGV\[1\]")
+LOOKING = re.compile(r"= check_layout\(P, |meta\[1\] == ARGV\[[14]\] and")
 #: Commands that write.
 WRITING = re.compile(
     r"redis\.call\('(?:[HZ](?!GET|MGET|MSCORE|LEN|EXISTS|KEYS|CARD|RANGE|SCORE|STRLEN)\w+|UNLINK|RENAME)"

@@ -15,9 +15,7 @@
 -- errors: FENCED, LAYOUT, NEWER, STALE (this number, or a later one, was claimed or given up), UNSETTLED (the last claim
 --       is)
 
--- Jobs that a claim of few looks at, and what is read at a time of payloads: little, so that a thousand large ones are
--- not read before the limit of bytes is noticed.
-local FEW, FIRST_STEP, LAST_STEP = 16, 4, 32
+local FEW = 16 -- jobs that a claim of few looks at
 
 -- The ids of due jobs, oldest first; how many there are; when the first and the last of them are due; and, if it was
 -- seen, when the next one is ('' for none). A queue that holds few is read once for all.

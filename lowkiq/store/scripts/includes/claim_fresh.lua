@@ -2,7 +2,7 @@
 -- left to what follows, with nothing changed. No functions are made before this, as Lua makes each anew whenever it comes
 -- by: of what a claim of few costs Redis, that was half.
 local SPAN_SECONDS = 2147 -- in which the due time of a fresh job follows from the last one's (fresh.lua), or a little less
-local FIRST_PAGE, LAST_PAGE = 4, 32 -- records read at a time, so that few large ones are read in vain
+local FIRST_STEP, LAST_STEP = 4, 32 -- payloads read at a time: a thousand large ones are not, before the bytes are full
 local FLAT = 128 -- entries up to which Redis keeps a hash as a flat list (its default for hash-max-listpack-entries)
 
 do
@@ -31,11 +31,11 @@ do
     local last_us = math.floor(last[2] * 1000000 + 0.5)
     local is_fresh = last_us <= now and last[2] - first[2] < SPAN_SECONDS
     local ids = is_fresh and redis.call('ZRANGE', P .. 'due', '0', count - 1)
-    local found, taken, bytes, page = {}, 0, 0, FIRST_PAGE
+    local found, taken, bytes, step = {}, 0, 0, FIRST_STEP
     local byte = string.byte
     -- In a flat list each field is searched for from the front, so one that is taken whole is read in one go: mostly it
     -- has the jobs in the order in which they are due.
-    local encoding = is_fresh and count == queued and count > FIRST_PAGE and count <= FLAT
+    local encoding = is_fresh and count == queued and count > FIRST_STEP and count <= FLAT
       and redis.pcall('OBJECT', 'ENCODING', P .. 'payloads') -- which not every user may ask, nor fakeredis knows
     local is_flat = encoding == 'listpack' or encoding == 'ziplist'
     local all = is_flat and redis.call('HGETALL', P .. 'payloads') or {}
@@ -46,8 +46,8 @@ do
     if taken == count and #all == count * 2 and bytes <= max_bytes then found = all else taken, bytes = 0, 0 end
 
     while is_fresh and taken < count and bytes < max_bytes do
-      local to = math.min(taken + page, count)
-      page = math.min(page * 2, LAST_PAGE)
+      local to = math.min(taken + step, count)
+      step = math.min(step * 2, LAST_STEP)
       local records = redis.call('HMGET', P .. 'payloads', unpack(ids, taken + 1, to))
       for i = 1, #records do
         local record = records[i]
