@@ -38,8 +38,8 @@ class Drain:
         are others.
         """
         for thread in self._workers:
-            if thread.in_hand:
-                thread.in_hand.give_back_pending()
+            for handler in thread.in_hand:
+                handler.give_back_pending()
         try:
             self._release([handler for handler in self._owned() if not self._is_worked_on(handler)])
         except RedisError as error:

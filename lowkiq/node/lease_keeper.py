@@ -15,7 +15,7 @@ import structlog
 from redis.exceptions import RedisError
 
 from lowkiq import clock
-from lowkiq.node.shard_handler import ShardHandler, refused
+from lowkiq.node.shard_handler import Settle, ShardHandler, refused
 from lowkiq.node.trouble import Trouble
 from lowkiq.store.call import Caller, chunked, raise_first
 from lowkiq.store.shard import LOST, WANTED, Held, Owned, Settled, renew
@@ -199,25 +199,42 @@ class LeaseKeeper(threading.Thread):
             raise result
 
     def settle_late(self, age: float) -> None:
-        """Settles what has waited for `age` seconds because its thread is inside a job."""
-        now = clock.monotonic()
+        """
+        Settles what has waited for `age` seconds because its thread is inside a job. If that takes long, the thread's
+        other claims end, so that another thread can run their shards.
+        """
         for thread in self._workers:
-            handler = thread.in_hand
-            since = handler.waits_since if handler else None
-            if handler is None or since is None or now - since < age or not handler.settling.acquire(blocking=False):
+            if not thread.in_hand or not thread.settling.acquire(blocking=False):
                 continue
             try:
-                self._settle(thread, handler)
+                now = clock.monotonic()
+                is_stuck = thread.is_inside(now, self._settings.claim_window)
+                for handler in thread.in_hand:
+                    if is_stuck and not handler.running:
+                        self._take_back(thread, handler)
+                    elif handler.waits_since is not None and now - handler.waits_since >= age:
+                        self._settle(thread, handler, handler.settle_call(last=False))
             finally:
-                handler.settling.release()
+                thread.settling.release()
 
-    def _settle(self, thread: WorkerThread, handler: ShardHandler) -> None:
-        settle = handler.settle_call(last=False)
+    def _take_back(self, thread: WorkerThread, handler: ShardHandler) -> None:
+        settle = handler.take_back_call()
+        if settle:
+            due_in = self._settle(thread, handler, settle)
+            handler.finished()
+            handler.leave()
+            if due_in is not None:
+                thread.hear(handler, clock.monotonic() + due_in)
+
+    def _settle(self, thread: WorkerThread, handler: ShardHandler, settle: Settle | None) -> float | None:
+        """Returns the seconds until the shard's oldest job is due."""
         if settle is None:
-            return
+            return None
         (result,) = self._caller.run_all([settle.call])
         if isinstance(result, Settled):
             handler.settled(settle)
             thread.count(result)
-        elif not refused(handler, settle.epoch, result):
+            return result.due_in
+        if not refused(handler, settle.epoch, result):
             raise result
+        return None

@@ -241,7 +241,7 @@ class Node:
         self._tell()
 
     def _tell(self) -> None:
-        busy = sum(thread.in_hand is not None for thread in self._workers)
+        busy = sum(bool(thread.in_hand) for thread in self._workers)
         jobs = sum(thread.processed + thread.failed for thread in self._workers)
         waits = sum(handler.holder is not None for thread in self._workers for handler in thread.handlers)
         self._on_state(self._state, busy, jobs, waits)

@@ -37,13 +37,12 @@ class ShardHandler:
         self.is_foster = False
         #: The list that rings its thread, if it has one.
         self.bell = ""
-        self._runner: object = None
+        #: The thread that took it.
+        self.runner: object = None
         self._node = node
         self._settings = settings
         self._batch_size = performer.worker.batch_size
         self._lock = threading.Lock()
-        #: Held by whoever has a settle of this shard on its way, so that two never cross.
-        self.settling = threading.Lock()
 
         self.epoch: str | None = None
         self._lease_until = 0.0
@@ -76,15 +75,15 @@ class ShardHandler:
             return self._take(thread)
 
     def _take(self, thread: object) -> bool:
-        if self._runner not in {None, thread}:
+        if self.runner not in {None, thread}:
             return False
-        self._runner = thread
+        self.runner = thread
         return True
 
     def leave(self) -> None:
         """The thread that took it has no claim of it in hand, and none on its way."""
         with self._lock:
-            self._runner = None
+            self.runner = None
 
     # ── lease ───────────────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -154,10 +153,11 @@ class ShardHandler:
 
     # ── claim ───────────────────────────────────────────────────────────────────────────────────────────────────────
 
-    def claim_calls(self) -> tuple[str | None, list[Call[Any]]]:
+    def claim_calls(self, shards: int) -> tuple[str | None, list[Call[Any]]]:
         """
-        Asks for jobs; the last call is the claim. If the reply to the one before it was lost, gives that back first.
-        Returns the epoch too; without the lease, or with one to be given back, there is none, and nothing to ask.
+        Asks for jobs, as one of so many shards; the last call is the claim. If the reply to the one before it was lost,
+        gives that back first. Returns the epoch too; without the lease, or with one to be given back, there is none,
+        and nothing to ask.
         """
         with self._lock:
             if self.epoch is None or self.is_wanted:
@@ -173,9 +173,10 @@ class ShardHandler:
                     self._node,
                     self.epoch,
                     self._number,
-                    self.performer.pace.limit,
+                    self.performer.pace.share(shards),
                     settings.max_payloads,
                     settings.load_payload,
+                    shards,
                 )
             )
             return self.epoch, calls
@@ -214,52 +215,60 @@ class ShardHandler:
 
     # ── perform ─────────────────────────────────────────────────────────────────────────────────────────────────────
 
-    def perform(self) -> None:
+    def perform(self, thread: object, since: float) -> bool:
         """
         Runs the claim's jobs batch by batch, as long as the lease holds and they are as quick as was expected. What is
-        left then goes back with the settle: it must not wait behind slow ones.
+        left then goes back with the settle: it must not wait behind slow ones. Returns whether they were quick.
+
+        Args:
+            thread: it has taken the shard.
+            since: when it began to perform what it has in hand, be it of other shards (monotonic).
         """
         window, perform, now = self._settings.claim_window, self.performer.perform, clock.monotonic
         started = before = now()
         performs = 0
+        is_late = False
         enter(Context(self, self._epoch_in_hand))
-        batch = self._step(None, before, is_first=True)
+        batch = self._begin(thread, before)
         while batch:
             failures = perform(batch)
             after = now()
             performs += 1
-            is_late = after - before >= window or after - started >= 2 * window
+            is_late = after - before >= window or after - since >= 2 * window
             before = after
-            batch = self._step(failures, after, is_last=is_late)
+            batch = self._go_on(failures, after, is_last=is_late)
         enter(None)
-        self.running = ()
         if performs:
             self.performer.pace.learn(performs, before - started)
+        return not is_late
 
-    def _step(
-        self, failures: Failures | None, now: float, *, is_first: bool = False, is_last: bool = False
-    ) -> list[Job] | None:
-        """Ends the batch that was performed, and starts the next one. None when there is none, or it may not start."""
+    def _begin(self, thread: object, now: float) -> Sequence[Job]:
+        """Starts the first batch, if the claim was not taken back meanwhile: then the shard may be another thread's."""
         with self._lock:
-            claim = self._claim
-            if claim is None:  # the lease was lost meanwhile
-                return None
-            if not is_first:
-                claim.finish(failures)
+            return self._start(now) if self.runner is thread else ()
+
+    def _go_on(self, failures: Failures | None, now: float, *, is_last: bool) -> Sequence[Job]:
+        """Ends the batch that was performed, and starts the next one. Empty when there is none, or it may not start."""
+        with self._lock:
+            if self._claim:
+                self._claim.finish(failures)
                 if self.waits_since is None:
                     self.waits_since = now
-            if is_last or now >= self._lease_until:
-                return None
-            self.running = batch = claim.start(self._batch_size)
-            self.running_since = now
-            return batch
+            return self._start(now, is_over=is_last)
+
+    def _start(self, now: float, *, is_over: bool = False) -> Sequence[Job]:
+        # Without a claim the lease was lost meanwhile.
+        may_start = self._claim and not is_over and now < self._lease_until
+        self.running = batch = self._claim.start(self._batch_size) if self._claim and may_start else ()
+        self.running_since = now
+        return batch
 
     # ── settle ──────────────────────────────────────────────────────────────────────────────────────────────────────
 
     def settle_call(self, *, last: bool) -> Settle | None:
         """
-        Sends what became of jobs; with `last` also ends the claim: jobs that have not run go back. The caller holds
-        `settling`, and says `settled` when Redis has confirmed.
+        Sends what became of jobs; with `last` also ends the claim: jobs that have not run go back. The caller holds the
+        thread's `settling`, and says `settled` when Redis has confirmed.
         """
         with self._lock:
             if self.epoch is None or self._claim is None or not (last or self._claim.has_news()):
@@ -275,6 +284,14 @@ class ShardHandler:
                 self._claim.confirm(sent.outcome, sent.done)
                 self.waits_since = None
 
+    def take_back_call(self) -> Settle | None:
+        """Ends a claim of which nothing runs, since its thread is inside another's job: as `settle_call` does."""
+        with self._lock:
+            if self.running or self._claim is None:
+                return None
+            self._claim.give_back()
+        return self.settle_call(last=True)
+
     def give_back_pending(self) -> None:
         """Keeps jobs that have not started from starting; the next settle returns them to the queue."""
         with self._lock:
@@ -284,7 +301,7 @@ class ShardHandler:
                     self.waits_since = clock.monotonic()
 
     def finished(self) -> None:
-        """The claim is over: settled, or no longer ours. Only its thread says so, since it alone runs the jobs."""
+        """The claim is over: settled, or no longer ours. Said by its thread, or while that runs none of its jobs."""
         with self._lock:
             self._claim = None
             self.waits_since = None

@@ -54,7 +54,7 @@ def dump(workers: Sequence[WorkerThread], state_directory: Path) -> None:
 
 def job_of(worker: WorkerThread) -> ThreadHealth:
     """What a worker thread performs: worker, queue, shard, ids and seconds so far. Never payloads."""
-    handler = worker.in_hand
+    handler = next((handler for handler in worker.in_hand if handler.running), None)
     batch = handler.running if handler else ()
     if handler is None or not batch:
         return ThreadHealth(name=worker.name)

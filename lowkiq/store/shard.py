@@ -148,14 +148,18 @@ class Shard:
         limit: int,
         max_payloads: int,
         load_payload: Callable[[bytes], Any],
+        shards: int = 1,
     ) -> Call[Claim]:
-        """Takes at most `limit` due jobs. Numbers of claims rise within an epoch."""
+        """
+        Takes at most `limit` due jobs, and as one of so many shards only its part of what a claim may bring. Numbers of
+        claims rise within an epoch.
+        """
 
         def parse(reply: list[Any]) -> Claim:
             return parse_claim(reply, load_payload)
 
         limit = min(limit, MAX_CLAIM)
-        limits = (limit, max_payloads, MAX_CLAIM_PAYLOADS, MAX_CLAIM_BYTES)
+        limits = (limit, max_payloads, MAX_CLAIM_PAYLOADS // shards, MAX_CLAIM_BYTES // shards)
         arguments: list[Argument] = [node, epoch, number, self.layout, *limits]
         return Call("claim", self._keys, arguments, parse)
 

@@ -65,7 +65,7 @@ class Idle:
 
     def wait_until_idle(self):
         """It says so, and waits."""
-        wait_until(lambda: self.says_idle() and self.redis_waits() and self.thread.in_hand is None)
+        wait_until(lambda: self.says_idle() and self.redis_waits() and not self.thread.in_hand)
         self.caller.trips.clear()
 
     def says_idle(self):

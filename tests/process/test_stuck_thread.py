@@ -11,6 +11,8 @@ import pytest
 
 from lowkiq import current
 from lowkiq.job import shard_of
+from lowkiq.node.lease_keeper import LeaseKeeper
+from lowkiq.node.pace import Pace
 from lowkiq.node.splitters import Default
 from lowkiq.node.trouble import Trouble
 from lowkiq.node.worker_threads import make_worker_threads
@@ -44,7 +46,11 @@ class Running:
                 assert isinstance(owned, Owned)
                 handler.acquired(owned, 1e9)
                 thread.hear(handler, 0.0)
-        for thread in self.threads:
+        of_handlers = {handler: thread for thread in self.threads for handler in thread.handlers}
+        self.keeper = LeaseKeeper(of_handlers, self.caller, "n", app.settings, [], fatal, Trouble())
+
+    def start(self):
+        for thread in (*self.threads, self.keeper):
             thread.start()
 
     def wait_for_gates(self, payloads_by_id):
@@ -74,7 +80,8 @@ class Running:
             thread.stop()
         for gate in self.gates.values():
             gate.set()
-        for thread in self.threads:
+        self.keeper.stop()
+        for thread in (*self.threads, self.keeper):
             thread.join(20)
         self.caller.close()
 
@@ -90,10 +97,12 @@ def make_running(own_redis_server, make_app):
     errors: list[BaseException] = []
     made: list[Running] = []
 
-    def make(**settings):
+    def make(starts=True, **settings):
         settings = {"poll_interval": 0.1, "threads_per_node": THREADS, "lease_ttl": 3600} | settings
         app = make_app(redis_url=own_redis_server.url, **settings)
         made.append(Running(app, errors.append))
+        if starts:
+            made[-1].start()
         return made[-1]
 
     yield make
@@ -110,6 +119,32 @@ def test_the_shards_of_a_thread_that_is_stuck_run_on_another(make_running):
     wait_until(lambda: sorted(running.done) == sorted(others))
     assert running.ran_on[stuck] == "lowkiq-worker-0"
     assert {running.ran_on[id] for id in others} == {"lowkiq-worker-1"}
+
+
+def test_so_do_those_whose_jobs_were_claimed_along_with_the_one_it_is_stuck_in(make_running, monkeypatch):
+    monkeypatch.setattr(Pace, "shards", SHARDS)
+    running = make_running(starts=False)
+    stuck, *others = running.ids_of(0)
+    running.push(stuck, "long")
+    for id in others:
+        running.push(id)
+    running.start()
+    wait_until(lambda: sorted(running.done) == sorted(others))
+    assert running.ran_on[stuck] == "lowkiq-worker-0"
+    assert {running.ran_on[id] for id in others} == {"lowkiq-worker-1"}
+
+
+def test_and_those_of_which_all_was_done_before_it_got_stuck(make_running, monkeypatch):
+    monkeypatch.setattr(Pace, "shards", SHARDS)
+    running = make_running(starts=False)
+    done, stuck, _ = running.ids_of(0)
+    running.push(done)
+    running.push(stuck, "long")
+    running.start()
+    wait_until(lambda: stuck in running.ran_on)
+    running.push(done)
+    wait_until(lambda: running.done == [done, done])
+    assert running.ran_on[done] == "lowkiq-worker-1"
 
 
 def test_jobs_of_the_shard_itself_wait(make_running):
@@ -195,8 +230,10 @@ class Watching:
         self.running[shard] -= 1
 
 
-def test_a_shard_never_runs_on_two_threads(make_running):
-    running = make_running(poll_interval=0.02)
+@pytest.mark.parametrize("shards", [1, SHARDS])
+def test_a_shard_never_runs_on_two_threads(make_running, monkeypatch, shards):
+    monkeypatch.setattr(Pace, "shards", shards)
+    running = make_running(poll_interval=0.02, claim_window=0.01)
     running.act = watching = Watching(running.threads)
     pushed: dict[str, list[int]] = defaultdict(list)
     for number in range(600):

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lowkiq.node.pace import Pace
+from lowkiq.node.pace import MOST_SHARDS, Pace
 from lowkiq.store.shard import MAX_CLAIM
 
 WINDOW = 0.05
@@ -67,3 +67,46 @@ def test_a_clock_that_stands_still_does_no_harm() -> None:
     for _ in range(5_000):
         pace.learn(1, 0.0)
     assert pace.limit == MAX_CLAIM
+
+
+def quick(held: int, times: int = 30) -> Pace:
+    """Claims have brought so many jobs each, all of them quick."""
+    pace = Pace(WINDOW, 1)
+    for _ in range(times):
+        pace.learn(held, held * 1e-6)
+    return pace
+
+
+def test_an_unknown_worker_is_claimed_for_shard_by_shard() -> None:
+    assert Pace(WINDOW, 1).shards == 1
+
+
+@pytest.mark.parametrize(("held", "shards"), [(1, MOST_SHARDS), (50, 9), (200, 2), (MAX_CLAIM, 1)])
+def test_where_claims_bring_little_shards_share_a_round_trip(held: int, shards: int) -> None:
+    pace = quick(held)
+    assert pace.limit == MAX_CLAIM
+    assert pace.shards == shards
+    assert pace.share(shards) >= 2 * held or shards == 1, "room for twice as many"
+
+
+def test_where_one_claim_brings_little_by_chance_they_do_not() -> None:
+    pace = quick(MAX_CLAIM)
+    pace.learn(1, 1e-6)
+    assert pace.shards == 1
+
+
+def test_slow_jobs_are_claimed_shard_by_shard() -> None:
+    pace = quick(1)
+    pace.learn(1, WINDOW / 2)
+    assert pace.shards == 1
+
+
+@given(st.integers(1, 1000), st.lists(st.tuples(st.integers(1, 1000), st.floats(0, 10)), max_size=30))
+def test_together_shards_have_no_more_than_one_alone(batch_size: int, samples: list[tuple[int, float]]) -> None:
+    pace = Pace(WINDOW, batch_size)
+    for performs, seconds in samples:
+        pace.learn(performs, seconds)
+        assert 1 <= pace.shards <= MOST_SHARDS
+        assert pace.share(1) == pace.limit
+        assert batch_size <= pace.share(pace.shards) <= max(pace.limit // pace.shards, batch_size)
+        assert pace.share(pace.shards) % batch_size == 0

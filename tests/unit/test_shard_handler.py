@@ -102,17 +102,17 @@ def test_a_lease_lost_while_its_thread_waits_to_settle_does_not_end_the_thread(b
     handler = bench.handler("one")
     thread = bench.thread(handler)
     thread._step()
-    assert (bench.ran, thread.in_hand) == (["a"], handler)
-    handler.settling.acquire()
+    assert (bench.ran, thread.in_hand) == (["a"], [handler])
+    thread.settling.acquire()
 
     def lose() -> None:
         epoch = handler.epoch
         assert epoch
         handler.lost(epoch)
-        handler.settling.release()
+        thread.settling.release()
 
     assert failure_of(thread._step, lose) is None
-    assert (thread.in_hand, handler.is_busy) == (None, False)
+    assert (thread.in_hand, handler.is_busy) == ([], False)
 
 
 def test_a_lease_lost_between_making_and_sending_a_settle_does_not_end_the_thread(
@@ -133,7 +133,7 @@ def test_a_lease_lost_between_making_and_sending_a_settle_does_not_end_the_threa
     monkeypatch.setattr(handler, "settle_call", make_and_lose)
     monkeypatch.setattr(thread, "_pick", lambda now: None)
     thread._step()
-    assert (thread.in_hand, handler.is_busy) == (None, False)
+    assert (thread.in_hand, handler.is_busy) == ([], False)
 
 
 def test_a_claim_of_an_older_epoch_is_not_performed_under_a_newer_one(
@@ -212,7 +212,7 @@ def test_a_fenced_settle_changes_nothing_and_frees_the_handler(bench: Bench) -> 
     thread._step()
     other = bench.handler("two", "one")
     thread._step()
-    assert (handler.epoch, handler.is_busy, thread.in_hand) == (None, False, None)
+    assert (handler.epoch, handler.is_busy, thread.in_hand) == (None, False, [])
     assert [job.id for job in bench.worker.queries.fetch(["a"])] == ["a"]
     with pytest.raises(Fenced):
         bench.app.caller.run(bench.shard.release("one", "1", 1, "lease"))
@@ -261,9 +261,9 @@ def test_an_outcome_whose_confirmation_was_lost_is_settled_again_and_counts_once
 
     monkeypatch.setattr(bench.app.caller, "run_all", lose_reply)
     thread._step()
-    assert thread.in_hand is handler
+    assert thread.in_hand == [handler]
     thread._step()
-    assert thread.in_hand is None
+    assert thread.in_hand == []
     metrics = bench.app.metrics()["Jobs"]
     assert (bench.ran, metrics.processed, metrics.length, metrics.busy) == (["a"], 1, 0, 0)
 
