@@ -181,11 +181,11 @@ def test_the_embedded_redis_that_does_not_run(doctor: Doctor, directory: Path) -
 
 
 def test_what_it_says_of_rights_is_what_mends_them(doctor: Doctor, admin: redis.Redis, own_redis_server: Any) -> None:
-    url = {"LOWKIQ_REDIS_URL": f"{own_redis_server.url}?username=low&password=pw"}
-    admin.execute_command("ACL SETUSER low on >pw ~other:* resetchannels &lowkiq:bell:* +@read +@write +@connection")
+    url = {"LOWKIQ_REDIS_URL": f"{own_redis_server.url}?username=low&password=horse-battery"}
+    admin.execute_command("ACL SETUSER low on >horse-battery ~other:* resetchannels &lowkiq:bell:* +@read +@write +@connection")
     admin.execute_command("ACL SETUSER low +multi +discard -unlink -rpush")
     told = doctor(**url)
-    assert told.code == 1 and "pw" not in told.output
+    assert told.code == 1 and "horse" not in told.output
     for _ in range(3):  # rights to a command hide that the key is not allowed
         if not (lacking := [finding for finding in told.of("rights.commands") if finding["level"] == "problem"]):
             break
