@@ -12,6 +12,8 @@ from benchmarks.peers.apps.report import EVERY
 
 #: The part of the jobs whose time is taken: not while processes start, nor while some have nothing left.
 FROM, TO = 0.15, 0.85
+#: And while all processes work, if that is at least such a part of this time. Else they work one after the other.
+TOGETHER = 0.4
 
 
 class Latency(NamedTuple):
@@ -32,7 +34,7 @@ class Tally:
         class Listener(socketserver.StreamRequestHandler):
             def handle(self) -> None:
                 for line in self.rfile:
-                    tally.add(json.loads(line))
+                    tally.add(json.loads(line), self.client_address)
 
         self._server = socketserver.ThreadingTCPServer(("127.0.0.1", 0), Listener)
         self._server.daemon_threads = True
@@ -45,27 +47,34 @@ class Tally:
         """Forgets what it was told: another measurement begins."""
         with self._lock:
             self._events: list[tuple[float, int]] = []
+            #: Of each process, when its first and its last word were said.
+            self._spans: dict[object, tuple[float, float]] = {}
             self._latencies: list[float] = []
             self.done = self.performs = 0
 
-    def add(self, word: dict[str, Any]) -> None:
+    def add(self, word: dict[str, Any], process: object = None) -> None:
         """Takes a word of a process."""
         with self._lock:
+            first, last = self._spans.get(process, (word["t"], word["t"]))
+            self._spans[process] = min(first, word["t"]), max(last, word["t"])
             self._events.append((word["t"], word["done"]))
             self._latencies += word["latencies"]
             self.done += word["done"]
             self.performs += word["performs"]
 
     def rate(self) -> float:
-        """Jobs a second, over the middle of what is done."""
+        """Jobs a second, over the middle of what is done, while all processes work."""
         with self._lock:
-            events, done = sorted(self._events), self.done
+            events, done, spans = sorted(self._events), self.done, list(self._spans.values())
         if not events:
             raise ContenderFailed("it did no job")
-        first, last = self._reached(events, FROM * done), self._reached(events, TO * done)
-        if last[0] == first[0]:  # all in a word or two: too few jobs for more than a guess
+        begin, end = self._reached(events, FROM * done), self._reached(events, TO * done)
+        if end == begin:  # all in a word or two: too few jobs for more than a guess
             return done / max(self.seconds(), EVERY)
-        return (last[1] - first[1]) / (last[0] - first[0])
+        together = max(begin, *(first for first, _ in spans)), min(end, *(last for _, last in spans))
+        if together[1] - together[0] >= TOGETHER * (end - begin):
+            begin, end = together
+        return sum(number for moment, number in events if begin < moment <= end) / (end - begin)
 
     def seconds(self) -> float:
         """Seconds between the first and the last word."""
@@ -87,10 +96,11 @@ class Tally:
         self._server.server_close()
 
     @staticmethod
-    def _reached(events: list[tuple[float, int]], jobs: float) -> tuple[float, int]:
+    def _reached(events: list[tuple[float, int]], jobs: float) -> float:
+        """When so many were done."""
         total = 0
         for moment, done in events:
             total += done
             if total >= jobs:
-                return moment, total
-        return events[-1][0], total
+                return moment
+        return events[-1][0]
