@@ -181,8 +181,8 @@ def test_the_embedded_redis_that_does_not_run(doctor: Doctor, directory: Path) -
 
 
 def test_what_it_says_of_rights_is_what_mends_them(doctor: Doctor, admin: redis.Redis, own_redis_server: Any) -> None:
-    url = {"LOWKIQ_REDIS_URL": f"{own_redis_server.url}?username=low&password=horse-battery"}
-    admin.execute_command("ACL SETUSER low on >horse-battery ~other:* resetchannels &lowkiq:bell:* +@read +@write +@connection")
+    url = {"LOWKIQ_REDIS_URL": f"{own_redis_server.url}?username=low&password=horse"}
+    admin.execute_command("ACL SETUSER low on >horse ~other:* resetchannels &lowkiq:bell:* +@read +@write +@connection")
     admin.execute_command("ACL SETUSER low +multi +discard -unlink -rpush")
     told = doctor(**url)
     assert told.code == 1 and "horse" not in told.output
