@@ -42,9 +42,11 @@ class Load(NamedTuple):
 LOADS: Final[Mapping[str, Load]] = {
     "mixed": Load(
         (
-            Queue("singles", 4, 1, is_scored=True, seconds=(0, 0.01), share=0.3),
-            Queue("batches", 4, 10, is_scored=True, seconds=(0, 0.004), share=0.25),
-            Queue("unscored", 3, 5, is_scored=False, seconds=(0, 0.01), share=0.2),
+            Queue("singles", 4, 1, is_scored=True, seconds=(0, 0.01), share=0.2),
+            # Their shards share round trips.
+            Queue("quick", 24, 1, is_scored=True, seconds=(0, 0.0005), share=0.2),
+            Queue("batches", 4, 10, is_scored=True, seconds=(0, 0.004), share=0.2),
+            Queue("unscored", 3, 5, is_scored=False, seconds=(0, 0.01), share=0.15),
             Queue("slow", 6, 2, is_scored=True, seconds=(0, 0.2), share=0.247),
             # Longer than a lease.
             Queue("longest", 2, 1, is_scored=True, seconds=(1.1, 2), share=0.003),
