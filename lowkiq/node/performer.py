@@ -47,7 +47,7 @@ class Performer:
         self._middlewares = tuple(settings.server_middlewares)
         self._fatal = fatal
 
-    def perform(self, batch: Sequence[Job]) -> Failures | None:
+    def perform(self, batch: list[Job]) -> Failures | None:
         """Performs a batch. Returns what failed of it, None when all is done; raises nothing."""
         try:
             payloads_by_id = {job.id: job.payloads for job in batch}
@@ -64,7 +64,7 @@ class Performer:
             return self._failed(batch, dict.fromkeys((job.id for job in batch), error))
         return None
 
-    def _partly(self, batch: Sequence[Job], errors: dict[str, BaseException | str]) -> Failures:
+    def _partly(self, batch: list[Job], errors: dict[str, BaseException | str]) -> Failures:
         errors = {str(id): error for id, error in errors.items()}
         strangers = errors.keys() - {job.id for job in batch}
         if strangers:
@@ -74,7 +74,7 @@ class Performer:
             errors = dict.fromkeys((job.id for job in batch), next(iter(errors.values())))
         return self._failed(batch, errors)
 
-    def _failed(self, batch: Sequence[Job], errors: Mapping[str, BaseException | str]) -> Failures:
+    def _failed(self, batch: list[Job], errors: Mapping[str, BaseException | str]) -> Failures:
         failed: list[Failure] = []
         exhausted: list[Job] = []
         for job in batch:
@@ -127,7 +127,7 @@ class Performer:
             logger.exception("dump_error_failed", queue=self.worker.queue_name)
             return text
 
-    def _log_failure(self, batch: Sequence[Job], errors: Mapping[str, Any], failed: int, exhausted: int) -> None:
+    def _log_failure(self, batch: list[Job], errors: Mapping[str, Any], failed: int, exhausted: int) -> None:
         first = next((errors[job.id] for job in batch if job.id in errors), None)
         if first is None:
             return

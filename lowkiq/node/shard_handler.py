@@ -229,39 +229,38 @@ class ShardHandler:
         performs = 0
         is_late = False
         enter(Context(self, self._epoch_in_hand))
-        batch = self._begin(thread, before)
+        batch = self._step(thread, None, before, is_first=True)
         while batch:
             failures = perform(batch)
             after = now()
             performs += 1
             is_late = after - before >= window or after - since >= 2 * window
             before = after
-            batch = self._go_on(failures, after, is_last=is_late)
+            batch = self._step(thread, failures, after, is_last=is_late)
         enter(None)
         if performs:
+            self.running = ()  # until here it can't be taken back
             self.performer.pace.learn(performs, before - started)
         return not is_late
 
-    def _begin(self, thread: object, now: float) -> Sequence[Job]:
-        """Starts the first batch, if the claim was not taken back meanwhile: then the shard may be another thread's."""
+    def _step(
+        self, thread: object, failures: Failures | None, now: float, *, is_first: bool = False, is_last: bool = False
+    ) -> list[Job] | None:
+        """Ends the batch that was performed, and starts the next one. None when there is none, or it may not start."""
         with self._lock:
-            return self._start(now) if self.runner is thread else ()
-
-    def _go_on(self, failures: Failures | None, now: float, *, is_last: bool) -> Sequence[Job]:
-        """Ends the batch that was performed, and starts the next one. Empty when there is none, or it may not start."""
-        with self._lock:
-            if self._claim:
-                self._claim.finish(failures)
+            claim = self._claim
+            # The lease was lost meanwhile; or the claim was taken back before it began, and the shard is another's.
+            if claim is None or self.runner is not thread:
+                return None
+            if not is_first:
+                claim.finish(failures)
                 if self.waits_since is None:
                     self.waits_since = now
-            return self._start(now, is_over=is_last)
-
-    def _start(self, now: float, *, is_over: bool = False) -> Sequence[Job]:
-        # Without a claim the lease was lost meanwhile.
-        may_start = self._claim and not is_over and now < self._lease_until
-        self.running = batch = self._claim.start(self._batch_size) if self._claim and may_start else ()
-        self.running_since = now
-        return batch
+            if is_last or now >= self._lease_until:
+                return None
+            self.running = batch = claim.start(self._batch_size)
+            self.running_since = now
+            return batch
 
     # ── settle ──────────────────────────────────────────────────────────────────────────────────────────────────────
 
