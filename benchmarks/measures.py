@@ -18,6 +18,8 @@ SMALL_JOBS = 20_000
 #: Jobs a second that a new contender is thought to do, until it has shown more.
 FIRST_GUESS, MAX_JOBS = 400.0, 1_000_000
 MIN_JOBS = 100
+#: Seconds of jobs that wait or burn, at least: of less, how workers start is too much.
+WORKED = 2.0
 #: Jobs of a first look; the second takes place where the first was over too soon to tell.
 PROBES, PROBE_LIMIT = (1_000, 40_000), 4.0
 
@@ -29,10 +31,10 @@ class Pace:
     seconds: float
     rates: dict[str, float] = field(default_factory=dict)
 
-    def jobs(self, what: str, most: float = MAX_JOBS) -> int:
-        """How many jobs to measure with."""
+    def jobs(self, what: str, most: float = MAX_JOBS, seconds: float | None = None) -> int:
+        """How many jobs to measure with, for so many `seconds` in place of the usual ones."""
         guess = self.rates.get(what) or self.rates.get("1×5") or FIRST_GUESS
-        return int(max(MIN_JOBS, min(most, guess * self.seconds)))
+        return int(max(MIN_JOBS, min(most, guess * (seconds or self.seconds))))
 
     def learn(self, what: str, rate: float) -> float:
         """Remembers a rate."""
@@ -87,10 +89,11 @@ def throughput(contender: Contender, pace: Pace, processes: int, job: str = "bla
     """Jobs a second that so many processes do, queued beforehand."""
     what = f"{job} {processes}×5, {batch}"
     most = {"io": processes * 5 * 200.0, "cpu": processes * 1_000.0}.get(job)
-    jobs = pace.jobs(what, most * pace.seconds if most else MAX_JOBS)
+    seconds = max(pace.seconds, WORKED) if most else pace.seconds
+    jobs = pace.jobs(what, most * seconds if most else MAX_JOBS, seconds)
     with session(contender, job=job, processes=processes, batch=batch) as run:
         run.produce("bulk", jobs=jobs)
-        return pace.learn(what, _work(run, processes, jobs, pace.seconds + GRACE))
+        return pace.learn(what, _work(run, processes, jobs, seconds + GRACE))
 
 
 def single_rate(contender: Contender, seconds: float) -> float:
