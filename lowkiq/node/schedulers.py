@@ -7,12 +7,15 @@ from __future__ import annotations
 
 import heapq
 from itertools import count
+from math import inf
 from typing import TYPE_CHECKING, Protocol
 
 if TYPE_CHECKING:
     from lowkiq.node.shard_handler import ShardHandler
 
 
+#: Seconds that two clocks differ from poll to poll: a shard that is noted again is not sorted in again for them.
+SAME = 0.001
 #: Stale entries that a heap may hold beside as many as it has live ones.
 STALE = 100
 
@@ -45,7 +48,7 @@ class Lag:
     def note(self, handler: ShardHandler, due_at: float | None) -> None:
         if due_at is None:
             self._due.pop(handler, None)
-        elif self._due.get(handler) != due_at:
+        elif abs(self._due.get(handler, inf) - due_at) > SAME:
             self._due[handler] = due_at
             heapq.heappush(self._heap, (due_at, next(self._order), handler))
             if len(self._heap) > 2 * len(self._due) + STALE:

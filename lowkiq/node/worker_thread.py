@@ -13,6 +13,7 @@ from redis.exceptions import RedisError
 
 from lowkiq import clock
 from lowkiq.node.bells import LocalBell
+from lowkiq.node.pace import MOST_SHARDS
 from lowkiq.node.round_trip import RoundTrip
 
 if TYPE_CHECKING:
@@ -173,12 +174,12 @@ class WorkerThread(threading.Thread):
             self._scheduler.note(*self._inbox.popleft())
 
     def _pick_several(self, now: float) -> list[ShardHandler]:
-        """Those that share a round trip."""
+        """Those that share a round trip. One of slow jobs is the last of them: none waits behind it."""
         picked: list[ShardHandler] = []
-        most = 1
+        most = MOST_SHARDS
         while len(picked) < most and (handler := self._pick(now)):
             picked.append(handler)
-            most = picked[0].performer.pace.shards
+            most = min(most, handler.performer.pace.shards)
         return picked
 
     def _pick(self, now: float) -> ShardHandler | None:

@@ -219,5 +219,5 @@ def _settled(reply: list[Any]) -> Settled:
 
 
 def _peeked(reply: list[Any]) -> list[float | None]:
-    now = reply[0]
-    return [due_in(due, now) for due in reply[1:]]
+    now = float(reply[0])
+    return [float(due) - now if due else None for due in reply[1:]]

@@ -110,6 +110,19 @@ def test_where_claims_are_full_each_shard_has_its_own(bench: Bench) -> None:
     assert bench.claims() == [1]
 
 
+def test_none_waits_behind_a_shard_of_slow_jobs(bench: Bench) -> None:
+    slow = bench.app.worker(queue_name="slow", shards_count=1)(lambda _: None)
+    (shard,) = bench.app.shards("slow", 1)
+    handler = ShardHandler(shard, Performer(slow(), bench.app.settings, no_fatal), "one", bench.app.settings)
+    bench.acquire(handler)
+    bench.thread.hear(handler, 2.5)
+    picked = []
+    bench.thread._hear()
+    for _ in range(3):
+        picked.append([picked.shard.index for picked in bench.thread._pick_several(clock.monotonic())])
+    assert picked == [[0, 1, 2, 0], [3, 4, 5], []]
+
+
 def test_they_share_what_one_may_claim(bench: Bench) -> None:
     bench.thread._step()
     asked = [call.arguments[4:] for call in bench.sent[0] if call.script == "claim"]

@@ -116,3 +116,12 @@ def test_either_runs_all_jobs(make_app: Callable[..., Lowkiq], build: type[Any])
     worker.perform_async([{"id": number} for number in range(200)])
     assert Node(app, burst=True).run() == 0
     assert sorted(map(int, ran)) == list(range(200))
+
+
+def test_lag_sorts_nothing_in_again_that_is_noted_of_the_same_time_but_for_two_clocks() -> None:
+    """A poll tells of all that is queued, a thread of thousands of shards each second."""
+    lag = Lag()
+    for number in range(1_000):
+        lag.note("a", 5.0 + number % 7 * 1e-4)  # type: ignore[arg-type]
+    assert len(lag._heap) == 1
+    assert (lag.pick(4.9), lag.pick(5.0)) == (None, "a")
