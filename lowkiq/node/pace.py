@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from typing import Final
 
 from lowkiq.store.shard import MAX_CLAIM
@@ -31,7 +30,7 @@ class Pace:
         self._most = max(MAX_CLAIM // batch_size, 1)
         self._batches = 1  # an unknown worker starts with one batch
         self._average: float | None = None
-        self._held = math.inf
+        self._held = float(self._most)
 
     @property
     def limit(self) -> int:
@@ -52,7 +51,6 @@ class Pace:
 
     def learn(self, performs: int, seconds: float) -> None:
         """A claim took `seconds` for so many performs."""
-        self._held = min(self._held, float(self._most))
         self._held += WEIGHT * (performs - self._held)
         sample = seconds / performs
         smoothed = sample if self._average is None else self._average + WEIGHT * (sample - self._average)

@@ -104,9 +104,9 @@ class RoundTrip:
 
     def _note_claims(
         self, claims: Sequence[tuple[ShardHandler, str, int]], results: Sequence[Any], now: float
-    ) -> tuple[list[ShardHandler], list[RedisError]]:
+    ) -> tuple[list[ShardHandler], list[Exception]]:
         claimed: list[ShardHandler] = []
-        troubles: list[RedisError] = []
+        troubles: list[Exception] = []
         for handler, epoch, at in claims:
             try:
                 if self.note_claimed(handler, epoch, results[at], now):
@@ -118,12 +118,12 @@ class RoundTrip:
 
     def _note_polled(
         self, groups: Sequence[Sequence[ShardHandler]], results: Sequence[Any], now: float
-    ) -> list[RedisError]:
-        troubles: list[RedisError] = []
+    ) -> list[Exception]:
+        troubles: list[Exception] = []
         for group, result in zip(groups, results, strict=True):
-            if isinstance(result, RedisError):
+            if isinstance(result, Exception):
                 troubles.append(result)
                 continue
-            for handler, due_in in zip(group, raise_first([result])[0], strict=True):
+            for handler, due_in in zip(group, result, strict=True):
                 self._note(handler, due_in, now)
         return troubles

@@ -219,5 +219,5 @@ def _settled(reply: list[Any]) -> Settled:
 
 
 def _peeked(reply: list[Any]) -> list[float | None]:
-    now = float(reply[0])
+    now = float(reply[0])  # once for all: a poll is for thousands
     return [float(due) - now if due else None for due in reply[1:]]

@@ -26,14 +26,14 @@ def no_fatal(error: BaseException) -> None:
 
 
 class Bench:
-    """A thread with six shards, driven by hand; one job is queued in each, whose id is the shard's number and a dot."""
+    """A thread with six shards, driven by hand; one job is queued in each."""
 
     def __init__(self, app: Lowkiq, monkeypatch: pytest.MonkeyPatch) -> None:
         self.app = app
         self.ran: list[int] = []
         self.during: Callable[[], Any] = lambda: None
         self.sent: list[list[Call[Any]]] = []
-        #: Takes the place of results, if it is set.
+        #: What the thread hears of each round trip, in place of what Redis said.
         self.twist: Callable[[Sequence[Call[Any]], list[Any]], list[Any]] = lambda _, results: results
         bench = self
 
