@@ -12,6 +12,7 @@ from lowkiq.store.peeks import JobPeek, Page, PayloadPeek
 from lowkiq.web.api_input import Rejected
 from lowkiq.web.api_operation import Call
 from lowkiq.web.api_types import JobQuery, JobReply, JobRow, JobsQuery, JobsReply, Payload
+from lowkiq.web.payload_text import load_shallow
 from lowkiq.web.snapshot import Snapshot
 from lowkiq.web.view import View
 
@@ -78,7 +79,7 @@ def payload(view: View, peek: PayloadPeek) -> Payload:
 
 def _as_json(view: View, data: bytes) -> msgspec.Raw | None:
     try:
-        return msgspec.Raw(msgspec.json.encode(view.app.settings.load_payload(data)))
+        return msgspec.Raw(msgspec.json.encode(load_shallow(data, view.app.settings.load_payload)))
     except Exception:  # noqa: BLE001 (load_payload is the user's, and so is what it makes)
         return None
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -14,6 +14,10 @@ from lowkiq.web import words
 SHOWN = 8_000
 #: Characters of all payloads of a page together.
 SHOWN_IN_ALL = 120_000
+#: Levels of a payload that is shown as the object that it is. Deeper ones are left as text: nobody can read them, to
+#: indent them takes the square of their depth, and not every client could parse them. (Python's own limit differs from
+#: version to version: hundreds of levels, since 3.14 thousands.)
+DEEPEST = 200
 
 
 @dataclass(frozen=True)
@@ -43,10 +47,27 @@ def payload_texts(job: JobPeek, load: Callable[[bytes], Any] | None) -> Sequence
     return texts
 
 
+def load_shallow(data: bytes, load: Callable[[bytes], Any]) -> Any:
+    """What `load` makes of it. Raises ValueError for what is nested too deeply to be shown, and what `load` raises."""
+    loaded = load(data)
+    level = [loaded]
+    for _ in range(DEEPEST):
+        level = [inner for outer in level for inner in _inside(outer)]
+        if not level:
+            return loaded
+    raise ValueError(f"nested more than {DEEPEST} levels deep")
+
+
+def _inside(value: Any) -> Iterable[Any]:
+    if isinstance(value, dict):
+        return value.values()
+    return value if isinstance(value, list | tuple) else ()
+
+
 def _text(peek: PayloadPeek, load: Callable[[bytes], Any], most: int) -> str:
     if len(peek.data) == peek.size:
         try:
-            loaded = load(peek.data)
+            loaded = load_shallow(peek.data, load)
             return words.block(json.dumps(loaded, indent=2, ensure_ascii=False, sort_keys=True), most)
         except Exception:  # noqa: BLE001 (load_payload is the user's, and gives what it likes)
             return words.block(peek.data.decode("utf-8", "backslashreplace"), most)
