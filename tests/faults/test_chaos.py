@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import os
+import signal
 import subprocess
 import sys
 from pathlib import Path
 
+import psutil
 import pytest
 
 from tests.faults.chaos import chaos, report
 from tests.faults.chaos.chaos import Outcome
 from tests.faults.chaos.processes import ROOT
 from tests.faults.chaos.servers import Standalone
+from tests.support import wait_until
 
 pytestmark = pytest.mark.long
 
@@ -65,3 +68,22 @@ def test_wrong_usage_exits_2_and_says_why(wrong: list[str]) -> None:
     )  # fmt: skip
     assert ended.returncode == 2
     assert wrong[0] in ended.stderr
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_ended_early_it_leaves_no_process(number: int, tmp_path: Path) -> None:
+    chaos_run = subprocess.Popen(
+        [sys.executable, "-m", "tests.faults.chaos", "--minutes", "5"],
+        cwd=ROOT, env=os.environ | {"PYTHONPATH": f"{ROOT}:{ROOT / 'supervisor'}", "TMPDIR": str(tmp_path)},
+        stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
+    )  # fmt: skip
+    started: list[psutil.Process] = []
+
+    def has_nodes() -> bool:
+        started[:] = psutil.Process(chaos_run.pid).children(recursive=True)
+        return any(process.ppid() != chaos_run.pid for process in started)
+
+    wait_until(has_nodes)
+    chaos_run.send_signal(number)
+    assert chaos_run.wait(60) in {143, 130, -signal.SIGINT}
+    assert psutil.wait_procs(started, 30)[1] == []

@@ -1,10 +1,11 @@
-"""The command line of chaos. Exit codes: 0 all held, 1 something did not, 2 usage."""
+"""The command line of chaos. Exit codes: 0 all held, 1 something did not, 2 usage, 143 ended by TERM."""
 
 from __future__ import annotations
 
 import argparse
 import json
 import shutil
+import signal
 import sys
 import tempfile
 from collections import Counter
@@ -24,6 +25,7 @@ KINDS: dict[str, Callable[[Path], Servers]] = {"standalone": Standalone, "sentin
 
 def main() -> int:
     options = _parse()
+    signal.signal(signal.SIGTERM, lambda number, _frame: sys.exit(128 + number))  # what runs is ended, as after an INT
     directory = Path(tempfile.mkdtemp(prefix="chaos-"))
     told = Console(stderr=True)
     seconds = options.minutes * 60
