@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
 import subprocess
@@ -80,10 +81,16 @@ def test_ended_early_it_leaves_no_process(number: int, tmp_path: Path) -> None:
     started: list[psutil.Process] = []
 
     def has_nodes() -> bool:
-        started[:] = psutil.Process(chaos_run.pid).children(recursive=True)
-        return any(process.ppid() != chaos_run.pid for process in started)
+        run = psutil.Process(chaos_run.pid)
+        started[:] = run.children(recursive=True)
+        return len(started) > len(run.children())
 
-    wait_until(has_nodes)
-    chaos_run.send_signal(number)
-    assert chaos_run.wait(60) in {143, 130, -signal.SIGINT}
-    assert psutil.wait_procs(started, 30)[1] == []
+    try:
+        wait_until(has_nodes)
+        chaos_run.send_signal(number)
+        assert chaos_run.wait(60) in {128 + number, -number}
+        assert psutil.wait_procs(started, 30)[1] == []
+    finally:
+        for process in [*started, chaos_run]:
+            with contextlib.suppress(psutil.NoSuchProcess):
+                process.kill()
