@@ -108,7 +108,7 @@ def test_boot_watchdog_reload_and_a_stop_that_waits_for_a_job(name: str, manager
             until(lambda: client.get("began") == b"1", "the start of the job")
             service.kill_mixed()
             stopping = manager.until_told("STOPPING=1").splitlines()[1]
-            manager.until_told("STATUS=draining")
+            until(lambda: manager.last().startswith("STATUS=draining"), "the drain")
             assert client.get("ended") is None
             fed = manager.told().count("WATCHDOG=1")
             manager.until_told("WATCHDOG=1", fed + 2)

@@ -25,6 +25,10 @@ class Manager:
                 self._told.append(self.socket.recv(4096).decode())
         return self._told
 
+    def last(self) -> str:
+        """The last message that is no sign of life: those come at any moment."""
+        return [message for message in self.told() if message != "WATCHDOG=1"][-1]
+
     def until_told(self, start: str, times: int = 1) -> str:
         """Wait for messages that start so; the last of them."""
 
