@@ -92,12 +92,12 @@ class Caller:
         """
         if not calls:
             return []
-        replies = self._wire.exchange([self._command(call) for call in calls], replicas)
+        replies = self._wire.exchange([self.command_of(call) for call in calls], replicas)
         if NoScriptError in map(type, replies):
             again = _lost(calls, replies)
             # All scripts at once: each one that is lost alone makes calls after it be sent twice.
             self._wire.load(script.source for script in self._choose().values())
-            repeated = self._wire.exchange([self._command(calls[number], whole=True) for number in again], replicas)
+            repeated = self._wire.exchange([self.command_of(calls[number], whole=True) for number in again], replicas)
             for number, reply in zip(again, repeated, strict=True):
                 replies[number] = reply
         return list(map(_meaning, calls, replies))
@@ -106,8 +106,11 @@ class Caller:
         """Sends plain commands in one round trip; raises the first error among their replies."""
         return raise_first(self._wire.exchange(commands) if commands else [])
 
-    def _command(self, call: Call[Any], *, whole: bool = False) -> Command:
-        """With `whole` Redis gets the script's text: then it runs even if somebody flushes scripts again and again."""
+    def command_of(self, call: Call[Any], *, whole: bool = False) -> Command:
+        """
+        What is sent of a call. With `whole` Redis gets the script's text: then it runs even if somebody flushes scripts
+        again and again.
+        """
         script = (self._scripts or self._choose())[call.script]
         head = ("EVAL", script.source) if whole else ("EVALSHA", script.sha)
         if self._wire.is_spread and call.keys[0].endswith(":"):

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Iterator, Sequence
-from functools import partial
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, Final, Self
 
 import redis
@@ -47,15 +46,19 @@ class Line:
 
     def exchange(self, commands: Sequence[tuple[Any, ...]]) -> list[Any]:
         """The replies, errors of the server among them. An error of the connection is raised."""
+        return self.send(_Parts(commands) if len(commands) > 1 else [pack_command(commands[0])], len(commands))
+
+    def send(self, parts: Iterable[bytes], count: int) -> list[Any]:
+        """The same for so many commands as they go over the socket. A second try goes through the parts again."""
         connection = self._take()
         try:
-            send = partial(_exchange, connection, commands)
-            replies: list[Any] = connection.retry.call_with_retry(send, lambda _error: connection.disconnect())
+            try:
+                return _exchange(connection, parts, count)
+            except Exception as error:  # noqa: BLE001 (the client knows which of them to try again)
+                return _repeat(connection, parts, count, error)
         except BaseException:  # a reply may be on its way, and must not be taken for that of the next command
             connection.disconnect()
             raise
-        else:
-            return replies
         finally:
             self._give_back(connection)
 
@@ -86,25 +89,42 @@ class Line:
         self.pool.release(connection)
 
 
-def _exchange(connection: Any, commands: Sequence[tuple[Any, ...]]) -> list[Any]:
-    parts = _parts(commands) if len(commands) > 1 else [pack_command(commands[0])]
+def _exchange(connection: Any, parts: Iterable[bytes], count: int) -> list[Any]:
     connection.send_packed_command(parts)
-    return read_replies(connection, len(commands))
+    return read_replies(connection, count)
 
 
-def _parts(commands: Sequence[tuple[Any, ...]]) -> Iterator[bytes]:
-    """As they are sent, in parts: Redis works on the first pushes of many jobs while the next are packed."""
-    part: list[bytes] = []
-    size = 0
-    for command in commands:
-        packed = pack_command(command)
-        part.append(packed)
-        size += len(packed)
-        if size >= PART:
+def _repeat(connection: Any, parts: Iterable[bytes], count: int, error: Exception) -> list[Any]:
+    """As often as the client repeats a command. It counts the first try, which most need only, and so does without."""
+    failed = [error]
+
+    def send() -> list[Any]:
+        if failed:
+            raise failed.pop()
+        return _exchange(connection, parts, count)
+
+    replies: list[Any] = connection.retry.call_with_retry(send, lambda _error: connection.disconnect())
+    return replies
+
+
+class _Parts:
+    """Commands as they are sent, in parts: Redis works on the first pushes of many jobs while the next are packed."""
+
+    def __init__(self, commands: Sequence[tuple[Any, ...]]) -> None:
+        self._commands = commands
+
+    def __iter__(self) -> Iterator[bytes]:
+        part: list[bytes] = []
+        size = 0
+        for command in self._commands:
+            packed = pack_command(command)
+            part.append(packed)
+            size += len(packed)
+            if size >= PART:
+                yield b"".join(part)
+                part, size = [], 0
+        if part:
             yield b"".join(part)
-            part, size = [], 0
-    if part:
-        yield b"".join(part)
 
 
 def read_replies(connection: Any, count: int) -> list[Any]:

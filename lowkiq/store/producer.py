@@ -13,6 +13,7 @@ from lowkiq.store import keys, layout
 from lowkiq.store.advice import explained
 from lowkiq.store.call import Call, Caller, chunked, raise_first
 from lowkiq.store.layout import Layout
+from lowkiq.store.lone_push import LonePush
 from lowkiq.store.shard import MAX_PUSH, shards_of
 from lowkiq.store.wire import Replicas
 
@@ -39,16 +40,21 @@ class Producer:
         self._queue = queue
         self._shards = shards_of(namespace, {queue: shards_count})
         self._is_registered = False
+        self._lone: LonePush | None = None
 
     def register(self) -> None:
         """Makes the queue known. Raises ShardsCountMismatch when it is known with another shards_count."""
         register(self._caller, self._namespace, self._queue, len(self._shards))
         self._is_registered = True
+        if (line := self._caller.line) and not self._replicas:
+            self._lone = LonePush(self._caller, line, self._shards)
 
     def push(self, jobs: Sequence[EncodedJob]) -> Pushed:
         """Puts jobs into the queue; the order within an id is kept."""
         new = merged = 0
         try:
+            if self._lone and len(jobs) == 1 and (pushed := self._lone.push(jobs[0])):
+                return pushed
             if not self._is_registered:
                 self.register()
             for calls in self._rounds(jobs):

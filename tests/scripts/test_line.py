@@ -9,8 +9,10 @@ import threading
 import pytest
 import redis
 from fakeredis import FakeRedis
+from redis.backoff import NoBackoff
 from redis.exceptions import ConnectionError as RedisConnectionError
 from redis.exceptions import ResponseError
+from redis.retry import Retry
 
 from lowkiq.store.line import PART, Line
 from tests.support import wait_until
@@ -51,6 +53,53 @@ def test_a_connection_that_the_server_has_closed_is_an_error_once(make_line, red
     with pytest.raises(RedisConnectionError):
         line.exchange([("PING",)])
     assert line.exchange([("ECHO", "a")]) == [b"a"]
+
+
+def test_what_is_sent_in_parts_is_sent_again_as_a_whole(redis_server) -> None:
+    texts = [str(n) * PART for n in range(5)]
+    pool = redis.BlockingConnectionPool.from_url(redis_server.url, retry=Retry(NoBackoff(), 1))
+    line = Line(pool)
+    (id,) = line.exchange([("CLIENT", "ID")])
+    redis_server.client().client_kill_filter(_id=id)
+    assert line.exchange([("ECHO", text) for text in texts]) == [text.encode() for text in texts]
+    pool.disconnect()
+
+
+class Broken:
+    """A pool whose only connection breaks whenever something is sent."""
+
+    max_connections = 2
+
+    def __init__(self, retries: int, error: Exception) -> None:
+        self.retry = Retry(NoBackoff(), retries)
+        self.error = error
+        self.tries = self.disconnects = 0
+
+    def get_connection(self) -> Broken:
+        return self
+
+    def send_packed_command(self, parts: object) -> None:
+        self.tries += 1
+        raise self.error
+
+    def disconnect(self) -> None:
+        self.disconnects += 1
+
+
+@pytest.mark.parametrize("retries", [0, 1, 3])
+def test_it_tries_as_often_as_the_client_does(retries) -> None:
+    broken = Broken(retries, RedisConnectionError("broken"))
+    with pytest.raises(RedisConnectionError, match="broken"):
+        Line(broken).exchange([("PING",)])
+    assert broken.tries == 1 + retries
+    assert broken.disconnects >= broken.tries, "no try hears a reply to the one before"
+
+
+def test_what_the_client_does_not_repeat_is_not_repeated() -> None:
+    broken = Broken(3, ValueError("not of the connection"))
+    with pytest.raises(ValueError, match="not of the connection"):
+        Line(broken).exchange([("PING",)])
+    assert (broken.tries, broken.disconnects) == (1, 1)
 
 
 def test_threads_share_no_more_connections_than_the_pool_may_have(make_line) -> None:
