@@ -37,7 +37,7 @@ class ClaimInHand:
         self._failed_ids: set[str] = set()
         self._spoiled = list(claim.spoiled)
         #: What else the ids of spoiled payloads hold, and jobs that a drain keeps from starting.
-        self._released = list(dict.fromkeys(row.id for row in claim.spoiled))
+        self._released = list(dict.fromkeys(row.id for row in claim.spoiled)) if claim.spoiled else []
 
     def start(self, size: int) -> list[Job]:
         """The next batch, empty at the end."""

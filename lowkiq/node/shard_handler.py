@@ -186,16 +186,18 @@ class ShardHandler:
         """Whether a push may put its job into the last claim, which found nothing."""
         return self._is_open
 
-    def take_handed(self, handed: Handed, thread: object) -> Claim | None:
+    def take_handed(self, handed: Handed, thread: object) -> bool:
         """
-        `take`, and what a push has put into the open claim. None if it speaks of another claim, or another thread runs
-        the shard: then its next claim tells.
+        `take`, and takes in hand what a push has put into the open claim. False if it speaks of another claim, or
+        another thread runs the shard: then its next claim tells.
         """
+        claim = claim_handed(handed, self._settings.load_payload)
         with self._lock:
             is_of_it = self._is_open and (self.epoch, self._number) == (handed.epoch, handed.number)
             if not (is_of_it and self._take(thread)):
-                return None
-        return claim_handed(handed, self._settings.load_payload)
+                return False
+            self._hold(claim, handed.epoch)
+            return True
 
     def claimed(self, claim: Claim, epoch: str) -> None:
         """
@@ -203,15 +205,17 @@ class ShardHandler:
         then another owner may have run them.
         """
         with self._lock:
-            if self.epoch != epoch:
-                return
-            self._is_unknown = False
-            self._in_hand = self._number
-            self._epoch_in_hand = epoch
-            self.is_busy = bool(claim.jobs or claim.spoiled)
-            self._is_open = not self.is_busy
-            self._claim = ClaimInHand(claim) if self.is_busy else None
-            self.waits_since = clock.monotonic() if claim.spoiled else None
+            if self.epoch == epoch:
+                self._hold(claim, epoch)
+
+    def _hold(self, claim: Claim, epoch: str) -> None:
+        self._is_unknown = False
+        self._in_hand = self._number
+        self._epoch_in_hand = epoch
+        self.is_busy = bool(claim.jobs or claim.spoiled)
+        self._is_open = not self.is_busy
+        self._claim = ClaimInHand(claim) if self.is_busy else None
+        self.waits_since = clock.monotonic() if claim.spoiled else None
 
     # ── perform ─────────────────────────────────────────────────────────────────────────────────────────────────────
 

@@ -220,12 +220,10 @@ class WorkerThread(threading.Thread):
         rung = self._by_prefix.get(ring.shard) if ring else None
         if not (ring and rung):
             return None
-        if ring.handed and (claim := rung.take_handed(ring.handed, self)):
-            if self._round_trip.note_claimed(rung, ring.handed.epoch, claim, now):
-                self._hand = [rung]
-                return rung
-            rung.leave()  # the lease was lost meanwhile
-            return None
+        if ring.handed and rung.take_handed(ring.handed, self):
+            self._inbox.append((rung, now))  # as after any claim, but noted once the job is done, which waits
+            self._hand = [rung]
+            return rung
         self._note(rung, ring.due_in, now)
         return None
 

@@ -133,9 +133,17 @@ def test_a_job_that_is_handed_over_as_the_connection_is_lost_runs_soon(idle):
     push = idle.thread.handlers[0].shard.push([EncodedJob(b"a", b"1", "", "")])
     with client.pipeline(transaction=True) as pipeline:
         pipeline.execute_command("CLIENT", "KILL", "ID", listener)
-        pipeline.execute_command(*caller._command(push, whole=True))
+        pipeline.execute_command(*caller.command_of(push, whole=True))
         pipeline.execute()
     wait_until(lambda: idle.done == ["a"])
+
+
+def test_a_job_handed_over_into_another_claim_than_its_last_is_found_by_the_next(idle):
+    handler = idle.thread.handlers[0]
+    handler._is_open = False  # as if it had sent one since
+    idle.app.caller.run(handler.shard.push([EncodedJob(b"a", b"1", "", "")]))
+    wait_until(lambda: idle.done == ["a"])
+    wait_until(lambda: idle.app.metrics()["Jobs"].busy == 0)
 
 
 def test_a_job_of_which_it_never_heard_is_found_by_a_poll(idle):

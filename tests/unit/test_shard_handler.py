@@ -16,7 +16,7 @@ from lowkiq.node.schedulers import Lag
 from lowkiq.node.shard_handler import ShardHandler
 from lowkiq.node.trouble import Trouble
 from lowkiq.node.worker_thread import WorkerThread
-from lowkiq.store.claims import Claim
+from lowkiq.store.claims import Claim, Handed
 from lowkiq.store.shard import Owned
 
 
@@ -283,3 +283,18 @@ def test_a_claim_is_cut_short_when_its_jobs_turn_out_slow(bench: Bench) -> None:
         thread._step()
     assert bench.ran == ["000"]
     assert handler.performer.pace.limit == 1
+
+
+def test_what_is_handed_over_while_another_thread_runs_the_shard_is_left_to_that(bench: Bench) -> None:
+    handler, other, rung = bench.handler("a"), object(), object()
+    epoch, _ = handler.claim_calls(1)
+    assert epoch
+    handler.claimed(Claim([], [], None), epoch)
+    handed = Handed(epoch, 1, b"a", b"1", b"1700000000.000000", b"")
+    assert handler.take(other)
+    assert not handler.take_handed(handed, rung)
+    assert handler.is_open
+    assert not handler.is_busy
+    handler.leave()
+    assert handler.take_handed(handed, rung)
+    assert handler.is_busy
