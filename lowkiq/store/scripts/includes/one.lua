@@ -20,17 +20,14 @@ if #ARGV == 4 and ARGV[2] == '2' then
 
   local is_pushed = false
   if meta[1] == ARGV[1] and not meta[3] and tonumber(meta[2] or 0) < now then
-    local waiting = redis.call('HGET', P .. 'owner', 'waiting')
+    local owner = redis.call('HMGET', P .. 'owner', 'waiting', 'bell', 'open', 'until')
+    local waiting, bell, open = owner[1], owner[2], owner[3]
     if not waiting then
       is_pushed = redis.call('ZADD', P .. 'due', 'NX', at, id) == 1
       if is_pushed then redis.call('HSET', P .. 'payloads', id, fresh(now, payload)) end
-    else
-      local bell, open, ends = unpack(redis.call('HMGET', P .. 'owner', 'bell', 'open', 'until'))
-      local is_heard = bell and open and now < tonumber(ends or 0) * 1000000
-      local is_earlier = now < (tonumber(waiting) or math.huge) * 1000000
+    elseif bell and open and now < (owner[4] or 0) * 1000000 and #payload <= HANDED then
       -- An owner that waits for nothing has an empty queue.
-      local may_go = is_heard and is_earlier and #payload <= HANDED
-        and (waiting == 'inf' or not redis.call('ZSCORE', P .. 'due', id))
+      local may_go = waiting == 'inf' or now < waiting * 1000000 and not redis.call('ZSCORE', P .. 'due', id)
       is_pushed = may_go and redis.call('EXISTS', bell .. ':idle') == 1
       if is_pushed then
         local next_due = waiting == 'inf' and '' or waiting
@@ -38,7 +35,7 @@ if #ARGV == 4 and ARGV[2] == '2' then
         redis.call('RPUSH', P .. 'claim', id, at .. ':-1:' .. at .. ':' .. payload)
         redis.call('HDEL', P .. 'owner', 'waiting', 'open')
         take_idle(bell)
-        tell(bell, table.concat({P, '0', '1', open, at, next_due, #id, id .. payload}, ' '))
+        tell(bell, P .. ' 0 1 ' .. open .. ' ' .. at .. ' ' .. next_due .. ' ' .. #id .. ' ' .. id .. payload)
       end
     end
   end
