@@ -216,9 +216,9 @@ class ListBell:
 
 def parse_ring(message: bytes) -> Ring:
     """As scripts say it: a shard, a delay, whether it was idle, and if so perhaps a job that is handed over."""
-    shard, due_in, was_idle, *rest = message.split(b" ", 8)
+    shard, due_in, was_idle, *rest = message.split(b" ", 7)
     if not rest:
         return Ring(shard, float(due_in), was_idle == b"1")
-    epoch, number, at, next_due, length, job = rest
+    epoch, number, at, length, job = rest
     end = int(length)
-    return Ring(shard, 0.0, True, Handed(epoch.decode(), int(number), job[:end], job[end:], at, next_due))
+    return Ring(shard, 0.0, True, Handed(epoch.decode(), int(number), job[:end], job[end:], at))

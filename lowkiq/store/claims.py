@@ -31,8 +31,6 @@ class Handed(msgspec.Struct, frozen=True):
     payload: bytes
     #: Its score and due time, in text.
     at: bytes
-    #: When the oldest job that is left in the queue is due, nothing if there is none.
-    next_due: bytes
 
 
 class Claim(msgspec.Struct):
@@ -41,7 +39,7 @@ class Claim(msgspec.Struct):
     jobs: list[Job]
     #: Jobs with at least one payload that can't be decoded.
     spoiled: list[Spoiled]
-    #: Seconds until the oldest job left in the queue is due, None when nothing is left.
+    #: Seconds until the oldest job left in the queue is due, None when nothing is left, or the claim was handed over.
     due_in: float | None
     #: Whether an id has several payloads.
     has_several: bool = False
@@ -87,11 +85,10 @@ def parse_claim(reply: list[Any], load: Callable[[bytes], Any]) -> Claim:
 def claim_handed(handed: Handed, load: Callable[[bytes], Any]) -> Claim:
     """What the open claim has become."""
     id, score = handed.id.decode("utf-8", KEPT_BYTES), float(handed.at)
-    next_due_in = due_in(handed.next_due, handed.at)
     try:
-        return Claim([Job(id, [load(handed.payload)], [score], score, -1)], [], next_due_in)
+        return Claim([Job(id, [load(handed.payload)], [score], score, -1)], [], None)
     except Exception as error:  # noqa: BLE001 (as above)
-        return Claim([], [Spoiled(id, handed.payload, _undecodable(error))], next_due_in)
+        return Claim([], [Spoiled(id, handed.payload, _undecodable(error))], None)
 
 
 def _parse_record(record: bytes) -> tuple[float, int, float, bytes]:

@@ -290,7 +290,7 @@ def test_what_is_handed_over_while_another_thread_runs_the_shard_is_left_to_that
     epoch, _ = handler.claim_calls(1)
     assert epoch
     handler.claimed(Claim([], [], None), epoch)
-    handed = Handed(epoch, 1, b"a", b"1", b"1700000000.000000", b"")
+    handed = Handed(epoch, 1, b"a", b"1", b"1700000000.000000")
     assert handler.take(other)
     assert not handler.take_handed(handed, rung)
     assert handler.is_open

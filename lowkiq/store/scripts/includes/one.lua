@@ -6,7 +6,7 @@
 -- by, and what Redis gave as text is not printed again.
 --
 -- A claim that found nothing stays open: `open` is its epoch and number, until another one is made or the lease ends. A
--- push may put its job right into it, in the owner's name (I1), and rings with all that the claim would have returned:
+-- push may put its job right into it, in the owner's name (I1), and rings with all that the owner needs to know of it:
 -- the job is on its way after half the commands, and without the thread's having to ask. Only while that thread listens,
 -- and to a lease that lasts: else the job belongs in the queue, where it merges and others find it.
 local HANDED = 16384 -- bytes of a payload; a longer one would cost more by being copied than it saves
@@ -30,12 +30,11 @@ if #ARGV == 4 and ARGV[2] == '2' then
       local may_go = waiting == 'inf' or now < waiting * 1000000 and not redis.call('ZSCORE', P .. 'due', id)
       is_pushed = may_go and redis.call('EXISTS', bell .. ':idle') == 1
       if is_pushed then
-        local next_due = waiting == 'inf' and '' or waiting
         -- The first write is one that Redis refuses when memory is full: a push that fails has taken nothing away.
         redis.call('RPUSH', P .. 'claim', id, at .. ':-1:' .. at .. ':' .. payload)
         redis.call('HDEL', P .. 'owner', 'waiting', 'open')
         take_idle(bell)
-        tell(bell, P .. ' 0 1 ' .. open .. ' ' .. at .. ' ' .. next_due .. ' ' .. #id .. ' ' .. id .. payload)
+        tell(bell, P .. ' 0 1 ' .. open .. ' ' .. at .. ' ' .. #id .. ' ' .. id .. payload)
       end
     end
   end
