@@ -116,6 +116,7 @@ class Node:
             try:
                 if not self._boot():
                     return EXIT_DRAINED
+                self._make_threads()
                 tuning.enter_context(tuned())
                 self._start_threads()
             except LowkiqError as error:
@@ -154,7 +155,7 @@ class Node:
             self._settings.on_server_init()
         return True
 
-    def _start_threads(self) -> None:
+    def _make_threads(self) -> None:
         settings = self._settings
         self._workers = make_worker_threads(
             self._app, self._caller, self.name, self._node_number, self._number_of_nodes, self._fatal, self._trouble
@@ -183,6 +184,8 @@ class Node:
             self._trouble,
             self._dead_nodes,
         )
+
+    def _start_threads(self) -> None:
         self._doorbell.start()
         # Acquiring a shard arms its bell, so somebody should be listening; if not, polling does.
         self._doorbell.is_listening.wait(READY_WITHIN)

@@ -11,6 +11,7 @@ import pytest
 
 from lowkiq import Lowkiq
 from lowkiq.node.node import Node
+from lowkiq.node.shard_handler import ShardHandler
 
 linux = pytest.mark.skipif(sys.platform != "linux", reason="only Linux has these policies")
 
@@ -38,6 +39,17 @@ def test_the_collector_leaves_what_boot_has_made_alone_until_the_node_ends(app: 
     """Else claimed jobs make it look at all modules again and again, which costs a third of a node's speed."""
     assert seen_by_a_job(app)[0] > 10_000
     assert gc.get_freeze_count() == 0
+
+
+def test_the_collector_leaves_the_shards_of_a_node_alone(app: Lowkiq) -> None:
+    """Ten thousand of them are most of what there is."""
+    seen: list[bool] = []
+    worker = app.worker(queue_name="jobs")(
+        lambda batch: seen.append(any(isinstance(known, ShardHandler) for known in gc.get_objects()))
+    )
+    worker.perform_async([{"id": "a"}])
+    assert Node(app, burst=True).run() == 0
+    assert seen == [False]
 
 
 @linux
