@@ -10,7 +10,7 @@ from typing import Any, Final, Self
 import redis
 from hiredis import pack_command
 from redis.connection import Connection, UnixDomainSocketConnection
-from redis.exceptions import ResponseError
+from redis.exceptions import RedisError, ResponseError
 
 #: Bytes that are sent at once, and more than a node mostly says in a round trip.
 PART: Final = 16_384
@@ -54,7 +54,7 @@ class Line:
         try:
             try:
                 return _exchange(connection, parts, count)
-            except Exception as error:  # noqa: BLE001 (the client knows which of them to try again)
+            except (RedisError, OSError) as error:
                 return _repeat(connection, parts, count, error)
         except BaseException:  # a reply may be on its way, and must not be taken for that of the next command
             connection.disconnect()
