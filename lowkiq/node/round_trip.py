@@ -69,7 +69,7 @@ class RoundTrip:
             raise_first(troubles)
         return claimed
 
-    def note_claimed(self, handler: ShardHandler, epoch: str, result: Any, now: float) -> bool:
+    def _note_claimed(self, handler: ShardHandler, epoch: str, result: Any, now: float) -> bool:
         """Whether there are jobs of it in hand."""
         if isinstance(result, Claim):
             handler.claimed(result, epoch)
@@ -109,7 +109,7 @@ class RoundTrip:
         troubles: list[Exception] = []
         for handler, epoch, at in claims:
             try:
-                if self.note_claimed(handler, epoch, results[at], now):
+                if self._note_claimed(handler, epoch, results[at], now):
                     claimed.append(handler)
             except RedisError as error:
                 self._note(handler, 0.0, now)

@@ -191,7 +191,7 @@ class ShardHandler:
         `take`, and takes in hand what a push has put into the open claim. False if it speaks of another claim, or
         another thread runs the shard: then its next claim tells.
         """
-        claim = claim_handed(handed, self._settings.load_payload)
+        claim = claim_handed(handed, self._settings.load_payload)  # the user's, so not under the lock
         with self._lock:
             is_of_it = self._is_open and (self.epoch, self._number) == (handed.epoch, handed.number)
             if not (is_of_it and self._take(thread)):

@@ -72,16 +72,11 @@ class Producer:
             ) from error
         return Pushed(new, merged)
 
-    def _rounds(self, jobs: Sequence[EncodedJob]) -> Iterable[list[Call[tuple[int, int]]]]:
+    def _rounds(self, jobs: Sequence[EncodedJob]) -> Iterator[list[Call[tuple[int, int]]]]:
         """
         What is sent in one round trip each: at most one push a shard, so that when one is refused, nothing that comes
         after it in its shard has been accepted.
         """
-        if len(jobs) == 1:  # what most pushes are
-            return [[self._shards[shard_of(jobs[0].id, len(self._shards))].push(jobs)]]
-        return self._rounds_of_many(jobs)
-
-    def _rounds_of_many(self, jobs: Sequence[EncodedJob]) -> Iterator[list[Call[tuple[int, int]]]]:
         shards_count = len(self._shards)
         by_shard: dict[int, list[EncodedJob]] = {}
         for job in jobs:

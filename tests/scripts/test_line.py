@@ -11,7 +11,7 @@ import redis
 from fakeredis import FakeRedis
 from redis.backoff import NoBackoff
 from redis.exceptions import ConnectionError as RedisConnectionError
-from redis.exceptions import ResponseError
+from redis.exceptions import InvalidResponse, ResponseError
 from redis.retry import Retry
 
 from lowkiq.store.line import PART, Line
@@ -95,9 +95,10 @@ def test_it_tries_as_often_as_the_client_does(retries) -> None:
     assert broken.disconnects >= broken.tries, "no try hears a reply to the one before"
 
 
-def test_what_the_client_does_not_repeat_is_not_repeated() -> None:
-    broken = Broken(3, ValueError("not of the connection"))
-    with pytest.raises(ValueError, match="not of the connection"):
+@pytest.mark.parametrize("kind", [ValueError, InvalidResponse, OSError])
+def test_what_the_client_does_not_repeat_is_not_repeated(kind) -> None:
+    broken = Broken(3, kind("not of the connection"))
+    with pytest.raises(kind, match="not of the connection"):
         Line(broken).exchange([("PING",)])
     assert (broken.tries, broken.disconnects) == (1, 1)
 
