@@ -6,6 +6,7 @@ import signal
 from collections.abc import Callable
 from typing import Any
 
+import httpx
 import pytest
 from fastapi import FastAPI
 from playwright.sync_api import Page, expect
@@ -13,7 +14,7 @@ from playwright.sync_api import Page, expect
 from lowkiq import Lowkiq
 from lowkiq.web import create_app
 from tests.browser.pages import page_paths
-from tests.support import RedisServer
+from tests.support import RedisServer, wait_until
 
 
 @pytest.mark.parametrize("how", ["dead", "slow"])
@@ -35,6 +36,8 @@ def test_a_redis_that_is_away_is_told_of_and_the_page_recovers_by_itself(
         own_redis_server.process.send_signal(signal.SIGSTOP)
     try:
         expect(live.locator("#light")).to_have_attribute("data-state", "down")
+        # Of the second before it went away, pages are still made from what all of them share.
+        wait_until(lambda: httpx.get(f"{url}/nodes", timeout=60).status_code == 503)
         fresh = look(f"{url}/nodes")
         expect(fresh.locator("main")).to_contain_text("Redis")
         assert "Traceback" not in fresh.content()
