@@ -110,14 +110,16 @@ class Node:
         """Runs until drained, in the main thread. Returns the exit code."""
         self._signals = Signals((signal.SIGTERM, signal.SIGINT, signal.SIGQUIT, signal.SIGTSTP, signal.SIGTTIN))
         _dump_on_abort()
-        tuning = contextlib.ExitStack()
-        try:
+        with contextlib.ExitStack() as ends:
+            ends.callback(self._signals.close)
             self._set_state("starting")
             try:
-                if not self._boot():
-                    return EXIT_DRAINED
-                self._make_threads()
-                tuning.enter_context(tuned())
+                with contextlib.ExitStack() as undo:
+                    if not self._boot(undo):
+                        return EXIT_DRAINED
+                    self._make_threads()
+                    undo.pop_all()
+                ends.enter_context(tuned())
                 self._start_threads()
             except LowkiqError as error:
                 logger.error("boot_refused", error=str(error))
@@ -129,16 +131,14 @@ class Node:
                 return EXIT_BOOT
             self._loop()
             return self._drain()
-        finally:
-            tuning.close()
-            self._signals.close()
 
     # ── boot ────────────────────────────────────────────────────────────────────────────────────────────────────────
 
-    def _boot(self) -> bool:
+    def _boot(self, undo: contextlib.ExitStack) -> bool:
         """Waits for Redis, checks it, and opens the queues. False: asked to stop meanwhile."""
         client = client_for_node(self._settings, 2 * self._settings.threads_per_node + OTHER_CONNECTIONS)
         self._caller = Caller(client)
+        undo.callback(self._caller.close)
         self._trouble = Trouble()
         while True:
             try:

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from lowkiq import Lowkiq, SettingsError
 from lowkiq.node.node import Node
 from lowkiq.node.splitters import ByNode, Default
+from tests.support import RedisServer, wait_until
 
 
 def test_default_deals_shards_to_threads_in_turn() -> None:
@@ -49,6 +50,22 @@ def test_a_splitter_that_gives_a_shard_out_twice_is_refused_at_boot(
     (word,) = words
     assert isinstance(word, SettingsError)
     assert "the splitter gives a shard to two threads, or twice to one" in str(word)
+
+
+def test_a_node_that_is_refused_leaves_no_connection(
+    make_app: Callable[..., Lowkiq], redis_server: RedisServer
+) -> None:
+    app = make_app(build_splitter=lambda number, of, threads: lambda shards: [shards, shards])
+    app.worker(queue_name="jobs")(lambda batch: None)
+    before = _connections(redis_server)
+    node = Node(app, burst=True)  # kept: what is forgotten is closed by the interpreter, some day
+    assert node.run() == 3
+    wait_until(lambda: _connections(redis_server) <= before)
+
+
+def _connections(server: RedisServer) -> set[str]:
+    with server.client() as client:
+        return {connection["id"] for connection in client.client_list() if connection["name"] == "lowkiq"}
 
 
 def test_a_custom_splitter_is_made_with_the_node_s_numbers(make_app: Callable[..., Lowkiq]) -> None:
