@@ -22,7 +22,7 @@ class Job(msgspec.Struct):
     id: str
     #: From low to high score.
     payloads: list[Any]
-    scores: list[float]
+    scores: tuple[float, ...]
     #: The Unix time at which the job is due (absolute, despite its name); of a job in the morgue, when it got there.
     perform_in: float
     #: -1 fresh, 0 after the first failure.

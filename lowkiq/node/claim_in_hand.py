@@ -41,9 +41,9 @@ class ClaimInHand:
 
     def start(self, size: int) -> list[Job]:
         """The next batch, empty at the end."""
-        batch = self._jobs[self._started : min(self._started + size, self._end)]
-        self._started += len(batch)
-        return batch
+        first = self._started
+        self._started = last = first + size if size < self._end - first else self._end
+        return self._jobs[first:last]
 
     def finish(self, failures: Failures | None) -> None:
         """The batch that was started is done, but for what failed of it."""

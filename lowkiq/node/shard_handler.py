@@ -75,7 +75,7 @@ class ShardHandler:
             return self._take(thread)
 
     def _take(self, thread: object) -> bool:
-        if self.runner not in {None, thread}:
+        if self.runner is not None and self.runner is not thread:
             return False
         self.runner = thread
         return True

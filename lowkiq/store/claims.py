@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import struct
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
@@ -12,6 +13,7 @@ from lowkiq.job import KEPT_BYTES, Job
 #: A fresh job's record begins with a 1 and so many of the last bits of when it is due (fresh.lua).
 FRESH = 1 << 31
 FRESH_BITS = FRESH - 1
+_first_bits = struct.Struct(">I").unpack_from
 
 
 class Spoiled(NamedTuple):
@@ -61,14 +63,14 @@ def parse_claim(reply: list[Any], load: Callable[[bytes], Any]) -> Claim:
     for id_bytes, record in zip(fields, fields, strict=True):
         id = id_bytes.decode("utf-8", KEPT_BYTES)
         if type(record) is bytes:
-            bits = int.from_bytes(record[:4], "big")
+            (bits,) = _first_bits(record)
             if bits >= FRESH:  # the hot path: a job that is due not long before the last one
                 due_at = score = (last_due - ((last_due - bits) & FRESH_BITS)) / 1_000_000
                 retry_count, payload = -1, record[4:]
             else:
                 due_at, retry_count, score, payload = _parse_record(record)
             try:
-                jobs.append(Job(id, [load(payload)], [score], due_at, retry_count))
+                jobs.append(Job(id, [load(payload)], (score,), due_at, retry_count))
             except Exception as error:  # noqa: BLE001 (load_payload is the user's, and the payload may be anything)
                 spoiled.append(Spoiled(id, payload, _undecodable(error)))
             continue
@@ -86,7 +88,7 @@ def claim_handed(handed: Handed, load: Callable[[bytes], Any]) -> Claim:
     """What the open claim has become."""
     id, score = handed.id.decode("utf-8", KEPT_BYTES), float(handed.at)
     try:
-        return Claim([Job(id, [load(handed.payload)], [score], score, -1)], [], None)
+        return Claim([Job(id, [load(handed.payload)], (score,), score, -1)], [], None)
     except Exception as error:  # noqa: BLE001 (as above)
         return Claim([], [Spoiled(id, handed.payload, _undecodable(error))], None)
 
@@ -104,15 +106,14 @@ def _job_of_several(
     pairs: list[bytes],
     load: Callable[[bytes], Any],
 ) -> tuple[Job, list[Spoiled]]:
-    job, bad = Job(id, [], [], perform_in, retry_count), []
+    payloads, scores, bad = [], [], []
     for payload, score in zip(pairs[::2], pairs[1::2], strict=True):
         try:
-            job.payloads.append(load(payload))
-            job.scores.append(float(score))
+            payloads.append(load(payload))
+            scores.append(float(score))
         except Exception as error:  # noqa: BLE001 (as above)
             bad.append(Spoiled(id, payload, _undecodable(error)))
-    job.payload_count = len(job.payloads)
-    return job, bad
+    return Job(id, payloads, tuple(scores), perform_in, retry_count, payload_count=len(payloads)), bad
 
 
 def _undecodable(error: Exception) -> str:

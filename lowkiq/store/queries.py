@@ -160,7 +160,7 @@ class Queries:
         return Job(
             id=id.decode("utf-8", KEPT_BYTES),
             payloads=[self._payload(payload) for payload in payloads[::3]],
-            scores=[float(score) for score in payloads[1::3]],
+            scores=tuple(map(float, payloads[1::3])),
             perform_in=float(at),
             retry_count=int(retry_count) if retry_count else -1,
             error=error_told(error, self._load_error) if error else None,

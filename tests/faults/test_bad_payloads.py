@@ -184,7 +184,7 @@ def test_times_and_scores_of_any_size_go_their_way(shard: ShardDriver, number: f
     expected = {"scored", "timed"} if number < shard.now() else {"scored"}
     jobs = lease.claim()
     assert {job.id for job in jobs} == expected
-    assert next(job.scores for job in jobs if job.id == "scored") == [number]
+    assert next(job.scores for job in jobs if job.id == "scored") == (number,)
     lease.fail("scored", delay=-1.0)
     lease.settle(rest="release")
     assert set(shard.queued()) == {"scored", "timed"}

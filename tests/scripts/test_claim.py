@@ -57,7 +57,7 @@ def test_fresh_jobs_keep_their_due_times_however_old_they_are(shard, clock, coun
     queued = {id: Queued({b"x": at}, at) for id, at in due.items()}
     assert shard.queued() == queued
     jobs = shard.lease("a").claim()
-    assert [(job.id, job.perform_in, job.scores) for job in jobs] == [(id, at, [at]) for id, at in due.items()]
+    assert [(job.id, job.perform_in, job.scores) for job in jobs] == [(id, at, (at,)) for id, at in due.items()]
     assert shard.claimed() == {id: Claimed({b"x": at}, at) for id, at in due.items()}
     shard.lease("b", dead=["a"])
     assert shard.queued() == queued
@@ -88,7 +88,7 @@ def test_payloads_come_from_low_to_high_score(shard):
     for score in (3.0, 1.0, 2.0, -7.5, 10.0):
         shard.push("a", b"%d" % score, score)
     (job,) = shard.lease().claim()
-    assert job.scores == [-7.5, 1.0, 2.0, 3.0, 10.0]
+    assert job.scores == (-7.5, 1.0, 2.0, 3.0, 10.0)
     assert job.payloads == [b"-7", b"1", b"2", b"3", b"10"]
 
 
@@ -97,8 +97,8 @@ def test_a_claimed_job_brings_what_it_was_queued_with(shard):
     shard.push("b", b"x", 1.5, PAST + 1)
     shard.push("b", b"y", 2.5)
     a, b = shard.lease().claim()
-    assert (a.perform_in, a.retry_count, a.scores) == (PAST + 0.123457, -1, [1.5])
-    assert (b.perform_in, b.retry_count, b.scores) == (PAST + 1, -1, [1.5, 2.5])
+    assert (a.perform_in, a.retry_count, a.scores) == (PAST + 0.123457, -1, (1.5,))
+    assert (b.perform_in, b.retry_count, b.scores) == (PAST + 1, -1, (1.5, 2.5))
 
 
 @pytest.mark.parametrize("several", [False, True])
@@ -176,7 +176,7 @@ def test_a_thousand_lowest_of_more_payloads_are_taken(shard):
     shard.push_payloads("a", 1, 2000)
     lease = shard.lease()
     (job,) = lease.claim()
-    assert job.scores == [float(n) for n in range(1000)]
+    assert job.scores == tuple(map(float, range(1000)))
     lease.release("claim")
     assert len(shard.queued()["a"].payloads) == 2001
 
@@ -248,7 +248,7 @@ def test_a_job_is_cut_behind_what_earlier_jobs_have_left_of_the_bytes(shard):
     shard.push("first", half, 1.0, PAST)
     shard.push_all(*(("second", b"%d" % n + half, float(n), PAST + 1) for n in range(3)))
     first, second = shard.lease().claim()
-    assert (first.id, second.scores) == ("first", [0.0])
+    assert (first.id, second.scores) == ("first", (0.0,))
     assert list(shard.queued()["second"].payloads.values()) == [1.0, 2.0]
 
 

@@ -58,7 +58,7 @@ def test_a_job_goes_right_into_the_open_claim(shard, lease):
     epoch, number, (job,) = handed(shard)
     assert (epoch, number) == (lease.epoch, 1)
     assert (job.id, job.payloads, job.retry_count) == ("a", [b"1:x"], -1)
-    assert job.scores == [job.perform_in] == [pytest.approx(shard.now(), abs=60)]
+    assert job.scores == (job.perform_in,) == (pytest.approx(shard.now(), abs=60),)
     assert shard.queued() == {}
     assert shard.claimed() == {"a": Claimed({b"1:x": job.perform_in}, job.perform_in)}
     assert (shard.meta("pushed"), shard.meta("merged")) == (1, 0)

@@ -61,7 +61,7 @@ def test_fetch_gives_jobs_in_the_order_asked_for(filled):
     jobs = filled.queries.fetch(["id-07", "ghost", "id-03", "id-11"])
     assert ids(jobs) == ["id-07", "id-03", "id-11"]
     assert [job.payloads for job in jobs] == [[{"n": 7}], [{"n": 3}], [{"n": 11}]]
-    assert [job.scores for job in jobs] == [[7.0], [3.0], [11.0]]
+    assert [job.scores for job in jobs] == [(7.0,), (3.0,), (11.0,)]
     assert [(job.perform_in, job.retry_count, job.error) for job in jobs[:1]] == [(PAST + 7, -1, None)]
 
 
@@ -73,7 +73,7 @@ def test_fetch_takes_integers_as_ids(work):
 def test_fetch_gives_payloads_from_low_to_high(work):
     work.perform_async([{"id": "a", "payload": n, "score": n} for n in (3, 1, 2)])
     (job,) = work.queries.fetch(["a"])
-    assert (job.payloads, job.scores, job.payload_count) == ([1, 2, 3], [1.0, 2.0, 3.0], 3)
+    assert (job.payloads, job.scores, job.payload_count) == ([1, 2, 3], (1.0, 2.0, 3.0), 3)
 
 
 def test_fetch_gives_at_most_max_payloads_and_says_how_many_there_are(make_app):

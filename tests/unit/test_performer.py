@@ -63,7 +63,7 @@ def stage(make_app: Callable[..., Lowkiq]) -> Stage:
 
 
 def job(id: str, *payloads: Any, retry_count: int = -1) -> Job:
-    return Job(id, list(payloads) or [1], [float(n) for n in range(len(payloads) or 1)], 0.0, retry_count)
+    return Job(id, list(payloads) or [1], tuple(map(float, range(len(payloads) or 1))), 0.0, retry_count)
 
 
 # ── outcomes ────────────────────────────────────────────────────────────────────────────────────────────────────────

@@ -151,7 +151,7 @@ def test_perform_async_can_be_overridden_to_derive_what_a_job_needs(app: Lowkiq)
 
     assert Orders.perform_async([{"number": 3}]) == Pushed(new=1, merged=0)
     (job,) = Orders.queries.fetch([3])
-    assert (job.id, job.payloads, job.scores) == ("3", [{"number": 3}], [7.0])
+    assert (job.id, job.payloads, job.scores) == ("3", [{"number": 3}], (7.0,))
 
 
 # ── retry_in ────────────────────────────────────────────────────────────────────────────────────────────────────────
