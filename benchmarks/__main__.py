@@ -83,6 +83,7 @@ def rows(figures: Figures) -> list[Row]:
         row("push to start, idle node, p50", "idle p50", "{:.2f} ms", most=0.6),
         ratio("by the client's LPUSH to a blocked BLPOP", "idle p50", "rung", most=1.1),
         row("push to start, idle node, p99", "idle p99", "{:.2f} ms", most=1.5),
+        row("pushes/s at half load", "half rate"),
         row("push to start, half load, p50", "half p50", "{:.1f} ms"),
         row("push to start, half load, p99", "half p99", "{:.1f} ms", most=60),
         row("jobs that wait 5 ms, of threads × 200/s", "io", "{:.0%}", least=0.95),
@@ -117,6 +118,7 @@ def _one_node(contender: Contender, pace: measures.Pace) -> dict[str, float]:
         "commands": blank.commands or 0,
         "idle p50": blank.idle.p50,
         "idle p99": blank.idle.p99,
+        "half rate": blank.half_rate,
         "half p50": blank.half_load.p50,
         "half p99": blank.half_load.p99,
     }

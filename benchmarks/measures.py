@@ -78,11 +78,14 @@ def blank(contender: Contender, pace: Pace) -> Blank:
         bulk = run.produce("bulk", jobs=jobs)
         rate = pace.learn("1×5", _work(run, 1, jobs, pace.seconds + GRACE))
         after, rss = run.use(), run.rss()
-        idle, half_load, half_rate = _latencies(run, rate, pace)
+        bulk_rate = bulk["jobs"] / bulk["seconds"]
+        # A full load is what one producer can push and one process do: of one that does twice what can be pushed, half
+        # of its rate alone would be all that the producer can do.
+        idle, half_load, half_rate = _latencies(run, min(rate, bulk_rate), pace)
     used: tuple[float | None, float | None] = (None, None)
     if before and after:
         used = ((after.cpu_seconds - before.cpu_seconds) / jobs * 1e6, (after.commands - before.commands) / jobs)
-    return Blank(rate, bulk["jobs"] / bulk["seconds"], rss, *used, idle, half_load, half_rate)
+    return Blank(rate, bulk_rate, rss, *used, idle, half_load, half_rate)
 
 
 def throughput(contender: Contender, pace: Pace, processes: int, job: str = "blank", batch: int = 1) -> float:
