@@ -222,7 +222,7 @@ class LeaseKeeper(threading.Thread):
         if settle:
             due_in = self._settle(thread, handler, settle)
             handler.finished()
-            handler.leave()
+            handler.leave(thread)
             if due_in is not None:
                 thread.hear(handler, clock.monotonic() + due_in)
 

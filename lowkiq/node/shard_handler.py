@@ -80,10 +80,11 @@ class ShardHandler:
         self.runner = thread
         return True
 
-    def leave(self) -> None:
-        """The thread that took it has no claim of it in hand, and none on its way."""
+    def leave(self, thread: object) -> None:
+        """That thread has no claim of it in hand, and none on its way. Nothing, if another one runs it by now."""
         with self._lock:
-            self.runner = None
+            if self.runner is thread:
+                self.runner = None
 
     # ── lease ───────────────────────────────────────────────────────────────────────────────────────────────────────
 

@@ -232,7 +232,7 @@ class WorkerThread(threading.Thread):
         for handler in picked:
             if handler is not handed:
                 self._scheduler.note(handler, clock.monotonic())
-                handler.leave()
+                handler.leave(self)
 
     # ── one round trip ──────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -240,6 +240,8 @@ class WorkerThread(threading.Thread):
         """Settles the last claims, makes the next, and polls. Returns whether there are jobs to perform."""
         with self.settling:
             done = self.in_hand
+            # Until here the lease keeper may have taken back what was picked, and another thread may run it by now.
+            picked = [handler for handler in picked if handler.take(self)]
             claimed: list[ShardHandler] = []
             try:
                 claimed = self._round_trip.make(done, picked, polled)
@@ -248,7 +250,7 @@ class WorkerThread(threading.Thread):
                 self._hand = claimed or [handler for handler in done if handler.is_busy]
                 for handler in (*done, *picked):
                     if not handler.is_busy:
-                        handler.leave()
+                        handler.leave(self)
         return bool(claimed)
 
     def _note(self, handler: ShardHandler, due_in: float | None, now: float) -> None:

@@ -211,7 +211,7 @@ def test_what_was_taken_back_is_neither_performed_nor_settled_by_its_thread(benc
         handler.settled(settle)
         bench.app.caller.run(settle.call)
         handler.finished()
-        handler.leave()
+        handler.leave(bench.thread)
         other.hear(handler, 0.0)
         other._hear()
         assert other._exchange(other._pick_several(clock.monotonic()), [])
@@ -227,6 +227,50 @@ def test_what_was_taken_back_is_neither_performed_nor_settled_by_its_thread(benc
     other._step()
     assert (bench.thread.processed, other.processed) == (5, 1)
     assert bench.app.metrics()["Jobs"].processed == SHARDS
+
+
+def test_what_is_taken_back_after_it_was_picked_is_run_by_one_thread_alone(bench: Bench) -> None:
+    """The lease keeper is at it when the thread's long job ends: the thread picks the shard, and waits for the lock."""
+    other = WorkerThread(1, [], Lag(), bench.app.caller, 60, no_fatal, Trouble())
+    handler = bench.handlers[3]
+    picked: list[ShardHandler] = []
+
+    class Keeper:
+        """Has the lock until it has taken the shard back; another thread picks that then."""
+
+        def __init__(self) -> None:
+            bench.during = lambda: None
+            self._lock = bench.thread.settling
+            self._settle = handler.take_back_call()
+
+        def __enter__(self) -> None:
+            bench.thread.settling = self._lock
+            assert self._settle
+            bench._run_all([self._settle.call])
+            handler.settled(self._settle)
+            handler.finished()
+            handler.leave(bench.thread)
+            other.hear(handler, 0.0)
+            other._hear()
+            picked.extend(other._pick_several(clock.monotonic()))
+
+        def __exit__(self, *error: object) -> None:
+            """The lock itself was not taken."""
+
+    bench.during = lambda: setattr(bench.thread, "settling", Keeper())
+    bench.thread._step()
+    assert bench.ran == [0, 1, 2, 4, 5]
+    bench.thread._step()
+    assert picked == [handler]
+    assert bench.claims()[-1] == SHARDS - 1
+    assert other._exchange(picked, [])
+    bench.thread.stop()
+    bench.thread._step()
+    other._perform()
+    assert bench.ran == [0, 1, 2, 4, 5, 3]
+    other.stop()
+    other._step()
+    assert (handler.runner, bench.thread.processed, other.processed) == (None, 5, 1)
 
 
 def test_nothing_is_taken_back_of_which_a_job_runs(bench: Bench) -> None:

@@ -171,7 +171,7 @@ def test_a_handler_that_lost_its_lease_does_not_hinder_the_release_of_the_others
         handler.acquired(lease, clock.monotonic())
         handlers.append(handler)
     handlers[0].lost(handlers[0].epoch or "")
-    Drain([], None, app.caller)._release(handlers)  # type: ignore[arg-type]
+    Drain([], None, app.caller, Trouble())._release(handlers)  # type: ignore[arg-type]
     assert [handler.epoch for handler in handlers] == [None, None, None]
 
 
@@ -295,6 +295,8 @@ def test_what_is_handed_over_while_another_thread_runs_the_shard_is_left_to_that
     assert not handler.take_handed(handed, rung)
     assert handler.is_open
     assert not handler.is_busy
-    handler.leave()
+    handler.leave(rung)  # it never had it
+    assert not handler.take_handed(handed, rung)
+    handler.leave(other)
     assert handler.take_handed(handed, rung)
     assert handler.is_busy
