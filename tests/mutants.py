@@ -41,7 +41,7 @@ MUTANTS = {
         "redis.call('HSET', P .. 'payloads', id, score .. ':' .. payload)",
         "I3",
     ),
-    "leftovers_lost": Mutant("claim.lua", "leftovers[#leftovers + 1] = id", "leftovers[#leftovers] = nil"),
+    "leftovers_lost": Mutant("claim.lua", "stays[id] = true", "stays[id] = nil"),
     "exhausted_drops_the_rest": Mutant(
         "settle.lua", "requeue(P, id, '*', stamp(now), -1)", "redis.call('UNLINK', P .. 'claim:' .. id)", "I3"
     ),

@@ -97,8 +97,8 @@ if last - first >= SPAN / 1000000 then old = redis.call('ZCOUNT', P .. 'due', '-
 redis.call('HSET', P .. 'owner', 'claim', number, 'last_due', last_due_text)
 -- What is claimed, as an id, its record, the next id ...; and what is returned of an id with several payloads, by the
 -- place of its record.
-local found, several, leftovers = {}, {}, {}
-local taken, claimed, bytes, payloads = 0, 0, 0, 0
+local found, several, to_move, stays = {}, {}, {}, {}
+local taken, claimed, staying, bytes, payloads = 0, 0, 0, 0, 0
 
 -- Gives "perform_in:retry_count" of any of these ids, and perform_in; asked for once, if one of them needs it.
 local function head_reader(from, to)
@@ -110,25 +110,28 @@ local function head_reader(from, to)
   end
 end
 
--- Takes at most max_payloads of an id that has several, and gives the record, and what is returned if it is not that.
--- What stays behind keeps its place in the queue.
-local function take_several(id, head, perform_in)
-  local source, target = P .. 'payloads:' .. id, P .. 'claim:' .. id
-  local lowest, its_bytes = read_lowest(source, max_payloads, max_bytes - bytes)
+-- At most max_payloads of an id that has several: the record, and what is returned if it is not that.
+local function read_several(id, head)
+  local lowest, its_bytes = read_lowest(P .. 'payloads:' .. id, max_payloads, max_bytes - bytes)
   bytes, payloads = bytes + its_bytes, payloads + #lowest / 2
+  to_move[#to_move + 1] = {id, head, lowest}
+  if #lowest == 2 then return head .. ':' .. lowest[2] .. ':' .. lowest[1] end
+  return head .. ':*', lowest
+end
+
+-- Those go into the claim. Of what stays behind, the id keeps its place in the queue.
+local function move_several(id, head, lowest)
+  local source, target = P .. 'payloads:' .. id, P .. 'claim:' .. id
   if redis.call('ZCARD', source) <= #lowest / 2 then
     redis.call('RENAME', source, target)
   else
-    redis.call('ZREMRANGEBYRANK', source, 0, #lowest / 2 - 1)
     if #lowest > 2 then zadd_lowest(target, lowest) end
-    leftovers[#leftovers + 1] = perform_in
-    leftovers[#leftovers + 1] = id
-  end
-  if #lowest == 2 then
-    return head .. ':' .. lowest[2] .. ':' .. lowest[1]
+    redis.call('ZREMRANGEBYRANK', source, 0, #lowest / 2 - 1)
+    bag_fold(P .. 'payloads', id)
+    stays[id] = true
+    staying = staying + 1
   end
   table.insert(lowest, 1, head)
-  return head .. ':*', lowest
 end
 
 local step = FIRST_STEP
@@ -145,7 +148,7 @@ while taken < count and bytes < max_bytes and payloads < max_in_all do
       found[claimed + 1] = id
       claimed = claimed + 2
       if record == '*' then
-        found[claimed], several[claimed] = take_several(id, read_head(i))
+        found[claimed], several[claimed] = read_several(id, (read_head(i)))
       else
         found[claimed] = taken > old and is_fresh(record) and record or spell(record, read_head(i))
         bytes = bytes + #record
@@ -155,20 +158,26 @@ while taken < count and bytes < max_bytes and payloads < max_in_all do
   end
 end
 
--- What was taken is the lowest of the index, so a range by rank does for all of it at once.
-redis.call('ZREMRANGEBYRANK', P .. 'due', 0, taken - 1)
-redis.call('HDEL', P .. 'payloads', unpack(ids, 1, taken))
-if has_retries then redis.call('ZREM', P .. 'retries', unpack(ids, 1, taken)) end
-for i = 1, #leftovers, 2 do
-  redis.call('ZADD', P .. 'due', leftovers[i], leftovers[i + 1])
-  redis.call('HSET', P .. 'payloads', leftovers[i + 1], '*')
-  bag_fold(P .. 'payloads', leftovers[i + 1])
-end
+-- First into the claim, then out of the queue: a user who lacks the right to one of these loses no job.
 if claimed > 0 then redis.call('RPUSH', P .. 'claim', unpack(found, 1, claimed)) end
+for _, several_of_one in ipairs(to_move) do move_several(unpack(several_of_one)) end
+if has_retries then redis.call('ZREM', P .. 'retries', unpack(ids, 1, taken)) end
+if staying == 0 then
+  -- What was taken is the lowest of the index, so a range by rank does for all of it at once.
+  redis.call('ZREMRANGEBYRANK', P .. 'due', 0, taken - 1)
+  redis.call('HDEL', P .. 'payloads', unpack(ids, 1, taken))
+elseif staying < taken then
+  local gone = {}
+  for i = 1, taken do
+    if not stays[ids[i]] then gone[#gone + 1] = ids[i] end
+  end
+  redis.call('ZREM', P .. 'due', unpack(gone))
+  redis.call('HDEL', P .. 'payloads', unpack(gone))
+end
 
 if claimed == 0 then
   next_due = oldest_due(P, now)
-elseif taken < count or #leftovers > 0 or not next_due then
+elseif taken < count or staying > 0 or not next_due then
   next_due = redis.call('ZRANGE', P .. 'due', 0, 0, 'WITHSCORES')[2] or ''
 end
 for position, payloads_of_one in pairs(several) do found[position] = payloads_of_one end

@@ -4,13 +4,13 @@ local function bag_fold(bag, id)
   local key = bag .. ':' .. id
   local count = redis.call('ZCARD', key)
   if count > 1 then return end
-  local left = redis.call('ZRANGE', key, 0, 0, 'WITHSCORES')
-  redis.call('UNLINK', key)
   if count == 1 then
+    local left = redis.call('ZRANGE', key, 0, 0, 'WITHSCORES')
     redis.call('HSET', bag, id, left[2] .. ':' .. left[1])
   else
     redis.call('HDEL', bag, id)
   end
+  redis.call('UNLINK', key)
 end
 
 -- ZADD ... LT of a flat list of member, score, member, score ...
@@ -27,6 +27,7 @@ end
 
 -- Puts a whole zset of payloads into a bag; the zset is gone afterwards. A rename where that is enough.
 local function bag_absorb(bag, id, zset)
+  if redis.call('EXISTS', zset) == 0 then return end -- it was, before something after it was refused
   local held = bag_get(bag, id)
   if held == '*' then
     zadd_lowest(bag .. ':' .. id, redis.call('ZRANGE', zset, 0, -1, 'WITHSCORES'))
@@ -37,6 +38,6 @@ local function bag_absorb(bag, id, zset)
     local score, payload = split(held)
     redis.call('ZADD', zset, 'LT', score, payload)
   end
-  redis.call('RENAME', zset, bag .. ':' .. id)
   redis.call('HSET', bag, id, '*')
+  redis.call('RENAME', zset, bag .. ':' .. id)
 end

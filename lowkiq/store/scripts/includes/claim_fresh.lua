@@ -64,13 +64,14 @@ do
       -- This comes first, since it frees: so claims go on when memory is full.
       redis.call('HDEL', P .. 'owner', 'open')
       redis.call('HSET', P .. 'owner', 'claim', number, 'last_due', last_due)
+      -- Then into the claim, and only then out of the queue: a user who lacks the right to one of these loses no job.
+      redis.call('RPUSH', P .. 'claim', unpack(found))
       if taken == queued and redis.call('HLEN', P .. 'payloads') == queued then
         redis.call('UNLINK', P .. 'due', P .. 'payloads')
       else
         redis.call('ZREMRANGEBYRANK', P .. 'due', '0', taken - 1)
         redis.call('HDEL', P .. 'payloads', unpack(ids, 1, taken))
       end
-      redis.call('RPUSH', P .. 'claim', unpack(found))
       local next_due = taken < queued and redis.call('ZRANGE', P .. 'due', '0', '0', 'WITHSCORES')[2]
       return {now_text, next_due or '', found, last_due}
     end

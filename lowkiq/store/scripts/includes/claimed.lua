@@ -44,7 +44,6 @@ end
 local function restore_claim(P, now, max_crashes)
   local ids, records = read_claim(P)
   local buried = 0
-  redis.call('UNLINK', P .. 'claim')
   for _, id in ipairs(ids) do
     local perform_in, retry_count, held = parse_claimed(P, records[id])
     local crashes = max_crashes and redis.call('HINCRBY', P .. 'crashes', id, 1) or 0
@@ -58,5 +57,6 @@ local function restore_claim(P, now, max_crashes)
       requeue(P, id, held, perform_in, retry_count)
     end
   end
+  redis.call('UNLINK', P .. 'claim') -- last: a user who lacks the right to something above loses no job
   return #ids - buried, buried
 end
