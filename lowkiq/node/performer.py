@@ -12,7 +12,7 @@ import structlog
 
 from lowkiq.codec import MAX_ERROR_CHARS
 from lowkiq.errors import PartialFailure
-from lowkiq.job import Job
+from lowkiq.job import Job, encodable
 from lowkiq.middleware import wrap
 from lowkiq.node.claim_in_hand import Failures
 from lowkiq.node.pace import Pace
@@ -114,15 +114,15 @@ class Performer:
 
     def _text(self, error: BaseException | str) -> str:
         if isinstance(error, str):
-            return _encodable(error[:MAX_ERROR_CHARS])
+            return encodable(error[:MAX_ERROR_CHARS])
         try:
-            return _encodable(str(self._settings.format_error(error))[:MAX_ERROR_CHARS])
+            return encodable(str(self._settings.format_error(error))[:MAX_ERROR_CHARS])
         except Exception as broken:  # noqa: BLE001 (format_error, or the error's own __str__, is the user's)
             return f"{type(error).__name__} (which could not be formatted: {type(broken).__name__})"
 
     def _dump(self, text: str) -> str:
         try:
-            return _encodable(str(self._settings.dump_error(text)))
+            return encodable(str(self._settings.dump_error(text)))
         except Exception:
             logger.exception("dump_error_failed", queue=self.worker.queue_name)
             return text
@@ -148,9 +148,4 @@ def _oldest(job: Job, retry_count: int, error: str) -> Job:
 
 
 def _some(ids: Sequence[str]) -> list[str]:
-    return [_encodable(id[:LOGGED_CHARS]) for id in ids[:LOGGED_IDS]]
-
-
-def _encodable(text: str) -> str:
-    """What can't be UTF-8 (a lone surrogate from some file name) must not keep a job from being settled or logged."""
-    return text.encode("utf-8", "backslashreplace").decode()
+    return [encodable(id[:LOGGED_CHARS]) for id in ids[:LOGGED_IDS]]

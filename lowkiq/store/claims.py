@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from lowkiq.job import KEPT_BYTES, Job
+from lowkiq.job import KEPT_BYTES, Job, encodable
 
 #: A fresh job's record begins with a 1 and so many of the last bits of when it is due (fresh.lua).
 FRESH = 1 << 31
@@ -117,4 +117,8 @@ def _job_of_several(
 
 
 def _undecodable(error: Exception) -> str:
-    return f"load_payload can't decode this payload: {type(error).__name__}: {error}"[:1000]
+    try:
+        text = str(error)
+    except Exception as broken:  # noqa: BLE001 (the user's too)
+        text = f"(which could not be formatted: {type(broken).__name__})"
+    return encodable(f"load_payload can't decode this payload: {type(error).__name__}: {text}"[:1000])

@@ -365,6 +365,30 @@ def test_a_payload_that_cannot_be_decoded_is_told_apart(shard):
     assert "load_payload can't decode this payload: ValueError: invalid literal" in claim.spoiled[0].error
 
 
+class Unspeakable(Exception):
+    def __str__(self) -> str:
+        raise RuntimeError("not to be said")
+
+
+@pytest.mark.parametrize(
+    ("error", "text"),
+    [(ValueError("a \ud800"), "ValueError: a \\ud800"), (Unspeakable(), "Unspeakable: (which could not")],
+)
+def test_what_the_user_says_of_it_may_be_anything(shard, error, text):
+    """It goes to Redis with the settle: what can't would end the node, and every one after it."""
+
+    def load(payload: bytes) -> None:
+        raise error
+
+    shard.load = load
+    shard.push("bad", b"x")
+    lease = shard.lease()
+    spoiled = lease.try_claim().spoiled
+    assert text in spoiled[0].error
+    lease.settle(spoiled=spoiled)
+    assert text in shard.morgue()["bad"].error
+
+
 # ── crashes ─────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
