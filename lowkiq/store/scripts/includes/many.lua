@@ -10,7 +10,10 @@ local function zadd_many(key, list, count)
   local is_table = count < MANY or redis.call('EXISTS', key) == 1
   if not is_table then redis.call('ZADD', key, list[1], list[2] .. LONG) end
   local added = redis.call('ZADD', key, 'NX', unpack(list, 1, count))
-  if not is_table then redis.call('ZREM', key, list[2] .. LONG) end
+  if is_table then return added end
+  redis.call('ZREM', key, list[2] .. LONG)
+  -- An id that looks like that one was not added, and has just been removed.
+  if added < count / 2 then added = added + redis.call('ZADD', key, 'NX', unpack(list, 1, count)) end
   return added
 end
 
