@@ -80,6 +80,7 @@ class Node:
         node_number: int = 0,
         number_of_nodes: int = 1,
         burst: bool = False,
+        quiet: bool = False,
         name: str | None = None,
         dead_nodes: Sequence[str] = (),
         on_state: Callable[[str, int, int, int], None] | None = None,
@@ -98,6 +99,8 @@ class Node:
         self._queues = {worker.queue_name: worker.shards_count for worker in app.workers.values()}
         self._node_number, self._number_of_nodes = node_number, number_of_nodes
         self._is_burst = burst
+        #: Told to take no jobs, perhaps before it could take any.
+        self._is_quiet = quiet
         self.name = name or f"{socket.gethostname()}:{os.getpid()}:{secrets.token_hex(4)}"
         self._dead_nodes = tuple(dead_nodes)
         self._on_state = on_state or (lambda _state, _busy, _jobs, _waits: None)
@@ -190,6 +193,8 @@ class Node:
         # Acquiring a shard arms its bell, so somebody should be listening; if not, polling does.
         self._doorbell.is_listening.wait(READY_WITHIN)
         for thread in self._workers:
+            if self._is_quiet:
+                thread.quiet()
             thread.start()
         self._keeper.start()
         self._heartbeat.start()
@@ -204,6 +209,8 @@ class Node:
             "ready", node=self.name, number=f"{self._node_number} of {self._number_of_nodes}",
             queues=len(self._app.workers), shards=len(self._handlers), threads=len(self._workers),
         )  # fmt: skip
+        if self._is_quiet:
+            self._quiet()
         burst_end = BurstEnd(self._app, self._caller, self._handlers) if self._is_burst else None
         while not self._hear(BURST_TICK if burst_end else TICK):
             if burst_end and burst_end.is_reached():
@@ -213,6 +220,7 @@ class Node:
         """Waits, beats, and acts on signals. True: the node is to stop."""
         for number in self._signals.wait(timeout):
             if number == signal.SIGTSTP:
+                self._is_quiet = True
                 self._quiet()
             elif number == signal.SIGTTIN:
                 dump(self._workers, state_directory(os.environ))
@@ -261,7 +269,7 @@ class Node:
         self._set_state("draining")
         logger.info("draining", node=self.name, timeout=self._settings.drain_timeout)
         self._heartbeat.beat_soon()
-        drain = Drain(self._workers, self._keeper, self._caller)
+        drain = Drain(self._workers, self._keeper, self._caller, self._trouble)
         drain.begin()
         deadline = clock.monotonic() + self._settings.drain_timeout
         while drain.advance() and clock.monotonic() < deadline:

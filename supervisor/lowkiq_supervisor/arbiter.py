@@ -238,7 +238,8 @@ class Arbiter:
             "LOWKIQ_RESTARTS": str(slot.starts),
             "LOWKIQ_LAST_EXIT": slot.last_exit,
         }
-        spec = NodeSpec.of(self._options, slot.number or 0, tuple(slot.past_names), environment)
+        quiet = self._report.quiet
+        spec = NodeSpec.of(self._options, slot.number or 0, tuple(slot.past_names), environment, quiet=quiet)
         close = self._close_in_client
         child = spawn(lambda beat: self._run_child(spec, begin(spec.title, environment, beat)), close_foreign=close)
         child.name = spec.name(child.pid)

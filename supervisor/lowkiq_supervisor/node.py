@@ -33,12 +33,22 @@ class NodeSpec:
     drain_timeout: float
     #: The random part of the node's name, made before the fork so that the supervisor can name a node it has reaped.
     token: str
+    #: It is to take no jobs, since the others were told so.
+    quiet: bool = False
     #: Names of nodes this supervisor has reaped: their leases can be taken over at once.
     dead_nodes: tuple[str, ...] = ()
     environment: Mapping[str, str] = field(default_factory=dict)
 
     @classmethod
-    def of(cls, options: Options, number: int, dead_nodes: tuple[str, ...], environment: Mapping[str, str]) -> NodeSpec:
+    def of(
+        cls,
+        options: Options,
+        number: int,
+        dead_nodes: tuple[str, ...],
+        environment: Mapping[str, str],
+        *,
+        quiet: bool = False,
+    ) -> NodeSpec:
         """The next process of a slot."""
         return cls(
             app=options.app,
@@ -47,6 +57,7 @@ class NodeSpec:
             burst=options.burst,
             drain_timeout=options.drain_timeout,
             token=secrets.token_hex(6),
+            quiet=quiet,
             dead_nodes=dead_nodes,
             environment=environment,
         )
@@ -85,6 +96,7 @@ def run_node(spec: NodeSpec, beat: Tell) -> int:
             node_number=spec.node_number,
             number_of_nodes=spec.number_of_nodes,
             burst=spec.burst,
+            quiet=spec.quiet,
             name=spec.name(os.getpid()),
             dead_nodes=spec.dead_nodes,
             on_state=beat,
