@@ -9,6 +9,7 @@ from redis.exceptions import RedisError
 
 from lowkiq.node.lease_keeper import LeaseKeeper
 from lowkiq.node.shard_handler import ShardHandler
+from lowkiq.node.trouble import Trouble
 from lowkiq.node.worker_thread import WorkerThread
 from lowkiq.store.call import SHARDS_A_CALL, Caller, chunked
 
@@ -21,10 +22,11 @@ JOIN = 1.0
 class Drain:
     """Used by the main thread. The lease keeper goes on renewing what is still worked on."""
 
-    def __init__(self, workers: Sequence[WorkerThread], keeper: LeaseKeeper, caller: Caller) -> None:
+    def __init__(self, workers: Sequence[WorkerThread], keeper: LeaseKeeper, caller: Caller, trouble: Trouble) -> None:
         self._workers = workers
         self._keeper = keeper
         self._caller = caller
+        self._trouble = trouble
 
     def begin(self) -> None:
         """No thread claims any more."""
@@ -42,29 +44,36 @@ class Drain:
                 handler.give_back_pending()
         try:
             self._release([handler for handler in self._owned() if not self._is_worked_on(handler)])
+            self._trouble.over()
         except RedisError as error:
-            logger.warning("release_failed", error=f"{type(error).__name__}: {error}"[:300])
+            self._trouble.met(error, "release_failed")
         return any(thread.is_alive() for thread in self._workers) or bool(self._owned())
 
     def end(self) -> int:
         """
-        Stops the keeper. Shards on which user code still runs are marked, not given away: their leases run out, and
-        whoever comes next restores the claim without counting a crash. Returns how many.
+        Stops the keeper. Shards that could not be released are marked, not given away: their leases run out, and
+        whoever comes next restores the claim without counting a crash. Returns on how many of them there are jobs that
+        have run, or still run, and are not settled.
         """
         left = self._owned()
+        busy = [handler for handler in left if handler.is_busy]
         self._keeper.stop()
         self._keeper.join(JOIN)
-        for handler in left:
+        for handler in busy:
             logger.warning(
                 "abandoned", queue=handler.shard.queue, shard=handler.shard.index,
                 ids=[job.id for job in handler.running][:10],
             )  # fmt: skip
+        if len(left) > len(busy):
+            logger.warning(
+                "not_released", shards=len(left) - len(busy), advice="others take them when their leases end"
+            )
         calls = [call for handler in left if (call := handler.abandon_call())]
         try:
             self._caller.run_all(calls)
         except RedisError as error:
             logger.warning("abandon_failed", error=f"{type(error).__name__}: {error}"[:300])
-        return len(left)
+        return len(busy)
 
     def _owned(self) -> list[ShardHandler]:
         return [handler for thread in self._workers for handler in thread.handlers if handler.epoch is not None]

@@ -97,10 +97,11 @@ class LeaseKeeper(threading.Thread):
             if now >= self._renew_at:
                 self._renew_at = now + self._settings.lease_ttl / RENEWALS_A_TTL
                 self._renew(now)
-            if now >= self._acquire_at and not self._is_draining:
+            if now >= self._acquire_at:
                 self._acquire_at = now + ACQUIRE_INTERVAL * random.uniform(0.8, 1.2)  # noqa: S311 (spreads load)
-                self._acquire([handler for handler in self._threads if not handler.is_foster], now)
-                self.has_tried.set()
+                if not self._is_draining:
+                    self._acquire([handler for handler in self._threads if not handler.is_foster], now)
+                    self.has_tried.set()
             self._take_in(now)
             self._give_back()
             self.settle_late(self._settings.claim_window / 2)

@@ -46,6 +46,20 @@ def held_leases(nodes: Nodes) -> list[bytes]:
 # ── drain ───────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
+def test_an_idle_node_whose_redis_is_away_leaves_nothing_behind_and_says_so_once(
+    tmp_path: Path, own_redis_server: RedisServer
+) -> None:
+    with Nodes(tmp_path, own_redis_server, "ns") as nodes:
+        node = nodes.start(drain_timeout=1).wait_ready()
+        wait_until(lambda: len(held_leases(nodes)) == 3)
+        own_redis_server.stop()
+        node.send(signal.SIGTERM)
+        assert node.wait() == 0
+        assert [entry["shards"] for entry in node.logged("not_released")] == [3]
+        assert (len(node.logged("release_failed")) <= 1, node.logged("abandoned")) == (True, [])
+        own_redis_server.start()
+
+
 def test_term_lets_the_running_job_finish_and_returns_the_others_without_counting_a_crash(one_shard: Nodes) -> None:
     nodes = one_shard
     node = nodes.start().wait_ready()
@@ -119,6 +133,30 @@ def test_tstp_stops_claiming_and_goes_on_running(nodes: Nodes) -> None:
     assert node.wait() == 0
     assert {id for row in nodes.records("start") for id in row[2]} == {"a"}
     assert nodes.metrics().length == 3
+
+
+def test_a_node_that_is_quiet_from_its_start_takes_no_job(nodes: Nodes) -> None:
+    nodes.push({"id": "a", "payload": {}}, {"id": "b", "payload": {}})
+    node = nodes.start(node={"quiet": True}).wait_ready()
+    wait_until(lambda: node.logged("quiet"))
+    wait_until(lambda: len(held_leases(nodes)) == 3)
+    node.send(signal.SIGTERM)
+    assert node.wait() == 0
+    assert (nodes.records("start"), nodes.metrics().length) == ([], 2)
+
+
+def test_tstp_before_a_node_is_ready_counts(tmp_path: Path, own_redis_server: RedisServer) -> None:
+    own_redis_server.stop()
+    with Nodes(tmp_path, own_redis_server, "ns") as nodes:
+        node = nodes.start()
+        wait_until(lambda: node.logged("waiting_for_redis"))
+        node.send(signal.SIGTSTP)
+        own_redis_server.start()
+        nodes.push({"id": "a", "payload": {}})
+        wait_until(lambda: node.logged("quiet"))
+        node.send(signal.SIGTERM)
+        assert node.wait() == 0
+        assert (nodes.records("start"), nodes.metrics().length) == ([], 1)
 
 
 def test_a_base_exception_drains_the_node_reaches_last_words_and_keeps_the_job(nodes: Nodes) -> None:
