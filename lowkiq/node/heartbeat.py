@@ -64,15 +64,17 @@ class Heartbeat(threading.Thread):
         self._forget([self._node])
 
     def _beat(self) -> None:
-        health = self._report(self._round_trip)
-        started = clock.monotonic()
         try:
+            health = self._report(self._round_trip)
+            started = clock.monotonic()
             beat(self._caller, self._namespace, health)
             self._round_trip = clock.monotonic() - started
             self._record()
             self._trouble.over()
         except RedisError as error:
             self._trouble.met(error)
+        except Exception:  # of a machine without free descriptors, say: the next one may do
+            logger.exception("beat_failed")
 
     def _forget(self, nodes: Sequence[str]) -> None:
         try:

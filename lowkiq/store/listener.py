@@ -36,7 +36,9 @@ class Listener:
 
     def send(self, commands: Sequence[tuple[Any, ...]]) -> None:
         """Short ones: they must fit into the socket's buffer."""
-        self._connection.send_packed_command([b"".join([pack_command(command) for command in commands])])
+        packed = b"".join([pack_command(command) for command in commands])
+        # No health check, which would read its reply here.
+        self._connection.send_packed_command([packed], check_health=False)
 
     def receive(self) -> Any:
         """The next reply, be it an error, or PENDING. Raises redis.ConnectionError."""

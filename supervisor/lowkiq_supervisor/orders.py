@@ -94,10 +94,12 @@ class Orders:
 
     def _chosen(self, index: object) -> list[Slot]:
         if index is None:
-            return self._fleet.clients
+            return [slot for slot in self._fleet.clients if not slot.is_over]
         chosen = [slot for slot in self._fleet.nodes if type(index) is int and slot.index == index]
         if not chosen:
             raise UsageError(f"no slot {index}: there are 0 to {len(self._fleet.nodes) - 1}")
+        if chosen[0].is_over:
+            raise UsageError(f"slot {index} has ended ({chosen[0].last_exit}), and is not started again: --restart")
         return chosen
 
     def _roll(self, slots: list[Slot], why: str) -> None:

@@ -72,7 +72,7 @@ def _somebody_is_away(slots: list[Slot]) -> bool:
 
 
 def rss(pid: int) -> int | None:
-    """Bytes of memory a process holds; None: it is gone."""
-    with contextlib.suppress(psutil.Error):
+    """Bytes of memory a process holds; None: it is gone, or there is no descriptor left to look with."""
+    with contextlib.suppress(psutil.Error, OSError):
         return int(psutil.Process(pid).memory_info().rss)
     return None

@@ -102,8 +102,10 @@ class RestartHistory:
 
     def ended(self, code: int) -> Verdict:
         """The slot's process ended with this code, without having been told to."""
+        was_ready = self._ready_since is not None
         self._forget_if_it_was_healthy()
-        if code == NODE_RECYCLE and self._policy.mode is not RestartMode.NEVER:
+        # At boot it is a failure like any other: it would be started again and again, at once.
+        if code == NODE_RECYCLE and was_ready and self._policy.mode is not RestartMode.NEVER:
             return Verdict(Action.REPLACE)
         if self._policy.ends_well(code):
             return Verdict(Action.FINISH)

@@ -100,6 +100,11 @@ class Slot:
         """Whether its process is there and has been ready, and isn't about to end."""
         return self.child is not None and self.child.booted and self.state in BOOTED and not self.child.silent_at
 
+    @property
+    def is_over(self) -> bool:
+        """Whether it is empty and stays so, as it should."""
+        return self.state is State.EXITED and not self.given_up
+
     def says(self, state: State) -> bool:
         """The process tells its state; True when it has just become ready."""
         if self.state in {State.KILLED, State.EXITED}:

@@ -15,7 +15,7 @@ from lowkiq_supervisor.fleet import Fleet
 from lowkiq_supervisor.options import Options
 from lowkiq_supervisor.recycling import rss
 from lowkiq_supervisor.shutdown import Shutdown
-from lowkiq_supervisor.slot import Slot, State
+from lowkiq_supervisor.slot import Slot
 from lowkiq_supervisor.turnover import Turnover
 
 
@@ -104,7 +104,7 @@ class Report:
     def _is_missing(self, slot: Slot) -> bool:
         if slot.works or slot.leaving or slot is self.turnover.current:
             return False
-        return slot.state is not State.EXITED or slot.given_up
+        return not slot.is_over
 
 
 def _of_slot(slot: Slot, *, beats: bool = True) -> dict[str, Any]:

@@ -134,6 +134,17 @@ def test_quiet_is_told_to_all_and_is_a_healthy_state(tmp_path: Path) -> None:
         assert command(tmp_path, "status").returncode == 0
 
 
+def test_a_slot_that_has_ended_well_is_not_restarted(tmp_path: Path) -> None:
+    with Supervised.doing("obedient", tmp_path, nodes=2, restart="on-failure") as supervisor:
+        first, _ = supervisor.until_ready(2)
+        os.kill(first, signal.SIGTERM)
+        until(lambda: status(tmp_path)["nodes"][0]["state"] == "exited", "an end")
+        answer = command(tmp_path, "restart", "0")
+        assert (answer.returncode, answer.stdout) == (1, "")
+        assert "slot 0 has ended (exit code 0), and is not started again: --restart" in answer.stderr
+        assert command(tmp_path, "restart").stdout.splitlines()[-1] == "restarting one after another: slots 1"
+
+
 def test_restart_of_one_slot_leaves_the_others_alone(tmp_path: Path) -> None:
     with Supervised.doing("obedient", tmp_path, nodes=3, policy={"first_delay": 300}) as supervisor:
         before = supervisor.until_ready(3)

@@ -14,12 +14,12 @@ from tests.support import wait_until
 
 @pytest.fixture
 def peer_and_listener(monkeypatch):
-    """A listener, and the socket on which a test speaks for Redis."""
+    """A listener, and the socket on which a test speaks for Redis. Its connection is long due for a health check."""
     ours, theirs = socket.socketpair()
 
     class Pool:
         def get_connection(self):
-            connection = redis.Connection()
+            connection = redis.Connection(health_check_interval=1)
             connection._sock = ours
             return connection
 
@@ -62,6 +62,13 @@ def test_what_a_server_says_unasked_is_passed_over(peer_and_listener) -> None:
     assert listener.receive() == b"OK"
     peer.sendall(b">2\r\n$6\r\nMOVING\r\n:1\r\n")
     assert listener.receive() is PENDING
+
+
+def test_what_is_sent_is_all_that_is_sent(peer_and_listener) -> None:
+    """A health check would wait for its reply, which is not there yet."""
+    peer, listener = peer_and_listener
+    listener.send([("BLPOP", "bell", 1)])
+    assert peer.recv(1000) == b"*3\r\n$5\r\nBLPOP\r\n$4\r\nbell\r\n$1\r\n1\r\n"
 
 
 def test_an_end_is_an_error(peer_and_listener) -> None:

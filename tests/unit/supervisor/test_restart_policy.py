@@ -110,12 +110,20 @@ def test_five_failures_in_more_than_sixty_seconds_are_not() -> None:
 )
 def test_mode_and_exit_code_decide(mode: RestartMode, burst: bool, code: int, action: Action) -> None:
     slot, _ = history(RestartPolicy(mode=mode, burst=burst))
+    slot.ready()
     assert slot.ended(code).action is action
 
 
 def test_a_planned_recycle_restarts_at_once_and_is_no_failure() -> None:
     slot, _ = history()
     for _ in range(10):
+        slot.ready()
         verdict = slot.ended(75)
         assert (verdict.action, verdict.delay) == (Action.REPLACE, 0)
     assert slot.ended(1).delay == 0.5
+
+
+def test_who_ends_so_at_boot_has_failed_like_any_other() -> None:
+    """An app may say EX_TEMPFAIL where it is imported."""
+    slot, _ = history()
+    assert [slot.ended(75).action for _ in range(5)] == [Action.RESTART] * 4 + [Action.GIVE_UP]

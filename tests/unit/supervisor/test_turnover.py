@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import errno
 import signal
 from typing import Any
 
+import psutil
 import pytest
 
 from lowkiq_supervisor.beat import Told
 from lowkiq_supervisor.child import Child
 from lowkiq_supervisor.hang import HangWatch
 from lowkiq_supervisor.options import Options
-from lowkiq_supervisor.recycling import Recycling
+from lowkiq_supervisor.recycling import Recycling, rss
 from lowkiq_supervisor.restart_policy import RestartHistory, RestartPolicy
 from lowkiq_supervisor.slot import Slot, State
 from lowkiq_supervisor.turnover import Turnover
@@ -98,6 +100,16 @@ def test_recycling_waits_for_its_turn(slots: list[Slot]) -> None:
     assert order.idle
     assert slots[1].state is State.READY
     assert rolls == []
+
+
+def test_without_a_free_descriptor_nobody_has_grown(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A supervisor that fails here would end every node."""
+
+    def no_descriptor(pid: int) -> None:
+        raise OSError(errno.EMFILE, "Too many open files", "/proc/1/statm")
+
+    monkeypatch.setattr(psutil, "Process", no_descriptor)
+    assert rss(1) is None
 
 
 def recycling(**limits: Any) -> Recycling:
