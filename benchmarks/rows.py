@@ -69,6 +69,11 @@ def show(title: str, rows: Sequence[Row], *, as_json: bool = False) -> int:
             mark = {True: "[green]holds", False: "[red]missed", None: ""}[row.holds]
             table.add_row(row.label, row.form.format(row.median), row.promise, mark)
         console().print(table)
+    return exit_code(rows)
+
+
+def exit_code(rows: Sequence[Row]) -> int:
+    """1 when one of the rows breaks its promise, else 0."""
     return int(any(row.holds is False for row in rows))
 
 

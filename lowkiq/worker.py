@@ -41,7 +41,7 @@ class Worker:
     shards_count: ClassVar[int] = 5
     #: How many ids one perform gets at most.
     batch_size: ClassVar[int] = 1
-    #: Failures after which the oldest payload of a job goes to the morgue.
+    #: Retries after which, if it fails once more, the oldest payload of a job goes to the morgue.
     max_retry_count: ClassVar[int] = 25
     #: Default: the name of the class.
     queue_name: ClassVar[str] = ""
@@ -80,7 +80,7 @@ class Worker:
 
     def retries_exhausted(self, batch: list[Job]) -> None:
         """
-        Called when payloads go to the morgue because their job has failed `max_retry_count` times.
+        Called when payloads go to the morgue because their job has failed, and each of `max_retry_count` retries too.
 
         Args:
             batch: the jobs, each with the payload that goes and its error.

@@ -16,8 +16,8 @@ from benchmarks.beside import single_by_bare
 from benchmarks.contender import Contender, ContenderFailed
 from benchmarks.measures import Pace, blank, hot_ids, probe, queued_bytes, single_rate, throughput
 from benchmarks.peers.catalogue import contenders
-from benchmarks.peers.standings import SINGLE_BY_BARE, Standing, as_json, draw, print_all
-from benchmarks.rows import shape
+from benchmarks.peers.standings import SINGLE_BY_BARE, Standing, as_json, draw, print_all, promises
+from benchmarks.rows import exit_code, shape
 from benchmarks.server import server
 
 ROUNDS = 3
@@ -39,10 +39,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
     given = parser.parse_args(arguments)
     machine = shape()
     field, floor = run(chosen(given.only), given.rounds, given.seconds)
+    draw(given.images, machine, field)
     if given.json:
         print(json.dumps(as_json(machine, field, floor), indent=2))
-        return 0
-    draw(given.images, machine, field)
+        return exit_code(promises(field, floor))
     return print_all(machine, field, floor)
 
 
