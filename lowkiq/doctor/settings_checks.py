@@ -7,7 +7,8 @@ from typing import Final
 
 from lowkiq.doctor.finding import Verdict, note, problem, warning
 from lowkiq.doctor.patient import Patient
-from lowkiq.store.connect import SOCKET_TIMEOUT
+from lowkiq.node.lease_keeper import RENEWALS_A_TTL
+from lowkiq.store.connect import reply_patience
 
 #: Seconds that the supervisor gives its nodes, when it is not told otherwise.
 SUPERVISORS_DRAIN: Final = 25.0
@@ -31,9 +32,10 @@ def drain(patient: Patient) -> Iterator[Verdict]:
 def lease(patient: Patient) -> Iterator[Verdict]:
     """How long a node may be away."""
     ttl = patient.settings.lease_ttl
-    if ttl <= SOCKET_TIMEOUT:
+    patience = reply_patience(ttl)
+    if ttl / RENEWALS_A_TTL + patience >= ttl:
         yield note(
-            f"lease_ttl is {ttl:g} s: a node that waits for one reply of Redis, up to {SOCKET_TIMEOUT:g} s, may lose "
+            f"lease_ttl is {ttl:g} s: a node that waits for one reply of Redis, up to {patience:g} s, may lose "
             "its shards meanwhile"
         )
 

@@ -5,10 +5,11 @@ from __future__ import annotations
 import random
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 from redis.exceptions import RedisError
+from redis.exceptions import TimeoutError as RedisTimeoutError
 
 from lowkiq import clock
 from lowkiq.node.trouble import Trouble
@@ -22,6 +23,9 @@ if TYPE_CHECKING:
 
 #: Seconds after which the thread looks whether it is to stop.
 LISTEN = 1.0
+#: Seconds of silence after which Redis is asked whether it still hears us, and that it has for the answer: who listens
+#: sends nothing, and would not notice that the other end, or something between, has forgotten the connection.
+SILENCE, ANSWER = 15.0, 5.0
 #: Seconds between tries to listen again, with jitter.
 RETRY = 0.5
 
@@ -76,10 +80,7 @@ class Doorbell(threading.Thread):
         make_pubsub: Callable[[], Any] = self._client.pubsub
         with make_pubsub() as pubsub:
             pubsub.subscribe(self._channel)
-            while not self._is_stopping:
-                message = pubsub.get_message(timeout=LISTEN)
-                if message is None:
-                    continue
+            for message in self._messages(pubsub):
                 if message["type"] == "message":
                     self._ring(message["data"])
                 elif message["type"] == "subscribe":
@@ -88,6 +89,21 @@ class Doorbell(threading.Thread):
                     self.is_listening.set()
                     for thread in set(self._threads.values()):
                         thread.poll_soon()
+
+    def _messages(self, pubsub: Any) -> Iterator[Mapping[str, Any]]:
+        """Raises redis's TimeoutError once nobody is at the other end."""
+        heard_at, is_asked = clock.monotonic(), False
+        while not self._is_stopping:
+            message = pubsub.get_message(timeout=LISTEN)
+            silence = clock.monotonic() - heard_at
+            if message is not None:
+                heard_at, is_asked = clock.monotonic(), False
+                yield message
+            elif silence >= SILENCE + ANSWER:
+                raise RedisTimeoutError("Redis does not answer to who listens")
+            elif silence >= SILENCE and not is_asked:
+                pubsub.ping()
+                is_asked = True
 
     def _ring(self, data: Any) -> None:
         prefix, _, rest = data.partition(b" ")

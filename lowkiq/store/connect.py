@@ -24,6 +24,9 @@ logger = structlog.get_logger("lowkiq")
 
 #: Seconds for one reply. A script is O(batch), so a server that takes longer is in trouble, not busy.
 SOCKET_TIMEOUT = 10.0
+#: The same for a node, in parts of its lease, but at least a second: one reply that never comes costs it a renewal, of
+#: which there are three in that time, and not the lease.
+NODE_PATIENCE = 1 / 3
 #: Seconds to connect.
 CONNECT_TIMEOUT = 5.0
 #: How often a producer repeats a call whose reply was lost, over about two seconds. Safe: scripts are idempotent.
@@ -54,7 +57,13 @@ def client_for_producers(settings: Settings) -> Client:
 
 def client_for_node(settings: Settings, connections: int) -> Client:
     """A client that repeats nothing by itself: a node must know of a lost reply."""
-    return _client(settings, connections, settings.pool_timeout, Retry(NoBackoff(), 0))
+    patience = reply_patience(settings.lease_ttl)
+    return _client(settings, connections, settings.pool_timeout, Retry(NoBackoff(), 0), reply_within=patience)
+
+
+def reply_patience(lease_ttl: float) -> float:
+    """Seconds that a node waits for one reply."""
+    return min(SOCKET_TIMEOUT, max(lease_ttl * NODE_PATIENCE, 1.0))
 
 
 def client_for_people(settings: Settings) -> Client:

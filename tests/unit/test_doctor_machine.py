@@ -149,7 +149,7 @@ def test_a_drain_longer_than_the_supervisor_s() -> None:
 
 
 def test_a_lease_shorter_than_the_wait_for_a_reply() -> None:
-    assert the_one(settings_checks.lease, patient(lease_ttl=5)).level == "note"
+    assert the_one(settings_checks.lease, patient(lease_ttl=1)).level == "note"
     assert not list(settings_checks.lease(patient()))
 
 
