@@ -48,20 +48,30 @@ def redis_ahead(nodes: Nodes) -> float:
 
 
 def assert_order(nodes: Nodes) -> None:
-    """Of each id: payloads that start for the first time are higher than all that have; epochs of a shard only rise."""
+    """
+    Of each id: payloads that start for the first time are higher than all that have. Epochs of a shard only rise, but
+    for what an owner had in hand whose lease a clock has ended that was set forwards: a later one runs all of that too.
+    """
     highest: dict[str, int] = {}
-    seen: set[tuple[str, int]] = set()
     epochs: dict[int, int] = {}
+    #: The highest epoch by which each payload was started, and those by which one was after a later one had begun.
+    started: dict[tuple[str, int], int] = {}
+    late: list[tuple[str, int, int]] = []
     for row in nodes.records("start"):
-        _, _, jobs, epoch, shard, _ = row
-        assert int(epoch) >= epochs.get(shard, 0)
-        epochs[shard] = int(epoch)
+        _, _, jobs, epoch_text, shard, _ = row
+        epoch = int(epoch_text)
+        is_late = epoch < epochs.get(shard, 0)
+        epochs[shard] = max(epoch, epochs.get(shard, 0))
         for id, payloads in jobs.items():
             for payload in payloads:
                 number = payload.get("n", 0)
-                assert (id, number) in seen or number > highest.get(id, -1), f"{id}: {number} after {highest[id]}"
-                seen.add((id, number))
+                is_new = (id, number) not in started
+                assert not is_new or number > highest.get(id, -1), f"{id}: {number} after {highest[id]}"
+                started[id, number] = max(epoch, started.get((id, number), 0))
                 highest[id] = max(highest.get(id, -1), number)
+                late += [(id, number, epoch)] if is_late else []
+    for id, number, epoch in late:
+        assert started[id, number] > epoch, f"{id}: {number} was started by an owner of before, and by nobody later"
 
 
 # ── Redis's clock ───────────────────────────────────────────────────────────────────────────────────────────────────
