@@ -42,7 +42,8 @@ if TYPE_CHECKING:
 
 logger = structlog.get_logger("lowkiq")
 
-#: Exit codes: drained; an internal error, or a job that raised BaseException; boot refused; jobs were left running.
+#: Exit codes: drained; an internal error, or a job that raised BaseException; boot refused; jobs were left running;
+#: told to abandon them.
 EXIT_DRAINED, EXIT_ERROR, EXIT_BOOT, EXIT_FORCED, EXIT_INTERRUPTED = 0, 1, 3, 5, 130
 
 #: Connections beside those of the worker threads: lease keeper, doorbell, heartbeat, main thread, and one to spare.

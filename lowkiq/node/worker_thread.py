@@ -31,7 +31,7 @@ RETRY_FROM, RETRY_TO = 0.05, 1.0
 
 class WorkerThread(threading.Thread):
     """
-    Owns a group of shard handlers. Others talk to it through `hear` and `stop` only.
+    Owns a group of shard handlers. The lease keeper settles for it while it is inside a job, under `settling`.
 
     While a batch takes long, the other shards of its thread wait. Threads that poll meanwhile find their jobs, and run
     them: a shard keeps its own thread, which is rung, but has another from one claim to the next.

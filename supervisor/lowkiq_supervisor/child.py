@@ -79,7 +79,7 @@ class Child:
 
     def reap(self) -> int | None:
         """The exit code if the process has ended (negative: a signal), else None."""
-        if self.pidfd is not None or hasattr(os, "waitid"):  # see orphans.ended_children
+        if self.pidfd is not None or hasattr(os, "waitid"):  # see orphans.py
             # The process is a zombie, so its number can't belong to anybody else yet. What its jobs have started goes
             # with it: a job that is repeated elsewhere must not meet its own leftovers.
             _kill_group(self.pid)
