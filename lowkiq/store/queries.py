@@ -15,6 +15,8 @@ from lowkiq.store.shard import Shard
 Bound = float | str
 #: What a scan gives at a time, and ids in one fetch.
 PAGE = 100
+#: What fetch.lua says of an id that is to be asked for again.
+LATER = b"later"
 
 
 class Queries:
@@ -142,18 +144,29 @@ class Queries:
         return [(self._shards[shard_of(id, len(self._shards))], id) for id in encoded]
 
     def _fetch(self, where: str, found: Sequence[tuple[Shard, bytes]]) -> list[Job]:
+        jobs: dict[bytes, Job] = {}
+        asked = found
+        while asked:
+            rows = self._rows(where, asked)
+            jobs |= {id: self._job(id, row) for (_, id), row in rows if row is not None and row != LATER}
+            asked = [of for of, row in rows if row == LATER]
+        return [jobs[id] for _, id in found if id in jobs]
+
+    def _rows(self, where: str, found: Sequence[tuple[Shard, bytes]]) -> list[tuple[tuple[Shard, bytes], Any]]:
+        """What one round trip tells of these."""
         by_shard: dict[Shard, list[bytes]] = {}
         for shard, id in found:
             by_shard.setdefault(shard, []).append(id)
-        calls = [
-            Call("fetch", [shard.prefix], [where, self._max_payloads, "", *some], _rows(some))
-            for shard, ids in by_shard.items()
-            for some in chunked(ids, PAGE)
+        asked = [(shard, some) for shard, ids in by_shard.items() for some in chunked(ids, PAGE)]
+        calls: list[Call[list[Any]]] = [
+            Call("fetch", [shard.prefix], [where, self._max_payloads, "", *some], list) for shard, some in asked
         ]
-        jobs: dict[bytes, Job] = {}
-        for result in raise_first(self._caller.run_all(calls)):
-            jobs |= {id: self._job(id, row) for id, row in result}
-        return [jobs[id] for _, id in found if id in jobs]
+        results = raise_first(self._caller.run_all(calls))
+        return [
+            ((shard, id), row)
+            for (shard, some), rows in zip(asked, results, strict=True)
+            for id, row in zip(some, rows, strict=True)
+        ]
 
     def _job(self, id: bytes, row: list[Any]) -> Job:
         at, retry_count, error, _, count, *payloads = row
@@ -173,13 +186,6 @@ class Queries:
             return self._load_payload(data)
         except Exception:  # noqa: BLE001 (load_payload is the user's)
             return data
-
-
-def _rows(ids: Sequence[bytes]) -> Callable[[list[Any]], list[tuple[bytes, list[Any]]]]:
-    def parse(reply: list[Any]) -> list[tuple[bytes, list[Any]]]:
-        return [(id, row) for id, row in zip(ids, reply, strict=True) if row is not None]
-
-    return parse
 
 
 def _includes_fresh(low: Bound, high: Bound) -> bool:

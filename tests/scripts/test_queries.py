@@ -94,6 +94,24 @@ def test_fetch_gives_whole_payloads_however_large(work):
     assert [job.payloads for job in work.queries.fetch(["a", "b"])] == [large, large[:1]]
 
 
+def test_fetch_of_many_large_payloads_does_not_hold_up_redis(work, app, monkeypatch):
+    """A script reads some megabytes of them, and is asked again for the rest."""
+    jobs = [{"id": f"id-{n}", "payload": f"{n} " + "x" * 900_000} for n in range(24)]
+    work.perform_async(jobs)
+    sizes = []
+    run_all = app.caller.run_all
+
+    def watched(calls):
+        results = run_all(calls)
+        sizes.extend(sum(len(row[5]) for row in rows if row and row != b"later") for rows in results)
+        return results
+
+    monkeypatch.setattr(app.caller, "run_all", watched)
+    found = work.queries.fetch([*(job["id"] for job in jobs), "ghost"])
+    assert [(job.id, job.payloads) for job in found] == [(job["id"], [job["payload"]]) for job in jobs]
+    assert max(sizes) < 6_000_000
+
+
 def test_fetch_tells_of_failures(failed):
     (job,) = failed.queries.fetch(["id-04"])
     assert (job.retry_count, job.error) == (5, "error 4")

@@ -4,10 +4,11 @@
 -- ARGV  1 'queue', 'claim' or 'morgue', 2 most payloads of a job to return, 3 bytes at which each payload is cut, or
 --       '' to return them whole, then ids
 -- returns for each id nil, or {perform_in or updated_at, retry_count or '', error or '', deaths, number of payloads,
---         payload, score, size, payload, score, size ...}
+--         payload, score, size, payload, score, size ...}, or 'later': what comes before it is much, so ask again
 local P = KEYS[1]
 local where, most, cut = ARGV[1], tonumber(ARGV[2]), tonumber(ARGV[3])
--- Who wants payloads cut wants to look, not to wait: this many bytes are read for a call, the rest is left out.
+-- Who wants payloads cut wants to look, not to wait: this many bytes are read for a call, the rest is left out. Of whole
+-- ones no more ids are begun after that: others wait while this runs.
 local BUDGET, STEP = 4 * 1024 * 1024, 10
 local read = 0
 local function is_spent() return cut and read > BUDGET end
@@ -65,8 +66,10 @@ end
 local jobs = {}
 for i = 4, #ARGV do
   local id = ARGV[i]
-  local at, retry_count, held = place.find(id)
-  jobs[i - 3] = false
+  local is_late = not cut and read > BUDGET
+  local at, retry_count, held
+  if not is_late then at, retry_count, held = place.find(id) end
+  jobs[i - 3] = is_late and 'later'
   if at and held then
     local job = {at, retry_count, redis.call('HGET', place.errors, id) or '', redis.call('HGET', P .. 'crashes', id) or '0', 1}
     if held == '*' then
