@@ -53,6 +53,19 @@ def format_error(error: BaseException) -> str:
     return f"{type(error).__name__}: {error}"
 
 
+def encodable(text: str) -> str:
+    """What can't be UTF-8 (a lone surrogate from some file name) must not keep a job from being settled or logged."""
+    return text.encode("utf-8", "backslashreplace").decode()
+
+
+def error_text(error: BaseException, format: Callable[[BaseException], str] = format_error) -> str:
+    """What `format` makes of an error, as far as it can be kept. It never fails."""
+    try:
+        return encodable(str(format(error))[:MAX_ERROR_CHARS])
+    except Exception as broken:  # noqa: BLE001 (format, or the error's own __str__, is the user's)
+        return f"{type(error).__name__} (which could not be formatted: {type(broken).__name__})"
+
+
 def _require_json(value: Any, path: str) -> None:
     match value:
         case None | bool() | str():

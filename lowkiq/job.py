@@ -16,11 +16,6 @@ from lowkiq.errors import InvalidJob, short, unknown_option
 KEPT_BYTES: Final = "surrogateescape"
 
 
-def encodable(text: str) -> str:
-    """What can't be UTF-8 (a lone surrogate from some file name) must not keep a job from being settled or logged."""
-    return text.encode("utf-8", "backslashreplace").decode()
-
-
 class Job(msgspec.Struct):
     """An id with its payloads: a claimed job, or one that a query found."""
 

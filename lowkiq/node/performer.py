@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Any
 
 import structlog
 
-from lowkiq.codec import MAX_ERROR_CHARS
+from lowkiq.codec import MAX_ERROR_CHARS, encodable, error_text
 from lowkiq.errors import PartialFailure
-from lowkiq.job import Job, encodable
+from lowkiq.job import Job
 from lowkiq.middleware import wrap
 from lowkiq.node.claim_in_hand import Failures
 from lowkiq.node.pace import Pace
@@ -115,10 +115,7 @@ class Performer:
     def _text(self, error: BaseException | str) -> str:
         if isinstance(error, str):
             return encodable(error[:MAX_ERROR_CHARS])
-        try:
-            return encodable(str(self._settings.format_error(error))[:MAX_ERROR_CHARS])
-        except Exception as broken:  # noqa: BLE001 (format_error, or the error's own __str__, is the user's)
-            return f"{type(error).__name__} (which could not be formatted: {type(broken).__name__})"
+        return error_text(error, self._settings.format_error)
 
     def _dump(self, text: str) -> str:
         try:

@@ -8,7 +8,8 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from lowkiq.job import KEPT_BYTES, Job, encodable
+from lowkiq.codec import error_text
+from lowkiq.job import KEPT_BYTES, Job
 
 #: A fresh job's record begins with a 1 and so many of the last bits of when it is due (fresh.lua).
 FRESH = 1 << 31
@@ -117,8 +118,4 @@ def _job_of_several(
 
 
 def _undecodable(error: Exception) -> str:
-    try:
-        text = str(error)
-    except Exception as broken:  # noqa: BLE001 (the user's too)
-        text = f"(which could not be formatted: {type(broken).__name__})"
-    return encodable(f"load_payload can't decode this payload: {type(error).__name__}: {text}"[:1000])
+    return f"load_payload can't decode this payload: {error_text(error)}"[:1000]

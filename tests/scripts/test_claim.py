@@ -372,7 +372,10 @@ class Unspeakable(Exception):
 
 @pytest.mark.parametrize(
     ("error", "text"),
-    [(ValueError("a \ud800"), "ValueError: a \\ud800"), (Unspeakable(), "Unspeakable: (which could not")],
+    [
+        (ValueError("a \ud800"), "ValueError: a \\ud800"),
+        (Unspeakable(), "Unspeakable (which could not be formatted: RuntimeError)"),
+    ],
 )
 def test_what_the_user_says_of_it_may_be_anything(shard, error, text):
     """It goes to Redis with the settle: what can't would end the node, and every one after it."""
