@@ -39,7 +39,7 @@ def test_hot_ids_are_merged_before_they_run(redis_server):
 def test_peers_measures_lowkiq_and_tells_of_those_that_are_missing(redis_server, monkeypatch, capsys, tmp_path):
     monkeypatch.setattr(peers, "MEASURES", {"two processes": peers.MEASURES["two processes"]})
     monkeypatch.setattr("benchmarks.peers.catalogue.HOME", tmp_path)
-    peers.main(["--only", "celery", "--rounds", "1", "--seconds", "0.02", "--json"])
+    peers.main(["--only", "celery", "--rounds", "1", "--seconds", "0.02", "--images", str(tmp_path), "--json"])
     ours, celery = json.loads(capsys.readouterr().out)["contenders"]
     assert len(ours["rounds"]["2×5"]) == 1
     assert "No such file" in celery["missing"]

@@ -13,7 +13,7 @@ import pytest
 
 from lowkiq import Lowkiq
 from lowkiq.node.node import Node
-from tests.process.nodes import Nodes, overlaps
+from tests.process.nodes import NodeProcess, Nodes, overlaps
 from tests.support import RedisServer, wait_until
 
 
@@ -28,6 +28,16 @@ def one_shard(tmp_path: Path, redis_server: RedisServer, app: Lowkiq) -> Iterato
     """Everything in one shard, so one thread; batches of one."""
     with Nodes(tmp_path, redis_server, app.settings.namespace, shards_count=1) as nodes:
         yield nodes
+
+
+@pytest.fixture
+def waiting(tmp_path: Path, own_redis_server: RedisServer) -> Iterator[tuple[Nodes, NodeProcess]]:
+    """A node whose Redis is not there yet."""
+    own_redis_server.stop()
+    with Nodes(tmp_path, own_redis_server, "ns") as nodes:
+        node = nodes.start()
+        wait_until(lambda: node.logged("waiting_for_redis"))
+        yield nodes, node
 
 
 def crashes(nodes: Nodes) -> int:
@@ -145,18 +155,15 @@ def test_a_node_that_is_quiet_from_its_start_takes_no_job(nodes: Nodes) -> None:
     assert (nodes.records("start"), nodes.metrics().length) == ([], 2)
 
 
-def test_tstp_before_a_node_is_ready_counts(tmp_path: Path, own_redis_server: RedisServer) -> None:
-    own_redis_server.stop()
-    with Nodes(tmp_path, own_redis_server, "ns") as nodes:
-        node = nodes.start()
-        wait_until(lambda: node.logged("waiting_for_redis"))
-        node.send(signal.SIGTSTP)
-        own_redis_server.start()
-        nodes.push({"id": "a", "payload": {}})
-        wait_until(lambda: node.logged("quiet"))
-        node.send(signal.SIGTERM)
-        assert node.wait() == 0
-        assert (nodes.records("start"), nodes.metrics().length) == ([], 1)
+def test_tstp_before_a_node_is_ready_counts(waiting: tuple[Nodes, NodeProcess], own_redis_server: RedisServer) -> None:
+    nodes, node = waiting
+    node.send(signal.SIGTSTP)
+    own_redis_server.start()
+    nodes.push({"id": "a", "payload": {}})
+    wait_until(lambda: node.logged("quiet"))
+    node.send(signal.SIGTERM)
+    assert node.wait() == 0
+    assert (nodes.records("start"), nodes.metrics().length) == ([], 1)
 
 
 def test_a_base_exception_drains_the_node_reaches_last_words_and_keeps_the_job(nodes: Nodes) -> None:
@@ -177,25 +184,21 @@ def test_on_server_init_runs_once_in_a_node(nodes: Nodes) -> None:
 # ── boot ────────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def test_without_redis_a_node_waits_and_then_starts(tmp_path: Path, own_redis_server: RedisServer) -> None:
-    own_redis_server.stop()
-    with Nodes(tmp_path, own_redis_server, "ns") as nodes:
-        node = nodes.start()
-        wait_until(lambda: node.logged("waiting_for_redis"))
-        assert node.is_running()
-        own_redis_server.start()
-        node.wait_ready()
-        nodes.push({"id": "a", "payload": {}})
-        wait_until(lambda: nodes.ended("a"))
+def test_without_redis_a_node_waits_and_then_starts(
+    waiting: tuple[Nodes, NodeProcess], own_redis_server: RedisServer
+) -> None:
+    nodes, node = waiting
+    assert node.is_running()
+    own_redis_server.start()
+    node.wait_ready()
+    nodes.push({"id": "a", "payload": {}})
+    wait_until(lambda: nodes.ended("a"))
 
 
-def test_a_node_that_waits_for_redis_can_be_stopped(tmp_path: Path, own_redis_server: RedisServer) -> None:
-    own_redis_server.stop()
-    with Nodes(tmp_path, own_redis_server, "ns") as nodes:
-        node = nodes.start()
-        wait_until(lambda: node.logged("waiting_for_redis"))
-        node.send(signal.SIGTERM)
-        assert node.wait() == 0
+def test_a_node_that_waits_for_redis_can_be_stopped(waiting: tuple[Nodes, NodeProcess]) -> None:
+    _, node = waiting
+    node.send(signal.SIGTERM)
+    assert node.wait() == 0
 
 
 def test_a_redis_that_evicts_is_refused(tmp_path: Path, own_redis_server: RedisServer) -> None:
