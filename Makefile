@@ -30,7 +30,7 @@ test-long: $(VENV)/.for-dev ## those that take long: Cluster, Sentinel, TLS, a k
 	@$(BIN)/python -m pytest -n 4 --dist loadfile -m long $(ARGS)
 
 chaos: $(VENV)/.for-dev ## random faults, and what came of them (MINUTES=2, ARGS='--on cluster --seed 7')
-	@$(BIN)/python -m tests.faults.chaos --minutes $(or $(MINUTES),2) $(ARGS)
+	@$(BIN)/python -m tests.chaos --minutes $(or $(MINUTES),2) $(ARGS)
 
 leaks: $(VENV)/.for-dev ## hard work with rests, and what has stayed after each (MINUTES=10)
 	@$(BIN)/python -m tests.faults.leaks --minutes $(or $(MINUTES),10)

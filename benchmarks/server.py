@@ -13,7 +13,7 @@ from pathlib import Path
 import psutil
 import redis
 
-from lowkiq_supervisor.embedded_redis import find_server
+from lowkiq_supervisor.processes.embedded_redis import find_server
 
 #: Seconds after which a measurement has failed.
 LIMIT = 120.0

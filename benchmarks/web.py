@@ -24,9 +24,9 @@ from rich.table import Table
 
 from benchmarks import server
 from lowkiq import Lowkiq, Worker
-from lowkiq.store import history
-from lowkiq.store.nodes import NodeHealth, ThreadHealth, beat
-from lowkiq.store.shard import Shard
+from lowkiq.admin import history
+from lowkiq.admin.nodes import NodeHealth, ThreadHealth, beat
+from lowkiq.queue.shard import Shard
 from lowkiq.web import create_app
 
 #: One queue of most shards, and ten of ten, as installations are that have grown.

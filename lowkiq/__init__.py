@@ -12,8 +12,8 @@ from lowkiq.errors import (
     SettingsError,
     ShardsCountMismatch,
 )
+from lowkiq.handlers.context import Context, current
 from lowkiq.job import Job, NewJob, Pushed
-from lowkiq.node.context import Context, current
 from lowkiq.version import VERSION
 from lowkiq.worker import Worker
 

@@ -10,20 +10,20 @@ from typing import Any, TypeVar, overload
 import redis
 
 from lowkiq import settings as settings_module
+from lowkiq.admin import metrics
+from lowkiq.admin.actions import Actions
+from lowkiq.admin.metrics import QueueMetrics
+from lowkiq.admin.nodes import Nodes, read_nodes
+from lowkiq.admin.queries import Queries
 from lowkiq.errors import SettingsError, short, unknown_option
+from lowkiq.hooks import wrap
 from lowkiq.job import NewJob, Pushed, encode_jobs
-from lowkiq.middleware import wrap
-from lowkiq.store import metrics
-from lowkiq.store.actions import Actions
-from lowkiq.store.call import Caller
-from lowkiq.store.cluster import ClusterClient
-from lowkiq.store.connect import client_for_producers
-from lowkiq.store.metrics import QueueMetrics
-from lowkiq.store.nodes import Nodes, read_nodes
-from lowkiq.store.producer import Producer
-from lowkiq.store.queries import Queries
-from lowkiq.store.shard import Shard, shards_of
-from lowkiq.store.wire import Replicas
+from lowkiq.queue.call import Caller
+from lowkiq.queue.push import Producer
+from lowkiq.queue.shard import Shard, shards_of
+from lowkiq.transport.cluster import ClusterClient
+from lowkiq.transport.connect import client_for_producers
+from lowkiq.transport.server import Replicas
 from lowkiq.worker import OPTIONS, Worker, apply_options, check_options, function_worker
 
 W = TypeVar("W", bound=type[Worker])

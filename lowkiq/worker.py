@@ -13,9 +13,9 @@ from lowkiq.job import Job, NewJob, Pushed
 from lowkiq.settings import NAME
 
 if TYPE_CHECKING:
+    from lowkiq.admin.actions import Actions
+    from lowkiq.admin.queries import Queries
     from lowkiq.app import Lowkiq
-    from lowkiq.store.actions import Actions
-    from lowkiq.store.queries import Queries
 
 OPTIONS: Final = ("queue_name", "shards_count", "batch_size", "max_retry_count")
 

@@ -11,8 +11,10 @@ from typing import Any
 import pytest
 
 from lowkiq import Lowkiq
-from tests.redis_kinds.kinds import kind_wanted, leave_out, of_kind
+from tests.queue.model.virtual_clock import VirtualClock
+from tests.queue.shard_driver import ShardDriver
 from tests.support import RedisServer
+from tests.transport.kinds.kinds import kind_wanted, leave_out, of_kind
 
 _numbers = itertools.count()
 
@@ -70,3 +72,15 @@ def make_app(redis_server: RedisServer) -> Iterator[Callable[..., Lowkiq]]:
 def app(make_app: Callable[..., Lowkiq]) -> Lowkiq:
     """An application with default settings."""
     return make_app()
+
+
+@pytest.fixture
+def shard(app: Lowkiq) -> ShardDriver:
+    """The only shard of a queue."""
+    return ShardDriver(app)
+
+
+@pytest.fixture
+def clock(app: Lowkiq, monkeypatch: pytest.MonkeyPatch) -> VirtualClock:
+    """The clock of scripts that are loaded from here on; it stands still."""
+    return VirtualClock(app.redis(), f"{app.settings.namespace}:clock", monkeypatch)

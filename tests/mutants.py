@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 import pytest
 
-from lowkiq.store import scripts
+from lowkiq.queue import scripts
 
 
 class Mutant(NamedTuple):

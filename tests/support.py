@@ -13,8 +13,11 @@ from typing import Any
 import pytest
 import redis
 
-from lowkiq_supervisor.embedded_redis import find_server
 from lowkiq_supervisor.errors import BootError
+from lowkiq_supervisor.processes.embedded_redis import find_server
+
+#: The checkout.
+ROOT = Path(__file__).parents[1]
 
 
 def redis_binary() -> str | None:

@@ -9,12 +9,12 @@ from typing import Final
 
 import typer
 
-from lowkiq import tables
 from lowkiq.app import Lowkiq
+from lowkiq.cli import tables
 from lowkiq.doctor import report
 from lowkiq.doctor.examination import examine
 from lowkiq.doctor.finding import Finding
-from lowkiq.doctor.patient import Patient
+from lowkiq.doctor.subject import Patient
 from lowkiq.errors import AppNotFound, SettingsError
 from lowkiq.importing import load_app
 

@@ -11,7 +11,7 @@ from redis.exceptions import NoPermissionError
 
 from lowkiq.doctor import machine_checks, node_checks, queue_checks, redis_checks, rights_checks, settings_checks
 from lowkiq.doctor.finding import Check, Finding, Verdict, note, problem, warning
-from lowkiq.doctor.patient import Patient
+from lowkiq.doctor.subject import Patient
 
 #: Seconds for all checks of Redis together. One reply may take two (connect.PATIENCE).
 REDIS_WITHIN: Final = 15.0

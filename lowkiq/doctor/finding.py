@@ -7,7 +7,7 @@ from typing import Final, Literal, NamedTuple
 
 import msgspec
 
-from lowkiq.doctor.patient import Patient
+from lowkiq.doctor.subject import Patient
 
 Level = Literal["ok", "note", "warning", "problem"]
 

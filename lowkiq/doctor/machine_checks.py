@@ -15,7 +15,7 @@ import psutil
 import redis.utils
 
 from lowkiq.doctor.finding import Verdict, note, ok, problem, warning
-from lowkiq.doctor.patient import OTHER_FILES, Patient
+from lowkiq.doctor.subject import OTHER_FILES, Patient
 from lowkiq.settings import EMBEDDED_SOCKET, state_directory
 from lowkiq.version import VERSION
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Final
 
+from lowkiq.cli.tables import printable
 from lowkiq.doctor.finding import Verdict, note, ok, problem, warning
-from lowkiq.doctor.patient import Patient
+from lowkiq.doctor.subject import Patient
 from lowkiq.node.lease_keeper import RENEWALS_A_TTL
-from lowkiq.tables import printable
 from lowkiq.version import VERSION
 
 #: Seconds after which a batch is worth a word.

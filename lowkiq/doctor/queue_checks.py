@@ -5,13 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Final
 
+from lowkiq.admin import probes
+from lowkiq.cli.tables import printable
 from lowkiq.doctor.finding import Verdict, note, ok, problem, warning
-from lowkiq.doctor.patient import Patient
+from lowkiq.doctor.subject import Patient
 from lowkiq.errors import NewerLayout, ShardsCountMismatch
-from lowkiq.store import checkup, layout
-from lowkiq.store.producer import check_layout
-from lowkiq.store.shard import Shard
-from lowkiq.tables import printable
+from lowkiq.queue import layout
+from lowkiq.queue.push import check_layout
+from lowkiq.queue.shard import Shard
 
 #: Seconds by which a job may be late before people should know.
 LATE: Final = 60.0
@@ -52,7 +53,7 @@ def layouts(patient: Patient) -> Iterator[Verdict]:
     for queue in newer:
         yield _newer(queue, patient.layouts[queue].version)
     shards = [shard for queue in patient.layouts.keys() - set(newer) for shard in _shards(patient, queue)]
-    found = zip(shards, checkup.read_shard_layouts(patient.caller, shards), strict=True)
+    found = zip(shards, probes.read_shard_layouts(patient.caller, shards), strict=True)
     odd = [(shard, told) for shard, told in found if told and told != patient.layouts[shard.queue]]
     for shard, told in odd[:MANY]:
         if told.version > layout.LAYOUT_VERSION:
@@ -130,7 +131,7 @@ def deaths(patient: Patient) -> Iterator[Verdict]:
     queues = [queue for queue, row in patient.queues.items() if row.morgue_length]
     is_well = True
     for queue in queues:
-        if ids := checkup.read_buried(patient.caller, _shards(patient, queue)):
+        if ids := probes.read_buried(patient.caller, _shards(patient, queue)):
             is_well = False
             yield warning(
                 f"jobs of queue {queue} went to the morgue because nodes died at them: {_listed(ids)}",

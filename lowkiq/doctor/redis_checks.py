@@ -10,11 +10,11 @@ import redis
 from redis.exceptions import AuthenticationError, BusyLoadingError, RedisError
 
 from lowkiq import clock
+from lowkiq.admin import probes
+from lowkiq.admin.redis_health import NEARLY_FULL
 from lowkiq.doctor.finding import Verdict, note, ok, problem, warning
-from lowkiq.doctor.patient import Patient
-from lowkiq.store import checkup
-from lowkiq.store.connect import OLDEST_REDIS
-from lowkiq.store.server import NEARLY_FULL
+from lowkiq.doctor.subject import Patient
+from lowkiq.transport.connect import OLDEST_REDIS
 
 #: Seconds by which clocks may differ. perform_in is absolute, and due by Redis's clock.
 CLOCKS_MAY_DIFFER: Final = 1.0
@@ -42,7 +42,7 @@ SAID: Final[Mapping[str, str]] = {
 def answers(patient: Patient) -> Iterator[Verdict]:
     """Whether there is anything to examine."""
     try:
-        checkup.ping(patient.caller)
+        probes.ping(patient.caller)
     except RedisError as error:
         yield problem(
             f"can't use Redis at {patient.url} (from {patient.url_source}): {error}", _how_to_reach(patient, error)
@@ -147,7 +147,7 @@ def memory(patient: Patient) -> Iterator[Verdict]:
 
 def clocks(patient: Patient) -> Iterator[Verdict]:
     """A due time is told by this machine's clock and kept by Redis's."""
-    offset, error = checkup.clock_offset(patient.caller)
+    offset, error = probes.clock_offset(patient.caller)
     if abs(offset) - error >= CLOCKS_MAY_DIFFER:
         yield warning(
             f"Redis's clock is {abs(offset):,.1f} s {'ahead of' if offset > 0 else 'behind'} this machine's: a "
@@ -161,9 +161,9 @@ def clocks(patient: Patient) -> Iterator[Verdict]:
 def latency(patient: Patient) -> Iterator[Verdict]:
     """What each claim and each push pays."""
     deadline = clock.monotonic() + PINGS_WITHIN
-    trips = [checkup.ping(patient.caller)]
+    trips = [probes.ping(patient.caller)]
     while len(trips) < PINGS and clock.monotonic() < deadline:
-        trips.append(checkup.ping(patient.caller))
+        trips.append(probes.ping(patient.caller))
     yield from _judge_trips(trips)
 
 

@@ -11,8 +11,8 @@ import msgspec
 from rich.markup import escape
 from rich.table import Table
 
+from lowkiq.cli.tables import printable
 from lowkiq.doctor.finding import LEVELS, Finding, Level
-from lowkiq.tables import printable
 from lowkiq.version import VERSION
 
 STYLES: Final[Mapping[Level, str]] = {"problem": "bold red", "warning": "yellow", "note": "cyan", "ok": "green"}

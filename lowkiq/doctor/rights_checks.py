@@ -6,9 +6,9 @@ from collections.abc import Iterator
 
 from redis.exceptions import NoPermissionError, ResponseError
 
+from lowkiq.admin import probes
 from lowkiq.doctor.finding import Verdict, note, ok, problem, warning
-from lowkiq.doctor.patient import Patient
-from lowkiq.store import checkup
+from lowkiq.doctor.subject import Patient
 
 #: How Redis words that it writes nothing now → what to do.
 MENDING = {
@@ -24,7 +24,7 @@ MENDING = {
 def commands(patient: Patient) -> Iterator[Verdict]:
     """Every command that is used, and the keys and channels of the namespace."""
     queue = next(iter(patient.app.workers), "doctor")
-    refusals = checkup.read_refusals(patient.caller, patient.settings.namespace, queue)
+    refusals = probes.read_refusals(patient.caller, patient.settings.namespace, queue)
     if refusals.commands or refusals.patterns:
         wanted = [*refusals.patterns, *(f"+{command.lower().replace(' ', '|')}" for command in refusals.commands)]
         what = [*refusals.commands, *(f"what {pattern} stands for" for pattern in refusals.patterns)]
@@ -39,7 +39,7 @@ def commands(patient: Patient) -> Iterator[Verdict]:
 def scripts(patient: Patient) -> Iterator[Verdict]:
     """EVAL and SCRIPT LOAD; the scripts of this version, as a node loads them."""
     try:
-        flags = checkup.load_scripts(patient.caller)
+        flags = probes.load_scripts(patient.caller)
     except ResponseError as error:
         yield problem(f"scripts can't be run: {error}", "allow EVAL, EVALSHA and SCRIPT LOAD; some proxies know none")
         return
@@ -55,7 +55,7 @@ def doorbell(patient: Patient) -> Iterator[Verdict]:
     """Publish and subscribe: without them a job waits for the next poll."""
     poll = patient.settings.poll_interval
     try:
-        seconds = checkup.hear(patient.caller, patient.settings.namespace)
+        seconds = probes.hear(patient.caller, patient.settings.namespace)
     except NoPermissionError as error:
         yield warning(
             f"nodes can't listen for pushes: {error}; jobs then start up to {poll:g} s late",

@@ -6,9 +6,9 @@ from collections.abc import Iterator
 from typing import Final
 
 from lowkiq.doctor.finding import Verdict, note, problem, warning
-from lowkiq.doctor.patient import Patient
+from lowkiq.doctor.subject import Patient
 from lowkiq.node.lease_keeper import RENEWALS_A_TTL
-from lowkiq.store.connect import reply_patience
+from lowkiq.transport.connect import reply_patience
 
 #: Seconds that the supervisor gives its nodes, when it is not told otherwise.
 SUPERVISORS_DRAIN: Final = 25.0

@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 from typing import Protocol
 
-from lowkiq.store.bell import Heard
+from lowkiq.queue.bell import Heard
 
 
 class Bell(Protocol):

@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING
 from redis.exceptions import RedisError
 
 from lowkiq import clock
+from lowkiq.admin.metrics import ShardMetrics, read_shards
 from lowkiq.node.shard_handler import ShardHandler
-from lowkiq.store.call import Caller
-from lowkiq.store.metrics import ShardMetrics, read_shards
+from lowkiq.queue.call import Caller
 
 if TYPE_CHECKING:
     from lowkiq.app import Lowkiq

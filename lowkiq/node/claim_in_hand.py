@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from lowkiq.job import Job
-from lowkiq.store.claims import Claim
-from lowkiq.store.shard import Exhausted, Failure, Outcome, Rest
+from lowkiq.queue.claims import Claim
+from lowkiq.queue.shard import Exhausted, Failure, Outcome, Rest
 
 
 class Failures(NamedTuple):

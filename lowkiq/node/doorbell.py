@@ -12,10 +12,10 @@ from redis.exceptions import RedisError
 from redis.exceptions import TimeoutError as RedisTimeoutError
 
 from lowkiq import clock
-from lowkiq.node.trouble import Trouble
-from lowkiq.store import keys
-from lowkiq.store.connect import Client
-from lowkiq.store.nodes import FOSTER
+from lowkiq.admin.nodes import FOSTER
+from lowkiq.node.outage import Trouble
+from lowkiq.queue import keys
+from lowkiq.transport.connect import Client
 
 if TYPE_CHECKING:
     from lowkiq.node.shard_handler import ShardHandler

@@ -8,10 +8,10 @@ import structlog
 from redis.exceptions import RedisError
 
 from lowkiq.node.lease_keeper import LeaseKeeper
+from lowkiq.node.outage import Trouble
 from lowkiq.node.shard_handler import ShardHandler
-from lowkiq.node.trouble import Trouble
 from lowkiq.node.worker_thread import WorkerThread
-from lowkiq.store.call import SHARDS_A_CALL, Caller, chunked
+from lowkiq.queue.call import SHARDS_A_CALL, Caller, chunked
 
 logger = structlog.get_logger("lowkiq")
 

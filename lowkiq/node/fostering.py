@@ -14,10 +14,10 @@ from typing import Final
 
 import structlog
 
-from lowkiq.store.call import Caller
-from lowkiq.store.metrics import ShardMetrics
-from lowkiq.store.nodes import ask_to_foster, exchange_unowned, living_nodes
-from lowkiq.store.shard import Shard
+from lowkiq.admin.metrics import ShardMetrics
+from lowkiq.admin.nodes import ask_to_foster, exchange_unowned, living_nodes
+from lowkiq.queue.call import Caller
+from lowkiq.queue.shard import Shard
 
 logger = structlog.get_logger("lowkiq")
 

@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING
 import psutil
 
 from lowkiq import clock
-from lowkiq.node.thread_dump import job_of
-from lowkiq.store.nodes import BEAT_INTERVAL, NodeHealth
+from lowkiq.admin.nodes import BEAT_INTERVAL, NodeHealth
+from lowkiq.node.dump import job_of
 from lowkiq.version import VERSION
 
 if TYPE_CHECKING:

@@ -9,9 +9,9 @@ import structlog
 from redis.exceptions import RedisError
 
 from lowkiq import clock
-from lowkiq.node.trouble import Trouble
-from lowkiq.store.call import Caller
-from lowkiq.store.nodes import BEAT_INTERVAL, NodeHealth, beat, forget
+from lowkiq.admin.nodes import BEAT_INTERVAL, NodeHealth, beat, forget
+from lowkiq.node.outage import Trouble
+from lowkiq.queue.call import Caller
 
 logger = structlog.get_logger("lowkiq")
 

@@ -15,10 +15,10 @@ import structlog
 from redis.exceptions import RedisError
 
 from lowkiq import clock
+from lowkiq.node.outage import Trouble
 from lowkiq.node.shard_handler import Settle, ShardHandler, refused
-from lowkiq.node.trouble import Trouble
-from lowkiq.store.call import Caller, chunked, raise_first
-from lowkiq.store.shard import LOST, WANTED, Held, Owned, Settled, renew
+from lowkiq.queue.call import Caller, chunked, raise_first
+from lowkiq.queue.shard import LOST, WANTED, Held, Owned, Settled, renew
 
 if TYPE_CHECKING:
     from lowkiq.node.worker_thread import WorkerThread

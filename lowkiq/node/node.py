@@ -20,21 +20,21 @@ from lowkiq.errors import LowkiqError, SettingsError
 from lowkiq.node.burst import BurstEnd
 from lowkiq.node.doorbell import Doorbell
 from lowkiq.node.drain import Drain
+from lowkiq.node.dump import dump
 from lowkiq.node.health import HealthReport
 from lowkiq.node.heartbeat import Heartbeat
 from lowkiq.node.lease_keeper import LeaseKeeper
+from lowkiq.node.outage import Trouble
 from lowkiq.node.recorder import Recorder
 from lowkiq.node.shard_handler import ShardHandler
 from lowkiq.node.signals import Signals
-from lowkiq.node.thread_dump import dump
-from lowkiq.node.trouble import Trouble
 from lowkiq.node.tuning import tuned
 from lowkiq.node.worker_thread import WorkerThread
 from lowkiq.node.worker_threads import make_worker_threads
+from lowkiq.queue.call import Caller
+from lowkiq.queue.push import register
 from lowkiq.settings import state_directory
-from lowkiq.store.call import Caller
-from lowkiq.store.connect import check_server, client_for_node
-from lowkiq.store.producer import register
+from lowkiq.transport.connect import check_server, client_for_node
 from lowkiq.worker import Worker
 
 if TYPE_CHECKING:

@@ -9,14 +9,14 @@ from collections.abc import Iterable, Mapping
 
 import structlog
 
+from lowkiq.admin.history import record, take_turn
+from lowkiq.admin.metrics import by_queue, known_queues, read_shards
 from lowkiq.errors import RedisUnsuitable
 from lowkiq.node.fostering import Fostering
-from lowkiq.store.call import Caller
-from lowkiq.store.connect import check_server
-from lowkiq.store.history import record, take_turn
-from lowkiq.store.metrics import by_queue, known_queues, read_shards
-from lowkiq.store.producer import register_again
-from lowkiq.store.shard import shards_of
+from lowkiq.queue.call import Caller
+from lowkiq.queue.push import register_again
+from lowkiq.queue.shard import shards_of
+from lowkiq.transport.connect import check_server
 
 logger = structlog.get_logger("lowkiq")
 

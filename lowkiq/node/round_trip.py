@@ -10,13 +10,13 @@ from redis.exceptions import RedisError
 from lowkiq import clock
 from lowkiq.errors import StaleClaim, Unsettled
 from lowkiq.node.shard_handler import refused
-from lowkiq.store.call import chunked, raise_first
-from lowkiq.store.claims import Claim
-from lowkiq.store.shard import Settled, peek
+from lowkiq.queue.call import chunked, raise_first
+from lowkiq.queue.claims import Claim
+from lowkiq.queue.shard import Settled, peek
 
 if TYPE_CHECKING:
     from lowkiq.node.shard_handler import Settle, ShardHandler
-    from lowkiq.store.call import Call, Caller
+    from lowkiq.queue.call import Call, Caller
 
 
 class RoundTrip:

@@ -11,15 +11,15 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from lowkiq import clock
 from lowkiq.errors import Fenced
+from lowkiq.handlers.context import Context, enter
 from lowkiq.job import Job
 from lowkiq.node.claim_in_hand import ClaimInHand, Failures
-from lowkiq.node.context import Context, enter
-from lowkiq.store.call import Call
-from lowkiq.store.claims import Claim, Handed, claim_handed
-from lowkiq.store.shard import Held, Outcome, Owned, Released, Settled, Shard
+from lowkiq.queue.call import Call
+from lowkiq.queue.claims import Claim, Handed, claim_handed
+from lowkiq.queue.shard import Held, Outcome, Owned, Released, Settled, Shard
 
 if TYPE_CHECKING:
-    from lowkiq.node.performer import Performer
+    from lowkiq.handlers.performer import Performer
     from lowkiq.settings import Settings
     from lowkiq.worker import Worker
 

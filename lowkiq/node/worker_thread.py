@@ -13,17 +13,17 @@ from redis.exceptions import RedisError
 
 from lowkiq import clock
 from lowkiq.node.bells import LocalBell
-from lowkiq.node.pace import MOST_SHARDS
+from lowkiq.node.claim_size import MOST_SHARDS
 from lowkiq.node.round_trip import RoundTrip
 
 if TYPE_CHECKING:
     from lowkiq.node.bells import Bell
+    from lowkiq.node.outage import Trouble
     from lowkiq.node.schedulers import Scheduler
     from lowkiq.node.shard_handler import ShardHandler
-    from lowkiq.node.trouble import Trouble
-    from lowkiq.store.bell import Heard
-    from lowkiq.store.call import Caller
-    from lowkiq.store.shard import Settled
+    from lowkiq.queue.bell import Heard
+    from lowkiq.queue.call import Caller
+    from lowkiq.queue.shard import Settled
 
 #: Seconds between tries while Redis is in trouble: it grows to the second figure, with jitter.
 RETRY_FROM, RETRY_TO = 0.05, 1.0

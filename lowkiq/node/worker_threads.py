@@ -5,18 +5,18 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
+from lowkiq.handlers.performer import Performer
 from lowkiq.node.partition import own_part, with_fosters
-from lowkiq.node.performer import Performer
 from lowkiq.node.schedulers import Lag
 from lowkiq.node.shard_handler import ShardHandler
 from lowkiq.node.worker_thread import WorkerThread
-from lowkiq.store import keys
-from lowkiq.store.bell import ListBell
+from lowkiq.queue import keys
+from lowkiq.queue.bell import ListBell
 
 if TYPE_CHECKING:
     from lowkiq.app import Lowkiq
-    from lowkiq.node.trouble import Trouble
-    from lowkiq.store.call import Caller
+    from lowkiq.node.outage import Trouble
+    from lowkiq.queue.call import Caller
 
 
 def make_worker_threads(

@@ -16,13 +16,16 @@ from starlette.routing import BaseRoute, Route
 from starlette.staticfiles import StaticFiles
 
 from lowkiq import Lowkiq
-from lowkiq.web import api, failures, health, pages, sign_in
-from lowkiq.web.access import Access, Credentials
+from lowkiq.web import health
+from lowkiq.web.api import routes as api
 from lowkiq.web.backend import Backend
 from lowkiq.web.bulk_runner import BulkRunner
-from lowkiq.web.failures import Failures
-from lowkiq.web.guard import Guard
-from lowkiq.web.headers import Headers
+from lowkiq.web.pages import failures, sign_in
+from lowkiq.web.pages import routes as pages
+from lowkiq.web.pages.failures import Failures
+from lowkiq.web.security.access import Access, Credentials
+from lowkiq.web.security.guard import Guard
+from lowkiq.web.security.headers import Headers
 from lowkiq.web.snapshot import Snapshots
 from lowkiq.web.view import View
 

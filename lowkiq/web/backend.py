@@ -5,19 +5,20 @@ from __future__ import annotations
 import secrets
 from collections.abc import Iterator, Mapping, Sequence
 
+from lowkiq.admin import bulks, history
+from lowkiq.admin.actions import Actions
+from lowkiq.admin.bulks import Bulk
+from lowkiq.admin.history import Point
+from lowkiq.admin.metrics import known_queues
+from lowkiq.admin.previews import Peeks
+from lowkiq.admin.search import Matches
+from lowkiq.admin.sweep import Progress, check_action, sweep
 from lowkiq.app import Lowkiq
 from lowkiq.errors import UnknownQueue, short
-from lowkiq.store import bulks, history, keys
-from lowkiq.store.actions import Actions
-from lowkiq.store.bulks import Bulk
-from lowkiq.store.call import Caller
-from lowkiq.store.connect import client_for_people
-from lowkiq.store.history import Point
-from lowkiq.store.matches import Matches
-from lowkiq.store.metrics import known_queues
-from lowkiq.store.peeks import Peeks
-from lowkiq.store.shard import Shard, shards_of
-from lowkiq.store.sweep import Progress, check_action, sweep
+from lowkiq.queue import keys
+from lowkiq.queue.call import Caller
+from lowkiq.queue.shard import Shard, shards_of
+from lowkiq.transport.connect import client_for_people
 
 
 class Backend:

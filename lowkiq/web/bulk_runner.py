@@ -11,11 +11,11 @@ import structlog
 from redis.exceptions import RedisError
 
 from lowkiq import clock
+from lowkiq.admin import bulks
+from lowkiq.admin.bulks import Bulk
+from lowkiq.admin.search import Match
+from lowkiq.admin.sweep import check_action
 from lowkiq.errors import LowkiqError
-from lowkiq.store import bulks
-from lowkiq.store.bulks import Bulk
-from lowkiq.store.matches import Match
-from lowkiq.store.sweep import check_action
 from lowkiq.web.backend import Backend
 
 logger = structlog.get_logger("lowkiq")

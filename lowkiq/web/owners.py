@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from lowkiq.node.thread_dump import ID_CHARS
-from lowkiq.store.metrics import ShardMetrics
-from lowkiq.store.nodes import BEAT_INTERVAL, NodeHealth, ThreadHealth
-from lowkiq.web import words
+from lowkiq.admin.metrics import ShardMetrics
+from lowkiq.admin.nodes import BEAT_INTERVAL, NodeHealth, ThreadHealth
+from lowkiq.node.dump import ID_CHARS
+from lowkiq.web.render import words
 from lowkiq.web.snapshot import Snapshot
 
 

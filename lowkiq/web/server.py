@@ -25,8 +25,8 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from lowkiq.app import Lowkiq
 from lowkiq.errors import LowkiqError, SettingsError
-from lowkiq.web.access import Credentials, is_loopback_address
 from lowkiq.web.application import create_app
+from lowkiq.web.security.access import Credentials, is_loopback_address
 
 logger = structlog.get_logger("lowkiq")
 

@@ -17,12 +17,12 @@ import msgspec
 from starlette.concurrency import run_in_threadpool
 
 from lowkiq import clock
-from lowkiq.store.call import redis_time
-from lowkiq.store.history import SAMPLE_INTERVAL, Point, read_earlier
-from lowkiq.store.metrics import QueueMetrics, ShardMetrics, by_queue, read_shards, total
-from lowkiq.store.nodes import Nodes, judge, read_health
-from lowkiq.store.server import Server, read_server
-from lowkiq.store.shard import Shard
+from lowkiq.admin.history import SAMPLE_INTERVAL, Point, read_earlier
+from lowkiq.admin.metrics import QueueMetrics, ShardMetrics, by_queue, read_shards, total
+from lowkiq.admin.nodes import Nodes, judge, read_health
+from lowkiq.admin.redis_health import Server, read_server
+from lowkiq.queue.call import redis_time
+from lowkiq.queue.shard import Shard
 from lowkiq.web.backend import Backend
 
 #: Seconds for which a snapshot is new enough.

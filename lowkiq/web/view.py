@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from lowkiq import Lowkiq
-    from lowkiq.web.access import Access
     from lowkiq.web.backend import Backend
     from lowkiq.web.bulk_runner import BulkRunner
+    from lowkiq.web.security.access import Access
     from lowkiq.web.snapshot import Snapshots
 
 

@@ -15,31 +15,31 @@ from collections.abc import MutableMapping
 import structlog
 from setproctitle import setproctitle
 
-from lowkiq_supervisor import orphans
-from lowkiq_supervisor.child import Child, spawn
-from lowkiq_supervisor.control import Control
-from lowkiq_supervisor.crew import Crew
-from lowkiq_supervisor.embedded_redis import EmbeddedRedis
+from lowkiq_supervisor.control.server import Control
+from lowkiq_supervisor.control.status import Report
 from lowkiq_supervisor.errors import BootError
 from lowkiq_supervisor.exit_codes import ExitCode
-from lowkiq_supervisor.fleet import Fleet
-from lowkiq_supervisor.hang import HangWatch
-from lowkiq_supervisor.node import NodeSpec, RunNode, begin, run_node
-from lowkiq_supervisor.notify import ServiceManager
+from lowkiq_supervisor.loop import Watch
 from lowkiq_supervisor.options import Options
-from lowkiq_supervisor.orders import Orders
-from lowkiq_supervisor.recycling import Recycling
-from lowkiq_supervisor.redis_slot import LOOK_INTERVAL, has_become_ready, redis_slot
+from lowkiq_supervisor.policy.commands import Orders
+from lowkiq_supervisor.policy.hang import HangWatch
+from lowkiq_supervisor.policy.on_exit import Succession
+from lowkiq_supervisor.policy.recycling import Recycling
+from lowkiq_supervisor.policy.rolling_restart import Turnover
+from lowkiq_supervisor.policy.shutdown import DRAIN_GRACE, Shutdown
+from lowkiq_supervisor.processes import orphans
+from lowkiq_supervisor.processes.child import Child, spawn
+from lowkiq_supervisor.processes.children import Crew
+from lowkiq_supervisor.processes.embedded_redis import EmbeddedRedis
+from lowkiq_supervisor.processes.node import NodeSpec, RunNode, begin, run_node
+from lowkiq_supervisor.processes.redis import LOOK_INTERVAL, has_become_ready, redis_slot
+from lowkiq_supervisor.processes.slot import Slot, State
+from lowkiq_supervisor.processes.slots import Fleet
+from lowkiq_supervisor.processes.web import RunWeb, WebSpec, run_web, web_slot
 from lowkiq_supervisor.restart_policy import RestartHistory, RestartPolicy
-from lowkiq_supervisor.shutdown import DRAIN_GRACE, Shutdown
 from lowkiq_supervisor.signals import SignalInbox
-from lowkiq_supervisor.slot import Slot, State
 from lowkiq_supervisor.state_dir import StateDir
-from lowkiq_supervisor.status import Report
-from lowkiq_supervisor.succession import Succession
-from lowkiq_supervisor.turnover import Turnover
-from lowkiq_supervisor.watch import Watch
-from lowkiq_supervisor.web_slot import RunWeb, WebSpec, run_web, web_slot
+from lowkiq_supervisor.systemd import ServiceManager
 
 log = structlog.stdlib.get_logger("supervisor")
 

@@ -10,13 +10,14 @@ import structlog
 import typer
 from setproctitle import setproctitle
 
-from lowkiq_supervisor import control_commands, log
+from lowkiq_supervisor import log
 from lowkiq_supervisor.arbiter import Arbiter
-from lowkiq_supervisor.embedded_redis import EmbeddedRedis
+from lowkiq_supervisor.control import commands
 from lowkiq_supervisor.errors import BootError, UsageError
 from lowkiq_supervisor.exit_codes import ExitCode
 from lowkiq_supervisor.options import Options
-from lowkiq_supervisor.preload import preload as preload_app
+from lowkiq_supervisor.processes.embedded_redis import EmbeddedRedis
+from lowkiq_supervisor.processes.preload import preload as preload_app
 from lowkiq_supervisor.restart_policy import RestartMode
 from lowkiq_supervisor.signals import hold_back, let_go
 
@@ -43,7 +44,7 @@ Exit codes: 0 drained, 1 internal, 2 usage, 3 no node could boot, 4 crash loop, 
 """
 
 cli = typer.Typer(add_completion=False, pretty_exceptions_enable=False, rich_markup_mode=None)
-control_commands.add_to(cli)
+commands.add_to(cli)
 
 
 @cli.callback(invoke_without_command=True, epilog=EXAMPLES)

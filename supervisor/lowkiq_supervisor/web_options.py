@@ -1,9 +1,9 @@
 """
 The web view's options: where it listens, and whether that is safe.
 
-The supervisor doesn't import `lowkiq`, so the rules of `lowkiq.web.server` and `lowkiq.web.access` are told here once
-more, for a wrong option to be refused before anything starts; a test holds both to the same cases. The view's process
-asks its own again.
+The supervisor doesn't import `lowkiq`, so the rules of `lowkiq.web.server` and `lowkiq.web.security` are told here
+once more, for a wrong option to be refused before anything starts; a test holds both to the same cases. The view's
+process asks its own again.
 """
 
 from __future__ import annotations

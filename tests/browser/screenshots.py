@@ -14,14 +14,16 @@ from rich.progress import track
 
 from lowkiq import Lowkiq
 from tests.browser.shop import Shop
+from tests.support import ROOT
 
-IMAGES = Path(__file__).parents[2] / "docs/images"
+IMAGES = ROOT / "docs/images"
 SECONDS = 120
 SIZE = {"width": 1280, "height": 800}
 
 APP = """
 import random, time
 from lowkiq import Lowkiq, Worker
+from tests.support import ROOT
 
 app = Lowkiq()
 

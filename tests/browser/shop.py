@@ -14,9 +14,8 @@ from types import TracebackType
 from typing import Any, Self
 
 from lowkiq import Lowkiq, Worker
-from tests.support import wait_until
+from tests.support import ROOT, wait_until
 
-ROOT = Path(__file__).parents[2]
 NODES = 4
 
 #: Ids that begin with "bad" fail as long as the file `broken` is there; those with "slow" wait for the file `go`.

@@ -21,8 +21,8 @@ import yaml
 
 from tests.deploy.helm_matrix import LEAST
 from tests.deploy.tools import CI, need, run
+from tests.support import ROOT
 
-ROOT = Path(__file__).parents[2]
 CHART = ROOT / "helm/lowkiq"
 
 #: An old Helm 3, which is the point of it: what it renders, later ones do. Pinned, also by what it contains.

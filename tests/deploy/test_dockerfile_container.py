@@ -141,7 +141,7 @@ def test_the_image_has_lowkiq_the_web_view_and_nothing_of_the_build(store: Store
     root = store.root(IMAGE)
     assert not any((root / place).exists() for place in ("build", "dist", "opt/build"))
     (packages,) = (root / "opt/lowkiq/lib").glob("python3.*/site-packages")
-    assert (packages / "lowkiq/store/scripts/claim.lua").exists()
+    assert (packages / "lowkiq/queue/scripts/claim.lua").exists()
     assert (packages / "uvicorn").is_dir()
     assert not (packages / "hatchling").exists()
     assert not list((root / "root").glob(".cache/*"))

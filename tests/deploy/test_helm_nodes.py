@@ -7,11 +7,12 @@ from typing import Any
 
 import pytest
 
-from lowkiq.store.nodes import MOST_NODES
-from lowkiq_supervisor import ask, parsing
-from lowkiq_supervisor.control_commands import DEGRADED, OK, UNREACHABLE
+from lowkiq.admin.nodes import MOST_NODES
+from lowkiq_supervisor import parsing
+from lowkiq_supervisor.control import client
+from lowkiq_supervisor.control.commands import DEGRADED, OK, UNREACHABLE
 from lowkiq_supervisor.options import DEFAULT_BOOT_TIMEOUT, DEFAULT_DRAIN_TIMEOUT, Options
-from lowkiq_supervisor.shutdown import DRAIN_GRACE
+from lowkiq_supervisor.policy.shutdown import DRAIN_GRACE
 from tests.deploy.helm import Refused, container, environment, kubernetes_versions, objects, objects_3, one
 from tests.deploy.helm_matrix import AUTOSCALED, MATRIX
 
@@ -186,7 +187,7 @@ def test_the_startup_probe_is_more_patient_than_the_supervisor(boot: int) -> Non
 
 def test_probes_wait_longer_than_status_does() -> None:
     for name in ("startup", "liveness", "readiness"):
-        assert probe(name)["timeoutSeconds"] > ask.ANSWER_TIME + 2, "Python has to start as well"
+        assert probe(name)["timeoutSeconds"] > client.ANSWER_TIME + 2, "Python has to start as well"
         assert probe(name)["periodSeconds"] >= 5
 
 

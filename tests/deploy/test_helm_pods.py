@@ -19,9 +19,8 @@ import pytest
 from lowkiq_supervisor.exit_codes import ExitCode
 from tests.deploy.helm import container, environment, objects, one
 from tests.deploy.helm_matrix import AUTOSCALED
-from tests.support import RedisServer, wait_until
+from tests.support import ROOT, RedisServer, wait_until
 
-ROOT = Path(__file__).parents[2]
 TOKEN = "correct-horse-battery"
 APP = """
 from lowkiq import Lowkiq

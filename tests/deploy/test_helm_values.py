@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 import yaml
 
+from lowkiq.redis_url import SCHEMES
 from lowkiq.settings import NAME
-from lowkiq.store.urls import SCHEMES
 from lowkiq_supervisor import parsing
 from lowkiq_supervisor.web_options import SHORTEST_SECRET
 from tests.deploy.helm import CHART, Refused, helm_3, lint_3, objects, render_4

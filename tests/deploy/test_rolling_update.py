@@ -20,9 +20,8 @@ import pytest
 
 from lowkiq import Lowkiq
 from lowkiq_supervisor.exit_codes import ExitCode
-from tests.support import RedisServer, wait_until
+from tests.support import ROOT, RedisServer, wait_until
 
-ROOT = Path(__file__).parents[2]
 BEFORE, AFTER, SHARDS = 4, 6, 24
 IDS = [f"order-{number}" for number in range(120)]
 DRAIN = 25.0

@@ -17,8 +17,8 @@ import redis
 
 from lowkiq_supervisor.exit_codes import ExitCode
 from tests.deploy.units import SYSTEMD, Unit
-from tests.process.harness import Supervised, until
-from tests.process.manager import Manager
+from tests.harness import Supervised, until
+from tests.supervisor.manager import Manager
 from tests.support import redis_binary
 
 #: The unit's own would take half a minute to show anything. The rest of the unit is as it is.

@@ -10,10 +10,11 @@ from pathlib import Path
 import pytest
 
 from lowkiq.settings import Settings
-from lowkiq_supervisor import hang, notify
+from lowkiq_supervisor import systemd
 from lowkiq_supervisor.exit_codes import ExitCode
 from lowkiq_supervisor.options import DEFAULT_BOOT_TIMEOUT, DEFAULT_DRAIN_TIMEOUT, DEFAULT_HANG_TIMEOUT, Options
-from lowkiq_supervisor.shutdown import DRAIN_GRACE
+from lowkiq_supervisor.policy import hang
+from lowkiq_supervisor.policy.shutdown import DRAIN_GRACE
 from tests.deploy.tools import need, run
 from tests.deploy.units import ROOT, SYSTEMD, Unit, read_environment
 
@@ -92,7 +93,7 @@ def test_only_the_exit_codes_that_a_new_start_cannot_mend_prevent_one(unit: Unit
 
 
 def test_stopping_may_take_as_long_as_the_drain_and_what_the_supervisor_needs_besides(unit: Unit) -> None:
-    assert unit.seconds("TimeoutStopSec") >= DEFAULT_DRAIN_TIMEOUT + DRAIN_GRACE + 3 + notify.STOP_SPARE
+    assert unit.seconds("TimeoutStopSec") >= DEFAULT_DRAIN_TIMEOUT + DRAIN_GRACE + 3 + systemd.STOP_SPARE
     assert unit.one("KillMode") == "mixed"
     assert "SendSIGKILL" not in unit.sections["Service"]
 

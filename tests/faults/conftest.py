@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from tests.scripts.model.virtual_clock import VirtualClock
-from tests.scripts.shard_driver import ShardDriver
+from tests.queue.model.virtual_clock import VirtualClock
+from tests.queue.shard_driver import ShardDriver
 
 
 @pytest.fixture

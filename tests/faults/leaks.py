@@ -22,8 +22,8 @@ import psutil
 
 from lowkiq import Lowkiq
 from lowkiq.job import EncodedJob
-from lowkiq.store.shard import Shard
-from tests.process.harness import Supervised
+from lowkiq.queue.shard import Shard
+from tests.harness import Supervised
 from tests.support import RedisServer, wait_until
 
 MAIN = "from lowkiq_supervisor.cli import main; main()"

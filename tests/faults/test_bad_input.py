@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from lowkiq import InvalidJob, Lowkiq
-from tests.process.nodes import Nodes
-from tests.scripts.shard_driver import ShardDriver
+from tests.node.nodes import Nodes
+from tests.queue.shard_driver import ShardDriver
 from tests.support import RedisServer, wait_until
 
 

@@ -12,12 +12,12 @@ import pytest
 
 from lowkiq import InvalidJob, Lowkiq
 from lowkiq.errors import Refused
+from lowkiq.handlers.performer import Performer
 from lowkiq.job import shard_of
-from lowkiq.node.performer import Performer
-from lowkiq.store.shard import Failure
+from lowkiq.queue.shard import Failure
 from lowkiq.worker import Worker
-from tests.process.nodes import Nodes
-from tests.scripts.shard_driver import ShardDriver
+from tests.node.nodes import Nodes
+from tests.queue.shard_driver import ShardDriver
 from tests.support import RedisServer, wait_until
 
 

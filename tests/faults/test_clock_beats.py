@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from lowkiq.store.call import Call
-from lowkiq.store.history import take_turn
-from lowkiq.store.nodes import BEAT_TTL, LATE_AFTER, living_nodes
+from lowkiq.admin.history import take_turn
+from lowkiq.admin.nodes import BEAT_TTL, LATE_AFTER, living_nodes
+from lowkiq.queue.call import Call
 from tests.web.node_health import tell_health
 
 SECOND = 1_000_000

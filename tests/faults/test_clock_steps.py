@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from lowkiq.store.metrics import read_shards
-from lowkiq.store.shard import Failure, Held, Owned, peek
+from lowkiq.admin.metrics import read_shards
+from lowkiq.queue.shard import Failure, Held, Owned, peek
 
 SECOND = 1_000_000
 HOUR, YEAR = 3_600 * SECOND, 31_536_000 * SECOND

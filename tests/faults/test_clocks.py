@@ -13,9 +13,9 @@ from pathlib import Path
 
 import pytest
 
-from lowkiq.store.history import read_history
+from lowkiq.admin.history import read_history
 from tests.faults.other_clock import OtherClock
-from tests.process.nodes import Nodes
+from tests.node.nodes import Nodes
 from tests.support import RedisServer, wait_until
 
 HOUR = 3_600

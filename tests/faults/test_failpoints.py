@@ -9,16 +9,14 @@ import json
 import os
 import subprocess
 import sys
-from pathlib import Path
 
 import pytest
 
 from tests.faults.failpoints.tripwire import HOWS
-from tests.support import RedisServer
+from tests.support import ROOT, RedisServer
 
 pytestmark = pytest.mark.long
 
-ROOT = Path(__file__).parents[2]
 
 #: Calls at which each of them must have been struck: what they are there for.
 WHAT_THEY_DO = {

@@ -11,7 +11,7 @@ import pytest
 
 from lowkiq import Lowkiq
 from lowkiq.job import shard_of
-from tests.process.nodes import Nodes, overlaps
+from tests.node.nodes import Nodes, overlaps
 from tests.support import RedisServer, wait_until
 
 

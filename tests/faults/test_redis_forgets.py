@@ -16,7 +16,7 @@ import pytest
 import redis
 
 from lowkiq import Lowkiq, PushFailed
-from tests.process.nodes import Nodes
+from tests.node.nodes import Nodes
 from tests.support import RedisServer, wait_until
 
 

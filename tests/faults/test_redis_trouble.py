@@ -17,8 +17,8 @@ import pytest
 import redis
 
 from lowkiq import Lowkiq, PushFailed
-from lowkiq.node.trouble import REMIND
-from tests.process.nodes import Nodes
+from lowkiq.node.outage import REMIND
+from tests.node.nodes import Nodes
 from tests.support import RedisServer, wait_until
 
 PASSWORD = "old-secret-of-lowkiq"

@@ -11,7 +11,8 @@ from pathlib import Path
 
 import pytest
 
-ROOT = Path(__file__).parents[2]
+from tests.support import ROOT
+
 CI = os.environ.get("CI") == "true"
 
 #: One environment for all tests of this file; making it takes a while.

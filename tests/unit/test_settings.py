@@ -11,7 +11,7 @@ import pytest
 
 from lowkiq import Lowkiq, LowkiqError, SettingsError
 from lowkiq.settings import DEFAULT_URL, Settings, build
-from lowkiq.store.connect import redact
+from lowkiq.transport.connect import redact
 
 
 @pytest.fixture(autouse=True)

@@ -12,8 +12,7 @@ import pytest
 
 from lowkiq import Lowkiq, LowkiqError, PartialFailure, Pushed, SettingsError, Worker
 from lowkiq.errors import unknown_option
-
-ROOT = Path(__file__).parents[2]
+from tests.support import ROOT
 
 
 def work(payloads_by_id: dict[str, list[Any]]) -> None:

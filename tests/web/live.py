@@ -5,11 +5,11 @@ from __future__ import annotations
 from starlette.applications import Starlette
 
 from lowkiq import Lowkiq
-from lowkiq.web import api
-from lowkiq.web.access import Access, Credentials
+from lowkiq.web.api import routes
+from lowkiq.web.api.events import Streams
 from lowkiq.web.backend import Backend
 from lowkiq.web.bulk_runner import BulkRunner
-from lowkiq.web.events import Streams
+from lowkiq.web.security.access import Access, Credentials
 from lowkiq.web.snapshot import Snapshots
 from lowkiq.web.view import View
 
@@ -22,4 +22,4 @@ def web_of(app: Lowkiq, streams: Streams | None = None) -> Starlette:
     backend = Backend(app)
     access = Access(Credentials(), no_auth=True)
     view = View(app, backend, Snapshots(backend, INTERVAL), BulkRunner(backend), access, read_only=False, payloads=True)
-    return Starlette(routes=[operation.route(view) for operation in api.operations(streams or Streams())])
+    return Starlette(routes=[operation.route(view) for operation in routes.operations(streams or Streams())])

@@ -7,7 +7,7 @@ from typing import Any
 import msgspec
 
 from lowkiq import Lowkiq
-from lowkiq.store.nodes import NodeHealth, beat
+from lowkiq.admin.nodes import NodeHealth, beat
 
 
 def tell_health(app: Lowkiq, **fields: Any) -> None:

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from lowkiq import Lowkiq
-from lowkiq.store import keys
-from tests.scripts.shard_driver import ShardDriver
+from lowkiq.queue import keys
+from tests.queue.shard_driver import ShardDriver
 
 
 def open_queue(app: Lowkiq, queue: str = "q", shards_count: int = 1) -> ShardDriver:

@@ -11,8 +11,8 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response, StreamingResponse
 from starlette.routing import Route
 
-from lowkiq.web.access import CALLER, Caller
-from lowkiq.web.guard import form_of
+from lowkiq.web.security.access import CALLER, Caller
+from lowkiq.web.security.guard import form_of
 
 
 async def echo(request: Request) -> Response:

@@ -8,12 +8,12 @@ from typing import Any
 import pytest
 
 from lowkiq import Lowkiq
+from lowkiq.admin import bulks
+from lowkiq.admin.history import record
+from lowkiq.admin.metrics import QueueMetrics
+from lowkiq.admin.search import Match
+from lowkiq.admin.sweep import Progress
 from lowkiq.errors import LowkiqError, UnknownQueue
-from lowkiq.store import bulks
-from lowkiq.store.history import record
-from lowkiq.store.matches import Match
-from lowkiq.store.metrics import QueueMetrics
-from lowkiq.store.sweep import Progress
 from lowkiq.web.backend import Backend
 from lowkiq.worker import Worker
 

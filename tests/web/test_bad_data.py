@@ -11,8 +11,8 @@ import pytest
 from starlette.applications import Starlette
 
 from lowkiq import Lowkiq
-from lowkiq.store import keys
-from tests.scripts.shard_driver import ShardDriver
+from lowkiq.queue import keys
+from tests.queue.shard_driver import ShardDriver
 from tests.web.conftest import Browser
 from tests.web.node_health import tell_health
 from tests.web.queues import open_queue

@@ -11,10 +11,10 @@ import pytest
 import redis
 
 from lowkiq import Lowkiq
-from lowkiq.store import bulks
-from lowkiq.store.bulks import Bulk
-from lowkiq.store.matches import Match
-from lowkiq.store.sweep import Progress
+from lowkiq.admin import bulks
+from lowkiq.admin.bulks import Bulk
+from lowkiq.admin.search import Match
+from lowkiq.admin.sweep import Progress
 from lowkiq.web import bulk_runner
 from lowkiq.web.backend import Backend
 from lowkiq.web.bulk_runner import MOST, BulkRunner, TooManyBulks

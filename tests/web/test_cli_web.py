@@ -15,7 +15,7 @@ import httpx
 import pytest
 
 from lowkiq import Lowkiq
-from tests.support import wait_until
+from tests.support import ROOT, wait_until
 
 COMMAND = [sys.executable, "-c", "from lowkiq.cli import main; main()"]
 
@@ -29,7 +29,7 @@ def environment(tmp_path: Path, app: Lowkiq) -> dict[str, str]:
     return inherited | {
         "LOWKIQ_REDIS_URL": app.settings.redis_url,
         "LOWKIQ_NAMESPACE": app.settings.namespace,
-        "PYTHONPATH": str(Path(__file__).parents[2]),
+        "PYTHONPATH": str(ROOT),
     }
 
 
@@ -116,11 +116,11 @@ def test_credentials_are_no_options(lowkiq: Run) -> None:
 
 def test_without_the_extra_it_says_what_to_install(lowkiq: Run, tmp_path: Path) -> None:
     (tmp_path / "starlette.py").write_text("raise ModuleNotFoundError('none', name='starlette')\n")
-    answer = lowkiq("web", PYTHONPATH=f"{tmp_path}:{Path(__file__).parents[2]}")
+    answer = lowkiq("web", PYTHONPATH=f"{tmp_path}:{ROOT}")
     assert answer.returncode == 2
     assert "pip install 'lowkiq[web]'" in answer.stderr
     assert "Traceback" not in answer.stderr
-    assert lowkiq("--version", PYTHONPATH=f"{tmp_path}:{Path(__file__).parents[2]}").returncode == 0
+    assert lowkiq("--version", PYTHONPATH=f"{tmp_path}:{ROOT}").returncode == 0
 
 
 def test_the_library_does_not_import_the_view() -> None:

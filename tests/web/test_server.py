@@ -11,16 +11,15 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
-from pathlib import Path
 from typing import IO
 
 import httpx
 import pytest
 
 from lowkiq import Lowkiq, LowkiqError, SettingsError
-from lowkiq.web.access import Credentials
+from lowkiq.web.security.access import Credentials
 from lowkiq.web.server import Address, CannotListen, check_address, parse_address, serve
-from tests.support import wait_until
+from tests.support import ROOT, wait_until
 
 SERVER = """
 import sys
@@ -104,7 +103,7 @@ class Running:
         environment = inherited | {
             "LOWKIQ_REDIS_URL": app.settings.redis_url,
             "LOWKIQ_NAMESPACE": app.settings.namespace,
-            "PYTHONPATH": str(Path(__file__).parents[2]),
+            "PYTHONPATH": str(ROOT),
         }
         self.process = subprocess.Popen(
             [sys.executable, "-c", SERVER, host],

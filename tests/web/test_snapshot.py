@@ -13,7 +13,7 @@ import pytest
 import redis
 
 from lowkiq import Lowkiq, clock
-from lowkiq.store.call import Call
+from lowkiq.queue.call import Call
 from lowkiq.web import snapshot as snapshot_module
 from lowkiq.web.backend import Backend
 from lowkiq.web.snapshot import RATE_WINDOW, SHARDS_A_POLL, Rates, Snapshot, Snapshots

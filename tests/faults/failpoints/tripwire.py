@@ -13,7 +13,7 @@ from typing import Any
 import hiredis
 from redis.connection import UnixDomainSocketConnection
 
-from lowkiq.store import scripts
+from lowkiq.queue import scripts
 
 #: What happens at the call. Killed: the process is gone. Lost: only the connection is.
 HOWS = ("killed before it", "killed before its reply", "killed after its reply", "request lost", "reply lost")

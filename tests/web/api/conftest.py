@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from lowkiq import Worker
-from tests.scripts.shard_driver import PAST, ShardDriver
+from tests.queue.shard_driver import PAST, ShardDriver
 
 
 class Api:

@@ -6,11 +6,11 @@ import pytest
 from starlette.applications import Starlette
 from starlette.routing import Mount
 
+from lowkiq.admin import bulks
+from lowkiq.admin.search import Match
 from lowkiq.job import shard_of
-from lowkiq.store import bulks
-from lowkiq.store.matches import Match
 from lowkiq.web import create_app
-from lowkiq.web.api_types import MAX_IDS
+from lowkiq.web.api.types import MAX_IDS
 from lowkiq.web.bulk_runner import BulkRunner, TooManyBulks
 from tests.support import wait_until
 

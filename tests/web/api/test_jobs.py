@@ -6,9 +6,9 @@ import json
 
 import pytest
 
-from lowkiq.store.nodes import ThreadHealth
+from lowkiq.admin.nodes import ThreadHealth
 from lowkiq.web import create_app
-from tests.scripts.shard_driver import PAST
+from tests.queue.shard_driver import PAST
 from tests.web.api.conftest import Api
 from tests.web.node_health import tell_health
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 import pytest
 
 from lowkiq import Lowkiq, Worker
-from lowkiq.store import history
-from lowkiq.store.nodes import ThreadHealth
+from lowkiq.admin import history
+from lowkiq.admin.nodes import ThreadHealth
 from lowkiq.web import create_app
-from tests.scripts.shard_driver import FUTURE, PAST
+from tests.queue.shard_driver import FUTURE, PAST
 from tests.support import wait_until
 from tests.web.api.conftest import Api
 from tests.web.node_health import tell_health

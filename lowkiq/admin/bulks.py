@@ -1,0 +1,107 @@
+"""
+Bulks: actions on all jobs that match, as everybody can see them: how far they have come, and whether to stop.
+
+Kept in Redis, so that any process can show and stop what another one runs. They say nothing of jobs' own state: a bulk
+whose process dies has done what it has done, and can be started again.
+"""
+
+from __future__ import annotations
+
+import secrets
+
+import msgspec
+
+from lowkiq.admin.search import Match
+from lowkiq.queue import keys
+from lowkiq.queue.call import Caller, redis_time
+
+#: Seconds for which an ended bulk is shown, and how many are listed.
+KEPT_SECONDS, LISTED = 86_400, 50
+#: Seconds without progress after which its process must be gone.
+INTERRUPTED_AFTER = 30.0
+
+
+class Bulk(msgspec.Struct, frozen=True):
+    """An action on all that match, and its progress."""
+
+    id: str
+    queue: str
+    action: str
+    match: Match
+    #: Jobs that matched when it was asked for; those met so far; and those of them that were moved or deleted.
+    total: int
+    seen: int
+    moved: int
+    #: running, stopping, done, stopped, failed, or interrupted: its process is gone.
+    state: str
+    started_at: float
+    updated_at: float
+    error: str | None = None
+
+    @property
+    def is_over(self) -> bool:
+        """Whether nothing more will happen."""
+        return self.state not in {"running", "stopping"}
+
+
+def new_bulk(caller: Caller, namespace: str, queue: str, action: str, match: Match, total: int) -> Bulk:
+    """A bulk that is about to run."""
+    now = redis_time(caller)
+    bulk = Bulk(secrets.token_hex(8), queue, action, match, total, 0, 0, "running", now, now)
+    save(caller, namespace, bulk)
+    listed = keys.bulks(namespace)
+    caller.commands([("ZADD", listed, now, bulk.id), ("ZREMRANGEBYRANK", listed, 0, -1 - LISTED)])
+    return bulk
+
+
+def save(caller: Caller, namespace: str, bulk: Bulk) -> Bulk:
+    """Writes its progress, as of now; returns what was written."""
+    bulk = msgspec.structs.replace(bulk, updated_at=redis_time(caller))
+    caller.command("SET", keys.bulk(namespace, bulk.id), msgspec.json.encode(bulk), "EX", KEPT_SECONDS)
+    return bulk
+
+
+def ask_to_stop(caller: Caller, namespace: str, id: str) -> bool:
+    """False when there is no such bulk, or it is over."""
+    bulk = read_bulk(caller, namespace, id)
+    if bulk is None or bulk.is_over:
+        return False
+    caller.command("SET", keys.bulk_stop(namespace, id), 1, "EX", KEPT_SECONDS)
+    return True
+
+
+def is_to_stop(caller: Caller, namespace: str, id: str) -> bool:
+    """Whether somebody has asked for it."""
+    return bool(caller.command("EXISTS", keys.bulk_stop(namespace, id)))
+
+
+def read_bulk(caller: Caller, namespace: str, id: str) -> Bulk | None:
+    """None when there is no such bulk, or no longer."""
+    return next(iter(_read(caller, namespace, [id])), None)
+
+
+def read_bulks(caller: Caller, namespace: str) -> list[Bulk]:
+    """The last ones, the newest first."""
+    ids = caller.command("ZREVRANGE", keys.bulks(namespace), 0, LISTED - 1)
+    return _read(caller, namespace, [id.decode() for id in ids])
+
+
+def _read(caller: Caller, namespace: str, ids: list[str]) -> list[Bulk]:
+    if not ids:
+        return []
+    now = redis_time(caller)
+    told = caller.commands([("GET", keys.bulk(namespace, id)) for id in ids])
+    stops = caller.commands([("EXISTS", keys.bulk_stop(namespace, id)) for id in ids])
+    return [
+        _as_of(msgspec.json.decode(text, type=Bulk), now, bool(stop))
+        for text, stop in zip(told, stops, strict=True)
+        if text is not None
+    ]
+
+
+def _as_of(bulk: Bulk, now: float, stop: bool) -> Bulk:
+    if bulk.is_over:
+        return bulk
+    if now - bulk.updated_at > INTERRUPTED_AFTER:
+        return msgspec.structs.replace(bulk, state="interrupted")
+    return msgspec.structs.replace(bulk, state="stopping") if stop else bulk

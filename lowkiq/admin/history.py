@@ -1,0 +1,109 @@
+"""
+History: what queues held and had done, over five minutes to thirty days, in bounded space.
+
+Nodes take turns to add a sample (node/recorder.py). A queue costs about 40 KB of Redis, however long it lives.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Final, NamedTuple
+
+import msgspec
+
+from lowkiq.admin.metrics import QueueMetrics, total
+from lowkiq.queue import keys
+from lowkiq.queue.call import Call, Caller, chunked
+
+#: Seconds between samples.
+SAMPLE_INTERVAL: Final = 5.0
+#: The name of the series that is the sum of all queues.
+TOTAL: Final = ""
+#: Queues that one script adds a sample for: about 2 ms.
+SERIES_A_CALL: Final = 100
+
+
+class Span(NamedTuple):
+    """How far back a chart looks, and how many seconds one of its points stands for."""
+
+    seconds: int
+    step: int
+
+
+#: Each of 60 to 180 points: what a chart can show.
+SPANS: Final[Mapping[str, Span]] = {
+    "5m": Span(300, 5),
+    "1h": Span(3_600, 30),
+    "1d": Span(86_400, 600),
+    "30d": Span(30 * 86_400, 14_400),
+}
+
+
+SHORTEST: Final = "5m"
+
+
+class Point(msgspec.Struct, frozen=True):
+    """A step of a queue's history: gauges at their highest, counters as of its end."""
+
+    #: Unix time at which the step begins.
+    at: float
+    length: int
+    retries: int
+    busy: int
+    morgue_length: int
+    lag: float
+    processed: int
+    failed: int
+    pushed: int
+    merged: int
+
+
+def take_turn(caller: Caller, namespace: str, node: str) -> bool:
+    """Whether it is this node that adds the next sample: the first to ask after the last one."""
+    turn = round(SAMPLE_INTERVAL * 900)  # a little less than a beat, lest a lone node miss every other turn
+    return caller.run(Call("turn", [keys.history_turn(namespace)], [node, turn], bool))
+
+
+def record(caller: Caller, namespace: str, queues: Mapping[str, QueueMetrics]) -> None:
+    """Adds a sample of each queue, and of all of them together."""
+    spans = [word for name, span in SPANS.items() for word in (name, span.step, span.seconds // span.step)]
+    for some in chunked([(TOTAL, total(queues.values())), *queues.items()], SERIES_A_CALL):
+        series = [keys.history(namespace, queue) for queue, _ in some]
+        caller.run(Call("record", series, [len(SPANS), *spans, *(_sample(row) for _, row in some)], bool))
+
+
+def read_history(caller: Caller, namespace: str, queue: str, span: str) -> list[Point]:
+    """The points of a span that lie within it, oldest first. `queue` may be TOTAL."""
+    time, records = caller.commands([("TIME",), ("LRANGE", f"{keys.history(namespace, queue)}{span}", 0, -1)])
+    points = [_point(record) for record in records]
+    return [point for point in points if point.at >= time[0] - SPANS[span].seconds]
+
+
+def read_earlier(caller: Caller, namespace: str, queues: Iterable[str]) -> dict[str, Point]:
+    """Of each queue a point of ten to fifteen seconds ago, where there is one: what rates can be taken from."""
+    names = list(queues)
+    records = caller.commands([("LINDEX", f"{keys.history(namespace, queue)}{SHORTEST}", -3) for queue in names])
+    return {queue: _point(record) for queue, record in zip(names, records, strict=True) if record is not None}
+
+
+def _sample(row: QueueMetrics) -> str:
+    gauges = f"{row.length} {row.retries} {row.busy} {row.morgue_length} {row.lag:.3f}"
+    return f"{gauges} {row.processed} {row.failed} {row.pushed} {row.merged}"
+
+
+def _point(record: bytes) -> Point:
+    """A newer Lowkiq may have put more columns behind these."""
+    at, length, retries, busy, morgue_length, lag, *counters = record.split()[:10]
+    processed, failed, pushed, merged = map(int, counters)
+    return Point(
+        at=float(at),
+        length=int(length),
+        retries=int(retries),
+        busy=int(busy),
+        morgue_length=int(morgue_length),
+        lag=float(lag),
+        processed=processed,
+        failed=failed,
+        pushed=pushed,
+        merged=merged,
+    )

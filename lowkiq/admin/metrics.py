@@ -1,0 +1,157 @@
+"""What queues hold and have done."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+import msgspec
+
+from lowkiq.queue import keys, layout
+from lowkiq.queue.call import Call, Caller, chunked, raise_first
+from lowkiq.queue.shard import Shard, shards_of
+
+
+class ShardMetrics(msgspec.Struct, frozen=True):
+    """The numbers of one shard."""
+
+    queue: str
+    shard: int
+    length: int
+    retries: int
+    busy: int
+    morgue_length: int
+    #: Seconds until the oldest queued job is due (negative: overdue), None when nothing is queued.
+    due_in: float | None
+    processed: int
+    failed: int
+    pushed: int
+    merged: int
+    #: The node whose lease it has, also when that has run out; None when nobody has it.
+    owner: str | None
+    #: Seconds that the lease still has.
+    lease_rest: float
+    epoch: int
+
+    @property
+    def is_unowned(self) -> bool:
+        """Whether it has jobs due, or in a dead node's hands, and nobody to run them."""
+        return not self.lease_rest and (self.busy > 0 or (self.due_in is not None and self.due_in < 0))
+
+
+class QueueMetrics(msgspec.Struct, frozen=True):
+    """The numbers of one queue."""
+
+    #: Queued ids: fresh and retries. Those that run now are `busy`.
+    length: int
+    fresh: int
+    #: Ids that have failed and wait for their next try.
+    retries: int
+    #: Ids in the hands of nodes.
+    busy: int
+    #: Ids in the morgue.
+    morgue_length: int
+    #: Seconds by which the oldest due job is late, 0 when nothing is due.
+    lag: float
+    #: Jobs done, jobs failed, payloads pushed, and those of them that joined an id queued already.
+    processed: int
+    failed: int
+    pushed: int
+    merged: int
+
+
+def known_queues(caller: Caller, namespace: str) -> dict[str, int]:
+    """Every queue with its shards_count."""
+    reply: Mapping[bytes, bytes] = caller.command("HGETALL", keys.queues(namespace))
+    return {queue.decode(): layout.parse(told).shards_count for queue, told in sorted(reply.items())}
+
+
+def read_shards(caller: Caller, shards: Sequence[Shard]) -> list[ShardMetrics]:
+    """The numbers of each shard."""
+    calls = [
+        Call("stats", [shard.prefix for shard in some], [], _rows(some))
+        for some in chunked(shards, caller.shards_a_call)
+    ]
+    metrics: list[ShardMetrics] = []
+    for some in raise_first(caller.run_all(calls)):
+        metrics += some
+    return metrics
+
+
+def read_lengths(caller: Caller, shards: Sequence[Shard], key: str) -> list[int]:
+    """How much is in one key of each shard: "due", "retries", "claim" or "morgue"."""
+    command, words = ("LLEN", 2) if key == "claim" else ("ZCARD", 1)
+    groups = chunked(shards, caller.shards_a_call)
+    calls = [Call("lengths", [shard.prefix for shard in some], [command, key], list) for some in groups]
+    return [length // words for lengths in raise_first(caller.run_all(calls)) for length in lengths]
+
+
+def read_all_shards(caller: Caller, namespace: str, queues: Mapping[str, int]) -> list[ShardMetrics]:
+    """The numbers of every shard of these queues; `queues` gives their shards_count."""
+    return read_shards(caller, shards_of(namespace, queues))
+
+
+def read_queues(caller: Caller, namespace: str, queues: Mapping[str, int]) -> dict[str, QueueMetrics]:
+    """The numbers of each queue; `queues` gives their shards_count."""
+    return by_queue(queues, read_all_shards(caller, namespace, queues))
+
+
+def by_queue(queues: Iterable[str], shards: Iterable[ShardMetrics]) -> dict[str, QueueMetrics]:
+    """The numbers of each of these queues from those of their shards."""
+    rows: dict[str, list[ShardMetrics]] = {queue: [] for queue in queues}
+    for shard in shards:
+        rows[shard.queue].append(shard)
+    return {queue: _of_shards(some) for queue, some in rows.items()}
+
+
+def total(queues: Iterable[QueueMetrics]) -> QueueMetrics:
+    """The numbers of all of these queues together; the lag is the highest."""
+    rows = list(queues)
+    sums = {name: sum(getattr(row, name) for row in rows) for name in QueueMetrics.__struct_fields__ if name != "lag"}
+    return QueueMetrics(**sums, lag=max((row.lag for row in rows), default=0.0))
+
+
+def _of_shards(shards: Sequence[ShardMetrics]) -> QueueMetrics:
+    def add(name: str) -> int:
+        return sum(getattr(shard, name) for shard in shards)
+
+    return QueueMetrics(
+        length=add("length"),
+        fresh=add("length") - add("retries"),
+        retries=add("retries"),
+        busy=add("busy"),
+        morgue_length=add("morgue_length"),
+        lag=max((-shard.due_in for shard in shards if shard.due_in is not None and shard.due_in < 0), default=0.0),
+        processed=add("processed"),
+        failed=add("failed"),
+        pushed=add("pushed"),
+        merged=add("merged"),
+    )
+
+
+def _rows(shards: Sequence[Shard]) -> Any:
+    def parse(reply: list[Any]) -> list[ShardMetrics]:
+        now = float(reply[0])
+        return [_row(shard, row, now) for shard, row in zip(shards, reply[1:], strict=True)]
+
+    return parse
+
+
+def _row(shard: Shard, row: list[Any], now: float) -> ShardMetrics:
+    length, retries, busy, morgue, oldest, processed, failed, pushed, merged, owner, rest, epoch = row
+    return ShardMetrics(
+        queue=shard.queue,
+        shard=shard.index,
+        length=length,
+        retries=retries,
+        busy=busy,
+        morgue_length=morgue,
+        due_in=float(oldest) - now if oldest else None,
+        processed=int(processed),
+        failed=int(failed),
+        pushed=int(pushed),
+        merged=int(merged),
+        owner=owner.decode() or None,
+        lease_rest=float(rest),
+        epoch=int(epoch),
+    )

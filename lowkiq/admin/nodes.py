@@ -1,0 +1,196 @@
+"""The health of nodes, as their heartbeats tell it, and what is wrong with the whole of them."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Collection, Sequence
+from typing import Any, Final, NamedTuple
+
+import msgspec
+
+from lowkiq.admin.metrics import ShardMetrics, known_queues, read_all_shards
+from lowkiq.queue import keys
+from lowkiq.queue.call import Call, Caller, pairs, redis_time
+from lowkiq.queue.shard import Shard
+
+#: Seconds between beats.
+BEAT_INTERVAL = 5.0
+#: Seconds after which a node that has not beaten is late: two beats were lost.
+LATE_AFTER = 2.5 * BEAT_INTERVAL
+#: Seconds after which it is forgotten, and its number missing.
+BEAT_TTL = 30
+#: Node numbers that are looked for: a heartbeat is only what somebody has written into Redis.
+MOST_NODES: Final = 10_000
+#: Seconds for which a look at unowned shards counts as the last one.
+UNOWNED_TTL: Final = 15
+#: Rings a node for a shard that nobody has.
+FOSTER: Final = b"foster"
+
+
+class ThreadHealth(msgspec.Struct, frozen=True, kw_only=True):
+    """A worker thread and what it performs."""
+
+    name: str
+    worker: str | None = None
+    queue: str | None = None
+    shard: int | None = None
+    #: The first ids of the batch, cut.
+    ids: list[str] = []
+    #: How many ids the batch has.
+    jobs: int = 0
+    #: Since when it has been performed.
+    seconds: float = 0.0
+
+
+class NodeHealth(msgspec.Struct, frozen=True, kw_only=True):
+    """A heartbeat."""
+
+    node: str
+    boot_id: str
+    host: str
+    pid: int
+    supervisor_pid: int | None
+    node_number: int
+    number_of_nodes: int
+    slot: int | None
+    state: str
+    started_at: float
+    beat_at: float
+    version: str
+    #: Queue → shards.
+    owned: dict[str, list[int]]
+    #: Those of them that are another node's part, for which this one stands in.
+    fostered: dict[str, list[int]] = {}
+    #: Holder → queue → shards that are this node's part, and that the holder has; "" is nobody known.
+    waited_for: dict[str, dict[str, list[int]]]
+    threads: list[ThreadHealth]
+    processed: int
+    failed: int
+    #: Bytes.
+    rss: int
+    cpu_percent: float
+    #: Seconds of the last beat's call, None before the first.
+    redis_round_trip: float | None
+    restarts: int
+    last_exit: str | None
+    #: `rss` and `cpu_percent` of the last beats, oldest first.
+    rss_history: list[int] = []
+    cpu_history: list[float] = []
+    #: Seconds since the last beat by Redis's clock; filled in by who reads it.
+    beat_age: float = 0.0
+
+    @property
+    def is_late(self) -> bool:
+        """Whether two beats have been lost."""
+        return self.beat_age > LATE_AFTER
+
+
+class Heartbeats(NamedTuple):
+    """What nodes tell of themselves."""
+
+    #: By node number.
+    readable: list[NodeHealth]
+    #: Names of nodes whose beat can't be read: of another version, or somebody else's writing.
+    unreadable: list[str]
+
+
+class Nodes(msgspec.Struct, frozen=True, kw_only=True):
+    """All nodes of a namespace, and what is wrong."""
+
+    #: By node number.
+    nodes: list[NodeHealth]
+    #: Names of nodes that have not beaten lately.
+    late: list[str]
+    #: Numbers below number_of_nodes from which no beat comes.
+    missing: list[int]
+    #: Numbers that several nodes have: the second stands by.
+    doubled: list[int]
+    #: Shards with due jobs whose lease nobody has.
+    unowned: list[ShardMetrics]
+    #: Names of nodes whose beat can't be read.
+    unreadable: list[str] = []
+
+    @property
+    def is_well(self) -> bool:
+        """Whether nothing needs looking at."""
+        return not (self.late or self.missing or self.doubled or self.unowned or self.unreadable)
+
+
+def beat(caller: Caller, namespace: str, health: NodeHealth) -> None:
+    """Tells Redis of a node."""
+    caller.run(_beat(namespace, health.node, is_gone=False))
+    caller.command("SET", keys.node(namespace, health.node), msgspec.json.encode(health), "EX", BEAT_TTL)
+
+
+def forget(caller: Caller, namespace: str, node: str) -> None:
+    """The node is gone, and need not be waited for."""
+    caller.run(_beat(namespace, node, is_gone=True))
+    caller.command("UNLINK", keys.node(namespace, node))
+
+
+def ask_to_foster(caller: Caller, namespace: str, asked: Sequence[tuple[str, Shard]]) -> None:
+    """Asks each of these nodes to stand in for the node whose part the shard is."""
+    caller.commands(
+        [("PUBLISH", keys.doorbell(namespace, node), FOSTER + b" " + shard.prefix.encode()) for node, shard in asked]
+    )
+
+
+def exchange_unowned(caller: Caller, namespace: str, prefixes: Collection[str]) -> set[str]:
+    """Keeps which shards nobody has now, and gives those that nobody had at the last look, whoever looked."""
+    key, told = keys.unowned(namespace), msgspec.json.encode(sorted(prefixes))
+    last, _ = caller.commands([("GET", key), ("SET", key, told, "EX", UNOWNED_TTL)])
+    return set(msgspec.json.decode(last, type=list[str])) if last else set()
+
+
+def living_nodes(caller: Caller, namespace: str) -> list[str]:
+    """The names of nodes that are not late."""
+    now = redis_time(caller)
+    names = caller.command("ZRANGEBYSCORE", keys.nodes(namespace), now - LATE_AFTER, "+inf")
+    return [name.decode("utf-8", "backslashreplace") for name in names]
+
+
+def read_nodes(caller: Caller, namespace: str) -> Nodes:
+    """All nodes that have beaten lately."""
+    shards = read_all_shards(caller, namespace, known_queues(caller, namespace))
+    return judge(read_health(caller, namespace), shards)
+
+
+def read_health(caller: Caller, namespace: str) -> Heartbeats:
+    """The heartbeats of nodes that have beaten lately."""
+    time, beats = caller.commands([("TIME",), ("ZRANGE", keys.nodes(namespace), 0, -1, "WITHSCORES")])
+    now = time[0] + time[1] / 1e6
+    ages = {name: now - float(at) for name, at in pairs(beats)}
+    told = caller.commands([("GET", keys.node(namespace, "").encode() + name) for name in ages])
+    found = Heartbeats([], [])
+    for (name, age), text in zip(ages.items(), told, strict=True):
+        # Redis forgets a beat by its clock too, and so too late if that was set back.
+        if text is None or age > BEAT_TTL:
+            continue
+        try:
+            health = msgspec.json.decode(text, type=NodeHealth)
+        except (msgspec.DecodeError, UnicodeDecodeError):
+            found.unreadable.append(name.decode("utf-8", "backslashreplace"))
+        else:
+            found.readable.append(msgspec.structs.replace(health, beat_age=max(age, 0.0)))
+    found.readable.sort(key=lambda node: (node.node_number, node.started_at))
+    return found
+
+
+def judge(heartbeats: Heartbeats, shards: Sequence[ShardMetrics]) -> Nodes:
+    """What is wrong with these nodes and shards."""
+    nodes, unreadable = heartbeats
+    numbers = Counter(node.node_number for node in nodes)
+    expected = min(max((node.number_of_nodes for node in nodes), default=0), MOST_NODES)
+    living = Counter(node.node_number for node in nodes if not node.is_late)
+    return Nodes(
+        nodes=nodes,
+        late=[node.node for node in nodes if node.is_late],
+        missing=[n for n in range(expected) if n not in numbers],
+        doubled=sorted(number for number, count in living.items() if count > 1),
+        unowned=[shard for shard in shards if shard.is_unowned],
+        unreadable=unreadable,
+    )
+
+
+def _beat(namespace: str, node: str, *, is_gone: bool) -> Call[Any]:
+    return Call("beat", [keys.nodes(namespace)], [node, int(is_gone)], bytes)

@@ -1,0 +1,175 @@
+"""
+Order: pages through an index of all shards as if it were one, never reading more than a page of it.
+
+The first due job of a thousand shards is among the first of each; so one look at their heads tells which few to read.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Sequence
+from typing import Final, NamedTuple
+
+from lowkiq.queue.call import Argument, Call, Caller, chunked, pairs, raise_first
+from lowkiq.queue.shard import Shard
+
+_CURSOR: Final = re.compile(r"([-+.0-9einf]{1,40}):([0-9]{1,9}):([0-9]{1,12})")
+
+#: The lowest and the highest score, both included.
+Bounds = tuple[float, float]
+EVERYTHING: Final[Bounds] = (-math.inf, math.inf)
+
+
+class Cursor(NamedTuple):
+    """The last row of a page. Rows are ordered by score, then shard, then id."""
+
+    score: float
+    shard: int
+    #: Rows of that score and shard so far: a thousand jobs can be due at the same time.
+    ties: int
+
+    @property
+    def text(self) -> str:
+        """As a URL holds it."""
+        return f"{self.score!r}:{self.shard}:{self.ties}"
+
+    @classmethod
+    def parse(cls, text: str) -> Cursor:
+        """Raises ValueError for what is no cursor."""
+        match = _CURSOR.fullmatch(text)
+        try:
+            score = float(match[1]) if match else float("nan")
+        except ValueError:
+            score = float("nan")
+        if match is None or math.isnan(score):
+            raise ValueError(f"{text[:80]!r} is no cursor: take the one that the last page gave")
+        return cls(score, int(match[2]), int(match[3]))
+
+
+class Range(NamedTuple):
+    """A part of an index: its bounds, in the order of reading, and how many rows of it to skip."""
+
+    first: Argument
+    last: Argument
+    skip: int
+
+
+class Row(NamedTuple):
+    """An id in an index."""
+
+    score: float
+    shard: int
+    id: bytes
+
+
+def read_in_order(
+    caller: Caller,
+    shards: Sequence[Shard],
+    index: str,
+    *,
+    bounds: Bounds = EVERYTHING,
+    after: Cursor | None = None,
+    limit: int,
+    reverse: bool = False,
+) -> tuple[list[tuple[Shard, bytes]], Cursor | None]:
+    """
+    A page of ids, and the cursor for the next; None at the end. While jobs come and go, one that moves across the
+    edge of a page, or has the very score of that edge, may be seen twice, or on no page.
+
+    Raises:
+        ValueError: the cursor is of another list, since it lies outside the bounds.
+    """
+    if after is not None and not bounds[0] <= after.score <= bounds[1]:
+        raise ValueError(f"{after.text!r} is no cursor of this list: take the one that its last page gave")
+    reader = _Reader(caller, shards, index, bounds, after, reverse)
+    heads = sorted(reader.heads(), key=reader.key)
+    best = list(dict.fromkeys(row.shard for row in heads[: limit + 1]))
+    # A shard whose head is the third has at most all but two of the rows.
+    rows = sorted(reader.read(best, range(limit + 1, 0, -1)), key=reader.key)
+    page = rows[:limit]
+    following = _cursor(page, after) if len(rows) > limit else None
+    return [(shards[row.shard], row.id) for row in page], following
+
+
+class _Reader:
+    def __init__(
+        self,
+        caller: Caller,
+        shards: Sequence[Shard],
+        index: str,
+        bounds: Bounds,
+        after: Cursor | None,
+        reverse: bool,
+    ) -> None:
+        self._caller = caller
+        self._shards = shards
+        self._index = index
+        self._bounds = bounds
+        self._after = after
+        self._reverse = reverse
+
+    def heads(self) -> list[Row]:
+        """The first score after the cursor in each shard, or two where the cursor is; without ids."""
+        found: list[Row] = []
+        ranges = [(number, range_) for number in range(len(self._shards)) for range_ in self._ranges(number)]
+        groups = list(chunked(ranges, self._caller.shards_a_call))
+        for some, scores in zip(groups, raise_first(self._caller.run_all(list(map(self._heads, groups)))), strict=True):
+            found += [Row(float(score), number, b"") for (number, _), score in zip(some, scores, strict=True) if score]
+        return found
+
+    def read(self, numbers: Sequence[int], limits: Sequence[int]) -> list[Row]:
+        """The first rows after the cursor of each of these shards, so many of each, in the order of the shard."""
+        ranges = [
+            (number, limit, range_)
+            for number, limit in zip(numbers, limits, strict=False)
+            for range_ in self._ranges(number)
+        ]
+        pages = self._caller.commands(
+            [
+                (self._command, self._key(number), first, last, "WITHSCORES", "LIMIT", skip, limit)
+                for number, limit, (first, last, skip) in ranges
+            ]
+        )
+        return [
+            Row(float(score), number, id)
+            for (number, _, _), page in zip(ranges, pages, strict=True)
+            for id, score in pairs(page)
+        ]
+
+    def key(self, row: Row) -> tuple[float, int]:
+        """Sorts rows; those of one shard keep the order in which they were read."""
+        return (-row.score if self._reverse else row.score, row.shard)
+
+    @property
+    def _command(self) -> str:
+        return "ZREVRANGEBYSCORE" if self._reverse else "ZRANGEBYSCORE"
+
+    def _key(self, number: int) -> str:
+        return f"{self._shards[number].prefix}{self._index}"
+
+    def _heads(self, ranges: Sequence[tuple[int, Range]]) -> Call[list[bytes]]:
+        prefixes = [self._shards[number].prefix for number, _ in ranges]
+        return Call(
+            "heads", prefixes, [self._index, self._command, *(word for _, words in ranges for word in words)], list
+        )
+
+    def _ranges(self, number: int) -> list[Range]:
+        """What reads on in a shard. Only rows of the cursor's own score are skipped: others were on no page yet."""
+        first, last = self._bounds[::-1] if self._reverse else self._bounds
+        after = self._after
+        if after is None:
+            return [Range(first, last, 0)]
+        edge = repr(after.score)
+        if number > after.shard:
+            return [Range(edge, last, 0)]
+        ties = [Range(edge, edge, after.ties)] if number == after.shard else []
+        return [*ties, Range(f"({edge}", last, 0)]
+
+
+def _cursor(page: Sequence[Row], after: Cursor | None) -> Cursor:
+    last = page[-1]
+    ties = sum(row.score == last.score and row.shard == last.shard for row in page)
+    if after is not None and (after.score, after.shard) == (last.score, last.shard):
+        ties += after.ties
+    return Cursor(last.score, last.shard, ties)

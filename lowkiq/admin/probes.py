@@ -1,0 +1,220 @@
+"""Checkup: looks at Redis that tell whether Lowkiq can work with it. They change nothing but the cache of scripts."""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Sequence
+from typing import Any, Final, NamedTuple
+
+import redis
+from redis.exceptions import AskError, NoPermissionError, RedisError, ResponseError
+
+from lowkiq import clock
+from lowkiq.queue import keys, layout, scripts
+from lowkiq.queue.call import Argument, Caller, chunked, redis_time
+from lowkiq.queue.layout import Layout
+from lowkiq.queue.shard import Shard
+from lowkiq.transport.cluster import ClusterClient
+from lowkiq.transport.connection import read_replies
+
+#: Keys of one kind in a round trip.
+AT_ONCE: Final = 1_000
+#: Seconds to wait for a message that was published.
+HEARD_WITHIN: Final = 2.0
+#: What the morgue says of a job that was buried for its crashes ends so (claimed.lua).
+BURIED_FOR_CRASHES: Final = b"(max_crashes)"
+#: Dead jobs of a shard that are looked at, the newest.
+NEWEST_DEAD: Final = 20
+
+#: Every command that scripts, nodes, producers and the web view send, with arguments after the key that Redis accepts.
+ON_KEYS: Final[Sequence[tuple[str, Sequence[Argument]]]] = (
+    ("EXISTS", ()), ("UNLINK", ()), ("RENAME", ("{key}",)), ("EXPIRE", (1,)), ("GET", ()), ("SET", ("", "XX")),
+    ("HDEL", ("f",)), ("HEXISTS", ("f",)), ("HGET", ("f",)), ("HGETALL", ()), ("HINCRBY", ("f", 0)),
+    ("HLEN", ()), ("HMGET", ("f",)), ("HSET", ("f", "")), ("HSTRLEN", ("f",)),
+    ("BLPOP", (1,)), ("LINDEX", (0,)), ("LLEN", ()), ("LRANGE", (0, 0)), ("LSET", (0, "")), ("LTRIM", (0, 0)),
+    ("PTTL", ()), ("RPUSH", ("",)),
+    ("ZADD", ("XX", 0, "m")), ("ZCARD", ()), ("ZCOUNT", (0, 0)), ("ZMSCORE", ("m",)), ("ZPOPMIN", ()),
+    ("ZRANGE", (0, 0)), ("ZRANK", ("m",)), ("ZRANGEBYSCORE", (0, 0)), ("ZREM", ("m",)), ("ZREMRANGEBYRANK", (0, 0)),
+    ("ZREMRANGEBYSCORE", (0, 0)), ("ZREVRANGE", (0, 0)), ("ZREVRANGEBYSCORE", (0, 0)), ("ZSCAN", (0,)),
+    ("ZSCORE", ("m",)),
+)  # fmt: skip
+
+
+class Refusals(NamedTuple):
+    """What Redis would refuse to this user, and just now to everybody."""
+
+    #: Commands, e.g. "RPUSH".
+    commands: list[str]
+    #: Patterns of keys and channels, as ACL SETUSER takes them.
+    patterns: list[str]
+    #: Why nothing can be written: full, a replica, a disk in trouble. One error, as Redis words it.
+    writes: str | None
+
+
+def ping(caller: Caller) -> float:
+    """Seconds that a round trip takes."""
+    started = clock.monotonic()
+    caller.command("PING")
+    return clock.monotonic() - started
+
+
+def clock_offset(caller: Caller) -> tuple[float, float]:
+    """Seconds by which Redis's clock is ahead of this machine's, and by how much that may be wrong."""
+    before, started = clock.real(), clock.monotonic()
+    theirs = redis_time(caller)
+    took = clock.monotonic() - started
+    return theirs - (before + took / 2), took / 2
+
+
+def read_info(caller: Caller) -> dict[str, Any]:
+    """INFO."""
+    return dict(caller.command("INFO"))
+
+
+def read_config(caller: Caller, name: str) -> str | None:
+    """A setting of the server, None when it does not let us look (managed servers do not)."""
+    try:
+        told: dict[str, str] = caller.command("CONFIG GET", name)
+    except ResponseError:
+        return None
+    return told.get(name)
+
+
+def load_scripts(caller: Caller) -> bool:
+    """Runs a script that does nothing, and loads all others; whether the server knows flags of scripts."""
+    caller.command("EVAL", "return 1", 0)
+    flags = caller.knows_flags()
+    for script in scripts.load(flags=flags).values():
+        caller.command("SCRIPT LOAD", script.source)
+    return flags
+
+
+def read_refusals(caller: Caller, namespace: str, queue: str) -> Refusals:
+    """
+    Asks what would be refused by queueing every command in a transaction that is then discarded: Redis checks rights
+    when a command is queued, and runs none of them. It works for every user and version, which ACL DRYRUN does not.
+    """
+    probes = list(_probes(namespace, queue))
+    commands, patterns = [], []
+    writes = None
+    server = _server_of(caller, keys.shard(namespace, queue, 0))
+    for (name, pattern, _), reply in zip(probes, _queue_and_discard(server, probes), strict=True):
+        if isinstance(reply, NoPermissionError):
+            if "to run the" in str(reply):  # "this user has no permissions to run the 'rpush' command"
+                commands.append(name)
+            else:
+                patterns.append(pattern)
+        elif isinstance(reply, RedisError) and not isinstance(reply, AskError) and writes is None:
+            writes = f"{type(reply).__name__}: {reply}"
+    return Refusals(list(dict.fromkeys(commands)), list(dict.fromkeys(patterns)), writes)
+
+
+Probe = tuple[str, str, Sequence[Argument]]
+
+
+def _probes(namespace: str, queue: str) -> Sequence[Probe]:
+    """Each: what is probed, the pattern of its keys or channels, and the command."""
+    all_keys, bells = f"~{namespace}:*", f"&{namespace}:bell:*"
+    shard = f"{keys.shard(namespace, queue, 0)}doctor"
+    others = (f"{namespace}:doctor", keys.node(namespace, "doctor"), keys.history(namespace, "doctor"))
+    on_keys: list[Probe] = [
+        (name, all_keys, [name, shard, *(shard if word == "{key}" else word for word in words)])
+        for name, words in ON_KEYS
+    ]
+    on_others: list[Probe] = [
+        (command[0], all_keys, command) for key in others for command in (("SET", key, "", "XX"), ("GET", key))
+    ]
+    bell = keys.doorbell(namespace, "doctor")
+    return [
+        *on_keys,
+        *on_others,
+        ("EVAL", all_keys, ["EVAL", "return 1", 1, shard]),
+        ("EVALSHA", all_keys, ["EVALSHA", "0" * 40, 1, shard]),
+        ("SCRIPT LOAD", all_keys, ["SCRIPT", "LOAD", "return 1"]),
+        ("TIME", all_keys, ["TIME"]),
+        ("PUBLISH", bells, ["PUBLISH", bell, ""]),
+        ("SUBSCRIBE", bells, ["SUBSCRIBE", bell]),
+    ]
+
+
+def _server_of(caller: Caller, key: str) -> redis.Redis:
+    """Of a cluster, the primary that has a key: others ask to be asked elsewhere, once they have looked at rights."""
+    client = caller.client
+    return client.primary_of(key) if isinstance(client, ClusterClient) else client
+
+
+def _queue_and_discard(client: redis.Redis, probes: Sequence[Probe]) -> list[Any]:
+    """
+    The reply to each. All in one piece on one connection, so that none of them can be sent without its MULTI; and only
+    after a MULTI alone has been accepted, so that none of them runs for want of one.
+    """
+    pool = client.connection_pool
+    connection: Any = pool.get_connection()
+    try:
+        _exchange(connection, [["MULTI"], ["DISCARD"]])
+        _, *replies, _ = _exchange(connection, [["MULTI"], *(command for _, _, command in probes), ["DISCARD"]])
+    except BaseException:
+        connection.disconnect()
+        raise
+    finally:
+        pool.release(connection)
+    return replies
+
+
+def _exchange(connection: Any, commands: Sequence[Sequence[Argument]]) -> list[Any]:
+    """Sends all at once. Raises what is refused of the first and the last, which are no probes."""
+    connection.send_packed_command(connection.pack_commands(commands), check_health=False)
+    replies = read_replies(connection, len(commands))
+    for reply in (replies[0], replies[-1]):
+        if isinstance(reply, Exception):
+            raise reply
+    return replies
+
+
+def hear(caller: Caller, namespace: str) -> float | None:
+    """Rings a doorbell that is nobody's and listens: seconds until it is heard, None when it is not."""
+    channel = keys.doorbell(namespace, f"doctor:{secrets.token_hex(4)}")
+    make_pubsub: Any = caller.client.pubsub
+    with make_pubsub() as pubsub:
+        pubsub.subscribe(channel)
+        deadline = clock.monotonic() + HEARD_WITHIN
+        rung_at = None
+        while (left := deadline - clock.monotonic()) > 0:
+            message = pubsub.get_message(timeout=left)
+            if message and message["type"] == "subscribe":
+                rung_at = clock.monotonic()
+                caller.command("PUBLISH", channel, b"")
+            elif message and rung_at is not None:
+                return clock.monotonic() - rung_at
+    return None
+
+
+def read_layouts(caller: Caller, namespace: str) -> dict[str, Layout]:
+    """Every queue with its layout, as `register` knows it."""
+    told = caller.command("HGETALL", keys.queues(namespace))
+    return {queue.decode(): layout.parse(text) for queue, text in sorted(told.items())}
+
+
+def read_shard_layouts(caller: Caller, shards: Sequence[Shard]) -> list[Layout | None]:
+    """The layout that each shard was written with, None of one that was not."""
+    found: list[Layout | None] = []
+    for some in chunked(shards, AT_ONCE):
+        told = caller.commands([("HGET", f"{shard.prefix}meta", "layout") for shard in some])
+        found += [layout.parse(text) if text else None for text in told]
+    return found
+
+
+def read_buried(caller: Caller, shards: Sequence[Shard]) -> list[str]:
+    """Ids among the newest dead jobs of each shard that were buried because their nodes died."""
+    ids: list[str] = []
+    for some in chunked(shards, AT_ONCE // NEWEST_DEAD):
+        dead = caller.commands([("ZREVRANGE", f"{shard.prefix}morgue", 0, NEWEST_DEAD - 1) for shard in some])
+        asked = [(shard, found) for shard, found in zip(some, dead, strict=True) if found]
+        errors = caller.commands([("HMGET", f"{shard.prefix}morgue:errors", *found) for shard, found in asked])
+        for (_, found), told in zip(asked, errors, strict=True):
+            ids += [
+                id.decode("utf-8", "replace")
+                for id, error in zip(found, told, strict=True)
+                if error and error.endswith(BURIED_FOR_CRASHES)
+            ]
+    return ids

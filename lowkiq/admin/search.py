@@ -1,0 +1,143 @@
+"""Matches: which jobs an operator means, and a walk over them that can be cut short and taken up again."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator, Sequence
+from typing import Final, NamedTuple
+
+import msgspec
+
+from lowkiq.admin.metrics import read_lengths
+from lowkiq.queue.call import Caller
+from lowkiq.queue.shard import Shard
+
+#: View → the index it walks over, and the hash of its errors.
+INDEXES: Final = {
+    "due": ("due", "errors"),
+    "retries": ("retries", "errors"),
+    "morgue": ("morgue", "morgue:errors"),
+}
+#: Ids that Redis looks at in one step: well under a millisecond.
+STEP: Final = 500
+#: Characters of an error by which jobs are grouped.
+GROUP_CHARS: Final = 200
+
+
+class Match(msgspec.Struct, frozen=True):
+    """Jobs of a view, all of them or some."""
+
+    #: "due" (all that are queued), "retries" (those that have failed) or "morgue".
+    view: str
+    #: A glob of ids, e.g. "order-*".
+    pattern: str | None = None
+    #: A group of errors, see `group_of`.
+    error: str | None = None
+
+    @property
+    def is_all(self) -> bool:
+        """Whether every job of the view is meant."""
+        return self.pattern is None and self.error is None
+
+
+class Place(NamedTuple):
+    """How far a walk has come: a shard, and Redis's cursor in it."""
+
+    shard: int
+    cursor: int
+
+
+class Step(NamedTuple):
+    """What a step of a walk found, all in one shard."""
+
+    shard: Shard
+    #: Matching ids with their scores in the index.
+    found: list[tuple[bytes, float]]
+    #: About how many ids were looked at.
+    seen: int
+    #: Where to go on; None at the end.
+    next: Place | None
+
+
+class Matches:
+    """
+    Walks over the matching jobs of one queue, a bounded step at a time.
+
+    What is there from the beginning to the end of a walk is met; what comes or goes meanwhile may be.
+    """
+
+    def __init__(self, caller: Caller, shards: Sequence[Shard], load_error: Callable[[str], str]) -> None:
+        self._caller = caller
+        self._shards = shards
+        self._load_error = load_error
+
+    def lengths(self, view: str) -> list[int]:
+        """How many ids each shard has in a view."""
+        return read_lengths(self._caller, self._shards, INDEXES[view][0])
+
+    def steps(self, match: Match, start: Place | None = None) -> Iterator[Step]:
+        """The steps of a walk, each read as it is taken."""
+        lengths = self.lengths(match.view)
+        place: Place | None = start or Place(0, 0)
+        while place is not None and (place := self._next_filled(place, lengths)) is not None:
+            step = self._step(match, place, lengths)
+            place = step.next
+            yield step
+
+    def errors_of(self, view: str, found: Sequence[tuple[Shard, Sequence[bytes]]]) -> list[list[str | None]]:
+        """The last error of each of these ids, shard by shard."""
+        errors = INDEXES[view][1]
+        replies = self._caller.commands([("HMGET", f"{shard.prefix}{errors}", *ids) for shard, ids in found if ids])
+        texts = iter(replies)
+        return [[self._told(text) for text in next(texts)] if ids else [] for _, ids in found]
+
+    def _told(self, text: bytes | None) -> str | None:
+        return error_told(text, self._load_error) if text else None
+
+    def _next_filled(self, place: Place, lengths: Sequence[int]) -> Place | None:
+        if place.shard >= len(lengths):
+            return None
+        if place.cursor or lengths[place.shard]:
+            return place
+        filled = next((number for number in range(place.shard, len(lengths)) if lengths[number]), None)
+        return None if filled is None else Place(filled, 0)
+
+    def _step(self, match: Match, place: Place, lengths: Sequence[int]) -> Step:
+        shard = self._shards[place.shard]
+        options = ("MATCH", match.pattern) if match.pattern else ()
+        key = f"{shard.prefix}{INDEXES[match.view][0]}"
+        cursor, page = self._caller.command("ZSCAN", key, place.cursor, *options, "COUNT", STEP)
+        found = [(id, float(score)) for id, score in page]
+        if match.error is not None:
+            (errors,) = self.errors_of(match.view, [(shard, [id for id, _ in found])])
+            found = [row for row, error in zip(found, errors, strict=True) if group_of(error) == match.error]
+        following = Place(place.shard, int(cursor)) if int(cursor) else Place(place.shard + 1, 0)
+        return Step(
+            shard,
+            found,
+            min(STEP, lengths[place.shard]),
+            following if self._next_filled(following, lengths) else None,
+        )
+
+
+def group_of(error: str | None) -> str:
+    """What errors of one kind have in common: their first line (of a traceback the last), with numbers as "#"."""
+    lines = [line for line in (error or "").splitlines() if line.strip()]
+    if not lines:
+        return ""
+    line = lines[-1] if lines[0].startswith("Traceback ") else lines[0]
+    return re.sub(r"\d+", "#", line.strip()[:GROUP_CHARS])
+
+
+def error_told(stored: bytes, load_error: Callable[[str], str]) -> str:
+    """An error for people. One that can't be loaded is told as it is stored: Lowkiq's own texts were never dumped."""
+    text = stored.decode("utf-8", "replace")
+    try:
+        return load_error(text)
+    except Exception:  # noqa: BLE001 (load_error is the user's)
+        return text
+
+
+def is_glob(pattern: str) -> bool:
+    """Whether Redis would take it for more than the text itself."""
+    return any(char in pattern for char in "*?[\\")

@@ -1,0 +1,298 @@
+"""The `lowkiq` command: one node in the foreground, and looks at queues and the morgue."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import sys
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from typing import Annotated, NoReturn
+
+import msgspec
+import typer
+from redis.exceptions import RedisError
+
+from lowkiq import Lowkiq, LowkiqError, SettingsError, __version__, log
+from lowkiq.cli import tables
+from lowkiq.doctor import command as examiner
+from lowkiq.errors import AppNotFound
+from lowkiq.importing import load_app
+from lowkiq.node.node import Node
+from lowkiq.settings import EMBEDDED_SOCKET
+from lowkiq.transport.connect import redact
+
+EXIT_FAILED, EXIT_USAGE = 1, 2
+
+EPILOG = """\b
+Examples:
+  lowkiq -r shop.jobs                                    one node that runs all shards
+  lowkiq -r shop.jobs --node-number 0 --number-of-nodes 2
+  lowkiq -r shop.jobs --burst                            exit 0 once nothing is due or in flight
+  lowkiq stats --json
+  lowkiq web -r shop.jobs                                the web view at http://127.0.0.1:8080/
+  lowkiq nodes                                           who runs, who is missing, what nobody owns
+  lowkiq doctor -r shop.jobs                             what is wrong, and what to do
+  lowkiq morgue list OrderSync
+  lowkiq morgue revive OrderSync 17 42                   or --all
+"""
+
+WEB_EPILOG = """\b
+Examples:
+  lowkiq web -r shop.jobs                                for a browser on this machine: http://127.0.0.1:8080/
+  LOWKIQ_WEB_TOKEN=… lowkiq web -r shop.jobs --bind :8080
+  LOWKIQ_WEB_USER=… LOWKIQ_WEB_PASSWORD=… lowkiq web --bind 10.0.0.5:8080 --read-only
+  lowkiq web --bind :8080 --no-auth                      behind something that decides who gets here
+
+\b
+Where other machines can reach it, it wants credentials, from the environment: a command line shows in ps.
+Without -r it knows only where Redis is, which is enough to see and act.
+"""
+
+cli = typer.Typer(
+    no_args_is_help=True,
+    add_completion=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
+    pretty_exceptions_enable=False,
+    rich_markup_mode=None,
+    epilog=EPILOG,
+)
+morgue = typer.Typer(no_args_is_help=True, help="The jobs that failed too often.", rich_markup_mode=None)
+cli.add_typer(morgue, name="morgue")
+
+Require = Annotated[
+    str | None,
+    typer.Option(
+        "-r", "--require", metavar="MODULE[:ATTR]", help="The application; the current directory is importable."
+    ),
+]
+AsJson = Annotated[bool, typer.Option("--json", help="For machines.")]
+Queue = Annotated[str, typer.Argument(metavar="QUEUE")]
+Ids = Annotated[list[str] | None, typer.Argument(metavar="[ID]...")]
+All = Annotated[bool, typer.Option("--all", help="All of the queue's morgue.")]
+Yes = Annotated[bool, typer.Option("--yes", "-y", help="Don't ask.")]
+
+
+def main() -> None:
+    """The command's entry point."""
+    cli(prog_name="lowkiq")
+
+
+@cli.callback(invoke_without_command=True)
+def run(
+    context: typer.Context,
+    require: Require = None,
+    node_number: Annotated[
+        str | None,
+        typer.Option(metavar="N", help="This node, from 0; a pod name such as jobs-3 will do. [NODE_NUMBER, else 0]"),
+    ] = None,
+    number_of_nodes: Annotated[
+        str | None, typer.Option(metavar="N", help="How many there are. [NUMBER_OF_NODES, else 1]")
+    ] = None,
+    burst: Annotated[bool, typer.Option("--burst", help="Exit 0 once nothing is due or in flight.")] = False,
+    version: Annotated[bool, typer.Option("--version", help="Print the version.")] = False,
+) -> None:
+    """Runs one node in the foreground. TERM and INT drain it."""
+    if version:
+        typer.echo(__version__)
+        raise typer.Exit
+    context.obj = require
+    if context.invoked_subcommand is not None:
+        return
+    with _clear_errors():
+        if require is None:
+            raise SettingsError("which application? Say -r MODULE or -r MODULE:ATTR")
+        log.configure()
+        number, count = node_numbers(node_number, number_of_nodes, os.environ)
+        node = Node(load_app(require), node_number=number, number_of_nodes=count, burst=burst)
+        code = node.run()
+    # Threads that a drain has abandoned must not hold the process, nor run into an interpreter that shuts down.
+    _exit(code)
+
+
+def node_numbers(number: str | None, count: str | None, environment: Mapping[str, str]) -> tuple[int, int]:
+    """
+    Which node of how many: from options, else NODE_NUMBER and NUMBER_OF_NODES, else the original's names of them.
+
+    Raises:
+        SettingsError: names the source and the value.
+    """
+    sources = (
+        ("--node-number", number, "NODE_NUMBER", "0"),
+        ("--number-of-nodes", count, "NUMBER_OF_NODES", "1"),
+    )
+    numbers = []
+    for option, given, name, default in sources:
+        values = {option: given, name: environment.get(name), f"LOWKIQ_{name}": environment.get(f"LOWKIQ_{name}")}
+        source, text = next(((source, text) for source, text in values.items() if text), (option, default))
+        match = re.fullmatch(r"(?:.*-)?(\d{1,9})", text) if name == "NODE_NUMBER" else re.fullmatch(r"(\d{1,9})", text)
+        if not match:
+            raise SettingsError(
+                f"{source} is {text!r}: it must be a number from 0, or a name that ends in one (jobs-3)"
+            )
+        numbers.append(int(match[1]))
+    node_number, number_of_nodes = numbers
+    if node_number >= number_of_nodes:
+        raise SettingsError(
+            f"node number {node_number} of {number_of_nodes} nodes: numbers go from 0 to the number of nodes - 1 "
+            "(--node-number or NODE_NUMBER, --number-of-nodes or NUMBER_OF_NODES)"
+        )
+    return node_number, number_of_nodes
+
+
+@cli.command()
+def stats(context: typer.Context, require: Require = None, as_json: AsJson = False) -> None:
+    """What each queue holds and has done."""
+    with _clear_errors(), _app(require or context.obj) as app:
+        metrics = app.metrics()
+        if as_json:
+            typer.echo(json.dumps({name: msgspec.structs.asdict(row) for name, row in metrics.items()}))
+            return
+        tables.show(tables.of_queues(metrics))
+
+
+@cli.command()
+def nodes(context: typer.Context, require: Require = None, as_json: AsJson = False) -> None:
+    """Which nodes live, and what is wrong. Exits 1 when something is."""
+    with _clear_errors(), _app(require or context.obj) as app:
+        found = app.nodes()
+        if as_json:
+            typer.echo(msgspec.json.encode(found).decode())
+        else:
+            tables.show(tables.of_nodes(found))
+            for line in tables.troubles(found):
+                typer.echo(line)
+        if not found.is_well:
+            raise typer.Exit(EXIT_FAILED)
+
+
+@cli.command(epilog=WEB_EPILOG)
+def web(
+    context: typer.Context,
+    require: Require = None,
+    bind: Annotated[str, typer.Option(metavar="[HOST:]PORT", help="Where to listen.")] = "127.0.0.1:8080",
+    read_only: Annotated[bool, typer.Option("--read-only", help="Nothing can be changed.")] = False,
+    no_payloads: Annotated[bool, typer.Option("--no-payloads", help="Show sizes of payloads only.")] = False,
+    no_auth: Annotated[
+        bool, typer.Option("--no-auth", help="Whoever reaches it may see and act; something else protects it.")
+    ] = False,
+) -> None:
+    """Serves the web view: queues, nodes and jobs in a browser, an API, /metrics. TERM and INT end it."""
+    try:
+        from lowkiq.web import server  # noqa: PLC0415 (an extra, which other commands do without)
+    except ModuleNotFoundError as error:
+        _fail(f"the web view needs {error.name}: pip install 'lowkiq[web]'", EXIT_USAGE)
+    with _clear_errors(), _app(require or context.obj) as app:
+        log.configure()
+        address = server.parse_address(bind)
+        code = server.serve(app, address, read_only=read_only, payloads=not no_payloads, no_auth=no_auth)
+    # A thread that still waits for Redis must not hold the process.
+    _exit(code)
+
+
+@cli.command(epilog=examiner.EPILOG)
+def doctor(context: typer.Context, require: Require = None, as_json: AsJson = False) -> None:
+    """Examines Redis, queues, nodes and this machine, and says what to mend. Exits 1 when there is a problem."""
+    with _clear_errors():
+        code = examiner.run(require or context.obj, as_json=as_json)
+    # A thread that still waits for Redis must not hold the process.
+    _exit(code)
+
+
+@morgue.command("list")
+def morgue_list(
+    context: typer.Context,
+    queue: Queue,
+    limit: Annotated[int, typer.Option(min=1, max=10_000, help="The newest so many.")] = 50,
+    require: Require = None,
+    as_json: AsJson = False,
+) -> None:
+    """Shows the newest jobs of a queue's morgue, with their errors."""
+    with _clear_errors(), _app(require or context.obj) as app:
+        jobs = app.queries(queue, _shards_count(app, queue)).morgue_rev_range_by_updated_at(limit=limit)
+        if as_json:
+            typer.echo(json.dumps([tables.summary(job) for job in jobs]))
+            return
+        tables.show(tables.of_morgue(queue, jobs))
+
+
+@morgue.command("revive")
+def morgue_revive(
+    context: typer.Context, queue: Queue, ids: Ids = None, every: All = False, require: Require = None
+) -> None:
+    """Returns jobs to the queue, as fresh ones that are due now."""
+    with _clear_errors(), _app(require or context.obj) as app:
+        actions = app.actions(queue, _shards_count(app, queue))
+        count = actions.morgue_queue_up_all_jobs() if _all_or(ids, every) else actions.morgue_queue_up(ids or ())
+        typer.echo(f"{count} revived")
+
+
+@morgue.command("delete")
+def morgue_delete(
+    context: typer.Context,
+    queue: Queue,
+    ids: Ids = None,
+    every: All = False,
+    yes: Yes = False,
+    require: Require = None,
+) -> None:
+    """Deletes jobs for good. With --all it tells how many, and asks."""
+    with _clear_errors(), _app(require or context.obj) as app:
+        actions = app.actions(queue, _shards_count(app, queue))
+        if _all_or(ids, every):
+            if not yes:
+                typer.confirm(
+                    f"Delete all {app.metrics()[queue].morgue_length} jobs in the morgue of {queue}?", abort=True
+                )
+            count = actions.morgue_delete_all_jobs()
+        else:
+            count = actions.morgue_delete(ids or ())
+        typer.echo(f"{count} deleted")
+
+
+@contextmanager
+def _app(require: str | None) -> Iterator[Lowkiq]:
+    """The application that was named, else one that only knows where Redis is."""
+    app = load_app(require) if require else Lowkiq()
+    try:
+        yield app
+    except RedisError as error:
+        hint = " (it runs while lowkiq-supervisor does)" if app.settings.redis_url.endswith(EMBEDDED_SOCKET) else ""
+        _fail(f"can't use Redis at {redact(app.settings.redis_url)}: {error}{hint}", EXIT_FAILED)
+    finally:
+        app.close()
+
+
+@contextmanager
+def _clear_errors() -> Iterator[None]:
+    try:
+        yield
+    except (SettingsError, AppNotFound) as error:
+        _fail(str(error), EXIT_USAGE)
+    except LowkiqError as error:
+        _fail(str(error), EXIT_FAILED)
+
+
+def _fail(message: str, code: int) -> NoReturn:
+    typer.echo(f"lowkiq: {message}", err=True)
+    raise typer.Exit(code)
+
+
+def _exit(code: int) -> NoReturn:
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(code)
+
+
+def _shards_count(app: Lowkiq, queue: str) -> int:
+    queues = app.queues()
+    if queue not in queues:
+        raise SettingsError(f"no queue {queue!r} here; known are: {', '.join(queues) or 'none'}")
+    return queues[queue]
+
+
+def _all_or(ids: list[str] | None, every: bool) -> bool:
+    if bool(ids) == every:
+        raise SettingsError("say which: ids, or --all")
+    return every

@@ -1,0 +1,122 @@
+"""Patient: what is examined, looked at once and shared by all checks."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from functools import cached_property
+from typing import Any
+
+from lowkiq.admin import probes
+from lowkiq.admin.metrics import QueueMetrics, ShardMetrics, by_queue, read_all_shards
+from lowkiq.admin.nodes import Heartbeats, Nodes, judge, read_health
+from lowkiq.app import Lowkiq
+from lowkiq.queue.call import Caller
+from lowkiq.queue.layout import LAYOUT_VERSION, Layout
+from lowkiq.settings import DEFAULT_URL, EMBEDDED_SOCKET, Settings
+from lowkiq.transport.connect import client_for_people, redact
+
+#: Connections of a node beside those of its worker threads (node.py), and files that it has open beside connections.
+OTHER_CONNECTIONS, OTHER_FILES = 5, 64
+
+
+class Patient:
+    """
+    An application, the Redis that it uses and the environment that it would run in.
+
+    Args:
+        has_app: whether the application was named; else only its Redis is known.
+    """
+
+    def __init__(self, app: Lowkiq, environment: Mapping[str, str], *, has_app: bool) -> None:
+        self.app = app
+        self.environment = environment
+        self.has_app = has_app
+
+    @property
+    def settings(self) -> Settings:
+        """The application's settings."""
+        return self.app.settings
+
+    @cached_property
+    def caller(self) -> Caller:
+        """Waits for a reply as long as people do."""
+        return Caller(client_for_people(self.settings))
+
+    def close(self) -> None:
+        """Closes the connections."""
+        if "caller" in vars(self):
+            self.caller.close()
+
+    # ── where Redis is ──────────────────────────────────────────────────────────────────────────────────────────────
+
+    @property
+    def url(self) -> str:
+        """Where Redis is, for people."""
+        return "the client that `redis` makes" if self.settings.redis else redact(self.settings.redis_url)
+
+    @property
+    def url_source(self) -> str:
+        """Who says so."""
+        url = self.settings.redis_url
+        named = next((name for name in ("LOWKIQ_REDIS_URL", "REDIS_URL") if self.environment.get(name) == url), None)
+        if self.settings.redis:
+            return "the app"
+        return named or (
+            "the state directory" if self.is_embedded else "the default" if url == DEFAULT_URL else "the app"
+        )
+
+    @property
+    def is_embedded(self) -> bool:
+        """Whether it is the supervisor's own."""
+        return self.settings.redis is None and self.settings.redis_url.endswith(EMBEDDED_SOCKET)
+
+    # ── what Redis tells ────────────────────────────────────────────────────────────────────────────────────────────
+
+    @cached_property
+    def info(self) -> Mapping[str, Any]:
+        """INFO."""
+        return probes.read_info(self.caller)
+
+    def config(self, name: str) -> str | None:
+        """A setting of the server, if it lets us look."""
+        return probes.read_config(self.caller, name)
+
+    @cached_property
+    def layouts(self) -> Mapping[str, Layout]:
+        """Every queue in Redis."""
+        return probes.read_layouts(self.caller, self.settings.namespace)
+
+    @cached_property
+    def shards(self) -> list[ShardMetrics]:
+        """The numbers of every shard that this Lowkiq can read."""
+        return read_all_shards(
+            self.caller,
+            self.settings.namespace,
+            {queue: told.shards_count for queue, told in self.layouts.items() if told.version <= LAYOUT_VERSION},
+        )
+
+    @cached_property
+    def queues(self) -> Mapping[str, QueueMetrics]:
+        """The same by queue."""
+        return by_queue({shard.queue: None for shard in self.shards}, self.shards)
+
+    @cached_property
+    def nodes(self) -> Nodes:
+        """All nodes that have beaten lately, and what is wrong with them."""
+        return judge(self._heartbeats, self.shards)
+
+    @cached_property
+    def _heartbeats(self) -> Heartbeats:
+        return read_health(self.caller, self.settings.namespace)
+
+    @property
+    def number_of_nodes(self) -> int:
+        """How many nodes there are to be, as far as anybody says."""
+        told = self.environment.get("NUMBER_OF_NODES") or self.environment.get("LOWKIQ_NUMBER_OF_NODES", "")
+        said = int(told) if told.isdecimal() else 1
+        return max([said, *(node.number_of_nodes for node in self._heartbeats.readable)])
+
+    @property
+    def connections_of_a_node(self) -> int:
+        """What one node may open to Redis: its own, and those for pushing."""
+        return self.settings.threads_per_node + OTHER_CONNECTIONS + self.settings.client_pool_size

@@ -1,0 +1,189 @@
+"""A call of a script, and how calls are sent: several in one round trip, scripts loaded when Redis has lost them."""
+
+from __future__ import annotations
+
+import re
+import threading
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from itertools import islice
+from typing import Any, Final, Generic, NamedTuple, TypeVar
+
+import redis
+from redis.exceptions import NoScriptError, RedisError, ResponseError
+
+from lowkiq.errors import Fenced, LowkiqError, Refused, ShardsCountMismatch, StaleClaim, Unsettled
+from lowkiq.queue import layout, scripts
+from lowkiq.transport.cluster import ClusterClient
+from lowkiq.transport.server import Argument, Command, Replicas, ServerWire, Wire
+
+__all__ = ["CODES", "Argument", "Call", "Caller", "chunked", "pairs", "raise_first", "redis_time"]
+
+T = TypeVar("T")
+
+#: Shards that one script renews or looks at: ten thousand of them are twenty commands of about a millisecond.
+SHARDS_A_CALL: Final = 500
+
+#: A second key of a call on Cluster whose first is a prefix; no key ever has that name. While a slot moves from one
+#: server to another, a script that names one key only would be sent on to the new one, and see there a shard of which
+#: some keys have come and some have not: it would run on half a shard, and what it wrote would stop the move. With two
+#: keys of which one is missing, both servers refuse it (TRYAGAIN) until the whole slot has moved.
+GUARD: Final = "guard"
+
+#: Code of a script's refusal → the exception of its text.
+CODES: Final[Mapping[str, Callable[[str], LowkiqError]]] = {
+    "FENCED": Fenced,
+    "INVALID": Refused,
+    "LAYOUT": ShardsCountMismatch,
+    "NEWER": lambda text: layout.newer(*text.split(" ")),
+    "STALE": StaleClaim,
+    "UNSETTLED": Unsettled,
+}
+
+#: An error's code, which redis-py leaves in front of those that it does not know.
+_CODED = re.compile(r"[A-Z]+ ")
+
+
+class Call(NamedTuple, Generic[T]):
+    """A script with its keys and arguments, and what its reply means."""
+
+    script: str
+    keys: Sequence[str]
+    arguments: Sequence[Argument]
+    parse: Callable[[Any], T]
+
+
+class Caller:
+    """Sends calls through one client. Safe to share between threads."""
+
+    def __init__(self, client: redis.Redis | ClusterClient) -> None:
+        self.client = client
+        self._wire: Wire = client if isinstance(client, ClusterClient) else ServerWire(client)
+        #: A plain command. Untyped in redis-py, whose replies have the types of Redis's own documentation.
+        self.command: Callable[..., Any] = self._wire.command
+        #: Whether shards are spread over the servers of a cluster.
+        self.is_spread = self._wire.is_spread
+        #: The connections to the one server that has all shards; None where there are several, or others stand between.
+        self.line = self._wire.line
+        #: Shards that one call may be for. On Cluster nearly every shard has a slot of its own.
+        self.shards_a_call = 1 if self.is_spread else SHARDS_A_CALL
+        self._scripts: dict[str, scripts.Script] | None = None
+        self._loading = threading.Lock()
+
+    def close(self) -> None:
+        """Closes the connections; the next use opens new ones."""
+        self.client.close()
+        if not isinstance(self.client, ClusterClient):
+            self.client.connection_pool.disconnect()
+
+    def run(self, call: Call[T]) -> T:
+        """Sends one call and returns what it means; raises its refusal."""
+        result: T = raise_first(self.run_all([call]))[0]
+        return result
+
+    def run_all(self, calls: Sequence[Call[Any]], replicas: Replicas | None = None) -> list[Any]:
+        """
+        Sends calls in one round trip, in order; each may take effect or be refused alone. With `replicas`, a call whose
+        effect too few replicas have is an error: NotReplicated.
+
+        Returns:
+            for each call what it means, or the exception that it would have raised. An error of the connection to a
+            server is raised, and then nothing is known of any of them; on Cluster, where there are several, it is what
+            became of the calls for that one.
+        """
+        if not calls:
+            return []
+        replies = self._wire.exchange([self.command_of(call) for call in calls], replicas)
+        if NoScriptError in map(type, replies):
+            again = _lost(calls, replies)
+            # All scripts at once: each one that is lost alone makes calls after it be sent twice.
+            self._wire.load(script.source for script in self._choose().values())
+            repeated = self._wire.exchange([self.command_of(calls[number], whole=True) for number in again], replicas)
+            for number, reply in zip(again, repeated, strict=True):
+                replies[number] = reply
+        return list(map(_meaning, calls, replies))
+
+    def commands(self, commands: Sequence[Command]) -> list[Any]:
+        """Sends plain commands in one round trip; raises the first error among their replies."""
+        return raise_first(self._wire.exchange(commands) if commands else [])
+
+    def command_of(self, call: Call[Any], *, whole: bool = False) -> Command:
+        """
+        What is sent of a call. With `whole` Redis gets the script's text: then it runs even if somebody flushes scripts
+        again and again.
+        """
+        script = (self._scripts or self._choose())[call.script]
+        head = ("EVAL", script.source) if whole else ("EVALSHA", script.sha)
+        if self._wire.is_spread and call.keys[0].endswith(":"):
+            return (*head, len(call.keys) + 1, *call.keys, call.keys[0] + GUARD, *call.arguments)
+        return (*head, len(call.keys), *call.keys, *call.arguments)
+
+    def _choose(self) -> dict[str, scripts.Script]:
+        with self._loading:
+            if self._scripts is None:
+                self._scripts = scripts.load(flags=self.knows_flags())
+            return self._scripts
+
+    def knows_flags(self) -> bool:
+        """Asks the server whether it knows script flags: a version number would not tell for all servers."""
+        try:
+            self.command("EVAL", scripts.PROBE, 0)
+        except ResponseError as error:
+            # One that can't read the flags has no code; BUSY, NOPERM and the like say nothing about them.
+            if type(error) is not ResponseError or _CODED.match(str(error)):
+                raise
+            return False
+        return True
+
+
+def redis_time(caller: Caller) -> float:
+    """Unix time by Redis's clock."""
+    seconds, microseconds = caller.command("TIME")
+    return float(seconds + microseconds / 1e6)
+
+
+def raise_first(results: list[Any]) -> list[Any]:
+    """The results, if none of them is an exception; else raises the first."""
+    for result in results:
+        if isinstance(result, Exception):
+            raise result
+    return results
+
+
+def chunked(items: Iterable[T], size: int) -> Iterator[list[T]]:
+    """Lists of at most `size` items: what one call, or one round trip, may hold."""
+    iterator = iter(items)
+    while chunk := list(islice(iterator, size)):
+        yield chunk
+
+
+def pairs(reply: Sequence[Any]) -> list[tuple[bytes, Any]]:
+    """Members with their scores, which a client that speaks RESP3 gets in pairs already."""
+    if reply and not isinstance(reply[0], bytes):
+        return [(member, score) for member, score in reply]
+    return list(zip(reply[::2], reply[1::2], strict=True))
+
+
+def _lost(calls: Sequence[Call[Any]], replies: Sequence[Any]) -> list[int]:
+    """
+    Calls whose script the server has lost, and all that come after one in the same shard, to keep their order: another
+    client may have loaded the scripts in between.
+    """
+    lost: list[int] = []
+    shards: set[str] = set()
+    for number, (call, reply) in enumerate(zip(calls, replies, strict=True)):
+        if isinstance(reply, NoScriptError) or not shards.isdisjoint(call.keys):
+            lost.append(number)
+            shards.update(call.keys)
+    return lost
+
+
+def _meaning(call: Call[Any], reply: Any) -> Any:
+    """What a call's reply means, or the exception that it is."""
+    if isinstance(reply, ResponseError):
+        return _refusal(reply)
+    return reply if isinstance(reply, RedisError) else call.parse(reply)
+
+
+def _refusal(error: ResponseError) -> LowkiqError | ResponseError:
+    code, _, text = str(error).partition(" ")
+    return CODES[code](text) if code in CODES else error

@@ -1,0 +1,223 @@
+"""A shard of a queue: one method a script, each giving the call that does it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Literal, NamedTuple
+
+from lowkiq.job import KEPT_BYTES, EncodedJob
+from lowkiq.queue import keys, layout
+from lowkiq.queue.call import Argument, Call
+from lowkiq.queue.claims import Claim, Spoiled, due_in, parse_claim
+
+#: Jobs in one push: the script is O(batch), so this bounds how long others wait for Redis (about 5 ms).
+MAX_PUSH = 1_000
+#: Jobs in one claim.
+MAX_CLAIM = 1_000
+#: Payloads after which a claim is full (its last job may exceed that), and bytes (its last payload may).
+MAX_CLAIM_PAYLOADS = 4_000
+MAX_CLAIM_BYTES = 1 << 20
+
+#: What became of a lease that was renewed.
+LOST, KEPT, WANTED = 0, 1, 2
+
+Rest = Literal["keep", "ack", "release"]
+
+
+class Owned(NamedTuple):
+    """The lease of a shard was acquired."""
+
+    epoch: str
+    #: Seconds until the oldest job is due (negative: overdue), None when nothing is queued.
+    due_in: float | None
+    restored: int
+    buried: int
+
+
+class Held(NamedTuple):
+    """Another node holds the lease."""
+
+    holder: str
+    #: Seconds until it ends, unless it is renewed.
+    rest: float
+
+
+class Failure(NamedTuple):
+    """A job that failed and is to be tried again."""
+
+    id: str
+    retry_count: int
+    #: Seconds until the next try.
+    delay: float
+    error: str
+
+
+class Exhausted(NamedTuple):
+    """A job that failed once too often."""
+
+    id: str
+    error: str
+
+
+class Outcome(NamedTuple):
+    """What became of the jobs of a claim."""
+
+    acked: Sequence[str] = ()
+    released: Sequence[str] = ()
+    failed: Sequence[Failure] = ()
+    exhausted: Sequence[Exhausted] = ()
+    spoiled: Sequence[Spoiled] = ()
+    #: What becomes of the jobs not named.
+    rest: Rest = "keep"
+    #: Whether any of those may hold several payloads.
+    has_several: bool = True
+
+
+class Settled(NamedTuple):
+    """What a settle really moved."""
+
+    acked: int
+    failed: int
+    buried: int
+    due_in: float | None
+
+
+class Released(NamedTuple):
+    """What a release returned to the queue."""
+
+    restored: int
+    due_in: float | None
+
+
+class Shard:
+    """The calls of one shard."""
+
+    def __init__(self, namespace: str, queue: str, index: int, shards_count: int) -> None:
+        self.queue = queue
+        self.index = index
+        self.prefix = keys.shard(namespace, queue, index)
+        self._keys = (self.prefix,)
+        self.layout = layout.text(shards_count)
+
+    def push(self, jobs: Sequence[EncodedJob]) -> Call[tuple[int, int]]:
+        """Puts payloads into the queue; gives the numbers of new ids and merged payloads."""
+        arguments: list[Argument] = [self.layout, 2]
+        for job in jobs:
+            if job.score != "" or job.perform_in != "":
+                return Call("push", self._keys, self._in_full(jobs), _pair)
+            arguments += (job.id, job.payload)
+        return Call("push", self._keys, arguments, _pair)
+
+    def _in_full(self, jobs: Sequence[EncodedJob]) -> list[Argument]:
+        """With scores and times, which few pushes have."""
+        arguments: list[Argument] = [self.layout, 4]
+        for job in jobs:
+            arguments += (job.id, job.payload, job.score, job.perform_in)
+        return arguments
+
+    def acquire(
+        self,
+        node: str,
+        ttl: float,
+        max_crashes: int,
+        dead_nodes: Sequence[str] = (),
+        *,
+        is_foster: bool = False,
+        bell: str = "",
+    ) -> Call[Owned | Held]:
+        """
+        Takes the lease, at once if its holder is one of `dead_nodes`. Who is no foster is told of as wanting it. Pushes
+        ring the list `bell`, or else the node's doorbell.
+        """
+        arguments: list[Argument] = [node, self.layout, ttl, max_crashes, int(not is_foster), bell, *dead_nodes]
+        return Call("acquire", self._keys, arguments, _acquired)
+
+    def release(self, node: str, epoch: str, number: int, what: Literal["claim", "lease"]) -> Call[Released]:
+        """Gives back a claim whose jobs have not run, or with "lease" the shard too."""
+        return Call("release", self._keys, [node, epoch, number, what], _released)
+
+    def abandon(self, node: str, epoch: str) -> Call[int]:
+        """Says that the owner leaves while user code still runs."""
+        return Call("abandon", self._keys, [node, epoch], int)
+
+    def claim(
+        self,
+        node: str,
+        epoch: str,
+        number: int,
+        limit: int,
+        max_payloads: int,
+        load_payload: Callable[[bytes], Any],
+        shards: int = 1,
+    ) -> Call[Claim]:
+        """
+        Takes at most `limit` due jobs, and as one of so many shards only its part of what a claim may bring. Numbers of
+        claims rise within an epoch.
+        """
+
+        def parse(reply: list[Any]) -> Claim:
+            return parse_claim(reply, load_payload)
+
+        limit = min(limit, MAX_CLAIM)
+        limits = (limit, max_payloads, MAX_CLAIM_PAYLOADS // shards, MAX_CLAIM_BYTES // shards)
+        arguments: list[Argument] = [node, epoch, number, self.layout, *limits]
+        return Call("claim", self._keys, arguments, parse)
+
+    def settle(self, node: str, epoch: str, number: int, outcome: Outcome) -> Call[Settled]:
+        """Ends jobs of a claim."""
+        arguments: list[Argument] = [node, epoch, number, outcome.rest, int(outcome.has_several)]
+        for rows in (outcome.spoiled, outcome.acked, outcome.released, outcome.failed, outcome.exhausted):
+            arguments.append(len(rows))
+            for row in rows:
+                if isinstance(row, str):
+                    arguments.append(_id(row))
+                else:
+                    arguments.append(_id(row[0]))
+                    arguments += row[1:]
+        return Call("settle", self._keys, arguments, _settled)
+
+
+def shards_of(namespace: str, queues: Mapping[str, int]) -> list[Shard]:
+    """The shards of these queues; `queues` gives their shards_count."""
+    return [Shard(namespace, queue, index, count) for queue, count in queues.items() for index in range(count)]
+
+
+def renew(shards: Sequence[Shard], node: str, epochs: Sequence[str], ttl: float) -> Call[list[int]]:
+    """Keeps the leases of several shards; gives for each LOST, KEPT, or WANTED: kept, and another's by right."""
+    return Call("renew", [shard.prefix for shard in shards], [node, ttl, *epochs], list)
+
+
+def peek(shards: Sequence[Shard]) -> Call[list[float | None]]:
+    """For each shard the seconds until its oldest job is due (negative: overdue), None when there is nothing."""
+    return Call("peek", [shard.prefix for shard in shards], [], _peeked)
+
+
+def _id(id: str) -> Argument:
+    """As it was claimed: clients take any other string for UTF-8."""
+    return id if id.isascii() else id.encode("utf-8", KEPT_BYTES)
+
+
+def _pair(reply: list[Any]) -> tuple[int, int]:
+    return int(reply[0]), int(reply[1])
+
+
+def _acquired(reply: list[Any]) -> Owned | Held:
+    if reply[0] == b"HELD":
+        return Held(reply[1].decode(), float(reply[2]))
+    _, epoch, due, now, restored, buried = reply
+    return Owned(epoch.decode(), due_in(due, now), int(restored), int(buried))
+
+
+def _released(reply: list[Any]) -> Released:
+    restored, due, now = reply
+    return Released(int(restored), due_in(due, now))
+
+
+def _settled(reply: list[Any]) -> Settled:
+    acked, failed, buried, due, now = reply
+    return Settled(int(acked), int(failed), int(buried), due_in(due, now))
+
+
+def _peeked(reply: list[Any]) -> list[float | None]:
+    now = float(reply[0])  # once for all: a poll is for thousands
+    return [float(due) - now if due else None for due in reply[1:]]

@@ -1,0 +1,270 @@
+"""
+Cluster: a client of Redis Cluster that sends what goes to the same server in one round trip, and repeats only what it
+was told to. redis-py's own keeps the topology and the connections.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import random
+import threading
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import Any, Final
+
+import redis
+from redis.cluster import ClusterNode
+from redis.crc import key_slot
+from redis.exceptions import (
+    AskError,
+    ClusterDownError,
+    MovedError,
+    RedisClusterException,
+    RedisError,
+    ResponseError,
+    TryAgainError,
+)
+
+from lowkiq import clock
+from lowkiq.transport.cluster_pipeline import Exchange, packed, slot_of, sort_in
+from lowkiq.transport.connection import Line
+from lowkiq.transport.server import Command, Replicas
+
+_node: Callable[..., ClusterNode] = ClusterNode
+
+#: How often a command follows slots that move.
+REDIRECTIONS: Final = 5
+#: Seconds between looks at the topology, however many threads miss something.
+REFRESH_INTERVAL: Final = 0.2
+#: What may be well the next moment.
+TRANSIENT: Final = (redis.ConnectionError, redis.TimeoutError, ClusterDownError, TryAgainError)
+
+
+class ClusterClient:
+    """
+    Safe to share between threads.
+
+    Args:
+        make: makes redis-py's client, which asks for the topology; called at first use.
+        connections: exchanges at a time; each needs at most a connection to each server.
+        patience: seconds to wait for one of them.
+        delays: seconds before each repetition of what failed for a transient reason.
+    """
+
+    is_spread = True
+    line: Line | None = None
+
+    def __init__(
+        self,
+        make: Callable[[], redis.RedisCluster],
+        *,
+        connections: int,
+        patience: float,
+        delays: Sequence[float] = (),
+    ) -> None:
+        self._make = make
+        self._places = threading.BoundedSemaphore(connections)
+        self._patience = patience
+        self._delays = delays
+        self._making = threading.Lock()
+        self._made: redis.RedisCluster | None = None
+        self._refreshing = threading.Lock()
+        self._refreshed_at = 0.0
+
+    @property
+    def cluster(self) -> redis.RedisCluster:
+        """redis-py's client."""
+        with self._making:
+            if self._made is None:
+                with _as_redis_error():
+                    self._made = self._make()
+            return self._made
+
+    def primaries(self) -> list[redis.Redis]:
+        """A client of each primary."""
+        return [self._server(node) for node in self._nodes()]
+
+    def primary_of(self, key: str) -> redis.Redis:
+        """A client of the primary that has a key."""
+        return self._server(self._node_of(key_slot(key.encode())))
+
+    def pubsub(self) -> Any:
+        """Of any server: what is published at one is heard at all."""
+        make: Callable[..., Any] = self._server(self._any_node()).pubsub
+        return make()
+
+    def close(self) -> None:
+        """Closes the connections; the next use opens new ones."""
+        with self._making:
+            if self._made is not None:
+                made: Any = self._made
+                made.close()
+                made.disconnect_connection_pools()
+
+    def command(self, *words: Any) -> Any:
+        """Sends one command and returns its reply; raises its error."""
+        if words[0] == "SCRIPT LOAD":
+            return self.load(words[1:])
+        (reply,) = self.exchange([words])
+        if isinstance(reply, Exception):
+            raise reply
+        return reply
+
+    def exchange(self, commands: Sequence[Command], replicas: Replicas | None = None) -> list[Any]:
+        """
+        Sends commands in one round trip to each server that has some of them; what is for one slot stays in order.
+
+        Returns:
+            for each its reply or error, also that of its connection: then nothing is known of this command.
+        """
+        replies: list[Any] = [None] * len(commands)
+        left: Sequence[int] = range(len(commands))
+        with self._place():
+            for delay in (*self._delays, None):
+                self._follow(commands, left, replies, replicas)
+                left = [number for number in left if isinstance(replies[number], TRANSIENT)]
+                if not left or delay is None:
+                    break
+                time.sleep(delay * random.uniform(0.5, 1.5))  # noqa: S311 (spreads load)
+        return replies
+
+    def load(self, sources: Iterable[str]) -> None:
+        """Has every primary remember scripts. One that does not answer asks for them again when it does."""
+        texts = list(sources)
+        for node in self._nodes():
+            for reply in self._exchange_with(node, [("SCRIPT", "LOAD", text) for text in texts]):
+                if isinstance(reply, ResponseError):
+                    raise reply
+
+    # ── one round trip, and what was moved ──────────────────────────────────────────────────────────────────────────
+
+    def _follow(
+        self, commands: Sequence[Command], numbers: Sequence[int], replies: list[Any], replicas: Replicas | None
+    ) -> None:
+        asked: dict[int, ClusterNode] = {}
+        for _ in range(REDIRECTIONS):
+            self._round(commands, numbers, replies, asked, replicas)
+            numbers = [number for number in numbers if isinstance(replies[number], AskError)]
+            if not numbers:
+                break
+            asked = self._redirected(numbers, replies)
+        if any(isinstance(reply, (*TRANSIENT, AskError)) for reply in replies):
+            self._refresh()
+
+    def _round(
+        self,
+        commands: Sequence[Command],
+        numbers: Sequence[int],
+        replies: list[Any],
+        asked: Mapping[int, ClusterNode],
+        replicas: Replicas | None,
+    ) -> None:
+        by_node: dict[str, tuple[ClusterNode, list[int]]] = {}
+        for number, node in self._routes(commands, numbers, asked):
+            if isinstance(node, RedisError):
+                replies[number] = node
+            else:
+                by_node.setdefault(node.name, (node, []))[1].append(number)
+        sent = [
+            (some, Exchange(self._server(node), packed(commands, some, asked, replicas)))
+            for node, some in by_node.values()
+        ]
+        try:
+            for some, exchange in sent:
+                sort_in(exchange.read(), some, replies, asked, replicas)
+        finally:
+            for _, exchange in sent:
+                exchange.end()
+
+    def _routes(
+        self, commands: Sequence[Command], numbers: Sequence[int], asked: Mapping[int, ClusterNode]
+    ) -> Iterator[tuple[int, ClusterNode | RedisError]]:
+        slots = {number: slot_of(commands[number]) for number in numbers}
+        # What names no key goes with what does: the clock that is read is the one that set the stamps.
+        fallback = next((slot for slot in slots.values() if slot is not None), None)
+        for number, slot in slots.items():
+            chosen = fallback if slot is None else slot
+            try:
+                yield number, asked.get(number) or (self._any_node() if chosen is None else self._node_of(chosen))
+            except RedisError as error:
+                yield number, error
+
+    def _redirected(self, numbers: Sequence[int], replies: Sequence[Any]) -> dict[int, ClusterNode]:
+        asked = {}
+        manager: Any = self.cluster.nodes_manager
+        for number in numbers:
+            error = replies[number]
+            if not isinstance(error, MovedError):
+                known = manager.get_node(host=error.host, port=error.port)
+                asked[number] = known or _node(error.host, error.port, "primary")
+                continue
+            try:
+                manager.move_slot(error)
+            except KeyError:  # nobody had the slot so far
+                self._refresh()
+        return asked
+
+    def _exchange_with(self, node: ClusterNode, commands: Sequence[Command]) -> list[Any]:
+        exchange = Exchange(self._server(node), commands)
+        try:
+            return exchange.read()
+        finally:
+            exchange.end()
+
+    # ── topology ────────────────────────────────────────────────────────────────────────────────────────────────────
+
+    def _refresh(self) -> None:
+        """Asks for the topology; when nobody answers that was in the last one, the URL's hosts are asked again."""
+        if not self._refreshing.acquire(blocking=False):
+            return
+        try:
+            if clock.monotonic() - self._refreshed_at < REFRESH_INTERVAL:
+                return
+            refresh: Callable[[], None] = self.cluster.nodes_manager.initialize
+            try:
+                refresh()
+            except (RedisClusterException, RedisError):
+                with self._making:
+                    self._made = None
+            self._refreshed_at = clock.monotonic()
+        finally:
+            self._refreshing.release()
+
+    def _node_of(self, slot: int) -> ClusterNode:
+        with _as_redis_error():
+            node: ClusterNode = self.cluster.nodes_manager.get_node_from_slot(slot)
+            return node
+
+    def _any_node(self) -> ClusterNode:
+        return random.choice(self._nodes())  # noqa: S311 (any will do)
+
+    def _nodes(self) -> list[ClusterNode]:
+        cluster: Any = self.cluster
+        primaries: list[ClusterNode] = cluster.get_primaries()
+        if not primaries:
+            raise redis.ConnectionError("the cluster has no primary")
+        return primaries
+
+    def _server(self, node: ClusterNode) -> redis.Redis:
+        server: redis.Redis = self.cluster.get_redis_connection(node)
+        return server
+
+    @contextlib.contextmanager
+    def _place(self) -> Iterator[None]:
+        if not self._places.acquire(timeout=self._patience):
+            raise redis.ConnectionError(f"no connection was free within {self._patience:g} s")
+        try:
+            yield
+        finally:
+            self._places.release()
+
+
+@contextlib.contextmanager
+def _as_redis_error() -> Iterator[None]:
+    """redis-py tells of an unknown topology by what is no RedisError."""
+    try:
+        yield
+    except RedisClusterException as error:
+        if isinstance(error.__cause__, RedisError):
+            raise error.__cause__ from None
+        raise redis.ConnectionError(str(error)) from error

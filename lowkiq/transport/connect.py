@@ -1,0 +1,156 @@
+"""Clients of Redis from settings: a server, Sentinel, Cluster; how they time out and what they repeat."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import redis
+import structlog
+from redis.backoff import ExponentialWithJitterBackoff, NoBackoff
+from redis.cluster import ClusterNode
+from redis.exceptions import ResponseError
+from redis.retry import Retry
+
+from lowkiq.errors import RedisUnsuitable, SettingsError
+from lowkiq.redis_url import Target, parse, redact
+from lowkiq.settings import Settings
+from lowkiq.transport.cluster import ClusterClient
+from lowkiq.transport.sentinel import sentinel_client
+
+__all__ = ["Client", "check_server", "client_for_node", "client_for_people", "client_for_producers", "redact"]
+
+logger = structlog.get_logger("lowkiq")
+
+#: Seconds for one reply. A script is O(batch), so a server that takes longer is in trouble, not busy.
+SOCKET_TIMEOUT = 10.0
+#: The same for a node, in parts of its lease, but at least a second: one reply that never comes costs it a renewal, of
+#: which there are three in that time, and not the lease.
+NODE_PATIENCE = 1 / 3
+#: Seconds to connect.
+CONNECT_TIMEOUT = 5.0
+#: How often a producer repeats a call whose reply was lost, over about two seconds. Safe: scripts are idempotent.
+PRODUCER_RETRIES = 4
+#: The same on Cluster, in seconds before each.
+PRODUCER_DELAYS = (0.1, 0.3, 0.6, 1.0)
+
+#: Seconds that a look of the web view may wait for a connection, and for a reply; and how many look at a time.
+PATIENCE = 2.0
+PEOPLE_CONNECTIONS = 10
+#: Connections to each server of a cluster that are no exchange: the doorbell, and a look at the topology.
+OTHER_CONNECTIONS = 5
+#: Exchanges at a time through a cluster's client that the user makes; its own limits may be lower.
+MADE_CONNECTIONS = 1_000
+
+#: Redis before 6.2 has no ZMSCORE and no ZADD LT.
+OLDEST_REDIS = (6, 2)
+
+Client = redis.Redis | ClusterClient
+_BlockingPool: Any = redis.BlockingConnectionPool
+
+
+def client_for_producers(settings: Settings) -> Client:
+    """A client over a pool of `client_pool_size` connections; who waits longer than `pool_timeout` gets an error."""
+    retry = Retry(ExponentialWithJitterBackoff(base=0.05, cap=1.0), PRODUCER_RETRIES)
+    return _client(settings, settings.client_pool_size, settings.pool_timeout, retry, delays=PRODUCER_DELAYS)
+
+
+def client_for_node(settings: Settings, connections: int) -> Client:
+    """A client that repeats nothing by itself: a node must know of a lost reply."""
+    patience = reply_patience(settings.lease_ttl)
+    return _client(settings, connections, settings.pool_timeout, Retry(NoBackoff(), 0), reply_within=patience)
+
+
+def reply_patience(lease_ttl: float) -> float:
+    """Seconds that a node waits for one reply."""
+    return min(SOCKET_TIMEOUT, max(lease_ttl * NODE_PATIENCE, 1.0))
+
+
+def client_for_people(settings: Settings) -> Client:
+    """A client for the web view: who looks at a page wants to know soon that Redis is away or slow."""
+    retry = Retry(NoBackoff(), 1, supported_errors=(redis.ConnectionError,))  # a connection that Redis has closed
+    return _client(settings, PEOPLE_CONNECTIONS, PATIENCE, retry, reply_within=PATIENCE, delays=(0.05,))
+
+
+def _client(
+    settings: Settings,
+    connections: int,
+    timeout: float,
+    retry: Retry,
+    *,
+    reply_within: float = SOCKET_TIMEOUT,
+    delays: Sequence[float] = (),
+) -> Client:
+    if settings.redis is not None:
+        return _from_factory(settings, timeout, delays)
+    target = parse(settings.redis_url)
+    options: dict[str, Any] = {
+        "socket_timeout": reply_within,
+        "protocol": 2,  # the reply types are those of every server and client version we support
+        "client_name": "lowkiq",
+    }
+    if not settings.redis_url.startswith("unix:"):
+        options |= {"socket_connect_timeout": min(CONNECT_TIMEOUT, reply_within), "socket_keepalive": True}
+    if target.kind == "cluster":
+        return _cluster(target, options, connections, timeout, delays)
+    options |= {"max_connections": connections, "timeout": timeout, "retry": retry}
+    if target.kind == "sentinel":
+        return sentinel_client(target, options)
+    return redis.Redis.from_pool(_BlockingPool(**(options | dict(target.options))))
+
+
+def _cluster(
+    target: Target, options: Mapping[str, Any], connections: int, timeout: float, delays: Sequence[float]
+) -> ClusterClient:
+    options = {"max_connections": connections + OTHER_CONNECTIONS} | dict(options) | dict(target.options)
+    make_node: Any = ClusterNode
+    nodes = [make_node(host, port) for host, port in target.addresses]
+
+    def make() -> redis.RedisCluster:
+        # Slots that nobody serves just now are an error of the calls for them, not of all.
+        return redis.RedisCluster(startup_nodes=list(nodes), ssl=target.is_tls, require_full_coverage=False, **options)
+
+    return ClusterClient(make, connections=connections, patience=timeout, delays=delays)
+
+
+def _from_factory(settings: Settings, timeout: float, delays: Sequence[float]) -> Client:
+    assert settings.redis is not None  # noqa: S101 (for mypy; the caller has looked)
+    client = settings.redis()
+    if client.get_encoder().decode_responses:
+        raise SettingsError("the client made by `redis` decodes replies; make it with decode_responses=False")
+    if isinstance(client, redis.RedisCluster):
+        return ClusterClient(lambda: client, connections=MADE_CONNECTIONS, patience=timeout, delays=delays)
+    return client
+
+
+def check_server(client: Client) -> bool:
+    """
+    Refuses a server that is too old, or that throws keys away when memory is full. One that does not let us look (a
+    user without INFO, fakeredis) is taken on trust. Of a cluster, every primary is looked at.
+
+    Returns:
+        whether it let us look.
+
+    Raises:
+        RedisUnsuitable: says what to change.
+    """
+    servers = client.primaries() if isinstance(client, ClusterClient) else [client]
+    return all(map(_check_one, servers))
+
+
+def _check_one(client: redis.Redis) -> bool:
+    try:
+        server, memory = client.info("server"), client.info("memory")
+    except ResponseError as error:
+        logger.warning("redis_not_checked", error=str(error)[:200])
+        return False
+    version = tuple(int(part) for part in str(server.get("redis_version", "0")).split(".")[:2])
+    if version < OLDEST_REDIS:
+        raise RedisUnsuitable(f"Redis {server['redis_version']} is too old, Lowkiq needs 6.2 or later (or Valkey)")
+    policy = memory.get("maxmemory_policy", "noeviction")
+    if memory.get("maxmemory") and policy != "noeviction":
+        raise RedisUnsuitable(
+            f"Redis has maxmemory-policy {policy}: when memory is full it would throw jobs away. "
+            "Set `maxmemory-policy noeviction`, or give Lowkiq a Redis of its own"
+        )
+    return True

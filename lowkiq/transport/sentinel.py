@@ -1,0 +1,78 @@
+"""Sentinel: connections to whoever is the primary now."""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+from collections.abc import Mapping
+from typing import Any, Final
+
+import redis
+from redis.backoff import NoBackoff
+from redis.exceptions import RedisError
+from redis.retry import Retry
+from redis.sentinel import Sentinel, SentinelConnectionPool, SentinelManagedConnection, SentinelManagedSSLConnection
+
+from lowkiq import clock
+from lowkiq.redis_url import Target
+
+#: Seconds to wait for a sentinel, before the next is asked.
+SENTINEL_TIMEOUT: Final = 1.0
+#: Seconds between questions who the primary is, while there are connections to one. An old primary that lives keeps
+#: them, and takes what nobody will ever read, until the sentinels tell it that it is a replica: ten seconds and more.
+FOLLOW_INTERVAL: Final = 1.0
+
+
+class _Connection(SentinelManagedConnection):
+    """Asks the sentinels whenever it connects: redis-py's own does not when a command finds the connection cut."""
+
+    def send_packed_command(self, command: Any, check_health: bool = True) -> None:
+        if not self._sock:
+            self.connect()  # type: ignore[no-untyped-call]
+        super().send_packed_command(command, check_health)  # type: ignore[no-untyped-call]
+
+
+class _TlsConnection(_Connection, SentinelManagedSSLConnection):
+    pass
+
+
+class _Pool(SentinelConnectionPool, redis.BlockingConnectionPool):
+    """Who finds no connection free waits."""
+
+    def __init__(self, *arguments: Any, **options: Any) -> None:
+        self._following = threading.Lock()
+        self._followed_at = clock.monotonic()
+        super().__init__(*arguments, **options)  # type: ignore[no-untyped-call]
+
+    def get_connection(self, *arguments: Any, **options: Any) -> Any:
+        self._follow()
+        get: Any = super().get_connection
+        return get(*arguments, **options)
+
+    def _follow(self) -> None:
+        if clock.monotonic() - self._followed_at < FOLLOW_INTERVAL or not self._following.acquire(blocking=False):
+            return
+        try:
+            with contextlib.suppress(RedisError):  # who can't be asked now is asked again
+                self.get_master_address()  # type: ignore[no-untyped-call]  # drops connections to another
+            self._followed_at = clock.monotonic()
+        finally:
+            self._following.release()
+
+
+def sentinel_client(target: Target, options: Mapping[str, Any]) -> redis.Redis:
+    """A client of the service that a URL names."""
+    patience = min(SENTINEL_TIMEOUT, options["socket_timeout"])
+    of_sentinels = {
+        "socket_timeout": patience,
+        "socket_connect_timeout": patience,
+        "retry": Retry(NoBackoff(), 0),  # there are others to ask
+    }
+    if target.is_tls:
+        of_sentinels |= {name: value for name, value in target.options.items() if name.startswith("ssl_")}
+        of_sentinels["ssl"] = True
+    make_sentinel: Any = Sentinel
+    sentinel = make_sentinel(target.addresses, sentinel_kwargs=of_sentinels | dict(target.sentinel_options))
+    connection_class = _TlsConnection if target.is_tls else _Connection
+    options = dict(options) | dict(target.options) | {"connection_class": connection_class}
+    return redis.Redis.from_pool(_Pool(target.service, sentinel, **options))

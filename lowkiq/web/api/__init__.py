@@ -1,0 +1,1 @@
+"""The JSON API, live events and metrics: for programs."""

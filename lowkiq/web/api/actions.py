@@ -1,0 +1,97 @@
+"""The API's writes: actions on jobs by id, and bulks of all that match."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from starlette.concurrency import run_in_threadpool
+
+from lowkiq.admin.bulks import Bulk
+from lowkiq.admin.search import Match
+from lowkiq.admin.sweep import ACTIONS
+from lowkiq.errors import short
+from lowkiq.web.api.input import Rejected
+from lowkiq.web.api.operation import Call, Reply
+from lowkiq.web.api.types import ActionRequest, All, BulksReply, Matches, Moved
+from lowkiq.web.bulk_runner import TooManyBulks
+from lowkiq.web.security.paths import prefix_of
+from lowkiq.web.view import View
+
+#: Seconds after which another bulk may find a place.
+RETRY_AFTER: Final = "10"
+
+
+async def act(call: Call) -> Reply:
+    """An action, on ids at once or on all that match in the background."""
+    body: ActionRequest = call.body
+    if (body.ids is None) == (body.all is None):
+        raise Rejected(400, "give either ids, with their view, or all")
+    if body.all is not None:
+        return await _act_on_all(call, body, body.all)
+    return await _act_on_ids(call, body, body.ids or [])
+
+
+async def bulks(call: Call) -> BulksReply:
+    """The last bulks."""
+    return BulksReply(await run_in_threadpool(call.view.backend.bulks))
+
+
+async def bulk(call: Call) -> Bulk:
+    """One bulk's progress."""
+    return await _bulk(call)
+
+
+async def stop_bulk(call: Call) -> Reply:
+    """Asks a bulk to stop; it does after the step that it is in."""
+    found = await _bulk(call)
+    if found.is_over or not await run_in_threadpool(call.view.bulks.stop, found.id):
+        raise Rejected(409, f"bulk {found.id} is {(await _bulk(call)).state}: there is nothing to stop")
+    return Reply(202, await _bulk(call))
+
+
+async def _act_on_ids(call: Call, body: ActionRequest, ids: list[str]) -> Reply:
+    if body.dry_run or body.expected is not None:
+        raise Rejected(400, "dry_run and expected go with all: of ids you know how many there are")
+    view = body.view or ("morgue" if body.action == "revive" else "due")
+    _require_action(body.action, view)
+
+    def moved() -> int:
+        try:
+            return call.view.backend.act(call.queue, body.action, view, ids)
+        except (TypeError, ValueError) as error:
+            raise Rejected(400, f"field ids: {error}") from error
+
+    return Reply(200, Moved(await run_in_threadpool(moved)))
+
+
+async def _act_on_all(call: Call, body: ActionRequest, all: All) -> Reply:
+    if body.view is not None:
+        raise Rejected(400, "view goes with ids: all has a view of its own")
+    _require_action(body.action, all.view)
+    match = Match(all.view, all.pattern, all.error)
+    count, at_least = await run_in_threadpool(_count, call.view, call.queue, match)
+    if body.dry_run:
+        return Reply(200, Matches(count, at_least))
+    if body.expected is not None and count > body.expected:
+        raise Rejected(409, f"{count:,} jobs match, {body.expected:,} were expected: nothing was done; look again")
+    try:
+        started = await run_in_threadpool(call.view.bulks.start, call.queue, body.action, match, count)
+    except TooManyBulks as error:
+        raise Rejected(429, str(error), {"Retry-After": RETRY_AFTER}) from error
+    return Reply(202, started, {"Location": f"{prefix_of(call.request.scope)}/api/v1/bulks/{started.id}"})
+
+
+def _count(view: View, queue: str, match: Match) -> tuple[int, bool]:
+    return view.backend.peeks(queue).count(match)
+
+
+async def _bulk(call: Call) -> Bulk:
+    found = await run_in_threadpool(call.view.backend.bulk, call.id)
+    if found is None:
+        raise Rejected(404, f"no bulk {short(call.id)}: a day after its end it is forgotten")
+    return found
+
+
+def _require_action(action: str, view: str) -> None:
+    if action not in ACTIONS[view]:
+        raise Rejected(400, f"action {action} makes no sense in view {view}; there it is {', '.join(ACTIONS[view])}")

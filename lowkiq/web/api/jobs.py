@@ -1,0 +1,134 @@
+"""The API's looks at jobs: pages of them, and one wherever it is."""
+
+from __future__ import annotations
+
+from typing import Any, cast
+
+import msgspec
+from starlette.concurrency import run_in_threadpool
+
+from lowkiq.admin.previews import JobPeek, Page, PayloadPeek
+from lowkiq.errors import short
+from lowkiq.web.api.input import Rejected
+from lowkiq.web.api.operation import Call
+from lowkiq.web.api.types import JobQuery, JobReply, JobRow, JobsQuery, JobsReply, Payload
+from lowkiq.web.render.payloads import load_shallow
+from lowkiq.web.snapshot import Snapshot
+from lowkiq.web.view import View
+
+
+async def jobs(call: Call) -> JobsReply:
+    """A page of a queue's jobs."""
+    query: JobsQuery = call.query
+    _require_sense(query)
+    page = await run_in_threadpool(_page, call.view, call.queue, query)
+    snapshot = await call.view.snapshots.get()
+    return JobsReply([job_row(call.view, snapshot, call.queue, peek) for peek in page.jobs], page.next, page.scanned)
+
+
+async def job(call: Call) -> JobReply:
+    """One job, in all its places."""
+    query: JobQuery = call.query
+    peeks, ahead = await run_in_threadpool(_job, call.view, call.queue, query.id)
+    if not peeks:
+        raise Rejected(404, f"no job {short(query.id)} in queue {call.queue}: it is done, deleted, or was never pushed")
+    snapshot = await call.view.snapshots.get()
+    places = [job_row(call.view, snapshot, call.queue, peek) for peek in peeks]
+    return JobReply(
+        call.queue,
+        query.id,
+        places[0].shard,
+        places,
+        ahead,
+        owner=places[0].owner,
+        due_in=next((place.due_in for place in places if place.where == "queue"), None),
+    )
+
+
+def job_row(view: View, snapshot: Snapshot, queue: str, peek: JobPeek) -> JobRow:
+    """A peek with what the snapshot knows of its shard."""
+    thread, seconds = _performed_by(snapshot, queue, peek) if peek.where == "claim" else (None, None)
+    return JobRow(
+        id=peek.id.encode("utf-8", "backslashreplace").decode(),  # JSON has no way to name bytes that are no UTF-8
+        shard=peek.shard,
+        where=cast(Any, peek.where),
+        at=peek.at,
+        due_in=None if peek.where == "morgue" else peek.at - snapshot.at,
+        retry_count=peek.retry_count,
+        error=peek.error,
+        crashes=peek.crashes,
+        payload_count=peek.payload_count,
+        payloads=[payload(view, one) for one in peek.payloads],
+        owner=_owner(snapshot, queue, peek.shard),
+        thread=thread,
+        seconds=seconds,
+    )
+
+
+def payload(view: View, peek: PayloadPeek) -> Payload:
+    """A payload as this view may show it."""
+    is_cut = len(peek.data) < peek.size
+    if not view.payloads:
+        value, is_text = msgspec.Raw(b"null"), False
+    elif is_cut or (json := _as_json(view, peek.data)) is None:
+        value, is_text = msgspec.Raw(msgspec.json.encode(peek.data.decode("utf-8", "replace"))), True
+    else:
+        value, is_text = json, False
+    return Payload(peek.score, peek.size, is_cut, is_text, is_hidden=not view.payloads, value=value)
+
+
+def _as_json(view: View, data: bytes) -> msgspec.Raw | None:
+    try:
+        return msgspec.Raw(msgspec.json.encode(load_shallow(data, view.app.settings.load_payload)))
+    except Exception:  # noqa: BLE001 (load_payload is the user's, and so is what it makes)
+        return None
+
+
+def _require_sense(query: JobsQuery) -> None:
+    """Refuses what would be silently ignored."""
+    searches = [name for name in ("pattern", "error", "retry_count", "cursor") if getattr(query, name) is not None]
+    if query.view == "in_flight" and searches:
+        raise Rejected(400, f"parameter {searches[0]} can't be used with view=in_flight, which is one page of all")
+    if query.retry_count is not None and query.view != "retries":
+        raise Rejected(400, f"parameter retry_count can't be used with view={query.view}, only with view=retries")
+    if query.retry_count is not None and (query.pattern is not None or query.error is not None):
+        raise Rejected(400, "parameter retry_count can't be used with pattern or error: give one of them")
+
+
+def _page(view: View, queue: str, query: JobsQuery) -> Page:
+    peeks = view.backend.peeks(queue)
+    if query.view == "in_flight":
+        return Page(peeks.in_flight(query.limit), None)
+    try:
+        return peeks.page(
+            query.view,
+            cursor=query.cursor,
+            limit=query.limit,
+            pattern=query.pattern,
+            error=query.error,
+            retry_count=query.retry_count,
+        )
+    except ValueError as error:
+        raise Rejected(400, f"parameter cursor: {error}") from error
+
+
+def _job(view: View, queue: str, id: str) -> tuple[list[JobPeek], int | None]:
+    peeks = view.backend.peeks(queue)
+    try:
+        found = peeks.job(id)
+    except ValueError as error:
+        raise Rejected(400, f"parameter id: {error}") from error
+    return found, peeks.ahead(id) if any(peek.where == "queue" for peek in found) else None
+
+
+def _owner(snapshot: Snapshot, queue: str, shard: int) -> str | None:
+    return next((row.owner for row in snapshot.shards if row.shard == shard and row.queue == queue), None)
+
+
+def _performed_by(snapshot: Snapshot, queue: str, peek: JobPeek) -> tuple[str | None, float | None]:
+    """The thread that has told of it; a heartbeat names only the first ids of a batch."""
+    for node in snapshot.nodes.nodes:
+        for thread in node.threads:
+            if thread.queue == queue and thread.shard == peek.shard and peek.id in thread.ids:
+                return thread.name, thread.seconds
+    return None, None

@@ -1,0 +1,102 @@
+"""An operation of the API: one row of the table from which routes and OpenAPI document are both made."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+import msgspec
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import Route
+
+from lowkiq.errors import UnknownQueue
+from lowkiq.web.api.input import Rejected, read_body, read_query
+from lowkiq.web.api.types import Failure
+from lowkiq.web.view import View
+
+JSON: Final = "application/json"
+
+
+@dataclass(frozen=True)
+class Call:
+    """A request, with what was read from it."""
+
+    view: View
+    request: Request
+    #: An instance of the operation's `query`, and of its `body`.
+    query: Any
+    body: Any
+
+    @property
+    def queue(self) -> str:
+        """The queue in the path."""
+        return str(self.request.path_params["queue"])
+
+    @property
+    def id(self) -> str:
+        """The id in the path."""
+        return str(self.request.path_params["id"])
+
+
+@dataclass(frozen=True)
+class Reply:
+    """An answer with a status or headers of its own."""
+
+    status: int
+    body: msgspec.Struct
+    headers: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Operation:
+    """
+    What a path does with a method.
+
+    Args:
+        replies: status → types that the answer may have. Where `media_type` is not JSON, the handler
+            makes the response itself.
+        refusals: status → when it is answered with.
+        examples: name → a body that can be sent.
+    """
+
+    method: str
+    path: str
+    name: str
+    summary: str
+    handler: Callable[[Call], Awaitable[msgspec.Struct | Reply | Response]]
+    replies: Mapping[int, Sequence[Any]]
+    description: str = ""
+    query: type[msgspec.Struct] | None = None
+    body: type[msgspec.Struct] | None = None
+    refusals: Mapping[int, str] = field(default_factory=dict)
+    examples: Mapping[str, Any] = field(default_factory=dict)
+    media_type: str = JSON
+
+    def route(self, view: View) -> Route:
+        """The route that answers with it. A dead Redis is left for the application's own answer."""
+
+        async def endpoint(request: Request) -> Response:
+            try:
+                return respond(await self.handler(await self._read(view, request)))
+            except Rejected as error:
+                return respond(Reply(error.status, Failure(str(error)), error.headers))
+            except UnknownQueue as error:
+                return respond(Reply(404, Failure(str(error))))
+
+        return Route(self.path, endpoint, methods=[self.method], name=self.name)
+
+    async def _read(self, view: View, request: Request) -> Call:
+        query = read_query(request, self.query) if self.query else None
+        body = await read_body(request, self.body) if self.body else None
+        return Call(view, request, query, body)
+
+
+def respond(answer: msgspec.Struct | Reply | Response) -> Response:
+    """An answer as a response."""
+    if isinstance(answer, Response):
+        return answer
+    reply = answer if isinstance(answer, Reply) else Reply(200, answer)
+    headers = {"Cache-Control": "no-store", **reply.headers}
+    return Response(msgspec.json.encode(reply.body), reply.status, headers, media_type=JSON)

@@ -1,0 +1,136 @@
+"""Metrics for Prometheus, from the snapshot that all dashboards share."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator, Sequence
+from typing import Final
+
+from prometheus_client import CollectorRegistry
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
+from prometheus_client.exposition import choose_encoder
+from prometheus_client.registry import Collector
+from starlette.responses import Response
+
+from lowkiq.admin.metrics import QueueMetrics
+from lowkiq.admin.nodes import NodeHealth
+from lowkiq.settings import NAME
+from lowkiq.web.api.operation import Call
+from lowkiq.web.snapshot import Snapshot
+
+#: Name, help, value of a queue.
+QUEUE_GAUGES: Final[Sequence[tuple[str, str, Callable[[QueueMetrics], float]]]] = (
+    ("lowkiq_queue_length", "Queued jobs: fresh ones and retries.", lambda queue: queue.length),
+    ("lowkiq_queue_fresh", "Queued jobs that have not failed.", lambda queue: queue.fresh),
+    ("lowkiq_queue_retries", "Queued jobs that have failed and wait for their next try.", lambda queue: queue.retries),
+    ("lowkiq_queue_busy", "Jobs in the hands of nodes.", lambda queue: queue.busy),
+    ("lowkiq_queue_morgue_length", "Jobs in the morgue.", lambda queue: queue.morgue_length),
+    ("lowkiq_queue_lag_seconds", "Seconds by which the oldest due job is late.", lambda queue: queue.lag),
+)
+QUEUE_COUNTERS: Final[Sequence[tuple[str, str, Callable[[QueueMetrics], float]]]] = (
+    ("lowkiq_jobs_processed", "Jobs done.", lambda queue: queue.processed),
+    ("lowkiq_jobs_failed", "Tries of jobs that failed.", lambda queue: queue.failed),
+    ("lowkiq_payloads_pushed", "Payloads pushed.", lambda queue: queue.pushed),
+    ("lowkiq_payloads_merged", "Payloads pushed that joined a job queued already.", lambda queue: queue.merged),
+)
+NODE_GAUGES: Final[Sequence[tuple[str, str, Callable[[NodeHealth], float | None]]]] = (
+    ("lowkiq_node_up", "1 if the node beats, 0 if two beats were lost.", lambda node: not node.is_late),
+    ("lowkiq_node_threads", "Worker threads of the node.", lambda node: len(node.threads)),
+    (
+        "lowkiq_node_threads_busy",
+        "Worker threads that perform a job.",
+        lambda node: sum(thread.jobs > 0 for thread in node.threads),
+    ),
+    ("lowkiq_node_rss_bytes", "Resident memory of the node.", lambda node: node.rss),
+    ("lowkiq_node_cpu_percent", "CPU of the node; 100 is one core.", lambda node: node.cpu_percent),
+    ("lowkiq_node_beat_age_seconds", "Seconds since the node's last beat.", lambda node: node.beat_age),
+    (
+        "lowkiq_node_redis_round_trip_seconds",
+        "Seconds that the node's last beat took.",
+        lambda node: node.redis_round_trip,
+    ),
+)
+NODE_RESTARTS: Final = ("lowkiq_node_restarts", "Restarts of the node by its supervisor.")
+TOTALS: Final[Sequence[tuple[str, str, Callable[[Snapshot], float]]]] = (
+    ("lowkiq_nodes_missing", "Numbers of nodes from which no beat comes.", lambda told: len(told.nodes.missing)),
+    ("lowkiq_nodes_late", "Nodes of which two beats were lost.", lambda told: len(told.nodes.late)),
+    ("lowkiq_nodes_doubled", "Numbers that several nodes have.", lambda told: len(told.nodes.doubled)),
+    (
+        "lowkiq_shards_unowned",
+        "Shards with due jobs whose lease no node has.",
+        lambda told: len(told.nodes.unowned),
+    ),
+    ("lowkiq_redis_memory_bytes", "Memory that Redis uses.", lambda told: told.server.memory),
+    (
+        "lowkiq_redis_max_memory_bytes",
+        "Memory that Redis may use, 0 for no limit.",
+        lambda told: told.server.max_memory,
+    ),
+    ("lowkiq_redis_clients", "Connections to Redis.", lambda told: told.server.clients),
+)
+#: Characters of a host in a label: DNS allows no more.
+HOST_CHARS: Final = 253
+
+
+async def respond(call: Call) -> Response:
+    """The metrics, in the format that the scraper asks for."""
+    registry = CollectorRegistry(auto_describe=False)
+    registry.register(SnapshotCollector(await call.view.snapshots.get()))
+    encode, content_type = _encoder(call.request.headers.get("accept", ""))
+    return Response(encode(registry), headers={"Content-Type": content_type, "Cache-Control": "no-store"})
+
+
+class SnapshotCollector(Collector):
+    """One snapshot's metrics. It takes none itself, so that a scrape costs Redis nothing beside an open dashboard."""
+
+    def __init__(self, snapshot: Snapshot) -> None:
+        self._snapshot = snapshot
+
+    def collect(self) -> Iterator[Metric]:
+        """The families, each with all its samples."""
+        yield from self._of_queues()
+        yield from self._of_nodes()
+        for name, help, value in TOTALS:
+            yield GaugeMetricFamily(name, help, value=value(self._snapshot))
+
+    def _of_queues(self) -> Iterator[Metric]:
+        # Producers make no other names; what somebody else has written into Redis is no label.
+        queues = {name: metrics for name, metrics in self._snapshot.queues.items() if NAME.fullmatch(name)}
+        for kind, families in ((GaugeMetricFamily, QUEUE_GAUGES), (CounterMetricFamily, QUEUE_COUNTERS)):
+            for name, help, value in families:
+                family = kind(name, help, labels=["queue"])
+                for queue, metrics in queues.items():
+                    family.add_metric([queue], value(metrics))
+                yield family
+
+    def _of_nodes(self) -> Iterator[Metric]:
+        nodes = _by_labels(self._snapshot.nodes.nodes)
+        for name, help, value in NODE_GAUGES:
+            family = GaugeMetricFamily(name, help, labels=["node_number", "host"])
+            for labels, node in nodes.items():
+                if (number := value(node)) is not None:
+                    family.add_metric(labels, number)
+            yield family
+        restarts = CounterMetricFamily(*NODE_RESTARTS, labels=["node_number", "host"])
+        for labels, node in nodes.items():
+            restarts.add_metric(labels, node.restarts)
+        yield restarts
+
+
+def _by_labels(nodes: Sequence[NodeHealth]) -> dict[tuple[str, str], NodeHealth]:
+    """Of two nodes with one number on one host, the one heard of last: a series can't be there twice."""
+    latest_last = sorted(nodes, key=lambda node: node.beat_age, reverse=True)
+    by_labels = {(str(node.node_number), _host(node.host)): node for node in latest_last}
+    return dict(sorted(by_labels.items()))
+
+
+def _host(name: str) -> str:
+    """A host as a label. It comes from a heartbeat, and so from whoever can write to Redis."""
+    return re.sub(r"[^A-Za-z0-9_.:-]", "_", name[:HOST_CHARS])
+
+
+def _encoder(accept: str) -> tuple[Callable[[CollectorRegistry], bytes], str]:
+    try:
+        return choose_encoder(accept)
+    except (TypeError, ValueError):  # a version that is none
+        return choose_encoder("")

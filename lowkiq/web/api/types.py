@@ -1,0 +1,259 @@
+"""What the API takes and answers with. The OpenAPI document is made from these types; what they mean is said here."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Final, Literal
+
+import msgspec
+from msgspec import Meta
+
+from lowkiq.admin.bulks import Bulk
+from lowkiq.admin.history import Point
+from lowkiq.admin.metrics import QueueMetrics, ShardMetrics
+from lowkiq.admin.nodes import NodeHealth
+from lowkiq.admin.previews import ErrorGroup
+from lowkiq.web.snapshot import Rates
+
+#: Jobs on a page, at most.
+MAX_LIMIT: Final = 100
+#: Ids in one action.
+MAX_IDS: Final = 1_000
+#: What a double holds exactly, and so any client of JSON.
+MAX_COUNT: Final = 2**53
+#: Longer than any id, cursor or group of errors can be.
+MAX_CHARS: Final = 65_536
+
+JobsView = Literal["due", "retries", "morgue"]
+ActionName = Literal["perform_now", "revive", "bury", "delete"]
+#: Never empty: a script whose variable is empty must not act on all there is.
+Text = Annotated[str, Meta(min_length=1, max_length=MAX_CHARS)]
+Count = Annotated[int, Meta(ge=0, le=MAX_COUNT)]
+
+
+class Failure(msgspec.Struct, frozen=True):
+    """Why a request was refused."""
+
+    error: Annotated[str, Meta(description="What is wrong, and what to do.")]
+
+
+# ---- what is asked for
+
+
+class JobsQuery(msgspec.Struct, frozen=True):
+    """Which jobs of a queue."""
+
+    view: Annotated[
+        Literal["due", "retries", "in_flight", "morgue"],
+        Meta(
+            description="due: queued, the first due first. retries: those that have failed, most failures first. "
+            "in_flight: in the hands of nodes. morgue: dead letters, the newest first."
+        ),
+    ] = "due"
+    pattern: Annotated[Text | None, Meta(description='A glob of ids, e.g. "order-*". The order is then lost.')] = None
+    error: Annotated[Text | None, Meta(description="The text of a group of errors. The order is then lost.")] = None
+    retry_count: Annotated[
+        Annotated[int, Meta(ge=0, le=1_000_000)] | None,
+        Meta(description="Only jobs that have failed so often, less one. Only with view=retries, and no search."),
+    ] = None
+    cursor: Annotated[Text | None, Meta(description="`next` of the page before.")] = None
+    limit: Annotated[int, Meta(ge=1, le=MAX_LIMIT, description="Jobs on the page; a search may give some more.")] = 25
+
+
+class JobQuery(msgspec.Struct, frozen=True):
+    """Which job."""
+
+    id: Annotated[Text, Meta(description="The job's id, any text.")]
+
+
+class QueueQuery(msgspec.Struct, frozen=True):
+    """What of a queue."""
+
+    errors: Annotated[bool, Meta(description="Whether to group the errors of its retries, which costs a little.")] = (
+        False
+    )
+
+
+class HistoryQuery(msgspec.Struct, frozen=True):
+    """Which history."""
+
+    span: Annotated[Literal["5m", "1h", "1d", "30d"], Meta(description="How far back.")] = "1h"
+    queue: Annotated[Text | None, Meta(description="A queue's name; without one, all of them together.")] = None
+
+
+class All(msgspec.Struct, frozen=True):
+    """Every job of a view that matches."""
+
+    view: JobsView
+    pattern: Annotated[Text | None, Meta(description='A glob of ids, e.g. "order-*".')] = None
+    error: Annotated[Text | None, Meta(description="The text of a group of errors.")] = None
+
+
+class ActionRequest(msgspec.Struct, frozen=True):
+    """What to do, either with `ids` of a `view`, or with `all` that match."""
+
+    action: Annotated[
+        ActionName,
+        Meta(description="Of due and retries: perform_now, bury (to the morgue), delete. Of morgue: revive, delete."),
+    ]
+    ids: Annotated[
+        Annotated[list[str], Meta(min_length=1, max_length=MAX_IDS)] | None,
+        Meta(description="The jobs. Done at once; the reply says how many were moved."),
+    ] = None
+    view: Annotated[JobsView | None, Meta(description="Where the ids are. Default: due, or morgue for revive.")] = None
+    all: Annotated[All | None, Meta(description="Done in the background; the reply is the bulk.")] = None
+    expected: Annotated[
+        Count | None,
+        Meta(description="With `all`: refuse with 409, and do nothing, if more than so many jobs match."),
+    ] = None
+    dry_run: Annotated[bool, Meta(description="With `all`: only say how many match.")] = False
+
+
+# ---- what is answered
+
+
+class Stats(msgspec.Struct, frozen=True):
+    """The numbers that the original Lowkiq gives of a queue."""
+
+    length: int
+    morgue_length: int
+    lag: Annotated[float, Meta(description="Seconds by which the oldest due job is late.")]
+
+
+class StatsReply(msgspec.Struct, frozen=True):
+    """Exactly what the original Lowkiq answers."""
+
+    total: Annotated[Stats, Meta(description="Sums; the lag is the highest.")]
+    by_worker: Annotated[
+        dict[str, Stats],
+        Meta(description="By the worker's class; under its own name, a queue whose worker this application lacks."),
+    ]
+
+
+class NodesReply(msgspec.Struct, frozen=True):
+    """The health of all nodes."""
+
+    nodes: Annotated[list[NodeHealth], Meta(description="Heartbeats, by node number.")]
+    late: Annotated[list[str], Meta(description="Nodes of which two beats were lost.")]
+    missing: Annotated[list[int], Meta(description="Numbers of N from which no beat comes.")]
+    doubled: Annotated[list[int], Meta(description="Numbers that several nodes have: the second stands by.")]
+    unowned: Annotated[list[ShardMetrics], Meta(description="Shards with due jobs whose lease nobody has.")]
+    is_well: Annotated[bool, Meta(description="Whether none of these needs looking at.")]
+
+
+class QueueRow(msgspec.Struct, frozen=True):
+    """A queue at a glance."""
+
+    queue: str
+    shards_count: int
+    metrics: QueueMetrics
+    rates: Annotated[Rates, Meta(description="A second.")]
+    merge_ratio: Annotated[float, Meta(description="Share of the payloads pushed that joined a queued id, 0 to 1.")]
+
+
+class QueuesReply(msgspec.Struct, frozen=True):
+    """All queues that Redis knows."""
+
+    queues: list[QueueRow]
+
+
+class Errors(msgspec.Struct, frozen=True):
+    """The errors of a queue's retries by kind, from a sample."""
+
+    groups: Annotated[list[ErrorGroup], Meta(description="The largest first.")]
+    sampled: Annotated[int, Meta(description="Errors looked at.")]
+    total: Annotated[int, Meta(description="Errors there are.")]
+
+
+class QueueReply(msgspec.Struct, frozen=True):
+    """A queue and its shards."""
+
+    queue: str
+    shards_count: int
+    metrics: QueueMetrics
+    rates: Rates
+    merge_ratio: float
+    shards: list[ShardMetrics]
+    errors: Annotated[Errors | None, Meta(description="With errors=1.")] = None
+
+
+class Payload(msgspec.Struct, frozen=True):
+    """A payload as it may be shown."""
+
+    score: float
+    size: Annotated[int, Meta(description="Bytes.")]
+    is_cut: Annotated[bool, Meta(description="Whether only its beginning is shown, as a text.")]
+    is_text: Annotated[bool, Meta(description="Whether `value` is its raw text, as it is not JSON or was cut.")]
+    is_hidden: Annotated[bool, Meta(description="Whether this view shows no payloads: `value` is null.")]
+    value: Any
+
+
+class JobRow(msgspec.Struct, frozen=True):
+    """A job in one of its places."""
+
+    id: str
+    shard: int
+    where: Literal["queue", "claim", "morgue"]
+    at: Annotated[float, Meta(description="Unix time when it is due; of the morgue, when it got there.")]
+    due_in: Annotated[float | None, Meta(description="Seconds until then, negative if late; null in the morgue.")]
+    retry_count: Annotated[int, Meta(description="-1 fresh, 0 after the first failure.")]
+    error: Annotated[str | None, Meta(description="The last error.")]
+    crashes: Annotated[int, Meta(description="Deaths of nodes that had it in hand.")]
+    payload_count: int
+    payloads: Annotated[list[Payload], Meta(description="Those of the lowest scores; of a list, the first.")]
+    owner: Annotated[str | None, Meta(description="The node that has the shard, if any.")]
+    thread: Annotated[str | None, Meta(description="Of a job in flight: the thread that performs it, if known.")]
+    seconds: Annotated[float | None, Meta(description="For how long it has, as of the node's last beat.")]
+
+
+class JobsReply(msgspec.Struct, frozen=True):
+    """A page of jobs."""
+
+    jobs: list[JobRow]
+    next: Annotated[str | None, Meta(description="The next page's cursor, null at the end.")]
+    scanned: Annotated[int | None, Meta(description="Of a search: ids looked at for this page.")]
+
+
+class JobReply(msgspec.Struct, frozen=True):
+    """A job, wherever it is: an id can be queued, in flight and in the morgue at once."""
+
+    queue: str
+    id: str
+    shard: int
+    places: list[JobRow]
+    ahead: Annotated[int | None, Meta(description="Queued jobs of its shard that are due before it.")]
+    owner: Annotated[str | None, Meta(description="The node that has the shard, if any.")]
+    due_in: Annotated[float | None, Meta(description="Seconds until it is due, if queued; negative if late.")]
+
+
+class HistoryReply(msgspec.Struct, frozen=True):
+    """A series, oldest first. Gauges are the highest of a step, counters as of its end."""
+
+    queue: str | None
+    span: str
+    step: Annotated[int, Meta(description="Seconds between points.")]
+    points: list[Point]
+
+
+class BulksReply(msgspec.Struct, frozen=True):
+    """Bulks, running and lately ended."""
+
+    bulks: list[Bulk]
+
+
+class Moved(msgspec.Struct, frozen=True):
+    """What an action on ids did."""
+
+    moved: Annotated[int, Meta(description="Jobs moved or deleted; those not there any more are not counted.")]
+
+
+class Matches(msgspec.Struct, frozen=True):
+    """What a dry run found."""
+
+    matches: int
+    at_least: Annotated[bool, Meta(description="Whether counting was cut short, and there may be more.")]
+
+
+class TokenReply(msgspec.Struct, frozen=True):
+    """The token that a write needs."""
+
+    token: str

@@ -1,0 +1,67 @@
+"""ActionWords: how actions are called, what they will do, and what they have done, for people."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Final
+
+from lowkiq.web.render import words
+
+
+@dataclass(frozen=True)
+class Wording:
+    """The words of an action."""
+
+    #: On the button.
+    label: str
+    #: What happens to the jobs, after "will".
+    will: str
+    #: What has happened to them, after their count.
+    done: str
+    #: Whether it can't be taken back.
+    is_final: bool = False
+
+
+WORDINGS: Final[Mapping[str, Wording]] = {
+    "perform_now": Wording(
+        "Perform now", "become due at once; those that are due already keep their place", "made due"
+    ),
+    "revive": Wording("Revive", "return to the queue as fresh ones that are due now", "revived"),
+    "bury": Wording("Bury", "move to the morgue, from where they can be revived", "moved to the morgue"),
+    "delete": Wording("Delete", "be deleted with all their payloads. There is no way back", "deleted", is_final=True),
+}
+#: View → its actions, in the order of the buttons.
+BUTTONS: Final[Mapping[str, tuple[str, ...]]] = {
+    "due": ("perform_now", "bury", "delete"),
+    "retries": ("perform_now", "bury", "delete"),
+    "morgue": ("revive", "delete"),
+}
+#: View → what its jobs are called.
+NOUNS: Final = {"due": "queued job", "retries": "failed job", "morgue": "job of the morgue"}
+NOUNS_OF_MANY: Final = {"due": "queued jobs", "retries": "failed jobs", "morgue": "jobs of the morgue"}
+
+
+def jobs_of(view: str, count: int) -> str:
+    """So many jobs of a view."""
+    return words.plural(count, NOUNS[view], NOUNS_OF_MANY[view])
+
+
+def result_of(query: Mapping[str, str]) -> str | None:
+    """
+    What an action did, for the page after it. The address has only its name and numbers: nobody can put words of their
+    own into a link to us.
+    """
+    wording = WORDINGS.get(query.get("done", ""))
+    moved, of = _count(query.get("moved")), _count(query.get("of"))
+    if query.get("done") == "nothing":
+        return "No job was selected: nothing was done."
+    if wording is None or moved is None or of is None:
+        return None
+    if moved >= of:
+        return f"{words.plural(moved, 'job')} {wording.done}."
+    return f"{moved:,} of {words.plural(of, 'job')} {wording.done}: the others were there no longer, or are in flight."
+
+
+def _count(text: str | None) -> int | None:
+    return int(text) if text and text.isascii() and text.isdigit() and len(text) < 10 else None  # noqa: PLR2004

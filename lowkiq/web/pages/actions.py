@@ -1,0 +1,169 @@
+"""Actions: what forms ask to be done to jobs. One job's harmless ones are done at once; all others are asked back."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Final
+
+from starlette.concurrency import run_in_threadpool
+from starlette.exceptions import HTTPException
+from starlette.requests import Request
+from starlette.responses import RedirectResponse, Response
+from starlette.routing import BaseRoute, Route
+
+from lowkiq.admin.search import Match
+from lowkiq.web.pages.action_words import BUTTONS, WORDINGS, jobs_of
+from lowkiq.web.pages.live import LivePages
+from lowkiq.web.render import words
+from lowkiq.web.render.templating import as_field, from_field, link, page
+from lowkiq.web.security.guard import Form, form_of
+from lowkiq.web.view import View
+
+#: Ids of one selection.
+MOST_IDS: Final = 1_000
+#: What one job is spared the question for: neither loses anything.
+HARMLESS: Final = frozenset({"perform_now", "revive"})
+#: Ids that the question names.
+NAMED: Final = 20
+
+
+@dataclass(frozen=True)
+class Order:
+    """What a form asks for."""
+
+    queue: str
+    action: str
+    match: Match
+    #: Of a selection; empty when all that match are meant.
+    ids: list[str]
+    is_all: bool
+    is_confirmed: bool
+    #: How many jobs the question named, when it was about all that match.
+    total: int
+    #: Whether the page of the job sent it, and the answer goes there.
+    is_of_job: bool
+
+    @classmethod
+    def of(cls, queue: str, form: Form) -> Order:
+        """Raises HTTPException for what no form of ours sends."""
+        view, action = form.get("view", ""), form.get("action", "")
+        if action not in BUTTONS.get(view, ()):
+            raise HTTPException(400, "There is no such action here.")
+        ids = [from_field(text) for text in form.getlist("ids")]
+        if len(ids) > MOST_IDS:
+            raise HTTPException(400, f"{len(ids):,} ids are too many: at most {MOST_IDS:,} at a time.")
+        total = form.get("total", "")
+        return cls(
+            queue=queue,
+            action=action,
+            match=Match(view, _optional(form, "pattern"), _optional(form, "error")),
+            ids=ids,
+            is_all=form.get("all") == "1",
+            is_confirmed=form.get("confirmed") == "1",
+            total=int(total) if total.isascii() and total.isdigit() and len(total) < 16 else 0,  # noqa: PLR2004
+            is_of_job=form.get("from") == "job" and len(ids) == 1,
+        )
+
+    @property
+    def is_harmless(self) -> bool:
+        """Whether it is done without being asked back."""
+        return self.is_of_job and self.action in HARMLESS
+
+    @property
+    def back(self) -> tuple[str, dict[str, str | None]]:
+        """The page to return to: a path, and its parameters."""
+        if self.is_of_job:
+            return f"/queues/{self.queue}/job", {"id": self.ids[0]}
+        match = self.match
+        return f"/queues/{self.queue}", {"view": match.view, "pattern": match.pattern, "error": match.error}
+
+
+def routes(pages: LivePages) -> list[BaseRoute]:
+    """The target of the forms."""
+    view = pages.view
+
+    async def act(request: Request) -> Response:
+        queue = str(request.path_params["queue"])
+        if queue not in (await view.snapshots.get()).queues:
+            raise HTTPException(404, f"There is no queue {queue[:100]}.")
+        order = Order.of(queue, form_of(request))
+        return await run_in_threadpool(_answer, view, request, order)
+
+    return [Route("/queues/{queue}/actions", act, methods=["POST"], name="actions")]
+
+
+def _answer(view: View, request: Request, order: Order) -> Response:
+    if not order.is_all and not order.ids:
+        return _back(request, order, done="nothing")
+    if not (order.is_confirmed or order.is_harmless):
+        return _question(view, request, order)
+    if order.is_all:
+        bulk = view.bulks.start(order.queue, order.action, order.match, order.total)
+        return _to(link(request, f"/bulks/{bulk.id}"))
+    moved = view.backend.act(order.queue, order.action, order.match.view, order.ids)
+    return _back(request, order, done=order.action, moved=moved, of=len(order.ids))
+
+
+def _question(view: View, request: Request, order: Order) -> Response:
+    """Asks back, with the count and what will happen."""
+    if order.is_all:
+        count, is_more = view.backend.peeks(order.queue).count(order.match)
+    else:
+        count, is_more = len(order.ids), False
+    path, query = order.back
+    return page(
+        view,
+        request,
+        "confirm.html",
+        queue=order.queue,
+        order=order,
+        wording=WORDINGS[order.action],
+        count=count,
+        jobs=_jobs(order, count, is_more),
+        conditions=_conditions(order.match) if order.is_all else "",
+        fields=_fields(order, count),
+        named=order.ids[:NAMED],
+        unnamed=max(len(order.ids) - NAMED, 0),
+        back=link(request, path, **query),
+    )
+
+
+def _jobs(order: Order, count: int, is_more: bool) -> str:
+    if order.is_all or len(order.ids) > 1:
+        return f"{'at least ' if is_more else ''}{jobs_of(order.match.view, count)}"
+    return "this job"
+
+
+def _conditions(match: Match) -> str:
+    """Which of the jobs, in words."""
+    conditions = []
+    if match.pattern is not None:
+        conditions.append(f"whose id matches {words.printable(match.pattern)}")
+    if match.error is not None:
+        conditions.append(f"with the error {words.printable(match.error) or '(none)'}")
+    return words.listed(conditions)
+
+
+def _fields(order: Order, count: int) -> list[tuple[str, Any]]:
+    """What the form of the question sends, but for the token."""
+    fields: list[tuple[str, Any]] = [("action", order.action), ("view", order.match.view), ("confirmed", "1")]
+    if order.is_all:
+        fields += [("all", "1"), ("total", count)]
+    if order.is_of_job:
+        fields.append(("from", "job"))
+    given = (("pattern", order.match.pattern), ("error", order.match.error))
+    fields += [(name, as_field(text)) for name, text in given if text is not None]
+    return fields + [("ids", as_field(id)) for id in order.ids]
+
+
+def _back(request: Request, order: Order, **result: Any) -> Response:
+    path, query = order.back
+    return _to(link(request, path, **query, **result))
+
+
+def _to(address: str) -> Response:
+    return RedirectResponse(address, 303)
+
+
+def _optional(form: Form, name: str) -> str | None:
+    return from_field(form[name]) if name in form else None

@@ -1,0 +1,61 @@
+"""Bulks: actions on all that match, how far they have come, and the button that stops one."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from starlette.concurrency import run_in_threadpool
+from starlette.exceptions import HTTPException
+from starlette.requests import Request
+from starlette.responses import RedirectResponse, Response
+from starlette.routing import BaseRoute, Route
+
+from lowkiq.web.pages.action_words import WORDINGS, jobs_of
+from lowkiq.web.pages.live import LivePages, Look
+from lowkiq.web.render.templating import link
+
+#: State → how it looks.
+KINDS = {"running": "good", "stopping": "warn", "stopped": "warn", "failed": "bad", "interrupted": "bad"}
+#: State → what it means, where the word does not say.
+EXPLAINED = {
+    "stopping": "It ends after the step that it is at.",
+    "stopped": "Somebody stopped it. What it had done by then stays done; it can be started again.",
+    "interrupted": "Its process is gone. What it had done by then stays done; it can be started again.",
+}
+
+
+def routes(pages: LivePages) -> list[BaseRoute]:
+    """The list, the page of one, and the button's target."""
+    view = pages.view
+
+    def build_list(look: Look) -> Mapping[str, Any]:
+        return _words() | {"bulks": view.backend.bulks() if look.reads else []}
+
+    def build_one(look: Look) -> Mapping[str, Any]:
+        id = str(look.request.path_params["id"])
+        bulk = view.backend.bulk(id)
+        if bulk is None:
+            raise HTTPException(404, "There is no such bulk. They are kept for a day.")
+        return _words() | {"bulk": bulk}
+
+    async def bulks(request: Request) -> Response:
+        return await pages.answer(request, "bulks.html", build_list)
+
+    async def bulk(request: Request) -> Response:
+        return await pages.answer(request, "bulk.html", build_one)
+
+    async def stop(request: Request) -> Response:
+        id = str(request.path_params["id"])
+        await run_in_threadpool(view.bulks.stop, id)
+        return RedirectResponse(link(request, f"/bulks/{id}"), 303)
+
+    return [
+        Route("/bulks", bulks, name="bulks"),
+        Route("/bulks/{id}", bulk, name="bulk"),
+        Route("/bulks/{id}/stop", stop, methods=["POST"], name="stop"),
+    ]
+
+
+def _words() -> dict[str, Any]:
+    return {"wordings": WORDINGS, "jobs_of": jobs_of, "kinds": KINDS, "explained": EXPLAINED}

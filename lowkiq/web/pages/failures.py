@@ -1,0 +1,109 @@
+"""Failures as people and programs are told of them: what is wrong and what to do, and never a stack trace."""
+
+from __future__ import annotations
+
+import traceback
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from http import HTTPStatus
+
+import structlog
+from redis.exceptions import RedisError, ResponseError
+from starlette.exceptions import HTTPException
+from starlette.requests import Request
+from starlette.responses import JSONResponse, Response
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from lowkiq.errors import LowkiqError, UnknownQueue
+from lowkiq.transport.connect import redact
+from lowkiq.web.render.templating import page
+from lowkiq.web.security.paths import is_for_machines, path_in_view
+from lowkiq.web.view import View
+
+logger = structlog.get_logger("lowkiq")
+
+#: Characters of an error's text that are shown.
+_LONGEST_TEXT = 500
+
+
+@dataclass(frozen=True)
+class Problem:
+    """What a failure comes to."""
+
+    status: int
+    title: str
+    text: str
+    headers: Mapping[str, str] = field(default_factory=dict)
+    #: Redis is away, which ends by itself.
+    is_down: bool = False
+
+
+class Failures:
+    """Middleware around the guard: turns what is raised into an answer. A response that has begun just ends."""
+
+    def __init__(self, app: ASGIApp, view: View) -> None:
+        self.app = app
+        self._view = view
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        has_started = False
+
+        async def watch(message: Message) -> None:
+            nonlocal has_started
+            has_started = has_started or message["type"] == "http.response.start"
+            await send(message)
+
+        try:
+            await self.app(scope, receive, watch)
+        except Exception as error:
+            if scope["type"] != "http":
+                raise
+            request = Request(scope)
+            problem = explain(self._view, request, error)
+            if not has_started:
+                await respond(self._view, request, problem)(scope, receive, send)
+
+
+def respond(view: View, request: Request, problem: Problem) -> Response:
+    """A page for people, JSON for machines."""
+    if is_for_machines(request.scope):
+        return JSONResponse({"error": problem.text}, problem.status, problem.headers)
+    # Not what was posted: a script that repeated it would act twice.
+    returns = problem.is_down and request.method != "POST"
+    context = {"problem": problem, "returns": returns}
+    response = page(view, request, "message.html", status_code=problem.status, **context)
+    response.headers.update(problem.headers)
+    return response
+
+
+def explain(view: View, request: Request, error: Exception) -> Problem:
+    """What an error comes to; what people have to look into goes to the log."""
+    text = str(error)[:_LONGEST_TEXT]
+    match error:
+        case HTTPException():
+            title = HTTPStatus(error.status_code).phrase
+            # What Starlette raises has only the phrase for a text; for "Not Found" we know better.
+            text = "There is no such page." if (error.status_code, text) == (404, f"404: {title}") else error.detail
+            return Problem(error.status_code, title, text, error.headers or {})
+        case RedisError():
+            logger.warning("web_redis_down", error=text)
+            title, where = _of_redis(view, error)
+            return Problem(503, title, f"{where}: {text}", {"Retry-After": "2"}, is_down=True)
+        case UnknownQueue():
+            return Problem(404, "Not Found", text)
+        case ValueError():
+            return Problem(400, "Bad Request", text)
+        case LowkiqError():
+            return Problem(409, "Conflict", text)
+    # As text: structlog's own tracebacks show local variables, and among them are headers with credentials.
+    trace = "".join(traceback.format_exception(error))
+    logger.error("web_failed", path=path_in_view(request.scope), traceback=trace)
+    return Problem(500, "Internal Server Error", "Something went wrong here. The log says what.")
+
+
+def _of_redis(view: View, error: RedisError) -> tuple[str, str]:
+    """What Redis does instead of what it should: in a word, and with its address."""
+    what = "refuses" if isinstance(error, ResponseError) else "does not answer"
+    settings = view.app.settings
+    where = "Redis" if settings.redis else f"Redis at {redact(settings.redis_url)}"
+    return f"Redis {what}", f"{where} {what}"

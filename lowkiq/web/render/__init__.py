@@ -1,0 +1,1 @@
+"""How numbers, times, payloads and charts look on a page."""

@@ -1,0 +1,74 @@
+"""PayloadText: a payload as people read it. Hostile ones do no harm, and long ones are cut."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from lowkiq.admin.previews import JobPeek, PayloadPeek
+from lowkiq.web.render import words
+
+#: Characters of one payload that are shown: indented, it is longer than its bytes.
+SHOWN = 8_000
+#: Characters of all payloads of a page together.
+SHOWN_IN_ALL = 120_000
+#: Levels of a payload that is shown as the object that it is. Deeper ones are left as text: nobody can read them, to
+#: indent them takes the square of their depth, and not every client could parse them. (Python's own limit differs from
+#: version to version: hundreds of levels, since 3.14 thousands.)
+DEEPEST = 200
+
+
+@dataclass(frozen=True)
+class PayloadText:
+    """A payload, its score and its size; the text is None where payloads are hidden."""
+
+    score: float
+    size: int
+    text: str | None
+    #: Bytes of it that the text was made of.
+    shown: int
+
+    @property
+    def is_cut(self) -> bool:
+        """Whether there is more than what is shown."""
+        return self.shown < self.size
+
+
+def payload_texts(job: JobPeek, load: Callable[[bytes], Any] | None) -> Sequence[PayloadText]:
+    """The payloads of a job. Without `load` only their sizes are told."""
+    texts = []
+    left = SHOWN_IN_ALL
+    for peek in job.payloads:
+        text = _text(peek, load, min(SHOWN, left)) if load is not None and left > 0 else None
+        left -= len(text or "")
+        texts.append(PayloadText(peek.score, peek.size, text, len(peek.data)))
+    return texts
+
+
+def load_shallow(data: bytes, load: Callable[[bytes], Any]) -> Any:
+    """What `load` makes of it. Raises ValueError for what is nested too deeply to be shown, and what `load` raises."""
+    loaded = load(data)
+    level = [loaded]
+    for _ in range(DEEPEST):
+        level = [inner for outer in level for inner in _inside(outer)]
+        if not level:
+            return loaded
+    raise ValueError(f"nested more than {DEEPEST} levels deep")
+
+
+def _inside(value: Any) -> Iterable[Any]:
+    if isinstance(value, dict):
+        return value.values()
+    return value if isinstance(value, list | tuple) else ()
+
+
+def _text(peek: PayloadPeek, load: Callable[[bytes], Any], most: int) -> str:
+    if len(peek.data) == peek.size:
+        try:
+            loaded = load_shallow(peek.data, load)
+            return words.block(json.dumps(loaded, indent=2, ensure_ascii=False, sort_keys=True), most)
+        except Exception:  # noqa: BLE001 (load_payload is the user's, and gives what it likes)
+            return words.block(peek.data.decode("utf-8", "backslashreplace"), most)
+    return words.block(peek.data.decode("utf-8", "backslashreplace"), most)

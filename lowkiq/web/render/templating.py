@@ -1,0 +1,133 @@
+"""
+Templating: the environment of the templates, links under the mount prefix, and a page as a response.
+
+Knows nothing of what pages say. Every value is escaped, and a name that is not there is an error.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+from urllib.parse import parse_qsl, quote, unquote, urlencode
+
+from jinja2 import Environment, FileSystemLoader, StrictUndefined
+from markupsafe import Markup, escape
+from starlette.requests import Request
+from starlette.responses import HTMLResponse, Response
+
+from lowkiq.version import VERSION
+from lowkiq.web.render import words
+from lowkiq.web.security.access import CALLER
+from lowkiq.web.security.paths import prefix_of
+
+if TYPE_CHECKING:
+    from lowkiq.web.view import View
+
+TEMPLATES: Final = Path(__file__).parents[1] / "templates"
+
+#: Bytes of an id that are no UTF-8 travel through links as they are.
+ERRORS: Final = "surrogateescape"
+#: Characters of a parameter that are looked at: nothing that we link to is longer.
+LONGEST_PARAMETER: Final = 4_096
+
+#: What an inner part of a page, fetched by the script, is put into instead of the whole layout.
+LIVE_LAYOUT: Final = "live.html"
+LAYOUT: Final = "base.html"
+
+_FILTERS: Final[Mapping[str, Callable[..., Any]]] = {
+    "number": words.number,
+    "compact": words.compact,
+    "rate": words.rate,
+    "seconds": words.seconds,
+    "age": words.age,
+    "ago": words.ago,
+    "milliseconds": words.milliseconds,
+    "size": words.size,
+    "plural": words.plural,
+    "ranges": words.ranges,
+    "printable": words.printable,
+    "block": words.block,
+    "clock_time": words.clock_time,
+    "score": words.score,
+    "moment": words.moment,
+    "times": words.times,
+}
+
+
+@functools.cache
+def environment() -> Environment:
+    """The environment; one is enough, as nothing in it changes."""
+    made = Environment(
+        loader=FileSystemLoader(TEMPLATES),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        auto_reload=False,
+    )
+    made.filters.update(_FILTERS)
+    made.filters["time"] = _time
+    made.filters["field"] = as_field
+    made.globals.update(version=VERSION, percent=words.percent, nothing=words.NOTHING)
+    return made
+
+
+def link(request: Request, path: str, **query: Any) -> str:
+    """A path of the view under the prefix that it is mounted at. Parameters that are None are left out."""
+    given = [(key, value) for key, value in query.items() if value is not None]
+    text = urlencode(given, errors=ERRORS)
+    return f"{prefix_of(request.scope)}{quote(path)}{'?' if text else ''}{text}"
+
+
+def query_of(request: Request) -> dict[str, str]:
+    """The parameters of the address; of doubled ones the last. Bytes that are no UTF-8 are kept as surrogates."""
+    pairs = parse_qsl(request.scope["query_string"].decode("latin-1"), errors=ERRORS)
+    return {key: value[:LONGEST_PARAMETER] for key, value in pairs}
+
+
+def as_field(id: str) -> str:
+    """An id as a form carries it: browsers change line ends and control bytes of what they send."""
+    return quote(id, safe="", errors=ERRORS)
+
+
+def from_field(text: str) -> str:
+    """The id that `as_field` was given."""
+    return unquote(text, errors=ERRORS)
+
+
+def render(view: View, request: Request, template: str, *, live: bool = False, **context: Any) -> str:
+    """
+    The text of a page.
+
+    Args:
+        live: only its `<main>`, as the script fetches it. That has no token in it, so that several people may get it.
+    """
+    frame: dict[str, Any] = {
+        "layout": LIVE_LAYOUT if live else LAYOUT,
+        "url": functools.partial(link, request),
+        "read_only": view.read_only,
+        "namespace": view.app.settings.namespace,
+    }
+    if not live:
+        frame["token"] = "" if view.read_only else view.access.write_token(request)
+        caller = request.scope.get(CALLER)
+        # Who is not in, as on the page for signing in, has nothing to go to and nothing to hear.
+        frame["is_in"] = caller is not None
+        frame["signed_in"] = caller is not None and caller.kind == "session"
+    return environment().get_template(template).render(frame | context)
+
+
+def page(view: View, request: Request, template: str, *, status_code: int = 200, **context: Any) -> Response:
+    """A whole page."""
+    return HTMLResponse(render(view, request, template, **context), status_code)
+
+
+def _time(at: float, now: float | None = None) -> Markup:
+    """A time element: how long ago, if we know the time now, and the moment when one points at it."""
+    machine = words.machine_time(at)
+    shown = words.ago(at, now) if now is not None else words.moment(at)
+    if machine is None:
+        return escape(shown)
+    return Markup('<time datetime="{}" title="{}">{}</time>').format(machine, words.moment(at), shown)

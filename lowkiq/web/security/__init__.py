@@ -1,0 +1,1 @@
+"""Who may see and who may act: checked before any page or operation."""

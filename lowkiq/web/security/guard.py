@@ -1,0 +1,231 @@
+"""
+The guard: lets a request through or refuses it, before any room sees it.
+
+It asks Access who a request comes from, and holds writes to the rules: from a page of our own, with that page's token,
+of a bounded size. Pure ASGI, so that what streams keeps streaming.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+from urllib.parse import parse_qsl
+
+import anyio
+import structlog
+from redis.exceptions import RedisError
+from starlette.concurrency import run_in_threadpool
+from starlette.datastructures import ImmutableMultiDict
+from starlette.exceptions import HTTPException
+from starlette.requests import ClientDisconnect, Request
+from starlette.responses import RedirectResponse
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from lowkiq.web.security.access import CALLER, Caller, is_loopback_address, is_loopback_host
+from lowkiq.web.security.paths import SIGN_IN, SIGN_OUT, is_for_machines, path_in_view, prefix_of, sign_in_url
+from lowkiq.web.view import View
+
+logger = structlog.get_logger("lowkiq")
+
+#: Bytes of a form: the ids of a page and some more.
+FORM_LIMIT: Final = 64 << 10
+#: Bytes of a JSON document.
+JSON_LIMIT: Final = 1 << 20
+#: Seconds for a body to arrive.
+BODY_TIMEOUT: Final = 30.0
+
+_FORM: Final = "lowkiq.form"
+_FORM_TYPE, _JSON_TYPE = "application/x-www-form-urlencoded", "application/json"
+_READS, _WRITE = ("GET", "HEAD"), "POST"
+#: What anybody may ask for: probes have no credentials, and a page that asks for them needs its looks.
+_OPEN_PATHS: Final = frozenset({"/healthz", "/readyz", SIGN_IN})
+_OPEN_PREFIX: Final = "/static/"
+#: Headers by which a request tells that another machine's went before it.
+_FORWARDED: Final = ("forwarded", "x-forwarded-for", "x-forwarded-host", "x-real-ip")
+
+_RELOAD = "reload the page and try again"
+_LOCAL_ONLY: Final = (
+    "Without credentials this view answers only browsers on its own machine, at a loopback address and not through a "
+    "proxy. Set LOWKIQ_WEB_TOKEN, or LOWKIQ_WEB_USER and LOWKIQ_WEB_PASSWORD; where something else protects it, say "
+    "--no-auth (create_app: no_auth=True)."
+)
+
+
+#: The fields of a form: `.get(name)` gives the last, `.getlist(name)` all.
+Form = ImmutableMultiDict[str, str]
+
+
+def form_of(request: Request) -> Form:
+    """The fields of a posted form, which the guard has read. Bytes that are no UTF-8 are kept as surrogates."""
+    form: Form = request.scope.get(_FORM) or Form()
+    return form
+
+
+def client_of(request: Request) -> str | None:
+    """The address that a request came from, for the log: a proxy's, where there is one."""
+    return request.client.host if request.client else None
+
+
+class Guard:
+    """Middleware around all rooms. A refusal is an HTTPException, which becomes a page or JSON further out."""
+
+    def __init__(self, app: ASGIApp, view: View) -> None:
+        self.app = app
+        self._access = view.access
+        self._backend = view.backend
+        self._read_only = view.read_only
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            await self.app(scope, receive, send)
+            return
+        request = Request(scope, receive)
+        _check_method(request)
+        path = path_in_view(scope)
+        if not path:  # the prefix without a slash, from which relative links would lead astray
+            await RedirectResponse(f"{prefix_of(scope)}/", 307)(scope, receive, send)
+            return
+        if not _is_open(path):
+            caller = await self._caller(request)
+            if caller is None:
+                await self._ask_for_credentials(request)(scope, receive, send)
+                return
+            scope[CALLER] = caller
+            if not self._access.shares_key:
+                await self._share_key(request)
+        if request.method == _WRITE:
+            receive = await self._check_write(request, path)
+        await self.app(scope, receive, send)
+
+    async def _caller(self, request: Request) -> Caller | None:
+        access = self._access
+        if access.no_auth:
+            return Caller("anyone")
+        if not access.credentials:
+            if not _is_local(request):
+                raise HTTPException(403, _LOCAL_ONLY)
+            return Caller("local")
+        authorization = request.headers.get("authorization", "")
+        caller = access.caller_by_header(authorization) or access.caller_by_session(
+            request.cookies.get(access.cookie_name, "")
+        )
+        if caller is None and authorization:
+            logger.warning("web_refused", client=client_of(request))
+            await anyio.sleep(access.delay_after_failure())
+        return caller
+
+    async def _share_key(self, request: Request) -> None:
+        """While Redis is away the process's own key will do for looking; there is nothing to act on."""
+        try:
+            self._access.share_key(await run_in_threadpool(self._backend.web_key))
+        except RedisError:
+            if request.method == _WRITE:
+                raise
+
+    def _ask_for_credentials(self, request: Request) -> RedirectResponse:
+        if is_for_machines(request.scope):
+            # Not Basic: browsers would show a dialog of their own over the page whose script has asked.
+            raise HTTPException(
+                401,
+                "credentials are missing or wrong: send `Authorization: Bearer <LOWKIQ_WEB_TOKEN>`, "
+                "or Basic with user and password",
+                {"WWW-Authenticate": "Bearer"},
+            )
+        return RedirectResponse(sign_in_url(request), 303)
+
+    async def _check_write(self, request: Request, path: str) -> Receive:
+        """Refuses a write, or gives what its body can be received from once more."""
+        changes_jobs = path not in {SIGN_IN, SIGN_OUT}  # these change nothing but the browser's own cookie
+        if self._read_only and changes_jobs:
+            raise HTTPException(403, "this view is read-only")
+        _check_origin(request)
+        body = await _read_body(request)
+        if _content_type(request) == _FORM_TYPE:
+            request.scope[_FORM] = _parse_form(body)
+        caller: Caller | None = request.scope.get(CALLER)
+        if changes_jobs and caller is not None:
+            if caller.needs_token:
+                self._check_token(request, caller)
+            logger.info("web_write", path=path, by=caller.kind, client=client_of(request))
+        return _replay(body, request.receive)
+
+    def _check_token(self, request: Request, caller: Caller) -> None:
+        given = request.headers.get("x-lowkiq-token") or form_of(request).get("token", "")
+        if not self._access.is_write_token(caller, given):
+            raise HTTPException(403, f"the page that sent this is out of date (its token is not valid): {_RELOAD}")
+
+
+def _check_method(request: Request) -> None:
+    if request.method not in {*_READS, _WRITE}:
+        raise HTTPException(405, "only GET, HEAD and POST are answered here", {"Allow": "GET, HEAD, POST"})
+
+
+def _is_open(path: str) -> bool:
+    return path in _OPEN_PATHS or path.startswith(_OPEN_PREFIX)
+
+
+def _is_local(request: Request) -> bool:
+    """
+    Whether a browser or program of this machine asks: by its address, by the name it used (see is_loopback_host), and
+    not by way of a proxy, which would make everybody's requests look local.
+    """
+    headers, hosts = request.headers, request.headers.getlist("host")
+    return (
+        request.client is not None
+        and is_loopback_address(request.client.host)
+        and len(hosts) == 1
+        and is_loopback_host(hosts[0])
+        and not any(name in headers for name in _FORWARDED)
+    )
+
+
+def _check_origin(request: Request) -> None:
+    """Refuses what a page of another site has sent. Programs that are no browsers send neither of the headers."""
+    site, origin = request.headers.get("sec-fetch-site"), request.headers.get("origin")
+    if site is not None and site not in {"same-origin", "none"}:
+        raise HTTPException(403, f"a page of another site has sent this: {_RELOAD} here")
+    host = request.headers.get("host", "")
+    # Where TLS ends in front of us, the browser says https and we see http.
+    own = {f"{request.scope['scheme']}://{host}", f"https://{host}"}
+    if origin is not None and origin.lower() not in {one.lower() for one in own}:
+        raise HTTPException(
+            403, f"a page of another site has sent this: {_RELOAD} here. A proxy in front must pass the Host header on"
+        )
+
+
+async def _read_body(request: Request) -> bytes:
+    limit = JSON_LIMIT if _content_type(request) == _JSON_TYPE else FORM_LIMIT
+    too_large = HTTPException(413, f"a request may have {limit:,} bytes, not more")
+    announced = request.headers.get("content-length", "0")
+    if not announced.isdecimal() or int(announced) > limit:
+        raise too_large
+    body = bytearray()
+    try:
+        with anyio.fail_after(BODY_TIMEOUT):
+            async for chunk in request.stream():
+                body += chunk
+                if len(body) > limit:
+                    raise too_large
+    except TimeoutError:
+        raise HTTPException(408, f"the request did not arrive within {BODY_TIMEOUT:g} s") from None
+    except ClientDisconnect:
+        raise HTTPException(400, "the request ended early") from None
+    return bytes(body)
+
+
+def _parse_form(body: bytes) -> Form:
+    text = body.decode("latin-1")
+    return Form(parse_qsl(text, keep_blank_values=True, errors="surrogateescape"))
+
+
+def _content_type(request: Request) -> str:
+    return request.headers.get("content-type", "").partition(";")[0].strip().lower()
+
+
+def _replay(body: bytes, receive: Receive) -> Receive:
+    """Receives the body that was read, then whatever comes after it."""
+    messages: list[Message] = [{"type": "http.request", "body": body, "more_body": False}]
+
+    async def replay() -> Message:
+        return messages.pop() if messages else await receive()
+
+    return replay

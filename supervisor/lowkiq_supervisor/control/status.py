@@ -1,0 +1,139 @@
+"""
+What the supervisor knows of itself and its nodes, as people and probes get to see it.
+"""
+
+from __future__ import annotations
+
+import importlib.metadata
+import os
+import time
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import Any
+
+from lowkiq_supervisor.options import Options
+from lowkiq_supervisor.policy.recycling import rss
+from lowkiq_supervisor.policy.rolling_restart import Turnover
+from lowkiq_supervisor.policy.shutdown import Shutdown
+from lowkiq_supervisor.processes.slot import Slot
+from lowkiq_supervisor.processes.slots import Fleet
+
+
+class Overall(StrEnum):
+    """The supervisor's state in a word."""
+
+    STARTING = "starting"
+    RUNNING = "running"
+    DEGRADED = "degraded"  # a node, Redis or the web view isn't there that should be
+    QUIET = "quiet"
+    ROLLING = "rolling"
+    DRAINING = "draining"
+
+
+#: States in which nothing is wrong: what is away was sent away.
+HEALTHY = frozenset({Overall.RUNNING, Overall.QUIET, Overall.ROLLING})
+
+
+@dataclass(slots=True, kw_only=True)
+class Report:
+    """Looks at the slots and at those who act on them."""
+
+    options: Options
+    fleet: Fleet
+    shutdown: Shutdown
+    turnover: Turnover
+    quiet: bool = False
+    #: Whether all who do the work have been ready at the same time: from then on, one that is missing is trouble.
+    was_ready: bool = False
+    _since: float = field(default_factory=time.monotonic)
+
+    def overall(self) -> Overall:
+        """The state, worst first."""
+        if self.shutdown.draining:
+            return Overall.DRAINING
+        if any(self._is_missing(slot) for slot in self.fleet.vital):
+            has_trouble = self.was_ready or any(slot.failures for slot in self.fleet.vital)
+            return Overall.DEGRADED if has_trouble else Overall.STARTING
+        self.was_ready = True
+        if self._web_has_trouble(self.fleet.web):
+            return Overall.DEGRADED
+        if self.turnover.rolling:
+            return Overall.ROLLING
+        return Overall.QUIET if self.quiet else Overall.RUNNING
+
+    def line(self) -> str:
+        """One line for logs and the service manager."""
+        ready = sum(slot.works for slot in self.fleet.nodes)
+        web = f", {self.fleet.web.title} {self.fleet.web.state.value}" if self.fleet.web is not None else ""
+        return f"{self.overall()}: {ready} of {len(self.fleet.nodes)} nodes ready{web}"
+
+    def title(self) -> str:
+        """The process's title."""
+        web = f", {self.fleet.web.title}" if self.fleet.web is not None else ""
+        return f"lowkiq: supervisor {len(self.fleet.nodes)} nodes{web} [{self.overall()}]"
+
+    def as_json(self) -> dict[str, Any]:
+        """Everything, for `status`."""
+        return {
+            "supervisor": {
+                "pid": os.getpid(),
+                "version": _version(),
+                "state": self.overall().value,
+                "healthy": self.overall() in HEALTHY,
+                "uptime": round(time.monotonic() - self._since, 3),
+                "app": self.options.app,
+                "nodes": len(self.fleet.nodes),
+                "number_of_nodes": self.options.number_of_nodes,
+                "state_dir": str(self.options.state_dir),
+                "preloaded": self.options.preload,
+            },
+            "redis": _of_slot(self.fleet.redis, beats=False) if self.fleet.redis is not None else None,
+            "web": self._of_web(),
+            "nodes": [_of_slot(slot) for slot in self.fleet.nodes],
+        }
+
+    def _of_web(self) -> dict[str, Any] | None:
+        if self.fleet.web is None or self.options.web is None:
+            return None
+        return {"address": self.options.web.address, **_of_slot(self.fleet.web)}
+
+    def _web_has_trouble(self, web: Slot | None) -> bool:
+        """Nobody waits for its first start: it is trouble when it was there, or has failed to come."""
+        return web is not None and self._is_missing(web) and (web.ever_ready or web.failures > 0)
+
+    def _is_missing(self, slot: Slot) -> bool:
+        if slot.works or slot.leaving or slot is self.turnover.current:
+            return False
+        return not slot.is_over
+
+
+def _of_slot(slot: Slot, *, beats: bool = True) -> dict[str, Any]:
+    now = time.monotonic()
+    child = slot.child
+    counts = slot.number is not None
+    return {
+        "slot": slot.index,
+        "node_number": slot.number,
+        "title": slot.title,
+        "state": "given up" if slot.given_up else slot.state.value,
+        "pid": child.pid if child else None,
+        "node": (child.name or None) if child else None,
+        "uptime": round(now - child.started_at, 3) if child else None,
+        "beat_age": round(now - child.last_sign, 3) if child and beats else None,
+        "busy": child.busy if child and counts else None,
+        "jobs": child.jobs if child and counts else None,
+        "waits": child.waits if child and counts else None,
+        "rss": rss(child.pid) if child else None,
+        "restarts": slot.restarts,
+        "failures": slot.failures,
+        "replacements": slot.replacements,
+        "last_exit": slot.last_exit or None,
+        "next_retry": round(max(0.0, slot.start_at - now), 3) if slot.start_at is not None else None,
+    }
+
+
+def _version() -> str:
+    try:
+        return importlib.metadata.version("lowkiq")
+    except importlib.metadata.PackageNotFoundError:
+        return "unknown"

@@ -1,0 +1,1 @@
+"""What the supervisor decides: who is restarted, replaced, killed or told to drain, and when everything ends."""

@@ -1,0 +1,128 @@
+"""
+Orders: what people and service managers ask for, by signals or through the control socket.
+
+The two are the same thing said in two ways, so they meet here.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+from typing import Any
+
+import structlog
+
+from lowkiq_supervisor.control.status import Report
+from lowkiq_supervisor.errors import UsageError
+from lowkiq_supervisor.options import Options
+from lowkiq_supervisor.policy.rolling_restart import Turnover
+from lowkiq_supervisor.policy.shutdown import Shutdown
+from lowkiq_supervisor.processes.slot import Slot
+from lowkiq_supervisor.processes.slots import Fleet
+
+log = structlog.stdlib.get_logger("supervisor")
+
+
+class Orders:
+    """Carries out each order at once; none of them waits for its effect."""
+
+    def __init__(self, options: Options, fleet: Fleet, shutdown: Shutdown, turnover: Turnover, report: Report) -> None:
+        self._options = options
+        self._fleet = fleet
+        self._shutdown = shutdown
+        self._turnover = turnover
+        self._report = report
+        self._interrupts = 0
+
+    def hear(self, signum: signal.Signals) -> None:
+        """A signal."""
+        match signum:
+            case signal.SIGTERM:
+                self._shutdown.drain("TERM")
+            case signal.SIGINT:
+                self._interrupts += 1
+                if self._interrupts == 1:
+                    self._shutdown.drain("INT")
+                else:
+                    self._shutdown.abandon("second INT")
+            case signal.SIGQUIT:
+                self._shutdown.abandon("QUIT")
+            case signal.SIGHUP:
+                self._roll(self._fleet.clients, "HUP")
+            case signal.SIGTSTP:
+                self._quieten()
+            case signal.SIGTTIN:
+                self._dump()
+            case signal.SIGUSR2:
+                status = self._report.as_json()
+                parts = {name: status[name] for name in ("nodes", "redis", "web")}
+                log.info("status", state=status["supervisor"]["state"], **parts)
+
+    def answer(self, request: dict[str, Any]) -> dict[str, Any] | None:
+        """
+        A request through the control socket. None: the answer comes when everything has ended.
+
+        Raises:
+            UsageError: there is no such command, or no such slot.
+        """
+        match request.get("command"):
+            case "status":
+                return {"ok": True, **self._report.as_json()}
+            case "dump":
+                return {"ok": True, "pids": self._dump(), "directory": str(self._options.state_dir)}
+            case "quiet":
+                self._quieten()
+                return {"ok": True, "nodes": len(self._fleet.nodes)}
+            case "restart":
+                slots = self._chosen(request.get("slot"))
+                if self._shutdown.draining:
+                    raise UsageError("the supervisor is draining: nothing is restarted")
+                self._roll(slots, "asked to restart")
+                numbers = [slot.index for slot in slots if slot.index is not None]
+                web = self._fleet.web in slots
+                return {"ok": True, "slots": numbers, "web": web, "preloaded": self._options.preload}
+            case "stop":
+                self._shutdown.drain("asked to stop")
+                return None
+            case other:
+                raise UsageError(f"unknown command {other!r}: there are status, dump, quiet, restart and stop")
+
+    def welcome(self, slot: Slot) -> None:
+        """A node has become ready: if the others were told to be quiet, so is it."""
+        if self._report.quiet and slot.child is not None:
+            slot.child.send(signal.SIGTSTP)
+
+    def _chosen(self, index: object) -> list[Slot]:
+        if index is None:
+            return [slot for slot in self._fleet.clients if not slot.is_over]
+        chosen = [slot for slot in self._fleet.nodes if type(index) is int and slot.index == index]
+        if not chosen:
+            raise UsageError(f"no slot {index}: there are 0 to {len(self._fleet.nodes) - 1}")
+        if chosen[0].is_over:
+            raise UsageError(f"slot {index} has ended ({chosen[0].last_exit}), and is not started again: --restart")
+        return chosen
+
+    def _roll(self, slots: list[Slot], why: str) -> None:
+        if self._shutdown.draining:
+            return
+        if self._options.preload:
+            log.warning("nodes are started again with the preloaded code: to change it, restart the supervisor")
+        self._turnover.roll(slots, why)
+
+    def _quieten(self) -> None:
+        """Take no new jobs, go on with the running ones; also the nodes that become ready later."""
+        self._report.quiet = True
+        log.info("quiet")
+        self._tell_booted(signal.SIGTSTP)
+
+    def _dump(self) -> list[int]:
+        """Every node writes what its threads do; one without its handlers yet has no jobs either."""
+        pids = self._tell_booted(signal.SIGTTIN)
+        log.info("dump", pids=pids, supervisor=os.getpid(), directory=str(self._options.state_dir))
+        return pids
+
+    def _tell_booted(self, signum: signal.Signals) -> list[int]:
+        booted = [slot.child for slot in self._fleet.nodes if slot.child is not None and slot.child.booted]
+        for child in booted:
+            child.send(signum)
+        return [child.pid for child in booted]

@@ -1,0 +1,115 @@
+"""
+How everything ends: who is told, until when they may take their time, and what the exit code says.
+
+Responsible for the order (nodes first, then the web view, the embedded Redis last) and for never waiting without a
+limit. Reaping is the arbiter's.
+"""
+
+from __future__ import annotations
+
+import signal
+import time
+
+import structlog
+
+from lowkiq_supervisor.exit_codes import ExitCode
+from lowkiq_supervisor.processes.slot import Slot, State
+from lowkiq_supervisor.processes.slots import Fleet
+
+#: Seconds after the drain timeout in which a node may end by itself: it needs some to give its leases back.
+DRAIN_GRACE = 2.0
+#: Seconds between the order to abandon everything and the kill: two for the jobs, which is what a node gives them,
+#: and some for the node to give its leases back.
+ABANDON_GRACE = 2.5
+
+log = structlog.stdlib.get_logger("supervisor")
+
+
+class Shutdown:
+    """The way from running to gone. Before `drain` is called it only kills what has missed a deadline."""
+
+    def __init__(self, fleet: Fleet, *, drain_timeout: float) -> None:
+        self._fleet = fleet
+        self._drain_timeout = drain_timeout
+        self._reason = ExitCode.DRAINED
+        self._forced = False
+        self.draining = False
+        self.abandoned = False
+
+    @property
+    def exit_code(self) -> ExitCode:
+        """What the supervisor should exit with now that everything has ended."""
+        if self.abandoned:
+            return ExitCode.ABANDONED
+        if self._reason is not ExitCode.DRAINED:
+            return self._reason
+        if self._forced:
+            return ExitCode.FORCED_KILL
+        # Nobody asked it to stop: it is over because there is nothing left to run. Then a lost slot is a failure.
+        if not self.draining and any(slot.given_up for slot in self._fleet.nodes):
+            return ExitCode.CRASH_LOOP
+        return ExitCode.DRAINED
+
+    @property
+    def longest(self) -> float:
+        """Seconds that everything may take to end."""
+        return max(slot.grace for slot in self._fleet.nodes) + sum(slot.grace for slot in self._fleet.companions)
+
+    def drain(self, why: str, reason: ExitCode = ExitCode.DRAINED) -> None:
+        """Tell every node to finish what it runs. The first reason to stop is the one that counts."""
+        if self.draining:
+            return
+        self.draining = True
+        self._reason = reason
+        log.info("draining", why=why, timeout=self._drain_timeout)
+        for slot in self._fleet.nodes:
+            _tell_to_end(slot, slot.grace)
+
+    def abandon(self, why: str) -> None:
+        """Stop waiting for jobs: what is claimed will be run again by others."""
+        if self.abandoned:
+            return
+        self.drain(why)
+        self.abandoned = True
+        log.warning("abandoning", why=why, grace=ABANDON_GRACE)
+        deadline = time.monotonic() + ABANDON_GRACE
+        for slot in self._fleet.nodes:
+            if slot.child is not None and slot.child.booted:  # without handlers, QUIT would only leave a core file
+                slot.child.send(signal.SIGQUIT)
+            slot.leave(deadline)
+        if self._fleet.web is not None:  # there is nothing to look on at
+            _tell_to_end(self._fleet.web, ABANDON_GRACE)
+        if self._fleet.redis is not None and self._fleet.redis.leaving:
+            self._fleet.redis.leave(deadline)
+
+    def ended(self, slot: Slot, code: int) -> None:
+        """A process that was told to end has done so; a node says with FORCED_KILL that it left jobs running."""
+        self._forced |= code == ExitCode.FORCED_KILL and slot is not self._fleet.web
+
+    def kill_what_is_overdue(self) -> None:
+        """Kill each process that has missed its deadline, whoever set it."""
+        now = time.monotonic()
+        for slot in self._fleet.all:
+            if slot.child is None or slot.kill_at is None or slot.kill_at > now:
+                continue
+            log.error("missed its deadline, killing it", slot=slot.title, pid=slot.child.pid, state=slot.state.value)
+            slot.child.kill()
+            slot.kill_at = None
+            slot.state = State.KILLED
+            self._forced |= slot.leaving and slot is not self._fleet.web
+
+    def end_companions(self) -> None:
+        """Each goes when everybody before it has ended: draining nodes are looked on at, and settle jobs in Redis."""
+        before = self._fleet.nodes
+        for slot in self._fleet.companions:
+            if any(other.state is not State.EXITED for other in before):
+                return
+            if not slot.leaving:
+                _tell_to_end(slot, ABANDON_GRACE if self.abandoned else slot.grace)
+            before = [*before, slot]
+
+
+def _tell_to_end(slot: Slot, grace: float) -> None:
+    if slot.child is not None:
+        slot.child.send(signal.SIGTERM)
+    slot.leave(time.monotonic() + grace)

@@ -1,0 +1,193 @@
+"""
+Forking a child, and what a child does from its first instruction to its last.
+
+Responsible for the order of the steps, which is what makes signals and deaths safe: signals are blocked until the
+child has its own handlers, it dies with the supervisor, and it never returns into the supervisor's code.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import os
+import random
+import signal
+import sys
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+import structlog
+
+from lowkiq_supervisor.exit_codes import ExitCode
+from lowkiq_supervisor.processes.beat_pipe import Beat, Beats, Told
+
+#: prctl(2): the signal this process gets when its parent dies.
+_PR_SET_PDEATHSIG = 1
+
+# Loaded before any fork: a child between fork and its first step should not open libraries.
+_libc = ctypes.CDLL(None, use_errno=True) if sys.platform == "linux" else None
+
+log = structlog.stdlib.get_logger("supervisor")
+
+
+@dataclass(slots=True)
+class Child:
+    """A running process of the supervisor, and the supervisor's ends of what connects them."""
+
+    pid: int
+    #: Readable once the process has ended; None where the platform has no such thing.
+    pidfd: int | None
+    beats: Beats
+    #: The name under which the process is known in Redis, if it is a node.
+    name: str = ""
+    #: It has been ready: its own signal handlers are in place.
+    booted: bool = False
+    started_at: float = field(default_factory=time.monotonic)
+    #: When it last beat, and what it said.
+    beat_at: float | None = None
+    busy: int = 0
+    waits: int = 0
+    jobs: int = 0
+    #: Its silence was too long at this time.
+    silent_at: float | None = None
+    #: Why the supervisor ends it, if that isn't said by its exit code.
+    ended_for: str = ""
+    #: Its own share of every recycling limit, so that processes that started together don't end together.
+    limit_share: float = field(default_factory=lambda: random.uniform(0.9, 1.1))  # noqa: S311 - not a secret
+
+    @property
+    def last_sign(self) -> float:
+        """When it last gave a sign of life."""
+        return self.started_at if self.beat_at is None else self.beat_at
+
+    def heard(self, told: Told) -> None:
+        """It has beaten."""
+        self.beat_at = time.monotonic()
+        self.silent_at = None
+        self.busy, self.jobs, self.waits = told.busy, told.jobs, told.waits
+
+    def send(self, signum: signal.Signals) -> None:
+        """Signal the process; one that has just ended is left alone."""
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(self.pid, signum)
+
+    def kill(self) -> None:
+        """End the process now, with everything it has started."""
+        _kill_group(self.pid)
+        self.send(signal.SIGKILL)
+
+    def reap(self) -> int | None:
+        """The exit code if the process has ended (negative: a signal), else None."""
+        if self.pidfd is not None or hasattr(os, "waitid"):  # see orphans.py
+            # The process is a zombie, so its number can't belong to anybody else yet. What its jobs have started goes
+            # with it: a job that is repeated elsewhere must not meet its own leftovers.
+            _kill_group(self.pid)
+        try:
+            pid, status = os.waitpid(self.pid, os.WNOHANG)
+        except ChildProcessError:
+            return ExitCode.INTERNAL  # somebody else has taken the status: it is gone, and nothing more is known
+        return os.waitstatus_to_exitcode(status) if pid else None
+
+    def close(self) -> None:
+        """Close the descriptors; the process itself isn't touched."""
+        if self.pidfd is not None:
+            os.close(self.pidfd)
+        self.beats.close()
+
+
+def spawn(
+    body: Callable[[Beat], int],
+    *,
+    close_foreign: Callable[[], None],
+    death_signal: signal.Signals = signal.SIGKILL,
+) -> Child:
+    """
+    Start a child that runs `body` and exits with what it returns.
+
+    Args:
+        body: gets the child's end of the beat pipe.
+        close_foreign: called in the child; closes what belongs to the supervisor and to other children.
+        death_signal: what the child gets when the supervisor dies.
+    """
+    reader, writer = os.pipe()
+    supervisor = os.getpid()
+    mask = signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals())
+    try:
+        pid = os.fork()
+        if pid == 0:
+            os.close(reader)
+            _live(body, Beat(writer), supervisor, close_foreign, death_signal)
+    except BaseException:
+        os.close(reader)
+        raise
+    finally:
+        os.close(writer)
+        signal.pthread_sigmask(signal.SIG_SETMASK, mask)
+    with contextlib.suppress(OSError):
+        os.setpgid(pid, pid)  # the child does it too: whoever comes first, the group exists from now on
+    return Child(pid=pid, pidfd=_open_pidfd(pid), beats=Beats(reader))
+
+
+def _live(
+    body: Callable[[Beat], int],
+    beat: Beat,
+    supervisor: int,
+    close_foreign: Callable[[], None],
+    death_signal: signal.Signals,
+) -> None:
+    """The whole life of a child. Never returns: the stack below belongs to the supervisor."""
+    code: int = ExitCode.INTERNAL
+    try:
+        _default_signals()
+        os.setpgid(0, 0)  # a terminal's ^C is the supervisor's to interpret
+        _die_with(supervisor, death_signal)
+        close_foreign()
+        signal.pthread_sigmask(signal.SIG_SETMASK, ())
+        code = body(beat)
+    except SystemExit as leaving:
+        code = leaving.code if isinstance(leaving.code, int) else ExitCode.INTERNAL
+    except BaseException:
+        log.exception("process failed")
+    finally:
+        _flush()
+        os._exit(code)
+
+
+def _default_signals() -> None:
+    """Forget the supervisor's handlers, so that a signal ends a child that hasn't its own yet."""
+    signal.set_wakeup_fd(-1)
+    for signum in signal.valid_signals() - {signal.SIGKILL, signal.SIGSTOP, signal.SIGPIPE}:
+        if callable(signal.getsignal(signum)):
+            signal.signal(signum, signal.SIG_DFL)
+    # Their default would stop the process for good; the arbiter sends them only to nodes that have become ready.
+    for signum in (signal.SIGTSTP, signal.SIGTTIN, signal.SIGTTOU):
+        signal.signal(signum, signal.SIG_IGN)
+
+
+def _die_with(supervisor: int, death_signal: signal.Signals) -> None:
+    """Ask the kernel to end this process with the supervisor; where it can't, the beat pipe notices (see Beat)."""
+    if _libc is not None and _libc.prctl(_PR_SET_PDEATHSIG, int(death_signal), 0, 0, 0) != 0:
+        raise OSError(ctypes.get_errno(), "prctl(PR_SET_PDEATHSIG) failed")
+    if os.getppid() != supervisor:  # it died before the request: nobody will send the signal
+        os._exit(ExitCode.INTERNAL)
+
+
+def _open_pidfd(pid: int) -> int | None:
+    if sys.platform != "linux":
+        return None
+    try:
+        return os.pidfd_open(pid)
+    except OSError:  # an old kernel, or a sandbox that forbids it: SIGCHLD does the work then
+        return None
+
+
+def _kill_group(pid: int) -> None:
+    with contextlib.suppress(OSError):
+        os.killpg(pid, signal.SIGKILL)
+
+
+def _flush() -> None:
+    for stream in (sys.stdout, sys.stderr):
+        with contextlib.suppress(Exception):
+            stream.flush()

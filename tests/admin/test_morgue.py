@@ -1,0 +1,282 @@
+"""revive, bury and drop: what an operator moves and deletes, and that repeating it changes nothing."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.queue.shard_driver import FUTURE, PAST, Claimed, Dead, Queued
+
+BY_HAND = "moved to the morgue by hand"
+
+
+def kill(shard, id, payloads):
+    """Pushes payloads and moves them to the morgue."""
+    shard.push_all(*((id, payload, score, PAST) for payload, score in payloads.items()))
+    shard.actions.kill([id])
+
+
+# ── bury ────────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+@pytest.mark.parametrize("count", [1, 3])
+def test_a_buried_job_is_in_the_morgue_with_all_its_payloads(shard, count):
+    shard.push_payloads("a", count)
+    before = shard.now()
+    assert shard.call("bury", 1000, "any", "a") == [1]
+    assert shard.morgue() == {"a": Dead({b"%d" % n: float(n) for n in range(count)}, BY_HAND)}
+    assert before <= shard.redis.zscore(shard.key("morgue"), "a") <= shard.now()
+    assert shard.queued() == {}
+
+
+def test_a_buried_job_takes_its_error_along(shard):
+    shard.push("a")
+    lease = shard.lease()
+    lease.claim()
+    lease.fail("a", error="the reason")
+    shard.actions.kill(["a"])
+    assert shard.morgue()["a"].error == "the reason"
+    assert shard.errors() == {}
+
+
+def test_only_failed_jobs_are_buried_if_asked_so(shard):
+    shard.push_all(("fresh", b"x", 1.0, FUTURE), ("failed", b"x", 1.0, PAST))
+    lease = shard.lease()
+    lease.claim()
+    lease.fail("failed")
+    assert shard.call("bury", 1000, "failed", "fresh", "failed") == [1]
+    assert list(shard.queued()) == ["fresh"]
+    assert list(shard.morgue()) == ["failed"]
+
+
+def test_a_repeated_bury_changes_nothing(shard):
+    shard.push_payloads("a", 2)
+    shard.call("bury", 1000, "any", "a")
+    before = shard.dump()
+    assert shard.call("bury", 1000, "any", "a", "ghost") == [0]
+    assert shard.dump() == before
+
+
+def test_a_job_in_hand_is_not_buried(shard):
+    shard.push("a", b"x", 1.0, PAST)
+    shard.lease().claim()
+    assert shard.call("bury", 1000, "any", "a") == [0]
+    assert shard.claimed() == {"a": Claimed({b"x": 1.0}, PAST)}
+
+
+@pytest.mark.parametrize("dead", [{b"x": 5.0}, {b"x": 5.0, b"z": 6.0}])
+@pytest.mark.parametrize("queued", [{b"x": 4.0}, {b"x": 6.0}, {b"x": 4.0, b"y": 1.0}, {b"y": 1.0}])
+def test_equal_payloads_keep_the_lower_score_when_buried(shard, dead, queued):
+    kill(shard, "a", dead)
+    kill(shard, "a", queued)
+    expected = {payload: min(dead.get(payload, 9.0), queued.get(payload, 9.0)) for payload in dead | queued}
+    assert shard.morgue() == {"a": Dead(expected, BY_HAND)}
+
+
+def test_a_large_job_merges_into_a_large_dead_one_in_bounded_steps(shard):
+    kill(shard, "a", {b"dead %d" % n: float(n) for n in range(3)})
+    shard.push_payloads("a", 7)
+    steps = []
+    while (reply := shard.call("bury", 3, "any", "a"))[1:]:
+        steps.append((len(shard.queued()["a"].payloads), len(shard.morgue()["a"].payloads)))
+        assert reply == [0, b"a"]
+    assert reply == [1]
+    assert steps == [(4, 6), (1, 9)]
+    assert len(shard.morgue()["a"].payloads) == 10
+    assert shard.queued() == {}
+
+
+# ── revive ──────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+@pytest.mark.parametrize("count", [1, 3])
+def test_a_revived_job_is_fresh_and_due_now(shard, count):
+    payloads = {b"%d" % n: float(n) for n in range(count)}
+    kill(shard, "a", payloads)
+    before = shard.now()
+    assert shard.call("revive", 1000, "a") == [1]
+    job = shard.queued()["a"]
+    assert job == Queued(payloads, job.perform_in)
+    assert before <= job.perform_in <= shard.now()
+    assert shard.morgue() == {}
+    assert shard.names() == {"meta", "due", "payloads"} | ({"payloads:a"} if count > 1 else set())
+
+
+def test_a_revived_job_merged_with_a_queued_one_is_fresh_and_due_now(shard):
+    shard.push("a", b"y", 2.0)
+    lease = shard.lease()
+    lease.claim()
+    lease.fail("a", retry_count=3, delay=1000)
+    shard.actions.kill(["a"])
+    shard.push("a", b"x", 1.0)
+    lease.claim()
+    lease.fail("a", retry_count=7, delay=1000)
+    shard.actions.morgue_queue_up(["a"])
+    job = shard.queued()["a"]
+    assert (job.payloads, job.retry_count, job.error) == ({b"x": 1.0, b"y": 2.0}, -1, None)
+    assert job.perform_in <= shard.now()
+
+
+@pytest.mark.parametrize("dead", [{b"x": 5.0}, {b"x": 5.0, b"z": 6.0}])
+@pytest.mark.parametrize("queued", [{b"x": 4.0}, {b"x": 6.0}, {b"x": 4.0, b"y": 1.0}, {b"y": 1.0}])
+def test_equal_payloads_keep_the_lower_score_when_revived(shard, dead, queued):
+    kill(shard, "a", dead)
+    shard.push_all(*(("a", payload, score, PAST) for payload, score in queued.items()))
+    shard.actions.morgue_queue_up(["a"])
+    expected = {payload: min(dead.get(payload, 9.0), queued.get(payload, 9.0)) for payload in dead | queued}
+    assert shard.queued()["a"].payloads == expected
+
+
+def test_a_repeated_revive_changes_nothing(shard):
+    kill(shard, "a", {b"x": 1.0, b"y": 2.0})
+    shard.call("revive", 1000, "a")
+    before = shard.dump()
+    assert shard.call("revive", 1000, "a", "ghost") == [0]
+    assert shard.dump() == before
+
+
+def test_a_large_dead_job_merges_into_a_large_queued_one_in_bounded_steps(shard):
+    kill(shard, "a", {b"dead %d" % n: float(n) for n in range(7)})
+    shard.push_payloads("a", 2)
+    assert shard.call("revive", 3, "a") == [0, b"a"]
+    assert sorted(shard.morgue()["a"].payloads) == [b"dead 3", b"dead 4", b"dead 5", b"dead 6"]
+    assert sorted(shard.queued()["a"].payloads) == [b"0", b"1", b"dead 0", b"dead 1", b"dead 2"]
+    assert shard.call("revive", 3, "a") == [0, b"a"]
+    assert shard.call("revive", 3, "a") == [1]
+    assert len(shard.queued()["a"].payloads) == 9
+    assert shard.morgue() == {}
+
+
+def test_many_jobs_are_revived_at_once(shard):
+    shard.push_all(*((f"id-{n}", b"x", 1.0) for n in range(500)))
+    ids = list(shard.queued())
+    assert shard.actions.kill(ids) == 500
+    assert shard.actions.morgue_queue_up([*ids, "ghost"]) == 500
+    assert len(shard.queued()) == 500
+    assert shard.morgue() == {}
+
+
+# ── drop ────────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+@pytest.mark.parametrize("count", [1, 3])
+def test_a_dropped_job_is_gone(shard, count):
+    shard.push_payloads("a", count)
+    lease = shard.lease()
+    lease.claim()
+    lease.fail("a")
+    assert shard.call("drop", "queue", "a", "ghost") == 1
+    assert shard.names() == {"meta", "owner"}
+
+
+@pytest.mark.parametrize("count", [1, 3])
+def test_a_dropped_dead_job_is_gone(shard, count):
+    shard.push_payloads("a", count)
+    shard.actions.kill(["a"])
+    assert shard.call("drop", "morgue", "a", "ghost") == 1
+    assert shard.names() == {"meta"}
+
+
+def test_a_drop_of_the_queue_leaves_the_morgue_and_the_reverse(shard):
+    kill(shard, "a", {b"dead": 1.0})
+    shard.push("a", b"x", 1.0, PAST)
+    shard.call("drop", "queue", "a")
+    assert (list(shard.queued()), list(shard.morgue())) == ([], ["a"])
+    shard.push("a", b"x", 1.0, PAST)
+    shard.call("drop", "morgue", "a")
+    assert (list(shard.queued()), list(shard.morgue())) == (["a"], [])
+
+
+def test_only_failed_jobs_are_dropped_if_asked_so(shard):
+    shard.push_all(("fresh", b"x", 1.0, FUTURE), ("failed", b"x", 1.0, PAST))
+    lease = shard.lease()
+    lease.claim()
+    lease.fail("failed")
+    assert shard.call("drop", "failed", "fresh", "failed") == 1
+    assert list(shard.queued()) == ["fresh"]
+
+
+@pytest.mark.parametrize("which", ["queue", "failed", "morgue"])
+def test_a_repeated_drop_changes_nothing(shard, which):
+    shard.push("a")
+    kill(shard, "b", {b"x": 1.0})
+    shard.call("drop", which, "a", "b")
+    before = shard.dump()
+    assert shard.call("drop", which, "a", "b") == 0
+    assert shard.dump() == before
+
+
+def test_a_job_in_hand_is_not_dropped(shard):
+    shard.push("a", b"x", 1.0, PAST)
+    shard.lease().claim()
+    for which in ("queue", "failed", "morgue"):
+        assert shard.call("drop", which, "a") == 0
+    assert shard.claimed() == {"a": Claimed({b"x": 1.0}, PAST)}
+
+
+# ── crashes ─────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+@pytest.mark.parametrize("action", ["delete", "kill"])
+def test_a_job_that_leaves_the_queue_leaves_no_crashes(shard, action):
+    """A job of that id pushed later has killed nobody yet."""
+    shard.push("a")
+    shard.lease("a").claim()
+    shard.lease("b", dead=["a"])
+    assert shard.crashes() == {"a": 1}
+    getattr(shard.actions, action)(["a"])
+    assert shard.crashes() == {}
+
+
+@pytest.mark.parametrize("action", ["delete", "kill"])
+def test_a_job_in_hand_keeps_its_crashes(shard, action):
+    """The bound on deaths holds whatever happens to what was queued meanwhile."""
+    shard.push("a")
+    shard.lease("a").claim()
+    shard.lease("b", dead=["a"]).claim()
+    shard.push("a")
+    getattr(shard.actions, action)(["a"])
+    assert shard.crashes() == {"a": 1}
+
+
+@pytest.mark.parametrize("action", ["delete", "kill"])
+def test_a_job_in_hand_keeps_its_error(shard, action):
+    """Whatever happens to what was queued meanwhile."""
+    shard.push("a")
+    lease = shard.lease("a")
+    lease.claim()
+    lease.fail("a", retry_count=2, delay=0)
+    lease.claim()
+    shard.push("a")
+    getattr(shard.actions, action)(["a"])
+    lease.release("claim")
+    assert (shard.queued()["a"].retry_count, shard.queued()["a"].error) == (2, "boom")
+
+
+# ── perform_now ─────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def test_a_job_is_made_due_as_it_is(shard):
+    shard.push("a")
+    lease = shard.lease()
+    lease.claim()
+    lease.fail("a", retry_count=3, delay=1000)
+    before = shard.now()
+    assert shard.call("perform_now", "a", "ghost") == 1
+    job = shard.queued()["a"]
+    assert before <= job.perform_in <= shard.now()
+    assert (job.retry_count, job.error) == (3, "boom")
+
+
+def test_a_job_that_is_due_keeps_its_place(shard):
+    shard.push("a", b"x", 1.0, PAST)
+    before = shard.dump()
+    assert shard.call("perform_now", "a") == 0
+    assert shard.dump() == before
+
+
+def test_a_repeated_perform_now_changes_nothing(shard):
+    shard.push("a", perform_in=FUTURE)
+    shard.call("perform_now", "a")
+    before = shard.dump()
+    assert shard.call("perform_now", "a") == 0
+    assert shard.dump() == before

@@ -1,0 +1,135 @@
+"""Causes: which fault explains that a payload was done twice, or was lost."""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections import defaultdict
+from typing import Any, Final
+
+from tests.chaos.history import History, Node, Payload, Window
+
+UNEXPLAINED: Final = "unexplained"
+
+#: Seconds between a job's end and Redis's knowing of it: the claim window of 0.05, a round trip, a busy machine.
+CLAIM_WINDOW: Final = 0.5
+#: Seconds after a trouble with Redis until a thread has tried again: its longest delay with jitter, and a round trip.
+RECOVERY: Final = 2.0
+#: Seconds after a failover until every client has found the new primary.
+FAILOVER_RECOVERY: Final = 15.0
+
+#: Seconds that no fault of Redis exceeds.
+LONGEST: Final = 60.0
+
+#: Seconds before a failover in which acknowledged writes may not have reached the replica.
+LOSS_WINDOW: Final = 2.0
+#: Kinds of faults by which acknowledged writes may be lost, where that may be.
+FAILOVERS: Final = ("kill primary", "fail over")
+#: Those of Redis as a whole.
+OUTAGES: Final = ("redis away", "kill redis", *FAILOVERS, "move slots")
+#: Those of the proxy that can cost a node its leases. A delay or a reset alone must not.
+CUTS: Final = ("drop replies", "drop requests", "late")
+#: Those of a node. One that is told to drain, or whose supervisor is paused, has no excuse.
+HITS: Final = ("kill node", "kill supervisor", "pause node")
+#: Faults that end a process.
+ENDS: Final = ("kill node", "kill supervisor")
+
+
+class Causes:
+    """Looks faults up by what they hit."""
+
+    def __init__(self, history: History) -> None:
+        self._history = history
+        self._of_pid: dict[int, list[Window]] = defaultdict(list)
+        for fault in history.faults:
+            if fault.kind in HITS:
+                for pid in fault.pids:
+                    self._of_pid[pid].append(fault)
+        self._outages = _Windows([fault for fault in history.faults if fault.kind in OUTAGES])
+        weathers = [fault for fault in history.faults if fault.via == "proxy"]
+        self._weathers = _Windows(weathers)
+        self._cuts = _Windows([fault for fault in weathers if fault.kind in CUTS])
+        self._failovers = sorted(
+            (fault for fault in history.faults if fault.kind in FAILOVERS), key=lambda fault: fault.since
+        )
+
+    def of_duplicate(self, payload: Payload, begun_at: float, first: dict[str, Any], second: dict[str, Any]) -> str:
+        """Why a payload that `first` wrote, begun then, was done again by the run that began with `second`."""
+        if first["e"] != second["e"]:
+            node = self._history.nodes.get(first["r"].rpartition(".")[0])
+            cause = self._of_lost_claim(node, begun_at, first["t"], second["t"]) if node else None
+            if cause:
+                return cause
+        for fault in self._failovers:  # it was settled, under whatever token, and that was lost
+            if fault.since - CLAIM_WINDOW - LOSS_WINDOW <= first["t"] <= fault.until + RECOVERY:
+                return fault.kind
+        return "pushed again" if self._was_pushed_again(payload) else UNEXPLAINED
+
+    def _of_lost_claim(self, node: Node, begun_at: float, written_at: float, again_at: float) -> str | None:
+        """What kept a node from settling what was begun and written then, before somebody else took it."""
+        for fault in self._of_pid[node.pid]:
+            # A pid may have been another process's before.
+            if fault.until >= node.since and _explains(fault, begun_at, written_at, again_at, CLAIM_WINDOW):
+                return fault.kind
+        if node.died_at is not None and node.died_at - CLAIM_WINDOW <= written_at <= node.died_at:
+            return "a job killed the node"
+        for stall in node.stalls:
+            if _explains(stall, begun_at, written_at, again_at, CLAIM_WINDOW):
+                return stall.kind
+        if node.via == "proxy" and (fault := self._cuts.explaining(begun_at, written_at, again_at)):
+            return fault.kind
+        if fault := self._outages.explaining(begun_at, written_at, again_at):
+            return fault.kind
+        return None
+
+    def _was_pushed_again(self, payload: Payload) -> bool:
+        """Whether a reply to its push may have been lost."""
+        push = self._history.pushes.get(payload)
+        if push is None:
+            return False
+        if push.attempts > 1 or push.acked_at is None:
+            return True
+        near = self._outages.within(push.sent_at, push.acked_at)
+        return near or (push.via == "proxy" and self._weathers.within(push.sent_at, push.acked_at))
+
+    def before_failover(self, acked_at: float) -> float | None:
+        """
+        Seconds from an acknowledgement to the beginning of the failover that may have lost it, negative if it came
+        while that went on; None: there was none.
+        """
+        for fault in self._failovers:
+            if fault.since - LOSS_WINDOW <= acked_at <= fault.until:
+                return fault.since - acked_at
+        return None
+
+    def is_after_failover(self, at: float) -> bool:
+        """Whether Redis may just have forgotten who holds a lease."""
+        return any(fault.since <= at <= fault.until + FAILOVER_RECOVERY for fault in self._failovers)
+
+
+def _explains(fault: Window, begun_at: float, written_at: float, again_at: float, recovery: float) -> bool:
+    """
+    Whether a job that was begun and written then may have been lost to that fault: it ran when the fault came, or had
+    ended within the claim window before, or it ran before all was well again.
+    """
+    return fault.since <= again_at and written_at >= fault.since - CLAIM_WINDOW and begun_at <= fault.until + recovery
+
+
+class _Windows:
+    """Faults of all who talk to Redis."""
+
+    def __init__(self, windows: list[Window]) -> None:
+        self._windows = sorted(windows, key=lambda window: window.since)
+        self._starts = [window.since for window in self._windows]
+
+    def explaining(self, begun_at: float, written_at: float, again_at: float) -> Window | None:
+        """One that may have kept what was begun and written then from being settled."""
+        for window in reversed(self._windows[: bisect_right(self._starts, again_at)]):
+            if _explains(window, begun_at, written_at, again_at, RECOVERY):
+                return window
+            if window.since < begun_at - LONGEST:
+                break
+        return None
+
+    def within(self, since: float, until: float) -> bool:
+        """Whether one of them fell between these."""
+        return any(window.until >= since for window in self._windows[: bisect_right(self._starts, until)][-50:])

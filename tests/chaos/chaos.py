@@ -1,0 +1,80 @@
+"""A run: a world, its faults for some time, healing, and the verdict."""
+
+from __future__ import annotations
+
+import json
+import random
+import time
+from collections import Counter
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import NamedTuple
+
+from lowkiq import Lowkiq
+from tests.chaos import history
+from tests.chaos.checker import Verdict, check
+from tests.chaos.injector import Injector, Prober
+from tests.chaos.journal import now
+from tests.chaos.plan import FAULTS, plan
+from tests.chaos.servers import Servers
+from tests.chaos.world import World
+
+#: Seconds between looks of the run at what is due.
+TICK = 0.02
+#: Seconds that the healed world gets to run dry.
+DRAIN_WITHIN = 120.0
+
+#: Told of the seconds that have passed and the faults that were done.
+Watch = Callable[[float, Counter[str]], None]
+
+
+class Outcome(NamedTuple):
+    """What a run has shown."""
+
+    verdict: Verdict
+    faults: Counter[str]
+    seconds: float
+
+
+def run(
+    directory: Path,
+    servers: Servers,
+    *,
+    seconds: float,
+    seed: int,
+    load: str = "mixed",
+    mutant: str | None = None,
+    kinds: Mapping[str, tuple[float, float, float]] = FAULTS,
+    watch: Watch = lambda _seconds, _faults: None,
+) -> Outcome:
+    """One run; its history stays in the directory."""
+    possible = {kind: kinds[kind] for kind in kinds if kind in servers.faults}
+    with World(directory, servers, seed, load, mutant) as world:
+        injector, prober = Injector(world, plan(seed, possible), directory), Prober(world, directory)
+        prober.start()
+        began = now()
+        while now() - began < seconds:
+            injector.step()
+            watch(now() - began, injector.counts)
+            time.sleep(TICK)
+        injector.heal()
+        world.stop_producers()
+        world.drain(DRAIN_WITHIN)
+        world.stop_supervisors()
+        prober.stop()
+        note_what_is_left(world.app, directory)
+    return Outcome(check(history.read(directory), may_lose=servers.may_lose), injector.counts, seconds)
+
+
+def note_what_is_left(app: Lowkiq, directory: Path) -> None:
+    """Writes down what is in the queues and in the morgues."""
+    left: dict[str, list[tuple[str, str, int]]] = {"queued": [], "morgue": []}
+    for queue, worker in app.workers.items():
+        for where, jobs in (("queued", worker.queries.find("*")), ("morgue", worker.queries.morgue_find("*"))):
+            left[where] += [(queue, job.id, payload["n"]) for job in jobs for payload in job.payloads]
+    (directory / "left.json").write_text(json.dumps(left))
+
+
+def some_seed() -> int:
+    """A seed that one can type."""
+    return random.SystemRandom().randrange(1, 1_000_000)

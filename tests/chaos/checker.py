@@ -1,0 +1,235 @@
+"""
+Checker: judges a history. Each of its parts looks for one kind of violation:
+
+lost         a payload whose push was acknowledged, that no job has written, and that is neither queued nor buried
+out of order a job starts a payload while a lower one of its id, acknowledged before it was pushed, is not written
+overlap      a job starts while another of its id runs; explained if the other's node had outlived its lease, knew it,
+             and the database has refused what that job wrote afterwards
+duplicate    a payload is written twice; explained if a fault hit the first one's node, or its connection, before Redis
+             could know of it: within the claim window before the fault, or as long as the fault lasted
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from itertools import takewhile
+from typing import Any, Final
+
+from tests.chaos.causes import UNEXPLAINED, Causes
+from tests.chaos.history import History, Payload, Row
+
+#: How many of each kind are described.
+SHOWN: Final = 20
+
+
+@dataclass
+class Verdict:
+    """What was found."""
+
+    payloads: int = 0
+    performed: int = 0
+    buried: int = 0
+    queued: int = 0
+    unsure: int = 0
+    lost: list[Payload] = field(default_factory=list)
+    out_of_order: list[str] = field(default_factory=list)
+    #: Overlaps whose lower token was refused, or whose job has died before it wrote.
+    refused: int = 0
+    overlaps: list[str] = field(default_factory=list)
+    #: Cause → how many.
+    duplicates: Counter[str] = field(default_factory=Counter)
+    unexplained: list[str] = field(default_factory=list)
+    #: Lost to a failover, where those may lose: how many, and how long before and after it began the first and the
+    #: last of them were acknowledged.
+    lost_to_failover: int = 0
+    loss_before: float = 0.0
+    loss_after: float = 0.0
+    #: Started before a lower one of which Redis may just have lost the push.
+    disordered_by_failover: int = 0
+
+    @property
+    def is_good(self) -> bool:
+        """A world in which nothing was done has shown nothing."""
+        return self.performed > 0 and not (
+            self.lost or self.out_of_order or self.overlaps or self.unexplained or self.queued
+        )
+
+
+def check(history: History, *, may_lose: bool = False) -> Verdict:
+    """Judges. Where a failover may lose what was acknowledged before it, that is counted apart."""
+    verdict = Verdict(
+        payloads=sum(push.acked_at is not None for push in history.pushes.values()),
+        unsure=sum(push.acked_at is None for push in history.pushes.values()),
+        buried=len(history.morgue),
+        queued=len(history.queued),
+    )
+    causes = Causes(history)
+    written = {(*row, number) for row, records in history.rows.items() for number in _written(records)}
+    lost = [
+        payload
+        for payload, push in history.pushes.items()
+        if push.acked_at is not None
+        and payload not in written
+        and payload not in history.morgue
+        and payload not in history.queued
+    ]
+    _judge_losses(verdict, lost, history, causes, may_lose=may_lose)
+    for row, records in history.rows.items():
+        owed = _owed(history, row, set(lost))
+        shaky = {number for number in owed if may_lose and _is_shaky(history, (*row, number), causes)}
+        _check_order(verdict, row, records, owed, shaky)
+        _check_overlaps(verdict, row, records, history, causes)
+        _check_duplicates(verdict, row, records, causes)
+    return verdict
+
+
+# ── lost ────────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def _written(records: list[dict[str, Any]]) -> Iterator[int]:
+    for record in records:
+        if record["k"] == "commit" and record["a"]:
+            yield from record["n"]
+
+
+def _judge_losses(verdict: Verdict, lost: list[Payload], history: History, causes: Causes, *, may_lose: bool) -> None:
+    for payload in lost:
+        acked_at = history.pushes[payload].acked_at
+        gap = causes.before_failover(acked_at) if may_lose and acked_at is not None else None
+        if gap is None:
+            verdict.lost.append(payload)
+        else:
+            verdict.lost_to_failover += 1
+            verdict.loss_before = max(verdict.loss_before, gap)
+            verdict.loss_after = max(verdict.loss_after, -gap)
+
+
+# ── order ───────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def _owed(history: History, row: Row, lost: set[Payload]) -> list[int]:
+    """Numbers of the row that must be written, in order. One producer pushes a row's numbers one after the other."""
+    return sorted(
+        number
+        for (queue, id, number), push in history.pushes.items()
+        if (queue, id) == row
+        and push.acked_at is not None
+        and (queue, id, number) not in history.morgue
+        and (queue, id, number) not in lost
+    )
+
+
+def _is_shaky(history: History, payload: Payload, causes: Causes) -> bool:
+    """Whether a failover may have lost its push, though a node had it in hand."""
+    acked_at = history.pushes[payload].acked_at
+    return acked_at is not None and causes.before_failover(acked_at) is not None
+
+
+def _check_order(verdict: Verdict, row: Row, records: list[dict[str, Any]], owed: list[int], shaky: set[int]) -> None:
+    written: set[int] = set()
+    first = 0
+    for record in records:
+        if not record.get("a"):
+            continue
+        numbers = record.get("n", [])
+        if record["k"] == "commit":
+            written.update(numbers)
+            verdict.performed += len(numbers)
+            while first < len(owed) and owed[first] in written:
+                first += 1
+        elif record["k"] == "begin":
+            overtaken = [number for number in takewhile(max(numbers).__gt__, owed[first:])
+                         if number not in written and number not in numbers]  # fmt: skip
+            if numbers != sorted(numbers):
+                verdict.out_of_order.append(f"{row}: run {record['r']} got {numbers}")
+            elif set(overtaken) - shaky:
+                verdict.out_of_order.append(f"{row}: run {record['r']} started {numbers} before {overtaken}")
+            else:
+                verdict.disordered_by_failover += bool(overtaken)
+
+
+# ── overlaps ────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def _check_overlaps(
+    verdict: Verdict, row: Row, records: list[dict[str, Any]], history: History, causes: Causes
+) -> None:
+    ended = {record["r"]: record for record in records if record["k"] == "ended"}
+    last = {record["r"]: record for record in records if record["k"] in {"commit", "fail"}}
+    running: dict[str, dict[str, Any]] = {}
+    for record in records:
+        if record["k"] in {"commit", "fail"}:
+            running.pop(record["r"], None)
+        if record["k"] != "begin":
+            continue
+        if not record["a"]:
+            _judge_stale(verdict, row, record, ended, causes)
+            continue
+        for name, other in list(running.items()):
+            if name not in last and not _is_alive(history, name, record["t"]):
+                del running[name]
+            elif other["e"] == record["e"]:
+                verdict.overlaps.append(f"{row}: runs {name} and {record['r']} have one token, {record['e']}")
+            else:
+                _judge_overlap(verdict, row, other, record, last, ended, causes)
+                del running[name]  # the next one overlaps with its successor
+        running[record["r"]] = record
+
+
+def _is_alive(history: History, run: str, at: float) -> bool:
+    node = history.nodes.get(run.rpartition(".")[0])
+    return node is None or node.until > at
+
+
+def _judge_stale(
+    verdict: Verdict, row: Row, record: dict[str, Any], ended: dict[str, dict[str, Any]], causes: Causes
+) -> None:
+    """A start that the database refused."""
+    end = ended.get(record["r"])
+    if end is None or end["lost"] or causes.is_after_failover(record["t"]):
+        verdict.refused += 1
+    else:
+        verdict.overlaps.append(f"{row}: run {record['r']} started with a refused token {record['e']}, its lease held")
+
+
+def _judge_overlap(
+    verdict: Verdict,
+    row: Row,
+    lower: dict[str, Any],
+    higher: dict[str, Any],
+    last: dict[str, dict[str, Any]],
+    ended: dict[str, dict[str, Any]],
+    causes: Causes,
+) -> None:
+    what = f"{row}: runs {lower['r']} (token {lower['e']}) and {higher['r']} (token {higher['e']})"
+    write, end = last.get(lower["r"]), ended.get(lower["r"])
+    if write is not None and write["a"]:
+        verdict.overlaps.append(f"{what}: both wrote")
+    elif end is not None and not end["lost"] and not causes.is_after_failover(higher["t"]):
+        verdict.overlaps.append(f"{what}: the lower one's node thinks that its lease holds")
+    else:
+        verdict.refused += 1
+
+
+# ── duplicates ──────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def _check_duplicates(verdict: Verdict, row: Row, records: list[dict[str, Any]], causes: Causes) -> None:
+    begun = {record["r"]: record for record in records if record["k"] == "begin"}
+    written: dict[int, dict[str, Any]] = {}
+    for record in records:
+        if record["k"] != "commit" or not record["a"]:
+            continue
+        for number in record["n"]:
+            if number in written:
+                first, second = written[number], begun.get(record["r"], record)
+                cause = causes.of_duplicate((*row, number), begun.get(first["r"], first)["t"], first, second)
+                verdict.duplicates[cause] += 1
+                if cause == UNEXPLAINED:
+                    verdict.unexplained.append(
+                        f"{row}: {number} written by run {first['r']} at {first['t']} (token {first['e']}), "
+                        f"and by {record['r']} from {second['t']} (token {second['e']})"
+                    )
+            written[number] = record

@@ -1,0 +1,124 @@
+"""History: what was pushed, what jobs wrote, which faults came, and what was left, read from a world's directory."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from tests.chaos import journal
+
+#: A payload: queue, id, number.
+Payload = tuple[str, str, int]
+#: A row of the database: queue, id.
+Row = tuple[str, str]
+
+
+class Push(NamedTuple):
+    """How a payload was pushed."""
+
+    sent_at: float
+    #: None: never acknowledged, so it may be there or not.
+    acked_at: float | None = None
+    attempts: int = 1
+    via: str = "direct"
+
+
+class Window(NamedTuple):
+    """A fault, from when to when."""
+
+    kind: str
+    since: float
+    until: float
+    #: The processes that it hit; none: whoever talks to Redis …
+    pids: Sequence[int] = ()
+    #: … by this way, "" for any.
+    via: str = ""
+
+
+@dataclass
+class Node:
+    """The life of a node's process."""
+
+    name: str
+    pid: int
+    parent: int
+    via: str
+    since: float
+    #: Its last sign of life.
+    until: float
+    stalls: list[Window] = field(default_factory=list)
+    #: When a job of it killed it.
+    died_at: float | None = None
+
+
+@dataclass
+class History:
+    """All of it."""
+
+    pushes: dict[Payload, Push] = field(default_factory=dict)
+    rows: dict[Row, list[dict[str, Any]]] = field(default_factory=dict)
+    nodes: dict[str, Node] = field(default_factory=dict)
+    faults: list[Window] = field(default_factory=list)
+    morgue: set[Payload] = field(default_factory=set)
+    queued: set[Payload] = field(default_factory=set)
+
+
+def read(directory: Path) -> History:
+    """The history in a world's directory."""
+    history = History()
+    for path in sorted((directory / "producers").glob("*.jsonl")):
+        history.pushes.update(_pushes(journal.read(path)))
+    for path in sorted((directory / "rows").glob("*.log")):
+        queue, _, id = path.name.removesuffix(".log").partition(".")
+        history.rows[queue, id] = list(journal.read(path))
+    for path in sorted((directory / "nodes").glob("*.jsonl")):
+        node = _node(path)
+        history.nodes[node.name] = node
+    for name in ("faults.jsonl", "outages.jsonl"):
+        history.faults += [_window(record) for record in journal.read(directory / name)]
+    left = directory / "left.json"
+    if left.exists():
+        told = json.loads(left.read_text())
+        history.morgue = {(queue, id, number) for queue, id, number in told["morgue"]}
+        history.queued = {(queue, id, number) for queue, id, number in told["queued"]}
+    return history
+
+
+def _pushes(records: Iterator[dict[str, Any]]) -> Iterator[tuple[Payload, Push]]:
+    via = "direct"
+    open_: list[tuple[Payload, Push]] = []
+    for record in records:
+        match record["k"]:
+            case "start":
+                via = record["via"]
+            case "push":
+                yield from open_  # of a producer that was killed
+                open_ = [((record["q"], id, number), Push(record["t"], None, 1, via)) for id, number in record["sent"]]
+            case "ack":
+                acked = {"acked_at": record["t"], "attempts": record["attempts"]}
+                yield from ((payload, push._replace(**acked)) for payload, push in open_)
+                open_ = []
+    yield from open_
+
+
+def _node(path: Path) -> Node:
+    records = list(journal.read(path))
+    boot = records[0]
+    last = max(record["t"] for record in records)
+    alive = path.with_suffix(".alive")
+    if alive.exists():
+        last = max(last, float(alive.read_text() or 0))
+    node = Node(boot["p"], boot["pid"], boot["parent"], boot["via"], boot["t"], last)
+    for record in records:
+        if record["k"] == "stall":
+            node.stalls.append(Window(record.get("why", "stall of the machine"), record["since"], record["until"]))
+        elif record["k"] == "die":
+            node.died_at = record["t"]
+    return node
+
+
+def _window(record: dict[str, Any]) -> Window:
+    return Window(record["k"], record["since"], record["until"], record.get("pids", ()), record.get("via", ""))

@@ -1,0 +1,182 @@
+"""The application that the supervisors run: jobs that do what their payloads say, and record it outside Redis."""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from pathlib import Path
+from typing import Any
+
+from lowkiq import Lowkiq, PartialFailure, Worker, current
+from tests.chaos import queues
+from tests.chaos.database import Database
+from tests.chaos.journal import Journal, now
+
+HERE = Path(os.environ["CHAOS_DIRECTORY"])
+
+if os.environ.get("CHAOS_MUTANT"):
+    from tests import mutants
+
+    mutants.install(os.environ["CHAOS_MUTANT"])
+
+#: Seconds between signs of life, and how late one must be to count as a stall of the machine.
+ALIVE, STALL = 0.05, 0.3
+#: Seconds in which a signal to stop has surely stopped this process.
+STOPPING = 0.02
+
+
+class StaleToken(Exception):
+    """The database has seen a higher token."""
+
+
+class Process:
+    """This node: its name in the history, and its signs of life."""
+
+    def __init__(self) -> None:
+        self.name = ""
+        self.runs = itertools.count()
+        self._alarms: list[subprocess.Popen[bytes]] = []
+
+    def begin(self) -> None:
+        """In the node's own process: the module may have been imported before the fork."""
+        self.name = f"{os.getpid()}-{now():.3f}"
+        self._journal = Journal(HERE / "nodes" / f"{self.name}.jsonl")
+        self._journal.write("boot", p=self.name, pid=os.getpid(), parent=os.getppid(), via=os.environ["CHAOS_VIA"])
+        threading.Thread(target=self._live, daemon=True).start()
+
+    def die(self) -> None:
+        self._journal.write("die")
+        os.kill(os.getpid(), signal.SIGKILL)
+        time.sleep(10)
+
+    def pause(self, seconds: float) -> None:
+        """All of this process, as when a machine is suspended, at a moment that no other process could hit."""
+        since = now()
+        command = f"sleep {seconds}; kill -CONT {os.getpid()}"
+        self._alarms.append(subprocess.Popen(["/bin/sh", "-c", command], start_new_session=True))
+        # Before, since it may be killed meanwhile.
+        self._journal.write("stall", why="pause by a job", since=since, until=since + seconds)
+        os.kill(os.getpid(), signal.SIGSTOP)
+        while now() - since < STOPPING:
+            pass  # without letting other threads go first, when all go on
+        self._alarms = [alarm for alarm in self._alarms if alarm.poll() is None]
+
+    def _live(self) -> None:
+        alive = os.open(HERE / "nodes" / f"{self.name}.alive", os.O_WRONLY | os.O_CREAT, 0o600)
+        last = now()
+        while True:
+            time.sleep(ALIVE)
+            os.pwrite(alive, b"%020.6f" % now(), 0)
+            last, before = now(), last
+            if last - before > STALL:
+                self._journal.write("stall", since=before, until=last)
+
+
+process = Process()
+database = Database(HERE / "rows")
+app = Lowkiq(on_server_init=process.begin)
+
+
+class Run:
+    """One perform."""
+
+    def __init__(self, queue: str, payloads_by_id: dict[str, list[dict[str, Any]]]) -> None:
+        self._context = current()
+        self._queue = queue
+        self._payloads = payloads_by_id
+        self._name = f"{process.name}.{next(process.runs)}"
+        self._attempts = {job.id: job.retry_count + 2 for job in self._context.jobs}
+        self._failed: dict[str, BaseException | str] = {}
+        self._pause = 0.0
+        self._open: dict[str, None] = {}
+
+    def __call__(self) -> None:
+        try:
+            self._begin()
+            self._work()
+            self._commit()
+        except BaseException as error:
+            for id in self._open:
+                self._write(id, "fail", why=type(error).__name__)
+            raise
+        if self._failed:
+            raise PartialFailure(self._failed)
+
+    def _begin(self) -> None:
+        for id, payloads in self._payloads.items():
+            if self._write(id, "begin", n=[payload["n"] for payload in payloads], try_=self._attempts[id]):
+                self._open[id] = None
+            else:
+                self._failed[id] = StaleToken()
+
+    def _work(self) -> None:
+        """Nothing of the batch is written before all of it is known to succeed: a failed batch repeats as a whole."""
+        for id in list(self._open):
+            time.sleep(max(payload["s"] for payload in self._payloads[id]))
+            # Exhausted retries bury the lowest payload, so that one does what makes it fail, and no other.
+            self._act(id, self._payloads[id][0])
+
+    def _act(self, id: str, payload: dict[str, Any]) -> None:
+        what, attempt = payload.get("do"), self._attempts[id]
+        if what == "fail" and attempt <= payload["tries"]:
+            self._end(id, ValueError("is to fail"))
+        elif what == "raise" and attempt <= payload["tries"]:
+            raise ValueError("the whole batch is to fail")
+        elif what == "pause" and database.first_time(f"{self._queue}.{id}.{payload['n']}"):
+            self._pause = payload["for"]
+            if payload["n"] % 2:
+                process.pause(self._pause)
+                self._pause = 0.0
+        elif what == "exit" and attempt == 1:
+            sys.exit(1)
+        elif what == "kill" or (what == "kill once" and database.first_time(f"{self._queue}.{id}.{payload['n']}")):
+            process.die()
+
+    def _end(self, id: str, error: Exception) -> None:
+        if id in self._open:
+            del self._open[id]
+            self._failed[id] = error
+            self._write(id, "fail", why="failed")
+
+    def _commit(self) -> None:
+        for id in list(self._open):
+            del self._open[id]
+            if not self._write(id, "commit", n=[payload["n"] for payload in self._payloads[id]]):
+                self._failed[id] = StaleToken()
+        if self._pause:
+            process.pause(self._pause)
+
+    def _write(self, id: str, kind: str, **details: Any) -> bool:
+        accepted = database.write(self._queue, id, kind, self._context.epoch, r=self._name, **details)
+        if not accepted:
+            # Somebody else is at that id, so by now this node must know that its lease is over.
+            lost = self._context.lease_lost
+            database.write(self._queue, id, "ended", self._context.epoch, r=self._name, lost=int(lost))
+        return accepted
+
+
+def _register(queue: queues.Queue) -> None:
+    class Jobs(Worker):
+        queue_name = queue.name
+        shards_count = queue.shards_count
+        batch_size = queue.batch_size
+        max_retry_count = queues.MAX_RETRY_COUNT
+
+        def retry_in(self, retry_count: int) -> float:
+            return 0.1 * (retry_count + 1)
+
+        def perform(self, payloads_by_id: dict[str, list[Any]]) -> None:
+            with contextlib.suppress(FileNotFoundError):  # the world is over
+                Run(self.queue_name, payloads_by_id)()
+
+    app.worker(Jobs)
+
+
+for each in queues.LOADS[os.environ["CHAOS_LOAD"]].queues:
+    _register(each)

@@ -1,0 +1,66 @@
+"""Processes of the world: each is one that runs, is killed, and is started again."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+
+import psutil
+
+from tests.support import ROOT
+
+
+class Revived:
+    """A process that is started again whenever it has ended, once its time has come."""
+
+    def __init__(self, name: str, arguments: list[str], directory: Path, environment: Mapping[str, str]) -> None:
+        self.name = name
+        self._arguments = arguments
+        self._directory = directory
+        kept = {
+            name: value
+            for name, value in os.environ.items()
+            if not any(word in name for word in ("REDIS", "NODE", "LOWKIQ", "COV_"))
+        }
+        self._environment = kept | {"PYTHONPATH": f"{ROOT}:{ROOT / 'supervisor'}"} | environment
+        self.process: subprocess.Popen[bytes] | None = None
+        #: Not before (monotonic).
+        self.start_at = 0.0
+
+    def start(self) -> None:
+        with (self._directory / f"{self.name}.log").open("ab") as log:
+            self.process = subprocess.Popen(
+                [sys.executable, *self._arguments],
+                cwd=self._directory, env=self._environment, stdin=subprocess.DEVNULL, stdout=log, stderr=log,
+            )  # fmt: skip
+
+    @property
+    def is_running(self) -> bool:
+        return self.process is not None and self.process.poll() is None
+
+    def send(self, number: int) -> None:
+        if self.process and self.is_running:
+            self.process.send_signal(number)
+
+    def end(self, within: float) -> None:
+        """Gently, else not."""
+        if self.process is None:
+            return
+        self.send(signal.SIGTERM)
+        try:
+            self.process.wait(within)
+        except subprocess.TimeoutExpired:
+            self.send(signal.SIGKILL)
+            self.process.wait()
+
+    def children(self) -> list[int]:
+        """Its own children: of a supervisor, the nodes."""
+        with contextlib.suppress(psutil.Error):
+            if self.process and self.is_running:
+                return sorted(child.pid for child in psutil.Process(self.process.pid).children())
+        return []

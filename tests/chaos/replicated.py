@@ -1,0 +1,174 @@
+"""Redis with replicas: Sentinel and Cluster, whose primaries are killed and replaced, and whose slots move."""
+
+from __future__ import annotations
+
+import contextlib
+import shutil
+import threading
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import redis
+
+from tests.chaos.journal import now
+from tests.chaos.plan import ALONE, FAULTS
+from tests.chaos.servers import Note
+from tests.support import wait_until
+from tests.transport.kinds.cluster import RedisCluster
+from tests.transport.kinds.sentinel import RedisSentinel
+
+#: Seconds in which a failover must be over.
+WITHIN = 60.0
+#: Slots that are moved at a time, those with keys first.
+SLOTS = 20
+
+
+class Replicated:
+    """What both have in common. One fault at a time, in a thread of its own, since each waits for the other servers."""
+
+    may_lose = True
+    socket = None
+    probe_every = 0.1
+    faults: tuple[str, ...] = tuple(kind for kind in FAULTS if kind not in ALONE)
+
+    def __init__(self, world: Any, directory: Path) -> None:
+        self._redis = world
+        self._logs = directory / "logs"
+        self._fault: threading.Thread | None = None
+        self._error: BaseException | None = None
+
+    @property
+    def url(self) -> str:
+        return str(self._redis.url)
+
+    def start(self) -> None:
+        self._redis.__enter__()
+
+    def stop(self) -> None:
+        for path in self._redis._directory.glob("*/log"):
+            shutil.copy(path, self._logs / f"redis-{path.parent.name}.log")
+        self._redis.__exit__(None, None, None)
+
+    def break_(self, kind: str, target: float, seconds: float, note: Note) -> bool:
+        if self._fault and self._fault.is_alive():
+            return False
+        does: dict[str, Callable[[float, Note], None]] = {
+            "kill primary": self._kill_primary, "fail over": self._fail_over, "move slots": self._move_slots
+        }  # fmt: skip
+        self._fault = threading.Thread(target=self._try, args=(does[kind], target, note), daemon=True)
+        self._fault.start()
+        return True
+
+    def _try(self, do: Callable[[float, Note], None], target: float, note: Note) -> None:
+        try:
+            do(target, note)
+        except redis.RedisError:
+            return  # whoever should have done it was away
+        except BaseException as error:  # noqa: BLE001 (it must not pass unnoticed in a thread)
+            self._error = error
+
+    def mend(self) -> None:
+        """Faults end by themselves."""
+
+    def wait(self) -> None:
+        if self._fault:
+            self._fault.join(WITHIN * 3)
+        if self._error:
+            raise RuntimeError("Redis has not come back from a fault") from self._error
+
+    def _kill_primary(self, target: float, note: Note) -> None:
+        victim = self._primary(target)
+        others = [member for member in self._redis_primaries() if member is not victim]
+        since = now()
+        victim.kill()
+        # Started again before another has taken over, it would go on where it was, and nothing would have happened.
+        wait_until(lambda: any(each not in others for each in self._redis_primaries()), within=WITHIN)
+        self._redis.restart(victim)
+        self._settle(since, note)
+
+    def _fail_over(self, target: float, note: Note) -> None:
+        since = now()
+        self._promote(target)
+        self._settle(since, note)
+
+    def _settle(self, since: float, note: Note) -> None:
+        """A failover is over when every other server follows: until then an old primary may take what will be lost."""
+        try:
+            wait_until(self._is_settled, within=WITHIN)
+        finally:
+            note(since, now())
+
+    def _is_settled(self) -> bool:
+        return bool(self._redis.is_well())
+
+    def _move_slots(self, target: float, note: Note) -> None:
+        raise NotImplementedError
+
+    def _promote(self, target: float) -> None:
+        raise NotImplementedError
+
+    def _redis_primaries(self) -> list[Any]:
+        raise NotImplementedError
+
+    def _primary(self, target: float) -> Any:
+        primaries = self._redis_primaries()
+        if not primaries:
+            raise redis.ConnectionError("there is no primary now")
+        return primaries[int(target * len(primaries))]
+
+    def flush(self, target: float) -> None:
+        self._primary(target).ask("SCRIPT", "FLUSH")
+
+
+class Sentinel(Replicated):
+    """A primary, two replicas, three sentinels."""
+
+    faults = tuple(kind for kind in Replicated.faults if kind != "move slots")
+
+    def __init__(self, directory: Path) -> None:
+        # As docs/redis.md says, so that a primary that was replaced takes no more.
+        options = ("--min-replicas-to-write", "1", "--min-replicas-max-lag", "1")
+        super().__init__(RedisSentinel(2, 3, 1.0, *options), directory)
+
+    def answers(self) -> bool:
+        return any(_is_primary(member) for member in self._redis.servers)
+
+    def _redis_primaries(self) -> list[Any]:
+        # A server that has come back may think for a moment that it still is one: the sentinels know.
+        return [self._redis.primary()]
+
+    def _promote(self, target: float) -> None:
+        self._redis.fail_over()
+
+    def _is_settled(self) -> bool:
+        return len(self._redis.replicas()) == len(self._redis.servers) - 1 and super()._is_settled()
+
+
+class Cluster(Replicated):
+    """Three primaries with a replica each."""
+
+    def __init__(self, directory: Path) -> None:
+        super().__init__(RedisCluster(), directory)
+
+    def answers(self) -> bool:
+        return len(self._redis_primaries()) == self._redis._count
+
+    def _redis_primaries(self) -> list[Any]:
+        return list(self._redis.primaries())
+
+    def _promote(self, target: float) -> None:
+        self._redis.fail_over(self._primary(target), how="" if target < 0.5 else "TAKEOVER")
+
+    def _move_slots(self, target: float, note: Note) -> None:
+        since = now()
+        with contextlib.suppress(redis.RedisError):
+            self._redis.move_slots(SLOTS, self._primary(target))
+        note(since, now())
+        wait_until(self._redis.is_well, within=WITHIN)
+
+
+def _is_primary(member: Any) -> bool:
+    with contextlib.suppress(redis.RedisError):
+        return bool(member.is_running and member.ask("INFO", "replication").get("role") == "master")
+    return False

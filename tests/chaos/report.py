@@ -1,0 +1,111 @@
+"""Report: one line of figures, a table, JSON."""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import Any
+
+from rich.table import Table
+
+from tests.chaos.checker import SHOWN, Verdict
+
+#: What the line says of faults: name → kinds.
+GROUPS = {
+    "kills": ("kill node", "kill supervisor", "kill producer"),
+    "pauses": ("pause node", "pause supervisor"),
+    "restarts": ("term supervisor", "hup supervisor"),
+    "Redis restarts": ("kill redis",),
+    "failovers": ("kill primary", "fail over"),
+    "slot moves": ("move slots",),
+    "flushes": ("flush scripts",),
+    "proxy faults": ("delay", "drop replies", "drop requests", "late", "reset"),
+}
+
+
+#: What is judged, in the table's order.
+CHECKED = (
+    "lost",
+    "lost_to_failover",
+    "loss_before_ms",
+    "loss_after_ms",
+    "disordered_by_failover",
+    "still_queued",
+    "out_of_order",
+    "overlaps",
+    "overlaps_refused",
+)
+
+
+def figures(verdict: Verdict, faults: Counter[str], seconds: float, on: str, seed: int) -> dict[str, Any]:
+    """All figures, for machines."""
+    return {
+        "on": on,
+        "seed": seed,
+        "seconds": round(seconds),
+        "faults": dict(sorted(faults.items())),
+        "payloads": verdict.payloads,
+        "unsure": verdict.unsure,
+        "performed": verdict.performed,
+        "buried": verdict.buried,
+        "still_queued": verdict.queued,
+        "lost": len(verdict.lost),
+        "lost_to_failover": verdict.lost_to_failover,
+        "loss_before_ms": round(verdict.loss_before * 1000),
+        "loss_after_ms": round(verdict.loss_after * 1000),
+        "disordered_by_failover": verdict.disordered_by_failover,
+        "out_of_order": len(verdict.out_of_order),
+        "overlaps": verdict.refused + len(verdict.overlaps),
+        "overlaps_refused": verdict.refused,
+        "duplicates": dict(verdict.duplicates.most_common()),
+        "unexplained": len(verdict.unexplained),
+        "good": verdict.is_good,
+    }
+
+
+def line(figures: dict[str, Any]) -> str:
+    """All that matters in one line."""
+    faults = figures["faults"]
+    counts = {name: sum(faults.get(kind, 0) for kind in kinds) for name, kinds in GROUPS.items()}
+    parts = [f"{figures['seconds']} s on {figures['on']}, seed {figures['seed']}"]
+    parts += [f"{count:,} {name}" for name, count in counts.items() if count]
+    parts += [f"{figures['payloads']:,} payloads", f"{figures['performed']:,} performed", f"{figures['lost']} lost"]
+    if figures["lost_to_failover"]:
+        lost, before, after = (figures[name] for name in ("lost_to_failover", "loss_before_ms", "loss_after_ms"))
+        parts.append(f"{lost} lost to failovers, acked from {before} ms before to {after} ms after one began")
+    if figures["disordered_by_failover"]:
+        parts.append(f"{figures['disordered_by_failover']} overtook what a failover may have lost")
+    parts.append(f"{figures['out_of_order']} out of order")
+    parts.append(f"{figures['overlaps']:,} overlaps ({figures['overlaps_refused']:,} refused)")
+    causes = ", ".join(f"{count:,} {cause}" for cause, count in figures["duplicates"].items())
+    parts.append(f"{sum(figures['duplicates'].values()):,} duplicates" + (f" ({causes})" if causes else ""))
+    return " · ".join(parts)
+
+
+def table(figures: dict[str, Any]) -> Table:
+    """The same, to be read."""
+    made = Table("", "figure", title="chaos", show_header=False)
+    for kind, count in figures["faults"].items():
+        made.add_row(kind, f"{count:,}")
+    made.add_section()
+    for name in ("payloads", "unsure", "performed", "buried"):
+        made.add_row(name, f"{figures[name]:,}")
+    made.add_section()
+    for name in CHECKED:
+        made.add_row(name.replace("_", " "), f"{figures[name]:,}")
+    made.add_section()
+    for cause, count in figures["duplicates"].items():
+        made.add_row(f"done twice: {cause}", f"{count:,}")
+    return made
+
+
+def violations(verdict: Verdict) -> list[str]:
+    """Some of what was found, in words."""
+    found = [f"lost: {queue} {id} {number}" for queue, id, number in verdict.lost[:SHOWN]]
+    found += [f"out of order: {what}" for what in verdict.out_of_order[:SHOWN]]
+    found += [f"overlap: {what}" for what in verdict.overlaps[:SHOWN]]
+    found += [f"duplicate: {what}" for what in verdict.unexplained[:SHOWN]]
+    if not verdict.performed:
+        found.append("nothing was performed: see what the logs say")
+    if verdict.queued:
+        found.append(f"still queued: {verdict.queued} payloads")
+    return found

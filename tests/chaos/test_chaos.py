@@ -1,0 +1,96 @@
+"""Chaos, in short: Lowkiq comes through it, and without its fence does not. `make chaos` runs it for longer."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import psutil
+import pytest
+
+from tests.chaos import chaos, report
+from tests.chaos.chaos import Outcome
+from tests.chaos.processes import ROOT
+from tests.chaos.servers import Standalone
+from tests.support import wait_until
+
+pytestmark = pytest.mark.long
+
+#: Only what makes nodes outlive their leases: with the load that meets it early in a lease, what a fence is for.
+PAUSES = {"pause node": (1.0, 1.2, 2.2)}
+#: Runs of the mutant after which a checker that has found nothing is of no use.
+TRIES = 8
+
+
+def found(outcome: Outcome) -> str:
+    """What to print of it."""
+    figures = report.figures(outcome.verdict, outcome.faults, outcome.seconds, "standalone", 0)
+    return "\n".join([report.line(figures), *report.violations(outcome.verdict)])
+
+
+@pytest.mark.timeout(300)
+def test_half_a_minute_of_every_fault_loses_nothing_and_keeps_the_order(tmp_path: Path) -> None:
+    seed = int(os.environ.get("LOWKIQ_FAULTS_SEED", "20261121"))
+    outcome = chaos.run(tmp_path, Standalone(tmp_path), seconds=30, seed=seed)
+    assert outcome.verdict.is_good, found(outcome)
+    missing = {"kill node", "pause node", "kill redis", "flush scripts"} - set(outcome.faults)
+    assert not missing, "these never came"
+
+
+@pytest.mark.timeout(600)
+def test_without_the_fence_chaos_finds_what_goes_wrong(tmp_path: Path) -> None:
+    for seed in range(TRIES):
+        directory = tmp_path / str(seed)
+        directory.mkdir()
+        outcome = chaos.run(
+            directory, Standalone(directory), seconds=15, seed=seed, load="pauses", mutant="no_fence", kinds=PAUSES
+        )
+        if outcome.verdict.lost or outcome.verdict.unexplained or outcome.verdict.overlaps:
+            return
+    pytest.fail(f"{TRIES} runs of a Lowkiq without its fence found nothing: {found(outcome)}")
+
+
+@pytest.mark.timeout(300)
+def test_the_same_load_with_the_fence_is_clean(tmp_path: Path) -> None:
+    outcome = chaos.run(tmp_path, Standalone(tmp_path), seconds=15, seed=0, load="pauses", kinds=PAUSES)
+    assert outcome.verdict.is_good, found(outcome)
+
+
+@pytest.mark.parametrize("wrong", [["--minutes", "0"], ["--minutes", "x"], ["--on", "paper"], ["--mutant", "none"]])
+def test_wrong_usage_exits_2_and_says_why(wrong: list[str]) -> None:
+    ended = subprocess.run(
+        [sys.executable, "-m", "tests.chaos", *wrong],
+        cwd=ROOT, env=os.environ | {"PYTHONPATH": f"{ROOT}:{ROOT / 'supervisor'}"}, capture_output=True, text=True,
+        timeout=60, check=False,
+    )  # fmt: skip
+    assert ended.returncode == 2
+    assert wrong[0] in ended.stderr
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_ended_early_it_leaves_no_process(number: int, tmp_path: Path) -> None:
+    chaos_run = subprocess.Popen(
+        [sys.executable, "-m", "tests.chaos", "--minutes", "5"],
+        cwd=ROOT, env=os.environ | {"PYTHONPATH": f"{ROOT}:{ROOT / 'supervisor'}", "TMPDIR": str(tmp_path)},
+        stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
+    )  # fmt: skip
+    started: list[psutil.Process] = []
+
+    def has_nodes() -> bool:
+        run = psutil.Process(chaos_run.pid)
+        started[:] = run.children(recursive=True)
+        return len(started) > len(run.children())
+
+    try:
+        wait_until(has_nodes)
+        chaos_run.send_signal(number)
+        assert chaos_run.wait(60) in {128 + number, -number}
+        assert psutil.wait_procs(started, 30)[1] == []
+    finally:
+        for process in [*started, chaos_run]:
+            with contextlib.suppress(psutil.NoSuchProcess):
+                process.kill()

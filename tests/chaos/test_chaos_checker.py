@@ -1,0 +1,272 @@
+"""The checker of chaos: it finds each kind of violation in a history made by hand, and explains what faults explain."""
+
+from __future__ import annotations
+
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.chaos import history as histories
+from tests.chaos import journal
+from tests.chaos.checker import Verdict, check
+from tests.chaos.database import Database
+from tests.chaos.history import History, Node, Push, Window
+from tests.chaos.plan import plan
+
+ROW = ("orders", "17")
+
+
+def record(at: float, kind: str, run: str, token: int, *numbers: int, **details: Any) -> dict[str, Any]:
+    return {"k": kind, "t": at, "r": run, "e": token, "a": 1, "n": list(numbers)} | details
+
+
+def history(*records: dict[str, Any], pushed: int = 0, faults: tuple[Window, ...] = ()) -> History:
+    """Two nodes, A (pid 1) and B (pid 2), that live from 0 to 100; payloads 1 to `pushed` acknowledged at once."""
+    return History(
+        pushes={(*ROW, number): Push(0.1, 0.2) for number in range(1, pushed + 1)},
+        rows={ROW: list(records)},
+        nodes={name: Node(name, pid, 0, "direct", 0.0, 100.0) for name, pid in (("A", 1), ("B", 2))},
+        faults=list(faults),
+    )
+
+
+def run(at: float, run: str, token: int, *numbers: int, until: float | None = None) -> list[dict[str, Any]]:
+    """A run that does all it was given."""
+    return [record(at, "begin", run, token, *numbers), record(until or at + 0.1, "commit", run, token, *numbers)]
+
+
+def verdict_is(verdict: Verdict, **found: Any) -> None:
+    """Just these were found, and nothing else."""
+    clean = {"lost": [], "out_of_order": 0, "overlaps": 0, "unexplained": 0, "refused": 0}
+    assert {
+        "lost": verdict.lost,
+        "out_of_order": len(verdict.out_of_order),
+        "overlaps": len(verdict.overlaps),
+        "unexplained": len(verdict.unexplained),
+        "refused": verdict.refused,
+    } == clean | found
+
+
+# ── lost ────────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def test_a_history_without_faults_is_clean() -> None:
+    verdict = check(history(*run(1, "A.0", 5, 1, 2), *run(2, "A.1", 5, 3), pushed=3))
+    verdict_is(verdict)
+    assert verdict.is_good
+    assert (verdict.payloads, verdict.performed) == (3, 3)
+
+
+def test_an_acknowledged_payload_that_nobody_has_written_is_lost() -> None:
+    verdict = check(history(*run(1, "A.0", 5, 1), pushed=2))
+    verdict_is(verdict, lost=[(*ROW, 2)])
+    assert not verdict.is_good
+
+
+def test_a_world_in_which_nothing_was_done_has_not_passed() -> None:
+    assert not check(history()).is_good
+
+
+def test_a_payload_whose_only_write_was_refused_is_lost() -> None:
+    verdict = check(history(record(1, "begin", "A.0", 5, 1), record(2, "commit", "A.0", 5, 1, a=0), pushed=1))
+    assert verdict.lost == [(*ROW, 1)]
+
+
+def test_a_payload_that_is_queued_or_buried_or_was_never_acknowledged_is_not_lost() -> None:
+    made = history(pushed=2)
+    made.pushes[*ROW, 3] = Push(0.1, None)
+    made.queued, made.morgue = {(*ROW, 1)}, {(*ROW, 2)}
+    verdict = check(made)
+    verdict_is(verdict)
+    verdict.performed = 1
+    assert not verdict.is_good, "a world that does not run dry has not passed"
+
+
+def test_a_loss_is_a_failovers_only_where_that_may_be_and_shortly_after_the_acknowledgement() -> None:
+    failover = (Window("kill primary", 0.5, 0.5),)
+    assert check(history(pushed=1, faults=failover)).lost
+    verdict = check(history(pushed=1, faults=failover), may_lose=True)
+    verdict_is(verdict)
+    assert (verdict.lost_to_failover, round(verdict.loss_before, 3)) == (1, 0.3)
+    late = (Window("kill primary", 60, 60),)
+    assert check(history(pushed=1, faults=late), may_lose=True).lost == [(*ROW, 1)]
+
+
+# ── order ───────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def test_a_payload_that_starts_before_a_lower_one_is_done_is_out_of_order() -> None:
+    verdict_is(check(history(*run(1, "A.0", 5, 2), *run(2, "A.1", 5, 1), pushed=2)), out_of_order=1)
+
+
+def test_payloads_of_one_run_must_rise() -> None:
+    verdict_is(check(history(*run(1, "A.0", 5, 2, 1), pushed=2)), out_of_order=1)
+
+
+def test_a_failed_run_does_not_count_as_done() -> None:
+    failed = [record(1, "begin", "A.0", 5, 1), record(1.1, "fail", "A.0", 5)]
+    verdict_is(check(history(*failed, *run(2, "A.1", 5, 2), *run(3, "A.2", 5, 1), pushed=2)), out_of_order=1)
+    verdict_is(check(history(*failed, *run(2, "A.1", 5, 1, 2), pushed=2)))
+
+
+def test_a_buried_payload_and_one_that_was_never_acknowledged_hold_nobody_back() -> None:
+    made = history(*run(1, "A.0", 5, 3), pushed=3)
+    made.morgue = {(*ROW, 1)}
+    made.pushes[*ROW, 2] = Push(0.1, None)
+    verdict_is(check(made))
+
+
+def test_what_overtakes_a_push_that_a_failover_may_have_lost_is_counted_apart() -> None:
+    overtaking = [*run(1, "A.0", 5, 2), *run(2, "A.1", 5, 1)]
+    failover = (Window("kill primary", 0.5, 0.9),)
+    verdict = check(history(*overtaking, pushed=2, faults=failover), may_lose=True)
+    verdict_is(verdict)
+    assert verdict.disordered_by_failover == 1
+    verdict_is(check(history(*overtaking, pushed=2, faults=failover)), out_of_order=1)
+
+
+# ── overlaps ────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+LOWER_REFUSED = [
+    record(1, "begin", "A.0", 5, 1),
+    record(2, "begin", "B.0", 6, 1),
+    record(2.1, "commit", "A.0", 5, 1, a=0),
+    record(2.1, "ended", "A.0", 5, lost=1),
+    record(2.2, "commit", "B.0", 6, 1),
+]
+
+
+def test_an_overlap_whose_lower_token_was_refused_after_its_lease_is_explained() -> None:
+    verdict_is(check(history(*LOWER_REFUSED, pushed=1)), refused=1)
+
+
+def test_an_overlap_while_the_lower_ones_node_thinks_that_its_lease_holds_is_not() -> None:
+    records = [entry | {"lost": 0} if entry["k"] == "ended" else entry for entry in LOWER_REFUSED]
+    verdict_is(check(history(*records, pushed=1)), overlaps=1)
+
+
+def test_two_runs_under_one_token_are_a_violation() -> None:
+    records = sorted(run(1, "A.0", 5, 1, until=3) + run(2, "A.1", 5, 2, until=4), key=lambda entry: entry["t"])
+    assert len(check(history(*records, pushed=2)).overlaps) == 1
+
+
+def test_an_overlap_in_which_both_write_is_a_violation() -> None:
+    records = sorted(run(1, "A.0", 5, 1, until=3) + run(2, "B.0", 6, 1, until=4), key=lambda entry: entry["t"])
+    assert len(check(history(*records, pushed=1)).overlaps) == 1
+
+
+def test_who_was_dead_by_then_overlaps_with_nobody() -> None:
+    made = history(record(1, "begin", "A.0", 5, 1), *run(2, "B.0", 6, 1), pushed=1)
+    made.nodes["A"].until = 1.5
+    verdict_is(check(made))
+    made.nodes["A"].until = 2.5
+    verdict_is(check(made), refused=1)
+
+
+def test_a_start_with_a_stale_token_is_explained_only_by_a_lost_lease() -> None:
+    stale = [record(3, "begin", "A.0", 5, 1, a=0), record(3, "ended", "A.0", 5, lost=1)]
+    verdict_is(check(history(*run(1, "B.0", 6, 1), *stale, pushed=1)), refused=1)
+    stale[1]["lost"] = 0
+    verdict_is(check(history(*run(1, "B.0", 6, 1), *stale, pushed=1)), overlaps=1)
+
+
+# ── duplicates ──────────────────────────────────────────────────────────────────────────────────────────────────────
+
+TWICE = [*run(10, "A.0", 5, 1), *run(12, "B.0", 6, 1)]
+
+
+def duplicates(*faults: Window, of: list[dict[str, Any]] = TWICE) -> dict[str, int]:
+    return dict(check(history(*of, pushed=1, faults=faults)).duplicates)
+
+
+def test_a_duplicate_without_a_fault_is_unexplained() -> None:
+    verdict_is(check(history(*TWICE, pushed=1)), unexplained=1)
+
+
+@pytest.mark.parametrize(
+    "fault",
+    [
+        Window("kill node", 10.2, 10.2, [1]),
+        Window("pause node", 10.05, 11, [1]),
+        Window("pause node", 9, 9.9, [1]),  # its lease ran out while it was paused
+        Window("redis away", 9.5, 10.5),
+    ],
+)
+def test_a_fault_that_hit_the_first_node_in_its_claim_window_explains_it(fault: Window) -> None:
+    assert duplicates(fault) == {fault.kind: 1}
+
+
+@pytest.mark.parametrize(
+    "fault",
+    [
+        Window("kill node", 11.5, 11.5, [1]),  # long after it should have been settled
+        Window("kill node", 10.2, 10.2, [2]),  # another node
+        Window("kill node", 12.05, 12.05, [1]),  # after the second had begun
+        Window("pause node", 1, 2, [1]),
+        Window("drop replies", 9.5, 10.5, via="proxy"),  # it does not talk through the proxy
+    ],
+)
+def test_a_fault_elsewhere_or_at_another_time_does_not(fault: Window) -> None:
+    assert duplicates(fault) == {"unexplained": 1}
+
+
+def test_a_second_run_under_the_same_token_is_explained_by_no_fault_of_the_node() -> None:
+    same = [*run(10, "A.0", 5, 1), *run(12, "A.1", 5, 1)]
+    assert duplicates(Window("pause node", 10.05, 11, [1]), of=same) == {"unexplained": 1}
+
+
+def test_a_push_whose_reply_may_have_been_lost_explains_it() -> None:
+    made = history(*TWICE, pushed=1)
+    made.pushes[*ROW, 1] = Push(0.1, 0.2, attempts=2)
+    assert check(made).duplicates == {"pushed again": 1}
+    assert duplicates(Window("redis away", 0.15, 0.16)) == {"pushed again": 1}
+
+
+# ── what it reads ───────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def test_what_a_kill_has_torn_spoils_no_other_record(tmp_path: Path) -> None:
+    path = tmp_path / "torn"
+    path.write_bytes(journal.line("first") + journal.line("torn")[:-9])
+    journal.Journal(path).write("last")
+    assert [found["k"] for found in journal.read(path)] == ["first", "last"]
+
+
+def test_the_database_refuses_a_lower_token_than_it_has_seen(tmp_path: Path) -> None:
+    database = Database(tmp_path)
+    assert database.write("orders", "17", "begin", 5, r="A.0")
+    assert database.write("orders", "17", "begin", 6, r="B.0")
+    assert not database.write("orders", "17", "commit", 5, r="A.0", n=[1])
+    assert database.write("orders", "18", "begin", 5, r="A.1")
+    assert [entry["a"] for entry in journal.read(tmp_path / "orders.17.log")] == [1, 1, 0]
+
+
+def test_a_world_is_read_back_as_it_was_written(tmp_path: Path) -> None:
+    for name in ("producers", "rows", "nodes"):
+        (tmp_path / name).mkdir()
+    producer = journal.Journal(tmp_path / "producers" / "0.jsonl")
+    producer.write("start", via="proxy")
+    for number, end in ((1, "ack"), (2, "unsure"), (3, None)):
+        producer.write("push", q="orders", sent=[["17", number]])
+        if end:
+            producer.write(end, attempts=number)
+    Database(tmp_path / "rows").write("orders", "17", "commit", 5, r="A.0", n=[1])
+    journal.Journal(tmp_path / "nodes" / "A.jsonl").write("boot", p="A", pid=1, parent=0, via="direct")
+    journal.Journal(tmp_path / "faults.jsonl").write("kill node", since=1, until=1, pids=[1])
+    (tmp_path / "left.json").write_text('{"queued": [], "morgue": [["orders", "17", 9]]}')
+    read = histories.read(tmp_path)
+    acked = {number: push.acked_at is not None for (_, _, number), push in read.pushes.items()}
+    assert acked == {1: True, 2: False, 3: False}
+    assert {push.via for push in read.pushes.values()} == {"proxy"}
+    assert [entry["n"] for entry in read.rows[ROW]] == [[1]]
+    assert read.nodes["A"].pid == 1
+    assert read.faults == [Window("kill node", 1, 1, [1])]
+    assert read.morgue == {(*ROW, 9)}
+
+
+def test_the_same_seed_gives_the_same_faults_and_another_seed_gives_others() -> None:
+    first, again, other = (list(islice(plan(seed), 200)) for seed in (1, 1, 2))
+    assert first == again != other
+    assert [fault.at for fault in first] == sorted(fault.at for fault in first)

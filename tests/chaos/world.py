@@ -1,0 +1,174 @@
+"""World: Redis, a proxy, supervisors and producers, started, kept alive, healed and ended."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from functools import cached_property
+from pathlib import Path
+from types import TracebackType
+from typing import Final, Self
+
+from redis.exceptions import RedisError
+
+from lowkiq import Lowkiq
+from tests.chaos import queues
+from tests.chaos.journal import now
+from tests.chaos.processes import ROOT, Revived
+from tests.chaos.servers import Servers, free_port
+
+#: Seconds of a lease: short, so that many run out.
+LEASE: Final = 1.0
+#: Seconds that running jobs get when a node stops.
+DRAIN: Final = 4
+NAMESPACE: Final = "chaos"
+#: The numbers of the supervisors' machines. Those with the same number contend for the same shards.
+MACHINES: Final = (0, 1, 0)
+NODES_EACH: Final = 2
+PRODUCERS: Final = 3
+
+SUPERVISOR: Final = "from lowkiq_supervisor.cli import main; main()"
+
+
+class World:
+    """Everything that runs. All processes are its own, and end with it."""
+
+    def __init__(self, directory: Path, servers: Servers, seed: int, load: str, mutant: str | None) -> None:
+        self._directory = directory
+        self._load, self._mutant = load, mutant
+        self.servers = servers
+        for name in ("nodes", "producers", "rows", "logs"):
+            (directory / name).mkdir()
+        self._proxy: subprocess.Popen[bytes] | None = None
+        self.proxy_url = self._start_proxy() if servers.socket else servers.url
+        #: Whoever has an odd number reaches Redis through the proxy.
+        self.supervisors = [self._supervisor(index, machine) for index, machine in enumerate(MACHINES)]
+        self.producers = [self._producer(index, seed) for index in range(PRODUCERS)]
+
+    def __enter__(self) -> Self:
+        self.servers.start()
+        _wait(self.servers.answers, 30)
+        self.revive()
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+        self.stop_supervisors()
+        self.stop_producers()
+        if self._proxy:
+            self._proxy.communicate()  # it ends with its stdin
+        self.app.close()
+        self.servers.stop()
+
+    def revive(self) -> None:
+        """Starts what has ended, if its time has come."""
+        for each in [*self.supervisors, *self.producers]:
+            if not each.is_running and now() >= each.start_at:
+                each.start()
+
+    def nodes(self) -> list[int]:
+        """The processes of all nodes."""
+        return [pid for supervisor in self.supervisors for pid in supervisor.children()]
+
+    def weather(self, what: str, seconds: float) -> bool:
+        """Tells the proxy; False without one."""
+        if self._proxy is None or self._proxy.stdin is None:
+            return False
+        self._proxy.stdin.write(json.dumps([what, seconds]).encode() + b"\n")
+        self._proxy.stdin.flush()
+        return True
+
+    def stop_producers(self) -> None:
+        _stop(self.producers, 30)
+
+    def stop_supervisors(self) -> None:
+        """With it, what nodes have in hand returns to the queues."""
+        _stop(self.supervisors, DRAIN + 10)
+
+    def drain(self, within: float) -> bool:
+        """Whether all queues have run dry."""
+        deadline = now() + within
+        while now() < deadline:
+            for each in self.supervisors:
+                if not each.is_running:
+                    each.start()
+            if self.left() == 0:
+                return True
+            time.sleep(0.2)
+        return False
+
+    def left(self) -> int:
+        """Ids queued or in hand; -1 while nobody can tell."""
+        with contextlib.suppress(RedisError):
+            return sum(queue.length + queue.busy for queue in self.app.metrics().values())
+        return -1
+
+    @cached_property
+    def app(self) -> Lowkiq:
+        """To look at what is left."""
+        app = Lowkiq(redis_url=self.servers.url, namespace=NAMESPACE)
+        for queue in queues.LOADS[self._load].queues:
+            app.worker(queue_name=queue.name, shards_count=queue.shards_count)(lambda _: None)
+        return app
+
+    # ── its parts ───────────────────────────────────────────────────────────────────────────────────────────────────
+
+    def _supervisor(self, index: int, machine: int) -> Revived:
+        total = (max(MACHINES) + 1) * NODES_EACH
+        arguments = ["-c", SUPERVISOR, "--nodes", str(NODES_EACH), "--node-number", str(machine)]
+        arguments += ["--number-of-nodes", str(total), "--drain-timeout", str(DRAIN), "--degraded"]
+        arguments += ["--state-dir", str(self._directory / f"s{index}"), "-r", "tests.chaos.jobs"]
+        return Revived(
+            f"supervisor-{index}", [*arguments, "--preload"], self._directory / "logs", self._environment(index)
+        )
+
+    def _producer(self, index: int, seed: int) -> Revived:
+        arguments = ["-m", "tests.chaos.producer", str(index), str(seed)]
+        return Revived(f"producer-{index}", arguments, self._directory / "logs", self._environment(index))
+
+    def _environment(self, index: int) -> dict[str, str]:
+        is_through_proxy = self._proxy is not None and index % 2 == 1
+        return {
+            "LOWKIQ_REDIS_URL": self.proxy_url if is_through_proxy else self.servers.url,
+            "LOWKIQ_NAMESPACE": NAMESPACE,
+            "LOWKIQ_LEASE_TTL": str(LEASE),
+            "LOWKIQ_POLL_INTERVAL": "0.3",
+            "LOWKIQ_THREADS_PER_NODE": str(queues.LOADS[self._load].threads),
+            "CHAOS_DIRECTORY": str(self._directory),
+            "CHAOS_LOAD": self._load,
+            "CHAOS_VIA": "proxy" if is_through_proxy else "direct",
+        } | ({"CHAOS_MUTANT": self._mutant} if self._mutant else {})
+
+    def _start_proxy(self) -> str:
+        port = free_port()
+        with (self._directory / "logs" / "proxy.log").open("ab") as log:
+            self._proxy = subprocess.Popen(
+                [sys.executable, "-m", "tests.chaos.proxy", str(port), str(self.servers.socket)],
+                cwd=ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=log,
+            )  # fmt: skip
+        assert self._proxy.stdout
+        assert self._proxy.stdout.readline() == b"ready\n", "the proxy did not start"
+        return f"redis://127.0.0.1:{port}/0"
+
+
+def _stop(group: list[Revived], within: float) -> None:
+    for each in group:
+        for pid in each.children():
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGCONT)
+        each.send(signal.SIGCONT)
+        each.send(signal.SIGTERM)
+    for each in group:
+        each.end(within)
+
+
+def _wait(condition: object, within: float) -> None:
+    deadline = now() + within
+    while not condition():  # type: ignore[operator]
+        if now() > deadline:
+            raise TimeoutError(f"not within {within} s: {condition}")
+        time.sleep(0.02)

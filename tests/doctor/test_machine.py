@@ -1,0 +1,285 @@
+"""What the doctor makes of this machine, of settings, and how it reports."""
+
+from __future__ import annotations
+
+import json
+import resource
+import shutil
+import threading
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+import redis
+from redis.exceptions import NoPermissionError
+
+from lowkiq import Lowkiq
+from lowkiq.doctor import examination, machine_checks, report, settings_checks
+from lowkiq.doctor.finding import Check, Finding, Verdict, note, ok, problem, warning
+from lowkiq.doctor.subject import Patient
+
+
+def patient(environment: dict[str, str] | None = None, **settings: Any) -> Patient:
+    return Patient(Lowkiq(**settings), environment or {}, has_app=True)
+
+
+def embedded(directory: Path, **environment: str) -> Patient:
+    """One whose jobs are in that directory."""
+    url = f"unix://{directory}/redis/redis.sock"
+    return patient({"LOWKIQ_STATE_DIR": str(directory)} | environment, redis_url=url)
+
+
+def the_one(check: Check, who: Patient) -> Verdict:
+    (verdict,) = check(who)
+    assert (verdict.do is not None) == (verdict.level in {"warning", "problem"})
+    return verdict
+
+
+# ── the state directory ─────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def test_a_private_state_directory_is_fine(tmp_path: Path) -> None:
+    tmp_path.chmod(0o700)
+    assert the_one(machine_checks.state_dir, patient({"LOWKIQ_STATE_DIR": str(tmp_path)})).level == "ok"
+
+
+def test_a_state_directory_that_does_not_exist_is_made_later(tmp_path: Path) -> None:
+    verdict = the_one(machine_checks.state_dir, patient({"LOWKIQ_STATE_DIR": f"{tmp_path}/a/b"}))
+    assert verdict.level == "ok" and "made when a supervisor starts" in verdict.says
+
+
+def test_a_state_directory_that_others_can_write_into(tmp_path: Path) -> None:
+    tmp_path.chmod(0o777)
+    verdict = the_one(machine_checks.state_dir, patient({"LOWKIQ_STATE_DIR": str(tmp_path)}))
+    assert verdict.level == "warning" and verdict.do == f"chmod go-w {tmp_path}"
+
+
+def test_a_state_directory_that_is_a_file(tmp_path: Path) -> None:
+    (tmp_path / "state").write_text("")
+    for path in ("state", "state/below"):
+        verdict = the_one(machine_checks.state_dir, patient({"LOWKIQ_STATE_DIR": f"{tmp_path}/{path}"}))
+        assert verdict.level == "warning" and "LOWKIQ_STATE_DIR" in str(verdict.do)
+
+
+def test_a_state_directory_that_is_not_ours(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(machine_checks.os, "access", lambda *_: False)
+    for path in (tmp_path, tmp_path / "below"):
+        verdict = the_one(machine_checks.state_dir, patient({"LOWKIQ_STATE_DIR": str(path)}))
+        assert verdict.level == "warning" and "no supervisor can start here" in verdict.says
+
+
+def test_a_path_that_no_socket_can_have(tmp_path: Path) -> None:
+    *_, verdict = machine_checks.state_dir(patient({"LOWKIQ_STATE_DIR": f"{tmp_path}/{'x' * 100}"}))
+    assert verdict.level == "problem" and "too long for a unix socket" in verdict.says
+
+
+def test_the_embedded_redis_on_a_disk_is_fine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(machine_checks, "_file_system", lambda path: "ext4")
+    assert list(machine_checks.embedded_redis(embedded(tmp_path))) == []
+
+
+def test_the_embedded_redis_in_what_systemd_empties(tmp_path: Path) -> None:
+    url = f"unix://{tmp_path}/redis/redis.sock"
+    verdict = the_one(machine_checks.embedded_redis, patient({"RUNTIME_DIRECTORY": f"{tmp_path}:/x"}, redis_url=url))
+    assert verdict.level == "problem" and "systemd empties" in verdict.says and "LOWKIQ_STATE_DIR" in str(verdict.do)
+
+
+def test_the_embedded_redis_in_memory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    mounts = [SimpleNamespace(mountpoint="/", fstype="ext4"), SimpleNamespace(mountpoint=str(tmp_path), fstype="tmpfs")]
+    monkeypatch.setattr(machine_checks.psutil, "disk_partitions", lambda **_: mounts)
+    (tmp_path / "state").mkdir()
+    verdict = the_one(machine_checks.embedded_redis, embedded(tmp_path / "state"))
+    assert verdict.level == "problem" and "a tmpfs" in verdict.says
+
+
+def test_a_redis_of_one_s_own_may_be_anywhere(tmp_path: Path) -> None:
+    assert not list(machine_checks.embedded_redis(patient({"RUNTIME_DIRECTORY": str(tmp_path)}, redis_url="redis://h")))
+
+
+@pytest.mark.parametrize(
+    ("free", "is_embedded", "level"),
+    [
+        (5 << 30, True, "ok"),
+        (500 << 20, True, "warning"),
+        (50 << 20, True, "problem"),
+        (500 << 20, False, "ok"),
+        (50 << 20, False, "warning"),
+    ],
+)
+def test_space(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, free: int, is_embedded: bool, level: str) -> None:
+    monkeypatch.setattr(shutil, "disk_usage", lambda path: SimpleNamespace(free=free))
+    who = embedded(tmp_path) if is_embedded else patient({"LOWKIQ_STATE_DIR": str(tmp_path)}, redis_url="redis://h")
+    assert the_one(machine_checks.disk, who).level == level
+
+
+@pytest.mark.parametrize(("soft", "level"), [(78, "warning"), (79, "ok"), (resource.RLIM_INFINITY, "ok")])
+def test_open_files(monkeypatch: pytest.MonkeyPatch, soft: int, level: str) -> None:
+    """Five threads, five other connections, five for pushing, and 64 more."""
+    monkeypatch.setattr(resource, "getrlimit", lambda kind: (soft, 4096))
+    assert the_one(machine_checks.open_files, patient()).level == level
+
+
+def test_versions_are_told() -> None:
+    assert "redis-py" in the_one(machine_checks.software, patient()).says
+
+
+def test_a_missing_hiredis_is_warned_of(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(redis.utils, "HIREDIS_AVAILABLE", False)
+    *_, verdict = machine_checks.software(patient())
+    assert verdict.level == "warning" and "pip install" in str(verdict.do)
+
+
+def test_kubernetes_has_a_patience_of_its_own() -> None:
+    assert not list(machine_checks.containers(patient()))
+    assert (
+        "terminationGracePeriodSeconds"
+        in the_one(machine_checks.containers, patient({"KUBERNETES_SERVICE_HOST": "10.0.0.1"})).says
+    )
+
+
+# ── settings ────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def test_a_drain_longer_than_the_supervisor_s() -> None:
+    assert the_one(settings_checks.drain, patient(drain_timeout=60)).do.startswith("set LOWKIQ_DRAIN_TIMEOUT=60,")
+    assert not list(settings_checks.drain(patient(drain_timeout=25)))
+    assert not list(settings_checks.drain(patient({"LOWKIQ_DRAIN_TIMEOUT": "90"}, drain_timeout=60)))
+    assert not list(settings_checks.drain(patient({"LOWKIQ_DRAIN_TIMEOUT": "2m"}, drain_timeout=60)))
+
+
+def test_a_lease_shorter_than_the_wait_for_a_reply() -> None:
+    assert the_one(settings_checks.lease, patient(lease_ttl=1)).level == "note"
+    assert not list(settings_checks.lease(patient()))
+
+
+@pytest.mark.parametrize(
+    ("environment", "url", "source"),
+    [
+        ({"LOWKIQ_REDIS_URL": "redis://a"}, "redis://a", "LOWKIQ_REDIS_URL"),
+        ({"REDIS_URL": "redis://a"}, "redis://a", "REDIS_URL"),
+        ({"REDIS_URL": "redis://a"}, "redis://b", "the app"),
+        ({}, "redis://localhost:6379/0", "the default"),
+        ({}, "unix:///x/redis/redis.sock", "the state directory"),
+    ],
+)
+def test_who_says_where_redis_is(environment: dict[str, str], url: str, source: str) -> None:
+    assert patient(environment, redis_url=url).url_source == source
+
+
+# ── the examination ─────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def raising(error: Exception) -> Check:
+    def check(patient: Patient) -> Any:
+        yield note("so far")
+        raise error
+
+    return check
+
+
+@pytest.fixture
+def examine(monkeypatch: pytest.MonkeyPatch) -> Any:
+    """Examines with these checks of Redis, and none of the machine; gives (check, level, says)."""
+
+    def examine(within: float = 20.0, **checks: Check) -> list[tuple[str, str, str]]:
+        monkeypatch.setattr(examination, "OF_REDIS", {name.replace("_", "."): check for name, check in checks.items()})
+        monkeypatch.setattr(examination, "OF_MACHINE", {})
+        return [(found.check, found.level, found.says) for found in examination.examine(patient(), within)]
+
+    return examine
+
+
+def test_a_check_that_fails_does_not_end_the_others(examine: Any) -> None:
+    found = examine(
+        first=raising(ValueError("odd")), second=raising(NoPermissionError("no")), third=lambda _: [ok("3")]
+    )
+    assert [(check, level) for check, level, _ in found] == [
+        ("first", "note"), ("first", "warning"), ("second", "note"), ("second", "note"), ("third", "ok"),
+    ]  # fmt: skip
+    assert found[1][2] == "could not be checked: ValueError: odd"
+
+
+def test_a_server_that_does_not_know_a_look_is_not_blamed(examine: Any) -> None:
+    found = examine(redis_version=raising(redis.ResponseError("unknown command 'info'")))
+    assert [level for _, level, _ in found] == ["note", "note"]
+
+
+def test_without_redis_nothing_more_is_asked_of_it(examine: Any) -> None:
+    found = examine(redis_answers=lambda _: [problem("away", "start it")], next=raising(AssertionError("asked")))
+    assert found == [
+        ("redis.answers", "problem", "away"),
+        ("redis.answers", "note", "not made: 1 checks that need Redis"),
+    ]
+
+
+@pytest.mark.parametrize("error", [redis.ConnectionError("closed"), redis.TimeoutError("waited")])
+def test_a_redis_that_goes_away_meanwhile(examine: Any, error: Exception) -> None:
+    found = examine(
+        redis_answers=lambda _: [ok("there")], first=raising(error), second=raising(AssertionError("asked"))
+    )
+    assert [(check, level) for check, level, _ in found] == [
+        ("redis.answers", "ok"), ("first", "problem"), ("redis.answers", "note"),
+    ]  # fmt: skip
+    assert f"since the last check: {error}" in found[1][2]
+
+
+def test_a_redis_that_answers_nothing_is_not_waited_for(examine: Any) -> None:
+    go_on = threading.Event()
+
+    def hang(patient: Patient) -> Any:
+        go_on.wait(60)
+        yield ok("at last")
+
+    found = examine(within=0.05, redis_answers=lambda _: [ok("there")], slow=hang, after=hang)
+    go_on.set()
+    assert found[-1][:2] == ("redis.answers", "problem")
+    assert "not checked: slow, after" in found[-1][2]
+
+
+def test_every_check_has_a_documented_room() -> None:
+    names = [*examination.OF_REDIS, *examination.OF_MACHINE]
+    assert len(names) == len(set(names))
+    assert {name.partition(".")[0] for name in names} == {"redis", "rights", "queues", "nodes", "settings", "machine"}
+    assert next(iter(examination.OF_REDIS)) == examination.ANSWERS
+
+
+# ── the report ──────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def finding(verdict: Verdict) -> Finding:
+    return Finding("a.b", verdict.level, verdict.says, verdict.do)
+
+
+FINDINGS = [finding(verdict) for verdict in (ok("o"), note("n"), problem("p", "mend"), warning("w", "think"))]
+
+
+def test_the_gravest_come_first(capsys: pytest.CaptureFixture[str]) -> None:
+    from lowkiq.cli import tables
+
+    tables.show(report.table(FINDINGS))
+    lines = [line.split() for line in capsys.readouterr().out.splitlines()]
+    assert lines == [
+        ["problem", "a.b", "p"], ["→", "mend"], ["warning", "a.b", "w"], ["→", "think"], ["note", "a.b", "n"],
+        ["ok", "a.b", "o"],
+    ]  # fmt: skip
+    assert report.summary(FINDINGS) == "1 problem, 1 warning, 1 note, 1 ok"
+
+
+def test_hostile_names_reach_no_terminal(capsys: pytest.CaptureFixture[str]) -> None:
+    from lowkiq.cli import tables
+
+    tables.show(report.table([finding(warning("\x1b[31m[red]x[/red]", "[b]y"))]))
+    assert "\\x1b[31m[red]x[/red]" in (out := capsys.readouterr().out) and "[b]y" in out
+
+
+def test_machines_get_the_same() -> None:
+    told = json.loads(report.as_json(FINDINGS))
+    assert told["counts"] == {"problem": 1, "warning": 1, "note": 1, "ok": 1}
+    assert not told["is_well"]
+    assert told["findings"][2] == {"check": "a.b", "level": "problem", "says": "p", "do": "mend"}
+
+
+def test_warnings_are_for_people_to_weigh() -> None:
+    assert report.is_well([finding(warning("w", "think")), finding(note("n"))])
+    assert not report.is_well(FINDINGS)

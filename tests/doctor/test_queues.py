@@ -1,0 +1,243 @@
+"""What the doctor makes of queues and nodes, as a real Redis holds them."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+
+from lowkiq import Lowkiq
+from lowkiq.admin.nodes import ThreadHealth
+from lowkiq.doctor import node_checks, queue_checks, settings_checks
+from lowkiq.doctor.finding import Check, Verdict
+from lowkiq.doctor.subject import Patient
+from lowkiq.queue import keys
+from lowkiq.queue.shard import Exhausted
+from lowkiq.version import VERSION
+from tests.queue.shard_driver import PAST, ShardDriver
+from tests.web.node_health import tell_health
+
+Examine = Callable[..., list[Verdict]]
+
+
+@pytest.fixture
+def examine(app: Lowkiq) -> Iterator[Examine]:
+    """Makes one check."""
+    made = []
+
+    def examine(check: Check, *, has_app: bool = True) -> list[Verdict]:
+        made.append(Patient(app, os.environ, has_app=has_app))
+        found = list(check(made[-1]))
+        assert all((verdict.do is not None) == (verdict.level in {"warning", "problem"}) for verdict in found)
+        return found
+
+    yield examine
+    for patient in made:
+        patient.close()
+
+
+def levels(found: list[Verdict]) -> list[str]:
+    return [verdict.level for verdict in found]
+
+
+def serve(app: Lowkiq, queue: str = "q", shards_count: int = 1) -> Any:
+    return app.worker(queue_name=queue, shards_count=shards_count)(lambda payloads_by_id: None)
+
+
+def register(app: Lowkiq, **queues: str) -> None:
+    app.redis().hset(keys.queues(app.settings.namespace), mapping=queues)
+
+
+# ── queues ──────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def test_code_and_redis_agree(app: Lowkiq, examine: Examine) -> None:
+    serve(app)
+    serve(app, "new")
+    register(app, q="1")
+    agreed, unknown = examine(queue_checks.shards_count)
+    assert (agreed.level, agreed.says) == ("ok", "shards_count agrees with Redis: q")
+    assert (unknown.level, unknown.says) == ("note", "not in Redis yet, the first push or node makes them: new")
+
+
+def test_another_shards_count_is_a_problem(app: Lowkiq, examine: Examine) -> None:
+    serve(app)
+    register(app, q="24")
+    (found,) = examine(queue_checks.shards_count)
+    assert found.level == "problem"
+    assert found.says == "queue q has shards_count 24, not 1: nodes and producers refuse it"
+    assert found.do == "set shards_count = 24, or choose another queue_name and let the old queue run dry"
+
+
+def test_an_application_without_workers(examine: Examine) -> None:
+    assert levels(examine(queue_checks.shards_count)) == ["warning"]
+    assert levels(examine(queue_checks.shards_count, has_app=False)) == ["note"]
+
+
+def test_a_newer_layout_is_a_problem_told_once(app: Lowkiq, examine: Examine) -> None:
+    serve(app)
+    register(app, q="2:1")
+    assert examine(queue_checks.shards_count) == []
+    (found,) = examine(queue_checks.layouts)
+    assert found.level == "problem"
+    assert found.says == f"queue q has layout 2, this Lowkiq {VERSION} writes layout 1"
+    assert found.do == "upgrade it: a newer Lowkiq has taken the queue over"
+
+
+def test_a_shard_of_a_newer_layout(app: Lowkiq, examine: Examine) -> None:
+    serve(app, shards_count=2).perform_async([{"id": 1}])
+    app.redis().hset(keys.shard(app.settings.namespace, "q", 1) + "meta", "layout", "2:2")
+    (found,) = examine(queue_checks.layouts)
+    assert found.level == "problem" and "queue q (shard 1) has layout 2" in found.says
+
+
+def test_a_shard_that_was_written_with_another_count(app: Lowkiq, examine: Examine) -> None:
+    register(app, q="2")
+    app.redis().hset(keys.shard(app.settings.namespace, "q", 1) + "meta", "layout", "3")
+    (found,) = examine(queue_checks.layouts)
+    assert "shard 1 of queue q was written with shards_count 3, the queue has 2" in found.says
+
+
+def test_the_usual_layout(app: Lowkiq, examine: Examine) -> None:
+    serve(app).perform_async([{"id": 1}])
+    assert levels(examine(queue_checks.layouts)) == ["ok"]
+
+
+def test_a_queue_that_nobody_serves(app: Lowkiq, make_app: Callable[..., Lowkiq], examine: Examine) -> None:
+    serve(app)
+    theirs = make_app()
+    serve(theirs, "theirs").perform_async([{"id": 1}])
+    serve(theirs, "empty")
+    register(app, empty="1")
+    (found,) = examine(queue_checks.unserved)
+    assert found.level == "warning" and found.says.startswith("queue theirs has 1 jobs, no worker")
+    assert not examine(queue_checks.unserved, has_app=False)
+    ShardDriver(theirs, "theirs").lease()
+    assert not examine(queue_checks.unserved), "a node of another application has it"
+
+
+def test_shards_that_nobody_has(app: Lowkiq, examine: Examine) -> None:
+    serve(app).perform_async([{"id": 1, "perform_in": PAST}])
+    (found,) = examine(queue_checks.unowned)
+    assert found.level == "warning" and "start nodes" in str(found.do), "there is no node at all"
+    assert "1 shards with jobs have no node" in found.says and found.says.endswith("q:0")
+    tell_health(app)
+    (found,) = examine(queue_checks.unowned)
+    assert found.level == "problem" and "lowkiq nodes" in str(found.do)
+    ShardDriver(app).lease()
+    assert levels(examine(queue_checks.unowned)) == ["ok"]
+
+
+def test_jobs_in_the_hands_of_a_node_that_is_gone(app: Lowkiq, examine: Examine) -> None:
+    serve(app).perform_async([{"id": 1, "perform_in": PAST}])
+    lease = ShardDriver(app).lease(ttl=60)
+    lease.claim()
+    assert levels(examine(queue_checks.unowned)) == ["ok"]
+    app.redis().hset(lease.driver.key("owner"), "until", "1.0")
+    (found,) = examine(queue_checks.unowned)
+    assert "1 jobs are in the hands of nodes that are gone" in found.says
+
+
+def test_jobs_that_are_late_though_a_node_has_them(app: Lowkiq, examine: Examine) -> None:
+    worker = serve(app)
+    ShardDriver(app).lease()
+    worker.perform_async([{"id": "now"}])
+    assert levels(examine(queue_checks.late)) == ["ok"]
+    worker.perform_async([{"id": "old", "perform_in": PAST}])
+    (found,) = examine(queue_checks.late)
+    assert found.level == "warning" and found.says.endswith("s behind: 2 jobs queued, 0 in hand")
+
+
+def test_jobs_that_killed_their_nodes(app: Lowkiq, examine: Examine) -> None:
+    serve(app).perform_async([{"id": "killer\x1b", "perform_in": PAST}, {"id": "loser", "perform_in": PAST}])
+    lease = ShardDriver(app).lease("a")
+    lease.claim()
+    lease.settle(exhausted=[Exhausted("loser", "boom")], rest="release")
+    well, dead = examine(queue_checks.deaths)
+    assert (well.level, dead.level) == ("ok", "note") and "q 1" in dead.says
+    lease.claim()
+    ShardDriver(app).lease("b", max_crashes=1, dead=["a"])
+    killed, dead = examine(queue_checks.deaths)
+    assert killed.level == "warning" and killed.says.endswith(": killer\\x1b")
+    assert "lowkiq morgue revive q ID" in str(killed.do) and "q 2" in dead.says
+
+
+# ── nodes ───────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def test_without_nodes_there_is_little_to_say(examine: Examine) -> None:
+    assert levels(examine(node_checks.present)) == ["note"]
+    for check in (node_checks.numbers, node_checks.versions, node_checks.trips, node_checks.restarts):
+        assert examine(check) == []
+
+
+def test_nodes_that_are_well(app: Lowkiq, examine: Examine) -> None:
+    for number in range(2):
+        tell_health(app, node=f"n{number}", node_number=number, version=VERSION, restarts=0)
+    assert [verdict.says for verdict in examine(node_checks.present)] == ["2 nodes live"]
+    assert [verdict.says for verdict in examine(node_checks.numbers)] == ["numbers 0 to 1 are there, each once"]
+    assert levels(examine(node_checks.versions)) == ["ok"]
+    for check in (node_checks.trips, node_checks.long_jobs, node_checks.restarts):
+        assert examine(check) == []
+
+
+def test_a_node_that_is_late(app: Lowkiq, examine: Examine) -> None:
+    tell_health(app, node="host\x1b")
+    app.redis().zadd(keys.nodes(app.settings.namespace), {"host\x1b": app.redis().time()[0] - 20})
+    assert examine(node_checks.present)[1].says == "not heard of for a while: host\\x1b"
+
+
+def test_numbers_that_do_not_fit(app: Lowkiq, examine: Examine) -> None:
+    for name, number, of in (("a", 0, 2), ("b", 0, 2), ("c", 2, 4)):
+        tell_health(app, node=name, node_number=number, number_of_nodes=of)
+    missing, doubled, totals = examine(node_checks.numbers)
+    assert missing.says.startswith("no node has number 1, 3;")
+    assert doubled.says.startswith("several nodes have number 0:")
+    assert totals.says == "nodes disagree how many there are: 2, 4"
+    assert {missing.level, doubled.level, totals.level} == {"warning"}
+
+
+def test_versions_side_by_side_are_told(app: Lowkiq, examine: Examine) -> None:
+    tell_health(app, version="9.9")
+    (found,) = examine(node_checks.versions)
+    assert found.level == "note" and found.says == f"nodes run Lowkiq 9.9; this is {VERSION}"
+
+
+def test_a_node_that_may_lose_its_leases(app: Lowkiq, examine: Examine) -> None:
+    tell_health(app, redis_round_trip=5.1)
+    (found,) = examine(node_checks.trips)
+    assert found.level == "problem" and "took 5.1 s, longer than the 5 s" in found.says
+
+
+def test_a_job_that_takes_hours(app: Lowkiq, examine: Examine) -> None:
+    threads = [
+        ThreadHealth(name="t", queue="q", shard=3, ids=["\x1b1"], jobs=1, seconds=9000.0),
+        ThreadHealth(name="u"),
+    ]
+    tell_health(app, threads=threads)
+    (found,) = examine(node_checks.long_jobs)
+    assert found.says.endswith("has been at shard 3 of q for 2.5 h: \\x1b1")
+
+
+def test_restarts_are_told(app: Lowkiq, examine: Examine) -> None:
+    tell_health(app, restarts=3, last_exit="SIGKILL")
+    (found,) = examine(node_checks.restarts)
+    assert found.says == "node 0 has been restarted 3 times; last exit: SIGKILL"
+
+
+def test_more_threads_than_shards(app: Lowkiq, examine: Examine) -> None:
+    serve(app, shards_count=9)
+    tell_health(app)
+    (found,) = examine(settings_checks.capacity)
+    assert found.says.startswith("9 shards for 10 threads: at most 9 batches run at a time")
+    serve(app, "second", shards_count=1)
+    assert examine(settings_checks.capacity) == []
+
+
+def test_payloads_larger_than_redis_takes(make_app: Callable[..., Lowkiq]) -> None:
+    patient = Patient(make_app(max_payload_bytes=2 << 20), {}, has_app=True)
+    patient.config = {"proto-max-bulk-len": str(1 << 20)}.get  # type: ignore[method-assign]
+    (found,) = settings_checks.payloads(patient)
+    assert found.level == "problem"

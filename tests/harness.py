@@ -1,0 +1,141 @@
+"""Runs a supervisor as a process, watches its log, and knows whether anything of it is still alive."""
+
+from __future__ import annotations
+
+import json
+import os
+import select
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from types import TracebackType
+from typing import Any, TypeVar
+
+from lowkiq_supervisor.control.client import ask
+from tests.support import ROOT
+
+SCRIPT = ROOT / "tests/supervisor/supervised.py"
+#: Seconds after which a condition counts as never fulfilled; generous, since machines are slow at times.
+PATIENCE = 60.0
+
+T = TypeVar("T")
+
+
+def until(condition: Callable[[], T], what: str = "the condition", patience: float = PATIENCE) -> T:
+    """The first true value of the condition, asked again and again."""
+    deadline = time.monotonic() + patience
+    while not (value := condition()):
+        if time.monotonic() > deadline:
+            raise AssertionError(f"{what} was not fulfilled within {patience} s")
+        time.sleep(0.005)
+    return value
+
+
+def state_dir(directory: Path) -> Path:
+    """The state directory of a supervisor that runs in this directory and was told no other."""
+    return directory / ".lowkiq"
+
+
+def status(directory: Path) -> dict[str, Any]:
+    """What such a supervisor says of itself."""
+    return ask(state_dir(directory), "status")
+
+
+class Supervised:
+    """One supervisor's process. Everything it forks inherits a pipe, whose end tells that all of it are gone."""
+
+    def __init__(
+        self,
+        directory: Path,
+        arguments: list[str],
+        environment: dict[str, str] | None = None,
+        wrapper: Sequence[str] = (),
+    ) -> None:
+        self.log_path = directory / "supervisor.log"
+        self._alive, descendants = os.pipe()
+        plain = {name: value for name, value in os.environ.items() if "REDIS" not in name and "NODE" not in name}
+        with self.log_path.open("w") as log:
+            self.process = subprocess.Popen(
+                [*wrapper, sys.executable, *arguments],
+                cwd=directory,
+                stderr=log,
+                stdin=subprocess.DEVNULL,
+                pass_fds=[descendants],
+                env=plain | {"PYTHONPATH": f"{ROOT / 'supervisor'}:{ROOT}"} | (environment or {}),
+            )
+        os.close(descendants)
+
+    @classmethod
+    def doing(
+        cls,
+        behaviour: str,
+        directory: Path,
+        *,
+        environment: dict[str, str] | None = None,
+        wrapper: Sequence[str] = (),
+        **options: Any,
+    ) -> Supervised:
+        """A supervisor whose nodes behave like this function of supervised.py."""
+        return cls(directory, [str(SCRIPT), behaviour, json.dumps(options)], environment, wrapper)
+
+    def __enter__(self) -> Supervised:
+        return self
+
+    def __exit__(self, *_: type[BaseException] | BaseException | TracebackType | None) -> None:
+        if self.process.poll() is None:
+            self.process.kill()
+            self.process.wait()
+        os.close(self._alive)
+
+    def log(self) -> list[dict[str, Any]]:
+        """The lines of its log so far."""
+        lines = self.log_path.read_text().splitlines()
+        return [json.loads(line) for line in lines if line.startswith("{") and line.endswith("}")]
+
+    def events(self, event: str, slot: str | None = None) -> list[dict[str, Any]]:
+        """The log's lines of one kind."""
+        return [line for line in self.log() if line["event"] == event and slot in {None, line.get("slot")}]
+
+    def until_logged(self, event: str, times: int = 1, slot: str | None = None) -> list[dict[str, Any]]:
+        """Wait for a line in the log."""
+
+        def logged() -> bool:
+            return len(self.events(event, slot)) >= times or self.process.poll() is not None
+
+        until(logged, f"{event} ({times} times)")
+        found = self.events(event, slot)
+        assert len(found) >= times, f"ended without {event} ({times} times):\n{self.log_path.read_text()}"
+        return found
+
+    def until_ready(self, nodes: int) -> list[int]:
+        """Wait until this many nodes are ready; their pids."""
+        until(lambda: len(self._of_nodes("ready")) >= nodes or self.process.poll() is not None, "ready")
+        assert len(self._of_nodes("ready")) >= nodes, f"ended before it was ready:\n{self.log_path.read_text()}"
+        return [line["pid"] for line in self._of_nodes("started")]
+
+    def _of_nodes(self, event: str) -> list[dict[str, Any]]:
+        """What the supervisor says of nodes; what they say themselves has no slot."""
+        return [line for line in self.events(event) if line.get("slot", "").startswith("node ")]
+
+    def pid(self, slot: str) -> int:
+        """The last process of the slot."""
+        return int(self.events("started", slot)[-1]["pid"])
+
+    def send(self, signum: signal.Signals) -> None:
+        self.process.send_signal(signum)
+
+    def exit_code(self) -> int:
+        """Wait for its end."""
+        return self.process.wait(PATIENCE)
+
+    def is_gone(self) -> bool:
+        """Whether no process of it is left."""
+        readable, _, _ = select.select([self._alive], [], [], 0)
+        return bool(readable) and os.read(self._alive, 1) == b""
+
+    def nothing_is_left(self) -> bool:
+        """Wait until no process of it is left."""
+        return until(self.is_gone, "the end of every process")

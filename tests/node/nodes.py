@@ -1,0 +1,290 @@
+"""Real nodes for tests: processes that run jobs which do what their payloads say, and record it in Redis."""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+import json
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self
+
+import redis
+
+from lowkiq import Lowkiq, Pushed, Worker
+from lowkiq.admin.metrics import QueueMetrics
+from lowkiq.job import EncodedJob, shard_of
+from lowkiq.queue.shard import Shard
+from tests.support import ROOT, RedisServer, wait_until
+
+#: What a node of the tests runs. Payloads are mappings that say what their job does.
+SCRIPT = """
+import contextlib, json, os, resource, signal, sys, time
+from redis.exceptions import RedisError
+from lowkiq import Lowkiq, PartialFailure, Worker, current
+from lowkiq.log import configure
+from lowkiq.node.node import Node
+
+options = json.loads(os.environ["TEST_OPTIONS"])
+records = f"{os.environ['LOWKIQ_NAMESPACE']}:records"
+configure()
+if "address_space" in options:
+    resource.setrlimit(resource.RLIMIT_AS, (options["address_space"],) * 2)
+
+
+def record(what, *details):
+    app.redis().rpush(records, json.dumps([what, os.getpid(), *details]))
+
+
+def load(data):
+    if b"undecodable" in data:
+        raise ValueError("no such format")
+    return json.loads(data)
+
+
+def wait_for(key):
+    while not app.redis().exists(key):
+        time.sleep(0.01)
+
+
+def act(id, payload):
+    if "sleep" in payload:
+        time.sleep(payload["sleep"])
+    if "gate" in payload:
+        wait_for(f"{records}:{payload['gate']}")
+    if "until_lost" in payload:
+        while not current().lease_lost:
+            time.sleep(0.01)
+        record("lost", id)
+    if "kill" in payload:
+        os.kill(os.getpid(), signal.SIGKILL)
+    if "exit" in payload:
+        sys.exit(payload["exit"])
+    if "push" in payload:
+        Jobs.perform_async(payload["push"])
+    if "eat" in payload:
+        bytearray(payload["eat"])
+    if "recurse" in payload:
+        act(id, payload)
+    if "failures" in payload and app.redis().incr(f"{records}:{id!a}:tries") <= payload["failures"]:
+        raise ValueError(f"{id} is to fail")
+
+
+#: Ids that jobs of this process are at.
+running = set()
+
+app = Lowkiq(
+    load_payload=load,
+    last_words=lambda error: record("last_words", type(error).__name__, str(error)),
+    on_server_init=lambda: record("init"),
+)
+
+
+@app.worker
+class Jobs(Worker):
+    queue_name = "jobs"
+    shards_count = options.get("shards_count", 3)
+    batch_size = options.get("batch_size", 1)
+    max_retry_count = options.get("max_retry_count", 25)
+
+    def retry_in(self, retry_count):
+        with contextlib.suppress(RedisError):  # Redis may be what made the job fail
+            record("retry_in", retry_count)
+        return options.get("retry_in", 0.05)
+
+    def perform(self, payloads_by_id):
+        context = current()
+        record("start", payloads_by_id, context.epoch, context.shard, context.attempt)
+        failed = {}
+        if twice := running.intersection(payloads_by_id):
+            record("overlap", sorted(twice))
+        running.update(payloads_by_id)
+        try:
+            self.act_all(payloads_by_id, failed)
+        finally:
+            running.difference_update(payloads_by_id)
+        record("end", payloads_by_id, context.epoch, context.shard, context.attempt)
+        if failed:
+            raise PartialFailure(failed)
+
+    def act_all(self, payloads_by_id, failed):
+        for id, payloads in payloads_by_id.items():
+            try:
+                for payload in payloads:
+                    act(id, payload)
+            except ValueError as error:
+                failed[id] = error
+
+    def retries_exhausted(self, batch):
+        record("exhausted", [[job.id, job.payloads, job.error] for job in batch])
+
+
+sys.exit(Node(app, **options.get("node", {})).run())
+"""
+
+
+class NodeProcess:
+    """A node in a process of its own."""
+
+    def __init__(self, process: subprocess.Popen[bytes], log: Path) -> None:
+        self._process = process
+        self._log = log
+        self.pid = process.pid
+
+    def logged(self, event: str) -> list[dict[str, Any]]:
+        """What it has logged under that name."""
+        lines = self._log.read_text("utf-8").splitlines(keepends=True)
+        entries = [json.loads(line) for line in lines if line.startswith("{") and line.endswith("\n")]
+        return [entry for entry in entries if entry["event"] == event]
+
+    @property
+    def output(self) -> str:
+        """All that it has printed."""
+        return self._log.read_text("utf-8")
+
+    def wait_ready(self) -> Self:
+        wait_until(lambda: self.logged("ready") or self._process.poll() is not None, every=0.02)
+        assert self._process.poll() is None, self.output
+        return self
+
+    def send(self, number: int) -> None:
+        self._process.send_signal(number)
+
+    def is_running(self) -> bool:
+        return self._process.poll() is None
+
+    def wait(self, timeout: float = 60) -> int:
+        """Its exit code."""
+        return self._process.wait(timeout)
+
+    def kill(self) -> None:
+        """As the kernel would: at once, and without a word."""
+        self.send(signal.SIGKILL)
+        self.wait()
+
+    def end(self) -> None:
+        """Leaves nothing behind."""
+        if self.is_running():
+            self.kill()
+
+
+class Nodes:
+    """Starts nodes of one namespace, pushes jobs for them and reads what the jobs recorded; ends the nodes at last."""
+
+    def __init__(self, directory: Path, server: RedisServer, namespace: str, **options: Any) -> None:
+        self._directory = directory
+        self._server = server
+        self._options = options
+        self._started: list[NodeProcess] = []
+        self._numbers = itertools.count()
+        self.namespace = namespace
+        self.app = Lowkiq(redis_url=server.url, namespace=namespace)
+        self.worker: type[Worker] = self.app.worker(queue_name="jobs", shards_count=options.get("shards_count", 3))(
+            lambda _: None
+        )
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+        for node in self._started:
+            node.end()
+        if kind:
+            for node in self._started:
+                print(f"--- node {node.pid}\n{node.output}")
+        self.app.close()
+
+    def start(self, *, node: dict[str, Any] | None = None, path: Path = ROOT, **settings: Any) -> NodeProcess:
+        """Starts a node with these settings, of the Lowkiq that is in `path`."""
+        kept = {
+            name: value for name, value in os.environ.items() if not name.startswith(("LOWKIQ_", "REDIS_URL", "COV_"))
+        }
+        environment = {
+            "LOWKIQ_REDIS_URL": self._server.url,
+            "LOWKIQ_NAMESPACE": self.namespace,
+            "PYTHONPATH": str(path),
+            "PYTHONSAFEPATH": "1",  # not from where the tests are run
+            "TEST_OPTIONS": json.dumps(self._options | {"node": node or {}}),
+        } | {f"LOWKIQ_{name.upper()}": str(value) for name, value in settings.items()}
+        log = self._directory / f"node-{next(self._numbers)}.log"
+        with log.open("wb") as output:
+            process = subprocess.Popen(
+                [sys.executable, "-c", SCRIPT], stdout=output, stderr=output, env=kept | environment
+            )
+        self._started.append(NodeProcess(process, log))
+        return self._started[-1]
+
+    def all_started(self) -> list[NodeProcess]:
+        """Also those that have ended."""
+        return self._started
+
+    def push(self, *jobs: dict[str, Any]) -> Pushed:
+        return self.worker.perform_async(jobs)  # type: ignore[arg-type]
+
+    def push_bytes(self, id: bytes, payload: bytes) -> None:
+        """As a program that is not Lowkiq would: an id that is no UTF-8, a payload that is no JSON."""
+        count = self.worker.shards_count
+        shard = Shard(self.namespace, "jobs", shard_of(id, count), count)
+        self.app.caller.run(shard.push([EncodedJob(id, payload, "", "")]))
+
+    def open(self, gate: str) -> None:
+        """Lets the jobs go on that wait at a gate."""
+        self.app.redis().set(f"{self.namespace}:records:{gate}", 1)
+
+    def records(self, *kinds: str) -> list[list[Any]]:
+        """What jobs recorded, in Redis's order: [kind, pid, details …]. Nothing while Redis is away."""
+        with contextlib.suppress(redis.ConnectionError):
+            rows = [json.loads(row) for row in self.app.redis().lrange(f"{self.namespace}:records", 0, -1)]
+            return [row for row in rows if not kinds or row[0] in kinds]
+        return []
+
+    def recorded(self) -> int:
+        """How many records there are: cheaper than to read them."""
+        return self.app.redis().llen(f"{self.namespace}:records")
+
+    def pids_since(self, seen: int) -> set[int]:
+        """Who has recorded anything after the first so many records."""
+        return {json.loads(row)[1] for row in self.app.redis().lrange(f"{self.namespace}:records", seen, -1)}
+
+    def started(self, id: str) -> bool:
+        """Whether a job of that id has started."""
+        return any(id in row[2] for row in self.records("start"))
+
+    def ended(self, id: str) -> bool:
+        """Whether a job of that id has come to its end."""
+        return any(id in row[2] for row in self.records("end"))
+
+    def metrics(self) -> QueueMetrics:
+        return self.app.metrics()["jobs"]
+
+    def is_done(self) -> bool:
+        """Whether nothing is queued and nothing runs."""
+        with contextlib.suppress(redis.ConnectionError):
+            metrics = self.metrics()
+            return metrics.length + metrics.busy == 0
+        return False
+
+
+def overlaps(records: list[list[Any]], dead: set[int] = frozenset()) -> list[tuple[str, int, int]]:  # type: ignore[assignment]
+    """
+    Ids that were started while somebody was at them: another process, or, as it has seen itself, the same. Processes in
+    `dead` never record an end.
+    """
+    running: dict[str, int] = {}
+    found = []
+    for what, pid, jobs, *_ in records:
+        for id in jobs:
+            if what == "overlap":
+                found.append((id, pid, pid))
+            elif what == "end":
+                if running.get(id) == pid:
+                    del running[id]
+            else:
+                if id in running and running[id] not in {pid, *dead}:
+                    found.append((id, running[id], pid))
+                running[id] = pid
+    return found

@@ -1,0 +1,61 @@
+"""HealthReport: the memory and CPU that a node has had, a beat each."""
+
+from __future__ import annotations
+
+import pytest
+
+from lowkiq import clock
+from lowkiq.admin.nodes import BEAT_INTERVAL
+from lowkiq.node.health import KEPT_BEATS, HealthReport
+
+
+class Clock:
+    def __init__(self) -> None:
+        self.now = 1_000.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+@pytest.fixture
+def monotonic(monkeypatch: pytest.MonkeyPatch) -> Clock:
+    monotonic = Clock()
+    monkeypatch.setattr(clock, "monotonic", monotonic)
+    return monotonic
+
+
+@pytest.fixture
+def report(monotonic: Clock) -> HealthReport:
+    return HealthReport("node", 0, 1, workers=[], environment={})
+
+
+def test_the_first_beat_has_a_history_of_itself(report: HealthReport) -> None:
+    health = report("ready", None)
+    assert health.rss_history == [health.rss]
+    assert health.cpu_history == [health.cpu_percent]
+
+
+def test_each_beat_adds_to_it_and_the_oldest_go(report: HealthReport, monotonic: Clock) -> None:
+    memory = []
+    for _ in range(KEPT_BEATS + 5):
+        health = report("ready", None)
+        memory.append(health.rss)
+        monotonic.now += BEAT_INTERVAL
+    assert health.rss_history == memory[-KEPT_BEATS:]
+    assert len(health.cpu_history) == KEPT_BEATS == 60
+    assert all(isinstance(percent, float) and percent >= 0 for percent in health.cpu_history)
+
+
+def test_a_beat_that_comes_early_is_not_kept(report: HealthReport, monotonic: Clock) -> None:
+    report("ready", None)
+    monotonic.now += BEAT_INTERVAL / 2
+    assert len(report("draining", None).rss_history) == 1
+    monotonic.now += 0.01
+    assert len(report("draining", None).rss_history) == 2
+
+
+def test_what_was_told_does_not_change_afterwards(report: HealthReport, monotonic: Clock) -> None:
+    told = report("ready", None)
+    monotonic.now += BEAT_INTERVAL
+    report("ready", None)
+    assert len(told.rss_history) == len(told.cpu_history) == 1

@@ -1,0 +1,280 @@
+"""A thread that claims from several shards at once: few jobs each, one round trip."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import pytest
+import redis
+
+from lowkiq import Lowkiq, Worker, clock
+from lowkiq.handlers.performer import Performer
+from lowkiq.job import shard_of
+from lowkiq.node.outage import Trouble
+from lowkiq.node.schedulers import Lag
+from lowkiq.node.shard_handler import ShardHandler
+from lowkiq.node.worker_thread import WorkerThread
+from lowkiq.queue.call import Call
+from lowkiq.queue.shard import Owned
+
+SHARDS = 6
+
+
+def no_fatal(error: BaseException) -> None:
+    raise error
+
+
+class Bench:
+    """A thread with six shards, driven by hand; one job is queued in each."""
+
+    def __init__(self, app: Lowkiq, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.app = app
+        self.ran: list[int] = []
+        self.during: Callable[[], Any] = lambda: None
+        self.sent: list[list[Call[Any]]] = []
+        #: What the thread hears of each round trip, in place of what Redis said.
+        self.twist: Callable[[Sequence[Call[Any]], list[Any]], list[Any]] = lambda _, results: results
+        bench = self
+
+        @app.worker(shards_count=SHARDS)
+        class Jobs(Worker):
+            def perform(self, payloads_by_id: dict[str, list[Any]]) -> None:
+                bench.ran += [index_of(id) for id in payloads_by_id]
+                bench.during()
+
+        self.worker = Jobs
+        performer = Performer(Jobs(), app.settings, no_fatal)
+        self.pace = performer.pace
+        self.handlers = [ShardHandler(shard, performer, "one", app.settings) for shard in app.shards("Jobs", SHARDS)]
+        self.thread = WorkerThread(0, self.handlers, Lag(), app.caller, 60, no_fatal, Trouble())
+        for number, handler in enumerate(self.handlers):
+            self.acquire(handler)
+            self.thread.hear(handler, float(number))
+        for _ in range(20):
+            self.pace.learn(1, 1e-6)
+        self.push_one_each()
+        self._run_all = app.caller.run_all
+        monkeypatch.setattr(app.caller, "run_all", self._watched)
+
+    def acquire(self, handler: ShardHandler, node: str = "one", *dead: str) -> None:
+        settings = self.app.settings
+        lease = self.app.caller.run(handler.shard.acquire(node, settings.lease_ttl, settings.max_crashes, dead))
+        assert isinstance(lease, Owned)
+        if node == "one":
+            handler.acquired(lease, clock.monotonic())
+
+    def push_one_each(self) -> None:
+        ids = {shard_of(str(number).encode(), SHARDS): str(number) for number in range(200)}
+        self.worker.perform_async([{"id": id} for id in ids.values()])
+
+    def claims(self) -> list[int]:
+        """Of how many shards each round trip has claimed so far."""
+        return [sum(call.script == "claim" for call in calls) for calls in self.sent]
+
+    def _watched(self, calls: Sequence[Call[Any]]) -> list[Any]:
+        self.sent.append(list(calls))
+        return self.twist(calls, self._run_all(calls))
+
+
+def index_of(id: str) -> int:
+    return shard_of(id.encode(), SHARDS)
+
+
+@pytest.fixture
+def bench(app: Lowkiq, monkeypatch: pytest.MonkeyPatch) -> Bench:
+    return Bench(app, monkeypatch)
+
+
+def test_shards_with_few_jobs_share_a_round_trip(bench: Bench) -> None:
+    bench.thread._step()
+    assert (bench.claims(), bench.ran) == ([SHARDS], list(range(SHARDS)))
+    bench.thread._step()
+    assert [call.script for call in bench.sent[1]] == ["settle"] * SHARDS + ["claim"] * SHARDS
+    assert (bench.thread.in_hand, bench.thread.processed) == ([], SHARDS)
+
+
+def test_a_thread_that_was_stopped_settles_all_it_has_in_hand(bench: Bench) -> None:
+    bench.thread._step()
+    bench.thread.stop()
+    bench.thread._step()
+    assert bench.claims() == [SHARDS, 0]
+    metrics = bench.app.metrics()["Jobs"]
+    assert (metrics.processed, metrics.busy) == (SHARDS, 0)
+
+
+def test_where_claims_are_full_each_shard_has_its_own(bench: Bench) -> None:
+    for _ in range(20):
+        bench.pace.learn(bench.pace.limit, 1e-3)
+    bench.thread._step()
+    assert bench.claims() == [1]
+
+
+def test_none_waits_behind_a_shard_of_slow_jobs(bench: Bench) -> None:
+    slow = bench.app.worker(queue_name="slow", shards_count=1)(lambda _: None)
+    (shard,) = bench.app.shards("slow", 1)
+    handler = ShardHandler(shard, Performer(slow(), bench.app.settings, no_fatal), "one", bench.app.settings)
+    bench.acquire(handler)
+    bench.thread.hear(handler, 2.5)
+    picked = []
+    bench.thread._hear()
+    for _ in range(3):
+        picked.append([picked.shard.index for picked in bench.thread._pick_several(clock.monotonic())])
+    assert picked == [[0, 1, 2, 0], [3, 4, 5], []]
+
+
+def test_they_share_what_one_may_claim(bench: Bench) -> None:
+    bench.thread._step()
+    asked = [call.arguments[4:] for call in bench.sent[0] if call.script == "claim"]
+    alone = bench.handlers[0].shard.claim("one", "1", 1, bench.pace.limit, bench.app.settings.max_payloads, bytes)
+    jobs, payloads_of_an_id, payloads, size = map(int, alone.arguments[4:])
+    assert asked == [[jobs // SHARDS, payloads_of_an_id, payloads // SHARDS, size // SHARDS]] * SHARDS
+
+
+def test_once_a_job_is_slow_those_of_the_other_shards_go_back(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    now = [clock.monotonic()]
+    bench.during = lambda: now.__setitem__(0, now[0] + 0.03)
+    with monkeypatch.context() as patch:
+        patch.setattr(clock, "monotonic", lambda: now[0])
+        bench.thread._step()
+        assert bench.ran == [0, 1, 2, 3], "two claim windows are over after the fourth"
+        bench.thread.stop()
+        bench.thread._step()
+    metrics = bench.app.metrics()["Jobs"]
+    assert (metrics.processed, metrics.length, metrics.busy) == (4, 2, 0)
+
+
+def test_settles_that_were_not_confirmed_are_repeated_and_count_once(bench: Bench) -> None:
+    bench.thread._step()
+
+    def lose(calls: Sequence[Call[Any]], results: list[Any]) -> list[Any]:
+        bench.twist = lambda _, results: results
+        raise redis.TimeoutError("Timeout reading from socket")
+
+    bench.twist = lose
+    bench.thread._step()
+    assert len(bench.thread.in_hand) == SHARDS
+    bench.thread._step()
+    metrics = bench.app.metrics()["Jobs"]
+    assert (bench.ran, metrics.processed, metrics.busy) == (list(range(SHARDS)), SHARDS, 0)
+
+
+def test_only_the_settles_that_were_not_confirmed_are_repeated(bench: Bench) -> None:
+    """Of a cluster, one server may be away while others answer."""
+    bench.thread._step()
+
+    def lose(calls: Sequence[Call[Any]], results: list[Any]) -> list[Any]:
+        bench.twist = lambda _, results: results
+        return [redis.ConnectionError("reset by peer"), *results[1:]]
+
+    bench.twist = lose
+    bench.thread._step()
+    assert bench.thread.in_hand == bench.handlers[:1]
+    bench.thread._step()
+    assert [call.script for call in bench.sent[2]].count("settle") == 1
+    metrics = bench.app.metrics()["Jobs"]
+    assert (bench.ran, metrics.processed, metrics.busy) == (list(range(SHARDS)), SHARDS, 0)
+
+
+def test_a_claim_that_was_not_heard_of_does_not_keep_the_others_from_running(bench: Bench) -> None:
+    def lose(calls: Sequence[Call[Any]], results: list[Any]) -> list[Any]:
+        bench.twist = lambda _, results: results
+        return [*results[:2], redis.ConnectionError("reset by peer"), *results[3:]]
+
+    bench.twist = lose
+    bench.thread._step()
+    assert bench.ran == [0, 1, 3, 4, 5]
+    for _ in range(3):
+        bench.thread._step()
+    assert bench.ran == [0, 1, 3, 4, 5, 2]
+
+
+def test_a_lease_that_was_lost_does_not_keep_the_others_from_running(bench: Bench) -> None:
+    bench.acquire(bench.handlers[1], "two", "one")
+    bench.thread._step()
+    assert bench.ran == [0, 2, 3, 4, 5]
+    bench.acquire(bench.handlers[3], "two", "one")
+    bench.thread._step()
+    assert bench.thread.in_hand == []
+    assert [handler.epoch is None for handler in bench.handlers] == [False, True, False, True, False, False]
+
+
+def test_what_was_taken_back_is_neither_performed_nor_settled_by_its_thread(bench: Bench) -> None:
+    """The lease keeper does so while the thread is inside a job; another thread may run the shard by then."""
+    other = WorkerThread(1, [], Lag(), bench.app.caller, 60, no_fatal, Trouble())
+    handler = bench.handlers[3]
+
+    def take_back() -> None:
+        bench.during = lambda: None
+        settle = handler.take_back_call()
+        assert settle
+        handler.settled(settle)
+        bench.app.caller.run(settle.call)
+        handler.finished()
+        handler.leave(bench.thread)
+        other.hear(handler, 0.0)
+        other._hear()
+        assert other._exchange(other._pick_several(clock.monotonic()), [])
+
+    bench.during = take_back
+    bench.thread._step()
+    assert (bench.ran, other.in_hand) == ([0, 1, 2, 4, 5], [handler])
+    other._perform()
+    bench.thread.stop()
+    bench.thread._step()
+    assert (bench.ran[-1], other.in_hand, handler.is_busy) == (3, [handler], True)
+    other.stop()
+    other._step()
+    assert (bench.thread.processed, other.processed) == (5, 1)
+    assert bench.app.metrics()["Jobs"].processed == SHARDS
+
+
+def test_what_is_taken_back_after_it_was_picked_is_run_by_one_thread_alone(bench: Bench) -> None:
+    """The lease keeper is at it when the thread's long job ends: the thread picks the shard, and waits for the lock."""
+    other = WorkerThread(1, [], Lag(), bench.app.caller, 60, no_fatal, Trouble())
+    handler = bench.handlers[3]
+    picked: list[ShardHandler] = []
+
+    class Keeper:
+        """Has the lock until it has taken the shard back; another thread picks that then."""
+
+        def __init__(self) -> None:
+            bench.during = lambda: None
+            self._lock = bench.thread.settling
+            self._settle = handler.take_back_call()
+
+        def __enter__(self) -> None:
+            bench.thread.settling = self._lock
+            assert self._settle
+            bench._run_all([self._settle.call])
+            handler.settled(self._settle)
+            handler.finished()
+            handler.leave(bench.thread)
+            other.hear(handler, 0.0)
+            other._hear()
+            picked.extend(other._pick_several(clock.monotonic()))
+
+        def __exit__(self, *error: object) -> None:
+            """The lock itself was not taken."""
+
+    bench.during = lambda: setattr(bench.thread, "settling", Keeper())
+    bench.thread._step()
+    assert bench.ran == [0, 1, 2, 4, 5]
+    bench.thread._step()
+    assert picked == [handler]
+    assert bench.claims()[-1] == SHARDS - 1
+    assert other._exchange(picked, [])
+    bench.thread.stop()
+    bench.thread._step()
+    other._perform()
+    assert bench.ran == [0, 1, 2, 4, 5, 3]
+    other.stop()
+    other._step()
+    assert (handler.runner, bench.thread.processed, other.processed) == (None, 5, 1)
+
+
+def test_nothing_is_taken_back_of_which_a_job_runs(bench: Bench) -> None:
+    taken: list[Any] = []
+    bench.during = lambda: taken.append(bench.handlers[bench.ran[-1]].take_back_call())
+    bench.thread._step()
+    assert (len(bench.ran), taken) == (SHARDS, [None] * SHARDS)

@@ -1,0 +1,302 @@
+"""A shard handler, and the thread that runs it, when leases come and go at the worst moment."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from lowkiq import Lowkiq, Worker, clock, current
+from lowkiq.errors import Fenced
+from lowkiq.handlers.performer import Performer
+from lowkiq.node.drain import Drain
+from lowkiq.node.outage import Trouble
+from lowkiq.node.schedulers import Lag
+from lowkiq.node.shard_handler import ShardHandler
+from lowkiq.node.worker_thread import WorkerThread
+from lowkiq.queue.claims import Claim, Handed
+from lowkiq.queue.shard import Owned
+
+
+def no_fatal(error: BaseException) -> None:
+    raise error
+
+
+class Bench:
+    """One shard, handlers of several nodes for it, and their thread, driven by hand."""
+
+    def __init__(self, app: Lowkiq) -> None:
+        self.app = app
+        self.ran: list[str] = []
+        self.during: Callable[[str], Any] = lambda _: None
+        bench = self
+
+        @app.worker(shards_count=1)
+        class Jobs(Worker):
+            def perform(self, payloads_by_id: dict[str, list[Any]]) -> None:
+                bench.ran.extend(payloads_by_id)
+                for id in payloads_by_id:
+                    bench.during(id)
+
+        self.worker = Jobs
+        (self.shard,) = app.shards("Jobs", 1)
+
+    def handler(self, node: str, *dead: str) -> ShardHandler:
+        """A handler with the lease."""
+        handler = ShardHandler(
+            self.shard, Performer(self.worker(), self.app.settings, no_fatal), node, self.app.settings
+        )
+        self.acquire(handler, *dead)
+        return handler
+
+    def acquire(self, handler: ShardHandler, *dead: str) -> None:
+        asked_at = clock.monotonic()
+        lease = self.app.caller.run(handler.acquire_call(dead))
+        assert isinstance(lease, Owned)
+        handler.acquired(lease, asked_at)
+
+    def thread(self, handler: ShardHandler) -> WorkerThread:
+        thread = WorkerThread(0, [handler], Lag(), self.app.caller, 0.2, no_fatal, Trouble())
+        thread.hear(handler, 0.0)
+        return thread
+
+    def push(self, *ids: str) -> None:
+        self.worker.perform_async([{"id": id} for id in ids])
+
+    def release(self, handler: ShardHandler) -> None:
+        self.app.caller.run(self.shard.release(node_of(handler), handler.epoch or "", 0, "lease"))
+
+
+def node_of(handler: ShardHandler) -> str:
+    return handler._node
+
+
+@pytest.fixture
+def bench(app: Lowkiq) -> Bench:
+    return Bench(app)
+
+
+def failure_of(act: Callable[[], Any], meanwhile: Callable[[], Any]) -> BaseException | None:
+    """Runs both at once."""
+    raised: list[BaseException] = []
+
+    def run() -> None:
+        try:
+            act()
+        except BaseException as error:  # noqa: BLE001 (it is what the test asks for)
+            raised.append(error)
+
+    thread = threading.Thread(target=run)
+    thread.start()
+    meanwhile()
+    thread.join(10)
+    assert not thread.is_alive()
+    return raised[0] if raised else None
+
+
+def test_a_lease_lost_while_its_thread_waits_to_settle_does_not_end_the_thread(bench: Bench) -> None:
+    """The lease keeper learns of it from a settle of its own, which the thread waits for."""
+    bench.push("a", "b")
+    handler = bench.handler("one")
+    thread = bench.thread(handler)
+    thread._step()
+    assert (bench.ran, thread.in_hand) == (["a"], [handler])
+    thread.settling.acquire()
+
+    def lose() -> None:
+        epoch = handler.epoch
+        assert epoch
+        handler.lost(epoch)
+        thread.settling.release()
+
+    assert failure_of(thread._step, lose) is None
+    assert (thread.in_hand, handler.is_busy) == ([], False)
+
+
+def test_a_lease_lost_between_making_and_sending_a_settle_does_not_end_the_thread(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    bench.push("a")
+    handler = bench.handler("one")
+    thread = bench.thread(handler)
+    thread._step()
+    bench.handler("two", "one")
+    make = handler.settle_call
+
+    def make_and_lose(*, last: bool) -> Any:
+        call = make(last=last)
+        handler.lost(handler.epoch or "")
+        return call
+
+    monkeypatch.setattr(handler, "settle_call", make_and_lose)
+    monkeypatch.setattr(thread, "_pick", lambda now: None)
+    thread._step()
+    assert (thread.in_hand, handler.is_busy) == ([], False)
+
+
+def test_a_claim_of_an_older_epoch_is_not_performed_under_a_newer_one(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """While the reply was on its way, another node had the shard, ran its jobs, and gave it back."""
+    bench.push("a")
+    handler = bench.handler("one")
+    thread = bench.thread(handler)
+    run_all = bench.app.caller.run_all
+
+    def run_slowly(calls: Any) -> Any:
+        results = run_all(calls)
+        if any(isinstance(result, Claim) for result in results):
+            monkeypatch.setattr(bench.app.caller, "run_all", run_all)
+            epoch = handler.epoch
+            assert epoch
+            bench.release(bench.handler("two", "one"))
+            handler.lost(epoch)
+            bench.acquire(handler)
+        return results
+
+    monkeypatch.setattr(bench.app.caller, "run_all", run_slowly)
+    thread._step()
+    assert bench.ran == []
+
+
+def test_a_handler_that_lost_its_lease_does_not_hinder_the_release_of_the_others(app: Lowkiq) -> None:
+    worker = app.worker(queue_name="jobs", shards_count=3)(lambda batch: None)
+    handlers = []
+    for shard in app.shards("jobs", 3):
+        handler = ShardHandler(shard, Performer(worker(), app.settings, no_fatal), "one", app.settings)
+        lease = app.caller.run(handler.acquire_call(()))
+        assert isinstance(lease, Owned)
+        handler.acquired(lease, clock.monotonic())
+        handlers.append(handler)
+    handlers[0].lost(handlers[0].epoch or "")
+    Drain([], None, app.caller, Trouble())._release(handlers)  # type: ignore[arg-type]
+    assert [handler.epoch for handler in handlers] == [None, None, None]
+
+
+def test_no_job_is_started_once_the_lease_has_run_out(bench: Bench) -> None:
+    bench.push("a", "b", "c")
+    handler = bench.handler("one")
+    handler.performer.pace.learn(1, 1e-6)
+    bench.during = lambda _: handler.renewed(clock.monotonic() - 3600)
+    bench.thread(handler)._step()
+    assert bench.ran == ["a"]
+    settle = handler.settle_call(last=True)
+    assert settle
+    assert (settle.outcome.rest, settle.outcome.acked) == ("release", ["a"])
+
+
+def test_inside_a_job_the_context_tells_where_it_runs_and_whether_the_lease_is_lost(bench: Bench) -> None:
+    seen: list[Any] = []
+    handler: ShardHandler
+
+    def during(id: str) -> None:
+        context = current()
+        seen.append((context.queue, context.shard, context.attempt, context.worker.queue_name, context.lease_lost))
+        seen.append(str(context.epoch) == handler.epoch)
+        handler.lost(handler.epoch or "")
+        seen.append(context.lease_lost)
+
+    bench.push("a", "b")
+    bench.during = during
+    handler = bench.handler("one")
+    bench.thread(handler)._step()
+    assert seen == [("Jobs", 0, 1, "Jobs", False), True, True]
+
+
+def test_a_fenced_settle_changes_nothing_and_frees_the_handler(bench: Bench) -> None:
+    bench.push("a")
+    handler = bench.handler("one")
+    thread = bench.thread(handler)
+    thread._step()
+    other = bench.handler("two", "one")
+    thread._step()
+    assert (handler.epoch, handler.is_busy, thread.in_hand) == (None, False, [])
+    assert [job.id for job in bench.worker.queries.fetch(["a"])] == ["a"]
+    with pytest.raises(Fenced):
+        bench.app.caller.run(bench.shard.release("one", "1", 1, "lease"))
+    assert other.epoch
+
+
+def test_a_claim_whose_reply_was_lost_is_given_back_before_the_next(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    import redis
+
+    bench.push("a", "b")
+    handler = bench.handler("one")
+    thread = bench.thread(handler)
+    run_all = bench.app.caller.run_all
+
+    def lose_reply(calls: Any) -> Any:
+        run_all(calls)
+        monkeypatch.setattr(bench.app.caller, "run_all", run_all)
+        raise redis.ConnectionError("reset by peer")
+
+    monkeypatch.setattr(bench.app.caller, "run_all", lose_reply)
+    thread._step()
+    assert (bench.ran, bench.app.metrics()["Jobs"].busy) == ([], 1)
+    for _ in range(4):
+        thread._step()
+    assert bench.ran == ["a", "b"]
+    assert bench.app.metrics()["Jobs"].length == 0
+
+
+def test_an_outcome_whose_confirmation_was_lost_is_settled_again_and_counts_once(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    import redis
+
+    bench.push("a")
+    handler = bench.handler("one")
+    thread = bench.thread(handler)
+    thread._step()
+    run_all = bench.app.caller.run_all
+
+    def lose_reply(calls: Any) -> Any:
+        run_all(calls)
+        monkeypatch.setattr(bench.app.caller, "run_all", run_all)
+        raise redis.TimeoutError("Timeout reading from socket")
+
+    monkeypatch.setattr(bench.app.caller, "run_all", lose_reply)
+    thread._step()
+    assert thread.in_hand == [handler]
+    thread._step()
+    assert thread.in_hand == []
+    metrics = bench.app.metrics()["Jobs"]
+    assert (bench.ran, metrics.processed, metrics.length, metrics.busy) == (["a"], 1, 0, 0)
+
+
+def test_a_claim_is_cut_short_when_its_jobs_turn_out_slow(bench: Bench) -> None:
+    """What has not started goes back: it must not wait behind slow ones."""
+    ids = [f"{number:03}" for number in range(64)]
+    bench.push(*ids)
+    handler = bench.handler("one")
+    handler.performer.pace.learn(1, 1e-6)
+    now = [clock.monotonic()]
+    thread = bench.thread(handler)
+    assert handler.performer.pace.limit == 8
+    bench.during = lambda _: now.__setitem__(0, now[0] + 0.06)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(clock, "monotonic", lambda: now[0])
+        thread._step()
+    assert bench.ran == ["000"]
+    assert handler.performer.pace.limit == 1
+
+
+def test_what_is_handed_over_while_another_thread_runs_the_shard_is_left_to_that(bench: Bench) -> None:
+    handler, other, rung = bench.handler("a"), object(), object()
+    epoch, _ = handler.claim_calls(1)
+    assert epoch
+    handler.claimed(Claim([], [], None), epoch)
+    handed = Handed(epoch, 1, b"a", b"1", b"1700000000.000000")
+    assert handler.take(other)
+    assert not handler.take_handed(handed, rung)
+    assert handler.is_open
+    assert not handler.is_busy
+    handler.leave(rung)  # it never had it
+    assert not handler.take_handed(handed, rung)
+    handler.leave(other)
+    assert handler.take_handed(handed, rung)
+    assert handler.is_busy

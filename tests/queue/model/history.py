@@ -1,0 +1,311 @@
+"""History: producers, nodes, operators, the network and the clock, each doing what it likes to one shard."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable
+from random import Random
+from typing import Any
+
+from lowkiq.admin.metrics import read_shards
+from lowkiq.errors import ShardsCountMismatch
+from lowkiq.queue.bell import parse_ring
+from lowkiq.queue.call import Call
+from lowkiq.queue.push import Producer
+from lowkiq.queue.shard import Owned, peek
+from tests.queue.model import messages
+from tests.queue.model.invariants import Witness
+from tests.queue.model.messages import Message
+from tests.queue.model.people import UNKNOWN, NodeAgent
+from tests.queue.model.shard_model import ShardModel
+from tests.queue.model.shard_state import SECOND, bell_of, read_state
+from tests.queue.model.virtual_clock import BEGINNING, VirtualClock
+from tests.queue.shard_driver import ShardDriver
+
+RIGHT, WRONG = "1", "2"
+IDS = ("a", "b", "c")
+#: Payloads that several pushes share, and what could be taken for something else.
+COMMON = (b"", b"p", b"1:q", b"*", b":")
+#: Scores and due times.
+TIMES = (None, SECOND, 2 * SECOND, 3 * SECOND, BEGINNING, BEGINNING + 30 * SECOND)
+#: Seconds by which the clock is moved.
+STEPS = (1e-6, 0.5, 5, 16, 16, 61, 61, 3600, -1e-6, -0.5, -5, -61, -3600)
+#: Messages that may still be on their way, and of which a failure tells.
+LATE = 40
+TOLD = 25
+
+#: What becomes of a call on its way: mostly all is well; its reply is lost; it comes later than its sender waits.
+JOURNEYS = ("well",) * 6 + ("reply lost", "late")
+#: What happens next: method of History and how often.
+FREQUENCIES = {
+    "push": 5,
+    "work": 7,
+    "settle": 2,
+    "acquire": 2,
+    "be_taken_over": 3,
+    "listen": 3,
+    "hear": 3,
+    "renew_or_release": 2,
+    "arrive_late_or_twice": 3,
+    "act": 4,
+    "move_the_clock": 3,
+    "look_or_flush": 1,
+}
+HAPPENINGS = tuple(name for name, times in FREQUENCIES.items() for _ in range(times))
+
+
+class History:
+    """One history. Each step is chosen by who calls; what exactly happens in it, by chance."""
+
+    def __init__(self, shard: ShardDriver, clock: VirtualClock, max_crashes: int) -> None:
+        self.shard, self.clock = shard, clock
+        self.clock.set(BEGINNING)
+        self.model = ShardModel()
+        self.model.now = clock.now
+        self.state = read_state(shard)
+        self.sent: list[Message] = []
+        self.told: list[str] = []
+        self.serial = itertools.count()
+        self.generation = itertools.count()
+        self.max_crashes = max_crashes
+        self.witness = Witness(max_crashes)
+        self.nodes = [self.new_node(slot) for slot in range(3)]
+
+    def new_node(self, slot: int) -> NodeAgent:
+        name = f"n{slot}-{next(self.generation)}"
+        return NodeAgent(name, bell_of(self.shard.shard, name), RIGHT, self.max_crashes)
+
+    def step(self, happening: str, journey: str, random: Random) -> None:
+        """Raises AssertionError when something is wrong; it tells of the last messages."""
+        try:
+            method: Callable[[Random, str], None] = getattr(self, happening)
+            method(random, journey)
+        except AssertionError as error:
+            error.add_note("\n".join(self.told[-TOLD:]))
+            raise
+
+    # ── the network ─────────────────────────────────────────────────────────────────────────────────────────────────
+
+    def deliver(self, message: Message) -> Any:
+        """Redis, and the model, get a message; they must do the same."""
+        before = self.state
+        expected = messages.outcome_of(lambda: message.on(self.model))
+        reply = messages.outcome_of(lambda: self.shard.caller.run(message.call(self.shard.shard)))
+        self.told.append(f"{message} → {reply}")
+        self.state = read_state(self.shard)
+        self.witness.see(message, reply, before, self.state)
+        assert messages.rounded(reply) == messages.rounded(expected), f"{message} was told {reply}, not {expected}"
+        assert self.state == self.model.state, f"after {message}"
+        return reply
+
+    def send(self, message: Message, journey: str) -> Any:
+        """What its sender hears."""
+        self.sent = [*self.sent[-LATE:], message]
+        if journey == "late":
+            return UNKNOWN
+        reply = self.deliver(message)
+        return reply if journey == "well" else UNKNOWN
+
+    def ask(self, node: NodeAgent, message: Message, journey: str) -> Any:
+        reply = self.send(message, journey)
+        node.hear(message, reply)
+        return reply
+
+    def arrive_late_or_twice(self, random: Random, journey: str) -> None:
+        if self.sent:
+            back = random.randint(1, random.choice([6, 12, LATE]))
+            self.deliver(self.sent[-min(back, len(self.sent))])
+
+    # ── the clock ───────────────────────────────────────────────────────────────────────────────────────────────────
+
+    def move_the_clock(self, random: Random, journey: str) -> None:
+        seconds = random.choice(STEPS)
+        self.move_clock(seconds)
+        if seconds < 0 and random.random() < 0.5:  # people see jobs that seem to wait
+            self.deliver(messages.action(RIGHT, "perform_now", random.choice(IDS)))
+
+    def move_clock(self, seconds: float) -> None:
+        self.clock.step(round(seconds * SECOND))
+        self.model.now = self.clock.now
+        self.told.append(f"clock: {self.clock.now}")
+
+    # ── producers ───────────────────────────────────────────────────────────────────────────────────────────────────
+
+    def push(self, random: Random, journey: str) -> None:
+        rows = [self.new_row(random) for _ in range(random.choice([1, 1, 2, 4]))]
+        message = messages.push(RIGHT, rows)
+        if self.send(message, journey) == UNKNOWN and random.random() < 0.5:
+            self.send(message, "well")
+
+    def new_row(self, random: Random) -> messages.Row:
+        payload = random.choice(COMMON) if random.random() < 0.2 else b"%d" % next(self.serial)
+        if random.random() < 0.6:
+            return random.choice(IDS), payload, None, None
+        return random.choice(IDS), payload, random.choice(TIMES), random.choice(TIMES)
+
+    # ── nodes ───────────────────────────────────────────────────────────────────────────────────────────────────────
+
+    def acquire(self, random: Random, journey: str) -> None:
+        if others := [node for node in self.nodes if node.epoch is None]:
+            node = random.choice(others)
+            # Who says that the holder is dead may be wrong.
+            dead = [self.state.node] if self.state.node and random.random() < 0.5 else []
+            self.ask(node, node.acquire(dead, is_foster=random.random() < 0.3), journey)
+
+    def work(self, random: Random, journey: str) -> None:
+        """Settles the last claim and makes the next, in one round trip."""
+        node = self.some_owner(random)
+        if node is None:
+            self.acquire(random, "well")
+            return
+        calls = [node.settle(random, random.choice(["ack", "release"]))] if node.hand else []
+        calls += node.claim(random.randint(1, 4), random.randint(1, 3), random.randint(1, 5))
+        for message in calls:
+            # What of it does not arrive may still be on its way, or Redis had no room for it but had for the next.
+            self.ask(node, message, random.choice(["reply lost", "late"]) if journey == "late" else journey)
+
+    def settle(self, random: Random, journey: str) -> None:
+        if working := [node for node in self.nodes if node.hand]:
+            node = random.choice(working)
+            self.ask(node, node.settle(random, random.choice(["keep", "keep", "ack", "release"])), journey)
+
+    def renew_or_release(self, random: Random, journey: str) -> None:
+        if node := self.some_owner(random):
+            calls = [node.renew, node.renew, lambda: node.release("claim"), lambda: node.release("lease")]
+            self.ask(node, random.choice(calls)(), journey)
+
+    def be_taken_over(self, random: Random, journey: str) -> None:
+        """Who is only paused goes on later, as if it still owned the shard."""
+        node = self.some_owner(random)
+        if node is None:
+            return
+        slot = self.nodes.index(node)
+        how = random.choice(["dead", "dead", "dead", "abandoned", "paused", "back"])
+        if how == "back":  # it had lost the shard, and nobody wanted it
+            node.lose()
+            self.ask(node, node.acquire([], is_foster=False), journey)
+            return
+        if how == "abandoned":
+            self.ask(node, node.abandon(), journey)
+        if how != "paused":
+            self.nodes[slot] = self.new_node(slot)
+        other = self.nodes[(slot + 1) % len(self.nodes)]
+        if other.epoch is None and random.random() < 0.8:
+            self.ask(other, other.acquire([node.name], is_foster=False), "well")
+
+    def listen(self, random: Random, journey: str) -> None:
+        """The thread of a node waits for its bell. It may be one that wrongly believes to own the shard."""
+        if node := self.some_owner(random):
+            self.shard.redis.set(f"{node.bell}:idle", 1)
+            self.model.state.idle.add(node.bell)
+            self.state.idle.add(node.bell)
+            self.told.append(f"{node.name} listens")
+
+    def hear(self, random: Random, journey: str) -> None:
+        node = random.choice(self.nodes)
+        while message := self.shard.redis.lpop(node.bell):
+            self.told.append(f"{node.name} hears {message!r}" if journey == "well" else f"{message!r} is lost")
+            ring = parse_ring(message)
+            if ring.handed and journey == "well":
+                node.rung(ring.handed)
+
+    def some_owner(self, random: Random) -> NodeAgent | None:
+        """A node that believes to own the shard; mostly one that does."""
+        believers = [node for node in self.nodes if node.epoch is not None]
+        owners = [node for node in believers if node.name == self.state.node]
+        if believers:
+            return random.choice(owners if owners and random.random() < 0.8 else believers)
+        return None
+
+    # ── others ──────────────────────────────────────────────────────────────────────────────────────────────────────
+
+    def act(self, random: Random, journey: str) -> None:
+        """An operator, or somebody who has another shards_count."""
+        if random.random() < 0.15:
+            self.come_with_another_shards_count(random)
+        else:
+            self.send(_action(random, RIGHT), journey)
+
+    def look_or_flush(self, random: Random, journey: str) -> None:
+        random.choice([self.look, self.shard.redis.script_flush])()
+
+    def come_with_another_shards_count(self, random: Random) -> None:
+        producer = Producer(self.shard.caller, self.shard.app.settings.namespace, "q", int(RIGHT))
+        producer.register()
+        stranger = Producer(self.shard.caller, self.shard.app.settings.namespace, "q", int(WRONG))
+        assert messages.outcome_of(stranger.register) is ShardsCountMismatch
+        owner, epoch = self.state.node or "x", self.state.epoch
+        if self.state.layout is not None:
+            strangers = [
+                messages.push(WRONG, [self.new_row(random)]),
+                messages.acquire(WRONG, "stranger", "", 15 * SECOND, self.max_crashes, [owner]),
+                messages.claim(WRONG, owner, epoch, self.state.claim_number + 1, 4, 4, 4),
+                *(_action(random, WRONG) for _ in range(2)),
+            ]
+            self.deliver(random.choice(strangers))
+
+    def look(self) -> None:
+        before = self.shard.dump()
+        (numbers,) = read_shards(self.shard.caller, [self.shard.shard])
+        state = self.state
+        assert (numbers.length, numbers.busy, numbers.morgue_length, numbers.owner, numbers.epoch) == (
+            len(state.queued), len(state.claimed), len(state.morgue), state.node, state.epoch,
+        )  # fmt: skip
+        assert (numbers.processed, numbers.failed) == (state.counters["processed"], state.counters["failed"])
+        (due_in,) = self.shard.caller.run(peek([self.shard.shard]))
+        assert (due_in is None) == (not state.queued and not state.claimed)
+        for where, held in (("queue", state.queued), ("claim", state.claimed), ("morgue", state.morgue)):
+            fetched = self.fetch(where)
+            assert fetched == {id: set(entry.payloads.items()) for id, entry in held.items()}
+        assert self.shard.dump() == before
+
+    def fetch(self, where: str) -> dict[str, set[tuple[bytes, int]]]:
+        rows = self.shard.caller.run(Call("fetch", [self.shard.shard.prefix], [where, 1000, "", *IDS], list))
+        return {
+            id: {(payload, round(float(score) * SECOND)) for payload, score in zip(row[5::3], row[6::3], strict=True)}
+            for id, row in zip(IDS, rows, strict=True)
+            if row
+        }
+
+    # ── the end ─────────────────────────────────────────────────────────────────────────────────────────────────────
+
+    def work_off(self) -> None:
+        """The end of every history: a node that comes last can do all that there is, and then nothing is left."""
+        self.witness.at_the_end(self.state)
+        if self.state.layout is None:
+            return
+        self.move_clock(1_000_000)
+        last = self.new_node(9)
+        reply = self.ask(last, last.acquire([self.state.node] if self.state.node else [], is_foster=False), "well")
+        assert isinstance(reply, Owned)
+        for _ in range(1000):
+            (message,) = last.claim(4, 3, 100)
+            if not self.ask(last, message, "well"):
+                break
+            self.ask(last, last.settle(_Acks(), "ack"), "well")
+        assert not self.state.queued, "what is due was not claimed"
+        for id in list(self.state.morgue):
+            self.deliver(messages.action(RIGHT, "drop", "morgue", id))
+        self.ask(last, last.release("lease"), "well")
+        self.witness.at_the_end(self.state)
+        assert self.shard.names() == {"meta", "owner"}
+        assert set(self.shard.redis.hkeys(self.shard.key("owner"))) == {b"epoch"}
+
+
+class _Acks(Random):
+    """Whatever there is to choose from, a job is done."""
+
+    def choice(self, options: Any) -> Any:
+        return "acked"
+
+
+def _action(random: Random, layout: str) -> Message:
+    id, most = random.choice(IDS), random.randint(1, 3)
+    match random.choice(["revive", "bury", "drop", "perform_now"]):
+        case "revive":
+            return messages.action(layout, "revive", most, id)
+        case "bury":
+            return messages.action(layout, "bury", most, random.choice(["any", "failed"]), id)
+        case "drop":
+            return messages.action(layout, "drop", random.choice(["queue", "failed", "morgue"]), id)
+    return messages.action(layout, "perform_now", id)

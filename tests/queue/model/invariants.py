@@ -1,0 +1,246 @@
+"""
+Witness: sees what each message changed in Redis, and holds it against the design's invariants I1 to I8. It knows
+nothing of the model: what it says can be read from the shard before and after, and from what it has seen earlier.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from dataclasses import replace
+from typing import Any
+
+from lowkiq.errors import Fenced, ShardsCountMismatch
+from lowkiq.queue.shard import Owned
+from tests.queue.model.messages import FENCED, Message
+from tests.queue.model.shard_state import Entry, ShardState, lowest_first
+
+#: An id and one of its payloads.
+Token = tuple[str, bytes]
+
+
+class Witness:
+    """One history of one shard."""
+
+    def __init__(self, max_crashes: int) -> None:
+        self._max_crashes = max_crashes
+        self._epochs: list[int] = []
+        self._outcomes: set[tuple[int, int, str]] = set()
+        self._deaths: Counter[str] = Counter()
+        self._pushed: Counter[Token] = Counter()
+        self._ended: Counter[Token] = Counter()
+
+    def see(self, message: Message, reply: Any, before: ShardState, after: ShardState) -> None:
+        """Raises AssertionError naming the invariant that does not hold."""
+        self._i8_wrong_layout_changes_nothing(message, reply, before, after)
+        self._i1_only_the_owner_changes_the_claim(message, reply, before, after)
+        self._i2_epochs_rise(reply, before, after)
+        self._i4_one_claim(message, before, after)
+        self._i5_settle_applies_once(message, reply, before, after)
+        self._i6_lowest_payloads_first(before, after)
+        self._i7_deaths_are_bounded(message, reply, before, after)
+        self._i3_every_payload_is_in_one_place(message, reply, before, after)
+        assert not (after.open and after.waiting == math.inf and after.queued), (
+            "an offer for more than nothing is wrong"
+        )
+
+    # ── I1 ──────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+    @staticmethod
+    def _i1_only_the_owner_changes_the_claim(
+        message: Message, reply: Any, before: ShardState, after: ShardState
+    ) -> None:
+        if message.script in FENCED:
+            if (message.node, message.epoch) != (before.node, before.epoch):
+                assert after == before, f"I1: {message} changed a shard that {before.node} owns at {before.epoch}"
+                assert reply is Fenced or reply == [0], f"I1: {message} of another's shard was told {reply}"
+        elif message.script != "acquire":
+            is_offered = message.script == "push" and before.open and before.bell in before.idle
+            assert after.claimed == before.claimed or is_offered, f"I1: {message} changed the claim"
+            assert (after.node, after.epoch) == (before.node, before.epoch), f"I1: {message} changed the owner"
+        elif not isinstance(reply, Owned):
+            assert after.claimed == before.claimed, f"I1: {message} was refused and changed the claim"
+
+    # ── I2 ──────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+    def _i2_epochs_rise(self, reply: Any, before: ShardState, after: ShardState) -> None:
+        assert after.epoch >= before.epoch, f"I2: from epoch {before.epoch} to {after.epoch}"
+        assert after.node is None or before.node == after.node or isinstance(reply, Owned), "I2: an owner unasked"
+        if isinstance(reply, Owned):
+            assert not self._epochs or int(reply.epoch) > self._epochs[-1], (
+                f"I2: {reply.epoch} after {self._epochs[-1]}"
+            )
+            self._epochs.append(int(reply.epoch))
+
+    # ── I3 ──────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+    def _i3_every_payload_is_in_one_place(
+        self, message: Message, reply: Any, before: ShardState, after: ShardState
+    ) -> None:
+        pushed = Counter((row[0], row[1]) for row in message.rows) if _accepted(message, reply) else Counter()
+        ended = _ended(message, before)
+        were, are = _places(before), _places(after)
+        for token in were.keys() | are.keys() | pushed.keys() | ended.keys():
+            most = were[token] + min(pushed[token], 1) - ended[token]
+            assert are[token] <= most, f"I3: {message} left {token} in {are[token]} places, from {were[token]}"
+            # Only equal payloads of an id become one.
+            assert are[token] >= min(most, 1), f"I3: {message} lost {token}"
+        self._pushed += pushed
+        self._ended += ended
+
+    def at_the_end(self, state: ShardState) -> None:
+        """I3 over the whole history."""
+        are = _places(state)
+        for token, pushed in self._pushed.items():
+            found = are[token] + self._ended[token]
+            assert 1 <= found <= pushed, f"I3: {token} was pushed {pushed} times and found {found} times"
+        assert are.keys() | self._ended.keys() <= self._pushed.keys(), "I3: a payload that nobody pushed"
+
+    # ── I4 ──────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+    @staticmethod
+    def _i4_one_claim(message: Message, before: ShardState, after: ShardState) -> None:
+        if _tokens(after.claimed) - _tokens(before.claimed):
+            assert message.script in {"claim", "push"}, f"I4: {message} put jobs into the claim"
+            assert not before.claimed, f"I4: {message} claimed while {list(before.claimed)} were claimed"
+        if _tokens(after.claimed) - _tokens(before.claimed) and message.script == "push":
+            open = (before.epoch, before.claim_number)
+            assert before.open == open, f"I4: {message} put jobs into claim {before.open} of {open}"
+        elif _tokens(after.claimed) - _tokens(before.claimed):
+            assert message.number > before.claim_number, f"I4: claim {message.number} after {before.claim_number}"
+            assert after.claim_number == message.number, f"I4: {message} is kept as {after.claim_number}"
+        if after.epoch == before.epoch and after.node == before.node:
+            assert after.claim_number >= before.claim_number, f"I4: {message} made an earlier claim the last"
+
+    # ── I5 ──────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+    def _i5_settle_applies_once(self, message: Message, reply: Any, before: ShardState, after: ShardState) -> None:
+        if message.script != "settle" or reply is Fenced:
+            return
+        if message.number != before.claim_number:
+            # It may have the owner rung once more, in vain.
+            assert replace(after, waiting=before.waiting) == before, (
+                f"I5: {message} changed claim {before.claim_number}"
+            )
+            assert reply[:3] == (0, 0, 0), f"I5: {message} says that it moved {reply}"
+        spoiled = {row.id for row in message.outcome.spoiled}
+        for id in before.claimed.keys() - after.claimed.keys():
+            outcome = (message.epoch, message.number, id)
+            assert outcome not in self._outcomes, f"I5: {id} ended twice in {message}"
+            self._outcomes.add(outcome)
+        moved = [after.counters[name] - before.counters[name] for name in ("processed", "failed")]
+        assert moved == [reply.acked, reply.failed], f"I5: {message} counted {moved}, and told {reply}"
+        assert sum(moved) <= len(before.claimed) + len(spoiled), f"I5: {message} counted more than was claimed"
+
+    # ── I6 ──────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+    @staticmethod
+    def _i6_lowest_payloads_first(before: ShardState, after: ShardState) -> None:
+        for id in after.claimed.keys() - before.claimed.keys():
+            waiting = after.queued[id].payloads if id in after.queued else {}
+            taken = after.claimed[id].payloads
+            if waiting:
+                highest, lowest = lowest_first(taken)[-1], lowest_first(waiting)[0]
+                assert (highest[1], highest[0]) < (lowest[1], lowest[0]), (
+                    f"I6: {id}: {highest} was taken before {lowest}"
+                )
+            was = before.queued[id].payloads if id in before.queued else taken
+            assert all(was[payload] == score for payload, score in taken.items()), (
+                f"I6: {id} was claimed with new scores"
+            )
+
+    # ── I7 ──────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+    def _i7_deaths_are_bounded(self, message: Message, reply: Any, before: ShardState, after: ShardState) -> None:
+        if isinstance(reply, Owned) and before.node not in {None, message.node} and not before.is_abandoned:
+            for id, entry in before.claimed.items():
+                self._deaths[id] += 1
+                self._i7_is_buried_at_the_last_death(id, entry, after)
+        elif isinstance(reply, Owned):
+            assert reply.buried == 0, "I7: buried, and nobody had died"
+        elif message.script == "settle" and reply is not Fenced:
+            for id in before.claimed.keys() - after.claimed.keys() - _given_back(message, before):
+                self._deaths.pop(id, None)
+        elif message.script in {"drop", "bury"}:
+            gone = before.queued.keys() - after.queued.keys()
+            # Those of a job in hand stay.
+            for id in gone - before.claimed.keys():
+                self._deaths.pop(id, None)
+        assert after.crashes == dict(self._deaths), f"I7: deaths {dict(self._deaths)}, counted {after.crashes}"
+        suspects = self._deaths.keys() & after.claimed.keys() - before.claimed.keys()
+        assert not suspects or len(after.claimed) == 1, f"I7: {suspects} were not claimed alone"
+
+    def _i7_is_buried_at_the_last_death(self, id: str, entry: Entry, after: ShardState) -> None:
+        died = self._deaths[id]
+        assert died <= self._max_crashes, f"I7: {id} was claimed after {died - 1} deaths"
+        if died == self._max_crashes:
+            grave = after.morgue[id].payloads if id in after.morgue else {}
+            assert entry.payloads.keys() <= grave.keys(), f"I7: {id} has killed {died} nodes and is to run again"
+            del self._deaths[id]
+        else:
+            queued = after.queued[id].payloads if id in after.queued else {}
+            assert entry.payloads.keys() <= queued.keys(), f"I7: {id} has killed but {died} nodes"
+
+    # ── I8 ──────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+    @staticmethod
+    def _i8_wrong_layout_changes_nothing(message: Message, reply: Any, before: ShardState, after: ShardState) -> None:
+        assert before.layout in {None, after.layout}, f"I8: layout {before.layout} became {after.layout}"
+        if before.layout is not None and message.layout not in {None, before.layout}:
+            assert after == before, f"I8: {message} with layout {message.layout} changed a shard of {before.layout}"
+            assert reply in {ShardsCountMismatch, Fenced}, f"I8: {message} was told {reply}"
+
+
+def _accepted(message: Message, reply: Any) -> bool:
+    return message.script == "push" and isinstance(reply, tuple)
+
+
+def _tokens(entries: dict[str, Entry]) -> set[Token]:
+    return {(id, payload) for id, entry in entries.items() for payload in entry.payloads}
+
+
+def _places(state: ShardState) -> Counter[Token]:
+    places: Counter[Token] = Counter()
+    for held in (state.queued, state.claimed, state.morgue):
+        places.update(_tokens(held))  # type: ignore[arg-type]
+    return places
+
+
+def _given_back(message: Message, before: ShardState) -> set[str]:
+    """The ids that a settle returns to the queue as they were."""
+    outcome = message.outcome
+    back = set(outcome.released)
+    if outcome.rest == "release":
+        rows = (*outcome.failed, *outcome.exhausted)
+        back |= before.claimed.keys() - {*outcome.acked, *(row.id for row in rows)}
+    spoiled = {(row.id, row.payload) for row in outcome.spoiled}
+    return {id for id in back & before.claimed.keys() if _tokens({id: before.claimed[id]}) - spoiled}
+
+
+def _ended(message: Message, before: ShardState) -> Counter[Token]:
+    """What this message may take out of the shard for good."""
+    if message.script == "drop":
+        return _dropped(message, before)
+    ended: Counter[Token] = Counter()
+    is_owner = message.script == "settle" and (message.node, message.epoch, message.number) == (
+        before.node,
+        before.epoch,
+        before.claim_number,
+    )
+    if not is_owner:
+        return ended
+    outcome = message.outcome
+    spoiled = {(row.id, row.payload) for row in outcome.spoiled}
+    others = {*outcome.released, *(row.id for row in (*outcome.failed, *outcome.exhausted))}
+    for id, entry in before.claimed.items():
+        if id in outcome.acked or (outcome.rest == "ack" and id not in others):
+            ended.update({(id, payload) for payload in entry.payloads} - spoiled)
+    return ended
+
+
+def _dropped(message: Message, before: ShardState) -> Counter[Token]:
+    entries: dict[str, Any] = before.morgue if message.which == "morgue" else before.queued
+    entry = entries.get(message.id)
+    if entry is None or message.layout != before.layout or (message.which == "failed" and entry.retry_count < 0):
+        return Counter()
+    return Counter((message.id, payload) for payload in entry.payloads)

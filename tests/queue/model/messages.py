@@ -1,0 +1,172 @@
+"""Messages: calls of scripts as the model's people send them. Each knows what it is for Redis, and for the model."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
+from unittest.mock import patch
+
+from lowkiq.errors import LowkiqError
+from lowkiq.job import EncodedJob
+from lowkiq.queue import shard as store
+from lowkiq.queue.call import Call
+from lowkiq.queue.claims import Claim
+from lowkiq.queue.shard import Outcome, Shard
+from tests.queue.model.shard_model import ShardModel
+from tests.queue.model.shard_state import SECOND
+
+#: Those that only the owner of a shard may send.
+FENCED = frozenset({"renew", "claim", "settle", "release", "abandon"})
+
+
+class Message(NamedTuple):
+    """
+    A call.
+
+    Args:
+        script: its name.
+        details: what the people know of it: node, epoch …
+        call: makes the call for Redis.
+        on: does the same to the model.
+    """
+
+    script: str
+    details: dict[str, Any]
+    call: Callable[[Shard], Call[Any]]
+    on: Callable[[ShardModel], Any]
+    layout: str | None = None
+
+    def __getattr__(self, name: str) -> Any:
+        return self.details[name]
+
+    def __repr__(self) -> str:
+        return f"{self.script}({', '.join(f'{name}={value!r}' for name, value in self.details.items())})"
+
+
+#: Id, payloads, due time and retry_count of a job.
+TakenJob = tuple[str, list[tuple[bytes, int]], int, int]
+
+Row = tuple[str, bytes, "int | None", "int | None"]
+
+
+def push(layout: str, rows: Sequence[Row]) -> Message:
+    jobs = [EncodedJob(id.encode(), payload, _told(score), _told(due)) for id, payload, score, due in rows]
+    return Message(
+        "push",
+        {"rows": rows},
+        lambda shard: _with_layout(shard.push(jobs), layout, 0),
+        lambda model: model.push(layout, rows),
+        layout,
+    )
+
+
+def acquire(
+    layout: str, node: str, bell: str, ttl: int, max_crashes: int, dead: Sequence[str] = (), *, is_foster: bool = False
+) -> Message:
+    return Message(
+        "acquire",
+        {"node": node, "max_crashes": max_crashes, "dead": dead},
+        lambda shard: _with_layout(
+            shard.acquire(node, ttl / SECOND, max_crashes, dead, is_foster=is_foster, bell=bell), layout, 1
+        ),
+        lambda model: model.acquire(node, layout, ttl, max_crashes, dead, is_foster, bell),
+        layout,
+    )
+
+
+def renew(node: str, epoch: int, ttl: int) -> Message:
+    return Message(
+        "renew",
+        {"node": node, "epoch": epoch},
+        lambda shard: store.renew([shard], node, [str(epoch)], ttl / SECOND),
+        lambda model: model.renew(node, epoch, ttl),
+    )
+
+
+def release(node: str, epoch: int, number: int, what: Any) -> Message:
+    return Message(
+        "release",
+        {"node": node, "epoch": epoch, "number": number, "what": what},
+        lambda shard: shard.release(node, str(epoch), number, what),
+        lambda model: model.release(node, epoch, number, what),
+    )
+
+
+def abandon(node: str, epoch: int) -> Message:
+    return Message(
+        "abandon",
+        {"node": node, "epoch": epoch},
+        lambda shard: shard.abandon(node, str(epoch)),
+        lambda model: model.abandon(node, epoch),
+    )
+
+
+def claim(layout: str, node: str, epoch: int, number: int, limit: int, most_of_a_job: int, most_in_all: int) -> Message:
+    def call(shard: Shard) -> Call[Any]:
+        with patch.object(store, "MAX_CLAIM_PAYLOADS", most_in_all):
+            call = shard.claim(node, str(epoch), number, limit, most_of_a_job, bytes)
+        return _with_layout(call._replace(parse=lambda reply: jobs(call.parse(reply))), layout, 3)
+
+    return Message(
+        "claim",
+        {"node": node, "epoch": epoch, "number": number},
+        call,
+        lambda model: model.claim(node, epoch, number, layout, limit, most_of_a_job, most_in_all),
+        layout,
+    )
+
+
+def settle(node: str, epoch: int, number: int, outcome: Outcome) -> Message:
+    return Message(
+        "settle",
+        {"node": node, "epoch": epoch, "number": number, "outcome": outcome},
+        lambda shard: shard.settle(node, str(epoch), number, outcome),
+        lambda model: model.settle(node, epoch, number, outcome),
+    )
+
+
+def action(layout: str, script: str, *arguments: Any) -> Message:
+    """What an operator does: revive, bury, drop or perform_now, of one id."""
+
+    def call(shard: Shard) -> Call[Any]:
+        return Call(script, [shard.prefix], [layout, *arguments], lambda reply: reply)
+
+    details = {"id": arguments[-1], "which": arguments[-2] if script in {"bury", "drop"} else None}
+    return Message(script, details, call, lambda model: getattr(model, script)(layout, *arguments), layout)
+
+
+def _told(time: int | None) -> str:
+    return "" if time is None else f"{time / SECOND:.6f}"
+
+
+def _with_layout(call: Call[Any], layout: str, at: int) -> Call[Any]:
+    arguments = list(call.arguments)
+    arguments[at] = layout
+    return call._replace(arguments=arguments)
+
+
+def jobs(claim: Claim) -> list[TakenJob]:
+    return [
+        (
+            job.id,
+            [(payload, round(score * SECOND)) for payload, score in zip(job.payloads, job.scores, strict=True)],
+            round(job.perform_in * SECOND),
+            job.retry_count,
+        )
+        for job in claim.jobs
+    ]
+
+
+def outcome_of(run: Callable[[], Any]) -> Any:
+    """What a call means, or the class of its refusal."""
+    try:
+        return run()
+    except LowkiqError as error:
+        return type(error)
+
+
+def rounded(reply: Any) -> Any:
+    """Times as far as Redis keeps them."""
+    if isinstance(reply, tuple | list):
+        return [rounded(value) for value in reply]
+    return round(reply, 6) if isinstance(reply, float) else reply

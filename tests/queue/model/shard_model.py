@@ -1,0 +1,197 @@
+"""ShardModel: how each script changes a shard, in plain Python. Times and scores are microseconds."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from lowkiq.errors import StaleClaim, Unsettled
+from lowkiq.queue.shard import Held, Outcome, Owned, Released, Settled
+from tests.queue.model.shard_rules import ShardRules
+from tests.queue.model.shard_state import SECOND, Entry, Grave, lowest_first, merge
+
+
+class ShardModel(ShardRules):
+    """Each method is a script: it returns what the script's call means, or raises its refusal."""
+
+    # ── producers ───────────────────────────────────────────────────────────────────────────────────────────────────
+
+    def push(self, layout: str, rows: Sequence[tuple[str, bytes, int | None, int | None]]) -> tuple[int, int]:
+        state = self.state
+        self._check_layout(layout)
+        state.layout = layout
+        now, last_before, new, earliest = self._shard_now(), state.last_score, 0, None
+        for id, payload, given_score, perform_in in rows:
+            score = given_score
+            if score is None:
+                score = state.last_score = max(state.last_score + 1, now)
+            if id not in state.queued:
+                new += 1
+                # A fresh job is due at its score, unless that lies ahead of a clock that was set back.
+                is_fresh = given_score is None and last_before <= now
+                due = (score if is_fresh else now) if perform_in is None else perform_in
+                runs_on = last_before < self.now and state.seen is None  # Redis's clock, as far as pushes know
+                may_go = len(rows) == 1 and is_fresh and perform_in is None and runs_on
+                if may_go and self._hand_over(id, payload, score):
+                    continue
+                earliest = due if earliest is None else min(earliest, due)
+                state.queued[id] = Entry({}, due)
+            merge(state.queued[id].payloads, {payload: score})
+        state.last_score = max(state.last_score, now)
+        self._see(now, last_before)
+        state.counters["pushed"] += len(rows)
+        state.counters["merged"] += len(rows) - new
+        if earliest is not None:
+            self._ring(earliest, now if last_before > now else state.last_score)
+        return new, len(rows) - new
+
+    # ── nodes: the lease ────────────────────────────────────────────────────────────────────────────────────────────
+
+    def acquire(
+        self, node: str, layout: str, ttl: int, max_crashes: int, dead: Sequence[str], is_foster: bool, bell: str
+    ) -> Owned | Held:
+        state = self.state
+        self._check_layout(layout)
+        is_foreign = state.node is not None and state.node != node
+        rest = state.until - self.now
+        if is_foreign and rest > 0 and state.node not in dead:
+            if rest > state.ttl:  # of a clock that was set back since
+                state.until, rest = self.now + state.ttl, state.ttl
+            if not is_foster:
+                state.wanted = node
+            return Held(str(state.node), rest / SECOND)
+        restored, buried = self._restore(max_crashes if is_foreign and not state.is_abandoned else None)
+        state.epoch = max(state.epoch + 1, self.now)
+        state.layout = layout
+        state.node, state.until, state.ttl = node, self.now + ttl, ttl
+        state.claim_number, state.is_abandoned, state.wanted = 0, False, None
+        state.bell, state.waiting, state.open = bell, None, None
+        return Owned(str(state.epoch), self._arm(), restored, buried)
+
+    def renew(self, node: str, epoch: int, ttl: int) -> list[int]:
+        state = self.state
+        if (state.node, state.epoch) != (node, epoch):
+            return [0]
+        state.until = self.now + ttl
+        return [2 if state.wanted not in {None, node} else 1]
+
+    def release(self, node: str, epoch: int, number: int, what: str) -> Released:
+        state = self.state
+        self._fence(node, epoch)
+        restored = 0
+        if state.claim_number <= number:
+            restored, _ = self._restore(None)
+            state.claim_number, state.open = number, None
+            if what == "lease":
+                state.node, state.until, state.ttl, state.claim_number = None, 0, 0, 0
+                state.is_abandoned, state.wanted, state.bell, state.waiting = False, None, None, None
+                return Released(restored, None)
+        return Released(restored, self._arm())
+
+    def abandon(self, node: str, epoch: int) -> int:
+        self._fence(node, epoch)
+        self.state.is_abandoned = True
+        return 1
+
+    # ── nodes: claims ───────────────────────────────────────────────────────────────────────────────────────────────
+
+    def claim(
+        self, node: str, epoch: int, number: int, layout: str, limit: int, most_of_a_job: int, most_in_all: int
+    ) -> list[tuple[str, list[tuple[bytes, int]], int, int]]:
+        """Returns id, payloads, due time and retry_count of each job."""
+        state = self.state
+        self._fence(node, epoch)
+        self._check_layout(layout)
+        if number <= state.claim_number:
+            raise StaleClaim
+        if state.claimed:
+            raise Unsettled
+        state.claim_number, state.open = number, None
+        self._follow_clock_back()
+        now = self._shard_now()
+        due = sorted((entry.due, id) for id, entry in state.queued.items() if entry.due <= now)
+        taken = 0
+        for id in self._without_crashed([id for _, id in due[:limit]]):
+            if taken >= most_in_all:
+                break
+            entry = state.queued.pop(id)
+            order = lowest_first(entry.payloads)
+            state.claimed[id] = Entry(dict(order[:most_of_a_job]), entry.due, entry.retry_count)
+            if order[most_of_a_job:]:
+                state.queued[id] = Entry(dict(order[most_of_a_job:]), entry.due)
+            taken += min(len(order), most_of_a_job)
+        if not state.claimed:
+            state.open = (epoch, number)
+            self._arm()
+        return [(id, lowest_first(entry.payloads), entry.due, entry.retry_count) for id, entry in state.claimed.items()]
+
+    def settle(self, node: str, epoch: int, number: int, outcome: Outcome) -> Settled:
+        state = self.state
+        self._fence(node, epoch)
+        before = dict(state.counters)
+        buried = 0
+        if number == state.claim_number:
+            buried += sum(self._spoil(row.id, row.payload, row.error) for row in outcome.spoiled)
+            for id in outcome.acked:
+                self._ack(id)
+            for id in outcome.released:
+                if id in state.claimed:
+                    self._requeue(id, state.claimed.pop(id))
+            for row in outcome.failed:
+                self._fail(row.id, row.retry_count, round(row.delay * SECOND), row.error)
+            buried += sum(self._exhaust(row.id, row.error) for row in outcome.exhausted)
+            if outcome.rest == "ack":
+                for id in list(state.claimed):
+                    self._ack(id)
+            elif outcome.rest == "release":
+                self._restore(None)
+        acked, failed = (state.counters[name] - before[name] for name in ("processed", "failed"))
+        return Settled(acked, failed, buried, self._arm())
+
+    # ── operators ───────────────────────────────────────────────────────────────────────────────────────────────────
+
+    def revive(self, layout: str, most: int, id: str) -> list[int | bytes]:
+        """How many were moved, and the ids of which only a part was."""
+        state = self.state
+        self._check_layout(layout)
+        if id not in state.morgue:
+            return [0]
+        dead, queued = state.morgue[id], state.queued.setdefault(id, Entry({}, 0))
+        self._move(dead.payloads, queued.payloads, most)
+        queued.due, queued.retry_count = self._note_time(), -1
+        self._ring(queued.due, queued.due)
+        state.errors.pop(id, None)
+        if dead.payloads:
+            return [0, id.encode()]
+        del state.morgue[id]
+        return [1]
+
+    def bury(self, layout: str, most: int, which: str, id: str) -> list[int | bytes]:
+        state = self.state
+        self._check_layout(layout)
+        if not self._is_wanted(id, which):
+            return [0]
+        grave = state.morgue.setdefault(id, Grave({}, ""))
+        grave.error = state.errors.get(id, "moved to the morgue by hand")
+        self._move(state.queued[id].payloads, grave.payloads, most)
+        if state.queued[id].payloads:
+            return [0, id.encode()]
+        self._leave_queue(id)
+        return [1]
+
+    def drop(self, layout: str, which: str, id: str) -> int:
+        self._check_layout(layout)
+        if which == "morgue":
+            return int(self.state.morgue.pop(id, None) is not None)
+        if not self._is_wanted(id, which):
+            return 0
+        self._leave_queue(id)
+        return 1
+
+    def perform_now(self, layout: str, id: str) -> int:
+        self._check_layout(layout)
+        entry = self.state.queued.get(id)
+        if entry is None or entry.due <= self._shard_now():
+            return 0
+        entry.due = self._note_time()
+        self._ring(entry.due, entry.due)
+        return 1

@@ -1,0 +1,174 @@
+"""ShardRules: what several scripts have in common, in plain Python."""
+
+from __future__ import annotations
+
+import math
+
+from lowkiq.errors import Fenced, ShardsCountMismatch
+from tests.queue.model.shard_state import SECOND, Entry, Grave, Payloads, ShardState, lowest_first, merge
+
+
+class ShardRules:
+    """A shard, and what can become of its jobs. `now` is Redis's clock."""
+
+    def __init__(self) -> None:
+        self.state = ShardState()
+        self.now = 0
+
+    def _check_layout(self, layout: str) -> None:
+        if self.state.layout not in {None, layout}:
+            raise ShardsCountMismatch
+
+    def _fence(self, node: str, epoch: int) -> None:
+        if (self.state.node, self.state.epoch) != (node, epoch):
+            raise Fenced
+
+    def _shard_now(self) -> int:
+        """Not behind the last score, unless that is so far ahead that the clock must have been set back."""
+        ahead = self.state.last_score - self.now
+        return self.state.last_score if 0 < ahead < SECOND else self.now
+
+    def _follow_clock_back(self) -> None:
+        """What was due before the clock was set back stays due: it is moved back by as much."""
+        state, now = self.state, self._shard_now()
+        latest = state.last_score if state.seen is None else state.seen
+        if state.last_score <= now or latest <= now:
+            return
+        for entry in state.queued.values():
+            if now < entry.due <= latest:
+                entry.due -= latest - now
+        state.seen = now
+
+    def _note_time(self) -> int:
+        """A job is queued for now by somebody else than a push."""
+        now, last_before = self._shard_now(), self.state.last_score
+        self.state.last_score = max(last_before, now)
+        self._see(now, last_before)
+        return now
+
+    def _see(self, now: int, last_before: int) -> None:
+        state = self.state
+        if state.seen is not None:
+            state.seen = None if last_before <= now else max(state.seen, now)
+
+    def _arm(self) -> float | None:
+        """The owner looks, and is told when the oldest job is due."""
+        due, now = min((entry.due for entry in self.state.queued.values()), default=math.inf), self._shard_now()
+        if due > now:
+            self.state.waiting = due
+        return None if due == math.inf else (due - now) / SECOND
+
+    def _knows_of_later(self, due: int) -> bool:
+        waiting = self.state.waiting
+        return self.state.node is not None and waiting is not None and due < waiting
+
+    def _ring(self, due: int, now: int) -> None:
+        state = self.state
+        if self._knows_of_later(due):
+            state.waiting = None if due <= now else due
+            state.idle.discard(str(state.bell))
+
+    def _hand_over(self, id: str, payload: bytes, score: int) -> bool:
+        """A job goes right into the open claim of a thread that listens."""
+        state = self.state
+        if not (state.open and self._knows_of_later(score) and state.until > score and state.bell in state.idle):
+            return False
+        state.claimed[id] = Entry({payload: score}, score)
+        state.idle.remove(str(state.bell))
+        state.waiting = state.open = None
+        return True
+
+    def _without_crashed(self, ids: list[str]) -> list[str]:
+        """An id whose node has died is claimed alone."""
+        for position, id in enumerate(ids):
+            if id in self.state.crashes:
+                return ids[: max(position, 1)]
+        return ids
+
+    def _requeue(self, id: str, back: Entry) -> None:
+        """What comes back brings its due time and retry_count along."""
+        entry = self.state.queued.setdefault(id, Entry({}, 0))
+        merge(entry.payloads, back.payloads)
+        entry.due, entry.retry_count = back.due, back.retry_count
+
+    def _restore(self, max_crashes: int | None) -> tuple[int, int]:
+        state = self.state
+        claimed, state.claimed = state.claimed, {}
+        buried = 0
+        for id, entry in claimed.items():
+            if max_crashes is not None:
+                state.crashes[id] = state.crashes.get(id, 0) + 1
+            if max_crashes is not None and state.crashes[id] >= max_crashes:
+                died = state.crashes[id]
+                self._forget(id)
+                self._entomb(id, entry.payloads, f"the node that ran this job died {died} times (max_crashes)")
+                buried += 1
+            else:
+                self._requeue(id, entry)
+        return len(claimed) - buried, buried
+
+    def _entomb(self, id: str, payloads: Payloads, error: str) -> None:
+        grave = self.state.morgue.setdefault(id, Grave({}, ""))
+        merge(grave.payloads, payloads)
+        grave.error = error
+
+    def _forget(self, id: str) -> None:
+        self.state.crashes.pop(id, None)
+        self.state.errors.pop(id, None)
+
+    def _ack(self, id: str) -> None:
+        if self.state.claimed.pop(id, None):
+            self._forget(id)
+            self.state.counters["processed"] += 1
+
+    def _fail(self, id: str, retry_count: int, delay: int, error: str) -> None:
+        if entry := self.state.claimed.pop(id, None):
+            self._requeue(id, Entry(entry.payloads, self._shard_now() + delay, retry_count))
+            self.state.crashes.pop(id, None)
+            self.state.errors[id] = error
+            self.state.counters["failed"] += 1
+
+    def _exhaust(self, id: str, error: str) -> bool:
+        """The lowest payload goes to the morgue, the rest start anew."""
+        entry = self.state.claimed.pop(id, None)
+        if entry is None:
+            return False
+        payload, score = lowest_first(entry.payloads)[0]
+        del entry.payloads[payload]
+        if entry.payloads:
+            self._requeue(id, Entry(entry.payloads, self._shard_now()))
+        self._forget(id)
+        self._entomb(id, {payload: score}, error)
+        self.state.counters["failed"] += 1
+        return True
+
+    def _spoil(self, id: str, payload: bytes, error: str) -> bool:
+        entry = self.state.claimed.get(id)
+        if entry is None or payload not in entry.payloads:
+            return False
+        score = entry.payloads.pop(payload)
+        if not entry.payloads:
+            del self.state.claimed[id]
+            self._forget(id)
+        self._entomb(id, {payload: score}, error)
+        self.state.counters["failed"] += 1
+        return True
+
+    def _is_wanted(self, id: str, which: str) -> bool:
+        entry = self.state.queued.get(id)
+        return entry is not None and (which != "failed" or entry.retry_count >= 0)
+
+    def _leave_queue(self, id: str) -> None:
+        """Failures and deaths of a job in hand stay."""
+        del self.state.queued[id]
+        if id not in self.state.claimed:
+            self._forget(id)
+
+    @staticmethod
+    def _move(source: Payloads, target: Payloads, most: int) -> None:
+        """All at once where one of both is small, else at most so many of the lowest."""
+        several = len(source) > 1 and len(target) > 1
+        moving = dict(lowest_first(source)[: most if several else None])
+        merge(target, moving)
+        for payload in moving:
+            del source[payload]

@@ -1,0 +1,172 @@
+"""ShardState: what a shard holds, be it in Redis or in the model. Times and scores are microseconds."""
+
+from __future__ import annotations
+
+import copy
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from lowkiq.queue.shard import Shard
+from tests.queue.shard_driver import Claimed, Dead, Queued, ShardDriver
+
+SECOND = 1_000_000
+COUNTERS = ("pushed", "merged", "processed", "failed")
+
+Payloads = dict[bytes, int]
+
+
+def merge(into: Payloads, payloads: Payloads) -> None:
+    """Equal payloads keep the lower score."""
+    for payload, score in payloads.items():
+        into[payload] = min(score, into.get(payload, score))
+
+
+def lowest_first(payloads: Payloads) -> list[tuple[bytes, int]]:
+    return sorted(payloads.items(), key=lambda item: (item[1], item[0]))
+
+
+@dataclass
+class Entry:
+    """A job of the queue or of the claim."""
+
+    payloads: Payloads
+    due: int
+    retry_count: int = -1
+
+
+@dataclass
+class Grave:
+    """A job of the morgue."""
+
+    payloads: Payloads
+    error: str
+
+
+@dataclass
+class ShardState:
+    """All that a shard holds, and which bells beside it say that their threads listen."""
+
+    queued: dict[str, Entry] = field(default_factory=dict)
+    claimed: dict[str, Entry] = field(default_factory=dict)
+    morgue: dict[str, Grave] = field(default_factory=dict)
+    crashes: dict[str, int] = field(default_factory=dict)
+    errors: dict[str, str] = field(default_factory=dict)
+    layout: str | None = None
+    last_score: int = 0
+    #: Since the clock was set back: the latest time for which a job was queued.
+    seen: int | None = None
+    counters: dict[str, int] = field(default_factory=lambda: dict.fromkeys(COUNTERS, 0))
+    #: The owner; a number of 0 stands for none, as the scripts have it.
+    node: str | None = None
+    epoch: int = 0
+    until: int = 0
+    ttl: int = 0
+    claim_number: int = 0
+    is_abandoned: bool = False
+    wanted: str | None = None
+    #: The list that rings the owner, the time of which it knows that something is due then, and its open claim.
+    bell: str | None = None
+    waiting: float | None = None
+    open: tuple[int, int] | None = None
+    #: The bells at which somebody listens.
+    idle: set[str] = field(default_factory=set)
+
+
+#: All keys of a shard with what is in them, and the names of others: one look is quicker than twenty.
+PHOTOGRAPH = """
+local found = {}
+for i, key in ipairs(redis.call('KEYS', KEYS[1] .. '*')) do
+  local kind = redis.call('TYPE', key).ok
+  local read = {hash = {'HGETALL', key}, zset = {'ZRANGE', key, 0, -1, 'WITHSCORES'}, list = {'LRANGE', key, 0, -1}}
+  found[i] = {key, kind, redis.call(unpack(read[kind]))}
+end
+return {found, redis.call('KEYS', KEYS[2])}
+"""
+
+
+class Photograph:
+    """Stands in for the client of a ShardDriver that only reads its shard."""
+
+    def __init__(self, rows: list[tuple[bytes, bytes, list[bytes]]]) -> None:
+        self._hashes = {key: dict(_pairs(flat)) for key, kind, flat in rows if kind == b"hash"}
+        self._zsets = {key: _pairs(flat) for key, kind, flat in rows if kind == b"zset"}
+        self._lists = {key: flat for key, kind, flat in rows if kind == b"list"}
+
+    def hgetall(self, key: bytes) -> dict[bytes, bytes]:
+        return self._hashes.get(key, {})
+
+    def zrange(self, key: bytes, first: int, last: int, *, withscores: bool) -> list[tuple[bytes, float]]:
+        assert (first, last, withscores) == (0, -1, True)
+        return [(member, float(score)) for member, score in self._zsets.get(key, [])]
+
+    def lrange(self, key: bytes, first: int, last: int) -> list[bytes]:
+        assert (first, last) == (0, -1)
+        return self._lists.get(key, [])
+
+    def scan_iter(self, *, match: bytes, count: int) -> list[bytes]:
+        return [key for key in (*self._hashes, *self._zsets, *self._lists) if key.startswith(match.removesuffix(b"*"))]
+
+
+def _pairs(flat: list[bytes]) -> list[tuple[bytes, bytes]]:
+    return list(zip(flat[::2], flat[1::2], strict=True))
+
+
+def read_state(shard: ShardDriver) -> ShardState:
+    """What is in Redis."""
+    photographed, shard = shard, copy.copy(shard)
+    rows, idle = photographed.redis.eval(PHOTOGRAPH, 2, photographed.prefix, bell_of(photographed.shard, "*:idle"))
+    shard.redis = Photograph(rows)  # type: ignore[assignment]
+    owner, meta = (_fields(shard, key) for key in ("owner", "meta"))
+    return ShardState(
+        queued=_entries(shard.queued()),
+        claimed=_entries(shard.claimed()),
+        morgue={id: Grave(_payloads(dead), dead.error) for id, dead in shard.morgue().items()},
+        crashes=shard.crashes(),
+        errors=shard.errors(),
+        layout=meta.get("layout"),
+        last_score=int(meta.get("last_score", 0)),
+        seen=int(meta["seen"]) if "seen" in meta else None,
+        counters={name: int(meta.get(name, 0)) for name in COUNTERS},
+        node=owner.get("node"),
+        epoch=int(owner.get("epoch", 0)),
+        until=_microseconds(float(owner.get("until", 0))),
+        ttl=_microseconds(float(owner.get("ttl", 0))),
+        claim_number=int(owner.get("claim", 0)),
+        is_abandoned="abandoned" in owner,
+        wanted=owner.get("wanted"),
+        bell=owner.get("bell"),
+        waiting=_waiting(owner["waiting"]) if "waiting" in owner else None,
+        open=_open(owner["open"]) if "open" in owner else None,
+        idle={key.decode().removesuffix(":idle") for key in idle},
+    )
+
+
+def bell_of(shard: Shard, node: str) -> str:
+    """The list that rings a node."""
+    return f"{shard.prefix.partition(':{')[0]}:bell:{node}"
+
+
+def _waiting(text: str) -> float:
+    return math.inf if text == "inf" else _microseconds(float(text))
+
+
+def _open(text: str) -> tuple[int, int]:
+    epoch, number = text.split()
+    return int(epoch), int(number)
+
+
+def _fields(shard: ShardDriver, key: str) -> dict[str, str]:
+    return {name.decode(): value.decode() for name, value in shard.redis.hgetall(shard.key(key)).items()}
+
+
+def _microseconds(seconds: float) -> int:
+    return round(seconds * SECOND)
+
+
+def _payloads(job: Queued | Claimed | Dead) -> Payloads:
+    return {payload: _microseconds(score) for payload, score in job.payloads.items()}
+
+
+def _entries(jobs: Mapping[str, Queued | Claimed]) -> dict[str, Entry]:
+    return {id: Entry(_payloads(job), _microseconds(job.perform_in), job.retry_count) for id, job in jobs.items()}

@@ -1,0 +1,44 @@
+"""VirtualClock: the scripts' clock, which a test sets as it likes: it stands still, runs, or steps back."""
+
+from __future__ import annotations
+
+import pytest
+import redis
+
+from lowkiq.queue import scripts
+
+#: Where a script asks for the time, and what it gets in its place: seconds, and the rest in microseconds.
+ASKS = "redis.call('TIME')"
+ANSWER = """(function(us)
+  return {{string.sub(us, 1, -7), tostring(tonumber(string.sub(us, -6)))}}
+end)(redis.call('GET', '{}'))"""
+
+#: Where it begins, in microseconds.
+BEGINNING = 1_000_000 * 1_000_000
+
+
+class VirtualClock:
+    """
+    Takes the place of Redis's TIME in every script that is loaded from here on, until the monkeypatch is undone. A
+    client that has loaded its scripts keeps them.
+    """
+
+    def __init__(self, client: redis.Redis, key: str, monkeypatch: pytest.MonkeyPatch) -> None:
+        self._client, self.key = client, key.encode()
+        read = scripts._read
+
+        def patched(path: str) -> str:
+            source = read(path)
+            assert path != "includes/clock.lua" or ASKS in source, "the time is no longer asked for so"
+            return source.replace(ASKS, ANSWER.format(key))
+
+        monkeypatch.setattr(scripts, "_read", patched)
+        self.set(BEGINNING)
+
+    def set(self, now: float) -> None:
+        """Microseconds; like Redis's own clock it knows no parts of them."""
+        self.now = round(now)
+        self._client.set(self.key, self.now)
+
+    def step(self, by: float) -> None:
+        self.set(self.now + by)

@@ -1,0 +1,161 @@
+"""fakeredis, which users test with: every script does there what it does on a server."""
+
+from __future__ import annotations
+
+import warnings
+
+import pytest
+
+from lowkiq import Lowkiq
+from lowkiq.admin.history import read_history, record
+from lowkiq.admin.previews import Peeks
+from lowkiq.admin.search import Match
+from lowkiq.errors import Fenced
+from lowkiq.node.recorder import Recorder
+from lowkiq.queue.claims import Spoiled
+from lowkiq.queue.shard import Held
+from tests.queue.shard_driver import FUTURE, PAST, Claimed, Queued
+
+fakeredis = pytest.importorskip("fakeredis")
+
+
+@pytest.fixture
+def app():
+    server = fakeredis.FakeServer()
+    app = Lowkiq(redis=lambda: fakeredis.FakeRedis(server=server))
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        yield app
+        app.close()
+
+
+@pytest.fixture
+def work(app):
+    @app.worker(queue_name="q", shards_count=1)
+    def work(payloads_by_id):
+        pass
+
+    return work
+
+
+def test_jobs_are_pushed_and_merged(work):
+    pushed = work.perform_async([{"id": "a", "payload": 1}, {"id": "a", "payload": 2}, {"id": "b"}])
+    assert pushed == (2, 1)
+    assert [job.payloads for job in work.queries.fetch(["a", "b"])] == [[1, 2], [""]]
+
+
+def test_jobs_are_claimed_and_settled(shard):
+    shard.push_all(("a", b"x", 1.0, PAST), ("b", b"x", 1.0, PAST), ("b", b"y", 2.0), ("c", b"z", 1.0, PAST))
+    lease = shard.lease()
+    assert [(job.id, job.payloads) for job in lease.claim()] == [("a", [b"x"]), ("b", [b"x", b"y"]), ("c", [b"z"])]
+    lease.fail("a", retry_count=0, delay=1000)
+    lease.exhaust("b")
+    assert lease.settle(rest="ack").acked == 1
+    assert (shard.queued()["a"].retry_count, shard.queued()["b"].payloads) == (0, {b"y": 2.0})
+    assert shard.morgue()["b"].payloads == {b"x": 1.0}
+
+
+@pytest.mark.parametrize("count", [1, 10, 200])
+def test_fresh_jobs_are_claimed_and_settled(shard, count):
+    for n in range(count):
+        shard.push(f"{n}", b"x")
+    lease = shard.lease()
+    assert [job.id for job in lease.claim()] == [f"{n}" for n in range(count)]
+    assert lease.settle(rest="ack", has_several=False).acked == count
+    assert shard.names() == {"meta", "owner"}
+
+
+def test_a_claim_is_bounded(shard):
+    shard.push_payloads("a", 5)
+    lease = shard.lease()
+    assert lease.claim(max_payloads=2)[0].payloads == [b"0", b"1"]
+    assert shard.claimed() == {"a": Claimed({b"0": 0.0, b"1": 1.0}, PAST)}
+    lease.spoil("a", b"0", released=["a"])
+    assert shard.queued() == {"a": Queued({b"%d" % n: float(n) for n in range(1, 5)}, PAST)}
+
+
+def test_a_lease_is_held_renewed_and_taken_over(shard):
+    shard.push("a", b"x", 1.0, PAST)
+    lease = shard.lease()
+    lease.claim()
+    assert isinstance(shard.try_acquire("b"), Held)
+    assert lease.renew()
+    other = shard.lease("b", dead=["a"])
+    assert (shard.crashes(), list(shard.queued())) == ({"a": 1}, ["a"])
+    with pytest.raises(Fenced):
+        lease.ack("a")
+    other.claim()
+    other.release("lease")
+    assert shard.queued() == {"a": Queued({b"x": 1.0}, PAST)}
+
+
+def test_spoiled_payloads_are_buried(shard):
+    shard.push("a", b"\xff", 1.0)
+    lease = shard.lease()
+    lease.claim()
+    assert lease.settle(spoiled=[Spoiled("a", b"\xff", "e")]).buried == 1
+    assert shard.morgue()["a"].payloads == {b"\xff": 1.0}
+
+
+def test_queries_actions_and_metrics_work(app, work):
+    work.perform_async([{"id": n, "perform_in": FUTURE} for n in range(150)])
+    assert work.actions.perform_all_jobs_now() == 150
+    assert [job.id for job in work.queries.fetch([7, 777])] == ["7"]
+    assert len(list(work.queries.find("1*"))) == 61
+    assert work.actions.kill([1, 2, 3]) == 3
+    assert work.actions.morgue_queue_up_all_jobs() == 3
+    assert work.actions.delete([4]) == 1
+    assert app.metrics()["q"].length == 149
+
+
+def test_ranges_work(work):
+    work.perform_async([{"id": n, "perform_in": PAST + n} for n in range(5)])
+    work.actions.kill([0])
+    assert [job.id for job in work.queries.range_by_perform_in()] == ["1", "2", "3", "4"]
+    assert [job.id for job in work.queries.morgue_range_by_updated_at()] == ["0"]
+
+
+def test_jobs_can_be_looked_at(app, shard):
+    """Cut, searched and in order; and fakeredis's scan gives all at once."""
+    shard.push("a", b"x" * 1000, 1.0, PAST)
+    shard.push_payloads("b", 15)
+    shard.push("c", b"z", 1.0, PAST + 1)
+    shard.actions.kill(["c"])
+    lease = shard.lease()
+    lease.claim(limit=1)
+    peeks = Peeks(app.caller, [shard.shard], load_error=str, max_id_bytes=512)
+    (a,) = peeks.job("a")
+    assert (a.where, a.at, a.payloads[0].size, a.payloads[0].data) == ("claim", PAST, 1000, b"x" * 1000)
+    assert [(p.size, len(p.data)) for p in peeks.in_flight()[0].payloads] == [(1000, 200)]
+    (b,) = peeks.page("due").jobs
+    assert (b.id, b.payload_count, [p.data for p in b.payloads]) == ("b", 15, [b"0"])
+    assert [p.data for p in peeks.job("b")[0].payloads] == [b"%d" % n for n in range(15)]
+    assert [job.id for job in peeks.page("morgue", pattern="?").jobs] == ["c"]
+    assert peeks.count(Match("morgue", error="moved to the morgue by hand")) == (1, False)
+
+
+def test_payloads_over_the_budget_of_a_look_are_left_out(app, shard):
+    for number in range(8):
+        shard.push(f"id-{number}", b"%d" % number * (1 << 20), 1.0, PAST + number)
+    shard.push("id-7", b"another")
+    peeks = Peeks(app.caller, [shard.shard], load_error=str, max_id_bytes=512)
+    jobs = peeks.page("due").jobs
+    assert [len(job.payloads) for job in jobs] == [1] * 5 + [0] * 3
+    assert [job.payload_count for job in jobs] == [1] * 7 + [2]
+
+
+def test_a_history_is_written_and_read(app, work):
+    work.perform_async([{"id": n} for n in range(3)])
+    namespace = app.settings.namespace
+    for node in ("a", "b"):
+        Recorder(app.caller, namespace, node, {})()
+    record(app.caller, namespace, app.metrics())
+    for queue in ("q", ""):
+        assert [point.length for point in read_history(app.caller, namespace, queue, "30d")] == [3]
+
+
+def test_scripts_that_were_lost_are_loaded_again(shard):
+    shard.push("a")
+    shard.redis.script_flush()
+    shard.push("b")
+    assert set(shard.queued()) == {"a", "b"}

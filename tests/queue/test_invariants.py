@@ -1,0 +1,333 @@
+"""The design's invariants, each by its name."""
+
+from __future__ import annotations
+
+import random
+from collections import Counter
+
+import pytest
+
+from lowkiq.errors import Fenced, ShardsCountMismatch, Unsettled
+from lowkiq.queue.claims import Spoiled
+from lowkiq.queue.shard import Exhausted, Failure, Owned
+from tests.queue.shard_driver import FUTURE, PAST, ShardDriver
+
+# ── I1: only the current node and epoch change a shard's claim ──────────────────────────────────────────────────────
+
+FENCED_CALLS = {
+    "claim": lambda lease: lease.claim(),
+    "settle: acked": lambda lease: lease.settle(acked=["a"]),
+    "settle: released": lambda lease: lease.settle(released=["a"]),
+    "settle: failed": lambda lease: lease.settle(failed=[Failure("a", 1, 0, "e")]),
+    "settle: exhausted": lambda lease: lease.settle(exhausted=[Exhausted("a", "e")]),
+    "settle: spoiled": lambda lease: lease.settle(spoiled=[Spoiled("a", b"x", "e")]),
+    "settle: rest acked": lambda lease: lease.settle(rest="ack"),
+    "settle: rest released": lambda lease: lease.settle(rest="release"),
+    "release the claim": lambda lease: lease.release("claim"),
+    "release the lease": lambda lease: lease.release("lease"),
+    "abandon": lambda lease: lease.abandon(),
+}
+
+#: Each gives the shard to another owner, which may be the same node in a later epoch, or to nobody.
+SUCCESSORS = {
+    "another node": lambda shard, lease: shard.lease("b", dead=["a"]).claim(),
+    "the same node again": lambda shard, lease: shard.lease("a").claim(),
+    "nobody": lambda shard, lease: lease.release("lease"),
+}
+
+
+@pytest.mark.parametrize("call", FENCED_CALLS.values(), ids=list(FENCED_CALLS))
+@pytest.mark.parametrize("succeed", SUCCESSORS.values(), ids=list(SUCCESSORS))
+def test_i1_who_lost_a_shard_changes_nothing(shard, call, succeed):
+    shard.push_all(("a", b"x", 1.0, PAST), ("b", b"x", 1.0, PAST), ("b", b"y", 2.0))
+    lease = shard.lease("a")
+    lease.claim()
+    succeed(shard, lease)
+    before = shard.dump()
+    with pytest.raises(Fenced):
+        call(lease)
+    assert shard.dump() == before
+    assert lease.renew() is False
+    assert shard.dump() == before
+
+
+def test_i1_actions_and_pushes_leave_the_claim_alone(shard):
+    shard.push_all(("a", b"x", 1.0, PAST), ("b", b"x", 1.0, PAST), ("b", b"y", 2.0))
+    shard.lease().claim()
+    claim = shard.claimed()
+    for _ in range(2):
+        shard.push_all(("a", b"x", 0.0), ("b", b"z", 0.0, FUTURE))
+        shard.actions.perform_now(["a", "b"])
+        shard.actions.kill(["a", "b"])
+        shard.actions.morgue_queue_up(["a", "b"])
+        shard.actions.delete(["a", "b"])
+    assert shard.claimed() == claim
+
+
+# ── I2: epochs only rise ────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def test_i2_epochs_only_rise(shard):
+    epochs = []
+    for n in range(50):
+        lease = shard.lease("a" if n % 3 else "b", dead=["a", "b"])
+        epochs.append(int(lease.epoch))
+        if n % 5 == 0:
+            lease.release("lease")
+    assert epochs == sorted(set(epochs))
+
+
+def test_i2_an_epoch_rises_even_if_the_clock_went_back(shard):
+    ahead = int(FUTURE * 1_000_000)
+    shard.redis.hset(shard.key("owner"), mapping={"node": "a", "epoch": ahead, "until": 0})
+    assert shard.lease("b").epoch == str(ahead + 1)
+
+
+def test_i2_an_epoch_rises_even_if_redis_lost_its_last_writes(shard):
+    lost = shard.lease("a")
+    shard.redis.delete(shard.key("owner"))
+    assert int(shard.lease("b").epoch) > int(lost.epoch)
+
+
+def test_i2_a_renewal_keeps_the_epoch(shard):
+    lease = shard.lease()
+    lease.renew()
+    assert shard.owner("epoch") == lease.epoch
+
+
+# ── I3: every accepted payload is in exactly one place ──────────────────────────────────────────────────────────────
+
+
+class RandomHistory:
+    """Pushes each payload once, and does anything to it; knows what was pushed, acked and deleted."""
+
+    NAMES = tuple(f"id-{n}" for n in range(6))
+
+    def __init__(self, shard, seed):
+        self.shard, self.random = shard, random.Random(seed)
+        self.lease = shard.lease("0")
+        self.steps = 0
+        self.pushed, self.acked, self.deleted = set(), set(), set()
+
+    def step(self):
+        self.steps += 1
+        self.random.choice([self.push, self.claim, self.settle, self.give_back, self.act])()
+
+    def push(self):
+        rows = [(self.random.choice(self.NAMES), b"%d-%d" % (self.steps, n)) for n in range(4)]
+        self.shard.push_all(*rows)
+        self.pushed.update(rows)
+
+    def claim(self):
+        if not self.shard.claimed():
+            self.lease.claim(limit=self.random.randint(1, 4), max_payloads=self.random.randint(1, 3))
+
+    def settle(self):
+        fates: dict[str, list] = {"acked": [], "released": [], "failed": [], "exhausted": []}
+        for id, job in self.shard.claimed().items():
+            fate = self.random.choice(list(fates))
+            if fate == "acked":
+                self.acked.update((id, payload) for payload in job.payloads)
+            fates[fate].append({"failed": Failure(id, 0, 0, "e"), "exhausted": Exhausted(id, "e")}.get(fate, id))
+        self.lease.settle(**fates)
+
+    def give_back(self):
+        if self.random.random() < 0.5:
+            self.lease.release("claim")
+        else:
+            self.lease = self.shard.lease(f"{self.steps}", dead=[self.lease.node])
+
+    def act(self):
+        id = self.random.choice(self.NAMES)
+        action = self.random.choice(["kill", "morgue_queue_up", "delete", "perform_now"])
+        if action == "delete" and id in self.shard.queued():
+            self.deleted.update((id, payload) for payload in self.shard.queued()[id].payloads)
+        getattr(self.shard.actions, action)([id])
+
+    def places(self):
+        """How often each payload is found."""
+        held = [self.shard.queued(), self.shard.claimed(), self.shard.morgue()]
+        found = Counter((id, payload) for place in held for id, job in place.items() for payload in job.payloads)
+        found.update(self.acked)
+        found.update(self.deleted)
+        return found
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_i3_every_payload_is_in_exactly_one_place(shard, seed):
+    history = RandomHistory(shard, seed)
+    for _ in range(120):
+        history.step()
+        assert history.places() == dict.fromkeys(history.pushed, 1)
+
+
+# ── I4: one claim a shard ───────────────────────────────────────────────────────────────────────────────────────────
+
+
+def test_i4_a_second_claim_waits_for_the_first_to_be_settled(shard):
+    shard.push_all(*((f"id-{n}", b"x", 1.0, PAST) for n in range(4)))
+    lease = shard.lease()
+    (first,) = lease.claim(limit=1)
+    with pytest.raises(Unsettled):
+        lease.claim()
+    lease.ack(first.id)
+    assert len(lease.claim()) == 3
+
+
+def test_i4_a_new_owner_begins_with_an_empty_claim(shard):
+    shard.push("a")
+    shard.lease("a").claim()
+    shard.lease("b", dead=["a"])
+    assert shard.claimed() == {}
+
+
+# ── I5: settle applies once ─────────────────────────────────────────────────────────────────────────────────────────
+
+
+def test_i5_a_settle_applies_once(shard):
+    shard.push_all(
+        ("acked", b"x", 1.0, PAST), ("failed", b"x", 1.0, PAST), ("dead", b"x", 1.0, PAST), ("dead", b"y", 2.0)
+    )
+    lease = shard.lease()
+    lease.claim()
+    outcome = {
+        "acked": ["acked"],
+        "failed": [Failure("failed", 0, -FUTURE, "e")],
+        "exhausted": [Exhausted("dead", "e")],
+    }
+    assert lease.settle(**outcome)[:3] == (1, 2, 1)
+    state = shard.dump()
+    assert lease.settle(**outcome)[:3] == (0, 0, 0)
+    assert shard.dump() == state
+    # Nor does it apply to the same ids in the next claim.
+    shard.push("acked", b"x", 1.0, PAST)
+    assert len(lease.claim()) == 3
+    state = shard.jobs()
+    assert lease.settle(number=lease.number - 1, **outcome)[:3] == (0, 0, 0)
+    assert shard.jobs() == state
+
+
+# ── I6: no payload starts while a lower-scored one of its id is unfinished ──────────────────────────────────────────
+
+
+def test_i6_payloads_of_an_id_are_taken_in_order(shard):
+    scores = list(range(40))
+    random.Random(6).shuffle(scores)
+    shard.push_all(*(("a", b"%d" % score, float(score), PAST) for score in scores))
+    lease = shard.lease()
+    seen = []
+    while jobs := lease.claim(max_payloads=7):
+        seen += jobs[0].scores
+        lease.ack("a")
+    assert seen == sorted(scores)
+
+
+@pytest.mark.parametrize("end", ["fail", "release", "crash"])
+def test_i6_what_did_not_finish_comes_before_what_stayed_behind(shard, end):
+    shard.push_payloads("a", 5)
+    lease = shard.lease("a")
+    lease.claim(max_payloads=2)
+    with pytest.raises(Unsettled):
+        lease.claim(max_payloads=2)
+    match end:
+        case "fail":
+            lease.fail("a", delay=0)
+        case "release":
+            lease.release("claim")
+        case "crash":
+            lease = shard.lease("b", dead=["a"])
+    (job,) = lease.claim(max_payloads=2)
+    assert job.payloads == [b"0", b"1"]
+
+
+def test_i6_a_payload_pushed_meanwhile_waits_for_the_claim(shard):
+    shard.push("a", b"second", 2.0, PAST)
+    lease = shard.lease()
+    lease.claim()
+    shard.push("a", b"first", 1.0, PAST)
+    with pytest.raises(Unsettled):
+        lease.claim()
+    lease.fail("a", delay=0)
+    (job,) = lease.claim()
+    assert job.payloads == [b"first", b"second"]
+
+
+def test_i6_an_exhausted_payload_makes_way_for_the_next(shard):
+    shard.push_payloads("a", 3)
+    lease = shard.lease()
+    for n in range(3):
+        (job,) = lease.claim(max_payloads=1)
+        assert job.payloads == [b"%d" % n]
+        lease.exhaust("a")
+
+
+# ── I7: deaths per id are bounded ───────────────────────────────────────────────────────────────────────────────────
+
+
+@pytest.mark.parametrize("max_crashes", [1, 2, 3, 5])
+def test_i7_a_job_that_kills_every_node_is_claimed_max_crashes_times(shard, max_crashes):
+    shard.push("deadly", b"x", 1.0, PAST)
+    deaths = 0
+    for n in range(20):
+        owned = shard.try_acquire(f"{n}", max_crashes=max_crashes, dead=[f"{n - 1}"])
+        assert isinstance(owned, Owned)
+        deaths += len(shard.lease(f"{n}").claim())
+    assert deaths == max_crashes
+    assert list(shard.morgue()) == ["deadly"]
+
+
+def test_i7_releases_in_between_do_not_forget_the_deaths(shard):
+    shard.push("deadly", b"x", 1.0, PAST)
+    lease = shard.lease("0")
+    lease.claim()
+    for n in range(1, 3):
+        lease = shard.lease(f"{n}", max_crashes=3, dead=[f"{n - 1}"])
+        lease.claim()
+        lease.release("claim")
+        lease.claim()
+    assert shard.try_acquire("9", max_crashes=3, dead=["2"]).buried == 1
+
+
+# ── I8: the wrong shards_count changes nothing ──────────────────────────────────────────────────────────────────────
+
+
+@pytest.mark.parametrize("call", ["push", "acquire", "claim"])
+def test_i8_the_wrong_shards_count_changes_nothing(app, shard, call):
+    shard.push("a")
+    lease = shard.lease("a")
+    wrong = ShardDriver(app, shards_count=2)
+    lease.driver = wrong
+    before = shard.dump()
+    with pytest.raises(ShardsCountMismatch, match="set shards_count = 1, or choose another queue_name"):
+        {"push": lambda: wrong.push("b"), "acquire": lambda: wrong.try_acquire("a"), "claim": lease.claim}[call]()
+    assert shard.dump() == before
+
+
+# ── what is left ────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def test_an_emptied_queue_leaves_only_its_layout_and_epoch(app):
+    """`meta` (layout and counters), `owner` (the epoch must outlive its node), and the queue's name in `queues`."""
+
+    @app.worker(queue_name="q", shards_count=1)
+    def work(payloads_by_id):
+        pass
+
+    shard = ShardDriver(app)
+    work.perform_async([{"id": n % 10, "payload": n} for n in range(30)])
+    lease = shard.lease("a")
+    jobs = lease.claim(limit=5, max_payloads=2)
+    lease.settle(
+        acked=[jobs[0].id],
+        failed=[Failure(jobs[1].id, 0, 0, "e")],
+        exhausted=[Exhausted(jobs[2].id, "e")],
+        spoiled=[Spoiled(jobs[3].id, jobs[3].payloads[0], "e")],
+    )
+    lease = shard.lease("b", dead=["a"])
+    while lease.claim():
+        lease.settle(rest="ack")
+    work.actions.morgue_delete_all_jobs()
+    lease.release("lease")
+    assert shard.names() == {"meta", "owner"}
+    assert set(shard.dump()) == {shard.key("meta"), shard.key("owner"), f"{app.settings.namespace}:queues".encode()}
+    assert set(shard.redis.hkeys(shard.key("owner"))) == {b"epoch"}

@@ -1,0 +1,207 @@
+"""How scripts are put together, flagged, sent, and loaded again when Redis has lost them."""
+
+from __future__ import annotations
+
+import hashlib
+import inspect
+from pathlib import Path
+
+import pytest
+import redis
+
+from lowkiq.errors import Fenced, PushFailed, StaleClaim
+from lowkiq.job import EncodedJob
+from lowkiq.queue import scripts
+from lowkiq.queue.call import Call, Caller
+from lowkiq.queue.push import Producer
+from tests.queue.shard_driver import PAST
+
+DIRECTORY = Path(inspect.getfile(scripts)).parent
+
+
+def test_every_script_has_a_name_and_every_name_a_script():
+    assert {path.stem for path in DIRECTORY.glob("*.lua")} == set(scripts.NAMES)
+    assert set(scripts.NAMES) >= scripts.MAKE_ROOM
+
+
+@pytest.mark.parametrize("name", scripts.NAMES)
+def test_includes_are_expanded_once(name):
+    source = scripts.load(flags=False)[name].source
+    assert "--@" not in source
+    for include in (DIRECTORY / "includes").glob("*.lua"):
+        body = include.read_text("utf-8").split("\n", 1)[1]
+        assert source.count(body) <= 1, include.name
+
+
+@pytest.mark.parametrize("name", scripts.NAMES)
+@pytest.mark.parametrize("flags", [False, True])
+def test_only_scripts_that_make_room_are_flagged(name, flags):
+    script = scripts.load(flags=flags)[name]
+    assert script.source.startswith("#!lua flags=allow-oom\n") == (flags and name in scripts.MAKE_ROOM)
+    assert script.source.count("#!") == (flags and name in scripts.MAKE_ROOM)
+    assert script.sha == hashlib.sha1(script.source.encode()).hexdigest().encode()
+
+
+def test_every_script_compiles(app):
+    app.caller.command("PING")
+    for script in scripts.load(flags=False).values():
+        assert app.caller.command("SCRIPT LOAD", script.source).encode() == script.sha
+
+
+def test_flags_are_used_where_the_server_knows_them(shard):
+    shard.redis.script_flush()
+    shard.push("a")
+    lease = shard.lease()
+    lease.claim()
+    lease.ack("a")
+    version = int(shard.redis.info("server")["redis_version"].split(".")[0])
+    settle = scripts.load(flags=version >= 7)["settle"]
+    assert shard.redis.script_exists(settle.sha.decode()) == [True]
+
+
+@pytest.mark.parametrize("error", ["BUSY Redis is busy running a script", "MASTERDOWN Link with MASTER is down"])
+def test_trouble_when_the_server_is_asked_says_nothing_of_flags(app, monkeypatch, error):
+    def trouble(*_words):
+        raise redis.ResponseError(error)
+
+    caller = Caller(app.redis())
+    with monkeypatch.context() as patch, pytest.raises(redis.ResponseError, match=error):
+        patch.setattr(caller, "command", trouble)
+        caller._choose()
+    assert caller._choose() == app.caller._choose()
+
+
+@pytest.mark.parametrize("name", scripts.NAMES)
+def test_a_script_says_its_keys_and_replies(name):
+    header = [line for line in (DIRECTORY / f"{name}.lua").read_text("utf-8").splitlines() if line.startswith("-- ")]
+    assert any(line.startswith(f"-- {name}: ") for line in header)
+    assert any(line.startswith("-- KEYS") for line in header)
+    assert any(line.startswith("-- returns") for line in header)
+
+
+# ── scripts that Redis has lost ─────────────────────────────────────────────────────────────────────────────────────
+
+
+def test_a_lost_script_is_loaded_again(shard):
+    shard.push("a", b"x", 1.0, PAST)
+    lease = shard.lease()
+    shard.redis.script_flush()
+    assert [job.id for job in lease.claim()] == ["a"]
+    shard.redis.script_flush()
+    assert lease.ack("a").acked == 1
+
+
+def test_lost_scripts_of_a_pipeline_are_loaded_again_and_keep_their_order(shard):
+    shard.push_all(("a", b"x", 1.0, PAST), ("b", b"x", 1.0, PAST))
+    lease = shard.lease()
+    lease.claim(limit=1)
+    shard.redis.script_flush()
+    settle = shard.shard.release("a", lease.epoch, 1, "claim")
+    claim = shard.shard.claim("a", lease.epoch, 2, 10, 10, bytes)
+    released, claimed = shard.caller.run_all([settle, claim])
+    assert released.restored == 1
+    assert sorted(job.id for job in claimed.jobs) == ["a", "b"]
+
+
+def test_a_refusal_after_loading_is_a_refusal(shard):
+    lease = shard.lease()
+    lease.node = "b"
+    shard.redis.script_flush()
+    with pytest.raises(Fenced):
+        lease.claim()
+
+
+def test_each_call_of_a_pipeline_is_refused_alone(shard):
+    shard.push("a")
+    lease = shard.lease()
+    stale = shard.shard.claim("a", lease.epoch, 0, 1, 1, bytes)
+    fenced = shard.shard.abandon("b", lease.epoch)
+    good = shard.shard.claim("a", lease.epoch, 1, 1, 1, bytes)
+    first, second, third = shard.caller.run_all([stale, fenced, good])
+    assert isinstance(first, StaleClaim)
+    assert isinstance(second, Fenced)
+    assert [job.id for job in third.jobs] == ["a"]
+
+
+def test_nothing_to_send_is_nothing_sent(shard):
+    assert shard.caller.commands([]) == []
+
+
+def test_errors_of_redis_are_not_refusals(shard):
+    shard.redis.set(shard.key("meta"), "not a hash")
+    with pytest.raises(redis.ResponseError, match="WRONGTYPE"):
+        shard.push("a")
+    (result,) = shard.caller.run_all([shard.shard.push([EncodedJob(b"a", b"x", "", "")])])
+    assert isinstance(result, redis.ResponseError)
+
+
+class Raced(Caller):
+    """Redis loses its scripts, and another client loads them again, while our first pipeline is on its way."""
+
+    def __init__(self, client):
+        super().__init__(client)
+        self._loads = [("SCRIPT LOAD", script.source) for script in self._choose().values()]
+        self._wire.exchange = self._race
+
+    def _race(self, commands, replicas=None):
+        del self._wire.exchange  # the next ones find Redis as it is
+        first, *rest = commands
+        _, reply, *replies = self._wire.exchange([("SCRIPT FLUSH",), first, *self._loads, *rest])
+        return [reply, *replies[len(self._loads) :]]
+
+
+def test_a_claim_that_was_repeated_with_what_came_before_it_can_be_given_up(shard):
+    """Its first reply is lost to us, as if the connection had broken: its number says so."""
+    shard.push("a", b"x", 1.0, PAST)
+    lease = shard.lease()
+    peek = Call("peek", [shard.shard.prefix], [], list)
+    claim = shard.shard.claim("a", lease.epoch, 1, 10, 10, bytes)
+    peeked, claimed = Raced(shard.redis).run_all([peek, claim])
+    assert peeked[1] == peeked[0]  # sent again after the claim went through
+    assert isinstance(claimed, StaleClaim)
+    assert lease.release("claim", number=1).restored == 1
+    assert list(shard.queued()) == ["a"]
+
+
+class Rounds(Caller):
+    """Remembers what was sent in each round trip; Redis refuses everything from a given one on."""
+
+    def __init__(self, client, broken_from=None):
+        super().__init__(client)
+        self.rounds, self.broken_from = [], broken_from
+
+    def run_all(self, calls, replicas=None):
+        if calls[0].script == "register":
+            return super().run_all(calls, replicas)
+        self.rounds.append([call.keys[0] for call in calls])
+        if self.broken_from is not None and len(self.rounds) > self.broken_from:
+            return [redis.ResponseError("OOM") for _ in calls]
+        return super().run_all(calls, replicas)
+
+
+def rows(count, ids):
+    return [EncodedJob(b"%d" % (n % ids), b"%d" % n, "", "") for n in range(count)]
+
+
+def test_a_large_push_sends_one_call_a_shard_at_a_time(app):
+    """Or a later call could be accepted where one before it was not, and default scores would be out of order."""
+    caller = Rounds(app.redis())
+    assert Producer(caller, app.settings.namespace, "q", 3).push(rows(9000, 10)) == (10, 8990)
+    assert len(caller.rounds) > 2
+    assert all(len(set(prefixes)) == len(prefixes) for prefixes in caller.rounds)
+
+
+def test_of_a_large_push_that_fails_the_first_part_was_accepted(app, shard):
+    with pytest.raises(PushFailed, match="took 2000 of 4500 payloads for sure") as caught:
+        Producer(Rounds(app.redis(), broken_from=2), app.settings.namespace, "q", 1).push(rows(4500, 1))
+    assert (caught.value.new, caught.value.merged) == (1, 1999)
+    payloads = shard.queued()["0"].payloads
+    assert sorted(payloads, key=payloads.__getitem__) == [b"%d" % n for n in range(2000)]
+
+
+def test_a_push_repeated_after_it_failed_keeps_its_order(app, shard):
+    with pytest.raises(PushFailed):
+        Producer(Rounds(app.redis(), broken_from=2), app.settings.namespace, "q", 1).push(rows(4500, 1))
+    Producer(app.caller, app.settings.namespace, "q", 1).push(rows(4500, 1))
+    payloads = shard.queued()["0"].payloads
+    assert sorted(payloads, key=payloads.__getitem__) == [b"%d" % n for n in range(4500)]

@@ -1,0 +1,232 @@
+"""push: what producers put into a shard."""
+
+from __future__ import annotations
+
+import pytest
+
+from lowkiq.errors import ShardsCountMismatch
+from tests.queue.shard_driver import FUTURE, PAST, Queued, ShardDriver
+
+
+def test_a_new_id_is_queued_as_fresh_and_due_now(shard):
+    before = shard.now()
+    assert shard.push("a", b"x", 5.0) == (1, 0)
+    job = shard.queued()["a"]
+    assert (job.payloads, job.retry_count, job.error) == ({b"x": 5.0}, -1, None)
+    assert before <= job.perform_in <= shard.now()
+
+
+def test_a_given_perform_in_is_kept_to_the_microsecond(shard):
+    shard.push("a", perform_in=1_790_000_000.123457)
+    assert shard.queued()["a"].perform_in == 1_790_000_000.123457
+
+
+@pytest.mark.parametrize("perform_in", [-5.5, 0.0, 1e15, -1e300, 1e300])
+def test_any_finite_perform_in_is_taken(shard, perform_in):
+    shard.push("a", perform_in=perform_in)
+    assert shard.queued()["a"].perform_in == perform_in
+
+
+@pytest.mark.parametrize("score", [-5.5, 0.0, -0.0, 1e22, 1e300, -1e-300, 0.1 + 0.2])
+def test_any_finite_score_is_kept_exactly(shard, score):
+    shard.push("a", b"x", score)
+    assert shard.queued()["a"].payloads == {b"x": score}
+    shard.push("a", b"y", 1.0)
+    assert shard.queued()["a"].payloads == {b"x": score, b"y": 1.0}
+
+
+def test_a_batch_gets_a_table_at_once_and_a_few_jobs_a_list(shard):
+    """In a list, each job of a batch would look at all that came before it."""
+    shard.push_all(*((f"id-{n}", b"x") for n in range(11)))
+    assert {encoding(shard, key) for key in ("due", "payloads")} <= {b"listpack", b"ziplist"}
+    lease = shard.lease()
+    lease.claim()
+    lease.ack(*(f"id-{n}" for n in range(11)))
+    shard.push_all(*((f"id-{n}", b"x") for n in range(12)))
+    assert [encoding(shard, key) for key in ("due", "payloads")] == [b"skiplist", b"hashtable"]
+    assert [job.id for job in lease.claim()] == [f"id-{n}" for n in range(12)]
+
+
+def encoding(shard, key):
+    return shard.redis.object("encoding", shard.key(key))
+
+
+@pytest.mark.parametrize("given", [(), (1.0,), ("", PAST)])
+@pytest.mark.parametrize("known", [["a" + " " * 65], ["other"]])
+def test_what_makes_a_table_of_a_batch_is_no_id_afterwards(shard, known, given):
+    """Redis is led to it by a member of more than 64 bytes; an id may look just like that one."""
+    ids = ["a", "a" + " " * 65, *(f"id-{n}" for n in range(20))]
+    assert shard.push_all(*((id, b"x") for id in ids[:-1]), (ids[-1], b"x", *given)) == (22, 0)
+    lease = shard.lease()
+    in_order = sorted if given else list  # one that is not fresh may be due before the others
+    assert in_order([job.id for job in lease.claim()]) == in_order(ids)
+    lease.ack(*ids)
+    shard.push_all(*((id, b"x") for id in known))
+    shard.push_all(*((id, b"y") for id in ids))
+    assert {job.id for job in lease.claim()} == {*known, *ids}
+
+
+def test_a_second_payload_merges(shard):
+    shard.push("a", b"x", 1.0)
+    assert shard.push("a", b"y", 2.0) == (0, 1)
+    assert shard.queued()["a"].payloads == {b"x": 1.0, b"y": 2.0}
+
+
+def test_a_merge_keeps_the_queued_perform_in_and_retry_count(shard):
+    shard.push("a", b"x", 1.0)
+    lease = shard.lease()
+    lease.claim()
+    lease.fail("a", retry_count=3, delay=1000, error="boom")
+    failed = shard.queued()["a"]
+    shard.push("a", b"y", 2.0, PAST)
+    assert shard.queued()["a"] == failed._replace(payloads={b"x": 1.0, b"y": 2.0})
+
+
+@pytest.mark.parametrize(("first", "second"), [(1.0, 2.0), (2.0, 1.0), (1.0, 1.0), (9.0, 10.0), (10.0, 9.0)])
+@pytest.mark.parametrize("others", [0, 3])
+def test_equal_payloads_keep_the_lower_score(shard, first, second, others):
+    """Compared as numbers, in the form of one payload as in that of several."""
+    for n in range(others):
+        shard.push("a", b"other %d" % n, 5.0)
+    shard.push("a", b"x", first)
+    shard.push("a", b"x", second)
+    assert shard.queued()["a"].payloads[b"x"] == min(first, second)
+    assert len(shard.queued()["a"].payloads) == 1 + others
+
+
+def test_jobs_of_one_id_in_one_call_merge(shard):
+    rows = [("a", b"x", 3.0, PAST), ("b", b"x", 1.0, PAST), ("a", b"y", 2.0, FUTURE), ("a", b"x", 1.0, FUTURE)]
+    assert shard.push_all(*rows) == (2, 2)
+    assert shard.queued() == {"a": Queued({b"x": 1.0, b"y": 2.0}, PAST), "b": Queued({b"x": 1.0}, PAST)}
+
+
+def test_default_scores_keep_the_order_within_a_call(shard):
+    names = [b"%d" % n for n in range(50)]
+    shard.push_all(*(("a", name) for name in names))
+    payloads = shard.queued()["a"].payloads
+    assert sorted(payloads, key=payloads.__getitem__) == names
+    assert len(set(payloads.values())) == len(names)
+
+
+def test_default_scores_keep_the_order_over_two_calls(shard):
+    """The second call may come before the time that the first one's last score says."""
+    names = [b"%d" % n for n in range(1000)]
+    shard.push_all(*(("a", name) for name in names[:-1]))
+    assert shard.now() < max(shard.queued()["a"].payloads.values()) + 1
+    shard.push("a", names[-1])
+    payloads = shard.queued()["a"].payloads
+    assert sorted(payloads, key=payloads.__getitem__) == names
+
+
+def test_a_default_score_is_the_time_of_redis(shard):
+    before = shard.now()
+    shard.push("a", b"x")
+    assert before <= shard.queued()["a"].payloads[b"x"] <= shard.now()
+
+
+@pytest.mark.parametrize("micros", [0, 7, 70, 100_000, 999_999])
+def test_a_push_of_one_job_is_due_to_the_microsecond(shard, clock, micros):
+    shard.push("before")
+    clock.set(clock.now + 5_000_000 + micros)
+    shard.push("a", b"x")
+    (job,) = (job for id, job in shard.queued().items() if id == "a")
+    assert round(job.perform_in * 1e6) == round(job.payloads[b"x"] * 1e6) == shard.meta("last_score") == clock.now
+
+
+def test_a_default_score_follows_the_last_one_even_if_the_clock_went_back(shard):
+    ahead = int(FUTURE * 1_000_000)
+    shard.redis.hset(shard.key("meta"), "last_score", ahead)
+    shard.push_all(("a", b"x"), ("a", b"y"))
+    assert shard.queued()["a"].payloads == {b"x": FUTURE + 1e-6, b"y": FUTURE + 2e-6}
+    assert shard.meta("last_score") == ahead + 2
+
+
+@pytest.mark.parametrize("score", [5.0, FUTURE])
+def test_after_a_given_score_a_default_one_is_the_time_of_redis_all_the_same(shard, score):
+    shard.push("a", b"x", score)
+    before = shard.now()
+    shard.push("a", b"y")
+    assert before <= shard.queued()["a"].payloads[b"y"] <= shard.now()
+
+
+def test_a_push_while_the_id_is_claimed_is_a_new_job(shard):
+    shard.push("a", b"x", 1.0, PAST)
+    shard.lease().claim()
+    assert shard.push("a", b"y", 2.0, FUTURE) == (1, 0)
+    assert shard.queued()["a"] == Queued({b"y": 2.0}, FUTURE)
+    assert shard.claimed()["a"].payloads == {b"x": 1.0}
+
+
+def test_a_push_beside_the_morgue_leaves_the_morgue_alone(shard):
+    shard.push("a", b"x", 1.0)
+    shard.actions.kill(["a"])
+    assert shard.push("a", b"x", 2.0) == (1, 0)
+    assert shard.morgue()["a"].payloads == {b"x": 1.0}
+
+
+def test_payloads_are_counted(shard):
+    shard.push_all(("a", b"x"), ("a", b"y"), ("b", b"x"))
+    shard.push("b", b"x")
+    assert (shard.meta("pushed"), shard.meta("merged")) == (4, 2)
+
+
+def test_a_repeated_push_changes_only_the_counters(shard):
+    rows = [("a", b"x", 1.0, PAST), ("a", b"y", 2.0, PAST), ("b", b"z", 3.0, FUTURE)]
+    shard.push_all(*rows)
+    queued = shard.queued()
+    shard.push_all(*rows)
+    assert shard.queued() == queued
+
+
+def test_a_thousand_new_ids_fit_one_call(shard):
+    assert shard.push_all(*((f"id-{n}", b"%d" % n, float(n), PAST + n) for n in range(1000))) == (1000, 0)
+    assert shard.queued() == {f"id-{n}": Queued({b"%d" % n: float(n)}, PAST + n) for n in range(1000)}
+
+
+def test_an_id_that_recurs_after_many_others_merges(shard):
+    rows = [(f"id-{n % 700}", b"%d" % n, float(n)) for n in range(1000)]
+    assert shard.push_all(*rows) == (700, 300)
+    assert shard.queued()["id-299"].payloads == {b"299": 299.0, b"999": 999.0}
+
+
+@pytest.mark.parametrize("payload", [b"", b":", b"*", b"a:b:c", b"1:x", b"\x00\n\xff", b"{}", b" "])
+@pytest.mark.parametrize("count", [1, 2])
+def test_payloads_are_bytes_that_nothing_reads(shard, payload, count):
+    if count == 2:
+        shard.push("a", b"other", 1.0, PAST)
+    shard.push("a", payload, 2.0, PAST)
+    assert shard.queued()["a"].payloads[payload] == 2.0
+    lease = shard.lease()
+    (job,) = lease.claim()
+    assert (job.payloads[-1], job.scores[-1]) == (payload, 2.0)
+    lease.fail("a", delay=0)
+    assert shard.queued()["a"].payloads[payload] == 2.0
+
+
+def test_a_push_with_another_shards_count_changes_nothing(app, shard):
+    shard.push("a", b"x", 1.0, PAST)
+    before = shard.dump()
+    with pytest.raises(ShardsCountMismatch, match="shards_count 1, the caller says 2: set shards_count = 1"):
+        ShardDriver(app, shards_count=2).push("b")
+    assert shard.dump() == before
+
+
+def test_what_a_push_writes(shard):
+    shard.push("a", b"x", 1.0)
+    assert shard.names() == {"due", "payloads", "meta"}
+    shard.push("a", b"y", 1.0)
+    assert shard.names() == {"due", "payloads", "payloads:a", "meta"}
+
+
+@pytest.mark.parametrize("count", [2, 100])
+def test_a_push_of_which_some_ids_are_queued_keeps_all_payloads_and_their_order(shard, clock, count):
+    """The index is told of all of them before it is known that some are there."""
+    ids = [f"id-{n % (count - 1)}" for n in range(count)]  # the last is the first again
+    shard.push("id-0", b"before", perform_in=clock.now / 1e6 + 60)
+    begin = clock.now + 1
+    assert shard.push_all(*((id, b"%d" % n) for n, id in enumerate(ids))) == (count - 2, 2)
+    queued = shard.queued()
+    for n, id in enumerate(ids):
+        assert round(queued[id].payloads[b"%d" % n] * 1e6) == begin + n
+    assert queued["id-0"].perform_in == pytest.approx(clock.now / 1e6 + 60)
+    assert set(queued["id-0"].payloads) == {b"before", b"0", b"%d" % (count - 1)}

@@ -1,0 +1,294 @@
+"""Supervisors with real applications on a real Redis, while jobs run: nothing is lost, and no shard has two owners."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import os
+import random
+import signal
+import subprocess
+import sys
+import time
+from collections import defaultdict
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+
+from lowkiq import Lowkiq
+from lowkiq_supervisor.control.client import ask
+from tests.harness import ROOT, Supervised, until
+from tests.support import RedisServer
+
+MAIN = "from lowkiq_supervisor.cli import main; main()"
+
+#: Ids of the load; each gets a payload again and again.
+IDS = 60
+
+APP = """
+import ctypes, json, os, time
+from pathlib import Path
+import lowkiq
+from lowkiq import Lowkiq
+
+app = Lowkiq()
+
+@app.worker(shards_count=6)
+def note(payloads_by_id):
+    job = lowkiq.current()
+    began = time.monotonic()
+    if "wedge" in payloads_by_id and not Path("wedged").exists():
+        Path("wedged").touch()
+        ctypes.PyDLL(None).sleep(300)
+    time.sleep(0.002)
+    with Path(f"done-{os.getpid()}").open("a") as done:
+        for id, payloads in payloads_by_id.items():
+            record = [job.shard, job.epoch, os.getpid(), began, time.monotonic(), id, list(payloads)]
+            done.write(json.dumps(record) + "\\n")
+"""
+
+#: How often TERM meets booting nodes of a real application.
+BOOTS = int(os.environ.get("LOWKIQ_TEST_BOOTS", "3"))
+
+LONG_LEASE = {"LOWKIQ_LEASE_TTL": "60"}
+
+
+@pytest.fixture
+def project(tmp_path: Path) -> Path:
+    (tmp_path / "shop.py").write_text(APP)
+    return tmp_path
+
+
+class Shop:
+    """The application in a directory, its Redis namespace, and what its jobs have noted."""
+
+    def __init__(self, directory: Path, url: str) -> None:
+        self.directory = directory
+        self.environment = {"REDIS_URL": url, "LOWKIQ_NAMESPACE": directory.name[-40:].replace("_", "-")}
+        self.app = Lowkiq(redis_url=url, namespace=self.environment["LOWKIQ_NAMESPACE"])
+        self.worker = self.app.worker(shards_count=6)(note)
+
+    def supervise(self, *arguments: str, state_dir: str = "state", **environment: str) -> Supervised:
+        given = self.environment | {"LOWKIQ_STATE_DIR": str(self.directory / state_dir)} | environment
+        directory = self.directory
+        if state_dir != "state":
+            directory = self.directory / f"{state_dir}-log"
+            directory.mkdir()
+            given["PYTHONPATH"] = f"{ROOT / 'supervisor'}:{ROOT}:{self.directory}"
+        return Supervised(directory, ["-c", MAIN, "-r", "shop", *arguments], given)
+
+    def push(self, *ids: str, payload: Any = 0) -> None:
+        self.worker.perform_async([{"id": name, "payload": payload} for name in ids])
+
+    def done(self) -> list[list[Any]]:
+        found = []
+        for path in self.directory.glob("**/done-*"):
+            lines = path.read_text().splitlines(keepends=True)
+            found += [json.loads(line) for line in lines if line.endswith("\n")]
+        return sorted(found, key=lambda record: record[3])
+
+    def pids_of(self, name: str) -> list[int]:
+        return [record[2] for record in self.done() if record[5] == name]
+
+
+def note(payloads_by_id: dict[str, list[Any]]) -> None:
+    """Stands for the worker of the same name in the supervised application."""
+
+
+@pytest.fixture
+def shop(project: Path, redis_server: RedisServer) -> Any:
+    made = Shop(project, redis_server.url)
+    yield made
+    made.app.close()
+
+
+def status(shop: Shop, state_dir: str = "state") -> dict[str, Any]:
+    return ask(shop.directory / state_dir, "status")
+
+
+def test_a_rolling_restart_under_load_loses_nothing_and_no_shard_has_two_owners(shop: Shop) -> None:
+    def noted() -> set[tuple[str, int]]:
+        return {(record[5], payload) for record in shop.done() for payload in record[6]}
+
+    with shop.supervise("--nodes", "2", **LONG_LEASE) as supervisor:
+        supervisor.until_ready(2)
+        wanted: set[tuple[str, int]] = set()
+        for turn in itertools.count():
+            shop.push(*(f"job-{number}" for number in range(IDS)), payload=turn)
+            wanted |= {(f"job-{number}", turn) for number in range(IDS)}
+            enough = len(wanted) - 2 * IDS
+            until(lambda enough=enough: len(noted()) > enough, "progress")
+            if turn == 0:
+                supervisor.send(signal.SIGHUP)
+            if supervisor.events("rolling restart is over"):
+                break
+
+        until(lambda: noted() >= wanted, "every job")
+        supervisor.send(signal.SIGTERM)
+        assert supervisor.exit_code() == 0, supervisor.log_path.read_text()
+    assert noted() == wanted
+    _assert_one_owner_at_a_time(shop.done())
+
+
+def _assert_one_owner_at_a_time(done: list[list[Any]]) -> None:
+    """Of each shard: one process an epoch, epochs that only rise, and no two jobs at once."""
+    of_shard = defaultdict(list)
+    for record in done:
+        of_shard[record[0]].append(record)
+    changes = 0
+    for shard, records in of_shard.items():
+        owners = {(epoch, pid) for _, epoch, pid, *_ in records}
+        assert len({epoch for epoch, _ in owners}) == len(owners), f"an epoch of shard {shard} with two owners"
+        assert [record[1] for record in records] == sorted(record[1] for record in records)
+        for before, after in itertools.pairwise(records):
+            assert after[3] >= before[4] or after[3] == before[3], f"jobs of shard {shard} overlap: {before} {after}"
+        changes += len(owners) - 1
+    assert changes > 0, "nothing was handed over: the test has shown nothing"
+
+
+def test_a_restart_of_one_slot_hands_its_shards_over_without_waiting_for_the_lease(shop: Shop) -> None:
+    with shop.supervise("--nodes", "2", **LONG_LEASE) as supervisor:
+        supervisor.until_ready(2)
+        names = [f"name-{number}" for number in range(24)]  # enough that every shard has some
+        shop.push(*names)
+        until(lambda: len(shop.done()) == len(names), "the first jobs")
+        before = {node["slot"]: node["pid"] for node in status(shop)["nodes"]}
+        moved = {record[5] for record in shop.done() if record[2] == before[1]}
+        assert moved
+
+        ended = ask(shop.directory / "state", "restart", slot=1)
+        assert ended["slots"] == [1]
+        supervisor.until_logged("replacing")
+        until(lambda: not psutil.pid_exists(before[1]), "the end of the old node")  # which might still take jobs
+        shop.push(*names)
+        began = time.monotonic()
+        until(lambda: all(len(shop.pids_of(name)) == 2 for name in moved), "the jobs of the new node")
+        # An import and a boot of a node lie in between; the lease would be 60 s.
+        assert time.monotonic() - began < 10
+        after = {node["slot"]: node["pid"] for node in status(shop)["nodes"]}
+        assert after[0] == before[0]
+        assert {shop.pids_of(name)[1] for name in moved} == {after[1]}
+        supervisor.send(signal.SIGTERM)
+        assert supervisor.exit_code() == 0
+
+
+def test_a_job_that_wedges_its_process_in_c_is_dumped_and_run_again_by_the_next(shop: Shop) -> None:
+    with shop.supervise("--hang-timeout", "2", **LONG_LEASE) as supervisor:
+        supervisor.until_ready(1)
+        shop.push("wedge")
+        until(lambda: len(shop.pids_of("wedge")) == 1, "the second run")
+        died = supervisor.events("died, will be restarted")[0]
+        assert died["reason"].startswith("hung, no beat for ")
+        dumped = supervisor.log_path.read_text()
+        assert "Fatal Python error: Aborted" in dumped
+        assert "shop.py" in dumped
+        supervisor.send(signal.SIGTERM)
+        assert supervisor.exit_code() == 0
+
+
+def test_with_the_same_number_twice_the_second_stands_by_and_takes_over(shop: Shop) -> None:
+    lease = {"LOWKIQ_LEASE_TTL": "3"}
+    with shop.supervise("--nodes", "1", **lease) as first:
+        first.until_ready(1)
+        shop.push("before")
+        until(lambda: len(shop.pids_of("before")) == 1, "the first job")
+        with shop.supervise("--nodes", "1", state_dir="second", **lease) as second:
+            second.until_ready(1)
+            until(lambda: status(shop, "second")["nodes"][0]["waits"] > 0, "the second to say that it stands by")
+            assert second.events("standing_by"), "the log says so too, and for whom"
+            shop.push("while")
+            until(lambda: len(shop.pids_of("while")) == 1, "the second job")
+            assert shop.pids_of("while") == [first.pid("node 0/1")]
+            first.process.kill()
+            assert first.nothing_is_left()
+            shop.push("after")
+            killed = time.monotonic()
+            until(lambda: len(shop.pids_of("after")) == 1, "the take-over")
+            assert time.monotonic() - killed < 3 + 5, "the lease's time, and some for a slow machine"
+            assert shop.pids_of("after") == [second.pid("node 0/1")]
+            second.send(signal.SIGTERM)
+            assert second.exit_code() == 0
+
+
+@pytest.mark.timeout(60 + 5 * BOOTS)
+def test_term_at_any_moment_of_a_real_boot_leaves_no_process_and_no_lease(
+    shop: Shop, redis_server: RedisServer
+) -> None:
+    luck = random.Random(7)
+    for _ in range(BOOTS):
+        with shop.supervise("--nodes", "2", **LONG_LEASE) as supervisor:
+            supervisor.until_logged("started", 2)
+            time.sleep(luck.uniform(0, 1.2))  # not to wait for something: this is the random moment
+            supervisor.send(signal.SIGTERM)
+            assert supervisor.exit_code() == 0, supervisor.log_path.read_text()
+            assert supervisor.nothing_is_left()
+        with redis_server.client() as client:
+            owners = list(client.scan_iter(f"{shop.environment['LOWKIQ_NAMESPACE']}:*:owner"))
+            assert not [key for key in owners if client.hexists(key, "node")]
+
+
+def test_preloaded_nodes_share_the_application_and_work(shop: Shop) -> None:
+    (shop.directory / "shop.py").write_text(APP + "\nPath('imported-by').open('a').write(f'{os.getpid()}\\n')\n")
+    with shop.supervise("--nodes", "2", "--preload") as supervisor:
+        supervisor.until_ready(2)
+        shop.push(*(f"name-{number}" for number in range(24)))
+        until(lambda: len(shop.done()) == 24, "the jobs")
+        assert (shop.directory / "imported-by").read_text() == f"{supervisor.process.pid}\n"
+        assert psutil.Process(supervisor.process.pid).num_threads() == 1
+        supervisor.send(signal.SIGHUP)
+        supervisor.until_logged("nodes are started again with the preloaded code: to change it, restart the supervisor")
+        supervisor.until_logged("rolling restart is over")
+        assert (shop.directory / "imported-by").read_text() == f"{supervisor.process.pid}\n"
+        assert status(shop)["supervisor"]["preloaded"] is True
+        supervisor.send(signal.SIGTERM)
+        assert supervisor.exit_code() == 0
+
+
+def test_an_application_that_starts_threads_is_not_preloaded(shop: Shop) -> None:
+    thread = "import threading\nthreading.Thread(target=lambda: time.sleep(60), name='ticker', daemon=True).start()\n"
+    (shop.directory / "shop.py").write_text(APP + thread)
+    with shop.supervise("--preload") as supervisor:
+        assert supervisor.exit_code() == 3
+        error = supervisor.events("can't start")[0]["error"]
+        assert "importing shop starts threads (ticker)" in error
+        assert "run without --preload" in error
+        assert not supervisor.events("started")
+
+
+def test_preloading_says_what_can_not_be_imported(shop: Shop) -> None:
+    (shop.directory / "shop.py").write_text("import nothing_of_this_name")
+    with shop.supervise("--preload") as supervisor:
+        assert supervisor.exit_code() == 3
+        assert "can't preload shop: " in supervisor.events("can't start")[0]["error"]
+
+
+def test_without_the_embedded_redis_none_is_started(shop: Shop) -> None:
+    url = shop.environment.pop("REDIS_URL")
+    (shop.directory / "shop.py").write_text(APP.replace("Lowkiq()", f"Lowkiq(redis_url={url!r})"))
+    with shop.supervise("--no-embedded-redis") as supervisor:
+        supervisor.until_ready(1)
+        assert status(shop)["redis"] is None
+        assert not supervisor.events("started", "redis")
+        shop.push("one")
+        until(lambda: len(shop.done()) == 1, "the job")
+        supervisor.send(signal.SIGTERM)
+        assert supervisor.exit_code() == 0
+
+
+def test_real_nodes_dump_into_the_state_directory(shop: Shop) -> None:
+    with shop.supervise("--nodes", "2") as supervisor:
+        pids = supervisor.until_ready(2)
+        answer = subprocess.run(
+            [sys.executable, "-c", MAIN, "dump", "--state-dir", str(shop.directory / "state")],
+            env={"PYTHONPATH": f"{ROOT / 'supervisor'}:{ROOT}", "PATH": os.environ["PATH"]},
+            capture_output=True,
+            text=True,
+            check=False,
+            timeout=60,
+        )
+        assert answer.returncode == 0, answer.stderr
+        files = [Path(line) for line in answer.stdout.splitlines()]
+        assert len(files) == len(pids)
+        assert all("lowkiq" in file.read_text() for file in files)

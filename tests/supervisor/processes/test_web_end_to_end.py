@@ -1,0 +1,142 @@
+"""`lowkiq-supervisor --web` as people run it: real nodes, the embedded Redis, and the real web view."""
+
+from __future__ import annotations
+
+import http.client
+import os
+import signal
+import socket
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
+from pathlib import Path
+
+import psutil
+import pytest
+
+from tests.harness import Supervised, status, until
+
+MAIN = "from lowkiq_supervisor.cli import main; main()"
+APP = """
+from lowkiq import Lowkiq
+
+app = Lowkiq()
+
+@app.worker()
+def note(payloads_by_id):
+    pass
+"""
+
+
+class Site:
+    """A project with a supervisor and the address of its web view."""
+
+    def __init__(self, directory: Path, port: int) -> None:
+        self.directory, self.port = directory, port
+        self.slot = f"web 127.0.0.1:{port}"
+
+    def supervise(self, *arguments: str, **environment: str) -> Supervised:
+        address = f"127.0.0.1:{self.port}"
+        return Supervised(self.directory, ["-c", MAIN, "-r", "shop", "--web", address, *arguments], environment)
+
+    @contextmanager
+    def get(self, path: str, method: str = "GET", **headers: str) -> Iterator[http.client.HTTPResponse]:
+        with closing(http.client.HTTPConnection("127.0.0.1", self.port, timeout=20)) as connection:
+            connection.request(method, path, headers=headers)
+            with connection.getresponse() as response:
+                yield response
+
+    def answers(self, path: str, method: str = "GET", **headers: str) -> int:
+        """The status of an answer; 0: there is none."""
+        try:
+            with self.get(path, method, **headers) as response:
+                return response.status
+        except OSError:
+            return 0
+
+
+@pytest.fixture
+def listener() -> Iterator[socket.socket]:
+    """Holds the site's port until it is closed."""
+    with socket.create_server(("127.0.0.1", 0)) as holding:
+        yield holding
+
+
+@pytest.fixture
+def site(tmp_path: Path, listener: socket.socket) -> Site:
+    (tmp_path / "shop.py").write_text(APP)
+    return Site(tmp_path, int(listener.getsockname()[1]))
+
+
+def test_it_answers_beside_two_nodes_and_term_ends_all_of_it(site: Site, listener: socket.socket) -> None:
+    listener.close()
+    with site.supervise("--nodes", "2") as supervisor:
+        supervisor.until_ready(2)
+        supervisor.until_logged("ready", slot=site.slot)
+        assert site.answers("/healthz") == 200
+        until(lambda: site.answers("/readyz") == 200, "its Redis, which is the embedded one")
+        view = psutil.Process(supervisor.pid(site.slot))
+        assert view.cmdline()[0] == f"lowkiq: {site.slot} [ready]"
+        assert view.ppid() == supervisor.process.pid
+        assert status(site.directory)["supervisor"]["state"] == "running"
+        supervisor.send(signal.SIGTERM)
+        assert supervisor.exit_code() == 0, supervisor.log_path.read_text()
+        reasons = {line["slot"]: line["reason"] for line in supervisor.events("ended")}
+        assert reasons[site.slot] == "exit code 0"
+        assert supervisor.nothing_is_left()
+
+
+def test_an_open_stream_does_not_hold_the_end_up(site: Site, listener: socket.socket) -> None:
+    listener.close()
+    with site.supervise() as supervisor:
+        supervisor.until_ready(1)
+        supervisor.until_logged("ready", slot=site.slot)
+        with site.get("/api/v1/events") as stream:
+            assert stream.status == 200
+            assert stream.readline()
+            supervisor.send(signal.SIGTERM)
+            assert supervisor.exit_code() == 0, supervisor.log_path.read_text()
+        assert not supervisor.events("missed its deadline, killing it")
+        assert supervisor.nothing_is_left()
+
+
+def test_killed_it_is_back_at_the_same_address(site: Site, listener: socket.socket) -> None:
+    listener.close()
+    with site.supervise() as supervisor:
+        supervisor.until_ready(1)
+        supervisor.until_logged("ready", slot=site.slot)
+        with site.get("/api/v1/events"):
+            os.kill(supervisor.pid(site.slot), signal.SIGKILL)
+            until(lambda: site.answers("/healthz") == 200, "an answer")
+        assert len(supervisor.events("started", "node 0/1")) == 1
+
+
+def test_a_taken_port_is_said_in_one_line_and_tried_until_it_is_free(site: Site, listener: socket.socket) -> None:
+    with site.supervise() as supervisor:
+        supervisor.until_ready(1)
+        refused = supervisor.until_logged("can't serve the web view")[0]
+        assert refused["slot"] == site.slot
+        assert f"127.0.0.1:{site.port} is taken" in refused["error"]
+        assert "Traceback" not in supervisor.log_path.read_text()
+        until(lambda: status(site.directory)["supervisor"]["state"] == "degraded", "word of it")
+        listener.close()
+        until(lambda: site.answers("/healthz") == 200, "an answer")
+        assert len(supervisor.events("started", "node 0/1")) == 1
+        supervisor.send(signal.SIGTERM)
+        assert supervisor.exit_code() == 0, supervisor.log_path.read_text()
+
+
+def test_flags_and_credentials_reach_it_and_preloading_goes_with_it(site: Site, listener: socket.socket) -> None:
+    listener.close()
+    token = "a-token-of-the-environment"
+    with site.supervise("--preload", "--web-read-only", LOWKIQ_WEB_TOKEN=token) as supervisor:
+        supervisor.until_ready(1)
+        supervisor.until_logged("ready", slot=site.slot)
+        assert site.answers("/healthz") == 200
+        assert site.answers("/api/v1/stats") == 401
+        known = {"Authorization": f"Bearer {token}"}
+        assert site.answers("/api/v1/stats", **known) == 200
+        with site.get("/api/v1/queues/note/actions", "POST", **known) as refusal:
+            assert (refusal.status, b"read-only" in refusal.read()) == (403, True)
+        assert token not in supervisor.log_path.read_text()
+        supervisor.send(signal.SIGTERM)
+        assert supervisor.exit_code() == 0, supervisor.log_path.read_text()

@@ -1,0 +1,49 @@
+"""Stand-ins for the web view of a supervisor in tests (see supervised.py)."""
+
+from __future__ import annotations
+
+import faulthandler
+import json
+import os
+import signal
+import socket
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+from lowkiq_supervisor.processes.web import WebSpec
+
+Tell = Callable[..., None]
+
+
+def serving(spec: WebSpec, beat: Tell) -> int:
+    """Takes connections until TERM."""
+    told: list[int] = []
+    signal.signal(signal.SIGTERM, lambda number, _: told.append(number))
+    Path("env-web").write_text(json.dumps(dict(os.environ)))
+    with socket.create_server((spec.options.host, spec.options.port)):
+        while not told:
+            beat("ready")
+            time.sleep(0.02)
+    beat("draining")
+    return 0
+
+
+def deaf(spec: WebSpec, beat: Tell) -> int:
+    """Doesn't hear TERM."""
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    while True:
+        beat("ready")
+        time.sleep(0.02)
+
+
+def failing(spec: WebSpec, beat: Tell) -> int:
+    """Fails until a file says that it is mended."""
+    return serving(spec, beat) if Path("mended").exists() else 3
+
+
+def silent_at_boot(spec: WebSpec, beat: Tell) -> int:
+    """Never becomes ready."""
+    faulthandler.enable()
+    time.sleep(300)
+    return 0

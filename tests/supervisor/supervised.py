@@ -1,0 +1,227 @@
+"""
+A supervisor to run as a process in tests: its nodes are the functions below instead of real ones.
+
+Usage: supervised.py BEHAVIOUR JSON, with the options, the policy's numbers, `embedded` (a bool), `web` (a function of
+web_views.py and a port), and `constants` (such as {"policy.hang.DUMP_TIME": 0.1}) in the JSON.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import errno
+import faulthandler
+import importlib
+import json
+import os
+import signal
+import socket
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from lowkiq_supervisor import log
+from lowkiq_supervisor.arbiter import Arbiter
+from lowkiq_supervisor.options import Options
+from lowkiq_supervisor.processes.embedded_redis import EmbeddedRedis
+from lowkiq_supervisor.processes.node import NodeSpec
+from lowkiq_supervisor.restart_policy import RestartMode, RestartPolicy
+from lowkiq_supervisor.web_options import WebOptions
+from tests.supervisor.processes import web_views
+
+Tell = Callable[..., None]
+
+
+def obedient(spec: NodeSpec, beat: Tell) -> int:
+    """Runs until TERM, and drains."""
+    told: list[int] = []
+    for signum in (signal.SIGTERM, signal.SIGQUIT):
+        signal.signal(signum, lambda number, _: told.append(number))
+    quiet: list[int] = []
+    signal.signal(signal.SIGTSTP, lambda number, _: quiet.append(number))
+    dumps: list[int] = []
+    signal.signal(signal.SIGTTIN, lambda number, _: dumps.append(number))
+    Path(f"env-{spec.node_number}").write_text(json.dumps({**os.environ, "dead_nodes": spec.dead_nodes}))
+    beat("starting")
+    while not told:
+        beat("quiet" if quiet else "ready")
+        if quiet:
+            Path(f"quiet-{spec.node_number}").touch()
+        while dumps:
+            dumps.pop()
+            place = Path(os.environ["LOWKIQ_STATE_DIR"]) / "dumps"
+            place.mkdir(exist_ok=True)
+            (place / f"dump-now-{os.getpid()}-x.txt").write_text("Thread 1")
+        signal.sigtimedwait((), 0.02) if hasattr(signal, "sigtimedwait") else time.sleep(0.02)
+    beat("draining")
+    return 0
+
+
+def deaf(spec: NodeSpec, beat: Tell) -> int:
+    """Hears neither TERM nor QUIT."""
+    for signum in (signal.SIGTERM, signal.SIGQUIT):
+        signal.signal(signum, signal.SIG_IGN)
+    return forever(beat)
+
+
+def patient(spec: NodeSpec, beat: Tell) -> int:
+    """Has a job that ends when a file is there."""
+    told: list[int] = []
+    signal.signal(signal.SIGTERM, lambda number, _: told.append(number))
+    while not (told and Path("job-has-ended").exists()):
+        beat("draining" if told else "ready")
+        time.sleep(0.02)
+    return 0
+
+
+def parent(spec: NodeSpec, beat: Tell) -> int:
+    """Has started a process of its own, and waits for it."""
+    if os.fork() == 0:
+        signal.signal(signal.SIGTERM, signal.SIG_IGN)
+        forever(lambda _: None)
+    return forever(beat)
+
+
+def forever(beat: Tell) -> int:
+    while True:
+        beat("ready")
+        time.sleep(0.05)
+
+
+def crashing(spec: NodeSpec, beat: Tell) -> int:
+    """The last node dies whenever it has become ready."""
+    if spec.node_number < spec.number_of_nodes - 1:
+        return obedient(spec, beat)
+    beat("ready")
+    raise RuntimeError("boom")
+
+
+def refusing(spec: NodeSpec, beat: Tell) -> int:
+    """Can't boot."""
+    beat("starting")
+    return 3
+
+
+def burst(spec: NodeSpec, beat: Tell) -> int:
+    """The first process of each slot crashes, the second finishes."""
+    beat("ready")
+    crashed = Path(f"crashed-{spec.node_number}")
+    if not crashed.exists():
+        crashed.touch()
+        os.kill(os.getpid(), signal.SIGKILL)
+    Path(f"finished-{spec.node_number}").touch()
+    return 0
+
+
+def recycling(spec: NodeSpec, beat: Tell) -> int:
+    """Asks to be replaced."""
+    beat("ready")
+    return 75
+
+
+def silent(spec: NodeSpec, beat: Tell) -> int:
+    """Becomes ready, and never beats again, in C code that holds the interpreter's lock."""
+    faulthandler.enable()
+    beat("ready")
+    ctypes.PyDLL(None).sleep(300)
+    return 0
+
+
+def calm(spec: NodeSpec, beat: Tell) -> int:
+    """Becomes ready and says no more."""
+    beat("ready")
+    time.sleep(300)
+    return 0
+
+
+def silent_at_boot(spec: NodeSpec, beat: Tell) -> int:
+    """Never becomes ready."""
+    faulthandler.enable()
+    time.sleep(300)
+    return 0
+
+
+def hungry(spec: NodeSpec, beat: Tell) -> int:
+    """The first process of each slot takes much memory."""
+    if not Path(f"fed-{spec.node_number}").exists():
+        Path(f"fed-{spec.node_number}").touch()
+        taken = bytearray(os.urandom(1)) * (150 << 20)
+        assert taken
+    return obedient(spec, beat)
+
+
+def busy(spec: NodeSpec, beat: Tell) -> int:
+    """The first process of each slot has run many jobs."""
+    jobs = 0 if Path(f"ran-{spec.node_number}").exists() else 1000
+    Path(f"ran-{spec.node_number}").touch()
+    return obedient(spec, lambda state: beat(state, 3, jobs))
+
+
+def doomed_successor(spec: NodeSpec, beat: Tell) -> int:
+    """Only the first process of a slot gets through its boot."""
+    if Path(f"env-{spec.node_number}").exists():
+        return 3
+    return obedient(spec, beat)
+
+
+def abandoning(spec: NodeSpec, beat: Tell) -> int:
+    """Leaves behind a process of another group, which ends on its own, and goes on."""
+    if os.fork() == 0:
+        os.setsid()
+        if os.fork() == 0:
+            until = time.monotonic() + 0.1
+            while time.monotonic() < until:
+                time.sleep(0.01)
+            Path("orphan").write_text(str(os.getpid()))
+        os._exit(0)
+    os.wait()
+    return obedient(spec, beat)
+
+
+def one_cycle(spec: NodeSpec, beat: Tell) -> int:
+    """Is born and ends, and leaves a trace of one byte."""
+    with Path("cycles").open("ab") as cycles:
+        cycles.write(b".")
+    beat("ready")
+    return 75
+
+
+def slow_boot(spec: NodeSpec, beat: Tell) -> int:
+    """Takes its time to boot, the way an import does."""
+    end = time.monotonic() + 0.05
+    while time.monotonic() < end:
+        socket.gethostname()
+    return obedient(spec, beat)
+
+
+def no_pidfd(pid: int, flags: int = 0) -> int:
+    raise OSError(errno.ENOSYS, "as on an old kernel")
+
+
+def main(behaviour: str, given: dict[str, Any]) -> int:
+    log.configure()
+    if not given.pop("pidfds", True):
+        os.pidfd_open = no_pidfd
+    numbers = given.pop("policy", {})
+    for name, value in given.pop("constants", {}).items():
+        module, _, constant = name.rpartition(".")
+        setattr(importlib.import_module(f"lowkiq_supervisor.{module}"), constant, value)
+    state_dir = Path(given.pop("state_dir", ".lowkiq")).absolute()
+    embedded = EmbeddedRedis(state_dir) if given.pop("embedded", False) else None
+    view, port = given.pop("web", ("serving", None))
+    options = Options(
+        app="unused",
+        state_dir=state_dir,
+        restart=RestartMode(given.pop("restart", "always")),
+        number_of_nodes=given.get("nodes", 1),
+        web=WebOptions(host="127.0.0.1", port=port) if port else None,
+        **given,
+    )
+    policy = RestartPolicy(mode=options.restart, burst=options.burst, **numbers)
+    body, web_body = globals()[behaviour], getattr(web_views, view)
+    return Arbiter(options, run_child=body, run_web=web_body, embedded=embedded, policy=policy).run()
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1], json.loads(sys.argv[2])))

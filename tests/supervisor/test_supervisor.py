@@ -1,0 +1,199 @@
+"""The supervisor with real processes, real signals and real deaths; its nodes are stand-ins (see supervised.py)."""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import signal
+import time
+from pathlib import Path
+
+import psutil
+import pytest
+
+from tests.harness import Supervised, until
+
+#: Restarts at once, for tests that aren't about the delays.
+AT_ONCE = {"first_delay": 0.01}
+
+
+def test_a_killed_node_is_restarted_and_told_the_name_of_the_dead_one(tmp_path: Path) -> None:
+    with Supervised.doing("obedient", tmp_path, nodes=2, policy=AT_ONCE) as supervisor:
+        supervisor.until_ready(2)
+        victim = supervisor.pid("node 1/2")
+        os.kill(victim, signal.SIGKILL)
+        supervisor.until_logged("ready", 2, "node 1/2")
+
+        died = supervisor.events("died, will be restarted")[0]
+        assert (died["slot"], died["pid"], died["reason"]) == ("node 1/2", victim, "killed by SIGKILL")
+        dead = json.loads((tmp_path / "env-1").read_text())["dead_nodes"]
+        assert [name.split(":")[1] for name in dead] == [str(victim)]
+        supervisor.send(signal.SIGTERM)
+        assert supervisor.exit_code() == 0
+
+
+@pytest.mark.parametrize("signum", [signal.SIGTERM, signal.SIGINT])
+def test_term_and_first_int_drain_and_exit_0(tmp_path: Path, signum: signal.Signals) -> None:
+    with Supervised.doing("obedient", tmp_path, nodes=2) as supervisor:
+        supervisor.until_ready(2)
+        supervisor.send(signum)
+        assert supervisor.exit_code() == 0
+        assert [line["reason"] for line in supervisor.events("ended")] == ["exit code 0"] * 2
+        assert supervisor.nothing_is_left()
+
+
+def test_a_node_that_ignores_term_is_killed_at_the_deadline_and_the_exit_is_5(tmp_path: Path) -> None:
+    with Supervised.doing("deaf", tmp_path, nodes=2, drain_timeout=0.1) as supervisor:
+        supervisor.until_ready(2)
+        supervisor.send(signal.SIGTERM)
+        assert supervisor.exit_code() == 5
+        assert {line["slot"] for line in supervisor.events("missed its deadline, killing it")} == {
+            "node 0/2",
+            "node 1/2",
+        }
+        assert supervisor.nothing_is_left()
+
+
+@pytest.mark.parametrize("order", [[signal.SIGINT, signal.SIGINT], [signal.SIGQUIT]], ids=["second INT", "QUIT"])
+def test_second_int_and_quit_abandon_and_exit_130(tmp_path: Path, order: list[signal.Signals]) -> None:
+    with Supervised.doing("deaf", tmp_path, nodes=1, drain_timeout=300) as supervisor:
+        supervisor.until_ready(1)
+        for times, signum in enumerate(order):
+            supervisor.send(signum)
+            supervisor.until_logged("draining" if times == 0 else "abandoning")
+        assert supervisor.exit_code() == 130
+        assert supervisor.nothing_is_left()
+
+
+def test_tstp_quietens_nodes_also_those_that_come_later(tmp_path: Path) -> None:
+    with Supervised.doing("obedient", tmp_path, nodes=1, policy=AT_ONCE) as supervisor:
+        supervisor.until_ready(1)
+        supervisor.send(signal.SIGTSTP)
+        until((tmp_path / "quiet-0").exists)
+        (tmp_path / "quiet-0").unlink()
+        os.kill(supervisor.pid("node 0/1"), signal.SIGKILL)
+        supervisor.until_logged("ready", 2)
+        until((tmp_path / "quiet-0").exists)
+
+
+def test_a_crash_loop_drains_the_others_and_exits_4_naming_the_slot(tmp_path: Path) -> None:
+    with Supervised.doing("crashing", tmp_path, nodes=2, policy=AT_ONCE) as supervisor:
+        assert supervisor.exit_code() == 4
+        loop = supervisor.events("crash loop")
+        assert [(line["slot"], line["failures"]) for line in loop] == [("node 1/2", 5)]
+        assert supervisor.events("ended", "node 0/2")[0]["reason"] == "exit code 0"
+        assert supervisor.nothing_is_left()
+
+
+def test_degraded_keeps_the_others_in_a_crash_loop(tmp_path: Path) -> None:
+    with Supervised.doing("crashing", tmp_path, nodes=2, degraded=True, policy=AT_ONCE) as supervisor:
+        supervisor.until_logged("crash loop")
+        assert psutil.pid_exists(supervisor.pid("node 0/2"))
+        supervisor.send(signal.SIGTERM)
+        assert supervisor.exit_code() == 0
+        assert not supervisor.events("draining")[0]["why"].startswith("crash")
+
+
+def test_when_no_node_gets_through_its_first_boot_the_exit_is_3(tmp_path: Path) -> None:
+    with Supervised.doing("refusing", tmp_path, nodes=3) as supervisor:
+        assert supervisor.exit_code() == 3
+        assert supervisor.events("draining")[0]["why"] == "every node failed at its first boot"
+        assert supervisor.nothing_is_left()
+
+
+def test_a_burst_restarts_crashed_nodes_and_ends_when_all_have_finished(tmp_path: Path) -> None:
+    with Supervised.doing("burst", tmp_path, nodes=2, burst=True, policy=AT_ONCE) as supervisor:
+        assert supervisor.exit_code() == 0
+        assert len(supervisor.events("died, will be restarted")) == 2
+        assert {path.name for path in tmp_path.glob("finished-*")} == {"finished-0", "finished-1"}
+
+
+def test_never_restarts_nothing_and_says_by_its_exit_that_something_failed(tmp_path: Path) -> None:
+    with Supervised.doing("burst", tmp_path, nodes=1, burst=True, restart="never") as supervisor:
+        assert supervisor.exit_code() == 4
+        assert len(supervisor.events("started")) == 1
+
+
+def test_sigkill_of_the_supervisor_leaves_no_node_alive(tmp_path: Path) -> None:
+    with Supervised.doing("deaf", tmp_path, nodes=3) as supervisor:
+        supervisor.until_ready(3)
+        supervisor.process.kill()
+        assert supervisor.nothing_is_left()
+
+
+def test_what_a_killed_node_has_started_goes_with_it(tmp_path: Path) -> None:
+    with Supervised.doing("parent", tmp_path, nodes=1, policy=AT_ONCE) as supervisor:
+        supervisor.until_ready(1)
+        node = supervisor.pid("node 0/1")
+        grandchildren = until(psutil.Process(node).children)
+        os.kill(node, signal.SIGKILL)
+        until(lambda: not any(child.is_running() for child in grandchildren), "the end of the grandchild")
+        supervisor.send(signal.SIGTERM)
+        assert supervisor.exit_code() == 0
+        assert supervisor.nothing_is_left()
+
+
+def test_a_signal_at_any_moment_of_boot_leaves_no_process(tmp_path: Path) -> None:
+    """A few times with a whole interpreter; test_supervisor_orphans has hundreds without."""
+    luck = random.Random(1)
+    for turn in range(6):
+        directory = tmp_path / str(turn)
+        directory.mkdir()
+        with Supervised.doing("slow_boot", directory, nodes=2, drain_timeout=1) as supervisor:
+            supervisor.until_logged("started")
+            time.sleep(luck.uniform(0, 0.12))  # not to wait for something: this is the random moment
+            supervisor.send(luck.choice([signal.SIGTERM, signal.SIGINT]))
+            assert supervisor.exit_code() == 0, supervisor.log_path.read_text()
+            assert supervisor.nothing_is_left()
+
+
+def test_an_idle_supervisor_keeps_no_descriptor_of_nodes_that_died(tmp_path: Path) -> None:
+    patient = {"longest_delay": 0.01, "failures_allowed": 1000}
+    with Supervised.doing("obedient", tmp_path, nodes=1, policy=patient) as supervisor:
+        supervisor.until_ready(1)
+        process = psutil.Process(supervisor.process.pid)
+        before = process.num_fds()
+        for deaths in range(1, 20):
+            os.kill(supervisor.pid("node 0/1"), signal.SIGKILL)
+            supervisor.until_logged("ready", deaths + 1)
+        assert process.num_fds() == before
+        assert [child.status() for child in process.children()].count(psutil.STATUS_ZOMBIE) == 0
+
+
+def test_without_pidfds_deaths_are_noticed_by_sigchld(tmp_path: Path) -> None:
+    with Supervised.doing("obedient", tmp_path, nodes=2, pidfds=False, policy=AT_ONCE) as supervisor:
+        supervisor.until_ready(2)
+        os.kill(supervisor.pid("node 0/2"), signal.SIGKILL)
+        supervisor.until_logged("ready", 2, "node 0/2")
+        supervisor.send(signal.SIGTERM)
+        assert supervisor.exit_code() == 0
+        assert supervisor.nothing_is_left()
+
+
+def test_a_bug_of_the_supervisor_kills_every_node_and_exits_1(tmp_path: Path) -> None:
+    with Supervised.doing("obedient", tmp_path, nodes=2, policy={"first_delay": "broken"}) as supervisor:
+        supervisor.until_ready(2)
+        os.kill(supervisor.pid("node 0/2"), signal.SIGKILL)
+        assert supervisor.exit_code() == 1
+        assert "TypeError" in supervisor.events("supervisor failed, killing every process")[0]["exception"]
+        assert supervisor.nothing_is_left()
+
+
+def test_a_planned_recycle_is_replaced_at_once(tmp_path: Path) -> None:
+    """However often: it is no failure."""
+    with Supervised.doing("recycling", tmp_path, nodes=1, policy={"first_delay": 300}) as supervisor:
+        supervisor.until_logged("started", 8, "node 0/1")
+        supervisor.send(signal.SIGTERM)
+        assert supervisor.exit_code() == 0
+
+
+def test_an_idle_supervisor_is_not_woken_by_its_own_clock(tmp_path: Path) -> None:
+    """Its nodes don't beat in this test; what is left are its own deadlines, the next in half a minute."""
+    with Supervised.doing("calm", tmp_path, nodes=4) as supervisor:
+        supervisor.until_ready(4)
+        process = psutil.Process(supervisor.process.pid)
+        until(lambda: process.status() == psutil.STATUS_SLEEPING, "its rest")
+        before, began = process.num_ctx_switches().voluntary, time.monotonic()
+        until(lambda: time.monotonic() - began > 1.5, "some time to be woken in")
+        assert process.num_ctx_switches().voluntary - before <= 2

@@ -1,0 +1,156 @@
+"""The `lowkiq` command, as people type it."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from lowkiq import Lowkiq, Worker
+from tests.support import ROOT, RedisServer, wait_until
+
+APP = """
+from lowkiq import Lowkiq
+
+app = Lowkiq()
+
+
+@app.worker(queue_name="shop", max_retry_count=0)
+def shop(payloads_by_id):
+    for id in payloads_by_id:
+        if id.startswith("bad"):
+            raise ValueError("no stock of \\x1b[31m" + id)
+"""
+
+Run = Callable[..., subprocess.CompletedProcess[str]]
+
+
+@pytest.fixture
+def queue(app: Lowkiq) -> type[Worker]:
+    class Shop(Worker):
+        """The producer's side."""
+
+    return app.worker(queue_name="shop", max_retry_count=0)(Shop)
+
+
+@pytest.fixture
+def environment(tmp_path: Path, app: Lowkiq) -> dict[str, str]:
+    (tmp_path / "jobs.py").write_text(APP)
+    inherited = {name: value for name, value in os.environ.items() if not name.startswith(("LOWKIQ_", "REDIS_"))}
+    return inherited | {
+        "LOWKIQ_REDIS_URL": app.settings.redis_url,
+        "LOWKIQ_NAMESPACE": app.settings.namespace,
+        "PYTHONPATH": str(ROOT),
+    }
+
+
+@pytest.fixture
+def lowkiq(tmp_path: Path, environment: dict[str, str]) -> Run:
+    def run(*arguments: str, **changes: str) -> subprocess.CompletedProcess[str]:
+        return subprocess.run(
+            [sys.executable, "-c", "from lowkiq.cli import main; main()", *arguments],
+            cwd=tmp_path, env=environment | changes, capture_output=True, text=True, timeout=60, check=False,
+        )  # fmt: skip
+
+    return run
+
+
+def test_burst_runs_what_is_due_and_exits_0(lowkiq: Run, queue: type[Worker], app: Lowkiq) -> None:
+    queue.perform_async([{"id": number} for number in range(50)])
+    queue.perform_async([{"id": "later", "perform_in": 4e9}])
+    ended = lowkiq("-r", "jobs", "--burst")
+    assert ended.returncode == 0, ended.stderr
+    assert (app.metrics()["shop"].processed, app.metrics()["shop"].length) == (50, 1)
+
+
+def test_logs_are_json_where_there_is_no_terminal_and_name_no_password(lowkiq: Run) -> None:
+    ended = lowkiq("-r", "jobs", "--burst")
+    events = [json.loads(line)["event"] for line in ended.stderr.splitlines()]
+    assert events[0] == "ready" and events[-1] == "drained"
+
+
+def test_term_drains_a_node_in_the_foreground(tmp_path: Path, environment: dict[str, str], app: Lowkiq) -> None:
+    command = [sys.executable, "-c", "from lowkiq.cli import main; main()", "-r", "jobs:app"]
+    with subprocess.Popen(command, cwd=tmp_path, env=environment, stderr=subprocess.DEVNULL) as process:
+        wait_until(lambda: app.nodes().nodes)
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(30) == 0
+
+
+def test_stats_are_a_table_or_json(lowkiq: Run, queue: type[Worker]) -> None:
+    queue.perform_async([{"id": 1}, {"id": 1, "payload": "more"}])
+    assert "shop" in lowkiq("stats").stdout
+    told = json.loads(lowkiq("stats", "--json").stdout)["shop"]
+    assert told["length"] == told["fresh"] == told["merged"] == 1 and told["pushed"] == 2
+    assert set(told) == {
+        "length", "fresh", "retries", "busy", "morgue_length", "lag", "processed", "failed", "pushed", "merged",
+    }  # fmt: skip
+
+
+def test_the_morgue_is_listed_revived_and_emptied(lowkiq: Run, queue: type[Worker], app: Lowkiq) -> None:
+    queue.perform_async([{"id": f"bad{number}"} for number in range(3)])
+    assert lowkiq("-r", "jobs", "--burst").returncode == 0
+    listed = lowkiq("morgue", "list", "shop")
+    assert "bad1" in listed.stdout and "no stock of \\x1b[31mbad1" in listed.stdout
+    assert {job["id"] for job in json.loads(lowkiq("morgue", "list", "shop", "--json").stdout)} == {
+        "bad0", "bad1", "bad2",
+    }  # fmt: skip
+    assert lowkiq("morgue", "revive", "shop", "bad0").stdout == "1 revived\n"
+    assert (app.metrics()["shop"].length, app.metrics()["shop"].morgue_length) == (1, 2)
+    assert lowkiq("morgue", "delete", "shop", "bad1").stdout == "1 deleted\n"
+    assert lowkiq("morgue", "delete", "shop", "--all").returncode == 1, "without an answer nothing is deleted"
+    assert app.metrics()["shop"].morgue_length == 1
+    assert lowkiq("morgue", "delete", "shop", "--all", "--yes").stdout == "1 deleted\n"
+    assert lowkiq("morgue", "revive", "shop", "--all").stdout == "0 revived\n"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "changes", "code", "message"),
+    [
+        (["-r", "nothing"], {}, 2, "no module 'nothing'"),
+        (["-r", "jobs:shop"], {}, 2, "jobs.shop is not a Lowkiq application"),
+        (["-r", "jobs", "--node-number", "2"], {}, 2, "node number 2 of 1 nodes"),
+        (["-r", "jobs", "--node-number", "x"], {}, 2, "--node-number is 'x'"),
+        (["-r", "jobs"], {"NODE_NUMBER": "pod"}, 2, "NODE_NUMBER is 'pod'"),
+        (["-r", "jobs"], {"LOWKIQ_NUMBER_OF_NODES": "0"}, 2, "node number 0 of 0 nodes"),
+        (["-r", "jobs"], {"LOWKIQ_THREADS_PER_NODE": "five"}, 2, "LOWKIQ_THREADS_PER_NODE must be an integer"),
+        (["stats"], {"LOWKIQ_REDIS_URL": "redis://:hush@127.0.0.1:1/0"}, 1, "redis://:***@127.0.0.1:1/0"),
+        (["stats"], {"LOWKIQ_REDIS_URL": "http://:hush@host"}, 2, "must begin with redis://"),
+        (["morgue", "list", "nobody"], {}, 2, "no queue 'nobody' here"),
+        (["morgue", "revive", "shop"], {}, 2, "say which: ids, or --all"),
+    ],
+)
+def test_an_error_is_one_line_that_says_what_to_do(
+    lowkiq: Run, queue: type[Worker], arguments: list[str], changes: dict[str, str], code: int, message: str
+) -> None:
+    queue.perform_async([{"id": 1}])
+    ended = lowkiq(*arguments, **changes)
+    assert ended.returncode == code, ended.stderr
+    assert message in ended.stderr and "Traceback" not in ended.stderr and "hush" not in ended.stderr
+    assert len(ended.stderr.splitlines()) == 1
+
+
+def test_pod_names_are_node_numbers(lowkiq: Run, queue: type[Worker], app: Lowkiq) -> None:
+    queue.perform_async([{"id": number} for number in range(50)])
+    for pod in range(3):
+        name = {"NODE_NUMBER": f"jobs-{pod}", "NUMBER_OF_NODES": "3", "LOWKIQ_LEASE_TTL": "0.5"}
+        assert lowkiq("-r", "jobs", "--burst", **name).returncode == 0
+    assert app.metrics()["shop"].processed == 50
+
+
+def test_without_a_url_the_embedded_redis_of_the_directory_is_meant(lowkiq: Run, tmp_path: Path) -> None:
+    (tmp_path / ".lowkiq" / "redis").mkdir(parents=True)
+    ended = lowkiq("stats", LOWKIQ_REDIS_URL="")
+    assert ended.returncode == 1 and f"unix://{tmp_path}/.lowkiq/redis/redis.sock" in ended.stderr
+    assert "it runs while lowkiq-supervisor does" in ended.stderr
+
+
+def test_help_has_examples(lowkiq: Run, redis_server: RedisServer) -> None:
+    told = lowkiq("--help").stdout
+    assert "lowkiq -r shop.jobs --burst" in told and "morgue revive" in told

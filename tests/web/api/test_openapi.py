@@ -1,0 +1,201 @@
+"""The OpenAPI document: valid, complete, and true of what is really answered."""
+
+from __future__ import annotations
+
+import jsonschema
+import pytest
+from openapi_spec_validator import OpenAPIV31SpecValidator, validate
+from starlette.applications import Starlette
+from starlette.routing import Mount, Route
+
+from lowkiq.admin import bulks, history
+from lowkiq.admin.nodes import ThreadHealth
+from lowkiq.admin.search import Match
+from lowkiq.admin.sweep import ACTIONS
+from lowkiq.version import VERSION
+from lowkiq.web import create_app
+from lowkiq.web.api.events import Streams
+from lowkiq.web.api.routes import operations
+from tests.queue.shard_driver import PAST, ShardDriver
+from tests.web.conftest import TOKEN
+from tests.web.node_health import tell_health
+
+#: Operation → a request that it answers, with its body.
+REQUESTS = {
+    "getStats": ("/api/v1/stats", None),
+    "getNodes": ("/api/v1/nodes", None),
+    "getQueues": ("/api/v1/queues", None),
+    "getQueue": ("/api/v1/queues/q?errors=1", None),
+    "getHistory": ("/api/v1/history?span=5m&queue=q", None),
+    "getJobs": ("/api/v1/queues/q/jobs?view=retries", None),
+    "getJob": ("/api/v1/queues/q/job?id=failed", None),
+    "act": ("/api/v1/queues/q/actions", {"action": "bury", "ids": ["a"]}),
+    "getBulks": ("/api/v1/bulks", None),
+    "getBulk": ("/api/v1/bulks/{bulk}", None),
+    "stopBulk": ("/api/v1/bulks/{bulk}/stop", None),
+    "getToken": ("/api/v1/token", None),
+    "getEvents": ("/api/v1/events", None),
+    "getMetrics": ("/metrics", None),
+    "getOpenapi": ("/api/v1/openapi.json", None),
+}
+#: More of them, by what they show.
+VARIANTS = {
+    "jobs that are due": ("getJobs", "/api/v1/queues/q/jobs?pattern=*", None),
+    "jobs in flight": ("getJobs", "/api/v1/queues/q/jobs?view=in_flight", None),
+    "a queue without errors": ("getQueue", "/api/v1/queues/q", None),
+    "a refused query": ("getJobs", "/api/v1/queues/q/jobs?limit=0", None),
+    "an unknown queue": ("getQueue", "/api/v1/queues/no", None),
+    "a dry run": ("act", "/api/v1/queues/q/actions", {"action": "bury", "all": {"view": "due"}, "dry_run": True}),
+    "a bulk": ("act", "/api/v1/queues/q/actions", {"action": "bury", "all": {"view": "due"}}),
+    "too many matches": ("act", "/api/v1/queues/q/actions", {"action": "bury", "all": {"view": "due"}, "expected": 0}),
+    "a refused body": ("act", "/api/v1/queues/q/actions", {}),
+    "an unknown bulk": ("getBulk", "/api/v1/bulks/no", None),
+}
+
+
+@pytest.fixture
+def shard(app):
+    """Something of everything: jobs queued, failed and in flight, a node, history and a bulk."""
+    app.worker(queue_name="q", shards_count=1)(lambda payloads_by_id: None)
+    shard = ShardDriver(app)
+    shard.push_all(("a", b"1", 1.0, PAST), ("failed", b'{"n": 1}'), ("flying",))
+    lease = shard.lease("host:1:abc")
+    lease.claim()
+    lease.settle(released=["a"])
+    lease.fail("failed")
+    thread = ThreadHealth(name="thread-1", worker="q", queue="q", shard=0, ids=["flying"], jobs=1, seconds=2.5)
+    tell_health(app, threads=[thread], rss_history=[5], cpu_history=[6.0])
+    history.record(app.caller, app.settings.namespace, app.metrics())
+    return shard
+
+
+@pytest.fixture
+def web(app):
+    return create_app(app, token=TOKEN)
+
+
+@pytest.fixture
+def browser(web, browse):
+    return browse(web)
+
+
+@pytest.fixture
+def document(browser):
+    return browser.get("/api/v1/openapi.json", authorization=f"Bearer {TOKEN}").json()
+
+
+def described(document):
+    """Operation → method, path, its description."""
+    return {
+        operation["operationId"]: (method.upper(), path, operation)
+        for path, methods in document["paths"].items()
+        for method, operation in methods.items()
+    }
+
+
+def test_the_document_is_valid(document):
+    validate(document, cls=OpenAPIV31SpecValidator)
+    assert document["openapi"] == "3.1.0"
+    assert document["info"]["version"] == VERSION
+
+
+def test_every_route_of_ours_is_described_and_no_other(web, document):
+    ours = {
+        (method, route.path)
+        for route in web.routes
+        if isinstance(route, Route) and (route.path.startswith("/api/") or route.path == "/metrics")
+        for method in (route.methods or set()) - {"HEAD"}
+    }
+    assert {(method, path) for method, path, _ in described(document).values()} == ours
+
+
+def test_every_operation_is_asked_for_in_these_tests(document):
+    assert described(document).keys() == REQUESTS.keys()
+
+
+@pytest.mark.parametrize(
+    ("operation", "path", "body"),
+    [
+        *(pytest.param(operation, *request, id=operation) for operation, request in REQUESTS.items()),
+        *(pytest.param(*request, id=name) for name, request in VARIANTS.items()),
+    ],
+)
+def test_an_answer_is_what_the_document_says(app, shard, browser, document, operation, path, body):
+    method, _, description = described(document)[operation]
+    bulk = bulks.new_bulk(app.caller, app.settings.namespace, "q", "bury", Match("due"), 1)
+    authorization = {"authorization": f"Bearer {TOKEN}"}
+    if operation == "getEvents":  # a stream has no end here; its events are test_events' business
+        reply = browser.send("HEAD", path, authorization)
+    else:
+        options = {"json": body} if body is not None else {}
+        reply = browser.send(method, path.format(bulk=bulk.id), authorization, **options)
+    response = description["responses"][str(reply.status_code)]
+    media_type = reply.headers["content-type"].partition(";")[0]
+    schema = response["content"][media_type]["schema"]
+    if media_type == "application/json":
+        _check(reply.json(), schema, document)
+    expected = 400 if path.endswith("limit=0") or body == {} else 404 if "/no" in path and "/nodes" not in path else 0
+    assert reply.status_code in ({expected} if expected else {200, 202, 409}), reply.text
+
+
+def test_the_examples_are_what_their_schemas_say(document):
+    _, _, act = described(document)["act"]
+    content = act["requestBody"]["content"]["application/json"]
+    assert content["examples"]
+    for example in content["examples"].values():
+        _check(example["value"], content["schema"], document)
+
+
+def test_the_schemas_refuse_what_is_wrong(document):
+    """Else the tests above would prove nothing."""
+    schema = {"$ref": "#/components/schemas/StatsReply"}
+    with pytest.raises(jsonschema.ValidationError):
+        _check({"total": {"length": "1"}}, schema, document)
+
+
+def test_parameters_say_what_they_may_be(document):
+    _, _, jobs = described(document)["getJobs"]
+    parameters = {parameter["name"]: parameter for parameter in jobs["parameters"]}
+    assert parameters["queue"]["in"] == "path"
+    assert parameters["limit"]["schema"] == {"type": "integer", "minimum": 1, "maximum": 100, "default": 25}
+    assert set(parameters["view"]["schema"]["enum"]) == {"due", "retries", "in_flight", "morgue"}
+    assert all(parameter["description"] for parameter in parameters.values())
+    _, _, job = described(document)["getJob"]
+    assert [parameter["required"] for parameter in job["parameters"]] == [True, True]
+
+
+def test_what_may_be_chosen_is_all_that_the_store_can_do(document):
+    _, _, history_of = described(document)["getHistory"]
+    spans = next(parameter for parameter in history_of["parameters"] if parameter["name"] == "span")
+    assert set(spans["schema"]["enum"]) == set(history.SPANS)
+    schemas = document["components"]["schemas"]
+    assert set(schemas["All"]["properties"]["view"]["enum"]) == set(ACTIONS)
+    assert set(schemas["ActionRequest"]["properties"]["action"]["enum"]) == {
+        action for actions in ACTIONS.values() for action in actions
+    }
+
+
+def test_writes_ask_for_the_token_unless_bearer_is_sent(document):
+    _, _, act = described(document)["act"]
+    assert {"bearer": []} in act["security"]
+    assert all("writeToken" in one for one in act["security"] if "bearer" not in one)
+    _, _, stats = described(document)["getStats"]
+    assert not any("writeToken" in one for one in stats["security"])
+    assert "GET /api/v1/token" in document["info"]["description"]
+
+
+def test_the_server_is_where_the_view_is_mounted(app, browse):
+    inner = create_app(app)
+    assert browse(inner).get("/api/v1/openapi.json").json()["servers"] == [{"url": "/"}]
+    outer = browse(Starlette(routes=[Mount("/admin/jobs", inner)]))
+    assert outer.get("/admin/jobs/api/v1/openapi.json").json()["servers"] == [{"url": "/admin/jobs"}]
+
+
+def test_names_of_operations_are_unique():
+    names = [operation.name for operation in operations(Streams())]
+    assert len(names) == len(set(names))
+
+
+def _check(value, schema, document):
+    whole = {"$schema": "https://json-schema.org/draft/2020-12/schema", "components": document["components"]} | schema
+    jsonschema.Draft202012Validator(whole).validate(value)

@@ -1,0 +1,135 @@
+"""The page of nodes shows each node's health, and what is missing before it."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+
+import msgspec
+import pytest
+from starlette.applications import Starlette
+
+from lowkiq import Lowkiq
+from lowkiq.admin.nodes import ThreadHealth
+from lowkiq.queue import keys
+from tests.web.conftest import Browser
+from tests.web.node_health import tell_health
+from tests.web.reading import read
+
+
+@pytest.fixture
+def browser(make_web: Callable[..., Starlette], browse: Callable[..., Browser]) -> Browser:
+    return browse(make_web())
+
+
+def test_no_nodes_are_told_with_what_to_do(browser: Browser) -> None:
+    assert "lowkiq-supervisor --nodes 4" in read(browser, "/nodes").text
+
+
+def test_a_node_tells_all_that_its_beat_does(browser: Browser, app: Lowkiq) -> None:
+    tell_health(
+        app,
+        number_of_nodes=1,
+        host="worker-7.example",
+        pid=4242,
+        state="quiet",
+        started_at=time.time() - 7_300,
+        owned={"orders": [*range(20), 24]},
+        fostered={"orders": [24]},
+        waited_for={"": {"mail": [1]}, "other:9:x": {"mail": [2]}},
+        processed=1_234_567,
+        rss=300 << 20,
+        rss_history=[100 << 20, 200 << 20, 300 << 20],
+        cpu_history=[1.0, 2.0, 3.0],
+        last_exit="killed by SIGKILL, out of memory?",
+        threads=[
+            ThreadHealth(
+                name="lowkiq-worker-0", worker="Orders", queue="orders", shard=3, ids=["17"], jobs=3, seconds=61.0
+            ),
+            ThreadHealth(name="lowkiq-worker-1"),
+        ],
+    )
+    text = read(browser, "/nodes").text
+    for told in (
+        "Node 0 of 1 quiet worker-7.example:4242",
+        "orders 3 17 +2 1 min",
+        "idle",
+        "Owns orders 0–19, 24",  # noqa: RUF001 (an en dash, as in print)
+        "Stands in orders 24",
+        "Waits for nobody known yet: mail 1",
+        "Waits for other:9:x: mail 2",
+        "Processed 1,234,567",
+        "Up for 2 h 1 min",
+        "Memory over the last minutes: from 100 MiB to 300 MiB",
+        "300 MiB",
+        "CPU over the last minutes: from 1 % to 3 %",
+        "Redis 1.0 ms",
+        "Restarts 7",
+        "Last exit killed by SIGKILL, out of memory?",
+        "1 of 1 node · 1 of 2 threads busy · 21 of 0 shards owned",
+    ):
+        assert told in text
+
+
+def test_a_missing_number_has_a_card_of_its_own_before_the_others(browser: Browser, app: Lowkiq) -> None:
+    tell_health(app, node_number=1, number_of_nodes=3)
+    text = read(browser, "/nodes").text
+    assert "Nodes 0, 2 of 3 are missing: others stand in for them" in text
+    assert "Node 0 of 3 missing" in text
+    assert text.index("Node 2 of 3 missing") < text.index("Node 1 of 3 ready")
+
+
+def test_a_late_node_stands_out(browser: Browser, app: Lowkiq) -> None:
+    tell_health(app, number_of_nodes=1)
+    app.redis().zadd(keys.nodes(app.settings.namespace), {"host:1:abc": time.time() - 20})
+    page = read(browser, "/nodes")
+    assert "Node 0 on host has not been heard of for 20 s" in page.text
+    assert "Node 0 of 1 late" in page.text
+    assert page.all("article", **{"class": "node bad"})
+
+
+def test_nodes_with_one_number_are_called_doubled(browser: Browser, app: Lowkiq) -> None:
+    tell_health(app, number_of_nodes=1)
+    tell_health(app, number_of_nodes=1, node="other:2:x", host="other")
+    text = read(browser, "/nodes").text
+    assert "2 nodes have the number 0, on host and other: all but one stand by. Check NODE_NUMBER." in text
+    assert text.count("ready doubled") == 2
+
+
+def test_a_batch_shorter_than_a_beat_is_told_as_of_the_beat(browser: Browser, app: Lowkiq) -> None:
+    """A job that ran for 10 ms when the beat was sent is not said to have run for the seconds since."""
+    thread = ThreadHealth(name="t", worker="W", queue="q", shard=0, ids=["1"], jobs=1, seconds=0.01)
+    tell_health(app, number_of_nodes=1, threads=[thread])
+    app.redis().zadd(keys.nodes(app.settings.namespace), {"host:1:abc": time.time() - 4})
+    assert "q 0 1 10 ms" in read(browser, "/nodes").text
+
+
+def test_fifty_nodes_of_a_thousand_shards_stay_readable_and_small(browser: Browser, app: Lowkiq) -> None:
+    thread = ThreadHealth(name="t", worker="W", queue="q", shard=0, ids=["order-1"], jobs=1, seconds=1.0)
+    for number in range(50):
+        tell_health(
+            app,
+            node=f"host:{number}:x",
+            node_number=number,
+            number_of_nodes=50,
+            owned={"q": list(range(number, 1_000, 50))},
+            waited_for={},
+            threads=[thread] * 5,
+            rss_history=[1 << 20] * 60,
+            cpu_history=[1.0] * 60,
+        )
+    page = read(browser, "/nodes")
+    assert "Owns q 3, 53 … 953" in page.text
+    assert len(page.all("article")) == 50
+    assert len(page.source) < 500_000
+
+
+def test_what_a_node_tells_is_not_trusted(browser: Browser, app: Lowkiq) -> None:
+    evil = '"><script>alert(1)</script>\u202e'
+    thread = ThreadHealth(name=evil, worker=evil, queue=evil, shard=0, ids=[evil], jobs=1, seconds=1.0)
+    fields = dict.fromkeys(("node", "host", "state", "version", "last_exit"), evil)
+    tell_health(app, **fields, number_of_nodes=1, owned={evil: [1]}, waited_for={evil: {evil: [2]}}, threads=[thread])
+    page = read(browser, "/nodes")
+    assert len(page.all("script")) == 1
+    assert "\u202e" not in page.source
+    assert msgspec.json.encode(evil) not in page.source.encode()

@@ -1,0 +1,227 @@
+"""Who may see, and what proves it: credentials, sessions, write tokens, loopback."""
+
+from __future__ import annotations
+
+import base64
+
+import pytest
+
+from lowkiq import SettingsError
+from lowkiq.web.security.access import (
+    SESSION_SECONDS,
+    Access,
+    Caller,
+    Credentials,
+    is_loopback_address,
+    is_loopback_host,
+)
+
+BOTH = Credentials(token="a-long-token", user="anna", password="a long pass:word")
+
+
+def basic(text: str) -> str:
+    return f"Basic {base64.b64encode(text.encode()).decode()}"
+
+
+class TestCredentials:
+    def test_given_ones_replace_the_whole_of_the_environment(self) -> None:
+        environment = {"LOWKIQ_WEB_USER": "anna", "LOWKIQ_WEB_PASSWORD": "long-enough"}
+        assert Credentials.find(environment) == Credentials(None, "anna", "long-enough")
+        assert Credentials.find(environment, token="a-long-token") == Credentials("a-long-token")
+
+    def test_empty_ones_are_none(self) -> None:
+        assert not Credentials.find({"LOWKIQ_WEB_TOKEN": "", "LOWKIQ_WEB_USER": "", "LOWKIQ_WEB_PASSWORD": ""})
+
+    @pytest.mark.parametrize(
+        ("fields", "message"),
+        [
+            ({"user": "anna"}, "a user but no password"),
+            ({"password": "long-enough"}, "a password but no user"),
+            ({"token": "short"}, "token has 5 characters, it must have 8 or more"),
+            ({"user": "anna", "password": "short"}, "password has 5 characters"),
+            ({"user": "an:na", "password": "long-enough"}, "colon"),
+            ({"token": "with-a-line-end\n"}, "line end"),
+            ({"token": "tökentöken"}, "beyond ASCII"),
+            ({"user": "anna", "password": "long-enough\n"}, "LOWKIQ_WEB_PASSWORD"),
+        ],
+    )
+    def test_what_can_not_work_is_refused_with_a_way_out(self, fields: dict[str, str], message: str) -> None:
+        with pytest.raises(SettingsError, match=message):
+            Credentials(**fields)
+
+    def test_nothing_of_them_is_printed(self) -> None:
+        assert repr(BOTH) == "Credentials()"
+
+    def test_a_refusal_does_not_tell_the_secret(self) -> None:
+        with pytest.raises(SettingsError) as refusal:
+            Credentials(token="hunter2")
+        assert "hunter2" not in str(refusal.value)
+
+
+class TestAuthorization:
+    @pytest.mark.parametrize(
+        ("header", "kind"),
+        [
+            ("Bearer a-long-token", "bearer"),
+            ("bearer  a-long-token ", "bearer"),
+            (basic("anna:a long pass:word"), "basic"),
+            (basic("anybody:a-long-token"), "basic"),
+            (basic(":a-long-token"), "basic"),
+        ],
+    )
+    def test_who_gives_the_credentials_is_let_in(self, header: str, kind: str) -> None:
+        caller = Access(BOTH).caller_by_header(header)
+        assert caller is not None
+        assert caller.kind == kind
+
+    @pytest.mark.parametrize(
+        "header",
+        [
+            "",
+            "Bearer",
+            "Bearer ",
+            "Bearer a-long-toke",
+            "Bearer a-long-token2",
+            "Bearer a long pass:word",
+            "Basic",
+            "Basic !!!",
+            "Basic a-long-token",
+            basic("anna"),
+            basic("anna:"),
+            basic("anna:a long pass:wor"),
+            basic("bert:a long pass:word"),
+            basic("a-long-token:"),
+            "Digest a-long-token",
+            "a-long-token",
+            "Bearer \udcff",
+            "Bearer ünicode",
+        ],
+    )
+    def test_everything_else_is_not(self, header: str) -> None:
+        assert Access(BOTH).caller_by_header(header) is None
+
+    def test_a_token_alone_has_no_password_and_no_empty_one(self) -> None:
+        access = Access(Credentials(token="a-long-token"))
+        assert access.caller_by_header(basic(":")) is None
+        assert access.caller_by_header(basic("None:None")) is None
+        assert not access.signs_in(token="", user="", password="")
+
+    def test_without_a_token_the_empty_one_does_not_open(self) -> None:
+        access = Access(Credentials(user="anna", password="long-enough"))
+        assert access.caller_by_header("Bearer ") is None
+        assert access.caller_by_header(basic("anybody:")) is None
+        assert not access.signs_in(token="", user="anna", password="")
+
+    def test_the_bearer_alone_needs_no_write_token_since_no_browser_sends_it_by_itself(self) -> None:
+        assert [Caller(kind).needs_token for kind in ("bearer", "basic", "session", "local", "anyone")] == [
+            False,
+            True,
+            True,
+            True,
+            True,
+        ]
+
+
+class TestSessions:
+    def test_a_session_is_known_to_every_replica_with_the_same_credentials(self) -> None:
+        one, other = Access(BOTH), Access(BOTH)
+        caller = other.caller_by_session(one.new_session())
+        assert caller is not None
+        assert caller.kind == "session"
+        assert one.cookie_name == other.cookie_name
+
+    def test_other_credentials_end_it(self) -> None:
+        cookie = Access(BOTH).new_session()
+        assert Access(Credentials(token="another-token")).caller_by_session(cookie) is None
+
+    def test_it_ends_after_its_time(self) -> None:
+        now = 1_000_000.0
+        access = Access(BOTH, now=lambda: now)
+        cookie = access.new_session()
+        now += SESSION_SECONDS - 1
+        assert access.caller_by_session(cookie)
+        now += 1
+        assert access.caller_by_session(cookie) is None
+
+    def test_a_changed_one_is_no_session(self) -> None:
+        access = Access(BOTH)
+        expires, nonce, signature = access.new_session().split(".")
+        for forged in (
+            f"{int(expires) + 1}.{nonce}.{signature}",
+            f"{expires}.{'0' * 32}.{signature}",
+            f"{expires}.{nonce}.{'0' * 64}",
+            f"{expires}.{nonce}",
+            f"{expires}.{nonce}.{signature}\n",
+            f"٣{expires[1:]}.{nonce}.{signature}",
+            "",
+            "a.b.c",
+        ):
+            assert access.caller_by_session(forged) is None
+
+    def test_two_are_never_equal(self) -> None:
+        access = Access(BOTH)
+        assert access.new_session() != access.new_session()
+
+    def test_without_credentials_none_can_be_made_that_another_process_takes(self) -> None:
+        cookie = Access(Credentials()).new_session()
+        assert Access(Credentials()).caller_by_session(cookie) is None
+
+
+class TestWriteTokens:
+    def test_one_is_bound_to_its_session(self) -> None:
+        access = Access(BOTH)
+        one, other = (access.caller_by_session(access.new_session()) for _ in range(2))
+        assert one
+        assert other
+        assert access.is_write_token(one, access.write_token_of(one))
+        assert not access.is_write_token(other, access.write_token_of(one))
+
+    def test_one_of_a_kind_does_not_serve_another_kind(self) -> None:
+        access = Access(BOTH)
+        assert not access.is_write_token(Caller("basic"), access.write_token_of(Caller("anyone")))
+
+    @pytest.mark.parametrize("token", ["", "0" * 64, "ünicode", "\udcff"])
+    def test_a_guess_is_none(self, token: str) -> None:
+        access = Access(Credentials())
+        assert not access.is_write_token(Caller("local"), token)
+
+    def test_it_is_no_session_signature(self) -> None:
+        access = Access(BOTH)
+        caller = access.caller_by_session(cookie := access.new_session())
+        assert caller
+        assert access.write_token_of(caller) not in cookie
+
+
+def test_wrong_guesses_are_held_back_ever_longer_and_remembered_in_bounded_space() -> None:
+    access = Access(BOTH)
+    delays = [access.delay_after_failure() for _ in range(1000)]
+    assert delays[0] == 0.2
+    assert delays == sorted(delays)
+    assert delays[-1] == 2.0
+
+
+@pytest.mark.parametrize("address", ["127.0.0.1", "127.8.9.10", "::1", "::ffff:127.0.0.1"])
+def test_loopback_addresses(address: str) -> None:
+    assert is_loopback_address(address)
+
+
+@pytest.mark.parametrize(
+    "address",
+    ["10.0.0.1", "0.0.0.0", "::", "::ffff:10.0.0.1", "::2", "localhost", "", "127.0.0.1, 10.0.0.1", "testclient"],
+)
+def test_other_addresses(address: str) -> None:
+    assert not is_loopback_address(address)
+
+
+@pytest.mark.parametrize("host", ["localhost", "LOCALHOST:8080", "127.0.0.1", "127.0.0.1:8080", "[::1]", "[::1]:8080"])
+def test_loopback_hosts(host: str) -> None:
+    assert is_loopback_host(host)
+
+
+@pytest.mark.parametrize(
+    "host",
+    ["", "evil.com", "localhost.evil.com", "127.0.0.1.evil.com", "evil.com:8080", "10.0.0.1", "localhost:8080@evil.com",
+     "localhost evil.com", "[::2]", "localhost:", "localhost:99999999", "127.0.0.1\n", "::1"],
+)  # fmt: skip
+def test_other_hosts(host: str) -> None:
+    assert not is_loopback_host(host)

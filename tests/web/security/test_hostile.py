@@ -1,0 +1,176 @@
+"""Ids, payloads, errors and addresses are hostile: nothing of them becomes markup, and their links lead to them."""
+
+from __future__ import annotations
+
+import html
+import re
+from collections.abc import Callable
+from urllib.parse import quote
+
+import pytest
+from starlette.applications import Starlette
+
+from lowkiq import Lowkiq
+from lowkiq.queue import keys
+from tests.queue.shard_driver import ShardDriver
+from tests.web.conftest import Browser
+from tests.web.queues import open_queue
+from tests.web.reading import read, submit, token_of
+
+#: Characters that turn text around or can't be seen; none may come out as it is.
+INVISIBLE = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u200b-\u200f\u2028-\u202e\u2066-\u2069\ufeff]")
+IDS = [
+    "<script>alert(1)</script>",
+    "\"'><img src=x onerror=alert(1)>",
+    "{{ 7 * 7 }}{% raw %}",
+    "a/b?c=d#e%20f&g h+i;j",
+    "../../etc/passwd",
+    "..",
+    "%2e%2e%00",
+    "line\nfeed\r\nreturn\ttab",
+    "nul\x00 bell\x07 escape\x1b[31m",
+    "\u202egpj.exe",
+    "\u2066isolated\u2069\u200b\ufeff",
+    "Zoë 見積 🚚",
+    " leading and trailing ",
+    "-inf",
+    "x" * 512,
+    "\x01" * 512,
+]
+
+
+@pytest.fixture
+def driver(app: Lowkiq) -> ShardDriver:
+    return open_queue(app)
+
+
+@pytest.fixture
+def browser(make_web: Callable[..., Starlette], browse: Callable[..., Browser]) -> Browser:
+    return browse(make_web())
+
+
+def read_safely(browser: Browser, path: str) -> str:
+    """The source of a page that has nothing of the hostile in its markup."""
+    page = read(browser, path)
+    assert [script["src"].partition("?")[0] for script in page.all("script")] == ["/static/live.js"]  # type: ignore[union-attr]
+    assert not page.all("img")
+    assert not [name for _, attributes in page.tags for name in attributes if name.startswith("on")]
+    assert not INVISIBLE.search(page.source)
+    return page.source
+
+
+@pytest.mark.parametrize("id", IDS)
+def test_a_hostile_id_is_shown_and_its_link_leads_to_it(browser: Browser, driver: ShardDriver, id: str) -> None:
+    driver.push(id, perform_in=2e9)
+    source = read_safely(browser, "/queues/q")
+    link = html.unescape(re.findall(r'href="(/queues/q/job\?[^"]*)"', source)[0])
+    assert "Not due until" in read_safely(browser, link)
+
+
+@pytest.mark.parametrize("id", IDS)
+def test_a_hostile_id_can_be_acted_on(browser: Browser, driver: ShardDriver, id: str) -> None:
+    """From the list, over the question, to the deed, by what the forms themselves send."""
+    driver.push(id, perform_in=2e9)
+    source = read_safely(browser, "/queues/q")
+    box = html.unescape(re.findall(r'name="ids" value="([^"]*)"', source)[0])
+    fields = [("token", token_of(browser, "/queues/q")), ("action", "delete"), ("view", "due"), ("ids", box)]
+    question = submit(browser, "/queues/q/actions", *fields)
+    sent = re.findall(r'<input type="hidden" name="([^"]*)" value="([^"]*)">', question.text)
+    done = submit(browser, "/queues/q/actions", *((name, html.unescape(value)) for name, value in sent))
+    assert "moved=1&of=1" in done.headers["location"]
+    assert driver.queued() == {}
+
+
+@pytest.mark.parametrize("id", IDS)
+def test_a_form_carries_only_what_browsers_do_not_change(browser: Browser, driver: ShardDriver, id: str) -> None:
+    """They turn line feeds into two characters, and NUL into another."""
+    driver.push(id)
+    for path in ("/queues/q", f"/queues/q/job?id={quote(id, safe='')}"):
+        for value in re.findall(r'name="ids" value="([^"]*)"', read(browser, path).source):
+            assert re.fullmatch(r"[A-Za-z0-9_.~%-]+", value)
+
+
+def test_an_id_that_is_no_utf8_does_no_harm(browser: Browser, app: Lowkiq, driver: ShardDriver) -> None:
+    """Pushes refuse it, but Redis is open to others."""
+    driver.push("good")
+    app.redis().zadd(driver.key("due"), {b"bad\xff\xfe": 1.0})
+    app.redis().hset(driver.key("payloads"), b"bad\xff\xfe", b"1.0:1")
+    source = read_safely(browser, "/queues/q")
+    assert "good" in source
+    for link in re.findall(r'href="(/queues/q/job\?[^"]*)"', source):
+        read_safely(browser, html.unescape(link))
+    read_safely(browser, "/queues/q/job?id=bad%ff%fe")
+
+
+@pytest.mark.parametrize("text", ["</pre><script>alert(1)</script>", "\u202eabc\x00", "{{ config }}"])
+def test_hostile_payloads_and_errors_are_text(browser: Browser, driver: ShardDriver, text: str) -> None:
+    driver.push("1", payload=text.encode())
+    lease = driver.lease()
+    lease.claim()
+    lease.fail("1", error=f"{text}\n{text}")
+    for path in ("/queues/q", "/queues/q?view=retries", "/queues/q/job?id=1"):
+        read_safely(browser, path)
+    group = next(link for link in read(browser, "/queues/q?view=retries").links() if "error=" in link)
+    assert "job?id=1" in read_safely(browser, group.partition("#")[0])
+
+
+def test_pages_of_the_largest_payloads_and_errors_stay_small(browser: Browser, driver: ShardDriver) -> None:
+    for number in range(30):
+        driver.push(f"{number}", payload=b"\x01" * 1_000_000)
+    lease = driver.lease()
+    lease.claim()
+    for number in range(30):
+        lease.fail(f"{number}", error="\x01" * 16_000)
+    for path in ("/queues/q", "/queues/q?view=retries", "/queues/q/job?id=1"):
+        assert len(read_safely(browser, path)) < 200_000
+
+
+def test_a_job_of_many_large_payloads_stays_small(browser: Browser, driver: ShardDriver) -> None:
+    for number in range(100):
+        driver.push("1", payload=b"\x01" * 10_000 + b"%d" % number)
+    assert len(read_safely(browser, "/queues/q/job?id=1")) < 800_000
+
+
+@pytest.mark.parametrize("depth", [201, 2_000])
+def test_a_payload_nested_too_deeply_to_be_read_is_shown_raw(browser: Browser, driver: ShardDriver, depth: int) -> None:
+    driver.push("1", payload=b"[" * depth + b"]" * depth)
+    assert "[[[[" in read_safely(browser, "/queues/q/job?id=1")
+
+
+def test_a_load_payload_of_the_user_that_fails_does_no_harm(
+    make_app: Callable[..., Lowkiq], browse: Callable[..., Browser]
+) -> None:
+    from lowkiq.web import create_app
+
+    def load(data: bytes) -> object:
+        raise KeyError("<script>")
+
+    app = make_app(load_payload=load)
+    open_queue(app).push("1", payload=b"<raw>")
+    assert "&lt;raw&gt;" in read_safely(browse(create_app(app)), "/queues/q/job?id=1")
+
+
+@pytest.mark.parametrize("name", ["<script>", "a b", "q%2f", "é"])
+def test_a_hostile_name_of_a_queue_is_text(browser: Browser, app: Lowkiq, name: str) -> None:
+    """Lowkiq makes none of these, but Redis is open to others."""
+    app.redis().hset(keys.queues(app.settings.namespace), name, 1)
+    source = read_safely(browser, "/")
+    link = html.unescape(re.findall(r'<th scope="row"><a href="([^"]*)"', source)[0])
+    read_safely(browser, link)
+
+
+@pytest.mark.parametrize(
+    "path", ["/", "/nodes", "/queues/q", "/queues/q/job", "/bulks", "/bulks/x", "/queues/<script>"]
+)
+@pytest.mark.parametrize(
+    "query", ["id=%3Cscript%3E&view=%3Cscript%3E&pattern=%3Cscript%3E&error=%22%3E%00", "%ff=%ff&id=%ff", "&&=&id"]
+)
+def test_a_hostile_address_is_text(browser: Browser, driver: ShardDriver, path: str, query: str) -> None:
+    response = browser.get(f"{path}?{query}")
+    assert response.status_code in {200, 400, 404}
+    assert "<script>" not in response.text
+    assert not INVISIBLE.search(response.text)
+
+
+def test_a_pattern_as_long_as_an_address_may_be_is_cut(browser: Browser, driver: ShardDriver) -> None:
+    assert len(read_safely(browser, f"/queues/q?pattern={'%3C' * 10_000}")) < 100_000
