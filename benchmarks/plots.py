@@ -1,4 +1,4 @@
-"""Plots for the README: one look, on a ground of its own, so that they can be read in light and in dark themes."""
+"""Plots for docs/performance.md: one look, on a ground of its own, readable in light and in dark themes."""
 
 from __future__ import annotations
 

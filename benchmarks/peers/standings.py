@@ -127,7 +127,7 @@ def as_json(machine: str, standings: Sequence[Standing], floor: dict[str, list[f
 
 
 def draw(directory: Path, machine: str, standings: Sequence[Standing]) -> None:
-    """The plots for the README."""
+    """The plots for docs/performance.md."""
     present = [standing for standing in standings if "1×5" in standing.figures]
     if not present:
         return

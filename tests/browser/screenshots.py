@@ -1,4 +1,4 @@
-"""Takes the README's pictures of the web view: `make screenshots`. A real shop under a load of two minutes."""
+"""Takes the docs' pictures of the web view: `make screenshots`. A real shop under a load of two minutes."""
 
 from __future__ import annotations
 

@@ -1,23 +1,37 @@
-"""The README is true: it names every setting and option, and its Python compiles."""
+"""README and docs are true: they name every setting and option, their Python compiles, their links lead somewhere."""
 
 from __future__ import annotations
 
 import dataclasses
 import re
+from pathlib import Path
 
 import pytest
 
 from lowkiq.settings import Settings
-from lowkiq.worker import OPTIONS
+from lowkiq.worker import OPTIONS, Worker
 from tests.support import ROOT
 
-README = (ROOT / "README.md").read_text("utf-8")
-DOCS = README + "".join(path.read_text("utf-8") for path in sorted((ROOT / "docs").glob("*.md")))
+PAGES = {path: path.read_text("utf-8") for path in [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]}
+README = PAGES[ROOT / "README.md"]
+SETTINGS = PAGES[ROOT / "docs/settings.md"]
+
+each_page = pytest.mark.parametrize("page", PAGES, ids=lambda path: path.name)
+
+
+def pictures(page: Path) -> list[Path]:
+    return [page.parent / target for target in re.findall(r'(?:src|srcset)="([^"]+)"', PAGES[page])]
+
+
+def anchors(page: Path) -> set[str]:
+    """GitHub's: of a heading its words in lower case, joined by hyphens."""
+    headings = re.findall(r"^#+ (.*)$", page.read_text("utf-8"), re.MULTILINE)
+    return {re.sub(r"[^\w -]", "", heading.lower()).replace(" ", "-") for heading in headings}
 
 
 @pytest.mark.parametrize("name", [field.name for field in dataclasses.fields(Settings)])
 def test_every_setting_is_in_the_table(name: str) -> None:
-    assert any(f"`{name}`" in line for line in README.splitlines() if line.startswith("| `"))
+    assert any(f"`{name}`" in line for line in SETTINGS.splitlines() if line.startswith("| `"))
 
 
 @pytest.mark.parametrize(
@@ -27,6 +41,8 @@ def test_every_setting_is_in_the_table(name: str) -> None:
         ("poll_interval", "1 s"),
         ("client_pool_size", "5"),
         ("pool_timeout", "5 s"),
+        ("wait_replicas", "0"),
+        ("wait_timeout", "1 s"),
         ("lease_ttl", "15 s"),
         ("claim_window", "0.05 s"),
         ("max_crashes", "3"),
@@ -36,25 +52,44 @@ def test_every_setting_is_in_the_table(name: str) -> None:
     ],
 )
 def test_the_defaults_are_as_told(name: str, told: str) -> None:
-    assert f"| `{name}` | {told} |" in README
+    assert f"| `{name}` | {told} |" in SETTINGS
     assert float(told.removesuffix(" s").replace(",", "")) == getattr(Settings(), name)
 
 
 @pytest.mark.parametrize("name", OPTIONS)
 def test_every_option_of_a_worker_is_told(name: str) -> None:
-    assert f"`{name}`" in README
+    default = "the class name" if name == "queue_name" else getattr(Worker, name)
+    assert f"| `{name}` | {default} |" in SETTINGS
 
 
-@pytest.mark.parametrize("block", re.findall(r"```python\n(.*?)```", DOCS, re.DOTALL))
-def test_its_python_compiles(block: str) -> None:
+@pytest.mark.parametrize("block", re.findall(r"```python\n(.*?)```", "".join(PAGES.values()), re.DOTALL))
+def test_the_python_compiles(block: str) -> None:
     compile(block, "README.md", "exec")
 
 
-def test_its_links_lead_somewhere() -> None:
-    for target in re.findall(r"\]\((?!https?:)([^)#]+)\)", README):
-        assert (ROOT / target).exists(), target
+@each_page
+def test_the_links_lead_somewhere(page: Path) -> None:
+    for target, anchor in re.findall(r"\]\((?!https?:)([^)#]*)#?([^)]*)\)", PAGES[page]):
+        linked = page.parent / target if target else page
+        assert linked.exists(), target
+        assert not anchor or anchor in anchors(linked), f"{target}#{anchor}"
 
 
-def test_its_pictures_are_there() -> None:
-    pictures = re.findall(r'(?:src|srcset)="([^"]+)"', README)
-    assert len(pictures) == 10 and all((ROOT / picture).exists() for picture in pictures)
+@each_page
+def test_the_pictures_are_there(page: Path) -> None:
+    assert all(picture.exists() for picture in pictures(page))
+
+
+def test_every_picture_is_shown() -> None:
+    shown = {picture.name for page in PAGES for picture in pictures(page)}
+    shown |= {Path(target).name for text in PAGES.values() for target in re.findall(r"!\[[^]]*\]\(([^)]+)\)", text)}
+    assert shown == {path.name for path in (ROOT / "docs/images").iterdir()}
+    assert len(pictures(ROOT / "README.md")) == 2
+
+
+def test_the_map_names_every_room_and_no_other() -> None:
+    table = README.partition("| room |")[2].partition("\n\n")[0]
+    rooms = set(re.findall(r"`([a-z_/]+/)`", "".join(line.split("|")[1] for line in table.splitlines() if "`" in line)))
+    packages = {f"{path.parent.relative_to(ROOT)}/" for path in (ROOT / "lowkiq").glob("*/__init__.py")}
+    assert packages | {"lowkiq/", "supervisor/lowkiq_supervisor/"} <= rooms
+    assert all((ROOT / room).is_dir() for room in rooms)
