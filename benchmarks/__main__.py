@@ -11,9 +11,8 @@ from rich.progress import Progress
 
 from benchmarks import floors, measures
 from benchmarks.beside import single_by_bare
-from benchmarks.contender import Contender, lowkiq
+from benchmarks.contender import Contender, lowkiq, server
 from benchmarks.rows import Row, ratios, show
-from benchmarks.server import server
 
 #: Rounds, each with every measurement once: they share the machine's moods, so ratios hold.
 ROUNDS = 3

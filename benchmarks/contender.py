@@ -5,20 +5,22 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
-from collections.abc import Callable, Mapping
-from contextlib import AbstractContextManager
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 
-from benchmarks.server import server
+from tests.support import free_port, running_redis
 
 ROOT = Path(__file__).parent.parent
 
 
-def server_on_tcp() -> AbstractContextManager[str]:
-    """A fresh Redis, reached as everyone can reach one."""
-    return server(tcp=True)
+@contextmanager
+def server(*, tcp: bool = False) -> Iterator[str]:
+    """The URL of a fresh Redis that keeps nothing on disk; on a unix socket, unless TCP is asked for."""
+    with running_redis(port=free_port() if tcp else 0) as started:
+        yield started.url
 
 
 class ContenderFailed(Exception):
@@ -43,7 +45,7 @@ class Contender:
     check: tuple[str, ...]
     tuning: str = ""
     environment: Mapping[str, str] = field(default_factory=dict)
-    backend: Callable[[], AbstractContextManager[str]] = server_on_tcp
+    backend: Callable[[], AbstractContextManager[str]] = field(default_factory=lambda: partial(server, tcp=True))
     on_redis: bool = True
     batches: bool = False
 

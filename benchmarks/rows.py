@@ -14,7 +14,7 @@ import redis
 from rich.console import Console
 from rich.table import Table
 
-from benchmarks.server import server
+from benchmarks.contender import server
 
 
 @dataclass(frozen=True)

@@ -6,7 +6,7 @@ import json
 import subprocess
 import tempfile
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -14,8 +14,8 @@ import psutil
 import redis
 
 from benchmarks.contender import Contender, ContenderFailed
-from benchmarks.server import kill, wait_until
 from benchmarks.tally import Tally
+from tests.support import wait_until
 
 
 class Use(NamedTuple):
@@ -63,7 +63,7 @@ class Session:
     def wait_for(self, jobs: float, limit: float) -> bool:
         """Whether so many are done in time; the workers must live."""
         try:
-            wait_until(lambda: self.tally.done >= jobs or self._check_workers(), 0.01, limit)
+            wait_until(lambda: self.tally.done >= jobs or self._check_workers(), within=limit)
         except TimeoutError:
             return False
         return True
@@ -136,3 +136,17 @@ def session(
         made = Session(contender, url, stack, numbers | given)
         yield made
         made.stop_workers()
+
+
+def kill(process: subprocess.Popen[str]) -> None:
+    """Ends a process with all its children, at once: what it leaves behind goes with its server."""
+    with suppress(psutil.NoSuchProcess):
+        for child in psutil.Process(process.pid).children(recursive=True):
+            with suppress(psutil.NoSuchProcess):
+                child.kill()
+    process.kill()
+    process.wait()
+    for pipe in (process.stdin, process.stdout):
+        if pipe:
+            with suppress(BrokenPipeError):
+                pipe.close()

@@ -22,7 +22,7 @@ from rich.console import Console
 from rich.progress import track
 from rich.table import Table
 
-from benchmarks import server
+from benchmarks.contender import server
 from lowkiq import Lowkiq, Worker
 from lowkiq.admin import history
 from lowkiq.admin.nodes import NodeHealth, ThreadHealth, beat
@@ -67,7 +67,7 @@ class Cost(NamedTuple):
 
 def main() -> int:
     """Measures, prints, and exits 1 when it misses what it promises."""
-    with server.server() as url:
+    with server() as url:
         app = Lowkiq(redis_url=url)
         _fill(app)
         client = redis.Redis.from_url(url)

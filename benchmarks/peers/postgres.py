@@ -13,7 +13,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from benchmarks.contender import ContenderFailed
-from benchmarks.server import wait_until
+from tests.support import wait_until
 
 #: Nothing is kept here either: the same terms as for Redis without persistence.
 OPTIONS = ("fsync=off", "synchronous_commit=off", "full_page_writes=off", "listen_addresses=")

@@ -8,9 +8,9 @@ from typing import Any
 
 import redis
 
-from benchmarks.contender import Contender, ContenderFailed
-from benchmarks.server import LIMIT, server, wait_until
+from benchmarks.contender import Contender, ContenderFailed, server
 from benchmarks.session import Session, session
+from tests.support import wait_until
 
 #: Jobs that are timed; more of them lie behind where the queue is longer.
 TIMED = 500_000
@@ -79,7 +79,7 @@ def idle_commands(contender: Contender, shards: int) -> tuple[float, float]:
         with session(quiet, BENCH_SHARDS=str(shards)) as run, redis.Redis.from_url(url) as client:
             run.produce("bulk", jobs=1)
             run.start_workers(1)
-            wait_until(lambda: run.tally.done, limit=LIMIT)
+            wait_until(lambda: run.tally.done, within=PATIENCE)
             _wait_for_calm(client)
             return _watch(client, WATCHED)
 

@@ -16,9 +16,10 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 
 from tests import mutants
-from tests.chaos import chaos, report
-from tests.chaos.replicated import Cluster, Sentinel
-from tests.chaos.servers import Servers, Standalone
+from tests.chaos import report
+from tests.chaos.run import run, some_seed
+from tests.chaos.world.replicated import Cluster, Sentinel
+from tests.chaos.world.servers import Servers, Standalone
 
 KINDS: dict[str, Callable[[Path], Servers]] = {"standalone": Standalone, "sentinel": Sentinel, "cluster": Cluster}
 
@@ -37,7 +38,7 @@ def main() -> int:
             progress.update(task, completed=passed, description=f"{faults.total():,} faults")
 
         servers = KINDS[options.on](directory)
-        outcome = chaos.run(directory, servers, seconds=seconds, seed=options.seed, mutant=options.mutant, watch=watch)
+        outcome = run(directory, servers, seconds=seconds, seed=options.seed, mutant=options.mutant, watch=watch)
     figures = report.figures(outcome.verdict, outcome.faults, outcome.seconds, options.on, options.seed)
     for violation in report.violations(outcome.verdict):
         told.print(violation, style="red", markup=False)
@@ -54,9 +55,9 @@ def main() -> int:
 
 
 def _parse() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(prog="python -m tests.faults.chaos", description=__doc__)
+    parser = argparse.ArgumentParser(prog="python -m tests.chaos", description=__doc__)
     parser.add_argument("--minutes", type=_minutes, default=2.0, help="how long (2)")
-    parser.add_argument("--seed", type=int, default=chaos.some_seed(), help="the same seed gives the same faults")
+    parser.add_argument("--seed", type=int, default=some_seed(), help="the same seed gives the same faults")
     parser.add_argument("--on", choices=sorted(KINDS), default="standalone", help="the kind of Redis (standalone)")
     parser.add_argument("--mutant", choices=sorted(mutants.MUTANTS), help="Lowkiq without one of its safeguards")
     parser.add_argument("--json", action="store_true", help="figures for machines")

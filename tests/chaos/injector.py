@@ -17,8 +17,8 @@ from redis.exceptions import RedisError
 
 from tests.chaos.journal import Journal, now
 from tests.chaos.plan import Fault
-from tests.chaos.processes import Revived
-from tests.chaos.world import World
+from tests.chaos.world.processes import Revived
+from tests.chaos.world.world import World
 
 T = TypeVar("T")
 

@@ -12,11 +12,10 @@ from pathlib import Path
 import psutil
 import pytest
 
-from tests.chaos import chaos, report
-from tests.chaos.chaos import Outcome
-from tests.chaos.processes import ROOT
-from tests.chaos.servers import Standalone
-from tests.support import wait_until
+from tests.chaos import report
+from tests.chaos.run import Outcome, run
+from tests.chaos.world.servers import Standalone
+from tests.support import ROOT, wait_until
 
 pytestmark = pytest.mark.long
 
@@ -35,7 +34,7 @@ def found(outcome: Outcome) -> str:
 @pytest.mark.timeout(300)
 def test_half_a_minute_of_every_fault_loses_nothing_and_keeps_the_order(tmp_path: Path) -> None:
     seed = int(os.environ.get("LOWKIQ_FAULTS_SEED", "20261121"))
-    outcome = chaos.run(tmp_path, Standalone(tmp_path), seconds=30, seed=seed)
+    outcome = run(tmp_path, Standalone(tmp_path), seconds=30, seed=seed)
     assert outcome.verdict.is_good, found(outcome)
     missing = {"kill node", "pause node", "kill redis", "flush scripts"} - set(outcome.faults)
     assert not missing, "these never came"
@@ -46,7 +45,7 @@ def test_without_the_fence_chaos_finds_what_goes_wrong(tmp_path: Path) -> None:
     for seed in range(TRIES):
         directory = tmp_path / str(seed)
         directory.mkdir()
-        outcome = chaos.run(
+        outcome = run(
             directory, Standalone(directory), seconds=15, seed=seed, load="pauses", mutant="no_fence", kinds=PAUSES
         )
         if outcome.verdict.lost or outcome.verdict.unexplained or outcome.verdict.overlaps:
@@ -56,7 +55,7 @@ def test_without_the_fence_chaos_finds_what_goes_wrong(tmp_path: Path) -> None:
 
 @pytest.mark.timeout(300)
 def test_the_same_load_with_the_fence_is_clean(tmp_path: Path) -> None:
-    outcome = chaos.run(tmp_path, Standalone(tmp_path), seconds=15, seed=0, load="pauses", kinds=PAUSES)
+    outcome = run(tmp_path, Standalone(tmp_path), seconds=15, seed=0, load="pauses", kinds=PAUSES)
     assert outcome.verdict.is_good, found(outcome)
 
 

@@ -79,9 +79,7 @@ def store(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Store]:
 @pytest.fixture
 def outside(tmp_path: Path) -> Iterator[RedisServer]:
     """A Redis on a socket that any user may open, as the container's is nobody here."""
-    directory = tmp_path / "redis"
-    directory.mkdir()
-    server = RedisServer(directory, "--unixsocketperm", "777")
+    server = RedisServer(tmp_path / "redis", "--unixsocketperm", "777")
     server.start()
     yield server
     server.stop()

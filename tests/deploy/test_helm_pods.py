@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import signal
-import socket
 import subprocess
 import sys
 import urllib.error
@@ -19,7 +18,7 @@ import pytest
 from lowkiq_supervisor.exit_codes import ExitCode
 from tests.deploy.helm import container, environment, objects, one
 from tests.deploy.helm_matrix import AUTOSCALED
-from tests.support import ROOT, RedisServer, wait_until
+from tests.support import ROOT, RedisServer, free_port, wait_until
 
 TOKEN = "correct-horse-battery"
 APP = """
@@ -152,23 +151,22 @@ def test_a_pod_beyond_the_number_of_nodes_says_why_it_ends(directory: Path, redi
 
 
 @pytest.fixture
-def found(free_port: int) -> list[dict[str, Any]]:
-    return objects(AUTOSCALED, {"web": {"port": free_port, "token": TOKEN}, "serviceMonitor": {"enabled": True}})
+def port() -> int:
+    return free_port()
 
 
 @pytest.fixture
-def free_port() -> int:
-    with socket.create_server(("127.0.0.1", 0)) as server:
-        return int(server.getsockname()[1])
+def found(port: int) -> list[dict[str, Any]]:
+    return objects(AUTOSCALED, {"web": {"port": port, "token": TOKEN}, "serviceMonitor": {"enabled": True}})
 
 
 @pytest.fixture
-def web(found: list[dict[str, Any]], free_port: int, directory: Path, redis_server: RedisServer) -> Iterator[str]:
+def web(found: list[dict[str, Any]], port: int, directory: Path, redis_server: RedisServer) -> Iterator[str]:
     """The address of a web view as the chart runs it."""
     manifest = container(one(found, "Deployment"))
     secrets = {"LOWKIQ_REDIS_URL": redis_server.url, "LOWKIQ_WEB_TOKEN": TOKEN}
     with Container(manifest, directory, **secrets) as pod:
-        url = f"http://127.0.0.1:{free_port}"
+        url = f"http://127.0.0.1:{port}"
         # Not the probe's path, which is a test's affair.
         wait_until(lambda: answers(url) or pod.process.poll() is not None, within=60, every=0.1)
         yield url

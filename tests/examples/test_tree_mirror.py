@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import tempfile
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -12,7 +10,7 @@ import redis
 
 from examples.tree_copy import Copy, Counts
 from examples.tree_mirror import Verdict
-from tests.support import RedisServer
+from tests.support import running_redis
 
 
 def change(seq: int, blob: str | None) -> dict[str, Any]:
@@ -21,12 +19,8 @@ def change(seq: int, blob: str | None) -> dict[str, Any]:
 
 @pytest.fixture(scope="module")
 def client() -> Iterator[redis.Redis]:
-    with tempfile.TemporaryDirectory(prefix="lowkiq-test-") as directory:
-        server = RedisServer(Path(directory))
-        server.start()
-        with server.client() as client:
-            yield client
-        server.stop()
+    with running_redis() as server, server.client() as client:
+        yield client
 
 
 @pytest.fixture

@@ -6,9 +6,9 @@ import os
 import signal
 import subprocess
 import sys
-import tempfile
 import time
 from collections.abc import Iterator
+from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
@@ -16,7 +16,7 @@ import pytest
 from lowkiq.admin.history import read_history
 from tests.faults.other_clock import OtherClock
 from tests.node.nodes import Nodes
-from tests.support import RedisServer, wait_until
+from tests.support import running_redis, wait_until
 
 HOUR = 3_600
 #: Of a node's lease here; what waits for one may take some of these.
@@ -32,13 +32,10 @@ def redis_clock(tmp_path: Path) -> OtherClock:
 
 @pytest.fixture
 def nodes(tmp_path: Path, redis_clock: OtherClock) -> Iterator[Nodes]:
-    with tempfile.TemporaryDirectory(prefix="lowkiq-test-") as directory:
-        server = RedisServer(Path(directory))
+    with ExitStack() as stack:
         with redis_clock.worn():
-            server.start()
-        with Nodes(tmp_path, server, "ns") as nodes:
-            yield nodes
-        server.stop()
+            server = stack.enter_context(running_redis())
+        yield stack.enter_context(Nodes(tmp_path, server, "ns"))
 
 
 def redis_ahead(nodes: Nodes) -> float:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import os
 import shutil
-import signal
 import subprocess
 import tempfile
 import threading
@@ -17,7 +16,7 @@ import redis
 
 from lowkiq import Lowkiq, PushFailed
 from tests.node.nodes import Nodes
-from tests.support import RedisServer, wait_until
+from tests.support import RedisServer, running_redis, wait_until
 
 
 @pytest.fixture
@@ -36,26 +35,22 @@ def knows_queue(nodes: Nodes) -> bool:
 @pytest.mark.parametrize("how", ["FLUSHALL", "restarted empty"])
 def test_when_redis_has_lost_everything_new_jobs_run_and_are_seen(tmp_path: Path, how: str) -> None:
     """Leases are taken again, and the queue is known again, so that metrics, the web view and fosters see it."""
-    with tempfile.TemporaryDirectory(prefix="lowkiq-test-") as directory:
-        server = RedisServer(Path(directory))
-        server.start()
-        with Nodes(tmp_path, server, "ns") as nodes:
-            both = [nodes.start(lease_ttl=1, poll_interval=0.2).wait_ready() for _ in range(2)]
-            nodes.push(*({"id": f"before-{n}", "payload": {"sleep": 0.02}} for n in range(100)))
-            wait_until(lambda: nodes.recorded() > 10)
-            if how == "FLUSHALL":
-                nodes.app.redis().flushall()
-            else:
-                server.stop(signal.SIGKILL)
-                server.start()
-            wait_until(lambda: push_succeeds(nodes, "after"))
-            wait_until(lambda: nodes.ended("after"))
-            wait_until(lambda: knows_queue(nodes))
-            wait_until(nodes.is_done)
-            assert all(node.is_running() for node in both)
-            nodes.push({"id": "later", "payload": {}})
-            wait_until(lambda: nodes.ended("later"))
-        server.stop()
+    with running_redis() as server, Nodes(tmp_path, server, "ns") as nodes:
+        both = [nodes.start(lease_ttl=1, poll_interval=0.2).wait_ready() for _ in range(2)]
+        nodes.push(*({"id": f"before-{n}", "payload": {"sleep": 0.02}} for n in range(100)))
+        wait_until(lambda: nodes.recorded() > 10)
+        if how == "FLUSHALL":
+            nodes.app.redis().flushall()
+        else:
+            server.kill()
+            server.start()
+        wait_until(lambda: push_succeeds(nodes, "after"))
+        wait_until(lambda: nodes.ended("after"))
+        wait_until(lambda: knows_queue(nodes))
+        wait_until(nodes.is_done)
+        assert all(node.is_running() for node in both)
+        nodes.push({"id": "later", "payload": {}})
+        wait_until(lambda: nodes.ended("later"))
 
 
 def push_succeeds(nodes: Nodes, id: str) -> bool:

@@ -6,7 +6,6 @@ and goes on when it is over; producers are told what to do.
 from __future__ import annotations
 
 import contextlib
-import signal
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -135,7 +134,7 @@ def _kill_script(admin: redis.Redis) -> bool:
 
 @contextlib.contextmanager
 def refused(stage: Stage) -> Iterator[None]:
-    stage.server.stop(signal.SIGKILL)
+    stage.server.kill()
     try:
         yield
     finally:
@@ -145,12 +144,11 @@ def refused(stage: Stage) -> Iterator[None]:
 @contextlib.contextmanager
 def stopped(stage: Stage) -> Iterator[None]:
     """It hears, and does not answer."""
-    assert stage.server.process
-    stage.server.process.send_signal(signal.SIGSTOP)
+    stage.server.pause()
     try:
         yield
     finally:
-        stage.server.process.send_signal(signal.SIGCONT)
+        stage.server.resume()
 
 
 Trouble = Callable[[Stage], contextlib.AbstractContextManager[None]]
@@ -220,7 +218,7 @@ def test_an_outage_is_told_of_once_and_not_at_every_try(nodes: Nodes, stage: Sta
     node = nodes.start(lease_ttl=1, poll_interval=0.1).wait_ready()
     nodes.push(*({"id": n, "payload": {"sleep": 0.01}} for n in range(300)))
     wait_until(lambda: nodes.recorded() > 20)
-    stage.server.stop(signal.SIGKILL)
+    stage.server.kill()
     wait_until(lambda: node.logged("redis_trouble"))
     before = node.output.count("\n")
     time.sleep(4)  # not to wait for something: this is for how long it may not chatter
@@ -254,7 +252,6 @@ def test_a_node_that_boots_waits_and_says_what_for(nodes: Nodes, stage: Stage, t
 def test_while_redis_reads_its_data_both_wait(tmp_path: Path) -> None:
     """LOADING. Redis that reads slowly on purpose, as one of many gigabytes does."""
     directory = tmp_path / "redis"
-    directory.mkdir()
     server = RedisServer(directory)
     server.start()
     with Nodes(tmp_path, server, "ns") as nodes:
@@ -264,7 +261,7 @@ def test_while_redis_reads_its_data_both_wait(tmp_path: Path) -> None:
         with server.client() as client:
             client.mset({f"other-{n}": n for n in range(3_000)})
             client.save()
-        server.stop(signal.SIGKILL)
+        server.kill()
         slow = RedisServer(directory, "--key-load-delay", "1000", "--loading-process-events-interval-bytes", "1024")
         starting = threading.Thread(target=slow.start)
         starting.start()

@@ -10,7 +10,6 @@ import threading
 import time
 from collections import Counter, defaultdict
 from collections.abc import Callable
-from functools import partial
 from typing import Any
 
 import redis
@@ -18,7 +17,7 @@ import redis
 from lowkiq import Lowkiq, PartialFailure, Worker
 from lowkiq.node import lease_keeper
 from lowkiq.node.node import Node
-from tests.support import wait_until as wait_briefly
+from tests.support import wait_until
 
 #: What is pushed at first: several payloads, one that fails once, ones that always fail, one that can't be decoded,
 #: a claim's worth of short jobs, and one so long that others are settled meanwhile. An idle node gets its own number.
@@ -34,10 +33,6 @@ NUMBERS = {"first": 1, "second": 2}
 MORGUE = {"fails": {1, 2}, "undecodable": {666}}
 #: Keys that stay for good; all others must have a time to live.
 LASTING = ("queues", "nodes", "{jobs:0}:meta", "{jobs:0}:owner", "{jobs:1}:meta", "{jobs:1}:owner")
-
-
-#: Patient, since many processes share the machine.
-wait_until = partial(wait_briefly, within=60)
 
 
 class Scenario:

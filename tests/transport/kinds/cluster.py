@@ -10,8 +10,8 @@ from typing import Any
 
 import redis
 
-from tests.support import wait_until
-from tests.transport.kinds.member import HOST, Arrangement, Member, free_port
+from tests.support import HOST, free_port, wait_until
+from tests.transport.kinds.member import Arrangement, Member
 
 SLOTS = 16_384
 

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import redis
 
-from tests.support import wait_until
-from tests.transport.kinds.member import HOST, Arrangement, Member, free_port
+from tests.support import HOST, free_port, wait_until
+from tests.transport.kinds.member import Arrangement, Member
 
 SERVICE = "lowkiq-test"
 

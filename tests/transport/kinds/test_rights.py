@@ -14,10 +14,10 @@ from lowkiq.admin import probes
 from lowkiq.queue.call import Caller
 from lowkiq.settings import Settings
 from lowkiq.transport.connect import client_for_people
-from tests.support import ROOT
+from tests.support import ROOT, free_port
 from tests.transport.kinds.cluster import RedisCluster
 from tests.transport.kinds.load import Load
-from tests.transport.kinds.member import Member, free_port
+from tests.transport.kinds.member import Member
 
 pytestmark = pytest.mark.long
 

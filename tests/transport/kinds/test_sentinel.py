@@ -12,9 +12,9 @@ from lowkiq import Lowkiq, PushFailed
 from lowkiq.queue.call import Caller
 from lowkiq.settings import Settings
 from lowkiq.transport.connect import client_for_node
-from tests.support import wait_until
+from tests.support import free_port, wait_until
 from tests.transport.kinds.load import Load
-from tests.transport.kinds.member import Member, free_port
+from tests.transport.kinds.member import Member
 from tests.transport.kinds.sentinel import RedisSentinel
 
 pytestmark = pytest.mark.long

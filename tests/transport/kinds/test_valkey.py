@@ -7,8 +7,9 @@ from pathlib import Path
 
 import pytest
 
+from tests.support import free_port
 from tests.transport.kinds.load import Load
-from tests.transport.kinds.member import Member, free_port
+from tests.transport.kinds.member import Member
 
 # Also in CI, where there may be no package of it to install.
 pytestmark = [

@@ -2,7 +2,7 @@
 Bad weather between clients and Redis: a process that passes bytes on, or delays them, loses replies or requests,
 delivers requests late, or resets connections.
 
-Usage: python -m tests.faults.chaos.proxy PORT SOCKET; commands are lines of JSON on stdin: [weather, seconds].
+Usage: python -m tests.chaos.proxy PORT SOCKET; commands are lines of JSON on stdin: [weather, seconds].
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 A producer's process: pushes numbered payloads of ids that are its own, and records what it sent and what was
 acknowledged. Killed and started again it goes on after the highest number that it has sent.
 
-Usage: python -m tests.faults.chaos.producer NUMBER SEED
+Usage: python -m tests.chaos.producer NUMBER SEED
 """
 
 from __future__ import annotations
@@ -19,7 +19,8 @@ from typing import Any
 from redis.exceptions import RedisError
 
 from lowkiq import Lowkiq, PushFailed
-from tests.chaos import journal, queues
+from tests.chaos import journal
+from tests.chaos.world import queues
 
 #: Ids of each producer in each queue: few that get most of the payloads, and many that get one now and then.
 HOT, COLD = 4, 40

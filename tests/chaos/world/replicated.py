@@ -13,7 +13,7 @@ import redis
 
 from tests.chaos.journal import now
 from tests.chaos.plan import ALONE, FAULTS
-from tests.chaos.servers import Note
+from tests.chaos.world.servers import Note
 from tests.support import wait_until
 from tests.transport.kinds.cluster import RedisCluster
 from tests.transport.kinds.sentinel import RedisSentinel

@@ -3,10 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import os
-import signal
-import socket
-import subprocess
 from collections.abc import Callable
 from pathlib import Path
 from typing import Protocol
@@ -15,9 +11,9 @@ import redis
 from redis.backoff import NoBackoff
 from redis.retry import Retry
 
-from lowkiq_supervisor.processes.embedded_redis import find_server
 from tests.chaos.journal import now
 from tests.chaos.plan import FAULTS, REPLICATED
+from tests.support import RedisServer
 
 #: Told from when to when a fault has lasted.
 Note = Callable[[float, float], None]
@@ -60,39 +56,27 @@ class Standalone:
     faults = tuple(kind for kind in FAULTS if kind not in REPLICATED)
 
     def __init__(self, directory: Path) -> None:
-        self._directory = directory / "redis"
-        self._directory.mkdir()
-        self.socket: Path = self._directory / "redis.sock"
-        self.url = f"unix://{self.socket}"
-        self._process: subprocess.Popen[bytes] | None = None
-        self._client = quick_client(self.url)
+        self._server = RedisServer(directory / "redis", "--appendonly", "yes", "--appendfsync", "always")
+        self.url, self.socket = self._server.url, self._server.socket
+        # Says soon that Redis is away.
+        self._client = self._server.client(socket_timeout=0.3, retry=Retry(NoBackoff(), 0))
 
     def start(self) -> None:
-        binary = os.environ.get("LOWKIQ_TEST_REDIS") or str(find_server())
-        with (self._directory / "log").open("ab") as log:
-            self._process = subprocess.Popen(
-                [binary, "--port", "0", "--unixsocket", str(self.socket), "--dir", str(self._directory),
-                 "--save", "", "--appendonly", "yes", "--appendfsync", "always",
-                 "--maxmemory-policy", "noeviction"],
-                stdout=log, stderr=log,
-            )  # fmt: skip
+        self._server.start(wait=False)
 
-    def stop(self, number: int = signal.SIGTERM) -> None:
-        if self._process:
-            self._process.send_signal(number)
-            self._process.wait(20)
-            self._process = None
+    def stop(self) -> None:
+        self._server.stop()
 
     def break_(self, kind: str, target: float, seconds: float, note: Note) -> bool:
-        if self._process is None:
+        if self._server.process is None:
             return False
         since = now()
-        self.stop(signal.SIGKILL)
+        self._server.kill()
         note(since, since + seconds)
         return True
 
     def mend(self) -> None:
-        if self._process is None or self._process.poll() is not None:
+        if not self._server.is_running:
             self.start()
 
     def wait(self) -> None:
@@ -105,15 +89,3 @@ class Standalone:
         with contextlib.suppress(redis.RedisError):
             return bool(self._client.ping())
         return False
-
-
-def quick_client(url: str) -> redis.Redis:
-    """A client that says soon that Redis is away."""
-    return redis.Redis.from_url(url, socket_timeout=0.3, retry=Retry(NoBackoff(), 0))
-
-
-def free_port() -> int:
-    """A port that nobody listens on now."""
-    with socket.socket() as found:
-        found.bind(("127.0.0.1", 0))
-        return int(found.getsockname()[1])

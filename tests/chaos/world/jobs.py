@@ -14,9 +14,9 @@ from pathlib import Path
 from typing import Any
 
 from lowkiq import Lowkiq, PartialFailure, Worker, current
-from tests.chaos import queues
-from tests.chaos.database import Database
 from tests.chaos.journal import Journal, now
+from tests.chaos.world import queues
+from tests.chaos.world.database import Database
 
 HERE = Path(os.environ["CHAOS_DIRECTORY"])
 

@@ -17,10 +17,11 @@ from typing import Final, Self
 from redis.exceptions import RedisError
 
 from lowkiq import Lowkiq
-from tests.chaos import queues
 from tests.chaos.journal import now
-from tests.chaos.processes import ROOT, Revived
-from tests.chaos.servers import Servers, free_port
+from tests.chaos.world import queues
+from tests.chaos.world.processes import Revived
+from tests.chaos.world.servers import Servers
+from tests.support import ROOT, free_port, wait_until
 
 #: Seconds of a lease: short, so that many run out.
 LEASE: Final = 1.0
@@ -52,7 +53,7 @@ class World:
 
     def __enter__(self) -> Self:
         self.servers.start()
-        _wait(self.servers.answers, 30)
+        wait_until(self.servers.answers, within=30)
         self.revive()
         return self
 
@@ -121,13 +122,13 @@ class World:
         total = (max(MACHINES) + 1) * NODES_EACH
         arguments = ["-c", SUPERVISOR, "--nodes", str(NODES_EACH), "--node-number", str(machine)]
         arguments += ["--number-of-nodes", str(total), "--drain-timeout", str(DRAIN), "--degraded"]
-        arguments += ["--state-dir", str(self._directory / f"s{index}"), "-r", "tests.chaos.jobs"]
+        arguments += ["--state-dir", str(self._directory / f"s{index}"), "-r", "tests.chaos.world.jobs"]
         return Revived(
             f"supervisor-{index}", [*arguments, "--preload"], self._directory / "logs", self._environment(index)
         )
 
     def _producer(self, index: int, seed: int) -> Revived:
-        arguments = ["-m", "tests.chaos.producer", str(index), str(seed)]
+        arguments = ["-m", "tests.chaos.world.producer", str(index), str(seed)]
         return Revived(f"producer-{index}", arguments, self._directory / "logs", self._environment(index))
 
     def _environment(self, index: int) -> dict[str, str]:
@@ -147,7 +148,7 @@ class World:
         port = free_port()
         with (self._directory / "logs" / "proxy.log").open("ab") as log:
             self._proxy = subprocess.Popen(
-                [sys.executable, "-m", "tests.chaos.proxy", str(port), str(self.servers.socket)],
+                [sys.executable, "-m", "tests.chaos.world.proxy", str(port), str(self.servers.socket)],
                 cwd=ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=log,
             )  # fmt: skip
         assert self._proxy.stdout
@@ -164,11 +165,3 @@ def _stop(group: list[Revived], within: float) -> None:
         each.send(signal.SIGTERM)
     for each in group:
         each.end(within)
-
-
-def _wait(condition: object, within: float) -> None:
-    deadline = now() + within
-    while not condition():  # type: ignore[operator]
-        if now() > deadline:
-            raise TimeoutError(f"not within {within} s: {condition}")
-        time.sleep(0.02)

@@ -11,9 +11,9 @@ import pytest
 from tests.chaos import history as histories
 from tests.chaos import journal
 from tests.chaos.checker import Verdict, check
-from tests.chaos.database import Database
 from tests.chaos.history import History, Node, Push, Window
 from tests.chaos.plan import plan
+from tests.chaos.world.database import Database
 
 ROW = ("orders", "17")
 
