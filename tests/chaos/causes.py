@@ -75,11 +75,9 @@ class Causes:
         for stall in node.stalls:
             if _explains(stall, begun_at, written_at, again_at, CLAIM_WINDOW):
                 return stall.kind
-        if node.via == "proxy" and (fault := self._cuts.explaining(begun_at, written_at, again_at)):
-            return fault.kind
-        if fault := self._outages.explaining(begun_at, written_at, again_at):
-            return fault.kind
-        return None
+        cut = self._cuts.explaining(begun_at, written_at, again_at) if node.via == "proxy" else None
+        found = cut or self._outages.explaining(begun_at, written_at, again_at)
+        return found.kind if found else None
 
     def _was_pushed_again(self, payload: Payload) -> bool:
         """Whether a reply to its push may have been lost."""

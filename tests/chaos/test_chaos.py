@@ -80,9 +80,9 @@ def test_ended_early_it_leaves_no_process(number: int, tmp_path: Path) -> None:
     started: list[psutil.Process] = []
 
     def has_nodes() -> bool:
-        run = psutil.Process(chaos_run.pid)
-        started[:] = run.children(recursive=True)
-        return len(started) > len(run.children())
+        process = psutil.Process(chaos_run.pid)
+        started[:] = process.children(recursive=True)
+        return len(started) > len(process.children())
 
     try:
         wait_until(has_nodes)
@@ -90,6 +90,7 @@ def test_ended_early_it_leaves_no_process(number: int, tmp_path: Path) -> None:
         assert chaos_run.wait(60) in {128 + number, -number}
         assert psutil.wait_procs(started, 30)[1] == []
     finally:
-        for process in [*started, chaos_run]:
+        chaos_run.kill()
+        for process in started:
             with contextlib.suppress(psutil.NoSuchProcess):
                 process.kill()

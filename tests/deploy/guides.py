@@ -8,7 +8,7 @@ import sys
 from pathlib import Path
 
 from tests.deploy.tools import run
-from tests.deploy.units import ROOT
+from tests.support import ROOT
 
 
 def commands(document: str, heading: str) -> list[str]:

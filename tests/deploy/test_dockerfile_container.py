@@ -19,8 +19,7 @@ from lowkiq_supervisor.exit_codes import ExitCode
 from tests.deploy.containers import Container, Store
 from tests.deploy.debian import bare_root
 from tests.deploy.tools import need, slow
-from tests.deploy.units import ROOT
-from tests.support import RedisServer, wait_until
+from tests.support import ROOT, RedisServer, wait_until
 
 pytestmark = [slow, pytest.mark.xdist_group("container"), pytest.mark.timeout(900)]
 

@@ -16,7 +16,8 @@ from lowkiq_supervisor.options import DEFAULT_BOOT_TIMEOUT, DEFAULT_DRAIN_TIMEOU
 from lowkiq_supervisor.policy import hang
 from lowkiq_supervisor.policy.shutdown import DRAIN_GRACE
 from tests.deploy.tools import need, run
-from tests.deploy.units import ROOT, SYSTEMD, Unit, read_environment
+from tests.deploy.units import SYSTEMD, Unit, read_environment
+from tests.support import ROOT
 
 UNITS = ["lowkiq.service", "lowkiq@.service"]
 #: What systemd-analyze calls "OK" goes to 4.9; ours may not be worse than this. In tenths.

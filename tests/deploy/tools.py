@@ -7,11 +7,11 @@ import shutil
 import subprocess
 from collections.abc import Sequence
 from pathlib import Path
-from typing import NoReturn
 
 import pytest
 
-CI = bool(os.environ.get("CI"))
+from tests.support import lacks
+
 #: The tests that make Debian roots, build images and boot machines: minutes, root, and a network. `make test-deploy`.
 ASKED_FOR = bool(os.environ.get("LOWKIQ_TEST_DEPLOY"))
 
@@ -22,13 +22,13 @@ def need(*commands: str) -> None:
     """Skip where one is missing; fail in CI."""
     missing = [command for command in commands if shutil.which(command) is None]
     if missing:
-        _lacks(f"not installed here: {', '.join(missing)}")
+        lacks(f"not installed here: {', '.join(missing)}")
 
 
 def need_namespaces() -> None:
     """Skip where we aren't root, or where not even root may make namespaces, as in many containers."""
     if os.geteuid() != 0:
-        _lacks("only root can do this")
+        lacks("only root can do this")
     probe = ["unshare", "--pid", "--fork", "--mount", "--net", "--ipc", "--uts", "--mount-proc", "true"]
     if subprocess.run(probe, capture_output=True, check=False).returncode:
         pytest.skip("making namespaces is not permitted here")
@@ -48,8 +48,3 @@ def run(command: Sequence[str | Path], *, check: bool = True, **options: object)
     if check:
         assert done.returncode == 0, f"{' '.join(map(str, command))}: {done.returncode}\n{done.stdout[-6000:]}"
     return done
-
-
-def _lacks(what: str) -> NoReturn:
-    pytest.fail(what) if CI else pytest.skip(what)
-    raise AssertionError

@@ -21,7 +21,7 @@ from typing import NamedTuple
 import psutil
 
 from lowkiq import Lowkiq
-from lowkiq.job import EncodedJob
+from lowkiq.job import EncodedJob, NewJob
 from lowkiq.queue.shard import Shard
 from tests.harness import Supervised
 from tests.support import RedisServer, wait_until
@@ -100,12 +100,12 @@ class Load:
         self._worker.actions.morgue_delete_all_jobs()
 
     def _push(self, turn: int) -> None:
-        jobs = [{"id": f"{turn}-{n}", "payload": [turn, n]} for n in range(800)]
+        jobs: list[NewJob] = [{"id": f"{turn}-{n}", "payload": [turn, n]} for n in range(800)]
         jobs += [{"id": f"same-{n}", "payload": [turn, m]} for n in range(50) for m in range(3)]
         jobs += [{"id": f"late-{turn}-{n}", "payload": n, "perform_in": time.time() + 0.5} for n in range(20)]
         jobs += [{"id": f"failing-{turn}-{n}", "payload": "fail"} for n in range(4)]
         jobs += [{"id": "slow", "payload": "slow"}]
-        self._worker.perform_async(jobs)  # type: ignore[arg-type]
+        self._worker.perform_async(jobs)
         spoiled = Shard("lowkiq", "work", 0, SHARDS).push([EncodedJob(b"spoiled-%d" % turn, b"{", "", "")])
         self._app.caller.run(spoiled)
         self.pushed += len(jobs) + 1

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -21,7 +22,7 @@ def test_work_leaves_nothing_behind_but_the_documented_keys(tmp_path: Path) -> N
     assert verdict.samples[-1].jobs > verdict.samples[0].jobs > 1_000
 
 
-def sample(**changes: object) -> leaks.Sample:
+def sample(**changes: Any) -> leaks.Sample:
     plain = leaks.Sample(1, {"node 0": (50 << 20, 9, 20)}, 1 << 20, [b"lowkiq:queues", b"lowkiq:{work:0}:meta"])
     return plain._replace(**changes)
 
@@ -36,7 +37,7 @@ def sample(**changes: object) -> leaks.Sample:
         ({"keys": [b"lowkiq:{work:0}:errors"]}, "keys are left"),
     ],
 )
-def test_a_leak_is_complained_of(changes: dict[str, object], complaint: str) -> None:
+def test_a_leak_is_complained_of(changes: dict[str, Any], complaint: str) -> None:
     (found,) = leaks._complaints([sample(), sample(), sample(**changes)], 0)
     assert found.startswith(complaint)
 

@@ -6,6 +6,7 @@ import os
 import signal
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -198,7 +199,7 @@ def test_random_kills_of_nodes_under_load_lose_nothing_and_keep_the_order(nodes:
     import random
 
     rng = random.Random(seed)
-    settings = {"lease_ttl": 1, "max_crashes": 1_000, "poll_interval": 0.2}
+    settings: dict[str, Any] = {"lease_ttl": 1, "max_crashes": 1_000, "poll_interval": 0.2}
     alive = [nodes.start(node={"name": f"n0-{slot}"}, **settings).wait_ready() for slot in range(2)]
     names = ["n0-0", "n0-1"]
     dead: set[int] = set()

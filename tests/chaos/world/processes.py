@@ -7,7 +7,6 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Mapping
 from pathlib import Path
 
 import psutil
@@ -18,7 +17,7 @@ from tests.support import ROOT
 class Revived:
     """A process that is started again whenever it has ended, once its time has come."""
 
-    def __init__(self, name: str, arguments: list[str], directory: Path, environment: Mapping[str, str]) -> None:
+    def __init__(self, name: str, arguments: list[str], directory: Path, environment: dict[str, str]) -> None:
         self.name = name
         self._arguments = arguments
         self._directory = directory

@@ -14,11 +14,11 @@ import sys
 import time
 from collections import defaultdict
 from pathlib import Path
-from typing import Any
 
 from redis.exceptions import RedisError
 
 from lowkiq import Lowkiq, PushFailed
+from lowkiq.job import NewJob
 from tests.chaos import journal
 from tests.chaos.world import queues
 
@@ -75,11 +75,11 @@ class Producer:
                 return
         self._journal.write("unsure")
 
-    def _job(self, queue: queues.Queue) -> dict[str, Any]:
+    def _job(self, queue: queues.Queue) -> NewJob:
         is_hot = self._rng.random() < 0.7
         id = f"{self._number}-{self._rng.randrange(HOT) if is_hot else HOT + self._rng.randrange(COLD)}"
         number = self._numbers[queue.name, id] = self._numbers[queue.name, id] + 1
-        made: dict[str, Any] = {"id": id, "payload": queues.payload(self._load, queue, number, self._rng)}
+        made: NewJob = {"id": id, "payload": queues.payload(self._load, queue, number, self._rng)}
         if queue.is_scored:
             made["score"] = number
         if self._rng.random() < 0.05:

@@ -28,7 +28,7 @@ class Replicated:
     """What both have in common. One fault at a time, in a thread of its own, since each waits for the other servers."""
 
     may_lose = True
-    socket = None
+    socket: Path | None = None
     probe_every = 0.1
     faults: tuple[str, ...] = tuple(kind for kind in FAULTS if kind not in ALONE)
 
@@ -152,7 +152,7 @@ class Cluster(Replicated):
         super().__init__(RedisCluster(), directory)
 
     def answers(self) -> bool:
-        return len(self._redis_primaries()) == self._redis._count
+        return bool(len(self._redis_primaries()) == self._redis._count)
 
     def _redis_primaries(self) -> list[Any]:
         return list(self._redis.primaries())

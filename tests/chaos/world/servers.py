@@ -22,8 +22,6 @@ Note = Callable[[float, float], None]
 class Servers(Protocol):
     """What chaos needs of a kind of Redis."""
 
-    #: For clients.
-    url: str
     #: Where a proxy sends what it passes on; None: clients find their servers by themselves, past any proxy.
     socket: Path | None
     #: Kinds of faults that it adds to, or takes from, the plan.
@@ -32,6 +30,10 @@ class Servers(Protocol):
     may_lose: bool
     #: Seconds between probes.
     probe_every: float
+
+    @property
+    def url(self) -> str:
+        """For clients."""
 
     def start(self) -> None: ...
     def stop(self) -> None: ...
@@ -57,7 +59,8 @@ class Standalone:
 
     def __init__(self, directory: Path) -> None:
         self._server = RedisServer(directory / "redis", "--appendonly", "yes", "--appendfsync", "always")
-        self.url, self.socket = self._server.url, self._server.socket
+        self.url = self._server.url
+        self.socket: Path | None = self._server.socket
         # Says soon that Redis is away.
         self._client = self._server.client(socket_timeout=0.3, retry=Retry(NoBackoff(), 0))
 

@@ -15,6 +15,7 @@ from typing import Any
 import redis
 
 from lowkiq import Lowkiq, PartialFailure, Worker
+from lowkiq.job import NewJob
 from lowkiq.node import lease_keeper
 from lowkiq.node.node import Node
 from tests.support import wait_until
@@ -22,12 +23,12 @@ from tests.support import wait_until
 #: What is pushed at first: several payloads, one that fails once, ones that always fail, one that can't be decoded,
 #: a claim's worth of short jobs, and one so long that others are settled meanwhile. An idle node gets its own number.
 FIRST = (
-    *({"id": "several", "payload": n, "score": n} for n in (1, 2, 3)),
-    {"id": "fails once", "payload": 1},
-    *({"id": "fails", "payload": n, "score": n} for n in (1, 2)),
-    {"id": "undecodable", "payload": 666},
-    *({"id": f"short {n}", "payload": 1} for n in range(12)),
-    {"id": "long", "payload": 1},
+    *(NewJob(id="several", payload=n, score=n) for n in (1, 2, 3)),
+    NewJob(id="fails once", payload=1),
+    *(NewJob(id="fails", payload=n, score=n) for n in (1, 2)),
+    NewJob(id="undecodable", payload=666),
+    *(NewJob(id=f"short {n}", payload=1) for n in range(12)),
+    NewJob(id="long", payload=1),
 )
 NUMBERS = {"first": 1, "second": 2}
 MORGUE = {"fails": {1, 2}, "undecodable": {666}}
@@ -171,7 +172,7 @@ class Scenario:
         for key in client.scan_iter(f"{self.namespace}:*", count=1000):
             name = key.decode().removeprefix(f"{self.namespace}:")
             if name not in LASTING and client.ttl(key) == -1:
-                wrongs.append(f"key left behind: {name} ({client.type(key).decode()})")
+                wrongs.append(f"key left behind: {name} ({client.type(key)!r})")
         return wrongs
 
 
