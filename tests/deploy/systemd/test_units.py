@@ -15,8 +15,8 @@ from lowkiq_supervisor.exit_codes import ExitCode
 from lowkiq_supervisor.options import DEFAULT_BOOT_TIMEOUT, DEFAULT_DRAIN_TIMEOUT, DEFAULT_HANG_TIMEOUT, Options
 from lowkiq_supervisor.policy import hang
 from lowkiq_supervisor.policy.shutdown import DRAIN_GRACE
+from tests.deploy.systemd.units import SYSTEMD, Unit, read_environment
 from tests.deploy.tools import need, run
-from tests.deploy.units import SYSTEMD, Unit, read_environment
 from tests.support import ROOT
 
 UNITS = ["lowkiq.service", "lowkiq@.service"]

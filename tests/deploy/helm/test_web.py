@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 
 from lowkiq_supervisor.web_options import SHORTEST_SECRET
-from tests.deploy.helm import Refused, container, environment, notes, objects, one
-from tests.deploy.helm_matrix import AUTOSCALED, MATRIX, WEB
-from tests.deploy.kubernetes_api import KubernetesApi
+from tests.deploy.helm.chart import Refused, container, environment, notes, objects, one
+from tests.deploy.helm.installations import AUTOSCALED, MATRIX, WEB
+from tests.deploy.helm.kubernetes_api import KubernetesApi
 
 
 def of_web(*values: Any) -> dict[str, Any]:

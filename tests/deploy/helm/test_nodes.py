@@ -13,8 +13,8 @@ from lowkiq_supervisor.control import client
 from lowkiq_supervisor.control.commands import DEGRADED, OK, UNREACHABLE
 from lowkiq_supervisor.options import DEFAULT_BOOT_TIMEOUT, DEFAULT_DRAIN_TIMEOUT, Options
 from lowkiq_supervisor.policy.shutdown import DRAIN_GRACE
-from tests.deploy.helm import Refused, container, environment, kubernetes_versions, objects, objects_3, one
-from tests.deploy.helm_matrix import AUTOSCALED, MATRIX
+from tests.deploy.helm.chart import Refused, container, environment, kubernetes_versions, objects, objects_3, one
+from tests.deploy.helm.installations import AUTOSCALED, MATRIX
 
 Values = dict[str, Any]
 

@@ -16,8 +16,8 @@ import redis
 
 from lowkiq.version import VERSION
 from lowkiq_supervisor.exit_codes import ExitCode
-from tests.deploy.containers import Container, Store
 from tests.deploy.debian import bare_root
+from tests.deploy.docker.containers import Container, Store
 from tests.deploy.tools import need, slow
 from tests.support import ROOT, RedisServer, wait_until
 

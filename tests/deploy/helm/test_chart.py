@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from lowkiq import __version__
-from tests.deploy.helm import (
+from tests.deploy.helm.chart import (
     CHART,
     RELEASE,
     Refused,
@@ -28,8 +28,8 @@ from tests.deploy.helm import (
     one,
     render_4,
 )
-from tests.deploy.helm_matrix import MATRIX
-from tests.deploy.pod_security import violations
+from tests.deploy.helm.installations import MATRIX
+from tests.deploy.helm.pod_security import violations
 
 Values = Mapping[str, Any]
 

@@ -16,8 +16,8 @@ from typing import Any
 import pytest
 
 from lowkiq_supervisor.exit_codes import ExitCode
-from tests.deploy.helm import container, environment, objects, one
-from tests.deploy.helm_matrix import AUTOSCALED
+from tests.deploy.helm.chart import container, environment, objects, one
+from tests.deploy.helm.installations import AUTOSCALED
 from tests.support import ROOT, RedisServer, free_port, wait_until
 
 TOKEN = "correct-horse-battery"

@@ -14,8 +14,8 @@ from lowkiq.redis_url import SCHEMES
 from lowkiq.settings import NAME
 from lowkiq_supervisor import parsing
 from lowkiq_supervisor.web_options import SHORTEST_SECRET
-from tests.deploy.helm import CHART, Refused, helm_3, lint_3, objects, render_4
-from tests.deploy.helm_matrix import WEB
+from tests.deploy.helm.chart import CHART, Refused, helm_3, lint_3, objects, render_4
+from tests.deploy.helm.installations import WEB
 
 VALUES = yaml.safe_load((CHART / "values.yaml").read_text())
 SCHEMA = json.loads((CHART / "values.schema.json").read_text())

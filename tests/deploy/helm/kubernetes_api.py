@@ -9,8 +9,8 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from types import TracebackType
 from typing import Any, Self
 
-from tests.deploy.helm import CHART, NAMESPACE, RELEASE, documents, helm_4, merged
-from tests.deploy.helm_matrix import LEAST
+from tests.deploy.helm.chart import CHART, NAMESPACE, RELEASE, documents, helm_4, merged
+from tests.deploy.helm.installations import LEAST
 
 SECRETS = {"name": "secrets", "singularName": "secret", "namespaced": True, "kind": "Secret", "verbs": ["get"]}
 

@@ -19,7 +19,7 @@ from typing import Any
 import pytest
 import yaml
 
-from tests.deploy.helm_matrix import LEAST
+from tests.deploy.helm.installations import LEAST
 from tests.deploy.tools import need, run
 from tests.support import ROOT, lacks
 

@@ -13,10 +13,10 @@ from pathlib import Path
 import pytest
 
 from tests.deploy.debian import bare_root, chroot, copy_of, remove
-from tests.deploy.guides import commands, wheel
-from tests.deploy.machine import Machine
+from tests.deploy.systemd.guides import commands, wheel
+from tests.deploy.systemd.machine import Machine
+from tests.deploy.systemd.units import SYSTEMD
 from tests.deploy.tools import need, slow
-from tests.deploy.units import SYSTEMD
 from tests.support import wait_until
 
 pytestmark = [slow, pytest.mark.xdist_group("machine"), pytest.mark.timeout(900)]

@@ -16,7 +16,7 @@ import pytest
 import redis
 
 from lowkiq_supervisor.exit_codes import ExitCode
-from tests.deploy.units import SYSTEMD, Unit
+from tests.deploy.systemd.units import SYSTEMD, Unit
 from tests.harness import Supervised, until
 from tests.supervisor.manager import Manager
 from tests.support import redis_binary
