@@ -12,7 +12,7 @@ import json
 import platform
 import subprocess
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -109,10 +109,39 @@ def one(found: Sequence[dict[str, Any]], kind: str, name: str | None = None) -> 
     return match
 
 
+def at(found: Sequence[dict[str, Any]], place: str) -> Any:
+    """
+    What is at a place: a kind, maybe a name, and a path, such as `Service/shop spec.ports.0`; None if nothing is there.
+    A path may begin with `pod`, `container`, `env` or `args` of a workload; `|` stands for a dot in a name.
+    """
+    kind, _, path = place.partition(" ")
+    kind, _, name = kind.partition("/")
+    matches = [each for each in found if each["kind"] == kind and (not name or each["metadata"]["name"] == name)]
+    assert len(matches) < 2, f"{place}: which?"
+    here: Any = matches[0] if matches else None
+    steps = path.split(".") if path else []
+    if here is not None and steps and steps[0] in WAYS:
+        here = WAYS[steps.pop(0)](here)
+    for step in steps:
+        if here is not None:
+            here = here[int(step)] if isinstance(here, list) else here.get(step.replace("|", "."))
+    return here
+
+
+def pod(workload: Mapping[str, Any]) -> dict[str, Any]:
+    """Of a StatefulSet or Deployment, or what it is itself."""
+    return dict(workload["spec"].get("template", workload)["spec"])
+
+
 def container(workload: Mapping[str, Any]) -> dict[str, Any]:
-    """The only container of a StatefulSet or Deployment."""
-    (found,) = workload["spec"]["template"]["spec"]["containers"]
+    """The only container of a pod."""
+    (found,) = pod(workload)["containers"]
     return dict(found)
+
+
+def arguments(container: Mapping[str, Any]) -> dict[str, str]:
+    """Option → value of its command line."""
+    return dict(argument.partition("=")[::2] for argument in container["args"])
 
 
 def environment(container: Mapping[str, Any]) -> dict[str, Any]:
@@ -120,6 +149,15 @@ def environment(container: Mapping[str, Any]) -> dict[str, Any]:
     found = {each["name"]: each.get("value", each.get("valueFrom")) for each in container["env"]}
     assert len(found) == len(container["env"])
     return found
+
+
+#: Where a path may begin, and how it gets there.
+WAYS: Mapping[str, Callable[[Mapping[str, Any]], dict[str, Any]]] = {
+    "pod": pod,
+    "container": container,
+    "env": lambda workload: environment(container(workload)),
+    "args": lambda workload: arguments(container(workload)),
+}
 
 
 def kubernetes_versions() -> tuple[str, str]:

@@ -19,6 +19,12 @@ AUTOSCALED: Mapping[str, Any] = {
     "autoscaling": {"enabled": True, "minReplicas": 1, "maxReplicas": 5},
 }
 
+
+def limit(memory: str | int | None, nodes: int = 1, **values: Any) -> dict[str, Any]:
+    """Values with a limit of memory."""
+    return {"resources": {"limits": {"memory": memory}}, "nodes": nodes, **values}
+
+
 #: What is tried of each kind of installation; each on top of LEAST.
 MATRIX: Mapping[str, Mapping[str, Any]] = {
     "least": {},

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import base64
-import copy
 import json
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -26,10 +25,10 @@ from tests.deploy.helm.chart import (
     objects,
     objects_3,
     one,
+    pod,
     render_4,
 )
 from tests.deploy.helm.installations import MATRIX
-from tests.deploy.helm.pod_security import violations
 
 Values = Mapping[str, Any]
 
@@ -44,8 +43,7 @@ def values(request: pytest.FixtureRequest) -> Values:
 
 def pods(found: list[dict[str, Any]]) -> dict[str, dict[str, Any]]:
     """Kind of what makes it → the pod's spec."""
-    templates = {each["kind"]: each["spec"].get("template", each) for each in found if "spec" in each}
-    return {kind: templates[kind]["spec"] for kind in ("StatefulSet", "Deployment", "Pod") if kind in templates}
+    return {each["kind"]: pod(each) for each in found if each["kind"] in {"StatefulSet", "Deployment", "Pod"}}
 
 
 def test_lint_is_content(values: Values) -> None:
@@ -78,57 +76,32 @@ def test_both_helms_make_the_same(values: Values) -> None:
     assert ours == theirs
 
 
+#: What the restricted standard asks of pods and of containers, and what else they have.
+CONFINED = {"runAsNonRoot": True, "seccompProfile": {"type": "RuntimeDefault"}}
+USER = {"runAsUser": 10001, "runAsGroup": 10001, "fsGroup": 10001}
+POWERLESS = {
+    "allowPrivilegeEscalation": False, "capabilities": {"drop": ["ALL"]}, "readOnlyRootFilesystem": True
+}  # fmt: skip
+HARMLESS_VOLUMES = {"configMap", "emptyDir", "secret"}
+
+
 def test_pods_fulfil_the_restricted_standard(values: Values) -> None:
-    for kind, pod in pods(objects(values)).items():
-        assert violations(pod) == [], kind
-        for each in pod["containers"]:
-            assert each["securityContext"]["readOnlyRootFilesystem"] is True
+    """https://kubernetes.io/docs/concepts/security/pod-security-standards/, with what the baseline already forbids."""
+    for kind, made in pods(objects(values)).items():
+        assert not made.keys() & {"hostNetwork", "hostPID", "hostIPC", "initContainers", "ephemeralContainers"}, kind
+        assert made["securityContext"] in (CONFINED | USER, CONFINED)
+        assert {key for volume in made["volumes"] for key in volume} <= {"name"} | HARMLESS_VOLUMES
+        for each in made["containers"]:
+            assert each["securityContext"] == POWERLESS
+            assert not [port for port in each.get("ports", ()) if "hostPort" in port]
             assert each["resources"] is not None
-
-
-def break_it(path: str, value: Any) -> Callable[[dict[str, Any]], None]:
-    def change(pod: dict[str, Any]) -> None:
-        *parents, last = path.split(".")
-        for parent in parents:
-            pod = pod[int(parent)] if isinstance(pod, list) else pod.setdefault(parent, {})
-        pod[last] = value
-
-    return change
-
-
-@pytest.mark.parametrize(
-    ("path", "value"),
-    [
-        ("hostNetwork", True),
-        ("hostPID", True),
-        ("securityContext.runAsNonRoot", False),
-        ("securityContext.runAsUser", 0),
-        ("securityContext.seccompProfile", {"type": "Unconfined"}),
-        ("securityContext.seccompProfile", {}),
-        ("securityContext.sysctls", [{"name": "kernel.msgmax", "value": "1"}]),
-        ("volumes", [{"name": "host", "hostPath": {"path": "/"}}]),
-        ("containers.0.securityContext", {}),
-        ("containers.0.securityContext.privileged", True),
-        ("containers.0.securityContext.allowPrivilegeEscalation", True),
-        ("containers.0.securityContext.capabilities.add", ["SYS_PTRACE"]),
-        ("containers.0.securityContext.capabilities.drop", ["NET_RAW"]),
-        ("containers.0.securityContext.runAsUser", 0),
-        ("containers.0.securityContext.procMount", "Unmasked"),
-        ("containers.0.ports", [{"containerPort": 80, "hostPort": 80}]),
-        ("initContainers", [{"name": "other"}]),
-    ],
-)
-def test_the_checker_of_the_standard_sees_what_breaks_it(path: str, value: Any) -> None:
-    pod = copy.deepcopy(pods(objects())["StatefulSet"])
-    break_it(path, value)(pod)
-    assert violations(pod)
 
 
 def test_pods_get_no_token_of_kubernetes_and_no_variables_of_services(values: Values) -> None:
     found = objects(values)
-    for pod in pods(found).values():
-        assert pod["automountServiceAccountToken"] is False
-        assert pod["enableServiceLinks"] is False
+    for made in pods(found).values():
+        assert made["automountServiceAccountToken"] is False
+        assert made["enableServiceLinks"] is False
     for each in found:
         if each["kind"] == "ServiceAccount":
             assert each["automountServiceAccountToken"] is False
@@ -194,17 +167,6 @@ def test_an_older_kubernetes_than_the_chart_knows_is_refused() -> None:
 
 def test_the_chart_is_of_this_lowkiq() -> None:
     assert f"appVersion: {__version__}\n" in (CHART / "Chart.yaml").read_text()
-
-
-def test_helm_test_looks_at_the_nodes_and_at_the_web_view() -> None:
-    plain, web, scaled = (one(objects(MATRIX[name]), "Pod") for name in ("least", "web", "autoscaled"))
-    assert plain["metadata"]["annotations"]["helm.sh/hook"] == "test"
-    assert plain["spec"]["restartPolicy"] == "Never"
-    commands = [[*each["command"], *each["args"]] for each in web["spec"]["containers"]]
-    assert commands[0] == ["lowkiq", "nodes", "--require=shop.jobs"]
-    assert commands[1][-1] == "http://shop-lowkiq-web:80/readyz"
-    assert len(plain["spec"]["containers"]) == 1
-    assert scaled["spec"]["containers"][0]["args"][0] == "stats", "some numbers are always missing"
 
 
 def test_packaged_it_is_the_same(tmp_path: Path) -> None:

@@ -1,24 +1,24 @@
-"""What the chart's containers run, run here: the commands, variables and probes are taken from its manifests."""
+"""The chart's pods, run here: they get ready, answer their probes, and drain; the web view is what others ask."""
 
 from __future__ import annotations
 
 import json
-import os
 import signal
 import subprocess
 import sys
 import urllib.error
 import urllib.request
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from lowkiq_supervisor.exit_codes import ExitCode
-from tests.deploy.helm.chart import container, environment, objects, one
+from tests.deploy.helm.chart import container, objects, one
+from tests.deploy.helm.containers import Container
 from tests.deploy.helm.installations import AUTOSCALED
-from tests.support import ROOT, RedisServer, free_port, wait_until
+from tests.support import RedisServer, free_port, wait_until
 
 TOKEN = "correct-horse-battery"
 APP = """
@@ -30,68 +30,6 @@ app = Lowkiq()
 @app.worker(queue_name="orders", shards_count=4)
 def sync(payloads_by_id): ...
 """
-#: The container's programs, as far as the chart runs them.
-PROGRAMS = {"lowkiq-supervisor": "lowkiq_supervisor.cli", "lowkiq": "lowkiq.cli"}
-
-
-class Container:
-    """A container of a manifest, on this machine."""
-
-    def __init__(self, manifest: Mapping[str, Any], directory: Path, **secrets: str) -> None:
-        self._manifest = manifest
-        self._directory = directory
-        told = environment(manifest)
-        given = {name: value for name, value in told.items() if isinstance(value, str)}
-        # What comes from elsewhere in the cluster.
-        given |= {name: secrets[name] for name, value in told.items() if not isinstance(value, str)}
-        if "LOWKIQ_STATE_DIR" in given:
-            (directory / "volume").mkdir(mode=0o777)  # as an emptyDir is
-            given["LOWKIQ_STATE_DIR"] = str(directory / "volume/state")
-        programs = directory / "bin"
-        programs.mkdir()
-        for name, module in PROGRAMS.items():
-            (programs / name).write_text(
-                f"#!/bin/sh\nexec {sys.executable} -c 'from {module} import main; main()' \"$@\"\n"
-            )
-            (programs / name).chmod(0o755)
-        path = os.pathsep.join([str(directory), str(ROOT), str(ROOT / "supervisor")])
-        self.environment = given | {"PATH": f"{programs}:/usr/bin:/bin", "PYTHONPATH": path}
-        self.log = directory / "log"
-        self._process: subprocess.Popen[bytes] | None = None
-
-    def __enter__(self) -> Container:
-        with self.log.open("wb") as log:
-            self._process = subprocess.Popen(
-                [*self._manifest["command"], *self._manifest["args"]],
-                cwd=self._directory, env=self.environment, stdout=log, stderr=log,
-            )  # fmt: skip
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        if self.process.poll() is None:
-            self.process.send_signal(signal.SIGCONT)
-            self.end()
-
-    @property
-    def process(self) -> subprocess.Popen[bytes]:
-        assert self._process is not None
-        return self._process
-
-    def end(self) -> int:
-        self.process.terminate()
-        return self.process.wait(60)
-
-    def passes(self, probe: str) -> bool:
-        """Whether this probe succeeds, as the kubelet runs it."""
-        told = self._manifest[f"{probe}Probe"]
-        try:
-            done = subprocess.run(
-                told["exec"]["command"], cwd=self._directory, env=self.environment, check=False,
-                stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, timeout=told["timeoutSeconds"],
-            )  # fmt: skip
-        except subprocess.TimeoutExpired:
-            return False
-        return done.returncode == 0
 
 
 @pytest.fixture

@@ -7,24 +7,26 @@ from __future__ import annotations
 
 import json
 import os
-import subprocess
-import sys
 import threading
 import time
 from collections import defaultdict
-from collections.abc import Iterator
-from pathlib import Path
+from collections.abc import Callable, Iterator
+from functools import partial
 from typing import Any
 
 import pytest
 
 from lowkiq import Lowkiq
 from lowkiq_supervisor.exit_codes import ExitCode
-from tests.support import ROOT, RedisServer, wait_until
+from tests.deploy.helm.chart import container, objects, one
+from tests.deploy.helm.containers import Container
+from tests.support import RedisServer, wait_until
+
+Start = Callable[[int, int], Container]
 
 BEFORE, AFTER, SHARDS = 4, 6, 24
 IDS = [f"order-{number}" for number in range(120)]
-DRAIN = 25.0
+DRAIN = 25
 #: Seconds between a pod that is ready and the next one's turn (minReadySeconds): long enough for shards to be missed.
 MIN_READY = float(os.environ.get("LOWKIQ_TEST_MIN_READY", "2"))
 
@@ -44,47 +46,6 @@ def sync(payloads_by_id):
     done = {{id: payloads for id, payloads in payloads_by_id.items()}}
     app.redis().rpush(records, json.dumps(["end", node, done, time.time()]))
 """
-
-
-class Pod:
-    """A supervisor of one node, as the chart starts it."""
-
-    def __init__(self, directory: Path, server: RedisServer, namespace: str, ordinal: int, replicas: int) -> None:
-        self.state_dir = directory / f"jobs-{ordinal}-of-{replicas}"
-        self._environment = {
-            name: value for name, value in os.environ.items() if not name.startswith(("LOWKIQ_", "REDIS_URL", "COV_"))
-        } | {
-            "LOWKIQ_REDIS_URL": server.url,
-            "LOWKIQ_NAMESPACE": namespace,
-            "LOWKIQ_STATE_DIR": str(self.state_dir),
-            "NODE_NUMBER": f"jobs-{ordinal}",
-            "NUMBER_OF_NODES": str(replicas),
-            "PYTHONPATH": os.pathsep.join([str(directory), str(ROOT), str(ROOT / "supervisor")]),
-        }
-        self.log = directory / f"jobs-{ordinal}-of-{replicas}.log"
-        with self.log.open("wb") as output:
-            self.process = subprocess.Popen(
-                self._command("--nodes", "1", "-r", "shop", "--drain-timeout", str(DRAIN)),
-                env=self._environment, stdout=output, stderr=output, cwd=directory,
-            )  # fmt: skip
-
-    def is_ready(self) -> bool:
-        """What the chart's readiness probe asks."""
-        status = subprocess.run(self._command("status"), check=False, env=self._environment, capture_output=True)
-        return status.returncode == 0
-
-    def end(self) -> int:
-        """TERM, and KILL after the grace."""
-        self.process.terminate()
-        try:
-            return self.process.wait(DRAIN + 10)
-        except subprocess.TimeoutExpired:
-            self.process.kill()
-            return self.process.wait()
-
-    @staticmethod
-    def _command(*arguments: str) -> list[str]:
-        return [sys.executable, "-c", "from lowkiq_supervisor.cli import main; main()", *arguments]
 
 
 class Load:
@@ -115,20 +76,34 @@ def app(redis_server: RedisServer) -> Iterator[Lowkiq]:
     app.close()
 
 
+@pytest.fixture
+def start(tmp_path_factory: pytest.TempPathFactory, redis_server: RedisServer) -> Start:
+    """Starts the pod of that ordinal, of a StatefulSet of so many."""
+    directory = tmp_path_factory.mktemp("pods")  # short, since a unix socket's path is
+
+    def make(ordinal: int, replicas: int) -> Container:
+        values = {
+            "app": "shop", "replicas": replicas, "nodes": 1, "drainTimeout": DRAIN, "redis": {"namespace": "rollout"}
+        }  # fmt: skip
+        manifest = container(one(objects(values), "StatefulSet"))
+        own = directory / f"{ordinal}-of-{replicas}"
+        own.mkdir()
+        (own / "shop.py").write_text(APP)
+        told = {"NODE_NUMBER": f"shop-lowkiq-{ordinal}", "LOWKIQ_REDIS_URL": redis_server.url}
+        return Container(manifest, own, **told).__enter__()
+
+    return make
+
+
 @pytest.mark.long
 @pytest.mark.timeout(300)
 def test_a_roll_out_from_four_to_six_loses_nothing_keeps_order_and_stalls_no_shard_for_longer_than_a_drain(
-    tmp_path: Path, redis_server: RedisServer, app: Lowkiq
+    start: Start, app: Lowkiq
 ) -> None:
-    (tmp_path / "shop.py").write_text(APP)
-
-    def start(ordinal: int, replicas: int) -> Pod:
-        return Pod(tmp_path, redis_server, "rollout", ordinal, replicas)
-
     pods = {ordinal: start(ordinal, BEFORE) for ordinal in range(BEFORE)}
     load = None
     try:
-        wait_until(lambda: all(pod.is_ready() for pod in pods.values()), within=60, every=0.2)
+        wait_until(lambda: all(is_ready(pod) for pod in pods.values()), within=60, every=0.2)
         load = Load(app)
         wait_until(lambda: len(read_records(app)) > 100)
         began = time.time()
@@ -151,7 +126,11 @@ def test_a_roll_out_from_four_to_six_loses_nothing_keeps_order_and_stalls_no_sha
     assert stall < DRAIN
 
 
-def roll_out(pods: dict[int, Pod], start: Any) -> None:
+def is_ready(pod: Container) -> bool:
+    return pod.passes("readiness")
+
+
+def roll_out(pods: dict[int, Container], start: Start) -> None:
     """What the StatefulSet's controller does, with podManagementPolicy Parallel."""
     for ordinal in range(BEFORE, AFTER):
         pods[ordinal] = start(ordinal, AFTER)
@@ -159,8 +138,7 @@ def roll_out(pods: dict[int, Pod], start: Any) -> None:
         if ordinal < BEFORE:
             assert pods[ordinal].end() == ExitCode.DRAINED, pods[ordinal].log.read_text()
             pods[ordinal] = start(ordinal, AFTER)
-        pod = pods[ordinal]
-        wait_until(pod.is_ready, within=60, every=0.2)
+        wait_until(partial(is_ready, pods[ordinal]), within=60, every=0.2)
         threading.Event().wait(MIN_READY)
 
 

@@ -10,12 +10,13 @@ from typing import Any
 import pytest
 import yaml
 
+from lowkiq.admin.nodes import MOST_NODES
 from lowkiq.redis_url import SCHEMES
 from lowkiq.settings import NAME
 from lowkiq_supervisor import parsing
 from lowkiq_supervisor.web_options import SHORTEST_SECRET
-from tests.deploy.helm.chart import CHART, Refused, helm_3, lint_3, objects, render_4
-from tests.deploy.helm.installations import WEB
+from tests.deploy.helm.chart import CHART, Refused, at, helm_3, lint_3, objects, render_4
+from tests.deploy.helm.installations import WEB, limit
 
 VALUES = yaml.safe_load((CHART / "values.yaml").read_text())
 SCHEMA = json.loads((CHART / "values.schema.json").read_text())
@@ -84,6 +85,11 @@ def test_the_chart_alone_passes_lint_and_says_what_it_needs() -> None:
     assert "0 chart(s) failed" in lint_3(nothing)
 
 
+def test_as_much_as_is_not_refused_is_taken() -> None:
+    objects({"replicas": MOST_NODES, "nodes": 1})
+    assert at(objects(limit("320Mi", 4)), "StatefulSet args.--max-rss") == "64M"
+
+
 @pytest.mark.parametrize(
     ("values", "message"),
     [
@@ -109,6 +115,12 @@ def test_the_chart_alone_passes_lint_and_says_what_it_needs() -> None:
         (
             {**WEB, "autoscaling": {"enabled": True, "minReplicas": 7}},
             "autoscaling.minReplicas 7 is more than autoscaling.maxReplicas 6",
+        ),
+        ({"replicas": MOST_NODES // 2 + 1, "nodes": 2}, f"{MOST_NODES + 2} nodes in all"),
+        (limit("300Mi", 4), "resources.limits.memory 300Mi is too little for nodes=4: each could have 60 MiB"),
+        *(
+            (limit(memory), f'resources.limits.memory: can\'t tell how many bytes "{memory}" are')
+            for memory in ("1e9", "1Gib", "500m", "1GB", "64 Mi", "1,5Gi", "2Pi", "lots")
         ),
     ],
 )  # fmt: skip
@@ -152,6 +164,7 @@ def test_what_doesn_t_go_together_is_refused(values: Mapping[str, Any], message:
         ({"fullnameOverride": "Orders"}, "fullnameOverride: Does not match pattern"),
         ({"fullnameOverride": "o" * 41}, "fullnameOverride: Does not match pattern"),
         ({"podDisruptionBudget": {"maxUnavailable": 0}}, "podDisruptionBudget.maxUnavailable: Must"),
+        ({"autoscaling": {"minReplicas": 0}}, "autoscaling.minReplicas: Must be greater than or equal to 1"),
         ({"tmpSizeLimit": "1GB"}, "tmpSizeLimit: Does not match pattern"),
     ],
 )

@@ -6,18 +6,20 @@ the unit promises, by systemd itself.
 from __future__ import annotations
 
 import json
+import os
+import re
 import shutil
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from tests.deploy.debian import bare_root, chroot, copy_of, remove
-from tests.deploy.systemd.guides import commands, wheel
 from tests.deploy.systemd.machine import Machine
 from tests.deploy.systemd.units import SYSTEMD
-from tests.deploy.tools import need, slow
-from tests.support import wait_until
+from tests.deploy.tools import need, run, slow
+from tests.support import ROOT, wait_until
 
 pytestmark = [slow, pytest.mark.xdist_group("machine"), pytest.mark.timeout(900)]
 
@@ -55,6 +57,25 @@ def outcome(order):
 BIN = "/opt/lowkiq/bin"
 STATE = "/var/lib/lowkiq"
 OVERRIDE = "/etc/systemd/system/lowkiq.service.d/test.conf"
+
+
+def commands(document: str, heading: str) -> list[str]:
+    """The commands of the first console block under a heading, without their prompts and comments."""
+    text = (ROOT / document).read_text()
+    below = re.split(rf"^#+ {re.escape(heading)}$", text, maxsplit=1, flags=re.MULTILINE)[1]
+    block = re.search(r"```console\n(.*?)```", below, re.DOTALL)
+    assert block, f"{document}: no console block under {heading}"
+    lines = re.sub(r" *\\\n\s*", " ", block[1]).splitlines()
+    return [re.sub(r"\s{2,}# .*", "", line[2:]) for line in lines if line.startswith(("# ", "$ "))]
+
+
+def wheel(directory: Path) -> Path:
+    """This checkout's: the one in LOWKIQ_WHEEL, or one built here."""
+    if given := os.environ.get("LOWKIQ_WHEEL"):
+        return Path(given)
+    run([sys.executable, "-m", "build", "--wheel", "--outdir", directory, ROOT], cwd=directory, timeout=300)
+    (built,) = directory.glob("*.whl")
+    return built
 
 
 @pytest.fixture(scope="module")
