@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -11,14 +9,7 @@ import pytest
 from lowkiq import InvalidJob, Lowkiq
 from tests.node.nodes import Nodes
 from tests.queue.shard_driver import ShardDriver
-from tests.support import RedisServer, wait_until
-
-
-@pytest.fixture
-def nodes(tmp_path: Path, redis_server: RedisServer, app: Lowkiq) -> Iterator[Nodes]:
-    with Nodes(tmp_path, redis_server, app.settings.namespace) as nodes:
-        yield nodes
-
+from tests.support import wait_until
 
 # ── ids ─────────────────────────────────────────────────────────────────────────────────────────────────────────────
 

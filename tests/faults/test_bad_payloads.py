@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 import os
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -19,12 +18,6 @@ from lowkiq.worker import Worker
 from tests.node.nodes import Nodes
 from tests.queue.shard_driver import ShardDriver
 from tests.support import RedisServer, wait_until
-
-
-@pytest.fixture
-def nodes(tmp_path: Path, redis_server: RedisServer, app: Lowkiq) -> Iterator[Nodes]:
-    with Nodes(tmp_path, redis_server, app.settings.namespace) as nodes:
-        yield nodes
 
 
 @pytest.fixture

@@ -2,10 +2,16 @@
 
 from __future__ import annotations
 
+from collections import Counter
+
 import pytest
 
+from lowkiq.admin.history import take_turn
 from lowkiq.admin.metrics import read_shards
+from lowkiq.admin.nodes import BEAT_TTL, LATE_AFTER, living_nodes
+from lowkiq.queue.call import Call
 from lowkiq.queue.shard import Failure, Held, Owned, peek
+from tests.web.node_health import tell_health
 
 SECOND = 1_000_000
 HOUR, YEAR = 3_600 * SECOND, 31_536_000 * SECOND
@@ -162,22 +168,21 @@ def test_of_very_many_jobs_some_are_moved_at_a_time_and_none_more_than_once_agai
         clock.step(SECOND)
     lease = shard.lease()
     clock.step(-HOUR)
-    tries: dict[str, int] = {}
+    tries: Counter[str] = Counter()
+
+    def fail_claimed(limit: int) -> None:
+        jobs = lease.claim(limit=limit)
+        tries.update(job.id for job in jobs)
+        lease.settle(failed=[Failure(job.id, job.retry_count + 1, 30.0, "boom") for job in jobs])
+        clock.step(0.01 * SECOND)
+
     rounds = 0
     while len(tries) < count:
         rounds += 1
         assert rounds < 100, "stuck"
-        jobs = lease.claim(limit=100)
-        for job in jobs:
-            tries[job.id] = tries.get(job.id, 0) + 1
-        lease.settle(failed=[Failure(job.id, job.retry_count + 1, 30.0, "boom") for job in jobs])
-        clock.step(0.01 * SECOND)
+        fail_claimed(100)
     for _ in range(50):
-        jobs = lease.claim(limit=1_000)
-        for job in jobs:
-            tries[job.id] += 1
-        lease.settle(failed=[Failure(job.id, job.retry_count + 1, 30.0, "boom") for job in jobs])
-        clock.step(0.01 * SECOND)
+        fail_claimed(1_000)
     assert max(tries.values()) == 2
 
 
@@ -250,3 +255,39 @@ def test_a_step_that_is_smaller_than_a_second_only_takes_its_time(shard, clock):
     clock.step(-SECOND // 2)
     shard.push("a", b"1")
     assert {job.id: job.payloads for job in lease.claim()} == {"a": [b"0", b"1"], "b": [b"0"]}
+
+
+# ── heartbeats and turns ────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def beat(shard, node):
+    namespace = shard.app.settings.namespace
+    shard.caller.run(Call("beat", [f"{namespace}:nodes"], [node, 0], bytes))
+
+
+def test_a_dead_nodes_beat_of_a_time_to_come_ages_from_the_next_beat_of_another(shard, clock):
+    for node in ("dead", "alive"):
+        beat(shard, node)
+    clock.step(-HOUR)
+    beat(shard, "alive")
+    told = dict(shard.redis.zrange(f"{shard.app.settings.namespace}:nodes", 0, -1, withscores=True))
+    assert told == {b"dead": clock.now / SECOND, b"alive": clock.now / SECOND}
+
+
+def test_a_node_that_redis_has_not_forgotten_in_time_is_not_told_of(app):
+    """With its clock set back, Redis keeps a beat for longer."""
+    redis, namespace = app.redis(), app.settings.namespace
+    for name in ("old", "late"):
+        tell_health(app, node=name)
+    now = redis.time()[0]
+    redis.zadd(f"{namespace}:nodes", {"old": now - BEAT_TTL - 1, "late": now - LATE_AFTER - 2})
+    assert app.nodes().late == ["late"]
+    assert living_nodes(app.caller, namespace) == []
+
+
+def test_a_turn_of_a_time_to_come_is_taken(app):
+    key = f"{app.settings.namespace}:{{history}}"
+    assert take_turn(app.caller, app.settings.namespace, "a")
+    app.redis().pexpire(key, 3_600_000)  # as it is with the clock set back by an hour
+    assert take_turn(app.caller, app.settings.namespace, "b")
+    assert not take_turn(app.caller, app.settings.namespace, "c")

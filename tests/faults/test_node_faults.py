@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import signal
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -14,12 +13,6 @@ from lowkiq import Lowkiq
 from lowkiq.job import shard_of
 from tests.node.nodes import Nodes, overlaps
 from tests.support import RedisServer, wait_until
-
-
-@pytest.fixture
-def nodes(tmp_path: Path, redis_server: RedisServer, app: Lowkiq) -> Iterator[Nodes]:
-    with Nodes(tmp_path, redis_server, app.settings.namespace) as nodes:
-        yield nodes
 
 
 def ran(nodes: Nodes, id: str) -> list[int]:

@@ -6,6 +6,7 @@ and goes on when it is over; producers are told what to do.
 from __future__ import annotations
 
 import contextlib
+import shlex
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -37,18 +38,24 @@ class Stage:
         with contextlib.suppress(redis.ResponseError):
             self.admin.execute_command("CLIENT", "KILL", "TYPE", "pubsub")
 
-    @property
-    def version(self) -> int:
-        return int(self.admin.info("server")["redis_version"].split(".")[0])
+
+Trouble = Callable[[Stage], contextlib.AbstractContextManager[None]]
 
 
-@contextlib.contextmanager
-def readonly(stage: Stage) -> Iterator[None]:
-    stage.admin.replicaof("127.0.0.1", 1)
-    try:
-        yield
-    finally:
-        stage.admin.replicaof("NO", "ONE")
+def commands(begin: str, end: str, *, drop_connections: bool = False) -> Trouble:
+    """A trouble that one command of the admin begins, and another ends."""
+
+    @contextlib.contextmanager
+    def trouble(stage: Stage) -> Iterator[None]:
+        stage.admin.execute_command(*shlex.split(begin))
+        if drop_connections:
+            stage.drop_connections()
+        try:
+            yield
+        finally:
+            stage.admin.execute_command(*shlex.split(end))
+
+    return trouble
 
 
 @contextlib.contextmanager
@@ -65,46 +72,6 @@ def misconf(stage: Stage) -> Iterator[None]:
         stage.admin.bgsave()
         wait_until(lambda: stage.admin.info("persistence")["rdb_last_bgsave_status"] == "ok")
         stage.admin.config_set("save", "")
-
-
-@contextlib.contextmanager
-def noauth(stage: Stage) -> Iterator[None]:
-    stage.admin.config_set("requirepass", "another")
-    stage.drop_connections()
-    try:
-        yield
-    finally:
-        stage.admin.config_set("requirepass", "")
-
-
-@contextlib.contextmanager
-def wrongpass(stage: Stage) -> Iterator[None]:
-    """The password is another one now."""
-    stage.admin.execute_command("ACL", "SETUSER", "app", "resetpass", ">rotated")
-    stage.drop_connections()
-    try:
-        yield
-    finally:
-        stage.admin.execute_command("ACL", "SETUSER", "app", "resetpass", f">{PASSWORD}")
-
-
-@contextlib.contextmanager
-def noperm(stage: Stage) -> Iterator[None]:
-    stage.admin.execute_command("ACL", "SETUSER", "app", "-evalsha")
-    try:
-        yield
-    finally:
-        stage.admin.execute_command("ACL", "SETUSER", "app", "+evalsha")
-
-
-@contextlib.contextmanager
-def maxclients(stage: Stage) -> Iterator[None]:
-    stage.admin.config_set("maxclients", 1)
-    stage.drop_connections()
-    try:
-        yield
-    finally:
-        stage.admin.config_set("maxclients", 1_000)
 
 
 @contextlib.contextmanager
@@ -151,19 +118,27 @@ def stopped(stage: Stage) -> Iterator[None]:
         stage.server.resume()
 
 
-Trouble = Callable[[Stage], contextlib.AbstractContextManager[None]]
-
-#: Trouble → what both a node and a producer are told.
-TROUBLES: dict[Trouble, str] = {
-    readonly: "this Redis is a replica",
-    misconf: "can't write to its disk",
-    noauth: "refuses the user or password",
-    wrongpass: "refuses the user or password",
-    noperm: "may not do this",
-    maxclients: "too many clients",
-    busy: "keeps Redis busy",
-    refused: "see whether it runs",
-    stopped: "does not answer",
+#: Name → the trouble, and what both a node and a producer are told.
+TROUBLES: dict[str, tuple[Trouble, str]] = {
+    "readonly": (commands("REPLICAOF 127.0.0.1 1", "REPLICAOF NO ONE"), "this Redis is a replica"),
+    "misconf": (misconf, "can't write to its disk"),
+    "noauth": (
+        commands("CONFIG SET requirepass another", "CONFIG SET requirepass ''", drop_connections=True),
+        "refuses the user or password",
+    ),
+    # The password is another one now.
+    "wrongpass": (
+        commands("ACL SETUSER app resetpass >rotated", f"ACL SETUSER app resetpass >{PASSWORD}", drop_connections=True),
+        "refuses the user or password",
+    ),
+    "noperm": (commands("ACL SETUSER app -evalsha", "ACL SETUSER app +evalsha"), "may not do this"),
+    "maxclients": (
+        commands("CONFIG SET maxclients 1", "CONFIG SET maxclients 1000", drop_connections=True),
+        "too many clients",
+    ),
+    "busy": (busy, "keeps Redis busy"),
+    "refused": (refused, "see whether it runs"),
+    "stopped": (stopped, "does not answer"),
 }
 
 
@@ -180,15 +155,15 @@ def nodes(tmp_path: Path, stage: Stage, request: pytest.FixtureRequest) -> Itera
         yield nodes
 
 
-def url_of(trouble: object, server: RedisServer) -> str:
+def url_of(name: str, server: RedisServer) -> str:
     url = f"{server.url}?socket_timeout=1"
-    return f"{url}&username=app&password={PASSWORD}" if trouble in {wrongpass, noperm} else url
+    return f"{url}&username=app&password={PASSWORD}" if name in {"wrongpass", "noperm"} else url
 
 
-@pytest.mark.parametrize("trouble", TROUBLES, ids=lambda trouble: trouble.__name__)
-def test_a_node_outlives_it_and_loses_no_outcome(nodes: Nodes, stage: Stage, trouble: Trouble) -> None:
-    told = TROUBLES[trouble]
-    url = url_of(trouble, stage.server)
+@pytest.mark.parametrize("name", TROUBLES)
+def test_a_node_outlives_it_and_loses_no_outcome(nodes: Nodes, stage: Stage, name: str) -> None:
+    trouble, told = TROUBLES[name]
+    url = url_of(name, stage.server)
     node = nodes.start(redis_url=url, lease_ttl=2, poll_interval=0.2).wait_ready()
     nodes.push(*({"id": f"before-{n}", "payload": {"sleep": 0.01}} for n in range(100)))
     wait_until(lambda: nodes.recorded() > 20)
@@ -197,7 +172,7 @@ def test_a_node_outlives_it_and_loses_no_outcome(nodes: Nodes, stage: Stage, tro
         producer = app.worker(queue_name="jobs", shards_count=3)(lambda _: None)
         began = time.monotonic()
         # Redis may hang up on one client too many before that has read why.
-        expected = f"{told}|Broken pipe|reset by peer" if trouble is maxclients else told
+        expected = f"{told}|Broken pipe|reset by peer" if name == "maxclients" else told
         with pytest.raises(PushFailed, match=expected) as caught:
             producer.perform_async([{"id": "during", "payload": {}}])
         assert time.monotonic() - began < REMIND, "a producer waits for seconds, not for ever"
@@ -234,14 +209,15 @@ def test_an_outage_is_told_of_once_and_not_at_every_try(nodes: Nodes, stage: Sta
 # ── boot ────────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-@pytest.mark.parametrize("trouble", [noauth, wrongpass, readonly, refused], ids=lambda trouble: trouble.__name__)
-def test_a_node_that_boots_waits_and_says_what_for(nodes: Nodes, stage: Stage, trouble: Trouble) -> None:
+@pytest.mark.parametrize("name", ["noauth", "wrongpass", "readonly", "refused"])
+def test_a_node_that_boots_waits_and_says_what_for(nodes: Nodes, stage: Stage, name: str) -> None:
     """It doesn't end: a password is rotated on both sides, and one of them is first."""
+    trouble, told = TROUBLES[name]
     with trouble(stage):
-        node = nodes.start(redis_url=url_of(trouble, stage.server))
+        node = nodes.start(redis_url=url_of(name, stage.server))
         wait_until(lambda: node.logged("waiting_for_redis"))
         (line,) = node.logged("waiting_for_redis")
-        assert TROUBLES[trouble] in line["advice"]
+        assert told in line["advice"]
         assert node.is_running()
     node.wait_ready()
     nodes.push({"id": "a", "payload": {}})
