@@ -1,1 +1,1 @@
-"""How fast it is here: `make bench`. Figures are ratios within one run, or come with the machine's shape."""
+"""Speed on this machine: `make bench`. Figures are ratios within one run, or come with the machine's shape."""

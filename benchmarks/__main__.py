@@ -9,9 +9,10 @@ from functools import partial
 
 from rich.progress import Progress
 
-from benchmarks import floors, measures
-from benchmarks.beside import single_by_bare
+from benchmarks import floors
 from benchmarks.contender import Contender, lowkiq, server
+from benchmarks.measures import MEASURES, Pace, probe
+from benchmarks.measures import Figures as Found
 from benchmarks.rows import Row, ratios, show
 
 #: Rounds, each with every measurement once: they share the machine's moods, so ratios hold.
@@ -36,27 +37,26 @@ def main(arguments: list[str] | None = None) -> int:
 
 def measure(contender: Contender, rounds: int, seconds: float) -> Figures:
     """All figures, round after round."""
-    pace = measures.Pace(seconds)
-    steps: list[Callable[[], dict[str, float]]] = [
+    pace = Pace(seconds)
+    steps: list[Callable[[], Found]] = [
         partial(_floors, seconds),
-        partial(_one_node, contender, pace),
-        partial(_others, contender, pace),
+        *(partial(take, contender, pace) for name, take in MEASURES.items() if name != "four processes"),
     ]
     figures: Figures = {}
     with Progress(transient=True) as progress:
         task = progress.add_task("measuring", total=rounds * len(steps))
-        measures.probe(contender, pace)
+        probe(contender, pace)
         for _ in range(rounds):
             for step in steps:
                 for name, value in step().items():
-                    figures.setdefault(name, []).append(value)
+                    figures.setdefault(name, []).append(value or 0)
                 progress.advance(task)
     return figures
 
 
 def rows(figures: Figures) -> list[Row]:
     """The table: figures, and what is promised of them."""
-    blank = figures["blank 1×5"]
+    blank = figures["1×5"]
 
     def row(label: str, name: str, form: str = "{:,.0f}", **promise: float) -> Row:
         return Row(label, figures[name], form, **promise)
@@ -67,12 +67,12 @@ def rows(figures: Figures) -> list[Row]:
     return [
         Row("blank jobs/s: 5 threads, one node, batch_size 1, JSON", blank),
         row("EVALSHA/s of the client alone, 100 deep, one write", "one write"),
-        ratio("blank jobs by that", "blank 1×5", "one write", 1.0),
+        ratio("blank jobs by that", "1×5", "one write", 1.0),
         row("EVALSHA/s of the client alone, 100 deep, three writes", "three writes"),
-        ratio("blank jobs by that", "blank 1×5", "three writes", 1.6),
+        ratio("blank jobs by that", "1×5", "three writes", 1.6),
         row("EVALSHA/s of the client alone, a round trip each, three writes", "round trips"),
-        row("blank jobs/s, two nodes", "blank 2×5"),
-        ratio("by one node", "blank 2×5", "blank 1×5", 1.2),
+        row("blank jobs/s, two nodes", "2×5"),
+        ratio("by one node", "2×5", "1×5", 1.2),
         row("blank jobs/s, batch_size 100", "batch 100"),
         row("hot ids: payloads/s where 1 % of the ids get 90 % of the pushes", "hot"),
         row("  payloads a perform", "merged", "{:.1f}"),
@@ -94,47 +94,17 @@ def rows(figures: Figures) -> list[Row]:
     ]
 
 
-def _floors(seconds: float) -> dict[str, float]:
-    figures: dict[str, float] = {}
+def _floors(seconds: float) -> Found:
+    figures: Found = {}
     for script in floors.SCRIPTS:
         with server() as url:
             figures[script] = floors.pipelined(url, script)
     with server() as url:
         return figures | {
             "round trips": floors.round_trips(url, seconds=seconds / 2),
-            "single by bare": single_by_bare(url, seconds / 2),
+            "single by bare": floors.single_by_bare(url, seconds / 2),
             "rung": floors.rung(url),
         }
-
-
-def _one_node(contender: Contender, pace: measures.Pace) -> dict[str, float]:
-    blank = measures.blank(contender, pace)
-    return {
-        "blank 1×5": blank.rate,
-        "bulk": blank.bulk_rate,
-        "rss": blank.rss / 1e6,
-        "redis": blank.redis_us or 0,
-        "commands": blank.commands or 0,
-        "idle p50": blank.idle.p50,
-        "idle p99": blank.idle.p99,
-        "half rate": blank.half_rate,
-        "half p50": blank.half_load.p50,
-        "half p99": blank.half_load.p99,
-    }
-
-
-def _others(contender: Contender, pace: measures.Pace) -> dict[str, float]:
-    hot, merged = measures.hot_ids(contender, pace)
-    return {
-        "blank 2×5": measures.throughput(contender, pace, 2),
-        "batch 100": measures.throughput(contender, pace, 1, batch=100),
-        "hot": hot,
-        "merged": merged,
-        "single": measures.single_rate(contender, pace.seconds / 2),
-        "io": measures.throughput(contender, pace, 1, "io") / 1_000,
-        "cpu": measures.throughput(contender, pace, 2, "cpu") / 2_000,
-        "bytes": measures.queued_bytes(contender) or 0,
-    }
 
 
 if __name__ == "__main__":

@@ -50,7 +50,7 @@ class Contender:
     batches: bool = False
 
     def environment_with(self, given: Mapping[str, str]) -> dict[str, str]:
-        """What its processes see: nothing of Lowkiq's or Python's settings here."""
+        """Environment of its processes, without Lowkiq's and Python's settings here."""
         inherited = {name: value for name, value in os.environ.items() if not name.startswith(("LOWKIQ_", "PYTHON"))}
         return {**inherited, "PYTHONPATH": str(ROOT), **self.environment, **given}
 

@@ -1,4 +1,4 @@
-"""Floors: what the Redis client can do at all, without any queue."""
+"""Floors: what the Redis client can do at all, without any queue; and our enqueue beside its bare LPUSH."""
 
 from __future__ import annotations
 
@@ -6,12 +6,16 @@ import statistics
 import subprocess
 import sys
 import time
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from functools import partial
+from itertools import count
+from typing import Any
 
 import redis
 
+from lowkiq import Lowkiq, Worker
 from tests.support import wait_until
 
 #: EVALSHA calls that one pipeline carries.
@@ -32,6 +36,8 @@ while True:
     _, began = client.blpop("bench:bell")
     client.rpush("bench:heard", time.monotonic() - float(began))
 """
+#: Seconds of a turn of `single_by_bare`: many pushes, and short beside the machine's moods.
+TURN = 0.025
 #: Seconds between two pushes: the listener has gone idle in between.
 PAUSE = 0.02
 
@@ -84,3 +90,38 @@ def rung(url: str, pushes: int = 100) -> float:
 
 def _has_heard(client: redis.Redis, pushes: int) -> bool:
     return client.llen("bench:heard") == pushes
+
+
+def single_by_bare(url: str, seconds: float = 1.0) -> float:
+    """
+    Single enqueues a second by bare LPUSHes a second, in turns of one process: both on the same core, in the same mood.
+    The median of all turns.
+    """
+    with closing(Lowkiq(redis_url=url)) as app, closing(redis.Redis.from_url(url)) as client:
+
+        @app.worker
+        class Pushed(Worker):
+            def perform(self, payloads_by_id: dict[str, list[Any]]) -> None:
+                """Nobody works here."""
+
+        ids = count()
+
+        def ours() -> None:
+            Pushed.perform_async([{"id": f"{next(ids):010d}", "payload": {"n": 1}}])
+
+        def bare() -> None:
+            client.lpush("bench:list", b'{"n":1}')
+
+        _turn(ours)
+        _turn(bare)
+        turns = max(3, round(seconds / TURN / 2))
+        return statistics.median(_turn(ours) / _turn(bare) for _ in range(turns))
+
+
+def _turn(push: Callable[[], None]) -> float:
+    """Pushes a second."""
+    pushed, started = 0, time.perf_counter()
+    while (taken := time.perf_counter() - started) < TURN:
+        push()
+        pushed += 1
+    return pushed / taken

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
 from benchmarks.contender import Contender, ContenderFailed
@@ -23,16 +24,19 @@ WORKED = 2.0
 #: Jobs of a first look; the second takes place where the first was over too soon to tell.
 PROBES, PROBE_LIMIT = (1_000, 40_000), 4.0
 
+#: Name → what was found; None where it can't be.
+Figures = dict[str, float | None]
+
 
 @dataclass
 class Pace:
-    """How fast a contender is thought to be: so many jobs take the seconds that a measurement should."""
+    """Estimates how many jobs a contender does in the seconds that a measurement should take."""
 
     seconds: float
     rates: dict[str, float] = field(default_factory=dict)
 
     def jobs(self, what: str, most: float = MAX_JOBS, seconds: float | None = None) -> int:
-        """How many jobs to measure with, for so many `seconds` in place of the usual ones."""
+        """Number of jobs to measure with; `seconds` in place of the usual ones."""
         guess = self.rates.get(what) or self.rates.get("1×5") or FIRST_GUESS
         return int(max(MIN_JOBS, min(most, guess * (seconds or self.seconds))))
 
@@ -40,20 +44,6 @@ class Pace:
         """Remembers a rate."""
         self.rates[what] = rate
         return rate
-
-
-@dataclass(frozen=True)
-class Blank:
-    """Blank jobs by one process, and what else is seen of it meanwhile."""
-
-    rate: float
-    bulk_rate: float
-    rss: float
-    redis_us: float | None
-    commands: float | None
-    idle: Latency
-    half_load: Latency
-    half_rate: float
 
 
 def probe(contender: Contender, pace: Pace) -> float:
@@ -70,7 +60,7 @@ def probe(contender: Contender, pace: Pace) -> float:
     return pace.learn("1×5", rate)
 
 
-def blank(contender: Contender, pace: Pace) -> Blank:
+def blank(contender: Contender, pace: Pace) -> Figures:
     """Throughput of one process of five threads; then how long a job waits when it is idle, and at half load."""
     jobs = pace.jobs("1×5")
     with session(contender) as run:
@@ -82,10 +72,18 @@ def blank(contender: Contender, pace: Pace) -> Blank:
         # A full load is what one producer can push and one process do: of one that does twice what can be pushed, half
         # of its rate alone would be all that the producer can do.
         idle, half_load, half_rate = _latencies(run, min(rate, bulk_rate), pace)
-    used: tuple[float | None, float | None] = (None, None)
-    if before and after:
-        used = ((after.cpu_seconds - before.cpu_seconds) / jobs * 1e6, (after.commands - before.commands) / jobs)
-    return Blank(rate, bulk_rate, rss, *used, idle, half_load, half_rate)
+    return {
+        "1×5": rate,
+        "bulk": bulk_rate,
+        "rss": rss / 1e6,
+        "redis": (after.cpu_seconds - before.cpu_seconds) / jobs * 1e6 if before and after else None,
+        "commands": (after.commands - before.commands) / jobs if before and after else None,
+        "idle p50": idle.p50,
+        "idle p99": idle.p99,
+        "half rate": half_rate,
+        "half p50": half_load.p50,
+        "half p99": half_load.p99,
+    }
 
 
 def throughput(contender: Contender, pace: Pace, processes: int, job: str = "blank", batch: int = 1) -> float:
@@ -107,7 +105,7 @@ def single_rate(contender: Contender, seconds: float) -> float:
     return sent["jobs"] / sent["seconds"]
 
 
-def queued_bytes(contender: Contender, jobs: int = SMALL_JOBS) -> float | None:
+def queued_bytes(contender: Contender, jobs: int) -> float | None:
     """Memory of Redis for a queued job with an id and a payload of ten bytes each."""
     with session(contender) as run:
         run.produce("small", jobs=100)
@@ -118,12 +116,38 @@ def queued_bytes(contender: Contender, jobs: int = SMALL_JOBS) -> float | None:
 
 
 def hot_ids(contender: Contender, pace: Pace) -> tuple[float, float]:
-    """Where 1 % of the ids get 90 % of the pushes: payloads a second, and payloads that one perform gets."""
+    """Payloads a second, and payloads of one perform, where 1 % of the ids get 90 % of the pushes."""
     jobs = pace.jobs("hot")
     with session(contender) as run:
         run.produce("hot", jobs=jobs)
         rate = pace.learn("hot", _work(run, 1, jobs, pace.seconds + GRACE))
         return rate, run.tally.done / max(1, run.tally.performs)
+
+
+def enqueueing(contender: Contender, pace: Pace) -> Figures:
+    """One by one, and what a queued job takes up."""
+    jobs = pace.jobs("1×5", SMALL_JOBS)
+    return {"single": single_rate(contender, pace.seconds / 2), "bytes": queued_bytes(contender, jobs)}
+
+
+def batches(contender: Contender, pace: Pace) -> Figures:
+    """Many ids a call, and many payloads of an id, where the contender can do that."""
+    if not contender.batches:
+        return {}
+    rate, merged = hot_ids(contender, pace)
+    return {"batch 100": throughput(contender, pace, 1, batch=100), "hot": rate, "merged": merged}
+
+
+#: In the order in which they are made within a round.
+MEASURES: Mapping[str, Callable[[Contender, Pace], Figures]] = {
+    "blank jobs, latency": blank,
+    "two processes": lambda contender, pace: {"2×5": throughput(contender, pace, 2)},
+    "four processes": lambda contender, pace: {"4×5": throughput(contender, pace, 4)},
+    "waiting jobs": lambda contender, pace: {"io": throughput(contender, pace, 1, "io") / 1_000},
+    "burning jobs": lambda contender, pace: {"cpu": throughput(contender, pace, 2, "cpu") / 2_000},
+    "enqueueing": enqueueing,
+    "batches and hot ids": batches,
+}
 
 
 def _work(run: Session, processes: int, jobs: int, limit: float) -> float:

@@ -39,7 +39,7 @@ class Row:
 
     @property
     def holds(self) -> bool | None:
-        """Whether the median is as promised; None without a promise."""
+        """True if the median is as promised; None without a promise."""
         if self.least is not None:
             return self.median >= self.least
         if self.most is not None:
@@ -83,7 +83,7 @@ def console() -> Console:
 
 
 def shape() -> str:
-    """What the figures were measured on."""
+    """Machine, Python and Redis that the figures are of."""
     with server() as url, redis.Redis.from_url(url) as client:
         version = client.info("server")["redis_version"]
     return f"{os.cpu_count()} cores, Python {platform.python_version()}, Redis {version}"

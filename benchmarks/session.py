@@ -19,7 +19,7 @@ from tests.support import wait_until
 
 
 class Use(NamedTuple):
-    """What the server has used so far."""
+    """Resources that the server has used so far."""
 
     cpu_seconds: float
     commands: int
@@ -27,7 +27,7 @@ class Use(NamedTuple):
 
 
 class Session:
-    """The processes of a contender, and what they tell. Made by `session`."""
+    """Processes of a contender, and their reports. Made by `session`."""
 
     def __init__(self, contender: Contender, url: str, stack: ExitStack, given: dict[str, str]) -> None:
         self._contender = contender
@@ -61,7 +61,7 @@ class Session:
             kill(self._workers.pop())
 
     def wait_for(self, jobs: float, limit: float) -> bool:
-        """Whether so many are done in time; the workers must live."""
+        """Returns True if so many are done in time; the workers must live."""
         try:
             wait_until(lambda: self.tally.done >= jobs or self._check_workers(), within=limit)
         except TimeoutError:
@@ -69,7 +69,7 @@ class Session:
         return True
 
     def use(self) -> Use | None:
-        """What Redis has used so far."""
+        """Resources that Redis has used so far; None without a Redis."""
         if not self._redis:
             return None
         info: Any = self._redis.info()

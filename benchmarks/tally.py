@@ -1,4 +1,4 @@
-"""What the jobs of a measurement tell: how many are done when, and how long they waited."""
+"""Reports of the jobs of a measurement: how many were done when, and how long they waited."""
 
 from __future__ import annotations
 
@@ -97,7 +97,7 @@ class Tally:
 
     @staticmethod
     def _reached(events: list[tuple[float, int]], jobs: float) -> float:
-        """When so many were done."""
+        """Time at which so many were done."""
         total = 0
         for moment, done in events:
             total += done

@@ -55,7 +55,7 @@ PAGES = {
 
 
 class Cost(NamedTuple):
-    """What a page costs."""
+    """Cost of a page."""
 
     name: str
     #: Milliseconds of each answer, whole or renewed.
@@ -161,7 +161,7 @@ def _fail_some(app: Lowkiq, shard: Shard, worker: type[Worker]) -> None:
 
 
 def _fill_history(app: Lowkiq) -> None:
-    """As full as it gets: every span of every queue."""
+    """Fills every span of every queue."""
     client = app.redis()
     now = time.time()
     for queue in (history.TOTAL, *app.workers):

@@ -7,14 +7,14 @@ import json
 import sys
 import time
 from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
 from benchmarks import floors, plots
-from benchmarks.beside import single_by_bare
 from benchmarks.contender import Contender, ContenderFailed, server
-from benchmarks.measures import Pace, blank, hot_ids, probe, queued_bytes, single_rate, throughput
+from benchmarks.measures import MEASURES, Figures, Pace, probe
 from benchmarks.peers.catalogue import contenders
 from benchmarks.peers.standings import SINGLE_BY_BARE, Standing, as_json, draw, print_all, promises
 from benchmarks.rows import exit_code, shape
@@ -22,9 +22,6 @@ from benchmarks.rows import exit_code, shape
 ROUNDS = 3
 #: Seconds that a measurement aims at: three rounds of all take less than 25 minutes.
 SECONDS = 2.5
-
-#: A measurement of a contender: the figures that it finds, by their names.
-Measure = Callable[[Contender, Pace], dict[str, float | None]]
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -73,17 +70,17 @@ def run(field: Sequence[Contender], rounds: int, seconds: float) -> tuple[list[S
         task = progress.add_task("who is here", total=len(field) * (1 + rounds * len(MEASURES)))
         paces = {each.contender.name: Pace(seconds) for each in standings}
         for standing in standings:
-            progress.update(task, description=f"{standing.contender.name}: first look")
-            _attempt(standing, lambda one=standing: _first_look(one, paces[one.contender.name]))  # type: ignore[misc]
+            progress.update(task, description=f"{standing.name}: first look")
+            _attempt(standing, partial(_first_look, standing, paces[standing.name]))
             progress.advance(task)
         for _ in range(rounds):
             for name, value in _floors(seconds).items():
                 floor.setdefault(name, []).append(value)
             for what, measure in MEASURES.items():
                 for standing in standings:
-                    progress.update(task, description=f"{standing.contender.name}: {what}")
+                    progress.update(task, description=f"{standing.name}: {what}")
                     if not standing.missing:
-                        _attempt(standing, lambda one=standing, how=measure: _take(one, how, paces))  # type: ignore[misc]
+                        _attempt(standing, partial(_take, standing, measure, paces[standing.name]))
                     progress.advance(task)
     return standings, floor
 
@@ -96,8 +93,8 @@ def _first_look(standing: Standing, pace: Pace) -> None:
         standing.missing = f"{error}" or type(error).__name__
 
 
-def _take(standing: Standing, measure: Measure, paces: dict[str, Pace]) -> None:
-    for name, value in measure(standing.contender, paces[standing.contender.name]).items():
+def _take(standing: Standing, measure: Callable[[Contender, Pace], Figures], pace: Pace) -> None:
+    for name, value in measure(standing.contender, pace).items():
         if value is not None:
             standing.figures.setdefault(name, []).append(value)
 
@@ -111,53 +108,14 @@ def _attempt(standing: Standing, step: Callable[[], None]) -> None:
         time.sleep(0.1)
 
 
-def _one_process(contender: Contender, pace: Pace) -> dict[str, float | None]:
-    seen = blank(contender, pace)
-    return {
-        "1×5": seen.rate,
-        "bulk": seen.bulk_rate,
-        "rss": seen.rss / 1e6,
-        "redis": seen.redis_us,
-        "commands": seen.commands,
-        "idle p50": seen.idle.p50,
-        "idle p99": seen.idle.p99,
-        "half p50": seen.half_load.p50,
-        "half p99": seen.half_load.p99,
-    }
-
-
-def _enqueueing(contender: Contender, pace: Pace) -> dict[str, float | None]:
-    jobs = pace.jobs("1×5", 20_000)
-    return {"single": single_rate(contender, pace.seconds / 2), "bytes": queued_bytes(contender, jobs)}
-
-
-def _batches(contender: Contender, pace: Pace) -> dict[str, float | None]:
-    if not contender.batches:
-        return {}
-    rate, merged = hot_ids(contender, pace)
-    return {"batch 100": throughput(contender, pace, 1, batch=100), "hot": rate, "merged": merged}
-
-
 def _floors(seconds: float) -> dict[str, float]:
     with server(tcp=True) as url:
         return {
             "pipelined, three writes": floors.pipelined(url, "three writes"),
             "round trip each, three writes": floors.round_trips(url, seconds=seconds / 2),
             "round trip each, 5 threads": floors.round_trips(url, 5, seconds / 2),
-            SINGLE_BY_BARE: single_by_bare(url, seconds / 2),
+            SINGLE_BY_BARE: floors.single_by_bare(url, seconds / 2),
         }
-
-
-#: In the order in which they are made within a round.
-MEASURES: dict[str, Measure] = {
-    "blank jobs, latency": _one_process,
-    "two processes": lambda contender, pace: {"2×5": throughput(contender, pace, 2)},
-    "four processes": lambda contender, pace: {"4×5": throughput(contender, pace, 4)},
-    "waiting jobs": lambda contender, pace: {"io": throughput(contender, pace, 1, "io") / 1_000},
-    "burning jobs": lambda contender, pace: {"cpu": throughput(contender, pace, 2, "cpu") / 2_000},
-    "enqueueing": _enqueueing,
-    "batches and hot ids": _batches,
-}
 
 
 if __name__ == "__main__":

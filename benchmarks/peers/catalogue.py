@@ -1,4 +1,4 @@
-"""Who takes part: how each peer is started, and how it was tuned."""
+"""Contenders: how each peer is started, and how it was tuned."""
 
 from __future__ import annotations
 

@@ -60,7 +60,7 @@ def _ruby(requirements: Path, home: Path) -> str:
 
 
 def _run(*command: str | Path, cwd: Path | None = None, **environment: str) -> str:
-    """What went wrong, in a line, or nothing."""
+    """Runs a command; returns its error in a line, or nothing."""
     try:
         result = subprocess.run(
             command,

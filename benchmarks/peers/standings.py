@@ -1,4 +1,4 @@
-"""Standing: what one contender has shown; and all of them as tables, plots and JSON."""
+"""Figures of each contender; and all of them as tables, plots and JSON."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ BULK_BY_SIDEKIQ = 1.08
 
 @dataclass
 class Standing:
-    """What a contender has shown so far: figures by name, one a round."""
+    """Figures of a contender so far: by name, one a round."""
 
     contender: Contender
     version: str = ""
@@ -83,7 +83,7 @@ def print_all(machine: str, standings: Sequence[Standing], floor: dict[str, list
 
 
 def promises(standings: Sequence[Standing], floor: dict[str, list[float]]) -> list[Row]:
-    """What Lowkiq promises beside the others, as far as they could run."""
+    """Rows of what Lowkiq promises beside the others, as far as they could run."""
     by_name = {standing.name: standing for standing in standings if "1×5" in standing.figures}
     ours = by_name.get(OURS)
     rows = [Row(f"the bare client: {name}", values) for name, values in floor.items() if name != SINGLE_BY_BARE]

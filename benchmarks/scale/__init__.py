@@ -1,1 +1,1 @@
-"""What a job costs as things grow: `make bench-scale`."""
+"""Cost of a job as things grow: `make bench-scale`."""

@@ -1,4 +1,4 @@
-"""What a job costs as shards, queues, payloads and nodes grow; exits 1 where the cost is not flat that should be."""
+"""Cost of a job as shards, queues, payloads and nodes grow; exits 1 where a cost grows that should be flat."""
 
 from __future__ import annotations
 

@@ -23,7 +23,7 @@ def test_every_row_of_make_bench_has_a_figure(redis_server, capsys):
 
 
 FIGURES = (
-    "blank 1×5", "blank 2×5", "batch 100", "hot", "merged", "single", "bulk", "single by bare", "rung", "one write",
+    "1×5", "2×5", "batch 100", "hot", "merged", "single", "bulk", "single by bare", "rung", "one write",
     "three writes", "round trips", "idle p50", "idle p99", "half rate", "half p50", "half p99", "io", "cpu", "bytes",
     "redis", "commands", "rss",
 )  # fmt: skip

@@ -1,5 +1,8 @@
+from types import SimpleNamespace
+
 import pytest
 
+from benchmarks import measures
 from benchmarks.contender import ContenderFailed
 from benchmarks.tally import Tally
 
@@ -57,3 +60,13 @@ def test_processes_that_work_one_after_the_other_are_no_faster_than_they_are(tal
         tally.add(word(float(at), 100), "first")
         tally.add(word(at + 9.5, 100), "second")
     assert tally.rate() == pytest.approx(100, rel=0.1)
+
+
+def test_jobs_that_were_not_done_are_a_failure_not_a_rate_of_the_others():
+    run = SimpleNamespace(
+        start_workers=lambda processes: None,
+        wait_for=lambda jobs, limit: False,
+        tally=SimpleNamespace(done=90, rate=lambda: 1_000.0),
+    )
+    with pytest.raises(ContenderFailed, match="90 of 100 jobs"):
+        measures._work(run, 1, 100, 5.0)

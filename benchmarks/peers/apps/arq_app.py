@@ -27,7 +27,7 @@ async def job(context: dict[str, Any], identity: str, payload: Any) -> None:  # 
 
 
 class WorkerSettings:
-    """What `arq` runs."""
+    """Settings of the `arq` command."""
 
     functions = (job,)
     redis_settings = RedisSettings.from_dsn(stage.redis_url())

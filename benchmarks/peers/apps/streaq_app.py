@@ -39,5 +39,5 @@ async def enqueue_many(jobs: list[stage.Job]) -> None:
 
 
 def work() -> None:
-    """Not by its command, which logs two lines a job."""
+    """Runs without its command, which logs two lines a job."""
     worker.run_sync()
