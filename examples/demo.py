@@ -156,7 +156,7 @@ class Stage:
         self._supervisor.wait()
 
     def _report(self, what: str) -> str:
-        """What happened, and the end of the supervisor's log."""
+        """Report of what happened, with the end of the supervisor's log."""
         return "\n".join([what, *self._log.read_text(errors="replace").splitlines()[-20:]])
 
 

@@ -157,12 +157,12 @@ class GitHistory:
 
 
 def _fields(repo: Path, *arguments: str) -> list[bytes]:
-    """What git prints, cut at the zero byte that ends each field."""
+    """Fields of what git prints, each of which ends with a zero byte."""
     return _git(repo, *arguments).split(b"\0")[:-1]
 
 
 def _git(repo: Path, *arguments: str) -> bytes:
-    """What git prints about `repo`, even where a hook has pointed git at another one."""
+    """Output of git for `repo`, even where a hook has pointed git at another one."""
     environment = {name: value for name, value in os.environ.items() if name not in {"GIT_DIR", "GIT_WORK_TREE"}}
     command = ["git", "-C", str(repo), *arguments]
     try:

@@ -12,7 +12,7 @@ import redis
 
 @dataclass(frozen=True)
 class Counts:
-    """What has happened to the copy so far, in changes."""
+    """Changes that the copy has seen so far."""
 
     applied: int = 0
     replays: int = 0
@@ -76,7 +76,7 @@ class Copy:
         return self._read(self.TREE)
 
     def counts(self) -> Counts:
-        """What has happened so far."""
+        """Counts so far."""
         return Counts(**{name: int(value) for name, value in self._read(self.COUNTS).items()})
 
     def forget(self) -> None:

@@ -82,7 +82,7 @@ def left() -> int:
 
 @dataclass(frozen=True)
 class Verdict:
-    """How the copy compares with the tree that it should be."""
+    """Comparison of the copy with the tree that it should be."""
 
     expected: dict[str, str]
     copy: dict[str, str]
@@ -114,7 +114,7 @@ class Verdict:
 
     @property
     def right(self) -> bool:
-        """Whether order was kept and every path is as it should be."""
+        """True if order was kept and every path is as it should be."""
         return self.copy == self.expected and not self.counts.out_of_order
 
     def show(self, console: Console) -> None:

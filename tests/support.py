@@ -1,4 +1,4 @@
-"""What tests, chaos and benchmarks share: a Redis of their own, and how they wait."""
+"""Redis servers and waiting, for tests, chaos and benchmarks."""
 
 from __future__ import annotations
 

@@ -53,7 +53,7 @@ class Causes:
         )
 
     def of_duplicate(self, payload: Payload, begun_at: float, first: dict[str, Any], second: dict[str, Any]) -> str:
-        """Why a payload that `first` wrote, begun then, was done again by the run that began with `second`."""
+        """Cause of a payload that `first` wrote, begun then, being done again by the run that began with `second`."""
         if first["e"] != second["e"]:
             node = self._history.nodes.get(first["r"].rpartition(".")[0])
             cause = self._of_lost_claim(node, begun_at, first["t"], second["t"]) if node else None
@@ -65,7 +65,7 @@ class Causes:
         return "pushed again" if self._was_pushed_again(payload) else UNEXPLAINED
 
     def _of_lost_claim(self, node: Node, begun_at: float, written_at: float, again_at: float) -> str | None:
-        """What kept a node from settling what was begun and written then, before somebody else took it."""
+        """Fault that kept a node from settling what was begun and written then, before somebody else took it."""
         for fault in self._of_pid[node.pid]:
             # A pid may have been another process's before.
             if fault.until >= node.since and _explains(fault, begun_at, written_at, again_at, CLAIM_WINDOW):
@@ -80,7 +80,7 @@ class Causes:
         return found.kind if found else None
 
     def _was_pushed_again(self, payload: Payload) -> bool:
-        """Whether a reply to its push may have been lost."""
+        """True if a reply to its push may have been lost."""
         push = self._history.pushes.get(payload)
         if push is None:
             return False
@@ -100,20 +100,20 @@ class Causes:
         return None
 
     def is_after_failover(self, at: float) -> bool:
-        """Whether Redis may just have forgotten who holds a lease."""
+        """True if Redis may just have forgotten who holds a lease."""
         return any(fault.since <= at <= fault.until + FAILOVER_RECOVERY for fault in self._failovers)
 
 
 def _explains(fault: Window, begun_at: float, written_at: float, again_at: float, recovery: float) -> bool:
     """
-    Whether a job that was begun and written then may have been lost to that fault: it ran when the fault came, or had
+    True if a job that was begun and written then may have been lost to that fault: it ran when the fault came, or had
     ended within the claim window before, or it ran before all was well again.
     """
     return fault.since <= again_at and written_at >= fault.since - CLAIM_WINDOW and begun_at <= fault.until + recovery
 
 
 class _Windows:
-    """Faults of all who talk to Redis."""
+    """Faults that hit everybody who talks to Redis."""
 
     def __init__(self, windows: list[Window]) -> None:
         self._windows = sorted(windows, key=lambda window: window.since)
@@ -129,5 +129,5 @@ class _Windows:
         return None
 
     def within(self, since: float, until: float) -> bool:
-        """Whether one of them fell between these."""
+        """True if one of them fell between these."""
         return any(window.until >= since for window in self._windows[: bisect_right(self._starts, until)][-50:])

@@ -26,7 +26,7 @@ SHOWN: Final = 20
 
 @dataclass
 class Verdict:
-    """What was found."""
+    """Findings."""
 
     payloads: int = 0
     performed: int = 0
@@ -122,7 +122,7 @@ def _owed(history: History, row: Row, lost: set[Payload]) -> list[int]:
 
 
 def _is_shaky(history: History, payload: Payload, causes: Causes) -> bool:
-    """Whether a failover may have lost its push, though a node had it in hand."""
+    """True if a failover may have lost its push, though a node had it in hand."""
     acked_at = history.pushes[payload].acked_at
     return acked_at is not None and causes.before_failover(acked_at) is not None
 

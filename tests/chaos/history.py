@@ -17,7 +17,7 @@ Row = tuple[str, str]
 
 
 class Push(NamedTuple):
-    """How a payload was pushed."""
+    """Push of a payload."""
 
     sent_at: float
     #: None: never acknowledged, so it may be there or not.

@@ -59,7 +59,7 @@ class Injector:
         self._world.servers.wait()
 
     def _do(self, fault: Fault) -> bool:
-        """Whether there was anything that the fault could hit."""
+        """Does the fault; False if there was nothing to hit."""
         match fault.kind.split():
             case [("kill" | "pause"), "node"]:
                 done = self._hit(fault, _one(self._world.nodes(), fault.target))

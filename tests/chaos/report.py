@@ -22,18 +22,11 @@ GROUPS = {
 }
 
 
-#: What is judged, in the table's order.
-CHECKED = (
-    "lost",
-    "lost_to_failover",
-    "loss_before_ms",
-    "loss_after_ms",
-    "disordered_by_failover",
-    "still_queued",
-    "out_of_order",
-    "overlaps",
-    "overlaps_refused",
-)
+#: What the table has of the figures, in its order.
+COUNTED = (
+    "payloads", "unsure", "performed", "buried", "lost", "lost_to_failover", "loss_before_ms", "loss_after_ms",
+    "disordered_by_failover", "still_queued", "out_of_order", "overlaps", "overlaps_refused",
+)  # fmt: skip
 
 
 def figures(verdict: Verdict, faults: Counter[str], seconds: float, on: str, seed: int) -> dict[str, Any]:
@@ -87,12 +80,8 @@ def table(figures: dict[str, Any]) -> Table:
     for kind, count in figures["faults"].items():
         made.add_row(kind, f"{count:,}")
     made.add_section()
-    for name in ("payloads", "unsure", "performed", "buried"):
-        made.add_row(name, f"{figures[name]:,}")
-    made.add_section()
-    for name in CHECKED:
-        made.add_row(name.replace("_", " "), f"{figures[name]:,}")
-    made.add_section()
+    for name in COUNTED:
+        made.add_row(name.replace("_", " "), f"{figures[name]:,}", end_section=name in {"buried", COUNTED[-1]})
     for cause, count in figures["duplicates"].items():
         made.add_row(f"done twice: {cause}", f"{count:,}")
     return made

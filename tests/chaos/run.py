@@ -29,7 +29,7 @@ Watch = Callable[[float, Counter[str]], None]
 
 
 class Outcome(NamedTuple):
-    """What a run has shown."""
+    """Result of a run."""
 
     verdict: Verdict
     faults: Counter[str]

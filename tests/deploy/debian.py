@@ -60,7 +60,7 @@ def remove(root: Path) -> None:
 
 
 def chroot(root: Path, command: str) -> str:
-    """What a shell's command says in there."""
+    """Runs a shell's command in there; returns what it says."""
     plain = {name: value for name, value in os.environ.items() if name.lower().endswith("_proxy")}
     environment = plain | {"PATH": "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin", "EDITOR": "true"}
     inside = ["chroot", str(root), "sh", "-ec", f"cd /root/lowkiq; {command}"]
@@ -70,7 +70,7 @@ def chroot(root: Path, command: str) -> str:
 
 
 def _mirror(suite: str) -> str:
-    """Where this machine gets its packages."""
+    """URL from which this machine gets its packages."""
     told = subprocess.run(
         ["apt-get", "indextargets", "--format", "$(REPO_URI) $(RELEASE) $(COMPONENT)"],
         capture_output=True,

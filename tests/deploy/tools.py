@@ -1,16 +1,17 @@
-"""What the tests of deployment need of the machine: tools, root, and leave to make namespaces."""
+"""Needs of the tests of deployment: tools, root, leave to make namespaces, and a wheel of this checkout."""
 
 from __future__ import annotations
 
 import os
 import shutil
 import subprocess
+import sys
 from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
 
-from tests.support import lacks
+from tests.support import ROOT, lacks
 
 #: The tests that make Debian roots, build images and boot machines: minutes, root, and a network. `make test-deploy`.
 ASKED_FOR = bool(os.environ.get("LOWKIQ_TEST_DEPLOY"))
@@ -48,3 +49,12 @@ def run(command: Sequence[str | Path], *, check: bool = True, **options: object)
     if check:
         assert done.returncode == 0, f"{' '.join(map(str, command))}: {done.returncode}\n{done.stdout[-6000:]}"
     return done
+
+
+def wheel(directory: Path) -> Path:
+    """This checkout's: the one in LOWKIQ_WHEEL, or one built here."""
+    if given := os.environ.get("LOWKIQ_WHEEL"):
+        return Path(given)
+    run([sys.executable, "-m", "build", "--wheel", "--outdir", directory, ROOT], cwd=directory, timeout=300)
+    (built,) = directory.glob("*.whl")
+    return built

@@ -15,10 +15,8 @@ import signal
 import subprocess
 import sys
 import tempfile
-import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import IO
 
 import psutil
 import pytest
@@ -27,7 +25,8 @@ import redis
 from examples.tree_copy import Copy
 from lowkiq import Lowkiq
 from lowkiq.admin.metrics import QueueMetrics
-from tests.support import ROOT
+from tests.harness import Supervised
+from tests.support import ROOT, wait_until
 
 DATA = ROOT.parent / "shared" / "data"
 EVENTS, TREE = DATA / "sidekiq.events.jsonl.gz", DATA / "sidekiq.tree.tsv"
@@ -44,38 +43,30 @@ pytestmark = [
 ]
 
 
-class Deployment:
+class Deployment(Supervised):
     """A supervisor with nodes and a Redis of its own, and the commands of the example, in a directory of their own."""
 
     def __init__(self, directory: Path) -> None:
-        self.directory = directory
-        self._started: list[subprocess.Popen[bytes]] = []
-        kept = {name: value for name, value in os.environ.items() if not name.startswith(("LOWKIQ_", "REDIS_URL"))}
-        self._environment = kept | {
-            "LOWKIQ_STATE_DIR": str(directory),
-            "PYTHONPATH": f"{ROOT}{os.pathsep}{ROOT / 'supervisor'}",
-            "TREE_MIRROR_DELAY": str(DELAY),
-        }
+        self._environment = {"LOWKIQ_STATE_DIR": str(directory), "TREE_MIRROR_DELAY": str(DELAY)}
         code = "import sys; from lowkiq_supervisor.cli import main; sys.exit(main())"
-        with (directory / "log").open("wb") as log:
-            self.supervisor = self._start(
-                "-c", code, "--nodes", str(NODES), "-r", "examples.tree_mirror", stdout=log, stderr=log
-            )
+        arguments = ["-c", code, "--nodes", str(NODES), "-r", "examples.tree_mirror"]
+        super().__init__(directory, arguments, self._environment)
+        self._started: list[subprocess.Popen[bytes]] = [self.process]
         self._app = Lowkiq(redis_url=f"unix://{directory}/redis/redis.sock")
 
     def feed(self, file: Path) -> subprocess.Popen[bytes]:
         """Start feeding a history."""
-        return self._start("-m", "examples.tree_mirror", "feed", str(file), stdout=subprocess.DEVNULL)
+        return self._start("feed", file, subprocess.DEVNULL)
 
     def check(self) -> tuple[int, str]:
         """The exit code of the example's check, and what it prints."""
-        with self._start("-m", "examples.tree_mirror", "check", str(TREE), stdout=subprocess.PIPE) as check:
+        with self._start("check", TREE, subprocess.PIPE) as check:
             printed, _ = check.communicate(timeout=60)
         return check.returncode, printed.decode()
 
     def nodes(self) -> list[psutil.Process]:
         """The node processes that are up, the oldest first."""
-        children = psutil.Process(self.supervisor.pid).children()
+        children = psutil.Process(self.process.pid).children()
         return sorted(filter(is_node, children), key=psutil.Process.create_time)
 
     def kill_a_node(self) -> None:
@@ -107,12 +98,8 @@ class Deployment:
     def all_nodes_are_up(self) -> bool:
         return len(self.nodes()) == NODES
 
-    def log(self) -> str:
-        """What the supervisor and its nodes have said."""
-        return (self.directory / "log").read_text()
-
-    def end(self) -> None:
-        """Kill whatever still runs."""
+    def __exit__(self, *_: object) -> None:
+        """Kills whatever still runs."""
         for process in self._started:
             if process.poll() is None:
                 family = psutil.Process(process.pid)
@@ -120,32 +107,36 @@ class Deployment:
                     with contextlib.suppress(psutil.NoSuchProcess):
                         each.kill()
             process.wait()
+        super().__exit__()
         self._app.redis().close()
 
-    def _start(
-        self, *arguments: str, stdout: int | IO[bytes], stderr: IO[bytes] | None = None
-    ) -> subprocess.Popen[bytes]:
-        command = [sys.executable, *arguments]
-        process = subprocess.Popen(command, cwd=ROOT, env=self._environment, stdout=stdout, stderr=stderr)
+    def until(self, condition: Callable[[], bool], within: float = 60.0) -> None:
+        """Waits until it holds; fails with the log if it does not in time."""
+
+        def holds() -> bool:
+            assert self.process.poll() is None, f"the supervisor has ended\n{self.log_path.read_text()[-8000:]}"
+            return condition()
+
+        try:
+            wait_until(holds, within=within)
+        except TimeoutError:
+            pytest.fail(f"still not: {condition.__name__}\n{self.log_path.read_text()[-8000:]}")
+
+    def _start(self, command: str, file: Path, stdout: int) -> subprocess.Popen[bytes]:
+        process = subprocess.Popen(
+            [sys.executable, "-m", "examples.tree_mirror", command, str(file)],
+            cwd=ROOT, env=os.environ | self._environment, stdout=stdout,
+        )  # fmt: skip
         self._started.append(process)
         return process
 
 
 def is_node(process: psutil.Process) -> bool:
-    """Whether it is a node by its title, and not Redis or a child that is only just forked."""
+    """True if it is a node by its title, and not Redis or a child that is only just forked."""
     try:
         return process.cmdline()[0].startswith("lowkiq: node")
     except (psutil.NoSuchProcess, psutil.ZombieProcess, IndexError):
         return False
-
-
-def wait_until(condition: Callable[[], bool], seconds: float, deployment: Deployment) -> None:
-    """Look until it holds; fail with the log if it does not in time."""
-    deadline = time.monotonic() + seconds
-    while not condition():
-        if time.monotonic() > deadline or deployment.supervisor.poll() is not None:
-            pytest.fail(f"still not: {condition.__name__}\n{deployment.log()[-8000:]}")
-        time.sleep(0.02)
 
 
 @pytest.fixture
@@ -153,11 +144,9 @@ def deployment() -> Iterator[Deployment]:
     # Not tmp_path: a socket's path must be short.
     directory = Path(tempfile.mkdtemp(prefix="lowkiq-"))
     deployment = Deployment(directory)
-    try:
+    with deployment:
         yield deployment
-    finally:
-        deployment.end()
-        shutil.rmtree(directory)
+    shutil.rmtree(directory)
 
 
 @pytest.fixture
@@ -173,7 +162,7 @@ def slices(tmp_path: Path) -> list[Path]:
 
 
 def test_a_dozen_kills_leave_every_path_right_and_in_order(deployment: Deployment, slices: list[Path]) -> None:
-    wait_until(deployment.all_nodes_are_up, 60, deployment)
+    deployment.until(deployment.all_nodes_are_up)
     for number, slice_ in enumerate(slices):
         third = deployment.applied() + len(slice_.read_bytes().splitlines()) // 3
 
@@ -182,11 +171,11 @@ def test_a_dozen_kills_leave_every_path_right_and_in_order(deployment: Deploymen
 
         feeding = deployment.feed(slice_)
         # In turn: just after claims, and while many batches are applied and not yet acknowledged.
-        wait_until(a_third_is_applied if number % 2 else deployment.jobs_run, 60, deployment)
+        deployment.until(a_third_is_applied if number % 2 else deployment.jobs_run)
         deployment.kill_a_node()
         assert feeding.wait(60) == 0
-        wait_until(deployment.all_nodes_are_up, 60, deployment)
-    wait_until(deployment.nothing_is_left, 120, deployment)
+        deployment.until(deployment.all_nodes_are_up)
+    deployment.until(deployment.nothing_is_left, within=120)
 
     code, printed = deployment.check()
     assert code == 0, printed
@@ -200,14 +189,14 @@ def test_a_dozen_kills_leave_every_path_right_and_in_order(deployment: Deploymen
     assert queue is not None
     assert queue.morgue_length == 0
 
-    deployment.supervisor.terminate()
-    assert deployment.supervisor.wait(60) == 0
+    deployment.process.terminate()
+    assert deployment.process.wait(60) == 0
 
 
 def test_check_fails_where_a_change_is_missing(deployment: Deployment, slices: list[Path]) -> None:
-    wait_until(deployment.redis_answers, 60, deployment)
+    deployment.until(deployment.redis_answers)
     assert deployment.feed(slices[-1]).wait(60) == 0
-    wait_until(deployment.nothing_is_left, 120, deployment)
+    deployment.until(deployment.nothing_is_left, within=120)
     code, printed = deployment.check()
     assert code == 1
     assert "NOT right" in printed

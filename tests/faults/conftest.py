@@ -1,4 +1,4 @@
-"""What fault tests share: nodes on the Redis of all tests, and a shard whose Redis has a clock that the test sets."""
+"""Fixtures of fault tests: nodes on the Redis of all tests, and a shard whose Redis has a clock that the test sets."""
 
 from __future__ import annotations
 
@@ -28,6 +28,6 @@ def clock(monkeypatch, make_app):
 
 @pytest.fixture
 def shard(clock, make_app):
-    """Of a client that has not loaded the scripts with the real clock."""
+    """Shard of a client that has not loaded the scripts with the real clock."""
     clock.set(1_800_000_000 * 1_000_000)
     return ShardDriver(make_app())

@@ -62,7 +62,7 @@ MORE_OF_A_PROCESS, MORE_OF_REDIS = 4 << 20, 512 << 10
 
 
 class Sample(NamedTuple):
-    """What there is at a rest: nothing queued, nothing in hand."""
+    """Figures at a rest: nothing queued, nothing in hand."""
 
     jobs: int
     #: Process → bytes, threads, descriptors.

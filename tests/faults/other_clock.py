@@ -1,4 +1,4 @@
-"""OtherClock: processes whose time of day is not the machine's, and can be set while they run."""
+"""Clock for processes whose time of day is not the machine's, and can be set while they run."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class OtherClock:
             _compile(self._library)
 
     def set(self, seconds: float) -> None:
-        """How far it is from the machine's from now on; at no moment is there half of it."""
+        """Sets how far it is from the machine's from now on; at no moment is half of that written."""
         new = self._file.with_suffix(".new")
         new.write_text(f"{seconds:.0f}")
         new.rename(self._file)

@@ -20,7 +20,7 @@ TTL = 60.0
 
 
 def seen_due(shard):
-    """What nodes and people are told of when the oldest job is due."""
+    """Seconds until the oldest job is due, as nodes and people are told."""
     (polled,) = shard.caller.run(peek([shard.shard]))
     (row,) = read_shards(shard.caller, [shard.shard])
     assert (polled, row.due_in) == (row.due_in, polled)

@@ -94,7 +94,7 @@ def test_an_evicting_policy_that_is_set_later_is_told_of_once(nodes: Nodes) -> N
 
 
 def beat(client: redis.Redis) -> float:
-    """When the only node beat last."""
+    """Time at which the only node beat last."""
     (beat,) = client.zrange("ns:nodes", 0, -1, withscores=True)
     return float(beat[1])
 
@@ -163,7 +163,7 @@ def fill(path: Path) -> None:
 
 
 def refusal(nodes: Nodes) -> str:
-    """How Redis refuses a push, once it has noticed."""
+    """Error with which Redis refuses a push, once it has noticed."""
     try:
         nodes.push({"id": "during", "payload": {"x": "y" * 5_000}})
     except PushFailed as error:

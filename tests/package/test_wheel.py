@@ -11,28 +11,16 @@ from pathlib import Path
 
 import pytest
 
+from tests.deploy import tools
 from tests.support import ROOT
-
-CI = os.environ.get("CI") == "true"
 
 #: One environment for all tests of this file; making it takes a while.
 pytestmark = [pytest.mark.xdist_group("wheel"), pytest.mark.timeout(600)]
 
 
 def run(*command: str | Path, cwd: Path, **environment: str) -> str:
-    """What a command prints; fails with it if the command does."""
-    done = subprocess.run(
-        [str(part) for part in command],
-        cwd=cwd,
-        env=clean_environment() | environment,
-        text=True,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        timeout=300,
-        check=False,
-    )
-    assert done.returncode == 0, f"{command} exited with {done.returncode}:\n{done.stdout}"
-    return done.stdout
+    """Runs a command away from the source; returns what it prints."""
+    return tools.run(command, cwd=cwd, env=clean_environment() | environment, timeout=300).stdout
 
 
 def clean_environment() -> dict[str, str]:
@@ -48,14 +36,9 @@ def clean_environment() -> dict[str, str]:
 @pytest.fixture(scope="module")
 def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The one in LOWKIQ_WHEEL, or in CI one built here."""
-    if given := os.environ.get("LOWKIQ_WHEEL"):
-        return Path(given)
-    if not CI:
+    if not (os.environ.get("LOWKIQ_WHEEL") or os.environ.get("CI")):
         pytest.skip("LOWKIQ_WHEEL names no wheel: `make wheel`, or `.ci/run` for all of it")
-    dist = tmp_path_factory.mktemp("dist")
-    run(sys.executable, "-m", "build", "--wheel", "--outdir", dist, ROOT, cwd=dist)
-    (built,) = dist.glob("*.whl")
-    return built
+    return tools.wheel(tmp_path_factory.mktemp("dist"))
 
 
 @pytest.fixture(scope="module")

@@ -1,1 +1,1 @@
-"""What runs while faults come: Redis and its proxy, supervisors with their jobs, producers."""
+"""Processes that the faults hit: Redis and its proxy, supervisors with their jobs, producers."""

@@ -33,7 +33,7 @@ class Database:
         return accepted
 
     def first_time(self, name: str) -> bool:
-        """Whether nobody has asked that before, for what is to happen once."""
+        """True for the first who asks, for what is to happen once."""
         try:
             os.close(os.open(self._directory / f"{name}.once", os.O_CREAT | os.O_EXCL))
         except FileExistsError:

@@ -44,7 +44,7 @@ class Process:
         self._alarms: list[subprocess.Popen[bytes]] = []
 
     def begin(self) -> None:
-        """In the node's own process: the module may have been imported before the fork."""
+        """Starts the journal in the node's own process: the module may have been imported before the fork."""
         self.name = f"{os.getpid()}-{now():.3f}"
         self._journal = Journal(HERE / "nodes" / f"{self.name}.jsonl")
         self._journal.write("boot", p=self.name, pid=os.getpid(), parent=os.getppid(), via=os.environ["CHAOS_VIA"])

@@ -70,7 +70,7 @@ class Link:
 
 
 class Weather:
-    """What becomes of all links, until it is over."""
+    """State of all links, until it is over."""
 
     def __init__(self) -> None:
         self.now = "fair"
@@ -94,7 +94,7 @@ class Weather:
 
 
 async def serve(port: int, socket: str) -> None:
-    """Until stdin ends: with whoever has started it."""
+    """Serves until stdin ends: until whoever has started it ends."""
     weather = Weather()
 
     async def accept(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:

@@ -1,4 +1,4 @@
-"""Queues: what jobs there are, and how the payloads of each are."""
+"""Queues, and the payloads of each."""
 
 from __future__ import annotations
 
@@ -24,14 +24,14 @@ class Queue(NamedTuple):
 
 
 class Trouble(NamedTuple):
-    """What payloads do, besides taking their time, and how many of them do."""
+    """Misbehaviour of payloads, besides taking their time, and the share of those that show it."""
 
     share: float
     what: dict[str, Any]
 
 
 class Load(NamedTuple):
-    """What producers push."""
+    """Queues and troubles that producers push."""
 
     queues: tuple[Queue, ...]
     troubles: tuple[Trouble, ...]

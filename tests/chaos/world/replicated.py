@@ -25,7 +25,7 @@ SLOTS = 20
 
 
 class Replicated:
-    """What both have in common. One fault at a time, in a thread of its own, since each waits for the other servers."""
+    """Common part of both. One fault at a time, in a thread of its own, since each waits for the other servers."""
 
     may_lose = True
     socket: Path | None = None

@@ -20,7 +20,7 @@ Note = Callable[[float, float], None]
 
 
 class Servers(Protocol):
-    """What chaos needs of a kind of Redis."""
+    """Kind of Redis, as chaos needs it."""
 
     #: Where a proxy sends what it passes on; None: clients find their servers by themselves, past any proxy.
     socket: Path | None
@@ -44,7 +44,7 @@ class Servers(Protocol):
         """Ends the fault."""
 
     def wait(self) -> None:
-        """Until no fault of Redis goes on."""
+        """Waits until no fault of Redis goes on."""
 
     def flush(self, target: float) -> None: ...
     def answers(self) -> bool: ...

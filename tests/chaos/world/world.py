@@ -87,11 +87,11 @@ class World:
         _stop(self.producers, 30)
 
     def stop_supervisors(self) -> None:
-        """With it, what nodes have in hand returns to the queues."""
+        """Stops them, so that what nodes have in hand returns to the queues."""
         _stop(self.supervisors, DRAIN + 10)
 
     def drain(self, within: float) -> bool:
-        """Whether all queues have run dry."""
+        """Waits until all queues have run dry; False if they have not in time."""
         deadline = now() + within
         while now() < deadline:
             for each in self.supervisors:
@@ -110,7 +110,7 @@ class World:
 
     @cached_property
     def app(self) -> Lowkiq:
-        """To look at what is left."""
+        """Application that looks at what is left."""
         app = Lowkiq(redis_url=self.servers.url, namespace=NAMESPACE)
         for queue in queues.LOADS[self._load].queues:
             app.worker(queue_name=queue.name, shards_count=queue.shards_count)(lambda _: None)

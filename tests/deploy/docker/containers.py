@@ -57,13 +57,13 @@ class Store:
         self("commit", "--quiet", "--rm", "--format=docker", container, name)
 
     def build(self, context: Path, name: str, *, file: Path | None = None, **arguments: str) -> None:
-        """What `docker build` does."""
+        """Builds it as `docker build` does."""
         words = [f"--build-arg={key}={value}" for key, value in arguments.items()]
         words += [f"--file={file}"] if file else []
         self("bud", "--isolation=chroot", "--format=docker", "--pull-never", *words, "--tag", name, context)
 
     def config(self, name: str) -> Mapping[str, Any]:
-        """What the image says of how it is started."""
+        """Settings with which the image is started."""
         told = json.loads(self("inspect", "--type=image", name))
         found: Mapping[str, Any] = told["Docker"]["config"]
         return found
@@ -127,7 +127,7 @@ class Container:
         return process
 
     def run(self, command: Sequence[str]) -> subprocess.CompletedProcess[str]:
-        """What `docker exec` does."""
+        """Runs a command as `docker exec` does."""
         inside = ["nsenter", f"--target={self.first.pid}", "--mount", "--pid", "--ipc", "--uts", "--net", "--root"]
         return run([*inside, *self._as_its_user(command)], check=False, timeout=60)
 
@@ -143,7 +143,7 @@ class Container:
         return self.process.wait(60)
 
     def volume(self, place: str) -> Path:
-        """Where a volume that nobody has named is outside."""
+        """Path outside of a volume that nobody has named."""
         return self.log.with_name(f"{self.log.stem}-volume{place.replace('/', '-')}")
 
     def _as_its_user(self, command: Sequence[str]) -> list[str]:

@@ -59,7 +59,7 @@ Start = Callable[..., Container]
 
 @pytest.fixture(scope="module")
 def store(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Store]:
-    """With the image of this checkout, and the example's on top of it."""
+    """Store with the image of this checkout, and the example's on top of it."""
     need("buildah")
     directory = tmp_path_factory.mktemp("images")
     made = Store(directory / "store")
@@ -107,7 +107,7 @@ def start(store: Store, tmp_path: Path, outside: RedisServer) -> Iterator[Start]
 
 
 def push(container: Container, id: str, order: str) -> None:
-    """As `docker exec` does."""
+    """Pushes from inside, as by `docker exec`."""
     code = f"from shop.jobs import do; do.perform_async([{{'id': {id!r}, 'payload': {order!r}}}])"
     done = container.run(["python", "-c", code])
     assert done.returncode == 0, done.stdout

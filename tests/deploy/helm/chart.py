@@ -33,7 +33,7 @@ RELEASE, NAMESPACE = "shop", "jobs"
 
 
 class Refused(Exception):
-    """Helm says what is wrong."""
+    """Refusal by Helm, which says what is wrong."""
 
 
 class _NoDuplicates(getattr(yaml, "CSafeLoader", yaml.SafeLoader)):  # type: ignore[misc]  # C is ten times as fast
@@ -56,7 +56,7 @@ def merged(*values: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def objects(*values: Mapping[str, Any], release: str = RELEASE) -> list[dict[str, Any]]:
-    """What Helm 4 makes of LEAST and these values, for a cluster of the version that it knows best."""
+    """Objects that Helm 4 makes of LEAST and these values, for a cluster of the version that it knows best."""
     return documents(render_4(*values, release=release))
 
 
@@ -72,12 +72,12 @@ def render_4(*values: Mapping[str, Any], release: str = RELEASE, chart: Path = C
 
 
 def notes(*values: Mapping[str, Any]) -> str:
-    """What Helm tells who has installed it."""
+    """Notes that Helm prints after an installation."""
     return render_4(*values)["lowkiq/templates/NOTES.txt"]
 
 
 def objects_3(*values: Mapping[str, Any], kubernetes: str) -> list[dict[str, Any]]:
-    """What Helm 3 makes of the same for a cluster of that version."""
+    """Objects that Helm 3 makes of the same for a cluster of that version."""
     return documents({"all": helm_3("template", RELEASE, CHART, f"--kube-version={kubernetes}", values=values)})
 
 
@@ -92,7 +92,7 @@ def helm_3(*arguments: str | Path, values: Sequence[Mapping[str, Any]] = ()) -> 
 
 
 def lint_3(*values: Mapping[str, Any]) -> str:
-    """What it says, if it finds nothing wrong."""
+    """Output of Helm 3, if it finds nothing wrong."""
     return helm_3("lint", "--strict", CHART, values=values)
 
 
@@ -129,7 +129,7 @@ def at(found: Sequence[dict[str, Any]], place: str) -> Any:
 
 
 def pod(workload: Mapping[str, Any]) -> dict[str, Any]:
-    """Of a StatefulSet or Deployment, or what it is itself."""
+    """Spec of the pod that a StatefulSet or Deployment makes, or of a Pod itself."""
     return dict(workload["spec"].get("template", workload)["spec"])
 
 

@@ -1,4 +1,4 @@
-"""What the chart's containers run, run here: the commands, variables and probes are taken from its manifests."""
+"""Containers of the chart, run here: the commands, variables and probes are taken from its manifests."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ class Container:
         return self.process.wait(60)
 
     def passes(self, probe: str) -> bool:
-        """Whether this probe succeeds, as the kubelet runs it."""
+        """Runs a probe as the kubelet does; True if it succeeds."""
         told = self._manifest[f"{probe}Probe"]
         try:
             done = subprocess.run(

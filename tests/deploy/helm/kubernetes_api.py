@@ -1,4 +1,4 @@
-"""As much of a Kubernetes API as Helm's `lookup` asks: which kinds there are, and secrets."""
+"""Kubernetes API, as far as Helm's `lookup` asks it: which kinds there are, and secrets."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ class KubernetesApi:
         self._answers[f"/api/v1/namespaces/{NAMESPACE}/secrets/{name}"] = {"apiVersion": "v1", **secret}
 
     def render(self, *values: Mapping[str, Any]) -> list[dict[str, Any]]:
-        """What an installation or upgrade in this cluster would make."""
+        """Objects that an installation or upgrade in this cluster would make."""
         helm = helm_4()
         config = {
             "apiVersion": "v1",

@@ -1,4 +1,4 @@
-"""What is where in the chart's objects: of these values, at these places, this."""
+"""Facts about the chart's objects: of these values, at these places, this."""
 
 from __future__ import annotations
 

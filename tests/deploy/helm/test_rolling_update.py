@@ -131,7 +131,7 @@ def is_ready(pod: Container) -> bool:
 
 
 def roll_out(pods: dict[int, Container], start: Start) -> None:
-    """What the StatefulSet's controller does, with podManagementPolicy Parallel."""
+    """Rolls out as the StatefulSet's controller does, with podManagementPolicy Parallel."""
     for ordinal in range(BEFORE, AFTER):
         pods[ordinal] = start(ordinal, AFTER)
     for ordinal in reversed(range(AFTER)):

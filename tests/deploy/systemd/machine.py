@@ -46,11 +46,11 @@ class Machine:
         self._console.close()
 
     def run(self, command: str, *, check: bool = True) -> str:
-        """What a shell's command says in there."""
+        """Runs a shell's command in there; returns what it says."""
         return self._enter(command, check=check).stdout
 
     def succeeds(self, command: str) -> bool:
-        """Whether the command exits with 0."""
+        """True if the command exits with 0."""
         return self._enter(command, check=False).returncode == 0
 
     def show(self, unit: str, name: str) -> str:

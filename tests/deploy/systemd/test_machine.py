@@ -6,10 +6,8 @@ the unit promises, by systemd itself.
 from __future__ import annotations
 
 import json
-import os
 import re
 import shutil
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -18,7 +16,7 @@ import pytest
 from tests.deploy.debian import bare_root, chroot, copy_of, remove
 from tests.deploy.systemd.machine import Machine
 from tests.deploy.systemd.units import SYSTEMD
-from tests.deploy.tools import need, run, slow
+from tests.deploy.tools import need, slow, wheel
 from tests.support import ROOT, wait_until
 
 pytestmark = [slow, pytest.mark.xdist_group("machine"), pytest.mark.timeout(900)]
@@ -69,15 +67,6 @@ def commands(document: str, heading: str) -> list[str]:
     return [re.sub(r"\s{2,}# .*", "", line[2:]) for line in lines if line.startswith(("# ", "$ "))]
 
 
-def wheel(directory: Path) -> Path:
-    """This checkout's: the one in LOWKIQ_WHEEL, or one built here."""
-    if given := os.environ.get("LOWKIQ_WHEEL"):
-        return Path(given)
-    run([sys.executable, "-m", "build", "--wheel", "--outdir", directory, ROOT], cwd=directory, timeout=300)
-    (built,) = directory.glob("*.whl")
-    return built
-
-
 @pytest.fixture(scope="module")
 def machine(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Machine]:
     """Booted, and set up by the guide; its commands that need systemd run after the boot, the others before."""
@@ -122,7 +111,7 @@ def override(machine: Machine, **settings: str) -> None:
 
 
 def push(machine: Machine, id: str, *, url: str = "", **order: str) -> None:
-    """As the user lowkiq, who finds the private Redis by the state directory."""
+    """Pushes as the user lowkiq, who finds the private Redis by the state directory."""
     code = f"from shop.jobs import do; do.perform_async([{{'id': {id!r}, 'payload': {order!r}}}])"
     user = f"runuser -u lowkiq -- env LOWKIQ_STATE_DIR={STATE} REDIS_URL={url}"
     machine.run(f'cd /srv/lowkiq; {user} {BIN}/python -c "{code}"')

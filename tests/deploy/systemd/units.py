@@ -43,7 +43,7 @@ class Unit:
         return float(self.one(name))
 
     def environment(self, **specifiers: str) -> dict[str, str]:
-        """What Environment= sets, with specifiers such as S replaced."""
+        """Variables that Environment= sets, with specifiers such as S replaced."""
         words = [word for line in self.all("Environment") for word in shlex.split(line)]
         return dict(replaced(word, specifiers).split("=", 1) for word in words)
 

@@ -1,4 +1,4 @@
-"""Scenario: what a node and a producer do at every failpoint, and what must hold after them."""
+"""Scenario of every failpoint: what a node and a producer do, and what must hold afterwards."""
 
 from __future__ import annotations
 
@@ -92,13 +92,13 @@ class Scenario:
     # ── what processes do ───────────────────────────────────────────────────────────────────────────────────────────
 
     def run_node(self, name: str, dead: tuple[str, ...] = ()) -> int:
-        """Until all is done, and what is pushed to the idle node too; then it drains. Returns the exit code."""
+        """Runs a node until all is done, also what it gets while it is idle; then drains it. Returns the exit code."""
         app, _ = self._with_worker(self.watched())
         threading.Thread(target=self._direct, args=(name,), daemon=True).start()
         return self._run(Node(app, name=name, dead_nodes=dead))
 
     def run_impatient_node(self, name: str) -> int:
-        """Until the long job runs; then it is to leave at once, and abandons it."""
+        """Runs a node until the long job runs; then it is to leave at once, and abandons that job."""
         app, _ = self._with_worker(self.watched(drain_timeout=0.1))
         threading.Thread(target=self._stop_in_long_job, daemon=True).start()
         return self._run(Node(app, name=name))
@@ -129,19 +129,19 @@ class Scenario:
         return 0
 
     def push(self) -> None:
-        """As a producer would that nothing happens to."""
+        """Pushes like a producer that nothing happens to."""
         _, jobs = self.plain()
         jobs.perform_async(FIRST)
 
     def claimed(self) -> int:
-        """How many ids are in somebody's hands."""
+        """Number of ids that nodes have in hand."""
         app, _ = self.plain()
         return app.metrics()["jobs"].busy
 
     # ── what must hold ──────────────────────────────────────────────────────────────────────────────────────────────
 
     def wrongs(self, last: str, most_twice: int) -> list[str]:
-        """What is wrong at the end. `last` is the last node; at most so many ids may have run twice."""
+        """Lists what is wrong at the end. `last` is the last node; at most so many ids may have run twice."""
         rows = [json.loads(row) for row in self.connect().lrange(f"{self.own}:records", 0, -1)]
         ended = Counter((id, payload) for what, _, id, payload in rows if what == "end")
         expected = {(job["id"], job["payload"]) for job in FIRST} | {("last", NUMBERS[last])}

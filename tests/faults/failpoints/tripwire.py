@@ -45,7 +45,7 @@ class Tripwire:
         self._lock = threading.Lock()
 
     def install(self) -> None:
-        """In this process, for good. Connections that have no name are left alone: they are the test's own."""
+        """Watches this process, for good. Connections that have no name are left alone: they are the test's own."""
         connect: Any = UnixDomainSocketConnection._connect
 
         def _connect(connection: Any) -> Any:
