@@ -58,19 +58,9 @@ class Machine:
         return self.run(f"systemctl show --property={name} --value {unit}").strip()
 
     def _enter(self, command: str, *, check: bool) -> subprocess.CompletedProcess[str]:
-        words = [
-            "nsenter",
-            f"--target={self.leader}",
-            "--mount",
-            "--uts",
-            "--ipc",
-            "--net",
-            "--pid",
-            "--cgroup",
-            "--root",
-        ]
-        inside = ["--wd", "env", "-i", "PATH=/usr/sbin:/usr/bin:/sbin:/bin", "LANG=C.UTF-8", "sh", "-ec", command]
-        return run([*words, *inside], check=check, timeout=PATIENCE)
+        nsenter = f"nsenter --target={self.leader} --mount --uts --ipc --net --pid --cgroup --root --wd".split()
+        inside = ["env", "-i", "PATH=/usr/sbin:/usr/bin:/sbin:/bin", "LANG=C.UTF-8", "sh", "-ec", command]
+        return run([*nsenter, *inside], check=check, timeout=PATIENCE)
 
     def _first_process(self) -> int:
         assert self._nspawn.poll() is None, Path(self._console.name).read_text()
