@@ -144,7 +144,7 @@ def free_port(*, bus: bool = False) -> int:
                 return port
 
 
-def wait_until(condition: Callable[[], Any], *, within: float = 60.0, every: float = 0.01) -> Any:
+def wait_until(condition: Callable[..., Any], *, within: float = 60.0, every: float = 0.01) -> Any:
     """
     Polls until the condition holds, and returns what it returned.
 

@@ -103,7 +103,7 @@ def test_set_back_and_forwards_under_load(nodes: Nodes, redis_clock: OtherClock)
     for turn, step in enumerate(steps):
         nodes.push(*({"id": f"id-{i}", "payload": {"n": turn, "sleep": 0.002}} for i in range(60)))
         before = nodes.recorded()
-        wait_until(lambda before=before: nodes.recorded() > before + 10 or nodes.is_done())  # type: ignore[misc]
+        wait_until(lambda before=before: nodes.recorded() > before + 10 or nodes.is_done())
         redis_clock.set(step)
     wait_until(nodes.is_done)
     done = {(id, p["n"]) for row in nodes.records("end") for id, payloads in row[2].items() for p in payloads}

@@ -80,7 +80,7 @@ def test_kills_between_claim_and_settle_lose_nothing(tmp_path: Path, redis_serve
                 node={"name": f"n{number}", "dead_nodes": [f"n{number - 1}"]}, claim_window=10, max_crashes=100
             )
             before = len(nodes.records("start"))
-            wait_until(lambda before=before: len(nodes.records("start")) > before)  # type: ignore[misc]
+            wait_until(lambda before=before: len(nodes.records("start")) > before)
             node.kill()
         nodes.start(node={"dead_nodes": ["n4"]}, max_crashes=100)
         wait_until(nodes.is_done)
@@ -126,11 +126,11 @@ def test_pauses_of_both_nodes_under_load_lose_nothing_and_settle_nothing_twice(n
         nodes.push(*({"id": f"{round}-{number}", "payload": {"sleep": 0.003, "n": 1}} for number in range(60)))
         pushed += 60
         before = len(nodes.records("start"))
-        wait_until(lambda before=before: len(nodes.records("start")) >= before + 5)  # type: ignore[misc]
+        wait_until(lambda before=before: len(nodes.records("start")) >= before + 5)
         stopped = both[round % 2]
         stopped.send(signal.SIGSTOP)
         other = both[1 - round % 2]
-        wait_until(lambda other=other: owners(nodes) == {other.pid})  # type: ignore[misc]
+        wait_until(lambda other=other: owners(nodes) == {other.pid})
         stopped.send(signal.SIGCONT)
     wait_until(nodes.is_done)
     assert all(node.is_running() for node in both)
@@ -153,7 +153,7 @@ def test_a_redis_that_is_killed_and_comes_back_loses_nothing(tmp_path: Path, own
         node = nodes.start().wait_ready()
         for turn in range(3):
             nodes.push(*({"id": f"{turn}-{number}", "payload": {"sleep": 0.005}} for number in range(50)))
-            wait_until(lambda turn=turn: any(nodes.ended(f"{turn}-{n}") for n in range(50)))  # type: ignore[misc]
+            wait_until(lambda turn=turn: any(nodes.ended(f"{turn}-{n}") for n in range(50)))
             own_redis_server.stop(signal.SIGKILL)
             wait_until(lambda: node.logged("redis_trouble"))  # it is told of once, until no thread meets it any more
             own_redis_server.start()
@@ -202,7 +202,7 @@ def test_random_kills_of_nodes_under_load_lose_nothing_and_keep_the_order(nodes:
         for _ in range(5):
             nodes.push(*({"id": id, "payload": {"n": number, "sleep": 0.002}, "score": number} for id in IDS))
             number += 1
-        wait_until(lambda enough=enough: nodes.recorded() >= enough or nodes.is_done())  # type: ignore[misc]
+        wait_until(lambda enough=enough: nodes.recorded() >= enough or nodes.is_done())
         slot = rng.randrange(2)
         alive[slot].kill()
         dead.add(alive[slot].pid)

@@ -182,7 +182,7 @@ def test_connections_that_are_killed_again_and_again_cost_nothing(nodes: Nodes, 
             before = nodes.recorded()
             for kind in ("normal", "pubsub"):
                 admin.execute_command("CLIENT", "KILL", "TYPE", kind, "SKIPME", "yes")
-            wait_until(lambda before=before: nodes.recorded() > before or nodes.is_done())  # type: ignore[misc]
+            wait_until(lambda before=before: nodes.recorded() > before or nodes.is_done())
     wait_until(nodes.is_done)
     assert node.is_running()
     assert nodes.metrics().morgue_length == 0
