@@ -2,18 +2,14 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
-from typing import Any, Final
+from typing import Any
 
 from arq import create_pool
 from arq.connections import ArqRedis, RedisSettings
 
 from benchmarks.peers.apps import stage
 from benchmarks.peers.apps.report import MeasuredJob
-
-#: Enqueued at a time by a producer that has many.
-AT_ONCE: Final = 100
 
 measured = MeasuredJob()
 
@@ -50,11 +46,6 @@ class Producer:
     async def one(self, identity: str, payload: Any) -> None:
         await self.pool.enqueue_job("job", identity, payload)
 
-    async def many(self, jobs: list[stage.Job]) -> None:
-        """It has no call for many; so many are under way at a time."""
-        for first in range(0, len(jobs), AT_ONCE):
-            await asyncio.gather(*(self.one(*each) for each in jobs[first : first + AT_ONCE]))
-
 
 def work() -> None:
     import uvloop  # noqa: PLC0415 (only the worker needs it)
@@ -66,4 +57,4 @@ def work() -> None:
 
 
 producer = Producer()
-connect, enqueue_one, enqueue_many = producer.connect, producer.one, producer.many
+connect, enqueue_one = producer.connect, producer.one

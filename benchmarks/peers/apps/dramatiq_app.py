@@ -25,12 +25,6 @@ def enqueue_one(identity: str, payload: Any) -> None:
     job.send(identity, payload)
 
 
-def enqueue_many(jobs: list[stage.Job]) -> None:
-    """It has no call for many: a group sends its messages one by one."""
-    for each in jobs:
-        job.send(*each)
-
-
 def work() -> None:
     os.environ["dramatiq_queue_prefetch"] = "1000"  # noqa: SIM112 (its name)
     name = "benchmarks.peers.apps.dramatiq_app"

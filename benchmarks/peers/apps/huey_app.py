@@ -22,12 +22,6 @@ def enqueue_one(identity: str, payload: Any) -> None:
     job(identity, payload)
 
 
-def enqueue_many(jobs: list[stage.Job]) -> None:
-    """It has no call for many."""
-    for each in jobs:
-        job(*each)
-
-
 def work() -> None:
     calm = ("-n", "-q", "-f", "-C")
     stage.become(

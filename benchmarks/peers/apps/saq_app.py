@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import asyncio
 import logging
-from typing import Any, Final
+from typing import Any
 
 import orjson
 import uvloop
@@ -12,9 +11,6 @@ from saq import Queue, Worker
 
 from benchmarks.peers.apps import stage
 from benchmarks.peers.apps.report import MeasuredJob
-
-#: Enqueued at a time by a producer that has many.
-AT_ONCE: Final = 100
 
 measured = MeasuredJob()
 
@@ -39,11 +35,6 @@ class Producer:
     async def one(self, identity: str, payload: Any) -> None:
         await self.queue.enqueue("job", identity=identity, payload=payload, ttl=-1)
 
-    async def many(self, jobs: list[stage.Job]) -> None:
-        """It has no call for many that does not wait for them; so many are under way at a time."""
-        for first in range(0, len(jobs), AT_ONCE):
-            await asyncio.gather(*(self.one(*each) for each in jobs[first : first + AT_ONCE]))
-
 
 async def run() -> None:
     logging.getLogger("saq").setLevel(logging.ERROR)
@@ -55,4 +46,4 @@ def work() -> None:
 
 
 producer = Producer()
-connect, enqueue_one, enqueue_many = producer.connect, producer.one, producer.many
+connect, enqueue_one = producer.connect, producer.one

@@ -1,6 +1,7 @@
 """
 Runs a contender's app: `python -m benchmarks.peers.apps.stage huey_app produce`, or `work`. The app is a module of
-`enqueue_one(id, payload)`, `enqueue_many(jobs)`, `work()`, and `connect()` if its functions are coroutines.
+`enqueue_one(id, payload)` and `work()`; if there is a call for many, of `enqueue_many(jobs)`; if its functions are
+coroutines, maybe of `connect()`.
 
 `produce` reads a command a line and answers each with a line, both JSON:
 
@@ -28,12 +29,15 @@ import random
 import sys
 import time
 from collections.abc import Callable, Iterator
+from functools import partial
 from typing import Any, Final
 
 #: Threads or coroutines of a worker process.
 THREADS: Final = 5
 #: Jobs in a call that takes many.
 CHUNK: Final = 10_000
+#: Calls under way at a time of a contender of coroutines that has no call for many.
+AT_ONCE: Final = 100
 #: Seconds between two single jobs, so that a worker goes idle in between.
 PAUSES: Final = (0.01, 0.03)
 #: Above so many a second, jobs go in bulk, every so many seconds.
@@ -59,16 +63,28 @@ def main(name: str, role: str) -> None:
     if role == "work":
         app.work()
     elif inspect.iscoroutinefunction(app.enqueue_one):
-        asyncio.run(_produce_async(app.enqueue_one, app.enqueue_many, getattr(app, "connect", None)))
+        many = getattr(app, "enqueue_many", partial(_some_at_once, app.enqueue_one))
+        asyncio.run(_produce_async(app.enqueue_one, many, getattr(app, "connect", None)))
     else:
+        many = getattr(app, "enqueue_many", partial(_one_by_one, app.enqueue_one))
         for step in _steps():
-            _take(step, app.enqueue_one, app.enqueue_many)
+            _take(step, app.enqueue_one, many)
 
 
 def become(*command: str) -> None:
     """Goes on as the contender's own worker command, found beside this Python."""
     program = os.path.join(os.path.dirname(sys.executable), command[0])  # noqa: PTH118, PTH120 (not resolved: a venv's)
     os.execv(program, [program, *command[1:]])
+
+
+def _one_by_one(enqueue_one: Callable[..., Any], jobs: list[Job]) -> None:
+    for each in jobs:
+        enqueue_one(*each)
+
+
+async def _some_at_once(enqueue_one: Callable[..., Any], jobs: list[Job]) -> None:
+    for first in range(0, len(jobs), AT_ONCE):
+        await asyncio.gather(*(enqueue_one(*each) for each in jobs[first : first + AT_ONCE]))
 
 
 def _take(step: Step, enqueue_one: Callable[..., Any], enqueue_many: Callable[..., Any]) -> None:

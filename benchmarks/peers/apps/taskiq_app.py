@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import asyncio
-from typing import Any, Final
+from typing import Any
 
 from taskiq.serializers import ORJSONSerializer
 from taskiq_redis import ListQueueBroker
@@ -11,10 +10,7 @@ from taskiq_redis import ListQueueBroker
 from benchmarks.peers.apps import stage
 from benchmarks.peers.apps.report import MeasuredJob
 
-#: Enqueued at a time by a producer that has many.
-AT_ONCE: Final = 100
-
-broker = ListQueueBroker(stage.redis_url(), max_connection_pool_size=AT_ONCE).with_serializer(ORJSONSerializer())
+broker = ListQueueBroker(stage.redis_url(), max_connection_pool_size=stage.AT_ONCE).with_serializer(ORJSONSerializer())
 measured = MeasuredJob()
 connect = broker.startup
 
@@ -26,12 +22,6 @@ async def job(identity: str, payload: Any) -> None:  # noqa: ARG001 (what it is 
 
 async def enqueue_one(identity: str, payload: Any) -> None:
     await job.kiq(identity, payload)
-
-
-async def enqueue_many(jobs: list[stage.Job]) -> None:
-    """It has no call for many; so many are under way at a time."""
-    for first in range(0, len(jobs), AT_ONCE):
-        await asyncio.gather(*(enqueue_one(*each) for each in jobs[first : first + AT_ONCE]))
 
 
 def work() -> None:
