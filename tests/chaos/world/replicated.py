@@ -7,7 +7,6 @@ import shutil
 import threading
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import redis
 
@@ -16,6 +15,7 @@ from tests.chaos.plan import ALONE, FAULTS
 from tests.chaos.world.servers import Note
 from tests.support import wait_until
 from tests.transport.kinds.cluster import RedisCluster
+from tests.transport.kinds.member import Member
 from tests.transport.kinds.sentinel import RedisSentinel
 
 #: Seconds in which a failover must be over.
@@ -32,15 +32,15 @@ class Replicated:
     probe_every = 0.1
     faults: tuple[str, ...] = tuple(kind for kind in FAULTS if kind not in ALONE)
 
-    def __init__(self, world: Any, directory: Path) -> None:
-        self._redis = world
+    def __init__(self, servers: RedisSentinel | RedisCluster, directory: Path) -> None:
+        self._redis = servers
         self._logs = directory / "logs"
         self._fault: threading.Thread | None = None
         self._error: BaseException | None = None
 
     @property
     def url(self) -> str:
-        return str(self._redis.url)
+        return self._redis.url
 
     def start(self) -> None:
         self._redis.__enter__()
@@ -79,11 +79,11 @@ class Replicated:
 
     def _kill_primary(self, target: float, note: Note) -> None:
         victim = self._primary(target)
-        others = [member for member in self._redis_primaries() if member is not victim]
+        others = [member for member in self._primaries() if member is not victim]
         since = now()
         victim.kill()
         # Started again before another has taken over, it would go on where it was, and nothing would have happened.
-        wait_until(lambda: any(each not in others for each in self._redis_primaries()), within=WITHIN)
+        wait_until(lambda: any(each not in others for each in self._primaries()), within=WITHIN)
         self._redis.restart(victim)
         self._settle(since, note)
 
@@ -100,7 +100,7 @@ class Replicated:
             note(since, now())
 
     def _is_settled(self) -> bool:
-        return bool(self._redis.is_well())
+        return self._redis.is_well()
 
     def _move_slots(self, target: float, note: Note) -> None:
         raise NotImplementedError
@@ -108,11 +108,11 @@ class Replicated:
     def _promote(self, target: float) -> None:
         raise NotImplementedError
 
-    def _redis_primaries(self) -> list[Any]:
+    def _primaries(self) -> list[Member]:
         raise NotImplementedError
 
-    def _primary(self, target: float) -> Any:
-        primaries = self._redis_primaries()
+    def _primary(self, target: float) -> Member:
+        primaries = self._primaries()
         if not primaries:
             raise redis.ConnectionError("there is no primary now")
         return primaries[int(target * len(primaries))]
@@ -129,46 +129,48 @@ class Sentinel(Replicated):
     def __init__(self, directory: Path) -> None:
         # As docs/redis.md says, so that a primary that was replaced takes no more.
         options = ("--min-replicas-to-write", "1", "--min-replicas-max-lag", "1")
-        super().__init__(RedisSentinel(2, 3, 1.0, *options), directory)
+        self._sentinel = RedisSentinel(2, 3, 1.0, *options)
+        super().__init__(self._sentinel, directory)
 
     def answers(self) -> bool:
-        return any(_is_primary(member) for member in self._redis.servers)
+        return any(_is_primary(member) for member in self._sentinel.servers)
 
-    def _redis_primaries(self) -> list[Any]:
+    def _primaries(self) -> list[Member]:
         # A server that has come back may think for a moment that it still is one: the sentinels know.
-        return [self._redis.primary()]
+        return [self._sentinel.primary()]
 
     def _promote(self, target: float) -> None:
-        self._redis.fail_over()
+        self._sentinel.fail_over()
 
     def _is_settled(self) -> bool:
-        return len(self._redis.replicas()) == len(self._redis.servers) - 1 and super()._is_settled()
+        return len(self._sentinel.replicas()) == len(self._sentinel.servers) - 1 and super()._is_settled()
 
 
 class Cluster(Replicated):
     """Three primaries with a replica each."""
 
     def __init__(self, directory: Path) -> None:
-        super().__init__(RedisCluster(), directory)
+        self._cluster = RedisCluster()
+        super().__init__(self._cluster, directory)
 
     def answers(self) -> bool:
-        return bool(len(self._redis_primaries()) == self._redis._count)
+        return len(self._primaries()) == self._cluster._count
 
-    def _redis_primaries(self) -> list[Any]:
-        return list(self._redis.primaries())
+    def _primaries(self) -> list[Member]:
+        return self._cluster.primaries()
 
     def _promote(self, target: float) -> None:
-        self._redis.fail_over(self._primary(target), how="" if target < 0.5 else "TAKEOVER")
+        self._cluster.fail_over(self._primary(target), how="" if target < 0.5 else "TAKEOVER")
 
     def _move_slots(self, target: float, note: Note) -> None:
         since = now()
         with contextlib.suppress(redis.RedisError):
-            self._redis.move_slots(SLOTS, self._primary(target))
+            self._cluster.move_slots(SLOTS, self._primary(target))
         note(since, now())
         wait_until(self._redis.is_well, within=WITHIN)
 
 
-def _is_primary(member: Any) -> bool:
+def _is_primary(member: Member) -> bool:
     with contextlib.suppress(redis.RedisError):
         return bool(member.is_running and member.ask("INFO", "replication").get("role") == "master")
     return False
