@@ -9,11 +9,8 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field
 from functools import partial
-from pathlib import Path
 
-from tests.support import free_port, running_redis
-
-ROOT = Path(__file__).parent.parent
+from tests.support import ROOT, SOURCES, free_port, running_redis
 
 
 @contextmanager
@@ -77,7 +74,7 @@ def lowkiq(*, tcp: bool = False) -> Contender:
         name="Lowkiq",
         command=(sys.executable, "-m", "benchmarks.peers.apps.stage", "lowkiq_app"),
         check=(sys.executable, "-c", "import lowkiq.version as v; print(v.VERSION)"),
-        environment={"PYTHONPATH": os.pathsep.join((str(ROOT), str(ROOT / "supervisor")))},
+        environment={"PYTHONPATH": SOURCES},
         backend=partial(server, tcp=tcp),
         batches=True,
         tuning="as shipped: 5 threads, 5 shards a process",

@@ -21,6 +21,8 @@ from lowkiq_supervisor.processes.embedded_redis import find_server
 
 #: The checkout.
 ROOT = Path(__file__).parents[1]
+#: PYTHONPATH of processes that run the checkout.
+SOURCES = os.pathsep.join([str(ROOT), str(ROOT / "supervisor")])
 HOST = "127.0.0.1"
 
 

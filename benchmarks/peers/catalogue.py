@@ -6,8 +6,9 @@ import shutil
 from pathlib import Path
 from typing import Any
 
-from benchmarks.contender import ROOT, Contender, lowkiq
+from benchmarks.contender import Contender, lowkiq
 from benchmarks.peers.postgres import database
+from tests.support import ROOT
 
 #: Where `make bench-peers` installs them.
 HOME = ROOT / ".venv-peers"

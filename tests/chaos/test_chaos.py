@@ -15,7 +15,7 @@ import pytest
 from tests.chaos import report
 from tests.chaos.run import Outcome, run
 from tests.chaos.world.servers import Standalone
-from tests.support import ROOT, wait_until
+from tests.support import ROOT, SOURCES, wait_until
 
 pytestmark = pytest.mark.long
 
@@ -63,7 +63,7 @@ def test_the_same_load_with_the_fence_is_clean(tmp_path: Path) -> None:
 def test_wrong_usage_exits_2_and_says_why(wrong: list[str]) -> None:
     ended = subprocess.run(
         [sys.executable, "-m", "tests.chaos", *wrong],
-        cwd=ROOT, env=os.environ | {"PYTHONPATH": f"{ROOT}:{ROOT / 'supervisor'}"}, capture_output=True, text=True,
+        cwd=ROOT, env=os.environ | {"PYTHONPATH": SOURCES}, capture_output=True, text=True,
         timeout=60, check=False,
     )  # fmt: skip
     assert ended.returncode == 2
@@ -74,7 +74,7 @@ def test_wrong_usage_exits_2_and_says_why(wrong: list[str]) -> None:
 def test_ended_early_it_leaves_no_process(number: int, tmp_path: Path) -> None:
     chaos_run = subprocess.Popen(
         [sys.executable, "-m", "tests.chaos", "--minutes", "5"],
-        cwd=ROOT, env=os.environ | {"PYTHONPATH": f"{ROOT}:{ROOT / 'supervisor'}", "TMPDIR": str(tmp_path)},
+        cwd=ROOT, env=os.environ | {"PYTHONPATH": SOURCES, "TMPDIR": str(tmp_path)},
         stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
     )  # fmt: skip
     started: list[psutil.Process] = []

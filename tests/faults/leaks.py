@@ -9,12 +9,14 @@ from __future__ import annotations
 
 import argparse
 import itertools
+import os
 import re
 import signal
 import sys
 import tempfile
 import time
 from collections.abc import Iterator
+from contextlib import closing
 from pathlib import Path
 from typing import NamedTuple
 
@@ -24,7 +26,7 @@ from lowkiq import Lowkiq
 from lowkiq.job import EncodedJob, NewJob
 from lowkiq.queue.shard import Shard
 from tests.harness import Supervised
-from tests.support import RedisServer, wait_until
+from tests.support import SOURCES, running_redis, wait_until
 
 MAIN = "from lowkiq_supervisor.cli import main; main()"
 NODES, SHARDS = 2, 4
@@ -117,16 +119,12 @@ class Load:
 
 def run(directory: Path, seconds: float, rounds: int) -> Verdict:
     """Works for so long in so many rounds, with a rest after each."""
-    server = RedisServer(directory)
-    server.start()
     (directory / "app.py").write_text(APP)
-    app = Lowkiq(redis_url=server.url)
     arguments = ["-c", MAIN, "-r", "app", "--nodes", str(NODES)]
-    environment = {"REDIS_URL": server.url, "PYTHONPATH": f"{Path.cwd() / 'supervisor'}:{Path.cwd()}:{directory}"}
-    try:
+    with running_redis() as server, closing(Lowkiq(redis_url=server.url)) as app:
+        environment = {"REDIS_URL": server.url, "PYTHONPATH": os.pathsep.join([SOURCES, str(directory)])}
         with Supervised(directory, arguments, environment) as supervisor:
             pids = supervisor.until_ready(NODES)
-            assert server.process
             watched = {"supervisor": supervisor.process.pid} | {f"node {n}": pid for n, pid in enumerate(pids)}
             load, samples = Load(app), []
             for _ in range(rounds):
@@ -137,9 +135,6 @@ def run(directory: Path, seconds: float, rounds: int) -> Verdict:
             supervisor.send(signal.SIGTERM)
             supervisor.process.wait(60)
             return Verdict(samples, list(_complaints(samples, supervisor.process.returncode)))
-    finally:
-        app.close()
-        server.stop()
 
 
 def _sample(app: Lowkiq, load: Load, processes: dict[str, psutil.Process]) -> Sample:

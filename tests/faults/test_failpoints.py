@@ -13,7 +13,7 @@ import sys
 import pytest
 
 from tests.faults.failpoints.tripwire import HOWS
-from tests.support import ROOT, RedisServer
+from tests.support import ROOT, SOURCES, RedisServer
 
 pytestmark = pytest.mark.long
 
@@ -32,7 +32,7 @@ def test_struck_at_any_call_it_loses_nothing(redis_server: RedisServer, kind: st
     done = subprocess.run(
         [sys.executable, "-m", "tests.faults.failpoints", str(redis_server.socket), kind, how],
         cwd=ROOT,
-        env=os.environ | {"PYTHONPATH": os.pathsep.join([str(ROOT), str(ROOT / "supervisor")])},
+        env=os.environ | {"PYTHONPATH": SOURCES},
         capture_output=True,
         text=True,
         timeout=240,

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import psutil
 
-from tests.support import ROOT
+from tests.support import SOURCES
 
 
 class Revived:
@@ -26,7 +26,7 @@ class Revived:
             for name, value in os.environ.items()
             if not any(word in name for word in ("REDIS", "NODE", "LOWKIQ", "COV_"))
         }
-        self._environment = kept | {"PYTHONPATH": f"{ROOT}:{ROOT / 'supervisor'}"} | environment
+        self._environment = kept | {"PYTHONPATH": SOURCES} | environment
         self.process: subprocess.Popen[bytes] | None = None
         #: Not before (monotonic).
         self.start_at = 0.0

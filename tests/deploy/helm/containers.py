@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from tests.deploy.helm.chart import environment
-from tests.support import ROOT
+from tests.support import SOURCES
 
 #: The container's programs, as far as the chart runs them.
 PROGRAMS = {"lowkiq-supervisor": "lowkiq_supervisor.cli", "lowkiq": "lowkiq.cli"}
@@ -42,7 +42,7 @@ class Container:
                 f"#!/bin/sh\nexec {sys.executable} -c 'from {module} import main; main()' \"$@\"\n"
             )
             (programs / name).chmod(0o755)
-        path = os.pathsep.join([str(directory), str(ROOT), str(ROOT / "supervisor")])
+        path = os.pathsep.join([str(directory), SOURCES])
         self.environment = given | {"PATH": f"{programs}:/usr/bin:/bin", "PYTHONPATH": path}
         self.log = directory / "log"
         self._process: subprocess.Popen[bytes] | None = None
