@@ -26,7 +26,7 @@ from examples.tree_copy import Copy
 from lowkiq import Lowkiq
 from lowkiq.admin.metrics import QueueMetrics
 from tests.harness import Supervised
-from tests.support import ROOT, wait_until
+from tests.support import ROOT, SUPERVISOR, wait_until
 
 DATA = ROOT.parent / "shared" / "data"
 EVENTS, TREE = DATA / "sidekiq.events.jsonl.gz", DATA / "sidekiq.tree.tsv"
@@ -48,8 +48,7 @@ class Deployment(Supervised):
 
     def __init__(self, directory: Path) -> None:
         self._environment = {"LOWKIQ_STATE_DIR": str(directory), "TREE_MIRROR_DELAY": str(DELAY)}
-        code = "import sys; from lowkiq_supervisor.cli import main; sys.exit(main())"
-        arguments = ["-c", code, "--nodes", str(NODES), "-r", "examples.tree_mirror"]
+        arguments = [*SUPERVISOR, "--nodes", str(NODES), "-r", "examples.tree_mirror"]
         super().__init__(directory, arguments, self._environment)
         self._started: list[subprocess.Popen[bytes]] = [self.process]
         self._app = Lowkiq(redis_url=f"unix://{directory}/redis/redis.sock")

@@ -26,9 +26,8 @@ from lowkiq import Lowkiq
 from lowkiq.job import EncodedJob, NewJob
 from lowkiq.queue.shard import Shard
 from tests.harness import Supervised
-from tests.support import SOURCES, running_redis, wait_until
+from tests.support import SOURCES, SUPERVISOR, running_redis, wait_until
 
-MAIN = "from lowkiq_supervisor.cli import main; main()"
 NODES, SHARDS = 2, 4
 
 APP = f"""
@@ -120,7 +119,7 @@ class Load:
 def run(directory: Path, seconds: float, rounds: int) -> Verdict:
     """Works for so long in so many rounds, with a rest after each."""
     (directory / "app.py").write_text(APP)
-    arguments = ["-c", MAIN, "-r", "app", "--nodes", str(NODES)]
+    arguments = [*SUPERVISOR, "-r", "app", "--nodes", str(NODES)]
     with running_redis() as server, closing(Lowkiq(redis_url=server.url)) as app:
         environment = {"REDIS_URL": server.url, "PYTHONPATH": os.pathsep.join([SOURCES, str(directory)])}
         with Supervised(directory, arguments, environment) as supervisor:

@@ -21,7 +21,7 @@ from tests.chaos.journal import now
 from tests.chaos.world import queues
 from tests.chaos.world.processes import Revived
 from tests.chaos.world.servers import Servers
-from tests.support import ROOT, free_port, wait_until
+from tests.support import ROOT, SUPERVISOR, free_port, wait_until
 
 #: Seconds of a lease: short, so that many run out.
 LEASE: Final = 1.0
@@ -32,8 +32,6 @@ NAMESPACE: Final = "chaos"
 MACHINES: Final = (0, 1, 0)
 NODES_EACH: Final = 2
 PRODUCERS: Final = 3
-
-SUPERVISOR: Final = "from lowkiq_supervisor.cli import main; main()"
 
 
 class World:
@@ -120,7 +118,7 @@ class World:
 
     def _supervisor(self, index: int, machine: int) -> Revived:
         total = (max(MACHINES) + 1) * NODES_EACH
-        arguments = ["-c", SUPERVISOR, "--nodes", str(NODES_EACH), "--node-number", str(machine)]
+        arguments = [*SUPERVISOR, "--nodes", str(NODES_EACH), "--node-number", str(machine)]
         arguments += ["--number-of-nodes", str(total), "--drain-timeout", str(DRAIN), "--degraded"]
         arguments += ["--state-dir", str(self._directory / f"s{index}"), "-r", "tests.chaos.world.jobs"]
         return Revived(

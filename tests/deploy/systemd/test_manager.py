@@ -19,11 +19,10 @@ from lowkiq_supervisor.exit_codes import ExitCode
 from tests.deploy.systemd.units import SYSTEMD, Unit
 from tests.harness import Supervised, until
 from tests.supervisor.manager import Manager
-from tests.support import redis_binary
+from tests.support import SUPERVISOR, redis_binary
 
 #: The unit's own would take half a minute to show anything. The rest of the unit is as it is.
 WATCHDOG_SECONDS = 0.4
-MAIN = "from lowkiq_supervisor.cli import main; main()"
 
 #: A job names a file, and takes as long as it isn't there.
 JOBS = """
@@ -60,7 +59,7 @@ class Service(Supervised):
         assert Path(command).name == "lowkiq-supervisor"
         given = {"RUNTIME_DIRECTORY": str(runtime), "STATE_DIRECTORY": str(self.state)}
         told = manager.environment(WATCHDOG_USEC=str(int(WATCHDOG_SECONDS * 1e6)))
-        super().__init__(directory, ["-c", MAIN, *arguments], self.variables | given | told)
+        super().__init__(directory, [*SUPERVISOR, *arguments], self.variables | given | told)
 
     def __enter__(self) -> Service:
         return self
