@@ -12,7 +12,7 @@ from lowkiq.queue import scripts
 class Mutant(NamedTuple):
     """A safeguard in a script's file, and what stands in its place."""
 
-    path: str
+    file: str
     safeguard: str
     instead: str
     #: What the model test finds broken: an invariant of the design, or anything that was expected of the shard.
@@ -20,10 +20,8 @@ class Mutant(NamedTuple):
 
 
 MUTANTS = {
-    "no_fence": Mutant("includes/fence.lua", "if owner[1] ~= node or owner[2] ~= epoch then", "if false then", "I1"),
-    "fence_without_epoch": Mutant(
-        "includes/fence.lua", "owner[1] ~= node or owner[2] ~= epoch", "owner[1] ~= node", "I1"
-    ),
+    "no_fence": Mutant("shard.lua", "if owner[1] ~= node or owner[2] ~= epoch then", "if false then", "I1"),
+    "fence_without_epoch": Mutant("shard.lua", "owner[1] ~= node or owner[2] ~= epoch", "owner[1] ~= node", "I1"),
     "renew_any_epoch": Mutant(
         "renew.lua", "owners[i][1] == ARGV[1] and owners[i][2] == ARGV[i + 2]", "owners[i][1] == ARGV[1]", "I1"
     ),
@@ -37,7 +35,7 @@ MUTANTS = {
     ),
     "merge_overwrites": Mutant(
         "push.lua",
-        "bag_add(P .. 'payloads', id, score, payload)",
+        "payloads_add(P .. 'payloads', id, score, payload)",
         "redis.call('HSET', P .. 'payloads', id, score .. ':' .. payload)",
         "I3",
     ),
@@ -46,17 +44,17 @@ MUTANTS = {
         "settle.lua", "requeue(P, id, '*', stamp(now), -1)", "redis.call('UNLINK', P .. 'claim:' .. id)", "I3"
     ),
     "release_forgets": Mutant("settle.lua", "if held then requeue(P, id, held, perform_in, retry_count) end", ""),
-    "absorb_overwrites": Mutant("includes/bag_several.lua", "redis.call('ZADD', zset, 'LT', score, payload)", "", "I3"),
+    "absorb_overwrites": Mutant("payloads.lua", "redis.call('ZADD', zset, 'LT', score, payload)", "", "I3"),
     "claim_twice": Mutant(
         "claim.lua", "if has_rare and redis.call('EXISTS', P .. 'claim') == 1 then", "if false then", "I4"
     ),
     "claim_late": Mutant("claim.lua", "if tonumber(number) <= last_claim then", "if false then"),
-    "open_for_ever": Mutant("claim.lua", "redis.call('HDEL', P .. 'owner', 'open')", ""),
+    "open_for_ever": Mutant(
+        "claim.lua", "redis.call('HDEL', P .. 'owner', 'open')\nif tonumber(last_score)", "if tonumber(last_score)"
+    ),
     "open_after_the_lease": Mutant("acquire.lua", "'claim', 'open', 'waiting'", "'claim', 'waiting'"),
     "open_after_its_end": Mutant("release.lua", "redis.call('HDEL', P .. 'owner', 'open')", ""),
-    "handed_to_the_busy": Mutant(
-        "includes/one.lua", "may_go and redis.call('EXISTS', bell .. ':idle') == 1", "may_go", "I1"
-    ),
+    "handed_to_the_busy": Mutant("push.lua", "may_go and redis.call('EXISTS', bell .. ':idle') == 1", "may_go", "I1"),
     "release_keeps_the_number": Mutant("release.lua", "redis.call('HSET', P .. 'owner', 'claim', ARGV[3])", ""),
     "release_any_claim": Mutant("release.lua", "if last_claim <= tonumber(ARGV[3]) then", "if true then", "I4"),
     "settle_any_claim": Mutant("settle.lua", "if last_claim == tonumber(ARGV[3]) then", "if true then", "I5"),
@@ -66,22 +64,22 @@ MUTANTS = {
         "",
     ),
     "settled_stays_in_the_claim": Mutant("settle.lua", "if has_changed then write_claim() end", ""),
-    "merge_moves_the_due_time": Mutant("includes/one.lua", "'NX', ", ""),
+    "merge_moves_the_due_time": Mutant("push.lua", "'NX', ", ""),
     "known_ids_are_new": Mutant(
         "push.lua",
-        "if zadd_many(P .. 'due', due, count * 2) < count then return false end",
-        "zadd_many(P .. 'due', due, count * 2)",
+        "if bulk_zadd(P .. 'due', due, count * 2) < count then return false end",
+        "bulk_zadd(P .. 'due', due, count * 2)",
     ),
-    "old_jobs_by_their_last_bits": Mutant("claim.lua", "taken > old and is_fresh(record)", "is_fresh(record)"),
+    "old_jobs_by_their_last_bits": Mutant("claim.lua", "taken > old and is_compact(record)", "is_compact(record)"),
     "due_times_untold": Mutant("claim.lua", "'claim', number, 'last_due', last_due_text", "'claim', number"),
     "claim_highest": Mutant("claim.lua", "redis.call('ZRANGE', source,", "redis.call('ZREVRANGE', source,", "I6"),
     "scores_of_the_clock": Mutant(
         "push.lua", "last_score = last_score < now and now or last_score + 1", "last_score = now"
     ),
     "merge_raises_the_score": Mutant(
-        "includes/bag.lua",
-        "redis.call('ZADD', bag .. ':' .. id, 'LT', score, payload)",
-        "redis.call('ZADD', bag .. ':' .. id, score, payload)",
+        "payloads.lua",
+        "redis.call('ZADD', key .. ':' .. id, 'LT', score, payload)",
+        "redis.call('ZADD', key .. ':' .. id, score, payload)",
     ),
     "exhausted_buries_the_highest": Mutant(
         "settle.lua", "redis.call('ZPOPMIN', P .. 'claim:' .. id)", "redis.call('ZPOPMAX', P .. 'claim:' .. id)"
@@ -90,35 +88,33 @@ MUTANTS = {
         "acquire.lua", "is_foreign and not abandoned and tonumber(ARGV[4]) or nil", "nil", "I7"
     ),
     "abandoned_is_dead": Mutant("acquire.lua", "is_foreign and not abandoned and", "is_foreign and", "I7"),
-    "one_death_more": Mutant("includes/claimed.lua", "crashes >= max_crashes", "crashes > max_crashes", "I7"),
-    "deaths_forgotten_in_hand": Mutant("includes/forget.lua", "if in_hand[id] then return end", "", "I7"),
+    "one_death_more": Mutant("claimed.lua", "crashes >= max_crashes", "crashes > max_crashes", "I7"),
+    "deaths_forgotten_in_hand": Mutant("claimed.lua", "if in_hand[id] then return end", "", "I7"),
     "suspects_among_others": Mutant("claim.lua", "count = without_crashed(P, ids, count)", "count = count", "I7"),
-    "any_layout_for_one": Mutant("includes/one.lua", "meta[1] == ARGV[1] and", ""),
-    "fresh_without_fence": Mutant(
-        "includes/claim_fresh.lua", "owner[1] == ARGV[1] and owner[2] == ARGV[2] and", "", "I1"
+    "any_layout_for_one": Mutant("push.lua", "meta[1] == ARGV[1] and", ""),
+    "compact_without_fence": Mutant("claim.lua", "owner[1] == ARGV[1] and owner[2] == ARGV[2] and", "", "I1"),
+    "compact_claimed_late": Mutant("claim.lua", " and tonumber(owner[3] or 0) < tonumber(number)", ""),
+    "compact_claimed_twice": Mutant(
+        "claim.lua",
+        "'EXISTS', P .. 'claim', P .. 'crashes', P .. 'retries') == 0",
+        "'EXISTS', P .. 'crashes', P .. 'retries') == 0",
     ),
-    "fresh_claimed_late": Mutant("includes/claim_fresh.lua", " and tonumber(owner[3] or 0) < tonumber(number)", ""),
-    "fresh_claimed_twice": Mutant("includes/claim_fresh.lua", "'EXISTS', P .. 'claim',", "'EXISTS',"),
-    "fresh_of_any_layout": Mutant("includes/claim_fresh.lua", "meta[1] == ARGV[4] and", "", "I8"),
-    "fresh_times_untold": Mutant("includes/claim_fresh.lua", "number, 'last_due', last_due)", "number)"),
-    "fresh_taken_with_the_rest": Mutant(
-        "includes/claim_fresh.lua",
+    "compact_of_any_layout": Mutant("claim.lua", "meta[1] == ARGV[4] and", "", "I8"),
+    "compact_times_untold": Mutant("claim.lua", "number, 'last_due', last_due)", "number)"),
+    "compact_taken_with_the_rest": Mutant(
+        "claim.lua",
         "if taken == queued and redis.call('HLEN', P .. 'payloads') == queued then",
         "if true then",
     ),
-    "fresh_and_still_open": Mutant(
-        "includes/claim_fresh.lua", "redis.call('HDEL', P .. 'owner', 'open')\n      redis", "redis"
-    ),
-    "acked_of_any_claim": Mutant("includes/all_acked.lua", " and owner[3] == ARGV[3]", ""),
+    "compact_and_still_open": Mutant("claim.lua", "redis.call('HDEL', P .. 'owner', 'open')\n      redis", "redis"),
+    "acked_of_any_claim": Mutant("settle.lua", " and owner[3] == ARGV[3]", ""),
     "acked_and_not_forgotten": Mutant(
-        "includes/all_acked.lua", " and redis.call('EXISTS', P .. 'crashes', P .. 'errors') == 0", ""
+        "settle.lua", " and redis.call('EXISTS', P .. 'crashes', P .. 'errors') == 0", ""
     ),
-    "any_layout": Mutant("includes/layout.lua", "if known and known ~= layout then", "if false then", "I8"),
-    "no_fold": Mutant(
-        "includes/bag_several.lua", "if count > 1 then return end", "if true then return end", "one payload belongs"
-    ),
+    "any_layout": Mutant("shard.lua", "if known and known ~= layout then", "if false then", "I8"),
+    "no_fold": Mutant("payloads.lua", "if count > 1 then return end", "if true then return end", "one payload belongs"),
     "score_moves_with_the_due_time": Mutant(
-        "perform_now.lua", "redis.call('HSET', P .. 'payloads', id, bag_get(P .. 'payloads', id))", ""
+        "perform_now.lua", "redis.call('HSET', P .. 'payloads', id, payloads_get(P .. 'payloads', id))", ""
     ),
     "lease_of_a_clock_set_back": Mutant("acquire.lua", "if ttl and rest > ttl then", "if false then"),
     "due_by_the_clock_alone": Mutant("claim.lua", "follow_clock_back(P, now, tonumber(last_score), seen)", ""),
@@ -131,18 +127,18 @@ def install(name: str, monkeypatch: pytest.MonkeyPatch | None = None) -> None:
     takes it back. A client that has loaded its scripts keeps them.
     """
     mutant = MUTANTS[name]
-    replace(mutant.path, mutant.safeguard, mutant.instead, monkeypatch or pytest.MonkeyPatch())
+    replace(mutant.file, mutant.safeguard, mutant.instead, monkeypatch or pytest.MonkeyPatch())
 
 
-def replace(path: str, text: str, instead: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def replace(file: str, text: str, instead: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Changes every script that is loaded from here on and has that text in that file."""
     read = scripts._read
 
-    def replaced(wanted: str) -> str:
-        source = read(wanted)
-        if wanted != path:
+    def replaced(path: str) -> str:
+        source = read(path)
+        if path.rpartition("/")[2] != file:
             return source
-        assert text in source, f"{text!r} is no longer in {path}"
+        assert source.count(text) == 1, f"{text!r} is {source.count(text)} times in {path}"
         return source.replace(text, instead)
 
     monkeypatch.setattr(scripts, "_read", replaced)

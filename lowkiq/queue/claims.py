@@ -11,7 +11,7 @@ import msgspec
 from lowkiq.codec import error_text
 from lowkiq.job import KEPT_BYTES, Job
 
-#: A fresh job's record begins with a 1 and so many of the last bits of when it is due (fresh.lua).
+#: A fresh job's record begins with a 1 and so many of the last bits of when it is due (payloads.lua).
 FRESH = 1 << 31
 FRESH_BITS = FRESH - 1
 _first_bits = struct.Struct(">I").unpack_from
@@ -26,7 +26,7 @@ class Spoiled(NamedTuple):
 
 
 class Handed(msgspec.Struct, frozen=True):
-    """A job that a push has put into an open claim (one.lua)."""
+    """A job that a push has put into an open claim (push.lua)."""
 
     epoch: str
     number: int

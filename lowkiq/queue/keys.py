@@ -27,7 +27,7 @@ def node(namespace: str, name: str) -> str:
 
 
 def doorbell(namespace: str, name: str) -> str:
-    """The channel on which a node hears of work for shards it believes idle (doorbell.lua makes the same name)."""
+    """The channel on which a node hears of work for shards it believes idle (bell.lua makes the same name)."""
     return f"{namespace}:bell:{name}"
 
 

@@ -64,7 +64,7 @@ def other_version(tmp_path_factory: pytest.TempPathFactory) -> Path:
     edit(package / "version.py", f'"{VERSION}"', f'"{OTHER_VERSION}"')
     edit(package / "admin/nodes.py", r"^    beat_age: float = 0.0$", '    beat_age: float = 0.0\n    mood: str = "new"')
     edit(package / "admin/history.py", r"\{row\.merged\}", "{row.merged} 17")
-    for script in (package / "queue/scripts").glob("*.lua"):
+    for script in package.glob("*/scripts/*.lua"):
         script.write_text(script.read_text("utf-8") + "-- of another version\n", "utf-8")
     return directory
 

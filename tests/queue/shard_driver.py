@@ -265,7 +265,7 @@ class ShardDriver:
 
 
 def is_fresh(record: bytes) -> bool:
-    """Whether it begins with the last bits of its time (fresh.lua)."""
+    """Whether it begins with the last bits of its time (payloads.lua)."""
     return record[0] >= 128
 
 

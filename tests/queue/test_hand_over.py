@@ -1,4 +1,4 @@
-"""A push that puts its job right into the open claim of a shard whose thread listens (one.lua)."""
+"""A push that puts its job right into the open claim of a shard whose thread listens (push.lua)."""
 
 from __future__ import annotations
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-import inspect
+import re
 from pathlib import Path
 
 import pytest
@@ -15,30 +15,37 @@ from lowkiq.queue import scripts
 from lowkiq.queue.call import Call, Caller
 from lowkiq.queue.push import Producer
 from tests.queue.shard_driver import PAST
+from tests.support import ROOT
 
-DIRECTORY = Path(inspect.getfile(scripts)).parent
-
-
-def test_every_script_has_a_name_and_every_name_a_script():
-    assert {path.stem for path in DIRECTORY.glob("*.lua")} == set(scripts.NAMES)
-    assert set(scripts.NAMES) >= scripts.MAKE_ROOM
-
-
-@pytest.mark.parametrize("name", scripts.NAMES)
-def test_includes_are_expanded_once(name):
-    source = scripts.load(flags=False)[name].source
-    assert "--@" not in source
-    for include in (DIRECTORY / "includes").glob("*.lua"):
-        body = include.read_text("utf-8").split("\n", 1)[1]
-        assert source.count(body) <= 1, include.name
+ROOMS = ROOT / "lowkiq"
+NAMES = sorted(scripts.load(flags=False))
+INCLUDES = sorted((ROOMS / "queue/scripts/includes").glob("*.lua"))
+#: What makes room, or keeps order while there is none.
+MAKE_ROOM = {"claim", "settle", "renew", "acquire", "release", "abandon", "drop"}
 
 
-@pytest.mark.parametrize("name", scripts.NAMES)
+def test_every_file_is_a_script_of_its_own_name():
+    assert [str(path.relative_to(ROOMS)) for path in sorted(ROOMS.glob("*/scripts/*.lua"))] == scripts.paths()
+    assert len(NAMES) == len(scripts.paths())
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_script_has_the_functions_that_it_uses_once_and_no_others(name):
+    """Lua makes each of them anew at every run."""
+    source = re.sub("--.*", "", scripts.load(flags=False)[name].source)
+    for include in INCLUDES:
+        for function in re.findall(r"^local function (\w+)", include.read_text("utf-8"), re.MULTILINE):
+            made = source.count(f"local function {function}(")
+            assert made <= 1, function
+            assert (len(re.findall(rf"\b{function}\(", source)) > 1) == (made == 1), function
+
+
+@pytest.mark.parametrize("name", NAMES)
 @pytest.mark.parametrize("flags", [False, True])
 def test_only_scripts_that_make_room_are_flagged(name, flags):
     script = scripts.load(flags=flags)[name]
-    assert script.source.startswith("#!lua flags=allow-oom\n") == (flags and name in scripts.MAKE_ROOM)
-    assert script.source.count("#!") == (flags and name in scripts.MAKE_ROOM)
+    assert script.source.startswith("#!lua flags=allow-oom\n") == (flags and name in MAKE_ROOM)
+    assert script.source.count("#!") == (flags and name in MAKE_ROOM)
     assert script.sha == hashlib.sha1(script.source.encode()).hexdigest().encode()
 
 
@@ -71,9 +78,10 @@ def test_trouble_when_the_server_is_asked_says_nothing_of_flags(app, monkeypatch
     assert caller._choose() == app.caller._choose()
 
 
-@pytest.mark.parametrize("name", scripts.NAMES)
-def test_a_script_says_its_keys_and_replies(name):
-    header = [line for line in (DIRECTORY / f"{name}.lua").read_text("utf-8").splitlines() if line.startswith("-- ")]
+@pytest.mark.parametrize("path", scripts.paths())
+def test_a_script_says_its_keys_and_replies(path):
+    name = Path(path).stem
+    header = [line for line in (ROOMS / path).read_text("utf-8").splitlines() if line.startswith("-- ")]
     assert any(line.startswith(f"-- {name}: ") for line in header)
     assert any(line.startswith("-- KEYS") for line in header)
     assert any(line.startswith("-- returns") for line in header)

@@ -25,7 +25,7 @@ STEPS = 80
 #: Histories within which a mutant must have been found out.
 ENOUGH = 300
 #: Mutants that few histories meet: they take as long as all others together.
-RARE = {"fresh_claimed_twice", "fresh_of_any_layout", "fresh_and_still_open"}
+RARE = {"compact_claimed_twice", "compact_of_any_layout", "compact_and_still_open"}
 
 
 class ShardMachine(RuleBasedStateMachine):
@@ -64,7 +64,7 @@ def clean(shard: ShardDriver, clock: VirtualClock) -> None:
 @pytest.fixture
 def clock(app, monkeypatch):
     # A batch of two is one of many, or none would be.
-    mutants.replace("includes/many.lua", "local MANY = 24", "local MANY = 4", monkeypatch)
+    mutants.replace("payloads.lua", "local BULK = 24", "local BULK = 4", monkeypatch)
     return VirtualClock(app.redis(), f"{app.settings.namespace}:clock", monkeypatch)
 
 

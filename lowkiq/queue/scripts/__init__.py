@@ -1,5 +1,7 @@
 """
-Loads the scripts: one .lua file an operation. A line `--@ name` of a file includes includes/name.lua, once.
+Loads the scripts: one .lua file an operation, in the folder `scripts` of the room that calls it. A line `--@ file a b`
+includes the sections a and b of includes/file.lua, each once in a script: Lua makes a function anew at each run, so a
+script has no more of them than it needs. A section begins with a line `--- name`.
 """
 
 from __future__ import annotations
@@ -9,38 +11,17 @@ import re
 from importlib import resources
 from typing import Final, NamedTuple
 
-NAMES: Final = (
-    "push",
-    "acquire",
-    "renew",
-    "release",
-    "abandon",
-    "claim",
-    "settle",
-    "peek",
-    "stats",
-    "register",
-    "fetch",
-    "revive",
-    "bury",
-    "drop",
-    "perform_now",
-    "beat",
-    "record",
-    "turn",
-    "heads",
-    "lengths",
-)
+_ROOMS: Final = resources.files("lowkiq")
 
-#: Those that make room, or keep order while there is none: with Redis 7 or later they run when memory is full.
-MAKE_ROOM: Final = frozenset({"claim", "settle", "renew", "acquire", "release", "abandon", "drop"})
-
-#: Redis 7's way to say so. Older servers, and fakeredis, know no such line.
+#: How a script says that it makes room, or keeps order while there is none, and so may run when memory is full; and how
+#: Redis 7 and later are told so. Older servers, and fakeredis, know no such line.
+MAKES_ROOM: Final = "--! allow-oom\n"
 ALLOW_OOM: Final = "#!lua flags=allow-oom\n"
 #: Asks a server whether it does; it runs also where nothing can be written just now.
 PROBE: Final = "#!lua flags=allow-oom,no-writes\nreturn 1"
 
-_INCLUDE = re.compile(r"^--@ (\w+)\n", re.MULTILINE)
+_INCLUDE = re.compile(r"^--@ (\w+) (.+)\n", re.MULTILINE)
+_SECTION = re.compile(r"^--- (\w+)\n", re.MULTILINE)
 
 
 class Script(NamedTuple):
@@ -52,26 +33,36 @@ class Script(NamedTuple):
 
 def load(*, flags: bool) -> dict[str, Script]:
     """All scripts by name; with `flags` those that make room say so to Redis."""
-    return {name: _script(name, flags and name in MAKE_ROOM) for name in NAMES}
+    return {path.rpartition("/")[2].removesuffix(".lua"): _script(path, flags) for path in paths()}
 
 
-def _script(name: str, allow_oom: bool) -> Script:
-    source = _expand(_read(f"{name}.lua"), set())
-    if allow_oom:
-        source = ALLOW_OOM + source
+def paths() -> list[str]:
+    """The files of the scripts, from the package on."""
+    rooms = [room for room in _ROOMS.iterdir() if room.joinpath("scripts").is_dir()]
+    files = [f"{room.name}/scripts/{file.name}" for room in rooms for file in room.joinpath("scripts").iterdir()]
+    return sorted(path for path in files if path.endswith(".lua"))
+
+
+def _script(path: str, flags: bool) -> Script:
+    source = _expand(_read(path), set()).replace(MAKES_ROOM, ALLOW_OOM if flags else "", 1)
     return Script(source, hashlib.sha1(source.encode()).hexdigest().encode())  # noqa: S324 (Redis names scripts so)
 
 
 def _expand(source: str, seen: set[str]) -> str:
     def include(match: re.Match[str]) -> str:
-        name = match[1]
+        file, names = match.groups()
+        _, *sections = _SECTION.split(_read(f"queue/scripts/includes/{file}.lua"))
+        texts = dict(zip(sections[::2], sections[1::2], strict=True))
+        return "".join(section(f"{file} {name}", texts[name]) for name in names.split())
+
+    def section(name: str, text: str) -> str:
         if name in seen:
             return ""
         seen.add(name)
-        return _expand(_read(f"includes/{name}.lua"), seen)
+        return _expand(text, seen)
 
     return _INCLUDE.sub(include, source)
 
 
 def _read(path: str) -> str:
-    return resources.files(__package__).joinpath(path).read_text("utf-8")
+    return _ROOMS.joinpath(path).read_text("utf-8")

@@ -1,7 +1,4 @@
---@ clock
---@ layout
---@ doorbell
---@ room
+--! allow-oom
 -- acquire: take the lease of a shard that nobody holds, and return to the queue what its last owner left in hand.
 -- Repeating it only raises the epoch.
 -- KEYS  1 shard prefix
@@ -10,6 +7,8 @@
 --       then the names of nodes known to be dead
 -- returns {'OWNED', epoch, next due or '', now, restored, buried} or {'HELD', holder, seconds until its lease ends}
 -- errors: LAYOUT, NEWER
+--@ shard clock layout oom
+--@ bell oldest_due
 local P = KEYS[1]
 local refusal, is_new_shard, last_score = check_layout(P, ARGV[2])
 if refusal then return refusal end
@@ -32,12 +31,12 @@ if is_foreign and rest > 0 and not is_dead(holder) then
   -- holder that lives renews it anyway, and one that is dead is not waited for longer than ever.
   local ttl = tonumber(owner[6])
   if ttl and rest > ttl then
-    begin_with_room(P)
+    free_first(P)
     redis.call('HSET', P .. 'owner', 'until', stamp(now + ttl * 1000000))
     rest = ttl
   end
   if ARGV[5] == '1' and owner[5] ~= ARGV[1] then
-    begin_with_room(P)
+    free_first(P)
     redis.call('HSET', P .. 'owner', 'wanted', ARGV[1])
   end
   return {'HELD', holder, string.format('%.6f', rest)}
@@ -45,8 +44,8 @@ end
 
 -- All that only a claim needs is made here: mostly there is none.
 local function restore()
---@ claimed
-  begin_with_room(P)
+--@ claimed restore
+  free_first(P)
   -- Dead is who held the shard and neither released nor abandoned it; only such a death counts against the jobs.
   return restore_claim(P, now, is_foreign and not abandoned and tonumber(ARGV[4]) or nil)
 end

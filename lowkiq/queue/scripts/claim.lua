@@ -1,12 +1,6 @@
---@ claim_fresh
---@ clock
---@ fence
---@ layout
---@ bag_several
---@ set_back
---@ doorbell
+--! allow-oom
 -- claim: take due jobs, oldest first, out of the queue and into the shard's one claim (I4). One that finds none stays
--- open (one.lua).
+-- open (push.lua).
 -- KEYS  1 shard prefix
 -- ARGV  1 node, 2 epoch, 3 number of this claim, 4 layout, 5 most jobs, 6 most payloads of a job, 7 most payloads in
 --       all (its last job may exceed it), 8 most bytes (its last payload may)
@@ -14,6 +8,90 @@
 --       {"perform_in:retry_count", payload, score, payload, score ...}}, when the last one is due, in microseconds}
 -- errors: FENCED, LAYOUT, NEWER, STALE (this number, or a later one, was claimed or given up), UNSETTLED (the last claim
 --       is)
+
+-- Most claims find nothing, or compact records that are due and nothing else in their place. They are done here, all others are
+-- left to what follows, with nothing changed. No functions are made before this, as Lua makes each anew whenever it comes
+-- by: of what a claim of few costs Redis, that was half.
+local SPAN_SECONDS = 2147 -- in which a compact record's due time follows from the last one's: SPAN, or a little less
+local FIRST_STEP, LAST_STEP = 4, 32 -- payloads read at a time: a thousand large ones are not, before the bytes are full
+local FLAT = 128 -- entries up to which Redis keeps a hash as a flat list (its default for hash-max-listpack-entries)
+
+do
+  local P, number = KEYS[1], ARGV[3]
+  local owner = redis.call('HMGET', P .. 'owner', 'node', 'epoch', 'claim')
+  local meta = redis.call('HMGET', P .. 'meta', 'layout', 'last_score')
+  local time = redis.call('TIME')
+  local now = time[1] * 1000000 + time[2]
+  local is_ours = owner[1] == ARGV[1] and owner[2] == ARGV[2] and tonumber(owner[3] or 0) < tonumber(number)
+  local is_usual = is_ours and meta[1] == ARGV[4] and tonumber(meta[2] or 0) <= now
+    and redis.call('EXISTS', P .. 'claim', P .. 'crashes', P .. 'retries') == 0
+
+  local queued = is_usual and redis.call('ZCARD', P .. 'due')
+  local now_text = time[1] .. '.' .. string.sub('00000' .. time[2], -6)
+  if queued == 0 then
+    redis.call('HDEL', P .. 'owner', 'open')
+    redis.call('HSET', P .. 'owner', 'claim', number, 'waiting', 'inf', 'open', ARGV[2] .. ' ' .. number)
+    return {now_text, '', {}, '0'}
+  end
+
+  if queued then
+    local limit, max_in_all, max_bytes = tonumber(ARGV[5]), tonumber(ARGV[7]), tonumber(ARGV[8])
+    local count = math.min(queued, limit, max_in_all)
+    local first = redis.call('ZRANGE', P .. 'due', '0', '0', 'WITHSCORES')
+    local last = count == 1 and first or redis.call('ZRANGE', P .. 'due', count - 1, count - 1, 'WITHSCORES')
+    local last_us = math.floor(last[2] * 1000000 + 0.5)
+    local are_compact = last_us <= now and last[2] - first[2] < SPAN_SECONDS
+    local ids = are_compact and redis.call('ZRANGE', P .. 'due', '0', count - 1)
+    local found, taken, bytes, step = {}, 0, 0, FIRST_STEP
+    local byte = string.byte
+    -- In a flat list each field is searched for from the front, so one that is taken whole is read in one go: mostly it
+    -- has the jobs in the order in which they are due.
+    local encoding = are_compact and count == queued and count > FIRST_STEP and count <= FLAT
+      and redis.pcall('OBJECT', 'ENCODING', P .. 'payloads') -- which not every user may ask, nor fakeredis knows
+    local is_flat = encoding == 'listpack' or encoding == 'ziplist'
+    local all = is_flat and redis.call('HGETALL', P .. 'payloads') or {}
+    while all[taken * 2 + 1] and all[taken * 2 + 1] == ids[taken + 1] and byte(all[taken * 2 + 2]) >= 128 do
+      taken = taken + 1
+      bytes = bytes + #all[taken * 2]
+    end
+    if taken == count and #all == count * 2 and bytes <= max_bytes then found = all else taken, bytes = 0, 0 end
+
+    while are_compact and taken < count and bytes < max_bytes do
+      local to = math.min(taken + step, count)
+      step = math.min(step * 2, LAST_STEP)
+      local records = redis.call('HMGET', P .. 'payloads', unpack(ids, taken + 1, to))
+      for i = 1, #records do
+        local record = records[i]
+        are_compact = record and byte(record) >= 128
+        if not are_compact or bytes >= max_bytes then break end
+        taken = taken + 1
+        found[taken * 2 - 1], found[taken * 2] = ids[taken], record
+        bytes = bytes + #record
+      end
+    end
+
+    if are_compact then
+      local last_due = string.format('%.0f', last_us)
+      -- This comes first, since it frees: so claims go on when memory is full.
+      redis.call('HDEL', P .. 'owner', 'open')
+      redis.call('HSET', P .. 'owner', 'claim', number, 'last_due', last_due)
+      -- Then into the claim, and only then out of the queue: a user who lacks the right to one of these loses no job.
+      redis.call('RPUSH', P .. 'claim', unpack(found))
+      if taken == queued and redis.call('HLEN', P .. 'payloads') == queued then
+        redis.call('UNLINK', P .. 'due', P .. 'payloads')
+      else
+        redis.call('ZREMRANGEBYRANK', P .. 'due', '0', taken - 1)
+        redis.call('HDEL', P .. 'payloads', unpack(ids, 1, taken))
+      end
+      local next_due = taken < queued and redis.call('ZRANGE', P .. 'due', '0', '0', 'WITHSCORES')[2]
+      return {now_text, next_due or '', found, last_due}
+    end
+  end
+end
+
+--@ shard clock owner layout follow_clock_back
+--@ bell oldest_due
+--@ payloads is_compact span fold zadd_lowest
 
 local FEW = 16 -- jobs that a claim of few looks at
 
@@ -45,7 +123,7 @@ end
 
 -- The claim's record of a single payload, as text.
 local function spell(record, head, perform_in)
-  if is_fresh(record) then record = perform_in .. ':' .. string.sub(record, 5) end
+  if is_compact(record) then record = perform_in .. ':' .. string.sub(record, 5) end
   return head .. ':' .. record
 end
 
@@ -89,7 +167,7 @@ if count == 0 then
   return {stamp(now), next_due, {}, '0'}
 end
 if has_crashes then count = without_crashed(P, ids, count) end
--- Records of fresh jobs tell when they are due by this (fresh.lua); how many are due too long before it for that?
+-- Compact records tell when they are due by this (payloads.lua); how many are due too long before it for that?
 local last_due = math.floor(math.max(last, 0) * 1000000 + 0.5)
 local last_due_text = string.format('%.0f', last_due)
 local old = 0
@@ -127,7 +205,7 @@ local function move_several(id, head, lowest)
   else
     if #lowest > 2 then zadd_lowest(target, lowest) end
     redis.call('ZREMRANGEBYRANK', source, 0, #lowest / 2 - 1)
-    bag_fold(P .. 'payloads', id)
+    payloads_fold(P .. 'payloads', id)
     stays[id] = true
     staying = staying + 1
   end
@@ -150,7 +228,7 @@ while taken < count and bytes < max_bytes and payloads < max_in_all do
       if record == '*' then
         found[claimed], several[claimed] = read_several(id, (read_head(i)))
       else
-        found[claimed] = taken > old and is_fresh(record) and record or spell(record, read_head(i))
+        found[claimed] = taken > old and is_compact(record) and record or spell(record, read_head(i))
         bytes = bytes + #record
         payloads = payloads + 1
       end

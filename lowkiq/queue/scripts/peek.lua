@@ -1,10 +1,8 @@
---@ clock
---@ set_back
---@ shards
 -- peek: the oldest due time of each shard; for one that is claimed, now: its owner, unless it has that claim in hand, has
--- not heard that something was handed over (one.lua), and its next claim tells.
+-- not heard that something was handed over (push.lua), and its next claim tells.
 -- KEYS  shard prefixes (on Cluster: of one slot)
 -- returns {now, then for each key its oldest due time or ''}
+--@ shard now stamp clock_back count
 local now = now_us()
 local reply = {stamp(now)}
 for i = 1, SHARDS do

@@ -3,13 +3,56 @@
 -- ARGV  1 layout (shards_count), 2 how many words a job has: 2 if all scores and times are the default, else 4, then for
 --       each job: id, payload, score ('' = after the last default one), perform_in ('' = now)
 -- returns {new, merged}   errors: LAYOUT (the queue has another shards_count), NEWER (and a layout of a newer Lowkiq)
---@ one
---@ clock
---@ layout
---@ doorbell
---@ bag
---@ many
---@ seen
+--@ payloads compact
+--@ bell tell
+
+-- Most pushes are of one job with the default score and due time, now, while Redis's clock runs on. They are done here:
+-- into the owner's open claim or, where it doesn't wait and nothing is queued for the id, into the queue. All others are
+-- left to what follows, with nothing changed. Few functions are made before this, as Lua makes each anew whenever it comes
+-- by, and what Redis gave as text is not printed again.
+--
+-- A claim that found nothing stays open: `open` is its epoch and number, until another one is made or the lease ends. A
+-- push may put its job right into it, in the owner's name (I1), and rings with all that the owner needs to know of it:
+-- the job is on its way after half the commands, and without the thread's having to ask. Only while that thread listens,
+-- and to a lease that lasts: else the job belongs in the queue, where it merges and others find it.
+local HANDED = 16384 -- bytes of a payload; a longer one would cost more by being copied than it saves
+
+if #ARGV == 4 and ARGV[2] == '2' then
+  local P, id, payload = KEYS[1], ARGV[3], ARGV[4]
+  local meta = redis.call('HMGET', P .. 'meta', 'layout', 'last_score', 'seen', 'pushed')
+  local time = redis.call('TIME')
+  local now, micros = time[1] * 1000000 + time[2], string.sub('00000' .. time[2], -6)
+  local at = time[1] .. '.' .. micros
+
+  local is_pushed = false
+  if meta[1] == ARGV[1] and not meta[3] and tonumber(meta[2] or 0) < now then
+    local owner = redis.call('HMGET', P .. 'owner', 'waiting', 'bell', 'open', 'until')
+    local waiting, bell, open = owner[1], owner[2], owner[3]
+    if not waiting then
+      is_pushed = redis.call('ZADD', P .. 'due', 'NX', at, id) == 1
+      if is_pushed then redis.call('HSET', P .. 'payloads', id, compact(now, payload)) end
+    elseif bell and open and now < (owner[4] or 0) * 1000000 and #payload <= HANDED then
+      -- An owner that waits for nothing has an empty queue.
+      local may_go = waiting == 'inf' or now < waiting * 1000000 and not redis.call('ZSCORE', P .. 'due', id)
+      is_pushed = may_go and redis.call('EXISTS', bell .. ':idle') == 1
+      if is_pushed then
+        -- The first write is one that Redis refuses when memory is full: a push that fails has taken nothing away.
+        redis.call('RPUSH', P .. 'claim', id, at .. ':-1:' .. at .. ':' .. payload)
+        redis.call('HDEL', P .. 'owner', 'waiting', 'open')
+        take_idle(bell)
+        tell(bell, P .. ' 0 1 ' .. open .. ' ' .. at .. ' ' .. #id .. ' ' .. id .. payload)
+      end
+    end
+  end
+  if is_pushed then
+    redis.call('HSET', P .. 'meta', 'last_score', time[1] .. micros, 'pushed', (meta[4] or 0) + 1)
+    return {1, 0}
+  end
+end
+
+--@ shard clock layout see
+--@ bell ring
+--@ payloads add bulk_write chunk
 local P = KEYS[1]
 local refusal, is_new_shard, last_before, seen_before, pushed, merged_before = check_layout(P, ARGV[1])
 if refusal then return refusal end
@@ -29,11 +72,11 @@ local function remember(score, merged)
   if seen_before then see(P, now, was_set_back, tonumber(seen_before)) end
 end
 
--- Most pushes are of fresh jobs, and none of their ids is queued: how many the index takes tells whether it is so.
+-- Most pushes have default scores and times, and none of their ids is queued: how many the index takes tells it.
 -- Their times follow one another, so for most of them the last digit, and the last byte, is all that is new.
 local ONES = {[0] = '0', '1', '2', '3', '4', '5', '6', '7', '8', '9'}
 
-local function push_fresh()
+local function push_new()
   local due, payloads = {}, {}
   local first = math.max(last_before + 1, now)
   local digits, bytes
@@ -41,19 +84,19 @@ local function push_fresh()
     local us, at = first + i - 1, i * 2
     local one, byte = us % 10, us % 256
     if one == 0 or i == 1 then digits = string.sub(stamp(us), 1, -2) end
-    if byte == 0 or i == 1 then bytes = string.sub(fresh(us, ''), 1, 3) end
+    if byte == 0 or i == 1 then bytes = string.sub(compact(us, ''), 1, 3) end
     local id = ARGV[at + 1]
     due[at - 1], due[at] = digits .. ONES[one], id
     payloads[at - 1], payloads[at] = id, bytes .. string.char(byte) .. ARGV[at + 2]
   end
-  if zadd_many(P .. 'due', due, count * 2) < count then return false end
-  hset_many(P .. 'payloads', payloads, count * 2)
+  if bulk_zadd(P .. 'due', due, count * 2) < count then return false end
+  bulk_hset(P .. 'payloads', payloads, count * 2)
   remember(first + count - 1, 0)
   ring(P, first, first + count - 1)
   return true
 end
 
-if width == 2 and count > 1 and not was_set_back and push_fresh() then return {count, 0} end
+if width == 2 and count > 1 and not was_set_back and push_new() then return {count, 0} end
 
 local due, payloads, seen = {}, {}, {}
 local queueing, new, merged = 0, 0, 0
@@ -61,8 +104,8 @@ local earliest = math.huge
 
 local function flush()
   if queueing == 0 then return end
-  zadd_many(P .. 'due', due, queueing)
-  hset_many(P .. 'payloads', payloads, queueing)
+  bulk_zadd(P .. 'due', due, queueing)
+  bulk_hset(P .. 'payloads', payloads, queueing)
   queueing = 0
 end
 
@@ -90,14 +133,14 @@ for _ = 1, count do
   -- An id that came earlier in this call is flushed first, so that it merges like any other known one.
   if seen[id] then flush() end
   if redis.call('HEXISTS', P .. 'payloads', id) == 1 then
-    bag_add(P .. 'payloads', id, score, payload)
+    payloads_add(P .. 'payloads', id, score, payload)
     merged = merged + 1
   elseif perform_in ~= '' then
     queue(id, perform_in, tonumber(perform_in) * 1000000, score .. ':' .. payload)
   elseif given == '' and not was_set_back then
-    -- A fresh job is due at its score, so that jobs of one call are claimed in their order; if the clock was set back,
-    -- that lies ahead.
-    queue(id, score, last_score, fresh(last_score, payload))
+    -- It is due at its score, so that jobs of one call are claimed in their order; if the clock was set back, that
+    -- lies ahead.
+    queue(id, score, last_score, compact(last_score, payload))
   else
     queue(id, stamp(now), now, score .. ':' .. payload)
   end

@@ -1,19 +1,18 @@
---@ clock
---@ fence
---@ claimed
---@ doorbell
---@ room
+--! allow-oom
 -- release: give back a claim whose jobs have not run, or with 'lease' also the shard. Crashes are not counted.
 -- Repeating it changes nothing.
 -- KEYS  1 shard prefix
 -- ARGV  1 node, 2 epoch, 3 number of the claim (and of any that came before), 4 'claim' or 'lease'
 -- returns {restored, next due or '', now}   errors: FENCED
+--@ shard clock owner oom
+--@ claimed restore
+--@ bell oldest_due
 local P = KEYS[1]
 local refusal, last_claim = fence(P, ARGV[1], ARGV[2])
 if refusal then return refusal end
 
 local now = shard_now(P)
-begin_with_room(P)
+free_first(P)
 local restored = 0
 -- A later claim is not touched: this call is a late repeat. An earlier number is raised, so that a claim still on its
 -- way on a dead connection is refused as STALE when it arrives.

@@ -1,10 +1,9 @@
---@ clock
---@ room
---@ shards
+--! allow-oom
 -- renew: keep the leases of several shards. A lease that has run out is kept too, if nobody has taken it.
 -- KEYS  shard prefixes (on Cluster: of one slot)
 -- ARGV  1 node, 2 ttl in seconds, then the epoch for each key
 -- returns for each key 0 (another node or epoch owns it), 1 (kept) or 2 (kept, and another node wants it as its part)
+--@ shard now stamp oom count
 local owners = {}
 for i = 1, SHARDS do
   owners[i] = redis.call('HMGET', KEYS[i] .. 'owner', 'node', 'epoch', 'wanted')
@@ -14,7 +13,7 @@ local kept = {}
 for i = 1, SHARDS do
   kept[i] = 0
   if owners[i][1] == ARGV[1] and owners[i][2] == ARGV[i + 2] then
-    begin_with_room(KEYS[i])
+    free_first(KEYS[i])
     redis.call('HSET', KEYS[i] .. 'owner', 'until', lease_end)
     kept[i] = owners[i][3] and owners[i][3] ~= ARGV[1] and 2 or 1
   end

@@ -29,7 +29,7 @@ class VirtualClock:
 
         def patched(path: str) -> str:
             source = read(path)
-            assert path != "includes/clock.lua" or ASKS in source, "the time is no longer asked for so"
+            assert not path.endswith("includes/shard.lua") or ASKS in source, "the time is no longer asked for so"
             return source.replace(ASKS, ANSWER.format(key))
 
         monkeypatch.setattr(scripts, "_read", patched)

@@ -1,25 +1,50 @@
---@ clock
---@ bag_several
---@ claim_list
--- A record of the claim is a fresh job's, near the owner's `last_due`; or "perform_in:retry_count:score:payload"; or
+-- The claim is a list: an id, its record, the next id, its record ... in the order in which they were taken. A claim is
+-- mostly written once and settled whole, and of that a list takes half of what a hash does. Who wants one id reads it all.
+-- A record is compact, near the owner's `last_due`; or "perform_in:retry_count:score:payload"; or
 -- "perform_in:retry_count:*" with the payloads in the zset claim:<id>.
+
+--- read
+-- The ids of the claim, and the record of each.
+local function read_claim(P)
+  local list = redis.call('LRANGE', P .. 'claim', 0, -1)
+  local ids, records = {}, {}
+  for i = 1, #list, 2 do
+    ids[#ids + 1] = list[i]
+    records[list[i]] = list[i + 1]
+  end
+  return ids, records
+end
+
+--- parse
+--@ shard stamp
+--@ payloads is_compact compact_us split
 local last_due
 
+-- perform_in, retry_count, and what holds the payloads (payloads.lua).
 local function parse_claimed(P, record)
-  if is_fresh(record) then
+  if is_compact(record) then
     last_due = last_due or tonumber(redis.call('HGET', P .. 'owner', 'last_due'))
-    local due_at = stamp(fresh_us(record, last_due))
+    local due_at = stamp(compact_us(record, last_due))
     return due_at, '-1', due_at .. ':' .. string.sub(record, 5)
   end
   local perform_in, rest = split(record)
   return perform_in, split(rest)
 end
 
-local function claimed_into(P, bag, id, held)
+--- bury
+--@ shard stamp
+local function morgue_entry(P, id, error, now)
+  redis.call('ZADD', P .. 'morgue', stamp(now), id)
+  redis.call('HSET', P .. 'morgue:errors', id, error)
+end
+
+--- requeue
+--@ payloads add absorb
+local function claimed_into(P, key, id, held)
   if held == '*' then
-    bag_absorb(bag, id, P .. 'claim:' .. id)
+    payloads_absorb(key, id, P .. 'claim:' .. id)
   else
-    bag_add(bag, id, split(held))
+    payloads_add(key, id, split(held))
   end
 end
 
@@ -34,11 +59,8 @@ local function requeue(P, id, held, perform_in, retry_count)
   end
 end
 
-local function morgue_entry(P, id, error, now)
-  redis.call('ZADD', P .. 'morgue', stamp(now), id)
-  redis.call('HSET', P .. 'morgue:errors', id, error)
-end
-
+--- restore
+--@ claimed read parse bury requeue
 -- Returns the whole claim to the queue. With max_crashes it counts the death of its holder against each id, and an id
 -- that has reached max_crashes goes to the morgue (I7). Returns how many were restored and how many buried.
 local function restore_claim(P, now, max_crashes)
@@ -59,4 +81,17 @@ local function restore_claim(P, now, max_crashes)
   end
   redis.call('UNLINK', P .. 'claim') -- last: a user who lacks the right to something above loses no job
   return #ids - buried, buried
+end
+
+--- forget
+--@ claimed read
+-- Forgets the failures and deaths of an id that leaves the queue, so that a job of that id pushed later starts anew. While
+-- the id is also in the claim they are those of the job in hand, and stay (I7).
+local in_hand
+
+local function forget_queued(P, id)
+  in_hand = in_hand or select(2, read_claim(P))
+  if in_hand[id] then return end
+  redis.call('HDEL', P .. 'errors', id)
+  redis.call('HDEL', P .. 'crashes', id)
 end

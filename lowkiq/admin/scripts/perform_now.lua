@@ -1,12 +1,10 @@
---@ clock
---@ layout
---@ bag
---@ seen
---@ doorbell
 -- perform_now: make queued jobs due. Those that are due already keep their place. Repeating it changes nothing.
 -- KEYS  1 shard prefix
 -- ARGV  1 layout, then ids
 -- returns how many were moved   errors: LAYOUT, NEWER
+--@ shard clock layout note_time
+--@ payloads get
+--@ bell ring
 local P = KEYS[1]
 local refusal, _, last_score, seen = check_layout(P, ARGV[1])
 if refusal then return refusal end
@@ -17,8 +15,8 @@ for i = 2, #ARGV do
   local id = ARGV[i]
   local perform_in = redis.call('ZSCORE', P .. 'due', id)
   if perform_in and tonumber(perform_in) > now / 1000000 then
-    -- A fresh job is due already, unless the clock was set back; then it is fresh no more.
-    redis.call('HSET', P .. 'payloads', id, bag_get(P .. 'payloads', id))
+    -- A compact record is of a job that is due, unless the clock was set back; then it is written in full.
+    redis.call('HSET', P .. 'payloads', id, payloads_get(P .. 'payloads', id))
     redis.call('ZADD', P .. 'due', stamp(now), id)
     moved = moved + 1
   end

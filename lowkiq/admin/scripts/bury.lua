@@ -1,12 +1,10 @@
---@ clock
---@ layout
---@ claimed
---@ bag_move
---@ forget
 -- bury: queue → morgue, with the job's last error. Repeating it changes nothing.
 -- KEYS  1 shard prefix
 -- ARGV  1 layout, 2 most payloads of an id to merge at a time, 3 'any' or 'failed' (only jobs that have failed), then ids
 -- returns {buried, then the ids of which payloads are left in the queue}   errors: LAYOUT, NEWER
+--@ shard now layout
+--@ payloads move
+--@ claimed bury forget
 local P = KEYS[1]
 local refusal = check_layout(P, ARGV[1])
 if refusal then return refusal end
@@ -17,7 +15,7 @@ for i = 4, #ARGV do
   local wanted = ARGV[3] == 'any' or redis.call('ZSCORE', P .. 'retries', id)
   if wanted and redis.call('HEXISTS', P .. 'payloads', id) == 1 then
     morgue_entry(P, id, redis.call('HGET', P .. 'errors', id) or 'moved to the morgue by hand', now)
-    if bag_move(P .. 'payloads', P .. 'morgue:payloads', id, tonumber(ARGV[2])) > 0 then
+    if payloads_move(P .. 'payloads', P .. 'morgue:payloads', id, tonumber(ARGV[2])) > 0 then
       reply[#reply + 1] = id
     else
       redis.call('ZREM', P .. 'due', id)

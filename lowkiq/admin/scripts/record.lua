@@ -1,5 +1,3 @@
---@ clock
---@ shards
 -- record: add a sample to the history of queues, in each of its spans. A span is a list of records of equal steps; within
 -- a step, gauges keep their highest value and counters their last. Repeating it changes nothing.
 -- KEYS  series prefixes, e.g. lowkiq:{history}:orders:
@@ -7,6 +5,7 @@
 --       each key a sample: the gauges length, retries, busy, morgue_length, lag, and the counters processed, failed,
 --       pushed, merged, separated by spaces
 -- returns nothing
+--@ shard now count
 local GAUGES = 5
 local now = now_us() / 1000000
 local spans = tonumber(ARGV[1])

@@ -1,12 +1,10 @@
---@ clock
---@ layout
---@ bag_move
---@ seen
---@ doorbell
 -- revive: morgue → queue, at retry_count -1 and now. Repeating it changes nothing.
 -- KEYS  1 shard prefix
 -- ARGV  1 layout, 2 most payloads of an id to merge at a time, then ids
 -- returns {revived, then the ids of which payloads are left in the morgue}   errors: LAYOUT, NEWER
+--@ shard clock layout note_time
+--@ payloads move
+--@ bell ring
 local P = KEYS[1]
 local refusal, _, last_score, seen = check_layout(P, ARGV[1])
 if refusal then return refusal end
@@ -15,7 +13,7 @@ local reply, touched = {0}, false
 for i = 3, #ARGV do
   local id = ARGV[i]
   if redis.call('HEXISTS', P .. 'morgue:payloads', id) == 1 then
-    if bag_move(P .. 'morgue:payloads', P .. 'payloads', id, tonumber(ARGV[2])) > 0 then
+    if payloads_move(P .. 'morgue:payloads', P .. 'payloads', id, tonumber(ARGV[2])) > 0 then
       reply[#reply + 1] = id
     else
       redis.call('ZREM', P .. 'morgue', id)

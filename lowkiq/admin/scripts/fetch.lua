@@ -1,10 +1,11 @@
---@ claimed
 -- fetch: jobs of the queue, of the claim or of the morgue, as they are.
 -- KEYS  1 shard prefix
 -- ARGV  1 'queue', 'claim' or 'morgue', 2 most payloads of a job to return, 3 bytes at which each payload is cut, or
 --       '' to return them whole, then ids
 -- returns for each id nil, or {perform_in or updated_at, retry_count or '', error or '', deaths, number of payloads,
 --         payload, score, size, payload, score, size ...}, or 'later': what comes before it is much, so ask again
+--@ payloads get
+--@ claimed read parse
 local P = KEYS[1]
 local where, most, cut = ARGV[1], tonumber(ARGV[2]), tonumber(ARGV[3])
 -- Who wants payloads cut wants to look, not to wait: this many bytes are read for a call, the rest is left out. Of whole
@@ -13,14 +14,14 @@ local BUDGET, STEP = 4 * 1024 * 1024, 10
 local read = 0
 local function is_spent() return cut and read > BUDGET end
 
--- What holds the payloads of an id in a bag; once the budget is spent, only of what kind it is.
-local function held_in(bag, id)
-  if not is_spent() then return bag_get(bag, id) end
-  local length = redis.call('HSTRLEN', bag, id)
+-- What holds the payloads of an id; once the budget is spent, only of what kind it is.
+local function held_in(key, id)
+  if not is_spent() then return payloads_get(key, id) end
+  local length = redis.call('HSTRLEN', key, id)
   return length > 0 and (length == 1 and '*' or ':')
 end
 
--- When, retry_count, and what holds the payloads: as a bag does.
+-- When, retry_count, and what holds the payloads (payloads.lua).
 local function in_queue(id)
   local at = redis.call('ZSCORE', P .. 'due', id)
   return at, redis.call('ZSCORE', P .. 'retries', id) or '-1', at and held_in(P .. 'payloads', id)
@@ -39,9 +40,9 @@ local function in_morgue(id)
 end
 
 local places = {
-  queue = {find = in_queue, bag = P .. 'payloads:', errors = P .. 'errors'},
-  claim = {find = in_claim, bag = P .. 'claim:', errors = P .. 'errors'},
-  morgue = {find = in_morgue, bag = P .. 'morgue:payloads:', errors = P .. 'morgue:errors'},
+  queue = {find = in_queue, zset = P .. 'payloads:', errors = P .. 'errors'},
+  claim = {find = in_claim, zset = P .. 'claim:', errors = P .. 'errors'},
+  morgue = {find = in_morgue, zset = P .. 'morgue:payloads:', errors = P .. 'morgue:errors'},
 }
 local place = places[where]
 
@@ -73,8 +74,8 @@ for i = 4, #ARGV do
   if at and held then
     local job = {at, retry_count, redis.call('HGET', place.errors, id) or '', redis.call('HGET', P .. 'crashes', id) or '0', 1}
     if held == '*' then
-      job[5] = redis.call('ZCARD', place.bag .. id)
-      add_several(job, place.bag .. id)
+      job[5] = redis.call('ZCARD', place.zset .. id)
+      add_several(job, place.zset .. id)
     elseif most > 0 then
       add(job, split(held))
     end

@@ -1,10 +1,8 @@
---@ clock
---@ set_back
---@ shards
 -- stats: what each shard holds and has done.
 -- KEYS  shard prefixes (on Cluster: of one slot)
 -- returns {now, then for each key {queued, retries, claimed, morgue, oldest due or '', processed, failed, pushed,
 --          merged, owner or '', seconds its lease still has, epoch}}
+--@ shard now stamp clock_back count
 local now = now_us()
 local reply = {stamp(now)}
 for i = 1, SHARDS do

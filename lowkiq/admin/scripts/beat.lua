@@ -1,8 +1,8 @@
---@ clock
 -- beat: a node says that it lives, and how it is. Those not heard of for a day are forgotten.
 -- KEYS  1 lowkiq:nodes
 -- ARGV  1 node, 2 '1' to be forgotten at once
 -- returns now
+--@ shard now stamp
 local now = now_us()
 if ARGV[2] == '1' then
   redis.call('ZREM', KEYS[1], ARGV[1])

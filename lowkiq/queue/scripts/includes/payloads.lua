@@ -1,0 +1,172 @@
+-- Payloads of ids: the hash `key` has "score:payload" for an id with one payload and "*" for one with several, which are
+-- then the zset key:<id>. The queue, and the morgue, are each an index (a zset of ids) beside such payloads. Those of the
+-- queue are mostly compact records, which take half the memory.
+
+--- span
+-- A job that has never failed mostly has one payload, whose score is when it is due. Its record, in the queue as in the
+-- claim, is compact: four bytes and the payload. They are the last 31 bits of that time in microseconds, behind a 1, which
+-- no text has there. So a claim takes it as it is, and asks for the due time of its last job only, from which those of the
+-- others follow: up to Redis 7.0, to print a score takes longer than all else that is done for a job.
+local SPAN = 2 ^ 31 -- 36 minutes
+
+--- compact
+--@ payloads span
+local function compact(us, payload)
+  local low = us % SPAN
+  local a, b, c = low % 2 ^ 24, low % 65536, low % 256
+  return string.char(128 + (low - a) / 2 ^ 24, (a - b) / 65536, (b - c) / 256, c) .. payload
+end
+
+--- is_compact
+local function is_compact(record)
+  return string.byte(record) >= 128
+end
+
+--- compact_us
+--@ payloads span
+-- When a job with a compact record is due that is due by `last`, and less than SPAN before.
+local function compact_us(record, last)
+  local a, b, c, d = string.byte(record, 1, 4)
+  return last - (last - (((a - 128) * 256 + b) * 256 + c) * 256 - d) % SPAN
+end
+
+--- split
+local function split(text)
+  local colon = string.find(text, ':', 1, true)
+  return string.sub(text, 1, colon - 1), string.sub(text, colon + 1)
+end
+
+--- get
+--@ payloads is_compact
+-- What holds the payloads of an id, with the whole score.
+local function payloads_get(key, id)
+  local held = redis.call('HGET', key, id)
+  if not held or not is_compact(held) then return held end
+  return redis.call('ZSCORE', string.gsub(key, 'payloads$', 'due'), id) .. ':' .. string.sub(held, 5)
+end
+
+--- add
+--@ payloads split get
+-- Equal payloads keep the lower score. The id's due time may be about to change, so its record is compact no more.
+local function payloads_add(key, id, score, payload)
+  local held = payloads_get(key, id)
+  if not held then
+    redis.call('HSET', key, id, score .. ':' .. payload)
+    return
+  end
+  if held == '*' then
+    redis.call('ZADD', key .. ':' .. id, 'LT', score, payload)
+    return
+  end
+  local held_score, held_payload = split(held)
+  if held_payload ~= payload then
+    redis.call('ZADD', key .. ':' .. id, held_score, held_payload, score, payload)
+    redis.call('HSET', key, id, '*')
+  else
+    if tonumber(held_score) < tonumber(score) then score = held_score end
+    redis.call('HSET', key, id, score .. ':' .. payload)
+  end
+end
+
+--- fold
+-- A zset that has come down to one payload, or none, goes back into the hash.
+local function payloads_fold(key, id)
+  local zset = key .. ':' .. id
+  local count = redis.call('ZCARD', zset)
+  if count > 1 then return end
+  if count == 1 then
+    local left = redis.call('ZRANGE', zset, 0, 0, 'WITHSCORES')
+    redis.call('HSET', key, id, left[2] .. ':' .. left[1])
+  else
+    redis.call('HDEL', key, id)
+  end
+  redis.call('UNLINK', zset)
+end
+
+--- chunk
+local CHUNK = 1000 -- arguments to one command; unpack fails at 8,000
+
+--- zadd_lowest
+--@ payloads chunk
+-- ZADD ... LT of a flat list of member, score, member, score ...
+local function zadd_lowest(key, members)
+  for first = 1, #members, CHUNK do
+    local arguments = {}
+    for i = first, math.min(first + CHUNK - 1, #members), 2 do
+      arguments[#arguments + 1] = members[i + 1]
+      arguments[#arguments + 1] = members[i]
+    end
+    redis.call('ZADD', key, 'LT', unpack(arguments))
+  end
+end
+
+--- absorb
+--@ payloads split get zadd_lowest
+-- Puts a whole zset of payloads to those of an id; it is gone afterwards. A rename where that is enough.
+local function payloads_absorb(key, id, zset)
+  if redis.call('EXISTS', zset) == 0 then return end -- it was, before something after it was refused
+  local held = payloads_get(key, id)
+  if held == '*' then
+    zadd_lowest(key .. ':' .. id, redis.call('ZRANGE', zset, 0, -1, 'WITHSCORES'))
+    redis.call('UNLINK', zset)
+    return
+  end
+  if held then
+    local score, payload = split(held)
+    redis.call('ZADD', zset, 'LT', score, payload)
+  end
+  redis.call('HSET', key, id, '*')
+  redis.call('RENAME', zset, key .. ':' .. id)
+end
+
+--- move
+--@ payloads add fold absorb
+-- Moves the payloads of an id, at most `limit` of the lowest when both keys hold several.
+-- Returns how many the source still holds.
+local function payloads_move(source, target, id, limit)
+  local held = payloads_get(source, id)
+  if not held then return 0 end
+  if held ~= '*' then
+    redis.call('HDEL', source, id)
+    payloads_add(target, id, split(held))
+    return 0
+  end
+  local zset = source .. ':' .. id
+  local left = redis.call('ZCARD', zset) - limit
+  if left <= 0 or redis.call('HGET', target, id) ~= '*' then
+    redis.call('HDEL', source, id)
+    payloads_absorb(target, id, zset)
+    return 0
+  end
+  local lowest = redis.call('ZRANGE', zset, 0, limit - 1, 'WITHSCORES')
+  redis.call('ZREMRANGEBYRANK', zset, 0, limit - 1)
+  zadd_lowest(target .. ':' .. id, lowest)
+  payloads_fold(source, id)
+  return left
+end
+
+--- bulk_write
+-- Redis keeps a small zset, or hash, as a flat list that it searches from the front, and a zset's scores in it as text.
+-- A batch that goes into one costs the square of its length, until the list is at last turned into a table: at a hundred
+-- jobs more than all the rest of their way. So a batch gets its table at once: Redis makes one for whatever is longer
+-- than 64 bytes (its own default for zset-max-listpack-value and hash-max-listpack-value).
+local BULK = 24
+local LONG = string.rep(' ', 65)
+
+-- ZADD NX of the first `count` words of a flat list of score, member, score, member ...; returns how many were added.
+local function bulk_zadd(key, list, count)
+  local is_table = count < BULK or redis.call('EXISTS', key) == 1
+  if not is_table then redis.call('ZADD', key, list[1], list[2] .. LONG) end
+  local added = redis.call('ZADD', key, 'NX', unpack(list, 1, count))
+  if is_table then return added end
+  redis.call('ZREM', key, list[2] .. LONG)
+  -- An id that looks like that one was not added, and has just been removed.
+  if added < count / 2 then added = added + redis.call('ZADD', key, 'NX', unpack(list, 1, count)) end
+  return added
+end
+
+-- HSET of the first `count` words of a flat list of field, value, field, value ...
+local function bulk_hset(key, list, count)
+  if count >= BULK then redis.call('HSET', key, list[1], LONG) end
+  redis.call('HSET', key, unpack(list, 1, count))
+end

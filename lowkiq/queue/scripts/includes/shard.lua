@@ -1,0 +1,138 @@
+-- What scripts of a shard ask before they change anything: who owns it, which layout it has, what time it is.
+
+--- refuse
+-- A named code and what it means; CODES of call.py has the exceptions.
+local function refuse(code, text)
+  return redis.error_reply(code .. ' ' .. text)
+end
+
+--- owner
+--@ shard refuse
+-- I1: only the node and epoch that own a shard change its claim. Returns a refusal, or nil and the last claim's number.
+local function fence(P, node, epoch)
+  local owner = redis.call('HMGET', P .. 'owner', 'node', 'epoch', 'claim')
+  if owner[1] ~= node or owner[2] ~= epoch then
+    return refuse('FENCED', 'owned by ' .. (owner[1] or 'nobody') .. ' at epoch ' .. (owner[2] or '0'))
+  end
+  return nil, tonumber(owner[3]) or 0
+end
+
+--- layout
+--@ shard refuse
+local function layout_version(layout)
+  return tonumber(string.match(layout, '^(%d+):') or 1)
+end
+
+-- I8: a caller with another shards_count, or an older layout, changes nothing. Returns a refusal, or nil, whether the
+-- shard is new, and of its meta the last score that a push was given, `seen` (clock_back), pushed and merged. A layout is
+-- the shards_count, and from version 2 on has the version and a colon in front.
+local function check_layout(P, layout)
+  local meta = redis.call('HMGET', P .. 'meta', 'layout', 'last_score', 'seen', 'pushed', 'merged')
+  local known = meta[1]
+  if known and known ~= layout then
+    if layout_version(known) > layout_version(layout) then
+      return refuse('NEWER', string.match(P, '{(.*):%d+}') .. ' ' .. layout_version(known))
+    end
+    return refuse('LAYOUT', 'the queue has shards_count ' .. known .. ', the caller says ' .. layout ..
+      ': set shards_count = ' .. known .. ', or choose another queue_name and let the old queue run dry')
+  end
+  return nil, not known, meta[2] or '0', meta[3], meta[4] or 0, meta[5] or 0
+end
+
+--- count
+-- How many of KEYS are shards, or series: on Cluster one more is named, which never exists (GUARD in call.py).
+local SHARDS = string.sub(KEYS[#KEYS], -6) == ':guard' and #KEYS - 1 or #KEYS
+
+--- oom
+-- Redis 6 has no flag for scripts that may run when memory is full, but lets one go on whose first write frees.
+local function free_first(P)
+  redis.call('HDEL', P .. 'owner', '')
+end
+
+--- now
+-- Redis's clock in whole microseconds: a double holds them exactly.
+local function now_us()
+  local time = redis.call('TIME')
+  return time[1] * 1000000 + time[2]
+end
+
+--- stamp
+-- Times are stored with six decimals, because tostring would cut them. Whole numbers, of which only the last digits
+-- change in a call, are written in a fifth of the time that '%.6f' takes.
+local EXACT = 2 ^ 53
+local head, head_text = nil, nil
+
+local function stamp(us)
+  if not (us >= 0 and us < EXACT) then return string.format('%.6f', us / 1000000) end
+  us = math.floor(us + 0.5)
+  local rest, tens, ones = us % 1000, us % 100, us % 10
+  if us - rest ~= head then
+    head = us - rest
+    head_text = string.format('%.0f.%03d', math.floor(us / 1000000), head / 1000 % 1000)
+  end
+  return head_text .. string.char(48 + (rest - tens) / 100, 48 + (tens - ones) / 10, 48 + ones)
+end
+
+--- clock
+--@ shard now stamp
+-- Scores run ahead of the clock by a microsecond a payload, so by far less than this; if more, the clock was set back.
+local SET_BACK = 1000000
+
+-- The time by which jobs of a shard are due: not behind the last score that a push was given, so that what was pushed
+-- in one call is due at once though scores rise through it. If the clock was set back it is the clock's (clock_back).
+local function shard_now(P, last_score)
+  local now = now_us()
+  local last = tonumber(last_score or redis.call('HGET', P .. 'meta', 'last_score')) or 0
+  return last > now and last - now < SET_BACK and last or now
+end
+
+--- clock_back
+-- When Redis's clock was set back, jobs that were due would wait for as long again. So they are moved back by as much: all
+-- that is queued for a time up to `seen`, the latest that a push has seen: it is the last score, until this is done,
+-- and afterwards meta's `seen`, which pushes keep up to date until the clock has made up for it.
+
+-- Whether a job that is due then was due before the clock was set back.
+local function was_due(due_us, now, last_score, seen)
+  return last_score > now and due_us <= (tonumber(seen) or last_score)
+end
+
+--- follow_clock_back
+--@ shard stamp
+--@ payloads get
+-- The latest jobs go first and `seen` goes down with them, so that one which fails meanwhile, and is due again after a
+-- while by the new clock, is not moved again and again.
+local MOVED_AT_ONCE = 500
+
+local function follow_clock_back(P, now, last_score, seen)
+  seen = tonumber(seen) or last_score
+  if last_score <= now or seen <= now then return end
+  local found = redis.call('ZREVRANGEBYSCORE', P .. 'due', stamp(seen), '(' .. stamp(now), 'WITHSCORES',
+    'LIMIT', 0, MOVED_AT_ONCE)
+  local moved = {}
+  for i = 1, #found, 2 do
+    -- A compact record's score is the due time, which changes: it is written in full.
+    redis.call('HSET', P .. 'payloads', found[i], payloads_get(P .. 'payloads', found[i]))
+    moved[i], moved[i + 1] = stamp(found[i + 1] * 1000000 - (seen - now)), found[i]
+  end
+  if #moved > 0 then redis.call('ZADD', P .. 'due', unpack(moved)) end
+  local rest = #found < MOVED_AT_ONCE * 2 and now or found[#found] * 1000000
+  redis.call('HSET', P .. 'meta', 'seen', string.format('%.0f', rest))
+end
+
+--- see
+-- A push has seen the time: keeps meta's `seen` (clock_back).
+local function see(P, now, was_set_back, seen)
+  if not was_set_back then
+    redis.call('HDEL', P .. 'meta', 'seen')
+  elseif now > seen then
+    redis.call('HSET', P .. 'meta', 'seen', string.format('%.0f', now))
+  end
+end
+
+--- note_time
+--@ shard see
+-- Something else than a push has queued jobs for now.
+local function note_time(P, now, last_score, seen)
+  if now > last_score then redis.call('HSET', P .. 'meta', 'last_score', string.format('%.0f', now)) end
+  if seen then see(P, now, now < last_score, tonumber(seen)) end
+end
