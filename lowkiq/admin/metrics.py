@@ -7,7 +7,7 @@ from typing import Any
 
 import msgspec
 
-from lowkiq.queue import keys, layout
+from lowkiq.queue import keys
 from lowkiq.queue.call import Call, Caller, chunked, raise_first
 from lowkiq.queue.shard import Shard, shards_of
 
@@ -63,7 +63,7 @@ class QueueMetrics(msgspec.Struct, frozen=True):
 def known_queues(caller: Caller, namespace: str) -> dict[str, int]:
     """Every queue with its shards_count."""
     reply: Mapping[bytes, bytes] = caller.command("HGETALL", keys.queues(namespace))
-    return {queue.decode(): layout.parse(told).shards_count for queue, told in sorted(reply.items())}
+    return {queue.decode(): keys.Layout.parse(told).shards_count for queue, told in sorted(reply.items())}
 
 
 def read_shards(caller: Caller, shards: Sequence[Shard]) -> list[ShardMetrics]:

@@ -10,12 +10,12 @@ import redis
 from redis.exceptions import AskError, NoPermissionError, RedisError, ResponseError
 
 from lowkiq import clock
-from lowkiq.queue import keys, layout, scripts
+from lowkiq.queue import keys, scripts
 from lowkiq.queue.call import Argument, Caller, chunked, redis_time
-from lowkiq.queue.layout import Layout
+from lowkiq.queue.keys import Layout
 from lowkiq.queue.shard import Shard
 from lowkiq.transport.cluster import ClusterClient
-from lowkiq.transport.connection import read_replies
+from lowkiq.transport.server import read_replies
 
 #: Keys of one kind in a round trip.
 AT_ONCE: Final = 1_000
@@ -192,7 +192,7 @@ def hear(caller: Caller, namespace: str) -> float | None:
 def read_layouts(caller: Caller, namespace: str) -> dict[str, Layout]:
     """Every queue with its layout, as `register` knows it."""
     told = caller.command("HGETALL", keys.queues(namespace))
-    return {queue.decode(): layout.parse(text) for queue, text in sorted(told.items())}
+    return {queue.decode(): Layout.parse(text) for queue, text in sorted(told.items())}
 
 
 def read_shard_layouts(caller: Caller, shards: Sequence[Shard]) -> list[Layout | None]:
@@ -200,7 +200,7 @@ def read_shard_layouts(caller: Caller, shards: Sequence[Shard]) -> list[Layout |
     found: list[Layout | None] = []
     for some in chunked(shards, AT_ONCE):
         told = caller.commands([("HGET", f"{shard.prefix}meta", "layout") for shard in some])
-        found += [layout.parse(text) if text else None for text in told]
+        found += [Layout.parse(text) if text else None for text in told]
     return found
 
 

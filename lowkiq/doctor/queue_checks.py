@@ -10,7 +10,7 @@ from lowkiq.cli.tables import printable
 from lowkiq.doctor.finding import Verdict, note, ok, problem, warning
 from lowkiq.doctor.subject import Patient
 from lowkiq.errors import NewerLayout, ShardsCountMismatch
-from lowkiq.queue import layout
+from lowkiq.queue import keys
 from lowkiq.queue.push import check_layout
 from lowkiq.queue.shard import Shard
 
@@ -49,14 +49,14 @@ def shards_count(patient: Patient) -> Iterator[Verdict]:
 
 def layouts(patient: Patient) -> Iterator[Verdict]:
     """Whether this version may write to every queue, and every shard was written as its queue says."""
-    newer = [queue for queue, told in patient.layouts.items() if told.version > layout.LAYOUT_VERSION]
+    newer = [queue for queue, told in patient.layouts.items() if told.version > keys.LAYOUT_VERSION]
     for queue in newer:
         yield _newer(queue, patient.layouts[queue].version)
     shards = [shard for queue in patient.layouts.keys() - set(newer) for shard in _shards(patient, queue)]
     found = zip(shards, probes.read_shard_layouts(patient.caller, shards), strict=True)
     odd = [(shard, told) for shard, told in found if told and told != patient.layouts[shard.queue]]
     for shard, told in odd[:MANY]:
-        if told.version > layout.LAYOUT_VERSION:
+        if told.version > keys.LAYOUT_VERSION:
             yield _newer(f"{shard.queue} (shard {shard.index})", told.version)
         else:
             yield problem(
@@ -65,11 +65,11 @@ def layouts(patient: Patient) -> Iterator[Verdict]:
                 f"set shards_count = {told.shards_count}, or choose another queue_name",
             )
     if not newer and not odd:
-        yield ok(f"layout {layout.LAYOUT_VERSION}, as this version writes it")
+        yield ok(f"layout {keys.LAYOUT_VERSION}, as this version writes it")
 
 
 def _newer(queue: str, version: int) -> Verdict:
-    says, _, do = str(layout.newer(queue, version)).partition(": ")
+    says, _, do = str(keys.newer_layout(queue, version)).partition(": ")
     return problem(says, f"{do}: a newer Lowkiq has taken the queue over")
 
 

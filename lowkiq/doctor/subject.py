@@ -11,7 +11,7 @@ from lowkiq.admin.metrics import QueueMetrics, ShardMetrics, by_queue, read_all_
 from lowkiq.admin.nodes import Heartbeats, Nodes, judge, read_health
 from lowkiq.app import Lowkiq
 from lowkiq.queue.call import Caller
-from lowkiq.queue.layout import LAYOUT_VERSION, Layout
+from lowkiq.queue.keys import LAYOUT_VERSION, Layout
 from lowkiq.settings import DEFAULT_URL, EMBEDDED_SOCKET, Settings
 from lowkiq.transport.connect import client_for_people, redact
 

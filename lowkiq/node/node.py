@@ -31,7 +31,7 @@ from lowkiq.node.signals import Signals
 from lowkiq.node.tuning import tuned
 from lowkiq.node.worker_thread import WorkerThread
 from lowkiq.node.worker_threads import make_worker_threads
-from lowkiq.queue.call import Caller
+from lowkiq.queue.call import Caller, raise_first
 from lowkiq.queue.push import register
 from lowkiq.settings import state_directory
 from lowkiq.transport.connect import check_server, client_for_node
@@ -148,7 +148,7 @@ class Node:
             try:
                 check_server(client)
                 for queue, shards_count in self._queues.items():
-                    register(self._caller, self._settings.namespace, queue, shards_count)
+                    raise_first(register(self._caller, self._settings.namespace, {queue: shards_count}))
                 break
             except RedisError as error:
                 self._trouble.met(error, "waiting_for_redis")

@@ -14,7 +14,7 @@ from lowkiq.admin.metrics import by_queue, known_queues, read_shards
 from lowkiq.errors import RedisUnsuitable
 from lowkiq.node.fostering import Fostering
 from lowkiq.queue.call import Caller
-from lowkiq.queue.push import register_again
+from lowkiq.queue.push import register
 from lowkiq.queue.shard import shards_of
 from lowkiq.transport.connect import check_server
 
@@ -40,7 +40,7 @@ class Recorder:
         self._told: set[str] = set()
 
     def __call__(self) -> None:
-        complaints = [str(error) for error in register_again(self._caller, self._namespace, self._queues)]
+        complaints = [str(error) for error in register(self._caller, self._namespace, self._queues)]
         if take_turn(self._caller, self._namespace, self._node):
             self._record()
         self._tell(complaints + self._complaints_of_server())

@@ -34,7 +34,8 @@ def make_worker_threads(
     threads: list[WorkerThread] = []
     for number, handlers in enumerate(_deal(app, node, node_number, number_of_nodes, fatal)):
         # On Cluster shards and the list may be on several servers: scripts can't ring it there.
-        bell = ListBell(caller.line, keys.thread_bell(settings.namespace, node, number)) if caller.line else None
+        key = keys.thread_bell(settings.namespace, node, number)
+        bell = ListBell(caller.connections, key) if caller.connections else None
         for handler in handlers:
             handler.bell = bell.key if bell else ""
         threads.append(

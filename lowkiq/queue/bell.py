@@ -14,10 +14,9 @@ from redis.exceptions import RedisError
 
 from lowkiq import clock
 from lowkiq.queue.claims import Handed
-from lowkiq.transport.connection import Line
 from lowkiq.transport.errors import advice
 from lowkiq.transport.listener import PENDING, Listener
-from lowkiq.transport.server import Command
+from lowkiq.transport.server import Command, Connections
 
 logger = structlog.get_logger("lowkiq")
 
@@ -51,20 +50,20 @@ class ListBell:
     """
     A thread hears of a push in one wake-up: Redis answers its waiting BLPOP. (A doorbell that another thread listens to
     costs a second one.) While it waits there is a key beside the list that says so, `idle`: then the push may hand its
-    job over with the ring (one.lua). Each ring takes that key away, so nothing more is handed to a thread that is
+    job over with the ring (push.lua). Each ring takes that key away, so nothing more is handed to a thread that is
     busy.
 
     `ring` is for any thread, all else for the one whose bell it is. Nothing is raised: of trouble the polls tell, which
     also find what the bell does not.
     """
 
-    def __init__(self, line: Line, key: str) -> None:
+    def __init__(self, connections: Connections, key: str) -> None:
         self.key = key
         #: Whether jobs may be handed over at any moment.
         self.is_idle = False
         self._idle_key = key + ":idle"
         self._idle_until = self._idle_again_at = 0.0
-        self._line = line
+        self._connections = connections
         self._listener: Listener | None = None
         self._listens_since = 0.0
         self._is_listening = self._is_refused = self._is_unsure = False
@@ -128,7 +127,7 @@ class ListBell:
         if is_idle:
             # Once said it is only said to last: a ring may have come since.
             commands.insert(0, (*self._say_idle(), "XX") if self.is_idle else self._say_idle())
-        listener = self._listener = self._listener or Listener(self._line.pool)
+        listener = self._listener = self._listener or Listener(self._connections.pool)
         self._is_listening, self._listens_since, self.is_idle = True, clock.monotonic(), is_idle
         listener.send(commands)
         if is_idle:
@@ -202,7 +201,7 @@ class ListBell:
         return Heard(is_unsure=True)
 
     def _command(self, *words: Any) -> Any:
-        (reply,) = self._line.exchange([words])
+        (reply,) = self._connections.pipeline([words])
         if isinstance(reply, Exception):  # memory is full
             raise reply
         return reply

@@ -12,9 +12,9 @@ import redis
 from redis.exceptions import NoScriptError, RedisError, ResponseError
 
 from lowkiq.errors import Fenced, LowkiqError, Refused, ShardsCountMismatch, StaleClaim, Unsettled
-from lowkiq.queue import layout, scripts
+from lowkiq.queue import keys, scripts
 from lowkiq.transport.cluster import ClusterClient
-from lowkiq.transport.server import Argument, Command, Replicas, ServerWire, Wire
+from lowkiq.transport.server import Argument, Command, Replicas, Server
 
 __all__ = ["CODES", "Argument", "Call", "Caller", "chunked", "pairs", "raise_first", "redis_time"]
 
@@ -34,7 +34,7 @@ CODES: Final[Mapping[str, Callable[[str], LowkiqError]]] = {
     "FENCED": Fenced,
     "INVALID": Refused,
     "LAYOUT": ShardsCountMismatch,
-    "NEWER": lambda text: layout.newer(*text.split(" ")),
+    "NEWER": lambda text: keys.newer_layout(*text.split(" ")),
     "STALE": StaleClaim,
     "UNSETTLED": Unsettled,
 }
@@ -57,13 +57,13 @@ class Caller:
 
     def __init__(self, client: redis.Redis | ClusterClient) -> None:
         self.client = client
-        self._wire: Wire = client if isinstance(client, ClusterClient) else ServerWire(client)
+        self._server: Server | ClusterClient = client if isinstance(client, ClusterClient) else Server(client)
         #: A plain command. Untyped in redis-py, whose replies have the types of Redis's own documentation.
-        self.command: Callable[..., Any] = self._wire.command
-        #: Whether shards are spread over the servers of a cluster.
-        self.is_spread = self._wire.is_spread
+        self.command: Callable[..., Any] = self._server.command
+        #: Whether shards are spread over the servers of a cluster: then one call can't be for several of them.
+        self.is_spread = isinstance(client, ClusterClient)
         #: The connections to the one server that has all shards; None where there are several, or others stand between.
-        self.line = self._wire.line
+        self.connections = self._server.connections
         #: Shards that one call may be for. On Cluster nearly every shard has a slot of its own.
         self.shards_a_call = 1 if self.is_spread else SHARDS_A_CALL
         self._scripts: dict[str, scripts.Script] | None = None
@@ -92,19 +92,19 @@ class Caller:
         """
         if not calls:
             return []
-        replies = self._wire.exchange([self.command_of(call) for call in calls], replicas)
+        replies = self._server.pipeline([self.command_of(call) for call in calls], replicas)
         if NoScriptError in map(type, replies):
             again = _lost(calls, replies)
             # All scripts at once: each one that is lost alone makes calls after it be sent twice.
-            self._wire.load(script.source for script in self._choose().values())
-            repeated = self._wire.exchange([self.command_of(calls[number], whole=True) for number in again], replicas)
+            self._server.load(script.source for script in self._choose().values())
+            repeated = self._server.pipeline([self.command_of(calls[number], whole=True) for number in again], replicas)
             for number, reply in zip(again, repeated, strict=True):
                 replies[number] = reply
         return list(map(_meaning, calls, replies))
 
     def commands(self, commands: Sequence[Command]) -> list[Any]:
         """Sends plain commands in one round trip; raises the first error among their replies."""
-        return raise_first(self._wire.exchange(commands) if commands else [])
+        return raise_first(self._server.pipeline(commands) if commands else [])
 
     def command_of(self, call: Call[Any], *, whole: bool = False) -> Command:
         """
@@ -113,7 +113,7 @@ class Caller:
         """
         script = (self._scripts or self._choose())[call.script]
         head = ("EVAL", script.source) if whole else ("EVALSHA", script.sha)
-        if self._wire.is_spread and call.keys[0].endswith(":"):
+        if self.is_spread and call.keys[0].endswith(":"):
             return (*head, len(call.keys) + 1, *call.keys, call.keys[0] + GUARD, *call.arguments)
         return (*head, len(call.keys), *call.keys, *call.arguments)
 

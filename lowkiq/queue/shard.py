@@ -5,13 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Literal, NamedTuple
 
-from lowkiq.job import KEPT_BYTES, EncodedJob
-from lowkiq.queue import keys, layout
+from lowkiq.job import KEPT_BYTES
+from lowkiq.queue import keys
 from lowkiq.queue.call import Argument, Call
 from lowkiq.queue.claims import Claim, Spoiled, due_in, parse_claim
 
-#: Jobs in one push: the script is O(batch), so this bounds how long others wait for Redis (about 5 ms).
-MAX_PUSH = 1_000
 #: Jobs in one claim.
 MAX_CLAIM = 1_000
 #: Payloads after which a claim is full (its last job may exceed that), and bytes (its last payload may).
@@ -97,23 +95,7 @@ class Shard:
         self.index = index
         self.prefix = keys.shard(namespace, queue, index)
         self._keys = (self.prefix,)
-        self.layout = layout.text(shards_count)
-
-    def push(self, jobs: Sequence[EncodedJob]) -> Call[tuple[int, int]]:
-        """Puts payloads into the queue; gives the numbers of new ids and merged payloads."""
-        arguments: list[Argument] = [self.layout, 2]
-        for job in jobs:
-            if job.score != "" or job.perform_in != "":
-                return Call("push", self._keys, self._in_full(jobs), _pair)
-            arguments += (job.id, job.payload)
-        return Call("push", self._keys, arguments, _pair)
-
-    def _in_full(self, jobs: Sequence[EncodedJob]) -> list[Argument]:
-        """With scores and times, which few pushes have."""
-        arguments: list[Argument] = [self.layout, 4]
-        for job in jobs:
-            arguments += (job.id, job.payload, job.score, job.perform_in)
-        return arguments
+        self.layout = keys.layout(shards_count)
 
     def acquire(
         self,
@@ -195,10 +177,6 @@ def peek(shards: Sequence[Shard]) -> Call[list[float | None]]:
 def _id(id: str) -> Argument:
     """As it was claimed: clients take any other string for UTF-8."""
     return id if id.isascii() else id.encode("utf-8", KEPT_BYTES)
-
-
-def _pair(reply: list[Any]) -> tuple[int, int]:
-    return int(reply[0]), int(reply[1])
 
 
 def _acquired(reply: list[Any]) -> Owned | Held:

@@ -26,9 +26,8 @@ from redis.exceptions import (
 )
 
 from lowkiq import clock
-from lowkiq.transport.cluster_pipeline import Exchange, packed, slot_of, sort_in
-from lowkiq.transport.connection import Line
-from lowkiq.transport.server import Command, Replicas
+from lowkiq.transport.cluster_pipeline import ServerPipeline, packed, slot_of, sort_in
+from lowkiq.transport.server import Command, Connections, Replicas
 
 _node: Callable[..., ClusterNode] = ClusterNode
 
@@ -46,13 +45,13 @@ class ClusterClient:
 
     Args:
         make: makes redis-py's client, which asks for the topology; called at first use.
-        connections: exchanges at a time; each needs at most a connection to each server.
+        connections: pipelines at a time; each needs at most a connection to each server.
         patience: seconds to wait for one of them.
         delays: seconds before each repetition of what failed for a transient reason.
     """
 
-    is_spread = True
-    line: Line | None = None
+    #: As Server has them; here there are several servers.
+    connections: Connections | None = None
 
     def __init__(
         self,
@@ -105,12 +104,12 @@ class ClusterClient:
         """Sends one command and returns its reply; raises its error."""
         if words[0] == "SCRIPT LOAD":
             return self.load(words[1:])
-        (reply,) = self.exchange([words])
+        (reply,) = self.pipeline([words])
         if isinstance(reply, Exception):
             raise reply
         return reply
 
-    def exchange(self, commands: Sequence[Command], replicas: Replicas | None = None) -> list[Any]:
+    def pipeline(self, commands: Sequence[Command], replicas: Replicas | None = None) -> list[Any]:
         """
         Sends commands in one round trip to each server that has some of them; what is for one slot stays in order.
 
@@ -132,9 +131,10 @@ class ClusterClient:
         """Has every primary remember scripts. One that does not answer asks for them again when it does."""
         texts = list(sources)
         for node in self._nodes():
-            for reply in self._exchange_with(node, [("SCRIPT", "LOAD", text) for text in texts]):
-                if isinstance(reply, ResponseError):
-                    raise reply
+            with ServerPipeline(self._server(node), [("SCRIPT", "LOAD", text) for text in texts]) as pipeline:
+                for reply in pipeline.read():
+                    if isinstance(reply, ResponseError):
+                        raise reply
 
     # ── one round trip, and what was moved ──────────────────────────────────────────────────────────────────────────
 
@@ -165,16 +165,13 @@ class ClusterClient:
                 replies[number] = node
             else:
                 by_node.setdefault(node.name, (node, []))[1].append(number)
-        sent = [
-            (some, Exchange(self._server(node), packed(commands, some, asked, replicas)))
-            for node, some in by_node.values()
-        ]
-        try:
-            for some, exchange in sent:
-                sort_in(exchange.read(), some, replies, asked, replicas)
-        finally:
-            for _, exchange in sent:
-                exchange.end()
+        with contextlib.ExitStack() as stack:
+            sent = [
+                (some, stack.enter_context(ServerPipeline(self._server(node), packed(commands, some, asked, replicas))))
+                for node, some in by_node.values()
+            ]
+            for some, pipeline in sent:
+                sort_in(pipeline.read(), some, replies, asked, replicas)
 
     def _routes(
         self, commands: Sequence[Command], numbers: Sequence[int], asked: Mapping[int, ClusterNode]
@@ -203,13 +200,6 @@ class ClusterClient:
             except KeyError:  # nobody had the slot so far
                 self._refresh()
         return asked
-
-    def _exchange_with(self, node: ClusterNode, commands: Sequence[Command]) -> list[Any]:
-        exchange = Exchange(self._server(node), commands)
-        try:
-            return exchange.read()
-        finally:
-            exchange.end()
 
     # ── topology ────────────────────────────────────────────────────────────────────────────────────────────────────
 

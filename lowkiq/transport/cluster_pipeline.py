@@ -1,9 +1,9 @@
-"""Exchange: commands on their way to one server of a cluster, what slot they are for, and their replies sorted in."""
+"""ServerPipeline: commands on their way to one server of a cluster; their slots, and their replies sorted in."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Final
+from typing import Any, Final, Self
 
 import redis
 from redis.crc import key_slot
@@ -15,8 +15,8 @@ from lowkiq.transport.server import SCRIPTS, Argument, Command, Replicas, judged
 KEYLESS: Final = frozenset({"TIME", "PING", "INFO", "CONFIG GET"})
 
 
-class Exchange:
-    """Commands on their way to one server. Errors of the connection are what became of each."""
+class ServerPipeline:
+    """Commands on their way to one server, sent at once. An error of the connection is what became of each."""
 
     def __init__(self, server: redis.Redis, commands: Sequence[Command]) -> None:
         self._parse: Callable[..., Any] = server.parse_response
@@ -32,11 +32,15 @@ class Exchange:
             self._failure = error
 
     def read(self) -> list[Any]:
+        """For each command its reply or error."""
         replies = [self._failure or self._read_one(str(command[0])) for command in self._commands]
         self._is_whole = self._failure is None
         return replies
 
-    def end(self) -> None:
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
         if self._connection is not None:
             if not self._is_whole:
                 self._connection.disconnect()
@@ -67,6 +71,7 @@ def _bytes(word: Argument) -> bytes:
 def packed(
     commands: Sequence[Command], numbers: Sequence[int], asked: Mapping[int, object], replicas: Replicas | None
 ) -> list[Command]:
+    """The commands of these numbers as they are sent to one server."""
     packed: list[Command] = []
     for number in numbers:
         if number in asked:
@@ -78,16 +83,11 @@ def packed(
 
 
 def sort_in(
-    told: list[Any],
-    numbers: Sequence[int],
-    replies: list[Any],
-    asked: Mapping[int, object],
-    replicas: Replicas | None,
+    read: list[Any], numbers: Sequence[int], replies: list[Any], asked: Mapping[int, object], replicas: Replicas | None
 ) -> None:
-    if replicas:
-        told = judged(told, replicas)
-    fresh = iter(told)
+    """Puts what was read where it belongs among the replies to all commands."""
+    rest = iter(judged(read, replicas) if replicas else read)
     for number in numbers:
         if number in asked:
-            next(fresh)
-        replies[number] = next(fresh)
+            next(rest)
+        replies[number] = next(rest)

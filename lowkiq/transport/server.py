@@ -1,20 +1,24 @@
-"""Wires: how commands get to Redis, several in one round trip. Here the one to a single server; see cluster.py."""
+"""One server: how commands reach it, several in one round trip. For Cluster see cluster.py."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
-from typing import Any, Final, NamedTuple, Protocol
+import os
+import threading
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import Any, Final, NamedTuple, Self
 
 import redis
+from hiredis import pack_command
+from redis.connection import Connection, UnixDomainSocketConnection
 from redis.exceptions import ReadOnlyError, RedisError, ResponseError
-
-from lowkiq.transport.connection import Line
 
 Argument = str | bytes | int | float
 Command = tuple[Argument, ...]
 
 #: Commands that run a script. Their third word is the number of keys.
 SCRIPTS: Final = frozenset({"EVAL", "EVALSHA"})
+#: Bytes that are sent at once, and more than a node mostly says in a round trip.
+PART: Final = 16_384
 
 
 class Replicas(NamedTuple):
@@ -28,72 +32,47 @@ class NotReplicated(RedisError):
     """What was written is in the primary, but not enough replicas have said that they have it."""
 
 
-class Wire(Protocol):
-    """A way to Redis."""
-
-    #: Whether shards are spread over several servers: then one call can't be for several of them.
-    is_spread: bool
-    #: Its connections, where they all lead to one server, and nothing stands between.
-    line: Line | None
-
-    def command(self, *words: Any) -> Any:
-        """Sends one command and returns its reply; raises its error."""
-
-    def exchange(self, commands: Sequence[Command], replicas: Replicas | None = None) -> list[Any]:
-        """Sends commands in one round trip; gives for each its reply or error. An error of the only one is raised."""
-
-    def load(self, sources: Iterable[str]) -> None:
-        """Has every server remember these scripts."""
-
-
-class ServerWire:
-    """To one server, be it found by Sentinel."""
-
-    is_spread = False
+class Server:
+    """Sends commands to one server, be it found by Sentinel. ClusterClient has the same methods."""
 
     def __init__(self, client: redis.Redis) -> None:
         self._client = client
         self._execute: Callable[..., Any] = client.execute_command
-        self.line = Line.of(client)
+        #: None for a client that is something else than a pool of sockets.
+        self.connections = Connections.of(client)
 
     def command(self, *words: Any) -> Any:
+        """Sends one command and returns its reply; raises its error."""
         try:
             return self._execute(*words)
         except ResponseError as error:
             self._leave_if_demoted(error)
             raise
 
-    def exchange(self, commands: Sequence[Command], replicas: Replicas | None = None) -> list[Any]:
-        if self.line and commands[0][0] in SCRIPTS:  # of what scripts return the client parses nothing
-            replies = self.line.exchange([*commands, wait_command(replicas)] if replicas else commands)
-        elif len(commands) == 1 and replicas is None:
-            return [self._alone(commands[0])]
+    def pipeline(self, commands: Sequence[Command], replicas: Replicas | None = None) -> list[Any]:
+        """
+        Sends commands in one round trip; gives for each its reply or error. An error of the connection is raised. With
+        `replicas` it waits for them; if too few have what was written, that is what became of each.
+        """
+        sent = [*commands, wait_command(replicas)] if replicas else commands
+        if self.connections and commands[0][0] in SCRIPTS:  # of what scripts return the client parses nothing
+            replies = self.connections.pipeline(sent)
         else:
-            replies = self._by_client(commands, replicas)
+            with self._client.pipeline(transaction=False) as pipeline:
+                add: Callable[..., Any] = pipeline.execute_command
+                for command in sent:
+                    add(*command)
+                replies = list(pipeline.execute(raise_on_error=False))
         for reply in replies:
             if isinstance(reply, ResponseError):
                 self._leave_if_demoted(reply)
         return judged(replies, replicas) if replicas else replies
 
-    def _by_client(self, commands: Sequence[Command], replicas: Replicas | None) -> list[Any]:
-        with self._client.pipeline(transaction=False) as pipeline:
-            add: Callable[..., Any] = pipeline.execute_command
-            for command in commands:
-                add(*command)
-            if replicas:
-                add(*wait_command(replicas))
-            return list(pipeline.execute(raise_on_error=False))
-
     def load(self, sources: Iterable[str]) -> None:
-        for reply in self.exchange([("SCRIPT LOAD", source) for source in sources]):
+        """Has the server remember scripts."""
+        for reply in self.pipeline([("SCRIPT LOAD", source) for source in sources]):
             if isinstance(reply, Exception):
                 raise reply
-
-    def _alone(self, command: Command) -> Any:
-        try:
-            return self.command(*command)
-        except ResponseError as error:
-            return error
 
     def _leave_if_demoted(self, error: ResponseError) -> None:
         """
@@ -102,8 +81,131 @@ class ServerWire:
         """
         if isinstance(error, ReadOnlyError) or "-READONLY" in str(error):
             self._client.connection_pool.disconnect(inuse_connections=False)
-            if self.line:
-                self.line.leave()
+            if self.connections:
+                self.connections.leave()
+
+
+class Connections:
+    """
+    Sends commands over the connections of a client's pool, with nothing between, and reads their replies as they are. A
+    client's own execute_command and pool dispatch, measure, check and parse for each command, which takes longer than
+    Redis does.
+
+    How many connections there are, how long they wait and what they repeat are the client's, as it was made. Idle ones
+    stay here, so that the next command finds them at once, but at most half of all: the client's own commands take
+    theirs from the pool, and would wait in vain.
+    """
+
+    def __init__(self, pool: redis.ConnectionPool) -> None:
+        self.pool = pool
+        self._most_idle = pool.max_connections // 2
+        self._lock = threading.Lock()
+        self._idle: list[Any] = []
+        self._waiting = 0
+        self._process = os.getpid()
+
+    @classmethod
+    def of(cls, client: object) -> Self | None:
+        """None for a client that is something else than a pool of sockets to one server: a Cluster's, or fakeredis."""
+        pool: Any = getattr(client, "connection_pool", None)
+        makes = getattr(pool, "connection_class", type)
+        is_socket = issubclass(makes, Connection | UnixDomainSocketConnection)
+        # Others' connections (fakeredis has some) may have no sockets.
+        is_ours = is_socket and makes.__module__.partition(".")[0] == "redis"
+        return cls(pool) if is_ours and getattr(client, "connection", None) is None else None
+
+    def pipeline(self, commands: Sequence[tuple[Any, ...]]) -> list[Any]:
+        """The replies, errors of the server among them. An error of the connection is raised."""
+        return self.send(_Parts(commands) if len(commands) > 1 else [pack_command(commands[0])], len(commands))
+
+    def send(self, parts: Iterable[bytes], count: int) -> list[Any]:
+        """The same for so many commands as they go over the socket. A second try goes through the parts again."""
+        connection = self._take()
+        try:
+            try:
+                return _exchange(connection, parts, count)
+            except (RedisError, OSError) as error:
+                return _repeat(connection, parts, count, error)
+        except BaseException:  # a reply may be on its way, and must not be taken for that of the next command
+            connection.disconnect()
+            raise
+        finally:
+            self._give_back(connection)
+
+    def leave(self) -> None:
+        """Idle connections are made anew when they are needed."""
+        with self._lock:
+            for connection in self._idle:
+                connection.disconnect()
+
+    def _take(self) -> Any:
+        with self._lock:
+            if self._process != os.getpid():  # forked: the sockets are the parent's, and the pool has noticed too
+                self._idle, self._waiting, self._process = [], 0, os.getpid()
+            if self._idle:
+                return self._idle.pop()
+            self._waiting += 1
+        try:
+            return self.pool.get_connection()
+        finally:
+            with self._lock:
+                self._waiting -= 1
+
+    def _give_back(self, connection: Any) -> None:
+        with self._lock:
+            if not self._waiting and len(self._idle) < self._most_idle:
+                self._idle.append(connection)
+                return
+        self.pool.release(connection)
+
+
+class _Parts:
+    """Commands as they are sent, in parts: Redis works on the first pushes of many jobs while the next are packed."""
+
+    def __init__(self, commands: Sequence[tuple[Any, ...]]) -> None:
+        self._commands = commands
+
+    def __iter__(self) -> Iterator[bytes]:
+        part: list[bytes] = []
+        size = 0
+        for command in self._commands:
+            packed = pack_command(command)
+            part.append(packed)
+            size += len(packed)
+            if size >= PART:
+                yield b"".join(part)
+                part, size = [], 0
+        if part:
+            yield b"".join(part)
+
+
+def _exchange(connection: Any, parts: Iterable[bytes], count: int) -> list[Any]:
+    connection.send_packed_command(parts)
+    return read_replies(connection, count)
+
+
+def _repeat(connection: Any, parts: Iterable[bytes], count: int, error: Exception) -> list[Any]:
+    """As often as the client repeats a command. It counts the first try, which most need only, and so does without."""
+    failed = [error]
+
+    def send() -> list[Any]:
+        if failed:
+            raise failed.pop()
+        return _exchange(connection, parts, count)
+
+    replies: list[Any] = connection.retry.call_with_retry(send, lambda _error: connection.disconnect())
+    return replies
+
+
+def read_replies(connection: Any, count: int) -> list[Any]:
+    """So many replies, errors of the server among them."""
+    replies: list[Any] = []
+    for _ in range(count):
+        try:
+            replies.append(connection.read_response())
+        except ResponseError as error:
+            replies.append(error)
+    return replies
 
 
 def wait_command(replicas: Replicas) -> Command:

@@ -10,7 +10,7 @@ import redis
 from lowkiq.admin import probes
 from lowkiq.queue import keys, scripts
 from lowkiq.queue.call import Caller
-from lowkiq.queue.layout import Layout
+from lowkiq.queue.keys import Layout
 from lowkiq.queue.shard import Exhausted
 from lowkiq.settings import Settings
 from lowkiq.transport.connect import client_for_people

@@ -24,6 +24,7 @@ import psutil
 
 from lowkiq import Lowkiq
 from lowkiq.job import EncodedJob, NewJob
+from lowkiq.queue.push import push_call
 from lowkiq.queue.shard import Shard
 from tests.harness import Supervised
 from tests.support import SOURCES, SUPERVISOR, running_redis, wait_until
@@ -107,7 +108,7 @@ class Load:
         jobs += [{"id": f"failing-{turn}-{n}", "payload": "fail"} for n in range(4)]
         jobs += [{"id": "slow", "payload": "slow"}]
         self._worker.perform_async(jobs)
-        spoiled = Shard("lowkiq", "work", 0, SHARDS).push([EncodedJob(b"spoiled-%d" % turn, b"{", "", "")])
+        spoiled = push_call(Shard("lowkiq", "work", 0, SHARDS), [EncodedJob(b"spoiled-%d" % turn, b"{", "", "")])
         self._app.caller.run(spoiled)
         self.pushed += len(jobs) + 1
 

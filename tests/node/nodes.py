@@ -18,6 +18,7 @@ import redis
 from lowkiq import Lowkiq, Pushed, Worker
 from lowkiq.admin.metrics import QueueMetrics
 from lowkiq.job import EncodedJob, shard_of
+from lowkiq.queue.push import push_call
 from lowkiq.queue.shard import Shard
 from tests.support import ROOT, RedisServer, wait_until
 
@@ -229,7 +230,7 @@ class Nodes:
         """As a program that is not Lowkiq would: an id that is no UTF-8, a payload that is no JSON."""
         count = self.worker.shards_count
         shard = Shard(self.namespace, "jobs", shard_of(id, count), count)
-        self.app.caller.run(shard.push([EncodedJob(id, payload, "", "")]))
+        self.app.caller.run(push_call(shard, [EncodedJob(id, payload, "", "")]))
 
     def open(self, gate: str) -> None:
         """Lets the jobs go on that wait at a gate."""

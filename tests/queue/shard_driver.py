@@ -10,6 +10,7 @@ from lowkiq.admin.actions import Actions
 from lowkiq.job import EncodedJob, Job
 from lowkiq.queue.call import Call
 from lowkiq.queue.claims import Claim, Spoiled
+from lowkiq.queue.push import push_call
 from lowkiq.queue.shard import Exhausted, Failure, Held, Outcome, Owned, Released, Settled, Shard, renew
 
 #: A due time long past, and one that no test lives to see.
@@ -112,7 +113,7 @@ class ShardDriver:
     def push_all(self, *rows: Sequence[Any]) -> tuple[int, int]:
         """Pushes rows of id, payload, score, perform_in in one call; what is left out has its default."""
         jobs = [_encoded(*row) for row in rows]
-        return self.caller.run(self.shard.push(jobs))
+        return self.caller.run(push_call(self.shard, jobs))
 
     def push_payloads(self, id: str, count: int, first: int = 0) -> None:
         """Pushes payloads b"0", b"1" … with scores 0, 1 …"""

@@ -16,9 +16,9 @@ from tests.support import wait_until
 
 def bell_of(app, key: str = "bell") -> ListBell:
     """Over connections of its own."""
-    line = Caller(client_for_node(app.settings, 2)).line
-    assert line
-    return ListBell(line, key)
+    connections = Caller(client_for_node(app.settings, 2)).connections
+    assert connections
+    return ListBell(connections, key)
 
 
 @pytest.fixture
@@ -312,8 +312,8 @@ def test_after_it_was_busy_it_is_idle_again(rung, bell) -> None:
 def test_the_bells_of_a_node_speak_over_connections_that_they_share(app) -> None:
     """Each keeping one of its own would leave none to the rest of the node."""
     caller = Caller(client_for_node(app.settings, 7))
-    assert caller.line
-    bells = [ListBell(caller.line, f"{app.settings.namespace}:bell:n:{n}") for n in range(5)]
+    assert caller.connections
+    bells = [ListBell(caller.connections, f"{app.settings.namespace}:bell:n:{n}") for n in range(5)]
     for bell in bells:
         wait(bell, 0.01, is_idle=True)
     for bell in bells:

@@ -13,9 +13,9 @@ from lowkiq.admin.history import read_earlier, read_history
 from lowkiq.admin.nodes import read_health
 from lowkiq.admin.search import Match
 from lowkiq.errors import Fenced, LowkiqError
-from lowkiq.queue import keys, layout, scripts
-from lowkiq.queue.call import Call
-from lowkiq.queue.layout import Layout
+from lowkiq.queue import keys, scripts
+from lowkiq.queue.call import Call, raise_first
+from lowkiq.queue.keys import Layout
 from lowkiq.queue.push import register
 from lowkiq.version import VERSION
 from tests.queue.shard_driver import FUTURE, PAST, ShardDriver
@@ -33,7 +33,7 @@ def namespace(app):
 def newer_shard(app, monkeypatch):
     """The same shard as a Lowkiq sees it that writes layout 2."""
     with monkeypatch.context() as patch:
-        patch.setattr(layout, "LAYOUT_VERSION", 2)
+        patch.setattr(keys, "LAYOUT_VERSION", 2)
         return ShardDriver(app)
 
 
@@ -54,18 +54,18 @@ def moved(shard):
 
 
 def test_the_first_layout_is_told_by_the_number_of_shards_alone():
-    assert layout.text(24) == "24"
-    assert layout.parse(b"24") == Layout(1, 24)
+    assert keys.layout(24) == "24"
+    assert Layout.parse(b"24") == Layout(1, 24)
 
 
 def test_later_layouts_name_their_version(monkeypatch):
-    monkeypatch.setattr(layout, "LAYOUT_VERSION", 2)
-    assert layout.text(24) == "2:24"
-    assert layout.parse(b"2:24") == Layout(2, 24)
+    monkeypatch.setattr(keys, "LAYOUT_VERSION", 2)
+    assert keys.layout(24) == "2:24"
+    assert Layout.parse(b"2:24") == Layout(2, 24)
 
 
 def test_a_later_layout_may_say_more():
-    assert layout.parse(b"3:24:by-month") == Layout(3, 24)
+    assert Layout.parse(b"3:24:by-month") == Layout(3, 24)
 
 
 # ── writers ─────────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -178,7 +178,7 @@ def test_scripts_that_write_into_a_shard_look_at_its_layout_first(name):
 def test_an_older_one_does_not_open_a_newer_queue(app, namespace):
     app.redis().hset(keys.queues(namespace), "q", "2:5")
     with pytest.raises(NewerLayout, match=REFUSAL):
-        register(app.caller, namespace, "q", 5)
+        raise_first(register(app.caller, namespace, {"q": 5}))
     assert app.redis().hgetall(keys.queues(namespace)) == {b"q": b"2:5"}
 
 
@@ -205,7 +205,7 @@ def test_a_queue_is_moved_while_its_producer_lives(app, namespace):
 def test_the_wrong_shards_count_is_still_called_that(app, namespace):
     app.redis().hset(keys.queues(namespace), "q", "5")
     with pytest.raises(ShardsCountMismatch, match="queue q has shards_count 5, not 6"):
-        register(app.caller, namespace, "q", 6)
+        raise_first(register(app.caller, namespace, {"q": 6}))
 
 
 def test_newer_queues_are_known_with_their_shards(app, namespace):

@@ -13,7 +13,7 @@ from lowkiq.errors import Fenced, PushFailed, StaleClaim
 from lowkiq.job import EncodedJob
 from lowkiq.queue import scripts
 from lowkiq.queue.call import Call, Caller
-from lowkiq.queue.push import Producer
+from lowkiq.queue.push import Producer, push_call
 from tests.queue.shard_driver import PAST
 from tests.support import ROOT
 
@@ -139,7 +139,7 @@ def test_errors_of_redis_are_not_refusals(shard):
     shard.redis.set(shard.key("meta"), "not a hash")
     with pytest.raises(redis.ResponseError, match="WRONGTYPE"):
         shard.push("a")
-    (result,) = shard.caller.run_all([shard.shard.push([EncodedJob(b"a", b"x", "", "")])])
+    (result,) = shard.caller.run_all([push_call(shard.shard, [EncodedJob(b"a", b"x", "", "")])])
     assert isinstance(result, redis.ResponseError)
 
 
@@ -149,12 +149,12 @@ class Raced(Caller):
     def __init__(self, client):
         super().__init__(client)
         self._loads = [("SCRIPT LOAD", script.source) for script in self._choose().values()]
-        self._wire.exchange = self._race
+        self._server.pipeline = self._race
 
     def _race(self, commands, replicas=None):
-        del self._wire.exchange  # the next ones find Redis as it is
+        del self._server.pipeline  # the next ones find Redis as it is
         first, *rest = commands
-        _, reply, *replies = self._wire.exchange([("SCRIPT FLUSH",), first, *self._loads, *rest])
+        _, reply, *replies = self._server.pipeline([("SCRIPT FLUSH",), first, *self._loads, *rest])
         return [reply, *replies[len(self._loads) :]]
 
 

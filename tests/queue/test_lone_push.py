@@ -8,10 +8,8 @@ from hiredis import pack_command
 from lowkiq import Lowkiq, Pushed, PushFailed
 from lowkiq.errors import ShardsCountMismatch
 from lowkiq.job import EncodedJob, shard_of
-from lowkiq.queue.lone_push import LonePush
-from lowkiq.queue.push import Producer
-from lowkiq.transport.connection import Line
-from lowkiq.transport.server import Replicas
+from lowkiq.queue.push import Producer, push_call
+from lowkiq.transport.server import Connections, Replicas
 
 SHARDS = 7
 
@@ -22,15 +20,15 @@ def lone_job(id: bytes = b"a", payload: bytes = b"x") -> EncodedJob:
 
 @pytest.fixture
 def sent(monkeypatch) -> list[bytes]:
-    """What goes over lines from here on."""
+    """What is sent from here on."""
     packed: list[bytes] = []
-    send = Line.send
+    send = Connections.send
 
-    def spy(line, parts, count):
+    def spy(connections, parts, count):
         packed.append(b"".join(parts))
-        return send(line, parts, count)
+        return send(connections, parts, count)
 
-    monkeypatch.setattr(Line, "send", spy)
+    monkeypatch.setattr(Connections, "send", spy)
     return packed
 
 
@@ -48,7 +46,7 @@ def test_it_sends_what_any_push_of_it_sends(app, producer, sent, id, payload) ->
     job = lone_job(id, payload)
     shard = app.shards("q", SHARDS)[shard_of(id, SHARDS)]
     assert producer.push([job]) == Pushed(1, 0)
-    assert sent == [pack_command(app.caller.command_of(shard.push([job])))]
+    assert sent == [pack_command(app.caller.command_of(push_call(shard, [job])))]
 
 
 def test_what_it_pushes_is_queued_and_merges(app, producer) -> None:
@@ -62,7 +60,7 @@ def test_what_it_pushes_is_queued_and_merges(app, producer) -> None:
 def test_a_job_with_a_score_or_a_time_goes_the_usual_way(app, producer, sent, job) -> None:
     shard = app.shards("q", SHARDS)[shard_of(b"a", SHARDS)]
     assert producer.push([job]) == Pushed(1, 0)
-    assert sent == [pack_command(app.caller.command_of(shard.push([job])))]
+    assert sent == [pack_command(app.caller.command_of(push_call(shard, [job])))]
 
 
 def test_when_redis_has_lost_the_script_it_is_loaded_and_the_job_pushed_once(app, producer, sent) -> None:
@@ -102,7 +100,8 @@ def test_who_waits_for_replicas_goes_the_usual_way(app, sent) -> None:
     assert b"WAIT" in sent[-1]
 
 
-def test_of_many_shards_only_those_pushed_to_are_packed(app, producer) -> None:
-    lone = LonePush(app.caller, app.caller.line, app.shards("q", 65_536))
-    lone.push(lone_job())
-    assert len(lone._heads) == 1
+def test_of_many_shards_only_those_pushed_to_are_packed(app) -> None:
+    producer = Producer(app.caller, app.settings.namespace, "many", 65_536)
+    producer.register()
+    producer.push([lone_job()])
+    assert len(producer._heads) == 1

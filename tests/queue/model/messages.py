@@ -11,6 +11,7 @@ from lowkiq.job import EncodedJob
 from lowkiq.queue import shard as store
 from lowkiq.queue.call import Call
 from lowkiq.queue.claims import Claim
+from lowkiq.queue.push import push_call
 from lowkiq.queue.shard import Outcome, Shard
 from tests.queue.model.shard_model import ShardModel
 from tests.queue.model.shard_state import SECOND
@@ -54,7 +55,7 @@ def push(layout: str, rows: Sequence[Row]) -> Message:
     return Message(
         "push",
         {"rows": rows},
-        lambda shard: _with_layout(shard.push(jobs), layout, 0),
+        lambda shard: _with_layout(push_call(shard, jobs), layout, 0),
         lambda model: model.push(layout, rows),
         layout,
     )

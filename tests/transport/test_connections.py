@@ -14,54 +14,54 @@ from redis.exceptions import ConnectionError as RedisConnectionError
 from redis.exceptions import InvalidResponse, ResponseError
 from redis.retry import Retry
 
-from lowkiq.transport.connection import PART, Line
+from lowkiq.transport.server import PART, Connections
 from tests.support import wait_until
 
 
 @pytest.fixture
-def make_line(redis_server):
+def make_connections(redis_server):
     made = []
 
-    def make(connections: int = 1, timeout: float = 20.0) -> Line:
-        pool = redis.BlockingConnectionPool.from_url(redis_server.url, max_connections=connections, timeout=timeout)
+    def make(number: int = 1, timeout: float = 20.0) -> Connections:
+        pool = redis.BlockingConnectionPool.from_url(redis_server.url, max_connections=number, timeout=timeout)
         made.append(pool)
-        line = Line.of(redis.Redis.from_pool(pool))
-        assert line
-        return line
+        connections = Connections.of(redis.Redis.from_pool(pool))
+        assert connections
+        return connections
 
     yield make
     for pool in made:
         pool.disconnect()
 
 
-def test_each_command_has_its_reply_or_its_error(make_line) -> None:
-    before, error, after = make_line().exchange([("ECHO", "a"), ("INCR",), ("ECHO", "b")])
+def test_each_command_has_its_reply_or_its_error(make_connections) -> None:
+    before, error, after = make_connections().pipeline([("ECHO", "a"), ("INCR",), ("ECHO", "b")])
     assert (before, after) == (b"a", b"b")
     assert isinstance(error, ResponseError)
 
 
-def test_what_is_sent_in_parts_has_its_replies_in_order(make_line) -> None:
+def test_what_is_sent_in_parts_has_its_replies_in_order(make_connections) -> None:
     texts = [str(n) * (PART // 2 + n) for n in range(7)]
-    replies = make_line().exchange([("ECHO", text) for text in texts])
+    replies = make_connections().pipeline([("ECHO", text) for text in texts])
     assert replies == [text.encode() for text in texts]
 
 
-def test_a_connection_that_the_server_has_closed_is_an_error_once(make_line, redis_server) -> None:
-    line = make_line(connections=2)  # one of which stays with the line
-    ((id,),) = (line.exchange([("CLIENT", "ID")]),)
+def test_a_connection_that_the_server_has_closed_is_an_error_once(make_connections, redis_server) -> None:
+    connections = make_connections(2)  # one of which stays with them
+    ((id,),) = (connections.pipeline([("CLIENT", "ID")]),)
     redis_server.client().client_kill_filter(_id=id)
     with pytest.raises(RedisConnectionError):
-        line.exchange([("PING",)])
-    assert line.exchange([("ECHO", "a")]) == [b"a"]
+        connections.pipeline([("PING",)])
+    assert connections.pipeline([("ECHO", "a")]) == [b"a"]
 
 
 def test_what_is_sent_in_parts_is_sent_again_as_a_whole(redis_server) -> None:
     texts = [str(n) * PART for n in range(5)]
     pool = redis.BlockingConnectionPool.from_url(redis_server.url, retry=Retry(NoBackoff(), 1))
-    line = Line(pool)
-    (id,) = line.exchange([("CLIENT", "ID")])
+    connections = Connections(pool)
+    (id,) = connections.pipeline([("CLIENT", "ID")])
     redis_server.client().client_kill_filter(_id=id)
-    assert line.exchange([("ECHO", text) for text in texts]) == [text.encode() for text in texts]
+    assert connections.pipeline([("ECHO", text) for text in texts]) == [text.encode() for text in texts]
     pool.disconnect()
 
 
@@ -90,7 +90,7 @@ class Broken:
 def test_it_tries_as_often_as_the_client_does(retries) -> None:
     broken = Broken(retries, RedisConnectionError("broken"))
     with pytest.raises(RedisConnectionError, match="broken"):
-        Line(broken).exchange([("PING",)])
+        Connections(broken).pipeline([("PING",)])
     assert broken.tries == 1 + retries
     assert broken.disconnects >= broken.tries, "no try hears a reply to the one before"
 
@@ -99,16 +99,16 @@ def test_it_tries_as_often_as_the_client_does(retries) -> None:
 def test_what_the_client_does_not_repeat_is_not_repeated(kind) -> None:
     broken = Broken(3, kind("not of the connection"))
     with pytest.raises(kind, match="not of the connection"):
-        Line(broken).exchange([("PING",)])
+        Connections(broken).pipeline([("PING",)])
     assert (broken.tries, broken.disconnects) == (1, 1)
 
 
-def test_threads_share_no_more_connections_than_the_pool_may_have(make_line) -> None:
-    line = make_line(connections=2)
+def test_threads_share_no_more_connections_than_the_pool_may_have(make_connections) -> None:
+    connections = make_connections(2)
     heard: list[list[bytes]] = []
 
     def talk(name: str) -> None:
-        heard.extend(line.exchange([("ECHO", f"{name} {n}")]) == [f"{name} {n}".encode()] for n in range(300))
+        heard.extend(connections.pipeline([("ECHO", f"{name} {n}")]) == [f"{name} {n}".encode()] for n in range(300))
 
     threads = [threading.Thread(target=talk, args=(name,)) for name in "abcde"]
     for thread in threads:
@@ -118,20 +118,20 @@ def test_threads_share_no_more_connections_than_the_pool_may_have(make_line) -> 
     assert heard == [True] * 1500
 
 
-def test_who_waits_too_long_for_a_connection_is_told(make_line) -> None:
-    line = make_line(connections=1, timeout=0.05)
-    blocked = threading.Thread(target=line.exchange, args=([("BLPOP", "nothing", "1")],))
+def test_who_waits_too_long_for_a_connection_is_told(make_connections) -> None:
+    connections = make_connections(1, timeout=0.05)
+    blocked = threading.Thread(target=connections.pipeline, args=([("BLPOP", "nothing", "1")],))
     blocked.start()
-    wait_until(lambda: not line._idle and line.pool._connections)
+    wait_until(lambda: not connections._idle and connections.pool._connections)
     with pytest.raises(RedisConnectionError, match="No connection available"):
         while blocked.is_alive():
-            line.exchange([("PING",)])
+            connections.pipeline([("PING",)])
     blocked.join()
 
 
-def test_an_exchange_that_is_interrupted_leaves_no_reply_for_the_next(make_line) -> None:
-    line = make_line()
-    line.exchange([("PING",)])
+def test_a_pipeline_that_is_interrupted_leaves_no_reply_for_the_next(make_connections) -> None:
+    connections = make_connections()
+    connections.pipeline([("PING",)])
 
     def interrupt(number, frame):
         raise KeyboardInterrupt
@@ -140,46 +140,46 @@ def test_an_exchange_that_is_interrupted_leaves_no_reply_for_the_next(make_line)
     try:
         signal.setitimer(signal.ITIMER_REAL, 0.05)
         with pytest.raises(KeyboardInterrupt):
-            line.exchange([("ECHO", "first"), ("BLPOP", "nothing", "1")])
+            connections.pipeline([("ECHO", "first"), ("BLPOP", "nothing", "1")])
     finally:
         signal.signal(signal.SIGALRM, before)
-    assert line.exchange([("ECHO", "next")]) == [b"next"]
+    assert connections.pipeline([("ECHO", "next")]) == [b"next"]
 
 
-def test_a_child_does_not_use_its_parents_connections(make_line) -> None:
-    line = make_line()
-    (id,) = line.exchange([("CLIENT", "ID")])
+def test_a_child_does_not_use_its_parents_connections(make_connections) -> None:
+    connections = make_connections()
+    (id,) = connections.pipeline([("CLIENT", "ID")])
     reader, writer = os.pipe()
     child = os.fork()
     if child == 0:
-        (own,) = line.exchange([("CLIENT", "ID")])
+        (own,) = connections.pipeline([("CLIENT", "ID")])
         os.write(writer, str(own).encode())
         os._exit(0)
     os.waitpid(child, 0)
     assert int(os.read(reader, 100)) != id
-    assert line.exchange([("CLIENT", "ID")]) == [id]
+    assert connections.pipeline([("CLIENT", "ID")]) == [id]
     os.close(reader)
     os.close(writer)
 
 
 def test_clients_without_sockets_have_none() -> None:
-    assert Line.of(FakeRedis()) is None
+    assert Connections.of(FakeRedis()) is None
 
 
-@pytest.mark.parametrize("connections", [1, 2, 5])
-def test_the_clients_own_commands_find_a_connection_after_every_thread_has_talked(redis_server, connections) -> None:
-    pool = redis.BlockingConnectionPool.from_url(redis_server.url, max_connections=connections, timeout=0.5)
+@pytest.mark.parametrize("number", [1, 2, 5])
+def test_the_clients_own_commands_find_a_connection_after_every_thread_has_talked(redis_server, number) -> None:
+    pool = redis.BlockingConnectionPool.from_url(redis_server.url, max_connections=number, timeout=0.5)
     client = redis.Redis.from_pool(pool)
-    line = Line.of(client)
-    assert line
-    together = threading.Barrier(connections)
+    connections = Connections.of(client)
+    assert connections
+    together = threading.Barrier(number)
 
     def talk() -> None:
         for _ in range(3):
             together.wait(20)
-            line.exchange([("PING",)])
+            connections.pipeline([("PING",)])
 
-    threads = [threading.Thread(target=talk) for _ in range(connections)]
+    threads = [threading.Thread(target=talk) for _ in range(number)]
     for thread in threads:
         thread.start()
     for thread in threads:
