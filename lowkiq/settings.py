@@ -17,6 +17,7 @@ from urllib.parse import quote
 from lowkiq import codec
 from lowkiq.errors import SettingsError, short, unknown_option
 from lowkiq.hooks import Middleware
+from lowkiq.redis_url import parse
 
 if TYPE_CHECKING:
     import redis
@@ -98,8 +99,6 @@ class Settings:
         if not isinstance(self.namespace, str) or not NAME.fullmatch(self.namespace):
             raise SettingsError(f"namespace {short(self.namespace)} must match {NAME.pattern}")
         if self.redis is None:
-            from lowkiq.redis_url import parse  # noqa: PLC0415 (the store knows settings, not the reverse)
-
             parse(self.redis_url)
 
 

@@ -20,8 +20,8 @@ from lowkiq.doctor import command as examiner
 from lowkiq.errors import AppNotFound
 from lowkiq.importing import load_app
 from lowkiq.node.node import Node
+from lowkiq.redis_url import redact
 from lowkiq.settings import EMBEDDED_SOCKET
-from lowkiq.transport.connect import redact
 
 EXIT_FAILED, EXIT_USAGE = 1, 2
 

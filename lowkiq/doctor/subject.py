@@ -12,8 +12,9 @@ from lowkiq.admin.nodes import Heartbeats, Nodes, judge, read_health
 from lowkiq.app import Lowkiq
 from lowkiq.queue.call import Caller
 from lowkiq.queue.keys import LAYOUT_VERSION, Layout
+from lowkiq.redis_url import redact
 from lowkiq.settings import DEFAULT_URL, EMBEDDED_SOCKET, Settings
-from lowkiq.transport.connect import client_for_people, redact
+from lowkiq.transport.connect import client_for_people
 
 #: Connections of a node beside those of its worker threads (node.py), and files that it has open beside connections.
 OTHER_CONNECTIONS, OTHER_FILES = 5, 64

@@ -13,12 +13,10 @@ from redis.exceptions import ResponseError
 from redis.retry import Retry
 
 from lowkiq.errors import RedisUnsuitable, SettingsError
-from lowkiq.redis_url import Target, parse, redact
+from lowkiq.redis_url import Target, parse
 from lowkiq.settings import Settings
 from lowkiq.transport.cluster import ClusterClient
 from lowkiq.transport.sentinel import sentinel_client
-
-__all__ = ["Client", "check_server", "client_for_node", "client_for_people", "client_for_producers", "redact"]
 
 logger = structlog.get_logger("lowkiq")
 

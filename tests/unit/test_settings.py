@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 from lowkiq import Lowkiq, LowkiqError, SettingsError
+from lowkiq.redis_url import redact
 from lowkiq.settings import DEFAULT_URL, Settings, build
-from lowkiq.transport.connect import redact
 
 
 @pytest.fixture(autouse=True)

@@ -15,7 +15,7 @@ from starlette.responses import JSONResponse, Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from lowkiq.errors import LowkiqError, UnknownQueue
-from lowkiq.transport.connect import redact
+from lowkiq.redis_url import redact
 from lowkiq.web.render.templating import page
 from lowkiq.web.security.paths import is_for_machines, path_in_view
 from lowkiq.web.view import View
