@@ -4,16 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from lowkiq.errors import ShardsCountMismatch
-from tests.queue.shard_driver import FUTURE, PAST, Queued, ShardDriver
-
-
-def test_a_new_id_is_queued_as_fresh_and_due_now(shard):
-    before = shard.now()
-    assert shard.push("a", b"x", 5.0) == (1, 0)
-    job = shard.queued()["a"]
-    assert (job.payloads, job.retry_count, job.error) == ({b"x": 5.0}, -1, None)
-    assert before <= job.perform_in <= shard.now()
+from tests.queue.shard_driver import PAST, Queued
 
 
 def test_a_given_perform_in_is_kept_to_the_microsecond(shard):
@@ -66,22 +57,6 @@ def test_what_makes_a_table_of_a_batch_is_no_id_afterwards(shard, known, given):
     assert {job.id for job in lease.claim()} == {*known, *ids}
 
 
-def test_a_second_payload_merges(shard):
-    shard.push("a", b"x", 1.0)
-    assert shard.push("a", b"y", 2.0) == (0, 1)
-    assert shard.queued()["a"].payloads == {b"x": 1.0, b"y": 2.0}
-
-
-def test_a_merge_keeps_the_queued_perform_in_and_retry_count(shard):
-    shard.push("a", b"x", 1.0)
-    lease = shard.lease()
-    lease.claim()
-    lease.fail("a", retry_count=3, delay=1000, error="boom")
-    failed = shard.queued()["a"]
-    shard.push("a", b"y", 2.0, PAST)
-    assert shard.queued()["a"] == failed._replace(payloads={b"x": 1.0, b"y": 2.0})
-
-
 @pytest.mark.parametrize(("first", "second"), [(1.0, 2.0), (2.0, 1.0), (1.0, 1.0), (9.0, 10.0), (10.0, 9.0)])
 @pytest.mark.parametrize("others", [0, 3])
 def test_equal_payloads_keep_the_lower_score(shard, first, second, others):
@@ -92,12 +67,6 @@ def test_equal_payloads_keep_the_lower_score(shard, first, second, others):
     shard.push("a", b"x", second)
     assert shard.queued()["a"].payloads[b"x"] == min(first, second)
     assert len(shard.queued()["a"].payloads) == 1 + others
-
-
-def test_jobs_of_one_id_in_one_call_merge(shard):
-    rows = [("a", b"x", 3.0, PAST), ("b", b"x", 1.0, PAST), ("a", b"y", 2.0, FUTURE), ("a", b"x", 1.0, FUTURE)]
-    assert shard.push_all(*rows) == (2, 2)
-    assert shard.queued() == {"a": Queued({b"x": 1.0, b"y": 2.0}, PAST), "b": Queued({b"x": 1.0}, PAST)}
 
 
 def test_default_scores_keep_the_order_within_a_call(shard):
@@ -133,51 +102,6 @@ def test_a_push_of_one_job_is_due_to_the_microsecond(shard, clock, micros):
     assert round(job.perform_in * 1e6) == round(job.payloads[b"x"] * 1e6) == shard.meta("last_score") == clock.now
 
 
-def test_a_default_score_follows_the_last_one_even_if_the_clock_went_back(shard):
-    ahead = int(FUTURE * 1_000_000)
-    shard.redis.hset(shard.key("meta"), "last_score", ahead)
-    shard.push_all(("a", b"x"), ("a", b"y"))
-    assert shard.queued()["a"].payloads == {b"x": FUTURE + 1e-6, b"y": FUTURE + 2e-6}
-    assert shard.meta("last_score") == ahead + 2
-
-
-@pytest.mark.parametrize("score", [5.0, FUTURE])
-def test_after_a_given_score_a_default_one_is_the_time_of_redis_all_the_same(shard, score):
-    shard.push("a", b"x", score)
-    before = shard.now()
-    shard.push("a", b"y")
-    assert before <= shard.queued()["a"].payloads[b"y"] <= shard.now()
-
-
-def test_a_push_while_the_id_is_claimed_is_a_new_job(shard):
-    shard.push("a", b"x", 1.0, PAST)
-    shard.lease().claim()
-    assert shard.push("a", b"y", 2.0, FUTURE) == (1, 0)
-    assert shard.queued()["a"] == Queued({b"y": 2.0}, FUTURE)
-    assert shard.claimed()["a"].payloads == {b"x": 1.0}
-
-
-def test_a_push_beside_the_morgue_leaves_the_morgue_alone(shard):
-    shard.push("a", b"x", 1.0)
-    shard.actions.kill(["a"])
-    assert shard.push("a", b"x", 2.0) == (1, 0)
-    assert shard.morgue()["a"].payloads == {b"x": 1.0}
-
-
-def test_payloads_are_counted(shard):
-    shard.push_all(("a", b"x"), ("a", b"y"), ("b", b"x"))
-    shard.push("b", b"x")
-    assert (shard.meta("pushed"), shard.meta("merged")) == (4, 2)
-
-
-def test_a_repeated_push_changes_only_the_counters(shard):
-    rows = [("a", b"x", 1.0, PAST), ("a", b"y", 2.0, PAST), ("b", b"z", 3.0, FUTURE)]
-    shard.push_all(*rows)
-    queued = shard.queued()
-    shard.push_all(*rows)
-    assert shard.queued() == queued
-
-
 def test_a_thousand_new_ids_fit_one_call(shard):
     assert shard.push_all(*((f"id-{n}", b"%d" % n, float(n), PAST + n) for n in range(1000))) == (1000, 0)
     assert shard.queued() == {f"id-{n}": Queued({b"%d" % n: float(n)}, PAST + n) for n in range(1000)}
@@ -201,21 +125,6 @@ def test_payloads_are_bytes_that_nothing_reads(shard, payload, count):
     assert (job.payloads[-1], job.scores[-1]) == (payload, 2.0)
     lease.fail("a", delay=0)
     assert shard.queued()["a"].payloads[payload] == 2.0
-
-
-def test_a_push_with_another_shards_count_changes_nothing(app, shard):
-    shard.push("a", b"x", 1.0, PAST)
-    before = shard.dump()
-    with pytest.raises(ShardsCountMismatch, match="shards_count 1, the caller says 2: set shards_count = 1"):
-        ShardDriver(app, shards_count=2).push("b")
-    assert shard.dump() == before
-
-
-def test_what_a_push_writes(shard):
-    shard.push("a", b"x", 1.0)
-    assert shard.names() == {"due", "payloads", "meta"}
-    shard.push("a", b"y", 1.0)
-    assert shard.names() == {"due", "payloads", "payloads:a", "meta"}
 
 
 @pytest.mark.parametrize("count", [2, 100])

@@ -1,0 +1,104 @@
+"""The lease of a shard: what the model of a shard doesn't decide of acquire, renew, release and abandon."""
+
+from __future__ import annotations
+
+import pytest
+
+from lowkiq.queue.shard import KEPT, LOST, WANTED, Held, Owned, renew
+from tests.queue.shard_driver import PAST, ShardDriver
+from tests.support import wait_until
+
+
+def take_over(shard, node, max_crashes=3):
+    """The lease of a shard whose holder has died."""
+    return shard.lease(node, max_crashes=max_crashes, dead=[shard.owner("node")])
+
+
+def test_a_free_shard_is_owned_at_the_time_of_redis(shard):
+    before = shard.now()
+    owned = shard.try_acquire("a", ttl=15)
+    assert isinstance(owned, Owned)
+    assert before <= int(owned.epoch) / 1e6 <= shard.now()
+    assert (shard.owner("node"), shard.owner("epoch")) == ("a", owned.epoch)
+    assert float(shard.owner("until")) == pytest.approx(int(owned.epoch) / 1e6 + 15, abs=1e-5)
+    assert owned[1:] == (None, 0, 0)
+
+
+def test_a_lease_that_ran_out_counts_as_a_crash(shard):
+    shard.push("a")
+    shard.lease("a", ttl=0.3).claim()
+    wait_until(lambda: isinstance(shard.try_acquire("b"), Owned))
+    assert shard.crashes() == {"a": 1}
+
+
+def test_the_innocent_around_a_deadly_job_survive(shard):
+    """All of a claim are suspects at first; alone, each proves what it is."""
+    shard.push_all(*((f"id-{n}", b"x", 1.0, PAST + n) for n in range(4)))
+    shard.lease("node-0").claim()
+    done = []
+    for n in range(1, 20):
+        lease = take_over(shard, f"node-{n}")
+        while jobs := lease.claim():
+            if any(job.id == "id-1" for job in jobs):
+                break
+            done += [job.id for job in jobs]
+            lease.settle(rest="ack")
+        if not jobs:
+            break
+    assert done == ["id-0", "id-2", "id-3"]
+    assert list(shard.morgue()) == ["id-1"]
+    assert shard.crashes() == {}
+
+
+@pytest.mark.parametrize("count", [1, 500])
+def test_a_whole_claim_can_be_buried(shard, count):
+    shard.push_all(*((f"id-{n}", b"x", 1.0, PAST) for n in range(count)))
+    shard.lease("a").claim()
+    assert shard.try_acquire("b", max_crashes=1, dead=["a"]).buried == count
+    assert len(shard.morgue()) == count
+
+
+def test_a_lease_that_ran_out_is_kept_if_nobody_took_it(shard):
+    lease = shard.lease(ttl=0.3)
+    wait_until(lambda: shard.now() > float(shard.owner("until")))
+    assert lease.renew() is True
+    assert isinstance(shard.try_acquire("b"), Held)
+
+
+def test_each_of_several_shards_is_renewed_or_not(app):
+    shards = [ShardDriver(app, index=index, shards_count=3) for index in range(3)]
+    leases = [shard.lease() for shard in shards]
+    shards[1].lease("b", dead=["a"])
+    call = renew([shard.shard for shard in shards], "a", [lease.epoch for lease in leases], 100.0)
+    assert app.caller.run(call) == [KEPT, LOST, KEPT]
+    assert [float(shard.owner("until")) > shard.now() + 90 for shard in shards] == [True, False, True]
+
+
+def test_who_renews_learns_that_another_node_wants_the_shard_as_its_part(app):
+    shards = [ShardDriver(app, index=index, shards_count=2) for index in range(2)]
+    leases = [shard.lease() for shard in shards]
+    shards[1].try_acquire("b")
+    shards[0].try_acquire("b", is_foster=True)
+    call = renew([shard.shard for shard in shards], "a", [lease.epoch for lease in leases], 100.0)
+    assert app.caller.run(call) == [KEPT, WANTED]
+
+
+def test_a_released_lease_leaves_only_its_epoch(shard):
+    lease = shard.lease()
+    lease.claim()
+    lease.abandon()
+    lease.release("lease")
+    assert shard.redis.hgetall(shard.key("owner")) == {b"epoch": lease.epoch.encode()}
+
+
+def test_an_abandoned_lease_lasts_to_its_end(shard):
+    """User code may still run."""
+    shard.push("a")
+    lease = shard.lease(ttl=0.5)
+    lease.claim()
+    until = shard.owner("until")
+    assert lease.abandon() == 1
+    assert shard.owner("until") == until
+    assert isinstance(shard.try_acquire("b"), Held)
+    wait_until(lambda: isinstance(shard.try_acquire("b"), Owned))
+    assert shard.now() > float(until)
