@@ -11,9 +11,9 @@ import msgspec
 from lowkiq.codec import error_text
 from lowkiq.job import KEPT_BYTES, Job
 
-#: A fresh job's record begins with a 1 and so many of the last bits of when it is due (payloads.lua).
-FRESH = 1 << 31
-FRESH_BITS = FRESH - 1
+#: A compact record begins with a 1 and so many of the last bits of when its job is due (payloads.lua).
+COMPACT = 1 << 31
+COMPACT_BITS = COMPACT - 1
 _first_bits = struct.Struct(">I").unpack_from
 
 
@@ -65,8 +65,8 @@ def parse_claim(reply: list[Any], load: Callable[[bytes], Any]) -> Claim:
         id = id_bytes.decode("utf-8", KEPT_BYTES)
         if type(record) is bytes:
             (bits,) = _first_bits(record)
-            if bits >= FRESH:  # the hot path: a job that is due not long before the last one
-                due_at = score = (last_due - ((last_due - bits) & FRESH_BITS)) / 1_000_000
+            if bits >= COMPACT:  # the hot path: a job that is due not long before the last one
+                due_at = score = (last_due - ((last_due - bits) & COMPACT_BITS)) / 1_000_000
                 retry_count, payload = -1, record[4:]
             else:
                 due_at, retry_count, score, payload = _parse_record(record)
@@ -95,7 +95,7 @@ def claim_handed(handed: Handed, load: Callable[[bytes], Any]) -> Claim:
 
 
 def _parse_record(record: bytes) -> tuple[float, int, float, bytes]:
-    """perform_in, retry_count, score and payload of a job that is not fresh."""
+    """perform_in, retry_count, score and payload in full."""
     perform_in, retry_count, score, payload = record.split(b":", 3)
     return float(perform_in), int(retry_count), float(score), payload
 

@@ -148,21 +148,21 @@ class ShardDriver:
     def queued(self) -> dict[str, Queued]:
         due, retries = self._index("due"), self._index("retries")
         errors = self._hash("errors")
-        bag = self._bag("payloads")
-        assert due.keys() == bag.keys()
+        payloads = self._payloads("payloads")
+        assert due.keys() == payloads.keys()
         assert retries.keys() <= due.keys()
-        assert not any(is_fresh(self._hash("payloads")[id]) for id in retries), "what has failed is fresh no more"
+        assert not any(is_compact(self._hash("payloads")[id]) for id in retries), "what has failed is in full"
         return {
-            id: Queued(bag[id], due[id], int(retries.get(id, -1)), errors[id].decode() if id in errors else None)
+            id: Queued(payloads[id], due[id], int(retries.get(id, -1)), errors[id].decode() if id in errors else None)
             for id in due
         }
 
     def claimed(self) -> dict[str, Claimed]:
         found, several, owner = {}, self._several("claim"), self._hash("owner")
         for id, record in self._claim().items():
-            if is_fresh(record):
-                assert "last_due" in owner, "nothing tells when a claimed fresh job is due"
-                due_at = fresh_us(record, int(owner["last_due"])) / 1e6
+            if is_compact(record):
+                assert "last_due" in owner, "nothing tells when a job is due whose record is compact"
+                due_at = compact_us(record, int(owner["last_due"])) / 1e6
                 found[id] = Claimed({record[4:]: due_at}, due_at, -1)
                 continue
             perform_in, retry_count, held = record.split(b":", 2)
@@ -171,9 +171,9 @@ class ShardDriver:
         return found
 
     def morgue(self) -> dict[str, Dead]:
-        index, bag, errors = self._index("morgue"), self._bag("morgue:payloads"), self._hash("morgue:errors")
-        assert index.keys() == bag.keys() == errors.keys()
-        return {id: Dead(bag[id], errors[id].decode()) for id in index}
+        index, payloads, errors = self._index("morgue"), self._payloads("morgue:payloads"), self._hash("morgue:errors")
+        assert index.keys() == payloads.keys() == errors.keys()
+        return {id: Dead(payloads[id], errors[id].decode()) for id in index}
 
     def crashes(self) -> dict[str, int]:
         return {id: int(count) for id, count in self._hash("crashes").items()}
@@ -244,12 +244,12 @@ class ShardDriver:
                 several[key.removeprefix(start).decode()] = dict(self.redis.zrange(key, 0, -1, withscores=True))
         return several
 
-    def _bag(self, name: str) -> dict[str, Payloads]:
+    def _payloads(self, name: str) -> dict[str, Payloads]:
         several = self._several(name)
         due = self._index("due") if name == "payloads" else {}
-        bag = {id: self._held(held, several, id, due.get(id)) for id, held in self._hash(name).items()}
+        payloads = {id: self._held(held, several, id, due.get(id)) for id, held in self._hash(name).items()}
         assert not several, f"zsets that no record names: {several}"
-        return bag
+        return payloads
 
     @staticmethod
     def _held(held: bytes, several: dict[str, Payloads], id: str, due: float | None = None) -> Payloads:
@@ -257,21 +257,21 @@ class ShardDriver:
             payloads = several.pop(id)
             assert len(payloads) > 1, "one payload belongs into the hash"
             return payloads
-        if is_fresh(held):
-            assert due is not None, "only a queued job is fresh"
-            assert fresh_us(held, round(due * 1e6)) == round(due * 1e6), "a fresh job is due at its score"
+        if is_compact(held):
+            assert due is not None, "only in the queue a record is compact"
+            assert compact_us(held, round(due * 1e6)) == round(due * 1e6), "such a job is due at its score"
             return {held[4:]: due}
         score, payload = held.split(b":", 1)
         return {payload: float(score)}
 
 
-def is_fresh(record: bytes) -> bool:
+def is_compact(record: bytes) -> bool:
     """Whether it begins with the last bits of its time (payloads.lua)."""
     return record[0] >= 128
 
 
-def fresh_us(record: bytes, last: int) -> int:
-    """When a fresh job is due, in microseconds: `last`, or not long before."""
+def compact_us(record: bytes, last: int) -> int:
+    """When a job with a compact record is due, in microseconds: `last`, or not long before."""
     return last - (last - int.from_bytes(record[:4], "big")) % 2**31
 
 

@@ -56,7 +56,7 @@ def test_jobs_are_claimed_and_settled(shard):
 
 
 @pytest.mark.parametrize("count", [1, 10, 200])
-def test_fresh_jobs_are_claimed_and_settled(shard, count):
+def test_compact_records_are_claimed_and_settled(shard, count):
     for n in range(count):
         shard.push(f"{n}", b"x")
     lease = shard.lease()

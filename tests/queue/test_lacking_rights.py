@@ -27,7 +27,7 @@ def denied(shard: ShardDriver, command: str) -> Iterator[None]:
         shard.redis.execute_command("ACL SETUSER", "default", "+@all")
 
 
-def push_fresh(shard: ShardDriver) -> None:
+def push_compact(shard: ShardDriver) -> None:
     shard.push_all(*((f"id-{number}", b"x") for number in range(5)))
 
 
@@ -38,7 +38,7 @@ def push_all_kinds(shard: ShardDriver) -> None:
     lease.claim()
     lease.fail("failed", delay=0)
     lease.release()
-    push_fresh(shard)
+    push_compact(shard)
     shard.push_payloads("several", 2)
     shard.push_payloads("many", 4)
     shard.push("scored", b"s", 7.0, PAST)
@@ -49,7 +49,7 @@ def payloads_of(shard: ShardDriver) -> dict[str, set[bytes]]:
 
 
 @pytest.mark.parametrize("command", COMMANDS)
-@pytest.mark.parametrize("push", [push_fresh, push_all_kinds])
+@pytest.mark.parametrize("push", [push_compact, push_all_kinds])
 @pytest.mark.parametrize("max_payloads", [3, 1])
 def test_a_claim_without_a_right_loses_nothing(shard, push, command, max_payloads):
     push(shard)
@@ -62,7 +62,7 @@ def test_a_claim_without_a_right_loses_nothing(shard, push, command, max_payload
 
 
 @pytest.mark.parametrize("command", COMMANDS)
-@pytest.mark.parametrize("push", [push_fresh, push_all_kinds])
+@pytest.mark.parametrize("push", [push_compact, push_all_kinds])
 @pytest.mark.parametrize("back", ["acquire", "release"])
 def test_what_is_given_back_without_a_right_is_not_lost(shard, push, command, back):
     push(shard)

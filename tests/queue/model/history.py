@@ -16,7 +16,7 @@ from lowkiq.queue.shard import Owned, peek
 from tests.queue.model import messages
 from tests.queue.model.invariants import Witness
 from tests.queue.model.messages import Message
-from tests.queue.model.people import UNKNOWN, NodeAgent
+from tests.queue.model.people import UNKNOWN, NodeAgent, act
 from tests.queue.model.shard_model import ShardModel
 from tests.queue.model.shard_state import SECOND, bell_of, read_state
 from tests.queue.model.virtual_clock import BEGINNING, VirtualClock
@@ -224,7 +224,7 @@ class History:
         if random.random() < 0.15:
             self.come_with_another_shards_count(random)
         else:
-            self.send(_action(random, RIGHT), journey)
+            self.send(act(random, IDS, RIGHT), journey)
 
     def look_or_flush(self, random: Random, journey: str) -> None:
         random.choice([self.look, self.shard.redis.script_flush])()
@@ -240,7 +240,7 @@ class History:
                 messages.push(WRONG, [self.new_row(random)]),
                 messages.acquire(WRONG, "stranger", "", 15 * SECOND, self.max_crashes, [owner]),
                 messages.claim(WRONG, owner, epoch, self.state.claim_number + 1, 4, 4, 4),
-                *(_action(random, WRONG) for _ in range(2)),
+                *(act(random, IDS, WRONG) for _ in range(2)),
             ]
             self.deliver(random.choice(strangers))
 
@@ -297,15 +297,3 @@ class _Acks(Random):
 
     def choice(self, options: Any) -> Any:
         return "acked"
-
-
-def _action(random: Random, layout: str) -> Message:
-    id, most = random.choice(IDS), random.randint(1, 3)
-    match random.choice(["revive", "bury", "drop", "perform_now"]):
-        case "revive":
-            return messages.action(layout, "revive", most, id)
-        case "bury":
-            return messages.action(layout, "bury", most, random.choice(["any", "failed"]), id)
-        case "drop":
-            return messages.action(layout, "drop", random.choice(["queue", "failed", "morgue"]), id)
-    return messages.action(layout, "perform_now", id)

@@ -1,7 +1,8 @@
-"""NodeAgent: what a node knows of a shard and makes of it. It may be wrong: replies get lost, and nodes are paused."""
+"""NodeAgent, which may be wrong of a shard: replies get lost, and nodes are paused; and what operators do to it."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from random import Random
 from typing import Any
 
@@ -139,3 +140,16 @@ class NodeAgent:
             self._forget_claim()
         for id in [id for id in self._outcomes if id in self.hand]:
             del self.hand[id], self._outcomes[id]
+
+
+def act(random: Random, ids: Sequence[str], layout: str) -> Message:
+    """What an operator does."""
+    id, most = random.choice(ids), random.randint(1, 3)
+    match random.choice(["revive", "bury", "drop", "perform_now"]):
+        case "revive":
+            return messages.action(layout, "revive", most, id)
+        case "bury":
+            return messages.action(layout, "bury", most, random.choice(["any", "failed"]), id)
+        case "drop":
+            return messages.action(layout, "drop", random.choice(["queue", "failed", "morgue"]), id)
+    return messages.action(layout, "perform_now", id)

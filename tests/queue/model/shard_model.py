@@ -26,7 +26,7 @@ class ShardModel(ShardRules):
                 score = state.last_score = max(state.last_score + 1, now)
             if id not in state.queued:
                 new += 1
-                # A fresh job is due at its score, unless that lies ahead of a clock that was set back.
+                # Without a time it is due at its score, unless that lies ahead of a clock that was set back.
                 is_fresh = given_score is None and last_before <= now
                 due = (score if is_fresh else now) if perform_in is None else perform_in
                 runs_on = last_before < self.now and state.seen is None  # Redis's clock, as far as pushes know
