@@ -63,7 +63,7 @@ MUTANTS = {
         "  if not held then return end\n  if held == '*' then redis.call('UNLINK', P .. 'claim:' .. id) end",
         "",
     ),
-    "settled_stays_in_the_claim": Mutant("settle.lua", "if has_changed then write_claim() end", ""),
+    "settled_stays_in_the_claim": Mutant("settle.lua", "if has_changed then", "if false then"),
     "merge_moves_the_due_time": Mutant("push.lua", "'NX', ", ""),
     "known_ids_are_new": Mutant(
         "push.lua",

@@ -91,7 +91,7 @@ end
 
 --@ shard clock owner layout follow_clock_back
 --@ bell oldest_due
---@ payloads is_compact span fold zadd_lowest
+--@ payloads get span fold zadd_lowest
 
 local FEW = 16 -- jobs that a claim of few looks at
 

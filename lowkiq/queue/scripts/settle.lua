@@ -44,25 +44,15 @@ local function is_finite(text)
 end
 
 -- The only numbers that Redis could refuse half-way are those of failed jobs: the fourth list.
-local function invalid()
-  local at = 6
-  for _, width in ipairs({3, 1, 1}) do at = at + 1 + ARGV[at] * width end
-  for i = at + 1, at + ARGV[at] * 4, 4 do
-    if not (is_finite(ARGV[i + 1]) and is_finite(ARGV[i + 2])) then
-      return refuse('INVALID', 'retry_count ' .. ARGV[i + 1] .. ', delay ' .. ARGV[i + 2] .. ' of a failed job')
-    end
+local at = 6
+for _, width in ipairs({3, 1, 1}) do at = at + 1 + ARGV[at] * width end
+for i = at + 1, at + ARGV[at] * 4, 4 do
+  if not (is_finite(ARGV[i + 1]) and is_finite(ARGV[i + 2])) then
+    return refuse('INVALID', 'retry_count ' .. ARGV[i + 1] .. ', delay ' .. ARGV[i + 2] .. ' of a failed job')
   end
 end
-refusal = invalid()
-if refusal then return refusal end
 
 local acked, failed, buried = 0, 0, 0
-local cursor = 4
-
-local function next_argument()
-  cursor = cursor + 1
-  return ARGV[cursor]
-end
 
 -- The claim, once something needs more of it than its length: what is left of it is written at the end.
 local ids, records
@@ -80,19 +70,6 @@ end
 local function put(id, record)
   records[id] = record
   has_changed = true
-end
-
--- Makes the claim what is left of it: the ids that still have a record.
-local function write_claim()
-  redis.call('UNLINK', P .. 'claim')
-  local list = {}
-  for _, id in ipairs(ids) do
-    if records[id] then
-      list[#list + 1] = id
-      list[#list + 1] = records[id]
-    end
-  end
-  if #list > 0 then redis.call('RPUSH', P .. 'claim', unpack(list)) end
 end
 
 local function take(id)
@@ -130,6 +107,13 @@ local function fail(id, retry_count, delay, error)
   failed = failed + 1
 end
 
+local function bury(id, score, payload, error)
+  payloads_add(P .. 'morgue:payloads', id, score, payload)
+  morgue_entry(P, id, error, now)
+  failed = failed + 1
+  buried = buried + 1
+end
+
 -- The lowest-scored payload goes to the morgue, the rest start anew.
 local function exhaust(id, error)
   local _, _, held = take(id)
@@ -144,10 +128,7 @@ local function exhaust(id, error)
     score, payload = split(held)
   end
   forget(id)
-  payloads_add(P .. 'morgue:payloads', id, score, payload)
-  morgue_entry(P, id, error, now)
-  failed = failed + 1
-  buried = buried + 1
+  bury(id, score, payload, error)
 end
 
 -- Only the payload goes to the morgue; what it leaves in the claim is settled like the rest of the id.
@@ -172,47 +153,45 @@ local function spoil(id, payload, error)
     put(id, nil)
     forget(id)
   end
-  payloads_add(P .. 'morgue:payloads', id, score, payload)
-  morgue_entry(P, id, error, now)
-  failed = failed + 1
-  buried = buried + 1
+  bury(id, score, payload, error)
 end
 
--- Acks all that is left.
-local function ack_rest(has_several)
-  if has_several then open_claim() end
-  if records then
-    for _, id in ipairs(ids) do ack(id) end
-    return
-  end
-  -- The claim is read only when something else than itself could speak of its ids.
-  acked = redis.call('LLEN', P .. 'claim') / 2
-  if acked > 0 and redis.call('EXISTS', P .. 'crashes', P .. 'errors') > 0 then forget(unpack((read_claim(P)))) end
-  redis.call('UNLINK', P .. 'claim')
-end
+local cursor = 6 -- where the length of the next list is
 
 local function each(action, width)
-  for _ = 1, tonumber(next_argument()) do
-    local first = cursor + 1
-    cursor = cursor + width
-    action(unpack(ARGV, first, cursor))
-  end
+  local first = cursor + 1
+  cursor = first + ARGV[cursor] * width
+  for i = first, cursor - 1, width do action(unpack(ARGV, i, i + width - 1)) end
 end
 
 free_first(P)
 if last_claim == tonumber(ARGV[3]) then
-  local has_several = next_argument() == '1'
   each(spoil, 3)
   each(ack, 1)
   each(give_back, 1)
   each(fail, 4)
   each(exhaust, 2)
-  if ARGV[4] == 'ack' then ack_rest(has_several) end
+  if ARGV[4] == 'ack' and (records or ARGV[5] == '1') then
+    open_claim()
+    for _, id in ipairs(ids) do ack(id) end
+  elseif ARGV[4] == 'ack' then
+    -- The claim is read only when something else than itself could speak of its ids.
+    acked = redis.call('LLEN', P .. 'claim') / 2
+    if acked > 0 and redis.call('EXISTS', P .. 'crashes', P .. 'errors') > 0 then forget(unpack((read_claim(P)))) end
+    redis.call('UNLINK', P .. 'claim')
+  end
   if #done > 0 then
     forget(unpack(done))
     acked = #done
   end
-  if has_changed then write_claim() end
+  if has_changed then
+    local left = {}
+    for _, id in ipairs(ids) do
+      if records[id] then left[#left + 1], left[#left + 2] = id, records[id] end
+    end
+    redis.call('UNLINK', P .. 'claim')
+    if #left > 0 then redis.call('RPUSH', P .. 'claim', unpack(left)) end
+  end
   if ARGV[4] == 'release' then restore_claim(P, now, nil) end
   if acked > 0 then redis.call('HINCRBY', P .. 'meta', 'processed', acked) end
   if failed > 0 then redis.call('HINCRBY', P .. 'meta', 'failed', failed) end

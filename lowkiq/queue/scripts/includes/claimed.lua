@@ -17,7 +17,13 @@ end
 
 --- parse
 --@ shard stamp
---@ payloads is_compact compact_us split
+--@ payloads span get split
+-- When a job with a compact record is due that is due by `last`, and less than SPAN before.
+local function compact_us(record, last)
+  local a, b, c, d = string.byte(record, 1, 4)
+  return last - (last - (((a - 128) * 256 + b) * 256 + c) * 256 - d) % SPAN
+end
+
 local last_due
 
 -- perform_in, retry_count, and what holds the payloads (payloads.lua).

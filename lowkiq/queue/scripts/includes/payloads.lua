@@ -17,19 +17,6 @@ local function compact(us, payload)
   return string.char(128 + (low - a) / 2 ^ 24, (a - b) / 65536, (b - c) / 256, c) .. payload
 end
 
---- is_compact
-local function is_compact(record)
-  return string.byte(record) >= 128
-end
-
---- compact_us
---@ payloads span
--- When a job with a compact record is due that is due by `last`, and less than SPAN before.
-local function compact_us(record, last)
-  local a, b, c, d = string.byte(record, 1, 4)
-  return last - (last - (((a - 128) * 256 + b) * 256 + c) * 256 - d) % SPAN
-end
-
 --- split
 local function split(text)
   local colon = string.find(text, ':', 1, true)
@@ -37,7 +24,10 @@ local function split(text)
 end
 
 --- get
---@ payloads is_compact
+local function is_compact(record)
+  return string.byte(record) >= 128
+end
+
 -- What holds the payloads of an id, with the whole score.
 local function payloads_get(key, id)
   local held = redis.call('HGET', key, id)
