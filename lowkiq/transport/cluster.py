@@ -26,7 +26,7 @@ from redis.exceptions import (
 )
 
 from lowkiq import clock
-from lowkiq.transport.cluster_pipeline import ServerPipeline, packed, slot_of, sort_in
+from lowkiq.transport.cluster_pipeline import ServerPipeline, slot_of
 from lowkiq.transport.server import Command, Connections, Replicas
 
 _node: Callable[..., ClusterNode] = ClusterNode
@@ -116,67 +116,66 @@ class ClusterClient:
         Returns:
             for each its reply or error, also that of its connection: then nothing is known of this command.
         """
-        replies: list[Any] = [None] * len(commands)
-        left: Sequence[int] = range(len(commands))
+        replies: dict[int, Any] = {}
+        left: Mapping[int, Command] = dict(enumerate(commands))
         with self._place():
             for delay in (*self._delays, None):
-                self._follow(commands, left, replies, replicas)
-                left = [number for number in left if isinstance(replies[number], TRANSIENT)]
+                self._follow(left, replies, replicas)
+                left = {number: command for number, command in left.items() if isinstance(replies[number], TRANSIENT)}
                 if not left or delay is None:
                     break
                 time.sleep(delay * random.uniform(0.5, 1.5))  # noqa: S311 (spreads load)
-        return replies
+        return [replies[number] for number in range(len(commands))]
 
     def load(self, sources: Iterable[str]) -> None:
         """Has every primary remember scripts. One that does not answer asks for them again when it does."""
         texts = list(sources)
         for node in self._nodes():
-            with ServerPipeline(self._server(node), [("SCRIPT", "LOAD", text) for text in texts]) as pipeline:
-                for reply in pipeline.read():
+            commands: dict[int, Command] = {number: ("SCRIPT", "LOAD", text) for number, text in enumerate(texts)}
+            with ServerPipeline(self._server(node), commands) as pipeline:
+                for reply in pipeline.read().values():
                     if isinstance(reply, ResponseError):
                         raise reply
 
     # ── one round trip, and what was moved ──────────────────────────────────────────────────────────────────────────
 
-    def _follow(
-        self, commands: Sequence[Command], numbers: Sequence[int], replies: list[Any], replicas: Replicas | None
-    ) -> None:
+    def _follow(self, commands: Mapping[int, Command], replies: dict[int, Any], replicas: Replicas | None) -> None:
         asked: dict[int, ClusterNode] = {}
         for _ in range(REDIRECTIONS):
-            self._round(commands, numbers, replies, asked, replicas)
-            numbers = [number for number in numbers if isinstance(replies[number], AskError)]
-            if not numbers:
+            self._round(commands, replies, asked, replicas)
+            moved = {number: replies[number] for number in commands if isinstance(replies[number], AskError)}
+            if not moved:
                 break
-            asked = self._redirected(numbers, replies)
-        if any(isinstance(reply, (*TRANSIENT, AskError)) for reply in replies):
+            asked = self._redirected(moved)
+            commands = {number: commands[number] for number in moved}
+        if any(isinstance(reply, (*TRANSIENT, AskError)) for reply in replies.values()):
             self._refresh()
 
     def _round(
         self,
-        commands: Sequence[Command],
-        numbers: Sequence[int],
-        replies: list[Any],
+        commands: Mapping[int, Command],
+        replies: dict[int, Any],
         asked: Mapping[int, ClusterNode],
         replicas: Replicas | None,
     ) -> None:
-        by_node: dict[str, tuple[ClusterNode, list[int]]] = {}
-        for number, node in self._routes(commands, numbers, asked):
+        by_node: dict[str, tuple[ClusterNode, dict[int, Command]]] = {}
+        for number, node in self._routes(commands, asked):
             if isinstance(node, RedisError):
                 replies[number] = node
             else:
-                by_node.setdefault(node.name, (node, []))[1].append(number)
+                by_node.setdefault(node.name, (node, {}))[1][number] = commands[number]
         with contextlib.ExitStack() as stack:
-            sent = [
-                (some, stack.enter_context(ServerPipeline(self._server(node), packed(commands, some, asked, replicas))))
+            pipelines = [
+                stack.enter_context(ServerPipeline(self._server(node), some, asked, replicas))
                 for node, some in by_node.values()
             ]
-            for some, pipeline in sent:
-                sort_in(pipeline.read(), some, replies, asked, replicas)
+            for pipeline in pipelines:
+                replies.update(pipeline.read())
 
     def _routes(
-        self, commands: Sequence[Command], numbers: Sequence[int], asked: Mapping[int, ClusterNode]
+        self, commands: Mapping[int, Command], asked: Mapping[int, ClusterNode]
     ) -> Iterator[tuple[int, ClusterNode | RedisError]]:
-        slots = {number: slot_of(commands[number]) for number in numbers}
+        slots = {number: slot_of(command) for number, command in commands.items()}
         # What names no key goes with what does: the clock that is read is the one that set the stamps.
         fallback = next((slot for slot in slots.values() if slot is not None), None)
         for number, slot in slots.items():
@@ -186,11 +185,11 @@ class ClusterClient:
             except RedisError as error:
                 yield number, error
 
-    def _redirected(self, numbers: Sequence[int], replies: Sequence[Any]) -> dict[int, ClusterNode]:
+    def _redirected(self, moved: Mapping[int, AskError]) -> dict[int, ClusterNode]:
+        """Servers to ask, for once, for commands whose slots are on the move; what has moved is noted."""
         asked = {}
         manager: Any = self.cluster.nodes_manager
-        for number in numbers:
-            error = replies[number]
+        for number, error in moved.items():
             if not isinstance(error, MovedError):
                 known = manager.get_node(host=error.host, port=error.port)
                 asked[number] = known or _node(error.host, error.port, "primary")

@@ -1,8 +1,8 @@
-"""ServerPipeline: commands on their way to one server of a cluster; their slots, and their replies sorted in."""
+"""ServerPipeline: commands on their way to one server of a cluster."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Container, Mapping
 from typing import Any, Final, Self
 
 import redis
@@ -16,26 +16,37 @@ KEYLESS: Final = frozenset({"TIME", "PING", "INFO", "CONFIG GET"})
 
 
 class ServerPipeline:
-    """Commands on their way to one server, sent at once. An error of the connection is what became of each."""
+    """
+    Sends commands at once. An error of the connection is what became of each.
 
-    def __init__(self, server: redis.Redis, commands: Sequence[Command]) -> None:
+    Args:
+        commands: by their numbers.
+        asked: numbers of those that the server is asked though the slot is not yet its own.
+    """
+
+    def __init__(
+        self,
+        server: redis.Redis,
+        commands: Mapping[int, Command],
+        asked: Container[int] = (),
+        replicas: Replicas | None = None,
+    ) -> None:
         self._parse: Callable[..., Any] = server.parse_response
         self._pool: Any = server.connection_pool
-        self._commands = commands
+        self._numbers, self._asked, self._replicas = list(commands), asked, replicas
+        self._sent: list[Command] = []
+        for number, command in commands.items():
+            self._sent += [("ASKING",), command] if number in asked else [command]
+        if replicas:
+            self._sent.append(wait_command(replicas))
         self._connection: Any = None
         self._failure: Exception | None = None
         self._is_whole = False
         try:
             self._connection = self._pool.get_connection()
-            self._connection.send_packed_command(self._connection.pack_commands(commands), check_health=False)
+            self._connection.send_packed_command(self._connection.pack_commands(self._sent), check_health=False)
         except (RedisError, OSError) as error:
             self._failure = error
-
-    def read(self) -> list[Any]:
-        """For each command its reply or error."""
-        replies = [self._failure or self._read_one(str(command[0])) for command in self._commands]
-        self._is_whole = self._failure is None
-        return replies
 
     def __enter__(self) -> Self:
         return self
@@ -45,6 +56,18 @@ class ServerPipeline:
             if not self._is_whole:
                 self._connection.disconnect()
             self._pool.release(self._connection)
+
+    def read(self) -> dict[int, Any]:
+        """The reply, or error, of each command by its number."""
+        replies = [self._failure or self._read_one(str(command[0])) for command in self._sent]
+        self._is_whole = self._failure is None
+        rest = iter(judged(replies, self._replicas) if self._replicas else replies)
+        found = {}
+        for number in self._numbers:
+            if number in self._asked:
+                next(rest)
+            found[number] = next(rest)
+        return found
 
     def _read_one(self, name: str) -> Any:
         try:
@@ -66,28 +89,3 @@ def slot_of(command: Command) -> int | None:
 
 def _bytes(word: Argument) -> bytes:
     return word if isinstance(word, bytes) else str(word).encode()
-
-
-def packed(
-    commands: Sequence[Command], numbers: Sequence[int], asked: Mapping[int, object], replicas: Replicas | None
-) -> list[Command]:
-    """The commands of these numbers as they are sent to one server."""
-    packed: list[Command] = []
-    for number in numbers:
-        if number in asked:
-            packed.append(("ASKING",))
-        packed.append(commands[number])
-    if replicas:
-        packed.append(wait_command(replicas))
-    return packed
-
-
-def sort_in(
-    read: list[Any], numbers: Sequence[int], replies: list[Any], asked: Mapping[int, object], replicas: Replicas | None
-) -> None:
-    """Puts what was read where it belongs among the replies to all commands."""
-    rest = iter(judged(read, replicas) if replicas else read)
-    for number in numbers:
-        if number in asked:
-            next(rest)
-        replies[number] = next(rest)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import redis
@@ -80,7 +80,7 @@ def _client(
     delays: Sequence[float] = (),
 ) -> Client:
     if settings.redis is not None:
-        return _from_factory(settings, timeout, delays)
+        return _from_factory(settings.redis, timeout, delays)
     target = parse(settings.redis_url)
     options: dict[str, Any] = {
         "socket_timeout": reply_within,
@@ -111,9 +111,8 @@ def _cluster(
     return ClusterClient(make, connections=connections, patience=timeout, delays=delays)
 
 
-def _from_factory(settings: Settings, timeout: float, delays: Sequence[float]) -> Client:
-    assert settings.redis is not None  # noqa: S101 (for mypy; the caller has looked)
-    client = settings.redis()
+def _from_factory(make: Callable[[], Any], timeout: float, delays: Sequence[float]) -> Client:
+    client: redis.Redis | redis.RedisCluster = make()
     if client.get_encoder().decode_responses:
         raise SettingsError("the client made by `redis` decodes replies; make it with decode_responses=False")
     if isinstance(client, redis.RedisCluster):

@@ -175,13 +175,13 @@ def test_a_batch_costs_one_round_trip_to_each_server(app: Lowkiq, well: RedisClu
     from lowkiq.transport import cluster as module
 
     sent = []
-    real = module.Exchange
+    real = module.ServerPipeline
 
-    def count(server, commands):
+    def count(server, commands, *more):
         sent.append(len(commands))
-        return real(server, commands)
+        return real(server, commands, *more)
 
-    monkeypatch.setattr(module, "Exchange", count)
+    monkeypatch.setattr(module, "ServerPipeline", count)
     caller = Caller(client_for_node(app.settings, 3))
     caller.run_all([peek([shard]) for shard in shards_of(app.settings.namespace, {"q": 12})])
     sent.clear()
