@@ -1,4 +1,4 @@
-"""URLs of Redis: what they say, whether a client can be made from them, and how they are shown without passwords."""
+"""URLs of Redis: parsed, checked before a client is made from them, and shown without passwords."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ parse_url: Callable[[str], dict[str, Any]] = _parse_url
 
 Kind = Literal["server", "sentinel", "cluster"]
 
-#: Scheme → what is behind it, the scheme that redis-py knows for a connection to it, and its usual port.
+#: Scheme → the kind of Redis, redis-py's scheme for a connection to it, and its usual port.
 SCHEMES: Final[Mapping[str, tuple[Kind, str, int]]] = {
     "redis": ("server", "redis", 6379),
     "rediss": ("server", "rediss", 6379),
@@ -30,19 +30,19 @@ SCHEMES: Final[Mapping[str, tuple[Kind, str, int]]] = {
     "rediss+cluster": ("cluster", "rediss", 6379),
 }
 
-#: Options that are meant for the sentinels begin so: sentinel_password is the password of these.
+#: Prefix of options that are meant for the sentinels: sentinel_password is their password.
 OF_SENTINELS: Final = "sentinel_"
-#: Options that would change what Lowkiq reads, or that the URL says elsewhere.
+#: Options that would change what Lowkiq reads, or that have their place elsewhere in the URL.
 RESERVED: Final = frozenset({"decode_responses", "encoding", "encoding_errors", "host", "port", "path", "retry"})
 
 
 class Target(NamedTuple):
-    """What a URL says."""
+    """The parts of a URL."""
 
     kind: Kind
     #: Hosts and ports, several of Sentinel and Cluster.
     addresses: Sequence[tuple[str, int]]
-    #: What the sentinels watch.
+    #: The name of the service that the sentinels watch.
     service: str
     is_tls: bool
     #: For connections, as redis-py takes them.
@@ -52,11 +52,11 @@ class Target(NamedTuple):
 
 
 class _Refused(ValueError):
-    """A reason that shows nothing of a password."""
+    """A refusal whose text shows nothing of a password."""
 
 
 def parse(url: str) -> Target:
-    """Raises SettingsError for a URL that no client can be made from; nothing that is told shows a password."""
+    """Raises SettingsError for a URL that no client can be made from; its text shows no password."""
     if not isinstance(url, str):
         raise SettingsError(f"redis_url must be a string, not {short(url)}")
     scheme = url.partition("://")[0]
@@ -174,7 +174,7 @@ def _connection_class(target: Target) -> dict[str, Any]:
 
 
 def _known_options() -> list[str]:
-    """What redis-py's connections and pools take, of any kind."""
+    """Options of redis-py's connections and pools of any kind."""
     makers = (
         AbstractConnection,
         redis.Connection,

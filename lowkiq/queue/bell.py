@@ -1,4 +1,4 @@
-"""ListBell: the list that pushes to a thread's idle shards ring, and on which that thread blocks."""
+"""ListBell: a Redis list that wakes an idle thread. Pushes to its shards ring it, and the thread blocks on it."""
 
 from __future__ import annotations
 
@@ -20,46 +20,45 @@ from lowkiq.transport.server import Command, Connections
 
 logger = structlog.get_logger("lowkiq")
 
-#: Seconds after which Redis says that nobody has rung, and how much later a connection that has not is given up.
+#: Seconds that Redis waits for a ring, and how much longer its answer may take before the connection is given up.
 LISTEN: Final = 5
 GRACE: Final = 5
 
 
 class Ring(msgspec.Struct, frozen=True):
-    """A push, or an operator, says that a shard has work."""
+    """A wake-up by a push or an operator: a shard has work."""
 
     #: The prefix of the shard's keys.
     shard: bytes
     #: Seconds until it is due.
     due_in: float
-    #: Whether it took `idle` away.
+    #: True if it took `idle` away.
     was_idle: bool
-    #: The work, if it came along.
+    #: The job itself, if the push handed it over.
     handed: Handed | None = None
 
 
 class Heard(msgspec.Struct, frozen=True):
-    """What came of a wait."""
+    """The outcome of a wait."""
 
     ring: Ring | None = None
-    #: Whether jobs may have been handed over of which nothing was heard: the connection was lost.
+    #: True if the connection was lost, and with it perhaps a ring that handed a job over.
     is_unsure: bool = False
 
 
 class ListBell:
     """
-    A thread hears of a push in one wake-up: Redis answers its waiting BLPOP. (A doorbell that another thread listens to
-    costs a second one.) While it waits there is a key beside the list that says so, `idle`: then the push may hand its
-    job over with the ring (push.lua). Each ring takes that key away, so nothing more is handed to a thread that is
-    busy.
+    A push wakes the thread at once: Redis answers its waiting BLPOP. (The doorbell, which another thread listens to,
+    takes two wake-ups.) While the thread waits, the key `idle` beside the list says so: then a push may hand its job
+    over with the ring (push.lua). Each ring removes that key, so a busy thread is handed nothing more.
 
-    `ring` is for any thread, all else for the one whose bell it is. Nothing is raised: of trouble the polls tell, which
-    also find what the bell does not.
+    Any thread may call `ring`, only the bell's own thread the rest. Errors are not raised: polls meet them too, and
+    find the jobs that the bell has missed.
     """
 
     def __init__(self, connections: Connections, key: str) -> None:
         self.key = key
-        #: Whether jobs may be handed over at any moment.
+        #: True while jobs may be handed over at any moment.
         self.is_idle = False
         self._idle_key = key + ":idle"
         self._idle_until = self._idle_again_at = 0.0
@@ -73,11 +72,11 @@ class ListBell:
 
     def ring(self) -> None:
         """Ends a wait, or the next one."""
-        with contextlib.suppress(BlockingIOError):  # full of rings that have not been heard
+        with contextlib.suppress(BlockingIOError):  # full of rings that nobody has read yet
             os.write(self._waker, b"!")
 
     def wait(self, seconds: float, *, is_idle: bool) -> Heard:
-        """Until it is rung, in one way or the other, or the time is over. With `is_idle` jobs may be handed over."""
+        """Waits for a ring, from Redis or by `ring`, or the time to end. With `is_idle` jobs may be handed over."""
         try:
             if self._is_unsure:
                 return self._reassure()
@@ -88,7 +87,7 @@ class ListBell:
             return self._lose() or self._wait(seconds, None)
 
     def be_busy(self) -> Heard:
-        """From here on nothing is handed over."""
+        """Ends the handing over; gives a ring that came before."""
         if not self.is_idle:
             return Heard()
         self._is_unsure = True  # until this is over
@@ -101,7 +100,7 @@ class ListBell:
         return heard
 
     def close(self) -> None:
-        """The thread ends: nothing more is handed over. What was is given back with the lease."""
+        """Ends the handing over with the thread. A job that was handed over goes back with the lease."""
         with contextlib.suppress(RedisError, OSError):
             if self.is_idle:
                 self._command("UNLINK", self._idle_key)
@@ -122,10 +121,10 @@ class ListBell:
         return self._wait(seconds, self._listener)
 
     def _start(self, *, is_idle: bool) -> Listener:
-        """Has Redis wait for a ring."""
+        """Sends the BLPOP, and with `is_idle` says so first."""
         commands: list[Command] = [("BLPOP", self.key, LISTEN)]
         if is_idle:
-            # Once said it is only said to last: a ring may have come since.
+            # If it is said already, it is only prolonged: a ring may have taken it away since.
             commands.insert(0, (*self._say_idle(), "XX") if self.is_idle else self._say_idle())
         listener = self._listener = self._listener or Listener(self._connections.pool)
         self._is_listening, self._listens_since, self.is_idle = True, clock.monotonic(), is_idle
@@ -139,7 +138,7 @@ class ListBell:
         return ("SET", self._idle_key, 1, "PX", int((LISTEN + GRACE) * 1000))
 
     def _await_ring(self) -> Ring:
-        """One that is on its way."""
+        """Waits for a ring that is on its way."""
         if clock.monotonic() > self._idle_until:
             raise redis.TimeoutError("what took it away may have been time")
         ring = None
@@ -163,7 +162,7 @@ class ListBell:
         return Heard(None if reply is PENDING else self._understand(reply))
 
     def _understand(self, reply: Any) -> Ring | None:
-        """None when nobody has rung for so long."""
+        """The ring that a reply to BLPOP holds; None when its time was over."""
         self._is_listening = False
         if isinstance(reply, Exception):
             self._refused(reply)
@@ -173,7 +172,7 @@ class ListBell:
             return None
         try:
             ring = parse_ring(reply[1])
-        except ValueError:  # of another version, perhaps: then what it hands over is found by claims
+        except ValueError:  # of another version, perhaps: then claims find the job that it hands over
             raise redis.InvalidResponse(f"no ring: {reply[1][:100]!r}") from None
         self.is_idle = self.is_idle and not ring.was_idle
         return ring
@@ -186,7 +185,7 @@ class ListBell:
             self._is_refused = True
 
     def _lose(self) -> Heard | None:
-        """Gives the connection up. Redis may take it for alive for as long as it listens, and tell it what is rung."""
+        """Gives the connection up. Redis may think it alive for as long as it waits there, and send a ring to it."""
         self._is_unsure |= self.is_idle
         self._disconnect()
         self._idle_again_at = clock.monotonic() + LISTEN
@@ -195,7 +194,7 @@ class ListBell:
         return None
 
     def _reassure(self) -> Heard:
-        """After a loss, as soon as Redis is there: nothing more is handed over, and what was may be unheard of."""
+        """Ends the handing over after a loss, once Redis is back; a ring may have been lost with the connection."""
         self._command("UNLINK", self._idle_key)
         self._is_unsure = False
         return Heard(is_unsure=True)
@@ -214,7 +213,7 @@ class ListBell:
 
 
 def parse_ring(message: bytes) -> Ring:
-    """As scripts say it: a shard, a delay, whether it was idle, and if so perhaps a job that is handed over."""
+    """A ring as scripts write it: a shard, a delay, whether it was idle, and if so perhaps a job."""
     shard, due_in, was_idle, *rest = message.split(b" ", 7)
     if not rest:
         return Ring(shard, float(due_in), was_idle == b"1")

@@ -1,4 +1,4 @@
-"""A call of a script, and how calls are sent: several in one round trip, scripts loaded when Redis has lost them."""
+"""Calls of scripts, sent several in one round trip; scripts are loaded again when Redis has lost them."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ _CODED = re.compile(r"[A-Z]+ ")
 
 
 class Call(NamedTuple, Generic[T]):
-    """A script with its keys and arguments, and what its reply means."""
+    """A script with its keys and arguments, and how to parse its reply."""
 
     script: str
     keys: Sequence[str]
@@ -60,7 +60,7 @@ class Caller:
         self._server: Server | ClusterClient = client if isinstance(client, ClusterClient) else Server(client)
         #: A plain command. Untyped in redis-py, whose replies have the types of Redis's own documentation.
         self.command: Callable[..., Any] = self._server.command
-        #: Whether shards are spread over the servers of a cluster: then one call can't be for several of them.
+        #: True if shards are spread over the servers of a cluster: then one call can't be for several of them.
         self.is_spread = isinstance(client, ClusterClient)
         #: The connections to the one server that has all shards; None where there are several, or others stand between.
         self.connections = self._server.connections
@@ -76,7 +76,7 @@ class Caller:
             self.client.connection_pool.disconnect()
 
     def run(self, call: Call[T]) -> T:
-        """Sends one call and returns what it means; raises its refusal."""
+        """Sends one call and returns its parsed reply; raises its refusal."""
         result: T = raise_first(self.run_all([call]))[0]
         return result
 
@@ -86,9 +86,9 @@ class Caller:
         effect too few replicas have is an error: NotReplicated.
 
         Returns:
-            for each call what it means, or the exception that it would have raised. An error of the connection to a
-            server is raised, and then nothing is known of any of them; on Cluster, where there are several, it is what
-            became of the calls for that one.
+            for each call its parsed reply, or the exception that it would have raised. An error of the connection is
+            raised, and then nobody knows which calls took effect; on Cluster, with a connection to each server, it
+            stands in place of the replies from that server.
         """
         if not calls:
             return []
@@ -108,8 +108,8 @@ class Caller:
 
     def command_of(self, call: Call[Any], *, whole: bool = False) -> Command:
         """
-        What is sent of a call. With `whole` Redis gets the script's text: then it runs even if somebody flushes scripts
-        again and again.
+        The command that runs a call. With `whole` Redis gets the script's text: then it runs even if somebody flushes
+        scripts again and again.
         """
         script = (self._scripts or self._choose())[call.script]
         head = ("EVAL", script.source) if whole else ("EVALSHA", script.sha)
@@ -150,14 +150,14 @@ def raise_first(results: list[Any]) -> list[Any]:
 
 
 def chunked(items: Iterable[T], size: int) -> Iterator[list[T]]:
-    """Lists of at most `size` items: what one call, or one round trip, may hold."""
+    """Lists of at most `size` items, each for one call or one round trip."""
     iterator = iter(items)
     while chunk := list(islice(iterator, size)):
         yield chunk
 
 
 def pairs(reply: Sequence[Any]) -> list[tuple[bytes, Any]]:
-    """Members with their scores, which a client that speaks RESP3 gets in pairs already."""
+    """Members with their scores. A client that speaks RESP3 gets them in pairs already."""
     if reply and not isinstance(reply[0], bytes):
         return [(member, score) for member, score in reply]
     return list(zip(reply[::2], reply[1::2], strict=True))
@@ -178,7 +178,7 @@ def _lost(calls: Sequence[Call[Any]], replies: Sequence[Any]) -> list[int]:
 
 
 def _meaning(call: Call[Any], reply: Any) -> Any:
-    """What a call's reply means, or the exception that it is."""
+    """The parsed reply to a call, or the exception that the reply stands for."""
     if isinstance(reply, ResponseError):
         return _refusal(reply)
     return reply if isinstance(reply, RedisError) else call.parse(reply)

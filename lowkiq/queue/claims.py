@@ -1,4 +1,4 @@
-"""Claims: the jobs that a claim's reply holds."""
+"""Claims: the jobs in the reply to a claim, or in a ring that hands one over."""
 
 from __future__ import annotations
 
@@ -44,17 +44,17 @@ class Claim(msgspec.Struct):
     spoiled: list[Spoiled]
     #: Seconds until the oldest job left in the queue is due, None when nothing is left, or the claim was handed over.
     due_in: float | None
-    #: Whether an id has several payloads.
+    #: True if an id has several payloads.
     has_several: bool = False
 
 
 def due_in(due: bytes, now: bytes) -> float | None:
-    """Seconds until then (negative: since then), None if scripts tell no time."""
+    """Seconds until a job is due (negative: overdue), None when there is none."""
     return float(due) - float(now) if due else None
 
 
 def parse_claim(reply: list[Any], load: Callable[[bytes], Any]) -> Claim:
-    """What a claim's reply says; `load` is load_payload."""
+    """Parses the reply to a claim; `load` is load_payload."""
     jobs: list[Job] = []
     spoiled: list[Spoiled] = []
     now, due, found, last = reply
@@ -86,7 +86,7 @@ def parse_claim(reply: list[Any], load: Callable[[bytes], Any]) -> Claim:
 
 
 def claim_handed(handed: Handed, load: Callable[[bytes], Any]) -> Claim:
-    """What the open claim has become."""
+    """The open claim, with the job that was handed over."""
     id, score = handed.id.decode("utf-8", KEPT_BYTES), float(handed.at)
     try:
         return Claim([Job(id, [load(handed.payload)], (score,), score, -1)], [], None)

@@ -14,7 +14,7 @@ from typing import Final, NamedTuple, Self
 from lowkiq.errors import NewerLayout
 from lowkiq.version import VERSION
 
-#: What this Lowkiq writes. A change that an older one could not work with raises it by one.
+#: The layout that this Lowkiq writes. A change that an older one could not work with raises it by one.
 LAYOUT_VERSION: Final = 1
 
 
@@ -45,8 +45,8 @@ def newer_layout(queue: str, version: int | str) -> NewerLayout:
 
 def shard(namespace: str, queue: str, index: int) -> str:
     """
-    What all keys of a shard begin with. The braces are a hash tag: a shard lives in one Cluster slot, where its
-    scripts are atomic, and the shards of a queue spread over the cluster.
+    Prefix of all keys of a shard. The braces are a hash tag: a shard lives in one Cluster slot, where its scripts are
+    atomic, and the shards of a queue spread over the cluster.
     """
     return f"{namespace}:{{{queue}:{index}}}:"
 
@@ -62,22 +62,22 @@ def nodes(namespace: str) -> str:
 
 
 def node(namespace: str, name: str) -> str:
-    """The health of a node, as JSON with a TTL."""
+    """String: the health of a node, as JSON with a TTL."""
     return f"{namespace}:node:{name}"
 
 
 def doorbell(namespace: str, name: str) -> str:
-    """The channel on which a node hears of work for shards it believes idle (bell.lua makes the same name)."""
+    """Channel on which a node is told of work for shards it believes idle (bell.lua makes the same name)."""
     return f"{namespace}:bell:{name}"
 
 
 def thread_bell(namespace: str, name: str, thread: int) -> str:
-    """The list on which a thread of a node hears of it, where scripts can reach both. Forgotten when nobody listens."""
+    """List on which a thread of a node is told of it, where scripts can reach both. It expires when nobody listens."""
     return f"{namespace}:bell:{name}:{thread}"
 
 
 def history(namespace: str, queue: str) -> str:
-    """What the lists of a queue's history begin with. They share a Cluster slot: a sample is one script."""
+    """Prefix of the lists of a queue's history. They share a Cluster slot: a sample is one script."""
     return f"{namespace}:{{history}}:{queue}:"
 
 
@@ -87,12 +87,12 @@ def history_turn(namespace: str) -> str:
 
 
 def unowned(namespace: str) -> str:
-    """The shards that nobody had at the last look."""
+    """Shards that nobody owned at the last look."""
     return f"{namespace}:unowned"
 
 
 def web_key(namespace: str) -> str:
-    """What web views without credentials sign their write tokens with."""
+    """Secret with which web views without credentials sign their write tokens."""
     return f"{namespace}:web:key"
 
 

@@ -1,4 +1,4 @@
-"""Push: puts validated jobs into the shards of a queue, in few round trips, and says what was accepted."""
+"""Push: puts validated jobs into the shards of a queue, in few round trips, and tells how many were accepted."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ class Producer:
         self._queue = queue
         self._shards = shards_of(namespace, {queue: shards_count})
         self._is_registered = False
-        #: Where a single job goes right to the socket; None until the queue is registered.
+        #: The way of a single job right to a socket; None until the queue is registered.
         self._connections: Connections | None = None
         #: The command of such a push up to the id, by the index of the shard.
         self._heads: dict[int, bytes] = {}

@@ -1,4 +1,4 @@
-"""A shard of a queue: one method a script, each giving the call that does it."""
+"""A shard of a queue: for each script that nodes run a method that makes its call. For push see push.py."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ MAX_CLAIM = 1_000
 MAX_CLAIM_PAYLOADS = 4_000
 MAX_CLAIM_BYTES = 1 << 20
 
-#: What became of a lease that was renewed.
+#: Outcomes of renewing a lease.
 LOST, KEPT, WANTED = 0, 1, 2
 
 Rest = Literal["keep", "ack", "release"]
@@ -58,21 +58,21 @@ class Exhausted(NamedTuple):
 
 
 class Outcome(NamedTuple):
-    """What became of the jobs of a claim."""
+    """The outcomes of a claim's jobs."""
 
     acked: Sequence[str] = ()
     released: Sequence[str] = ()
     failed: Sequence[Failure] = ()
     exhausted: Sequence[Exhausted] = ()
     spoiled: Sequence[Spoiled] = ()
-    #: What becomes of the jobs not named.
+    #: The fate of the jobs not named.
     rest: Rest = "keep"
-    #: Whether any of those may hold several payloads.
+    #: False if each of those holds one payload.
     has_several: bool = True
 
 
 class Settled(NamedTuple):
-    """What a settle really moved."""
+    """The numbers of jobs that a settle moved."""
 
     acked: int
     failed: int
@@ -81,7 +81,7 @@ class Settled(NamedTuple):
 
 
 class Released(NamedTuple):
-    """What a release returned to the queue."""
+    """The number of jobs that a release returned to the queue."""
 
     restored: int
     due_in: float | None
@@ -108,8 +108,8 @@ class Shard:
         bell: str = "",
     ) -> Call[Owned | Held]:
         """
-        Takes the lease, at once if its holder is one of `dead_nodes`. Who is no foster is told of as wanting it. Pushes
-        ring the list `bell`, or else the node's doorbell.
+        Takes the lease, at once if its holder is one of `dead_nodes`. A holder learns that a node which is no foster
+        wants the shard. Pushes ring the list `bell`, or else the node's doorbell.
         """
         arguments: list[Argument] = [node, self.layout, ttl, max_crashes, int(not is_foster), bell, *dead_nodes]
         return Call("acquire", self._keys, arguments, _acquired)
@@ -119,7 +119,7 @@ class Shard:
         return Call("release", self._keys, [node, epoch, number, what], _released)
 
     def abandon(self, node: str, epoch: str) -> Call[int]:
-        """Says that the owner leaves while user code still runs."""
+        """Notes that the owner leaves while user code still runs."""
         return Call("abandon", self._keys, [node, epoch], int)
 
     def claim(
@@ -133,8 +133,8 @@ class Shard:
         shards: int = 1,
     ) -> Call[Claim]:
         """
-        Takes at most `limit` due jobs, and as one of so many shards only its part of what a claim may bring. Numbers of
-        claims rise within an epoch.
+        Takes at most `limit` due jobs; each of `shards` that are claimed together brings its part of what one claim
+        may. Numbers of claims rise within an epoch.
         """
 
         def parse(reply: list[Any]) -> Claim:
@@ -165,7 +165,7 @@ def shards_of(namespace: str, queues: Mapping[str, int]) -> list[Shard]:
 
 
 def renew(shards: Sequence[Shard], node: str, epochs: Sequence[str], ttl: float) -> Call[list[int]]:
-    """Keeps the leases of several shards; gives for each LOST, KEPT, or WANTED: kept, and another's by right."""
+    """Renews the leases of several shards; gives for each LOST, KEPT, or WANTED: kept, but another node's part."""
     return Call("renew", [shard.prefix for shard in shards], [node, ttl, *epochs], list)
 
 
@@ -175,7 +175,7 @@ def peek(shards: Sequence[Shard]) -> Call[list[float | None]]:
 
 
 def _id(id: str) -> Argument:
-    """As it was claimed: clients take any other string for UTF-8."""
+    """The bytes of an id as they were claimed: clients would encode any string as UTF-8."""
     return id if id.isascii() else id.encode("utf-8", KEPT_BYTES)
 
 

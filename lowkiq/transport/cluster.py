@@ -1,6 +1,6 @@
 """
-Cluster: a client of Redis Cluster that sends what goes to the same server in one round trip, and repeats only what it
-was told to. redis-py's own keeps the topology and the connections.
+A client of Redis Cluster that sends the commands for one server in one round trip, and repeats only what it was told
+to. redis-py's own client keeps the topology and the connections.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ _node: Callable[..., ClusterNode] = ClusterNode
 REDIRECTIONS: Final = 5
 #: Seconds between looks at the topology, however many threads miss something.
 REFRESH_INTERVAL: Final = 0.2
-#: What may be well the next moment.
+#: Errors that may be over the next moment.
 TRANSIENT: Final = (redis.ConnectionError, redis.TimeoutError, ClusterDownError, TryAgainError)
 
 
@@ -88,7 +88,7 @@ class ClusterClient:
         return self._server(self._node_of(key_slot(key.encode())))
 
     def pubsub(self) -> Any:
-        """Of any server: what is published at one is heard at all."""
+        """A subscription at any server: a message published at one reaches all."""
         make: Callable[..., Any] = self._server(self._any_node()).pubsub
         return make()
 
@@ -111,10 +111,10 @@ class ClusterClient:
 
     def pipeline(self, commands: Sequence[Command], replicas: Replicas | None = None) -> list[Any]:
         """
-        Sends commands in one round trip to each server that has some of them; what is for one slot stays in order.
+        Sends commands in one round trip to each server that has some of them; those for one slot stay in order.
 
         Returns:
-            for each its reply or error, also that of its connection: then nothing is known of this command.
+            the reply or error of each, also an error of its connection: then nobody knows whether the command ran.
         """
         replies: dict[int, Any] = {}
         left: Mapping[int, Command] = dict(enumerate(commands))
@@ -137,7 +137,7 @@ class ClusterClient:
                     if isinstance(reply, ResponseError):
                         raise reply
 
-    # ── one round trip, and what was moved ──────────────────────────────────────────────────────────────────────────
+    # ── one round trip, and slots that move ──────────────────────────────────────────────────────────────────────────
 
     def _follow(self, commands: Mapping[int, Command], replies: dict[int, Any], replicas: Replicas | None) -> None:
         asked: dict[int, ClusterNode] = {}
@@ -176,7 +176,7 @@ class ClusterClient:
         self, commands: Mapping[int, Command], asked: Mapping[int, ClusterNode]
     ) -> Iterator[tuple[int, ClusterNode | RedisError]]:
         slots = {number: slot_of(command) for number, command in commands.items()}
-        # What names no key goes with what does: the clock that is read is the one that set the stamps.
+        # A command without a key goes with one that has one: so TIME is asked where the stamps were set.
         fallback = next((slot for slot in slots.values() if slot is not None), None)
         for number, slot in slots.items():
             chosen = fallback if slot is None else slot
@@ -250,7 +250,7 @@ class ClusterClient:
 
 @contextlib.contextmanager
 def _as_redis_error() -> Iterator[None]:
-    """redis-py tells of an unknown topology by what is no RedisError."""
+    """Raises a RedisError where redis-py, for an unknown topology, raises something else."""
     try:
         yield
     except RedisClusterException as error:

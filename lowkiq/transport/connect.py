@@ -32,12 +32,12 @@ PRODUCER_RETRIES = 4
 #: The same on Cluster, in seconds before each.
 PRODUCER_DELAYS = (0.1, 0.3, 0.6, 1.0)
 
-#: Seconds that a look of the web view may wait for a connection, and for a reply; and how many look at a time.
+#: Seconds that the web view waits for a connection, and for a reply; and how many of its requests ask at a time.
 PATIENCE = 2.0
 PEOPLE_CONNECTIONS = 10
-#: Connections to each server of a cluster that are no exchange: the doorbell, and a look at the topology.
+#: Connections to each server of a cluster besides pipelines: for the doorbell, and for a look at the topology.
 OTHER_CONNECTIONS = 5
-#: Exchanges at a time through a cluster's client that the user makes; its own limits may be lower.
+#: Pipelines at a time through a cluster's client that the user makes; its own limits may be lower.
 MADE_CONNECTIONS = 1_000
 
 #: Redis before 6.2 has no ZMSCORE and no ZADD LT.
@@ -48,13 +48,13 @@ _BlockingPool: Any = redis.BlockingConnectionPool
 
 
 def client_for_producers(settings: Settings) -> Client:
-    """A client over a pool of `client_pool_size` connections; who waits longer than `pool_timeout` gets an error."""
+    """A client over a pool of `client_pool_size` connections; a wait longer than `pool_timeout` for one is an error."""
     retry = Retry(ExponentialWithJitterBackoff(base=0.05, cap=1.0), PRODUCER_RETRIES)
     return _client(settings, settings.client_pool_size, settings.pool_timeout, retry, delays=PRODUCER_DELAYS)
 
 
 def client_for_node(settings: Settings, connections: int) -> Client:
-    """A client that repeats nothing by itself: a node must know of a lost reply."""
+    """A client that repeats nothing by itself: a node must know when a reply was lost."""
     patience = reply_patience(settings.lease_ttl)
     return _client(settings, connections, settings.pool_timeout, Retry(NoBackoff(), 0), reply_within=patience)
 
@@ -65,7 +65,7 @@ def reply_patience(lease_ttl: float) -> float:
 
 
 def client_for_people(settings: Settings) -> Client:
-    """A client for the web view: who looks at a page wants to know soon that Redis is away or slow."""
+    """A client for the web view: people who open a page should soon learn that Redis is away or slow."""
     retry = Retry(NoBackoff(), 1, supported_errors=(redis.ConnectionError,))  # a connection that Redis has closed
     return _client(settings, PEOPLE_CONNECTIONS, PATIENCE, retry, reply_within=PATIENCE, delays=(0.05,))
 
@@ -122,8 +122,8 @@ def _from_factory(make: Callable[[], Any], timeout: float, delays: Sequence[floa
 
 def check_server(client: Client) -> bool:
     """
-    Refuses a server that is too old, or that throws keys away when memory is full. One that does not let us look (a
-    user without INFO, fakeredis) is taken on trust. Of a cluster, every primary is looked at.
+    Refuses a server that is too old, or that throws keys away when memory is full. A server that does not let us look
+    (a user without INFO, fakeredis) is taken on trust. In a cluster every primary is checked.
 
     Returns:
         whether it let us look.

@@ -1,4 +1,4 @@
-"""Advice: what is behind an error of Redis, and the way out, for logs and exceptions."""
+"""Causes of Redis's errors, and the way out, for logs and exceptions."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _RIGHTS: Final = "the Redis user may not do this: `lowkiq doctor` says what it l
 _REPLICA: Final = "this Redis is a replica: give the primary's URL, or Sentinel's"
 _MEMORY: Final = "Redis's memory is full: give it more, or let nodes work the queues off"
 
-#: What an error's text has (Redis 6.2 tells of a script's trouble within another error's text) → what to do.
+#: Pattern in an error's text (Redis 6.2 puts a script's error into the text of another) → what to do.
 _OF_TEXTS: Final[Sequence[tuple[str, str]]] = (
     ("max number of clients", "Redis has too many clients: raise its maxclients, or start fewer nodes and producers"),
     ("protected mode", "Redis is in protected mode: set a password, or bind it to where it is safe"),
@@ -30,7 +30,7 @@ _OF_TEXTS: Final[Sequence[tuple[str, str]]] = (
     (r"(?:^|-)MASTERDOWN\b", _REPLICA),
     (r"(?:^|-)CLUSTERDOWN\b", "the cluster lacks servers for some slots: see CLUSTER INFO"),
 )
-#: Kind of error → what to do, the first that fits.
+#: Class of error → what to do; the first that fits counts.
 _OF_KINDS: Final[Sequence[tuple[type[Exception], str]]] = (
     (exceptions.AuthenticationError, _PASSWORD),
     (exceptions.AuthenticationWrongNumberOfArgsError, _PASSWORD),
@@ -44,7 +44,7 @@ _OF_KINDS: Final[Sequence[tuple[type[Exception], str]]] = (
 
 
 def advice(error: BaseException) -> str | None:
-    """What to do about it, None where the error has to speak for itself."""
+    """Says what to do about an error; None where it has to speak for itself."""
     text = str(error)
     for pattern, what in _OF_TEXTS:
         if re.search(pattern, text):
@@ -53,6 +53,6 @@ def advice(error: BaseException) -> str | None:
 
 
 def explained(error: BaseException) -> str:
-    """The error in a line, with what to do."""
+    """The error in one line, with what to do about it."""
     what = advice(error)
     return f"{error} ({what})" if what else str(error)

@@ -1,4 +1,4 @@
-"""Listener: a connection on which Redis answers some day, for a thread that waits for other things as well."""
+"""A connection whose reply may take long, for a thread that waits for other things as well."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ from hiredis import pack_command
 #: There is no reply yet.
 PENDING: Final = object()
 _AT_ONCE: Final = 1 << 16
-#: What a server says unasked, of its maintenance for one (hiredis before 3.2 knows no such thing).
+#: Messages that a server sends unasked, about its maintenance for one (hiredis before 3.2 has no such type).
 _NEWS: Final = getattr(hiredis, "PushNotification", ())
 
 
 class Listener:
     """
-    Made and authenticated by a pool, and read here without blocking. The client's own way to read asks the socket twice
-    and passes ten calls, which, after a while of sleep, take longer than Redis does. Not safe between threads.
+    Reads without blocking from a connection that a pool has made and authenticated. A client's own read asks the
+    socket twice and makes ten calls, which after a sleep take longer than Redis does. For one thread.
     """
 
     def __init__(self, pool: redis.ConnectionPool) -> None:
@@ -35,20 +35,20 @@ class Listener:
         )
 
     def send(self, commands: Sequence[tuple[Any, ...]]) -> None:
-        """Short ones: they must fit into the socket's buffer."""
+        """Sends short commands: they must fit into the socket's buffer."""
         packed = b"".join([pack_command(command) for command in commands])
         # No health check, which would read its reply here.
         self._connection.send_packed_command([packed], check_health=False)
 
     def receive(self) -> Any:
-        """The next reply, be it an error, or PENDING. Raises redis.ConnectionError."""
+        """The next reply, which may be an error, or PENDING. Raises redis.ConnectionError."""
         while (reply := self._reader.gets()) is PENDING or isinstance(reply, _NEWS):
             if reply is PENDING and not self._read():
                 return PENDING
         return reply
 
     def _read(self) -> bool:
-        """Whether there was something."""
+        """Reads what has arrived; False when nothing has."""
         try:
             length = self._socket.recv_into(self._buffer)
         except (BlockingIOError, ssl.SSLWantReadError):
@@ -59,7 +59,7 @@ class Listener:
         return True
 
     def wait(self, seconds: float) -> Any:
-        """The next reply, be it an error. Raises redis.TimeoutError when it does not come."""
+        """The next reply, which may be an error. Raises redis.TimeoutError when none comes in time."""
         poll = select.poll()
         poll.register(self._socket, select.POLLIN)
         while (reply := self.receive()) is PENDING:
@@ -68,10 +68,10 @@ class Listener:
         return reply
 
     def fileno(self) -> int:
-        """Becomes readable when there may be a reply that `receive` does not know of."""
+        """A descriptor that becomes readable when `receive` may have a reply to read."""
         return int(self._socket.fileno())
 
     def close(self) -> None:
-        """Replies on their way are lost."""
+        """Closes the connection; replies on their way are lost."""
         self._connection.disconnect()
         self._pool.release(self._connection)

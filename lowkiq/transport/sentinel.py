@@ -1,4 +1,4 @@
-"""Sentinel: connections to whoever is the primary now."""
+"""Sentinel: connections to the server that is the primary now."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ from lowkiq.redis_url import Target
 
 #: Seconds to wait for a sentinel, before the next is asked.
 SENTINEL_TIMEOUT: Final = 1.0
-#: Seconds between questions who the primary is, while there are connections to one. An old primary that lives keeps
-#: them, and takes what nobody will ever read, until the sentinels tell it that it is a replica: ten seconds and more.
+#: Seconds between asking for the primary while there are connections to one. An old primary that is alive keeps them,
+#: and takes writes that nobody will ever read, until the sentinels make it a replica: ten seconds and more.
 FOLLOW_INTERVAL: Final = 1.0
 
 
@@ -37,7 +37,7 @@ class _TlsConnection(_Connection, SentinelManagedSSLConnection):
 
 
 class _Pool(SentinelConnectionPool, redis.BlockingConnectionPool):
-    """Who finds no connection free waits."""
+    """Waits for a free connection; drops those to an old primary."""
 
     def __init__(self, *arguments: Any, **options: Any) -> None:
         self._following = threading.Lock()
@@ -53,7 +53,7 @@ class _Pool(SentinelConnectionPool, redis.BlockingConnectionPool):
         if clock.monotonic() - self._followed_at < FOLLOW_INTERVAL or not self._following.acquire(blocking=False):
             return
         try:
-            with contextlib.suppress(RedisError):  # who can't be asked now is asked again
+            with contextlib.suppress(RedisError):  # sentinels that can't be asked now are asked again
                 self.get_master_address()  # type: ignore[no-untyped-call]  # drops connections to another
             self._followed_at = clock.monotonic()
         finally:

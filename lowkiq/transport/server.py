@@ -1,4 +1,4 @@
-"""One server: how commands reach it, several in one round trip. For Cluster see cluster.py."""
+"""Commands to one server, several in one round trip. For Cluster see cluster.py."""
 
 from __future__ import annotations
 
@@ -17,23 +17,23 @@ Command = tuple[Argument, ...]
 
 #: Commands that run a script. Their third word is the number of keys.
 SCRIPTS: Final = frozenset({"EVAL", "EVALSHA"})
-#: Bytes that are sent at once, and more than a node mostly says in a round trip.
+#: Bytes that are sent at once: more than a node mostly sends in a round trip.
 PART: Final = 16_384
 
 
 class Replicas(NamedTuple):
-    """How many replicas must have what was written, within how many seconds."""
+    """The number of replicas that must have a write, and within how many seconds."""
 
     number: int
     within: float
 
 
 class NotReplicated(RedisError):
-    """What was written is in the primary, but not enough replicas have said that they have it."""
+    """The primary has a write, but not enough replicas have confirmed it."""
 
 
 class Server:
-    """Sends commands to one server, be it found by Sentinel. ClusterClient has the same methods."""
+    """Sends commands to one server, which Sentinel may have found. ClusterClient has the same methods."""
 
     def __init__(self, client: redis.Redis) -> None:
         self._client = client
@@ -55,7 +55,7 @@ class Server:
         `replicas` it waits for them; if too few have what was written, that is what became of each.
         """
         sent = [*commands, wait_command(replicas)] if replicas else commands
-        if self.connections and commands[0][0] in SCRIPTS:  # of what scripts return the client parses nothing
+        if self.connections and commands[0][0] in SCRIPTS:  # the client would parse nothing of a script's reply
             replies = self.connections.pipeline(sent)
         else:
             with self._client.pipeline(transaction=False) as pipeline:
@@ -87,13 +87,12 @@ class Server:
 
 class Connections:
     """
-    Sends commands over the connections of a client's pool, with nothing between, and reads their replies as they are. A
-    client's own execute_command and pool dispatch, measure, check and parse for each command, which takes longer than
-    Redis does.
+    Sends commands right over the connections of a client's pool, and returns replies unparsed. A client's own
+    execute_command and pool dispatch, measure, check and parse for each command, which takes longer than Redis does.
 
-    How many connections there are, how long they wait and what they repeat are the client's, as it was made. Idle ones
-    stay here, so that the next command finds them at once, but at most half of all: the client's own commands take
-    theirs from the pool, and would wait in vain.
+    The number of connections, their timeouts and retries are those that the client was made with. Idle ones stay here,
+    so that the next command finds one at once, but at most half of all: the client's own commands take theirs from the
+    pool, and would wait in vain.
     """
 
     def __init__(self, pool: redis.ConnectionPool) -> None:
@@ -119,7 +118,7 @@ class Connections:
         return self.send(_Parts(commands) if len(commands) > 1 else [pack_command(commands[0])], len(commands))
 
     def send(self, parts: Iterable[bytes], count: int) -> list[Any]:
-        """The same for so many commands as they go over the socket. A second try goes through the parts again."""
+        """The same for `count` commands that are packed already. A retry iterates over the parts again."""
         connection = self._take()
         try:
             try:
@@ -133,7 +132,7 @@ class Connections:
             self._give_back(connection)
 
     def leave(self) -> None:
-        """Idle connections are made anew when they are needed."""
+        """Closes idle connections; they are opened again when they are needed."""
         with self._lock:
             for connection in self._idle:
                 connection.disconnect()
@@ -160,7 +159,7 @@ class Connections:
 
 
 class _Parts:
-    """Commands as they are sent, in parts: Redis works on the first pushes of many jobs while the next are packed."""
+    """Packs commands part by part: Redis works on the first pushes of many jobs while the next are packed."""
 
     def __init__(self, commands: Sequence[tuple[Any, ...]]) -> None:
         self._commands = commands
@@ -185,7 +184,7 @@ def _exchange(connection: Any, parts: Iterable[bytes], count: int) -> list[Any]:
 
 
 def _repeat(connection: Any, parts: Iterable[bytes], count: int, error: Exception) -> list[Any]:
-    """As often as the client repeats a command. It counts the first try, which most need only, and so does without."""
+    """Retries as often as the client would, which counts the first try: most commands never come here."""
     failed = [error]
 
     def send() -> list[Any]:
@@ -198,7 +197,7 @@ def _repeat(connection: Any, parts: Iterable[bytes], count: int, error: Exceptio
 
 
 def read_replies(connection: Any, count: int) -> list[Any]:
-    """So many replies, errors of the server among them."""
+    """Reads `count` replies, errors of the server among them."""
     replies: list[Any] = []
     for _ in range(count):
         try:
@@ -209,12 +208,12 @@ def read_replies(connection: Any, count: int) -> list[Any]:
 
 
 def wait_command(replicas: Replicas) -> Command:
-    """Waits for what this connection has written so far."""
+    """The command that waits until replicas have what this connection has written so far."""
     return ("WAIT", replicas.number, round(replicas.within * 1000))
 
 
 def judged(replies: list[Any], replicas: Replicas) -> list[Any]:
-    """The replies but the last, which tells how many replicas have all of it: errors, if these are too few."""
+    """The replies before the one to WAIT; errors in their place if that says that too few replicas have the writes."""
     *replies, had = replies
     if isinstance(had, Exception):
         lacking: Exception = had

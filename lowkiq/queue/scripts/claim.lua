@@ -197,7 +197,7 @@ local function read_several(id, head)
   return head .. ':*', lowest
 end
 
--- Those go into the claim. Of what stays behind, the id keeps its place in the queue.
+-- Moves these into the claim. For payloads that stay behind, the id keeps its place in the queue.
 local function move_several(id, head, lowest)
   local source, target = P .. 'payloads:' .. id, P .. 'claim:' .. id
   if redis.call('ZCARD', source) <= #lowest / 2 then

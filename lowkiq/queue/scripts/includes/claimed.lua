@@ -1,5 +1,5 @@
 -- The claim is a list: an id, its record, the next id, its record ... in the order in which they were taken. A claim is
--- mostly written once and settled whole, and of that a list takes half of what a hash does. Who wants one id reads it all.
+-- mostly written once and settled whole, and for that a list takes half of what a hash does. To find one id it is read whole.
 -- A record is compact, near the owner's `last_due`; or "perform_in:retry_count:score:payload"; or
 -- "perform_in:retry_count:*" with the payloads in the zset claim:<id>.
 

@@ -1,4 +1,4 @@
--- What scripts of a shard ask before they change anything: who owns it, which layout it has, what time it is.
+-- Questions of scripts before they change a shard: who owns it, which layout it has, what time it is.
 
 --- refuse
 -- A named code and what it means; CODES of call.py has the exceptions.
