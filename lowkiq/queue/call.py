@@ -180,10 +180,6 @@ def _lost(calls: Sequence[Call[Any]], replies: Sequence[Any]) -> list[int]:
 def _meaning(call: Call[Any], reply: Any) -> Any:
     """The parsed reply to a call, or the exception that the reply stands for."""
     if isinstance(reply, ResponseError):
-        return _refusal(reply)
+        code, _, text = str(reply).partition(" ")
+        return CODES[code](text) if code in CODES else reply
     return reply if isinstance(reply, RedisError) else call.parse(reply)
-
-
-def _refusal(error: ResponseError) -> LowkiqError | ResponseError:
-    code, _, text = str(error).partition(" ")
-    return CODES[code](text) if code in CODES else error

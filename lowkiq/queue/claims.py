@@ -69,7 +69,8 @@ def parse_claim(reply: list[Any], load: Callable[[bytes], Any]) -> Claim:
                 due_at = score = (last_due - ((last_due - bits) & COMPACT_BITS)) / 1_000_000
                 retry_count, payload = -1, record[4:]
             else:
-                due_at, retry_count, score, payload = _parse_record(record)
+                words = record.split(b":", 3)
+                due_at, retry_count, score, payload = float(words[0]), int(words[1]), float(words[2]), words[3]
             try:
                 jobs.append(Job(id, [load(payload)], (score,), due_at, retry_count))
             except Exception as error:  # noqa: BLE001 (load_payload is the user's, and the payload may be anything)
@@ -94,18 +95,8 @@ def claim_handed(handed: Handed, load: Callable[[bytes], Any]) -> Claim:
         return Claim([], [Spoiled(id, handed.payload, _undecodable(error))], None)
 
 
-def _parse_record(record: bytes) -> tuple[float, int, float, bytes]:
-    """perform_in, retry_count, score and payload in full."""
-    perform_in, retry_count, score, payload = record.split(b":", 3)
-    return float(perform_in), int(retry_count), float(score), payload
-
-
 def _job_of_several(
-    id: str,
-    perform_in: float,
-    retry_count: int,
-    pairs: list[bytes],
-    load: Callable[[bytes], Any],
+    id: str, perform_in: float, retry_count: int, pairs: list[bytes], load: Callable[[bytes], Any]
 ) -> tuple[Job, list[Spoiled]]:
     payloads, scores, bad = [], [], []
     for payload, score in zip(pairs[::2], pairs[1::2], strict=True):

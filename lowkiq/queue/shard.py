@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import Any, Literal, NamedTuple
 
 from lowkiq.job import KEPT_BYTES
@@ -136,14 +137,9 @@ class Shard:
         Takes at most `limit` due jobs; each of `shards` that are claimed together brings its part of what one claim
         may. Numbers of claims rise within an epoch.
         """
-
-        def parse(reply: list[Any]) -> Claim:
-            return parse_claim(reply, load_payload)
-
-        limit = min(limit, MAX_CLAIM)
-        limits = (limit, max_payloads, MAX_CLAIM_PAYLOADS // shards, MAX_CLAIM_BYTES // shards)
+        limits = (min(limit, MAX_CLAIM), max_payloads, MAX_CLAIM_PAYLOADS // shards, MAX_CLAIM_BYTES // shards)
         arguments: list[Argument] = [node, epoch, number, self.layout, *limits]
-        return Call("claim", self._keys, arguments, parse)
+        return Call("claim", self._keys, arguments, partial(parse_claim, load=load_payload))
 
     def settle(self, node: str, epoch: str, number: int, outcome: Outcome) -> Call[Settled]:
         """Ends jobs of a claim."""
