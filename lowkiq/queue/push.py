@@ -109,9 +109,10 @@ class Producer:
         Calls of one round trip each: at most one push a shard, so that when one is refused, nothing that comes after it
         in its shard has been accepted.
         """
+        shards_count = len(self._shards)
         by_shard: dict[int, list[EncodedJob]] = {}
         for job in jobs:
-            by_shard.setdefault(shard_of(job.id, len(self._shards)), []).append(job)
+            by_shard.setdefault(shard_of(job.id, shards_count), []).append(job)
         for some in chunked(by_shard.items(), PUSHES_AT_ONCE):
             pushes = [map(partial(push_call, self._shards[index]), _chunks(group)) for index, group in some]
             for calls in zip_longest(*pushes):
