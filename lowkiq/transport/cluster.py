@@ -41,7 +41,7 @@ TRANSIENT: Final = (redis.ConnectionError, redis.TimeoutError, ClusterDownError,
 
 class ClusterClient:
     """
-    Safe to share between threads.
+    A client of a cluster. Safe to share between threads.
 
     Args:
         make: makes redis-py's client, which asks for the topology; called at first use.
@@ -50,7 +50,7 @@ class ClusterClient:
         delays: seconds before each repetition of what failed for a transient reason.
     """
 
-    #: As Server has them; here there are several servers.
+    #: None, as there are several servers (see Server).
     connections: Connections | None = None
 
     def __init__(
