@@ -7,22 +7,22 @@ from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Final
 
+from redis.exceptions import RedisError
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
 from starlette.middleware import Middleware
 from starlette.requests import Request
-from starlette.responses import Response
+from starlette.responses import PlainTextResponse, Response
 from starlette.routing import BaseRoute, Route
 from starlette.staticfiles import StaticFiles
 
 from lowkiq import Lowkiq
-from lowkiq.web import health
 from lowkiq.web.api import routes as api
 from lowkiq.web.backend import Backend
 from lowkiq.web.bulk_runner import BulkRunner
-from lowkiq.web.pages import failures, sign_in
-from lowkiq.web.pages import routes as pages
+from lowkiq.web.pages import actions, bulks, failures, job, nodes, overview, queue, sign_in
 from lowkiq.web.pages.failures import Failures
+from lowkiq.web.pages.live import LivePages
 from lowkiq.web.security.access import Access, Credentials
 from lowkiq.web.security.guard import Guard
 from lowkiq.web.security.headers import Headers
@@ -65,7 +65,11 @@ def create_app(
 
     web = Starlette(
         routes=_routes(view),
-        middleware=[Middleware(Headers), Middleware(Failures, view), Middleware(Guard, view)],
+        middleware=[
+            Middleware(Headers),
+            Middleware(Failures, view),
+            Middleware(Guard, access, backend.web_key, read_only=read_only),
+        ],
         exception_handlers={HTTPException: answer},
     )
     # It would lead to an address made of the Host header and our scheme, which behind a proxy is not the browser's.
@@ -74,10 +78,11 @@ def create_app(
 
 
 def _routes(view: View) -> list[BaseRoute]:
-    routes: list[BaseRoute] = [Route("/static/{file}", _static_file())]
-    for room in (health, sign_in, pages, api):
-        routes += room.routes(view)
-    return routes
+    routes: list[BaseRoute] = [Route("/static/{file}", _static_file()), *_probes(view.snapshots)]
+    pages = LivePages(view)
+    for room in (overview, nodes, queue, job, actions, bulks):
+        routes += room.routes(pages)
+    return [*routes, *sign_in.routes(view), *api.routes(view)]
 
 
 def _static_file() -> Callable[[Request], Awaitable[Response]]:
@@ -88,3 +93,20 @@ def _static_file() -> Callable[[Request], Awaitable[Response]]:
         return await files.get_response(request.path_params["file"], request.scope)
 
     return static_file
+
+
+def _probes(snapshots: Snapshots) -> list[BaseRoute]:
+    """/healthz: the process answers. /readyz: so does Redis. Neither needs credentials."""
+
+    async def healthz(_: Request) -> Response:
+        return PlainTextResponse("ok\n")
+
+    async def readyz(_: Request) -> Response:
+        try:
+            # The poll that all share: however often anybody asks, Redis is asked once a second.
+            await snapshots.get()
+        except RedisError:
+            return PlainTextResponse("Redis does not answer\n", 503)
+        return PlainTextResponse("ok\n")
+
+    return [Route("/healthz", healthz), Route("/readyz", readyz)]

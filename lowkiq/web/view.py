@@ -1,21 +1,19 @@
-"""What every room of the web view is given."""
+"""The parts of a web view that pages and API share."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
-if TYPE_CHECKING:
-    from lowkiq import Lowkiq
-    from lowkiq.web.backend import Backend
-    from lowkiq.web.bulk_runner import BulkRunner
-    from lowkiq.web.security.access import Access
-    from lowkiq.web.snapshot import Snapshots
+from lowkiq import Lowkiq
+from lowkiq.web.backend import Backend
+from lowkiq.web.bulk_runner import BulkRunner
+from lowkiq.web.security.access import Access
+from lowkiq.web.snapshot import Snapshots
 
 
 @dataclass(frozen=True)
 class View:
-    """One web view of one application. It holds the parts; what they do is theirs."""
+    """One web view of one application."""
 
     app: Lowkiq
     backend: Backend

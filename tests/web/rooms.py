@@ -53,6 +53,6 @@ def token_of(web: Starlette, kind: str = "local") -> str:
     while not hasattr(guard, "_access"):
         guard = guard.app
     if not guard._access.shares_key:
-        guard._access.share_key(guard._backend.web_key())
+        guard._access.share_key(guard._shared_key())
     token: str = guard._access.write_token_of(Caller(kind))
     return token

@@ -15,6 +15,7 @@ hundred open dashboards cost as much as one. A part that is missing from what is
 from __future__ import annotations
 
 import asyncio
+import functools
 from collections.abc import Callable, Mapping
 from concurrent.futures import Future
 from dataclasses import dataclass
@@ -25,11 +26,14 @@ from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import HTMLResponse, Response
 
-from lowkiq.web.render.templating import link, page, query_of, render
+from lowkiq.web.render.templating import environment, link, query_of
+from lowkiq.web.security.access import CALLER
 from lowkiq.web.snapshot import Snapshot
 from lowkiq.web.view import View
 
 HEADER: Final = "x-lowkiq-live"
+#: What the script fetches is put into instead of the whole layout.
+LIVE_LAYOUT, LAYOUT = "live.html", "base.html"
 #: Rendered parts that are kept: some dozen addresses of the last ticks, in some megabytes at most.
 KEPT: Final = 32
 #: Characters of an address beyond which its parts are not kept: memory is bounded by number and by length.
@@ -144,6 +148,33 @@ class _Shared:
     def _forget_oldest(self) -> None:
         for key in list(self._made)[:-KEPT]:
             self._made.pop(key, None)
+
+
+def page(view: View, request: Request, template: str, *, status_code: int = 200, **context: Any) -> Response:
+    """A whole page."""
+    return HTMLResponse(render(view, request, template, **context), status_code)
+
+
+def render(view: View, request: Request, template: str, *, live: bool = False, **context: Any) -> str:
+    """
+    The text of a page.
+
+    Args:
+        live: only its `<main>`, as the script fetches it. That has no token in it, so that several people may get it.
+    """
+    frame: dict[str, Any] = {
+        "layout": LIVE_LAYOUT if live else LAYOUT,
+        "url": functools.partial(link, request),
+        "read_only": view.read_only,
+        "namespace": view.app.settings.namespace,
+    }
+    if not live:
+        frame["token"] = "" if view.read_only else view.access.write_token(request)
+        caller = request.scope.get(CALLER)
+        # Who is not in, as on the page for signing in, has nothing to go to and nothing to hear.
+        frame["is_in"] = caller is not None
+        frame["signed_in"] = caller is not None and caller.kind == "session"
+    return environment().get_template(template).render(frame | context)
 
 
 def _pace(request: Request) -> Pace:

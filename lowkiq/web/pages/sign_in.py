@@ -10,7 +10,8 @@ from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
 from starlette.routing import BaseRoute, Route
 
-from lowkiq.web.render.templating import link, page, query_of
+from lowkiq.web.pages.live import page
+from lowkiq.web.render.templating import link, query_of
 from lowkiq.web.security.access import SESSION_SECONDS
 from lowkiq.web.security.guard import client_of, form_of
 from lowkiq.web.security.paths import SIGN_IN, SIGN_OUT, checked_next, prefix_of

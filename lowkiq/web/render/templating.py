@@ -1,5 +1,5 @@
 """
-Templating: the environment of the templates, links under the mount prefix, and a page as a response.
+Templating: the environment of the templates, and links under the mount prefix.
 
 Knows nothing of what pages say. Every value is escaped, and a name that is not there is an error.
 """
@@ -9,21 +9,16 @@ from __future__ import annotations
 import functools
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 from urllib.parse import parse_qsl, quote, unquote, urlencode
 
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup, escape
 from starlette.requests import Request
-from starlette.responses import HTMLResponse, Response
 
 from lowkiq.version import VERSION
 from lowkiq.web.render import words
-from lowkiq.web.security.access import CALLER
 from lowkiq.web.security.paths import prefix_of
-
-if TYPE_CHECKING:
-    from lowkiq.web.view import View
 
 TEMPLATES: Final = Path(__file__).parents[1] / "templates"
 
@@ -31,10 +26,6 @@ TEMPLATES: Final = Path(__file__).parents[1] / "templates"
 ERRORS: Final = "surrogateescape"
 #: Characters of a parameter that are looked at: nothing that we link to is longer.
 LONGEST_PARAMETER: Final = 4_096
-
-#: What an inner part of a page, fetched by the script, is put into instead of the whole layout.
-LIVE_LAYOUT: Final = "live.html"
-LAYOUT: Final = "base.html"
 
 _FILTERS: Final[Mapping[str, Callable[..., Any]]] = {
     "number": words.number,
@@ -95,33 +86,6 @@ def as_field(id: str) -> str:
 def from_field(text: str) -> str:
     """The id that `as_field` was given."""
     return unquote(text, errors=ERRORS)
-
-
-def render(view: View, request: Request, template: str, *, live: bool = False, **context: Any) -> str:
-    """
-    The text of a page.
-
-    Args:
-        live: only its `<main>`, as the script fetches it. That has no token in it, so that several people may get it.
-    """
-    frame: dict[str, Any] = {
-        "layout": LIVE_LAYOUT if live else LAYOUT,
-        "url": functools.partial(link, request),
-        "read_only": view.read_only,
-        "namespace": view.app.settings.namespace,
-    }
-    if not live:
-        frame["token"] = "" if view.read_only else view.access.write_token(request)
-        caller = request.scope.get(CALLER)
-        # Who is not in, as on the page for signing in, has nothing to go to and nothing to hear.
-        frame["is_in"] = caller is not None
-        frame["signed_in"] = caller is not None and caller.kind == "session"
-    return environment().get_template(template).render(frame | context)
-
-
-def page(view: View, request: Request, template: str, *, status_code: int = 200, **context: Any) -> Response:
-    """A whole page."""
-    return HTMLResponse(render(view, request, template, **context), status_code)
 
 
 def _time(at: float, now: float | None = None) -> Markup:

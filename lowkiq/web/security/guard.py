@@ -7,6 +7,7 @@ of a bounded size. Pure ASGI, so that what streams keeps streaming.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Final
 from urllib.parse import parse_qsl
 
@@ -20,9 +21,8 @@ from starlette.requests import ClientDisconnect, Request
 from starlette.responses import RedirectResponse
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from lowkiq.web.security.access import CALLER, Caller, is_loopback_address, is_loopback_host
+from lowkiq.web.security.access import CALLER, Access, Caller, is_loopback_address, is_loopback_host
 from lowkiq.web.security.paths import SIGN_IN, SIGN_OUT, is_for_machines, path_in_view, prefix_of, sign_in_url
-from lowkiq.web.view import View
 
 logger = structlog.get_logger("lowkiq")
 
@@ -66,13 +66,18 @@ def client_of(request: Request) -> str | None:
 
 
 class Guard:
-    """Middleware around all rooms. A refusal is an HTTPException, which becomes a page or JSON further out."""
+    """
+    Middleware around all rooms. A refusal is an HTTPException, which becomes a page or JSON further out.
 
-    def __init__(self, app: ASGIApp, view: View) -> None:
+    Args:
+        shared_key: gives the key that all processes without credentials share; it asks Redis, and blocks.
+    """
+
+    def __init__(self, app: ASGIApp, access: Access, shared_key: Callable[[], bytes], *, read_only: bool) -> None:
         self.app = app
-        self._access = view.access
-        self._backend = view.backend
-        self._read_only = view.read_only
+        self._access = access
+        self._shared_key = shared_key
+        self._read_only = read_only
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
@@ -116,7 +121,7 @@ class Guard:
     async def _share_key(self, request: Request) -> None:
         """While Redis is away the process's own key will do for looking; there is nothing to act on."""
         try:
-            self._access.share_key(await run_in_threadpool(self._backend.web_key))
+            self._access.share_key(await run_in_threadpool(self._shared_key))
         except RedisError:
             if request.method == _WRITE:
                 raise
