@@ -1,8 +1,8 @@
 """
 LivePages: answers a request for a page, whole or in parts, from the shared snapshot.
 
-A page is rendered whole when a person opens it. While it is open, the script fetches the same address at each tick of
-the snapshot with the header X-Lowkiq-Live, and takes over the elements marked data-live. The rule of what they hold:
+A page is rendered whole when a person opens it. While it is open, the script fetches the same address each second with
+the header X-Lowkiq-Live, and takes over the elements marked data-live. The rule of what they hold:
 
 * "tick": what depends on the snapshot alone: numbers, nodes, shards. It costs Redis nothing.
 * "slow", every fifth time, also what must be read: charts, jobs in flight, one job, bulks.

@@ -1,15 +1,15 @@
-// Keeps a page live: at each tick of the server it fetches the page's own address, and takes over what is marked
-// data-live. Without this script everything reads and works as well; it only stands still.
+// Keeps a page live: each second it fetches the page's own address, and takes over what is marked data-live. Without
+// this script everything reads and works as well; it only stands still.
 "use strict";
 
+const TICK = 1000; // milliseconds between an answer and the next question
 const SLOW = 5; // every so many ticks, also what the server has to read from Redis
-const RETRY = 3000; // milliseconds until we ask a server that is away again
+const PATIENCE = 10_000; // milliseconds for an answer
 
 const body = document.body;
-const hasParts = document.querySelector("[data-live]") !== null; // a question, say, has none, and its address is no page
 const light = document.getElementById("light");
 const pause = document.getElementById("pause");
-let stream = null, retry = 0, ticks = 0, fetching = false, paused = false, isDown = "down" in body.dataset;
+let current = null, ticks = 0, paused = false, isDown = false;
 
 function show(state, text) {
   if (light && (light.dataset.state !== state || light.textContent !== text)) { // a status is read out only when it changes
@@ -18,46 +18,41 @@ function show(state, text) {
   }
 }
 
-function open() {
-  close();
-  stream = new EventSource(body.dataset.events);
-  stream.addEventListener("tick", tick);
-  stream.addEventListener("down", () => { isDown = true; show("down", "Redis is away"); });
-  stream.onerror = () => {
-    show("down", "connection lost");
-    if (stream.readyState === EventSource.CLOSED) retry = setTimeout(open, RETRY); // else the browser asks again itself
-  };
+function start() {
+  ticks = 0;
+  tick(current = {}); // whatever was begun before is now of no interest
 }
 
-function close() {
-  clearTimeout(retry);
-  if (stream) stream.close();
-  stream = null;
+function stop() {
+  current = null;
 }
 
-async function tick() {
-  if (isDown && "down" in body.dataset) return location.reload();
-  const isSlow = isDown || ticks % SLOW === SLOW - 1 || !("pace" in body.dataset) && ticks === 0;
-  isDown = false;
-  show("live", "live");
-  ticks += 1;
-  if (fetching || !hasParts || ("pace" in body.dataset && !isSlow)) return;
-  fetching = true;
+async function tick(me) {
+  if (me !== current) return;
   try {
-    await refresh(isSlow ? "slow" : "tick");
+    await refresh(me);
   } catch {
-    show("down", "no answer");
-  } finally {
-    fetching = false;
+    isDown = true;
+    if (me === current) show("down", "no answer");
   }
+  setTimeout(tick, TICK, me);
 }
 
-async function refresh(pace) {
-  const response = await fetch(location.href, { headers: { "X-Lowkiq-Live": pace }, cache: "no-store" });
-  if (response.redirected || response.status === 401) return location.reload(); // we are signed out
-  if (!response.ok) return show("down", response.status === 503 ? "Redis is away" : `error ${response.status}`);
-  const fresh = new DOMParser().parseFromString(await response.text(), "text/html");
-  if (paused) return;
+async function refresh(me) {
+  const headers = { "X-Lowkiq-Live": isDown || ticks % SLOW === 0 ? "slow" : "tick" };
+  ticks += 1;
+  const response = await fetch(location.href, { headers, cache: "no-store", signal: AbortSignal.timeout(PATIENCE) });
+  const text = await response.text();
+  if (me !== current) return;
+  const isSignedOut = response.redirected || response.status === 401;
+  if (isSignedOut || "down" in body.dataset && response.status !== 503) return location.reload();
+  isDown = !response.ok;
+  if (isDown) return show("down", response.status === 503 ? "Redis is away" : `error ${response.status}`);
+  show("live", "live");
+  renew(new DOMParser().parseFromString(text, "text/html"));
+}
+
+function renew(fresh) {
   if (document.title !== fresh.title) document.title = fresh.title;
   for (const part of fresh.querySelectorAll("[data-live]")) {
     const old = document.querySelector(`[data-live="${part.dataset.live}"]`);
@@ -110,21 +105,20 @@ function morphChildren(old, fresh) {
 function setPaused(value) {
   paused = value;
   pause.textContent = paused ? "Resume" : "Pause";
-  if (!paused) return open();
-  close();
+  if (!paused) return start();
+  stop();
   show("paused", "paused");
 }
 
-if (body.dataset.events) {
-  if (pause) {
-    pause.hidden = false;
-    pause.addEventListener("click", () => setPaused(!paused));
-  }
+// A question, say, has nothing that is live, and its address is no page.
+if (light && (document.querySelector("[data-live]") || "down" in body.dataset)) {
+  pause.hidden = false;
+  pause.addEventListener("click", () => setPaused(!paused));
   document.addEventListener("visibilitychange", () => {
     if (paused) return;
-    if (document.hidden) close(); else open();
+    if (document.hidden) stop(); else start();
   });
-  if (!document.hidden) open();
+  if (!document.hidden) start();
 }
 
 const all = document.getElementById("all-of-page");
