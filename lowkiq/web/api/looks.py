@@ -11,7 +11,7 @@ from starlette.concurrency import run_in_threadpool
 from lowkiq.admin.history import SPANS
 from lowkiq.admin.metrics import QueueMetrics
 from lowkiq.errors import UnknownQueue, short
-from lowkiq.web.api.operation import Call
+from lowkiq.web.api.operation import NO_QUEUE, Call, operation
 from lowkiq.web.api.types import (
     Errors,
     HistoryQuery,
@@ -29,8 +29,9 @@ from lowkiq.web.snapshot import Rates, Snapshot
 from lowkiq.web.view import View
 
 
+@operation("GET", "/api/v1/stats", "getStats")
 async def stats(call: Call) -> StatsReply:
-    """What monitoring made for the original Lowkiq reads."""
+    """Lengths and lag by worker, exactly as the original Lowkiq gives them."""
     snapshot = await call.view.snapshots.get()
     names = _worker_names(call.view, snapshot.queues)
     return StatsReply(
@@ -39,20 +40,23 @@ async def stats(call: Call) -> StatsReply:
     )
 
 
+@operation("GET", "/api/v1/nodes", "getNodes")
 async def nodes(call: Call) -> NodesReply:
-    """The heartbeats, and what is wrong."""
+    """The health of every node, and what needs looking at."""
     told = (await call.view.snapshots.get()).nodes
     return NodesReply(told.nodes, told.late, told.missing, told.doubled, told.unowned, told.is_well)
 
 
+@operation("GET", "/api/v1/queues", "getQueues")
 async def queues(call: Call) -> QueuesReply:
-    """A row a queue."""
+    """All queues, a row each."""
     snapshot = await call.view.snapshots.get()
     return QueuesReply([queue_row(snapshot, queue) for queue in snapshot.queues])
 
 
+@operation("GET", "/api/v1/queues/{queue}", "getQueue", query=QueueQuery, refusals=NO_QUEUE)
 async def queue(call: Call) -> QueueReply:
-    """One queue with its shards."""
+    """A queue with its shards, and if asked for its errors by kind."""
     query: QueueQuery = call.query
     snapshot = await call.view.snapshots.get()
     row = queue_row(snapshot, call.queue)
@@ -67,8 +71,16 @@ async def queue(call: Call) -> QueueReply:
     )
 
 
+@operation(
+    "GET",
+    "/api/v1/history",
+    "getHistory",
+    description="The nodes record it. Gauges are the highest of a step, counters as of its end.",
+    query=HistoryQuery,
+    refusals=NO_QUEUE,
+)
 async def history(call: Call) -> HistoryReply:
-    """The series of a chart."""
+    """What a queue, or all of them, held and had done."""
     query: HistoryQuery = call.query
     if query.queue is not None:
         _require_queue(await call.view.snapshots.get(), query.queue)
@@ -76,8 +88,14 @@ async def history(call: Call) -> HistoryReply:
     return HistoryReply(query.queue, query.span, SPANS[query.span].step, points)
 
 
+@operation(
+    "GET",
+    "/api/v1/token",
+    "getToken",
+    description="Bearer needs none. It serves only the credentials, or the session, that have asked for it.",
+)
 async def token(call: Call) -> TokenReply:
-    """For scripts that are signed in as a browser is."""
+    """The token for the header X-Lowkiq-Token of writes."""
     return TokenReply(call.view.access.write_token(call.request))
 
 

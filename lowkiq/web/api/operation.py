@@ -1,10 +1,10 @@
-"""An operation of the API: one row of the table from which routes and OpenAPI document are both made."""
+"""Operations of the API, each declared beside its function: routes and OpenAPI document are both made from them."""
 
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Final
+from typing import Any, Final, get_type_hints
 
 import msgspec
 from starlette.requests import Request
@@ -17,6 +17,8 @@ from lowkiq.web.api.types import Failure
 from lowkiq.web.view import View
 
 JSON: Final = "application/json"
+#: The refusal of every operation on a queue.
+NO_QUEUE: Final = {404: "There is no such queue."}
 
 
 @dataclass(frozen=True)
@@ -49,6 +51,9 @@ class Reply:
     headers: Mapping[str, str] = field(default_factory=dict)
 
 
+Handler = Callable[[Call], Awaitable[msgspec.Struct | Reply | Response]]
+
+
 @dataclass(frozen=True, kw_only=True)
 class Operation:
     """
@@ -65,7 +70,7 @@ class Operation:
     path: str
     name: str
     summary: str
-    handler: Callable[[Call], Awaitable[msgspec.Struct | Reply | Response]]
+    handler: Handler
     replies: Mapping[int, Sequence[Any]]
     description: str = ""
     query: type[msgspec.Struct] | None = None
@@ -91,6 +96,37 @@ class Operation:
         query = read_query(request, self.query) if self.query else None
         body = await read_body(request, self.body) if self.body else None
         return Call(view, request, query, body)
+
+
+def operation(
+    method: str,
+    path: str,
+    name: str,
+    *,
+    summary: str = "",
+    replies: Mapping[int, Sequence[Any]] | None = None,
+    **details: Any,
+) -> Callable[[Handler], Operation]:
+    """
+    Declares the function below it as an operation, whose other fields are `details`.
+
+    Args:
+        summary: default: the function's docstring.
+        replies: default: 200, with the type that the function returns.
+    """
+
+    def declare(handler: Handler) -> Operation:
+        return Operation(
+            method=method,
+            path=path,
+            name=name,
+            summary=summary or handler.__doc__ or "",
+            handler=handler,
+            replies=replies or {200: [get_type_hints(handler)["return"]]},
+            **details,
+        )
+
+    return declare
 
 
 def respond(answer: msgspec.Struct | Reply | Response) -> Response:
