@@ -11,9 +11,10 @@ import asyncio
 import threading
 from collections import deque
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import Final
+from typing import Annotated, Final
 
 import msgspec
+from msgspec import Meta
 from starlette.concurrency import run_in_threadpool
 
 from lowkiq import clock
@@ -21,6 +22,7 @@ from lowkiq.admin.history import SAMPLE_INTERVAL, Point, read_earlier
 from lowkiq.admin.metrics import QueueMetrics, ShardMetrics, by_queue, read_shards, total
 from lowkiq.admin.nodes import Nodes, judge, read_health
 from lowkiq.admin.redis_health import Server, read_server
+from lowkiq.errors import UnknownQueue, short
 from lowkiq.queue.call import redis_time
 from lowkiq.queue.shard import Shard
 from lowkiq.web.backend import Backend
@@ -46,6 +48,16 @@ class Rates(msgspec.Struct, frozen=True):
     merged: float = 0.0
 
 
+class QueueRow(msgspec.Struct, frozen=True):
+    """A queue at a glance."""
+
+    queue: str
+    shards_count: int
+    metrics: QueueMetrics
+    rates: Annotated[Rates, Meta(description="A second.")]
+    merge_ratio: Annotated[float, Meta(description="Share of the payloads pushed that joined a queued id, 0 to 1.")]
+
+
 class Snapshot(msgspec.Struct, frozen=True):
     """How everything was at a moment."""
 
@@ -61,6 +73,19 @@ class Snapshot(msgspec.Struct, frozen=True):
     total_rate: Rates
     nodes: Nodes
     server: Server
+
+    def row(self, queue: str) -> QueueRow:
+        """A queue at a glance. Raises UnknownQueue."""
+        metrics = self.queues.get(queue)
+        if metrics is None:
+            raise UnknownQueue(f"no queue {short(queue)} here; known are: {', '.join(self.queues) or 'none'}")
+        return QueueRow(
+            queue,
+            self.shards_counts[queue],
+            metrics,
+            self.rates[queue],
+            merge_ratio=metrics.merged / metrics.pushed if metrics.pushed else 0.0,
+        )
 
 
 class Snapshots:

@@ -21,10 +21,9 @@ from starlette.types import Message, Receive, Scope, Send
 from lowkiq import clock
 from lowkiq.admin.metrics import QueueMetrics
 from lowkiq.web.api.input import Rejected
-from lowkiq.web.api.looks import queue_row
 from lowkiq.web.api.operation import Call
-from lowkiq.web.api.types import Failure, QueueRow
-from lowkiq.web.snapshot import Rates, Snapshot, Snapshots
+from lowkiq.web.api.types import Failure
+from lowkiq.web.snapshot import QueueRow, Rates, Snapshot, Snapshots
 
 MEDIA_TYPE: Final = "text/event-stream"
 #: Streams of one process: each costs a connection and a task.
@@ -187,7 +186,7 @@ def tick(snapshot: Snapshot) -> Tick:
         at=snapshot.at,
         total=snapshot.total,
         total_rates=snapshot.total_rate,
-        queues=[queue_row(snapshot, queue) for queue in sorted(shown)],
+        queues=[snapshot.row(queue) for queue in sorted(shown)],
         queues_left_out=len(metrics) - len(shown),
         nodes=NodesTick(
             count=len(nodes.nodes),

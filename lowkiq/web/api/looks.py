@@ -10,7 +10,6 @@ from starlette.concurrency import run_in_threadpool
 
 from lowkiq.admin.history import SPANS
 from lowkiq.admin.metrics import QueueMetrics
-from lowkiq.errors import UnknownQueue, short
 from lowkiq.web.api.operation import NO_QUEUE, Call, operation
 from lowkiq.web.api.types import (
     Errors,
@@ -19,13 +18,11 @@ from lowkiq.web.api.types import (
     NodesReply,
     QueueQuery,
     QueueReply,
-    QueueRow,
     QueuesReply,
     Stats,
     StatsReply,
     TokenReply,
 )
-from lowkiq.web.snapshot import Rates, Snapshot
 from lowkiq.web.view import View
 
 
@@ -51,7 +48,7 @@ async def nodes(call: Call) -> NodesReply:
 async def queues(call: Call) -> QueuesReply:
     """All queues, a row each."""
     snapshot = await call.view.snapshots.get()
-    return QueuesReply([queue_row(snapshot, queue) for queue in snapshot.queues])
+    return QueuesReply([snapshot.row(queue) for queue in snapshot.queues])
 
 
 @operation("GET", "/api/v1/queues/{queue}", "getQueue", query=QueueQuery, refusals=NO_QUEUE)
@@ -59,13 +56,9 @@ async def queue(call: Call) -> QueueReply:
     """A queue with its shards, and if asked for its errors by kind."""
     query: QueueQuery = call.query
     snapshot = await call.view.snapshots.get()
-    row = queue_row(snapshot, call.queue)
+    row = snapshot.row(call.queue)
     return QueueReply(
-        row.queue,
-        row.shards_count,
-        row.metrics,
-        row.rates,
-        row.merge_ratio,
+        **msgspec.structs.asdict(row),
         shards=[shard for shard in snapshot.shards if shard.queue == row.queue],
         errors=await run_in_threadpool(_errors, call.view, row.queue) if query.errors else None,
     )
@@ -83,7 +76,7 @@ async def history(call: Call) -> HistoryReply:
     """What a queue, or all of them, held and had done."""
     query: HistoryQuery = call.query
     if query.queue is not None:
-        _require_queue(await call.view.snapshots.get(), query.queue)
+        (await call.view.snapshots.get()).row(query.queue)  # there must be one
     points = await run_in_threadpool(call.view.backend.history, query.queue or "", query.span)
     return HistoryReply(query.queue, query.span, SPANS[query.span].step, points)
 
@@ -97,26 +90,6 @@ async def history(call: Call) -> HistoryReply:
 async def token(call: Call) -> TokenReply:
     """The token for the header X-Lowkiq-Token of writes."""
     return TokenReply(call.view.access.write_token(call.request))
-
-
-def queue_row(snapshot: Snapshot, queue: str) -> QueueRow:
-    """A queue of the snapshot at a glance."""
-    metrics = _require_queue(snapshot, queue)
-    return QueueRow(
-        queue,
-        snapshot.shards_counts[queue],
-        metrics,
-        rates=snapshot.rates.get(queue, Rates()),
-        merge_ratio=metrics.merged / metrics.pushed if metrics.pushed else 0.0,
-    )
-
-
-def _require_queue(snapshot: Snapshot, queue: str) -> QueueMetrics:
-    try:
-        return snapshot.queues[queue]
-    except KeyError:
-        known = ", ".join(snapshot.queues) or "none"
-        raise UnknownQueue(f"no queue {short(queue)} here; known are: {known}") from None
 
 
 def _worker_names(view: View, queues: Mapping[str, QueueMetrics]) -> dict[str, str]:

@@ -9,10 +9,10 @@ from msgspec import Meta
 
 from lowkiq.admin.bulks import Bulk
 from lowkiq.admin.history import Point
-from lowkiq.admin.metrics import QueueMetrics, ShardMetrics
+from lowkiq.admin.metrics import ShardMetrics
 from lowkiq.admin.nodes import NodeHealth
 from lowkiq.admin.previews import ErrorGroup
-from lowkiq.web.snapshot import Rates
+from lowkiq.web.snapshot import QueueRow
 
 #: Jobs on a page, at most.
 MAX_LIMIT: Final = 100
@@ -140,16 +140,6 @@ class NodesReply(msgspec.Struct, frozen=True):
     is_well: Annotated[bool, Meta(description="Whether none of these needs looking at.")]
 
 
-class QueueRow(msgspec.Struct, frozen=True):
-    """A queue at a glance."""
-
-    queue: str
-    shards_count: int
-    metrics: QueueMetrics
-    rates: Annotated[Rates, Meta(description="A second.")]
-    merge_ratio: Annotated[float, Meta(description="Share of the payloads pushed that joined a queued id, 0 to 1.")]
-
-
 class QueuesReply(msgspec.Struct, frozen=True):
     """All queues that Redis knows."""
 
@@ -164,14 +154,9 @@ class Errors(msgspec.Struct, frozen=True):
     total: Annotated[int, Meta(description="Errors there are.")]
 
 
-class QueueReply(msgspec.Struct, frozen=True):
+class QueueReply(QueueRow, frozen=True):
     """A queue and its shards."""
 
-    queue: str
-    shards_count: int
-    metrics: QueueMetrics
-    rates: Rates
-    merge_ratio: float
     shards: list[ShardMetrics]
     errors: Annotated[Errors | None, Meta(description="With errors=1.")] = None
 

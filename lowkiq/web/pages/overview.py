@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any
 
 from starlette.requests import Request
@@ -11,25 +11,10 @@ from starlette.responses import Response
 from starlette.routing import BaseRoute, Route
 
 from lowkiq.admin.history import TOTAL
-from lowkiq.admin.metrics import QueueMetrics
 from lowkiq.web.pages.alerts import troubles_of
 from lowkiq.web.pages.live import LivePages, Look
 from lowkiq.web.render.history_charts import SPAN_WORDS, charts_of, span_of
-from lowkiq.web.snapshot import Rates, Snapshot
-
-
-@dataclass(frozen=True)
-class QueueRow:
-    """A queue in the table."""
-
-    name: str
-    metrics: QueueMetrics
-    rates: Rates
-    shards_count: int
-    #: Seconds until its oldest job is due (negative: late), None when nothing is queued.
-    due_in: float | None
-    #: Shards with jobs due and no node.
-    unowned: int
+from lowkiq.web.snapshot import Snapshot
 
 
 def routes(pages: LivePages) -> list[BaseRoute]:
@@ -41,7 +26,10 @@ def routes(pages: LivePages) -> list[BaseRoute]:
         points = view.backend.history(TOTAL, span) if look.reads else []
         return {
             "troubles": troubles_of(look.snapshot),
-            "rows": rows_of(look.snapshot),
+            # By name: what moves about can't be read.
+            "rows": [look.snapshot.row(queue) for queue in sorted(look.snapshot.queues)],
+            "oldest": _oldest(look.snapshot),
+            "unowned": Counter(shard.queue for shard in look.snapshot.nodes.unowned),
             "slowest": _slowest(look.snapshot),
             "span": span,
             "spans": SPAN_WORDS,
@@ -54,24 +42,13 @@ def routes(pages: LivePages) -> list[BaseRoute]:
     return [Route("/", overview, name="overview")]
 
 
-def rows_of(snapshot: Snapshot) -> list[QueueRow]:
-    """A row a queue, by name: what moves about can't be read."""
+def _oldest(snapshot: Snapshot) -> dict[str, float]:
+    """Queue → seconds until its oldest job is due (negative: late), where something is queued."""
     oldest: dict[str, float] = {}
     for shard in snapshot.shards:
         if shard.due_in is not None:
             oldest[shard.queue] = min(oldest.get(shard.queue, shard.due_in), shard.due_in)
-    unowned = [shard.queue for shard in snapshot.nodes.unowned]
-    return [
-        QueueRow(
-            name=queue,
-            metrics=metrics,
-            rates=snapshot.rates.get(queue, Rates()),
-            shards_count=snapshot.shards_counts.get(queue, 0),
-            due_in=oldest.get(queue),
-            unowned=unowned.count(queue),
-        )
-        for queue, metrics in sorted(snapshot.queues.items())
-    ]
+    return oldest
 
 
 def _slowest(snapshot: Snapshot) -> str:

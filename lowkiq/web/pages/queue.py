@@ -20,7 +20,6 @@ from lowkiq.web.pages.live import LivePages, Look
 from lowkiq.web.pages.shard_rows import WORST, shard_rows
 from lowkiq.web.render.history_charts import SPAN_WORDS, charts_of, span_of
 from lowkiq.web.render.templating import from_field
-from lowkiq.web.snapshot import Rates
 from lowkiq.web.view import View
 
 #: View → what its tab says.
@@ -97,8 +96,7 @@ def _numbers(view: View, look: Look, queue: str) -> dict[str, Any]:
     return {
         "queue": queue,
         "path": f"/queues/{queue}",
-        "metrics": look.snapshot.queues[queue],
-        "rates": look.snapshot.rates.get(queue, Rates()),
+        "row": look.snapshot.row(queue),
         "troubles": of_queue(look.snapshot, queue),
         "span": span,
         "spans": SPAN_WORDS,
@@ -112,7 +110,6 @@ def _shards(look: Look, queue: str) -> dict[str, Any]:
     shown = rows if look.query.get("shards") == "all" else rows[:WORST]
     return {
         "shards": shown,
-        "shards_count": look.snapshot.shards_counts.get(queue, 0),
         "shards_left": len(rows) - len(shown),
     }
 
