@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping
-from typing import Any, Final, TypeVar
+from collections.abc import Mapping
+from typing import Any, Final, TypeVar, get_args
 from urllib.parse import parse_qsl
 
 import msgspec
-from msgspec import inspect
 from starlette.requests import Request
 
 from lowkiq.errors import LowkiqError, short, unknown_option
@@ -78,7 +77,7 @@ def _value(kind: Any, value: Any, noun: str, name: str, strict: bool) -> Any:
     struct = _struct_in(kind)
     if struct and isinstance(value, dict):
         return _typed(struct, value, noun, f"{name}.")
-    if isinstance(value, str) and not strict and _is_text(kind):
+    if not strict and all(schema.get("type") == "string" for schema in schemas_of(kind)):
         strict = True  # else "null" would be none
     try:
         return msgspec.convert(value, kind, strict=strict)
@@ -88,49 +87,33 @@ def _value(kind: Any, value: Any, noun: str, name: str, strict: bool) -> Any:
         raise Rejected(400, f"{noun} {name} is {short(value)}{where}, it must be {_what(kind)}") from None
 
 
-def _parts(kind: Any) -> list[inspect.Type]:
-    """The types that a field may have, without what only says something of them, and without null."""
-    return list(_bare([inspect.type_info(kind)]))
-
-
-def _bare(types: Iterable[inspect.Type]) -> Iterable[inspect.Type]:
-    for one in types:
-        if isinstance(one, inspect.Metadata):
-            yield from _bare([one.type])
-        elif isinstance(one, inspect.UnionType):
-            yield from _bare(one.types)
-        elif not isinstance(one, inspect.NoneType):
-            yield one
+def schemas_of(kind: Any) -> list[dict[str, Any]]:
+    """The JSON schemas of what a field may be, but for null: in a query, that is a parameter left out."""
+    schema = msgspec.json.schema(kind)
+    return [one for one in schema.get("anyOf", [schema]) if one != {"type": "null"}]
 
 
 def _struct_in(kind: Any) -> type[msgspec.Struct] | None:
-    return next((part.cls for part in _parts(kind) if isinstance(part, inspect.StructType)), None)
-
-
-def _is_text(kind: Any) -> bool:
-    return all(isinstance(part, inspect.StrType) for part in _parts(kind))
+    if isinstance(kind, type) and issubclass(kind, msgspec.Struct):
+        return kind
+    return next(filter(None, map(_struct_in, get_args(kind))), None)
 
 
 def _what(kind: Any) -> str:
     """What a field may be, in words."""
-    return " or ".join(map(_in_words, _parts(kind)))
+    return " or ".join(map(_in_words, schemas_of(kind)))
 
 
-def _in_words(part: inspect.Type) -> str:
-    match part:
-        case inspect.LiteralType(values=values):
+def _in_words(schema: Mapping[str, Any]) -> str:
+    match schema:
+        case {"enum": values}:
             return f"one of {', '.join(map(str, values))}"
-        case inspect.IntType(ge=low, le=high):
+        case {"type": "integer", "minimum": low, "maximum": high}:
             return f"a whole number from {low:,} to {high:,}"
-        case inspect.BoolType():
+        case {"type": "boolean"}:
             return "true or false"
-        case inspect.StrType(max_length=longest):
-            return f"a text of 1 to {longest:,} characters" if longest else "a text"
-        case inspect.ListType(min_length=low, max_length=high, item_type=item):
-            return f"a list of {low or 0:,} to {high:,}, each {_what_item(item)}"
-        case _:
-            return "an object"
-
-
-def _what_item(item: inspect.Type) -> str:
-    return " or ".join(map(_in_words, _bare([item])))
+        case {"type": "string", **limits}:
+            return f"a text of 1 to {limits['maxLength']:,} characters" if limits else "a text"
+        case {"type": "array", "minItems": low, "maxItems": high, "items": item}:
+            return f"a list of {low:,} to {high:,}, each {_in_words(item)}"
+    return "an object"

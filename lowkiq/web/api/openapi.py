@@ -9,6 +9,7 @@ from typing import Any, Final
 import msgspec
 
 from lowkiq.version import VERSION
+from lowkiq.web.api.input import schemas_of
 from lowkiq.web.api.operation import JSON, Operation
 from lowkiq.web.api.types import Failure
 
@@ -105,25 +106,17 @@ def _path_parameters(path: str) -> Iterator[dict[str, Any]]:
 
 def _query_parameters(operation: Operation) -> Iterator[dict[str, Any]]:
     for field in msgspec.structs.fields(operation.query) if operation.query else ():
-        schema = _without_null(msgspec.json.schema(field.type))
+        (schema,) = schemas_of(field.type)
+        schema.pop("description", None)
         if not field.required and field.default is not None:
             schema["default"] = field.default
-        description = schema.pop("description", "")
         yield {
             "name": field.name,
             "in": "query",
             "required": field.required,
-            "description": description,
+            "description": msgspec.json.schema(field.type)["description"],
             "schema": schema,
         }
-
-
-def _without_null(schema: dict[str, Any]) -> dict[str, Any]:
-    """A parameter that may be missing; in a type it may be null, in a query it can't."""
-    kinds = [kind for kind in schema.pop("anyOf", []) if kind != {"type": "null"}]
-    for kind in kinds:
-        schema |= kind
-    return schema
 
 
 def _responses(operation: Operation, schemas: _Schemas) -> dict[str, Any]:
