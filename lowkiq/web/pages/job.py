@@ -2,27 +2,30 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import BaseRoute, Route
 
+from lowkiq.admin.metrics import ShardMetrics
+from lowkiq.admin.nodes import NodeHealth
 from lowkiq.admin.previews import JobPeek
-from lowkiq.web.owners import Owners
+from lowkiq.web.owners import Owners, Running
 from lowkiq.web.pages.action_words import BUTTONS, WORDINGS, result_of
-from lowkiq.web.pages.explain import Why
-from lowkiq.web.pages.job_rows import failures, first_line
 from lowkiq.web.pages.live import LivePages, Look
 from lowkiq.web.pages.queue import max_retry_count
-from lowkiq.web.pages.timeline import Event, timeline_of
 from lowkiq.web.render import words
 from lowkiq.web.render.payloads import PayloadText, payload_texts
 from lowkiq.web.view import View
 
+#: Pushes that the timeline tells one by one.
+PUSHES: Final = 5
+#: States of a node in which it claims nothing, as a sentence has them.
+STOPPED: Final = {"quiet": "quiet", "draining": "stopping"}
 #: Where → what the heading says, which view lists it, and the form that its buttons send.
 PLACES: Final = {"queue": "Queued", "claim": "In flight", "morgue": "In the morgue"}
 VIEWS: Final = {"queue": "due", "claim": "in_flight", "morgue": "morgue"}
@@ -36,8 +39,6 @@ class Place:
     title: str
     view: str
     why: str
-    failures: int
-    error_line: str
     payloads: Sequence[PayloadText]
     buttons: Sequence[str]
 
@@ -45,6 +46,13 @@ class Place:
     def left_out(self) -> int:
         """Payloads that are not shown."""
         return self.job.payload_count - len(self.payloads)
+
+
+class Event(NamedTuple):
+    """Something that happened to an id, or will."""
+
+    at: float
+    text: str
 
 
 def routes(pages: LivePages) -> list[BaseRoute]:
@@ -61,15 +69,19 @@ def _build(view: View, look: Look) -> Mapping[str, Any]:
     queue, id = look.queue(), look.query.get("id", "")
     if not id:
         raise HTTPException(404, "There is no job without an id.")
-    owners = Owners(look.snapshot)
     places, ahead = _find(view, queue, id) if look.reads else ([], None)
-    why = Why(owners, queue, places, ahead, look.snapshot.at)
+    owners = Owners(look.snapshot)
+    # An id has one shard, wherever it is.
+    number = places[0].shard if places else 0
+    shard, running = owners.shard(queue, number), owners.running(queue, number)
+    why = Why(owners, shard, running, ahead, look.snapshot.at, is_claimed=any(job.where == "claim" for job in places))
     return {
         "queue": queue,
         "id": id,
         "places": [_place(view, job, why) for job in places],
-        "timeline": _timeline(owners, queue, places),
-        "owner": _owner(owners, queue, places),
+        "timeline": _timeline(places, running),
+        "shard": shard,
+        "owners": owners,
         "max_retry_count": max_retry_count(view, queue),
         "shows_payloads": view.payloads,
         "wordings": WORDINGS,
@@ -93,26 +105,144 @@ def _place(view: View, job: JobPeek, why: Why) -> Place:
         title=PLACES[job.where],
         view=VIEWS[job.where],
         why=why(job),
-        failures=failures(job),
-        error_line=words.printable(first_line(job.error), 200),
         payloads=payload_texts(job, view.app.settings.load_payload) if view.payloads else payload_texts(job, None),
         buttons=() if view.read_only else BUTTONS.get(VIEWS[job.where], ()),
     )
 
 
-def _owner(owners: Owners, queue: str, places: Sequence[JobPeek]) -> dict[str, Any] | None:
-    """Who has the id's shard."""
-    shard = owners.shard(queue, places[0].shard) if places else None
-    if shard is None:
-        return None
-    return {
-        "name": owners.name(shard.owner),
-        "epoch": shard.epoch,
-        "shard": shard.shard,
-        "is_held": bool(shard.lease_rest),
-    }
+def _timeline(places: Sequence[JobPeek], running: Running | None) -> list[Event]:
+    """The earliest first. Lowkiq keeps no log: what left no trace in Redis is not told."""
+    # Where payloads are in several places, it matters which were pushed when.
+    suffixes = [f" ({PLACES[job.where].lower()})" if len(places) > 1 else "" for job in places]
+    events = [
+        event
+        for job, suffix in zip(places, suffixes, strict=True)
+        for event in (*_pushes(job, suffix), *_of_place(job, running))
+    ]
+    return sorted(events, key=lambda event: event.at)
 
 
-def _timeline(owners: Owners, queue: str, places: Sequence[JobPeek]) -> list[Event]:
-    running = owners.running(queue, places[0].shard) if places else None
-    return timeline_of(places, running)
+def _pushes(job: JobPeek, suffix: str) -> Iterator[Event]:
+    """Scores are push times, unless the user gave others."""
+    known = [payload.score for payload in job.payloads if words.is_time(payload.score)]
+    if len(known) <= PUSHES:
+        yield from (Event(at, f"pushed{suffix}") for at in known)
+        return
+    yield Event(known[0], f"first of {job.payload_count:,} payloads pushed{suffix}")
+    text = "last of them pushed" if len(known) == job.payload_count else f"number {len(known):,} of them pushed"
+    yield Event(known[-1], f"{text}{suffix}")
+
+
+def _of_place(job: JobPeek, running: Running | None) -> Iterator[Event]:
+    match job.where:
+        case "morgue":
+            yield Event(job.at, "moved to the morgue")
+        case "queue":
+            yield Event(
+                job.at,
+                "due" if job.retry_count < 0 else f"due again, after {words.plural(job.retry_count + 1, 'failure')}",
+            )
+        case "claim":
+            yield Event(job.at, "due, and claimed since")
+            if running is not None and running.has(job.id) is True:
+                yield Event(running.node.beat_at - running.thread.seconds, "its performing began")
+
+
+class Why:
+    """
+    Explains in one sentence where an id is, and why it waits there.
+
+    Args:
+        shard: the id's, if anything is known of it.
+        ahead: queued jobs of its shard that come before it.
+        now: Redis's time.
+        is_claimed: whether the id is also in flight.
+    """
+
+    def __init__(
+        self,
+        owners: Owners,
+        shard: ShardMetrics | None,
+        running: Running | None,
+        ahead: int | None,
+        now: float,
+        *,
+        is_claimed: bool,
+    ) -> None:
+        self._owners = owners
+        self._shard = shard
+        self._owner = owners.name(shard.owner if shard else None)
+        self._running = running
+        self._ahead = ahead or 0
+        self._now = now
+        self._is_claimed = is_claimed
+
+    def __call__(self, job: JobPeek) -> str:
+        """The sentence."""
+        match job.where:
+            case "claim":
+                return self._in_flight(job)
+            case "morgue":
+                return f"In the morgue since {words.moment(job.at)}: nothing runs it until somebody revives it."
+        return self._not_due(job) if job.at > self._now else self._due()
+
+    def _not_due(self, job: JobPeek) -> str:
+        when = f"Not due until {words.moment(job.at)}, in {words.age(job.at - self._now)}"
+        if job.retry_count < 0:
+            return f"{when}: it was pushed for then."
+        return f"{when}: it failed {words.times(job.retry_count + 1)} and tries again then."
+
+    def _due(self) -> str:
+        shard = self._shard
+        if self._is_claimed:
+            return "Its id is in flight; what is queued here follows when that is done."
+        if shard is None:
+            return "Due; nothing is known of its shard yet."
+        if shard.owner is None:
+            return f"Due, but shard {shard.shard} has no node: none has had it so far."
+        if not shard.lease_rest:
+            gone = f"the lease of the last one, {self._owner}, has run out"
+            return f"Due, but shard {shard.shard} has no node: {gone}."
+        node = self._owners.node(shard.owner)
+        if node is not None and (obstacle := _obstacle(node)):
+            return f"Due, but {self._owner}, which has shard {shard.shard}, {obstacle}."
+        return f"Due; {self._before()} in shard {shard.shard}{self._at_work(node)}."
+
+    def _before(self) -> str:
+        if not self._ahead:
+            return "it is the first"
+        return f"{words.plural(self._ahead, 'job')} {'is' if self._ahead == 1 else 'are'} before it"
+
+    def _at_work(self, node: NodeHealth | None) -> str:
+        if self._running is not None:
+            return f", whose thread performs {_performed(self._running)}"
+        if node is not None and node.threads and all(thread.queue is not None for thread in node.threads):
+            return f", and all threads of {self._owner} are busy with other shards"
+        return f" of {self._owner}"
+
+    def _in_flight(self, job: JobPeek) -> str:
+        running = self._running
+        if self._shard is not None and not self._shard.lease_rest:
+            next_node = f"the next node of shard {job.shard} runs it again"
+            return f"In the hands of {self._owner}, whose lease has run out: {next_node}."
+        if running is None:
+            return f"Claimed by {self._owner}: about to be performed, or just done."
+        who = f"{self._owners.name(running.node.node)}, thread {words.printable(running.thread.name, 60)}"
+        match running.has(job.id):
+            case True:
+                return f"Performed by {who}, for {words.age(running.seconds)} so far."
+            case None:
+                return f"Claimed by {who}: performed in the batch of {_performed(running)}, or next."
+        return f"Claimed by {who}, and next: the thread performs {_performed(running)}."
+
+
+def _obstacle(node: NodeHealth) -> str | None:
+    if node.is_late:
+        return f"has not been heard of for {words.age(node.beat_age)}"
+    if node.state in STOPPED:
+        return f"is {STOPPED[node.state]}: it takes no new jobs"
+    return None
+
+
+def _performed(running: Running) -> str:
+    return f"{running.jobs} for {words.age(running.seconds)}"

@@ -13,7 +13,7 @@ from starlette.routing import BaseRoute, Route
 from lowkiq.admin.history import TOTAL
 from lowkiq.web.pages.alerts import troubles_of
 from lowkiq.web.pages.live import LivePages, Look
-from lowkiq.web.render.history_charts import SPAN_WORDS, charts_of, span_of
+from lowkiq.web.render.charts import SPAN_WORDS, charts_of, span_of
 from lowkiq.web.snapshot import Snapshot
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -10,15 +10,14 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import BaseRoute, Route
 
-from lowkiq.admin.metrics import QueueMetrics
-from lowkiq.admin.previews import ErrorGroup, Page
+from lowkiq.admin.metrics import QueueMetrics, ShardMetrics
+from lowkiq.admin.previews import ErrorGroup, JobPeek, Page, Peeks
 from lowkiq.web.owners import Owners
 from lowkiq.web.pages.action_words import BUTTONS, WORDINGS, result_of
 from lowkiq.web.pages.alerts import of_queue
-from lowkiq.web.pages.job_rows import flying_rows, job_rows
 from lowkiq.web.pages.live import LivePages, Look
-from lowkiq.web.pages.shard_rows import WORST, shard_rows
-from lowkiq.web.render.history_charts import SPAN_WORDS, charts_of, span_of
+from lowkiq.web.render import words
+from lowkiq.web.render.charts import SPAN_WORDS, charts_of, span_of
 from lowkiq.web.render.templating import from_field
 from lowkiq.web.view import View
 
@@ -28,6 +27,10 @@ VIEWS: Final = {"due": "By due time", "retries": "Retries", "in_flight": "In fli
 ADDRESS: Final = ("view", "pattern", "error", "retry_count", "span", "shards", "cursor")
 #: Jobs of a page, jobs in flight, and groups of errors that are shown.
 JOBS, FLYING, GROUPS = 25, 100, 12
+#: Shards that are shown unless all are asked for.
+WORST: Final = 50
+#: Characters of a payload or an error in a line.
+PREVIEW: Final = 120
 
 
 @dataclass(frozen=True)
@@ -74,6 +77,30 @@ class Groups:
         return self.sampled < self.of
 
 
+@dataclass(frozen=True)
+class ListedJob:
+    """A job in a list."""
+
+    job: JobPeek
+    #: The first line of its error, else the beginning of its lowest payload, as far as those may be shown.
+    preview: str
+    #: Whether the preview is the error.
+    is_error: bool
+
+
+@dataclass(frozen=True)
+class JobInFlight:
+    """A job in flight."""
+
+    job: JobPeek
+    #: The node, and its thread if one performs the shard.
+    node: str
+    thread: str
+    state: str
+    #: Seconds of the batch that the thread performs, None if none is.
+    seconds: float | None
+
+
 def routes(pages: LivePages) -> list[BaseRoute]:
     """The page of a queue."""
     view = pages.view
@@ -106,12 +133,9 @@ def _numbers(view: View, look: Look, queue: str) -> dict[str, Any]:
 
 
 def _shards(look: Look, queue: str) -> dict[str, Any]:
-    rows = shard_rows(look.snapshot, Owners(look.snapshot), queue)
-    shown = rows if look.query.get("shards") == "all" else rows[:WORST]
-    return {
-        "shards": shown,
-        "shards_left": len(rows) - len(shown),
-    }
+    shards = _worst_first(shard for shard in look.snapshot.shards if shard.queue == queue)
+    shown = shards if look.query.get("shards") == "all" else shards[:WORST]
+    return {"owners": Owners(look.snapshot), "shards": shown, "shards_left": len(shards) - len(shown)}
 
 
 def _jobs(view: View, look: Look, queue: str, found: Filter) -> dict[str, Any]:
@@ -134,10 +158,10 @@ def _jobs(view: View, look: Look, queue: str, found: Filter) -> dict[str, Any]:
         "counts": _counts(look.snapshot.queues[queue]),
         "filter": found,
         "page": page,
-        "rows": job_rows(page.jobs, payloads=view.payloads),
+        "rows": [_listed(job, payloads=view.payloads) for job in page.jobs],
         "groups": groups,
         "most_groups": GROUPS,
-        "flying": flying_rows(peeks, Owners(look.snapshot), queue, FLYING) if peeks and is_flying else [],
+        "flying": _in_flight(peeks, Owners(look.snapshot), queue, FLYING) if peeks and is_flying else [],
         "most_flying": FLYING,
         "wordings": WORDINGS,
         "buttons": () if view.read_only else BUTTONS.get(found.view, ()),
@@ -168,3 +192,44 @@ def _error(query: Mapping[str, str]) -> str | None:
 
 def _is_count(text: str) -> bool:
     return text.isascii() and text.isdigit() and len(text) < 10  # noqa: PLR2004 (digits that Redis compares exactly)
+
+
+def _worst_first(shards: Iterable[ShardMetrics]) -> list[ShardMetrics]:
+    """Shards that nobody runs, then those that are late, then the fullest."""
+    # Whole seconds of lag: what changes by a hair at each look must not make the table jump.
+    return sorted(
+        shards,
+        key=lambda row: (not row.is_unowned, min(int(row.due_in or 0), 0), -row.busy, -row.length, row.shard),
+    )
+
+
+def _listed(job: JobPeek, *, payloads: bool) -> ListedJob:
+    error = _first_line(job.error)
+    if error:
+        return ListedJob(job, words.printable(error, PREVIEW), is_error=True)
+    lowest = job.payloads[0] if job.payloads and payloads else None
+    text = lowest.data[: 4 * PREVIEW].decode("utf-8", "replace") if lowest else ""
+    return ListedJob(job, words.printable(text, PREVIEW), is_error=False)
+
+
+def _first_line(error: str | None) -> str:
+    """The line of an error that says most: of a traceback, the last."""
+    lines = [line.strip() for line in (error or "").splitlines() if line.strip()]
+    if not lines:
+        return ""
+    return lines[-1] if lines[0].startswith("Traceback ") else lines[0]
+
+
+def _in_flight(peeks: Peeks, owners: Owners, queue: str, most: int) -> list[JobInFlight]:
+    """Jobs in flight: those that are performed, the longest first, then those that come next."""
+    rows = [_flying(job, owners, queue) for job in peeks.in_flight(most)]
+    return sorted(rows, key=lambda row: (row.state != "performed", -(row.seconds or 0.0), row.job.shard))
+
+
+def _flying(job: JobPeek, owners: Owners, queue: str) -> JobInFlight:
+    running = owners.running(queue, job.shard)
+    if running is None:
+        shard = owners.shard(queue, job.shard)
+        return JobInFlight(job, owners.name(shard.owner if shard else None), "", "claimed", None)
+    state = {True: "performed", None: "performed, or next", False: "claimed, next"}[running.has(job.id)]
+    return JobInFlight(job, owners.name(running.node.node), running.thread.name, state, running.seconds)

@@ -9,8 +9,7 @@ import pytest
 
 from lowkiq.admin.history import Point
 from lowkiq.web.render import words
-from lowkiq.web.render.charts import Chart, Line, rates, round_count, round_seconds, sparkline
-from lowkiq.web.render.history_charts import charts_of
+from lowkiq.web.render.charts import Chart, Line, charts_of, rates, round_count, round_seconds, sparkline
 
 SVG = {"svg": "http://www.w3.org/2000/svg"}
 
