@@ -95,19 +95,15 @@ class Snapshots:
         self.interval = interval
         self._backend = backend
         self._poll = _Poll(backend)
-        self._last: Snapshot | None = None
+        #: The last good one.
+        self.last: Snapshot | None = None
         self._taken_at = float("-inf")
         self._polling: asyncio.Task[Snapshot] | None = None
 
-    @property
-    def last(self) -> Snapshot | None:
-        """The last good one."""
-        return self._last
-
     async def get(self) -> Snapshot:
         """A snapshot not older than the interval. Raises redis.RedisError when Redis is away, or too slow."""
-        if self._last is not None and clock.monotonic() - self._taken_at < self.interval:
-            return self._last
+        if self.last is not None and clock.monotonic() - self._taken_at < self.interval:
+            return self.last
         if self._polling is None or self._polling.done() or self._polling.get_loop() is not asyncio.get_running_loop():
             self._polling = asyncio.get_running_loop().create_task(self._take())
         # Shielded: one who leaves must not take the snapshot from those who stay.
@@ -115,7 +111,7 @@ class Snapshots:
 
     async def _take(self) -> Snapshot:
         snapshot = await run_in_threadpool(self._poll)
-        self._last, self._taken_at = snapshot, clock.monotonic()
+        self.last, self._taken_at = snapshot, clock.monotonic()
         return snapshot
 
 

@@ -65,10 +65,6 @@ class Look:
         """Whether a person opened the page."""
         return self.pace == "whole"
 
-    def url(self, path: str, **query: Any) -> str:
-        """A link within the view."""
-        return link(self.request, path, **query)
-
     def queue(self) -> str:
         """The queue of the address, if there is one of that name."""
         name = str(self.request.path_params["queue"])

@@ -28,7 +28,6 @@ class Part:
     """Shards of one queue."""
 
     queue: str
-    count: int
     ranges: str
 
 
@@ -55,11 +54,6 @@ class Card:
     cpu: Markup | None = None
 
     @property
-    def key(self) -> str:
-        """Tells this card from the others."""
-        return self.health.node
-
-    @property
     def state(self) -> str:
         """One word for how it is."""
         return "late" if self.health.is_late else self.health.state
@@ -75,11 +69,6 @@ class Card:
     def threads(self) -> list[Running]:
         """Its worker threads, also those that are idle."""
         return [Running(self.health, thread) for thread in self.health.threads]
-
-    @property
-    def owned_count(self) -> int:
-        """Shards that it has."""
-        return sum(part.count for part in self.owned)
 
 
 def routes(pages: LivePages) -> list[BaseRoute]:
@@ -143,7 +132,7 @@ def _holder(name: str, names: Mapping[str, str]) -> str:
 
 
 def _parts(queues: Mapping[str, Sequence[int]]) -> list[Part]:
-    return [Part(queue, len(shards), words.ranges(shards)) for queue, shards in sorted(queues.items()) if shards]
+    return [Part(queue, words.ranges(shards)) for queue, shards in sorted(queues.items()) if shards]
 
 
 def _summary(snapshot: Snapshot) -> str:

@@ -29,7 +29,6 @@ LONGEST_PARAMETER: Final = 4_096
 
 _FILTERS: Final[Mapping[str, Callable[..., Any]]] = {
     "number": words.number,
-    "compact": words.compact,
     "rate": words.rate,
     "seconds": words.seconds,
     "age": words.age,
@@ -37,12 +36,10 @@ _FILTERS: Final[Mapping[str, Callable[..., Any]]] = {
     "milliseconds": words.milliseconds,
     "size": words.size,
     "plural": words.plural,
-    "ranges": words.ranges,
     "printable": words.printable,
     "block": words.block,
     "clock_time": words.clock_time,
     "score": words.score,
-    "moment": words.moment,
     "times": words.times,
 }
 

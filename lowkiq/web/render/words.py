@@ -50,11 +50,6 @@ def rate(value: float) -> str:
     return f"{value:.1f}" if value >= 0.1 else "< 0.1"  # noqa: PLR2004 (what one digit can hold)
 
 
-def rate_of(value: float) -> str:
-    """The same with its unit, for an axis."""
-    return f"{compact(value)}/s"
-
-
 def seconds(value: float) -> str:
     """A length of time in its two highest units: 3 min 20 s."""
     if value < 0:

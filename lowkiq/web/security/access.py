@@ -191,11 +191,6 @@ class Access:
         caller: Caller | None = request.scope.get(CALLER)
         return self.write_token_of(caller) if caller else ""
 
-    def is_signed_in(self, request: HTTPConnection) -> bool:
-        """Whether there is a session that can be signed out of."""
-        caller: Caller | None = request.scope.get(CALLER)
-        return caller is not None and caller.kind == "session"
-
     def write_token_of(self, caller: Caller) -> str:
         return self._sign("write", caller.kind, caller.nonce)
 
