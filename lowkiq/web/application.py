@@ -78,11 +78,21 @@ def create_app(
 
 
 def _routes(view: View) -> list[BaseRoute]:
-    routes: list[BaseRoute] = [Route("/static/{file}", _static_file()), *_probes(view.snapshots)]
     pages = LivePages(view)
-    for room in (overview, nodes, queue, job, actions, bulks):
-        routes += room.routes(pages)
-    return [*routes, *sign_in.routes(view), *api.routes(view)]
+    return [
+        Route("/static/{file}", _static_file()),
+        *_probes(view.snapshots),
+        pages.route("/", "overview.html", overview.build),
+        pages.route("/nodes", "nodes.html", nodes.build),
+        pages.route("/queues/{queue}", "queue.html", queue.build),
+        pages.route("/queues/{queue}/job", "job.html", job.build),
+        *actions.routes(pages),
+        pages.route("/bulks", "bulks.html", bulks.build_list),
+        pages.route("/bulks/{id}", "bulk.html", bulks.build_one),
+        bulks.stop(view),
+        *sign_in.routes(view),
+        *api.routes(view),
+    ]
 
 
 def _static_file() -> Callable[[Request], Awaitable[Response]]:

@@ -9,11 +9,12 @@ from starlette.concurrency import run_in_threadpool
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
-from starlette.routing import BaseRoute, Route
+from starlette.routing import Route
 
 from lowkiq.web.pages.action_words import WORDINGS, jobs_of
-from lowkiq.web.pages.live import LivePages, Look
+from lowkiq.web.pages.live import Look
 from lowkiq.web.render.templating import link
+from lowkiq.web.view import View
 
 #: State → how it looks.
 KINDS = {"running": "good", "stopping": "warn", "stopped": "warn", "failed": "bad", "interrupted": "bad"}
@@ -25,36 +26,28 @@ EXPLAINED = {
 }
 
 
-def routes(pages: LivePages) -> list[BaseRoute]:
-    """The list, the page of one, and the button's target."""
-    view = pages.view
+def build_list(view: View, look: Look) -> Mapping[str, Any]:
+    """The page of all."""
+    return _words() | {"bulks": view.backend.bulks() if look.reads else []}
 
-    def build_list(look: Look) -> Mapping[str, Any]:
-        return _words() | {"bulks": view.backend.bulks() if look.reads else []}
 
-    def build_one(look: Look) -> Mapping[str, Any]:
-        id = str(look.request.path_params["id"])
-        bulk = view.backend.bulk(id)
-        if bulk is None:
-            raise HTTPException(404, "There is no such bulk. They are kept for a day.")
-        return _words() | {"bulk": bulk}
+def build_one(view: View, look: Look) -> Mapping[str, Any]:
+    """The page of one."""
+    bulk = view.backend.bulk(str(look.request.path_params["id"]))
+    if bulk is None:
+        raise HTTPException(404, "There is no such bulk. They are kept for a day.")
+    return _words() | {"bulk": bulk}
 
-    async def bulks(request: Request) -> Response:
-        return await pages.answer(request, "bulks.html", build_list)
 
-    async def bulk(request: Request) -> Response:
-        return await pages.answer(request, "bulk.html", build_one)
+def stop(view: View) -> Route:
+    """The target of the button."""
 
     async def stop(request: Request) -> Response:
         id = str(request.path_params["id"])
         await run_in_threadpool(view.bulks.stop, id)
         return RedirectResponse(link(request, f"/bulks/{id}"), 303)
 
-    return [
-        Route("/bulks", bulks, name="bulks"),
-        Route("/bulks/{id}", bulk, name="bulk"),
-        Route("/bulks/{id}/stop", stop, methods=["POST"], name="stop"),
-    ]
+    return Route("/bulks/{id}/stop", stop, methods=["POST"])
 
 
 def _words() -> dict[str, Any]:

@@ -7,16 +7,13 @@ from dataclasses import dataclass
 from typing import Any, Final, NamedTuple
 
 from starlette.exceptions import HTTPException
-from starlette.requests import Request
-from starlette.responses import Response
-from starlette.routing import BaseRoute, Route
 
 from lowkiq.admin.metrics import ShardMetrics
 from lowkiq.admin.nodes import NodeHealth
 from lowkiq.admin.previews import JobPeek
 from lowkiq.web.owners import Owners, Running
 from lowkiq.web.pages.action_words import BUTTONS, WORDINGS, result_of
-from lowkiq.web.pages.live import LivePages, Look
+from lowkiq.web.pages.live import Look
 from lowkiq.web.pages.queue import max_retry_count
 from lowkiq.web.render import words
 from lowkiq.web.render.payloads import PayloadText, payload_texts
@@ -55,17 +52,8 @@ class Event(NamedTuple):
     text: str
 
 
-def routes(pages: LivePages) -> list[BaseRoute]:
+def build(view: View, look: Look) -> Mapping[str, Any]:
     """The page of a job."""
-    view = pages.view
-
-    async def job(request: Request) -> Response:
-        return await pages.answer(request, "job.html", lambda look: _build(view, look))
-
-    return [Route("/queues/{queue}/job", job, name="job")]
-
-
-def _build(view: View, look: Look) -> Mapping[str, Any]:
     queue, id = look.queue(), look.query.get("id", "")
     if not id:
         raise HTTPException(404, "There is no job without an id.")

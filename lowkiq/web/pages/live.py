@@ -25,6 +25,7 @@ from starlette.concurrency import run_in_threadpool
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import HTMLResponse, Response
+from starlette.routing import Route
 
 from lowkiq.web.render.templating import environment, link, query_of
 from lowkiq.web.security.access import CALLER
@@ -74,7 +75,7 @@ class Look:
 
 
 #: Makes what the template of a page is given; it may read from Redis, and runs in a thread.
-Builder = Callable[[Look], Mapping[str, Any]]
+Builder = Callable[[View, Look], Mapping[str, Any]]
 
 
 class LivePages:
@@ -84,7 +85,15 @@ class LivePages:
         self.view = view
         self._parts = _Shared()
 
-    async def answer(self, request: Request, template: str, build: Builder) -> Response:
+    def route(self, path: str, template: str, build: Builder) -> Route:
+        """The route of a page."""
+
+        async def answer(request: Request) -> Response:
+            return await self._answer(request, template, build)
+
+        return Route(path, answer)
+
+    async def _answer(self, request: Request, template: str, build: Builder) -> Response:
         """The page, or the parts of it that the script asks for."""
         look = Look(request, await self.view.snapshots.get(), _pace(request))
         if look.is_whole:
@@ -107,7 +116,7 @@ class LivePages:
         return render(self.view, look.request, template, live=True, now=look.snapshot.at, **self._built(look, build))
 
     def _built(self, look: Look, build: Builder) -> dict[str, Any]:
-        return {"snapshot": look.snapshot, "look": look} | dict(build(look))
+        return {"snapshot": look.snapshot, "look": look} | dict(build(self.view, look))
 
     def _key(self, look: Look) -> tuple[str, ...]:
         scope = look.request.scope

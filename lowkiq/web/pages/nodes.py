@@ -2,42 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from markupsafe import Markup
-from starlette.requests import Request
-from starlette.responses import Response
-from starlette.routing import BaseRoute, Route
 
-from lowkiq.admin.nodes import NodeHealth, Nodes
+from lowkiq.admin.nodes import NodeHealth
 from lowkiq.web.owners import Running
 from lowkiq.web.pages.alerts import troubles_of
-from lowkiq.web.pages.live import LivePages, Look
+from lowkiq.web.pages.live import Look
 from lowkiq.web.render import words
 from lowkiq.web.render.charts import sparkline
 from lowkiq.web.snapshot import Snapshot
+from lowkiq.web.view import View
 
 #: Percent of a core that fill a sparkline's height at least, lest an idle node looks busy.
 CPU_TOP = 10.0
 
 
-@dataclass(frozen=True)
-class Part:
-    """Shards of one queue."""
-
-    queue: str
-    ranges: str
-
-
-@dataclass(frozen=True)
-class Waiting:
-    """Shards that another node has."""
-
-    #: The node's name in words, or that nobody is known.
-    holder: str
-    parts: list[Part]
+#: Queue → some of its shards, in words.
+Shards = dict[str, str]
 
 
 @dataclass(frozen=True)
@@ -45,13 +30,14 @@ class Card:
     """A node, with what its heartbeat does not say by itself."""
 
     health: NodeHealth
-    is_doubled: bool = False
-    owned: Sequence[Part] = ()
+    is_doubled: bool
+    owned: Shards
     #: Those of them that are another node's part.
-    fostered: Sequence[Part] = ()
-    waiting: Sequence[Waiting] = ()
-    rss: Markup | None = None
-    cpu: Markup | None = None
+    fostered: Shards
+    #: Whoever has shards that are this node's part, in words, and these.
+    waiting: list[tuple[str, Shards]]
+    rss: Markup | None
+    cpu: Markup | None
 
     @property
     def state(self) -> str:
@@ -71,39 +57,28 @@ class Card:
         return [Running(self.health, thread) for thread in self.health.threads]
 
 
-def routes(pages: LivePages) -> list[BaseRoute]:
+def build(_: View, look: Look) -> Mapping[str, Any]:
     """The page of nodes."""
-
-    def build(look: Look) -> Mapping[str, Any]:
-        nodes = look.snapshot.nodes
-        of = max((node.number_of_nodes for node in nodes.nodes), default=0)
-        return {
-            "troubles": [trouble for trouble in troubles_of(look.snapshot) if trouble.name != "Redis"],
-            "missing": [(number, of) for number in nodes.missing],
-            "cards": list(_cards(nodes)),
-            "summary": _summary(look.snapshot),
-        }
-
-    async def nodes(request: Request) -> Response:
-        return await pages.answer(request, "nodes.html", build)
-
-    return [Route("/nodes", nodes, name="nodes")]
-
-
-def _cards(nodes: Nodes) -> Iterator[Card]:
-    """Late nodes first, then the others by number."""
+    nodes = look.snapshot.nodes
     names = {node.node: f"node {node.node_number} on {words.printable(node.host, 60)}" for node in nodes.nodes}
-    for node in sorted(nodes.nodes, key=lambda node: not node.is_late):
-        yield _card(node, node.node_number in nodes.doubled, names)
+    late_first = sorted(nodes.nodes, key=lambda node: not node.is_late)
+    of = max((node.number_of_nodes for node in nodes.nodes), default=0)
+    return {
+        "troubles": [trouble for trouble in troubles_of(look.snapshot) if trouble.name != "Redis"],
+        "missing": nodes.missing,
+        "of": of,
+        "cards": [_card(node, node.node_number in nodes.doubled, names) for node in late_first],
+        "summary": _summary(look.snapshot, of),
+    }
 
 
 def _card(node: NodeHealth, is_doubled: bool, names: Mapping[str, str]) -> Card:
     return Card(
         health=node,
         is_doubled=is_doubled,
-        owned=_parts(node.owned),
-        fostered=_parts(node.fostered),
-        waiting=[Waiting(_holder(holder, names), _parts(queues)) for holder, queues in sorted(node.waited_for.items())],
+        owned=_shards(node.owned),
+        fostered=_shards(node.fostered),
+        waiting=[(_holder(holder, names), _shards(queues)) for holder, queues in sorted(node.waited_for.items())],
         rss=_rss(node.rss_history),
         cpu=_cpu(node.cpu_history),
     )
@@ -131,16 +106,15 @@ def _holder(name: str, names: Mapping[str, str]) -> str:
     return names.get(name) or words.printable(name, 80)
 
 
-def _parts(queues: Mapping[str, Sequence[int]]) -> list[Part]:
-    return [Part(queue, words.ranges(shards)) for queue, shards in sorted(queues.items()) if shards]
+def _shards(queues: Mapping[str, Sequence[int]]) -> Shards:
+    return {queue: words.ranges(shards) for queue, shards in sorted(queues.items()) if shards}
 
 
-def _summary(snapshot: Snapshot) -> str:
+def _summary(snapshot: Snapshot, of: int) -> str:
     nodes = snapshot.nodes.nodes
     threads = [thread for node in nodes for thread in node.threads]
     busy = sum(thread.queue is not None for thread in threads)
     owned = sum(len(shards) for node in nodes for shards in node.owned.values())
-    of = max((node.number_of_nodes for node in nodes), default=0)
     heard = len({node.node_number for node in nodes})
     return (
         f"{heard} of {words.plural(of, 'node')} · {busy:,} of {words.plural(len(threads), 'thread')} busy · "

@@ -6,40 +6,28 @@ from collections import Counter
 from collections.abc import Mapping
 from typing import Any
 
-from starlette.requests import Request
-from starlette.responses import Response
-from starlette.routing import BaseRoute, Route
-
 from lowkiq.admin.history import TOTAL
 from lowkiq.web.pages.alerts import troubles_of
-from lowkiq.web.pages.live import LivePages, Look
-from lowkiq.web.render.charts import SPAN_WORDS, charts_of, span_of
+from lowkiq.web.pages.live import Look
+from lowkiq.web.render.charts import charts_of, span_of
 from lowkiq.web.snapshot import Snapshot
+from lowkiq.web.view import View
 
 
-def routes(pages: LivePages) -> list[BaseRoute]:
+def build(view: View, look: Look) -> Mapping[str, Any]:
     """The page at the root."""
-    view = pages.view
-
-    def build(look: Look) -> Mapping[str, Any]:
-        span = span_of(look.query.get("span"))
-        points = view.backend.history(TOTAL, span) if look.reads else []
-        return {
-            "troubles": troubles_of(look.snapshot),
-            # By name: what moves about can't be read.
-            "rows": [look.snapshot.row(queue) for queue in sorted(look.snapshot.queues)],
-            "oldest": _oldest(look.snapshot),
-            "unowned": Counter(shard.queue for shard in look.snapshot.nodes.unowned),
-            "slowest": _slowest(look.snapshot),
-            "span": span,
-            "spans": SPAN_WORDS,
-            "charts": charts_of(points, span, look.snapshot.at),
-        }
-
-    async def overview(request: Request) -> Response:
-        return await pages.answer(request, "overview.html", build)
-
-    return [Route("/", overview, name="overview")]
+    snapshot, span = look.snapshot, span_of(look.query.get("span"))
+    points = view.backend.history(TOTAL, span) if look.reads else []
+    return {
+        "troubles": troubles_of(snapshot),
+        # By name: what moves about can't be read.
+        "rows": [snapshot.row(queue) for queue in sorted(snapshot.queues)],
+        "oldest": _oldest(snapshot),
+        "unowned": Counter(shard.queue for shard in snapshot.nodes.unowned),
+        "slowest": _slowest(snapshot),
+        "span": span,
+        "charts": charts_of(points, span, snapshot.at),
+    }
 
 
 def _oldest(snapshot: Snapshot) -> dict[str, float]:

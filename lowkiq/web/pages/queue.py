@@ -4,20 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
-from starlette.requests import Request
-from starlette.responses import Response
-from starlette.routing import BaseRoute, Route
-
-from lowkiq.admin.metrics import QueueMetrics, ShardMetrics
+from lowkiq.admin.metrics import ShardMetrics
 from lowkiq.admin.previews import ErrorGroup, JobPeek, Page, Peeks
 from lowkiq.web.owners import Owners
 from lowkiq.web.pages.action_words import BUTTONS, WORDINGS, result_of
 from lowkiq.web.pages.alerts import of_queue
-from lowkiq.web.pages.live import LivePages, Look
+from lowkiq.web.pages.live import Look
 from lowkiq.web.render import words
-from lowkiq.web.render.charts import SPAN_WORDS, charts_of, span_of
+from lowkiq.web.render.charts import charts_of, span_of
 from lowkiq.web.render.templating import from_field
 from lowkiq.web.view import View
 
@@ -62,19 +58,13 @@ class Filter:
         return not (self.pattern is None and self.error is None and self.retry_count is None)
 
 
-@dataclass(frozen=True)
-class Groups:
+class Groups(NamedTuple):
     """Errors of a view."""
 
     groups: Sequence[ErrorGroup]
     #: Jobs that were looked at, and how many there are.
     sampled: int
     of: int
-
-    @property
-    def is_sample(self) -> bool:
-        """Whether there are jobs that were not looked at."""
-        return self.sampled < self.of
 
 
 @dataclass(frozen=True)
@@ -101,20 +91,10 @@ class JobInFlight:
     seconds: float | None
 
 
-def routes(pages: LivePages) -> list[BaseRoute]:
+def build(view: View, look: Look) -> Mapping[str, Any]:
     """The page of a queue."""
-    view = pages.view
-
-    async def queue(request: Request) -> Response:
-        return await pages.answer(request, "queue.html", lambda look: _build(view, look))
-
-    return [Route("/queues/{queue}", queue, name="queue")]
-
-
-def _build(view: View, look: Look) -> Mapping[str, Any]:
     queue = look.queue()
-    found = Filter.of(look.query)
-    return _numbers(view, look, queue) | _shards(look, queue) | _jobs(view, look, queue, found)
+    return _numbers(view, look, queue) | _shards(look, queue) | _jobs(view, look, queue, Filter.of(look.query))
 
 
 def _numbers(view: View, look: Look, queue: str) -> dict[str, Any]:
@@ -126,7 +106,6 @@ def _numbers(view: View, look: Look, queue: str) -> dict[str, Any]:
         "row": look.snapshot.row(queue),
         "troubles": of_queue(look.snapshot, queue),
         "span": span,
-        "spans": SPAN_WORDS,
         "charts": charts_of(points, span, look.snapshot.at),
         "address": {key: value for key, value in look.query.items() if key in ADDRESS} | {"error": _error(look.query)},
     }
@@ -140,7 +119,7 @@ def _shards(look: Look, queue: str) -> dict[str, Any]:
 
 def _jobs(view: View, look: Look, queue: str, found: Filter) -> dict[str, Any]:
     peeks = view.backend.peeks(queue) if look.reads else None
-    is_flying = found.view == "in_flight"
+    metrics, is_flying = look.snapshot.queues[queue], found.view == "in_flight"
     page, groups = Page([], None), Groups([], 0, 0)
     if peeks and look.is_whole and not is_flying:
         page = peeks.page(
@@ -155,7 +134,12 @@ def _jobs(view: View, look: Look, queue: str, found: Filter) -> dict[str, Any]:
             groups = Groups(*peeks.errors(found.view))
     return {
         "views": VIEWS,
-        "counts": _counts(look.snapshot.queues[queue]),
+        "counts": {
+            "due": metrics.length,
+            "retries": metrics.retries,
+            "in_flight": metrics.busy,
+            "morgue": metrics.morgue_length,
+        },
         "filter": found,
         "page": page,
         "rows": [_listed(job, payloads=view.payloads) for job in page.jobs],
@@ -174,15 +158,6 @@ def max_retry_count(view: View, queue: str) -> int | None:
     """How often a job may fail, if this application has the queue's worker."""
     worker = view.app.workers.get(queue)
     return None if worker is None else worker.max_retry_count
-
-
-def _counts(metrics: QueueMetrics) -> dict[str, int]:
-    return {
-        "due": metrics.length,
-        "retries": metrics.retries,
-        "in_flight": metrics.busy,
-        "morgue": metrics.morgue_length,
-    }
 
 
 def _error(query: Mapping[str, str]) -> str | None:

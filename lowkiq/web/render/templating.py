@@ -18,6 +18,7 @@ from starlette.requests import Request
 
 from lowkiq.version import VERSION
 from lowkiq.web.render import words
+from lowkiq.web.render.charts import SPAN_WORDS
 from lowkiq.web.security.paths import prefix_of
 
 TEMPLATES: Final = Path(__file__).parents[1] / "templates"
@@ -58,7 +59,7 @@ def environment() -> Environment:
     made.filters.update(_FILTERS)
     made.filters["time"] = _time
     made.filters["field"] = as_field
-    made.globals.update(version=VERSION, percent=words.percent, nothing=words.NOTHING)
+    made.globals.update(version=VERSION, percent=words.percent, nothing=words.NOTHING, spans=SPAN_WORDS)
     return made
 
 
