@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from lowkiq.admin.metrics import ShardMetrics
 from lowkiq.admin.nodes import BEAT_INTERVAL, NodeHealth, ThreadHealth
 from lowkiq.node.dump import ID_CHARS
-from lowkiq.web.render import words
+from lowkiq.web.render import formatting as words
 from lowkiq.web.snapshot import Snapshot
 
 

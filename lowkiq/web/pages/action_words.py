@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final
 
-from lowkiq.web.render import words
+from lowkiq.web.render import formatting as words
 
 
 @dataclass(frozen=True)

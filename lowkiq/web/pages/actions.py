@@ -14,7 +14,7 @@ from starlette.routing import BaseRoute, Route
 from lowkiq.admin.search import Match
 from lowkiq.web.pages.action_words import BUTTONS, WORDINGS, jobs_of
 from lowkiq.web.pages.live import LivePages, page
-from lowkiq.web.render import words
+from lowkiq.web.render import formatting as words
 from lowkiq.web.render.templating import as_field, from_field, link
 from lowkiq.web.security.guard import Form, form_of
 from lowkiq.web.view import View

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from lowkiq.admin.nodes import NodeHealth
-from lowkiq.web.render import words
+from lowkiq.web.render import formatting as words
 from lowkiq.web.snapshot import Snapshot
 
 

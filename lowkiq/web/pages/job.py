@@ -15,7 +15,7 @@ from lowkiq.web.owners import Owners, Running
 from lowkiq.web.pages.action_words import BUTTONS, WORDINGS, result_of
 from lowkiq.web.pages.live import Look
 from lowkiq.web.pages.queue import max_retry_count
-from lowkiq.web.render import words
+from lowkiq.web.render import formatting
 from lowkiq.web.render.payloads import PayloadText, payload_texts
 from lowkiq.web.view import View
 
@@ -112,7 +112,7 @@ def _timeline(places: Sequence[JobPeek], running: Running | None) -> list[Event]
 
 def _pushes(job: JobPeek, suffix: str) -> Iterator[Event]:
     """Scores are push times, unless the user gave others."""
-    known = [payload.score for payload in job.payloads if words.is_time(payload.score)]
+    known = [payload.score for payload in job.payloads if formatting.is_time(payload.score)]
     if len(known) <= PUSHES:
         yield from (Event(at, f"pushed{suffix}") for at in known)
         return
@@ -128,7 +128,9 @@ def _of_place(job: JobPeek, running: Running | None) -> Iterator[Event]:
         case "queue":
             yield Event(
                 job.at,
-                "due" if job.retry_count < 0 else f"due again, after {words.plural(job.retry_count + 1, 'failure')}",
+                "due"
+                if job.retry_count < 0
+                else f"due again, after {formatting.plural(job.retry_count + 1, 'failure')}",
             )
         case "claim":
             yield Event(job.at, "due, and claimed since")
@@ -171,14 +173,14 @@ class Why:
             case "claim":
                 return self._in_flight(job)
             case "morgue":
-                return f"In the morgue since {words.moment(job.at)}: nothing runs it until somebody revives it."
+                return f"In the morgue since {formatting.moment(job.at)}: nothing runs it until somebody revives it."
         return self._not_due(job) if job.at > self._now else self._due()
 
     def _not_due(self, job: JobPeek) -> str:
-        when = f"Not due until {words.moment(job.at)}, in {words.age(job.at - self._now)}"
+        when = f"Not due until {formatting.moment(job.at)}, in {formatting.age(job.at - self._now)}"
         if job.retry_count < 0:
             return f"{when}: it was pushed for then."
-        return f"{when}: it failed {words.times(job.retry_count + 1)} and tries again then."
+        return f"{when}: it failed {formatting.times(job.retry_count + 1)} and tries again then."
 
     def _due(self) -> str:
         shard = self._shard
@@ -199,7 +201,7 @@ class Why:
     def _before(self) -> str:
         if not self._ahead:
             return "it is the first"
-        return f"{words.plural(self._ahead, 'job')} {'is' if self._ahead == 1 else 'are'} before it"
+        return f"{formatting.plural(self._ahead, 'job')} {'is' if self._ahead == 1 else 'are'} before it"
 
     def _at_work(self, node: NodeHealth | None) -> str:
         if self._running is not None:
@@ -215,10 +217,10 @@ class Why:
             return f"In the hands of {self._owner}, whose lease has run out: {next_node}."
         if running is None:
             return f"Claimed by {self._owner}: about to be performed, or just done."
-        who = f"{self._owners.name(running.node.node)}, thread {words.printable(running.thread.name, 60)}"
+        who = f"{self._owners.name(running.node.node)}, thread {formatting.printable(running.thread.name, 60)}"
         match running.has(job.id):
             case True:
-                return f"Performed by {who}, for {words.age(running.seconds)} so far."
+                return f"Performed by {who}, for {formatting.age(running.seconds)} so far."
             case None:
                 return f"Claimed by {who}: performed in the batch of {_performed(running)}, or next."
         return f"Claimed by {who}, and next: the thread performs {_performed(running)}."
@@ -226,11 +228,11 @@ class Why:
 
 def _obstacle(node: NodeHealth) -> str | None:
     if node.is_late:
-        return f"has not been heard of for {words.age(node.beat_age)}"
+        return f"has not been heard of for {formatting.age(node.beat_age)}"
     if node.state in STOPPED:
         return f"is {STOPPED[node.state]}: it takes no new jobs"
     return None
 
 
 def _performed(running: Running) -> str:
-    return f"{running.jobs} for {words.age(running.seconds)}"
+    return f"{running.jobs} for {formatting.age(running.seconds)}"

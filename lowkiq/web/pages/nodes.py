@@ -12,7 +12,7 @@ from lowkiq.admin.nodes import NodeHealth
 from lowkiq.web.owners import Running
 from lowkiq.web.pages.alerts import troubles_of
 from lowkiq.web.pages.live import Look
-from lowkiq.web.render import words
+from lowkiq.web.render import formatting
 from lowkiq.web.render.charts import sparkline
 from lowkiq.web.snapshot import Snapshot
 from lowkiq.web.view import View
@@ -60,7 +60,7 @@ class Card:
 def build(_: View, look: Look) -> Mapping[str, Any]:
     """The page of nodes."""
     nodes = look.snapshot.nodes
-    names = {node.node: f"node {node.node_number} on {words.printable(node.host, 60)}" for node in nodes.nodes}
+    names = {node.node: f"node {node.node_number} on {formatting.printable(node.host, 60)}" for node in nodes.nodes}
     late_first = sorted(nodes.nodes, key=lambda node: not node.is_late)
     of = max((node.number_of_nodes for node in nodes.nodes), default=0)
     return {
@@ -89,7 +89,7 @@ def _rss(history: Sequence[int]) -> Markup | None:
         return None
     low, high = min(history), max(history)
     # Not from zero: what matters is whether it grows.
-    label = f"Memory over the last minutes: from {words.size(low)} to {words.size(high)}"
+    label = f"Memory over the last minutes: from {formatting.size(low)} to {formatting.size(high)}"
     return sparkline(history, label, base=0.9 * low)
 
 
@@ -103,11 +103,11 @@ def _cpu(history: Sequence[float]) -> Markup | None:
 def _holder(name: str, names: Mapping[str, str]) -> str:
     if not name:
         return "nobody known yet"
-    return names.get(name) or words.printable(name, 80)
+    return names.get(name) or formatting.printable(name, 80)
 
 
 def _shards(queues: Mapping[str, Sequence[int]]) -> Shards:
-    return {queue: words.ranges(shards) for queue, shards in sorted(queues.items()) if shards}
+    return {queue: formatting.ranges(shards) for queue, shards in sorted(queues.items()) if shards}
 
 
 def _summary(snapshot: Snapshot, of: int) -> str:
@@ -117,6 +117,6 @@ def _summary(snapshot: Snapshot, of: int) -> str:
     owned = sum(len(shards) for node in nodes for shards in node.owned.values())
     heard = len({node.node_number for node in nodes})
     return (
-        f"{heard} of {words.plural(of, 'node')} · {busy:,} of {words.plural(len(threads), 'thread')} busy · "
-        f"{owned:,} of {words.plural(sum(snapshot.shards_counts.values()), 'shard')} owned"
+        f"{heard} of {formatting.plural(of, 'node')} · {busy:,} of {formatting.plural(len(threads), 'thread')} busy · "
+        f"{owned:,} of {formatting.plural(sum(snapshot.shards_counts.values()), 'shard')} owned"
     )

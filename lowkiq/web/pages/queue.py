@@ -12,7 +12,7 @@ from lowkiq.web.owners import Owners
 from lowkiq.web.pages.action_words import BUTTONS, WORDINGS, result_of
 from lowkiq.web.pages.alerts import of_queue
 from lowkiq.web.pages.live import Look
-from lowkiq.web.render import words
+from lowkiq.web.render import formatting
 from lowkiq.web.render.charts import charts_of, span_of
 from lowkiq.web.render.templating import from_field
 from lowkiq.web.view import View
@@ -181,10 +181,10 @@ def _worst_first(shards: Iterable[ShardMetrics]) -> list[ShardMetrics]:
 def _listed(job: JobPeek, *, payloads: bool) -> ListedJob:
     error = _first_line(job.error)
     if error:
-        return ListedJob(job, words.printable(error, PREVIEW), is_error=True)
+        return ListedJob(job, formatting.printable(error, PREVIEW), is_error=True)
     lowest = job.payloads[0] if job.payloads and payloads else None
     text = lowest.data[: 4 * PREVIEW].decode("utf-8", "replace") if lowest else ""
-    return ListedJob(job, words.printable(text, PREVIEW), is_error=False)
+    return ListedJob(job, formatting.printable(text, PREVIEW), is_error=False)
 
 
 def _first_line(error: str | None) -> str:

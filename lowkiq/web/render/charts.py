@@ -15,7 +15,7 @@ from typing import Final
 from markupsafe import Markup
 
 from lowkiq.admin.history import SPANS, Point
-from lowkiq.web.render import words
+from lowkiq.web.render import formatting
 
 #: The drawing's own units; it is stretched to its place.
 WIDTH, HEIGHT = 600, 120
@@ -95,7 +95,7 @@ class Chart:
     @property
     def time_marks(self) -> list[str]:
         """Words of the horizontal axis, from left to right."""
-        return [f"{words.age(self.length)} ago", f"{words.age(self.length / 2)}", "now"]
+        return [f"{formatting.age(self.length)} ago", f"{formatting.age(self.length / 2)}", "now"]
 
     @property
     def description(self) -> str:
@@ -154,7 +154,7 @@ class Chart:
 
     def _told(self, some: range) -> str:
         last = self.times[some[-1]]
-        told = [words.moment(last)]
+        told = [formatting.moment(last)]
         for line in self.lines:
             values = [value for value in (line.values[index] for index in some) if value is not None]
             told.append(f"{line.name} {self.words_of(max(values)) if values else 'unknown'}")
@@ -229,9 +229,9 @@ def charts_of(points: Sequence[Point], span: str, now: float) -> list[Chart]:
     """Jobs, speed, lag and morgue; nothing before there are points."""
     if not points:
         return []
-    counts = (words.number, words.compact, round_count)
-    speeds = (_a_second, words.compact, round_count)
-    lags = (words.seconds, words.in_one_unit, round_seconds)
+    counts = (formatting.number, formatting.compact, round_count)
+    speeds = (_a_second, formatting.compact, round_count)
+    lags = (formatting.seconds, formatting.in_one_unit, round_seconds)
     step = SPANS[span].step
     # Of a step we know the end of its counters and the highest of its gauges: both stand at its end.
     times = [min(point.at + step, now) for point in points]
@@ -272,4 +272,4 @@ def _speeds(points: Sequence[Point], step: float) -> list[Line]:
 
 
 def _a_second(value: float) -> str:
-    return f"{words.rate(value)} a second"
+    return f"{formatting.rate(value)} a second"

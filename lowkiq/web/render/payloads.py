@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from lowkiq.admin.previews import JobPeek, PayloadPeek
-from lowkiq.web.render import words
+from lowkiq.web.render import formatting
 
 #: Characters of one payload that are shown: indented, it is longer than its bytes.
 SHOWN = 8_000
@@ -68,7 +68,7 @@ def _text(peek: PayloadPeek, load: Callable[[bytes], Any], most: int) -> str:
     if len(peek.data) == peek.size:
         try:
             loaded = load_shallow(peek.data, load)
-            return words.block(json.dumps(loaded, indent=2, ensure_ascii=False, sort_keys=True), most)
+            return formatting.block(json.dumps(loaded, indent=2, ensure_ascii=False, sort_keys=True), most)
         except Exception:  # noqa: BLE001 (load_payload is the user's, and gives what it likes)
-            return words.block(peek.data.decode("utf-8", "backslashreplace"), most)
-    return words.block(peek.data.decode("utf-8", "backslashreplace"), most)
+            return formatting.block(peek.data.decode("utf-8", "backslashreplace"), most)
+    return formatting.block(peek.data.decode("utf-8", "backslashreplace"), most)

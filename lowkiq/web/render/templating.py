@@ -17,7 +17,7 @@ from markupsafe import Markup, escape
 from starlette.requests import Request
 
 from lowkiq.version import VERSION
-from lowkiq.web.render import words
+from lowkiq.web.render import formatting
 from lowkiq.web.render.charts import SPAN_WORDS
 from lowkiq.web.security.paths import prefix_of
 
@@ -29,19 +29,19 @@ ERRORS: Final = "surrogateescape"
 LONGEST_PARAMETER: Final = 4_096
 
 _FILTERS: Final[Mapping[str, Callable[..., Any]]] = {
-    "number": words.number,
-    "rate": words.rate,
-    "seconds": words.seconds,
-    "age": words.age,
-    "ago": words.ago,
-    "milliseconds": words.milliseconds,
-    "size": words.size,
-    "plural": words.plural,
-    "printable": words.printable,
-    "block": words.block,
-    "clock_time": words.clock_time,
-    "score": words.score,
-    "times": words.times,
+    "number": formatting.number,
+    "rate": formatting.rate,
+    "seconds": formatting.seconds,
+    "age": formatting.age,
+    "ago": formatting.ago,
+    "milliseconds": formatting.milliseconds,
+    "size": formatting.size,
+    "plural": formatting.plural,
+    "printable": formatting.printable,
+    "block": formatting.block,
+    "clock_time": formatting.clock_time,
+    "score": formatting.score,
+    "times": formatting.times,
 }
 
 
@@ -59,7 +59,7 @@ def environment() -> Environment:
     made.filters.update(_FILTERS)
     made.filters["time"] = _time
     made.filters["field"] = as_field
-    made.globals.update(version=VERSION, percent=words.percent, nothing=words.NOTHING, spans=SPAN_WORDS)
+    made.globals.update(version=VERSION, percent=formatting.percent, nothing=formatting.NOTHING, spans=SPAN_WORDS)
     return made
 
 
@@ -88,8 +88,8 @@ def from_field(text: str) -> str:
 
 def _time(at: float, now: float | None = None) -> Markup:
     """A time element: how long ago, if we know the time now, and the moment when one points at it."""
-    machine = words.machine_time(at)
-    shown = words.ago(at, now) if now is not None else words.moment(at)
+    machine = formatting.machine_time(at)
+    shown = formatting.ago(at, now) if now is not None else formatting.moment(at)
     if machine is None:
         return escape(shown)
-    return Markup('<time datetime="{}" title="{}">{}</time>').format(machine, words.moment(at), shown)
+    return Markup('<time datetime="{}" title="{}">{}</time>').format(machine, formatting.moment(at), shown)

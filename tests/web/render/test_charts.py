@@ -8,7 +8,7 @@ from xml.etree import ElementTree as ET
 import pytest
 
 from lowkiq.admin.history import Point
-from lowkiq.web.render import words
+from lowkiq.web.render import formatting
 from lowkiq.web.render.charts import Chart, Line, charts_of, rates, round_count, round_seconds, sparkline
 
 SVG = {"svg": "http://www.w3.org/2000/svg"}
@@ -16,7 +16,7 @@ SVG = {"svg": "http://www.w3.org/2000/svg"}
 
 def chart(*lines: Line, times: list[float] | None = None, title: str = "Jobs") -> Chart:
     at = times if times is not None else [float(10 * index) for index in range(len(lines[0].values))]
-    return Chart(title, lines, at, 0, 100, 10, words.number, words.compact, round_count)
+    return Chart(title, lines, at, 0, 100, 10, formatting.number, formatting.compact, round_count)
 
 
 def path_of(drawn: str) -> str:

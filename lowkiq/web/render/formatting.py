@@ -1,5 +1,5 @@
 """
-Words: numbers, times and texts as people read them.
+Formatting: numbers, times and texts as people read them.
 
 Knows nothing of HTML: what comes out is plain text, which the templates escape.
 """

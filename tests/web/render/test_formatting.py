@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from lowkiq.web.render import words
+from lowkiq.web.render import formatting
 
 
 @pytest.mark.parametrize(
@@ -23,41 +23,41 @@ from lowkiq.web.render import words
     ],
 )
 def test_a_duration_has_its_two_highest_units(value: float, text: str) -> None:
-    assert words.seconds(value) == text
+    assert formatting.seconds(value) == text
 
 
 def test_an_age_is_in_whole_seconds_below_one() -> None:
-    assert words.age(0.7) == "0 s"
+    assert formatting.age(0.7) == "0 s"
 
 
 @pytest.mark.parametrize(("at", "text"), [(99.5, "now"), (90, "10 s ago"), (220, "in 2 min")])
 def test_a_moment_is_told_from_now(at: float, text: str) -> None:
-    assert words.ago(at, 100) == text
+    assert formatting.ago(at, 100) == text
 
 
 @pytest.mark.parametrize(
     ("value", "text"), [(0, "0 B"), (1_023, "1023 B"), (1_536, "1.5 KiB"), (1 << 20, "1.0 MiB"), (5 << 40, "5.0 TiB")]
 )
 def test_sizes_are_in_powers_of_two(value: float, text: str) -> None:
-    assert words.size(value) == text
+    assert formatting.size(value) == text
 
 
 @pytest.mark.parametrize(
     ("value", "text"), [(0, "0"), (0.04, "< 0.1"), (0.26, "0.3"), (9.84, "9.8"), (12_345.6, "12,346")]
 )
 def test_a_rate_has_the_digits_that_mean_something(value: float, text: str) -> None:
-    assert words.rate(value) == text
+    assert formatting.rate(value) == text
 
 
 @pytest.mark.parametrize(("value", "text"), [(0, "0"), (999, "999"), (1_500, "1.5k"), (2_000_000, "2M")])
 def test_an_axis_has_short_numbers(value: float, text: str) -> None:
-    assert words.compact(value) == text
+    assert formatting.compact(value) == text
 
 
 def test_a_share_of_nothing_is_nothing() -> None:
-    assert words.percent(0, 0) == words.NOTHING
-    assert words.percent(1, 3) == "33 %"
-    assert words.percent(1, 300) == "0.3 %"
+    assert formatting.percent(0, 0) == formatting.NOTHING
+    assert formatting.percent(1, 3) == "33 %"
+    assert formatting.percent(1, 300) == "0.3 %"
 
 
 @pytest.mark.parametrize(
@@ -74,12 +74,12 @@ def test_a_share_of_nothing_is_nothing() -> None:
     ],
 )
 def test_shards_are_told_as_ranges(numbers: list[int], text: str) -> None:
-    assert words.ranges(numbers) == text
+    assert formatting.ranges(numbers) == text
 
 
 def test_ranges_of_many_pieces_are_cut() -> None:
     primes = [2, 3, 7, 17, 37, 79, 163, 331, 673, 1_361, 2_729, 5_471, 10_949, 21_911]
-    assert words.ranges(primes, 3) == "2, 3, 7, and 11 more"
+    assert formatting.ranges(primes, 3) == "2, 3, 7, and 11 more"
 
 
 @pytest.mark.parametrize(
@@ -97,25 +97,25 @@ def test_ranges_of_many_pieces_are_cut() -> None:
     ],
 )
 def test_what_cannot_be_seen_is_shown_as_an_escape(text: str, shown: str) -> None:
-    assert words.printable(text) == shown
+    assert formatting.printable(text) == shown
 
 
 def test_a_long_text_is_cut_before_it_is_escaped() -> None:
-    assert words.printable("\x00" * 1_000_000, 3) == r"\x00\x00\x00…"
+    assert formatting.printable("\x00" * 1_000_000, 3) == r"\x00\x00\x00…"
 
 
 def test_a_block_keeps_its_lines() -> None:
-    assert words.block("a\r\nb\n\tc\x07") == "a\nb\n    c\\x07"
-    assert words.block("x" * 100, 10) == "xxxxxxxxxx…"
+    assert formatting.block("a\r\nb\n\tc\x07") == "a\nb\n    c\\x07"
+    assert formatting.block("x" * 100, 10) == "xxxxxxxxxx…"
 
 
 @pytest.mark.parametrize("at", [float("inf"), float("nan"), 1e300, -1e18])
 def test_a_number_that_is_no_time_is_told_as_a_number(at: float) -> None:
-    assert "UTC" not in words.moment(at)
-    assert words.machine_time(at) is None
+    assert "UTC" not in formatting.moment(at)
+    assert formatting.machine_time(at) is None
 
 
 def test_scores_are_exact() -> None:
-    assert words.score(1795264377.584156) == "1795264377.584156"
-    assert words.score(3) == "3"
-    assert words.score(0.1) == "0.10000000000000001"
+    assert formatting.score(1795264377.584156) == "1795264377.584156"
+    assert formatting.score(3) == "3"
+    assert formatting.score(0.1) == "0.10000000000000001"
