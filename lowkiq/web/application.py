@@ -1,4 +1,4 @@
-"""The web view put together: the routes of all rooms, and the middlewares around them."""
+"""The web view as an application: the routes of pages, API and probes, and the middleware around them."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from lowkiq.web.api import routes as api
 from lowkiq.web.backend import Backend
 from lowkiq.web.bulk_runner import BulkRunner
 from lowkiq.web.pages import actions, bulks, failures, job, nodes, overview, queue, sign_in
-from lowkiq.web.pages.failures import Failures
+from lowkiq.web.pages.failures import ErrorResponses
 from lowkiq.web.pages.live import LivePages
 from lowkiq.web.security.access import Access, Credentials
 from lowkiq.web.security.guard import Guard
@@ -46,7 +46,7 @@ def create_app(
     The web view as an ASGI application, to be mounted under any prefix. It needs no lifespan.
 
     Args:
-        token: opens the view, as LOWKIQ_WEB_TOKEN does, which is used when none of the three is given.
+        token: opens the view; without any of the three, LOWKIQ_WEB_TOKEN does.
         user: with `password`, opens it as well; else LOWKIQ_WEB_USER and LOWKIQ_WEB_PASSWORD.
         no_auth: whoever reaches it may see and act, since your application decides who does. Without this and without
             credentials the view answers only to loopback.
@@ -67,12 +67,12 @@ def create_app(
         routes=_routes(view),
         middleware=[
             Middleware(Headers),
-            Middleware(Failures, view),
+            Middleware(ErrorResponses, view),
             Middleware(Guard, access, backend.web_key, read_only=read_only),
         ],
         exception_handlers={HTTPException: answer},
     )
-    # It would lead to an address made of the Host header and our scheme, which behind a proxy is not the browser's.
+    # A redirect would be made of the Host header and our scheme, which behind a proxy is not the browser's.
     web.router.redirect_slashes = False
     return web
 

@@ -1,7 +1,5 @@
 """
-The server: where it listens, and uvicorn in this process, until TERM or INT.
-
-Used by `lowkiq web` and by the supervisor's child. What is served is application.py's.
+Server: uvicorn in this process, until TERM or INT. Used by `lowkiq web` and by the supervisor's child.
 """
 
 from __future__ import annotations
@@ -146,7 +144,7 @@ def _config(web: ASGIApp) -> uvicorn.Config:
 
 
 class _Server(uvicorn.Server):
-    """uvicorn that tells what state it is in, ends streams when it stops, and leaves 0 as the exit code of a TERM."""
+    """uvicorn that reports its state, ends streams when it stops, and exits with 0 after a TERM."""
 
     def __init__(self, config: uvicorn.Config, stopping: asyncio.Event, on_state: Callable[[str], object]) -> None:
         super().__init__(config)
@@ -186,7 +184,7 @@ class _Server(uvicorn.Server):
 
 
 class _EndingStreams:
-    """Middleware: tells streams that their client has gone when it is us who go, and ends them properly."""
+    """Middleware that ends open streams properly when the server stops, as if their clients had left."""
 
     def __init__(self, app: ASGIApp, stopping: asyncio.Event) -> None:
         self.app = app
@@ -208,7 +206,7 @@ class _EndingStreams:
             await send({"type": "http.response.body", "body": b"", "more_body": False})
 
     async def _receive(self, receive: Receive) -> Message:
-        """What the client sends, or its end when ours comes first."""
+        """Receives what the client sends, or a disconnect when the server stops first."""
         client = asyncio.ensure_future(receive())
         stop = asyncio.ensure_future(self._stopping.wait())
         try:
@@ -240,7 +238,7 @@ def _ip_address(host: str) -> str:
 
 @contextmanager
 def _logs_of_uvicorn() -> Iterator[None]:
-    """Warnings and errors of uvicorn go where ours go; what it says besides, nobody needs."""
+    """Sends warnings and errors of uvicorn to our log, and drops the rest."""
     log, handler = logging.getLogger("uvicorn.error"), _ToStructlog()
     before = log.level, log.propagate
     log.setLevel(logging.WARNING)

@@ -1,8 +1,8 @@
 """
 Snapshots: the one poll of Redis that all dashboards share.
 
-Nobody polls while nobody looks: who wants a snapshot older than the interval brings the next one about, and everybody
-else waits for that.
+Nothing polls while nobody looks: the first request after the interval takes the next snapshot, and all others wait for
+that one.
 """
 
 from __future__ import annotations
@@ -29,8 +29,8 @@ from lowkiq.web.backend import Backend
 
 #: Seconds for which a snapshot is new enough.
 INTERVAL: Final = 1.0
-#: Shards that one poll looks at: about 0.8 ms of Redis. Where there are more, they take turns, and what is told of a
-#: shard is so many polls old: of a thousand, up to ten seconds.
+#: Shards that one poll reads: about 0.8 ms of Redis. Where there are more, they take turns, and a shard's metrics are
+#: some polls old: of a thousand shards, up to ten seconds.
 SHARDS_A_POLL: Final = 100
 #: Seconds over which rates are taken: long enough to be calm, short enough to show a change.
 RATE_WINDOW: Final = 10.0
@@ -40,7 +40,7 @@ Counters = Mapping[str, tuple[int, int, int, int]]
 
 
 class Rates(msgspec.Struct, frozen=True):
-    """What happened a second, of late."""
+    """Events per second over the last seconds."""
 
     processed: float = 0.0
     failed: float = 0.0
@@ -59,7 +59,7 @@ class QueueRow(msgspec.Struct, frozen=True):
 
 
 class Snapshot(msgspec.Struct, frozen=True):
-    """How everything was at a moment."""
+    """State of everything at one moment."""
 
     #: Rises with each poll.
     number: int
@@ -89,7 +89,7 @@ class Snapshot(msgspec.Struct, frozen=True):
 
 
 class Snapshots:
-    """Gives snapshots, at most one an interval."""
+    """Takes snapshots, at most one per interval."""
 
     def __init__(self, backend: Backend, interval: float = INTERVAL) -> None:
         self.interval = interval
@@ -106,7 +106,7 @@ class Snapshots:
             return self.last
         if self._polling is None or self._polling.done() or self._polling.get_loop() is not asyncio.get_running_loop():
             self._polling = asyncio.get_running_loop().create_task(self._take())
-        # Shielded: one who leaves must not take the snapshot from those who stay.
+        # Shielded: a client that leaves must not take the snapshot from those that stay.
         return await asyncio.shield(self._polling)
 
     async def _take(self) -> Snapshot:
@@ -116,14 +116,14 @@ class Snapshots:
 
 
 class _Poll:
-    """Reads a snapshot, keeping what takes several: the shards' turns, and the rates."""
+    """Reads snapshots, and keeps what spans several of them: the shards' turns, and the rates."""
 
     def __init__(self, backend: Backend) -> None:
         self._backend = backend
         self._number = 0
         self._seen: dict[str, ShardMetrics] = {}  # by prefix
         self._next_shard = 0
-        #: When, and what the counters were.
+        #: Times with the counters as of then.
         self._past: deque[tuple[float, Counters]] = deque()
         self._alone = threading.Lock()
 
@@ -134,7 +134,7 @@ class _Poll:
     def _read(self) -> Snapshot:
         backend = self._backend
         counts = backend.queues()
-        shards = self._look_at_shards(backend.all_shards(counts))
+        shards = self._read_shards(backend.all_shards(counts))
         queues = by_queue(counts, shards)
         at = redis_time(backend.caller)
         rates = self._rates(clock.monotonic(), queues, at)
@@ -152,17 +152,17 @@ class _Poll:
             server=read_server(backend.caller),
         )
 
-    def _look_at_shards(self, shards: Sequence[Shard]) -> list[ShardMetrics]:
-        """What is known of all, after a look at those that were never seen and at those whose turn it is."""
+    def _read_shards(self, shards: Sequence[Shard]) -> list[ShardMetrics]:
+        """Metrics of all shards, after reading those never seen before and those whose turn it is."""
         turn = [*shards, *shards][self._next_shard : self._next_shard + min(SHARDS_A_POLL, len(shards))]
         self._next_shard = (self._next_shard + len(turn)) % max(len(shards), 1)
-        looks = {shard.prefix: shard for shard in [*(s for s in shards if s.prefix not in self._seen), *turn]}
-        self._seen.update(zip(looks, read_shards(self._backend.caller, list(looks.values())), strict=True))
+        due = {shard.prefix: shard for shard in [*(s for s in shards if s.prefix not in self._seen), *turn]}
+        self._seen.update(zip(due, read_shards(self._backend.caller, list(due.values())), strict=True))
         self._seen = {shard.prefix: self._seen[shard.prefix] for shard in shards}
         return list(self._seen.values())
 
     def _from_history(self, now: float, queues: Iterable[str], at: float) -> Iterator[tuple[float, Counters]]:
-        """What the nodes have recorded, so that the first look already tells rates."""
+        """Counters that the nodes have recorded, so that the first snapshot already has rates."""
         points = read_earlier(self._backend.caller, self._backend.namespace, queues)
         oldest = (
             min((point.at for point in points.values()), default=at) + SAMPLE_INTERVAL / 2
@@ -174,7 +174,7 @@ class _Poll:
         counters = {name: _counters(row) for name, row in queues.items()}
         if not self._past:
             self._past.extend(self._from_history(now, queues, at))
-        # One that is older stays, so that there is always one to compare with.
+        # The newest that is older stays, so that there is always one to compare with.
         while len(self._past) > 1 and now - self._past[1][0] >= RATE_WINDOW:
             self._past.popleft()
         then, before = self._past[0] if self._past else (now, counters)

@@ -47,7 +47,7 @@ _KEEP_ALIVE: Final = b": still here\n\n"
 
 
 class NodesTick(msgspec.Struct, frozen=True):
-    """How many nodes there are, and how many things are wrong."""
+    """Counts of nodes, and of what is wrong with them."""
 
     count: int
     late: int
@@ -58,7 +58,7 @@ class NodesTick(msgspec.Struct, frozen=True):
 
 
 class ServerTick(msgspec.Struct, frozen=True):
-    """What of Redis changes all the time."""
+    """The numbers of Redis that change all the time."""
 
     memory: int
     max_memory: int
@@ -66,7 +66,7 @@ class ServerTick(msgspec.Struct, frozen=True):
 
 
 class Tick(msgspec.Struct, frozen=True):
-    """The data of a tick: what a dashboard needs to stay up to date."""
+    """The data of a tick: all that a dashboard needs to stay up to date."""
 
     number: Annotated[int, Meta(description="Rises with each look at Redis; also the event's id.")]
     at: Annotated[float, Meta(description="Unix time by Redis's clock.")]
@@ -113,7 +113,7 @@ class Streams:
         return EventStream(self, self.events(call.view.snapshots, call.request.scope), headers)
 
     async def events(self, snapshots: Snapshots, scope: Scope) -> AsyncIterator[bytes]:
-        """What one client is sent: a tick when there is news, down and up, and a sign of life now and then."""
+        """Events for one client: a tick when there is news, down and up, and a comment now and then."""
         yield RETRY
         ends_at = clock.monotonic() + self._lifetime
         sent_at, sent, is_down = clock.monotonic(), -1, False
@@ -140,7 +140,7 @@ class Streams:
             await anyio.sleep(snapshots.interval)
 
     def _tick(self, snapshot: Snapshot) -> bytes:
-        """Encoded once, whoever asks first."""
+        """Encodes a tick once for all streams."""
         if self._encoded[0] != snapshot.number:
             data = msgspec.json.encode(tick(snapshot))
             self._encoded = snapshot.number, _event("tick", data, snapshot.number)
@@ -148,7 +148,7 @@ class Streams:
 
 
 class EventStream(StreamingResponse):
-    """A stream that holds one of the places until its client leaves, or does not read, or it has come to its end."""
+    """A stream that holds its place until its client leaves or stops reading, or its lifetime ends."""
 
     def __init__(self, streams: Streams, events: AsyncIterator[bytes], headers: dict[str, str]) -> None:
         super().__init__(events, headers=headers, media_type=MEDIA_TYPE)
@@ -177,7 +177,7 @@ class EventStream(StreamingResponse):
 
 
 def tick(snapshot: Snapshot) -> Tick:
-    """What a snapshot tells dashboards."""
+    """The data of a snapshot for dashboards."""
     metrics = snapshot.queues
     shown = heapq.nlargest(MAX_QUEUES, metrics, key=lambda queue: (metrics[queue].lag, metrics[queue].length))
     nodes = snapshot.nodes

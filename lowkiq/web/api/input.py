@@ -1,4 +1,4 @@
-"""Reads what a request asks for into typed values. A refusal names the field, its value, and what it may be."""
+"""Query and body of a request as typed values. A refusal names the field, its value, and what it may be."""
 
 from __future__ import annotations
 
@@ -88,7 +88,7 @@ def _value(kind: Any, value: Any, noun: str, name: str, strict: bool) -> Any:
 
 
 def schemas_of(kind: Any) -> list[dict[str, Any]]:
-    """The JSON schemas of what a field may be, but for null: in a query, that is a parameter left out."""
+    """The JSON schemas of a field, but for null: in a query, that is a parameter left out."""
     schema = msgspec.json.schema(kind)
     return [one for one in schema.get("anyOf", [schema]) if one != {"type": "null"}]
 
@@ -100,7 +100,7 @@ def _struct_in(kind: Any) -> type[msgspec.Struct] | None:
 
 
 def _what(kind: Any) -> str:
-    """What a field may be, in words."""
+    """The values that a field may have, in words."""
     return " or ".join(map(_in_words, schemas_of(kind)))
 
 

@@ -1,4 +1,4 @@
-"""The OpenAPI document, made from the operations' table and their types, so that it can't tell anything else."""
+"""The OpenAPI document, made from the operations and their types, so that it can't disagree with them."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ def document(operations: Sequence[Operation], *, server: str, session_cookie: st
 
 
 class _Schemas:
-    """The schemas of all types that operations take or give; structs are components that others refer to."""
+    """The schemas of all types that operations take or return; structs are components that others refer to."""
 
     def __init__(self, operations: Sequence[Operation]) -> None:
         kinds: list[Any] = [Failure]
@@ -134,7 +134,7 @@ def _responses(operation: Operation, schemas: _Schemas) -> dict[str, Any]:
 
 
 def _in_words(operation: Operation, kinds: Sequence[Any]) -> str:
-    """What the types' docstrings say; where the answer is no JSON, the summary has to do."""
+    """The docstrings of the types; where the answer is no JSON, the summary has to do."""
     if operation.media_type != JSON:
         return operation.summary
     first_lines = [(kind.__doc__ or "").strip().splitlines()[0] for kind in kinds]
@@ -151,7 +151,7 @@ def _refusals(operation: Operation) -> Mapping[int, str]:
 
 
 def _security(method: str) -> list[dict[str, list[str]]]:
-    """What may be sent, each with the write token where that is needed; a view without credentials needs none."""
+    """Credentials, each with the write token where that is needed; a view without credentials needs none."""
     token: dict[str, list[str]] = {} if method == "GET" else {"writeToken": []}
     return [{"bearer": []}, {"basic": []} | token, {"session": []} | token, token]
 

@@ -57,7 +57,7 @@ Handler = Callable[[Call], Awaitable[msgspec.Struct | Reply | Response]]
 @dataclass(frozen=True, kw_only=True)
 class Operation:
     """
-    What a path does with a method.
+    A method of a path.
 
     Args:
         replies: status → types that the answer may have. Where `media_type` is not JSON, the handler
@@ -80,7 +80,7 @@ class Operation:
     media_type: str = JSON
 
     def route(self, view: View) -> Route:
-        """The route that answers with it. A dead Redis is left for the application's own answer."""
+        """The route of the operation. Errors of Redis are left to the application."""
 
         async def endpoint(request: Request) -> Response:
             try:

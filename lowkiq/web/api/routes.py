@@ -10,10 +10,10 @@ from starlette.responses import Response
 from starlette.routing import BaseRoute
 
 from lowkiq.admin.bulks import Bulk
-from lowkiq.web.api import actions, jobs, looks, openapi, prometheus
+from lowkiq.web.api import actions, jobs, monitoring, openapi, prometheus
 from lowkiq.web.api.events import MEDIA_TYPE, Streams, Tick
 from lowkiq.web.api.operation import JSON, NO_QUEUE, Call, Operation, operation
-from lowkiq.web.api.types import ActionRequest, JobQuery, JobsQuery, Matches, Moved
+from lowkiq.web.api.types import ActionRequest, JobQuery, JobsQuery, Matches, Moved, TokenReply
 from lowkiq.web.security.paths import prefix_of
 from lowkiq.web.view import View
 
@@ -27,8 +27,8 @@ def routes(view: View) -> list[BaseRoute]:
 
 def operations(streams: Streams) -> list[Operation]:
     """All operations, in the order of the OpenAPI document."""
-    reads = [looks.stats, looks.nodes, looks.queues, looks.queue, looks.history, *_jobs()]
-    described = [*reads, *_actions(), looks.token, *_live(streams)]
+    reads = [monitoring.stats, monitoring.nodes, monitoring.queues, monitoring.queue, monitoring.history, *_jobs()]
+    described = [*reads, *_actions(), token, *_live(streams)]
 
     @operation("GET", "/api/v1/openapi.json", "getOpenapi", replies={200: [dict[str, Any]]})
     async def describe(call: Call) -> Response:
@@ -38,6 +38,17 @@ def operations(streams: Streams) -> list[Operation]:
         return Response(content, media_type=JSON)
 
     return [*described, describe]
+
+
+@operation(
+    "GET",
+    "/api/v1/token",
+    "getToken",
+    description="Bearer needs none. It serves only the credentials, or the session, that have asked for it.",
+)
+async def token(call: Call) -> TokenReply:
+    """The token for the header X-Lowkiq-Token of writes."""
+    return TokenReply(call.view.access.write_token(call.request))
 
 
 def _jobs() -> Sequence[Operation]:

@@ -1,4 +1,4 @@
-"""What the API takes and answers with. The OpenAPI document is made from these types; what they mean is said here."""
+"""Requests and replies of the API. The OpenAPI document is made from these types and their descriptions."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ Count = Annotated[int, Meta(ge=0, le=MAX_COUNT)]
 
 
 class Failure(msgspec.Struct, frozen=True):
-    """Why a request was refused."""
+    """Reason why a request was refused."""
 
     error: Annotated[str, Meta(description="What is wrong, and what to do.")]
 
@@ -40,7 +40,7 @@ class Failure(msgspec.Struct, frozen=True):
 
 
 class JobsQuery(msgspec.Struct, frozen=True):
-    """Which jobs of a queue."""
+    """Choice of jobs of a queue."""
 
     view: Annotated[
         Literal["due", "retries", "in_flight", "morgue"],
@@ -60,13 +60,13 @@ class JobsQuery(msgspec.Struct, frozen=True):
 
 
 class JobQuery(msgspec.Struct, frozen=True):
-    """Which job."""
+    """Choice of a job."""
 
     id: Annotated[Text, Meta(description="The job's id, any text.")]
 
 
 class QueueQuery(msgspec.Struct, frozen=True):
-    """What of a queue."""
+    """Choice of what to tell of a queue."""
 
     errors: Annotated[bool, Meta(description="Whether to group the errors of its retries, which costs a little.")] = (
         False
@@ -74,7 +74,7 @@ class QueueQuery(msgspec.Struct, frozen=True):
 
 
 class HistoryQuery(msgspec.Struct, frozen=True):
-    """Which history."""
+    """Choice of a history."""
 
     span: Annotated[Literal["5m", "1h", "1d", "30d"], Meta(description="How far back.")] = "1h"
     queue: Annotated[Text | None, Meta(description="A queue's name; without one, all of them together.")] = None
@@ -89,7 +89,7 @@ class All(msgspec.Struct, frozen=True):
 
 
 class ActionRequest(msgspec.Struct, frozen=True):
-    """What to do, either with `ids` of a `view`, or with `all` that match."""
+    """Action on jobs: on `ids` of a `view`, or on `all` that match."""
 
     action: Annotated[
         ActionName,
@@ -226,13 +226,13 @@ class BulksReply(msgspec.Struct, frozen=True):
 
 
 class Moved(msgspec.Struct, frozen=True):
-    """What an action on ids did."""
+    """Result of an action on ids."""
 
     moved: Annotated[int, Meta(description="Jobs moved or deleted; those not there any more are not counted.")]
 
 
 class Matches(msgspec.Struct, frozen=True):
-    """What a dry run found."""
+    """Result of a dry run."""
 
     matches: int
     at_least: Annotated[bool, Meta(description="Whether counting was cut short, and there may be more.")]

@@ -1,1 +1,1 @@
-"""Everything that people read and click."""
+"""The HTML pages."""

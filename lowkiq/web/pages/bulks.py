@@ -1,4 +1,4 @@
-"""Bulks: actions on all that match, how far they have come, and the button that stops one."""
+"""Pages of bulks: actions on all that match, how far they have come, and the button that stops one."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from starlette.responses import RedirectResponse, Response
 from starlette.routing import Route
 
 from lowkiq.web.pages.action_words import WORDINGS, jobs_of
-from lowkiq.web.pages.live import Look
+from lowkiq.web.pages.live import Visit
 from lowkiq.web.render.templating import link
 from lowkiq.web.view import View
 
@@ -26,21 +26,21 @@ EXPLAINED = {
 }
 
 
-def build_list(view: View, look: Look) -> Mapping[str, Any]:
-    """The page of all."""
-    return _words() | {"bulks": view.backend.bulks() if look.reads else []}
+def build_list(view: View, visit: Visit) -> Mapping[str, Any]:
+    """The list of bulks."""
+    return _words() | {"bulks": view.backend.bulks() if visit.reads else []}
 
 
-def build_one(view: View, look: Look) -> Mapping[str, Any]:
-    """The page of one."""
-    bulk = view.backend.bulk(str(look.request.path_params["id"]))
+def build_one(view: View, visit: Visit) -> Mapping[str, Any]:
+    """The page of one bulk."""
+    bulk = view.backend.bulk(str(visit.request.path_params["id"]))
     if bulk is None:
         raise HTTPException(404, "There is no such bulk. They are kept for a day.")
     return _words() | {"bulk": bulk}
 
 
 def stop(view: View) -> Route:
-    """The target of the button."""
+    """The route of the button that stops a bulk."""
 
     async def stop(request: Request) -> Response:
         id = str(request.path_params["id"])

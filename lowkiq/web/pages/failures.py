@@ -1,4 +1,4 @@
-"""Failures as people and programs are told of them: what is wrong and what to do, and never a stack trace."""
+"""Error responses for people and programs: what is wrong and what to do, never a stack trace."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ _LONGEST_TEXT = 500
 
 @dataclass(frozen=True)
 class Problem:
-    """What a failure comes to."""
+    """An error as a response."""
 
     status: int
     title: str
@@ -38,7 +38,7 @@ class Problem:
     is_down: bool = False
 
 
-class Failures:
+class ErrorResponses:
     """Middleware around the guard: turns what is raised into an answer. A response that has begun just ends."""
 
     def __init__(self, app: ASGIApp, view: View) -> None:
@@ -77,7 +77,7 @@ def respond(view: View, request: Request, problem: Problem) -> Response:
 
 
 def explain(view: View, request: Request, error: Exception) -> Problem:
-    """What an error comes to; what people have to look into goes to the log."""
+    """Describes an error; what people have to look into goes to the log."""
     text = str(error)[:_LONGEST_TEXT]
     match error:
         case HTTPException():
@@ -102,7 +102,7 @@ def explain(view: View, request: Request, error: Exception) -> Problem:
 
 
 def _of_redis(view: View, error: RedisError) -> tuple[str, str]:
-    """What Redis does instead of what it should: in a word, and with its address."""
+    """Title and text of an error of Redis, the latter with its address."""
     what = "refuses" if isinstance(error, ResponseError) else "does not answer"
     settings = view.app.settings
     where = "Redis" if settings.redis else f"Redis at {redact(settings.redis_url)}"

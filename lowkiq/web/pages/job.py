@@ -1,4 +1,4 @@
-"""Job: one id wherever it is, with its payloads, why it waits, its error, and what can be done about it."""
+"""Page of a job: its id wherever it is, with payloads, error, why it waits, and what can be done about it."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from lowkiq.admin.nodes import NodeHealth
 from lowkiq.admin.previews import JobPeek
 from lowkiq.web.owners import Owners, Running
 from lowkiq.web.pages.action_words import BUTTONS, WORDINGS, result_of
-from lowkiq.web.pages.live import Look
+from lowkiq.web.pages.live import Visit
 from lowkiq.web.pages.queue import max_retry_count
 from lowkiq.web.render import formatting
 from lowkiq.web.render.payloads import PayloadText, payload_texts
 from lowkiq.web.view import View
 
-#: Pushes that the timeline tells one by one.
+#: Pushes that the timeline lists one by one.
 PUSHES: Final = 5
 #: States of a node in which it claims nothing, as a sentence has them.
 STOPPED: Final = {"quiet": "quiet", "draining": "stopping"}
@@ -29,8 +29,8 @@ VIEWS: Final = {"queue": "due", "claim": "in_flight", "morgue": "morgue"}
 
 
 @dataclass(frozen=True)
-class Place:
-    """An id in one of the places that it can be in."""
+class Section:
+    """A section of the page: the id in one of the places that it can be in."""
 
     job: JobPeek
     title: str
@@ -52,17 +52,17 @@ class Event(NamedTuple):
     text: str
 
 
-def build(view: View, look: Look) -> Mapping[str, Any]:
+def build(view: View, visit: Visit) -> Mapping[str, Any]:
     """The page of a job."""
-    queue, id = look.queue(), look.query.get("id", "")
+    queue, id = visit.queue(), visit.query.get("id", "")
     if not id:
         raise HTTPException(404, "There is no job without an id.")
-    places, ahead = _find(view, queue, id) if look.reads else ([], None)
-    owners = Owners(look.snapshot)
+    places, ahead = _find(view, queue, id) if visit.reads else ([], None)
+    owners = Owners(visit.snapshot)
     # An id has one shard, wherever it is.
     number = places[0].shard if places else 0
     shard, running = owners.shard(queue, number), owners.running(queue, number)
-    why = Why(owners, shard, running, ahead, look.snapshot.at, is_claimed=any(job.where == "claim" for job in places))
+    why = Why(owners, shard, running, ahead, visit.snapshot.at, is_claimed=any(job.where == "claim" for job in places))
     return {
         "queue": queue,
         "id": id,
@@ -73,7 +73,7 @@ def build(view: View, look: Look) -> Mapping[str, Any]:
         "max_retry_count": max_retry_count(view, queue),
         "shows_payloads": view.payloads,
         "wordings": WORDINGS,
-        "result": result_of(look.query),
+        "result": result_of(visit.query),
     }
 
 
@@ -87,8 +87,8 @@ def _find(view: View, queue: str, id: str) -> tuple[list[JobPeek], int | None]:
     return places, ahead
 
 
-def _place(view: View, job: JobPeek, why: Why) -> Place:
-    return Place(
+def _place(view: View, job: JobPeek, why: Why) -> Section:
+    return Section(
         job=job,
         title=PLACES[job.where],
         view=VIEWS[job.where],
@@ -99,7 +99,7 @@ def _place(view: View, job: JobPeek, why: Why) -> Place:
 
 
 def _timeline(places: Sequence[JobPeek], running: Running | None) -> list[Event]:
-    """The earliest first. Lowkiq keeps no log: what left no trace in Redis is not told."""
+    """Events, the earliest first. Lowkiq keeps no log: what left no trace in Redis is missing."""
     # Where payloads are in several places, it matters which were pushed when.
     suffixes = [f" ({PLACES[job.where].lower()})" if len(places) > 1 else "" for job in places]
     events = [
@@ -111,7 +111,7 @@ def _timeline(places: Sequence[JobPeek], running: Running | None) -> list[Event]
 
 
 def _pushes(job: JobPeek, suffix: str) -> Iterator[Event]:
-    """Scores are push times, unless the user gave others."""
+    """Pushes by their scores, which are push times unless the user gave others."""
     known = [payload.score for payload in job.payloads if formatting.is_time(payload.score)]
     if len(known) <= PUSHES:
         yield from (Event(at, f"pushed{suffix}") for at in known)

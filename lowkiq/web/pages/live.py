@@ -1,12 +1,12 @@
 """
-LivePages: answers a request for a page, whole or in parts, from the shared snapshot.
+Pages as a whole or in parts, from the shared snapshot.
 
 A page is rendered whole when a person opens it. While it is open, the script fetches the same address each second with
 the header X-Lowkiq-Live, and takes over the elements marked data-live. The rule of what they hold:
 
 * "tick": what depends on the snapshot alone: numbers, nodes, shards. It costs Redis nothing.
 * "slow", every fifth time, also what must be read: charts, jobs in flight, one job, bulks.
-* Lists of jobs are never fetched: they would move under the hand of who selects in them.
+* Lists of jobs are never fetched: they would move under the hand of somebody selecting in them.
 
 What is fetched holds no token and nothing else of the person, so it is made once for each snapshot and address, and a
 hundred open dashboards cost as much as one. A part that is missing from what is fetched stays as it is.
@@ -33,7 +33,7 @@ from lowkiq.web.snapshot import Snapshot
 from lowkiq.web.view import View
 
 HEADER: Final = "x-lowkiq-live"
-#: What the script fetches is put into instead of the whole layout.
+#: The layout of what the script fetches, and of a whole page.
 LIVE_LAYOUT, LAYOUT = "live.html", "base.html"
 #: Rendered parts that are kept: some dozen addresses of the last ticks, in some megabytes at most.
 KEPT: Final = 32
@@ -44,8 +44,8 @@ Pace = Literal["whole", "tick", "slow"]
 
 
 @dataclass(frozen=True)
-class Look:
-    """One look at a page: what was asked for, and the state of everything at that moment."""
+class Visit:
+    """A request for a page, with the state of everything at that moment."""
 
     request: Request
     snapshot: Snapshot
@@ -58,16 +58,16 @@ class Look:
 
     @property
     def reads(self) -> bool:
-        """Whether this look may read from Redis what the snapshot has not."""
+        """Permission to read from Redis what the snapshot does not have."""
         return self.pace != "tick"
 
     @property
     def is_whole(self) -> bool:
-        """Whether a person opened the page."""
+        """True when a person opened the page."""
         return self.pace == "whole"
 
     def queue(self) -> str:
-        """The queue of the address, if there is one of that name."""
+        """The queue named in the address. Raises HTTPException when there is none of that name."""
         name = str(self.request.path_params["queue"])
         if name not in self.snapshot.queues:
             raise HTTPException(404, f"There is no queue {name[:100]}.")
@@ -75,11 +75,11 @@ class Look:
 
 
 #: Makes what the template of a page is given; it may read from Redis, and runs in a thread.
-Builder = Callable[[View, Look], Mapping[str, Any]]
+Builder = Callable[[View, Visit], Mapping[str, Any]]
 
 
 class LivePages:
-    """Answers for all pages of one view. What they say is the builders'."""
+    """Answers requests for all pages of one view; builders decide what a page says."""
 
     def __init__(self, view: View) -> None:
         self.view = view
@@ -95,37 +95,37 @@ class LivePages:
 
     async def _answer(self, request: Request, template: str, build: Builder) -> Response:
         """The page, or the parts of it that the script asks for."""
-        look = Look(request, await self.view.snapshots.get(), _pace(request))
-        if look.is_whole:
-            return await run_in_threadpool(self._whole, look, template, build)
-        return HTMLResponse(await self._shared(look, template, build))
+        visit = Visit(request, await self.view.snapshots.get(), _pace(request))
+        if visit.is_whole:
+            return await run_in_threadpool(self._whole, visit, template, build)
+        return HTMLResponse(await self._shared(visit, template, build))
 
-    def _whole(self, look: Look, template: str, build: Builder) -> Response:
-        return page(self.view, look.request, template, now=look.snapshot.at, **self._built(look, build))
+    def _whole(self, visit: Visit, template: str, build: Builder) -> Response:
+        return page(self.view, visit.request, template, now=visit.snapshot.at, **self._built(visit, build))
 
-    async def _shared(self, look: Look, template: str, build: Builder) -> str:
+    async def _shared(self, visit: Visit, template: str, build: Builder) -> str:
         async def make() -> str:
-            return await run_in_threadpool(self._part, look, template, build)
+            return await run_in_threadpool(self._part, visit, template, build)
 
-        key = self._key(look)
+        key = self._key(visit)
         if len("".join(key)) > LONGEST_KEPT:
             return await make()
         return await self._parts.get(key, make)
 
-    def _part(self, look: Look, template: str, build: Builder) -> str:
-        return render(self.view, look.request, template, live=True, now=look.snapshot.at, **self._built(look, build))
+    def _part(self, visit: Visit, template: str, build: Builder) -> str:
+        return render(self.view, visit.request, template, live=True, now=visit.snapshot.at, **self._built(visit, build))
 
-    def _built(self, look: Look, build: Builder) -> dict[str, Any]:
-        return {"snapshot": look.snapshot, "look": look} | dict(build(self.view, look))
+    def _built(self, visit: Visit, build: Builder) -> dict[str, Any]:
+        return {"snapshot": visit.snapshot, "visit": visit} | dict(build(self.view, visit))
 
-    def _key(self, look: Look) -> tuple[str, ...]:
-        scope = look.request.scope
+    def _key(self, visit: Visit) -> tuple[str, ...]:
+        scope = visit.request.scope
         address = (scope.get("root_path", ""), scope["path"], scope["query_string"].decode("latin-1"))
-        return (str(look.snapshot.number), look.pace, str(self.view.read_only), *address)
+        return (str(visit.snapshot.number), visit.pace, str(self.view.read_only), *address)
 
 
 class _Shared:
-    """Texts that are made once, however many wait for them; the oldest are forgotten."""
+    """Texts that are rendered once, however many requests wait for them; the oldest are forgotten."""
 
     def __init__(self) -> None:
         self._made: dict[tuple[str, ...], Future[str | None]] = {}
@@ -176,7 +176,7 @@ def render(view: View, request: Request, template: str, *, live: bool = False, *
     if not live:
         frame["token"] = "" if view.read_only else view.access.write_token(request)
         caller = request.scope.get(CALLER)
-        # Who is not in, as on the page for signing in, has nothing to go to and nothing to hear.
+        # Somebody who is not in, as on the page for signing in, has nowhere to go.
         frame["is_in"] = caller is not None
         frame["signed_in"] = caller is not None and caller.kind == "session"
     return environment().get_template(template).render(frame | context)

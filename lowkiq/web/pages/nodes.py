@@ -1,4 +1,4 @@
-"""Nodes: the health of each node, from its heartbeats; what is wrong comes first."""
+"""Page of nodes: the health of each, from its heartbeats; what is wrong comes first."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from markupsafe import Markup
 from lowkiq.admin.nodes import NodeHealth
 from lowkiq.web.owners import Running
 from lowkiq.web.pages.alerts import troubles_of
-from lowkiq.web.pages.live import Look
+from lowkiq.web.pages.live import Visit
 from lowkiq.web.render import formatting
 from lowkiq.web.render.charts import sparkline
 from lowkiq.web.snapshot import Snapshot
@@ -19,8 +19,6 @@ from lowkiq.web.view import View
 
 #: Percent of a core that fill a sparkline's height at least, lest an idle node looks busy.
 CPU_TOP = 10.0
-
-
 #: Queue → some of its shards, in words.
 Shards = dict[str, str]
 
@@ -46,7 +44,7 @@ class Card:
 
     @property
     def kind(self) -> str:
-        """How the state looks."""
+        """Colour of the state."""
         if self.health.is_late:
             return "bad"
         return "good" if self.state == "ready" and not self.is_doubled else "warn"
@@ -57,18 +55,18 @@ class Card:
         return [Running(self.health, thread) for thread in self.health.threads]
 
 
-def build(_: View, look: Look) -> Mapping[str, Any]:
+def build(_: View, visit: Visit) -> Mapping[str, Any]:
     """The page of nodes."""
-    nodes = look.snapshot.nodes
+    nodes = visit.snapshot.nodes
     names = {node.node: f"node {node.node_number} on {formatting.printable(node.host, 60)}" for node in nodes.nodes}
     late_first = sorted(nodes.nodes, key=lambda node: not node.is_late)
     of = max((node.number_of_nodes for node in nodes.nodes), default=0)
     return {
-        "troubles": [trouble for trouble in troubles_of(look.snapshot) if trouble.name != "Redis"],
+        "troubles": [trouble for trouble in troubles_of(visit.snapshot) if trouble.name != "Redis"],
         "missing": nodes.missing,
         "of": of,
         "cards": [_card(node, node.node_number in nodes.doubled, names) for node in late_first],
-        "summary": _summary(look.snapshot, of),
+        "summary": _summary(visit.snapshot, of),
     }
 
 

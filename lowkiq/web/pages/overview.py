@@ -1,4 +1,4 @@
-"""Overview: what is wrong, what all queues hold and do, and how Redis fares."""
+"""Overview page: what is wrong, what all queues hold and do, and how Redis fares."""
 
 from __future__ import annotations
 
@@ -8,16 +8,16 @@ from typing import Any
 
 from lowkiq.admin.history import TOTAL
 from lowkiq.web.pages.alerts import troubles_of
-from lowkiq.web.pages.live import Look
+from lowkiq.web.pages.live import Visit
 from lowkiq.web.render.charts import charts_of, span_of
 from lowkiq.web.snapshot import Snapshot
 from lowkiq.web.view import View
 
 
-def build(view: View, look: Look) -> Mapping[str, Any]:
+def build(view: View, visit: Visit) -> Mapping[str, Any]:
     """The page at the root."""
-    snapshot, span = look.snapshot, span_of(look.query.get("span"))
-    points = view.backend.history(TOTAL, span) if look.reads else []
+    snapshot, span = visit.snapshot, span_of(visit.query.get("span"))
+    points = view.backend.history(TOTAL, span) if visit.reads else []
     return {
         "troubles": troubles_of(snapshot),
         # By name: what moves about can't be read.
@@ -40,6 +40,6 @@ def _oldest(snapshot: Snapshot) -> dict[str, float]:
 
 
 def _slowest(snapshot: Snapshot) -> str:
-    """The queue whose lag is that of all."""
+    """The queue with the highest lag, if any job is late by a second."""
     late = [(metrics.lag, queue) for queue, metrics in snapshot.queues.items() if metrics.lag >= 1]
     return max(late)[1] if late else ""

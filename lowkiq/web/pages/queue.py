@@ -1,4 +1,4 @@
-"""Queue: one queue's numbers, its shards, and its jobs by due time, retries, in flight and morgue."""
+"""Page of a queue: its numbers, its shards, and its jobs by due time, retries, in flight and morgue."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from lowkiq.admin.previews import ErrorGroup, JobPeek, Page, Peeks
 from lowkiq.web.owners import Owners
 from lowkiq.web.pages.action_words import BUTTONS, WORDINGS, result_of
 from lowkiq.web.pages.alerts import of_queue
-from lowkiq.web.pages.live import Look
+from lowkiq.web.pages.live import Visit
 from lowkiq.web.render import formatting
 from lowkiq.web.render.charts import charts_of, span_of
 from lowkiq.web.render.templating import from_field
@@ -31,7 +31,7 @@ PREVIEW: Final = 120
 
 @dataclass(frozen=True)
 class Filter:
-    """Which jobs were asked for."""
+    """Jobs that were asked for."""
 
     view: str
     pattern: str | None
@@ -41,7 +41,7 @@ class Filter:
 
     @classmethod
     def of(cls, query: Mapping[str, str]) -> Filter:
-        """What the address says; what makes no sense is left out."""
+        """Reads the address, leaving out what makes no sense."""
         view = query.get("view", "")
         retry_count = query.get("retry_count", "").strip()
         return cls(
@@ -54,7 +54,7 @@ class Filter:
 
     @property
     def is_narrow(self) -> bool:
-        """Whether only some of the view's jobs are meant."""
+        """True when only some of the view's jobs are meant."""
         return not (self.pattern is None and self.error is None and self.retry_count is None)
 
 
@@ -91,37 +91,38 @@ class JobInFlight:
     seconds: float | None
 
 
-def build(view: View, look: Look) -> Mapping[str, Any]:
+def build(view: View, visit: Visit) -> Mapping[str, Any]:
     """The page of a queue."""
-    queue = look.queue()
-    return _numbers(view, look, queue) | _shards(look, queue) | _jobs(view, look, queue, Filter.of(look.query))
+    queue = visit.queue()
+    return _numbers(view, visit, queue) | _shards(visit, queue) | _jobs(view, visit, queue, Filter.of(visit.query))
 
 
-def _numbers(view: View, look: Look, queue: str) -> dict[str, Any]:
-    span = span_of(look.query.get("span"))
-    points = view.backend.history(queue, span) if look.reads else []
+def _numbers(view: View, visit: Visit, queue: str) -> dict[str, Any]:
+    span = span_of(visit.query.get("span"))
+    points = view.backend.history(queue, span) if visit.reads else []
     return {
         "queue": queue,
         "path": f"/queues/{queue}",
-        "row": look.snapshot.row(queue),
-        "troubles": of_queue(look.snapshot, queue),
+        "row": visit.snapshot.row(queue),
+        "troubles": of_queue(visit.snapshot, queue),
         "span": span,
-        "charts": charts_of(points, span, look.snapshot.at),
-        "address": {key: value for key, value in look.query.items() if key in ADDRESS} | {"error": _error(look.query)},
+        "charts": charts_of(points, span, visit.snapshot.at),
+        "address": {key: value for key, value in visit.query.items() if key in ADDRESS}
+        | {"error": _error(visit.query)},
     }
 
 
-def _shards(look: Look, queue: str) -> dict[str, Any]:
-    shards = _worst_first(shard for shard in look.snapshot.shards if shard.queue == queue)
-    shown = shards if look.query.get("shards") == "all" else shards[:WORST]
-    return {"owners": Owners(look.snapshot), "shards": shown, "shards_left": len(shards) - len(shown)}
+def _shards(visit: Visit, queue: str) -> dict[str, Any]:
+    shards = _worst_first(shard for shard in visit.snapshot.shards if shard.queue == queue)
+    shown = shards if visit.query.get("shards") == "all" else shards[:WORST]
+    return {"owners": Owners(visit.snapshot), "shards": shown, "shards_left": len(shards) - len(shown)}
 
 
-def _jobs(view: View, look: Look, queue: str, found: Filter) -> dict[str, Any]:
-    peeks = view.backend.peeks(queue) if look.reads else None
-    metrics, is_flying = look.snapshot.queues[queue], found.view == "in_flight"
+def _jobs(view: View, visit: Visit, queue: str, found: Filter) -> dict[str, Any]:
+    peeks = view.backend.peeks(queue) if visit.reads else None
+    metrics, is_flying = visit.snapshot.queues[queue], found.view == "in_flight"
     page, groups = Page([], None), Groups([], 0, 0)
-    if peeks and look.is_whole and not is_flying:
+    if peeks and visit.is_whole and not is_flying:
         page = peeks.page(
             found.view,
             cursor=found.cursor,
@@ -145,23 +146,23 @@ def _jobs(view: View, look: Look, queue: str, found: Filter) -> dict[str, Any]:
         "rows": [_listed(job, payloads=view.payloads) for job in page.jobs],
         "groups": groups,
         "most_groups": GROUPS,
-        "flying": _in_flight(peeks, Owners(look.snapshot), queue, FLYING) if peeks and is_flying else [],
+        "flying": _in_flight(peeks, Owners(visit.snapshot), queue, FLYING) if peeks and is_flying else [],
         "most_flying": FLYING,
         "wordings": WORDINGS,
         "buttons": () if view.read_only else BUTTONS.get(found.view, ()),
         "max_retry_count": max_retry_count(view, queue),
-        "result": result_of(look.query),
+        "result": result_of(visit.query),
     }
 
 
 def max_retry_count(view: View, queue: str) -> int | None:
-    """How often a job may fail, if this application has the queue's worker."""
+    """Retries that the queue's worker allows, None when this application does not have the worker."""
     worker = view.app.workers.get(queue)
     return None if worker is None else worker.max_retry_count
 
 
 def _error(query: Mapping[str, str]) -> str | None:
-    """A group of errors, as links name it, or as the form for searching carries it."""
+    """Error group in the address: as a link has it, or as the search form carries it."""
     return from_field(query["error_field"]) if "error_field" in query else query.get("error")
 
 
@@ -171,7 +172,7 @@ def _is_count(text: str) -> bool:
 
 def _worst_first(shards: Iterable[ShardMetrics]) -> list[ShardMetrics]:
     """Shards that nobody runs, then those that are late, then the fullest."""
-    # Whole seconds of lag: what changes by a hair at each look must not make the table jump.
+    # Whole seconds of lag: what changes by a hair at each refresh must not make the table jump.
     return sorted(
         shards,
         key=lambda row: (not row.is_unowned, min(int(row.due_in or 0), 0), -row.busy, -row.length, row.shard),

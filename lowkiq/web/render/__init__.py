@@ -1,1 +1,1 @@
-"""How numbers, times, payloads and charts look on a page."""
+"""Numbers, times, payloads, charts and templates for pages."""

@@ -1,5 +1,5 @@
 """
-Charts: lines over time as SVG, made on the server, which read without a script.
+Charts: lines over time as SVG, rendered on the server and readable without a script.
 
 The drawing stretches to its place; the words of the axes stand beside it as text, so that they are readable at every
 width. Colours are the style sheet's, by class.
@@ -23,16 +23,16 @@ WIDTH, HEIGHT = 600, 120
 HEADROOM: Final = 4
 #: A gap of more than so many steps is shown as one: a sample may come a little late.
 PATIENCE: Final = 1.9
-#: Columns that tell their values when one points at them.
+#: Columns that show their values when pointed at.
 MOST_COLUMNS: Final = 60
 
 Value = float | None
 
-#: What the tabs of spans say.
+#: Labels of the tabs of spans.
 SPAN_WORDS: Final = {"5m": "5 min", "1h": "1 h", "1d": "1 d", "30d": "30 d"}
 DEFAULT_SPAN: Final = "5m"
 
-#: How values are said, how they are said where there is little room, and where the axis ends.
+#: Formats a value, formats it where there is little room, and rounds up to where the axis ends.
 Say = tuple[Callable[[float], str], Callable[[float], str], Callable[[float], float]]
 
 _ROUND_SECONDS: Final = (1, 2, 4, 10, 20, 60, 120, 240, 600, 1_200, 3_600, 7_200, 14_400, 28_800, 43_200, 86_400)
@@ -43,7 +43,7 @@ class Line:
     """One line of a chart; None where nothing is known."""
 
     name: str
-    #: What the style sheet colours it by.
+    #: Class that the style sheet colours it by.
     kind: str
     values: Sequence[Value]
 
@@ -99,7 +99,7 @@ class Chart:
 
     @property
     def description(self) -> str:
-        """What one would see: for who does not."""
+        """The chart in words, for readers who can't see it."""
         return ". ".join(self._described(line) for line in self.lines)
 
     @property
@@ -143,22 +143,22 @@ class Chart:
             yield stretch
 
     def _columns(self) -> Iterator[Markup]:
-        """Invisible columns that tell what is there: of long charts, each some steps at their highest."""
+        """Invisible columns with the values as tooltips; in a long chart, a column has the highest of several steps."""
         together = -(-len(self.times) // MOST_COLUMNS) or 1
         for start in range(0, len(self.times), together):
             some = range(start, min(start + together, len(self.times)))
             x, end = self._x(self.times[start]), self._x(self.times[some[-1]] + self.step)
             yield Markup(
                 '<rect class="column" x="{:.1f}" y="0" width="{:.1f}" height="{}"><title>{}</title></rect>'
-            ).format(x - self._half, max(end - x, 1), HEIGHT, self._told(some))
+            ).format(x - self._half, max(end - x, 1), HEIGHT, self._tooltip(some))
 
-    def _told(self, some: range) -> str:
+    def _tooltip(self, some: range) -> str:
         last = self.times[some[-1]]
-        told = [formatting.moment(last)]
+        lines = [formatting.moment(last)]
         for line in self.lines:
             values = [value for value in (line.values[index] for index in some) if value is not None]
-            told.append(f"{line.name} {self.words_of(max(values)) if values else 'unknown'}")
-        return "\n".join(told)
+            lines.append(f"{line.name} {self.words_of(max(values)) if values else 'unknown'}")
+        return "\n".join(lines)
 
     @property
     def _half(self) -> float:
@@ -197,7 +197,7 @@ def round_seconds(value: float) -> float:
 
 def rates(times: Sequence[float], counts: Sequence[int], step: float) -> list[Value]:
     """
-    What a counter rose by a second, at each of its times. Unknown at the first, where it fell (a queue is gone, or
+    Rise of a counter per second, at each of its times. Unknown at the first, where it fell (a queue is gone, or
     began anew), and after a gap.
     """
     found: list[Value] = [None] if times else []
@@ -221,12 +221,12 @@ def sparkline(values: Sequence[float], label: str, *, base: float = 0.0, least_t
 
 
 def span_of(text: str | None) -> str:
-    """The span that was asked for, or the usual one."""
+    """The span that was asked for, or the default."""
     return text if text is not None and text in SPANS else DEFAULT_SPAN
 
 
 def charts_of(points: Sequence[Point], span: str, now: float) -> list[Chart]:
-    """Jobs, speed, lag and morgue; nothing before there are points."""
+    """Charts of jobs, speed, lag and morgue; none without points."""
     if not points:
         return []
     counts = (formatting.number, formatting.compact, round_count)

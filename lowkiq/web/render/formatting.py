@@ -1,7 +1,7 @@
 """
 Formatting: numbers, times and texts as people read them.
 
-Knows nothing of HTML: what comes out is plain text, which the templates escape.
+The results are plain text, which the templates escape.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from collections.abc import Iterable, Sequence
 from itertools import pairwise
 from typing import Final
 
-#: What stands where there is no value.
+#: Placeholder for a missing value.
 NOTHING: Final = "\N{EN DASH}"
 #: Characters of an id, an error's line or the like that a list shows.
 LINE: Final = 160
@@ -79,7 +79,7 @@ def age(value: float) -> str:
 
 
 def ago(at: float, now: float) -> str:
-    """When something was or will be, seen from now."""
+    """A time relative to now: 10 s ago, in 2 min."""
     distance = now - at
     if abs(distance) < 1:
         return "now"
@@ -109,7 +109,7 @@ def percent(part: float, whole: float) -> str:
 
 
 def moment(at: float) -> str:
-    """A Unix time to the second, in UTC: the only zone that the machines and everybody who looks have in common."""
+    """A Unix time to the second, in UTC: the only zone that all machines and readers have in common."""
     date = _date(at)
     return date.strftime("%Y-%m-%d %H:%M:%S UTC") if date else f"{at:g}"
 
@@ -134,7 +134,7 @@ def _date(at: float) -> datetime.datetime | None:
 
 
 def is_time(score: float) -> bool:
-    """Whether a score may well be a Unix time."""
+    """True when a score may well be a Unix time."""
     return math.isfinite(score) and TIMES[0] <= score < TIMES[1]
 
 
@@ -144,7 +144,7 @@ def score(value: float) -> str:
 
 
 def times(count: int) -> str:
-    """How often: once, twice, 3 times."""
+    """A count of times: once, twice, 3 times."""
     return {1: "once", 2: "twice"}.get(count, f"{count:,} times")
 
 
@@ -162,7 +162,7 @@ def ranges(numbers: Iterable[int], most: int = PIECES) -> str:
     """
     Numbers in few words: "0-19, 24", and of equal steps, as the splitter deals shards out, "3, 53 … 953".
 
-    What is more than `most` pieces is only counted.
+    Pieces beyond `most` are only counted.
     """
     pieces = [_piece(run) for run in _runs(sorted(set(numbers)))]
     rest = len(pieces) - most
@@ -196,8 +196,8 @@ _UNPRINTABLE: Final = re.compile(r"[^ -~]")
 
 def printable(text: str, most: int = LINE) -> str:
     """
-    One line of text that nobody has to trust: control, bidirectional and other invisible characters are shown as
-    escapes, and what is longer than `most` is cut.
+    One line of untrusted text: control, bidirectional and other invisible characters are shown as escapes, and
+    anything beyond `most` characters is cut.
     """
     cut = text[:most]
     safe = _UNPRINTABLE.sub(_escaped, cut)

@@ -1,4 +1,4 @@
-"""PayloadText: a payload as people read it. Hostile ones do no harm, and long ones are cut."""
+"""Payloads as text: hostile ones do no harm, and long ones are cut."""
 
 from __future__ import annotations
 
@@ -32,12 +32,12 @@ class PayloadText:
 
     @property
     def is_cut(self) -> bool:
-        """Whether there is more than what is shown."""
+        """True when there is more than what is shown."""
         return self.shown < self.size
 
 
 def payload_texts(job: JobPeek, load: Callable[[bytes], Any] | None) -> Sequence[PayloadText]:
-    """The payloads of a job. Without `load` only their sizes are told."""
+    """The payloads of a job. Without `load`, only their sizes."""
     texts = []
     left = SHOWN_IN_ALL
     for peek in job.payloads:
@@ -48,7 +48,7 @@ def payload_texts(job: JobPeek, load: Callable[[bytes], Any] | None) -> Sequence
 
 
 def load_shallow(data: bytes, load: Callable[[bytes], Any]) -> Any:
-    """What `load` makes of it. Raises ValueError for what is nested too deeply to be shown, and what `load` raises."""
+    """Loads a payload. Raises ValueError when it is nested too deeply to be shown, and what `load` raises."""
     loaded = load(data)
     level = [loaded]
     for _ in range(DEEPEST):

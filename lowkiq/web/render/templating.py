@@ -1,7 +1,7 @@
 """
 Templating: the environment of the templates, and links under the mount prefix.
 
-Knows nothing of what pages say. Every value is escaped, and a name that is not there is an error.
+Every value is escaped, and an unknown name is an error.
 """
 
 from __future__ import annotations
@@ -71,7 +71,7 @@ def link(request: Request, path: str, **query: Any) -> str:
 
 
 def query_of(request: Request) -> dict[str, str]:
-    """The parameters of the address; of doubled ones the last. Bytes that are no UTF-8 are kept as surrogates."""
+    """The parameters of the address; of repeated ones the last. Bytes that are no UTF-8 are kept as surrogates."""
     pairs = parse_qsl(request.scope["query_string"].decode("latin-1"), errors=ERRORS)
     return {key: value[:LONGEST_PARAMETER] for key, value in pairs}
 

@@ -1,1 +1,1 @@
-"""Who may see and who may act: checked before any page or operation."""
+"""Authentication and request checks, before any page or operation."""

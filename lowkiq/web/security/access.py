@@ -1,7 +1,7 @@
 """
-Who may see, and who may act: credentials, the loopback rule, sessions and write tokens.
+Access rules: credentials, the loopback rule, sessions and write tokens.
 
-It knows names and values of headers, but nothing of ASGI: asking, refusing and answering are the guard's.
+Plain values in, decisions out: reading requests and refusing them is up to the guard.
 """
 
 from __future__ import annotations
@@ -28,12 +28,12 @@ if TYPE_CHECKING:
 SESSION_SECONDS: Final = 12 * 3600
 #: Characters. Shorter ones can be guessed through the network.
 SHORTEST_SECRET: Final = 8
-#: Where the guard leaves the caller in the scope of a request.
+#: Key of the caller in the scope of a request, where the guard leaves it.
 CALLER: Final = "lowkiq.caller"
 
 #: Rounds of the key's derivation: about 50 ms, once, so that what is signed does not make guessing a password cheap.
 _KEY_ROUNDS: Final = 100_000
-#: Seconds by which the answer to a wrong guess is held back, at least and at most.
+#: Seconds by which the answer to a wrong guess is delayed, at least and at most.
 _SHORTEST_DELAY, _LONGEST_DELAY = 0.2, 2.0
 #: Failures of the last minute that are remembered: with so many the delay is the longest.
 _FAILURES_KEPT: Final = 20
@@ -110,7 +110,7 @@ class Credentials:
 
 @dataclass(frozen=True)
 class Caller:
-    """Somebody who may see."""
+    """An authenticated caller."""
 
     #: "bearer", "basic", "session", "local" or "anyone".
     kind: str
@@ -119,16 +119,16 @@ class Caller:
 
     @property
     def needs_token(self) -> bool:
-        """Whether a browser may have said who it is by itself, on behalf of another site's page."""
+        """True when a browser may have authenticated by itself, on behalf of another site's page."""
         return self.kind != "bearer"
 
 
 class Access:
     """
-    Decides who a request comes from, and makes and checks what proves it: sessions and write tokens.
+    Authenticates callers, and issues and checks sessions and write tokens.
 
     Args:
-        no_auth: anybody may see, since somebody else protects the view.
+        no_auth: anybody may see, since something else protects the view.
         now: Unix time, for the end of sessions.
     """
 
@@ -146,7 +146,7 @@ class Access:
         self.cookie_name = f"lowkiq_session_{self._sign('cookie name')[:8]}"
 
     def share_key(self, key: bytes) -> None:
-        """Without credentials to make it from, the key comes from Redis."""
+        """Takes the key from Redis, where there are no credentials to derive it from."""
         self._key, self.shares_key = key, True
 
     @property
@@ -154,7 +154,7 @@ class Access:
         return bool(self.credentials) and not self.no_auth
 
     def caller_by_header(self, authorization: str) -> Caller | None:
-        """Who an Authorization header proves to be."""
+        """The caller that an Authorization header authenticates."""
         scheme, _, value = authorization.partition(" ")
         value = value.strip()
         if scheme.lower() == "bearer":
@@ -168,7 +168,7 @@ class Access:
         return None
 
     def caller_by_session(self, cookie: str) -> Caller | None:
-        """Who a session cookie proves to be."""
+        """The caller that a session cookie authenticates."""
         match = re.fullmatch(r"(\d{1,12})\.([0-9a-f]{32})\.([0-9a-f]{64})", cookie, re.ASCII)
         if match is None:
             return None
@@ -183,11 +183,11 @@ class Access:
         return f"{expires}.{nonce}.{self._sign('session', expires, nonce)}"
 
     def signs_in(self, *, token: str, user: str, password: str) -> bool:
-        """Whether a form's fields are the credentials."""
+        """Checks the fields of the sign-in form."""
         return self.credentials.has_token(token) | self.credentials.has_password(user, password)
 
     def write_token(self, request: HTTPConnection) -> str:
-        """What forms and scripts send to prove that they have read one of our own pages."""
+        """Token that forms and scripts send to prove that they have read one of our own pages."""
         caller: Caller | None = request.scope.get(CALLER)
         return self.write_token_of(caller) if caller else ""
 
@@ -199,8 +199,8 @@ class Access:
 
     def delay_after_failure(self) -> float:
         """
-        Notes a wrong guess, and gives the seconds to hold its answer back. It grows with the failures of the last
-        minute, whoever they came from: nothing is kept of clients. A right answer is never held back, so that nobody
+        Records a wrong guess and returns the seconds to delay its answer. The delay grows with the failures of the
+        last minute, whoever they came from: nothing is kept of clients. A right answer is never delayed, so nobody
         can lock others out.
         """
         now = clock.monotonic()

@@ -1,8 +1,8 @@
 """
-The guard: lets a request through or refuses it, before any room sees it.
+The guard: lets a request through or refuses it, before any page or operation sees it.
 
-It asks Access who a request comes from, and holds writes to the rules: from a page of our own, with that page's token,
-of a bounded size. Pure ASGI, so that what streams keeps streaming.
+Access authenticates the caller. Writes must come from a page of our own, with that page's token, and be of a bounded
+size. Pure ASGI, so that streams keep streaming.
 """
 
 from __future__ import annotations
@@ -36,10 +36,10 @@ BODY_TIMEOUT: Final = 30.0
 _FORM: Final = "lowkiq.form"
 _FORM_TYPE, _JSON_TYPE = "application/x-www-form-urlencoded", "application/json"
 _READS, _WRITE = ("GET", "HEAD"), "POST"
-#: What anybody may ask for: probes have no credentials, and a page that asks for them needs its looks.
+#: Paths open to anybody: probes have no credentials, and the sign-in page needs its style sheet.
 _OPEN_PATHS: Final = frozenset({"/healthz", "/readyz", SIGN_IN})
 _OPEN_PREFIX: Final = "/static/"
-#: Headers by which a request tells that another machine's went before it.
+#: Headers of a request that has come through a proxy.
 _FORWARDED: Final = ("forwarded", "x-forwarded-for", "x-forwarded-host", "x-real-ip")
 
 _RELOAD = "reload the page and try again"
@@ -67,7 +67,7 @@ def client_of(request: Request) -> str | None:
 
 class Guard:
     """
-    Middleware around all rooms. A refusal is an HTTPException, which becomes a page or JSON further out.
+    Middleware around pages and API. A refusal is an HTTPException, which becomes a page or JSON further out.
 
     Args:
         shared_key: gives the key that all processes without credentials share; it asks Redis, and blocks.
@@ -119,7 +119,7 @@ class Guard:
         return caller
 
     async def _share_key(self, request: Request) -> None:
-        """While Redis is away the process's own key will do for looking; there is nothing to act on."""
+        """Fetches the key; while Redis is away, the process's own will do for reading."""
         try:
             self._access.share_key(await run_in_threadpool(self._shared_key))
         except RedisError:
@@ -138,7 +138,7 @@ class Guard:
         return RedirectResponse(sign_in_url(request), 303)
 
     async def _check_write(self, request: Request, path: str) -> Receive:
-        """Refuses a write, or gives what its body can be received from once more."""
+        """Checks a write, and returns a `receive` that replays its body."""
         changes_jobs = path not in {SIGN_IN, SIGN_OUT}  # these change nothing but the browser's own cookie
         if self._read_only and changes_jobs:
             raise HTTPException(403, "this view is read-only")
@@ -170,8 +170,8 @@ def _is_open(path: str) -> bool:
 
 def _is_local(request: Request) -> bool:
     """
-    Whether a browser or program of this machine asks: by its address, by the name it used (see is_loopback_host), and
-    not by way of a proxy, which would make everybody's requests look local.
+    True for a browser or program of this machine: by its address, by the name it used (see is_loopback_host), and not
+    by way of a proxy, which would make everybody's requests look local.
     """
     headers, hosts = request.headers, request.headers.getlist("host")
     return (
@@ -184,7 +184,7 @@ def _is_local(request: Request) -> bool:
 
 
 def _check_origin(request: Request) -> None:
-    """Refuses what a page of another site has sent. Programs that are no browsers send neither of the headers."""
+    """Refuses what a page of another site has sent. Only browsers send these headers."""
     site, origin = request.headers.get("sec-fetch-site"), request.headers.get("origin")
     if site is not None and site not in {"same-origin", "none"}:
         raise HTTPException(403, f"a page of another site has sent this: {_RELOAD} here")

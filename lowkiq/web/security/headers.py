@@ -1,4 +1,4 @@
-"""The headers of every response: what a browser may do with our pages, and what others may do with them."""
+"""Security and caching headers of every response."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ _OK, _NOT_MODIFIED = 200, 304
 
 
 class Headers:
-    """Middleware, the outermost: also refusals and failures get the headers."""
+    """Outermost middleware, so that refusals and errors get the headers as well."""
 
     def __init__(self, app: ASGIApp) -> None:
         self.app = app

@@ -1,4 +1,4 @@
-"""Where in the view a request goes: its path without the prefix, and who reads the answer."""
+"""Paths of requests: without the mount prefix, for people or programs, and back after signing in."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _NEXT: Final = re.compile(r"/(?![/\\])[!-\[\]-~]{0,2000}")
 
 
 def prefix_of(scope: Scope) -> str:
-    """What the view is mounted at, as it stands in a link: empty, or it begins with a slash and does not end in one."""
+    """The mount prefix as it stands in a link: empty, or with a slash at its beginning and none at its end."""
     return quote(scope.get("root_path", "").rstrip("/"))
 
 
@@ -34,13 +34,13 @@ def path_in_view(scope: Scope) -> str:
 
 
 def is_for_machines(scope: Scope) -> bool:
-    """Whether the answer is read by a program: then a refusal is JSON and no page."""
+    """True when a program reads the answer: then a refusal is JSON instead of a page."""
     path = path_in_view(scope)
     return path == "/metrics" or path.startswith("/api/")
 
 
 def sign_in_url(request: Request) -> str:
-    """Where to sign in, and to return from: to the page that was asked for, if it was one."""
+    """The sign-in page, which returns to the page that was asked for, if it was one."""
     prefix = prefix_of(request.scope)
     if request.method == "POST":
         return f"{prefix}{SIGN_IN}"

@@ -1,4 +1,4 @@
-"""Looks of the API at the whole: stats, nodes, queues and their history."""
+"""Stats, nodes, queues and their history, for monitoring."""
 
 from __future__ import annotations
 
@@ -21,7 +21,6 @@ from lowkiq.web.api.types import (
     QueuesReply,
     Stats,
     StatsReply,
-    TokenReply,
 )
 from lowkiq.web.view import View
 
@@ -79,17 +78,6 @@ async def history(call: Call) -> HistoryReply:
         (await call.view.snapshots.get()).row(query.queue)  # there must be one
     points = await run_in_threadpool(call.view.backend.history, query.queue or "", query.span)
     return HistoryReply(query.queue, query.span, SPANS[query.span].step, points)
-
-
-@operation(
-    "GET",
-    "/api/v1/token",
-    "getToken",
-    description="Bearer needs none. It serves only the credentials, or the session, that have asked for it.",
-)
-async def token(call: Call) -> TokenReply:
-    """The token for the header X-Lowkiq-Token of writes."""
-    return TokenReply(call.view.access.write_token(call.request))
 
 
 def _worker_names(view: View, queues: Mapping[str, QueueMetrics]) -> dict[str, str]:
