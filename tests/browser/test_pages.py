@@ -5,15 +5,13 @@ from __future__ import annotations
 import os
 import shutil
 import subprocess
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
-from playwright.sync_api import Page, expect
+from playwright.sync_api import expect
 
 from tests.browser.pages import page_paths
-from tests.browser.shop import Shop
 
 #: Pinned: a new rule should not break a build by surprise.
 AXE = "axe-core@4.10.3"
@@ -21,7 +19,7 @@ PATHS = page_paths("orders", "bad-3")
 
 
 @pytest.fixture(scope="session")
-def axe(tmp_path_factory: pytest.TempPathFactory) -> str:
+def axe(tmp_path_factory):
     """The source of axe-core, fetched with npm for this run."""
     npm = shutil.which("npm")
     if npm is None:
@@ -34,7 +32,7 @@ def axe(tmp_path_factory: pytest.TempPathFactory) -> str:
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
-def test_axe_finds_nothing_serious(open_shop: Shop, look: Callable[..., Page], axe: str, scheme: str) -> None:
+def test_axe_finds_nothing_serious(open_shop, look, axe, scheme):
     page = look(open_shop.url, color_scheme=scheme, bypass_csp=True)
     for path in PATHS:
         page.goto(open_shop.url + path)
@@ -49,14 +47,14 @@ def test_axe_finds_nothing_serious(open_shop: Shop, look: Callable[..., Page], a
 
 
 @pytest.mark.parametrize("width", [360, 1600])
-def test_no_page_scrolls_sideways(open_shop: Shop, look: Callable[..., Page], width: int) -> None:
+def test_no_page_scrolls_sideways(open_shop, look, width):
     page = look(open_shop.url, width=width)
     for path in PATHS:
         page.goto(open_shop.url + path)
         assert page.evaluate("document.documentElement.scrollWidth") <= width, path
 
 
-def test_every_page_reads_without_scripts(open_shop: Shop, look: Callable[..., Page]) -> None:
+def test_every_page_reads_without_scripts(open_shop, look):
     page = look(open_shop.url, java_script_enabled=False)
     for path in PATHS:
         page.goto(open_shop.url + path)
@@ -68,7 +66,7 @@ def test_every_page_reads_without_scripts(open_shop: Shop, look: Callable[..., P
     expect(page.locator("svg[role=img]").first).to_be_visible()
 
 
-def test_the_keyboard_reaches_the_content_and_the_navigation(open_shop: Shop, look: Callable[..., Page]) -> None:
+def test_the_keyboard_reaches_the_content_and_the_navigation(open_shop, look):
     page = look(open_shop.url)
     page.keyboard.press("Tab")
     expect(page.get_by_role("link", name="Skip to the content")).to_be_focused()
@@ -79,7 +77,7 @@ def test_the_keyboard_reaches_the_content_and_the_navigation(open_shop: Shop, lo
     expect(page).to_have_url(f"{open_shop.url}/nodes")
 
 
-def test_what_somebody_is_at_survives_the_refresh(open_shop: Shop, look: Callable[..., Page]) -> None:
+def test_what_somebody_is_at_survives_the_refresh(open_shop, look):
     page = look(f"{open_shop.url}/queues/orders?view=morgue")
     expect(page.locator("#light")).to_have_text("live")
     box = page.locator('input[name="ids"][type="checkbox"]').first

@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
 
-from playwright.sync_api import Page, expect
+from playwright.sync_api import expect
 from starlette.applications import Starlette
 from starlette.responses import HTMLResponse
 from starlette.routing import Route
 
-from lowkiq import Lowkiq
 from tests.browser.pages import page_paths
 from tests.support import wait_until
 
@@ -23,9 +21,7 @@ HOSTILE = [
 ]
 
 
-def test_who_signs_in_sees_and_who_does_not_does_not(
-    make_web: Callable[..., Starlette], serve: Callable[..., str], look: Callable[..., Page]
-) -> None:
+def test_who_signs_in_sees_and_who_does_not_does_not(make_web, serve, look):
     url = serve(make_web(token="the-right-token"))
     page = look(f"{url}/nodes")
     expect(page).to_have_url(re.compile("/sign-in"))
@@ -41,9 +37,7 @@ def test_who_signs_in_sees_and_who_does_not_does_not(
     expect(page).to_have_url(re.compile("/sign-in"))
 
 
-def test_a_post_from_another_site_changes_nothing(
-    app: Lowkiq, make_web: Callable[..., Starlette], serve: Callable[..., str], look: Callable[..., Page]
-) -> None:
+def test_a_post_from_another_site_changes_nothing(app, make_web, serve, look):
     orders = app.worker(queue_name="orders", shards_count=1)(lambda _: None)
     orders.perform_async([{"id": "17"}])
     url = serve(make_web())
@@ -57,9 +51,7 @@ def test_a_post_from_another_site_changes_nothing(
     assert app.metrics()["orders"].length == 1
 
 
-def test_hostile_ids_and_payloads_are_only_text(
-    app: Lowkiq, make_web: Callable[..., Starlette], serve: Callable[..., str], look: Callable[..., Page]
-) -> None:
+def test_hostile_ids_and_payloads_are_only_text(app, make_web, serve, look):
     orders = app.worker(queue_name="orders", shards_count=1)(lambda _: None)
     orders.perform_async({"id": id, "payload": {"text": id, "long": "y" * 900_000}} for id in HOSTILE)
     page = look(serve(make_web()) + "/queues/orders")
@@ -73,9 +65,7 @@ def test_hostile_ids_and_payloads_are_only_text(
         page.go_back()
 
 
-def test_a_hostile_id_can_be_deleted(
-    app: Lowkiq, make_web: Callable[..., Starlette], serve: Callable[..., str], look: Callable[..., Page]
-) -> None:
+def test_a_hostile_id_can_be_deleted(app, make_web, serve, look):
     orders = app.worker(queue_name="orders", shards_count=1)(lambda _: None)
     orders.perform_async({"id": id} for id in HOSTILE)
     page = look(serve(make_web()) + "/queues/orders")
@@ -87,9 +77,7 @@ def test_a_hostile_id_can_be_deleted(
         page.goto(page.url.split("/queues/")[0] + "/queues/orders")
 
 
-def test_a_read_only_view_offers_nothing_to_press(
-    app: Lowkiq, make_web: Callable[..., Starlette], serve: Callable[..., str], look: Callable[..., Page]
-) -> None:
+def test_a_read_only_view_offers_nothing_to_press(app, make_web, serve, look):
     orders = app.worker(queue_name="orders", shards_count=1)(lambda _: None)
     orders.perform_async([{"id": "17"}])
     url = serve(make_web(read_only=True))

@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
-from pathlib import Path
 
 import pytest
-from playwright.sync_api import Page, expect
+from playwright.sync_api import expect
 
 from tests.browser.shop import Shop
 from tests.support import wait_until
@@ -15,13 +13,13 @@ from tests.support import wait_until
 expect.set_options(timeout=60_000)
 
 
-def tile(page: Page, name: str) -> int:
+def tile(page, name):
     """The number on a tile of the page."""
     text = page.locator(f'dl.tiles div:has(dt:text-is("{name}")) dd').first.inner_text()
     return int(re.sub(r"[^0-9]", "", text.split()[0]))
 
 
-def test_the_overview_shows_the_load_without_being_loaded_again(shop: Shop, look: Callable[..., Page]) -> None:
+def test_the_overview_shows_the_load_without_being_loaded_again(shop, look):
     page = look(shop.url)
     expect(page.locator("#light")).to_have_text("live")
     page.evaluate("window.loadedOnce = true")
@@ -33,7 +31,7 @@ def test_the_overview_shows_the_load_without_being_loaded_again(shop: Shop, look
 
 
 @pytest.mark.timeout(240)
-def test_a_node_that_is_killed_goes_late_then_missing_and_comes_back(tmp_path: Path, look: Callable[..., Page]) -> None:
+def test_a_node_that_is_killed_goes_late_then_missing_and_comes_back(tmp_path, look):
     with Shop(tmp_path, "--restart", "never") as shop:
         page = look(f"{shop.url}/nodes")
         cards = page.locator("article.node")
@@ -49,7 +47,7 @@ def test_a_node_that_is_killed_goes_late_then_missing_and_comes_back(tmp_path: P
         expect(killed).to_contain_text("SIGKILL")
 
 
-def test_a_failing_job_is_seen_to_retry_to_die_and_to_be_revived(shop: Shop, look: Callable[..., Page]) -> None:
+def test_a_failing_job_is_seen_to_retry_to_die_and_to_be_revived(shop, look):
     shop.push("bad-7")
     wait_until(lambda: shop.app.metrics()["orders"].morgue_length == 1, within=60)
     page = look(shop.url)
@@ -67,7 +65,7 @@ def test_a_failing_job_is_seen_to_retry_to_die_and_to_be_revived(shop: Shop, loo
     expect(page.locator("main")).to_contain_text("No such job")
 
 
-def test_a_retry_is_seen_with_its_error_and_why_it_waits(shop: Shop, look: Callable[..., Page]) -> None:
+def test_a_retry_is_seen_with_its_error_and_why_it_waits(shop, look):
     shop.mail.perform_async([{"id": "ann@example.com", "payload": "welcome"}])
     wait_until(lambda: shop.app.metrics()["mail"].retries == 1)
     page = look(f"{shop.url}/queues/mail?view=retries")
@@ -79,7 +77,7 @@ def test_a_retry_is_seen_with_its_error_and_why_it_waits(shop: Shop, look: Calla
     wait_until(lambda: shop.app.metrics()["mail"].retries == 0)
 
 
-def test_all_that_match_are_revived_after_the_count_was_asked_back(shop: Shop, look: Callable[..., Page]) -> None:
+def test_all_that_match_are_revived_after_the_count_was_asked_back(shop, look):
     shop.push(*(f"bad-{number}" for number in range(40)))
     wait_until(lambda: shop.app.metrics()["orders"].morgue_length == 40, within=60)
     page = look(f"{shop.url}/queues/orders?view=morgue&pattern=bad-1*")
@@ -94,7 +92,7 @@ def test_all_that_match_are_revived_after_the_count_was_asked_back(shop: Shop, l
     wait_until(lambda: shop.app.metrics()["orders"].morgue_length == 29)
 
 
-def test_a_selection_is_deleted_only_when_it_is_confirmed(shop: Shop, look: Callable[..., Page]) -> None:
+def test_a_selection_is_deleted_only_when_it_is_confirmed(shop, look):
     shop.push(*(f"bad-{number}" for number in range(5)))
     wait_until(lambda: shop.app.metrics()["orders"].morgue_length == 5, within=60)
     page = look(f"{shop.url}/queues/orders?view=morgue")

@@ -3,28 +3,19 @@
 from __future__ import annotations
 
 import signal
-from collections.abc import Callable
-from typing import Any
 
 import httpx
 import pytest
 from fastapi import FastAPI
-from playwright.sync_api import Page, expect
+from playwright.sync_api import expect
 
-from lowkiq import Lowkiq
 from lowkiq.web import create_app
 from tests.browser.pages import page_paths
-from tests.support import RedisServer, wait_until
+from tests.support import wait_until
 
 
 @pytest.mark.parametrize("how", ["dead", "slow"])
-def test_a_redis_that_is_away_is_told_of_and_the_page_recovers_by_itself(
-    own_redis_server: RedisServer,
-    make_app: Callable[..., Lowkiq],
-    serve: Callable[[Any], str],
-    look: Callable[..., Page],
-    how: str,
-) -> None:
+def test_a_redis_that_is_away_is_told_of_and_the_page_recovers_by_itself(own_redis_server, make_app, serve, look, how):
     app = make_app(redis_url=own_redis_server.url)
     url = serve(create_app(app))
     live = look(url)
@@ -50,9 +41,7 @@ def test_a_redis_that_is_away_is_told_of_and_the_page_recovers_by_itself(
     expect(fresh.get_by_role("heading", level=1)).to_have_text("Nodes")
 
 
-def test_under_a_prefix_every_page_its_style_and_its_stream_work(
-    app: Lowkiq, serve: Callable[[Any], str], look: Callable[..., Page]
-) -> None:
+def test_under_a_prefix_every_page_its_style_and_its_stream_work(app, serve, look):
     orders = app.worker(queue_name="orders", shards_count=2)(lambda _: None)
     orders.perform_async([{"id": "17", "payload": "x"}])
     site = FastAPI()

@@ -19,9 +19,12 @@ import uvicorn
 from anyio.from_thread import start_blocking_portal
 from starlette.applications import Starlette
 
-from lowkiq import Lowkiq
+from lowkiq import Lowkiq, clock
 from lowkiq.web import create_app
+from lowkiq.web.backend import Backend
+from tests.queue.shard_driver import ShardDriver
 from tests.support import wait_until
+from tests.web.queues import open_queue
 
 TOKEN = "a-token-of-the-tests"
 
@@ -71,6 +74,53 @@ def browse() -> Iterator[Callable[..., Browser]]:
             return Browser(client, portal.call)
 
         yield open_browser
+
+
+@pytest.fixture
+def browser(make_web: Callable[..., Starlette], browse: Callable[..., Browser]) -> Browser:
+    """A browser of this machine before the view of `app`."""
+    return browse(make_web())
+
+
+@pytest.fixture
+def driver(app: Lowkiq) -> ShardDriver:
+    """The shard of a queue q."""
+    return open_queue(app)
+
+
+@pytest.fixture
+def backend_of() -> Iterator[Callable[[Lowkiq], Backend]]:
+    """backend_of(app): its backend, whose connections the test's end closes."""
+    with contextlib.ExitStack() as stack:
+
+        def make(app: Lowkiq) -> Backend:
+            backend = Backend(app)
+            stack.callback(backend.caller.client.close)
+            return backend
+
+        yield make
+
+
+@pytest.fixture
+def backend(app: Lowkiq, backend_of: Callable[[Lowkiq], Backend]) -> Backend:
+    return backend_of(app)
+
+
+class Time:
+    """A monotonic clock of the test's own."""
+
+    def __init__(self) -> None:
+        self.now = 1_000.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+@pytest.fixture
+def time(monkeypatch: pytest.MonkeyPatch) -> Time:
+    time = Time()
+    monkeypatch.setattr(clock, "monotonic", time)
+    return time
 
 
 @pytest.fixture

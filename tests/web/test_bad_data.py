@@ -4,38 +4,20 @@ from __future__ import annotations
 
 import html
 import re
-from collections.abc import Callable
 from urllib.parse import quote
 
 import pytest
-from starlette.applications import Starlette
 
-from lowkiq import Lowkiq
 from lowkiq.queue import keys
-from tests.queue.shard_driver import ShardDriver
-from tests.web.conftest import Browser
 from tests.web.node_health import tell_health
-from tests.web.queues import open_queue
 from tests.web.reading import read
 
 #: Finite numbers that no clock shows.
 NUMBERS = [1.7e308, -1.7e308, 1e300, -1e300, 5e-324, -1.0, 0.0, 2.0**53 + 2, 1e18, 253_402_300_800.0, -62_135_596_801.0]
 
 
-@pytest.fixture
-def driver(app: Lowkiq) -> ShardDriver:
-    return open_queue(app)
-
-
-@pytest.fixture
-def browser(make_web: Callable[..., Starlette], browse: Callable[..., Browser]) -> Browser:
-    return browse(make_web())
-
-
 @pytest.mark.parametrize("number", NUMBERS)
-def test_pages_show_times_and_scores_of_any_size(
-    browser: Browser, driver: ShardDriver, app: Lowkiq, number: float
-) -> None:
+def test_pages_show_times_and_scores_of_any_size(browser, driver, app, number):
     worker = app.worker(queue_name="q", shards_count=1)(lambda _: None)
     worker.perform_async(
         [
@@ -55,7 +37,7 @@ def test_pages_show_times_and_scores_of_any_size(
     assert app.metrics()["q"].length + app.metrics()["q"].busy == 3
 
 
-def read_all(browser: Browser, *ids: str) -> None:
+def read_all(browser, *ids):
     for path in ("/", "/nodes", *(f"/queues/q?view={view}" for view in ("due", "retries", "in_flight", "morgue"))):
         read(browser, path)
     for id in ids:
@@ -68,9 +50,7 @@ def read_all(browser: Browser, *ids: str) -> None:
 
 @pytest.mark.parametrize("beat", [b"", b"garbage", b"\xff\xfe", b"{}", b"[1]", b"null", b'{"node": 1}', b"[" * 10_000])
 @pytest.mark.parametrize("name", [b"host:1:x", b"\xff\xfe"])
-def test_a_beat_that_can_not_be_read_is_told_of_and_hides_no_other(
-    browser: Browser, driver: ShardDriver, app: Lowkiq, beat: bytes, name: bytes
-) -> None:
+def test_a_beat_that_can_not_be_read_is_told_of_and_hides_no_other(browser, driver, app, beat, name):
     namespace = app.settings.namespace
     tell_health(app, node="host:2:y", number_of_nodes=1)
     driver.redis.zadd(keys.nodes(namespace), {name: driver.now()})
@@ -86,9 +66,7 @@ def test_a_beat_that_can_not_be_read_is_told_of_and_hides_no_other(
 
 
 @pytest.mark.parametrize("id", [b"\xff", b"a\xffb", b"\xc3", b"\xed\xa0\x80", b"\x80\x81" * 100])
-def test_an_id_that_is_no_utf_8_is_shown_and_its_link_leads_to_it(
-    browser: Browser, driver: ShardDriver, id: bytes
-) -> None:
+def test_an_id_that_is_no_utf_8_is_shown_and_its_link_leads_to_it(browser, driver, id):
     """Another program has pushed it."""
     driver.redis.zadd(driver.key("due"), {id: 2e9})
     driver.redis.zadd(driver.key("retries"), {id: 3})

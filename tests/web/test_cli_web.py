@@ -9,12 +9,10 @@ import socket
 import subprocess
 import sys
 from collections.abc import Callable
-from pathlib import Path
 
 import httpx
 import pytest
 
-from lowkiq import Lowkiq
 from tests.support import ROOT, wait_until
 
 COMMAND = [sys.executable, "-c", "from lowkiq.cli import main; main()"]
@@ -23,7 +21,7 @@ Run = Callable[..., "subprocess.CompletedProcess[str]"]
 
 
 @pytest.fixture
-def environment(tmp_path: Path, app: Lowkiq) -> dict[str, str]:
+def environment(tmp_path, app):
     (tmp_path / "jobs.py").write_text("from lowkiq import Lowkiq\n\napp = Lowkiq()\n")
     inherited = {name: value for name, value in os.environ.items() if not name.startswith(("LOWKIQ_", "REDIS_"))}
     return inherited | {
@@ -34,8 +32,8 @@ def environment(tmp_path: Path, app: Lowkiq) -> dict[str, str]:
 
 
 @pytest.fixture
-def lowkiq(tmp_path: Path, environment: dict[str, str]) -> Run:
-    def run(*arguments: str, **changes: str) -> subprocess.CompletedProcess[str]:
+def lowkiq(tmp_path, environment):
+    def run(*arguments, **changes):
         return subprocess.run(
             [*COMMAND, *arguments],
             cwd=tmp_path, env=environment | changes, capture_output=True, text=True, timeout=60, check=False,
@@ -45,7 +43,7 @@ def lowkiq(tmp_path: Path, environment: dict[str, str]) -> Run:
 
 
 @pytest.mark.parametrize("require", [["-r", "jobs"], []])
-def test_it_serves_until_term(tmp_path: Path, environment: dict[str, str], require: list[str]) -> None:
+def test_it_serves_until_term(tmp_path, environment, require):
     log = tmp_path / "log"
     with log.open("w") as stderr, subprocess.Popen(
         [*COMMAND, "web", *require, "--bind", "127.0.0.1:0", "--read-only"],
@@ -64,14 +62,14 @@ def test_it_serves_until_term(tmp_path: Path, environment: dict[str, str], requi
             process.kill()
 
 
-def test_the_application_may_be_named_before_the_command(lowkiq: Run) -> None:
+def test_the_application_may_be_named_before_the_command(lowkiq):
     answer = lowkiq("-r", "nothing_of_this_name", "web")
     assert answer.returncode == 2
     assert "nothing_of_this_name" in answer.stderr
 
 
 @pytest.mark.parametrize("bind", [":8080", "0.0.0.0:8080", "[::]:8080"])
-def test_a_public_address_without_credentials_is_refused_with_the_way_out(lowkiq: Run, bind: str) -> None:
+def test_a_public_address_without_credentials_is_refused_with_the_way_out(lowkiq, bind):
     answer = lowkiq("web", "--bind", bind)
     assert answer.returncode == 2
     assert "LOWKIQ_WEB_TOKEN" in answer.stderr
@@ -86,27 +84,27 @@ def test_a_public_address_without_credentials_is_refused_with_the_way_out(lowkiq
         ({"LOWKIQ_WEB_PASSWORD": "long-enough"}, "a password but no user"),
     ],
 )
-def test_credentials_that_can_not_work_are_refused(lowkiq: Run, changes: dict[str, str], message: str) -> None:
+def test_credentials_that_can_not_work_are_refused(lowkiq, changes, message):
     answer = lowkiq("web", "--bind", "127.0.0.1:0", **changes)
     assert answer.returncode == 2
     assert message in answer.stderr
     assert "Traceback" not in answer.stderr
 
 
-def test_what_is_no_address_is_refused(lowkiq: Run) -> None:
+def test_what_is_no_address_is_refused(lowkiq):
     answer = lowkiq("web", "--bind", "nowhere")
     assert (answer.returncode, answer.stderr.count("\n")) == (2, 1)
     assert "HOST:PORT" in answer.stderr
 
 
-def test_a_taken_port_is_told_in_one_line(lowkiq: Run) -> None:
+def test_a_taken_port_is_told_in_one_line(lowkiq):
     with socket.create_server(("127.0.0.1", 0)) as taken:
         answer = lowkiq("web", "--bind", f"127.0.0.1:{taken.getsockname()[1]}")
     assert (answer.returncode, answer.stderr.count("\n")) == (1, 1)
     assert "is taken" in answer.stderr
 
 
-def test_credentials_are_no_options(lowkiq: Run) -> None:
+def test_credentials_are_no_options(lowkiq):
     """A command line shows in ps."""
     help_text = lowkiq("web", "--help").stdout
     assert "--token" not in help_text
@@ -114,7 +112,7 @@ def test_credentials_are_no_options(lowkiq: Run) -> None:
     assert "LOWKIQ_WEB_TOKEN" in help_text
 
 
-def test_without_the_extra_it_says_what_to_install(lowkiq: Run, tmp_path: Path) -> None:
+def test_without_the_extra_it_says_what_to_install(lowkiq, tmp_path):
     (tmp_path / "starlette.py").write_text("raise ModuleNotFoundError('none', name='starlette')\n")
     answer = lowkiq("web", PYTHONPATH=f"{tmp_path}:{ROOT}")
     assert answer.returncode == 2
@@ -123,6 +121,6 @@ def test_without_the_extra_it_says_what_to_install(lowkiq: Run, tmp_path: Path) 
     assert lowkiq("--version", PYTHONPATH=f"{tmp_path}:{ROOT}").returncode == 0
 
 
-def test_the_library_does_not_import_the_view() -> None:
+def test_the_library_does_not_import_the_view():
     check = "import sys, lowkiq, lowkiq.cli; sys.exit(any(m in sys.modules for m in ('lowkiq.web', 'starlette')))"
     assert subprocess.run([sys.executable, "-c", check], check=False, timeout=60).returncode == 0

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from html import unescape
 from typing import Any
 
@@ -28,7 +28,7 @@ Serve = Callable[[Any], str]
 
 
 @pytest.fixture
-def queue(app: Lowkiq) -> type[Worker]:
+def queue(app):
     """A queue with a job, so that pages have something to link to."""
 
     class Shop(Worker):
@@ -39,30 +39,30 @@ def queue(app: Lowkiq) -> type[Worker]:
     return worker
 
 
-def in_starlette(web: Starlette, serve: Serve) -> str:
+def in_starlette(web, serve):
     return serve(Starlette(routes=[Mount(PREFIX, web)]))
 
 
-def in_starlette_mounts_within_mounts(web: Starlette, serve: Serve) -> str:
+def in_starlette_mounts_within_mounts(web, serve):
     return serve(Starlette(routes=[Mount("/admin", Starlette(routes=[Mount("/jobs", web)]))]))
 
 
-def in_fastapi(web: Starlette, serve: Serve) -> str:
+def in_fastapi(web, serve):
     api = FastAPI()
     api.mount(PREFIX, web)
     return serve(api)
 
 
-def beside_django_in_starlette(web: Starlette, serve: Serve) -> str:
+def beside_django_in_starlette(web, serve):
     # Django would be given the prefix without a slash, and knows no such page.
     to_overview = Route(PREFIX, lambda _: RedirectResponse(f"{PREFIX}/"))
     return serve(Starlette(routes=[to_overview, Mount(PREFIX, web), Mount("/", django())]))
 
 
-def beside_django_in_a_dispatch_of_its_asgi_py(web: Starlette, serve: Serve) -> str:
+def beside_django_in_a_dispatch_of_its_asgi_py(web, serve):
     site = django()
 
-    async def application(scope: Any, receive: Any, send: Any) -> None:
+    async def application(scope, receive, send):
         if scope["type"] == "http" and f"{scope['path']}/".startswith(f"{PREFIX}/"):
             await web(dict(scope, root_path=PREFIX), receive, send)
         else:
@@ -80,7 +80,7 @@ HOSTS = [
 ]
 
 
-def django() -> Any:
+def django():
     """The least of a Django site."""
     from django.conf import settings
     from django.core.asgi import get_asgi_application
@@ -97,14 +97,14 @@ def django() -> Any:
 
 
 @pytest.fixture
-def in_flask() -> Iterator[Callable[[Starlette], str]]:
+def in_flask():
     """Serves the view beside Flask, through the adapter, on werkzeug's server."""
     stop: list[Callable[[], None]] = []
 
-    def host(web: Starlette) -> str:
+    def host(web):
         site = Flask(__name__)
         site.add_url_rule("/hello", view_func=lambda: "Flask")
-        site.wsgi_app = DispatcherMiddleware(site.wsgi_app, {PREFIX: ASGIMiddleware(web)})  # type: ignore[method-assign]
+        site.wsgi_app = DispatcherMiddleware(site.wsgi_app, {PREFIX: ASGIMiddleware(web)})
         server = make_server("127.0.0.1", 0, site, threaded=True)
         thread = threading.Thread(target=server.serve_forever, daemon=True)
         thread.start()
@@ -117,12 +117,12 @@ def in_flask() -> Iterator[Callable[[Starlette], str]]:
 
 
 @pytest.fixture(params=[*HOSTS, None], ids=lambda host: host.__name__ if host else "in_flask_through_an_adapter")
-def mount(request: pytest.FixtureRequest, serve: Serve, in_flask: Callable[[Starlette], str]) -> Callable[..., Any]:
+def mount(request, serve, in_flask):
     """mount(**options of create_app) → a client of the site, with the view below PREFIX."""
     app: Lowkiq = request.getfixturevalue("app")
     clients: list[httpx.Client] = []
 
-    def mounted(**options: Any) -> httpx.Client:
+    def mounted(**options):
         web = create_app(app, **options)
         url = request.param(web, serve) if request.param else in_flask(web)
         clients.append(httpx.Client(base_url=url, timeout=30))
@@ -132,12 +132,12 @@ def mount(request: pytest.FixtureRequest, serve: Serve, in_flask: Callable[[Star
     return mounted
 
 
-def links_of(page: str) -> list[str]:
+def links_of(page):
     """Every address that a page refers to."""
     return [unescape(link) for link in re.findall(r'(?:href|src|action)="([^"]*)"', page)]
 
 
-def value_of(page: str, name: str) -> str:
+def value_of(page, name):
     """What a field of a page's forms holds."""
     match = re.search(rf'name="{name}" value="([^"]*)"', page)
     assert match
@@ -145,9 +145,7 @@ def value_of(page: str, name: str) -> str:
 
 
 @pytest.mark.parametrize("path", ["/", "/nodes", "/bulks", "/queues/shop", "/queues/shop/job?id=%3Cb%3E1%3C%2Fb%3E"])
-def test_every_link_of_every_page_stays_below_the_prefix(
-    mount: Callable[..., httpx.Client], queue: type[Worker], path: str
-) -> None:
+def test_every_link_of_every_page_stays_below_the_prefix(mount, queue, path):
     client = mount(no_auth=True)
     response = client.get(PREFIX + path)
     assert response.status_code == 200
@@ -157,7 +155,7 @@ def test_every_link_of_every_page_stays_below_the_prefix(
     assert outside == []
 
 
-def test_also_those_of_error_pages_and_of_the_form(mount: Callable[..., httpx.Client]) -> None:
+def test_also_those_of_error_pages_and_of_the_form(mount):
     client = mount(token=TOKEN)
     for path in ("/sign-in", "/static/nothing.css"):
         links = links_of(client.get(PREFIX + path).text)
@@ -165,13 +163,13 @@ def test_also_those_of_error_pages_and_of_the_form(mount: Callable[..., httpx.Cl
         assert all(link.startswith((f"{PREFIX}/", "#")) for link in links)
 
 
-def test_what_the_overview_links_to_is_there(mount: Callable[..., httpx.Client], queue: type[Worker]) -> None:
+def test_what_the_overview_links_to_is_there(mount, queue):
     client = mount(no_auth=True)
     for link in {link for link in links_of(client.get(f"{PREFIX}/").text) if link.startswith(PREFIX)}:
         assert client.get(link).status_code == 200, link
 
 
-def test_one_signs_in_posts_and_signs_out_there(mount: Callable[..., httpx.Client], queue: type[Worker]) -> None:
+def test_one_signs_in_posts_and_signs_out_there(mount, queue):
     client = mount(token=TOKEN)
     refused = client.get(f"{PREFIX}/nodes")
     assert refused.headers["location"] == f"{PREFIX}/sign-in?next=/nodes"
@@ -191,9 +189,7 @@ def test_one_signs_in_posts_and_signs_out_there(mount: Callable[..., httpx.Clien
     assert client.get(f"{PREFIX}/api/v1/token").status_code == 401
 
 
-def test_a_form_of_a_page_acts_and_returns_below_the_prefix(
-    mount: Callable[..., httpx.Client], queue: type[Worker]
-) -> None:
+def test_a_form_of_a_page_acts_and_returns_below_the_prefix(mount, queue):
     client = mount()
     page = client.get(f"{PREFIX}/queues/shop").text
     fields = {"token": value_of(page, "token"), "view": "due", "action": "delete", "confirmed": "1"}
@@ -206,21 +202,21 @@ def test_a_form_of_a_page_acts_and_returns_below_the_prefix(
     assert queue.queries.fetch(["<b>1</b>"]) == []
 
 
-def test_events_stream_there(mount: Callable[..., httpx.Client], queue: type[Worker]) -> None:
+def test_events_stream_there(mount, queue):
     client = mount(no_auth=True)
     with client.stream("GET", f"{PREFIX}/api/v1/events") as response:
         assert response.headers["content-type"].startswith("text/event-stream")
         assert any(line == "event: tick" for line in response.iter_lines())
 
 
-def test_only_loopback_is_answered_there_without_credentials(mount: Callable[..., httpx.Client]) -> None:
+def test_only_loopback_is_answered_there_without_credentials(mount):
     client = mount()
     assert client.get(f"{PREFIX}/nodes").status_code == 200
     assert client.get(f"{PREFIX}/nodes", headers={"Host": "evil.example"}).status_code == 403
     assert client.get(f"{PREFIX}/nodes", headers={"X-Forwarded-For": "127.0.0.1"}).status_code == 403
 
 
-def test_failures_are_ours_there(mount: Callable[..., httpx.Client], app: Lowkiq) -> None:
+def test_failures_are_ours_there(mount, app):
     """Not the host's: ours have the view's headers, and say what to do."""
     client = mount(no_auth=True)
     for path, status in (("/nothing", 404), ("/queues/none", 404), ("/api/v1/queues/none", 404)):
@@ -229,21 +225,21 @@ def test_failures_are_ours_there(mount: Callable[..., httpx.Client], app: Lowkiq
         assert response.headers["x-frame-options"] == "DENY"
 
 
-def test_the_prefix_without_a_slash_leads_to_the_overview(mount: Callable[..., httpx.Client]) -> None:
+def test_the_prefix_without_a_slash_leads_to_the_overview(mount):
     client = mount(no_auth=True)
     answer = client.get(PREFIX, follow_redirects=True)
     assert answer.status_code == 200
     assert answer.url.path == f"{PREFIX}/"
 
 
-def test_a_body_that_is_too_large_is_refused_there(mount: Callable[..., httpx.Client]) -> None:
+def test_a_body_that_is_too_large_is_refused_there(mount):
     response = mount(token=TOKEN).post(
         f"{PREFIX}/api/v1/echo", content=b"x" * 70_000, headers={"Authorization": f"Bearer {TOKEN}"}
     )
     assert response.status_code == 413
 
 
-def test_the_host_keeps_its_own_pages(serve: Serve, app: Lowkiq, in_flask: Callable[[Starlette], str]) -> None:
+def test_the_host_keeps_its_own_pages(serve, app, in_flask):
     web = create_app(app)
     site = Starlette(routes=[Mount(PREFIX, web), Route("/hello", lambda _: PlainTextResponse("Starlette"))])
     assert httpx.get(f"{serve(site)}/hello").text == "Starlette"

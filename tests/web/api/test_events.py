@@ -14,46 +14,21 @@ from lowkiq.web.snapshot import Snapshots
 from tests.web.api.stream import Stream
 from tests.web.live import web_of
 
-
-@pytest.fixture
-def work(app):
-    @app.worker(queue_name="q", shards_count=2)
-    def work(payloads_by_id):
-        pass
-
-    work.perform_async([{"id": "a"}, {"id": "b"}, {"id": "b"}])
-    return work
+pytestmark = pytest.mark.anyio
 
 
-@pytest.fixture
-def streams():
-    return Streams()
-
-
-@pytest.fixture
-def web(app, work, streams):
-    return web_of(app, streams)
-
-
-def test_a_stream_begins_with_how_soon_to_come_again(web):
-    async def listen():
-        async with Stream(web) as stream:
-            return stream, (await stream.event()).raw
-
-    stream, first = asyncio.run(listen())
-    assert first == b"retry: 2000"
+async def test_a_stream_begins_with_how_soon_to_come_again(web):
+    async with Stream(web) as stream:
+        assert (await stream.event()).raw == b"retry: 2000"
     assert stream.status == 200
     assert stream.headers["content-type"].startswith("text/event-stream")
     assert stream.headers["cache-control"] == "no-store"
     assert stream.headers["x-accel-buffering"] == "no"
 
 
-def test_a_tick_tells_the_numbers_of_all_and_of_each_queue(web):
-    async def listen():
-        async with Stream(web) as stream:
-            return await stream.event("tick")
-
-    tick = asyncio.run(listen())
+async def test_a_tick_tells_the_numbers_of_all_and_of_each_queue(web):
+    async with Stream(web) as stream:
+        tick = await stream.event("tick")
     assert tick.data["number"] == tick.id
     assert tick.data["total"]["length"] == 2
     assert [(row["queue"], row["metrics"]["length"], row["shards_count"]) for row in tick.data["queues"]] == [
@@ -66,20 +41,17 @@ def test_a_tick_tells_the_numbers_of_all_and_of_each_queue(web):
     assert tick.data["server"]["memory"] > 0
 
 
-def test_ticks_go_on_with_rising_numbers_and_what_is_new(web, work):
-    async def listen():
-        async with Stream(web) as stream:
-            first = await stream.event("tick")
-            await asyncio.to_thread(work.perform_async, [{"id": "c"}])
-            last = first
-            while last.data["total"]["length"] != 3:
-                before, last = last, await stream.event("tick")
-                assert last.id > before.id
-
-    asyncio.run(listen())
+async def test_ticks_go_on_with_rising_numbers_and_what_is_new(web, pushed):
+    async with Stream(web) as stream:
+        first = await stream.event("tick")
+        await asyncio.to_thread(pushed.perform_async, [{"id": "c"}])
+        last = first
+        while last.data["total"]["length"] != 3:
+            before, last = last, await stream.event("tick")
+            assert last.id > before.id
 
 
-def test_nothing_but_a_sign_of_life_is_sent_when_nothing_is_new(app, work, monkeypatch):
+async def test_nothing_but_a_sign_of_life_is_sent_when_nothing_is_new(app, pushed, monkeypatch):
     web = web_of(app, Streams(keep_alive=0.0))
     take = Snapshots.get
 
@@ -87,119 +59,86 @@ def test_nothing_but_a_sign_of_life_is_sent_when_nothing_is_new(app, work, monke
         return self.last or await take(self)
 
     monkeypatch.setattr(Snapshots, "get", same)
-
-    async def listen():
-        async with Stream(web) as stream:
-            await stream.event("tick")
-            return [(await stream.event()).raw for _ in range(3)]
-
-    assert asyncio.run(listen()) == [b": still here"] * 3
+    async with Stream(web) as stream:
+        await stream.event("tick")
+        assert [(await stream.event()).raw for _ in range(3)] == [b": still here"] * 3
 
 
-def test_streams_share_one_poll_and_the_bytes_of_a_tick(app, web):
+async def test_streams_share_one_poll_and_the_bytes_of_a_tick(app, web):
     bodies = []
-
-    async def listen():
-        several = [Stream(web) for _ in range(20)]
-        for stream in several:
-            send = stream._send
-
-            async def keep(message, send=send):
-                if message.get("body", b"").startswith(b"event: tick"):
-                    bodies.append(message["body"])
-                await send(message)
-
-            stream._send = keep
-            await stream.__aenter__()
-        ticks = [[await stream.event("tick") for _ in range(3)] for stream in several]
-        for stream in several:
-            await stream.__aexit__()
-        return ticks
-
     before = app.redis().info("commandstats")["cmdstat_info"]["calls"]
-    ticks = asyncio.run(listen())
+    several = [Stream(web) for _ in range(20)]
+    for stream in several:
+        send = stream._send
+
+        async def keep(message, send=send):
+            if message.get("body", b"").startswith(b"event: tick"):
+                bodies.append(message["body"])
+            await send(message)
+
+        stream._send = keep
+        await stream.__aenter__()
+    ticks = [[await stream.event("tick") for _ in range(3)] for stream in several]
+    for stream in several:
+        await stream.__aexit__()
     polls = app.redis().info("commandstats")["cmdstat_info"]["calls"] - before - 1
     numbers = {tick.id for of_one in ticks for tick in of_one}
     assert polls <= max(numbers) + 50 < 20 * 50
     assert len({id(body) for body in bodies}) == len(set(bodies)) < len(bodies)
 
 
-def test_a_dead_redis_is_told_once_and_its_return_as_well(own_redis_server):
+async def test_a_dead_redis_is_told_once_and_its_return_as_well(own_redis_server):
     app = Lowkiq(redis_url=own_redis_server.url)
     web = web_of(app, Streams(keep_alive=0.0))
-
-    async def listen():
-        async with Stream(web) as stream:
-            await stream.event("tick")
-            await asyncio.to_thread(own_redis_server.stop)
-            down = await stream.event("down")
-            following = [(await stream.event()).name for _ in range(5)]
-            await asyncio.to_thread(own_redis_server.start)
-            await stream.event("up")
-            await stream.event("tick")
-            return down, following
-
-    down, following = asyncio.run(listen())
+    async with Stream(web) as stream:
+        await stream.event("tick")
+        await asyncio.to_thread(own_redis_server.stop)
+        down = await stream.event("down")
+        following = [(await stream.event()).name for _ in range(5)]
+        await asyncio.to_thread(own_redis_server.start)
+        await stream.event("up")
+        await stream.event("tick")
     assert down.data["error"].startswith("Redis does not answer: ")
     assert following == [""] * 5
     app.close()
 
 
-def test_a_redis_that_hangs_is_as_good_as_dead(own_redis_server):
+async def test_a_redis_that_hangs_is_as_good_as_dead(own_redis_server):
     app = Lowkiq(redis_url=own_redis_server.url)
     web = web_of(app)
-
-    async def listen():
-        async with Stream(web) as stream:
-            await stream.event("tick")
-            own_redis_server.process.send_signal(signal.SIGSTOP)
-            try:
-                await stream.event("down")
-            finally:
-                own_redis_server.process.send_signal(signal.SIGCONT)
-            await stream.event("up")
-            await stream.event("tick")
-
-    asyncio.run(listen())
+    async with Stream(web) as stream:
+        await stream.event("tick")
+        own_redis_server.process.send_signal(signal.SIGSTOP)
+        try:
+            await stream.event("down")
+        finally:
+            own_redis_server.process.send_signal(signal.SIGCONT)
+        await stream.event("up")
+        await stream.event("tick")
     app.close()
 
 
-def test_a_stream_opened_while_redis_is_dead_says_so(own_redis_server):
+async def test_a_stream_opened_while_redis_is_dead_says_so(own_redis_server):
     web = web_of(Lowkiq(redis_url=own_redis_server.url))
     own_redis_server.stop()
-
-    async def listen():
-        async with Stream(web) as stream:
-            return stream.status, await stream.event("down")
-
-    status, down = asyncio.run(listen())
-    assert status == 200
-    assert down.data.keys() == {"error"}
+    async with Stream(web) as stream:
+        assert stream.status == 200
+        assert (await stream.event("down")).data.keys() == {"error"}
 
 
-def test_a_tick_is_bounded_and_has_the_queues_that_lag_most(app):
-    app.redis().hset(
-        f"{app.settings.namespace}:queues", mapping={f"idle-{n:03}": 1 for n in range(MAX_QUEUES)}
-    )  # fmt: skip
-
-    @app.worker(queue_name="zz-late", shards_count=1)
-    def late(payloads_by_id):
-        pass
-
+async def test_a_tick_is_bounded_and_has_the_queues_that_lag_most(app):
+    app.redis().hset(f"{app.settings.namespace}:queues", mapping={f"idle-{n:03}": 1 for n in range(MAX_QUEUES)})
+    late = app.worker(queue_name="zz-late", shards_count=1)(lambda _: None)
     late.perform_async([{"id": "a", "perform_in": 1.0}])
-
-    async def listen():
-        async with Stream(web_of(app)) as stream:
-            return (await stream.event("tick")).data
-
-    tick = asyncio.run(listen())
+    async with Stream(web_of(app)) as stream:
+        tick = (await stream.event("tick")).data
     assert len(tick["queues"]) == MAX_QUEUES
     assert tick["queues"][-1]["queue"] == "zz-late"
     assert tick["queues_left_out"] == 1
     assert tick["total"]["length"] == 1
 
 
-def test_other_failures_than_redis_are_not_taken_for_it(app, work, monkeypatch):
+async def test_other_failures_than_redis_are_not_taken_for_it(app, pushed, monkeypatch):
     """A defect of ours must reach the log, and not look like a dead Redis for ever."""
     web = web_of(app)
 
@@ -207,12 +146,8 @@ def test_other_failures_than_redis_are_not_taken_for_it(app, work, monkeypatch):
         raise AssertionError("ours")
 
     monkeypatch.setattr(Snapshots, "get", broken)
-
-    async def listen():
+    with pytest.raises(BaseExceptionGroup) as raised:
         async with Stream(web):
             pass
-
-    with pytest.raises(BaseExceptionGroup) as raised:
-        asyncio.run(listen())
     assert raised.group_contains(AssertionError)
     assert not raised.group_contains(redis.RedisError)

@@ -15,100 +15,61 @@ from tests.support import wait_until
 from tests.web.api.stream import PATIENCE, Stream
 from tests.web.live import web_of
 
-
-@pytest.fixture
-def work(app):
-    @app.worker(queue_name="q", shards_count=2)
-    def work(payloads_by_id):
-        pass
-
-    work.perform_async([{"id": "a"}, {"id": "b"}, {"id": "b"}])
-    return work
+pytestmark = pytest.mark.anyio
 
 
-@pytest.fixture
-def streams():
-    return Streams()
-
-
-@pytest.fixture
-def web(app, work, streams):
-    return web_of(app, streams)
-
-
-def test_a_stream_ends_when_its_client_leaves(web, streams):
-    async def listen():
-        async with Stream(web) as stream:
-            await stream.event("tick")
-            assert streams.open == 1
-            stream.leave()
-            async with asyncio.timeout(PATIENCE):
-                await stream.has_ended.wait()
-
-    asyncio.run(listen())
+async def test_a_stream_ends_when_its_client_leaves(web, streams):
+    async with Stream(web) as stream:
+        await stream.event("tick")
+        assert streams.open == 1
+        stream.leave()
+        async with asyncio.timeout(PATIENCE):
+            await stream.has_ended.wait()
     assert streams.open == 0
 
 
-def test_a_stream_ends_when_its_task_is_cancelled(web, streams):
-    async def listen():
-        stream = Stream(web)
-        await stream.__aenter__()
-        stream._task.cancel()
-        with pytest.raises(asyncio.CancelledError):
-            await stream._task
-
-    asyncio.run(listen())
+async def test_a_stream_ends_when_its_task_is_cancelled(web, streams):
+    stream = Stream(web)
+    await stream.__aenter__()
+    stream._task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await stream._task
     assert streams.open == 0
 
 
-def test_a_client_that_does_not_read_loses_its_place(app, work):
+async def test_a_client_that_does_not_read_loses_its_place(app, pushed):
     streams = Streams(send_timeout=0.05)
     web = web_of(app, streams)
-
-    async def listen():
-        async with Stream(web, reads=False) as stream, asyncio.timeout(PATIENCE):
-            await stream.has_ended.wait()
-
-    asyncio.run(listen())
+    async with Stream(web, reads=False) as stream, asyncio.timeout(PATIENCE):
+        await stream.has_ended.wait()
     assert streams.open == 0
 
 
-def test_a_stream_ends_after_its_lifetime(app, work):
+async def test_a_stream_ends_after_its_lifetime(app, pushed):
     web = web_of(app, Streams(lifetime=0.0))
-
-    async def listen():
-        async with Stream(web) as stream:
-            await stream.event("tick")
-            async with asyncio.timeout(PATIENCE):
-                await stream.has_ended.wait()
-
-    asyncio.run(listen())
+    async with Stream(web) as stream:
+        await stream.event("tick")
+        async with asyncio.timeout(PATIENCE):
+            await stream.has_ended.wait()
 
 
-def test_too_many_streams_are_turned_away_until_one_leaves(app, work):
+async def test_too_many_streams_are_turned_away_until_one_leaves(app, pushed):
     web = web_of(app, Streams(most=1))
-
-    async def listen():
-        async with Stream(web) as first:
-            await first.event("tick")
-            async with Stream(web) as second:
-                assert second.status == 503
-                assert second.headers["retry-after"] == "10"
-                assert "1 streams are open" in json.loads(await second._chunks.get())["error"]
-        async with Stream(web) as third:
-            assert third.status == 200
-
-    asyncio.run(listen())
+    async with Stream(web) as first:
+        await first.event("tick")
+        async with Stream(web) as second:
+            assert second.status == 503
+            assert second.headers["retry-after"] == "10"
+            assert "1 streams are open" in json.loads(await second._chunks.get())["error"]
+    async with Stream(web) as third:
+        assert third.status == 200
 
 
-def test_head_of_events_ends_at_once(web, streams):
-    async def listen():
-        async with Stream(web, method="HEAD") as stream:
-            async with asyncio.timeout(PATIENCE):
-                await stream.has_ended.wait()
-            return stream.headers["content-type"]
-
-    assert asyncio.run(listen()).startswith("text/event-stream")
+async def test_head_of_events_ends_at_once(web, streams):
+    async with Stream(web, method="HEAD") as stream:
+        async with asyncio.timeout(PATIENCE):
+            await stream.has_ended.wait()
+        assert stream.headers["content-type"].startswith("text/event-stream")
     assert streams.open == 0
 
 

@@ -3,46 +3,29 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
 
-import pytest
-from starlette.applications import Starlette
-
-from lowkiq import Lowkiq
 from lowkiq.admin.nodes import ThreadHealth
-from tests.queue.shard_driver import PAST, ShardDriver
-from tests.web.conftest import Browser
+from tests.queue.shard_driver import PAST
 from tests.web.node_health import tell_health
-from tests.web.queues import open_queue
 from tests.web.reading import read
 
 NODE = "host:1:abc"
 PATH = "/queues/q/job?id="
 
 
-@pytest.fixture
-def driver(app: Lowkiq) -> ShardDriver:
-    return open_queue(app)
-
-
-@pytest.fixture
-def browser(make_web: Callable[..., Starlette], browse: Callable[..., Browser]) -> Browser:
-    return browse(make_web())
-
-
-def running(*ids: str, shard: int = 0, queue: str = "q") -> ThreadHealth:
+def running(*ids, shard=0, queue="q"):
     return ThreadHealth(
         name="lowkiq-worker-0", worker="W", queue=queue, shard=shard, ids=list(ids), jobs=len(ids), seconds=12.0
     )
 
 
-def test_a_job_that_is_nowhere_is_told_as_such(browser: Browser, driver: ShardDriver) -> None:
+def test_a_job_that_is_nowhere_is_told_as_such(browser, driver):
     assert "it is done, was deleted, or never was" in read(browser, PATH + "1").text
     assert "it is done, was deleted, or never was" in read(browser, PATH + "x" * 2_000).text
     read(browser, "/queues/q/job", 404)
 
 
-def test_a_job_of_the_future_waits_for_its_time(browser: Browser, driver: ShardDriver) -> None:
+def test_a_job_of_the_future_waits_for_its_time(browser, driver):
     driver.push("1", perform_in=time.time() + 7_200)
     text = read(browser, PATH + "1").text
     assert "Not due until" in text
@@ -50,7 +33,7 @@ def test_a_job_of_the_future_waits_for_its_time(browser: Browser, driver: ShardD
     assert "Retry count −1, fresh" in text  # noqa: RUF001 (a minus)
 
 
-def test_a_failed_job_tells_how_often_and_when_it_tries_again(browser: Browser, driver: ShardDriver) -> None:
+def test_a_failed_job_tells_how_often_and_when_it_tries_again(browser, driver):
     driver.push("1")
     lease = driver.lease()
     lease.claim()
@@ -61,14 +44,12 @@ def test_a_failed_job_tells_how_often_and_when_it_tries_again(browser: Browser, 
     assert "due again, after 3 failures" in page.text
 
 
-def test_a_due_job_without_a_node_says_so(browser: Browser, driver: ShardDriver) -> None:
+def test_a_due_job_without_a_node_says_so(browser, driver):
     driver.push("1")
     assert "Due, but shard 0 has no node: none has had it so far." in read(browser, PATH + "1").text
 
 
-def test_a_due_job_behind_others_tells_how_many_and_what_runs(
-    browser: Browser, app: Lowkiq, driver: ShardDriver
-) -> None:
+def test_a_due_job_behind_others_tells_how_many_and_what_runs(browser, app, driver):
     driver.push("running", perform_in=1.0)
     driver.lease(NODE).claim()
     for number in range(3):
@@ -79,21 +60,21 @@ def test_a_due_job_behind_others_tells_how_many_and_what_runs(
     assert "Due; it is the first in shard 0, whose thread performs running" in read(browser, PATH + "0").text
 
 
-def test_a_due_job_of_a_quiet_node_says_so(browser: Browser, app: Lowkiq, driver: ShardDriver) -> None:
+def test_a_due_job_of_a_quiet_node_says_so(browser, app, driver):
     driver.push("1")
     driver.lease(NODE)
     tell_health(app, number_of_nodes=1, state="quiet")
     assert "Due, but node 0, which has shard 0, is quiet: it takes no new jobs." in read(browser, PATH + "1").text
 
 
-def test_a_due_job_of_busy_threads_says_so(browser: Browser, app: Lowkiq, driver: ShardDriver) -> None:
+def test_a_due_job_of_busy_threads_says_so(browser, app, driver):
     driver.push("1")
     driver.lease(NODE)
     tell_health(app, number_of_nodes=1, threads=[running("x", shard=7)])
     assert "and all threads of node 0 are busy with other shards." in read(browser, PATH + "1").text
 
 
-def test_payloads_pushed_while_an_id_is_in_flight_follow_it(browser: Browser, app: Lowkiq, driver: ShardDriver) -> None:
+def test_payloads_pushed_while_an_id_is_in_flight_follow_it(browser, app, driver):
     driver.push("1", payload=b'"first"')
     driver.lease(NODE).claim()
     driver.push("1", payload=b'"second"')
@@ -104,14 +85,14 @@ def test_payloads_pushed_while_an_id_is_in_flight_follow_it(browser: Browser, ap
     assert text.index("second") < text.index("first")
 
 
-def test_a_claimed_job_whose_turn_comes_next_says_so(browser: Browser, app: Lowkiq, driver: ShardDriver) -> None:
+def test_a_claimed_job_whose_turn_comes_next_says_so(browser, app, driver):
     driver.push("1")
     driver.lease(NODE).claim()
     tell_health(app, number_of_nodes=1, threads=[running("other")])
     assert "and next: the thread performs other for 12 s." in read(browser, PATH + "1").text
 
 
-def test_a_job_of_the_morgue_waits_for_somebody(browser: Browser, driver: ShardDriver) -> None:
+def test_a_job_of_the_morgue_waits_for_somebody(browser, driver):
     driver.push("1")
     lease = driver.lease()
     lease.claim()
@@ -123,41 +104,39 @@ def test_a_job_of_the_morgue_waits_for_somebody(browser: Browser, driver: ShardD
     assert not page.all("button", value="perform_now")
 
 
-def test_payloads_are_indented_json(browser: Browser, driver: ShardDriver) -> None:
+def test_payloads_are_indented_json(browser, driver):
     driver.push("1", payload=b'{"b":[1,{"a":null}],"html":"<b>"}')
     source = read(browser, PATH + "1").source
     assert "  &#34;b&#34;: [\n    1," in source
     assert "&lt;b&gt;" in source
 
 
-def test_a_payload_that_is_no_json_is_shown_raw(browser: Browser, driver: ShardDriver) -> None:
+def test_a_payload_that_is_no_json_is_shown_raw(browser, driver):
     driver.push("1", payload=b"\x80\x03pickled\xff{")
     assert r"\x80\x03pickled\xff{" in read(browser, PATH + "1").text
 
 
-def test_a_large_payload_is_cut_and_says_so(browser: Browser, driver: ShardDriver) -> None:
+def test_a_large_payload_is_cut_and_says_so(browser, driver):
     driver.push("1", payload=b'"' + b"x" * 1_000_000 + b'"')
     page = read(browser, PATH + "1")
     assert "cut: the first 4.0 KiB of 1,000,002 bytes are shown" in page.text
     assert len(page.source) < 20_000
 
 
-def test_of_many_payloads_the_lowest_are_shown(browser: Browser, driver: ShardDriver) -> None:
+def test_of_many_payloads_the_lowest_are_shown(browser, driver):
     driver.push_payloads("1", 300)
     page = read(browser, PATH + "1")
     assert "300 payloads, the lowest 100 shown" in page.text
 
 
-def test_hidden_payloads_are_nowhere(
-    make_web: Callable[..., Starlette], browse: Callable[..., Browser], driver: ShardDriver
-) -> None:
+def test_hidden_payloads_are_nowhere(make_web, browse, driver):
     driver.push("1", payload=b'"secret"', perform_in=PAST)
     page = read(browse(make_web(payloads=False)), PATH + "1")
     assert "secret" not in page.source
     assert "8 B · hidden (--no-payloads)" in page.text
 
 
-def test_scores_that_are_times_are_the_pushes_of_the_timeline(browser: Browser, driver: ShardDriver) -> None:
+def test_scores_that_are_times_are_the_pushes_of_the_timeline(browser, driver):
     driver.push("1", payload=b"1", score=1_700_000_000.0, perform_in=1_700_000_100.0)
     driver.push("1", payload=b"2", score=3.0)
     text = read(browser, PATH + "1").text.partition("What is known")[2]
@@ -166,16 +145,14 @@ def test_scores_that_are_times_are_the_pushes_of_the_timeline(browser: Browser, 
     assert text.count("pushed") == 1
 
 
-def test_buttons_of_a_live_fetch_have_no_token(browser: Browser, driver: ShardDriver) -> None:
+def test_buttons_of_a_live_fetch_have_no_token(browser, driver):
     driver.push("1")
     page = read(browser, PATH + "1", x_lowkiq_live="slow")
     assert page.all("button", form="act-due", value="perform_now")
     assert 'name="token"' not in page.source
 
 
-def test_a_read_only_view_has_no_buttons(
-    make_web: Callable[..., Starlette], browse: Callable[..., Browser], driver: ShardDriver
-) -> None:
+def test_a_read_only_view_has_no_buttons(make_web, browse, driver):
     driver.push("1")
     page = read(browse(make_web(read_only=True)), PATH + "1")
     assert not page.all("button", name="action")

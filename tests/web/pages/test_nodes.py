@@ -3,30 +3,20 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
 
 import msgspec
-import pytest
-from starlette.applications import Starlette
 
-from lowkiq import Lowkiq
 from lowkiq.admin.nodes import ThreadHealth
 from lowkiq.queue import keys
-from tests.web.conftest import Browser
 from tests.web.node_health import tell_health
 from tests.web.reading import read
 
 
-@pytest.fixture
-def browser(make_web: Callable[..., Starlette], browse: Callable[..., Browser]) -> Browser:
-    return browse(make_web())
-
-
-def test_no_nodes_are_told_with_what_to_do(browser: Browser) -> None:
+def test_no_nodes_are_told_with_what_to_do(browser):
     assert "lowkiq-supervisor --nodes 4" in read(browser, "/nodes").text
 
 
-def test_a_node_tells_all_that_its_beat_does(browser: Browser, app: Lowkiq) -> None:
+def test_a_node_tells_all_that_its_beat_does(browser, app):
     tell_health(
         app,
         number_of_nodes=1,
@@ -71,7 +61,7 @@ def test_a_node_tells_all_that_its_beat_does(browser: Browser, app: Lowkiq) -> N
         assert told in text
 
 
-def test_a_missing_number_has_a_card_of_its_own_before_the_others(browser: Browser, app: Lowkiq) -> None:
+def test_a_missing_number_has_a_card_of_its_own_before_the_others(browser, app):
     tell_health(app, node_number=1, number_of_nodes=3)
     text = read(browser, "/nodes").text
     assert "Nodes 0, 2 of 3 are missing: others stand in for them" in text
@@ -79,7 +69,7 @@ def test_a_missing_number_has_a_card_of_its_own_before_the_others(browser: Brows
     assert text.index("Node 2 of 3 missing") < text.index("Node 1 of 3 ready")
 
 
-def test_a_late_node_stands_out(browser: Browser, app: Lowkiq) -> None:
+def test_a_late_node_stands_out(browser, app):
     tell_health(app, number_of_nodes=1)
     app.redis().zadd(keys.nodes(app.settings.namespace), {"host:1:abc": time.time() - 20})
     page = read(browser, "/nodes")
@@ -88,7 +78,7 @@ def test_a_late_node_stands_out(browser: Browser, app: Lowkiq) -> None:
     assert page.all("article", **{"class": "node bad"})
 
 
-def test_nodes_with_one_number_are_called_doubled(browser: Browser, app: Lowkiq) -> None:
+def test_nodes_with_one_number_are_called_doubled(browser, app):
     tell_health(app, number_of_nodes=1)
     tell_health(app, number_of_nodes=1, node="other:2:x", host="other")
     text = read(browser, "/nodes").text
@@ -96,7 +86,7 @@ def test_nodes_with_one_number_are_called_doubled(browser: Browser, app: Lowkiq)
     assert text.count("ready doubled") == 2
 
 
-def test_a_batch_shorter_than_a_beat_is_told_as_of_the_beat(browser: Browser, app: Lowkiq) -> None:
+def test_a_batch_shorter_than_a_beat_is_told_as_of_the_beat(browser, app):
     """A job that ran for 10 ms when the beat was sent is not said to have run for the seconds since."""
     thread = ThreadHealth(name="t", worker="W", queue="q", shard=0, ids=["1"], jobs=1, seconds=0.01)
     tell_health(app, number_of_nodes=1, threads=[thread])
@@ -104,7 +94,7 @@ def test_a_batch_shorter_than_a_beat_is_told_as_of_the_beat(browser: Browser, ap
     assert "q 0 1 10 ms" in read(browser, "/nodes").text
 
 
-def test_fifty_nodes_of_a_thousand_shards_stay_readable_and_small(browser: Browser, app: Lowkiq) -> None:
+def test_fifty_nodes_of_a_thousand_shards_stay_readable_and_small(browser, app):
     thread = ThreadHealth(name="t", worker="W", queue="q", shard=0, ids=["order-1"], jobs=1, seconds=1.0)
     for number in range(50):
         tell_health(
@@ -124,7 +114,7 @@ def test_fifty_nodes_of_a_thousand_shards_stay_readable_and_small(browser: Brows
     assert len(page.source) < 500_000
 
 
-def test_what_a_node_tells_is_not_trusted(browser: Browser, app: Lowkiq) -> None:
+def test_what_a_node_tells_is_not_trusted(browser, app):
     evil = '"><script>alert(1)</script>\u202e'
     thread = ThreadHealth(name=evil, worker=evil, queue=evil, shard=0, ids=[evil], jobs=1, seconds=1.0)
     fields = dict.fromkeys(("node", "host", "state", "version", "last_exit"), evil)

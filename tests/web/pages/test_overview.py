@@ -4,41 +4,26 @@ from __future__ import annotations
 
 import concurrent.futures
 import time
-from collections.abc import Callable, Iterator
 
 import pytest
 from starlette.applications import Starlette
 
-from lowkiq import Lowkiq
 from lowkiq.admin.history import record
 from lowkiq.web.pages import live
-from tests.queue.shard_driver import ShardDriver
-from tests.web.conftest import Browser
 from tests.web.node_health import tell_health
-from tests.web.queues import open_queue
 from tests.web.reading import read
 
 LIVE = {"x_lowkiq_live": "tick"}
 
 
-@pytest.fixture
-def driver(app: Lowkiq) -> ShardDriver:
-    return open_queue(app)
-
-
-@pytest.fixture
-def browser(make_web: Callable[..., Starlette], browse: Callable[..., Browser]) -> Iterator[Browser]:
-    yield browse(make_web())
-
-
-def test_an_empty_redis_is_told_as_such(browser: Browser) -> None:
+def test_an_empty_redis_is_told_as_such(browser):
     page = read(browser, "/")
     assert "No queue yet" in page.text
     assert "No node has been heard of" in page.text
     assert "No history yet" in page.text
 
 
-def test_a_queue_has_a_row_with_its_numbers(browser: Browser, driver: ShardDriver) -> None:
+def test_a_queue_has_a_row_with_its_numbers(browser, driver):
     driver.push("1")
     driver.push("2")
     driver.push("2", payload=b"another")
@@ -49,7 +34,7 @@ def test_a_queue_has_a_row_with_its_numbers(browser: Browser, driver: ShardDrive
     assert "/queues/q" in page.links()
 
 
-def test_what_is_wrong_comes_before_anything_else(browser: Browser, app: Lowkiq, driver: ShardDriver) -> None:
+def test_what_is_wrong_comes_before_anything_else(browser, app, driver):
     driver.push("1", perform_in=time.time() - 90)
     tell_health(app, number_of_nodes=4)
     text = read(browser, "/").text
@@ -58,18 +43,18 @@ def test_what_is_wrong_comes_before_anything_else(browser: Browser, app: Lowkiq,
     assert text.index("missing") < text.index("enqueued")
 
 
-def test_warnings_of_redis_are_told(browser: Browser) -> None:
+def test_warnings_of_redis_are_told(browser):
     """The Redis of the tests has no append-only file."""
     page = read(browser, "/")
     assert "No append-only file" in page.text
     assert "/#redis" in page.links()
 
 
-def test_all_is_well_only_when_it_is(browser: Browser) -> None:
+def test_all_is_well_only_when_it_is(browser):
     assert "All is well" not in read(browser, "/").text
 
 
-def test_history_is_drawn_for_the_chosen_span(browser: Browser, app: Lowkiq, driver: ShardDriver) -> None:
+def test_history_is_drawn_for_the_chosen_span(browser, app, driver):
     driver.push("1")
     record(app.caller, app.settings.namespace, app.metrics())
     page = read(browser, "/?span=1h")
@@ -80,11 +65,11 @@ def test_history_is_drawn_for_the_chosen_span(browser: Browser, app: Lowkiq, dri
 
 
 @pytest.mark.parametrize("span", ["", "7y", "<script>", "%00"])
-def test_a_span_that_is_none_gives_the_usual_one(browser: Browser, span: str) -> None:
+def test_a_span_that_is_none_gives_the_usual_one(browser, span):
     assert read(browser, f"/?span={span}").all("a", href="/?span=5m", aria_current="true")
 
 
-def test_links_carry_the_prefix(make_web: Callable[..., Starlette], browse: Callable[..., Browser]) -> None:
+def test_links_carry_the_prefix(make_web, browse):
     from starlette.routing import Mount
 
     app = Starlette(routes=[Mount("/jobs", make_web())])
@@ -92,10 +77,10 @@ def test_links_carry_the_prefix(make_web: Callable[..., Starlette], browse: Call
     local = [link for link in page.links() if not link.startswith("#")]
     assert local
     assert all(link.startswith("/jobs/") for link in local)
-    assert page.all("link", rel="stylesheet")[0]["href"].startswith("/jobs/static/style.css")  # type: ignore[union-attr]
+    assert page.all("link", rel="stylesheet")[0]["href"].startswith("/jobs/static/style.css")
 
 
-def test_a_page_has_landmarks_and_no_style_or_script_of_its_own(browser: Browser) -> None:
+def test_a_page_has_landmarks_and_no_style_or_script_of_its_own(browser):
     page = read(browser, "/")
     assert [len(page.all(tag)) for tag in ("main", "h1", "footer")] == [1, 1, 1]
     assert page.all("a", href="#main")
@@ -104,10 +89,10 @@ def test_a_page_has_landmarks_and_no_style_or_script_of_its_own(browser: Browser
     assert not [
         attributes for _, attributes in page.tags if any(name.startswith(("on", "style")) for name in attributes)
     ]
-    assert next(script["src"] for script in page.all("script")).startswith("/static/live.js")  # type: ignore[union-attr]
+    assert next(script["src"] for script in page.all("script")).startswith("/static/live.js")
 
 
-def test_a_live_fetch_has_only_the_parts_that_change_and_no_token(browser: Browser, driver: ShardDriver) -> None:
+def test_a_live_fetch_has_only_the_parts_that_change_and_no_token(browser, driver):
     driver.push("1")
     page = read(browser, "/", **LIVE)
     parts = {attributes["data-live"] for _, attributes in page.tags if "data-live" in attributes}
@@ -117,14 +102,12 @@ def test_a_live_fetch_has_only_the_parts_that_change_and_no_token(browser: Brows
     assert 'name="token"' not in page.source
 
 
-def test_every_fifth_live_fetch_has_the_charts(browser: Browser) -> None:
+def test_every_fifth_live_fetch_has_the_charts(browser):
     page = read(browser, "/", x_lowkiq_live="slow")
     assert page.all("div", data_live="charts")
 
 
-def test_a_hundred_live_fetches_are_rendered_once_for_each_snapshot(
-    make_web: Callable[..., Starlette], browse: Callable[..., Browser], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_hundred_live_fetches_are_rendered_once_for_each_snapshot(make_web, browse, monkeypatch):
     rendered = []
     render = live.render
     monkeypatch.setattr(live, "render", lambda *args, **options: rendered.append(1) or render(*args, **options))
@@ -137,16 +120,14 @@ def test_a_hundred_live_fetches_are_rendered_once_for_each_snapshot(
     assert all("data-live" in text for text in texts)
 
 
-def test_a_live_fetch_that_fails_does_not_stop_the_next(
-    make_web: Callable[..., Starlette], browse: Callable[..., Browser], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_live_fetch_that_fails_does_not_stop_the_next(make_web, browse, monkeypatch):
     render = live.render
     failures = iter([True])
 
-    def fail_once(*args: object, **options: object) -> str:
+    def fail_once(*args, **options):
         if next(failures, False):
             raise ValueError("once")
-        return render(*args, **options)  # type: ignore[arg-type]
+        return render(*args, **options)
 
     monkeypatch.setattr(live, "render", fail_once)
     browser = browse(make_web())

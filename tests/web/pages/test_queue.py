@@ -3,38 +3,24 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
 from urllib.parse import parse_qs, urlsplit
 
 import pytest
-from starlette.applications import Starlette
 
-from lowkiq import Lowkiq
 from lowkiq.admin.nodes import ThreadHealth
 from tests.queue.shard_driver import ShardDriver
-from tests.web.conftest import Browser
 from tests.web.node_health import tell_health
 from tests.web.queues import open_queue
-from tests.web.reading import Html, read
+from tests.web.reading import read
 
 
-@pytest.fixture
-def driver(app: Lowkiq) -> ShardDriver:
-    return open_queue(app)
-
-
-@pytest.fixture
-def browser(make_web: Callable[..., Starlette], browse: Callable[..., Browser]) -> Browser:
-    return browse(make_web())
-
-
-def ids_of(page: Html) -> list[str]:
+def ids_of(page):
     """The ids of the list, as its links name them."""
     jobs = [urlsplit(link) for link in page.links() if urlsplit(link).path.endswith("/job")]
     return [parse_qs(link.query)["id"][0] for link in jobs]
 
 
-def failed(driver: ShardDriver, *errors: str, delay: float = 60.0) -> None:
+def failed(driver, *errors, delay=60.0):
     """Jobs e0, e1 … that failed with these errors, e0 once, e1 twice …"""
     for number in range(len(errors)):
         driver.push(f"e{number}")
@@ -44,11 +30,11 @@ def failed(driver: ShardDriver, *errors: str, delay: float = 60.0) -> None:
         lease.fail(f"e{number}", retry_count=number, delay=delay, error=error)
 
 
-def test_an_unknown_queue_is_not_found(browser: Browser) -> None:
+def test_an_unknown_queue_is_not_found(browser):
     assert "There is no queue nope." in read(browser, "/queues/nope", 404).text
 
 
-def test_jobs_come_by_due_time(browser: Browser, driver: ShardDriver) -> None:
+def test_jobs_come_by_due_time(browser, driver):
     now = time.time()
     for id, wait in (("later", 3_600), ("first", -10), ("soon", 60)):
         driver.push(id, perform_in=now + wait)
@@ -57,7 +43,7 @@ def test_jobs_come_by_due_time(browser: Browser, driver: ShardDriver) -> None:
     assert "By due time 3" in page.text
 
 
-def test_the_next_page_goes_on_where_the_last_ended(browser: Browser, driver: ShardDriver) -> None:
+def test_the_next_page_goes_on_where_the_last_ended(browser, driver):
     driver.push_all(*((f"{number:03}", b"p", "", 1_000.0 + number) for number in range(60)))
     seen, path = [], "/queues/q"
     while path:
@@ -67,7 +53,7 @@ def test_the_next_page_goes_on_where_the_last_ended(browser: Browser, driver: Sh
     assert seen == [f"{number:03}" for number in range(60)]
 
 
-def test_a_pattern_finds_ids(browser: Browser, driver: ShardDriver) -> None:
+def test_a_pattern_finds_ids(browser, driver):
     for id in ("order-1", "order-2", "mail-1"):
         driver.push(id)
     page = read(browser, "/queues/q?pattern=order-*")
@@ -76,13 +62,13 @@ def test_a_pattern_finds_ids(browser: Browser, driver: ShardDriver) -> None:
     assert page.all("input", name="pattern", value="order-*")
 
 
-def test_an_exact_id_is_found_without_a_search(browser: Browser, driver: ShardDriver) -> None:
+def test_an_exact_id_is_found_without_a_search(browser, driver):
     driver.push("order-1")
     assert ids_of(read(browser, "/queues/q?pattern=order-1")) == ["order-1"]
     assert "No such job here." in read(browser, "/queues/q?pattern=order-2").text
 
 
-def test_retries_come_by_retry_count_with_their_errors_in_groups(browser: Browser, driver: ShardDriver) -> None:
+def test_retries_come_by_retry_count_with_their_errors_in_groups(browser, driver):
     failed(driver, "Timeout: after 5 s", "Timeout: after 30 s", "KeyError: 'vat'")
     page = read(browser, "/queues/q?view=retries")
     assert ids_of(page) == ["e2", "e1", "e0"]
@@ -90,7 +76,7 @@ def test_retries_come_by_retry_count_with_their_errors_in_groups(browser: Browse
     assert "2 Timeout: after # s" in page.text
 
 
-def test_a_group_of_errors_leads_to_its_jobs(browser: Browser, driver: ShardDriver) -> None:
+def test_a_group_of_errors_leads_to_its_jobs(browser, driver):
     failed(driver, "Timeout: after 5 s", "Timeout: after 30 s", "KeyError: 'vat'")
     groups = read(browser, "/queues/q?view=retries")
     link = next(link for link in groups.links() if "Timeout" in link)
@@ -99,14 +85,14 @@ def test_a_group_of_errors_leads_to_its_jobs(browser: Browser, driver: ShardDriv
     assert "Only with the error Timeout: after # s" in page.text
 
 
-def test_retries_can_be_narrowed_to_a_retry_count(browser: Browser, driver: ShardDriver) -> None:
+def test_retries_can_be_narrowed_to_a_retry_count(browser, driver):
     failed(driver, "a", "b", "c")
     page = read(browser, "/queues/q?view=retries&retry_count=1")
     assert ids_of(page) == ["e1"]
     assert not page.all("input", name="all", value="1")
 
 
-def test_the_morgue_comes_newest_first(browser: Browser, driver: ShardDriver) -> None:
+def test_the_morgue_comes_newest_first(browser, driver):
     driver.push("dead")
     lease = driver.lease()
     lease.claim()
@@ -117,7 +103,7 @@ def test_the_morgue_comes_newest_first(browser: Browser, driver: ShardDriver) ->
     assert "Traceback" not in page.text
 
 
-def test_what_is_in_flight_tells_node_thread_and_seconds(browser: Browser, app: Lowkiq, driver: ShardDriver) -> None:
+def test_what_is_in_flight_tells_node_thread_and_seconds(browser, app, driver):
     driver.push("17")
     driver.push("18")
     driver.lease("host:1:abc").claim()
@@ -128,13 +114,13 @@ def test_what_is_in_flight_tells_node_thread_and_seconds(browser: Browser, app: 
     assert "18 claimed, next – node 0 lowkiq-worker-2" in text  # noqa: RUF001 (an en dash, as in print)
 
 
-def test_what_is_in_flight_of_a_node_unheard_of_is_claimed(browser: Browser, driver: ShardDriver) -> None:
+def test_what_is_in_flight_of_a_node_unheard_of_is_claimed(browser, driver):
     driver.push("17")
     driver.lease("host:9:zzz").claim()
     assert "17 claimed – host:9:zzz" in read(browser, "/queues/q?view=in_flight").text  # noqa: RUF001
 
 
-def test_shards_tell_owner_and_epoch(browser: Browser, app: Lowkiq, driver: ShardDriver) -> None:
+def test_shards_tell_owner_and_epoch(browser, app, driver):
     driver.push("1")
     lease = driver.lease("host:1:abc")
     tell_health(app, number_of_nodes=1)
@@ -142,7 +128,7 @@ def test_shards_tell_owner_and_epoch(browser: Browser, app: Lowkiq, driver: Shar
     assert f"0 node 0 1 0 s 0 0 0 {lease.epoch}" in text
 
 
-def test_of_a_thousand_shards_the_fifty_worst_are_shown(browser: Browser, app: Lowkiq) -> None:
+def test_of_a_thousand_shards_the_fifty_worst_are_shown(browser, app):
     open_queue(app, shards_count=400)
     late = ShardDriver(app, "q", 333, 400)
     late.push("x", perform_in=time.time() - 500)
@@ -155,17 +141,13 @@ def test_of_a_thousand_shards_the_fifty_worst_are_shown(browser: Browser, app: L
     assert len([row for row in read(browser, everything).all("tr") if (row.get("data-key") or "").isdigit()]) == 400
 
 
-def test_payloads_can_be_hidden(
-    make_web: Callable[..., Starlette], browse: Callable[..., Browser], driver: ShardDriver
-) -> None:
+def test_payloads_can_be_hidden(make_web, browse, driver):
     driver.push("1", payload=b'"secret"')
     assert "secret" in read(browse(make_web()), "/queues/q").text
     assert "secret" not in read(browse(make_web(payloads=False)), "/queues/q").source
 
 
-def test_a_read_only_view_has_no_forms_that_change(
-    make_web: Callable[..., Starlette], browse: Callable[..., Browser], driver: ShardDriver
-) -> None:
+def test_a_read_only_view_has_no_forms_that_change(make_web, browse, driver):
     driver.push("1")
     page = read(browse(make_web(read_only=True)), "/queues/q")
     assert not page.all("form", method="post")
@@ -173,7 +155,7 @@ def test_a_read_only_view_has_no_forms_that_change(
     assert "read-only" in page.text
 
 
-def test_a_live_fetch_leaves_the_list_of_jobs_alone(browser: Browser, driver: ShardDriver) -> None:
+def test_a_live_fetch_leaves_the_list_of_jobs_alone(browser, driver):
     driver.push("1")
     page = read(browser, "/queues/q", x_lowkiq_live="slow")
     assert ids_of(page) == []
@@ -181,7 +163,7 @@ def test_a_live_fetch_leaves_the_list_of_jobs_alone(browser: Browser, driver: Sh
     assert parts >= {"tiles", "tabs", "shards", "charts", "all-count"}
 
 
-def test_a_tick_costs_redis_nothing(browser: Browser, app: Lowkiq, driver: ShardDriver) -> None:
+def test_a_tick_costs_redis_nothing(browser, app, driver):
     driver.push("1")
     read(browser, "/queues/q")
     count = int(app.redis().info("stats")["total_commands_processed"])
@@ -196,10 +178,10 @@ def test_a_tick_costs_redis_nothing(browser: Browser, app: Lowkiq, driver: Shard
     "query",
     ["view=nope", "retry_count=x", "span=9", "path=x&request=y&query=z", "shards=none", "cursor=", "done=delete"],
 )
-def test_parameters_that_make_no_sense_do_no_harm(browser: Browser, driver: ShardDriver, query: str) -> None:
+def test_parameters_that_make_no_sense_do_no_harm(browser, driver, query):
     driver.push("1")
     assert ids_of(read(browser, f"/queues/q?{query}")) == ["1"]
 
 
-def test_a_cursor_that_is_none_is_refused(browser: Browser, driver: ShardDriver) -> None:
+def test_a_cursor_that_is_none_is_refused(browser, driver):
     assert "is no cursor" in read(browser, "/queues/q?cursor=%27x", 400).text

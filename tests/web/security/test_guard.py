@@ -3,71 +3,67 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable
 from typing import Any
 
 import pytest
-from starlette.applications import Starlette
 
-from tests.web.conftest import TOKEN, Browser
+from tests.web.conftest import TOKEN
 from tests.web.rooms import token_of, with_rooms
 
-Browse = Callable[..., Browser]
-MakeWeb = Callable[..., Starlette]
 BEARER = {"authorization": f"Bearer {TOKEN}"}
 
 
 @pytest.fixture
-def make_web(make_web: MakeWeb) -> MakeWeb:
+def make_web(make_web):
     """The view, with rooms of the tests' own."""
     return lambda **options: with_rooms(make_web(**options))
 
 
 class TestWithoutCredentials:
-    def test_a_browser_of_this_machine_may_see(self, make_web: MakeWeb, browse: Browse) -> None:
+    def test_a_browser_of_this_machine_may_see(self, make_web, browse):
         assert browse(make_web()).get("/echo").json()["kind"] == "local"
         assert browse(make_web(), "::1", "http://[::1]:8080").get("/echo").status_code == 200
 
-    def test_another_machine_may_not_and_learns_what_to_set(self, make_web: MakeWeb, browse: Browse) -> None:
+    def test_another_machine_may_not_and_learns_what_to_set(self, make_web, browse):
         response = browse(make_web(), "10.0.0.9").get("/echo")
         assert response.status_code == 403
         assert "LOWKIQ_WEB_TOKEN" in response.text
         assert "--no-auth" in response.text
 
-    def test_a_name_that_only_points_here_may_not(self, make_web: MakeWeb, browse: Browse) -> None:
+    def test_a_name_that_only_points_here_may_not(self, make_web, browse):
         """DNS rebinding: the browser is local, the page it shows is a stranger's."""
         assert browse(make_web(), url="http://evil.example:8080").get("/echo").status_code == 403
         assert browse(make_web(), url="http://evil.example:8080").get("/metrics").status_code == 403
 
     @pytest.mark.parametrize("name", ["forwarded", "x_forwarded_for", "x_real_ip", "x_forwarded_host"])
-    def test_what_came_through_a_proxy_may_not(self, make_web: MakeWeb, browse: Browse, name: str) -> None:
+    def test_what_came_through_a_proxy_may_not(self, make_web, browse, name):
         assert browse(make_web()).get("/echo", **{name: "127.0.0.1"}).status_code == 403
 
-    def test_a_client_without_an_address_may_not(self, make_web: MakeWeb) -> None:
+    def test_a_client_without_an_address_may_not(self, make_web):
         scope = {"type": "http", "method": "GET", "path": "/echo", "headers": [(b"host", b"localhost")]}
         scope |= {"query_string": b"", "scheme": "http", "server": None}
         sent = asyncio.run(_ask(make_web(), scope, {"type": "http.request"}))
         assert sent[0]["status"] == 403
 
-    def test_with_no_auth_anybody_may(self, make_web: MakeWeb, browse: Browse) -> None:
+    def test_with_no_auth_anybody_may(self, make_web, browse):
         browser = browse(make_web(no_auth=True), "10.0.0.9", "http://jobs.example")
         assert browser.get("/echo", x_forwarded_for="1.2.3.4").json()["kind"] == "anyone"
 
 
-def test_a_websocket_is_refused(make_web: MakeWeb) -> None:
+def test_a_websocket_is_refused(make_web):
     scope = {"type": "websocket", "path": "/api/v1/events", "headers": [], "query_string": b"", "scheme": "ws"}
     sent = asyncio.run(_ask(make_web(), scope, {"type": "websocket.connect"}))
     assert [message["type"] for message in sent] == ["websocket.close"]
 
 
-async def _ask(web: Starlette, scope: dict[str, Any], received: dict[str, Any]) -> list[Any]:
+async def _ask(web, scope, received):
     """What an application sends to a request that httpx can't make."""
     sent: list[Any] = []
 
-    async def send(message: Any) -> None:
+    async def send(message):
         sent.append(message)
 
-    async def receive() -> Any:
+    async def receive():
         return received
 
     await web(scope, receive, send)
@@ -75,61 +71,57 @@ async def _ask(web: Starlette, scope: dict[str, Any], received: dict[str, Any]) 
 
 
 class TestWithCredentials:
-    def test_those_who_give_them_may(self, make_web: MakeWeb, browse: Browse) -> None:
+    def test_those_who_give_them_may(self, make_web, browse):
         browser = browse(make_web(token=TOKEN), "10.0.0.9", "http://jobs.example")
         assert browser.get("/echo", **BEARER, x_forwarded_for="1.2.3.4").json()["kind"] == "bearer"
 
-    def test_loopback_is_nothing_special_then(self, make_web: MakeWeb, browse: Browse) -> None:
+    def test_loopback_is_nothing_special_then(self, make_web, browse):
         assert browse(make_web(token=TOKEN)).get("/echo").status_code == 303
 
-    def test_they_may_come_from_the_environment(
-        self, monkeypatch: pytest.MonkeyPatch, make_web: MakeWeb, browse: Browse
-    ) -> None:
+    def test_they_may_come_from_the_environment(self, monkeypatch, make_web, browse):
         monkeypatch.setenv("LOWKIQ_WEB_TOKEN", TOKEN)
         assert browse(make_web()).get("/echo", **BEARER).json()["kind"] == "bearer"
 
-    def test_people_are_led_to_the_form_and_back(self, make_web: MakeWeb, browse: Browse) -> None:
+    def test_people_are_led_to_the_form_and_back(self, make_web, browse):
         response = browse(make_web(token=TOKEN)).get("/queues/a?view=due&pattern=%2F%2Fx")
         assert response.status_code == 303
         assert response.headers["location"] == "/sign-in?next=/queues/a%3Fview%3Ddue%26pattern%3D%252F%252Fx"
 
     @pytest.mark.parametrize("path", ["/api/v1/stats", "/api/v1/events", "/api/v1/openapi.json", "/api/", "/metrics"])
-    def test_programs_are_told_in_json_and_no_browser_opens_a_dialog(
-        self, make_web: MakeWeb, browse: Browse, path: str
-    ) -> None:
+    def test_programs_are_told_in_json_and_no_browser_opens_a_dialog(self, make_web, browse, path):
         response = browse(make_web(token=TOKEN)).get(path)
         assert response.status_code == 401
         assert response.headers["www-authenticate"] == "Bearer"
         assert "Authorization: Bearer" in response.json()["error"]
 
-    def test_wrong_ones_are_none(self, make_web: MakeWeb, browse: Browse) -> None:
+    def test_wrong_ones_are_none(self, make_web, browse):
         browser = browse(make_web(token=TOKEN))
         assert browser.get("/api/v1/stats", authorization="Bearer wrong").status_code == 401
         assert browser.get("/echo", authorization="Bearer wrong").status_code == 303
 
-    def test_a_session_counts_also_beside_a_proxys_own_authorization(self, make_web: MakeWeb, browse: Browse) -> None:
+    def test_a_session_counts_also_beside_a_proxys_own_authorization(self, make_web, browse):
         browser = browse(make_web(token=TOKEN))
         browser.post("/sign-in", {"access_token": TOKEN})
         assert browser.get("/echo", authorization="Basic cHJveHk6cHJveHk=").json()["kind"] == "session"
 
     @pytest.mark.parametrize("path", ["/healthz", "/static/style.css", "/sign-in"])
-    def test_probes_looks_and_the_form_are_open(self, make_web: MakeWeb, browse: Browse, path: str) -> None:
+    def test_probes_looks_and_the_form_are_open(self, make_web, browse, path):
         assert browse(make_web(token=TOKEN), "10.0.0.9").get(path).status_code == 200
 
     @pytest.mark.parametrize(
         "path", ["/healthz/", "/healthz/../echo", "//healthz", "/healthz%2f..", "/Healthz", "/static", "/staticecho"]
     )
-    def test_what_only_looks_open_is_not(self, make_web: MakeWeb, browse: Browse, path: str) -> None:
+    def test_what_only_looks_open_is_not(self, make_web, browse, path):
         assert browse(make_web(token=TOKEN), "10.0.0.9").get(path).status_code == 303
 
     @pytest.mark.parametrize("path", ["/static/../access.py", "/static/%2e%2e/access.py", "/static/..%2faccess.py",
                                       "/static/", "/static/%00", "/static/" + "a" * 5000])  # fmt: skip
-    def test_only_the_static_files_are_served(self, make_web: MakeWeb, browse: Browse, path: str) -> None:
+    def test_only_the_static_files_are_served(self, make_web, browse, path):
         assert browse(make_web(token=TOKEN)).get(path).status_code in {303, 400, 404}
 
 
 class TestWrites:
-    def test_one_needs_the_token(self, make_web: MakeWeb, browse: Browse) -> None:
+    def test_one_needs_the_token(self, make_web, browse):
         web = make_web()
         browser, token = browse(web), token_of(web)
         assert browser.post("/echo", {"ids": ["1", "ü"], "token": token}).json() == {
@@ -141,22 +133,22 @@ class TestWrites:
         assert browser.send("POST", "/echo", {"x_lowkiq_token": token}, json={"a": 1}).json()["size"] == 7
 
     @pytest.mark.parametrize("token", ["", "x" * 64, "ü"])
-    def test_without_it_one_is_refused_and_told_to_reload(self, make_web: MakeWeb, browse: Browse, token: str) -> None:
+    def test_without_it_one_is_refused_and_told_to_reload(self, make_web, browse, token):
         browser = browse(make_web())
         for refused in (browser.post("/echo", {"token": token}), browser.post("/echo")):
             assert refused.status_code == 403
             assert "reload the page" in refused.text
         assert "reload the page" in browser.post("/api/v1/echo").json()["error"]
 
-    def test_a_token_in_the_address_does_not_count(self, make_web: MakeWeb, browse: Browse) -> None:
+    def test_a_token_in_the_address_does_not_count(self, make_web, browse):
         web = make_web()
         assert browse(web).post(f"/echo?token={token_of(web)}").status_code == 403
 
-    def test_a_bearer_needs_none(self, make_web: MakeWeb, browse: Browse) -> None:
+    def test_a_bearer_needs_none(self, make_web, browse):
         assert browse(make_web(token=TOKEN)).post("/echo", **BEARER).json()["kind"] == "bearer"
 
     @pytest.mark.parametrize("kind", ["basic", "session"])
-    def test_what_a_browser_sends_by_itself_does(self, make_web: MakeWeb, browse: Browse, kind: str) -> None:
+    def test_what_a_browser_sends_by_itself_does(self, make_web, browse, kind):
         browser = browse(make_web(user="anna", password=TOKEN))
         headers = {"authorization": "Basic YW5uYTphLXRva2VuLW9mLXRoZS10ZXN0cw=="} if kind == "basic" else {}
         if kind == "session":
@@ -165,9 +157,7 @@ class TestWrites:
         assert browser.post("/echo", **headers).status_code == 403
 
     @pytest.mark.parametrize("options", [{}, {"no_auth": True}])
-    def test_one_of_another_process_on_the_same_redis_does(
-        self, make_web: MakeWeb, browse: Browse, options: dict[str, Any]
-    ) -> None:
+    def test_one_of_another_process_on_the_same_redis_does(self, make_web, browse, options):
         token = browse(make_web(**options)).get("/api/v1/token").json()["token"]
         assert browse(make_web(**options)).post("/echo", {"token": token}).status_code == 200
 
@@ -185,9 +175,7 @@ class TestWrites:
             {"sec_fetch_site": "cross-site", "origin": "http://localhost"},
         ],
     )
-    def test_one_from_another_site_is_refused_even_with_the_token(
-        self, make_web: MakeWeb, browse: Browse, headers: dict[str, str]
-    ) -> None:
+    def test_one_from_another_site_is_refused_even_with_the_token(self, make_web, browse, headers):
         web = make_web()
         assert browse(web).post("/echo", {"token": token_of(web)}, **headers).status_code == 403
 
@@ -200,20 +188,16 @@ class TestWrites:
             {"origin": "https://localhost"},
         ],
     )
-    def test_one_from_a_page_of_ours_is_not(self, make_web: MakeWeb, browse: Browse, headers: dict[str, str]) -> None:
+    def test_one_from_a_page_of_ours_is_not(self, make_web, browse, headers):
         """Also where TLS ends in front of us, which makes the browser's origin https."""
         web = make_web()
         assert browse(web).post("/echo", {"token": token_of(web)}, **headers).status_code == 200
 
-    def test_an_https_view_takes_nothing_from_a_page_that_came_without_tls(
-        self, make_web: MakeWeb, browse: Browse
-    ) -> None:
+    def test_an_https_view_takes_nothing_from_a_page_that_came_without_tls(self, make_web, browse):
         browser = browse(make_web(token=TOKEN), url="https://jobs.example")
         assert browser.post("/echo", **BEARER, origin="http://jobs.example").status_code == 403
 
-    def test_who_writes_is_logged_and_what_is_written_is_not(
-        self, make_web: MakeWeb, browse: Browse, capsys: pytest.CaptureFixture[str]
-    ) -> None:
+    def test_who_writes_is_logged_and_what_is_written_is_not(self, make_web, browse, capsys):
         browse(make_web(token=TOKEN), "10.0.0.9").post("/echo", {"ids": "an-id"}, **BEARER)
         log = capsys.readouterr().out
         assert "web_write" in log
@@ -221,7 +205,7 @@ class TestWrites:
         assert TOKEN not in log
         assert "an-id" not in log
 
-    def test_read_only_refuses_all_but_signing_in_and_out(self, make_web: MakeWeb, browse: Browse) -> None:
+    def test_read_only_refuses_all_but_signing_in_and_out(self, make_web, browse):
         browser = browse(make_web(token=TOKEN, read_only=True))
         assert "read-only" in browser.post("/echo", **BEARER).text
         assert "read-only" in browser.post("/api/v1/echo", **BEARER).json()["error"]
@@ -231,7 +215,7 @@ class TestWrites:
         assert browser.get("/echo").status_code == 303
 
     @pytest.mark.parametrize("method", ["PUT", "PATCH", "DELETE", "OPTIONS", "TRACE", "QUERY"])
-    def test_other_methods_are_refused(self, make_web: MakeWeb, browse: Browse, method: str) -> None:
+    def test_other_methods_are_refused(self, make_web, browse, method):
         response = browse(make_web()).send(method, "/echo", {})
         assert response.status_code == 405
         assert response.headers["allow"] == "GET, HEAD, POST"
@@ -241,22 +225,22 @@ class TestBodies:
     @pytest.mark.parametrize(
         ("content_type", "limit"), [("application/x-www-form-urlencoded", 64 << 10), ("application/json", 1 << 20)]
     )
-    def test_a_large_one_is_refused(self, make_web: MakeWeb, browse: Browse, content_type: str, limit: int) -> None:
+    def test_a_large_one_is_refused(self, make_web, browse, content_type, limit):
         browser = browse(make_web(token=TOKEN))
         headers = {"content_type": content_type, **BEARER}
         assert browser.send("POST", "/echo", headers, content=b"x" * limit).json()["size"] == limit
         assert browser.send("POST", "/echo", headers, content=b"x" * (limit + 1)).status_code == 413
         assert browser.send("POST", "/api/v1/echo", headers, content=b"x" * (limit + 1)).json()["error"]
 
-    def test_one_of_unknown_length_is_refused_as_well(self, make_web: MakeWeb, browse: Browse) -> None:
-        async def chunks() -> AsyncIterator[bytes]:
+    def test_one_of_unknown_length_is_refused_as_well(self, make_web, browse):
+        async def chunks():
             for _ in range(1000):
                 yield b"x" * 1000
 
         browser = browse(make_web(token=TOKEN))
         assert browser.send("POST", "/echo", dict(BEARER), content=chunks()).status_code == 413
 
-    def test_ids_come_through_as_they_are(self, make_web: MakeWeb, browse: Browse) -> None:
+    def test_ids_come_through_as_they_are(self, make_web, browse):
         web = make_web()
         hostile = ["<script>", "a&b=c", "a+b", "%41", "\x00\x1b", "\u202e", "", " "]
         form = browse(web).post("/echo", {"ids": hostile, "token": token_of(web)}).json()["form"]

@@ -4,16 +4,11 @@ from __future__ import annotations
 
 import html
 import re
-from collections.abc import Callable
 from urllib.parse import quote
 
 import pytest
-from starlette.applications import Starlette
 
-from lowkiq import Lowkiq
 from lowkiq.queue import keys
-from tests.queue.shard_driver import ShardDriver
-from tests.web.conftest import Browser
 from tests.web.queues import open_queue
 from tests.web.reading import read, submit, token_of
 
@@ -39,20 +34,10 @@ IDS = [
 ]
 
 
-@pytest.fixture
-def driver(app: Lowkiq) -> ShardDriver:
-    return open_queue(app)
-
-
-@pytest.fixture
-def browser(make_web: Callable[..., Starlette], browse: Callable[..., Browser]) -> Browser:
-    return browse(make_web())
-
-
-def read_safely(browser: Browser, path: str) -> str:
+def read_safely(browser, path):
     """The source of a page that has nothing of the hostile in its markup."""
     page = read(browser, path)
-    assert [script["src"].partition("?")[0] for script in page.all("script")] == ["/static/live.js"]  # type: ignore[union-attr]
+    assert [script["src"].partition("?")[0] for script in page.all("script")] == ["/static/live.js"]
     assert not page.all("img")
     assert not [name for _, attributes in page.tags for name in attributes if name.startswith("on")]
     assert not INVISIBLE.search(page.source)
@@ -60,7 +45,7 @@ def read_safely(browser: Browser, path: str) -> str:
 
 
 @pytest.mark.parametrize("id", IDS)
-def test_a_hostile_id_is_shown_and_its_link_leads_to_it(browser: Browser, driver: ShardDriver, id: str) -> None:
+def test_a_hostile_id_is_shown_and_its_link_leads_to_it(browser, driver, id):
     driver.push(id, perform_in=2e9)
     source = read_safely(browser, "/queues/q")
     link = html.unescape(re.findall(r'href="(/queues/q/job\?[^"]*)"', source)[0])
@@ -68,7 +53,7 @@ def test_a_hostile_id_is_shown_and_its_link_leads_to_it(browser: Browser, driver
 
 
 @pytest.mark.parametrize("id", IDS)
-def test_a_hostile_id_can_be_acted_on(browser: Browser, driver: ShardDriver, id: str) -> None:
+def test_a_hostile_id_can_be_acted_on(browser, driver, id):
     """From the list, over the question, to the deed, by what the forms themselves send."""
     driver.push(id, perform_in=2e9)
     source = read_safely(browser, "/queues/q")
@@ -82,7 +67,7 @@ def test_a_hostile_id_can_be_acted_on(browser: Browser, driver: ShardDriver, id:
 
 
 @pytest.mark.parametrize("id", IDS)
-def test_a_form_carries_only_what_browsers_do_not_change(browser: Browser, driver: ShardDriver, id: str) -> None:
+def test_a_form_carries_only_what_browsers_do_not_change(browser, driver, id):
     """They turn line feeds into two characters, and NUL into another."""
     driver.push(id)
     for path in ("/queues/q", f"/queues/q/job?id={quote(id, safe='')}"):
@@ -90,7 +75,7 @@ def test_a_form_carries_only_what_browsers_do_not_change(browser: Browser, drive
             assert re.fullmatch(r"[A-Za-z0-9_.~%-]+", value)
 
 
-def test_an_id_that_is_no_utf8_does_no_harm(browser: Browser, app: Lowkiq, driver: ShardDriver) -> None:
+def test_an_id_that_is_no_utf8_does_no_harm(browser, app, driver):
     """Pushes refuse it, but Redis is open to others."""
     driver.push("good")
     app.redis().zadd(driver.key("due"), {b"bad\xff\xfe": 1.0})
@@ -103,7 +88,7 @@ def test_an_id_that_is_no_utf8_does_no_harm(browser: Browser, app: Lowkiq, drive
 
 
 @pytest.mark.parametrize("text", ["</pre><script>alert(1)</script>", "\u202eabc\x00", "{{ config }}"])
-def test_hostile_payloads_and_errors_are_text(browser: Browser, driver: ShardDriver, text: str) -> None:
+def test_hostile_payloads_and_errors_are_text(browser, driver, text):
     driver.push("1", payload=text.encode())
     lease = driver.lease()
     lease.claim()
@@ -114,7 +99,7 @@ def test_hostile_payloads_and_errors_are_text(browser: Browser, driver: ShardDri
     assert "job?id=1" in read_safely(browser, group.partition("#")[0])
 
 
-def test_pages_of_the_largest_payloads_and_errors_stay_small(browser: Browser, driver: ShardDriver) -> None:
+def test_pages_of_the_largest_payloads_and_errors_stay_small(browser, driver):
     for number in range(30):
         driver.push(f"{number}", payload=b"\x01" * 1_000_000)
     lease = driver.lease()
@@ -125,24 +110,22 @@ def test_pages_of_the_largest_payloads_and_errors_stay_small(browser: Browser, d
         assert len(read_safely(browser, path)) < 200_000
 
 
-def test_a_job_of_many_large_payloads_stays_small(browser: Browser, driver: ShardDriver) -> None:
+def test_a_job_of_many_large_payloads_stays_small(browser, driver):
     for number in range(100):
         driver.push("1", payload=b"\x01" * 10_000 + b"%d" % number)
     assert len(read_safely(browser, "/queues/q/job?id=1")) < 800_000
 
 
 @pytest.mark.parametrize("depth", [201, 2_000])
-def test_a_payload_nested_too_deeply_to_be_read_is_shown_raw(browser: Browser, driver: ShardDriver, depth: int) -> None:
+def test_a_payload_nested_too_deeply_to_be_read_is_shown_raw(browser, driver, depth):
     driver.push("1", payload=b"[" * depth + b"]" * depth)
     assert "[[[[" in read_safely(browser, "/queues/q/job?id=1")
 
 
-def test_a_load_payload_of_the_user_that_fails_does_no_harm(
-    make_app: Callable[..., Lowkiq], browse: Callable[..., Browser]
-) -> None:
+def test_a_load_payload_of_the_user_that_fails_does_no_harm(make_app, browse):
     from lowkiq.web import create_app
 
-    def load(data: bytes) -> object:
+    def load(data):
         raise KeyError("<script>")
 
     app = make_app(load_payload=load)
@@ -151,7 +134,7 @@ def test_a_load_payload_of_the_user_that_fails_does_no_harm(
 
 
 @pytest.mark.parametrize("name", ["<script>", "a b", "q%2f", "é"])
-def test_a_hostile_name_of_a_queue_is_text(browser: Browser, app: Lowkiq, name: str) -> None:
+def test_a_hostile_name_of_a_queue_is_text(browser, app, name):
     """Lowkiq makes none of these, but Redis is open to others."""
     app.redis().hset(keys.queues(app.settings.namespace), name, 1)
     source = read_safely(browser, "/")
@@ -165,12 +148,12 @@ def test_a_hostile_name_of_a_queue_is_text(browser: Browser, app: Lowkiq, name: 
 @pytest.mark.parametrize(
     "query", ["id=%3Cscript%3E&view=%3Cscript%3E&pattern=%3Cscript%3E&error=%22%3E%00", "%ff=%ff&id=%ff", "&&=&id"]
 )
-def test_a_hostile_address_is_text(browser: Browser, driver: ShardDriver, path: str, query: str) -> None:
+def test_a_hostile_address_is_text(browser, driver, path, query):
     response = browser.get(f"{path}?{query}")
     assert response.status_code in {200, 400, 404}
     assert "<script>" not in response.text
     assert not INVISIBLE.search(response.text)
 
 
-def test_a_pattern_as_long_as_an_address_may_be_is_cut(browser: Browser, driver: ShardDriver) -> None:
+def test_a_pattern_as_long_as_an_address_may_be_is_cut(browser, driver):
     assert len(read_safely(browser, f"/queues/q?pattern={'%3C' * 10_000}")) < 100_000

@@ -4,27 +4,21 @@ from __future__ import annotations
 
 import html
 import re
-from collections.abc import Callable
-from typing import Any
 
 import pytest
-from starlette.applications import Starlette
 
 from lowkiq.web.security.access import SESSION_SECONDS
 from lowkiq.web.security.paths import checked_next
-from tests.web.conftest import TOKEN, Browser
-
-Browse = Callable[..., Browser]
-MakeWeb = Callable[..., Starlette]
+from tests.web.conftest import TOKEN
 
 
-def cookie_of(response: Any) -> dict[str, str]:
+def cookie_of(response):
     """The attributes of the cookie that a response sets, by their names in small letters."""
     parts = [part.strip().partition("=") for part in response.headers["set-cookie"].split(";")]
     return {"value": parts[0][2]} | {name.lower(): value for name, _, value in parts[1:]}
 
 
-def test_a_token_opens_a_session_and_leads_back(make_web: MakeWeb, browse: Browse) -> None:
+def test_a_token_opens_a_session_and_leads_back(make_web, browse):
     browser = browse(make_web(token=TOKEN), "10.0.0.9", "http://jobs.example")
     form = browser.get("/sign-in?next=/nodes%3Fa%3D1")
     assert form.status_code == 200
@@ -34,7 +28,7 @@ def test_a_token_opens_a_session_and_leads_back(make_web: MakeWeb, browse: Brows
     assert browser.get("/api/v1/token").status_code == 200
 
 
-def test_so_do_a_user_and_a_password(make_web: MakeWeb, browse: Browse) -> None:
+def test_so_do_a_user_and_a_password(make_web, browse):
     browser = browse(make_web(user="anna", password="größer: als 8"))
     assert 'name="user"' in browser.get("/sign-in").text
     assert 'name="access_token"' not in browser.get("/sign-in").text
@@ -46,7 +40,7 @@ def test_so_do_a_user_and_a_password(make_web: MakeWeb, browse: Browse) -> None:
     "fields",
     [{}, {"access_token": ""}, {"access_token": "wrong"}, {"token": TOKEN}, {"user": "", "password": TOKEN}],
 )
-def test_anything_else_does_not(make_web: MakeWeb, browse: Browse, fields: dict[str, str]) -> None:
+def test_anything_else_does_not(make_web, browse, fields):
     browser = browse(make_web(token=TOKEN))
     answer = browser.post("/sign-in", fields)
     assert answer.status_code == 401
@@ -55,12 +49,12 @@ def test_anything_else_does_not(make_web: MakeWeb, browse: Browse, fields: dict[
     assert browser.get("/api/v1/token").status_code == 401
 
 
-def test_what_was_typed_is_not_shown_again(make_web: MakeWeb, browse: Browse) -> None:
+def test_what_was_typed_is_not_shown_again(make_web, browse):
     answer = browse(make_web(token=TOKEN)).post("/sign-in", {"access_token": "a-wrong-guess", "user": "a-wrong-name"})
     assert "a-wrong" not in answer.text
 
 
-def test_the_cookie_is_for_this_view_alone_and_out_of_reach_of_scripts(make_web: MakeWeb, browse: Browse) -> None:
+def test_the_cookie_is_for_this_view_alone_and_out_of_reach_of_scripts(make_web, browse):
     cookie = cookie_of(browse(make_web(token=TOKEN)).post("/sign-in", {"access_token": TOKEN}))
     assert "httponly" in cookie
     assert cookie["samesite"] == "strict"
@@ -73,15 +67,13 @@ def test_the_cookie_is_for_this_view_alone_and_out_of_reach_of_scripts(make_web:
 @pytest.mark.parametrize(
     ("url", "headers"), [("https://jobs.example", {}), ("http://jobs.example", {"origin": "https://jobs.example"})]
 )
-def test_over_https_the_cookie_never_goes_without_it(
-    make_web: MakeWeb, browse: Browse, url: str, headers: dict[str, str]
-) -> None:
+def test_over_https_the_cookie_never_goes_without_it(make_web, browse, url, headers):
     """Also where TLS ends in front of us: the browser's origin tells."""
     answer = browse(make_web(token=TOKEN), "10.0.0.9", url).post("/sign-in", {"access_token": TOKEN}, **headers)
     assert "secure" in cookie_of(answer)
 
 
-def test_signing_out_ends_it(make_web: MakeWeb, browse: Browse) -> None:
+def test_signing_out_ends_it(make_web, browse):
     browser = browse(make_web(token=TOKEN))
     browser.post("/sign-in", {"access_token": TOKEN})
     answer = browser.post("/sign-out")
@@ -90,7 +82,7 @@ def test_signing_out_ends_it(make_web: MakeWeb, browse: Browse) -> None:
     assert browser.get("/api/v1/token").status_code == 401
 
 
-def test_another_site_can_neither_sign_in_nor_out(make_web: MakeWeb, browse: Browse) -> None:
+def test_another_site_can_neither_sign_in_nor_out(make_web, browse):
     browser = browse(make_web(token=TOKEN))
     assert browser.post("/sign-in", {"access_token": TOKEN}, origin="http://evil.example").status_code == 403
     browser.post("/sign-in", {"access_token": TOKEN})
@@ -99,23 +91,19 @@ def test_another_site_can_neither_sign_in_nor_out(make_web: MakeWeb, browse: Bro
 
 
 @pytest.mark.parametrize("options", [{}, {"no_auth": True}])
-def test_where_nobody_signs_in_the_form_leads_to_the_overview(
-    make_web: MakeWeb, browse: Browse, options: dict[str, Any]
-) -> None:
+def test_where_nobody_signs_in_the_form_leads_to_the_overview(make_web, browse, options):
     browser = browse(make_web(**options))
     assert browser.get("/sign-in").headers["location"] == "/"
     assert browser.post("/sign-in", {"access_token": "None"}).headers["location"] == "/"
 
 
-def test_who_is_signed_in_is_led_on(make_web: MakeWeb, browse: Browse) -> None:
+def test_who_is_signed_in_is_led_on(make_web, browse):
     browser = browse(make_web(token=TOKEN))
     browser.post("/sign-in", {"access_token": TOKEN})
     assert browser.get("/sign-in?next=/nodes").headers["location"] == "/nodes"
 
 
-def test_who_comes_from_another_site_without_the_strict_cookie_gets_one_more_chance_to_bring_it(
-    make_web: MakeWeb, browse: Browse
-) -> None:
+def test_who_comes_from_another_site_without_the_strict_cookie_gets_one_more_chance_to_bring_it(make_web, browse):
     browser = browse(make_web(token=TOKEN))
     form = browser.get("/sign-in?next=/nodes%3Fa=1", sec_fetch_site="cross-site")
     again = form.headers["refresh"].removeprefix("0; url=")
@@ -125,7 +113,7 @@ def test_who_comes_from_another_site_without_the_strict_cookie_gets_one_more_cha
 
 
 @pytest.mark.parametrize("path", ["/", "/nodes", "/queues/a%2Fb?view=due&pattern=*&x=", "/a//b"])
-def test_next_may_be_a_path_of_the_view(path: str) -> None:
+def test_next_may_be_a_path_of_the_view(path):
     assert checked_next(path) == path
 
 
@@ -134,11 +122,11 @@ def test_next_may_be_a_path_of_the_view(path: str) -> None:
     ["", "nodes", "//evil.example", "/\\evil.example", "\\\\evil.example", "http://evil.example", "javascript:alert(1)",
      "/a\r\nSet-Cookie: x=1", "/a\tb", "/\t/evil.example", "/ü", "/a b", "/a\\b", "/" + "a" * 3000, "/a\n"],
 )  # fmt: skip
-def test_next_may_not_lead_elsewhere(path: str) -> None:
+def test_next_may_not_lead_elsewhere(path):
     assert checked_next(path) == "/"
 
 
-def test_a_hostile_next_is_neither_shown_nor_followed(make_web: MakeWeb, browse: Browse) -> None:
+def test_a_hostile_next_is_neither_shown_nor_followed(make_web, browse):
     browser = browse(make_web(token=TOKEN))
     assert "evil" not in browser.get("/sign-in?next=//evil.example").text
     shown = browser.get("/sign-in?next=/%22%3E%3Cscript%3E").text
