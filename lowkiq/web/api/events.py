@@ -9,6 +9,7 @@ from __future__ import annotations
 import heapq
 from collections.abc import AsyncIterator
 from contextlib import suppress
+from dataclasses import dataclass, field
 from typing import Annotated, Final
 
 import anyio
@@ -78,33 +79,22 @@ class Tick(msgspec.Struct, frozen=True):
     server: ServerTick
 
 
+@dataclass
 class Streams:
-    """
-    The open streams of one view: how many there may be, and what they have in common.
+    """The open streams of one view, and the limits that they have in common."""
 
-    Args:
-        most: streams at a time.
-        keep_alive, lifetime, send_timeout: seconds, see the constants.
-    """
-
-    def __init__(
-        self,
-        *,
-        most: int = MAX_STREAMS,
-        keep_alive: float = KEEP_ALIVE,
-        lifetime: float = LIFETIME,
-        send_timeout: float = SEND_TIMEOUT,
-    ) -> None:
-        self.send_timeout = send_timeout
-        self.open = 0
-        self._most = most
-        self._keep_alive = keep_alive
-        self._lifetime = lifetime
-        self._encoded: tuple[int, bytes] = (-1, b"")
+    #: Streams at a time.
+    most: int = MAX_STREAMS
+    keep_alive: float = KEEP_ALIVE
+    lifetime: float = LIFETIME
+    send_timeout: float = SEND_TIMEOUT
+    open: int = field(default=0, init=False)
+    #: The number of the last tick, and its bytes.
+    _encoded: tuple[int, bytes] = field(default=(-1, b""), init=False)
 
     async def respond(self, call: Call) -> Response:
         """A stream for a request."""
-        if self.open >= self._most:
+        if self.open >= self.most:
             message = f"{self.open:,} streams are open here, more are not served: try again later"
             raise Rejected(503, message, {"Retry-After": RETRY_AFTER})
         headers = {"Cache-Control": "no-store", "X-Accel-Buffering": "no"}
@@ -115,7 +105,7 @@ class Streams:
     async def events(self, snapshots: Snapshots, scope: Scope) -> AsyncIterator[bytes]:
         """Events for one client: a tick when there is news, down and up, and a comment now and then."""
         yield RETRY
-        ends_at = clock.monotonic() + self._lifetime
+        ends_at = clock.monotonic() + self.lifetime
         sent_at, sent, is_down = clock.monotonic(), -1, False
         while True:
             news = b""
@@ -130,7 +120,7 @@ class Streams:
                 if snapshot.number != sent:
                     news, sent = news + self._tick(snapshot), snapshot.number
             now = clock.monotonic()
-            if news or now - sent_at >= self._keep_alive:
+            if news or now - sent_at >= self.keep_alive:
                 yield news or _KEEP_ALIVE
                 sent_at = clock.monotonic()
             # Under a WSGI server a stream would hold a thread, and none would tell when the client has left: there

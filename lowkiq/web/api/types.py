@@ -18,7 +18,7 @@ from lowkiq.web.snapshot import QueueRow
 MAX_LIMIT: Final = 100
 #: Ids in one action.
 MAX_IDS: Final = 1_000
-#: What a double holds exactly, and so any client of JSON.
+#: The largest number that any client of JSON holds exactly.
 MAX_COUNT: Final = 2**53
 #: Longer than any id, cursor or group of errors can be.
 MAX_CHARS: Final = 65_536

@@ -82,7 +82,7 @@ def explain(view: View, request: Request, error: Exception) -> Problem:
     match error:
         case HTTPException():
             title = HTTPStatus(error.status_code).phrase
-            # What Starlette raises has only the phrase for a text; for "Not Found" we know better.
+            # Starlette's own errors have only the phrase for a text; for "Not Found" we know better.
             text = "There is no such page." if (error.status_code, text) == (404, f"404: {title}") else error.detail
             return Problem(error.status_code, title, text, error.headers or {})
         case RedisError():

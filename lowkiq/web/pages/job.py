@@ -93,7 +93,7 @@ def _place(view: View, job: JobPeek, why: Why) -> Section:
         title=PLACES[job.where],
         view=VIEWS[job.where],
         why=why(job),
-        payloads=payload_texts(job, view.app.settings.load_payload) if view.payloads else payload_texts(job, None),
+        payloads=payload_texts(job, view.app.settings.load_payload if view.payloads else None),
         buttons=() if view.read_only else BUTTONS.get(VIEWS[job.where], ()),
     )
 

@@ -33,8 +33,6 @@ from lowkiq.web.snapshot import Snapshot
 from lowkiq.web.view import View
 
 HEADER: Final = "x-lowkiq-live"
-#: The layout of what the script fetches, and of a whole page.
-LIVE_LAYOUT, LAYOUT = "live.html", "base.html"
 #: Rendered parts that are kept: some dozen addresses of the last ticks, in some megabytes at most.
 KEPT: Final = 32
 #: Characters of an address beyond which its parts are not kept: memory is bounded by number and by length.
@@ -89,39 +87,27 @@ class LivePages:
         """The route of a page."""
 
         async def answer(request: Request) -> Response:
-            return await self._answer(request, template, build)
+            visit = Visit(request, await self.view.snapshots.get(), _pace(request))
+            return HTMLResponse(await self._text(visit, template, build))
 
         return Route(path, answer)
 
-    async def _answer(self, request: Request, template: str, build: Builder) -> Response:
+    async def _text(self, visit: Visit, template: str, build: Builder) -> str:
         """The page, or the parts of it that the script asks for."""
-        visit = Visit(request, await self.view.snapshots.get(), _pace(request))
-        if visit.is_whole:
-            return await run_in_threadpool(self._whole, visit, template, build)
-        return HTMLResponse(await self._shared(visit, template, build))
 
-    def _whole(self, visit: Visit, template: str, build: Builder) -> Response:
-        return page(self.view, visit.request, template, now=visit.snapshot.at, **self._built(visit, build))
-
-    async def _shared(self, visit: Visit, template: str, build: Builder) -> str:
-        async def make() -> str:
-            return await run_in_threadpool(self._part, visit, template, build)
+        def make() -> str:
+            context = {"snapshot": visit.snapshot, "visit": visit, "now": visit.snapshot.at, **build(self.view, visit)}
+            return render(self.view, visit.request, template, live=not visit.is_whole, **context)
 
         key = self._key(visit)
-        if len("".join(key)) > LONGEST_KEPT:
-            return await make()
+        if visit.is_whole or len("".join(key)) > LONGEST_KEPT:
+            return await run_in_threadpool(make)
         return await self._parts.get(key, make)
-
-    def _part(self, visit: Visit, template: str, build: Builder) -> str:
-        return render(self.view, visit.request, template, live=True, now=visit.snapshot.at, **self._built(visit, build))
-
-    def _built(self, visit: Visit, build: Builder) -> dict[str, Any]:
-        return {"snapshot": visit.snapshot, "visit": visit} | dict(build(self.view, visit))
 
     def _key(self, visit: Visit) -> tuple[str, ...]:
         scope = visit.request.scope
         address = (scope.get("root_path", ""), scope["path"], scope["query_string"].decode("latin-1"))
-        return (str(visit.snapshot.number), visit.pace, str(self.view.read_only), *address)
+        return (str(visit.snapshot.number), visit.pace, *address)
 
 
 class _Shared:
@@ -130,7 +116,7 @@ class _Shared:
     def __init__(self) -> None:
         self._made: dict[tuple[str, ...], Future[str | None]] = {}
 
-    async def get(self, key: tuple[str, ...], make: Callable[[], Any]) -> str:
+    async def get(self, key: tuple[str, ...], make: Callable[[], str]) -> str:
         # Futures of `concurrent`, as the view may be mounted where each request has an event loop of its own.
         while (waiting := self._made.get(key)) is not None:
             text = await asyncio.wrap_future(waiting)
@@ -138,21 +124,18 @@ class _Shared:
                 return text
         return await self._make(key, make)
 
-    async def _make(self, key: tuple[str, ...], make: Callable[[], Any]) -> str:
+    async def _make(self, key: tuple[str, ...], make: Callable[[], str]) -> str:
         future = self._made[key] = Future()
         text: str | None = None
         try:
-            text = str(await make())
+            text = await run_in_threadpool(make)
         finally:
             if text is None:  # it failed, or its request was given up: the next one tries for itself
                 self._made.pop(key, None)
             future.set_result(text)
-        self._forget_oldest()
+        for oldest in list(self._made)[:-KEPT]:
+            self._made.pop(oldest, None)
         return text
-
-    def _forget_oldest(self) -> None:
-        for key in list(self._made)[:-KEPT]:
-            self._made.pop(key, None)
 
 
 def page(view: View, request: Request, template: str, *, status_code: int = 200, **context: Any) -> Response:
@@ -168,7 +151,7 @@ def render(view: View, request: Request, template: str, *, live: bool = False, *
         live: only its `<main>`, as the script fetches it. That has no token in it, so that several people may get it.
     """
     frame: dict[str, Any] = {
-        "layout": LIVE_LAYOUT if live else LAYOUT,
+        "live": live,
         "url": functools.partial(link, request),
         "read_only": view.read_only,
         "namespace": view.app.settings.namespace,

@@ -30,9 +30,9 @@ class Card:
     health: NodeHealth
     is_doubled: bool
     owned: Shards
-    #: Those of them that are another node's part.
+    #: Shards owned that are another node's part.
     fostered: Shards
-    #: Whoever has shards that are this node's part, in words, and these.
+    #: Holder of shards that are this node's part, in words, and these shards.
     waiting: list[tuple[str, Shards]]
     rss: Markup | None
     cpu: Markup | None

@@ -74,7 +74,7 @@ class ListedJob:
     job: JobPeek
     #: The first line of its error, else the beginning of its lowest payload, as far as those may be shown.
     preview: str
-    #: Whether the preview is the error.
+    #: The preview is the error.
     is_error: bool
 
 

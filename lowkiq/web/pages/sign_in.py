@@ -34,8 +34,8 @@ def routes(view: View) -> list[BaseRoute]:
             return RedirectResponse(prefix_of(request.scope) + target, 303)
         response = _form(view, request, target)
         if request.headers.get("sec-fetch-site") == "cross-site" and _AGAIN not in query:
-            # Who follows a link from a chat comes without the cookie, as it is a strict one; who then comes again
-            # from this page brings it. Once only: this must not go in circles.
+            # A browser that follows a link from a chat comes without the cookie, as it is a strict one; coming again
+            # from this page, it brings it. Once only: this must not go in circles.
             response.headers["Refresh"] = f"0; url={link(request, SIGN_IN, next=target, **{_AGAIN: 1})}"
         return response
 

@@ -233,7 +233,7 @@ def charts_of(points: Sequence[Point], span: str, now: float) -> list[Chart]:
     speeds = (_a_second, formatting.compact, round_count)
     lags = (formatting.seconds, formatting.in_one_unit, round_seconds)
     step = SPANS[span].step
-    # Of a step we know the end of its counters and the highest of its gauges: both stand at its end.
+    # A step's counters are as of its end, its gauges are the highest within it: both are drawn at its end.
     times = [min(point.at + step, now) for point in points]
     return [
         _chart(span, times, now, "Jobs", counts, _jobs(points)),

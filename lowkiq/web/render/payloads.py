@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
@@ -66,9 +67,7 @@ def _inside(value: Any) -> Iterable[Any]:
 
 def _text(peek: PayloadPeek, load: Callable[[bytes], Any], most: int) -> str:
     if len(peek.data) == peek.size:
-        try:
-            loaded = load_shallow(peek.data, load)
-            return formatting.block(json.dumps(loaded, indent=2, ensure_ascii=False, sort_keys=True), most)
-        except Exception:  # noqa: BLE001 (load_payload is the user's, and gives what it likes)
-            return formatting.block(peek.data.decode("utf-8", "backslashreplace"), most)
+        with suppress(Exception):  # load_payload is the user's, and gives what it likes
+            text = json.dumps(load_shallow(peek.data, load), indent=2, ensure_ascii=False, sort_keys=True)
+            return formatting.block(text, most)
     return formatting.block(peek.data.decode("utf-8", "backslashreplace"), most)

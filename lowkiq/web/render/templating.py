@@ -7,7 +7,7 @@ Every value is escaped, and an unknown name is an error.
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Mapping
+import inspect
 from pathlib import Path
 from typing import Any, Final
 from urllib.parse import parse_qsl, quote, unquote, urlencode
@@ -28,22 +28,6 @@ ERRORS: Final = "surrogateescape"
 #: Characters of a parameter that are looked at: nothing that we link to is longer.
 LONGEST_PARAMETER: Final = 4_096
 
-_FILTERS: Final[Mapping[str, Callable[..., Any]]] = {
-    "number": formatting.number,
-    "rate": formatting.rate,
-    "seconds": formatting.seconds,
-    "age": formatting.age,
-    "ago": formatting.ago,
-    "milliseconds": formatting.milliseconds,
-    "size": formatting.size,
-    "plural": formatting.plural,
-    "printable": formatting.printable,
-    "block": formatting.block,
-    "clock_time": formatting.clock_time,
-    "score": formatting.score,
-    "times": formatting.times,
-}
-
 
 @functools.cache
 def environment() -> Environment:
@@ -56,7 +40,7 @@ def environment() -> Environment:
         lstrip_blocks=True,
         auto_reload=False,
     )
-    made.filters.update(_FILTERS)
+    made.filters.update(inspect.getmembers(formatting, inspect.isfunction))
     made.filters["time"] = _time
     made.filters["field"] = as_field
     made.globals.update(version=VERSION, percent=formatting.percent, nothing=formatting.NOTHING, spans=SPAN_WORDS)

@@ -114,7 +114,7 @@ class Caller:
 
     #: "bearer", "basic", "session", "local" or "anyone".
     kind: str
-    #: What write tokens are bound to, so that one session's does not serve another.
+    #: Binds write tokens, so that one session's does not serve another.
     nonce: str = ""
 
     @property
@@ -139,7 +139,7 @@ class Access:
         self.no_auth = no_auth
         self._now = now
         self._key = _derive_key(credentials) if credentials else secrets.token_bytes(32)
-        #: Whether all processes that serve this view have the key: else the guard fetches one that they share.
+        #: All processes that serve this view have the key; else the guard fetches one that they share.
         self.shares_key = bool(credentials)
         self._failures: deque[float] = deque(maxlen=_FAILURES_KEPT)
         #: Named after the key: cookies know no ports, and two views of one host must not end each other's sessions.
