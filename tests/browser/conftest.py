@@ -53,7 +53,7 @@ def look(chromium: Browser) -> Iterator[Callable[..., Page]]:
         asked: set[str] = set()
 
         def note(message: ConsoleMessage) -> None:
-            # What the browser says of answers that the tests bring about themselves.
+            # The browser complains of answers that the tests bring about themselves.
             if message.type == "error" and "the server responded with a status of" not in message.text:
                 complaints.append(message.text)
 

@@ -100,7 +100,7 @@ class Shop:
             print((self.directory / "log").read_text()[-8000:])
 
     def command(self, *arguments: str) -> subprocess.CompletedProcess[str]:
-        """What `lowkiq-supervisor` answers in the shop's directory."""
+        """Runs `lowkiq-supervisor` in the shop's directory."""
         return subprocess.run(
             self._command(*arguments),
             cwd=self.directory, env=self._environment(), capture_output=True, text=True, check=False,

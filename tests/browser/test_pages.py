@@ -1,4 +1,4 @@
-"""What holds of every page: its size, its colours, its words for those who cannot see it, and without scripts."""
+"""All pages: their size, their colours, their words for people who cannot see them, and without scripts."""
 
 from __future__ import annotations
 
@@ -89,3 +89,20 @@ def test_what_somebody_is_at_survives_the_refresh(open_shop, look):
         pass
     expect(box).to_be_checked()
     expect(box).to_be_focused()
+
+
+def test_a_server_that_does_not_answer_is_noticed_until_it_does(open_shop, look):
+    page = look(open_shop.url)
+    expect(page.locator("#light")).to_have_text("live")
+    page.route("**/*", lambda route: route.abort())
+    expect(page.locator("#light")).to_have_text("no answer")
+    page.unroute("**/*")
+    expect(page.locator("#light")).to_have_text("live")
+
+
+def test_a_page_can_be_paused(open_shop, look):
+    page = look(open_shop.url)
+    page.get_by_role("button", name="Pause").click()
+    expect(page.locator("#light")).to_have_text("paused")
+    page.get_by_role("button", name="Resume").click()
+    expect(page.locator("#light")).to_have_text("live")

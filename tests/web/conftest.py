@@ -1,5 +1,5 @@
 """
-What tests of the web view share:
+Fixtures of tests of the web view:
 
 `make_web` makes the view of `app`, `browse` asks an ASGI application in this process, and `serve` puts one behind a
 real socket. Starlette's own test client is not used: it warns that httpx is out of date, and follows no real server.

@@ -1,4 +1,4 @@
-"""Rooms that tests add to the view, to see what reaches them and what becomes of what they raise."""
+"""Routes that tests add to the view, to see what reaches them and what becomes of what they raise."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from lowkiq.web.security.guard import form_of
 
 
 async def echo(request: Request) -> Response:
-    """What came through the guard."""
+    """The request as it came through the guard."""
     body = await request.body()
     form = form_of(request).multi_items()
     return JSONResponse({"kind": request.scope[CALLER].kind, "size": len(body), "form": form})
@@ -39,7 +39,7 @@ async def refuse(request: Request) -> Response:
 
 
 def with_rooms(web: Starlette) -> Starlette:
-    """The view, with these rooms."""
+    """The view, with these routes."""
     for path in ("/echo", "/api/v1/echo"):
         web.router.routes.append(Route(path, echo, methods=["GET", "POST"]))
     for path, room in (("/fail", fail), ("/api/v1/fail", fail), ("/late", fail_late), ("/refuse", refuse)):

@@ -1,4 +1,4 @@
-"""What stands in Redis may be anything, and is shown all the same: numbers without measure, unreadable beats, bytes."""
+"""Anything may be in Redis, and is shown all the same: numbers without measure, unreadable beats, bytes."""
 
 from __future__ import annotations
 

@@ -138,7 +138,7 @@ def links_of(page):
 
 
 def value_of(page, name):
-    """What a field of a page's forms holds."""
+    """The value of a field of a page's forms."""
     match = re.search(rf'name="{name}" value="([^"]*)"', page)
     assert match
     return unescape(match[1])

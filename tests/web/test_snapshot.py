@@ -18,7 +18,7 @@ def work(app):
 
 
 def set_counters(app, **counters):
-    """Of the first shard of the queue."""
+    """Sets counters of the first shard of the queue."""
     shard = app.shards("q", 3)[0]
     app.redis().hset(f"{shard.prefix}meta", mapping=counters)
 

@@ -1,4 +1,4 @@
-"""What tests of the JSON API share: a client, and a queue of one shard with jobs in it."""
+"""Fixtures of tests of the JSON API: a client, and queues with jobs in them."""
 
 from __future__ import annotations
 

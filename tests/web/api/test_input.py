@@ -1,4 +1,4 @@
-"""What is asked for: a value that makes no sense is refused by its name, and nothing hostile breaks the API."""
+"""Input: a value that makes no sense is refused by its name, and nothing hostile breaks the API."""
 
 from __future__ import annotations
 

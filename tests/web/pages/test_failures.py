@@ -1,4 +1,4 @@
-"""What everything carries, and what failures look like: to people, to programs, and in the log."""
+"""Headers of all responses, and errors as people, programs and the log get them."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ BEARER = {"authorization": f"Bearer {TOKEN}"}
 
 @pytest.fixture
 def make_web(make_web):
-    """The view, with rooms of the tests' own."""
+    """The view, with routes of the tests' own."""
     return lambda **options: with_rooms(make_web(**options))
 
 

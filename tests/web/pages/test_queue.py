@@ -128,6 +128,16 @@ def test_shards_tell_owner_and_epoch(browser, app, driver):
     assert f"0 node 0 1 0 s 0 0 0 {lease.epoch}" in text
 
 
+def test_a_shard_whose_jobs_a_dead_node_has_stands_out_as_in_the_alert(browser, driver):
+    driver.push("1")
+    lease = driver.lease("host:9:zzz")
+    lease.claim()
+    lease.release("lease")
+    page = read(browser, "/queues/q")
+    assert "Shard 0 of q has jobs due and no node" in page.text
+    assert page.all("tr", data_key="0", **{"class": "bad"})
+
+
 def test_of_a_thousand_shards_the_fifty_worst_are_shown(browser, app):
     open_queue(app, shards_count=400)
     late = ShardDriver(app, "q", 333, 400)

@@ -1,4 +1,4 @@
-"""What is let through and what is refused, before any room sees it."""
+"""Requests that are let through or refused, before any page or operation sees them."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ BEARER = {"authorization": f"Bearer {TOKEN}"}
 
 @pytest.fixture
 def make_web(make_web):
-    """The view, with rooms of the tests' own."""
+    """The view, with routes of the tests' own."""
     return lambda **options: with_rooms(make_web(**options))
 
 
@@ -57,7 +57,7 @@ def test_a_websocket_is_refused(make_web):
 
 
 async def _ask(web, scope, received):
-    """What an application sends to a request that httpx can't make."""
+    """The messages sent in answer to a request that httpx can't make."""
     sent: list[Any] = []
 
     async def send(message):
