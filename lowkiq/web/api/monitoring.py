@@ -39,8 +39,8 @@ async def stats(call: Call) -> StatsReply:
 @operation("GET", "/api/v1/nodes", "getNodes")
 async def nodes(call: Call) -> NodesReply:
     """The health of every node, and what needs looking at."""
-    told = (await call.view.snapshots.get()).nodes
-    return NodesReply(told.nodes, told.late, told.missing, told.doubled, told.unowned, told.is_well)
+    found = (await call.view.snapshots.get()).nodes
+    return NodesReply(found.nodes, found.late, found.missing, found.doubled, found.unowned, found.is_well)
 
 
 @operation("GET", "/api/v1/queues", "getQueues")

@@ -95,13 +95,7 @@ def _operation(operation: Operation, schemas: _Schemas) -> dict[str, Any]:
 
 def _path_parameters(path: str) -> Iterator[dict[str, Any]]:
     for name in re.findall(r"{(\w+)}", path):
-        yield {
-            "name": name,
-            "in": "path",
-            "required": True,
-            "description": _IN_PATH[name],
-            "schema": {"type": "string"},
-        }
+        yield _parameter(name, "path", True, _IN_PATH[name], {"type": "string"})
 
 
 def _query_parameters(operation: Operation) -> Iterator[dict[str, Any]]:
@@ -110,13 +104,12 @@ def _query_parameters(operation: Operation) -> Iterator[dict[str, Any]]:
         schema.pop("description", None)
         if not field.required and field.default is not None:
             schema["default"] = field.default
-        yield {
-            "name": field.name,
-            "in": "query",
-            "required": field.required,
-            "description": msgspec.json.schema(field.type)["description"],
-            "schema": schema,
-        }
+        description = msgspec.json.schema(field.type)["description"]
+        yield _parameter(field.name, "query", field.required, description, schema)
+
+
+def _parameter(name: str, place: str, required: bool, description: str, schema: dict[str, Any]) -> dict[str, Any]:
+    return {"name": name, "in": place, "required": required, "description": description, "schema": schema}
 
 
 def _responses(operation: Operation, schemas: _Schemas) -> dict[str, Any]:

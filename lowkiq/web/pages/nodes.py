@@ -113,8 +113,8 @@ def _summary(snapshot: Snapshot, of: int) -> str:
     threads = [thread for node in nodes for thread in node.threads]
     busy = sum(thread.queue is not None for thread in threads)
     owned = sum(len(shards) for node in nodes for shards in node.owned.values())
-    heard = len({node.node_number for node in nodes})
+    seen = len({node.node_number for node in nodes})
     return (
-        f"{heard} of {formatting.plural(of, 'node')} · {busy:,} of {formatting.plural(len(threads), 'thread')} busy · "
+        f"{seen} of {formatting.plural(of, 'node')} · {busy:,} of {formatting.plural(len(threads), 'thread')} busy · "
         f"{owned:,} of {formatting.plural(sum(snapshot.shards_counts.values()), 'shard')} owned"
     )

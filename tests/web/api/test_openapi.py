@@ -14,8 +14,6 @@ from lowkiq.admin.search import Match
 from lowkiq.admin.sweep import ACTIONS
 from lowkiq.version import VERSION
 from lowkiq.web import create_app
-from lowkiq.web.api.events import Streams
-from lowkiq.web.api.routes import operations
 from tests.queue.shard_driver import PAST, ShardDriver
 from tests.web.conftest import TOKEN
 from tests.web.node_health import tell_health
@@ -189,11 +187,6 @@ def test_the_server_is_where_the_view_is_mounted(app, browse):
     assert browse(inner).get("/api/v1/openapi.json").json()["servers"] == [{"url": "/"}]
     outer = browse(Starlette(routes=[Mount("/admin/jobs", inner)]))
     assert outer.get("/admin/jobs/api/v1/openapi.json").json()["servers"] == [{"url": "/admin/jobs"}]
-
-
-def test_names_of_operations_are_unique():
-    names = [operation.name for operation in operations(Streams())]
-    assert len(names) == len(set(names))
 
 
 def _check(value, schema, document):
