@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from typing import Any, Final, NamedTuple
 
 import msgspec
 
 from lowkiq.admin.metrics import ShardMetrics, known_queues, read_all_shards
+from lowkiq.codec import encodable
 from lowkiq.queue import keys
 from lowkiq.queue.call import Call, Caller, pairs, redis_time
 from lowkiq.queue.shard import Shard
@@ -23,6 +24,8 @@ BEAT_TTL = 30
 MOST_NODES: Final = 10_000
 #: Seconds for which a look at unowned shards counts as the last one.
 UNOWNED_TTL: Final = 15
+#: Ids of a batch that a heartbeat names, and characters of each.
+NAMED_IDS, ID_CHARS = 10, 200
 #: Rings a node for a shard that nobody has.
 FOSTER: Final = b"foster"
 
@@ -85,6 +88,27 @@ class NodeHealth(msgspec.Struct, frozen=True, kw_only=True):
         return self.beat_age > LATE_AFTER
 
 
+class Running(NamedTuple):
+    """A batch that a thread performs."""
+
+    node: NodeHealth
+    thread: ThreadHealth
+
+    @property
+    def seconds(self) -> float:
+        """
+        For how long, if it still runs. A batch that had run for longer than a beat when the last one told of it is
+        taken to go on; of a shorter one we only know how long it had run by then.
+        """
+        return self.thread.seconds + (self.node.beat_age if self.thread.seconds > BEAT_INTERVAL else 0.0)
+
+    def has(self, id: str) -> bool | None:
+        """Whether an id is of the batch; None if the batch is too large for its beat to name them all."""
+        if name_id(id) in self.thread.ids:
+            return True
+        return None if self.thread.jobs > len(self.thread.ids) else False
+
+
 class Heartbeats(NamedTuple):
     """What nodes tell of themselves."""
 
@@ -114,6 +138,22 @@ class Nodes(msgspec.Struct, frozen=True, kw_only=True):
     def is_well(self) -> bool:
         """Whether nothing needs looking at."""
         return not (self.late or self.missing or self.doubled or self.unowned or self.unreadable)
+
+
+def name_id(id: str) -> str:
+    """An id as heartbeats name it: cut, and without bytes that are no UTF-8, which would keep the node from beating."""
+    return encodable(id[:ID_CHARS])
+
+
+def running_batches(nodes: Iterable[NodeHealth]) -> dict[tuple[str, int], Running]:
+    """Queue and shard → what is performed of it. If several nodes tell of one, the one heard of last is right."""
+    latest_last = sorted(nodes, key=lambda node: node.beat_age, reverse=True)
+    return {
+        (thread.queue, thread.shard): Running(node, thread)
+        for node in latest_last
+        for thread in node.threads
+        if thread.queue is not None and thread.shard is not None
+    }
 
 
 def beat(caller: Caller, namespace: str, health: NodeHealth) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any, cast
 
 import msgspec
@@ -12,6 +13,7 @@ from lowkiq.errors import short
 from lowkiq.web.api.input import Rejected
 from lowkiq.web.api.operation import Call
 from lowkiq.web.api.types import JobQuery, JobReply, JobRow, JobsQuery, JobsReply, Payload
+from lowkiq.web.owners import Owners
 from lowkiq.web.render.payloads import load_shallow
 from lowkiq.web.snapshot import Snapshot
 from lowkiq.web.view import View
@@ -23,7 +25,7 @@ async def jobs(call: Call) -> JobsReply:
     _require_sense(query)
     page = await run_in_threadpool(_page, call.view, call.queue, query)
     snapshot = await call.view.snapshots.get()
-    return JobsReply([job_row(call.view, snapshot, call.queue, peek) for peek in page.jobs], page.next, page.scanned)
+    return JobsReply(_rows(call, snapshot, page.jobs), page.next, page.scanned)
 
 
 async def job(call: Call) -> JobReply:
@@ -33,7 +35,7 @@ async def job(call: Call) -> JobReply:
     if not peeks:
         raise Rejected(404, f"no job {short(query.id)} in queue {call.queue}: it is done, deleted, or was never pushed")
     snapshot = await call.view.snapshots.get()
-    places = [job_row(call.view, snapshot, call.queue, peek) for peek in peeks]
+    places = _rows(call, snapshot, peeks)
     return JobReply(
         call.queue,
         query.id,
@@ -45,9 +47,15 @@ async def job(call: Call) -> JobReply:
     )
 
 
-def job_row(view: View, snapshot: Snapshot, queue: str, peek: JobPeek) -> JobRow:
+def _rows(call: Call, snapshot: Snapshot, peeks: Sequence[JobPeek]) -> list[JobRow]:
+    owners = Owners(snapshot)
+    return [_row(call.view, snapshot, owners, call.queue, peek) for peek in peeks]
+
+
+def _row(view: View, snapshot: Snapshot, owners: Owners, queue: str, peek: JobPeek) -> JobRow:
     """A peek with what the snapshot knows of its shard."""
-    thread, seconds = _performed_by(snapshot, queue, peek) if peek.where == "claim" else (None, None)
+    shard, running = owners.shard(queue, peek.shard), owners.running(queue, peek.shard)
+    thread = running.thread if running and peek.where == "claim" and running.has(peek.id) else None
     return JobRow(
         id=peek.id.encode("utf-8", "backslashreplace").decode(),  # JSON has no way to name bytes that are no UTF-8
         shard=peek.shard,
@@ -59,9 +67,9 @@ def job_row(view: View, snapshot: Snapshot, queue: str, peek: JobPeek) -> JobRow
         crashes=peek.crashes,
         payload_count=peek.payload_count,
         payloads=[payload(view, one) for one in peek.payloads],
-        owner=_owner(snapshot, queue, peek.shard),
-        thread=thread,
-        seconds=seconds,
+        owner=shard.owner if shard else None,
+        thread=thread.name if thread else None,
+        seconds=thread.seconds if thread else None,
     )
 
 
@@ -119,16 +127,3 @@ def _job(view: View, queue: str, id: str) -> tuple[list[JobPeek], int | None]:
     except ValueError as error:
         raise Rejected(400, f"parameter id: {error}") from error
     return found, peeks.ahead(id) if any(peek.where == "queue" for peek in found) else None
-
-
-def _owner(snapshot: Snapshot, queue: str, shard: int) -> str | None:
-    return next((row.owner for row in snapshot.shards if row.shard == shard and row.queue == queue), None)
-
-
-def _performed_by(snapshot: Snapshot, queue: str, peek: JobPeek) -> tuple[str | None, float | None]:
-    """The thread that has told of it; a heartbeat names only the first ids of a batch."""
-    for node in snapshot.nodes.nodes:
-        for thread in node.threads:
-            if thread.queue == queue and thread.shard == peek.shard and peek.id in thread.ids:
-                return thread.name, thread.seconds
-    return None, None

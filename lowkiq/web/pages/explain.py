@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from lowkiq.admin.metrics import ShardMetrics
-from lowkiq.admin.nodes import NodeHealth
+from lowkiq.admin.nodes import NodeHealth, Running
 from lowkiq.admin.previews import JobPeek
-from lowkiq.web.owners import Owners, Running
+from lowkiq.web.owners import Owners
 from lowkiq.web.render import words
 
 #: States of a node in which it claims nothing.
@@ -110,4 +110,7 @@ class Why:
 
 
 def _performed(running: Running) -> str:
-    return f"{running.jobs} for {words.age(running.seconds)}"
+    thread = running.thread
+    first = words.printable(thread.ids[0], 60) if thread.ids else "a job"
+    batch = first if thread.jobs <= 1 else f"{first} and {thread.jobs - 1:,} more"
+    return f"{batch} for {words.age(running.seconds)}"

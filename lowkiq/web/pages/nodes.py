@@ -11,8 +11,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import BaseRoute, Route
 
-from lowkiq.admin.nodes import NodeHealth, Nodes
-from lowkiq.web.owners import Running
+from lowkiq.admin.nodes import NodeHealth, Nodes, Running
 from lowkiq.web.pages.alerts import troubles_of
 from lowkiq.web.pages.live import LivePages, Look
 from lowkiq.web.render import words

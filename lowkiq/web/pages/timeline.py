@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
+from lowkiq.admin.nodes import Running
 from lowkiq.admin.previews import JobPeek
-from lowkiq.web.owners import Running
 from lowkiq.web.render import words
 
 #: Pushes that are told one by one.
