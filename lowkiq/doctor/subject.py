@@ -13,10 +13,10 @@ from lowkiq.app import Lowkiq
 from lowkiq.queue.call import Caller
 from lowkiq.queue.layout import LAYOUT_VERSION, Layout
 from lowkiq.settings import DEFAULT_URL, EMBEDDED_SOCKET, Settings
-from lowkiq.transport.connect import client_for_people, redact
+from lowkiq.transport.connect import client_for_people, connections_of_node, redact
 
-#: Connections of a node beside those of its worker threads (node.py), and files that it has open beside connections.
-OTHER_CONNECTIONS, OTHER_FILES = 5, 64
+#: Files that a node has open beside connections.
+OTHER_FILES = 64
 
 
 class Patient:
@@ -119,4 +119,4 @@ class Patient:
     @property
     def connections_of_a_node(self) -> int:
         """What one node may open to Redis: its own, and those for pushing."""
-        return self.settings.threads_per_node + OTHER_CONNECTIONS + self.settings.client_pool_size
+        return connections_of_node(self.settings.threads_per_node) + self.settings.client_pool_size

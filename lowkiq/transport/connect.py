@@ -39,6 +39,9 @@ PATIENCE = 2.0
 PEOPLE_CONNECTIONS = 10
 #: Connections to each server of a cluster that are no exchange: the doorbell, and a look at the topology.
 OTHER_CONNECTIONS = 5
+#: Connections of a node beside those of its worker threads: lease keeper, doorbell, heartbeat, main thread, and one to
+#: spare.
+NODE_CONNECTIONS = 5
 #: Exchanges at a time through a cluster's client that the user makes; its own limits may be lower.
 MADE_CONNECTIONS = 1_000
 
@@ -59,6 +62,11 @@ def client_for_node(settings: Settings, connections: int) -> Client:
     """A client that repeats nothing by itself: a node must know of a lost reply."""
     patience = reply_patience(settings.lease_ttl)
     return _client(settings, connections, settings.pool_timeout, Retry(NoBackoff(), 0), reply_within=patience)
+
+
+def connections_of_node(threads: int) -> int:
+    """Connections that a node of so many worker threads may open, beside those for pushing."""
+    return 2 * threads + NODE_CONNECTIONS
 
 
 def reply_patience(lease_ttl: float) -> float:

@@ -113,9 +113,9 @@ def test_space(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, free: int, is_em
     assert the_one(machine_checks.disk, who).level == level
 
 
-@pytest.mark.parametrize(("soft", "level"), [(78, "warning"), (79, "ok"), (resource.RLIM_INFINITY, "ok")])
+@pytest.mark.parametrize(("soft", "level"), [(83, "warning"), (84, "ok"), (resource.RLIM_INFINITY, "ok")])
 def test_open_files(monkeypatch: pytest.MonkeyPatch, soft: int, level: str) -> None:
-    """Five threads, five other connections, five for pushing, and 64 more."""
+    """Two connections for each of five threads, five others, five for pushing, and 64 more."""
     monkeypatch.setattr(resource, "getrlimit", lambda kind: (soft, 4096))
     assert the_one(machine_checks.open_files, patient()).level == level
 
@@ -165,6 +165,11 @@ def test_a_lease_shorter_than_the_wait_for_a_reply() -> None:
 )
 def test_who_says_where_redis_is(environment: dict[str, str], url: str, source: str) -> None:
     assert patient(environment, redis_url=url).url_source == source
+
+
+def test_a_node_is_counted_with_all_connections_that_it_may_open() -> None:
+    """Two a thread, and five: node.py's pool. Its pushes have a pool of their own."""
+    assert patient(threads_per_node=8, client_pool_size=3).connections_of_a_node == 2 * 8 + 5 + 3
 
 
 # ── the examination ─────────────────────────────────────────────────────────────────────────────────────────────────
