@@ -1,4 +1,4 @@
-"""Checkup: looks at Redis that tell whether Lowkiq can work with it. They change nothing but the cache of scripts."""
+"""Probes of Redis that tell whether Lowkiq can work with it. They change nothing but the cache of scripts."""
 
 from __future__ import annotations
 
@@ -47,8 +47,8 @@ class Refusals(NamedTuple):
     commands: list[str]
     #: Patterns of keys and channels, as ACL SETUSER takes them.
     patterns: list[str]
-    #: Why nothing can be written: full, a replica, a disk in trouble. One error, as Redis words it.
-    writes: str | None
+    #: Why nothing can be written: full, a replica, a disk in trouble. One error.
+    writes: RedisError | None
 
 
 def ping(caller: Caller) -> float:
@@ -105,7 +105,7 @@ def read_refusals(caller: Caller, namespace: str, queue: str) -> Refusals:
             else:
                 patterns.append(pattern)
         elif isinstance(reply, RedisError) and not isinstance(reply, AskError) and writes is None:
-            writes = f"{type(reply).__name__}: {reply}"
+            writes = reply
     return Refusals(list(dict.fromkeys(commands)), list(dict.fromkeys(patterns)), writes)
 
 

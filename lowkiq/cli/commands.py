@@ -15,6 +15,7 @@ import typer
 from redis.exceptions import RedisError
 
 from lowkiq import Lowkiq, LowkiqError, SettingsError, __version__, log
+from lowkiq.admin.alerts import alerts_of
 from lowkiq.cli import tables
 from lowkiq.doctor import command as examiner
 from lowkiq.errors import AppNotFound
@@ -160,9 +161,7 @@ def nodes(context: typer.Context, require: Require = None, as_json: AsJson = Fal
         if as_json:
             typer.echo(msgspec.json.encode(found).decode())
         else:
-            tables.show(tables.of_nodes(found))
-            for line in tables.troubles(found):
-                typer.echo(line)
+            tables.show(tables.of_nodes(found), *(f"{alert.kind}: {alert.text}" for alert in alerts_of(found)))
         if not found.is_well:
             raise typer.Exit(EXIT_FAILED)
 
@@ -195,9 +194,13 @@ def web(
 def doctor(context: typer.Context, require: Require = None, as_json: AsJson = False) -> None:
     """Examines Redis, queues, nodes and this machine, and says what to mend. Exits 1 when there is a problem."""
     with _clear_errors():
-        code = examiner.run(require or context.obj, as_json=as_json)
+        findings = examiner.examine_app(require or context.obj)
+    if as_json:
+        typer.echo(examiner.as_json(findings))
+    else:
+        tables.show(examiner.table(findings), examiner.summary(findings))
     # A thread that still waits for Redis must not hold the process.
-    _exit(code)
+    _exit(0 if examiner.is_well(findings) else EXIT_FAILED)
 
 
 @morgue.command("list")

@@ -7,7 +7,8 @@ from typing import Final, Literal, NamedTuple
 
 import msgspec
 
-from lowkiq.doctor.subject import Patient
+from lowkiq.admin.alerts import Alert
+from lowkiq.doctor.subject import Subject
 
 Level = Literal["ok", "note", "warning", "problem"]
 
@@ -33,7 +34,12 @@ class Finding(msgspec.Struct, frozen=True):
 
 
 #: Looks at one thing. Saying nothing means that there was nothing to look at.
-Check = Callable[[Patient], Iterable[Verdict]]
+Check = Callable[[Subject], Iterable[Verdict]]
+
+
+def of_alert(alert: Alert) -> Verdict:
+    """What an alert says, in the doctor's words for its severity."""
+    return problem(alert.says, alert.do) if alert.severity == "bad" else warning(alert.says, alert.do)
 
 
 def ok(says: str) -> Verdict:

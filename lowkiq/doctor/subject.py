@@ -1,4 +1,4 @@
-"""Patient: what is examined, looked at once and shared by all checks."""
+"""Subject: what is examined, looked at once and shared by all checks."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from functools import cached_property
 from typing import Any
 
 from lowkiq.admin import probes
+from lowkiq.admin.alerts import Alert, alerts_of
 from lowkiq.admin.metrics import QueueMetrics, ShardMetrics, by_queue, read_all_shards
 from lowkiq.admin.nodes import Heartbeats, Nodes, judge, read_health
 from lowkiq.app import Lowkiq
@@ -19,7 +20,7 @@ from lowkiq.transport.connect import client_for_people, connections_of_node, red
 OTHER_FILES = 64
 
 
-class Patient:
+class Subject:
     """
     An application, the Redis that it uses and the environment that it would run in.
 
@@ -104,6 +105,11 @@ class Patient:
     def nodes(self) -> Nodes:
         """All nodes that have beaten lately, and what is wrong with them."""
         return judge(self._heartbeats, self.shards)
+
+    @cached_property
+    def alerts(self) -> list[Alert]:
+        """What is wrong with nodes and shards."""
+        return alerts_of(self.nodes)
 
     @cached_property
     def _heartbeats(self) -> Heartbeats:

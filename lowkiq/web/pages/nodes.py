@@ -12,7 +12,7 @@ from starlette.responses import Response
 from starlette.routing import BaseRoute, Route
 
 from lowkiq.admin.nodes import NodeHealth, Nodes, Running
-from lowkiq.web.pages.alerts import troubles_of
+from lowkiq.web.pages.alerts import alert_rows
 from lowkiq.web.pages.live import LivePages, Look
 from lowkiq.web.render import words
 from lowkiq.web.render.charts import sparkline
@@ -88,7 +88,7 @@ def routes(pages: LivePages) -> list[BaseRoute]:
         nodes = look.snapshot.nodes
         of = max((node.number_of_nodes for node in nodes.nodes), default=0)
         return {
-            "troubles": [trouble for trouble in troubles_of(look.snapshot) if trouble.name != "Redis"],
+            "alerts": [row for row in alert_rows(look.snapshot) if row.alert.kind != "Redis"],
             "missing": [(number, of) for number in nodes.missing],
             "cards": list(_cards(nodes)),
             "summary": _summary(look.snapshot),

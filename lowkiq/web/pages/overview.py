@@ -12,7 +12,7 @@ from starlette.routing import BaseRoute, Route
 
 from lowkiq.admin.history import TOTAL
 from lowkiq.admin.metrics import QueueMetrics
-from lowkiq.web.pages.alerts import troubles_of
+from lowkiq.web.pages.alerts import alert_rows
 from lowkiq.web.pages.live import LivePages, Look
 from lowkiq.web.render.history_charts import SPAN_WORDS, charts_of, span_of
 from lowkiq.web.snapshot import Rates, Snapshot
@@ -40,7 +40,7 @@ def routes(pages: LivePages) -> list[BaseRoute]:
         span = span_of(look.query.get("span"))
         points = view.backend.history(TOTAL, span) if look.reads else []
         return {
-            "troubles": troubles_of(look.snapshot),
+            "alerts": alert_rows(look.snapshot),
             "rows": rows_of(look.snapshot),
             "slowest": _slowest(look.snapshot),
             "span": span,

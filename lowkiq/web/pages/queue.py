@@ -14,7 +14,7 @@ from lowkiq.admin.metrics import QueueMetrics
 from lowkiq.admin.previews import ErrorGroup, Page
 from lowkiq.web.owners import Owners
 from lowkiq.web.pages.action_words import BUTTONS, WORDINGS, result_of
-from lowkiq.web.pages.alerts import of_queue
+from lowkiq.web.pages.alerts import alert_rows_of_queue
 from lowkiq.web.pages.job_rows import flying_rows, job_rows
 from lowkiq.web.pages.live import LivePages, Look
 from lowkiq.web.pages.shard_rows import WORST, shard_rows
@@ -99,7 +99,7 @@ def _numbers(view: View, look: Look, queue: str) -> dict[str, Any]:
         "path": f"/queues/{queue}",
         "metrics": look.snapshot.queues[queue],
         "rates": look.snapshot.rates.get(queue, Rates()),
-        "troubles": of_queue(look.snapshot, queue),
+        "alerts": alert_rows_of_queue(look.snapshot, queue),
         "span": span,
         "spans": SPAN_WORDS,
         "charts": charts_of(points, span, look.snapshot.at),
