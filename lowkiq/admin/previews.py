@@ -1,5 +1,5 @@
 """
-Peeks: looks at jobs for people. Every one is bounded, however long the queue and however large its payloads.
+Previews: looks at jobs for people. Every one is bounded, however long the queue and however large its payloads.
 
 `queries.py` gives programs whole jobs; this gives pages of them, cut, with where they are and how they fare.
 """
@@ -15,7 +15,7 @@ import msgspec
 
 from lowkiq.admin.metrics import read_lengths
 from lowkiq.admin.paging import EVERYTHING, Bounds, Cursor, read_in_order
-from lowkiq.admin.search import INDEXES, Match, Matches, Place, error_told, group_of, is_glob
+from lowkiq.admin.search import INDEXES, Match, Place, Search, error_told, group_of, is_glob
 from lowkiq.job import KEPT_BYTES, encode_id, shard_of
 from lowkiq.queue.call import Call, Caller, chunked, raise_first
 from lowkiq.queue.shard import Shard
@@ -33,7 +33,7 @@ FETCHED_AT_ONCE: Final = 100
 PLACES: Final = {"due": "queue", "retries": "queue", "morgue": "morgue"}
 
 
-class PayloadPeek(msgspec.Struct, frozen=True):
+class PayloadPreview(msgspec.Struct, frozen=True):
     """A payload, cut."""
 
     score: float
@@ -43,7 +43,7 @@ class PayloadPeek(msgspec.Struct, frozen=True):
     data: bytes
 
 
-class JobPeek(msgspec.Struct, frozen=True):
+class JobPreview(msgspec.Struct, frozen=True):
     """A job as people look at it."""
 
     id: str
@@ -59,13 +59,13 @@ class JobPeek(msgspec.Struct, frozen=True):
     crashes: int
     payload_count: int
     #: The lowest of them.
-    payloads: list[PayloadPeek]
+    payloads: list[PayloadPreview]
 
 
 class Page(msgspec.Struct, frozen=True):
     """Some jobs of a view."""
 
-    jobs: list[JobPeek]
+    jobs: list[JobPreview]
     #: What gives the page after this one; None: there is none.
     next: str | None
     #: Of a search, about how many ids were looked at.
@@ -80,7 +80,7 @@ class ErrorGroup(msgspec.Struct, frozen=True):
     example_id: str
 
 
-class Peeks:
+class Previews:
     """Looks at one queue and its morgue."""
 
     def __init__(
@@ -90,7 +90,7 @@ class Peeks:
         self._shards = shards
         self._load_error = load_error
         self._max_id_bytes = max_id_bytes
-        self._matches = Matches(caller, shards, load_error)
+        self._search = Search(caller, shards, load_error)
 
     def page(
         self,
@@ -114,16 +114,16 @@ class Peeks:
         if pattern is not None and not is_glob(pattern) and error is None:
             return self._only(view, pattern)
         if pattern is not None or error is not None:
-            return self._search(Match(view, pattern, error), cursor, limit)
+            return self._matching(Match(view, pattern, error), cursor, limit)
         return self._in_order(view, cursor, limit, retry_count)
 
-    def job(self, id: str) -> list[JobPeek]:
+    def job(self, id: str) -> list[JobPreview]:
         """Wherever the id is: it can be queued, in flight and in the morgue at once."""
         shard, encoded = self._find(id)
         places = ("queue", "claim", "morgue")
         calls = [_fetch(shard, where, [encoded], SHOWN_PAYLOADS, SHOWN_BYTES) for where in places]
         rows = raise_first(self._caller.run_all(calls))
-        return [self._peek(shard, where, *row[0]) for where, row in zip(places, rows, strict=True) if row]
+        return [self._preview(shard, where, *row[0]) for where, row in zip(places, rows, strict=True) if row]
 
     def ahead(self, id: str) -> int | None:
         """How many queued jobs of its shard come before it, None if it is not queued."""
@@ -131,7 +131,7 @@ class Peeks:
         rank: int | None = self._caller.command("ZRANK", f"{shard.prefix}due", encoded)
         return rank
 
-    def in_flight(self, limit: int = 100) -> list[JobPeek]:
+    def in_flight(self, limit: int = 100) -> list[JobPreview]:
         """Claimed jobs: those that run, and those that come next."""
         lengths = read_lengths(self._caller, self._shards, "claim")
         found: list[tuple[Shard, bytes]] = []
@@ -145,7 +145,7 @@ class Peeks:
 
     def errors(self, view: str = "retries") -> tuple[list[ErrorGroup], int, int]:
         """Groups of errors, the largest first, from a sample; how many jobs were looked at, and how many there are."""
-        lengths = self._matches.lengths(view)
+        lengths = self._search.lengths(view)
         filled = [shard for shard, length in zip(self._shards, lengths, strict=True) if length]
         some = filled[:: -(-len(filled) // SAMPLED_SHARDS) or 1]
         groups: Counter[str] = Counter()
@@ -161,11 +161,11 @@ class Peeks:
     def count(self, match: Match, most: int = 1_000_000) -> tuple[int, bool]:
         """How many jobs match; True when it stopped after `most` ids, and there may be more."""
         if match.is_all:
-            return sum(self._matches.lengths(match.view)), False
+            return sum(self._search.lengths(match.view)), False
         if match.pattern is not None and match.error is None and not is_glob(match.pattern):
             return len(self._only(match.view, match.pattern).jobs), False
         found = seen = 0
-        for step in self._matches.steps(match):
+        for step in self._search.steps(match):
             found, seen = found + len(step.found), seen + step.seen
             if seen >= most:
                 return found, step.next is not None
@@ -186,11 +186,11 @@ class Peeks:
         )
         return Page(self._listed(PLACES[view], rows), following.text if following else None)
 
-    def _search(self, match: Match, cursor: str | None, limit: int) -> Page:
+    def _matching(self, match: Match, cursor: str | None, limit: int) -> Page:
         found: list[tuple[Shard, bytes]] = []
         scanned = 0
         following: Place | None = None
-        for step in self._matches.steps(match, _place(cursor) if cursor else None):
+        for step in self._search.steps(match, _place(cursor) if cursor else None):
             found += [(step.shard, id) for id, _ in step.found]
             scanned, following = scanned + step.seen, step.next
             if len(found) >= limit or scanned >= SEARCHED_A_PAGE:
@@ -210,29 +210,29 @@ class Peeks:
     def _errors_in(self, view: str, shards: Sequence[Shard], share: int) -> list[tuple[bytes, str | None]]:
         index = INDEXES[view][0]
         ids = self._caller.commands([("ZREVRANGE", f"{shard.prefix}{index}", 0, share - 1) for shard in shards])
-        errors = self._matches.errors_of(view, list(zip(shards, ids, strict=True)))
+        errors = self._search.errors_of(view, list(zip(shards, ids, strict=True)))
         return [row for some, told in zip(ids, errors, strict=True) for row in zip(some, told, strict=True)]
 
     def _find(self, id: str) -> tuple[Shard, bytes]:
         encoded = encode_id(id, self._max_id_bytes, errors=KEPT_BYTES)
         return self._shards[shard_of(encoded, len(self._shards))], encoded
 
-    def _listed(self, where: str, found: Sequence[tuple[Shard, bytes]]) -> list[JobPeek]:
+    def _listed(self, where: str, found: Sequence[tuple[Shard, bytes]]) -> list[JobPreview]:
         by_shard: dict[Shard, list[bytes]] = {}
         for shard, id in found:
             by_shard.setdefault(shard, []).append(id)
         pages = [(shard, some) for shard, ids in by_shard.items() for some in chunked(ids, FETCHED_AT_ONCE)]
         calls = [_fetch(shard, where, some, LISTED_PAYLOADS, LISTED_BYTES) for shard, some in pages]
         jobs = {
-            id: self._peek(shard, where, id, row)
+            id: self._preview(shard, where, id, row)
             for (shard, _), rows in zip(pages, raise_first(self._caller.run_all(calls)), strict=True)
             for id, row in rows
         }
         return [jobs[id] for _, id in found if id in jobs]
 
-    def _peek(self, shard: Shard, where: str, id: bytes, row: list[Any]) -> JobPeek:
+    def _preview(self, shard: Shard, where: str, id: bytes, row: list[Any]) -> JobPreview:
         at, retry_count, error, crashes, count, *payloads = row
-        return JobPeek(
+        return JobPreview(
             id=id.decode("utf-8", KEPT_BYTES),
             shard=shard.index,
             where=where,
@@ -242,7 +242,7 @@ class Peeks:
             crashes=int(crashes),
             payload_count=int(count),
             payloads=[
-                PayloadPeek(float(score), int(size), data)
+                PayloadPreview(float(score), int(size), data)
                 for data, score, size in zip(payloads[::3], payloads[1::3], payloads[2::3], strict=True)
             ],
         )

@@ -1,16 +1,18 @@
-"""Matches: which jobs an operator means, and a walk over them that can be cut short and taken up again."""
+"""Search: which jobs an operator means, and a walk over them that can be cut short and taken up again."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator, Sequence
-from typing import Final, NamedTuple
+from typing import Final, Literal, NamedTuple
 
 import msgspec
 
 from lowkiq.admin.metrics import read_lengths
 from lowkiq.queue.call import Caller
 from lowkiq.queue.shard import Shard
+
+View = Literal["due", "retries", "morgue"]
 
 #: View → the index it walks over, and the hash of its errors.
 INDEXES: Final = {
@@ -59,7 +61,7 @@ class Step(NamedTuple):
     next: Place | None
 
 
-class Matches:
+class Search:
     """
     Walks over the matching jobs of one queue, a bounded step at a time.
 

@@ -12,9 +12,9 @@ from redis.exceptions import RedisError
 
 from lowkiq import clock
 from lowkiq.admin import bulks
+from lowkiq.admin.actions import check_action
 from lowkiq.admin.bulks import Bulk
 from lowkiq.admin.search import Match
-from lowkiq.admin.sweep import check_action
 from lowkiq.errors import LowkiqError
 from lowkiq.web.backend import Backend
 

@@ -8,7 +8,7 @@ from typing import Any, cast
 import msgspec
 from starlette.concurrency import run_in_threadpool
 
-from lowkiq.admin.previews import JobPeek, Page, PayloadPeek
+from lowkiq.admin.previews import JobPreview, Page, PayloadPreview
 from lowkiq.errors import short
 from lowkiq.web.api.input import Rejected
 from lowkiq.web.api.operation import Call
@@ -31,11 +31,11 @@ async def jobs(call: Call) -> JobsReply:
 async def job(call: Call) -> JobReply:
     """One job, in all its places."""
     query: JobQuery = call.query
-    peeks, ahead = await run_in_threadpool(_job, call.view, call.queue, query.id)
-    if not peeks:
+    previews, ahead = await run_in_threadpool(_job, call.view, call.queue, query.id)
+    if not previews:
         raise Rejected(404, f"no job {short(query.id)} in queue {call.queue}: it is done, deleted, or was never pushed")
     snapshot = await call.view.snapshots.get()
-    places = _rows(call, snapshot, peeks)
+    places = _rows(call, snapshot, previews)
     return JobReply(
         call.queue,
         query.id,
@@ -47,42 +47,42 @@ async def job(call: Call) -> JobReply:
     )
 
 
-def _rows(call: Call, snapshot: Snapshot, peeks: Sequence[JobPeek]) -> list[JobRow]:
+def _rows(call: Call, snapshot: Snapshot, previews: Sequence[JobPreview]) -> list[JobRow]:
     owners = Owners(snapshot)
-    return [_row(call.view, snapshot, owners, call.queue, peek) for peek in peeks]
+    return [_row(call.view, snapshot, owners, call.queue, preview) for preview in previews]
 
 
-def _row(view: View, snapshot: Snapshot, owners: Owners, queue: str, peek: JobPeek) -> JobRow:
-    """A peek with what the snapshot knows of its shard."""
-    shard, running = owners.shard(queue, peek.shard), owners.running(queue, peek.shard)
-    thread = running.thread if running and peek.where == "claim" and running.has(peek.id) else None
+def _row(view: View, snapshot: Snapshot, owners: Owners, queue: str, preview: JobPreview) -> JobRow:
+    """A preview with what the snapshot knows of its shard."""
+    shard, running = owners.shard(queue, preview.shard), owners.running(queue, preview.shard)
+    thread = running.thread if running and preview.where == "claim" and running.has(preview.id) else None
     return JobRow(
-        id=peek.id.encode("utf-8", "backslashreplace").decode(),  # JSON has no way to name bytes that are no UTF-8
-        shard=peek.shard,
-        where=cast(Any, peek.where),
-        at=peek.at,
-        due_in=None if peek.where == "morgue" else peek.at - snapshot.at,
-        retry_count=peek.retry_count,
-        error=peek.error,
-        crashes=peek.crashes,
-        payload_count=peek.payload_count,
-        payloads=[payload(view, one) for one in peek.payloads],
+        id=preview.id.encode("utf-8", "backslashreplace").decode(),  # JSON has no way to name bytes that are no UTF-8
+        shard=preview.shard,
+        where=cast(Any, preview.where),
+        at=preview.at,
+        due_in=None if preview.where == "morgue" else preview.at - snapshot.at,
+        retry_count=preview.retry_count,
+        error=preview.error,
+        crashes=preview.crashes,
+        payload_count=preview.payload_count,
+        payloads=[payload(view, one) for one in preview.payloads],
         owner=shard.owner if shard else None,
         thread=thread.name if thread else None,
         seconds=thread.seconds if thread else None,
     )
 
 
-def payload(view: View, peek: PayloadPeek) -> Payload:
+def payload(view: View, preview: PayloadPreview) -> Payload:
     """A payload as this view may show it."""
-    is_cut = len(peek.data) < peek.size
+    is_cut = len(preview.data) < preview.size
     if not view.payloads:
         value, is_text = msgspec.Raw(b"null"), False
-    elif is_cut or (json := _as_json(view, peek.data)) is None:
-        value, is_text = msgspec.Raw(msgspec.json.encode(peek.data.decode("utf-8", "replace"))), True
+    elif is_cut or (json := _as_json(view, preview.data)) is None:
+        value, is_text = msgspec.Raw(msgspec.json.encode(preview.data.decode("utf-8", "replace"))), True
     else:
         value, is_text = json, False
-    return Payload(peek.score, peek.size, is_cut, is_text, is_hidden=not view.payloads, value=value)
+    return Payload(preview.score, preview.size, is_cut, is_text, is_hidden=not view.payloads, value=value)
 
 
 def _as_json(view: View, data: bytes) -> msgspec.Raw | None:
@@ -104,11 +104,11 @@ def _require_sense(query: JobsQuery) -> None:
 
 
 def _page(view: View, queue: str, query: JobsQuery) -> Page:
-    peeks = view.backend.peeks(queue)
+    previews = view.backend.previews(queue)
     if query.view == "in_flight":
-        return Page(peeks.in_flight(query.limit), None)
+        return Page(previews.in_flight(query.limit), None)
     try:
-        return peeks.page(
+        return previews.page(
             query.view,
             cursor=query.cursor,
             limit=query.limit,
@@ -120,10 +120,10 @@ def _page(view: View, queue: str, query: JobsQuery) -> Page:
         raise Rejected(400, f"parameter cursor: {error}") from error
 
 
-def _job(view: View, queue: str, id: str) -> tuple[list[JobPeek], int | None]:
-    peeks = view.backend.peeks(queue)
+def _job(view: View, queue: str, id: str) -> tuple[list[JobPreview], int | None]:
+    previews = view.backend.previews(queue)
     try:
-        found = peeks.job(id)
+        found = previews.job(id)
     except ValueError as error:
         raise Rejected(400, f"parameter id: {error}") from error
-    return found, peeks.ahead(id) if any(peek.where == "queue" for peek in found) else None
+    return found, previews.ahead(id) if any(preview.where == "queue" for preview in found) else None

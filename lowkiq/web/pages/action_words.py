@@ -31,12 +31,6 @@ WORDINGS: Final[Mapping[str, Wording]] = {
     "bury": Wording("Bury", "move to the morgue, from where they can be revived", "moved to the morgue"),
     "delete": Wording("Delete", "be deleted with all their payloads. There is no way back", "deleted", is_final=True),
 }
-#: View → its actions, in the order of the buttons.
-BUTTONS: Final[Mapping[str, tuple[str, ...]]] = {
-    "due": ("perform_now", "bury", "delete"),
-    "retries": ("perform_now", "bury", "delete"),
-    "morgue": ("revive", "delete"),
-}
 #: View → what its jobs are called.
 NOUNS: Final = {"due": "queued job", "retries": "failed job", "morgue": "job of the morgue"}
 NOUNS_OF_MANY: Final = {"due": "queued jobs", "retries": "failed jobs", "morgue": "jobs of the morgue"}

@@ -11,8 +11,9 @@ from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
 from starlette.routing import BaseRoute, Route
 
+from lowkiq.admin.actions import actions_of
 from lowkiq.admin.search import Match
-from lowkiq.web.pages.action_words import BUTTONS, WORDINGS, jobs_of
+from lowkiq.web.pages.action_words import WORDINGS, jobs_of
 from lowkiq.web.pages.live import LivePages
 from lowkiq.web.render import words
 from lowkiq.web.render.templating import as_field, from_field, link, page
@@ -47,7 +48,7 @@ class Order:
     def of(cls, queue: str, form: Form) -> Order:
         """Raises HTTPException for what no form of ours sends."""
         view, action = form.get("view", ""), form.get("action", "")
-        if action not in BUTTONS.get(view, ()):
+        if action not in actions_of(view):
             raise HTTPException(400, "There is no such action here.")
         ids = [from_field(text) for text in form.getlist("ids")]
         if len(ids) > MOST_IDS:
@@ -100,14 +101,14 @@ def _answer(view: View, request: Request, order: Order) -> Response:
     if order.is_all:
         bulk = view.bulks.start(order.queue, order.action, order.match, order.total)
         return _to(link(request, f"/bulks/{bulk.id}"))
-    moved = view.backend.act(order.queue, order.action, order.match.view, order.ids)
+    moved = view.backend.actions(order.queue).act(order.action, order.match.view, order.ids)
     return _back(request, order, done=order.action, moved=moved, of=len(order.ids))
 
 
 def _question(view: View, request: Request, order: Order) -> Response:
     """Asks back, with the count and what will happen."""
     if order.is_all:
-        count, is_more = view.backend.peeks(order.queue).count(order.match)
+        count, is_more = view.backend.previews(order.queue).count(order.match)
     else:
         count, is_more = len(order.ids), False
     path, query = order.back

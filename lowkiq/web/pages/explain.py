@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from lowkiq.admin.metrics import ShardMetrics
 from lowkiq.admin.nodes import NodeHealth, Running
-from lowkiq.admin.previews import JobPeek
+from lowkiq.admin.previews import JobPreview
 from lowkiq.web.owners import Owners
 from lowkiq.web.render import words
 
@@ -24,14 +24,14 @@ class Why:
         now: Redis's time.
     """
 
-    def __init__(self, owners: Owners, queue: str, places: Sequence[JobPeek], ahead: int | None, now: float) -> None:
+    def __init__(self, owners: Owners, queue: str, places: Sequence[JobPreview], ahead: int | None, now: float) -> None:
         self._owners = owners
         self._queue = queue
         self._is_claimed = any(job.where == "claim" for job in places)
         self._ahead = ahead
         self._now = now
 
-    def __call__(self, job: JobPeek) -> str:
+    def __call__(self, job: JobPreview) -> str:
         """The sentence."""
         match job.where:
             case "claim":
@@ -42,16 +42,16 @@ class Why:
             return self._not_due(job)
         return self._due(job)
 
-    def _dead(self, job: JobPeek) -> str:
+    def _dead(self, job: JobPreview) -> str:
         return f"In the morgue since {words.moment(job.at)}: nothing runs it until somebody revives it."
 
-    def _not_due(self, job: JobPeek) -> str:
+    def _not_due(self, job: JobPreview) -> str:
         when = f"Not due until {words.moment(job.at)}, in {words.age(job.at - self._now)}"
         if job.retry_count < 0:
             return f"{when}: it was pushed for then."
         return f"{when}: it failed {words.times(job.retry_count + 1)} and tries again then."
 
-    def _due(self, job: JobPeek) -> str:
+    def _due(self, job: JobPreview) -> str:
         if self._is_claimed:
             return "Its id is in flight; what is queued here follows when that is done."
         shard = self._owners.shard(self._queue, job.shard)
@@ -76,7 +76,7 @@ class Why:
             return f"is {_STOPPED[node.state]}: it takes no new jobs"
         return None
 
-    def _next_in_line(self, job: JobPeek, shard: ShardMetrics) -> str:
+    def _next_in_line(self, job: JobPreview, shard: ShardMetrics) -> str:
         ahead = self._ahead or 0
         before = (
             f"{words.plural(ahead, 'job')} {'is' if ahead == 1 else 'are'} before it" if ahead else "it is the first"
@@ -90,7 +90,7 @@ class Why:
             return f"Due; {before} in shard {job.shard}, and all threads of {owner} are busy with other shards."
         return f"Due; {before} in shard {job.shard} of {owner}."
 
-    def _in_flight(self, job: JobPeek) -> str:
+    def _in_flight(self, job: JobPreview) -> str:
         shard = self._owners.shard(self._queue, job.shard)
         owner = self._owners.name(shard.owner if shard else None)
         if shard is not None and not shard.lease_rest:

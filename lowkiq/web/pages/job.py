@@ -11,9 +11,10 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import BaseRoute, Route
 
-from lowkiq.admin.previews import JobPeek
+from lowkiq.admin.actions import actions_of
+from lowkiq.admin.previews import JobPreview
 from lowkiq.web.owners import Owners
-from lowkiq.web.pages.action_words import BUTTONS, WORDINGS, result_of
+from lowkiq.web.pages.action_words import WORDINGS, result_of
 from lowkiq.web.pages.explain import Why
 from lowkiq.web.pages.job_rows import failures, first_line
 from lowkiq.web.pages.live import LivePages, Look
@@ -32,7 +33,7 @@ VIEWS: Final = {"queue": "due", "claim": "in_flight", "morgue": "morgue"}
 class Place:
     """An id in one of the places that it can be in."""
 
-    job: JobPeek
+    job: JobPreview
     title: str
     view: str
     why: str
@@ -77,17 +78,17 @@ def _build(view: View, look: Look) -> Mapping[str, Any]:
     }
 
 
-def _find(view: View, queue: str, id: str) -> tuple[list[JobPeek], int | None]:
-    peeks = view.backend.peeks(queue)
+def _find(view: View, queue: str, id: str) -> tuple[list[JobPreview], int | None]:
+    previews = view.backend.previews(queue)
     try:
-        places = peeks.job(id)
-        ahead = peeks.ahead(id) if any(job.where == "queue" for job in places) else None
+        places = previews.job(id)
+        ahead = previews.ahead(id) if any(job.where == "queue" for job in places) else None
     except ValueError:  # too long, or no text: nothing has such an id
         return [], None
     return places, ahead
 
 
-def _place(view: View, job: JobPeek, why: Why) -> Place:
+def _place(view: View, job: JobPreview, why: Why) -> Place:
     return Place(
         job=job,
         title=PLACES[job.where],
@@ -96,11 +97,11 @@ def _place(view: View, job: JobPeek, why: Why) -> Place:
         failures=failures(job),
         error_line=words.printable(first_line(job.error), 200),
         payloads=payload_texts(job, view.app.settings.load_payload) if view.payloads else payload_texts(job, None),
-        buttons=() if view.read_only else BUTTONS.get(VIEWS[job.where], ()),
+        buttons=() if view.read_only else actions_of(VIEWS[job.where]),
     )
 
 
-def _owner(owners: Owners, queue: str, places: Sequence[JobPeek]) -> dict[str, Any] | None:
+def _owner(owners: Owners, queue: str, places: Sequence[JobPreview]) -> dict[str, Any] | None:
     """Who has the id's shard."""
     shard = owners.shard(queue, places[0].shard) if places else None
     if shard is None:
@@ -113,6 +114,6 @@ def _owner(owners: Owners, queue: str, places: Sequence[JobPeek]) -> dict[str, A
     }
 
 
-def _timeline(owners: Owners, queue: str, places: Sequence[JobPeek]) -> list[Event]:
+def _timeline(owners: Owners, queue: str, places: Sequence[JobPreview]) -> list[Event]:
     running = owners.running(queue, places[0].shard) if places else None
     return timeline_of(places, running)

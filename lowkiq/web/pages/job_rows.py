@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from lowkiq.admin.previews import JobPeek, Peeks
+from lowkiq.admin.previews import JobPreview, Previews
 from lowkiq.web.owners import Owners
 from lowkiq.web.render import words
 
@@ -17,7 +17,7 @@ PREVIEW = 120
 class JobRow:
     """A job in a list."""
 
-    job: JobPeek
+    job: JobPreview
     #: How often it failed.
     failures: int
     #: The first line of its error, else the beginning of its lowest payload, as far as those may be shown.
@@ -30,7 +30,7 @@ class JobRow:
 class FlyingRow:
     """A job in flight."""
 
-    job: JobPeek
+    job: JobPreview
     #: The node, and its thread if one performs the shard.
     node: str
     thread: str
@@ -39,12 +39,12 @@ class FlyingRow:
     seconds: float | None
 
 
-def job_rows(jobs: Sequence[JobPeek], *, payloads: bool) -> list[JobRow]:
+def job_rows(jobs: Sequence[JobPreview], *, payloads: bool) -> list[JobRow]:
     """A row a job."""
     return [_row(job, payloads) for job in jobs]
 
 
-def failures(job: JobPeek) -> int:
+def failures(job: JobPreview) -> int:
     """How often a queued job failed: retry_count is 0 after the first time."""
     return job.retry_count + 1
 
@@ -57,13 +57,13 @@ def first_line(error: str | None) -> str:
     return lines[-1] if lines[0].startswith("Traceback ") else lines[0]
 
 
-def flying_rows(peeks: Peeks, owners: Owners, queue: str, most: int) -> list[FlyingRow]:
+def flying_rows(previews: Previews, owners: Owners, queue: str, most: int) -> list[FlyingRow]:
     """Jobs in flight: those that are performed, the longest first, then those that come next."""
-    rows = [_flying(job, owners, queue) for job in peeks.in_flight(most)]
+    rows = [_flying(job, owners, queue) for job in previews.in_flight(most)]
     return sorted(rows, key=lambda row: (row.state != "performed", -(row.seconds or 0.0), row.job.shard))
 
 
-def _row(job: JobPeek, payloads: bool) -> JobRow:
+def _row(job: JobPreview, payloads: bool) -> JobRow:
     error = first_line(job.error)
     if error:
         return JobRow(job, failures(job), words.printable(error, PREVIEW), is_error=True)
@@ -72,7 +72,7 @@ def _row(job: JobPeek, payloads: bool) -> JobRow:
     return JobRow(job, failures(job), words.printable(text, PREVIEW), is_error=False)
 
 
-def _flying(job: JobPeek, owners: Owners, queue: str) -> FlyingRow:
+def _flying(job: JobPreview, owners: Owners, queue: str) -> FlyingRow:
     running = owners.running(queue, job.shard)
     if running is None:
         shard = owners.shard(queue, job.shard)

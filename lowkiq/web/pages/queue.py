@@ -10,10 +10,11 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import BaseRoute, Route
 
+from lowkiq.admin.actions import actions_of
 from lowkiq.admin.metrics import QueueMetrics
 from lowkiq.admin.previews import ErrorGroup, Page
 from lowkiq.web.owners import Owners
-from lowkiq.web.pages.action_words import BUTTONS, WORDINGS, result_of
+from lowkiq.web.pages.action_words import WORDINGS, result_of
 from lowkiq.web.pages.alerts import alert_rows_of_queue
 from lowkiq.web.pages.job_rows import flying_rows, job_rows
 from lowkiq.web.pages.live import LivePages, Look
@@ -118,11 +119,11 @@ def _shards(look: Look, queue: str) -> dict[str, Any]:
 
 
 def _jobs(view: View, look: Look, queue: str, found: Filter) -> dict[str, Any]:
-    peeks = view.backend.peeks(queue) if look.reads else None
+    previews = view.backend.previews(queue) if look.reads else None
     is_flying = found.view == "in_flight"
     page, groups = Page([], None), Groups([], 0, 0)
-    if peeks and look.is_whole and not is_flying:
-        page = peeks.page(
+    if previews and look.is_whole and not is_flying:
+        page = previews.page(
             found.view,
             cursor=found.cursor,
             limit=JOBS,
@@ -131,7 +132,7 @@ def _jobs(view: View, look: Look, queue: str, found: Filter) -> dict[str, Any]:
             retry_count=found.retry_count,
         )
         if found.view != "due":
-            groups = Groups(*peeks.errors(found.view))
+            groups = Groups(*previews.errors(found.view))
     return {
         "views": VIEWS,
         "counts": _counts(look.snapshot.queues[queue]),
@@ -140,10 +141,10 @@ def _jobs(view: View, look: Look, queue: str, found: Filter) -> dict[str, Any]:
         "rows": job_rows(page.jobs, payloads=view.payloads),
         "groups": groups,
         "most_groups": GROUPS,
-        "flying": flying_rows(peeks, Owners(look.snapshot), queue, FLYING) if peeks and is_flying else [],
+        "flying": flying_rows(previews, Owners(look.snapshot), queue, FLYING) if previews and is_flying else [],
         "most_flying": FLYING,
         "wordings": WORDINGS,
-        "buttons": () if view.read_only else BUTTONS.get(found.view, ()),
+        "buttons": () if view.read_only else actions_of(found.view),
         "max_retry_count": max_retry_count(view, queue),
         "result": result_of(look.query),
     }

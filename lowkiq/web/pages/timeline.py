@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from lowkiq.admin.nodes import Running
-from lowkiq.admin.previews import JobPeek
+from lowkiq.admin.previews import JobPreview
 from lowkiq.web.render import words
 
 #: Pushes that are told one by one.
@@ -23,7 +23,7 @@ class Event:
     text: str
 
 
-def timeline_of(places: Sequence[JobPeek], running: Running | None) -> list[Event]:
+def timeline_of(places: Sequence[JobPreview], running: Running | None) -> list[Event]:
     """The earliest first. Lowkiq keeps no log: what left no trace in Redis is not told."""
     # Where payloads are in several places, it matters which were pushed when.
     suffixes = [f" ({_WORDS[job.where]})" if len(places) > 1 else "" for job in places]
@@ -35,7 +35,7 @@ def timeline_of(places: Sequence[JobPeek], running: Running | None) -> list[Even
     return sorted(events, key=lambda event: event.at)
 
 
-def _pushes(job: JobPeek, suffix: str) -> Iterator[Event]:
+def _pushes(job: JobPreview, suffix: str) -> Iterator[Event]:
     """Scores are push times, unless the user gave others."""
     known = [payload.score for payload in job.payloads if words.is_time(payload.score)]
     if len(known) <= PUSHES:
@@ -46,7 +46,7 @@ def _pushes(job: JobPeek, suffix: str) -> Iterator[Event]:
     yield Event(known[-1], f"{text}{suffix}")
 
 
-def _of_place(job: JobPeek, running: Running | None) -> Iterator[Event]:
+def _of_place(job: JobPreview, running: Running | None) -> Iterator[Event]:
     match job.where:
         case "morgue":
             yield Event(job.at, "moved to the morgue")
