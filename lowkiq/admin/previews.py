@@ -9,15 +9,16 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Callable, Sequence
-from typing import Any, Final
+from typing import Final
 
 import msgspec
 
 from lowkiq.admin.metrics import read_lengths
 from lowkiq.admin.paging import EVERYTHING, Bounds, Cursor, read_in_order
-from lowkiq.admin.search import INDEXES, Match, Place, Search, error_told, group_of, is_glob
-from lowkiq.job import KEPT_BYTES, encode_id, shard_of
-from lowkiq.queue.call import Call, Caller, chunked, raise_first
+from lowkiq.admin.reader import Found, JobPreview, JobReader
+from lowkiq.admin.search import INDEXES, Match, Place, Search, group_of, is_glob
+from lowkiq.job import KEPT_BYTES
+from lowkiq.queue.call import Caller
 from lowkiq.queue.shard import Shard
 
 #: Payloads of a job in a list, and alone; and bytes at which each is cut.
@@ -27,39 +28,8 @@ LISTED_BYTES, SHOWN_BYTES = 200, 4_096
 SEARCHED_A_PAGE: Final = 3_000
 #: Errors read to group them, and shards that they are taken from: about 1 ms of Redis.
 SAMPLED_ERRORS, SAMPLED_SHARDS = 500, 50
-#: Ids in one fetch.
-FETCHED_AT_ONCE: Final = 100
 #: Where a view's jobs are.
 PLACES: Final = {"due": "queue", "retries": "queue", "morgue": "morgue"}
-
-
-class PayloadPreview(msgspec.Struct, frozen=True):
-    """A payload, cut."""
-
-    score: float
-    #: Bytes that it has.
-    size: int
-    #: Those of them that were read.
-    data: bytes
-
-
-class JobPreview(msgspec.Struct, frozen=True):
-    """A job as people look at it."""
-
-    id: str
-    shard: int
-    #: "queue", "claim" (in the hands of a node) or "morgue".
-    where: str
-    #: When it is due; of the morgue, when it got there.
-    at: float
-    #: -1 fresh, 0 after the first failure.
-    retry_count: int
-    error: str | None
-    #: Deaths of nodes that had it in hand.
-    crashes: int
-    payload_count: int
-    #: The lowest of them.
-    payloads: list[PayloadPreview]
 
 
 class Page(msgspec.Struct, frozen=True):
@@ -88,8 +58,7 @@ class Previews:
     ) -> None:
         self._caller = caller
         self._shards = shards
-        self._load_error = load_error
-        self._max_id_bytes = max_id_bytes
+        self._reader = JobReader(caller, shards, load_error=load_error, max_id_bytes=max_id_bytes)
         self._search = Search(caller, shards, load_error)
 
     def page(
@@ -118,23 +87,19 @@ class Previews:
         return self._in_order(view, cursor, limit, retry_count)
 
     def job(self, id: str) -> list[JobPreview]:
-        """Wherever the id is: it can be queued, in flight and in the morgue at once."""
-        shard, encoded = self._find(id)
-        places = ("queue", "claim", "morgue")
-        calls = [_fetch(shard, where, [encoded], SHOWN_PAYLOADS, SHOWN_BYTES) for where in places]
-        rows = raise_first(self._caller.run_all(calls))
-        return [self._preview(shard, where, *row[0]) for where, row in zip(places, rows, strict=True) if row]
+        """The places of an id: it can be queued, in flight and in the morgue at once."""
+        return self._reader.fetch_everywhere(id, SHOWN_PAYLOADS, SHOWN_BYTES)
 
     def ahead(self, id: str) -> int | None:
         """How many queued jobs of its shard come before it, None if it is not queued."""
-        shard, encoded = self._find(id)
+        shard, encoded = self._reader.find(id)
         rank: int | None = self._caller.command("ZRANK", f"{shard.prefix}due", encoded)
         return rank
 
     def in_flight(self, limit: int = 100) -> list[JobPreview]:
         """Claimed jobs: those that run, and those that come next."""
         lengths = read_lengths(self._caller, self._shards, "claim")
-        found: list[tuple[Shard, bytes]] = []
+        found: list[Found] = []
         for shard, length in zip(self._shards, lengths, strict=True):
             if len(found) >= limit:
                 break
@@ -187,7 +152,7 @@ class Previews:
         return Page(self._listed(PLACES[view], rows), following.text if following else None)
 
     def _matching(self, match: Match, cursor: str | None, limit: int) -> Page:
-        found: list[tuple[Shard, bytes]] = []
+        found: list[Found] = []
         scanned = 0
         following: Place | None = None
         for step in self._search.steps(match, _place(cursor) if cursor else None):
@@ -201,10 +166,10 @@ class Previews:
     def _only(self, view: str, id: str) -> Page:
         """A search for one id needs none."""
         try:
-            shard, encoded = self._find(id)
+            found = self._reader.find(id)
         except ValueError:  # too long, or empty: nothing has such an id
             return Page([], None)
-        jobs = self._listed(PLACES[view], [(shard, encoded)])
+        jobs = self._listed(PLACES[view], [found])
         return Page([job for job in jobs if view != "retries" or job.retry_count >= 0], None)
 
     def _errors_in(self, view: str, shards: Sequence[Shard], share: int) -> list[tuple[bytes, str | None]]:
@@ -213,46 +178,8 @@ class Previews:
         errors = self._search.errors_of(view, list(zip(shards, ids, strict=True)))
         return [row for some, told in zip(ids, errors, strict=True) for row in zip(some, told, strict=True)]
 
-    def _find(self, id: str) -> tuple[Shard, bytes]:
-        encoded = encode_id(id, self._max_id_bytes, errors=KEPT_BYTES)
-        return self._shards[shard_of(encoded, len(self._shards))], encoded
-
-    def _listed(self, where: str, found: Sequence[tuple[Shard, bytes]]) -> list[JobPreview]:
-        by_shard: dict[Shard, list[bytes]] = {}
-        for shard, id in found:
-            by_shard.setdefault(shard, []).append(id)
-        pages = [(shard, some) for shard, ids in by_shard.items() for some in chunked(ids, FETCHED_AT_ONCE)]
-        calls = [_fetch(shard, where, some, LISTED_PAYLOADS, LISTED_BYTES) for shard, some in pages]
-        jobs = {
-            id: self._preview(shard, where, id, row)
-            for (shard, _), rows in zip(pages, raise_first(self._caller.run_all(calls)), strict=True)
-            for id, row in rows
-        }
-        return [jobs[id] for _, id in found if id in jobs]
-
-    def _preview(self, shard: Shard, where: str, id: bytes, row: list[Any]) -> JobPreview:
-        at, retry_count, error, crashes, count, *payloads = row
-        return JobPreview(
-            id=id.decode("utf-8", KEPT_BYTES),
-            shard=shard.index,
-            where=where,
-            at=float(at),
-            retry_count=int(retry_count) if retry_count else -1,
-            error=error_told(error, self._load_error) if error else None,
-            crashes=int(crashes),
-            payload_count=int(count),
-            payloads=[
-                PayloadPreview(float(score), int(size), data)
-                for data, score, size in zip(payloads[::3], payloads[1::3], payloads[2::3], strict=True)
-            ],
-        )
-
-
-def _fetch(shard: Shard, where: str, ids: Sequence[bytes], payloads: int, cut: int) -> Call[Any]:
-    def parse(reply: list[Any]) -> list[tuple[bytes, list[Any]]]:
-        return [(id, row) for id, row in zip(ids, reply, strict=True) if row is not None]
-
-    return Call("fetch", [shard.prefix], [where, payloads, cut, *ids], parse)
+    def _listed(self, where: str, found: Sequence[Found]) -> list[JobPreview]:
+        return self._reader.fetch(where, found, LISTED_PAYLOADS, LISTED_BYTES)
 
 
 def _place(cursor: str) -> Place:

@@ -9,6 +9,7 @@ from typing import Final, Literal, NamedTuple
 import msgspec
 
 from lowkiq.admin.metrics import read_lengths
+from lowkiq.admin.reader import error_text
 from lowkiq.queue.call import Caller
 from lowkiq.queue.shard import Shard
 
@@ -91,10 +92,8 @@ class Search:
         errors = INDEXES[view][1]
         replies = self._caller.commands([("HMGET", f"{shard.prefix}{errors}", *ids) for shard, ids in found if ids])
         texts = iter(replies)
-        return [[self._told(text) for text in next(texts)] if ids else [] for _, ids in found]
-
-    def _told(self, text: bytes | None) -> str | None:
-        return error_told(text, self._load_error) if text else None
+        load = self._load_error
+        return [[error_text(text, load) if text else None for text in next(texts)] if ids else [] for _, ids in found]
 
     def _next_filled(self, place: Place, lengths: Sequence[int]) -> Place | None:
         if place.shard >= len(lengths):
@@ -129,15 +128,6 @@ def group_of(error: str | None) -> str:
         return ""
     line = lines[-1] if lines[0].startswith("Traceback ") else lines[0]
     return re.sub(r"\d+", "#", line.strip()[:GROUP_CHARS])
-
-
-def error_told(stored: bytes, load_error: Callable[[str], str]) -> str:
-    """An error for people. One that can't be loaded is told as it is stored: Lowkiq's own texts were never dumped."""
-    text = stored.decode("utf-8", "replace")
-    try:
-        return load_error(text)
-    except Exception:  # noqa: BLE001 (load_error is the user's)
-        return text
 
 
 def is_glob(pattern: str) -> bool:

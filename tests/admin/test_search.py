@@ -10,7 +10,8 @@ import redis
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lowkiq.admin.search import GROUP_CHARS, STEP, Match, Place, Search, error_told, group_of, is_glob
+from lowkiq.admin.reader import error_text
+from lowkiq.admin.search import GROUP_CHARS, STEP, Match, Place, Search, group_of, is_glob
 from lowkiq.job import shard_of
 from lowkiq.queue.call import SHARDS_A_CALL
 from tests.queue.shard_driver import PAST, ShardDriver
@@ -224,8 +225,8 @@ def test_errors_that_cannot_be_loaded_are_told_as_they_are_stored(app, shards):
     fail(shards[0], a="E5")
     matches = Search(app.caller, app.shards("q", SHARDS), load)
     assert found(matches.steps(Match("retries", error="E#"))) == ["a"]
-    assert error_told(b"caf\xc3\xa9 \xff", load) == "café \ufffd"
-    assert error_told(b"caf\xc3\xa9 \xff", str.upper) == "CAFÉ \ufffd"
+    assert error_text(b"caf\xc3\xa9 \xff", load) == "café \ufffd"
+    assert error_text(b"caf\xc3\xa9 \xff", str.upper) == "CAFÉ \ufffd"
 
 
 def test_errors_are_grouped_as_they_are_told(app, shards):

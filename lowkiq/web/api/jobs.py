@@ -8,7 +8,8 @@ from typing import Any, cast
 import msgspec
 from starlette.concurrency import run_in_threadpool
 
-from lowkiq.admin.previews import JobPreview, Page, PayloadPreview
+from lowkiq.admin.previews import Page
+from lowkiq.admin.reader import JobPreview, PayloadPreview
 from lowkiq.errors import short
 from lowkiq.web.api.input import Rejected
 from lowkiq.web.api.operation import Call

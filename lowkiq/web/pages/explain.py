@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from lowkiq.admin.metrics import ShardMetrics
 from lowkiq.admin.nodes import NodeHealth, Running
-from lowkiq.admin.previews import JobPreview
+from lowkiq.admin.reader import JobPreview
 from lowkiq.web.owners import Owners
 from lowkiq.web.render import words
 

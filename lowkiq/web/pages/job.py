@@ -12,7 +12,7 @@ from starlette.responses import Response
 from starlette.routing import BaseRoute, Route
 
 from lowkiq.admin.actions import actions_of
-from lowkiq.admin.previews import JobPreview
+from lowkiq.admin.reader import JobPreview
 from lowkiq.web.owners import Owners
 from lowkiq.web.pages.action_words import WORDINGS, result_of
 from lowkiq.web.pages.explain import Why

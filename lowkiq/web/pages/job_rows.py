@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from lowkiq.admin.previews import JobPreview, Previews
+from lowkiq.admin.previews import Previews
+from lowkiq.admin.reader import JobPreview
 from lowkiq.web.owners import Owners
 from lowkiq.web.render import words
 

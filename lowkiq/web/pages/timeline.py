@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from lowkiq.admin.nodes import Running
-from lowkiq.admin.previews import JobPreview
+from lowkiq.admin.reader import JobPreview
 from lowkiq.web.render import words
 
 #: Pushes that are told one by one.

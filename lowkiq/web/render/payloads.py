@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from lowkiq.admin.previews import JobPreview, PayloadPreview
+from lowkiq.admin.reader import JobPreview, PayloadPreview
 from lowkiq.web.render import words
 
 #: Characters of one payload that are shown: indented, it is longer than its bytes.
