@@ -1,5 +1,5 @@
 """
-History: what queues held and had done, over five minutes to thirty days, in bounded space.
+History of what queues held and had done, over five minutes to thirty days, in bounded space.
 
 Nodes take turns to add a sample (node/recorder.py). A queue costs about 40 KB of Redis, however long it lives.
 """
@@ -7,7 +7,7 @@ Nodes take turns to add a sample (node/recorder.py). A queue costs about 40 KB o
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
 import msgspec
 
@@ -93,17 +93,7 @@ def _sample(row: QueueMetrics) -> str:
 
 def _point(record: bytes) -> Point:
     """A newer Lowkiq may have put more columns behind these."""
-    at, length, retries, busy, morgue_length, lag, *counters = record.split()[:10]
-    processed, failed, pushed, merged = map(int, counters)
-    return Point(
-        at=float(at),
-        length=int(length),
-        retries=int(retries),
-        busy=int(busy),
-        morgue_length=int(morgue_length),
-        lag=float(lag),
-        processed=processed,
-        failed=failed,
-        pushed=pushed,
-        merged=merged,
-    )
+    at, *gauges, lag, processed, failed, pushed, merged = record.split()[:10]
+    counters = map(int, (processed, failed, pushed, merged))
+    values: list[Any] = [float(at), *map(int, gauges), float(lag), *counters]
+    return Point(*values)
