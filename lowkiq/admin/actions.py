@@ -17,7 +17,7 @@ MERGE: Final = 1_000
 
 ActionName = Literal["perform_now", "revive", "bury", "delete"]
 
-#: View → what can be done to its jobs, in the order of the buttons → the script, and what it is told before the ids.
+#: View → what can be done to its jobs, in the order of the buttons → the script, and its words before the ids.
 #: Everything that offers or takes an action asks this table.
 ACTIONS: Final[Mapping[str, Mapping[str, tuple[str, *tuple[Argument, ...]]]]] = {
     "due": {"perform_now": ("perform_now",), "bury": ("bury", MERGE, "any"), "delete": ("drop", "queue")},
@@ -27,7 +27,7 @@ ACTIONS: Final[Mapping[str, Mapping[str, tuple[str, *tuple[Argument, ...]]]]] = 
 
 
 class Progress(NamedTuple):
-    """How far an action on all that match has come."""
+    """The progress of an action on all that match."""
 
     #: Matching jobs that it has met, and those of them that were moved or deleted.
     seen: int

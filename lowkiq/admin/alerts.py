@@ -45,12 +45,12 @@ class Alert(msgspec.Struct, frozen=True):
 
 
 def alerts_of(nodes: Nodes) -> list[Alert]:
-    """What is wrong with nodes and shards."""
+    """Alerts of nodes and shards."""
     return [*_of_nodes(nodes), *_of_shards(nodes)]
 
 
 def alerts_of_redis(info: Mapping[str, Any]) -> list[Alert]:
-    """What is wrong with a Redis server, by its INFO."""
+    """Alerts of a Redis server, by its INFO."""
     return [Alert("Redis", *found) for found in (*_kind(info), *_persistence(info), *_memory(info))]
 
 

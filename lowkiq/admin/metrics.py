@@ -35,7 +35,7 @@ class ShardMetrics(msgspec.Struct, frozen=True):
 
     @property
     def is_unowned(self) -> bool:
-        """Whether it has jobs due, or in a dead node's hands, and nobody to run them."""
+        """True when it has jobs due, or in a dead node's hands, and nobody to run them."""
         return not self.lease_rest and (self.busy > 0 or (self.due_in is not None and self.due_in < 0))
 
 
@@ -67,7 +67,7 @@ SUMMED: Final = ("length", "retries", "busy", "morgue_length", "processed", "fai
 def known_queues(caller: Caller, namespace: str) -> dict[str, int]:
     """Every queue with its shards_count."""
     reply: Mapping[bytes, bytes] = caller.command("HGETALL", keys.queues(namespace))
-    return {queue.decode(): layout.parse(told).shards_count for queue, told in sorted(reply.items())}
+    return {queue.decode(): layout.parse(text).shards_count for queue, text in sorted(reply.items())}
 
 
 def read_shards(caller: Caller, shards: Sequence[Shard]) -> list[ShardMetrics]:
@@ -83,7 +83,7 @@ def read_shards(caller: Caller, shards: Sequence[Shard]) -> list[ShardMetrics]:
 
 
 def read_lengths(caller: Caller, shards: Sequence[Shard], key: str) -> list[int]:
-    """How much is in one key of each shard: "due", "retries", "claim" or "morgue"."""
+    """The length of one key of each shard: "due", "retries", "claim" or "morgue"."""
     command, words = ("LLEN", 2) if key == "claim" else ("ZCARD", 1)
     groups = chunked(shards, caller.shards_a_call)
     calls = [Call("lengths", [shard.prefix for shard in some], [command, key], list) for some in groups]

@@ -1,7 +1,7 @@
 """
 Paging: pages through an index of all shards as if it were one, never reading more than a page of it.
 
-The first due job of a thousand shards is among the first of each; so one read of their heads tells which few to read.
+The first due job of a thousand shards is among the first of each; so one read of their heads shows which few to read.
 """
 
 from __future__ import annotations
@@ -157,7 +157,7 @@ class _Reader:
         )
 
     def _ranges(self, number: int) -> list[Range]:
-        """What reads on in a shard. Only rows of the cursor's own score are skipped: others were on no page yet."""
+        """The ranges that read on in a shard. They skip only rows of the cursor's score: others were on no page yet."""
         first, last = self._bounds[::-1] if self._reverse else self._bounds
         after = self._after
         if after is None:

@@ -1,5 +1,5 @@
 """
-Previews: looks at jobs for people. Every one is bounded, however long the queue and however large its payloads.
+Previews: jobs as people see them. Each read is bounded, however long the queue and however large its payloads.
 
 `queries.py` gives programs whole jobs; this gives pages of them, cut, with where they are and how they fare.
 """
@@ -24,7 +24,7 @@ from lowkiq.queue.shard import Shard
 #: Payloads of a job in a list, and alone; and bytes at which each is cut.
 LISTED_PAYLOADS, SHOWN_PAYLOADS = 1, 100
 LISTED_BYTES, SHOWN_BYTES = 200, 4_096
-#: Ids looked at for one page of a search: about 2.5 ms of Redis, in steps.
+#: Ids scanned for one page of a search: about 2.5 ms of Redis, in steps.
 SEARCHED_A_PAGE: Final = 3_000
 #: Errors read to group them, and shards that they are taken from: about 1 ms of Redis.
 SAMPLED_ERRORS, SAMPLED_SHARDS = 500, 50
@@ -38,7 +38,7 @@ class Page(msgspec.Struct, frozen=True):
     jobs: list[JobPreview]
     #: What gives the page after this one; None: there is none.
     next: str | None
-    #: Of a search, about how many ids were looked at.
+    #: Of a search, about how many ids were scanned.
     scanned: int | None = None
 
 
@@ -51,7 +51,7 @@ class ErrorGroup(msgspec.Struct, frozen=True):
 
 
 class Previews:
-    """Looks at one queue and its morgue."""
+    """Reads one queue and its morgue for people."""
 
     def __init__(
         self, caller: Caller, shards: Sequence[Shard], *, load_error: Callable[[str], str], max_id_bytes: int
@@ -91,7 +91,7 @@ class Previews:
         return self._reader.fetch_everywhere(id, SHOWN_PAYLOADS, SHOWN_BYTES)
 
     def ahead(self, id: str) -> int | None:
-        """How many queued jobs of its shard come before it, None if it is not queued."""
+        """The number of queued jobs of its shard that come before it, None if it is not queued."""
         shard, encoded = self._reader.find(id)
         rank: int | None = self._caller.command("ZRANK", f"{shard.prefix}due", encoded)
         return rank
@@ -109,7 +109,7 @@ class Previews:
         return self._listed("claim", found)
 
     def errors(self, view: str = "retries") -> tuple[list[ErrorGroup], int, int]:
-        """Groups of errors, the largest first, from a sample; how many jobs were looked at, and how many there are."""
+        """Groups of errors, the largest first, from a sample; the size of the sample, and how many jobs there are."""
         lengths = self._search.lengths(view)
         filled = [shard for shard, length in zip(self._shards, lengths, strict=True) if length]
         some = filled[:: -(-len(filled) // SAMPLED_SHARDS) or 1]
@@ -124,7 +124,7 @@ class Previews:
         return ranked, groups.total(), sum(lengths)
 
     def count(self, match: Match, most: int = 1_000_000) -> tuple[int, bool]:
-        """How many jobs match; True when it stopped after `most` ids, and there may be more."""
+        """The number of jobs that match; True when it stopped after `most` ids, and there may be more."""
         if match.is_all:
             return sum(self._search.lengths(match.view)), False
         if match.pattern is not None and match.error is None and not is_glob(match.pattern):
@@ -176,7 +176,7 @@ class Previews:
         index = INDEXES[view][0]
         ids = self._caller.commands([("ZREVRANGE", f"{shard.prefix}{index}", 0, share - 1) for shard in shards])
         errors = self._search.errors_of(view, list(zip(shards, ids, strict=True)))
-        return [row for some, told in zip(ids, errors, strict=True) for row in zip(some, told, strict=True)]
+        return [row for some, texts in zip(ids, errors, strict=True) for row in zip(some, texts, strict=True)]
 
     def _listed(self, where: str, found: Sequence[Found]) -> list[JobPreview]:
         return self._reader.fetch(where, found, LISTED_PAYLOADS, LISTED_BYTES)

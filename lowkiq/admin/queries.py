@@ -39,7 +39,7 @@ class Queries:
         return self._fetch("queue", list(map(self._reader.find, ids)))
 
     def morgue_fetch(self, ids: Iterable[str | int]) -> list[Job]:
-        """The same of the morgue; `perform_in` is when the job got there."""
+        """The jobs of the morgue with these ids; `perform_in` is when the job got there."""
         return self._fetch("morgue", list(map(self._reader.find, ids)))
 
     def range_by_perform_in(self, min: Bound = "-inf", max: Bound = "+inf", limit: int = 10) -> list[Job]:
@@ -81,7 +81,7 @@ class Queries:
         return self._scan("queue", "due", pattern)
 
     def morgue_find(self, pattern: str) -> Iterator[Job]:
-        """The same of the morgue."""
+        """Jobs of the morgue whose id matches a glob."""
         return self._scan("morgue", "morgue", pattern)
 
     def _scan(self, where: str, index: str, pattern: str) -> Iterator[Job]:

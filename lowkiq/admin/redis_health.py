@@ -13,7 +13,7 @@ from lowkiq.transport.connect import server_name
 
 
 class RedisHealth(msgspec.Struct, frozen=True):
-    """How a server fares."""
+    """A server's version, memory, clients, persistence and alerts."""
 
     version: str
     #: Bytes.

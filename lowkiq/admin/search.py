@@ -21,7 +21,7 @@ INDEXES: Final = {
     "retries": ("retries", "errors"),
     "morgue": ("morgue", "morgue:errors"),
 }
-#: Ids that Redis looks at in one step: well under a millisecond.
+#: Ids that Redis scans in one step: well under a millisecond.
 STEP: Final = 500
 #: Characters of an error by which jobs are grouped.
 GROUP_CHARS: Final = 200
@@ -39,24 +39,24 @@ class Match(msgspec.Struct, frozen=True):
 
     @property
     def is_all(self) -> bool:
-        """Whether every job of the view is meant."""
+        """True when every job of the view is meant."""
         return self.pattern is None and self.error is None
 
 
 class Place(NamedTuple):
-    """How far a walk has come: a shard, and Redis's cursor in it."""
+    """The position of a walk: a shard, and Redis's cursor in it."""
 
     shard: int
     cursor: int
 
 
 class Step(NamedTuple):
-    """What a step of a walk found, all in one shard."""
+    """The ids that a step of a walk found, all in one shard."""
 
     shard: Shard
     #: Matching ids with their scores in the index.
     found: list[tuple[bytes, float]]
-    #: About how many ids were looked at.
+    #: About how many ids were scanned.
     seen: int
     #: Where to go on; None at the end.
     next: Place | None
@@ -75,7 +75,7 @@ class Search:
         self._load_error = load_error
 
     def lengths(self, view: str) -> list[int]:
-        """How many ids each shard has in a view."""
+        """The number of ids that each shard has in a view."""
         return read_lengths(self._caller, self._shards, INDEXES[view][0])
 
     def steps(self, match: Match, start: Place | None = None) -> Iterator[Step]:
@@ -122,7 +122,7 @@ class Search:
 
 
 def group_of(error: str | None) -> str:
-    """What errors of one kind have in common: their first line (of a traceback the last), with numbers as "#"."""
+    """The text that errors of one kind share: their first line (of a traceback the last), with numbers as "#"."""
     lines = [line for line in (error or "").splitlines() if line.strip()]
     if not lines:
         return ""
@@ -131,5 +131,5 @@ def group_of(error: str | None) -> str:
 
 
 def is_glob(pattern: str) -> bool:
-    """Whether Redis would take it for more than the text itself."""
+    """True when Redis would take it for more than the text itself."""
     return any(char in pattern for char in "*?[\\")

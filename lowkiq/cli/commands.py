@@ -252,7 +252,7 @@ def morgue_delete(
 
 @contextmanager
 def _app(require: str | None) -> Iterator[Lowkiq]:
-    """The application that was named, else one that only knows where Redis is. Its errors are told in a line."""
+    """The application that was named, else one that only knows where Redis is. An error is one line, and the end."""
     with _clear_errors():
         app = load_app(require) if require else Lowkiq()
         try:

@@ -68,7 +68,7 @@ def _app(require: str | None) -> tuple[Lowkiq, Finding | None]:
 
 
 def is_well(findings: Sequence[Finding]) -> bool:
-    """Whether there is no problem. Warnings are for people to weigh."""
+    """True when there is no problem. Warnings are for people to weigh."""
     return all(finding.level != "problem" for finding in findings)
 
 
@@ -86,14 +86,14 @@ def table(findings: Sequence[Finding]) -> Table:
 
 
 def summary(findings: Sequence[Finding]) -> str:
-    """How many of which."""
+    """The number of findings of each level."""
     counts = Counter(finding.level for finding in findings)
     words = [f"{counts[level]} {level}{'s' * (counts[level] != 1 and level != 'ok')}" for level in LEVELS]
     return ", ".join(words)
 
 
 def as_json(findings: Sequence[Finding]) -> str:
-    """The same for machines; `check` names don't change between versions."""
+    """The report for machines; `check` names don't change between versions."""
     report = {
         "version": VERSION,
         "is_well": is_well(findings),

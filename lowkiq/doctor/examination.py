@@ -93,7 +93,7 @@ class _RedisChecks(threading.Thread):
                 return
 
     def so_far(self, within: float) -> list[Finding]:
-        """What was found; with a problem, when it has not come to its end."""
+        """The findings; with a problem, when the checks have not come to their end."""
         left = list(self._left)
         if not self.is_alive():
             return self._findings

@@ -17,7 +17,7 @@ LEVELS: Final[tuple[Level, ...]] = ("problem", "warning", "note", "ok")
 
 
 class Verdict(NamedTuple):
-    """What a check says; `do` of warnings and problems."""
+    """The answer of a check; `do` is for warnings and problems."""
 
     level: Level
     says: str
@@ -33,12 +33,12 @@ class Finding(msgspec.Struct, frozen=True):
     do: str | None
 
 
-#: Looks at one thing. Saying nothing means that there was nothing to look at.
+#: Examines one thing. No verdict means that there was nothing to examine.
 Check = Callable[[Subject], Iterable[Verdict]]
 
 
 def of_alert(alert: Alert) -> Verdict:
-    """What an alert says, in the doctor's words for its severity."""
+    """An alert as a problem or a warning."""
     return problem(alert.says, alert.do) if alert.severity == "bad" else warning(alert.says, alert.do)
 
 

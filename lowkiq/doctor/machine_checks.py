@@ -27,14 +27,14 @@ LONGEST_SOCKET_PATH: Final = 107
 CONTROL_SOCKET: Final = "/control.sock"
 #: Free bytes below which an append-only file is in danger, and below which it can't go on.
 LITTLE_SPACE, NO_SPACE = 1 << 30, 100 << 20
-#: Seconds that the supervisor gives its nodes, when it is not told otherwise.
+#: Seconds that the supervisor gives its nodes, unless it is set otherwise.
 SUPERVISORS_DRAIN: Final = 25.0
 #: File systems that don't outlive a restart.
 IN_MEMORY: Final = frozenset({"tmpfs", "ramfs"})
 
 
 def state_dir(subject: Subject) -> Iterator[Verdict]:
-    """Where the supervisor keeps its socket, its dumps and the embedded Redis."""
+    """The directory of the supervisor's socket, its dumps and the embedded Redis."""
     path = state_directory(subject.environment)
     yield from _access(path)
     longest = f"{path.resolve()}{EMBEDDED_SOCKET if subject.is_embedded else CONTROL_SOCKET}"
@@ -73,7 +73,7 @@ def _access(path: Path) -> Iterator[Verdict]:
 
 
 def embedded_redis(subject: Subject) -> Iterator[Verdict]:
-    """Whether its jobs outlive a restart."""
+    """Jobs of the embedded Redis should outlive a restart."""
     path = state_directory(subject.environment).resolve()
     if not subject.is_embedded or not path.exists():
         return
@@ -91,7 +91,7 @@ def embedded_redis(subject: Subject) -> Iterator[Verdict]:
 
 
 def _file_system(path: Path) -> str:
-    """The kind of the file system that it is on, "" where that can't be told."""
+    """The kind of the file system that it is on, "" where that is not known."""
     kinds = {partition.mountpoint: partition.fstype for partition in psutil.disk_partitions(all=True)}
     return next((kinds[str(place)] for place in (path, *path.parents) if str(place) in kinds), "")
 
@@ -101,14 +101,14 @@ def disk(subject: Subject) -> Iterator[Verdict]:
     path = state_directory(subject.environment).resolve()
     place = next(place for place in (path, *path.parents) if place.exists())
     free = shutil.disk_usage(place).free
-    told = f"{free / 2**20:,.0f} MiB free at {place}"
+    space = f"{free / 2**20:,.0f} MiB free at {place}"
     if free > (LITTLE_SPACE if subject.is_embedded else NO_SPACE):
-        yield ok(told)
+        yield ok(space)
     elif free > NO_SPACE or not subject.is_embedded:
-        yield warning(f"{told}, which is little", "make room, or set LOWKIQ_STATE_DIR to a larger disk")
+        yield warning(f"{space}, which is little", "make room, or set LOWKIQ_STATE_DIR to a larger disk")
     else:
         yield problem(
-            f"{told}: the embedded Redis soon can't write", "make room, or set LOWKIQ_STATE_DIR to a larger disk"
+            f"{space}: the embedded Redis soon can't write", "make room, or set LOWKIQ_STATE_DIR to a larger disk"
         )
 
 
@@ -144,7 +144,7 @@ def _version(package: str) -> str | None:
 
 
 def containers(subject: Subject) -> Iterator[Verdict]:
-    """What else kills a node that drains."""
+    """Kubernetes, too, kills a node that drains for long."""
     if subject.environment.get("KUBERNETES_SERVICE_HOST"):
         yield note(
             f"drain_timeout is {subject.settings.drain_timeout:g} s: terminationGracePeriodSeconds of the pod, 30 s if "
@@ -157,9 +157,9 @@ def containers(subject: Subject) -> Iterator[Verdict]:
 
 def drain(subject: Subject) -> Iterator[Verdict]:
     """The supervisor kills nodes by its own clock."""
-    told = subject.environment.get("LOWKIQ_DRAIN_TIMEOUT", "")
+    text = subject.environment.get("LOWKIQ_DRAIN_TIMEOUT", "")
     try:
-        theirs = float(told or SUPERVISORS_DRAIN)
+        theirs = float(text or SUPERVISORS_DRAIN)
     except ValueError:
         return  # "30s" is the supervisor's to understand; a node's own setting would have refused it
     ours = subject.settings.drain_timeout
@@ -171,7 +171,7 @@ def drain(subject: Subject) -> Iterator[Verdict]:
 
 
 def lease(subject: Subject) -> Iterator[Verdict]:
-    """How long a node may be away."""
+    """A node that waits for one reply should not lose its leases."""
     ttl = subject.settings.lease_ttl
     patience = reply_patience(ttl)
     if ttl / RENEWALS_A_TTL + patience >= ttl:

@@ -1,4 +1,4 @@
-"""Checks of nodes, by what they tell in their heartbeats."""
+"""Checks of nodes, by their heartbeats."""
 
 from __future__ import annotations
 

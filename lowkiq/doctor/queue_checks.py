@@ -40,7 +40,7 @@ def shards_count(subject: Subject) -> Iterator[Verdict]:
             says, _, do = str(error).partition(": ")
             yield problem(f"{says}: nodes and producers refuse it", do)
         except NewerLayout:
-            pass  # layouts() tells
+            pass  # layouts() says so
     if agreed:
         yield ok(f"shards_count agrees with Redis: {_listed(agreed)}")
     if unknown:
@@ -48,21 +48,21 @@ def shards_count(subject: Subject) -> Iterator[Verdict]:
 
 
 def layouts(subject: Subject) -> Iterator[Verdict]:
-    """Whether this version may write to every queue, and every shard was written as its queue says."""
-    newer = [queue for queue, told in subject.layouts.items() if told.version > layout.LAYOUT_VERSION]
+    """This version must be able to write to every queue, and every shard must have its queue's layout."""
+    newer = [queue for queue, one in subject.layouts.items() if one.version > layout.LAYOUT_VERSION]
     for queue in newer:
         yield _newer(queue, subject.layouts[queue].version)
     shards = [shard for queue in subject.layouts.keys() - set(newer) for shard in _shards(subject, queue)]
     found = zip(shards, probes.read_shard_layouts(subject.caller, shards), strict=True)
-    odd = [(shard, told) for shard, told in found if told and told != subject.layouts[shard.queue]]
-    for shard, told in odd[:MANY]:
-        if told.version > layout.LAYOUT_VERSION:
-            yield _newer(f"{shard.queue} (shard {shard.index})", told.version)
+    odd = [(shard, one) for shard, one in found if one and one != subject.layouts[shard.queue]]
+    for shard, one in odd[:MANY]:
+        if one.version > layout.LAYOUT_VERSION:
+            yield _newer(f"{shard.queue} (shard {shard.index})", one.version)
         else:
             yield problem(
-                f"shard {shard.index} of queue {shard.queue} was written with shards_count {told.shards_count}, "
+                f"shard {shard.index} of queue {shard.queue} was written with shards_count {one.shards_count}, "
                 f"the queue has {subject.layouts[shard.queue].shards_count}: nobody can use it",
-                f"set shards_count = {told.shards_count}, or choose another queue_name",
+                f"set shards_count = {one.shards_count}, or choose another queue_name",
             )
     if not newer and not odd:
         yield ok(f"layout {layout.LAYOUT_VERSION}, as this version writes it")

@@ -27,7 +27,7 @@ NEARLY_ALL: Final = 0.8
 
 
 def answers(subject: Subject) -> Iterator[Verdict]:
-    """Whether there is anything to examine."""
+    """Redis must answer, or there is nothing to examine."""
     try:
         probes.ping(subject.caller)
     except RedisError as error:
@@ -50,13 +50,13 @@ def _how_to_reach(subject: Subject, error: RedisError) -> str:
 
 
 def version(subject: Subject) -> Iterator[Verdict]:
-    """Whether it has the commands that scripts need."""
+    """Redis must have the commands that scripts need."""
     alerts = _alerts(subject, "version")
     yield from alerts or [ok(server_name(subject.info))]
 
 
 def role(subject: Subject) -> Iterator[Verdict]:
-    """Whether it takes writes of all shards."""
+    """Redis must take writes of all shards."""
     yield from _alerts(subject, "role")
     if subject.info.get("cluster_enabled") and not subject.caller.is_spread:
         yield problem(
@@ -66,7 +66,7 @@ def role(subject: Subject) -> Iterator[Verdict]:
 
 
 def persistence(subject: Subject) -> Iterator[Verdict]:
-    """What is left of accepted jobs when Redis dies."""
+    """Accepted jobs should survive the death of Redis."""
     info = subject.info
     if info.get("aof_enabled") and info.get("aof_last_write_status", "ok") == "ok":
         yield from _fsync(subject.config("appendfsync"))
@@ -92,7 +92,7 @@ def _fsync(policy: str | None) -> Iterator[Verdict]:
 
 
 def memory(subject: Subject) -> Iterator[Verdict]:
-    """Whether jobs are thrown away, or refused, for want of it."""
+    """Jobs must not be thrown away, or refused, for want of memory."""
     info = subject.info
     limit, used, policy = int(info.get("maxmemory", 0)), int(info.get("used_memory", 0)), info.get("maxmemory_policy")
     yield from _alerts(subject, "memory")
@@ -109,7 +109,7 @@ def _alerts(subject: Subject, about: str) -> list[Verdict]:
 
 
 def clocks(subject: Subject) -> Iterator[Verdict]:
-    """A due time is told by this machine's clock and kept by Redis's."""
+    """A due time is set by this machine's clock and kept by Redis's."""
     offset, error = probes.clock_offset(subject.caller)
     if abs(offset) - error >= CLOCKS_MAY_DIFFER:
         yield warning(
@@ -122,7 +122,7 @@ def clocks(subject: Subject) -> Iterator[Verdict]:
 
 
 def latency(subject: Subject) -> Iterator[Verdict]:
-    """What each claim and each push pays."""
+    """Each claim and each push pays a round trip."""
     deadline = clock.monotonic() + PINGS_WITHIN
     trips = [probes.ping(subject.caller)]
     while len(trips) < PINGS and clock.monotonic() < deadline:
@@ -132,29 +132,29 @@ def latency(subject: Subject) -> Iterator[Verdict]:
 
 def _judge_trips(trips: list[float]) -> Iterator[Verdict]:
     median, worst = statistics.median(trips), max(trips)
-    told = f"round trips: median {median * 1000:.1f} ms, worst {worst * 1000:.1f} ms of {len(trips)}"
+    trip = f"round trips: median {median * 1000:.1f} ms, worst {worst * 1000:.1f} ms of {len(trips)}"
     if median > FAR:
         yield warning(
-            f"{told}: each push waits as long, and a thread starts at most {1 / median:,.0f} slow batches a second",
+            f"{trip}: each push waits as long, and a thread starts at most {1 / median:,.0f} slow batches a second",
             "run nodes and producers beside Redis; push many jobs a call; raise batch_size",
         )
     elif worst > HELD_UP:
-        yield note(f"{told}: something holds up Redis or this machine at times (SLOWLOG GET tells)")
+        yield note(f"{trip}: something holds up Redis or this machine at times (SLOWLOG GET tells)")
     else:
-        yield ok(told)
+        yield ok(trip)
 
 
 def connections(subject: Subject) -> Iterator[Verdict]:
-    """Whether there are enough for all nodes."""
+    """There must be enough connections for all nodes."""
     limit, used = int(subject.info.get("maxclients", 0)), int(subject.info.get("connected_clients", 0))
     nodes, each = subject.number_of_nodes, subject.connections_of_a_node
-    told = f"{used} of {limit:,} connections are used; {nodes} node{'s' * (nodes > 1)} may need {nodes * each}"
+    use = f"{used} of {limit:,} connections are used; {nodes} node{'s' * (nodes > 1)} may need {nodes * each}"
     if limit and nodes * each > limit:
-        yield problem(f"{told}: some can't connect", "raise maxclients of Redis, or lower threads_per_node")
+        yield problem(f"{use}: some can't connect", "raise maxclients of Redis, or lower threads_per_node")
     elif limit and max(nodes * each, used) > limit * NEARLY_ALL:
-        yield warning(f"{told}: few are left for producers", "raise maxclients of Redis, or find who holds so many")
+        yield warning(f"{use}: few are left for producers", "raise maxclients of Redis, or find who holds so many")
     elif limit:
-        yield ok(told)
+        yield ok(use)
 
 
 # ── what Redis lets this user do, and what it does just now ───────────────────────────────────────────────────────────
@@ -194,7 +194,7 @@ def doorbell(subject: Subject) -> Iterator[Verdict]:
     """Publish and subscribe: without them a job waits for the next poll."""
     poll = subject.settings.poll_interval
     try:
-        seconds = probes.hear(subject.caller, subject.settings.namespace)
+        seconds = probes.time_doorbell(subject.caller, subject.settings.namespace)
     except NoPermissionError as error:
         yield warning(
             f"nodes can't listen for pushes: {error}; jobs then start up to {poll:g} s late",

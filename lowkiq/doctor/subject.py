@@ -1,4 +1,4 @@
-"""Subject: what is examined, looked at once and shared by all checks."""
+"""Subject: an application with its Redis and environment, read once and shared by all checks."""
 
 from __future__ import annotations
 
@@ -52,12 +52,12 @@ class Subject:
 
     @property
     def url(self) -> str:
-        """Where Redis is, for people."""
+        """The address of Redis, for people."""
         return "the client that `redis` makes" if self.settings.redis else redact(self.settings.redis_url)
 
     @property
     def url_source(self) -> str:
-        """Who says so."""
+        """The source of that address."""
         url = self.settings.redis_url
         named = next((name for name in ("LOWKIQ_REDIS_URL", "REDIS_URL") if self.environment.get(name) == url), None)
         if self.settings.redis:
@@ -68,10 +68,10 @@ class Subject:
 
     @property
     def is_embedded(self) -> bool:
-        """Whether it is the supervisor's own."""
+        """True when it is the supervisor's own."""
         return self.settings.redis is None and self.settings.redis_url.endswith(EMBEDDED_SOCKET)
 
-    # ── what Redis tells ────────────────────────────────────────────────────────────────────────────────────────────
+    # ── what Redis says ─────────────────────────────────────────────────────────────────────────────────────────────
 
     @cached_property
     def info(self) -> Mapping[str, Any]:
@@ -79,7 +79,7 @@ class Subject:
         return probes.read_info(self.caller)
 
     def config(self, name: str) -> str | None:
-        """A setting of the server, if it lets us look."""
+        """A setting of the server, if it may be read."""
         return probes.read_config(self.caller, name)
 
     @cached_property
@@ -93,12 +93,12 @@ class Subject:
         return read_all_shards(
             self.caller,
             self.settings.namespace,
-            {queue: told.shards_count for queue, told in self.layouts.items() if told.version <= LAYOUT_VERSION},
+            {queue: found.shards_count for queue, found in self.layouts.items() if found.version <= LAYOUT_VERSION},
         )
 
     @cached_property
     def queues(self) -> Mapping[str, QueueMetrics]:
-        """The same by queue."""
+        """The numbers of every queue."""
         return by_queue({shard.queue: None for shard in self.shards}, self.shards)
 
     @cached_property
@@ -108,7 +108,7 @@ class Subject:
 
     @cached_property
     def alerts(self) -> list[Alert]:
-        """What is wrong with nodes and shards."""
+        """Alerts of nodes and shards."""
         return alerts_of(self.nodes)
 
     @cached_property
@@ -117,12 +117,12 @@ class Subject:
 
     @property
     def number_of_nodes(self) -> int:
-        """How many nodes there are to be, as far as anybody says."""
-        told = self.environment.get("NUMBER_OF_NODES") or self.environment.get("LOWKIQ_NUMBER_OF_NODES", "")
-        said = int(told) if told.isdecimal() else 1
+        """The number of nodes there should be, by the environment and by heartbeats."""
+        text = self.environment.get("NUMBER_OF_NODES") or self.environment.get("LOWKIQ_NUMBER_OF_NODES", "")
+        said = int(text) if text.isdecimal() else 1
         return max([said, *(node.number_of_nodes for node in self._heartbeats.readable)])
 
     @property
     def connections_of_a_node(self) -> int:
-        """What one node may open to Redis: its own, and those for pushing."""
+        """Connections that one node may open to Redis: its own, and those for pushing."""
         return connections_of_node(self.settings.threads_per_node) + self.settings.client_pool_size

@@ -66,7 +66,7 @@ class BulkRunner:
     def _run(self, bulk: Bulk) -> None:
         try:
             for state in self._sweep(bulk):
-                bulk = state  # also what an error leaves: it tells how far the bulk has come
+                bulk = state  # kept also for an error: it has how far the bulk has come
         except (RedisError, LowkiqError, ValueError) as error:
             bulk = msgspec.structs.replace(bulk, state="failed", error=f"{type(error).__name__}: {error}"[:200])
         except Exception as error:

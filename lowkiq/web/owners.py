@@ -22,7 +22,7 @@ class Owners:
         return self._shards.get((queue, number))
 
     def running(self, queue: str, shard: int) -> Running | None:
-        """What is performed of a shard, as the last beat told."""
+        """The batch of a shard that is performed, by the last heartbeat."""
         return self._running.get((queue, shard))
 
     def node(self, owner: str | None) -> NodeHealth | None:

@@ -191,6 +191,6 @@ def test_writes_that_are_refused(monkeypatch: pytest.MonkeyPatch, error: redis.R
 
 
 def test_a_bell_that_is_not_heard(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(probes, "hear", lambda *_: None)
+    monkeypatch.setattr(probes, "time_doorbell", lambda *_: None)
     verdict = the_one(redis_checks.doorbell)
     assert verdict.level == "warning" and "jobs start up to 1 s late" in verdict.says

@@ -1,4 +1,4 @@
-"""The API's looks at jobs: pages of them, and one wherever it is."""
+"""Jobs in the API: pages of them, and one wherever it is."""
 
 from __future__ import annotations
 

@@ -30,7 +30,7 @@ NAMED: Final = 20
 
 @dataclass(frozen=True)
 class Order:
-    """What a form asks for."""
+    """An action that a form asks for."""
 
     queue: str
     action: str
@@ -67,7 +67,7 @@ class Order:
 
     @property
     def is_harmless(self) -> bool:
-        """Whether it is done without being asked back."""
+        """True when it is done without asking back."""
         return self.is_of_job and self.action in HARMLESS
 
     @property
@@ -136,7 +136,7 @@ def _jobs(order: Order, count: int, is_more: bool) -> str:
 
 
 def _conditions(match: Match) -> str:
-    """Which of the jobs, in words."""
+    """The conditions on jobs, in words."""
     conditions = []
     if match.pattern is not None:
         conditions.append(f"whose id matches {words.printable(match.pattern)}")
@@ -146,7 +146,7 @@ def _conditions(match: Match) -> str:
 
 
 def _fields(order: Order, count: int) -> list[tuple[str, Any]]:
-    """What the form of the question sends, but for the token."""
+    """The fields of the question's form, but for the token."""
     fields: list[tuple[str, Any]] = [("action", order.action), ("view", order.match.view), ("confirmed", "1")]
     if order.is_all:
         fields += [("all", "1"), ("total", count)]

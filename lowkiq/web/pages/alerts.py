@@ -1,4 +1,4 @@
-"""Alerts as pages show them: the worst first, each with where to look."""
+"""Alerts as pages show them: the worst first, each with a link."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ class AlertRow:
 
     @property
     def path(self) -> str:
-        """Where to look, within the view."""
+        """The page to see, within the view."""
         match self.alert.kind:
             case "unowned":
                 return f"/queues/{self.alert.subject}"
