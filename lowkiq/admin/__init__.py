@@ -1,1 +1,1 @@
-"""What people and programs see of queues and nodes, and what they can do to jobs."""
+"""Views of queues and nodes for people and programs, and actions on jobs."""

@@ -1,18 +1,50 @@
-"""Actions: what an operator does to the jobs of a queue. Bulk ones work in bounded chunks."""
+"""Actions: what an operator does to the jobs of a queue. Those on many jobs work in bounded chunks."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
-from typing import Any
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import Any, Final, Literal, NamedTuple
 
+from lowkiq.admin.search import Match, Search
 from lowkiq.job import KEPT_BYTES, encode_id, shard_of
-from lowkiq.queue.call import Argument, Call, Caller, chunked
+from lowkiq.queue.call import Argument, Call, Caller, chunked, redis_time
 from lowkiq.queue.shard import Shard
 
 #: Ids in one script.
 CHUNK = 100
 #: Payloads of an id that a script merges at a time; the rest follows in the next.
-MERGE = 1_000
+MERGE: Final = 1_000
+
+ActionName = Literal["perform_now", "revive", "bury", "delete"]
+
+#: View → what can be done to its jobs, in the order of the buttons → the script, and its words before the ids.
+#: Everything that offers or takes an action asks this table.
+ACTIONS: Final[Mapping[str, Mapping[str, tuple[str, *tuple[Argument, ...]]]]] = {
+    "due": {"perform_now": ("perform_now",), "bury": ("bury", MERGE, "any"), "delete": ("drop", "queue")},
+    "retries": {"perform_now": ("perform_now",), "bury": ("bury", MERGE, "failed"), "delete": ("drop", "failed")},
+    "morgue": {"revive": ("revive", MERGE), "delete": ("drop", "morgue")},
+}
+
+
+class Progress(NamedTuple):
+    """The progress of an action on all that match."""
+
+    #: Matching jobs that it has met, and those of them that were moved or deleted.
+    seen: int
+    moved: int
+
+
+def actions_of(view: str) -> tuple[str, ...]:
+    """The names of what can be done to jobs of a view, in the order of the buttons."""
+    return tuple(ACTIONS.get(view, ()))
+
+
+def check_action(action: str, view: str) -> None:
+    """Raises ValueError for what can't be done in a view."""
+    if not actions_of(view):
+        raise ValueError(f"no view {view!r}: there are {', '.join(ACTIONS)}")
+    if action not in actions_of(view):
+        raise ValueError(f"can't do {action!r} in {view}: there are {', '.join(actions_of(view))}")
 
 
 class Actions:
@@ -33,96 +65,106 @@ class Actions:
         def later(shard: Shard) -> list[bytes]:
             # A second later than Redis's clock, whose decimals this drops: what is due by then needs no help.
             now, _ = self._caller.command("TIME")
-            later = self._caller.command("ZRANGEBYSCORE", f"{shard.prefix}due", now + 1, "+inf", "LIMIT", 0, CHUNK)
-            return list(later)
+            return list(self._caller.command("ZRANGEBYSCORE", f"{shard.prefix}due", now + 1, "+inf", "LIMIT", 0, CHUNK))
 
-        return self._all("due", later, self.perform_now_in)
+        return self._all("perform_now", "due", later)
 
     def kill_all_failed_jobs(self) -> int:
         """Moves every queued job that has failed to the morgue."""
-        return self._all("retries", self._first("retries"), lambda shard, ids: self.bury_in(shard, ids, "failed"))
+        return self._all("bury", "retries")
 
     def delete_all_failed_jobs(self) -> int:
         """Deletes every queued job that has failed."""
-        return self._all("retries", self._first("retries"), lambda shard, ids: self.drop_in(shard, ids, "failed"))
+        return self._all("delete", "retries")
 
     def delete(self, ids: Iterable[str | int]) -> int:
         """Deletes queued jobs."""
-        return self._these(ids, lambda shard, some: self.drop_in(shard, some, "queue"))
+        return self.act("delete", "due", ids)
 
     def kill(self, ids: Iterable[str | int]) -> int:
         """Moves queued jobs to the morgue."""
-        return self._these(ids, lambda shard, some: self.bury_in(shard, some, "any"))
+        return self.act("bury", "due", ids)
 
     def perform_now(self, ids: Iterable[str | int]) -> int:
         """Makes queued jobs due."""
-        return self._these(ids, self.perform_now_in)
+        return self.act("perform_now", "due", ids)
 
     def morgue_queue_up(self, ids: Iterable[str | int]) -> int:
         """Returns jobs from the morgue to the queue, as fresh ones that are due now."""
-        return self._these(ids, self.revive_in)
+        return self.act("revive", "morgue", ids)
 
     def morgue_queue_up_all_jobs(self) -> int:
         """Returns all jobs from the morgue to the queue."""
-        return self._all("morgue", self._first("morgue"), self.revive_in)
+        return self._all("revive", "morgue")
 
     def morgue_delete(self, ids: Iterable[str | int]) -> int:
         """Deletes jobs from the morgue."""
-        return self._these(ids, lambda shard, some: self.drop_in(shard, some, "morgue"))
+        return self.act("delete", "morgue", ids)
 
     def morgue_delete_all_jobs(self) -> int:
         """Empties the morgue."""
-        return self._all("morgue", self._first("morgue"), lambda shard, ids: self.drop_in(shard, ids, "morgue"))
+        return self._all("delete", "morgue")
 
-    def _these(self, ids: Iterable[str | int], act: Callable[[Shard, Sequence[bytes]], int]) -> int:
+    def act(self, action: str, view: str, ids: Iterable[str | int]) -> int:
+        """
+        Does what the table says to jobs of a view. Those named among retries are meant also if they are fresh by now.
+
+        Raises:
+            ValueError: the view has no such action, or there can't be such an id.
+        """
+        check_action(action, view)
         by_shard: dict[int, list[bytes]] = {}
         for id in [encode_id(id, self._max_id_bytes, errors=KEPT_BYTES) for id in ids]:
             by_shard.setdefault(shard_of(id, len(self._shards)), []).append(id)
+        place = "due" if view == "retries" else view
         return sum(
-            act(self._shards[index], some) for index, found in by_shard.items() for some in chunked(found, CHUNK)
+            self.act_in(self._shards[index], action, place, some)
+            for index, found in by_shard.items()
+            for some in chunked(found, CHUNK)
         )
 
-    def _all(
-        self,
-        index: str,
-        list_some: Callable[[Shard], list[bytes]],
-        act: Callable[[Shard, Sequence[bytes]], int],
-    ) -> int:
+    def sweep(self, search: Search, action: str, match: Match, most: int) -> Iterator[Progress]:
+        """
+        Acts on all jobs that match, a bounded step at a time; whoever takes the steps may stop between any two.
+
+        It acts on no more than `most`, the number counted when it was asked for, nor on jobs that got into the morgue
+        since: what an operator has not seen is not touched. Raises ValueError as `act` does.
+        """
+        check_action(action, match.view)
+        started_at = redis_time(self._caller)
+        seen = moved = 0
+        for step in search.steps(match):
+            known = [id for id, score in step.found if match.view != "morgue" or score <= started_at]
+            for ids in chunked(known[: most - seen], CHUNK):
+                moved += self.act_in(step.shard, action, match.view, ids)
+                seen += len(ids)
+                yield Progress(seen, moved)
+            if seen >= most:
+                return
+            yield Progress(seen, moved)
+
+    def act_in(self, shard: Shard, action: str, view: str, ids: Sequence[bytes]) -> int:
+        """Acts on ids of a shard, at most CHUNK. A script that merges gives back those that it has moved in part."""
+        script, *words = ACTIONS[view][action]
+        moved = 0
+        while ids:
+            count, *ids = self._caller.run(Call(script, [shard.prefix], [shard.layout, *words, *ids], _as_list))
+            moved += int(count)
+        return moved
+
+    def _all(self, action: str, view: str, list_some: Callable[[Shard], list[bytes]] | None = None) -> int:
         """Acts on what is listed, until as many jobs as there were have been seen: it ends while others push."""
         moved = 0
         for shard in self._shards:
-            left = int(self._caller.command("ZCARD", f"{shard.prefix}{index}"))
-            while left > 0 and (ids := list_some(shard)):
-                moved += act(shard, ids)
+            left = int(self._caller.command("ZCARD", f"{shard.prefix}{view}"))
+            while left > 0 and (ids := (list_some or self._first(view))(shard)):
+                moved += self.act_in(shard, action, view, ids)
                 left -= len(ids)
         return moved
 
     def _first(self, index: str) -> Callable[[Shard], list[bytes]]:
         return lambda shard: list(self._caller.command("ZRANGE", f"{shard.prefix}{index}", 0, CHUNK - 1))
 
-    # Of ids that are known to be of one shard, at most CHUNK of them.
 
-    def perform_now_in(self, shard: Shard, ids: Sequence[bytes]) -> int:
-        """Makes queued jobs of a shard due."""
-        return self._caller.run(Call("perform_now", [shard.prefix], [shard.layout, *ids], int))
-
-    def drop_in(self, shard: Shard, ids: Sequence[bytes], which: str = "queue") -> int:
-        """Deletes jobs of a shard: of the "queue", those "failed" in it, or of the "morgue"."""
-        return self._caller.run(Call("drop", [shard.prefix], [shard.layout, which, *ids], int))
-
-    def bury_in(self, shard: Shard, ids: Sequence[bytes], which: str = "any") -> int:
-        """Moves queued jobs of a shard to the morgue: "any", or only those "failed"."""
-        return self._until_moved("bury", shard, [MERGE, which], ids)
-
-    def revive_in(self, shard: Shard, ids: Sequence[bytes]) -> int:
-        """Returns jobs of a shard from the morgue to the queue."""
-        return self._until_moved("revive", shard, [MERGE], ids)
-
-    def _until_moved(self, script: str, shard: Shard, options: list[Argument], ids: Sequence[bytes]) -> int:
-        """The script gives back the ids of which it has moved only a part."""
-        moved = 0
-        while ids:
-            reply: list[Any] = self._caller.run(Call(script, [shard.prefix], [shard.layout, *options, *ids], list))
-            count, *ids = reply
-            moved += int(count)
-        return moved
+def _as_list(reply: Any) -> list[Any]:
+    return reply if isinstance(reply, list) else [reply]

@@ -40,7 +40,7 @@ class Bulk(msgspec.Struct, frozen=True):
 
     @property
     def is_over(self) -> bool:
-        """Whether nothing more will happen."""
+        """True when nothing more will happen."""
         return self.state not in {"running", "stopping"}
 
 
@@ -71,7 +71,7 @@ def ask_to_stop(caller: Caller, namespace: str, id: str) -> bool:
 
 
 def is_to_stop(caller: Caller, namespace: str, id: str) -> bool:
-    """Whether somebody has asked for it."""
+    """True when somebody has asked for it."""
     return bool(caller.command("EXISTS", keys.bulk_stop(namespace, id)))
 
 
@@ -90,11 +90,11 @@ def _read(caller: Caller, namespace: str, ids: list[str]) -> list[Bulk]:
     if not ids:
         return []
     now = redis_time(caller)
-    told = caller.commands([("GET", keys.bulk(namespace, id)) for id in ids])
+    texts = caller.commands([("GET", keys.bulk(namespace, id)) for id in ids])
     stops = caller.commands([("EXISTS", keys.bulk_stop(namespace, id)) for id in ids])
     return [
         _as_of(msgspec.json.decode(text, type=Bulk), now, bool(stop))
-        for text, stop in zip(told, stops, strict=True)
+        for text, stop in zip(texts, stops, strict=True)
         if text is not None
     ]
 

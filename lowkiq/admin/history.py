@@ -1,5 +1,5 @@
 """
-History: what queues held and had done, over five minutes to thirty days, in bounded space.
+History of what queues held and had done, over five minutes to thirty days, in bounded space.
 
 Nodes take turns to add a sample (node/recorder.py). A queue costs about 40 KB of Redis, however long it lives.
 """
@@ -7,7 +7,7 @@ Nodes take turns to add a sample (node/recorder.py). A queue costs about 40 KB o
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
 import msgspec
 
@@ -24,7 +24,7 @@ SERIES_A_CALL: Final = 100
 
 
 class Span(NamedTuple):
-    """How far back a chart looks, and how many seconds one of its points stands for."""
+    """The seconds that a chart shows, and those that one of its points stands for."""
 
     seconds: int
     step: int
@@ -59,7 +59,7 @@ class Point(msgspec.Struct, frozen=True):
 
 
 def take_turn(caller: Caller, namespace: str, node: str) -> bool:
-    """Whether it is this node that adds the next sample: the first to ask after the last one."""
+    """True for the node that adds the next sample: the first to ask after the last one."""
     turn = round(SAMPLE_INTERVAL * 900)  # a little less than a beat, lest a lone node miss every other turn
     return caller.run(Call("turn", [keys.history_turn(namespace)], [node, turn], bool))
 
@@ -80,7 +80,7 @@ def read_history(caller: Caller, namespace: str, queue: str, span: str) -> list[
 
 
 def read_earlier(caller: Caller, namespace: str, queues: Iterable[str]) -> dict[str, Point]:
-    """Of each queue a point of ten to fifteen seconds ago, where there is one: what rates can be taken from."""
+    """Points of ten to fifteen seconds ago, of each queue that has one: rates can be taken from them."""
     names = list(queues)
     records = caller.commands([("LINDEX", f"{keys.history(namespace, queue)}{SHORTEST}", -3) for queue in names])
     return {queue: _point(record) for queue, record in zip(names, records, strict=True) if record is not None}
@@ -93,17 +93,7 @@ def _sample(row: QueueMetrics) -> str:
 
 def _point(record: bytes) -> Point:
     """A newer Lowkiq may have put more columns behind these."""
-    at, length, retries, busy, morgue_length, lag, *counters = record.split()[:10]
-    processed, failed, pushed, merged = map(int, counters)
-    return Point(
-        at=float(at),
-        length=int(length),
-        retries=int(retries),
-        busy=int(busy),
-        morgue_length=int(morgue_length),
-        lag=float(lag),
-        processed=processed,
-        failed=failed,
-        pushed=pushed,
-        merged=merged,
-    )
+    at, *gauges, lag, processed, failed, pushed, merged = record.split()[:10]
+    counters = map(int, (processed, failed, pushed, merged))
+    values: list[Any] = [float(at), *map(int, gauges), float(lag), *counters]
+    return Point(*values)

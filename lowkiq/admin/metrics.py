@@ -1,9 +1,9 @@
-"""What queues hold and have done."""
+"""Metrics: the numbers of queues and of their shards, now and since they began."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
+from typing import Any, Final
 
 import msgspec
 
@@ -35,7 +35,7 @@ class ShardMetrics(msgspec.Struct, frozen=True):
 
     @property
     def is_unowned(self) -> bool:
-        """Whether it has jobs due, or in a dead node's hands, and nobody to run them."""
+        """True when it has jobs due, or in a dead node's hands, and nobody to run them."""
         return not self.lease_rest and (self.busy > 0 or (self.due_in is not None and self.due_in < 0))
 
 
@@ -60,6 +60,10 @@ class QueueMetrics(msgspec.Struct, frozen=True):
     merged: int
 
 
+#: Numbers of a queue that are the sums of its shards'.
+SUMMED: Final = ("length", "retries", "busy", "morgue_length", "processed", "failed", "pushed", "merged")
+
+
 def known_queues(caller: Caller, namespace: str) -> dict[str, int]:
     """Every queue with its shards_count."""
     reply: Mapping[bytes, bytes] = caller.command("HGETALL", keys.queues(namespace))
@@ -79,7 +83,7 @@ def read_shards(caller: Caller, shards: Sequence[Shard]) -> list[ShardMetrics]:
 
 
 def read_lengths(caller: Caller, shards: Sequence[Shard], key: str) -> list[int]:
-    """How much is in one key of each shard: "due", "retries", "claim" or "morgue"."""
+    """The length of one key of each shard: "due", "retries", "claim" or "morgue"."""
     command, words = ("LLEN", 2) if key == "claim" else ("ZCARD", 1)
     groups = chunked(shards, caller.shards_a_call)
     calls = [Call("lengths", [shard.prefix for shard in some], [command, key], list) for some in groups]
@@ -112,21 +116,9 @@ def total(queues: Iterable[QueueMetrics]) -> QueueMetrics:
 
 
 def _of_shards(shards: Sequence[ShardMetrics]) -> QueueMetrics:
-    def add(name: str) -> int:
-        return sum(getattr(shard, name) for shard in shards)
-
-    return QueueMetrics(
-        length=add("length"),
-        fresh=add("length") - add("retries"),
-        retries=add("retries"),
-        busy=add("busy"),
-        morgue_length=add("morgue_length"),
-        lag=max((-shard.due_in for shard in shards if shard.due_in is not None and shard.due_in < 0), default=0.0),
-        processed=add("processed"),
-        failed=add("failed"),
-        pushed=add("pushed"),
-        merged=add("merged"),
-    )
+    sums = {name: sum(getattr(shard, name) for shard in shards) for name in SUMMED}
+    lag = max((-shard.due_in for shard in shards if shard.due_in is not None and shard.due_in < 0), default=0.0)
+    return QueueMetrics(**sums, fresh=sums["length"] - sums["retries"], lag=lag)
 
 
 def _rows(shards: Sequence[Shard]) -> Any:
@@ -138,20 +130,8 @@ def _rows(shards: Sequence[Shard]) -> Any:
 
 
 def _row(shard: Shard, row: list[Any], now: float) -> ShardMetrics:
-    length, retries, busy, morgue, oldest, processed, failed, pushed, merged, owner, rest, epoch = row
-    return ShardMetrics(
-        queue=shard.queue,
-        shard=shard.index,
-        length=length,
-        retries=retries,
-        busy=busy,
-        morgue_length=morgue,
-        due_in=float(oldest) - now if oldest else None,
-        processed=int(processed),
-        failed=int(failed),
-        pushed=int(pushed),
-        merged=int(merged),
-        owner=owner.decode() or None,
-        lease_rest=float(rest),
-        epoch=int(epoch),
-    )
+    *counts, oldest, processed, failed, pushed, merged, owner, rest, epoch = row
+    due_in = float(oldest) - now if oldest else None
+    counters = map(int, (processed, failed, pushed, merged))
+    values: list[Any] = [*counts, due_in, *counters, owner.decode() or None, float(rest), int(epoch)]
+    return ShardMetrics(shard.queue, shard.index, *values)  # the script's order is that of the fields

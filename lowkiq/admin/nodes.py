@@ -1,14 +1,15 @@
-"""The health of nodes, as their heartbeats tell it, and what is wrong with the whole of them."""
+"""The health of nodes by their heartbeats, and which are late, missing or doubled."""
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from typing import Any, Final, NamedTuple
 
 import msgspec
 
 from lowkiq.admin.metrics import ShardMetrics, known_queues, read_all_shards
+from lowkiq.codec import encodable
 from lowkiq.queue import keys
 from lowkiq.queue.call import Call, Caller, pairs, redis_time
 from lowkiq.queue.shard import Shard
@@ -19,10 +20,12 @@ BEAT_INTERVAL = 5.0
 LATE_AFTER = 2.5 * BEAT_INTERVAL
 #: Seconds after which it is forgotten, and its number missing.
 BEAT_TTL = 30
-#: Node numbers that are looked for: a heartbeat is only what somebody has written into Redis.
+#: Node numbers that can be missing: a heartbeat is only what somebody has written into Redis.
 MOST_NODES: Final = 10_000
-#: Seconds for which a look at unowned shards counts as the last one.
+#: Seconds for which a list of unowned shards counts as the last one.
 UNOWNED_TTL: Final = 15
+#: Ids of a batch that a heartbeat names, and characters of each.
+NAMED_IDS, ID_CHARS = 10, 200
 #: Rings a node for a shard that nobody has.
 FOSTER: Final = b"foster"
 
@@ -81,12 +84,33 @@ class NodeHealth(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def is_late(self) -> bool:
-        """Whether two beats have been lost."""
+        """True when two beats have been lost."""
         return self.beat_age > LATE_AFTER
 
 
+class Running(NamedTuple):
+    """A batch that a thread performs."""
+
+    node: NodeHealth
+    thread: ThreadHealth
+
+    @property
+    def seconds(self) -> float:
+        """
+        For how long, if it still runs. A batch that had run for longer than a beat as of the last one is
+        taken to go on; of a shorter one we only know how long it had run by then.
+        """
+        return self.thread.seconds + (self.node.beat_age if self.thread.seconds > BEAT_INTERVAL else 0.0)
+
+    def has(self, id: str) -> bool | None:
+        """True if an id is of the batch; None if the batch is too large for its beat to name them all."""
+        if name_id(id) in self.thread.ids:
+            return True
+        return None if self.thread.jobs > len(self.thread.ids) else False
+
+
 class Heartbeats(NamedTuple):
-    """What nodes tell of themselves."""
+    """The heartbeats of all nodes."""
 
     #: By node number.
     readable: list[NodeHealth]
@@ -112,12 +136,28 @@ class Nodes(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def is_well(self) -> bool:
-        """Whether nothing needs looking at."""
+        """True when nothing is wrong."""
         return not (self.late or self.missing or self.doubled or self.unowned or self.unreadable)
 
 
+def name_id(id: str) -> str:
+    """An id as heartbeats name it: cut, and without bytes that are no UTF-8, which would keep the node from beating."""
+    return encodable(id[:ID_CHARS])
+
+
+def running_batches(nodes: Iterable[NodeHealth]) -> dict[tuple[str, int], Running]:
+    """Queue and shard → what is performed of it. If several nodes name one, the last heartbeat is right."""
+    latest_last = sorted(nodes, key=lambda node: node.beat_age, reverse=True)
+    return {
+        (thread.queue, thread.shard): Running(node, thread)
+        for node in latest_last
+        for thread in node.threads
+        if thread.queue is not None and thread.shard is not None
+    }
+
+
 def beat(caller: Caller, namespace: str, health: NodeHealth) -> None:
-    """Tells Redis of a node."""
+    """Writes a heartbeat."""
     caller.run(_beat(namespace, health.node, is_gone=False))
     caller.command("SET", keys.node(namespace, health.node), msgspec.json.encode(health), "EX", BEAT_TTL)
 
@@ -136,9 +176,9 @@ def ask_to_foster(caller: Caller, namespace: str, asked: Sequence[tuple[str, Sha
 
 
 def exchange_unowned(caller: Caller, namespace: str, prefixes: Collection[str]) -> set[str]:
-    """Keeps which shards nobody has now, and gives those that nobody had at the last look, whoever looked."""
-    key, told = keys.unowned(namespace), msgspec.json.encode(sorted(prefixes))
-    last, _ = caller.commands([("GET", key), ("SET", key, told, "EX", UNOWNED_TTL)])
+    """Keeps the shards that nobody has now, and returns those that nobody had at the last check, by whichever node."""
+    key, text = keys.unowned(namespace), msgspec.json.encode(sorted(prefixes))
+    last, _ = caller.commands([("GET", key), ("SET", key, text, "EX", UNOWNED_TTL)])
     return set(msgspec.json.decode(last, type=list[str])) if last else set()
 
 
@@ -160,9 +200,9 @@ def read_health(caller: Caller, namespace: str) -> Heartbeats:
     time, beats = caller.commands([("TIME",), ("ZRANGE", keys.nodes(namespace), 0, -1, "WITHSCORES")])
     now = time[0] + time[1] / 1e6
     ages = {name: now - float(at) for name, at in pairs(beats)}
-    told = caller.commands([("GET", keys.node(namespace, "").encode() + name) for name in ages])
+    texts = caller.commands([("GET", keys.node(namespace, "").encode() + name) for name in ages])
     found = Heartbeats([], [])
-    for (name, age), text in zip(ages.items(), told, strict=True):
+    for (name, age), text in zip(ages.items(), texts, strict=True):
         # Redis forgets a beat by its clock too, and so too late if that was set back.
         if text is None or age > BEAT_TTL:
             continue
@@ -177,7 +217,7 @@ def read_health(caller: Caller, namespace: str) -> Heartbeats:
 
 
 def judge(heartbeats: Heartbeats, shards: Sequence[ShardMetrics]) -> Nodes:
-    """What is wrong with these nodes and shards."""
+    """The nodes with what is wrong, by their heartbeats and the numbers of all shards."""
     nodes, unreadable = heartbeats
     numbers = Counter(node.node_number for node in nodes)
     expected = min(max((node.number_of_nodes for node in nodes), default=0), MOST_NODES)

@@ -1,7 +1,7 @@
 """
-Order: pages through an index of all shards as if it were one, never reading more than a page of it.
+Paging: pages through an index of all shards as if it were one, never reading more than a page of it.
 
-The first due job of a thousand shards is among the first of each; so one look at their heads tells which few to read.
+The first due job of a thousand shards is among the first of each; so one read of their heads shows which few to read.
 """
 
 from __future__ import annotations
@@ -16,8 +16,10 @@ from lowkiq.queue.shard import Shard
 
 _CURSOR: Final = re.compile(r"([-+.0-9einf]{1,40}):([0-9]{1,9}):([0-9]{1,12})")
 
-#: The lowest and the highest score, both included.
-Bounds = tuple[float, float]
+#: A bound of a range: a number, "-inf", "+inf", or "(5" for more (or less) than 5, as Redis writes them.
+Bound = float | str
+#: The lowest and the highest score.
+Bounds = tuple[Bound, Bound]
 EVERYTHING: Final[Bounds] = (-math.inf, math.inf)
 
 
@@ -80,7 +82,7 @@ def read_in_order(
     Raises:
         ValueError: the cursor is of another list, since it lies outside the bounds.
     """
-    if after is not None and not bounds[0] <= after.score <= bounds[1]:
+    if after is not None and not float(bounds[0]) <= after.score <= float(bounds[1]):
         raise ValueError(f"{after.text!r} is no cursor of this list: take the one that its last page gave")
     reader = _Reader(caller, shards, index, bounds, after, reverse)
     heads = sorted(reader.heads(), key=reader.key)
@@ -155,7 +157,7 @@ class _Reader:
         )
 
     def _ranges(self, number: int) -> list[Range]:
-        """What reads on in a shard. Only rows of the cursor's own score are skipped: others were on no page yet."""
+        """The ranges that read on in a shard. They skip only rows of the cursor's score: others were on no page yet."""
         first, last = self._bounds[::-1] if self._reverse else self._bounds
         after = self._after
         if after is None:

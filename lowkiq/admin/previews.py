@@ -1,5 +1,5 @@
 """
-Peeks: looks at jobs for people. Every one is bounded, however long the queue and however large its payloads.
+Previews: jobs as people see them. Each read is bounded, however long the queue and however large its payloads.
 
 `queries.py` gives programs whole jobs; this gives pages of them, cut, with where they are and how they fare.
 """
@@ -9,66 +9,36 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Callable, Sequence
-from typing import Any, Final
+from typing import Final
 
 import msgspec
 
 from lowkiq.admin.metrics import read_lengths
 from lowkiq.admin.paging import EVERYTHING, Bounds, Cursor, read_in_order
-from lowkiq.admin.search import INDEXES, Match, Matches, Place, error_told, group_of, is_glob
-from lowkiq.job import KEPT_BYTES, encode_id, shard_of
-from lowkiq.queue.call import Call, Caller, chunked, raise_first
+from lowkiq.admin.reader import Found, JobPreview, JobReader
+from lowkiq.admin.search import INDEXES, Match, Place, Search, group_of, is_glob
+from lowkiq.job import KEPT_BYTES
+from lowkiq.queue.call import Caller
 from lowkiq.queue.shard import Shard
 
 #: Payloads of a job in a list, and alone; and bytes at which each is cut.
 LISTED_PAYLOADS, SHOWN_PAYLOADS = 1, 100
 LISTED_BYTES, SHOWN_BYTES = 200, 4_096
-#: Ids looked at for one page of a search: about 2.5 ms of Redis, in steps.
+#: Ids scanned for one page of a search: about 2.5 ms of Redis, in steps.
 SEARCHED_A_PAGE: Final = 3_000
 #: Errors read to group them, and shards that they are taken from: about 1 ms of Redis.
 SAMPLED_ERRORS, SAMPLED_SHARDS = 500, 50
-#: Ids in one fetch.
-FETCHED_AT_ONCE: Final = 100
 #: Where a view's jobs are.
 PLACES: Final = {"due": "queue", "retries": "queue", "morgue": "morgue"}
-
-
-class PayloadPeek(msgspec.Struct, frozen=True):
-    """A payload, cut."""
-
-    score: float
-    #: Bytes that it has.
-    size: int
-    #: Those of them that were read.
-    data: bytes
-
-
-class JobPeek(msgspec.Struct, frozen=True):
-    """A job as people look at it."""
-
-    id: str
-    shard: int
-    #: "queue", "claim" (in the hands of a node) or "morgue".
-    where: str
-    #: When it is due; of the morgue, when it got there.
-    at: float
-    #: -1 fresh, 0 after the first failure.
-    retry_count: int
-    error: str | None
-    #: Deaths of nodes that had it in hand.
-    crashes: int
-    payload_count: int
-    #: The lowest of them.
-    payloads: list[PayloadPeek]
 
 
 class Page(msgspec.Struct, frozen=True):
     """Some jobs of a view."""
 
-    jobs: list[JobPeek]
+    jobs: list[JobPreview]
     #: What gives the page after this one; None: there is none.
     next: str | None
-    #: Of a search, about how many ids were looked at.
+    #: Of a search, about how many ids were scanned.
     scanned: int | None = None
 
 
@@ -80,17 +50,16 @@ class ErrorGroup(msgspec.Struct, frozen=True):
     example_id: str
 
 
-class Peeks:
-    """Looks at one queue and its morgue."""
+class Previews:
+    """Reads one queue and its morgue for people."""
 
     def __init__(
         self, caller: Caller, shards: Sequence[Shard], *, load_error: Callable[[str], str], max_id_bytes: int
     ) -> None:
         self._caller = caller
         self._shards = shards
-        self._load_error = load_error
-        self._max_id_bytes = max_id_bytes
-        self._matches = Matches(caller, shards, load_error)
+        self._reader = JobReader(caller, shards, load_error=load_error, max_id_bytes=max_id_bytes)
+        self._search = Search(caller, shards, load_error)
 
     def page(
         self,
@@ -114,27 +83,23 @@ class Peeks:
         if pattern is not None and not is_glob(pattern) and error is None:
             return self._only(view, pattern)
         if pattern is not None or error is not None:
-            return self._search(Match(view, pattern, error), cursor, limit)
+            return self._matching(Match(view, pattern, error), cursor, limit)
         return self._in_order(view, cursor, limit, retry_count)
 
-    def job(self, id: str) -> list[JobPeek]:
-        """Wherever the id is: it can be queued, in flight and in the morgue at once."""
-        shard, encoded = self._find(id)
-        places = ("queue", "claim", "morgue")
-        calls = [_fetch(shard, where, [encoded], SHOWN_PAYLOADS, SHOWN_BYTES) for where in places]
-        rows = raise_first(self._caller.run_all(calls))
-        return [self._peek(shard, where, *row[0]) for where, row in zip(places, rows, strict=True) if row]
+    def job(self, id: str) -> list[JobPreview]:
+        """The places of an id: it can be queued, in flight and in the morgue at once."""
+        return self._reader.fetch_everywhere(id, SHOWN_PAYLOADS, SHOWN_BYTES)
 
     def ahead(self, id: str) -> int | None:
-        """How many queued jobs of its shard come before it, None if it is not queued."""
-        shard, encoded = self._find(id)
+        """The number of queued jobs of its shard that come before it, None if it is not queued."""
+        shard, encoded = self._reader.find(id)
         rank: int | None = self._caller.command("ZRANK", f"{shard.prefix}due", encoded)
         return rank
 
-    def in_flight(self, limit: int = 100) -> list[JobPeek]:
+    def in_flight(self, limit: int = 100) -> list[JobPreview]:
         """Claimed jobs: those that run, and those that come next."""
         lengths = read_lengths(self._caller, self._shards, "claim")
-        found: list[tuple[Shard, bytes]] = []
+        found: list[Found] = []
         for shard, length in zip(self._shards, lengths, strict=True):
             if len(found) >= limit:
                 break
@@ -144,8 +109,8 @@ class Peeks:
         return self._listed("claim", found)
 
     def errors(self, view: str = "retries") -> tuple[list[ErrorGroup], int, int]:
-        """Groups of errors, the largest first, from a sample; how many jobs were looked at, and how many there are."""
-        lengths = self._matches.lengths(view)
+        """Groups of errors, the largest first, from a sample; the size of the sample, and how many jobs there are."""
+        lengths = self._search.lengths(view)
         filled = [shard for shard, length in zip(self._shards, lengths, strict=True) if length]
         some = filled[:: -(-len(filled) // SAMPLED_SHARDS) or 1]
         groups: Counter[str] = Counter()
@@ -159,13 +124,13 @@ class Peeks:
         return ranked, groups.total(), sum(lengths)
 
     def count(self, match: Match, most: int = 1_000_000) -> tuple[int, bool]:
-        """How many jobs match; True when it stopped after `most` ids, and there may be more."""
+        """The number of jobs that match; True when it stopped after `most` ids, and there may be more."""
         if match.is_all:
-            return sum(self._matches.lengths(match.view)), False
+            return sum(self._search.lengths(match.view)), False
         if match.pattern is not None and match.error is None and not is_glob(match.pattern):
             return len(self._only(match.view, match.pattern).jobs), False
         found = seen = 0
-        for step in self._matches.steps(match):
+        for step in self._search.steps(match):
             found, seen = found + len(step.found), seen + step.seen
             if seen >= most:
                 return found, step.next is not None
@@ -186,11 +151,11 @@ class Peeks:
         )
         return Page(self._listed(PLACES[view], rows), following.text if following else None)
 
-    def _search(self, match: Match, cursor: str | None, limit: int) -> Page:
-        found: list[tuple[Shard, bytes]] = []
+    def _matching(self, match: Match, cursor: str | None, limit: int) -> Page:
+        found: list[Found] = []
         scanned = 0
         following: Place | None = None
-        for step in self._matches.steps(match, _place(cursor) if cursor else None):
+        for step in self._search.steps(match, _place(cursor) if cursor else None):
             found += [(step.shard, id) for id, _ in step.found]
             scanned, following = scanned + step.seen, step.next
             if len(found) >= limit or scanned >= SEARCHED_A_PAGE:
@@ -201,58 +166,20 @@ class Peeks:
     def _only(self, view: str, id: str) -> Page:
         """A search for one id needs none."""
         try:
-            shard, encoded = self._find(id)
+            found = self._reader.find(id)
         except ValueError:  # too long, or empty: nothing has such an id
             return Page([], None)
-        jobs = self._listed(PLACES[view], [(shard, encoded)])
+        jobs = self._listed(PLACES[view], [found])
         return Page([job for job in jobs if view != "retries" or job.retry_count >= 0], None)
 
     def _errors_in(self, view: str, shards: Sequence[Shard], share: int) -> list[tuple[bytes, str | None]]:
         index = INDEXES[view][0]
         ids = self._caller.commands([("ZREVRANGE", f"{shard.prefix}{index}", 0, share - 1) for shard in shards])
-        errors = self._matches.errors_of(view, list(zip(shards, ids, strict=True)))
-        return [row for some, told in zip(ids, errors, strict=True) for row in zip(some, told, strict=True)]
+        errors = self._search.errors_of(view, list(zip(shards, ids, strict=True)))
+        return [row for some, texts in zip(ids, errors, strict=True) for row in zip(some, texts, strict=True)]
 
-    def _find(self, id: str) -> tuple[Shard, bytes]:
-        encoded = encode_id(id, self._max_id_bytes, errors=KEPT_BYTES)
-        return self._shards[shard_of(encoded, len(self._shards))], encoded
-
-    def _listed(self, where: str, found: Sequence[tuple[Shard, bytes]]) -> list[JobPeek]:
-        by_shard: dict[Shard, list[bytes]] = {}
-        for shard, id in found:
-            by_shard.setdefault(shard, []).append(id)
-        pages = [(shard, some) for shard, ids in by_shard.items() for some in chunked(ids, FETCHED_AT_ONCE)]
-        calls = [_fetch(shard, where, some, LISTED_PAYLOADS, LISTED_BYTES) for shard, some in pages]
-        jobs = {
-            id: self._peek(shard, where, id, row)
-            for (shard, _), rows in zip(pages, raise_first(self._caller.run_all(calls)), strict=True)
-            for id, row in rows
-        }
-        return [jobs[id] for _, id in found if id in jobs]
-
-    def _peek(self, shard: Shard, where: str, id: bytes, row: list[Any]) -> JobPeek:
-        at, retry_count, error, crashes, count, *payloads = row
-        return JobPeek(
-            id=id.decode("utf-8", KEPT_BYTES),
-            shard=shard.index,
-            where=where,
-            at=float(at),
-            retry_count=int(retry_count) if retry_count else -1,
-            error=error_told(error, self._load_error) if error else None,
-            crashes=int(crashes),
-            payload_count=int(count),
-            payloads=[
-                PayloadPeek(float(score), int(size), data)
-                for data, score, size in zip(payloads[::3], payloads[1::3], payloads[2::3], strict=True)
-            ],
-        )
-
-
-def _fetch(shard: Shard, where: str, ids: Sequence[bytes], payloads: int, cut: int) -> Call[Any]:
-    def parse(reply: list[Any]) -> list[tuple[bytes, list[Any]]]:
-        return [(id, row) for id, row in zip(ids, reply, strict=True) if row is not None]
-
-    return Call("fetch", [shard.prefix], [where, payloads, cut, *ids], parse)
+    def _listed(self, where: str, found: Sequence[Found]) -> list[JobPreview]:
+        return self._reader.fetch(where, found, LISTED_PAYLOADS, LISTED_BYTES)
 
 
 def _place(cursor: str) -> Place:

@@ -1,4 +1,4 @@
-"""Checkup: looks at Redis that tell whether Lowkiq can work with it. They change nothing but the cache of scripts."""
+"""Probes of Redis that show whether Lowkiq can work with it. They change nothing but the cache of scripts."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ from lowkiq.transport.server import read_replies
 
 #: Keys of one kind in a round trip.
 AT_ONCE: Final = 1_000
-#: Seconds to wait for a message that was published.
-HEARD_WITHIN: Final = 2.0
+#: Seconds to wait for a published message.
+ARRIVES_WITHIN: Final = 2.0
 #: What the morgue says of a job that was buried for its crashes ends so (claimed.lua).
 BURIED_FOR_CRASHES: Final = b"(max_crashes)"
-#: Dead jobs of a shard that are looked at, the newest.
+#: Dead jobs of a shard that are read, the newest.
 NEWEST_DEAD: Final = 20
 
 #: Every command that scripts, nodes, producers and the web view send, with arguments after the key that Redis accepts.
@@ -41,14 +41,14 @@ ON_KEYS: Final[Sequence[tuple[str, Sequence[Argument]]]] = (
 
 
 class Refusals(NamedTuple):
-    """What Redis would refuse to this user, and just now to everybody."""
+    """Commands and keys that Redis refuses to this user, and writes that it refuses to everybody just now."""
 
     #: Commands, e.g. "RPUSH".
     commands: list[str]
     #: Patterns of keys and channels, as ACL SETUSER takes them.
     patterns: list[str]
-    #: Why nothing can be written: full, a replica, a disk in trouble. One error, as Redis words it.
-    writes: str | None
+    #: Why nothing can be written: full, a replica, a disk in trouble. One error.
+    writes: RedisError | None
 
 
 def ping(caller: Caller) -> float:
@@ -72,12 +72,12 @@ def read_info(caller: Caller) -> dict[str, Any]:
 
 
 def read_config(caller: Caller, name: str) -> str | None:
-    """A setting of the server, None when it does not let us look (managed servers do not)."""
+    """A setting of the server, None when it may not be read (managed servers refuse it)."""
     try:
-        told: dict[str, str] = caller.command("CONFIG GET", name)
+        found: dict[str, str] = caller.command("CONFIG GET", name)
     except ResponseError:
         return None
-    return told.get(name)
+    return found.get(name)
 
 
 def load_scripts(caller: Caller) -> bool:
@@ -105,7 +105,7 @@ def read_refusals(caller: Caller, namespace: str, queue: str) -> Refusals:
             else:
                 patterns.append(pattern)
         elif isinstance(reply, RedisError) and not isinstance(reply, AskError) and writes is None:
-            writes = f"{type(reply).__name__}: {reply}"
+            writes = reply
     return Refusals(list(dict.fromkeys(commands)), list(dict.fromkeys(patterns)), writes)
 
 
@@ -138,7 +138,7 @@ def _probes(namespace: str, queue: str) -> Sequence[Probe]:
 
 
 def _server_of(caller: Caller, key: str) -> redis.Redis:
-    """Of a cluster, the primary that has a key: others ask to be asked elsewhere, once they have looked at rights."""
+    """The primary of a cluster that has a key: others redirect once they have checked rights."""
     client = caller.client
     return client.primary_of(key) if isinstance(client, ClusterClient) else client
 
@@ -171,13 +171,13 @@ def _exchange(connection: Any, commands: Sequence[Sequence[Argument]]) -> list[A
     return replies
 
 
-def hear(caller: Caller, namespace: str) -> float | None:
-    """Rings a doorbell that is nobody's and listens: seconds until it is heard, None when it is not."""
+def time_doorbell(caller: Caller, namespace: str) -> float | None:
+    """Rings a doorbell that is nobody's and listens: seconds until the message arrives, None when it does not."""
     channel = keys.doorbell(namespace, f"doctor:{secrets.token_hex(4)}")
     make_pubsub: Any = caller.client.pubsub
     with make_pubsub() as pubsub:
         pubsub.subscribe(channel)
-        deadline = clock.monotonic() + HEARD_WITHIN
+        deadline = clock.monotonic() + ARRIVES_WITHIN
         rung_at = None
         while (left := deadline - clock.monotonic()) > 0:
             message = pubsub.get_message(timeout=left)
@@ -211,10 +211,10 @@ def read_buried(caller: Caller, shards: Sequence[Shard]) -> list[str]:
         dead = caller.commands([("ZREVRANGE", f"{shard.prefix}morgue", 0, NEWEST_DEAD - 1) for shard in some])
         asked = [(shard, found) for shard, found in zip(some, dead, strict=True) if found]
         errors = caller.commands([("HMGET", f"{shard.prefix}morgue:errors", *found) for shard, found in asked])
-        for (_, found), told in zip(asked, errors, strict=True):
+        for (_, found), texts in zip(asked, errors, strict=True):
             ids += [
                 id.decode("utf-8", "replace")
-                for id, error in zip(found, told, strict=True)
+                for id, error in zip(found, texts, strict=True)
                 if error and error.endswith(BURIED_FOR_CRASHES)
             ]
     return ids

@@ -1,26 +1,22 @@
-"""Queries: looks at the jobs of a queue, never at all of them at once."""
+"""Queries: whole jobs of a queue for programs, never all of them at once."""
 
 from __future__ import annotations
 
-import heapq
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
-from lowkiq.admin.search import error_told
-from lowkiq.job import KEPT_BYTES, Job, encode_id, shard_of
-from lowkiq.queue.call import Call, Caller, chunked, pairs, raise_first
+from lowkiq.admin.paging import Bound, read_in_order
+from lowkiq.admin.reader import Found, JobReader
+from lowkiq.job import Job
+from lowkiq.queue.call import Caller
 from lowkiq.queue.shard import Shard
 
-#: A bound of a range: a number, "-inf", "+inf", or "(5" for more (or less) than 5, as Redis writes them.
-Bound = float | str
-#: What a scan gives at a time, and ids in one fetch.
+#: Ids that a scan gives at a time.
 PAGE = 100
-#: What fetch.lua says of an id that is to be asked for again.
-LATER = b"later"
 
 
 class Queries:
-    """Looks at one queue and its morgue."""
+    """Reads one queue and its morgue."""
 
     def __init__(
         self,
@@ -35,17 +31,16 @@ class Queries:
         self._caller = caller
         self._shards = shards
         self._load_payload = load_payload
-        self._load_error = load_error
-        self._max_id_bytes = max_id_bytes
+        self._reader = JobReader(caller, shards, load_error=load_error, max_id_bytes=max_id_bytes)
         self._max_payloads = max_payloads
 
     def fetch(self, ids: Iterable[str | int]) -> list[Job]:
         """The queued jobs with these ids; ids that are not queued are left out."""
-        return self._fetch("queue", self._with_shards(ids))
+        return self._fetch("queue", list(map(self._reader.find, ids)))
 
     def morgue_fetch(self, ids: Iterable[str | int]) -> list[Job]:
-        """The same of the morgue; `perform_in` is when the job got there."""
-        return self._fetch("morgue", self._with_shards(ids))
+        """The jobs of the morgue with these ids; `perform_in` is when the job got there."""
+        return self._fetch("morgue", list(map(self._reader.find, ids)))
 
     def range_by_perform_in(self, min: Bound = "-inf", max: Bound = "+inf", limit: int = 10) -> list[Job]:
         """Jobs by due time, the first to come first."""
@@ -86,7 +81,7 @@ class Queries:
         return self._scan("queue", "due", pattern)
 
     def morgue_find(self, pattern: str) -> Iterator[Job]:
-        """The same of the morgue."""
+        """Jobs of the morgue whose id matches a glob."""
         return self._scan("morgue", "morgue", pattern)
 
     def _scan(self, where: str, index: str, pattern: str) -> Iterator[Job]:
@@ -103,31 +98,14 @@ class Queries:
                 if not int(cursor):
                     break
 
-    def _range(
-        self,
-        index: str,
-        low: Bound,
-        high: Bound,
-        limit: int,
-        *,
-        reverse: bool = False,
-    ) -> list[tuple[Shard, bytes]]:
+    def _range(self, index: str, low: Bound, high: Bound, limit: int, *, reverse: bool = False) -> list[Found]:
         if limit <= 0:
             return []
-        command, first, last = ("ZREVRANGEBYSCORE", high, low) if reverse else ("ZRANGEBYSCORE", low, high)
-        rows: list[tuple[float, int, bytes]] = []
-        for some in chunked(enumerate(self._shards), PAGE):
-            pages = self._caller.commands(
-                [(command, f"{shard.prefix}{index}", first, last, "WITHSCORES", "LIMIT", 0, limit) for _, shard in some]
-            )
-            for (number, _), page in zip(some, pages, strict=True):
-                rows += [(float(score), number, id) for id, score in pairs(page)]
-            rows = (heapq.nlargest if reverse else heapq.nsmallest)(limit, rows)
-        return [(self._shards[number], id) for _, number, id in rows]
+        return read_in_order(self._caller, self._shards, index, bounds=(low, high), limit=limit, reverse=reverse)[0]
 
-    def _fresh(self, limit: int) -> list[tuple[Shard, bytes]]:
+    def _fresh(self, limit: int) -> list[Found]:
         """Queued ids that have never failed (of `due`, without an entry in `retries`), by due time within a shard."""
-        found: list[tuple[Shard, bytes]] = []
+        found: list[Found] = []
         for shard in self._shards:
             start = 0
             while len(found) < limit:
@@ -139,49 +117,22 @@ class Queries:
                 start += PAGE
         return found[: max(limit, 0)]
 
-    def _with_shards(self, ids: Iterable[str | int]) -> list[tuple[Shard, bytes]]:
-        encoded = [encode_id(id, self._max_id_bytes, errors=KEPT_BYTES) for id in ids]
-        return [(self._shards[shard_of(id, len(self._shards))], id) for id in encoded]
-
-    def _fetch(self, where: str, found: Sequence[tuple[Shard, bytes]]) -> list[Job]:
-        jobs: dict[bytes, Job] = {}
-        asked = found
-        while asked:
-            rows = self._rows(where, asked)
-            jobs |= {id: self._job(id, row) for (_, id), row in rows if row is not None and row != LATER}
-            asked = [of for of, row in rows if row == LATER]
-        return [jobs[id] for _, id in found if id in jobs]
-
-    def _rows(self, where: str, found: Sequence[tuple[Shard, bytes]]) -> list[tuple[tuple[Shard, bytes], Any]]:
-        """What one round trip tells of these."""
-        by_shard: dict[Shard, list[bytes]] = {}
-        for shard, id in found:
-            by_shard.setdefault(shard, []).append(id)
-        asked = [(shard, some) for shard, ids in by_shard.items() for some in chunked(ids, PAGE)]
-        calls: list[Call[list[Any]]] = [
-            Call("fetch", [shard.prefix], [where, self._max_payloads, "", *some], list) for shard, some in asked
-        ]
-        results = raise_first(self._caller.run_all(calls))
+    def _fetch(self, where: str, found: Sequence[Found]) -> list[Job]:
         return [
-            ((shard, id), row)
-            for (shard, some), rows in zip(asked, results, strict=True)
-            for id, row in zip(some, rows, strict=True)
+            Job(
+                id=job.id,
+                payloads=[self._payload(payload.data) for payload in job.payloads],
+                scores=tuple(payload.score for payload in job.payloads),
+                perform_in=job.at,
+                retry_count=job.retry_count,
+                error=job.error,
+                payload_count=job.payload_count,
+            )
+            for job in self._reader.fetch(where, found, self._max_payloads)
         ]
-
-    def _job(self, id: bytes, row: list[Any]) -> Job:
-        at, retry_count, error, _, count, *payloads = row
-        return Job(
-            id=id.decode("utf-8", KEPT_BYTES),
-            payloads=[self._payload(payload) for payload in payloads[::3]],
-            scores=tuple(map(float, payloads[1::3])),
-            perform_in=float(at),
-            retry_count=int(retry_count) if retry_count else -1,
-            error=error_told(error, self._load_error) if error else None,
-            payload_count=int(count),
-        )
 
     def _payload(self, data: bytes) -> Any:
-        """A payload that can't be decoded is shown raw: a look at a broken job must not break."""
+        """A payload that can't be decoded is given raw: a query must not break on a broken job."""
         try:
             return self._load_payload(data)
         except Exception:  # noqa: BLE001 (load_payload is the user's)

@@ -1,16 +1,19 @@
-"""Matches: which jobs an operator means, and a walk over them that can be cut short and taken up again."""
+"""Search: which jobs an operator means, and a walk over them that can be cut short and taken up again."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator, Sequence
-from typing import Final, NamedTuple
+from typing import Final, Literal, NamedTuple
 
 import msgspec
 
 from lowkiq.admin.metrics import read_lengths
+from lowkiq.admin.reader import error_text
 from lowkiq.queue.call import Caller
 from lowkiq.queue.shard import Shard
+
+View = Literal["due", "retries", "morgue"]
 
 #: View → the index it walks over, and the hash of its errors.
 INDEXES: Final = {
@@ -18,7 +21,7 @@ INDEXES: Final = {
     "retries": ("retries", "errors"),
     "morgue": ("morgue", "morgue:errors"),
 }
-#: Ids that Redis looks at in one step: well under a millisecond.
+#: Ids that Redis scans in one step: well under a millisecond.
 STEP: Final = 500
 #: Characters of an error by which jobs are grouped.
 GROUP_CHARS: Final = 200
@@ -36,30 +39,30 @@ class Match(msgspec.Struct, frozen=True):
 
     @property
     def is_all(self) -> bool:
-        """Whether every job of the view is meant."""
+        """True when every job of the view is meant."""
         return self.pattern is None and self.error is None
 
 
 class Place(NamedTuple):
-    """How far a walk has come: a shard, and Redis's cursor in it."""
+    """The position of a walk: a shard, and Redis's cursor in it."""
 
     shard: int
     cursor: int
 
 
 class Step(NamedTuple):
-    """What a step of a walk found, all in one shard."""
+    """The ids that a step of a walk found, all in one shard."""
 
     shard: Shard
     #: Matching ids with their scores in the index.
     found: list[tuple[bytes, float]]
-    #: About how many ids were looked at.
+    #: About how many ids were scanned.
     seen: int
     #: Where to go on; None at the end.
     next: Place | None
 
 
-class Matches:
+class Search:
     """
     Walks over the matching jobs of one queue, a bounded step at a time.
 
@@ -72,7 +75,7 @@ class Matches:
         self._load_error = load_error
 
     def lengths(self, view: str) -> list[int]:
-        """How many ids each shard has in a view."""
+        """The number of ids that each shard has in a view."""
         return read_lengths(self._caller, self._shards, INDEXES[view][0])
 
     def steps(self, match: Match, start: Place | None = None) -> Iterator[Step]:
@@ -89,10 +92,8 @@ class Matches:
         errors = INDEXES[view][1]
         replies = self._caller.commands([("HMGET", f"{shard.prefix}{errors}", *ids) for shard, ids in found if ids])
         texts = iter(replies)
-        return [[self._told(text) for text in next(texts)] if ids else [] for _, ids in found]
-
-    def _told(self, text: bytes | None) -> str | None:
-        return error_told(text, self._load_error) if text else None
+        load = self._load_error
+        return [[error_text(text, load) if text else None for text in next(texts)] if ids else [] for _, ids in found]
 
     def _next_filled(self, place: Place, lengths: Sequence[int]) -> Place | None:
         if place.shard >= len(lengths):
@@ -121,7 +122,7 @@ class Matches:
 
 
 def group_of(error: str | None) -> str:
-    """What errors of one kind have in common: their first line (of a traceback the last), with numbers as "#"."""
+    """The text that errors of one kind share: their first line (of a traceback the last), with numbers as "#"."""
     lines = [line for line in (error or "").splitlines() if line.strip()]
     if not lines:
         return ""
@@ -129,15 +130,6 @@ def group_of(error: str | None) -> str:
     return re.sub(r"\d+", "#", line.strip()[:GROUP_CHARS])
 
 
-def error_told(stored: bytes, load_error: Callable[[str], str]) -> str:
-    """An error for people. One that can't be loaded is told as it is stored: Lowkiq's own texts were never dumped."""
-    text = stored.decode("utf-8", "replace")
-    try:
-        return load_error(text)
-    except Exception:  # noqa: BLE001 (load_error is the user's)
-        return text
-
-
 def is_glob(pattern: str) -> bool:
-    """Whether Redis would take it for more than the text itself."""
+    """True when Redis would take it for more than the text itself."""
     return any(char in pattern for char in "*?[\\")

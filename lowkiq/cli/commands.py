@@ -1,4 +1,4 @@
-"""The `lowkiq` command: one node in the foreground, and looks at queues and the morgue."""
+"""The `lowkiq` command: one node in the foreground, and what people ask of queues, nodes and the morgue."""
 
 from __future__ import annotations
 
@@ -15,6 +15,7 @@ import typer
 from redis.exceptions import RedisError
 
 from lowkiq import Lowkiq, LowkiqError, SettingsError, __version__, log
+from lowkiq.admin.alerts import alerts_of
 from lowkiq.cli import tables
 from lowkiq.doctor import command as examiner
 from lowkiq.errors import AppNotFound
@@ -144,25 +145,23 @@ def node_numbers(number: str | None, count: str | None, environment: Mapping[str
 @cli.command()
 def stats(context: typer.Context, require: Require = None, as_json: AsJson = False) -> None:
     """What each queue holds and has done."""
-    with _clear_errors(), _app(require or context.obj) as app:
+    with _app(require or context.obj) as app:
         metrics = app.metrics()
         if as_json:
             typer.echo(json.dumps({name: msgspec.structs.asdict(row) for name, row in metrics.items()}))
-            return
-        tables.show(tables.of_queues(metrics))
+        else:
+            tables.show(tables.of_queues(metrics))
 
 
 @cli.command()
 def nodes(context: typer.Context, require: Require = None, as_json: AsJson = False) -> None:
     """Which nodes live, and what is wrong. Exits 1 when something is."""
-    with _clear_errors(), _app(require or context.obj) as app:
+    with _app(require or context.obj) as app:
         found = app.nodes()
         if as_json:
             typer.echo(msgspec.json.encode(found).decode())
         else:
-            tables.show(tables.of_nodes(found))
-            for line in tables.troubles(found):
-                typer.echo(line)
+            tables.show(tables.of_nodes(found), *(f"{alert.kind}: {alert.text}" for alert in alerts_of(found)))
         if not found.is_well:
             raise typer.Exit(EXIT_FAILED)
 
@@ -183,7 +182,7 @@ def web(
         from lowkiq.web import server  # noqa: PLC0415 (an extra, which other commands do without)
     except ModuleNotFoundError as error:
         _fail(f"the web view needs {error.name}: pip install 'lowkiq[web]'", EXIT_USAGE)
-    with _clear_errors(), _app(require or context.obj) as app:
+    with _app(require or context.obj) as app:
         log.configure()
         address = server.parse_address(bind)
         code = server.serve(app, address, read_only=read_only, payloads=not no_payloads, no_auth=no_auth)
@@ -195,9 +194,13 @@ def web(
 def doctor(context: typer.Context, require: Require = None, as_json: AsJson = False) -> None:
     """Examines Redis, queues, nodes and this machine, and says what to mend. Exits 1 when there is a problem."""
     with _clear_errors():
-        code = examiner.run(require or context.obj, as_json=as_json)
+        findings = examiner.examine_app(require or context.obj)
+    if as_json:
+        typer.echo(examiner.as_json(findings))
+    else:
+        tables.show(examiner.table(findings), examiner.summary(findings))
     # A thread that still waits for Redis must not hold the process.
-    _exit(code)
+    _exit(0 if examiner.is_well(findings) else EXIT_FAILED)
 
 
 @morgue.command("list")
@@ -209,12 +212,12 @@ def morgue_list(
     as_json: AsJson = False,
 ) -> None:
     """Shows the newest jobs of a queue's morgue, with their errors."""
-    with _clear_errors(), _app(require or context.obj) as app:
+    with _app(require or context.obj) as app:
         jobs = app.queries(queue, _shards_count(app, queue)).morgue_rev_range_by_updated_at(limit=limit)
         if as_json:
             typer.echo(json.dumps([tables.summary(job) for job in jobs]))
-            return
-        tables.show(tables.of_morgue(queue, jobs))
+        else:
+            tables.show(tables.of_morgue(queue, jobs))
 
 
 @morgue.command("revive")
@@ -222,7 +225,7 @@ def morgue_revive(
     context: typer.Context, queue: Queue, ids: Ids = None, every: All = False, require: Require = None
 ) -> None:
     """Returns jobs to the queue, as fresh ones that are due now."""
-    with _clear_errors(), _app(require or context.obj) as app:
+    with _app(require or context.obj) as app:
         actions = app.actions(queue, _shards_count(app, queue))
         count = actions.morgue_queue_up_all_jobs() if _all_or(ids, every) else actions.morgue_queue_up(ids or ())
         typer.echo(f"{count} revived")
@@ -238,40 +241,35 @@ def morgue_delete(
     require: Require = None,
 ) -> None:
     """Deletes jobs for good. With --all it tells how many, and asks."""
-    with _clear_errors(), _app(require or context.obj) as app:
+    with _app(require or context.obj) as app:
         actions = app.actions(queue, _shards_count(app, queue))
-        if _all_or(ids, every):
-            if not yes:
-                typer.confirm(
-                    f"Delete all {app.metrics()[queue].morgue_length} jobs in the morgue of {queue}?", abort=True
-                )
-            count = actions.morgue_delete_all_jobs()
-        else:
-            count = actions.morgue_delete(ids or ())
+        if _all_or(ids, every) and not yes:
+            count = app.metrics()[queue].morgue_length
+            typer.confirm(f"Delete all {count} jobs in the morgue of {queue}?", abort=True)
+        count = actions.morgue_delete_all_jobs() if every else actions.morgue_delete(ids or ())
         typer.echo(f"{count} deleted")
 
 
 @contextmanager
 def _app(require: str | None) -> Iterator[Lowkiq]:
-    """The application that was named, else one that only knows where Redis is."""
-    app = load_app(require) if require else Lowkiq()
-    try:
-        yield app
-    except RedisError as error:
-        hint = " (it runs while lowkiq-supervisor does)" if app.settings.redis_url.endswith(EMBEDDED_SOCKET) else ""
-        _fail(f"can't use Redis at {redact(app.settings.redis_url)}: {error}{hint}", EXIT_FAILED)
-    finally:
-        app.close()
+    """The application that was named, else one that only knows where Redis is. An error is one line, and the end."""
+    with _clear_errors():
+        app = load_app(require) if require else Lowkiq()
+        try:
+            yield app
+        except RedisError as error:
+            hint = " (it runs while lowkiq-supervisor does)" if app.settings.redis_url.endswith(EMBEDDED_SOCKET) else ""
+            _fail(f"can't use Redis at {redact(app.settings.redis_url)}: {error}{hint}", EXIT_FAILED)
+        finally:
+            app.close()
 
 
 @contextmanager
 def _clear_errors() -> Iterator[None]:
     try:
         yield
-    except (SettingsError, AppNotFound) as error:
-        _fail(str(error), EXIT_USAGE)
     except LowkiqError as error:
-        _fail(str(error), EXIT_FAILED)
+        _fail(str(error), EXIT_USAGE if isinstance(error, SettingsError | AppNotFound) else EXIT_FAILED)
 
 
 def _fail(message: str, code: int) -> NoReturn:

@@ -1,13 +1,14 @@
-"""What the command line shows people: tables, and what is wrong in words."""
+"""Tables that the command line shows people."""
 
 from __future__ import annotations
 
 import datetime
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import msgspec
+import typer
 from rich.console import Console
 from rich.markup import escape
 from rich.table import Column, Table
@@ -15,15 +16,15 @@ from rich.table import Column, Table
 from lowkiq import clock
 from lowkiq.admin.metrics import QueueMetrics
 from lowkiq.admin.nodes import Nodes
+from lowkiq.admin.words import printable
 from lowkiq.job import Job
 
-#: Unowned shards that are named one by one.
-MANY = 20
 
-
-def show(table: Table) -> None:
-    """Prints it. Piped, a table has no terminal to fit: its rows stay whole."""
+def show(table: Table, *lines: str) -> None:
+    """Prints it, and lines below it. Piped, a table has no terminal to fit: its rows stay whole."""
     Console(width=None if sys.stdout.isatty() else 200).print(table)
+    for line in lines:
+        typer.echo(line)
 
 
 def of_queues(metrics: Mapping[str, QueueMetrics]) -> Table:
@@ -41,7 +42,8 @@ def of_morgue(queue: str, jobs: Sequence[Job]) -> Table:
     table = Table("id", "payloads", "since", "error", title=f"Morgue of {queue}")
     for job in jobs:
         row = summary(job)
-        table.add_row(escape(printable(job.id)), str(row["payloads"]), row["since"], escape(printable(row["error"])))
+        id, error = (escape(printable(row[key], None)) for key in ("id", "error"))
+        table.add_row(id, str(row["payloads"]), row["since"], error)
     return table
 
 
@@ -52,27 +54,17 @@ def summary(job: Job) -> dict[str, Any]:
 
 
 def of_nodes(found: Nodes) -> Table:
-    numbers = (
-        "number",
-        "pid",
-        "up",
-        "beat",
-        "busy",
-        "shards",
-        "waits for",
-        "processed",
-        "failed",
-        "RSS",
-        "CPU",
-        "Redis",
-    )
-    table = Table("node", "state", *(Column(name, justify="right") for name in numbers), title="Nodes")
+    """A row a node."""
+    numbers = ("number", "pid", "up", "beat", "busy", "shards", "waits for")
+    figures = ("processed", "failed", "RSS", "CPU", "Redis")
+    columns = (Column(name, justify="right") for name in (*numbers, *figures))
+    table = Table("node", "state", *columns, title="Nodes")
     now = clock.real()
     for node in found.nodes:
         busy = sum(thread.queue is not None for thread in node.threads)
         table.add_row(
-            escape(printable(node.host)),
-            "late" if node.is_late else escape(printable(node.state)),
+            escape(printable(node.host, None)),
+            "late" if node.is_late else escape(printable(node.state, None)),
             f"{node.node_number} of {node.number_of_nodes}",
             str(node.pid),
             str(datetime.timedelta(seconds=int(now - node.started_at))),
@@ -87,27 +79,3 @@ def of_nodes(found: Nodes) -> Table:
             f"{node.redis_round_trip * 1000:.1f} ms" if node.redis_round_trip is not None else "",
         )
     return table
-
-
-def troubles(found: Nodes) -> Iterator[str]:
-    """What is wrong, a line each."""
-    if not found.nodes:
-        yield "no node has been heard of for half a minute"
-    for name in found.late:
-        yield f"late: {printable(name)} has not been heard of for a while; its shards move on when its lease ends"
-    for name in found.unreadable:
-        yield f"unreadable: the beat of {printable(name)}: is it of another Lowkiq, or not Lowkiq's at all?"
-    if found.missing:
-        yield f"missing: node numbers {', '.join(map(str, found.missing))}; others stand in for them"
-    if found.doubled:
-        yield f"doubled: node numbers {', '.join(map(str, found.doubled))}; all but one stand by. Check NODE_NUMBER"
-    for shard in found.unowned[:MANY]:
-        lag = -(shard.due_in or 0)
-        yield f"unowned: shard {shard.shard} of queue {shard.queue} has jobs due and no node ({lag:.0f} s late)"
-    if len(found.unowned) > MANY:
-        yield f"unowned: {len(found.unowned) - MANY} more"
-
-
-def printable(text: str) -> str:
-    """Ids and errors are hostile: no control characters reach the terminal."""
-    return "".join(char if char.isprintable() else char.encode("unicode_escape").decode() for char in text)

@@ -1,24 +1,29 @@
-"""The command: finds the application, has it examined, and reports."""
+"""The doctor's command: finds the application, has it examined, and makes a report for people or for machines."""
 
 from __future__ import annotations
 
+import json
 import os
 import traceback
+from collections import Counter
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Final
 
-import typer
+import msgspec
+from rich.markup import escape
+from rich.table import Table
 
+from lowkiq.admin.words import printable
 from lowkiq.app import Lowkiq
-from lowkiq.cli import tables
-from lowkiq.doctor import report
 from lowkiq.doctor.examination import examine
-from lowkiq.doctor.finding import Finding
-from lowkiq.doctor.subject import Patient
+from lowkiq.doctor.finding import LEVELS, Finding, Level
+from lowkiq.doctor.subject import Subject
 from lowkiq.errors import AppNotFound, SettingsError
 from lowkiq.importing import load_app
+from lowkiq.version import VERSION
 
-EXIT_WELL, EXIT_PROBLEMS = 0, 1
+STYLES: Final[Mapping[Level, str]] = {"problem": "bold red", "warning": "yellow", "note": "cyan", "ok": "green"}
 
 EPILOG: Final = """\b
 Examples:
@@ -34,22 +39,16 @@ It changes nothing, and ends within half a minute, whatever state Redis is in.
 """
 
 
-def run(require: str | None, *, as_json: bool) -> int:
+def examine_app(require: str | None) -> list[Finding]:
     """
-    Examines, prints, and returns the exit code.
+    Findings on an application, its Redis and this machine.
 
     Raises:
         AppNotFound, SettingsError: the application can't be found, or can't be made.
     """
     app, broken = _app(require)
-    patient = Patient(app, os.environ, has_app=require is not None and broken is None)
-    findings = ([broken] if broken else []) + examine(patient)
-    if as_json:
-        typer.echo(report.as_json(findings))
-    else:
-        tables.show(report.table(findings))
-        typer.echo(report.summary(findings))
-    return EXIT_WELL if report.is_well(findings) else EXIT_PROBLEMS
+    subject = Subject(app, os.environ, has_app=require is not None and broken is None)
+    return ([broken] if broken else []) + examine(subject)
 
 
 def _app(require: str | None) -> tuple[Lowkiq, Finding | None]:
@@ -66,3 +65,39 @@ def _app(require: str | None) -> tuple[Lowkiq, Finding | None]:
         says = f"{require} can't be imported: {type(error).__name__}: {error}{where}"
         do = f"mend it: python -c 'import {require.partition(':')[0]}'"
         return Lowkiq(), Finding("settings.app", "problem", says, do)
+
+
+def is_well(findings: Sequence[Finding]) -> bool:
+    """True when there is no problem. Warnings are for people to weigh."""
+    return all(finding.level != "problem" for finding in findings)
+
+
+def table(findings: Sequence[Finding]) -> Table:
+    """A row a finding, with what to do below it."""
+    rows = Table.grid(padding=(0, 2))
+    rows.add_column(no_wrap=True)
+    rows.add_column(no_wrap=True)
+    rows.add_column(overflow="fold")
+    for finding in sorted(findings, key=lambda finding: LEVELS.index(finding.level)):
+        do = f"\n→ {escape(printable(finding.do, None))}" if finding.do else ""
+        level = f"[{STYLES[finding.level]}]{finding.level}[/]"
+        rows.add_row(level, finding.check, escape(printable(finding.says, None)) + do)
+    return rows
+
+
+def summary(findings: Sequence[Finding]) -> str:
+    """The number of findings of each level."""
+    counts = Counter(finding.level for finding in findings)
+    words = [f"{counts[level]} {level}{'s' * (counts[level] != 1 and level != 'ok')}" for level in LEVELS]
+    return ", ".join(words)
+
+
+def as_json(findings: Sequence[Finding]) -> str:
+    """The report for machines; `check` names don't change between versions."""
+    report = {
+        "version": VERSION,
+        "is_well": is_well(findings),
+        "counts": dict.fromkeys(LEVELS, 0) | Counter(finding.level for finding in findings),
+        "findings": [msgspec.structs.asdict(finding) for finding in findings],
+    }
+    return json.dumps(report, ensure_ascii=False)

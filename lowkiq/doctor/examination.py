@@ -9,9 +9,9 @@ from typing import Final
 import redis
 from redis.exceptions import NoPermissionError
 
-from lowkiq.doctor import machine_checks, node_checks, queue_checks, redis_checks, rights_checks, settings_checks
+from lowkiq.doctor import machine_checks, node_checks, queue_checks, redis_checks
 from lowkiq.doctor.finding import Check, Finding, Verdict, note, problem, warning
-from lowkiq.doctor.subject import Patient
+from lowkiq.doctor.subject import Subject
 
 #: Seconds for all checks of Redis together. One reply may take two (connect.PATIENCE).
 REDIS_WITHIN: Final = 15.0
@@ -28,9 +28,9 @@ OF_REDIS: Final[Mapping[str, Check]] = {
     "redis.memory": redis_checks.memory,
     "redis.clock": redis_checks.clocks,
     "redis.latency": redis_checks.latency,
-    "rights.commands": rights_checks.commands,
-    "rights.scripts": rights_checks.scripts,
-    "rights.doorbell": rights_checks.doorbell,
+    "rights.commands": redis_checks.commands,
+    "rights.scripts": redis_checks.scripts,
+    "rights.doorbell": redis_checks.doorbell,
     "queues.shards_count": queue_checks.shards_count,
     "queues.layout": queue_checks.layouts,
     "queues.unserved": queue_checks.unserved,
@@ -44,13 +44,13 @@ OF_REDIS: Final[Mapping[str, Check]] = {
     "nodes.long_jobs": node_checks.long_jobs,
     "nodes.restarts": node_checks.restarts,
     "redis.connections": redis_checks.connections,
-    "settings.capacity": settings_checks.capacity,
-    "settings.payloads": settings_checks.payloads,
+    "settings.capacity": machine_checks.capacity,
+    "settings.payloads": machine_checks.payloads,
 }
 
 OF_MACHINE: Final[Mapping[str, Check]] = {
-    "settings.drain": settings_checks.drain,
-    "settings.lease": settings_checks.lease,
+    "settings.drain": machine_checks.drain,
+    "settings.lease": machine_checks.lease,
     "machine.state_dir": machine_checks.state_dir,
     "machine.embedded_redis": machine_checks.embedded_redis,
     "machine.disk": machine_checks.disk,
@@ -60,11 +60,11 @@ OF_MACHINE: Final[Mapping[str, Check]] = {
 }
 
 
-def examine(patient: Patient, within: float = REDIS_WITHIN) -> list[Finding]:
+def examine(subject: Subject, within: float = REDIS_WITHIN) -> list[Finding]:
     """All findings. It may leave a thread behind that still waits for Redis."""
-    of_redis = _RedisChecks(patient)
+    of_redis = _RedisChecks(subject)
     of_redis.start()
-    of_machine = [finding for name, check in OF_MACHINE.items() for finding in _made(name, check, patient)]
+    of_machine = [finding for name, check in OF_MACHINE.items() for finding in _made(name, check, subject)]
     of_redis.join(within)
     return [*of_redis.so_far(within), *of_machine]
 
@@ -72,16 +72,16 @@ def examine(patient: Patient, within: float = REDIS_WITHIN) -> list[Finding]:
 class _RedisChecks(threading.Thread):
     """One after the other, until Redis is gone."""
 
-    def __init__(self, patient: Patient) -> None:
+    def __init__(self, subject: Subject) -> None:
         super().__init__(name="lowkiq-doctor", daemon=True)
-        self._patient = patient
+        self._subject = subject
         self._findings: list[Finding] = []
         self._left = list(OF_REDIS)
 
     def run(self) -> None:
         for name, check in OF_REDIS.items():
             try:
-                found = list(_made(name, check, self._patient))
+                found = list(_made(name, check, self._subject))
                 is_gone = name == ANSWERS and any(finding.level == "problem" for finding in found)
             except (redis.ConnectionError, redis.TimeoutError) as error:
                 found = [_named(name, _gone(error))]
@@ -93,17 +93,17 @@ class _RedisChecks(threading.Thread):
                 return
 
     def so_far(self, within: float) -> list[Finding]:
-        """What was found; with a problem, when it has not come to its end."""
+        """The findings; with a problem, when the checks have not come to their end."""
         left = list(self._left)
         if not self.is_alive():
             return self._findings
         return [*self._findings, _named(ANSWERS, _too_slow(within, left))]
 
 
-def _made(name: str, check: Check, patient: Patient) -> Iterator[Finding]:
+def _made(name: str, check: Check, subject: Subject) -> Iterator[Finding]:
     """A check that fails says so, and the others are made all the same."""
     try:
-        for verdict in check(patient):
+        for verdict in check(subject):
             yield _named(name, verdict)
     except (redis.ConnectionError, redis.TimeoutError):
         raise

@@ -7,7 +7,8 @@ from typing import Final, Literal, NamedTuple
 
 import msgspec
 
-from lowkiq.doctor.subject import Patient
+from lowkiq.admin.alerts import Alert
+from lowkiq.doctor.subject import Subject
 
 Level = Literal["ok", "note", "warning", "problem"]
 
@@ -16,7 +17,7 @@ LEVELS: Final[tuple[Level, ...]] = ("problem", "warning", "note", "ok")
 
 
 class Verdict(NamedTuple):
-    """What a check says; `do` of warnings and problems."""
+    """The answer of a check; `do` is for warnings and problems."""
 
     level: Level
     says: str
@@ -32,8 +33,13 @@ class Finding(msgspec.Struct, frozen=True):
     do: str | None
 
 
-#: Looks at one thing. Saying nothing means that there was nothing to look at.
-Check = Callable[[Patient], Iterable[Verdict]]
+#: Examines one thing. No verdict means that there was nothing to examine.
+Check = Callable[[Subject], Iterable[Verdict]]
+
+
+def of_alert(alert: Alert) -> Verdict:
+    """An alert as a problem or a warning."""
+    return problem(alert.says, alert.do) if alert.severity == "bad" else warning(alert.says, alert.do)
 
 
 def ok(says: str) -> Verdict:

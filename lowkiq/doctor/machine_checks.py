@@ -1,4 +1,4 @@
-"""Checks of this machine: the state directory, limits and versions."""
+"""Checks of this machine (the state directory, limits, versions) and of settings."""
 
 from __future__ import annotations
 
@@ -15,8 +15,10 @@ import psutil
 import redis.utils
 
 from lowkiq.doctor.finding import Verdict, note, ok, problem, warning
-from lowkiq.doctor.subject import OTHER_FILES, Patient
+from lowkiq.doctor.subject import OTHER_FILES, Subject
+from lowkiq.node.lease_keeper import RENEWALS_A_TTL
 from lowkiq.settings import EMBEDDED_SOCKET, state_directory
+from lowkiq.transport.connect import reply_patience
 from lowkiq.version import VERSION
 
 #: Bytes of a path that a unix socket's address holds.
@@ -25,15 +27,17 @@ LONGEST_SOCKET_PATH: Final = 107
 CONTROL_SOCKET: Final = "/control.sock"
 #: Free bytes below which an append-only file is in danger, and below which it can't go on.
 LITTLE_SPACE, NO_SPACE = 1 << 30, 100 << 20
+#: Seconds that the supervisor gives its nodes, unless it is set otherwise.
+SUPERVISORS_DRAIN: Final = 25.0
 #: File systems that don't outlive a restart.
 IN_MEMORY: Final = frozenset({"tmpfs", "ramfs"})
 
 
-def state_dir(patient: Patient) -> Iterator[Verdict]:
-    """Where the supervisor keeps its socket, its dumps and the embedded Redis."""
-    path = state_directory(patient.environment)
+def state_dir(subject: Subject) -> Iterator[Verdict]:
+    """The directory of the supervisor's socket, its dumps and the embedded Redis."""
+    path = state_directory(subject.environment)
     yield from _access(path)
-    longest = f"{path.resolve()}{EMBEDDED_SOCKET if patient.is_embedded else CONTROL_SOCKET}"
+    longest = f"{path.resolve()}{EMBEDDED_SOCKET if subject.is_embedded else CONTROL_SOCKET}"
     if (length := len(os.fsencode(longest))) > LONGEST_SOCKET_PATH:
         yield problem(
             f"{longest} is too long for a unix socket: {length} bytes, at most {LONGEST_SOCKET_PATH}",
@@ -68,12 +72,12 @@ def _access(path: Path) -> Iterator[Verdict]:
         yield ok(f"state directory {path}")
 
 
-def embedded_redis(patient: Patient) -> Iterator[Verdict]:
-    """Whether its jobs outlive a restart."""
-    path = state_directory(patient.environment).resolve()
-    if not patient.is_embedded or not path.exists():
+def embedded_redis(subject: Subject) -> Iterator[Verdict]:
+    """Jobs of the embedded Redis should outlive a restart."""
+    path = state_directory(subject.environment).resolve()
+    if not subject.is_embedded or not path.exists():
         return
-    runtime = patient.environment.get("RUNTIME_DIRECTORY", "").split(":")[0]
+    runtime = subject.environment.get("RUNTIME_DIRECTORY", "").split(":")[0]
     if runtime and path == Path(runtime).resolve():
         yield problem(
             f"the embedded Redis keeps its jobs in {path}, which systemd empties when the service stops",
@@ -87,34 +91,34 @@ def embedded_redis(patient: Patient) -> Iterator[Verdict]:
 
 
 def _file_system(path: Path) -> str:
-    """The kind of the file system that it is on, "" where that can't be told."""
+    """The kind of the file system that it is on, "" where that is not known."""
     kinds = {partition.mountpoint: partition.fstype for partition in psutil.disk_partitions(all=True)}
     return next((kinds[str(place)] for place in (path, *path.parents) if str(place) in kinds), "")
 
 
-def disk(patient: Patient) -> Iterator[Verdict]:
+def disk(subject: Subject) -> Iterator[Verdict]:
     """The embedded Redis writes there; else only dumps go there."""
-    path = state_directory(patient.environment).resolve()
+    path = state_directory(subject.environment).resolve()
     place = next(place for place in (path, *path.parents) if place.exists())
     free = shutil.disk_usage(place).free
-    told = f"{free / 2**20:,.0f} MiB free at {place}"
-    if free > (LITTLE_SPACE if patient.is_embedded else NO_SPACE):
-        yield ok(told)
-    elif free > NO_SPACE or not patient.is_embedded:
-        yield warning(f"{told}, which is little", "make room, or set LOWKIQ_STATE_DIR to a larger disk")
+    space = f"{free / 2**20:,.0f} MiB free at {place}"
+    if free > (LITTLE_SPACE if subject.is_embedded else NO_SPACE):
+        yield ok(space)
+    elif free > NO_SPACE or not subject.is_embedded:
+        yield warning(f"{space}, which is little", "make room, or set LOWKIQ_STATE_DIR to a larger disk")
     else:
         yield problem(
-            f"{told}: the embedded Redis soon can't write", "make room, or set LOWKIQ_STATE_DIR to a larger disk"
+            f"{space}: the embedded Redis soon can't write", "make room, or set LOWKIQ_STATE_DIR to a larger disk"
         )
 
 
-def open_files(patient: Patient) -> Iterator[Verdict]:
+def open_files(subject: Subject) -> Iterator[Verdict]:
     """Each connection is one."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    needed = patient.connections_of_a_node + OTHER_FILES
+    needed = subject.connections_of_a_node + OTHER_FILES
     if soft != resource.RLIM_INFINITY and soft < needed:
         yield warning(
-            f"a process may open {soft:,} files; a node of {patient.settings.threads_per_node} threads needs "
+            f"a process may open {soft:,} files; a node of {subject.settings.threads_per_node} threads needs "
             f"{needed:,}, and its jobs their own",
             f"ulimit -n {max(4096, needed * 2)} (up to {hard:,}); LimitNOFILE= in a unit",
         )
@@ -122,7 +126,7 @@ def open_files(patient: Patient) -> Iterator[Verdict]:
         yield ok(f"a process may open {'any number of' if soft == resource.RLIM_INFINITY else f'{soft:,}'} files")
 
 
-def software(_: Patient) -> Iterator[Verdict]:
+def software(_: Subject) -> Iterator[Verdict]:
     """Versions, for whoever reads a report."""
     yield ok(
         f"Lowkiq {VERSION}, Python {platform.python_version()}, redis-py {importlib.metadata.version('redis')}, "
@@ -139,10 +143,57 @@ def _version(package: str) -> str | None:
         return None
 
 
-def containers(patient: Patient) -> Iterator[Verdict]:
-    """What else kills a node that drains."""
-    if patient.environment.get("KUBERNETES_SERVICE_HOST"):
+def containers(subject: Subject) -> Iterator[Verdict]:
+    """Kubernetes, too, kills a node that drains for long."""
+    if subject.environment.get("KUBERNETES_SERVICE_HOST"):
         yield note(
-            f"drain_timeout is {patient.settings.drain_timeout:g} s: terminationGracePeriodSeconds of the pod, 30 s if "
+            f"drain_timeout is {subject.settings.drain_timeout:g} s: terminationGracePeriodSeconds of the pod, 30 s if "
             "nothing is said, must be longer"
+        )
+
+
+# ── settings that go badly together; each alone is valid, or the application would not have been made ─────────────────
+
+
+def drain(subject: Subject) -> Iterator[Verdict]:
+    """The supervisor kills nodes by its own clock."""
+    text = subject.environment.get("LOWKIQ_DRAIN_TIMEOUT", "")
+    try:
+        theirs = float(text or SUPERVISORS_DRAIN)
+    except ValueError:
+        return  # "30s" is the supervisor's to understand; a node's own setting would have refused it
+    ours = subject.settings.drain_timeout
+    if ours > theirs:
+        yield warning(
+            f"drain_timeout is {ours:g} s, but lowkiq-supervisor kills its nodes after {theirs:g} s",
+            f"set LOWKIQ_DRAIN_TIMEOUT={ours:g}, which both read; or --drain-timeout {ours:g}",
+        )
+
+
+def lease(subject: Subject) -> Iterator[Verdict]:
+    """A node that waits for one reply should not lose its leases."""
+    ttl = subject.settings.lease_ttl
+    patience = reply_patience(ttl)
+    if ttl / RENEWALS_A_TTL + patience >= ttl:
+        yield note(
+            f"lease_ttl is {ttl:g} s: a node that waits for one reply of Redis, up to {patience:g} s, may lose "
+            "its shards meanwhile"
+        )
+
+
+def capacity(subject: Subject) -> Iterator[Verdict]:
+    """A shard is run by one thread at a time."""
+    shards = sum(worker.shards_count for worker in subject.app.workers.values())
+    threads = subject.number_of_nodes * subject.settings.threads_per_node
+    if subject.app.workers and shards < threads:
+        yield note(f"{shards} shards for {threads} threads: at most {shards} batches run at a time, the others idle")
+
+
+def payloads(subject: Subject) -> Iterator[Verdict]:
+    """Redis has a limit of its own."""
+    limit = subject.config("proto-max-bulk-len")
+    if limit and int(limit) < subject.settings.max_payload_bytes:
+        yield problem(
+            f"max_payload_bytes is {subject.settings.max_payload_bytes:,}, Redis takes {int(limit):,} bytes at most",
+            "lower max_payload_bytes, or raise proto-max-bulk-len of Redis",
         )

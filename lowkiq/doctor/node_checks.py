@@ -1,13 +1,13 @@
-"""Checks of nodes, by what they tell in their heartbeats."""
+"""Checks of nodes, by their heartbeats."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from typing import Final
 
-from lowkiq.cli.tables import printable
+from lowkiq.admin.words import printable
 from lowkiq.doctor.finding import Verdict, note, ok, problem, warning
-from lowkiq.doctor.subject import Patient
+from lowkiq.doctor.subject import Subject
 from lowkiq.node.lease_keeper import RENEWALS_A_TTL
 from lowkiq.version import VERSION
 
@@ -15,38 +15,20 @@ from lowkiq.version import VERSION
 LONG: Final = 3600.0
 
 
-def present(patient: Patient) -> Iterator[Verdict]:
-    """Who lives, and who has not been heard of."""
-    found = patient.nodes
+def present(subject: Subject) -> Iterator[Verdict]:
+    """Nodes that live, and those that have not been heard of."""
+    found = subject.nodes
     if not found.nodes:
         yield note("no node has been heard of for half a minute")
         return
     yield ok(f"{len(found.nodes) - len(found.late)} nodes live")
-    if found.unreadable:
-        yield warning(
-            f"beats that can't be read: {', '.join(map(printable, found.unreadable))}",
-            "see what else writes into this namespace, or whether a node is of another version",
-        )
-    if found.late:
-        yield warning(
-            f"not heard of for a while: {', '.join(map(printable, found.late))}",
-            "see its machine and its log; its shards move on when its lease ends",
-        )
+    yield from _alerts(subject, "unreadable", "late")
 
 
-def numbers(patient: Patient) -> Iterator[Verdict]:
+def numbers(subject: Subject) -> Iterator[Verdict]:
     """NODE_NUMBER and NUMBER_OF_NODES."""
-    found = patient.nodes
-    if found.missing:
-        yield warning(
-            f"no node has number {', '.join(map(str, found.missing))}; others stand in",
-            "start them, or lower NUMBER_OF_NODES to how many there are",
-        )
-    if found.doubled:
-        yield warning(
-            f"several nodes have number {', '.join(map(str, found.doubled))}: all but one stand by",
-            "give each machine its own NODE_NUMBER; during a rolling update this passes",
-        )
+    found = subject.nodes
+    yield from _alerts(subject, "missing", "doubled")
     totals = sorted({node.number_of_nodes for node in found.nodes})
     if len(totals) > 1:
         yield warning(
@@ -57,19 +39,24 @@ def numbers(patient: Patient) -> Iterator[Verdict]:
         yield ok(f"numbers 0 to {totals[0] - 1} are there, each once")
 
 
-def versions(patient: Patient) -> Iterator[Verdict]:
+def _alerts(subject: Subject, *kinds: str) -> list[Verdict]:
+    """Warnings only: others stand in."""
+    return [warning(alert.says, alert.do) for alert in subject.alerts if alert.kind in kinds]
+
+
+def versions(subject: Subject) -> Iterator[Verdict]:
     """Versions side by side are fine for the time of an upgrade."""
-    others = sorted({node.version for node in patient.nodes.nodes} - {VERSION})
+    others = sorted({node.version for node in subject.nodes.nodes} - {VERSION})
     if others:
         yield note(f"nodes run Lowkiq {', '.join(map(printable, others))}; this is {VERSION}")
-    elif patient.nodes.nodes:
+    elif subject.nodes.nodes:
         yield ok(f"nodes run Lowkiq {VERSION}, as this is")
 
 
-def trips(patient: Patient) -> Iterator[Verdict]:
+def trips(subject: Subject) -> Iterator[Verdict]:
     """A lease that can't be renewed in time is lost, and its jobs may run twice."""
-    limit = patient.settings.lease_ttl / RENEWALS_A_TTL
-    for node in patient.nodes.nodes:
+    limit = subject.settings.lease_ttl / RENEWALS_A_TTL
+    for node in subject.nodes.nodes:
         if node.redis_round_trip is not None and node.redis_round_trip > limit:
             yield problem(
                 f"the last beat of {printable(node.node)} took {node.redis_round_trip:.1f} s, longer than the "
@@ -78,9 +65,9 @@ def trips(patient: Patient) -> Iterator[Verdict]:
             )
 
 
-def long_jobs(patient: Patient) -> Iterator[Verdict]:
+def long_jobs(subject: Subject) -> Iterator[Verdict]:
     """A job may run for hours. One that hangs looks the same."""
-    for node in patient.nodes.nodes:
+    for node in subject.nodes.nodes:
         for thread in node.threads:
             if thread.queue is not None and thread.seconds > LONG:
                 yield note(
@@ -89,9 +76,9 @@ def long_jobs(patient: Patient) -> Iterator[Verdict]:
                 )
 
 
-def restarts(patient: Patient) -> Iterator[Verdict]:
+def restarts(subject: Subject) -> Iterator[Verdict]:
     """Nodes that had to be started again."""
-    for node in patient.nodes.nodes:
+    for node in subject.nodes.nodes:
         if node.restarts:
             yield note(
                 f"node {node.node_number} has been restarted {node.restarts} times; "

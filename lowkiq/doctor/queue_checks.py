@@ -6,9 +6,9 @@ from collections.abc import Iterator
 from typing import Final
 
 from lowkiq.admin import probes
-from lowkiq.cli.tables import printable
-from lowkiq.doctor.finding import Verdict, note, ok, problem, warning
-from lowkiq.doctor.subject import Patient
+from lowkiq.admin.words import printable
+from lowkiq.doctor.finding import Verdict, note, of_alert, ok, problem, warning
+from lowkiq.doctor.subject import Subject
 from lowkiq.errors import NewerLayout, ShardsCountMismatch
 from lowkiq.queue import keys
 from lowkiq.queue.push import check_layout
@@ -20,16 +20,16 @@ LATE: Final = 60.0
 MANY: Final = 10
 
 
-def shards_count(patient: Patient) -> Iterator[Verdict]:
+def shards_count(subject: Subject) -> Iterator[Verdict]:
     """Code against Redis: what a node refuses at boot."""
-    if not patient.has_app:
+    if not subject.has_app:
         yield note("no application was named: say -r MODULE to have its queues checked")
         return
-    if not patient.app.workers:
+    if not subject.app.workers:
         yield warning("the application has no workers", "register one with @app.worker")
     agreed, unknown = [], []
-    for queue, worker in patient.app.workers.items():
-        known = patient.layouts.get(queue)
+    for queue, worker in subject.app.workers.items():
+        known = subject.layouts.get(queue)
         if known is None:
             unknown.append(queue)
             continue
@@ -40,29 +40,29 @@ def shards_count(patient: Patient) -> Iterator[Verdict]:
             says, _, do = str(error).partition(": ")
             yield problem(f"{says}: nodes and producers refuse it", do)
         except NewerLayout:
-            pass  # layouts() tells
+            pass  # layouts() says so
     if agreed:
         yield ok(f"shards_count agrees with Redis: {_listed(agreed)}")
     if unknown:
         yield note(f"not in Redis yet, the first push or node makes them: {_listed(unknown)}")
 
 
-def layouts(patient: Patient) -> Iterator[Verdict]:
-    """Whether this version may write to every queue, and every shard was written as its queue says."""
-    newer = [queue for queue, told in patient.layouts.items() if told.version > keys.LAYOUT_VERSION]
+def layouts(subject: Subject) -> Iterator[Verdict]:
+    """This version must be able to write to every queue, and every shard must have its queue's layout."""
+    newer = [queue for queue, one in subject.layouts.items() if one.version > keys.LAYOUT_VERSION]
     for queue in newer:
-        yield _newer(queue, patient.layouts[queue].version)
-    shards = [shard for queue in patient.layouts.keys() - set(newer) for shard in _shards(patient, queue)]
-    found = zip(shards, probes.read_shard_layouts(patient.caller, shards), strict=True)
-    odd = [(shard, told) for shard, told in found if told and told != patient.layouts[shard.queue]]
-    for shard, told in odd[:MANY]:
-        if told.version > keys.LAYOUT_VERSION:
-            yield _newer(f"{shard.queue} (shard {shard.index})", told.version)
+        yield _newer(queue, subject.layouts[queue].version)
+    shards = [shard for queue in subject.layouts.keys() - set(newer) for shard in _shards(subject, queue)]
+    found = zip(shards, probes.read_shard_layouts(subject.caller, shards), strict=True)
+    odd = [(shard, one) for shard, one in found if one and one != subject.layouts[shard.queue]]
+    for shard, one in odd[:MANY]:
+        if one.version > keys.LAYOUT_VERSION:
+            yield _newer(f"{shard.queue} (shard {shard.index})", one.version)
         else:
             yield problem(
-                f"shard {shard.index} of queue {shard.queue} was written with shards_count {told.shards_count}, "
-                f"the queue has {patient.layouts[shard.queue].shards_count}: nobody can use it",
-                f"set shards_count = {told.shards_count}, or choose another queue_name",
+                f"shard {shard.index} of queue {shard.queue} was written with shards_count {one.shards_count}, "
+                f"the queue has {subject.layouts[shard.queue].shards_count}: nobody can use it",
+                f"set shards_count = {one.shards_count}, or choose another queue_name",
             )
     if not newer and not odd:
         yield ok(f"layout {keys.LAYOUT_VERSION}, as this version writes it")
@@ -73,50 +73,39 @@ def _newer(queue: str, version: int) -> Verdict:
     return problem(says, f"{do}: a newer Lowkiq has taken the queue over")
 
 
-def unserved(patient: Patient) -> Iterator[Verdict]:
+def unserved(subject: Subject) -> Iterator[Verdict]:
     """Queues that nobody works off: renamed, or of code that is gone."""
-    if not patient.has_app:
+    if not subject.has_app:
         return
-    held = {shard.queue for shard in patient.shards if shard.lease_rest > 0}
-    for queue, row in patient.queues.items():
+    held = {shard.queue for shard in subject.shards if shard.lease_rest > 0}
+    for queue, row in subject.queues.items():
         jobs = row.length + row.busy
-        if jobs and queue not in patient.app.workers and queue not in held:
+        if jobs and queue not in subject.app.workers and queue not in held:
             yield warning(
                 f"queue {queue} has {jobs:,} jobs, no worker in this application and no node",
                 f"run the application that has it; or push them anew elsewhere: lowkiq.Lowkiq().queries({queue!r}, "
-                f"{patient.layouts[queue].shards_count})",
+                f"{subject.layouts[queue].shards_count})",
             )
 
 
-def unowned(patient: Patient) -> Iterator[Verdict]:
+def unowned(subject: Subject) -> Iterator[Verdict]:
     """Jobs that are due, or were in hand, where nobody is."""
-    shards = patient.nodes.unowned
-    if not shards:
+    alerts = [alert for alert in subject.alerts if alert.kind == "unowned"]
+    if not alerts:
         yield ok("every shard with jobs due has a node")
-        return
-    lag = max(-(shard.due_in or 0.0) for shard in shards)
-    in_hand = sum(shard.busy for shard in shards)
-    names = _listed([f"{shard.queue}:{shard.shard}" for shard in shards])
-    says = f"{len(shards)} shards with jobs have no node, the oldest job is {max(lag, 0):,.0f} s late: {names}"
-    if in_hand:
-        says += f"; {in_hand:,} jobs are in the hands of nodes that are gone, and run again once a node comes"
-    if patient.nodes.nodes:
-        yield problem(
-            says, "see `lowkiq nodes` for numbers that are missing, and whether the nodes have these queues' workers"
-        )
-    else:
-        yield warning(says, "start nodes: lowkiq-supervisor --nodes N -r MODULE")
+    for alert in alerts:
+        yield of_alert(alert) if subject.nodes.nodes else warning(alert.says, alert.do)
 
 
-def late(patient: Patient) -> Iterator[Verdict]:
+def late(subject: Subject) -> Iterator[Verdict]:
     """Jobs that wait although their shard has a node."""
     lags: dict[str, float] = {}
-    for shard in patient.shards:
+    for shard in subject.shards:
         if shard.lease_rest > 0 and shard.due_in is not None:
             lags[shard.queue] = max(lags.get(shard.queue, 0.0), -shard.due_in)
     behind = {queue: lag for queue, lag in lags.items() if lag > LATE}
     for queue, lag in behind.items():
-        row = patient.queues[queue]
+        row = subject.queues[queue]
         yield warning(
             f"queue {queue} is {lag:,.0f} s behind: {row.length:,} jobs queued, {row.busy:,} in hand",
             "more nodes, or threads if jobs wait for others, when all are busy (lowkiq nodes); "
@@ -126,12 +115,12 @@ def late(patient: Patient) -> Iterator[Verdict]:
         yield ok(f"no job with a node is more than {LATE:g} s late")
 
 
-def deaths(patient: Patient) -> Iterator[Verdict]:
+def deaths(subject: Subject) -> Iterator[Verdict]:
     """Jobs that took their node with them."""
-    queues = [queue for queue, row in patient.queues.items() if row.morgue_length]
+    queues = [queue for queue, row in subject.queues.items() if row.morgue_length]
     is_well = True
     for queue in queues:
-        if ids := probes.read_buried(patient.caller, _shards(patient, queue)):
+        if ids := probes.read_buried(subject.caller, _shards(subject, queue)):
             is_well = False
             yield warning(
                 f"jobs of queue {queue} went to the morgue because nodes died at them: {_listed(ids)}",
@@ -140,14 +129,14 @@ def deaths(patient: Patient) -> Iterator[Verdict]:
     if is_well:
         yield ok("no job in the morgue for killing its node")
     if queues:
-        dead = _listed([f"{queue} {patient.queues[queue].morgue_length:,}" for queue in queues])
+        dead = _listed([f"{queue} {subject.queues[queue].morgue_length:,}" for queue in queues])
         yield note(f"jobs in the morgue, which wait for somebody to look: {dead}")
 
 
-def _shards(patient: Patient, queue: str) -> list[Shard]:
-    return patient.app.shards(queue, patient.layouts[queue].shards_count)
+def _shards(subject: Subject, queue: str) -> list[Shard]:
+    return subject.app.shards(queue, subject.layouts[queue].shards_count)
 
 
 def _listed(names: list[str]) -> str:
     more = f" and {len(names) - MANY} more" if len(names) > MANY else ""
-    return ", ".join(printable(name) for name in names[:MANY]) + more
+    return ", ".join(printable(name, None) for name in names[:MANY]) + more

@@ -1,20 +1,20 @@
-"""Checks of the Redis server: is it there, does it keep jobs, is it near and on time?"""
+"""Checks of Redis: is it there, does it keep jobs, is it near and on time, and what does it let this user do?"""
 
 from __future__ import annotations
 
 import statistics
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from typing import Final
 
-import redis
-from redis.exceptions import AuthenticationError, BusyLoadingError, RedisError
+from redis.exceptions import NoPermissionError, RedisError, ResponseError
 
 from lowkiq import clock
 from lowkiq.admin import probes
-from lowkiq.admin.redis_health import NEARLY_FULL
-from lowkiq.doctor.finding import Verdict, note, ok, problem, warning
-from lowkiq.doctor.subject import Patient
-from lowkiq.transport.connect import OLDEST_REDIS
+from lowkiq.admin.alerts import NEARLY_FULL, alerts_of_redis
+from lowkiq.doctor.finding import Verdict, note, of_alert, ok, problem, warning
+from lowkiq.doctor.subject import Subject
+from lowkiq.transport.connect import server_name
+from lowkiq.transport.errors import UNREACHABLE, advice
 
 #: Seconds by which clocks may differ. perform_in is absolute, and due by Redis's clock.
 CLOCKS_MAY_DIFFER: Final = 1.0
@@ -26,85 +26,54 @@ FAR, HELD_UP = 0.005, 0.1
 NEARLY_ALL: Final = 0.8
 
 
-#: Error → what to do.
-TO_REACH: Final[Mapping[type[RedisError], str]] = {
-    BusyLoadingError: "it is reading its data: wait; nodes do the same",
-    AuthenticationError: "check user and password in the URL",
-    redis.TimeoutError: "see its log and whether its process is stopped; or a firewall drops what is sent",
-}
-#: Word of its message → what to do.
-SAID: Final[Mapping[str, str]] = {
-    "max number of clients": "raise maxclients of Redis, or find who holds so many connections: CLIENT LIST",
-    "ssl": "check that the server speaks TLS, and its certificate: ?ssl_ca_certs=FILE in the URL names its issuer",
-}
-
-
-def answers(patient: Patient) -> Iterator[Verdict]:
-    """Whether there is anything to examine."""
+def answers(subject: Subject) -> Iterator[Verdict]:
+    """Redis must answer, or there is nothing to examine."""
     try:
-        probes.ping(patient.caller)
+        probes.ping(subject.caller)
     except RedisError as error:
         yield problem(
-            f"can't use Redis at {patient.url} (from {patient.url_source}): {error}", _how_to_reach(patient, error)
+            f"can't use Redis at {subject.url} (from {subject.url_source}): {error}", _how_to_reach(subject, error)
         )
     else:
-        yield ok(f"Redis answers at {patient.url} (from {patient.url_source})")
+        yield ok(f"Redis answers at {subject.url} (from {subject.url_source})")
 
 
-def _how_to_reach(patient: Patient, error: RedisError) -> str:
-    for kind, do in TO_REACH.items():
-        if isinstance(error, kind):
-            return do
-    for word, do in SAID.items():
-        if word in str(error).lower():
-            return do
-    if patient.is_embedded:
+def _how_to_reach(subject: Subject, error: RedisError) -> str:
+    what = advice(error)
+    if what and what != UNREACHABLE:
+        return what
+    if subject.is_embedded:
         return "start lowkiq-supervisor, which runs this Redis; or set LOWKIQ_REDIS_URL to use another"
-    if patient.url_source == "the default":
+    if subject.url_source == "the default":
         return "set LOWKIQ_REDIS_URL; or start lowkiq-supervisor here, which without one brings its own Redis"
     return "start Redis there, or set LOWKIQ_REDIS_URL to where it is"
 
 
-def version(patient: Patient) -> Iterator[Verdict]:
-    """Whether it has the commands that scripts need."""
-    info = patient.info
-    number = str(info.get("redis_version", "0"))
-    name = f"Valkey {info['valkey_version']}" if "valkey_version" in info else f"Redis {number}"
-    if tuple(int(part) for part in number.split(".")[:2]) < OLDEST_REDIS:
-        yield problem(f"{name} is too old: nodes refuse it", "upgrade it to 6.2 or later, or to Valkey")
-    else:
-        yield ok(name)
+def version(subject: Subject) -> Iterator[Verdict]:
+    """Redis must have the commands that scripts need."""
+    alerts = _alerts(subject, "version")
+    yield from alerts or [ok(server_name(subject.info))]
 
 
-def role(patient: Patient) -> Iterator[Verdict]:
-    """Whether it takes writes of all shards."""
-    if patient.info.get("role", "master") != "master":
-        yield problem("it is a replica: jobs can't be written to it", "give the URL of its primary")
-    if patient.info.get("cluster_enabled") and not patient.caller.is_spread:
+def role(subject: Subject) -> Iterator[Verdict]:
+    """Redis must take writes of all shards."""
+    yield from _alerts(subject, "role")
+    if subject.info.get("cluster_enabled") and not subject.caller.is_spread:
         yield problem(
             "it is one node of Redis Cluster: shards in slots of other nodes can't be reached by this URL",
             "begin the URL with redis+cluster:// (or rediss+cluster://)",
         )
 
 
-def persistence(patient: Patient) -> Iterator[Verdict]:
-    """What is left of accepted jobs when Redis dies."""
-    info = patient.info
-    if not info.get("aof_enabled"):
-        kept = "nothing is kept on disk" if patient.config("save") == "" else "all since the last snapshot is lost"
-        yield warning(
-            f"no append-only file: when Redis dies, {kept}",
-            "CONFIG SET appendonly yes, and the same in redis.conf",
-        )
-    elif info.get("aof_last_write_status", "ok") != "ok":
-        yield problem("the append-only file can't be written", "see Redis's log, and whether its disk is full")
-    else:
-        yield from _fsync(patient.config("appendfsync"))
-    if info.get("rdb_last_bgsave_status", "ok") != "ok":
-        yield warning(
-            "the last snapshot failed; by default Redis then refuses writes",
-            "see Redis's log: its disk may be full, or memory too short to fork (vm.overcommit_memory=1)",
-        )
+def persistence(subject: Subject) -> Iterator[Verdict]:
+    """Accepted jobs should survive the death of Redis."""
+    info = subject.info
+    if info.get("aof_enabled") and info.get("aof_last_write_status", "ok") == "ok":
+        yield from _fsync(subject.config("appendfsync"))
+    alerts = _alerts(subject, "persistence")
+    if not info.get("aof_enabled") and subject.config("save") == "":
+        yield warning("No append-only file and no snapshots: nothing is kept on disk", alerts.pop(0).do or "")
+    yield from alerts
 
 
 def _fsync(policy: str | None) -> Iterator[Verdict]:
@@ -122,32 +91,26 @@ def _fsync(policy: str | None) -> Iterator[Verdict]:
             yield ok("append-only file; how often it is synced, this server doesn't tell")
 
 
-def memory(patient: Patient) -> Iterator[Verdict]:
-    """Whether jobs are thrown away, or refused, for want of it."""
-    info = patient.info
-    limit, used = int(info.get("maxmemory", 0)), int(info.get("used_memory", 0))
-    policy = info.get("maxmemory_policy", "noeviction")
-    if limit and policy != "noeviction":
-        yield problem(
-            f"maxmemory-policy is {policy}: it throws jobs away when memory is full, so nodes refuse it",
-            "CONFIG SET maxmemory-policy noeviction, or give Lowkiq a Redis of its own",
-        )
-    elif policy != "noeviction":
+def memory(subject: Subject) -> Iterator[Verdict]:
+    """Jobs must not be thrown away, or refused, for want of memory."""
+    info = subject.info
+    limit, used, policy = int(info.get("maxmemory", 0)), int(info.get("used_memory", 0)), info.get("maxmemory_policy")
+    yield from _alerts(subject, "memory")
+    if not limit and policy not in {None, "noeviction"}:
         yield note(f"maxmemory-policy is {policy}, which does no harm as long as there is no maxmemory")
-    if limit and used > limit * NEARLY_FULL:
-        yield warning(
-            f"memory is {used / limit:.0%} full: when it is full, pushes are refused",
-            "raise maxmemory, or run more nodes to work the queues off",
-        )
-    elif limit:
-        yield ok(f"{used / 2**20:,.0f} of {limit / 2**20:,.0f} MiB used")
-    else:
+    if not limit:
         yield ok(f"{used / 2**20:,.0f} MiB used, no maxmemory")
+    elif used <= limit * NEARLY_FULL:
+        yield ok(f"{used / 2**20:,.0f} of {limit / 2**20:,.0f} MiB used")
 
 
-def clocks(patient: Patient) -> Iterator[Verdict]:
-    """A due time is told by this machine's clock and kept by Redis's."""
-    offset, error = probes.clock_offset(patient.caller)
+def _alerts(subject: Subject, about: str) -> list[Verdict]:
+    return [of_alert(alert) for alert in alerts_of_redis(subject.info) if alert.subject == about]
+
+
+def clocks(subject: Subject) -> Iterator[Verdict]:
+    """A due time is set by this machine's clock and kept by Redis's."""
+    offset, error = probes.clock_offset(subject.caller)
     if abs(offset) - error >= CLOCKS_MAY_DIFFER:
         yield warning(
             f"Redis's clock is {abs(offset):,.1f} s {'ahead of' if offset > 0 else 'behind'} this machine's: a "
@@ -158,37 +121,90 @@ def clocks(patient: Patient) -> Iterator[Verdict]:
         yield ok(f"Redis's clock and this machine's agree within {abs(offset) + error:.3f} s")
 
 
-def latency(patient: Patient) -> Iterator[Verdict]:
-    """What each claim and each push pays."""
+def latency(subject: Subject) -> Iterator[Verdict]:
+    """Each claim and each push pays a round trip."""
     deadline = clock.monotonic() + PINGS_WITHIN
-    trips = [probes.ping(patient.caller)]
+    trips = [probes.ping(subject.caller)]
     while len(trips) < PINGS and clock.monotonic() < deadline:
-        trips.append(probes.ping(patient.caller))
+        trips.append(probes.ping(subject.caller))
     yield from _judge_trips(trips)
 
 
 def _judge_trips(trips: list[float]) -> Iterator[Verdict]:
     median, worst = statistics.median(trips), max(trips)
-    told = f"round trips: median {median * 1000:.1f} ms, worst {worst * 1000:.1f} ms of {len(trips)}"
+    trip = f"round trips: median {median * 1000:.1f} ms, worst {worst * 1000:.1f} ms of {len(trips)}"
     if median > FAR:
         yield warning(
-            f"{told}: each push waits as long, and a thread starts at most {1 / median:,.0f} slow batches a second",
+            f"{trip}: each push waits as long, and a thread starts at most {1 / median:,.0f} slow batches a second",
             "run nodes and producers beside Redis; push many jobs a call; raise batch_size",
         )
     elif worst > HELD_UP:
-        yield note(f"{told}: something holds up Redis or this machine at times (SLOWLOG GET tells)")
+        yield note(f"{trip}: something holds up Redis or this machine at times (SLOWLOG GET tells)")
     else:
-        yield ok(told)
+        yield ok(trip)
 
 
-def connections(patient: Patient) -> Iterator[Verdict]:
-    """Whether there are enough for all nodes."""
-    limit, used = int(patient.info.get("maxclients", 0)), int(patient.info.get("connected_clients", 0))
-    nodes, each = patient.number_of_nodes, patient.connections_of_a_node
-    told = f"{used} of {limit:,} connections are used; {nodes} node{'s' * (nodes > 1)} may need {nodes * each}"
+def connections(subject: Subject) -> Iterator[Verdict]:
+    """There must be enough connections for all nodes."""
+    limit, used = int(subject.info.get("maxclients", 0)), int(subject.info.get("connected_clients", 0))
+    nodes, each = subject.number_of_nodes, subject.connections_of_a_node
+    use = f"{used} of {limit:,} connections are used; {nodes} node{'s' * (nodes > 1)} may need {nodes * each}"
     if limit and nodes * each > limit:
-        yield problem(f"{told}: some can't connect", "raise maxclients of Redis, or lower threads_per_node")
+        yield problem(f"{use}: some can't connect", "raise maxclients of Redis, or lower threads_per_node")
     elif limit and max(nodes * each, used) > limit * NEARLY_ALL:
-        yield warning(f"{told}: few are left for producers", "raise maxclients of Redis, or find who holds so many")
+        yield warning(f"{use}: few are left for producers", "raise maxclients of Redis, or find who holds so many")
     elif limit:
-        yield ok(told)
+        yield ok(use)
+
+
+# ── what Redis lets this user do, and what it does just now ───────────────────────────────────────────────────────────
+
+
+def commands(subject: Subject) -> Iterator[Verdict]:
+    """Every command that is used, and the keys and channels of the namespace."""
+    queue = next(iter(subject.app.workers), "doctor")
+    refusals = probes.read_refusals(subject.caller, subject.settings.namespace, queue)
+    if refusals.commands or refusals.patterns:
+        wanted = [*refusals.patterns, *(f"+{command.lower().replace(' ', '|')}" for command in refusals.commands)]
+        what = [*refusals.commands, *(f"what {pattern} stands for" for pattern in refusals.patterns)]
+        yield problem(f"this Redis user may not use {', '.join(what)}", f"ACL SETUSER USER {' '.join(wanted)}")
+    else:
+        yield ok("this Redis user may use every command, key and channel that Lowkiq does")
+    if refusals.writes:
+        says = f"nothing can be written now: {type(refusals.writes).__name__}: {refusals.writes}"
+        yield problem(says, advice(refusals.writes) or "see Redis's log")
+
+
+def scripts(subject: Subject) -> Iterator[Verdict]:
+    """EVAL and SCRIPT LOAD; the scripts of this version, as a node loads them."""
+    try:
+        flags = probes.load_scripts(subject.caller)
+    except ResponseError as error:
+        yield problem(f"scripts can't be run: {error}", "allow EVAL, EVALSHA and SCRIPT LOAD; some proxies know none")
+        return
+    if flags:
+        yield ok("scripts run; those that make room also when memory is full")
+    else:
+        yield note(
+            "scripts run; this server knows no flags of scripts, so a full memory stops more of them (Redis 7 does)"
+        )
+
+
+def doorbell(subject: Subject) -> Iterator[Verdict]:
+    """Publish and subscribe: without them a job waits for the next poll."""
+    poll = subject.settings.poll_interval
+    try:
+        seconds = probes.time_doorbell(subject.caller, subject.settings.namespace)
+    except NoPermissionError as error:
+        yield warning(
+            f"nodes can't listen for pushes: {error}; jobs then start up to {poll:g} s late",
+            f"ACL SETUSER USER +subscribe +publish &{subject.settings.namespace}:bell:*",
+        )
+        return
+    if seconds is None:
+        yield warning(
+            f"what is published is not heard: jobs start up to {poll:g} s late",
+            "see whether a proxy stands between, which passes no SUBSCRIBE",
+        )
+    else:
+        yield ok(f"a push is heard after {seconds * 1000:.1f} ms")

@@ -1,4 +1,4 @@
-"""Patient: what is examined, looked at once and shared by all checks."""
+"""Subject: an application with its Redis and environment, read once and shared by all checks."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from functools import cached_property
 from typing import Any
 
 from lowkiq.admin import probes
+from lowkiq.admin.alerts import Alert, alerts_of
 from lowkiq.admin.metrics import QueueMetrics, ShardMetrics, by_queue, read_all_shards
 from lowkiq.admin.nodes import Heartbeats, Nodes, judge, read_health
 from lowkiq.app import Lowkiq
@@ -14,13 +15,13 @@ from lowkiq.queue.call import Caller
 from lowkiq.queue.keys import LAYOUT_VERSION, Layout
 from lowkiq.redis_url import redact
 from lowkiq.settings import DEFAULT_URL, EMBEDDED_SOCKET, Settings
-from lowkiq.transport.connect import client_for_people
+from lowkiq.transport.connect import client_for_people, connections_of_node
 
-#: Connections of a node beside those of its worker threads (node.py), and files that it has open beside connections.
-OTHER_CONNECTIONS, OTHER_FILES = 5, 64
+#: Files that a node has open beside connections.
+OTHER_FILES = 64
 
 
-class Patient:
+class Subject:
     """
     An application, the Redis that it uses and the environment that it would run in.
 
@@ -52,12 +53,12 @@ class Patient:
 
     @property
     def url(self) -> str:
-        """Where Redis is, for people."""
+        """The address of Redis, for people."""
         return "the client that `redis` makes" if self.settings.redis else redact(self.settings.redis_url)
 
     @property
     def url_source(self) -> str:
-        """Who says so."""
+        """The source of that address."""
         url = self.settings.redis_url
         named = next((name for name in ("LOWKIQ_REDIS_URL", "REDIS_URL") if self.environment.get(name) == url), None)
         if self.settings.redis:
@@ -68,10 +69,10 @@ class Patient:
 
     @property
     def is_embedded(self) -> bool:
-        """Whether it is the supervisor's own."""
+        """True when it is the supervisor's own."""
         return self.settings.redis is None and self.settings.redis_url.endswith(EMBEDDED_SOCKET)
 
-    # ── what Redis tells ────────────────────────────────────────────────────────────────────────────────────────────
+    # ── what Redis says ─────────────────────────────────────────────────────────────────────────────────────────────
 
     @cached_property
     def info(self) -> Mapping[str, Any]:
@@ -79,7 +80,7 @@ class Patient:
         return probes.read_info(self.caller)
 
     def config(self, name: str) -> str | None:
-        """A setting of the server, if it lets us look."""
+        """A setting of the server, if it may be read."""
         return probes.read_config(self.caller, name)
 
     @cached_property
@@ -93,12 +94,12 @@ class Patient:
         return read_all_shards(
             self.caller,
             self.settings.namespace,
-            {queue: told.shards_count for queue, told in self.layouts.items() if told.version <= LAYOUT_VERSION},
+            {queue: found.shards_count for queue, found in self.layouts.items() if found.version <= LAYOUT_VERSION},
         )
 
     @cached_property
     def queues(self) -> Mapping[str, QueueMetrics]:
-        """The same by queue."""
+        """The numbers of every queue."""
         return by_queue({shard.queue: None for shard in self.shards}, self.shards)
 
     @cached_property
@@ -107,17 +108,22 @@ class Patient:
         return judge(self._heartbeats, self.shards)
 
     @cached_property
+    def alerts(self) -> list[Alert]:
+        """Alerts of nodes and shards."""
+        return alerts_of(self.nodes)
+
+    @cached_property
     def _heartbeats(self) -> Heartbeats:
         return read_health(self.caller, self.settings.namespace)
 
     @property
     def number_of_nodes(self) -> int:
-        """How many nodes there are to be, as far as anybody says."""
-        told = self.environment.get("NUMBER_OF_NODES") or self.environment.get("LOWKIQ_NUMBER_OF_NODES", "")
-        said = int(told) if told.isdecimal() else 1
+        """The number of nodes there should be, by the environment and by heartbeats."""
+        text = self.environment.get("NUMBER_OF_NODES") or self.environment.get("LOWKIQ_NUMBER_OF_NODES", "")
+        said = int(text) if text.isdecimal() else 1
         return max([said, *(node.number_of_nodes for node in self._heartbeats.readable)])
 
     @property
     def connections_of_a_node(self) -> int:
-        """What one node may open to Redis: its own, and those for pushing."""
-        return self.settings.threads_per_node + OTHER_CONNECTIONS + self.settings.client_pool_size
+        """Connections that one node may open to Redis: its own, and those for pushing."""
+        return connections_of_node(self.settings.threads_per_node) + self.settings.client_pool_size

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING
 import structlog
 
 from lowkiq import clock
-from lowkiq.admin.nodes import ThreadHealth
+from lowkiq.admin.nodes import NAMED_IDS, ThreadHealth, name_id
 
 if TYPE_CHECKING:
     from lowkiq.node.worker_thread import WorkerThread
@@ -29,8 +29,6 @@ logger = structlog.get_logger("lowkiq")
 
 #: Files kept: a node that is dumped in a loop must not fill the disk.
 KEPT = 20
-#: Ids of a batch that a dump, and a heartbeat, name; and characters of each.
-NAMED_IDS, ID_CHARS = 10, 200
 
 
 def dump(workers: Sequence[WorkerThread], state_directory: Path) -> None:
@@ -63,8 +61,7 @@ def job_of(worker: WorkerThread) -> ThreadHealth:
         worker=type(handler.worker).__name__,
         queue=handler.shard.queue,
         shard=handler.shard.index,
-        # An id that is no UTF-8 must not keep the node from beating.
-        ids=[job.id[:ID_CHARS].encode("utf-8", "backslashreplace").decode() for job in batch[:NAMED_IDS]],
+        ids=[name_id(job.id) for job in batch[:NAMED_IDS]],
         jobs=len(batch),
         seconds=round(clock.monotonic() - handler.running_since, 3),
     )

@@ -34,7 +34,7 @@ from lowkiq.node.worker_threads import make_worker_threads
 from lowkiq.queue.call import Caller, raise_first
 from lowkiq.queue.push import register
 from lowkiq.settings import state_directory
-from lowkiq.transport.connect import check_server, client_for_node
+from lowkiq.transport.connect import check_server, client_for_node, connections_of_node
 from lowkiq.worker import Worker
 
 if TYPE_CHECKING:
@@ -46,8 +46,6 @@ logger = structlog.get_logger("lowkiq")
 #: told to abandon them.
 EXIT_DRAINED, EXIT_ERROR, EXIT_BOOT, EXIT_FORCED, EXIT_INTERRUPTED = 0, 1, 3, 5, 130
 
-#: Connections beside those of the worker threads: lease keeper, doorbell, heartbeat, main thread, and one to spare.
-OTHER_CONNECTIONS: Final = 5
 #: Seconds to wait, before the node says that it is quiet, for threads that have something asked of Redis.
 CALM: Final = 1.0
 #: Seconds between looks of the main thread at its own affairs, and between beats to the supervisor.
@@ -140,7 +138,7 @@ class Node:
 
     def _boot(self, undo: contextlib.ExitStack) -> bool:
         """Waits for Redis, checks it, and opens the queues. False: asked to stop meanwhile."""
-        client = client_for_node(self._settings, 2 * self._settings.threads_per_node + OTHER_CONNECTIONS)
+        client = client_for_node(self._settings, connections_of_node(self._settings.threads_per_node))
         self._caller = Caller(client)
         undo.callback(self._caller.close)
         self._trouble = Trouble()

@@ -37,6 +37,9 @@ PATIENCE = 2.0
 PEOPLE_CONNECTIONS = 10
 #: Connections to each server of a cluster besides pipelines: for the doorbell, and for a look at the topology.
 OTHER_CONNECTIONS = 5
+#: Connections of a node beside those of its worker threads: lease keeper, doorbell, heartbeat, main thread, and one to
+#: spare.
+NODE_CONNECTIONS = 5
 #: Pipelines at a time through a cluster's client that the user makes; its own limits may be lower.
 MADE_CONNECTIONS = 1_000
 
@@ -57,6 +60,11 @@ def client_for_node(settings: Settings, connections: int) -> Client:
     """A client that repeats nothing by itself: a node must know when a reply was lost."""
     patience = reply_patience(settings.lease_ttl)
     return _client(settings, connections, settings.pool_timeout, Retry(NoBackoff(), 0), reply_within=patience)
+
+
+def connections_of_node(threads: int) -> int:
+    """Connections that a node of so many worker threads may open, beside those for pushing."""
+    return 2 * threads + NODE_CONNECTIONS
 
 
 def reply_patience(lease_ttl: float) -> float:
@@ -135,17 +143,32 @@ def check_server(client: Client) -> bool:
     return all(map(_check_one, servers))
 
 
+def is_too_old(info: Mapping[str, Any]) -> bool:
+    """Whether a server, by its INFO, lacks commands that scripts need."""
+    version = tuple(int(part) for part in str(info.get("redis_version", "0")).split(".")[:2])
+    return version < OLDEST_REDIS
+
+
+def server_name(info: Mapping[str, Any]) -> str:
+    """A server's kind and version, by its INFO."""
+    return f"Valkey {info['valkey_version']}" if "valkey_version" in info else f"Redis {info['redis_version']}"
+
+
+def evicting_policy(info: Mapping[str, Any]) -> str | None:
+    """The maxmemory-policy of a server that, by its INFO, throws jobs away when memory is full; else None."""
+    policy = str(info.get("maxmemory_policy", "noeviction"))
+    return policy if int(info.get("maxmemory", 0)) and policy != "noeviction" else None
+
+
 def _check_one(client: redis.Redis) -> bool:
     try:
         server, memory = client.info("server"), client.info("memory")
     except ResponseError as error:
         logger.warning("redis_not_checked", error=str(error)[:200])
         return False
-    version = tuple(int(part) for part in str(server.get("redis_version", "0")).split(".")[:2])
-    if version < OLDEST_REDIS:
+    if is_too_old(server):
         raise RedisUnsuitable(f"Redis {server['redis_version']} is too old, Lowkiq needs 6.2 or later (or Valkey)")
-    policy = memory.get("maxmemory_policy", "noeviction")
-    if memory.get("maxmemory") and policy != "noeviction":
+    if policy := evicting_policy(memory):
         raise RedisUnsuitable(
             f"Redis has maxmemory-policy {policy}: when memory is full it would throw jobs away. "
             "Set `maxmemory-policy noeviction`, or give Lowkiq a Redis of its own"

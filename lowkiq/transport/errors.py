@@ -1,4 +1,4 @@
-"""Causes of Redis's errors, and the way out, for logs and exceptions."""
+"""Errors of Redis: what is behind one, and the way out, for logs, exceptions and the doctor."""
 
 from __future__ import annotations
 
@@ -11,11 +11,20 @@ from redis import exceptions
 _PASSWORD: Final = "Redis refuses the user or password of its URL: set them right, and start anew"  # noqa: S105
 _RIGHTS: Final = "the Redis user may not do this: `lowkiq doctor` says what it lacks"
 _REPLICA: Final = "this Redis is a replica: give the primary's URL, or Sentinel's"
-_MEMORY: Final = "Redis's memory is full: give it more, or let nodes work the queues off"
+_MEMORY: Final = "Redis's memory is full: raise its maxmemory, or let nodes work the queues off"
+#: Where nothing more is known than that there is no connection.
+UNREACHABLE: Final = "Redis can't be reached: see whether it runs, and whether its URL is right"
 
 #: Pattern in an error's text (Redis 6.2 puts a script's error into the text of another) → what to do.
 _OF_TEXTS: Final[Sequence[tuple[str, str]]] = (
-    ("max number of clients", "Redis has too many clients: raise its maxclients, or start fewer nodes and producers"),
+    (
+        "max number of clients",
+        "Redis has too many clients: raise its maxclients, or find who holds so many: CLIENT LIST",
+    ),
+    (
+        r"(?i)\bssl\b",
+        "see whether the server speaks TLS, and who signed its certificate: ?ssl_ca_certs=FILE in the URL names them",
+    ),
     ("protected mode", "Redis is in protected mode: set a password, or bind it to where it is safe"),
     (r"(?:^|-)(?:NOAUTH|WRONGPASS)\b", _PASSWORD),
     (r"(?:^|-)NOPERM\b", _RIGHTS),
@@ -23,10 +32,13 @@ _OF_TEXTS: Final[Sequence[tuple[str, str]]] = (
     (r"(?:^|-)OOM\b", _MEMORY),
     (
         r"(?:^|-)MISCONF\b",
-        "Redis can't write to its disk, so it refuses all writes: see its log; is the disk full?",
+        "Redis can't write to its disk, so it refuses all writes: see its log; is its disk full, or memory too short?",
     ),
     (r"(?:^|-)BUSY\b", "somebody's script or function keeps Redis busy: SCRIPT KILL or FUNCTION KILL ends it"),
-    (r"(?:^|-)NOREPLICAS\b", "Redis wants replicas that are not there (min-replicas-to-write)"),
+    (
+        r"(?:^|-)NOREPLICAS\b",
+        "Redis wants replicas that are not there: bring them back, or lower min-replicas-to-write",
+    ),
     (r"(?:^|-)MASTERDOWN\b", _REPLICA),
     (r"(?:^|-)CLUSTERDOWN\b", "the cluster lacks servers for some slots: see CLUSTER INFO"),
 )
@@ -34,12 +46,15 @@ _OF_TEXTS: Final[Sequence[tuple[str, str]]] = (
 _OF_KINDS: Final[Sequence[tuple[type[Exception], str]]] = (
     (exceptions.AuthenticationError, _PASSWORD),
     (exceptions.AuthenticationWrongNumberOfArgsError, _PASSWORD),
-    (exceptions.BusyLoadingError, "Redis is reading its data after a start: it takes a while"),
+    (exceptions.BusyLoadingError, "Redis is reading its data after a start: wait, nodes do the same"),
     (exceptions.NoPermissionError, _RIGHTS),
     (exceptions.ReadOnlyError, _REPLICA),
     (exceptions.OutOfMemoryError, _MEMORY),
-    (exceptions.TimeoutError, "Redis does not answer: see whether it is overloaded, stopped, or out of reach"),
-    (exceptions.ConnectionError, "Redis can't be reached: see whether it runs, and whether its URL is right"),
+    (
+        exceptions.TimeoutError,
+        "Redis does not answer: see its log, whether it is overloaded or stopped, or a firewall drops what is sent",
+    ),
+    (exceptions.ConnectionError, UNREACHABLE),
 )
 
 

@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 import secrets
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 
 from lowkiq.admin import bulks, history
-from lowkiq.admin.actions import Actions
+from lowkiq.admin.actions import Actions, Progress
 from lowkiq.admin.bulks import Bulk
 from lowkiq.admin.history import Point
 from lowkiq.admin.metrics import known_queues
-from lowkiq.admin.previews import Peeks
-from lowkiq.admin.search import Matches
-from lowkiq.admin.sweep import Progress, check_action, sweep
+from lowkiq.admin.previews import Previews
+from lowkiq.admin.search import Search
 from lowkiq.app import Lowkiq
 from lowkiq.errors import UnknownQueue, short
 from lowkiq.queue import keys
@@ -22,7 +21,7 @@ from lowkiq.transport.connect import client_for_people
 
 
 class Backend:
-    """What rooms of the web view ask of Redis. What they see of the whole comes from snapshots instead."""
+    """The queues of an app, for the rooms of the web view. The state of the whole comes from snapshots instead."""
 
     def __init__(self, app: Lowkiq) -> None:
         self.settings = app.settings
@@ -39,38 +38,21 @@ class Backend:
         """The shards of these queues; `queues` gives their shards_count."""
         return shards_of(self.namespace, queues)
 
-    def peeks(self, queue: str) -> Peeks:
+    def previews(self, queue: str) -> Previews:
         """Raises UnknownQueue."""
         settings = self.settings
-        return Peeks(
+        return Previews(
             self.caller, self._shards(queue), load_error=settings.load_error, max_id_bytes=settings.max_id_bytes
         )
 
-    def act(self, queue: str, action: str, view: str, ids: Sequence[str]) -> int:
-        """
-        Acts on jobs of a view ("due", "retries" or "morgue"); returns how many were moved or deleted.
-
-        Raises:
-            UnknownQueue, ValueError: the view has no such action, or there can't be such an id.
-        """
-        check_action(action, view)
-        actions = self._actions(self._shards(queue))
-        match action, view:
-            case "perform_now", _:
-                return actions.perform_now(ids)
-            case "bury", _:
-                return actions.kill(ids)
-            case "revive", _:
-                return actions.morgue_queue_up(ids)
-            case _, "morgue":
-                return actions.morgue_delete(ids)
-        return actions.delete(ids)
+    def actions(self, queue: str) -> Actions:
+        """Raises UnknownQueue."""
+        return Actions(self.caller, self._shards(queue), max_id_bytes=self.settings.max_id_bytes)
 
     def sweep(self, bulk: Bulk) -> Iterator[Progress]:
         """Does what a bulk is to do, step by step."""
-        shards = self._shards(bulk.queue)
-        matches = Matches(self.caller, shards, self.settings.load_error)
-        return sweep(self.caller, matches, self._actions(shards), bulk.action, bulk.match, bulk.total)
+        search = Search(self.caller, self._shards(bulk.queue), self.settings.load_error)
+        return self.actions(bulk.queue).sweep(search, bulk.action, bulk.match, bulk.total)
 
     def history(self, queue: str, span: str) -> list[Point]:
         """The points of a span ("5m", "1h", "1d", "30d"); queue "" is the sum of all."""
@@ -91,9 +73,6 @@ class Backend:
     def bulk(self, id: str) -> Bulk | None:
         """None when there is none, or no longer."""
         return bulks.read_bulk(self.caller, self.namespace, id)
-
-    def _actions(self, shards: Sequence[Shard]) -> Actions:
-        return Actions(self.caller, shards, max_id_bytes=self.settings.max_id_bytes)
 
     def _shards(self, queue: str) -> list[Shard]:
         queues = self.queues()

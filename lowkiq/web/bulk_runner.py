@@ -12,9 +12,9 @@ from redis.exceptions import RedisError
 
 from lowkiq import clock
 from lowkiq.admin import bulks
+from lowkiq.admin.actions import check_action
 from lowkiq.admin.bulks import Bulk
 from lowkiq.admin.search import Match
-from lowkiq.admin.sweep import check_action
 from lowkiq.errors import LowkiqError
 from lowkiq.web.backend import Backend
 
@@ -66,7 +66,7 @@ class BulkRunner:
     def _run(self, bulk: Bulk) -> None:
         try:
             for state in self._sweep(bulk):
-                bulk = state  # also what an error leaves: it tells how far the bulk has come
+                bulk = state  # kept also for an error: it has how far the bulk has come
         except (RedisError, LowkiqError, ValueError) as error:
             bulk = msgspec.structs.replace(bulk, state="failed", error=f"{type(error).__name__}: {error}"[:200])
         except Exception as error:

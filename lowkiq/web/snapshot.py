@@ -21,7 +21,7 @@ from lowkiq import clock
 from lowkiq.admin.history import SAMPLE_INTERVAL, Point, read_earlier
 from lowkiq.admin.metrics import QueueMetrics, ShardMetrics, by_queue, read_shards, total
 from lowkiq.admin.nodes import Nodes, judge, read_health
-from lowkiq.admin.redis_health import Server, read_server
+from lowkiq.admin.redis_health import RedisHealth, read_redis_health
 from lowkiq.errors import UnknownQueue, short
 from lowkiq.queue.call import redis_time
 from lowkiq.queue.shard import Shard
@@ -72,7 +72,7 @@ class Snapshot(msgspec.Struct, frozen=True):
     total: QueueMetrics
     total_rate: Rates
     nodes: Nodes
-    server: Server
+    server: RedisHealth
 
     def row(self, queue: str) -> QueueRow:
         """A queue at a glance. Raises UnknownQueue."""
@@ -149,7 +149,7 @@ class _Poll:
             total=total(queues.values()),
             total_rate=_sum(rates.values()),
             nodes=judge(read_health(backend.caller, backend.namespace), shards),
-            server=read_server(backend.caller),
+            server=read_redis_health(backend.caller),
         )
 
     def _read_shards(self, shards: Sequence[Shard]) -> list[ShardMetrics]:

@@ -11,7 +11,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from lowkiq.admin.paging import Cursor, read_in_order
-from lowkiq.admin.previews import Peeks
+from lowkiq.admin.previews import Previews
 from lowkiq.queue.call import SHARDS_A_CALL
 from lowkiq.queue.shard import Shard
 
@@ -200,10 +200,10 @@ def test_what_is_no_cursor_is_refused_with_a_way_out(text):
 
 @pytest.mark.parametrize("view", ["due", "retries", "morgue"])
 def test_views_refuse_them_too(app, view):
-    peeks = Peeks(app.caller, [Shard(app.settings.namespace, "q", 0, 1)], load_error=str, max_id_bytes=512)
+    previews = Previews(app.caller, [Shard(app.settings.namespace, "q", 0, 1)], load_error=str, max_id_bytes=512)
     for text in HOSTILE:
         with pytest.raises(ValueError, match="take the one that the last page gave"):
-            peeks.page(view, cursor=text)
+            previews.page(view, cursor=text)
 
 
 UNGIVEN = [

@@ -1,4 +1,4 @@
-"""Peeks: what people see of jobs, bounded however long the queue and however large its payloads."""
+"""Previews: what people see of jobs, bounded however long the queue and however large its payloads."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ from collections import Counter
 
 import pytest
 
-from lowkiq.admin import previews as peeks_module
-from lowkiq.admin.previews import LISTED_BYTES, SEARCHED_A_PAGE, SHOWN_BYTES, SHOWN_PAYLOADS, Peeks
+from lowkiq.admin import previews as previews_module
+from lowkiq.admin.previews import LISTED_BYTES, SEARCHED_A_PAGE, SHOWN_BYTES, SHOWN_PAYLOADS, Previews
 from lowkiq.admin.search import Match
 from lowkiq.errors import ShardsCountMismatch
 from lowkiq.job import shard_of
@@ -36,14 +36,14 @@ def shards(app):
 
 
 @pytest.fixture
-def peeks(app):
-    return Peeks(app.caller, app.shards("q", SHARDS), load_error=str, max_id_bytes=512)
+def previews(app):
+    return Previews(app.caller, app.shards("q", SHARDS), load_error=str, max_id_bytes=512)
 
 
 @pytest.fixture
 def alone(app, shard):
-    """Peeks of the queue whose only shard is `shard`."""
-    return Peeks(app.caller, [shard.shard], load_error=str, max_id_bytes=512)
+    """Previews of the queue whose only shard is `shard`."""
+    return Previews(app.caller, [shard.shard], load_error=str, max_id_bytes=512)
 
 
 def push(work, ids, **fields):
@@ -64,11 +64,11 @@ def ids(page):
     return [job.id for job in page.jobs]
 
 
-def pages(peeks, view, **options):
+def pages(previews, view, **options):
     """All of them, from the first cursor to the last."""
     found, cursor = [], None
     while True:
-        page = peeks.page(view, cursor=cursor, **options)
+        page = previews.page(view, cursor=cursor, **options)
         found.append(page)
         assert len(found) <= 1_000, "they do not come to an end"
         if page.next is None:
@@ -76,7 +76,7 @@ def pages(peeks, view, **options):
         cursor = page.next
 
 
-# ── what a peek tells ───────────────────────────────────────────────────────────────────────────────────────────────
+# ── what a preview tells ──────────────────────────────────────────────────────────────────────────────────────────────
 
 
 def test_a_queued_job_is_told_of(shard, alone):
@@ -136,10 +136,10 @@ def test_an_id_can_be_queued_in_flight_and_in_the_morgue_at_once(shard, alone):
     assert [job.error for job in found] == [None, None, "moved to the morgue by hand"]
 
 
-def test_a_job_of_another_shard_is_found(work, peeks, shards):
+def test_a_job_of_another_shard_is_found(work, previews, shards):
     push(work, [f"id-{n}" for n in range(20)])
     for n in range(20):
-        (job,) = peeks.job(f"id-{n}")
+        (job,) = previews.job(f"id-{n}")
         assert (job.id, job.shard) == (f"id-{n}", shards(f"id-{n}").shard.index)
 
 
@@ -242,7 +242,7 @@ def test_a_payload_is_not_decoded(make_app):
     app = make_app(load_payload=load)
     shard = ShardDriver(app)
     shard.push("a", b"secret")
-    (job,) = Peeks(app.caller, [shard.shard], load_error=str, max_id_bytes=512).job("a")
+    (job,) = Previews(app.caller, [shard.shard], load_error=str, max_id_bytes=512).job("a")
     assert job.payloads[0].data == b"secret"
 
 
@@ -322,54 +322,54 @@ def test_what_is_over_the_budget_is_not_even_read(shard, alone, where, several):
 # ── pages in order ──────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def test_due_jobs_are_listed_the_first_due_first(work, peeks):
+def test_due_jobs_are_listed_the_first_due_first(work, previews):
     work.perform_async([{"id": f"id-{n:02}", "perform_in": PAST + n} for n in range(30)])
-    found = pages(peeks, "due", limit=7)
+    found = pages(previews, "due", limit=7)
     assert [len(page.jobs) for page in found] == [7, 7, 7, 7, 2]
     assert [id for page in found for id in ids(page)] == [f"id-{n:02}" for n in range(30)]
     assert {job.where for page in found for job in page.jobs} == {"queue"}
     assert {page.scanned for page in found} == {None}
 
 
-def test_retries_are_listed_those_that_failed_most_first(peeks, shards, work):
+def test_retries_are_listed_those_that_failed_most_first(previews, shards, work):
     for number in range(20):
         fail(shards(f"id-{number}"), **{f"id-{number}": number % 7})
     push(work, ["fresh"])
-    jobs = [job for page in pages(peeks, "retries", limit=6) for job in page.jobs]
+    jobs = [job for page in pages(previews, "retries", limit=6) for job in page.jobs]
     assert [job.retry_count for job in jobs] == sorted((number % 7 for number in range(20)), reverse=True)
     assert Counter(job.id for job in jobs) == Counter(f"id-{number}" for number in range(20))
     assert jobs[0].error == "error 6"
 
 
-def test_retries_of_one_count_are_listed_alone(peeks, shards):
+def test_retries_of_one_count_are_listed_alone(previews, shards):
     for number in range(20):
         fail(shards(f"id-{number}"), **{f"id-{number}": number % 4})
     for count in range(4):
-        jobs = [job for page in pages(peeks, "retries", limit=2, retry_count=count) for job in page.jobs]
+        jobs = [job for page in pages(previews, "retries", limit=2, retry_count=count) for job in page.jobs]
         assert sorted(job.id for job in jobs) == sorted(f"id-{n}" for n in range(20) if n % 4 == count)
         assert {job.retry_count for job in jobs} == {count}
     for count in (4, -1, 10**30, -(10**30)):
-        assert peeks.page("retries", retry_count=count).jobs == []
+        assert previews.page("retries", retry_count=count).jobs == []
 
 
-def test_a_retry_count_means_nothing_elsewhere(work, peeks):
+def test_a_retry_count_means_nothing_elsewhere(work, previews):
     push(work, ["a"])
-    assert ids(peeks.page("due", retry_count=5)) == ["a"]
+    assert ids(previews.page("due", retry_count=5)) == ["a"]
 
 
-def test_a_cursor_of_all_retries_is_refused_for_those_of_one_count(peeks, shards):
+def test_a_cursor_of_all_retries_is_refused_for_those_of_one_count(previews, shards):
     for number in range(6):
         fail(shards(f"id-{number}"), **{f"id-{number}": number})
-    cursor = peeks.page("retries", limit=2).next
+    cursor = previews.page("retries", limit=2).next
     with pytest.raises(ValueError, match="take the one that its last page gave"):
-        peeks.page("retries", cursor=cursor, retry_count=1)
+        previews.page("retries", cursor=cursor, retry_count=1)
 
 
-def test_the_morgue_is_listed_the_newest_first(work, peeks):
+def test_the_morgue_is_listed_the_newest_first(work, previews):
     push(work, [f"id-{n}" for n in range(10)])
     for n in range(10):
         work.actions.kill([f"id-{n}"])
-    jobs = [job for page in pages(peeks, "morgue", limit=3) for job in page.jobs]
+    jobs = [job for page in pages(previews, "morgue", limit=3) for job in page.jobs]
     assert [job.id for job in jobs] == [f"id-{n}" for n in range(9, -1, -1)]
     assert {(job.where, job.retry_count, job.error) for job in jobs} == {("morgue", -1, "moved to the morgue by hand")}
 
@@ -397,79 +397,79 @@ def test_an_unknown_view_is_refused_with_those_there_are(alone, view):
         alone.page(view, pattern="*")
 
 
-def test_an_empty_queue_has_an_empty_page(peeks):
+def test_an_empty_queue_has_an_empty_page(previews):
     for view in ("due", "retries", "morgue"):
-        assert (peeks.page(view).jobs, peeks.page(view).next) == ([], None)
-        page = peeks.page(view, pattern="*")
+        assert (previews.page(view).jobs, previews.page(view).next) == ([], None)
+        page = previews.page(view, pattern="*")
         assert (page.jobs, page.next, page.scanned) == ([], None, 0)
-    assert peeks.in_flight() == []
-    assert peeks.errors() == peeks.errors("due") == peeks.errors("morgue") == ([], 0, 0)
+    assert previews.in_flight() == []
+    assert previews.errors() == previews.errors("due") == previews.errors("morgue") == ([], 0, 0)
 
 
 # ── searches ────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
 @pytest.mark.parametrize("limit", [1, 25, 1000])
-def test_pages_of_a_search_together_find_every_match_once(work, peeks, limit):
+def test_pages_of_a_search_together_find_every_match_once(work, previews, limit):
     push(work, range(20_000))
-    found = pages(peeks, "due", pattern="*77*", limit=limit)
+    found = pages(previews, "due", pattern="*77*", limit=limit)
     met = Counter(id for page in found for id in ids(page))
     assert met == Counter(str(n) for n in range(20_000) if "77" in str(n))
     assert sum(page.scanned for page in found) == pytest.approx(20_000, rel=0.5)
 
 
-def test_a_page_of_a_search_looks_at_a_bounded_number_of_ids(work, peeks):
+def test_a_page_of_a_search_looks_at_a_bounded_number_of_ids(work, previews):
     push(work, range(20_000))
-    found = pages(peeks, "due", pattern="no-such-*")
+    found = pages(previews, "due", pattern="no-such-*")
     assert [page.jobs for page in found] == [[]] * len(found)
     assert {page.scanned for page in found[:-1]} == {SEARCHED_A_PAGE}
     assert len(found) > 2
 
 
-def test_a_page_of_a_search_ends_soon_after_enough_were_found(work, peeks):
+def test_a_page_of_a_search_ends_soon_after_enough_were_found(work, previews):
     push(work, range(5_000))
-    page = peeks.page("due", pattern="*", limit=10)
+    page = previews.page("due", pattern="*", limit=10)
     assert 10 <= len(page.jobs) < 2_000
     assert page.next is not None
     assert page.scanned <= 1_000
 
 
-def test_a_search_lists_jobs_as_they_are(shards, peeks):
+def test_a_search_lists_jobs_as_they_are(shards, previews):
     fail(shards("id-1"), **{"id-1": 3})
-    (job,) = peeks.page("retries", pattern="id-*").jobs
+    (job,) = previews.page("retries", pattern="id-*").jobs
     assert (job.id, job.where, job.retry_count, job.error) == ("id-1", "queue", 3, "error 3")
     shards("id-1").actions.kill(["id-1"])
-    (job,) = peeks.page("morgue", pattern="id-*").jobs
+    (job,) = previews.page("morgue", pattern="id-*").jobs
     assert (job.where, job.error) == ("morgue", "error 3")
-    assert peeks.page("retries", pattern="id-*").jobs == []
+    assert previews.page("retries", pattern="id-*").jobs == []
 
 
-def test_a_group_of_errors_is_listed(shards, peeks):
+def test_a_group_of_errors_is_listed(shards, previews):
     for number in range(40):
         fail(shards(f"id-{number}"), **{f"id-{number}": number % 2 * 10})
     fail(shards("other"), other=1)
     shards("other").redis.hset(shards("other").key("errors"), "other", "another kind")
-    met = [id for page in pages(peeks, "retries", error="error #", limit=5) for id in ids(page)]
+    met = [id for page in pages(previews, "retries", error="error #", limit=5) for id in ids(page)]
     assert sorted(met) == sorted(f"id-{number}" for number in range(40))
-    assert sorted(ids(peeks.page("retries", error="error #", pattern="id-1?", limit=100))) == [
+    assert sorted(ids(previews.page("retries", error="error #", pattern="id-1?", limit=100))) == [
         f"id-{number}" for number in range(10, 20)
     ]
-    assert ids(peeks.page("retries", error="another kind", limit=100)) == ["other"]
-    assert peeks.page("retries", error="error 10", limit=100).jobs == []
-    assert ids(peeks.page("retries", error="another kind", pattern="other", limit=100)) == ["other"]
-    assert peeks.page("retries", error="error #", pattern="other", limit=100).jobs == []
+    assert ids(previews.page("retries", error="another kind", limit=100)) == ["other"]
+    assert previews.page("retries", error="error 10", limit=100).jobs == []
+    assert ids(previews.page("retries", error="another kind", pattern="other", limit=100)) == ["other"]
+    assert previews.page("retries", error="error #", pattern="other", limit=100).jobs == []
 
 
-def test_one_id_is_found_without_a_search(work, peeks, monkeypatch):
+def test_one_id_is_found_without_a_search(work, previews, monkeypatch):
     push(work, range(2_000))
-    monkeypatch.setattr(Peeks, "_search", lambda *_: pytest.fail("searched"))
+    monkeypatch.setattr(Previews, "_matching", lambda *_: pytest.fail("searched"))
     for id in ("0", "1234", "1999"):
-        page = peeks.page("due", pattern=id)
+        page = previews.page("due", pattern=id)
         assert (ids(page), page.next) == ([id], None)
-    assert ids(peeks.page("due", pattern="2000")) == []
+    assert ids(previews.page("due", pattern="2000")) == []
 
 
-def test_one_id_is_found_only_in_the_view_that_was_asked_for(shards, peeks):
+def test_one_id_is_found_only_in_the_view_that_was_asked_for(shards, previews):
     shards("fresh").push("fresh")
     fail(shards("failed"), failed=0)
     shards("dead").push("dead")
@@ -478,17 +478,17 @@ def test_one_id_is_found_only_in_the_view_that_was_asked_for(shards, peeks):
         (view, id)
         for view in ("due", "retries", "morgue")
         for id in ("fresh", "failed", "dead")
-        if peeks.page(view, pattern=id).jobs
+        if previews.page(view, pattern=id).jobs
     }
     assert found == {("due", "fresh"), ("due", "failed"), ("retries", "failed"), ("morgue", "dead")}
 
 
 @pytest.mark.parametrize("text", ["", "x" * 600, "é" * 300, "\ud800"])
-def test_a_search_for_what_cannot_be_an_id_finds_nothing(work, peeks, text):
+def test_a_search_for_what_cannot_be_an_id_finds_nothing(work, previews, text):
     push(work, ["a"])
-    page = peeks.page("due", pattern=text)
+    page = previews.page("due", pattern=text)
     assert (page.jobs, page.next) == ([], None)
-    assert peeks.count(Match("due", text)) == (0, False)
+    assert previews.count(Match("due", text)) == (0, False)
 
 
 BAD_PLACES = [
@@ -499,71 +499,71 @@ BAD_PLACES = [
 
 
 @pytest.mark.parametrize("cursor", BAD_PLACES, ids=lambda text: ascii(text[:20]))
-def test_what_is_no_cursor_of_a_search_is_refused_with_a_way_out(work, peeks, cursor):
+def test_what_is_no_cursor_of_a_search_is_refused_with_a_way_out(work, previews, cursor):
     push(work, ["a"])
     with pytest.raises(ValueError, match="is no cursor of a search: take the one that the last page gave") as caught:
-        peeks.page("due", pattern="*", cursor=cursor)
+        previews.page("due", pattern="*", cursor=cursor)
     assert len(str(caught.value)) < 300
 
 
 @pytest.mark.parametrize("cursor", ["0:18446744073709551615", "999999999:0", "2:12345", "0:7"])
-def test_a_cursor_of_a_search_that_nobody_gave_does_no_harm(work, peeks, cursor):
+def test_a_cursor_of_a_search_that_nobody_gave_does_no_harm(work, previews, cursor):
     push(work, range(2_000))
-    met = ids(peeks.page("due", pattern="*", cursor=cursor))
+    met = ids(previews.page("due", pattern="*", cursor=cursor))
     assert set(met) <= {str(n) for n in range(2_000)}
 
 
 # ── counts ──────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def test_jobs_are_counted(work, peeks, shards):
+def test_jobs_are_counted(work, previews, shards):
     push(work, range(3_000))
-    assert peeks.count(Match("due")) == (3_000, False)
-    assert peeks.count(Match("due", "*")) == (3_000, False)
-    assert peeks.count(Match("due", "*9")) == (300, False)
-    assert peeks.count(Match("due", "17")) == (1, False)
-    assert peeks.count(Match("due", "no-*")) == peeks.count(Match("due", "no")) == (0, False)
-    assert peeks.count(Match("retries")) == peeks.count(Match("morgue", "*")) == (0, False)
+    assert previews.count(Match("due")) == (3_000, False)
+    assert previews.count(Match("due", "*")) == (3_000, False)
+    assert previews.count(Match("due", "*9")) == (300, False)
+    assert previews.count(Match("due", "17")) == (1, False)
+    assert previews.count(Match("due", "no-*")) == previews.count(Match("due", "no")) == (0, False)
+    assert previews.count(Match("retries")) == previews.count(Match("morgue", "*")) == (0, False)
 
 
-def test_a_count_of_a_group_of_errors_looks_at_the_errors(shards, peeks):
+def test_a_count_of_a_group_of_errors_looks_at_the_errors(shards, previews):
     for number in range(10):
         fail(shards(f"id-{number}"), **{f"id-{number}": number})
     shards("fresh").push("fresh")
-    assert peeks.count(Match("retries", error="error #")) == (10, False)
-    assert peeks.count(Match("retries", "id-3", "error #")) == (1, False)
-    assert peeks.count(Match("retries", error="other")) == (0, False)
-    assert peeks.count(Match("due", error="")) == (1, False)
+    assert previews.count(Match("retries", error="error #")) == (10, False)
+    assert previews.count(Match("retries", "id-3", "error #")) == (1, False)
+    assert previews.count(Match("retries", error="other")) == (0, False)
+    assert previews.count(Match("due", error="")) == (1, False)
 
 
-def test_a_count_that_stopped_says_at_least(work, peeks):
+def test_a_count_that_stopped_says_at_least(work, previews):
     push(work, range(10_000))
-    count, is_more = peeks.count(Match("due", "*"), most=2_000)
+    count, is_more = previews.count(Match("due", "*"), most=2_000)
     assert is_more
     assert 1_000 <= count < 5_000
-    assert peeks.count(Match("due", "none-*"), most=2_000) == (0, True)
+    assert previews.count(Match("due", "none-*"), most=2_000) == (0, True)
     # All without a pattern are counted by Redis.
-    assert peeks.count(Match("due"), most=10) == (10_000, False)
+    assert previews.count(Match("due"), most=10) == (10_000, False)
 
 
-def test_a_count_that_ends_with_its_limit_is_exact(work, peeks):
+def test_a_count_that_ends_with_its_limit_is_exact(work, previews):
     push(work, range(30))
-    assert peeks.count(Match("due", "*"), most=30) == (30, False)
+    assert previews.count(Match("due", "*"), most=30) == (30, False)
 
 
 # ── in flight ───────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def test_jobs_in_flight_are_listed(shards, peeks, work):
+def test_jobs_in_flight_are_listed(shards, previews, work):
     push(work, [f"id-{n}" for n in range(30)])
     for shard in {shards(f"id-{n}") for n in range(30)}:
         shard.lease().claim(limit=3)
-    jobs = peeks.in_flight()
+    jobs = previews.in_flight()
     assert len(jobs) == 3 * SHARDS
     assert {job.where for job in jobs} == {"claim"}
     assert {job.shard for job in jobs} == set(range(SHARDS))
-    assert len(peeks.in_flight(limit=4)) == 4
-    assert peeks.in_flight(limit=0) == []
+    assert len(previews.in_flight(limit=4)) == 4
+    assert previews.in_flight(limit=0) == []
 
 
 def test_a_job_in_flight_may_hold_several_payloads(shard, alone):
@@ -577,14 +577,14 @@ def test_a_job_in_flight_may_hold_several_payloads(shard, alone):
 # ── errors, and what is ahead ───────────────────────────────────────────────────────────────────────────────────────
 
 
-def test_errors_are_grouped_the_largest_group_first(shards, peeks):
+def test_errors_are_grouped_the_largest_group_first(shards, previews):
     for number in range(9):
         fail(shards(f"id-{number}"), **{f"id-{number}": number})
     fail(shards("odd"), odd=1)
     shards("odd").redis.hset(
         shards("odd").key("errors"), "odd", 'Traceback (most recent call last):\n  File "x", line 3\nKeyError: 7'
     )
-    groups, looked_at, there_are = peeks.errors()
+    groups, looked_at, there_are = previews.errors()
     assert [(group.text, group.count) for group in groups] == [("error #", 9), ("KeyError: #", 1)]
     assert (groups[1].example_id, looked_at, there_are) == ("odd", 10, 10)
     assert groups[0].example_id in {f"id-{number}" for number in range(9)}
@@ -596,19 +596,19 @@ def test_a_larger_group_comes_first_although_it_was_met_later(shard, alone):
     assert [(group.text, group.count) for group in alone.errors()[0]] == [("error #", 3), ("another kind", 1)]
 
 
-def test_errors_of_the_morgue_are_grouped(shards, peeks):
+def test_errors_of_the_morgue_are_grouped(shards, previews):
     for id in ("a", "b"):
         shards(id).push(id)
         shards(id).actions.kill([id])
-    assert [(group.text, group.count) for group in peeks.errors("morgue")[0]] == [("moved to the morgue by hand", 2)]
-    assert peeks.errors("retries") == ([], 0, 0)
+    assert [(group.text, group.count) for group in previews.errors("morgue")[0]] == [("moved to the morgue by hand", 2)]
+    assert previews.errors("retries") == ([], 0, 0)
 
 
-def test_errors_are_a_sample_of_every_shard_and_say_so(work, peeks, shards, monkeypatch):
-    monkeypatch.setattr(peeks_module, "SAMPLED_ERRORS", 30)
+def test_errors_are_a_sample_of_every_shard_and_say_so(work, previews, shards, monkeypatch):
+    monkeypatch.setattr(previews_module, "SAMPLED_ERRORS", 30)
     push(work, range(300))
     work.actions.kill(range(300))
-    groups, looked_at, there_are = peeks.errors("morgue")
+    groups, looked_at, there_are = previews.errors("morgue")
     assert [(group.text, group.count) for group in groups] == [("moved to the morgue by hand", 30)]
     assert (looked_at, there_are) == (30, 300)
 
@@ -618,14 +618,14 @@ def test_errors_are_a_sample_of_every_shard_and_say_so(work, peeks, shards, monk
 )
 def test_errors_of_many_shards_are_those_of_some_all_over(app, monkeypatch, filled, from_shards):
     """Of every second or third shard, say, not of the first ones."""
-    monkeypatch.setattr(peeks_module, "SAMPLED_ERRORS", 6)
-    monkeypatch.setattr(peeks_module, "SAMPLED_SHARDS", 3)
+    monkeypatch.setattr(previews_module, "SAMPLED_ERRORS", 6)
+    monkeypatch.setattr(previews_module, "SAMPLED_SHARDS", 3)
     shards = [ShardDriver(app, index=index, shards_count=10) for index in range(10)]
     for name, shard in zip("abcdefghi"[:filled], shards, strict=False):
         fail(shard, x=1, y=1)
         shard.redis.hset(shard.key("errors"), mapping={"x": name, "y": name})
-    peeks = Peeks(app.caller, [shard.shard for shard in shards], load_error=str, max_id_bytes=512)
-    groups, looked_at, there_are = peeks.errors()
+    previews = Previews(app.caller, [shard.shard for shard in shards], load_error=str, max_id_bytes=512)
+    groups, looked_at, there_are = previews.errors()
     assert {group.text: group.count for group in groups} == dict.fromkeys(from_shards, 2)
     assert (looked_at, there_are) == (2 * len(from_shards), 2 * filled)
 
@@ -641,24 +641,24 @@ def test_what_cannot_be_loaded_is_told_as_it_is_stored(app, shard):
     lease.claim(limit=1)
     lease.exhaust("a", zlib.compress(b"error 5").hex())
     shard.actions.kill(["b"])
-    peeks = Peeks(app.caller, [shard.shard], load_error=load, max_id_bytes=512)
-    assert {job.id: job.error for job in peeks.page("morgue").jobs} == {
+    previews = Previews(app.caller, [shard.shard], load_error=load, max_id_bytes=512)
+    assert {job.id: job.error for job in previews.page("morgue").jobs} == {
         "a": "error 5",
         "b": "moved to the morgue by hand",
     }
-    assert peeks.job("b")[0].error == "moved to the morgue by hand"
-    assert {group.text for group in peeks.errors("morgue")[0]} == {"error #", "moved to the morgue by hand"}
-    assert peeks.count(Match("morgue", error="error #")) == (1, False)
+    assert previews.job("b")[0].error == "moved to the morgue by hand"
+    assert {group.text for group in previews.errors("morgue")[0]} == {"error #", "moved to the morgue by hand"}
+    assert previews.count(Match("morgue", error="error #")) == (1, False)
 
 
-def test_jobs_ahead_are_those_of_its_shard_that_are_due_before_it(work, peeks, shards):
+def test_jobs_ahead_are_those_of_its_shard_that_are_due_before_it(work, previews, shards):
     work.perform_async([{"id": f"id-{n:02}", "perform_in": PAST + n} for n in range(40)])
     ahead = Counter()
     for n in range(40):
         index = shards(f"id-{n:02}").shard.index
-        assert peeks.ahead(f"id-{n:02}") == ahead[index]
+        assert previews.ahead(f"id-{n:02}") == ahead[index]
         ahead[index] += 1
-    assert peeks.ahead("ghost") is None
+    assert previews.ahead("ghost") is None
 
 
 def test_a_job_in_flight_or_in_the_morgue_has_none_ahead(shard, alone):
@@ -683,10 +683,10 @@ def test_a_look_changes_nothing(shard, alone, app):
     assert shard.dump() == before
 
 
-def test_the_shards_count_of_a_look_is_that_of_its_shards(make_app, work, peeks):
+def test_the_shards_count_of_a_look_is_that_of_its_shards(make_app, work, previews):
     """A look with another one would look in the wrong shards; a push with it is refused."""
     push(work, ["a"])
     other = make_app().worker(queue_name="q", shards_count=SHARDS + 1)(lambda _: None)
     with pytest.raises(ShardsCountMismatch):
         push(other, ["a"])
-    assert len(peeks.job("a")) == 1
+    assert len(previews.job("a")) == 1

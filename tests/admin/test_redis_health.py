@@ -8,7 +8,7 @@ import time
 import pytest
 import redis
 
-from lowkiq.admin.redis_health import read_server
+from lowkiq.admin.redis_health import read_redis_health
 from lowkiq.queue.call import Caller
 from lowkiq.settings import Settings
 from lowkiq.transport.connect import PEOPLE_CONNECTIONS, client_for_people
@@ -41,12 +41,12 @@ class Told:
 
 
 def warnings(**info):
-    return read_server(Told(**info)).warnings
+    return [alert.text for alert in read_redis_health(Told(**info)).alerts]
 
 
 def test_a_server_is_told_of(caller):
     caller.command("CONFIG", "SET", "maxmemory", 1 << 30)
-    server = read_server(caller)
+    server = read_redis_health(caller)
     assert server.version.startswith(("Redis ", "Valkey "))
     assert server.version.split()[1][0].isdigit()
     assert 100_000 < server.memory < 1 << 30
@@ -57,34 +57,34 @@ def test_a_server_is_told_of(caller):
 
 
 def test_a_server_that_keeps_jobs_has_no_warnings(caller):
-    assert read_server(caller).warnings == []
+    assert read_redis_health(caller).alerts == []
 
 
 def test_a_server_without_an_append_only_file_is_warned_of(caller):
     caller.command("CONFIG", "SET", "appendonly", "no")
-    server = read_server(caller)
-    (warning,) = server.warnings
-    assert "appendonly yes" in warning
+    server = read_redis_health(caller)
+    (alert,) = server.alerts
+    assert "appendonly yes" in alert.do
     assert server.persistence == "snapshots, or none"
 
 
 def test_an_evicting_policy_is_warned_of_where_memory_has_a_limit(caller):
     caller.command("CONFIG", "SET", "maxmemory-policy", "allkeys-lru")
-    assert read_server(caller).warnings == []
+    assert read_redis_health(caller).alerts == []
     caller.command("CONFIG", "SET", "maxmemory", 1 << 30)
-    (warning,) = read_server(caller).warnings
-    assert "maxmemory-policy is allkeys-lru" in warning
-    assert "noeviction" in warning
+    (alert,) = read_redis_health(caller).alerts
+    assert "maxmemory-policy is allkeys-lru" in alert.says
+    assert "noeviction" in alert.do
 
 
 def test_memory_that_is_nearly_full_is_warned_of(caller):
     caller.command("CONFIG", "SET", "maxmemory", 1 << 30)
-    assert read_server(caller).warnings == []
-    used = read_server(caller).memory
+    assert read_redis_health(caller).alerts == []
+    used = read_redis_health(caller).memory
     caller.command("CONFIG", "SET", "maxmemory", int(used / 0.9))
-    (warning,) = read_server(caller).warnings
-    assert "full: when it is full, pushes are refused" in warning
-    assert warning.startswith(("memory is 8", "memory is 9"))
+    (alert,) = read_redis_health(caller).alerts
+    assert "full: when it is full, pushes are refused" in alert.says
+    assert alert.says.startswith(("Memory is 8", "Memory is 9"))
 
 
 @pytest.mark.parametrize("used", [0, 79, 80])
@@ -94,17 +94,19 @@ def test_up_to_four_fifths_there_is_room(used):
 
 @pytest.mark.parametrize("used", [81, 100, 130])
 def test_above_four_fifths_memory_is_nearly_full(used):
-    assert warnings(used_memory=used, maxmemory=100) == [f"memory is {used}% full: when it is full, pushes are refused"]
+    (told,) = warnings(used_memory=used, maxmemory=100)
+    assert told.startswith(f"Memory is {used}% full: when it is full, pushes are refused. ")
 
 
 @pytest.mark.parametrize(
     ("info", "warning"),
     [
-        ({"aof_last_write_status": "err"}, "the append-only file can't be written"),
-        ({"rdb_last_bgsave_status": "err"}, "the last snapshot failed"),
-        ({"role": "slave"}, "this is a replica: jobs can't be written to it"),
-        ({"loading": 1}, "it is still reading its data"),
-        ({"aof_enabled": 0}, "no append-only file"),
+        ({"aof_last_write_status": "err"}, "The append-only file can't be written"),
+        ({"rdb_last_bgsave_status": "err"}, "The last snapshot failed"),
+        ({"role": "slave"}, "This Redis is a replica: jobs can't be written to it"),
+        ({"loading": 1}, "Redis is still reading its data"),
+        ({"redis_version": "6.0.20"}, "Redis 6.0.20 is too old, so nodes refuse it"),
+        ({"aof_enabled": 0}, "No append-only file"),
     ],
 )
 def test_what_endangers_jobs_is_warned_of(info, warning):
@@ -118,7 +120,7 @@ def test_what_is_well_is_not_warned_of():
 
 
 def test_a_server_that_tells_little_is_told_of_all_the_same():
-    server = read_server(Told(aof_enabled=0))
+    server = read_redis_health(Told(aof_enabled=0))
     assert (server.version, server.memory, server.max_memory, server.clients, server.uptime) == (
         "Redis 7.2.4",
         0,
@@ -130,7 +132,7 @@ def test_a_server_that_tells_little_is_told_of_all_the_same():
 
 
 def test_valkey_is_called_by_its_name():
-    assert read_server(Told(valkey_version="8.1.0")).version == "Valkey 8.1.0"
+    assert read_redis_health(Told(valkey_version="8.1.0")).version == "Valkey 8.1.0"
 
 
 # ── the client for people ───────────────────────────────────────────────────────────────────────────────────────────

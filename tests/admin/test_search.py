@@ -1,4 +1,4 @@
-"""Matches: which jobs an operator means, and a walk over them in bounded steps."""
+"""Search: which jobs an operator means, and a walk over them in bounded steps."""
 
 from __future__ import annotations
 
@@ -10,7 +10,8 @@ import redis
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lowkiq.admin.search import GROUP_CHARS, STEP, Match, Matches, Place, error_told, group_of, is_glob
+from lowkiq.admin.reader import error_text
+from lowkiq.admin.search import GROUP_CHARS, STEP, Match, Place, Search, group_of, is_glob
 from lowkiq.job import shard_of
 from lowkiq.queue.call import SHARDS_A_CALL
 from tests.queue.shard_driver import PAST, ShardDriver
@@ -32,7 +33,7 @@ def work(app):
 
 @pytest.fixture
 def matches(app):
-    return Matches(app.caller, app.shards("q", SHARDS), str)
+    return Search(app.caller, app.shards("q", SHARDS), str)
 
 
 def fill(work, ids):
@@ -171,7 +172,7 @@ def test_lengths_of_more_shards_than_a_call_takes_are_in_their_order(app):
     work = app.worker(queue_name="many", shards_count=count)(lambda _: None)
     fill(work, range(500))
     expected = Counter(shard_of(str(n).encode(), count) for n in range(500))
-    lengths = Matches(app.caller, app.shards("many", count), str).lengths("due")
+    lengths = Search(app.caller, app.shards("many", count), str).lengths("due")
     assert lengths == [expected[index] for index in range(count)]
 
 
@@ -222,15 +223,15 @@ def test_errors_that_cannot_be_loaded_are_told_as_they_are_stored(app, shards):
         raise ValueError(text)
 
     fail(shards[0], a="E5")
-    matches = Matches(app.caller, app.shards("q", SHARDS), load)
+    matches = Search(app.caller, app.shards("q", SHARDS), load)
     assert found(matches.steps(Match("retries", error="E#"))) == ["a"]
-    assert error_told(b"caf\xc3\xa9 \xff", load) == "café \ufffd"
-    assert error_told(b"caf\xc3\xa9 \xff", str.upper) == "CAFÉ \ufffd"
+    assert error_text(b"caf\xc3\xa9 \xff", load) == "café \ufffd"
+    assert error_text(b"caf\xc3\xa9 \xff", str.upper) == "CAFÉ \ufffd"
 
 
 def test_errors_are_grouped_as_they_are_told(app, shards):
     fail(shards[0], a="boom 1")
-    matches = Matches(app.caller, app.shards("q", SHARDS), str.upper)
+    matches = Search(app.caller, app.shards("q", SHARDS), str.upper)
     assert found(matches.steps(Match("retries", error="BOOM #"))) == ["a"]
 
 
@@ -238,7 +239,7 @@ def test_a_walk_without_redis_is_an_error_and_not_an_end(own_redis_server, make_
     app = make_app(redis_url=own_redis_server.url, pool_timeout=0.1)
     work = app.worker(queue_name="q", shards_count=1)(lambda _: None)
     fill(work, range(MANY))
-    steps = Matches(app.caller, app.shards("q", 1), str).steps(Match("due"))
+    steps = Search(app.caller, app.shards("q", 1), str).steps(Match("due"))
     next(steps)
     own_redis_server.stop()
     with pytest.raises(redis.ConnectionError):

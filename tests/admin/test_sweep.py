@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import itertools
+from typing import get_args
 
 import pytest
 
-from lowkiq.admin.actions import CHUNK, Actions
-from lowkiq.admin.search import Match, Matches
-from lowkiq.admin.sweep import ACTIONS, Progress, check_action, sweep
+from lowkiq.admin.actions import ACTIONS, CHUNK, ActionName, Actions, Progress, check_action
+from lowkiq.admin.search import INDEXES, Match, Search, View
 from lowkiq.job import shard_of
 from tests.queue.shard_driver import FUTURE, PAST, ShardDriver
 
@@ -33,7 +33,7 @@ def start(app):
     def start(action, match, most=1_000_000, actions=None):
         shards = app.shards("q", SHARDS)
         actions = actions or Actions(app.caller, shards, max_id_bytes=512)
-        return sweep(app.caller, Matches(app.caller, shards, str), actions, action, match, most)
+        return actions.sweep(Search(app.caller, shards, str), action, match, most)
 
     return start
 
@@ -46,21 +46,9 @@ def meanwhile(app):
         once = iter([happen])
 
         class Late(Actions):
-            def drop_in(self, *arguments):
+            def act_in(self, *arguments):
                 next(once, bool)()
-                return super().drop_in(*arguments)
-
-            def bury_in(self, *arguments):
-                next(once, bool)()
-                return super().bury_in(*arguments)
-
-            def revive_in(self, *arguments):
-                next(once, bool)()
-                return super().revive_in(*arguments)
-
-            def perform_now_in(self, *arguments):
-                next(once, bool)()
-                return super().perform_now_in(*arguments)
+                return super().act_in(*arguments)
 
         return Late(app.caller, app.shards("q", SHARDS), max_id_bytes=512)
 
@@ -139,6 +127,8 @@ def test_these_are_all_the_actions_there_are():
         *itertools.product(("due", "retries"), ("perform_now", "bury", "delete")),
         *itertools.product(("morgue",), ("revive", "delete")),
     }
+    assert set(get_args(View)) == set(ACTIONS) == set(INDEXES)
+    assert set(get_args(ActionName)) == {action for actions in ACTIONS.values() for action in actions}
 
 
 @pytest.mark.parametrize(

@@ -140,7 +140,7 @@ def test_a_redis_that_hangs_holds_nobody(doctor: Doctor, own_redis_server: Redis
     finally:
         own_redis_server.process.send_signal(signal.SIGCONT)
     assert told.code == 1
-    assert "whether its process is stopped" in told.of("redis.answers")[0]["do"]
+    assert "whether it is overloaded or stopped" in told.of("redis.answers")[0]["do"]
     assert "machine.software" in told.checks("ok")
 
 
@@ -254,7 +254,7 @@ def test_what_can_t_be_examined_is_a_matter_of_usage(doctor: Doctor, arguments: 
 
 
 def test_a_client_of_one_s_own(doctor: Doctor, directory: Path) -> None:
-    """fakeredis knows few of the looks: none of them may break the report."""
+    """fakeredis knows few of the looks: none of them may break the command."""
     pytest.importorskip("fakeredis")
     text = APP.replace(
         "app = Lowkiq()", "import fakeredis\napp = Lowkiq(redis=lambda: fakeredis.FakeRedis(version=(7,)))"

@@ -15,22 +15,22 @@ import redis
 from redis.exceptions import NoPermissionError
 
 from lowkiq import Lowkiq
-from lowkiq.doctor import examination, machine_checks, report, settings_checks
+from lowkiq.doctor import command, examination, machine_checks
 from lowkiq.doctor.finding import Check, Finding, Verdict, note, ok, problem, warning
-from lowkiq.doctor.subject import Patient
+from lowkiq.doctor.subject import Subject
 
 
-def patient(environment: dict[str, str] | None = None, **settings: Any) -> Patient:
-    return Patient(Lowkiq(**settings), environment or {}, has_app=True)
+def subject(environment: dict[str, str] | None = None, **settings: Any) -> Subject:
+    return Subject(Lowkiq(**settings), environment or {}, has_app=True)
 
 
-def embedded(directory: Path, **environment: str) -> Patient:
+def embedded(directory: Path, **environment: str) -> Subject:
     """One whose jobs are in that directory."""
     url = f"unix://{directory}/redis/redis.sock"
-    return patient({"LOWKIQ_STATE_DIR": str(directory)} | environment, redis_url=url)
+    return subject({"LOWKIQ_STATE_DIR": str(directory)} | environment, redis_url=url)
 
 
-def the_one(check: Check, who: Patient) -> Verdict:
+def the_one(check: Check, who: Subject) -> Verdict:
     (verdict,) = check(who)
     assert (verdict.do is not None) == (verdict.level in {"warning", "problem"})
     return verdict
@@ -41,36 +41,36 @@ def the_one(check: Check, who: Patient) -> Verdict:
 
 def test_a_private_state_directory_is_fine(tmp_path: Path) -> None:
     tmp_path.chmod(0o700)
-    assert the_one(machine_checks.state_dir, patient({"LOWKIQ_STATE_DIR": str(tmp_path)})).level == "ok"
+    assert the_one(machine_checks.state_dir, subject({"LOWKIQ_STATE_DIR": str(tmp_path)})).level == "ok"
 
 
 def test_a_state_directory_that_does_not_exist_is_made_later(tmp_path: Path) -> None:
-    verdict = the_one(machine_checks.state_dir, patient({"LOWKIQ_STATE_DIR": f"{tmp_path}/a/b"}))
+    verdict = the_one(machine_checks.state_dir, subject({"LOWKIQ_STATE_DIR": f"{tmp_path}/a/b"}))
     assert verdict.level == "ok" and "made when a supervisor starts" in verdict.says
 
 
 def test_a_state_directory_that_others_can_write_into(tmp_path: Path) -> None:
     tmp_path.chmod(0o777)
-    verdict = the_one(machine_checks.state_dir, patient({"LOWKIQ_STATE_DIR": str(tmp_path)}))
+    verdict = the_one(machine_checks.state_dir, subject({"LOWKIQ_STATE_DIR": str(tmp_path)}))
     assert verdict.level == "warning" and verdict.do == f"chmod go-w {tmp_path}"
 
 
 def test_a_state_directory_that_is_a_file(tmp_path: Path) -> None:
     (tmp_path / "state").write_text("")
     for path in ("state", "state/below"):
-        verdict = the_one(machine_checks.state_dir, patient({"LOWKIQ_STATE_DIR": f"{tmp_path}/{path}"}))
+        verdict = the_one(machine_checks.state_dir, subject({"LOWKIQ_STATE_DIR": f"{tmp_path}/{path}"}))
         assert verdict.level == "warning" and "LOWKIQ_STATE_DIR" in str(verdict.do)
 
 
 def test_a_state_directory_that_is_not_ours(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(machine_checks.os, "access", lambda *_: False)
     for path in (tmp_path, tmp_path / "below"):
-        verdict = the_one(machine_checks.state_dir, patient({"LOWKIQ_STATE_DIR": str(path)}))
+        verdict = the_one(machine_checks.state_dir, subject({"LOWKIQ_STATE_DIR": str(path)}))
         assert verdict.level == "warning" and "no supervisor can start here" in verdict.says
 
 
 def test_a_path_that_no_socket_can_have(tmp_path: Path) -> None:
-    *_, verdict = machine_checks.state_dir(patient({"LOWKIQ_STATE_DIR": f"{tmp_path}/{'x' * 100}"}))
+    *_, verdict = machine_checks.state_dir(subject({"LOWKIQ_STATE_DIR": f"{tmp_path}/{'x' * 100}"}))
     assert verdict.level == "problem" and "too long for a unix socket" in verdict.says
 
 
@@ -81,7 +81,7 @@ def test_the_embedded_redis_on_a_disk_is_fine(tmp_path: Path, monkeypatch: pytes
 
 def test_the_embedded_redis_in_what_systemd_empties(tmp_path: Path) -> None:
     url = f"unix://{tmp_path}/redis/redis.sock"
-    verdict = the_one(machine_checks.embedded_redis, patient({"RUNTIME_DIRECTORY": f"{tmp_path}:/x"}, redis_url=url))
+    verdict = the_one(machine_checks.embedded_redis, subject({"RUNTIME_DIRECTORY": f"{tmp_path}:/x"}, redis_url=url))
     assert verdict.level == "problem" and "systemd empties" in verdict.says and "LOWKIQ_STATE_DIR" in str(verdict.do)
 
 
@@ -94,7 +94,7 @@ def test_the_embedded_redis_in_memory(tmp_path: Path, monkeypatch: pytest.Monkey
 
 
 def test_a_redis_of_one_s_own_may_be_anywhere(tmp_path: Path) -> None:
-    assert not list(machine_checks.embedded_redis(patient({"RUNTIME_DIRECTORY": str(tmp_path)}, redis_url="redis://h")))
+    assert not list(machine_checks.embedded_redis(subject({"RUNTIME_DIRECTORY": str(tmp_path)}, redis_url="redis://h")))
 
 
 @pytest.mark.parametrize(
@@ -109,32 +109,32 @@ def test_a_redis_of_one_s_own_may_be_anywhere(tmp_path: Path) -> None:
 )
 def test_space(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, free: int, is_embedded: bool, level: str) -> None:
     monkeypatch.setattr(shutil, "disk_usage", lambda path: SimpleNamespace(free=free))
-    who = embedded(tmp_path) if is_embedded else patient({"LOWKIQ_STATE_DIR": str(tmp_path)}, redis_url="redis://h")
+    who = embedded(tmp_path) if is_embedded else subject({"LOWKIQ_STATE_DIR": str(tmp_path)}, redis_url="redis://h")
     assert the_one(machine_checks.disk, who).level == level
 
 
-@pytest.mark.parametrize(("soft", "level"), [(78, "warning"), (79, "ok"), (resource.RLIM_INFINITY, "ok")])
+@pytest.mark.parametrize(("soft", "level"), [(83, "warning"), (84, "ok"), (resource.RLIM_INFINITY, "ok")])
 def test_open_files(monkeypatch: pytest.MonkeyPatch, soft: int, level: str) -> None:
-    """Five threads, five other connections, five for pushing, and 64 more."""
+    """Two connections for each of five threads, five others, five for pushing, and 64 more."""
     monkeypatch.setattr(resource, "getrlimit", lambda kind: (soft, 4096))
-    assert the_one(machine_checks.open_files, patient()).level == level
+    assert the_one(machine_checks.open_files, subject()).level == level
 
 
 def test_versions_are_told() -> None:
-    assert "redis-py" in the_one(machine_checks.software, patient()).says
+    assert "redis-py" in the_one(machine_checks.software, subject()).says
 
 
 def test_a_missing_hiredis_is_warned_of(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(redis.utils, "HIREDIS_AVAILABLE", False)
-    *_, verdict = machine_checks.software(patient())
+    *_, verdict = machine_checks.software(subject())
     assert verdict.level == "warning" and "pip install" in str(verdict.do)
 
 
 def test_kubernetes_has_a_patience_of_its_own() -> None:
-    assert not list(machine_checks.containers(patient()))
+    assert not list(machine_checks.containers(subject()))
     assert (
         "terminationGracePeriodSeconds"
-        in the_one(machine_checks.containers, patient({"KUBERNETES_SERVICE_HOST": "10.0.0.1"})).says
+        in the_one(machine_checks.containers, subject({"KUBERNETES_SERVICE_HOST": "10.0.0.1"})).says
     )
 
 
@@ -142,15 +142,15 @@ def test_kubernetes_has_a_patience_of_its_own() -> None:
 
 
 def test_a_drain_longer_than_the_supervisor_s() -> None:
-    assert the_one(settings_checks.drain, patient(drain_timeout=60)).do.startswith("set LOWKIQ_DRAIN_TIMEOUT=60,")
-    assert not list(settings_checks.drain(patient(drain_timeout=25)))
-    assert not list(settings_checks.drain(patient({"LOWKIQ_DRAIN_TIMEOUT": "90"}, drain_timeout=60)))
-    assert not list(settings_checks.drain(patient({"LOWKIQ_DRAIN_TIMEOUT": "2m"}, drain_timeout=60)))
+    assert the_one(machine_checks.drain, subject(drain_timeout=60)).do.startswith("set LOWKIQ_DRAIN_TIMEOUT=60,")
+    assert not list(machine_checks.drain(subject(drain_timeout=25)))
+    assert not list(machine_checks.drain(subject({"LOWKIQ_DRAIN_TIMEOUT": "90"}, drain_timeout=60)))
+    assert not list(machine_checks.drain(subject({"LOWKIQ_DRAIN_TIMEOUT": "2m"}, drain_timeout=60)))
 
 
 def test_a_lease_shorter_than_the_wait_for_a_reply() -> None:
-    assert the_one(settings_checks.lease, patient(lease_ttl=1)).level == "note"
-    assert not list(settings_checks.lease(patient()))
+    assert the_one(machine_checks.lease, subject(lease_ttl=1)).level == "note"
+    assert not list(machine_checks.lease(subject()))
 
 
 @pytest.mark.parametrize(
@@ -164,14 +164,19 @@ def test_a_lease_shorter_than_the_wait_for_a_reply() -> None:
     ],
 )
 def test_who_says_where_redis_is(environment: dict[str, str], url: str, source: str) -> None:
-    assert patient(environment, redis_url=url).url_source == source
+    assert subject(environment, redis_url=url).url_source == source
+
+
+def test_a_node_is_counted_with_all_connections_that_it_may_open() -> None:
+    """Two a thread, and five: node.py's pool. Its pushes have a pool of their own."""
+    assert subject(threads_per_node=8, client_pool_size=3).connections_of_a_node == 2 * 8 + 5 + 3
 
 
 # ── the examination ─────────────────────────────────────────────────────────────────────────────────────────────────
 
 
 def raising(error: Exception) -> Check:
-    def check(patient: Patient) -> Any:
+    def check(subject: Subject) -> Any:
         yield note("so far")
         raise error
 
@@ -185,7 +190,7 @@ def examine(monkeypatch: pytest.MonkeyPatch) -> Any:
     def examine(within: float = 20.0, **checks: Check) -> list[tuple[str, str, str]]:
         monkeypatch.setattr(examination, "OF_REDIS", {name.replace("_", "."): check for name, check in checks.items()})
         monkeypatch.setattr(examination, "OF_MACHINE", {})
-        return [(found.check, found.level, found.says) for found in examination.examine(patient(), within)]
+        return [(found.check, found.level, found.says) for found in examination.examine(subject(), within)]
 
     return examine
 
@@ -227,7 +232,7 @@ def test_a_redis_that_goes_away_meanwhile(examine: Any, error: Exception) -> Non
 def test_a_redis_that_answers_nothing_is_not_waited_for(examine: Any) -> None:
     go_on = threading.Event()
 
-    def hang(patient: Patient) -> Any:
+    def hang(subject: Subject) -> Any:
         go_on.wait(60)
         yield ok("at last")
 
@@ -257,29 +262,29 @@ FINDINGS = [finding(verdict) for verdict in (ok("o"), note("n"), problem("p", "m
 def test_the_gravest_come_first(capsys: pytest.CaptureFixture[str]) -> None:
     from lowkiq.cli import tables
 
-    tables.show(report.table(FINDINGS))
+    tables.show(command.table(FINDINGS))
     lines = [line.split() for line in capsys.readouterr().out.splitlines()]
     assert lines == [
         ["problem", "a.b", "p"], ["→", "mend"], ["warning", "a.b", "w"], ["→", "think"], ["note", "a.b", "n"],
         ["ok", "a.b", "o"],
     ]  # fmt: skip
-    assert report.summary(FINDINGS) == "1 problem, 1 warning, 1 note, 1 ok"
+    assert command.summary(FINDINGS) == "1 problem, 1 warning, 1 note, 1 ok"
 
 
 def test_hostile_names_reach_no_terminal(capsys: pytest.CaptureFixture[str]) -> None:
     from lowkiq.cli import tables
 
-    tables.show(report.table([finding(warning("\x1b[31m[red]x[/red]", "[b]y"))]))
+    tables.show(command.table([finding(warning("\x1b[31m[red]x[/red]", "[b]y"))]))
     assert "\\x1b[31m[red]x[/red]" in (out := capsys.readouterr().out) and "[b]y" in out
 
 
 def test_machines_get_the_same() -> None:
-    told = json.loads(report.as_json(FINDINGS))
+    told = json.loads(command.as_json(FINDINGS))
     assert told["counts"] == {"problem": 1, "warning": 1, "note": 1, "ok": 1}
     assert not told["is_well"]
     assert told["findings"][2] == {"check": "a.b", "level": "problem", "says": "p", "do": "mend"}
 
 
 def test_warnings_are_for_people_to_weigh() -> None:
-    assert report.is_well([finding(warning("w", "think")), finding(note("n"))])
-    assert not report.is_well(FINDINGS)
+    assert command.is_well([finding(warning("w", "think")), finding(note("n"))])
+    assert not command.is_well(FINDINGS)

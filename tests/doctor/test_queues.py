@@ -10,9 +10,9 @@ import pytest
 
 from lowkiq import Lowkiq
 from lowkiq.admin.nodes import ThreadHealth
-from lowkiq.doctor import node_checks, queue_checks, settings_checks
+from lowkiq.doctor import machine_checks, node_checks, queue_checks
 from lowkiq.doctor.finding import Check, Verdict
-from lowkiq.doctor.subject import Patient
+from lowkiq.doctor.subject import Subject
 from lowkiq.queue import keys
 from lowkiq.queue.shard import Exhausted
 from lowkiq.version import VERSION
@@ -28,14 +28,14 @@ def examine(app: Lowkiq) -> Iterator[Examine]:
     made = []
 
     def examine(check: Check, *, has_app: bool = True) -> list[Verdict]:
-        made.append(Patient(app, os.environ, has_app=has_app))
+        made.append(Subject(app, os.environ, has_app=has_app))
         found = list(check(made[-1]))
         assert all((verdict.do is not None) == (verdict.level in {"warning", "problem"}) for verdict in found)
         return found
 
     yield examine
-    for patient in made:
-        patient.close()
+    for subject in made:
+        subject.close()
 
 
 def levels(found: list[Verdict]) -> list[str]:
@@ -121,8 +121,8 @@ def test_a_queue_that_nobody_serves(app: Lowkiq, make_app: Callable[..., Lowkiq]
 def test_shards_that_nobody_has(app: Lowkiq, examine: Examine) -> None:
     serve(app).perform_async([{"id": 1, "perform_in": PAST}])
     (found,) = examine(queue_checks.unowned)
-    assert found.level == "warning" and "start nodes" in str(found.do), "there is no node at all"
-    assert "1 shards with jobs have no node" in found.says and found.says.endswith("q:0")
+    assert found.level == "warning" and "Start nodes" in str(found.do), "there is no node at all"
+    assert "Shard 0 of q has jobs due and no node" in found.says
     tell_health(app)
     (found,) = examine(queue_checks.unowned)
     assert found.level == "problem" and "lowkiq nodes" in str(found.do)
@@ -184,17 +184,17 @@ def test_nodes_that_are_well(app: Lowkiq, examine: Examine) -> None:
 
 
 def test_a_node_that_is_late(app: Lowkiq, examine: Examine) -> None:
-    tell_health(app, node="host\x1b")
+    tell_health(app, node="host\x1b", host="host\x1b")
     app.redis().zadd(keys.nodes(app.settings.namespace), {"host\x1b": app.redis().time()[0] - 20})
-    assert examine(node_checks.present)[1].says == "not heard of for a while: host\\x1b"
+    assert examine(node_checks.present)[1].says.startswith("Node 0 on host\\x1b has not been heard of for 20 s")
 
 
 def test_numbers_that_do_not_fit(app: Lowkiq, examine: Examine) -> None:
     for name, number, of in (("a", 0, 2), ("b", 0, 2), ("c", 2, 4)):
         tell_health(app, node=name, node_number=number, number_of_nodes=of)
     missing, doubled, totals = examine(node_checks.numbers)
-    assert missing.says.startswith("no node has number 1, 3;")
-    assert doubled.says.startswith("several nodes have number 0:")
+    assert missing.says.startswith("Nodes 1, 3 of 4 are missing:")
+    assert doubled.says.startswith("2 nodes have the number 0, on host:")
     assert totals.says == "nodes disagree how many there are: 2, 4"
     assert {missing.level, doubled.level, totals.level} == {"warning"}
 
@@ -230,14 +230,14 @@ def test_restarts_are_told(app: Lowkiq, examine: Examine) -> None:
 def test_more_threads_than_shards(app: Lowkiq, examine: Examine) -> None:
     serve(app, shards_count=9)
     tell_health(app)
-    (found,) = examine(settings_checks.capacity)
+    (found,) = examine(machine_checks.capacity)
     assert found.says.startswith("9 shards for 10 threads: at most 9 batches run at a time")
     serve(app, "second", shards_count=1)
-    assert examine(settings_checks.capacity) == []
+    assert examine(machine_checks.capacity) == []
 
 
 def test_payloads_larger_than_redis_takes(make_app: Callable[..., Lowkiq]) -> None:
-    patient = Patient(make_app(max_payload_bytes=2 << 20), {}, has_app=True)
-    patient.config = {"proto-max-bulk-len": str(1 << 20)}.get  # type: ignore[method-assign]
-    (found,) = settings_checks.payloads(patient)
+    subject = Subject(make_app(max_payload_bytes=2 << 20), {}, has_app=True)
+    subject.config = {"proto-max-bulk-len": str(1 << 20)}.get  # type: ignore[method-assign]
+    (found,) = machine_checks.payloads(subject)
     assert found.level == "problem"

@@ -8,17 +8,18 @@ from typing import Any
 
 import pytest
 import redis
+from redis.exceptions import OutOfMemoryError, ReadOnlyError, ResponseError
 
 from lowkiq.admin import probes
 from lowkiq.admin.probes import Refusals
-from lowkiq.doctor import redis_checks, rights_checks
+from lowkiq.doctor import redis_checks
 from lowkiq.doctor.finding import Check, Verdict
 
 INFO = {"redis_version": "7.2.4", "role": "master", "aof_enabled": 1, "used_memory": 10 << 20, "maxclients": 10_000,
         "connected_clients": 3}  # fmt: skip
 
 
-def patient(config: dict[str, str] | None = None, *, is_spread: bool = False, **info: Any) -> Any:
+def subject(config: dict[str, str] | None = None, *, is_spread: bool = False, **info: Any) -> Any:
     return SimpleNamespace(
         info=INFO | info,
         config=({"appendfsync": "everysec"} | (config or {})).get,
@@ -31,7 +32,7 @@ def patient(config: dict[str, str] | None = None, *, is_spread: bool = False, **
 
 
 def found(check: Check, config: dict[str, str] | None = None, **info: Any) -> list[Verdict]:
-    return list(check(patient(config, **info)))
+    return list(check(subject(config, **info)))
 
 
 def the_one(check: Check, config: dict[str, str] | None = None, **info: Any) -> Verdict:
@@ -47,14 +48,14 @@ def the_one(check: Check, config: dict[str, str] | None = None, **info: Any) -> 
         (redis_checks.version, {"redis_version": "6.2.0"}, "ok", "Redis 6.2.0"),
         (redis_checks.version, {"redis_version": "6.0.20"}, "problem", "Redis 6.0.20 is too old"),
         (redis_checks.version, {"valkey_version": "8.1.0"}, "ok", "Valkey 8.1.0"),
-        (redis_checks.role, {"role": "slave"}, "problem", "it is a replica"),
+        (redis_checks.role, {"role": "slave"}, "problem", "This Redis is a replica"),
         (redis_checks.role, {"cluster_enabled": 1}, "problem", "one node of Redis Cluster"),
         (redis_checks.persistence, {}, "ok", "append-only file: at most a second"),
-        (redis_checks.persistence, {"aof_enabled": 0}, "warning", "all since the last snapshot is lost"),
+        (redis_checks.persistence, {"aof_enabled": 0}, "warning", "since the last snapshot is lost"),
         (redis_checks.persistence, {"aof_last_write_status": "err"}, "problem", "append-only file can't be written"),
         (redis_checks.memory, {}, "ok", "10 MiB used, no maxmemory"),
         (redis_checks.memory, {"maxmemory": 100 << 20}, "ok", "10 of 100 MiB used"),
-        (redis_checks.memory, {"maxmemory": 12 << 20}, "warning", "memory is 83% full"),
+        (redis_checks.memory, {"maxmemory": 12 << 20}, "warning", "Memory is 83% full"),
         (redis_checks.connections, {}, "ok", "3 of 10,000 connections are used; 4 nodes may need 60"),
         (redis_checks.connections, {"maxclients": 70}, "warning", "few are left for producers"),
         (redis_checks.connections, {"connected_clients": 9_000}, "warning", "few are left for producers"),
@@ -68,7 +69,7 @@ def test_the_state_of_a_server(check: Check, info: dict[str, Any], level: str, s
 
 
 def test_a_cluster_is_no_problem_for_a_url_of_one() -> None:
-    assert list(redis_checks.role(patient(is_spread=True, cluster_enabled=1))) == []
+    assert list(redis_checks.role(subject(is_spread=True, cluster_enabled=1))) == []
 
 
 @pytest.mark.parametrize(
@@ -103,10 +104,10 @@ def test_a_policy_that_evicts_is_a_problem_only_with_a_limit() -> None:
 @pytest.mark.parametrize(
     ("error", "do"),
     [
-        (redis.TimeoutError("Timeout reading from socket"), "whether its process is stopped"),
-        (redis.AuthenticationError("invalid username-password pair"), "check user and password"),
+        (redis.TimeoutError("Timeout reading from socket"), "whether it is overloaded or stopped"),
+        (redis.AuthenticationError("invalid username-password pair"), "user or password of its URL"),
         (redis.exceptions.BusyLoadingError("Redis is loading"), "wait"),
-        (redis.ConnectionError("max number of clients reached"), "raise maxclients"),
+        (redis.ConnectionError("max number of clients reached"), "raise its maxclients"),
         (redis.ConnectionError("Error 1 connecting: [SSL: WRONG_VERSION_NUMBER]"), "speaks TLS"),
         (redis.ConnectionError("Error 111 connecting. Connection refused."), "start Redis there"),
     ],
@@ -168,28 +169,28 @@ def test_a_slow_redis_is_not_measured_for_long(monkeypatch: pytest.MonkeyPatch) 
 )
 def test_rights_that_are_missing(monkeypatch: pytest.MonkeyPatch, refusals: Refusals, says: str, do: str) -> None:
     monkeypatch.setattr(probes, "read_refusals", lambda *_: refusals)
-    verdict = the_one(rights_checks.commands)
+    verdict = the_one(redis_checks.commands)
     assert verdict.level == "problem" and says in verdict.says and do in str(verdict.do)
 
 
 @pytest.mark.parametrize(
     ("error", "do"),
     [
-        ("OutOfMemoryError: command not allowed when used memory > 'maxmemory'.", "raise maxmemory"),
-        ("ReadOnlyError: You can't write against a read only replica.", "the primary"),
-        ("ResponseError: MISCONF Redis is configured to save RDB snapshots", "disk may be full"),
-        ("ResponseError: NOREPLICAS Not enough good replicas to write.", "min-replicas-to-write"),
-        ("ResponseError: something new", "see Redis's log"),
+        (OutOfMemoryError("command not allowed when used memory > 'maxmemory'."), "raise its maxmemory"),
+        (ReadOnlyError("You can't write against a read only replica."), "the primary"),
+        (ResponseError("MISCONF Redis is configured to save RDB snapshots"), "disk full"),
+        (ResponseError("NOREPLICAS Not enough good replicas to write."), "min-replicas-to-write"),
+        (ResponseError("something new"), "see Redis's log"),
     ],
 )
-def test_writes_that_are_refused(monkeypatch: pytest.MonkeyPatch, error: str, do: str) -> None:
+def test_writes_that_are_refused(monkeypatch: pytest.MonkeyPatch, error: redis.RedisError, do: str) -> None:
     monkeypatch.setattr(probes, "read_refusals", lambda *_: Refusals([], [], error))
-    rights, writes = found(rights_checks.commands)
+    rights, writes = found(redis_checks.commands)
     assert (rights.level, writes.level) == ("ok", "problem")
-    assert error in writes.says and do in str(writes.do)
+    assert f"{type(error).__name__}: {error}" in writes.says and do in str(writes.do)
 
 
 def test_a_bell_that_is_not_heard(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(probes, "hear", lambda *_: None)
-    verdict = the_one(rights_checks.doorbell)
+    monkeypatch.setattr(probes, "time_doorbell", lambda *_: None)
+    verdict = the_one(redis_checks.doorbell)
     assert verdict.level == "warning" and "jobs start up to 1 s late" in verdict.says

@@ -105,7 +105,7 @@ def test_when_memory_is_full_nodes_work_the_queue_off_and_producers_are_told(nod
     nodes.push(*({"id": n, "payload": {"sleep": 0.02}} for n in range(200)))
     wait_until(lambda: nodes.recorded() > 5)
     client.config_set("maxmemory", 1)
-    with pytest.raises(PushFailed, match="memory is full: give it more, or let nodes work the queues off"):
+    with pytest.raises(PushFailed, match="memory is full: raise its maxmemory, or let nodes work the queues off"):
         nodes.push({"id": "refused", "payload": {}})
     # What jobs write themselves fails, and they are tried again: that is theirs, but the queue never stands still.
     wait_until(lambda: nodes.metrics().failed > 200)

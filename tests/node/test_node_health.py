@@ -88,7 +88,7 @@ def standing_by_with_a_holder(nodes: Nodes, pid: int):
 def test_missing_and_doubled_numbers_and_unowned_shards_are_told(nodes: Nodes) -> None:
     nodes.push(*({"id": str(number)} for number in range(30)))
     assert {shard.shard for shard in nodes.app.nodes().unowned} == {0, 1, 2}
-    assert "unowned: shard 0 of queue jobs" in lowkiq(nodes, "nodes").stdout
+    assert "unowned: 3 shards of jobs (0\N{EN DASH}2) have jobs due and no node" in lowkiq(nodes, "nodes").stdout
     first = nodes.start(node={"node_number": 1, "number_of_nodes": 3}).wait_ready()
     second = nodes.start(node={"node_number": 1, "number_of_nodes": 3}).wait_ready()
     found, standing_by = wait_until(lambda: standing_by_with_a_holder(nodes, second.pid))
@@ -97,7 +97,7 @@ def test_missing_and_doubled_numbers_and_unowned_shards_are_told(nodes: Nodes) -
     assert f":{first.pid}:" in holder and standing_by.waited_for[holder] == {"jobs": [1]}
     told = lowkiq(nodes, "nodes")
     assert told.returncode == 1
-    assert "missing: node numbers 0, 2" in told.stdout and "doubled: node numbers 1" in told.stdout
+    assert "missing: Nodes 0, 2 of 3 are missing" in told.stdout and "doubled: 2 nodes have the number 1" in told.stdout
     assert json.loads(lowkiq(nodes, "nodes", "--json").stdout)["missing"] == [0, 2]
 
 

@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 from lowkiq import Lowkiq
 from lowkiq.admin.actions import Actions
-from lowkiq.job import EncodedJob, Job
+from lowkiq.job import KEPT_BYTES, EncodedJob, Job
 from lowkiq.queue.call import Call
 from lowkiq.queue.claims import Claim, Spoiled
 from lowkiq.queue.push import push_call
@@ -276,4 +276,6 @@ def compact_us(record: bytes, last: int) -> int:
 
 
 def _encoded(id: str, payload: bytes = b"p", score: float | str = "", perform_in: float | str = "") -> EncodedJob:
-    return EncodedJob(id.encode(), payload, score, perform_in if perform_in == "" else f"{perform_in:.6f}")
+    return EncodedJob(
+        id.encode("utf-8", KEPT_BYTES), payload, score, perform_in if perform_in == "" else f"{perform_in:.6f}"
+    )

@@ -8,7 +8,7 @@ import pytest
 
 from lowkiq import Lowkiq
 from lowkiq.admin.history import read_history, record
-from lowkiq.admin.previews import Peeks
+from lowkiq.admin.previews import Previews
 from lowkiq.admin.search import Match
 from lowkiq.errors import Fenced
 from lowkiq.node.recorder import Recorder
@@ -123,23 +123,23 @@ def test_jobs_can_be_looked_at(app, shard):
     shard.actions.kill(["c"])
     lease = shard.lease()
     lease.claim(limit=1)
-    peeks = Peeks(app.caller, [shard.shard], load_error=str, max_id_bytes=512)
-    (a,) = peeks.job("a")
+    previews = Previews(app.caller, [shard.shard], load_error=str, max_id_bytes=512)
+    (a,) = previews.job("a")
     assert (a.where, a.at, a.payloads[0].size, a.payloads[0].data) == ("claim", PAST, 1000, b"x" * 1000)
-    assert [(p.size, len(p.data)) for p in peeks.in_flight()[0].payloads] == [(1000, 200)]
-    (b,) = peeks.page("due").jobs
+    assert [(p.size, len(p.data)) for p in previews.in_flight()[0].payloads] == [(1000, 200)]
+    (b,) = previews.page("due").jobs
     assert (b.id, b.payload_count, [p.data for p in b.payloads]) == ("b", 15, [b"0"])
-    assert [p.data for p in peeks.job("b")[0].payloads] == [b"%d" % n for n in range(15)]
-    assert [job.id for job in peeks.page("morgue", pattern="?").jobs] == ["c"]
-    assert peeks.count(Match("morgue", error="moved to the morgue by hand")) == (1, False)
+    assert [p.data for p in previews.job("b")[0].payloads] == [b"%d" % n for n in range(15)]
+    assert [job.id for job in previews.page("morgue", pattern="?").jobs] == ["c"]
+    assert previews.count(Match("morgue", error="moved to the morgue by hand")) == (1, False)
 
 
 def test_payloads_over_the_budget_of_a_look_are_left_out(app, shard):
     for number in range(8):
         shard.push(f"id-{number}", b"%d" % number * (1 << 20), 1.0, PAST + number)
     shard.push("id-7", b"another")
-    peeks = Peeks(app.caller, [shard.shard], load_error=str, max_id_bytes=512)
-    jobs = peeks.page("due").jobs
+    previews = Previews(app.caller, [shard.shard], load_error=str, max_id_bytes=512)
+    jobs = previews.page("due").jobs
     assert [len(job.payloads) for job in jobs] == [1] * 5 + [0] * 3
     assert [job.payload_count for job in jobs] == [1] * 7 + [2]
 

@@ -9,10 +9,10 @@ import pytest
 
 from lowkiq import Lowkiq
 from lowkiq.admin import bulks
+from lowkiq.admin.actions import Progress
 from lowkiq.admin.history import record
 from lowkiq.admin.metrics import QueueMetrics
 from lowkiq.admin.search import Match
-from lowkiq.admin.sweep import Progress
 from lowkiq.errors import LowkiqError, UnknownQueue
 from lowkiq.web.backend import Backend
 from lowkiq.worker import Worker
@@ -51,7 +51,7 @@ def test_queues_are_those_of_the_app_and_those_that_redis_knows(
     theirs = make_app().worker(queue_name="theirs", shards_count=2)(lambda _: None)
     theirs.perform_async([{"id": 1}])
     assert backend.queues() == {"q": 3, "theirs": 2}
-    assert backend.peeks("theirs").page("due").jobs[0].id == "1"
+    assert backend.previews("theirs").page("due").jobs[0].id == "1"
 
 
 def test_of_a_queue_with_another_shards_count_redis_knows_best(
@@ -60,15 +60,15 @@ def test_of_a_queue_with_another_shards_count_redis_knows_best(
     """Where its jobs are is decided by who pushed first."""
     make_app().worker(queue_name="q", shards_count=7)(lambda _: None).perform_async([{"id": 1}])
     assert backend.queues() == {"q": 7}
-    assert [job.id for job in backend.peeks("q").job("1")] == ["1"]
+    assert [job.id for job in backend.previews("q").job("1")] == ["1"]
     assert len(backend.all_shards(backend.queues())) == 7
 
 
 @pytest.mark.parametrize("queue", ["nope", "", "q:0", "Q", "\x00", "x" * 1000])
 def test_an_unknown_queue_is_refused_with_those_there_are(backend: Backend, queue: str) -> None:
     asked: list[Callable[[], Any]] = [
-        lambda: backend.peeks(queue),
-        lambda: backend.act(queue, "delete", "due", ["a"]),
+        lambda: backend.previews(queue),
+        lambda: backend.actions(queue).act("delete", "due", ["a"]),
         lambda: next(backend.sweep(bulk(queue=queue))),
     ]
     for ask in asked:
@@ -86,14 +86,14 @@ def bulk(**fields: Any) -> bulks.Bulk:
 @pytest.mark.parametrize("view", ["due", "retries"])
 def test_queued_jobs_are_performed_now(backend: Backend, work: type[Worker], view: str) -> None:
     push(work, "a", "b")
-    assert backend.act("q", "perform_now", view, ["a", "ghost"]) == 1
+    assert backend.actions("q").act("perform_now", view, ["a", "ghost"]) == 1
     assert {id for id, at in queued(work).items() if at < FUTURE} == {"a"}
 
 
 @pytest.mark.parametrize("view", ["due", "retries"])
 def test_queued_jobs_are_buried(backend: Backend, work: type[Worker], view: str) -> None:
     push(work, "a", "b")
-    assert backend.act("q", "bury", view, ["a", "ghost"]) == 1
+    assert backend.actions("q").act("bury", view, ["a", "ghost"]) == 1
     assert (set(queued(work)), buried(work)) == ({"b"}, {"a"})
 
 
@@ -102,24 +102,24 @@ def test_queued_jobs_are_deleted_and_those_in_the_morgue_are_not(
     backend: Backend, work: type[Worker], view: str
 ) -> None:
     push(work, "a", "b")
-    backend.act("q", "bury", "due", ["a"])
+    backend.actions("q").act("bury", "due", ["a"])
     push(work, "a")
-    assert backend.act("q", "delete", view, ["a", "ghost"]) == 1
+    assert backend.actions("q").act("delete", view, ["a", "ghost"]) == 1
     assert (set(queued(work)), buried(work)) == ({"b"}, {"a"})
 
 
 def test_jobs_of_the_morgue_are_revived(backend: Backend, work: type[Worker]) -> None:
     push(work, "a", "b")
-    backend.act("q", "bury", "due", ["a", "b"])
-    assert backend.act("q", "revive", "morgue", ["a", "ghost"]) == 1
+    backend.actions("q").act("bury", "due", ["a", "b"])
+    assert backend.actions("q").act("revive", "morgue", ["a", "ghost"]) == 1
     assert (set(queued(work)), buried(work)) == ({"a"}, {"b"})
 
 
 def test_jobs_of_the_morgue_are_deleted_and_those_in_the_queue_are_not(backend: Backend, work: type[Worker]) -> None:
     push(work, "a", "b")
-    backend.act("q", "bury", "due", ["a", "b"])
+    backend.actions("q").act("bury", "due", ["a", "b"])
     push(work, "a")
-    assert backend.act("q", "delete", "morgue", ["a", "ghost"]) == 1
+    assert backend.actions("q").act("delete", "morgue", ["a", "ghost"]) == 1
     assert (set(queued(work)), buried(work)) == ({"a"}, {"b"})
 
 
@@ -132,7 +132,7 @@ def test_what_a_view_cannot_do_is_refused_before_anything_is_written(
 ) -> None:
     push(work, "a")
     with pytest.raises(ValueError, match="there are"):
-        backend.act("q", action, view, ["a"])
+        backend.actions("q").act(action, view, ["a"])
     with pytest.raises(ValueError, match="there are"):
         next(backend.sweep(bulk(action=action, match=Match(view))))
     assert queued(work) == {"a": FUTURE}
@@ -144,7 +144,7 @@ def test_an_id_that_cannot_be_is_refused_before_anything_is_written(
 ) -> None:
     push(work, "a")
     with pytest.raises(ValueError, match="id"):
-        backend.act("q", "delete", "due", ["a", id])
+        backend.actions("q").act("delete", "due", ["a", id])
     assert queued(work) == {"a": FUTURE}
 
 
@@ -189,8 +189,8 @@ def test_errors_are_told_as_the_app_loads_them(make_app: Callable[..., Lowkiq]) 
     app = make_app(load_error=str.upper)
     app.worker(queue_name="q", shards_count=1)(lambda _: None).perform_async([{"id": "a"}])
     backend = Backend(app)
-    backend.act("q", "bury", "due", ["a"])
-    assert [job.error for job in backend.peeks("q").job("a")] == ["MOVED TO THE MORGUE BY HAND"]
+    backend.actions("q").act("bury", "due", ["a"])
+    assert [job.error for job in backend.previews("q").job("a")] == ["MOVED TO THE MORGUE BY HAND"]
     total = bulk(match=Match("morgue", error="MOVED TO THE MORGUE BY HAND"))
     assert list(backend.sweep(total))[-1] == Progress(1, 1)
     backend.caller.client.close()

@@ -12,9 +12,9 @@ import redis
 
 from lowkiq import Lowkiq
 from lowkiq.admin import bulks
+from lowkiq.admin.actions import Progress
 from lowkiq.admin.bulks import Bulk
 from lowkiq.admin.search import Match
-from lowkiq.admin.sweep import Progress
 from lowkiq.web import bulk_runner
 from lowkiq.web.backend import Backend
 from lowkiq.web.bulk_runner import MOST, BulkRunner, TooManyBulks

@@ -6,9 +6,9 @@ from typing import Final
 
 from starlette.concurrency import run_in_threadpool
 
+from lowkiq.admin.actions import actions_of
 from lowkiq.admin.bulks import Bulk
 from lowkiq.admin.search import Match
-from lowkiq.admin.sweep import ACTIONS
 from lowkiq.errors import short
 from lowkiq.web.api.input import Rejected
 from lowkiq.web.api.operation import Call, Reply
@@ -57,7 +57,7 @@ async def _act_on_ids(call: Call, body: ActionRequest, ids: list[str]) -> Reply:
 
     def moved() -> int:
         try:
-            return call.view.backend.act(call.queue, body.action, view, ids)
+            return call.view.backend.actions(call.queue).act(body.action, view, ids)
         except (TypeError, ValueError) as error:
             raise Rejected(400, f"field ids: {error}") from error
 
@@ -82,7 +82,7 @@ async def _act_on_all(call: Call, body: ActionRequest, all: All) -> Reply:
 
 
 def _count(view: View, queue: str, match: Match) -> tuple[int, bool]:
-    return view.backend.peeks(queue).count(match)
+    return view.backend.previews(queue).count(match)
 
 
 async def _bulk(call: Call) -> Bulk:
@@ -93,5 +93,5 @@ async def _bulk(call: Call) -> Bulk:
 
 
 def _require_action(action: str, view: str) -> None:
-    if action not in ACTIONS[view]:
-        raise Rejected(400, f"action {action} makes no sense in view {view}; there it is {', '.join(ACTIONS[view])}")
+    if action not in (known := actions_of(view)):
+        raise Rejected(400, f"action {action} makes no sense in view {view}; there it is {', '.join(known)}")

@@ -1,17 +1,20 @@
-"""The API's looks at jobs: pages of them, and one wherever it is."""
+"""Jobs in the API: pages of them, and one wherever it is."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any, cast
 
 import msgspec
 from starlette.concurrency import run_in_threadpool
 
-from lowkiq.admin.previews import JobPeek, Page, PayloadPeek
+from lowkiq.admin.previews import Page
+from lowkiq.admin.reader import JobPreview, PayloadPreview
 from lowkiq.errors import short
 from lowkiq.web.api.input import Rejected
 from lowkiq.web.api.operation import Call
 from lowkiq.web.api.types import JobQuery, JobReply, JobRow, JobsQuery, JobsReply, Payload
+from lowkiq.web.owners import Owners
 from lowkiq.web.render.payloads import load_shallow
 from lowkiq.web.snapshot import Snapshot
 from lowkiq.web.view import View
@@ -23,17 +26,17 @@ async def jobs(call: Call) -> JobsReply:
     _require_sense(query)
     page = await run_in_threadpool(_page, call.view, call.queue, query)
     snapshot = await call.view.snapshots.get()
-    return JobsReply([job_row(call.view, snapshot, call.queue, peek) for peek in page.jobs], page.next, page.scanned)
+    return JobsReply(_rows(call, snapshot, page.jobs), page.next, page.scanned)
 
 
 async def job(call: Call) -> JobReply:
     """One job, in all its places."""
     query: JobQuery = call.query
-    peeks, ahead = await run_in_threadpool(_job, call.view, call.queue, query.id)
-    if not peeks:
+    previews, ahead = await run_in_threadpool(_job, call.view, call.queue, query.id)
+    if not previews:
         raise Rejected(404, f"no job {short(query.id)} in queue {call.queue}: it is done, deleted, or was never pushed")
     snapshot = await call.view.snapshots.get()
-    places = [job_row(call.view, snapshot, call.queue, peek) for peek in peeks]
+    places = _rows(call, snapshot, previews)
     return JobReply(
         call.queue,
         query.id,
@@ -45,36 +48,42 @@ async def job(call: Call) -> JobReply:
     )
 
 
-def job_row(view: View, snapshot: Snapshot, queue: str, peek: JobPeek) -> JobRow:
-    """A peek with what the snapshot knows of its shard."""
-    thread, seconds = _performed_by(snapshot, queue, peek) if peek.where == "claim" else (None, None)
+def _rows(call: Call, snapshot: Snapshot, previews: Sequence[JobPreview]) -> list[JobRow]:
+    owners = Owners(snapshot)
+    return [_row(call.view, snapshot, owners, call.queue, preview) for preview in previews]
+
+
+def _row(view: View, snapshot: Snapshot, owners: Owners, queue: str, preview: JobPreview) -> JobRow:
+    """A preview with what the snapshot knows of its shard."""
+    shard, running = owners.shard(queue, preview.shard), owners.running(queue, preview.shard)
+    thread = running.thread if running and preview.where == "claim" and running.has(preview.id) else None
     return JobRow(
-        id=peek.id.encode("utf-8", "backslashreplace").decode(),  # JSON has no way to name bytes that are no UTF-8
-        shard=peek.shard,
-        where=cast(Any, peek.where),
-        at=peek.at,
-        due_in=None if peek.where == "morgue" else peek.at - snapshot.at,
-        retry_count=peek.retry_count,
-        error=peek.error,
-        crashes=peek.crashes,
-        payload_count=peek.payload_count,
-        payloads=[payload(view, one) for one in peek.payloads],
-        owner=_owner(snapshot, queue, peek.shard),
-        thread=thread,
-        seconds=seconds,
+        id=preview.id.encode("utf-8", "backslashreplace").decode(),  # JSON has no way to name bytes that are no UTF-8
+        shard=preview.shard,
+        where=cast(Any, preview.where),
+        at=preview.at,
+        due_in=None if preview.where == "morgue" else preview.at - snapshot.at,
+        retry_count=preview.retry_count,
+        error=preview.error,
+        crashes=preview.crashes,
+        payload_count=preview.payload_count,
+        payloads=[payload(view, one) for one in preview.payloads],
+        owner=shard.owner if shard else None,
+        thread=thread.name if thread else None,
+        seconds=thread.seconds if thread else None,
     )
 
 
-def payload(view: View, peek: PayloadPeek) -> Payload:
+def payload(view: View, preview: PayloadPreview) -> Payload:
     """A payload as this view may show it."""
-    is_cut = len(peek.data) < peek.size
+    is_cut = len(preview.data) < preview.size
     if not view.payloads:
         value, is_text = msgspec.Raw(b"null"), False
-    elif is_cut or (json := _as_json(view, peek.data)) is None:
-        value, is_text = msgspec.Raw(msgspec.json.encode(peek.data.decode("utf-8", "replace"))), True
+    elif is_cut or (json := _as_json(view, preview.data)) is None:
+        value, is_text = msgspec.Raw(msgspec.json.encode(preview.data.decode("utf-8", "replace"))), True
     else:
         value, is_text = json, False
-    return Payload(peek.score, peek.size, is_cut, is_text, is_hidden=not view.payloads, value=value)
+    return Payload(preview.score, preview.size, is_cut, is_text, is_hidden=not view.payloads, value=value)
 
 
 def _as_json(view: View, data: bytes) -> msgspec.Raw | None:
@@ -96,11 +105,11 @@ def _require_sense(query: JobsQuery) -> None:
 
 
 def _page(view: View, queue: str, query: JobsQuery) -> Page:
-    peeks = view.backend.peeks(queue)
+    previews = view.backend.previews(queue)
     if query.view == "in_flight":
-        return Page(peeks.in_flight(query.limit), None)
+        return Page(previews.in_flight(query.limit), None)
     try:
-        return peeks.page(
+        return previews.page(
             query.view,
             cursor=query.cursor,
             limit=query.limit,
@@ -112,23 +121,10 @@ def _page(view: View, queue: str, query: JobsQuery) -> Page:
         raise Rejected(400, f"parameter cursor: {error}") from error
 
 
-def _job(view: View, queue: str, id: str) -> tuple[list[JobPeek], int | None]:
-    peeks = view.backend.peeks(queue)
+def _job(view: View, queue: str, id: str) -> tuple[list[JobPreview], int | None]:
+    previews = view.backend.previews(queue)
     try:
-        found = peeks.job(id)
+        found = previews.job(id)
     except ValueError as error:
         raise Rejected(400, f"parameter id: {error}") from error
-    return found, peeks.ahead(id) if any(peek.where == "queue" for peek in found) else None
-
-
-def _owner(snapshot: Snapshot, queue: str, shard: int) -> str | None:
-    return next((row.owner for row in snapshot.shards if row.shard == shard and row.queue == queue), None)
-
-
-def _performed_by(snapshot: Snapshot, queue: str, peek: JobPeek) -> tuple[str | None, float | None]:
-    """The thread that has told of it; a heartbeat names only the first ids of a batch."""
-    for node in snapshot.nodes.nodes:
-        for thread in node.threads:
-            if thread.queue == queue and thread.shard == peek.shard and peek.id in thread.ids:
-                return thread.name, thread.seconds
-    return None, None
+    return found, previews.ahead(id) if any(preview.where == "queue" for preview in found) else None

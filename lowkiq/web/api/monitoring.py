@@ -89,7 +89,7 @@ def _worker_names(view: View, queues: Mapping[str, QueueMetrics]) -> dict[str, s
 
 
 def _errors(view: View, queue: str) -> Errors:
-    groups, sampled, total = view.backend.peeks(queue).errors()
+    groups, sampled, total = view.backend.previews(queue).errors()
     # JSON has no way to name bytes that are no UTF-8.
     named = [(group, group.example_id.encode("utf-8", "backslashreplace").decode()) for group in groups]
     return Errors([msgspec.structs.replace(group, example_id=id) for group, id in named], sampled, total)

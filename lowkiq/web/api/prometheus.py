@@ -52,21 +52,21 @@ NODE_GAUGES: Final[Sequence[tuple[str, str, Callable[[NodeHealth], float | None]
 )
 NODE_RESTARTS: Final = ("lowkiq_node_restarts", "Restarts of the node by its supervisor.")
 TOTALS: Final[Sequence[tuple[str, str, Callable[[Snapshot], float]]]] = (
-    ("lowkiq_nodes_missing", "Numbers of nodes from which no beat comes.", lambda told: len(told.nodes.missing)),
-    ("lowkiq_nodes_late", "Nodes of which two beats were lost.", lambda told: len(told.nodes.late)),
-    ("lowkiq_nodes_doubled", "Numbers that several nodes have.", lambda told: len(told.nodes.doubled)),
+    ("lowkiq_nodes_missing", "Numbers of nodes from which no beat comes.", lambda found: len(found.nodes.missing)),
+    ("lowkiq_nodes_late", "Nodes of which two beats were lost.", lambda found: len(found.nodes.late)),
+    ("lowkiq_nodes_doubled", "Numbers that several nodes have.", lambda found: len(found.nodes.doubled)),
     (
         "lowkiq_shards_unowned",
         "Shards with due jobs whose lease no node has.",
-        lambda told: len(told.nodes.unowned),
+        lambda found: len(found.nodes.unowned),
     ),
-    ("lowkiq_redis_memory_bytes", "Memory that Redis uses.", lambda told: told.server.memory),
+    ("lowkiq_redis_memory_bytes", "Memory that Redis uses.", lambda found: found.server.memory),
     (
         "lowkiq_redis_max_memory_bytes",
         "Memory that Redis may use, 0 for no limit.",
-        lambda told: told.server.max_memory,
+        lambda found: found.server.max_memory,
     ),
-    ("lowkiq_redis_clients", "Connections to Redis.", lambda told: told.server.clients),
+    ("lowkiq_redis_clients", "Connections to Redis.", lambda found: found.server.clients),
 )
 #: Characters of a host in a label: DNS allows no more.
 HOST_CHARS: Final = 253
@@ -118,7 +118,7 @@ class SnapshotCollector(Collector):
 
 
 def _by_labels(nodes: Sequence[NodeHealth]) -> dict[tuple[str, str], NodeHealth]:
-    """Of two nodes with one number on one host, the one heard of last: a series can't be there twice."""
+    """Nodes by labels; of two with one number on one host, the last heartbeat: a series can't be there twice."""
     latest_last = sorted(nodes, key=lambda node: node.beat_age, reverse=True)
     by_labels = {(str(node.node_number), _host(node.host)): node for node in latest_last}
     return dict(sorted(by_labels.items()))

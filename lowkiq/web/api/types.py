@@ -7,11 +7,13 @@ from typing import Annotated, Any, Final, Literal
 import msgspec
 from msgspec import Meta
 
+from lowkiq.admin.actions import ActionName
 from lowkiq.admin.bulks import Bulk
 from lowkiq.admin.history import Point
 from lowkiq.admin.metrics import ShardMetrics
 from lowkiq.admin.nodes import NodeHealth
 from lowkiq.admin.previews import ErrorGroup
+from lowkiq.admin.search import View
 from lowkiq.web.snapshot import QueueRow
 
 #: Jobs on a page, at most.
@@ -23,8 +25,6 @@ MAX_COUNT: Final = 2**53
 #: Longer than any id, cursor or group of errors can be.
 MAX_CHARS: Final = 65_536
 
-JobsView = Literal["due", "retries", "morgue"]
-ActionName = Literal["perform_now", "revive", "bury", "delete"]
 #: Never empty: a script whose variable is empty must not act on all there is.
 Text = Annotated[str, Meta(min_length=1, max_length=MAX_CHARS)]
 Count = Annotated[int, Meta(ge=0, le=MAX_COUNT)]
@@ -83,7 +83,7 @@ class HistoryQuery(msgspec.Struct, frozen=True):
 class All(msgspec.Struct, frozen=True):
     """Every job of a view that matches."""
 
-    view: JobsView
+    view: View
     pattern: Annotated[Text | None, Meta(description='A glob of ids, e.g. "order-*".')] = None
     error: Annotated[Text | None, Meta(description="The text of a group of errors.")] = None
 
@@ -99,7 +99,7 @@ class ActionRequest(msgspec.Struct, frozen=True):
         Annotated[list[str], Meta(min_length=1, max_length=MAX_IDS)] | None,
         Meta(description="The jobs. Done at once; the reply says how many were moved."),
     ] = None
-    view: Annotated[JobsView | None, Meta(description="Where the ids are. Default: due, or morgue for revive.")] = None
+    view: Annotated[View | None, Meta(description="Where the ids are. Default: due, or morgue for revive.")] = None
     all: Annotated[All | None, Meta(description="Done in the background; the reply is the bulk.")] = None
     expected: Annotated[
         Count | None,

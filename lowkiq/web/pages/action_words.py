@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final
 
-from lowkiq.web.render import formatting as words
+from lowkiq.web.render import formatting
 
 
 @dataclass(frozen=True)
@@ -31,12 +31,6 @@ WORDINGS: Final[Mapping[str, Wording]] = {
     "bury": Wording("Bury", "move to the morgue, from where they can be revived", "moved to the morgue"),
     "delete": Wording("Delete", "be deleted with all their payloads. There is no way back", "deleted", is_final=True),
 }
-#: View → its actions, in the order of the buttons.
-BUTTONS: Final[Mapping[str, tuple[str, ...]]] = {
-    "due": ("perform_now", "bury", "delete"),
-    "retries": ("perform_now", "bury", "delete"),
-    "morgue": ("revive", "delete"),
-}
 #: View → what its jobs are called.
 NOUNS: Final = {"due": "queued job", "retries": "failed job", "morgue": "job of the morgue"}
 NOUNS_OF_MANY: Final = {"due": "queued jobs", "retries": "failed jobs", "morgue": "jobs of the morgue"}
@@ -44,7 +38,7 @@ NOUNS_OF_MANY: Final = {"due": "queued jobs", "retries": "failed jobs", "morgue"
 
 def jobs_of(view: str, count: int) -> str:
     """So many jobs of a view."""
-    return words.plural(count, NOUNS[view], NOUNS_OF_MANY[view])
+    return formatting.plural(count, NOUNS[view], NOUNS_OF_MANY[view])
 
 
 def result_of(query: Mapping[str, str]) -> str | None:
@@ -59,8 +53,8 @@ def result_of(query: Mapping[str, str]) -> str | None:
     if wording is None or moved is None or of is None:
         return None
     if moved >= of:
-        return f"{words.plural(moved, 'job')} {wording.done}."
-    return f"{moved:,} of {words.plural(of, 'job')} {wording.done}: the others were there no longer, or are in flight."
+        return f"{formatting.plural(moved, 'job')} {wording.done}."
+    return f"{moved:,} of {formatting.plural(of, 'job')} {wording.done}: the others were there no longer, or are in flight."
 
 
 def _count(text: str | None) -> int | None:

@@ -11,10 +11,11 @@ from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
 from starlette.routing import BaseRoute, Route
 
+from lowkiq.admin.actions import actions_of
 from lowkiq.admin.search import Match
-from lowkiq.web.pages.action_words import BUTTONS, WORDINGS, jobs_of
+from lowkiq.web.pages.action_words import WORDINGS, jobs_of
 from lowkiq.web.pages.live import LivePages, page
-from lowkiq.web.render import formatting as words
+from lowkiq.web.render import formatting
 from lowkiq.web.render.templating import as_field, from_field, link
 from lowkiq.web.security.guard import Form, form_of
 from lowkiq.web.view import View
@@ -29,7 +30,7 @@ NAMED: Final = 20
 
 @dataclass(frozen=True)
 class Order:
-    """What a form asks for."""
+    """An action that a form asks for."""
 
     queue: str
     action: str
@@ -47,7 +48,7 @@ class Order:
     def of(cls, queue: str, form: Form) -> Order:
         """Raises HTTPException for what no form of ours sends."""
         view, action = form.get("view", ""), form.get("action", "")
-        if action not in BUTTONS.get(view, ()):
+        if action not in actions_of(view):
             raise HTTPException(400, "There is no such action here.")
         ids = [from_field(text) for text in form.getlist("ids")]
         if len(ids) > MOST_IDS:
@@ -66,7 +67,7 @@ class Order:
 
     @property
     def is_harmless(self) -> bool:
-        """Whether it is done without being asked back."""
+        """True when it is done without asking back."""
         return self.is_of_job and self.action in HARMLESS
 
     @property
@@ -100,14 +101,14 @@ def _answer(view: View, request: Request, order: Order) -> Response:
     if order.is_all:
         bulk = view.bulks.start(order.queue, order.action, order.match, order.total)
         return _to(link(request, f"/bulks/{bulk.id}"))
-    moved = view.backend.act(order.queue, order.action, order.match.view, order.ids)
+    moved = view.backend.actions(order.queue).act(order.action, order.match.view, order.ids)
     return _back(request, order, done=order.action, moved=moved, of=len(order.ids))
 
 
 def _question(view: View, request: Request, order: Order) -> Response:
     """Asks back, with the count and what will happen."""
     if order.is_all:
-        count, is_more = view.backend.peeks(order.queue).count(order.match)
+        count, is_more = view.backend.previews(order.queue).count(order.match)
     else:
         count, is_more = len(order.ids), False
     path, query = order.back
@@ -135,17 +136,17 @@ def _jobs(order: Order, count: int, is_more: bool) -> str:
 
 
 def _conditions(match: Match) -> str:
-    """Which of the jobs, in words."""
+    """The conditions on jobs, in formatting."""
     conditions = []
     if match.pattern is not None:
-        conditions.append(f"whose id matches {words.printable(match.pattern)}")
+        conditions.append(f"whose id matches {formatting.printable(match.pattern)}")
     if match.error is not None:
-        conditions.append(f"with the error {words.printable(match.error) or '(none)'}")
-    return words.listed(conditions)
+        conditions.append(f"with the error {formatting.printable(match.error) or '(none)'}")
+    return formatting.listed(conditions)
 
 
 def _fields(order: Order, count: int) -> list[tuple[str, Any]]:
-    """What the form of the question sends, but for the token."""
+    """The fields of the question's form, but for the token."""
     fields: list[tuple[str, Any]] = [("action", order.action), ("view", order.match.view), ("confirmed", "1")]
     if order.is_all:
         fields += [("all", "1"), ("total", count)]

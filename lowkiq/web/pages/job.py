@@ -8,11 +8,12 @@ from typing import Any, Final, NamedTuple
 
 from starlette.exceptions import HTTPException
 
+from lowkiq.admin.actions import actions_of
 from lowkiq.admin.metrics import ShardMetrics
-from lowkiq.admin.nodes import NodeHealth
-from lowkiq.admin.previews import JobPeek
-from lowkiq.web.owners import Owners, Running
-from lowkiq.web.pages.action_words import BUTTONS, WORDINGS, result_of
+from lowkiq.admin.nodes import NodeHealth, Running
+from lowkiq.admin.reader import JobPreview
+from lowkiq.web.owners import Owners
+from lowkiq.web.pages.action_words import WORDINGS, result_of
 from lowkiq.web.pages.live import Visit
 from lowkiq.web.pages.queue import max_retry_count
 from lowkiq.web.render import formatting
@@ -32,7 +33,7 @@ VIEWS: Final = {"queue": "due", "claim": "in_flight", "morgue": "morgue"}
 class Section:
     """A section of the page: the id in one of the places that it can be in."""
 
-    job: JobPeek
+    job: JobPreview
     title: str
     view: str
     why: str
@@ -77,28 +78,28 @@ def build(view: View, visit: Visit) -> Mapping[str, Any]:
     }
 
 
-def _find(view: View, queue: str, id: str) -> tuple[list[JobPeek], int | None]:
-    peeks = view.backend.peeks(queue)
+def _find(view: View, queue: str, id: str) -> tuple[list[JobPreview], int | None]:
+    previews = view.backend.previews(queue)
     try:
-        places = peeks.job(id)
-        ahead = peeks.ahead(id) if any(job.where == "queue" for job in places) else None
+        places = previews.job(id)
+        ahead = previews.ahead(id) if any(job.where == "queue" for job in places) else None
     except ValueError:  # too long, or no text: nothing has such an id
         return [], None
     return places, ahead
 
 
-def _place(view: View, job: JobPeek, why: Why) -> Section:
+def _place(view: View, job: JobPreview, why: Why) -> Section:
     return Section(
         job=job,
         title=PLACES[job.where],
         view=VIEWS[job.where],
         why=why(job),
         payloads=payload_texts(job, view.app.settings.load_payload if view.payloads else None),
-        buttons=() if view.read_only else BUTTONS.get(VIEWS[job.where], ()),
+        buttons=() if view.read_only else actions_of(VIEWS[job.where]),
     )
 
 
-def _timeline(places: Sequence[JobPeek], running: Running | None) -> list[Event]:
+def _timeline(places: Sequence[JobPreview], running: Running | None) -> list[Event]:
     """Events, the earliest first. Lowkiq keeps no log: what left no trace in Redis is missing."""
     # Where payloads are in several places, it matters which were pushed when.
     suffixes = [f" ({PLACES[job.where].lower()})" if len(places) > 1 else "" for job in places]
@@ -110,7 +111,7 @@ def _timeline(places: Sequence[JobPeek], running: Running | None) -> list[Event]
     return sorted(events, key=lambda event: event.at)
 
 
-def _pushes(job: JobPeek, suffix: str) -> Iterator[Event]:
+def _pushes(job: JobPreview, suffix: str) -> Iterator[Event]:
     """Pushes by their scores, which are push times unless the user gave others."""
     known = [payload.score for payload in job.payloads if formatting.is_time(payload.score)]
     if len(known) <= PUSHES:
@@ -121,7 +122,7 @@ def _pushes(job: JobPeek, suffix: str) -> Iterator[Event]:
     yield Event(known[-1], f"{text}{suffix}")
 
 
-def _of_place(job: JobPeek, running: Running | None) -> Iterator[Event]:
+def _of_place(job: JobPreview, running: Running | None) -> Iterator[Event]:
     match job.where:
         case "morgue":
             yield Event(job.at, "moved to the morgue")
@@ -167,7 +168,7 @@ class Why:
         self._now = now
         self._is_claimed = is_claimed
 
-    def __call__(self, job: JobPeek) -> str:
+    def __call__(self, job: JobPreview) -> str:
         """The sentence."""
         match job.where:
             case "claim":
@@ -176,7 +177,7 @@ class Why:
                 return f"In the morgue since {formatting.moment(job.at)}: nothing runs it until somebody revives it."
         return self._not_due(job) if job.at > self._now else self._due()
 
-    def _not_due(self, job: JobPeek) -> str:
+    def _not_due(self, job: JobPreview) -> str:
         when = f"Not due until {formatting.moment(job.at)}, in {formatting.age(job.at - self._now)}"
         if job.retry_count < 0:
             return f"{when}: it was pushed for then."
@@ -210,7 +211,7 @@ class Why:
             return f", and all threads of {self._owner} are busy with other shards"
         return f" of {self._owner}"
 
-    def _in_flight(self, job: JobPeek) -> str:
+    def _in_flight(self, job: JobPreview) -> str:
         running = self._running
         if self._shard is not None and not self._shard.lease_rest:
             next_node = f"the next node of shard {job.shard} runs it again"
@@ -235,4 +236,7 @@ def _obstacle(node: NodeHealth) -> str | None:
 
 
 def _performed(running: Running) -> str:
-    return f"{running.jobs} for {formatting.age(running.seconds)}"
+    thread = running.thread
+    first = formatting.printable(thread.ids[0], 60) if thread.ids else "a job"
+    batch = first if thread.jobs <= 1 else f"{first} and {thread.jobs - 1:,} more"
+    return f"{batch} for {formatting.age(running.seconds)}"

@@ -8,9 +8,8 @@ from typing import Any
 
 from markupsafe import Markup
 
-from lowkiq.admin.nodes import NodeHealth
-from lowkiq.web.owners import Running
-from lowkiq.web.pages.alerts import troubles_of
+from lowkiq.admin.nodes import NodeHealth, Running
+from lowkiq.web.pages.alerts import alert_rows
 from lowkiq.web.pages.live import Visit
 from lowkiq.web.render import formatting
 from lowkiq.web.render.charts import sparkline
@@ -62,7 +61,7 @@ def build(_: View, visit: Visit) -> Mapping[str, Any]:
     late_first = sorted(nodes.nodes, key=lambda node: not node.is_late)
     of = max((node.number_of_nodes for node in nodes.nodes), default=0)
     return {
-        "troubles": [trouble for trouble in troubles_of(visit.snapshot) if trouble.name != "Redis"],
+        "alerts": [row for row in alert_rows(visit.snapshot) if row.alert.kind != "Redis"],
         "missing": nodes.missing,
         "of": of,
         "cards": [_card(node, node.node_number in nodes.doubled, names) for node in late_first],

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from lowkiq.admin.history import TOTAL
-from lowkiq.web.pages.alerts import troubles_of
+from lowkiq.web.pages.alerts import alert_rows
 from lowkiq.web.pages.live import Visit
 from lowkiq.web.render.charts import charts_of, span_of
 from lowkiq.web.snapshot import Snapshot
@@ -19,7 +19,7 @@ def build(view: View, visit: Visit) -> Mapping[str, Any]:
     snapshot, span = visit.snapshot, span_of(visit.query.get("span"))
     points = view.backend.history(TOTAL, span) if visit.reads else []
     return {
-        "troubles": troubles_of(snapshot),
+        "alerts": alert_rows(snapshot),
         # By name: what moves about can't be read.
         "rows": [snapshot.row(queue) for queue in sorted(snapshot.queues)],
         "oldest": _oldest(snapshot),

@@ -6,11 +6,13 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, NamedTuple
 
+from lowkiq.admin.actions import actions_of
 from lowkiq.admin.metrics import ShardMetrics
-from lowkiq.admin.previews import ErrorGroup, JobPeek, Page, Peeks
+from lowkiq.admin.previews import ErrorGroup, Page, Previews
+from lowkiq.admin.reader import JobPreview
 from lowkiq.web.owners import Owners
-from lowkiq.web.pages.action_words import BUTTONS, WORDINGS, result_of
-from lowkiq.web.pages.alerts import of_queue
+from lowkiq.web.pages.action_words import WORDINGS, result_of
+from lowkiq.web.pages.alerts import alert_rows_of_queue
 from lowkiq.web.pages.live import Visit
 from lowkiq.web.render import formatting
 from lowkiq.web.render.charts import charts_of, span_of
@@ -71,7 +73,7 @@ class Groups(NamedTuple):
 class ListedJob:
     """A job in a list."""
 
-    job: JobPeek
+    job: JobPreview
     #: The first line of its error, else the beginning of its lowest payload, as far as those may be shown.
     preview: str
     #: The preview is the error.
@@ -82,7 +84,7 @@ class ListedJob:
 class JobInFlight:
     """A job in flight."""
 
-    job: JobPeek
+    job: JobPreview
     #: The node, and its thread if one performs the shard.
     node: str
     thread: str
@@ -104,7 +106,7 @@ def _numbers(view: View, visit: Visit, queue: str) -> dict[str, Any]:
         "queue": queue,
         "path": f"/queues/{queue}",
         "row": visit.snapshot.row(queue),
-        "troubles": of_queue(visit.snapshot, queue),
+        "alerts": alert_rows_of_queue(visit.snapshot, queue),
         "span": span,
         "charts": charts_of(points, span, visit.snapshot.at),
         "address": {key: value for key, value in visit.query.items() if key in ADDRESS}
@@ -119,11 +121,11 @@ def _shards(visit: Visit, queue: str) -> dict[str, Any]:
 
 
 def _jobs(view: View, visit: Visit, queue: str, found: Filter) -> dict[str, Any]:
-    peeks = view.backend.peeks(queue) if visit.reads else None
+    previews = view.backend.previews(queue) if visit.reads else None
     metrics, is_flying = visit.snapshot.queues[queue], found.view == "in_flight"
     page, groups = Page([], None), Groups([], 0, 0)
-    if peeks and visit.is_whole and not is_flying:
-        page = peeks.page(
+    if previews and visit.is_whole and not is_flying:
+        page = previews.page(
             found.view,
             cursor=found.cursor,
             limit=JOBS,
@@ -132,7 +134,7 @@ def _jobs(view: View, visit: Visit, queue: str, found: Filter) -> dict[str, Any]
             retry_count=found.retry_count,
         )
         if found.view != "due":
-            groups = Groups(*peeks.errors(found.view))
+            groups = Groups(*previews.errors(found.view))
     return {
         "views": VIEWS,
         "counts": {
@@ -146,10 +148,10 @@ def _jobs(view: View, visit: Visit, queue: str, found: Filter) -> dict[str, Any]
         "rows": [_listed(job, payloads=view.payloads) for job in page.jobs],
         "groups": groups,
         "most_groups": GROUPS,
-        "flying": _in_flight(peeks, Owners(visit.snapshot), queue, FLYING) if peeks and is_flying else [],
+        "flying": _in_flight(previews, Owners(visit.snapshot), queue, FLYING) if previews and is_flying else [],
         "most_flying": FLYING,
         "wordings": WORDINGS,
-        "buttons": () if view.read_only else BUTTONS.get(found.view, ()),
+        "buttons": () if view.read_only else actions_of(found.view),
         "max_retry_count": max_retry_count(view, queue),
         "result": result_of(visit.query),
     }
@@ -179,7 +181,7 @@ def _worst_first(shards: Iterable[ShardMetrics]) -> list[ShardMetrics]:
     )
 
 
-def _listed(job: JobPeek, *, payloads: bool) -> ListedJob:
+def _listed(job: JobPreview, *, payloads: bool) -> ListedJob:
     error = _first_line(job.error)
     if error:
         return ListedJob(job, formatting.printable(error, PREVIEW), is_error=True)
@@ -196,13 +198,13 @@ def _first_line(error: str | None) -> str:
     return lines[-1] if lines[0].startswith("Traceback ") else lines[0]
 
 
-def _in_flight(peeks: Peeks, owners: Owners, queue: str, most: int) -> list[JobInFlight]:
+def _in_flight(previews: Previews, owners: Owners, queue: str, most: int) -> list[JobInFlight]:
     """Jobs in flight: those that are performed, the longest first, then those that come next."""
-    rows = [_flying(job, owners, queue) for job in peeks.in_flight(most)]
+    rows = [_flying(job, owners, queue) for job in previews.in_flight(most)]
     return sorted(rows, key=lambda row: (row.state != "performed", -(row.seconds or 0.0), row.job.shard))
 
 
-def _flying(job: JobPeek, owners: Owners, queue: str) -> JobInFlight:
+def _flying(job: JobPreview, owners: Owners, queue: str) -> JobInFlight:
     running = owners.running(queue, job.shard)
     if running is None:
         shard = owners.shard(queue, job.shard)

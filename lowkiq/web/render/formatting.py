@@ -8,26 +8,18 @@ from __future__ import annotations
 
 import datetime
 import math
-import re
-from collections.abc import Iterable, Sequence
-from itertools import pairwise
 from typing import Final
+
+from lowkiq.admin.words import UNITS, age, listed, printable, ranges, seconds
+
+__all__ = ["age", "listed", "printable", "ranges", "seconds"]
 
 #: Placeholder for a missing value.
 NOTHING: Final = "\N{EN DASH}"
-#: Characters of an id, an error's line or the like that a list shows.
-LINE: Final = 160
-#: Pieces of a list of shards that are shown.
-PIECES: Final = 12
-#: A run of so many numbers is written as a range.
-RUN: Final = 3
 #: Unix times that are taken for such: from 2001 to 2128. Scores are often times, but need not be.
 TIMES: Final = (1e9, 5e9)
 
-_UNITS: Final = (("d", 86_400), ("h", 3_600), ("min", 60), ("s", 1))
-#: Unit → the one that stands behind it.
-_LOWER: Final = {"d": ("h", 3_600), "h": ("min", 60), "min": ("s", 1), "s": ("s", 1)}
-_TEN = 10
+_TEN: Final = 10
 
 
 def number(value: float) -> str:
@@ -50,32 +42,12 @@ def rate(value: float) -> str:
     return f"{value:.1f}" if value >= 0.1 else "< 0.1"  # noqa: PLR2004 (what one digit can hold)
 
 
-def seconds(value: float) -> str:
-    """A length of time in its two highest units: 3 min 20 s."""
-    if value < 0:
-        return f"\N{MINUS SIGN}{seconds(-value)}"
-    if value < 1:
-        return "0 s" if value < 0.0005 else f"{value * 1000:.0f} ms"  # noqa: PLR2004 (half a millisecond)
-    if value < _TEN:
-        return f"{value:.1f} s"
-    whole = int(value)
-    unit, size = next((unit, size) for unit, size in _UNITS if whole >= size)
-    high, rest = divmod(whole, size)
-    lower, lower_size = _LOWER[unit]
-    return f"{high:,} {unit} {rest // lower_size} {lower}" if rest >= lower_size else f"{high:,} {unit}"
-
-
 def in_one_unit(value: float) -> str:
     """A length of time where there is little room: 1.5 h."""
     if value == 0:
         return "0"
-    unit, size = next(((unit, size) for unit, size in _UNITS if value >= size), ("s", 1))
+    unit, size = next(((unit, size) for unit, size in UNITS if value >= size), ("s", 1))
     return f"{value / size:.3g} {unit}"
-
-
-def age(value: float) -> str:
-    """A length of time in whole seconds: what changes each second need not show more."""
-    return seconds(value) if value >= 1 else f"{max(int(value), 0)} s"
 
 
 def ago(at: float, now: float) -> str:
@@ -153,64 +125,8 @@ def plural(count: int, one: str, many: str | None = None) -> str:
     return f"{count:,} {one if count == 1 else many or one + 's'}"
 
 
-def listed(words: Sequence[str]) -> str:
-    """a, b and c."""
-    return " and ".join(filter(None, [", ".join(words[:-1]), *words[-1:]]))
-
-
-def ranges(numbers: Iterable[int], most: int = PIECES) -> str:
-    """
-    Numbers in few words: "0-19, 24", and of equal steps, as the splitter deals shards out, "3, 53 … 953".
-
-    Pieces beyond `most` are only counted.
-    """
-    pieces = [_piece(run) for run in _runs(sorted(set(numbers)))]
-    rest = len(pieces) - most
-    return ", ".join([*pieces[:most], f"and {rest:,} more"] if rest > 0 else pieces)
-
-
-def _runs(numbers: Sequence[int]) -> list[list[int]]:
-    """Splits into runs of equal steps; what is shorter than RUN is cut into single numbers."""
-    runs: list[list[int]] = []
-    start = 0
-    while start < len(numbers):
-        end = start + 1
-        while end < len(numbers) and numbers[end] - numbers[end - 1] == numbers[start + 1] - numbers[start]:
-            end += 1
-        if end - start < RUN:
-            end = start + 1
-        runs.append(list(numbers[start:end]))
-        start = end
-    return runs
-
-
-def _piece(run: Sequence[int]) -> str:
-    if len(run) == 1:
-        return str(run[0])
-    step = next(high - low for low, high in pairwise(run))
-    return f"{run[0]}\N{EN DASH}{run[-1]}" if step == 1 else f"{run[0]}, {run[1]} … {run[-1]}"
-
-
-_UNPRINTABLE: Final = re.compile(r"[^ -~]")
-
-
-def printable(text: str, most: int = LINE) -> str:
-    """
-    One line of untrusted text: control, bidirectional and other invisible characters are shown as escapes, and
-    anything beyond `most` characters is cut.
-    """
-    cut = text[:most]
-    safe = _UNPRINTABLE.sub(_escaped, cut)
-    return f"{safe}…" if len(text) > most else safe
-
-
 def block(text: str, most: int = 20_000) -> str:
     """The same of several lines: line feeds and tabs stay."""
     lines = text[:most].replace("\r\n", "\n").expandtabs(4).split("\n")
     safe = "\n".join(printable(line, most) for line in lines)
     return f"{safe}…" if len(text) > most else safe
-
-
-def _escaped(match: re.Match[str]) -> str:
-    char = match[0]
-    return char if char.isprintable() else char.encode("unicode_escape", "surrogatepass").decode("ascii")

@@ -8,7 +8,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
-from lowkiq.admin.previews import JobPeek, PayloadPeek
+from lowkiq.admin.reader import JobPreview, PayloadPreview
 from lowkiq.web.render import formatting
 
 #: Characters of one payload that are shown: indented, it is longer than its bytes.
@@ -37,14 +37,14 @@ class PayloadText:
         return self.shown < self.size
 
 
-def payload_texts(job: JobPeek, load: Callable[[bytes], Any] | None) -> Sequence[PayloadText]:
+def payload_texts(job: JobPreview, load: Callable[[bytes], Any] | None) -> Sequence[PayloadText]:
     """The payloads of a job. Without `load`, only their sizes."""
     texts = []
     left = SHOWN_IN_ALL
-    for peek in job.payloads:
-        text = _text(peek, load, min(SHOWN, left)) if load is not None and left > 0 else None
+    for preview in job.payloads:
+        text = _text(preview, load, min(SHOWN, left)) if load is not None and left > 0 else None
         left -= len(text or "")
-        texts.append(PayloadText(peek.score, peek.size, text, len(peek.data)))
+        texts.append(PayloadText(preview.score, preview.size, text, len(preview.data)))
     return texts
 
 
@@ -65,9 +65,9 @@ def _inside(value: Any) -> Iterable[Any]:
     return value if isinstance(value, list | tuple) else ()
 
 
-def _text(peek: PayloadPeek, load: Callable[[bytes], Any], most: int) -> str:
-    if len(peek.data) == peek.size:
+def _text(preview: PayloadPreview, load: Callable[[bytes], Any], most: int) -> str:
+    if len(preview.data) == preview.size:
         with suppress(Exception):  # load_payload is the user's, and gives what it likes
-            text = json.dumps(load_shallow(peek.data, load), indent=2, ensure_ascii=False, sort_keys=True)
+            text = json.dumps(load_shallow(preview.data, load), indent=2, ensure_ascii=False, sort_keys=True)
             return formatting.block(text, most)
-    return formatting.block(peek.data.decode("utf-8", "backslashreplace"), most)
+    return formatting.block(preview.data.decode("utf-8", "backslashreplace"), most)

@@ -56,7 +56,7 @@ def looks(app: Lowkiq) -> None:
     caller = Caller(client_for_people(app.settings))
     assert probes.read_refusals(caller, app.settings.namespace, "jobs") == ([], [], None)
     assert probes.read_config(caller, "maxmemory") is not None
-    assert probes.hear(caller, app.settings.namespace) is not None
+    assert probes.time_doorbell(caller, app.settings.namespace) is not None
     assert app.nodes().nodes
     caller.close()
 

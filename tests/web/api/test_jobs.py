@@ -50,6 +50,14 @@ def test_jobs_in_flight_tell_their_thread_if_its_node_has(app, api, shard):
     assert (rows["b"]["thread"], rows["b"]["seconds"]) == (None, None)
 
 
+@pytest.mark.parametrize(("id", "told"), [("x" * 201, "x" * 200), ("caf\udce9", "caf\\udce9")])
+def test_an_id_that_a_heartbeat_names_otherwise_has_its_thread_too(app, api, shard, id, told):
+    shard.push_all((id,), ("b",))
+    shard.lease("host:1:abc").claim()
+    tell_health(app, threads=[ThreadHealth(name="thread-1", queue="q", shard=0, ids=[told], jobs=1, seconds=2.5)])
+    assert [job["thread"] for job in api.get("queues/q/jobs?view=in_flight")["jobs"]] == ["thread-1", None]
+
+
 def test_a_job_tells_where_it_is_and_why_it_waits(api, failed):
     failed.push("late", b'{"n":1}', score=5.0, perform_in=PAST + 5)
     job = api.get("queues/q/job?id=late")

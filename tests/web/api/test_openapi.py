@@ -9,9 +9,9 @@ from starlette.applications import Starlette
 from starlette.routing import Mount, Route
 
 from lowkiq.admin import bulks, history
+from lowkiq.admin.actions import ACTIONS
 from lowkiq.admin.nodes import ThreadHealth
 from lowkiq.admin.search import Match
-from lowkiq.admin.sweep import ACTIONS
 from lowkiq.version import VERSION
 from lowkiq.web import create_app
 from tests.queue.shard_driver import PAST, ShardDriver

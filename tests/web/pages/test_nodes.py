@@ -82,7 +82,10 @@ def test_nodes_with_one_number_are_called_doubled(browser, app):
     tell_health(app, number_of_nodes=1)
     tell_health(app, number_of_nodes=1, node="other:2:x", host="other")
     text = read(browser, "/nodes").text
-    assert "2 nodes have the number 0, on host and other: all but one stand by. Check NODE_NUMBER." in text
+    assert (
+        "2 nodes have the number 0, on host and other: all but one stand by. Give each machine its own NODE_NUMBER"
+        in text
+    )
     assert text.count("ready doubled") == 2
 
 

@@ -96,7 +96,7 @@ def test_a_live_fetch_has_only_the_parts_that_change_and_no_token(browser, drive
     driver.push("1")
     page = read(browser, "/", **LIVE)
     parts = {attributes["data-live"] for _, attributes in page.tags if "data-live" in attributes}
-    assert {"troubles", "tiles", "queues", "redis"} <= parts
+    assert {"alerts", "tiles", "queues", "redis"} <= parts
     assert "charts" not in parts
     assert not page.all("header")
     assert 'name="token"' not in page.source

@@ -1,0 +1,150 @@
+"""
+Alerts: what is wrong with nodes, with shards and with Redis, one sentence each, and the next step.
+
+The page, the command line and the doctor all say it in these words.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, Final, Literal
+
+import msgspec
+
+from lowkiq.admin import words
+from lowkiq.admin.metrics import ShardMetrics
+from lowkiq.admin.nodes import NodeHealth, Nodes
+from lowkiq.transport.connect import evicting_policy, is_too_old, server_name
+
+#: Share of maxmemory from which people should know.
+NEARLY_FULL: Final = 0.8
+#: Heartbeats that can't be read and are named.
+NAMED: Final = 10
+
+START_NODES: Final = "Start nodes: lowkiq-supervisor --nodes N -r MODULE"
+
+
+class Alert(msgspec.Struct, frozen=True):
+    """One thing that is wrong."""
+
+    #: "no nodes", "unreadable", "missing", "late", "doubled", "unowned" or "Redis".
+    kind: str
+    #: "bad": jobs do not run, or are lost. "warn": they may, later.
+    severity: Literal["bad", "warn"]
+    #: Of unowned shards their queue, of Redis "version", "role", "persistence" or "memory"; else "".
+    subject: str
+    #: A sentence without its full stop.
+    says: str
+    #: The next step, likewise.
+    do: str
+
+    @property
+    def text(self) -> str:
+        """Both sentences."""
+        return f"{self.says}. {self.do}."
+
+
+def alerts_of(nodes: Nodes) -> list[Alert]:
+    """Alerts of nodes and shards."""
+    return [*_of_nodes(nodes), *_of_shards(nodes)]
+
+
+def alerts_of_redis(info: Mapping[str, Any]) -> list[Alert]:
+    """Alerts of a Redis server, by its INFO."""
+    return [Alert("Redis", *found) for found in (*_kind(info), *_persistence(info), *_memory(info))]
+
+
+def _of_nodes(found: Nodes) -> Iterator[Alert]:
+    if not found.nodes:
+        yield Alert("no nodes", "bad", "", "No node has been heard of for half a minute: nothing runs", START_NODES)
+    if found.unreadable:
+        more = [f"{len(found.unreadable) - NAMED:,} more"] if len(found.unreadable) > NAMED else []
+        names = words.listed([*map(words.printable, found.unreadable[:NAMED]), *more])
+        do = "See whether another Lowkiq wrote them, or what else writes into this namespace"
+        yield Alert("unreadable", "bad", "", f"Heartbeats can't be read: {names}", do)
+    if found.missing:
+        yield _missing(found.missing, found.nodes)
+    yield from (_late(node) for node in found.nodes if node.is_late)
+    yield from (_doubled(number, found.nodes) for number in found.doubled)
+
+
+def _missing(numbers: Sequence[int], nodes: Sequence[NodeHealth]) -> Alert:
+    of, them = max((node.number_of_nodes for node in nodes), default=0), "them"
+    says = f"Nodes {words.ranges(numbers)} of {of} are missing: others stand in for them as soon as their leases end"
+    if len(numbers) == 1:
+        says, them = f"Node {numbers[0]} of {of} is missing: others stand in for it as soon as its leases end", "it"
+    return Alert("missing", "bad", "", says, f"Start {them}, or lower NUMBER_OF_NODES to how many there are")
+
+
+def _late(node: NodeHealth) -> Alert:
+    name = f"Node {node.node_number} on {words.printable(node.host, 60)}"
+    says = f"{name} has not been heard of for {words.age(node.beat_age)}; its shards move on when its lease ends"
+    return Alert("late", "bad", "", says, "See its machine and its log")
+
+
+def _doubled(number: int, nodes: Sequence[NodeHealth]) -> Alert:
+    hosts = [words.printable(node.host, 60) for node in nodes if node.node_number == number]
+    says = f"{len(hosts)} nodes have the number {number}, on {words.listed(sorted(set(hosts)))}: all but one stand by"
+    do = "Give each machine its own NODE_NUMBER; during a rolling update this passes"
+    return Alert("doubled", "warn", "", says, do)
+
+
+def _of_shards(found: Nodes) -> Iterator[Alert]:
+    """An alert a queue, that with the most shards first: a thousand shards can lose their node at once."""
+    by_queue: dict[str, list[ShardMetrics]] = {}
+    for shard in found.unowned:
+        by_queue.setdefault(shard.queue, []).append(shard)
+    do = "See `lowkiq nodes` for numbers that are missing, and whether the nodes have this queue's worker"
+    do = do if found.nodes else START_NODES
+    for queue, shards in sorted(by_queue.items(), key=lambda row: -len(row[1])):
+        yield Alert("unowned", "bad", queue, _unowned(words.printable(queue, 60), shards), do)
+
+
+def _unowned(queue: str, shards: Sequence[ShardMetrics]) -> str:
+    numbers = words.ranges(shard.shard for shard in shards)
+    which = f"{len(shards):,} shards of {queue} ({numbers}) have"
+    if len(shards) == 1:
+        which = f"Shard {numbers} of {queue} has"
+    lag, in_hand = max(-(shard.due_in or 0.0) for shard in shards), sum(shard.busy for shard in shards)
+    facts = [f"{which} jobs due and no node; the oldest is {words.age(lag)} late"]
+    if lag <= 0:
+        facts = [f"{which} jobs in hand and no node"]
+    if in_hand:
+        facts.append(f"{in_hand:,} jobs are in the hands of nodes that are gone, and run again once a node comes")
+    return "; ".join(facts)
+
+
+_Found = tuple[Literal["bad", "warn"], str, str, str]
+
+
+def _kind(info: Mapping[str, Any]) -> Iterator[_Found]:
+    if is_too_old(info):
+        says = f"{server_name(info)} is too old, so nodes refuse it"
+        yield "bad", "version", says, "Upgrade it to 6.2 or later, or to Valkey"
+    if info.get("role", "master") != "master":
+        yield "bad", "role", "This Redis is a replica: jobs can't be written to it", "Give the URL of its primary"
+    if info.get("loading"):
+        yield "warn", "role", "Redis is still reading its data", "Wait: nodes do the same"
+
+
+def _persistence(info: Mapping[str, Any]) -> Iterator[_Found]:
+    if not info.get("aof_enabled"):
+        says = "No append-only file: what was accepted since the last snapshot is lost when Redis dies"
+        yield "warn", "persistence", says, "CONFIG SET appendonly yes, and the same in redis.conf"
+    elif info.get("aof_last_write_status", "ok") != "ok":
+        says = "The append-only file can't be written, so Redis refuses all writes"
+        yield "bad", "persistence", says, "See Redis's log, and whether its disk is full"
+    if info.get("rdb_last_bgsave_status", "ok") != "ok":
+        do = "See Redis's log: its disk may be full, or memory too short to fork (vm.overcommit_memory=1)"
+        yield "warn", "persistence", "The last snapshot failed; by default Redis then refuses writes", do
+
+
+def _memory(info: Mapping[str, Any]) -> Iterator[_Found]:
+    limit, used = int(info.get("maxmemory", 0)), int(info.get("used_memory", 0))
+    if policy := evicting_policy(info):
+        says = f"maxmemory-policy is {policy}: when memory is full it throws jobs away, so nodes refuse it"
+        do = "CONFIG SET maxmemory-policy noeviction, or give Lowkiq a Redis of its own"
+        yield "bad", "memory", says, do
+    if limit and used > limit * NEARLY_FULL:
+        says = f"Memory is {used / limit:.0%} full: when it is full, pushes are refused"
+        yield "warn", "memory", says, "Raise maxmemory, or run more nodes to work the queues off"

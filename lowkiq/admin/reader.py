@@ -1,0 +1,133 @@
+"""JobReader: finds ids in their shards and fetches their jobs, in few round trips. Never all of a queue at once."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, Final
+
+import msgspec
+
+from lowkiq.job import KEPT_BYTES, encode_id, shard_of
+from lowkiq.queue.call import Call, Caller, chunked, raise_first
+from lowkiq.queue.shard import Shard
+
+#: Ids in one fetch.
+FETCHED_AT_ONCE: Final = 100
+#: What fetch.lua says of an id that is to be asked for again.
+LATER: Final = b"later"
+
+#: An id and the shard that it belongs to.
+Found = tuple[Shard, bytes]
+_Asked = tuple[str, Shard, bytes]
+
+
+class PayloadPreview(msgspec.Struct, frozen=True):
+    """A payload, perhaps cut."""
+
+    score: float
+    #: Bytes that it has.
+    size: int
+    #: Those of them that were read.
+    data: bytes
+
+
+class JobPreview(msgspec.Struct, frozen=True):
+    """A job in one of its places, with as many of its payloads as were asked for."""
+
+    id: str
+    shard: int
+    #: "queue", "claim" (in the hands of a node) or "morgue".
+    where: str
+    #: When it is due; of the morgue, when it got there.
+    at: float
+    #: -1 fresh, 0 after the first failure.
+    retry_count: int
+    error: str | None
+    #: Deaths of nodes that had it in hand.
+    crashes: int
+    payload_count: int
+    #: The lowest of them.
+    payloads: list[PayloadPreview]
+
+
+class JobReader:
+    """Reads jobs of one queue and its morgue."""
+
+    def __init__(
+        self, caller: Caller, shards: Sequence[Shard], *, load_error: Callable[[str], str], max_id_bytes: int
+    ) -> None:
+        self._caller = caller
+        self._shards = shards
+        self._load_error = load_error
+        self._max_id_bytes = max_id_bytes
+
+    def find(self, id: str | int) -> Found:
+        """The shard of an id. Raises ValueError for what can't be one."""
+        encoded = encode_id(id, self._max_id_bytes, errors=KEPT_BYTES)
+        return self._shards[shard_of(encoded, len(self._shards))], encoded
+
+    def fetch(self, where: str, found: Sequence[Found], payloads: int, cut: int | None = None) -> list[JobPreview]:
+        """
+        The jobs of these ids, in their order; those that are no longer there are left out.
+
+        Args:
+            where: "queue", "claim" or "morgue".
+            payloads: how many of each job are read.
+            cut: bytes at which each payload is cut.
+        """
+        return self._fetch([(where, shard, id) for shard, id in found], payloads, cut)
+
+    def fetch_everywhere(self, id: str, payloads: int, cut: int) -> list[JobPreview]:
+        """The places of one id: it can be queued, in flight and in the morgue at once."""
+        return self._fetch([(where, *self.find(id)) for where in ("queue", "claim", "morgue")], payloads, cut)
+
+    def _fetch(self, asked: Sequence[_Asked], payloads: int, cut: int | None) -> list[JobPreview]:
+        jobs: dict[_Asked, JobPreview] = {}
+        left = asked
+        while left:
+            rows = self._rows(left, payloads, "" if cut is None else cut)
+            jobs |= {one: self._preview(*one, row) for one, row in rows if row is not None and row != LATER}
+            left = [one for one, row in rows if row == LATER]
+        return [jobs[one] for one in asked if one in jobs]
+
+    def _rows(self, asked: Sequence[_Asked], payloads: int, cut: int | str) -> list[tuple[_Asked, Any]]:
+        """The reply for each of these, from one round trip."""
+        groups: dict[tuple[str, Shard], list[bytes]] = {}
+        for where, shard, id in asked:
+            groups.setdefault((where, shard), []).append(id)
+        pages = [(*group, some) for group, ids in groups.items() for some in chunked(ids, FETCHED_AT_ONCE)]
+        calls: list[Call[list[Any]]] = [
+            Call("fetch", [shard.prefix], [where, payloads, cut, *some], list) for where, shard, some in pages
+        ]
+        replies = raise_first(self._caller.run_all(calls))
+        return [
+            ((where, shard, id), row)
+            for (where, shard, some), rows in zip(pages, replies, strict=True)
+            for id, row in zip(some, rows, strict=True)
+        ]
+
+    def _preview(self, where: str, shard: Shard, id: bytes, row: list[Any]) -> JobPreview:
+        at, retry_count, error, crashes, count, *payloads = row
+        return JobPreview(
+            id=id.decode("utf-8", KEPT_BYTES),
+            shard=shard.index,
+            where=where,
+            at=float(at),
+            retry_count=int(retry_count) if retry_count else -1,
+            error=error_text(error, self._load_error) if error else None,
+            crashes=int(crashes),
+            payload_count=int(count),
+            payloads=[
+                PayloadPreview(float(score), int(size), data)
+                for data, score, size in zip(payloads[::3], payloads[1::3], payloads[2::3], strict=True)
+            ],
+        )
+
+
+def error_text(stored: bytes, load_error: Callable[[str], str]) -> str:
+    """An error for people. One that can't be loaded is shown as it is stored: Lowkiq's own texts were never dumped."""
+    text = stored.decode("utf-8", "replace")
+    try:
+        return load_error(text)
+    except Exception:  # noqa: BLE001 (load_error is the user's)
+        return text
