@@ -4,25 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from tests.queue.shard_driver import FUTURE, PAST, ShardDriver
+from tests.admin.conftest import SHARDS
+from tests.queue.shard_driver import FUTURE, PAST
 
-SHARDS = 3
 #: More than two chunks a shard.
 MANY = 700
-
-
-@pytest.fixture
-def shards(app):
-    return [ShardDriver(app, index=index, shards_count=SHARDS) for index in range(SHARDS)]
-
-
-@pytest.fixture
-def work(app):
-    @app.worker(queue_name="q", shards_count=SHARDS)
-    def work(payloads_by_id):
-        pass
-
-    return work
 
 
 def fill(work, count=MANY, **fields):

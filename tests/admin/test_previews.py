@@ -11,28 +11,11 @@ from lowkiq.admin import previews as previews_module
 from lowkiq.admin.previews import LISTED_BYTES, SEARCHED_A_PAGE, SHOWN_BYTES, SHOWN_PAYLOADS, Previews
 from lowkiq.admin.search import Match
 from lowkiq.errors import ShardsCountMismatch
-from lowkiq.job import shard_of
+from tests.admin.conftest import SHARDS
 from tests.queue.shard_driver import FUTURE, PAST, ShardDriver
 
-SHARDS = 3
 #: Bytes of payloads that fetch.lua reads for a call.
 BUDGET = 4 << 20
-
-
-@pytest.fixture
-def work(app):
-    return app.worker(queue_name="q", shards_count=SHARDS)(lambda _: None)
-
-
-@pytest.fixture
-def shards(app):
-    """Gives the shard of an id."""
-    drivers = [ShardDriver(app, index=index, shards_count=SHARDS) for index in range(SHARDS)]
-
-    def shard_with(id: str) -> ShardDriver:
-        return drivers[shard_of(id.encode(), SHARDS)]
-
-    return shard_with
 
 
 @pytest.fixture
@@ -136,11 +119,11 @@ def test_an_id_can_be_queued_in_flight_and_in_the_morgue_at_once(shard, alone):
     assert [job.error for job in found] == [None, None, "moved to the morgue by hand"]
 
 
-def test_a_job_of_another_shard_is_found(work, previews, shards):
+def test_a_job_of_another_shard_is_found(work, previews, shard_with):
     push(work, [f"id-{n}" for n in range(20)])
     for n in range(20):
         (job,) = previews.job(f"id-{n}")
-        assert (job.id, job.shard) == (f"id-{n}", shards(f"id-{n}").shard.index)
+        assert (job.id, job.shard) == (f"id-{n}", shard_with(f"id-{n}").shard.index)
 
 
 def test_a_job_that_is_nowhere_is_an_empty_list(alone):
@@ -331,9 +314,9 @@ def test_due_jobs_are_listed_the_first_due_first(work, previews):
     assert {page.scanned for page in found} == {None}
 
 
-def test_retries_are_listed_those_that_failed_most_first(previews, shards, work):
+def test_retries_are_listed_those_that_failed_most_first(previews, shard_with, work):
     for number in range(20):
-        fail(shards(f"id-{number}"), **{f"id-{number}": number % 7})
+        fail(shard_with(f"id-{number}"), **{f"id-{number}": number % 7})
     push(work, ["fresh"])
     jobs = [job for page in pages(previews, "retries", limit=6) for job in page.jobs]
     assert [job.retry_count for job in jobs] == sorted((number % 7 for number in range(20)), reverse=True)
@@ -341,9 +324,9 @@ def test_retries_are_listed_those_that_failed_most_first(previews, shards, work)
     assert jobs[0].error == "error 6"
 
 
-def test_retries_of_one_count_are_listed_alone(previews, shards):
+def test_retries_of_one_count_are_listed_alone(previews, shard_with):
     for number in range(20):
-        fail(shards(f"id-{number}"), **{f"id-{number}": number % 4})
+        fail(shard_with(f"id-{number}"), **{f"id-{number}": number % 4})
     for count in range(4):
         jobs = [job for page in pages(previews, "retries", limit=2, retry_count=count) for job in page.jobs]
         assert sorted(job.id for job in jobs) == sorted(f"id-{n}" for n in range(20) if n % 4 == count)
@@ -357,9 +340,9 @@ def test_a_retry_count_means_nothing_elsewhere(work, previews):
     assert ids(previews.page("due", retry_count=5)) == ["a"]
 
 
-def test_a_cursor_of_all_retries_is_refused_for_those_of_one_count(previews, shards):
+def test_a_cursor_of_all_retries_is_refused_for_those_of_one_count(previews, shard_with):
     for number in range(6):
-        fail(shards(f"id-{number}"), **{f"id-{number}": number})
+        fail(shard_with(f"id-{number}"), **{f"id-{number}": number})
     cursor = previews.page("retries", limit=2).next
     with pytest.raises(ValueError, match="take the one that its last page gave"):
         previews.page("retries", cursor=cursor, retry_count=1)
@@ -434,21 +417,21 @@ def test_a_page_of_a_search_ends_soon_after_enough_were_found(work, previews):
     assert page.scanned <= 1_000
 
 
-def test_a_search_lists_jobs_as_they_are(shards, previews):
-    fail(shards("id-1"), **{"id-1": 3})
+def test_a_search_lists_jobs_as_they_are(shard_with, previews):
+    fail(shard_with("id-1"), **{"id-1": 3})
     (job,) = previews.page("retries", pattern="id-*").jobs
     assert (job.id, job.where, job.retry_count, job.error) == ("id-1", "queue", 3, "error 3")
-    shards("id-1").actions.kill(["id-1"])
+    shard_with("id-1").actions.kill(["id-1"])
     (job,) = previews.page("morgue", pattern="id-*").jobs
     assert (job.where, job.error) == ("morgue", "error 3")
     assert previews.page("retries", pattern="id-*").jobs == []
 
 
-def test_a_group_of_errors_is_listed(shards, previews):
+def test_a_group_of_errors_is_listed(shard_with, previews):
     for number in range(40):
-        fail(shards(f"id-{number}"), **{f"id-{number}": number % 2 * 10})
-    fail(shards("other"), other=1)
-    shards("other").redis.hset(shards("other").key("errors"), "other", "another kind")
+        fail(shard_with(f"id-{number}"), **{f"id-{number}": number % 2 * 10})
+    fail(shard_with("other"), other=1)
+    shard_with("other").redis.hset(shard_with("other").key("errors"), "other", "another kind")
     met = [id for page in pages(previews, "retries", error="error #", limit=5) for id in ids(page)]
     assert sorted(met) == sorted(f"id-{number}" for number in range(40))
     assert sorted(ids(previews.page("retries", error="error #", pattern="id-1?", limit=100))) == [
@@ -469,11 +452,11 @@ def test_one_id_is_found_without_a_search(work, previews, monkeypatch):
     assert ids(previews.page("due", pattern="2000")) == []
 
 
-def test_one_id_is_found_only_in_the_view_that_was_asked_for(shards, previews):
-    shards("fresh").push("fresh")
-    fail(shards("failed"), failed=0)
-    shards("dead").push("dead")
-    shards("dead").actions.kill(["dead"])
+def test_one_id_is_found_only_in_the_view_that_was_asked_for(shard_with, previews):
+    shard_with("fresh").push("fresh")
+    fail(shard_with("failed"), failed=0)
+    shard_with("dead").push("dead")
+    shard_with("dead").actions.kill(["dead"])
     found = {
         (view, id)
         for view in ("due", "retries", "morgue")
@@ -516,7 +499,7 @@ def test_a_cursor_of_a_search_that_nobody_gave_does_no_harm(work, previews, curs
 # ── counts ──────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def test_jobs_are_counted(work, previews, shards):
+def test_jobs_are_counted(work, previews, shard_with):
     push(work, range(3_000))
     assert previews.count(Match("due")) == (3_000, False)
     assert previews.count(Match("due", "*")) == (3_000, False)
@@ -526,10 +509,10 @@ def test_jobs_are_counted(work, previews, shards):
     assert previews.count(Match("retries")) == previews.count(Match("morgue", "*")) == (0, False)
 
 
-def test_a_count_of_a_group_of_errors_looks_at_the_errors(shards, previews):
+def test_a_count_of_a_group_of_errors_looks_at_the_errors(shard_with, previews):
     for number in range(10):
-        fail(shards(f"id-{number}"), **{f"id-{number}": number})
-    shards("fresh").push("fresh")
+        fail(shard_with(f"id-{number}"), **{f"id-{number}": number})
+    shard_with("fresh").push("fresh")
     assert previews.count(Match("retries", error="error #")) == (10, False)
     assert previews.count(Match("retries", "id-3", "error #")) == (1, False)
     assert previews.count(Match("retries", error="other")) == (0, False)
@@ -554,9 +537,9 @@ def test_a_count_that_ends_with_its_limit_is_exact(work, previews):
 # ── in flight ───────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def test_jobs_in_flight_are_listed(shards, previews, work):
+def test_jobs_in_flight_are_listed(shard_with, previews, work):
     push(work, [f"id-{n}" for n in range(30)])
-    for shard in {shards(f"id-{n}") for n in range(30)}:
+    for shard in {shard_with(f"id-{n}") for n in range(30)}:
         shard.lease().claim(limit=3)
     jobs = previews.in_flight()
     assert len(jobs) == 3 * SHARDS
@@ -577,12 +560,12 @@ def test_a_job_in_flight_may_hold_several_payloads(shard, alone):
 # ── errors, and what is ahead ───────────────────────────────────────────────────────────────────────────────────────
 
 
-def test_errors_are_grouped_the_largest_group_first(shards, previews):
+def test_errors_are_grouped_the_largest_group_first(shard_with, previews):
     for number in range(9):
-        fail(shards(f"id-{number}"), **{f"id-{number}": number})
-    fail(shards("odd"), odd=1)
-    shards("odd").redis.hset(
-        shards("odd").key("errors"), "odd", 'Traceback (most recent call last):\n  File "x", line 3\nKeyError: 7'
+        fail(shard_with(f"id-{number}"), **{f"id-{number}": number})
+    fail(shard_with("odd"), odd=1)
+    shard_with("odd").redis.hset(
+        shard_with("odd").key("errors"), "odd", 'Traceback (most recent call last):\n  File "x", line 3\nKeyError: 7'
     )
     groups, looked_at, there_are = previews.errors()
     assert [(group.text, group.count) for group in groups] == [("error #", 9), ("KeyError: #", 1)]
@@ -596,15 +579,15 @@ def test_a_larger_group_comes_first_although_it_was_met_later(shard, alone):
     assert [(group.text, group.count) for group in alone.errors()[0]] == [("error #", 3), ("another kind", 1)]
 
 
-def test_errors_of_the_morgue_are_grouped(shards, previews):
+def test_errors_of_the_morgue_are_grouped(shard_with, previews):
     for id in ("a", "b"):
-        shards(id).push(id)
-        shards(id).actions.kill([id])
+        shard_with(id).push(id)
+        shard_with(id).actions.kill([id])
     assert [(group.text, group.count) for group in previews.errors("morgue")[0]] == [("moved to the morgue by hand", 2)]
     assert previews.errors("retries") == ([], 0, 0)
 
 
-def test_errors_are_a_sample_of_every_shard_and_say_so(work, previews, shards, monkeypatch):
+def test_errors_are_a_sample_of_every_shard_and_say_so(work, previews, shard_with, monkeypatch):
     monkeypatch.setattr(previews_module, "SAMPLED_ERRORS", 30)
     push(work, range(300))
     work.actions.kill(range(300))
@@ -651,11 +634,11 @@ def test_what_cannot_be_loaded_is_told_as_it_is_stored(app, shard):
     assert previews.count(Match("morgue", error="error #")) == (1, False)
 
 
-def test_jobs_ahead_are_those_of_its_shard_that_are_due_before_it(work, previews, shards):
+def test_jobs_ahead_are_those_of_its_shard_that_are_due_before_it(work, previews, shard_with):
     work.perform_async([{"id": f"id-{n:02}", "perform_in": PAST + n} for n in range(40)])
     ahead = Counter()
     for n in range(40):
-        index = shards(f"id-{n:02}").shard.index
+        index = shard_with(f"id-{n:02}").shard.index
         assert previews.ahead(f"id-{n:02}") == ahead[index]
         ahead[index] += 1
     assert previews.ahead("ghost") is None

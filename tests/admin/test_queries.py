@@ -6,31 +6,10 @@ import pytest
 import redis
 
 from lowkiq.errors import LowkiqError
-from lowkiq.job import shard_of
+from tests.admin.conftest import SHARDS
 from tests.queue.shard_driver import FUTURE, PAST, ShardDriver
 
-SHARDS = 3
 IDS = [f"id-{n:02}" for n in range(20)]
-
-
-@pytest.fixture
-def work(app):
-    @app.worker(queue_name="q", shards_count=SHARDS)
-    def work(payloads_by_id):
-        pass
-
-    return work
-
-
-@pytest.fixture
-def shards(app):
-    """Gives the shard of an id."""
-    drivers = [ShardDriver(app, index=index, shards_count=SHARDS) for index in range(SHARDS)]
-
-    def shard_with(id: str) -> ShardDriver:
-        return drivers[shard_of(id.encode(), SHARDS)]
-
-    return shard_with
 
 
 @pytest.fixture
@@ -41,9 +20,9 @@ def filled(work):
 
 
 @pytest.fixture
-def failed(filled, shards):
+def failed(filled, shard_with):
     """The first ten have failed, id-00 ten times, id-09 once."""
-    for shard in {shards(id) for id in IDS}:
+    for shard in {shard_with(id) for id in IDS}:
         lease = shard.lease()
         for job in lease.claim():
             number = int(job.id[3:])
@@ -117,8 +96,8 @@ def test_fetch_tells_of_failures(failed):
     assert (job.retry_count, job.error) == (5, "error 4")
 
 
-def test_a_payload_that_cannot_be_decoded_is_shown_raw(work, shards):
-    shards("a").push("a", b"\xffnot json")
+def test_a_payload_that_cannot_be_decoded_is_shown_raw(work, shard_with):
+    shard_with("a").push("a", b"\xffnot json")
     assert work.queries.fetch(["a"])[0].payloads == [b"\xffnot json"]
 
 
@@ -251,8 +230,8 @@ def test_errors_are_loaded_as_they_were_dumped(make_app):
     assert app.queries("q", 1).fetch(["a"])[0].error == "BOOM"
 
 
-def test_jobs_in_hand_are_not_in_the_queue(filled, shards):
-    shards("id-03").lease().claim()
+def test_jobs_in_hand_are_not_in_the_queue(filled, shard_with):
+    shard_with("id-03").lease().claim()
     assert filled.queries.fetch(["id-03"]) == []
 
 

@@ -10,20 +10,10 @@ import pytest
 from lowkiq.admin.actions import ACTIONS, CHUNK, ActionName, Actions, Progress, check_action
 from lowkiq.admin.search import INDEXES, Match, Search, View
 from lowkiq.job import shard_of
-from tests.queue.shard_driver import FUTURE, PAST, ShardDriver
+from tests.admin.conftest import SHARDS
+from tests.queue.shard_driver import FUTURE, PAST
 
-SHARDS = 3
 MANY = 2_000
-
-
-@pytest.fixture
-def shards(app):
-    return [ShardDriver(app, index=index, shards_count=SHARDS) for index in range(SHARDS)]
-
-
-@pytest.fixture
-def work(app):
-    return app.worker(queue_name="q", shards_count=SHARDS)(lambda _: None)
 
 
 @pytest.fixture

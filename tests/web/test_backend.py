@@ -83,44 +83,27 @@ def bulk(**fields: Any) -> bulks.Bulk:
     return bulks.Bulk(id="b", seen=0, moved=0, state="running", started_at=0.0, updated_at=0.0, **values)
 
 
-@pytest.mark.parametrize("view", ["due", "retries"])
-def test_queued_jobs_are_performed_now(backend: Backend, work: type[Worker], view: str) -> None:
-    push(work, "a", "b")
-    assert backend.actions("q").act("perform_now", view, ["a", "ghost"]) == 1
-    assert {id for id, at in queued(work).items() if at < FUTURE} == {"a"}
-
-
-@pytest.mark.parametrize("view", ["due", "retries"])
-def test_queued_jobs_are_buried(backend: Backend, work: type[Worker], view: str) -> None:
-    push(work, "a", "b")
-    assert backend.actions("q").act("bury", view, ["a", "ghost"]) == 1
-    assert (set(queued(work)), buried(work)) == ({"b"}, {"a"})
-
-
-@pytest.mark.parametrize("view", ["due", "retries"])
-def test_queued_jobs_are_deleted_and_those_in_the_morgue_are_not(
-    backend: Backend, work: type[Worker], view: str
+@pytest.mark.parametrize(
+    ("action", "view", "dead", "due", "left", "left_dead"),
+    [
+        *(("perform_now", view, "", "a", "ab", "") for view in ("due", "retries")),
+        *(("bury", view, "", "", "b", "a") for view in ("due", "retries")),
+        *(("delete", view, "a", "", "b", "a") for view in ("due", "retries")),
+        ("revive", "morgue", "c", "c", "abc", ""),
+        ("delete", "morgue", "ac", "", "ab", "c"),
+    ],
+)
+def test_jobs_named_are_acted_on_in_their_view_alone(
+    backend: Backend, work: type[Worker], action: str, view: str, dead: str, due: str, left: str, left_dead: str
 ) -> None:
+    """Those named among retries are meant also if they are fresh; "ghost" is nowhere."""
+    push(work, *dead)
+    work.actions.kill(dead)
     push(work, "a", "b")
-    backend.actions("q").act("bury", "due", ["a"])
-    push(work, "a")
-    assert backend.actions("q").act("delete", view, ["a", "ghost"]) == 1
-    assert (set(queued(work)), buried(work)) == ({"b"}, {"a"})
-
-
-def test_jobs_of_the_morgue_are_revived(backend: Backend, work: type[Worker]) -> None:
-    push(work, "a", "b")
-    backend.actions("q").act("bury", "due", ["a", "b"])
-    assert backend.actions("q").act("revive", "morgue", ["a", "ghost"]) == 1
-    assert (set(queued(work)), buried(work)) == ({"a"}, {"b"})
-
-
-def test_jobs_of_the_morgue_are_deleted_and_those_in_the_queue_are_not(backend: Backend, work: type[Worker]) -> None:
-    push(work, "a", "b")
-    backend.actions("q").act("bury", "due", ["a", "b"])
-    push(work, "a")
-    assert backend.actions("q").act("delete", "morgue", ["a", "ghost"]) == 1
-    assert (set(queued(work)), buried(work)) == ({"a"}, {"b"})
+    id = "c" if action == "revive" else "a"
+    assert backend.actions("q").act(action, view, [id, "ghost"]) == 1
+    assert {id for id, at in queued(work).items() if at < FUTURE} == set(due)
+    assert (set(queued(work)), buried(work)) == (set(left), set(left_dead))
 
 
 @pytest.mark.parametrize(
