@@ -163,14 +163,11 @@ def _check_options(target: Target) -> None:
         if target.kind == "cluster" and name not in REDIS_ALLOWED_KEYS:
             raise _Refused(f"redis-py has no {name} for Cluster")
     pool: Any = redis.BlockingConnectionPool
+    tls = {"connection_class": redis.SSLConnection} if target.is_tls else {}
     try:
-        pool(**(dict(target.options) | _connection_class(target))).make_connection()  # connects to nothing yet
+        pool(**(dict(target.options) | tls)).make_connection()  # connects to nothing yet
     except TypeError as error:
         raise _Refused(str(error)) from None
-
-
-def _connection_class(target: Target) -> dict[str, Any]:
-    return {"connection_class": redis.SSLConnection} if target.is_tls else {}
 
 
 def _known_options() -> list[str]:
