@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import re
 import sys
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -17,13 +16,19 @@ from redis.exceptions import RedisError
 from lowkiq import Lowkiq, LowkiqError, SettingsError, __version__, log
 from lowkiq.cli import tables
 from lowkiq.doctor import command as examiner
+from lowkiq.environment import (
+    EMBEDDED_SOCKET,
+    ExitCode,
+    find_node_number,
+    find_number_of_nodes,
+    parse_address,
+    parse_node_number,
+    parse_number_of_nodes,
+)
 from lowkiq.errors import AppNotFound
 from lowkiq.importing import load_app
 from lowkiq.node.node import Node
-from lowkiq.settings import EMBEDDED_SOCKET
 from lowkiq.transport.connect import redact
-
-EXIT_FAILED, EXIT_USAGE = 1, 2
 
 EPILOG = """\b
 Examples:
@@ -74,11 +79,6 @@ All = Annotated[bool, typer.Option("--all", help="All of the queue's morgue.")]
 Yes = Annotated[bool, typer.Option("--yes", "-y", help="Don't ask.")]
 
 
-def main() -> None:
-    """The command's entry point."""
-    cli(prog_name="lowkiq")
-
-
 @cli.callback(invoke_without_command=True)
 def run(
     context: typer.Context,
@@ -113,26 +113,14 @@ def run(
 
 def node_numbers(number: str | None, count: str | None, environment: Mapping[str, str]) -> tuple[int, int]:
     """
-    Which node of how many: from options, else NODE_NUMBER and NUMBER_OF_NODES, else the original's names of them.
+    The node's number and the number of all: from options, else the environment, else 0 of 1.
 
     Raises:
         SettingsError: names the source and the value.
     """
-    sources = (
-        ("--node-number", number, "NODE_NUMBER", "0"),
-        ("--number-of-nodes", count, "NUMBER_OF_NODES", "1"),
-    )
-    numbers = []
-    for option, given, name, default in sources:
-        values = {option: given, name: environment.get(name), f"LOWKIQ_{name}": environment.get(f"LOWKIQ_{name}")}
-        source, text = next(((source, text) for source, text in values.items() if text), (option, default))
-        match = re.fullmatch(r"(?:.*-)?(\d{1,9})", text) if name == "NODE_NUMBER" else re.fullmatch(r"(\d{1,9})", text)
-        if not match:
-            raise SettingsError(
-                f"{source} is {text!r}: it must be a number from 0, or a name that ends in one (jobs-3)"
-            )
-        numbers.append(int(match[1]))
-    node_number, number_of_nodes = numbers
+    this, all_nodes = find_node_number(number, environment), find_number_of_nodes(count, environment)
+    node_number = parse_node_number(this) if this else 0
+    number_of_nodes = parse_number_of_nodes(all_nodes, lowest=0) if all_nodes else 1
     if node_number >= number_of_nodes:
         raise SettingsError(
             f"node number {node_number} of {number_of_nodes} nodes: numbers go from 0 to the number of nodes - 1 "
@@ -164,7 +152,7 @@ def nodes(context: typer.Context, require: Require = None, as_json: AsJson = Fal
             for line in tables.troubles(found):
                 typer.echo(line)
         if not found.is_well:
-            raise typer.Exit(EXIT_FAILED)
+            raise typer.Exit(ExitCode.FAILED)
 
 
 @cli.command(epilog=WEB_EPILOG)
@@ -182,10 +170,10 @@ def web(
     try:
         from lowkiq.web import server  # noqa: PLC0415 (an extra, which other commands do without)
     except ModuleNotFoundError as error:
-        _fail(f"the web view needs {error.name}: pip install 'lowkiq[web]'", EXIT_USAGE)
+        _fail(f"the web view needs {error.name}: pip install 'lowkiq[web]'", ExitCode.USAGE)
     with _clear_errors(), _app(require or context.obj) as app:
         log.configure()
-        address = server.parse_address(bind)
+        address = parse_address(bind)
         code = server.serve(app, address, read_only=read_only, payloads=not no_payloads, no_auth=no_auth)
     # A thread that still waits for Redis must not hold the process.
     _exit(code)
@@ -259,7 +247,7 @@ def _app(require: str | None) -> Iterator[Lowkiq]:
         yield app
     except RedisError as error:
         hint = " (it runs while lowkiq-supervisor does)" if app.settings.redis_url.endswith(EMBEDDED_SOCKET) else ""
-        _fail(f"can't use Redis at {redact(app.settings.redis_url)}: {error}{hint}", EXIT_FAILED)
+        _fail(f"can't use Redis at {redact(app.settings.redis_url)}: {error}{hint}", ExitCode.FAILED)
     finally:
         app.close()
 
@@ -269,9 +257,9 @@ def _clear_errors() -> Iterator[None]:
     try:
         yield
     except (SettingsError, AppNotFound) as error:
-        _fail(str(error), EXIT_USAGE)
+        _fail(str(error), ExitCode.USAGE)
     except LowkiqError as error:
-        _fail(str(error), EXIT_FAILED)
+        _fail(str(error), ExitCode.FAILED)
 
 
 def _fail(message: str, code: int) -> NoReturn:

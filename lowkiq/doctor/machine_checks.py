@@ -16,13 +16,16 @@ import redis.utils
 
 from lowkiq.doctor.finding import Verdict, note, ok, problem, warning
 from lowkiq.doctor.subject import OTHER_FILES, Patient
-from lowkiq.settings import EMBEDDED_SOCKET, state_directory
+from lowkiq.environment import (
+    CONTROL_SOCKET,
+    EMBEDDED_SOCKET,
+    OPEN_TO_OTHERS,
+    runtime_directory,
+    state_directory,
+    too_long_for_a_socket,
+)
 from lowkiq.version import VERSION
 
-#: Bytes of a path that a unix socket's address holds.
-LONGEST_SOCKET_PATH: Final = 107
-#: The supervisor's own socket in its directory.
-CONTROL_SOCKET: Final = "/control.sock"
 #: Free bytes below which an append-only file is in danger, and below which it can't go on.
 LITTLE_SPACE, NO_SPACE = 1 << 30, 100 << 20
 #: File systems that don't outlive a restart.
@@ -34,11 +37,8 @@ def state_dir(patient: Patient) -> Iterator[Verdict]:
     path = state_directory(patient.environment)
     yield from _access(path)
     longest = f"{path.resolve()}{EMBEDDED_SOCKET if patient.is_embedded else CONTROL_SOCKET}"
-    if (length := len(os.fsencode(longest))) > LONGEST_SOCKET_PATH:
-        yield problem(
-            f"{longest} is too long for a unix socket: {length} bytes, at most {LONGEST_SOCKET_PATH}",
-            "set LOWKIQ_STATE_DIR to a shorter path",
-        )
+    if too_long := too_long_for_a_socket(longest):
+        yield problem(too_long, "set LOWKIQ_STATE_DIR to a shorter path")
 
 
 def _access(path: Path) -> Iterator[Verdict]:
@@ -62,7 +62,7 @@ def _access(path: Path) -> Iterator[Verdict]:
             f"state directory {path} can't be written by this user: no supervisor can start here",
             "set LOWKIQ_STATE_DIR to a directory that this user may write to",
         )
-    elif mode & 0o022:
+    elif mode & OPEN_TO_OTHERS:
         yield warning(f"others can write into the state directory {path}", f"chmod go-w {path}")
     else:
         yield ok(f"state directory {path}")
@@ -73,7 +73,7 @@ def embedded_redis(patient: Patient) -> Iterator[Verdict]:
     path = state_directory(patient.environment).resolve()
     if not patient.is_embedded or not path.exists():
         return
-    runtime = patient.environment.get("RUNTIME_DIRECTORY", "").split(":")[0]
+    runtime = runtime_directory(patient.environment)
     if runtime and path == Path(runtime).resolve():
         yield problem(
             f"the embedded Redis keeps its jobs in {path}, which systemd empties when the service stops",

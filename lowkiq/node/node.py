@@ -16,6 +16,7 @@ import structlog
 from redis.exceptions import RedisError
 
 from lowkiq import clock
+from lowkiq.environment import ExitCode, state_directory
 from lowkiq.errors import LowkiqError, SettingsError
 from lowkiq.node.burst import BurstEnd
 from lowkiq.node.doorbell import Doorbell
@@ -33,7 +34,6 @@ from lowkiq.node.worker_thread import WorkerThread
 from lowkiq.node.worker_threads import make_worker_threads
 from lowkiq.queue.call import Caller
 from lowkiq.queue.push import register
-from lowkiq.settings import state_directory
 from lowkiq.transport.connect import check_server, client_for_node
 from lowkiq.worker import Worker
 
@@ -41,10 +41,6 @@ if TYPE_CHECKING:
     from lowkiq.app import Lowkiq
 
 logger = structlog.get_logger("lowkiq")
-
-#: Exit codes: drained; an internal error, or a job that raised BaseException; boot refused; jobs were left running;
-#: told to abandon them.
-EXIT_DRAINED, EXIT_ERROR, EXIT_BOOT, EXIT_FORCED, EXIT_INTERRUPTED = 0, 1, 3, 5, 130
 
 #: Connections beside those of the worker threads: lease keeper, doorbell, heartbeat, main thread, and one to spare.
 OTHER_CONNECTIONS: Final = 5
@@ -120,7 +116,7 @@ class Node:
             try:
                 with contextlib.ExitStack() as undo:
                     if not self._boot(undo):
-                        return EXIT_DRAINED
+                        return ExitCode.DRAINED
                     self._make_threads()
                     undo.pop_all()
                 ends.enter_context(tuned())
@@ -128,11 +124,11 @@ class Node:
             except LowkiqError as error:
                 logger.error("boot_refused", error=str(error))
                 self._say_last_words(error)
-                return EXIT_BOOT
+                return ExitCode.BOOT
             except Exception as error:
                 logger.exception("boot_failed")
                 self._say_last_words(error)
-                return EXIT_BOOT
+                return ExitCode.BOOT
             self._loop()
             return self._drain()
 
@@ -289,10 +285,10 @@ class Node:
 
     def _exit_code(self, abandoned: int) -> int:
         if self._interrupts > 1:
-            return EXIT_INTERRUPTED
+            return ExitCode.ABANDONED
         if self._fatal_error is not None:
-            return EXIT_ERROR
-        return EXIT_FORCED if abandoned else EXIT_DRAINED
+            return ExitCode.INTERNAL
+        return ExitCode.FORCED_KILL if abandoned else ExitCode.DRAINED
 
     def _say_last_words(self, error: BaseException) -> None:
         if self._settings.last_words:

@@ -16,6 +16,7 @@ from starlette.routing import BaseRoute, Route
 from starlette.staticfiles import StaticFiles
 
 from lowkiq import Lowkiq
+from lowkiq.environment import Credentials
 from lowkiq.web import health
 from lowkiq.web.api import routes as api
 from lowkiq.web.backend import Backend
@@ -23,7 +24,7 @@ from lowkiq.web.bulk_runner import BulkRunner
 from lowkiq.web.pages import failures, sign_in
 from lowkiq.web.pages import routes as pages
 from lowkiq.web.pages.failures import Failures
-from lowkiq.web.security.access import Access, Credentials
+from lowkiq.web.security.access import Access
 from lowkiq.web.security.guard import Guard
 from lowkiq.web.security.headers import Headers
 from lowkiq.web.snapshot import Snapshots

@@ -15,10 +15,10 @@ from collections.abc import MutableMapping
 import structlog
 from setproctitle import setproctitle
 
+from lowkiq.environment import ExitCode
 from lowkiq_supervisor.control.server import Control
 from lowkiq_supervisor.control.status import Report
 from lowkiq_supervisor.errors import BootError
-from lowkiq_supervisor.exit_codes import ExitCode
 from lowkiq_supervisor.loop import Watch
 from lowkiq_supervisor.options import Options
 from lowkiq_supervisor.policy.commands import Orders
@@ -92,7 +92,7 @@ class Arbiter:
         nodes = [self._node_slot(index, policy) for index in range(options.nodes)]
         web = redis = None
         if options.web is not None:
-            spec = WebSpec(app=options.app, options=options.web, environment=self._environment)
+            spec = WebSpec(options=options, environment=self._environment)
             web = web_slot(spec, run_web, policy, self._close_in_client)
         if embedded is not None:
             redis = redis_slot(embedded, policy, self._close_foreign)

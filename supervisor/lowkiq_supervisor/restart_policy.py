@@ -13,7 +13,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from enum import Enum, StrEnum
 
-from lowkiq_supervisor.exit_codes import NODE_RECYCLE
+#: Exit code of a node that asks to be replaced (recycling): not a failure.
+NODE_RECYCLE = 75
 
 
 class RestartMode(StrEnum):

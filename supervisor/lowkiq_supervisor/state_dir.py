@@ -10,12 +10,8 @@ from pathlib import Path
 
 import structlog
 
+from lowkiq.environment import CONTROL_SOCKET, OPEN_TO_OTHERS, too_long_for_a_socket
 from lowkiq_supervisor.errors import BootError
-
-#: Bytes of a path that a unix socket's address holds on Linux, without the final zero.
-LONGEST_SOCKET_PATH = 107
-#: Others may write into the directory.
-OPEN_TO_OTHERS = 0o022
 
 log = structlog.stdlib.get_logger("supervisor")
 
@@ -30,7 +26,7 @@ class StateDir:
     @property
     def control_socket(self) -> Path:
         """Where the supervisor listens for commands."""
-        return self.path / "control.sock"
+        return Path(f"{self.path}{CONTROL_SOCKET}")
 
     def claim(self) -> None:
         """
@@ -78,9 +74,5 @@ def refuse_a_long_path(path: Path) -> None:
     Raises:
         BootError: a unix socket can't have this path.
     """
-    length = len(os.fsencode(path))
-    if length > LONGEST_SOCKET_PATH:
-        raise BootError(
-            f"{path} is too long for a unix socket ({length} bytes, at most {LONGEST_SOCKET_PATH}): "
-            "set LOWKIQ_STATE_DIR to a shorter path, such as /var/tmp/lowkiq"
-        )
+    if too_long := too_long_for_a_socket(path):
+        raise BootError(f"{too_long}: set LOWKIQ_STATE_DIR to a shorter path, such as /var/tmp/lowkiq")

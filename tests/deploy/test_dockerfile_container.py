@@ -14,8 +14,8 @@ import psutil
 import pytest
 import redis
 
+from lowkiq.environment import ExitCode
 from lowkiq.version import VERSION
-from lowkiq_supervisor.exit_codes import ExitCode
 from tests.deploy.containers import Container, Store
 from tests.deploy.debian import bare_root
 from tests.deploy.tools import need, slow

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from lowkiq.admin.nodes import MOST_NODES
+from lowkiq.environment import Found
 from lowkiq_supervisor import parsing
 from lowkiq_supervisor.control import client
 from lowkiq_supervisor.control.commands import DEGRADED, OK, UNREACHABLE
@@ -130,7 +131,7 @@ def test_pods_come_together_and_are_replaced_one_by_one() -> None:
 def test_a_node_may_have_its_part_of_four_fifths_of_the_limit(memory: Any, each: int, mebibytes: int) -> None:
     told = arguments(limit(memory, each))["--max-rss"]
     assert told == f"{mebibytes}M"
-    assert parsing.size((told, "--max-rss")) == mebibytes << 20
+    assert parsing.size(Found(told, "--max-rss")) == mebibytes << 20
 
 
 @pytest.mark.parametrize("memory", ["1e9", "1Gib", "500m", "1GB", "64 Mi", "1,5Gi", "", "2Pi", "lots"])

@@ -16,7 +16,7 @@ from typing import Any
 
 import pytest
 
-from lowkiq_supervisor.exit_codes import ExitCode
+from lowkiq.environment import ExitCode
 from tests.deploy.helm import container, environment, objects, one
 from tests.deploy.helm_matrix import AUTOSCALED
 from tests.support import ROOT, RedisServer, wait_until

@@ -10,10 +10,10 @@ from typing import Any
 import pytest
 import yaml
 
+from lowkiq.environment import SHORTEST_SECRET, Found
 from lowkiq.redis_url import SCHEMES
 from lowkiq.settings import NAME
 from lowkiq_supervisor import parsing
-from lowkiq_supervisor.web_options import SHORTEST_SECRET
 from tests.deploy.helm import CHART, Refused, helm_3, lint_3, objects, render_4
 from tests.deploy.helm_matrix import WEB
 
@@ -177,9 +177,9 @@ def test_the_schema_takes_what_lowkiq_takes() -> None:
     for token in ("x" * SHORTEST_SECRET, "x" * (SHORTEST_SECRET - 1), ""):
         assert matches("web.token", token) == (not token or len(token) >= SHORTEST_SECRET)
     for size in ("1048576", "1.5G", "400M", "2T", "100K"):
-        assert matches("maxRss", size) and parsing.size((size, "maxRss"))
+        assert matches("maxRss", size) and parsing.size(Found(size, "maxRss"))
     for app in ("shop.jobs", "shop.jobs:app", "jobs"):
         assert matches("app", app)
     for name in ("drainTimeout", "bootTimeout"):
         for edge in (SCHEMA["properties"][name]["minimum"], SCHEMA["properties"][name]["maximum"]):
-            assert parsing.seconds((str(edge), name), 0.5) == edge
+            assert parsing.seconds(Found(str(edge), name)) == edge

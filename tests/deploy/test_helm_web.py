@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from lowkiq_supervisor.web_options import SHORTEST_SECRET
+from lowkiq.environment import SHORTEST_SECRET
 from tests.deploy.helm import Refused, container, environment, notes, objects, one
 from tests.deploy.helm_matrix import AUTOSCALED, MATRIX, WEB
 from tests.deploy.kubernetes_api import KubernetesApi

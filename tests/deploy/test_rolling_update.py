@@ -19,7 +19,7 @@ from typing import Any
 import pytest
 
 from lowkiq import Lowkiq
-from lowkiq_supervisor.exit_codes import ExitCode
+from lowkiq.environment import ExitCode
 from tests.support import ROOT, RedisServer, wait_until
 
 BEFORE, AFTER, SHARDS = 4, 6, 24

@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 import redis
 
-from lowkiq_supervisor.exit_codes import ExitCode
+from lowkiq.environment import ExitCode
 from tests.deploy.units import SYSTEMD, Unit
 from tests.harness import Supervised, until
 from tests.supervisor.manager import Manager

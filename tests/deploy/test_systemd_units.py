@@ -3,16 +3,21 @@
 from __future__ import annotations
 
 import dataclasses
-import inspect
 import re
 from pathlib import Path
 
 import pytest
 
+from lowkiq.environment import ExitCode
 from lowkiq.settings import Settings
 from lowkiq_supervisor import systemd
-from lowkiq_supervisor.exit_codes import ExitCode
-from lowkiq_supervisor.options import DEFAULT_BOOT_TIMEOUT, DEFAULT_DRAIN_TIMEOUT, DEFAULT_HANG_TIMEOUT, Options
+from lowkiq_supervisor.options import (
+    DEFAULT_BOOT_TIMEOUT,
+    DEFAULT_DRAIN_TIMEOUT,
+    DEFAULT_HANG_TIMEOUT,
+    OPTIONS,
+    Options,
+)
 from lowkiq_supervisor.policy import hang
 from lowkiq_supervisor.policy.shutdown import DRAIN_GRACE
 from tests.deploy.tools import need, run
@@ -123,9 +128,8 @@ def test_the_example_explains_every_variable_there_is_and_no_other() -> None:
     example = SYSTEMD / "lowkiq.env"
     explained = read_environment(example) | read_environment(example, commented=True)
     settings = {field.name for field in dataclasses.fields(Settings) if field.type in {"int", "float", "str"}}
-    options = set(re.findall(r'given\("--([a-z-]+)"', inspect.getsource(Options.resolve)))
-    known = {f"LOWKIQ_{name.upper().replace('-', '_')}" for name in settings | options}
-    known -= {"LOWKIQ_NODE_NUMBER", "LOWKIQ_NUMBER_OF_NODES"}  # names that others know as well: without the prefix
+    options = {name for name, option in OPTIONS.items() if option.parse}
+    known = {f"LOWKIQ_{name.upper()}" for name in settings | options}
     of_the_unit = {"LOWKIQ_APP", "LOWKIQ_NODES", "LOWKIQ_OPTIONS"}
     of_the_web = {"LOWKIQ_WEB_TOKEN", "LOWKIQ_WEB_USER", "LOWKIQ_WEB_PASSWORD"}
     assert set(explained) == known | of_the_unit | of_the_web | {"REDIS_URL", "NODE_NUMBER", "NUMBER_OF_NODES"}

@@ -21,13 +21,13 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from lowkiq.environment import Address
 from lowkiq_supervisor import log
 from lowkiq_supervisor.arbiter import Arbiter
 from lowkiq_supervisor.options import Options
 from lowkiq_supervisor.processes.embedded_redis import EmbeddedRedis
 from lowkiq_supervisor.processes.node import NodeSpec
 from lowkiq_supervisor.restart_policy import RestartMode, RestartPolicy
-from lowkiq_supervisor.web_options import WebOptions
 from tests.supervisor.processes import web_views
 
 Tell = Callable[..., None]
@@ -215,7 +215,7 @@ def main(behaviour: str, given: dict[str, Any]) -> int:
         state_dir=state_dir,
         restart=RestartMode(given.pop("restart", "always")),
         number_of_nodes=given.get("nodes", 1),
-        web=WebOptions(host="127.0.0.1", port=port) if port else None,
+        web=Address("127.0.0.1", port) if port else None,
         **given,
     )
     policy = RestartPolicy(mode=options.restart, burst=options.burst, **numbers)

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from lowkiq_supervisor.errors import UsageError
+from lowkiq.errors import SettingsError
 from lowkiq_supervisor.options import Options
 
 
@@ -72,7 +72,7 @@ def test_another_number_of_nodes_is_fine_on_the_first_machine() -> None:
 def test_what_can_t_be_used_is_named_with_the_way_out(
     environ: dict[str, str], given: dict[str, Any], message: str
 ) -> None:
-    with pytest.raises(UsageError, match=message):
+    with pytest.raises(SettingsError, match=message):
         resolve(environ, **given)
 
 

@@ -17,14 +17,15 @@ import httpx
 import pytest
 
 from lowkiq import Lowkiq, LowkiqError, SettingsError
-from lowkiq.web.security.access import Credentials
-from lowkiq.web.server import Address, CannotListen, check_address, parse_address, serve
+from lowkiq.environment import Address, Credentials, check_address, parse_address
+from lowkiq.web.server import CannotListen, serve
 from tests.support import ROOT, wait_until
 
 SERVER = """
 import sys
 from lowkiq import Lowkiq, log
-from lowkiq.web.server import Address, serve
+from lowkiq.environment import Address
+from lowkiq.web.server import serve
 
 log.configure()
 states = lambda state: print(state, flush=True)

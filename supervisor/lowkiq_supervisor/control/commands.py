@@ -18,8 +18,9 @@ from typing import Annotated, Any, ParamSpec
 
 import typer
 
-from lowkiq_supervisor.control.client import Refused, Unreachable, ask
-from lowkiq_supervisor.options import find_state_dir
+from lowkiq.environment import state_directory
+from lowkiq_supervisor.control.client import ask
+from lowkiq_supervisor.errors import CommandRefused, Unreachable
 
 OK, DEGRADED, UNREACHABLE = 0, 1, 2
 
@@ -127,7 +128,7 @@ def _watch(place: Path) -> int:
 
 def _place(context: typer.Context, state_dir: str | None) -> Path:
     """The directory, whether it was given before the command or after it."""
-    return find_state_dir(state_dir or context.obj, os.environ)
+    return state_directory(os.environ, state_dir or context.obj).absolute()
 
 
 def _ending_by_code(command: Callable[Given, int]) -> Callable[Given, Any]:
@@ -135,7 +136,7 @@ def _ending_by_code(command: Callable[Given, int]) -> Callable[Given, Any]:
     def run(*args: Given.args, **kwargs: Given.kwargs) -> None:
         try:
             code = command(*args, **kwargs)
-        except (Unreachable, Refused) as error:
+        except (Unreachable, CommandRefused) as error:
             print(f"lowkiq-supervisor: {error}", file=sys.stderr)
             code = UNREACHABLE if isinstance(error, Unreachable) else DEGRADED
         raise typer.Exit(code)

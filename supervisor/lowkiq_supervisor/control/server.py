@@ -19,7 +19,7 @@ from typing import Any
 
 import structlog
 
-from lowkiq_supervisor.errors import BootError, UsageError
+from lowkiq_supervisor.errors import BootError, CommandRefused
 from lowkiq_supervisor.loop import Watch
 
 #: Clients at a time; more than any number of probes and people, far less than descriptors.
@@ -174,7 +174,7 @@ class Control:
     def _obey(self, request: dict[str, Any]) -> dict[str, Any] | None:
         try:
             return self._handle(request)
-        except UsageError as error:
+        except CommandRefused as error:
             return _refusal(str(error))
 
     @staticmethod

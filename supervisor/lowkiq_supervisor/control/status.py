@@ -95,7 +95,7 @@ class Report:
     def _of_web(self) -> dict[str, Any] | None:
         if self.fleet.web is None or self.options.web is None:
             return None
-        return {"address": self.options.web.address, **_of_slot(self.fleet.web)}
+        return {"address": str(self.options.web), **_of_slot(self.fleet.web)}
 
     def _web_has_trouble(self, web: Slot | None) -> bool:
         """Nobody waits for its first start: it is trouble when it was there, or has failed to come."""

@@ -13,7 +13,7 @@ from typing import Any
 import structlog
 
 from lowkiq_supervisor.control.status import Report
-from lowkiq_supervisor.errors import UsageError
+from lowkiq_supervisor.errors import CommandRefused
 from lowkiq_supervisor.options import Options
 from lowkiq_supervisor.policy.rolling_restart import Turnover
 from lowkiq_supervisor.policy.shutdown import Shutdown
@@ -63,7 +63,7 @@ class Orders:
         A request through the control socket. None: the answer comes when everything has ended.
 
         Raises:
-            UsageError: there is no such command, or no such slot.
+            CommandRefused: there is no such command, or no such slot.
         """
         match request.get("command"):
             case "status":
@@ -76,7 +76,7 @@ class Orders:
             case "restart":
                 slots = self._chosen(request.get("slot"))
                 if self._shutdown.draining:
-                    raise UsageError("the supervisor is draining: nothing is restarted")
+                    raise CommandRefused("the supervisor is draining: nothing is restarted")
                 self._roll(slots, "asked to restart")
                 numbers = [slot.index for slot in slots if slot.index is not None]
                 web = self._fleet.web in slots
@@ -85,7 +85,7 @@ class Orders:
                 self._shutdown.drain("asked to stop")
                 return None
             case other:
-                raise UsageError(f"unknown command {other!r}: there are status, dump, quiet, restart and stop")
+                raise CommandRefused(f"unknown command {other!r}: there are status, dump, quiet, restart and stop")
 
     def welcome(self, slot: Slot) -> None:
         """A node has become ready: if the others were told to be quiet, so is it."""
@@ -97,9 +97,9 @@ class Orders:
             return [slot for slot in self._fleet.clients if not slot.is_over]
         chosen = [slot for slot in self._fleet.nodes if type(index) is int and slot.index == index]
         if not chosen:
-            raise UsageError(f"no slot {index}: there are 0 to {len(self._fleet.nodes) - 1}")
+            raise CommandRefused(f"no slot {index}: there are 0 to {len(self._fleet.nodes) - 1}")
         if chosen[0].is_over:
-            raise UsageError(f"slot {index} has ended ({chosen[0].last_exit}), and is not started again: --restart")
+            raise CommandRefused(f"slot {index} has ended ({chosen[0].last_exit}), and is not started again: --restart")
         return chosen
 
     def _roll(self, slots: list[Slot], why: str) -> None:

@@ -10,7 +10,7 @@ import time
 
 import structlog
 
-from lowkiq_supervisor.exit_codes import ExitCode
+from lowkiq.environment import ExitCode
 from lowkiq_supervisor.options import Options
 from lowkiq_supervisor.policy.rolling_restart import Turnover
 from lowkiq_supervisor.policy.shutdown import Shutdown

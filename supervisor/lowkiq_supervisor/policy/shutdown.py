@@ -12,7 +12,7 @@ import time
 
 import structlog
 
-from lowkiq_supervisor.exit_codes import ExitCode
+from lowkiq.environment import ExitCode
 from lowkiq_supervisor.processes.slot import Slot, State
 from lowkiq_supervisor.processes.slots import Fleet
 

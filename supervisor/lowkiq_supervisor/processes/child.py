@@ -19,7 +19,7 @@ from dataclasses import dataclass, field
 
 import structlog
 
-from lowkiq_supervisor.exit_codes import ExitCode
+from lowkiq.environment import ExitCode
 from lowkiq_supervisor.processes.beat_pipe import Beat, Beats, Told
 
 #: prctl(2): the signal this process gets when its parent dies.
@@ -127,6 +127,16 @@ def spawn(
     with contextlib.suppress(OSError):
         os.setpgid(pid, pid)  # the child does it too: whoever comes first, the group exists from now on
     return Child(pid=pid, pidfd=_open_pidfd(pid), beats=Beats(reader))
+
+
+def describe_exit(code: int) -> str:
+    """A child's end in words; negative codes are signals, as `os.waitstatus_to_exitcode` gives them."""
+    if code >= 0:
+        return f"exit code {code}"
+    try:
+        return f"killed by {signal.Signals(-code).name}"
+    except ValueError:
+        return f"killed by signal {-code}"
 
 
 def _live(

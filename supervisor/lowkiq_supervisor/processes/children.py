@@ -13,10 +13,10 @@ from typing import Protocol
 
 import structlog
 
-from lowkiq_supervisor.exit_codes import ExitCode, describe_exit
+from lowkiq.environment import ExitCode
 from lowkiq_supervisor.loop import Watch
 from lowkiq_supervisor.processes import orphans
-from lowkiq_supervisor.processes.child import Child
+from lowkiq_supervisor.processes.child import Child, describe_exit
 from lowkiq_supervisor.processes.slot import BEATEN, Slot
 
 log = structlog.stdlib.get_logger("supervisor")

@@ -20,6 +20,7 @@ from urllib.parse import quote
 
 import structlog
 
+from lowkiq.environment import EMBEDDED_SOCKET
 from lowkiq_supervisor.errors import BootError
 from lowkiq_supervisor.state_dir import make_private, refuse_a_long_path
 
@@ -45,7 +46,7 @@ class EmbeddedRedis:
     @property
     def socket_path(self) -> Path:
         """Where it listens; the library looks here by itself in the same directory."""
-        return self._directory / "redis.sock"
+        return Path(f"{self._state_dir}{EMBEDDED_SOCKET}")
 
     @property
     def log_path(self) -> Path:

@@ -14,7 +14,7 @@ from typing import Protocol
 import structlog
 from setproctitle import setproctitle
 
-from lowkiq_supervisor.exit_codes import ExitCode
+from lowkiq.environment import ExitCode
 from lowkiq_supervisor.options import Options
 from lowkiq_supervisor.systemd import VARIABLES
 

@@ -12,12 +12,12 @@ from dataclasses import dataclass, field, replace
 
 import structlog
 
-from lowkiq_supervisor.exit_codes import ExitCode
+from lowkiq.environment import ExitCode
+from lowkiq_supervisor.options import Options
 from lowkiq_supervisor.processes.child import spawn
 from lowkiq_supervisor.processes.node import Tell, begin
 from lowkiq_supervisor.processes.slot import Slot
 from lowkiq_supervisor.restart_policy import RestartHistory, RestartMode, RestartPolicy
-from lowkiq_supervisor.web_options import WebOptions
 
 #: Seconds to answer what it was asked and end: open pages come back by themselves.
 GRACE = 3.0
@@ -29,14 +29,13 @@ log = structlog.stdlib.get_logger("supervisor")
 class WebSpec:
     """Everything the web view's process needs to know."""
 
-    app: str
-    options: WebOptions
+    options: Options
     environment: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def title(self) -> str:
         """What people call it."""
-        return f"web {self.options.address}"
+        return f"web {self.options.web}"
 
 
 #: Runs the web view in a forked child and returns its exit code. Tests put their own in its place.
@@ -72,14 +71,15 @@ def run_web(spec: WebSpec, beat: Tell) -> int:
 
 def _serve(spec: WebSpec, beat: Tell) -> int:
     from lowkiq.importing import load_app  # noqa: PLC0415
-    from lowkiq.web.server import Address, serve  # noqa: PLC0415
+    from lowkiq.web.server import serve  # noqa: PLC0415
 
     options = spec.options
+    assert options.web is not None  # noqa: S101 - else there is no such process
     return serve(
-        load_app(spec.app),
-        Address(options.host, options.port),
-        read_only=options.read_only,
-        payloads=options.payloads,
-        no_auth=options.no_auth,
+        load_app(options.app),
+        options.web,
+        read_only=options.web_read_only,
+        payloads=not options.web_no_payloads,
+        no_auth=options.web_no_auth,
         on_state=beat,
     )

@@ -14,7 +14,8 @@ from pathlib import Path
 import psutil
 import pytest
 
-from lowkiq_supervisor.control.client import Refused, ask
+from lowkiq_supervisor.control.client import ask
+from lowkiq_supervisor.errors import CommandRefused
 from tests.harness import ROOT, Supervised, state_dir, status, until
 
 MAIN = "from lowkiq_supervisor.cli import main; main()"
@@ -161,7 +162,7 @@ def test_what_does_not_exist_is_refused_with_what_does(tmp_path: Path) -> None:
         supervisor.until_ready(2)
         answer = command(tmp_path, "restart", "2")
         assert (answer.returncode, answer.stderr) == (1, "lowkiq-supervisor: no slot 2: there are 0 to 1\n")
-        with pytest.raises(Refused, match="unknown command 'dance': there are status"):
+        with pytest.raises(CommandRefused, match="unknown command 'dance': there are status"):
             ask(state_dir(tmp_path), "dance")
 
 

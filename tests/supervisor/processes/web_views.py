@@ -21,7 +21,7 @@ def serving(spec: WebSpec, beat: Tell) -> int:
     told: list[int] = []
     signal.signal(signal.SIGTERM, lambda number, _: told.append(number))
     Path("env-web").write_text(json.dumps(dict(os.environ)))
-    with socket.create_server((spec.options.host, spec.options.port)):
+    with socket.create_server((spec.options.web.host, spec.options.web.port)):
         while not told:
             beat("ready")
             time.sleep(0.02)

@@ -7,12 +7,11 @@ import base64
 import pytest
 
 from lowkiq import SettingsError
+from lowkiq.environment import Credentials, is_loopback_address
 from lowkiq.web.security.access import (
     SESSION_SECONDS,
     Access,
     Caller,
-    Credentials,
-    is_loopback_address,
     is_loopback_host,
 )
 
