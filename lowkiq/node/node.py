@@ -28,12 +28,12 @@ from lowkiq.node.lease_keeper import LeaseKeeper
 from lowkiq.node.outage import Trouble
 from lowkiq.node.recorder import Recorder
 from lowkiq.node.shard_handler import ShardHandler
-from lowkiq.node.signals import Signals
 from lowkiq.node.tuning import tuned
 from lowkiq.node.worker_thread import WorkerThread
 from lowkiq.node.worker_threads import make_worker_threads
 from lowkiq.queue.call import Caller
 from lowkiq.queue.push import register
+from lowkiq.signals import SignalInbox
 from lowkiq.transport.connect import check_server, client_for_node
 from lowkiq.worker import Worker
 
@@ -108,10 +108,11 @@ class Node:
 
     def run(self) -> int:
         """Runs until drained, in the main thread. Returns the exit code."""
-        self._signals = Signals((signal.SIGTERM, signal.SIGINT, signal.SIGQUIT, signal.SIGTSTP, signal.SIGTTIN))
-        _dump_on_abort()
         with contextlib.ExitStack() as ends:
-            ends.callback(self._signals.close)
+            self._signals = ends.enter_context(
+                SignalInbox((signal.SIGTERM, signal.SIGINT, signal.SIGQUIT, signal.SIGTSTP, signal.SIGTTIN))
+            )
+            _dump_on_abort()
             self._set_state("starting")
             try:
                 with contextlib.ExitStack() as undo:

@@ -13,16 +13,15 @@ import structlog
 import typer
 from setproctitle import setproctitle
 
+from lowkiq import log
 from lowkiq.environment import ExitCode, runtime_directory
 from lowkiq.errors import SettingsError
-from lowkiq_supervisor import log
-from lowkiq_supervisor.arbiter import Arbiter
-from lowkiq_supervisor.control import commands
+from lowkiq_supervisor.arbiter import Arbiter, hold_back_signals, release_signals
+from lowkiq_supervisor.control import subcommands
 from lowkiq_supervisor.errors import BootError
 from lowkiq_supervisor.options import OPTIONS, Options, flag
 from lowkiq_supervisor.processes.embedded_redis import EmbeddedRedis
 from lowkiq_supervisor.processes.preload import preload as preload_app
-from lowkiq_supervisor.signals import hold_back, let_go
 
 EXAMPLES = """
 Examples:
@@ -47,7 +46,7 @@ Exit codes: 0 drained, 1 internal, 2 usage, 3 no node could boot, 4 crash loop, 
 """
 
 cli = typer.Typer(add_completion=False, pretty_exceptions_enable=False, rich_markup_mode=None)
-commands.add_to(cli)
+subcommands.add_to(cli)
 
 
 def _with_options(command: Callable[..., None]) -> Callable[..., None]:
@@ -69,7 +68,7 @@ def _with_options(command: Callable[..., None]) -> Callable[..., None]:
 def supervise(context: typer.Context, **given: Any) -> None:
     """Run Lowkiq nodes: restart those that die, and end all of them gently."""
     if context.invoked_subcommand is not None:
-        let_go()
+        release_signals()
         context.obj = given["state_dir"]
         return
     try:
@@ -90,11 +89,15 @@ def _embedded_redis(options: Options) -> EmbeddedRedis | None:
     if options.redis_url:
         return None
     logger = structlog.stdlib.get_logger("supervisor")
-    logger.info("REDIS_URL isn't set: nodes get a private Redis. If the app names another: --no-embedded-redis")
+    logger.info(
+        "embedded_redis",
+        hint="REDIS_URL isn't set: nodes get a private Redis. If the app names another: --no-embedded-redis",
+    )
     if str(options.state_dir) == runtime_directory(os.environ):
         logger.warning(
-            "jobs are kept in RUNTIME_DIRECTORY, which systemd empties when the service stops: set LOWKIQ_STATE_DIR",
+            "jobs_in_runtime_directory",
             directory=str(options.state_dir),
+            hint="systemd empties it when the service stops: set LOWKIQ_STATE_DIR",
         )
     return EmbeddedRedis(options.state_dir)
 
@@ -103,11 +106,11 @@ def _preload(options: Options, embedded: EmbeddedRedis | None) -> None:
     try:
         preload_app(options.app, options.node_environment() | (embedded.environment() if embedded else {}))
     except BootError as error:
-        structlog.stdlib.get_logger("supervisor").error("can't start", error=str(error))
+        structlog.stdlib.get_logger("supervisor").error("cannot_start", error=str(error))
         raise typer.Exit(ExitCode.BOOT) from None
 
 
 def main() -> None:
     """Entry point of `lowkiq-supervisor`."""
-    hold_back()
+    hold_back_signals()
     cli(prog_name="lowkiq-supervisor")

@@ -11,9 +11,9 @@ from lowkiq.admin.nodes import MOST_NODES
 from lowkiq.environment import Found
 from lowkiq_supervisor import parsing
 from lowkiq_supervisor.control import client
-from lowkiq_supervisor.control.commands import DEGRADED, OK, UNREACHABLE
+from lowkiq_supervisor.control.subcommands import DEGRADED, OK, UNREACHABLE
 from lowkiq_supervisor.options import DEFAULT_BOOT_TIMEOUT, DEFAULT_DRAIN_TIMEOUT, Options
-from lowkiq_supervisor.policy.shutdown import DRAIN_GRACE
+from lowkiq_supervisor.processes.node import DRAIN_GRACE
 from tests.deploy.helm import Refused, container, environment, kubernetes_versions, objects, objects_3, one
 from tests.deploy.helm_matrix import AUTOSCALED, MATRIX
 

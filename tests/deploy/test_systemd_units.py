@@ -18,8 +18,8 @@ from lowkiq_supervisor.options import (
     OPTIONS,
     Options,
 )
-from lowkiq_supervisor.policy import hang
-from lowkiq_supervisor.policy.shutdown import DRAIN_GRACE
+from lowkiq_supervisor.policy import limits
+from lowkiq_supervisor.processes.node import DRAIN_GRACE
 from tests.deploy.tools import need, run
 from tests.deploy.units import ROOT, SYSTEMD, Unit, read_environment
 
@@ -104,12 +104,12 @@ def test_stopping_may_take_as_long_as_the_drain_and_what_the_supervisor_needs_be
 
 
 def test_starting_may_take_as_long_as_the_slowest_boot(unit: Unit) -> None:
-    assert unit.seconds("TimeoutStartSec") > DEFAULT_BOOT_TIMEOUT + hang.DUMP_TIME
+    assert unit.seconds("TimeoutStartSec") > DEFAULT_BOOT_TIMEOUT + limits.DUMP_TIME
 
 
 def test_the_watchdog_is_more_patient_than_the_cure_for_one_silent_node(unit: Unit) -> None:
     """The supervisor pings at half the time, and not at all while it waits for the dump of a silent node."""
-    assert unit.seconds("WatchdogSec") / 2 + hang.DUMP_TIME < unit.seconds("WatchdogSec")
+    assert unit.seconds("WatchdogSec") / 2 + limits.DUMP_TIME < unit.seconds("WatchdogSec")
     assert unit.seconds("WatchdogSec") >= DEFAULT_HANG_TIMEOUT
 
 

@@ -121,7 +121,7 @@ def test_a_job_that_outlasts_the_drain_ends_with_5_and_when_abandoned_with_130(
 def test_an_app_that_is_not_there_is_named_and_the_exit_is_3(project: Path, module: str, message: str) -> None:
     with supervise(project, "--nodes", "2", "-r", module) as supervisor:
         assert supervisor.exit_code() == 3
-        assert message in supervisor.events("can't boot")[0]["error"]
+        assert message in supervisor.events("boot_refused")[0]["error"]
 
 
 def test_wrong_usage_exits_2_and_starts_nothing(project: Path) -> None:

@@ -38,7 +38,7 @@ def test_ready_reload_and_stop_are_told_in_order(manager: Manager, tmp_path: Pat
         reloading = dict(line.split("=") for line in manager.until_told("RELOADING=1").splitlines())
         assert int(reloading["MONOTONIC_USEC"]) > 0
         manager.until_told("READY=1", 2)
-        assert len(supervisor.events("rolling restart is over")) == 1
+        assert len(supervisor.events("rolling_restart_over")) == 1
         supervisor.send(signal.SIGTERM)
         assert supervisor.exit_code() == 0
         stopping = dict(line.split("=") for line in manager.until_told("STOPPING=1").splitlines())
@@ -48,15 +48,15 @@ def test_ready_reload_and_stop_are_told_in_order(manager: Manager, tmp_path: Pat
 
 def test_the_watchdog_is_fed_until_a_node_is_silent_and_again_when_it_was_replaced(tmp_path: Path) -> None:
     manager = Manager(str(tmp_path / "notify"))
-    constants = {"policy.hang.DUMP_TIME": 1.5}
+    constants = {"policy.limits.DUMP_TIME": 1.5}
     policy = {"first_delay": 0.01}
     with supervisor_for(manager, tmp_path, hang_timeout=0.5, constants=constants, policy=policy) as supervisor:
         supervisor.until_ready(2)
         manager.until_told("WATCHDOG=1", 3)
         os.kill(supervisor.pid("node 1/2"), signal.SIGSTOP)
-        supervisor.until_logged("hung, aborting it with a dump of its threads")
+        supervisor.until_logged("hung")
         silent_from = len(manager.told())
-        supervisor.until_logged("missed its deadline, killing it")
+        supervisor.until_logged("missed_deadline")
         assert "WATCHDOG=1" not in manager.told()[silent_from:]
         supervisor.until_logged("ready", 2, "node 1/2")
         manager.until_told("WATCHDOG=1", manager.told().count("WATCHDOG=1") + 1)

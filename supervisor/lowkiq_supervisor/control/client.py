@@ -1,5 +1,5 @@
 """
-Asking a running supervisor, through its control socket.
+The client of the control socket.
 """
 
 from __future__ import annotations
@@ -16,12 +16,12 @@ from lowkiq_supervisor.state_dir import StateDir, refuse_a_long_path
 ANSWER_TIME = 5.0
 
 
-def ask(state_dir: Path, command: str, *, patience: float | None = ANSWER_TIME, **details: Any) -> dict[str, Any]:
+def ask(state_dir: Path, command: str, *, timeout: float | None = ANSWER_TIME, **details: Any) -> dict[str, Any]:
     """
     Send one command and return the answer.
 
     Args:
-        patience: seconds to wait for the answer; None: as long as the supervisor lives.
+        timeout: seconds to wait for the answer; None: as long as the supervisor lives.
 
     Raises:
         Unreachable: nobody listens there, or it doesn't answer in time.
@@ -34,7 +34,7 @@ def ask(state_dir: Path, command: str, *, patience: float | None = ANSWER_TIME, 
             connection.settimeout(ANSWER_TIME)
             connection.connect(str(path))
             connection.sendall(json.dumps({"command": command, **details}).encode() + b"\n")
-            connection.settimeout(patience)
+            connection.settimeout(timeout)
             with connection.makefile("rb") as lines:
                 line = lines.readline()
     except TimeoutError:

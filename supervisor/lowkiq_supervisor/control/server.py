@@ -20,7 +20,7 @@ from typing import Any
 import structlog
 
 from lowkiq_supervisor.errors import BootError, CommandRefused
-from lowkiq_supervisor.loop import Watch
+from lowkiq_supervisor.loop import Loop
 
 #: Clients at a time; more than any number of probes and people, far less than descriptors.
 MOST_CLIENTS = 16
@@ -50,9 +50,9 @@ class _Client:
 class Control:
     """The listening socket and its clients."""
 
-    def __init__(self, path: Path, watch: Watch, handle: Handler) -> None:
+    def __init__(self, path: Path, loop: Loop, handle: Handler) -> None:
         self._path = path
-        self._watch = watch
+        self._loop = loop
         self._handle = handle
         self._listener: socket.socket | None = None
         self._clients: dict[int, _Client] = {}
@@ -72,7 +72,7 @@ class Control:
             self._listener = self._bind()
         except OSError as error:
             raise BootError(f"can't listen on {self._path}: {error}; set LOWKIQ_STATE_DIR elsewhere") from error
-        self._watch.add(self._listener, self._accept)
+        self._loop.add(self._listener, self._accept)
 
     def _bind(self) -> socket.socket:
         listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM | socket.SOCK_NONBLOCK)
@@ -105,7 +105,7 @@ class Control:
                 self._answer(client, last_answer)
             self._drop(client)
         if self._listener is not None:
-            self._watch.drop(self._listener)
+            self._loop.drop(self._listener)
             with contextlib.suppress(OSError):
                 self._path.unlink()
         self.close()
@@ -134,23 +134,23 @@ class Control:
             connection.close()
             return
         self._clients[connection.fileno()] = client
-        self._watch.add(connection, lambda: self._hear(client))
+        self._loop.add(connection, lambda: self._read(client))
 
-    def _hear(self, client: _Client) -> None:
+    def _read(self, client: _Client) -> None:
         try:
-            heard = client.connection.recv(LONGEST_REQUEST + 1)
+            received = client.connection.recv(LONGEST_REQUEST + 1)
         except BlockingIOError:
             return
         except OSError:
-            heard = b""
-        *requests, client.asked = (client.asked + heard).split(b"\n")
+            received = b""
+        *requests, client.asked = (client.asked + received).split(b"\n")
         for request in requests:
             if not self._serve(client, request):
                 return
         if len(client.asked) > LONGEST_REQUEST:
             self._answer(client, _refusal(f"a request has at most {LONGEST_REQUEST} bytes"))
             self._drop(client)
-        elif not heard:
+        elif not received:
             self._drop(client)
 
     def _serve(self, client: _Client, line: bytes) -> bool:
@@ -188,7 +188,7 @@ class Control:
 
     def _drop(self, client: _Client) -> None:
         self._clients.pop(client.connection.fileno(), None)
-        self._watch.drop(client.connection)
+        self._loop.drop(client.connection)
         client.connection.close()
 
 

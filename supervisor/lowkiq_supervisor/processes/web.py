@@ -13,10 +13,11 @@ from dataclasses import dataclass, field, replace
 import structlog
 
 from lowkiq.environment import ExitCode
+from lowkiq.errors import LowkiqError
 from lowkiq_supervisor.options import Options
 from lowkiq_supervisor.processes.child import spawn
-from lowkiq_supervisor.processes.node import Tell, begin
-from lowkiq_supervisor.processes.slot import Slot
+from lowkiq_supervisor.processes.node import OnState, begin
+from lowkiq_supervisor.processes.slots import Slot
 from lowkiq_supervisor.restart_policy import RestartHistory, RestartMode, RestartPolicy
 
 #: Seconds to answer what it was asked and end: open pages come back by themselves.
@@ -34,12 +35,12 @@ class WebSpec:
 
     @property
     def title(self) -> str:
-        """What people call it."""
+        """Its name for people."""
         return f"web {self.options.web}"
 
 
 #: Runs the web view in a forked child and returns its exit code. Tests put their own in its place.
-RunWeb = Callable[[WebSpec, Tell], int]
+RunWeb = Callable[[WebSpec, OnState], int]
 
 
 def web_slot(spec: WebSpec, run: RunWeb, policy: RestartPolicy, close_foreign: Callable[[], None]) -> Slot:
@@ -54,26 +55,24 @@ def web_slot(spec: WebSpec, run: RunWeb, policy: RestartPolicy, close_foreign: C
     )
 
 
-def run_web(spec: WebSpec, beat: Tell) -> int:
+def run_web(spec: WebSpec, on_state: OnState) -> int:
     """Import the application and serve its web view until TERM; BOOT if that can't be."""
-    from lowkiq.errors import LowkiqError  # noqa: PLC0415 - the supervisor must stay free of the library
 
     faulthandler.enable()  # a dump of every thread on ABRT, which is what a hung process gets
-    beat("starting")
+    on_state("starting")
     try:
-        return _serve(spec, beat)
+        return _serve(spec.options, on_state)
     except (LowkiqError, OSError) as error:
-        log.error("can't serve the web view", slot=spec.title, error=str(error))
+        log.error("cannot_serve_web", slot=spec.title, error=str(error))
     except Exception:
-        log.exception("can't serve the web view", slot=spec.title)
+        log.exception("cannot_serve_web", slot=spec.title)
     return ExitCode.BOOT
 
 
-def _serve(spec: WebSpec, beat: Tell) -> int:
-    from lowkiq.importing import load_app  # noqa: PLC0415
+def _serve(options: Options, on_state: OnState) -> int:
+    from lowkiq.importing import load_app  # noqa: PLC0415 - the supervisor must stay free of the library
     from lowkiq.web.server import serve  # noqa: PLC0415
 
-    options = spec.options
     assert options.web is not None  # noqa: S101 - else there is no such process
     return serve(
         load_app(options.app),
@@ -81,5 +80,5 @@ def _serve(spec: WebSpec, beat: Tell) -> int:
         read_only=options.web_read_only,
         payloads=not options.web_no_payloads,
         no_auth=options.web_no_auth,
-        on_state=beat,
+        on_state=on_state,
     )

@@ -63,7 +63,7 @@ def test_status_exits_1_when_degraded_and_says_why_and_when_it_is_tried_again(tm
     ) as supervisor:
         supervisor.until_ready(2)
         os.kill(supervisor.pid("node 1/2"), signal.SIGKILL)
-        supervisor.until_logged("died, will be restarted")
+        supervisor.until_logged("died_will_restart")
         shown = command(tmp_path, "status")
         assert shown.returncode == 1
         row = shown.stdout.splitlines()[3]
@@ -150,7 +150,7 @@ def test_restart_of_one_slot_leaves_the_others_alone(tmp_path: Path) -> None:
     with Supervised.doing("obedient", tmp_path, nodes=3, policy={"first_delay": 300}) as supervisor:
         before = supervisor.until_ready(3)
         assert command(tmp_path, "restart", "1").returncode == 0
-        supervisor.until_logged("rolling restart is over")
+        supervisor.until_logged("rolling_restart_over")
         after = [node["pid"] for node in status(tmp_path)["nodes"]]
         assert [after[0], after[2]] == [before[0], before[2]]
         assert after[1] != before[1]

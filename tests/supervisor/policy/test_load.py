@@ -122,7 +122,7 @@ def test_a_rolling_restart_under_load_loses_nothing_and_no_shard_has_two_owners(
             until(lambda enough=enough: len(noted()) > enough, "progress")
             if turn == 0:
                 supervisor.send(signal.SIGHUP)
-            if supervisor.events("rolling restart is over"):
+            if supervisor.events("rolling_restart_over"):
                 break
 
         until(lambda: noted() >= wanted, "every job")
@@ -179,7 +179,7 @@ def test_a_job_that_wedges_its_process_in_c_is_dumped_and_run_again_by_the_next(
         supervisor.until_ready(1)
         shop.push("wedge")
         until(lambda: len(shop.pids_of("wedge")) == 1, "the second run")
-        died = supervisor.events("died, will be restarted")[0]
+        died = supervisor.events("died_will_restart")[0]
         assert died["reason"].startswith("hung, no beat for ")
         dumped = supervisor.log_path.read_text()
         assert "Fatal Python error: Aborted" in dumped
@@ -238,8 +238,8 @@ def test_preloaded_nodes_share_the_application_and_work(shop: Shop) -> None:
         assert (shop.directory / "imported-by").read_text() == f"{supervisor.process.pid}\n"
         assert psutil.Process(supervisor.process.pid).num_threads() == 1
         supervisor.send(signal.SIGHUP)
-        supervisor.until_logged("nodes are started again with the preloaded code: to change it, restart the supervisor")
-        supervisor.until_logged("rolling restart is over")
+        supervisor.until_logged("restarting_preloaded_code")
+        supervisor.until_logged("rolling_restart_over")
         assert (shop.directory / "imported-by").read_text() == f"{supervisor.process.pid}\n"
         assert status(shop)["supervisor"]["preloaded"] is True
         supervisor.send(signal.SIGTERM)
@@ -251,7 +251,7 @@ def test_an_application_that_starts_threads_is_not_preloaded(shop: Shop) -> None
     (shop.directory / "shop.py").write_text(APP + thread)
     with shop.supervise("--preload") as supervisor:
         assert supervisor.exit_code() == 3
-        error = supervisor.events("can't start")[0]["error"]
+        error = supervisor.events("cannot_start")[0]["error"]
         assert "importing shop starts threads (ticker)" in error
         assert "run without --preload" in error
         assert not supervisor.events("started")
@@ -261,7 +261,7 @@ def test_preloading_says_what_can_not_be_imported(shop: Shop) -> None:
     (shop.directory / "shop.py").write_text("import nothing_of_this_name")
     with shop.supervise("--preload") as supervisor:
         assert supervisor.exit_code() == 3
-        assert "can't preload shop: " in supervisor.events("can't start")[0]["error"]
+        assert "can't preload shop: " in supervisor.events("cannot_start")[0]["error"]
 
 
 def test_without_the_embedded_redis_none_is_started(shop: Shop) -> None:

@@ -56,7 +56,7 @@ def test_a_process_that_a_node_left_behind_is_reaped_and_takes_nobody_s_place(tm
         orphan = int(until((tmp_path / "orphan").exists) and until((tmp_path / "orphan").read_text))
         until(lambda: not psutil.pid_exists(orphan), "the reaping of the orphan")
         os.kill(supervisor.pid("node 1/2"), signal.SIGKILL)
-        assert supervisor.until_logged("died, will be restarted")[0]["reason"] == "killed by SIGKILL"
+        assert supervisor.until_logged("died_will_restart")[0]["reason"] == "killed by SIGKILL"
         supervisor.until_logged("ready", 2, "node 1/2")
         supervisor.send(signal.SIGTERM)
         assert supervisor.exit_code() == 0

@@ -98,7 +98,7 @@ def test_a_second_supervisor_is_refused(tmp_path: Path) -> None:
         first.until_ready(1)
         with supervisor_with_redis(tmp_path) as second:
             assert second.exit_code() == 3
-            error = second.events("can't start")[0]["error"]
+            error = second.events("cannot_start")[0]["error"]
             assert f"another supervisor (process {first.process.pid})" in error
             assert "LOWKIQ_REDIS_URL" in error
         assert client(tmp_path).ping()
@@ -123,7 +123,7 @@ def test_when_no_server_can_start_the_exit_is_3_with_the_end_of_its_log(tmp_path
     (directory / "appendonly.aof").write_text("nonsense\n")
     with supervisor_with_redis(tmp_path) as supervisor:
         assert supervisor.exit_code() == 3
-        assert "Bad file format" in supervisor.events("redis failed")[0]["last_lines"]
+        assert "Bad file format" in supervisor.events("redis_failed")[0]["last_lines"]
         assert not supervisor.events("started", "node 0/1")
         assert supervisor.nothing_is_left()
 

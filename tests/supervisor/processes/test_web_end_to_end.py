@@ -95,7 +95,7 @@ def test_an_open_stream_does_not_hold_the_end_up(site: Site, listener: socket.so
             assert stream.readline()
             supervisor.send(signal.SIGTERM)
             assert supervisor.exit_code() == 0, supervisor.log_path.read_text()
-        assert not supervisor.events("missed its deadline, killing it")
+        assert not supervisor.events("missed_deadline")
         assert supervisor.nothing_is_left()
 
 
@@ -113,7 +113,7 @@ def test_killed_it_is_back_at_the_same_address(site: Site, listener: socket.sock
 def test_a_taken_port_is_said_in_one_line_and_tried_until_it_is_free(site: Site, listener: socket.socket) -> None:
     with site.supervise() as supervisor:
         supervisor.until_ready(1)
-        refused = supervisor.until_logged("can't serve the web view")[0]
+        refused = supervisor.until_logged("cannot_serve_web")[0]
         assert refused["slot"] == site.slot
         assert f"127.0.0.1:{site.port} is taken" in refused["error"]
         assert "Traceback" not in supervisor.log_path.read_text()
