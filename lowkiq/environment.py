@@ -79,6 +79,10 @@ class Found(NamedTuple):
     def __str__(self) -> str:
         return f"{self.source}={self.text}"
 
+    def refusal(self, needed: str) -> SettingsError:
+        """The error for a text that can't be used."""
+        return SettingsError(f"{self.source} is {self.text!r}: {needed}")
+
 
 def find(option: str, given: str | None, environment: Mapping[str, str], plain: str | None = None) -> Found | None:
     """The option, else LOWKIQ_<NAME>, else the plain name; an empty variable counts as unset."""
@@ -112,9 +116,7 @@ def parse_node_number(found: Found) -> int:
     """
     match = re.fullmatch(r"(?:.+-)?([0-9]{1,9})", found.text.strip())
     if match is None:
-        raise SettingsError(
-            f"{found.source} is {found.text!r}: it must be a number from 0, or a name that ends in one, such as jobs-3"
-        )
+        raise found.refusal("it must be a number from 0, or a name that ends in one, such as jobs-3")
     return int(match[1])
 
 
@@ -126,7 +128,7 @@ def parse_number_of_nodes(found: Found, lowest: int = 1) -> int:
         SettingsError: it is no number, or too low.
     """
     if not re.fullmatch(r"[0-9]{1,9}", found.text.strip()) or int(found.text) < lowest:
-        raise SettingsError(f"{found.source} is {found.text!r}: the number of all nodes is an integer from 1")
+        raise found.refusal("the number of all nodes is an integer from 1")
     return int(found.text)
 
 
@@ -144,7 +146,7 @@ class Address:
 
     @property
     def is_public(self) -> bool:
-        """Whether other machines can reach it."""
+        """True if other machines can reach it."""
         return not is_loopback_address(self.host)
 
     def __str__(self) -> str:
@@ -174,7 +176,7 @@ def parse_address(text: str, refusal: str = "can't listen at") -> Address:
 
 
 def is_loopback_address(address: str) -> bool:
-    """Whether an IP address is of this machine's loopback."""
+    """True for an IP address of this machine's loopback."""
     try:
         ip = ipaddress.ip_address(address)
     except ValueError:
@@ -259,7 +261,7 @@ def check_address(
         option: the one that lets everybody in.
 
     Raises:
-        SettingsError: anybody could reach the view who should not.
+        SettingsError: the view would be open to everybody.
     """
     if address.is_public and not credentials and not no_auth:
         raise SettingsError(

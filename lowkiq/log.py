@@ -24,8 +24,13 @@ class _Unbreakable:
             sys.stderr.flush()
 
 
-def configure() -> None:
-    """Chooses the renderer by where stderr goes. The supervisor does it before it forks, so that all write alike."""
+def configure(level: str = "info") -> None:
+    """
+    Chooses the renderer by where stderr goes. The supervisor does it before it forks, so that all write alike.
+
+    Args:
+        level: the lowest that is written, also of what the application logs.
+    """
     is_terminal = sys.stderr.isatty()
     # Both without local variables, which richer tracebacks show: they hold payloads and passwords.
     render: list[structlog.typing.Processor] = (
@@ -35,12 +40,12 @@ def configure() -> None:
     )
     structlog.configure(
         processors=[
+            structlog.contextvars.merge_contextvars,
             structlog.processors.add_log_level,
             structlog.processors.TimeStamper(fmt="iso", utc=not is_terminal),
             *render,
         ],
-        wrapper_class=structlog.make_filtering_bound_logger("info"),
+        wrapper_class=structlog.make_filtering_bound_logger(level),
         # One write a line: lines of many processes share the stream and must not mix.
         logger_factory=structlog.WriteLoggerFactory(file=_Unbreakable()),  # type: ignore[arg-type]
-        cache_logger_on_first_use=True,
     )

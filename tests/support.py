@@ -8,13 +8,15 @@ import subprocess
 import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import TypeVar
 
 import pytest
 import redis
 
 from lowkiq_supervisor.errors import BootError
 from lowkiq_supervisor.processes.embedded_redis import find_server
+
+T = TypeVar("T")
 
 #: The checkout.
 ROOT = Path(__file__).parents[1]
@@ -67,12 +69,12 @@ class RedisServer:
             return False
 
 
-def wait_until(condition: Callable[[], Any], *, within: float = 60.0, every: float = 0.01) -> Any:
-    """Polls until the condition holds, and gives what it gave; fails at the deadline."""
+def wait_until(condition: Callable[[], T], what: str = "", *, within: float = 60.0, every: float = 0.01) -> T:
+    """Polls until the condition holds, and gives what it gave; fails at the deadline, and says what was waited for."""
     deadline = time.monotonic() + within
     while True:
         if value := condition():
             return value
         if time.monotonic() > deadline:
-            pytest.fail(f"not within {within} s: {getattr(condition, '__name__', condition)}")
+            pytest.fail(f"not within {within} s: {what or getattr(condition, '__name__', condition)}")
         time.sleep(every)

@@ -30,9 +30,9 @@ from lowkiq_supervisor.policy.shutdown import Shutdown
 from lowkiq_supervisor.processes.child import adopt_orphans
 from lowkiq_supervisor.processes.children import Children
 from lowkiq_supervisor.processes.embedded_redis import LOOK_INTERVAL, EmbeddedRedis, has_become_ready, redis_slot
-from lowkiq_supervisor.processes.node import NodeLauncher, RunNode, run_node
+from lowkiq_supervisor.processes.node import RunNode, node_slot, run_node
 from lowkiq_supervisor.processes.slots import Slot, Slots, State
-from lowkiq_supervisor.processes.web import RunWeb, WebSpec, run_web, web_slot
+from lowkiq_supervisor.processes.web import RunWeb, run_web, web_slot
 from lowkiq_supervisor.restart_policy import RestartPolicy
 from lowkiq_supervisor.state_dir import StateDir
 from lowkiq_supervisor.systemd import ServiceManager
@@ -40,15 +40,9 @@ from lowkiq_supervisor.systemd import ServiceManager
 #: The signals it acts on. CHLD is among them where a process can't be watched by a descriptor, and because a parent may
 #: have left it ignored, which would make the kernel forget how children ended.
 HANDLED = (
-    signal.SIGTERM,
-    signal.SIGINT,
-    signal.SIGQUIT,
-    signal.SIGHUP,
-    signal.SIGTSTP,
-    signal.SIGTTIN,
-    signal.SIGUSR2,
+    signal.SIGTERM, signal.SIGINT, signal.SIGQUIT, signal.SIGHUP, signal.SIGTSTP, signal.SIGTTIN, signal.SIGUSR2,
     signal.SIGCHLD,
-)
+)  # fmt: skip
 
 log = structlog.stdlib.get_logger("supervisor")
 
@@ -65,7 +59,7 @@ def release_signals() -> None:
 
 class Arbiter:
     """
-    Keeps the nodes of one machine running until it is told to stop, or nothing is left to run.
+    Keeps the nodes of one machine running until it is stopped, or nothing is left to run.
 
     Args:
         run_child: the body of a node's process.
@@ -112,18 +106,20 @@ class Arbiter:
         environment = {"LOWKIQ_SUPERVISOR_PID": str(os.getpid()), **options.node_environment()}
         if self._embedded is not None:
             environment |= self._embedded.environment()
-        nodes = NodeLauncher(
-            options=options,
-            environment=environment,
-            run=run_child,
-            policy=policy,
-            is_quiet=lambda: self._slots.quiet,
-            close_foreign=self._close_in_client,
-        )
-        slots = Slots(nodes=[nodes.slot(index) for index in range(options.nodes)])
+        slots = Slots()
+        for index in range(options.nodes):
+            node = node_slot(
+                options,
+                index,
+                run_child,
+                policy,
+                environment,
+                is_quiet=lambda: slots.quiet,
+                close_foreign=self._close_in_client,
+            )
+            slots.nodes.append(node)
         if options.web is not None:
-            spec = WebSpec(options=options, environment=environment)
-            slots.web = web_slot(spec, run_web, policy, self._close_in_client)
+            slots.web = web_slot(options, run_web, policy, environment, self._close_in_client)
         if self._embedded is not None:
             slots.redis = redis_slot(self._embedded, policy, self._close_foreign)
         return slots
@@ -230,7 +226,7 @@ class Arbiter:
             self._release_clients()
             return
         if slot is not self._slots.web and self._slots.quiet and slot.child is not None:
-            slot.child.send(signal.SIGTSTP)  # it was forked before the others were told
+            slot.child.send(signal.SIGTSTP)  # the others became quiet after its fork
         self._rolling_restart.became_ready(slot)
 
     def _show(self) -> None:
@@ -242,9 +238,9 @@ class Arbiter:
             self._manager.status(line)
             if self._report.was_ready:
                 self._manager.ready()
-        nobody_is_silent = all(slot.child is None or slot.child.silent_at is None for slot in self._slots.nodes)
+        all_beat = all(slot.child is None or slot.child.silent_at is None for slot in self._slots.nodes)
         # A drain has its own deadline, within which a silent node is killed anyway.
-        self._manager.watchdog(nobody_is_silent or self._shutdown.draining)
+        self._manager.watchdog(all_beat or self._shutdown.draining)
 
     # The end -------------------------------------------------------------------------------------------------------
 

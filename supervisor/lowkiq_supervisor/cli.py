@@ -52,12 +52,17 @@ subcommands.add_to(cli)
 def _with_options(command: Callable[..., None]) -> Callable[..., None]:
     """The command with the parameters that the table of options describes."""
     parameters = [inspect.signature(command, eval_str=True).parameters["context"]]
-    fields = {field.name: field for field in dataclasses.fields(Options)}
-    for name, option in OPTIONS.items():
-        told = typer.Option(*option.names or (flag(name),), metavar=option.metavar, help=option.help)
-        kind, default = (str | None, None) if option.metavar else (get_type_hints(Options)[name], fields[name].default)
+    types = get_type_hints(Options)
+    for field in dataclasses.fields(Options):
+        if (option := OPTIONS.get(field.name)) is None:
+            continue
+        names, text = option.names or (flag(field.name),), option.help
+        if option.metavar and isinstance(field.default, float):
+            text += f" [default: {field.default:g}]"
+        kind, default = (str | None, None) if option.metavar else (types[field.name], field.default)
+        annotation: Any = Annotated[kind, typer.Option(*names, metavar=option.metavar, help=text)]
         parameters.append(
-            inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=Annotated[kind, told])
+            inspect.Parameter(field.name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=annotation)
         )
     command.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
     return command
@@ -76,7 +81,7 @@ def supervise(context: typer.Context, **given: Any) -> None:
     except SettingsError as error:
         print(f"lowkiq-supervisor: {error}", file=sys.stderr)
         raise typer.Exit(ExitCode.USAGE) from None
-    log.configure()
+    log.configure("debug")
     setproctitle(f"lowkiq: supervisor {options.nodes} nodes [starting]")
     embedded = None if options.no_embedded_redis else _embedded_redis(options)
     if options.preload:

@@ -54,31 +54,20 @@ class Options:
     number_of_nodes: Annotated[
         int, Option("All nodes on all machines. [env: NUMBER_OF_NODES] [default: --nodes]", "N")
     ] = 1
-    drain_timeout: Annotated[
-        float,
-        Option(
-            f"How long running jobs may take to finish. [default: {DEFAULT_DRAIN_TIMEOUT:g}]",
-            "SECONDS",
-            parsing.seconds,
-        ),
-    ] = DEFAULT_DRAIN_TIMEOUT
+    drain_timeout: Annotated[float, Option("How long running jobs may take to finish.", "SECONDS", parsing.seconds)] = (
+        DEFAULT_DRAIN_TIMEOUT
+    )
     restart: Annotated[RestartMode, Option("Which nodes that ended to start again.")] = RestartMode.ALWAYS
     degraded: Annotated[bool, Option("Keep the other nodes when one is in a crash loop.")] = False
     preload: Annotated[
         bool, Option("Import the app once, before forking: saves memory. A restart by HUP keeps the old code.")
     ] = False
     hang_timeout: Annotated[
-        float,
-        Option(
-            f"Silence after which a node is killed; 0: never. [default: {DEFAULT_HANG_TIMEOUT:g}]",
-            "SECONDS",
-            parsing.seconds,
-        ),
+        float, Option("Silence after which a node is killed; 0: never.", "SECONDS", parsing.seconds)
     ] = DEFAULT_HANG_TIMEOUT
-    boot_timeout: Annotated[
-        float,
-        Option(f"The same until it is ready. [default: {DEFAULT_BOOT_TIMEOUT:g}]", "SECONDS", parsing.seconds),
-    ] = DEFAULT_BOOT_TIMEOUT
+    boot_timeout: Annotated[float, Option("The same until it is ready.", "SECONDS", parsing.seconds)] = (
+        DEFAULT_BOOT_TIMEOUT
+    )
     max_rss: Annotated[
         int | None, Option("Replace a node above about this memory, such as 512M.", "SIZE", parsing.size)
     ] = None
@@ -102,7 +91,7 @@ class Options:
 
     #: Number of the first node here; the others follow.
     first_node: int = 0
-    #: None: nobody named a Redis, so the supervisor brings its own.
+    #: None: no Redis was named, so the supervisor brings its own.
     redis_url: str | None = None
 
     @classmethod

@@ -39,8 +39,7 @@ def test_ready_reload_and_stop_are_told_in_order(manager: Manager, tmp_path: Pat
         assert int(reloading["MONOTONIC_USEC"]) > 0
         manager.until_told("READY=1", 2)
         assert len(supervisor.events("rolling_restart_over")) == 1
-        supervisor.send(signal.SIGTERM)
-        assert supervisor.exit_code() == 0
+        supervisor.end()
         stopping = dict(line.split("=") for line in manager.until_told("STOPPING=1").splitlines())
         assert 33_000_000 < int(stopping["EXTEND_TIMEOUT_USEC"]) < 60_000_000
         assert manager.last().startswith("STATUS=draining")
@@ -68,8 +67,7 @@ def test_ready_does_not_wait_for_the_web_view_and_stopping_counts_its_time(tmp_p
     with supervisor_for(manager, tmp_path, drain_timeout=30, web=("silent_at_boot", 8080)) as supervisor:
         manager.until_told("READY=1")
         manager.until_told("STATUS=running: 2 of 2 nodes ready, web 127.0.0.1:8080 starting")
-        supervisor.send(signal.SIGTERM)
-        assert supervisor.exit_code() == 0
+        supervisor.end()
         told = manager.until_told("STOPPING=1").splitlines()[1]
         assert told == "EXTEND_TIMEOUT_USEC=40000000", "30 s and 2 s for nodes, 3 s for the view, and 5 s to spare"
     manager.socket.close()

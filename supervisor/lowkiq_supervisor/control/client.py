@@ -24,7 +24,7 @@ def ask(state_dir: Path, command: str, *, timeout: float | None = ANSWER_TIME, *
         timeout: seconds to wait for the answer; None: as long as the supervisor lives.
 
     Raises:
-        Unreachable: nobody listens there, or it doesn't answer in time.
+        Unreachable: no supervisor listens there, or it doesn't answer in time.
         CommandRefused: the supervisor won't do it; the message is its own.
     """
     path = StateDir(state_dir).control_socket

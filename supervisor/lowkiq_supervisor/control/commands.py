@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import os
 import signal
+from dataclasses import dataclass
 from typing import Any
 
 import structlog
@@ -20,40 +21,38 @@ from lowkiq_supervisor.processes.slots import Slot, Slots
 log = structlog.stdlib.get_logger("supervisor")
 
 
+@dataclass(slots=True)
 class Commands:
     """Carries out each command at once; none of them waits for its effect."""
 
-    def __init__(
-        self, options: Options, slots: Slots, shutdown: Shutdown, rolling_restart: RollingRestart, report: Report
-    ) -> None:
-        self._options = options
-        self._slots = slots
-        self._shutdown = shutdown
-        self._rolling_restart = rolling_restart
-        self._report = report
-        self._interrupts = 0
+    options: Options
+    slots: Slots
+    shutdown: Shutdown
+    rolling_restart: RollingRestart
+    report: Report
+    _interrupts: int = 0
 
     def on_signal(self, signum: int) -> None:
         """Act on a signal."""
         match signum:
             case signal.SIGTERM:
-                self._shutdown.drain("TERM")
+                self.shutdown.drain("TERM")
             case signal.SIGINT:
                 self._interrupts += 1
                 if self._interrupts == 1:
-                    self._shutdown.drain("INT")
+                    self.shutdown.drain("INT")
                 else:
-                    self._shutdown.abandon("second INT")
+                    self.shutdown.abandon("second INT")
             case signal.SIGQUIT:
-                self._shutdown.abandon("QUIT")
+                self.shutdown.abandon("QUIT")
             case signal.SIGHUP:
-                self._roll(self._slots.clients, "HUP")
+                self._roll(self.slots.clients, "HUP")
             case signal.SIGTSTP:
                 self._quieten()
             case signal.SIGTTIN:
                 self._dump()
             case signal.SIGUSR2:
-                status = self._report.as_json()
+                status = self.report.as_json()
                 parts = {name: status[name] for name in ("nodes", "redis", "web")}
                 log.info("status", state=status["supervisor"]["state"], **parts)
 
@@ -66,57 +65,57 @@ class Commands:
         """
         match request.get("command"):
             case "status":
-                return {"ok": True, **self._report.as_json()}
+                return {"ok": True, **self.report.as_json()}
             case "dump":
-                return {"ok": True, "pids": self._dump(), "directory": str(self._options.state_dir)}
+                return {"ok": True, "pids": self._dump(), "directory": str(self.options.state_dir)}
             case "quiet":
                 self._quieten()
-                return {"ok": True, "nodes": len(self._slots.nodes)}
+                return {"ok": True, "nodes": len(self.slots.nodes)}
             case "restart":
                 slots = self._chosen(request.get("slot"))
-                if self._shutdown.draining:
+                if self.shutdown.draining:
                     raise CommandRefused("the supervisor is draining: nothing is restarted")
                 self._roll(slots, "asked to restart")
                 numbers = [slot.index for slot in slots if slot.index is not None]
-                web = self._slots.web in slots
-                return {"ok": True, "slots": numbers, "web": web, "preloaded": self._options.preload}
+                web = self.slots.web in slots
+                return {"ok": True, "slots": numbers, "web": web, "preloaded": self.options.preload}
             case "stop":
-                self._shutdown.drain("asked to stop")
+                self.shutdown.drain("asked to stop")
                 return None
             case other:
                 raise CommandRefused(f"unknown command {other!r}: there are status, dump, quiet, restart and stop")
 
     def _chosen(self, index: object) -> list[Slot]:
         if index is None:
-            return [slot for slot in self._slots.clients if not slot.is_over]
-        chosen = [slot for slot in self._slots.nodes if type(index) is int and slot.index == index]
+            return [slot for slot in self.slots.clients if not slot.is_over]
+        chosen = [slot for slot in self.slots.nodes if type(index) is int and slot.index == index]
         if not chosen:
-            raise CommandRefused(f"no slot {index}: there are 0 to {len(self._slots.nodes) - 1}")
+            raise CommandRefused(f"no slot {index}: there are 0 to {len(self.slots.nodes) - 1}")
         if chosen[0].is_over:
             raise CommandRefused(f"slot {index} has ended ({chosen[0].last_exit}), and is not started again: --restart")
         return chosen
 
     def _roll(self, slots: list[Slot], why: str) -> None:
-        if self._shutdown.draining:
+        if self.shutdown.draining:
             return
-        if self._options.preload:
+        if self.options.preload:
             log.warning("restarting_preloaded_code", hint="to change it, restart the supervisor")
-        self._rolling_restart.roll(slots, why)
+        self.rolling_restart.roll(slots, why)
 
     def _quieten(self) -> None:
         """Take no new jobs, go on with the running ones; also the nodes that become ready later."""
-        self._slots.quiet = True
+        self.slots.quiet = True
         log.info("quiet")
         self._signal_booted(signal.SIGTSTP)
 
     def _dump(self) -> list[int]:
         """Every node writes what its threads do; one without its handlers yet has no jobs either."""
         pids = self._signal_booted(signal.SIGTTIN)
-        log.info("dump", pids=pids, supervisor=os.getpid(), directory=str(self._options.state_dir))
+        log.info("dump", pids=pids, supervisor=os.getpid(), directory=str(self.options.state_dir))
         return pids
 
     def _signal_booted(self, signum: signal.Signals) -> list[int]:
-        booted = [slot.child for slot in self._slots.nodes if slot.child is not None and slot.child.booted]
+        booted = [slot.child for slot in self.slots.nodes if slot.child is not None and slot.child.booted]
         for child in booted:
             child.send(signum)
         return [child.pid for child in booted]

@@ -99,7 +99,7 @@ class Control:
                 self._drop(client)
 
     def end(self, last_answer: dict[str, Any]) -> None:
-        """Answer those who wait for the end, and listen no more."""
+        """Answer the clients that wait for the end, and listen no more."""
         for client in list(self._clients.values()):
             if client.close_at is None:
                 self._answer(client, last_answer)
@@ -156,13 +156,9 @@ class Control:
     def _serve(self, client: _Client, line: bytes) -> bool:
         """Answer one request; False: the client is gone."""
         try:
-            request = json.loads(line)
-        except (ValueError, RecursionError):
-            request = None
-        if not isinstance(request, dict):
-            answer: dict[str, Any] | None = _refusal('a request is a JSON object such as {"command": "status"}')
-        else:
-            answer = self._obey(request)
+            answer = self._handle(_parse(line))
+        except CommandRefused as error:
+            answer = _refusal(str(error))
         if answer is None:
             client.close_at = None
             return True
@@ -170,12 +166,6 @@ class Control:
             return True
         self._drop(client)
         return False
-
-    def _obey(self, request: dict[str, Any]) -> dict[str, Any] | None:
-        try:
-            return self._handle(request)
-        except CommandRefused as error:
-            return _refusal(str(error))
 
     @staticmethod
     def _answer(client: _Client, answer: dict[str, Any]) -> bool:
@@ -190,6 +180,16 @@ class Control:
         self._clients.pop(client.connection.fileno(), None)
         self._loop.drop(client.connection)
         client.connection.close()
+
+
+def _parse(line: bytes) -> dict[str, Any]:
+    try:
+        request = json.loads(line)
+    except (ValueError, RecursionError):
+        request = None
+    if not isinstance(request, dict):
+        raise CommandRefused('a request is a JSON object such as {"command": "status"}')
+    return request
 
 
 def _refusal(error: str) -> dict[str, Any]:

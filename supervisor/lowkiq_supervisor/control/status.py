@@ -4,13 +4,13 @@ Status: the state of the supervisor and its processes, for people and probes.
 
 from __future__ import annotations
 
-import importlib.metadata
 import os
 import time
 from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any
 
+from lowkiq.version import VERSION
 from lowkiq_supervisor.options import Options
 from lowkiq_supervisor.policy.limits import rss
 from lowkiq_supervisor.policy.rolling_restart import RollingRestart
@@ -41,7 +41,7 @@ class Report:
     slots: Slots
     shutdown: Shutdown
     rolling_restart: RollingRestart
-    #: Whether all who do the work have been ready at the same time: from then on, one that is missing is trouble.
+    #: All that do the work have been ready at the same time: from then on, one that is missing is trouble.
     was_ready: bool = False
     _since: float = field(default_factory=time.monotonic)
 
@@ -75,7 +75,7 @@ class Report:
         return {
             "supervisor": {
                 "pid": os.getpid(),
-                "version": _version(),
+                "version": VERSION,
                 "state": self.overall().value,
                 "healthy": self.overall() in HEALTHY,
                 "uptime": round(time.monotonic() - self._since, 3),
@@ -96,7 +96,7 @@ class Report:
         return {"address": str(self.options.web), **_of_slot(self.slots.web)}
 
     def _web_has_trouble(self, web: Slot | None) -> bool:
-        """Nobody waits for its first start: it is trouble when it was there, or has failed to come."""
+        """Its first start isn't waited for: it is trouble when it was there, or has failed to come."""
         return web is not None and self._is_missing(web) and (web.ever_ready or web.failures > 0)
 
     def _is_missing(self, slot: Slot) -> bool:
@@ -128,10 +128,3 @@ def _of_slot(slot: Slot, *, beats: bool = True) -> dict[str, Any]:
         "last_exit": slot.last_exit or None,
         "next_retry": round(max(0.0, slot.start_at - now), 3) if slot.start_at is not None else None,
     }
-
-
-def _version() -> str:
-    try:
-        return importlib.metadata.version("lowkiq")
-    except importlib.metadata.PackageNotFoundError:
-        return "unknown"

@@ -11,6 +11,7 @@ import contextlib
 import signal
 import time
 from collections.abc import Iterator
+from dataclasses import dataclass
 
 import psutil
 import structlog
@@ -30,20 +31,18 @@ RSS_INTERVAL = 5.0
 log = structlog.stdlib.get_logger("supervisor")
 
 
+@dataclass(frozen=True, slots=True)
 class HangLimits:
     """
     Ends a process whose main thread is silent for too long, with a dump of its threads.
 
     It goes by beats only: a job may take as long as it likes, as long as the process can still tell that it is alive.
-
-    Args:
-        hang_timeout: seconds of silence of a process that has been ready; 0 is for ever.
-        boot_timeout: seconds of silence of one that hasn't.
     """
 
-    def __init__(self, hang_timeout: float, boot_timeout: float) -> None:
-        self._hang_timeout = hang_timeout
-        self._boot_timeout = boot_timeout
+    #: Seconds of silence of a process that has been ready; 0 is for ever.
+    hang_timeout: float
+    #: The same of one that hasn't.
+    boot_timeout: float
 
     def enforce(self, slots: list[Slot]) -> None:
         """End each process that is silent for too long."""
@@ -69,7 +68,7 @@ class HangLimits:
             child = slot.child
             if child is None or slot.kill_at is not None or slot.state is State.KILLED:
                 continue
-            limit = self._hang_timeout if child.booted else self._boot_timeout
+            limit = self.hang_timeout if child.booted else self.boot_timeout
             if limit > 0:
                 yield slot, child, limit
 

@@ -6,6 +6,7 @@ happened ends the whole supervisor.
 from __future__ import annotations
 
 import time
+from dataclasses import dataclass
 
 import structlog
 
@@ -21,29 +22,22 @@ from lowkiq_supervisor.restart_policy import Action, RestartMode
 log = structlog.stdlib.get_logger("supervisor")
 
 
+@dataclass(frozen=True, slots=True)
 class OnExit:
     """Acts on each end of a process."""
 
-    def __init__(
-        self,
-        options: Options,
-        slots: Slots,
-        embedded: EmbeddedRedis | None,
-        shutdown: Shutdown,
-        rolling_restart: RollingRestart,
-    ) -> None:
-        self._options = options
-        self._slots = slots
-        self._embedded = embedded
-        self._shutdown = shutdown
-        self._rolling_restart = rolling_restart
+    options: Options
+    slots: Slots
+    embedded: EmbeddedRedis | None
+    shutdown: Shutdown
+    rolling_restart: RollingRestart
 
     def __call__(self, slot: Slot, code: int, child: Child | None) -> None:
         """The slot is empty."""
         facts: dict[str, object] = {"slot": slot.title, "pid": child.pid if child else None, "reason": slot.last_exit}
         if slot.leaving:
             slot.exit()
-            self._shutdown.ended(slot, code)
+            self.shutdown.ended(slot, code)
             log.info("ended", **facts)
         elif slot.replaced_for:
             why, slot.replaced_for = slot.replaced_for, ""
@@ -60,7 +54,7 @@ class OnExit:
             case Action.FINISH:
                 slot.ever_ready = True
                 slot.exit()
-                self._rolling_restart.became_ready(slot)
+                self.rolling_restart.became_ready(slot)
                 log.info("finished", **facts)
                 return
             case Action.REPLACE:
@@ -75,17 +69,17 @@ class OnExit:
                 slot.exit(given_up=True)
                 log.error("died_wont_restart", **facts)
         slot.failures += 1
-        self._rolling_restart.failed(slot)
-        if slot is not self._slots.web:  # no job needs it: it is tried again for ever, and takes nobody down
+        self.rolling_restart.failed(slot)
+        if slot is not self.slots.web:  # no job needs it: it is tried again for ever, and takes nobody down
             self._react_to_failure(slot)
 
     def _react_to_failure(self, slot: Slot) -> None:
-        is_redis = slot is self._slots.redis
-        if is_redis and self._embedded is not None:
-            log.error("redis_failed", last_lines=self._embedded.last_lines())
-        if all(other.failures and not other.ever_ready for other in ([slot] if is_redis else self._slots.nodes)):
-            self._shutdown.drain(f"{'redis' if is_redis else 'every node'} failed at its first boot", ExitCode.BOOT)
-        elif slot.given_up and (is_redis or self._options.restart is not RestartMode.NEVER):
+        is_redis = slot is self.slots.redis
+        if is_redis and self.embedded is not None:
+            log.error("redis_failed", last_lines=self.embedded.last_lines())
+        if all(other.failures and not other.ever_ready for other in ([slot] if is_redis else self.slots.nodes)):
+            self.shutdown.drain(f"{'redis' if is_redis else 'every node'} failed at its first boot", ExitCode.BOOT)
+        elif slot.given_up and (is_redis or self.options.restart is not RestartMode.NEVER):
             log.error("crash_loop", slot=slot.title, failures=slot.failures, last=slot.last_exit)
-            if is_redis or not self._options.degraded:
-                self._shutdown.drain(f"crash loop of {slot.title}", ExitCode.CRASH_LOOP)
+            if is_redis or not self.options.degraded:
+                self.shutdown.drain(f"crash loop of {slot.title}", ExitCode.CRASH_LOOP)

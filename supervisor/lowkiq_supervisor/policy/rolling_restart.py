@@ -32,12 +32,12 @@ class RollingRestart:
         self._on_roll = on_roll
         self._queue: deque[tuple[Slot, str]] = deque()
         self.current: Slot | None = None
-        #: Somebody asked for it; for recycling nobody waits.
+        #: A person asked for it, or a service manager; recycling is not reported as a rolling restart.
         self.rolling = False
 
     @property
     def idle(self) -> bool:
-        """Whether nothing is being replaced."""
+        """True if nothing is being replaced."""
         return self.current is None and not self._queue
 
     def roll(self, slots: Iterable[Slot], why: str) -> None:
@@ -71,7 +71,7 @@ class RollingRestart:
             self.current = None
 
     def failed(self, slot: Slot) -> None:
-        """A process that wasn't told to end has ended: if it is the successor, the others are better left running."""
+        """A process has ended by itself: if it is the successor, the others are better left running."""
         if slot is not self.current:
             return
         left = [other.title for other, _ in self._queue]

@@ -35,7 +35,7 @@ class Shutdown:
 
     @property
     def exit_code(self) -> ExitCode:
-        """What the supervisor should exit with now that everything has ended."""
+        """The supervisor's exit code, now that everything has ended."""
         if self.abandoned:
             return ExitCode.ABANDONED
         if self._reason is not ExitCode.DRAINED:
@@ -84,7 +84,7 @@ class Shutdown:
         self._forced |= code == ExitCode.FORCED_KILL and slot is not self._slots.web
 
     def kill_what_is_overdue(self) -> None:
-        """Kill each process that has missed its deadline, whoever set it."""
+        """Kill each process that has missed its deadline, whatever that was for."""
         now = time.monotonic()
         for slot in self._slots.all:
             if slot.child is None or slot.kill_at is None or slot.kill_at > now:
@@ -96,7 +96,7 @@ class Shutdown:
             self._forced |= slot.leaving and slot is not self._slots.web
 
     def end_companions(self) -> None:
-        """Each goes when everybody before it has ended: people watch nodes drain, and nodes settle jobs in Redis."""
+        """End each when all before it have ended: people watch nodes drain, and nodes settle jobs in Redis."""
         before = self._slots.nodes
         for slot in self._slots.companions:
             if any(other.state is not State.EXITED for other in before):

@@ -147,11 +147,11 @@ def adopt_orphans() -> bool:
 def reap_children(known: Container[int], reap_known: Callable[[int], None]) -> int:
     """
     Reap every child that has ended, also those that a supervisor gets as process 1 of a container, or as a subreaper.
-    Only looks first, so that nobody's status is taken by the wrong one.
+    Only looks first, so that no status is taken by the wrong part.
 
     Args:
         known: pids that have an owner here …
-        reap_known: … who is called to take the status; it must do so.
+        reap_known: … which is called to take the status, and must do so.
 
     Returns:
         How many strangers were reaped.

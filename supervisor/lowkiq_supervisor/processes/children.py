@@ -60,7 +60,7 @@ class Children:
         log.info("started", slot=slot.title, pid=child.pid)
 
     def reap_ended(self) -> None:
-        """After a SIGCHLD, which doesn't say who: reap known and unknown children that have ended."""
+        """After a SIGCHLD, which names no process: reap known and unknown children that have ended."""
         known = {slot.child.pid: (slot, slot.child) for slot in self._slots if slot.child is not None}
         if hasattr(os, "waitid"):
             reap_children(known, lambda pid: self._reap(*known[pid]))

@@ -73,7 +73,7 @@ class EmbeddedRedis:
         Make the directory, take the lock, find the server.
 
         Raises:
-            BootError: somebody else runs here, or the place or the server won't do.
+            BootError: another supervisor runs here, or the place or the server won't do.
         """
         refuse_a_long_path(self.socket_path)
         self._server = self._server or find_server()
@@ -121,7 +121,7 @@ class EmbeddedRedis:
         return [word for name, value in wanted.items() for word in (f"--{name}", value)]
 
     def answers(self) -> bool:
-        """Whether a server answers PING on the socket, ready to work."""
+        """True if a server answers PING on the socket, ready to work."""
         with socket.socket(socket.AF_UNIX) as connection, contextlib.suppress(OSError):
             connection.settimeout(PING_LIMIT)
             connection.connect(str(self.socket_path))

@@ -33,6 +33,8 @@ class NodeSpec:
     """Everything a node's process needs to know."""
 
     options: Options
+    #: Its name for people; numbers begin with 0 here as in NODE_NUMBER, logs and status.
+    title: str
     node_number: int
     environment: Mapping[str, str]
     #: It is to take no jobs, as the others.
@@ -46,11 +48,6 @@ class NodeSpec:
         """The node's name in Redis."""
         return f"{socket.gethostname()}:{pid}:{self.token}"
 
-    @property
-    def title(self) -> str:
-        """Its name for people; numbers begin with 0 here as in NODE_NUMBER, logs and status."""
-        return _title(self.options, self.node_number)
-
 
 class OnState(Protocol):
     """Sends the supervisor a state, with numbers of busy threads, ended jobs, and shards the node stands by for."""
@@ -62,53 +59,41 @@ class OnState(Protocol):
 RunNode = Callable[[NodeSpec, OnState], int]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class NodeLauncher:
-    """
-    Makes the slots of nodes, and starts their processes.
+def node_slot(
+    options: Options,
+    index: int,
+    run: RunNode,
+    policy: RestartPolicy,
+    environment: Mapping[str, str],
+    *,
+    is_quiet: Callable[[], bool],
+    close_foreign: Callable[[], None],
+) -> Slot:
+    """The slot of one of the nodes here; `is_quiet` says whether a node is to take no jobs now."""
 
-    Args:
-        is_quiet: whether nodes are to take no jobs now.
-        close_foreign: see `spawn`.
-    """
-
-    options: Options
-    environment: Mapping[str, str]
-    run: RunNode
-    policy: RestartPolicy
-    is_quiet: Callable[[], bool]
-    close_foreign: Callable[[], None]
-
-    def slot(self, index: int) -> Slot:
-        """The slot of one of the nodes here."""
-        number = self.options.first_node + index
-        return Slot(
-            title=_title(self.options, number),
-            index=index,
-            number=number,
-            history=RestartHistory(self.policy),
-            launch=self._launch,
-            grace=self.options.drain_timeout + DRAIN_GRACE,
-        )
-
-    def _launch(self, slot: Slot) -> Child:
-        own = {
-            "LOWKIQ_SLOT": str(slot.index),
-            "LOWKIQ_RESTARTS": str(slot.starts),
-            "LOWKIQ_LAST_EXIT": slot.last_exit,
-        }
+    def launch(slot: Slot) -> Child:
+        own = {"LOWKIQ_SLOT": str(index), "LOWKIQ_RESTARTS": str(slot.starts), "LOWKIQ_LAST_EXIT": slot.last_exit}
         spec = NodeSpec(
-            options=self.options,
-            node_number=slot.number or 0,
-            environment={**self.environment, **own},
-            quiet=self.is_quiet(),
+            options=options,
+            title=slot.title,
+            node_number=number,
+            environment={**environment, **own},
+            quiet=is_quiet(),
             dead_nodes=tuple(slot.past_names),
         )
-        child = spawn(
-            lambda beat: self.run(spec, begin(spec.title, spec.environment, beat)), close_foreign=self.close_foreign
-        )
+        child = spawn(lambda beat: run(spec, begin(spec.title, spec.environment, beat)), close_foreign=close_foreign)
         child.name = spec.name(child.pid)
         return child
+
+    number = options.first_node + index
+    return Slot(
+        title=f"node {number}/{options.number_of_nodes}",
+        index=index,
+        number=number,
+        history=RestartHistory(policy),
+        launch=launch,
+        grace=options.drain_timeout + DRAIN_GRACE,
+    )
 
 
 def run_node(spec: NodeSpec, on_state: OnState) -> int:
@@ -137,10 +122,6 @@ def run_node(spec: NodeSpec, on_state: OnState) -> int:
         log.exception("boot_failed", slot=spec.title)
         return ExitCode.BOOT
     return int(node.run())
-
-
-def _title(options: Options, number: int) -> str:
-    return f"node {number}/{options.number_of_nodes}"
 
 
 def _warn_of_a_longer_drain(spec: NodeSpec, seconds: float) -> None:

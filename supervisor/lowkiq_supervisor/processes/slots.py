@@ -97,12 +97,12 @@ class Slot:
 
     @property
     def works(self) -> bool:
-        """Whether its process is there and has been ready, and isn't about to end."""
+        """True if its process is there, has been ready, and isn't about to end."""
         return self.child is not None and self.child.booted and self.state in BOOTED and not self.child.silent_at
 
     @property
     def is_over(self) -> bool:
-        """Whether it is empty and stays so, as it should."""
+        """True if it is empty and stays so, as it should."""
         return self.state is State.EXITED and not self.given_up
 
     def enter(self, state: State) -> bool:
@@ -125,7 +125,7 @@ class Slot:
         self.kill_at = kill_at
 
     def revive(self, at: float) -> None:
-        """Somebody wants it to be tried again, whatever was before."""
+        """Try it again, whatever was before."""
         self.given_up = False
         self.history.forget()
         self.schedule(at)
@@ -155,7 +155,7 @@ class Slot:
 class Slots:
     """All slots: nodes do the work; the web view shows it, and the embedded Redis keeps it, where they are wanted."""
 
-    nodes: list[Slot]
+    nodes: list[Slot] = field(default_factory=list)
     web: Slot | None = None
     redis: Slot | None = None
     #: Nodes are to take no new jobs, also those that are started later.

@@ -1,14 +1,14 @@
 """
 The web view as a slot like any other, and the body of its process: after the fork, the place that imports `lowkiq.web`.
 
-Nobody's job depends on it. So it is started again for ever, whatever was asked for the nodes, and takes nobody down.
+No job depends on it. So it is started again for ever, whatever was asked for the nodes, and takes nothing else down.
 """
 
 from __future__ import annotations
 
 import faulthandler
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 
 import structlog
 
@@ -26,46 +26,37 @@ GRACE = 3.0
 log = structlog.stdlib.get_logger("supervisor")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class WebSpec:
-    """Everything the web view's process needs to know."""
-
-    options: Options
-    environment: Mapping[str, str] = field(default_factory=dict)
-
-    @property
-    def title(self) -> str:
-        """Its name for people."""
-        return f"web {self.options.web}"
-
-
 #: Runs the web view in a forked child and returns its exit code. Tests put their own in its place.
-RunWeb = Callable[[WebSpec, OnState], int]
+RunWeb = Callable[[Options, OnState], int]
 
 
-def web_slot(spec: WebSpec, run: RunWeb, policy: RestartPolicy, close_foreign: Callable[[], None]) -> Slot:
+def web_slot(
+    options: Options,
+    run: RunWeb,
+    policy: RestartPolicy,
+    environment: Mapping[str, str],
+    close_foreign: Callable[[], None],
+) -> Slot:
     """The slot; the policy's delays apply, its ends don't."""
+    title = f"web {options.web}"
     return Slot(
-        title=spec.title,
+        title=title,
         history=RestartHistory(replace(policy, mode=RestartMode.ALWAYS, burst=False, gives_up=False)),
-        launch=lambda _: spawn(
-            lambda beat: run(spec, begin(spec.title, spec.environment, beat)), close_foreign=close_foreign
-        ),
+        launch=lambda _: spawn(lambda beat: run(options, begin(title, environment, beat)), close_foreign=close_foreign),
         grace=GRACE,
     )
 
 
-def run_web(spec: WebSpec, on_state: OnState) -> int:
+def run_web(options: Options, on_state: OnState) -> int:
     """Import the application and serve its web view until TERM; BOOT if that can't be."""
-
     faulthandler.enable()  # a dump of every thread on ABRT, which is what a hung process gets
     on_state("starting")
     try:
-        return _serve(spec.options, on_state)
+        return _serve(options, on_state)
     except (LowkiqError, OSError) as error:
-        log.error("cannot_serve_web", slot=spec.title, error=str(error))
+        log.error("cannot_serve_web", slot=f"web {options.web}", error=str(error))
     except Exception:
-        log.exception("cannot_serve_web", slot=spec.title)
+        log.exception("cannot_serve_web", slot=f"web {options.web}")
     return ExitCode.BOOT
 
 

@@ -9,7 +9,8 @@ from pathlib import Path
 
 import psutil
 
-from tests.harness import Supervised, until
+from tests.harness import Supervised
+from tests.support import wait_until
 
 AT_ONCE = {"first_delay": 0.01, "failures_allowed": 1000, "longest_delay": 0.01}
 
@@ -55,13 +56,12 @@ def test_after_a_pause_of_the_whole_machine_nobody_counts_as_hung(tmp_path: Path
         everybody = [supervisor.process.pid, *supervisor.until_ready(2)]
         for pid in everybody:
             os.kill(pid, signal.SIGSTOP)
-        until(lambda: all(psutil.Process(pid).status() == psutil.STATUS_STOPPED for pid in everybody), "the pause")
+        wait_until(lambda: all(psutil.Process(pid).status() == psutil.STATUS_STOPPED for pid in everybody), "the pause")
         clock = time.monotonic()
-        until(lambda: time.monotonic() - clock > 0.7, "the end of the pause")
+        wait_until(lambda: time.monotonic() - clock > 0.7, "the end of the pause")
         for pid in everybody:
             os.kill(pid, signal.SIGCONT)
         supervisor.send(signal.SIGUSR2)
         supervisor.until_logged("status")
-        supervisor.send(signal.SIGTERM)
-        assert supervisor.exit_code() == 0
+        supervisor.end()
         assert not supervisor.events("hung")

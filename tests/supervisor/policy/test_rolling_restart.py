@@ -10,7 +10,8 @@ from typing import Any
 
 import pytest
 
-from tests.harness import Supervised, until
+from tests.harness import Supervised
+from tests.support import wait_until
 
 #: A restart by the policy would be noticed.
 NEVER_SOON = {"first_delay": 300, "longest_delay": 300}
@@ -56,8 +57,7 @@ def test_a_successor_that_fails_stops_the_roll_and_the_policy_applies(tmp_path: 
         line = supervisor.until_logged("successor_failed")[0]
         assert (line["slot"], line["left"]) == ("node 0/3", ["node 1/3", "node 2/3"])
         assert supervisor.until_logged("died_will_restart")[0]["slot"] == "node 0/3"
-        supervisor.send(signal.SIGTERM)
-        assert supervisor.exit_code() == 0
+        supervisor.end()
         assert len(supervisor.events("replacing")) == 1
 
 
@@ -74,9 +74,7 @@ def test_term_during_a_roll_drains_everything(tmp_path: Path) -> None:
         supervisor.until_ready(3)
         supervisor.send(signal.SIGHUP)
         supervisor.until_logged("replacing")
-        supervisor.send(signal.SIGTERM)
-        assert supervisor.exit_code() == 0
-        assert supervisor.nothing_is_left()
+        supervisor.end()
 
 
 def test_a_slot_that_was_given_up_is_revived_by_a_restart(tmp_path: Path) -> None:
@@ -102,11 +100,10 @@ def test_nodes_over_a_limit_are_replaced_one_at_a_time_and_it_is_no_failure(tmp_
         supervisor.until_ready(2)
         lines = supervisor.until_logged("replacing", 2)
         assert all(why in line["why"] for line in lines), lines
-        until(lambda: len([step for step in steps(supervisor) if step[0] == "ready"]) >= 4, "successors")
+        wait_until(lambda: len([step for step in steps(supervisor) if step[0] == "ready"]) >= 4, "successors")
         slots = [line["slot"] for line in lines[:2]]
         assert steps(supervisor)[4:12] == one_at_a_time(supervisor, *slots)
-        supervisor.send(signal.SIGTERM)
-        assert supervisor.exit_code() == 0
+        supervisor.end()
         assert not supervisor.events("died_will_restart")
 
 
