@@ -31,7 +31,7 @@ def state_dir(directory: Path) -> Path:
 
 
 def status(directory: Path) -> dict[str, Any]:
-    """What such a supervisor says of itself."""
+    """The status of such a supervisor."""
     return ask(state_dir(directory), "status")
 
 
@@ -126,7 +126,7 @@ class Supervised:
         return [line["pid"] for line in self._of_nodes("started")]
 
     def _of_nodes(self, event: str) -> list[dict[str, Any]]:
-        """What the supervisor says of nodes; what they say themselves has no slot."""
+        """The supervisor's lines about nodes; their own have no slot."""
         return [line for line in self.events(event) if line.get("slot", "").startswith("node ")]
 
     def pid(self, slot: str) -> int:
@@ -147,7 +147,7 @@ class Supervised:
         return self.process.wait(PATIENCE)
 
     def is_gone(self) -> bool:
-        """Whether no process of it is left."""
+        """True if no process of it is left."""
         readable, _, _ = select.select([self._alive], [], [], 0)
         return bool(readable) and os.read(self._alive, 1) == b""
 

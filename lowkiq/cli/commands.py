@@ -118,7 +118,7 @@ def node_numbers(number: str | None, count: str | None, environment: Mapping[str
     Raises:
         SettingsError: names the source and the value.
     """
-    this, all_nodes = find_node_number(number, environment), find_number_of_nodes(count, environment)
+    this, all_nodes = find_node_number(number or None, environment), find_number_of_nodes(count or None, environment)
     node_number = parse_node_number(this) if this else 0
     number_of_nodes = parse_number_of_nodes(all_nodes, lowest=0) if all_nodes else 1
     if node_number >= number_of_nodes:

@@ -17,13 +17,12 @@ import redis
 
 from lowkiq.environment import ExitCode
 from tests.deploy.units import SYSTEMD, Unit
-from tests.harness import Supervised
+from tests.harness import MAIN, Supervised
 from tests.supervisor.manager import Manager
 from tests.support import redis_binary, wait_until
 
 #: The unit's own would take half a minute to show anything. The rest of the unit is as it is.
 WATCHDOG_SECONDS = 0.4
-MAIN = "from lowkiq_supervisor.cli import main; main()"
 
 #: A job names a file, and takes as long as it isn't there.
 JOBS = """

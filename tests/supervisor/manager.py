@@ -39,5 +39,5 @@ class Manager:
         return matching()[-1]
 
     def environment(self, **more: str) -> dict[str, str]:
-        """What tells a service where to speak to."""
+        """The variables by which a service finds it."""
         return {"NOTIFY_SOCKET": self.address, **more}

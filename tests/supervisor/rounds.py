@@ -27,7 +27,7 @@ PATIENCE = 60.0
 
 
 def one_round(directory: Path, luck: random.Random) -> str:
-    """What became of one supervisor: its exit code, and whether anything of it was left."""
+    """The end of one supervisor: its exit code, or that something of it was left."""
     alive, descendants = os.pipe()
     os.set_inheritable(descendants, True)
     hold_back_signals()  # as main() does before anything else

@@ -1,4 +1,4 @@
-"""What options and environment become, and what is said of those that can't be used."""
+"""Options and variables, and the refusals of those that can't be used."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a service manager gets to hear, at a socket such as systemd's."""
+"""Messages to a service manager, at a socket such as systemd's."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What an environment says: numbers, the state directory, addresses and credentials."""
+"""The environment: numbers, the state directory, addresses and credentials."""
 
 from __future__ import annotations
 

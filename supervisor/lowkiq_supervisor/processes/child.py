@@ -14,7 +14,7 @@ import random
 import signal
 import sys
 import time
-from collections.abc import Callable, Container
+from collections.abc import Callable
 from dataclasses import dataclass, field
 
 import structlog
@@ -79,7 +79,7 @@ class Child:
 
     def reap(self) -> int | None:
         """The exit code if the process has ended (negative: a signal), else None."""
-        if self.pidfd is not None or hasattr(os, "waitid"):  # see reap_children
+        if self.pidfd is not None or hasattr(os, "waitid"):  # see Children.reap_ended
             # The process is a zombie, so its number can't belong to anybody else yet. What its jobs have started goes
             # with it: a job that is repeated elsewhere must not meet its own leftovers.
             _kill_group(self.pid)
@@ -139,32 +139,10 @@ def describe_exit(code: int) -> str:
         return f"killed by signal {-code}"
 
 
-def adopt_orphans() -> bool:
-    """Become the parent of what nodes leave behind, so that it doesn't pile up as zombies. False: not possible here."""
-    return _libc is not None and _libc.prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0) == 0
-
-
-def reap_children(known: Container[int], reap_known: Callable[[int], None]) -> int:
-    """
-    Reap every child that has ended, also those that a supervisor gets as process 1 of a container, or as a subreaper.
-    Only looks first, so that no status is taken by the wrong part.
-
-    Args:
-        known: pids that have an owner here …
-        reap_known: … which is called to take the status, and must do so.
-
-    Returns:
-        How many strangers were reaped.
-    """
-    strangers = 0
-    with contextlib.suppress(ChildProcessError):  # there are no children
-        while ended := os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT):
-            if ended.si_pid in known:
-                reap_known(ended.si_pid)
-            else:
-                os.waitpid(ended.si_pid, os.WNOHANG)
-                strangers += 1
-    return strangers
+def adopt_orphans() -> None:
+    """Become the parent of what nodes leave behind, where that is possible, so that it doesn't pile up as zombies."""
+    if _libc is not None:
+        _libc.prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
 
 
 def _live(

@@ -7,6 +7,7 @@ takes. What follows from any of it is for others to decide.
 
 from __future__ import annotations
 
+import contextlib
 import os
 from collections.abc import Callable
 from functools import partial
@@ -15,7 +16,7 @@ import structlog
 
 from lowkiq.environment import ExitCode
 from lowkiq_supervisor.loop import Loop
-from lowkiq_supervisor.processes.child import Child, describe_exit, reap_children
+from lowkiq_supervisor.processes.child import Child, describe_exit
 from lowkiq_supervisor.processes.slots import BY_BEAT, Slot
 
 log = structlog.stdlib.get_logger("supervisor")
@@ -62,11 +63,17 @@ class Children:
     def reap_ended(self) -> None:
         """After a SIGCHLD, which names no process: reap known and unknown children that have ended."""
         known = {slot.child.pid: (slot, slot.child) for slot in self._slots if slot.child is not None}
-        if hasattr(os, "waitid"):
-            reap_children(known, lambda pid: self._reap(*known[pid]))
+        if not hasattr(os, "waitid"):
+            for slot, child in known.values():
+                self._reap(slot, child)
             return
-        for slot, child in known.values():
-            self._reap(slot, child)
+        with contextlib.suppress(ChildProcessError):  # there are no children
+            # Only looks first, so that no status is taken by the wrong part.
+            while ended := os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT):
+                if ended.si_pid in known:
+                    self._reap(*known[ended.si_pid])
+                else:  # left behind by a node, and ours as process 1 of a container, or as a subreaper
+                    os.waitpid(ended.si_pid, os.WNOHANG)
 
     def end_all(self) -> None:
         """Nothing outlives the supervisor: in the normal case, nothing is left to kill here."""

@@ -128,7 +128,7 @@ def test_a_rolling_restart_under_load_loses_nothing_and_no_shard_has_two_owners(
 
 
 def _assert_one_owner_at_a_time(done: list[list[Any]]) -> None:
-    """Of each shard: one process an epoch, epochs that only rise, and no two jobs at once."""
+    """Each shard has one process an epoch, epochs that only rise, and no two jobs at once."""
     of_shard = defaultdict(list)
     for record in done:
         of_shard[record[0]].append(record)

@@ -18,7 +18,7 @@ NEVER_SOON = {"first_delay": 300, "longest_delay": 300}
 
 
 def steps(supervisor: Supervised) -> list[tuple[str, str]]:
-    """What happened to nodes, in order."""
+    """The steps of nodes, in order."""
     events = ("started", "ready", "replacing", "ended_for_successor")
     return [(line["event"], line["slot"]) for line in supervisor.log() if line["event"] in events]
 
