@@ -2,20 +2,27 @@
 Lowkiq: ordered background jobs on Redis. Jobs of one id run one at a time and in order; nothing accepted is lost.
 """
 
-from lowkiq.app import Lowkiq
-from lowkiq.errors import (
-    InvalidJob,
-    LowkiqError,
-    NewerLayout,
-    PartialFailure,
-    PushFailed,
-    SettingsError,
-    ShardsCountMismatch,
-)
-from lowkiq.handlers.context import Context, current
-from lowkiq.job import Job, NewJob, Pushed
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
 from lowkiq.version import VERSION
-from lowkiq.worker import Worker
+
+if TYPE_CHECKING:
+    from lowkiq.app import Lowkiq
+    from lowkiq.errors import (
+        InvalidJob,
+        LowkiqError,
+        NewerLayout,
+        PartialFailure,
+        PushFailed,
+        SettingsError,
+        ShardsCountMismatch,
+    )
+    from lowkiq.handlers.context import Context, current
+    from lowkiq.job import Job, NewJob, Pushed
+    from lowkiq.worker import Worker
 
 __version__ = VERSION
 
@@ -35,3 +42,27 @@ __all__ = [
     "Worker",
     "current",
 ]
+
+#: Modules of the names that are not errors. They are imported when a name is first asked for: so the supervisor can
+#: import a leaf of this package without a Redis client coming along.
+_MODULES = {
+    "Context": "handlers.context",
+    "Job": "job",
+    "Lowkiq": "app",
+    "NewJob": "job",
+    "Pushed": "job",
+    "Worker": "worker",
+    "current": "handlers.context",
+}
+
+
+def __getattr__(name: str) -> Any:
+    if name not in __all__:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    found = getattr(importlib.import_module(f"{__name__}.{_MODULES.get(name, 'errors')}"), name)
+    globals()[name] = found
+    return found
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

@@ -10,11 +10,11 @@ import os
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import quote
 
 from lowkiq import codec
+from lowkiq.environment import EMBEDDED_SOCKET, find_redis_url, state_directory
 from lowkiq.errors import SettingsError, short, unknown_option
 from lowkiq.hooks import Middleware
 from lowkiq.redis_url import parse
@@ -29,8 +29,6 @@ if TYPE_CHECKING:
     Splitter = Callable[[Sequence[ShardHandler]], Sequence[Sequence[ShardHandler]]]
 
 DEFAULT_URL: Final = "redis://localhost:6379/0"
-#: Where the supervisor's embedded Redis listens, within its state directory.
-EMBEDDED_SOCKET: Final = "/redis/redis.sock"
 NAME: Final = re.compile(r"[A-Za-z0-9_.-]+")
 
 
@@ -161,7 +159,7 @@ def build(keywords: Mapping[str, Any], environment: Mapping[str, str] | None = N
     }
     if environment.get("LOWKIQ_NAMESPACE"):
         values["namespace"] = environment["LOWKIQ_NAMESPACE"]
-    values["redis_url"] = find_redis_url(environment)
+    values["redis_url"] = _redis_url(environment)
     if keywords.get("redis_url", "") is None:  # Lowkiq(redis_url=os.environ.get(...)) names none
         keywords = {name: value for name, value in keywords.items() if name != "redis_url"}
     return Settings(**(values | dict(keywords)))
@@ -174,20 +172,12 @@ def _from_text(name: str, text: str, kind: type) -> Any:
         raise SettingsError(f"{name} must be a{'n integer' if kind is int else ' number'}, not {text!r}") from None
 
 
-def find_redis_url(environment: Mapping[str, str]) -> str:
+def _redis_url(environment: Mapping[str, str]) -> str:
     """The URL from the environment, else of the embedded Redis of the state directory, else the usual one."""
-    given = environment.get("LOWKIQ_REDIS_URL") or environment.get("REDIS_URL")
-    if given:
-        return given
+    if found := find_redis_url(environment):
+        return found.text
     directory = state_directory(environment) / "redis"
     # The directory decides, not the socket: while the embedded Redis is down, jobs must not go to another one.
     if not directory.is_dir():
         return DEFAULT_URL
     return f"unix://{quote(str(directory.parent.resolve()))}{EMBEDDED_SOCKET}"
-
-
-def state_directory(environment: Mapping[str, str]) -> Path:
-    """Where a supervisor keeps its socket, its dumps and the embedded Redis."""
-    # systemd separates several by colons; the first is the service's own.
-    runtime = environment.get("RUNTIME_DIRECTORY", "").split(":")[0]
-    return Path(environment.get("LOWKIQ_STATE_DIR") or runtime or ".lowkiq")

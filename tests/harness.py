@@ -8,30 +8,21 @@ import select
 import signal
 import subprocess
 import sys
-import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from types import TracebackType
-from typing import Any, TypeVar
+from typing import Any
 
 from lowkiq_supervisor.control.client import ask
-from tests.support import ROOT
+from tests.support import ROOT, wait_until
 
 SCRIPT = ROOT / "tests/supervisor/supervised.py"
-#: Seconds after which a condition counts as never fulfilled; generous, since machines are slow at times.
+#: The command line of `lowkiq-supervisor`, from the source.
+MAIN = "from lowkiq_supervisor.cli import main; main()"
+PYTHONPATH = f"{ROOT / 'supervisor'}:{ROOT}"
+ENVIRONMENT = {"PYTHONPATH": PYTHONPATH, "PATH": os.environ["PATH"], "TERM": "xterm"}
+#: Seconds that a supervisor may take to end.
 PATIENCE = 60.0
-
-T = TypeVar("T")
-
-
-def until(condition: Callable[[], T], what: str = "the condition", patience: float = PATIENCE) -> T:
-    """The first true value of the condition, asked again and again."""
-    deadline = time.monotonic() + patience
-    while not (value := condition()):
-        if time.monotonic() > deadline:
-            raise AssertionError(f"{what} was not fulfilled within {patience} s")
-        time.sleep(0.005)
-    return value
 
 
 def state_dir(directory: Path) -> Path:
@@ -40,8 +31,21 @@ def state_dir(directory: Path) -> Path:
 
 
 def status(directory: Path) -> dict[str, Any]:
-    """What such a supervisor says of itself."""
+    """The status of such a supervisor."""
     return ask(state_dir(directory), "status")
+
+
+def command(directory: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
+    """Run `lowkiq-supervisor` to its end."""
+    return subprocess.run(
+        [sys.executable, "-c", MAIN, *arguments],
+        cwd=directory,
+        env=ENVIRONMENT,
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=60,
+    )
 
 
 class Supervised:
@@ -64,7 +68,7 @@ class Supervised:
                 stderr=log,
                 stdin=subprocess.DEVNULL,
                 pass_fds=[descendants],
-                env=plain | {"PYTHONPATH": f"{ROOT / 'supervisor'}:{ROOT}"} | (environment or {}),
+                env=plain | {"PYTHONPATH": PYTHONPATH} | (environment or {}),
             )
         os.close(descendants)
 
@@ -80,6 +84,11 @@ class Supervised:
     ) -> Supervised:
         """A supervisor whose nodes behave like this function of supervised.py."""
         return cls(directory, [str(SCRIPT), behaviour, json.dumps(options)], environment, wrapper)
+
+    @classmethod
+    def main(cls, directory: Path, *arguments: str, **environment: str) -> Supervised:
+        """One with real nodes, as people start it."""
+        return cls(directory, ["-c", MAIN, *arguments], environment)
 
     def __enter__(self) -> Supervised:
         return self
@@ -105,19 +114,19 @@ class Supervised:
         def logged() -> bool:
             return len(self.events(event, slot)) >= times or self.process.poll() is not None
 
-        until(logged, f"{event} ({times} times)")
+        wait_until(logged, f"{event} ({times} times)")
         found = self.events(event, slot)
         assert len(found) >= times, f"ended without {event} ({times} times):\n{self.log_path.read_text()}"
         return found
 
     def until_ready(self, nodes: int) -> list[int]:
         """Wait until this many nodes are ready; their pids."""
-        until(lambda: len(self._of_nodes("ready")) >= nodes or self.process.poll() is not None, "ready")
+        wait_until(lambda: len(self._of_nodes("ready")) >= nodes or self.process.poll() is not None, "ready")
         assert len(self._of_nodes("ready")) >= nodes, f"ended before it was ready:\n{self.log_path.read_text()}"
         return [line["pid"] for line in self._of_nodes("started")]
 
     def _of_nodes(self, event: str) -> list[dict[str, Any]]:
-        """What the supervisor says of nodes; what they say themselves has no slot."""
+        """The supervisor's lines about nodes; their own have no slot."""
         return [line for line in self.events(event) if line.get("slot", "").startswith("node ")]
 
     def pid(self, slot: str) -> int:
@@ -127,15 +136,21 @@ class Supervised:
     def send(self, signum: signal.Signals) -> None:
         self.process.send_signal(signum)
 
+    def end(self, signum: signal.Signals = signal.SIGTERM, *, code: int = 0) -> None:
+        """Signal it: it exits with this code, and leaves no process."""
+        self.send(signum)
+        assert self.exit_code() == code, self.log_path.read_text()
+        assert self.nothing_is_left()
+
     def exit_code(self) -> int:
         """Wait for its end."""
         return self.process.wait(PATIENCE)
 
     def is_gone(self) -> bool:
-        """Whether no process of it is left."""
+        """True if no process of it is left."""
         readable, _, _ = select.select([self._alive], [], [], 0)
         return bool(readable) and os.read(self._alive, 1) == b""
 
     def nothing_is_left(self) -> bool:
         """Wait until no process of it is left."""
-        return until(self.is_gone, "the end of every process")
+        return wait_until(self.is_gone, "the end of every process")

@@ -11,13 +11,15 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import Any, NoReturn, TypeVar
 
 import pytest
 import redis
 
 from lowkiq_supervisor.errors import BootError
 from lowkiq_supervisor.processes.embedded_redis import find_server
+
+T = TypeVar("T")
 
 #: The checkout.
 ROOT = Path(__file__).parents[1]
@@ -148,7 +150,7 @@ def free_port(*, bus: bool = False) -> int:
                 return port
 
 
-def wait_until(condition: Callable[..., Any], *, within: float = 60.0, every: float = 0.01) -> Any:
+def wait_until(condition: Callable[..., T], what: str = "", *, within: float = 60.0, every: float = 0.01) -> T:
     """
     Polls until the condition holds, and returns what it returned.
 
@@ -160,5 +162,5 @@ def wait_until(condition: Callable[..., Any], *, within: float = 60.0, every: fl
         if value := condition():
             return value
         if time.monotonic() > deadline:
-            raise TimeoutError(f"not within {within} s: {getattr(condition, '__name__', condition)}")
+            raise TimeoutError(f"not within {within} s: {what or getattr(condition, '__name__', condition)}")
         time.sleep(every)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import re
 import sys
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -18,13 +17,19 @@ from lowkiq import Lowkiq, LowkiqError, SettingsError, __version__, log
 from lowkiq.admin.alerts import alerts_of
 from lowkiq.cli import tables
 from lowkiq.doctor import command as examiner
+from lowkiq.environment import (
+    EMBEDDED_SOCKET,
+    ExitCode,
+    find_node_number,
+    find_number_of_nodes,
+    parse_address,
+    parse_node_number,
+    parse_number_of_nodes,
+)
 from lowkiq.errors import AppNotFound
 from lowkiq.importing import load_app
 from lowkiq.node.node import Node
 from lowkiq.redis_url import redact
-from lowkiq.settings import EMBEDDED_SOCKET
-
-EXIT_FAILED, EXIT_USAGE = 1, 2
 
 EPILOG = """\b
 Examples:
@@ -75,11 +80,6 @@ All = Annotated[bool, typer.Option("--all", help="All of the queue's morgue.")]
 Yes = Annotated[bool, typer.Option("--yes", "-y", help="Don't ask.")]
 
 
-def main() -> None:
-    """The command's entry point."""
-    cli(prog_name="lowkiq")
-
-
 @cli.callback(invoke_without_command=True)
 def run(
     context: typer.Context,
@@ -114,26 +114,14 @@ def run(
 
 def node_numbers(number: str | None, count: str | None, environment: Mapping[str, str]) -> tuple[int, int]:
     """
-    Which node of how many: from options, else NODE_NUMBER and NUMBER_OF_NODES, else the original's names of them.
+    The node's number and the number of all: from options, else the environment, else 0 of 1.
 
     Raises:
         SettingsError: names the source and the value.
     """
-    sources = (
-        ("--node-number", number, "NODE_NUMBER", "0"),
-        ("--number-of-nodes", count, "NUMBER_OF_NODES", "1"),
-    )
-    numbers = []
-    for option, given, name, default in sources:
-        values = {option: given, name: environment.get(name), f"LOWKIQ_{name}": environment.get(f"LOWKIQ_{name}")}
-        source, text = next(((source, text) for source, text in values.items() if text), (option, default))
-        match = re.fullmatch(r"(?:.*-)?(\d{1,9})", text) if name == "NODE_NUMBER" else re.fullmatch(r"(\d{1,9})", text)
-        if not match:
-            raise SettingsError(
-                f"{source} is {text!r}: it must be a number from 0, or a name that ends in one (jobs-3)"
-            )
-        numbers.append(int(match[1]))
-    node_number, number_of_nodes = numbers
+    this, all_nodes = find_node_number(number or None, environment), find_number_of_nodes(count or None, environment)
+    node_number = parse_node_number(this) if this else 0
+    number_of_nodes = parse_number_of_nodes(all_nodes, lowest=0) if all_nodes else 1
     if node_number >= number_of_nodes:
         raise SettingsError(
             f"node number {node_number} of {number_of_nodes} nodes: numbers go from 0 to the number of nodes - 1 "
@@ -163,7 +151,7 @@ def nodes(context: typer.Context, require: Require = None, as_json: AsJson = Fal
         else:
             tables.show(tables.of_nodes(found), *(f"{alert.kind}: {alert.text}" for alert in alerts_of(found)))
         if not found.is_well:
-            raise typer.Exit(EXIT_FAILED)
+            raise typer.Exit(ExitCode.FAILED)
 
 
 @cli.command(epilog=WEB_EPILOG)
@@ -181,10 +169,10 @@ def web(
     try:
         from lowkiq.web import server  # noqa: PLC0415 (an extra, which other commands do without)
     except ModuleNotFoundError as error:
-        _fail(f"the web view needs {error.name}: pip install 'lowkiq[web]'", EXIT_USAGE)
+        _fail(f"the web view needs {error.name}: pip install 'lowkiq[web]'", ExitCode.USAGE)
     with _app(require or context.obj) as app:
         log.configure()
-        address = server.parse_address(bind)
+        address = parse_address(bind)
         code = server.serve(app, address, read_only=read_only, payloads=not no_payloads, no_auth=no_auth)
     # A thread that still waits for Redis must not hold the process.
     _exit(code)
@@ -200,7 +188,7 @@ def doctor(context: typer.Context, require: Require = None, as_json: AsJson = Fa
     else:
         tables.show(examiner.table(findings), examiner.summary(findings))
     # A thread that still waits for Redis must not hold the process.
-    _exit(0 if examiner.is_well(findings) else EXIT_FAILED)
+    _exit(0 if examiner.is_well(findings) else ExitCode.FAILED)
 
 
 @morgue.command("list")
@@ -259,7 +247,7 @@ def _app(require: str | None) -> Iterator[Lowkiq]:
             yield app
         except RedisError as error:
             hint = " (it runs while lowkiq-supervisor does)" if app.settings.redis_url.endswith(EMBEDDED_SOCKET) else ""
-            _fail(f"can't use Redis at {redact(app.settings.redis_url)}: {error}{hint}", EXIT_FAILED)
+            _fail(f"can't use Redis at {redact(app.settings.redis_url)}: {error}{hint}", ExitCode.FAILED)
         finally:
             app.close()
 
@@ -269,7 +257,7 @@ def _clear_errors() -> Iterator[None]:
     try:
         yield
     except LowkiqError as error:
-        _fail(str(error), EXIT_USAGE if isinstance(error, SettingsError | AppNotFound) else EXIT_FAILED)
+        _fail(str(error), ExitCode.USAGE if isinstance(error, SettingsError | AppNotFound) else ExitCode.FAILED)
 
 
 def _fail(message: str, code: int) -> NoReturn:

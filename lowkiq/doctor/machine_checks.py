@@ -16,15 +16,18 @@ import redis.utils
 
 from lowkiq.doctor.finding import Verdict, note, ok, problem, warning
 from lowkiq.doctor.subject import OTHER_FILES, Subject
+from lowkiq.environment import (
+    CONTROL_SOCKET,
+    EMBEDDED_SOCKET,
+    OPEN_TO_OTHERS,
+    runtime_directory,
+    state_directory,
+    too_long_for_a_socket,
+)
 from lowkiq.node.lease_keeper import RENEWALS_A_TTL
-from lowkiq.settings import EMBEDDED_SOCKET, state_directory
 from lowkiq.transport.connect import reply_patience
 from lowkiq.version import VERSION
 
-#: Bytes of a path that a unix socket's address holds.
-LONGEST_SOCKET_PATH: Final = 107
-#: The supervisor's own socket in its directory.
-CONTROL_SOCKET: Final = "/control.sock"
 #: Free bytes below which an append-only file is in danger, and below which it can't go on.
 LITTLE_SPACE, NO_SPACE = 1 << 30, 100 << 20
 #: Seconds that the supervisor gives its nodes, unless it is set otherwise.
@@ -38,11 +41,8 @@ def state_dir(subject: Subject) -> Iterator[Verdict]:
     path = state_directory(subject.environment)
     yield from _access(path)
     longest = f"{path.resolve()}{EMBEDDED_SOCKET if subject.is_embedded else CONTROL_SOCKET}"
-    if (length := len(os.fsencode(longest))) > LONGEST_SOCKET_PATH:
-        yield problem(
-            f"{longest} is too long for a unix socket: {length} bytes, at most {LONGEST_SOCKET_PATH}",
-            "set LOWKIQ_STATE_DIR to a shorter path",
-        )
+    if too_long := too_long_for_a_socket(longest):
+        yield problem(too_long, "set LOWKIQ_STATE_DIR to a shorter path")
 
 
 def _access(path: Path) -> Iterator[Verdict]:
@@ -66,7 +66,7 @@ def _access(path: Path) -> Iterator[Verdict]:
             f"state directory {path} can't be written by this user: no supervisor can start here",
             "set LOWKIQ_STATE_DIR to a directory that this user may write to",
         )
-    elif mode & 0o022:
+    elif mode & OPEN_TO_OTHERS:
         yield warning(f"others can write into the state directory {path}", f"chmod go-w {path}")
     else:
         yield ok(f"state directory {path}")
@@ -77,7 +77,7 @@ def embedded_redis(subject: Subject) -> Iterator[Verdict]:
     path = state_directory(subject.environment).resolve()
     if not subject.is_embedded or not path.exists():
         return
-    runtime = subject.environment.get("RUNTIME_DIRECTORY", "").split(":")[0]
+    runtime = runtime_directory(subject.environment)
     if runtime and path == Path(runtime).resolve():
         yield problem(
             f"the embedded Redis keeps its jobs in {path}, which systemd empties when the service stops",

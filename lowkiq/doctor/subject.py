@@ -11,10 +11,11 @@ from lowkiq.admin.alerts import Alert, alerts_of
 from lowkiq.admin.metrics import QueueMetrics, ShardMetrics, by_queue, read_all_shards
 from lowkiq.admin.nodes import Heartbeats, Nodes, judge, read_health
 from lowkiq.app import Lowkiq
+from lowkiq.environment import EMBEDDED_SOCKET, find_number_of_nodes, find_redis_url
 from lowkiq.queue.call import Caller
 from lowkiq.queue.keys import LAYOUT_VERSION, Layout
 from lowkiq.redis_url import redact
-from lowkiq.settings import DEFAULT_URL, EMBEDDED_SOCKET, Settings
+from lowkiq.settings import DEFAULT_URL, Settings
 from lowkiq.transport.connect import client_for_people, connections_of_node
 
 #: Files that a node has open beside connections.
@@ -60,12 +61,12 @@ class Subject:
     def url_source(self) -> str:
         """The source of that address."""
         url = self.settings.redis_url
-        named = next((name for name in ("LOWKIQ_REDIS_URL", "REDIS_URL") if self.environment.get(name) == url), None)
+        found = find_redis_url(self.environment)
         if self.settings.redis:
             return "the app"
-        return named or (
-            "the state directory" if self.is_embedded else "the default" if url == DEFAULT_URL else "the app"
-        )
+        if found and found.text == url:
+            return found.source
+        return "the state directory" if self.is_embedded else "the default" if url == DEFAULT_URL else "the app"
 
     @property
     def is_embedded(self) -> bool:
@@ -118,9 +119,9 @@ class Subject:
 
     @property
     def number_of_nodes(self) -> int:
-        """The number of nodes there should be, by the environment and by heartbeats."""
-        text = self.environment.get("NUMBER_OF_NODES") or self.environment.get("LOWKIQ_NUMBER_OF_NODES", "")
-        said = int(text) if text.isdecimal() else 1
+        """How many nodes there are to be, as far as anybody says."""
+        found = find_number_of_nodes(None, self.environment)
+        said = int(found.text) if found and found.text.isdecimal() else 1
         return max([said, *(node.number_of_nodes for node in self._heartbeats.readable)])
 
     @property

@@ -16,6 +16,7 @@ import structlog
 from redis.exceptions import RedisError
 
 from lowkiq import clock
+from lowkiq.environment import ExitCode, state_directory
 from lowkiq.errors import LowkiqError, SettingsError
 from lowkiq.node.burst import BurstEnd
 from lowkiq.node.doorbell import Doorbell
@@ -27,13 +28,12 @@ from lowkiq.node.lease_keeper import LeaseKeeper
 from lowkiq.node.outage import Trouble
 from lowkiq.node.recorder import Recorder
 from lowkiq.node.shard_handler import ShardHandler
-from lowkiq.node.signals import Signals
 from lowkiq.node.tuning import tuned
 from lowkiq.node.worker_thread import WorkerThread
 from lowkiq.node.worker_threads import make_worker_threads
 from lowkiq.queue.call import Caller, raise_first
 from lowkiq.queue.push import register
-from lowkiq.settings import state_directory
+from lowkiq.signals import SignalInbox
 from lowkiq.transport.connect import check_server, client_for_node, connections_of_node
 from lowkiq.worker import Worker
 
@@ -41,10 +41,6 @@ if TYPE_CHECKING:
     from lowkiq.app import Lowkiq
 
 logger = structlog.get_logger("lowkiq")
-
-#: Exit codes: drained; an internal error, or a job that raised BaseException; boot refused; jobs were left running;
-#: told to abandon them.
-EXIT_DRAINED, EXIT_ERROR, EXIT_BOOT, EXIT_FORCED, EXIT_INTERRUPTED = 0, 1, 3, 5, 130
 
 #: Seconds to wait, before the node says that it is quiet, for threads that have something asked of Redis.
 CALM: Final = 1.0
@@ -110,15 +106,16 @@ class Node:
 
     def run(self) -> int:
         """Runs until drained, in the main thread. Returns the exit code."""
-        self._signals = Signals((signal.SIGTERM, signal.SIGINT, signal.SIGQUIT, signal.SIGTSTP, signal.SIGTTIN))
-        _dump_on_abort()
         with contextlib.ExitStack() as ends:
-            ends.callback(self._signals.close)
+            self._signals = ends.enter_context(
+                SignalInbox((signal.SIGTERM, signal.SIGINT, signal.SIGQUIT, signal.SIGTSTP, signal.SIGTTIN))
+            )
+            _dump_on_abort()
             self._set_state("starting")
             try:
                 with contextlib.ExitStack() as undo:
                     if not self._boot(undo):
-                        return EXIT_DRAINED
+                        return ExitCode.DRAINED
                     self._make_threads()
                     undo.pop_all()
                 ends.enter_context(tuned())
@@ -126,11 +123,11 @@ class Node:
             except LowkiqError as error:
                 logger.error("boot_refused", error=str(error))
                 self._say_last_words(error)
-                return EXIT_BOOT
+                return ExitCode.BOOT
             except Exception as error:
                 logger.exception("boot_failed")
                 self._say_last_words(error)
-                return EXIT_BOOT
+                return ExitCode.BOOT
             self._loop()
             return self._drain()
 
@@ -287,10 +284,10 @@ class Node:
 
     def _exit_code(self, abandoned: int) -> int:
         if self._interrupts > 1:
-            return EXIT_INTERRUPTED
+            return ExitCode.ABANDONED
         if self._fatal_error is not None:
-            return EXIT_ERROR
-        return EXIT_FORCED if abandoned else EXIT_DRAINED
+            return ExitCode.INTERNAL
+        return ExitCode.FORCED_KILL if abandoned else ExitCode.DRAINED
 
     def _say_last_words(self, error: BaseException) -> None:
         if self._settings.last_words:

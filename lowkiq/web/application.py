@@ -17,13 +17,14 @@ from starlette.routing import BaseRoute, Route
 from starlette.staticfiles import StaticFiles
 
 from lowkiq import Lowkiq
+from lowkiq.environment import Credentials
 from lowkiq.web.api import routes as api
 from lowkiq.web.backend import Backend
 from lowkiq.web.bulk_runner import BulkRunner
 from lowkiq.web.pages import actions, bulks, failures, job, nodes, overview, queue, sign_in
 from lowkiq.web.pages.failures import ErrorResponses
 from lowkiq.web.pages.live import LivePages
-from lowkiq.web.security.access import Access, Credentials
+from lowkiq.web.security.access import Access
 from lowkiq.web.security.guard import Guard
 from lowkiq.web.security.headers import Headers
 from lowkiq.web.snapshot import Snapshots

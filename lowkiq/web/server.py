@@ -8,13 +8,11 @@ import asyncio
 import errno
 import logging
 import os
-import re
 import signal
 import socket
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
 from typing import Final
 
 import structlog
@@ -22,9 +20,9 @@ import uvicorn
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from lowkiq.app import Lowkiq
-from lowkiq.errors import LowkiqError, SettingsError
+from lowkiq.environment import Address, Credentials, check_address
+from lowkiq.errors import LowkiqError
 from lowkiq.web.application import create_app
-from lowkiq.web.security.access import Credentials, is_loopback_address
 
 logger = structlog.get_logger("lowkiq")
 
@@ -39,59 +37,10 @@ GRACE: Final = 2
 TICKS_A_REPORT: Final = 10
 #: Connections that wait to be taken.
 BACKLOG: Final = 128
-_HIGHEST_PORT: Final = 65_535
 
 
 class CannotListen(LowkiqError):
     """The address is taken, or not of this machine."""
-
-
-@dataclass(frozen=True)
-class Address:
-    """Where to listen."""
-
-    #: An IP address.
-    host: str
-    #: 0 lets the system choose.
-    port: int
-
-    @property
-    def is_public(self) -> bool:
-        """Whether other machines can reach it."""
-        return not is_loopback_address(self.host)
-
-    def __str__(self) -> str:
-        return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
-
-
-def parse_address(text: str) -> Address:
-    """
-    127.0.0.1:8080, localhost:8080, [::1]:8080; :8080 is all of IPv4, and 8080 alone is loopback.
-
-    Raises:
-        SettingsError: says what an address looks like.
-    """
-    match = re.fullmatch(r"(?:(?P<host>|[^\[\]:]+|\[[0-9A-Fa-f:.]+\]):)?(?P<port>\d{1,5})", text.strip(), re.ASCII)
-    if match is None or int(match["port"]) > _HIGHEST_PORT:
-        raise SettingsError(
-            f"can't listen at {text!r}: say HOST:PORT, e.g. 127.0.0.1:8080, [::1]:8080 or :8080 for all"
-        )
-    host, port = match["host"], int(match["port"])
-    if host is None or host.lower() == "localhost":
-        return Address("127.0.0.1", port)
-    if not host:
-        return Address("0.0.0.0", port)  # noqa: S104 (asked for; serve() refuses it without credentials)
-    return Address(_ip_address(host.strip("[]")), port)
-
-
-def check_address(address: Address, credentials: Credentials, *, no_auth: bool) -> None:
-    """Raises SettingsError if anybody could reach the view who should not."""
-    if address.is_public and not credentials and not no_auth:
-        raise SettingsError(
-            f"other machines can reach {address}, and there are no credentials: set LOWKIQ_WEB_TOKEN, or "
-            "LOWKIQ_WEB_USER and LOWKIQ_WEB_PASSWORD, or listen at 127.0.0.1, or say --no-auth if something else "
-            "decides who gets there"
-        )
 
 
 def serve(
@@ -226,14 +175,6 @@ def _listen(address: Address) -> socket.socket:
         if error.errno == errno.EADDRINUSE:
             raise CannotListen(f"{address} is taken: another process listens there. Choose another address") from None
         raise CannotListen(f"can't listen at {address}: {error.strerror}") from error
-
-
-def _ip_address(host: str) -> str:
-    try:
-        found = socket.getaddrinfo(host, None, type=socket.SOCK_STREAM)
-    except (OSError, UnicodeError) as error:
-        raise SettingsError(f"can't listen at {host!r}: there is no such host ({error})") from error
-    return str(found[0][4][0])
 
 
 @contextmanager

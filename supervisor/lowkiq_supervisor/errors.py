@@ -1,15 +1,19 @@
-"""The supervisor's own errors; their messages are for the person who started it."""
+"""
+The supervisor's own errors. A wrong option is the library's SettingsError.
+"""
 
 from __future__ import annotations
 
-
-class SupervisorError(Exception):
-    """Base of the errors that end the supervisor with a message instead of a traceback."""
+from lowkiq.errors import LowkiqError
 
 
-class UsageError(SupervisorError):
-    """An option or a variable is wrong; the message names the value and the way out."""
-
-
-class BootError(SupervisorError):
+class BootError(LowkiqError):
     """The supervisor can't begin: something on this machine is in the way."""
+
+
+class CommandRefused(LowkiqError):
+    """A running supervisor won't do what a command asks for."""
+
+
+class Unreachable(LowkiqError):
+    """No supervisor answers."""

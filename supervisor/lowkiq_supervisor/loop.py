@@ -1,5 +1,5 @@
 """
-What the arbiter waits for: descriptors, each with what to do when it becomes readable.
+The loop: waits for descriptors, and calls what belongs to each that has become readable.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ class _HasFileno(Protocol):
     def fileno(self) -> int: ...
 
 
-class Watch:
+class Loop:
     """A selector whose keys are callbacks."""
 
     def __init__(self) -> None:

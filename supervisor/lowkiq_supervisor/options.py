@@ -1,18 +1,22 @@
 """
-What the person asked for: options and environment, validated once, before anything is started.
+The options: one table of what can be asked for, with the environment validated once, before anything is started.
+
+Each field of `Options` that is annotated with an `Option` is one; the command line is made from them.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+import importlib.util
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Annotated, Any, get_origin, get_type_hints
 
+from lowkiq import environment
+from lowkiq.environment import Address, Credentials, Found
+from lowkiq.errors import SettingsError
 from lowkiq_supervisor import parsing
-from lowkiq_supervisor.errors import UsageError
-from lowkiq_supervisor.parsing import given
 from lowkiq_supervisor.restart_policy import RestartMode
-from lowkiq_supervisor.web_options import WebOptions
 
 #: Seconds running jobs have to finish; the same default as the library's, and below Kubernetes' 30 s.
 DEFAULT_DRAIN_TIMEOUT = 25.0
@@ -20,124 +24,163 @@ DEFAULT_DRAIN_TIMEOUT = 25.0
 DEFAULT_HANG_TIMEOUT = 30.0
 #: The same for a node that has not been ready yet: imports of large applications don't beat.
 DEFAULT_BOOT_TIMEOUT = 120.0
+#: Packages that `lowkiq[web]` brings, and the web view can't do without.
+NEEDED_BY_THE_VIEW = ("starlette", "jinja2", "uvicorn", "prometheus_client")
+
+
+@dataclass(frozen=True, slots=True)
+class Option:
+    """An option of the command line, as --help shows it."""
+
+    help: str
+    #: Stands for its text; None: a flag, a number or a choice, which the command line itself reads.
+    metavar: str | None = None
+    #: Makes a value of its text, or of that of LOWKIQ_<NAME>; None: `Options.resolve` does.
+    parse: Callable[[Found], Any] | None = None
+    #: Its names, if they aren't made of the field's.
+    names: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Options:
     """Validated options; `Options.resolve` makes them from what was given."""
 
-    app: str
-    nodes: int = 1
+    app: Annotated[str, Option("The module with the Lowkiq app.", "MODULE[:ATTR]", names=("--require", "-r"))]
+    nodes: Annotated[int, Option("How many nodes (processes) to run here.")] = 1
+    burst: Annotated[bool, Option("Exit 0 once nothing is due or in flight.")] = False
+    node_number: Annotated[
+        int | None, Option("This machine's number, from 0, or a name like jobs-3. [env: NODE_NUMBER]", "N")
+    ] = None
+    number_of_nodes: Annotated[
+        int, Option("All nodes on all machines. [env: NUMBER_OF_NODES] [default: --nodes]", "N")
+    ] = 1
+    drain_timeout: Annotated[float, Option("How long running jobs may take to finish.", "SECONDS", parsing.seconds)] = (
+        DEFAULT_DRAIN_TIMEOUT
+    )
+    restart: Annotated[RestartMode, Option("Which nodes that ended to start again.")] = RestartMode.ALWAYS
+    degraded: Annotated[bool, Option("Keep the other nodes when one is in a crash loop.")] = False
+    preload: Annotated[
+        bool, Option("Import the app once, before forking: saves memory. A restart by HUP keeps the old code.")
+    ] = False
+    hang_timeout: Annotated[
+        float, Option("Silence after which a node is killed; 0: never.", "SECONDS", parsing.seconds)
+    ] = DEFAULT_HANG_TIMEOUT
+    boot_timeout: Annotated[float, Option("The same until it is ready.", "SECONDS", parsing.seconds)] = (
+        DEFAULT_BOOT_TIMEOUT
+    )
+    max_rss: Annotated[
+        int | None, Option("Replace a node above about this memory, such as 512M.", "SIZE", parsing.size)
+    ] = None
+    max_jobs: Annotated[int | None, Option("Replace a node after about so many jobs.", "N", parsing.count)] = None
+    max_age: Annotated[
+        float | None, Option("Replace a node after about this time, such as 6h.", "TIME", parsing.duration)
+    ] = None
+    no_embedded_redis: Annotated[
+        bool, Option("Start no private Redis: the app names its own by Lowkiq(redis_url=…).")
+    ] = False
+    state_dir: Annotated[
+        Path,
+        Option("For the control socket and the private Redis. [env: LOWKIQ_STATE_DIR] [default: .lowkiq]", "DIR"),
+    ] = Path(".lowkiq")
+    web: Annotated[
+        Address | None, Option("Serve the web view here. Others than this machine need credentials.", "HOST:PORT")
+    ] = None
+    web_read_only: Annotated[bool, Option("Only show: no actions on jobs.")] = False
+    web_no_payloads: Annotated[bool, Option("Show payloads' sizes only.")] = False
+    web_no_auth: Annotated[bool, Option("Let everybody in: something else protects the web view.")] = False
+
     #: Number of the first node here; the others follow.
     first_node: int = 0
-    #: How many nodes there are on all machines together.
-    number_of_nodes: int = 1
-    burst: bool = False
-    drain_timeout: float = DEFAULT_DRAIN_TIMEOUT
-    restart: RestartMode = RestartMode.ALWAYS
-    degraded: bool = False
-    #: Import the application once, here, before the nodes are forked.
-    preload: bool = False
-    #: Seconds of silence; 0 is for ever.
-    hang_timeout: float = DEFAULT_HANG_TIMEOUT
-    boot_timeout: float = DEFAULT_BOOT_TIMEOUT
-    #: Above these a node is recycled: bytes, ended jobs, seconds.
-    max_rss: int | None = None
-    max_jobs: int | None = None
-    max_age: float | None = None
-    state_dir: Path = field(default_factory=lambda: Path(".lowkiq"))
-    #: None: nobody named a Redis, so the supervisor brings its own.
+    #: None: no Redis was named, so the supervisor brings its own.
     redis_url: str | None = None
-    #: None: no web view is wanted.
-    web: WebOptions | None = None
 
     @classmethod
-    def resolve(
-        cls,
-        *,
-        app: str,
-        nodes: int = 1,
-        node_number: str | None = None,
-        number_of_nodes: str | None = None,
-        burst: bool = False,
-        drain_timeout: str | None = None,
-        restart: RestartMode = RestartMode.ALWAYS,
-        degraded: bool = False,
-        preload: bool = False,
-        hang_timeout: str | None = None,
-        boot_timeout: str | None = None,
-        max_rss: str | None = None,
-        max_jobs: str | None = None,
-        max_age: str | None = None,
-        state_dir: str | None = None,
-        web: str | None = None,
-        web_read_only: bool = False,
-        web_payloads: bool = True,
-        web_no_auth: bool = False,
-        environ: Mapping[str, str],
-    ) -> Options:
+    def resolve(cls, *, environ: Mapping[str, str], **given: Any) -> Options:
         """
         Options as given, else from the environment, else defaults.
 
+        Args:
+            given: values of flags, numbers and choices, and the texts of the others.
+
         Raises:
-            UsageError: a value is wrong or two don't fit together; the message says which and what to do.
+            SettingsError: a value is wrong or two don't fit together; the message says which and what to do.
         """
-        if nodes < 1:
-            raise UsageError(f"--nodes {nodes}: at least one node is needed")
-        ordinal = parsing.ordinal(given("--node-number", node_number, environ, "NODE_NUMBER"))
-        declared = parsing.total(given("--number-of-nodes", number_of_nodes, environ, "NUMBER_OF_NODES"))
-        first, total = _numbers(nodes, ordinal, declared)
+        if given.get("app") is None:
+            raise SettingsError("--require is missing: name the module with the app, such as -r shop.jobs")
+        for name, option in OPTIONS.items():
+            if option.parse is not None:
+                found = environment.find(flag(name), given.pop(name, None), environ)
+                given |= {name: option.parse(found)} if found else {}
+        url = environment.find_redis_url(environ)
         return cls(
-            app=app,
-            nodes=nodes,
-            first_node=first,
-            number_of_nodes=total,
-            burst=burst,
-            drain_timeout=parsing.seconds(given("--drain-timeout", drain_timeout, environ), DEFAULT_DRAIN_TIMEOUT),
-            restart=restart,
-            degraded=degraded,
-            preload=preload,
-            hang_timeout=parsing.seconds(given("--hang-timeout", hang_timeout, environ), DEFAULT_HANG_TIMEOUT),
-            boot_timeout=parsing.seconds(given("--boot-timeout", boot_timeout, environ), DEFAULT_BOOT_TIMEOUT),
-            max_rss=parsing.size(given("--max-rss", max_rss, environ)),
-            max_jobs=parsing.count(given("--max-jobs", max_jobs, environ)),
-            max_age=parsing.duration(given("--max-age", max_age, environ)),
-            state_dir=find_state_dir(state_dir, environ),
-            redis_url=environ.get("LOWKIQ_REDIS_URL") or environ.get("REDIS_URL") or None,
-            web=WebOptions.resolve(
-                web, read_only=web_read_only, payloads=web_payloads, no_auth=web_no_auth, environ=environ
-            ),
+            **given
+            | _numbers(given.get("nodes", 1), given.get("node_number"), given.get("number_of_nodes"), environ)
+            | {
+                "state_dir": environment.state_directory(environ, given.get("state_dir")).absolute(),
+                "web": _web_address(given, environ),
+                "redis_url": url.text if url else None,
+            }
         )
 
     def node_environment(self) -> dict[str, str]:
-        """What nodes find in their environment besides the supervisor's own."""
+        """The variables of nodes besides the supervisor's own."""
         return {"LOWKIQ_DRAIN_TIMEOUT": f"{self.drain_timeout:g}", "LOWKIQ_STATE_DIR": str(self.state_dir)}
 
 
-def find_state_dir(given: str | None, environ: Mapping[str, str]) -> Path:
-    """The directory where the supervisor keeps its socket and its Redis: the same for all commands."""
-    # systemd separates several runtime directories by colons; the first is the main one.
-    runtime = environ.get("RUNTIME_DIRECTORY", "").split(":")[0]
-    return Path(given or environ.get("LOWKIQ_STATE_DIR") or runtime or ".lowkiq").absolute()
+#: The table, by the fields' names.
+OPTIONS: Mapping[str, Option] = {
+    name: hint.__metadata__[0]
+    for name, hint in get_type_hints(Options, include_extras=True).items()
+    if get_origin(hint) is Annotated
+}
 
 
-def _numbers(nodes: int, ordinal: tuple[int, str] | None, total: tuple[int, str] | None) -> tuple[int, int]:
+def flag(name: str) -> str:
+    """The name of an option, made of its field's."""
+    return f"--{name.replace('_', '-')}"
+
+
+def _numbers(nodes: int, number: str | None, total: str | None, environ: Mapping[str, str]) -> dict[str, int | None]:
     """The first node's number and the number of all nodes. Refuses what would leave shards without a node."""
-    if total is None:
-        if ordinal is not None and ordinal[0] > 0:
-            raise UsageError(f"{ordinal[1]} says that there are other machines: set NUMBER_OF_NODES to all their nodes")
-        return 0, nodes
-    if ordinal is None:
-        if total[0] == nodes:
-            return 0, nodes
-        raise UsageError(
-            f"{total[1]}, but --nodes {nodes} run here: set NODE_NUMBER to this machine's number (from 0), "
+    if nodes < 1:
+        raise SettingsError(f"--nodes {nodes}: at least one node is needed")
+    here, everywhere = environment.find_node_number(number, environ), environment.find_number_of_nodes(total, environ)
+    machine = environment.parse_node_number(here) if here else None
+    count = environment.parse_number_of_nodes(everywhere) if everywhere else nodes
+    if everywhere is None and machine:
+        raise SettingsError(f"{here} says that there are other machines: set NUMBER_OF_NODES to all their nodes")
+    if machine is None and count != nodes:
+        raise SettingsError(
+            f"{everywhere}, but --nodes {nodes} run here: set NODE_NUMBER to this machine's number (from 0), "
             f"or NUMBER_OF_NODES to {nodes} if it is the only one"
         )
-    first = ordinal[0] * nodes
-    if first + nodes > total[0]:
-        raise UsageError(
-            f"{ordinal[1]} with --nodes {nodes} runs nodes {first} to {first + nodes - 1}, but {total[1]} allows 0 to "
-            f"{total[0] - 1}: NUMBER_OF_NODES counts the nodes of all machines (machines times --nodes)"
+    first = (machine or 0) * nodes
+    if first + nodes > count:
+        raise SettingsError(
+            f"{here} with --nodes {nodes} runs nodes {first} to {first + nodes - 1}, but {everywhere} allows 0 to "
+            f"{count - 1}: NUMBER_OF_NODES counts the nodes of all machines (machines times --nodes)"
         )
-    return first, total[0]
+    return {"node_number": machine, "first_node": first, "number_of_nodes": count}
+
+
+def _web_address(given: Mapping[str, Any], environ: Mapping[str, str]) -> Address | None:
+    """The web view's address; None: it isn't wanted. Refuses one that is open to everybody, or can't be served."""
+    text = given.get("web")
+    if text is None:
+        for name in ("web_read_only", "web_no_payloads", "web_no_auth"):
+            if given.get(name):
+                raise SettingsError(
+                    f"{flag(name)} is for the web view: add where it listens, such as --web 127.0.0.1:8080"
+                )
+        return None
+    address = environment.parse_address(text, "--web")
+    if address.port == 0:
+        raise SettingsError(f"--web {text}: the port would be another after every restart, give one from 1 to 65535")
+    no_auth = given.get("web_no_auth", False)
+    environment.check_address(
+        address, Credentials.find(environ), no_auth=no_auth, given=f"--web {text}", option="--web-no-auth"
+    )
+    missing = [name for name in NEEDED_BY_THE_VIEW if importlib.util.find_spec(name) is None]
+    if missing:
+        raise SettingsError(f"--web {text} needs {', '.join(missing)}: pip install 'lowkiq[web]'")
+    return address

@@ -13,11 +13,12 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from enum import Enum, StrEnum
 
-from lowkiq_supervisor.exit_codes import NODE_RECYCLE
+#: Exit code of a node that asks to be replaced (recycling): not a failure.
+NODE_RECYCLE = 75
 
 
 class RestartMode(StrEnum):
-    """After which ends a node is started again."""
+    """The ends after which a node is started again."""
 
     ALWAYS = "always"
     ON_FAILURE = "on-failure"
@@ -25,7 +26,7 @@ class RestartMode(StrEnum):
 
 
 class Action(Enum):
-    """What to do with a slot whose process has ended."""
+    """The next step of a slot whose process has ended."""
 
     RESTART = "restart"
     REPLACE = "replace"  # it asked for a successor, and has not failed
@@ -50,7 +51,7 @@ class RestartPolicy:
     burst: bool = False
     #: Seconds before the first restart; doubles with each failure, so that a broken app doesn't eat the machine.
     first_delay: float = 0.5
-    #: Seconds a restart waits at most: after an outage, nobody waits longer than this.
+    #: Seconds a restart waits at most: after an outage, no slot waits longer than this.
     longest_delay: float = 30.0
     #: Share of the delay that is random, so that slots that died together don't return together.
     jitter: float = 0.2
@@ -64,7 +65,7 @@ class RestartPolicy:
     gives_up: bool = True
 
     def ends_well(self, code: int) -> bool:
-        """Whether this exit code means that the slot has nothing more to do."""
+        """True if this exit code means that the slot has nothing more to do."""
         return code == 0 and (self.burst or self.mode is not RestartMode.ALWAYS)
 
     def delay(self, failures: int) -> float:
@@ -95,13 +96,13 @@ class RestartHistory:
             self._ready_since = self._clock()
 
     def forget(self) -> None:
-        """Somebody wants it to begin anew."""
+        """Begin anew: a person asked for it."""
         self._in_a_row = 0
         self._recent.clear()
         self._ready_since = None
 
     def ended(self, code: int) -> Verdict:
-        """The slot's process ended with this code, without having been told to."""
+        """The slot's process ended with this code, by itself."""
         was_ready = self._ready_since is not None
         self._forget_if_it_was_healthy()
         # At boot it is a failure like any other: it would be started again and again, at once.

@@ -4,20 +4,44 @@ The state directory: where one supervisor, and only one, keeps its control socke
 
 from __future__ import annotations
 
+import contextlib
 import fcntl
 import os
+from collections.abc import Iterator
 from pathlib import Path
 
 import structlog
 
+from lowkiq.environment import CONTROL_SOCKET, OPEN_TO_OTHERS, too_long_for_a_socket
 from lowkiq_supervisor.errors import BootError
 
-#: Bytes of a path that a unix socket's address holds on Linux, without the final zero.
-LONGEST_SOCKET_PATH = 107
-#: Others may write into the directory.
-OPEN_TO_OTHERS = 0o022
-
 log = structlog.stdlib.get_logger("supervisor")
+
+
+class Lock:
+    """A locked file that says which process holds it. The lock lasts as long as any process has the file open."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self.descriptor: int | None = None
+
+    def take(self) -> str | None:
+        """Take it, without waiting. Returns None, or the process that has it."""
+        if self.descriptor is None:
+            self.descriptor = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        try:
+            fcntl.flock(self.descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return os.pread(self.descriptor, 20, 0).decode(errors="replace").strip() or "unknown"
+        os.ftruncate(self.descriptor, 0)
+        os.pwrite(self.descriptor, f"{os.getpid()}\n".encode(), 0)
+        return None
+
+    def close(self) -> None:
+        """Give this process's hold on it back; other processes keep theirs."""
+        if self.descriptor is not None:
+            os.close(self.descriptor)
+            self.descriptor = None
 
 
 class StateDir:
@@ -25,12 +49,12 @@ class StateDir:
 
     def __init__(self, path: Path) -> None:
         self.path = path
-        self._lock: int | None = None
+        self._lock = Lock(path / "supervisor.lock")
 
     @property
     def control_socket(self) -> Path:
         """Where the supervisor listens for commands."""
-        return self.path / "control.sock"
+        return Path(f"{self.path}{CONTROL_SOCKET}")
 
     def claim(self) -> None:
         """
@@ -40,29 +64,29 @@ class StateDir:
             BootError: another supervisor has it, or it can't be used.
         """
         refuse_a_long_path(self.control_socket)
-        try:
+        with usable():
             make_private(self.path)
-            self._lock = os.open(self.path / "supervisor.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-        except OSError as error:
-            raise BootError(f"can't use the state directory: {error}; set LOWKIQ_STATE_DIR to another one") from error
+            holder = self._lock.take()
         if self.path.stat().st_mode & OPEN_TO_OTHERS:
-            log.warning("others can write into the state directory: chmod go-w it", directory=str(self.path))
-        try:
-            fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            holder = os.pread(self._lock, 20, 0).decode(errors="replace").strip()
+            log.warning("state_directory_open_to_others", directory=str(self.path), hint="chmod go-w it")
+        if holder is not None:
             raise BootError(
-                f"another supervisor (process {holder or 'unknown'}) runs in {self.path}: stop it by "
-                "`lowkiq-supervisor stop`, or give this one its own --state-dir"
-            ) from None
-        os.ftruncate(self._lock, 0)
-        os.pwrite(self._lock, f"{os.getpid()}\n".encode(), 0)
+                f"another supervisor (process {holder}) runs in {self.path}: stop it by `lowkiq-supervisor stop`, or "
+                "give this one its own --state-dir"
+            )
 
     def close(self) -> None:
         """Give this process's hold back; in a forked child, without touching the supervisor's."""
-        if self._lock is not None:
-            os.close(self._lock)
-            self._lock = None
+        self._lock.close()
+
+
+@contextlib.contextmanager
+def usable() -> Iterator[None]:
+    """Turns what the system refuses into a BootError."""
+    try:
+        yield
+    except OSError as error:
+        raise BootError(f"can't use the state directory: {error}; set LOWKIQ_STATE_DIR to another one") from error
 
 
 def make_private(path: Path) -> None:
@@ -78,9 +102,5 @@ def refuse_a_long_path(path: Path) -> None:
     Raises:
         BootError: a unix socket can't have this path.
     """
-    length = len(os.fsencode(path))
-    if length > LONGEST_SOCKET_PATH:
-        raise BootError(
-            f"{path} is too long for a unix socket ({length} bytes, at most {LONGEST_SOCKET_PATH}): "
-            "set LOWKIQ_STATE_DIR to a shorter path, such as /var/tmp/lowkiq"
-        )
+    if too_long := too_long_for_a_socket(path):
+        raise BootError(f"{too_long}: set LOWKIQ_STATE_DIR to a shorter path, such as /var/tmp/lowkiq")

@@ -1,5 +1,5 @@
 """
-The service manager's protocol: systemd is told when all nodes are ready, that the loop turns, and what is going on.
+The service manager's protocol: tells systemd when all nodes are ready, that the loop turns, and what is going on.
 
 Without NOTIFY_SOCKET all of it does nothing. Nodes never see the variables: only the supervisor may speak.
 """
@@ -26,7 +26,7 @@ class ServiceManager:
         self._address = "\0" + address[1:] if address and address.startswith("@") else address
         if self._address:
             self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM | socket.SOCK_NONBLOCK)
-        #: Half the time after which systemd loses its patience, as it asks for.
+        #: Seconds between signs of life: half the time after which systemd kills the service, as it asks for.
         self._interval = watchdog / 2 if watchdog and self._socket else None
         self._ping_at = time.monotonic()
         self._status = ""
@@ -47,7 +47,7 @@ class ServiceManager:
             self._send("READY=1")
 
     def status(self, text: str) -> None:
-        """What `systemctl status` shows."""
+        """The line that `systemctl status` shows."""
         if text != self._status:
             self._status = text
             self._send(f"STATUS={text}")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import socket
 
-from tests.harness import until
+from tests.support import wait_until
 
 
 class Manager:
@@ -35,9 +35,9 @@ class Manager:
         def matching() -> list[str]:
             return [message for message in self.told() if message.startswith(start)]
 
-        until(lambda: len(matching()) >= times, f"{start} ({times} times)")
+        wait_until(lambda: len(matching()) >= times, f"{start} ({times} times)")
         return matching()[-1]
 
     def environment(self, **more: str) -> dict[str, str]:
-        """What tells a service where to speak to."""
+        """The variables by which a service finds it."""
         return {"NOTIFY_SOCKET": self.address, **more}

@@ -17,10 +17,9 @@ import time
 from collections import Counter
 from pathlib import Path
 
-from lowkiq_supervisor import log
-from lowkiq_supervisor.arbiter import Arbiter
+from lowkiq import log
+from lowkiq_supervisor.arbiter import Arbiter, hold_back_signals
 from lowkiq_supervisor.options import Options
-from lowkiq_supervisor.signals import hold_back
 from tests.supervisor.supervised import slow_boot
 
 #: Seconds after which a supervisor counts as stuck.
@@ -28,10 +27,10 @@ PATIENCE = 60.0
 
 
 def one_round(directory: Path, luck: random.Random) -> str:
-    """What became of one supervisor: its exit code, and whether anything of it was left."""
+    """The end of one supervisor: its exit code, or that something of it was left."""
     alive, descendants = os.pipe()
     os.set_inheritable(descendants, True)
-    hold_back()  # as main() does before anything else
+    hold_back_signals()  # as main() does before anything else
     if (pid := os.fork()) == 0:
         os.close(alive)
         options = Options(app="unused", nodes=2, number_of_nodes=2, state_dir=directory, drain_timeout=5)

@@ -2,7 +2,7 @@
 A supervisor to run as a process in tests: its nodes are the functions below instead of real ones.
 
 Usage: supervised.py BEHAVIOUR JSON, with the options, the policy's numbers, `embedded` (a bool), `web` (a function of
-web_views.py and a port), and `constants` (such as {"policy.hang.DUMP_TIME": 0.1}) in the JSON.
+web_views.py and a port), and `constants` (such as {"policy.limits.DUMP_TIME": 0.1}) in the JSON.
 """
 
 from __future__ import annotations
@@ -21,13 +21,13 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from lowkiq_supervisor import log
+from lowkiq import log
+from lowkiq.environment import Address
 from lowkiq_supervisor.arbiter import Arbiter
 from lowkiq_supervisor.options import Options
 from lowkiq_supervisor.processes.embedded_redis import EmbeddedRedis
 from lowkiq_supervisor.processes.node import NodeSpec
 from lowkiq_supervisor.restart_policy import RestartMode, RestartPolicy
-from lowkiq_supervisor.web_options import WebOptions
 from tests.supervisor.processes import web_views
 
 Tell = Callable[..., None]
@@ -91,7 +91,7 @@ def forever(beat: Tell) -> int:
 
 def crashing(spec: NodeSpec, beat: Tell) -> int:
     """The last node dies whenever it has become ready."""
-    if spec.node_number < spec.number_of_nodes - 1:
+    if spec.node_number < spec.options.number_of_nodes - 1:
         return obedient(spec, beat)
     beat("ready")
     raise RuntimeError("boom")
@@ -215,7 +215,7 @@ def main(behaviour: str, given: dict[str, Any]) -> int:
         state_dir=state_dir,
         restart=RestartMode(given.pop("restart", "always")),
         number_of_nodes=given.get("nodes", 1),
-        web=WebOptions(host="127.0.0.1", port=port) if port else None,
+        web=Address("127.0.0.1", port) if port else None,
         **given,
     )
     policy = RestartPolicy(mode=options.restart, burst=options.burst, **numbers)

@@ -10,9 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.harness import ROOT, Supervised, until
-
-MAIN = "from lowkiq_supervisor.cli import main; main()"
+from tests.harness import PYTHONPATH, Supervised, command
+from tests.support import ROOT, wait_until
 
 APP = """
 import os, time
@@ -41,10 +40,6 @@ def project(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def supervise(project: Path, *arguments: str, **environment: str) -> Supervised:
-    return Supervised(project, ["-c", MAIN, *arguments], environment)
-
-
 def done(project: Path) -> list[str]:
     return [line for path in project.glob("done-*") for line in path.read_text().splitlines()]
 
@@ -58,47 +53,43 @@ def push(project: Path, name: str) -> None:
 
 
 def test_a_burst_of_two_nodes_runs_every_job_and_exits_0(project: Path) -> None:
-    with supervise(project, "--nodes", "2", "-r", "shop", "--burst", FEED="yes") as supervisor:
+    with Supervised.main(project, "--nodes", "2", "-r", "shop", "--burst", FEED="yes") as supervisor:
         assert supervisor.exit_code() == 0, supervisor.log_path.read_text()
         assert set(done(project)) == {str(number) for number in range(200)}
         assert supervisor.nothing_is_left()
 
 
 def test_a_producer_in_the_same_directory_needs_no_url_and_term_drains(project: Path) -> None:
-    with supervise(project, "--nodes", "2", "-r", "shop:app") as supervisor:
+    with Supervised.main(project, "--nodes", "2", "-r", "shop:app") as supervisor:
         supervisor.until_ready(2)
         push(project, "one")
-        until(lambda: done(project) == ["one"], "the job")
-        supervisor.send(signal.SIGTERM)
-        assert supervisor.exit_code() == 0, supervisor.log_path.read_text()
-        assert supervisor.nothing_is_left()
+        wait_until(lambda: done(project) == ["one"], "the job")
+        supervisor.end()
 
 
 def test_the_job_of_a_killed_node_runs_again_without_waiting_for_the_lease(project: Path) -> None:
     (project / "stay").touch()
-    with supervise(project, "--nodes", "1", "-r", "shop", LOWKIQ_LEASE_TTL="300") as supervisor:
+    with Supervised.main(project, "--nodes", "1", "-r", "shop", LOWKIQ_LEASE_TTL="300") as supervisor:
         supervisor.until_ready(1)
         push(project, "stuck")
-        until(lambda: done(project) == ["stuck"], "the job")
+        wait_until(lambda: done(project) == ["stuck"], "the job")
         os.kill(supervisor.pid("node 0/1"), signal.SIGKILL)
-        until(lambda: done(project) == ["stuck", "stuck"], "the job's second run")
+        wait_until(lambda: done(project) == ["stuck", "stuck"], "the job's second run")
         (project / "stay").unlink()
-        supervisor.send(signal.SIGTERM)
-        assert supervisor.exit_code() == 0, supervisor.log_path.read_text()
+        supervisor.end()
 
 
 def test_nodes_go_on_when_the_embedded_redis_was_restarted(project: Path) -> None:
-    with supervise(project, "-r", "shop") as supervisor:
+    with Supervised.main(project, "-r", "shop") as supervisor:
         supervisor.until_ready(1)
         push(project, "before")
-        until(lambda: done(project) == ["before"], "the job before")
+        wait_until(lambda: done(project) == ["before"], "the job before")
         os.kill(supervisor.pid("redis"), signal.SIGKILL)
         supervisor.until_logged("ready", 2, "redis")
         push(project, "after")
-        until(lambda: "after" in done(project), "the job after")
+        wait_until(lambda: "after" in done(project), "the job after")
         assert len(supervisor.events("started", "node 0/1")) == 1
-        supervisor.send(signal.SIGTERM)
-        assert supervisor.exit_code() == 0, supervisor.log_path.read_text()
+        supervisor.end()
 
 
 @pytest.mark.parametrize(("signum", "code"), [(signal.SIGTERM, 5), (signal.SIGQUIT, 130)])
@@ -106,53 +97,46 @@ def test_a_job_that_outlasts_the_drain_ends_with_5_and_when_abandoned_with_130(
     project: Path, signum: signal.Signals, code: int
 ) -> None:
     (project / "stay").touch()
-    with supervise(project, "-r", "shop", "--drain-timeout", "0.2") as supervisor:
+    with Supervised.main(project, "-r", "shop", "--drain-timeout", "0.2") as supervisor:
         supervisor.until_ready(1)
         push(project, "stuck")
-        until(lambda: done(project), "the job")
-        supervisor.send(signum)
-        assert supervisor.exit_code() == code, supervisor.log_path.read_text()
-        assert supervisor.nothing_is_left()
+        wait_until(lambda: done(project), "the job")
+        supervisor.end(signum, code=code)
 
 
 @pytest.mark.parametrize(
     ("module", "message"), [("nothing_here", "no module 'nothing_here'"), ("shop:missing", "shop.missing is not a")]
 )
 def test_an_app_that_is_not_there_is_named_and_the_exit_is_3(project: Path, module: str, message: str) -> None:
-    with supervise(project, "--nodes", "2", "-r", module) as supervisor:
+    with Supervised.main(project, "--nodes", "2", "-r", module) as supervisor:
         assert supervisor.exit_code() == 3
-        assert message in supervisor.events("can't boot")[0]["error"]
+        assert message in supervisor.events("boot_refused")[0]["error"]
 
 
 def test_wrong_usage_exits_2_and_starts_nothing(project: Path) -> None:
-    with supervise(project, "-r", "shop", NODE_NUMBER="jobs-x") as supervisor:
+    with Supervised.main(project, "-r", "shop", NODE_NUMBER="jobs-x") as supervisor:
         assert supervisor.exit_code() == 2
         assert "NODE_NUMBER is 'jobs-x'" in supervisor.log_path.read_text()
         assert not (project / ".lowkiq").exists()
 
 
 def test_without_an_app_the_usage_is_wrong(project: Path) -> None:
-    with supervise(project, "--nodes", "2") as supervisor:
+    with Supervised.main(project, "--nodes", "2") as supervisor:
         assert supervisor.exit_code() == 2
         assert "--require is missing: name the module with the app" in supervisor.log_path.read_text()
 
 
-def test_the_supervisor_never_imports_the_library_or_a_redis_client() -> None:
+def test_the_supervisor_imports_leaves_of_the_library_and_no_redis_client() -> None:
     code = "import sys, lowkiq_supervisor.cli; print(*sys.modules)"
-    environment = {"PYTHONPATH": f"{ROOT / 'supervisor'}:{ROOT}"}
+    environment = {"PYTHONPATH": PYTHONPATH}
     answer = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True, check=True)
-    assert "lowkiq" not in answer.stdout.split()
-    assert "redis" not in answer.stdout.split()
+    modules = answer.stdout.split()
+    assert "redis" not in modules
+    leaves = {"lowkiq", "lowkiq.version", "lowkiq.environment", "lowkiq.errors", "lowkiq.log", "lowkiq.signals"}
+    assert {name for name in modules if name.split(".")[0] == "lowkiq"} <= leaves
 
 
 def test_help_shows_examples(project: Path) -> None:
-    with supervise(project, "--help") as supervisor:
-        assert supervisor.exit_code() == 0
-    answer = subprocess.run(
-        [sys.executable, "-c", MAIN, "--help"],
-        env={"PYTHONPATH": f"{ROOT / 'supervisor'}:{ROOT}"},
-        capture_output=True,
-        text=True,
-        check=True,
-    )
+    answer = command(project, "--help")
+    assert answer.returncode == 0
     assert "lowkiq-supervisor --nodes 4 -r shop.jobs" in answer.stdout

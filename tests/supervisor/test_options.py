@@ -1,13 +1,15 @@
-"""What options and environment become, and what is said of those that can't be used."""
+"""Options and variables, and the refusals of those that can't be used."""
 
 from __future__ import annotations
 
+import importlib.util
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from lowkiq_supervisor.errors import UsageError
+from lowkiq.environment import Address
+from lowkiq.errors import SettingsError
 from lowkiq_supervisor.options import Options
 
 
@@ -72,7 +74,7 @@ def test_another_number_of_nodes_is_fine_on_the_first_machine() -> None:
 def test_what_can_t_be_used_is_named_with_the_way_out(
     environ: dict[str, str], given: dict[str, Any], message: str
 ) -> None:
-    with pytest.raises(UsageError, match=message):
+    with pytest.raises(SettingsError, match=message):
         resolve(environ, **given)
 
 
@@ -111,3 +113,44 @@ def test_nothing_is_recycled_unless_asked_for_and_silence_has_limits() -> None:
     assert (options.max_rss, options.max_jobs, options.max_age) == (None, None, None)
     assert (options.hang_timeout, options.boot_timeout) == (30, 120)
     assert resolve(hang_timeout="0", max_jobs="10000").max_jobs == 10000
+
+
+TOKEN = {"LOWKIQ_WEB_TOKEN": "t" * 20}
+
+
+@pytest.mark.parametrize(
+    ("environ", "given", "message"),
+    [
+        ({}, {"web": "127.0.0.1"}, "--web '127.0.0.1': give HOST:PORT, such as"),
+        ({}, {"web": f"{'a' * 64}.example.com:8080"}, "--web .*: there is no such host"),
+        # A port of the system's choice would be another after every restart.
+        ({}, {"web": "127.0.0.1:0"}, r"--web 127\.0\.0\.1:0: the port would be another"),
+        ({}, {"web": ":80"}, "--web :80 is open to other machines: set LOWKIQ_WEB_TOKEN, or .* --web-no-auth"),
+        ({"LOWKIQ_WEB_TOKEN": "t" * 7}, {"web": "127.0.0.1:80"}, "LOWKIQ_WEB_TOKEN has 7 characters"),
+        ({"LOWKIQ_WEB_USER": "ann"}, {"web": ":80"}, "set both LOWKIQ_WEB_USER and LOWKIQ_WEB_PASSWORD"),
+        ({}, {"web_read_only": True}, r"--web-read-only is for the web view: add .* --web 127\.0\.0\.1:8080"),
+        ({}, {"web_no_payloads": True}, "--web-no-payloads is for the web view"),
+        ({}, {"web_no_auth": True}, "--web-no-auth is for the web view"),
+    ],
+)
+def test_a_view_that_would_be_open_or_unreachable_is_refused(
+    environ: dict[str, str], given: dict[str, Any], message: str
+) -> None:
+    with pytest.raises(SettingsError, match=message) as refusal:
+        resolve(environ, **given)
+    assert "ttt" not in str(refusal.value), "a secret"
+
+
+def test_a_view_with_credentials_or_a_word_may_be_open_and_its_flags_arrive() -> None:
+    assert resolve({"LOWKIQ_WEB_TOKEN": "short"}).web is None
+    assert resolve(TOKEN, web=":8080").web == Address("0.0.0.0", 8080)
+    found = resolve(web="[::1]:8080", web_read_only=True, web_no_payloads=True)
+    assert (found.web, found.web_read_only, found.web_no_payloads) == (Address("::1", 8080), True, True)
+    assert resolve(web="10.0.0.7:80", web_no_auth=True).web_no_auth
+
+
+def test_without_the_extra_it_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
+    find = importlib.util.find_spec
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None if name == "uvicorn" else find(name))
+    with pytest.raises(SettingsError, match=r"--web 8080 needs uvicorn: pip install 'lowkiq\[web\]'"):
+        resolve(web="8080")

@@ -5,11 +5,12 @@ from __future__ import annotations
 from starlette.applications import Starlette
 
 from lowkiq import Lowkiq
+from lowkiq.environment import Credentials
 from lowkiq.web.api import routes
 from lowkiq.web.api.events import Streams
 from lowkiq.web.backend import Backend
 from lowkiq.web.bulk_runner import BulkRunner
-from lowkiq.web.security.access import Access, Credentials
+from lowkiq.web.security.access import Access
 from lowkiq.web.snapshot import Snapshots
 from lowkiq.web.view import View
 

@@ -54,7 +54,8 @@ def result_of(query: Mapping[str, str]) -> str | None:
         return None
     if moved >= of:
         return f"{formatting.plural(moved, 'job')} {wording.done}."
-    return f"{moved:,} of {formatting.plural(of, 'job')} {wording.done}: the others were there no longer, or are in flight."
+    those = f"{moved:,} of {formatting.plural(of, 'job')} {wording.done}"
+    return f"{those}: the others were there no longer, or are in flight."
 
 
 def _count(text: str | None) -> int | None:

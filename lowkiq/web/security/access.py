@@ -10,24 +10,21 @@ import base64
 import binascii
 import hashlib
 import hmac
-import ipaddress
 import re
 import secrets
 from collections import deque
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from lowkiq import clock
-from lowkiq.errors import SettingsError
+from lowkiq.environment import Credentials, is_loopback_address
 
 if TYPE_CHECKING:
     from starlette.requests import HTTPConnection
 
 #: Seconds that a session lasts: a working day, so that a forgotten browser is not signed in for ever.
 SESSION_SECONDS: Final = 12 * 3600
-#: Characters. Shorter ones can be guessed through the network.
-SHORTEST_SECRET: Final = 8
 #: Key of the caller in the scope of a request, where the guard leaves it.
 CALLER: Final = "lowkiq.caller"
 
@@ -37,75 +34,6 @@ _KEY_ROUNDS: Final = 100_000
 _SHORTEST_DELAY, _LONGEST_DELAY = 0.2, 2.0
 #: Failures of the last minute that are remembered: with so many the delay is the longest.
 _FAILURES_KEPT: Final = 20
-
-
-@dataclass(frozen=True)
-class Credentials:
-    """What opens the view: a token, or a user and password, or either. Never printed, never logged."""
-
-    token: str | None = field(default=None, repr=False)
-    user: str | None = field(default=None, repr=False)
-    password: str | None = field(default=None, repr=False)
-
-    def __post_init__(self) -> None:
-        self._check_pair()
-        self._check_characters()
-        for name, secret in (("token", self.token), ("password", self.password)):
-            if secret is not None and len(secret) < SHORTEST_SECRET:
-                raise SettingsError(
-                    f"the web view's {name} has {len(secret)} characters, it must have {SHORTEST_SECRET} or more: "
-                    """python -c "import secrets; print(secrets.token_urlsafe())" makes one"""
-                )
-
-    def _check_pair(self) -> None:
-        if (self.user is None) == (self.password is None):
-            return
-        given, missing = ("user", "password") if self.password is None else ("password", "user")
-        raise SettingsError(
-            f"the web view has a {given} but no {missing}: set both LOWKIQ_WEB_USER and LOWKIQ_WEB_PASSWORD, "
-            "or LOWKIQ_WEB_TOKEN alone"
-        )
-
-    def _check_characters(self) -> None:
-        """A secret read from a file often ends in a line end, with which it would never be right."""
-        if self.user is not None and ":" in self.user:
-            raise SettingsError("the web view's user can't have a colon in it: HTTP ends the name there")
-        for name, text in (("user", self.user), ("password", self.password)):
-            if text is not None and not text.isprintable():
-                raise SettingsError(
-                    f"the web view's {name} has a line end or another control character in it, which nobody can type: "
-                    f"check LOWKIQ_WEB_{name.upper()}"
-                )
-        if self.token is not None and not re.fullmatch(r"[!-~]+", self.token):
-            raise SettingsError(
-                "the web view's token has a space, a line end or a letter beyond ASCII in it, which can't be sent in a "
-                "header: check LOWKIQ_WEB_TOKEN"
-            )
-
-    def __bool__(self) -> bool:
-        return self.token is not None or self.user is not None
-
-    @classmethod
-    def find(
-        cls,
-        environment: Mapping[str, str],
-        token: str | None = None,
-        user: str | None = None,
-        password: str | None = None,
-    ) -> Credentials:
-        """Those that were given; if none was, those of the environment. An empty one is none."""
-        if not (token or user or password):
-            token, user, password = (environment.get(f"LOWKIQ_WEB_{name}") for name in ("TOKEN", "USER", "PASSWORD"))
-        return cls(token or None, user or None, password or None)
-
-    def has_token(self, token: str) -> bool:
-        return self.token is not None and _same(token, self.token)
-
-    def has_password(self, user: str, password: str) -> bool:
-        if self.user is None or self.password is None:
-            return False
-        # Both are compared, whatever the first gives: how long it takes must not tell which was wrong.
-        return _same(user, self.user) & _same(password, self.password)
 
 
 @dataclass(frozen=True)
@@ -158,12 +86,12 @@ class Access:
         scheme, _, value = authorization.partition(" ")
         value = value.strip()
         if scheme.lower() == "bearer":
-            return Caller("bearer") if self.credentials.has_token(value) else None
+            return Caller("bearer") if self._is_token(value) else None
         if scheme.lower() != "basic":
             return None
         user, _, password = _decode_basic(value).partition(":")
         # Clients that know nothing but Basic give the token as the password, under any name.
-        if self.credentials.has_password(user, password) | self.credentials.has_token(password):
+        if self._is_password(user, password) | self._is_token(password):
             return Caller("basic")
         return None
 
@@ -184,7 +112,7 @@ class Access:
 
     def signs_in(self, *, token: str, user: str, password: str) -> bool:
         """Checks the fields of the sign-in form."""
-        return self.credentials.has_token(token) | self.credentials.has_password(user, password)
+        return self._is_token(token) | self._is_password(user, password)
 
     def write_token(self, request: HTTPConnection) -> str:
         """Token that forms and scripts send to prove that they have read one of our own pages."""
@@ -208,18 +136,17 @@ class Access:
         recent = sum(1 for at in self._failures if at > now - 60)
         return min(_SHORTEST_DELAY * recent, _LONGEST_DELAY)
 
+    def _is_token(self, token: str) -> bool:
+        return self.credentials.token is not None and _same(token, self.credentials.token)
+
+    def _is_password(self, user: str, password: str) -> bool:
+        if self.credentials.user is None or self.credentials.password is None:
+            return False
+        # Both are compared, whatever the first gives: how long it takes must not tell which was wrong.
+        return _same(user, self.credentials.user) & _same(password, self.credentials.password)
+
     def _sign(self, *parts: str) -> str:
         return hmac.new(self._key, "\n".join(parts).encode(), hashlib.sha256).hexdigest()
-
-
-def is_loopback_address(address: str) -> bool:
-    """Whether an IP address is of this machine's loopback."""
-    try:
-        ip = ipaddress.ip_address(address)
-    except ValueError:
-        return False
-    mapped = ip.ipv4_mapped if isinstance(ip, ipaddress.IPv6Address) else None
-    return (mapped or ip).is_loopback
 
 
 def is_loopback_host(host: str) -> bool:

@@ -21,7 +21,8 @@ from starlette.requests import ClientDisconnect, Request
 from starlette.responses import RedirectResponse
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from lowkiq.web.security.access import CALLER, Access, Caller, is_loopback_address, is_loopback_host
+from lowkiq.environment import is_loopback_address
+from lowkiq.web.security.access import CALLER, Access, Caller, is_loopback_host
 from lowkiq.web.security.paths import SIGN_IN, SIGN_OUT, is_for_machines, path_in_view, prefix_of, sign_in_url
 
 logger = structlog.get_logger("lowkiq")

@@ -1,5 +1,5 @@
 """
-Asking a running supervisor, through its control socket.
+The client of the control socket.
 """
 
 from __future__ import annotations
@@ -9,31 +9,23 @@ import socket
 from pathlib import Path
 from typing import Any
 
-from lowkiq_supervisor.errors import BootError, SupervisorError
+from lowkiq_supervisor.errors import BootError, CommandRefused, Unreachable
 from lowkiq_supervisor.state_dir import StateDir, refuse_a_long_path
 
 #: Seconds to wait for an answer; the supervisor's loop turns in milliseconds.
 ANSWER_TIME = 5.0
 
 
-class Unreachable(SupervisorError):
-    """No supervisor answers there."""
-
-
-class Refused(SupervisorError):
-    """The supervisor won't do it; the message is its own."""
-
-
-def ask(state_dir: Path, command: str, *, patience: float | None = ANSWER_TIME, **details: Any) -> dict[str, Any]:
+def ask(state_dir: Path, command: str, *, timeout: float | None = ANSWER_TIME, **details: Any) -> dict[str, Any]:
     """
     Send one command and return the answer.
 
     Args:
-        patience: seconds to wait for the answer; None: as long as the supervisor lives.
+        timeout: seconds to wait for the answer; None: as long as the supervisor lives.
 
     Raises:
-        Unreachable: nobody listens there, or it doesn't answer in time.
-        Refused: it can't be done.
+        Unreachable: no supervisor listens there, or it doesn't answer in time.
+        CommandRefused: the supervisor won't do it; the message is its own.
     """
     path = StateDir(state_dir).control_socket
     try:
@@ -42,7 +34,7 @@ def ask(state_dir: Path, command: str, *, patience: float | None = ANSWER_TIME, 
             connection.settimeout(ANSWER_TIME)
             connection.connect(str(path))
             connection.sendall(json.dumps({"command": command, **details}).encode() + b"\n")
-            connection.settimeout(patience)
+            connection.settimeout(timeout)
             with connection.makefile("rb") as lines:
                 line = lines.readline()
     except TimeoutError:
@@ -53,5 +45,5 @@ def ask(state_dir: Path, command: str, *, patience: float | None = ANSWER_TIME, 
     if not isinstance(answer, dict):
         raise Unreachable(f"the supervisor at {path} has gone away without an answer")
     if not answer.get("ok"):
-        raise Refused(str(answer.get("error", "refused without a reason")))
+        raise CommandRefused(str(answer.get("error", "refused without a reason")))
     return answer

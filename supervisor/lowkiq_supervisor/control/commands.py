@@ -1,143 +1,121 @@
 """
-The subcommands of `lowkiq-supervisor`: each asks the running supervisor and prints what it says.
-
-Exit codes of all of them: 0 done, 1 degraded or refused, 2 unreachable.
+Commands of people and service managers, by signals or through the control socket: two ways to say the same.
 """
 
 from __future__ import annotations
 
-import contextlib
-import functools
-import json
 import os
-import sys
-import time
-from collections.abc import Callable
-from pathlib import Path
-from typing import Annotated, Any, ParamSpec
+import signal
+from dataclasses import dataclass
+from typing import Any
 
-import typer
+import structlog
 
-from lowkiq_supervisor.control.client import Refused, Unreachable, ask
-from lowkiq_supervisor.options import find_state_dir
+from lowkiq_supervisor.control.status import Report
+from lowkiq_supervisor.errors import CommandRefused
+from lowkiq_supervisor.options import Options
+from lowkiq_supervisor.policy.rolling_restart import RollingRestart
+from lowkiq_supervisor.policy.shutdown import Shutdown
+from lowkiq_supervisor.processes.slots import Slot, Slots
 
-OK, DEGRADED, UNREACHABLE = 0, 1, 2
-
-#: Seconds between two looks of --watch.
-WATCH_INTERVAL = 1.0
-#: Seconds for nodes to write their dumps: they look at their signals about at once.
-DUMP_PATIENCE = 5.0
-
-Given = ParamSpec("Given")
-StateDirOption = Annotated[
-    str | None, typer.Option(metavar="DIR", help="As given to the supervisor. [env: LOWKIQ_STATE_DIR]")
-]
+log = structlog.stdlib.get_logger("supervisor")
 
 
-def add_to(cli: typer.Typer) -> None:
-    """Add the commands to the command line."""
-    for command in (status, dump, quiet, restart, stop):
-        cli.command()(_ending_by_code(command))
+@dataclass(slots=True)
+class Commands:
+    """Carries out each command at once; none of them waits for its effect."""
 
+    options: Options
+    slots: Slots
+    shutdown: Shutdown
+    rolling_restart: RollingRestart
+    report: Report
+    _interrupts: int = 0
 
-def status(
-    context: typer.Context,
-    *,
-    as_json: Annotated[bool, typer.Option("--json", help="For machines.")] = False,
-    watch: Annotated[bool, typer.Option("--watch", help="Refresh it every second, until ^C.")] = False,
-    state_dir: StateDirOption = None,
-) -> int:
-    """Show every node. Exits 0 if all is well, 1 if degraded, 2 if no supervisor answers."""
-    place = _place(context, state_dir)
-    if watch and not as_json:
-        return _watch(place)
-    found = ask(place, "status")
-    if as_json:
-        print(json.dumps({name: value for name, value in found.items() if name != "ok"}, indent=2))
-    else:
-        from rich.console import Console  # noqa: PLC0415 - the supervisor itself has no use for it
+    def on_signal(self, signum: int) -> None:
+        """Act on a signal."""
+        match signum:
+            case signal.SIGTERM:
+                self.shutdown.drain("TERM")
+            case signal.SIGINT:
+                self._interrupts += 1
+                if self._interrupts == 1:
+                    self.shutdown.drain("INT")
+                else:
+                    self.shutdown.abandon("second INT")
+            case signal.SIGQUIT:
+                self.shutdown.abandon("QUIT")
+            case signal.SIGHUP:
+                self._roll(self.slots.clients, "HUP")
+            case signal.SIGTSTP:
+                self._quieten()
+            case signal.SIGTTIN:
+                self._dump()
+            case signal.SIGUSR2:
+                status = self.report.as_json()
+                parts = {name: status[name] for name in ("nodes", "redis", "web")}
+                log.info("status", state=status["supervisor"]["state"], **parts)
 
-        from lowkiq_supervisor.control.table import render  # noqa: PLC0415
+    def on_request(self, request: dict[str, Any]) -> dict[str, Any] | None:
+        """
+        Act on a request through the control socket. None: the answer comes when everything has ended.
 
-        # Into a file or a pipe, rows are as long as they are.
-        Console(width=None if sys.stdout.isatty() else 200).print(render(found))
-    return OK if found["supervisor"]["healthy"] else DEGRADED
+        Raises:
+            CommandRefused: there is no such command, or no such slot.
+        """
+        match request.get("command"):
+            case "status":
+                return {"ok": True, **self.report.as_json()}
+            case "dump":
+                return {"ok": True, "pids": self._dump(), "directory": str(self.options.state_dir)}
+            case "quiet":
+                self._quieten()
+                return {"ok": True, "nodes": len(self.slots.nodes)}
+            case "restart":
+                slots = self._chosen(request.get("slot"))
+                if self.shutdown.draining:
+                    raise CommandRefused("the supervisor is draining: nothing is restarted")
+                self._roll(slots, "asked to restart")
+                numbers = [slot.index for slot in slots if slot.index is not None]
+                web = self.slots.web in slots
+                return {"ok": True, "slots": numbers, "web": web, "preloaded": self.options.preload}
+            case "stop":
+                self.shutdown.drain("asked to stop")
+                return None
+            case other:
+                raise CommandRefused(f"unknown command {other!r}: there are status, dump, quiet, restart and stop")
 
+    def _chosen(self, index: object) -> list[Slot]:
+        if index is None:
+            return [slot for slot in self.slots.clients if not slot.is_over]
+        chosen = [slot for slot in self.slots.nodes if type(index) is int and slot.index == index]
+        if not chosen:
+            raise CommandRefused(f"no slot {index}: there are 0 to {len(self.slots.nodes) - 1}")
+        if chosen[0].is_over:
+            raise CommandRefused(f"slot {index} has ended ({chosen[0].last_exit}), and is not started again: --restart")
+        return chosen
 
-def dump(context: typer.Context, *, state_dir: StateDirOption = None) -> int:
-    """Have every node write what each of its threads does; prints the files."""
-    place = _place(context, state_dir)
-    before = set(place.glob("dumps/dump-*.txt"))
-    answer = ask(place, "dump")
-    missing = {str(pid) for pid in answer["pids"]}
-    deadline = time.monotonic() + DUMP_PATIENCE
-    while missing and time.monotonic() < deadline:
-        for path in sorted(set(place.glob("dumps/dump-*.txt")) - before):
-            before.add(path)
-            writer = path.name.split("-")[2]
-            if writer in missing:
-                missing.remove(writer)
-                print(path)
-        time.sleep(0.05)
-    if missing:
-        print(f"asked, but no file yet of {', '.join(sorted(missing))}: see the log", file=sys.stderr)
-    return DEGRADED if missing else OK
+    def _roll(self, slots: list[Slot], why: str) -> None:
+        if self.shutdown.draining:
+            return
+        if self.options.preload:
+            log.warning("restarting_preloaded_code", hint="to change it, restart the supervisor")
+        self.rolling_restart.roll(slots, why)
 
+    def _quieten(self) -> None:
+        """Take no new jobs, go on with the running ones; also the nodes that become ready later."""
+        self.slots.quiet = True
+        log.info("quiet")
+        self._signal_booted(signal.SIGTSTP)
 
-def quiet(context: typer.Context, *, state_dir: StateDirOption = None) -> int:
-    """Stop taking new jobs; running ones go on."""
-    answer = ask(_place(context, state_dir), "quiet")
-    print(f"{answer['nodes']} nodes take no more jobs; `restart` doesn't change that, a new start does")
-    return OK
+    def _dump(self) -> list[int]:
+        """Every node writes what its threads do; one without its handlers yet has no jobs either."""
+        pids = self._signal_booted(signal.SIGTTIN)
+        log.info("dump", pids=pids, supervisor=os.getpid(), directory=str(self.options.state_dir))
+        return pids
 
-
-def restart(
-    context: typer.Context,
-    slot: Annotated[int | None, typer.Argument(help="One slot, as status numbers them; default: all.")] = None,
-    *,
-    state_dir: StateDirOption = None,
-) -> int:
-    """Restart nodes, one after another, each ready before the next, and then the web view. Doesn't wait: see status."""
-    answer = ask(_place(context, state_dir), "restart", **({} if slot is None else {"slot": slot}))
-    web = ", then the web view" if answer.get("web") else ""
-    print(f"restarting one after another: slots {', '.join(map(str, answer['slots']))}{web}")
-    if answer["preloaded"]:
-        print("with the preloaded code: to change it, stop and start the supervisor")
-    return OK
-
-
-def stop(context: typer.Context, *, state_dir: StateDirOption = None) -> int:
-    """Drain every node and wait until all have ended. Exits with the supervisor's code."""
-    answer = ask(_place(context, state_dir), "stop", patience=None)
-    print(f"stopped: {answer['meaning']}")
-    return int(answer["exit_code"])
-
-
-def _watch(place: Path) -> int:
-    from rich.live import Live  # noqa: PLC0415
-
-    from lowkiq_supervisor.control.table import render  # noqa: PLC0415
-
-    with contextlib.suppress(KeyboardInterrupt), Live(auto_refresh=False, screen=sys.stdout.isatty()) as live:
-        while True:
-            live.update(render(ask(place, "status")), refresh=True)
-            time.sleep(WATCH_INTERVAL)
-    return OK
-
-
-def _place(context: typer.Context, state_dir: str | None) -> Path:
-    """The directory, whether it was given before the command or after it."""
-    return find_state_dir(state_dir or context.obj, os.environ)
-
-
-def _ending_by_code(command: Callable[Given, int]) -> Callable[Given, Any]:
-    @functools.wraps(command)
-    def run(*args: Given.args, **kwargs: Given.kwargs) -> None:
-        try:
-            code = command(*args, **kwargs)
-        except (Unreachable, Refused) as error:
-            print(f"lowkiq-supervisor: {error}", file=sys.stderr)
-            code = UNREACHABLE if isinstance(error, Unreachable) else DEGRADED
-        raise typer.Exit(code)
-
-    return run
+    def _signal_booted(self, signum: signal.Signals) -> list[int]:
+        booted = [slot.child for slot in self.slots.nodes if slot.child is not None and slot.child.booted]
+        for child in booted:
+            child.send(signum)
+        return [child.pid for child in booted]

@@ -19,8 +19,8 @@ from typing import Any
 
 import structlog
 
-from lowkiq_supervisor.errors import BootError, UsageError
-from lowkiq_supervisor.loop import Watch
+from lowkiq_supervisor.errors import BootError, CommandRefused
+from lowkiq_supervisor.loop import Loop
 
 #: Clients at a time; more than any number of probes and people, far less than descriptors.
 MOST_CLIENTS = 16
@@ -50,9 +50,9 @@ class _Client:
 class Control:
     """The listening socket and its clients."""
 
-    def __init__(self, path: Path, watch: Watch, handle: Handler) -> None:
+    def __init__(self, path: Path, loop: Loop, handle: Handler) -> None:
         self._path = path
-        self._watch = watch
+        self._loop = loop
         self._handle = handle
         self._listener: socket.socket | None = None
         self._clients: dict[int, _Client] = {}
@@ -72,7 +72,7 @@ class Control:
             self._listener = self._bind()
         except OSError as error:
             raise BootError(f"can't listen on {self._path}: {error}; set LOWKIQ_STATE_DIR elsewhere") from error
-        self._watch.add(self._listener, self._accept)
+        self._loop.add(self._listener, self._accept)
 
     def _bind(self) -> socket.socket:
         listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM | socket.SOCK_NONBLOCK)
@@ -99,13 +99,13 @@ class Control:
                 self._drop(client)
 
     def end(self, last_answer: dict[str, Any]) -> None:
-        """Answer those who wait for the end, and listen no more."""
+        """Answer the clients that wait for the end, and listen no more."""
         for client in list(self._clients.values()):
             if client.close_at is None:
                 self._answer(client, last_answer)
             self._drop(client)
         if self._listener is not None:
-            self._watch.drop(self._listener)
+            self._loop.drop(self._listener)
             with contextlib.suppress(OSError):
                 self._path.unlink()
         self.close()
@@ -134,35 +134,31 @@ class Control:
             connection.close()
             return
         self._clients[connection.fileno()] = client
-        self._watch.add(connection, lambda: self._hear(client))
+        self._loop.add(connection, lambda: self._read(client))
 
-    def _hear(self, client: _Client) -> None:
+    def _read(self, client: _Client) -> None:
         try:
-            heard = client.connection.recv(LONGEST_REQUEST + 1)
+            received = client.connection.recv(LONGEST_REQUEST + 1)
         except BlockingIOError:
             return
         except OSError:
-            heard = b""
-        *requests, client.asked = (client.asked + heard).split(b"\n")
+            received = b""
+        *requests, client.asked = (client.asked + received).split(b"\n")
         for request in requests:
             if not self._serve(client, request):
                 return
         if len(client.asked) > LONGEST_REQUEST:
             self._answer(client, _refusal(f"a request has at most {LONGEST_REQUEST} bytes"))
             self._drop(client)
-        elif not heard:
+        elif not received:
             self._drop(client)
 
     def _serve(self, client: _Client, line: bytes) -> bool:
         """Answer one request; False: the client is gone."""
         try:
-            request = json.loads(line)
-        except (ValueError, RecursionError):
-            request = None
-        if not isinstance(request, dict):
-            answer: dict[str, Any] | None = _refusal('a request is a JSON object such as {"command": "status"}')
-        else:
-            answer = self._obey(request)
+            answer = self._handle(_parse(line))
+        except CommandRefused as error:
+            answer = _refusal(str(error))
         if answer is None:
             client.close_at = None
             return True
@@ -170,12 +166,6 @@ class Control:
             return True
         self._drop(client)
         return False
-
-    def _obey(self, request: dict[str, Any]) -> dict[str, Any] | None:
-        try:
-            return self._handle(request)
-        except UsageError as error:
-            return _refusal(str(error))
 
     @staticmethod
     def _answer(client: _Client, answer: dict[str, Any]) -> bool:
@@ -188,8 +178,18 @@ class Control:
 
     def _drop(self, client: _Client) -> None:
         self._clients.pop(client.connection.fileno(), None)
-        self._watch.drop(client.connection)
+        self._loop.drop(client.connection)
         client.connection.close()
+
+
+def _parse(line: bytes) -> dict[str, Any]:
+    try:
+        request = json.loads(line)
+    except (ValueError, RecursionError):
+        request = None
+    if not isinstance(request, dict):
+        raise CommandRefused('a request is a JSON object such as {"command": "status"}')
+    return request
 
 
 def _refusal(error: str) -> dict[str, Any]:

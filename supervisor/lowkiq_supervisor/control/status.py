@@ -1,22 +1,21 @@
 """
-What the supervisor knows of itself and its nodes, as people and probes get to see it.
+Status: the state of the supervisor and its processes, for people and probes.
 """
 
 from __future__ import annotations
 
-import importlib.metadata
 import os
 import time
 from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any
 
+from lowkiq.version import VERSION
 from lowkiq_supervisor.options import Options
-from lowkiq_supervisor.policy.recycling import rss
-from lowkiq_supervisor.policy.rolling_restart import Turnover
+from lowkiq_supervisor.policy.limits import rss
+from lowkiq_supervisor.policy.rolling_restart import RollingRestart
 from lowkiq_supervisor.policy.shutdown import Shutdown
-from lowkiq_supervisor.processes.slot import Slot
-from lowkiq_supervisor.processes.slots import Fleet
+from lowkiq_supervisor.processes.slots import Slot, Slots
 
 
 class Overall(StrEnum):
@@ -36,14 +35,13 @@ HEALTHY = frozenset({Overall.RUNNING, Overall.QUIET, Overall.ROLLING})
 
 @dataclass(slots=True, kw_only=True)
 class Report:
-    """Looks at the slots and at those who act on them."""
+    """Reads it from the slots, and from the parts that act on them."""
 
     options: Options
-    fleet: Fleet
+    slots: Slots
     shutdown: Shutdown
-    turnover: Turnover
-    quiet: bool = False
-    #: Whether all who do the work have been ready at the same time: from then on, one that is missing is trouble.
+    rolling_restart: RollingRestart
+    #: All that do the work have been ready at the same time: from then on, one that is missing is trouble.
     was_ready: bool = False
     _since: float = field(default_factory=time.monotonic)
 
@@ -51,58 +49,58 @@ class Report:
         """The state, worst first."""
         if self.shutdown.draining:
             return Overall.DRAINING
-        if any(self._is_missing(slot) for slot in self.fleet.vital):
-            has_trouble = self.was_ready or any(slot.failures for slot in self.fleet.vital)
+        if any(self._is_missing(slot) for slot in self.slots.vital):
+            has_trouble = self.was_ready or any(slot.failures for slot in self.slots.vital)
             return Overall.DEGRADED if has_trouble else Overall.STARTING
         self.was_ready = True
-        if self._web_has_trouble(self.fleet.web):
+        if self._web_has_trouble(self.slots.web):
             return Overall.DEGRADED
-        if self.turnover.rolling:
+        if self.rolling_restart.rolling:
             return Overall.ROLLING
-        return Overall.QUIET if self.quiet else Overall.RUNNING
+        return Overall.QUIET if self.slots.quiet else Overall.RUNNING
 
     def line(self) -> str:
         """One line for logs and the service manager."""
-        ready = sum(slot.works for slot in self.fleet.nodes)
-        web = f", {self.fleet.web.title} {self.fleet.web.state.value}" if self.fleet.web is not None else ""
-        return f"{self.overall()}: {ready} of {len(self.fleet.nodes)} nodes ready{web}"
+        ready = sum(slot.works for slot in self.slots.nodes)
+        web = f", {self.slots.web.title} {self.slots.web.state.value}" if self.slots.web is not None else ""
+        return f"{self.overall()}: {ready} of {len(self.slots.nodes)} nodes ready{web}"
 
     def title(self) -> str:
         """The process's title."""
-        web = f", {self.fleet.web.title}" if self.fleet.web is not None else ""
-        return f"lowkiq: supervisor {len(self.fleet.nodes)} nodes{web} [{self.overall()}]"
+        web = f", {self.slots.web.title}" if self.slots.web is not None else ""
+        return f"lowkiq: supervisor {len(self.slots.nodes)} nodes{web} [{self.overall()}]"
 
     def as_json(self) -> dict[str, Any]:
         """Everything, for `status`."""
         return {
             "supervisor": {
                 "pid": os.getpid(),
-                "version": _version(),
+                "version": VERSION,
                 "state": self.overall().value,
                 "healthy": self.overall() in HEALTHY,
                 "uptime": round(time.monotonic() - self._since, 3),
                 "app": self.options.app,
-                "nodes": len(self.fleet.nodes),
+                "nodes": len(self.slots.nodes),
                 "number_of_nodes": self.options.number_of_nodes,
                 "state_dir": str(self.options.state_dir),
                 "preloaded": self.options.preload,
             },
-            "redis": _of_slot(self.fleet.redis, beats=False) if self.fleet.redis is not None else None,
+            "redis": _of_slot(self.slots.redis, beats=False) if self.slots.redis is not None else None,
             "web": self._of_web(),
-            "nodes": [_of_slot(slot) for slot in self.fleet.nodes],
+            "nodes": [_of_slot(slot) for slot in self.slots.nodes],
         }
 
     def _of_web(self) -> dict[str, Any] | None:
-        if self.fleet.web is None or self.options.web is None:
+        if self.slots.web is None or self.options.web is None:
             return None
-        return {"address": self.options.web.address, **_of_slot(self.fleet.web)}
+        return {"address": str(self.options.web), **_of_slot(self.slots.web)}
 
     def _web_has_trouble(self, web: Slot | None) -> bool:
-        """Nobody waits for its first start: it is trouble when it was there, or has failed to come."""
+        """Its first start isn't waited for: it is trouble when it was there, or has failed to come."""
         return web is not None and self._is_missing(web) and (web.ever_ready or web.failures > 0)
 
     def _is_missing(self, slot: Slot) -> bool:
-        if slot.works or slot.leaving or slot is self.turnover.current:
+        if slot.works or slot.leaving or slot is self.rolling_restart.current:
             return False
         return not slot.is_over
 
@@ -130,10 +128,3 @@ def _of_slot(slot: Slot, *, beats: bool = True) -> dict[str, Any]:
         "last_exit": slot.last_exit or None,
         "next_retry": round(max(0.0, slot.start_at - now), 3) if slot.start_at is not None else None,
     }
-
-
-def _version() -> str:
-    try:
-        return importlib.metadata.version("lowkiq")
-    except importlib.metadata.PackageNotFoundError:
-        return "unknown"

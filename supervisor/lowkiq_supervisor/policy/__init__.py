@@ -1,1 +1,1 @@
-"""What the supervisor decides: who is restarted, replaced, killed or told to drain, and when everything ends."""
+"""The supervisor's decisions: which process is restarted, replaced, killed or drained, and when everything ends."""

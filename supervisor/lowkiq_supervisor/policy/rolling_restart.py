@@ -1,6 +1,6 @@
 """
-Turnover: replacing processes on purpose, one at a time. One is told to drain, its successor is started when it has
-ended, and only when that is ready comes the next.
+Rolling restart: replacing processes on purpose, one at a time. One is told to drain, its successor is started when it
+has ended, and only when that is ready comes the next.
 
 Responsible for the order of rolling restarts and of recycling, which share it so that never two nodes are away at
 once. It stops processes and empties its queue; the arbiter starts successors, as after any end.
@@ -15,12 +15,12 @@ from collections.abc import Callable, Iterable
 
 import structlog
 
-from lowkiq_supervisor.processes.slot import Slot, State
+from lowkiq_supervisor.processes.slots import Slot, State
 
 log = structlog.stdlib.get_logger("supervisor")
 
 
-class Turnover:
+class RollingRestart:
     """
     The queue of slots to renew.
 
@@ -32,12 +32,12 @@ class Turnover:
         self._on_roll = on_roll
         self._queue: deque[tuple[Slot, str]] = deque()
         self.current: Slot | None = None
-        #: A person asked for it; recycling is nothing anybody waits for.
+        #: A person asked for it, or a service manager; recycling is not reported as a rolling restart.
         self.rolling = False
 
     @property
     def idle(self) -> bool:
-        """Whether nothing is being replaced."""
+        """True if nothing is being replaced."""
         return self.current is None and not self._queue
 
     def roll(self, slots: Iterable[Slot], why: str) -> None:
@@ -50,7 +50,7 @@ class Turnover:
         self._queue.extend((slot, why) for slot in slots if slot not in [*waiting, *being_stopped])
         if not self.rolling and not self.idle:
             self.rolling = True
-            log.info("rolling restart", why=why, slots=[slot.title for slot, _ in self._queue])
+            log.info("rolling_restart", why=why, slots=[slot.title for slot, _ in self._queue])
             self._on_roll(True)
 
     def recycle(self, slot: Slot, why: str) -> None:
@@ -59,23 +59,23 @@ class Turnover:
             self._queue.append((slot, why))
 
     def advance(self) -> None:
-        """Begin with the next, if it is time for it."""
+        """Begin with the next one, if it is time for that."""
         while self.current is None and self._queue:
             slot, why = self._queue.popleft()
             self._renew(slot, why)
         self._finish_when_empty()
 
     def became_ready(self, slot: Slot) -> None:
-        """A successor is there."""
+        """A process has become ready: if it is the successor, the next may go."""
         if slot is self.current and not slot.replaced_for:
             self.current = None
 
     def failed(self, slot: Slot) -> None:
-        """A process that wasn't told to end has ended: if it is the successor, the others are better left running."""
+        """A process has ended by itself: if it is the successor, the others are better left running."""
         if slot is not self.current:
             return
         left = [other.title for other, _ in self._queue]
-        log.error("a successor didn't become ready, so the rest is left as it is", slot=slot.title, left=left)
+        log.error("successor_failed", slot=slot.title, left=left, hint="the others are left as they are")
         self.cancel()
 
     def cancel(self) -> None:
@@ -101,5 +101,5 @@ class Turnover:
     def _finish_when_empty(self) -> None:
         if self.rolling and self.idle:
             self.rolling = False
-            log.info("rolling restart is over")
+            log.info("rolling_restart_over")
             self._on_roll(False)

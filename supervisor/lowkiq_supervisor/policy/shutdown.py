@@ -1,8 +1,8 @@
 """
-How everything ends: who is told, until when they may take their time, and what the exit code says.
+Shutdown: the order in which everything ends, the deadlines, and the exit code.
 
-Responsible for the order (nodes first, then the web view, the embedded Redis last) and for never waiting without a
-limit. Reaping is the arbiter's.
+Nodes end first, then the web view, the embedded Redis last; nothing is waited for without a limit. Reaping is the
+business of Children.
 """
 
 from __future__ import annotations
@@ -12,12 +12,9 @@ import time
 
 import structlog
 
-from lowkiq_supervisor.exit_codes import ExitCode
-from lowkiq_supervisor.processes.slot import Slot, State
-from lowkiq_supervisor.processes.slots import Fleet
+from lowkiq.environment import ExitCode
+from lowkiq_supervisor.processes.slots import Slot, Slots, State
 
-#: Seconds after the drain timeout in which a node may end by itself: it needs some to give its leases back.
-DRAIN_GRACE = 2.0
 #: Seconds between the order to abandon everything and the kill: two for the jobs, which is what a node gives them,
 #: and some for the node to give its leases back.
 ABANDON_GRACE = 2.5
@@ -28,8 +25,8 @@ log = structlog.stdlib.get_logger("supervisor")
 class Shutdown:
     """The way from running to gone. Before `drain` is called it only kills what has missed a deadline."""
 
-    def __init__(self, fleet: Fleet, *, drain_timeout: float) -> None:
-        self._fleet = fleet
+    def __init__(self, slots: Slots, *, drain_timeout: float) -> None:
+        self._slots = slots
         self._drain_timeout = drain_timeout
         self._reason = ExitCode.DRAINED
         self._forced = False
@@ -38,7 +35,7 @@ class Shutdown:
 
     @property
     def exit_code(self) -> ExitCode:
-        """What the supervisor should exit with now that everything has ended."""
+        """The supervisor's exit code, now that everything has ended."""
         if self.abandoned:
             return ExitCode.ABANDONED
         if self._reason is not ExitCode.DRAINED:
@@ -46,14 +43,14 @@ class Shutdown:
         if self._forced:
             return ExitCode.FORCED_KILL
         # Nobody asked it to stop: it is over because there is nothing left to run. Then a lost slot is a failure.
-        if not self.draining and any(slot.given_up for slot in self._fleet.nodes):
+        if not self.draining and any(slot.given_up for slot in self._slots.nodes):
             return ExitCode.CRASH_LOOP
         return ExitCode.DRAINED
 
     @property
     def longest(self) -> float:
         """Seconds that everything may take to end."""
-        return max(slot.grace for slot in self._fleet.nodes) + sum(slot.grace for slot in self._fleet.companions)
+        return max(slot.grace for slot in self._slots.nodes) + sum(slot.grace for slot in self._slots.companions)
 
     def drain(self, why: str, reason: ExitCode = ExitCode.DRAINED) -> None:
         """Tell every node to finish what it runs. The first reason to stop is the one that counts."""
@@ -62,8 +59,8 @@ class Shutdown:
         self.draining = True
         self._reason = reason
         log.info("draining", why=why, timeout=self._drain_timeout)
-        for slot in self._fleet.nodes:
-            _tell_to_end(slot, slot.grace)
+        for slot in self._slots.nodes:
+            _end(slot, slot.grace)
 
     def abandon(self, why: str) -> None:
         """Stop waiting for jobs: what is claimed will be run again by others."""
@@ -73,43 +70,43 @@ class Shutdown:
         self.abandoned = True
         log.warning("abandoning", why=why, grace=ABANDON_GRACE)
         deadline = time.monotonic() + ABANDON_GRACE
-        for slot in self._fleet.nodes:
+        for slot in self._slots.nodes:
             if slot.child is not None and slot.child.booted:  # without handlers, QUIT would only leave a core file
                 slot.child.send(signal.SIGQUIT)
             slot.leave(deadline)
-        if self._fleet.web is not None:  # there is nothing to look on at
-            _tell_to_end(self._fleet.web, ABANDON_GRACE)
-        if self._fleet.redis is not None and self._fleet.redis.leaving:
-            self._fleet.redis.leave(deadline)
+        if self._slots.web is not None:  # there is nothing left to watch
+            _end(self._slots.web, ABANDON_GRACE)
+        if self._slots.redis is not None and self._slots.redis.leaving:
+            self._slots.redis.leave(deadline)
 
     def ended(self, slot: Slot, code: int) -> None:
         """A process that was told to end has done so; a node says with FORCED_KILL that it left jobs running."""
-        self._forced |= code == ExitCode.FORCED_KILL and slot is not self._fleet.web
+        self._forced |= code == ExitCode.FORCED_KILL and slot is not self._slots.web
 
     def kill_what_is_overdue(self) -> None:
-        """Kill each process that has missed its deadline, whoever set it."""
+        """Kill each process that has missed its deadline, whatever that was for."""
         now = time.monotonic()
-        for slot in self._fleet.all:
+        for slot in self._slots.all:
             if slot.child is None or slot.kill_at is None or slot.kill_at > now:
                 continue
-            log.error("missed its deadline, killing it", slot=slot.title, pid=slot.child.pid, state=slot.state.value)
+            log.error("missed_deadline", slot=slot.title, pid=slot.child.pid, state=slot.state.value, hint="killed")
             slot.child.kill()
             slot.kill_at = None
             slot.state = State.KILLED
-            self._forced |= slot.leaving and slot is not self._fleet.web
+            self._forced |= slot.leaving and slot is not self._slots.web
 
     def end_companions(self) -> None:
-        """Each goes when everybody before it has ended: draining nodes are looked on at, and settle jobs in Redis."""
-        before = self._fleet.nodes
-        for slot in self._fleet.companions:
+        """End each when all before it have ended: people watch nodes drain, and nodes settle jobs in Redis."""
+        before = self._slots.nodes
+        for slot in self._slots.companions:
             if any(other.state is not State.EXITED for other in before):
                 return
             if not slot.leaving:
-                _tell_to_end(slot, ABANDON_GRACE if self.abandoned else slot.grace)
+                _end(slot, ABANDON_GRACE if self.abandoned else slot.grace)
             before = [*before, slot]
 
 
-def _tell_to_end(slot: Slot, grace: float) -> None:
+def _end(slot: Slot, grace: float) -> None:
     if slot.child is not None:
         slot.child.send(signal.SIGTERM)
     slot.leave(time.monotonic() + grace)

@@ -1,8 +1,8 @@
 """
-The beat pipe: a node tells the supervisor its state, one line each, about once a second.
+The beat pipe: a process sends the supervisor its state, one line each, about once a second.
 
-A line is the state, how many threads are busy, how many jobs have ended, and for how many shards the node stands by;
-what a line lacks counts as 0, and what it has more is left alone.
+A line is the state, how many threads are busy, how many jobs have ended, and for how many shards the node stands by.
+Numbers that a line lacks count as 0, and words after them are ignored.
 """
 
 from __future__ import annotations
@@ -12,38 +12,38 @@ import signal
 from typing import NamedTuple
 
 
-class Told(NamedTuple):
-    """One beat."""
+class Beat(NamedTuple):
+    """One line."""
 
     state: str
     busy: int = 0
     jobs: int = 0
-    #: Shards that are the node's, and that another holds.
+    #: Shards of the node that another one holds.
     waits: int = 0
 
 
-class Beat:
-    """The node's end."""
+class BeatWriter:
+    """The child's end."""
 
     def __init__(self, descriptor: int) -> None:
         os.set_blocking(descriptor, False)
         self._descriptor = descriptor
 
-    def __call__(self, state: str) -> None:
+    def __call__(self, line: str) -> None:
         """
-        Tell the state. Never waits: beats are worth less than a job.
+        Send a line. Never waits: beats are worth less than a job.
 
         A supervisor that is gone is noticed here where the kernel doesn't tell (see child._die_with): drain then.
         """
         try:
-            os.write(self._descriptor, f"{state}\n".encode())
+            os.write(self._descriptor, f"{line}\n".encode())
         except BlockingIOError:
             pass
         except BrokenPipeError:
             os.kill(os.getpid(), signal.SIGTERM)
 
 
-class Beats:
+class BeatReader:
     """The supervisor's end."""
 
     def __init__(self, descriptor: int) -> None:
@@ -57,11 +57,11 @@ class Beats:
         """The descriptor for the selector."""
         return self._descriptor
 
-    def read(self) -> list[Told]:
+    def read(self) -> list[Beat]:
         """The beats since the last look, oldest first; incomplete lines wait for their end."""
         *lines, self._rest = (self._rest + self._read_bytes()).split(b"\n")
         words = (line.decode(errors="replace").split() for line in lines)
-        return [Told(found[0], *map(_number, found[1:4])) for found in words if found]
+        return [Beat(found[0], *map(_number, found[1:4])) for found in words if found]
 
     def _read_bytes(self) -> bytes:
         data = b""

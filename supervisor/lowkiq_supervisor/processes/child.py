@@ -19,11 +19,11 @@ from dataclasses import dataclass, field
 
 import structlog
 
-from lowkiq_supervisor.exit_codes import ExitCode
-from lowkiq_supervisor.processes.beat_pipe import Beat, Beats, Told
+from lowkiq.environment import ExitCode
+from lowkiq_supervisor.processes.beat_pipe import Beat, BeatReader, BeatWriter
 
-#: prctl(2): the signal this process gets when its parent dies.
-_PR_SET_PDEATHSIG = 1
+#: prctl(2): the signal this process gets when its parent dies; its orphaned descendants become its children.
+_PR_SET_PDEATHSIG, _PR_SET_CHILD_SUBREAPER = 1, 36
 
 # Loaded before any fork: a child between fork and its first step should not open libraries.
 _libc = ctypes.CDLL(None, use_errno=True) if sys.platform == "linux" else None
@@ -38,13 +38,13 @@ class Child:
     pid: int
     #: Readable once the process has ended; None where the platform has no such thing.
     pidfd: int | None
-    beats: Beats
+    beats: BeatReader
     #: The name under which the process is known in Redis, if it is a node.
     name: str = ""
     #: It has been ready: its own signal handlers are in place.
     booted: bool = False
     started_at: float = field(default_factory=time.monotonic)
-    #: When it last beat, and what it said.
+    #: When it last beat, and the numbers of that beat.
     beat_at: float | None = None
     busy: int = 0
     waits: int = 0
@@ -61,11 +61,11 @@ class Child:
         """When it last gave a sign of life."""
         return self.started_at if self.beat_at is None else self.beat_at
 
-    def heard(self, told: Told) -> None:
-        """It has beaten."""
+    def note(self, beat: Beat) -> None:
+        """Keep what a beat says."""
         self.beat_at = time.monotonic()
         self.silent_at = None
-        self.busy, self.jobs, self.waits = told.busy, told.jobs, told.waits
+        self.busy, self.jobs, self.waits = beat.busy, beat.jobs, beat.waits
 
     def send(self, signum: signal.Signals) -> None:
         """Signal the process; one that has just ended is left alone."""
@@ -79,7 +79,7 @@ class Child:
 
     def reap(self) -> int | None:
         """The exit code if the process has ended (negative: a signal), else None."""
-        if self.pidfd is not None or hasattr(os, "waitid"):  # see orphans.py
+        if self.pidfd is not None or hasattr(os, "waitid"):  # see Children.reap_ended
             # The process is a zombie, so its number can't belong to anybody else yet. What its jobs have started goes
             # with it: a job that is repeated elsewhere must not meet its own leftovers.
             _kill_group(self.pid)
@@ -97,7 +97,7 @@ class Child:
 
 
 def spawn(
-    body: Callable[[Beat], int],
+    body: Callable[[BeatWriter], int],
     *,
     close_foreign: Callable[[], None],
     death_signal: signal.Signals = signal.SIGKILL,
@@ -117,7 +117,7 @@ def spawn(
         pid = os.fork()
         if pid == 0:
             os.close(reader)
-            _live(body, Beat(writer), supervisor, close_foreign, death_signal)
+            _live(body, BeatWriter(writer), supervisor, close_foreign, death_signal)
     except BaseException:
         os.close(reader)
         raise
@@ -126,12 +126,28 @@ def spawn(
         signal.pthread_sigmask(signal.SIG_SETMASK, mask)
     with contextlib.suppress(OSError):
         os.setpgid(pid, pid)  # the child does it too: whoever comes first, the group exists from now on
-    return Child(pid=pid, pidfd=_open_pidfd(pid), beats=Beats(reader))
+    return Child(pid=pid, pidfd=_open_pidfd(pid), beats=BeatReader(reader))
+
+
+def describe_exit(code: int) -> str:
+    """A child's end in words; negative codes are signals, as `os.waitstatus_to_exitcode` gives them."""
+    if code >= 0:
+        return f"exit code {code}"
+    try:
+        return f"killed by {signal.Signals(-code).name}"
+    except ValueError:
+        return f"killed by signal {-code}"
+
+
+def adopt_orphans() -> None:
+    """Become the parent of what nodes leave behind, where that is possible, so that it doesn't pile up as zombies."""
+    if _libc is not None:
+        _libc.prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
 
 
 def _live(
-    body: Callable[[Beat], int],
-    beat: Beat,
+    body: Callable[[BeatWriter], int],
+    beat: BeatWriter,
     supervisor: int,
     close_foreign: Callable[[], None],
     death_signal: signal.Signals,
@@ -148,7 +164,7 @@ def _live(
     except SystemExit as leaving:
         code = leaving.code if isinstance(leaving.code, int) else ExitCode.INTERNAL
     except BaseException:
-        log.exception("process failed")
+        log.exception("process_failed")
     finally:
         _flush()
         os._exit(code)
@@ -166,7 +182,7 @@ def _default_signals() -> None:
 
 
 def _die_with(supervisor: int, death_signal: signal.Signals) -> None:
-    """Ask the kernel to end this process with the supervisor; where it can't, the beat pipe notices (see Beat)."""
+    """Ask the kernel to end this process with the supervisor; where it can't, BeatWriter notices."""
     if _libc is not None and _libc.prctl(_PR_SET_PDEATHSIG, int(death_signal), 0, 0, 0) != 0:
         raise OSError(ctypes.get_errno(), "prctl(PR_SET_PDEATHSIG) failed")
     if os.getppid() != supervisor:  # it died before the request: nobody will send the signal

@@ -1,44 +1,48 @@
 """
-The crew: every process of the supervisor, from its fork to its reaping.
+Children: every process of the supervisor, from its fork to its reaping.
 
 Responsible for the mechanics: forking into a slot, reading its beats, noticing its end, and for the descriptors that
-takes. What follows from any of it is for whoever listens to decide.
+takes. What follows from any of it is for others to decide.
 """
 
 from __future__ import annotations
 
+import contextlib
 import os
+from collections.abc import Callable
 from functools import partial
-from typing import Protocol
 
 import structlog
 
-from lowkiq_supervisor.exit_codes import ExitCode, describe_exit
-from lowkiq_supervisor.loop import Watch
-from lowkiq_supervisor.processes import orphans
-from lowkiq_supervisor.processes.child import Child
-from lowkiq_supervisor.processes.slot import BEATEN, Slot
+from lowkiq.environment import ExitCode
+from lowkiq_supervisor.loop import Loop
+from lowkiq_supervisor.processes.child import Child, describe_exit
+from lowkiq_supervisor.processes.slots import BY_BEAT, Slot
 
 log = structlog.stdlib.get_logger("supervisor")
 
 
-class Listener(Protocol):
-    """Whoever wants to know what happens to the crew."""
+class Children:
+    """
+    The processes in the slots.
 
-    def became_ready(self, slot: Slot) -> None:
-        """A slot's process has got through its boot."""
+    Args:
+        on_ready: called when a slot's process has got through its boot.
+        on_exit: called when it has ended, or could not be started (without a child); the slot is empty then.
+    """
 
-    def ended(self, slot: Slot, code: int, child: Child | None) -> None:
-        """A slot's process has ended, or couldn't be started; the slot is empty."""
-
-
-class Crew:
-    """The slots with what is in them."""
-
-    def __init__(self, slots: list[Slot], watch: Watch, listener: Listener) -> None:
+    def __init__(
+        self,
+        slots: list[Slot],
+        loop: Loop,
+        *,
+        on_ready: Callable[[Slot], None],
+        on_exit: Callable[[Slot, int, Child | None], None],
+    ) -> None:
         self._slots = slots
-        self._watch = watch
-        self._listener = listener
+        self._loop = loop
+        self._on_ready = on_ready
+        self._on_exit = on_exit
 
     def start(self, slot: Slot) -> None:
         """Fork a process into an empty slot."""
@@ -46,24 +50,30 @@ class Crew:
         try:
             child = slot.launch(slot)
         except OSError as error:  # no process or descriptor to be had: as good as a crash
-            log.error("can't fork", slot=slot.title, error=str(error))
+            log.error("cannot_fork", slot=slot.title, error=str(error))
             slot.last_exit = f"can't fork: {error}"
-            self._listener.ended(slot, ExitCode.INTERNAL, None)
+            self._on_exit(slot, ExitCode.INTERNAL, None)
             return
         slot.filled(child)
-        self._watch.add(child.beats, partial(self._read_beats, slot, child))
+        self._loop.add(child.beats, partial(self._read_beats, slot, child))
         if child.pidfd is not None:
-            self._watch.add(child.pidfd, partial(self._reap, slot, child))
+            self._loop.add(child.pidfd, partial(self._reap, slot, child))
         log.info("started", slot=slot.title, pid=child.pid)
 
     def reap_ended(self) -> None:
-        """After a SIGCHLD, which doesn't say who: reap known and unknown children that have ended."""
+        """After a SIGCHLD, which names no process: reap known and unknown children that have ended."""
         known = {slot.child.pid: (slot, slot.child) for slot in self._slots if slot.child is not None}
-        if hasattr(os, "waitid"):
-            orphans.reap_ended(known, lambda pid: self._reap(*known[pid]))
+        if not hasattr(os, "waitid"):
+            for slot, child in known.values():
+                self._reap(slot, child)
             return
-        for slot, child in known.values():
-            self._reap(slot, child)
+        with contextlib.suppress(ChildProcessError):  # there are no children
+            # Only looks first, so that no status is taken by the wrong part.
+            while ended := os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT):
+                if ended.si_pid in known:
+                    self._reap(*known[ended.si_pid])
+                else:  # left behind by a node, and ours as process 1 of a container, or as a subreaper
+                    os.waitpid(ended.si_pid, os.WNOHANG)
 
     def end_all(self) -> None:
         """Nothing outlives the supervisor: in the normal case, nothing is left to kill here."""
@@ -83,13 +93,13 @@ class Crew:
     def _read_beats(self, slot: Slot, child: Child) -> None:
         if slot.child is not child:  # reaped earlier in this turn
             return
-        for told in child.beats.read():
-            child.heard(told)
-            state = BEATEN.get(told.state)
-            if state is not None and slot.says(state):
-                self._listener.became_ready(slot)
+        for beat in child.beats.read():
+            child.note(beat)
+            state = BY_BEAT.get(beat.state)
+            if state is not None and slot.enter(state):
+                self._on_ready(slot)
         if child.beats.ended:
-            self._watch.drop(child.beats)
+            self._loop.drop(child.beats)
 
     def _reap(self, slot: Slot, child: Child) -> None:
         if slot.child is not child:
@@ -100,10 +110,10 @@ class Crew:
         self._read_beats(slot, child)  # it may have become ready and ended since the last look
         self._forget(child)
         slot.emptied(child.ended_for or describe_exit(code))
-        self._listener.ended(slot, code, child)
+        self._on_exit(slot, code, child)
 
     def _forget(self, child: Child) -> None:
-        self._watch.drop(child.beats)
+        self._loop.drop(child.beats)
         if child.pidfd is not None:
-            self._watch.drop(child.pidfd)
+            self._loop.drop(child.pidfd)
         child.close()

@@ -1,27 +1,33 @@
 """
-The embedded Redis: a private, real server for people who have named none.
+The embedded Redis: a private, real server for people who have named none, in a slot like any other process.
 
-Responsible for its files, its configuration and for telling whether it answers. The arbiter starts, restarts and
-stops it like any other process. It listens on a unix socket only, keeps everything on disk and evicts nothing.
+Responsible for its files, its configuration and for telling whether it answers. It listens on a unix socket only, keeps
+everything on disk and evicts nothing.
 """
 
 from __future__ import annotations
 
 import contextlib
-import fcntl
 import importlib.util
 import os
 import shutil
+import signal
 import socket
 import subprocess
 import time
+from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from urllib.parse import quote
 
 import structlog
 
+from lowkiq.environment import EMBEDDED_SOCKET
 from lowkiq_supervisor.errors import BootError
-from lowkiq_supervisor.state_dir import make_private, refuse_a_long_path
+from lowkiq_supervisor.processes.child import spawn
+from lowkiq_supervisor.processes.slots import Slot, State
+from lowkiq_supervisor.restart_policy import RestartHistory, RestartMode, RestartPolicy
+from lowkiq_supervisor.state_dir import Lock, make_private, refuse_a_long_path, usable
 
 #: Seconds to wait for the server of a supervisor that was killed: it notices, writes what it has, and ends.
 LEFTOVER_LIMIT = 5.0
@@ -29,6 +35,12 @@ LEFTOVER_LIMIT = 5.0
 PING_LIMIT = 0.05
 #: The first version whose append-only file an older server overlooks, starting empty.
 MULTI_PART_AOF = 7
+#: Seconds it may take to start: it reads back everything it holds.
+BOOT_LIMIT = 120.0
+#: Seconds between two looks at a starting server.
+LOOK_INTERVAL = 0.02
+#: Seconds to write what it has and end; it usually takes a few milliseconds.
+GRACE = 10.0
 
 log = structlog.stdlib.get_logger("supervisor")
 
@@ -40,12 +52,12 @@ class EmbeddedRedis:
         self._state_dir = state_dir
         self._directory = state_dir / "redis"
         self._server = server
-        self._lock: int | None = None
+        self._lock = Lock(self._directory / "lock")
 
     @property
     def socket_path(self) -> Path:
         """Where it listens; the library looks here by itself in the same directory."""
-        return self._directory / "redis.sock"
+        return Path(f"{self._state_dir}{EMBEDDED_SOCKET}")
 
     @property
     def log_path(self) -> Path:
@@ -53,7 +65,7 @@ class EmbeddedRedis:
         return self._directory / "redis.log"
 
     def environment(self) -> dict[str, str]:
-        """What the nodes need to know."""
+        """The variables by which nodes find it."""
         return {"LOWKIQ_REDIS_URL": f"unix://{quote(str(self.socket_path))}"}
 
     def prepare(self) -> None:
@@ -61,11 +73,14 @@ class EmbeddedRedis:
         Make the directory, take the lock, find the server.
 
         Raises:
-            BootError: somebody else runs here, or the place or the server won't do.
+            BootError: another supervisor runs here, or the place or the server won't do.
         """
         refuse_a_long_path(self.socket_path)
         self._server = self._server or find_server()
-        self._make_directories()
+        with usable():
+            make_private(self._state_dir)
+            self._directory.mkdir(mode=0o700, exist_ok=True)
+            self._directory.chmod(0o700)
         self._take_lock()
         if self.answers():
             raise BootError(
@@ -82,10 +97,10 @@ class EmbeddedRedis:
         nothing = os.open(os.devnull, os.O_RDONLY | os.O_CLOEXEC)
         for target, source in ((0, nothing), (1, output), (2, output)):
             os.dup2(source, target)
-        if self._lock is not None:
+        if self._lock.descriptor is not None:
             # The lock lives as long as anybody holds it. So the next supervisor waits for a server that has outlived
             # this one, instead of starting a second one on the same files.
-            os.set_inheritable(self._lock, True)
+            os.set_inheritable(self._lock.descriptor, True)
         os.execv(self._server, [str(self._server), *self._configuration()])  # noqa: S606 - no shell is wanted
 
     @staticmethod
@@ -106,7 +121,7 @@ class EmbeddedRedis:
         return [word for name, value in wanted.items() for word in (f"--{name}", value)]
 
     def answers(self) -> bool:
-        """Whether a server answers PING on the socket, ready to work."""
+        """True if a server answers PING on the socket, ready to work."""
         with socket.socket(socket.AF_UNIX) as connection, contextlib.suppress(OSError):
             connection.settimeout(PING_LIMIT)
             connection.connect(str(self.socket_path))
@@ -122,40 +137,17 @@ class EmbeddedRedis:
 
     def close(self) -> None:
         """Give this process's hold on the lock back; other processes keep theirs."""
-        if self._lock is not None:
-            os.close(self._lock)
-            self._lock = None
-
-    def _make_directories(self) -> None:
-        try:
-            make_private(self._state_dir)
-            self._directory.mkdir(mode=0o700, exist_ok=True)
-            self._directory.chmod(0o700)
-        except OSError as error:
-            raise BootError(f"can't use the state directory: {error}; set LOWKIQ_STATE_DIR to another one") from error
+        self._lock.close()
 
     def _take_lock(self) -> None:
-        path = self._directory / "lock"
-        self._lock = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         deadline = time.monotonic() + LEFTOVER_LIMIT
-        while not self._try_lock():
-            holder = os.pread(self._lock, 20, 0).decode(errors="replace").strip()
+        while holder := self._lock.take():
             if (holder.isdecimal() and _is_alive(int(holder))) or time.monotonic() > deadline:
                 raise BootError(
-                    f"another supervisor (process {holder or 'unknown'}) runs an embedded Redis in {self._state_dir}: "
+                    f"another supervisor (process {holder}) runs an embedded Redis in {self._state_dir}: "
                     "stop it, or give this one its own --state-dir, or let both share a server by LOWKIQ_REDIS_URL"
                 )
             time.sleep(0.02)
-        os.ftruncate(self._lock, 0)
-        os.pwrite(self._lock, f"{os.getpid()}\n".encode(), 0)
-
-    def _try_lock(self) -> bool:
-        assert self._lock is not None  # noqa: S101 - opened by the caller
-        try:
-            fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            return False
-        return True
 
     def _refuse_newer_data(self, server: Path) -> None:
         """Redis 6 doesn't see the files of Redis 7: it would start empty, and accepted jobs would seem lost."""
@@ -169,6 +161,32 @@ class EmbeddedRedis:
                 f"the jobs in {self._directory} were written by Redis {MULTI_PART_AOF} or later, and {server} is "
                 f"{version}, which would not see them: put the newer redis-server on PATH"
             )
+
+
+def redis_slot(embedded: EmbeddedRedis, policy: RestartPolicy, close_foreign: Callable[[], None]) -> Slot:
+    """The slot; whatever was asked for the nodes, it is always refilled, for they can do nothing without it."""
+    return Slot(
+        title="redis",
+        history=RestartHistory(replace(policy, mode=RestartMode.ALWAYS, burst=False)),
+        launch=lambda _: spawn(
+            lambda _: embedded.become_server(),
+            close_foreign=close_foreign,
+            # When the supervisor is killed, nodes are simply gone; the server first writes what it has.
+            death_signal=signal.SIGTERM,
+        ),
+        grace=GRACE,
+    )
+
+
+def has_become_ready(slot: Slot, embedded: EmbeddedRedis) -> bool:
+    """Look whether a starting server answers now. It can't beat; so it is asked, until its boot limit."""
+    if slot.child is None or slot.state is not State.STARTING:
+        return False
+    if embedded.answers():
+        slot.kill_at = None
+        return slot.enter(State.READY)
+    slot.kill_at = slot.child.started_at + BOOT_LIMIT
+    return False
 
 
 def find_server() -> Path:

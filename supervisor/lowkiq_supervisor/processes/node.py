@@ -1,5 +1,5 @@
 """
-The body of a node's process: the place that imports `lowkiq`, after the fork (but see preload.py).
+A node as a slot, and the body of its process: the place that imports `lowkiq`, after the fork (but see preload.py).
 """
 
 from __future__ import annotations
@@ -14,9 +14,16 @@ from typing import Protocol
 import structlog
 from setproctitle import setproctitle
 
-from lowkiq_supervisor.exit_codes import ExitCode
+from lowkiq.environment import ExitCode
+from lowkiq.errors import LowkiqError
 from lowkiq_supervisor.options import Options
+from lowkiq_supervisor.processes.child import Child, spawn
+from lowkiq_supervisor.processes.slots import Slot
+from lowkiq_supervisor.restart_policy import RestartHistory, RestartPolicy
 from lowkiq_supervisor.systemd import VARIABLES
+
+#: Seconds after the drain timeout in which a node may end by itself: it needs some to give its leases back.
+DRAIN_GRACE = 2.0
 
 log = structlog.stdlib.get_logger("supervisor")
 
@@ -25,103 +32,111 @@ log = structlog.stdlib.get_logger("supervisor")
 class NodeSpec:
     """Everything a node's process needs to know."""
 
-    app: str
+    options: Options
+    #: Its name for people; numbers begin with 0 here as in NODE_NUMBER, logs and status.
+    title: str
     node_number: int
-    number_of_nodes: int
-    burst: bool
-    #: Seconds after which the supervisor loses its patience with a draining node.
-    drain_timeout: float
-    #: The random part of the node's name, made before the fork so that the supervisor can name a node it has reaped.
-    token: str
-    #: It is to take no jobs, since the others were told so.
+    environment: Mapping[str, str]
+    #: It is to take no jobs, as the others.
     quiet: bool = False
     #: Names of nodes this supervisor has reaped: their leases can be taken over at once.
     dead_nodes: tuple[str, ...] = ()
-    environment: Mapping[str, str] = field(default_factory=dict)
-
-    @classmethod
-    def of(
-        cls,
-        options: Options,
-        number: int,
-        dead_nodes: tuple[str, ...],
-        environment: Mapping[str, str],
-        *,
-        quiet: bool = False,
-    ) -> NodeSpec:
-        """The next process of a slot."""
-        return cls(
-            app=options.app,
-            node_number=number,
-            number_of_nodes=options.number_of_nodes,
-            burst=options.burst,
-            drain_timeout=options.drain_timeout,
-            token=secrets.token_hex(6),
-            quiet=quiet,
-            dead_nodes=dead_nodes,
-            environment=environment,
-        )
+    #: The random part of the node's name, made before the fork so that the supervisor can name a node it has reaped.
+    token: str = field(default_factory=lambda: secrets.token_hex(6))
 
     def name(self, pid: int) -> str:
         """The node's name in Redis."""
         return f"{socket.gethostname()}:{pid}:{self.token}"
 
-    @property
-    def title(self) -> str:
-        """What people call it; numbers begin with 0 here as in NODE_NUMBER, logs and status."""
-        return f"node {self.node_number}/{self.number_of_nodes}"
 
-
-#: Runs a node in a forked child and returns its exit code. Tests put their own in its place.
-RunNode = Callable[[NodeSpec, "Tell"], int]
-
-
-class Tell(Protocol):
-    """Tells the supervisor a node's state, its busy threads, its ended jobs, and for how many shards it stands by."""
+class OnState(Protocol):
+    """Sends the supervisor a state, with numbers of busy threads, ended jobs, and shards the node stands by for."""
 
     def __call__(self, state: str, busy: int = 0, jobs: int = 0, waits: int = 0) -> None: ...
 
 
-def run_node(spec: NodeSpec, beat: Tell) -> int:
+#: Runs a node in a forked child and returns its exit code. Tests put their own in its place.
+RunNode = Callable[[NodeSpec, OnState], int]
+
+
+def node_slot(
+    options: Options,
+    index: int,
+    run: RunNode,
+    policy: RestartPolicy,
+    environment: Mapping[str, str],
+    *,
+    is_quiet: Callable[[], bool],
+    close_foreign: Callable[[], None],
+) -> Slot:
+    """The slot of one of the nodes here; `is_quiet` says whether a node is to take no jobs now."""
+
+    def launch(slot: Slot) -> Child:
+        own = {"LOWKIQ_SLOT": str(index), "LOWKIQ_RESTARTS": str(slot.starts), "LOWKIQ_LAST_EXIT": slot.last_exit}
+        spec = NodeSpec(
+            options=options,
+            title=slot.title,
+            node_number=number,
+            environment={**environment, **own},
+            quiet=is_quiet(),
+            dead_nodes=tuple(slot.past_names),
+        )
+        child = spawn(lambda beat: run(spec, begin(spec.title, spec.environment, beat)), close_foreign=close_foreign)
+        child.name = spec.name(child.pid)
+        return child
+
+    number = options.first_node + index
+    return Slot(
+        title=f"node {number}/{options.number_of_nodes}",
+        index=index,
+        number=number,
+        history=RestartHistory(policy),
+        launch=launch,
+        grace=options.drain_timeout + DRAIN_GRACE,
+    )
+
+
+def run_node(spec: NodeSpec, on_state: OnState) -> int:
     """Import the application and run the node until it has drained; BOOT if there is nothing to run."""
-    from lowkiq.errors import LowkiqError  # noqa: PLC0415 - the supervisor must stay free of the library
-    from lowkiq.importing import load_app  # noqa: PLC0415
+    from lowkiq.importing import load_app  # noqa: PLC0415 - the supervisor must stay free of the library
     from lowkiq.node.node import Node  # noqa: PLC0415
 
+    options = spec.options
     try:
-        app = load_app(spec.app)
+        app = load_app(options.app)
         _warn_of_a_longer_drain(spec, app.settings.drain_timeout)
         node = Node(
             app,
             node_number=spec.node_number,
-            number_of_nodes=spec.number_of_nodes,
-            burst=spec.burst,
+            number_of_nodes=options.number_of_nodes,
+            burst=options.burst,
             quiet=spec.quiet,
             name=spec.name(os.getpid()),
             dead_nodes=spec.dead_nodes,
-            on_state=beat,
+            on_state=on_state,
         )
     except LowkiqError as error:
-        log.error("can't boot", slot=spec.title, error=str(error))
+        log.error("boot_refused", slot=spec.title, error=str(error))
         return ExitCode.BOOT
     except Exception:
-        log.exception("can't boot", slot=spec.title)
+        log.exception("boot_failed", slot=spec.title)
         return ExitCode.BOOT
     return int(node.run())
 
 
 def _warn_of_a_longer_drain(spec: NodeSpec, seconds: float) -> None:
     """A keyword in the app wins over the environment in the node, but the supervisor's deadline comes first."""
-    if seconds > spec.drain_timeout:
+    if seconds > spec.options.drain_timeout:
         log.warning(
-            "the app's drain_timeout is longer than the supervisor's, which kills nodes then: use --drain-timeout",
+            "drain_timeout_too_long",
             slot=spec.title,
             app=seconds,
-            supervisor=spec.drain_timeout,
+            supervisor=spec.options.drain_timeout,
+            hint="the app's is longer than the supervisor's, which kills nodes then: use --drain-timeout",
         )
 
 
-def begin(title: str, environment: Mapping[str, str], beat: Callable[[str], None]) -> Tell:
+def begin(title: str, environment: Mapping[str, str], beat: Callable[[str], None]) -> OnState:
     """In the forked process, before it runs: environment and title. Returns a beat that also shows in the title."""
     os.environ.update(environment)
     for name in VARIABLES:
@@ -129,7 +144,7 @@ def begin(title: str, environment: Mapping[str, str], beat: Callable[[str], None
     setproctitle(f"lowkiq: {title}")
     shown = ""
 
-    def tell(state: str, busy: int = 0, jobs: int = 0, waits: int = 0) -> None:
+    def on_state(state: str, busy: int = 0, jobs: int = 0, waits: int = 0) -> None:
         nonlocal shown
         line = f"lowkiq: {title} [{state}]" + (f" {busy} busy" if busy else "")
         if line != shown:
@@ -137,4 +152,4 @@ def begin(title: str, environment: Mapping[str, str], beat: Callable[[str], None
             setproctitle(line)
         beat(f"{state} {busy} {jobs} {waits}")
 
-    return tell
+    return on_state

@@ -27,7 +27,7 @@ def preload(app: str, environment: Mapping[str, str]) -> None:
 
     Args:
         app: as given to --require.
-        environment: what nodes will find in theirs: settings are read when the application is made.
+        environment: the variables that nodes will have: settings are read when the application is made.
 
     Raises:
         BootError: it can't be imported, or has started threads.
@@ -43,10 +43,10 @@ def preload(app: str, environment: Mapping[str, str]) -> None:
         raise BootError(f"can't preload {app}: {type(error).__name__}: {error}") from error
     _refuse_threads(app)
     if opened := _sockets() - sockets:
-        log.warning("preloading has opened connections, which nodes must not share", app=app, sockets=len(opened))
+        log.warning("preload_opened_connections", app=app, sockets=len(opened), hint="nodes must not share them")
     gc.collect()
     gc.freeze()  # nodes' collections leave the shared pages alone
-    log.info("preloaded; a rolling restart (HUP) keeps this code, to change it restart the supervisor", app=app)
+    log.info("preloaded", app=app, hint="a rolling restart (HUP) keeps this code, to change it restart the supervisor")
 
 
 def _refuse_threads(app: str) -> None:

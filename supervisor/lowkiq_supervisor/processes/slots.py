@@ -1,42 +1,185 @@
 """
-The fleet: every slot of the supervisor, by what its process is there for.
+Slots: the places of the supervisor's processes, each of which outlives the processes that fill it one after another.
 
-Responsible for who belongs where, and for the order in which they go. It starts, stops and decides nothing.
+Responsible for a slot's state, deadlines and history, and for the order of all. Starts, signals and reaps nothing.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from enum import StrEnum
 
-from lowkiq_supervisor.processes.slot import Slot
+from lowkiq_supervisor.processes.child import Child
+from lowkiq_supervisor.restart_policy import RestartHistory
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Fleet:
-    """The nodes do the work; the web view shows it, and the embedded Redis keeps it, where they are wanted."""
+class State(StrEnum):
+    """Where a slot is in its life."""
 
-    nodes: list[Slot]
+    WAITING = "waiting"  # for what must be ready before it
+    BACKOFF = "backoff"  # a start is due at `start_at`
+    STARTING = "starting"
+    READY = "ready"
+    QUIET = "quiet"
+    DRAINING = "draining"
+    KILLED = "killed"
+    EXITED = "exited"
+
+
+#: States of a process as its beats name them.
+BY_BEAT = {"starting": State.STARTING, "ready": State.READY, "quiet": State.QUIET, "draining": State.DRAINING}
+
+#: States that show that a process got through its boot.
+BOOTED = {State.READY, State.QUIET}
+
+
+@dataclass(slots=True, kw_only=True)
+class Slot:
+    """One place, with what is known of its present and its past."""
+
+    title: str
+    #: Its place among those of this supervisor, and its node's number among all; None: not a node's.
+    index: int | None = None
+    number: int | None = None
+    history: RestartHistory
+    launch: Callable[[Slot], Child]
+    #: Seconds between the order to end and the kill.
+    grace: float
+    state: State = State.WAITING
+    child: Child | None = None
+    #: Monotonic time of the next start, if one is due.
+    start_at: float | None = None
+    #: Monotonic time at which the process is killed, if it hasn't ended by then.
+    kill_at: float | None = None
+    #: Its process is to end for good: it will not be filled again.
+    leaving: bool = False
+    #: Failed too often to be filled again.
+    given_up: bool = False
+    #: Whether any of its processes has ever been ready.
+    ever_ready: bool = False
+    #: How many processes have failed here.
+    failures: int = 0
+    #: Why its process is being replaced on purpose, until that has ended.
+    replaced_for: str = ""
+    #: How many processes were started here, and how many of them were to replace one on purpose.
+    starts: int = 0
+    replacements: int = 0
+    #: How the last process ended.
+    last_exit: str = ""
+    #: Names of the last processes that were here.
+    past_names: deque[str] = field(default_factory=lambda: deque(maxlen=3))
+
+    def schedule(self, at: float) -> None:
+        """Fill the slot at this time."""
+        self.state = State.BACKOFF
+        self.start_at = at
+
+    def filled(self, child: Child) -> None:
+        """A process has been started here."""
+        self.child = child
+        self.state = State.STARTING
+        self.start_at = self.kill_at = None
+        self.starts += 1
+
+    def emptied(self, how: str) -> None:
+        """The process has ended and was reaped."""
+        if self.child is not None and self.child.name:
+            self.past_names.append(self.child.name)
+        self.child = self.kill_at = None
+        self.last_exit = how
+
+    @property
+    def restarts(self) -> int:
+        """Starts after the first, for whatever reason."""
+        return max(0, self.starts - 1)
+
+    @property
+    def works(self) -> bool:
+        """True if its process is there, has been ready, and isn't about to end."""
+        return self.child is not None and self.child.booted and self.state in BOOTED and not self.child.silent_at
+
+    @property
+    def is_over(self) -> bool:
+        """True if it is empty and stays so, as it should."""
+        return self.state is State.EXITED and not self.given_up
+
+    def enter(self, state: State) -> bool:
+        """The process is in this state, as it says; True when it has just become ready."""
+        if self.state in {State.KILLED, State.EXITED}:
+            return False
+        if (self.leaving or self.replaced_for) and state is not State.DRAINING:
+            return False
+        self.state = state
+        if self.child is None or self.child.booted or state not in BOOTED:
+            return False
+        self.ever_ready = self.child.booted = True
+        self.history.ready()
+        return True
+
+    def make_room(self, why: str, kill_at: float) -> None:
+        """Its process is to end for a successor, by itself until `kill_at`."""
+        self.replaced_for = why
+        self.state = State.DRAINING
+        self.kill_at = kill_at
+
+    def revive(self, at: float) -> None:
+        """Try it again, whatever was before."""
+        self.given_up = False
+        self.history.forget()
+        self.schedule(at)
+
+    def leave(self, kill_at: float) -> None:
+        """It is to end for good, by itself until `kill_at`."""
+        self.leaving = True
+        self.start_at = None
+        if self.child is None:
+            self.state = State.EXITED
+            return
+        self.state = State.DRAINING
+        self.kill_at = kill_at if self.kill_at is None else min(kill_at, self.kill_at)
+
+    def exit(self, *, given_up: bool = False) -> None:
+        """It is empty, and stays so."""
+        self.state = State.EXITED
+        self.start_at = None
+        self.given_up = given_up
+
+    def deadlines(self) -> list[float]:
+        """The times at which something is due here."""
+        return [at for at in (self.start_at, self.kill_at) if at is not None]
+
+
+@dataclass(slots=True, kw_only=True)
+class Slots:
+    """All slots: nodes do the work; the web view shows it, and the embedded Redis keeps it, where they are wanted."""
+
+    nodes: list[Slot] = field(default_factory=list)
     web: Slot | None = None
     redis: Slot | None = None
+    #: Nodes are to take no new jobs, also those that are started later.
+    quiet: bool = False
 
     @property
     def all(self) -> list[Slot]:
-        """Everybody, in the order in which they go."""
+        """Every slot, in the order in which they end."""
         return [*self.nodes, *self.companions]
 
     @property
     def companions(self) -> list[Slot]:
         """
-        Who goes after the nodes, one after the other: people look on while nodes drain, and all need Redis to the end.
+        The slots that end after the nodes, one after the other: people watch nodes drain, and all need Redis to the
+        end.
         """
         return [slot for slot in (self.web, self.redis) if slot is not None]
 
     @property
     def clients(self) -> list[Slot]:
-        """Who runs the application's code: they start when Redis answers, they beat, and a restart renews them."""
+        """Slots that run the application's code: they start when Redis answers, they beat, a restart renews them."""
         return [*self.nodes, *([self.web] if self.web is not None else [])]
 
     @property
     def vital(self) -> list[Slot]:
-        """Those without whom jobs aren't done."""
+        """Slots without which no jobs are done."""
         return [*self.nodes, *([self.redis] if self.redis is not None else [])]

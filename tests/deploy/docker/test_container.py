@@ -9,13 +9,14 @@ import re
 import stat
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import psutil
 import pytest
 import redis
 
+from lowkiq.environment import ExitCode
 from lowkiq.version import VERSION
-from lowkiq_supervisor.exit_codes import ExitCode
 from tests.deploy.debian import bare_root
 from tests.deploy.docker.containers import Container, Store
 from tests.deploy.tools import need, slow
@@ -114,7 +115,8 @@ def push(container: Container, id: str, order: str) -> None:
 
 
 def outcome(client: redis.Redis, id: str) -> str:
-    return bytes(wait_until(lambda: client.get(f"ended:{id}"), within=60, every=0.05)).decode()
+    ended: Any = wait_until(lambda: client.get(f"ended:{id}"), within=60, every=0.05)
+    return bytes(ended).decode()
 
 
 def ready(container: Container) -> Container:

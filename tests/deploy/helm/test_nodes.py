@@ -6,10 +6,11 @@ from typing import Any
 
 import pytest
 
+from lowkiq.environment import Found
 from lowkiq_supervisor import parsing
 from lowkiq_supervisor.control import client
 from lowkiq_supervisor.options import Options
-from lowkiq_supervisor.policy.shutdown import DRAIN_GRACE
+from lowkiq_supervisor.processes.node import DRAIN_GRACE
 from tests.deploy.helm.chart import arguments, container, environment, kubernetes_versions, objects, objects_3, one
 from tests.deploy.helm.installations import MATRIX, limit
 
@@ -83,7 +84,7 @@ def test_the_pod_s_number_is_its_index_or_in_older_clusters_its_name(kubernetes:
 def test_a_node_may_have_its_part_of_four_fifths_of_the_limit(memory: Any, each: int, mebibytes: int) -> None:
     size = told(limit(memory, each))["--max-rss"]
     assert size == f"{mebibytes}M"
-    assert parsing.size((size, "--max-rss")) == mebibytes << 20
+    assert parsing.size(Found(size, "--max-rss")) == mebibytes << 20
 
 
 def probe(name: str, *values: Any) -> dict[str, Any]:

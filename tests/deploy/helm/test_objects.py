@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from lowkiq_supervisor.control.commands import DEGRADED, OK, UNREACHABLE
+from lowkiq_supervisor.control.subcommands import DEGRADED, OK, UNREACHABLE
 from lowkiq_supervisor.options import DEFAULT_BOOT_TIMEOUT, DEFAULT_DRAIN_TIMEOUT
 from tests.deploy.helm.chart import at, notes, objects
 from tests.deploy.helm.installations import AUTOSCALED, MATRIX, WEB, limit

@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from lowkiq_supervisor.exit_codes import ExitCode
+from lowkiq.environment import ExitCode
 from tests.deploy.helm.chart import container, objects, one
 from tests.deploy.helm.containers import Container
 from tests.deploy.helm.installations import AUTOSCALED
@@ -63,7 +63,7 @@ def test_a_pod_gets_ready_answers_its_probes_and_drains(directory: Path, redis_s
         assert [node["node_number"] for node in told["nodes"]] == [2, 3]
         assert told["supervisor"]["number_of_nodes"] == 4
         assert told["redis"] is None, "no Redis of its own"
-        assert "others can write" not in pod.log.read_text()
+        assert "state_directory_open_to_others" not in pod.log.read_text()
         # A supervisor that is there and doesn't answer: only this is for Kubernetes to mend.
         pod.process.send_signal(signal.SIGSTOP)
         assert not pod.passes("liveness")

@@ -17,7 +17,7 @@ from typing import Any
 import pytest
 
 from lowkiq import Lowkiq
-from lowkiq_supervisor.exit_codes import ExitCode
+from lowkiq.environment import ExitCode
 from tests.deploy.helm.chart import container, objects, one
 from tests.deploy.helm.containers import Container
 from tests.support import RedisServer, wait_until

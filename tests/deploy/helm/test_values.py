@@ -11,10 +11,10 @@ import pytest
 import yaml
 
 from lowkiq.admin.nodes import MOST_NODES
+from lowkiq.environment import SHORTEST_SECRET, Found
 from lowkiq.redis_url import SCHEMES
 from lowkiq.settings import NAME
 from lowkiq_supervisor import parsing
-from lowkiq_supervisor.web_options import SHORTEST_SECRET
 from tests.deploy.helm.chart import CHART, Refused, at, helm_3, lint_3, objects, render_4
 from tests.deploy.helm.installations import WEB, limit
 
@@ -190,9 +190,9 @@ def test_the_schema_takes_what_lowkiq_takes() -> None:
     for token in ("x" * SHORTEST_SECRET, "x" * (SHORTEST_SECRET - 1), ""):
         assert matches("web.token", token) == (not token or len(token) >= SHORTEST_SECRET)
     for size in ("1048576", "1.5G", "400M", "2T", "100K"):
-        assert matches("maxRss", size) and parsing.size((size, "maxRss"))
+        assert matches("maxRss", size) and parsing.size(Found(size, "maxRss"))
     for app in ("shop.jobs", "shop.jobs:app", "jobs"):
         assert matches("app", app)
     for name in ("drainTimeout", "bootTimeout"):
         for edge in (SCHEMA["properties"][name]["minimum"], SCHEMA["properties"][name]["maximum"]):
-            assert parsing.seconds((str(edge), name), 0.5) == edge
+            assert parsing.seconds(Found(str(edge), name)) == edge

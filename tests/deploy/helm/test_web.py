@@ -6,7 +6,7 @@ import base64
 import re
 from typing import Any
 
-from lowkiq_supervisor.web_options import SHORTEST_SECRET
+from lowkiq.environment import SHORTEST_SECRET
 from tests.deploy.helm.chart import at, objects, one
 from tests.deploy.helm.installations import AUTOSCALED, MATRIX, WEB
 from tests.deploy.helm.kubernetes_api import KubernetesApi

@@ -15,11 +15,11 @@ from pathlib import Path
 import pytest
 import redis
 
-from lowkiq_supervisor.exit_codes import ExitCode
+from lowkiq.environment import ExitCode
 from tests.deploy.systemd.units import SYSTEMD, Unit
-from tests.harness import Supervised, until
+from tests.harness import Supervised
 from tests.supervisor.manager import Manager
-from tests.support import SUPERVISOR, redis_binary
+from tests.support import SUPERVISOR, redis_binary, wait_until
 
 #: The unit's own would take half a minute to show anything. The rest of the unit is as it is.
 WATCHDOG_SECONDS = 0.4
@@ -104,11 +104,11 @@ def test_boot_watchdog_reload_and_a_stop_that_waits_for_a_job(name: str, manager
         socket = service.state / "redis" / "redis.sock"
         with redis.Redis(unix_socket_path=str(socket)) as client:
             _push(service, tmp_path)
-            until(lambda: client.get("began") == b"1", "the start of the job")
+            wait_until(lambda: client.get("began") == b"1", "the start of the job")
             manager.told()  # its socket keeps ten messages, and signs of life have come while nobody read
             service.kill_mixed()
             stopping = manager.until_told("STOPPING=1").splitlines()[1]
-            until(lambda: manager.last().startswith("STATUS=draining"), "the drain")
+            wait_until(lambda: manager.last().startswith("STATUS=draining"), "the drain")
             assert client.get("ended") is None
             fed = manager.told().count("WATCHDOG=1")
             manager.until_told("WATCHDOG=1", fed + 2)

@@ -3,18 +3,23 @@
 from __future__ import annotations
 
 import dataclasses
-import inspect
 import re
 from pathlib import Path
 
 import pytest
 
+from lowkiq.environment import ExitCode
 from lowkiq.settings import Settings
 from lowkiq_supervisor import systemd
-from lowkiq_supervisor.exit_codes import ExitCode
-from lowkiq_supervisor.options import DEFAULT_BOOT_TIMEOUT, DEFAULT_DRAIN_TIMEOUT, DEFAULT_HANG_TIMEOUT, Options
-from lowkiq_supervisor.policy import hang
-from lowkiq_supervisor.policy.shutdown import DRAIN_GRACE
+from lowkiq_supervisor.options import (
+    DEFAULT_BOOT_TIMEOUT,
+    DEFAULT_DRAIN_TIMEOUT,
+    DEFAULT_HANG_TIMEOUT,
+    OPTIONS,
+    Options,
+)
+from lowkiq_supervisor.policy import limits
+from lowkiq_supervisor.processes.node import DRAIN_GRACE
 from tests.deploy.systemd.units import SYSTEMD, Unit, read_environment
 from tests.deploy.tools import need, run
 from tests.support import ROOT
@@ -100,12 +105,12 @@ def test_stopping_may_take_as_long_as_the_drain_and_what_the_supervisor_needs_be
 
 
 def test_starting_may_take_as_long_as_the_slowest_boot(unit: Unit) -> None:
-    assert unit.seconds("TimeoutStartSec") > DEFAULT_BOOT_TIMEOUT + hang.DUMP_TIME
+    assert unit.seconds("TimeoutStartSec") > DEFAULT_BOOT_TIMEOUT + limits.DUMP_TIME
 
 
 def test_the_watchdog_is_more_patient_than_the_cure_for_one_silent_node(unit: Unit) -> None:
     """The supervisor pings at half the time, and not at all while it waits for the dump of a silent node."""
-    assert unit.seconds("WatchdogSec") / 2 + hang.DUMP_TIME < unit.seconds("WatchdogSec")
+    assert unit.seconds("WatchdogSec") / 2 + limits.DUMP_TIME < unit.seconds("WatchdogSec")
     assert unit.seconds("WatchdogSec") >= DEFAULT_HANG_TIMEOUT
 
 
@@ -124,9 +129,8 @@ def test_the_example_explains_every_variable_there_is_and_no_other() -> None:
     example = SYSTEMD / "lowkiq.env"
     explained = read_environment(example) | read_environment(example, commented=True)
     settings = {field.name for field in dataclasses.fields(Settings) if field.type in {"int", "float", "str"}}
-    options = set(re.findall(r'given\("--([a-z-]+)"', inspect.getsource(Options.resolve)))
-    known = {f"LOWKIQ_{name.upper().replace('-', '_')}" for name in settings | options}
-    known -= {"LOWKIQ_NODE_NUMBER", "LOWKIQ_NUMBER_OF_NODES"}  # names that others know as well: without the prefix
+    options = {name for name, option in OPTIONS.items() if option.parse}
+    known = {f"LOWKIQ_{name.upper()}" for name in settings | options}
     of_the_unit = {"LOWKIQ_APP", "LOWKIQ_NODES", "LOWKIQ_OPTIONS"}
     of_the_web = {"LOWKIQ_WEB_TOKEN", "LOWKIQ_WEB_USER", "LOWKIQ_WEB_PASSWORD"}
     assert set(explained) == known | of_the_unit | of_the_web | {"REDIS_URL", "NODE_NUMBER", "NUMBER_OF_NODES"}

@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import Any
 
 from lowkiq import log
-from lowkiq.node import node
+from lowkiq.environment import ExitCode
 from tests.faults.failpoints.scenario import Scenario, in_child
 from tests.faults.failpoints.tripwire import Tripwire, make_scripts_unknown
 
@@ -61,7 +61,7 @@ class Run:
         run = self.scenario.run_impatient_node if is_impatient else self.scenario.run_node
         yield self._fork(lambda: self._struck(partial(run, "first")))
         most_twice = self.scenario.claimed()
-        self._judge_first(node.EXIT_FORCED if is_impatient else node.EXIT_DRAINED)
+        self._judge_first(ExitCode.FORCED_KILL if is_impatient else ExitCode.DRAINED)
         self.is_second_needed = self.is_killed or is_impatient
         if self.is_second_needed:
             yield self._fork(lambda: self.scenario.run_node("second", ("first",)))

@@ -14,30 +14,18 @@ from pathlib import Path
 import psutil
 import pytest
 
-from lowkiq_supervisor.control.client import Refused, ask
-from tests.harness import ROOT, Supervised, state_dir, status, until
+from lowkiq_supervisor.control.client import ask
+from lowkiq_supervisor.errors import CommandRefused
+from tests.harness import ENVIRONMENT, MAIN, Supervised, command, state_dir, status
+from tests.support import wait_until
 
-MAIN = "from lowkiq_supervisor.cli import main; main()"
-ENVIRONMENT = {"PYTHONPATH": f"{ROOT / 'supervisor'}:{ROOT}", "PATH": os.environ["PATH"], "TERM": "xterm"}
 AT_ONCE = {"first_delay": 0.01}
-
-
-def command(directory: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [sys.executable, "-c", MAIN, *arguments],
-        cwd=directory,
-        env=ENVIRONMENT,
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=60,
-    )
 
 
 def test_status_shows_every_node_and_exits_0(tmp_path: Path) -> None:
     with Supervised.doing("busy", tmp_path, nodes=2) as supervisor:
         supervisor.until_ready(2)
-        found = until(lambda: (now := status(tmp_path))["nodes"][1]["busy"] == 3 and now, "three busy threads")
+        found = wait_until(lambda: (now := status(tmp_path))["nodes"][1]["busy"] == 3 and now, "three busy threads")
         own, node = found["supervisor"], found["nodes"][1]
         assert (own["pid"], own["state"], own["nodes"], own["healthy"]) == (supervisor.process.pid, "running", 2, True)
         assert (node["slot"], node["node_number"], node["pid"]) == (1, 1, supervisor.pid("node 1/2"))
@@ -62,7 +50,7 @@ def test_status_exits_1_when_degraded_and_says_why_and_when_it_is_tried_again(tm
     ) as supervisor:
         supervisor.until_ready(2)
         os.kill(supervisor.pid("node 1/2"), signal.SIGKILL)
-        supervisor.until_logged("died, will be restarted")
+        supervisor.until_logged("died_will_restart")
         shown = command(tmp_path, "status")
         assert shown.returncode == 1
         row = shown.stdout.splitlines()[3]
@@ -109,7 +97,7 @@ def test_watch_refreshes_until_interrupted(tmp_path: Path) -> None:
                 seen.extend(os.read(ours, 65536))
             return seen.count(b"supervisor")
 
-        until(lambda: read() >= 2, "the second table")
+        wait_until(lambda: read() >= 2, "the second table")
         watch.send_signal(signal.SIGINT)
         assert watch.wait(20) == 0
         os.close(ours)
@@ -128,8 +116,8 @@ def test_quiet_is_told_to_all_and_is_a_healthy_state(tmp_path: Path) -> None:
     with Supervised.doing("obedient", tmp_path, nodes=2) as supervisor:
         supervisor.until_ready(2)
         assert command(tmp_path, "quiet").returncode == 0
-        until((tmp_path / "quiet-1").exists)
-        until(lambda: {node["state"] for node in status(tmp_path)["nodes"]} == {"quiet"}, "quiet nodes")
+        wait_until((tmp_path / "quiet-1").exists)
+        wait_until(lambda: {node["state"] for node in status(tmp_path)["nodes"]} == {"quiet"}, "quiet nodes")
         assert status(tmp_path)["supervisor"]["state"] == "quiet"
         assert command(tmp_path, "status").returncode == 0
 
@@ -138,7 +126,7 @@ def test_a_slot_that_has_ended_well_is_not_restarted(tmp_path: Path) -> None:
     with Supervised.doing("obedient", tmp_path, nodes=2, restart="on-failure") as supervisor:
         first, _ = supervisor.until_ready(2)
         os.kill(first, signal.SIGTERM)
-        until(lambda: status(tmp_path)["nodes"][0]["state"] == "exited", "an end")
+        wait_until(lambda: status(tmp_path)["nodes"][0]["state"] == "exited", "an end")
         answer = command(tmp_path, "restart", "0")
         assert (answer.returncode, answer.stdout) == (1, "")
         assert "slot 0 has ended (exit code 0), and is not started again: --restart" in answer.stderr
@@ -149,7 +137,7 @@ def test_restart_of_one_slot_leaves_the_others_alone(tmp_path: Path) -> None:
     with Supervised.doing("obedient", tmp_path, nodes=3, policy={"first_delay": 300}) as supervisor:
         before = supervisor.until_ready(3)
         assert command(tmp_path, "restart", "1").returncode == 0
-        supervisor.until_logged("rolling restart is over")
+        supervisor.until_logged("rolling_restart_over")
         after = [node["pid"] for node in status(tmp_path)["nodes"]]
         assert [after[0], after[2]] == [before[0], before[2]]
         assert after[1] != before[1]
@@ -161,7 +149,7 @@ def test_what_does_not_exist_is_refused_with_what_does(tmp_path: Path) -> None:
         supervisor.until_ready(2)
         answer = command(tmp_path, "restart", "2")
         assert (answer.returncode, answer.stderr) == (1, "lowkiq-supervisor: no slot 2: there are 0 to 1\n")
-        with pytest.raises(Refused, match="unknown command 'dance': there are status"):
+        with pytest.raises(CommandRefused, match="unknown command 'dance': there are status"):
             ask(state_dir(tmp_path), "dance")
 
 
@@ -189,7 +177,7 @@ def test_ttin_is_passed_on_to_every_node_a_hundred_times(tmp_path: Path) -> None
         for turn in range(1, 101):
             supervisor.send(signal.SIGTTIN)
             supervisor.until_logged("dump", turn)
-        until(lambda: all((state_dir(tmp_path) / "dumps" / f"dump-now-{pid}-x.txt").exists() for pid in pids))
+        wait_until(lambda: all((state_dir(tmp_path) / "dumps" / f"dump-now-{pid}-x.txt").exists() for pid in pids))
         assert [node["pid"] for node in status(tmp_path)["nodes"]] == pids
 
 
@@ -197,9 +185,9 @@ def test_the_title_tells_the_state_and_embedded_redis_is_in_the_status(tmp_path:
     with Supervised.doing("busy", tmp_path, nodes=2, embedded=True) as supervisor:
         supervisor.until_ready(2)
         process = psutil.Process(supervisor.process.pid)
-        until(lambda: process.cmdline()[0] == "lowkiq: supervisor 2 nodes [running]", "the title")
+        wait_until(lambda: process.cmdline()[0] == "lowkiq: supervisor 2 nodes [running]", "the title")
         node = psutil.Process(supervisor.pid("node 1/2"))
-        until(lambda: node.cmdline()[0] == "lowkiq: node 1/2 [ready] 3 busy", "the node's title")
+        wait_until(lambda: node.cmdline()[0] == "lowkiq: node 1/2 [ready] 3 busy", "the node's title")
         redis = status(tmp_path)["redis"]
         assert (redis["pid"], redis["state"]) == (supervisor.pid("redis"), "ready")
         assert "embedded Redis ready" in command(tmp_path, "status").stdout

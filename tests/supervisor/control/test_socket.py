@@ -40,7 +40,7 @@ def test_a_second_supervisor_of_the_same_directory_is_refused(tmp_path: Path) ->
         elsewhere.mkdir()
         with Supervised.doing("obedient", elsewhere, state_dir=str(state_dir(tmp_path))) as second:
             assert second.exit_code() == 3
-            error = second.events("can't start")[0]["error"]
+            error = second.events("cannot_start")[0]["error"]
             assert f"another supervisor (process {first.process.pid}) runs in {state_dir(tmp_path)}" in error
         assert status(tmp_path)["supervisor"]["pid"] == first.process.pid
 
@@ -48,12 +48,12 @@ def test_a_second_supervisor_of_the_same_directory_is_refused(tmp_path: Path) ->
 def test_a_path_too_long_and_a_file_in_the_way_are_named(tmp_path: Path) -> None:
     with Supervised.doing("obedient", tmp_path, state_dir="d" * 100) as supervisor:
         assert supervisor.exit_code() == 3
-        assert "too long for a unix socket" in supervisor.events("can't start")[0]["error"]
+        assert "too long for a unix socket" in supervisor.events("cannot_start")[0]["error"]
     state_dir(tmp_path).mkdir()
     (state_dir(tmp_path) / "control.sock").write_text("somebody's")
     with Supervised.doing("obedient", tmp_path) as supervisor:
         assert supervisor.exit_code() == 3
-        assert "is in the way and is no socket" in supervisor.events("can't start")[0]["error"]
+        assert "is in the way and is no socket" in supervisor.events("cannot_start")[0]["error"]
     assert (state_dir(tmp_path) / "control.sock").read_text() == "somebody's"
 
 

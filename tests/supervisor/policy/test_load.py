@@ -7,8 +7,6 @@ import json
 import os
 import random
 import signal
-import subprocess
-import sys
 import time
 from collections import defaultdict
 from pathlib import Path
@@ -19,10 +17,8 @@ import pytest
 
 from lowkiq import Lowkiq
 from lowkiq_supervisor.control.client import ask
-from tests.harness import ROOT, Supervised, until
-from tests.support import RedisServer
-
-MAIN = "from lowkiq_supervisor.cli import main; main()"
+from tests.harness import PYTHONPATH, Supervised, command
+from tests.support import RedisServer, wait_until
 
 #: Ids of the load; each gets a payload again and again.
 IDS = 60
@@ -76,8 +72,8 @@ class Shop:
         if state_dir != "state":
             directory = self.directory / f"{state_dir}-log"
             directory.mkdir()
-            given["PYTHONPATH"] = f"{ROOT / 'supervisor'}:{ROOT}:{self.directory}"
-        return Supervised(directory, ["-c", MAIN, "-r", "shop", *arguments], given)
+            given["PYTHONPATH"] = f"{PYTHONPATH}:{self.directory}"
+        return Supervised.main(directory, "-r", "shop", *arguments, **given)
 
     def push(self, *ids: str, payload: Any = 0) -> None:
         self.worker.perform_async([{"id": name, "payload": payload} for name in ids])
@@ -119,21 +115,20 @@ def test_a_rolling_restart_under_load_loses_nothing_and_no_shard_has_two_owners(
             shop.push(*(f"job-{number}" for number in range(IDS)), payload=turn)
             wanted |= {(f"job-{number}", turn) for number in range(IDS)}
             enough = len(wanted) - 2 * IDS
-            until(lambda enough=enough: len(noted()) > enough, "progress")
+            wait_until(lambda enough=enough: len(noted()) > enough, "progress")
             if turn == 0:
                 supervisor.send(signal.SIGHUP)
-            if supervisor.events("rolling restart is over"):
+            if supervisor.events("rolling_restart_over"):
                 break
 
-        until(lambda: noted() >= wanted, "every job")
-        supervisor.send(signal.SIGTERM)
-        assert supervisor.exit_code() == 0, supervisor.log_path.read_text()
+        wait_until(lambda: noted() >= wanted, "every job")
+        supervisor.end()
     assert noted() == wanted
     _assert_one_owner_at_a_time(shop.done())
 
 
 def _assert_one_owner_at_a_time(done: list[list[Any]]) -> None:
-    """Of each shard: one process an epoch, epochs that only rise, and no two jobs at once."""
+    """Each shard has one process an epoch, epochs that only rise, and no two jobs at once."""
     of_shard = defaultdict(list)
     for record in done:
         of_shard[record[0]].append(record)
@@ -153,7 +148,7 @@ def test_a_restart_of_one_slot_hands_its_shards_over_without_waiting_for_the_lea
         supervisor.until_ready(2)
         names = [f"name-{number}" for number in range(24)]  # enough that every shard has some
         shop.push(*names)
-        until(lambda: len(shop.done()) == len(names), "the first jobs")
+        wait_until(lambda: len(shop.done()) == len(names), "the first jobs")
         before = {node["slot"]: node["pid"] for node in status(shop)["nodes"]}
         moved = {record[5] for record in shop.done() if record[2] == before[1]}
         assert moved
@@ -161,31 +156,29 @@ def test_a_restart_of_one_slot_hands_its_shards_over_without_waiting_for_the_lea
         ended = ask(shop.directory / "state", "restart", slot=1)
         assert ended["slots"] == [1]
         supervisor.until_logged("replacing")
-        until(lambda: not psutil.pid_exists(before[1]), "the end of the old node")  # which might still take jobs
+        wait_until(lambda: not psutil.pid_exists(before[1]), "the end of the old node")  # which might still take jobs
         shop.push(*names)
         began = time.monotonic()
-        until(lambda: all(len(shop.pids_of(name)) == 2 for name in moved), "the jobs of the new node")
+        wait_until(lambda: all(len(shop.pids_of(name)) == 2 for name in moved), "the jobs of the new node")
         # An import and a boot of a node lie in between; the lease would be 60 s.
         assert time.monotonic() - began < 10
         after = {node["slot"]: node["pid"] for node in status(shop)["nodes"]}
         assert after[0] == before[0]
         assert {shop.pids_of(name)[1] for name in moved} == {after[1]}
-        supervisor.send(signal.SIGTERM)
-        assert supervisor.exit_code() == 0
+        supervisor.end()
 
 
 def test_a_job_that_wedges_its_process_in_c_is_dumped_and_run_again_by_the_next(shop: Shop) -> None:
     with shop.supervise("--hang-timeout", "2", **LONG_LEASE) as supervisor:
         supervisor.until_ready(1)
         shop.push("wedge")
-        until(lambda: len(shop.pids_of("wedge")) == 1, "the second run")
-        died = supervisor.events("died, will be restarted")[0]
+        wait_until(lambda: len(shop.pids_of("wedge")) == 1, "the second run")
+        died = supervisor.events("died_will_restart")[0]
         assert died["reason"].startswith("hung, no beat for ")
         dumped = supervisor.log_path.read_text()
         assert "Fatal Python error: Aborted" in dumped
         assert "shop.py" in dumped
-        supervisor.send(signal.SIGTERM)
-        assert supervisor.exit_code() == 0
+        supervisor.end()
 
 
 def test_with_the_same_number_twice_the_second_stands_by_and_takes_over(shop: Shop) -> None:
@@ -193,23 +186,22 @@ def test_with_the_same_number_twice_the_second_stands_by_and_takes_over(shop: Sh
     with shop.supervise("--nodes", "1", **lease) as first:
         first.until_ready(1)
         shop.push("before")
-        until(lambda: len(shop.pids_of("before")) == 1, "the first job")
+        wait_until(lambda: len(shop.pids_of("before")) == 1, "the first job")
         with shop.supervise("--nodes", "1", state_dir="second", **lease) as second:
             second.until_ready(1)
-            until(lambda: status(shop, "second")["nodes"][0]["waits"] > 0, "the second to say that it stands by")
+            wait_until(lambda: status(shop, "second")["nodes"][0]["waits"] > 0, "the second to say that it stands by")
             assert second.events("standing_by"), "the log says so too, and for whom"
             shop.push("while")
-            until(lambda: len(shop.pids_of("while")) == 1, "the second job")
+            wait_until(lambda: len(shop.pids_of("while")) == 1, "the second job")
             assert shop.pids_of("while") == [first.pid("node 0/1")]
             first.process.kill()
             assert first.nothing_is_left()
             shop.push("after")
             killed = time.monotonic()
-            until(lambda: len(shop.pids_of("after")) == 1, "the take-over")
+            wait_until(lambda: len(shop.pids_of("after")) == 1, "the take-over")
             assert time.monotonic() - killed < 3 + 5, "the lease's time, and some for a slow machine"
             assert shop.pids_of("after") == [second.pid("node 0/1")]
-            second.send(signal.SIGTERM)
-            assert second.exit_code() == 0
+            second.end()
 
 
 @pytest.mark.timeout(60 + 5 * BOOTS)
@@ -221,9 +213,7 @@ def test_term_at_any_moment_of_a_real_boot_leaves_no_process_and_no_lease(
         with shop.supervise("--nodes", "2", **LONG_LEASE) as supervisor:
             supervisor.until_logged("started", 2)
             time.sleep(luck.uniform(0, 1.2))  # not to wait for something: this is the random moment
-            supervisor.send(signal.SIGTERM)
-            assert supervisor.exit_code() == 0, supervisor.log_path.read_text()
-            assert supervisor.nothing_is_left()
+            supervisor.end()
         with redis_server.client() as client:
             owners = list(client.scan_iter(f"{shop.environment['LOWKIQ_NAMESPACE']}:*:owner"))
             assert not [key for key in owners if client.hexists(key, "node")]
@@ -234,16 +224,15 @@ def test_preloaded_nodes_share_the_application_and_work(shop: Shop) -> None:
     with shop.supervise("--nodes", "2", "--preload") as supervisor:
         supervisor.until_ready(2)
         shop.push(*(f"name-{number}" for number in range(24)))
-        until(lambda: len(shop.done()) == 24, "the jobs")
+        wait_until(lambda: len(shop.done()) == 24, "the jobs")
         assert (shop.directory / "imported-by").read_text() == f"{supervisor.process.pid}\n"
         assert psutil.Process(supervisor.process.pid).num_threads() == 1
         supervisor.send(signal.SIGHUP)
-        supervisor.until_logged("nodes are started again with the preloaded code: to change it, restart the supervisor")
-        supervisor.until_logged("rolling restart is over")
+        supervisor.until_logged("restarting_preloaded_code")
+        supervisor.until_logged("rolling_restart_over")
         assert (shop.directory / "imported-by").read_text() == f"{supervisor.process.pid}\n"
         assert status(shop)["supervisor"]["preloaded"] is True
-        supervisor.send(signal.SIGTERM)
-        assert supervisor.exit_code() == 0
+        supervisor.end()
 
 
 def test_an_application_that_starts_threads_is_not_preloaded(shop: Shop) -> None:
@@ -251,7 +240,7 @@ def test_an_application_that_starts_threads_is_not_preloaded(shop: Shop) -> None
     (shop.directory / "shop.py").write_text(APP + thread)
     with shop.supervise("--preload") as supervisor:
         assert supervisor.exit_code() == 3
-        error = supervisor.events("can't start")[0]["error"]
+        error = supervisor.events("cannot_start")[0]["error"]
         assert "importing shop starts threads (ticker)" in error
         assert "run without --preload" in error
         assert not supervisor.events("started")
@@ -261,7 +250,7 @@ def test_preloading_says_what_can_not_be_imported(shop: Shop) -> None:
     (shop.directory / "shop.py").write_text("import nothing_of_this_name")
     with shop.supervise("--preload") as supervisor:
         assert supervisor.exit_code() == 3
-        assert "can't preload shop: " in supervisor.events("can't start")[0]["error"]
+        assert "can't preload shop: " in supervisor.events("cannot_start")[0]["error"]
 
 
 def test_without_the_embedded_redis_none_is_started(shop: Shop) -> None:
@@ -272,22 +261,14 @@ def test_without_the_embedded_redis_none_is_started(shop: Shop) -> None:
         assert status(shop)["redis"] is None
         assert not supervisor.events("started", "redis")
         shop.push("one")
-        until(lambda: len(shop.done()) == 1, "the job")
-        supervisor.send(signal.SIGTERM)
-        assert supervisor.exit_code() == 0
+        wait_until(lambda: len(shop.done()) == 1, "the job")
+        supervisor.end()
 
 
 def test_real_nodes_dump_into_the_state_directory(shop: Shop) -> None:
     with shop.supervise("--nodes", "2") as supervisor:
         pids = supervisor.until_ready(2)
-        answer = subprocess.run(
-            [sys.executable, "-c", MAIN, "dump", "--state-dir", str(shop.directory / "state")],
-            env={"PYTHONPATH": f"{ROOT / 'supervisor'}:{ROOT}", "PATH": os.environ["PATH"]},
-            capture_output=True,
-            text=True,
-            check=False,
-            timeout=60,
-        )
+        answer = command(shop.directory, "dump", "--state-dir", str(shop.directory / "state"))
         assert answer.returncode == 0, answer.stderr
         files = [Path(line) for line in answer.stdout.splitlines()]
         assert len(files) == len(pids)

@@ -10,12 +10,11 @@ import psutil
 import pytest
 
 from lowkiq_supervisor.options import Options
-from lowkiq_supervisor.policy.hang import HangWatch
-from lowkiq_supervisor.policy.recycling import Recycling, rss
-from lowkiq_supervisor.policy.rolling_restart import Turnover
-from lowkiq_supervisor.processes.beat_pipe import Told
+from lowkiq_supervisor.policy.limits import HangLimits, RecyclingLimits, rss
+from lowkiq_supervisor.policy.rolling_restart import RollingRestart
+from lowkiq_supervisor.processes.beat_pipe import Beat
 from lowkiq_supervisor.processes.child import Child
-from lowkiq_supervisor.processes.slot import Slot, State
+from lowkiq_supervisor.processes.slots import Slot, State
 from lowkiq_supervisor.restart_policy import RestartHistory, RestartPolicy
 
 
@@ -40,7 +39,7 @@ def succeed(slot: Slot) -> None:
     """A (new) process is there and ready."""
     slot.replaced_for = ""
     slot.filled(Process())
-    assert slot.says(State.READY)
+    assert slot.enter(State.READY)
 
 
 @pytest.fixture
@@ -48,13 +47,13 @@ def slots() -> list[Slot]:
     return [working_slot(name) for name in "abc"]
 
 
-def turnover() -> tuple[Turnover, list[bool]]:
+def rolling_restart() -> tuple[RollingRestart, list[bool]]:
     rolls: list[bool] = []
-    return Turnover(rolls.append), rolls
+    return RollingRestart(rolls.append), rolls
 
 
 def test_the_next_waits_until_the_successor_is_ready(slots: list[Slot]) -> None:
-    order, rolls = turnover()
+    order, rolls = rolling_restart()
     order.roll(slots, "HUP")
     seen = []
     while not order.idle:
@@ -72,7 +71,7 @@ def test_the_next_waits_until_the_successor_is_ready(slots: list[Slot]) -> None:
 
 
 def test_asked_again_only_what_was_started_before_is_renewed_once_more(slots: list[Slot]) -> None:
-    order, rolls = turnover()
+    order, rolls = rolling_restart()
     order.roll(slots, "HUP")
     seen = []
     order.advance()
@@ -89,7 +88,7 @@ def test_asked_again_only_what_was_started_before_is_renewed_once_more(slots: li
 
 
 def test_recycling_waits_for_its_turn(slots: list[Slot]) -> None:
-    order, rolls = turnover()
+    order, rolls = rolling_restart()
     order.recycle(slots[0], "old")
     order.recycle(slots[1], "old")
     order.advance()
@@ -112,8 +111,8 @@ def test_without_a_free_descriptor_nobody_has_grown(monkeypatch: pytest.MonkeyPa
     assert rss(1) is None
 
 
-def recycling(**limits: Any) -> Recycling:
-    return Recycling(Options(app="shop", **limits))
+def recycling(**limits: Any) -> RecyclingLimits:
+    return RecyclingLimits(Options(app="shop", **limits))
 
 
 def test_each_process_has_its_own_share_of_a_limit(slots: list[Slot]) -> None:
@@ -121,7 +120,7 @@ def test_each_process_has_its_own_share_of_a_limit(slots: list[Slot]) -> None:
     for slot, share in zip(slots, (1.1, 1.0, 0.9), strict=True):
         assert slot.child is not None
         slot.child.limit_share = share
-        slot.child.heard(Told("ready", 0, 95))
+        slot.child.note(Beat("ready", 0, 95))
     over = recycling(max_jobs=100).due(slots)
     assert over == (slots[2], "95 jobs, about 100 allowed")
 
@@ -129,7 +128,7 @@ def test_each_process_has_its_own_share_of_a_limit(slots: list[Slot]) -> None:
 def test_nobody_is_recycled_while_another_is_away_and_nothing_is_due_then(slots: list[Slot]) -> None:
     limits = recycling(max_jobs=100, max_age=3600, max_rss=1 << 60)
     assert slots[1].child is not None
-    slots[1].child.heard(Told("ready", 0, 1000))
+    slots[1].child.note(Beat("ready", 0, 1000))
     assert limits.due(slots)
     assert len(limits.deadlines(slots)) == 4
     slots[0].schedule(0)
@@ -139,22 +138,22 @@ def test_nobody_is_recycled_while_another_is_away_and_nothing_is_due_then(slots:
 
 
 def test_a_silence_gets_a_second_chance_and_one_that_is_told_to_end_is_not_looked_at(slots: list[Slot]) -> None:
-    watch = HangWatch(hang_timeout=30, boot_timeout=120)
+    hangs = HangLimits(hang_timeout=30, boot_timeout=120)
     for slot in slots:
         assert isinstance(slot.child, Process)
         slot.child.started_at -= 31
     slots[2].kill_at = 0
-    watch.look(slots)
+    hangs.enforce(slots)
     assert [slot.child.silent_at is not None for slot in slots if slot.child] == [True, True, False]
     for slot in slots[:2]:
         assert isinstance(slot.child, Process)
         assert slot.child.silent_at is not None
         slot.child.silent_at -= 3
     assert isinstance(slots[0].child, Process)
-    slots[0].child.heard(Told("ready"))
-    watch.look(slots)
+    slots[0].child.note(Beat("ready"))
+    hangs.enforce(slots)
     assert [slot.child.sent for slot in slots if isinstance(slot.child, Process)] == [[], [signal.SIGABRT], []]
 
 
 def test_without_a_limit_silence_is_fine(slots: list[Slot]) -> None:
-    assert HangWatch(hang_timeout=0, boot_timeout=0).deadlines(slots) == []
+    assert HangLimits(hang_timeout=0, boot_timeout=0).deadlines(slots) == []

@@ -7,16 +7,16 @@ import signal
 
 import pytest
 
-from lowkiq_supervisor.processes.beat_pipe import Beat, Beats, Told
+from lowkiq_supervisor.processes.beat_pipe import Beat, BeatReader, BeatWriter
 
 
 def test_beats_arrive_in_order_and_odd_words_are_left_alone() -> None:
     reader, writer = os.pipe()
-    beat, beats = Beat(writer), Beats(reader)
+    beat, beats = BeatWriter(writer), BeatReader(reader)
     beat("starting")
     beat("ready 3 17 and what a later node may add")
     beat("quiet many")
-    assert beats.read() == [Told("starting"), Told("ready", 3, 17), Told("quiet", 0)]
+    assert beats.read() == [Beat("starting"), Beat("ready", 3, 17), Beat("quiet", 0)]
     assert not beats.ended
     os.close(writer)
     assert beats.read() == []
@@ -26,18 +26,18 @@ def test_beats_arrive_in_order_and_odd_words_are_left_alone() -> None:
 
 def test_half_a_line_waits_for_its_end() -> None:
     reader, writer = os.pipe()
-    beats = Beats(reader)
+    beats = BeatReader(reader)
     os.write(writer, b"starting\nrea")
-    assert beats.read() == [Told("starting")]
+    assert beats.read() == [Beat("starting")]
     os.write(writer, b"dy\n")
-    assert beats.read() == [Told("ready")]
+    assert beats.read() == [Beat("ready")]
     os.close(writer)
     beats.close()
 
 
 def test_a_supervisor_that_does_not_read_delays_nobody() -> None:
     reader, writer = os.pipe()
-    beat = Beat(writer)
+    beat = BeatWriter(writer)
     for _ in range(20_000):
         beat("ready")
     os.close(reader)
@@ -49,6 +49,6 @@ def test_a_supervisor_that_is_gone_makes_the_node_drain(monkeypatch: pytest.Monk
     monkeypatch.setattr(os, "kill", lambda pid, signum: sent.append((pid, signum)))
     reader, writer = os.pipe()
     os.close(reader)
-    Beat(writer)("ready")
+    BeatWriter(writer)("ready")
     os.close(writer)
     assert sent == [(os.getpid(), signal.SIGTERM)]

@@ -13,7 +13,8 @@ from pathlib import Path
 import psutil
 import pytest
 
-from tests.harness import ROOT, Supervised, until
+from tests.harness import PYTHONPATH, Supervised
+from tests.support import ROOT, wait_until
 
 #: How often TERM meets a booting supervisor; the full proof is 300 times.
 ROUNDS = int(os.environ.get("LOWKIQ_TEST_ROUNDS", "100"))
@@ -27,7 +28,7 @@ AT_ONCE = {"first_delay": 0.01}
 def test_term_at_any_moment_of_boot_ends_with_0_and_leaves_no_process(tmp_path: Path) -> None:
     answer = subprocess.run(
         [sys.executable, str(ROOT / "tests/supervisor/rounds.py"), str(ROUNDS), "1"],
-        env={**os.environ, "PYTHONPATH": f"{ROOT / 'supervisor'}:{ROOT}"},
+        env={**os.environ, "PYTHONPATH": PYTHONPATH},
         cwd=tmp_path,
         capture_output=True,
         text=True,
@@ -41,25 +42,22 @@ def test_thousands_of_ends_leave_no_zombie_and_no_descriptor(tmp_path: Path) -> 
     with Supervised.doing("one_cycle", tmp_path, nodes=1) as supervisor:
         process = psutil.Process(supervisor.process.pid)
         cycles = tmp_path / "cycles"
-        until(lambda: cycles.exists() and cycles.stat().st_size > 5, "the first cycles")
-        until(lambda: cycles.stat().st_size >= CYCLES, "the last cycle", patience=120 + CYCLES / 20)
-        until(lambda: process.num_fds() <= 16, "few descriptors")
+        wait_until(lambda: cycles.exists() and cycles.stat().st_size > 5, "the first cycles")
+        wait_until(lambda: cycles.stat().st_size >= CYCLES, "the last cycle", within=120 + CYCLES / 20)
+        wait_until(lambda: process.num_fds() <= 16, "few descriptors")
         assert len(process.children()) <= 1
-        supervisor.send(signal.SIGTERM)
-        assert supervisor.exit_code() == 0
-        assert supervisor.nothing_is_left()
+        supervisor.end()
 
 
 def test_a_process_that_a_node_left_behind_is_reaped_and_takes_nobody_s_place(tmp_path: Path) -> None:
     with Supervised.doing("abandoning", tmp_path, nodes=2, policy=AT_ONCE) as supervisor:
         supervisor.until_ready(2)
-        orphan = int(until((tmp_path / "orphan").exists) and until((tmp_path / "orphan").read_text))
-        until(lambda: not psutil.pid_exists(orphan), "the reaping of the orphan")
+        orphan = int(wait_until((tmp_path / "orphan").exists) and wait_until((tmp_path / "orphan").read_text))
+        wait_until(lambda: not psutil.pid_exists(orphan), "the reaping of the orphan")
         os.kill(supervisor.pid("node 1/2"), signal.SIGKILL)
-        assert supervisor.until_logged("died, will be restarted")[0]["reason"] == "killed by SIGKILL"
+        assert supervisor.until_logged("died_will_restart")[0]["reason"] == "killed by SIGKILL"
         supervisor.until_logged("ready", 2, "node 1/2")
-        supervisor.send(signal.SIGTERM)
-        assert supervisor.exit_code() == 0
+        supervisor.end()
 
 
 @pytest.fixture
@@ -78,9 +76,9 @@ def unshare() -> list[str]:
 def test_as_process_1_it_reaps_everything_and_ends_by_term(tmp_path: Path, unshare: list[str]) -> None:
     with Supervised.doing("abandoning", tmp_path, wrapper=unshare, nodes=2) as supervisor:
         supervisor.until_ready(2)
-        inner = until(psutil.Process(supervisor.process.pid).children)[0]
-        until((tmp_path / "orphan").exists)
-        until(lambda: len(inner.children(recursive=True)) == 2, "the reaping of the orphans")
+        inner = wait_until(psutil.Process(supervisor.process.pid).children)[0]
+        wait_until((tmp_path / "orphan").exists)
+        wait_until(lambda: len(inner.children(recursive=True)) == 2, "the reaping of the orphans")
         inner.send_signal(signal.SIGTERM)
         assert supervisor.exit_code() == 0
         assert supervisor.nothing_is_left()

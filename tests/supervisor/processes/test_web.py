@@ -6,17 +6,15 @@ import json
 import os
 import signal
 import socket
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
 import psutil
 import pytest
 
-from tests.harness import ROOT, Supervised, state_dir, status, until
+from tests.harness import Supervised, command, state_dir, status
+from tests.support import wait_until
 
-MAIN = "from lowkiq_supervisor.cli import main; main()"
 AT_ONCE = {"first_delay": 0.01, "longest_delay": 0.01}
 NEVER_SOON = {"first_delay": 300, "longest_delay": 300}
 
@@ -60,18 +58,6 @@ def views(tmp_path: Path, port: int) -> Views:
     return Views(tmp_path, port)
 
 
-def command(directory: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [sys.executable, "-c", MAIN, *arguments],
-        cwd=directory,
-        env={"PYTHONPATH": f"{ROOT / 'supervisor'}:{ROOT}", "PATH": os.environ["PATH"]},
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=60,
-    )
-
-
 def title(pid: int) -> str:
     return psutil.Process(pid).cmdline()[0]
 
@@ -89,8 +75,7 @@ def test_it_starts_when_redis_answers_with_its_url_and_goes_after_the_nodes_and_
         assert told["LOWKIQ_REDIS_URL"] == f"unix://{views.directory}/.lowkiq/redis/redis.sock"
         assert told["LOWKIQ_SUPERVISOR_PID"] == str(supervisor.process.pid)
         assert not {"NOTIFY_SOCKET", "WATCHDOG_USEC"} & told.keys()
-        supervisor.send(signal.SIGTERM)
-        assert supervisor.exit_code() == 0
+        supervisor.end()
         lines = [(line["event"], line["slot"]) for line in supervisor.log() if "slot" in line]
         assert lines.index(("ready", "redis")) < lines.index(("started", views.slot))
         ended = [slot for event, slot in lines if event == "ended"]
@@ -122,44 +107,40 @@ def test_killed_it_is_restarted_and_no_node_notices(views: Views) -> None:
         assert views.is_open()
         assert (views.status()["restarts"], views.status()["last_exit"]) == (1, "killed by SIGKILL")
         assert node_starts(supervisor) == 2
-        supervisor.send(signal.SIGTERM)
-        assert supervisor.exit_code() == 0
+        supervisor.end()
 
 
 def test_however_often_it_fails_it_is_tried_again_and_nodes_work_on(views: Views) -> None:
     with views.supervise("failing", policy=AT_ONCE) as supervisor:
         supervisor.until_ready(2)
-        supervisor.until_logged("died, will be restarted", 12, views.slot)
-        assert not supervisor.events("crash loop")
+        supervisor.until_logged("died_will_restart", 12, views.slot)
+        assert not supervisor.events("crash_loop")
         assert node_starts(supervisor) == 2
         assert views.overall() == "degraded"
         (views.directory / "mended").touch()
         supervisor.until_logged("ready", slot=views.slot)
-        until(lambda: views.overall() == "running", "health")
-        supervisor.send(signal.SIGTERM)
-        assert supervisor.exit_code() == 0
+        wait_until(lambda: views.overall() == "running", "health")
+        supervisor.end()
 
 
 def test_without_a_first_start_of_its_own_nodes_are_as_ready_as_ever(views: Views) -> None:
     with views.supervise("silent_at_boot", boot_timeout=300) as supervisor:
         supervisor.until_ready(2)
         assert (views.overall(), views.status()["state"]) == ("running", "starting")
-        supervisor.send(signal.SIGTERM)
-        assert supervisor.exit_code() == 0
+        supervisor.end()
         assert supervisor.events("ended", views.slot)[0]["reason"] == "killed by SIGTERM"
 
 
 def test_a_hung_one_is_killed_and_replaced(views: Views) -> None:
-    constants = {"policy.hang.DUMP_TIME": 0.3}
+    constants = {"policy.limits.DUMP_TIME": 0.3}
     with views.supervise(hang_timeout=0.5, constants=constants, policy=AT_ONCE) as supervisor:
         supervisor.until_logged("ready", slot=views.slot)
         os.kill(supervisor.pid(views.slot), signal.SIGSTOP)
-        died = supervisor.until_logged("died, will be restarted")[0]
+        died = supervisor.until_logged("died_will_restart")[0]
         assert (died["slot"], died["reason"][:18]) == (views.slot, "hung, no beat for ")
         supervisor.until_logged("ready", 2, views.slot)
         assert node_starts(supervisor) == 2
-        supervisor.send(signal.SIGTERM)
-        assert supervisor.exit_code() == 0
+        supervisor.end()
 
 
 def test_one_that_never_gets_through_its_boot_is_dumped_and_tried_again(views: Views) -> None:
@@ -176,9 +157,8 @@ def test_one_that_ignores_term_is_killed_soon_and_that_is_not_a_lost_job(
     with views.supervise("deaf", constants=constants, embedded=True) as supervisor:
         supervisor.until_ready(2)
         supervisor.until_logged("ready", slot=views.slot)
-        supervisor.send(signum)
-        assert supervisor.exit_code() == code, supervisor.log_path.read_text()
-        assert [line["slot"] for line in supervisor.events("missed its deadline, killing it")] == [views.slot]
+        supervisor.end(signum, code=code)
+        assert [line["slot"] for line in supervisor.events("missed_deadline")] == [views.slot]
         assert [line["slot"] for line in supervisor.events("ended")][-1] == "redis"
         assert supervisor.nothing_is_left()
 
@@ -208,19 +188,19 @@ def test_hup_and_restart_renew_it_after_the_nodes(views: Views) -> None:
         supervisor.until_ready(2)
         supervisor.until_logged("ready", slot=views.slot)
         supervisor.send(signal.SIGHUP)
-        supervisor.until_logged("rolling restart is over")
+        supervisor.until_logged("rolling_restart_over")
         assert [line["slot"] for line in supervisor.events("replacing")] == ["node 0/2", "node 1/2", views.slot]
         assert views.is_open()
         answer = command(views.directory, "restart")
         assert answer.stdout == "restarting one after another: slots 0, 1, then the web view\n"
-        supervisor.until_logged("rolling restart is over", 2)
+        supervisor.until_logged("rolling_restart_over", 2)
         assert (views.status()["replacements"], views.status()["failures"], views.overall()) == (2, 0, "running")
 
 
 def test_hup_tries_one_that_waits_for_its_next_start_at_once(views: Views) -> None:
     with views.supervise("failing", policy=NEVER_SOON) as supervisor:
         supervisor.until_ready(2)
-        supervisor.until_logged("died, will be restarted", slot=views.slot)
+        supervisor.until_logged("died_will_restart", slot=views.slot)
         assert views.status()["next_retry"] > 100
         (views.directory / "mended").touch()
         supervisor.send(signal.SIGHUP)
@@ -232,9 +212,9 @@ def test_restart_of_one_node_and_quiet_leave_it_alone(views: Views) -> None:
         supervisor.until_ready(2)
         supervisor.until_logged("ready", slot=views.slot)
         assert command(views.directory, "restart", "1").stdout == "restarting one after another: slots 1\n"
-        supervisor.until_logged("rolling restart is over")
+        supervisor.until_logged("rolling_restart_over")
         assert command(views.directory, "quiet").returncode == 0
-        until((views.directory / "quiet-1").exists)
+        wait_until((views.directory / "quiet-1").exists)
         dump = command(views.directory, "dump")
         assert dump.returncode == 0
         assert str(supervisor.pid(views.slot)) not in dump.stdout
@@ -253,17 +233,17 @@ def test_status_titles_and_usr2_show_it(views: Views) -> None:
         supervisor.until_ready(2)
         supervisor.until_logged("ready", slot=views.slot)
         pid = supervisor.pid(views.slot)
-        until(lambda: title(pid) == f"lowkiq: {views.slot} [ready]", "its title")
+        wait_until(lambda: title(pid) == f"lowkiq: {views.slot} [ready]", "its title")
         own = f"lowkiq: supervisor 2 nodes, {views.slot} "
-        until(lambda: title(supervisor.process.pid) == f"{own}[running]", "the supervisor's title")
+        wait_until(lambda: title(supervisor.process.pid) == f"{own}[running]", "the supervisor's title")
         shown = command(views.directory, "status")
         assert shown.returncode == 0
         assert f"{views.slot} ready" in shown.stdout
         assert shown.stdout.splitlines()[-1].split()[:4] == ["web", "-", str(pid), "ready"]
 
         os.kill(pid, signal.SIGKILL)
-        supervisor.until_logged("died, will be restarted", slot=views.slot)
-        until(lambda: title(supervisor.process.pid) == f"{own}[degraded]", "the supervisor's title")
+        supervisor.until_logged("died_will_restart", slot=views.slot)
+        wait_until(lambda: title(supervisor.process.pid) == f"{own}[degraded]", "the supervisor's title")
         machine = command(views.directory, "status", "--json")
         assert machine.returncode == 1
         web = json.loads(machine.stdout)["web"]
@@ -285,7 +265,7 @@ def test_status_titles_and_usr2_show_it(views: Views) -> None:
 def test_what_would_not_do_exits_2_and_starts_nothing(
     tmp_path: Path, arguments: list[str], environment: dict[str, str], message: str
 ) -> None:
-    with Supervised(tmp_path, ["-c", MAIN, "-r", "shop", *arguments], environment) as supervisor:
+    with Supervised.main(tmp_path, "-r", "shop", *arguments, **environment) as supervisor:
         assert supervisor.exit_code() == 2
         (line,) = supervisor.log_path.read_text().splitlines()
         assert line.startswith(f"lowkiq-supervisor: {message}")

@@ -13,9 +13,9 @@ from pathlib import Path
 import psutil
 import pytest
 
-from tests.harness import Supervised, status, until
+from tests.harness import Supervised, status
+from tests.support import wait_until
 
-MAIN = "from lowkiq_supervisor.cli import main; main()"
 APP = """
 from lowkiq import Lowkiq
 
@@ -36,7 +36,7 @@ class Site:
 
     def supervise(self, *arguments: str, **environment: str) -> Supervised:
         address = f"127.0.0.1:{self.port}"
-        return Supervised(self.directory, ["-c", MAIN, "-r", "shop", "--web", address, *arguments], environment)
+        return Supervised.main(self.directory, "-r", "shop", "--web", address, *arguments, **environment)
 
     @contextmanager
     def get(self, path: str, method: str = "GET", **headers: str) -> Iterator[http.client.HTTPResponse]:
@@ -73,13 +73,12 @@ def test_it_answers_beside_two_nodes_and_term_ends_all_of_it(site: Site, listene
         supervisor.until_ready(2)
         supervisor.until_logged("ready", slot=site.slot)
         assert site.answers("/healthz") == 200
-        until(lambda: site.answers("/readyz") == 200, "its Redis, which is the embedded one")
+        wait_until(lambda: site.answers("/readyz") == 200, "its Redis, which is the embedded one")
         view = psutil.Process(supervisor.pid(site.slot))
         assert view.cmdline()[0] == f"lowkiq: {site.slot} [ready]"
         assert view.ppid() == supervisor.process.pid
         assert status(site.directory)["supervisor"]["state"] == "running"
-        supervisor.send(signal.SIGTERM)
-        assert supervisor.exit_code() == 0, supervisor.log_path.read_text()
+        supervisor.end()
         reasons = {line["slot"]: line["reason"] for line in supervisor.events("ended")}
         assert reasons[site.slot] == "exit code 0"
         assert supervisor.nothing_is_left()
@@ -93,9 +92,8 @@ def test_an_open_stream_does_not_hold_the_end_up(site: Site, listener: socket.so
         with site.get("/api/v1/events") as stream:
             assert stream.status == 200
             assert stream.readline()
-            supervisor.send(signal.SIGTERM)
-            assert supervisor.exit_code() == 0, supervisor.log_path.read_text()
-        assert not supervisor.events("missed its deadline, killing it")
+            supervisor.end()
+        assert not supervisor.events("missed_deadline")
         assert supervisor.nothing_is_left()
 
 
@@ -106,23 +104,22 @@ def test_killed_it_is_back_at_the_same_address(site: Site, listener: socket.sock
         supervisor.until_logged("ready", slot=site.slot)
         with site.get("/api/v1/events"):
             os.kill(supervisor.pid(site.slot), signal.SIGKILL)
-            until(lambda: site.answers("/healthz") == 200, "an answer")
+            wait_until(lambda: site.answers("/healthz") == 200, "an answer")
         assert len(supervisor.events("started", "node 0/1")) == 1
 
 
 def test_a_taken_port_is_said_in_one_line_and_tried_until_it_is_free(site: Site, listener: socket.socket) -> None:
     with site.supervise() as supervisor:
         supervisor.until_ready(1)
-        refused = supervisor.until_logged("can't serve the web view")[0]
+        refused = supervisor.until_logged("cannot_serve_web")[0]
         assert refused["slot"] == site.slot
         assert f"127.0.0.1:{site.port} is taken" in refused["error"]
         assert "Traceback" not in supervisor.log_path.read_text()
-        until(lambda: status(site.directory)["supervisor"]["state"] == "degraded", "word of it")
+        wait_until(lambda: status(site.directory)["supervisor"]["state"] == "degraded", "word of it")
         listener.close()
-        until(lambda: site.answers("/healthz") == 200, "an answer")
+        wait_until(lambda: site.answers("/healthz") == 200, "an answer")
         assert len(supervisor.events("started", "node 0/1")) == 1
-        supervisor.send(signal.SIGTERM)
-        assert supervisor.exit_code() == 0, supervisor.log_path.read_text()
+        supervisor.end()
 
 
 def test_flags_and_credentials_reach_it_and_preloading_goes_with_it(site: Site, listener: socket.socket) -> None:
@@ -138,5 +135,4 @@ def test_flags_and_credentials_reach_it_and_preloading_goes_with_it(site: Site, 
         with site.get("/api/v1/queues/note/actions", "POST", **known) as refusal:
             assert (refusal.status, b"read-only" in refusal.read()) == (403, True)
         assert token not in supervisor.log_path.read_text()
-        supervisor.send(signal.SIGTERM)
-        assert supervisor.exit_code() == 0, supervisor.log_path.read_text()
+        supervisor.end()

@@ -11,17 +11,17 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-from lowkiq_supervisor.processes.web import WebSpec
+from lowkiq_supervisor.options import Options
 
 Tell = Callable[..., None]
 
 
-def serving(spec: WebSpec, beat: Tell) -> int:
+def serving(options: Options, beat: Tell) -> int:
     """Takes connections until TERM."""
     told: list[int] = []
     signal.signal(signal.SIGTERM, lambda number, _: told.append(number))
     Path("env-web").write_text(json.dumps(dict(os.environ)))
-    with socket.create_server((spec.options.host, spec.options.port)):
+    with socket.create_server((options.web.host, options.web.port)):
         while not told:
             beat("ready")
             time.sleep(0.02)
@@ -29,7 +29,7 @@ def serving(spec: WebSpec, beat: Tell) -> int:
     return 0
 
 
-def deaf(spec: WebSpec, beat: Tell) -> int:
+def deaf(options: Options, beat: Tell) -> int:
     """Doesn't hear TERM."""
     signal.signal(signal.SIGTERM, signal.SIG_IGN)
     while True:
@@ -37,12 +37,12 @@ def deaf(spec: WebSpec, beat: Tell) -> int:
         time.sleep(0.02)
 
 
-def failing(spec: WebSpec, beat: Tell) -> int:
+def failing(options: Options, beat: Tell) -> int:
     """Fails until a file says that it is mended."""
-    return serving(spec, beat) if Path("mended").exists() else 3
+    return serving(options, beat) if Path("mended").exists() else 3
 
 
-def silent_at_boot(spec: WebSpec, beat: Tell) -> int:
+def silent_at_boot(options: Options, beat: Tell) -> int:
     """Never becomes ready."""
     faulthandler.enable()
     time.sleep(300)

@@ -1,0 +1,270 @@
+"""
+The environment of a process: exit codes, the state directory, numbers of nodes, addresses and credentials.
+
+Standard library only: the supervisor goes by the same rules, and imports no other part of the library before it forks.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+import os
+import re
+import socket
+from collections.abc import Callable, Mapping
+from dataclasses import InitVar, dataclass, field
+from enum import IntEnum
+from pathlib import Path
+from typing import Final, NamedTuple
+
+from lowkiq.errors import SettingsError
+
+#: Where the supervisor listens for commands, and its embedded Redis for clients, within the state directory.
+CONTROL_SOCKET: Final = "/control.sock"
+EMBEDDED_SOCKET: Final = "/redis/redis.sock"
+#: Bytes of a path that a unix socket's address holds on Linux, without the final zero.
+LONGEST_SOCKET_PATH: Final = 107
+#: Mode of a directory that others may write into.
+OPEN_TO_OTHERS: Final = 0o022
+#: Characters of a token or password. Shorter ones can be guessed through the network.
+SHORTEST_SECRET: Final = 8
+
+_HIGHEST_PORT: Final = 65_535
+#: HOST:PORT, [V6]:PORT, :PORT or PORT.
+_ADDRESS: Final = re.compile(r"(?:(?P<host>|[^\[\]:]+|\[[0-9A-Fa-f:.]+\]):)?(?P<port>[0-9]{1,5})")
+
+
+class ExitCode(IntEnum):
+    """Exit codes of nodes, supervisor and commands. Service managers and scripts go by them: they never change."""
+
+    DRAINED = 0  # every job in hand was finished, or a burst is over
+    INTERNAL = 1  # a bug, or a job that raised BaseException
+    FAILED = 1  # of a command: it could not be done, or something isn't well
+    USAGE = 2  # wrong options or environment: starting again won't help
+    BOOT = 3  # no node got through its first boot, or the embedded Redis didn't
+    CRASH_LOOP = 4  # a node failed too often and was given up
+    FORCED_KILL = 5  # jobs were left running at the drain deadline
+    ABANDONED = 130  # second INT, or QUIT
+
+
+# ── the state directory ─────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def state_directory(environment: Mapping[str, str], given: str | None = None) -> Path:
+    """The directory where a supervisor keeps its socket, its dumps and the embedded Redis."""
+    return Path(given or environment.get("LOWKIQ_STATE_DIR") or runtime_directory(environment) or ".lowkiq")
+
+
+def runtime_directory(environment: Mapping[str, str]) -> str:
+    """The service's own directory, which systemd empties when it stops. Several are separated by colons."""
+    return environment.get("RUNTIME_DIRECTORY", "").split(":")[0]
+
+
+def too_long_for_a_socket(path: str | Path) -> str:
+    """The reason why a unix socket can't have this path, "" if it can."""
+    length = len(os.fsencode(path))
+    if length <= LONGEST_SOCKET_PATH:
+        return ""
+    return f"{path} is too long for a unix socket ({length} bytes, at most {LONGEST_SOCKET_PATH})"
+
+
+# ── options and variables ───────────────────────────────────────────────────────────────────────────────────────────
+
+
+class Found(NamedTuple):
+    """A text, and the option or variable that it comes from."""
+
+    text: str
+    source: str
+
+    def __str__(self) -> str:
+        return f"{self.source}={self.text}"
+
+    def refusal(self, needed: str) -> SettingsError:
+        """The error for a text that can't be used."""
+        return SettingsError(f"{self.source} is {self.text!r}: {needed}")
+
+
+def find(option: str, given: str | None, environment: Mapping[str, str], plain: str | None = None) -> Found | None:
+    """The option, else LOWKIQ_<NAME>, else the plain name; an empty variable counts as unset."""
+    if given is not None:
+        return Found(given, option)
+    own = "LOWKIQ_" + option.removeprefix("--").replace("-", "_").upper()
+    return next((Found(environment[name], name) for name in (own, plain) if name and environment.get(name)), None)
+
+
+def find_redis_url(environment: Mapping[str, str]) -> Found | None:
+    """The URL of Redis that the environment names."""
+    return find("--redis-url", None, environment, "REDIS_URL")
+
+
+def find_node_number(given: str | None, environment: Mapping[str, str]) -> Found | None:
+    """The number of a node or machine as it was given."""
+    return find("--node-number", given, environment, "NODE_NUMBER")
+
+
+def find_number_of_nodes(given: str | None, environment: Mapping[str, str]) -> Found | None:
+    """The number of all nodes as it was given."""
+    return find("--number-of-nodes", given, environment, "NUMBER_OF_NODES")
+
+
+def parse_node_number(found: Found) -> int:
+    """
+    A number, or the one that a name ends in, such as that of a StatefulSet's pod.
+
+    Raises:
+        SettingsError: it is neither.
+    """
+    match = re.fullmatch(r"(?:.+-)?([0-9]{1,9})", found.text.strip())
+    if match is None:
+        raise found.refusal("it must be a number from 0, or a name that ends in one, such as jobs-3")
+    return int(match[1])
+
+
+def parse_number_of_nodes(found: Found, lowest: int = 1) -> int:
+    """
+    The number of all nodes on all machines.
+
+    Raises:
+        SettingsError: it is no number, or too low.
+    """
+    if not re.fullmatch(r"[0-9]{1,9}", found.text.strip()) or int(found.text) < lowest:
+        raise found.refusal("the number of all nodes is an integer from 1")
+    return int(found.text)
+
+
+# ── the web view ────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+@dataclass(frozen=True)
+class Address:
+    """An address to listen at."""
+
+    #: An IP address.
+    host: str
+    #: 0 lets the system choose.
+    port: int
+
+    @property
+    def is_public(self) -> bool:
+        """True if other machines can reach it."""
+        return not is_loopback_address(self.host)
+
+    def __str__(self) -> str:
+        return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
+
+
+def parse_address(text: str, refusal: str = "can't listen at") -> Address:
+    """
+    127.0.0.1:8080, localhost:8080, [::1]:8080; :8080 is all of IPv4, and 8080 alone is loopback.
+
+    Raises:
+        SettingsError: it is no address, or there is no such host. The message begins with `refusal` and the text.
+    """
+    match = _ADDRESS.fullmatch(text.strip())
+    if match is None or int(match["port"]) > _HIGHEST_PORT:
+        raise SettingsError(f"{refusal} {text!r}: give HOST:PORT, such as 127.0.0.1:8080, [::1]:8080, or :8080 for all")
+    host, port = match["host"], int(match["port"])
+    if host is None or host.lower() == "localhost":
+        return Address("127.0.0.1", port)
+    if not host:
+        return Address("0.0.0.0", port)  # noqa: S104 (asked for; check_address wants credentials)
+    try:
+        found = socket.getaddrinfo(host.strip("[]"), None, type=socket.SOCK_STREAM)
+    except (OSError, UnicodeError) as error:
+        raise SettingsError(f"{refusal} {text!r}: there is no such host ({error})") from error
+    return Address(str(found[0][4][0]), port)
+
+
+def is_loopback_address(address: str) -> bool:
+    """True for an IP address of this machine's loopback."""
+    try:
+        ip = ipaddress.ip_address(address)
+    except ValueError:
+        return False
+    mapped = ip.ipv4_mapped if isinstance(ip, ipaddress.IPv6Address) else None
+    return (mapped or ip).is_loopback
+
+
+def _variable(name: str) -> str:
+    return f"LOWKIQ_WEB_{name.upper()}"
+
+
+@dataclass(frozen=True)
+class Credentials:
+    """
+    Credentials that open the web view: a token, or a user and password, or either. Never printed, never logged.
+
+    Args:
+        name: what a message calls each of them.
+    """
+
+    token: str | None = field(default=None, repr=False)
+    user: str | None = field(default=None, repr=False)
+    password: str | None = field(default=None, repr=False)
+    name: InitVar[Callable[[str], str]] = "the web view's {}".format
+
+    def __post_init__(self, name: Callable[[str], str]) -> None:
+        if (self.user is None) != (self.password is None):
+            given, missing = ("user", "password") if self.password is None else ("password", "user")
+            raise SettingsError(
+                f"the web view has a {given} but no {missing}: set both LOWKIQ_WEB_USER and LOWKIQ_WEB_PASSWORD, "
+                "or LOWKIQ_WEB_TOKEN alone"
+            )
+        self._check_characters(name)
+        for kind, secret in (("token", self.token), ("password", self.password)):
+            if secret is not None and len(secret) < SHORTEST_SECRET:
+                raise SettingsError(
+                    f"{name(kind)} has {len(secret)} characters, it must have {SHORTEST_SECRET} or more: "
+                    """python -c "import secrets; print(secrets.token_urlsafe())" makes one"""
+                )
+
+    def _check_characters(self, name: Callable[[str], str]) -> None:
+        """A secret read from a file often ends in a line end, with which it would never be right."""
+        if self.user is not None and ":" in self.user:
+            raise SettingsError(f"{name('user')} can't have a colon in it: HTTP ends the name there")
+        for kind, text in (("user", self.user), ("password", self.password)):
+            if text is not None and not text.isprintable():
+                raise SettingsError(
+                    f"{name(kind)} has a line end or another control character in it, which nobody can type: "
+                    f"check {_variable(kind)}"
+                )
+        if self.token is not None and not re.fullmatch(r"[!-~]+", self.token):
+            raise SettingsError(
+                f"{name('token')} has a space, a line end or a letter beyond ASCII in it, which can't be sent in a "
+                "header: check LOWKIQ_WEB_TOKEN"
+            )
+
+    def __bool__(self) -> bool:
+        return self.token is not None or self.user is not None
+
+    @classmethod
+    def find(
+        cls,
+        environment: Mapping[str, str],
+        token: str | None = None,
+        user: str | None = None,
+        password: str | None = None,
+    ) -> Credentials:
+        """The given ones; if none was given, those of the environment. An empty one is none."""
+        if token or user or password:
+            return cls(token or None, user or None, password or None)
+        token, user, password = (environment.get(_variable(kind)) or None for kind in ("token", "user", "password"))
+        return cls(token, user, password, _variable)
+
+
+def check_address(
+    address: Address, credentials: Credentials, *, no_auth: bool, given: str = "", option: str = "--no-auth"
+) -> None:
+    """
+    Args:
+        given: the address as the person wrote it.
+        option: the one that lets everybody in.
+
+    Raises:
+        SettingsError: the view would be open to everybody.
+    """
+    if address.is_public and not credentials and not no_auth:
+        raise SettingsError(
+            f"{given or address} is open to other machines: set LOWKIQ_WEB_TOKEN, or LOWKIQ_WEB_USER and "
+            f"LOWKIQ_WEB_PASSWORD, or listen at 127.0.0.1:{address.port}, or say {option} if something else protects it"
+        )

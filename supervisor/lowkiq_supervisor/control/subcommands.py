@@ -1,0 +1,144 @@
+"""
+The subcommands of `lowkiq-supervisor`: each asks the running supervisor and prints what it says.
+
+Exit codes of all of them: 0 done, 1 degraded or refused, 2 unreachable.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import json
+import os
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Annotated, Any, ParamSpec
+
+import typer
+
+from lowkiq.environment import state_directory
+from lowkiq_supervisor.control.client import ask
+from lowkiq_supervisor.errors import CommandRefused, Unreachable
+
+OK, DEGRADED, UNREACHABLE = 0, 1, 2
+
+#: Seconds between two looks of --watch.
+WATCH_INTERVAL = 1.0
+#: Seconds for nodes to write their dumps: they look at their signals about at once.
+DUMP_WAIT = 5.0
+
+Given = ParamSpec("Given")
+StateDirOption = Annotated[
+    str | None, typer.Option(metavar="DIR", help="As given to the supervisor. [env: LOWKIQ_STATE_DIR]")
+]
+
+
+def add_to(cli: typer.Typer) -> None:
+    """Add the commands to the command line."""
+    for command in (status, dump, quiet, restart, stop):
+        cli.command()(_ending_by_code(command))
+
+
+def status(
+    context: typer.Context,
+    *,
+    as_json: Annotated[bool, typer.Option("--json", help="For machines.")] = False,
+    watch: Annotated[bool, typer.Option("--watch", help="Refresh it every second, until ^C.")] = False,
+    state_dir: StateDirOption = None,
+) -> int:
+    """Show every node. Exits 0 if all is well, 1 if degraded, 2 if no supervisor answers."""
+    place = _place(context, state_dir)
+    if watch and not as_json:
+        return _watch(place)
+    found = ask(place, "status")
+    if as_json:
+        print(json.dumps({name: value for name, value in found.items() if name != "ok"}, indent=2))
+    else:
+        from rich.console import Console  # noqa: PLC0415 - the supervisor itself has no use for it
+
+        from lowkiq_supervisor.control.table import render  # noqa: PLC0415
+
+        # Into a file or a pipe, rows are as long as they are.
+        Console(width=None if sys.stdout.isatty() else 200).print(render(found))
+    return OK if found["supervisor"]["healthy"] else DEGRADED
+
+
+def dump(context: typer.Context, *, state_dir: StateDirOption = None) -> int:
+    """Have every node write what each of its threads does; prints the files."""
+    place = _place(context, state_dir)
+    before = set(place.glob("dumps/dump-*.txt"))
+    answer = ask(place, "dump")
+    missing = {str(pid) for pid in answer["pids"]}
+    deadline = time.monotonic() + DUMP_WAIT
+    while missing and time.monotonic() < deadline:
+        for path in sorted(set(place.glob("dumps/dump-*.txt")) - before):
+            before.add(path)
+            writer = path.name.split("-")[2]
+            if writer in missing:
+                missing.remove(writer)
+                print(path)
+        time.sleep(0.05)
+    if missing:
+        print(f"asked, but no file yet of {', '.join(sorted(missing))}: see the log", file=sys.stderr)
+    return DEGRADED if missing else OK
+
+
+def quiet(context: typer.Context, *, state_dir: StateDirOption = None) -> int:
+    """Stop taking new jobs; running ones go on."""
+    answer = ask(_place(context, state_dir), "quiet")
+    print(f"{answer['nodes']} nodes take no more jobs; `restart` doesn't change that, a new start does")
+    return OK
+
+
+def restart(
+    context: typer.Context,
+    slot: Annotated[int | None, typer.Argument(help="One slot, as status numbers them; default: all.")] = None,
+    *,
+    state_dir: StateDirOption = None,
+) -> int:
+    """Restart nodes, one after another, each ready before the next, and then the web view. Doesn't wait: see status."""
+    answer = ask(_place(context, state_dir), "restart", **({} if slot is None else {"slot": slot}))
+    web = ", then the web view" if answer.get("web") else ""
+    print(f"restarting one after another: slots {', '.join(map(str, answer['slots']))}{web}")
+    if answer["preloaded"]:
+        print("with the preloaded code: to change it, stop and start the supervisor")
+    return OK
+
+
+def stop(context: typer.Context, *, state_dir: StateDirOption = None) -> int:
+    """Drain every node and wait until all have ended. Exits with the supervisor's code."""
+    answer = ask(_place(context, state_dir), "stop", timeout=None)
+    print(f"stopped: {answer['meaning']}")
+    return int(answer["exit_code"])
+
+
+def _watch(place: Path) -> int:
+    from rich.live import Live  # noqa: PLC0415
+
+    from lowkiq_supervisor.control.table import render  # noqa: PLC0415
+
+    with contextlib.suppress(KeyboardInterrupt), Live(auto_refresh=False, screen=sys.stdout.isatty()) as live:
+        while True:
+            live.update(render(ask(place, "status")), refresh=True)
+            time.sleep(WATCH_INTERVAL)
+    return OK
+
+
+def _place(context: typer.Context, state_dir: str | None) -> Path:
+    """The directory, whether it was given before the command or after it."""
+    return state_directory(os.environ, state_dir or context.obj).absolute()
+
+
+def _ending_by_code(command: Callable[Given, int]) -> Callable[Given, Any]:
+    @functools.wraps(command)
+    def run(*args: Given.args, **kwargs: Given.kwargs) -> None:
+        try:
+            code = command(*args, **kwargs)
+        except (Unreachable, CommandRefused) as error:
+            print(f"lowkiq-supervisor: {error}", file=sys.stderr)
+            code = UNREACHABLE if isinstance(error, Unreachable) else DEGRADED
+        raise typer.Exit(code)
+
+    return run

@@ -1,0 +1,143 @@
+"""
+Limits: processes that have been silent for too long, and nodes that have become too big, too old or have run enough.
+
+Responsible for ending the silent ones, and for naming a node that is to be replaced while it is healthy. Replacing it,
+one at a time, is the business of RollingRestart.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import signal
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import psutil
+import structlog
+
+from lowkiq_supervisor.options import Options
+from lowkiq_supervisor.processes.child import Child
+from lowkiq_supervisor.processes.slots import Slot, State
+
+#: Seconds between noticing a silence and acting on it. After the whole machine was frozen, everybody has been silent:
+#: a node that is well speaks again by then.
+SECOND_CHANCE = 2.0
+#: Seconds between ABRT, at which faulthandler dumps every thread, and KILL.
+DUMP_TIME = 5.0
+#: Seconds between two looks at the memory of the nodes, if there is a limit: a leak takes minutes.
+RSS_INTERVAL = 5.0
+
+log = structlog.stdlib.get_logger("supervisor")
+
+
+@dataclass(frozen=True, slots=True)
+class HangLimits:
+    """
+    Ends a process whose main thread is silent for too long, with a dump of its threads.
+
+    It goes by beats only: a job may take as long as it likes, as long as the process can still tell that it is alive.
+    """
+
+    #: Seconds of silence of a process that has been ready; 0 is for ever.
+    hang_timeout: float
+    #: The same of one that hasn't.
+    boot_timeout: float
+
+    def enforce(self, slots: list[Slot]) -> None:
+        """End each process that is silent for too long."""
+        now = time.monotonic()
+        for slot, child, limit in self._watched(slots):
+            if now - child.last_sign < limit:
+                child.silent_at = None
+            elif child.silent_at is None:
+                child.silent_at = now
+            elif now >= child.silent_at + min(SECOND_CHANCE, limit):
+                self._end(slot, child, now)
+
+    def deadlines(self, slots: list[Slot]) -> list[float]:
+        """The times at which a process will have been silent for too long."""
+        return [
+            child.last_sign + limit if child.silent_at is None else child.silent_at + min(SECOND_CHANCE, limit)
+            for _, child, limit in self._watched(slots)
+        ]
+
+    def _watched(self, slots: list[Slot]) -> Iterator[tuple[Slot, Child, float]]:
+        """Processes with their limits; one that was told to end has its deadline already."""
+        for slot in slots:
+            child = slot.child
+            if child is None or slot.kill_at is not None or slot.state is State.KILLED:
+                continue
+            limit = self.hang_timeout if child.booted else self.boot_timeout
+            if limit > 0:
+                yield slot, child, limit
+
+    @staticmethod
+    def _end(slot: Slot, child: Child, now: float) -> None:
+        silence = now - child.last_sign
+        child.ended_for = f"hung, no beat for {silence:.1f} s"
+        log.error("hung", slot=slot.title, pid=child.pid, silence=silence, hint="aborted with a dump")
+        child.send(signal.SIGABRT)
+        slot.kill_at = now + DUMP_TIME
+
+
+class RecyclingLimits:
+    """
+    Names nodes to replace. Each process has its own share of the limits (0.9 to 1.1), so that not all reach them
+    together.
+    """
+
+    def __init__(self, options: Options) -> None:
+        self._max_rss = options.max_rss
+        self._max_jobs = options.max_jobs
+        self._max_age = options.max_age
+        self._look_at = time.monotonic()
+
+    def due(self, slots: list[Slot]) -> tuple[Slot, str] | None:
+        """The first node that is over a limit, and which; None, while one of the others is away already."""
+        if _any_is_away(slots):
+            return None
+        looks_at_memory = self._max_rss is not None and time.monotonic() >= self._look_at
+        if looks_at_memory:
+            self._look_at = time.monotonic() + RSS_INTERVAL
+        for slot in slots:
+            if slot.works and slot.child is not None:
+                why = self._over(slot.child) or (self._too_big(slot.child) if looks_at_memory else "")
+                if why:
+                    return slot, why
+        return None
+
+    def deadlines(self, slots: list[Slot]) -> list[float]:
+        """The times at which to look again; jobs come with beats, and so does a node that was away."""
+        if _any_is_away(slots):
+            return []
+        times = [self._look_at] if self._max_rss is not None else []
+        if self._max_age is not None:
+            children = [slot.child for slot in slots if slot.works and slot.child is not None]
+            times += [child.started_at + self._max_age * child.limit_share for child in children]
+        return times
+
+    def _over(self, child: Child) -> str:
+        if self._max_jobs is not None and child.jobs >= self._max_jobs * child.limit_share:
+            return f"{child.jobs} jobs, about {self._max_jobs} allowed"
+        age = time.monotonic() - child.started_at
+        if self._max_age is not None and age >= self._max_age * child.limit_share:
+            return f"{age:.0f} s old, about {self._max_age:.0f} s allowed"
+        return ""
+
+    def _too_big(self, child: Child) -> str:
+        used = rss(child.pid)
+        if self._max_rss is None or used is None or used < self._max_rss * child.limit_share:
+            return ""
+        return f"{used / 2**20:.0f} MiB of memory, about {self._max_rss / 2**20:.0f} MiB allowed"
+
+
+def _any_is_away(slots: list[Slot]) -> bool:
+    return not all(slot.works or slot.state is State.EXITED for slot in slots)
+
+
+def rss(pid: int) -> int | None:
+    """Bytes of memory a process holds; None: it is gone, or there is no descriptor left to look with."""
+    with contextlib.suppress(psutil.Error, OSError):
+        return int(psutil.Process(pid).memory_info().rss)
+    return None
