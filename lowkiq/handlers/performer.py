@@ -15,7 +15,7 @@ from lowkiq.errors import PartialFailure
 from lowkiq.hooks import wrap
 from lowkiq.job import Job
 from lowkiq.node.claim_in_hand import Failures
-from lowkiq.node.claim_size import Pace
+from lowkiq.node.claim_size import ClaimSize
 from lowkiq.queue.shard import Exhausted, Failure
 from lowkiq.worker import Worker
 
@@ -42,7 +42,7 @@ class Performer:
     def __init__(self, worker: Worker, settings: Settings, fatal: Callable[[BaseException], None]) -> None:
         self.worker = worker
         #: Of all shards alike: with thousands of them, one that learned by itself would ask for its few jobs in vain.
-        self.pace = Pace(settings.claim_window, worker.batch_size)
+        self.claim_size = ClaimSize(settings.claim_window, worker.batch_size)
         self._settings = settings
         self._middlewares = tuple(settings.server_middlewares)
         self._fatal = fatal

@@ -1,4 +1,4 @@
-"""Pace: how many jobs claims take, so that short jobs share a round trip and slow ones are not held back."""
+"""ClaimSize: how many jobs claims take, so that short jobs share a round trip and slow ones are not held back."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ WEIGHT: Final = 0.2
 MOST_SHARDS: Final = 16
 
 
-class Pace:
+class ClaimSize:
     """
     Keeps moving averages of how long a perform of one worker takes, and of how many of them a claim brings. Threads
     share it: of two that learn at once, one sample may be lost, which does no harm.

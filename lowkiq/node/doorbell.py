@@ -13,7 +13,7 @@ from redis.exceptions import TimeoutError as RedisTimeoutError
 
 from lowkiq import clock
 from lowkiq.admin.nodes import FOSTER
-from lowkiq.node.outage import Trouble
+from lowkiq.node.outage import Outage
 from lowkiq.queue import keys
 from lowkiq.transport.connect import Client
 
@@ -48,7 +48,7 @@ class Doorbell(threading.Thread):
         threads: Mapping[ShardHandler, WorkerThread],
         foster: Callable[[ShardHandler], None],
         fatal: Callable[[BaseException], None],
-        trouble: Trouble,
+        outage: Outage,
     ) -> None:
         super().__init__(name="lowkiq-doorbell", daemon=True)
         self._client = client
@@ -57,7 +57,7 @@ class Doorbell(threading.Thread):
         self._threads = threads
         self._foster = foster
         self._fatal = fatal
-        self._trouble = trouble
+        self._outage = outage
         self._is_stopping = False
         #: Set once the node can be rung.
         self.is_listening = threading.Event()
@@ -71,7 +71,7 @@ class Doorbell(threading.Thread):
                 try:
                     self._listen()
                 except (RedisError, OSError) as error:
-                    self._trouble.met(error)
+                    self._outage.met(error)
                     time.sleep(RETRY * random.uniform(0.5, 1.5))  # noqa: S311 (spreads load)
         except BaseException as error:  # noqa: BLE001 (a thread must not die unnoticed)
             self._fatal(error)
@@ -85,7 +85,7 @@ class Doorbell(threading.Thread):
                     self._ring(message["data"])
                 elif message["type"] == "subscribe":
                     # Also after the client has connected again by itself.
-                    self._trouble.over()
+                    self._outage.over()
                     self.is_listening.set()
                     for thread in set(self._threads.values()):
                         thread.poll_soon()

@@ -8,7 +8,7 @@ import structlog
 from redis.exceptions import RedisError
 
 from lowkiq.node.lease_keeper import LeaseKeeper
-from lowkiq.node.outage import Trouble
+from lowkiq.node.outage import Outage
 from lowkiq.node.shard_handler import ShardHandler
 from lowkiq.node.worker_thread import WorkerThread
 from lowkiq.queue.call import SHARDS_A_CALL, Caller, chunked
@@ -22,11 +22,11 @@ JOIN = 1.0
 class Drain:
     """Used by the main thread. The lease keeper goes on renewing what is still worked on."""
 
-    def __init__(self, workers: Sequence[WorkerThread], keeper: LeaseKeeper, caller: Caller, trouble: Trouble) -> None:
+    def __init__(self, workers: Sequence[WorkerThread], keeper: LeaseKeeper, caller: Caller, outage: Outage) -> None:
         self._workers = workers
         self._keeper = keeper
         self._caller = caller
-        self._trouble = trouble
+        self._outage = outage
 
     def begin(self) -> None:
         """No thread claims any more."""
@@ -44,9 +44,9 @@ class Drain:
                 handler.give_back_pending()
         try:
             self._release([handler for handler in self._owned() if not self._is_worked_on(handler)])
-            self._trouble.over()
+            self._outage.over()
         except RedisError as error:
-            self._trouble.met(error, "release_failed")
+            self._outage.met(error, "release_failed")
         return any(thread.is_alive() for thread in self._workers) or bool(self._owned())
 
     def end(self) -> int:

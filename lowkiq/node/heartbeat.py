@@ -10,7 +10,7 @@ from redis.exceptions import RedisError
 
 from lowkiq import clock
 from lowkiq.admin.nodes import BEAT_INTERVAL, NodeHealth, beat, forget
-from lowkiq.node.outage import Trouble
+from lowkiq.node.outage import Outage
 from lowkiq.queue.call import Caller
 
 logger = structlog.get_logger("lowkiq")
@@ -31,7 +31,7 @@ class Heartbeat(threading.Thread):
         node: str,
         report: Callable[[float | None], NodeHealth],
         record: Callable[[], None],
-        trouble: Trouble,
+        outage: Outage,
         dead_nodes: Sequence[str] = (),
     ) -> None:
         super().__init__(name="lowkiq-heartbeat", daemon=True)
@@ -40,7 +40,7 @@ class Heartbeat(threading.Thread):
         self._node = node
         self._report = report
         self._record = record
-        self._trouble = trouble
+        self._outage = outage
         self._dead_nodes = dead_nodes
         self._stopping = threading.Event()
         self._soon = threading.Event()
@@ -70,9 +70,9 @@ class Heartbeat(threading.Thread):
             beat(self._caller, self._namespace, health)
             self._round_trip = clock.monotonic() - started
             self._record()
-            self._trouble.over()
+            self._outage.over()
         except RedisError as error:
-            self._trouble.met(error)
+            self._outage.met(error)
         except Exception:  # of a machine without free descriptors, say: the next one may do
             logger.exception("beat_failed")
 

@@ -15,7 +15,7 @@ import structlog
 from redis.exceptions import RedisError
 
 from lowkiq import clock
-from lowkiq.node.outage import Trouble
+from lowkiq.node.outage import Outage
 from lowkiq.node.shard_handler import Settle, ShardHandler, refused
 from lowkiq.queue.call import Caller, chunked, raise_first
 from lowkiq.queue.shard import LOST, WANTED, Held, Owned, Settled, renew
@@ -50,7 +50,7 @@ class LeaseKeeper(threading.Thread):
         settings: Settings,
         dead_nodes: Sequence[str],
         fatal: Callable[[BaseException], None],
-        trouble: Trouble,
+        outage: Outage,
     ) -> None:
         super().__init__(name="lowkiq-lease-keeper", daemon=True)
         self._threads = threads
@@ -65,7 +65,7 @@ class LeaseKeeper(threading.Thread):
         self._asked: deque[ShardHandler] = deque()
         self._wanted: list[ShardHandler] = []
         self._renew_at = self._acquire_at = 0.0
-        self._trouble = trouble
+        self._outage = outage
         #: Set once every shard has been tried for.
         self.has_tried = threading.Event()
 
@@ -107,7 +107,7 @@ class LeaseKeeper(threading.Thread):
             self.settle_late(self._settings.claim_window / 2)
         except RedisError as error:
             # The leases are tried again well before they run out.
-            self._trouble.met(error)
+            self._outage.met(error)
             self._renew_at = min(self._renew_at, now + ACQUIRE_INTERVAL)
 
     def _until_next_round(self) -> float:
@@ -139,7 +139,7 @@ class LeaseKeeper(threading.Thread):
         # Only now: of a cluster, one server may be away while the others have kept their leases.
         raise_first(results)
         if owned:
-            self._trouble.over()
+            self._outage.over()
 
     def _note_renewed(self, handler: ShardHandler, epoch: str, reply: int, asked_at: float) -> None:
         if reply != LOST:
@@ -174,7 +174,7 @@ class LeaseKeeper(threading.Thread):
                 if not isinstance(result, RedisError):
                     self._note_acquired(handler, result, now)
             raise_first([result for result in results if isinstance(result, RedisError)])
-            self._trouble.over()
+            self._outage.over()
 
     def _note_acquired(self, handler: ShardHandler, result: Any, asked_at: float) -> None:
         shard = handler.shard

@@ -24,7 +24,7 @@ from lowkiq.node.dump import dump
 from lowkiq.node.health import HealthReport
 from lowkiq.node.heartbeat import Heartbeat
 from lowkiq.node.lease_keeper import LeaseKeeper
-from lowkiq.node.outage import Trouble
+from lowkiq.node.outage import Outage
 from lowkiq.node.recorder import Recorder
 from lowkiq.node.shard_handler import ShardHandler
 from lowkiq.node.signals import Signals
@@ -143,7 +143,7 @@ class Node:
         client = client_for_node(self._settings, 2 * self._settings.threads_per_node + OTHER_CONNECTIONS)
         self._caller = Caller(client)
         undo.callback(self._caller.close)
-        self._trouble = Trouble()
+        self._outage = Outage()
         while True:
             try:
                 check_server(client)
@@ -151,10 +151,10 @@ class Node:
                     register(self._caller, self._settings.namespace, queue, shards_count)
                 break
             except RedisError as error:
-                self._trouble.met(error, "waiting_for_redis")
+                self._outage.met(error, "waiting_for_redis")
             if self._hear(TICK):
                 return False
-        self._trouble.over()
+        self._outage.over()
         if self._settings.on_server_init:
             self._settings.on_server_init()
         return True
@@ -162,15 +162,15 @@ class Node:
     def _make_threads(self) -> None:
         settings = self._settings
         self._workers = make_worker_threads(
-            self._app, self._caller, self.name, self._node_number, self._number_of_nodes, self._fatal, self._trouble
+            self._app, self._caller, self.name, self._node_number, self._number_of_nodes, self._fatal, self._outage
         )
         threads = {handler: thread for thread in self._workers for handler in thread.handlers}
         self._handlers = [handler for handler in threads if not handler.is_foster]
         self._doorbell = Doorbell(
-            self._caller.client, settings.namespace, self.name, threads, self._foster, self._fatal, self._trouble
+            self._caller.client, settings.namespace, self.name, threads, self._foster, self._fatal, self._outage
         )
         self._keeper = LeaseKeeper(
-            threads, self._caller, self.name, settings, self._dead_nodes, self._fatal, self._trouble
+            threads, self._caller, self.name, settings, self._dead_nodes, self._fatal, self._outage
         )
         report = HealthReport(
             self.name,
@@ -185,7 +185,7 @@ class Node:
             self.name,
             lambda round_trip: report(self._state, round_trip),
             Recorder(self._caller, settings.namespace, self.name, self._queues),
-            self._trouble,
+            self._outage,
             self._dead_nodes,
         )
 
@@ -270,7 +270,7 @@ class Node:
         self._set_state("draining")
         logger.info("draining", node=self.name, timeout=self._settings.drain_timeout)
         self._heartbeat.beat_soon()
-        drain = Drain(self._workers, self._keeper, self._caller, self._trouble)
+        drain = Drain(self._workers, self._keeper, self._caller, self._outage)
         drain.begin()
         deadline = clock.monotonic() + self._settings.drain_timeout
         while drain.advance() and clock.monotonic() < deadline:

@@ -1,4 +1,4 @@
-"""Trouble: tells of Redis being away or refusing: a line when it begins, one now and then, one when it is over."""
+"""Outage: logs that Redis is away or refuses: a line when it begins, one now and then, one when it is over."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from lowkiq.transport.errors import advice
 
 logger = structlog.get_logger("lowkiq")
 
-#: Seconds after which the same trouble is told of again.
+#: Seconds after which the same trouble is reported again.
 REMIND: Final = 30.0
 
 
-class Trouble:
-    """Shared by the threads of a node: what all of them meet at once is told once."""
+class Outage:
+    """Shared by the threads of a node: what all of them meet at once is reported once."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()

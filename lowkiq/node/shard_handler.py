@@ -174,7 +174,7 @@ class ShardHandler:
                     self._node,
                     self.epoch,
                     self._number,
-                    self.performer.pace.share(shards),
+                    self.performer.claim_size.share(shards),
                     settings.max_payloads,
                     settings.load_payload,
                     shards,
@@ -245,7 +245,7 @@ class ShardHandler:
         enter(None)
         if performs:
             self.running = ()  # until here it can't be taken back
-            self.performer.pace.learn(performs, before - started)
+            self.performer.claim_size.learn(performs, before - started)
         return not is_late
 
     def _step(

@@ -18,7 +18,7 @@ from lowkiq.node.round_trip import RoundTrip
 
 if TYPE_CHECKING:
     from lowkiq.node.bells import Bell
-    from lowkiq.node.outage import Trouble
+    from lowkiq.node.outage import Outage
     from lowkiq.node.schedulers import Scheduler
     from lowkiq.node.shard_handler import ShardHandler
     from lowkiq.queue.bell import Heard
@@ -48,11 +48,11 @@ class WorkerThread(threading.Thread):
         caller: Caller,
         poll_interval: float,
         fatal: Callable[[BaseException], None],
-        trouble: Trouble,
+        outage: Outage,
         bell: Bell | None = None,
     ) -> None:
         super().__init__(name=f"lowkiq-worker-{number}", daemon=True)
-        self._trouble = trouble
+        self._outage = outage
         self.handlers = handlers
         #: The threads whose shards it runs when they can't.
         self.others: Sequence[WorkerThread] = ()
@@ -158,7 +158,7 @@ class WorkerThread(threading.Thread):
         except RedisError as error:
             self._wait_for_redis(picked, error)
             return False
-        self._trouble.over()
+        self._outage.over()
         self._retry_delay = RETRY_FROM
         return has_jobs
 
@@ -179,7 +179,7 @@ class WorkerThread(threading.Thread):
         most = MOST_SHARDS
         while len(picked) < most and (handler := self._pick(now)):
             picked.append(handler)
-            most = min(most, handler.performer.pace.shards)
+            most = min(most, handler.performer.claim_size.shards)
         return picked
 
     def _pick(self, now: float) -> ShardHandler | None:
@@ -258,7 +258,7 @@ class WorkerThread(threading.Thread):
 
     def _wait_for_redis(self, picked: Sequence[ShardHandler], error: RedisError) -> None:
         """Redis is gone, or refuses to write: keep the outcomes, and try for ever."""
-        self._trouble.met(error)
+        self._outage.met(error)
         for handler in picked:
             self._scheduler.note(handler, clock.monotonic())
         # Sleeps through bells: they bring nothing while Redis is gone.

@@ -15,7 +15,7 @@ from lowkiq.queue.bell import ListBell
 
 if TYPE_CHECKING:
     from lowkiq.app import Lowkiq
-    from lowkiq.node.outage import Trouble
+    from lowkiq.node.outage import Outage
     from lowkiq.queue.call import Caller
 
 
@@ -26,7 +26,7 @@ def make_worker_threads(
     node_number: int,
     number_of_nodes: int,
     fatal: Callable[[BaseException], None],
-    trouble: Trouble,
+    outage: Outage,
 ) -> list[WorkerThread]:
     """None of them is started yet."""
     settings = app.settings
@@ -38,7 +38,7 @@ def make_worker_threads(
         for handler in handlers:
             handler.bell = bell.key if bell else ""
         threads.append(
-            WorkerThread(number, handlers, build_scheduler(), caller, settings.poll_interval, fatal, trouble, bell)
+            WorkerThread(number, handlers, build_scheduler(), caller, settings.poll_interval, fatal, outage, bell)
         )
     if not settings.build_splitter:  # one of the user's may keep shards apart on purpose
         for thread in threads:

@@ -12,7 +12,7 @@ import pytest
 from lowkiq import Lowkiq
 from lowkiq.node import doorbell
 from lowkiq.node.doorbell import Doorbell
-from lowkiq.node.outage import Trouble
+from lowkiq.node.outage import Outage
 from tests.support import wait_until
 
 
@@ -48,7 +48,7 @@ def listening(app: Lowkiq, client: Any) -> Iterator[None]:
     def fatal(error: BaseException) -> None:
         raise error
 
-    thread = Doorbell(client, app.settings.namespace, "n", {}, lambda _: None, fatal, Trouble())
+    thread = Doorbell(client, app.settings.namespace, "n", {}, lambda _: None, fatal, Outage())
     thread.start()
     try:
         yield

@@ -9,7 +9,7 @@ import pytest
 
 from lowkiq import Worker
 from lowkiq.job import EncodedJob, shard_of
-from lowkiq.node.outage import Trouble
+from lowkiq.node.outage import Outage
 from lowkiq.node.worker_threads import make_worker_threads
 from lowkiq.queue.call import Caller
 from lowkiq.queue.shard import Owned
@@ -48,7 +48,7 @@ class Idle:
 
         self.app, self.jobs = app, Jobs
         self.caller = ListeningCaller(client_for_node(app.settings, 4))
-        (self.thread,) = make_worker_threads(app, self.caller, "n", 0, 1, fatal, Trouble())
+        (self.thread,) = make_worker_threads(app, self.caller, "n", 0, 1, fatal, Outage())
         for handler in self.thread.handlers:
             self.acquire(handler)
         self.thread.start()

@@ -11,7 +11,7 @@ import redis
 from lowkiq import Lowkiq, Worker, clock
 from lowkiq.handlers.performer import Performer
 from lowkiq.job import shard_of
-from lowkiq.node.outage import Trouble
+from lowkiq.node.outage import Outage
 from lowkiq.node.schedulers import Lag
 from lowkiq.node.shard_handler import ShardHandler
 from lowkiq.node.worker_thread import WorkerThread
@@ -45,14 +45,14 @@ class Bench:
 
         self.worker = Jobs
         performer = Performer(Jobs(), app.settings, no_fatal)
-        self.pace = performer.pace
+        self.claim_size = performer.claim_size
         self.handlers = [ShardHandler(shard, performer, "one", app.settings) for shard in app.shards("Jobs", SHARDS)]
-        self.thread = WorkerThread(0, self.handlers, Lag(), app.caller, 60, no_fatal, Trouble())
+        self.thread = WorkerThread(0, self.handlers, Lag(), app.caller, 60, no_fatal, Outage())
         for number, handler in enumerate(self.handlers):
             self.acquire(handler)
             self.thread.hear(handler, float(number))
         for _ in range(20):
-            self.pace.learn(1, 1e-6)
+            self.claim_size.learn(1, 1e-6)
         self.push_one_each()
         self._run_all = app.caller.run_all
         monkeypatch.setattr(app.caller, "run_all", self._watched)
@@ -105,7 +105,7 @@ def test_a_thread_that_was_stopped_settles_all_it_has_in_hand(bench: Bench) -> N
 
 def test_where_claims_are_full_each_shard_has_its_own(bench: Bench) -> None:
     for _ in range(20):
-        bench.pace.learn(bench.pace.limit, 1e-3)
+        bench.claim_size.learn(bench.claim_size.limit, 1e-3)
     bench.thread._step()
     assert bench.claims() == [1]
 
@@ -126,7 +126,7 @@ def test_none_waits_behind_a_shard_of_slow_jobs(bench: Bench) -> None:
 def test_they_share_what_one_may_claim(bench: Bench) -> None:
     bench.thread._step()
     asked = [call.arguments[4:] for call in bench.sent[0] if call.script == "claim"]
-    alone = bench.handlers[0].shard.claim("one", "1", 1, bench.pace.limit, bench.app.settings.max_payloads, bytes)
+    alone = bench.handlers[0].shard.claim("one", "1", 1, bench.claim_size.limit, bench.app.settings.max_payloads, bytes)
     jobs, payloads_of_an_id, payloads, size = map(int, alone.arguments[4:])
     assert asked == [[jobs // SHARDS, payloads_of_an_id, payloads // SHARDS, size // SHARDS]] * SHARDS
 
@@ -201,7 +201,7 @@ def test_a_lease_that_was_lost_does_not_keep_the_others_from_running(bench: Benc
 
 def test_what_was_taken_back_is_neither_performed_nor_settled_by_its_thread(bench: Bench) -> None:
     """The lease keeper does so while the thread is inside a job; another thread may run the shard by then."""
-    other = WorkerThread(1, [], Lag(), bench.app.caller, 60, no_fatal, Trouble())
+    other = WorkerThread(1, [], Lag(), bench.app.caller, 60, no_fatal, Outage())
     handler = bench.handlers[3]
 
     def take_back() -> None:
@@ -231,7 +231,7 @@ def test_what_was_taken_back_is_neither_performed_nor_settled_by_its_thread(benc
 
 def test_what_is_taken_back_after_it_was_picked_is_run_by_one_thread_alone(bench: Bench) -> None:
     """The lease keeper is at it when the thread's long job ends: the thread picks the shard, and waits for the lock."""
-    other = WorkerThread(1, [], Lag(), bench.app.caller, 60, no_fatal, Trouble())
+    other = WorkerThread(1, [], Lag(), bench.app.caller, 60, no_fatal, Outage())
     handler = bench.handlers[3]
     picked: list[ShardHandler] = []
 

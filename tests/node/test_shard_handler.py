@@ -12,7 +12,7 @@ from lowkiq import Lowkiq, Worker, clock, current
 from lowkiq.errors import Fenced
 from lowkiq.handlers.performer import Performer
 from lowkiq.node.drain import Drain
-from lowkiq.node.outage import Trouble
+from lowkiq.node.outage import Outage
 from lowkiq.node.schedulers import Lag
 from lowkiq.node.shard_handler import ShardHandler
 from lowkiq.node.worker_thread import WorkerThread
@@ -58,7 +58,7 @@ class Bench:
         handler.acquired(lease, asked_at)
 
     def thread(self, handler: ShardHandler) -> WorkerThread:
-        thread = WorkerThread(0, [handler], Lag(), self.app.caller, 0.2, no_fatal, Trouble())
+        thread = WorkerThread(0, [handler], Lag(), self.app.caller, 0.2, no_fatal, Outage())
         thread.hear(handler, 0.0)
         return thread
 
@@ -171,14 +171,14 @@ def test_a_handler_that_lost_its_lease_does_not_hinder_the_release_of_the_others
         handler.acquired(lease, clock.monotonic())
         handlers.append(handler)
     handlers[0].lost(handlers[0].epoch or "")
-    Drain([], None, app.caller, Trouble())._release(handlers)  # type: ignore[arg-type]
+    Drain([], None, app.caller, Outage())._release(handlers)  # type: ignore[arg-type]
     assert [handler.epoch for handler in handlers] == [None, None, None]
 
 
 def test_no_job_is_started_once_the_lease_has_run_out(bench: Bench) -> None:
     bench.push("a", "b", "c")
     handler = bench.handler("one")
-    handler.performer.pace.learn(1, 1e-6)
+    handler.performer.claim_size.learn(1, 1e-6)
     bench.during = lambda _: handler.renewed(clock.monotonic() - 3600)
     bench.thread(handler)._step()
     assert bench.ran == ["a"]
@@ -273,16 +273,16 @@ def test_a_claim_is_cut_short_when_its_jobs_turn_out_slow(bench: Bench) -> None:
     ids = [f"{number:03}" for number in range(64)]
     bench.push(*ids)
     handler = bench.handler("one")
-    handler.performer.pace.learn(1, 1e-6)
+    handler.performer.claim_size.learn(1, 1e-6)
     now = [clock.monotonic()]
     thread = bench.thread(handler)
-    assert handler.performer.pace.limit == 8
+    assert handler.performer.claim_size.limit == 8
     bench.during = lambda _: now.__setitem__(0, now[0] + 0.06)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(clock, "monotonic", lambda: now[0])
         thread._step()
     assert bench.ran == ["000"]
-    assert handler.performer.pace.limit == 1
+    assert handler.performer.claim_size.limit == 1
 
 
 def test_what_is_handed_over_while_another_thread_runs_the_shard_is_left_to_that(bench: Bench) -> None:

@@ -11,9 +11,9 @@ import pytest
 
 from lowkiq import current
 from lowkiq.job import shard_of
-from lowkiq.node.claim_size import Pace
+from lowkiq.node.claim_size import ClaimSize
 from lowkiq.node.lease_keeper import LeaseKeeper
-from lowkiq.node.outage import Trouble
+from lowkiq.node.outage import Outage
 from lowkiq.node.splitters import Default
 from lowkiq.node.worker_threads import make_worker_threads
 from lowkiq.queue.call import Caller
@@ -39,7 +39,7 @@ class Running:
 
         self.app, self.jobs = app, jobs
         self.caller = Caller(client_for_node(app.settings, THREADS + 4))
-        self.threads = make_worker_threads(app, self.caller, "n", 0, 1, fatal, Trouble())
+        self.threads = make_worker_threads(app, self.caller, "n", 0, 1, fatal, Outage())
         for thread in self.threads:
             for handler in thread.handlers:
                 owned = app.caller.run(handler.acquire_call([]))
@@ -47,7 +47,7 @@ class Running:
                 handler.acquired(owned, 1e9)
                 thread.hear(handler, 0.0)
         of_handlers = {handler: thread for thread in self.threads for handler in thread.handlers}
-        self.keeper = LeaseKeeper(of_handlers, self.caller, "n", app.settings, [], fatal, Trouble())
+        self.keeper = LeaseKeeper(of_handlers, self.caller, "n", app.settings, [], fatal, Outage())
 
     def start(self):
         for thread in (*self.threads, self.keeper):
@@ -122,7 +122,7 @@ def test_the_shards_of_a_thread_that_is_stuck_run_on_another(make_running):
 
 
 def test_so_do_those_whose_jobs_were_claimed_along_with_the_one_it_is_stuck_in(make_running, monkeypatch):
-    monkeypatch.setattr(Pace, "shards", SHARDS)
+    monkeypatch.setattr(ClaimSize, "shards", SHARDS)
     running = make_running(starts=False)
     stuck, *others = running.ids_of(0)
     running.push(stuck, "long")
@@ -135,7 +135,7 @@ def test_so_do_those_whose_jobs_were_claimed_along_with_the_one_it_is_stuck_in(m
 
 
 def test_and_those_of_which_all_was_done_before_it_got_stuck(make_running, monkeypatch):
-    monkeypatch.setattr(Pace, "shards", SHARDS)
+    monkeypatch.setattr(ClaimSize, "shards", SHARDS)
     running = make_running(starts=False)
     done, stuck, _ = running.ids_of(0)
     running.push(done)
@@ -232,7 +232,7 @@ class Watching:
 
 @pytest.mark.parametrize("shards", [1, SHARDS])
 def test_a_shard_never_runs_on_two_threads(make_running, monkeypatch, shards):
-    monkeypatch.setattr(Pace, "shards", shards)
+    monkeypatch.setattr(ClaimSize, "shards", shards)
     running = make_running(poll_interval=0.02, claim_window=0.01)
     running.act = watching = Watching(running.threads)
     pushed: dict[str, list[int]] = defaultdict(list)
