@@ -16,16 +16,10 @@ from urllib.parse import quote
 
 from lowkiq import codec
 from lowkiq.errors import SettingsError, short, unknown_option
-from lowkiq.hooks import Middleware
+from lowkiq.hooks import Middleware, Scheduler, Splitter
 
 if TYPE_CHECKING:
     import redis
-
-    from lowkiq.node.schedulers import Scheduler
-    from lowkiq.node.shard_handler import ShardHandler
-
-    #: All shard handlers of an app → the groups that this node's threads own.
-    Splitter = Callable[[Sequence[ShardHandler]], Sequence[Sequence[ShardHandler]]]
 
 DEFAULT_URL: Final = "redis://localhost:6379/0"
 #: Where the supervisor's embedded Redis listens, within its state directory.
@@ -76,7 +70,7 @@ class Settings:
     #: `(node_number, number_of_nodes, threads_per_node)` → Splitter.
     build_splitter: Callable[[int, int, int], Splitter] | None = None
     #: Makes the scheduler of a thread.
-    build_scheduler: Callable[[], Scheduler] | None = None
+    build_scheduler: Callable[[], Scheduler[Any]] | None = None
     dump_payload: Callable[[Any], bytes | str] = codec.dump_payload
     load_payload: Callable[[bytes], Any] = codec.load_payload
     #: Error → text to keep.

@@ -1,7 +1,7 @@
 """
 ThreadDump: what every thread of the node is doing, into the log and a file.
 
-Made from Python frames in the main loop: `faulthandler.register` crashed a busy process within 62 signals when tried.
+Made from Python frames in the main loop: `faultclaim.register` crashed a busy process within 62 signals when tried.
 """
 
 from __future__ import annotations
@@ -15,15 +15,12 @@ import traceback
 from collections.abc import Sequence
 from pathlib import Path
 from types import FrameType
-from typing import TYPE_CHECKING
 
 import structlog
 
 from lowkiq import clock
 from lowkiq.admin.nodes import ThreadHealth
-
-if TYPE_CHECKING:
-    from lowkiq.node.worker_thread import WorkerThread
+from lowkiq.node.worker_thread import WorkerThread
 
 logger = structlog.get_logger("lowkiq")
 
@@ -54,19 +51,19 @@ def dump(workers: Sequence[WorkerThread], state_directory: Path) -> None:
 
 def job_of(worker: WorkerThread) -> ThreadHealth:
     """What a worker thread performs: worker, queue, shard, ids and seconds so far. Never payloads."""
-    handler = next((handler for handler in worker.in_hand if handler.running), None)
-    batch = handler.running if handler else ()
-    if handler is None or not batch:
+    claim = next((claim for claim in worker.in_hand if claim.running), None)
+    batch = claim.running if claim else ()
+    if claim is None or not batch:
         return ThreadHealth(name=worker.name)
     return ThreadHealth(
         name=worker.name,
-        worker=type(handler.worker).__name__,
-        queue=handler.shard.queue,
-        shard=handler.shard.index,
+        worker=type(claim.worker).__name__,
+        queue=claim.shard.queue,
+        shard=claim.shard.index,
         # An id that is no UTF-8 must not keep the node from beating.
         ids=[job.id[:ID_CHARS].encode("utf-8", "backslashreplace").decode() for job in batch[:NAMED_IDS]],
         jobs=len(batch),
-        seconds=round(clock.monotonic() - handler.running_since, 3),
+        seconds=round(clock.monotonic() - claim.running_since, 3),
     )
 
 
