@@ -1,4 +1,4 @@
-"""Hooks: what users may put into an application. Middlewares, schedulers, splitters."""
+"""Hooks: middlewares, schedulers and splitters, which users may put into an application."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class Scheduler(Protocol[T]):
         """A shard with a due job, which is then forgotten until it is noted again."""
 
     def next_due_at(self) -> float | None:
-        """When the next job of any shard is due."""
+        """The time at which the next job of any shard is due."""
 
 
 def wrap(middlewares: Iterable[Middleware], worker: Any, batch: Any, call: Callable[[], Any]) -> Callable[[], Any]:

@@ -18,7 +18,7 @@ OPTIONS: Final = ("queue_name", "shards_count", "batch_size", "max_retry_count")
 
 
 class Application(Protocol):
-    """What a worker asks of the application that it is registered with: a Lowkiq."""
+    """The application that a worker is registered with, a Lowkiq, as far as the worker needs it."""
 
     def push(self, worker: type[Worker], jobs: Iterable[NewJob]) -> Pushed: ...
     def queries_of(self, worker: type[Worker]) -> Queries: ...

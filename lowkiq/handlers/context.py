@@ -13,7 +13,7 @@ from lowkiq.worker import Worker
 
 
 class Run(Protocol):
-    """What a context asks of the claim that a thread performs."""
+    """The claim that a thread performs, as far as a context asks."""
 
     epoch: str
     running: Sequence[Job]
@@ -69,7 +69,7 @@ class Context:
 
     @property
     def lease_lost(self) -> bool:
-        """Whether another node may run this shard by now: stop, and write nothing more."""
+        """True if another node may run this shard by now: stop, and write nothing more."""
         return self._run.is_lost
 
 
@@ -78,7 +78,7 @@ _running = threading.local()
 
 def current() -> Context:
     """
-    What runs on this thread: worker, queue, shard, epoch, attempt, lease_lost.
+    The job that runs on this thread: worker, queue, shard, epoch, attempt, lease_lost.
 
     Raises:
         LowkiqError: no job runs on this thread.
@@ -90,5 +90,5 @@ def current() -> Context:
 
 
 def enter(context: Context | None) -> None:
-    """Says what runs on this thread."""
+    """Sets what runs on this thread."""
     _running.context = context

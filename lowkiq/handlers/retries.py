@@ -77,7 +77,7 @@ class Retries:
         )
 
     def _call_retries_exhausted(self, jobs: list[Job]) -> None:
-        """Before the settle: if the node dies in between it is called again, which beats never."""
+        """Comes before the settle: if the node dies in between it is called again, which is better than never."""
         try:
             self._worker.retries_exhausted(jobs)
         except Exception:

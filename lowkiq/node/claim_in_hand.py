@@ -26,7 +26,7 @@ class Settle(NamedTuple):
 
 class ClaimInHand:
     """
-    Jobs run in their order, so two positions say it all: before `_done` they have an outcome, before `_started` they
+    Two positions say it all, since jobs run in order: before `_done` they have an outcome, before `_started` they
     run or have one. Success costs no more than a step of the position. What was sent stays known until it is confirmed,
     since a reply can be lost and a settle can be repeated.
 
@@ -84,7 +84,7 @@ class ClaimInHand:
 
     @property
     def is_lost(self) -> bool:
-        """Whether another node may run the shard by now."""
+        """True if another node may run the shard by now."""
         return not self.lease.holds(self.epoch)
 
     # ── perform ─────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -123,7 +123,7 @@ class ClaimInHand:
             return self._start(now)
 
     def _finish(self, failures: Failures | None, now: float, is_last: bool) -> list[Job] | None:
-        """The batch that was started is done, but for what failed of it; starts the next one, as `_next` does."""
+        """Notes that the batch is done, but for what failed of it; starts the next one, as `_next` does."""
         with self._lock:
             self._done = self._started
             if self.waits_since is None:
@@ -160,7 +160,7 @@ class ClaimInHand:
             return Settle(call, outcome, self._done)
 
     def settled(self, sent: Settle, result: Any) -> Settled | None:
-        """Redis has answered. Returns what it has confirmed, None if the lease is lost; raises any other error."""
+        """Notes Redis's answer. Returns what it has confirmed, None if the lease is lost; raises any other error."""
         if not isinstance(result, Settled):
             self.lease.refused(self.epoch, result)
             return None
@@ -195,14 +195,14 @@ class ClaimInHand:
         self._end = self._started
 
     def finish(self) -> None:
-        """The claim is over: settled, or no longer ours. Said by its thread, or while that runs none of its jobs."""
+        """Ends it: settled, or no longer ours. Called by its thread, or while that runs none of its jobs."""
         with self._lock:
             self.waits_since = None
             self.is_over = True
             self.lease.is_busy = False
 
     def _has_news(self) -> bool:
-        """Whether there is anything to settle."""
+        """Returns whether there is anything to settle."""
         return self._done > self._settled or bool(self._spoiled or self._released)
 
     def _outcome(self, *, last: bool) -> Outcome:

@@ -34,19 +34,18 @@ class ClaimSize:
 
     @property
     def limit(self) -> int:
-        """How many jobs to have in hand."""
+        """Jobs to have in hand."""
         return self._batches * self._batch_size
 
     @property
     def shards(self) -> int:
         """
-        Of how many shards they may be: where claims bring less than half of what they might, more of them share a round
-        trip.
+        Shards to claim from at once: where claims bring less than half of what they might, more share a round trip.
         """
         return max(1, min(int(self._batches / (2 * self._held)), MOST_SHARDS))
 
     def share(self, shards: int) -> int:
-        """How many jobs to claim from each of so many shards."""
+        """Jobs to claim from each of so many shards."""
         return max(self._batches // shards, 1) * self._batch_size
 
     def learn(self, performs: int, seconds: float) -> None:

@@ -34,7 +34,7 @@ class Drain:
         self._outage = runtime.outage
 
     def begin(self) -> None:
-        """No thread claims any more."""
+        """Stops all threads from claiming."""
         self._keeper.drain()
         for thread in self._workers:
             thread.stop()
@@ -114,7 +114,7 @@ class BurstEnd:
         self._others_until = clock.monotonic() + runtime.settings.lease_ttl
 
     def is_reached(self) -> bool:
-        """Whether two checks in a row saw nothing to do, and nothing was done between them: one check is not atomic."""
+        """Returns whether two checks in a row found nothing to do or done in between: one check is not atomic."""
         try:
             metrics = read_shards(self._caller, self._shards)
         except RedisError:

@@ -50,7 +50,7 @@ def dump(workers: Sequence[WorkerThread], state_directory: Path) -> None:
 
 
 def job_of(worker: WorkerThread) -> ThreadHealth:
-    """What a worker thread performs: worker, queue, shard, ids and seconds so far. Never payloads."""
+    """The job that a worker thread performs: worker, queue, shard, ids and seconds so far. Never payloads."""
     claim = next((claim for claim in worker.in_hand if claim.running), None)
     batch = claim.running if claim else ()
     if claim is None or not batch:

@@ -26,7 +26,7 @@ logger = structlog.get_logger("lowkiq")
 #: Beats whose memory and CPU each beat repeats: five minutes of them.
 KEPT_BEATS = 60
 
-#: What the supervisor tells its nodes about themselves.
+#: Variables in which the supervisor tells its nodes about themselves.
 SUPERVISOR_PID, SLOT, RESTARTS, LAST_EXIT = (
     "LOWKIQ_SUPERVISOR_PID",
     "LOWKIQ_SLOT",
@@ -86,7 +86,7 @@ class HealthReport:
         )
 
     def _keep(self, rss: int, cpu_percent: float) -> None:
-        """Beats that come early, for a change of state, are not kept: the history has equal steps."""
+        """Leaves out beats that come early, for a change of state: the history has equal steps."""
         now = clock.monotonic()
         if now - self._kept_at > BEAT_INTERVAL / 2:
             self._kept_at = now
@@ -121,7 +121,7 @@ def _by_holder(leases: Sequence[Lease]) -> dict[str, dict[str, list[int]]]:
 
 
 def _boot_id() -> str:
-    """Which boot of the machine this is, where it tells: a process id means nothing after the next."""
+    """The id of the machine's boot, where there is one: a process id means nothing after the next."""
     try:
         return Path("/proc/sys/kernel/random/boot_id").read_text("ascii").strip()
     except OSError:
@@ -147,7 +147,7 @@ class Heartbeat(threading.Thread):
         self._round_trip: float | None = None
 
     def beat_soon(self) -> None:
-        """Something has changed that people wait to see."""
+        """Beats at once: something has changed that people wait to see."""
         self._soon.set()
 
     def stop(self) -> None:

@@ -91,7 +91,7 @@ class Housekeeping:
             ask_to_foster(self._caller, self._namespace, asked)
 
     def _log_unowned(self, prefixes: set[str]) -> None:
-        """Each once: of a queue that no node has a worker for, nobody can take the shards, however often one asks."""
+        """Logs each once: shards of a queue without a worker have no taker, however often one asks."""
         if new := prefixes - self._unowned:
             logger.info("unowned_shards", shards=sorted(new)[:MOST_LOGGED], count=len(new))
         self._unowned = prefixes

@@ -64,7 +64,7 @@ class Lease:
     # ── who runs the shard ──────────────────────────────────────────────────────────────────────────────────────────
 
     def take(self, thread: object) -> bool:
-        """Whether that thread runs it from here on, until it leaves: no other does."""
+        """Lets that thread, and no other, run the shard until it leaves. Returns False if another one runs it."""
         with self.lock:
             return self._take(thread)
 
@@ -75,7 +75,7 @@ class Lease:
         return True
 
     def leave(self, thread: object) -> None:
-        """That thread has no claim of it in hand, and none on its way. Nothing, if another one runs it by now."""
+        """That thread has no claim in hand or on its way. Does nothing if another one runs the shard by now."""
         with self.lock:
             if self.runner is thread:
                 self.runner = None
@@ -94,7 +94,7 @@ class Lease:
         )
 
     def acquired(self, owned: Owned, asked_at: float) -> None:
-        """The lease is ours. Its time counts from before the request, so it ends here before it ends in Redis."""
+        """Notes that it is ours. Its time counts from before the request, so it ends here before it ends in Redis."""
         with self.lock:
             self.holder = None
             self.is_wanted = False
@@ -104,21 +104,21 @@ class Lease:
             self._is_unknown = self.is_open = False
 
     def stand_by(self, holder: str) -> bool:
-        """Another node has it. Returns whether that is news, and the shard this node's part."""
+        """Notes that another node has it. Returns whether that is news, and the shard this node's part."""
         is_news = self.holder != holder and not self.is_foster
         if is_news:
             self.holder = holder
         return is_news
 
     def renewed(self, asked_at: float, *, is_wanted: bool = False) -> None:
-        """The lease was kept; of a foster it may be wanted back."""
+        """Notes that the lease was kept; from a foster it may be wanted back."""
         self.until = asked_at + self._ttl
         self.is_wanted = self.is_foster and is_wanted
 
     def lost(self, epoch: str) -> bool:
         """
-        Another node owns the shard: nothing more is sent for what is in hand, and none of its jobs is started. Returns
-        False when that was known.
+        Notes that another node owns the shard: nothing more is sent for what is in hand, and none of its jobs is
+        started. Returns False when that was known.
         """
         with self.lock:
             if self.epoch != epoch:
@@ -127,13 +127,13 @@ class Lease:
             return True
 
     def refused(self, epoch: str, error: Exception) -> None:
-        """Redis has refused something: since the lease is lost, or else this raises the error."""
+        """Notes what Redis has refused because the lease is lost; raises any other error."""
         if not isinstance(error, Fenced):
             raise error
         self.lost(epoch)
 
     def holds(self, epoch: str | None) -> bool:
-        """Whether the lease of that epoch is ours and, by our clock, has not run out."""
+        """Returns whether the lease of that epoch is ours and, by our clock, has not run out."""
         return epoch is not None and self.epoch == epoch and clock.monotonic() < self.until
 
     def release_call(self) -> tuple[str, Call[Released]] | None:
@@ -184,8 +184,8 @@ class Lease:
 
     def claimed(self, epoch: str, *, is_empty: bool) -> int:
         """
-        The reply is there. Returns the number of the claim that is in hand now; 0 if it is empty, or the lease was lost
-        while the reply was on its way: then another owner may have run its jobs.
+        Notes that the reply is here. Returns the number of the claim in hand now; 0 if it is empty, or the lease
+        was lost while the reply was on its way: then another owner may have run its jobs.
         """
         with self.lock:
             return self._hold(is_empty=is_empty) if self.epoch == epoch else 0
@@ -193,7 +193,7 @@ class Lease:
     def handed(self, handed: Handed, thread: object) -> int:
         """
         `take`, when a push has put a job into the open claim. Returns its number; 0 if it speaks of another claim, or
-        another thread runs the shard: then its next claim tells.
+        another thread runs the shard: then its next claim finds the job.
         """
         with self.lock:
             is_of_it = self.is_open and (self.epoch, self._number) == (handed.epoch, handed.number)

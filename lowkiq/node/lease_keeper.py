@@ -59,7 +59,7 @@ class LeaseKeeper(threading.Thread):
         self._wake.set()
 
     def drain(self) -> None:
-        """Acquire no more; keep what is still worked on."""
+        """Acquires no more; keeps what is still worked on."""
         self._is_draining = True
 
     def stop(self) -> None:

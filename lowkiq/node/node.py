@@ -27,8 +27,7 @@ from lowkiq.node.lease import Lease
 from lowkiq.node.lease_keeper import LeaseKeeper
 from lowkiq.node.runtime import Runtime
 from lowkiq.node.signals import Signals
-from lowkiq.node.threads import make_threads
-from lowkiq.node.tuning import tuned
+from lowkiq.node.threads import make_threads, tuned
 from lowkiq.node.worker_thread import WorkerThread
 from lowkiq.queue.call import Caller
 from lowkiq.queue.push import register
@@ -227,7 +226,7 @@ class Node:
             logger.info("quiet", node=self.name)
 
     def _foster(self, lease: Lease) -> None:
-        """A shard is nobody's, and this node is asked to stand in."""
+        """Stands in, when asked to, for the node of a shard that nobody has."""
         if self._state == "ready":
             self._keeper.foster(lease)
 
@@ -242,7 +241,7 @@ class Node:
         self._on_state(self._state, busy, jobs, waits)
 
     def _fatal(self, error: BaseException) -> None:
-        """From any thread: the node must stop."""
+        """Stops the node, from any thread."""
         self._fatal_error = self._fatal_error or error
         self._signals.wake()
 

