@@ -75,7 +75,7 @@ class Lowkiq:
         return self._register(target, options)
 
     def push(self, worker: type[Worker], jobs: Iterable[NewJob]) -> Pushed:
-        """What `Worker.perform_async` does: client middlewares around validation and push."""
+        """Queues jobs, as `Worker.perform_async` does: client middlewares around validation and push."""
         middlewares = self.settings.client_middlewares
         if not middlewares and isinstance(jobs, list):  # asked first: it costs a single push less than what follows
             return self._push(worker, jobs)
@@ -99,15 +99,15 @@ class Lowkiq:
         return metrics.known_queues(self.caller, self.settings.namespace)
 
     def queries_of(self, worker: type[Worker]) -> Queries:
-        """What `Worker.queries` gives."""
+        """`Worker.queries`."""
         return self.queries(worker.queue_name, worker.shards_count)
 
     def actions_of(self, worker: type[Worker]) -> Actions:
-        """What `Worker.actions` gives."""
+        """`Worker.actions`."""
         return self.actions(worker.queue_name, worker.shards_count)
 
     def queries(self, queue: str, shards_count: int) -> Queries:
-        """Looks at a queue by its name."""
+        """Queries of a queue, by its name."""
         settings = self.settings
         return Queries(
             self.caller,
@@ -119,7 +119,7 @@ class Lowkiq:
         )
 
     def actions(self, queue: str, shards_count: int) -> Actions:
-        """Acts on a queue by its name."""
+        """Actions on a queue, by its name."""
         return Actions(self.caller, self.shards(queue, shards_count), max_id_bytes=self.settings.max_id_bytes)
 
     def shards(self, queue: str, shards_count: int) -> list[Shard]:

@@ -27,7 +27,7 @@ def dump_payload(payload: Any) -> bytes:
     """
     try:
         data = _encode(payload)
-        # What comes back equal was JSON: much faster than to look at each value.
+        # What comes back equal was JSON: much faster than checking each value.
         if load_payload(data) == payload:
             return data
         _require_json(payload, "payload")
@@ -40,7 +40,7 @@ def dump_payload(payload: Any) -> bytes:
 
 
 def identity(value: str) -> str:
-    """How errors are stored unless `dump_error` says otherwise."""
+    """Stores errors as they are, unless `dump_error` says otherwise."""
     return value
 
 
@@ -49,17 +49,17 @@ MAX_ERROR_CHARS = 16_384
 
 
 def format_error(error: BaseException) -> str:
-    """What is kept of an error: its type and message."""
+    """The part of an error that is kept: its type and message."""
     return f"{type(error).__name__}: {error}"
 
 
 def encodable(text: str) -> str:
-    """What can't be UTF-8 (a lone surrogate from some file name) must not keep a job from being settled or logged."""
+    """Escapes what can't be UTF-8, such as a lone surrogate, so that it keeps no job from being settled or logged."""
     return text.encode("utf-8", "backslashreplace").decode()
 
 
 def error_text(error: BaseException, format: Callable[[BaseException], str] = format_error) -> str:
-    """What `format` makes of an error, as far as it can be kept. It never fails."""
+    """The text that `format` makes of an error, as far as it can be kept. It never fails."""
     try:
         return encodable(str(format(error))[:MAX_ERROR_CHARS])
     except Exception as broken:  # noqa: BLE001 (format, or the error's own __str__, is the user's)

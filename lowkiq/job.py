@@ -1,4 +1,4 @@
-"""What a job is, and what a push accepts as one."""
+"""A job, and what a push accepts as one."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class Job(msgspec.Struct):
 
 
 class NewJob(TypedDict):
-    """What `perform_async` takes."""
+    """A job as `perform_async` takes it."""
 
     id: str | int
     payload: NotRequired[Any]
@@ -45,7 +45,7 @@ class NewJob(TypedDict):
 
 
 class Pushed(NamedTuple):
-    """What a push did: ids new in the queue, and payloads merged into ids that were queued already."""
+    """The result of a push: ids new in the queue, and payloads merged into ids that were queued already."""
 
     new: int
     merged: int

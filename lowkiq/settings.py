@@ -10,134 +10,122 @@ import os
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final
+from typing import Annotated, Any, Final, NamedTuple, TypeVar, get_origin, get_type_hints
 from urllib.parse import quote
+
+import redis
 
 from lowkiq import codec
 from lowkiq.environment import EMBEDDED_SOCKET, find_redis_url, state_directory
 from lowkiq.errors import SettingsError, short, unknown_option
-from lowkiq.hooks import Middleware
+from lowkiq.hooks import Middleware, Scheduler, Splitter
 from lowkiq.redis_url import parse
-
-if TYPE_CHECKING:
-    import redis
-
-    from lowkiq.node.schedulers import Scheduler
-    from lowkiq.node.shard_handler import ShardHandler
-
-    #: All shard handlers of an app → the groups that this node's threads own.
-    Splitter = Callable[[Sequence[ShardHandler]], Sequence[Sequence[ShardHandler]]]
 
 DEFAULT_URL: Final = "redis://localhost:6379/0"
 NAME: Final = re.compile(r"[A-Za-z0-9_.-]+")
 
+T = TypeVar("T")
+
+
+class Range(NamedTuple):
+    """Bounds of a number."""
+
+    low: float
+    high: float
+
+    def __call__(self, name: str, value: Any, kind: type) -> None:
+        accepted = int if kind is int else int | float
+        if isinstance(value, bool) or not isinstance(value, accepted) or value != value:  # noqa: PLR0124 (NaN)
+            raise SettingsError(f"{name} must be a{'n integer' if kind is int else ' number'}, not {value!r}")
+        if not self.low <= value <= self.high:
+            raise SettingsError(f"{name} is {short(value)}, it must be from {self.low:g} to {self.high:g}")
+
+
+def _check_name(name: str, value: Any, _: type) -> None:
+    if not isinstance(value, str) or not NAME.fullmatch(value):
+        raise SettingsError(f"{name} {short(value)} must match {NAME.pattern}")
+
+
+def _check_hook(name: str, value: Any, _: object) -> None:
+    if value is not None and not callable(value):
+        raise SettingsError(f"{name} must be callable, not {short(value)}")
+
+
+def _check_middlewares(name: str, value: Any, _: object) -> None:
+    if not isinstance(value, Sequence) or not all(map(callable, value)):
+        raise SettingsError(f"{name} must be a list of callables (worker, batch, call), not {short(value)}")
+
+
+Hook = Annotated[T, _check_hook]
+Middlewares = Annotated[Sequence[Middleware], _check_middlewares]
+
 
 @dataclass(frozen=True, kw_only=True)
 class Settings:
-    """Everything that can be set of an application."""
+    """Everything that can be set of an application. Numbers and the namespace can come from the environment too."""
 
     #: Of a server, Sentinel or Cluster: docs/redis.md. Also read from REDIS_URL; without either, the supervisor's
     #: embedded Redis. It may have a password, so it is not shown.
     redis_url: str = dataclasses.field(default=DEFAULT_URL, repr=False)
     #: Makes a client instead of redis_url, e.g. a fakeredis one for tests.
-    redis: Callable[[], redis.Redis] | None = None
+    redis: Hook[Callable[[], redis.Redis] | None] = None
     #: What every key begins with.
-    namespace: str = "lowkiq"
-    #: Seconds between looks at shards that nobody has rung for: the safety net under the doorbell.
-    poll_interval: float = 1.0
-    threads_per_node: int = 5
+    namespace: Annotated[str, _check_name] = "lowkiq"
+    #: Seconds between polls of shards that nobody has rung for: the safety net under the doorbell.
+    poll_interval: Annotated[float, Range(0.01, 3600)] = 1.0
+    threads_per_node: Annotated[int, Range(1, 1000)] = 5
     #: Connections for pushing, queries and actions.
-    client_pool_size: int = 5
+    client_pool_size: Annotated[int, Range(1, 10_000)] = 5
     #: Seconds to wait for one of them.
-    pool_timeout: float = 5.0
+    pool_timeout: Annotated[float, Range(0.001, 3600)] = 5.0
     #: Replicas that must have a push before it counts as accepted.
-    wait_replicas: int = 0
-    #: Seconds that they get for it.
-    wait_timeout: float = 1.0
-    #: Seconds after which a node that does not renew loses its shards.
-    lease_ttl: float = 15.0
+    wait_replicas: Annotated[int, Range(0, 100)] = 0
+    #: Seconds that they get for it. A reply is waited for ten seconds.
+    wait_timeout: Annotated[float, Range(0.001, 8)] = 1.0
+    #: Seconds after which a node that does not renew loses its shards. It renews three times as often, and the time
+    #: between must be long beside a round trip.
+    lease_ttl: Annotated[float, Range(0.3, 3600)] = 15.0
     #: Seconds of work that one claim takes, if the jobs are short enough for more than a batch.
-    claim_window: float = 0.05
+    claim_window: Annotated[float, Range(0.001, 60)] = 0.05
     #: Deaths of a node after which the job it ran goes to the morgue.
-    max_crashes: int = 3
+    max_crashes: Annotated[int, Range(1, 1_000_000)] = 3
     #: Payloads of one id that are handed to one perform.
-    max_payloads: int = 1_000
-    max_payload_bytes: int = 1 << 20
-    max_id_bytes: int = 512
+    max_payloads: Annotated[int, Range(1, 1_000)] = 1_000
+    max_payload_bytes: Annotated[int, Range(1, 256 << 20)] = 1 << 20
+    max_id_bytes: Annotated[int, Range(1, 65_536)] = 512
     #: Seconds that running jobs get when a node is asked to stop.
-    drain_timeout: float = 25.0
-    server_middlewares: Sequence[Middleware] = ()
-    client_middlewares: Sequence[Middleware] = ()
+    drain_timeout: Annotated[float, Range(0, 86_400)] = 25.0
+    server_middlewares: Middlewares = ()
+    client_middlewares: Middlewares = ()
     #: Called once in each node before it starts its threads.
-    on_server_init: Callable[[], object] | None = None
+    on_server_init: Hook[Callable[[], object] | None] = None
     #: Called with the exception that stops a node.
-    last_words: Callable[[BaseException], object] | None = None
+    last_words: Hook[Callable[[BaseException], object] | None] = None
     #: `(node_number, number_of_nodes, threads_per_node)` → Splitter.
-    build_splitter: Callable[[int, int, int], Splitter] | None = None
+    build_splitter: Hook[Callable[[int, int, int], Splitter] | None] = None
     #: Makes the scheduler of a thread.
-    build_scheduler: Callable[[], Scheduler] | None = None
-    dump_payload: Callable[[Any], bytes | str] = codec.dump_payload
-    load_payload: Callable[[bytes], Any] = codec.load_payload
+    build_scheduler: Hook[Callable[[], Scheduler[Any]] | None] = None
+    dump_payload: Hook[Callable[[Any], bytes | str]] = codec.dump_payload
+    load_payload: Hook[Callable[[bytes], Any]] = codec.load_payload
     #: Error → text to keep.
-    format_error: Callable[[BaseException], str] = codec.format_error
+    format_error: Hook[Callable[[BaseException], str]] = codec.format_error
     #: Text to keep → text as stored (compressed, say), and back.
-    dump_error: Callable[[str], str] = codec.identity
-    load_error: Callable[[str], str] = codec.identity
+    dump_error: Hook[Callable[[str], str]] = codec.identity
+    load_error: Hook[Callable[[str], str]] = codec.identity
 
     def __post_init__(self) -> None:
-        for name, (kind, low, high) in _RANGES.items():
-            _check_number(name, getattr(self, name), kind, low, high)
-        for name in _HOOKS:
-            if getattr(self, name) is not None and not callable(getattr(self, name)):
-                raise SettingsError(f"{name} must be callable, not {short(getattr(self, name))}")
-        for name in ("server_middlewares", "client_middlewares"):
-            value = getattr(self, name)
-            if not isinstance(value, Sequence) or not all(map(callable, value)):
-                raise SettingsError(f"{name} must be a list of callables (worker, batch, call), not {short(value)}")
-        if not isinstance(self.namespace, str) or not NAME.fullmatch(self.namespace):
-            raise SettingsError(f"namespace {short(self.namespace)} must match {NAME.pattern}")
+        for name, (kind, check) in _RULES.items():
+            check(name, getattr(self, name), kind)
         if self.redis is None:
             parse(self.redis_url)
 
 
-_HOOKS: Final = (
-    "redis",
-    "on_server_init",
-    "last_words",
-    "build_splitter",
-    "build_scheduler",
-    "dump_payload",
-    "load_payload",
-    "format_error",
-    "dump_error",
-    "load_error",
-)
-
-_RANGES: Final[Mapping[str, tuple[type, float, float]]] = {
-    "poll_interval": (float, 0.01, 3600),
-    "threads_per_node": (int, 1, 1000),
-    "client_pool_size": (int, 1, 10_000),
-    "pool_timeout": (float, 0.001, 3600),
-    "wait_replicas": (int, 0, 100),
-    # A reply is waited for ten seconds.
-    "wait_timeout": (float, 0.001, 8),
-    # A third of it is the time between renewals, which must be long beside a round trip.
-    "lease_ttl": (float, 0.3, 3600),
-    "claim_window": (float, 0.001, 60),
-    "max_crashes": (int, 1, 1_000_000),
-    "max_payloads": (int, 1, 1_000),
-    "max_payload_bytes": (int, 1, 256 << 20),
-    "max_id_bytes": (int, 1, 65_536),
-    "drain_timeout": (float, 0, 86_400),
+#: Setting → its type, and the check of its value.
+_RULES: Final[Mapping[str, tuple[Any, Callable[[str, Any, Any], None]]]] = {
+    name: (hint.__origin__, hint.__metadata__[0])
+    for name, hint in get_type_hints(Settings, include_extras=True).items()
+    if get_origin(hint) is Annotated
 }
-
-
-def _check_number(name: str, value: Any, kind: type, low: float, high: float) -> None:
-    accepted = int if kind is int else int | float
-    if isinstance(value, bool) or not isinstance(value, accepted) or value != value:  # noqa: PLR0124 (NaN)
-        raise SettingsError(f"{name} must be a{'n integer' if kind is int else ' number'}, not {value!r}")
-    if not low <= value <= high:
-        raise SettingsError(f"{name} is {short(value)}, it must be from {low:g} to {high:g}")
 
 
 def build(keywords: Mapping[str, Any], environment: Mapping[str, str] | None = None) -> Settings:
@@ -148,18 +136,15 @@ def build(keywords: Mapping[str, Any], environment: Mapping[str, str] | None = N
         SettingsError: names the option, its value and what it may be.
     """
     environment = os.environ if environment is None else environment
-    known = {option.name: option for option in dataclasses.fields(Settings)}
+    known = [option.name for option in dataclasses.fields(Settings)]
     for name in keywords:
         if name not in known:
             raise unknown_option("option", name, known)
-    values = {
-        name: _from_text(f"LOWKIQ_{name.upper()}", environment[f"LOWKIQ_{name.upper()}"], _RANGES[name][0])
-        for name in _RANGES
-        if environment.get(f"LOWKIQ_{name.upper()}")
-    }
-    if environment.get("LOWKIQ_NAMESPACE"):
-        values["namespace"] = environment["LOWKIQ_NAMESPACE"]
-    values["redis_url"] = _redis_url(environment)
+    values = {"redis_url": _redis_url(environment)}
+    for name, (kind, _) in _RULES.items():
+        variable = f"LOWKIQ_{name.upper()}"
+        if kind in {int, float, str} and (text := environment.get(variable)):
+            values[name] = _from_text(variable, text, kind)
     if keywords.get("redis_url", "") is None:  # Lowkiq(redis_url=os.environ.get(...)) names none
         keywords = {name: value for name, value in keywords.items() if name != "redis_url"}
     return Settings(**(values | dict(keywords)))

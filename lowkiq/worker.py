@@ -6,22 +6,27 @@ import difflib
 import inspect
 import random
 from collections.abc import Callable, Iterable, Mapping
-from typing import TYPE_CHECKING, Any, ClassVar, Final
+from typing import TYPE_CHECKING, Any, ClassVar, Final, Protocol
 
+from lowkiq.admin.actions import Actions
+from lowkiq.admin.queries import Queries
 from lowkiq.errors import LowkiqError, SettingsError
 from lowkiq.job import Job, NewJob, Pushed
 from lowkiq.settings import NAME
 
-if TYPE_CHECKING:
-    from lowkiq.admin.actions import Actions
-    from lowkiq.admin.queries import Queries
-    from lowkiq.app import Lowkiq
-
 OPTIONS: Final = ("queue_name", "shards_count", "batch_size", "max_retry_count")
 
 
+class Application(Protocol):
+    """The application that a worker is registered with, a Lowkiq, as far as the worker needs it."""
+
+    def push(self, worker: type[Worker], jobs: Iterable[NewJob]) -> Pushed: ...
+    def queries_of(self, worker: type[Worker]) -> Queries: ...
+    def actions_of(self, worker: type[Worker]) -> Actions: ...
+
+
 class _Bound:
-    """`Worker.queries` and `Worker.actions`: a view of the worker's queue, through its application."""
+    """`Worker.queries` and `Worker.actions`: those of the worker's queue, through its application."""
 
     def __init__(self, method: str) -> None:
         self._method = method
@@ -46,7 +51,7 @@ class Worker:
     #: Default: the name of the class.
     queue_name: ClassVar[str] = ""
 
-    app: ClassVar[Lowkiq | None] = None
+    app: ClassVar[Application | None] = None
 
     if TYPE_CHECKING:
         queries: ClassVar[Queries]
@@ -105,7 +110,7 @@ class Worker:
         return cls.registered_app().push(cls, jobs)
 
     @classmethod
-    def registered_app(cls) -> Lowkiq:
+    def registered_app(cls) -> Application:
         """The application that the worker is registered with."""
         if cls.app is None:
             raise LowkiqError(f"{cls.__name__} is not registered: put @app.worker above it")

@@ -1,1 +1,1 @@
-"""How a worker's `perform` is called, and what becomes of its errors."""
+"""The call of a worker's `perform`, what a job knows of itself meanwhile, and what becomes of its errors."""

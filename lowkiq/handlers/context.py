@@ -1,48 +1,58 @@
-"""What a running job can know of itself: `lowkiq.current()`."""
+"""Context: what a running job can know of itself, by `lowkiq.current()`."""
 
 from __future__ import annotations
 
 import threading
-from typing import TYPE_CHECKING
+from collections.abc import Sequence
+from typing import Protocol
 
 from lowkiq.errors import LowkiqError
+from lowkiq.job import Job
+from lowkiq.queue.shard import Shard
+from lowkiq.worker import Worker
 
-if TYPE_CHECKING:
-    from collections.abc import Sequence
 
-    from lowkiq.job import Job
-    from lowkiq.node.shard_handler import ShardHandler
-    from lowkiq.worker import Worker
+class Run(Protocol):
+    """The claim that a thread performs, as far as a context asks."""
+
+    epoch: str
+    running: Sequence[Job]
+
+    @property
+    def worker(self) -> Worker: ...
+    @property
+    def shard(self) -> Shard: ...
+    @property
+    def is_lost(self) -> bool: ...
 
 
 class Context:
-    """What a thread performs. It is of use while perform runs, not longer."""
+    """The job that a thread performs. It is of use while perform runs, not longer."""
 
-    __slots__ = ("_epoch", "_handler")
+    __slots__ = ("_run",)
 
-    def __init__(self, handler: ShardHandler, epoch: str) -> None:
-        self._handler = handler
-        self._epoch = epoch
+    def __init__(self, run: Run) -> None:
+        self._run = run
 
     @property
     def jobs(self) -> Sequence[Job]:
         """The jobs of the batch."""
-        return self._handler.running
+        return self._run.running
 
     @property
     def worker(self) -> Worker:
         """The instance whose perform runs."""
-        return self._handler.worker
+        return self._run.worker
 
     @property
     def queue(self) -> str:
         """Its queue's name."""
-        return self._handler.shard.queue
+        return self._run.shard.queue
 
     @property
     def shard(self) -> int:
         """The shard's index."""
-        return self._handler.shard.index
+        return self._run.shard.index
 
     @property
     def epoch(self) -> int:
@@ -50,7 +60,7 @@ class Context:
         The fencing token: it only rises from owner to owner of the shard. Store it beside what you write, and refuse a
         write with a lower one: then a process that outlived its lease can't harm.
         """
-        return int(self._epoch)
+        return int(self._run.epoch)
 
     @property
     def attempt(self) -> int:
@@ -59,8 +69,8 @@ class Context:
 
     @property
     def lease_lost(self) -> bool:
-        """Whether another node may run this shard by now: stop, and write nothing more."""
-        return not self._handler.holds(self._epoch)
+        """True if another node may run this shard by now: stop, and write nothing more."""
+        return self._run.is_lost
 
 
 _running = threading.local()
@@ -68,7 +78,7 @@ _running = threading.local()
 
 def current() -> Context:
     """
-    What runs on this thread: worker, queue, shard, epoch, attempt, lease_lost.
+    The job that runs on this thread: worker, queue, shard, epoch, attempt, lease_lost.
 
     Raises:
         LowkiqError: no job runs on this thread.
@@ -80,5 +90,5 @@ def current() -> Context:
 
 
 def enter(context: Context | None) -> None:
-    """Says what runs on this thread."""
+    """Sets what runs on this thread."""
     _running.context = context

@@ -3,90 +3,221 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple, Self
 
+from lowkiq import clock
+from lowkiq.handlers.context import Context, enter
+from lowkiq.handlers.retries import Failures
 from lowkiq.job import Job
-from lowkiq.queue.claims import Claim
-from lowkiq.queue.shard import Exhausted, Failure, Outcome, Rest
+from lowkiq.node.lease import Lease
+from lowkiq.queue.call import Call
+from lowkiq.queue.claims import Claim, Handed, claim_handed
+from lowkiq.queue.shard import Exhausted, Failure, Outcome, Rest, Settled, Shard
+from lowkiq.worker import Worker
 
 
-class Failures(NamedTuple):
-    """What failed in a batch; the jobs that are not named are done."""
+class Settle(NamedTuple):
+    """A settle to be sent, with what `settled` needs to know of it."""
 
-    failed: Sequence[Failure] = ()
-    exhausted: Sequence[Exhausted] = ()
+    call: Call[Settled]
+    outcome: Outcome
+    done: int
 
 
 class ClaimInHand:
     """
-    Jobs run in their order, so two positions say it all: before `_done` they have an outcome, before `_started` they
-    run or have one. Success costs no more than a step of the position.
+    Two positions say it all, since jobs run in order: before `_done` they have an outcome, before `_started` they
+    run or have one. Success costs no more than a step of the position. What was sent stays known until it is confirmed,
+    since a reply can be lost and a settle can be repeated.
 
-    Not safe between threads: its shard handler locks. What was sent stays known until it is confirmed, since a reply
-    can be lost and a settle can be repeated.
+    Its lease's lock is its own too. Once that lease is lost, nothing more is started or sent.
     """
 
-    def __init__(self, claim: Claim) -> None:
+    def __init__(self, lease: Lease, claim: Claim, epoch: str, number: int) -> None:
+        self.lease = lease
+        #: Of the lease under which it was claimed.
+        self.epoch = epoch
+        self._lock = lease.lock
+        self._number = number
+        self._batch_size = lease.performer.worker.batch_size
         self._jobs = claim.jobs
         self._has_several = claim.has_several
         self._started = self._done = self._settled = 0
-        #: Jobs from here on are not to be started: a drain gives them back.
+        #: Jobs from here on are not to be started: they go back.
         self._end = len(claim.jobs)
         self._failed: list[Failure] = []
         self._exhausted: list[Exhausted] = []
         self._failed_ids: set[str] = set()
         self._spoiled = list(claim.spoiled)
-        #: What else the ids of spoiled payloads hold, and jobs that a drain keeps from starting.
+        #: What else the ids of spoiled payloads hold, and jobs that are kept from starting.
         self._released = list(dict.fromkeys(row.id for row in claim.spoiled)) if claim.spoiled else []
+        #: Since when the first outcome has waited to be settled (monotonic).
+        self.waits_since: float | None = clock.monotonic() if claim.spoiled else None
+        #: The batch that is performed now, and since when (monotonic).
+        self.running: Sequence[Job] = ()
+        self.running_since = 0.0
+        #: Settled, or no longer ours: its thread has nothing to do for it any more.
+        self.is_over = False
 
-    def start(self, size: int) -> list[Job]:
-        """The next batch, empty at the end."""
-        first = self._started
+    @classmethod
+    def of_reply(cls, lease: Lease, claim: Claim, epoch: str) -> Self | None:
+        """Takes in hand what was claimed, if it is anything, and the lease still ours."""
+        number = lease.claimed(epoch, is_empty=not (claim.jobs or claim.spoiled))
+        return cls(lease, claim, epoch, number) if number else None
+
+    @classmethod
+    def of_ring(cls, lease: Lease, handed: Handed, thread: object) -> Self | None:
+        """Takes in hand what a push has put into the open claim, and the shard for that thread, if they are ours."""
+        claim = claim_handed(handed, lease.runtime.settings.load_payload)  # the user's, so not under the lock
+        number = lease.handed(handed, thread)
+        return cls(lease, claim, handed.epoch, number) if number else None
+
+    @property
+    def worker(self) -> Worker:
+        """The worker that performs it."""
+        return self.lease.performer.worker
+
+    @property
+    def shard(self) -> Shard:
+        """The shard that it was claimed from."""
+        return self.lease.shard
+
+    @property
+    def is_lost(self) -> bool:
+        """True if another node may run the shard by now."""
+        return not self.lease.holds(self.epoch)
+
+    # ── perform ─────────────────────────────────────────────────────────────────────────────────────────────────────
+
+    def perform(self, since: float) -> bool:
+        """
+        Runs the jobs batch by batch, as long as the lease holds and they are as quick as was expected. What is left
+        then goes back with the settle: it must not wait behind slow ones. Returns whether they were quick.
+
+        Args:
+            since: when its thread began to perform what it has in hand, be it of other shards (monotonic).
+        """
+        lease, now = self.lease, clock.monotonic
+        window, perform = lease.runtime.settings.claim_window, lease.performer.perform
+        started = before = now()
+        performs = 0
+        is_late = False
+        enter(Context(self))
+        batch = self._next(before)
+        while batch:
+            failures = perform(batch)
+            after = now()
+            performs += 1
+            is_late = after - before >= window or after - since >= 2 * window
+            before = after
+            batch = self._finish(failures, after, is_late)
+        enter(None)
+        if performs:
+            self.running = ()  # until here it can't be taken back
+            lease.claim_size.learn(performs, before - started)
+        return not is_late
+
+    def _next(self, now: float) -> list[Job] | None:
+        """Starts a batch. None, or an empty one, when there is none left, or it may not start."""
+        with self._lock:
+            return self._start(now)
+
+    def _finish(self, failures: Failures | None, now: float, is_last: bool) -> list[Job] | None:
+        """Notes that the batch is done, but for what failed of it; starts the next one, as `_next` does."""
+        with self._lock:
+            self._done = self._started
+            if self.waits_since is None:
+                self.waits_since = now
+            if failures is not None:
+                self._failed += failures.failed
+                self._exhausted += failures.exhausted
+                self._failed_ids.update(row.id for row in failures.failed)
+                self._failed_ids.update(row.id for row in failures.exhausted)
+            return None if is_last else self._start(now)
+
+    def _start(self, now: float) -> list[Job] | None:
+        lease, first = self.lease, self._started
+        if lease.epoch != self.epoch or now >= lease.until:
+            return None
+        size = self._batch_size
         self._started = last = first + size if size < self._end - first else self._end
-        return self._jobs[first:last]
+        self.running = batch = self._jobs[first:last]
+        self.running_since = now
+        return batch
 
-    def finish(self, failures: Failures | None) -> None:
-        """The batch that was started is done, but for what failed of it."""
-        self._done = self._started
-        if failures is not None:
-            self._failed += failures.failed
-            self._exhausted += failures.exhausted
-            self._failed_ids.update(row.id for row in failures.failed)
-            self._failed_ids.update(row.id for row in failures.exhausted)
+    # ── settle ──────────────────────────────────────────────────────────────────────────────────────────────────────
+
+    def settle_call(self, *, last: bool) -> Settle | None:
+        """
+        Sends what became of jobs; with `last` also ends the claim: jobs that have not run go back. The caller holds the
+        thread's `settling`, and says `settled` when Redis has answered.
+        """
+        with self._lock:
+            if self.lease.epoch != self.epoch or not (last or self._has_news()):
+                return None
+            outcome = self._outcome(last=last)
+            call = self.shard.settle(self.lease.runtime.node, self.epoch, self._number, outcome)
+            return Settle(call, outcome, self._done)
+
+    def settled(self, sent: Settle, result: Any) -> Settled | None:
+        """Notes Redis's answer. Returns what it has confirmed, None if the lease is lost; raises any other error."""
+        if not isinstance(result, Settled):
+            self.lease.refused(self.epoch, result)
+            return None
+        with self._lock:
+            outcome = sent.outcome
+            self._settled = sent.done
+            # What came since stays.
+            del self._released[: len(outcome.released)]
+            del self._failed[: len(outcome.failed)]
+            del self._exhausted[: len(outcome.exhausted)]
+            del self._spoiled[: len(outcome.spoiled)]
+            self.waits_since = None
+        return result
+
+    def take_back_call(self) -> Settle | None:
+        """Ends a claim of which nothing runs, since its thread is inside another's job: as `settle_call` does."""
+        with self._lock:
+            if self.running or self.lease.epoch != self.epoch:
+                return None
+            self._give_back()
+        return self.settle_call(last=True)
 
     def give_back(self) -> None:
-        """Keeps the jobs that have not started from starting."""
+        """Keeps the jobs that have not started from starting; the next settle returns them to the queue."""
+        with self._lock:
+            self._give_back()
+            if self.waits_since is None and self._has_news():
+                self.waits_since = clock.monotonic()
+
+    def _give_back(self) -> None:
         self._released += [job.id for job in self._jobs[self._started : self._end]]
         self._end = self._started
 
-    def has_news(self) -> bool:
-        """Whether there is anything to settle."""
+    def finish(self) -> None:
+        """Ends it: settled, or no longer ours. Called by its thread, or while that runs none of its jobs."""
+        with self._lock:
+            self.waits_since = None
+            self.is_over = True
+            self.lease.is_busy = False
+
+    def _has_news(self) -> bool:
+        """Returns whether there is anything to settle."""
         return self._done > self._settled or bool(self._spoiled or self._released)
 
-    def outcome(self, *, last: bool) -> tuple[Outcome, int]:
+    def _outcome(self, *, last: bool) -> Outcome:
         """
-        What Redis is to be told, and the position to confirm. With `last` it ends the claim; then the jobs that are
-        done need not be named: they, or those that never ran, are what is left of it.
+        Tells what Redis does not know yet. With `last` it ends the claim; then the jobs that are done need not be
+        named: they, or those that never ran, are what is left of it.
         """
         rest: Rest = "keep" if not last else "release" if self._started < self._end else "ack"
         done = self._jobs[self._settled : self._done] if rest != "ack" else ()
-        return (
-            Outcome(
-                acked=[job.id for job in done if job.id not in self._failed_ids],
-                released=tuple(self._released),
-                failed=tuple(self._failed),
-                exhausted=tuple(self._exhausted),
-                spoiled=tuple(self._spoiled),
-                rest=rest,
-                has_several=self._has_several,
-            ),
-            self._done,
+        return Outcome(
+            acked=[job.id for job in done if job.id not in self._failed_ids],
+            released=tuple(self._released),
+            failed=tuple(self._failed),
+            exhausted=tuple(self._exhausted),
+            spoiled=tuple(self._spoiled),
+            rest=rest,
+            has_several=self._has_several,
         )
-
-    def confirm(self, sent: Outcome, done: int) -> None:
-        """Redis knows what was sent; what came since stays."""
-        self._settled = done
-        del self._released[: len(sent.released)]
-        del self._failed[: len(sent.failed)]
-        del self._exhausted[: len(sent.exhausted)]
-        del self._spoiled[: len(sent.spoiled)]

@@ -1,4 +1,4 @@
-"""Pace: how many jobs claims take, so that short jobs share a round trip and slow ones are not held back."""
+"""ClaimSize: how many jobs claims take, so that short jobs share a round trip and slow ones are not held back."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ WEIGHT: Final = 0.2
 MOST_SHARDS: Final = 16
 
 
-class Pace:
+class ClaimSize:
     """
     Keeps moving averages of how long a perform of one worker takes, and of how many of them a claim brings. Threads
     share it: of two that learn at once, one sample may be lost, which does no harm.
@@ -34,19 +34,18 @@ class Pace:
 
     @property
     def limit(self) -> int:
-        """How many jobs to have in hand."""
+        """Jobs to have in hand."""
         return self._batches * self._batch_size
 
     @property
     def shards(self) -> int:
         """
-        Of how many shards they may be: where claims bring less than half of what they might, more of them share a round
-        trip.
+        Shards to claim from at once: where claims bring less than half of what they might, more share a round trip.
         """
         return max(1, min(int(self._batches / (2 * self._held)), MOST_SHARDS))
 
     def share(self, shards: int) -> int:
-        """How many jobs to claim from each of so many shards."""
+        """Jobs to claim from each of so many shards."""
         return max(self._batches // shards, 1) * self._batch_size
 
     def learn(self, performs: int, seconds: float) -> None:

@@ -6,25 +6,22 @@ import random
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from redis.exceptions import RedisError
 from redis.exceptions import TimeoutError as RedisTimeoutError
 
 from lowkiq import clock
 from lowkiq.admin.nodes import FOSTER
-from lowkiq.node.outage import Trouble
+from lowkiq.node.lease import Lease
+from lowkiq.node.runtime import Runtime
+from lowkiq.node.worker_thread import WorkerThread
 from lowkiq.queue import keys
-from lowkiq.transport.connect import Client
 
-if TYPE_CHECKING:
-    from lowkiq.node.shard_handler import ShardHandler
-    from lowkiq.node.worker_thread import WorkerThread
-
-#: Seconds after which the thread looks whether it is to stop.
+#: Seconds after which the thread checks whether it is to stop.
 LISTEN = 1.0
-#: Seconds of silence after which Redis is asked whether it still hears us, and that it has for the answer: who listens
-#: sends nothing, and would not notice that the other end, or something between, has forgotten the connection.
+#: Seconds of silence after which Redis is pinged, and that it has for the answer: a listener sends nothing, and would
+#: not notice that the other end, or something between, has forgotten the connection.
 SILENCE, ANSWER = 15.0, 5.0
 #: Seconds between tries to listen again, with jitter.
 RETRY = 0.5
@@ -32,32 +29,23 @@ RETRY = 0.5
 
 class Doorbell(threading.Thread):
     """
-    Tells threads of jobs that are due, and the node of shards that it is asked to stand in for.
+    Wakes threads whose shards have jobs due, and tells the node which shards it is asked to stand in for.
 
     A bell that is missed costs no more than `poll_interval`: threads poll, and poll at once when it works again.
 
     Args:
+        threads: each lease with its own thread.
         foster: called with a shard that no node has.
     """
 
     def __init__(
-        self,
-        client: Client,
-        namespace: str,
-        node: str,
-        threads: Mapping[ShardHandler, WorkerThread],
-        foster: Callable[[ShardHandler], None],
-        fatal: Callable[[BaseException], None],
-        trouble: Trouble,
+        self, runtime: Runtime, threads: Mapping[Lease, WorkerThread], foster: Callable[[Lease], None]
     ) -> None:
         super().__init__(name="lowkiq-doorbell", daemon=True)
-        self._client = client
-        self._channel = keys.doorbell(namespace, node)
-        self._by_prefix = {handler.shard.prefix.encode(): handler for handler in threads}
+        self._runtime = runtime
+        self._by_prefix = {lease.shard.prefix.encode(): lease for lease in threads}
         self._threads = threads
         self._foster = foster
-        self._fatal = fatal
-        self._trouble = trouble
         self._is_stopping = False
         #: Set once the node can be rung.
         self.is_listening = threading.Event()
@@ -71,21 +59,21 @@ class Doorbell(threading.Thread):
                 try:
                     self._listen()
                 except (RedisError, OSError) as error:
-                    self._trouble.met(error)
+                    self._runtime.outage.met(error)
                     time.sleep(RETRY * random.uniform(0.5, 1.5))  # noqa: S311 (spreads load)
         except BaseException as error:  # noqa: BLE001 (a thread must not die unnoticed)
-            self._fatal(error)
+            self._runtime.fatal(error)
 
     def _listen(self) -> None:
-        make_pubsub: Callable[[], Any] = self._client.pubsub
+        make_pubsub: Callable[[], Any] = self._runtime.caller.client.pubsub
         with make_pubsub() as pubsub:
-            pubsub.subscribe(self._channel)
+            pubsub.subscribe(keys.doorbell(self._runtime.namespace, self._runtime.node))
             for message in self._messages(pubsub):
                 if message["type"] == "message":
                     self._ring(message["data"])
                 elif message["type"] == "subscribe":
                     # Also after the client has connected again by itself.
-                    self._trouble.over()
+                    self._runtime.outage.over()
                     self.is_listening.set()
                     for thread in set(self._threads.values()):
                         thread.poll_soon()
@@ -110,5 +98,5 @@ class Doorbell(threading.Thread):
         if prefix == FOSTER:
             if rest in self._by_prefix:
                 self._foster(self._by_prefix[rest])
-        elif handler := self._by_prefix.get(prefix):
-            self._threads[handler].hear(handler, clock.monotonic() + float(rest))
+        elif lease := self._by_prefix.get(prefix):
+            self._threads[lease].wake(lease, clock.monotonic() + float(rest))

@@ -1,4 +1,7 @@
-"""Drain: how a node gives back its shards: the idle ones at once, the others as their jobs end."""
+"""
+Drain: how a node ends. It gives back its shards, the idle ones at once and the others as their jobs end; with `burst`,
+once nothing is left to do.
+"""
 
 from __future__ import annotations
 
@@ -7,11 +10,13 @@ from collections.abc import Sequence
 import structlog
 from redis.exceptions import RedisError
 
+from lowkiq import clock
+from lowkiq.admin.metrics import ShardMetrics, read_shards
+from lowkiq.node.lease import Lease
 from lowkiq.node.lease_keeper import LeaseKeeper
-from lowkiq.node.outage import Trouble
-from lowkiq.node.shard_handler import ShardHandler
+from lowkiq.node.runtime import Runtime
 from lowkiq.node.worker_thread import WorkerThread
-from lowkiq.queue.call import SHARDS_A_CALL, Caller, chunked
+from lowkiq.queue.call import SHARDS_A_CALL, chunked
 
 logger = structlog.get_logger("lowkiq")
 
@@ -22,14 +27,14 @@ JOIN = 1.0
 class Drain:
     """Used by the main thread. The lease keeper goes on renewing what is still worked on."""
 
-    def __init__(self, workers: Sequence[WorkerThread], keeper: LeaseKeeper, caller: Caller, trouble: Trouble) -> None:
+    def __init__(self, runtime: Runtime, workers: Sequence[WorkerThread], keeper: LeaseKeeper) -> None:
         self._workers = workers
         self._keeper = keeper
-        self._caller = caller
-        self._trouble = trouble
+        self._caller = runtime.caller
+        self._outage = runtime.outage
 
     def begin(self) -> None:
-        """No thread claims any more."""
+        """Stops all threads from claiming."""
         self._keeper.drain()
         for thread in self._workers:
             thread.stop()
@@ -40,13 +45,13 @@ class Drain:
         are others.
         """
         for thread in self._workers:
-            for handler in thread.in_hand:
-                handler.give_back_pending()
+            for claim in thread.in_hand:
+                claim.give_back()
         try:
-            self._release([handler for handler in self._owned() if not self._is_worked_on(handler)])
-            self._trouble.over()
+            self._release([lease for lease in self._owned() if not self._is_worked_on(lease)])
+            self._outage.over()
         except RedisError as error:
-            self._trouble.met(error, "release_failed")
+            self._outage.met(error, "release_failed")
         return any(thread.is_alive() for thread in self._workers) or bool(self._owned())
 
     def end(self) -> int:
@@ -56,38 +61,74 @@ class Drain:
         have run, or still run, and are not settled.
         """
         left = self._owned()
-        busy = [handler for handler in left if handler.is_busy]
+        busy = [lease for lease in left if lease.is_busy]
+        running = {claim.lease: claim.running for thread in self._workers for claim in thread.in_hand}
         self._keeper.stop()
         self._keeper.join(JOIN)
-        for handler in busy:
+        for lease in busy:
             logger.warning(
-                "abandoned", queue=handler.shard.queue, shard=handler.shard.index,
-                ids=[job.id for job in handler.running][:10],
+                "abandoned", queue=lease.shard.queue, shard=lease.shard.index,
+                ids=[job.id for job in running.get(lease, ())[:10]],
             )  # fmt: skip
         if len(left) > len(busy):
             logger.warning(
                 "not_released", shards=len(left) - len(busy), advice="others take them when their leases end"
             )
-        calls = [call for handler in left if (call := handler.abandon_call())]
+        calls = [call for lease in left if (call := lease.abandon_call())]
         try:
             self._caller.run_all(calls)
         except RedisError as error:
             logger.warning("abandon_failed", error=f"{type(error).__name__}: {error}"[:300])
         return len(busy)
 
-    def _owned(self) -> list[ShardHandler]:
-        return [handler for thread in self._workers for handler in thread.handlers if handler.epoch is not None]
+    def _owned(self) -> list[Lease]:
+        return [lease for thread in self._workers for lease in thread.leases if lease.epoch is not None]
 
-    def _is_worked_on(self, handler: ShardHandler) -> bool:
-        return any(thread.may_touch(handler) for thread in self._workers)
+    def _is_worked_on(self, lease: Lease) -> bool:
+        return any(thread.may_touch(lease) for thread in self._workers)
 
-    def _release(self, handlers: Sequence[ShardHandler]) -> None:
-        for group in chunked(handlers, SHARDS_A_CALL):
+    def _release(self, leases: Sequence[Lease]) -> None:
+        for group in chunked(leases, SHARDS_A_CALL):
             # One that was lost meanwhile has nothing to release.
-            calls = [(handler, epoch, call) for handler in group for epoch, call in handler.release_calls()]
+            calls = [(lease, *release) for lease in group if (release := lease.release_call())]
             results = self._caller.run_all([call for _, _, call in calls])
-            for (handler, epoch, _), result in zip(calls, results, strict=True):
+            for (lease, epoch, _), result in zip(calls, results, strict=True):
                 if isinstance(result, RedisError):
                     raise result
                 # Released, or lost already: it is not ours any more.
-                handler.lost(epoch)
+                lease.lost(epoch)
+
+
+class BurstEnd:
+    """
+    When a node that runs with `burst` is done: nothing is due or in flight in any queue of the app. That takes all
+    shards, since a job may push to a shard of another node.
+    """
+
+    def __init__(self, runtime: Runtime, leases: Sequence[Lease]) -> None:
+        self._caller = runtime.caller
+        self._shards = runtime.shards()
+        self._ours = {(lease.shard.queue, lease.shard.index) for lease in leases}
+        self._last_quiet: list[int] | None = None
+        #: After this, a shard that is not ours and that nobody owns is not waited for: its node isn't there.
+        self._others_until = clock.monotonic() + runtime.settings.lease_ttl
+
+    def is_reached(self) -> bool:
+        """Returns whether two checks in a row found nothing to do or done in between: one check is not atomic."""
+        try:
+            metrics = read_shards(self._caller, self._shards)
+        except RedisError:
+            return False
+        if any(self._has_work(shard) for shard in metrics):
+            self._last_quiet = None
+            return False
+        done = [shard.pushed + shard.processed + shard.failed for shard in metrics]
+        was_quiet, self._last_quiet = self._last_quiet == done, done
+        return was_quiet
+
+    def _has_work(self, shard: ShardMetrics) -> bool:
+        if not shard.busy and (shard.due_in is None or shard.due_in > 0):
+            return False
+        if (shard.queue, shard.shard) in self._ours or shard.lease_rest > 0:
+            return True
+        return clock.monotonic() < self._others_until

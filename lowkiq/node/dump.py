@@ -15,15 +15,12 @@ import traceback
 from collections.abc import Sequence
 from pathlib import Path
 from types import FrameType
-from typing import TYPE_CHECKING
 
 import structlog
 
 from lowkiq import clock
 from lowkiq.admin.nodes import NAMED_IDS, ThreadHealth, name_id
-
-if TYPE_CHECKING:
-    from lowkiq.node.worker_thread import WorkerThread
+from lowkiq.node.worker_thread import WorkerThread
 
 logger = structlog.get_logger("lowkiq")
 
@@ -51,19 +48,19 @@ def dump(workers: Sequence[WorkerThread], state_directory: Path) -> None:
 
 
 def job_of(worker: WorkerThread) -> ThreadHealth:
-    """What a worker thread performs: worker, queue, shard, ids and seconds so far. Never payloads."""
-    handler = next((handler for handler in worker.in_hand if handler.running), None)
-    batch = handler.running if handler else ()
-    if handler is None or not batch:
+    """The job that a worker thread performs: worker, queue, shard, ids and seconds so far. Never payloads."""
+    claim = next((claim for claim in worker.in_hand if claim.running), None)
+    batch = claim.running if claim else ()
+    if claim is None or not batch:
         return ThreadHealth(name=worker.name)
     return ThreadHealth(
         name=worker.name,
-        worker=type(handler.worker).__name__,
-        queue=handler.shard.queue,
-        shard=handler.shard.index,
+        worker=type(claim.worker).__name__,
+        queue=claim.shard.queue,
+        shard=claim.shard.index,
         ids=[name_id(job.id) for job in batch[:NAMED_IDS]],
         jobs=len(batch),
-        seconds=round(clock.monotonic() - handler.running_since, 3),
+        seconds=round(clock.monotonic() - claim.running_since, 3),
     )
 
 

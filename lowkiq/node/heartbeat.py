@@ -2,52 +2,152 @@
 
 from __future__ import annotations
 
+import os
+import socket
 import threading
-from collections.abc import Callable, Sequence
+from collections import deque
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
 
+import psutil
 import structlog
 from redis.exceptions import RedisError
 
 from lowkiq import clock
 from lowkiq.admin.nodes import BEAT_INTERVAL, NodeHealth, beat, forget
-from lowkiq.node.outage import Trouble
-from lowkiq.queue.call import Caller
+from lowkiq.node.dump import job_of
+from lowkiq.node.lease import Lease
+from lowkiq.node.runtime import Runtime
+from lowkiq.node.worker_thread import WorkerThread
+from lowkiq.version import VERSION
 
 logger = structlog.get_logger("lowkiq")
+
+#: Beats whose memory and CPU each beat repeats: five minutes of them.
+KEPT_BEATS = 60
+
+#: Variables in which the supervisor tells its nodes about themselves.
+SUPERVISOR_PID, SLOT, RESTARTS, LAST_EXIT = (
+    "LOWKIQ_SUPERVISOR_PID",
+    "LOWKIQ_SLOT",
+    "LOWKIQ_RESTARTS",
+    "LOWKIQ_LAST_EXIT",
+)
+
+
+class HealthReport:
+    """Gathers a node's health, from any thread, without stopping anybody."""
+
+    def __init__(self, runtime: Runtime, workers: Sequence[WorkerThread], environment: Mapping[str, str]) -> None:
+        self._runtime = runtime
+        self._workers = workers
+        self._environment = environment
+        self._process = psutil.Process()
+        self._cpu_percent = 0.0
+        self._cpu_at = clock.monotonic()
+        self._process.cpu_percent()  # the first call only starts the measurement
+        self._started_at = clock.real()
+        self._rss_history: deque[int] = deque(maxlen=KEPT_BEATS)
+        self._cpu_history: deque[float] = deque(maxlen=KEPT_BEATS)
+        self._kept_at = float("-inf")
+        self._boot_id = _boot_id()
+
+    def __call__(self, state: str, round_trip: float | None) -> NodeHealth:
+        """The health now."""
+        leases = [lease for worker in self._workers for lease in worker.leases]
+        rss, cpu_percent = self._process.memory_info().rss, self._cpu()
+        self._keep(rss, cpu_percent)
+        return NodeHealth(
+            node=self._runtime.node,
+            boot_id=self._boot_id,
+            host=socket.gethostname(),
+            pid=os.getpid(),
+            supervisor_pid=self._number(SUPERVISOR_PID),
+            node_number=self._runtime.node_number,
+            number_of_nodes=self._runtime.number_of_nodes,
+            slot=self._number(SLOT),
+            state=state,
+            started_at=self._started_at,
+            beat_at=clock.real(),
+            version=VERSION,
+            owned=_by_queue([lease for lease in leases if lease.epoch is not None]),
+            fostered=_by_queue([lease for lease in leases if lease.is_foster and lease.epoch is not None]),
+            waited_for=_by_holder([lease for lease in leases if not lease.is_foster and lease.epoch is None]),
+            threads=[job_of(worker) for worker in self._workers],
+            processed=sum(worker.processed for worker in self._workers),
+            failed=sum(worker.failed for worker in self._workers),
+            rss=rss,
+            cpu_percent=cpu_percent,
+            redis_round_trip=round_trip,
+            restarts=self._number(RESTARTS) or 0,
+            last_exit=self._environment.get(LAST_EXIT) or None,
+            rss_history=list(self._rss_history),
+            cpu_history=list(self._cpu_history),
+        )
+
+    def _keep(self, rss: int, cpu_percent: float) -> None:
+        """Leaves out beats that come early, for a change of state: the history has equal steps."""
+        now = clock.monotonic()
+        if now - self._kept_at > BEAT_INTERVAL / 2:
+            self._kept_at = now
+            self._rss_history.append(rss)
+            self._cpu_history.append(round(cpu_percent, 1))
+
+    def _cpu(self) -> float:
+        """Percent of a core since the last measurement, if that was long enough ago to mean something."""
+        now = clock.monotonic()
+        if now - self._cpu_at >= 1:
+            self._cpu_percent, self._cpu_at = self._process.cpu_percent(), now
+        return self._cpu_percent
+
+    def _number(self, name: str) -> int | None:
+        text = self._environment.get(name, "")
+        return int(text) if text.isdecimal() else None
+
+
+def _by_queue(leases: Sequence[Lease]) -> dict[str, list[int]]:
+    shards: dict[str, list[int]] = {}
+    for lease in leases:
+        shards.setdefault(lease.shard.queue, []).append(lease.shard.index)
+    return shards
+
+
+def _by_holder(leases: Sequence[Lease]) -> dict[str, dict[str, list[int]]]:
+    """Shards that are not ours, by who has them; "" before we know of anybody."""
+    holders: dict[str, list[Lease]] = {}
+    for lease in leases:
+        holders.setdefault(lease.holder or "", []).append(lease)
+    return {holder: _by_queue(found) for holder, found in holders.items()}
+
+
+def _boot_id() -> str:
+    """The id of the machine's boot, where there is one: a process id means nothing after the next."""
+    try:
+        return Path("/proc/sys/kernel/random/boot_id").read_text("ascii").strip()
+    except OSError:
+        return ""
 
 
 class Heartbeat(threading.Thread):
     """
     Args:
         report: gives the health; gets the seconds that the last beat took.
-        record: called after each beat, for the history.
-        dead_nodes: names of nodes whose place this one has taken: they need not be waited for.
+        housekeeping: called after each beat.
     """
 
     def __init__(
-        self,
-        caller: Caller,
-        namespace: str,
-        node: str,
-        report: Callable[[float | None], NodeHealth],
-        record: Callable[[], None],
-        trouble: Trouble,
-        dead_nodes: Sequence[str] = (),
+        self, runtime: Runtime, report: Callable[[float | None], NodeHealth], housekeeping: Callable[[], None]
     ) -> None:
         super().__init__(name="lowkiq-heartbeat", daemon=True)
-        self._caller = caller
-        self._namespace = namespace
-        self._node = node
+        self._runtime = runtime
         self._report = report
-        self._record = record
-        self._trouble = trouble
-        self._dead_nodes = dead_nodes
+        self._keep_house = housekeeping
         self._stopping = threading.Event()
         self._soon = threading.Event()
         self._round_trip: float | None = None
 
     def beat_soon(self) -> None:
-        """Something has changed that people wait to see."""
+        """Beats at once: something has changed that people wait to see."""
         self._soon.set()
 
     def stop(self) -> None:
@@ -56,29 +156,29 @@ class Heartbeat(threading.Thread):
         self._soon.set()
 
     def run(self) -> None:
-        self._forget(self._dead_nodes)
+        self._forget(self._runtime.dead_nodes)
         while not self._stopping.is_set():
             self._beat()
             self._soon.wait(BEAT_INTERVAL)
             self._soon.clear()
-        self._forget([self._node])
+        self._forget([self._runtime.node])
 
     def _beat(self) -> None:
         try:
             health = self._report(self._round_trip)
             started = clock.monotonic()
-            beat(self._caller, self._namespace, health)
+            beat(self._runtime.caller, self._runtime.namespace, health)
             self._round_trip = clock.monotonic() - started
-            self._record()
-            self._trouble.over()
+            self._keep_house()
+            self._runtime.outage.over()
         except RedisError as error:
-            self._trouble.met(error)
+            self._runtime.outage.met(error)
         except Exception:  # of a machine without free descriptors, say: the next one may do
             logger.exception("beat_failed")
 
     def _forget(self, nodes: Sequence[str]) -> None:
         try:
             for node in nodes:
-                forget(self._caller, self._namespace, node)
+                forget(self._runtime.caller, self._runtime.namespace, node)
         except RedisError as error:
             logger.debug("beat_failed", error=type(error).__name__)

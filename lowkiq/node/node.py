@@ -1,4 +1,4 @@
-"""Node: the life of one process that runs jobs: boot, run, drain. Its main thread starts the others, hears signals."""
+"""Node: the life of one process that runs jobs: boot, run, drain. Its main thread starts the others."""
 
 from __future__ import annotations
 
@@ -10,43 +10,38 @@ import signal
 import socket
 import time
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 import structlog
 from redis.exceptions import RedisError
 
 from lowkiq import clock
+from lowkiq.app import Lowkiq
 from lowkiq.environment import ExitCode, state_directory
 from lowkiq.errors import LowkiqError, SettingsError
-from lowkiq.node.burst import BurstEnd
 from lowkiq.node.doorbell import Doorbell
-from lowkiq.node.drain import Drain
+from lowkiq.node.drain import BurstEnd, Drain
 from lowkiq.node.dump import dump
-from lowkiq.node.health import HealthReport
-from lowkiq.node.heartbeat import Heartbeat
+from lowkiq.node.heartbeat import HealthReport, Heartbeat
+from lowkiq.node.housekeeping import Housekeeping
+from lowkiq.node.lease import Lease
 from lowkiq.node.lease_keeper import LeaseKeeper
-from lowkiq.node.outage import Trouble
-from lowkiq.node.recorder import Recorder
-from lowkiq.node.shard_handler import ShardHandler
-from lowkiq.node.tuning import tuned
+from lowkiq.node.runtime import Runtime
+from lowkiq.node.threads import make_threads, tuned
 from lowkiq.node.worker_thread import WorkerThread
-from lowkiq.node.worker_threads import make_worker_threads
 from lowkiq.queue.call import Caller, raise_first
 from lowkiq.queue.push import register
 from lowkiq.signals import SignalInbox
 from lowkiq.transport.connect import check_server, client_for_node, connections_of_node
 from lowkiq.worker import Worker
 
-if TYPE_CHECKING:
-    from lowkiq.app import Lowkiq
-
 logger = structlog.get_logger("lowkiq")
 
 #: Seconds to wait, before the node says that it is quiet, for threads that have something asked of Redis.
 CALM: Final = 1.0
-#: Seconds between looks of the main thread at its own affairs, and between beats to the supervisor.
+#: Seconds between reports to the supervisor, and between checks whether the main thread has something to do.
 TICK: Final = 1.0
-#: Seconds between looks whether all is done, with `burst`.
+#: Seconds between checks whether all is done, with `burst`.
 BURST_TICK: Final = 0.1
 #: Seconds that jobs get after a second INT, or QUIT.
 ABANDON: Final = 2.0
@@ -89,15 +84,14 @@ class Node:
         for worker in app.workers.values():
             if worker.perform is Worker.perform:
                 raise SettingsError(f"worker {worker.__name__} has no perform: a node can't run its jobs")
-        self._app = app
         self._settings = app.settings
-        self._queues = {worker.queue_name: worker.shards_count for worker in app.workers.values()}
+        self._app = app
         self._node_number, self._number_of_nodes = node_number, number_of_nodes
+        self.name = name or f"{socket.gethostname()}:{os.getpid()}:{secrets.token_hex(4)}"
+        self._dead_nodes = tuple(dead_nodes)
         self._is_burst = burst
         #: Told to take no jobs, perhaps before it could take any.
         self._is_quiet = quiet
-        self.name = name or f"{socket.gethostname()}:{os.getpid()}:{secrets.token_hex(4)}"
-        self._dead_nodes = tuple(dead_nodes)
         self._on_state = on_state or (lambda _state, _busy, _jobs, _waits: None)
         self._workers: list[WorkerThread] = []
         self._state = "starting"
@@ -136,53 +130,41 @@ class Node:
     def _boot(self, undo: contextlib.ExitStack) -> bool:
         """Waits for Redis, checks it, and opens the queues. False: asked to stop meanwhile."""
         client = client_for_node(self._settings, connections_of_node(self._settings.threads_per_node))
-        self._caller = Caller(client)
-        undo.callback(self._caller.close)
-        self._trouble = Trouble()
+        self._runtime = runtime = Runtime(
+            node=self.name,
+            settings=self._settings,
+            caller=Caller(client),
+            fatal=self._fatal,
+            workers=self._app.workers,
+            node_number=self._node_number,
+            number_of_nodes=self._number_of_nodes,
+            dead_nodes=self._dead_nodes,
+        )
+        undo.callback(runtime.caller.close)
         while True:
             try:
                 check_server(client)
-                for queue, shards_count in self._queues.items():
-                    raise_first(register(self._caller, self._settings.namespace, {queue: shards_count}))
+                for queue, shards_count in runtime.queues.items():
+                    raise_first(register(runtime.caller, runtime.namespace, {queue: shards_count}))
                 break
             except RedisError as error:
-                self._trouble.met(error, "waiting_for_redis")
-            if self._hear(TICK):
+                runtime.outage.met(error, "waiting_for_redis")
+            if self._wait(TICK):
                 return False
-        self._trouble.over()
+        runtime.outage.over()
         if self._settings.on_server_init:
             self._settings.on_server_init()
         return True
 
     def _make_threads(self) -> None:
-        settings = self._settings
-        self._workers = make_worker_threads(
-            self._app, self._caller, self.name, self._node_number, self._number_of_nodes, self._fatal, self._trouble
-        )
-        threads = {handler: thread for thread in self._workers for handler in thread.handlers}
-        self._handlers = [handler for handler in threads if not handler.is_foster]
-        self._doorbell = Doorbell(
-            self._caller.client, settings.namespace, self.name, threads, self._foster, self._fatal, self._trouble
-        )
-        self._keeper = LeaseKeeper(
-            threads, self._caller, self.name, settings, self._dead_nodes, self._fatal, self._trouble
-        )
-        report = HealthReport(
-            self.name,
-            self._node_number,
-            self._number_of_nodes,
-            workers=self._workers,
-            environment=os.environ,
-        )
-        self._heartbeat = Heartbeat(
-            self._caller,
-            settings.namespace,
-            self.name,
-            lambda round_trip: report(self._state, round_trip),
-            Recorder(self._caller, settings.namespace, self.name, self._queues),
-            self._trouble,
-            self._dead_nodes,
-        )
+        runtime = self._runtime
+        self._workers = make_threads(runtime)
+        threads = {lease: thread for thread in self._workers for lease in thread.leases}
+        self._own = [lease for lease in threads if not lease.is_foster]
+        self._doorbell = Doorbell(runtime, threads, self._foster)
+        self._keeper = LeaseKeeper(runtime, threads)
+        report = HealthReport(runtime, self._workers, os.environ)
+        self._heartbeat = Heartbeat(runtime, lambda round_trip: report(self._state, round_trip), Housekeeping(runtime))
 
     def _start_threads(self) -> None:
         self._doorbell.start()
@@ -203,17 +185,17 @@ class Node:
         self._heartbeat.beat_soon()
         logger.info(
             "ready", node=self.name, number=f"{self._node_number} of {self._number_of_nodes}",
-            queues=len(self._app.workers), shards=len(self._handlers), threads=len(self._workers),
+            queues=len(self._app.workers), shards=len(self._own), threads=len(self._workers),
         )  # fmt: skip
         if self._is_quiet:
             self._quiet()
-        burst_end = BurstEnd(self._app, self._caller, self._handlers) if self._is_burst else None
-        while not self._hear(BURST_TICK if burst_end else TICK):
+        burst_end = BurstEnd(self._runtime, self._own) if self._is_burst else None
+        while not self._wait(BURST_TICK if burst_end else TICK):
             if burst_end and burst_end.is_reached():
                 return
 
-    def _hear(self, timeout: float) -> bool:
-        """Waits, beats, and acts on signals. True: the node is to stop."""
+    def _wait(self, timeout: float) -> bool:
+        """Waits, acts on signals, and reports to the supervisor. True: the node is to stop."""
         for number in self._signals.wait(timeout):
             if number == signal.SIGTSTP:
                 self._is_quiet = True
@@ -224,7 +206,7 @@ class Node:
                 # TERM and the first INT drain; QUIT and the second INT abandon.
                 self._interrupts += 2 if number == signal.SIGQUIT else int(number == signal.SIGINT)
                 self._set_state("draining")
-        self._tell()
+        self._report()
         return self._state == "draining" or self._fatal_error is not None
 
     def _quiet(self) -> None:
@@ -238,23 +220,23 @@ class Node:
             self._heartbeat.beat_soon()
             logger.info("quiet", node=self.name)
 
-    def _foster(self, handler: ShardHandler) -> None:
-        """A shard is nobody's, and this node is asked to stand in."""
+    def _foster(self, lease: Lease) -> None:
+        """Stands in, when asked to, for the node of a shard that nobody has."""
         if self._state == "ready":
-            self._keeper.foster(handler)
+            self._keeper.foster(lease)
 
     def _set_state(self, state: str) -> None:
         self._state = state
-        self._tell()
+        self._report()
 
-    def _tell(self) -> None:
+    def _report(self) -> None:
         busy = sum(bool(thread.in_hand) for thread in self._workers)
         jobs = sum(thread.processed + thread.failed for thread in self._workers)
-        waits = sum(handler.holder is not None for thread in self._workers for handler in thread.handlers)
+        waits = sum(lease.holder is not None for thread in self._workers for lease in thread.leases)
         self._on_state(self._state, busy, jobs, waits)
 
     def _fatal(self, error: BaseException) -> None:
-        """From any thread: the node must stop."""
+        """Stops the node, from any thread."""
         self._fatal_error = self._fatal_error or error
         self._signals.wake()
 
@@ -265,11 +247,11 @@ class Node:
         self._set_state("draining")
         logger.info("draining", node=self.name, timeout=self._settings.drain_timeout)
         self._heartbeat.beat_soon()
-        drain = Drain(self._workers, self._keeper, self._caller, self._trouble)
+        drain = Drain(self._runtime, self._workers, self._keeper)
         drain.begin()
         deadline = clock.monotonic() + self._settings.drain_timeout
         while drain.advance() and clock.monotonic() < deadline:
-            self._hear(BURST_TICK)
+            self._wait(BURST_TICK)
             if self._interrupts > 1:
                 deadline = min(deadline, clock.monotonic() + ABANDON)
         left = drain.end()

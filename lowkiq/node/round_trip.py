@@ -2,128 +2,111 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any
+from collections.abc import Sequence
+from typing import Any
 
 from redis.exceptions import RedisError
 
 from lowkiq import clock
-from lowkiq.errors import StaleClaim, Unsettled
-from lowkiq.node.shard_handler import refused
-from lowkiq.queue.call import chunked, raise_first
+from lowkiq.errors import LowkiqError, StaleClaim, Unsettled
+from lowkiq.hooks import Scheduler
+from lowkiq.node.claim_in_hand import ClaimInHand, Settle
+from lowkiq.node.lease import Lease
+from lowkiq.queue.call import Call, Caller, chunked, raise_first
 from lowkiq.queue.claims import Claim
 from lowkiq.queue.shard import Settled, peek
 
-if TYPE_CHECKING:
-    from lowkiq.node.shard_handler import Settle, ShardHandler
-    from lowkiq.queue.call import Call, Caller
-
 
 class RoundTrip:
-    """
-    Those of one thread.
+    """One exchange of one thread, whose scheduler learns when the oldest job of each shard is due."""
 
-    Args:
-        note: is told in how many seconds the oldest job of a shard is due, None if there is none, and since when that
-            counts (monotonic).
-        count: is told what was settled.
-    """
-
-    def __init__(
-        self,
-        caller: Caller,
-        note: Callable[[ShardHandler, float | None, float], None],
-        count: Callable[[Settled], None],
-    ) -> None:
+    def __init__(self, caller: Caller, scheduler: Scheduler[Lease]) -> None:
         self._caller = caller
-        self._note = note
-        self._count = count
+        self._scheduler = scheduler
+        #: Claims that have brought jobs.
+        self.claimed: list[ClaimInHand] = []
+        #: Settles that Redis has confirmed.
+        self.settled: list[Settled] = []
 
-    def make(
-        self, done: Sequence[ShardHandler], picked: Sequence[ShardHandler], polled: Sequence[ShardHandler]
-    ) -> list[ShardHandler]:
+    def make(self, done: Sequence[ClaimInHand], picked: Sequence[Lease], polled: Sequence[Lease]) -> None:
         """
-        Returns the shards of which there are jobs in hand by it.
+        Settles, claims and polls.
 
         Raises:
-            RedisError: a settle was not confirmed, or nothing was claimed and not all was heard of.
+            RedisError: a settle was not confirmed, or nothing was claimed and a reply is missing.
         """
-        settles = [(handler, handler.settle_call(last=True)) for handler in done]
+        settles = [(claim, claim.settle_call(last=True)) for claim in done]
         calls: list[Call[Any]] = [settle.call for _, settle in settles if settle]
-        claims: list[tuple[ShardHandler, str, int]] = []
-        for handler in picked:
-            epoch, claim_calls = handler.claim_calls(len(picked))
+        claims: list[tuple[Lease, str, int]] = []
+        for lease in picked:
+            epoch, claim_calls = lease.claim_calls(len(picked))
             if epoch:
                 calls += claim_calls
-                claims.append((handler, epoch, len(calls) - 1))
+                claims.append((lease, epoch, len(calls) - 1))
         polls_at = len(calls)
         groups = list(chunked(polled, self._caller.shards_a_call))
-        calls += [peek([member.shard for member in group]) for group in groups]
+        calls += [peek([lease.shard for lease in group]) for group in groups]
 
         results = self._caller.run_all(calls)
         now = clock.monotonic()
         self._note_settled(settles, results, now)
-        claimed, troubles = self._note_claims(claims, results, now)
-        troubles += self._note_polled(groups, results[polls_at:], now)
-        if not claimed:  # else there are jobs to run, though a server of a cluster is away
-            raise_first(troubles)
-        return claimed
-
-    def _note_claimed(self, handler: ShardHandler, epoch: str, result: Any, now: float) -> bool:
-        """Whether there are jobs of it in hand."""
-        if isinstance(result, Claim):
-            handler.claimed(result, epoch)
-            # After jobs its next claim goes along with the settle, whatever is queued now: that costs no round trip of
-            # its own, and under load there is mostly something by then.
-            self._note(handler, 0.0 if handler.is_busy else result.due_in, now)
-            return handler.is_busy
-        if isinstance(result, Unsettled | StaleClaim):
-            # A claim of which we never heard arrived late. It is given back with the next one.
-            self._note(handler, 0.0, now)
-        elif not refused(handler, epoch, result):
-            raise result
-        return False
+        errors = self._note_claims(claims, results, now) + self._note_polled(groups, results[polls_at:], now)
+        if not self.claimed:  # else there are jobs to run, though a server of a cluster is away
+            raise_first(errors)
 
     def _note_settled(
-        self, settles: Sequence[tuple[ShardHandler, Settle | None]], results: Sequence[Any], now: float
+        self, settles: Sequence[tuple[ClaimInHand, Settle | None]], results: Sequence[Any], now: float
     ) -> None:
-        troubles = []
+        errors: list[Exception] = []
         of_settles = iter(results)
-        for handler, settle in settles:
+        for claim, settle in settles:
             if settle:  # else the lease was lost, and there is nothing to say any more
-                result = next(of_settles)
-                if isinstance(result, Settled):
-                    handler.settled(settle)
-                    self._count(result)
-                    self._note(handler, result.due_in, now)
-                elif not refused(handler, settle.epoch, result):
-                    troubles.append(result)
+                try:
+                    settled = claim.settled(settle, next(of_settles))
+                except (LowkiqError, RedisError) as error:
+                    errors.append(error)
                     continue
-            handler.finished()
-        raise_first(troubles)
+                if settled:
+                    self.settled.append(settled)
+                    self._note(claim.lease, settled.due_in, now)
+            claim.finish()
+        raise_first(errors)
 
     def _note_claims(
-        self, claims: Sequence[tuple[ShardHandler, str, int]], results: Sequence[Any], now: float
-    ) -> tuple[list[ShardHandler], list[Exception]]:
-        claimed: list[ShardHandler] = []
-        troubles: list[Exception] = []
-        for handler, epoch, at in claims:
-            try:
-                if self._note_claimed(handler, epoch, results[at], now):
-                    claimed.append(handler)
-            except RedisError as error:
-                self._note(handler, 0.0, now)
-                troubles.append(error)
-        return claimed, troubles
-
-    def _note_polled(
-        self, groups: Sequence[Sequence[ShardHandler]], results: Sequence[Any], now: float
+        self, claims: Sequence[tuple[Lease, str, int]], results: Sequence[Any], now: float
     ) -> list[Exception]:
-        troubles: list[Exception] = []
+        errors: list[Exception] = []
+        for lease, epoch, at in claims:
+            try:
+                self._note_claimed(lease, epoch, results[at], now)
+            except RedisError as error:
+                self._note(lease, 0.0, now)
+                errors.append(error)
+        return errors
+
+    def _note_claimed(self, lease: Lease, epoch: str, result: Any, now: float) -> None:
+        if isinstance(result, Claim):
+            claim = ClaimInHand.of_reply(lease, result, epoch)
+            if claim:
+                self.claimed.append(claim)
+            # After jobs its next claim goes along with the settle, whatever is queued now: that costs no round trip of
+            # its own, and under load there is mostly something by then.
+            self._note(lease, 0.0 if claim else result.due_in, now)
+        elif isinstance(result, Unsettled | StaleClaim):
+            # A claim whose reply was lost arrived late. It is given back with the next one.
+            self._note(lease, 0.0, now)
+        else:
+            lease.refused(epoch, result)
+
+    def _note_polled(self, groups: Sequence[Sequence[Lease]], results: Sequence[Any], now: float) -> list[Exception]:
+        errors: list[Exception] = []
         for group, result in zip(groups, results, strict=True):
             if isinstance(result, Exception):
-                troubles.append(result)
+                errors.append(result)
                 continue
-            for handler, due_in in zip(group, result, strict=True):
-                self._note(handler, due_in, now)
-        return troubles
+            for lease, due_in in zip(group, result, strict=True):
+                self._note(lease, due_in, now)
+        return errors
+
+    def _note(self, lease: Lease, due_in: float | None, now: float) -> None:
+        self._scheduler.note(lease, None if due_in is None else now + due_in)

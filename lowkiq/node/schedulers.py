@@ -1,6 +1,6 @@
 """
-Schedulers: pick a thread's next shard from what claims, settles, doorbells and polls have told of each shard's oldest
-due job. They ask Redis nothing, and belong to one thread.
+Schedulers: pick a thread's next shard by when claims, settles, doorbells and polls said its oldest job is due. They ask
+Redis nothing, and belong to one thread. `lowkiq.hooks.Scheduler` says what each method does.
 """
 
 from __future__ import annotations
@@ -8,11 +8,9 @@ from __future__ import annotations
 import heapq
 from itertools import count
 from math import inf
-from typing import TYPE_CHECKING, Protocol
+from typing import Generic, TypeVar
 
-if TYPE_CHECKING:
-    from lowkiq.node.shard_handler import ShardHandler
-
+T = TypeVar("T")
 
 #: Seconds that two clocks differ from poll to poll: a shard that is noted again is not sorted in again for them.
 SAME = 0.001
@@ -20,20 +18,7 @@ SAME = 0.001
 STALE = 100
 
 
-class Scheduler(Protocol):
-    """What a thread asks of its scheduler. Times are monotonic seconds."""
-
-    def note(self, handler: ShardHandler, due_at: float | None) -> None:
-        """The shard's oldest job is due then; None: nothing is queued, or the shard is not ours."""
-
-    def pick(self, now: float) -> ShardHandler | None:
-        """A shard with a due job, which is then forgotten until it is noted again."""
-
-    def next_due_at(self) -> float | None:
-        """When the next job of any shard is due."""
-
-
-class Lag:
+class Lag(Generic[T]):
     """
     The shard whose oldest job has waited longest.
 
@@ -41,63 +26,63 @@ class Lag:
     """
 
     def __init__(self) -> None:
-        self._due: dict[ShardHandler, float] = {}
-        self._heap: list[tuple[float, int, ShardHandler]] = []
+        self._due: dict[T, float] = {}
+        self._heap: list[tuple[float, int, T]] = []
         self._order = count()
 
-    def note(self, handler: ShardHandler, due_at: float | None) -> None:
+    def note(self, shard: T, due_at: float | None) -> None:
         if due_at is None:
-            self._due.pop(handler, None)
-        elif abs(self._due.get(handler, inf) - due_at) > SAME:
-            self._due[handler] = due_at
-            heapq.heappush(self._heap, (due_at, next(self._order), handler))
+            self._due.pop(shard, None)
+        elif abs(self._due.get(shard, inf) - due_at) > SAME:
+            self._due[shard] = due_at
+            heapq.heappush(self._heap, (due_at, next(self._order), shard))
             if len(self._heap) > 2 * len(self._due) + STALE:
                 self._forget_stale()
 
     def _forget_stale(self) -> None:
         """A job that is due far ahead is noted at every poll: entries would pile up behind it."""
-        self._heap = [(due_at, next(self._order), handler) for handler, due_at in self._due.items()]
+        self._heap = [(due_at, next(self._order), shard) for shard, due_at in self._due.items()]
         heapq.heapify(self._heap)
 
-    def pick(self, now: float) -> ShardHandler | None:
+    def pick(self, now: float) -> T | None:
         due_at = self.next_due_at()
         if due_at is None or due_at > now:
             return None
-        handler = heapq.heappop(self._heap)[2]
-        del self._due[handler]
-        return handler
+        shard = heapq.heappop(self._heap)[2]
+        del self._due[shard]
+        return shard
 
     def next_due_at(self) -> float | None:
         while self._heap:
-            due_at, _, handler = self._heap[0]
-            if self._due.get(handler) == due_at:
+            due_at, _, shard = self._heap[0]
+            if self._due.get(shard) == due_at:
                 return due_at
             heapq.heappop(self._heap)
         return None
 
 
-class Seq:
+class Seq(Generic[T]):
     """One shard after the other, leaving out those with nothing due."""
 
     def __init__(self) -> None:
-        self._due: dict[ShardHandler, float | None] = {}
-        self._ring: list[ShardHandler] = []
+        self._due: dict[T, float | None] = {}
+        self._ring: list[T] = []
         self._next = 0
 
-    def note(self, handler: ShardHandler, due_at: float | None) -> None:
-        if handler not in self._due:
-            self._ring.append(handler)
-        self._due[handler] = due_at
+    def note(self, shard: T, due_at: float | None) -> None:
+        if shard not in self._due:
+            self._ring.append(shard)
+        self._due[shard] = due_at
 
-    def pick(self, now: float) -> ShardHandler | None:
+    def pick(self, now: float) -> T | None:
         for step in range(len(self._ring)):
             position = (self._next + step) % len(self._ring)
-            handler = self._ring[position]
-            due_at = self._due[handler]
+            shard = self._ring[position]
+            due_at = self._due[shard]
             if due_at is not None and due_at <= now:
                 self._next = position + 1
-                self._due[handler] = None
-                return handler
+                self._due[shard] = None
+                return shard
         return None
 
     def next_due_at(self) -> float | None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import select
+import threading
 from typing import Any, Final
 
 import msgspec
@@ -210,6 +211,33 @@ class ListBell:
         if listener := self._listener:
             self._listener = None
             listener.close()
+
+
+class LocalBell:
+    """Rung within the node only: nothing is handed over, and the node's doorbell listens to pushes."""
+
+    key = ""
+    is_idle = False
+
+    def __init__(self) -> None:
+        self._event = threading.Event()
+
+    def ring(self) -> None:
+        """Ends a wait, or the next one."""
+        self._event.set()
+
+    def wait(self, seconds: float, *, is_idle: bool) -> Heard:  # noqa: ARG002 (nothing is handed over)
+        """Until it is rung, or the time is over."""
+        self._event.wait(seconds)
+        self._event.clear()
+        return Heard()
+
+    def be_busy(self) -> Heard:
+        """Nothing was handed over."""
+        return Heard()
+
+    def close(self) -> None:
+        """Nothing is open."""
 
 
 def parse_ring(message: bytes) -> Ring:

@@ -12,7 +12,8 @@ from lowkiq.admin import history
 from lowkiq.admin.history import SPANS, TOTAL, read_history, record, take_turn
 from lowkiq.admin.metrics import QueueMetrics
 from lowkiq.admin.nodes import BEAT_INTERVAL
-from lowkiq.node.recorder import Recorder
+from lowkiq.node.housekeeping import Housekeeping
+from lowkiq.node.runtime import Runtime
 from lowkiq.queue import keys
 from lowkiq.queue.call import Call
 from tests.queue.shard_driver import PAST, ShardDriver
@@ -249,7 +250,7 @@ def test_a_recorder_samples_every_queue_when_it_is_its_turn(app, namespace, redi
     lease = ShardDriver(app).lease()
     lease.claim(limit=2)
     lease.fail("0", delay=-1)
-    Recorder(app.caller, namespace, "a", {})()
+    Housekeeping(Runtime(node="a", settings=app.settings, caller=app.caller, fatal=pytest.fail))()
     (point,) = read_history(app.caller, namespace, "q", "5m")
     assert (point.length, point.retries, point.busy, point.pushed, point.failed) == (4, 1, 1, 5, 1)
     assert point.lag == pytest.approx(redis.time()[0] - PAST, abs=60)
@@ -259,15 +260,15 @@ def test_a_recorder_samples_every_queue_when_it_is_its_turn(app, namespace, redi
 
 def test_a_recorder_whose_turn_it_is_not_samples_nothing(app, namespace, redis):
     assert take_turn(app.caller, namespace, "another")
-    Recorder(app.caller, namespace, "a", {})()
+    Housekeeping(Runtime(node="a", settings=app.settings, caller=app.caller, fatal=pytest.fail))()
     assert read_history(app.caller, namespace, TOTAL, "5m") == []
 
 
 def test_a_queue_that_came_later_has_points_from_then_on(app, namespace, redis):
-    Recorder(app.caller, namespace, "a", {})()
+    Housekeeping(Runtime(node="a", settings=app.settings, caller=app.caller, fatal=pytest.fail))()
     app.worker(queue_name="q", shards_count=1)(lambda _: None).perform_async([{"id": 1}])
     redis.delete(keys.history_turn(namespace))
-    Recorder(app.caller, namespace, "a", {})()
+    Housekeeping(Runtime(node="a", settings=app.settings, caller=app.caller, fatal=pytest.fail))()
     assert [point.length for point in read_history(app.caller, namespace, "q", "30d")] == [1]
 
 

@@ -17,7 +17,7 @@ import pytest
 import redis
 
 from lowkiq import Lowkiq, PushFailed
-from lowkiq.node.outage import REMIND
+from lowkiq.node.runtime import REMIND
 from tests.node.nodes import Nodes
 from tests.support import RedisServer, wait_until
 

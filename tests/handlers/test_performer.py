@@ -9,7 +9,7 @@ import pytest
 
 from lowkiq import Job, Lowkiq, LowkiqError, PartialFailure, Worker, current
 from lowkiq.handlers.performer import Performer
-from lowkiq.node.claim_in_hand import Failures
+from lowkiq.handlers.retries import Failures
 
 
 class Recorder(Worker):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -12,7 +13,7 @@ import pytest
 from lowkiq import Lowkiq
 from lowkiq.node import doorbell
 from lowkiq.node.doorbell import Doorbell
-from lowkiq.node.outage import Trouble
+from tests.node.driven import runtime_of
 from tests.support import wait_until
 
 
@@ -45,10 +46,8 @@ class Watched:
 
 @contextmanager
 def listening(app: Lowkiq, client: Any) -> Iterator[None]:
-    def fatal(error: BaseException) -> None:
-        raise error
-
-    thread = Doorbell(client, app.settings.namespace, "n", {}, lambda _: None, fatal, Trouble())
+    caller = SimpleNamespace(client=client)
+    thread = Doorbell(runtime_of(app, caller=caller), {}, lambda _: None)
     thread.start()
     try:
         yield

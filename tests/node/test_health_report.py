@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from lowkiq import clock
+from lowkiq import Lowkiq, clock
 from lowkiq.admin.nodes import BEAT_INTERVAL
-from lowkiq.node.health import KEPT_BEATS, HealthReport
+from lowkiq.node.heartbeat import KEPT_BEATS, HealthReport
+from tests.node.driven import runtime_of
 
 
 class Clock:
@@ -25,8 +26,8 @@ def monotonic(monkeypatch: pytest.MonkeyPatch) -> Clock:
 
 
 @pytest.fixture
-def report(monotonic: Clock) -> HealthReport:
-    return HealthReport("node", 0, 1, workers=[], environment={})
+def report(app: Lowkiq, monotonic: Clock) -> HealthReport:
+    return HealthReport(runtime_of(app), [], {})
 
 
 def test_the_first_beat_has_a_history_of_itself(report: HealthReport) -> None:

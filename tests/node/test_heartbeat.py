@@ -9,7 +9,7 @@ from structlog.testing import capture_logs
 from lowkiq import Lowkiq
 from lowkiq.admin.nodes import NodeHealth
 from lowkiq.node.heartbeat import Heartbeat
-from lowkiq.node.outage import Trouble
+from tests.node.driven import runtime_of
 
 
 def test_it_goes_on_when_there_is_nothing_to_tell(app: Lowkiq) -> None:
@@ -22,7 +22,7 @@ def test_it_goes_on_when_there_is_nothing_to_tell(app: Lowkiq) -> None:
             heartbeat.stop()
         raise OSError(errno.EMFILE, "Too many open files", "/proc/1/stat")
 
-    heartbeat = Heartbeat(app.caller, app.settings.namespace, "n", report, lambda: None, Trouble())
+    heartbeat = Heartbeat(runtime_of(app), report, lambda: None)
     heartbeat.beat_soon()
     with capture_logs() as logged:
         heartbeat.run()

@@ -9,12 +9,11 @@ import pytest
 
 from lowkiq import Worker
 from lowkiq.job import EncodedJob, shard_of
-from lowkiq.node.outage import Trouble
-from lowkiq.node.worker_threads import make_worker_threads
+from lowkiq.node.threads import make_threads
 from lowkiq.queue.call import Caller
 from lowkiq.queue.push import push_call
-from lowkiq.queue.shard import Owned
 from lowkiq.transport.connect import client_for_node
+from tests.node.driven import acquire, runtime_of
 from tests.support import wait_until
 
 
@@ -49,20 +48,17 @@ class Idle:
 
         self.app, self.jobs = app, Jobs
         self.caller = ListeningCaller(client_for_node(app.settings, 4))
-        (self.thread,) = make_worker_threads(app, self.caller, "n", 0, 1, fatal, Trouble())
-        for handler in self.thread.handlers:
-            self.acquire(handler)
+        (self.thread,) = make_threads(runtime_of(app, "n", fatal=fatal, caller=self.caller))
+        for lease in self.thread.leases:
+            self.acquire(lease)
         self.thread.start()
         self.push(*self.two_ids())  # a shard that was never looked at has no claim that is open
-        wait_until(lambda: all(handler.is_open for handler in self.thread.handlers) and len(done) == 2)
+        wait_until(lambda: all(lease.is_open for lease in self.thread.leases) and len(done) == 2)
         done.clear()
         self.wait_until_idle()
 
-    def acquire(self, handler):
-        owned = self.app.caller.run(handler.acquire_call([]))
-        assert isinstance(owned, Owned)
-        handler.acquired(owned, 1e9)
-        self.thread.hear(handler, 0.0)
+    def acquire(self, lease):
+        self.thread.wake(acquire(lease, until=1e9), 0.0)
 
     def wait_until_idle(self):
         """It says so, and waits."""
@@ -122,7 +118,7 @@ def test_jobs_in_a_row_come_each_with_its_ring(idle):
 
 
 def test_a_payload_that_can_t_be_read_comes_with_the_ring_too(idle):
-    idle.app.caller.run(push_call(idle.thread.handlers[0].shard, [EncodedJob(b"bad", b"{", "", "")]))
+    idle.app.caller.run(push_call(idle.thread.leases[0].shard, [EncodedJob(b"bad", b"{", "", "")]))
     wait_until(lambda: idle.app.metrics()["Jobs"].morgue_length == 1)
     assert idle.done == []
 
@@ -131,7 +127,7 @@ def test_a_job_that_is_handed_over_as_the_connection_is_lost_runs_soon(idle):
     """Whether or not the ring was lost with it: polls, which would come too late here, do not see what is claimed."""
     client, caller = idle.app.redis(), idle.app.caller
     (listener,) = (row["id"] for row in client.client_list() if row["cmd"] == "blpop")
-    push = push_call(idle.thread.handlers[0].shard, [EncodedJob(b"a", b"1", "", "")])
+    push = push_call(idle.thread.leases[0].shard, [EncodedJob(b"a", b"1", "", "")])
     with client.pipeline(transaction=True) as pipeline:
         pipeline.execute_command("CLIENT", "KILL", "ID", listener)
         pipeline.execute_command(*caller.command_of(push, whole=True))
@@ -140,17 +136,17 @@ def test_a_job_that_is_handed_over_as_the_connection_is_lost_runs_soon(idle):
 
 
 def test_a_job_handed_over_into_another_claim_than_its_last_is_found_by_the_next(idle):
-    handler = idle.thread.handlers[0]
-    handler._is_open = False  # as if it had sent one since
-    idle.app.caller.run(push_call(handler.shard, [EncodedJob(b"a", b"1", "", "")]))
+    lease = idle.thread.leases[0]
+    lease.is_open = False  # as if it had sent one since
+    idle.app.caller.run(push_call(lease.shard, [EncodedJob(b"a", b"1", "", "")]))
     wait_until(lambda: idle.done == ["a"])
     wait_until(lambda: idle.app.metrics()["Jobs"].busy == 0)
 
 
 def test_a_job_of_which_it_never_heard_is_found_by_a_poll(idle):
     """What it sent long ago came late, and Redis told a connection that is gone."""
-    handler = idle.thread.handlers[0]
-    prefix, client = handler.shard.prefix, idle.app.redis()
+    lease = idle.thread.leases[0]
+    prefix, client = lease.shard.prefix, idle.app.redis()
     client.hdel(f"{prefix}owner", "waiting", "open")
     client.rpush(f"{prefix}claim", "a", "1700000000.000000:-1:1700000000.000000:1")
     idle.thread.poll_soon()
@@ -207,12 +203,12 @@ def test_a_job_handed_over_before_it_was_to_be_quiet_runs(idle):
 
 
 def test_a_shard_acquired_later_gets_jobs_too(idle):
-    handler = idle.thread.handlers[0]
-    release = handler.give_back_call()
+    lease = idle.thread.leases[0]
+    release = lease.give_back_call()
     assert release
     idle.app.caller.run(release)
-    idle.acquire(handler)
-    wait_until(lambda: handler.is_open)
+    idle.acquire(lease)
+    wait_until(lambda: lease.is_open)
     idle.wait_until_idle()
     idle.push(*idle.two_ids())
     wait_until(lambda: sorted(idle.done) == sorted(idle.two_ids()))
@@ -223,8 +219,8 @@ def test_jobs_that_come_between_its_end_and_the_release_are_not_lost(idle):
     idle.thread.stop()
     idle.thread.join(20)
     idle.push("a")
-    for handler in idle.thread.handlers:
-        for _, call in handler.release_calls():
-            idle.app.caller.run(call)
+    for lease in idle.thread.leases:
+        _, call = lease.release_call()
+        idle.app.caller.run(call)
     metrics = idle.app.metrics()["Jobs"]
     assert (metrics.busy, metrics.length) == (0, 1)

@@ -9,20 +9,13 @@ import pytest
 import redis
 
 from lowkiq import Lowkiq, Worker, clock
-from lowkiq.handlers.performer import Performer
 from lowkiq.job import shard_of
-from lowkiq.node.outage import Trouble
-from lowkiq.node.schedulers import Lag
-from lowkiq.node.shard_handler import ShardHandler
+from lowkiq.node.lease import Lease
 from lowkiq.node.worker_thread import WorkerThread
 from lowkiq.queue.call import Call
-from lowkiq.queue.shard import Owned
+from tests.node.driven import acquire, leases_of, runtime_of, thread_of
 
 SHARDS = 6
-
-
-def no_fatal(error: BaseException) -> None:
-    raise error
 
 
 class Bench:
@@ -44,25 +37,20 @@ class Bench:
                 bench.during()
 
         self.worker = Jobs
-        performer = Performer(Jobs(), app.settings, no_fatal)
-        self.pace = performer.pace
-        self.handlers = [ShardHandler(shard, performer, "one", app.settings) for shard in app.shards("Jobs", SHARDS)]
-        self.thread = WorkerThread(0, self.handlers, Lag(), app.caller, 60, no_fatal, Trouble())
-        for number, handler in enumerate(self.handlers):
-            self.acquire(handler)
-            self.thread.hear(handler, float(number))
+        self.runtime = runtime_of(app)
+        self.leases = [acquire(lease) for lease in leases_of(self.runtime, Jobs)]
+        self.claim_size = self.leases[0].claim_size
+        self.thread = thread_of(self.runtime, *self.leases)
         for _ in range(20):
-            self.pace.learn(1, 1e-6)
+            self.claim_size.learn(1, 1e-6)
         self.push_one_each()
         self._run_all = app.caller.run_all
         monkeypatch.setattr(app.caller, "run_all", self._watched)
 
-    def acquire(self, handler: ShardHandler, node: str = "one", *dead: str) -> None:
-        settings = self.app.settings
-        lease = self.app.caller.run(handler.shard.acquire(node, settings.lease_ttl, settings.max_crashes, dead))
-        assert isinstance(lease, Owned)
-        if node == "one":
-            handler.acquired(lease, clock.monotonic())
+    def lose(self, lease: Lease) -> None:
+        """To another node, of which nothing is heard."""
+        shard = lease.shard.index
+        acquire(leases_of(runtime_of(self.app, "two", "one"), self.worker)[shard])
 
     def push_one_each(self) -> None:
         ids = {shard_of(str(number).encode(), SHARDS): str(number) for number in range(200)}
@@ -77,13 +65,17 @@ class Bench:
         return self.twist(calls, self._run_all(calls))
 
 
+def leases_in_hand(thread: WorkerThread) -> list[Lease]:
+    return [claim.lease for claim in thread.in_hand]
+
+
 def index_of(id: str) -> int:
     return shard_of(id.encode(), SHARDS)
 
 
 @pytest.fixture
-def bench(app: Lowkiq, monkeypatch: pytest.MonkeyPatch) -> Bench:
-    return Bench(app, monkeypatch)
+def bench(make_app: Callable[..., Lowkiq], monkeypatch: pytest.MonkeyPatch) -> Bench:
+    return Bench(make_app(poll_interval=60), monkeypatch)
 
 
 def test_shards_with_few_jobs_share_a_round_trip(bench: Bench) -> None:
@@ -105,19 +97,17 @@ def test_a_thread_that_was_stopped_settles_all_it_has_in_hand(bench: Bench) -> N
 
 def test_where_claims_are_full_each_shard_has_its_own(bench: Bench) -> None:
     for _ in range(20):
-        bench.pace.learn(bench.pace.limit, 1e-3)
+        bench.claim_size.learn(bench.claim_size.limit, 1e-3)
     bench.thread._step()
     assert bench.claims() == [1]
 
 
 def test_none_waits_behind_a_shard_of_slow_jobs(bench: Bench) -> None:
     slow = bench.app.worker(queue_name="slow", shards_count=1)(lambda _: None)
-    (shard,) = bench.app.shards("slow", 1)
-    handler = ShardHandler(shard, Performer(slow(), bench.app.settings, no_fatal), "one", bench.app.settings)
-    bench.acquire(handler)
-    bench.thread.hear(handler, 2.5)
+    (lease,) = leases_of(bench.runtime, slow)
+    bench.thread.wake(acquire(lease), 2.5)
     picked = []
-    bench.thread._hear()
+    bench.thread._read_inbox()
     for _ in range(3):
         picked.append([picked.shard.index for picked in bench.thread._pick_several(clock.monotonic())])
     assert picked == [[0, 1, 2, 0], [3, 4, 5], []]
@@ -126,7 +116,7 @@ def test_none_waits_behind_a_shard_of_slow_jobs(bench: Bench) -> None:
 def test_they_share_what_one_may_claim(bench: Bench) -> None:
     bench.thread._step()
     asked = [call.arguments[4:] for call in bench.sent[0] if call.script == "claim"]
-    alone = bench.handlers[0].shard.claim("one", "1", 1, bench.pace.limit, bench.app.settings.max_payloads, bytes)
+    alone = bench.leases[0].shard.claim("one", "1", 1, bench.claim_size.limit, bench.app.settings.max_payloads, bytes)
     jobs, payloads_of_an_id, payloads, size = map(int, alone.arguments[4:])
     assert asked == [[jobs // SHARDS, payloads_of_an_id, payloads // SHARDS, size // SHARDS]] * SHARDS
 
@@ -169,7 +159,7 @@ def test_only_the_settles_that_were_not_confirmed_are_repeated(bench: Bench) -> 
 
     bench.twist = lose
     bench.thread._step()
-    assert bench.thread.in_hand == bench.handlers[:1]
+    assert leases_in_hand(bench.thread) == bench.leases[:1]
     bench.thread._step()
     assert [call.script for call in bench.sent[2]].count("settle") == 1
     metrics = bench.app.metrics()["Jobs"]
@@ -190,39 +180,39 @@ def test_a_claim_that_was_not_heard_of_does_not_keep_the_others_from_running(ben
 
 
 def test_a_lease_that_was_lost_does_not_keep_the_others_from_running(bench: Bench) -> None:
-    bench.acquire(bench.handlers[1], "two", "one")
+    bench.lose(bench.leases[1])
     bench.thread._step()
     assert bench.ran == [0, 2, 3, 4, 5]
-    bench.acquire(bench.handlers[3], "two", "one")
+    bench.lose(bench.leases[3])
     bench.thread._step()
     assert bench.thread.in_hand == []
-    assert [handler.epoch is None for handler in bench.handlers] == [False, True, False, True, False, False]
+    assert [lease.epoch is None for lease in bench.leases] == [False, True, False, True, False, False]
 
 
 def test_what_was_taken_back_is_neither_performed_nor_settled_by_its_thread(bench: Bench) -> None:
     """The lease keeper does so while the thread is inside a job; another thread may run the shard by then."""
-    other = WorkerThread(1, [], Lag(), bench.app.caller, 60, no_fatal, Trouble())
-    handler = bench.handlers[3]
+    other = thread_of(bench.runtime, number=1)
+    lease = bench.leases[3]
 
     def take_back() -> None:
         bench.during = lambda: None
-        settle = handler.take_back_call()
+        (claim,) = (claim for claim in bench.thread.in_hand if claim.lease is lease)
+        settle = claim.take_back_call()
         assert settle
-        handler.settled(settle)
-        bench.app.caller.run(settle.call)
-        handler.finished()
-        handler.leave(bench.thread)
-        other.hear(handler, 0.0)
-        other._hear()
+        claim.settled(settle, bench.app.caller.run(settle.call))
+        claim.finish()
+        lease.leave(bench.thread)
+        other.wake(lease, 0.0)
+        other._read_inbox()
         assert other._exchange(other._pick_several(clock.monotonic()), [])
 
     bench.during = take_back
     bench.thread._step()
-    assert (bench.ran, other.in_hand) == ([0, 1, 2, 4, 5], [handler])
+    assert (bench.ran, leases_in_hand(other)) == ([0, 1, 2, 4, 5], [lease])
     other._perform()
     bench.thread.stop()
     bench.thread._step()
-    assert (bench.ran[-1], other.in_hand, handler.is_busy) == (3, [handler], True)
+    assert (bench.ran[-1], leases_in_hand(other), lease.is_busy) == (3, [lease], True)
     other.stop()
     other._step()
     assert (bench.thread.processed, other.processed) == (5, 1)
@@ -231,9 +221,9 @@ def test_what_was_taken_back_is_neither_performed_nor_settled_by_its_thread(benc
 
 def test_what_is_taken_back_after_it_was_picked_is_run_by_one_thread_alone(bench: Bench) -> None:
     """The lease keeper is at it when the thread's long job ends: the thread picks the shard, and waits for the lock."""
-    other = WorkerThread(1, [], Lag(), bench.app.caller, 60, no_fatal, Trouble())
-    handler = bench.handlers[3]
-    picked: list[ShardHandler] = []
+    other = thread_of(bench.runtime, number=1)
+    lease = bench.leases[3]
+    picked: list[Lease] = []
 
     class Keeper:
         """Has the lock until it has taken the shard back; another thread picks that then."""
@@ -241,17 +231,18 @@ def test_what_is_taken_back_after_it_was_picked_is_run_by_one_thread_alone(bench
         def __init__(self) -> None:
             bench.during = lambda: None
             self._lock = bench.thread.settling
-            self._settle = handler.take_back_call()
+            (self._claim,) = (claim for claim in bench.thread.in_hand if claim.lease is lease)
+            self._settle = self._claim.take_back_call()
 
         def __enter__(self) -> None:
             bench.thread.settling = self._lock
             assert self._settle
-            bench._run_all([self._settle.call])
-            handler.settled(self._settle)
-            handler.finished()
-            handler.leave(bench.thread)
-            other.hear(handler, 0.0)
-            other._hear()
+            (result,) = bench._run_all([self._settle.call])
+            self._claim.settled(self._settle, result)
+            self._claim.finish()
+            lease.leave(bench.thread)
+            other.wake(lease, 0.0)
+            other._read_inbox()
             picked.extend(other._pick_several(clock.monotonic()))
 
         def __exit__(self, *error: object) -> None:
@@ -261,7 +252,7 @@ def test_what_is_taken_back_after_it_was_picked_is_run_by_one_thread_alone(bench
     bench.thread._step()
     assert bench.ran == [0, 1, 2, 4, 5]
     bench.thread._step()
-    assert picked == [handler]
+    assert picked == [lease]
     assert bench.claims()[-1] == SHARDS - 1
     assert other._exchange(picked, [])
     bench.thread.stop()
@@ -270,11 +261,11 @@ def test_what_is_taken_back_after_it_was_picked_is_run_by_one_thread_alone(bench
     assert bench.ran == [0, 1, 2, 4, 5, 3]
     other.stop()
     other._step()
-    assert (handler.runner, bench.thread.processed, other.processed) == (None, 5, 1)
+    assert (lease.runner, bench.thread.processed, other.processed) == (None, 5, 1)
 
 
 def test_nothing_is_taken_back_of_which_a_job_runs(bench: Bench) -> None:
     taken: list[Any] = []
-    bench.during = lambda: taken.append(bench.handlers[bench.ran[-1]].take_back_call())
+    bench.during = lambda: taken.append(bench.thread.in_hand[len(taken)].take_back_call())
     bench.thread._step()
     assert (len(bench.ran), taken) == (SHARDS, [None] * SHARDS)

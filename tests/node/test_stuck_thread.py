@@ -11,14 +11,12 @@ import pytest
 
 from lowkiq import current
 from lowkiq.job import shard_of
-from lowkiq.node.claim_size import Pace
+from lowkiq.node.claim_size import ClaimSize
 from lowkiq.node.lease_keeper import LeaseKeeper
-from lowkiq.node.outage import Trouble
-from lowkiq.node.splitters import Default
-from lowkiq.node.worker_threads import make_worker_threads
+from lowkiq.node.threads import Default, make_threads
 from lowkiq.queue.call import Caller
-from lowkiq.queue.shard import Owned
 from lowkiq.transport.connect import client_for_node
+from tests.node.driven import acquire, runtime_of
 from tests.support import wait_until
 
 SHARDS, THREADS = 6, 2
@@ -39,15 +37,12 @@ class Running:
 
         self.app, self.jobs = app, jobs
         self.caller = Caller(client_for_node(app.settings, THREADS + 4))
-        self.threads = make_worker_threads(app, self.caller, "n", 0, 1, fatal, Trouble())
-        for thread in self.threads:
-            for handler in thread.handlers:
-                owned = app.caller.run(handler.acquire_call([]))
-                assert isinstance(owned, Owned)
-                handler.acquired(owned, 1e9)
-                thread.hear(handler, 0.0)
-        of_handlers = {handler: thread for thread in self.threads for handler in thread.handlers}
-        self.keeper = LeaseKeeper(of_handlers, self.caller, "n", app.settings, [], fatal, Trouble())
+        runtime = runtime_of(app, "n", fatal=fatal, caller=self.caller)
+        self.threads = make_threads(runtime)
+        own_threads = {lease: thread for thread in self.threads for lease in thread.leases}
+        for lease, thread in own_threads.items():
+            thread.wake(acquire(lease, until=1e9), 0.0)
+        self.keeper = LeaseKeeper(runtime, own_threads)
 
     def start(self):
         for thread in (*self.threads, self.keeper):
@@ -73,7 +68,7 @@ class Running:
     def ids_of(self, thread):
         """One for each shard of that thread."""
         ids = {shard_of(str(number).encode(), SHARDS): str(number) for number in range(1000)}
-        return [ids[handler.shard.index] for handler in self.threads[thread].handlers]
+        return [ids[lease.shard.index] for lease in self.threads[thread].leases]
 
     def stop(self):
         for thread in self.threads:
@@ -122,7 +117,7 @@ def test_the_shards_of_a_thread_that_is_stuck_run_on_another(make_running):
 
 
 def test_so_do_those_whose_jobs_were_claimed_along_with_the_one_it_is_stuck_in(make_running, monkeypatch):
-    monkeypatch.setattr(Pace, "shards", SHARDS)
+    monkeypatch.setattr(ClaimSize, "shards", SHARDS)
     running = make_running(starts=False)
     stuck, *others = running.ids_of(0)
     running.push(stuck, "long")
@@ -135,7 +130,7 @@ def test_so_do_those_whose_jobs_were_claimed_along_with_the_one_it_is_stuck_in(m
 
 
 def test_and_those_of_which_all_was_done_before_it_got_stuck(make_running, monkeypatch):
-    monkeypatch.setattr(Pace, "shards", SHARDS)
+    monkeypatch.setattr(ClaimSize, "shards", SHARDS)
     running = make_running(starts=False)
     done, stuck, _ = running.ids_of(0)
     running.push(done)
@@ -222,7 +217,7 @@ class Watching:
         self.running[shard] += 1
         if self.running[shard] > 1:
             self.overlaps.append(shard)
-        own = next(t for t in self.threads for handler in t.handlers if handler.shard.index == shard)
+        own = next(t for t in self.threads for lease in t.leases if lease.shard.index == shard)
         self.handed_off += threading.current_thread() is not own
         time.sleep(self.chance.choice([0, 0.001, 0.001, 0.06]))
         for id, payloads in payloads_by_id.items():
@@ -232,7 +227,7 @@ class Watching:
 
 @pytest.mark.parametrize("shards", [1, SHARDS])
 def test_a_shard_never_runs_on_two_threads(make_running, monkeypatch, shards):
-    monkeypatch.setattr(Pace, "shards", shards)
+    monkeypatch.setattr(ClaimSize, "shards", shards)
     running = make_running(poll_interval=0.02, claim_window=0.01)
     running.act = watching = Watching(running.threads)
     pushed: dict[str, list[int]] = defaultdict(list)

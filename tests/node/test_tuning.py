@@ -10,8 +10,8 @@ from collections.abc import Iterator
 import pytest
 
 from lowkiq import Lowkiq
+from lowkiq.node.lease import Lease
 from lowkiq.node.node import Node
-from lowkiq.node.shard_handler import ShardHandler
 
 linux = pytest.mark.skipif(sys.platform != "linux", reason="only Linux has these policies")
 
@@ -45,7 +45,7 @@ def test_the_collector_leaves_the_shards_of_a_node_alone(app: Lowkiq) -> None:
     """Ten thousand of them are most of what there is."""
     seen: list[bool] = []
     worker = app.worker(queue_name="jobs")(
-        lambda batch: seen.append(any(isinstance(known, ShardHandler) for known in gc.get_objects()))
+        lambda batch: seen.append(any(isinstance(known, Lease) for known in gc.get_objects()))
     )
     worker.perform_async([{"id": "a"}])
     assert Node(app, burst=True).run() == 0

@@ -11,7 +11,8 @@ from lowkiq.admin.history import read_history, record
 from lowkiq.admin.previews import Previews
 from lowkiq.admin.search import Match
 from lowkiq.errors import Fenced
-from lowkiq.node.recorder import Recorder
+from lowkiq.node.housekeeping import Housekeeping
+from lowkiq.node.runtime import Runtime
 from lowkiq.queue.claims import Spoiled
 from lowkiq.queue.shard import Held
 from tests.queue.shard_driver import FUTURE, PAST, Claimed, Queued
@@ -148,7 +149,7 @@ def test_a_history_is_written_and_read(app, work):
     work.perform_async([{"id": n} for n in range(3)])
     namespace = app.settings.namespace
     for node in ("a", "b"):
-        Recorder(app.caller, namespace, node, {})()
+        Housekeeping(Runtime(node=node, settings=app.settings, caller=app.caller, fatal=pytest.fail))()
     record(app.caller, namespace, app.metrics())
     for queue in ("q", ""):
         assert [point.length for point in read_history(app.caller, namespace, queue, "30d")] == [3]

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from lowkiq import Lowkiq, SettingsError
 from lowkiq.node.node import Node
-from lowkiq.node.splitters import ByNode, Default
+from lowkiq.node.threads import ByNode, Default
 from tests.support import RedisServer, wait_until
 
 

@@ -1,4 +1,4 @@
-"""A shard handler, and the thread that runs it, when leases come and go at the worst moment."""
+"""A lease, what is claimed under it, and the thread that runs it, when leases come and go at the worst moment."""
 
 from __future__ import annotations
 
@@ -10,22 +10,16 @@ import pytest
 
 from lowkiq import Lowkiq, Worker, clock, current
 from lowkiq.errors import Fenced
-from lowkiq.handlers.performer import Performer
+from lowkiq.node.claim_in_hand import ClaimInHand
 from lowkiq.node.drain import Drain
-from lowkiq.node.outage import Trouble
-from lowkiq.node.schedulers import Lag
-from lowkiq.node.shard_handler import ShardHandler
+from lowkiq.node.lease import Lease
 from lowkiq.node.worker_thread import WorkerThread
 from lowkiq.queue.claims import Claim, Handed
-from lowkiq.queue.shard import Owned
-
-
-def no_fatal(error: BaseException) -> None:
-    raise error
+from tests.node.driven import acquire, leases_of, runtime_of, thread_of
 
 
 class Bench:
-    """One shard, handlers of several nodes for it, and their thread, driven by hand."""
+    """One shard, leases of several nodes for it, and their thread, driven by hand."""
 
     def __init__(self, app: Lowkiq) -> None:
         self.app = app
@@ -43,39 +37,25 @@ class Bench:
         self.worker = Jobs
         (self.shard,) = app.shards("Jobs", 1)
 
-    def handler(self, node: str, *dead: str) -> ShardHandler:
-        """A handler with the lease."""
-        handler = ShardHandler(
-            self.shard, Performer(self.worker(), self.app.settings, no_fatal), node, self.app.settings
-        )
-        self.acquire(handler, *dead)
-        return handler
-
-    def acquire(self, handler: ShardHandler, *dead: str) -> None:
-        asked_at = clock.monotonic()
-        lease = self.app.caller.run(handler.acquire_call(dead))
-        assert isinstance(lease, Owned)
-        handler.acquired(lease, asked_at)
-
-    def thread(self, handler: ShardHandler) -> WorkerThread:
-        thread = WorkerThread(0, [handler], Lag(), self.app.caller, 0.2, no_fatal, Trouble())
-        thread.hear(handler, 0.0)
-        return thread
+    def lease(self, node: str, *dead: str) -> Lease:
+        """The lease of that node, acquired."""
+        (lease,) = leases_of(runtime_of(self.app, node, *dead), self.worker)
+        return acquire(lease)
 
     def push(self, *ids: str) -> None:
         self.worker.perform_async([{"id": id} for id in ids])
 
-    def release(self, handler: ShardHandler) -> None:
-        self.app.caller.run(self.shard.release(node_of(handler), handler.epoch or "", 0, "lease"))
+    def release(self, lease: Lease) -> None:
+        self.app.caller.run(self.shard.release(lease.runtime.node, lease.epoch or "", 0, "lease"))
 
 
-def node_of(handler: ShardHandler) -> str:
-    return handler._node
+def thread_with(lease: Lease) -> WorkerThread:
+    return thread_of(lease.runtime, lease)
 
 
 @pytest.fixture
-def bench(app: Lowkiq) -> Bench:
-    return Bench(app)
+def bench(make_app: Callable[..., Lowkiq]) -> Bench:
+    return Bench(make_app(poll_interval=0.2))
 
 
 def failure_of(act: Callable[[], Any], meanwhile: Callable[[], Any]) -> BaseException | None:
@@ -99,41 +79,42 @@ def failure_of(act: Callable[[], Any], meanwhile: Callable[[], Any]) -> BaseExce
 def test_a_lease_lost_while_its_thread_waits_to_settle_does_not_end_the_thread(bench: Bench) -> None:
     """The lease keeper learns of it from a settle of its own, which the thread waits for."""
     bench.push("a", "b")
-    handler = bench.handler("one")
-    thread = bench.thread(handler)
+    lease = bench.lease("one")
+    thread = thread_with(lease)
     thread._step()
-    assert (bench.ran, thread.in_hand) == (["a"], [handler])
+    assert (bench.ran, [claim.lease for claim in thread.in_hand]) == (["a"], [lease])
     thread.settling.acquire()
 
     def lose() -> None:
-        epoch = handler.epoch
+        epoch = lease.epoch
         assert epoch
-        handler.lost(epoch)
+        lease.lost(epoch)
         thread.settling.release()
 
     assert failure_of(thread._step, lose) is None
-    assert (thread.in_hand, handler.is_busy) == ([], False)
+    assert (thread.in_hand, lease.is_busy) == ([], False)
 
 
 def test_a_lease_lost_between_making_and_sending_a_settle_does_not_end_the_thread(
     bench: Bench, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     bench.push("a")
-    handler = bench.handler("one")
-    thread = bench.thread(handler)
+    lease = bench.lease("one")
+    thread = thread_with(lease)
     thread._step()
-    bench.handler("two", "one")
-    make = handler.settle_call
+    bench.lease("two", "one")
+    (claim,) = thread.in_hand
+    make = claim.settle_call
 
     def make_and_lose(*, last: bool) -> Any:
         call = make(last=last)
-        handler.lost(handler.epoch or "")
+        lease.lost(lease.epoch or "")
         return call
 
-    monkeypatch.setattr(handler, "settle_call", make_and_lose)
+    monkeypatch.setattr(claim, "settle_call", make_and_lose)
     monkeypatch.setattr(thread, "_pick", lambda now: None)
     thread._step()
-    assert (thread.in_hand, handler.is_busy) == ([], False)
+    assert (thread.in_hand, lease.is_busy) == ([], False)
 
 
 def test_a_claim_of_an_older_epoch_is_not_performed_under_a_newer_one(
@@ -141,19 +122,19 @@ def test_a_claim_of_an_older_epoch_is_not_performed_under_a_newer_one(
 ) -> None:
     """While the reply was on its way, another node had the shard, ran its jobs, and gave it back."""
     bench.push("a")
-    handler = bench.handler("one")
-    thread = bench.thread(handler)
+    lease = bench.lease("one")
+    thread = thread_with(lease)
     run_all = bench.app.caller.run_all
 
     def run_slowly(calls: Any) -> Any:
         results = run_all(calls)
         if any(isinstance(result, Claim) for result in results):
             monkeypatch.setattr(bench.app.caller, "run_all", run_all)
-            epoch = handler.epoch
+            epoch = lease.epoch
             assert epoch
-            bench.release(bench.handler("two", "one"))
-            handler.lost(epoch)
-            bench.acquire(handler)
+            bench.release(bench.lease("two", "one"))
+            lease.lost(epoch)
+            acquire(lease)
         return results
 
     monkeypatch.setattr(bench.app.caller, "run_all", run_slowly)
@@ -161,58 +142,54 @@ def test_a_claim_of_an_older_epoch_is_not_performed_under_a_newer_one(
     assert bench.ran == []
 
 
-def test_a_handler_that_lost_its_lease_does_not_hinder_the_release_of_the_others(app: Lowkiq) -> None:
+def test_a_lease_that_was_lost_does_not_hinder_the_release_of_the_others(app: Lowkiq) -> None:
     worker = app.worker(queue_name="jobs", shards_count=3)(lambda batch: None)
-    handlers = []
-    for shard in app.shards("jobs", 3):
-        handler = ShardHandler(shard, Performer(worker(), app.settings, no_fatal), "one", app.settings)
-        lease = app.caller.run(handler.acquire_call(()))
-        assert isinstance(lease, Owned)
-        handler.acquired(lease, clock.monotonic())
-        handlers.append(handler)
-    handlers[0].lost(handlers[0].epoch or "")
-    Drain([], None, app.caller, Trouble())._release(handlers)  # type: ignore[arg-type]
-    assert [handler.epoch for handler in handlers] == [None, None, None]
+    runtime = runtime_of(app)
+    leases = [acquire(lease) for lease in leases_of(runtime, worker)]
+    leases[0].lost(leases[0].epoch or "")
+    Drain(runtime, [], None)._release(leases)  # type: ignore[arg-type]
+    assert [lease.epoch for lease in leases] == [None, None, None]
 
 
 def test_no_job_is_started_once_the_lease_has_run_out(bench: Bench) -> None:
     bench.push("a", "b", "c")
-    handler = bench.handler("one")
-    handler.performer.pace.learn(1, 1e-6)
-    bench.during = lambda _: handler.renewed(clock.monotonic() - 3600)
-    bench.thread(handler)._step()
+    lease = bench.lease("one")
+    lease.claim_size.learn(1, 1e-6)
+    bench.during = lambda _: lease.renewed(clock.monotonic() - 3600)
+    thread = thread_with(lease)
+    thread._step()
     assert bench.ran == ["a"]
-    settle = handler.settle_call(last=True)
+    settle = thread.in_hand[0].settle_call(last=True)
     assert settle
     assert (settle.outcome.rest, settle.outcome.acked) == ("release", ["a"])
 
 
 def test_inside_a_job_the_context_tells_where_it_runs_and_whether_the_lease_is_lost(bench: Bench) -> None:
     seen: list[Any] = []
-    handler: ShardHandler
+    lease: Lease
 
     def during(id: str) -> None:
         context = current()
         seen.append((context.queue, context.shard, context.attempt, context.worker.queue_name, context.lease_lost))
-        seen.append(str(context.epoch) == handler.epoch)
-        handler.lost(handler.epoch or "")
+        seen.append(str(context.epoch) == lease.epoch)
+        lease.lost(lease.epoch or "")
         seen.append(context.lease_lost)
 
     bench.push("a", "b")
     bench.during = during
-    handler = bench.handler("one")
-    bench.thread(handler)._step()
+    lease = bench.lease("one")
+    thread_with(lease)._step()
     assert seen == [("Jobs", 0, 1, "Jobs", False), True, True]
 
 
-def test_a_fenced_settle_changes_nothing_and_frees_the_handler(bench: Bench) -> None:
+def test_a_fenced_settle_changes_nothing_and_frees_the_thread(bench: Bench) -> None:
     bench.push("a")
-    handler = bench.handler("one")
-    thread = bench.thread(handler)
+    lease = bench.lease("one")
+    thread = thread_with(lease)
     thread._step()
-    other = bench.handler("two", "one")
+    other = bench.lease("two", "one")
     thread._step()
-    assert (handler.epoch, handler.is_busy, thread.in_hand) == (None, False, [])
+    assert (lease.epoch, lease.is_busy, thread.in_hand) == (None, False, [])
     assert [job.id for job in bench.worker.queries.fetch(["a"])] == ["a"]
     with pytest.raises(Fenced):
         bench.app.caller.run(bench.shard.release("one", "1", 1, "lease"))
@@ -225,8 +202,8 @@ def test_a_claim_whose_reply_was_lost_is_given_back_before_the_next(
     import redis
 
     bench.push("a", "b")
-    handler = bench.handler("one")
-    thread = bench.thread(handler)
+    lease = bench.lease("one")
+    thread = thread_with(lease)
     run_all = bench.app.caller.run_all
 
     def lose_reply(calls: Any) -> Any:
@@ -249,8 +226,8 @@ def test_an_outcome_whose_confirmation_was_lost_is_settled_again_and_counts_once
     import redis
 
     bench.push("a")
-    handler = bench.handler("one")
-    thread = bench.thread(handler)
+    lease = bench.lease("one")
+    thread = thread_with(lease)
     thread._step()
     run_all = bench.app.caller.run_all
 
@@ -261,7 +238,7 @@ def test_an_outcome_whose_confirmation_was_lost_is_settled_again_and_counts_once
 
     monkeypatch.setattr(bench.app.caller, "run_all", lose_reply)
     thread._step()
-    assert thread.in_hand == [handler]
+    assert [claim.lease for claim in thread.in_hand] == [lease]
     thread._step()
     assert thread.in_hand == []
     metrics = bench.app.metrics()["Jobs"]
@@ -272,31 +249,31 @@ def test_a_claim_is_cut_short_when_its_jobs_turn_out_slow(bench: Bench) -> None:
     """What has not started goes back: it must not wait behind slow ones."""
     ids = [f"{number:03}" for number in range(64)]
     bench.push(*ids)
-    handler = bench.handler("one")
-    handler.performer.pace.learn(1, 1e-6)
+    lease = bench.lease("one")
+    lease.claim_size.learn(1, 1e-6)
     now = [clock.monotonic()]
-    thread = bench.thread(handler)
-    assert handler.performer.pace.limit == 8
+    thread = thread_with(lease)
+    assert lease.claim_size.limit == 8
     bench.during = lambda _: now.__setitem__(0, now[0] + 0.06)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(clock, "monotonic", lambda: now[0])
         thread._step()
     assert bench.ran == ["000"]
-    assert handler.performer.pace.limit == 1
+    assert lease.claim_size.limit == 1
 
 
 def test_what_is_handed_over_while_another_thread_runs_the_shard_is_left_to_that(bench: Bench) -> None:
-    handler, other, rung = bench.handler("a"), object(), object()
-    epoch, _ = handler.claim_calls(1)
+    lease, other, rung = bench.lease("a"), object(), object()
+    epoch, _ = lease.claim_calls(1)
     assert epoch
-    handler.claimed(Claim([], [], None), epoch)
+    assert ClaimInHand.of_reply(lease, Claim([], [], None), epoch) is None
     handed = Handed(epoch, 1, b"a", b"1", b"1700000000.000000")
-    assert handler.take(other)
-    assert not handler.take_handed(handed, rung)
-    assert handler.is_open
-    assert not handler.is_busy
-    handler.leave(rung)  # it never had it
-    assert not handler.take_handed(handed, rung)
-    handler.leave(other)
-    assert handler.take_handed(handed, rung)
-    assert handler.is_busy
+    assert lease.take(other)
+    assert ClaimInHand.of_ring(lease, handed, rung) is None
+    assert lease.is_open
+    assert not lease.is_busy
+    lease.leave(rung)  # it never had it
+    assert ClaimInHand.of_ring(lease, handed, rung) is None
+    lease.leave(other)
+    assert ClaimInHand.of_ring(lease, handed, rung)
+    assert lease.is_busy

@@ -1,0 +1,124 @@
+"""Retries: decides whether a job that failed is tried again, after how long, and what is kept of its error."""
+
+from __future__ import annotations
+
+import contextlib
+import math
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import NamedTuple
+
+import structlog
+
+from lowkiq.codec import MAX_ERROR_CHARS, encodable, error_text
+from lowkiq.job import Job
+from lowkiq.queue.shard import Exhausted, Failure
+from lowkiq.settings import Settings
+from lowkiq.worker import Worker
+
+logger = structlog.get_logger("lowkiq")
+
+#: Characters of an error, and ids of a batch, in one line of the log.
+LOGGED_CHARS = 200
+LOGGED_IDS = 10
+#: Seconds until the next try, at most: a hundred years, so that times stay such that everybody can read them.
+LONGEST_DELAY = 3.2e9
+
+
+class Failures(NamedTuple):
+    """Jobs of a batch that failed; those that are not named are done."""
+
+    failed: Sequence[Failure] = ()
+    exhausted: Sequence[Exhausted] = ()
+
+
+class Retries:
+    """
+    The rule of one worker: `retry_in` and `max_retry_count`. Its hooks are user code, and may fail: that changes no
+    outcome.
+
+    Args:
+        fatal: called with what stops the node: a BaseException that is not an Exception.
+    """
+
+    def __init__(self, worker: Worker, settings: Settings, fatal: Callable[[BaseException], None]) -> None:
+        self._worker = worker
+        self._settings = settings
+        self._fatal = fatal
+
+    def decide(self, batch: list[Job], errors: Mapping[str, BaseException | str]) -> Failures:
+        """Decides what becomes of the jobs of a batch that have an error, by their ids."""
+        failed: list[Failure] = []
+        exhausted: list[Job] = []
+        for job in batch:
+            if job.id in errors:
+                text = self._text(errors[job.id])
+                retry_count = job.retry_count + 1
+                if retry_count >= self._worker.max_retry_count:
+                    exhausted.append(_oldest(job, retry_count, text))
+                else:
+                    failed.append(Failure(job.id, retry_count, self._delay(retry_count), self._dump(text)))
+        self._log(batch, errors, len(failed), len(exhausted))
+        if exhausted:
+            self._call_retries_exhausted(exhausted)
+        return Failures(failed, [Exhausted(job.id, self._dump(job.error or "")) for job in exhausted])
+
+    def _delay(self, retry_count: int) -> float:
+        """Seconds until the next try: what `retry_in` says, or the usual formula if that is of no use."""
+        try:
+            delay = float(self._worker.retry_in(retry_count))
+        except Exception:
+            logger.exception("retry_in_failed", queue=self._worker.queue_name, retry_count=retry_count)
+            delay = math.nan
+        except BaseException as error:  # noqa: BLE001 (as of perform)
+            self._fatal(error)
+            delay = math.nan
+        return (
+            min(max(delay, 0.0), LONGEST_DELAY) if math.isfinite(delay) else Worker.retry_in(self._worker, retry_count)
+        )
+
+    def _call_retries_exhausted(self, jobs: list[Job]) -> None:
+        """Comes before the settle: if the node dies in between it is called again, which is better than never."""
+        try:
+            self._worker.retries_exhausted(jobs)
+        except Exception:
+            logger.exception(
+                "retries_exhausted_failed", queue=self._worker.queue_name, ids=loggable(job.id for job in jobs)
+            )
+        except BaseException as error:  # noqa: BLE001 (as of perform)
+            self._fatal(error)
+
+    def _text(self, error: BaseException | str) -> str:
+        if isinstance(error, str):
+            return encodable(error[:MAX_ERROR_CHARS])
+        return error_text(error, self._settings.format_error)
+
+    def _dump(self, text: str) -> str:
+        try:
+            return encodable(str(self._settings.dump_error(text)))
+        except Exception:
+            logger.exception("dump_error_failed", queue=self._worker.queue_name)
+            return text
+
+    def _log(self, batch: list[Job], errors: Mapping[str, BaseException | str], failed: int, exhausted: int) -> None:
+        ids = [job.id for job in batch if job.id in errors]
+        if not ids:
+            return
+        with contextlib.suppress(OSError, UnicodeError):  # a log that can't be written must not cost an outcome
+            logger.warning(
+                "jobs_failed",
+                queue=self._worker.queue_name,
+                ids=loggable(ids),
+                failed=failed,
+                buried=exhausted,
+                error=self._text(errors[ids[0]])[:LOGGED_CHARS],
+            )
+
+
+def loggable(ids: Iterable[str]) -> list[str]:
+    """The first ids of several, as the log names them."""
+    return [encodable(id[:LOGGED_CHARS]) for id in list(ids)[:LOGGED_IDS]]
+
+
+def _oldest(job: Job, retry_count: int, error: str) -> Job:
+    """The part of a job that goes to the morgue: its lowest-scored payload."""
+    return Job(job.id, job.payloads[:1], job.scores[:1], job.perform_in, retry_count, error, 1)

@@ -1,0 +1,97 @@
+"""
+Housekeeping: the node's turn at checking all queues, for their history and for shards that nobody has, and Redis, for
+what has changed since boot.
+
+Fostering gives shards of nodes that are away to nodes that are there, so that none stands still. While replicas change,
+nodes disagree for a while on whose part a shard is, and some shards are nobody's; a machine may be gone for long. Then
+a node stands in, and gives the shard back when its own node asks for it. Only leases say who runs a shard: all this
+does is ask.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterable, Sequence
+from typing import Final
+
+import structlog
+
+from lowkiq.admin.history import record, take_turn
+from lowkiq.admin.metrics import by_queue, known_queues, read_shards
+from lowkiq.admin.nodes import ask_to_foster, exchange_unowned, living_nodes
+from lowkiq.errors import RedisUnsuitable
+from lowkiq.node.runtime import Runtime
+from lowkiq.queue.push import register
+from lowkiq.queue.shard import Shard, shards_of
+from lowkiq.transport.connect import check_server
+
+logger = structlog.get_logger("lowkiq")
+
+#: Shards that the log names.
+MOST_LOGGED: Final = 20
+
+
+class Housekeeping:
+    """Called at each beat; one node of all finds that it is its turn."""
+
+    def __init__(self, runtime: Runtime) -> None:
+        self._caller = runtime.caller
+        self._namespace = runtime.namespace
+        self._node = runtime.node
+        self._queues = runtime.queues
+        self._may_check_server = True
+        #: Complaints that the log has, and that still stand.
+        self._complaints: set[str] = set()
+        #: Prefixes of the shards without an owner that the log has.
+        self._unowned: set[str] = set()
+
+    def __call__(self) -> None:
+        # The node's queues are made known again if Redis has lost everything.
+        complaints = [str(error) for error in register(self._caller, self._namespace, self._queues)]
+        if take_turn(self._caller, self._namespace, self._node):
+            self._record()
+        self._log_complaints(complaints + self._complaints_of_server())
+
+    def _record(self) -> None:
+        queues = known_queues(self._caller, self._namespace)
+        shards = shards_of(self._namespace, queues)
+        metrics = read_shards(self._caller, shards)
+        record(self._caller, self._namespace, by_queue(queues, metrics))
+        self._foster([shard for shard, known in zip(shards, metrics, strict=True) if known.is_unowned])
+
+    def _complaints_of_server(self) -> list[str]:
+        """At boot the node would have refused this Redis; a node that runs goes on, as stopping would save nothing."""
+        try:
+            if self._may_check_server:
+                self._may_check_server = check_server(self._caller.client)
+        except RedisUnsuitable as error:
+            return [str(error)]
+        return []
+
+    def _log_complaints(self, complaints: Iterable[str]) -> None:
+        complaints = set(complaints)
+        for complaint in sorted(complaints - self._complaints):
+            logger.error("redis_unsuitable", error=complaint)
+        self._complaints = complaints
+
+    def _foster(self, unowned: Sequence[Shard]) -> None:
+        """
+        Finds a node for each shard that nobody has had for two turns: after one, its own node may just be starting.
+        A node that is asked and can't leaves it to the next turn, and to another node.
+        """
+        seen = exchange_unowned(self._caller, self._namespace, {shard.prefix for shard in unowned})
+        left_alone = [shard for shard in unowned if shard.prefix in seen]
+        self._log_unowned({shard.prefix for shard in left_alone})
+        if not left_alone:
+            return
+        nodes = living_nodes(self._caller, self._namespace)
+        random.shuffle(nodes)
+        if nodes:
+            asked = [(nodes[number % len(nodes)], shard) for number, shard in enumerate(left_alone)]
+            ask_to_foster(self._caller, self._namespace, asked)
+
+    def _log_unowned(self, prefixes: set[str]) -> None:
+        """Logs each once: shards of a queue without a worker have no taker, however often one asks."""
+        if new := prefixes - self._unowned:
+            logger.info("unowned_shards", shards=sorted(new)[:MOST_LOGGED], count=len(new))
+        self._unowned = prefixes

@@ -1,0 +1,97 @@
+"""Runtime: what the parts of one node share. Outage: the log of Redis being away, or refusing."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Final
+
+import structlog
+from redis.exceptions import RedisError
+
+from lowkiq import clock
+from lowkiq.queue.call import Caller
+from lowkiq.queue.shard import Shard, shards_of
+from lowkiq.settings import Settings
+from lowkiq.transport.errors import advice
+from lowkiq.worker import Worker
+
+logger = structlog.get_logger("lowkiq")
+
+#: Seconds after which the same error is logged again.
+REMIND: Final = 30.0
+
+
+class Outage:
+    """
+    Logs a line when Redis goes away, one now and then, one when it is back. What all threads of a node meet at once is
+    logged once.
+    """
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._since = 0.0
+        #: Threads that have met an error and since then no success.
+        self._threads: set[str] = set()
+        #: What was logged → when (monotonic).
+        self._logged: dict[str, float] = {}
+
+    def met(self, error: RedisError | OSError, event: str = "redis_trouble") -> None:
+        """Notes an error that the calling thread has met."""
+        what = advice(error) or type(error).__name__
+        now, thread = clock.monotonic(), threading.current_thread().name
+        with self._lock:
+            if not self._threads:
+                self._since = now
+            self._threads.add(thread)
+            if now - self._logged.get(what, -REMIND) < REMIND:
+                return
+            self._logged[what] = now
+        logger.warning(event, thread=thread, error=f"{type(error).__name__}: {error}"[:300], advice=advice(error))
+
+    def over(self) -> None:
+        """Notes that the calling thread gets on again. Cheap for one that had no error."""
+        thread = threading.current_thread().name
+        if thread not in self._threads:
+            return
+        with self._lock:
+            self._threads.discard(thread)
+            if self._threads:
+                return
+            self._logged.clear()
+            seconds = clock.monotonic() - self._since
+        logger.info("redis_back", seconds=round(seconds, 1))
+
+
+@dataclass(frozen=True, kw_only=True)
+class Runtime:
+    """One node: its name, what it runs, and how it reaches Redis."""
+
+    #: Its name in Redis.
+    node: str
+    settings: Settings
+    caller: Caller
+    #: Called, from any thread, with what must stop the node.
+    fatal: Callable[[BaseException], None]
+    #: By queue.
+    workers: Mapping[str, type[Worker]] = field(default_factory=dict)
+    node_number: int = 0
+    number_of_nodes: int = 1
+    #: Nodes known to be dead: their shards are taken without waiting for the lease.
+    dead_nodes: Sequence[str] = ()
+    outage: Outage = field(default_factory=Outage)
+
+    @property
+    def namespace(self) -> str:
+        """The start of every key."""
+        return self.settings.namespace
+
+    @property
+    def queues(self) -> dict[str, int]:
+        """The shards_count of each queue."""
+        return {worker.queue_name: worker.shards_count for worker in self.workers.values()}
+
+    def shards(self) -> list[Shard]:
+        """The shards of all queues."""
+        return shards_of(self.namespace, self.queues)

@@ -1,0 +1,51 @@
+"""Parts of a node that tests drive by hand."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from lowkiq import Lowkiq, Worker, clock
+from lowkiq.handlers.performer import Performer
+from lowkiq.node.claim_size import ClaimSize
+from lowkiq.node.lease import Lease
+from lowkiq.node.runtime import Runtime
+from lowkiq.node.schedulers import Lag
+from lowkiq.node.worker_thread import WorkerThread
+from lowkiq.queue.shard import Owned
+
+
+def no_fatal(error: BaseException) -> None:
+    raise error
+
+
+def runtime_of(
+    app: Lowkiq, node: str = "one", *dead: str, fatal: Callable[[BaseException], None] = no_fatal, **parts: Any
+) -> Runtime:
+    """A node of all the application's workers, over the application's connections unless it is given others."""
+    known = {"caller": app.caller, "workers": app.workers} | parts
+    return Runtime(node=node, settings=app.settings, fatal=fatal, dead_nodes=dead, **known)
+
+
+def leases_of(runtime: Runtime, worker: type[Worker]) -> list[Lease]:
+    """Of all shards of a queue. None of them is acquired."""
+    performer = Performer(worker(), runtime.settings, runtime.fatal)
+    size = ClaimSize(runtime.settings.claim_window, worker.batch_size)
+    shards = [shard for shard in runtime.shards() if shard.queue == worker.queue_name]
+    return [Lease(shard, performer, size, runtime) for shard in shards]
+
+
+def acquire(lease: Lease, until: float | None = None) -> Lease:
+    asked_at = clock.monotonic() if until is None else until
+    owned = lease.runtime.caller.run(lease.acquire_call())
+    assert isinstance(owned, Owned)
+    lease.acquired(owned, asked_at)
+    return lease
+
+
+def thread_of(runtime: Runtime, *leases: Lease, number: int = 0) -> WorkerThread:
+    """It is not started. Its shards have jobs due, one after the other."""
+    thread = WorkerThread(number, leases, Lag(), runtime)
+    for at, lease in enumerate(leases):
+        thread.wake(lease, float(at))
+    return thread
