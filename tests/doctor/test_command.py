@@ -181,21 +181,21 @@ def test_the_embedded_redis_that_does_not_run(doctor: Doctor, directory: Path) -
 
 
 def test_what_it_says_of_rights_is_what_mends_them(doctor: Doctor, admin: redis.Redis, own_redis_server: Any) -> None:
-    url = {"LOWKIQ_REDIS_URL": f"{own_redis_server.url}?username=low&password=horse"}
+    url = f"{own_redis_server.url}?username=low&password=horse"
     admin.execute_command("ACL SETUSER low on >horse ~other:* resetchannels &lowkiq:bell:* +@read +@write +@connection")
     admin.execute_command("ACL SETUSER low +multi +discard -unlink -rpush")
-    told = doctor(**url)
+    told = doctor(LOWKIQ_REDIS_URL=url)
     assert told.code == 1 and "horse" not in told.output
     for _ in range(3):  # rights to a command hide that the key is not allowed
         if not (lacking := [finding for finding in told.of("rights.commands") if finding["level"] == "problem"]):
             break
         words = lacking[0]["do"].removeprefix("ACL SETUSER USER ").split()
         admin.execute_command("ACL", "SETUSER", "low", *words)
-        told = doctor(**url)
+        told = doctor(LOWKIQ_REDIS_URL=url)
     assert not told.checks("problem"), told.output
     assert told.code == 0
     assert "may not look" in told.of("redis.version")[0]["says"], "INFO is a luxury"
-    app = Lowkiq(redis_url=url["LOWKIQ_REDIS_URL"])
+    app = Lowkiq(redis_url=url)
     worker = app.worker(queue_name="shop", shards_count=2)(lambda payloads_by_id: None)
     assert worker.perform_async([{"id": number} for number in range(9)]).new == 9
     app.close()

@@ -63,7 +63,7 @@ def test_a_state_directory_that_is_a_file(tmp_path: Path) -> None:
 
 
 def test_a_state_directory_that_is_not_ours(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(machine_checks.os, "access", lambda *_: False)
+    monkeypatch.setattr("os.access", lambda *_: False)
     for path in (tmp_path, tmp_path / "below"):
         verdict = the_one(machine_checks.state_dir, subject({"LOWKIQ_STATE_DIR": str(path)}))
         assert verdict.level == "warning" and "no supervisor can start here" in verdict.says
@@ -87,7 +87,7 @@ def test_the_embedded_redis_in_what_systemd_empties(tmp_path: Path) -> None:
 
 def test_the_embedded_redis_in_memory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     mounts = [SimpleNamespace(mountpoint="/", fstype="ext4"), SimpleNamespace(mountpoint=str(tmp_path), fstype="tmpfs")]
-    monkeypatch.setattr(machine_checks.psutil, "disk_partitions", lambda **_: mounts)
+    monkeypatch.setattr("psutil.disk_partitions", lambda **_: mounts)
     (tmp_path / "state").mkdir()
     verdict = the_one(machine_checks.embedded_redis, embedded(tmp_path / "state"))
     assert verdict.level == "problem" and "a tmpfs" in verdict.says

@@ -47,7 +47,7 @@ def crashes(nodes: Nodes) -> int:
     )
 
 
-def held_leases(nodes: Nodes) -> list[bytes]:
+def held_leases(nodes: Nodes) -> list[bytes | str]:
     shards = range(nodes.worker.shards_count)
     owners = [nodes.app.redis().hget(f"{nodes.namespace}:{{jobs:{shard}}}:owner", "node") for shard in shards]
     return [owner for owner in owners if owner]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 from lowkiq import Lowkiq
 from lowkiq.admin.actions import Actions
@@ -79,7 +79,7 @@ class Lease:
     def spoil(self, id: str, payload: bytes, error: str = "can't be read", **outcome: Any) -> Settled:
         return self.settle(spoiled=[Spoiled(id, payload, error)], **outcome)
 
-    def release(self, what: str = "lease", number: int | None = None) -> Released:
+    def release(self, what: Literal["claim", "lease"] = "lease", number: int | None = None) -> Released:
         number = self.number if number is None else number
         return self.driver.caller.run(self.driver.shard.release(self.node, self.epoch, number, what))
 
@@ -225,10 +225,12 @@ class ShardDriver:
                 raise AssertionError(f"{key!r} is a {kind!r}")
 
     def _index(self, name: str) -> dict[str, float]:
-        return {id.decode(): score for id, score in self.redis.zrange(self.key(name), 0, -1, withscores=True)}
+        rows: Any = self.redis.zrange(self.key(name), 0, -1, withscores=True)
+        return {id.decode(): score for id, score in rows}
 
     def _hash(self, name: str) -> dict[str, bytes]:
-        return {id.decode(): value for id, value in self.redis.hgetall(self.key(name)).items()}
+        rows: Any = self.redis.hgetall(self.key(name))
+        return {id.decode(): value for id, value in rows.items()}
 
     def _claim(self) -> dict[str, bytes]:
         words = self.redis.lrange(self.key("claim"), 0, -1)
@@ -241,7 +243,8 @@ class ShardDriver:
         several = {}
         for key in self._keys():
             if key.startswith(start):
-                several[key.removeprefix(start).decode()] = dict(self.redis.zrange(key, 0, -1, withscores=True))
+                rows: Any = self.redis.zrange(key, 0, -1, withscores=True)
+                several[key.removeprefix(start).decode()] = dict(rows)
         return several
 
     def _payloads(self, name: str) -> dict[str, Payloads]:

@@ -36,7 +36,10 @@ def listen(shard: ShardDriver) -> None:
 def rings(shard: ShardDriver) -> list[bytes]:
     with shard.redis.pipeline() as pipeline:
         bell = f"{shard.app.settings.namespace}:{BELL}"
-        return pipeline.lrange(bell, 0, -1).unlink(bell).execute()[0]
+        pipeline.lrange(bell, 0, -1)
+        pipeline.unlink(bell)
+        rung: list[bytes] = pipeline.execute()[0]
+    return rung
 
 
 def handed(shard: ShardDriver) -> tuple[str, int, list[Job]]:

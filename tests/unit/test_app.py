@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from lowkiq import InvalidJob, Lowkiq, LowkiqError, Pushed, PushFailed, SettingsError, ShardsCountMismatch, Worker
+from lowkiq.job import NewJob
 from tests.support import RedisServer
 
 
@@ -42,7 +43,7 @@ def test_jobs_may_come_from_a_generator(app: Lowkiq) -> None:
 def test_one_bad_job_of_many_and_nothing_is_written(app: Lowkiq, bad: Any) -> None:
     worker = app.worker(work)
     with pytest.raises(InvalidJob, match="job 1500"):
-        worker.perform_async([*({"id": number} for number in range(1_500)), bad, {"id": "last"}])
+        worker.perform_async([*(NewJob(id=number) for number in range(1_500)), bad, {"id": "last"}])
     assert keys(app) == []
 
 

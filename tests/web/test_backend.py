@@ -79,7 +79,7 @@ def test_an_unknown_queue_is_refused_with_those_there_are(backend: Backend, queu
 
 
 def bulk(**fields: Any) -> bulks.Bulk:
-    values = {"queue": "q", "action": "delete", "match": Match("due"), "total": 10} | fields
+    values: dict[str, Any] = {"queue": "q", "action": "delete", "match": Match("due"), "total": 10} | fields
     return bulks.Bulk(id="b", seen=0, moved=0, state="running", started_at=0.0, updated_at=0.0, **values)
 
 

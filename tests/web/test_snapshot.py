@@ -20,7 +20,7 @@ def work(app):
 def set_counters(app, **counters):
     """Sets counters of the first shard of the queue."""
     shard = app.shards("q", 3)[0]
-    app.redis().hset(f"{shard.prefix}meta", mapping=counters)
+    app.redis().hset(f"{shard.prefix}meta", mapping=counters)  # type: ignore[arg-type]
 
 
 # ── what a snapshot holds ───────────────────────────────────────────────────────────────────────────────────────────
@@ -71,7 +71,7 @@ def test_a_queue_that_comes_later_is_in_the_next(app, backend, work):
 def looks(monkeypatch):
     """The shards that each poll has looked at."""
     looks: list[list[int]] = []
-    read = snapshot_module.read_shards
+    read = snapshot_module.read_shards  # type: ignore[attr-defined]
 
     def noted(caller, shards):
         looks.append([shard.index for shard in shards])

@@ -205,6 +205,7 @@ class History:
         node = random.choice(self.nodes)
         while message := self.shard.redis.lpop(node.bell):
             self.told.append(f"{node.name} hears {message!r}" if journey == "well" else f"{message!r} is lost")
+            assert isinstance(message, bytes)
             ring = parse_ring(message)
             if ring.handed and journey == "well":
                 node.rung(ring.handed)
@@ -227,7 +228,8 @@ class History:
             self.send(act(random, IDS, RIGHT), journey)
 
     def look_or_flush(self, random: Random, journey: str) -> None:
-        random.choice([self.look, self.shard.redis.script_flush])()
+        looks: list[Callable[[], Any]] = [self.look, self.shard.redis.script_flush]
+        random.choice(looks)()
 
     def come_with_another_shards_count(self, random: Random) -> None:
         producer = Producer(self.shard.caller, self.shard.app.settings.namespace, "q", int(RIGHT))

@@ -105,7 +105,7 @@ def abandon(node: str, epoch: int) -> Message:
 def claim(layout: str, node: str, epoch: int, number: int, limit: int, most_of_a_job: int, most_in_all: int) -> Message:
     def call(shard: Shard) -> Call[Any]:
         with patch.object(store, "MAX_CLAIM_PAYLOADS", most_in_all):
-            call = shard.claim(node, str(epoch), number, limit, most_of_a_job, bytes)
+            call: Call[Any] = shard.claim(node, str(epoch), number, limit, most_of_a_job, bytes)
         return _with_layout(call._replace(parse=lambda reply: jobs(call.parse(reply))), layout, 3)
 
     return Message(

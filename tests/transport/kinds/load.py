@@ -14,6 +14,7 @@ from typing import Any, NamedTuple, Self
 
 from lowkiq import Lowkiq
 from lowkiq.errors import PushFailed
+from lowkiq.job import NewJob
 from tests.support import ROOT, wait_until
 
 #: Payloads in one push.
@@ -138,7 +139,7 @@ class Load:
     def _produce(self) -> None:
         for first in itertools.count(step=PUSHED_AT_ONCE):
             numbers = range(first, first + PUSHED_AT_ONCE)
-            jobs = [{"id": str(number % self._ids), "payload": number, "score": number} for number in numbers]
+            jobs = [NewJob(id=str(number % self._ids), payload=number, score=number) for number in numbers]
             while not self._enough.is_set():
                 try:
                     self.worker.perform_async(jobs)

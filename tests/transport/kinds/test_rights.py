@@ -22,7 +22,7 @@ from tests.transport.kinds.member import Member
 pytestmark = pytest.mark.long
 
 DOCS = (ROOT / "docs" / "redis.md").read_text("utf-8")
-RULE = re.search(r"^ACL SETUSER lowkiq (.*)$", DOCS, re.MULTILINE)[1]
+(RULE,) = re.findall(r"^ACL SETUSER lowkiq (.*)$", DOCS, re.MULTILINE)
 GRANTED = {word[1:].replace("|", " ").upper() for word in RULE.split() if word.startswith("+")}
 #: What is sent besides the commands that the doctor probes.
 OF_CONNECTIONS = {"ASKING", "CLIENT SETNAME", "CLUSTER SLOTS", "COMMAND", "PING", "SELECT", "UNSUBSCRIBE", "WAIT"}

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import os
 import shutil
 import subprocess
+from collections.abc import Callable
 from pathlib import Path
 
-import pytest
 import redis
 
-from tests.support import HOST, free_port, wait_until
+from tests.support import HOST, free_port, lacks, wait_until
 from tests.transport.kinds.member import Arrangement, Member
 
 
@@ -62,11 +61,10 @@ class RedisTls(Arrangement):
              "-days", "2", "-extfile", "san", "-out", "redis.crt")  # fmt: skip
 
 
-def _openssl(directory: Path):
+def _openssl(directory: Path) -> Callable[..., None]:
     found = shutil.which("openssl")
     if found is None:
-        message = "no openssl on PATH: install it"
-        pytest.fail(message) if os.environ.get("CI") else pytest.skip(message)
+        lacks("no openssl on PATH: install it")
 
     def run(*arguments: str) -> None:
         subprocess.run([found, *arguments], cwd=directory, check=True, capture_output=True, timeout=60)
