@@ -34,7 +34,8 @@ def sent(monkeypatch) -> list[bytes]:
 
 @pytest.fixture
 def producer(app: Lowkiq) -> Producer:
-    """One that has registered its queue."""
+    """One that has registered its queue. Redis has the scripts, which another test may have had it forget."""
+    app.caller.run(push_call(app.shards("other", 1)[0], [lone_job()]))
     producer = Producer(app.caller, app.settings.namespace, "q", SHARDS)
     producer.register()
     return producer
