@@ -1,7 +1,7 @@
 """
 History of what queues held and had done, over five minutes to thirty days, in bounded space.
 
-Nodes take turns to add a sample (node/recorder.py). A queue costs about 40 KB of Redis, however long it lives.
+Nodes take turns to add a sample (node/housekeeping.py). A queue costs about 40 KB of Redis, however long it lives.
 """
 
 from __future__ import annotations

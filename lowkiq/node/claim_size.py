@@ -33,11 +33,6 @@ class ClaimSize:
         self._held = float(self._most)
 
     @property
-    def limit(self) -> int:
-        """Jobs to have in hand."""
-        return self._batches * self._batch_size
-
-    @property
     def shards(self) -> int:
         """
         Shards to claim from at once: where claims bring less than half of what they might, more share a round trip.

@@ -114,12 +114,11 @@ class Node:
                     undo.pop_all()
                 ends.enter_context(tuned())
                 self._start_threads()
-            except LowkiqError as error:
-                logger.error("boot_refused", error=str(error))
-                self._say_last_words(error)
-                return ExitCode.BOOT
             except Exception as error:
-                logger.exception("boot_failed")
+                if isinstance(error, LowkiqError):
+                    logger.error("boot_refused", error=str(error))
+                else:
+                    logger.exception("boot_failed")
                 self._say_last_words(error)
                 return ExitCode.BOOT
             self._loop()

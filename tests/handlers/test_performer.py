@@ -10,6 +10,7 @@ import pytest
 from lowkiq import Job, Lowkiq, LowkiqError, PartialFailure, Worker, current
 from lowkiq.handlers.performer import Performer
 from lowkiq.handlers.retries import Failures
+from tests.node.driven import burst
 
 
 class Recorder(Worker):
@@ -269,8 +270,6 @@ def test_current_is_of_use_inside_perform_only() -> None:
 
 
 def test_payload_count_is_known_to_middlewares(app: Lowkiq, make_app: Callable[..., Lowkiq]) -> None:
-    from lowkiq.node.node import Node
-
     counts: list[int] = []
 
     def counting(worker: Any, batch: list[Job], call: Callable[[], Any]) -> Any:
@@ -280,5 +279,5 @@ def test_payload_count_is_known_to_middlewares(app: Lowkiq, make_app: Callable[.
     app = make_app(server_middlewares=[counting])
     worker = app.worker(queue_name="jobs")(lambda batch: None)
     worker.perform_async([{"id": "a", "payload": 1}, {"id": "b", "payload": 1}, {"id": "b", "payload": 2}])
-    assert Node(app, burst=True).run() == 0
+    burst(app)
     assert sorted(counts) == [1, 2]

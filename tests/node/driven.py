@@ -9,10 +9,16 @@ from lowkiq import Lowkiq, Worker, clock
 from lowkiq.handlers.performer import Performer
 from lowkiq.node.claim_size import ClaimSize
 from lowkiq.node.lease import Lease
+from lowkiq.node.node import Node
 from lowkiq.node.runtime import Runtime
 from lowkiq.node.schedulers import Lag
 from lowkiq.node.worker_thread import WorkerThread
 from lowkiq.queue.shard import Owned
+
+
+def burst(app: Lowkiq, **options: Any) -> None:
+    """Runs what is due, in this process."""
+    assert Node(app, burst=True, **options).run() == 0
 
 
 def no_fatal(error: BaseException) -> None:

@@ -10,7 +10,6 @@ import signal
 import subprocess
 import sys
 from pathlib import Path
-from types import TracebackType
 from typing import Any, Self
 
 import redis
@@ -191,12 +190,11 @@ class Nodes:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+    def __exit__(self, *_: object) -> None:
         for node in self._started:
             node.end()
-        if kind:
-            for node in self._started:
-                print(f"--- node {node.pid}\n{node.output}")
+        for node in self._started:  # pytest shows it of a test that fails
+            print(f"--- node {node.pid}\n{node.output}")
         self.app.close()
 
     def start(self, *, node: dict[str, Any] | None = None, path: Path = ROOT, **settings: Any) -> NodeProcess:
@@ -218,10 +216,6 @@ class Nodes:
             )
         self._started.append(NodeProcess(process, log))
         return self._started[-1]
-
-    def all_started(self) -> list[NodeProcess]:
-        """Also those that have ended."""
-        return self._started
 
     def push(self, *jobs: dict[str, Any]) -> Pushed:
         return self.worker.perform_async(jobs)  # type: ignore[arg-type]
@@ -261,6 +255,18 @@ class Nodes:
 
     def metrics(self) -> QueueMetrics:
         return self.app.metrics()["jobs"]
+
+    def crashes(self) -> int:
+        """How many ids have a death counted against them."""
+        return sum(self.app.redis().hlen(f"{shard.prefix}crashes") for shard in self._shards())
+
+    def held_leases(self) -> list[bytes]:
+        """Who owns each shard that has an owner."""
+        owners = [self.app.redis().hget(f"{shard.prefix}owner", "node") for shard in self._shards()]
+        return [owner for owner in owners if owner]
+
+    def _shards(self) -> list[Shard]:
+        return self.app.shards("jobs", self.worker.shards_count)
 
     def is_done(self) -> bool:
         """Whether nothing is queued and nothing runs."""

@@ -3,22 +3,20 @@
 from __future__ import annotations
 
 import signal
-from collections.abc import Iterator
-from pathlib import Path
+from collections.abc import Callable
 
 import pytest
 
 from tests.node.nodes import Nodes, overlaps
-from tests.support import RedisServer, wait_until
+from tests.support import wait_until
 
 SHARDS = 6
 IDS = [str(number) for number in range(60)]
 
 
 @pytest.fixture
-def nodes(tmp_path: Path, redis_server: RedisServer, request: pytest.FixtureRequest) -> Iterator[Nodes]:
-    with Nodes(tmp_path, redis_server, f"foster-{request.node.name}", shards_count=SHARDS) as nodes:
-        yield nodes
+def nodes(make_nodes: Callable[..., Nodes]) -> Nodes:
+    return make_nodes(shards_count=SHARDS)
 
 
 def push_to_all(nodes: Nodes, round: int) -> None:

@@ -253,13 +253,13 @@ def test_a_claim_is_cut_short_when_its_jobs_turn_out_slow(bench: Bench) -> None:
     lease.claim_size.learn(1, 1e-6)
     now = [clock.monotonic()]
     thread = thread_with(lease)
-    assert lease.claim_size.limit == 8
+    assert lease.claim_size.share(1) == 8
     bench.during = lambda _: now.__setitem__(0, now[0] + 0.06)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(clock, "monotonic", lambda: now[0])
         thread._step()
     assert bench.ran == ["000"]
-    assert lease.claim_size.limit == 1
+    assert lease.claim_size.share(1) == 1
 
 
 def test_what_is_handed_over_while_another_thread_runs_the_shard_is_left_to_that(bench: Bench) -> None:

@@ -8,21 +8,13 @@ import signal
 import stat
 import subprocess
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from lowkiq import Lowkiq
 from lowkiq.admin.history import Point, read_history
 from tests.node.nodes import Nodes
-from tests.support import RedisServer, wait_until
-
-
-@pytest.fixture
-def nodes(tmp_path: Path, redis_server: RedisServer, app: Lowkiq) -> Iterator[Nodes]:
-    with Nodes(tmp_path, redis_server, app.settings.namespace) as nodes:
-        yield nodes
+from tests.support import wait_until
 
 
 @pytest.fixture

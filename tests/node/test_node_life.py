@@ -1,179 +1,29 @@
-"""How a node boots, stands by, drains and stops, and what becomes of its jobs."""
+"""How a node boots, stands by, is quiet and wakes up; test_drain.py has how it ends."""
 
 from __future__ import annotations
 
 import json
 import signal
 import time
-from collections.abc import Iterator
+from collections.abc import Callable
 from functools import partial
-from pathlib import Path
 
 import pytest
 
-from lowkiq import Lowkiq
-from lowkiq.node.node import Node
+from lowkiq import PushFailed
+from lowkiq.job import shard_of
+from tests.node.driven import burst
 from tests.node.nodes import NodeProcess, Nodes, overlaps
 from tests.support import RedisServer, wait_until
 
 
 @pytest.fixture
-def nodes(tmp_path: Path, redis_server: RedisServer, app: Lowkiq) -> Iterator[Nodes]:
-    with Nodes(tmp_path, redis_server, app.settings.namespace) as nodes:
-        yield nodes
-
-
-@pytest.fixture
-def one_shard(tmp_path: Path, redis_server: RedisServer, app: Lowkiq) -> Iterator[Nodes]:
-    """Everything in one shard, so one thread; batches of one."""
-    with Nodes(tmp_path, redis_server, app.settings.namespace, shards_count=1) as nodes:
-        yield nodes
-
-
-@pytest.fixture
-def waiting(tmp_path: Path, own_redis_server: RedisServer) -> Iterator[tuple[Nodes, NodeProcess]]:
+def waiting(own_nodes: Nodes, own_redis_server: RedisServer) -> tuple[Nodes, NodeProcess]:
     """A node whose Redis is not there yet."""
     own_redis_server.stop()
-    with Nodes(tmp_path, own_redis_server, "ns") as nodes:
-        node = nodes.start()
-        wait_until(lambda: node.logged("waiting_for_redis"))
-        yield nodes, node
-
-
-def crashes(nodes: Nodes) -> int:
-    return sum(
-        nodes.app.redis().hlen(f"{nodes.namespace}:{{jobs:{shard}}}:crashes")
-        for shard in range(nodes.worker.shards_count)
-    )
-
-
-def held_leases(nodes: Nodes) -> list[bytes | str]:
-    shards = range(nodes.worker.shards_count)
-    owners = [nodes.app.redis().hget(f"{nodes.namespace}:{{jobs:{shard}}}:owner", "node") for shard in shards]
-    return [owner for owner in owners if owner]
-
-
-# ── drain ───────────────────────────────────────────────────────────────────────────────────────────────────────────
-
-
-def test_an_idle_node_whose_redis_is_away_leaves_nothing_behind_and_says_so_once(
-    tmp_path: Path, own_redis_server: RedisServer
-) -> None:
-    with Nodes(tmp_path, own_redis_server, "ns") as nodes:
-        node = nodes.start(drain_timeout=1).wait_ready()
-        wait_until(lambda: len(held_leases(nodes)) == 3)
-        own_redis_server.stop()
-        node.send(signal.SIGTERM)
-        assert node.wait() == 0
-        assert [entry["shards"] for entry in node.logged("not_released")] == [3]
-        assert (len(node.logged("release_failed")) <= 1, node.logged("abandoned")) == (True, [])
-        own_redis_server.start()
-
-
-def test_term_lets_the_running_job_finish_and_returns_the_others_without_counting_a_crash(one_shard: Nodes) -> None:
-    nodes = one_shard
-    node = nodes.start().wait_ready()
-    nodes.push({"id": "a", "payload": {"gate": "go"}}, {"id": "b", "payload": {}}, {"id": "c", "payload": {}})
-    wait_until(lambda: nodes.started("a"))
-    node.send(signal.SIGTERM)
-    wait_until(lambda: node.logged("draining"))
-    assert node.is_running()
-    nodes.open("go")
-    assert node.wait() == 0
-    assert (nodes.ended("a"), nodes.started("b"), nodes.started("c")) == (True, False, False)
-    assert (nodes.metrics().length, nodes.metrics().busy, nodes.metrics().processed) == (2, 0, 1)
-    assert (crashes(nodes), held_leases(nodes)) == (0, [])
-
-
-def test_term_returns_the_jobs_of_its_claim_that_have_not_started(one_shard: Nodes) -> None:
-    """They are claimed with the one that runs, since those before it were quick."""
-    nodes = one_shard
-    node = nodes.start().wait_ready()
-    jobs = [{"id": f"q{number:03}", "payload": {}, "perform_in": number} for number in range(40)]
-    jobs += [{"id": "slow", "payload": {"gate": "go"}, "perform_in": 100}]
-    jobs += [{"id": f"z{number:03}", "payload": {}, "perform_in": 200 + number} for number in range(20)]
-    nodes.push(*jobs)
-    wait_until(lambda: nodes.started("slow"))
-    node.send(signal.SIGTERM)
-    wait_until(lambda: node.logged("draining"))
-    wait_until(lambda: nodes.metrics().busy == 1)
-    nodes.open("go")
-    assert node.wait() == 0
-    assert [id for id in (f"z{number:03}" for number in range(20)) if nodes.started(id)] == []
-    assert (nodes.metrics().length, nodes.metrics().busy, nodes.metrics().processed) == (20, 0, 41)
-    assert (crashes(nodes), held_leases(nodes)) == (0, [])
-
-
-def test_a_job_longer_than_the_drain_timeout_is_abandoned_and_restored_without_counting_a_crash(nodes: Nodes) -> None:
-    node = nodes.start(drain_timeout=0.2, lease_ttl=1).wait_ready()
-    nodes.push({"id": "a", "payload": {"gate": "go"}})
-    wait_until(lambda: nodes.started("a"))
-    node.send(signal.SIGTERM)
-    assert node.wait() == 5
-    assert nodes.metrics().busy == 1
-    nodes.open("go")
-    nodes.start(lease_ttl=1)
-    wait_until(nodes.is_done)
-    assert crashes(nodes) == 0
-    assert nodes.metrics().processed == 1
-    assert [attempt for _, _, _, _, _, attempt in nodes.records("start")] == [1, 1]
-
-
-def test_a_second_int_does_not_wait_for_jobs(nodes: Nodes) -> None:
-    node = nodes.start().wait_ready()
-    nodes.push({"id": "a", "payload": {"gate": "never"}})
-    wait_until(lambda: nodes.started("a"))
-    node.send(signal.SIGINT)
-    wait_until(lambda: node.logged("draining"))
-    node.send(signal.SIGINT)
-    assert node.wait() == 130
-    assert nodes.metrics().busy == 1
-
-
-def test_tstp_stops_claiming_and_goes_on_running(nodes: Nodes) -> None:
-    node = nodes.start().wait_ready()
-    nodes.push({"id": "a", "payload": {"gate": "go"}})
-    wait_until(lambda: nodes.started("a"))
-    node.send(signal.SIGTSTP)
-    wait_until(lambda: node.logged("quiet"))
-    nodes.push({"id": "b", "payload": {}}, {"id": "c", "payload": {}}, {"id": "d", "payload": {}})
-    nodes.open("go")
-    wait_until(lambda: nodes.metrics().processed == 1)
-    node.send(signal.SIGTERM)
-    assert node.wait() == 0
-    assert {id for row in nodes.records("start") for id in row[2]} == {"a"}
-    assert nodes.metrics().length == 3
-
-
-def test_a_node_that_is_quiet_from_its_start_takes_no_job(nodes: Nodes) -> None:
-    nodes.push({"id": "a", "payload": {}}, {"id": "b", "payload": {}})
-    node = nodes.start(node={"quiet": True}).wait_ready()
-    wait_until(lambda: node.logged("quiet"))
-    wait_until(lambda: len(held_leases(nodes)) == 3)
-    node.send(signal.SIGTERM)
-    assert node.wait() == 0
-    assert (nodes.records("start"), nodes.metrics().length) == ([], 2)
-
-
-def test_tstp_before_a_node_is_ready_counts(waiting: tuple[Nodes, NodeProcess], own_redis_server: RedisServer) -> None:
-    nodes, node = waiting
-    node.send(signal.SIGTSTP)
-    own_redis_server.start()
-    nodes.push({"id": "a", "payload": {}})
-    wait_until(lambda: node.logged("quiet"))
-    node.send(signal.SIGTERM)
-    assert node.wait() == 0
-    assert (nodes.records("start"), nodes.metrics().length) == ([], 1)
-
-
-def test_a_base_exception_drains_the_node_reaches_last_words_and_keeps_the_job(nodes: Nodes) -> None:
-    node = nodes.start().wait_ready()
-    nodes.push({"id": "a", "payload": {"exit": 7}})
-    assert node.wait() == 1
-    assert [row[2:] for row in nodes.records("last_words")] == [["SystemExit", "7"]]
-    (job,) = nodes.worker.queries.fetch(["a"])
-    assert (job.retry_count, job.error) == (0, "SystemExit: 7")
-    assert (nodes.metrics().busy, crashes(nodes), held_leases(nodes)) == (0, 0, [])
+    node = own_nodes.start()
+    wait_until(lambda: node.logged("waiting_for_redis"))
+    return own_nodes, node
 
 
 def test_on_server_init_runs_once_in_a_node(nodes: Nodes) -> None:
@@ -201,41 +51,30 @@ def test_a_node_that_waits_for_redis_can_be_stopped(waiting: tuple[Nodes, NodePr
     assert node.wait() == 0
 
 
-def test_a_redis_that_evicts_is_refused(tmp_path: Path, own_redis_server: RedisServer) -> None:
-    with own_redis_server.client() as client:
-        client.config_set("maxmemory", "100mb")
-        client.config_set("maxmemory-policy", "allkeys-lru")
-    with Nodes(tmp_path, own_redis_server, "ns") as nodes:
-        node = nodes.start()
-        assert node.wait() == 3
-        (refusal,) = node.logged("boot_refused")
-        assert "maxmemory-policy allkeys-lru" in refusal["error"]
-        assert "noeviction" in refusal["error"]
-        assert len(nodes.records("last_words")) == 1
+def test_a_redis_that_evicts_is_refused(own_nodes: Nodes) -> None:
+    client = own_nodes.app.redis()
+    client.config_set("maxmemory", "100mb")
+    client.config_set("maxmemory-policy", "allkeys-lru")
+    node = own_nodes.start()
+    assert node.wait() == 3
+    (refusal,) = node.logged("boot_refused")
+    assert "maxmemory-policy allkeys-lru" in refusal["error"]
+    assert "noeviction" in refusal["error"]
+    assert len(own_nodes.records("last_words")) == 1
 
 
-def test_a_full_redis_can_be_worked_off(tmp_path: Path, own_redis_server: RedisServer) -> None:
+def test_a_full_redis_can_be_worked_off(own_nodes: Nodes) -> None:
     """Producers are refused, and lose nothing that was accepted; nodes must make room."""
-    from lowkiq import PushFailed
-
-    with Nodes(tmp_path, own_redis_server, "ns") as nodes, own_redis_server.client() as client:
-        nodes.push({"id": "first", "payload": {}})
-        client.config_set("maxmemory", int(client.info("memory")["used_memory"]) + (3 << 20))
-        accepted = 1
-        with pytest.raises(PushFailed, match="push all of them again"):
-            for number in range(100_000):
-                accepted += nodes.push({"id": number, "payload": {"pad": "x" * 2_000}}).new
-        assert nodes.metrics().length == accepted
-        quiet_worker(nodes)
-        assert nodes.metrics().processed == accepted
-
-
-def quiet_worker(nodes: Nodes) -> None:
-    """Runs all in this process, with jobs that write nothing."""
-    app = Lowkiq(redis_url=nodes.app.settings.redis_url, namespace=nodes.namespace)
-    app.worker(queue_name="jobs", shards_count=nodes.worker.shards_count)(lambda batch: None)
-    assert Node(app, burst=True).run() == 0
-    app.close()
+    nodes, client = own_nodes, own_nodes.app.redis()
+    nodes.push({"id": "first", "payload": {}})
+    client.config_set("maxmemory", int(client.info("memory")["used_memory"]) + (3 << 20))
+    accepted = 1
+    with pytest.raises(PushFailed, match="push all of them again"):
+        for number in range(100_000):
+            accepted += nodes.push({"id": number, "payload": {"pad": "x" * 2_000}}).new
+    assert nodes.metrics().length == accepted
+    burst(nodes.app)  # jobs that write nothing
+    assert nodes.metrics().processed == accepted
 
 
 def test_another_shards_count_is_refused_with_what_to_do(nodes: Nodes) -> None:
@@ -262,6 +101,45 @@ def test_two_nodes_with_one_number_are_safe_the_second_stands_by_and_says_whom_i
     nodes.push({"id": "later", "payload": {}})
     wait_until(nodes.is_done)
     assert nodes.records("start")[-1][1] == second.pid
+
+
+# ── quiet ─────────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def test_tstp_stops_claiming_and_goes_on_running(nodes: Nodes) -> None:
+    node = nodes.start().wait_ready()
+    nodes.push({"id": "a", "payload": {"gate": "go"}})
+    wait_until(lambda: nodes.started("a"))
+    node.send(signal.SIGTSTP)
+    wait_until(lambda: node.logged("quiet"))
+    nodes.push({"id": "b", "payload": {}}, {"id": "c", "payload": {}}, {"id": "d", "payload": {}})
+    nodes.open("go")
+    wait_until(lambda: nodes.metrics().processed == 1)
+    node.send(signal.SIGTERM)
+    assert node.wait() == 0
+    assert {id for row in nodes.records("start") for id in row[2]} == {"a"}
+    assert nodes.metrics().length == 3
+
+
+def test_a_node_that_is_quiet_from_its_start_takes_no_job(nodes: Nodes) -> None:
+    nodes.push({"id": "a", "payload": {}}, {"id": "b", "payload": {}})
+    node = nodes.start(node={"quiet": True}).wait_ready()
+    wait_until(lambda: node.logged("quiet"))
+    wait_until(lambda: len(nodes.held_leases()) == 3)
+    node.send(signal.SIGTERM)
+    assert node.wait() == 0
+    assert (nodes.records("start"), nodes.metrics().length) == ([], 2)
+
+
+def test_tstp_before_a_node_is_ready_counts(waiting: tuple[Nodes, NodeProcess], own_redis_server: RedisServer) -> None:
+    nodes, node = waiting
+    node.send(signal.SIGTSTP)
+    own_redis_server.start()
+    nodes.push({"id": "a", "payload": {}})
+    wait_until(lambda: node.logged("quiet"))
+    node.send(signal.SIGTERM)
+    assert node.wait() == 0
+    assert (nodes.records("start"), nodes.metrics().length) == ([], 1)
 
 
 # ── waking ──────────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -297,8 +175,6 @@ def test_a_retry_and_an_action_wake_a_node_long_before_it_would_poll(nodes: Node
 
 def test_a_long_job_delays_no_other_thread(nodes: Nodes) -> None:
     nodes.start(poll_interval=3600).wait_ready()
-    from lowkiq.job import shard_of
-
     by_shard = {shard_of(id.encode(), 3): id for id in "abcdefghijklm"}
     nodes.push({"id": by_shard[0], "payload": {"gate": "never"}})
     wait_until(lambda: nodes.started(by_shard[0]))
@@ -316,14 +192,14 @@ def test_outcomes_of_quick_jobs_are_settled_while_a_long_one_of_their_claim_runs
     wait_until(lambda: nodes.metrics().processed == 60)
 
 
-def test_of_slow_jobs_a_claim_holds_one_batch(tmp_path: Path, redis_server: RedisServer, app: Lowkiq) -> None:
-    with Nodes(tmp_path, redis_server, app.settings.namespace, shards_count=1, batch_size=2) as nodes:
-        nodes.start().wait_ready()
-        nodes.push(*({"id": number, "payload": {"sleep": 0.03}} for number in range(20)))
-        most = 0
-        while not nodes.is_done():
-            most = max(most, nodes.metrics().busy)
-        assert most == 2
+def test_of_slow_jobs_a_claim_holds_one_batch(make_nodes: Callable[..., Nodes]) -> None:
+    nodes = make_nodes(shards_count=1, batch_size=2)
+    nodes.start().wait_ready()
+    nodes.push(*({"id": number, "payload": {"sleep": 0.03}} for number in range(20)))
+    most = 0
+    while not nodes.is_done():
+        most = max(most, nodes.metrics().busy)
+    assert most == 2
 
 
 def test_burst_ends_with_later_retries_left(nodes: Nodes) -> None:

@@ -1,24 +1,17 @@
-"""What a node promises while all is well: order, merging, batches, retries."""
+"""What a node promises while all is well: order, merging, batches."""
 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator
-from pathlib import Path
+from collections.abc import Callable
 from typing import Any
 
 import pytest
 
-from lowkiq import Lowkiq, PartialFailure, Worker, current
-from lowkiq.node.node import Node
+from lowkiq import Lowkiq, Worker, current
+from tests.node.driven import burst
 from tests.node.nodes import Nodes, overlaps
-from tests.support import RedisServer, wait_until
-
-
-@pytest.fixture
-def nodes(tmp_path: Path, redis_server: RedisServer, app: Lowkiq) -> Iterator[Nodes]:
-    with Nodes(tmp_path, redis_server, app.settings.namespace) as nodes:
-        yield nodes
+from tests.support import wait_until
 
 
 def into(batches: list[Any]) -> Callable[[dict[str, list[Any]]], None]:
@@ -28,11 +21,6 @@ def into(batches: list[Any]) -> Callable[[dict[str, list[Any]]], None]:
         batches.append(payloads_by_id)
 
     return keep
-
-
-def burst(app: Lowkiq) -> None:
-    """Runs what is due, in this process."""
-    assert Node(app, burst=True).run() == 0
 
 
 def test_payloads_come_from_low_to_high_score(app: Lowkiq) -> None:
@@ -107,127 +95,6 @@ def test_an_update_that_arrives_while_its_job_runs_runs_after_it(nodes: Nodes) -
     wait_until(nodes.is_done)
     ran = [(what, [payload["n"] for payload in jobs["a"]]) for what, _, jobs, *_ in nodes.records("start", "end")]
     assert ran == [("start", [1]), ("end", [1]), ("start", [2]), ("end", [2])]
-
-
-def test_a_failed_payload_is_merged_with_one_that_came_meanwhile(app: Lowkiq) -> None:
-    """They run together at the retry's time, in the order of their scores."""
-    ran: list[list[Any]] = []
-
-    @app.worker
-    class Jobs(Worker):
-        def retry_in(self, retry_count: int) -> float:
-            return 0.3
-
-        def perform(self, payloads_by_id: dict[str, list[Any]]) -> None:
-            ran.append(payloads_by_id["a"])
-            if len(ran) == 1:
-                self.perform_async([{"id": "a", "payload": "early", "score": 1}])
-                raise ValueError("first")
-
-    Jobs.perform_async([{"id": "a", "payload": "late", "score": 2}])
-    burst(app)
-    (job,) = Jobs.queries.fetch(["a"])
-    assert (job.payloads, job.retry_count) == (["early", "late"], 0)
-    assert job.error == "ValueError: first"
-    wait_until(lambda: time.time() > job.perform_in)
-    burst(app)
-    assert ran == [["late"], ["early", "late"]]
-    assert app.metrics()["Jobs"].length == 0
-
-
-def test_a_retry_is_due_after_retry_in_with_a_retry_count_one_higher(app: Lowkiq) -> None:
-    asked: list[int] = []
-    attempts: list[int] = []
-
-    @app.worker
-    class Jobs(Worker):
-        def retry_in(self, retry_count: int) -> float:
-            asked.append(retry_count)
-            return 0 if retry_count < 2 else 100
-
-        def perform(self, payloads_by_id: dict[str, list[Any]]) -> None:
-            attempts.append(current().attempt)
-            raise ValueError("no")
-
-    Jobs.perform_async([{"id": "a"}])
-    before = time.time()
-    burst(app)
-    (job,) = Jobs.queries.fetch(["a"])
-    assert (asked, attempts, job.retry_count) == ([0, 1, 2], [1, 2, 3], 2)
-    assert before + 100 <= job.perform_in <= time.time() + 100
-
-
-@pytest.mark.parametrize(("max_retry_count", "tries"), [(0, 1), (1, 2), (3, 4)])
-def test_the_failure_that_brings_retry_count_to_the_maximum_exhausts(
-    app: Lowkiq, max_retry_count: int, tries: int
-) -> None:
-    ran: list[int] = []
-    exhausted: list[Any] = []
-
-    @app.worker(max_retry_count=max_retry_count)
-    class Jobs(Worker):
-        def retry_in(self, retry_count: int) -> float:
-            return 0
-
-        def perform(self, payloads_by_id: dict[str, list[Any]]) -> None:
-            ran.append(current().attempt)
-            raise ValueError("no")
-
-        def retries_exhausted(self, batch: list[Any]) -> None:
-            exhausted.append([(job.id, job.payloads, job.retry_count, job.error) for job in batch])
-
-    Jobs.perform_async([{"id": "a", "payload": 1}])
-    burst(app)
-    assert ran == list(range(1, tries + 1))
-    assert exhausted == [[("a", [1], max_retry_count, "ValueError: no")]]
-    (dead,) = Jobs.queries.morgue_fetch(["a"])
-    assert (dead.payloads, dead.error) == ([1], "ValueError: no")
-    assert Jobs.queries.fetch(["a"]) == []
-
-
-def test_of_several_payloads_the_lowest_goes_to_the_morgue_and_the_rest_start_anew(app: Lowkiq) -> None:
-    ran: list[tuple[int, list[Any]]] = []
-
-    @app.worker(max_retry_count=1)
-    class Jobs(Worker):
-        def retry_in(self, retry_count: int) -> float:
-            return 0
-
-        def perform(self, payloads_by_id: dict[str, list[Any]]) -> None:
-            ran.append((current().attempt, payloads_by_id["a"]))
-            raise ValueError("no")
-
-    Jobs.perform_async([{"id": "a", "payload": number, "score": number} for number in (1, 2)])
-    burst(app)
-    assert ran == [(1, [1, 2]), (2, [1, 2]), (1, [2]), (2, [2])]
-    (dead,) = Jobs.queries.morgue_fetch(["a"])
-    assert dead.payloads == [1, 2]
-
-
-def test_partial_failure_fails_only_the_ids_it_names(app: Lowkiq) -> None:
-    @app.worker(batch_size=4, shards_count=1)
-    class Jobs(Worker):
-        def perform(self, payloads_by_id: dict[str, list[Any]]) -> None:
-            raise PartialFailure({"b": ValueError("bad b"), "d": "a text", "stranger": "ignored"})
-
-    Jobs.perform_async([{"id": id} for id in "abcd"])
-    burst(app)
-    left = {job.id: job.error for job in Jobs.queries.fetch("abcd")}
-    assert left == {"b": "ValueError: bad b", "d": "a text"}
-    metrics = app.metrics()["Jobs"]
-    assert (metrics.processed, metrics.failed, metrics.busy) == (2, 2, 0)
-
-
-def test_an_exception_fails_its_batch_and_no_other(app: Lowkiq) -> None:
-    @app.worker(batch_size=2, shards_count=1)
-    class Jobs(Worker):
-        def perform(self, payloads_by_id: dict[str, list[Any]]) -> None:
-            if "b" in payloads_by_id:
-                raise ValueError("no")
-
-    Jobs.perform_async([{"id": id, "perform_in": number} for number, id in enumerate("abcdef")])
-    burst(app)
-    assert [job.id for job in Jobs.queries.fetch("abcdef")] == ["a", "b"]
 
 
 def test_an_undecodable_payload_goes_to_the_morgue_raw_and_the_others_of_its_id_run(
@@ -310,20 +177,3 @@ def test_a_negative_perform_in_is_due(app: Lowkiq) -> None:
     worker.perform_async([{"id": "a", "perform_in": -1e9}])
     burst(app)
     assert ran == [{"a": [""]}]
-
-
-def test_an_error_that_no_output_can_print_fails_only_its_job(app: Lowkiq) -> None:
-    """A lone surrogate, as from the name of a file, in an error's message."""
-    ran: list[str] = []
-
-    @app.worker(max_retry_count=0)
-    class Jobs(Worker):
-        def perform(self, payloads_by_id: dict[str, list[Any]]) -> None:
-            ran.extend(payloads_by_id)
-            raise ValueError("no such file: \udcff")
-
-    Jobs.perform_async([{"id": "a"}])
-    burst(app)
-    (dead,) = Jobs.queries.morgue_fetch(["a"])
-    assert dead.error == "ValueError: no such file: \\udcff"
-    assert ran == ["a"]

@@ -97,7 +97,7 @@ def test_a_thread_that_was_stopped_settles_all_it_has_in_hand(bench: Bench) -> N
 
 def test_where_claims_are_full_each_shard_has_its_own(bench: Bench) -> None:
     for _ in range(20):
-        bench.claim_size.learn(bench.claim_size.limit, 1e-3)
+        bench.claim_size.learn(bench.claim_size.share(1), 1e-3)
     bench.thread._step()
     assert bench.claims() == [1]
 
@@ -116,7 +116,8 @@ def test_none_waits_behind_a_shard_of_slow_jobs(bench: Bench) -> None:
 def test_they_share_what_one_may_claim(bench: Bench) -> None:
     bench.thread._step()
     asked = [call.arguments[4:] for call in bench.sent[0] if call.script == "claim"]
-    alone = bench.leases[0].shard.claim("one", "1", 1, bench.claim_size.limit, bench.app.settings.max_payloads, bytes)
+    jobs_alone = bench.claim_size.share(1)
+    alone = bench.leases[0].shard.claim("one", "1", 1, jobs_alone, bench.app.settings.max_payloads, bytes)
     jobs, payloads_of_an_id, payloads, size = map(int, alone.arguments[4:])
     assert asked == [[jobs // SHARDS, payloads_of_an_id, payloads // SHARDS, size // SHARDS]] * SHARDS
 

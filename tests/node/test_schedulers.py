@@ -11,8 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from lowkiq import Lowkiq
-from lowkiq.node.node import Node
 from lowkiq.node.schedulers import Lag, Seq
+from tests.node.driven import burst
 
 SHARDS: Any = ["a", "b", "c"]
 
@@ -114,7 +114,7 @@ def test_either_runs_all_jobs(make_app: Callable[..., Lowkiq], build: type[Any])
     ran: list[str] = []
     worker = app.worker(queue_name="jobs")(lambda batch: ran.extend(sorted(batch)))
     worker.perform_async([{"id": number} for number in range(200)])
-    assert Node(app, burst=True).run() == 0
+    burst(app)
     assert sorted(map(int, ran)) == list(range(200))
 
 

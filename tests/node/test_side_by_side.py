@@ -23,7 +23,7 @@ import pytest
 
 from lowkiq.version import VERSION
 from tests.node.nodes import ROOT, NodeProcess, Nodes, overlaps
-from tests.support import RedisServer, wait_until
+from tests.support import wait_until
 
 OTHER_VERSION = "99.0.0"
 #: Ids, to which both producers push.
@@ -76,11 +76,8 @@ def versions(request: pytest.FixtureRequest, other_version: Path) -> tuple[Path,
 
 
 @pytest.fixture
-def nodes(tmp_path: Path, redis_server: RedisServer, make_app: Callable[..., Any]) -> Iterator[Nodes]:
-    with Nodes(tmp_path, redis_server, make_app().settings.namespace, shards_count=3, batch_size=5) as nodes:
-        yield nodes
-        for node in nodes.all_started():
-            print(f"--- node {node.pid}\n{node.output}")
+def nodes(make_nodes: Callable[..., Nodes]) -> Nodes:
+    return make_nodes(batch_size=5)
 
 
 Produce = Callable[[str, Path], "subprocess.Popen[str]"]

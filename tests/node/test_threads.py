@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from lowkiq import Lowkiq, SettingsError
 from lowkiq.node.node import Node
 from lowkiq.node.threads import ByNode, Default
+from tests.node.driven import burst
 from tests.support import RedisServer, wait_until
 
 
@@ -79,7 +80,7 @@ def test_a_custom_splitter_is_made_with_the_node_s_numbers(make_app: Callable[..
     ran: list[str] = []
     worker = app.worker(queue_name="jobs")(lambda batch: ran.extend(sorted(batch)))
     worker.perform_async([{"id": number} for number in range(20)])
-    assert Node(app, burst=True, node_number=1, number_of_nodes=3).run() == 0
+    burst(app, node_number=1, number_of_nodes=3)
     assert (made, len(ran)) == ([(1, 3, 4)], 20)
 
 

@@ -11,7 +11,7 @@ import pytest
 
 from lowkiq import Lowkiq
 from lowkiq.node.lease import Lease
-from lowkiq.node.node import Node
+from tests.node.driven import burst
 
 linux = pytest.mark.skipif(sys.platform != "linux", reason="only Linux has these policies")
 
@@ -31,7 +31,7 @@ def seen_by_a_job(app: Lowkiq) -> tuple[int, int]:
         lambda batch: seen.append((gc.get_freeze_count(), os.sched_getscheduler(0) if sys.platform == "linux" else 0))
     )
     worker.perform_async([{"id": "a"}])
-    assert Node(app, burst=True).run() == 0
+    burst(app)
     return seen[0]
 
 
@@ -48,7 +48,7 @@ def test_the_collector_leaves_the_shards_of_a_node_alone(app: Lowkiq) -> None:
         lambda batch: seen.append(any(isinstance(known, Lease) for known in gc.get_objects()))
     )
     worker.perform_async([{"id": "a"}])
-    assert Node(app, burst=True).run() == 0
+    burst(app)
     assert seen == [False]
 
 
