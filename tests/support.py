@@ -11,15 +11,13 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, NoReturn, TypeVar
+from typing import Any, NoReturn
 
 import pytest
 import redis
 
 from lowkiq_supervisor.errors import BootError
 from lowkiq_supervisor.processes.embedded_redis import find_server
-
-T = TypeVar("T")
 
 #: The checkout.
 ROOT = Path(__file__).parents[1]
@@ -150,7 +148,7 @@ def free_port(*, bus: bool = False) -> int:
                 return port
 
 
-def wait_until(condition: Callable[..., T], what: str = "", *, within: float = 60.0, every: float = 0.01) -> T:
+def wait_until(condition: Callable[..., Any], what: str = "", *, within: float = 60.0, every: float = 0.01) -> Any:
     """
     Polls until the condition holds, and returns what it returned.
 

@@ -46,8 +46,9 @@ def serve(app: Lowkiq, queue: str = "q", shards_count: int = 1) -> Any:
     return app.worker(queue_name=queue, shards_count=shards_count)(lambda payloads_by_id: None)
 
 
-def register(app: Lowkiq, **queues: str) -> None:
-    app.redis().hset(keys.queues(app.settings.namespace), mapping=queues)
+def register(app: Lowkiq, **queues: Any) -> None:
+    rows: dict[Any, Any] = dict(queues)
+    app.redis().hset(keys.queues(app.settings.namespace), mapping=rows)
 
 
 # ── queues ──────────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -238,6 +239,6 @@ def test_more_threads_than_shards(app: Lowkiq, examine: Examine) -> None:
 
 def test_payloads_larger_than_redis_takes(make_app: Callable[..., Lowkiq]) -> None:
     subject = Subject(make_app(max_payload_bytes=2 << 20), {}, has_app=True)
-    subject.config = {"proto-max-bulk-len": str(1 << 20)}.get  # type: ignore[method-assign]
+    subject.config = {"proto-max-bulk-len": str(1 << 20)}.get  # type: ignore[assignment, method-assign]
     (found,) = machine_checks.payloads(subject)
     assert found.level == "problem"

@@ -29,7 +29,7 @@ def runtime_of(
     app: Lowkiq, node: str = "one", *dead: str, fatal: Callable[[BaseException], None] = no_fatal, **parts: Any
 ) -> Runtime:
     """A node of all the application's workers, over the application's connections unless it is given others."""
-    known = {"caller": app.caller, "workers": app.workers} | parts
+    known: dict[str, Any] = {"caller": app.caller, "workers": app.workers} | parts
     return Runtime(node=node, settings=app.settings, fatal=fatal, dead_nodes=dead, **known)
 
 

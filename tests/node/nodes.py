@@ -260,7 +260,7 @@ class Nodes:
         """How many ids have a death counted against them."""
         return sum(self.app.redis().hlen(f"{shard.prefix}crashes") for shard in self._shards())
 
-    def held_leases(self) -> list[bytes]:
+    def held_leases(self) -> list[bytes | str]:
         """Who owns each shard that has an owner."""
         owners = [self.app.redis().hget(f"{shard.prefix}owner", "node") for shard in self._shards()]
         return [owner for owner in owners if owner]

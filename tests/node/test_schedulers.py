@@ -56,14 +56,14 @@ def test_an_empty_shard_is_not_picked(scheduler: Any) -> None:
 
 
 def test_lag_picks_the_shard_that_has_waited_longest() -> None:
-    lag = Lag()
+    lag: Lag[str] = Lag()
     for shard, due_at in zip(SHARDS, (3.0, 1.0, 2.0), strict=True):
         lag.note(shard, due_at)
     assert [lag.pick(5.0) for _ in range(4)] == ["b", "c", "a", None]
 
 
 def test_seq_goes_round_and_leaves_out_those_with_nothing_due() -> None:
-    seq = Seq()
+    seq: Seq[str] = Seq()
     for shard in SHARDS:
         seq.note(shard, 1.0)
     picked: list[Any] = []
@@ -79,7 +79,8 @@ def test_seq_goes_round_and_leaves_out_those_with_nothing_due() -> None:
 @given(st.lists(st.tuples(st.sampled_from(SHARDS), st.none() | st.integers(0, 20).map(float)) | st.integers(0, 20)))
 def test_lag_agrees_with_a_plain_search(steps: list[Any]) -> None:
     """A step notes a shard, or picks at a time."""
-    lag, due = Lag(), {}
+    lag: Lag[str] = Lag()
+    due: dict[str, float] = {}
     for step in steps:
         if isinstance(step, tuple):
             lag.note(*step)
@@ -120,7 +121,7 @@ def test_either_runs_all_jobs(make_app: Callable[..., Lowkiq], build: type[Any])
 
 def test_lag_sorts_nothing_in_again_that_is_noted_of_the_same_time_but_for_two_clocks() -> None:
     """A poll tells of all that is queued, a thread of thousands of shards each second."""
-    lag = Lag()
+    lag: Lag[str] = Lag()
     for number in range(1_000):
         lag.note(SHARDS[0], 5.0 + number % 7 * 1e-4)
     assert len(lag._heap) == 1

@@ -87,7 +87,7 @@ class Broken:
 
 
 @pytest.mark.parametrize("retries", [0, 1, 3])
-def test_it_tries_as_often_as_the_client_does(retries) -> None:
+def test_it_tries_as_often_as_the_client_does(retries):
     broken = Broken(retries, RedisConnectionError("broken"))
     with pytest.raises(RedisConnectionError, match="broken"):
         Connections(broken).pipeline([("PING",)])
@@ -96,7 +96,7 @@ def test_it_tries_as_often_as_the_client_does(retries) -> None:
 
 
 @pytest.mark.parametrize("kind", [ValueError, InvalidResponse, OSError])
-def test_what_the_client_does_not_repeat_is_not_repeated(kind) -> None:
+def test_what_the_client_does_not_repeat_is_not_repeated(kind):
     broken = Broken(3, kind("not of the connection"))
     with pytest.raises(kind, match="not of the connection"):
         Connections(broken).pipeline([("PING",)])

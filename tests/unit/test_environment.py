@@ -192,7 +192,7 @@ class TestCredentials:
     )
     def test_what_can_not_work_is_refused_with_a_way_out(self, fields: dict[str, str], message: str) -> None:
         with pytest.raises(SettingsError, match=message):
-            Credentials(**fields)
+            Credentials(**fields)  # type: ignore[arg-type]
 
     def test_nothing_of_them_is_printed(self) -> None:
         assert repr(BOTH) == "Credentials()"

@@ -29,7 +29,7 @@ def test_other_names_are_missing() -> None:
 
 def test_they_are_pickled_and_explained() -> None:
     assert pickle.loads(pickle.dumps(lowkiq.Worker)) is lowkiq.Worker
-    assert "class Lowkiq(" in pydoc.render_doc(lowkiq, renderer=pydoc.plaintext)
+    assert "class Lowkiq(" in pydoc.plain(pydoc.render_doc(lowkiq))
 
 
 @pytest.mark.parametrize("leaf", ["environment", "errors", "signals"])

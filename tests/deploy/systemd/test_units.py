@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import re
 from pathlib import Path
+from typing import get_type_hints
 
 import pytest
 
@@ -128,7 +129,7 @@ def test_the_state_directory_is_the_one_that_systemd_keeps(unit: Unit) -> None:
 def test_the_example_explains_every_variable_there_is_and_no_other() -> None:
     example = SYSTEMD / "lowkiq.env"
     explained = read_environment(example) | read_environment(example, commented=True)
-    settings = {field.name for field in dataclasses.fields(Settings) if field.type in {"int", "float", "str"}}
+    settings = {name for name, kind in get_type_hints(Settings).items() if kind in {int, float, str}}
     options = {name for name, option in OPTIONS.items() if option.parse}
     known = {f"LOWKIQ_{name.upper()}" for name in settings | options}
     of_the_unit = {"LOWKIQ_APP", "LOWKIQ_NODES", "LOWKIQ_OPTIONS"}

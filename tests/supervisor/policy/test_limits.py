@@ -6,6 +6,7 @@ import os
 import signal
 import time
 from pathlib import Path
+from typing import Any
 
 import psutil
 
@@ -27,7 +28,11 @@ def test_a_node_that_holds_the_interpreter_in_c_is_dumped_and_replaced(tmp_path:
 
 
 def test_a_node_that_is_silent_at_boot_has_its_own_limit(tmp_path: Path) -> None:
-    options = {"hang_timeout": 300, "boot_timeout": 0.4, "policy": {"failures_allowed": 2, "first_delay": 0.01}}
+    options: dict[str, Any] = {
+        "hang_timeout": 300,
+        "boot_timeout": 0.4,
+        "policy": {"failures_allowed": 2, "first_delay": 0.01},
+    }
     with Supervised.doing("silent_at_boot", tmp_path, nodes=1, **options) as supervisor:
         assert supervisor.exit_code() == 3
         assert supervisor.events("died_will_restart")[0]["reason"].startswith("hung, no beat for ")
@@ -35,7 +40,7 @@ def test_a_node_that_is_silent_at_boot_has_its_own_limit(tmp_path: Path) -> None
 
 def test_a_stopped_node_does_not_hear_abrt_and_is_killed(tmp_path: Path) -> None:
     constants = {"policy.limits.DUMP_TIME": 0.3}
-    options = {"hang_timeout": 0.5, "policy": AT_ONCE, "constants": constants}
+    options: dict[str, Any] = {"hang_timeout": 0.5, "policy": AT_ONCE, "constants": constants}
     with Supervised.doing("obedient", tmp_path, nodes=2, **options) as supervisor:
         supervisor.until_ready(2)
         victim = supervisor.pid("node 1/2")

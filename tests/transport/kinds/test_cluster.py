@@ -173,13 +173,13 @@ def test_what_one_server_has_done_is_not_repeated_when_another_has_lost_its_scri
 
 def test_a_batch_costs_one_round_trip_to_each_server(app: Lowkiq, well: RedisCluster, monkeypatch) -> None:
     from lowkiq.transport import cluster as module
+    from lowkiq.transport.cluster_pipeline import ServerPipeline
 
     sent = []
-    real = module.ServerPipeline
 
     def count(server, commands, *more):
         sent.append(len(commands))
-        return real(server, commands, *more)
+        return ServerPipeline(server, commands, *more)
 
     monkeypatch.setattr(module, "ServerPipeline", count)
     caller = Caller(client_for_node(app.settings, 3))
