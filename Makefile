@@ -51,9 +51,10 @@ bench-web: $(VENV)/.for-dev ## measure the web view with a million jobs
 screenshots: $(VENV)/.for-dev ## retake the pictures of the web view in docs/images
 	@$(BIN)/python -m tests.browser.screenshots
 
-lint: $(VENV)/.for-dev ## check rules and format with ruff
+lint: $(VENV)/.for-dev ## check rules and format with ruff, and which room imports which
 	@$(BIN)/ruff check .
 	@$(BIN)/ruff format --check .
+	@$(BIN)/lint-imports --no-cache --no-logo
 
 format: $(VENV)/.for-dev ## fix what ruff can
 	@$(BIN)/ruff check --fix .
