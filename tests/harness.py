@@ -14,13 +14,10 @@ from types import TracebackType
 from typing import Any
 
 from lowkiq_supervisor.control.client import ask
-from tests.support import ROOT, wait_until
+from tests.support import ROOT, SOURCES, SUPERVISOR, wait_until
 
 SCRIPT = ROOT / "tests/supervisor/supervised.py"
-#: The command line of `lowkiq-supervisor`, from the source.
-MAIN = "from lowkiq_supervisor.cli import main; main()"
-PYTHONPATH = f"{ROOT / 'supervisor'}:{ROOT}"
-ENVIRONMENT = {"PYTHONPATH": PYTHONPATH, "PATH": os.environ["PATH"], "TERM": "xterm"}
+ENVIRONMENT = {"PYTHONPATH": SOURCES, "PATH": os.environ["PATH"], "TERM": "xterm"}
 #: Seconds that a supervisor may take to end.
 PATIENCE = 60.0
 
@@ -38,7 +35,7 @@ def status(directory: Path) -> dict[str, Any]:
 def command(directory: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
     """Run `lowkiq-supervisor` to its end."""
     return subprocess.run(
-        [sys.executable, "-c", MAIN, *arguments],
+        [sys.executable, *SUPERVISOR, *arguments],
         cwd=directory,
         env=ENVIRONMENT,
         capture_output=True,
@@ -68,7 +65,7 @@ class Supervised:
                 stderr=log,
                 stdin=subprocess.DEVNULL,
                 pass_fds=[descendants],
-                env=plain | {"PYTHONPATH": PYTHONPATH} | (environment or {}),
+                env=plain | {"PYTHONPATH": SOURCES} | (environment or {}),
             )
         os.close(descendants)
 
@@ -88,7 +85,7 @@ class Supervised:
     @classmethod
     def main(cls, directory: Path, *arguments: str, **environment: str) -> Supervised:
         """One with real nodes, as people start it."""
-        return cls(directory, ["-c", MAIN, *arguments], environment)
+        return cls(directory, [*SUPERVISOR, *arguments], environment)
 
     def __enter__(self) -> Supervised:
         return self

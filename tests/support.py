@@ -23,7 +23,8 @@ from lowkiq_supervisor.processes.embedded_redis import find_server
 ROOT = Path(__file__).parents[1]
 #: PYTHONPATH of processes that run the checkout.
 SOURCES = os.pathsep.join([str(ROOT), str(ROOT / "supervisor")])
-#: Arguments of a Python that runs the supervisor's command.
+#: Arguments of a Python that runs the command of the nodes, and the supervisor's.
+LOWKIQ = ("-c", "from lowkiq.cli import main; main()")
 SUPERVISOR = ("-c", "from lowkiq_supervisor.cli import main; main()")
 HOST = "127.0.0.1"
 

@@ -14,7 +14,7 @@ from types import TracebackType
 from typing import Any, Self
 
 from lowkiq import Lowkiq, Worker
-from tests.support import ROOT, wait_until
+from tests.support import ROOT, SUPERVISOR, wait_until
 
 NODES = 4
 
@@ -157,4 +157,4 @@ class Shop:
 
     @staticmethod
     def _command(*arguments: str) -> list[str]:
-        return [sys.executable, "-c", "from lowkiq_supervisor.cli import main; main()", *arguments]
+        return [sys.executable, *SUPERVISOR, *arguments]

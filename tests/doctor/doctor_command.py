@@ -9,7 +9,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from tests.support import ROOT
+from tests.support import LOWKIQ, ROOT
 
 APP = """
 from lowkiq import Lowkiq
@@ -50,13 +50,7 @@ class Doctor:
     def __call__(self, *arguments: str, as_json: bool = True, **changes: str) -> Told:
         inherited = {name: value for name, value in os.environ.items() if not name.startswith(("LOWKIQ_", "REDIS_"))}
         environment = {"LOWKIQ_REDIS_URL": self._url, "PYTHONPATH": str(ROOT)}
-        command = [
-            sys.executable,
-            "-c",
-            "from lowkiq.cli import main; main()",
-            "doctor",
-            *(arguments or ("-r", "jobs")),
-        ]
+        command = [sys.executable, *LOWKIQ, "doctor", *(arguments or ("-r", "jobs"))]
         ended = subprocess.run(
             [*command, "--json"] if as_json else command,
             cwd=self._directory,

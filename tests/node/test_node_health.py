@@ -14,7 +14,7 @@ import pytest
 
 from lowkiq.admin.history import Point, read_history
 from tests.node.nodes import Nodes
-from tests.support import wait_until
+from tests.support import LOWKIQ, wait_until
 
 
 @pytest.fixture
@@ -23,7 +23,7 @@ def state_dir(tmp_path: Path) -> Path:
 
 
 def lowkiq(nodes: Nodes, *arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-c", "from lowkiq.cli import main; main()", *arguments]
+    command = [sys.executable, *LOWKIQ, *arguments]
     given = {"LOWKIQ_REDIS_URL": nodes.app.settings.redis_url, "LOWKIQ_NAMESPACE": nodes.namespace}
     return subprocess.run(
         command, env=os.environ | given | environment, capture_output=True, text=True, timeout=60, check=False

@@ -23,7 +23,7 @@ import pytest
 
 from lowkiq.version import VERSION
 from tests.node.nodes import ROOT, NodeProcess, Nodes, overlaps
-from tests.support import wait_until
+from tests.support import LOWKIQ, wait_until
 
 OTHER_VERSION = "99.0.0"
 #: Ids, to which both producers push.
@@ -180,7 +180,7 @@ def test_each_version_understands_what_the_other_tells_of_itself(nodes: Nodes, v
 
 def _nodes_by_command(nodes: Nodes, path: Path) -> str:
     """What `lowkiq nodes --json` of that version says. It exits 1 while a node is still on its way."""
-    command = [sys.executable, "-c", "from lowkiq.cli import main; main()", "nodes", "--json"]
+    command = [sys.executable, *LOWKIQ, "nodes", "--json"]
     ended = subprocess.run(
         command, env=environment(nodes, path), capture_output=True, text=True, timeout=60, check=False
     )

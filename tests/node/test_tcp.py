@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from lowkiq import Lowkiq, PushFailed
-from tests.support import ROOT, RedisServer
+from tests.support import LOWKIQ, ROOT, RedisServer
 
 PASSWORD = "hush-hush"
 
@@ -44,7 +44,7 @@ def test_jobs_run_over_tcp_and_the_password_is_in_no_log_or_error(tmp_path: Path
         worker = app.worker(queue_name="jobs")(lambda _: None)
         assert worker.perform_async([{"id": number} for number in range(100)]).new == 100
         ended = subprocess.run(
-            [sys.executable, "-c", "from lowkiq.cli import main; main()", "-r", "app", "--burst"],
+            [sys.executable, *LOWKIQ, "-r", "app", "--burst"],
             cwd=tmp_path, capture_output=True, text=True, timeout=60, check=False,
             env=os.environ | {"REDIS_URL": app.settings.redis_url, "LOWKIQ_REDIS_URL": "", "PYTHONPATH": str(ROOT)},
         )  # fmt: skip

@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.harness import PYTHONPATH, Supervised, command
-from tests.support import ROOT, wait_until
+from tests.harness import Supervised, command
+from tests.support import ROOT, SOURCES, wait_until
 
 APP = """
 import os, time
@@ -128,7 +128,7 @@ def test_without_an_app_the_usage_is_wrong(project: Path) -> None:
 
 def test_the_supervisor_imports_leaves_of_the_library_and_no_redis_client() -> None:
     code = "import sys, lowkiq_supervisor.cli; print(*sys.modules)"
-    environment = {"PYTHONPATH": PYTHONPATH}
+    environment = {"PYTHONPATH": SOURCES}
     answer = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True, check=True)
     modules = answer.stdout.split()
     assert "redis" not in modules

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from lowkiq import Lowkiq, Worker
-from tests.support import ROOT, RedisServer, wait_until
+from tests.support import LOWKIQ, ROOT, RedisServer, wait_until
 
 APP = """
 from lowkiq import Lowkiq
@@ -54,7 +54,7 @@ def environment(tmp_path: Path, app: Lowkiq) -> dict[str, str]:
 def lowkiq(tmp_path: Path, environment: dict[str, str]) -> Run:
     def run(*arguments: str, **changes: str) -> subprocess.CompletedProcess[str]:
         return subprocess.run(
-            [sys.executable, "-c", "from lowkiq.cli import main; main()", *arguments],
+            [sys.executable, *LOWKIQ, *arguments],
             cwd=tmp_path, env=environment | changes, capture_output=True, text=True, timeout=60, check=False,
         )  # fmt: skip
 
@@ -76,7 +76,7 @@ def test_logs_are_json_where_there_is_no_terminal_and_name_no_password(lowkiq: R
 
 
 def test_term_drains_a_node_in_the_foreground(tmp_path: Path, environment: dict[str, str], app: Lowkiq) -> None:
-    command = [sys.executable, "-c", "from lowkiq.cli import main; main()", "-r", "jobs:app"]
+    command = [sys.executable, *LOWKIQ, "-r", "jobs:app"]
     with subprocess.Popen(command, cwd=tmp_path, env=environment, stderr=subprocess.DEVNULL) as process:
         wait_until(lambda: app.nodes().nodes)
         process.send_signal(signal.SIGTERM)

@@ -13,9 +13,9 @@ from collections.abc import Callable
 import httpx
 import pytest
 
-from tests.support import ROOT, wait_until
+from tests.support import LOWKIQ, ROOT, wait_until
 
-COMMAND = [sys.executable, "-c", "from lowkiq.cli import main; main()"]
+COMMAND = [sys.executable, *LOWKIQ]
 
 Run = Callable[..., "subprocess.CompletedProcess[str]"]
 

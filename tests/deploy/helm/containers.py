@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shlex
 import signal
 import subprocess
 import sys
@@ -11,10 +12,10 @@ from pathlib import Path
 from typing import Any
 
 from tests.deploy.helm.chart import environment
-from tests.support import SOURCES
+from tests.support import LOWKIQ, SOURCES, SUPERVISOR
 
 #: The container's programs, as far as the chart runs them.
-PROGRAMS = {"lowkiq-supervisor": "lowkiq_supervisor.cli", "lowkiq": "lowkiq.cli"}
+PROGRAMS = {"lowkiq-supervisor": SUPERVISOR, "lowkiq": LOWKIQ}
 
 
 class Container:
@@ -37,10 +38,8 @@ class Container:
             given["LOWKIQ_STATE_DIR"] = str(directory / "volume/state")
         programs = directory / "bin"
         programs.mkdir()
-        for name, module in PROGRAMS.items():
-            (programs / name).write_text(
-                f"#!/bin/sh\nexec {sys.executable} -c 'from {module} import main; main()' \"$@\"\n"
-            )
+        for name, command in PROGRAMS.items():
+            (programs / name).write_text(f'#!/bin/sh\nexec {shlex.join([sys.executable, *command])} "$@"\n')
             (programs / name).chmod(0o755)
         path = os.pathsep.join([str(directory), SOURCES])
         self.environment = given | {"PATH": f"{programs}:/usr/bin:/bin", "PYTHONPATH": path}

@@ -16,8 +16,8 @@ import pytest
 
 from lowkiq_supervisor.control.client import ask
 from lowkiq_supervisor.errors import CommandRefused
-from tests.harness import ENVIRONMENT, MAIN, Supervised, command, state_dir, status
-from tests.support import wait_until
+from tests.harness import ENVIRONMENT, Supervised, command, state_dir, status
+from tests.support import SUPERVISOR, wait_until
 
 AT_ONCE = {"first_delay": 0.01}
 
@@ -88,7 +88,7 @@ def test_watch_refreshes_until_interrupted(tmp_path: Path) -> None:
         ours, theirs = pty.openpty()
         os.set_blocking(ours, False)
         watch = subprocess.Popen(
-            [sys.executable, "-c", MAIN, "status", "--watch"], cwd=tmp_path, env=ENVIRONMENT, stdout=theirs
+            [sys.executable, *SUPERVISOR, "status", "--watch"], cwd=tmp_path, env=ENVIRONMENT, stdout=theirs
         )
         seen = bytearray()
 

@@ -17,8 +17,8 @@ import pytest
 
 from lowkiq import Lowkiq
 from lowkiq_supervisor.control.client import ask
-from tests.harness import PYTHONPATH, Supervised, command
-from tests.support import RedisServer, wait_until
+from tests.harness import Supervised, command
+from tests.support import SOURCES, RedisServer, wait_until
 
 #: Ids of the load; each gets a payload again and again.
 IDS = 60
@@ -72,7 +72,7 @@ class Shop:
         if state_dir != "state":
             directory = self.directory / f"{state_dir}-log"
             directory.mkdir()
-            given["PYTHONPATH"] = f"{PYTHONPATH}:{self.directory}"
+            given["PYTHONPATH"] = f"{SOURCES}:{self.directory}"
         return Supervised.main(directory, "-r", "shop", *arguments, **given)
 
     def push(self, *ids: str, payload: Any = 0) -> None:

@@ -13,8 +13,8 @@ from pathlib import Path
 import psutil
 import pytest
 
-from tests.harness import PYTHONPATH, Supervised
-from tests.support import ROOT, wait_until
+from tests.harness import Supervised
+from tests.support import ROOT, SOURCES, wait_until
 
 #: How often TERM meets a booting supervisor; the full proof is 300 times.
 ROUNDS = int(os.environ.get("LOWKIQ_TEST_ROUNDS", "100"))
@@ -28,7 +28,7 @@ AT_ONCE = {"first_delay": 0.01}
 def test_term_at_any_moment_of_boot_ends_with_0_and_leaves_no_process(tmp_path: Path) -> None:
     answer = subprocess.run(
         [sys.executable, str(ROOT / "tests/supervisor/rounds.py"), str(ROUNDS), "1"],
-        env={**os.environ, "PYTHONPATH": PYTHONPATH},
+        env={**os.environ, "PYTHONPATH": SOURCES},
         cwd=tmp_path,
         capture_output=True,
         text=True,
