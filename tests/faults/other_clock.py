@@ -12,18 +12,20 @@ import pytest
 
 from tests.support import lacks
 
-SOURCE = Path(__file__).with_suffix(".c")
-
 
 class OtherClock:
     """A clock of its own for the processes that are started inside `worn`."""
 
-    def __init__(self, directory: Path, name: str) -> None:
+    def __init__(self, directory: Path, name: str, seconds: float = 0) -> None:
         self._library = directory / "other_clock.so"
         self._file = directory / f"{name}.clock"
-        self.set(0)
+        self.set(seconds)
         if not self._library.exists():
-            _compile(self._library)
+            compiler = shutil.which("cc") or shutil.which("gcc") or shutil.which("clang")
+            if compiler is None:
+                lacks("no C compiler: another clock can't be made (apt-get install gcc libc6-dev)")
+            source = Path(__file__).with_suffix(".c")
+            subprocess.run([compiler, "-shared", "-fPIC", "-O1", "-o", self._library, source], check=True)
 
     def set(self, seconds: float) -> None:
         """Sets how far it is from the machine's from now on; at no moment is half of that written."""
@@ -37,10 +39,3 @@ class OtherClock:
             patch.setenv("LD_PRELOAD", str(self._library))
             patch.setenv("OTHER_CLOCK", str(self._file))
             yield
-
-
-def _compile(library: Path) -> None:
-    compiler = shutil.which("cc") or shutil.which("gcc") or shutil.which("clang")
-    if compiler is None:
-        lacks("no C compiler: another clock can't be made (apt-get install gcc libc6-dev)")
-    subprocess.run([compiler, "-shared", "-fPIC", "-O1", "-o", library, SOURCE], check=True)

@@ -19,12 +19,6 @@ from tests.node.nodes import Nodes
 from tests.queue.shard_driver import ShardDriver
 from tests.support import RedisServer, wait_until
 
-
-@pytest.fixture
-def shard(app: Lowkiq) -> ShardDriver:
-    return ShardDriver(app)
-
-
 # ── payloads ────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 MEBIBYTE = 1 << 20

@@ -131,8 +131,7 @@ def test_set_back_history_and_heartbeats_go_on(nodes: Nodes, redis_clock: OtherC
 @pytest.mark.parametrize("hours", [-10, 10])
 def test_clocks_of_nodes_that_are_wrong_by_hours_change_nothing(nodes: Nodes, tmp_path: Path, hours: int) -> None:
     """Leases, retries and delays go by Redis's clock alone."""
-    wrong = OtherClock(tmp_path, "node")
-    wrong.set(hours * HOUR)
+    wrong = OtherClock(tmp_path, "node", hours * HOUR)
     with wrong.worn():
         skewed = nodes.start(lease_ttl=TTL, poll_interval=0.2).wait_ready()
     right = nodes.start(lease_ttl=TTL, poll_interval=0.2).wait_ready()
@@ -168,18 +167,11 @@ for n in range(3):
 
 def test_producers_whose_clocks_are_wrong_push_in_the_order_of_their_pushes(nodes: Nodes, tmp_path: Path) -> None:
     """Default scores and due times are of Redis's clock."""
-    first = 0
-    for hours in (10, -10, 0):
-        wrong = OtherClock(tmp_path, f"producer{hours}")
-        wrong.set(hours * HOUR)
-        with wrong.worn():
-            run_producer(nodes, first)
-        first += 3
+    environment = {"LOWKIQ_REDIS_URL": nodes.app.settings.redis_url, "LOWKIQ_NAMESPACE": "ns"}
+    producer = [sys.executable, "-c", PRODUCER]
+    for first, hours in (("0", 10), ("3", -10), ("6", 0)):
+        with OtherClock(tmp_path, f"producer{hours}", hours * HOUR).worn():
+            subprocess.run(producer, env=os.environ | environment | {"FIRST": first}, check=True, timeout=60)
     nodes.start().wait_ready()
     wait_until(nodes.is_done)
     assert [p["n"] for row in nodes.records("start") for p in row[2]["a"]] == list(range(9))
-
-
-def run_producer(nodes: Nodes, first: int) -> None:
-    environment = os.environ | {"LOWKIQ_REDIS_URL": nodes.app.settings.redis_url, "LOWKIQ_NAMESPACE": "ns"}
-    subprocess.run([sys.executable, "-c", PRODUCER], env=environment | {"FIRST": str(first)}, check=True, timeout=60)

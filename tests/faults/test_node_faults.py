@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import random
 import signal
 from pathlib import Path
 from typing import Any
@@ -189,8 +190,6 @@ def test_random_kills_of_nodes_under_load_lose_nothing_and_keep_the_order(nodes:
     Twenty kills. Payloads are scored with rising numbers, so a payload that runs for the first time must be higher than
     all of its id that have run.
     """
-    import random
-
     rng = random.Random(seed)
     settings: dict[str, Any] = {"lease_ttl": 1, "max_crashes": 1_000, "poll_interval": 0.2}
     alive = [nodes.start(node={"name": f"n0-{slot}"}, **settings).wait_ready() for slot in range(2)]

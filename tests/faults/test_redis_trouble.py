@@ -42,36 +42,45 @@ class Stage:
 Trouble = Callable[[Stage], contextlib.AbstractContextManager[None]]
 
 
-def commands(begin: str, end: str, *, drop_connections: bool = False) -> Trouble:
-    """A trouble that one command of the admin begins, and another ends."""
-
+def between(begin: Callable[[Stage], object], end: Callable[[Stage], object]) -> Trouble:
     @contextlib.contextmanager
     def trouble(stage: Stage) -> Iterator[None]:
-        stage.admin.execute_command(*shlex.split(begin))
-        if drop_connections:
-            stage.drop_connections()
+        begin(stage)
         try:
             yield
         finally:
-            stage.admin.execute_command(*shlex.split(end))
+            end(stage)
 
     return trouble
 
 
-@contextlib.contextmanager
-def misconf(stage: Stage) -> Iterator[None]:
+def commands(begin: str, end: str, *, drop_connections: bool = False) -> Trouble:
+    """A trouble that one command of the admin begins, and another ends."""
+
+    def start(stage: Stage) -> None:
+        stage.admin.execute_command(*shlex.split(begin))
+        if drop_connections:
+            stage.drop_connections()
+
+    return between(start, lambda stage: stage.admin.execute_command(*shlex.split(end)))
+
+
+def block_snapshots(stage: Stage) -> None:
     """A snapshot can't be written: something is in its place."""
     (stage.directory / "dump.rdb").mkdir()
     stage.admin.config_set("save", "3600 1")
+    snapshot(stage, "err")
+
+
+def unblock_snapshots(stage: Stage) -> None:
+    (stage.directory / "dump.rdb").rmdir()
+    snapshot(stage, "ok")
+    stage.admin.config_set("save", "")
+
+
+def snapshot(stage: Stage, outcome: str) -> None:
     stage.admin.bgsave()
-    wait_until(lambda: stage.admin.info("persistence")["rdb_last_bgsave_status"] == "err")
-    try:
-        yield
-    finally:
-        (stage.directory / "dump.rdb").rmdir()
-        stage.admin.bgsave()
-        wait_until(lambda: stage.admin.info("persistence")["rdb_last_bgsave_status"] == "ok")
-        stage.admin.config_set("save", "")
+    wait_until(lambda: stage.admin.info("persistence")["rdb_last_bgsave_status"] == outcome)
 
 
 @contextlib.contextmanager
@@ -99,29 +108,10 @@ def _kill_script(admin: redis.Redis) -> bool:
     return False
 
 
-@contextlib.contextmanager
-def refused(stage: Stage) -> Iterator[None]:
-    stage.server.kill()
-    try:
-        yield
-    finally:
-        stage.server.start()
-
-
-@contextlib.contextmanager
-def stopped(stage: Stage) -> Iterator[None]:
-    """It hears, and does not answer."""
-    stage.server.pause()
-    try:
-        yield
-    finally:
-        stage.server.resume()
-
-
 #: Name → the trouble, and what both a node and a producer are told.
 TROUBLES: dict[str, tuple[Trouble, str]] = {
     "readonly": (commands("REPLICAOF 127.0.0.1 1", "REPLICAOF NO ONE"), "this Redis is a replica"),
-    "misconf": (misconf, "can't write to its disk"),
+    "misconf": (between(block_snapshots, unblock_snapshots), "can't write to its disk"),
     "noauth": (
         commands("CONFIG SET requirepass another", "CONFIG SET requirepass ''", drop_connections=True),
         "refuses the user or password",
@@ -137,8 +127,8 @@ TROUBLES: dict[str, tuple[Trouble, str]] = {
         "too many clients",
     ),
     "busy": (busy, "keeps Redis busy"),
-    "refused": (refused, "see whether it runs"),
-    "stopped": (stopped, "does not answer"),
+    "refused": (between(lambda on: on.server.kill(), lambda on: on.server.start()), "see whether it runs"),
+    "stopped": (between(lambda on: on.server.pause(), lambda on: on.server.resume()), "does not answer"),
 }
 
 
@@ -150,7 +140,7 @@ def stage(own_redis_server: RedisServer) -> Stage:
 
 
 @pytest.fixture
-def nodes(tmp_path: Path, stage: Stage, request: pytest.FixtureRequest) -> Iterator[Nodes]:
+def nodes(tmp_path: Path, stage: Stage) -> Iterator[Nodes]:
     with Nodes(tmp_path, stage.server, "ns", max_retry_count=1_000) as nodes:
         yield nodes
 
