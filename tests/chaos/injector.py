@@ -16,14 +16,11 @@ from typing import TypeVar
 from redis.exceptions import RedisError
 
 from tests.chaos.journal import Journal, now
-from tests.chaos.plan import Fault
+from tests.chaos.plan import WEATHERS, Fault
 from tests.chaos.world.processes import Revived
 from tests.chaos.world.world import World
 
 T = TypeVar("T")
-
-#: Kinds of weather that the proxy makes.
-WEATHERS = ("delay", "drop replies", "drop requests", "late", "reset")
 
 
 class Injector:

@@ -29,10 +29,10 @@ FAULTS: Final[Mapping[str, tuple[float, float, float]]] = {
     "move slots": (20, 0, 0),
 }
 
-
-#: Those of a Redis that has replicas, and those of one that has not.
+#: Those that the proxy makes, those of a Redis that has replicas, and those of one that has not.
+WEATHERS: Final = ("delay", "drop replies", "drop requests", "late", "reset")
 REPLICATED: Final = ("kill primary", "fail over", "move slots")
-ALONE: Final = ("kill redis", "delay", "drop replies", "drop requests", "late", "reset")
+ALONE: Final = ("kill redis", *WEATHERS)
 
 
 class Fault(NamedTuple):

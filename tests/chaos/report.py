@@ -8,6 +8,7 @@ from typing import Any
 from rich.table import Table
 
 from tests.chaos.checker import SHOWN, Verdict
+from tests.chaos.plan import WEATHERS
 
 #: What the line says of faults: name → kinds.
 GROUPS = {
@@ -18,9 +19,8 @@ GROUPS = {
     "failovers": ("kill primary", "fail over"),
     "slot moves": ("move slots",),
     "flushes": ("flush scripts",),
-    "proxy faults": ("delay", "drop replies", "drop requests", "late", "reset"),
+    "proxy faults": WEATHERS,
 }
-
 
 #: What the table has of the figures, in its order.
 COUNTED = (

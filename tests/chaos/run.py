@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import random
 import time
 from collections import Counter
 from collections.abc import Callable, Mapping
@@ -73,8 +72,3 @@ def note_what_is_left(app: Lowkiq, directory: Path) -> None:
         for where, jobs in (("queued", worker.queries.find("*")), ("morgue", worker.queries.morgue_find("*"))):
             left[where] += [(queue, job.id, payload["n"]) for job in jobs for payload in job.payloads]
     (directory / "left.json").write_text(json.dumps(left))
-
-
-def some_seed() -> int:
-    """A seed that one can type."""
-    return random.SystemRandom().randrange(1, 1_000_000)

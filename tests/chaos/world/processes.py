@@ -7,6 +7,7 @@ import os
 import signal
 import subprocess
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 
 import psutil
@@ -17,15 +18,12 @@ from tests.support import SOURCES
 class Revived:
     """A process that is started again whenever it has ended, once its time has come."""
 
-    def __init__(self, name: str, arguments: list[str], directory: Path, environment: dict[str, str]) -> None:
+    def __init__(self, name: str, arguments: Sequence[str], directory: Path, environment: dict[str, str]) -> None:
         self.name = name
         self._arguments = arguments
         self._directory = directory
-        kept = {
-            name: value
-            for name, value in os.environ.items()
-            if not any(word in name for word in ("REDIS", "NODE", "LOWKIQ", "COV_"))
-        }
+        ours = ("REDIS", "NODE", "LOWKIQ", "COV_")
+        kept = {name: value for name, value in os.environ.items() if not any(word in name for word in ours)}
         self._environment = kept | {"PYTHONPATH": SOURCES} | environment
         self.process: subprocess.Popen[bytes] | None = None
         #: Not before (monotonic).

@@ -82,10 +82,7 @@ def payload(load: Load, queue: Queue, number: int, rng: random.Random) -> dict[s
     dice = rng.random()
     for trouble in load.troubles:
         if dice < trouble.share:
-            return (
-                made
-                | trouble.what
-                | ({"for": round(rng.uniform(1.2, 3), 2)} if "pause" in trouble.what.values() else {})
-            )
+            is_pause = "pause" in trouble.what.values()
+            return made | trouble.what | ({"for": round(rng.uniform(1.2, 3), 2)} if is_pause else {})
         dice -= trouble.share
     return made

@@ -47,7 +47,10 @@ class World:
         self.proxy_url = self._start_proxy() if servers.socket else servers.url
         #: Whoever has an odd number reaches Redis through the proxy.
         self.supervisors = [self._supervisor(index, machine) for index, machine in enumerate(MACHINES)]
-        self.producers = [self._producer(index, seed) for index in range(PRODUCERS)]
+        self.producers = [
+            self._revived(f"producer-{index}", index, "-m", "tests.chaos.world.producer", str(index), str(seed))
+            for index in range(PRODUCERS)
+        ]
 
     def __enter__(self) -> Self:
         self.servers.start()
@@ -118,16 +121,14 @@ class World:
 
     def _supervisor(self, index: int, machine: int) -> Revived:
         total = (max(MACHINES) + 1) * NODES_EACH
-        arguments = [*SUPERVISOR, "--nodes", str(NODES_EACH), "--node-number", str(machine)]
-        arguments += ["--number-of-nodes", str(total), "--drain-timeout", str(DRAIN), "--degraded"]
-        arguments += ["--state-dir", str(self._directory / f"s{index}"), "-r", "tests.chaos.world.jobs"]
-        return Revived(
-            f"supervisor-{index}", [*arguments, "--preload"], self._directory / "logs", self._environment(index)
+        options = ["--nodes", str(NODES_EACH), "--node-number", str(machine), "--number-of-nodes", str(total)]
+        options += ["--drain-timeout", str(DRAIN), "--degraded", "--state-dir", str(self._directory / f"s{index}")]
+        return self._revived(
+            f"supervisor-{index}", index, *SUPERVISOR, *options, "-r", "tests.chaos.world.jobs", "--preload"
         )
 
-    def _producer(self, index: int, seed: int) -> Revived:
-        arguments = ["-m", "tests.chaos.world.producer", str(index), str(seed)]
-        return Revived(f"producer-{index}", arguments, self._directory / "logs", self._environment(index))
+    def _revived(self, name: str, index: int, *arguments: str) -> Revived:
+        return Revived(name, arguments, self._directory / "logs", self._environment(index))
 
     def _environment(self, index: int) -> dict[str, str]:
         is_through_proxy = self._proxy is not None and index % 2 == 1
