@@ -15,8 +15,6 @@ from hypothesis import strategies as st
 
 from examples.history import MAX_NAME_BYTES, Change, GitHistory, HistoryError, add_up, name_of, read_changes, read_tree
 
-# Names
-
 
 @given(st.binary(min_size=1, max_size=MAX_NAME_BYTES // 3))
 def test_name_turns_back_into_its_path(path: bytes) -> None:
@@ -33,27 +31,18 @@ def test_name_is_an_id_that_lowkiq_takes(path: bytes) -> None:
 @pytest.mark.parametrize(
     ("path", "name"),
     [
-        (b"lib/sidekiq.rb", "lib/sidekiq.rb"),
-        ("ä ö/ü.txt".encode(), "ä ö/ü.txt"),
-        (b"latin-\xe4", "latin-%E4"),
-        (b"tab\tand\nline", "tab%09and%0Aline"),
-        (b"100%", "100%25"),
+        (b"lib/sidekiq.rb", "lib/sidekiq.rb"), ("ä ö/ü.txt".encode(), "ä ö/ü.txt"), (b"latin-\xe4", "latin-%E4"),
+        (b"tab\tand\nline", "tab%09and%0Aline"), (b"100%", "100%25"),
     ],
-)
+)  # fmt: skip
 def test_name_stays_readable(path: bytes, name: str) -> None:
     assert name_of(path) == name
 
 
-def test_long_paths_that_begin_alike_have_names_of_their_own() -> None:
-    assert name_of(b"d/" * 400 + b"a") != name_of(b"d/" * 400 + b"b")
-
-
-def test_no_short_path_has_the_name_of_a_long_one() -> None:
+def test_long_paths_have_names_of_their_own() -> None:
     long = name_of(b"d/" * 400)
-    assert name_of(long.encode()) != long
-
-
-# Recorded histories
+    assert name_of(b"d/" * 400 + b"a") != name_of(b"d/" * 400 + b"b"), "they begin alike"
+    assert name_of(long.encode()) != long, "no short path has the name of a long one"
 
 
 def test_reads_recorded_changes(tmp_path: Path) -> None:
@@ -93,20 +82,13 @@ def test_says_which_file_it_cannot_read(tmp_path: Path, content: bytes | None) -
         read_changes(file)
 
 
-def test_reads_a_recorded_tree(tmp_path: Path) -> None:
+def test_reads_a_recorded_tree_and_says_which_line_of_one_is_wrong(tmp_path: Path) -> None:
     file = tmp_path / "tree.tsv"
     file.write_bytes(b"a b\t1f\nodd\tpath\r\xff\t2f\n")
     assert read_tree(file) == {"a b": "1f", "odd%09path%0D%FF": "2f"}
-
-
-def test_says_which_line_of_a_tree_is_wrong(tmp_path: Path) -> None:
-    file = tmp_path / "tree.tsv"
     file.write_bytes(b"a\t1f\nb\n")
     with pytest.raises(HistoryError, match=r"tree\.tsv, line 2: expected a path, a tab and a blob"):
         read_tree(file)
-
-
-# git
 
 
 class Repository:
@@ -134,9 +116,6 @@ class Repository:
     def commit(self) -> None:
         self.git("add", "--all")
         self.git("commit", "--quiet", "--allow-empty", "-m", "change")
-
-    def history(self) -> GitHistory:
-        return GitHistory.of(self.path)
 
 
 @pytest.fixture
@@ -173,7 +152,7 @@ def write_a_hard_history(repository: Repository) -> None:
 
 def test_changes_of_a_hard_history_add_up_to_its_tree(repository: Repository) -> None:
     write_a_hard_history(repository)
-    history = repository.history()
+    history = GitHistory.of(repository.path)
     changes = history.changes()
     assert add_up(changes) == history.tree()
     assert [change.seq for change in changes] == list(range(1, len(changes) + 1))
@@ -182,22 +161,14 @@ def test_changes_of_a_hard_history_add_up_to_its_tree(repository: Repository) ->
 
 @pytest.mark.parametrize(
     "setting",
-    [
-        ("log.showRoot", "false"),
-        ("log.diffMerges", "combined"),
-        ("diff.renames", "copies"),
-        ("diff.noprefix", "true"),
-        ("core.abbrev", "7"),
-        ("core.quotePath", "true"),
-        ("color.ui", "always"),
-        ("log.follow", "true"),
-    ],
-)
-def test_a_users_settings_change_nothing(repository: Repository, setting: tuple[str, str]) -> None:
+    ["log.showRoot=false", "log.diffMerges=combined", "diff.renames=copies", "diff.noprefix=true", "core.abbrev=7",
+     "core.quotePath=true", "color.ui=always", "log.follow=true"],
+)  # fmt: skip
+def test_a_users_settings_change_nothing(repository: Repository, setting: str) -> None:
     write_a_hard_history(repository)
-    before = repository.history().changes()
-    repository.git("config", *setting)
-    assert repository.history().changes() == before
+    before = GitHistory.of(repository.path).changes()
+    repository.git("config", *setting.split("="))
+    assert GitHistory.of(repository.path).changes() == before
 
 
 def test_a_submodule_is_an_entry(repository: Repository) -> None:
@@ -207,7 +178,7 @@ def test_a_submodule_is_an_entry(repository: Repository) -> None:
     repository.git("update-index", "--add", "--cacheinfo", f"160000,{commit},vendored")
     repository.git("commit", "--quiet", "-m", "submodule")
     repository.git("config", "diff.ignoreSubmodules", "all")
-    history = repository.history()
+    history = GitHistory.of(repository.path)
     assert history.tree()["vendored"] == commit
     assert add_up(history.changes()) == history.tree()
 
@@ -221,7 +192,7 @@ def test_reads_odd_paths(repository: Repository, path: bytes) -> None:
     except OSError:
         pytest.skip("this file system refuses the name")
     repository.commit()
-    history = repository.history()
+    history = GitHistory.of(repository.path)
     assert list(history.tree()) == [name_of(path)]
     assert add_up(history.changes()) == history.tree()
 
@@ -240,29 +211,28 @@ def test_a_shallow_clone_adds_up_too(repository: Repository, tmp_path: Path) -> 
     write_a_hard_history(repository)
     repository.git("clone", "--quiet", "--depth=1", f"file://{repository.path}", str(tmp_path / "clone"))
     history = GitHistory.of(tmp_path / "clone")
-    assert history.tree() == repository.history().tree()
+    assert history.tree() == GitHistory.of(repository.path).tree()
     assert add_up(history.changes()) == history.tree()
 
 
 def test_git_dir_of_a_hook_is_ignored(repository: Repository, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     repository.write("file", "1")
     repository.commit()
-    Repository(tmp_path / "other")
-    monkeypatch.setenv("GIT_DIR", str(tmp_path / "other" / ".git"))
-    assert set(repository.history().tree()) == {"file"}
+    monkeypatch.setenv("GIT_DIR", str(Repository(tmp_path / "other").path / ".git"))
+    assert set(GitHistory.of(repository.path).tree()) == {"file"}
 
 
-def test_says_that_there_are_no_commits(repository: Repository) -> None:
-    with pytest.raises(HistoryError, match="has no commits yet"):
-        repository.history()
-
-
-def test_says_that_there_is_no_repository(tmp_path: Path) -> None:
-    with pytest.raises(HistoryError, match="not a git repository"):
-        GitHistory.of(tmp_path)
-
-
-def test_says_that_git_is_missing(repository: Repository, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("PATH", "")
-    with pytest.raises(HistoryError, match="git is not installed"):
-        repository.history()
+@pytest.mark.parametrize(
+    ("place", "path", "complaint"),
+    [
+        ("repository", os.environ["PATH"], "has no commits yet"),
+        (".", os.environ["PATH"], "not a git repository"),
+        ("repository", "", "git is not installed"),
+    ],
+)
+def test_says_why_there_is_no_history(
+    repository: Repository, monkeypatch: pytest.MonkeyPatch, place: str, path: str, complaint: str
+) -> None:
+    monkeypatch.setenv("PATH", path)
+    with pytest.raises(HistoryError, match=complaint):
+        GitHistory.of(repository.path.parent / place)

@@ -29,50 +29,38 @@ def copy(client: redis.Redis) -> Copy:
     return Copy(client)
 
 
-def test_changes_make_the_tree(copy: Copy) -> None:
-    copy.apply(
-        {"a": [change(1, "1f"), change(3, "3f")], "b": [change(2, "2f"), change(4, None)], "ü": [change(5, "5f")]}
-    )
-    assert copy.tree() == {"a": "3f", "ü": "5f"}
-    assert copy.counts() == Counts(applied=5)
+#: What is so → batches of changes, the tree that they make, and the counts.
+BATCHES: dict[str, tuple[list[dict[str, list[dict[str, Any]]]], dict[str, str], Counts]] = {
+    "changes make the tree": (
+        [{"a": [change(1, "1f"), change(3, "3f")], "b": [change(2, "2f"), change(4, None)], "ü": [change(5, "5f")]}],
+        {"a": "3f", "ü": "5f"}, Counts(applied=5),
+    ),
+    "a change seen before is a replay and changes nothing": (
+        [{"a": [change(1, "1f"), change(2, "2f")]}, {"a": [change(1, "1f"), change(2, "2f"), change(3, None)]}],
+        {}, Counts(applied=3, replays=2),
+    ),
+    "an older replay is not out of order": (
+        [{"a": [change(1, "1f"), change(2, "2f")]}, {"a": [change(1, "1f")]}],
+        {"a": "2f"}, Counts(applied=2, replays=1),
+    ),
+    "an older change never seen is out of order and shows in the tree": (
+        [{"a": [change(2, "2f")]}, {"a": [change(1, "1f")]}], {"a": "1f"}, Counts(applied=2, out_of_order=1),
+    ),
+    "order counts for each path alone": (
+        [{"a": [change(10, "1f")]}, {"b": [change(9, "2f")]}], {"a": "1f", "b": "2f"}, Counts(applied=2),
+    ),
+    "numbers are compared as numbers": ([{"a": [change(9, "1f"), change(10, "2f")]}], {"a": "2f"}, Counts(applied=2)),
+    "a deletion is remembered for the order": (
+        [{"a": [change(2, None)]}, {"a": [change(1, "1f")]}], {"a": "1f"}, Counts(applied=2, out_of_order=1),
+    ),
+}  # fmt: skip
 
 
-def test_a_change_seen_before_is_a_replay_and_changes_nothing(copy: Copy) -> None:
-    copy.apply({"a": [change(1, "1f"), change(2, "2f")]})
-    copy.apply({"a": [change(1, "1f"), change(2, "2f"), change(3, None)]})
-    assert copy.tree() == {}
-    assert copy.counts() == Counts(applied=3, replays=2)
-
-
-def test_an_older_replay_is_not_out_of_order(copy: Copy) -> None:
-    copy.apply({"a": [change(1, "1f"), change(2, "2f")]})
-    copy.apply({"a": [change(1, "1f")]})
-    assert copy.tree() == {"a": "2f"}
-    assert copy.counts() == Counts(applied=2, replays=1)
-
-
-def test_an_older_change_never_seen_is_out_of_order_and_shows_in_the_tree(copy: Copy) -> None:
-    copy.apply({"a": [change(2, "2f")]})
-    copy.apply({"a": [change(1, "1f")]})
-    assert copy.tree() == {"a": "1f"}
-    assert copy.counts() == Counts(applied=2, out_of_order=1)
-
-
-def test_order_counts_for_each_path_alone(copy: Copy) -> None:
-    copy.apply({"a": [change(10, "1f")]})
-    copy.apply({"b": [change(9, "2f")]})
-    assert copy.counts() == Counts(applied=2)
-
-
-def test_numbers_are_compared_as_numbers(copy: Copy) -> None:
-    copy.apply({"a": [change(9, "1f"), change(10, "2f")]})
-    assert copy.counts() == Counts(applied=2)
-
-
-def test_a_deletion_is_remembered_for_the_order(copy: Copy) -> None:
-    copy.apply({"a": [change(2, None)]})
-    copy.apply({"a": [change(1, "1f")]})
-    assert copy.counts() == Counts(applied=2, out_of_order=1)
+@pytest.mark.parametrize(("batches", "tree", "counts"), BATCHES.values(), ids=BATCHES)
+def test_batches_make_a_tree_and_counts(copy: Copy, batches: list[Any], tree: dict[str, str], counts: Counts) -> None:
+    for batch in batches:
+        copy.apply(batch)
+    assert (copy.tree(), copy.counts()) == (tree, counts)
 
 
 def test_forget_starts_over(copy: Copy) -> None:
@@ -85,13 +73,10 @@ def test_forget_starts_over(copy: Copy) -> None:
 @pytest.mark.parametrize(
     ("tree", "out_of_order", "right"),
     [
-        ({"a": "1f"}, 0, True),
-        ({"a": "1f"}, 1, False),
-        ({}, 0, False),
-        ({"a": "1f", "b": "2f"}, 0, False),
+        ({"a": "1f"}, 0, True), ({"a": "1f"}, 1, False), ({}, 0, False), ({"a": "1f", "b": "2f"}, 0, False),
         ({"a": "2f"}, 0, False),
     ],
-)
+)  # fmt: skip
 def test_verdict_is_right_only_if_everything_is(tree: dict[str, str], out_of_order: int, right: bool) -> None:
     verdict = Verdict({"a": "1f"}, tree, Counts(1, 0, out_of_order), left=0, buried=0)
     assert verdict.right is right

@@ -11,7 +11,6 @@ import gzip
 import json
 import os
 import shutil
-import signal
 import subprocess
 import sys
 import tempfile
@@ -53,13 +52,9 @@ class Deployment(Supervised):
         self._started: list[subprocess.Popen[bytes]] = [self.process]
         self._app = Lowkiq(redis_url=f"unix://{directory}/redis/redis.sock")
 
-    def feed(self, file: Path) -> subprocess.Popen[bytes]:
-        """Start feeding a history."""
-        return self._start("feed", file, subprocess.DEVNULL)
-
     def check(self) -> tuple[int, str]:
         """The exit code of the example's check, and what it prints."""
-        with self._start("check", TREE, subprocess.PIPE) as check:
+        with self.start("check", TREE, subprocess.PIPE) as check:
             printed, _ = check.communicate(timeout=60)
         return check.returncode, printed.decode()
 
@@ -68,21 +63,15 @@ class Deployment(Supervised):
         children = psutil.Process(self.process.pid).children()
         return sorted(filter(is_node, children), key=psutil.Process.create_time)
 
-    def kill_a_node(self) -> None:
-        """kill -9 the oldest: each in turn, so that the supervisor sees no crash loop."""
-        self.nodes()[0].send_signal(signal.SIGKILL)
-
     def queue(self) -> QueueMetrics | None:
         """The numbers of the example's queue; None before anything was pushed."""
         return self._app.metrics().get("TreeMirror")
 
     def jobs_run(self) -> bool:
-        queue = self.queue()
-        return queue is not None and queue.busy > 0
+        return (queue := self.queue()) is not None and queue.busy > 0
 
     def nothing_is_left(self) -> bool:
-        queue = self.queue()
-        return queue is not None and queue.length + queue.busy == 0
+        return (queue := self.queue()) is not None and queue.length + queue.busy == 0
 
     def redis_answers(self) -> bool:
         try:
@@ -91,7 +80,6 @@ class Deployment(Supervised):
             return False
 
     def applied(self) -> int:
-        """Changes in the copy."""
         return Copy(self._app.redis()).counts().applied
 
     def all_nodes_are_up(self) -> bool:
@@ -121,7 +109,7 @@ class Deployment(Supervised):
         except TimeoutError:
             pytest.fail(f"still not: {condition.__name__}\n{self.log_path.read_text()[-8000:]}")
 
-    def _start(self, command: str, file: Path, stdout: int) -> subprocess.Popen[bytes]:
+    def start(self, command: str, file: Path, stdout: int = subprocess.DEVNULL) -> subprocess.Popen[bytes]:
         process = subprocess.Popen(
             [sys.executable, "-m", "examples.tree_mirror", command, str(file)],
             cwd=ROOT, env=os.environ | self._environment, stdout=stdout,
@@ -168,10 +156,10 @@ def test_a_dozen_kills_leave_every_path_right_and_in_order(deployment: Deploymen
         def a_third_is_applied(third: int = third) -> bool:
             return deployment.applied() >= third
 
-        feeding = deployment.feed(slice_)
+        feeding = deployment.start("feed", slice_)
         # In turn: just after claims, and while many batches are applied and not yet acknowledged.
         deployment.until(a_third_is_applied if number % 2 else deployment.jobs_run)
-        deployment.kill_a_node()
+        deployment.nodes()[0].kill()  # the oldest: each in turn, so that the supervisor sees no crash loop
         assert feeding.wait(60) == 0
         deployment.until(deployment.all_nodes_are_up)
     deployment.until(deployment.nothing_is_left, within=120)
@@ -194,7 +182,7 @@ def test_a_dozen_kills_leave_every_path_right_and_in_order(deployment: Deploymen
 
 def test_check_fails_where_a_change_is_missing(deployment: Deployment, slices: list[Path]) -> None:
     deployment.until(deployment.redis_answers)
-    assert deployment.feed(slices[-1]).wait(60) == 0
+    assert deployment.start("feed", slices[-1]).wait(60) == 0
     deployment.until(deployment.nothing_is_left, within=120)
     code, printed = deployment.check()
     assert code == 1
