@@ -10,8 +10,7 @@ import subprocess
 import sys
 from collections.abc import Sequence
 from pathlib import Path
-from types import TracebackType
-from typing import Any
+from typing import Any, Self
 
 from lowkiq_supervisor.control.client import ask
 from tests.support import ROOT, SOURCES, SUPERVISOR, wait_until
@@ -87,10 +86,10 @@ class Supervised:
         """One with real nodes, as people start it."""
         return cls(directory, [*SUPERVISOR, *arguments], environment)
 
-    def __enter__(self) -> Supervised:
+    def __enter__(self) -> Self:
         return self
 
-    def __exit__(self, *_: type[BaseException] | BaseException | TracebackType | None) -> None:
+    def __exit__(self, *_: object) -> None:
         if self.process.poll() is None:
             self.process.kill()
             self.process.wait()

@@ -48,17 +48,6 @@ def bare_root(directory: Path) -> Path:
     return root
 
 
-def copy_of(root: Path, target: Path) -> Path:
-    """A root that a test may change."""
-    run(["cp", "--archive", "--reflink=auto", root, target])
-    return target
-
-
-def remove(root: Path) -> None:
-    """Nothing is mounted below it any more."""
-    shutil.rmtree(root, ignore_errors=True)
-
-
 def chroot(root: Path, command: str) -> str:
     """Runs a shell's command in there; returns what it says."""
     plain = {name: value for name, value in os.environ.items() if name.lower().endswith("_proxy")}

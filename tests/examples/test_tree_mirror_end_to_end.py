@@ -130,8 +130,7 @@ def is_node(process: psutil.Process) -> bool:
 def deployment() -> Iterator[Deployment]:
     # Not tmp_path: a socket's path must be short.
     directory = Path(tempfile.mkdtemp(prefix="lowkiq-"))
-    deployment = Deployment(directory)
-    with deployment:
+    with Deployment(directory) as deployment:
         yield deployment
     shutil.rmtree(directory)
 

@@ -11,7 +11,6 @@ import sys
 import time
 from functools import cached_property
 from pathlib import Path
-from types import TracebackType
 from typing import Final, Self
 
 from redis.exceptions import RedisError
@@ -58,7 +57,7 @@ class World:
         self.revive()
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+    def __exit__(self, *_: object) -> None:
         self.stop_supervisors()
         self.stop_producers()
         if self._proxy:

@@ -19,41 +19,13 @@ from lowkiq.environment import ExitCode
 from lowkiq.version import VERSION
 from tests.deploy.debian import bare_root
 from tests.deploy.docker.containers import Container, Store
-from tests.deploy.tools import need, slow
+from tests.deploy.tools import JOBS, need, pushing, slow
 from tests.support import ROOT, RedisServer, wait_until
 
 pytestmark = [slow, pytest.mark.xdist_group("container"), pytest.mark.timeout(900)]
 
 BASE, IMAGE, SHOP = "localhost/python", "localhost/lowkiq", "localhost/shop"
 USER = 10001
-
-JOBS = """
-import os, subprocess, time
-from pathlib import Path
-from lowkiq import Lowkiq
-
-app = Lowkiq()
-
-
-@app.worker(queue_name="do", shards_count=4)
-def do(payloads_by_id):
-    for id, payloads in payloads_by_id.items():
-        app.redis().set(f"began:{id}", os.getpid())
-        app.redis().set(f"ended:{id}", outcome(payloads[-1]))
-
-
-def outcome(order):
-    if order == "leave a child":
-        return subprocess.run(["sh", "-c", "sleep 0.5 >/dev/null & echo $!"], stdout=subprocess.PIPE).stdout
-    while order == "wait" and not app.redis().exists("go"):
-        time.sleep(0.02)
-    try:
-        if order.startswith("/"):
-            Path(order).write_text("here")
-    except OSError as error:
-        return error.strerror
-    return "done"
-"""
 
 Start = Callable[..., Container]
 
@@ -107,10 +79,9 @@ def start(store: Store, tmp_path: Path, outside: RedisServer) -> Iterator[Start]
         container.__exit__()
 
 
-def push(container: Container, id: str, order: str) -> None:
+def push(container: Container, id: str, **order: str) -> None:
     """Pushes from inside, as by `docker exec`."""
-    code = f"from shop.jobs import do; do.perform_async([{{'id': {id!r}, 'payload': {order!r}}}])"
-    done = container.run(["python", "-c", code])
+    done = container.run(["python", "-c", pushing(id, order)])
     assert done.returncode == 0, done.stdout
 
 
@@ -165,7 +136,7 @@ def test_jobs_run_with_a_read_only_root_and_write_to_the_volume_and_tmp_alone(
     places = {"volume": "/var/lib/lowkiq/file", "tmp": "/tmp/file", "app": "/app/file", "opt": "/opt/lowkiq/file"}
     with outside.client() as client:
         for id, path in places.items():
-            push(container, id, path)
+            push(container, id, write=path)
         found = {id: outcome(client, id) for id in places}
     refused = "Read-only file system"
     assert found == {"volume": "done", "tmp": "done", "app": refused, "opt": refused}
@@ -187,7 +158,7 @@ def test_the_health_check_fails_before_and_after_and_with_1_alone(start: Start) 
 def test_what_a_job_leaves_behind_is_reaped_by_process_1(start: Start, outside: RedisServer) -> None:
     container = ready(start())
     with outside.client() as client:
-        push(container, "parent", "leave a child")
+        push(container, "parent", run="sleep 0.5 >/dev/null & echo $!")
         left = outcome(client, "parent").strip()
     inner = {_pid_inside(child): child for child in container.first.children(recursive=True)}
     child = inner.get(left)
@@ -200,7 +171,7 @@ def test_what_a_job_leaves_behind_is_reaped_by_process_1(start: Start, outside: 
 def test_the_stop_signal_lets_a_running_job_finish_and_ends_with_0(start: Start, outside: RedisServer) -> None:
     container = ready(start())
     with outside.client() as client:
-        push(container, "long", "wait")
+        push(container, "long", wait_for="go")
         wait_until(lambda: client.get("began:long"), within=30)
         first = container.first
         first.terminate()
@@ -219,7 +190,7 @@ def test_without_a_redis_it_says_what_to_set(start: Start) -> None:
 
 def test_an_image_that_has_a_redis_server_runs_its_own_in_the_volume(start: Start) -> None:
     container = ready(start(REDIS_URL=""))
-    push(container, "own", "/var/lib/lowkiq/file")
+    push(container, "own", write="/var/lib/lowkiq/file")
     wait_until((container.volume("/var/lib/lowkiq") / "file").exists)
     assert container.stop() == ExitCode.DRAINED
     assert list((container.volume("/var/lib/lowkiq") / "redis").rglob("*.aof"))

@@ -66,21 +66,11 @@ def test_the_pod_s_number_is_its_index_or_in_older_clusters_its_name(kubernetes:
 @pytest.mark.parametrize(
     ("memory", "each", "mebibytes"),
     [
-        ("1Gi", 1, 819),
-        ("1Gi", 2, 409),
-        ("512Mi", 4, 102),
-        ("1.5Gi", 1, 1228),
-        ("2097152Ki", 1, 1638),
-        ("0.5Ti", 64, 6553),
-        ("1G", 1, 762),
-        ("1000M", 1, 762),
-        ("1000000k", 1, 762),
-        ("1T", 64, 11920),
-        (1073741824, 1, 819),
-        ("1073741824", 1, 819),
-        ("100Gi", 3, 27306),
+        ("1Gi", 1, 819), ("1Gi", 2, 409), ("512Mi", 4, 102), ("1.5Gi", 1, 1228), ("2097152Ki", 1, 1638),
+        ("0.5Ti", 64, 6553), ("100Gi", 3, 27306), (1073741824, 1, 819), ("1073741824", 1, 819),
+        ("1G", 1, 762), ("1000M", 1, 762), ("1000000k", 1, 762), ("1T", 64, 11920),
     ],
-)
+)  # fmt: skip
 def test_a_node_may_have_its_part_of_four_fifths_of_the_limit(memory: Any, each: int, mebibytes: int) -> None:
     size = told(limit(memory, each))["--max-rss"]
     assert size == f"{mebibytes}M"

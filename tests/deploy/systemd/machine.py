@@ -6,7 +6,6 @@ import secrets
 import signal
 import subprocess
 from pathlib import Path
-from types import TracebackType
 
 import psutil
 
@@ -35,7 +34,7 @@ class Machine:
         wait_until(self._has_booted, within=PATIENCE, every=0.2)
         return self
 
-    def __exit__(self, *_: type[BaseException] | BaseException | TracebackType | None) -> None:
+    def __exit__(self, *_: object) -> None:
         if self._nspawn.poll() is None:
             self._nspawn.send_signal(signal.SIGTERM)  # nspawn asks systemd for an orderly halt
             try:

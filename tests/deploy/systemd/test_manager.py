@@ -61,9 +61,6 @@ class Service(Supervised):
         told = manager.environment(WATCHDOG_USEC=str(int(WATCHDOG_SECONDS * 1e6)))
         super().__init__(directory, [*SUPERVISOR, *arguments], self.variables | given | told)
 
-    def __enter__(self) -> Service:
-        return self
-
     def reload(self) -> None:
         """ExecReload, as systemd runs it."""
         command = self.unit.command("ExecReload", self.variables)
