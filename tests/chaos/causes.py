@@ -35,8 +35,6 @@ ENDS: Final = ("kill node", "kill supervisor")
 
 
 class Causes:
-    """Looks faults up by what they hit."""
-
     def __init__(self, history: History) -> None:
         self._history = history
         self._of_pid: dict[int, list[Window]] = defaultdict(list)
@@ -129,5 +127,4 @@ class _Windows:
         return None
 
     def within(self, since: float, until: float) -> bool:
-        """True if one of them fell between these."""
         return any(window.until >= since for window in self._windows[: bisect_right(self._starts, until)][-50:])

@@ -26,8 +26,6 @@ SHOWN: Final = 20
 
 @dataclass
 class Verdict:
-    """Findings."""
-
     payloads: int = 0
     performed: int = 0
     buried: int = 0
@@ -186,7 +184,6 @@ def _is_alive(history: History, run: str, at: float) -> bool:
 def _judge_stale(
     verdict: Verdict, row: Row, record: dict[str, Any], ended: dict[str, dict[str, Any]], causes: Causes
 ) -> None:
-    """A start that the database refused."""
     end = ended.get(record["r"])
     if end is None or end["lost"] or causes.is_after_failover(record["t"]):
         verdict.refused += 1

@@ -17,8 +17,6 @@ Row = tuple[str, str]
 
 
 class Push(NamedTuple):
-    """Push of a payload."""
-
     sent_at: float
     #: None: never acknowledged, so it may be there or not.
     acked_at: float | None = None
@@ -56,8 +54,6 @@ class Node:
 
 @dataclass
 class History:
-    """All of it."""
-
     pushes: dict[Payload, Push] = field(default_factory=dict)
     rows: dict[Row, list[dict[str, Any]]] = field(default_factory=dict)
     nodes: dict[str, Node] = field(default_factory=dict)
@@ -67,7 +63,6 @@ class History:
 
 
 def read(directory: Path) -> History:
-    """The history in a world's directory."""
     history = History()
     for path in sorted((directory / "producers").glob("*.jsonl")):
         history.pushes.update(_pushes(journal.read(path)))

@@ -49,14 +49,12 @@ class Injector:
             self._next = next(self._plan)
 
     def heal(self) -> None:
-        """Ends all faults now."""
         while self._later:
             heapq.heappop(self._later)[2]()
         self._world.servers.mend()
         self._world.servers.wait()
 
     def _do(self, fault: Fault) -> bool:
-        """Does the fault; False if there was nothing to hit."""
         match fault.kind.split():
             case [("kill" | "pause"), "node"]:
                 done = self._hit(fault, _one(self._world.nodes(), fault.target))

@@ -22,8 +22,6 @@ def line(kind: str, **details: Any) -> bytes:
 
 
 class Journal:
-    """Appends records to a file."""
-
     def __init__(self, path: Path) -> None:
         self._file = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
 

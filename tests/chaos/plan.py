@@ -36,8 +36,6 @@ ALONE: Final = ("kill redis", *WEATHERS)
 
 
 class Fault(NamedTuple):
-    """One fault."""
-
     #: Seconds from the beginning.
     at: float
     kind: str

@@ -30,7 +30,6 @@ COUNTED = (
 
 
 def figures(verdict: Verdict, faults: Counter[str], seconds: float, on: str, seed: int) -> dict[str, Any]:
-    """All figures, for machines."""
     return {
         "on": on,
         "seed": seed,
@@ -56,7 +55,6 @@ def figures(verdict: Verdict, faults: Counter[str], seconds: float, on: str, see
 
 
 def line(figures: dict[str, Any]) -> str:
-    """All that matters in one line."""
     faults = figures["faults"]
     counts = {name: sum(faults.get(kind, 0) for kind in kinds) for name, kinds in GROUPS.items()}
     parts = [f"{figures['seconds']} s on {figures['on']}, seed {figures['seed']}"]
@@ -75,7 +73,6 @@ def line(figures: dict[str, Any]) -> str:
 
 
 def table(figures: dict[str, Any]) -> Table:
-    """The same, to be read."""
     made = Table("", "figure", title="chaos", show_header=False)
     for kind, count in figures["faults"].items():
         made.add_row(kind, f"{count:,}")
@@ -88,7 +85,6 @@ def table(figures: dict[str, Any]) -> Table:
 
 
 def violations(verdict: Verdict) -> list[str]:
-    """Some of what was found, in words."""
     found = [f"lost: {queue} {id} {number}" for queue, id, number in verdict.lost[:SHOWN]]
     found += [f"out of order: {what}" for what in verdict.out_of_order[:SHOWN]]
     found += [f"overlap: {what}" for what in verdict.overlaps[:SHOWN]]

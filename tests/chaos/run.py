@@ -28,8 +28,6 @@ Watch = Callable[[float, Counter[str]], None]
 
 
 class Outcome(NamedTuple):
-    """Result of a run."""
-
     verdict: Verdict
     faults: Counter[str]
     seconds: float
@@ -66,7 +64,6 @@ def run(
 
 
 def note_what_is_left(app: Lowkiq, directory: Path) -> None:
-    """Writes down what is in the queues and in the morgues."""
     left: dict[str, list[tuple[str, str, int]]] = {"queued": [], "morgue": []}
     for queue, worker in app.workers.items():
         for where, jobs in (("queued", worker.queries.find("*")), ("morgue", worker.queries.morgue_find("*"))):

@@ -27,7 +27,6 @@ TRIES = 8
 
 
 def found(outcome: Outcome) -> str:
-    """Figures and violations, to be printed."""
     figures = report.figures(outcome.verdict, outcome.faults, outcome.seconds, "standalone", 0)
     return "\n".join([report.line(figures), *report.violations(outcome.verdict)])
 

@@ -33,7 +33,6 @@ def history(*records: dict[str, Any], pushed: int = 0, faults: tuple[Window, ...
 
 
 def run(at: float, run: str, token: int, *numbers: int, until: float | None = None) -> list[dict[str, Any]]:
-    """A run that does all it was given."""
     return [record(at, "begin", run, token, *numbers), record(until or at + 0.1, "commit", run, token, *numbers)]
 
 

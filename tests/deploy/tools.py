@@ -53,7 +53,6 @@ slow = pytest.mark.skipif(not ASKED_FOR, reason="builds images and boots machine
 
 
 def need(*commands: str) -> None:
-    """Skip where one is missing; fail in CI."""
     missing = [command for command in commands if shutil.which(command) is None]
     if missing:
         lacks(f"not installed here: {', '.join(missing)}")

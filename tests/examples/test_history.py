@@ -92,8 +92,6 @@ def test_reads_a_recorded_tree_and_says_which_line_of_one_is_wrong(tmp_path: Pat
 
 
 class Repository:
-    """A git repository to write histories in."""
-
     def __init__(self, path: Path) -> None:
         self.path = path
         path.mkdir()

@@ -86,7 +86,6 @@ class Deployment(Supervised):
         return len(self.nodes()) == NODES
 
     def __exit__(self, *_: object) -> None:
-        """Kills whatever still runs."""
         for process in self._started:
             if process.poll() is None:
                 family = psutil.Process(process.pid)

@@ -81,8 +81,6 @@ class Verdict(NamedTuple):
 
 
 class Load:
-    """Jobs of every fate."""
-
     def __init__(self, app: Lowkiq) -> None:
         self._app = app
         self._worker = app.worker(queue_name="work", shards_count=SHARDS)(lambda _: None)
@@ -118,7 +116,6 @@ class Load:
 
 
 def run(directory: Path, seconds: float, rounds: int) -> Verdict:
-    """Works for so long in so many rounds, with a rest after each."""
     (directory / "app.py").write_text(APP)
     arguments = [*SUPERVISOR, "-r", "app", "--nodes", str(NODES)]
     with running_redis() as server, closing(Lowkiq(redis_url=server.url)) as app:
@@ -180,7 +177,6 @@ def _line(sample: Sample) -> str:
 
 
 def main() -> int:
-    """Prints a line for each rest, and what is wrong."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--minutes", type=float, default=10)
     minutes: float = parser.parse_args().minutes

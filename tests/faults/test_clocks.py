@@ -39,7 +39,6 @@ def nodes(tmp_path: Path, redis_clock: OtherClock) -> Iterator[Nodes]:
 
 
 def redis_ahead(nodes: Nodes) -> float:
-    """Seconds by which Redis's clock is ahead of ours."""
     seconds, _ = nodes.app.redis().time()
     return float(seconds) - time.time()
 

@@ -121,7 +121,6 @@ def test_when_memory_is_full_nodes_work_the_queue_off_and_producers_are_told(nod
 
 @pytest.fixture
 def small_disk() -> Iterator[Path]:
-    """A file system of two megabytes."""
     directory = Path(tempfile.mkdtemp(prefix="lowkiq-test-"))
     mounted = os.geteuid() == 0 and shutil.which("mount") is not None
     if mounted:

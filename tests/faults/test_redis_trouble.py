@@ -55,8 +55,6 @@ def between(begin: Callable[[Stage], object], end: Callable[[Stage], object]) ->
 
 
 def commands(begin: str, end: str, *, drop_connections: bool = False) -> Trouble:
-    """A trouble that one command of the admin begins, and another ends."""
-
     def start(stage: Stage) -> None:
         stage.admin.execute_command(*shlex.split(begin))
         if drop_connections:

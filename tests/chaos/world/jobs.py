@@ -84,8 +84,6 @@ app = Lowkiq(on_server_init=process.begin)
 
 
 class Run:
-    """One perform."""
-
     def __init__(self, queue: str, payloads_by_id: dict[str, list[dict[str, Any]]]) -> None:
         self._context = current()
         self._queue = queue

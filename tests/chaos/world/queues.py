@@ -10,8 +10,6 @@ MAX_RETRY_COUNT: Final = 4
 
 
 class Queue(NamedTuple):
-    """A queue of the world."""
-
     name: str
     shards_count: int
     batch_size: int
@@ -72,7 +70,6 @@ LOADS: Final[Mapping[str, Load]] = {
 
 
 def pick(load: Load, rng: random.Random) -> Queue:
-    """A queue to push to."""
     return rng.choices(load.queues, [queue.share for queue in load.queues])[0]
 
 

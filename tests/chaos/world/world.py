@@ -72,7 +72,6 @@ class World:
                 each.start()
 
     def nodes(self) -> list[int]:
-        """The processes of all nodes."""
         return [pid for supervisor in self.supervisors for pid in supervisor.children()]
 
     def weather(self, what: str, seconds: float) -> bool:

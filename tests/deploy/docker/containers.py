@@ -49,20 +49,17 @@ class Store:
         return run([*self._buildah, *words], timeout=timeout).stdout.strip()
 
     def base(self, root: Path, name: str) -> None:
-        """An image of a root."""
         container = self("from", "--quiet", "scratch").splitlines()[-1]
         self("add", "--quiet", container, root, "/")
         self("config", "--env", f"PATH={PATH}", container)
         self("commit", "--quiet", "--rm", "--format=docker", container, name)
 
     def build(self, context: Path, name: str, *, file: Path | None = None, **arguments: str) -> None:
-        """Builds it as `docker build` does."""
         words = [f"--build-arg={key}={value}" for key, value in arguments.items()]
         words += [f"--file={file}"] if file else []
         self("bud", "--isolation=chroot", "--format=docker", "--pull-never", *words, "--tag", name, context)
 
     def config(self, name: str) -> Mapping[str, Any]:
-        """Settings with which the image is started."""
         told = json.loads(self("inspect", "--type=image", name))
         found: Mapping[str, Any] = told["Docker"]["config"]
         return found
@@ -72,7 +69,6 @@ class Store:
         return Path(self("mount", self("from", "--quiet", "--pull-never", name).splitlines()[-1]).splitlines()[-1])
 
     def clear(self) -> None:
-        """Unmount and remove all."""
         self("rm", "--all")
         self("rmi", "--all", "--force")
 
@@ -116,8 +112,6 @@ class Container:
 
     @property
     def first(self) -> psutil.Process:
-        """Its process 1."""
-
         def found() -> list[psutil.Process]:
             assert self.process.poll() is None, self.log.read_text()
             return psutil.Process(self.process.pid).children()
@@ -131,7 +125,6 @@ class Container:
         return run([*inside, *self._as_its_user(command)], check=False, timeout=60)
 
     def health(self) -> int:
-        """The exit code of the image's own check."""
         kind, *command = self._config["Healthcheck"]["Test"]
         assert kind == "CMD"
         return self.run(command).returncode

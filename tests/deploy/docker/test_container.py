@@ -59,7 +59,6 @@ def outside(tmp_path: Path) -> Iterator[RedisServer]:
 
 @pytest.fixture
 def start(store: Store, tmp_path: Path, outside: RedisServer) -> Iterator[Start]:
-    """Starts the example's image with that Redis."""
     running: list[Container] = []
 
     def make(*arguments: str, image: str = SHOP, **environment: str) -> Container:

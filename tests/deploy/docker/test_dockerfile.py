@@ -27,7 +27,6 @@ BIN = Path(sys.executable).parent
 
 @pytest.fixture
 def instructions() -> list[str]:
-    """Instructions of the Dockerfile, each in one line."""
     lines = [line for line in (ROOT / "Dockerfile").read_text().splitlines() if not line.startswith("#")]
     return [line for line in re.sub(r"\\\n\s*", "", "\n".join(lines)).splitlines() if line]
 

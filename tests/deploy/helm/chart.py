@@ -72,7 +72,6 @@ def render_4(*values: Mapping[str, Any], release: str = RELEASE, chart: Path = C
 
 
 def notes(*values: Mapping[str, Any]) -> str:
-    """Notes that Helm prints after an installation."""
     return render_4(*values)["lowkiq/templates/NOTES.txt"]
 
 
@@ -92,12 +91,10 @@ def helm_3(*arguments: str | Path, values: Sequence[Mapping[str, Any]] = ()) -> 
 
 
 def lint_3(*values: Mapping[str, Any]) -> str:
-    """Output of Helm 3, if it finds nothing wrong."""
     return helm_3("lint", "--strict", CHART, values=values)
 
 
 def lint_4(*values: Mapping[str, Any], kubernetes: str) -> list[str]:
-    """Warnings and errors."""
     report = helm_4().lint(CHART, merged(LEAST, *values), strict=True, kube_version=f"v{kubernetes}.0")
     info = 1
     return [str(told) for told in report["messages"] if told["severity"] > info] + list(report["errors"])
@@ -134,18 +131,15 @@ def pod(workload: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def container(workload: Mapping[str, Any]) -> dict[str, Any]:
-    """The only container of a pod."""
     (found,) = pod(workload)["containers"]
     return dict(found)
 
 
 def arguments(container: Mapping[str, Any]) -> dict[str, str]:
-    """Option → value of its command line."""
     return dict(argument.partition("=")[::2] for argument in container["args"])
 
 
 def environment(container: Mapping[str, Any]) -> dict[str, Any]:
-    """Name → value or reference."""
     found = {each["name"]: each.get("value", each.get("valueFrom")) for each in container["env"]}
     assert len(found) == len(container["env"])
     return found
@@ -182,7 +176,6 @@ def documents(files: Mapping[str, str]) -> list[dict[str, Any]]:
 
 
 def helm_4() -> Any:
-    """The module of Helm 4's engine."""
     try:
         import helm_python
     except ImportError:

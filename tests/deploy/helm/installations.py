@@ -21,7 +21,6 @@ AUTOSCALED: Mapping[str, Any] = {
 
 
 def limit(memory: str | int | None, nodes: int = 1, **values: Any) -> dict[str, Any]:
-    """Values with a limit of memory."""
     return {"resources": {"limits": {"memory": memory}}, "nodes": nodes, **values}
 
 

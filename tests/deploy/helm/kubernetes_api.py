@@ -36,7 +36,6 @@ class KubernetesApi:
         self._thread.join()
 
     def create(self, secret: Mapping[str, Any]) -> None:
-        """Adds a secret, as an installation does."""
         name = secret["metadata"]["name"]
         self._answers[f"/api/v1/namespaces/{NAMESPACE}/secrets/{name}"] = {"apiVersion": "v1", **secret}
 

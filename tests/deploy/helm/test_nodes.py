@@ -22,7 +22,6 @@ def nodes(*values: Any) -> dict[str, Any]:
 
 
 def told(*values: Any) -> dict[str, str]:
-    """The options of the supervisor's command line."""
     return arguments(container(nodes(*values)))
 
 

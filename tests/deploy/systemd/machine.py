@@ -49,11 +49,9 @@ class Machine:
         return self._enter(command, check=check).stdout
 
     def succeeds(self, command: str) -> bool:
-        """True if the command exits with 0."""
         return self._enter(command, check=False).returncode == 0
 
     def show(self, unit: str, name: str) -> str:
-        """A property of a unit."""
         return self.run(f"systemctl show --property={name} --value {unit}").strip()
 
     def _enter(self, command: str, *, check: bool) -> subprocess.CompletedProcess[str]:

@@ -62,7 +62,6 @@ class Service(Supervised):
         super().__init__(directory, [*SUPERVISOR, *arguments], self.variables | given | told)
 
     def reload(self) -> None:
-        """ExecReload, as systemd runs it."""
         command = self.unit.command("ExecReload", self.variables)
         subprocess.run(command, env=os.environ | {"MAINPID": str(self.process.pid)}, check=True)
 

@@ -134,7 +134,6 @@ class Scenario:
         jobs.perform_async(FIRST)
 
     def claimed(self) -> int:
-        """Number of ids that nodes have in hand."""
         app, _ = self.plain()
         return app.metrics()["jobs"].busy
 
