@@ -47,19 +47,14 @@ def test_reset_forgets(tally):
     assert tally.seconds() == 0
 
 
-def test_rate_is_that_of_all_processes_together(tally):
-    """One starts late, and is the last to end."""
+@pytest.mark.parametrize(
+    ("late", "rate", "within"), [(3.5, 200, 0.2), (9.5, 100, 0.1)], ids=["together", "one after the other"]
+)
+def test_rate_is_that_of_all_processes_while_they_work_together(tally, late, rate, within):
     for at in range(10):
         tally.add(word(float(at), 100), "early")
-        tally.add(word(at + 3.5, 100), "late")
-    assert tally.rate() == pytest.approx(200, rel=0.2)
-
-
-def test_processes_that_work_one_after_the_other_are_no_faster_than_they_are(tally):
-    for at in range(10):
-        tally.add(word(float(at), 100), "first")
-        tally.add(word(at + 9.5, 100), "second")
-    assert tally.rate() == pytest.approx(100, rel=0.1)
+        tally.add(word(at + late, 100), "late")
+    assert tally.rate() == pytest.approx(rate, rel=within)
 
 
 def test_jobs_that_were_not_done_are_a_failure_not_a_rate_of_the_others():

@@ -19,8 +19,8 @@ from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 from tests import mutants
 from tests.chaos import report
 from tests.chaos.run import run
-from tests.chaos.world.replicated import Cluster, Sentinel
-from tests.chaos.world.servers import Servers, Standalone
+from tests.chaos.world.replicated import Cluster, Sentinel, Servers
+from tests.chaos.world.servers import Standalone
 
 KINDS: dict[str, Callable[[Path], Servers]] = {"standalone": Standalone, "sentinel": Sentinel, "cluster": Cluster}
 

@@ -15,7 +15,7 @@ from tests.chaos.checker import Verdict, check
 from tests.chaos.injector import Injector, Prober
 from tests.chaos.journal import now
 from tests.chaos.plan import FAULTS, plan
-from tests.chaos.world.servers import Servers
+from tests.chaos.world.replicated import Servers
 from tests.chaos.world.world import World
 
 #: Seconds between looks of the run at what is due.

@@ -12,7 +12,7 @@ import redis
 
 from tests.chaos.journal import now
 from tests.chaos.plan import ALONE, FAULTS
-from tests.chaos.world.servers import Note
+from tests.chaos.world.servers import Note, Standalone
 from tests.support import wait_until
 from tests.transport.kinds.cluster import RedisCluster
 from tests.transport.kinds.member import Member
@@ -28,7 +28,8 @@ class Replicated:
     """Common part of both. One fault at a time, in a thread of its own, since each waits for the other servers."""
 
     may_lose = True
-    socket: Path | None = None
+    #: Clients find their servers by themselves, past any proxy.
+    socket = None
     probe_every = 0.1
     faults: tuple[str, ...] = tuple(kind for kind in FAULTS if kind not in ALONE)
 
@@ -168,6 +169,10 @@ class Cluster(Replicated):
             self._cluster.move_slots(SLOTS, self._primary(target))
         note(since, now())
         wait_until(self._redis.is_well, within=WITHIN)
+
+
+#: A kind of Redis, as chaos needs it.
+Servers = Standalone | Sentinel | Cluster
 
 
 def _is_primary(member: Member) -> bool:

@@ -19,7 +19,7 @@ from lowkiq import Lowkiq
 from tests.chaos.journal import now
 from tests.chaos.world import queues
 from tests.chaos.world.processes import Revived
-from tests.chaos.world.servers import Servers
+from tests.chaos.world.replicated import Servers
 from tests.support import ROOT, SUPERVISOR, free_port, wait_until
 
 #: Seconds of a lease: short, so that many run out.

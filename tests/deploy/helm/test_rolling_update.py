@@ -10,7 +10,7 @@ import os
 import threading
 import time
 from collections import defaultdict
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from functools import partial
 from typing import Any
 
@@ -70,21 +70,13 @@ class Load:
 
 
 @pytest.fixture
-def app(redis_server: RedisServer) -> Iterator[Lowkiq]:
-    app = Lowkiq(redis_url=redis_server.url, namespace="rollout")
-    yield app
-    app.close()
-
-
-@pytest.fixture
-def start(tmp_path_factory: pytest.TempPathFactory, redis_server: RedisServer) -> Start:
+def start(tmp_path_factory: pytest.TempPathFactory, redis_server: RedisServer, app: Lowkiq) -> Start:
     """Starts the pod of that ordinal, of a StatefulSet of so many."""
     directory = tmp_path_factory.mktemp("pods")  # short, since a unix socket's path is
 
     def make(ordinal: int, replicas: int) -> Container:
-        values = {
-            "app": "shop", "replicas": replicas, "nodes": 1, "drainTimeout": DRAIN, "redis": {"namespace": "rollout"}
-        }  # fmt: skip
+        values = {"app": "shop", "replicas": replicas, "nodes": 1, "drainTimeout": DRAIN}
+        values |= {"redis": {"namespace": app.settings.namespace}}
         manifest = container(one(objects(values), "StatefulSet"))
         own = directory / f"{ordinal}-of-{replicas}"
         own.mkdir()
@@ -143,7 +135,7 @@ def roll_out(pods: dict[int, Container], start: Start) -> None:
 
 
 def read_records(app: Lowkiq) -> list[Any]:
-    return [json.loads(row) for row in app.redis().lrange("rollout:records", 0, -1)]
+    return [json.loads(row) for row in app.redis().lrange(f"{app.settings.namespace}:records", 0, -1)]
 
 
 def owners_are_the_new_ones(app: Lowkiq) -> bool:
