@@ -38,11 +38,8 @@ MATRIX: Mapping[str, Mapping[str, Any]] = {
             "enabled": True,
             "service": {"type": "LoadBalancer", "port": 443, "annotations": {"a.example.com/b": "c"}},
             "ingress": {
-                "enabled": True,
-                "className": "nginx",
-                "annotations": {"a.example.com/b": "c"},
+                "enabled": True, "className": "nginx", "annotations": {"a.example.com/b": "c"}, "tlsSecret": "jobs-tls",
                 "hosts": ["jobs.example.com", "*.example.org"],
-                "tlsSecret": "jobs-tls",
             },
         },
         "serviceMonitor": {"enabled": True, "interval": "15s", "labels": {"release": "prometheus"}},
@@ -54,18 +51,13 @@ MATRIX: Mapping[str, Mapping[str, Any]] = {
     },
     "autoscaled": AUTOSCALED,
     "autoscaled, web open": {
-        **AUTOSCALED,
-        "web": {"enabled": True, "noAuth": True},
-        "serviceMonitor": {"enabled": True},
+        **AUTOSCALED, "web": {"enabled": True, "noAuth": True}, "serviceMonitor": {"enabled": True}
     },
-    "network policy": {
-        **WEB,
-        "networkPolicy": {
-            "enabled": True,
-            "webFrom": [{"namespaceSelector": {"matchLabels": {"kubernetes.io/metadata.name": "ingress-nginx"}}}],
-            "egress": [{"to": [{"ipBlock": {"cidr": "10.0.0.0/8"}}], "ports": [{"port": 6379, "protocol": "TCP"}]}],
-        },
-    },
+    "network policy": {**WEB, "networkPolicy": {
+        "enabled": True,
+        "webFrom": [{"namespaceSelector": {"matchLabels": {"kubernetes.io/metadata.name": "ingress-nginx"}}}],
+        "egress": [{"to": [{"ipBlock": {"cidr": "10.0.0.0/8"}}], "ports": [{"port": 6379, "protocol": "TCP"}]}],
+    }},
     "network policy, nodes alone": {"networkPolicy": {"enabled": True}},
     "everything": {
         **AUTOSCALED,
@@ -78,28 +70,18 @@ MATRIX: Mapping[str, Mapping[str, Any]] = {
         ],
         "envFrom": [{"configMapRef": {"name": "shop"}}],
         "serviceAccount": {
-            "create": True,
-            "name": "jobs",
-            "annotations": {"eks.amazonaws.com/role-arn": "arn:aws:iam::1"},
+            "create": True, "name": "jobs", "annotations": {"eks.amazonaws.com/role-arn": "arn:aws:iam::1"}
         },
         "podSecurityContext": {"runAsUser": None, "runAsGroup": None, "fsGroup": None},
         "volumes": [{"name": "config", "configMap": {"name": "shop"}}],
         "volumeMounts": [{"name": "config", "mountPath": "/etc/shop", "readOnly": True}],
-        "topologySpreadConstraints": [
-            {
-                "maxSkew": 2,
-                "topologyKey": "kubernetes.io/hostname",
-                "whenUnsatisfiable": "DoNotSchedule",
-                "labelSelector": {"matchLabels": {"a": "b"}},
-            }
-        ],
-        "affinity": {
-            "nodeAffinity": {
-                "requiredDuringSchedulingIgnoredDuringExecution": {
-                    "nodeSelectorTerms": [{"matchExpressions": [{"key": "gpu", "operator": "Exists"}]}]
-                }
-            }
-        },
+        "topologySpreadConstraints": [{
+            "maxSkew": 2, "topologyKey": "kubernetes.io/hostname", "whenUnsatisfiable": "DoNotSchedule",
+            "labelSelector": {"matchLabels": {"a": "b"}},
+        }],
+        "affinity": {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": {
+            "nodeSelectorTerms": [{"matchExpressions": [{"key": "gpu", "operator": "Exists"}]}]
+        }}},
         "nodeSelector": {"kubernetes.io/arch": "amd64"},
         "tolerations": [{"key": "jobs", "operator": "Exists", "effect": "NoSchedule"}],
         "priorityClassName": "jobs",
@@ -108,4 +90,4 @@ MATRIX: Mapping[str, Mapping[str, Any]] = {
         "podLabels": {"sidecar.istio.io/inject": "false"},
         "podAnnotations": {"a.example.com/b": "true"},
     },
-}
+}  # fmt: skip
