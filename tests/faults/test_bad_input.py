@@ -11,8 +11,6 @@ from tests.node.nodes import Nodes
 from tests.queue.shard_driver import ShardDriver
 from tests.support import wait_until
 
-# ── ids ─────────────────────────────────────────────────────────────────────────────────────────────────────────────
-
 #: Every byte that is a string by itself, and what has hurt others.
 IDS = [
     *map(chr, range(128)), "\x80", "\xff", "é" * 256, "x" * 512, "🔑" * 128, "\u202eabc", "\u2028", "\ufeff",
@@ -58,9 +56,6 @@ def test_what_can_not_be_an_id_is_refused_and_nothing_of_its_push_is_written(app
     with pytest.raises(InvalidJob):
         worker.perform_async([{"id": "fine"}, {"id": id}])
     assert not app.redis().keys(f"{app.settings.namespace}:*")
-
-
-# ── configuration ───────────────────────────────────────────────────────────────────────────────────────────────────
 
 
 def test_jobs_of_a_worker_that_is_gone_wait_and_everybody_is_told(nodes: Nodes) -> None:

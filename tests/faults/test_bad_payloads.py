@@ -19,8 +19,6 @@ from tests.node.nodes import Nodes
 from tests.queue.shard_driver import ShardDriver
 from tests.support import RedisServer, wait_until
 
-# ── payloads ────────────────────────────────────────────────────────────────────────────────────────────────────────
-
 MEBIBYTE = 1 << 20
 
 
@@ -118,9 +116,6 @@ def test_a_job_that_recurses_or_eats_memory_fails_and_its_node_lives(
         assert dead.error is not None
         assert dead.error.startswith(("RecursionError", "MemoryError"))
         assert {id for row in nodes.records("end") for id in row[2]} >= set(map(str, range(50)))
-
-
-# ── numbers ─────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
 @pytest.mark.parametrize("number", ["nan", "-nan", "inf", "-inf", "", "x", "1e400", math.nan, math.inf])

@@ -70,9 +70,6 @@ def assert_order(nodes: Nodes) -> None:
         assert started[id, number] > epoch, f"{id}: {number} was started by an owner of before, and by nobody later"
 
 
-# ── Redis's clock ───────────────────────────────────────────────────────────────────────────────────────────────────
-
-
 def test_set_back_by_an_hour_while_a_node_dies(nodes: Nodes, redis_clock: OtherClock) -> None:
     """Its lease ends within one ttl, what was queued runs, and it is told to be late."""
     doomed = nodes.start(lease_ttl=TTL, poll_interval=0.2).wait_ready()
@@ -122,9 +119,6 @@ def test_set_back_history_and_heartbeats_go_on(nodes: Nodes, redis_clock: OtherC
     wait_until(lambda: any(abs(point.at - yesterday) < 300 for point in read_history(caller, "ns", "jobs", "5m")))
     wait_until(lambda: nodes.app.nodes().is_well)
     assert nodes.app.nodes().nodes[0].beat_age < 60
-
-
-# ── other clocks ────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
 @pytest.mark.parametrize("hours", [-10, 10])

@@ -21,9 +21,6 @@ def ran(nodes: Nodes, id: str) -> list[int]:
     return [payload["n"] for row in nodes.records("start") for payload in row[2].get(id, [])]
 
 
-# ── a node dies ─────────────────────────────────────────────────────────────────────────────────────────────────────
-
-
 def test_after_a_kill_another_node_takes_over_within_the_lease(nodes: Nodes) -> None:
     first = nodes.start(lease_ttl=1).wait_ready()
     nodes.push({"id": "a", "payload": {"gate": "go", "n": 1}})
@@ -90,9 +87,6 @@ def test_kills_between_claim_and_settle_lose_nothing(tmp_path: Path, redis_serve
         assert nodes.metrics().morgue_length == 0
 
 
-# ── a node pauses ───────────────────────────────────────────────────────────────────────────────────────────────────
-
-
 def test_a_node_paused_past_its_lease_is_fenced_and_tells_its_job(nodes: Nodes) -> None:
     first = nodes.start(lease_ttl=1).wait_ready()
     second = nodes.start(lease_ttl=1).wait_ready()
@@ -146,9 +140,6 @@ def owners(nodes: Nodes) -> set[int]:
     return {int(str(name, "ascii").split(":")[1]) if name else 0 for name in found}  # type: ignore[arg-type]
 
 
-# ── Redis dies, or forgets ──────────────────────────────────────────────────────────────────────────────────────────
-
-
 def test_a_redis_that_is_killed_and_comes_back_loses_nothing(tmp_path: Path, own_redis_server: RedisServer) -> None:
     with Nodes(tmp_path, own_redis_server, "ns", max_retry_count=1_000) as nodes:
         node = nodes.start().wait_ready()
@@ -178,8 +169,6 @@ def test_scripts_that_redis_forgets_are_loaded_again(nodes: Nodes) -> None:
         assert ran(nodes, id) == list(range(30))
     assert nodes.metrics().processed == len(nodes.records("end"))
 
-
-# ── all at once ─────────────────────────────────────────────────────────────────────────────────────────────────────
 
 IDS = [f"id{number}" for number in range(12)]
 

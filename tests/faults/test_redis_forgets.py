@@ -29,9 +29,6 @@ def knows_queue(nodes: Nodes) -> bool:
     return bool(nodes.app.redis().exists("ns:queues"))
 
 
-# ── data ────────────────────────────────────────────────────────────────────────────────────────────────────────────
-
-
 @pytest.mark.parametrize("how", ["FLUSHALL", "restarted empty"])
 def test_when_redis_has_lost_everything_new_jobs_run_and_are_seen(tmp_path: Path, how: str) -> None:
     """Leases are taken again, and the queue is known again, so that metrics, the web view and fosters see it."""
@@ -73,9 +70,6 @@ def test_another_shards_count_that_came_in_meanwhile_is_told_of_and_changes_noth
     wait_until(lambda: nodes.ended("a"))
 
 
-# ── memory ──────────────────────────────────────────────────────────────────────────────────────────────────────────
-
-
 def test_an_evicting_policy_that_is_set_later_is_told_of_once(nodes: Nodes) -> None:
     node = nodes.start().wait_ready()
     client = nodes.app.redis()
@@ -114,9 +108,6 @@ def test_when_memory_is_full_nodes_work_the_queue_off_and_producers_are_told(nod
     wait_until(nodes.is_done)
     assert nodes.metrics().morgue_length == 0
     assert {id for row in nodes.records("end") for id in row[2]} == set(map(str, range(200)))
-
-
-# ── disk ────────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
 @pytest.fixture
@@ -168,9 +159,6 @@ def refusal(nodes: Nodes) -> str:
     except PushFailed as error:
         return str(error)
     return ""
-
-
-# ── connections and scripts ─────────────────────────────────────────────────────────────────────────────────────────
 
 
 def test_connections_that_are_killed_again_and_again_cost_nothing(nodes: Nodes, own_redis_server: RedisServer) -> None:

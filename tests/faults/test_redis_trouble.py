@@ -194,9 +194,6 @@ def test_an_outage_is_told_of_once_and_not_at_every_try(nodes: Nodes, stage: Sta
     wait_until(lambda: node.logged("redis_back"))
 
 
-# ── boot ────────────────────────────────────────────────────────────────────────────────────────────────────────────
-
-
 @pytest.mark.parametrize("name", ["noauth", "wrongpass", "readonly", "refused"])
 def test_a_node_that_boots_waits_and_says_what_for(nodes: Nodes, stage: Stage, name: str) -> None:
     """It doesn't end: a password is rotated on both sides, and one of them is first."""
