@@ -87,13 +87,13 @@ class Causes:
         near = self._outages.within(push.sent_at, push.acked_at)
         return near or (push.via == "proxy" and self._weathers.within(push.sent_at, push.acked_at))
 
-    def before_failover(self, acked_at: float) -> float | None:
+    def before_failover(self, acked_at: float | None) -> float | None:
         """
         Seconds from an acknowledgement to the beginning of the failover that may have lost it, negative if it came
         while that went on; None: there was none.
         """
         for fault in self._failovers:
-            if fault.since - LOSS_WINDOW <= acked_at <= fault.until:
+            if acked_at is not None and fault.since - LOSS_WINDOW <= acked_at <= fault.until:
                 return fault.since - acked_at
         return None
 

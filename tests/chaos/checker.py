@@ -76,7 +76,9 @@ def check(history: History, *, may_lose: bool = False) -> Verdict:
     _judge_losses(verdict, lost, history, causes, may_lose=may_lose)
     for row, records in history.rows.items():
         owed = _owed(history, row, set(lost))
-        shaky = {number for number in owed if may_lose and _is_shaky(history, (*row, number), causes)}
+        # A failover may have lost their push, though a node had them in hand.
+        acked_at = {number: history.pushes[*row, number].acked_at for number in owed}
+        shaky = {number for number in owed if may_lose and causes.before_failover(acked_at[number]) is not None}
         _check_order(verdict, row, records, owed, shaky)
         _check_overlaps(verdict, row, records, history, causes)
         _check_duplicates(verdict, row, records, causes)
@@ -94,8 +96,7 @@ def _written(records: list[dict[str, Any]]) -> Iterator[int]:
 
 def _judge_losses(verdict: Verdict, lost: list[Payload], history: History, causes: Causes, *, may_lose: bool) -> None:
     for payload in lost:
-        acked_at = history.pushes[payload].acked_at
-        gap = causes.before_failover(acked_at) if may_lose and acked_at is not None else None
+        gap = causes.before_failover(history.pushes[payload].acked_at) if may_lose else None
         if gap is None:
             verdict.lost.append(payload)
         else:
@@ -117,12 +118,6 @@ def _owed(history: History, row: Row, lost: set[Payload]) -> list[int]:
         and (queue, id, number) not in history.morgue
         and (queue, id, number) not in lost
     )
-
-
-def _is_shaky(history: History, payload: Payload, causes: Causes) -> bool:
-    """True if a failover may have lost its push, though a node had it in hand."""
-    acked_at = history.pushes[payload].acked_at
-    return acked_at is not None and causes.before_failover(acked_at) is not None
 
 
 def _check_order(verdict: Verdict, row: Row, records: list[dict[str, Any]], owed: list[int], shaky: set[int]) -> None:

@@ -73,13 +73,6 @@ class Sample(NamedTuple):
     keys: list[bytes]
 
 
-class Verdict(NamedTuple):
-    """The samples, and what is wrong with them."""
-
-    samples: list[Sample]
-    complaints: list[str]
-
-
 class Load:
     def __init__(self, app: Lowkiq) -> None:
         self._app = app
@@ -115,7 +108,8 @@ class Load:
         return metrics.length + metrics.busy == 0
 
 
-def run(directory: Path, seconds: float, rounds: int) -> Verdict:
+def run(directory: Path, seconds: float, rounds: int) -> tuple[list[Sample], list[str]]:
+    """Works for so long in so many rounds; samples of the rests between them, and complaints."""
     (directory / "app.py").write_text(APP)
     arguments = [*SUPERVISOR, "-r", "app", "--nodes", str(NODES)]
     with running_redis() as server, closing(Lowkiq(redis_url=server.url)) as app:
@@ -131,7 +125,7 @@ def run(directory: Path, seconds: float, rounds: int) -> Verdict:
                 print(_line(samples[-1]), flush=True)
             supervisor.send(signal.SIGTERM)
             supervisor.process.wait(60)
-            return Verdict(samples, list(_complaints(samples, supervisor.process.returncode)))
+            return samples, list(_complaints(samples, supervisor.process.returncode))
 
 
 def _sample(app: Lowkiq, load: Load, processes: dict[str, psutil.Process]) -> Sample:
@@ -181,11 +175,11 @@ def main() -> int:
     parser.add_argument("--minutes", type=float, default=10)
     minutes: float = parser.parse_args().minutes
     with tempfile.TemporaryDirectory(prefix="lowkiq-leaks-") as directory:
-        verdict = run(Path(directory), minutes * 60, rounds=max(4, round(minutes * 2)))
-    for complaint in verdict.complaints:
+        _, complaints = run(Path(directory), minutes * 60, rounds=max(4, round(minutes * 2)))
+    for complaint in complaints:
         print(complaint)
-    print("leaks" if verdict.complaints else "no leaks")
-    return 1 if verdict.complaints else 0
+    print("leaks" if complaints else "no leaks")
+    return 1 if complaints else 0
 
 
 if __name__ == "__main__":

@@ -123,7 +123,9 @@ class Run:
     def _act(self, id: str, payload: dict[str, Any]) -> None:
         what, attempt = payload.get("do"), self._attempts[id]
         if what == "fail" and attempt <= payload["tries"]:
-            self._end(id, ValueError("is to fail"))
+            del self._open[id]
+            self._failed[id] = ValueError("is to fail")
+            self._write(id, "fail", why="failed")
         elif what == "raise" and attempt <= payload["tries"]:
             raise ValueError("the whole batch is to fail")
         elif what == "pause" and database.first_time(f"{self._queue}.{id}.{payload['n']}"):
@@ -135,12 +137,6 @@ class Run:
             sys.exit(1)
         elif what == "kill" or (what == "kill once" and database.first_time(f"{self._queue}.{id}.{payload['n']}")):
             process.die()
-
-    def _end(self, id: str, error: Exception) -> None:
-        if id in self._open:
-            del self._open[id]
-            self._failed[id] = error
-            self._write(id, "fail", why="failed")
 
     def _commit(self) -> None:
         for id in list(self._open):
