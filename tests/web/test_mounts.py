@@ -202,13 +202,6 @@ def test_a_form_of_a_page_acts_and_returns_below_the_prefix(mount, queue):
     assert queue.queries.fetch(["<b>1</b>"]) == []
 
 
-def test_events_stream_there(mount, queue):
-    client = mount(no_auth=True)
-    with client.stream("GET", f"{PREFIX}/api/v1/events") as response:
-        assert response.headers["content-type"].startswith("text/event-stream")
-        assert any(line == "event: tick" for line in response.iter_lines())
-
-
 def test_only_loopback_is_answered_there_without_credentials(mount):
     client = mount()
     assert client.get(f"{PREFIX}/nodes").status_code == 200

@@ -11,7 +11,6 @@ from starlette.routing import BaseRoute
 
 from lowkiq.admin.bulks import Bulk
 from lowkiq.web.api import actions, jobs, monitoring, openapi, prometheus
-from lowkiq.web.api.events import MEDIA_TYPE, Streams, Tick
 from lowkiq.web.api.operation import JSON, NO_QUEUE, Call, Operation, operation
 from lowkiq.web.api.types import ActionRequest, JobQuery, JobsQuery, Matches, Moved, TokenReply
 from lowkiq.web.security.paths import prefix_of
@@ -22,13 +21,13 @@ _NO_BULK: Final = {404: "There is no such bulk, or no longer."}
 
 def routes(view: View) -> list[BaseRoute]:
     """The routes of all operations."""
-    return [operation.route(view) for operation in operations(Streams())]
+    return [operation.route(view) for operation in operations()]
 
 
-def operations(streams: Streams) -> list[Operation]:
+def operations() -> list[Operation]:
     """All operations, in the order of the OpenAPI document."""
     reads = [monitoring.stats, monitoring.nodes, monitoring.queues, monitoring.queue, monitoring.history, *_jobs()]
-    described = [*reads, *_actions(), token, *_live(streams)]
+    described = [*reads, *_actions(), token, *_live()]
 
     @operation("GET", "/api/v1/openapi.json", "getOpenapi", replies={200: [dict[str, Any]]})
     async def describe(call: Call) -> Response:
@@ -109,20 +108,8 @@ def _actions() -> Sequence[Operation]:
     ]
 
 
-def _live(streams: Streams) -> Sequence[Operation]:
+def _live() -> Sequence[Operation]:
     return [
-        operation(
-            "GET",
-            "/api/v1/events",
-            "getEvents",
-            summary="Server-sent events: live numbers.",
-            description="`tick` has a Tick for its data, whenever there is a new one. `down` says in `error` that "
-            "Redis does not answer, `up` (or a tick) that it does again. A stream ends after ten minutes, or under a "
-            "WSGI server after one event: connect again.",
-            replies={200: [Tick]},
-            media_type=MEDIA_TYPE,
-            refusals={503: "Too many streams are open."},
-        )(streams.respond),
         operation(
             "GET",
             "/metrics",

@@ -2,7 +2,7 @@
 The guard: lets a request through or refuses it, before any page or operation sees it.
 
 Access authenticates the caller. Writes must come from a page of our own, with that page's token, and be of a bounded
-size. Pure ASGI, so that streams keep streaming.
+size.
 """
 
 from __future__ import annotations

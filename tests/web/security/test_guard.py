@@ -51,7 +51,7 @@ class TestWithoutCredentials:
 
 
 def test_a_websocket_is_refused(make_web):
-    scope = {"type": "websocket", "path": "/api/v1/events", "headers": [], "query_string": b"", "scheme": "ws"}
+    scope = {"type": "websocket", "path": "/api/v1/stats", "headers": [], "query_string": b"", "scheme": "ws"}
     sent = asyncio.run(_ask(make_web(), scope, {"type": "websocket.connect"}))
     assert [message["type"] for message in sent] == ["websocket.close"]
 
@@ -87,7 +87,7 @@ class TestWithCredentials:
         assert response.status_code == 303
         assert response.headers["location"] == "/sign-in?next=/queues/a%3Fview%3Ddue%26pattern%3D%252F%252Fx"
 
-    @pytest.mark.parametrize("path", ["/api/v1/stats", "/api/v1/events", "/api/v1/openapi.json", "/api/", "/metrics"])
+    @pytest.mark.parametrize("path", ["/api/v1/stats", "/api/v1/openapi.json", "/api/", "/metrics"])
     def test_programs_are_told_in_json_and_no_browser_opens_a_dialog(self, make_web, browse, path):
         response = browse(make_web(token=TOKEN)).get(path)
         assert response.status_code == 401
