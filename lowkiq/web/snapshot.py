@@ -11,6 +11,8 @@ import asyncio
 import threading
 from collections import deque
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
 from typing import Annotated, Final
 
 import msgspec
@@ -18,13 +20,15 @@ from msgspec import Meta
 from starlette.concurrency import run_in_threadpool
 
 from lowkiq import clock
+from lowkiq.admin.alerts import Alert, alerts_of
 from lowkiq.admin.history import SAMPLE_INTERVAL, Point, read_earlier
 from lowkiq.admin.metrics import QueueMetrics, ShardMetrics, by_queue, read_shards, total
-from lowkiq.admin.nodes import Nodes, judge, read_health
+from lowkiq.admin.nodes import NodeHealth, Nodes, Running, judge, read_health, running_batches
 from lowkiq.admin.redis_health import RedisHealth, read_redis_health
+from lowkiq.admin.words import printable
 from lowkiq.errors import UnknownQueue, short
 from lowkiq.queue.call import redis_time
-from lowkiq.queue.shard import Shard
+from lowkiq.queue.shard import Shard, shards_of
 from lowkiq.web.backend import Backend
 
 #: Seconds for which a snapshot is new enough.
@@ -58,7 +62,8 @@ class QueueRow(msgspec.Struct, frozen=True):
     merge_ratio: Annotated[float, Meta(description="Share of the payloads pushed that joined a queued id, 0 to 1.")]
 
 
-class Snapshot(msgspec.Struct, frozen=True):
+@dataclass(frozen=True)
+class Snapshot:
     """State of everything at one moment."""
 
     #: Rises with each poll.
@@ -74,6 +79,30 @@ class Snapshot(msgspec.Struct, frozen=True):
     nodes: Nodes
     server: RedisHealth
 
+    @cached_property
+    def alerts(self) -> list[Alert]:
+        """Alerts of nodes, shards and Redis, the worst first."""
+        return sorted([*alerts_of(self.nodes), *self.server.alerts], key=lambda alert: alert.severity != "bad")
+
+    def shard(self, queue: str, number: int) -> ShardMetrics | None:
+        """The numbers of a shard, if they are known already."""
+        return self._shards.get((queue, number))
+
+    def running(self, queue: str, shard: int) -> Running | None:
+        """The batch of a shard that is performed, by the last heartbeat."""
+        return self._running.get((queue, shard))
+
+    def node(self, owner: str | None) -> NodeHealth | None:
+        """The node of that name, if it beats."""
+        return self._nodes.get(owner or "")
+
+    def owner_name(self, owner: str | None) -> str:
+        """An owner in few words: its number, where several machines have nodes also its host."""
+        node = self.node(owner)
+        if node is None:
+            return printable(owner, 80) if owner else "nobody"
+        return f"node {node.node_number}" + (f" on {printable(node.host, 60)}" if self._has_hosts else "")
+
     def row(self, queue: str) -> QueueRow:
         """A queue at a glance. Raises UnknownQueue."""
         metrics = self.queues.get(queue)
@@ -86,6 +115,22 @@ class Snapshot(msgspec.Struct, frozen=True):
             self.rates[queue],
             merge_ratio=metrics.merged / metrics.pushed if metrics.pushed else 0.0,
         )
+
+    @cached_property
+    def _nodes(self) -> dict[str, NodeHealth]:
+        return {node.node: node for node in self.nodes.nodes}
+
+    @cached_property
+    def _has_hosts(self) -> bool:
+        return len({node.host for node in self.nodes.nodes}) > 1
+
+    @cached_property
+    def _shards(self) -> dict[tuple[str, int], ShardMetrics]:
+        return {(shard.queue, shard.shard): shard for shard in self.shards}
+
+    @cached_property
+    def _running(self) -> dict[tuple[str, int], Running]:
+        return running_batches(self.nodes.nodes)
 
 
 class Snapshots:
@@ -134,7 +179,7 @@ class _Poll:
     def _read(self) -> Snapshot:
         backend = self._backend
         counts = backend.queues()
-        shards = self._read_shards(backend.all_shards(counts))
+        shards = self._read_shards(shards_of(backend.namespace, counts))
         queues = by_queue(counts, shards)
         at = redis_time(backend.caller)
         rates = self._rates(clock.monotonic(), queues, at)

@@ -10,8 +10,6 @@ import pytest
 from lowkiq import Lowkiq
 from lowkiq.admin import bulks
 from lowkiq.admin.actions import Progress
-from lowkiq.admin.history import record
-from lowkiq.admin.metrics import QueueMetrics
 from lowkiq.admin.search import Match
 from lowkiq.errors import LowkiqError, UnknownQueue
 from lowkiq.web.backend import Backend
@@ -61,7 +59,6 @@ def test_of_a_queue_with_another_shards_count_redis_knows_best(
     make_app().worker(queue_name="q", shards_count=7)(lambda _: None).perform_async([{"id": 1}])
     assert backend.queues() == {"q": 7}
     assert [job.id for job in backend.previews("q").job("1")] == ["1"]
-    assert len(backend.all_shards(backend.queues())) == 7
 
 
 @pytest.mark.parametrize("queue", ["nope", "", "q:0", "Q", "\x00", "x" * 1000])
@@ -142,30 +139,6 @@ def test_a_bulk_acts_on_no_more_than_its_total(backend: Backend, work: type[Work
     push(work, *map(str, range(30)))
     assert sum(1 for _ in backend.sweep(bulk(total=4))) >= 1
     assert len(queued(work)) == 26
-
-
-def test_a_history_is_read(backend: Backend, app: Lowkiq) -> None:
-    row = QueueMetrics(**dict.fromkeys(QueueMetrics.__struct_fields__, 3))
-    record(app.caller, app.settings.namespace, {"q": row, "other": row})
-    for span in ("5m", "1h", "1d", "30d"):
-        assert [point.length for point in backend.history("q", span)] == [3]
-        assert [point.length for point in backend.history("", span)] == [6]
-    assert backend.history("ghost", "1h") == []
-
-
-@pytest.mark.parametrize("span", ["", "1y", "5M", "5m\x00", "x" * 1000])
-def test_an_unknown_span_is_refused_with_those_there_are(backend: Backend, span: str) -> None:
-    with pytest.raises(ValueError, match="there are 5m, 1h, 1d, 30d") as caught:
-        backend.history("q", span)
-    assert len(str(caught.value)) < 300
-
-
-def test_bulks_are_read(backend: Backend, app: Lowkiq) -> None:
-    assert (backend.bulks(), backend.bulk("ghost")) == ([], None)
-    started = bulks.new_bulk(app.caller, app.settings.namespace, "q", "delete", Match("due"), 5)
-    assert [found.id for found in backend.bulks()] == [started.id]
-    found = backend.bulk(started.id)
-    assert found is not None and (found.total, found.state) == (5, "running")
 
 
 def test_errors_are_told_as_the_app_loads_them(make_app: Callable[..., Lowkiq]) -> None:

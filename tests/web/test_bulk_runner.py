@@ -101,7 +101,7 @@ def fill(app: Lowkiq) -> None:
 
 
 def told(backend: Backend, id: str) -> Bulk:
-    bulk = backend.bulk(id)
+    bulk = bulks.read_bulk(backend.caller, backend.namespace, id)
     assert bulk is not None
     return bulk
 
@@ -164,24 +164,15 @@ def test_a_bulk_is_stopped_from_another_process(
     backend, other = backend_of(GatedBackend, filled), backend_of(Backend, make_app())
     id = BulkRunner(backend).start("q", "delete", Match("due"), MANY).id
     backend.let(2)
-    assert [bulk.id for bulk in other.bulks()] == [id]
-    assert BulkRunner(other).stop(id)
+    assert [bulk.id for bulk in bulks.read_bulks(other.caller, other.namespace)] == [id]
+    assert bulks.ask_to_stop(other.caller, other.namespace, id)
     assert told(other, id).state == "stopping"
     backend.open()
     bulk = wait_for_end(other, id)
     assert bulk.state == "stopped"
     assert 0 < bulk.moved < MANY
     assert length(filled) == MANY - bulk.moved
-    assert not BulkRunner(other).stop(id)
-
-
-def test_what_is_not_there_or_over_cannot_be_stopped(filled: Lowkiq, backend_of: Callable[..., Any]) -> None:
-    backend = backend_of(Backend, filled)
-    runner = BulkRunner(backend)
-    assert not runner.stop("ghost")
-    id = runner.start("q", "delete", Match("due"), 1).id
-    wait_for_end(backend, id)
-    assert not runner.stop(id)
+    assert not bulks.ask_to_stop(other.caller, other.namespace, id)
 
 
 @pytest.mark.parametrize(
@@ -196,7 +187,7 @@ def test_what_a_view_cannot_do_is_refused_and_no_bulk(
     for _ in range(MOST + 1):
         with pytest.raises(ValueError, match="there are"):
             runner.start("q", action, Match(view), MANY)
-    assert backend.bulks() == []
+    assert bulks.read_bulks(backend.caller, backend.namespace) == []
     assert length(filled) == MANY
 
 
@@ -207,7 +198,7 @@ def test_so_many_run_at_a_time_and_no_more(filled: Lowkiq, backend_of: Callable[
     assert MOST == 4
     with pytest.raises(TooManyBulks, match="4 bulks run here already: wait for one to end, or stop one"):
         runner.start("q", "delete", Match("due"), MANY)
-    assert {bulk.id for bulk in backend.bulks()} == set(running)
+    assert {bulk.id for bulk in bulks.read_bulks(backend.caller, backend.namespace)} == set(running)
     backend.open()
     for id in running:
         assert wait_for_end(backend, id).state == "done"

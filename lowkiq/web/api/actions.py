@@ -7,7 +7,7 @@ from typing import Final
 from starlette.concurrency import run_in_threadpool
 
 from lowkiq.admin.actions import actions_of
-from lowkiq.admin.bulks import Bulk
+from lowkiq.admin.bulks import Bulk, ask_to_stop, read_bulk, read_bulks
 from lowkiq.admin.search import Match
 from lowkiq.errors import short
 from lowkiq.web.api.input import Rejected
@@ -50,7 +50,8 @@ async def act(call: ApiCall) -> Reply:
 @operation("GET", "/api/v1/bulks", "getBulks")
 async def bulks(call: ApiCall) -> BulksReply:
     """Actions on all that match, the newest first."""
-    return BulksReply(await run_in_threadpool(call.view.backend.bulks))
+    backend = call.view.backend
+    return BulksReply(await run_in_threadpool(read_bulks, backend.caller, backend.namespace))
 
 
 @operation("GET", "/api/v1/bulks/{id}", "getBulk", refusals=NO_BULK)
@@ -68,8 +69,8 @@ async def bulk(call: ApiCall) -> Bulk:
 )
 async def stop_bulk(call: ApiCall) -> Reply:
     """Ask a bulk to stop. What it has done stays done."""
-    found = await _bulk(call)
-    if found.is_over or not await run_in_threadpool(call.view.bulks.stop, found.id):
+    found, backend = await _bulk(call), call.view.backend
+    if not await run_in_threadpool(ask_to_stop, backend.caller, backend.namespace, found.id):
         raise Rejected(409, f"bulk {found.id} is {(await _bulk(call)).state}: there is nothing to stop")
     return Reply(202, await _bulk(call))
 
@@ -111,7 +112,8 @@ def _count(view: View, queue: str, match: Match) -> tuple[int, bool]:
 
 
 async def _bulk(call: ApiCall) -> Bulk:
-    found = await run_in_threadpool(call.view.backend.bulk, call.id)
+    backend = call.view.backend
+    found = await run_in_threadpool(read_bulk, backend.caller, backend.namespace, call.id)
     if found is None:
         raise Rejected(404, f"no bulk {short(call.id)}: a day after its end it is forgotten")
     return found

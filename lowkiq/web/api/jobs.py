@@ -14,7 +14,6 @@ from lowkiq.errors import short
 from lowkiq.web.api.input import Rejected
 from lowkiq.web.api.operation import NO_QUEUE, ApiCall, operation
 from lowkiq.web.api.types import JobQuery, JobReply, JobRow, JobsQuery, JobsReply, Payload
-from lowkiq.web.owners import Owners
 from lowkiq.web.render.payloads import load_shallow
 from lowkiq.web.snapshot import Snapshot
 from lowkiq.web.view import View
@@ -65,13 +64,12 @@ async def job(call: ApiCall) -> JobReply:
 
 
 def _rows(call: ApiCall, snapshot: Snapshot, previews: Sequence[JobPreview]) -> list[JobRow]:
-    owners = Owners(snapshot)
-    return [_row(call.view, snapshot, owners, call.queue, preview) for preview in previews]
+    return [_row(call.view, snapshot, call.queue, preview) for preview in previews]
 
 
-def _row(view: View, snapshot: Snapshot, owners: Owners, queue: str, preview: JobPreview) -> JobRow:
+def _row(view: View, snapshot: Snapshot, queue: str, preview: JobPreview) -> JobRow:
     """A preview with what the snapshot knows of its shard."""
-    shard, running = owners.shard(queue, preview.shard), owners.running(queue, preview.shard)
+    shard, running = snapshot.shard(queue, preview.shard), snapshot.running(queue, preview.shard)
     thread = running.thread if running and preview.where == "claim" and running.has(preview.id) else None
     return JobRow(
         id=preview.id.encode("utf-8", "backslashreplace").decode(),  # JSON has no way to name bytes that are no UTF-8

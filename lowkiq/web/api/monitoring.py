@@ -8,7 +8,7 @@ from collections.abc import Mapping
 import msgspec
 from starlette.concurrency import run_in_threadpool
 
-from lowkiq.admin.history import SPANS
+from lowkiq.admin.history import SPANS, TOTAL, read_history
 from lowkiq.admin.metrics import QueueMetrics
 from lowkiq.web.api.operation import NO_QUEUE, ApiCall, operation
 from lowkiq.web.api.types import (
@@ -76,7 +76,8 @@ async def history(call: ApiCall) -> HistoryReply:
     query: HistoryQuery = call.query
     if query.queue is not None:
         (await call.view.snapshots.get()).row(query.queue)  # there must be one
-    points = await run_in_threadpool(call.view.backend.history, query.queue or "", query.span)
+    backend = call.view.backend
+    points = await run_in_threadpool(read_history, backend.caller, backend.namespace, query.queue or TOTAL, query.span)
     return HistoryReply(query.queue, query.span, SPANS[query.span].step, points)
 
 

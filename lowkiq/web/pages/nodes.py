@@ -9,7 +9,6 @@ from typing import Any
 from markupsafe import Markup
 
 from lowkiq.admin.nodes import NodeHealth, Running
-from lowkiq.web.pages.alerts import alert_rows
 from lowkiq.web.pages.live import Visit
 from lowkiq.web.render import formatting
 from lowkiq.web.render.charts import sparkline
@@ -61,7 +60,7 @@ def build(_: View, visit: Visit) -> Mapping[str, Any]:
     late_first = sorted(nodes.nodes, key=lambda node: not node.is_late)
     of = max((node.number_of_nodes for node in nodes.nodes), default=0)
     return {
-        "alerts": [row for row in alert_rows(visit.snapshot) if row.alert.kind != "Redis"],
+        "alerts": [alert for alert in visit.snapshot.alerts if alert.kind != "Redis"],
         "missing": nodes.missing,
         "of": of,
         "cards": [_card(node, node.node_number in nodes.doubled, names) for node in late_first],
