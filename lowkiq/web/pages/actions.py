@@ -13,9 +13,9 @@ from starlette.routing import BaseRoute, Route
 
 from lowkiq.admin.actions import actions_of
 from lowkiq.admin.search import Match
+from lowkiq.admin.words import listed, printable
 from lowkiq.web.pages.action_words import WORDINGS, jobs_of
 from lowkiq.web.pages.live import LivePages, page
-from lowkiq.web.render import formatting
 from lowkiq.web.render.templating import as_field, from_field, link
 from lowkiq.web.security.guard import Form, form_of
 from lowkiq.web.view import View
@@ -139,10 +139,10 @@ def _conditions(match: Match) -> str:
     """The conditions on jobs, in formatting."""
     conditions = []
     if match.pattern is not None:
-        conditions.append(f"whose id matches {formatting.printable(match.pattern)}")
+        conditions.append(f"whose id matches {printable(match.pattern)}")
     if match.error is not None:
-        conditions.append(f"with the error {formatting.printable(match.error) or '(none)'}")
-    return formatting.listed(conditions)
+        conditions.append(f"with the error {printable(match.error) or '(none)'}")
+    return listed(conditions)
 
 
 def _fields(order: Order, count: int) -> list[tuple[str, Any]]:

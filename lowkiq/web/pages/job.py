@@ -12,6 +12,7 @@ from lowkiq.admin.actions import actions_of
 from lowkiq.admin.metrics import ShardMetrics
 from lowkiq.admin.nodes import NodeHealth, Running
 from lowkiq.admin.reader import JobPreview
+from lowkiq.admin.words import age, printable
 from lowkiq.web.pages.action_words import WORDINGS, result_of
 from lowkiq.web.pages.live import Visit
 from lowkiq.web.pages.queue import max_retry_count
@@ -165,7 +166,7 @@ class Why:
         return self._not_due(job) if job.at > self.snapshot.at else self._due()
 
     def _not_due(self, job: JobPreview) -> str:
-        when = f"Not due until {formatting.moment(job.at)}, in {formatting.age(job.at - self.snapshot.at)}"
+        when = f"Not due until {formatting.moment(job.at)}, in {age(job.at - self.snapshot.at)}"
         if job.retry_count < 0:
             return f"{when}: it was pushed for then."
         return f"{when}: it failed {formatting.times(job.retry_count + 1)} and tries again then."
@@ -205,10 +206,10 @@ class Why:
             return f"In the hands of {self._owner}, whose lease has run out: {next_node}."
         if running is None:
             return f"Claimed by {self._owner}: about to be performed, or just done."
-        who = f"{self.snapshot.owner_name(running.node.node)}, thread {formatting.printable(running.thread.name, 60)}"
+        who = f"{self.snapshot.owner_name(running.node.node)}, thread {printable(running.thread.name, 60)}"
         match running.has(job.id):
             case True:
-                return f"Performed by {who}, for {formatting.age(running.seconds)} so far."
+                return f"Performed by {who}, for {age(running.seconds)} so far."
             case None:
                 return f"Claimed by {who}: performed in the batch of {_performed(running)}, or next."
         return f"Claimed by {who}, and next: the thread performs {_performed(running)}."
@@ -216,7 +217,7 @@ class Why:
 
 def _obstacle(node: NodeHealth) -> str | None:
     if node.is_late:
-        return f"has not been heard of for {formatting.age(node.beat_age)}"
+        return f"has not been heard of for {age(node.beat_age)}"
     if node.state in STOPPED:
         return f"is {STOPPED[node.state]}: it takes no new jobs"
     return None
@@ -224,6 +225,6 @@ def _obstacle(node: NodeHealth) -> str | None:
 
 def _performed(running: Running) -> str:
     thread = running.thread
-    first = formatting.printable(thread.ids[0], 60) if thread.ids else "a job"
+    first = printable(thread.ids[0], 60) if thread.ids else "a job"
     batch = first if thread.jobs <= 1 else f"{first} and {thread.jobs - 1:,} more"
-    return f"{batch} for {formatting.age(running.seconds)}"
+    return f"{batch} for {age(running.seconds)}"

@@ -11,9 +11,9 @@ from lowkiq.admin.history import read_history
 from lowkiq.admin.metrics import ShardMetrics
 from lowkiq.admin.previews import ErrorGroup, Page, Previews
 from lowkiq.admin.reader import JobPreview
+from lowkiq.admin.words import printable
 from lowkiq.web.pages.action_words import WORDINGS, result_of
 from lowkiq.web.pages.live import Visit
-from lowkiq.web.render import formatting
 from lowkiq.web.render.charts import charts_of, span_of
 from lowkiq.web.render.templating import from_field
 from lowkiq.web.snapshot import Snapshot
@@ -177,10 +177,10 @@ def _worst_first(shards: Iterable[ShardMetrics]) -> list[ShardMetrics]:
 def _listed(job: JobPreview, *, payloads: bool) -> ListedJob:
     error = _first_line(job.error)
     if error:
-        return ListedJob(job, formatting.printable(error, PREVIEW), is_error=True)
+        return ListedJob(job, printable(error, PREVIEW), is_error=True)
     lowest = job.payloads[0] if job.payloads and payloads else None
     text = lowest.data[: 4 * PREVIEW].decode("utf-8", "replace") if lowest else ""
-    return ListedJob(job, formatting.printable(text, PREVIEW), is_error=False)
+    return ListedJob(job, printable(text, PREVIEW), is_error=False)
 
 
 def _first_line(error: str | None) -> str:

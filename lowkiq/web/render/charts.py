@@ -15,6 +15,7 @@ from typing import Final
 from markupsafe import Markup
 
 from lowkiq.admin.history import SPANS, Point
+from lowkiq.admin.words import age, seconds
 from lowkiq.web.render import formatting
 
 #: The drawing's own units; it is stretched to its place.
@@ -95,7 +96,7 @@ class Chart:
     @property
     def time_marks(self) -> list[str]:
         """Words of the horizontal axis, from left to right."""
-        return [f"{formatting.age(self.length)} ago", f"{formatting.age(self.length / 2)}", "now"]
+        return [f"{age(self.length)} ago", f"{age(self.length / 2)}", "now"]
 
     @property
     def description(self) -> str:
@@ -231,7 +232,7 @@ def charts_of(points: Sequence[Point], span: str, now: float) -> list[Chart]:
         return []
     counts = (formatting.number, formatting.compact, round_count)
     speeds = (_a_second, formatting.compact, round_count)
-    lags = (formatting.seconds, formatting.in_one_unit, round_seconds)
+    lags = (seconds, formatting.in_one_unit, round_seconds)
     step = SPANS[span].step
     # A step's counters are as of its end, its gauges are the highest within it: both are drawn at its end.
     times = [min(point.at + step, now) for point in points]
