@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 
 from lowkiq.admin.actions import actions_of
 from lowkiq.admin.history import read_history
 from lowkiq.admin.metrics import ShardMetrics
 from lowkiq.admin.previews import ErrorGroup, Page, Previews
 from lowkiq.admin.reader import JobPreview
+from lowkiq.admin.search import main_line
 from lowkiq.admin.words import printable
 from lowkiq.web.pages.action_words import WORDINGS, result_of
 from lowkiq.web.pages.live import Visit
@@ -58,15 +59,6 @@ class Filter:
     def is_narrow(self) -> bool:
         """True when only some of the view's jobs are meant."""
         return not (self.pattern is None and self.error is None and self.retry_count is None)
-
-
-class Groups(NamedTuple):
-    """Errors of a view."""
-
-    groups: Sequence[ErrorGroup]
-    #: Jobs that were looked at, and how many there are.
-    sampled: int
-    of: int
 
 
 @dataclass(frozen=True)
@@ -123,11 +115,13 @@ def _shards(visit: Visit, queue: str) -> dict[str, Any]:
 def _jobs(view: View, visit: Visit, queue: str, found: Filter) -> dict[str, Any]:
     previews = view.backend.previews(queue) if visit.reads else None
     metrics, is_flying = visit.snapshot.queues[queue], found.view == "in_flight"
-    page, groups = Page([], None), Groups([], 0, 0)
+    page = Page([], None)
+    groups: Sequence[ErrorGroup] = ()
+    sampled = total = 0
     if previews and visit.is_whole and not is_flying:
         page = previews.page(limit=JOBS, **asdict(found))
         if found.view != "due":
-            groups = Groups(*previews.errors(found.view))
+            groups, sampled, total = previews.errors(found.view)
     return {
         "views": VIEWS,
         "counts": {
@@ -140,6 +134,8 @@ def _jobs(view: View, visit: Visit, queue: str, found: Filter) -> dict[str, Any]
         "page": page,
         "rows": [_listed(job, payloads=view.payloads) for job in page.jobs],
         "groups": groups,
+        "sampled": sampled,
+        "total": total,
         "most_groups": GROUPS,
         "flying": _in_flight(previews, visit.snapshot, queue) if previews and is_flying else [],
         "most_flying": FLYING,
@@ -175,20 +171,12 @@ def _worst_first(shards: Iterable[ShardMetrics]) -> list[ShardMetrics]:
 
 
 def _listed(job: JobPreview, *, payloads: bool) -> ListedJob:
-    error = _first_line(job.error)
+    error = main_line(job.error)
     if error:
         return ListedJob(job, printable(error, PREVIEW), is_error=True)
     lowest = job.payloads[0] if job.payloads and payloads else None
     text = lowest.data[: 4 * PREVIEW].decode("utf-8", "replace") if lowest else ""
     return ListedJob(job, printable(text, PREVIEW), is_error=False)
-
-
-def _first_line(error: str | None) -> str:
-    """The line of an error that says most: of a traceback, the last."""
-    lines = [line.strip() for line in (error or "").splitlines() if line.strip()]
-    if not lines:
-        return ""
-    return lines[-1] if lines[0].startswith("Traceback ") else lines[0]
 
 
 def _in_flight(previews: Previews, snapshot: Snapshot, queue: str) -> list[JobInFlight]:
