@@ -84,18 +84,15 @@ class Operation:
 
         async def endpoint(request: Request) -> Response:
             try:
-                return _respond(await self.handler(await self._read(view, request)))
+                query = read_query(request, self.query) if self.query else None
+                body = await read_body(request, self.body) if self.body else None
+                return _respond(await self.handler(ApiCall(view, request, query, body)))
             except Rejected as error:
                 return _respond(Reply(error.status, Failure(str(error)), error.headers))
             except UnknownQueue as error:
                 return _respond(Reply(404, Failure(str(error))))
 
         return Route(self.path, endpoint, methods=[self.method], name=self.name)
-
-    async def _read(self, view: View, request: Request) -> ApiCall:
-        query = read_query(request, self.query) if self.query else None
-        body = await read_body(request, self.body) if self.body else None
-        return ApiCall(view, request, query, body)
 
 
 def operation(
