@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from playwright.sync_api import expect
 
-from tests.browser.pages import page_paths
+from tests.browser.shop import page_paths
 
 #: Pinned: a new rule should not break a build by surprise.
 AXE = "axe-core@4.10.3"

@@ -10,7 +10,7 @@ from fastapi import FastAPI
 from playwright.sync_api import expect
 
 from lowkiq.web import create_app
-from tests.browser.pages import page_paths
+from tests.browser.shop import page_paths
 from tests.support import wait_until
 
 

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import json
 import os
-import signal
 import socket
 import subprocess
 import sys
@@ -13,7 +11,8 @@ from collections.abc import Callable
 import httpx
 import pytest
 
-from tests.support import ROOT, wait_until
+from tests.harness import Supervised
+from tests.support import ROOT
 
 COMMAND = [sys.executable, "-c", "from lowkiq.cli import main; main()"]
 
@@ -44,22 +43,12 @@ def lowkiq(tmp_path, environment):
 
 @pytest.mark.parametrize("require", [["-r", "jobs"], []])
 def test_it_serves_until_term(tmp_path, environment, require):
-    log = tmp_path / "log"
-    with log.open("w") as stderr, subprocess.Popen(
-        [*COMMAND, "web", *require, "--bind", "127.0.0.1:0", "--read-only"],
-        cwd=tmp_path, env=environment, stderr=stderr,
-    ) as process:  # fmt: skip
-        try:
-            line = wait_until(
-                lambda: next((line for line in log.read_text().splitlines() if "web_ready" in line), None)
-            )
-            url = json.loads(line)["url"]
-            assert httpx.get(url).status_code == 200
-            assert "read-only" in httpx.post(f"{url}api/v1/queues/x/actions").json()["error"]
-            process.send_signal(signal.SIGTERM)
-            assert process.wait(30) == 0
-        finally:
-            process.kill()
+    arguments = [*COMMAND[1:], "web", *require, "--bind", "127.0.0.1:0", "--read-only"]
+    with Supervised(tmp_path, arguments, environment) as server:
+        url = server.until_logged("web_ready")[0]["url"]
+        assert httpx.get(url).status_code == 200
+        assert "read-only" in httpx.post(f"{url}api/v1/queues/x/actions").json()["error"]
+        server.end()
 
 
 def test_the_application_may_be_named_before_the_command(lowkiq):
