@@ -19,14 +19,20 @@ import uvicorn
 from anyio.from_thread import start_blocking_portal
 from starlette.applications import Starlette
 
-from lowkiq import Lowkiq, clock
+from lowkiq import Lowkiq, Worker, clock
+from lowkiq.queue import keys
 from lowkiq.web import create_app
 from lowkiq.web.backend import Backend
 from tests.queue.shard_driver import ShardDriver
 from tests.support import wait_until
-from tests.web.queues import open_queue
 
 TOKEN = "a-token-of-the-tests"
+
+
+def open_queue(app: Lowkiq, queue: str = "q", shards_count: int = 1) -> ShardDriver:
+    """A queue as its first push makes it; the driver is of its shard 0."""
+    app.redis().hset(keys.queues(app.settings.namespace), queue, shards_count)
+    return ShardDriver(app, queue, 0, shards_count)
 
 
 class Browser:
@@ -86,6 +92,12 @@ def browser(make_web: Callable[..., Starlette], browse: Callable[..., Browser]) 
 def driver(app: Lowkiq) -> ShardDriver:
     """The shard of a queue q."""
     return open_queue(app)
+
+
+@pytest.fixture
+def work(app: Lowkiq) -> type[Worker]:
+    """A queue q of three shards."""
+    return app.worker(queue_name="q", shards_count=3)(lambda _: None)
 
 
 @pytest.fixture

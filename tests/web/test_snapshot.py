@@ -12,11 +12,6 @@ from tests.web.snapshots import get
 PAST = 1_000_000.0
 
 
-@pytest.fixture
-def work(app):
-    return app.worker(queue_name="q", shards_count=3)(lambda _: None)
-
-
 def set_counters(app, **counters):
     """Sets counters of the first shard of the queue."""
     shard = app.shards("q", 3)[0]
@@ -34,12 +29,8 @@ def test_a_snapshot_holds_the_whole(app, backend, work):
     found = get(Snapshots(backend))
     assert (found.number, found.shards_counts) == (1, {"q": 3, "other": 2})
     assert [(row.queue, row.shard) for row in found.shards] == [
-        ("q", 0),
-        ("q", 1),
-        ("q", 2),
-        ("other", 0),
-        ("other", 1),
-    ]
+        *(("q", number) for number in range(3)), ("other", 0), ("other", 1),
+    ]  # fmt: skip
     assert (found.queues["q"].length, found.queues["q"].morgue_length, found.queues["q"].pushed) == (8, 2, 10)
     assert (found.queues["other"].length, found.total.length, found.total.pushed) == (4, 12, 14)
     assert found.total.lag == found.queues["q"].lag > found.at - PAST - 60

@@ -164,9 +164,7 @@ class TestWrites:
     @pytest.mark.parametrize(
         "headers",
         [
-            {"sec_fetch_site": "cross-site"},
-            {"sec_fetch_site": "same-site"},
-            {"sec_fetch_site": ""},
+            *({"sec_fetch_site": site} for site in ("cross-site", "same-site", "")),
             {"origin": "null"},
             {"origin": "http://evil.example"},
             {"origin": "http://localhost:81"},
