@@ -11,6 +11,7 @@ import contextlib
 import socket
 import threading
 from collections.abc import Callable, Iterator, Mapping
+from types import SimpleNamespace
 from typing import Any
 
 import httpx
@@ -118,20 +119,11 @@ def backend(app: Lowkiq, backend_of: Callable[[Lowkiq], Backend]) -> Backend:
     return backend_of(app)
 
 
-class Time:
-    """A monotonic clock of the test's own."""
-
-    def __init__(self) -> None:
-        self.now = 1_000.0
-
-    def __call__(self) -> float:
-        return self.now
-
-
 @pytest.fixture
-def time(monkeypatch: pytest.MonkeyPatch) -> Time:
-    time = Time()
-    monkeypatch.setattr(clock, "monotonic", time)
+def time(monkeypatch: pytest.MonkeyPatch) -> SimpleNamespace:
+    """A monotonic clock of the test's own, which shows `time.now`."""
+    time = SimpleNamespace(now=1_000.0)
+    monkeypatch.setattr(clock, "monotonic", lambda: time.now)
     return time
 
 

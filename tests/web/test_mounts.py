@@ -19,7 +19,7 @@ from starlette.routing import Mount, Route
 from werkzeug.middleware.dispatcher import DispatcherMiddleware
 from werkzeug.serving import make_server
 
-from lowkiq import Lowkiq, Worker
+from lowkiq import Lowkiq
 from lowkiq.web import create_app
 from tests.web.conftest import TOKEN
 
@@ -30,11 +30,7 @@ Serve = Callable[[Any], str]
 @pytest.fixture
 def queue(app):
     """A queue with a job, so that pages have something to link to."""
-
-    class Shop(Worker):
-        """Sells."""
-
-    worker = app.worker(queue_name="shop")(Shop)
+    worker = app.worker(queue_name="shop")(lambda _: None)
     worker.perform_async([{"id": "<b>1</b>", "payload": {"a": 1}, "perform_in": 4e9}])
     return worker
 

@@ -18,9 +18,6 @@ def set_counters(app, **counters):
     app.redis().hset(f"{shard.prefix}meta", mapping=counters)  # type: ignore[arg-type]
 
 
-# ── what a snapshot holds ───────────────────────────────────────────────────────────────────────────────────────────
-
-
 def test_a_snapshot_holds_the_whole(app, backend, work):
     other = app.worker(queue_name="other", shards_count=2)(lambda _: None)
     work.perform_async([{"id": n, "perform_in": PAST} for n in range(10)])
@@ -53,9 +50,6 @@ def test_a_queue_that_comes_later_is_in_the_next(app, backend, work):
     found = get(snapshots)
     assert found.queues["late"].length == 1
     assert found.rates["late"] == Rates()
-
-
-# ── many shards ─────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
 @pytest.fixture
@@ -115,9 +109,6 @@ def test_shards_of_a_queue_that_went_are_told_no_longer(app, backend):
         assert ([row.queue for row in found.shards], list(found.queues)) == (["b"] * 5, ["b"])
     app.redis().delete(key)
     assert get(snapshots).shards == []
-
-
-# ── rates ───────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
 def test_rates_rise_and_fall(app, backend, work, time):

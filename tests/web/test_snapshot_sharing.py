@@ -120,9 +120,6 @@ def test_two_event_loops_at_a_time_do_not_wait_for_each_others_task(backend, mon
         assert {first.result(60).number, second.number} == {1, 2}
 
 
-# ── errors ──────────────────────────────────────────────────────────────────────────────────────────────────────────
-
-
 def test_an_error_is_everybodys_and_the_next_look_finds_redis_back(make_app, backend_of, own_redis_server):
     app = make_app(redis_url=own_redis_server.url)
     app.worker(queue_name="q", shards_count=3)(lambda _: None).perform_async([{"id": 1}])

@@ -54,12 +54,7 @@ def api(make_api):
 
 @pytest.fixture
 def work(app):
-    @app.worker(queue_name="q", shards_count=1)
-    class Orders(Worker):
-        def perform(self, payloads_by_id):
-            pass
-
-    return Orders
+    return app.worker(queue_name="q", shards_count=1)(type("Orders", (Worker,), {}))
 
 
 @pytest.fixture
