@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import secrets
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 from lowkiq.admin.actions import Actions, Progress
 from lowkiq.admin.bulks import Bulk
@@ -57,5 +57,10 @@ class Backend:
     def _shards(self, queue: str) -> list[Shard]:
         queues = self.queues()
         if queue not in queues:
-            raise UnknownQueue(f"no queue {short(queue)} here; known are: {', '.join(queues) or 'none'}")
+            raise unknown_queue(queue, queues)
         return self._app.shards(queue, queues[queue])
+
+
+def unknown_queue(queue: str, known: Iterable[str]) -> UnknownQueue:
+    """The error for a queue that is not among those known."""
+    return UnknownQueue(f"no queue {short(queue)} here; known are: {', '.join(known) or 'none'}")

@@ -1,6 +1,4 @@
-"""
-Server: uvicorn in this process, until TERM or INT. Used by `lowkiq web` and by the supervisor's child.
-"""
+"""Server: uvicorn in this process, until TERM or INT. Used by `lowkiq web` and by the supervisor's child."""
 
 from __future__ import annotations
 

@@ -26,10 +26,9 @@ from lowkiq.admin.metrics import QueueMetrics, ShardMetrics, by_queue, read_shar
 from lowkiq.admin.nodes import NodeHealth, Nodes, Running, judge, read_health, running_batches
 from lowkiq.admin.redis_health import RedisHealth, read_redis_health
 from lowkiq.admin.words import printable
-from lowkiq.errors import UnknownQueue, short
 from lowkiq.queue.call import redis_time
 from lowkiq.queue.shard import Shard, shards_of
-from lowkiq.web.backend import Backend
+from lowkiq.web.backend import Backend, unknown_queue
 
 #: Seconds for which a snapshot is new enough.
 INTERVAL: Final = 1.0
@@ -107,7 +106,7 @@ class Snapshot:
         """A queue at a glance. Raises UnknownQueue."""
         metrics = self.queues.get(queue)
         if metrics is None:
-            raise UnknownQueue(f"no queue {short(queue)} here; known are: {', '.join(self.queues) or 'none'}")
+            raise unknown_queue(queue, self.queues)
         return QueueRow(
             queue,
             self.shards_counts[queue],
@@ -209,9 +208,8 @@ class _Poll:
     def _from_history(self, now: float, queues: Iterable[str], at: float) -> Iterator[tuple[float, Counters]]:
         """Counters that the nodes have recorded, so that the first snapshot already has rates."""
         points = read_earlier(self._backend.caller, self._backend.namespace, queues)
-        oldest = (
-            min((point.at for point in points.values()), default=at) + SAMPLE_INTERVAL / 2
-        )  # taken somewhere in its step
+        # A sample was taken somewhere in its step.
+        oldest = min((point.at for point in points.values()), default=at) + SAMPLE_INTERVAL / 2
         if 0 < at - oldest < 2 * RATE_WINDOW:
             yield now - (at - oldest), {name: _counters(point) for name, point in points.items()}
 
