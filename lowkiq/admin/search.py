@@ -121,13 +121,15 @@ class Search:
         )
 
 
+def main_line(error: str | None) -> str:
+    """The line of an error that says most: the first, of a traceback the last."""
+    lines = [line.strip() for line in (error or "").splitlines() if line.strip()] or [""]
+    return lines[-1] if lines[0].startswith("Traceback ") else lines[0]
+
+
 def group_of(error: str | None) -> str:
-    """The text that errors of one kind share: their first line (of a traceback the last), with numbers as "#"."""
-    lines = [line for line in (error or "").splitlines() if line.strip()]
-    if not lines:
-        return ""
-    line = lines[-1] if lines[0].startswith("Traceback ") else lines[0]
-    return re.sub(r"\d+", "#", line.strip()[:GROUP_CHARS])
+    """The text that errors of one kind share: their main line, with numbers as "#"."""
+    return re.sub(r"\d+", "#", main_line(error)[:GROUP_CHARS])
 
 
 def is_glob(pattern: str) -> bool:

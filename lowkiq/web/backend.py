@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import secrets
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator
 
-from lowkiq.admin import bulks, history
 from lowkiq.admin.actions import Actions, Progress
 from lowkiq.admin.bulks import Bulk
-from lowkiq.admin.history import Point
 from lowkiq.admin.metrics import known_queues
 from lowkiq.admin.previews import Previews
 from lowkiq.admin.search import Search
@@ -16,7 +14,7 @@ from lowkiq.app import Lowkiq
 from lowkiq.errors import UnknownQueue, short
 from lowkiq.queue import keys
 from lowkiq.queue.call import Caller
-from lowkiq.queue.shard import Shard, shards_of
+from lowkiq.queue.shard import Shard
 from lowkiq.transport.connect import client_for_people
 
 
@@ -34,10 +32,6 @@ class Backend:
         ours = {name: worker.shards_count for name, worker in self._app.workers.items()}
         return ours | known_queues(self.caller, self.namespace)
 
-    def all_shards(self, queues: Mapping[str, int]) -> list[Shard]:
-        """The shards of these queues; `queues` gives their shards_count."""
-        return shards_of(self.namespace, queues)
-
     def previews(self, queue: str) -> Previews:
         """Raises UnknownQueue."""
         settings = self.settings
@@ -54,28 +48,19 @@ class Backend:
         search = Search(self.caller, self._shards(bulk.queue), self.settings.load_error)
         return self.actions(bulk.queue).sweep(search, bulk.action, bulk.match, bulk.total)
 
-    def history(self, queue: str, span: str) -> list[Point]:
-        """The points of a span ("5m", "1h", "1d", "30d"); queue "" is the sum of all."""
-        if span not in history.SPANS:
-            raise ValueError(f"no span {short(span)}: there are {', '.join(history.SPANS)}")
-        return history.read_history(self.caller, self.namespace, queue, span)
-
     def web_key(self) -> bytes:
         """A secret that all processes without credentials share; the first one makes it."""
         key = keys.web_key(self.namespace)
         _, secret = self.caller.commands([("SET", key, secrets.token_bytes(32), "NX"), ("GET", key)])
         return bytes(secret)
 
-    def bulks(self) -> list[Bulk]:
-        """The last bulks, the newest first."""
-        return bulks.read_bulks(self.caller, self.namespace)
-
-    def bulk(self, id: str) -> Bulk | None:
-        """None when there is none, or no longer."""
-        return bulks.read_bulk(self.caller, self.namespace, id)
-
     def _shards(self, queue: str) -> list[Shard]:
         queues = self.queues()
         if queue not in queues:
-            raise UnknownQueue(f"no queue {short(queue)} here; known are: {', '.join(queues) or 'none'}")
+            raise unknown_queue(queue, queues)
         return self._app.shards(queue, queues[queue])
+
+
+def unknown_queue(queue: str, known: Iterable[str]) -> UnknownQueue:
+    """The error for a queue that is not among those known."""
+    return UnknownQueue(f"no queue {short(queue)} here; known are: {', '.join(known) or 'none'}")

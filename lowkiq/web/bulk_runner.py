@@ -33,7 +33,7 @@ class TooManyBulks(LowkiqError):
 
 
 class BulkRunner:
-    """Starts bulks, and asks any of them to stop."""
+    """Starts bulks."""
 
     def __init__(self, backend: Backend) -> None:
         self._backend = backend
@@ -58,10 +58,6 @@ class BulkRunner:
             raise
         logger.info("bulk_started", bulk=bulk.id, queue=queue, action=action, view=match.view, total=total)
         return bulk
-
-    def stop(self, id: str) -> bool:
-        """Asks a bulk to stop, in whatever process it runs; False when there is none, or it is over."""
-        return bulks.ask_to_stop(self._backend.caller, self._backend.namespace, id)
 
     def _run(self, bulk: Bulk) -> None:
         try:

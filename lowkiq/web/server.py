@@ -1,6 +1,4 @@
-"""
-Server: uvicorn in this process, until TERM or INT. Used by `lowkiq web` and by the supervisor's child.
-"""
+"""Server: uvicorn in this process, until TERM or INT. Used by `lowkiq web` and by the supervisor's child."""
 
 from __future__ import annotations
 
@@ -17,7 +15,7 @@ from typing import Final
 
 import structlog
 import uvicorn
-from starlette.types import ASGIApp, Message, Receive, Scope, Send
+from starlette.types import ASGIApp
 
 from lowkiq.app import Lowkiq
 from lowkiq.environment import Address, Credentials, check_address
@@ -31,7 +29,7 @@ DEFAULT_BIND: Final = "127.0.0.1:8080"
 MOST_CONNECTIONS: Final = 500
 #: Bytes of a request's line and headers: room for an id of 512 bytes, escaped, and a pattern.
 MOST_HEADER_BYTES: Final = 32 << 10
-#: Seconds that requests get to end when the server is asked to stop. Streams end at once.
+#: Seconds that requests get to end when the server is asked to stop.
 GRACE: Final = 2
 #: uvicorn ticks ten times a second; the state is reported once.
 TICKS_A_REPORT: Final = 10
@@ -67,9 +65,7 @@ def serve(
         logger.warning("web_open_to_all", address=str(address))
     web = create_app(app, read_only=read_only, payloads=payloads, no_auth=no_auth)
     with _listen(address) as listener, _logs_of_uvicorn():
-        stopping = asyncio.Event()
-        config = _config(_EndingStreams(web, stopping))
-        asyncio.run(_Server(config, stopping, on_state or (lambda _: None)).serve([listener]))
+        asyncio.run(_Server(_config(web), on_state or (lambda _: None)).serve([listener]))
     return 0
 
 
@@ -93,11 +89,10 @@ def _config(web: ASGIApp) -> uvicorn.Config:
 
 
 class _Server(uvicorn.Server):
-    """uvicorn that reports its state, ends streams when it stops, and exits with 0 after a TERM."""
+    """uvicorn that reports its state, and exits with 0 after a TERM."""
 
-    def __init__(self, config: uvicorn.Config, stopping: asyncio.Event, on_state: Callable[[str], object]) -> None:
+    def __init__(self, config: uvicorn.Config, on_state: Callable[[str], object]) -> None:
         super().__init__(config)
-        self._stopping = stopping
         self._on_state = on_state
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
@@ -109,7 +104,6 @@ class _Server(uvicorn.Server):
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
         self._on_state("draining")
         logger.info("web_stopping")
-        self._stopping.set()
         await super().shutdown(sockets)
 
     @contextmanager
@@ -130,40 +124,6 @@ class _Server(uvicorn.Server):
         if counter % TICKS_A_REPORT == 0:
             self._on_state("ready")
         return await super().on_tick(counter)
-
-
-class _EndingStreams:
-    """Middleware that ends open streams properly when the server stops, as if their clients had left."""
-
-    def __init__(self, app: ASGIApp, stopping: asyncio.Event) -> None:
-        self.app = app
-        self._stopping = stopping
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["type"] != "http" or scope["method"] == "POST":  # what is being written gets its time
-            await self.app(scope, receive, send)
-            return
-        is_open = False
-
-        async def watch(message: Message) -> None:
-            nonlocal is_open
-            is_open = message["type"] == "http.response.start" or message.get("more_body", False)
-            await send(message)
-
-        await self.app(scope, lambda: self._receive(receive), watch)
-        if is_open and self._stopping.is_set():
-            await send({"type": "http.response.body", "body": b"", "more_body": False})
-
-    async def _receive(self, receive: Receive) -> Message:
-        """Receives what the client sends, or a disconnect when the server stops first."""
-        client = asyncio.ensure_future(receive())
-        stop = asyncio.ensure_future(self._stopping.wait())
-        try:
-            await asyncio.wait({client, stop}, return_when=asyncio.FIRST_COMPLETED)
-            return client.result() if client.done() else {"type": "http.disconnect"}
-        finally:
-            client.cancel()
-            stop.cancel()
 
 
 def _listen(address: Address) -> socket.socket:

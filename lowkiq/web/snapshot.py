@@ -11,6 +11,8 @@ import asyncio
 import threading
 from collections import deque
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
 from typing import Annotated, Final
 
 import msgspec
@@ -18,14 +20,15 @@ from msgspec import Meta
 from starlette.concurrency import run_in_threadpool
 
 from lowkiq import clock
+from lowkiq.admin.alerts import Alert, alerts_of
 from lowkiq.admin.history import SAMPLE_INTERVAL, Point, read_earlier
 from lowkiq.admin.metrics import QueueMetrics, ShardMetrics, by_queue, read_shards, total
-from lowkiq.admin.nodes import Nodes, judge, read_health
+from lowkiq.admin.nodes import NodeHealth, Nodes, Running, judge, read_health, running_batches
 from lowkiq.admin.redis_health import RedisHealth, read_redis_health
-from lowkiq.errors import UnknownQueue, short
+from lowkiq.admin.words import printable
 from lowkiq.queue.call import redis_time
-from lowkiq.queue.shard import Shard
-from lowkiq.web.backend import Backend
+from lowkiq.queue.shard import Shard, shards_of
+from lowkiq.web.backend import Backend, unknown_queue
 
 #: Seconds for which a snapshot is new enough.
 INTERVAL: Final = 1.0
@@ -58,7 +61,8 @@ class QueueRow(msgspec.Struct, frozen=True):
     merge_ratio: Annotated[float, Meta(description="Share of the payloads pushed that joined a queued id, 0 to 1.")]
 
 
-class Snapshot(msgspec.Struct, frozen=True):
+@dataclass(frozen=True)
+class Snapshot:
     """State of everything at one moment."""
 
     #: Rises with each poll.
@@ -74,11 +78,35 @@ class Snapshot(msgspec.Struct, frozen=True):
     nodes: Nodes
     server: RedisHealth
 
+    @cached_property
+    def alerts(self) -> list[Alert]:
+        """Alerts of nodes, shards and Redis, the worst first."""
+        return sorted([*alerts_of(self.nodes), *self.server.alerts], key=lambda alert: alert.severity != "bad")
+
+    def shard(self, queue: str, number: int) -> ShardMetrics | None:
+        """The numbers of a shard, if they are known already."""
+        return self._shards.get((queue, number))
+
+    def running(self, queue: str, shard: int) -> Running | None:
+        """The batch of a shard that is performed, by the last heartbeat."""
+        return self._running.get((queue, shard))
+
+    def node(self, owner: str | None) -> NodeHealth | None:
+        """The node of that name, if it beats."""
+        return self._nodes.get(owner or "")
+
+    def owner_name(self, owner: str | None) -> str:
+        """An owner in few words: its number, where several machines have nodes also its host."""
+        node = self.node(owner)
+        if node is None:
+            return printable(owner, 80) if owner else "nobody"
+        return f"node {node.node_number}" + (f" on {printable(node.host, 60)}" if self._has_hosts else "")
+
     def row(self, queue: str) -> QueueRow:
         """A queue at a glance. Raises UnknownQueue."""
         metrics = self.queues.get(queue)
         if metrics is None:
-            raise UnknownQueue(f"no queue {short(queue)} here; known are: {', '.join(self.queues) or 'none'}")
+            raise unknown_queue(queue, self.queues)
         return QueueRow(
             queue,
             self.shards_counts[queue],
@@ -86,6 +114,22 @@ class Snapshot(msgspec.Struct, frozen=True):
             self.rates[queue],
             merge_ratio=metrics.merged / metrics.pushed if metrics.pushed else 0.0,
         )
+
+    @cached_property
+    def _nodes(self) -> dict[str, NodeHealth]:
+        return {node.node: node for node in self.nodes.nodes}
+
+    @cached_property
+    def _has_hosts(self) -> bool:
+        return len({node.host for node in self.nodes.nodes}) > 1
+
+    @cached_property
+    def _shards(self) -> dict[tuple[str, int], ShardMetrics]:
+        return {(shard.queue, shard.shard): shard for shard in self.shards}
+
+    @cached_property
+    def _running(self) -> dict[tuple[str, int], Running]:
+        return running_batches(self.nodes.nodes)
 
 
 class Snapshots:
@@ -134,7 +178,7 @@ class _Poll:
     def _read(self) -> Snapshot:
         backend = self._backend
         counts = backend.queues()
-        shards = self._read_shards(backend.all_shards(counts))
+        shards = self._read_shards(shards_of(backend.namespace, counts))
         queues = by_queue(counts, shards)
         at = redis_time(backend.caller)
         rates = self._rates(clock.monotonic(), queues, at)
@@ -164,9 +208,8 @@ class _Poll:
     def _from_history(self, now: float, queues: Iterable[str], at: float) -> Iterator[tuple[float, Counters]]:
         """Counters that the nodes have recorded, so that the first snapshot already has rates."""
         points = read_earlier(self._backend.caller, self._backend.namespace, queues)
-        oldest = (
-            min((point.at for point in points.values()), default=at) + SAMPLE_INTERVAL / 2
-        )  # taken somewhere in its step
+        # A sample was taken somewhere in its step.
+        oldest = min((point.at for point in points.values()), default=at) + SAMPLE_INTERVAL / 2
         if 0 < at - oldest < 2 * RATE_WINDOW:
             yield now - (at - oldest), {name: _counters(point) for name, point in points.items()}
 

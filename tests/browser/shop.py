@@ -2,19 +2,18 @@
 
 from __future__ import annotations
 
-import json
 import os
 import signal
 import socket
 import subprocess
-import sys
-import urllib.request
+from contextlib import ExitStack
 from pathlib import Path
-from types import TracebackType
-from typing import Any, Self
+from typing import Self
+from urllib.parse import quote
 
 from lowkiq import Lowkiq, Worker
-from tests.support import ROOT, SUPERVISOR, wait_until
+from tests.harness import Supervised, command
+from tests.support import wait_until
 
 NODES = 4
 
@@ -64,51 +63,36 @@ class Shop:
 
     def __init__(self, directory: Path, *options: str, app: str = APP) -> None:
         self.directory = directory
-        self._options = options
         with socket.create_server(("127.0.0.1", 0)) as free:
-            self.port: int = free.getsockname()[1]
-        self.url = f"http://127.0.0.1:{self.port}"
+            self._address = f"127.0.0.1:{free.getsockname()[1]}"
+        self._options = ("--nodes", str(NODES), "-r", "shop", "--web", self._address, *options)
+        self.url = f"http://{self._address}"
         (directory / "shop.py").write_text(app)
         (directory / "broken").touch()
 
     def __enter__(self) -> Self:
-        # A unix socket's path must be short, and temporary directories are not.
-        self._log = (self.directory / "log").open("wb")
-        self.process = subprocess.Popen(
-            self._command("--nodes", str(NODES), "-r", "shop", "--web", f"127.0.0.1:{self.port}", *self._options),
-            cwd=self.directory,
-            env=self._environment(),
-            stdout=self._log,
-            stderr=self._log,
-        )
-        try:
-            wait_until(self._is_up, within=60, every=0.1)
-        except BaseException:
-            self._end()
-            raise
-        redis = self.directory / ".lowkiq/redis/redis.sock"
-        self.app = Lowkiq(redis_url=f"unix://{redis}")
-        counts = self.app.queues()
-        self.orders: type[Worker] = self.app.worker(queue_name="orders", shards_count=counts["orders"])(lambda _: None)
-        self.mail: type[Worker] = self.app.worker(queue_name="mail", shards_count=counts["mail"])(lambda _: None)
+        with ExitStack() as stack:
+            self._supervised = stack.enter_context(Supervised.main(self.directory, *self._options))
+            stack.callback(self._end)
+            self._supervised.until_ready(NODES)
+            self._supervised.until_logged("ready", slot=f"web {self._address}")
+            self.app = Lowkiq(redis_url=f"unix://{self.directory}/.lowkiq/redis/redis.sock")
+            stack.callback(self.app.close)
+            wait_until(lambda: len(self.app.nodes().nodes) == NODES)
+            counts = self.app.queues()
+            self.orders: type[Worker] = self.app.worker(queue_name="orders", shards_count=counts["orders"])(lambda _: 0)
+            self.mail: type[Worker] = self.app.worker(queue_name="mail", shards_count=counts["mail"])(lambda _: 0)
+            self._stack = stack.pop_all()
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
-        self.app.close()
-        self._end()
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        self._stack.close()
         if kind:
-            print((self.directory / "log").read_text()[-8000:])
+            print(self._supervised.log_path.read_text()[-8000:])
 
     def command(self, *arguments: str) -> subprocess.CompletedProcess[str]:
         """Runs `lowkiq-supervisor` in the shop's directory."""
-        return subprocess.run(
-            self._command(*arguments),
-            cwd=self.directory, env=self._environment(), capture_output=True, text=True, check=False,
-        )  # fmt: skip
-
-    def status(self) -> dict[str, Any]:
-        told: dict[str, Any] = json.loads(self.command("status", "--json").stdout)
-        return told
+        return command(self.directory, *arguments)
 
     def kill_node(self, number: int) -> None:
         node = next(node for node in self.app.nodes().nodes if node.node_number == number)
@@ -130,31 +114,20 @@ class Shop:
         self.push("slow-1")  # from now on one shard stands still
         wait_until(lambda: self.app.metrics()["orders"].busy == 1)
 
-    def _is_up(self) -> bool:
-        assert self.process.poll() is None, (self.directory / "log").read_text()
-        try:
-            with urllib.request.urlopen(f"{self.url}/readyz", timeout=5) as answer:
-                return bool(answer.status == 200) and len(Lowkiq(redis_url=self._redis_url()).nodes().nodes) == NODES
-        except OSError:
-            return False
-
-    def _redis_url(self) -> str:
-        return f"unix://{self.directory}/.lowkiq/redis/redis.sock"
-
     def _end(self) -> None:
         (self.directory / "go").touch()
-        self.process.terminate()
-        try:
-            self.process.wait(60)
-        finally:
-            self.process.kill()
-            self._log.close()
+        self._supervised.send(signal.SIGTERM)
+        self._supervised.exit_code()
 
-    def _environment(self) -> dict[str, str]:
-        kept = {name: value for name, value in os.environ.items() if not name.startswith(("LOWKIQ_", "REDIS_URL"))}
-        path = os.pathsep.join([str(self.directory), str(ROOT), str(ROOT / "supervisor")])
-        return kept | {"PYTHONPATH": path}
 
-    @staticmethod
-    def _command(*arguments: str) -> list[str]:
-        return [sys.executable, *SUPERVISOR, *arguments]
+def page_paths(queue: str, id: str) -> list[str]:
+    """The addresses of every page there is, with a queue and one of its jobs."""
+    views = ("due", "retries", "in_flight", "morgue")
+    return [
+        "/",
+        "/?span=30d",
+        "/nodes",
+        *(f"/queues/{queue}?view={view}" for view in views),
+        f"/queues/{queue}/job?id={quote(id, safe='')}",
+        "/bulks",
+    ]

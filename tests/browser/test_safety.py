@@ -9,7 +9,7 @@ from starlette.applications import Starlette
 from starlette.responses import HTMLResponse
 from starlette.routing import Route
 
-from tests.browser.pages import page_paths
+from tests.browser.shop import page_paths
 from tests.support import wait_until
 
 HOSTILE = [

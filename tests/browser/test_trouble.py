@@ -10,7 +10,7 @@ from fastapi import FastAPI
 from playwright.sync_api import expect
 
 from lowkiq.web import create_app
-from tests.browser.pages import page_paths
+from tests.browser.shop import page_paths
 from tests.support import wait_until
 
 
@@ -41,7 +41,7 @@ def test_a_redis_that_is_away_is_told_of_and_the_page_recovers_by_itself(own_red
     expect(fresh.get_by_role("heading", level=1)).to_have_text("Nodes")
 
 
-def test_under_a_prefix_every_page_its_style_and_its_stream_work(app, serve, look):
+def test_under_a_prefix_every_page_its_style_and_its_refresh_work(app, serve, look):
     orders = app.worker(queue_name="orders", shards_count=2)(lambda _: None)
     orders.perform_async([{"id": "17", "payload": "x"}])
     site = FastAPI()

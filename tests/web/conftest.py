@@ -11,6 +11,7 @@ import contextlib
 import socket
 import threading
 from collections.abc import Callable, Iterator, Mapping
+from types import SimpleNamespace
 from typing import Any
 
 import httpx
@@ -19,14 +20,20 @@ import uvicorn
 from anyio.from_thread import start_blocking_portal
 from starlette.applications import Starlette
 
-from lowkiq import Lowkiq, clock
+from lowkiq import Lowkiq, Worker, clock
+from lowkiq.queue import keys
 from lowkiq.web import create_app
 from lowkiq.web.backend import Backend
 from tests.queue.shard_driver import ShardDriver
 from tests.support import wait_until
-from tests.web.queues import open_queue
 
 TOKEN = "a-token-of-the-tests"
+
+
+def open_queue(app: Lowkiq, queue: str = "q", shards_count: int = 1) -> ShardDriver:
+    """A queue as its first push makes it; the driver is of its shard 0."""
+    app.redis().hset(keys.queues(app.settings.namespace), queue, shards_count)
+    return ShardDriver(app, queue, 0, shards_count)
 
 
 class Browser:
@@ -89,6 +96,12 @@ def driver(app: Lowkiq) -> ShardDriver:
 
 
 @pytest.fixture
+def work(app: Lowkiq) -> type[Worker]:
+    """A queue q of three shards."""
+    return app.worker(queue_name="q", shards_count=3)(lambda _: None)
+
+
+@pytest.fixture
 def backend_of() -> Iterator[Callable[[Lowkiq], Backend]]:
     """backend_of(app): its backend, whose connections the test's end closes."""
     with contextlib.ExitStack() as stack:
@@ -106,20 +119,11 @@ def backend(app: Lowkiq, backend_of: Callable[[Lowkiq], Backend]) -> Backend:
     return backend_of(app)
 
 
-class Time:
-    """A monotonic clock of the test's own."""
-
-    def __init__(self) -> None:
-        self.now = 1_000.0
-
-    def __call__(self) -> float:
-        return self.now
-
-
 @pytest.fixture
-def time(monkeypatch: pytest.MonkeyPatch) -> Time:
-    time = Time()
-    monkeypatch.setattr(clock, "monotonic", time)
+def time(monkeypatch: pytest.MonkeyPatch) -> SimpleNamespace:
+    """A monotonic clock of the test's own, which shows `time.now`."""
+    time = SimpleNamespace(now=1_000.0)
+    monkeypatch.setattr(clock, "monotonic", lambda: time.now)
     return time
 
 

@@ -2,10 +2,6 @@
 
 from __future__ import annotations
 
-import html
-import re
-from urllib.parse import quote
-
 import pytest
 
 from lowkiq.queue import keys
@@ -63,18 +59,3 @@ def test_a_beat_that_can_not_be_read_is_told_of_and_hides_no_other(browser, driv
         assert "can't be read" in read(browser, path).text
     assert browser.get("/api/v1/nodes").status_code == 200
     assert browser.get("/metrics").status_code == 200
-
-
-@pytest.mark.parametrize("id", [b"\xff", b"a\xffb", b"\xc3", b"\xed\xa0\x80", b"\x80\x81" * 100])
-def test_an_id_that_is_no_utf_8_is_shown_and_its_link_leads_to_it(browser, driver, id):
-    """Another program has pushed it."""
-    driver.redis.zadd(driver.key("due"), {id: 2e9})
-    driver.redis.zadd(driver.key("retries"), {id: 3})
-    driver.redis.hset(driver.key("payloads"), id, b"1:1")
-    driver.redis.hset(driver.key("errors"), id, b"boom")
-    links = re.findall(r'href="(/queues/q/job\?[^"]*)"', read(browser, "/queues/q").source)
-    assert links
-    assert quote(id) in html.unescape(links[0])
-    assert "Not due until" in read(browser, html.unescape(links[0])).text
-    for path in ("/queues/q/jobs", "/queues/q?errors=1", f"/queues/q/job?id={quote(id)}"):
-        assert browser.get(f"/api/v1{path}").status_code < 500, path

@@ -20,6 +20,7 @@ from lowkiq.web.backend import Backend
 from lowkiq.web.bulk_runner import MOST, BulkRunner, TooManyBulks
 from tests.support import RedisServer, wait_until
 
+MakeBackend = Callable[..., Any]
 FUTURE = 4_000_000_000.0
 MANY = 2_000
 
@@ -68,7 +69,7 @@ def _soon(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.fixture
-def backend_of() -> Iterator[Callable[..., Any]]:
+def backend_of() -> Iterator[MakeBackend]:
     made: list[Backend] = []
 
     def make(kind: type[Backend], app: Lowkiq) -> Backend:
@@ -95,13 +96,19 @@ def filled(app: Lowkiq) -> Lowkiq:
     return app
 
 
+@pytest.fixture
+def backend(filled: Lowkiq, backend_of: MakeBackend) -> Backend:
+    backend: Backend = backend_of(Backend, filled)
+    return backend
+
+
 def fill(app: Lowkiq) -> None:
     work = app.worker(queue_name="q", shards_count=3)(lambda _: None)
     work.perform_async([{"id": n, "perform_in": FUTURE} for n in range(MANY)])
 
 
 def told(backend: Backend, id: str) -> Bulk:
-    bulk = backend.bulk(id)
+    bulk = bulks.read_bulk(backend.caller, backend.namespace, id)
     assert bulk is not None
     return bulk
 
@@ -115,8 +122,7 @@ def length(app: Lowkiq) -> int:
     return app.metrics()["q"].length
 
 
-def test_a_bulk_is_run_to_its_end(filled: Lowkiq, backend_of: Callable[..., Any]) -> None:
-    backend = backend_of(Backend, filled)
+def test_a_bulk_is_run_to_its_end(filled: Lowkiq, backend: Backend) -> None:
     started = BulkRunner(backend).start("q", "delete", Match("due"), MANY)
     assert (started.state, started.total, started.queue, started.action) == ("running", MANY, "q", "delete")
     bulk = wait_for_end(backend, started.id)
@@ -124,14 +130,13 @@ def test_a_bulk_is_run_to_its_end(filled: Lowkiq, backend_of: Callable[..., Any]
     assert length(filled) == 0
 
 
-def test_it_acts_on_no_more_than_were_counted(filled: Lowkiq, backend_of: Callable[..., Any]) -> None:
-    backend = backend_of(Backend, filled)
+def test_it_acts_on_no_more_than_were_counted(filled: Lowkiq, backend: Backend) -> None:
     bulk = wait_for_end(backend, BulkRunner(backend).start("q", "bury", Match("due"), 321).id)
     assert (bulk.state, bulk.seen, bulk.moved) == ("done", 321, 321)
     assert length(filled) == MANY - 321
 
 
-def test_progress_is_seen_while_it_runs(filled: Lowkiq, backend_of: Callable[..., Any]) -> None:
+def test_progress_is_seen_while_it_runs(filled: Lowkiq, backend_of: MakeBackend) -> None:
     backend = backend_of(GatedBackend, filled)
     id = BulkRunner(backend).start("q", "delete", Match("due"), MANY).id
     assert told(backend, id).seen == 0
@@ -145,11 +150,8 @@ def test_progress_is_seen_while_it_runs(filled: Lowkiq, backend_of: Callable[...
     assert wait_for_end(backend, id).moved == MANY
 
 
-def test_progress_is_not_told_at_every_step(
-    filled: Lowkiq, backend_of: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_progress_is_not_told_at_every_step(backend: Backend, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(bulk_runner, "TELL_INTERVAL", 3600.0)
-    backend = backend_of(Backend, filled)
     saved: list[Bulk] = []
     save = bulks.save
     monkeypatch.setattr(bulks, "save", lambda *arguments: saved.append(arguments[-1]) or save(*arguments))
@@ -158,64 +160,51 @@ def test_progress_is_not_told_at_every_step(
 
 
 def test_a_bulk_is_stopped_from_another_process(
-    filled: Lowkiq, make_app: Callable[..., Lowkiq], backend_of: Callable[..., Any]
+    filled: Lowkiq, make_app: Callable[..., Lowkiq], backend_of: MakeBackend
 ) -> None:
     """As good as: another app, with a runner and connections of its own."""
     backend, other = backend_of(GatedBackend, filled), backend_of(Backend, make_app())
     id = BulkRunner(backend).start("q", "delete", Match("due"), MANY).id
     backend.let(2)
-    assert [bulk.id for bulk in other.bulks()] == [id]
-    assert BulkRunner(other).stop(id)
+    assert [bulk.id for bulk in bulks.read_bulks(other.caller, other.namespace)] == [id]
+    assert bulks.ask_to_stop(other.caller, other.namespace, id)
     assert told(other, id).state == "stopping"
     backend.open()
     bulk = wait_for_end(other, id)
     assert bulk.state == "stopped"
     assert 0 < bulk.moved < MANY
     assert length(filled) == MANY - bulk.moved
-    assert not BulkRunner(other).stop(id)
-
-
-def test_what_is_not_there_or_over_cannot_be_stopped(filled: Lowkiq, backend_of: Callable[..., Any]) -> None:
-    backend = backend_of(Backend, filled)
-    runner = BulkRunner(backend)
-    assert not runner.stop("ghost")
-    id = runner.start("q", "delete", Match("due"), 1).id
-    wait_for_end(backend, id)
-    assert not runner.stop(id)
+    assert not bulks.ask_to_stop(other.caller, other.namespace, id)
 
 
 @pytest.mark.parametrize(
     ("action", "view"),
     [("revive", "due"), ("bury", "morgue"), ("perform_now", "morgue"), ("burn", "due"), ("delete", "x")],
 )
-def test_what_a_view_cannot_do_is_refused_and_no_bulk(
-    filled: Lowkiq, backend_of: Callable[..., Any], action: str, view: str
-) -> None:
-    backend = backend_of(Backend, filled)
+def test_what_a_view_cannot_do_is_refused_and_no_bulk(filled: Lowkiq, backend: Backend, action: str, view: str) -> None:
     runner = BulkRunner(backend)
     for _ in range(MOST + 1):
         with pytest.raises(ValueError, match="there are"):
             runner.start("q", action, Match(view), MANY)
-    assert backend.bulks() == []
+    assert bulks.read_bulks(backend.caller, backend.namespace) == []
     assert length(filled) == MANY
 
 
-def test_so_many_run_at_a_time_and_no_more(filled: Lowkiq, backend_of: Callable[..., Any]) -> None:
+def test_so_many_run_at_a_time_and_no_more(filled: Lowkiq, backend_of: MakeBackend) -> None:
     backend = backend_of(GatedBackend, filled)
     runner = BulkRunner(backend)
     running = [runner.start("q", "perform_now", Match("due"), MANY).id for _ in range(MOST)]
     assert MOST == 4
     with pytest.raises(TooManyBulks, match="4 bulks run here already: wait for one to end, or stop one"):
         runner.start("q", "delete", Match("due"), MANY)
-    assert {bulk.id for bulk in backend.bulks()} == set(running)
+    assert {bulk.id for bulk in bulks.read_bulks(backend.caller, backend.namespace)} == set(running)
     backend.open()
     for id in running:
         assert wait_for_end(backend, id).state == "done"
     assert sum(told(backend, id).moved for id in running) == length(filled) == MANY
 
 
-def test_a_place_is_given_back_at_the_end_of_whatever_kind(filled: Lowkiq, backend_of: Callable[..., Any]) -> None:
-    backend = backend_of(Backend, filled)
+def test_a_place_is_given_back_at_the_end_of_whatever_kind(backend: Backend) -> None:
     runner = BulkRunner(backend)
     for _ in range(2 * MOST):
         for queue, state in {"q": "done", "no such queue": "failed"}.items():
@@ -223,7 +212,7 @@ def test_a_place_is_given_back_at_the_end_of_whatever_kind(filled: Lowkiq, backe
 
 
 def test_a_place_is_given_back_when_it_could_not_be_started(
-    make_app: Callable[..., Lowkiq], backend_of: Callable[..., Any], own_redis_server: RedisServer
+    make_app: Callable[..., Lowkiq], backend_of: MakeBackend, own_redis_server: RedisServer
 ) -> None:
     app = make_app(redis_url=own_redis_server.url)
     fill(app)
@@ -237,14 +226,13 @@ def test_a_place_is_given_back_when_it_could_not_be_started(
     assert wait_for_end(backend, runner.start("q", "delete", Match("due"), MANY).id).state == "done"
 
 
-def test_a_bulk_of_an_unknown_queue_has_failed_and_says_why(filled: Lowkiq, backend_of: Callable[..., Any]) -> None:
-    backend = backend_of(Backend, filled)
+def test_a_bulk_of_an_unknown_queue_has_failed_and_says_why(backend: Backend) -> None:
     bulk = wait_for_end(backend, BulkRunner(backend).start("nope", "delete", Match("due"), 1).id)
     assert (bulk.state, bulk.moved) == ("failed", 0)
     assert bulk.error is not None and bulk.error.startswith("UnknownQueue: no queue 'nope' here")
 
 
-def test_a_bug_fails_the_bulk_and_not_the_runner(filled: Lowkiq, backend_of: Callable[..., Any]) -> None:
+def test_a_bug_fails_the_bulk_and_not_the_runner(filled: Lowkiq, backend_of: MakeBackend) -> None:
     class Broken(Backend):
         def sweep(self, bulk: Bulk) -> Iterator[Progress]:
             yield Progress(3, 2)
@@ -257,7 +245,7 @@ def test_a_bug_fails_the_bulk_and_not_the_runner(filled: Lowkiq, backend_of: Cal
 
 
 def test_when_redis_dies_meanwhile_the_end_is_told_once_it_is_back(
-    make_app: Callable[..., Lowkiq], backend_of: Callable[..., Any], own_redis_server: RedisServer
+    make_app: Callable[..., Lowkiq], backend_of: MakeBackend, own_redis_server: RedisServer
 ) -> None:
     app = make_app(redis_url=own_redis_server.url)
     fill(app)
@@ -274,10 +262,7 @@ def test_when_redis_dies_meanwhile_the_end_is_told_once_it_is_back(
     assert 0 < bulk.moved == MANY - length(app)
 
 
-def test_an_end_that_cannot_be_told_is_tried_again(
-    filled: Lowkiq, backend_of: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    backend = backend_of(Backend, filled)
+def test_an_end_that_cannot_be_told_is_tried_again(backend: Backend, monkeypatch: pytest.MonkeyPatch) -> None:
     refusals = iter([redis.ConnectionError("away"), redis.TimeoutError("slow"), redis.ResponseError("OOM")])
     save = bulks.save
 
@@ -291,10 +276,7 @@ def test_an_end_that_cannot_be_told_is_tried_again(
     assert next(refusals, None) is None
 
 
-def test_an_end_that_nobody_hears_is_given_up(
-    filled: Lowkiq, backend_of: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    backend = backend_of(Backend, filled)
+def test_an_end_that_nobody_hears_is_given_up(backend: Backend, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(bulk_runner, "RETRY_AFTER", 0.0)
     tries: list[Bulk] = []
 

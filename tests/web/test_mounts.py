@@ -19,7 +19,7 @@ from starlette.routing import Mount, Route
 from werkzeug.middleware.dispatcher import DispatcherMiddleware
 from werkzeug.serving import make_server
 
-from lowkiq import Lowkiq, Worker
+from lowkiq import Lowkiq
 from lowkiq.web import create_app
 from tests.web.conftest import TOKEN
 
@@ -30,11 +30,7 @@ Serve = Callable[[Any], str]
 @pytest.fixture
 def queue(app):
     """A queue with a job, so that pages have something to link to."""
-
-    class Shop(Worker):
-        """Sells."""
-
-    worker = app.worker(queue_name="shop")(Shop)
+    worker = app.worker(queue_name="shop")(lambda _: None)
     worker.perform_async([{"id": "<b>1</b>", "payload": {"a": 1}, "perform_in": 4e9}])
     return worker
 
@@ -200,13 +196,6 @@ def test_a_form_of_a_page_acts_and_returns_below_the_prefix(mount, queue):
     assert answer.status_code == 303
     assert answer.headers["location"].startswith(f"{PREFIX}/queues/shop")
     assert queue.queries.fetch(["<b>1</b>"]) == []
-
-
-def test_events_stream_there(mount, queue):
-    client = mount(no_auth=True)
-    with client.stream("GET", f"{PREFIX}/api/v1/events") as response:
-        assert response.headers["content-type"].startswith("text/event-stream")
-        assert any(line == "event: tick" for line in response.iter_lines())
 
 
 def test_only_loopback_is_answered_there_without_credentials(mount):

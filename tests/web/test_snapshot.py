@@ -12,18 +12,10 @@ from tests.web.snapshots import get
 PAST = 1_000_000.0
 
 
-@pytest.fixture
-def work(app):
-    return app.worker(queue_name="q", shards_count=3)(lambda _: None)
-
-
 def set_counters(app, **counters):
     """Sets counters of the first shard of the queue."""
     shard = app.shards("q", 3)[0]
     app.redis().hset(f"{shard.prefix}meta", mapping=counters)  # type: ignore[arg-type]
-
-
-# ── what a snapshot holds ───────────────────────────────────────────────────────────────────────────────────────────
 
 
 def test_a_snapshot_holds_the_whole(app, backend, work):
@@ -34,12 +26,8 @@ def test_a_snapshot_holds_the_whole(app, backend, work):
     found = get(Snapshots(backend))
     assert (found.number, found.shards_counts) == (1, {"q": 3, "other": 2})
     assert [(row.queue, row.shard) for row in found.shards] == [
-        ("q", 0),
-        ("q", 1),
-        ("q", 2),
-        ("other", 0),
-        ("other", 1),
-    ]
+        *(("q", number) for number in range(3)), ("other", 0), ("other", 1),
+    ]  # fmt: skip
     assert (found.queues["q"].length, found.queues["q"].morgue_length, found.queues["q"].pushed) == (8, 2, 10)
     assert (found.queues["other"].length, found.total.length, found.total.pushed) == (4, 12, 14)
     assert found.total.lag == found.queues["q"].lag > found.at - PAST - 60
@@ -62,9 +50,6 @@ def test_a_queue_that_comes_later_is_in_the_next(app, backend, work):
     found = get(snapshots)
     assert found.queues["late"].length == 1
     assert found.rates["late"] == Rates()
-
-
-# ── many shards ─────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
 @pytest.fixture
@@ -124,9 +109,6 @@ def test_shards_of_a_queue_that_went_are_told_no_longer(app, backend):
         assert ([row.queue for row in found.shards], list(found.queues)) == (["b"] * 5, ["b"])
     app.redis().delete(key)
     assert get(snapshots).shards == []
-
-
-# ── rates ───────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
 def test_rates_rise_and_fall(app, backend, work, time):

@@ -14,11 +14,6 @@ from lowkiq.web.snapshot import Snapshot, Snapshots
 from tests.web.snapshots import gather, get, get_in_time, polls
 
 
-@pytest.fixture
-def work(app):
-    return app.worker(queue_name="q", shards_count=3)(lambda _: None)
-
-
 def test_a_hundred_at_once_share_one_poll(app, backend, work):
     snapshots = Snapshots(backend, interval=3600)
     before = polls(app)
@@ -47,10 +42,6 @@ def test_nobody_polls_while_nobody_looks(app, backend, time):
     time.now += 3600
     assert snapshots.last is not None
     assert polls(app) == before
-
-
-def test_there_is_no_last_one_before_the_first(backend):
-    assert Snapshots(backend).last is None
 
 
 def test_one_who_leaves_does_not_disturb_the_others(app, backend, work):
@@ -127,9 +118,6 @@ def test_two_event_loops_at_a_time_do_not_wait_for_each_others_task(backend, mon
         assert is_polling.wait(60)
         second = asyncio.run(open_and_get())
         assert {first.result(60).number, second.number} == {1, 2}
-
-
-# ── errors ──────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
 def test_an_error_is_everybodys_and_the_next_look_finds_redis_back(make_app, backend_of, own_redis_server):

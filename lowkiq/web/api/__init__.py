@@ -1,1 +1,1 @@
-"""The JSON API, live events and metrics, for programs."""
+"""The JSON API and metrics, for programs."""

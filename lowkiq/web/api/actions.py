@@ -7,11 +7,11 @@ from typing import Final
 from starlette.concurrency import run_in_threadpool
 
 from lowkiq.admin.actions import actions_of
-from lowkiq.admin.bulks import Bulk
+from lowkiq.admin.bulks import Bulk, ask_to_stop, read_bulk, read_bulks
 from lowkiq.admin.search import Match
 from lowkiq.errors import short
 from lowkiq.web.api.input import Rejected
-from lowkiq.web.api.operation import Call, Reply
+from lowkiq.web.api.operation import NO_QUEUE, ApiCall, Reply, operation
 from lowkiq.web.api.types import ActionRequest, All, BulksReply, Matches, Moved
 from lowkiq.web.bulk_runner import TooManyBulks
 from lowkiq.web.security.paths import prefix_of
@@ -19,10 +19,26 @@ from lowkiq.web.view import View
 
 #: Seconds after which another bulk may find a place.
 RETRY_AFTER: Final = "10"
+NO_BULK: Final = {404: "There is no such bulk, or no longer."}
 
 
-async def act(call: Call) -> Reply:
-    """An action, on ids at once or on all that match in the background."""
+@operation(
+    "POST",
+    "/api/v1/queues/{queue}/actions",
+    "act",
+    description="Ids are acted on at once. All that match are acted on in the background, at most as many as "
+    "matched; to look before, ask with dry_run, then send the number as expected.",
+    body=ActionRequest,
+    replies={200: [Moved, Matches], 202: [Bulk]},
+    refusals=NO_QUEUE | {409: "More jobs match than expected.", 429: "Too many bulks run already."},
+    examples={
+        "ids": {"action": "revive", "ids": ["order-1", "order-2"], "view": "morgue"},
+        "count": {"action": "delete", "all": {"view": "morgue", "pattern": "order-*"}, "dry_run": True},
+        "all": {"action": "delete", "all": {"view": "morgue", "pattern": "order-*"}, "expected": 120},
+    },
+)
+async def act(call: ApiCall) -> Reply:
+    """Perform now, revive, bury or delete jobs."""
     body: ActionRequest = call.body
     if (body.ids is None) == (body.all is None):
         raise Rejected(400, "give either ids, with their view, or all")
@@ -31,25 +47,35 @@ async def act(call: Call) -> Reply:
     return await _act_on_ids(call, body, body.ids or [])
 
 
-async def bulks(call: Call) -> BulksReply:
-    """The last bulks."""
-    return BulksReply(await run_in_threadpool(call.view.backend.bulks))
+@operation("GET", "/api/v1/bulks", "getBulks")
+async def bulks(call: ApiCall) -> BulksReply:
+    """Actions on all that match, the newest first."""
+    backend = call.view.backend
+    return BulksReply(await run_in_threadpool(read_bulks, backend.caller, backend.namespace))
 
 
-async def bulk(call: Call) -> Bulk:
-    """One bulk's progress."""
+@operation("GET", "/api/v1/bulks/{id}", "getBulk", refusals=NO_BULK)
+async def bulk(call: ApiCall) -> Bulk:
+    """How far a bulk has come."""
     return await _bulk(call)
 
 
-async def stop_bulk(call: Call) -> Reply:
-    """Asks a bulk to stop; it does after the step that it is in."""
-    found = await _bulk(call)
-    if found.is_over or not await run_in_threadpool(call.view.bulks.stop, found.id):
+@operation(
+    "POST",
+    "/api/v1/bulks/{id}/stop",
+    "stopBulk",
+    replies={202: [Bulk]},
+    refusals=NO_BULK | {409: "It is over."},
+)
+async def stop_bulk(call: ApiCall) -> Reply:
+    """Ask a bulk to stop. What it has done stays done."""
+    found, backend = await _bulk(call), call.view.backend
+    if not await run_in_threadpool(ask_to_stop, backend.caller, backend.namespace, found.id):
         raise Rejected(409, f"bulk {found.id} is {(await _bulk(call)).state}: there is nothing to stop")
     return Reply(202, await _bulk(call))
 
 
-async def _act_on_ids(call: Call, body: ActionRequest, ids: list[str]) -> Reply:
+async def _act_on_ids(call: ApiCall, body: ActionRequest, ids: list[str]) -> Reply:
     if body.dry_run or body.expected is not None:
         raise Rejected(400, "dry_run and expected go with all: of ids you know how many there are")
     view = body.view or ("morgue" if body.action == "revive" else "due")
@@ -64,7 +90,7 @@ async def _act_on_ids(call: Call, body: ActionRequest, ids: list[str]) -> Reply:
     return Reply(200, Moved(await run_in_threadpool(moved)))
 
 
-async def _act_on_all(call: Call, body: ActionRequest, all: All) -> Reply:
+async def _act_on_all(call: ApiCall, body: ActionRequest, all: All) -> Reply:
     if body.view is not None:
         raise Rejected(400, "view goes with ids: all has a view of its own")
     _require_action(body.action, all.view)
@@ -85,8 +111,9 @@ def _count(view: View, queue: str, match: Match) -> tuple[int, bool]:
     return view.backend.previews(queue).count(match)
 
 
-async def _bulk(call: Call) -> Bulk:
-    found = await run_in_threadpool(call.view.backend.bulk, call.id)
+async def _bulk(call: ApiCall) -> Bulk:
+    backend = call.view.backend
+    found = await run_in_threadpool(read_bulk, backend.caller, backend.namespace, call.id)
     if found is None:
         raise Rejected(404, f"no bulk {short(call.id)}: a day after its end it is forgotten")
     return found

@@ -12,16 +12,24 @@ from lowkiq.admin.previews import Page
 from lowkiq.admin.reader import JobPreview, PayloadPreview
 from lowkiq.errors import short
 from lowkiq.web.api.input import Rejected
-from lowkiq.web.api.operation import Call
+from lowkiq.web.api.operation import NO_QUEUE, ApiCall, operation
 from lowkiq.web.api.types import JobQuery, JobReply, JobRow, JobsQuery, JobsReply, Payload
-from lowkiq.web.owners import Owners
 from lowkiq.web.render.payloads import load_shallow
 from lowkiq.web.snapshot import Snapshot
 from lowkiq.web.view import View
 
 
-async def jobs(call: Call) -> JobsReply:
-    """A page of a queue's jobs."""
+@operation(
+    "GET",
+    "/api/v1/queues/{queue}/jobs",
+    "getJobs",
+    description="The queue is never read as a whole: with pattern or error a page looks at a bounded number of "
+    "ids, so it can be empty and still have a next one. An error's text comes from the queue's errors.",
+    query=JobsQuery,
+    refusals=NO_QUEUE,
+)
+async def jobs(call: ApiCall) -> JobsReply:
+    """Jobs of a queue, a page at a time."""
     query: JobsQuery = call.query
     _require_sense(query)
     page = await run_in_threadpool(_page, call.view, call.queue, query)
@@ -29,8 +37,15 @@ async def jobs(call: Call) -> JobsReply:
     return JobsReply(_rows(call, snapshot, page.jobs), page.next, page.scanned)
 
 
-async def job(call: Call) -> JobReply:
-    """One job, in all its places."""
+@operation(
+    "GET",
+    "/api/v1/queues/{queue}/job",
+    "getJob",
+    query=JobQuery,
+    refusals={404: "There is no such queue, or no such job in it: it may be done."},
+)
+async def job(call: ApiCall) -> JobReply:
+    """A job wherever it is, with its payloads and why it waits."""
     query: JobQuery = call.query
     previews, ahead = await run_in_threadpool(_job, call.view, call.queue, query.id)
     if not previews:
@@ -48,14 +63,13 @@ async def job(call: Call) -> JobReply:
     )
 
 
-def _rows(call: Call, snapshot: Snapshot, previews: Sequence[JobPreview]) -> list[JobRow]:
-    owners = Owners(snapshot)
-    return [_row(call.view, snapshot, owners, call.queue, preview) for preview in previews]
+def _rows(call: ApiCall, snapshot: Snapshot, previews: Sequence[JobPreview]) -> list[JobRow]:
+    return [_row(call.view, snapshot, call.queue, preview) for preview in previews]
 
 
-def _row(view: View, snapshot: Snapshot, owners: Owners, queue: str, preview: JobPreview) -> JobRow:
+def _row(view: View, snapshot: Snapshot, queue: str, preview: JobPreview) -> JobRow:
     """A preview with what the snapshot knows of its shard."""
-    shard, running = owners.shard(queue, preview.shard), owners.running(queue, preview.shard)
+    shard, running = snapshot.shard(queue, preview.shard), snapshot.running(queue, preview.shard)
     thread = running.thread if running and preview.where == "claim" and running.has(preview.id) else None
     return JobRow(
         id=preview.id.encode("utf-8", "backslashreplace").decode(),  # JSON has no way to name bytes that are no UTF-8
@@ -109,14 +123,7 @@ def _page(view: View, queue: str, query: JobsQuery) -> Page:
     if query.view == "in_flight":
         return Page(previews.in_flight(query.limit), None)
     try:
-        return previews.page(
-            query.view,
-            cursor=query.cursor,
-            limit=query.limit,
-            pattern=query.pattern,
-            error=query.error,
-            retry_count=query.retry_count,
-        )
+        return previews.page(**msgspec.structs.asdict(query))
     except ValueError as error:
         raise Rejected(400, f"parameter cursor: {error}") from error
 

@@ -8,9 +8,9 @@ from collections.abc import Mapping
 import msgspec
 from starlette.concurrency import run_in_threadpool
 
-from lowkiq.admin.history import SPANS
+from lowkiq.admin.history import SPANS, TOTAL, read_history
 from lowkiq.admin.metrics import QueueMetrics
-from lowkiq.web.api.operation import NO_QUEUE, Call, operation
+from lowkiq.web.api.operation import NO_QUEUE, ApiCall, operation
 from lowkiq.web.api.types import (
     Errors,
     HistoryQuery,
@@ -26,7 +26,7 @@ from lowkiq.web.view import View
 
 
 @operation("GET", "/api/v1/stats", "getStats")
-async def stats(call: Call) -> StatsReply:
+async def stats(call: ApiCall) -> StatsReply:
     """Lengths and lag by worker, exactly as the original Lowkiq gives them."""
     snapshot = await call.view.snapshots.get()
     names = _worker_names(call.view, snapshot.queues)
@@ -37,21 +37,21 @@ async def stats(call: Call) -> StatsReply:
 
 
 @operation("GET", "/api/v1/nodes", "getNodes")
-async def nodes(call: Call) -> NodesReply:
+async def nodes(call: ApiCall) -> NodesReply:
     """The health of every node, and what needs looking at."""
     found = (await call.view.snapshots.get()).nodes
     return NodesReply(found.nodes, found.late, found.missing, found.doubled, found.unowned, found.is_well)
 
 
 @operation("GET", "/api/v1/queues", "getQueues")
-async def queues(call: Call) -> QueuesReply:
+async def queues(call: ApiCall) -> QueuesReply:
     """All queues, a row each."""
     snapshot = await call.view.snapshots.get()
     return QueuesReply([snapshot.row(queue) for queue in snapshot.queues])
 
 
 @operation("GET", "/api/v1/queues/{queue}", "getQueue", query=QueueQuery, refusals=NO_QUEUE)
-async def queue(call: Call) -> QueueReply:
+async def queue(call: ApiCall) -> QueueReply:
     """A queue with its shards, and if asked for its errors by kind."""
     query: QueueQuery = call.query
     snapshot = await call.view.snapshots.get()
@@ -71,12 +71,13 @@ async def queue(call: Call) -> QueueReply:
     query=HistoryQuery,
     refusals=NO_QUEUE,
 )
-async def history(call: Call) -> HistoryReply:
+async def history(call: ApiCall) -> HistoryReply:
     """What a queue, or all of them, held and had done."""
     query: HistoryQuery = call.query
     if query.queue is not None:
         (await call.view.snapshots.get()).row(query.queue)  # there must be one
-    points = await run_in_threadpool(call.view.backend.history, query.queue or "", query.span)
+    backend = call.view.backend
+    points = await run_in_threadpool(read_history, backend.caller, backend.namespace, query.queue or TOTAL, query.span)
     return HistoryReply(query.queue, query.span, SPANS[query.span].step, points)
 
 

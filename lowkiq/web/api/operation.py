@@ -22,7 +22,7 @@ NO_QUEUE: Final = {404: "There is no such queue."}
 
 
 @dataclass(frozen=True)
-class Call:
+class ApiCall:
     """A request, with what was read from it."""
 
     view: View
@@ -51,7 +51,7 @@ class Reply:
     headers: Mapping[str, str] = field(default_factory=dict)
 
 
-Handler = Callable[[Call], Awaitable[msgspec.Struct | Reply | Response]]
+Handler = Callable[[ApiCall], Awaitable[msgspec.Struct | Reply | Response]]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -84,18 +84,15 @@ class Operation:
 
         async def endpoint(request: Request) -> Response:
             try:
-                return respond(await self.handler(await self._read(view, request)))
+                query = read_query(request, self.query) if self.query else None
+                body = await read_body(request, self.body) if self.body else None
+                return _respond(await self.handler(ApiCall(view, request, query, body)))
             except Rejected as error:
-                return respond(Reply(error.status, Failure(str(error)), error.headers))
+                return _respond(Reply(error.status, Failure(str(error)), error.headers))
             except UnknownQueue as error:
-                return respond(Reply(404, Failure(str(error))))
+                return _respond(Reply(404, Failure(str(error))))
 
         return Route(self.path, endpoint, methods=[self.method], name=self.name)
-
-    async def _read(self, view: View, request: Request) -> Call:
-        query = read_query(request, self.query) if self.query else None
-        body = await read_body(request, self.body) if self.body else None
-        return Call(view, request, query, body)
 
 
 def operation(
@@ -103,15 +100,13 @@ def operation(
     path: str,
     name: str,
     *,
-    summary: str = "",
     replies: Mapping[int, Sequence[Any]] | None = None,
     **details: Any,
 ) -> Callable[[Handler], Operation]:
     """
-    Declares the function below it as an operation, whose other fields are `details`.
+    Declares the function below it as an operation; its docstring is the summary, `details` are the other fields.
 
     Args:
-        summary: default: the function's docstring.
         replies: default: 200, with the type that the function returns.
     """
 
@@ -120,7 +115,7 @@ def operation(
             method=method,
             path=path,
             name=name,
-            summary=summary or handler.__doc__ or "",
+            summary=handler.__doc__ or "",
             handler=handler,
             replies=replies or {200: [get_type_hints(handler)["return"]]},
             **details,
@@ -129,10 +124,8 @@ def operation(
     return declare
 
 
-def respond(answer: msgspec.Struct | Reply | Response) -> Response:
-    """An answer as a response."""
+def _respond(answer: msgspec.Struct | Reply | Response) -> Response:
     if isinstance(answer, Response):
         return answer
     reply = answer if isinstance(answer, Reply) else Reply(200, answer)
-    headers = {"Cache-Control": "no-store", **reply.headers}
-    return Response(msgspec.json.encode(reply.body), reply.status, headers, media_type=JSON)
+    return Response(msgspec.json.encode(reply.body), reply.status, reply.headers, media_type=JSON)

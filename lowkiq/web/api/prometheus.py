@@ -15,7 +15,7 @@ from starlette.responses import Response
 from lowkiq.admin.metrics import QueueMetrics
 from lowkiq.admin.nodes import NodeHealth
 from lowkiq.settings import NAME
-from lowkiq.web.api.operation import Call
+from lowkiq.web.api.operation import ApiCall, operation
 from lowkiq.web.snapshot import Snapshot
 
 #: Name, help, value of a queue.
@@ -72,12 +72,13 @@ TOTALS: Final[Sequence[tuple[str, str, Callable[[Snapshot], float]]]] = (
 HOST_CHARS: Final = 253
 
 
-async def respond(call: Call) -> Response:
-    """The metrics, in the format that the scraper asks for."""
+@operation("GET", "/metrics", "getMetrics", replies={200: [str]}, media_type="text/plain")
+async def metrics(call: ApiCall) -> Response:
+    """Metrics for Prometheus, as text or OpenMetrics."""
     registry = CollectorRegistry(auto_describe=False)
     registry.register(SnapshotCollector(await call.view.snapshots.get()))
     encode, content_type = _encoder(call.request.headers.get("accept", ""))
-    return Response(encode(registry), headers={"Content-Type": content_type, "Cache-Control": "no-store"})
+    return Response(encode(registry), headers={"Content-Type": content_type})
 
 
 class SnapshotCollector(Collector):

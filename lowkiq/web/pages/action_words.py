@@ -32,13 +32,16 @@ WORDINGS: Final[Mapping[str, Wording]] = {
     "delete": Wording("Delete", "be deleted with all their payloads. There is no way back", "deleted", is_final=True),
 }
 #: View → what its jobs are called.
-NOUNS: Final = {"due": "queued job", "retries": "failed job", "morgue": "job of the morgue"}
-NOUNS_OF_MANY: Final = {"due": "queued jobs", "retries": "failed jobs", "morgue": "jobs of the morgue"}
+NOUNS: Final = {
+    "due": ("queued job", "queued jobs"),
+    "retries": ("failed job", "failed jobs"),
+    "morgue": ("job of the morgue", "jobs of the morgue"),
+}
 
 
 def jobs_of(view: str, count: int) -> str:
     """So many jobs of a view."""
-    return formatting.plural(count, NOUNS[view], NOUNS_OF_MANY[view])
+    return formatting.plural(count, *NOUNS[view])
 
 
 def result_of(query: Mapping[str, str]) -> str | None:

@@ -13,9 +13,9 @@ from starlette.routing import BaseRoute, Route
 
 from lowkiq.admin.actions import actions_of
 from lowkiq.admin.search import Match
+from lowkiq.admin.words import listed, printable
 from lowkiq.web.pages.action_words import WORDINGS, jobs_of
 from lowkiq.web.pages.live import LivePages, page
-from lowkiq.web.render import formatting
 from lowkiq.web.render.templating import as_field, from_field, link
 from lowkiq.web.security.guard import Form, form_of
 from lowkiq.web.view import View
@@ -100,7 +100,7 @@ def _answer(view: View, request: Request, order: Order) -> Response:
         return _question(view, request, order)
     if order.is_all:
         bulk = view.bulks.start(order.queue, order.action, order.match, order.total)
-        return _to(link(request, f"/bulks/{bulk.id}"))
+        return RedirectResponse(link(request, f"/bulks/{bulk.id}"), 303)
     moved = view.backend.actions(order.queue).act(order.action, order.match.view, order.ids)
     return _back(request, order, done=order.action, moved=moved, of=len(order.ids))
 
@@ -111,6 +111,9 @@ def _question(view: View, request: Request, order: Order) -> Response:
         count, is_more = view.backend.previews(order.queue).count(order.match)
     else:
         count, is_more = len(order.ids), False
+    jobs = "this job"
+    if order.is_all or len(order.ids) > 1:
+        jobs = f"{'at least ' if is_more else ''}{jobs_of(order.match.view, count)}"
     path, query = order.back
     return page(
         view,
@@ -120,7 +123,7 @@ def _question(view: View, request: Request, order: Order) -> Response:
         order=order,
         wording=WORDINGS[order.action],
         count=count,
-        jobs=_jobs(order, count, is_more),
+        jobs=jobs,
         conditions=_conditions(order.match) if order.is_all else "",
         fields=_fields(order, count),
         named=order.ids[:NAMED],
@@ -129,20 +132,14 @@ def _question(view: View, request: Request, order: Order) -> Response:
     )
 
 
-def _jobs(order: Order, count: int, is_more: bool) -> str:
-    if order.is_all or len(order.ids) > 1:
-        return f"{'at least ' if is_more else ''}{jobs_of(order.match.view, count)}"
-    return "this job"
-
-
 def _conditions(match: Match) -> str:
-    """The conditions on jobs, in formatting."""
+    """The conditions on jobs, in words."""
     conditions = []
     if match.pattern is not None:
-        conditions.append(f"whose id matches {formatting.printable(match.pattern)}")
+        conditions.append(f"whose id matches {printable(match.pattern)}")
     if match.error is not None:
-        conditions.append(f"with the error {formatting.printable(match.error) or '(none)'}")
-    return formatting.listed(conditions)
+        conditions.append(f"with the error {printable(match.error) or '(none)'}")
+    return listed(conditions)
 
 
 def _fields(order: Order, count: int) -> list[tuple[str, Any]]:
@@ -159,11 +156,7 @@ def _fields(order: Order, count: int) -> list[tuple[str, Any]]:
 
 def _back(request: Request, order: Order, **result: Any) -> Response:
     path, query = order.back
-    return _to(link(request, path, **query, **result))
-
-
-def _to(address: str) -> Response:
-    return RedirectResponse(address, 303)
+    return RedirectResponse(link(request, path, **query, **result), 303)
 
 
 def _optional(form: Form, name: str) -> str | None:

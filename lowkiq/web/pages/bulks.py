@@ -11,6 +11,7 @@ from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
 from starlette.routing import Route
 
+from lowkiq.admin.bulks import ask_to_stop, read_bulk, read_bulks
 from lowkiq.web.pages.action_words import WORDINGS, jobs_of
 from lowkiq.web.pages.live import Visit
 from lowkiq.web.render.templating import link
@@ -28,12 +29,12 @@ EXPLAINED = {
 
 def build_list(view: View, visit: Visit) -> Mapping[str, Any]:
     """The list of bulks."""
-    return _words() | {"bulks": view.backend.bulks() if visit.reads else []}
+    return _words() | {"bulks": read_bulks(view.backend.caller, view.backend.namespace) if visit.reads else []}
 
 
 def build_one(view: View, visit: Visit) -> Mapping[str, Any]:
     """The page of one bulk."""
-    bulk = view.backend.bulk(str(visit.request.path_params["id"]))
+    bulk = read_bulk(view.backend.caller, view.backend.namespace, str(visit.request.path_params["id"]))
     if bulk is None:
         raise HTTPException(404, "There is no such bulk. They are kept for a day.")
     return _words() | {"bulk": bulk}
@@ -44,7 +45,7 @@ def stop(view: View) -> Route:
 
     async def stop(request: Request) -> Response:
         id = str(request.path_params["id"])
-        await run_in_threadpool(view.bulks.stop, id)
+        await run_in_threadpool(ask_to_stop, view.backend.caller, view.backend.namespace, id)
         return RedirectResponse(link(request, f"/bulks/{id}"), 303)
 
     return Route("/bulks/{id}/stop", stop, methods=["POST"])

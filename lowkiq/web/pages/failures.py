@@ -87,8 +87,10 @@ def explain(view: View, request: Request, error: Exception) -> Problem:
             return Problem(error.status_code, title, text, error.headers or {})
         case RedisError():
             logger.warning("web_redis_down", error=text)
-            title, where = _of_redis(view, error)
-            return Problem(503, title, f"{where}: {text}", {"Retry-After": "2"}, is_down=True)
+            what = "refuses" if isinstance(error, ResponseError) else "does not answer"
+            settings = view.app.settings
+            where = "" if settings.redis else f" at {redact(settings.redis_url)}"
+            return Problem(503, f"Redis {what}", f"Redis{where} {what}: {text}", {"Retry-After": "2"}, is_down=True)
         case UnknownQueue():
             return Problem(404, "Not Found", text)
         case ValueError():
@@ -99,11 +101,3 @@ def explain(view: View, request: Request, error: Exception) -> Problem:
     trace = "".join(traceback.format_exception(error))
     logger.error("web_failed", path=path_in_view(request.scope), traceback=trace)
     return Problem(500, "Internal Server Error", "Something went wrong here. The log says what.")
-
-
-def _of_redis(view: View, error: RedisError) -> tuple[str, str]:
-    """Title and text of an error of Redis, the latter with its address."""
-    what = "refuses" if isinstance(error, ResponseError) else "does not answer"
-    settings = view.app.settings
-    where = "Redis" if settings.redis else f"Redis at {redact(settings.redis_url)}"
-    return f"Redis {what}", f"{where} {what}"

@@ -12,12 +12,13 @@ from lowkiq.admin.actions import actions_of
 from lowkiq.admin.metrics import ShardMetrics
 from lowkiq.admin.nodes import NodeHealth, Running
 from lowkiq.admin.reader import JobPreview
-from lowkiq.web.owners import Owners
+from lowkiq.admin.words import age, printable
 from lowkiq.web.pages.action_words import WORDINGS, result_of
 from lowkiq.web.pages.live import Visit
 from lowkiq.web.pages.queue import max_retry_count
 from lowkiq.web.render import formatting
 from lowkiq.web.render.payloads import PayloadText, payload_texts
+from lowkiq.web.snapshot import Snapshot
 from lowkiq.web.view import View
 
 #: Pushes that the timeline lists one by one.
@@ -59,18 +60,17 @@ def build(view: View, visit: Visit) -> Mapping[str, Any]:
     if not id:
         raise HTTPException(404, "There is no job without an id.")
     places, ahead = _find(view, queue, id) if visit.reads else ([], None)
-    owners = Owners(visit.snapshot)
+    snapshot = visit.snapshot
     # An id has one shard, wherever it is.
     number = places[0].shard if places else 0
-    shard, running = owners.shard(queue, number), owners.running(queue, number)
-    why = Why(owners, shard, running, ahead, visit.snapshot.at, is_claimed=any(job.where == "claim" for job in places))
+    shard, running = snapshot.shard(queue, number), snapshot.running(queue, number)
+    why = Why(snapshot, shard, running, ahead or 0, is_claimed=any(job.where == "claim" for job in places))
     return {
         "queue": queue,
         "id": id,
         "places": [_place(view, job, why) for job in places],
         "timeline": _timeline(places, running),
         "shard": shard,
-        "owners": owners,
         "max_retry_count": max_retry_count(view, queue),
         "shows_payloads": view.payloads,
         "wordings": WORDINGS,
@@ -139,34 +139,22 @@ def _of_place(job: JobPreview, running: Running | None) -> Iterator[Event]:
                 yield Event(running.node.beat_at - running.thread.seconds, "its performing began")
 
 
+@dataclass(frozen=True)
 class Why:
-    """
-    Explains in one sentence where an id is, and why it waits there.
+    """Explains in one sentence where an id is, and why it waits there."""
 
-    Args:
-        shard: the id's, if anything is known of it.
-        ahead: queued jobs of its shard that come before it.
-        now: Redis's time.
-        is_claimed: whether the id is also in flight.
-    """
+    snapshot: Snapshot
+    #: The id's shard, if anything is known of it, and what is performed of that.
+    shard: ShardMetrics | None
+    running: Running | None
+    #: Queued jobs of its shard that come before it.
+    ahead: int
+    #: The id is also in flight.
+    is_claimed: bool
 
-    def __init__(
-        self,
-        owners: Owners,
-        shard: ShardMetrics | None,
-        running: Running | None,
-        ahead: int | None,
-        now: float,
-        *,
-        is_claimed: bool,
-    ) -> None:
-        self._owners = owners
-        self._shard = shard
-        self._owner = owners.name(shard.owner if shard else None)
-        self._running = running
-        self._ahead = ahead or 0
-        self._now = now
-        self._is_claimed = is_claimed
+    @property
+    def _owner(self) -> str:
+        return self.snapshot.owner_name(self.shard.owner if self.shard else None)
 
     def __call__(self, job: JobPreview) -> str:
         """The sentence."""
@@ -175,17 +163,17 @@ class Why:
                 return self._in_flight(job)
             case "morgue":
                 return f"In the morgue since {formatting.moment(job.at)}: nothing runs it until somebody revives it."
-        return self._not_due(job) if job.at > self._now else self._due()
+        return self._not_due(job) if job.at > self.snapshot.at else self._due()
 
     def _not_due(self, job: JobPreview) -> str:
-        when = f"Not due until {formatting.moment(job.at)}, in {formatting.age(job.at - self._now)}"
+        when = f"Not due until {formatting.moment(job.at)}, in {age(job.at - self.snapshot.at)}"
         if job.retry_count < 0:
             return f"{when}: it was pushed for then."
         return f"{when}: it failed {formatting.times(job.retry_count + 1)} and tries again then."
 
     def _due(self) -> str:
-        shard = self._shard
-        if self._is_claimed:
+        shard = self.shard
+        if self.is_claimed:
             return "Its id is in flight; what is queued here follows when that is done."
         if shard is None:
             return "Due; nothing is known of its shard yet."
@@ -194,34 +182,34 @@ class Why:
         if not shard.lease_rest:
             gone = f"the lease of the last one, {self._owner}, has run out"
             return f"Due, but shard {shard.shard} has no node: {gone}."
-        node = self._owners.node(shard.owner)
+        node = self.snapshot.node(shard.owner)
         if node is not None and (obstacle := _obstacle(node)):
             return f"Due, but {self._owner}, which has shard {shard.shard}, {obstacle}."
         return f"Due; {self._before()} in shard {shard.shard}{self._at_work(node)}."
 
     def _before(self) -> str:
-        if not self._ahead:
+        if not self.ahead:
             return "it is the first"
-        return f"{formatting.plural(self._ahead, 'job')} {'is' if self._ahead == 1 else 'are'} before it"
+        return f"{formatting.plural(self.ahead, 'job')} {'is' if self.ahead == 1 else 'are'} before it"
 
     def _at_work(self, node: NodeHealth | None) -> str:
-        if self._running is not None:
-            return f", whose thread performs {_performed(self._running)}"
+        if self.running is not None:
+            return f", whose thread performs {_performed(self.running)}"
         if node is not None and node.threads and all(thread.queue is not None for thread in node.threads):
             return f", and all threads of {self._owner} are busy with other shards"
         return f" of {self._owner}"
 
     def _in_flight(self, job: JobPreview) -> str:
-        running = self._running
-        if self._shard is not None and not self._shard.lease_rest:
+        running = self.running
+        if self.shard is not None and not self.shard.lease_rest:
             next_node = f"the next node of shard {job.shard} runs it again"
             return f"In the hands of {self._owner}, whose lease has run out: {next_node}."
         if running is None:
             return f"Claimed by {self._owner}: about to be performed, or just done."
-        who = f"{self._owners.name(running.node.node)}, thread {formatting.printable(running.thread.name, 60)}"
+        who = f"{self.snapshot.owner_name(running.node.node)}, thread {printable(running.thread.name, 60)}"
         match running.has(job.id):
             case True:
-                return f"Performed by {who}, for {formatting.age(running.seconds)} so far."
+                return f"Performed by {who}, for {age(running.seconds)} so far."
             case None:
                 return f"Claimed by {who}: performed in the batch of {_performed(running)}, or next."
         return f"Claimed by {who}, and next: the thread performs {_performed(running)}."
@@ -229,7 +217,7 @@ class Why:
 
 def _obstacle(node: NodeHealth) -> str | None:
     if node.is_late:
-        return f"has not been heard of for {formatting.age(node.beat_age)}"
+        return f"has not been heard of for {age(node.beat_age)}"
     if node.state in STOPPED:
         return f"is {STOPPED[node.state]}: it takes no new jobs"
     return None
@@ -237,6 +225,6 @@ def _obstacle(node: NodeHealth) -> str | None:
 
 def _performed(running: Running) -> str:
     thread = running.thread
-    first = formatting.printable(thread.ids[0], 60) if thread.ids else "a job"
+    first = printable(thread.ids[0], 60) if thread.ids else "a job"
     batch = first if thread.jobs <= 1 else f"{first} and {thread.jobs - 1:,} more"
-    return f"{batch} for {formatting.age(running.seconds)}"
+    return f"{batch} for {age(running.seconds)}"

@@ -39,6 +39,8 @@ KEPT: Final = 32
 LONGEST_KEPT: Final = 2_048
 
 Pace = Literal["whole", "tick", "slow"]
+#: Value of the header → pace.
+PACES: Final[Mapping[str, Pace]] = {"": "whole", "slow": "slow"}
 
 
 @dataclass(frozen=True)
@@ -87,7 +89,7 @@ class LivePages:
         """The route of a page."""
 
         async def answer(request: Request) -> Response:
-            visit = Visit(request, await self.view.snapshots.get(), _pace(request))
+            visit = Visit(request, await self.view.snapshots.get(), PACES.get(request.headers.get(HEADER, ""), "tick"))
             return HTMLResponse(await self._text(visit, template, build))
 
         return Route(path, answer)
@@ -163,13 +165,3 @@ def render(view: View, request: Request, template: str, *, live: bool = False, *
         frame["is_in"] = caller is not None
         frame["signed_in"] = caller is not None and caller.kind == "session"
     return environment().get_template(template).render(frame | context)
-
-
-def _pace(request: Request) -> Pace:
-    match request.headers.get(HEADER, ""):
-        case "":
-            return "whole"
-        case "slow":
-            return "slow"
-        case _:
-            return "tick"

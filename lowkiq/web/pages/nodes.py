@@ -9,7 +9,7 @@ from typing import Any
 from markupsafe import Markup
 
 from lowkiq.admin.nodes import NodeHealth, Running
-from lowkiq.web.pages.alerts import alert_rows
+from lowkiq.admin.words import printable, ranges
 from lowkiq.web.pages.live import Visit
 from lowkiq.web.render import formatting
 from lowkiq.web.render.charts import sparkline
@@ -57,11 +57,11 @@ class Card:
 def build(_: View, visit: Visit) -> Mapping[str, Any]:
     """The page of nodes."""
     nodes = visit.snapshot.nodes
-    names = {node.node: f"node {node.node_number} on {formatting.printable(node.host, 60)}" for node in nodes.nodes}
+    names = {node.node: f"node {node.node_number} on {printable(node.host, 60)}" for node in nodes.nodes}
     late_first = sorted(nodes.nodes, key=lambda node: not node.is_late)
     of = max((node.number_of_nodes for node in nodes.nodes), default=0)
     return {
-        "alerts": [row for row in alert_rows(visit.snapshot) if row.alert.kind != "Redis"],
+        "alerts": [alert for alert in visit.snapshot.alerts if alert.kind != "Redis"],
         "missing": nodes.missing,
         "of": of,
         "cards": [_card(node, node.node_number in nodes.doubled, names) for node in late_first],
@@ -100,11 +100,11 @@ def _cpu(history: Sequence[float]) -> Markup | None:
 def _holder(name: str, names: Mapping[str, str]) -> str:
     if not name:
         return "nobody known yet"
-    return names.get(name) or formatting.printable(name, 80)
+    return names.get(name) or printable(name, 80)
 
 
 def _shards(queues: Mapping[str, Sequence[int]]) -> Shards:
-    return {queue: formatting.ranges(shards) for queue, shards in sorted(queues.items()) if shards}
+    return {queue: ranges(shards) for queue, shards in sorted(queues.items()) if shards}
 
 
 def _summary(snapshot: Snapshot, of: int) -> str:

@@ -6,8 +6,7 @@ from collections import Counter
 from collections.abc import Mapping
 from typing import Any
 
-from lowkiq.admin.history import TOTAL
-from lowkiq.web.pages.alerts import alert_rows
+from lowkiq.admin.history import TOTAL, read_history
 from lowkiq.web.pages.live import Visit
 from lowkiq.web.render.charts import charts_of, span_of
 from lowkiq.web.snapshot import Snapshot
@@ -17,9 +16,9 @@ from lowkiq.web.view import View
 def build(view: View, visit: Visit) -> Mapping[str, Any]:
     """The page at the root."""
     snapshot, span = visit.snapshot, span_of(visit.query.get("span"))
-    points = view.backend.history(TOTAL, span) if visit.reads else []
+    points = read_history(view.backend.caller, view.backend.namespace, TOTAL, span) if visit.reads else []
     return {
-        "alerts": alert_rows(snapshot),
+        "alerts": snapshot.alerts,
         # By name: what moves about can't be read.
         "rows": [snapshot.row(queue) for queue in sorted(snapshot.queues)],
         "oldest": _oldest(snapshot),

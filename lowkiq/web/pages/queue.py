@@ -3,20 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any, Final, NamedTuple
+from dataclasses import asdict, dataclass
+from typing import Any, Final
 
 from lowkiq.admin.actions import actions_of
+from lowkiq.admin.history import read_history
 from lowkiq.admin.metrics import ShardMetrics
 from lowkiq.admin.previews import ErrorGroup, Page, Previews
 from lowkiq.admin.reader import JobPreview
-from lowkiq.web.owners import Owners
+from lowkiq.admin.search import main_line
+from lowkiq.admin.words import printable
 from lowkiq.web.pages.action_words import WORDINGS, result_of
-from lowkiq.web.pages.alerts import alert_rows_of_queue
 from lowkiq.web.pages.live import Visit
-from lowkiq.web.render import formatting
 from lowkiq.web.render.charts import charts_of, span_of
 from lowkiq.web.render.templating import from_field
+from lowkiq.web.snapshot import Snapshot
 from lowkiq.web.view import View
 
 #: View → what its tab says.
@@ -60,15 +61,6 @@ class Filter:
         return not (self.pattern is None and self.error is None and self.retry_count is None)
 
 
-class Groups(NamedTuple):
-    """Errors of a view."""
-
-    groups: Sequence[ErrorGroup]
-    #: Jobs that were looked at, and how many there are.
-    sampled: int
-    of: int
-
-
 @dataclass(frozen=True)
 class ListedJob:
     """A job in a list."""
@@ -101,12 +93,12 @@ def build(view: View, visit: Visit) -> Mapping[str, Any]:
 
 def _numbers(view: View, visit: Visit, queue: str) -> dict[str, Any]:
     span = span_of(visit.query.get("span"))
-    points = view.backend.history(queue, span) if visit.reads else []
+    points = read_history(view.backend.caller, view.backend.namespace, queue, span) if visit.reads else []
     return {
         "queue": queue,
         "path": f"/queues/{queue}",
         "row": visit.snapshot.row(queue),
-        "alerts": alert_rows_of_queue(visit.snapshot, queue),
+        "alerts": [one for one in visit.snapshot.alerts if (one.kind, one.subject) == ("unowned", queue)],
         "span": span,
         "charts": charts_of(points, span, visit.snapshot.at),
         "address": {key: value for key, value in visit.query.items() if key in ADDRESS}
@@ -117,24 +109,19 @@ def _numbers(view: View, visit: Visit, queue: str) -> dict[str, Any]:
 def _shards(visit: Visit, queue: str) -> dict[str, Any]:
     shards = _worst_first(shard for shard in visit.snapshot.shards if shard.queue == queue)
     shown = shards if visit.query.get("shards") == "all" else shards[:WORST]
-    return {"owners": Owners(visit.snapshot), "shards": shown, "shards_left": len(shards) - len(shown)}
+    return {"shards": shown, "shards_left": len(shards) - len(shown)}
 
 
 def _jobs(view: View, visit: Visit, queue: str, found: Filter) -> dict[str, Any]:
     previews = view.backend.previews(queue) if visit.reads else None
     metrics, is_flying = visit.snapshot.queues[queue], found.view == "in_flight"
-    page, groups = Page([], None), Groups([], 0, 0)
+    page = Page([], None)
+    groups: Sequence[ErrorGroup] = ()
+    sampled = total = 0
     if previews and visit.is_whole and not is_flying:
-        page = previews.page(
-            found.view,
-            cursor=found.cursor,
-            limit=JOBS,
-            pattern=found.pattern,
-            error=found.error,
-            retry_count=found.retry_count,
-        )
+        page = previews.page(limit=JOBS, **asdict(found))
         if found.view != "due":
-            groups = Groups(*previews.errors(found.view))
+            groups, sampled, total = previews.errors(found.view)
     return {
         "views": VIEWS,
         "counts": {
@@ -147,8 +134,10 @@ def _jobs(view: View, visit: Visit, queue: str, found: Filter) -> dict[str, Any]
         "page": page,
         "rows": [_listed(job, payloads=view.payloads) for job in page.jobs],
         "groups": groups,
+        "sampled": sampled,
+        "total": total,
         "most_groups": GROUPS,
-        "flying": _in_flight(previews, Owners(visit.snapshot), queue, FLYING) if previews and is_flying else [],
+        "flying": _in_flight(previews, visit.snapshot, queue) if previews and is_flying else [],
         "most_flying": FLYING,
         "wordings": WORDINGS,
         "buttons": () if view.read_only else actions_of(found.view),
@@ -182,32 +171,24 @@ def _worst_first(shards: Iterable[ShardMetrics]) -> list[ShardMetrics]:
 
 
 def _listed(job: JobPreview, *, payloads: bool) -> ListedJob:
-    error = _first_line(job.error)
+    error = main_line(job.error)
     if error:
-        return ListedJob(job, formatting.printable(error, PREVIEW), is_error=True)
+        return ListedJob(job, printable(error, PREVIEW), is_error=True)
     lowest = job.payloads[0] if job.payloads and payloads else None
     text = lowest.data[: 4 * PREVIEW].decode("utf-8", "replace") if lowest else ""
-    return ListedJob(job, formatting.printable(text, PREVIEW), is_error=False)
+    return ListedJob(job, printable(text, PREVIEW), is_error=False)
 
 
-def _first_line(error: str | None) -> str:
-    """The line of an error that says most: of a traceback, the last."""
-    lines = [line.strip() for line in (error or "").splitlines() if line.strip()]
-    if not lines:
-        return ""
-    return lines[-1] if lines[0].startswith("Traceback ") else lines[0]
-
-
-def _in_flight(previews: Previews, owners: Owners, queue: str, most: int) -> list[JobInFlight]:
+def _in_flight(previews: Previews, snapshot: Snapshot, queue: str) -> list[JobInFlight]:
     """Jobs in flight: those that are performed, the longest first, then those that come next."""
-    rows = [_flying(job, owners, queue) for job in previews.in_flight(most)]
+    rows = [_flying(job, snapshot, queue) for job in previews.in_flight(FLYING)]
     return sorted(rows, key=lambda row: (row.state != "performed", -(row.seconds or 0.0), row.job.shard))
 
 
-def _flying(job: JobPreview, owners: Owners, queue: str) -> JobInFlight:
-    running = owners.running(queue, job.shard)
+def _flying(job: JobPreview, snapshot: Snapshot, queue: str) -> JobInFlight:
+    running = snapshot.running(queue, job.shard)
     if running is None:
-        shard = owners.shard(queue, job.shard)
-        return JobInFlight(job, owners.name(shard.owner if shard else None), "", "claimed", None)
+        shard = snapshot.shard(queue, job.shard)
+        return JobInFlight(job, snapshot.owner_name(shard.owner if shard else None), "", "claimed", None)
     state = {True: "performed", None: "performed, or next", False: "claimed, next"}[running.has(job.id)]
-    return JobInFlight(job, owners.name(running.node.node), running.thread.name, state, running.seconds)
+    return JobInFlight(job, snapshot.owner_name(running.node.node), running.thread.name, state, running.seconds)

@@ -1,8 +1,6 @@
 """
-Charts: lines over time as SVG, rendered on the server and readable without a script.
-
-The drawing stretches to its place; the words of the axes stand beside it as text, so that they are readable at every
-width. Colours are the style sheet's, by class.
+Charts: lines over time as SVG, rendered on the server and readable without a script. The words of the axes stand
+beside the drawing as text, so that they are readable at every width. Colours are the style sheet's, by class.
 """
 
 from __future__ import annotations
@@ -15,6 +13,7 @@ from typing import Final
 from markupsafe import Markup
 
 from lowkiq.admin.history import SPANS, Point
+from lowkiq.admin.words import age, seconds
 from lowkiq.web.render import formatting
 
 #: The drawing's own units; it is stretched to its place.
@@ -95,7 +94,7 @@ class Chart:
     @property
     def time_marks(self) -> list[str]:
         """Words of the horizontal axis, from left to right."""
-        return [f"{formatting.age(self.length)} ago", f"{formatting.age(self.length / 2)}", "now"]
+        return [f"{age(self.length)} ago", f"{age(self.length / 2)}", "now"]
 
     @property
     def description(self) -> str:
@@ -115,9 +114,8 @@ class Chart:
         if not line.known:
             return f"{line.name}: nothing known"
         now = "unknown" if line.current is None else self.words_of(line.current)
-        return (
-            f"{line.name}: now {now}, lowest {self.words_of(min(line.known))}, highest {self.words_of(max(line.known))}"
-        )
+        low, high = self.words_of(min(line.known)), self.words_of(max(line.known))
+        return f"{line.name}: now {now}, lowest {low}, highest {high}"
 
     def _grid(self) -> Iterator[Markup]:
         for share in (0.0, 0.5, 1.0):
@@ -145,24 +143,20 @@ class Chart:
     def _columns(self) -> Iterator[Markup]:
         """Invisible columns with the values as tooltips; in a long chart, a column has the highest of several steps."""
         together = -(-len(self.times) // MOST_COLUMNS) or 1
+        half = self.step / self.length * WIDTH / 2
         for start in range(0, len(self.times), together):
             some = range(start, min(start + together, len(self.times)))
             x, end = self._x(self.times[start]), self._x(self.times[some[-1]] + self.step)
             yield Markup(
                 '<rect class="column" x="{:.1f}" y="0" width="{:.1f}" height="{}"><title>{}</title></rect>'
-            ).format(x - self._half, max(end - x, 1), HEIGHT, self._tooltip(some))
+            ).format(x - half, max(end - x, 1), HEIGHT, self._tooltip(some))
 
     def _tooltip(self, some: range) -> str:
-        last = self.times[some[-1]]
-        lines = [formatting.moment(last)]
+        lines = [formatting.moment(self.times[some[-1]])]
         for line in self.lines:
             values = [value for value in (line.values[index] for index in some) if value is not None]
             lines.append(f"{line.name} {self.words_of(max(values)) if values else 'unknown'}")
         return "\n".join(lines)
-
-    @property
-    def _half(self) -> float:
-        return self.step / self.length * WIDTH / 2
 
     def _x(self, at: float) -> float:
         return max((at - self.start) / self.length * WIDTH, 0.0)
@@ -188,14 +182,11 @@ def round_count(value: float) -> float:
 
 def round_seconds(value: float) -> float:
     """The next length of time at or above it whose half is round as well."""
-    for known in _ROUND_SECONDS:
-        if known >= value:
-            return known
-    days = value / _ROUND_SECONDS[-1]
-    return _ROUND_SECONDS[-1] * round_count(days)
+    known = next((known for known in _ROUND_SECONDS if known >= value), None)
+    return known or _ROUND_SECONDS[-1] * round_count(value / _ROUND_SECONDS[-1])
 
 
-def rates(times: Sequence[float], counts: Sequence[int], step: float) -> list[Value]:
+def rates(times: Sequence[float], counts: Sequence[float], step: float) -> list[Value]:
     """
     Rise of a counter per second, at each of its times. Unknown at the first, where it fell (a queue is gone, or
     began anew), and after a gap.
@@ -225,51 +216,30 @@ def span_of(text: str | None) -> str:
     return text if text is not None and text in SPANS else DEFAULT_SPAN
 
 
+_COUNTS: Final[Say] = (formatting.number, formatting.compact, round_count)
+_SPEEDS: Final[Say] = (lambda value: f"{formatting.rate(value)} a second", formatting.compact, round_count)
+_LAGS: Final[Say] = (seconds, formatting.in_one_unit, round_seconds)
+
+
 def charts_of(points: Sequence[Point], span: str, now: float) -> list[Chart]:
     """Charts of jobs, speed, lag and morgue; none without points."""
     if not points:
         return []
-    counts = (formatting.number, formatting.compact, round_count)
-    speeds = (_a_second, formatting.compact, round_count)
-    lags = (formatting.seconds, formatting.in_one_unit, round_seconds)
-    step = SPANS[span].step
+    length, step = SPANS[span]
+
+    def gauge(name: str, kind: str, field: str = "") -> Line:
+        return Line(name, kind, [getattr(point, field or name) for point in points])
+
+    def speed(name: str, kind: str) -> Line:
+        counts = [getattr(point, name) for point in points]
+        return Line(name, kind, rates([point.at for point in points], counts, step))
+
+    charts = (
+        ("Jobs", _COUNTS, [gauge("enqueued", "c1", "length"), gauge("busy", "c2"), gauge("retries", "c3")]),
+        ("Jobs a second", _SPEEDS, [speed("processed", "c2"), speed("failed", "c4")]),
+        ("Lag", _LAGS, [gauge("lag", "c1")]),
+        ("Morgue", _COUNTS, [gauge("morgue", "c4", "morgue_length")]),
+    )
     # A step's counters are as of its end, its gauges are the highest within it: both are drawn at its end.
     times = [min(point.at + step, now) for point in points]
-    return [
-        _chart(span, times, now, "Jobs", counts, _jobs(points)),
-        _chart(span, times, now, "Jobs a second", speeds, _speeds(points, step)),
-        _chart(span, times, now, "Lag", lags, [Line("lag", "c1", [point.lag for point in points])]),
-        _chart(span, times, now, "Morgue", counts, [Line("morgue", "c4", [point.morgue_length for point in points])]),
-    ]
-
-
-def _chart(
-    span: str,
-    times: Sequence[float],
-    now: float,
-    title: str,
-    say: Say,
-    lines: Sequence[Line],
-) -> Chart:
-    seconds, step = SPANS[span]
-    return Chart(title, lines, times, now - seconds, seconds, step, *say)
-
-
-def _jobs(points: Sequence[Point]) -> list[Line]:
-    return [
-        Line("enqueued", "c1", [point.length for point in points]),
-        Line("busy", "c2", [point.busy for point in points]),
-        Line("retries", "c3", [point.retries for point in points]),
-    ]
-
-
-def _speeds(points: Sequence[Point], step: float) -> list[Line]:
-    times = [point.at for point in points]
-    return [
-        Line("processed", "c2", rates(times, [point.processed for point in points], step)),
-        Line("failed", "c4", rates(times, [point.failed for point in points], step)),
-    ]
-
-
-def _a_second(value: float) -> str:
-    return f"{formatting.rate(value)} a second"
+    return [Chart(title, lines, times, now - length, length, step, *say) for title, say, lines in charts]

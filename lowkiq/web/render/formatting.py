@@ -1,8 +1,4 @@
-"""
-Formatting: numbers, times and texts as people read them.
-
-The results are plain text, which the templates escape.
-"""
+"""Formatting: numbers, times and texts as pages show them, in plain text, which the templates escape."""
 
 from __future__ import annotations
 
@@ -10,9 +6,7 @@ import datetime
 import math
 from typing import Final
 
-from lowkiq.admin.words import UNITS, age, listed, printable, ranges, seconds
-
-__all__ = ["age", "listed", "printable", "ranges", "seconds"]
+from lowkiq.admin.words import UNITS, age, printable
 
 #: Placeholder for a missing value.
 NOTHING: Final = "\N{EN DASH}"

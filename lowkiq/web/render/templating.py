@@ -1,8 +1,4 @@
-"""
-Templating: the environment of the templates, and links under the mount prefix.
-
-Every value is escaped, and an unknown name is an error.
-"""
+"""Templating: the environment of the templates, which escapes every value, and links under the mount prefix."""
 
 from __future__ import annotations
 
@@ -16,6 +12,7 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup, escape
 from starlette.requests import Request
 
+from lowkiq.admin import words
 from lowkiq.version import VERSION
 from lowkiq.web.render import formatting
 from lowkiq.web.render.charts import SPAN_WORDS
@@ -40,9 +37,8 @@ def environment() -> Environment:
         lstrip_blocks=True,
         auto_reload=False,
     )
+    made.filters.update(inspect.getmembers(words, inspect.isfunction), time=_time, field=as_field)
     made.filters.update(inspect.getmembers(formatting, inspect.isfunction))
-    made.filters["time"] = _time
-    made.filters["field"] = as_field
     made.globals.update(version=VERSION, percent=formatting.percent, nothing=formatting.NOTHING, spans=SPAN_WORDS)
     return made
 

@@ -1,8 +1,4 @@
-"""
-Access rules: credentials, the loopback rule, sessions and write tokens.
-
-Plain values in, decisions out: reading requests and refusing them is up to the guard.
-"""
+"""Access rules: credentials, the loopback rule, sessions and write tokens. It decides; the guard refuses."""
 
 from __future__ import annotations
 
@@ -15,13 +11,12 @@ import secrets
 from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final
+from typing import Final
+
+from starlette.requests import Request
 
 from lowkiq import clock
 from lowkiq.environment import Credentials, is_loopback_address
-
-if TYPE_CHECKING:
-    from starlette.requests import HTTPConnection
 
 #: Seconds that a session lasts: a working day, so that a forgotten browser is not signed in for ever.
 SESSION_SECONDS: Final = 12 * 3600
@@ -114,7 +109,7 @@ class Access:
         """Checks the fields of the sign-in form."""
         return self._is_token(token) | self._is_password(user, password)
 
-    def write_token(self, request: HTTPConnection) -> str:
+    def write_token(self, request: Request) -> str:
         """Token that forms and scripts send to prove that they have read one of our own pages."""
         caller: Caller | None = request.scope.get(CALLER)
         return self.write_token_of(caller) if caller else ""
@@ -155,19 +150,14 @@ def is_loopback_host(host: str) -> bool:
     127.0.0.1 so that a browser takes our pages for theirs (DNS rebinding).
     """
     match = re.fullmatch(r"(\[[0-9a-fA-F:.]+\]|[A-Za-z0-9.-]+)(?::\d{1,5})?", host, re.ASCII)
-    if match is None:
-        return False
-    name = match[1].strip("[]")
-    return name.lower() == "localhost" or is_loopback_address(name)
+    name = match[1].strip("[]").lower() if match else ""
+    return name == "localhost" or is_loopback_address(name)
 
 
 def _same(given: str, expected: str) -> bool:
     """Compares in constant time; hashes, so that not even the length shows."""
-    return hmac.compare_digest(_digest(given), _digest(expected))
-
-
-def _digest(text: str) -> bytes:
-    return hashlib.sha256(text.encode("utf-8", "surrogatepass")).digest()
+    one, other = (hashlib.sha256(text.encode("utf-8", "surrogatepass")).digest() for text in (given, expected))
+    return hmac.compare_digest(one, other)
 
 
 def _decode_basic(value: str) -> str:

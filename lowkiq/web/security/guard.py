@@ -1,8 +1,6 @@
 """
-The guard: lets a request through or refuses it, before any page or operation sees it.
-
-Access authenticates the caller. Writes must come from a page of our own, with that page's token, and be of a bounded
-size. Pure ASGI, so that streams keep streaming.
+The guard: lets a request through or refuses it, before any page or operation sees it. Access authenticates the caller;
+writes must come from a page of our own, with that page's token, and be of a bounded size.
 """
 
 from __future__ import annotations
@@ -35,11 +33,9 @@ JSON_LIMIT: Final = 1 << 20
 BODY_TIMEOUT: Final = 30.0
 
 _FORM: Final = "lowkiq.form"
-_FORM_TYPE, _JSON_TYPE = "application/x-www-form-urlencoded", "application/json"
 _READS, _WRITE = ("GET", "HEAD"), "POST"
-#: Paths open to anybody: probes have no credentials, and the sign-in page needs its style sheet.
+#: Paths open to anybody, beside the style sheet that the sign-in page needs: probes have no credentials.
 _OPEN_PATHS: Final = frozenset({"/healthz", "/readyz", SIGN_IN})
-_OPEN_PREFIX: Final = "/static/"
 #: Headers of a request that has come through a proxy.
 _FORWARDED: Final = ("forwarded", "x-forwarded-for", "x-forwarded-host", "x-real-ip")
 
@@ -85,12 +81,13 @@ class Guard:
             await self.app(scope, receive, send)
             return
         request = Request(scope, receive)
-        _check_method(request)
+        if request.method not in {*_READS, _WRITE}:
+            raise HTTPException(405, "only GET, HEAD and POST are answered here", {"Allow": "GET, HEAD, POST"})
         path = path_in_view(scope)
         if not path:  # the prefix without a slash, from which relative links would lead astray
             await RedirectResponse(f"{prefix_of(scope)}/", 307)(scope, receive, send)
             return
-        if not _is_open(path):
+        if path not in _OPEN_PATHS and not path.startswith("/static/"):
             caller = await self._caller(request)
             if caller is None:
                 await self._ask_for_credentials(request)(scope, receive, send)
@@ -145,28 +142,16 @@ class Guard:
             raise HTTPException(403, "this view is read-only")
         _check_origin(request)
         body = await _read_body(request)
-        if _content_type(request) == _FORM_TYPE:
-            request.scope[_FORM] = _parse_form(body)
+        if _content_type(request) == "application/x-www-form-urlencoded":
+            fields = parse_qsl(body.decode("latin-1"), keep_blank_values=True, errors="surrogateescape")
+            request.scope[_FORM] = Form(fields)
         caller: Caller | None = request.scope.get(CALLER)
         if changes_jobs and caller is not None:
-            if caller.needs_token:
-                self._check_token(request, caller)
+            given = request.headers.get("x-lowkiq-token") or form_of(request).get("token", "")
+            if caller.needs_token and not self._access.is_write_token(caller, given):
+                raise HTTPException(403, f"the page that sent this is out of date (its token is not valid): {_RELOAD}")
             logger.info("web_write", path=path, by=caller.kind, client=client_of(request))
         return _replay(body, request.receive)
-
-    def _check_token(self, request: Request, caller: Caller) -> None:
-        given = request.headers.get("x-lowkiq-token") or form_of(request).get("token", "")
-        if not self._access.is_write_token(caller, given):
-            raise HTTPException(403, f"the page that sent this is out of date (its token is not valid): {_RELOAD}")
-
-
-def _check_method(request: Request) -> None:
-    if request.method not in {*_READS, _WRITE}:
-        raise HTTPException(405, "only GET, HEAD and POST are answered here", {"Allow": "GET, HEAD, POST"})
-
-
-def _is_open(path: str) -> bool:
-    return path in _OPEN_PATHS or path.startswith(_OPEN_PREFIX)
 
 
 def _is_local(request: Request) -> bool:
@@ -191,15 +176,15 @@ def _check_origin(request: Request) -> None:
         raise HTTPException(403, f"a page of another site has sent this: {_RELOAD} here")
     host = request.headers.get("host", "")
     # Where TLS ends in front of us, the browser says https and we see http.
-    own = {f"{request.scope['scheme']}://{host}", f"https://{host}"}
-    if origin is not None and origin.lower() not in {one.lower() for one in own}:
+    own = {f"{scheme}://{host}".lower() for scheme in (request.scope["scheme"], "https")}
+    if origin is not None and origin.lower() not in own:
         raise HTTPException(
             403, f"a page of another site has sent this: {_RELOAD} here. A proxy in front must pass the Host header on"
         )
 
 
 async def _read_body(request: Request) -> bytes:
-    limit = JSON_LIMIT if _content_type(request) == _JSON_TYPE else FORM_LIMIT
+    limit = JSON_LIMIT if _content_type(request) == "application/json" else FORM_LIMIT
     too_large = HTTPException(413, f"a request may have {limit:,} bytes, not more")
     announced = request.headers.get("content-length", "0")
     if not announced.isdecimal() or int(announced) > limit:
@@ -216,11 +201,6 @@ async def _read_body(request: Request) -> bytes:
     except ClientDisconnect:
         raise HTTPException(400, "the request ended early") from None
     return bytes(body)
-
-
-def _parse_form(body: bytes) -> Form:
-    text = body.decode("latin-1")
-    return Form(parse_qsl(text, keep_blank_values=True, errors="surrogateescape"))
 
 
 def _content_type(request: Request) -> str:

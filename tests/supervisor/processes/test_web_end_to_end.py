@@ -84,14 +84,13 @@ def test_it_answers_beside_two_nodes_and_term_ends_all_of_it(site: Site, listene
         assert supervisor.nothing_is_left()
 
 
-def test_an_open_stream_does_not_hold_the_end_up(site: Site, listener: socket.socket) -> None:
+def test_an_open_connection_does_not_hold_the_end_up(site: Site, listener: socket.socket) -> None:
     listener.close()
     with site.supervise() as supervisor:
         supervisor.until_ready(1)
         supervisor.until_logged("ready", slot=site.slot)
-        with site.get("/api/v1/events") as stream:
-            assert stream.status == 200
-            assert stream.readline()
+        with site.get("/nodes") as response:
+            assert response.status == 200
             supervisor.end()
         assert not supervisor.events("missed_deadline")
         assert supervisor.nothing_is_left()
@@ -102,7 +101,7 @@ def test_killed_it_is_back_at_the_same_address(site: Site, listener: socket.sock
     with site.supervise() as supervisor:
         supervisor.until_ready(1)
         supervisor.until_logged("ready", slot=site.slot)
-        with site.get("/api/v1/events"):
+        with site.get("/nodes"):
             os.kill(supervisor.pid(site.slot), signal.SIGKILL)
             wait_until(lambda: site.answers("/healthz") == 200, "an answer")
         assert len(supervisor.events("started", "node 0/1")) == 1

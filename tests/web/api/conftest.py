@@ -5,9 +5,7 @@ from __future__ import annotations
 import pytest
 
 from lowkiq import Worker
-from lowkiq.web.api.events import Streams
 from tests.queue.shard_driver import PAST, ShardDriver
-from tests.web.live import web_of
 
 
 class Api:
@@ -56,12 +54,7 @@ def api(make_api):
 
 @pytest.fixture
 def work(app):
-    @app.worker(queue_name="q", shards_count=1)
-    class Orders(Worker):
-        def perform(self, payloads_by_id):
-            pass
-
-    return Orders
+    return app.worker(queue_name="q", shards_count=1)(type("Orders", (Worker,), {}))
 
 
 @pytest.fixture
@@ -80,28 +73,3 @@ def failed(shard):
     lease.fail("twice", retry_count=1, error="order 8 is late")
     lease.release("lease")
     return shard
-
-
-@pytest.fixture
-def anyio_backend():
-    """The event loop of tests that are coroutines."""
-    return "asyncio"
-
-
-@pytest.fixture
-def pushed(app):
-    """A worker of two shards, with three payloads of two jobs."""
-    worker = app.worker(queue_name="q", shards_count=2)(lambda _: None)
-    worker.perform_async([{"id": "a"}, {"id": "b"}, {"id": "b"}])
-    return worker
-
-
-@pytest.fixture
-def streams():
-    return Streams()
-
-
-@pytest.fixture
-def web(app, pushed, streams):
-    """The API alone, with a quick poll."""
-    return web_of(app, streams)

@@ -109,10 +109,7 @@ def test_too_many_bulks_are_turned_away(api, work, monkeypatch):
 
 
 def test_ids_go_to_their_own_shards(app, api):
-    @app.worker(queue_name="many", shards_count=7)
-    def many(payloads_by_id):
-        pass
-
+    many = app.worker(queue_name="many", shards_count=7)(lambda _: None)
     ids = [f"id-{n}" for n in range(50)]
     many.perform_async([{"id": id} for id in ids])
     assert {api.get(f"queues/many/job?id={id}")["shard"] == shard_of(id.encode(), 7) for id in ids[:5]} == {True}

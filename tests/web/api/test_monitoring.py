@@ -34,11 +34,7 @@ def test_stats_of_a_worker_whose_queue_redis_does_not_know_are_zeros(api, work):
 
 def test_stats_of_a_queue_without_a_worker_here_are_under_its_own_name(api, work, make_app):
     other = make_app()
-
-    @other.worker(queue_name="elsewhere")
-    def elsewhere(payloads_by_id):
-        pass
-
+    elsewhere = other.worker(queue_name="elsewhere")(lambda _: None)
     elsewhere.perform_async([{"id": "a", "perform_in": PAST}])
     stats = api.get("stats")
     assert stats["by_worker"]["elsewhere"]["length"] == 1

@@ -13,16 +13,18 @@ from tests.queue.shard_driver import PAST, ShardDriver
 from tests.web.node_health import tell_health
 
 OPENMETRICS = "application/openmetrics-text; version=1.0.0"
-QUEUES = {
-    "lowkiq_queue_length", "lowkiq_queue_fresh", "lowkiq_queue_retries", "lowkiq_queue_busy",
-    "lowkiq_queue_morgue_length", "lowkiq_queue_lag_seconds", "lowkiq_jobs_processed_total",
-    "lowkiq_jobs_failed_total", "lowkiq_payloads_pushed_total", "lowkiq_payloads_merged_total",
+#: Metrics of the fixtures' queue and node that do not depend on the time.
+QUEUE = {
+    "lowkiq_queue_length": 2, "lowkiq_queue_fresh": 1, "lowkiq_queue_retries": 1, "lowkiq_queue_busy": 1,
+    "lowkiq_queue_morgue_length": 1, "lowkiq_jobs_processed_total": 1, "lowkiq_jobs_failed_total": 2,
+    "lowkiq_payloads_pushed_total": 6, "lowkiq_payloads_merged_total": 1,
 }  # fmt: skip
-NODES = {
-    "lowkiq_node_up", "lowkiq_node_threads", "lowkiq_node_threads_busy", "lowkiq_node_rss_bytes",
-    "lowkiq_node_cpu_percent", "lowkiq_node_beat_age_seconds", "lowkiq_node_redis_round_trip_seconds",
-    "lowkiq_node_restarts_total",
+NODE = {
+    "lowkiq_node_up": 1, "lowkiq_node_threads": 2, "lowkiq_node_threads_busy": 1, "lowkiq_node_rss_bytes": 5_000,
+    "lowkiq_node_cpu_percent": 6.5, "lowkiq_node_redis_round_trip_seconds": 0.001, "lowkiq_node_restarts_total": 7,
 }  # fmt: skip
+QUEUES = {*QUEUE, "lowkiq_queue_lag_seconds"}
+NODES = {*NODE, "lowkiq_node_beat_age_seconds"}
 TOTALS = {
     "lowkiq_nodes_missing", "lowkiq_nodes_late", "lowkiq_nodes_doubled", "lowkiq_shards_unowned",
     "lowkiq_redis_memory_bytes", "lowkiq_redis_max_memory_bytes", "lowkiq_redis_clients",
@@ -85,11 +87,7 @@ def test_a_queue_tells_what_it_holds_and_has_done(shard, scrape):
     numbers = {name: found[name]["q",] for name in QUEUES}
     lag = numbers.pop("lowkiq_queue_lag_seconds")
     assert lag == pytest.approx(shard.now() - PAST, abs=60)
-    assert numbers == {
-        "lowkiq_queue_length": 2, "lowkiq_queue_fresh": 1, "lowkiq_queue_retries": 1, "lowkiq_queue_busy": 1,
-        "lowkiq_queue_morgue_length": 1, "lowkiq_jobs_processed_total": 1, "lowkiq_jobs_failed_total": 2,
-        "lowkiq_payloads_pushed_total": 6, "lowkiq_payloads_merged_total": 1,
-    }  # fmt: skip
+    assert numbers == QUEUE
 
 
 def test_a_node_tells_how_it_fares(tell, scrape):
@@ -99,11 +97,7 @@ def test_a_node_tells_how_it_fares(tell, scrape):
     assert all(set(found[name]) == {("host", "0")} for name in NODES)
     numbers = {name: found[name]["host", "0"] for name in NODES}
     assert 0 <= numbers.pop("lowkiq_node_beat_age_seconds") < 60
-    assert numbers == {
-        "lowkiq_node_up": 1, "lowkiq_node_threads": 2, "lowkiq_node_threads_busy": 1, "lowkiq_node_rss_bytes": 5_000,
-        "lowkiq_node_cpu_percent": 6.5, "lowkiq_node_redis_round_trip_seconds": 0.001,
-        "lowkiq_node_restarts_total": 7,
-    }  # fmt: skip
+    assert numbers == NODE
 
 
 def test_a_node_that_has_not_measured_its_round_trip_has_none(tell, scrape):

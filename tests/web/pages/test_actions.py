@@ -12,18 +12,14 @@ import pytest
 from starlette.applications import Starlette
 
 from lowkiq import Lowkiq
+from lowkiq.admin.bulks import new_bulk
+from lowkiq.admin.search import Match
 from tests.queue.shard_driver import ShardDriver
 from tests.support import wait_until
 from tests.web.conftest import Browser
-from tests.web.queues import open_queue
 from tests.web.reading import Html, read, submit, token_of
 
 ACTIONS = "/queues/q/actions"
-
-
-@pytest.fixture
-def driver(app: Lowkiq) -> ShardDriver:
-    return open_queue(app)
 
 
 @pytest.fixture
@@ -116,9 +112,6 @@ def test_all_that_match_are_counted_asked_back_and_moved_in_the_background(
 
 
 def test_a_running_bulk_can_be_stopped(browser: Browser, driver: ShardDriver, app: Lowkiq) -> None:
-    from lowkiq.admin.bulks import new_bulk
-    from lowkiq.admin.search import Match
-
     bulk = new_bulk(app.caller, app.settings.namespace, "q", "bury", Match("due"), 100)
     page = read(browser, f"/bulks/{bulk.id}")
     assert page.all("button", form="stop")

@@ -6,7 +6,6 @@ import concurrent.futures
 import time
 
 import pytest
-from starlette.applications import Starlette
 
 from lowkiq.admin.history import record
 from lowkiq.web.pages import live
@@ -67,17 +66,6 @@ def test_history_is_drawn_for_the_chosen_span(browser, app, driver):
 @pytest.mark.parametrize("span", ["", "7y", "<script>", "%00"])
 def test_a_span_that_is_none_gives_the_usual_one(browser, span):
     assert read(browser, f"/?span={span}").all("a", href="/?span=5m", aria_current="true")
-
-
-def test_links_carry_the_prefix(make_web, browse):
-    from starlette.routing import Mount
-
-    app = Starlette(routes=[Mount("/jobs", make_web())])
-    page = read(browse(app), "/jobs/")
-    local = [link for link in page.links() if not link.startswith("#")]
-    assert local
-    assert all(link.startswith("/jobs/") for link in local)
-    assert page.all("link", rel="stylesheet")[0]["href"].startswith("/jobs/static/style.css")
 
 
 def test_a_page_has_landmarks_and_no_style_or_script_of_its_own(browser):

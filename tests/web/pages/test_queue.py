@@ -9,8 +9,8 @@ import pytest
 
 from lowkiq.admin.nodes import ThreadHealth
 from tests.queue.shard_driver import ShardDriver
+from tests.web.conftest import open_queue
 from tests.web.node_health import tell_health
-from tests.web.queues import open_queue
 from tests.web.reading import read
 
 

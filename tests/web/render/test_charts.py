@@ -41,13 +41,9 @@ def test_a_chart_is_well_formed_and_has_no_style_of_its_own():
     assert "style" not in svg
 
 
-def test_a_line_breaks_where_nothing_is_known():
+def test_a_line_breaks_where_nothing_is_known_and_where_samples_are_missing():
     assert path_of(chart(Line("a", "c1", [1, 2, None, 4, 5])).svg).count("M") == 2
-
-
-def test_a_line_breaks_where_samples_are_missing():
-    svg = chart(Line("a", "c1", [1, 2, 3, 4]), times=[0, 10, 60, 70]).svg
-    assert path_of(svg).count("M") == 2
+    assert path_of(chart(Line("a", "c1", [1, 2, 3, 4]), times=[0, 10, 60, 70]).svg).count("M") == 2
 
 
 def test_a_point_alone_can_be_seen():
@@ -64,10 +60,8 @@ def test_each_column_tells_when_and_what():
 
 def test_a_long_chart_has_few_columns_that_tell_the_highest():
     values = [float(index % 7) for index in range(180)]
-    columns = ET.fromstring(chart(Line("a", "c1", values), times=[index / 2 for index in range(180)]).svg).findall(
-        ".//rect"
-    )
-    assert len(columns) == 60
+    drawn = chart(Line("a", "c1", values), times=[index / 2 for index in range(180)]).svg
+    assert len(ET.fromstring(drawn).findall(".//rect")) == 60
 
 
 def test_names_are_escaped():
@@ -77,40 +71,30 @@ def test_names_are_escaped():
 
 
 @pytest.mark.parametrize(
-    ("value", "top"), [(0, 2), (1, 2), (3, 4), (5, 10), (11, 20), (39, 40), (41, 100), (999, 1_000)]
+    ("round_up", "value", "top"),
+    [
+        *((round_count, *row) for row in {0: 2, 1: 2, 3: 4, 5: 10, 11: 20, 39: 40, 41: 100, 999: 1_000}.items()),
+        *((round_seconds, *row) for row in {0: 1, 7: 10, 61: 120, 3_601: 7_200, 86_401: 172_800}.items()),
+    ],
 )
-def test_the_axis_of_counts_ends_at_a_round_number(value, top):
-    assert round_count(value) == top
+def test_an_axis_ends_at_a_round_number_or_time(round_up, value, top):
+    assert round_up(value) == top
 
 
-@pytest.mark.parametrize(("value", "top"), [(0, 1), (7, 10), (61, 120), (3_601, 7_200), (86_401, 172_800)])
-def test_the_axis_of_time_ends_at_a_round_time(value, top):
-    assert round_seconds(value) == top
-
-
-def test_rates_are_differences_of_counters():
+def test_rates_are_differences_of_counters_and_unknown_after_a_fall_or_a_gap():
     assert rates([0, 5, 10], [100, 150, 150], 5) == [None, 10, 0]
-
-
-def test_a_counter_that_falls_is_a_gap():
     assert rates([0, 5, 10], [100, 3, 13], 5) == [None, None, 2]
-
-
-def test_a_rate_over_a_gap_is_unknown():
     assert rates([0, 5, 100], [0, 5, 500], 5) == [None, 1, None]
 
 
-def test_no_points_give_no_chart():
-    assert charts_of([], "5m", 1000.0) == []
-
-
-def test_a_history_gives_jobs_speed_lag_and_morgue():
+def test_a_history_gives_jobs_speed_lag_and_morgue_and_nothing_gives_none():
     points = [point(700 + 5 * index, length=index, processed=10 * index, lag=index) for index in range(10)]
     jobs, speed, lag, morgue = charts_of(points, "5m", 750.0)
     assert jobs.description.startswith("enqueued: now 9, lowest 0, highest 9")
     assert speed.description.startswith("processed: now 2.0 a second")
     assert lag.marks == ["10 s", "5 s", "0"]
     assert morgue.title == "Morgue"
+    assert charts_of([], "5m", 750.0) == []
     assert jobs.time_marks == ["5 min ago", "2 min 30 s", "now"]
 
 

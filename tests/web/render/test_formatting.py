@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import pytest
 
+from lowkiq.admin.words import age, printable, ranges, seconds
 from lowkiq.web.render import formatting
-from lowkiq.web.render.formatting import age, ago, compact, percent, ranges, rate, score, seconds, size
+from lowkiq.web.render.formatting import ago, compact, percent, rate, score, size
 
 FORMATS = [
     # A duration has its two highest units.
@@ -88,11 +89,11 @@ def test_ranges_of_many_pieces_are_cut():
     ],
 )
 def test_what_cannot_be_seen_is_shown_as_an_escape(text, shown):
-    assert formatting.printable(text) == shown
+    assert printable(text) == shown
 
 
 def test_a_long_text_is_cut_before_it_is_escaped():
-    assert formatting.printable("\x00" * 1_000_000, 3) == r"\x00\x00\x00…"
+    assert printable("\x00" * 1_000_000, 3) == r"\x00\x00\x00…"
 
 
 def test_a_block_keeps_its_lines():

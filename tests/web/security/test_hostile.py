@@ -9,7 +9,8 @@ from urllib.parse import quote
 import pytest
 
 from lowkiq.queue import keys
-from tests.web.queues import open_queue
+from lowkiq.web import create_app
+from tests.web.conftest import open_queue
 from tests.web.reading import read, submit, token_of
 
 #: Characters that turn text around or can't be seen; none may come out as it is.
@@ -75,16 +76,20 @@ def test_a_form_carries_only_what_browsers_do_not_change(browser, driver, id):
             assert re.fullmatch(r"[A-Za-z0-9_.~%-]+", value)
 
 
-def test_an_id_that_is_no_utf8_does_no_harm(browser, app, driver):
+@pytest.mark.parametrize("id", [b"\xff", b"a\xffb", b"bad\xff\xfe", b"\xc3", b"\xed\xa0\x80", b"\x80\x81" * 100])
+def test_an_id_that_is_no_utf_8_is_shown_and_its_link_leads_to_it(browser, driver, id):
     """Pushes refuse it, but Redis is open to others."""
-    driver.push("good")
-    app.redis().zadd(driver.key("due"), {b"bad\xff\xfe": 1.0})
-    app.redis().hset(driver.key("payloads"), b"bad\xff\xfe", b"1.0:1")
+    driver.push("good", perform_in=3e9)
+    driver.redis.zadd(driver.key("due"), {id: 2e9})
+    driver.redis.zadd(driver.key("retries"), {id: 3})
+    driver.redis.hset(driver.key("payloads"), id, b"1.0:1")
+    driver.redis.hset(driver.key("errors"), id, b"boom")
     source = read_safely(browser, "/queues/q")
-    assert "good" in source
-    for link in re.findall(r'href="(/queues/q/job\?[^"]*)"', source):
-        read_safely(browser, html.unescape(link))
-    read_safely(browser, "/queues/q/job?id=bad%ff%fe")
+    bad, good = (html.unescape(link) for link in re.findall(r'href="(/queues/q/job\?[^"]*)"', source))
+    assert quote(id) in bad and "id=good" in good
+    assert "Not due until" in read_safely(browser, bad)
+    for path in ("/queues/q/jobs", "/queues/q?errors=1", f"/queues/q/job?id={quote(id)}"):
+        assert browser.get(f"/api/v1{path}").status_code < 500, path
 
 
 @pytest.mark.parametrize("text", ["</pre><script>alert(1)</script>", "\u202eabc\x00", "{{ config }}"])
@@ -123,8 +128,6 @@ def test_a_payload_nested_too_deeply_to_be_read_is_shown_raw(browser, driver, de
 
 
 def test_a_load_payload_of_the_user_that_fails_does_no_harm(make_app, browse):
-    from lowkiq.web import create_app
-
     def load(data):
         raise KeyError("<script>")
 

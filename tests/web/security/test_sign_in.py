@@ -37,8 +37,7 @@ def test_so_do_a_user_and_a_password(make_web, browse):
 
 
 @pytest.mark.parametrize(
-    "fields",
-    [{}, {"access_token": ""}, {"access_token": "wrong"}, {"token": TOKEN}, {"user": "", "password": TOKEN}],
+    "fields", [{}, {"access_token": ""}, {"access_token": "wrong"}, {"token": TOKEN}, {"user": "", "password": TOKEN}]
 )
 def test_anything_else_does_not(make_web, browse, fields):
     browser = browse(make_web(token=TOKEN))
