@@ -55,10 +55,8 @@ def summary(job: Job) -> dict[str, Any]:
 
 def of_nodes(found: Nodes) -> Table:
     """A row a node."""
-    numbers = ("number", "pid", "up", "beat", "busy", "shards", "waits for")
-    figures = ("processed", "failed", "RSS", "CPU", "Redis")
-    columns = (Column(name, justify="right") for name in (*numbers, *figures))
-    table = Table("node", "state", *columns, title="Nodes")
+    names = ["number", "pid", "up", "beat", "busy", "shards", "waits for", "processed", "failed", "RSS", "CPU", "Redis"]
+    table = Table("node", "state", *(Column(name, justify="right") for name in names), title="Nodes")
     now = clock.real()
     for node in found.nodes:
         busy = sum(thread.queue is not None for thread in node.threads)
