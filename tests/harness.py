@@ -90,6 +90,17 @@ class Supervised:
         """One with real nodes, as people start it."""
         return cls(directory, ["-c", MAIN, *arguments], environment)
 
+    @classmethod
+    def running(cls, behaviour: str, directory: Path, **options: Any) -> Supervised:
+        """One like `doing`, all of whose nodes are ready."""
+        made = cls.doing(behaviour, directory, **options)
+        try:
+            made.until_ready(options.get("nodes", 1))
+        except BaseException:
+            made.__exit__()
+            raise
+        return made
+
     def __enter__(self) -> Supervised:
         return self
 
@@ -139,6 +150,10 @@ class Supervised:
     def end(self, signum: signal.Signals = signal.SIGTERM, *, code: int = 0) -> None:
         """Signal it: it exits with this code, and leaves no process."""
         self.send(signum)
+        self.ends(code)
+
+    def ends(self, code: int) -> None:
+        """Wait for its end: it exits with this code, and leaves no process."""
         assert self.exit_code() == code, self.log_path.read_text()
         assert self.nothing_is_left()
 

@@ -88,8 +88,7 @@ def test_nodes_do_not_inherit_the_manager_s_variables(tmp_path: Path) -> None:
 
 
 def test_a_restarted_node_is_told_how_often_and_why(tmp_path: Path) -> None:
-    with Supervised.doing("obedient", tmp_path, nodes=1, policy={"first_delay": 0.01}) as supervisor:
-        supervisor.until_ready(1)
+    with Supervised.running("obedient", tmp_path, nodes=1, policy={"first_delay": 0.01}) as supervisor:
         os.kill(supervisor.pid("node 0/1"), signal.SIGKILL)
         supervisor.until_logged("ready", 2)
         environment = json.loads((tmp_path / "env-0").read_text())

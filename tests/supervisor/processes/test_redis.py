@@ -47,7 +47,6 @@ def test_redis_starts_before_the_nodes_which_are_told_its_url_and_stops_after_th
         assert [step for step in steps if step in order] == order
         environment = json.loads((tmp_path / "env-0").read_text())
         assert environment["LOWKIQ_REDIS_URL"] == f"unix://{tmp_path}/.lowkiq/redis/redis.sock"
-        assert supervisor.nothing_is_left()
 
 
 def test_data_outlives_the_supervisor(tmp_path: Path) -> None:
@@ -119,10 +118,9 @@ def test_when_no_server_can_start_the_exit_is_3_with_the_end_of_its_log(tmp_path
     directory.mkdir(parents=True)
     (directory / "appendonly.aof").write_text("nonsense\n")
     with supervisor_with_redis(tmp_path) as supervisor:
-        assert supervisor.exit_code() == 3
+        supervisor.ends(3)
         assert "Bad file format" in supervisor.events("redis_failed")[0]["last_lines"]
         assert not supervisor.events("started", "node 0/1")
-        assert supervisor.nothing_is_left()
 
 
 def test_term_while_redis_starts_ends_everything(tmp_path: Path) -> None:
