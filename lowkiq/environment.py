@@ -179,16 +179,12 @@ def _variable(name: str) -> str:
 
 @dataclass(frozen=True)
 class Credentials:
-    """
-    Credentials that open the web view: a token, or a user and password, or either. Never printed, never logged.
-
-    Args:
-        name: what a message calls each of them.
-    """
+    """Open the web view: a token, or a user and password, or either. Never printed, never logged."""
 
     token: str | None = field(default=None, repr=False)
     user: str | None = field(default=None, repr=False)
     password: str | None = field(default=None, repr=False)
+    #: Makes the name by which a message calls each of them.
     name: InitVar[Callable[[str], str]] = "the web view's {}".format
 
     def __post_init__(self, name: Callable[[str], str]) -> None:

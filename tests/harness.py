@@ -93,13 +93,16 @@ class Supervised:
     @classmethod
     def running(cls, behaviour: str, directory: Path, **options: Any) -> Supervised:
         """One like `doing`, all of whose nodes are ready."""
-        made = cls.doing(behaviour, directory, **options)
+        return cls.doing(behaviour, directory, **options).ready(options.get("nodes", 1))
+
+    def ready(self, nodes: int) -> Supervised:
+        """Itself, once this many nodes are ready."""
         try:
-            made.until_ready(options.get("nodes", 1))
+            self.until_ready(nodes)
         except BaseException:
-            made.__exit__()
+            self.__exit__()
             raise
-        return made
+        return self
 
     def __enter__(self) -> Supervised:
         return self

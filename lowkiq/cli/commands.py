@@ -95,7 +95,6 @@ def run(
         log.configure()
         number, count = _node_numbers(node_number, number_of_nodes)
         code = Node(load_app(require), node_number=number, number_of_nodes=count, burst=burst).run()
-    # Threads that a drain has abandoned must not hold the process, nor run into an interpreter that shuts down.
     _exit(code)
 
 
@@ -156,7 +155,6 @@ def web(
     with _app(require or context.obj) as app:
         log.configure()
         code = server.serve(app, parse_address(bind), read_only=read_only, payloads=not no_payloads, no_auth=no_auth)
-    # A thread that still waits for Redis must not hold the process.
     _exit(code)
 
 
@@ -169,7 +167,6 @@ def doctor(context: typer.Context, require: Require = None, as_json: AsJson = Fa
         typer.echo(examiner.as_json(findings))
     else:
         tables.show(examiner.table(findings), examiner.summary(findings))
-    # A thread that still waits for Redis must not hold the process.
     _exit(0 if examiner.is_well(findings) else ExitCode.FAILED)
 
 
@@ -243,6 +240,7 @@ def _fail(message: str, code: int) -> NoReturn:
 
 
 def _exit(code: int) -> NoReturn:
+    """Threads that a drain has abandoned, or that wait for Redis, neither hold the process nor see Python shut down."""
     sys.stdout.flush()
     sys.stderr.flush()
     os._exit(code)

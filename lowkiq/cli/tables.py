@@ -40,8 +40,7 @@ def of_queues(metrics: Mapping[str, QueueMetrics]) -> Table:
 def of_morgue(queue: str, jobs: Sequence[Job]) -> Table:
     """A row a job."""
     table = Table("id", "payloads", "since", "error", title=f"Morgue of {queue}")
-    for job in jobs:
-        row = summary(job)
+    for row in map(summary, jobs):
         id, error = (escape(printable(row[key], None)) for key in ("id", "error"))
         table.add_row(id, str(row["payloads"]), row["since"], error)
     return table

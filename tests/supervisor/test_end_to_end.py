@@ -59,8 +59,7 @@ def test_a_burst_of_two_nodes_runs_every_job_and_exits_0(project: Path) -> None:
 
 
 def test_a_producer_in_the_same_directory_needs_no_url_and_term_drains(project: Path) -> None:
-    with Supervised.main(project, "--nodes", "2", "-r", "shop:app") as supervisor:
-        supervisor.until_ready(2)
+    with Supervised.main(project, "--nodes", "2", "-r", "shop:app").ready(2) as supervisor:
         push(project, "one")
         wait_until(lambda: done(project) == ["one"], "the job")
         supervisor.end()
@@ -68,8 +67,7 @@ def test_a_producer_in_the_same_directory_needs_no_url_and_term_drains(project: 
 
 def test_the_job_of_a_killed_node_runs_again_without_waiting_for_the_lease(project: Path) -> None:
     (project / "stay").touch()
-    with Supervised.main(project, "--nodes", "1", "-r", "shop", LOWKIQ_LEASE_TTL="300") as supervisor:
-        supervisor.until_ready(1)
+    with Supervised.main(project, "--nodes", "1", "-r", "shop", LOWKIQ_LEASE_TTL="300").ready(1) as supervisor:
         push(project, "stuck")
         wait_until(lambda: done(project) == ["stuck"], "the job")
         os.kill(supervisor.pid("node 0/1"), signal.SIGKILL)
@@ -79,8 +77,7 @@ def test_the_job_of_a_killed_node_runs_again_without_waiting_for_the_lease(proje
 
 
 def test_nodes_go_on_when_the_embedded_redis_was_restarted(project: Path) -> None:
-    with Supervised.main(project, "-r", "shop") as supervisor:
-        supervisor.until_ready(1)
+    with Supervised.main(project, "-r", "shop").ready(1) as supervisor:
         push(project, "before")
         wait_until(lambda: done(project) == ["before"], "the job before")
         os.kill(supervisor.pid("redis"), signal.SIGKILL)
@@ -96,8 +93,7 @@ def test_a_job_that_outlasts_the_drain_ends_with_5_and_when_abandoned_with_130(
     project: Path, signum: signal.Signals, code: int
 ) -> None:
     (project / "stay").touch()
-    with Supervised.main(project, "-r", "shop", "--drain-timeout", "0.2") as supervisor:
-        supervisor.until_ready(1)
+    with Supervised.main(project, "-r", "shop", "--drain-timeout", "0.2").ready(1) as supervisor:
         push(project, "stuck")
         wait_until(lambda: done(project), "the job")
         supervisor.end(signum, code=code)

@@ -31,7 +31,6 @@ class Commands:
     _interrupts: int = 0
 
     def on_signal(self, signum: int) -> None:
-        """Act on a signal."""
         match signum:
             case signal.SIGTERM:
                 self.shutdown.drain("TERM")

@@ -82,7 +82,6 @@ class Control:
         return listener
 
     def deadlines(self) -> list[float]:
-        """The times at which a client has had its time."""
         return [client.close_at for client in self._clients.values() if client.close_at is not None]
 
     def drop_overdue(self) -> None:

@@ -45,7 +45,6 @@ class HangLimits:
     boot_timeout: float
 
     def enforce(self, slots: list[Slot]) -> None:
-        """End each process that is silent for too long."""
         now = time.monotonic()
         for slot, child, limit in self._watched(slots):
             if now - child.last_sign < limit:
@@ -60,7 +59,6 @@ class HangLimits:
                 slot.kill_at = now + DUMP_TIME
 
     def deadlines(self, slots: list[Slot]) -> list[float]:
-        """The times at which a process will have been silent for too long."""
         return [
             child.last_sign + limit if child.silent_at is None else child.silent_at + min(SECOND_CHANCE, limit)
             for _, child, limit in self._watched(slots)

@@ -1,7 +1,6 @@
 """
-The web view as a slot like any other, and the body of its process: after the fork, the place that imports `lowkiq.web`.
-
-No job depends on it. So it is started again for ever, whatever was asked for the nodes, and takes nothing else down.
+The web view as a slot, and the body of its process, which imports `lowkiq.web` after the fork. No job depends on it: so
+it is started again for ever, whatever was asked for the nodes, and takes nothing else down.
 """
 
 from __future__ import annotations

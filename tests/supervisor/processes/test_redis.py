@@ -39,8 +39,7 @@ def client(directory: Path) -> redis.Redis:
 
 
 def test_redis_starts_before_the_nodes_which_are_told_its_url_and_stops_after_them(tmp_path: Path) -> None:
-    with supervisor_with_redis(tmp_path) as supervisor:
-        supervisor.until_ready(1)
+    with supervisor_with_redis(tmp_path).ready(1) as supervisor:
         supervisor.end()
         steps = [(line["event"], line["slot"]) for line in supervisor.log() if "slot" in line]
         order = [("ready", "redis"), ("started", "node 0/1"), ("ended", "node 0/1"), ("ended", "redis")]
@@ -50,18 +49,15 @@ def test_redis_starts_before_the_nodes_which_are_told_its_url_and_stops_after_th
 
 
 def test_data_outlives_the_supervisor(tmp_path: Path) -> None:
-    with supervisor_with_redis(tmp_path) as first, client(tmp_path) as connection:
-        first.until_ready(1)
+    with supervisor_with_redis(tmp_path).ready(1) as first, client(tmp_path) as connection:
         connection.set("key", "kept")
         first.end()
-    with supervisor_with_redis(tmp_path) as second, client(tmp_path) as connection:
-        second.until_ready(1)
+    with supervisor_with_redis(tmp_path).ready(1), client(tmp_path) as connection:
         assert connection.get("key") == b"kept"
 
 
 def test_it_is_restarted_when_killed_with_its_data_while_nodes_go_on(tmp_path: Path) -> None:
-    with supervisor_with_redis(tmp_path) as supervisor, client(tmp_path) as connection:
-        supervisor.until_ready(1)
+    with supervisor_with_redis(tmp_path).ready(1) as supervisor, client(tmp_path) as connection:
         connection.set("key", "kept")
         os.kill(supervisor.pid("redis"), signal.SIGKILL)
         supervisor.until_logged("ready", 2, "redis")
@@ -72,8 +68,7 @@ def test_it_is_restarted_when_killed_with_its_data_while_nodes_go_on(tmp_path: P
 
 
 def test_it_is_not_on_the_network_and_only_its_user_gets_in(tmp_path: Path) -> None:
-    with supervisor_with_redis(tmp_path) as supervisor, client(tmp_path) as connection:
-        supervisor.until_ready(1)
+    with supervisor_with_redis(tmp_path).ready(1) as supervisor, client(tmp_path) as connection:
         server = psutil.Process(supervisor.pid("redis"))
         assert server.net_connections("inet") == []
         assert connection.config_get("port")["port"] == "0"
@@ -83,15 +78,13 @@ def test_it_is_not_on_the_network_and_only_its_user_gets_in(tmp_path: Path) -> N
 
 
 def test_it_keeps_everything_and_evicts_nothing(tmp_path: Path) -> None:
-    with supervisor_with_redis(tmp_path) as supervisor, client(tmp_path) as connection:
-        supervisor.until_ready(1)
+    with supervisor_with_redis(tmp_path).ready(1), client(tmp_path) as connection:
         wanted = {"appendonly": "yes", "appendfsync": "everysec", "maxmemory-policy": "noeviction", "save": ""}
         assert {name: connection.config_get(name)[name] for name in wanted} == wanted
 
 
 def test_a_second_supervisor_is_refused(tmp_path: Path) -> None:
-    with supervisor_with_redis(tmp_path) as first:
-        first.until_ready(1)
+    with supervisor_with_redis(tmp_path).ready(1) as first:
         with supervisor_with_redis(tmp_path) as second:
             assert second.exit_code() == 3
             error = second.events("cannot_start")[0]["error"]
@@ -101,8 +94,7 @@ def test_a_second_supervisor_is_refused(tmp_path: Path) -> None:
 
 
 def test_after_a_sigkill_nothing_is_left_and_the_next_supervisor_starts_with_the_data(tmp_path: Path) -> None:
-    with supervisor_with_redis(tmp_path) as first, client(tmp_path) as connection:
-        first.until_ready(1)
+    with supervisor_with_redis(tmp_path).ready(1) as first, client(tmp_path) as connection:
         connection.set("key", "kept")
         first.process.kill()
         first.process.wait()
