@@ -118,7 +118,7 @@ def test_what_a_killed_node_has_started_goes_with_it(tmp_path: Path) -> None:
 
 
 def test_a_signal_at_any_moment_of_boot_leaves_no_process(tmp_path: Path) -> None:
-    """A few times with a whole interpreter; test_supervisor_orphans has hundreds without."""
+    """A few times with a whole interpreter; test_orphans has hundreds without."""
     luck = random.Random(1)
     for turn in range(6):
         directory = tmp_path / str(turn)
