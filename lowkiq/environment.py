@@ -108,12 +108,7 @@ def find_number_of_nodes(given: str | None, environment: Mapping[str, str]) -> F
 
 
 def parse_node_number(found: Found) -> int:
-    """
-    A number, or the one that a name ends in, such as that of a StatefulSet's pod.
-
-    Raises:
-        SettingsError: it is neither.
-    """
+    """A number, or the one that a name ends in, such as that of a StatefulSet's pod; else a SettingsError."""
     match = re.fullmatch(r"(?:.+-)?([0-9]{1,9})", found.text.strip())
     if match is None:
         raise found.refusal("it must be a number from 0, or a name that ends in one, such as jobs-3")
@@ -121,12 +116,7 @@ def parse_node_number(found: Found) -> int:
 
 
 def parse_number_of_nodes(found: Found, lowest: int = 1) -> int:
-    """
-    The number of all nodes on all machines.
-
-    Raises:
-        SettingsError: it is no number, or too low.
-    """
+    """The number of all nodes on all machines; a SettingsError for no number, or one that is too low."""
     if not re.fullmatch(r"[0-9]{1,9}", found.text.strip()) or int(found.text) < lowest:
         raise found.refusal("the number of all nodes is an integer from 1")
     return int(found.text)
@@ -137,9 +127,8 @@ def parse_number_of_nodes(found: Found, lowest: int = 1) -> int:
 
 @dataclass(frozen=True)
 class Address:
-    """An address to listen at."""
+    """An IP address and port to listen at."""
 
-    #: An IP address.
     host: str
     #: 0 lets the system choose.
     port: int
@@ -157,8 +146,7 @@ def parse_address(text: str, refusal: str = "can't listen at") -> Address:
     """
     127.0.0.1:8080, localhost:8080, [::1]:8080; :8080 is all of IPv4, and 8080 alone is loopback.
 
-    Raises:
-        SettingsError: it is no address, or there is no such host. The message begins with `refusal` and the text.
+    The SettingsError for another text, or an unknown host, begins with `refusal` and the text.
     """
     match = _ADDRESS.fullmatch(text.strip())
     if match is None or int(match["port"]) > _HIGHEST_PORT:
@@ -191,16 +179,12 @@ def _variable(name: str) -> str:
 
 @dataclass(frozen=True)
 class Credentials:
-    """
-    Credentials that open the web view: a token, or a user and password, or either. Never printed, never logged.
-
-    Args:
-        name: what a message calls each of them.
-    """
+    """Open the web view: a token, or a user and password, or either. Never printed, never logged."""
 
     token: str | None = field(default=None, repr=False)
     user: str | None = field(default=None, repr=False)
     password: str | None = field(default=None, repr=False)
+    #: Makes the name by which a message calls each of them.
     name: InitVar[Callable[[str], str]] = "the web view's {}".format
 
     def __post_init__(self, name: Callable[[str], str]) -> None:
@@ -210,16 +194,7 @@ class Credentials:
                 f"the web view has a {given} but no {missing}: set both LOWKIQ_WEB_USER and LOWKIQ_WEB_PASSWORD, "
                 "or LOWKIQ_WEB_TOKEN alone"
             )
-        self._check_characters(name)
-        for kind, secret in (("token", self.token), ("password", self.password)):
-            if secret is not None and len(secret) < SHORTEST_SECRET:
-                raise SettingsError(
-                    f"{name(kind)} has {len(secret)} characters, it must have {SHORTEST_SECRET} or more: "
-                    """python -c "import secrets; print(secrets.token_urlsafe())" makes one"""
-                )
-
-    def _check_characters(self, name: Callable[[str], str]) -> None:
-        """A secret read from a file often ends in a line end, with which it would never be right."""
+        # A secret read from a file often ends in a line end, with which it would never be right.
         if self.user is not None and ":" in self.user:
             raise SettingsError(f"{name('user')} can't have a colon in it: HTTP ends the name there")
         for kind, text in (("user", self.user), ("password", self.password)):
@@ -233,6 +208,12 @@ class Credentials:
                 f"{name('token')} has a space, a line end or a letter beyond ASCII in it, which can't be sent in a "
                 "header: check LOWKIQ_WEB_TOKEN"
             )
+        for kind, secret in (("token", self.token), ("password", self.password)):
+            if secret is not None and len(secret) < SHORTEST_SECRET:
+                raise SettingsError(
+                    f"{name(kind)} has {len(secret)} characters, it must have {SHORTEST_SECRET} or more: "
+                    """python -c "import secrets; print(secrets.token_urlsafe())" makes one"""
+                )
 
     def __bool__(self) -> bool:
         return self.token is not None or self.user is not None
@@ -255,14 +236,7 @@ class Credentials:
 def check_address(
     address: Address, credentials: Credentials, *, no_auth: bool, given: str = "", option: str = "--no-auth"
 ) -> None:
-    """
-    Args:
-        given: the address as the person wrote it.
-        option: the one that lets everybody in.
-
-    Raises:
-        SettingsError: the view would be open to everybody.
-    """
+    """Refuses a view that would be open to everybody. `given` is the address as the person wrote it."""
     if address.is_public and not credentials and not no_auth:
         raise SettingsError(
             f"{given or address} is open to other machines: set LOWKIQ_WEB_TOKEN, or LOWKIQ_WEB_USER and "

@@ -26,10 +26,9 @@ class _Unbreakable:
 
 def configure(level: str = "info") -> None:
     """
-    Chooses the renderer by where stderr goes. The supervisor does it before it forks, so that all write alike.
+    Chooses the renderer by where stderr goes; `level` is the lowest that is written, also of what the application logs.
 
-    Args:
-        level: the lowest that is written, also of what the application logs.
+    The supervisor does it before it forks, so that all write alike.
     """
     is_terminal = sys.stderr.isatty()
     # Both without local variables, which richer tracebacks show: they hold payloads and passwords.

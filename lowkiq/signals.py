@@ -49,7 +49,6 @@ class SignalInbox:
         self._arrived.append(number)
 
     def fileno(self) -> int:
-        """The descriptor for a selector."""
         return self._reader.fileno()
 
     def wake(self) -> None:
@@ -67,10 +66,7 @@ class SignalInbox:
         with contextlib.suppress(BlockingIOError):
             while self._reader.recv(4096):
                 pass
-        arrived = []
-        while self._arrived:
-            arrived.append(self._arrived.popleft())
-        return arrived
+        return [self._arrived.popleft() for _ in range(len(self._arrived))]
 
     def close(self) -> None:
         """Closes the descriptors; in a forked child, without touching the parent's."""

@@ -86,6 +86,20 @@ class Supervised:
         """One with real nodes, as people start it."""
         return cls(directory, [*SUPERVISOR, *arguments], environment)
 
+    @classmethod
+    def running(cls, behaviour: str, directory: Path, **options: Any) -> Supervised:
+        """One like `doing`, all of whose nodes are ready."""
+        return cls.doing(behaviour, directory, **options).ready(options.get("nodes", 1))
+
+    def ready(self, nodes: int) -> Supervised:
+        """Itself, once this many nodes are ready."""
+        try:
+            self.until_ready(nodes)
+        except BaseException:
+            self.__exit__()
+            raise
+        return self
+
     def __enter__(self) -> Self:
         return self
 
@@ -135,6 +149,10 @@ class Supervised:
     def end(self, signum: signal.Signals = signal.SIGTERM, *, code: int = 0) -> None:
         """Signal it: it exits with this code, and leaves no process."""
         self.send(signum)
+        self.ends(code)
+
+    def ends(self, code: int) -> None:
+        """Wait for its end: it exits with this code, and leaves no process."""
         assert self.exit_code() == code, self.log_path.read_text()
         assert self.nothing_is_left()
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import os
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Annotated, NoReturn
 
@@ -13,19 +13,11 @@ import msgspec
 import typer
 from redis.exceptions import RedisError
 
-from lowkiq import Lowkiq, LowkiqError, SettingsError, __version__, log
+from lowkiq import Lowkiq, LowkiqError, SettingsError, __version__, environment, log
 from lowkiq.admin.alerts import alerts_of
 from lowkiq.cli import tables
 from lowkiq.doctor import command as examiner
-from lowkiq.environment import (
-    EMBEDDED_SOCKET,
-    ExitCode,
-    find_node_number,
-    find_number_of_nodes,
-    parse_address,
-    parse_node_number,
-    parse_number_of_nodes,
-)
+from lowkiq.environment import EMBEDDED_SOCKET, ExitCode, parse_address
 from lowkiq.errors import AppNotFound
 from lowkiq.importing import load_app
 from lowkiq.node.node import Node
@@ -67,12 +59,8 @@ cli = typer.Typer(
 morgue = typer.Typer(no_args_is_help=True, help="The jobs that failed too often.", rich_markup_mode=None)
 cli.add_typer(morgue, name="morgue")
 
-Require = Annotated[
-    str | None,
-    typer.Option(
-        "-r", "--require", metavar="MODULE[:ATTR]", help="The application; the current directory is importable."
-    ),
-]
+_WHICH = "The application; the current directory is importable."
+Require = Annotated[str | None, typer.Option("-r", "--require", metavar="MODULE[:ATTR]", help=_WHICH)]
 AsJson = Annotated[bool, typer.Option("--json", help="For machines.")]
 Queue = Annotated[str, typer.Argument(metavar="QUEUE")]
 Ids = Annotated[list[str] | None, typer.Argument(metavar="[ID]...")]
@@ -105,23 +93,17 @@ def run(
         if require is None:
             raise SettingsError("which application? Say -r MODULE or -r MODULE:ATTR")
         log.configure()
-        number, count = node_numbers(node_number, number_of_nodes, os.environ)
-        node = Node(load_app(require), node_number=number, number_of_nodes=count, burst=burst)
-        code = node.run()
-    # Threads that a drain has abandoned must not hold the process, nor run into an interpreter that shuts down.
+        number, count = _node_numbers(node_number, number_of_nodes)
+        code = Node(load_app(require), node_number=number, number_of_nodes=count, burst=burst).run()
     _exit(code)
 
 
-def node_numbers(number: str | None, count: str | None, environment: Mapping[str, str]) -> tuple[int, int]:
-    """
-    The node's number and the number of all: from options, else the environment, else 0 of 1.
-
-    Raises:
-        SettingsError: names the source and the value.
-    """
-    this, all_nodes = find_node_number(number or None, environment), find_number_of_nodes(count or None, environment)
-    node_number = parse_node_number(this) if this else 0
-    number_of_nodes = parse_number_of_nodes(all_nodes, lowest=0) if all_nodes else 1
+def _node_numbers(number: str | None, count: str | None) -> tuple[int, int]:
+    """The node's number and the number of all: from options, else the environment, else 0 of 1."""
+    this = environment.find_node_number(number or None, os.environ)
+    all_nodes = environment.find_number_of_nodes(count or None, os.environ)
+    node_number = environment.parse_node_number(this) if this else 0
+    number_of_nodes = environment.parse_number_of_nodes(all_nodes, lowest=0) if all_nodes else 1
     if node_number >= number_of_nodes:
         raise SettingsError(
             f"node number {node_number} of {number_of_nodes} nodes: numbers go from 0 to the number of nodes - 1 "
@@ -172,9 +154,7 @@ def web(
         _fail(f"the web view needs {error.name}: pip install 'lowkiq[web]'", ExitCode.USAGE)
     with _app(require or context.obj) as app:
         log.configure()
-        address = parse_address(bind)
-        code = server.serve(app, address, read_only=read_only, payloads=not no_payloads, no_auth=no_auth)
-    # A thread that still waits for Redis must not hold the process.
+        code = server.serve(app, parse_address(bind), read_only=read_only, payloads=not no_payloads, no_auth=no_auth)
     _exit(code)
 
 
@@ -187,7 +167,6 @@ def doctor(context: typer.Context, require: Require = None, as_json: AsJson = Fa
         typer.echo(examiner.as_json(findings))
     else:
         tables.show(examiner.table(findings), examiner.summary(findings))
-    # A thread that still waits for Redis must not hold the process.
     _exit(0 if examiner.is_well(findings) else ExitCode.FAILED)
 
 
@@ -201,7 +180,7 @@ def morgue_list(
 ) -> None:
     """Shows the newest jobs of a queue's morgue, with their errors."""
     with _app(require or context.obj) as app:
-        jobs = app.queries(queue, _shards_count(app, queue)).morgue_rev_range_by_updated_at(limit=limit)
+        jobs = app.queries(queue, _shards(app, queue)).morgue_rev_range_by_updated_at(limit=limit)
         if as_json:
             typer.echo(json.dumps([tables.summary(job) for job in jobs]))
         else:
@@ -214,23 +193,18 @@ def morgue_revive(
 ) -> None:
     """Returns jobs to the queue, as fresh ones that are due now."""
     with _app(require or context.obj) as app:
-        actions = app.actions(queue, _shards_count(app, queue))
+        actions = app.actions(queue, _shards(app, queue))
         count = actions.morgue_queue_up_all_jobs() if _all_or(ids, every) else actions.morgue_queue_up(ids or ())
         typer.echo(f"{count} revived")
 
 
 @morgue.command("delete")
 def morgue_delete(
-    context: typer.Context,
-    queue: Queue,
-    ids: Ids = None,
-    every: All = False,
-    yes: Yes = False,
-    require: Require = None,
+    context: typer.Context, queue: Queue, ids: Ids = None, every: All = False, yes: Yes = False, require: Require = None
 ) -> None:
     """Deletes jobs for good. With --all it tells how many, and asks."""
     with _app(require or context.obj) as app:
-        actions = app.actions(queue, _shards_count(app, queue))
+        actions = app.actions(queue, _shards(app, queue))
         if _all_or(ids, every) and not yes:
             count = app.metrics()[queue].morgue_length
             typer.confirm(f"Delete all {count} jobs in the morgue of {queue}?", abort=True)
@@ -266,12 +240,13 @@ def _fail(message: str, code: int) -> NoReturn:
 
 
 def _exit(code: int) -> NoReturn:
+    """Threads that a drain has abandoned, or that wait for Redis, neither hold the process nor see Python shut down."""
     sys.stdout.flush()
     sys.stderr.flush()
     os._exit(code)
 
 
-def _shards_count(app: Lowkiq, queue: str) -> int:
+def _shards(app: Lowkiq, queue: str) -> int:
     queues = app.queues()
     if queue not in queues:
         raise SettingsError(f"no queue {queue!r} here; known are: {', '.join(queues) or 'none'}")

@@ -40,8 +40,7 @@ def of_queues(metrics: Mapping[str, QueueMetrics]) -> Table:
 def of_morgue(queue: str, jobs: Sequence[Job]) -> Table:
     """A row a job."""
     table = Table("id", "payloads", "since", "error", title=f"Morgue of {queue}")
-    for job in jobs:
-        row = summary(job)
+    for row in map(summary, jobs):
         id, error = (escape(printable(row[key], None)) for key in ("id", "error"))
         table.add_row(id, str(row["payloads"]), row["since"], error)
     return table
@@ -55,10 +54,8 @@ def summary(job: Job) -> dict[str, Any]:
 
 def of_nodes(found: Nodes) -> Table:
     """A row a node."""
-    numbers = ("number", "pid", "up", "beat", "busy", "shards", "waits for")
-    figures = ("processed", "failed", "RSS", "CPU", "Redis")
-    columns = (Column(name, justify="right") for name in (*numbers, *figures))
-    table = Table("node", "state", *columns, title="Nodes")
+    names = ["number", "pid", "up", "beat", "busy", "shards", "waits for", "processed", "failed", "RSS", "CPU", "Redis"]
+    table = Table("node", "state", *(Column(name, justify="right") for name in names), title="Nodes")
     now = clock.real()
     for node in found.nodes:
         busy = sum(thread.queue is not None for thread in node.threads)

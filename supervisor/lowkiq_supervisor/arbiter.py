@@ -87,9 +87,7 @@ class Arbiter:
         self._rolling_restart = RollingRestart(self._manager.reloading)
         self._hangs = HangLimits(options.hang_timeout, options.boot_timeout)
         self._recycling = RecyclingLimits(options)
-        self._report = Report(
-            options=options, slots=self._slots, shutdown=self._shutdown, rolling_restart=self._rolling_restart
-        )
+        self._report = Report(options, self._slots, self._shutdown, self._rolling_restart)
         self._commands = Commands(options, self._slots, self._shutdown, self._rolling_restart, self._report)
         self._children = Children(
             self._slots.all,
@@ -105,19 +103,12 @@ class Arbiter:
     def _make_slots(self, options: Options, policy: RestartPolicy, run_child: RunNode, run_web: RunWeb) -> Slots:
         environment = {"LOWKIQ_SUPERVISOR_PID": str(os.getpid()), **options.node_environment()}
         if self._embedded is not None:
-            environment |= self._embedded.environment()
+            environment |= self._embedded.environment
         slots = Slots()
-        for index in range(options.nodes):
-            node = node_slot(
-                options,
-                index,
-                run_child,
-                policy,
-                environment,
-                is_quiet=lambda: slots.quiet,
-                close_foreign=self._close_in_client,
-            )
-            slots.nodes.append(node)
+        slots.nodes = [
+            node_slot(options, index, run_child, policy, environment, lambda: slots.quiet, self._close_in_client)
+            for index in range(options.nodes)
+        ]
         if options.web is not None:
             slots.web = web_slot(options, run_web, policy, environment, self._close_in_client)
         if self._embedded is not None:
@@ -164,7 +155,9 @@ class Arbiter:
 
     def _turn(self) -> None:
         self._loop.wait(self._seconds_to_wait())
-        self._look_at_redis()
+        redis = self._slots.redis
+        if redis is not None and self._embedded is not None and has_become_ready(redis, self._embedded):
+            self._on_ready(redis)
         self._renew_nodes()
         self._start_what_is_due()
         self._hangs.enforce(self._slots.clients)
@@ -182,7 +175,7 @@ class Arbiter:
 
     def _seconds_to_wait(self) -> float | None:
         """Seconds until something is due."""
-        times = [at for slot in self._slots.all for at in slot.deadlines()]
+        times = [at for slot in self._slots.all for at in (slot.start_at, slot.kill_at) if at is not None]
         times += self._hangs.deadlines(self._slots.clients)
         times += self._control.deadlines()
         times += self._manager.deadlines()
@@ -213,11 +206,6 @@ class Arbiter:
         for slot in self._slots.clients:
             if slot.state is State.WAITING:
                 slot.schedule(time.monotonic())
-
-    def _look_at_redis(self) -> None:
-        redis = self._slots.redis
-        if redis is not None and self._embedded is not None and has_become_ready(redis, self._embedded):
-            self._on_ready(redis)
 
     def _on_ready(self, slot: Slot) -> None:
         """A process has got through its boot."""

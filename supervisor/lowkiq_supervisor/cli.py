@@ -83,16 +83,18 @@ def supervise(context: typer.Context, **given: Any) -> None:
         raise typer.Exit(ExitCode.USAGE) from None
     log.configure("debug")
     setproctitle(f"lowkiq: supervisor {options.nodes} nodes [starting]")
-    embedded = None if options.no_embedded_redis else _embedded_redis(options)
+    embedded = None if options.no_embedded_redis or options.redis_url else _embedded_redis(options)
     if options.preload:
-        _preload(options, embedded)
+        try:
+            preload_app(options.app, options.node_environment() | (embedded.environment if embedded else {}))
+        except BootError as error:
+            structlog.stdlib.get_logger("supervisor").error("cannot_start", error=str(error))
+            raise typer.Exit(ExitCode.BOOT) from None
     raise typer.Exit(Arbiter(options, embedded=embedded).run())
 
 
-def _embedded_redis(options: Options) -> EmbeddedRedis | None:
-    """A private Redis, if nobody has named another."""
-    if options.redis_url:
-        return None
+def _embedded_redis(options: Options) -> EmbeddedRedis:
+    """A private Redis, as nobody has named another."""
     logger = structlog.stdlib.get_logger("supervisor")
     logger.info(
         "embedded_redis",
@@ -105,14 +107,6 @@ def _embedded_redis(options: Options) -> EmbeddedRedis | None:
             hint="systemd empties it when the service stops: set LOWKIQ_STATE_DIR",
         )
     return EmbeddedRedis(options.state_dir)
-
-
-def _preload(options: Options, embedded: EmbeddedRedis | None) -> None:
-    try:
-        preload_app(options.app, options.node_environment() | (embedded.environment() if embedded else {}))
-    except BootError as error:
-        structlog.stdlib.get_logger("supervisor").error("cannot_start", error=str(error))
-        raise typer.Exit(ExitCode.BOOT) from None
 
 
 def main() -> None:

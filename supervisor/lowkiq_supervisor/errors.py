@@ -1,6 +1,4 @@
-"""
-The supervisor's own errors. A wrong option is the library's SettingsError.
-"""
+"""The supervisor's own errors. A wrong option is the library's SettingsError."""
 
 from __future__ import annotations
 

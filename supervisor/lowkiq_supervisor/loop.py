@@ -1,6 +1,4 @@
-"""
-The loop: waits for descriptors, and calls what belongs to each that has become readable.
-"""
+"""The loop: waits for descriptors, and calls what belongs to each that has become readable."""
 
 from __future__ import annotations
 
@@ -19,6 +17,7 @@ class Loop:
 
     def __init__(self) -> None:
         self._selector = selectors.DefaultSelector()
+        self.close = self._selector.close
 
     def add(self, watched: int | _HasFileno, when_readable: Callable[[], None]) -> None:
         """Call this whenever the descriptor is readable."""
@@ -35,7 +34,3 @@ class Loop:
             # What was done for an earlier one may have dropped, and closed, a later one.
             if self._selector.get_map().get(key.fd) is key:
                 key.data()
-
-    def close(self) -> None:
-        """Close the selector, not what it watches."""
-        self._selector.close()

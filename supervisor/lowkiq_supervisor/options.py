@@ -1,7 +1,6 @@
 """
-The options: one table of what can be asked for, with the environment validated once, before anything is started.
-
-Each field of `Options` that is annotated with an `Option` is one; the command line is made from them.
+The options: one table of what can be asked for, which the command line is made from; everything is validated once,
+before anything is started.
 """
 
 from __future__ import annotations
@@ -96,15 +95,7 @@ class Options:
 
     @classmethod
     def resolve(cls, *, environ: Mapping[str, str], **given: Any) -> Options:
-        """
-        Options as given, else from the environment, else defaults.
-
-        Args:
-            given: values of flags, numbers and choices, and the texts of the others.
-
-        Raises:
-            SettingsError: a value is wrong or two don't fit together; the message says which and what to do.
-        """
+        """Options as given, else from the environment, else defaults. `given` has texts where an option parses them."""
         if given.get("app") is None:
             raise SettingsError("--require is missing: name the module with the app, such as -r shop.jobs")
         for name, option in OPTIONS.items():

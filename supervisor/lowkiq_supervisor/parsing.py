@@ -1,6 +1,4 @@
-"""
-Values as people write them. Every error names the value, where it came from, and what would do.
-"""
+"""Values as people write them. Every error names the value, where it came from, and what would do."""
 
 from __future__ import annotations
 

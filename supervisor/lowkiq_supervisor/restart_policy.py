@@ -64,14 +64,6 @@ class RestartPolicy:
     #: A slot in a crash loop isn't filled again; else it is tried for ever, at the longest delay in the end.
     gives_up: bool = True
 
-    def ends_well(self, code: int) -> bool:
-        """True if this exit code means that the slot has nothing more to do."""
-        return code == 0 and (self.burst or self.mode is not RestartMode.ALWAYS)
-
-    def delay(self, failures: int) -> float:
-        """Seconds before the restart that follows this many earlier failures in a row, without jitter."""
-        return float(min(self.longest_delay, self.first_delay * 2 ** min(failures, 32)))
-
 
 class RestartHistory:
     """One slot's failures, and the verdict on each end of its process."""
@@ -103,29 +95,24 @@ class RestartHistory:
 
     def ended(self, code: int) -> Verdict:
         """The slot's process ended with this code, by itself."""
-        was_ready = self._ready_since is not None
-        self._forget_if_it_was_healthy()
+        policy = self._policy
+        since, self._ready_since = self._ready_since, None
+        if since is not None and self._clock() - since >= policy.healthy_after:
+            self._in_a_row = 0
         # At boot it is a failure like any other: it would be started again and again, at once.
-        if code == NODE_RECYCLE and was_ready and self._policy.mode is not RestartMode.NEVER:
+        if code == NODE_RECYCLE and since is not None and policy.mode is not RestartMode.NEVER:
             return Verdict(Action.REPLACE)
-        if self._policy.ends_well(code):
+        if code == 0 and (policy.burst or policy.mode is not RestartMode.ALWAYS):
             return Verdict(Action.FINISH)
-        return self._failed()
+        return self._failed(policy)
 
-    def _failed(self) -> Verdict:
+    def _failed(self, policy: RestartPolicy) -> Verdict:
         """An end with code 0 counts too, in mode `always`: a node that ends at once would spin otherwise."""
         self._recent.append(self._clock())
-        if self._policy.mode is RestartMode.NEVER or (self._policy.gives_up and self._is_a_loop()):
+        full = len(self._recent) == policy.failures_allowed
+        is_a_loop = full and self._recent[-1] - self._recent[0] <= policy.failure_window
+        if policy.mode is RestartMode.NEVER or (policy.gives_up and is_a_loop):
             return Verdict(Action.GIVE_UP)
-        delay = self._policy.delay(self._in_a_row)
+        delay = min(policy.longest_delay, policy.first_delay * 2 ** min(self._in_a_row, 32))
         self._in_a_row += 1
-        return Verdict(Action.RESTART, delay * self._spread(1 - self._policy.jitter, 1 + self._policy.jitter))
-
-    def _is_a_loop(self) -> bool:
-        full = len(self._recent) == self._policy.failures_allowed
-        return full and self._recent[-1] - self._recent[0] <= self._policy.failure_window
-
-    def _forget_if_it_was_healthy(self) -> None:
-        since, self._ready_since = self._ready_since, None
-        if since is not None and self._clock() - since >= self._policy.healthy_after:
-            self._in_a_row = 0
+        return Verdict(Action.RESTART, delay * self._spread(1 - policy.jitter, 1 + policy.jitter))

@@ -1,6 +1,4 @@
-"""
-The state directory: where one supervisor, and only one, keeps its control socket and its Redis.
-"""
+"""The state directory: where one supervisor, and only one, keeps its control socket and its Redis."""
 
 from __future__ import annotations
 
@@ -49,20 +47,14 @@ class StateDir:
 
     def __init__(self, path: Path) -> None:
         self.path = path
+        #: Where the supervisor listens for commands.
+        self.control_socket = Path(f"{path}{CONTROL_SOCKET}")
         self._lock = Lock(path / "supervisor.lock")
-
-    @property
-    def control_socket(self) -> Path:
-        """Where the supervisor listens for commands."""
-        return Path(f"{self.path}{CONTROL_SOCKET}")
+        #: Gives this process's hold back; in a forked child, without touching the supervisor's.
+        self.close = self._lock.close
 
     def claim(self) -> None:
-        """
-        Make the directory and lock it.
-
-        Raises:
-            BootError: another supervisor has it, or it can't be used.
-        """
+        """Make the directory and lock it. BootError: another supervisor has it, or it can't be used."""
         refuse_a_long_path(self.control_socket)
         with usable():
             make_private(self.path)
@@ -74,10 +66,6 @@ class StateDir:
                 f"another supervisor (process {holder}) runs in {self.path}: stop it by `lowkiq-supervisor stop`, or "
                 "give this one its own --state-dir"
             )
-
-    def close(self) -> None:
-        """Give this process's hold back; in a forked child, without touching the supervisor's."""
-        self._lock.close()
 
 
 @contextlib.contextmanager
@@ -98,9 +86,6 @@ def make_private(path: Path) -> None:
 
 
 def refuse_a_long_path(path: Path) -> None:
-    """
-    Raises:
-        BootError: a unix socket can't have this path.
-    """
+    """Raises a BootError if a unix socket can't have this path."""
     if too_long := too_long_for_a_socket(path):
         raise BootError(f"{too_long}: set LOWKIQ_STATE_DIR to a shorter path, such as /var/tmp/lowkiq")

@@ -21,11 +21,9 @@ class ServiceManager:
     """Tells systemd each thing once."""
 
     def __init__(self, address: str | None = None, watchdog: float | None = None) -> None:
-        self._socket: socket.socket | None = None
         #: An abstract address is written with an @ for its zero byte.
         self._address = "\0" + address[1:] if address and address.startswith("@") else address
-        if self._address:
-            self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM | socket.SOCK_NONBLOCK)
+        self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM | socket.SOCK_NONBLOCK) if address else None
         #: Seconds between signs of life: half the time after which systemd kills the service, as it asks for.
         self._interval = watchdog / 2 if watchdog and self._socket else None
         self._ping_at = time.monotonic()
@@ -68,16 +66,13 @@ class ServiceManager:
             return
         if all_is_well:
             self._send("WATCHDOG=1")
-            self._ping_at = time.monotonic() + self._interval
-        else:
-            self._ping_at = time.monotonic() + min(1.0, self._interval)
+        self._ping_at = time.monotonic() + (self._interval if all_is_well else min(1.0, self._interval))
 
     def deadlines(self) -> list[float]:
         """When the next sign of life is due."""
         return [] if self._interval is None else [self._ping_at]
 
     def close(self) -> None:
-        """Close the socket."""
         if self._socket is not None:
             self._socket.close()
             self._socket = None

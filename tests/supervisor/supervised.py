@@ -33,15 +33,17 @@ from tests.supervisor.processes import web_views
 Tell = Callable[..., None]
 
 
+def signals(*numbers: signal.Signals) -> list[int]:
+    """Those that have come, from now on."""
+    come: list[int] = []
+    for number in numbers:
+        signal.signal(number, lambda number, _: come.append(number))
+    return come
+
+
 def obedient(spec: NodeSpec, beat: Tell) -> int:
     """Runs until TERM, and drains."""
-    told: list[int] = []
-    for signum in (signal.SIGTERM, signal.SIGQUIT):
-        signal.signal(signum, lambda number, _: told.append(number))
-    quiet: list[int] = []
-    signal.signal(signal.SIGTSTP, lambda number, _: quiet.append(number))
-    dumps: list[int] = []
-    signal.signal(signal.SIGTTIN, lambda number, _: dumps.append(number))
+    told, quiet, dumps = signals(signal.SIGTERM, signal.SIGQUIT), signals(signal.SIGTSTP), signals(signal.SIGTTIN)
     Path(f"env-{spec.node_number}").write_text(json.dumps({**os.environ, "dead_nodes": spec.dead_nodes}))
     beat("starting")
     while not told:
@@ -67,8 +69,7 @@ def deaf(spec: NodeSpec, beat: Tell) -> int:
 
 def patient(spec: NodeSpec, beat: Tell) -> int:
     """Has a job that ends when a file is there."""
-    told: list[int] = []
-    signal.signal(signal.SIGTERM, lambda number, _: told.append(number))
+    told = signals(signal.SIGTERM)
     while not (told and Path("job-has-ended").exists()):
         beat("draining" if told else "ready")
         time.sleep(0.02)

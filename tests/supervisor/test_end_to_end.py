@@ -54,14 +54,12 @@ def push(project: Path, name: str) -> None:
 
 def test_a_burst_of_two_nodes_runs_every_job_and_exits_0(project: Path) -> None:
     with Supervised.main(project, "--nodes", "2", "-r", "shop", "--burst", FEED="yes") as supervisor:
-        assert supervisor.exit_code() == 0, supervisor.log_path.read_text()
+        supervisor.ends(0)
         assert set(done(project)) == {str(number) for number in range(200)}
-        assert supervisor.nothing_is_left()
 
 
 def test_a_producer_in_the_same_directory_needs_no_url_and_term_drains(project: Path) -> None:
-    with Supervised.main(project, "--nodes", "2", "-r", "shop:app") as supervisor:
-        supervisor.until_ready(2)
+    with Supervised.main(project, "--nodes", "2", "-r", "shop:app").ready(2) as supervisor:
         push(project, "one")
         wait_until(lambda: done(project) == ["one"], "the job")
         supervisor.end()
@@ -69,8 +67,7 @@ def test_a_producer_in_the_same_directory_needs_no_url_and_term_drains(project: 
 
 def test_the_job_of_a_killed_node_runs_again_without_waiting_for_the_lease(project: Path) -> None:
     (project / "stay").touch()
-    with Supervised.main(project, "--nodes", "1", "-r", "shop", LOWKIQ_LEASE_TTL="300") as supervisor:
-        supervisor.until_ready(1)
+    with Supervised.main(project, "--nodes", "1", "-r", "shop", LOWKIQ_LEASE_TTL="300").ready(1) as supervisor:
         push(project, "stuck")
         wait_until(lambda: done(project) == ["stuck"], "the job")
         os.kill(supervisor.pid("node 0/1"), signal.SIGKILL)
@@ -80,8 +77,7 @@ def test_the_job_of_a_killed_node_runs_again_without_waiting_for_the_lease(proje
 
 
 def test_nodes_go_on_when_the_embedded_redis_was_restarted(project: Path) -> None:
-    with Supervised.main(project, "-r", "shop") as supervisor:
-        supervisor.until_ready(1)
+    with Supervised.main(project, "-r", "shop").ready(1) as supervisor:
         push(project, "before")
         wait_until(lambda: done(project) == ["before"], "the job before")
         os.kill(supervisor.pid("redis"), signal.SIGKILL)
@@ -97,8 +93,7 @@ def test_a_job_that_outlasts_the_drain_ends_with_5_and_when_abandoned_with_130(
     project: Path, signum: signal.Signals, code: int
 ) -> None:
     (project / "stay").touch()
-    with Supervised.main(project, "-r", "shop", "--drain-timeout", "0.2") as supervisor:
-        supervisor.until_ready(1)
+    with Supervised.main(project, "-r", "shop", "--drain-timeout", "0.2").ready(1) as supervisor:
         push(project, "stuck")
         wait_until(lambda: done(project), "the job")
         supervisor.end(signum, code=code)
@@ -113,17 +108,25 @@ def test_an_app_that_is_not_there_is_named_and_the_exit_is_3(project: Path, modu
         assert message in supervisor.events("boot_refused")[0]["error"]
 
 
-def test_wrong_usage_exits_2_and_starts_nothing(project: Path) -> None:
-    with Supervised.main(project, "-r", "shop", NODE_NUMBER="jobs-x") as supervisor:
-        assert supervisor.exit_code() == 2
-        assert "NODE_NUMBER is 'jobs-x'" in supervisor.log_path.read_text()
+@pytest.mark.parametrize(
+    ("arguments", "environment", "message"),
+    [
+        (["-r", "shop"], {"NODE_NUMBER": "jobs-x"}, "NODE_NUMBER is 'jobs-x'"),
+        (["--nodes", "2"], {}, "--require is missing: name the module with the app"),
+        (["-r", "shop", "--web", "localhost"], {}, "--web 'localhost': give HOST:PORT"),
+        (["-r", "shop", "--web", ":8080"], {}, "--web :8080 is open to other machines: set LOWKIQ_WEB_TOKEN, or "),
+        (["-r", "shop", "--web", ":80"], {"LOWKIQ_WEB_TOKEN": "short"}, "LOWKIQ_WEB_TOKEN has 5 characters"),
+        (["-r", "shop", "--web-read-only"], {}, "--web-read-only is for the web view: add where it listens"),
+    ],
+)
+def test_wrong_usage_exits_2_with_one_line_and_starts_nothing(
+    project: Path, arguments: list[str], environment: dict[str, str], message: str
+) -> None:
+    with Supervised.main(project, *arguments, **environment) as supervisor:
+        supervisor.ends(2)
+        (line,) = supervisor.log_path.read_text().splitlines()
+        assert line.startswith(f"lowkiq-supervisor: {message}")
         assert not (project / ".lowkiq").exists()
-
-
-def test_without_an_app_the_usage_is_wrong(project: Path) -> None:
-    with Supervised.main(project, "--nodes", "2") as supervisor:
-        assert supervisor.exit_code() == 2
-        assert "--require is missing: name the module with the app" in supervisor.log_path.read_text()
 
 
 def test_the_supervisor_imports_leaves_of_the_library_and_no_redis_client() -> None:

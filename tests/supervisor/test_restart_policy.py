@@ -42,21 +42,13 @@ def test_jitter_is_a_fifth_each_way() -> None:
     assert verdict.delay == pytest.approx(0.6)
 
 
-def test_sixty_seconds_of_being_ready_forget_the_failures() -> None:
-    slot, clock = history()
-    slot.ended(1)
-    slot.ended(1)
-    slot.ready()
-    clock.now += 60
-    assert slot.ended(1).delay == 0.5
-
-
-def test_less_than_sixty_seconds_of_being_ready_forget_nothing() -> None:
+@pytest.mark.parametrize(("seconds", "delay"), [(60, 0.5), (59, 1)])
+def test_sixty_seconds_of_being_ready_forget_the_failures_and_less_do_not(seconds: float, delay: float) -> None:
     slot, clock = history()
     slot.ended(1)
     slot.ready()
-    clock.now += 59
-    assert slot.ended(1).delay == 1
+    clock.now += seconds
+    assert slot.ended(1).delay == delay
 
 
 def test_a_time_of_being_ready_counts_only_once() -> None:
@@ -68,13 +60,19 @@ def test_a_time_of_being_ready_counts_only_once() -> None:
     assert slot.ended(1).delay == 1
 
 
-def test_five_failures_in_sixty_seconds_are_given_up() -> None:
+@pytest.mark.parametrize(
+    ("seconds", "expected"),
+    [(15, [Action.RESTART] * 4 + [Action.GIVE_UP]), (15.1, [Action.RESTART] * 20)],
+)
+def test_five_failures_in_sixty_seconds_are_given_up_and_in_more_are_not(
+    seconds: float, expected: list[Action]
+) -> None:
     slot, clock = history()
     actions = []
-    for _ in range(5):
+    for _ in expected:
         actions.append(slot.ended(1).action)
-        clock.now += 15
-    assert actions == [Action.RESTART] * 4 + [Action.GIVE_UP]
+        clock.now += seconds
+    assert actions == expected
 
 
 def test_a_policy_that_never_gives_up_tries_for_ever_at_the_longest_delay() -> None:
@@ -82,15 +80,6 @@ def test_a_policy_that_never_gives_up_tries_for_ever_at_the_longest_delay() -> N
     verdicts = [slot.ended(3) for _ in range(50)]
     assert {verdict.action for verdict in verdicts} == {Action.RESTART}
     assert {verdict.delay for verdict in verdicts[6:]} == {30}
-
-
-def test_five_failures_in_more_than_sixty_seconds_are_not() -> None:
-    slot, clock = history()
-    actions = []
-    for _ in range(20):
-        actions.append(slot.ended(1).action)
-        clock.now += 15.1
-    assert set(actions) == {Action.RESTART}
 
 
 @pytest.mark.parametrize(

@@ -20,8 +20,7 @@ AT_ONCE = {"first_delay": 0.01}
 
 
 def test_a_killed_node_is_restarted_and_told_the_name_of_the_dead_one(tmp_path: Path) -> None:
-    with Supervised.doing("obedient", tmp_path, nodes=2, policy=AT_ONCE) as supervisor:
-        supervisor.until_ready(2)
+    with Supervised.running("obedient", tmp_path, nodes=2, policy=AT_ONCE) as supervisor:
         victim = supervisor.pid("node 1/2")
         os.kill(victim, signal.SIGKILL)
         supervisor.until_logged("ready", 2, "node 1/2")
@@ -35,38 +34,31 @@ def test_a_killed_node_is_restarted_and_told_the_name_of_the_dead_one(tmp_path: 
 
 @pytest.mark.parametrize("signum", [signal.SIGTERM, signal.SIGINT])
 def test_term_and_first_int_drain_and_exit_0(tmp_path: Path, signum: signal.Signals) -> None:
-    with Supervised.doing("obedient", tmp_path, nodes=2) as supervisor:
-        supervisor.until_ready(2)
+    with Supervised.running("obedient", tmp_path, nodes=2) as supervisor:
         supervisor.end(signum)
         assert [line["reason"] for line in supervisor.events("ended")] == ["exit code 0"] * 2
-        assert supervisor.nothing_is_left()
 
 
 def test_a_node_that_ignores_term_is_killed_at_the_deadline_and_the_exit_is_5(tmp_path: Path) -> None:
-    with Supervised.doing("deaf", tmp_path, nodes=2, drain_timeout=0.1) as supervisor:
-        supervisor.until_ready(2)
+    with Supervised.running("deaf", tmp_path, nodes=2, drain_timeout=0.1) as supervisor:
         supervisor.end(code=5)
         assert {line["slot"] for line in supervisor.events("missed_deadline")} == {
             "node 0/2",
             "node 1/2",
         }
-        assert supervisor.nothing_is_left()
 
 
 @pytest.mark.parametrize("order", [[signal.SIGINT, signal.SIGINT], [signal.SIGQUIT]], ids=["second INT", "QUIT"])
 def test_second_int_and_quit_abandon_and_exit_130(tmp_path: Path, order: list[signal.Signals]) -> None:
-    with Supervised.doing("deaf", tmp_path, nodes=1, drain_timeout=300) as supervisor:
-        supervisor.until_ready(1)
+    with Supervised.running("deaf", tmp_path, nodes=1, drain_timeout=300) as supervisor:
         for times, signum in enumerate(order):
             supervisor.send(signum)
             supervisor.until_logged("draining" if times == 0 else "abandoning")
-        assert supervisor.exit_code() == 130
-        assert supervisor.nothing_is_left()
+        supervisor.ends(130)
 
 
 def test_tstp_quietens_nodes_also_those_that_come_later(tmp_path: Path) -> None:
-    with Supervised.doing("obedient", tmp_path, nodes=1, policy=AT_ONCE) as supervisor:
-        supervisor.until_ready(1)
+    with Supervised.running("obedient", tmp_path, nodes=1, policy=AT_ONCE) as supervisor:
         supervisor.send(signal.SIGTSTP)
         wait_until((tmp_path / "quiet-0").exists)
         (tmp_path / "quiet-0").unlink()
@@ -77,11 +69,10 @@ def test_tstp_quietens_nodes_also_those_that_come_later(tmp_path: Path) -> None:
 
 def test_a_crash_loop_drains_the_others_and_exits_4_naming_the_slot(tmp_path: Path) -> None:
     with Supervised.doing("crashing", tmp_path, nodes=2, policy=AT_ONCE) as supervisor:
-        assert supervisor.exit_code() == 4
+        supervisor.ends(4)
         loop = supervisor.events("crash_loop")
         assert [(line["slot"], line["failures"]) for line in loop] == [("node 1/2", 5)]
         assert supervisor.events("ended", "node 0/2")[0]["reason"] == "exit code 0"
-        assert supervisor.nothing_is_left()
 
 
 def test_degraded_keeps_the_others_in_a_crash_loop(tmp_path: Path) -> None:
@@ -94,9 +85,8 @@ def test_degraded_keeps_the_others_in_a_crash_loop(tmp_path: Path) -> None:
 
 def test_when_no_node_gets_through_its_first_boot_the_exit_is_3(tmp_path: Path) -> None:
     with Supervised.doing("refusing", tmp_path, nodes=3) as supervisor:
-        assert supervisor.exit_code() == 3
+        supervisor.ends(3)
         assert supervisor.events("draining")[0]["why"] == "every node failed at its first boot"
-        assert supervisor.nothing_is_left()
 
 
 def test_a_burst_restarts_crashed_nodes_and_ends_when_all_have_finished(tmp_path: Path) -> None:
@@ -113,15 +103,13 @@ def test_never_restarts_nothing_and_says_by_its_exit_that_something_failed(tmp_p
 
 
 def test_sigkill_of_the_supervisor_leaves_no_node_alive(tmp_path: Path) -> None:
-    with Supervised.doing("deaf", tmp_path, nodes=3) as supervisor:
-        supervisor.until_ready(3)
+    with Supervised.running("deaf", tmp_path, nodes=3) as supervisor:
         supervisor.process.kill()
         assert supervisor.nothing_is_left()
 
 
 def test_what_a_killed_node_has_started_goes_with_it(tmp_path: Path) -> None:
-    with Supervised.doing("parent", tmp_path, nodes=1, policy=AT_ONCE) as supervisor:
-        supervisor.until_ready(1)
+    with Supervised.running("parent", tmp_path, nodes=1, policy=AT_ONCE) as supervisor:
         node = supervisor.pid("node 0/1")
         grandchildren = wait_until(psutil.Process(node).children)
         os.kill(node, signal.SIGKILL)
@@ -130,7 +118,7 @@ def test_what_a_killed_node_has_started_goes_with_it(tmp_path: Path) -> None:
 
 
 def test_a_signal_at_any_moment_of_boot_leaves_no_process(tmp_path: Path) -> None:
-    """A few times with a whole interpreter; test_supervisor_orphans has hundreds without."""
+    """A few times with a whole interpreter; test_orphans has hundreds without."""
     luck = random.Random(1)
     for turn in range(6):
         directory = tmp_path / str(turn)
@@ -139,14 +127,12 @@ def test_a_signal_at_any_moment_of_boot_leaves_no_process(tmp_path: Path) -> Non
             supervisor.until_logged("started")
             time.sleep(luck.uniform(0, 0.12))  # not to wait for something: this is the random moment
             supervisor.send(luck.choice([signal.SIGTERM, signal.SIGINT]))
-            assert supervisor.exit_code() == 0, supervisor.log_path.read_text()
-            assert supervisor.nothing_is_left()
+            supervisor.ends(0)
 
 
 def test_an_idle_supervisor_keeps_no_descriptor_of_nodes_that_died(tmp_path: Path) -> None:
     patient = {"longest_delay": 0.01, "failures_allowed": 1000}
-    with Supervised.doing("obedient", tmp_path, nodes=1, policy=patient) as supervisor:
-        supervisor.until_ready(1)
+    with Supervised.running("obedient", tmp_path, nodes=1, policy=patient) as supervisor:
         process = psutil.Process(supervisor.process.pid)
         before = process.num_fds()
         for deaths in range(1, 20):
@@ -157,20 +143,17 @@ def test_an_idle_supervisor_keeps_no_descriptor_of_nodes_that_died(tmp_path: Pat
 
 
 def test_without_pidfds_deaths_are_noticed_by_sigchld(tmp_path: Path) -> None:
-    with Supervised.doing("obedient", tmp_path, nodes=2, pidfds=False, policy=AT_ONCE) as supervisor:
-        supervisor.until_ready(2)
+    with Supervised.running("obedient", tmp_path, nodes=2, pidfds=False, policy=AT_ONCE) as supervisor:
         os.kill(supervisor.pid("node 0/2"), signal.SIGKILL)
         supervisor.until_logged("ready", 2, "node 0/2")
         supervisor.end()
 
 
 def test_a_bug_of_the_supervisor_kills_every_node_and_exits_1(tmp_path: Path) -> None:
-    with Supervised.doing("obedient", tmp_path, nodes=2, policy={"first_delay": "broken"}) as supervisor:
-        supervisor.until_ready(2)
+    with Supervised.running("obedient", tmp_path, nodes=2, policy={"first_delay": "broken"}) as supervisor:
         os.kill(supervisor.pid("node 0/2"), signal.SIGKILL)
-        assert supervisor.exit_code() == 1
+        supervisor.ends(1)
         assert "TypeError" in supervisor.events("supervisor_failed")[0]["exception"]
-        assert supervisor.nothing_is_left()
 
 
 def test_a_planned_recycle_is_replaced_at_once(tmp_path: Path) -> None:
@@ -182,8 +165,7 @@ def test_a_planned_recycle_is_replaced_at_once(tmp_path: Path) -> None:
 
 def test_an_idle_supervisor_is_not_woken_by_its_own_clock(tmp_path: Path) -> None:
     """Its nodes don't beat in this test; what is left are its own deadlines, the next in half a minute."""
-    with Supervised.doing("calm", tmp_path, nodes=4) as supervisor:
-        supervisor.until_ready(4)
+    with Supervised.running("calm", tmp_path, nodes=4) as supervisor:
         process = psutil.Process(supervisor.process.pid)
         wait_until(lambda: process.status() == psutil.STATUS_SLEEPING, "its rest")
         before, began = process.num_ctx_switches().voluntary, time.monotonic()

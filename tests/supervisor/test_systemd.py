@@ -49,8 +49,7 @@ def test_the_watchdog_is_fed_until_a_node_is_silent_and_again_when_it_was_replac
     manager = Manager(str(tmp_path / "notify"))
     constants = {"policy.limits.DUMP_TIME": 1.5}
     policy = {"first_delay": 0.01}
-    with supervisor_for(manager, tmp_path, hang_timeout=0.5, constants=constants, policy=policy) as supervisor:
-        supervisor.until_ready(2)
+    with supervisor_for(manager, tmp_path, hang_timeout=0.5, constants=constants, policy=policy).ready(2) as supervisor:
         manager.until_told("WATCHDOG=1", 3)
         os.kill(supervisor.pid("node 1/2"), signal.SIGSTOP)
         supervisor.until_logged("hung")
@@ -75,8 +74,7 @@ def test_ready_does_not_wait_for_the_web_view_and_stopping_counts_its_time(tmp_p
 
 def test_nodes_do_not_inherit_the_manager_s_variables(tmp_path: Path) -> None:
     manager = Manager(str(tmp_path / "notify"))
-    with supervisor_for(manager, tmp_path, state_dir=str(tmp_path / "state")) as supervisor:
-        supervisor.until_ready(2)
+    with supervisor_for(manager, tmp_path, state_dir=str(tmp_path / "state")).ready(2) as supervisor:
         environment = json.loads((tmp_path / "env-1").read_text())
         assert not {"NOTIFY_SOCKET", "WATCHDOG_USEC", "WATCHDOG_PID"} & environment.keys()
         facts = {name: environment[f"LOWKIQ_{name}"] for name in ("SUPERVISOR_PID", "SLOT", "RESTARTS", "LAST_EXIT")}
@@ -88,8 +86,7 @@ def test_nodes_do_not_inherit_the_manager_s_variables(tmp_path: Path) -> None:
 
 
 def test_a_restarted_node_is_told_how_often_and_why(tmp_path: Path) -> None:
-    with Supervised.doing("obedient", tmp_path, nodes=1, policy={"first_delay": 0.01}) as supervisor:
-        supervisor.until_ready(1)
+    with Supervised.running("obedient", tmp_path, nodes=1, policy={"first_delay": 0.01}) as supervisor:
         os.kill(supervisor.pid("node 0/1"), signal.SIGKILL)
         supervisor.until_logged("ready", 2)
         environment = json.loads((tmp_path / "env-0").read_text())

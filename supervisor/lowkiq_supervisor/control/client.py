@@ -1,6 +1,4 @@
-"""
-The client of the control socket.
-"""
+"""The client of the control socket."""
 
 from __future__ import annotations
 
@@ -18,14 +16,10 @@ ANSWER_TIME = 5.0
 
 def ask(state_dir: Path, command: str, *, timeout: float | None = ANSWER_TIME, **details: Any) -> dict[str, Any]:
     """
-    Send one command and return the answer.
+    Send one command and return the answer. Raises Unreachable, or CommandRefused with the supervisor's own message.
 
     Args:
         timeout: seconds to wait for the answer; None: as long as the supervisor lives.
-
-    Raises:
-        Unreachable: no supervisor listens there, or it doesn't answer in time.
-        CommandRefused: the supervisor won't do it; the message is its own.
     """
     path = StateDir(state_dir).control_socket
     try:

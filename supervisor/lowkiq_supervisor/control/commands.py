@@ -1,6 +1,4 @@
-"""
-Commands of people and service managers, by signals or through the control socket: two ways to say the same.
-"""
+"""Commands of people and service managers, by signals or through the control socket: two ways to say the same."""
 
 from __future__ import annotations
 
@@ -33,7 +31,6 @@ class Commands:
     _interrupts: int = 0
 
     def on_signal(self, signum: int) -> None:
-        """Act on a signal."""
         match signum:
             case signal.SIGTERM:
                 self.shutdown.drain("TERM")
@@ -57,12 +54,7 @@ class Commands:
                 log.info("status", state=status["supervisor"]["state"], **parts)
 
     def on_request(self, request: dict[str, Any]) -> dict[str, Any] | None:
-        """
-        Act on a request through the control socket. None: the answer comes when everything has ended.
-
-        Raises:
-            CommandRefused: there is no such command, or no such slot.
-        """
+        """Act on a request through the control socket. None: the answer comes when everything has ended."""
         match request.get("command"):
             case "status":
                 return {"ok": True, **self.report.as_json()}

@@ -14,6 +14,7 @@ import socket
 import stat
 import time
 from collections.abc import Callable
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -37,14 +38,12 @@ Handler = Callable[[dict[str, Any]], dict[str, Any] | None]
 log = structlog.stdlib.get_logger("supervisor")
 
 
+@dataclass(slots=True)
 class _Client:
-    """One connection."""
-
-    def __init__(self, connection: socket.socket) -> None:
-        self.connection = connection
-        self.asked = b""
-        #: None: it may stay as long as the supervisor.
-        self.close_at: float | None = time.monotonic() + CLIENT_TIME
+    connection: socket.socket
+    asked: bytes = b""
+    #: None: it may stay as long as the supervisor.
+    close_at: float | None = field(default_factory=lambda: time.monotonic() + CLIENT_TIME)
 
 
 class Control:
@@ -58,12 +57,7 @@ class Control:
         self._clients: dict[int, _Client] = {}
 
     def open(self) -> None:
-        """
-        Listen. The caller holds the directory's lock, so a socket found here is a dead supervisor's.
-
-        Raises:
-            BootError: the place is taken by something that is no socket, or can't be used.
-        """
+        """Listen. The caller holds the directory's lock, so a socket found here is a dead supervisor's."""
         try:
             if self._path.exists():
                 if not stat.S_ISSOCK(self._path.lstat().st_mode):
@@ -88,7 +82,6 @@ class Control:
         return listener
 
     def deadlines(self) -> list[float]:
-        """The times at which a client has had its time."""
         return [client.close_at for client in self._clients.values() if client.close_at is not None]
 
     def drop_overdue(self) -> None:
@@ -156,16 +149,21 @@ class Control:
     def _serve(self, client: _Client, line: bytes) -> bool:
         """Answer one request; False: the client is gone."""
         try:
-            answer = self._handle(_parse(line))
+            request = json.loads(line)
+        except (ValueError, RecursionError):
+            request = None
+        answer: dict[str, Any] | None = _refusal('a request is a JSON object such as {"command": "status"}')
+        try:
+            if isinstance(request, dict):
+                answer = self._handle(request)
         except CommandRefused as error:
             answer = _refusal(str(error))
         if answer is None:
             client.close_at = None
-            return True
-        if self._answer(client, answer):
-            return True
-        self._drop(client)
-        return False
+        elif not self._answer(client, answer):
+            self._drop(client)
+            return False
+        return True
 
     @staticmethod
     def _answer(client: _Client, answer: dict[str, Any]) -> bool:
@@ -180,16 +178,6 @@ class Control:
         self._clients.pop(client.connection.fileno(), None)
         self._loop.drop(client.connection)
         client.connection.close()
-
-
-def _parse(line: bytes) -> dict[str, Any]:
-    try:
-        request = json.loads(line)
-    except (ValueError, RecursionError):
-        request = None
-    if not isinstance(request, dict):
-        raise CommandRefused('a request is a JSON object such as {"command": "status"}')
-    return request
 
 
 def _refusal(error: str) -> dict[str, Any]:

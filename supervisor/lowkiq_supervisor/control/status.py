@@ -1,6 +1,4 @@
-"""
-Status: the state of the supervisor and its processes, for people and probes.
-"""
+"""Status: the state of the supervisor and its processes, for people and probes."""
 
 from __future__ import annotations
 
@@ -33,7 +31,7 @@ class Overall(StrEnum):
 HEALTHY = frozenset({Overall.RUNNING, Overall.QUIET, Overall.ROLLING})
 
 
-@dataclass(slots=True, kw_only=True)
+@dataclass(slots=True)
 class Report:
     """Reads it from the slots, and from the parts that act on them."""
 
@@ -53,7 +51,9 @@ class Report:
             has_trouble = self.was_ready or any(slot.failures for slot in self.slots.vital)
             return Overall.DEGRADED if has_trouble else Overall.STARTING
         self.was_ready = True
-        if self._web_has_trouble(self.slots.web):
+        web = self.slots.web
+        # Its first start isn't waited for: it is trouble when it was there, or has failed to come.
+        if web is not None and self._is_missing(web) and (web.ever_ready or web.failures > 0):
             return Overall.DEGRADED
         if self.rolling_restart.rolling:
             return Overall.ROLLING
@@ -85,24 +85,13 @@ class Report:
                 "state_dir": str(self.options.state_dir),
                 "preloaded": self.options.preload,
             },
-            "redis": _of_slot(self.slots.redis, beats=False) if self.slots.redis is not None else None,
-            "web": self._of_web(),
+            "redis": _of_slot(self.slots.redis, beats=False) if self.slots.redis else None,
+            "web": {"address": str(self.options.web), **_of_slot(self.slots.web)} if self.slots.web else None,
             "nodes": [_of_slot(slot) for slot in self.slots.nodes],
         }
 
-    def _of_web(self) -> dict[str, Any] | None:
-        if self.slots.web is None or self.options.web is None:
-            return None
-        return {"address": str(self.options.web), **_of_slot(self.slots.web)}
-
-    def _web_has_trouble(self, web: Slot | None) -> bool:
-        """Its first start isn't waited for: it is trouble when it was there, or has failed to come."""
-        return web is not None and self._is_missing(web) and (web.ever_ready or web.failures > 0)
-
     def _is_missing(self, slot: Slot) -> bool:
-        if slot.works or slot.leaving or slot is self.rolling_restart.current:
-            return False
-        return not slot.is_over
+        return not (slot.works or slot.leaving or slot.is_over or slot is self.rolling_restart.current)
 
 
 def _of_slot(slot: Slot, *, beats: bool = True) -> dict[str, Any]:
@@ -118,11 +107,11 @@ def _of_slot(slot: Slot, *, beats: bool = True) -> dict[str, Any]:
         "node": (child.name or None) if child else None,
         "uptime": round(now - child.started_at, 3) if child else None,
         "beat_age": round(now - child.last_sign, 3) if child and beats else None,
-        "busy": child.busy if child and counts else None,
-        "jobs": child.jobs if child and counts else None,
-        "waits": child.waits if child and counts else None,
+        "busy": child.last_beat.busy if child and counts else None,
+        "jobs": child.last_beat.jobs if child and counts else None,
+        "waits": child.last_beat.waits if child and counts else None,
         "rss": rss(child.pid) if child else None,
-        "restarts": slot.restarts,
+        "restarts": max(0, slot.starts - 1),
         "failures": slot.failures,
         "replacements": slot.replacements,
         "last_exit": slot.last_exit or None,

@@ -36,7 +36,6 @@ StateDirOption = Annotated[
 
 
 def add_to(cli: typer.Typer) -> None:
-    """Add the commands to the command line."""
     for command in (status, dump, quiet, restart, stop):
         cli.command()(_ending_by_code(command))
 

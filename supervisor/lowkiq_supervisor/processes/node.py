@@ -1,6 +1,4 @@
-"""
-A node as a slot, and the body of its process: the place that imports `lowkiq`, after the fork (but see preload.py).
-"""
+"""A node as a slot, and the body of its process: the place that imports `lowkiq`, after the fork (but see preload)."""
 
 from __future__ import annotations
 
@@ -65,7 +63,6 @@ def node_slot(
     run: RunNode,
     policy: RestartPolicy,
     environment: Mapping[str, str],
-    *,
     is_quiet: Callable[[], bool],
     close_foreign: Callable[[], None],
 ) -> Slot:
@@ -104,7 +101,15 @@ def run_node(spec: NodeSpec, on_state: OnState) -> int:
     options = spec.options
     try:
         app = load_app(options.app)
-        _warn_of_a_longer_drain(spec, app.settings.drain_timeout)
+        # A keyword in the app wins over the environment in the node, but the supervisor's deadline comes first.
+        if app.settings.drain_timeout > options.drain_timeout:
+            log.warning(
+                "drain_timeout_too_long",
+                slot=spec.title,
+                app=app.settings.drain_timeout,
+                supervisor=options.drain_timeout,
+                hint="the app's is longer than the supervisor's, which kills nodes then: use --drain-timeout",
+            )
         node = Node(
             app,
             node_number=spec.node_number,
@@ -122,18 +127,6 @@ def run_node(spec: NodeSpec, on_state: OnState) -> int:
         log.exception("boot_failed", slot=spec.title)
         return ExitCode.BOOT
     return int(node.run())
-
-
-def _warn_of_a_longer_drain(spec: NodeSpec, seconds: float) -> None:
-    """A keyword in the app wins over the environment in the node, but the supervisor's deadline comes first."""
-    if seconds > spec.options.drain_timeout:
-        log.warning(
-            "drain_timeout_too_long",
-            slot=spec.title,
-            app=seconds,
-            supervisor=spec.options.drain_timeout,
-            hint="the app's is longer than the supervisor's, which kills nodes then: use --drain-timeout",
-        )
 
 
 def begin(title: str, environment: Mapping[str, str], beat: Callable[[str], None]) -> OnState:

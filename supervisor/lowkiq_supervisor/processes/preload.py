@@ -7,6 +7,7 @@ here: a thread would be missing in every node, with whatever locks it held locke
 
 from __future__ import annotations
 
+import contextlib
 import gc
 import os
 import sys
@@ -23,14 +24,10 @@ log = structlog.stdlib.get_logger("supervisor")
 
 def preload(app: str, environment: Mapping[str, str]) -> None:
     """
-    Import the application, as nodes would.
+    Import the application, as nodes would; BootError: it can't be imported, or has started threads.
 
     Args:
-        app: as given to --require.
         environment: the variables that nodes will have: settings are read when the application is made.
-
-    Raises:
-        BootError: it can't be imported, or has started threads.
     """
     os.environ.update(environment)
     sockets = _sockets()
@@ -41,7 +38,15 @@ def preload(app: str, environment: Mapping[str, str]) -> None:
         load_app(app)
     except Exception as error:
         raise BootError(f"can't preload {app}: {type(error).__name__}: {error}") from error
-    _refuse_threads(app)
+    names = [thread.name for thread in threading.enumerate() if thread is not threading.main_thread()]
+    tasks = Path("/proc/self/task")  # threads as the kernel counts them
+    native = len(list(tasks.iterdir())) - 1 - len(names) if tasks.is_dir() else 0
+    if names or native > 0:
+        found = ", ".join([*names, *([f"{native} not started by Python"] if native > 0 else [])])
+        raise BootError(
+            f"importing {app} starts threads ({found}), which forked nodes would not have: start them in "
+            "on_server_init, or run without --preload"
+        )
     if opened := _sockets() - sockets:
         log.warning("preload_opened_connections", app=app, sockets=len(opened), hint="nodes must not share them")
     gc.collect()
@@ -49,30 +54,9 @@ def preload(app: str, environment: Mapping[str, str]) -> None:
     log.info("preloaded", app=app, hint="a rolling restart (HUP) keeps this code, to change it restart the supervisor")
 
 
-def _refuse_threads(app: str) -> None:
-    names = [thread.name for thread in threading.enumerate() if thread is not threading.main_thread()]
-    native = _native_threads() - len(names)
-    if names or native > 0:
-        found = ", ".join([*names, *([f"{native} not started by Python"] if native > 0 else [])])
-        raise BootError(
-            f"importing {app} starts threads ({found}), which forked nodes would not have: start them in "
-            "on_server_init, or run without --preload"
-        )
-
-
-def _native_threads() -> int:
-    """Threads besides the main one, as the kernel counts them."""
-    tasks = Path("/proc/self/task")
-    return len(list(tasks.iterdir())) - 1 if tasks.is_dir() else threading.active_count() - 1
-
-
 def _sockets() -> set[str]:
-    if sys.platform != "linux":
-        return set()
-    links = []
-    for entry in Path("/proc/self/fd").iterdir():
-        try:
-            links.append(str(entry.readlink()))
-        except OSError:  # the one that lists the directory
-            continue
-    return {link for link in links if link.startswith("socket:")}
+    found = set()
+    for entry in Path("/proc/self/fd").iterdir() if sys.platform == "linux" else ():
+        with contextlib.suppress(OSError):  # the one that lists the directory
+            found.add(str(entry.readlink()))
+    return {link for link in found if link.startswith("socket:")}

@@ -91,11 +91,6 @@ class Slot:
         self.last_exit = how
 
     @property
-    def restarts(self) -> int:
-        """Starts after the first, for whatever reason."""
-        return max(0, self.starts - 1)
-
-    @property
     def works(self) -> bool:
         """True if its process is there, has been ready, and isn't about to end."""
         return self.child is not None and self.child.booted and self.state in BOOTED and not self.child.silent_at
@@ -146,10 +141,6 @@ class Slot:
         self.start_at = None
         self.given_up = given_up
 
-    def deadlines(self) -> list[float]:
-        """The times at which something is due here."""
-        return [at for at in (self.start_at, self.kill_at) if at is not None]
-
 
 @dataclass(slots=True, kw_only=True)
 class Slots:
@@ -168,10 +159,7 @@ class Slots:
 
     @property
     def companions(self) -> list[Slot]:
-        """
-        The slots that end after the nodes, one after the other: people watch nodes drain, and all need Redis to the
-        end.
-        """
+        """The slots that end after the nodes, one by one: people watch nodes drain, and all need Redis to the end."""
         return [slot for slot in (self.web, self.redis) if slot is not None]
 
     @property

@@ -1,7 +1,6 @@
 """
-The web view as a slot like any other, and the body of its process: after the fork, the place that imports `lowkiq.web`.
-
-No job depends on it. So it is started again for ever, whatever was asked for the nodes, and takes nothing else down.
+The web view as a slot, and the body of its process, which imports `lowkiq.web` after the fork. No job depends on it: so
+it is started again for ever, whatever was asked for the nodes, and takes nothing else down.
 """
 
 from __future__ import annotations
@@ -24,7 +23,6 @@ from lowkiq_supervisor.restart_policy import RestartHistory, RestartMode, Restar
 GRACE = 3.0
 
 log = structlog.stdlib.get_logger("supervisor")
-
 
 #: Runs the web view in a forked child and returns its exit code. Tests put their own in its place.
 RunWeb = Callable[[Options, OnState], int]
@@ -52,24 +50,20 @@ def run_web(options: Options, on_state: OnState) -> int:
     faulthandler.enable()  # a dump of every thread on ABRT, which is what a hung process gets
     on_state("starting")
     try:
-        return _serve(options, on_state)
+        from lowkiq.importing import load_app  # noqa: PLC0415 - the supervisor must stay free of the library
+        from lowkiq.web.server import serve  # noqa: PLC0415
+
+        assert options.web is not None  # noqa: S101 - else there is no such process
+        return serve(
+            load_app(options.app),
+            options.web,
+            read_only=options.web_read_only,
+            payloads=not options.web_no_payloads,
+            no_auth=options.web_no_auth,
+            on_state=on_state,
+        )
     except (LowkiqError, OSError) as error:
         log.error("cannot_serve_web", slot=f"web {options.web}", error=str(error))
     except Exception:
         log.exception("cannot_serve_web", slot=f"web {options.web}")
     return ExitCode.BOOT
-
-
-def _serve(options: Options, on_state: OnState) -> int:
-    from lowkiq.importing import load_app  # noqa: PLC0415 - the supervisor must stay free of the library
-    from lowkiq.web.server import serve  # noqa: PLC0415
-
-    assert options.web is not None  # noqa: S101 - else there is no such process
-    return serve(
-        load_app(options.app),
-        options.web,
-        read_only=options.web_read_only,
-        payloads=not options.web_no_payloads,
-        no_auth=options.web_no_auth,
-        on_state=on_state,
-    )

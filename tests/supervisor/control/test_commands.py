@@ -23,8 +23,7 @@ AT_ONCE = {"first_delay": 0.01}
 
 
 def test_status_shows_every_node_and_exits_0(tmp_path: Path) -> None:
-    with Supervised.doing("busy", tmp_path, nodes=2) as supervisor:
-        supervisor.until_ready(2)
+    with Supervised.running("busy", tmp_path, nodes=2) as supervisor:
         found = wait_until(lambda: (now := status(tmp_path))["nodes"][1]["busy"] == 3 and now, "three busy threads")
         own, node = found["supervisor"], found["nodes"][1]
         assert (own["pid"], own["state"], own["nodes"], own["healthy"]) == (supervisor.process.pid, "running", 2, True)
@@ -45,10 +44,9 @@ def test_status_shows_every_node_and_exits_0(tmp_path: Path) -> None:
 
 
 def test_status_exits_1_when_degraded_and_says_why_and_when_it_is_tried_again(tmp_path: Path) -> None:
-    with Supervised.doing(
+    with Supervised.running(
         "obedient", tmp_path, nodes=2, policy={"first_delay": 300, "longest_delay": 300}
     ) as supervisor:
-        supervisor.until_ready(2)
         os.kill(supervisor.pid("node 1/2"), signal.SIGKILL)
         supervisor.until_logged("died_will_restart")
         shown = command(tmp_path, "status")
@@ -71,20 +69,17 @@ def test_every_command_exits_2_when_nobody_is_there(tmp_path: Path, arguments: l
 
 
 def test_status_exits_2_when_a_dead_supervisor_left_its_socket_and_the_next_one_replaces_it(tmp_path: Path) -> None:
-    with Supervised.doing("obedient", tmp_path) as first:
-        first.until_ready(1)
+    with Supervised.running("obedient", tmp_path) as first:
         first.process.kill()
         assert first.nothing_is_left()
         assert (state_dir(tmp_path) / "control.sock").is_socket()
         assert command(tmp_path, "status").returncode == 2
-    with Supervised.doing("obedient", tmp_path) as second:
-        second.until_ready(1)
+    with Supervised.running("obedient", tmp_path) as second:
         assert status(tmp_path)["supervisor"]["pid"] == second.process.pid
 
 
 def test_watch_refreshes_until_interrupted(tmp_path: Path) -> None:
-    with Supervised.doing("obedient", tmp_path) as supervisor:
-        supervisor.until_ready(1)
+    with Supervised.running("obedient", tmp_path):
         ours, theirs = pty.openpty()
         os.set_blocking(ours, False)
         watch = subprocess.Popen(
@@ -113,8 +108,7 @@ def test_dump_prints_the_files_that_nodes_have_written(tmp_path: Path) -> None:
 
 
 def test_quiet_is_told_to_all_and_is_a_healthy_state(tmp_path: Path) -> None:
-    with Supervised.doing("obedient", tmp_path, nodes=2) as supervisor:
-        supervisor.until_ready(2)
+    with Supervised.running("obedient", tmp_path, nodes=2):
         assert command(tmp_path, "quiet").returncode == 0
         wait_until((tmp_path / "quiet-1").exists)
         wait_until(lambda: {node["state"] for node in status(tmp_path)["nodes"]} == {"quiet"}, "quiet nodes")
@@ -145,8 +139,7 @@ def test_restart_of_one_slot_leaves_the_others_alone(tmp_path: Path) -> None:
 
 
 def test_what_does_not_exist_is_refused_with_what_does(tmp_path: Path) -> None:
-    with Supervised.doing("obedient", tmp_path, nodes=2) as supervisor:
-        supervisor.until_ready(2)
+    with Supervised.running("obedient", tmp_path, nodes=2):
         answer = command(tmp_path, "restart", "2")
         assert (answer.returncode, answer.stderr) == (1, "lowkiq-supervisor: no slot 2: there are 0 to 1\n")
         with pytest.raises(CommandRefused, match="unknown command 'dance': there are status"):
@@ -155,8 +148,7 @@ def test_what_does_not_exist_is_refused_with_what_does(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(("behaviour", "code"), [("obedient", 0), ("deaf", 5)])
 def test_stop_waits_for_the_end_and_exits_with_the_supervisor_s_code(tmp_path: Path, behaviour: str, code: int) -> None:
-    with Supervised.doing(behaviour, tmp_path, nodes=2, drain_timeout=0.1) as supervisor:
-        supervisor.until_ready(2)
+    with Supervised.running(behaviour, tmp_path, nodes=2, drain_timeout=0.1) as supervisor:
         answer = command(tmp_path, "stop")
         assert answer.returncode == code
         assert supervisor.exit_code() == code
@@ -164,8 +156,7 @@ def test_stop_waits_for_the_end_and_exits_with_the_supervisor_s_code(tmp_path: P
 
 
 def test_usr2_writes_the_status_to_the_log(tmp_path: Path) -> None:
-    with Supervised.doing("obedient", tmp_path, nodes=2) as supervisor:
-        supervisor.until_ready(2)
+    with Supervised.running("obedient", tmp_path, nodes=2) as supervisor:
         supervisor.send(signal.SIGUSR2)
         line = supervisor.until_logged("status")[0]
         assert (line["state"], [node["state"] for node in line["nodes"]]) == ("running", ["ready", "ready"])
@@ -182,8 +173,7 @@ def test_ttin_is_passed_on_to_every_node_a_hundred_times(tmp_path: Path) -> None
 
 
 def test_the_title_tells_the_state_and_embedded_redis_is_in_the_status(tmp_path: Path) -> None:
-    with Supervised.doing("busy", tmp_path, nodes=2, embedded=True) as supervisor:
-        supervisor.until_ready(2)
+    with Supervised.running("busy", tmp_path, nodes=2, embedded=True) as supervisor:
         process = psutil.Process(supervisor.process.pid)
         wait_until(lambda: process.cmdline()[0] == "lowkiq: supervisor 2 nodes [running]", "the title")
         node = psutil.Process(supervisor.pid("node 1/2"))

@@ -34,8 +34,7 @@ def test_only_its_user_gets_in(tmp_path: Path) -> None:
 
 
 def test_a_second_supervisor_of_the_same_directory_is_refused(tmp_path: Path) -> None:
-    with Supervised.doing("obedient", tmp_path) as first:
-        first.until_ready(1)
+    with Supervised.running("obedient", tmp_path) as first:
         elsewhere = tmp_path / "elsewhere"
         elsewhere.mkdir()
         with Supervised.doing("obedient", elsewhere, state_dir=str(state_dir(tmp_path))) as second:
@@ -84,15 +83,13 @@ def test_nonsense_is_answered_with_an_error_and_harms_nothing(nonsense_target: C
 def nonsense_target(tmp_path_factory: pytest.TempPathFactory) -> Any:
     """One supervisor for all of it: that it survives is the point."""
     directory = tmp_path_factory.mktemp("nonsense")
-    with Supervised.doing("obedient", directory) as supervisor:
-        supervisor.until_ready(1)
+    with Supervised.running("obedient", directory) as supervisor:
         yield lambda: directory
         assert supervisor.process.poll() is None
 
 
 def test_too_many_clients_are_told_so_and_silent_ones_make_room_again(tmp_path: Path) -> None:
-    with Supervised.doing("obedient", tmp_path, constants={"control.server.CLIENT_TIME": 1}) as supervisor:
-        supervisor.until_ready(1)
+    with Supervised.running("obedient", tmp_path, constants={"control.server.CLIENT_TIME": 1}):
         silent = [connected(tmp_path) for _ in range(MOST_CLIENTS)]
         with connected(tmp_path) as late:
             assert "too many clients" in late.makefile().readline()
@@ -103,16 +100,15 @@ def test_too_many_clients_are_told_so_and_silent_ones_make_room_again(tmp_path: 
 
 
 def test_slow_and_unreading_clients_delay_nobody(tmp_path: Path) -> None:
-    with Supervised.doing("obedient", tmp_path, constants={"control.server.CLIENT_TIME": 60}) as supervisor:
-        supervisor.until_ready(1)
-        with connected(tmp_path) as slow, connected(tmp_path) as greedy:
-            slow.sendall(b'{"comm')
-            greedy.settimeout(0.5)
-            with pytest.raises((TimeoutError, ConnectionError, BrokenPipeError)):
-                while True:
-                    greedy.sendall(b'{"command": "status"}\n' * 500)
-            began = time.monotonic()
-            assert status(tmp_path)["ok"]
-            assert time.monotonic() - began < 30, "the others' time is not waited for"
-            slow.sendall(b'and": "status"}\n')
-            assert json.loads(slow.makefile().readline())["ok"]
+    running = Supervised.running("obedient", tmp_path, constants={"control.server.CLIENT_TIME": 60})
+    with running, connected(tmp_path) as slow, connected(tmp_path) as greedy:
+        slow.sendall(b'{"comm')
+        greedy.settimeout(0.5)
+        with pytest.raises((TimeoutError, ConnectionError, BrokenPipeError)):
+            while True:
+                greedy.sendall(b'{"command": "status"}\n' * 500)
+        began = time.monotonic()
+        assert status(tmp_path)["ok"]
+        assert time.monotonic() - began < 30, "the others' time is not waited for"
+        slow.sendall(b'and": "status"}\n')
+        assert json.loads(slow.makefile().readline())["ok"]

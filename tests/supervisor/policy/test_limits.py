@@ -17,8 +17,7 @@ AT_ONCE = {"first_delay": 0.01, "failures_allowed": 1000, "longest_delay": 0.01}
 
 
 def test_a_node_that_holds_the_interpreter_in_c_is_dumped_and_replaced(tmp_path: Path) -> None:
-    with Supervised.doing("silent", tmp_path, nodes=1, hang_timeout=0.4, policy=AT_ONCE) as supervisor:
-        supervisor.until_ready(1)
+    with Supervised.running("silent", tmp_path, nodes=1, hang_timeout=0.4, policy=AT_ONCE) as supervisor:
         died = supervisor.until_logged("died_will_restart")[0]
         assert died["reason"].startswith("hung, no beat for ")
         supervisor.until_logged("started", 2, "node 0/1")
@@ -41,8 +40,7 @@ def test_a_node_that_is_silent_at_boot_has_its_own_limit(tmp_path: Path) -> None
 def test_a_stopped_node_does_not_hear_abrt_and_is_killed(tmp_path: Path) -> None:
     constants = {"policy.limits.DUMP_TIME": 0.3}
     options: dict[str, Any] = {"hang_timeout": 0.5, "policy": AT_ONCE, "constants": constants}
-    with Supervised.doing("obedient", tmp_path, nodes=2, **options) as supervisor:
-        supervisor.until_ready(2)
+    with Supervised.running("obedient", tmp_path, nodes=2, **options) as supervisor:
         victim = supervisor.pid("node 1/2")
         os.kill(victim, signal.SIGSTOP)
         died = supervisor.until_logged("died_will_restart")[0]

@@ -108,8 +108,7 @@ def test_a_rolling_restart_under_load_loses_nothing_and_no_shard_has_two_owners(
     def noted() -> set[tuple[str, int]]:
         return {(record[5], payload) for record in shop.done() for payload in record[6]}
 
-    with shop.supervise("--nodes", "2", **LONG_LEASE) as supervisor:
-        supervisor.until_ready(2)
+    with shop.supervise("--nodes", "2", **LONG_LEASE).ready(2) as supervisor:
         wanted: set[tuple[str, int]] = set()
         for turn in itertools.count():
             shop.push(*(f"job-{number}" for number in range(IDS)), payload=turn)
@@ -144,8 +143,7 @@ def _assert_one_owner_at_a_time(done: list[list[Any]]) -> None:
 
 
 def test_a_restart_of_one_slot_hands_its_shards_over_without_waiting_for_the_lease(shop: Shop) -> None:
-    with shop.supervise("--nodes", "2", **LONG_LEASE) as supervisor:
-        supervisor.until_ready(2)
+    with shop.supervise("--nodes", "2", **LONG_LEASE).ready(2) as supervisor:
         names = [f"name-{number}" for number in range(24)]  # enough that every shard has some
         shop.push(*names)
         wait_until(lambda: len(shop.done()) == len(names), "the first jobs")
@@ -169,8 +167,7 @@ def test_a_restart_of_one_slot_hands_its_shards_over_without_waiting_for_the_lea
 
 
 def test_a_job_that_wedges_its_process_in_c_is_dumped_and_run_again_by_the_next(shop: Shop) -> None:
-    with shop.supervise("--hang-timeout", "2", **LONG_LEASE) as supervisor:
-        supervisor.until_ready(1)
+    with shop.supervise("--hang-timeout", "2", **LONG_LEASE).ready(1) as supervisor:
         shop.push("wedge")
         wait_until(lambda: len(shop.pids_of("wedge")) == 1, "the second run")
         died = supervisor.events("died_will_restart")[0]
@@ -183,12 +180,10 @@ def test_a_job_that_wedges_its_process_in_c_is_dumped_and_run_again_by_the_next(
 
 def test_with_the_same_number_twice_the_second_stands_by_and_takes_over(shop: Shop) -> None:
     lease = {"LOWKIQ_LEASE_TTL": "3"}
-    with shop.supervise("--nodes", "1", **lease) as first:
-        first.until_ready(1)
+    with shop.supervise("--nodes", "1", **lease).ready(1) as first:
         shop.push("before")
         wait_until(lambda: len(shop.pids_of("before")) == 1, "the first job")
-        with shop.supervise("--nodes", "1", state_dir="second", **lease) as second:
-            second.until_ready(1)
+        with shop.supervise("--nodes", "1", state_dir="second", **lease).ready(1) as second:
             wait_until(lambda: status(shop, "second")["nodes"][0]["waits"] > 0, "the second to say that it stands by")
             assert second.events("standing_by"), "the log says so too, and for whom"
             shop.push("while")
@@ -221,8 +216,7 @@ def test_term_at_any_moment_of_a_real_boot_leaves_no_process_and_no_lease(
 
 def test_preloaded_nodes_share_the_application_and_work(shop: Shop) -> None:
     (shop.directory / "shop.py").write_text(APP + "\nPath('imported-by').open('a').write(f'{os.getpid()}\\n')\n")
-    with shop.supervise("--nodes", "2", "--preload") as supervisor:
-        supervisor.until_ready(2)
+    with shop.supervise("--nodes", "2", "--preload").ready(2) as supervisor:
         shop.push(*(f"name-{number}" for number in range(24)))
         wait_until(lambda: len(shop.done()) == 24, "the jobs")
         assert (shop.directory / "imported-by").read_text() == f"{supervisor.process.pid}\n"
@@ -256,8 +250,7 @@ def test_preloading_says_what_can_not_be_imported(shop: Shop) -> None:
 def test_without_the_embedded_redis_none_is_started(shop: Shop) -> None:
     url = shop.environment.pop("REDIS_URL")
     (shop.directory / "shop.py").write_text(APP.replace("Lowkiq()", f"Lowkiq(redis_url={url!r})"))
-    with shop.supervise("--no-embedded-redis") as supervisor:
-        supervisor.until_ready(1)
+    with shop.supervise("--no-embedded-redis").ready(1) as supervisor:
         assert status(shop)["redis"] is None
         assert not supervisor.events("started", "redis")
         shop.push("one")

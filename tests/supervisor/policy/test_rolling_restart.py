@@ -40,8 +40,7 @@ def test_hup_restarts_one_node_after_another_each_ready_before_the_next(tmp_path
 
 
 def test_a_hup_during_a_roll_renews_only_what_was_started_before_it(tmp_path: Path) -> None:
-    with Supervised.doing("obedient", tmp_path, nodes=3, policy=NEVER_SOON) as supervisor:
-        supervisor.until_ready(3)
+    with Supervised.running("obedient", tmp_path, nodes=3, policy=NEVER_SOON) as supervisor:
         for _ in range(3):
             supervisor.send(signal.SIGHUP)
         supervisor.until_logged("rolling_restart_over")
@@ -51,8 +50,7 @@ def test_a_hup_during_a_roll_renews_only_what_was_started_before_it(tmp_path: Pa
 
 
 def test_a_successor_that_fails_stops_the_roll_and_the_policy_applies(tmp_path: Path) -> None:
-    with Supervised.doing("doomed_successor", tmp_path, nodes=3, policy=NEVER_SOON) as supervisor:
-        supervisor.until_ready(3)
+    with Supervised.running("doomed_successor", tmp_path, nodes=3, policy=NEVER_SOON) as supervisor:
         supervisor.send(signal.SIGHUP)
         line = supervisor.until_logged("successor_failed")[0]
         assert (line["slot"], line["left"]) == ("node 0/3", ["node 1/3", "node 2/3"])
@@ -62,16 +60,14 @@ def test_a_successor_that_fails_stops_the_roll_and_the_policy_applies(tmp_path: 
 
 
 def test_a_node_that_ignores_the_roll_is_killed_and_replaced(tmp_path: Path) -> None:
-    with Supervised.doing("deaf", tmp_path, nodes=1, drain_timeout=0.1, policy=NEVER_SOON) as supervisor:
-        supervisor.until_ready(1)
+    with Supervised.running("deaf", tmp_path, nodes=1, drain_timeout=0.1, policy=NEVER_SOON) as supervisor:
         supervisor.send(signal.SIGHUP)
         supervisor.until_logged("missed_deadline")
         supervisor.until_logged("ready", 2, "node 0/1")
 
 
 def test_term_during_a_roll_drains_everything(tmp_path: Path) -> None:
-    with Supervised.doing("obedient", tmp_path, nodes=3) as supervisor:
-        supervisor.until_ready(3)
+    with Supervised.running("obedient", tmp_path, nodes=3) as supervisor:
         supervisor.send(signal.SIGHUP)
         supervisor.until_logged("replacing")
         supervisor.end()
@@ -96,8 +92,7 @@ RECYCLING: dict[str, tuple[str, dict[str, Any], str]] = {
 @pytest.mark.parametrize("kind", RECYCLING)
 def test_nodes_over_a_limit_are_replaced_one_at_a_time_and_it_is_no_failure(tmp_path: Path, kind: str) -> None:
     behaviour, options, why = RECYCLING[kind]
-    with Supervised.doing(behaviour, tmp_path, nodes=2, policy=NEVER_SOON, **options) as supervisor:
-        supervisor.until_ready(2)
+    with Supervised.running(behaviour, tmp_path, nodes=2, policy=NEVER_SOON, **options) as supervisor:
         lines = supervisor.until_logged("replacing", 2)
         assert all(why in line["why"] for line in lines), lines
         wait_until(lambda: len([step for step in steps(supervisor) if step[0] == "ready"]) >= 4, "successors")
@@ -108,7 +103,6 @@ def test_nodes_over_a_limit_are_replaced_one_at_a_time_and_it_is_no_failure(tmp_
 
 
 def test_memory_is_not_looked_at_without_a_limit(tmp_path: Path) -> None:
-    with Supervised.doing("hungry", tmp_path, nodes=1, constants={"policy.limits.rss": "would fail"}) as supervisor:
-        supervisor.until_ready(1)
+    with Supervised.running("hungry", tmp_path, nodes=1, constants={"policy.limits.rss": "would fail"}) as supervisor:
         os.kill(supervisor.process.pid, signal.SIGTERM)
         assert supervisor.exit_code() == 0

@@ -141,7 +141,7 @@ def test_a_silence_gets_a_second_chance_and_one_that_is_told_to_end_is_not_looke
     hangs = HangLimits(hang_timeout=30, boot_timeout=120)
     for slot in slots:
         assert isinstance(slot.child, Process)
-        slot.child.started_at -= 31
+        slot.child.last_sign -= 31
     slots[2].kill_at = 0
     hangs.enforce(slots)
     assert [slot.child.silent_at is not None for slot in slots if slot.child] == [True, True, False]

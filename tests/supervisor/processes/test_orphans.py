@@ -50,8 +50,7 @@ def test_thousands_of_ends_leave_no_zombie_and_no_descriptor(tmp_path: Path) -> 
 
 
 def test_a_process_that_a_node_left_behind_is_reaped_and_takes_nobody_s_place(tmp_path: Path) -> None:
-    with Supervised.doing("abandoning", tmp_path, nodes=2, policy=AT_ONCE) as supervisor:
-        supervisor.until_ready(2)
+    with Supervised.running("abandoning", tmp_path, nodes=2, policy=AT_ONCE) as supervisor:
         orphan = int(wait_until((tmp_path / "orphan").exists) and wait_until((tmp_path / "orphan").read_text))
         wait_until(lambda: not psutil.pid_exists(orphan), "the reaping of the orphan")
         os.kill(supervisor.pid("node 1/2"), signal.SIGKILL)
@@ -74,12 +73,10 @@ def unshare() -> list[str]:
 
 
 def test_as_process_1_it_reaps_everything_and_ends_by_term(tmp_path: Path, unshare: list[str]) -> None:
-    with Supervised.doing("abandoning", tmp_path, wrapper=unshare, nodes=2) as supervisor:
-        supervisor.until_ready(2)
+    with Supervised.running("abandoning", tmp_path, wrapper=unshare, nodes=2) as supervisor:
         inner = wait_until(psutil.Process(supervisor.process.pid).children)[0]
         wait_until((tmp_path / "orphan").exists)
         wait_until(lambda: len(inner.children(recursive=True)) == 2, "the reaping of the orphans")
         inner.send_signal(signal.SIGTERM)
-        assert supervisor.exit_code() == 0
-        assert supervisor.nothing_is_left()
+        supervisor.ends(0)
         assert {line["supervisor"] for line in supervisor.events("dump")} <= {1}

@@ -39,30 +39,25 @@ def client(directory: Path) -> redis.Redis:
 
 
 def test_redis_starts_before_the_nodes_which_are_told_its_url_and_stops_after_them(tmp_path: Path) -> None:
-    with supervisor_with_redis(tmp_path) as supervisor:
-        supervisor.until_ready(1)
+    with supervisor_with_redis(tmp_path).ready(1) as supervisor:
         supervisor.end()
         steps = [(line["event"], line["slot"]) for line in supervisor.log() if "slot" in line]
         order = [("ready", "redis"), ("started", "node 0/1"), ("ended", "node 0/1"), ("ended", "redis")]
         assert [step for step in steps if step in order] == order
         environment = json.loads((tmp_path / "env-0").read_text())
         assert environment["LOWKIQ_REDIS_URL"] == f"unix://{tmp_path}/.lowkiq/redis/redis.sock"
-        assert supervisor.nothing_is_left()
 
 
 def test_data_outlives_the_supervisor(tmp_path: Path) -> None:
-    with supervisor_with_redis(tmp_path) as first, client(tmp_path) as connection:
-        first.until_ready(1)
+    with supervisor_with_redis(tmp_path).ready(1) as first, client(tmp_path) as connection:
         connection.set("key", "kept")
         first.end()
-    with supervisor_with_redis(tmp_path) as second, client(tmp_path) as connection:
-        second.until_ready(1)
+    with supervisor_with_redis(tmp_path).ready(1), client(tmp_path) as connection:
         assert connection.get("key") == b"kept"
 
 
 def test_it_is_restarted_when_killed_with_its_data_while_nodes_go_on(tmp_path: Path) -> None:
-    with supervisor_with_redis(tmp_path) as supervisor, client(tmp_path) as connection:
-        supervisor.until_ready(1)
+    with supervisor_with_redis(tmp_path).ready(1) as supervisor, client(tmp_path) as connection:
         connection.set("key", "kept")
         os.kill(supervisor.pid("redis"), signal.SIGKILL)
         supervisor.until_logged("ready", 2, "redis")
@@ -73,8 +68,7 @@ def test_it_is_restarted_when_killed_with_its_data_while_nodes_go_on(tmp_path: P
 
 
 def test_it_is_not_on_the_network_and_only_its_user_gets_in(tmp_path: Path) -> None:
-    with supervisor_with_redis(tmp_path) as supervisor, client(tmp_path) as connection:
-        supervisor.until_ready(1)
+    with supervisor_with_redis(tmp_path).ready(1) as supervisor, client(tmp_path) as connection:
         server = psutil.Process(supervisor.pid("redis"))
         assert server.net_connections("inet") == []
         assert connection.config_get("port")["port"] == "0"
@@ -84,15 +78,13 @@ def test_it_is_not_on_the_network_and_only_its_user_gets_in(tmp_path: Path) -> N
 
 
 def test_it_keeps_everything_and_evicts_nothing(tmp_path: Path) -> None:
-    with supervisor_with_redis(tmp_path) as supervisor, client(tmp_path) as connection:
-        supervisor.until_ready(1)
+    with supervisor_with_redis(tmp_path).ready(1), client(tmp_path) as connection:
         wanted = {"appendonly": "yes", "appendfsync": "everysec", "maxmemory-policy": "noeviction", "save": ""}
         assert {name: connection.config_get(name)[name] for name in wanted} == wanted
 
 
 def test_a_second_supervisor_is_refused(tmp_path: Path) -> None:
-    with supervisor_with_redis(tmp_path) as first:
-        first.until_ready(1)
+    with supervisor_with_redis(tmp_path).ready(1) as first:
         with supervisor_with_redis(tmp_path) as second:
             assert second.exit_code() == 3
             error = second.events("cannot_start")[0]["error"]
@@ -102,8 +94,7 @@ def test_a_second_supervisor_is_refused(tmp_path: Path) -> None:
 
 
 def test_after_a_sigkill_nothing_is_left_and_the_next_supervisor_starts_with_the_data(tmp_path: Path) -> None:
-    with supervisor_with_redis(tmp_path) as first, client(tmp_path) as connection:
-        first.until_ready(1)
+    with supervisor_with_redis(tmp_path).ready(1) as first, client(tmp_path) as connection:
         connection.set("key", "kept")
         first.process.kill()
         first.process.wait()
@@ -119,10 +110,9 @@ def test_when_no_server_can_start_the_exit_is_3_with_the_end_of_its_log(tmp_path
     directory.mkdir(parents=True)
     (directory / "appendonly.aof").write_text("nonsense\n")
     with supervisor_with_redis(tmp_path) as supervisor:
-        assert supervisor.exit_code() == 3
+        supervisor.ends(3)
         assert "Bad file format" in supervisor.events("redis_failed")[0]["last_lines"]
         assert not supervisor.events("started", "node 0/1")
-        assert supervisor.nothing_is_left()
 
 
 def test_term_while_redis_starts_ends_everything(tmp_path: Path) -> None:
