@@ -47,6 +47,7 @@ def load(data):
 
 
 def wait_for(key):
+    app.redis().set(f"{key}:reached", 1)
     while not app.redis().exists(key):
         time.sleep(0.01)
 
@@ -229,6 +230,10 @@ class Nodes:
     def open(self, gate: str) -> None:
         """Lets the jobs go on that wait at a gate."""
         self.app.redis().set(f"{self.namespace}:records:{gate}", 1)
+
+    def is_at(self, gate: str) -> bool:
+        """Whether a job waits at a gate, or has: a little later than it has recorded its start."""
+        return bool(self.app.redis().exists(f"{self.namespace}:records:{gate}:reached"))
 
     def records(self, *kinds: str) -> list[list[Any]]:
         """What jobs recorded, in Redis's order: [kind, pid, details …]. Nothing while Redis is away."""
