@@ -47,8 +47,6 @@ def fail(error: BaseException) -> Callable[[Any], Any]:
 
 
 class Stage:
-    """A performer with its worker."""
-
     def __init__(self, make_app: Callable[..., Lowkiq]) -> None:
         self._make_app = make_app
         self.worker = Recorder()
@@ -65,9 +63,6 @@ def stage(make_app: Callable[..., Lowkiq]) -> Stage:
 
 def job(id: str, *payloads: Any, retry_count: int = -1) -> Job:
     return Job(id, list(payloads) or [1], tuple(map(float, range(len(payloads) or 1))), 0.0, retry_count)
-
-
-# ── outcomes ────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
 def test_a_batch_is_given_as_payloads_by_id(stage: Stage) -> None:
@@ -129,9 +124,6 @@ def test_retries_exhausted_is_not_called_when_nothing_was_exhausted(stage: Stage
     stage.worker.action = lambda batch: None
     stage.perform(job("b"))
     assert stage.worker.log == [{"a": [1]}, {"b": [1]}]
-
-
-# ── hooks that fail ─────────────────────────────────────────────────────────────────────────────────────────────────
 
 
 @pytest.mark.parametrize("delay", [ValueError("broken"), None, "soon", float("nan"), float("inf")])
@@ -205,9 +197,6 @@ def test_what_can_t_be_utf_8_is_escaped(stage: Stage) -> None:
     outcome = stage.perform(job("a", retry_count=2))
     assert outcome
     assert outcome.exhausted[0].error == "ValueError: \\ud800"
-
-
-# ── middlewares ─────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
 def test_server_middlewares_are_applied_in_order_around_perform(stage: Stage) -> None:

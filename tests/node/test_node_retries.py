@@ -35,8 +35,6 @@ class Failing(Worker):
 
 @pytest.fixture
 def failing(app: Lowkiq) -> Callable[..., type[Failing]]:
-    """Registers a worker that fails, with these options."""
-
     def register(error: BaseException = Failing.error, **options: Any) -> type[Failing]:
         lists: dict[str, list[Any]] = {"tries": [], "asked": [], "exhausted": []}
         worker = type("Jobs", (Failing,), {"error": error, **lists})

@@ -19,9 +19,6 @@ def work(payloads_by_id: dict[str, list[Any]]) -> None:
     """Does nothing."""
 
 
-# ── options ─────────────────────────────────────────────────────────────────────────────────────────────────────────
-
-
 def test_the_queue_is_named_after_the_class_or_the_function(app: Lowkiq) -> None:
     @app.worker
     class OrderSync(Worker):
@@ -153,18 +150,12 @@ def test_perform_async_can_be_overridden_to_derive_what_a_job_needs(app: Lowkiq)
     assert (job.id, job.payloads, job.scores) == ("3", [{"number": 3}], (7.0,))
 
 
-# ── retry_in ────────────────────────────────────────────────────────────────────────────────────────────────────────
-
-
 @pytest.mark.parametrize("retry_count", [0, 1, 2, 5, 24])
 def test_retry_in_is_the_fourth_power_and_15_and_a_jitter_of_30_a_try(retry_count: int) -> None:
     times = {Worker().retry_in(retry_count) for _ in range(2_000)}
     lowest = retry_count**4 + 15
     assert times <= {lowest + step * (retry_count + 1) for step in range(30)}
     assert {lowest, lowest + 29 * (retry_count + 1)} <= times
-
-
-# ── errors ──────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
 def test_a_partial_failure_names_its_ids() -> None:
@@ -178,8 +169,6 @@ def test_an_unknown_option_comes_with_the_closest_known_one() -> None:
     assert "did you mean `alpha`?" in str(unknown_option("option", "alhpa", ["beta", "alpha"]))
     assert "known are: alpha, beta" in str(unknown_option("option", "zzz", ["beta", "alpha"]))
 
-
-# ── types ───────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 MODULE = """
 from datetime import datetime
