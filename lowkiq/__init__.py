@@ -1,6 +1,4 @@
-"""
-Lowkiq: ordered background jobs on Redis. Jobs of one id run one at a time and in order; nothing accepted is lost.
-"""
+"""Lowkiq: ordered background jobs on Redis. Jobs of one id run one at a time and in order; nothing accepted is lost."""
 
 from __future__ import annotations
 

@@ -24,7 +24,7 @@ from lowkiq.queue.shard import Shard, shards_of
 from lowkiq.transport.cluster import ClusterClient
 from lowkiq.transport.connect import client_for_producers
 from lowkiq.transport.server import Replicas
-from lowkiq.worker import OPTIONS, Worker, apply_options, check_options, function_worker
+from lowkiq.worker import OPTIONS, Worker, check_options, function_worker
 
 W = TypeVar("W", bound=type[Worker])
 
@@ -98,14 +98,6 @@ class Lowkiq:
         """Every queue that Redis knows, with its shards_count."""
         return metrics.known_queues(self.caller, self.settings.namespace)
 
-    def queries_of(self, worker: type[Worker]) -> Queries:
-        """`Worker.queries`."""
-        return self.queries(worker.queue_name, worker.shards_count)
-
-    def actions_of(self, worker: type[Worker]) -> Actions:
-        """`Worker.actions`."""
-        return self.actions(worker.queue_name, worker.shards_count)
-
     def queries(self, queue: str, shards_count: int) -> Queries:
         """Queries of a queue, by its name."""
         settings = self.settings
@@ -158,7 +150,9 @@ class Lowkiq:
         worker = function_worker(target) if inspect.isfunction(target) else target
         if not isinstance(worker, type) or not issubclass(worker, Worker):
             raise SettingsError(f"{short(target)} is no worker: it must be a subclass of lowkiq.Worker, or a function")
-        apply_options(worker, options)
+        for name, value in options.items():
+            setattr(worker, name, value)
+        worker.queue_name = worker.queue_name or worker.__name__
         check_options(worker)
         if worker.queue_name in self.workers:
             raise SettingsError(f"queue {worker.queue_name} has a worker already: give {worker.__name__} a queue_name")

@@ -1,6 +1,4 @@
-"""
-Payloads as bytes. The default is canonical JSON: equal objects give equal bytes, or merging would fail.
-"""
+"""Payloads as bytes. The default is canonical JSON: equal objects give equal bytes, or merging would fail."""
 
 from __future__ import annotations
 

@@ -86,7 +86,7 @@ def encode_jobs(
                 EncodedJob(
                     encode_id(job["id"], max_id_bytes),
                     _encode_payload(job.get("payload", ""), dump_payload, max_payload_bytes),
-                    _score(job["score"]) if "score" in job else "",
+                    _number("score", job["score"]) if "score" in job else "",
                     _perform_in(job["perform_in"]) if "perform_in" in job else "",
                 )
             )
@@ -143,10 +143,6 @@ def _bytes_of(dumped: Any) -> bytes:
     if not isinstance(dumped, str):
         raise TypeError(f"payload was dumped to {type(dumped).__name__}: dump_payload must return bytes or str")
     return dumped.encode()
-
-
-def _score(value: Any) -> float:
-    return _number("score", value)
 
 
 def _perform_in(value: Any) -> str:

@@ -34,6 +34,7 @@ SCHEMES: Final[Mapping[str, tuple[Kind, str, int]]] = {
 OF_SENTINELS: Final = "sentinel_"
 #: Options that would change what Lowkiq reads, or that have their place elsewhere in the URL.
 RESERVED: Final = frozenset({"decode_responses", "encoding", "encoding_errors", "host", "port", "path", "retry"})
+_MALFORMED: Final = "it is malformed. In a password, write / as %2F, : as %3A and @ as %40"
 
 
 class Target(NamedTuple):
@@ -71,14 +72,10 @@ def parse(url: str) -> Target:
     except _Refused as error:
         reason = str(error)
     except ValueError as error:  # redis-py's and urllib's; the latter quotes what may be a part of a password
-        reason = str(error) if str(error).startswith("Invalid value for") else "it is malformed"
+        reason = str(error) if str(error).startswith("Invalid value for") else _MALFORMED
     else:
         return target
-    raise SettingsError(
-        f"can't use the Redis URL {redact(url)!r}: {reason}. In a password, write / as %2F, : as %3A and @ as %40"
-        if reason == "it is malformed"
-        else f"can't use the Redis URL {redact(url)!r}: {reason}"
-    )
+    raise SettingsError(f"can't use the Redis URL {redact(url)!r}: {reason}")
 
 
 def redact(url: str) -> str:
@@ -90,7 +87,9 @@ def redact(url: str) -> str:
 def _target(url: str, scheme: str) -> Target:
     kind, plain, port = SCHEMES[scheme]
     if kind == "server":
-        return _server(url, is_tls=plain == "rediss")
+        if not url.startswith("unix:"):
+            _address(urlsplit(url).netloc.rpartition("@")[2] or "localhost", 6379)
+        return Target("server", [], "", plain == "rediss", parse_url(url), {})
     rest, _, query = url.partition("://")[2].partition("?")
     authority, _, path = rest.partition("/")
     credentials, at, hosts = authority.rpartition("@")
@@ -107,12 +106,6 @@ def _target(url: str, scheme: str) -> Target:
         options,
         {name: value for name, value in parse_url(f"redis://host?{urlencode(theirs)}").items() if name != "host"},
     )
-
-
-def _server(url: str, *, is_tls: bool) -> Target:
-    if not url.startswith("unix:"):
-        _address(urlsplit(url).netloc.rpartition("@")[2] or "localhost", 6379)
-    return Target("server", [], "", is_tls, parse_url(url), {})
 
 
 def _address(host: str, port: int) -> tuple[str, int]:

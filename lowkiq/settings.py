@@ -1,7 +1,4 @@
-"""
-One frozen object of settings, validated once. A keyword wins over the environment (LOWKIQ_ and the name in capitals),
-which wins over the default.
-"""
+"""One frozen object of settings. A keyword wins over the environment (LOWKIQ_NAME), which wins over the default."""
 
 from __future__ import annotations
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import difflib
 import inspect
 import random
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any, ClassVar, Final, Protocol
 
 from lowkiq.admin.actions import Actions
@@ -21,8 +21,8 @@ class Application(Protocol):
     """The application that a worker is registered with, a Lowkiq, as far as the worker needs it."""
 
     def push(self, worker: type[Worker], jobs: Iterable[NewJob]) -> Pushed: ...
-    def queries_of(self, worker: type[Worker]) -> Queries: ...
-    def actions_of(self, worker: type[Worker]) -> Actions: ...
+    def queries(self, queue: str, shards_count: int) -> Queries: ...
+    def actions(self, queue: str, shards_count: int) -> Actions: ...
 
 
 class _Bound:
@@ -32,7 +32,7 @@ class _Bound:
         self._method = method
 
     def __get__(self, instance: object, owner: type[Worker]) -> Any:
-        return getattr(owner.registered_app(), self._method)(owner)
+        return getattr(owner.registered_app(), self._method)(owner.queue_name, owner.shards_count)
 
 
 class Worker:
@@ -57,8 +57,8 @@ class Worker:
         queries: ClassVar[Queries]
         actions: ClassVar[Actions]
     else:
-        queries = _Bound("queries_of")
-        actions = _Bound("actions_of")
+        queries = _Bound("queries")
+        actions = _Bound("actions")
 
     def perform(self, payloads_by_id: dict[str, list[Any]]) -> None:
         """
@@ -154,11 +154,3 @@ def check_options(worker: type[Worker]) -> None:
 
 
 _RANGES: Final = (("shards_count", 1, 65_536), ("batch_size", 1, 1_000), ("max_retry_count", 0, 1_000_000))
-
-
-def apply_options(worker: type[Worker], options: Mapping[str, Any]) -> None:
-    """Sets the options given to `@app.worker(...)` on the class."""
-    for name, value in options.items():
-        setattr(worker, name, value)
-    if not worker.queue_name:
-        worker.queue_name = worker.__name__

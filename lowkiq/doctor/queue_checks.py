@@ -9,9 +9,9 @@ from lowkiq.admin import probes
 from lowkiq.admin.words import printable
 from lowkiq.doctor.finding import Verdict, note, of_alert, ok, problem, warning
 from lowkiq.doctor.subject import Subject
-from lowkiq.errors import NewerLayout, ShardsCountMismatch
+from lowkiq.errors import ShardsCountMismatch
 from lowkiq.queue import keys
-from lowkiq.queue.push import check_layout
+from lowkiq.queue.push import layout_error
 from lowkiq.queue.shard import Shard
 
 #: Seconds by which a job may be late before people should know.
@@ -33,14 +33,12 @@ def shards_count(subject: Subject) -> Iterator[Verdict]:
         if known is None:
             unknown.append(queue)
             continue
-        try:
-            check_layout(queue, known, worker.shards_count)
+        error = layout_error(queue, known, worker.shards_count)
+        if error is None:
             agreed.append(queue)
-        except ShardsCountMismatch as error:
+        elif isinstance(error, ShardsCountMismatch):  # of a newer layout layouts() tells
             says, _, do = str(error).partition(": ")
             yield problem(f"{says}: nodes and producers refuse it", do)
-        except NewerLayout:
-            pass  # layouts() says so
     if agreed:
         yield ok(f"shards_count agrees with Redis: {_listed(agreed)}")
     if unknown:

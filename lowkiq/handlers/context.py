@@ -17,11 +17,9 @@ class Run(Protocol):
 
     epoch: str
     running: Sequence[Job]
+    worker: Worker
+    shard: Shard
 
-    @property
-    def worker(self) -> Worker: ...
-    @property
-    def shard(self) -> Shard: ...
     @property
     def is_lost(self) -> bool: ...
 

@@ -18,12 +18,7 @@ logger = structlog.get_logger("lowkiq")
 
 
 class Performer:
-    """
-    Runs batches of one worker. Its threads share it.
-
-    Args:
-        fatal: called with what stops the node: a BaseException that is not an Exception.
-    """
+    """Runs batches of one worker, for all threads. It calls `fatal` with what stops the node, which is no Exception."""
 
     def __init__(self, worker: Worker, settings: Settings, fatal: Callable[[BaseException], None]) -> None:
         self.worker = worker

@@ -34,10 +34,7 @@ class Failures(NamedTuple):
 class Retries:
     """
     The rule of one worker: `retry_in` and `max_retry_count`. Its hooks are user code, and may fail: that changes no
-    outcome.
-
-    Args:
-        fatal: called with what stops the node: a BaseException that is not an Exception.
+    outcome, but `fatal` is called with what stops the node, a BaseException that is not an Exception.
     """
 
     def __init__(self, worker: Worker, settings: Settings, fatal: Callable[[BaseException], None]) -> None:

@@ -12,8 +12,7 @@ from lowkiq.job import Job
 from lowkiq.node.lease import Lease
 from lowkiq.queue.call import Call
 from lowkiq.queue.claims import Claim, Handed, claim_handed
-from lowkiq.queue.shard import Exhausted, Failure, Outcome, Rest, Settled, Shard
-from lowkiq.worker import Worker
+from lowkiq.queue.shard import Exhausted, Failure, Outcome, Rest, Settled
 
 
 class Settle(NamedTuple):
@@ -39,7 +38,9 @@ class ClaimInHand:
         self.epoch = epoch
         self._lock = lease.lock
         self._number = number
-        self._batch_size = lease.performer.worker.batch_size
+        self.worker = lease.performer.worker
+        self.shard = lease.shard
+        self._batch_size = self.worker.batch_size
         self._jobs = claim.jobs
         self._has_several = claim.has_several
         self._started = self._done = self._settled = 0
@@ -73,16 +74,6 @@ class ClaimInHand:
         return cls(lease, claim, handed.epoch, number) if number else None
 
     @property
-    def worker(self) -> Worker:
-        """The worker that performs it."""
-        return self.lease.performer.worker
-
-    @property
-    def shard(self) -> Shard:
-        """The shard that it was claimed from."""
-        return self.lease.shard
-
-    @property
     def is_lost(self) -> bool:
         """True if another node may run the shard by now."""
         return not self.lease.holds(self.epoch)
@@ -103,7 +94,8 @@ class ClaimInHand:
         performs = 0
         is_late = False
         enter(Context(self))
-        batch = self._next(before)
+        with self._lock:
+            batch = self._start(before)
         while batch:
             failures = perform(batch)
             after = now()
@@ -117,13 +109,8 @@ class ClaimInHand:
             lease.claim_size.learn(performs, before - started)
         return not is_late
 
-    def _next(self, now: float) -> list[Job] | None:
-        """Starts a batch. None, or an empty one, when there is none left, or it may not start."""
-        with self._lock:
-            return self._start(now)
-
     def _finish(self, failures: Failures | None, now: float, is_last: bool) -> list[Job] | None:
-        """Notes that the batch is done, but for what failed of it; starts the next one, as `_next` does."""
+        """Notes that the batch is done, but for what failed of it; starts the next one."""
         with self._lock:
             self._done = self._started
             if self.waits_since is None:
@@ -136,6 +123,7 @@ class ClaimInHand:
             return None if is_last else self._start(now)
 
     def _start(self, now: float) -> list[Job] | None:
+        """Starts a batch. None, or an empty one, when there is none left, or it may not start."""
         lease, first = self.lease, self._started
         if lease.epoch != self.epoch or now >= lease.until:
             return None
@@ -164,8 +152,8 @@ class ClaimInHand:
         if not isinstance(result, Settled):
             self.lease.refused(self.epoch, result)
             return None
+        outcome = sent.outcome
         with self._lock:
-            outcome = sent.outcome
             self._settled = sent.done
             # What came since stays.
             del self._released[: len(outcome.released)]
@@ -206,10 +194,7 @@ class ClaimInHand:
         return self._done > self._settled or bool(self._spoiled or self._released)
 
     def _outcome(self, *, last: bool) -> Outcome:
-        """
-        Tells what Redis does not know yet. With `last` it ends the claim; then the jobs that are done need not be
-        named: they, or those that never ran, are what is left of it.
-        """
+        """News for Redis. With `last` the claim ends: jobs that are done, or never ran, are its rest, and not named."""
         rest: Rest = "keep" if not last else "release" if self._started < self._end else "ack"
         done = self._jobs[self._settled : self._done] if rest != "ack" else ()
         return Outcome(

@@ -34,9 +34,7 @@ class ClaimSize:
 
     @property
     def shards(self) -> int:
-        """
-        Shards to claim from at once: where claims bring less than half of what they might, more share a round trip.
-        """
+        """Shards that share a round trip: more of them where claims bring less than half of what they might."""
         return max(1, min(int(self._batches / (2 * self._held)), MOST_SHARDS))
 
     def share(self, shards: int) -> int:

@@ -29,13 +29,9 @@ RETRY = 0.5
 
 class Doorbell(threading.Thread):
     """
-    Wakes threads whose shards have jobs due, and tells the node which shards it is asked to stand in for.
+    Wakes the own threads of shards with jobs due, and calls `foster` with shards that the node is to stand in for.
 
     A bell that is missed costs no more than `poll_interval`: threads poll, and poll at once when it works again.
-
-    Args:
-        threads: each lease with its own thread.
-        foster: called with a shard that no node has.
     """
 
     def __init__(

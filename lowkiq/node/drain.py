@@ -1,7 +1,4 @@
-"""
-Drain: how a node ends. It gives back its shards, the idle ones at once and the others as their jobs end; with `burst`,
-once nothing is left to do.
-"""
+"""Drain: how a node ends, and when one that runs with `burst` does."""
 
 from __future__ import annotations
 
@@ -25,7 +22,10 @@ JOIN = 1.0
 
 
 class Drain:
-    """Used by the main thread. The lease keeper goes on renewing what is still worked on."""
+    """
+    Gives back the node's shards, the idle ones at once and the others as their jobs end. Used by the main thread; the
+    lease keeper goes on renewing what is still worked on.
+    """
 
     def __init__(self, runtime: Runtime, workers: Sequence[WorkerThread], keeper: LeaseKeeper) -> None:
         self._workers = workers
@@ -40,15 +40,13 @@ class Drain:
             thread.stop()
 
     def advance(self) -> bool:
-        """
-        Keeps jobs in hand from starting, and releases the shards that nothing runs on any more. Returns whether there
-        are others.
-        """
+        """Keeps jobs in hand from starting, releases shards that nothing runs on. Returns whether there are others."""
         for thread in self._workers:
             for claim in thread.in_hand:
                 claim.give_back()
         try:
-            self._release([lease for lease in self._owned() if not self._is_worked_on(lease)])
+            owned = self._owned()
+            self._release([lease for lease in owned if not any(thread.may_touch(lease) for thread in self._workers)])
             self._outage.over()
         except RedisError as error:
             self._outage.met(error, "release_failed")
@@ -83,9 +81,6 @@ class Drain:
 
     def _owned(self) -> list[Lease]:
         return [lease for thread in self._workers for lease in thread.leases if lease.epoch is not None]
-
-    def _is_worked_on(self, lease: Lease) -> bool:
-        return any(thread.may_touch(lease) for thread in self._workers)
 
     def _release(self, leases: Sequence[Lease]) -> None:
         for group in chunked(leases, SHARDS_A_CALL):

@@ -26,14 +26,6 @@ logger = structlog.get_logger("lowkiq")
 #: Beats whose memory and CPU each beat repeats: five minutes of them.
 KEPT_BEATS = 60
 
-#: Variables in which the supervisor tells its nodes about themselves.
-SUPERVISOR_PID, SLOT, RESTARTS, LAST_EXIT = (
-    "LOWKIQ_SUPERVISOR_PID",
-    "LOWKIQ_SLOT",
-    "LOWKIQ_RESTARTS",
-    "LOWKIQ_LAST_EXIT",
-)
-
 
 class HealthReport:
     """Gathers a node's health, from any thread, without stopping anybody."""
@@ -62,10 +54,10 @@ class HealthReport:
             boot_id=self._boot_id,
             host=socket.gethostname(),
             pid=os.getpid(),
-            supervisor_pid=self._number(SUPERVISOR_PID),
+            supervisor_pid=self._number("LOWKIQ_SUPERVISOR_PID"),
             node_number=self._runtime.node_number,
             number_of_nodes=self._runtime.number_of_nodes,
-            slot=self._number(SLOT),
+            slot=self._number("LOWKIQ_SLOT"),
             state=state,
             started_at=self._started_at,
             beat_at=clock.real(),
@@ -79,8 +71,8 @@ class HealthReport:
             rss=rss,
             cpu_percent=cpu_percent,
             redis_round_trip=round_trip,
-            restarts=self._number(RESTARTS) or 0,
-            last_exit=self._environment.get(LAST_EXIT) or None,
+            restarts=self._number("LOWKIQ_RESTARTS") or 0,
+            last_exit=self._environment.get("LOWKIQ_LAST_EXIT") or None,
             rss_history=list(self._rss_history),
             cpu_history=list(self._cpu_history),
         )
@@ -101,6 +93,7 @@ class HealthReport:
         return self._cpu_percent
 
     def _number(self, name: str) -> int | None:
+        """A number that the supervisor has told the node in its environment."""
         text = self._environment.get(name, "")
         return int(text) if text.isdecimal() else None
 
@@ -129,11 +122,7 @@ def _boot_id() -> str:
 
 
 class Heartbeat(threading.Thread):
-    """
-    Args:
-        report: gives the health; gets the seconds that the last beat took.
-        housekeeping: called after each beat.
-    """
+    """One thread of a node. `report` gives the health, and gets the seconds that the last beat took."""
 
     def __init__(
         self, runtime: Runtime, report: Callable[[float | None], NodeHealth], housekeeping: Callable[[], None]

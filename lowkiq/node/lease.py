@@ -1,7 +1,4 @@
-"""
-Lease: this node's hold on one shard. It sends nothing itself, but makes the calls that its thread (claim), the lease
-keeper (acquire, give back) and the drain (release, abandon) send.
-"""
+"""Lease: this node's hold on one shard. It makes calls, which its thread, the lease keeper and the drain send."""
 
 from __future__ import annotations
 
@@ -36,7 +33,8 @@ class Lease:
         self.lock = threading.Lock()
         self.runtime = runtime
         self._ttl = runtime.settings.lease_ttl
-        self._bell = ""
+        #: The list by which pushes ring its thread; "": the node's doorbell.
+        self.bell = ""
         #: It is another node's part, and this one only stands in while that is away.
         self.is_foster = False
         #: The thread that runs the shard.
@@ -56,10 +54,6 @@ class Lease:
         self._is_unknown = False
         #: Whether a push may put its job into that claim, which found nothing.
         self.is_open = False
-
-    def deal(self, bell: str, *, is_foster: bool) -> None:
-        """Gives the shard to a thread, for which pushes ring that list ("": the node's doorbell)."""
-        self._bell, self.is_foster = bell, is_foster
 
     # ── who runs the shard ──────────────────────────────────────────────────────────────────────────────────────────
 
@@ -90,7 +84,7 @@ class Lease:
             self.runtime.settings.max_crashes,
             self.runtime.dead_nodes,
             is_foster=self.is_foster,
-            bell=self._bell,
+            bell=self.bell,
         )
 
     def acquired(self, owned: Owned, asked_at: float) -> None:
@@ -116,10 +110,7 @@ class Lease:
         self.is_wanted = self.is_foster and is_wanted
 
     def lost(self, epoch: str) -> bool:
-        """
-        Notes that another node owns the shard: nothing more is sent for what is in hand, and none of its jobs is
-        started. Returns False when that was known.
-        """
+        """Notes that another node owns the shard: nothing more is sent or started. False when that was known."""
         with self.lock:
             if self.epoch != epoch:
                 return False

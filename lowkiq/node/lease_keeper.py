@@ -1,7 +1,4 @@
-"""
-LeaseKeeper: one thread that acquires and renews the leases of all the node's shards, and settles outcomes whose
-thread is inside a long job.
-"""
+"""LeaseKeeper: acquires and renews the leases of the node's shards, and settles for threads inside a long job."""
 
 from __future__ import annotations
 
@@ -33,10 +30,7 @@ ACQUIRES_AT_ONCE = 200
 
 
 class LeaseKeeper(threading.Thread):
-    """
-    Args:
-        threads: each lease with its own thread, which is woken when the shard is ours.
-    """
+    """One thread of a node. `threads` has each lease with its own thread, which is woken when the shard is ours."""
 
     def __init__(self, runtime: Runtime, threads: Mapping[Lease, WorkerThread]) -> None:
         super().__init__(name="lowkiq-lease-keeper", daemon=True)
@@ -47,6 +41,7 @@ class LeaseKeeper(threading.Thread):
         self._settings = runtime.settings
         self._wake = threading.Event()
         self._is_stopping = self._is_draining = False
+        #: Shards of nodes that are away, to stand in for.
         self._asked: deque[Lease] = deque()
         self._wanted: list[Lease] = []
         self._renew_at = self._acquire_at = 0.0
@@ -86,7 +81,9 @@ class LeaseKeeper(threading.Thread):
                 if not self._is_draining:
                     self._acquire([lease for lease in self._threads if not lease.is_foster], now)
                     self.has_tried.set()
-            self._acquire_asked(now)
+            asked = [self._asked.popleft() for _ in range(len(self._asked))]
+            if not self._is_draining:
+                self._acquire(asked, now)
             self._give_back()
             self.settle_late(self._settings.claim_window / 2)
         except RedisError as error:
@@ -141,12 +138,6 @@ class LeaseKeeper(threading.Thread):
 
     # ── acquire ─────────────────────────────────────────────────────────────────────────────────────────────────────
 
-    def _acquire_asked(self, now: float) -> None:
-        """Stands in for nodes that are away, as far as it was asked to."""
-        asked = [self._asked.popleft() for _ in range(len(self._asked))]
-        if not self._is_draining:
-            self._acquire(asked, now)
-
     def _acquire(self, leases: Sequence[Lease], now: float) -> None:
         missing = [lease for lease in leases if lease.epoch is None and not lease.is_busy]
         for group in chunked(missing, ACQUIRES_AT_ONCE):
@@ -187,29 +178,25 @@ class LeaseKeeper(threading.Thread):
                 now = clock.monotonic()
                 is_stuck = thread.is_inside(now, self._settings.claim_window)
                 for claim in thread.in_hand:
+                    since = claim.waits_since
                     if is_stuck and not claim.running:
                         self._take_back(thread, claim)
-                    elif claim.waits_since is not None and now - claim.waits_since >= age:
-                        self._settle(thread, claim, claim.settle_call(last=False))
+                    elif since is not None and now - since >= age and (settle := claim.settle_call(last=False)):
+                        self._settle(thread, claim, settle)
             finally:
                 thread.settling.release()
 
     def _take_back(self, thread: WorkerThread, claim: ClaimInHand) -> None:
-        settle = claim.take_back_call()
-        if settle:
+        if settle := claim.take_back_call():
             due_in = self._settle(thread, claim, settle)
             claim.finish()
             claim.lease.leave(thread)
             if due_in is not None:
                 thread.wake(claim.lease, clock.monotonic() + due_in)
 
-    def _settle(self, thread: WorkerThread, claim: ClaimInHand, settle: Settle | None) -> float | None:
+    def _settle(self, thread: WorkerThread, claim: ClaimInHand, settle: Settle) -> float | None:
         """Returns the seconds until the shard's oldest job is due."""
-        if settle is None:
-            return None
         (result,) = self._caller.run_all([settle.call])
-        settled = claim.settled(settle, result)
-        if settled is None:
-            return None
-        thread.count(settled)
-        return settled.due_in
+        if settled := claim.settled(settle, result):
+            thread.count(settled)
+        return settled.due_in if settled else None

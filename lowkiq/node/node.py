@@ -104,7 +104,9 @@ class Node:
             self._signals = ends.enter_context(
                 SignalInbox((signal.SIGTERM, signal.SIGINT, signal.SIGQUIT, signal.SIGTSTP, signal.SIGTTIN))
             )
-            _dump_on_abort()
+            # A node that is wedged in C code can't answer TTIN: on ABRT, C code writes every thread's stack to stderr.
+            with contextlib.suppress(ValueError, AttributeError, OSError):  # a stderr without a descriptor
+                faulthandler.enable()
             self._set_state("starting")
             try:
                 with contextlib.ExitStack() as undo:
@@ -261,14 +263,11 @@ class Node:
             logger.error("stopped_by", error=f"{type(self._fatal_error).__name__}: {self._fatal_error}"[:300])
             self._say_last_words(self._fatal_error)
         logger.info("drained", node=self.name, abandoned=left)
-        return self._exit_code(left)
-
-    def _exit_code(self, abandoned: int) -> int:
         if self._interrupts > 1:
             return ExitCode.ABANDONED
         if self._fatal_error is not None:
             return ExitCode.INTERNAL
-        return ExitCode.FORCED_KILL if abandoned else ExitCode.DRAINED
+        return ExitCode.FORCED_KILL if left else ExitCode.DRAINED
 
     def _say_last_words(self, error: BaseException) -> None:
         if self._settings.last_words:
@@ -276,9 +275,3 @@ class Node:
                 self._settings.last_words(error)
             except Exception:
                 logger.exception("last_words_failed")
-
-
-def _dump_on_abort() -> None:
-    """A node that is wedged in C code can't answer TTIN: on ABRT, C code writes every thread's stack to stderr."""
-    with contextlib.suppress(ValueError, AttributeError, OSError):  # a stderr without a descriptor
-        faulthandler.enable()

@@ -24,10 +24,7 @@ REMIND: Final = 30.0
 
 
 class Outage:
-    """
-    Logs a line when Redis goes away, one now and then, one when it is back. What all threads of a node meet at once is
-    logged once.
-    """
+    """Logs when Redis goes away, now and then that it still is, when it is back: once for all threads of a node."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()

@@ -1,7 +1,4 @@
-"""
-Schedulers: pick a thread's next shard by when claims, settles, doorbells and polls said its oldest job is due. They ask
-Redis nothing, and belong to one thread. `lowkiq.hooks.Scheduler` says what each method does.
-"""
+"""Schedulers of one thread, which ask Redis nothing. `lowkiq.hooks.Scheduler` says what each method does."""
 
 from __future__ import annotations
 
@@ -37,12 +34,9 @@ class Lag(Generic[T]):
             self._due[shard] = due_at
             heapq.heappush(self._heap, (due_at, next(self._order), shard))
             if len(self._heap) > 2 * len(self._due) + STALE:
-                self._forget_stale()
-
-    def _forget_stale(self) -> None:
-        """A job that is due far ahead is noted at every poll: entries would pile up behind it."""
-        self._heap = [(due_at, next(self._order), shard) for shard, due_at in self._due.items()]
-        heapq.heapify(self._heap)
+                # A job that is due far ahead is noted at every poll: entries would pile up behind it.
+                self._heap = [(due_at, next(self._order), shard) for shard, due_at in self._due.items()]
+                heapq.heapify(self._heap)
 
     def pick(self, now: float) -> T | None:
         due_at = self.next_due_at()

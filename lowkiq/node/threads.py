@@ -28,7 +28,7 @@ T = TypeVar("T")
 def make_threads(runtime: Runtime) -> list[WorkerThread]:
     """Makes the worker threads of a node. None of them is started yet."""
     settings, connections = runtime.settings, runtime.caller.connections
-    leases = [lease for worker in runtime.workers.values() for lease in _leases_of(worker, runtime)]
+    leases = [lease for worker in runtime.workers.values() for lease in leases_of(runtime, worker)]
     own = groups = _own_part(leases, runtime)
     if not settings.build_splitter:  # one of the user's may keep shards away on purpose
         groups = with_fosters(own, leases, settings.threads_per_node)
@@ -39,7 +39,7 @@ def make_threads(runtime: Runtime) -> list[WorkerThread]:
         key = keys.thread_bell(runtime.namespace, runtime.node, number)
         bell = ListBell(connections, key) if connections else LocalBell()
         for lease in group:
-            lease.deal(bell.key, is_foster=lease not in ours)
+            lease.bell, lease.is_foster = bell.key, lease not in ours
         scheduler: Scheduler[Lease] = settings.build_scheduler() if settings.build_scheduler else Lag()
         threads.append(WorkerThread(number, group, scheduler, runtime, bell))
     if not settings.build_splitter:  # likewise
@@ -48,7 +48,8 @@ def make_threads(runtime: Runtime) -> list[WorkerThread]:
     return threads
 
 
-def _leases_of(worker: type[Worker], runtime: Runtime) -> list[Lease]:
+def leases_of(runtime: Runtime, worker: type[Worker]) -> list[Lease]:
+    """Leases of all shards of a queue, none of them acquired."""
     performer = Performer(worker(), runtime.settings, runtime.fatal)
     claim_size = ClaimSize(runtime.settings.claim_window, worker.batch_size)
     shards = shards_of(runtime.namespace, {worker.queue_name: worker.shards_count})
@@ -59,10 +60,10 @@ def _own_part(leases: Sequence[Lease], runtime: Runtime) -> Sequence[Sequence[Le
     """The node's part, a group a thread, as the splitter has it. Raises SettingsError when that deals a shard twice."""
     settings, number, nodes = runtime.settings, runtime.node_number, runtime.number_of_nodes
     if settings.build_splitter:
-        splitter = settings.build_splitter(number, nodes, settings.threads_per_node)
+        dealt = settings.build_splitter(number, nodes, settings.threads_per_node)(leases)
     else:
-        splitter = ByNode(nodes, number, settings.threads_per_node)
-    groups = [group for group in splitter(leases) if group]
+        dealt = split_by_node(leases, number, nodes, settings.threads_per_node)
+    groups = [group for group in dealt if group]
     members = [lease for group in groups for lease in group]
     if len(set(members)) < len(members):
         raise SettingsError("the splitter gives a shard to two threads, or twice to one: each must come once")
@@ -80,64 +81,35 @@ def with_fosters(groups: Sequence[Sequence[T]], shards: Sequence[T], threads: in
     return [[*group, *others[number :: len(dealt)]] for number, group in enumerate(dealt)]
 
 
-class Default:
-    """Splits all shards over the threads of one node: shard i goes to thread i modulo their number."""
-
-    def __init__(self, threads_per_node: int) -> None:
-        self._threads_per_node = threads_per_node
-
-    def __call__(self, shards: Sequence[T]) -> list[list[T]]:
-        groups = [list(shards[thread :: self._threads_per_node]) for thread in range(self._threads_per_node)]
-        return [group for group in groups if group]
-
-
-class ByNode:
-    """Splits the shards of node `node_number` of `number_of_nodes` over its threads."""
-
-    def __init__(self, number_of_nodes: int, node_number: int, threads_per_node: int) -> None:
-        self._number_of_nodes = number_of_nodes
-        self._node_number = node_number
-        self._over_threads = Default(threads_per_node)
-
-    def __call__(self, shards: Sequence[T]) -> list[list[T]]:
-        return self._over_threads(shards[self._node_number :: self._number_of_nodes])
+def split_by_node(shards: Sequence[T], number: int, nodes: int, threads: int) -> list[list[T]]:
+    """Deals shards in turn to nodes, and those of node `number` to its threads: only to as many as get some."""
+    ours = shards[number::nodes]
+    return [list(group) for thread in range(threads) if (group := ours[thread::threads])]
 
 
 @contextlib.contextmanager
 def tuned() -> Iterator[None]:
-    """Tunes the process for threads started within it, once everything that lives as long as the node has been made."""
-    with _frozen(), _batch():
-        yield
-
-
-@contextlib.contextmanager
-def _frozen() -> Iterator[None]:
     """
-    Hides from the garbage collector all objects made so far. Claimed jobs make it scan everything again and again,
-    modules included, which took a third of the time of blank ones.
+    Tunes the process for threads started within it, once everything that lives as long as the node has been made.
+
+    The garbage collector leaves alone what is made: for claimed jobs it would scan everything again and again, modules
+    included, which took a third of the time of blank ones. And threads that wake up preempt no others, be it Redis: a
+    busy node is a quarter faster for it, and an idle one no slower (sched(7), SCHED_BATCH).
     """
     gc.collect()
     gc.freeze()
+    # A policy that somebody has chosen stays.
+    may_batch = sys.platform == "linux" and os.sched_getscheduler(0) == os.SCHED_OTHER
     try:
+        if may_batch:
+            _schedule("SCHED_BATCH")
         yield
     finally:
+        if may_batch:
+            _schedule("SCHED_OTHER")
         gc.unfreeze()
 
 
-@contextlib.contextmanager
-def _batch() -> Iterator[None]:
-    """
-    Keeps threads that wake up from preempting others: worker threads, and Redis beside them. That makes a busy node a
-    quarter faster, and costs an idle one nothing (sched(7), SCHED_BATCH). It needs no privilege, and a policy that
-    somebody has chosen stays.
-    """
-    if sys.platform != "linux" or os.sched_getscheduler(0) != os.SCHED_OTHER:
-        yield
-        return
-    with contextlib.suppress(OSError):  # a container may refuse it
-        os.sched_setscheduler(0, os.SCHED_BATCH, os.sched_param(0))
-    try:
-        yield
-    finally:
-        with contextlib.suppress(OSError):
-            os.sched_setscheduler(0, os.SCHED_OTHER, os.sched_param(0))
+def _schedule(policy: str) -> None:
+    with contextlib.suppress(OSError):  # it needs no privilege, but a container may refuse it
+        os.sched_setscheduler(0, getattr(os, policy), os.sched_param(0))

@@ -166,7 +166,9 @@ class ListBell:
         """The ring that a reply to BLPOP holds; None when its time was over."""
         self._is_listening = False
         if isinstance(reply, Exception):
-            self._refused(reply)
+            if not self._is_refused:
+                logger.warning("bell_refused", error=str(reply)[:300], advice=advice(reply))
+                self._is_refused = True
             raise reply
         self._is_refused = False
         if reply is None:
@@ -179,11 +181,6 @@ class ListBell:
         return ring
 
     # ── trouble ─────────────────────────────────────────────────────────────────────────────────────────────────────
-
-    def _refused(self, error: Exception) -> None:
-        if not self._is_refused:
-            logger.warning("bell_refused", error=str(error)[:300], advice=advice(error))
-            self._is_refused = True
 
     def _lose(self) -> Heard | None:
         """Gives the connection up. Redis may think it alive for as long as it waits there, and send a ring to it."""
@@ -223,11 +220,9 @@ class LocalBell:
         self._event = threading.Event()
 
     def ring(self) -> None:
-        """Ends a wait, or the next one."""
         self._event.set()
 
     def wait(self, seconds: float, *, is_idle: bool) -> Heard:  # noqa: ARG002 (nothing is handed over)
-        """Until it is rung, or the time is over."""
         self._event.wait(seconds)
         self._event.clear()
         return Heard()

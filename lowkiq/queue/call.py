@@ -107,10 +107,7 @@ class Caller:
         return raise_first(self._server.pipeline(commands) if commands else [])
 
     def command_of(self, call: Call[Any], *, whole: bool = False) -> Command:
-        """
-        The command that runs a call. With `whole` Redis gets the script's text: then it runs even if somebody flushes
-        scripts again and again.
-        """
+        """The command that runs a call; with `whole` by the script's text, however often somebody flushes scripts."""
         script = (self._scripts or self._choose())[call.script]
         head = ("EVAL", script.source) if whole else ("EVALSHA", script.sha)
         if self.is_spread and call.keys[0].endswith(":"):
@@ -164,10 +161,7 @@ def pairs(reply: Sequence[Any]) -> list[tuple[bytes, Any]]:
 
 
 def _lost(calls: Sequence[Call[Any]], replies: Sequence[Any]) -> list[int]:
-    """
-    Calls whose script the server has lost, and all that come after one in the same shard, to keep their order: another
-    client may have loaded the scripts in between.
-    """
+    """Calls whose script is lost, and all that follow one in its shard: somebody may load the scripts in between."""
     lost: list[int] = []
     shards: set[str] = set()
     for number, (call, reply) in enumerate(zip(calls, replies, strict=True)):

@@ -44,10 +44,7 @@ def newer_layout(queue: str, version: int | str) -> NewerLayout:
 
 
 def shard(namespace: str, queue: str, index: int) -> str:
-    """
-    Prefix of all keys of a shard. The braces are a hash tag: a shard lives in one Cluster slot, where its scripts are
-    atomic, and the shards of a queue spread over the cluster.
-    """
+    """Prefix of a shard's keys. The braces are a hash tag: they live in one Cluster slot, where scripts are atomic."""
     return f"{namespace}:{{{queue}:{index}}}:"
 
 

@@ -29,12 +29,7 @@ PUSHES_AT_ONCE = 32
 
 
 class Producer:
-    """
-    Pushes to one queue.
-
-    Args:
-        replicas: how many of them must have a push before it counts as accepted.
-    """
+    """Pushes to one queue. A push counts as accepted once so many `replicas` have it."""
 
     def __init__(
         self, caller: Caller, namespace: str, queue: str, shards_count: int, replicas: Replicas | None = None
@@ -105,10 +100,7 @@ class Producer:
         return head
 
     def _rounds(self, jobs: Sequence[EncodedJob]) -> Iterator[list[Call[tuple[int, int]]]]:
-        """
-        Calls of one round trip each: at most one push a shard, so that when one is refused, nothing that comes after it
-        in its shard has been accepted.
-        """
+        """Calls of one round trip each, with one push a shard: what comes after one that is refused is not accepted."""
         shards_count = len(self._shards)
         by_shard: dict[int, list[EncodedJob]] = {}
         for job in jobs:
@@ -141,24 +133,21 @@ def register(caller: Caller, namespace: str, queues: Mapping[str, int]) -> list[
         Call("register", [keys.queues(namespace)], [queue, keys.layout(count)], Layout.parse)
         for queue, count in queues.items()
     ]
-    errors: list[LowkiqError] = []
-    for (queue, count), known in zip(queues.items(), raise_first(caller.run_all(calls)), strict=True):
-        try:
-            check_layout(queue, known, count)
-        except LowkiqError as error:
-            errors.append(error)
-    return errors
+    known = raise_first(caller.run_all(calls))
+    errors = [layout_error(queue, layout, count) for (queue, count), layout in zip(queues.items(), known, strict=True)]
+    return [error for error in errors if error]
 
 
-def check_layout(queue: str, known: Layout, shards_count: int) -> None:
-    """Raises ShardsCountMismatch or NewerLayout if this Lowkiq may not write to a queue that Redis knows so."""
+def layout_error(queue: str, known: Layout, shards_count: int) -> LowkiqError | None:
+    """ShardsCountMismatch or NewerLayout if this Lowkiq may not write to a queue that Redis knows so."""
     if known.version > keys.LAYOUT_VERSION:
-        raise keys.newer_layout(queue, known.version)
-    if known.shards_count != shards_count:
-        raise ShardsCountMismatch(
-            f"queue {queue} has shards_count {known.shards_count}, not {shards_count}: "
-            f"set shards_count = {known.shards_count}, or choose another queue_name and let the old queue run dry"
-        )
+        return keys.newer_layout(queue, known.version)
+    if known.shards_count == shards_count:
+        return None
+    return ShardsCountMismatch(
+        f"queue {queue} has shards_count {known.shards_count}, not {shards_count}: "
+        f"set shards_count = {known.shards_count}, or choose another queue_name and let the old queue run dry"
+    )
 
 
 def _chunks(jobs: Iterable[EncodedJob]) -> Iterator[list[EncodedJob]]:

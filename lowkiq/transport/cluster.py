@@ -1,7 +1,4 @@
-"""
-A client of Redis Cluster that sends the commands for one server in one round trip, and repeats only what it was told
-to. redis-py's own client keeps the topology and the connections.
-"""
+"""A client of Redis Cluster, on top of redis-py's own, which keeps the topology and the connections."""
 
 from __future__ import annotations
 
@@ -41,7 +38,7 @@ TRANSIENT: Final = (redis.ConnectionError, redis.TimeoutError, ClusterDownError,
 
 class ClusterClient:
     """
-    A client of a cluster. Safe to share between threads.
+    Sends the commands for one server in one round trip, and repeats only what it is told to. Threads can share it.
 
     Args:
         make: makes redis-py's client, which asks for the topology; called at first use.
@@ -54,12 +51,7 @@ class ClusterClient:
     connections: Connections | None = None
 
     def __init__(
-        self,
-        make: Callable[[], redis.RedisCluster],
-        *,
-        connections: int,
-        patience: float,
-        delays: Sequence[float] = (),
+        self, make: Callable[[], redis.RedisCluster], *, connections: int, patience: float, delays: Sequence[float] = ()
     ) -> None:
         self._make = make
         self._places = threading.BoundedSemaphore(connections)
@@ -118,21 +110,24 @@ class ClusterClient:
         """
         replies: dict[int, Any] = {}
         left: Mapping[int, Command] = dict(enumerate(commands))
-        with self._place():
+        if not self._places.acquire(timeout=self._patience):
+            raise redis.ConnectionError(f"no connection was free within {self._patience:g} s")
+        try:
             for delay in (*self._delays, None):
                 self._follow(left, replies, replicas)
                 left = {number: command for number, command in left.items() if isinstance(replies[number], TRANSIENT)}
                 if not left or delay is None:
                     break
                 time.sleep(delay * random.uniform(0.5, 1.5))  # noqa: S311 (spreads load)
+        finally:
+            self._places.release()
         return [replies[number] for number in range(len(commands))]
 
     def load(self, sources: Iterable[str]) -> None:
         """Has every primary remember scripts. One that does not answer asks for them again when it does."""
-        texts = list(sources)
+        texts: list[Command] = [("SCRIPT", "LOAD", source) for source in sources]
         for node in self._nodes():
-            commands: dict[int, Command] = {number: ("SCRIPT", "LOAD", text) for number, text in enumerate(texts)}
-            with ServerPipeline(self._server(node), commands) as pipeline:
+            with ServerPipeline(self._server(node), dict(enumerate(texts))) as pipeline:
                 for reply in pipeline.read().values():
                     if isinstance(reply, ResponseError):
                         raise reply
@@ -142,7 +137,7 @@ class ClusterClient:
     def _follow(self, commands: Mapping[int, Command], replies: dict[int, Any], replicas: Replicas | None) -> None:
         asked: dict[int, ClusterNode] = {}
         for _ in range(REDIRECTIONS):
-            self._round(commands, replies, asked, replicas)
+            replies.update(self._round(commands, asked, replicas))
             moved = {number: replies[number] for number in commands if isinstance(replies[number], AskError)}
             if not moved:
                 break
@@ -152,16 +147,19 @@ class ClusterClient:
             self._refresh()
 
     def _round(
-        self,
-        commands: Mapping[int, Command],
-        replies: dict[int, Any],
-        asked: Mapping[int, ClusterNode],
-        replicas: Replicas | None,
-    ) -> None:
+        self, commands: Mapping[int, Command], asked: Mapping[int, ClusterNode], replicas: Replicas | None
+    ) -> dict[int, Any]:
+        replies: dict[int, Any] = {}
         by_node: dict[str, tuple[ClusterNode, dict[int, Command]]] = {}
-        for number, node in self._routes(commands, asked):
-            if isinstance(node, RedisError):
-                replies[number] = node
+        slots = {number: slot_of(command) for number, command in commands.items()}
+        # A command without a key goes with one that has one: so TIME is asked where the stamps were set.
+        fallback = next((slot for slot in slots.values() if slot is not None), None)
+        for number, own_slot in slots.items():
+            slot = fallback if own_slot is None else own_slot
+            try:
+                node = asked.get(number) or (self._any_node() if slot is None else self._node_of(slot))
+            except RedisError as error:
+                replies[number] = error
             else:
                 by_node.setdefault(node.name, (node, {}))[1][number] = commands[number]
         with contextlib.ExitStack() as stack:
@@ -171,19 +169,7 @@ class ClusterClient:
             ]
             for pipeline in pipelines:
                 replies.update(pipeline.read())
-
-    def _routes(
-        self, commands: Mapping[int, Command], asked: Mapping[int, ClusterNode]
-    ) -> Iterator[tuple[int, ClusterNode | RedisError]]:
-        slots = {number: slot_of(command) for number, command in commands.items()}
-        # A command without a key goes with one that has one: so TIME is asked where the stamps were set.
-        fallback = next((slot for slot in slots.values() if slot is not None), None)
-        for number, slot in slots.items():
-            chosen = fallback if slot is None else slot
-            try:
-                yield number, asked.get(number) or (self._any_node() if chosen is None else self._node_of(chosen))
-            except RedisError as error:
-                yield number, error
+        return replies
 
     def _redirected(self, moved: Mapping[int, AskError]) -> dict[int, ClusterNode]:
         """Servers to ask, for once, for commands whose slots are on the move; what has moved is noted."""
@@ -204,19 +190,16 @@ class ClusterClient:
 
     def _refresh(self) -> None:
         """Asks for the topology; when nobody answers that was in the last one, the URL's hosts are asked again."""
-        if not self._refreshing.acquire(blocking=False):
+        if clock.monotonic() - self._refreshed_at < REFRESH_INTERVAL or not self._refreshing.acquire(blocking=False):
             return
         try:
-            if clock.monotonic() - self._refreshed_at < REFRESH_INTERVAL:
-                return
             refresh: Callable[[], None] = self.cluster.nodes_manager.initialize
-            try:
-                refresh()
-            except (RedisClusterException, RedisError):
-                with self._making:
-                    self._made = None
-            self._refreshed_at = clock.monotonic()
+            refresh()
+        except (RedisClusterException, RedisError):
+            with self._making:
+                self._made = None
         finally:
+            self._refreshed_at = clock.monotonic()
             self._refreshing.release()
 
     def _node_of(self, slot: int) -> ClusterNode:
@@ -235,17 +218,7 @@ class ClusterClient:
         return primaries
 
     def _server(self, node: ClusterNode) -> redis.Redis:
-        server: redis.Redis = self.cluster.get_redis_connection(node)
-        return server
-
-    @contextlib.contextmanager
-    def _place(self) -> Iterator[None]:
-        if not self._places.acquire(timeout=self._patience):
-            raise redis.ConnectionError(f"no connection was free within {self._patience:g} s")
-        try:
-            yield
-        finally:
-            self._places.release()
+        return self.cluster.get_redis_connection(node)
 
 
 @contextlib.contextmanager

@@ -17,11 +17,8 @@ KEYLESS: Final = frozenset({"TIME", "PING", "INFO", "CONFIG GET"})
 
 class ServerPipeline:
     """
-    Sends commands at once. An error of the connection is what became of each.
-
-    Args:
-        commands: by their numbers.
-        asked: numbers of those that the server is asked though the slot is not yet its own.
+    Sends commands, by their numbers, at once; `asked` are those whose slot is not yet the server's own. An error of the
+    connection is what became of each.
     """
 
     def __init__(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import redis
@@ -22,8 +22,7 @@ logger = structlog.get_logger("lowkiq")
 
 #: Seconds for one reply. A script is O(batch), so a server that takes longer is in trouble, not busy.
 SOCKET_TIMEOUT = 10.0
-#: The same for a node, in parts of its lease, but at least a second: one reply that never comes costs it a renewal, of
-#: which there are three in that time, and not the lease.
+#: The same for a node, in parts of its lease: a reply that never comes costs it one of three renewals, not the lease.
 NODE_PATIENCE = 1 / 3
 #: Seconds to connect.
 CONNECT_TIMEOUT = 5.0
@@ -37,8 +36,7 @@ PATIENCE = 2.0
 PEOPLE_CONNECTIONS = 10
 #: Connections to each server of a cluster besides pipelines: for the doorbell, and for a look at the topology.
 OTHER_CONNECTIONS = 5
-#: Connections of a node beside those of its worker threads: lease keeper, doorbell, heartbeat, main thread, and one to
-#: spare.
+#: Connections of a node beside its worker threads': lease keeper, doorbell, heartbeat, main thread, one to spare.
 NODE_CONNECTIONS = 5
 #: Pipelines at a time through a cluster's client that the user makes; its own limits may be lower.
 MADE_CONNECTIONS = 1_000
@@ -51,7 +49,7 @@ _BlockingPool: Any = redis.BlockingConnectionPool
 
 
 def client_for_producers(settings: Settings) -> Client:
-    """A client over a pool of `client_pool_size` connections; a wait longer than `pool_timeout` for one is an error."""
+    """A client whose `client_pool_size` connections are shared; a wait of `pool_timeout` for one is an error."""
     retry = Retry(ExponentialWithJitterBackoff(base=0.05, cap=1.0), PRODUCER_RETRIES)
     return _client(settings, settings.client_pool_size, settings.pool_timeout, retry, delays=PRODUCER_DELAYS)
 
@@ -68,7 +66,7 @@ def connections_of_node(threads: int) -> int:
 
 
 def reply_patience(lease_ttl: float) -> float:
-    """Seconds that a node waits for one reply."""
+    """Seconds that a node waits for one reply: at least one."""
     return min(SOCKET_TIMEOUT, max(lease_ttl * NODE_PATIENCE, 1.0))
 
 
@@ -88,7 +86,12 @@ def _client(
     delays: Sequence[float] = (),
 ) -> Client:
     if settings.redis is not None:
-        return _from_factory(settings.redis, timeout, delays)
+        made: redis.Redis | redis.RedisCluster = settings.redis()
+        if made.get_encoder().decode_responses:
+            raise SettingsError("the client made by `redis` decodes replies; make it with decode_responses=False")
+        if isinstance(made, redis.RedisCluster):
+            return ClusterClient(lambda: made, connections=MADE_CONNECTIONS, patience=timeout, delays=delays)
+        return made
     target = parse(settings.redis_url)
     options: dict[str, Any] = {
         "socket_timeout": reply_within,
@@ -119,25 +122,11 @@ def _cluster(
     return ClusterClient(make, connections=connections, patience=timeout, delays=delays)
 
 
-def _from_factory(make: Callable[[], Any], timeout: float, delays: Sequence[float]) -> Client:
-    client: redis.Redis | redis.RedisCluster = make()
-    if client.get_encoder().decode_responses:
-        raise SettingsError("the client made by `redis` decodes replies; make it with decode_responses=False")
-    if isinstance(client, redis.RedisCluster):
-        return ClusterClient(lambda: client, connections=MADE_CONNECTIONS, patience=timeout, delays=delays)
-    return client
-
-
 def check_server(client: Client) -> bool:
     """
-    Refuses a server that is too old, or that throws keys away when memory is full. A server that does not let us look
-    (a user without INFO, fakeredis) is taken on trust. In a cluster every primary is checked.
-
-    Returns:
-        whether it let us look.
-
-    Raises:
-        RedisUnsuitable: says what to change.
+    Refuses a server, or any primary of a cluster, that is too old, or throws keys away when memory is full: raises
+    RedisUnsuitable, which says what to change. One that doesn't let us look (a user without INFO, fakeredis) is taken
+    on trust; then it returns False.
     """
     servers = client.primaries() if isinstance(client, ClusterClient) else [client]
     return all(map(_check_one, servers))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping
 from typing import Final
 
 from redis import exceptions
@@ -14,57 +14,50 @@ _REPLICA: Final = "this Redis is a replica: give the primary's URL, or Sentinel'
 _MEMORY: Final = "Redis's memory is full: raise its maxmemory, or let nodes work the queues off"
 #: Where nothing more is known than that there is no connection.
 UNREACHABLE: Final = "Redis can't be reached: see whether it runs, and whether its URL is right"
+_DISK: Final = (
+    "Redis can't write to its disk, so it refuses all writes: see its log; is its disk full, or memory too short?"
+)
+_SILENT: Final = (
+    "Redis does not answer: see its log, whether it is overloaded or stopped, or a firewall drops what is sent"
+)
+_TLS: Final = (
+    "see whether the server speaks TLS, and who signed its certificate: ?ssl_ca_certs=FILE in the URL names them"
+)
 
 #: Pattern in an error's text (Redis 6.2 puts a script's error into the text of another) → what to do.
-_OF_TEXTS: Final[Sequence[tuple[str, str]]] = (
-    (
-        "max number of clients",
-        "Redis has too many clients: raise its maxclients, or find who holds so many: CLIENT LIST",
-    ),
-    (
-        r"(?i)\bssl\b",
-        "see whether the server speaks TLS, and who signed its certificate: ?ssl_ca_certs=FILE in the URL names them",
-    ),
-    ("protected mode", "Redis is in protected mode: set a password, or bind it to where it is safe"),
-    (r"(?:^|-)(?:NOAUTH|WRONGPASS)\b", _PASSWORD),
-    (r"(?:^|-)NOPERM\b", _RIGHTS),
-    (r"(?:^|-)READONLY\b", _REPLICA),
-    (r"(?:^|-)OOM\b", _MEMORY),
-    (
-        r"(?:^|-)MISCONF\b",
-        "Redis can't write to its disk, so it refuses all writes: see its log; is its disk full, or memory too short?",
-    ),
-    (r"(?:^|-)BUSY\b", "somebody's script or function keeps Redis busy: SCRIPT KILL or FUNCTION KILL ends it"),
-    (
-        r"(?:^|-)NOREPLICAS\b",
-        "Redis wants replicas that are not there: bring them back, or lower min-replicas-to-write",
-    ),
-    (r"(?:^|-)MASTERDOWN\b", _REPLICA),
-    (r"(?:^|-)CLUSTERDOWN\b", "the cluster lacks servers for some slots: see CLUSTER INFO"),
-)
+_OF_TEXTS: Final[Mapping[str, str]] = {
+    "max number of clients": "Redis has too many clients: raise its maxclients, or find who holds so many: CLIENT LIST",
+    r"(?i)\bssl\b": _TLS,
+    "protected mode": "Redis is in protected mode: set a password, or bind it to where it is safe",
+    r"(?:^|-)(?:NOAUTH|WRONGPASS)\b": _PASSWORD,
+    r"(?:^|-)NOPERM\b": _RIGHTS,
+    r"(?:^|-)(?:READONLY|MASTERDOWN)\b": _REPLICA,
+    r"(?:^|-)OOM\b": _MEMORY,
+    r"(?:^|-)MISCONF\b": _DISK,
+    r"(?:^|-)BUSY\b": "somebody's script or function keeps Redis busy: SCRIPT KILL or FUNCTION KILL ends it",
+    r"(?:^|-)NOREPLICAS\b": "Redis wants replicas that are not there: bring them back, or lower min-replicas-to-write",
+    r"(?:^|-)CLUSTERDOWN\b": "the cluster lacks servers for some slots: see CLUSTER INFO",
+}
 #: Class of error → what to do; the first that fits counts.
-_OF_KINDS: Final[Sequence[tuple[type[Exception], str]]] = (
-    (exceptions.AuthenticationError, _PASSWORD),
-    (exceptions.AuthenticationWrongNumberOfArgsError, _PASSWORD),
-    (exceptions.BusyLoadingError, "Redis is reading its data after a start: wait, nodes do the same"),
-    (exceptions.NoPermissionError, _RIGHTS),
-    (exceptions.ReadOnlyError, _REPLICA),
-    (exceptions.OutOfMemoryError, _MEMORY),
-    (
-        exceptions.TimeoutError,
-        "Redis does not answer: see its log, whether it is overloaded or stopped, or a firewall drops what is sent",
-    ),
-    (exceptions.ConnectionError, UNREACHABLE),
-)
+_OF_KINDS: Final[Mapping[type[Exception], str]] = {
+    exceptions.AuthenticationError: _PASSWORD,
+    exceptions.AuthenticationWrongNumberOfArgsError: _PASSWORD,
+    exceptions.BusyLoadingError: "Redis is reading its data after a start: wait, nodes do the same",
+    exceptions.NoPermissionError: _RIGHTS,
+    exceptions.ReadOnlyError: _REPLICA,
+    exceptions.OutOfMemoryError: _MEMORY,
+    exceptions.TimeoutError: _SILENT,
+    exceptions.ConnectionError: UNREACHABLE,
+}
 
 
 def advice(error: BaseException) -> str | None:
     """Says what to do about an error; None where it has to speak for itself."""
     text = str(error)
-    for pattern, what in _OF_TEXTS:
+    for pattern, what in _OF_TEXTS.items():
         if re.search(pattern, text):
             return what
-    return next((what for kind, what in _OF_KINDS if isinstance(error, kind)), None)
+    return next((what for kind, what in _OF_KINDS.items() if isinstance(error, kind)), None)
 
 
 def explained(error: BaseException) -> str:

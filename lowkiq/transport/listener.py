@@ -20,8 +20,8 @@ _NEWS: Final = getattr(hiredis, "PushNotification", ())
 
 class Listener:
     """
-    Reads without blocking from a connection that a pool has made and authenticated. A client's own read asks the
-    socket twice and makes ten calls, which after a sleep take longer than Redis does. For one thread.
+    Reads, for one thread, without blocking from a connection that a pool has made and authenticated. A client's own
+    read asks the socket twice and makes ten calls, which after a sleep take longer than Redis does.
     """
 
     def __init__(self, pool: redis.ConnectionPool) -> None:
@@ -43,20 +43,15 @@ class Listener:
     def receive(self) -> Any:
         """The next reply, which may be an error, or PENDING. Raises redis.ConnectionError."""
         while (reply := self._reader.gets()) is PENDING or isinstance(reply, _NEWS):
-            if reply is PENDING and not self._read():
-                return PENDING
+            if reply is PENDING:
+                try:
+                    length = self._socket.recv_into(self._buffer)
+                except (BlockingIOError, ssl.SSLWantReadError):
+                    return PENDING
+                if not length:
+                    raise redis.ConnectionError("Redis has closed the connection")
+                self._reader.feed(self._buffer, 0, length)
         return reply
-
-    def _read(self) -> bool:
-        """Reads what has arrived; False when nothing has."""
-        try:
-            length = self._socket.recv_into(self._buffer)
-        except (BlockingIOError, ssl.SSLWantReadError):
-            return False
-        if not length:
-            raise redis.ConnectionError("Redis has closed the connection")
-        self._reader.feed(self._buffer, 0, length)
-        return True
 
     def wait(self, seconds: float) -> Any:
         """The next reply, which may be an error. Raises redis.TimeoutError when none comes in time."""

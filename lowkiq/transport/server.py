@@ -51,8 +51,8 @@ class Server:
 
     def pipeline(self, commands: Sequence[Command], replicas: Replicas | None = None) -> list[Any]:
         """
-        Sends commands in one round trip; gives for each its reply or error. An error of the connection is raised. With
-        `replicas` it waits for them; if too few have what was written, that is what became of each.
+        Sends commands in one round trip; gives for each its reply or error, with `replicas` NotReplicated if too few
+        have what was written. An error of the connection is raised.
         """
         sent = [*commands, wait_command(replicas)] if replicas else commands
         if self.connections and commands[0][0] in SCRIPTS:  # the client would parse nothing of a script's reply
@@ -75,11 +75,8 @@ class Server:
                 raise reply
 
     def _leave_if_demoted(self, error: ResponseError) -> None:
-        """
-        A primary that has become a replica keeps our connections, and would refuse for ever, while the name in the URL
-        may have been given to another. Redis 6.2 tells of it within another error when a script has asked.
-        """
-        if isinstance(error, ReadOnlyError) or "-READONLY" in str(error):
+        """A primary that has become a replica would refuse for ever, while another may have its name in the URL."""
+        if isinstance(error, ReadOnlyError) or "-READONLY" in str(error):  # the latter is Redis 6.2's, of a script
             self._client.connection_pool.disconnect(inuse_connections=False)
             if self.connections:
                 self.connections.leave()

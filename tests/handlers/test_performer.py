@@ -47,8 +47,6 @@ def fail(error: BaseException) -> Callable[[Any], Any]:
 
 
 class Stage:
-    """A performer with its worker."""
-
     def __init__(self, make_app: Callable[..., Lowkiq]) -> None:
         self._make_app = make_app
         self.worker = Recorder()
@@ -56,6 +54,12 @@ class Stage:
 
     def perform(self, *jobs: Job, **settings: Any) -> Failures | None:
         return Performer(self.worker, self._make_app(**settings).settings, self.fatal.append).perform(list(jobs))
+
+    def fail(self, error: BaseException, *jobs: Job, **settings: Any) -> Failures:
+        self.worker.action = fail(error)
+        outcome = self.perform(*jobs, **settings)
+        assert outcome
+        return outcome
 
 
 @pytest.fixture
@@ -67,26 +71,20 @@ def job(id: str, *payloads: Any, retry_count: int = -1) -> Job:
     return Job(id, list(payloads) or [1], tuple(map(float, range(len(payloads) or 1))), 0.0, retry_count)
 
 
-# ── outcomes ────────────────────────────────────────────────────────────────────────────────────────────────────────
-
-
 def test_a_batch_is_given_as_payloads_by_id(stage: Stage) -> None:
     assert stage.perform(job("a", 1, 2), job("b", 3)) is None
     assert stage.worker.log == [{"a": [1, 2], "b": [3]}]
 
 
 def test_an_exception_fails_all_of_a_batch(stage: Stage) -> None:
-    stage.worker.action = fail(ValueError("no"))
-    outcome = stage.perform(job("a"), job("b", retry_count=1))
-    assert outcome
+    outcome = stage.fail(ValueError("no"), job("a"), job("b", retry_count=1))
     assert outcome.failed == [("a", 0, 7.0, "ValueError: no"), ("b", 2, 7.0, "ValueError: no")]
     assert outcome.exhausted == []
 
 
 def test_a_partial_failure_fails_those_it_names(stage: Stage) -> None:
-    stage.worker.action = fail(PartialFailure({"b": KeyError("k"), 3: "a text", "stranger": "x"}))  # type: ignore[dict-item]
-    outcome = stage.perform(job("a"), job("b"), job("3"))
-    assert outcome
+    error = PartialFailure({"b": KeyError("k"), 3: "a text", "stranger": "x"})  # type: ignore[dict-item]
+    outcome = stage.fail(error, job("a"), job("b"), job("3"))
     assert [(failure.id, failure.error) for failure in outcome.failed] == [("b", "KeyError: 'k'"), ("3", "a text")]
 
 
@@ -98,9 +96,7 @@ def test_a_partial_failure_of_nothing_is_a_success(stage: Stage) -> None:
 
 @pytest.mark.parametrize("error", [SystemExit(1), KeyboardInterrupt(), GeneratorExit()])
 def test_a_base_exception_stops_the_node_and_fails_its_batch(stage: Stage, error: BaseException) -> None:
-    stage.worker.action = fail(error)
-    outcome = stage.perform(job("a"))
-    assert outcome
+    outcome = stage.fail(error, job("a"))
     assert [failure.id for failure in outcome.failed] == ["a"]
     assert stage.fatal == [error]
 
@@ -109,16 +105,12 @@ def test_a_base_exception_stops_the_node_and_fails_its_batch(stage: Stage, error
 def test_a_job_is_exhausted_when_its_failures_reach_the_maximum(
     stage: Stage, retry_count: int, exhausted: bool
 ) -> None:
-    stage.worker.action = fail(ValueError("no"))
-    outcome = stage.perform(job("a", retry_count=retry_count))
-    assert outcome
+    outcome = stage.fail(ValueError("no"), job("a", retry_count=retry_count))
     assert (len(outcome.failed), len(outcome.exhausted)) == (not exhausted, exhausted)
 
 
 def test_retries_exhausted_gets_the_exhausted_jobs_with_the_payload_that_goes(stage: Stage) -> None:
-    stage.worker.action = fail(ValueError("no"))
-    outcome = stage.perform(job("a", "low", "high", retry_count=2), job("b"), job("c", retry_count=2))
-    assert outcome
+    outcome = stage.fail(ValueError("no"), job("a", "low", "high", retry_count=2), job("b"), job("c", retry_count=2))
     assert stage.worker.log[1:] == [[("a", ["low"], 3, "ValueError: no"), ("c", [1], 3, "ValueError: no")]]
     assert outcome.exhausted == [("a", "ValueError: no"), ("c", "ValueError: no")]
 
@@ -131,32 +123,23 @@ def test_retries_exhausted_is_not_called_when_nothing_was_exhausted(stage: Stage
     assert stage.worker.log == [{"a": [1]}, {"b": [1]}]
 
 
-# ── hooks that fail ─────────────────────────────────────────────────────────────────────────────────────────────────
-
-
 @pytest.mark.parametrize("delay", [ValueError("broken"), None, "soon", float("nan"), float("inf")])
 def test_a_broken_retry_in_is_replaced_by_the_usual_one(stage: Stage, delay: Any) -> None:
-    stage.worker.action = fail(ValueError("no"))
     stage.worker.delay = delay
-    outcome = stage.perform(job("a"))
-    assert outcome
+    outcome = stage.fail(ValueError("no"), job("a"))
     assert 15 <= outcome.failed[0].delay <= 15 + 29
 
 
 @pytest.mark.parametrize(("delay", "waits"), [(-5, 0.0), (0, 0.0), (2.5, 2.5), (True, 1.0)])
 def test_a_retry_is_never_in_the_past(stage: Stage, delay: Any, waits: float) -> None:
-    stage.worker.action = fail(ValueError("no"))
     stage.worker.delay = delay
-    outcome = stage.perform(job("a"))
-    assert outcome
+    outcome = stage.fail(ValueError("no"), job("a"))
     assert outcome.failed[0].delay == waits
 
 
 def test_a_broken_retries_exhausted_changes_no_outcome(stage: Stage) -> None:
-    stage.worker.action = fail(ValueError("no"))
     stage.worker.hook = lambda: 1 / 0
-    outcome = stage.perform(job("a", retry_count=2))
-    assert outcome
+    outcome = stage.fail(ValueError("no"), job("a", retry_count=2))
     assert outcome.exhausted == [("a", "ValueError: no")]
 
 
@@ -165,49 +148,27 @@ class Unprintable(Exception):
         raise RuntimeError("no text")
 
 
-def test_an_error_without_a_text_is_kept_by_its_type(stage: Stage) -> None:
-    stage.worker.action = fail(Unprintable())
-    outcome = stage.perform(job("a"))
-    assert outcome
-    assert outcome.failed[0].error == "Unprintable (which could not be formatted: RuntimeError)"
+def broken(_: Any) -> str:
+    raise RuntimeError("broken")
 
 
-def test_format_error_and_dump_error_make_what_is_kept(stage: Stage) -> None:
-    stage.worker.action = fail(ValueError("no"))
-    outcome = stage.perform(job("a"), format_error=lambda error: f"<{error}>", dump_error=lambda text: text.upper())
-    assert outcome
-    assert outcome.failed[0].error == "<NO>"
-
-
-def test_a_broken_format_error_or_dump_error_loses_no_job(stage: Stage) -> None:
-    stage.worker.action = fail(ValueError("no"))
-
-    def broken(_: Any) -> str:
-        raise RuntimeError("broken")
-
-    by_format = stage.perform(job("a"), format_error=broken)
-    by_dump = stage.perform(job("a"), dump_error=broken)
-    assert by_format
-    assert by_dump
-    assert by_format.failed[0].error == "ValueError (which could not be formatted: RuntimeError)"
-    assert by_dump.failed[0].error == "ValueError: no"
-
-
-def test_a_huge_error_is_cut(stage: Stage) -> None:
-    stage.worker.action = fail(ValueError("x" * 10_000_000))
-    outcome = stage.perform(job("a"))
-    assert outcome
-    assert len(outcome.failed[0].error) == 16_384
-
-
-def test_what_can_t_be_utf_8_is_escaped(stage: Stage) -> None:
-    stage.worker.action = fail(ValueError("\ud800"))
-    outcome = stage.perform(job("a", retry_count=2))
-    assert outcome
-    assert outcome.exhausted[0].error == "ValueError: \\ud800"
-
-
-# ── middlewares ─────────────────────────────────────────────────────────────────────────────────────────────────────
+@pytest.mark.parametrize(
+    ("error", "settings", "kept"),
+    [
+        (Unprintable(), {}, "Unprintable (which could not be formatted: RuntimeError)"),
+        (ValueError("no"), {"format_error": lambda error: f"<{error}>", "dump_error": str.upper}, "<NO>"),
+        (ValueError("no"), {"format_error": broken}, "ValueError (which could not be formatted: RuntimeError)"),
+        (ValueError("no"), {"dump_error": broken}, "ValueError: no"),
+        (ValueError("x" * 10_000_000), {}, f"ValueError: {'x' * (16_384 - 12)}"),
+        (ValueError("\ud800"), {}, "ValueError: \\ud800"),
+    ],
+    ids=["without a text", "as it is set", "broken format_error", "broken dump_error", "huge", "no UTF-8"],
+)
+def test_an_error_is_kept_as_a_text_whatever_it_is(
+    stage: Stage, error: Exception, settings: dict[str, Any], kept: str
+) -> None:
+    outcome = stage.fail(error, job("a"), job("b", retry_count=2), **settings)
+    assert (outcome.failed[0].error, outcome.exhausted[0].error) == (kept, kept)
 
 
 def test_server_middlewares_are_applied_in_order_around_perform(stage: Stage) -> None:

@@ -5,9 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from lowkiq import Lowkiq, Worker, clock
-from lowkiq.handlers.performer import Performer
-from lowkiq.node.claim_size import ClaimSize
+from lowkiq import Lowkiq, clock
 from lowkiq.node.lease import Lease
 from lowkiq.node.node import Node
 from lowkiq.node.runtime import Runtime
@@ -17,7 +15,6 @@ from lowkiq.queue.shard import Owned
 
 
 def burst(app: Lowkiq, **options: Any) -> None:
-    """Runs what is due, in this process."""
     assert Node(app, burst=True, **options).run() == 0
 
 
@@ -31,14 +28,6 @@ def runtime_of(
     """A node of all the application's workers, over the application's connections unless it is given others."""
     known: dict[str, Any] = {"caller": app.caller, "workers": app.workers} | parts
     return Runtime(node=node, settings=app.settings, fatal=fatal, dead_nodes=dead, **known)
-
-
-def leases_of(runtime: Runtime, worker: type[Worker]) -> list[Lease]:
-    """Of all shards of a queue. None of them is acquired."""
-    performer = Performer(worker(), runtime.settings, runtime.fatal)
-    size = ClaimSize(runtime.settings.claim_window, worker.batch_size)
-    shards = [shard for shard in runtime.shards() if shard.queue == worker.queue_name]
-    return [Lease(shard, performer, size, runtime) for shard in shards]
 
 
 def acquire(lease: Lease, until: float | None = None) -> Lease:

@@ -47,6 +47,7 @@ def load(data):
 
 
 def wait_for(key):
+    app.redis().set(f"{key}:reached", 1)
     while not app.redis().exists(key):
         time.sleep(0.01)
 
@@ -136,14 +137,12 @@ class NodeProcess:
         self.pid = process.pid
 
     def logged(self, event: str) -> list[dict[str, Any]]:
-        """What it has logged under that name."""
         lines = self._log.read_text("utf-8").splitlines(keepends=True)
         entries = [json.loads(line) for line in lines if line.startswith("{") and line.endswith("\n")]
         return [entry for entry in entries if entry["event"] == event]
 
     @property
     def output(self) -> str:
-        """All that it has printed."""
         return self._log.read_text("utf-8")
 
     def wait_ready(self) -> Self:
@@ -158,7 +157,6 @@ class NodeProcess:
         return self._process.poll() is None
 
     def wait(self, timeout: float = 60) -> int:
-        """Its exit code."""
         return self._process.wait(timeout)
 
     def kill(self) -> None:
@@ -167,7 +165,6 @@ class NodeProcess:
         self.wait()
 
     def end(self) -> None:
-        """Leaves nothing behind."""
         if self.is_running():
             self.kill()
 
@@ -227,8 +224,11 @@ class Nodes:
         self.app.caller.run(push_call(shard, [EncodedJob(id, payload, "", "")]))
 
     def open(self, gate: str) -> None:
-        """Lets the jobs go on that wait at a gate."""
         self.app.redis().set(f"{self.namespace}:records:{gate}", 1)
+
+    def is_at(self, gate: str) -> bool:
+        """Whether a job waits at a gate, or has: a little later than it has recorded its start."""
+        return bool(self.app.redis().exists(f"{self.namespace}:records:{gate}:reached"))
 
     def records(self, *kinds: str) -> list[list[Any]]:
         """What jobs recorded, in Redis's order: [kind, pid, details …]. Nothing while Redis is away."""
@@ -246,22 +246,18 @@ class Nodes:
         return {json.loads(row)[1] for row in self.app.redis().lrange(f"{self.namespace}:records", seen, -1)}
 
     def started(self, id: str) -> bool:
-        """Whether a job of that id has started."""
         return any(id in row[2] for row in self.records("start"))
 
     def ended(self, id: str) -> bool:
-        """Whether a job of that id has come to its end."""
         return any(id in row[2] for row in self.records("end"))
 
     def metrics(self) -> QueueMetrics:
         return self.app.metrics()["jobs"]
 
     def crashes(self) -> int:
-        """How many ids have a death counted against them."""
         return sum(self.app.redis().hlen(f"{shard.prefix}crashes") for shard in self._shards())
 
     def held_leases(self) -> list[bytes | str]:
-        """Who owns each shard that has an owner."""
         owners = [self.app.redis().hget(f"{shard.prefix}owner", "node") for shard in self._shards()]
         return [owner for owner in owners if owner]
 
@@ -269,7 +265,6 @@ class Nodes:
         return self.app.shards("jobs", self.worker.shards_count)
 
     def is_done(self) -> bool:
-        """Whether nothing is queued and nothing runs."""
         with contextlib.suppress(redis.ConnectionError):
             metrics = self.metrics()
             return metrics.length + metrics.busy == 0

@@ -1,18 +1,70 @@
-"""What a heartbeat survives."""
+"""Heartbeats: the memory and CPU that a node has had, a beat each, and what they survive."""
 
 from __future__ import annotations
 
 import errno
 
+import pytest
 from structlog.testing import capture_logs
 
-from lowkiq import Lowkiq
-from lowkiq.admin.nodes import NodeHealth
-from lowkiq.node.heartbeat import Heartbeat
+from lowkiq import Lowkiq, clock
+from lowkiq.admin.nodes import BEAT_INTERVAL, NodeHealth
+from lowkiq.node.heartbeat import KEPT_BEATS, HealthReport, Heartbeat
 from tests.node.driven import runtime_of
 
 
-def test_it_goes_on_when_there_is_nothing_to_tell(app: Lowkiq) -> None:
+class Clock:
+    now = 1_000.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+@pytest.fixture
+def monotonic(monkeypatch: pytest.MonkeyPatch) -> Clock:
+    monotonic = Clock()
+    monkeypatch.setattr(clock, "monotonic", monotonic)
+    return monotonic
+
+
+@pytest.fixture
+def report(app: Lowkiq, monotonic: Clock) -> HealthReport:
+    return HealthReport(runtime_of(app), [], {})
+
+
+def test_the_first_beat_has_a_history_of_itself(report: HealthReport) -> None:
+    health = report("ready", None)
+    assert health.rss_history == [health.rss]
+    assert health.cpu_history == [health.cpu_percent]
+
+
+def test_each_beat_adds_to_it_and_the_oldest_go(report: HealthReport, monotonic: Clock) -> None:
+    memory = []
+    for _ in range(KEPT_BEATS + 5):
+        health = report("ready", None)
+        memory.append(health.rss)
+        monotonic.now += BEAT_INTERVAL
+    assert health.rss_history == memory[-KEPT_BEATS:]
+    assert len(health.cpu_history) == KEPT_BEATS == 60
+    assert all(isinstance(percent, float) and percent >= 0 for percent in health.cpu_history)
+
+
+def test_a_beat_that_comes_early_is_not_kept(report: HealthReport, monotonic: Clock) -> None:
+    report("ready", None)
+    monotonic.now += BEAT_INTERVAL / 2
+    assert len(report("draining", None).rss_history) == 1
+    monotonic.now += 0.01
+    assert len(report("draining", None).rss_history) == 2
+
+
+def test_what_was_told_does_not_change_afterwards(report: HealthReport, monotonic: Clock) -> None:
+    told = report("ready", None)
+    monotonic.now += BEAT_INTERVAL
+    report("ready", None)
+    assert len(told.rss_history) == len(told.cpu_history) == 1
+
+
+def test_a_heartbeat_goes_on_when_there_is_nothing_to_tell(app: Lowkiq) -> None:
     """Jobs may take every descriptor of the process for a moment: the node must not be missing for ever after."""
     asked: list[float | None] = []
 

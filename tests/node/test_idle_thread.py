@@ -18,8 +18,6 @@ from tests.support import wait_until
 
 
 class ListeningCaller(Caller):
-    """Remembers the scripts of each round trip."""
-
     def __init__(self, client):
         super().__init__(client)
         self.trips: list[list[str]] = []
@@ -61,7 +59,6 @@ class Idle:
         self.thread.wake(acquire(lease, until=1e9), 0.0)
 
     def wait_until_idle(self):
-        """It says so, and waits."""
         wait_until(lambda: self.says_idle() and self.redis_waits() and not self.thread.in_hand)
         self.caller.trips.clear()
 
@@ -77,7 +74,6 @@ class Idle:
 
     @staticmethod
     def two_ids():
-        """Of one shard each."""
         return [next(id for id in map(str, count()) if shard_of(id.encode(), 2) == n) for n in range(2)]
 
     def stop(self):

@@ -7,15 +7,17 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
+import redis
 
 from lowkiq import Lowkiq, Worker, clock, current
 from lowkiq.errors import Fenced
 from lowkiq.node.claim_in_hand import ClaimInHand
 from lowkiq.node.drain import Drain
 from lowkiq.node.lease import Lease
+from lowkiq.node.threads import leases_of
 from lowkiq.node.worker_thread import WorkerThread
 from lowkiq.queue.claims import Claim, Handed
-from tests.node.driven import acquire, leases_of, runtime_of, thread_of
+from tests.node.driven import acquire, runtime_of, thread_of
 
 
 class Bench:
@@ -38,12 +40,21 @@ class Bench:
         (self.shard,) = app.shards("Jobs", 1)
 
     def lease(self, node: str, *dead: str) -> Lease:
-        """The lease of that node, acquired."""
         (lease,) = leases_of(runtime_of(self.app, node, *dead), self.worker)
         return acquire(lease)
 
     def push(self, *ids: str) -> None:
         self.worker.perform_async([{"id": id} for id in ids])
+
+    def lose_next_reply(self, monkeypatch: pytest.MonkeyPatch, error: redis.RedisError) -> None:
+        run_all = self.app.caller.run_all
+
+        def lose_reply(calls: Any) -> Any:
+            run_all(calls)
+            monkeypatch.setattr(self.app.caller, "run_all", run_all)
+            raise error
+
+        monkeypatch.setattr(self.app.caller, "run_all", lose_reply)
 
     def release(self, lease: Lease) -> None:
         self.app.caller.run(self.shard.release(lease.runtime.node, lease.epoch or "", 0, "lease"))
@@ -59,7 +70,6 @@ def bench(make_app: Callable[..., Lowkiq]) -> Bench:
 
 
 def failure_of(act: Callable[[], Any], meanwhile: Callable[[], Any]) -> BaseException | None:
-    """Runs both at once."""
     raised: list[BaseException] = []
 
     def run() -> None:
@@ -199,19 +209,10 @@ def test_a_fenced_settle_changes_nothing_and_frees_the_thread(bench: Bench) -> N
 def test_a_claim_whose_reply_was_lost_is_given_back_before_the_next(
     bench: Bench, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    import redis
-
     bench.push("a", "b")
     lease = bench.lease("one")
     thread = thread_with(lease)
-    run_all = bench.app.caller.run_all
-
-    def lose_reply(calls: Any) -> Any:
-        run_all(calls)
-        monkeypatch.setattr(bench.app.caller, "run_all", run_all)
-        raise redis.ConnectionError("reset by peer")
-
-    monkeypatch.setattr(bench.app.caller, "run_all", lose_reply)
+    bench.lose_next_reply(monkeypatch, redis.ConnectionError("reset by peer"))
     thread._step()
     assert (bench.ran, bench.app.metrics()["Jobs"].busy) == ([], 1)
     for _ in range(4):
@@ -223,20 +224,11 @@ def test_a_claim_whose_reply_was_lost_is_given_back_before_the_next(
 def test_an_outcome_whose_confirmation_was_lost_is_settled_again_and_counts_once(
     bench: Bench, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    import redis
-
     bench.push("a")
     lease = bench.lease("one")
     thread = thread_with(lease)
     thread._step()
-    run_all = bench.app.caller.run_all
-
-    def lose_reply(calls: Any) -> Any:
-        run_all(calls)
-        monkeypatch.setattr(bench.app.caller, "run_all", run_all)
-        raise redis.TimeoutError("Timeout reading from socket")
-
-    monkeypatch.setattr(bench.app.caller, "run_all", lose_reply)
+    bench.lose_next_reply(monkeypatch, redis.TimeoutError("Timeout reading from socket"))
     thread._step()
     assert [claim.lease for claim in thread.in_hand] == [lease]
     thread._step()

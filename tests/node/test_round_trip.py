@@ -11,9 +11,10 @@ import redis
 from lowkiq import Lowkiq, Worker, clock
 from lowkiq.job import shard_of
 from lowkiq.node.lease import Lease
+from lowkiq.node.threads import leases_of
 from lowkiq.node.worker_thread import WorkerThread
 from lowkiq.queue.call import Call
-from tests.node.driven import acquire, leases_of, runtime_of, thread_of
+from tests.node.driven import acquire, runtime_of, thread_of
 
 SHARDS = 6
 
@@ -51,6 +52,13 @@ class Bench:
         """To another node, of which nothing is heard."""
         shard = lease.shard.index
         acquire(leases_of(runtime_of(self.app, "two", "one"), self.worker)[shard])
+
+    def lose_reply(self, number: int) -> None:
+        def lose(calls: Sequence[Call[Any]], results: list[Any]) -> list[Any]:
+            self.twist = lambda _, results: results
+            return [*results[:number], redis.ConnectionError("reset by peer"), *results[number + 1 :]]
+
+        self.twist = lose
 
     def push_one_each(self) -> None:
         ids = {shard_of(str(number).encode(), SHARDS): str(number) for number in range(200)}
@@ -153,12 +161,7 @@ def test_settles_that_were_not_confirmed_are_repeated_and_count_once(bench: Benc
 def test_only_the_settles_that_were_not_confirmed_are_repeated(bench: Bench) -> None:
     """Of a cluster, one server may be away while others answer."""
     bench.thread._step()
-
-    def lose(calls: Sequence[Call[Any]], results: list[Any]) -> list[Any]:
-        bench.twist = lambda _, results: results
-        return [redis.ConnectionError("reset by peer"), *results[1:]]
-
-    bench.twist = lose
+    bench.lose_reply(0)
     bench.thread._step()
     assert leases_in_hand(bench.thread) == bench.leases[:1]
     bench.thread._step()
@@ -168,11 +171,7 @@ def test_only_the_settles_that_were_not_confirmed_are_repeated(bench: Bench) -> 
 
 
 def test_a_claim_that_was_not_heard_of_does_not_keep_the_others_from_running(bench: Bench) -> None:
-    def lose(calls: Sequence[Call[Any]], results: list[Any]) -> list[Any]:
-        bench.twist = lambda _, results: results
-        return [*results[:2], redis.ConnectionError("reset by peer"), *results[3:]]
-
-    bench.twist = lose
+    bench.lose_reply(2)
     bench.thread._step()
     assert bench.ran == [0, 1, 3, 4, 5]
     for _ in range(3):

@@ -13,7 +13,7 @@ from lowkiq import current
 from lowkiq.job import shard_of
 from lowkiq.node.claim_size import ClaimSize
 from lowkiq.node.lease_keeper import LeaseKeeper
-from lowkiq.node.threads import Default, make_threads
+from lowkiq.node.threads import make_threads, split_by_node
 from lowkiq.queue.call import Caller
 from lowkiq.transport.connect import client_for_node
 from tests.node.driven import acquire, runtime_of
@@ -66,7 +66,6 @@ class Running:
         self.jobs.perform_async([{"id": id, "payload": payload}])
 
     def ids_of(self, thread):
-        """One for each shard of that thread."""
         ids = {shard_of(str(number).encode(), SHARDS): str(number) for number in range(1000)}
         return [ids[lease.shard.index] for lease in self.threads[thread].leases]
 
@@ -192,7 +191,7 @@ def test_when_all_threads_are_stuck_jobs_wait_and_none_is_lost(make_running):
 
 
 def test_a_splitter_of_the_users_keeps_its_shards_apart(make_running):
-    running = make_running(build_splitter=lambda _number, _nodes, threads: Default(threads))
+    running = make_running(build_splitter=lambda *numbers: lambda shards: split_by_node(shards, *numbers))
     _, other, _ = running.stick(0)
     running.push(other)
     wait_for_polls_of(running.threads[1])

@@ -9,34 +9,35 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from lowkiq import Lowkiq, SettingsError
+from lowkiq.hooks import Splitter
 from lowkiq.node.node import Node
-from lowkiq.node.threads import ByNode, Default
+from lowkiq.node.threads import split_by_node
 from tests.node.driven import burst
 from tests.support import RedisServer, wait_until
 
 
-def test_default_deals_shards_to_threads_in_turn() -> None:
-    assert Default(3)(range(8)) == [[0, 3, 6], [1, 4, 7], [2, 5]]
+def test_a_node_alone_deals_shards_to_threads_in_turn() -> None:
+    assert split_by_node(range(8), 0, 1, 3) == [[0, 3, 6], [1, 4, 7], [2, 5]]
 
 
 def test_no_thread_is_left_without_a_shard() -> None:
-    assert Default(5)(range(2)) == [[0], [1]]
-    assert Default(5)([]) == []
+    assert split_by_node(range(2), 0, 1, 5) == [[0], [1]]
+    assert split_by_node([], 0, 1, 5) == []
 
 
 def test_by_node_deals_shards_to_nodes_in_turn_and_then_to_threads() -> None:
-    assert ByNode(3, 0, 2)(range(12)) == [[0, 6], [3, 9]]
-    assert ByNode(3, 1, 2)(range(12)) == [[1, 7], [4, 10]]
-    assert ByNode(3, 2, 2)(range(12)) == [[2, 8], [5, 11]]
+    assert split_by_node(range(12), 0, 3, 2) == [[0, 6], [3, 9]]
+    assert split_by_node(range(12), 1, 3, 2) == [[1, 7], [4, 10]]
+    assert split_by_node(range(12), 2, 3, 2) == [[2, 8], [5, 11]]
 
 
 def test_more_nodes_than_shards_leave_some_without() -> None:
-    assert ByNode(4, 3, 5)(range(2)) == []
+    assert split_by_node(range(2), 3, 4, 5) == []
 
 
 @given(st.integers(0, 60), st.integers(1, 9), st.integers(1, 9))
 def test_each_shard_is_one_thread_s_of_one_node(shards: int, nodes: int, threads: int) -> None:
-    groups = [group for node in range(nodes) for group in ByNode(nodes, node, threads)(range(shards))]
+    groups = [group for node in range(nodes) for group in split_by_node(range(shards), node, nodes, threads)]
     assert sorted(shard for group in groups for shard in group) == list(range(shards))
 
 
@@ -72,9 +73,9 @@ def _connections(server: RedisServer) -> set[str]:
 def test_a_custom_splitter_is_made_with_the_node_s_numbers(make_app: Callable[..., Lowkiq]) -> None:
     made: list[tuple[int, int, int]] = []
 
-    def build(number: int, number_of_nodes: int, threads: int) -> Default:
+    def build(number: int, number_of_nodes: int, threads: int) -> Splitter:
         made.append((number, number_of_nodes, threads))
-        return Default(1)
+        return lambda shards: [shards]
 
     app = make_app(build_splitter=build, threads_per_node=4)
     ran: list[str] = []

@@ -8,7 +8,6 @@ from lowkiq.transport.connect import client_for_node
 
 
 def bell_of(app, key: str = "bell") -> ListBell:
-    """Over connections of its own."""
     connections = Caller(client_for_node(app.settings, 2)).connections
     assert connections
     return ListBell(connections, key)

@@ -20,8 +20,6 @@ Payloads = dict[bytes, float]
 
 
 class Queued(NamedTuple):
-    """A job in the queue."""
-
     payloads: Payloads
     perform_in: float
     retry_count: int = -1
@@ -29,16 +27,12 @@ class Queued(NamedTuple):
 
 
 class Claimed(NamedTuple):
-    """A job in the claim."""
-
     payloads: Payloads
     perform_in: float
     retry_count: int = -1
 
 
 class Dead(NamedTuple):
-    """A job in the morgue."""
-
     payloads: Payloads
     error: str
 
@@ -51,7 +45,6 @@ class Lease:
         self.number = 0
 
     def try_claim(self, limit: int = 1000, max_payloads: int = 1000, number: int | None = None) -> Claim:
-        """The claim with its due time."""
         number = self.number + 1 if number is None else number
         call = self.driver.shard.claim(self.node, self.epoch, number, limit, max_payloads, self.driver.load)
         claim = self.driver.caller.run(call)
@@ -59,7 +52,6 @@ class Lease:
         return claim
 
     def claim(self, limit: int = 1000, max_payloads: int = 1000) -> list[Job]:
-        """The jobs of the next claim."""
         return self.try_claim(limit, max_payloads).jobs
 
     def settle(self, number: int | None = None, **outcome: Any) -> Settled:
@@ -107,7 +99,6 @@ class ShardDriver:
         score: float | str = "",
         perform_in: float | str = "",
     ) -> tuple[int, int]:
-        """The numbers of new ids and merged payloads."""
         return self.push_all((id, payload, score, perform_in))
 
     def push_all(self, *rows: Sequence[Any]) -> tuple[int, int]:

@@ -77,8 +77,6 @@ def test_a_thousand_lowest_of_more_payloads_are_taken(shard):
     assert len(shard.queued()["a"].payloads) == 2001
 
 
-# ── bytes ───────────────────────────────────────────────────────────────────────────────────────────────────────────
-
 QUARTER = MAX_CLAIM_BYTES // 4 + 1
 
 
@@ -106,9 +104,6 @@ def test_a_claim_is_full_after_so_many_bytes(shard, sizes, claims):
     assert order == list(range(len(sizes)))
 
 
-# ── refusals ────────────────────────────────────────────────────────────────────────────────────────────────────────
-
-
 def test_a_refusal_says_why(shard):
     """When each is refused the model decides."""
     lease = shard.lease()
@@ -120,9 +115,6 @@ def test_a_refusal_says_why(shard):
     lease.release()
     with pytest.raises(Fenced, match="owned by nobody"):
         lease.claim()
-
-
-# ── what can't be decoded ───────────────────────────────────────────────────────────────────────────────────────────
 
 
 def load_digits(payload: bytes) -> int:
@@ -165,9 +157,6 @@ def test_what_the_user_says_of_it_may_be_anything(shard, error, text):
     assert text in spoiled[0].error
     lease.settle(spoiled=spoiled)
     assert text in shard.morgue()["bad"].error
-
-
-# ── compact records only ─────────────────────────────────────────────────────────────────────────────────────────────
 
 
 @pytest.mark.parametrize("together", [False, True])

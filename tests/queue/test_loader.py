@@ -87,9 +87,6 @@ def test_a_script_says_its_keys_and_replies(path):
     assert any(line.startswith("-- returns") for line in header)
 
 
-# ── scripts that Redis has lost ─────────────────────────────────────────────────────────────────────────────────────
-
-
 def test_a_lost_script_is_loaded_again(shard):
     shard.push("a", b"x", 1.0, PAST)
     lease = shard.lease()

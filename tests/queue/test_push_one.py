@@ -20,7 +20,6 @@ def lone_job(id: bytes = b"a", payload: bytes = b"x") -> EncodedJob:
 
 @pytest.fixture
 def sent(monkeypatch) -> list[bytes]:
-    """What is sent from here on."""
     packed: list[bytes] = []
     send = Connections.send
 

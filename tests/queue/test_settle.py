@@ -18,9 +18,6 @@ def counts(settled: Settled) -> tuple[int, int, int]:
     return settled.acked, settled.failed, settled.buried
 
 
-# ── acked ───────────────────────────────────────────────────────────────────────────────────────────────────────────
-
-
 @pytest.mark.parametrize("has_several", [True, False])
 @pytest.mark.parametrize("history", ["none", "errors", "crashes"])
 def test_the_rest_can_be_acked_without_being_named(shard, lease, has_several, history):
@@ -49,9 +46,6 @@ def test_a_whole_claim_can_be_acked_without_a_name(shard, lease, count):
     assert shard.names() == {"meta", "owner"}
 
 
-# ── failed ──────────────────────────────────────────────────────────────────────────────────────────────────────────
-
-
 @pytest.mark.parametrize("claimed", [1, 3])
 @pytest.mark.parametrize("queued", [1, 3])
 @pytest.mark.parametrize("offset", [-1.0, 0.0, 1.0])
@@ -73,8 +67,6 @@ def test_many_failed_payloads_return(shard, lease):
     lease.fail("a")
     assert shard.queued()["a"].payloads == {b"%d" % n: float(n) for n in range(1500)}
 
-
-# ── the number of the claim ─────────────────────────────────────────────────────────────────────────────────────────
 
 OUTCOMES = {
     "acked": {"acked": ["a", "b"]},
@@ -160,9 +152,6 @@ def test_a_thousand_named_outcomes_fit_one_settle(shard, lease):
     settled = lease.settle(failed=[Failure(f"id-{n}", 1, 60, "e") for n in range(1000)])
     assert counts(settled) == (0, 1000, 0)
     assert {job.retry_count for job in shard.queued().values()} == {1}
-
-
-# ── exhausted and spoiled ───────────────────────────────────────────────────────────────────────────────────────────
 
 
 @pytest.mark.parametrize("claimed", [2, 3])

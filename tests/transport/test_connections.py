@@ -103,6 +103,13 @@ def test_what_the_client_does_not_repeat_is_not_repeated(kind):
     assert (broken.tries, broken.disconnects) == (1, 1)
 
 
+def run_at_once(threads: list[threading.Thread]) -> None:
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(60)
+
+
 def test_threads_share_no_more_connections_than_the_pool_may_have(make_connections) -> None:
     connections = make_connections(2)
     heard: list[list[bytes]] = []
@@ -110,11 +117,7 @@ def test_threads_share_no_more_connections_than_the_pool_may_have(make_connectio
     def talk(name: str) -> None:
         heard.extend(connections.pipeline([("ECHO", f"{name} {n}")]) == [f"{name} {n}".encode()] for n in range(300))
 
-    threads = [threading.Thread(target=talk, args=(name,)) for name in "abcde"]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join(60)
+    run_at_once([threading.Thread(target=talk, args=(name,)) for name in "abcde"])
     assert heard == [True] * 1500
 
 
@@ -179,10 +182,6 @@ def test_the_clients_own_commands_find_a_connection_after_every_thread_has_talke
             together.wait(20)
             connections.pipeline([("PING",)])
 
-    threads = [threading.Thread(target=talk) for _ in range(number)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join(30)
+    run_at_once([threading.Thread(target=talk) for _ in range(number)])
     assert client.ping()
     pool.disconnect()

@@ -21,9 +21,6 @@ def keys(app: Lowkiq) -> list[bytes]:
     return [*app.redis().scan_iter(f"{app.settings.namespace}:*")]
 
 
-# ── push ────────────────────────────────────────────────────────────────────────────────────────────────────────────
-
-
 def test_a_push_says_what_was_new_and_what_was_merged(app: Lowkiq) -> None:
     worker = app.worker(work)
     assert worker.perform_async([{"id": "a"}, {"id": "b"}]) == Pushed(new=2, merged=0)
@@ -118,9 +115,6 @@ def test_a_client_that_decodes_replies_is_refused(redis_server: RedisServer) -> 
         app.worker(work).perform_async([{"id": "a"}])
 
 
-# ── middlewares ─────────────────────────────────────────────────────────────────────────────────────────────────────
-
-
 def test_client_middlewares_are_applied_in_order_around_a_push(make_app: Callable[..., Lowkiq]) -> None:
     log: list[Any] = []
 
@@ -158,9 +152,6 @@ def test_a_client_middleware_that_does_not_call_pushes_nothing(make_app: Callabl
     app = make_app(client_middlewares=[lambda worker, batch, call: Pushed(0, 0)])
     assert app.worker(work).perform_async([{"id": "a"}]) == (0, 0)
     assert keys(app) == []
-
-
-# ── others ──────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
 def test_metrics_know_queues_of_other_applications_too(make_app: Callable[..., Lowkiq]) -> None:

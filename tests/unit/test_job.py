@@ -28,9 +28,6 @@ def refusal(*jobs: Any, **limits: Any) -> str:
     return str(caught.value)
 
 
-# ── what is accepted ────────────────────────────────────────────────────────────────────────────────────────────────
-
-
 def test_only_the_id_is_needed() -> None:
     assert encode({"id": "a"}) == [EncodedJob(b"a", b'""', "", "")]
 
@@ -57,8 +54,6 @@ def test_any_mapping_will_do() -> None:
 def test_an_id_may_be_as_long_as_the_limit_in_bytes() -> None:
     assert encode({"id": "é" * 256})[0].id == "é".encode() * 256
 
-
-# ── what is refused ─────────────────────────────────────────────────────────────────────────────────────────────────
 
 SELF: list[Any] = []
 SELF.append(SELF)
@@ -159,9 +154,6 @@ def test_what_a_dump_of_the_user_raises_or_returns_is_explained() -> None:
 def test_an_invalid_job_is_one_of_the_library_s_errors_and_a_value_error() -> None:
     assert issubclass(InvalidJob, LowkiqError)
     assert issubclass(InvalidJob, ValueError)
-
-
-# ── shards ──────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
 @pytest.mark.parametrize(

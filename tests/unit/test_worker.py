@@ -19,9 +19,6 @@ def work(payloads_by_id: dict[str, list[Any]]) -> None:
     """Does nothing."""
 
 
-# ── options ─────────────────────────────────────────────────────────────────────────────────────────────────────────
-
-
 def test_the_queue_is_named_after_the_class_or_the_function(app: Lowkiq) -> None:
     @app.worker
     class OrderSync(Worker):
@@ -100,27 +97,21 @@ def test_what_is_no_worker_is_refused(app: Lowkiq, target: Any) -> None:
         app.worker(target)
 
 
-def test_an_async_worker_is_refused_since_it_would_never_run(app: Lowkiq) -> None:
-    async def function(payloads_by_id: dict[str, list[Any]]) -> None: ...
+def test_what_is_async_or_a_generator_is_refused_since_it_would_never_run(app: Lowkiq) -> None:
+    async def function(batch: Any) -> None: ...
+
+    def generator(batch: Any) -> Any:
+        yield batch
+
+    async def stream(batch: Any) -> Any:
+        yield batch
 
     class Jobs(Worker):
-        async def perform(self, payloads_by_id: dict[str, list[Any]]) -> None: ...  # type: ignore[override]
+        async def perform(self, batch: Any) -> None: ...  # type: ignore[override]
 
-    with pytest.raises(SettingsError, match="worker function is async, and would never run"):
-        app.worker(function)
-    with pytest.raises(SettingsError, match="worker Jobs: perform is async"):
-        app.worker(Jobs)
-
-
-def test_a_generator_is_refused_since_it_would_never_run(app: Lowkiq) -> None:
-    def function(payloads_by_id: dict[str, list[Any]]) -> Any:
-        yield payloads_by_id
-
-    async def stream(payloads_by_id: dict[str, list[Any]]) -> Any:
-        yield payloads_by_id
-
-    for target in (function, stream):
-        with pytest.raises(SettingsError, match="would never run"):
+    kinds: dict[Any, str] = {function: "function is async", generator: "generator is a generator", stream: "is async"}
+    for target, says in (kinds | {Jobs: "Jobs: perform is async"}).items():
+        with pytest.raises(SettingsError, match=f"worker .*{says}, and would never run"):
             app.worker(target)
 
 
@@ -153,18 +144,12 @@ def test_perform_async_can_be_overridden_to_derive_what_a_job_needs(app: Lowkiq)
     assert (job.id, job.payloads, job.scores) == ("3", [{"number": 3}], (7.0,))
 
 
-# ── retry_in ────────────────────────────────────────────────────────────────────────────────────────────────────────
-
-
 @pytest.mark.parametrize("retry_count", [0, 1, 2, 5, 24])
 def test_retry_in_is_the_fourth_power_and_15_and_a_jitter_of_30_a_try(retry_count: int) -> None:
     times = {Worker().retry_in(retry_count) for _ in range(2_000)}
     lowest = retry_count**4 + 15
     assert times <= {lowest + step * (retry_count + 1) for step in range(30)}
     assert {lowest, lowest + 29 * (retry_count + 1)} <= times
-
-
-# ── errors ──────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
 def test_a_partial_failure_names_its_ids() -> None:
@@ -178,8 +163,6 @@ def test_an_unknown_option_comes_with_the_closest_known_one() -> None:
     assert "did you mean `alpha`?" in str(unknown_option("option", "alhpa", ["beta", "alpha"]))
     assert "known are: alpha, beta" in str(unknown_option("option", "zzz", ["beta", "alpha"]))
 
-
-# ── types ───────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 MODULE = """
 from datetime import datetime

@@ -143,7 +143,6 @@ class NodeAgent:
 
 
 def act(random: Random, ids: Sequence[str], layout: str) -> Message:
-    """What an operator does."""
     id, most = random.choice(ids), random.randint(1, 3)
     match random.choice(["revive", "bury", "drop", "perform_now"]):
         case "revive":

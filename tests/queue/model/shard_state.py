@@ -28,8 +28,6 @@ def lowest_first(payloads: Payloads) -> list[tuple[bytes, int]]:
 
 @dataclass
 class Entry:
-    """A job of the queue or of the claim."""
-
     payloads: Payloads
     due: int
     retry_count: int = -1
@@ -37,8 +35,6 @@ class Entry:
 
 @dataclass
 class Grave:
-    """A job of the morgue."""
-
     payloads: Payloads
     error: str
 
@@ -113,7 +109,6 @@ def _pairs(flat: list[bytes]) -> list[tuple[bytes, bytes]]:
 
 
 def read_state(shard: ShardDriver) -> ShardState:
-    """What is in Redis."""
     photographed, shard = shard, copy.copy(shard)
     rows, idle = photographed.redis.eval(PHOTOGRAPH, 2, photographed.prefix, bell_of(photographed.shard, "*:idle"))
     shard.redis = Photograph(rows)  # type: ignore[assignment]
@@ -143,7 +138,6 @@ def read_state(shard: ShardDriver) -> ShardState:
 
 
 def bell_of(shard: Shard, node: str) -> str:
-    """The list that rings a node."""
     return f"{shard.prefix.partition(':{')[0]}:bell:{node}"
 
 

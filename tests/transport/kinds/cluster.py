@@ -56,7 +56,6 @@ class RedisCluster(Arrangement):
         return self.members
 
     def client(self) -> redis.RedisCluster:
-        """redis-py's client of the whole."""
         return redis.RedisCluster.from_url(f"redis://{HOST}:{self._alive()[0].port}")
 
     def primaries(self) -> list[Member]:

@@ -45,8 +45,6 @@ sys.exit(Node(app, node_number=number, number_of_nodes=count).run())
 
 
 class Outcome(NamedTuple):
-    """What the history tells."""
-
     accepted: int
     #: Accepted payloads that were never run.
     lost: list[int]
@@ -118,11 +116,9 @@ class Load:
         wait_until(lambda: len(self.ran()) >= run + payloads, within=within)
 
     def ran(self) -> set[int]:
-        """Payloads that have been started."""
         return {int(number) for line in self._lines("start") for number in line[3:]}
 
     def all_live(self) -> bool:
-        """Whether no node has ended."""
         return all(node.poll() is None for node in self.nodes)
 
     def finish(self, within: float = 60) -> Outcome:

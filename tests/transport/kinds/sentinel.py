@@ -67,7 +67,6 @@ class RedisSentinel(Arrangement):
         return [*self.sentinels, *self.servers]
 
     def client(self) -> redis.Redis:
-        """redis-py's client of the primary."""
         return self.primary().client()
 
     def primary(self) -> Member:
@@ -85,7 +84,6 @@ class RedisSentinel(Arrangement):
         return found
 
     def replicas(self) -> list[Member]:
-        """Those that follow the primary now."""
         return [
             member
             for member in self.servers

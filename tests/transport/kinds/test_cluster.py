@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import threading
 from collections.abc import Iterator
 from pathlib import Path
@@ -202,9 +201,7 @@ def test_a_cluster_that_is_away_is_an_error_of_redis(tmp_path: Path) -> None:
 def test_more_threads_than_connections_wait_and_then_are_told(app: Lowkiq, well: RedisCluster) -> None:
     caller = Caller(client_for_node(Settings(redis_url=well.url, pool_timeout=0.05), 1))
     caller.command("TIME")
-    with contextlib.ExitStack() as stack:
-        stack.enter_context(caller.client._place())
-        with pytest.raises(redis.ConnectionError, match="no connection was free"):
-            caller.command("TIME")
+    with caller.client._places, pytest.raises(redis.ConnectionError, match="no connection was free"):
+        caller.command("TIME")
     assert caller.command("TIME")
     caller.close()

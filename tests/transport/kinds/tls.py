@@ -47,7 +47,6 @@ class RedisTls(Arrangement):
         return [self.server]
 
     def client(self) -> redis.Redis:
-        """redis-py's client."""
         return self.server.client()
 
     def _certify(self) -> None:

@@ -5,19 +5,10 @@ from __future__ import annotations
 import pytest
 import redis
 
-from lowkiq import Lowkiq
 from lowkiq.errors import PushFailed
 from lowkiq.queue.claims import Spoiled
 from lowkiq.queue.shard import Exhausted, Failure, Owned
 from tests.queue.shard_driver import FUTURE, PAST, ShardDriver
-
-
-@pytest.fixture
-def own_app(own_redis_server):
-    app = Lowkiq(redis_url=own_redis_server.url)
-    yield app
-    app.redis().config_set("maxmemory", 0)
-    app.close()
 
 
 @pytest.fixture

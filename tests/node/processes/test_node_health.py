@@ -106,7 +106,7 @@ def test_a_node_takes_the_place_of_a_dead_one_whose_name_it_is_told(nodes: Nodes
 def test_ttin_dumps_every_thread_and_its_job(nodes: Nodes, state_dir: Path) -> None:
     node = nodes.start(state_dir=state_dir).wait_ready()
     nodes.push({"id": "a", "payload": {"gate": "go", "secret": "hush"}})
-    wait_until(lambda: nodes.started("a"))
+    wait_until(lambda: nodes.is_at("go"))
     node.send(signal.SIGTTIN)
     (told,) = wait_until(lambda: node.logged("thread_dump"))
     path = Path(told["path"])

@@ -14,18 +14,9 @@ from tests.node.nodes import Nodes, overlaps
 from tests.support import wait_until
 
 
-def into(batches: list[Any]) -> Callable[[dict[str, list[Any]]], None]:
-    """A worker that keeps what it gets."""
-
-    def keep(payloads_by_id: dict[str, list[Any]]) -> None:
-        batches.append(payloads_by_id)
-
-    return keep
-
-
 def test_payloads_come_from_low_to_high_score(app: Lowkiq) -> None:
     got: list[dict[str, list[Any]]] = []
-    worker = app.worker(queue_name="jobs")(into(got))
+    worker = app.worker(queue_name="jobs")(lambda batch: got.extend([batch]))
     worker.perform_async([{"id": "a", "payload": n, "score": score} for n, score in enumerate([3, 1, 2.5, -4])])
     burst(app)
     assert got == [{"a": [3, 1, 2, 0]}]
@@ -52,7 +43,7 @@ def test_batch_size_bounds_the_ids_of_a_perform_and_is_reached(app: Lowkiq) -> N
 def test_max_payloads_bounds_an_id_not_a_batch(make_app: Callable[..., Lowkiq], max_payloads: int) -> None:
     app = make_app(max_payloads=max_payloads)
     got: list[dict[str, list[Any]]] = []
-    worker = app.worker(queue_name="jobs", shards_count=1, batch_size=5)(into(got))
+    worker = app.worker(queue_name="jobs", shards_count=1, batch_size=5)(lambda batch: got.extend([batch]))
     worker.perform_async([{"id": id, "payload": number, "score": number} for id in "abcde" for number in range(4)])
     burst(app)
     assert {id: len(payloads) for id, payloads in got[0].items()} == dict.fromkeys("abcde", max_payloads)
@@ -104,7 +95,7 @@ def test_an_undecodable_payload_goes_to_the_morgue_raw_and_the_others_of_its_id_
 
     ran: list[Any] = []
     app = make_app(dump_payload=lambda payload: payload if isinstance(payload, bytes) else json.dumps(payload))
-    worker = app.worker(queue_name="jobs", shards_count=1, batch_size=10)(into(ran))
+    worker = app.worker(queue_name="jobs", shards_count=1, batch_size=10)(lambda batch: ran.extend([batch]))
     garbage = b"\xff\x00{not json"
     worker.perform_async([
         {"id": "a", "payload": 1, "score": 1},
@@ -130,7 +121,7 @@ def test_a_deep_payload_that_was_accepted_can_be_run(app: Lowkiq) -> None:
     from lowkiq import InvalidJob
 
     ran: list[Any] = []
-    worker = app.worker(queue_name="jobs")(into(ran))
+    worker = app.worker(queue_name="jobs")(lambda batch: ran.extend([batch]))
     accepted = 0
     for depth in (100, 199, 900, 960, 980):
         payload: list[Any] = []
@@ -173,7 +164,7 @@ def test_burst_waits_for_what_is_due_and_for_what_jobs_push_but_not_for_later_re
 
 def test_a_negative_perform_in_is_due(app: Lowkiq) -> None:
     ran: list[Any] = []
-    worker = app.worker(queue_name="jobs")(into(ran))
+    worker = app.worker(queue_name="jobs")(lambda batch: ran.extend([batch]))
     worker.perform_async([{"id": "a", "perform_in": -1e9}])
     burst(app)
     assert ran == [{"a": [""]}]

@@ -31,9 +31,6 @@ def test_on_server_init_runs_once_in_a_node(nodes: Nodes) -> None:
     assert len(nodes.records("init")) == 1
 
 
-# ── boot ────────────────────────────────────────────────────────────────────────────────────────────────────────────
-
-
 def test_without_redis_a_node_waits_and_then_starts(
     waiting: tuple[Nodes, NodeProcess], own_redis_server: RedisServer
 ) -> None:
@@ -103,9 +100,6 @@ def test_two_nodes_with_one_number_are_safe_the_second_stands_by_and_says_whom_i
     assert nodes.records("start")[-1][1] == second.pid
 
 
-# ── quiet ─────────────────────────────────────────────────────────────────────────────────────────────────────────────
-
-
 def test_tstp_stops_claiming_and_goes_on_running(nodes: Nodes) -> None:
     node = nodes.start().wait_ready()
     nodes.push({"id": "a", "payload": {"gate": "go"}})
@@ -142,9 +136,6 @@ def test_tstp_before_a_node_is_ready_counts(waiting: tuple[Nodes, NodeProcess], 
     assert (nodes.records("start"), nodes.metrics().length) == ([], 1)
 
 
-# ── waking ──────────────────────────────────────────────────────────────────────────────────────────────────────────
-
-
 def test_an_idle_node_starts_a_pushed_job_long_before_it_would_poll(nodes: Nodes) -> None:
     nodes.start(poll_interval=3600).wait_ready()
     for number in range(5):
@@ -168,9 +159,6 @@ def test_a_retry_and_an_action_wake_a_node_long_before_it_would_poll(nodes: Node
     wait_until(lambda: [row[-1] for row in nodes.records("start") if "a" in row[2]] == [1, 2, 3])
     nodes.worker.actions.perform_all_jobs_now()
     wait_until(lambda: nodes.ended("b"))
-
-
-# ── long jobs ───────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
 def test_a_long_job_delays_no_other_thread(nodes: Nodes) -> None:

@@ -204,9 +204,6 @@ def test_a_version_takes_over_what_a_dead_node_of_the_other_had_in_hand(
     assert {payload["n"] for _, _, jobs, *_ in nodes.records("end") for payload in jobs.get("a", [])} == {0, 1, 2}
 
 
-# ── a newer layout ──────────────────────────────────────────────────────────────────────────────────────────────────
-
-
 def move(nodes: Nodes) -> None:
     """As a Lowkiq of layout 2 would."""
     redis = nodes.app.redis()

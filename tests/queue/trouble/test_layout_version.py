@@ -50,9 +50,6 @@ def moved(shard):
     return lease
 
 
-# ── the text ────────────────────────────────────────────────────────────────────────────────────────────────────────
-
-
 def test_the_first_layout_is_told_by_the_number_of_shards_alone():
     assert keys.layout(24) == "24"
     assert Layout.parse(b"24") == Layout(1, 24)
@@ -67,8 +64,6 @@ def test_later_layouts_name_their_version(monkeypatch):
 def test_a_later_layout_may_say_more():
     assert Layout.parse(b"3:24:by-month") == Layout(3, 24)
 
-
-# ── writers ─────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 WRITES = {
     "push": lambda lease: lease.driver.push("b"),
@@ -172,9 +167,6 @@ def test_scripts_that_write_into_a_shard_look_at_its_layout_first(name):
         assert checked and (writes is None or checked.start() < writes.start())
 
 
-# ── queues ──────────────────────────────────────────────────────────────────────────────────────────────────────────
-
-
 def test_an_older_one_does_not_open_a_newer_queue(app, namespace):
     app.redis().hset(keys.queues(namespace), "q", "2:5")
     with pytest.raises(NewerLayout, match=REFUSAL):
@@ -212,9 +204,6 @@ def test_newer_queues_are_known_with_their_shards(app, namespace):
     app.redis().hset(keys.queues(namespace), mapping={"new": "2:5", "old": "3"})
     assert app.queues() == {"new": 5, "old": 3}
     assert app.metrics()["new"].length == 0
-
-
-# ── what is only looked at ──────────────────────────────────────────────────────────────────────────────────────────
 
 
 def add_field(app, key):
