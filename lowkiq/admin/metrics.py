@@ -66,20 +66,23 @@ SUMMED: Final = ("length", "retries", "busy", "morgue_length", "processed", "fai
 
 def known_queues(caller: Caller, namespace: str) -> dict[str, int]:
     """Every queue with its shards_count."""
-    reply: Mapping[bytes, bytes] = caller.command("HGETALL", keys.queues(namespace))
-    return {queue.decode(): keys.Layout.parse(told).shards_count for queue, told in sorted(reply.items())}
+    return {queue: layout.shards_count for queue, layout in read_layouts(caller, namespace).items()}
+
+
+def read_layouts(caller: Caller, namespace: str) -> dict[str, keys.Layout]:
+    """Every queue with its layout, as `register` knows it."""
+    told: Mapping[bytes, bytes] = caller.command("HGETALL", keys.queues(namespace))
+    return {queue.decode(): keys.Layout.parse(text) for queue, text in sorted(told.items())}
 
 
 def read_shards(caller: Caller, shards: Sequence[Shard]) -> list[ShardMetrics]:
     """The numbers of each shard."""
-    calls = [
-        Call("stats", [shard.prefix for shard in some], [], _rows(some))
-        for some in chunked(shards, caller.shards_a_call)
+    groups = list(chunked(shards, caller.shards_a_call))
+    calls = [Call("stats", [shard.prefix for shard in some], [], list) for some in groups]
+    replies = zip(groups, raise_first(caller.run_all(calls)), strict=True)
+    return [
+        _row(shard, row, float(now)) for some, (now, *rows) in replies for shard, row in zip(some, rows, strict=True)
     ]
-    metrics: list[ShardMetrics] = []
-    for some in raise_first(caller.run_all(calls)):
-        metrics += some
-    return metrics
 
 
 def read_lengths(caller: Caller, shards: Sequence[Shard], key: str) -> list[int]:
@@ -119,14 +122,6 @@ def _of_shards(shards: Sequence[ShardMetrics]) -> QueueMetrics:
     sums = {name: sum(getattr(shard, name) for shard in shards) for name in SUMMED}
     lag = max((-shard.due_in for shard in shards if shard.due_in is not None and shard.due_in < 0), default=0.0)
     return QueueMetrics(**sums, fresh=sums["length"] - sums["retries"], lag=lag)
-
-
-def _rows(shards: Sequence[Shard]) -> Any:
-    def parse(reply: list[Any]) -> list[ShardMetrics]:
-        now = float(reply[0])
-        return [_row(shard, row, now) for shard, row in zip(shards, reply[1:], strict=True)]
-
-    return parse
 
 
 def _row(shard: Shard, row: list[Any], now: float) -> ShardMetrics:

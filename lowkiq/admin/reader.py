@@ -16,9 +16,9 @@ FETCHED_AT_ONCE: Final = 100
 #: What fetch.lua says of an id that is to be asked for again.
 LATER: Final = b"later"
 
-#: An id and the shard that it belongs to.
+#: An id and the shard that it belongs to; and the place to look for it: "queue", "claim" or "morgue".
 Found = tuple[Shard, bytes]
-_Asked = tuple[str, Shard, bytes]
+Asked = tuple[str, Shard, bytes]
 
 
 class PayloadPreview(msgspec.Struct, frozen=True):
@@ -66,23 +66,12 @@ class JobReader:
         encoded = encode_id(id, self._max_id_bytes, errors=KEPT_BYTES)
         return self._shards[shard_of(encoded, len(self._shards))], encoded
 
-    def fetch(self, where: str, found: Sequence[Found], payloads: int, cut: int | None = None) -> list[JobPreview]:
+    def fetch(self, asked: Sequence[Asked], payloads: int, cut: int | None = None) -> list[JobPreview]:
         """
-        The jobs of these ids, in their order; those that are no longer there are left out.
-
-        Args:
-            where: "queue", "claim" or "morgue".
-            payloads: how many of each job are read.
-            cut: bytes at which each payload is cut.
+        The jobs asked for, in their order, with at most so many payloads each, cut at so many bytes; those that are no
+        longer there are left out.
         """
-        return self._fetch([(where, shard, id) for shard, id in found], payloads, cut)
-
-    def fetch_everywhere(self, id: str, payloads: int, cut: int) -> list[JobPreview]:
-        """The places of one id: it can be queued, in flight and in the morgue at once."""
-        return self._fetch([(where, *self.find(id)) for where in ("queue", "claim", "morgue")], payloads, cut)
-
-    def _fetch(self, asked: Sequence[_Asked], payloads: int, cut: int | None) -> list[JobPreview]:
-        jobs: dict[_Asked, JobPreview] = {}
+        jobs: dict[Asked, JobPreview] = {}
         left = asked
         while left:
             rows = self._rows(left, payloads, "" if cut is None else cut)
@@ -90,7 +79,7 @@ class JobReader:
             left = [one for one, row in rows if row == LATER]
         return [jobs[one] for one in asked if one in jobs]
 
-    def _rows(self, asked: Sequence[_Asked], payloads: int, cut: int | str) -> list[tuple[_Asked, Any]]:
+    def _rows(self, asked: Sequence[Asked], payloads: int, cut: int | str) -> list[tuple[Asked, Any]]:
         """The reply for each of these, from one round trip."""
         groups: dict[tuple[str, Shard], list[bytes]] = {}
         for where, shard, id in asked:

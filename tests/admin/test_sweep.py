@@ -8,7 +8,7 @@ from typing import get_args
 import pytest
 
 from lowkiq.admin.actions import ACTIONS, CHUNK, ActionName, Actions, Progress, check_action
-from lowkiq.admin.search import INDEXES, Match, Search, View
+from lowkiq.admin.search import PLACES, Match, Search, View
 from lowkiq.job import shard_of
 from tests.admin.conftest import SHARDS
 from tests.queue.shard_driver import FUTURE, PAST
@@ -117,7 +117,7 @@ def test_these_are_all_the_actions_there_are():
         *itertools.product(("due", "retries"), ("perform_now", "bury", "delete")),
         *itertools.product(("morgue",), ("revive", "delete")),
     }
-    assert set(get_args(View)) == set(ACTIONS) == set(INDEXES)
+    assert set(get_args(View)) == set(ACTIONS) == set(PLACES)
     assert set(get_args(ActionName)) == {action for actions in ACTIONS.values() for action in actions}
 
 
