@@ -105,9 +105,9 @@ def _unowned(queue: str, shards: Sequence[ShardMetrics]) -> str:
     which = f"{len(shards):,} shards of {queue} ({numbers}) have"
     if len(shards) == 1:
         which = f"Shard {numbers} of {queue} has"
-    lag, in_hand = max(-(shard.due_in or 0.0) for shard in shards), sum(shard.busy for shard in shards)
+    lag, in_hand = max(shard.lag for shard in shards), sum(shard.busy for shard in shards)
     facts = [f"{which} jobs due and no node; the oldest is {words.age(lag)} late"]
-    if lag <= 0:
+    if not lag:
         facts = [f"{which} jobs in hand and no node"]
     if in_hand:
         facts.append(f"{in_hand:,} jobs are in the hands of nodes that are gone, and run again once a node comes")

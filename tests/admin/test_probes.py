@@ -9,6 +9,7 @@ import redis
 from redis.exceptions import OutOfMemoryError, ReadOnlyError
 
 from lowkiq.admin import probes
+from lowkiq.admin.metrics import read_layouts
 from lowkiq.queue import keys, scripts
 from lowkiq.queue.call import Caller
 from lowkiq.queue.keys import Layout
@@ -165,7 +166,7 @@ def test_the_clocks_of_one_machine_agree(app):
 def test_layouts_of_queues_and_shards(app, shard):
     shard.push("a")
     app.redis().hset(keys.queues(app.settings.namespace), mapping={"q": "1", "new": "2:3"})
-    assert probes.read_layouts(app.caller, app.settings.namespace) == {"new": Layout(2, 3), "q": Layout(1, 1)}
+    assert read_layouts(app.caller, app.settings.namespace) == {"new": Layout(2, 3), "q": Layout(1, 1)}
     other = ShardDriver(app, queue="other")
     assert probes.read_shard_layouts(app.caller, [shard.shard, other.shard]) == [Layout(1, 1), None]
 
