@@ -37,8 +37,6 @@ SPANS: Final[Mapping[str, Span]] = {
     "1d": Span(86_400, 600),
     "30d": Span(30 * 86_400, 14_400),
 }
-
-
 SHORTEST: Final = "5m"
 
 
@@ -93,7 +91,6 @@ def _sample(row: QueueMetrics) -> str:
 
 def _point(record: bytes) -> Point:
     """A newer Lowkiq may have put more columns behind these."""
-    at, *gauges, lag, processed, failed, pushed, merged = record.split()[:10]
-    counters = map(int, (processed, failed, pushed, merged))
-    values: list[Any] = [float(at), *map(int, gauges), float(lag), *counters]
+    words = record.split()
+    values: list[Any] = [float(words[0]), *map(int, words[1:5]), float(words[5]), *map(int, words[6:10])]
     return Point(*values)
