@@ -33,13 +33,9 @@ class Subject:
 
     def __init__(self, app: Lowkiq, environment: Mapping[str, str], *, has_app: bool) -> None:
         self.app = app
+        self.settings: Settings = app.settings
         self.environment = environment
         self.has_app = has_app
-
-    @property
-    def settings(self) -> Settings:
-        """The application's settings."""
-        return self.app.settings
 
     @cached_property
     def caller(self) -> Caller:
@@ -50,8 +46,6 @@ class Subject:
         """Closes the connections."""
         if "caller" in vars(self):
             self.caller.close()
-
-    # ── where Redis is ──────────────────────────────────────────────────────────────────────────────────────────────
 
     @property
     def url(self) -> str:
@@ -73,8 +67,6 @@ class Subject:
     def is_embedded(self) -> bool:
         """True when it is the supervisor's own."""
         return self.settings.redis is None and self.settings.redis_url.endswith(EMBEDDED_SOCKET)
-
-    # ── what Redis says ─────────────────────────────────────────────────────────────────────────────────────────────
 
     @cached_property
     def info(self) -> Mapping[str, Any]:
