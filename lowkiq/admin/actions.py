@@ -102,9 +102,7 @@ class Actions:
     def act(self, action: str, view: str, ids: Iterable[str | int]) -> int:
         """
         Does what the table says to jobs of a view. Those named among retries are meant also if they are fresh by now.
-
-        Raises:
-            ValueError: the view has no such action, or there can't be such an id.
+        Raises ValueError if the view has no such action, or there can't be such an id.
         """
         check_action(action, view)
         by_shard: dict[Shard, list[bytes]] = {}

@@ -74,10 +74,8 @@ def read_in_order(
 ) -> tuple[list[tuple[Shard, bytes]], Cursor | None]:
     """
     A page of ids, and the cursor for the next; None at the end. While jobs come and go, one that moves across the
-    edge of a page, or has the very score of that edge, may be seen twice, or on no page.
-
-    Raises:
-        ValueError: the cursor is of another list, since it lies outside the bounds.
+    edge of a page, or has the very score of that edge, may be seen twice, or on no page. Raises ValueError for a cursor
+    outside the bounds: it is of another list.
     """
     if after is not None and not float(bounds[0]) <= after.score <= float(bounds[1]):
         raise ValueError(f"{after.text!r} is no cursor of this list: take the one that its last page gave")
@@ -109,11 +107,8 @@ class _Reader(NamedTuple):
 
     def read(self, numbers: Sequence[int], limits: Sequence[int]) -> list[Row]:
         """The first rows after the cursor of each of these shards, so many of each, in the order of the shard."""
-        ranges = [
-            (number, limit, range_)
-            for number, limit in zip(numbers, limits, strict=False)
-            for range_ in self._ranges(number)
-        ]
+        limited = zip(numbers, limits, strict=False)
+        ranges = [(number, limit, range_) for number, limit in limited for range_ in self._ranges(number)]
         pages = self.caller.commands([
             (self._command, f"{self.shards[number].prefix}{self.zset}", *bounds, "WITHSCORES", "LIMIT", skip, limit)
             for number, limit, (*bounds, skip) in ranges

@@ -71,10 +71,7 @@ class Previews:
     ) -> Page:
         """
         Jobs of "due" (the first due first), "retries" (those that failed most first) or "morgue" (the newest first);
-        with a pattern or a group of errors, in no order.
-
-        Raises:
-            ValueError: there is no such view, or the cursor is not one.
+        with a pattern or a group of errors, in no order. Raises ValueError for no such view or no such cursor.
         """
         if view not in PLACES:
             raise ValueError(f"no view {view!r}: there are {', '.join(PLACES)}")
@@ -112,15 +109,12 @@ class Previews:
         lengths = self._search.lengths(view)
         filled = [shard for shard, length in zip(self._shards, lengths, strict=True) if length]
         some = filled[:: -(-len(filled) // SAMPLED_SHARDS) or 1]
-        groups: Counter[str] = Counter()
-        examples: dict[str, bytes] = {}
-        for id, error in self._search.newest(view, some, SAMPLED_ERRORS // max(1, len(some))):
-            group = group_of(error)
-            groups[group] += 1
-            examples.setdefault(group, id)
-        ids = {text: id.decode("utf-8", KEPT_BYTES) for text, id in examples.items()}
-        ranked = [ErrorGroup(text, count, ids[text]) for text, count in groups.most_common()]
-        return ranked, groups.total(), sum(lengths)
+        newest = self._search.newest(view, some, SAMPLED_ERRORS // max(1, len(some)))
+        found = [(group_of(error), id.decode("utf-8", KEPT_BYTES)) for id, error in newest]
+        examples = dict(reversed(found))
+        counts = Counter(group for group, _ in found)
+        ranked = [ErrorGroup(group, count, examples[group]) for group, count in counts.most_common()]
+        return ranked, len(found), sum(lengths)
 
     def count(self, match: Match, most: int = 1_000_000) -> tuple[int, bool]:
         """The number of jobs that match; True when it stopped after `most` ids, and there may be more."""

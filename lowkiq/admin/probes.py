@@ -94,7 +94,9 @@ def read_refusals(caller: Caller, namespace: str, queue: str) -> Refusals:
     commands: list[str] = []
     patterns: list[str] = []
     writes = None
-    server = _server_of(caller, keys.shard(namespace, queue, 0))
+    client = caller.client
+    # Of a cluster the primary that has the keys: others redirect once they have checked rights.
+    server = client.primary_of(keys.shard(namespace, queue, 0)) if isinstance(client, ClusterClient) else client
     for (name, pattern, _), reply in zip(probes, _queue_and_discard(server, probes), strict=True):
         if isinstance(reply, NoPermissionError):
             is_command = "to run the" in str(reply)  # "this user has no permissions to run the 'rpush' command"
@@ -128,12 +130,6 @@ def _probes(namespace: str, queue: str) -> Sequence[Probe]:
         ("PUBLISH", bells, ["PUBLISH", bell, ""]),
         ("SUBSCRIBE", bells, ["SUBSCRIBE", bell]),
     ]
-
-
-def _server_of(caller: Caller, key: str) -> redis.Redis:
-    """The primary of a cluster that has a key: others redirect once they have checked rights."""
-    client = caller.client
-    return client.primary_of(key) if isinstance(client, ClusterClient) else client
 
 
 def _queue_and_discard(client: redis.Redis, probes: Sequence[Probe]) -> list[Any]:
