@@ -15,9 +15,6 @@ def kill(shard, id, payloads):
     shard.actions.kill([id])
 
 
-# ── bury ────────────────────────────────────────────────────────────────────────────────────────────────────────────
-
-
 @pytest.mark.parametrize("count", [1, 3])
 def test_a_buried_job_is_in_the_morgue_with_all_its_payloads(shard, count):
     shard.push_payloads("a", count)
@@ -83,9 +80,6 @@ def test_a_large_job_merges_into_a_large_dead_one_in_bounded_steps(shard):
     assert steps == [(4, 6), (1, 9)]
     assert len(shard.morgue()["a"].payloads) == 10
     assert shard.queued() == {}
-
-
-# ── revive ──────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
 @pytest.mark.parametrize("count", [1, 3])
@@ -155,9 +149,6 @@ def test_many_jobs_are_revived_at_once(shard):
     assert shard.morgue() == {}
 
 
-# ── drop ────────────────────────────────────────────────────────────────────────────────────────────────────────────
-
-
 @pytest.mark.parametrize("count", [1, 3])
 def test_a_dropped_job_is_gone(shard, count):
     shard.push_payloads("a", count)
@@ -213,9 +204,6 @@ def test_a_job_in_hand_is_not_dropped(shard):
     assert shard.claimed() == {"a": Claimed({b"x": 1.0}, PAST)}
 
 
-# ── crashes ─────────────────────────────────────────────────────────────────────────────────────────────────────────
-
-
 @pytest.mark.parametrize("action", ["delete", "kill"])
 def test_a_job_that_leaves_the_queue_leaves_no_crashes(shard, action):
     """A job of that id pushed later has killed nobody yet."""
@@ -250,9 +238,6 @@ def test_a_job_in_hand_keeps_its_error(shard, action):
     getattr(shard.actions, action)(["a"])
     lease.release("claim")
     assert (shard.queued()["a"].retry_count, shard.queued()["a"].error) == (2, "boom")
-
-
-# ── perform_now ─────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
 def test_a_job_is_made_due_as_it_is(shard):

@@ -10,10 +10,12 @@ import pytest
 from lowkiq.admin.actions import ACTIONS, CHUNK, ActionName, Actions, Progress, check_action
 from lowkiq.admin.search import PLACES, Match, Search, View
 from lowkiq.job import shard_of
+from tests.admin import conftest
 from tests.admin.conftest import SHARDS
 from tests.queue.shard_driver import FUTURE, PAST
 
 MANY = 2_000
+EVERY = [(view, action) for view, actions in ACTIONS.items() for action in actions]
 
 
 @pytest.fixture
@@ -45,19 +47,13 @@ def meanwhile(app):
     return meanwhile
 
 
-def push(work, ids, **fields):
-    work.perform_async([{"id": id, "perform_in": FUTURE} | fields for id in ids])
+def push(work, ids, perform_in=FUTURE):
+    conftest.push(work, ids, perform_in=perform_in)
 
 
 def fail(shards, *ids, error="boom"):
-    """Fails these jobs, and no others that are due."""
     for id in ids:
-        shard = shards[shard_of(id.encode(), SHARDS)]
-        shard.push(id, b"p", 1.0, PAST)
-        lease = shard.lease()
-        lease.claim()
-        lease.fail(id, delay=FUTURE, error=error)
-        lease.release("lease")
+        conftest.fail(shards[shard_of(id.encode(), SHARDS)], FUTURE, **{id: error})
 
 
 def ids_of(shards, name):
@@ -71,9 +67,6 @@ def last(progress):
 
 def everything(shards):
     return [shard.jobs() for shard in shards]
-
-
-# ── every action does what its name says ────────────────────────────────────────────────────────────────────────────
 
 
 @pytest.fixture
@@ -113,12 +106,12 @@ def test_an_action_does_what_its_name_says(mixed, start, view, action, moved, qu
 
 
 def test_these_are_all_the_actions_there_are():
-    assert {(view, action) for view, actions in ACTIONS.items() for action in actions} == {
+    assert set(EVERY) == {
         *itertools.product(("due", "retries"), ("perform_now", "bury", "delete")),
         *itertools.product(("morgue",), ("revive", "delete")),
     }
     assert set(get_args(View)) == set(ACTIONS) == set(PLACES)
-    assert set(get_args(ActionName)) == {action for actions in ACTIONS.values() for action in actions}
+    assert set(get_args(ActionName)) == {action for _, action in EVERY}
 
 
 @pytest.mark.parametrize(
@@ -168,9 +161,6 @@ def test_a_job_with_many_payloads_is_moved_whole(shards, start):
     assert len(shard.morgue()["a"].payloads) == 3000
 
 
-# ── which jobs ──────────────────────────────────────────────────────────────────────────────────────────────────────
-
-
 @pytest.mark.parametrize(
     ("match", "expected"),
     [
@@ -194,7 +184,7 @@ def test_only_what_matches_is_touched(work, shards, start, match, expected):
     assert ids_of(shards, "queued") == {"a-1", "a-2", "b-1", "c"} - expected
 
 
-@pytest.mark.parametrize(("view", "action"), [(view, action) for view, some in ACTIONS.items() for action in some])
+@pytest.mark.parametrize(("view", "action"), EVERY)
 def test_all_of_many_jobs_are_acted_on(work, shards, start, view, action):
     ids = [f"id-{n}" for n in range(MANY)]
     push(work, ids, perform_in=PAST if view == "retries" else FUTURE)
@@ -248,12 +238,6 @@ def test_jobs_that_got_into_the_morgue_since_are_not_acted_on(work, shards, star
     assert ids_of(shards, "morgue") == {str(n) for n in range(1000, 1100)}
 
 
-def test_jobs_that_are_due_late_are_acted_on_all_the_same(work, shards, start):
-    """Only of the morgue does the index say when a job got there."""
-    push(work, ["a"], perform_in=FUTURE)
-    assert last(start("delete", Match("due"))) == Progress(1, 1)
-
-
 @pytest.mark.parametrize("action", ["bury", "delete"])
 def test_a_job_that_was_renewed_meanwhile_is_left_alone(work, shards, start, meanwhile, action):
     """It had failed when it was found; now it is another job of that id, which nobody has judged."""
@@ -268,7 +252,7 @@ def test_a_job_that_was_renewed_meanwhile_is_left_alone(work, shards, start, mea
     assert ids_of(shards, "morgue") == ({"b"} if action == "bury" else set())
 
 
-@pytest.mark.parametrize(("view", "action"), [(view, action) for view, some in ACTIONS.items() for action in some])
+@pytest.mark.parametrize(("view", "action"), EVERY)
 def test_a_job_that_has_gone_meanwhile_is_seen_and_not_moved(work, shards, start, meanwhile, view, action):
     fail(shards, "a")
     if view == "morgue":
@@ -293,23 +277,15 @@ def test_a_job_that_a_node_takes_meanwhile_is_left_to_it(work, shards, start, me
     assert shard.morgue() == {}
 
 
-# ── steps ───────────────────────────────────────────────────────────────────────────────────────────────────────────
-
-
 def test_a_sweep_stops_between_any_two_steps(work, shards, start):
     push(work, range(MANY))
     steps = start("delete", Match("due"))
+    assert len(ids_of(shards, "queued")) == MANY, "nothing happens before the first step is taken"
     for _ in range(3):
         progress = next(steps)
     steps.close()
     assert progress.moved == MANY - len(ids_of(shards, "queued"))
     assert 0 < progress.moved <= 3 * CHUNK
-
-
-def test_nothing_happens_before_the_first_step_is_taken(work, shards, start):
-    push(work, range(10))
-    start("delete", Match("due"))
-    assert len(ids_of(shards, "queued")) == 10
 
 
 def test_steps_are_small_and_tell_how_far_they_have_come(work, shards, start):
@@ -327,10 +303,6 @@ def test_steps_that_find_nothing_are_told_too(work, start):
     progress = list(start("delete", Match("due", "none-*")))
     assert len(progress) >= 10
     assert set(progress) == {Progress(0, 0)}
-
-
-def test_a_sweep_of_nothing_ends_at_once(start):
-    assert list(start("delete", Match("due"))) == []
 
 
 def test_a_sweep_that_was_cut_short_can_be_started_again(work, shards, start):

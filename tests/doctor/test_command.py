@@ -45,9 +45,6 @@ def admin(app: Lowkiq) -> redis.Redis:
     return app.redis()
 
 
-# ── well ────────────────────────────────────────────────────────────────────────────────────────────────────────────
-
-
 def test_a_machine_that_is_well(doctor: Doctor) -> None:
     told = doctor()
     assert told.code == 0
@@ -118,9 +115,6 @@ def test_it_changes_nothing(doctor: Doctor, app: Lowkiq, admin: redis.Redis) -> 
     assert in_scripts <= {"TIME", "HMGET", "ZCARD", "HLEN", "ZRANGE"}, "of all scripts only stats is run"
 
 
-# ── without Redis ───────────────────────────────────────────────────────────────────────────────────────────────────
-
-
 def test_without_redis_the_rest_is_examined(doctor: Doctor) -> None:
     told = doctor(LOWKIQ_REDIS_URL="redis://:hush@127.0.0.1:1/0")
     assert told.code == 1 and "hush" not in told.output
@@ -175,9 +169,6 @@ def test_the_embedded_redis_that_does_not_run(doctor: Doctor, directory: Path) -
     told = doctor(LOWKIQ_REDIS_URL="")
     assert "from the state directory" in told.of("redis.answers")[0]["says"]
     assert "start lowkiq-supervisor, which runs this Redis" in told.of("redis.answers")[0]["do"]
-
-
-# ── ill ─────────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
 def test_what_it_says_of_rights_is_what_mends_them(doctor: Doctor, admin: redis.Redis, own_redis_server: Any) -> None:

@@ -36,9 +36,6 @@ def the_one(check: Check, who: Subject) -> Verdict:
     return verdict
 
 
-# ── the state directory ─────────────────────────────────────────────────────────────────────────────────────────────
-
-
 def test_a_private_state_directory_is_fine(tmp_path: Path) -> None:
     tmp_path.chmod(0o700)
     assert the_one(machine_checks.state_dir, subject({"LOWKIQ_STATE_DIR": str(tmp_path)})).level == "ok"
@@ -138,9 +135,6 @@ def test_kubernetes_has_a_patience_of_its_own() -> None:
     )
 
 
-# ── settings ────────────────────────────────────────────────────────────────────────────────────────────────────────
-
-
 def test_a_drain_longer_than_the_supervisor_s() -> None:
     assert the_one(machine_checks.drain, subject(drain_timeout=60)).do.startswith("set LOWKIQ_DRAIN_TIMEOUT=60,")
     assert not list(machine_checks.drain(subject(drain_timeout=25)))
@@ -170,9 +164,6 @@ def test_who_says_where_redis_is(environment: dict[str, str], url: str, source: 
 def test_a_node_is_counted_with_all_connections_that_it_may_open() -> None:
     """Two a thread, and five: node.py's pool. Its pushes have a pool of their own."""
     assert subject(threads_per_node=8, client_pool_size=3).connections_of_a_node == 2 * 8 + 5 + 3
-
-
-# ── the examination ─────────────────────────────────────────────────────────────────────────────────────────────────
 
 
 def raising(error: Exception) -> Check:
@@ -247,9 +238,6 @@ def test_every_check_has_a_documented_room() -> None:
     assert len(names) == len(set(names))
     assert {name.partition(".")[0] for name in names} == {"redis", "rights", "queues", "nodes", "settings", "machine"}
     assert next(iter(examination.OF_REDIS)) == examination.ANSWERS
-
-
-# ── the report ──────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
 def finding(verdict: Verdict) -> Finding:

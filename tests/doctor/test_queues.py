@@ -51,9 +51,6 @@ def register(app: Lowkiq, **queues: Any) -> None:
     app.redis().hset(keys.queues(app.settings.namespace), mapping=rows)
 
 
-# ── queues ──────────────────────────────────────────────────────────────────────────────────────────────────────────
-
-
 def test_code_and_redis_agree(app: Lowkiq, examine: Examine) -> None:
     serve(app)
     serve(app, "new")
@@ -163,9 +160,6 @@ def test_jobs_that_killed_their_nodes(app: Lowkiq, examine: Examine) -> None:
     killed, dead = examine(queue_checks.deaths)
     assert killed.level == "warning" and killed.says.endswith(": killer\\x1b")
     assert "lowkiq morgue revive q ID" in str(killed.do) and "q 2" in dead.says
-
-
-# ── nodes ───────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
 def test_without_nodes_there_is_little_to_say(examine: Examine) -> None:
