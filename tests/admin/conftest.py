@@ -16,7 +16,8 @@ SHARDS = 3
 
 
 def push(work: type[Worker], ids: Iterable[Any], **fields: Any) -> None:
-    work.perform_async([{"id": id, "perform_in": PAST} | fields for id in ids])
+    jobs: list[Any] = [{"id": id, "perform_in": PAST} | fields for id in ids]
+    work.perform_async(jobs)
 
 
 def fail(shard: ShardDriver, delay: float = 1000.0, **errors: int | str) -> None:

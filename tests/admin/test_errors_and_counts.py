@@ -36,6 +36,8 @@ def test_a_count_of_a_group_of_errors_looks_at_the_errors(shard_with, previews):
 
 
 def test_a_count_that_stopped_says_at_least(work, previews):
+    push(work, range(30))
+    assert previews.count(Match("due", "*"), most=30) == (30, False), "it ends with its limit, and is exact"
     push(work, range(10_000))
     count, is_more = previews.count(Match("due", "*"), most=2_000)
     assert is_more
@@ -43,11 +45,6 @@ def test_a_count_that_stopped_says_at_least(work, previews):
     assert previews.count(Match("due", "none-*"), most=2_000) == (0, True)
     # All without a pattern are counted by Redis.
     assert previews.count(Match("due"), most=10) == (10_000, False)
-
-
-def test_a_count_that_ends_with_its_limit_is_exact(work, previews):
-    push(work, range(30))
-    assert previews.count(Match("due", "*"), most=30) == (30, False)
 
 
 def test_jobs_in_flight_are_listed(shard_with, previews, work):
@@ -88,14 +85,6 @@ def test_a_larger_group_comes_first_although_it_was_met_later(shard, alone):
     assert [(group.text, group.count) for group in alone.errors()[0]] == [("error #", 3), ("another kind", 1)]
 
 
-def test_errors_of_the_morgue_are_grouped(shard_with, previews):
-    for id in ("a", "b"):
-        shard_with(id).push(id)
-        shard_with(id).actions.kill([id])
-    assert [(group.text, group.count) for group in previews.errors("morgue")[0]] == [("moved to the morgue by hand", 2)]
-    assert previews.errors("retries") == ([], 0, 0)
-
-
 def test_errors_are_a_sample_of_every_shard_and_say_so(work, previews, shard_with, monkeypatch):
     monkeypatch.setattr(previews_module, "SAMPLED_ERRORS", 30)
     push(work, range(300))
@@ -103,6 +92,7 @@ def test_errors_are_a_sample_of_every_shard_and_say_so(work, previews, shard_wit
     groups, looked_at, there_are = previews.errors("morgue")
     assert [(group.text, group.count) for group in groups] == [("moved to the morgue by hand", 30)]
     assert (looked_at, there_are) == (30, 300)
+    assert previews.errors("retries") == ([], 0, 0)
 
 
 @pytest.mark.parametrize(

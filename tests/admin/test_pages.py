@@ -42,14 +42,10 @@ def test_retries_of_one_count_are_listed_alone(previews, shard_with):
         assert previews.page("retries", retry_count=count).jobs == []
 
 
-def test_a_retry_count_means_nothing_elsewhere(work, previews):
-    push(work, ["a"])
-    assert ids(previews.page("due", retry_count=5)) == ["a"]
-
-
 def test_a_cursor_of_all_retries_is_refused_for_those_of_one_count(previews, shard_with):
     for number in range(6):
         fail(shard_with(f"id-{number}"), **{f"id-{number}": number})
+    assert len(ids(previews.page("due", retry_count=5))) == 6, "it means nothing elsewhere"
     cursor = previews.page("retries", limit=2).next
     with pytest.raises(ValueError, match="take the one that its last page gave"):
         previews.page("retries", cursor=cursor, retry_count=1)
@@ -138,9 +134,8 @@ def test_a_group_of_errors_is_listed(shard_with, previews):
     shard_with("other").redis.hset(shard_with("other").key("errors"), "other", "another kind")
     met = [id for page in pages(previews, "retries", error="error #", limit=5) for id in ids(page)]
     assert sorted(met) == sorted(f"id-{number}" for number in range(40))
-    assert sorted(ids(previews.page("retries", error="error #", pattern="id-1?", limit=100))) == [
-        f"id-{number}" for number in range(10, 20)
-    ]
+    met = ids(previews.page("retries", error="error #", pattern="id-1?", limit=100))
+    assert sorted(met) == [f"id-{number}" for number in range(10, 20)]
     assert ids(previews.page("retries", error="another kind", limit=100)) == ["other"]
     assert previews.page("retries", error="error 10", limit=100).jobs == []
     assert ids(previews.page("retries", error="another kind", pattern="other", limit=100)) == ["other"]
@@ -193,8 +188,7 @@ def test_what_is_no_cursor_of_a_search_is_refused_with_a_way_out(work, previews,
     assert len(str(caught.value)) < 300
 
 
-@pytest.mark.parametrize("cursor", ["0:18446744073709551615", "999999999:0", "2:12345", "0:7"])
-def test_a_cursor_of_a_search_that_nobody_gave_does_no_harm(work, previews, cursor):
+def test_a_cursor_of_a_search_that_nobody_gave_does_no_harm(work, previews):
     push(work, range(2_000))
-    met = ids(previews.page("due", pattern="*", cursor=cursor))
-    assert set(met) <= {str(n) for n in range(2_000)}
+    for cursor in ("0:18446744073709551615", "999999999:0", "2:12345", "0:7"):
+        assert set(ids(previews.page("due", pattern="*", cursor=cursor))) <= {str(n) for n in range(2_000)}
