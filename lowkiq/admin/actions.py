@@ -41,9 +41,9 @@ def actions_of(view: str) -> tuple[str, ...]:
 
 def check_action(action: str, view: str) -> None:
     """Raises ValueError for what can't be done in a view."""
-    if not actions_of(view):
+    if view not in ACTIONS:
         raise ValueError(f"no view {view!r}: there are {', '.join(ACTIONS)}")
-    if action not in actions_of(view):
+    if action not in ACTIONS[view]:
         raise ValueError(f"can't do {action!r} in {view}: there are {', '.join(actions_of(view))}")
 
 

@@ -1,7 +1,6 @@
 """
-History of what queues held and had done, over five minutes to thirty days, in bounded space.
-
-Nodes take turns to add a sample (node/housekeeping.py). A queue costs about 40 KB of Redis, however long it lives.
+History of what queues held and had done, over five minutes to thirty days: about 40 KB of Redis a queue, however long
+it lives. Nodes take turns to add a sample (node/housekeeping.py).
 """
 
 from __future__ import annotations

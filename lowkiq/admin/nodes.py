@@ -96,10 +96,7 @@ class Running(NamedTuple):
 
     @property
     def seconds(self) -> float:
-        """
-        For how long, if it still runs. A batch that had run for longer than a beat as of the last one is
-        taken to go on; of a shorter one we only know how long it had run by then.
-        """
+        """For how long: one that had run longer than a beat is taken to go on, else we know of the last beat only."""
         return self.thread.seconds + (self.node.beat_age if self.thread.seconds > BEAT_INTERVAL else 0.0)
 
     def has(self, id: str) -> bool | None:
@@ -131,7 +128,6 @@ class Nodes(msgspec.Struct, frozen=True, kw_only=True):
     doubled: list[int]
     #: Shards with due jobs whose lease nobody has.
     unowned: list[ShardMetrics]
-    #: Names of nodes whose beat can't be read.
     unreadable: list[str] = []
 
     @property

@@ -1,7 +1,6 @@
 """
-Paging: pages through an index of all shards as if it were one, never reading more than a page of it.
-
-The first due job of a thousand shards is among the first of each; so one read of their heads shows which few to read.
+Paging: pages through an index of all shards as if it were one, never reading more than a page of it. The first due job
+of a thousand shards is among the first of each; so one read of their heads shows which few to read.
 """
 
 from __future__ import annotations

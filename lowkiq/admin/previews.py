@@ -1,7 +1,6 @@
 """
-Previews: jobs as people see them. Each read is bounded, however long the queue and however large its payloads.
-
-`queries.py` gives programs whole jobs; this gives pages of them, cut, with where they are and how they fare.
+Previews: jobs as people see them, in pages, cut, with their places; `queries.py` gives programs whole ones. Each read
+is bounded, however long the queue and however large its payloads.
 """
 
 from __future__ import annotations
@@ -56,7 +55,7 @@ class Previews:
     ) -> None:
         self._caller = caller
         self._shards = shards
-        self._reader = JobReader(caller, shards, load_error=load_error, max_id_bytes=max_id_bytes)
+        self._reader = JobReader(caller, shards, load_error, max_id_bytes)
         self._search = Search(caller, shards, load_error)
 
     def page(

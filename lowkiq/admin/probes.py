@@ -87,8 +87,8 @@ def load_scripts(caller: Caller) -> bool:
 
 def read_refusals(caller: Caller, namespace: str, queue: str) -> Refusals:
     """
-    Asks what would be refused by queueing every command in a transaction that is then discarded: Redis checks rights
-    when a command is queued, and runs none of them. It works for every user and version, which ACL DRYRUN does not.
+    What would be refused, asked by queueing every command in a transaction that is then discarded: Redis checks rights
+    when it queues a command, and runs none. It works for every user and version, which ACL DRYRUN does not.
     """
     probes = list(_probes(namespace, queue))
     commands: list[str] = []

@@ -31,7 +31,7 @@ class Queries:
         self._caller = caller
         self._shards = shards
         self._load_payload = load_payload
-        self._reader = JobReader(caller, shards, load_error=load_error, max_id_bytes=max_id_bytes)
+        self._reader = JobReader(caller, shards, load_error, max_id_bytes)
         self._max_payloads = max_payloads
 
     def fetch(self, ids: Iterable[str | int]) -> list[Job]:

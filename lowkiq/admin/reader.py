@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import msgspec
 
@@ -50,21 +50,18 @@ class JobPreview(msgspec.Struct, frozen=True):
     payloads: list[PayloadPreview]
 
 
-class JobReader:
+class JobReader(NamedTuple):
     """Reads jobs of one queue and its morgue."""
 
-    def __init__(
-        self, caller: Caller, shards: Sequence[Shard], *, load_error: Callable[[str], str], max_id_bytes: int
-    ) -> None:
-        self._caller = caller
-        self._shards = shards
-        self._load_error = load_error
-        self._max_id_bytes = max_id_bytes
+    caller: Caller
+    shards: Sequence[Shard]
+    load_error: Callable[[str], str]
+    max_id_bytes: int
 
     def find(self, id: str | int) -> Found:
         """The shard of an id. Raises ValueError for what can't be one."""
-        encoded = encode_id(id, self._max_id_bytes, errors=KEPT_BYTES)
-        return self._shards[shard_of(encoded, len(self._shards))], encoded
+        encoded = encode_id(id, self.max_id_bytes, errors=KEPT_BYTES)
+        return self.shards[shard_of(encoded, len(self.shards))], encoded
 
     def fetch(self, asked: Sequence[Asked], payloads: int, cut: int | None = None) -> list[JobPreview]:
         """
@@ -88,7 +85,7 @@ class JobReader:
         calls: list[Call[list[Any]]] = [
             Call("fetch", [shard.prefix], [where, payloads, cut, *some], list) for where, shard, some in pages
         ]
-        replies = raise_first(self._caller.run_all(calls))
+        replies = raise_first(self.caller.run_all(calls))
         return [
             ((where, shard, id), row)
             for (where, shard, some), rows in zip(pages, replies, strict=True)
@@ -97,19 +94,17 @@ class JobReader:
 
     def _preview(self, where: str, shard: Shard, id: bytes, row: list[Any]) -> JobPreview:
         at, retry_count, error, crashes, count, *payloads = row
+        triples = zip(payloads[::3], payloads[1::3], payloads[2::3], strict=True)
         return JobPreview(
             id=id.decode("utf-8", KEPT_BYTES),
             shard=shard.index,
             where=where,
             at=float(at),
             retry_count=int(retry_count) if retry_count else -1,
-            error=error_text(error, self._load_error) if error else None,
+            error=error_text(error, self.load_error) if error else None,
             crashes=int(crashes),
             payload_count=int(count),
-            payloads=[
-                PayloadPreview(float(score), int(size), data)
-                for data, score, size in zip(payloads[::3], payloads[1::3], payloads[2::3], strict=True)
-            ],
+            payloads=[PayloadPreview(float(score), int(size), data) for data, score, size in triples],
         )
 
 

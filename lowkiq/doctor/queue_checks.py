@@ -86,10 +86,8 @@ def unserved(subject: Subject) -> Iterator[Verdict]:
 def unowned(subject: Subject) -> Iterator[Verdict]:
     """Jobs that are due, or were in hand, where nobody is."""
     alerts = [alert for alert in subject.alerts if alert.kind == "unowned"]
-    if not alerts:
-        yield ok("every shard with jobs due has a node")
-    for alert in alerts:
-        yield of_alert(alert) if subject.nodes.nodes else warning(alert.says, alert.do)
+    verdicts = [of_alert(alert) if subject.nodes.nodes else warning(alert.says, alert.do) for alert in alerts]
+    yield from verdicts or [ok("every shard with jobs due has a node")]
 
 
 def late(subject: Subject) -> Iterator[Verdict]:
@@ -110,13 +108,11 @@ def late(subject: Subject) -> Iterator[Verdict]:
 def deaths(subject: Subject) -> Iterator[Verdict]:
     """Jobs that took their node with them."""
     dead = {queue: row.morgue_length for queue, row in subject.queues.items() if row.morgue_length}
-    is_well = True
-    for queue in dead:
-        if ids := probes.read_buried(subject.caller, _shards(subject, queue)):
-            is_well = False
-            says = f"jobs of queue {queue} went to the morgue because nodes died at them: {_listed(ids)}"
-            yield warning(says, f"see the nodes' last exits (out of memory?), then: lowkiq morgue revive {queue} ID")
-    if is_well:
+    killers = {queue: ids for queue in dead if (ids := probes.read_buried(subject.caller, _shards(subject, queue)))}
+    for queue, ids in killers.items():
+        says = f"jobs of queue {queue} went to the morgue because nodes died at them: {_listed(ids)}"
+        yield warning(says, f"see the nodes' last exits (out of memory?), then: lowkiq morgue revive {queue} ID")
+    if not killers:
         yield ok("no job in the morgue for killing its node")
     if dead:
         counts = _listed([f"{queue} {count:,}" for queue, count in dead.items()])

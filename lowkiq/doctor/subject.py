@@ -24,17 +24,13 @@ OTHER_FILES = 64
 
 
 class Subject:
-    """
-    An application, the Redis that it uses and the environment that it would run in.
-
-    Args:
-        has_app: whether the application was named; else only its Redis is known.
-    """
+    """An application, the Redis that it uses and the environment that it would run in."""
 
     def __init__(self, app: Lowkiq, environment: Mapping[str, str], *, has_app: bool) -> None:
         self.app = app
         self.settings: Settings = app.settings
         self.environment = environment
+        #: True if the application was named; else only its Redis is known.
         self.has_app = has_app
 
     @cached_property
@@ -55,8 +51,7 @@ class Subject:
     @property
     def url_source(self) -> str:
         """The source of that address."""
-        url = self.settings.redis_url
-        found = find_redis_url(self.environment)
+        url, found = self.settings.redis_url, find_redis_url(self.environment)
         if self.settings.redis:
             return "the app"
         if found and found.text == url:

@@ -18,10 +18,10 @@ from msgspec import Meta
 from starlette.concurrency import run_in_threadpool
 
 from lowkiq import clock
+from lowkiq.admin.alerts import RedisHealth, read_redis_health
 from lowkiq.admin.history import SAMPLE_INTERVAL, Point, read_earlier
 from lowkiq.admin.metrics import QueueMetrics, ShardMetrics, by_queue, read_shards, total
 from lowkiq.admin.nodes import Nodes, judge, read_health
-from lowkiq.admin.redis_health import RedisHealth, read_redis_health
 from lowkiq.errors import UnknownQueue, short
 from lowkiq.queue.call import redis_time
 from lowkiq.queue.shard import Shard

@@ -8,7 +8,7 @@ import time
 import pytest
 import redis
 
-from lowkiq.admin.redis_health import read_redis_health
+from lowkiq.admin.alerts import read_redis_health
 from lowkiq.queue.call import Caller
 from lowkiq.settings import Settings
 from lowkiq.transport.connect import PEOPLE_CONNECTIONS, client_for_people
