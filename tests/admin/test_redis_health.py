@@ -142,13 +142,6 @@ def test_who_waits_for_a_connection_waits_no_longer(people, stop_redis):
     assert people.ping()
 
 
-def test_a_redis_that_is_away_is_an_error_at_once(people, own_redis_server):
-    people.ping()
-    own_redis_server.stop()
-    with pytest.raises(redis.ConnectionError):
-        people.ping()
-
-
 def test_a_connection_that_redis_has_closed_is_opened_again(people, own_redis_server):
     assert people.ping()
     with own_redis_server.client() as other:
@@ -156,9 +149,10 @@ def test_a_connection_that_redis_has_closed_is_opened_again(people, own_redis_se
     assert people.ping()
 
 
-def test_a_redis_that_came_back_is_used_again(people, own_redis_server):
+@pytest.mark.parametrize("death", [signal.SIGTERM, signal.SIGKILL])
+def test_a_redis_that_is_away_is_an_error_at_once_and_used_again_when_it_came_back(people, own_redis_server, death):
     people.ping()
-    own_redis_server.stop(signal.SIGKILL)
+    own_redis_server.stop(death)
     with pytest.raises(redis.ConnectionError):
         people.ping()
     own_redis_server.start()

@@ -136,29 +136,11 @@ def test_what_a_view_cannot_do_is_refused_before_anything_is_written(mixed, star
     assert everything(mixed) == before
 
 
-def test_a_job_that_failed_is_buried_with_its_error_and_revived_as_a_fresh_one(shards, start):
-    fail(shards, "a", error="no disk")
-    last(start("bury", Match("retries")))
-    shard = shards[shard_of(b"a", SHARDS)]
-    assert shard.morgue()["a"].error == "no disk"
-    last(start("revive", Match("morgue")))
-    assert (shard.queued()["a"].retry_count, shard.queued()["a"].error) == (-1, None)
-
-
 def test_jobs_that_are_due_keep_their_place_when_they_are_performed_now(work, shards, start):
     push(work, ["a"], perform_in=PAST)
     push(work, ["b"])
     assert last(start("perform_now", Match("due"))) == Progress(2, 1)
     assert shards[shard_of(b"a", SHARDS)].queued()["a"].perform_in == PAST
-
-
-def test_a_job_with_many_payloads_is_moved_whole(shards, start):
-    shard = shards[shard_of(b"a", SHARDS)]
-    shard.push_payloads("a", 1500)
-    assert last(start("bury", Match("due"))) == Progress(1, 1)
-    shard.push_payloads("a", 1500, first=1500)
-    assert last(start("bury", Match("due"))) == Progress(1, 1)
-    assert len(shard.morgue()["a"].payloads) == 3000
 
 
 @pytest.mark.parametrize(
