@@ -18,7 +18,6 @@ _CURSOR: Final = re.compile(r"([-+.0-9einf]{1,40}):([0-9]{1,9}):([0-9]{1,12})")
 
 #: A bound of a range: a number, "-inf", "+inf", or "(5" for more (or less) than 5, as Redis writes them.
 Bound = float | str
-#: The lowest and the highest score.
 Bounds = tuple[Bound, Bound]
 EVERYTHING: Final[Bounds] = (-math.inf, math.inf)
 

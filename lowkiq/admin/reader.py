@@ -64,10 +64,7 @@ class JobReader(NamedTuple):
         return self.shards[shard_of(encoded, len(self.shards))], encoded
 
     def fetch(self, asked: Sequence[Asked], payloads: int, cut: int | None = None) -> list[JobPreview]:
-        """
-        The jobs asked for, in their order, with at most so many payloads each, cut at so many bytes; those that are no
-        longer there are left out.
-        """
+        """The jobs asked for that are still there, in order, with so many payloads at most, cut at so many bytes."""
         jobs: dict[Asked, JobPreview] = {}
         left = asked
         while left:
