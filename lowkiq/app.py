@@ -88,7 +88,7 @@ class Lowkiq:
     def metrics(self) -> dict[str, QueueMetrics]:
         """The numbers of every queue, also of those whose worker is not in this application."""
         queues = {name: worker.shards_count for name, worker in self.workers.items()} | self.queues()
-        return metrics.read_queues(self.caller, self.settings.namespace, queues)
+        return metrics.by_queue(queues, metrics.read_shards(self.caller, shards_of(self.settings.namespace, queues)))
 
     def nodes(self) -> Nodes:
         """The health of every node, from its heartbeats: which are late, missing, doubled, and what nobody owns."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, Final, Literal, NamedTuple
 
 from lowkiq.admin.search import Match, Search
@@ -41,9 +41,9 @@ def actions_of(view: str) -> tuple[str, ...]:
 
 def check_action(action: str, view: str) -> None:
     """Raises ValueError for what can't be done in a view."""
-    if not actions_of(view):
+    if view not in ACTIONS:
         raise ValueError(f"no view {view!r}: there are {', '.join(ACTIONS)}")
-    if action not in actions_of(view):
+    if action not in ACTIONS[view]:
         raise ValueError(f"can't do {action!r} in {view}: there are {', '.join(actions_of(view))}")
 
 
@@ -61,13 +61,7 @@ class Actions:
 
     def perform_all_jobs_now(self) -> int:
         """Makes every queued job due. Those due already keep their place."""
-
-        def later(shard: Shard) -> list[bytes]:
-            # A second later than Redis's clock, whose decimals this drops: what is due by then needs no help.
-            now, _ = self._caller.command("TIME")
-            return list(self._caller.command("ZRANGEBYSCORE", f"{shard.prefix}due", now + 1, "+inf", "LIMIT", 0, CHUNK))
-
-        return self._all("perform_now", "due", later)
+        return self._all("perform_now", "due")
 
     def kill_all_failed_jobs(self) -> int:
         """Moves every queued job that has failed to the morgue."""
@@ -108,20 +102,15 @@ class Actions:
     def act(self, action: str, view: str, ids: Iterable[str | int]) -> int:
         """
         Does what the table says to jobs of a view. Those named among retries are meant also if they are fresh by now.
-
-        Raises:
-            ValueError: the view has no such action, or there can't be such an id.
+        Raises ValueError if the view has no such action, or there can't be such an id.
         """
         check_action(action, view)
-        by_shard: dict[int, list[bytes]] = {}
+        by_shard: dict[Shard, list[bytes]] = {}
         for id in [encode_id(id, self._max_id_bytes, errors=KEPT_BYTES) for id in ids]:
-            by_shard.setdefault(shard_of(id, len(self._shards)), []).append(id)
-        place = "due" if view == "retries" else view
-        return sum(
-            self.act_in(self._shards[index], action, place, some)
-            for index, found in by_shard.items()
-            for some in chunked(found, CHUNK)
-        )
+            by_shard.setdefault(self._shards[shard_of(id, len(self._shards))], []).append(id)
+        view = "due" if view == "retries" else view
+        chunks = [(shard, some) for shard, found in by_shard.items() for some in chunked(found, CHUNK)]
+        return sum(self.act_in(shard, action, view, some) for shard, some in chunks)
 
     def sweep(self, search: Search, action: str, match: Match, most: int) -> Iterator[Progress]:
         """
@@ -152,18 +141,22 @@ class Actions:
             moved += int(count)
         return moved
 
-    def _all(self, action: str, view: str, list_some: Callable[[Shard], list[bytes]] | None = None) -> int:
-        """Acts on what is listed, until as many jobs as there were have been seen: it ends while others push."""
+    def _all(self, action: str, view: str) -> int:
+        """Acts on the first jobs of a view, until as many as there were have been seen: it ends while others push."""
         moved = 0
         for shard in self._shards:
             left = int(self._caller.command("ZCARD", f"{shard.prefix}{view}"))
-            while left > 0 and (ids := (list_some or self._first(view))(shard)):
+            while left > 0 and (ids := self._first(f"{shard.prefix}{view}", only_later=action == "perform_now")):
                 moved += self.act_in(shard, action, view, ids)
                 left -= len(ids)
         return moved
 
-    def _first(self, index: str) -> Callable[[Shard], list[bytes]]:
-        return lambda shard: list(self._caller.command("ZRANGE", f"{shard.prefix}{index}", 0, CHUNK - 1))
+    def _first(self, key: str, *, only_later: bool) -> list[bytes]:
+        if not only_later:
+            return list(self._caller.command("ZRANGE", key, 0, CHUNK - 1))
+        # A second later than Redis's clock, whose decimals this drops: what is due by then needs no help.
+        now, _ = self._caller.command("TIME")
+        return list(self._caller.command("ZRANGEBYSCORE", key, now + 1, "+inf", "LIMIT", 0, CHUNK))
 
 
 def _as_list(reply: Any) -> list[Any]:

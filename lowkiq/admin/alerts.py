@@ -1,8 +1,4 @@
-"""
-Alerts: what is wrong with nodes, with shards and with Redis, one sentence each, and the next step.
-
-The page, the command line and the doctor all say it in these words.
-"""
+"""Alerts: what is wrong with nodes, shards and Redis, in the words of the page, the command line and the doctor."""
 
 from __future__ import annotations
 
@@ -14,6 +10,7 @@ import msgspec
 from lowkiq.admin import words
 from lowkiq.admin.metrics import ShardMetrics
 from lowkiq.admin.nodes import NodeHealth, Nodes
+from lowkiq.queue.call import Caller
 from lowkiq.transport.connect import evicting_policy, is_too_old, server_name
 
 #: Share of maxmemory from which people should know.
@@ -42,6 +39,37 @@ class Alert(msgspec.Struct, frozen=True):
     def text(self) -> str:
         """Both sentences."""
         return f"{self.says}. {self.do}."
+
+
+class RedisHealth(msgspec.Struct, frozen=True):
+    """A server's version, memory, clients, persistence and alerts."""
+
+    version: str
+    #: Bytes.
+    memory: int
+    #: Bytes, 0 for no limit.
+    max_memory: int
+    clients: int
+    #: In words.
+    persistence: str
+    alerts: list[Alert]
+    #: Seconds.
+    uptime: int
+
+
+def read_redis_health(caller: Caller) -> RedisHealth:
+    """The health of the server; of Redis Cluster, of the node that answers."""
+    info = caller.command("INFO")
+    persistence = "snapshots, or none" if info.get("rdb_last_save_time") else "unknown"
+    return RedisHealth(
+        version=server_name(info),
+        memory=int(info.get("used_memory", 0)),
+        max_memory=int(info.get("maxmemory", 0)),
+        clients=int(info.get("connected_clients", 0)),
+        persistence="append-only file" if info.get("aof_enabled") else persistence,
+        alerts=alerts_of_redis(info),
+        uptime=int(info.get("uptime_in_seconds", 0)),
+    )
 
 
 def alerts_of(nodes: Nodes) -> list[Alert]:
@@ -102,16 +130,12 @@ def _of_shards(found: Nodes) -> Iterator[Alert]:
 
 def _unowned(queue: str, shards: Sequence[ShardMetrics]) -> str:
     numbers = words.ranges(shard.shard for shard in shards)
-    which = f"{len(shards):,} shards of {queue} ({numbers}) have"
-    if len(shards) == 1:
-        which = f"Shard {numbers} of {queue} has"
-    lag, in_hand = max(-(shard.due_in or 0.0) for shard in shards), sum(shard.busy for shard in shards)
-    facts = [f"{which} jobs due and no node; the oldest is {words.age(lag)} late"]
-    if lag <= 0:
-        facts = [f"{which} jobs in hand and no node"]
-    if in_hand:
-        facts.append(f"{in_hand:,} jobs are in the hands of nodes that are gone, and run again once a node comes")
-    return "; ".join(facts)
+    many = f"{len(shards):,} shards of {queue} ({numbers}) have"
+    which = many if len(shards) > 1 else f"Shard {numbers} of {queue} has"
+    lag, in_hand = max(shard.lag for shard in shards), sum(shard.busy for shard in shards)
+    due = f"jobs due and no node; the oldest is {words.age(lag)} late" if lag else "jobs in hand and no node"
+    gone = f"; {in_hand:,} jobs are in the hands of nodes that are gone, and run again once a node comes"
+    return f"{which} {due}{gone if in_hand else ''}"
 
 
 _Found = tuple[Literal["bad", "warn"], str, str, str]

@@ -1,8 +1,7 @@
 """
-Bulks: actions on all jobs that match, as everybody can see them: how far they have come, and whether to stop.
+Bulks: actions on all jobs that match, with their progress, in Redis: any process can show and stop what another runs.
 
-Kept in Redis, so that any process can show and stop what another one runs. They say nothing of jobs' own state: a bulk
-whose process dies has done what it has done, and can be started again.
+They say nothing of jobs' own state: a bulk whose process dies has done what it has done, and can be started again.
 """
 
 from __future__ import annotations

@@ -1,7 +1,6 @@
 """
-History of what queues held and had done, over five minutes to thirty days, in bounded space.
-
-Nodes take turns to add a sample (node/housekeeping.py). A queue costs about 40 KB of Redis, however long it lives.
+History of what queues held and had done, over five minutes to thirty days: about 40 KB of Redis a queue, however long
+it lives. Nodes take turns to add a sample (node/housekeeping.py).
 """
 
 from __future__ import annotations
@@ -37,8 +36,6 @@ SPANS: Final[Mapping[str, Span]] = {
     "1d": Span(86_400, 600),
     "30d": Span(30 * 86_400, 14_400),
 }
-
-
 SHORTEST: Final = "5m"
 
 
@@ -93,7 +90,6 @@ def _sample(row: QueueMetrics) -> str:
 
 def _point(record: bytes) -> Point:
     """A newer Lowkiq may have put more columns behind these."""
-    at, *gauges, lag, processed, failed, pushed, merged = record.split()[:10]
-    counters = map(int, (processed, failed, pushed, merged))
-    values: list[Any] = [float(at), *map(int, gauges), float(lag), *counters]
+    words = record.split()
+    values: list[Any] = [float(words[0]), *map(int, words[1:5]), float(words[5]), *map(int, words[6:10])]
     return Point(*values)

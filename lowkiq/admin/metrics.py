@@ -9,7 +9,7 @@ import msgspec
 
 from lowkiq.queue import keys
 from lowkiq.queue.call import Call, Caller, chunked, raise_first
-from lowkiq.queue.shard import Shard, shards_of
+from lowkiq.queue.shard import Shard
 
 
 class ShardMetrics(msgspec.Struct, frozen=True):
@@ -34,9 +34,14 @@ class ShardMetrics(msgspec.Struct, frozen=True):
     epoch: int
 
     @property
+    def lag(self) -> float:
+        """Seconds by which the oldest due job is late, 0 when nothing is due."""
+        return max(-(self.due_in or 0.0), 0.0)
+
+    @property
     def is_unowned(self) -> bool:
         """True when it has jobs due, or in a dead node's hands, and nobody to run them."""
-        return not self.lease_rest and (self.busy > 0 or (self.due_in is not None and self.due_in < 0))
+        return not self.lease_rest and (self.busy > 0 or self.lag > 0)
 
 
 class QueueMetrics(msgspec.Struct, frozen=True):
@@ -60,26 +65,29 @@ class QueueMetrics(msgspec.Struct, frozen=True):
     merged: int
 
 
-#: Numbers of a queue that are the sums of its shards'.
+#: Numbers that are the sums of those of parts.
 SUMMED: Final = ("length", "retries", "busy", "morgue_length", "processed", "failed", "pushed", "merged")
 
 
 def known_queues(caller: Caller, namespace: str) -> dict[str, int]:
     """Every queue with its shards_count."""
-    reply: Mapping[bytes, bytes] = caller.command("HGETALL", keys.queues(namespace))
-    return {queue.decode(): keys.Layout.parse(told).shards_count for queue, told in sorted(reply.items())}
+    return {queue: layout.shards_count for queue, layout in read_layouts(caller, namespace).items()}
+
+
+def read_layouts(caller: Caller, namespace: str) -> dict[str, keys.Layout]:
+    """Every queue with its layout, as `register` knows it."""
+    told: Mapping[bytes, bytes] = caller.command("HGETALL", keys.queues(namespace))
+    return {queue.decode(): keys.Layout.parse(text) for queue, text in sorted(told.items())}
 
 
 def read_shards(caller: Caller, shards: Sequence[Shard]) -> list[ShardMetrics]:
     """The numbers of each shard."""
-    calls = [
-        Call("stats", [shard.prefix for shard in some], [], _rows(some))
-        for some in chunked(shards, caller.shards_a_call)
+    groups = list(chunked(shards, caller.shards_a_call))
+    calls = [Call("stats", [shard.prefix for shard in some], [], list) for some in groups]
+    replies = zip(groups, raise_first(caller.run_all(calls)), strict=True)
+    return [
+        _row(shard, row, float(now)) for some, (now, *rows) in replies for shard, row in zip(some, rows, strict=True)
     ]
-    metrics: list[ShardMetrics] = []
-    for some in raise_first(caller.run_all(calls)):
-        metrics += some
-    return metrics
 
 
 def read_lengths(caller: Caller, shards: Sequence[Shard], key: str) -> list[int]:
@@ -90,43 +98,20 @@ def read_lengths(caller: Caller, shards: Sequence[Shard], key: str) -> list[int]
     return [length // words for lengths in raise_first(caller.run_all(calls)) for length in lengths]
 
 
-def read_all_shards(caller: Caller, namespace: str, queues: Mapping[str, int]) -> list[ShardMetrics]:
-    """The numbers of every shard of these queues; `queues` gives their shards_count."""
-    return read_shards(caller, shards_of(namespace, queues))
-
-
-def read_queues(caller: Caller, namespace: str, queues: Mapping[str, int]) -> dict[str, QueueMetrics]:
-    """The numbers of each queue; `queues` gives their shards_count."""
-    return by_queue(queues, read_all_shards(caller, namespace, queues))
-
-
 def by_queue(queues: Iterable[str], shards: Iterable[ShardMetrics]) -> dict[str, QueueMetrics]:
     """The numbers of each of these queues from those of their shards."""
     rows: dict[str, list[ShardMetrics]] = {queue: [] for queue in queues}
     for shard in shards:
         rows[shard.queue].append(shard)
-    return {queue: _of_shards(some) for queue, some in rows.items()}
+    return {queue: total(some) for queue, some in rows.items()}
 
 
-def total(queues: Iterable[QueueMetrics]) -> QueueMetrics:
-    """The numbers of all of these queues together; the lag is the highest."""
-    rows = list(queues)
-    sums = {name: sum(getattr(row, name) for row in rows) for name in QueueMetrics.__struct_fields__ if name != "lag"}
-    return QueueMetrics(**sums, lag=max((row.lag for row in rows), default=0.0))
-
-
-def _of_shards(shards: Sequence[ShardMetrics]) -> QueueMetrics:
-    sums = {name: sum(getattr(shard, name) for shard in shards) for name in SUMMED}
-    lag = max((-shard.due_in for shard in shards if shard.due_in is not None and shard.due_in < 0), default=0.0)
+def total(parts: Iterable[QueueMetrics | ShardMetrics]) -> QueueMetrics:
+    """The numbers of all of these together; the lag is the highest."""
+    rows = list(parts)
+    sums = {name: sum(getattr(row, name) for row in rows) for name in SUMMED}
+    lag = max((row.lag for row in rows), default=0.0)
     return QueueMetrics(**sums, fresh=sums["length"] - sums["retries"], lag=lag)
-
-
-def _rows(shards: Sequence[Shard]) -> Any:
-    def parse(reply: list[Any]) -> list[ShardMetrics]:
-        now = float(reply[0])
-        return [_row(shard, row, now) for shard, row in zip(shards, reply[1:], strict=True)]
-
-    return parse
 
 
 def _row(shard: Shard, row: list[Any], now: float) -> ShardMetrics:

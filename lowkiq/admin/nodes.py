@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Collection, Iterable, Sequence
-from typing import Any, Final, NamedTuple
+from typing import Final, NamedTuple
 
 import msgspec
 
-from lowkiq.admin.metrics import ShardMetrics, known_queues, read_all_shards
+from lowkiq.admin.metrics import ShardMetrics, known_queues, read_shards
 from lowkiq.codec import encodable
 from lowkiq.queue import keys
 from lowkiq.queue.call import Call, Caller, pairs, redis_time
-from lowkiq.queue.shard import Shard
+from lowkiq.queue.shard import Shard, shards_of
 
 #: Seconds between beats.
 BEAT_INTERVAL = 5.0
@@ -96,10 +96,7 @@ class Running(NamedTuple):
 
     @property
     def seconds(self) -> float:
-        """
-        For how long, if it still runs. A batch that had run for longer than a beat as of the last one is
-        taken to go on; of a shorter one we only know how long it had run by then.
-        """
+        """For how long: one that had run longer than a beat is taken to go on, else we know of the last beat only."""
         return self.thread.seconds + (self.node.beat_age if self.thread.seconds > BEAT_INTERVAL else 0.0)
 
     def has(self, id: str) -> bool | None:
@@ -131,7 +128,6 @@ class Nodes(msgspec.Struct, frozen=True, kw_only=True):
     doubled: list[int]
     #: Shards with due jobs whose lease nobody has.
     unowned: list[ShardMetrics]
-    #: Names of nodes whose beat can't be read.
     unreadable: list[str] = []
 
     @property
@@ -158,21 +154,20 @@ def running_batches(nodes: Iterable[NodeHealth]) -> dict[tuple[str, int], Runnin
 
 def beat(caller: Caller, namespace: str, health: NodeHealth) -> None:
     """Writes a heartbeat."""
-    caller.run(_beat(namespace, health.node, is_gone=False))
+    caller.run(Call("beat", [keys.nodes(namespace)], [health.node, 0], bytes))
     caller.command("SET", keys.node(namespace, health.node), msgspec.json.encode(health), "EX", BEAT_TTL)
 
 
 def forget(caller: Caller, namespace: str, node: str) -> None:
     """The node is gone, and need not be waited for."""
-    caller.run(_beat(namespace, node, is_gone=True))
+    caller.run(Call("beat", [keys.nodes(namespace)], [node, 1], bytes))
     caller.command("UNLINK", keys.node(namespace, node))
 
 
 def ask_to_foster(caller: Caller, namespace: str, asked: Sequence[tuple[str, Shard]]) -> None:
     """Asks each of these nodes to stand in for the node whose part the shard is."""
-    caller.commands(
-        [("PUBLISH", keys.doorbell(namespace, node), FOSTER + b" " + shard.prefix.encode()) for node, shard in asked]
-    )
+    rings = [(keys.doorbell(namespace, node), FOSTER + b" " + shard.prefix.encode()) for node, shard in asked]
+    caller.commands([("PUBLISH", *ring) for ring in rings])
 
 
 def exchange_unowned(caller: Caller, namespace: str, prefixes: Collection[str]) -> set[str]:
@@ -191,7 +186,7 @@ def living_nodes(caller: Caller, namespace: str) -> list[str]:
 
 def read_nodes(caller: Caller, namespace: str) -> Nodes:
     """All nodes that have beaten lately."""
-    shards = read_all_shards(caller, namespace, known_queues(caller, namespace))
+    shards = read_shards(caller, shards_of(namespace, known_queues(caller, namespace)))
     return judge(read_health(caller, namespace), shards)
 
 
@@ -230,7 +225,3 @@ def judge(heartbeats: Heartbeats, shards: Sequence[ShardMetrics]) -> Nodes:
         unowned=[shard for shard in shards if shard.is_unowned],
         unreadable=unreadable,
     )
-
-
-def _beat(namespace: str, node: str, *, is_gone: bool) -> Call[Any]:
-    return Call("beat", [keys.nodes(namespace)], [node, int(is_gone)], bytes)

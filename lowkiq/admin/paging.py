@@ -1,7 +1,6 @@
 """
-Paging: pages through an index of all shards as if it were one, never reading more than a page of it.
-
-The first due job of a thousand shards is among the first of each; so one read of their heads shows which few to read.
+Paging: pages through an index of all shards as if it were one, never reading more than a page of it. The first due job
+of a thousand shards is among the first of each; so one read of their heads shows which few to read.
 """
 
 from __future__ import annotations
@@ -9,6 +8,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Sequence
+from contextlib import suppress
 from typing import Final, NamedTuple
 
 from lowkiq.queue.call import Argument, Call, Caller, chunked, pairs, raise_first
@@ -18,7 +18,6 @@ _CURSOR: Final = re.compile(r"([-+.0-9einf]{1,40}):([0-9]{1,9}):([0-9]{1,12})")
 
 #: A bound of a range: a number, "-inf", "+inf", or "(5" for more (or less) than 5, as Redis writes them.
 Bound = float | str
-#: The lowest and the highest score.
 Bounds = tuple[Bound, Bound]
 EVERYTHING: Final[Bounds] = (-math.inf, math.inf)
 
@@ -39,14 +38,10 @@ class Cursor(NamedTuple):
     @classmethod
     def parse(cls, text: str) -> Cursor:
         """Raises ValueError for what is no cursor."""
-        match = _CURSOR.fullmatch(text)
-        try:
-            score = float(match[1]) if match else float("nan")
-        except ValueError:
-            score = float("nan")
-        if match is None or math.isnan(score):
-            raise ValueError(f"{text[:80]!r} is no cursor: take the one that the last page gave")
-        return cls(score, int(match[2]), int(match[3]))
+        if match := _CURSOR.fullmatch(text):
+            with suppress(ValueError):  # "1e" and the like
+                return cls(float(match[1]), int(match[2]), int(match[3]))
+        raise ValueError(f"{text[:80]!r} is no cursor: take the one that the last page gave")
 
 
 class Range(NamedTuple):
@@ -77,10 +72,8 @@ def read_in_order(
 ) -> tuple[list[tuple[Shard, bytes]], Cursor | None]:
     """
     A page of ids, and the cursor for the next; None at the end. While jobs come and go, one that moves across the
-    edge of a page, or has the very score of that edge, may be seen twice, or on no page.
-
-    Raises:
-        ValueError: the cursor is of another list, since it lies outside the bounds.
+    edge of a page, or has the very score of that edge, may be seen twice, or on no page. Raises ValueError for a cursor
+    outside the bounds: it is of another list.
     """
     if after is not None and not float(bounds[0]) <= after.score <= float(bounds[1]):
         raise ValueError(f"{after.text!r} is no cursor of this list: take the one that its last page gave")
@@ -94,45 +87,30 @@ def read_in_order(
     return [(shards[row.shard], row.id) for row in page], following
 
 
-class _Reader:
-    def __init__(
-        self,
-        caller: Caller,
-        shards: Sequence[Shard],
-        index: str,
-        bounds: Bounds,
-        after: Cursor | None,
-        reverse: bool,
-    ) -> None:
-        self._caller = caller
-        self._shards = shards
-        self._index = index
-        self._bounds = bounds
-        self._after = after
-        self._reverse = reverse
+class _Reader(NamedTuple):
+    caller: Caller
+    shards: Sequence[Shard]
+    zset: str
+    bounds: Bounds
+    after: Cursor | None
+    reverse: bool
 
     def heads(self) -> list[Row]:
         """The first score after the cursor in each shard, or two where the cursor is; without ids."""
-        found: list[Row] = []
-        ranges = [(number, range_) for number in range(len(self._shards)) for range_ in self._ranges(number)]
-        groups = list(chunked(ranges, self._caller.shards_a_call))
-        for some, scores in zip(groups, raise_first(self._caller.run_all(list(map(self._heads, groups)))), strict=True):
-            found += [Row(float(score), number, b"") for (number, _), score in zip(some, scores, strict=True) if score]
-        return found
+        ranges = [(number, range_) for number in range(len(self.shards)) for range_ in self._ranges(number)]
+        groups = list(chunked(ranges, self.caller.shards_a_call))
+        replies = raise_first(self.caller.run_all(list(map(self._heads, groups))))
+        scores = [score for some in replies for score in some]
+        return [Row(float(score), number, b"") for (number, _), score in zip(ranges, scores, strict=True) if score]
 
     def read(self, numbers: Sequence[int], limits: Sequence[int]) -> list[Row]:
         """The first rows after the cursor of each of these shards, so many of each, in the order of the shard."""
-        ranges = [
-            (number, limit, range_)
-            for number, limit in zip(numbers, limits, strict=False)
-            for range_ in self._ranges(number)
-        ]
-        pages = self._caller.commands(
-            [
-                (self._command, self._key(number), first, last, "WITHSCORES", "LIMIT", skip, limit)
-                for number, limit, (first, last, skip) in ranges
-            ]
-        )
+        limited = zip(numbers, limits, strict=False)
+        ranges = [(number, limit, range_) for number, limit in limited for range_ in self._ranges(number)]
+        pages = self.caller.commands([
+            (self._command, f"{self.shards[number].prefix}{self.zset}", *bounds, "WITHSCORES", "LIMIT", skip, limit)
+            for number, limit, (*bounds, skip) in ranges
+        ])  # fmt: skip
         return [
             Row(float(score), number, id)
             for (number, _, _), page in zip(ranges, pages, strict=True)
@@ -141,25 +119,21 @@ class _Reader:
 
     def key(self, row: Row) -> tuple[float, int]:
         """Sorts rows; those of one shard keep the order in which they were read."""
-        return (-row.score if self._reverse else row.score, row.shard)
+        return (-row.score if self.reverse else row.score, row.shard)
 
     @property
     def _command(self) -> str:
-        return "ZREVRANGEBYSCORE" if self._reverse else "ZRANGEBYSCORE"
-
-    def _key(self, number: int) -> str:
-        return f"{self._shards[number].prefix}{self._index}"
+        return "ZREVRANGEBYSCORE" if self.reverse else "ZRANGEBYSCORE"
 
     def _heads(self, ranges: Sequence[tuple[int, Range]]) -> Call[list[bytes]]:
-        prefixes = [self._shards[number].prefix for number, _ in ranges]
-        return Call(
-            "heads", prefixes, [self._index, self._command, *(word for _, words in ranges for word in words)], list
-        )
+        prefixes = [self.shards[number].prefix for number, _ in ranges]
+        bounds = (word for _, words in ranges for word in words)
+        return Call("heads", prefixes, [self.zset, self._command, *bounds], list)
 
     def _ranges(self, number: int) -> list[Range]:
         """The ranges that read on in a shard. They skip only rows of the cursor's score: others were on no page yet."""
-        first, last = self._bounds[::-1] if self._reverse else self._bounds
-        after = self._after
+        first, last = self.bounds[::-1] if self.reverse else self.bounds
+        after = self.after
         if after is None:
             return [Range(first, last, 0)]
         edge = repr(after.score)

@@ -1,7 +1,6 @@
 """
-Previews: jobs as people see them. Each read is bounded, however long the queue and however large its payloads.
-
-`queries.py` gives programs whole jobs; this gives pages of them, cut, with where they are and how they fare.
+Previews: jobs as people see them, in pages, cut, with their places; `queries.py` gives programs whole ones. Each read
+is bounded, however long the queue and however large its payloads.
 """
 
 from __future__ import annotations
@@ -16,7 +15,7 @@ import msgspec
 from lowkiq.admin.metrics import read_lengths
 from lowkiq.admin.paging import EVERYTHING, Bounds, Cursor, read_in_order
 from lowkiq.admin.reader import Found, JobPreview, JobReader
-from lowkiq.admin.search import INDEXES, Match, Place, Search, group_of, is_glob
+from lowkiq.admin.search import PLACES, Match, Place, Search, group_of, is_glob
 from lowkiq.job import KEPT_BYTES
 from lowkiq.queue.call import Caller
 from lowkiq.queue.shard import Shard
@@ -28,8 +27,6 @@ LISTED_BYTES, SHOWN_BYTES = 200, 4_096
 SEARCHED_A_PAGE: Final = 3_000
 #: Errors read to group them, and shards that they are taken from: about 1 ms of Redis.
 SAMPLED_ERRORS, SAMPLED_SHARDS = 500, 50
-#: Where a view's jobs are.
-PLACES: Final = {"due": "queue", "retries": "queue", "morgue": "morgue"}
 
 
 class Page(msgspec.Struct, frozen=True):
@@ -58,7 +55,7 @@ class Previews:
     ) -> None:
         self._caller = caller
         self._shards = shards
-        self._reader = JobReader(caller, shards, load_error=load_error, max_id_bytes=max_id_bytes)
+        self._reader = JobReader(caller, shards, load_error, max_id_bytes)
         self._search = Search(caller, shards, load_error)
 
     def page(
@@ -73,13 +70,10 @@ class Previews:
     ) -> Page:
         """
         Jobs of "due" (the first due first), "retries" (those that failed most first) or "morgue" (the newest first);
-        with a pattern or a group of errors, in no order.
-
-        Raises:
-            ValueError: there is no such view, or the cursor is not one.
+        with a pattern or a group of errors, in no order. Raises ValueError for no such view or no such cursor.
         """
-        if view not in INDEXES:
-            raise ValueError(f"no view {view!r}: there are {', '.join(INDEXES)}")
+        if view not in PLACES:
+            raise ValueError(f"no view {view!r}: there are {', '.join(PLACES)}")
         if pattern is not None and not is_glob(pattern) and error is None:
             return self._only(view, pattern)
         if pattern is not None or error is not None:
@@ -88,7 +82,8 @@ class Previews:
 
     def job(self, id: str) -> list[JobPreview]:
         """The places of an id: it can be queued, in flight and in the morgue at once."""
-        return self._reader.fetch_everywhere(id, SHOWN_PAYLOADS, SHOWN_BYTES)
+        asked = [(where, *self._reader.find(id)) for where in ("queue", "claim", "morgue")]
+        return self._reader.fetch(asked, SHOWN_PAYLOADS, SHOWN_BYTES)
 
     def ahead(self, id: str) -> int | None:
         """The number of queued jobs of its shard that come before it, None if it is not queued."""
@@ -106,22 +101,19 @@ class Previews:
             if length:
                 words = self._caller.command("LRANGE", f"{shard.prefix}claim", 0, 2 * (limit - len(found)) - 1)
                 found += [(shard, id) for id in words[::2]]
-        return self._listed("claim", found)
+        return self._listed("in_flight", found)
 
     def errors(self, view: str = "retries") -> tuple[list[ErrorGroup], int, int]:
         """Groups of errors, the largest first, from a sample; the size of the sample, and how many jobs there are."""
         lengths = self._search.lengths(view)
         filled = [shard for shard, length in zip(self._shards, lengths, strict=True) if length]
         some = filled[:: -(-len(filled) // SAMPLED_SHARDS) or 1]
-        groups: Counter[str] = Counter()
-        examples: dict[str, bytes] = {}
-        for id, error in self._errors_in(view, some, SAMPLED_ERRORS // max(1, len(some))):
-            group = group_of(error)
-            groups[group] += 1
-            examples.setdefault(group, id)
-        ids = {text: id.decode("utf-8", KEPT_BYTES) for text, id in examples.items()}
-        ranked = [ErrorGroup(text, count, ids[text]) for text, count in groups.most_common()]
-        return ranked, groups.total(), sum(lengths)
+        newest = self._search.newest(view, some, SAMPLED_ERRORS // max(1, len(some)))
+        found = [(group_of(error), id.decode("utf-8", KEPT_BYTES)) for id, error in newest]
+        examples = dict(reversed(found))
+        counts = Counter(group for group, _ in found)
+        ranked = [ErrorGroup(group, count, examples[group]) for group, count in counts.most_common()]
+        return ranked, len(found), sum(lengths)
 
     def count(self, match: Match, most: int = 1_000_000) -> tuple[int, bool]:
         """The number of jobs that match; True when it stopped after `most` ids, and there may be more."""
@@ -140,16 +132,11 @@ class Previews:
         bounds: Bounds = EVERYTHING
         if view == "retries" and retry_count is not None:
             bounds = (retry_count, retry_count)
+        after = Cursor.parse(cursor) if cursor else None
         rows, following = read_in_order(
-            self._caller,
-            self._shards,
-            INDEXES[view][0],
-            bounds=bounds,
-            after=Cursor.parse(cursor) if cursor else None,
-            limit=limit,
-            reverse=view != "due",
+            self._caller, self._shards, view, bounds=bounds, after=after, limit=limit, reverse=view != "due"
         )
-        return Page(self._listed(PLACES[view], rows), following.text if following else None)
+        return Page(self._listed(view, rows), following.text if following else None)
 
     def _matching(self, match: Match, cursor: str | None, limit: int) -> Page:
         found: list[Found] = []
@@ -160,7 +147,7 @@ class Previews:
             scanned, following = scanned + step.seen, step.next
             if len(found) >= limit or scanned >= SEARCHED_A_PAGE:
                 break
-        jobs = self._listed(PLACES[match.view], found)
+        jobs = self._listed(match.view, found)
         return Page(jobs, f"{following.shard}:{following.cursor}" if following else None, scanned)
 
     def _only(self, view: str, id: str) -> Page:
@@ -169,17 +156,12 @@ class Previews:
             found = self._reader.find(id)
         except ValueError:  # too long, or empty: nothing has such an id
             return Page([], None)
-        jobs = self._listed(PLACES[view], [found])
+        jobs = self._listed(view, [found])
         return Page([job for job in jobs if view != "retries" or job.retry_count >= 0], None)
 
-    def _errors_in(self, view: str, shards: Sequence[Shard], share: int) -> list[tuple[bytes, str | None]]:
-        index = INDEXES[view][0]
-        ids = self._caller.commands([("ZREVRANGE", f"{shard.prefix}{index}", 0, share - 1) for shard in shards])
-        errors = self._search.errors_of(view, list(zip(shards, ids, strict=True)))
-        return [row for some, texts in zip(ids, errors, strict=True) for row in zip(some, texts, strict=True)]
-
-    def _listed(self, where: str, found: Sequence[Found]) -> list[JobPreview]:
-        return self._reader.fetch(where, found, LISTED_PAYLOADS, LISTED_BYTES)
+    def _listed(self, view: str, found: Sequence[Found]) -> list[JobPreview]:
+        where = "claim" if view == "in_flight" else PLACES[view][0]
+        return self._reader.fetch([(where, *one) for one in found], LISTED_PAYLOADS, LISTED_BYTES)
 
 
 def _place(cursor: str) -> Place:

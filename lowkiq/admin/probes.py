@@ -10,6 +10,7 @@ import redis
 from redis.exceptions import AskError, NoPermissionError, RedisError, ResponseError
 
 from lowkiq import clock
+from lowkiq.admin.search import Search
 from lowkiq.queue import keys, scripts
 from lowkiq.queue.call import Argument, Caller, chunked, redis_time
 from lowkiq.queue.keys import Layout
@@ -22,7 +23,7 @@ AT_ONCE: Final = 1_000
 #: Seconds to wait for a published message.
 ARRIVES_WITHIN: Final = 2.0
 #: What the morgue says of a job that was buried for its crashes ends so (claimed.lua).
-BURIED_FOR_CRASHES: Final = b"(max_crashes)"
+BURIED_FOR_CRASHES: Final = "(max_crashes)"
 #: Dead jobs of a shard that are read, the newest.
 NEWEST_DEAD: Final = 20
 
@@ -66,11 +67,6 @@ def clock_offset(caller: Caller) -> tuple[float, float]:
     return theirs - (before + took / 2), took / 2
 
 
-def read_info(caller: Caller) -> dict[str, Any]:
-    """INFO."""
-    return dict(caller.command("INFO"))
-
-
 def read_config(caller: Caller, name: str) -> str | None:
     """A setting of the server, None when it may not be read (managed servers refuse it)."""
     try:
@@ -91,19 +87,20 @@ def load_scripts(caller: Caller) -> bool:
 
 def read_refusals(caller: Caller, namespace: str, queue: str) -> Refusals:
     """
-    Asks what would be refused by queueing every command in a transaction that is then discarded: Redis checks rights
-    when a command is queued, and runs none of them. It works for every user and version, which ACL DRYRUN does not.
+    What would be refused, asked by queueing every command in a transaction that is then discarded: Redis checks rights
+    when it queues a command, and runs none. It works for every user and version, which ACL DRYRUN does not.
     """
     probes = list(_probes(namespace, queue))
-    commands, patterns = [], []
+    commands: list[str] = []
+    patterns: list[str] = []
     writes = None
-    server = _server_of(caller, keys.shard(namespace, queue, 0))
+    client = caller.client
+    # Of a cluster the primary that has the keys: others redirect once they have checked rights.
+    server = client.primary_of(keys.shard(namespace, queue, 0)) if isinstance(client, ClusterClient) else client
     for (name, pattern, _), reply in zip(probes, _queue_and_discard(server, probes), strict=True):
         if isinstance(reply, NoPermissionError):
-            if "to run the" in str(reply):  # "this user has no permissions to run the 'rpush' command"
-                commands.append(name)
-            else:
-                patterns.append(pattern)
+            is_command = "to run the" in str(reply)  # "this user has no permissions to run the 'rpush' command"
+            (commands if is_command else patterns).append(name if is_command else pattern)
         elif isinstance(reply, RedisError) and not isinstance(reply, AskError) and writes is None:
             writes = reply
     return Refusals(list(dict.fromkeys(commands)), list(dict.fromkeys(patterns)), writes)
@@ -121,13 +118,11 @@ def _probes(namespace: str, queue: str) -> Sequence[Probe]:
         (name, all_keys, [name, shard, *(shard if word == "{key}" else word for word in words)])
         for name, words in ON_KEYS
     ]
-    on_others: list[Probe] = [
-        (command[0], all_keys, command) for key in others for command in (("SET", key, "", "XX"), ("GET", key))
-    ]
     bell = keys.doorbell(namespace, "doctor")
     return [
         *on_keys,
-        *on_others,
+        *(("SET", all_keys, ["SET", key, "", "XX"]) for key in others),
+        *(("GET", all_keys, ["GET", key]) for key in others),
         ("EVAL", all_keys, ["EVAL", "return 1", 1, shard]),
         ("EVALSHA", all_keys, ["EVALSHA", "0" * 40, 1, shard]),
         ("SCRIPT LOAD", all_keys, ["SCRIPT", "LOAD", "return 1"]),
@@ -135,12 +130,6 @@ def _probes(namespace: str, queue: str) -> Sequence[Probe]:
         ("PUBLISH", bells, ["PUBLISH", bell, ""]),
         ("SUBSCRIBE", bells, ["SUBSCRIBE", bell]),
     ]
-
-
-def _server_of(caller: Caller, key: str) -> redis.Redis:
-    """The primary of a cluster that has a key: others redirect once they have checked rights."""
-    client = caller.client
-    return client.primary_of(key) if isinstance(client, ClusterClient) else client
 
 
 def _queue_and_discard(client: redis.Redis, probes: Sequence[Probe]) -> list[Any]:
@@ -189,32 +178,22 @@ def time_doorbell(caller: Caller, namespace: str) -> float | None:
     return None
 
 
-def read_layouts(caller: Caller, namespace: str) -> dict[str, Layout]:
-    """Every queue with its layout, as `register` knows it."""
-    told = caller.command("HGETALL", keys.queues(namespace))
-    return {queue.decode(): Layout.parse(text) for queue, text in sorted(told.items())}
-
-
 def read_shard_layouts(caller: Caller, shards: Sequence[Shard]) -> list[Layout | None]:
     """The layout that each shard was written with, None of one that was not."""
-    found: list[Layout | None] = []
-    for some in chunked(shards, AT_ONCE):
-        told = caller.commands([("HGET", f"{shard.prefix}meta", "layout") for shard in some])
-        found += [Layout.parse(text) if text else None for text in told]
-    return found
+    told = [
+        text
+        for some in chunked(shards, AT_ONCE)
+        for text in caller.commands([("HGET", f"{shard.prefix}meta", "layout") for shard in some])
+    ]
+    return [Layout.parse(text) if text else None for text in told]
 
 
 def read_buried(caller: Caller, shards: Sequence[Shard]) -> list[str]:
     """Ids among the newest dead jobs of each shard that were buried because their nodes died."""
-    ids: list[str] = []
-    for some in chunked(shards, AT_ONCE // NEWEST_DEAD):
-        dead = caller.commands([("ZREVRANGE", f"{shard.prefix}morgue", 0, NEWEST_DEAD - 1) for shard in some])
-        asked = [(shard, found) for shard, found in zip(some, dead, strict=True) if found]
-        errors = caller.commands([("HMGET", f"{shard.prefix}morgue:errors", *found) for shard, found in asked])
-        for (_, found), texts in zip(asked, errors, strict=True):
-            ids += [
-                id.decode("utf-8", "replace")
-                for id, error in zip(found, texts, strict=True)
-                if error and error.endswith(BURIED_FOR_CRASHES)
-            ]
-    return ids
+    search = Search(caller, shards, str)  # Lowkiq's own errors were never dumped
+    return [
+        id.decode("utf-8", "replace")
+        for some in chunked(shards, AT_ONCE // NEWEST_DEAD)
+        for id, error in search.newest("morgue", some, NEWEST_DEAD)
+        if error and error.endswith(BURIED_FOR_CRASHES)
+    ]

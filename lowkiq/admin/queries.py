@@ -31,7 +31,7 @@ class Queries:
         self._caller = caller
         self._shards = shards
         self._load_payload = load_payload
-        self._reader = JobReader(caller, shards, load_error=load_error, max_id_bytes=max_id_bytes)
+        self._reader = JobReader(caller, shards, load_error, max_id_bytes)
         self._max_payloads = max_payloads
 
     def fetch(self, ids: Iterable[str | int]) -> list[Job]:
@@ -67,12 +67,7 @@ class Queries:
         """Jobs of the morgue, those that have been there longest first."""
         return self._fetch("morgue", self._range("morgue", min, max, limit))
 
-    def morgue_rev_range_by_updated_at(
-        self,
-        max: Bound = "+inf",
-        min: Bound = "-inf",
-        limit: int = 10,
-    ) -> list[Job]:
+    def morgue_rev_range_by_updated_at(self, max: Bound = "+inf", min: Bound = "-inf", limit: int = 10) -> list[Job]:
         """Jobs of the morgue, the newest first."""
         return self._fetch("morgue", self._range("morgue", min, max, limit, reverse=True))
 
@@ -89,9 +84,8 @@ class Queries:
             seen: set[bytes] = set()  # a scan may return an id twice while Redis resizes its table
             cursor = 0
             while True:
-                cursor, page = self._caller.command(
-                    "ZSCAN", f"{shard.prefix}{index}", cursor, "MATCH", pattern, "COUNT", PAGE
-                )
+                key = f"{shard.prefix}{index}"
+                cursor, page = self._caller.command("ZSCAN", key, cursor, "MATCH", pattern, "COUNT", PAGE)
                 ids = [id for id, _ in page if id not in seen]
                 seen.update(ids)
                 yield from self._fetch(where, [(shard, id) for id in ids])
@@ -128,7 +122,7 @@ class Queries:
                 error=job.error,
                 payload_count=job.payload_count,
             )
-            for job in self._reader.fetch(where, found, self._max_payloads)
+            for job in self._reader.fetch([(where, *one) for one in found], self._max_payloads)
         ]
 
     def _payload(self, data: bytes) -> Any:
@@ -140,12 +134,8 @@ class Queries:
 
 
 def _includes_fresh(low: Bound, high: Bound) -> bool:
-    return _above(low, -1) and _above(high, -1, mirrored=True)
-
-
-def _above(bound: Bound, value: float, *, mirrored: bool = False) -> bool:
-    text = str(bound)
-    exclusive, number = text.startswith("("), float(text.removeprefix("("))
-    if mirrored:
-        number, value = -number, -value
-    return number < value if exclusive else number <= value
+    """True if a range of retry_count holds -1; "(5" excludes 5 itself."""
+    texts = str(low), str(high)
+    lowest, highest = (float(text.removeprefix("(")) for text in texts)
+    is_excluded = any(text.startswith("(") and float(text[1:]) == -1 for text in texts)
+    return lowest <= -1 <= highest and not is_excluded

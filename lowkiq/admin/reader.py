@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import msgspec
 
@@ -16,9 +16,9 @@ FETCHED_AT_ONCE: Final = 100
 #: What fetch.lua says of an id that is to be asked for again.
 LATER: Final = b"later"
 
-#: An id and the shard that it belongs to.
+#: An id and the shard that it belongs to; and the place to look for it: "queue", "claim" or "morgue".
 Found = tuple[Shard, bytes]
-_Asked = tuple[str, Shard, bytes]
+Asked = tuple[str, Shard, bytes]
 
 
 class PayloadPreview(msgspec.Struct, frozen=True):
@@ -50,39 +50,22 @@ class JobPreview(msgspec.Struct, frozen=True):
     payloads: list[PayloadPreview]
 
 
-class JobReader:
+class JobReader(NamedTuple):
     """Reads jobs of one queue and its morgue."""
 
-    def __init__(
-        self, caller: Caller, shards: Sequence[Shard], *, load_error: Callable[[str], str], max_id_bytes: int
-    ) -> None:
-        self._caller = caller
-        self._shards = shards
-        self._load_error = load_error
-        self._max_id_bytes = max_id_bytes
+    caller: Caller
+    shards: Sequence[Shard]
+    load_error: Callable[[str], str]
+    max_id_bytes: int
 
     def find(self, id: str | int) -> Found:
         """The shard of an id. Raises ValueError for what can't be one."""
-        encoded = encode_id(id, self._max_id_bytes, errors=KEPT_BYTES)
-        return self._shards[shard_of(encoded, len(self._shards))], encoded
+        encoded = encode_id(id, self.max_id_bytes, errors=KEPT_BYTES)
+        return self.shards[shard_of(encoded, len(self.shards))], encoded
 
-    def fetch(self, where: str, found: Sequence[Found], payloads: int, cut: int | None = None) -> list[JobPreview]:
-        """
-        The jobs of these ids, in their order; those that are no longer there are left out.
-
-        Args:
-            where: "queue", "claim" or "morgue".
-            payloads: how many of each job are read.
-            cut: bytes at which each payload is cut.
-        """
-        return self._fetch([(where, shard, id) for shard, id in found], payloads, cut)
-
-    def fetch_everywhere(self, id: str, payloads: int, cut: int) -> list[JobPreview]:
-        """The places of one id: it can be queued, in flight and in the morgue at once."""
-        return self._fetch([(where, *self.find(id)) for where in ("queue", "claim", "morgue")], payloads, cut)
-
-    def _fetch(self, asked: Sequence[_Asked], payloads: int, cut: int | None) -> list[JobPreview]:
-        jobs: dict[_Asked, JobPreview] = {}
+    def fetch(self, asked: Sequence[Asked], payloads: int, cut: int | None = None) -> list[JobPreview]:
+        """The jobs asked for that are still there, in order, with so many payloads at most, cut at so many bytes."""
+        jobs: dict[Asked, JobPreview] = {}
         left = asked
         while left:
             rows = self._rows(left, payloads, "" if cut is None else cut)
@@ -90,7 +73,7 @@ class JobReader:
             left = [one for one, row in rows if row == LATER]
         return [jobs[one] for one in asked if one in jobs]
 
-    def _rows(self, asked: Sequence[_Asked], payloads: int, cut: int | str) -> list[tuple[_Asked, Any]]:
+    def _rows(self, asked: Sequence[Asked], payloads: int, cut: int | str) -> list[tuple[Asked, Any]]:
         """The reply for each of these, from one round trip."""
         groups: dict[tuple[str, Shard], list[bytes]] = {}
         for where, shard, id in asked:
@@ -99,7 +82,7 @@ class JobReader:
         calls: list[Call[list[Any]]] = [
             Call("fetch", [shard.prefix], [where, payloads, cut, *some], list) for where, shard, some in pages
         ]
-        replies = raise_first(self._caller.run_all(calls))
+        replies = raise_first(self.caller.run_all(calls))
         return [
             ((where, shard, id), row)
             for (where, shard, some), rows in zip(pages, replies, strict=True)
@@ -108,19 +91,17 @@ class JobReader:
 
     def _preview(self, where: str, shard: Shard, id: bytes, row: list[Any]) -> JobPreview:
         at, retry_count, error, crashes, count, *payloads = row
+        triples = zip(payloads[::3], payloads[1::3], payloads[2::3], strict=True)
         return JobPreview(
             id=id.decode("utf-8", KEPT_BYTES),
             shard=shard.index,
             where=where,
             at=float(at),
             retry_count=int(retry_count) if retry_count else -1,
-            error=error_text(error, self._load_error) if error else None,
+            error=error_text(error, self.load_error) if error else None,
             crashes=int(crashes),
             payload_count=int(count),
-            payloads=[
-                PayloadPreview(float(score), int(size), data)
-                for data, score, size in zip(payloads[::3], payloads[1::3], payloads[2::3], strict=True)
-            ],
+            payloads=[PayloadPreview(float(score), int(size), data) for data, score, size in triples],
         )
 
 

@@ -15,12 +15,8 @@ from lowkiq.queue.shard import Shard
 
 View = Literal["due", "retries", "morgue"]
 
-#: View → the index it walks over, and the hash of its errors.
-INDEXES: Final = {
-    "due": ("due", "errors"),
-    "retries": ("retries", "errors"),
-    "morgue": ("morgue", "morgue:errors"),
-}
+#: View, which is also the name of its index → where its jobs are, and the hash of their errors.
+PLACES: Final = {"due": ("queue", "errors"), "retries": ("queue", "errors"), "morgue": ("morgue", "morgue:errors")}
 #: Ids that Redis scans in one step: well under a millisecond.
 STEP: Final = 500
 #: Characters of an error by which jobs are grouped.
@@ -62,21 +58,20 @@ class Step(NamedTuple):
     next: Place | None
 
 
-class Search:
+class Search(NamedTuple):
     """
     Walks over the matching jobs of one queue, a bounded step at a time.
 
     What is there from the beginning to the end of a walk is met; what comes or goes meanwhile may be.
     """
 
-    def __init__(self, caller: Caller, shards: Sequence[Shard], load_error: Callable[[str], str]) -> None:
-        self._caller = caller
-        self._shards = shards
-        self._load_error = load_error
+    caller: Caller
+    shards: Sequence[Shard]
+    load_error: Callable[[str], str]
 
     def lengths(self, view: str) -> list[int]:
         """The number of ids that each shard has in a view."""
-        return read_lengths(self._caller, self._shards, INDEXES[view][0])
+        return read_lengths(self.caller, self.shards, view)
 
     def steps(self, match: Match, start: Place | None = None) -> Iterator[Step]:
         """The steps of a walk, each read as it is taken."""
@@ -87,38 +82,39 @@ class Search:
             place = step.next
             yield step
 
+    def newest(self, view: str, shards: Sequence[Shard], most: int) -> list[tuple[bytes, str | None]]:
+        """The last ids of a view in each of these shards, with their errors, from two round trips."""
+        ids = self.caller.commands([("ZREVRANGE", f"{shard.prefix}{view}", 0, most - 1) for shard in shards])
+        errors = self.errors_of(view, list(zip(shards, ids, strict=True)))
+        return [row for some, texts in zip(ids, errors, strict=True) for row in zip(some, texts, strict=True)]
+
     def errors_of(self, view: str, found: Sequence[tuple[Shard, Sequence[bytes]]]) -> list[list[str | None]]:
         """The last error of each of these ids, shard by shard."""
-        errors = INDEXES[view][1]
-        replies = self._caller.commands([("HMGET", f"{shard.prefix}{errors}", *ids) for shard, ids in found if ids])
-        texts = iter(replies)
-        load = self._load_error
-        return [[error_text(text, load) if text else None for text in next(texts)] if ids else [] for _, ids in found]
+        errors = PLACES[view][1]
+        texts = iter(self.caller.commands([("HMGET", f"{shard.prefix}{errors}", *ids) for shard, ids in found if ids]))
+        return [
+            [error_text(text, self.load_error) if text else None for text in next(texts)] if ids else []
+            for _, ids in found
+        ]
 
     def _next_filled(self, place: Place, lengths: Sequence[int]) -> Place | None:
-        if place.shard >= len(lengths):
-            return None
-        if place.cursor or lengths[place.shard]:
+        if place.cursor and place.shard < len(lengths):
             return place
         filled = next((number for number in range(place.shard, len(lengths)) if lengths[number]), None)
         return None if filled is None else Place(filled, 0)
 
     def _step(self, match: Match, place: Place, lengths: Sequence[int]) -> Step:
-        shard = self._shards[place.shard]
+        shard = self.shards[place.shard]
         options = ("MATCH", match.pattern) if match.pattern else ()
-        key = f"{shard.prefix}{INDEXES[match.view][0]}"
-        cursor, page = self._caller.command("ZSCAN", key, place.cursor, *options, "COUNT", STEP)
+        key = f"{shard.prefix}{match.view}"
+        cursor, page = self.caller.command("ZSCAN", key, place.cursor, *options, "COUNT", STEP)
         found = [(id, float(score)) for id, score in page]
         if match.error is not None:
             (errors,) = self.errors_of(match.view, [(shard, [id for id, _ in found])])
             found = [row for row, error in zip(found, errors, strict=True) if group_of(error) == match.error]
         following = Place(place.shard, int(cursor)) if int(cursor) else Place(place.shard + 1, 0)
-        return Step(
-            shard,
-            found,
-            min(STEP, lengths[place.shard]),
-            following if self._next_filled(following, lengths) else None,
-        )
+        is_last = self._next_filled(following, lengths) is None
+        return Step(shard, found, min(STEP, lengths[place.shard]), None if is_last else following)
 
 
 def main_line(error: str | None) -> str:

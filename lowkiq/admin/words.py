@@ -14,8 +14,6 @@ PIECES: Final = 12
 #: A run of so many numbers is written as a range.
 RUN: Final = 3
 UNITS: Final = (("d", 86_400), ("h", 3_600), ("min", 60), ("s", 1))
-#: Unit → the one that stands behind it.
-_LOWER: Final = {"d": ("h", 3_600), "h": ("min", 60), "min": ("s", 1), "s": ("s", 1)}
 
 
 def seconds(value: float) -> str:
@@ -27,9 +25,8 @@ def seconds(value: float) -> str:
     if value < 10:  # noqa: PLR2004 (where a decimal means something)
         return f"{value:.1f} s"
     whole = int(value)
-    unit, size = next((unit, size) for unit, size in UNITS if whole >= size)
+    (unit, size), (lower, lower_size), *_ = (*(row for row in UNITS if whole >= row[1]), ("s", 1))
     high, rest = divmod(whole, size)
-    lower, lower_size = _LOWER[unit]
     return f"{high:,} {unit} {rest // lower_size} {lower}" if rest >= lower_size else f"{high:,} {unit}"
 
 

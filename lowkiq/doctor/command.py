@@ -12,7 +12,7 @@ from typing import Final
 
 import msgspec
 from rich.markup import escape
-from rich.table import Table
+from rich.table import Column, Table
 
 from lowkiq.admin.words import printable
 from lowkiq.app import Lowkiq
@@ -47,16 +47,15 @@ def examine_app(require: str | None) -> list[Finding]:
         AppNotFound, SettingsError: the application can't be found, or can't be made.
     """
     app, broken = _app(require)
-    subject = Subject(app, os.environ, has_app=require is not None and broken is None)
-    return ([broken] if broken else []) + examine(subject)
+    return broken + examine(Subject(app, os.environ, has_app=require is not None and not broken))
 
 
-def _app(require: str | None) -> tuple[Lowkiq, Finding | None]:
+def _app(require: str | None) -> tuple[Lowkiq, list[Finding]]:
     """The application; when its module breaks, that is a finding, and Redis is examined all the same."""
     if require is None:
-        return Lowkiq(), None
+        return Lowkiq(), []
     try:
-        return load_app(require), None
+        return load_app(require), []
     except (AppNotFound, SettingsError):
         raise
     except Exception as error:  # noqa: BLE001 (the module is the user's)
@@ -64,7 +63,7 @@ def _app(require: str | None) -> tuple[Lowkiq, Finding | None]:
         where = f" ({Path(frames[-1].filename).name}:{frames[-1].lineno})" if frames else ""
         says = f"{require} can't be imported: {type(error).__name__}: {error}{where}"
         do = f"mend it: python -c 'import {require.partition(':')[0]}'"
-        return Lowkiq(), Finding("settings.app", "problem", says, do)
+        return Lowkiq(), [Finding("settings.app", "problem", says, do)]
 
 
 def is_well(findings: Sequence[Finding]) -> bool:
@@ -74,10 +73,7 @@ def is_well(findings: Sequence[Finding]) -> bool:
 
 def table(findings: Sequence[Finding]) -> Table:
     """A row a finding, with what to do below it."""
-    rows = Table.grid(padding=(0, 2))
-    rows.add_column(no_wrap=True)
-    rows.add_column(no_wrap=True)
-    rows.add_column(overflow="fold")
+    rows = Table.grid(Column(no_wrap=True), Column(no_wrap=True), Column(overflow="fold"), padding=(0, 2))
     for finding in sorted(findings, key=lambda finding: LEVELS.index(finding.level)):
         do = f"\n→ {escape(printable(finding.do, None))}" if finding.do else ""
         level = f"[{STYLES[finding.level]}]{finding.level}[/]"
@@ -88,8 +84,7 @@ def table(findings: Sequence[Finding]) -> Table:
 def summary(findings: Sequence[Finding]) -> str:
     """The number of findings of each level."""
     counts = Counter(finding.level for finding in findings)
-    words = [f"{counts[level]} {level}{'s' * (counts[level] != 1 and level != 'ok')}" for level in LEVELS]
-    return ", ".join(words)
+    return ", ".join(f"{counts[level]} {level}{'s' * (counts[level] != 1 and level != 'ok')}" for level in LEVELS)
 
 
 def as_json(findings: Sequence[Finding]) -> str:

@@ -10,7 +10,7 @@ import redis
 from redis.exceptions import NoPermissionError
 
 from lowkiq.doctor import machine_checks, node_checks, queue_checks, redis_checks
-from lowkiq.doctor.finding import Check, Finding, Verdict, note, problem, warning
+from lowkiq.doctor.finding import Check, Finding, note, problem, warning
 from lowkiq.doctor.subject import Subject
 
 #: Seconds for all checks of Redis together. One reply may take two (connect.PATIENCE).
@@ -62,71 +62,43 @@ OF_MACHINE: Final[Mapping[str, Check]] = {
 
 def examine(subject: Subject, within: float = REDIS_WITHIN) -> list[Finding]:
     """All findings. It may leave a thread behind that still waits for Redis."""
-    of_redis = _RedisChecks(subject)
-    of_redis.start()
+    of_redis: list[Finding] = []
+    left = list(OF_REDIS)
+    thread = threading.Thread(target=_examine_redis, args=(subject, of_redis, left), name="lowkiq-doctor", daemon=True)
+    thread.start()
     of_machine = [finding for name, check in OF_MACHINE.items() for finding in _made(name, check, subject)]
-    of_redis.join(within)
-    return [*of_redis.so_far(within), *of_machine]
+    thread.join(within)
+    says = f"Redis is too slow to be examined in {within:g} s; not checked: {', '.join(left)}"
+    too_slow = [Finding(ANSWERS, *problem(says, "see its log, and SLOWLOG GET"))] if thread.is_alive() else []
+    return [*of_redis, *too_slow, *of_machine]
 
 
-class _RedisChecks(threading.Thread):
-    """One after the other, until Redis is gone."""
-
-    def __init__(self, subject: Subject) -> None:
-        super().__init__(name="lowkiq-doctor", daemon=True)
-        self._subject = subject
-        self._findings: list[Finding] = []
-        self._left = list(OF_REDIS)
-
-    def run(self) -> None:
-        for name, check in OF_REDIS.items():
-            try:
-                found = list(_made(name, check, self._subject))
-                is_gone = name == ANSWERS and any(finding.level == "problem" for finding in found)
-            except (redis.ConnectionError, redis.TimeoutError) as error:
-                found = [_named(name, _gone(error))]
-                is_gone = True
-            self._findings += found
-            self._left.remove(name)
-            if is_gone:
-                self._findings.append(_named(ANSWERS, note(f"not made: {len(self._left)} checks that need Redis")))
-                return
-
-    def so_far(self, within: float) -> list[Finding]:
-        """The findings; with a problem, when the checks have not come to their end."""
-        left = list(self._left)
-        if not self.is_alive():
-            return self._findings
-        return [*self._findings, _named(ANSWERS, _too_slow(within, left))]
+def _examine_redis(subject: Subject, findings: list[Finding], left: list[str]) -> None:
+    """Makes one check after the other until Redis is gone; what has not been made is left."""
+    for name, check in OF_REDIS.items():
+        try:
+            found = list(_made(name, check, subject))
+            is_gone = name == ANSWERS and any(finding.level == "problem" for finding in found)
+        except (redis.ConnectionError, redis.TimeoutError) as error:
+            says = f"Redis is gone, or hangs, since the last check: {error}"
+            found, is_gone = [Finding(name, *problem(says, "see its log, and SLOWLOG GET"))], True
+        findings += found
+        left.remove(name)
+        if is_gone:
+            findings.append(Finding(ANSWERS, *note(f"not made: {len(left)} checks that need Redis")))
+            return
 
 
 def _made(name: str, check: Check, subject: Subject) -> Iterator[Finding]:
     """A check that fails says so, and the others are made all the same."""
     try:
         for verdict in check(subject):
-            yield _named(name, verdict)
+            yield Finding(name, *verdict)
     except (redis.ConnectionError, redis.TimeoutError):
         raise
     except NoPermissionError as error:
-        yield _named(name, note(f"this Redis user may not look: {error}"))
+        yield Finding(name, *note(f"this Redis user may not look: {error}"))
     except Exception as error:  # noqa: BLE001 (what is ill may be so in ways that nobody has thought of)
         says = f"could not be checked: {type(error).__name__}: {error}"
-        if "unknown command" in says:
-            yield _named(name, note(says))  # fakeredis, or a proxy
-        else:
-            yield _named(name, warning(says, "look at it by hand: either the data are broken, or Lowkiq is"))
-
-
-def _named(name: str, verdict: Verdict) -> Finding:
-    return Finding(name, verdict.level, verdict.says, verdict.do)
-
-
-def _gone(error: Exception) -> Verdict:
-    return problem(f"Redis is gone, or hangs, since the last check: {error}", "see its log, and SLOWLOG GET")
-
-
-def _too_slow(within: float, left: list[str]) -> Verdict:
-    return problem(
-        f"Redis is too slow to be examined in {within:g} s; not checked: {', '.join(left)}",
-        "see its log, and SLOWLOG GET",
-    )
+        do = "look at it by hand: either the data are broken, or Lowkiq is"
+        yield Finding(name, *(note(says) if "unknown command" in says else warning(says, do)))  # fakeredis, or a proxy

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from functools import partial
 from typing import Final, Literal, NamedTuple
 
 import msgspec
@@ -24,6 +25,16 @@ class Verdict(NamedTuple):
     do: str | None = None
 
 
+#: It is as it should be.
+ok: Final = partial(Verdict, "ok")
+#: Good to know, and nothing to do.
+note: Final = partial(Verdict, "note")
+#: It works, but not as well or as safely as it could.
+warning: Final = partial(Verdict, "warning")
+#: Jobs are not accepted, not run, or in danger.
+problem: Final = partial(Verdict, "problem")
+
+
 class Finding(msgspec.Struct, frozen=True):
     """A verdict under the name of its check."""
 
@@ -40,23 +51,3 @@ Check = Callable[[Subject], Iterable[Verdict]]
 def of_alert(alert: Alert) -> Verdict:
     """An alert as a problem or a warning."""
     return problem(alert.says, alert.do) if alert.severity == "bad" else warning(alert.says, alert.do)
-
-
-def ok(says: str) -> Verdict:
-    """It is as it should be."""
-    return Verdict("ok", says)
-
-
-def note(says: str) -> Verdict:
-    """Good to know, and nothing to do."""
-    return Verdict("note", says)
-
-
-def warning(says: str, do: str) -> Verdict:
-    """It works, but not as well or as safely as it could."""
-    return Verdict("warning", says, do)
-
-
-def problem(says: str, do: str) -> Verdict:
-    """Jobs are not accepted, not run, or in danger."""
-    return Verdict("problem", says, do)

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import importlib.metadata
 import os
-import platform
 import resource
 import shutil
 from collections.abc import Iterator
+from importlib.metadata import version
 from pathlib import Path
+from platform import python_version
 from typing import Final
 
 import psutil
@@ -39,37 +39,29 @@ IN_MEMORY: Final = frozenset({"tmpfs", "ramfs"})
 def state_dir(subject: Subject) -> Iterator[Verdict]:
     """The directory of the supervisor's socket, its dumps and the embedded Redis."""
     path = state_directory(subject.environment)
-    yield from _access(path)
+    yield _access(path)
     longest = f"{path.resolve()}{EMBEDDED_SOCKET if subject.is_embedded else CONTROL_SOCKET}"
     if too_long := too_long_for_a_socket(longest):
         yield problem(too_long, "set LOWKIQ_STATE_DIR to a shorter path")
 
 
-def _access(path: Path) -> Iterator[Verdict]:
+def _access(path: Path) -> Verdict:
+    elsewhere = "set LOWKIQ_STATE_DIR to a directory that this user may write to"
     try:
         mode = path.stat().st_mode
     except FileNotFoundError:
         parent = next(parent for parent in path.resolve().parents if parent.exists())
         if os.access(parent, os.W_OK | os.X_OK):
-            yield ok(f"state directory {path}: made when a supervisor starts")
-        else:
-            yield warning(
-                f"state directory {path} can't be made in {parent}: no supervisor can start here",
-                "set LOWKIQ_STATE_DIR to a directory that this user may write to",
-            )
-        return
+            return ok(f"state directory {path}: made when a supervisor starts")
+        return warning(f"state directory {path} can't be made in {parent}: no supervisor can start here", elsewhere)
     except OSError as error:
-        yield warning(f"state directory {path}: {error.strerror}", "set LOWKIQ_STATE_DIR to another one")
-        return
+        return warning(f"state directory {path}: {error.strerror}", "set LOWKIQ_STATE_DIR to another one")
     if not path.is_dir() or not os.access(path, os.W_OK | os.X_OK):
-        yield warning(
-            f"state directory {path} can't be written by this user: no supervisor can start here",
-            "set LOWKIQ_STATE_DIR to a directory that this user may write to",
-        )
-    elif mode & OPEN_TO_OTHERS:
-        yield warning(f"others can write into the state directory {path}", f"chmod go-w {path}")
-    else:
-        yield ok(f"state directory {path}")
+        says = f"state directory {path} can't be written by this user: no supervisor can start here"
+        return warning(says, elsewhere)
+    if mode & OPEN_TO_OTHERS:
+        return warning(f"others can write into the state directory {path}", f"chmod go-w {path}")
+    return ok(f"state directory {path}")
 
 
 def embedded_redis(subject: Subject) -> Iterator[Verdict]:
@@ -78,16 +70,13 @@ def embedded_redis(subject: Subject) -> Iterator[Verdict]:
     if not subject.is_embedded or not path.exists():
         return
     runtime = runtime_directory(subject.environment)
+    says = f"the embedded Redis keeps its jobs in {path}"
     if runtime and path == Path(runtime).resolve():
-        yield problem(
-            f"the embedded Redis keeps its jobs in {path}, which systemd empties when the service stops",
-            "StateDirectory=lowkiq and Environment=LOWKIQ_STATE_DIR=%S/lowkiq in the unit, or set REDIS_URL",
-        )
+        do = "StateDirectory=lowkiq and Environment=LOWKIQ_STATE_DIR=%S/lowkiq in the unit, or set REDIS_URL"
+        yield problem(f"{says}, which systemd empties when the service stops", do)
     elif (kind := _file_system(path)) in IN_MEMORY:
-        yield problem(
-            f"the embedded Redis keeps its jobs in {path}, a {kind}: they are lost when the machine restarts",
-            "set LOWKIQ_STATE_DIR to a directory on a disk, or set REDIS_URL",
-        )
+        do = "set LOWKIQ_STATE_DIR to a directory on a disk, or set REDIS_URL"
+        yield problem(f"{says}, a {kind}: they are lost when the machine restarts", do)
 
 
 def _file_system(path: Path) -> str:
@@ -101,58 +90,43 @@ def disk(subject: Subject) -> Iterator[Verdict]:
     path = state_directory(subject.environment).resolve()
     place = next(place for place in (path, *path.parents) if place.exists())
     free = shutil.disk_usage(place).free
-    space = f"{free / 2**20:,.0f} MiB free at {place}"
+    space, do = f"{free / 2**20:,.0f} MiB free at {place}", "make room, or set LOWKIQ_STATE_DIR to a larger disk"
     if free > (LITTLE_SPACE if subject.is_embedded else NO_SPACE):
         yield ok(space)
     elif free > NO_SPACE or not subject.is_embedded:
-        yield warning(f"{space}, which is little", "make room, or set LOWKIQ_STATE_DIR to a larger disk")
+        yield warning(f"{space}, which is little", do)
     else:
-        yield problem(
-            f"{space}: the embedded Redis soon can't write", "make room, or set LOWKIQ_STATE_DIR to a larger disk"
-        )
+        yield problem(f"{space}: the embedded Redis soon can't write", do)
 
 
 def open_files(subject: Subject) -> Iterator[Verdict]:
     """Each connection is one."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    needed = subject.connections_of_a_node + OTHER_FILES
+    needed, threads = subject.connections_of_a_node + OTHER_FILES, subject.settings.threads_per_node
+    says = f"a process may open {'any number of' if soft == resource.RLIM_INFINITY else f'{soft:,}'} files"
     if soft != resource.RLIM_INFINITY and soft < needed:
-        yield warning(
-            f"a process may open {soft:,} files; a node of {subject.settings.threads_per_node} threads needs "
-            f"{needed:,}, and its jobs their own",
-            f"ulimit -n {max(4096, needed * 2)} (up to {hard:,}); LimitNOFILE= in a unit",
-        )
+        says += f"; a node of {threads} threads needs {needed:,}, and its jobs their own"
+        yield warning(says, f"ulimit -n {max(4096, needed * 2)} (up to {hard:,}); LimitNOFILE= in a unit")
     else:
-        yield ok(f"a process may open {'any number of' if soft == resource.RLIM_INFINITY else f'{soft:,}'} files")
+        yield ok(says)
 
 
 def software(_: Subject) -> Iterator[Verdict]:
     """Versions, for whoever reads a report."""
-    yield ok(
-        f"Lowkiq {VERSION}, Python {platform.python_version()}, redis-py {importlib.metadata.version('redis')}, "
-        f"hiredis {_version('hiredis') or 'missing'}"
-    )
+    hiredis = version("hiredis") if redis.utils.HIREDIS_AVAILABLE else "missing"
+    yield ok(f"Lowkiq {VERSION}, Python {python_version()}, redis-py {version('redis')}, hiredis {hiredis}")
     if not redis.utils.HIREDIS_AVAILABLE:
         yield warning("hiredis is missing: replies are parsed in Python, much slower", "pip install 'redis[hiredis]'")
-
-
-def _version(package: str) -> str | None:
-    try:
-        return importlib.metadata.version(package)
-    except importlib.metadata.PackageNotFoundError:
-        return None
 
 
 def containers(subject: Subject) -> Iterator[Verdict]:
     """Kubernetes, too, kills a node that drains for long."""
     if subject.environment.get("KUBERNETES_SERVICE_HOST"):
-        yield note(
-            f"drain_timeout is {subject.settings.drain_timeout:g} s: terminationGracePeriodSeconds of the pod, 30 s if "
-            "nothing is said, must be longer"
-        )
+        limit = "terminationGracePeriodSeconds of the pod, 30 s if nothing is said, must be longer"
+        yield note(f"drain_timeout is {subject.settings.drain_timeout:g} s: {limit}")
 
 
-# ── settings that go badly together; each alone is valid, or the application would not have been made ─────────────────
+# Below: settings that go badly together; each alone is valid, or the application would not have been made.
 
 
 def drain(subject: Subject) -> Iterator[Verdict]:
@@ -164,10 +138,8 @@ def drain(subject: Subject) -> Iterator[Verdict]:
         return  # "30s" is the supervisor's to understand; a node's own setting would have refused it
     ours = subject.settings.drain_timeout
     if ours > theirs:
-        yield warning(
-            f"drain_timeout is {ours:g} s, but lowkiq-supervisor kills its nodes after {theirs:g} s",
-            f"set LOWKIQ_DRAIN_TIMEOUT={ours:g}, which both read; or --drain-timeout {ours:g}",
-        )
+        says = f"drain_timeout is {ours:g} s, but lowkiq-supervisor kills its nodes after {theirs:g} s"
+        yield warning(says, f"set LOWKIQ_DRAIN_TIMEOUT={ours:g}, which both read; or --drain-timeout {ours:g}")
 
 
 def lease(subject: Subject) -> Iterator[Verdict]:
@@ -175,10 +147,8 @@ def lease(subject: Subject) -> Iterator[Verdict]:
     ttl = subject.settings.lease_ttl
     patience = reply_patience(ttl)
     if ttl / RENEWALS_A_TTL + patience >= ttl:
-        yield note(
-            f"lease_ttl is {ttl:g} s: a node that waits for one reply of Redis, up to {patience:g} s, may lose "
-            "its shards meanwhile"
-        )
+        wait = f"a node that waits for one reply of Redis, up to {patience:g} s, may lose its shards meanwhile"
+        yield note(f"lease_ttl is {ttl:g} s: {wait}")
 
 
 def capacity(subject: Subject) -> Iterator[Verdict]:
@@ -191,9 +161,7 @@ def capacity(subject: Subject) -> Iterator[Verdict]:
 
 def payloads(subject: Subject) -> Iterator[Verdict]:
     """Redis has a limit of its own."""
-    limit = subject.config("proto-max-bulk-len")
-    if limit and int(limit) < subject.settings.max_payload_bytes:
-        yield problem(
-            f"max_payload_bytes is {subject.settings.max_payload_bytes:,}, Redis takes {int(limit):,} bytes at most",
-            "lower max_payload_bytes, or raise proto-max-bulk-len of Redis",
-        )
+    limit, ours = int(subject.config("proto-max-bulk-len") or 0), subject.settings.max_payload_bytes
+    if limit and limit < ours:
+        says = f"max_payload_bytes is {ours:,}, Redis takes {limit:,} bytes at most"
+        yield problem(says, "lower max_payload_bytes, or raise proto-max-bulk-len of Redis")

@@ -31,10 +31,8 @@ def numbers(subject: Subject) -> Iterator[Verdict]:
     yield from _alerts(subject, "missing", "doubled")
     totals = sorted({node.number_of_nodes for node in found.nodes})
     if len(totals) > 1:
-        yield warning(
-            f"nodes disagree how many there are: {', '.join(map(str, totals))}",
-            "give all the same NUMBER_OF_NODES; during a rolling update this passes",
-        )
+        do = "give all the same NUMBER_OF_NODES; during a rolling update this passes"
+        yield warning(f"nodes disagree how many there are: {', '.join(map(str, totals))}", do)
     if found.nodes and not found.missing and not found.doubled and len(totals) == 1:
         yield ok(f"numbers 0 to {totals[0] - 1} are there, each once")
 
@@ -57,12 +55,11 @@ def trips(subject: Subject) -> Iterator[Verdict]:
     """A lease that can't be renewed in time is lost, and its jobs may run twice."""
     limit = subject.settings.lease_ttl / RENEWALS_A_TTL
     for node in subject.nodes.nodes:
-        if node.redis_round_trip is not None and node.redis_round_trip > limit:
-            yield problem(
-                f"the last beat of {printable(node.node)} took {node.redis_round_trip:.1f} s, longer than the "
-                f"{limit:g} s between renewals of its leases: it may lose them",
-                "find what holds up Redis or that machine; or raise lease_ttl",
-            )
+        trip = node.redis_round_trip or 0.0
+        if trip > limit:
+            says = f"the last beat of {printable(node.node)} took {trip:.1f} s, longer than the {limit:g} s between"
+            do = "find what holds up Redis or that machine; or raise lease_ttl"
+            yield problem(f"{says} renewals of its leases: it may lose them", do)
 
 
 def long_jobs(subject: Subject) -> Iterator[Verdict]:
@@ -70,17 +67,14 @@ def long_jobs(subject: Subject) -> Iterator[Verdict]:
     for node in subject.nodes.nodes:
         for thread in node.threads:
             if thread.queue is not None and thread.seconds > LONG:
-                yield note(
-                    f"{printable(node.node)} has been at shard {thread.shard} of {printable(thread.queue)} for "
-                    f"{thread.seconds / 3600:.1f} h: {', '.join(map(printable, thread.ids[:3]))}"
-                )
+                name, queue, ids = printable(node.node), printable(thread.queue), map(printable, thread.ids[:3])
+                hours = f"{thread.seconds / 3600:.1f} h"
+                yield note(f"{name} has been at shard {thread.shard} of {queue} for {hours}: {', '.join(ids)}")
 
 
 def restarts(subject: Subject) -> Iterator[Verdict]:
     """Nodes that had to be started again."""
     for node in subject.nodes.nodes:
         if node.restarts:
-            yield note(
-                f"node {node.node_number} has been restarted {node.restarts} times; "
-                f"last exit: {printable(node.last_exit or 'unknown')}"
-            )
+            last = printable(node.last_exit or "unknown")
+            yield note(f"node {node.node_number} has been restarted {node.restarts} times; last exit: {last}")

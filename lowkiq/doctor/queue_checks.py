@@ -27,7 +27,8 @@ def shards_count(subject: Subject) -> Iterator[Verdict]:
         return
     if not subject.app.workers:
         yield warning("the application has no workers", "register one with @app.worker")
-    agreed, unknown = [], []
+    agreed: list[str] = []
+    unknown: list[str] = []
     for queue, worker in subject.app.workers.items():
         known = subject.layouts.get(queue)
         if known is None:
@@ -57,11 +58,10 @@ def layouts(subject: Subject) -> Iterator[Verdict]:
         if one.version > keys.LAYOUT_VERSION:
             yield _newer(f"{shard.queue} (shard {shard.index})", one.version)
         else:
-            yield problem(
-                f"shard {shard.index} of queue {shard.queue} was written with shards_count {one.shards_count}, "
-                f"the queue has {subject.layouts[shard.queue].shards_count}: nobody can use it",
-                f"set shards_count = {one.shards_count}, or choose another queue_name",
-            )
+            count, queues = one.shards_count, subject.layouts[shard.queue].shards_count
+            says = f"shard {shard.index} of queue {shard.queue} was written with shards_count {count}, the queue has"
+            do = f"set shards_count = {count}, or choose another queue_name"
+            yield problem(f"{says} {queues}: nobody can use it", do)
     if not newer and not odd:
         yield ok(f"layout {keys.LAYOUT_VERSION}, as this version writes it")
 
@@ -79,56 +79,45 @@ def unserved(subject: Subject) -> Iterator[Verdict]:
     for queue, row in subject.queues.items():
         jobs = row.length + row.busy
         if jobs and queue not in subject.app.workers and queue not in held:
-            yield warning(
-                f"queue {queue} has {jobs:,} jobs, no worker in this application and no node",
-                f"run the application that has it; or push them anew elsewhere: lowkiq.Lowkiq().queries({queue!r}, "
-                f"{subject.layouts[queue].shards_count})",
-            )
+            queries = f"lowkiq.Lowkiq().queries({queue!r}, {subject.layouts[queue].shards_count})"
+            do = f"run the application that has it; or push them anew elsewhere: {queries}"
+            yield warning(f"queue {queue} has {jobs:,} jobs, no worker in this application and no node", do)
 
 
 def unowned(subject: Subject) -> Iterator[Verdict]:
     """Jobs that are due, or were in hand, where nobody is."""
     alerts = [alert for alert in subject.alerts if alert.kind == "unowned"]
-    if not alerts:
-        yield ok("every shard with jobs due has a node")
-    for alert in alerts:
-        yield of_alert(alert) if subject.nodes.nodes else warning(alert.says, alert.do)
+    verdicts = [of_alert(alert) if subject.nodes.nodes else warning(alert.says, alert.do) for alert in alerts]
+    yield from verdicts or [ok("every shard with jobs due has a node")]
 
 
 def late(subject: Subject) -> Iterator[Verdict]:
     """Jobs that wait although their shard has a node."""
-    lags: dict[str, float] = {}
-    for shard in subject.shards:
-        if shard.lease_rest > 0 and shard.due_in is not None:
-            lags[shard.queue] = max(lags.get(shard.queue, 0.0), -shard.due_in)
-    behind = {queue: lag for queue, lag in lags.items() if lag > LATE}
-    for queue, lag in behind.items():
-        row = subject.queues[queue]
+    shards = [shard for shard in subject.shards if shard.lease_rest > 0 and shard.due_in is not None]
+    late = [shard for shard in shards if shard.lag > LATE]
+    for queue in dict.fromkeys(shard.queue for shard in late):
+        row, lag = subject.queues[queue], max(shard.lag for shard in late if shard.queue == queue)
         yield warning(
             f"queue {queue} is {lag:,.0f} s behind: {row.length:,} jobs queued, {row.busy:,} in hand",
             "more nodes, or threads if jobs wait for others, when all are busy (lowkiq nodes); "
             "else see what they are at: lowkiq-supervisor dump",
         )
-    if not behind and lags:
+    if shards and not late:
         yield ok(f"no job with a node is more than {LATE:g} s late")
 
 
 def deaths(subject: Subject) -> Iterator[Verdict]:
     """Jobs that took their node with them."""
-    queues = [queue for queue, row in subject.queues.items() if row.morgue_length]
-    is_well = True
-    for queue in queues:
-        if ids := probes.read_buried(subject.caller, _shards(subject, queue)):
-            is_well = False
-            yield warning(
-                f"jobs of queue {queue} went to the morgue because nodes died at them: {_listed(ids)}",
-                f"see the nodes' last exits (out of memory?), then: lowkiq morgue revive {queue} ID",
-            )
-    if is_well:
+    dead = {queue: row.morgue_length for queue, row in subject.queues.items() if row.morgue_length}
+    killers = {queue: ids for queue in dead if (ids := probes.read_buried(subject.caller, _shards(subject, queue)))}
+    for queue, ids in killers.items():
+        says = f"jobs of queue {queue} went to the morgue because nodes died at them: {_listed(ids)}"
+        yield warning(says, f"see the nodes' last exits (out of memory?), then: lowkiq morgue revive {queue} ID")
+    if not killers:
         yield ok("no job in the morgue for killing its node")
-    if queues:
-        dead = _listed([f"{queue} {subject.queues[queue].morgue_length:,}" for queue in queues])
-        yield note(f"jobs in the morgue, which wait for somebody to look: {dead}")
+    if dead:
+        counts = _listed([f"{queue} {count:,}" for queue, count in dead.items()])
+        yield note(f"jobs in the morgue, which wait for somebody to look: {counts}")
 
 
 def _shards(subject: Subject, queue: str) -> list[Shard]:

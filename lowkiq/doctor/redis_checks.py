@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import statistics
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Final
 
 from redis.exceptions import NoPermissionError, RedisError, ResponseError
@@ -25,17 +25,27 @@ FAR, HELD_UP = 0.005, 0.1
 #: Share of maxclients from which people should know.
 NEARLY_ALL: Final = 0.8
 
+#: appendfsync → what may be lost; "" is for one that may not be read.
+FSYNC: Final[Mapping[str, Verdict]] = {
+    "no": warning(
+        "append-only file, but appendfsync is no: half a minute may be lost with its machine",
+        "CONFIG SET appendfsync everysec, and the same in redis.conf",
+    ),
+    "everysec": ok("append-only file: at most a second is lost with its machine, nothing with Redis alone"),
+    "always": ok("append-only file, synced at each write: nothing is lost"),
+    "": ok("append-only file; how often it is synced, this server doesn't tell"),
+}
+
 
 def answers(subject: Subject) -> Iterator[Verdict]:
     """Redis must answer, or there is nothing to examine."""
+    where = f"{subject.url} (from {subject.url_source})"
     try:
         probes.ping(subject.caller)
     except RedisError as error:
-        yield problem(
-            f"can't use Redis at {subject.url} (from {subject.url_source}): {error}", _how_to_reach(subject, error)
-        )
+        yield problem(f"can't use Redis at {where}: {error}", _how_to_reach(subject, error))
     else:
-        yield ok(f"Redis answers at {subject.url} (from {subject.url_source})")
+        yield ok(f"Redis answers at {where}")
 
 
 def _how_to_reach(subject: Subject, error: RedisError) -> str:
@@ -51,44 +61,26 @@ def _how_to_reach(subject: Subject, error: RedisError) -> str:
 
 def version(subject: Subject) -> Iterator[Verdict]:
     """Redis must have the commands that scripts need."""
-    alerts = _alerts(subject, "version")
-    yield from alerts or [ok(server_name(subject.info))]
+    yield from _alerts(subject, "version") or [ok(server_name(subject.info))]
 
 
 def role(subject: Subject) -> Iterator[Verdict]:
     """Redis must take writes of all shards."""
     yield from _alerts(subject, "role")
     if subject.info.get("cluster_enabled") and not subject.caller.is_spread:
-        yield problem(
-            "it is one node of Redis Cluster: shards in slots of other nodes can't be reached by this URL",
-            "begin the URL with redis+cluster:// (or rediss+cluster://)",
-        )
+        says = "it is one node of Redis Cluster: shards in slots of other nodes can't be reached by this URL"
+        yield problem(says, "begin the URL with redis+cluster:// (or rediss+cluster://)")
 
 
 def persistence(subject: Subject) -> Iterator[Verdict]:
     """Accepted jobs should survive the death of Redis."""
     info = subject.info
     if info.get("aof_enabled") and info.get("aof_last_write_status", "ok") == "ok":
-        yield from _fsync(subject.config("appendfsync"))
+        yield FSYNC.get(subject.config("appendfsync") or "", FSYNC[""])
     alerts = _alerts(subject, "persistence")
     if not info.get("aof_enabled") and subject.config("save") == "":
         yield warning("No append-only file and no snapshots: nothing is kept on disk", alerts.pop(0).do or "")
     yield from alerts
-
-
-def _fsync(policy: str | None) -> Iterator[Verdict]:
-    match policy:
-        case "no":
-            yield warning(
-                "append-only file, but appendfsync is no: half a minute may be lost with its machine",
-                "CONFIG SET appendfsync everysec, and the same in redis.conf",
-            )
-        case "everysec":
-            yield ok("append-only file: at most a second is lost with its machine, nothing with Redis alone")
-        case "always":
-            yield ok("append-only file, synced at each write: nothing is lost")
-        case _:
-            yield ok("append-only file; how often it is synced, this server doesn't tell")
 
 
 def memory(subject: Subject) -> Iterator[Verdict]:
@@ -112,11 +104,9 @@ def clocks(subject: Subject) -> Iterator[Verdict]:
     """A due time is set by this machine's clock and kept by Redis's."""
     offset, error = probes.clock_offset(subject.caller)
     if abs(offset) - error >= CLOCKS_MAY_DIFFER:
-        yield warning(
-            f"Redis's clock is {abs(offset):,.1f} s {'ahead of' if offset > 0 else 'behind'} this machine's: a "
-            "perform_in made here is due by as much too " + ("early" if offset > 0 else "late"),
-            "run NTP on both: chrony or systemd-timesyncd",
-        )
+        where, when = ("ahead of", "early") if offset > 0 else ("behind", "late")
+        says = f"Redis's clock is {abs(offset):,.1f} s {where} this machine's: a perform_in made here is due by as much"
+        yield warning(f"{says} too {when}", "run NTP on both: chrony or systemd-timesyncd")
     else:
         yield ok(f"Redis's clock and this machine's agree within {abs(offset) + error:.3f} s")
 
@@ -127,17 +117,11 @@ def latency(subject: Subject) -> Iterator[Verdict]:
     trips = [probes.ping(subject.caller)]
     while len(trips) < PINGS and clock.monotonic() < deadline:
         trips.append(probes.ping(subject.caller))
-    yield from _judge_trips(trips)
-
-
-def _judge_trips(trips: list[float]) -> Iterator[Verdict]:
     median, worst = statistics.median(trips), max(trips)
     trip = f"round trips: median {median * 1000:.1f} ms, worst {worst * 1000:.1f} ms of {len(trips)}"
     if median > FAR:
-        yield warning(
-            f"{trip}: each push waits as long, and a thread starts at most {1 / median:,.0f} slow batches a second",
-            "run nodes and producers beside Redis; push many jobs a call; raise batch_size",
-        )
+        says = f"{trip}: each push waits as long, and a thread starts at most {1 / median:,.0f} slow batches a second"
+        yield warning(says, "run nodes and producers beside Redis; push many jobs a call; raise batch_size")
     elif worst > HELD_UP:
         yield note(f"{trip}: something holds up Redis or this machine at times (SLOWLOG GET tells)")
     else:
@@ -147,17 +131,15 @@ def _judge_trips(trips: list[float]) -> Iterator[Verdict]:
 def connections(subject: Subject) -> Iterator[Verdict]:
     """There must be enough connections for all nodes."""
     limit, used = int(subject.info.get("maxclients", 0)), int(subject.info.get("connected_clients", 0))
-    nodes, each = subject.number_of_nodes, subject.connections_of_a_node
-    use = f"{used} of {limit:,} connections are used; {nodes} node{'s' * (nodes > 1)} may need {nodes * each}"
-    if limit and nodes * each > limit:
+    nodes = subject.number_of_nodes
+    needed = nodes * subject.connections_of_a_node
+    use = f"{used} of {limit:,} connections are used; {nodes} node{'s' * (nodes > 1)} may need {needed}"
+    if limit and needed > limit:
         yield problem(f"{use}: some can't connect", "raise maxclients of Redis, or lower threads_per_node")
-    elif limit and max(nodes * each, used) > limit * NEARLY_ALL:
+    elif limit and max(needed, used) > limit * NEARLY_ALL:
         yield warning(f"{use}: few are left for producers", "raise maxclients of Redis, or find who holds so many")
     elif limit:
         yield ok(use)
-
-
-# ── what Redis lets this user do, and what it does just now ───────────────────────────────────────────────────────────
 
 
 def commands(subject: Subject) -> Iterator[Verdict]:
@@ -182,12 +164,8 @@ def scripts(subject: Subject) -> Iterator[Verdict]:
     except ResponseError as error:
         yield problem(f"scripts can't be run: {error}", "allow EVAL, EVALSHA and SCRIPT LOAD; some proxies know none")
         return
-    if flags:
-        yield ok("scripts run; those that make room also when memory is full")
-    else:
-        yield note(
-            "scripts run; this server knows no flags of scripts, so a full memory stops more of them (Redis 7 does)"
-        )
+    unknown = "this server knows no flags of scripts, so a full memory stops more of them (Redis 7 does)"
+    yield ok("scripts run; those that make room also when memory is full") if flags else note(f"scripts run; {unknown}")
 
 
 def doorbell(subject: Subject) -> Iterator[Verdict]:
@@ -196,15 +174,11 @@ def doorbell(subject: Subject) -> Iterator[Verdict]:
     try:
         seconds = probes.time_doorbell(subject.caller, subject.settings.namespace)
     except NoPermissionError as error:
-        yield warning(
-            f"nodes can't listen for pushes: {error}; jobs then start up to {poll:g} s late",
-            f"ACL SETUSER USER +subscribe +publish &{subject.settings.namespace}:bell:*",
-        )
+        do = f"ACL SETUSER USER +subscribe +publish &{subject.settings.namespace}:bell:*"
+        yield warning(f"nodes can't listen for pushes: {error}; jobs then start up to {poll:g} s late", do)
         return
     if seconds is None:
-        yield warning(
-            f"what is published is not heard: jobs start up to {poll:g} s late",
-            "see whether a proxy stands between, which passes no SUBSCRIBE",
-        )
+        do = "see whether a proxy stands between, which passes no SUBSCRIBE"
+        yield warning(f"what is published is not heard: jobs start up to {poll:g} s late", do)
     else:
         yield ok(f"a push is heard after {seconds * 1000:.1f} ms")

@@ -8,12 +8,13 @@ from typing import Any
 
 from lowkiq.admin import probes
 from lowkiq.admin.alerts import Alert, alerts_of
-from lowkiq.admin.metrics import QueueMetrics, ShardMetrics, by_queue, read_all_shards
+from lowkiq.admin.metrics import QueueMetrics, ShardMetrics, by_queue, read_layouts, read_shards
 from lowkiq.admin.nodes import Heartbeats, Nodes, judge, read_health
 from lowkiq.app import Lowkiq
 from lowkiq.environment import EMBEDDED_SOCKET, find_number_of_nodes, find_redis_url
 from lowkiq.queue.call import Caller
 from lowkiq.queue.keys import LAYOUT_VERSION, Layout
+from lowkiq.queue.shard import shards_of
 from lowkiq.redis_url import redact
 from lowkiq.settings import DEFAULT_URL, Settings
 from lowkiq.transport.connect import client_for_people, connections_of_node
@@ -23,22 +24,14 @@ OTHER_FILES = 64
 
 
 class Subject:
-    """
-    An application, the Redis that it uses and the environment that it would run in.
-
-    Args:
-        has_app: whether the application was named; else only its Redis is known.
-    """
+    """An application, the Redis that it uses and the environment that it would run in."""
 
     def __init__(self, app: Lowkiq, environment: Mapping[str, str], *, has_app: bool) -> None:
         self.app = app
+        self.settings: Settings = app.settings
         self.environment = environment
+        #: True if the application was named; else only its Redis is known.
         self.has_app = has_app
-
-    @property
-    def settings(self) -> Settings:
-        """The application's settings."""
-        return self.app.settings
 
     @cached_property
     def caller(self) -> Caller:
@@ -50,8 +43,6 @@ class Subject:
         if "caller" in vars(self):
             self.caller.close()
 
-    # ── where Redis is ──────────────────────────────────────────────────────────────────────────────────────────────
-
     @property
     def url(self) -> str:
         """The address of Redis, for people."""
@@ -60,8 +51,7 @@ class Subject:
     @property
     def url_source(self) -> str:
         """The source of that address."""
-        url = self.settings.redis_url
-        found = find_redis_url(self.environment)
+        url, found = self.settings.redis_url, find_redis_url(self.environment)
         if self.settings.redis:
             return "the app"
         if found and found.text == url:
@@ -73,12 +63,10 @@ class Subject:
         """True when it is the supervisor's own."""
         return self.settings.redis is None and self.settings.redis_url.endswith(EMBEDDED_SOCKET)
 
-    # ── what Redis says ─────────────────────────────────────────────────────────────────────────────────────────────
-
     @cached_property
     def info(self) -> Mapping[str, Any]:
         """INFO."""
-        return probes.read_info(self.caller)
+        return dict(self.caller.command("INFO"))
 
     def config(self, name: str) -> str | None:
         """A setting of the server, if it may be read."""
@@ -87,16 +75,13 @@ class Subject:
     @cached_property
     def layouts(self) -> Mapping[str, Layout]:
         """Every queue in Redis."""
-        return probes.read_layouts(self.caller, self.settings.namespace)
+        return read_layouts(self.caller, self.settings.namespace)
 
     @cached_property
     def shards(self) -> list[ShardMetrics]:
         """The numbers of every shard that this Lowkiq can read."""
-        return read_all_shards(
-            self.caller,
-            self.settings.namespace,
-            {queue: found.shards_count for queue, found in self.layouts.items() if found.version <= LAYOUT_VERSION},
-        )
+        known = {queue: one.shards_count for queue, one in self.layouts.items() if one.version <= LAYOUT_VERSION}
+        return read_shards(self.caller, shards_of(self.settings.namespace, known))
 
     @cached_property
     def queues(self) -> Mapping[str, QueueMetrics]:

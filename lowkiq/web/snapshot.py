@@ -20,11 +20,10 @@ from msgspec import Meta
 from starlette.concurrency import run_in_threadpool
 
 from lowkiq import clock
-from lowkiq.admin.alerts import Alert, alerts_of
+from lowkiq.admin.alerts import Alert, RedisHealth, alerts_of, read_redis_health
 from lowkiq.admin.history import SAMPLE_INTERVAL, Point, read_earlier
 from lowkiq.admin.metrics import QueueMetrics, ShardMetrics, by_queue, read_shards, total
 from lowkiq.admin.nodes import NodeHealth, Nodes, Running, judge, read_health, running_batches
-from lowkiq.admin.redis_health import RedisHealth, read_redis_health
 from lowkiq.admin.words import printable
 from lowkiq.queue.call import redis_time
 from lowkiq.queue.shard import Shard, shards_of

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from tests.admin.conftest import SHARDS
-from tests.queue.shard_driver import FUTURE, PAST
+from tests.queue.shard_driver import FUTURE
 
 #: More than two chunks a shard.
 MANY = 700
@@ -30,46 +30,33 @@ def total(shards, name):
     return sum(len(getattr(shard, name)()) for shard in shards)
 
 
-def test_all_jobs_are_performed_now(work, shards):
+def test_all_jobs_are_performed_now_and_those_that_are_due_keep_their_place(work, shards):
     fill(work, perform_in=FUTURE)
     assert work.actions.perform_all_jobs_now() == MANY
     assert all(job.perform_in <= shard.now() for shard in shards for job in shard.queued().values())
-    assert work.actions.perform_all_jobs_now() == 0
-
-
-def test_jobs_that_are_due_keep_their_place_when_all_are_performed_now(work, shards):
-    fill(work, count=50, perform_in=PAST)
     before = shards[0].jobs()
     assert work.actions.perform_all_jobs_now() == 0
     assert shards[0].jobs() == before
 
 
-def test_all_failed_jobs_are_killed(work, shards):
+def test_all_failed_jobs_are_killed_or_deleted(work, shards):
     fill(work)
     failed = fail_half(shards)
     assert work.actions.kill_all_failed_jobs() == failed
     assert (total(shards, "queued"), total(shards, "morgue")) == (MANY - failed, failed)
     assert all(dead.error == "boom" for shard in shards for dead in shard.morgue().values())
+    again = fail_half(shards)
+    assert work.actions.delete_all_failed_jobs() == again
+    assert [total(shards, name) for name in ("queued", "morgue", "errors")] == [MANY - failed - again, failed, 0]
     assert work.actions.kill_all_failed_jobs() == 0
 
 
-def test_all_failed_jobs_are_deleted(work, shards):
-    fill(work)
-    failed = fail_half(shards)
-    assert work.actions.delete_all_failed_jobs() == failed
-    assert (total(shards, "queued"), total(shards, "morgue"), total(shards, "errors")) == (MANY - failed, 0, 0)
-
-
-def test_all_of_the_morgue_is_queued_up(work, shards):
+def test_all_of_the_morgue_is_queued_up_or_deleted(work, shards):
     fill(work)
     work.actions.kill(range(MANY))
     assert work.actions.morgue_queue_up_all_jobs() == MANY
     assert (total(shards, "queued"), total(shards, "morgue")) == (MANY, 0)
     assert work.actions.morgue_queue_up_all_jobs() == 0
-
-
-def test_the_morgue_is_emptied(work, shards):
-    fill(work)
     work.actions.kill(range(MANY))
     assert work.actions.morgue_delete_all_jobs() == MANY
     assert [shard.names() for shard in shards] == [{"meta"}] * SHARDS

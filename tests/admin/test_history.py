@@ -72,15 +72,9 @@ def write_record(redis, series):
 
 
 @pytest.fixture
-def write(redis, namespace):
-    """Writes records by hand: seconds before now → length."""
-
-    def write(queue, span, **lengths_by_age):
-        now = redis.time()[0]
-        records = [f"{now - int(age[1:])} {length} 0 0 0 0.000 0 0 0 0" for age, length in lengths_by_age.items()]
-        redis.rpush(f"{keys.history(namespace, queue)}{span}", *records)
-
-    return write
+def keep_house(app):
+    """Does a node's housekeeping once."""
+    return Housekeeping(Runtime(node="a", settings=app.settings, caller=app.caller, fatal=pytest.fail))
 
 
 def test_a_sample_is_found_in_every_span(app, namespace):
@@ -93,10 +87,6 @@ def test_a_sample_is_found_in_every_span(app, namespace):
         assert point.at == point.at // step * step
         assert (point.length, point.retries, point.busy, point.morgue_length, point.lag) == (7, 3, 2, 1, 1.5)
         assert (point.processed, point.failed, point.pushed, point.merged) == (10, 11, 12, 13)
-
-
-def test_a_queue_without_samples_has_no_history(app, namespace):
-    assert read_history(app.caller, namespace, "ghost", "1h") == []
 
 
 def test_no_span_has_more_points_than_a_chart_can_show():
@@ -141,27 +131,19 @@ def test_each_step_has_a_record_of_its_own(add, records):
     assert [row[1] for row in records("long")] == [100]
 
 
-def test_a_record_whose_step_is_over_is_left_alone(add, records, write_record, redis):
-    """Also when it is the one just before."""
+@pytest.mark.parametrize("ago", [1, 7])
+def test_a_record_whose_step_is_over_is_left_alone_and_a_clock_gap_leaves_a_gap(add, records, write_record, redis, ago):
     start = step_begin(redis)
-    write_record("long", start - AGE, 1)
+    write_record("long", start - ago * AGE, 1)
     add([5] * 9, long=(AGE, 10))
-    assert records("long") == [[start - AGE] + [1] * 9, [start] + [5] * 9]
-
-
-def test_a_clock_gap_leaves_a_gap(add, records, write_record, redis):
-    start = step_begin(redis)
-    write_record("long", start - 7 * AGE, 1)
-    add([5] * 9, long=(AGE, 10))
-    assert [row[0] for row in records("long")] == [start - 7 * AGE, start]
+    assert records("long") == [[start - ago * AGE] + [1] * 9, [start] + [5] * 9]
 
 
 def test_when_the_clock_was_set_back_history_goes_on_from_there(add, records, write_record, redis):
     """The records of a time to come are dropped: there is one for each step."""
     start = step_begin(redis)
-    write_record("long", start, 1)
-    write_record("long", start + AGE, 2)
-    write_record("long", start + 2 * AGE, 3)
+    for number in range(3):
+        write_record("long", start + number * AGE, number + 1)
     add([5] * 9, long=(AGE, 10))
     assert records("long") == [[start] + [5] * 9]
 
@@ -189,13 +171,10 @@ def test_the_total_is_the_sum_and_its_lag_the_highest(app, namespace):
     assert (point.processed, point.failed, point.pushed, point.merged) == (111,) * 4
 
 
-def test_without_queues_the_total_is_zero(app, namespace):
+def test_without_queues_the_total_is_zero_and_large_numbers_are_kept_exactly(app, namespace):
     record(app.caller, namespace, {})
     (point,) = read_history(app.caller, namespace, TOTAL, "5m")
     assert (point.length, point.lag, point.pushed) == (0, 0.0, 0)
-
-
-def test_large_numbers_are_kept_exactly(app, namespace):
     record(app.caller, namespace, {"a": row(2**53 + 1, lag=123456789.125)})
     (point,) = read_history(app.caller, namespace, "a", "30d")
     assert (point.length, point.processed, point.lag) == (2**53 + 1, 2**53 + 1, 123456789.125)
@@ -214,11 +193,11 @@ def test_queues_do_not_mix_with_others_whose_names_begin_alike(app, namespace):
     assert [read_history(app.caller, namespace, queue, "1h")[0].length for queue in ("a", "a:1h", "a:")] == [1, 2, 3]
 
 
-def test_only_points_within_the_span_are_read_the_oldest_first(app, namespace, write):
-    write("orders", "5m", _400=1, _310=2, _290=3, _100=4, _0=5)
-    assert [point.length for point in read_history(app.caller, namespace, "orders", "5m")] == [3, 4, 5]
-    write("orders", "1h", _400=1, _310=2, _290=3)
-    assert [point.length for point in read_history(app.caller, namespace, "orders", "1h")] == [1, 2, 3]
+@pytest.mark.parametrize(("span", "lengths"), [("5m", [3, 4, 5]), ("1h", [1, 2, 3, 4, 5])])
+def test_only_points_within_the_span_are_read_the_oldest_first(app, namespace, redis, write_record, span, lengths):
+    for length, age in enumerate((400, 310, 290, 100, 0), 1):
+        write_record(span, redis.time()[0] - age, length)
+    assert [point.length for point in read_history(app.caller, namespace, "series", span)] == lengths
 
 
 def test_of_many_nodes_only_one_takes_a_turn(app, namespace):
@@ -236,21 +215,15 @@ def test_the_next_turn_comes_before_the_next_beat(app, namespace, redis):
     assert take_turn(app.caller, namespace, "b")
 
 
-def test_a_recorder_samples_every_queue_when_it_is_its_turn(app, namespace, redis):
-    @app.worker(queue_name="q", shards_count=1)
-    def work(payloads_by_id):
-        pass
-
-    @app.worker(queue_name="other", shards_count=3)
-    def other(payloads_by_id):
-        pass
-
+def test_a_recorder_samples_every_queue_when_it_is_its_turn(app, namespace, redis, keep_house):
+    work = app.worker(queue_name="q", shards_count=1)(lambda _: None)
+    other = app.worker(queue_name="other", shards_count=3)(lambda _: None)
     work.perform_async([{"id": n, "perform_in": PAST} for n in range(5)])
     other.perform_async([{"id": n} for n in range(4)])
     lease = ShardDriver(app).lease()
     lease.claim(limit=2)
     lease.fail("0", delay=-1)
-    Housekeeping(Runtime(node="a", settings=app.settings, caller=app.caller, fatal=pytest.fail))()
+    keep_house()
     (point,) = read_history(app.caller, namespace, "q", "5m")
     assert (point.length, point.retries, point.busy, point.pushed, point.failed) == (4, 1, 1, 5, 1)
     assert point.lag == pytest.approx(redis.time()[0] - PAST, abs=60)
@@ -258,23 +231,24 @@ def test_a_recorder_samples_every_queue_when_it_is_its_turn(app, namespace, redi
     assert [p.length for p in read_history(app.caller, namespace, TOTAL, "5m")] == [8]
 
 
-def test_a_recorder_whose_turn_it_is_not_samples_nothing(app, namespace, redis):
+def test_a_recorder_whose_turn_it_is_not_samples_nothing(app, namespace, keep_house):
     assert take_turn(app.caller, namespace, "another")
-    Housekeeping(Runtime(node="a", settings=app.settings, caller=app.caller, fatal=pytest.fail))()
+    keep_house()
     assert read_history(app.caller, namespace, TOTAL, "5m") == []
 
 
-def test_a_queue_that_came_later_has_points_from_then_on(app, namespace, redis):
-    Housekeeping(Runtime(node="a", settings=app.settings, caller=app.caller, fatal=pytest.fail))()
+def test_a_queue_that_came_later_has_points_from_then_on(app, namespace, redis, keep_house):
+    keep_house()
     app.worker(queue_name="q", shards_count=1)(lambda _: None).perform_async([{"id": 1}])
     redis.delete(keys.history_turn(namespace))
-    Housekeeping(Runtime(node="a", settings=app.settings, caller=app.caller, fatal=pytest.fail))()
+    keep_house()
     assert [point.length for point in read_history(app.caller, namespace, "q", "30d")] == [1]
 
 
-def test_a_history_is_of_one_namespace(make_app, app, namespace):
+def test_a_history_is_of_one_queue_and_one_namespace(app, namespace):
     record(app.caller, namespace, {"q": row(1)})
     assert read_history(app.caller, f"{namespace}x", "q", "1h") == []
+    assert read_history(app.caller, namespace, "ghost", "1h") == []
 
 
 def test_a_full_history_of_a_queue_is_small(app, namespace, redis):

@@ -15,9 +15,6 @@ def kill(shard, id, payloads):
     shard.actions.kill([id])
 
 
-# ── bury ────────────────────────────────────────────────────────────────────────────────────────────────────────────
-
-
 @pytest.mark.parametrize("count", [1, 3])
 def test_a_buried_job_is_in_the_morgue_with_all_its_payloads(shard, count):
     shard.push_payloads("a", count)
@@ -38,28 +35,45 @@ def test_a_buried_job_takes_its_error_along(shard):
     assert shard.errors() == {}
 
 
-def test_only_failed_jobs_are_buried_if_asked_so(shard):
+@pytest.mark.parametrize(
+    ("call", "reply", "dead"), [(("bury", 1000, "failed"), [1], ["failed"]), (("drop", "failed"), 1, [])]
+)
+def test_only_failed_jobs_are_buried_or_dropped_if_asked_so(shard, call, reply, dead):
     shard.push_all(("fresh", b"x", 1.0, FUTURE), ("failed", b"x", 1.0, PAST))
     lease = shard.lease()
     lease.claim()
     lease.fail("failed")
-    assert shard.call("bury", 1000, "failed", "fresh", "failed") == [1]
-    assert list(shard.queued()) == ["fresh"]
-    assert list(shard.morgue()) == ["failed"]
+    assert shard.call(*call, "fresh", "failed") == reply
+    assert (list(shard.queued()), list(shard.morgue())) == (["fresh"], dead)
 
 
-def test_a_repeated_bury_changes_nothing(shard):
+@pytest.mark.parametrize(
+    ("call", "nothing"),
+    [
+        (("bury", 1000, "any"), [0]),
+        (("revive", 1000), [0]),
+        (("perform_now",), 0),
+        *((("drop", which), 0) for which in ("queue", "failed", "morgue")),
+    ],
+)
+def test_repeating_it_changes_nothing(shard, call, nothing):
     shard.push_payloads("a", 2)
-    shard.call("bury", 1000, "any", "a")
+    shard.push("later", perform_in=FUTURE)
+    kill(shard, "b", {b"x": 1.0, b"y": 2.0})
+    shard.call(*call, "a", "b", "later")
     before = shard.dump()
-    assert shard.call("bury", 1000, "any", "a", "ghost") == [0]
+    assert shard.call(*call, "a", "b", "later", "ghost") == nothing
     assert shard.dump() == before
 
 
-def test_a_job_in_hand_is_not_buried(shard):
+@pytest.mark.parametrize(
+    ("call", "nothing"),
+    [(("bury", 1000, "any"), [0]), *((("drop", which), 0) for which in ("queue", "failed", "morgue"))],
+)
+def test_a_job_in_hand_is_not_touched(shard, call, nothing):
     shard.push("a", b"x", 1.0, PAST)
     shard.lease().claim()
-    assert shard.call("bury", 1000, "any", "a") == [0]
+    assert shard.call(*call, "a") == nothing
     assert shard.claimed() == {"a": Claimed({b"x": 1.0}, PAST)}
 
 
@@ -83,9 +97,6 @@ def test_a_large_job_merges_into_a_large_dead_one_in_bounded_steps(shard):
     assert steps == [(4, 6), (1, 9)]
     assert len(shard.morgue()["a"].payloads) == 10
     assert shard.queued() == {}
-
-
-# ── revive ──────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
 @pytest.mark.parametrize("count", [1, 3])
@@ -126,14 +137,6 @@ def test_equal_payloads_keep_the_lower_score_when_revived(shard, dead, queued):
     assert shard.queued()["a"].payloads == expected
 
 
-def test_a_repeated_revive_changes_nothing(shard):
-    kill(shard, "a", {b"x": 1.0, b"y": 2.0})
-    shard.call("revive", 1000, "a")
-    before = shard.dump()
-    assert shard.call("revive", 1000, "a", "ghost") == [0]
-    assert shard.dump() == before
-
-
 def test_a_large_dead_job_merges_into_a_large_queued_one_in_bounded_steps(shard):
     kill(shard, "a", {b"dead %d" % n: float(n) for n in range(7)})
     shard.push_payloads("a", 2)
@@ -155,9 +158,6 @@ def test_many_jobs_are_revived_at_once(shard):
     assert shard.morgue() == {}
 
 
-# ── drop ────────────────────────────────────────────────────────────────────────────────────────────────────────────
-
-
 @pytest.mark.parametrize("count", [1, 3])
 def test_a_dropped_job_is_gone(shard, count):
     shard.push_payloads("a", count)
@@ -166,14 +166,10 @@ def test_a_dropped_job_is_gone(shard, count):
     lease.fail("a")
     assert shard.call("drop", "queue", "a", "ghost") == 1
     assert shard.names() == {"meta", "owner"}
-
-
-@pytest.mark.parametrize("count", [1, 3])
-def test_a_dropped_dead_job_is_gone(shard, count):
     shard.push_payloads("a", count)
     shard.actions.kill(["a"])
     assert shard.call("drop", "morgue", "a", "ghost") == 1
-    assert shard.names() == {"meta"}
+    assert shard.names() == {"meta", "owner"}
 
 
 def test_a_drop_of_the_queue_leaves_the_morgue_and_the_reverse(shard):
@@ -184,36 +180,6 @@ def test_a_drop_of_the_queue_leaves_the_morgue_and_the_reverse(shard):
     shard.push("a", b"x", 1.0, PAST)
     shard.call("drop", "morgue", "a")
     assert (list(shard.queued()), list(shard.morgue())) == (["a"], [])
-
-
-def test_only_failed_jobs_are_dropped_if_asked_so(shard):
-    shard.push_all(("fresh", b"x", 1.0, FUTURE), ("failed", b"x", 1.0, PAST))
-    lease = shard.lease()
-    lease.claim()
-    lease.fail("failed")
-    assert shard.call("drop", "failed", "fresh", "failed") == 1
-    assert list(shard.queued()) == ["fresh"]
-
-
-@pytest.mark.parametrize("which", ["queue", "failed", "morgue"])
-def test_a_repeated_drop_changes_nothing(shard, which):
-    shard.push("a")
-    kill(shard, "b", {b"x": 1.0})
-    shard.call("drop", which, "a", "b")
-    before = shard.dump()
-    assert shard.call("drop", which, "a", "b") == 0
-    assert shard.dump() == before
-
-
-def test_a_job_in_hand_is_not_dropped(shard):
-    shard.push("a", b"x", 1.0, PAST)
-    shard.lease().claim()
-    for which in ("queue", "failed", "morgue"):
-        assert shard.call("drop", which, "a") == 0
-    assert shard.claimed() == {"a": Claimed({b"x": 1.0}, PAST)}
-
-
-# ── crashes ─────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
 @pytest.mark.parametrize("action", ["delete", "kill"])
@@ -252,9 +218,6 @@ def test_a_job_in_hand_keeps_its_error(shard, action):
     assert (shard.queued()["a"].retry_count, shard.queued()["a"].error) == (2, "boom")
 
 
-# ── perform_now ─────────────────────────────────────────────────────────────────────────────────────────────────────
-
-
 def test_a_job_is_made_due_as_it_is(shard):
     shard.push("a")
     lease = shard.lease()
@@ -269,14 +232,6 @@ def test_a_job_is_made_due_as_it_is(shard):
 
 def test_a_job_that_is_due_keeps_its_place(shard):
     shard.push("a", b"x", 1.0, PAST)
-    before = shard.dump()
-    assert shard.call("perform_now", "a") == 0
-    assert shard.dump() == before
-
-
-def test_a_repeated_perform_now_changes_nothing(shard):
-    shard.push("a", perform_in=FUTURE)
-    shard.call("perform_now", "a")
     before = shard.dump()
     assert shard.call("perform_now", "a") == 0
     assert shard.dump() == before

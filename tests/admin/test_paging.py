@@ -94,10 +94,7 @@ def test_pages_together_are_the_sorted_list(app, rows, limit, reverse, bounds):
 @pytest.mark.parametrize("limit", [1, 7, 1000, 2999, 3000, 3001])
 def test_thousands_of_equal_scores_in_one_shard_are_met_once_each(index_of, limit, reverse):
     index = index_of(2)
-    if limit == 1:  # as many pages as rows
-        index.add(1, {f"id-{number:04}": 5.0 for number in range(200)})
-    else:
-        index.add(1, {f"id-{number:04}": 5.0 for number in range(3000)})
+    index.add(1, {f"id-{number:04}": 5.0 for number in range(200 if limit == 1 else 3000)})
     assert flat(index.pages(limit, reverse=reverse)) == index.sorted(reverse=reverse)
 
 
@@ -121,12 +118,9 @@ def test_more_shards_than_are_read_at_once_are_one_list(index_of, reverse):
     assert flat(index.pages(100, reverse=reverse)) == index.sorted(reverse=reverse)
 
 
-def test_no_rows_are_one_empty_page(index_of):
-    assert index_of(3).pages(10) == [[]]
-
-
 def test_a_page_that_holds_all_is_the_last(index_of):
     index = index_of(3)
+    assert index.pages(10) == [[]]
     for number in range(10):
         index.add(number % 3, {f"id-{number}": 1.0})
     assert index.read(10)[1] is None
@@ -179,9 +173,6 @@ def test_jobs_that_were_performed_meanwhile_do_not_hide_those_of_other_scores(in
     assert met == expected
 
 
-# ── cursors ─────────────────────────────────────────────────────────────────────────────────────────────────────────
-
-
 HOSTILE = [
     "nan:0:1", "NaN:0:1", "-nan:0:1", "infinity:0:1", "1_0:0:1", "0x1p3:0:1", "1e:0:1", "e:0:1", "--1:0:1", "+-1:0:1",
     "1.5.5:0:1", ":0:1", "1::1", "1:0:", "1:0", "1", ":", "::", "1:0:1:1", "1:-1:1", "1:0:-1", "1:1.0:1", "1:0:1e3",
@@ -232,9 +223,7 @@ def test_any_text_is_a_cursor_or_refused(text):
     assert Cursor.parse(cursor.text) == cursor
 
 
-@given(
-    st.builds(Cursor, st.floats(allow_nan=False), st.integers(0, 999_999_999), st.integers(0, 999_999_999_999)),
-)
+@given(st.builds(Cursor, st.floats(allow_nan=False), st.integers(0, 999_999_999), st.integers(0, 999_999_999_999)))
 def test_a_cursor_survives_its_text(cursor):
     assert Cursor.parse(cursor.text) == cursor
 

@@ -9,6 +9,7 @@ import redis
 from redis.exceptions import OutOfMemoryError, ReadOnlyError
 
 from lowkiq.admin import probes
+from lowkiq.admin.metrics import read_layouts
 from lowkiq.queue import keys, scripts
 from lowkiq.queue.call import Caller
 from lowkiq.queue.keys import Layout
@@ -70,18 +71,12 @@ def test_every_plain_command_is_probed():
     assert used - PROBED == {"INFO"}, "INFO is a luxury"
 
 
-def test_who_may_do_everything_is_refused_nothing(people):
-    assert refusals(people()) == ([], [], None)
-
-
-def test_commands_that_a_user_may_not_use_are_named(people, admin):
+def test_commands_and_keys_that_a_user_may_not_use_are_named(people, admin):
+    assert refusals(people()) == ([], [], None), "who may do everything is refused nothing"
     admin.execute_command("ACL SETUSER low on >pw ~* &* +@all -rpush -evalsha -script -unlink")
     assert refusals(people("low")) == (["UNLINK", "RPUSH", "EVALSHA", "SCRIPT LOAD"], [], None)
-
-
-def test_keys_that_a_user_may_not_use_are_named(people, admin):
-    admin.execute_command("ACL SETUSER low on >pw ~lowkiq:{* &* +@all")
-    assert refusals(people("low")) == ([], ["~lowkiq:*"], None)
+    admin.execute_command("ACL SETUSER narrow on >pw ~lowkiq:{* &* +@all")
+    assert refusals(people("narrow")) == ([], ["~lowkiq:*"], None)
 
 
 def test_channels_that_a_user_may_not_use_are_found_by_ringing(people, admin):
@@ -105,32 +100,25 @@ def test_a_full_redis_refuses_writes(people, admin):
     assert isinstance(found.writes, OutOfMemoryError)
 
 
-def test_a_replica_refuses_writes(people, admin):
-    admin.execute_command("REPLICAOF", "127.0.0.1", "1")
-    assert isinstance(refusals(people()).writes, ReadOnlyError)
-
-
-def test_too_few_replicas_refuse_writes(people, admin):
+def test_too_few_replicas_and_a_replica_refuse_writes(people, admin):
     admin.config_set("min-replicas-to-write", 2)
     assert "NOREPLICAS" in str(refusals(people()).writes)
+    admin.execute_command("REPLICAOF", "127.0.0.1", "1")
+    assert isinstance(refusals(people()).writes, ReadOnlyError)
 
 
 def test_probing_runs_nothing(people, admin):
     dirty = admin.info("persistence")["rdb_changes_since_last_save"]
     calls = {name: stats["calls"] for name, stats in admin.info("commandstats").items()}
-    refusals(people())
+    caller = people()
+    refusals(caller)
     after = {name: stats["calls"] for name, stats in admin.info("commandstats").items()}
     ran = {name for name in after if after[name] > calls.get(name, 0)}
     assert ran <= {"cmdstat_multi", "cmdstat_discard", "cmdstat_info", "cmdstat_client", "cmdstat_client|setname",
                    "cmdstat_client|setinfo", "cmdstat_hello", "cmdstat_auth"}  # fmt: skip
     assert admin.keys() == []
     assert admin.info("persistence")["rdb_changes_since_last_save"] == dirty
-
-
-def test_a_connection_is_fit_for_use_afterwards(people):
-    caller = people()
-    refusals(caller)
-    assert caller.command("PING")
+    assert caller.command("PING"), "the connection is fit for use afterwards"
 
 
 def test_the_scripts_can_be_loaded(people, admin):
@@ -165,7 +153,7 @@ def test_the_clocks_of_one_machine_agree(app):
 def test_layouts_of_queues_and_shards(app, shard):
     shard.push("a")
     app.redis().hset(keys.queues(app.settings.namespace), mapping={"q": "1", "new": "2:3"})
-    assert probes.read_layouts(app.caller, app.settings.namespace) == {"new": Layout(2, 3), "q": Layout(1, 1)}
+    assert read_layouts(app.caller, app.settings.namespace) == {"new": Layout(2, 3), "q": Layout(1, 1)}
     other = ShardDriver(app, queue="other")
     assert probes.read_shard_layouts(app.caller, [shard.shard, other.shard]) == [Layout(1, 1), None]
 

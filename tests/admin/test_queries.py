@@ -44,22 +44,14 @@ def test_fetch_gives_jobs_in_the_order_asked_for(filled):
     assert [(job.perform_in, job.retry_count, job.error) for job in jobs[:1]] == [(PAST + 7, -1, None)]
 
 
-def test_fetch_takes_integers_as_ids(work):
-    work.perform_async([{"id": 5}])
-    assert ids(work.queries.fetch([5])) == ["5"]
-
-
 def test_fetch_gives_payloads_from_low_to_high(work):
-    work.perform_async([{"id": "a", "payload": n, "score": n} for n in (3, 1, 2)])
-    (job,) = work.queries.fetch(["a"])
-    assert (job.payloads, job.scores, job.payload_count) == ([1, 2, 3], (1.0, 2.0, 3.0), 3)
+    work.perform_async([{"id": 5, "payload": n, "score": n} for n in (3, 1, 2)])
+    (job,) = work.queries.fetch([5])
+    assert (job.id, job.payloads, job.scores, job.payload_count) == ("5", [1, 2, 3], (1.0, 2.0, 3.0), 3)
 
 
 def test_fetch_gives_at_most_max_payloads_and_says_how_many_there_are(make_app):
-    @make_app(max_payloads=2).worker
-    def work(payloads_by_id):
-        pass
-
+    work = make_app(max_payloads=2).worker(queue_name="q")(lambda _: None)
     work.perform_async([{"id": "a", "payload": n, "score": n} for n in range(5)])
     (job,) = work.queries.fetch(["a"])
     assert (job.payloads, job.payload_count) == ([0, 1], 5)
@@ -91,11 +83,6 @@ def test_fetch_of_many_large_payloads_does_not_hold_up_redis(work, app, monkeypa
     assert max(sizes) < 6_000_000
 
 
-def test_fetch_tells_of_failures(failed):
-    (job,) = failed.queries.fetch(["id-04"])
-    assert (job.retry_count, job.error) == (5, "error 4")
-
-
 def test_a_payload_that_cannot_be_decoded_is_shown_raw(work, shard_with):
     shard_with("a").push("a", b"\xffnot json")
     assert work.queries.fetch(["a"])[0].payloads == [b"\xffnot json"]
@@ -107,12 +94,9 @@ def test_what_cannot_be_an_id_is_not_looked_for(work, ids):
         work.queries.fetch(ids)
 
 
-def test_fetch_of_nothing_is_nothing(work):
-    assert work.queries.fetch([]) == work.queries.morgue_fetch([]) == []
-
-
-def test_ranges_of_an_empty_queue_are_empty(work):
+def test_looks_at_nothing_are_empty(work):
     queries = work.queries
+    assert queries.fetch([]) == queries.morgue_fetch([]) == []
     assert queries.range_by_perform_in() == queries.rev_range_by_perform_in() == []
     assert queries.range_by_retry_count() == queries.rev_range_by_retry_count() == []
     assert queries.morgue_range_by_updated_at() == queries.morgue_rev_range_by_updated_at() == []
@@ -148,14 +132,13 @@ def test_a_limit_of_nothing_gives_nothing(failed, limit):
     assert queries.rev_range_by_retry_count(limit=limit) == []
 
 
-def test_a_range_by_retry_count_has_fresh_jobs_first(failed):
+def test_a_range_by_retry_count_has_fresh_jobs_first_and_reversed_last(failed):
+    (job,) = failed.queries.fetch(["id-04"])
+    assert (job.retry_count, job.error) == (5, "error 4")
     jobs = failed.queries.range_by_retry_count(limit=100)
     assert set(ids(jobs[:10])) == set(IDS[10:])
     assert [job.retry_count for job in jobs] == [-1] * 10 + list(range(10))
     assert ids(jobs[10:]) == IDS[9::-1]
-
-
-def test_a_reversed_range_by_retry_count_has_fresh_jobs_last(failed):
     jobs = failed.queries.rev_range_by_retry_count(limit=100)
     assert [job.retry_count for job in jobs] == list(range(9, -1, -1)) + [-1] * 10
     assert ids(jobs[:10]) == IDS[:10]
@@ -239,9 +222,6 @@ def test_jobs_in_hand_are_not_in_the_queue(filled, shard_with):
 def test_ranges_work_with_a_client_of_the_users_making(make_app, redis_server, protocol):
     app = make_app(redis=lambda: redis.Redis(unix_socket_path=str(redis_server.socket), protocol=protocol))
 
-    @app.worker(queue_name="q", shards_count=SHARDS)
-    def work(payloads_by_id):
-        pass
-
+    work = app.worker(queue_name="q", shards_count=SHARDS)(lambda _: None)
     work.perform_async({"id": n, "perform_in": PAST + n} for n in range(5))
     assert ids(work.queries.range_by_perform_in()) == ["0", "1", "2", "3", "4"]

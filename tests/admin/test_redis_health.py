@@ -8,7 +8,7 @@ import time
 import pytest
 import redis
 
-from lowkiq.admin.redis_health import read_redis_health
+from lowkiq.admin.alerts import read_redis_health
 from lowkiq.queue.call import Caller
 from lowkiq.settings import Settings
 from lowkiq.transport.connect import PEOPLE_CONNECTIONS, client_for_people
@@ -56,51 +56,31 @@ def test_a_server_is_told_of(caller):
     assert server.persistence == "append-only file"
 
 
-def test_a_server_that_keeps_jobs_has_no_warnings(caller):
+def test_a_real_server_is_warned_of_for_its_settings(caller):
+    def told(name, value):
+        caller.command("CONFIG", "SET", name, value)
+        return [alert.text for alert in read_redis_health(caller).alerts]
+
     assert read_redis_health(caller).alerts == []
-
-
-def test_a_server_without_an_append_only_file_is_warned_of(caller):
-    caller.command("CONFIG", "SET", "appendonly", "no")
-    server = read_redis_health(caller)
-    (alert,) = server.alerts
-    assert "appendonly yes" in alert.do
-    assert server.persistence == "snapshots, or none"
-
-
-def test_an_evicting_policy_is_warned_of_where_memory_has_a_limit(caller):
-    caller.command("CONFIG", "SET", "maxmemory-policy", "allkeys-lru")
-    assert read_redis_health(caller).alerts == []
-    caller.command("CONFIG", "SET", "maxmemory", 1 << 30)
-    (alert,) = read_redis_health(caller).alerts
-    assert "maxmemory-policy is allkeys-lru" in alert.says
-    assert "noeviction" in alert.do
-
-
-def test_memory_that_is_nearly_full_is_warned_of(caller):
-    caller.command("CONFIG", "SET", "maxmemory", 1 << 30)
-    assert read_redis_health(caller).alerts == []
-    used = read_redis_health(caller).memory
-    caller.command("CONFIG", "SET", "maxmemory", int(used / 0.9))
-    (alert,) = read_redis_health(caller).alerts
-    assert "full: when it is full, pushes are refused" in alert.says
-    assert alert.says.startswith(("Memory is 8", "Memory is 9"))
-
-
-@pytest.mark.parametrize("used", [0, 79, 80])
-def test_up_to_four_fifths_there_is_room(used):
-    assert warnings(used_memory=used, maxmemory=100) == []
-
-
-@pytest.mark.parametrize("used", [81, 100, 130])
-def test_above_four_fifths_memory_is_nearly_full(used):
-    (told,) = warnings(used_memory=used, maxmemory=100)
-    assert told.startswith(f"Memory is {used}% full: when it is full, pushes are refused. ")
+    assert told("maxmemory-policy", "allkeys-lru") == [], "memory has no limit"
+    (evicts,) = told("maxmemory", 1 << 30)
+    assert "maxmemory-policy is allkeys-lru" in evicts and "noeviction" in evicts
+    assert told("maxmemory-policy", "noeviction") == []
+    (full,) = told("maxmemory", int(read_redis_health(caller).memory / 0.9))
+    assert full.startswith(("Memory is 8", "Memory is 9")) and "full: when it is full, pushes are refused" in full
+    assert told("maxmemory", 0) == []
+    (forgets,) = told("appendonly", "no")
+    assert "appendonly yes" in forgets
+    assert read_redis_health(caller).persistence == "snapshots, or none"
 
 
 @pytest.mark.parametrize(
     ("info", "warning"),
     [
+        *(
+            ({"used_memory": used, "maxmemory": 100}, f"Memory is {used}% full: when it is full, pushes are refused. ")
+            for used in (81, 100, 130)
+        ),
         ({"aof_last_write_status": "err"}, "The append-only file can't be written"),
         ({"rdb_last_bgsave_status": "err"}, "The last snapshot failed"),
         ({"role": "slave"}, "This Redis is a replica: jobs can't be written to it"),
@@ -117,25 +97,16 @@ def test_what_endangers_jobs_is_warned_of(info, warning):
 def test_what_is_well_is_not_warned_of():
     assert warnings(aof_last_write_status="ok", rdb_last_bgsave_status="ok", loading=0) == []
     assert warnings(aof_enabled=0, aof_last_write_status="err") == warnings(aof_enabled=0)
+    for used in (0, 79, 80):
+        assert warnings(used_memory=used, maxmemory=100) == []
 
 
 def test_a_server_that_tells_little_is_told_of_all_the_same():
     server = read_redis_health(Told(aof_enabled=0))
-    assert (server.version, server.memory, server.max_memory, server.clients, server.uptime) == (
-        "Redis 7.2.4",
-        0,
-        0,
-        0,
-        0,
-    )
-    assert server.persistence == "unknown"
-
-
-def test_valkey_is_called_by_its_name():
+    numbers = (server.memory, server.max_memory, server.clients, server.uptime)
+    assert (server.version, numbers, server.persistence) == ("Redis 7.2.4", (0, 0, 0, 0), "unknown")
     assert read_redis_health(Told(valkey_version="8.1.0")).version == "Valkey 8.1.0"
 
-
-# ── the client for people ───────────────────────────────────────────────────────────────────────────────────────────
 
 #: Seconds that a slow machine may add to the two or four that are waited for.
 PATIENCE = 25
@@ -171,13 +142,6 @@ def test_who_waits_for_a_connection_waits_no_longer(people, stop_redis):
     assert people.ping()
 
 
-def test_a_redis_that_is_away_is_an_error_at_once(people, own_redis_server):
-    people.ping()
-    own_redis_server.stop()
-    with pytest.raises(redis.ConnectionError):
-        people.ping()
-
-
 def test_a_connection_that_redis_has_closed_is_opened_again(people, own_redis_server):
     assert people.ping()
     with own_redis_server.client() as other:
@@ -185,9 +149,10 @@ def test_a_connection_that_redis_has_closed_is_opened_again(people, own_redis_se
     assert people.ping()
 
 
-def test_a_redis_that_came_back_is_used_again(people, own_redis_server):
+@pytest.mark.parametrize("death", [signal.SIGTERM, signal.SIGKILL])
+def test_a_redis_that_is_away_is_an_error_at_once_and_used_again_when_it_came_back(people, own_redis_server, death):
     people.ping()
-    own_redis_server.stop(signal.SIGKILL)
+    own_redis_server.stop(death)
     with pytest.raises(redis.ConnectionError):
         people.ping()
     own_redis_server.start()

@@ -8,12 +8,14 @@ from typing import get_args
 import pytest
 
 from lowkiq.admin.actions import ACTIONS, CHUNK, ActionName, Actions, Progress, check_action
-from lowkiq.admin.search import INDEXES, Match, Search, View
+from lowkiq.admin.search import PLACES, Match, Search, View
 from lowkiq.job import shard_of
+from tests.admin import conftest
 from tests.admin.conftest import SHARDS
 from tests.queue.shard_driver import FUTURE, PAST
 
 MANY = 2_000
+EVERY = [(view, action) for view, actions in ACTIONS.items() for action in actions]
 
 
 @pytest.fixture
@@ -45,19 +47,13 @@ def meanwhile(app):
     return meanwhile
 
 
-def push(work, ids, **fields):
-    work.perform_async([{"id": id, "perform_in": FUTURE} | fields for id in ids])
+def push(work, ids, perform_in=FUTURE):
+    conftest.push(work, ids, perform_in=perform_in)
 
 
 def fail(shards, *ids, error="boom"):
-    """Fails these jobs, and no others that are due."""
     for id in ids:
-        shard = shards[shard_of(id.encode(), SHARDS)]
-        shard.push(id, b"p", 1.0, PAST)
-        lease = shard.lease()
-        lease.claim()
-        lease.fail(id, delay=FUTURE, error=error)
-        lease.release("lease")
+        conftest.fail(shards[shard_of(id.encode(), SHARDS)], FUTURE, **{id: error})
 
 
 def ids_of(shards, name):
@@ -71,9 +67,6 @@ def last(progress):
 
 def everything(shards):
     return [shard.jobs() for shard in shards]
-
-
-# ── every action does what its name says ────────────────────────────────────────────────────────────────────────────
 
 
 @pytest.fixture
@@ -113,12 +106,12 @@ def test_an_action_does_what_its_name_says(mixed, start, view, action, moved, qu
 
 
 def test_these_are_all_the_actions_there_are():
-    assert {(view, action) for view, actions in ACTIONS.items() for action in actions} == {
+    assert set(EVERY) == {
         *itertools.product(("due", "retries"), ("perform_now", "bury", "delete")),
         *itertools.product(("morgue",), ("revive", "delete")),
     }
-    assert set(get_args(View)) == set(ACTIONS) == set(INDEXES)
-    assert set(get_args(ActionName)) == {action for actions in ACTIONS.values() for action in actions}
+    assert set(get_args(View)) == set(ACTIONS) == set(PLACES)
+    assert set(get_args(ActionName)) == {action for _, action in EVERY}
 
 
 @pytest.mark.parametrize(
@@ -143,32 +136,11 @@ def test_what_a_view_cannot_do_is_refused_before_anything_is_written(mixed, star
     assert everything(mixed) == before
 
 
-def test_a_job_that_failed_is_buried_with_its_error_and_revived_as_a_fresh_one(shards, start):
-    fail(shards, "a", error="no disk")
-    last(start("bury", Match("retries")))
-    shard = shards[shard_of(b"a", SHARDS)]
-    assert shard.morgue()["a"].error == "no disk"
-    last(start("revive", Match("morgue")))
-    assert (shard.queued()["a"].retry_count, shard.queued()["a"].error) == (-1, None)
-
-
 def test_jobs_that_are_due_keep_their_place_when_they_are_performed_now(work, shards, start):
     push(work, ["a"], perform_in=PAST)
     push(work, ["b"])
     assert last(start("perform_now", Match("due"))) == Progress(2, 1)
     assert shards[shard_of(b"a", SHARDS)].queued()["a"].perform_in == PAST
-
-
-def test_a_job_with_many_payloads_is_moved_whole(shards, start):
-    shard = shards[shard_of(b"a", SHARDS)]
-    shard.push_payloads("a", 1500)
-    assert last(start("bury", Match("due"))) == Progress(1, 1)
-    shard.push_payloads("a", 1500, first=1500)
-    assert last(start("bury", Match("due"))) == Progress(1, 1)
-    assert len(shard.morgue()["a"].payloads) == 3000
-
-
-# ── which jobs ──────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
 @pytest.mark.parametrize(
@@ -194,7 +166,7 @@ def test_only_what_matches_is_touched(work, shards, start, match, expected):
     assert ids_of(shards, "queued") == {"a-1", "a-2", "b-1", "c"} - expected
 
 
-@pytest.mark.parametrize(("view", "action"), [(view, action) for view, some in ACTIONS.items() for action in some])
+@pytest.mark.parametrize(("view", "action"), EVERY)
 def test_all_of_many_jobs_are_acted_on(work, shards, start, view, action):
     ids = [f"id-{n}" for n in range(MANY)]
     push(work, ids, perform_in=PAST if view == "retries" else FUTURE)
@@ -248,12 +220,6 @@ def test_jobs_that_got_into_the_morgue_since_are_not_acted_on(work, shards, star
     assert ids_of(shards, "morgue") == {str(n) for n in range(1000, 1100)}
 
 
-def test_jobs_that_are_due_late_are_acted_on_all_the_same(work, shards, start):
-    """Only of the morgue does the index say when a job got there."""
-    push(work, ["a"], perform_in=FUTURE)
-    assert last(start("delete", Match("due"))) == Progress(1, 1)
-
-
 @pytest.mark.parametrize("action", ["bury", "delete"])
 def test_a_job_that_was_renewed_meanwhile_is_left_alone(work, shards, start, meanwhile, action):
     """It had failed when it was found; now it is another job of that id, which nobody has judged."""
@@ -268,7 +234,7 @@ def test_a_job_that_was_renewed_meanwhile_is_left_alone(work, shards, start, mea
     assert ids_of(shards, "morgue") == ({"b"} if action == "bury" else set())
 
 
-@pytest.mark.parametrize(("view", "action"), [(view, action) for view, some in ACTIONS.items() for action in some])
+@pytest.mark.parametrize(("view", "action"), EVERY)
 def test_a_job_that_has_gone_meanwhile_is_seen_and_not_moved(work, shards, start, meanwhile, view, action):
     fail(shards, "a")
     if view == "morgue":
@@ -293,23 +259,15 @@ def test_a_job_that_a_node_takes_meanwhile_is_left_to_it(work, shards, start, me
     assert shard.morgue() == {}
 
 
-# ── steps ───────────────────────────────────────────────────────────────────────────────────────────────────────────
-
-
 def test_a_sweep_stops_between_any_two_steps(work, shards, start):
     push(work, range(MANY))
     steps = start("delete", Match("due"))
+    assert len(ids_of(shards, "queued")) == MANY, "nothing happens before the first step is taken"
     for _ in range(3):
         progress = next(steps)
     steps.close()
     assert progress.moved == MANY - len(ids_of(shards, "queued"))
     assert 0 < progress.moved <= 3 * CHUNK
-
-
-def test_nothing_happens_before_the_first_step_is_taken(work, shards, start):
-    push(work, range(10))
-    start("delete", Match("due"))
-    assert len(ids_of(shards, "queued")) == 10
 
 
 def test_steps_are_small_and_tell_how_far_they_have_come(work, shards, start):
@@ -327,10 +285,6 @@ def test_steps_that_find_nothing_are_told_too(work, start):
     progress = list(start("delete", Match("due", "none-*")))
     assert len(progress) >= 10
     assert set(progress) == {Progress(0, 0)}
-
-
-def test_a_sweep_of_nothing_ends_at_once(start):
-    assert list(start("delete", Match("due"))) == []
 
 
 def test_a_sweep_that_was_cut_short_can_be_started_again(work, shards, start):

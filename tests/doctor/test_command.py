@@ -45,9 +45,6 @@ def admin(app: Lowkiq) -> redis.Redis:
     return app.redis()
 
 
-# ── well ────────────────────────────────────────────────────────────────────────────────────────────────────────────
-
-
 def test_a_machine_that_is_well(doctor: Doctor) -> None:
     told = doctor()
     assert told.code == 0
@@ -69,13 +66,10 @@ def test_for_people_it_is_a_table_with_the_gravest_first(doctor: Doctor, admin: 
     assert lines[-1].startswith("1 problem, 0 warnings,")
 
 
-def test_without_an_application_redis_is_examined(doctor: Doctor) -> None:
+def test_without_an_application_redis_is_examined_and_help_has_examples(doctor: Doctor) -> None:
     told = doctor("--json")
     assert told.code == 0
     assert "say -r MODULE" in told.of("queues.shards_count")[0]["says"]
-
-
-def test_help_tells_the_exit_codes_and_has_examples(doctor: Doctor) -> None:
     told = doctor("--help", as_json=False)
     assert "Exits 0 without problems, 1 with some, 2 when the application can't be found" in told.output
     assert "lowkiq doctor -r shop.jobs --json" in told.output
@@ -116,9 +110,6 @@ def test_it_changes_nothing(doctor: Doctor, app: Lowkiq, admin: redis.Redis) -> 
     }, ran  # fmt: skip
     in_scripts = {command for kind, command in commands if kind == "lua"}
     assert in_scripts <= {"TIME", "HMGET", "ZCARD", "HLEN", "ZRANGE"}, "of all scripts only stats is run"
-
-
-# ── without Redis ───────────────────────────────────────────────────────────────────────────────────────────────────
 
 
 def test_without_redis_the_rest_is_examined(doctor: Doctor) -> None:
@@ -175,9 +166,6 @@ def test_the_embedded_redis_that_does_not_run(doctor: Doctor, directory: Path) -
     told = doctor(LOWKIQ_REDIS_URL="")
     assert "from the state directory" in told.of("redis.answers")[0]["says"]
     assert "start lowkiq-supervisor, which runs this Redis" in told.of("redis.answers")[0]["do"]
-
-
-# ── ill ─────────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
 def test_what_it_says_of_rights_is_what_mends_them(doctor: Doctor, admin: redis.Redis, own_redis_server: Any) -> None:
@@ -240,9 +228,8 @@ def test_an_application_that_breaks_is_a_finding(doctor: Doctor, directory: Path
     (directory / "jobs.py").write_text(APP + "\n1 / 0\n")
     told = doctor()
     assert told.code == 1
-    assert (
-        "jobs can't be imported: ZeroDivisionError: division by zero (jobs.py:11)" in told.of("settings.app")[0]["says"]
-    )
+    says = "jobs can't be imported: ZeroDivisionError: division by zero (jobs.py:11)"
+    assert says in told.of("settings.app")[0]["says"]
     assert "redis.answers" in told.checks("ok")
 
 
@@ -256,10 +243,8 @@ def test_what_can_t_be_examined_is_a_matter_of_usage(doctor: Doctor, arguments: 
 def test_a_client_of_one_s_own(doctor: Doctor, directory: Path) -> None:
     """fakeredis knows few of the looks: none of them may break the command."""
     pytest.importorskip("fakeredis")
-    text = APP.replace(
-        "app = Lowkiq()", "import fakeredis\napp = Lowkiq(redis=lambda: fakeredis.FakeRedis(version=(7,)))"
-    )
-    (directory / "jobs.py").write_text(text)
+    makes = "import fakeredis\napp = Lowkiq(redis=lambda: fakeredis.FakeRedis(version=(7,)))"
+    (directory / "jobs.py").write_text(APP.replace("app = Lowkiq()", makes))
     told = doctor()
     assert "the client that `redis` makes (from the app)" in told.of("redis.answers")[0]["says"]
     assert told.code == 0

@@ -51,9 +51,6 @@ def register(app: Lowkiq, **queues: Any) -> None:
     app.redis().hset(keys.queues(app.settings.namespace), mapping=rows)
 
 
-# ── queues ──────────────────────────────────────────────────────────────────────────────────────────────────────────
-
-
 def test_code_and_redis_agree(app: Lowkiq, examine: Examine) -> None:
     serve(app)
     serve(app, "new")
@@ -87,23 +84,19 @@ def test_a_newer_layout_is_a_problem_told_once(app: Lowkiq, examine: Examine) ->
     assert found.do == "upgrade it: a newer Lowkiq has taken the queue over"
 
 
-def test_a_shard_of_a_newer_layout(app: Lowkiq, examine: Examine) -> None:
+@pytest.mark.parametrize(
+    ("layout", "says"),
+    [
+        ("2:2", "queue q (shard 1) has layout 2"),
+        ("3", "shard 1 of queue q was written with shards_count 3, the queue has 2"),
+    ],
+)
+def test_a_shard_with_a_layout_of_its_own(app: Lowkiq, examine: Examine, layout: str, says: str) -> None:
     serve(app, shards_count=2).perform_async([{"id": 1}])
-    app.redis().hset(keys.shard(app.settings.namespace, "q", 1) + "meta", "layout", "2:2")
-    (found,) = examine(queue_checks.layouts)
-    assert found.level == "problem" and "queue q (shard 1) has layout 2" in found.says
-
-
-def test_a_shard_that_was_written_with_another_count(app: Lowkiq, examine: Examine) -> None:
-    register(app, q="2")
-    app.redis().hset(keys.shard(app.settings.namespace, "q", 1) + "meta", "layout", "3")
-    (found,) = examine(queue_checks.layouts)
-    assert "shard 1 of queue q was written with shards_count 3, the queue has 2" in found.says
-
-
-def test_the_usual_layout(app: Lowkiq, examine: Examine) -> None:
-    serve(app).perform_async([{"id": 1}])
     assert levels(examine(queue_checks.layouts)) == ["ok"]
+    app.redis().hset(keys.shard(app.settings.namespace, "q", 1) + "meta", "layout", layout)
+    (found,) = examine(queue_checks.layouts)
+    assert found.level == "problem" and says in found.says
 
 
 def test_a_queue_that_nobody_serves(app: Lowkiq, make_app: Callable[..., Lowkiq], examine: Examine) -> None:
@@ -165,9 +158,6 @@ def test_jobs_that_killed_their_nodes(app: Lowkiq, examine: Examine) -> None:
     assert "lowkiq morgue revive q ID" in str(killed.do) and "q 2" in dead.says
 
 
-# ── nodes ───────────────────────────────────────────────────────────────────────────────────────────────────────────
-
-
 def test_without_nodes_there_is_little_to_say(examine: Examine) -> None:
     assert levels(examine(node_checks.present)) == ["note"]
     for check in (node_checks.numbers, node_checks.versions, node_checks.trips, node_checks.restarts):
@@ -200,32 +190,32 @@ def test_numbers_that_do_not_fit(app: Lowkiq, examine: Examine) -> None:
     assert {missing.level, doubled.level, totals.level} == {"warning"}
 
 
-def test_versions_side_by_side_are_told(app: Lowkiq, examine: Examine) -> None:
-    tell_health(app, version="9.9")
-    (found,) = examine(node_checks.versions)
-    assert found.level == "note" and found.says == f"nodes run Lowkiq 9.9; this is {VERSION}"
-
-
-def test_a_node_that_may_lose_its_leases(app: Lowkiq, examine: Examine) -> None:
-    tell_health(app, redis_round_trip=5.1)
-    (found,) = examine(node_checks.trips)
-    assert found.level == "problem" and "took 5.1 s, longer than the 5 s" in found.says
+@pytest.mark.parametrize(
+    ("check", "health", "level", "says"),
+    [
+        (node_checks.versions, {"version": "9.9"}, "note", f"nodes run Lowkiq 9.9; this is {VERSION}"),
+        (node_checks.trips, {"redis_round_trip": 5.1}, "problem", "took 5.1 s, longer than the 5 s"),
+        (
+            node_checks.restarts,
+            {"restarts": 3, "last_exit": "SIGKILL"},
+            "note",
+            "node 0 has been restarted 3 times; last exit: SIGKILL",
+        ),
+    ],
+)
+def test_a_node_is_told_of(
+    app: Lowkiq, examine: Examine, check: Check, health: dict[str, Any], level: str, says: str
+) -> None:
+    tell_health(app, **health)
+    (found,) = examine(check)
+    assert found.level == level and says in found.says
 
 
 def test_a_job_that_takes_hours(app: Lowkiq, examine: Examine) -> None:
-    threads = [
-        ThreadHealth(name="t", queue="q", shard=3, ids=["\x1b1"], jobs=1, seconds=9000.0),
-        ThreadHealth(name="u"),
-    ]
-    tell_health(app, threads=threads)
+    busy = ThreadHealth(name="t", queue="q", shard=3, ids=["\x1b1"], jobs=1, seconds=9000.0)
+    tell_health(app, threads=[busy, ThreadHealth(name="u")])
     (found,) = examine(node_checks.long_jobs)
     assert found.says.endswith("has been at shard 3 of q for 2.5 h: \\x1b1")
-
-
-def test_restarts_are_told(app: Lowkiq, examine: Examine) -> None:
-    tell_health(app, restarts=3, last_exit="SIGKILL")
-    (found,) = examine(node_checks.restarts)
-    assert found.says == "node 0 has been restarted 3 times; last exit: SIGKILL"
 
 
 def test_more_threads_than_shards(app: Lowkiq, examine: Examine) -> None:

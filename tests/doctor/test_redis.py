@@ -73,23 +73,20 @@ def test_a_cluster_is_no_problem_for_a_url_of_one() -> None:
 
 
 @pytest.mark.parametrize(
-    ("config", "level", "says"),
+    ("policy", "level", "says"),
     [
-        ({"appendfsync": "always"}, "ok", "nothing is lost"),
-        ({"appendfsync": "no"}, "warning", "half a minute may be lost"),
-        ({"appendfsync": ""}, "ok", "this server doesn't tell"),
+        ("always", "ok", "nothing is lost"),
+        ("no", "warning", "half a minute may be lost"),
+        ("", "ok", "this server doesn't tell"),
     ],
 )
-def test_how_often_a_server_syncs(config: dict[str, str], level: str, says: str) -> None:
-    verdict = the_one(redis_checks.persistence, config)
+def test_how_often_a_server_syncs(policy: str, level: str, says: str) -> None:
+    verdict = the_one(redis_checks.persistence, {"appendfsync": policy})
     assert verdict.level == level and says in verdict.says
 
 
-def test_a_server_that_keeps_nothing() -> None:
+def test_a_server_that_keeps_nothing_and_a_snapshot_that_failed() -> None:
     assert "nothing is kept on disk" in the_one(redis_checks.persistence, {"save": ""}, aof_enabled=0).says
-
-
-def test_a_snapshot_that_failed() -> None:
     good, bad = found(redis_checks.persistence, rdb_last_bgsave_status="err")
     assert (good.level, bad.level) == ("ok", "warning")
 

@@ -18,8 +18,6 @@ for i = 4, #ARGV do
     if payloads_move(P .. 'payloads', P .. 'morgue:payloads', id, tonumber(ARGV[2])) > 0 then
       reply[#reply + 1] = id
     else
-      redis.call('ZREM', P .. 'due', id)
-      redis.call('ZREM', P .. 'retries', id)
       forget_queued(P, id)
       reply[1] = reply[1] + 1
     end

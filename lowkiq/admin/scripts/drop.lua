@@ -22,8 +22,6 @@ for i = 3, #ARGV do
       redis.call('ZREM', P .. 'morgue', id)
       redis.call('HDEL', P .. 'morgue:errors', id)
     else
-      redis.call('ZREM', P .. 'due', id)
-      redis.call('ZREM', P .. 'retries', id)
       forget_queued(P, id)
     end
     dropped = dropped + 1

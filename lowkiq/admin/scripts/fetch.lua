@@ -21,30 +21,20 @@ local function held_in(key, id)
   return length > 0 and (length == 1 and '*' or ':')
 end
 
+-- The keys of the place.
+local index, payloads, errors = P .. 'due', P .. 'payloads', P .. 'errors'
+if where == 'claim' then payloads = P .. 'claim' end
+if where == 'morgue' then index, payloads, errors = P .. 'morgue', P .. 'morgue:payloads', P .. 'morgue:errors' end
+local records = where == 'claim' and select(2, read_claim(P))
+
 -- When, retry_count, and what holds the payloads (payloads.lua).
-local function in_queue(id)
-  local at = redis.call('ZSCORE', P .. 'due', id)
-  return at, redis.call('ZSCORE', P .. 'retries', id) or '-1', at and held_in(P .. 'payloads', id)
+local function find(id)
+  if records and records[id] then return parse_claimed(P, records[id]) end
+  if records then return end
+  local at = redis.call('ZSCORE', index, id)
+  local retry_count = where == 'morgue' and '' or redis.call('ZSCORE', P .. 'retries', id) or '-1'
+  return at, retry_count, at and held_in(payloads, id)
 end
-
-local records
-
-local function in_claim(id)
-  records = records or select(2, read_claim(P))
-  if records[id] then return parse_claimed(P, records[id]) end
-end
-
-local function in_morgue(id)
-  local at = redis.call('ZSCORE', P .. 'morgue', id)
-  return at, '', at and held_in(P .. 'morgue:payloads', id)
-end
-
-local places = {
-  queue = {find = in_queue, zset = P .. 'payloads:', errors = P .. 'errors'},
-  claim = {find = in_claim, zset = P .. 'claim:', errors = P .. 'errors'},
-  morgue = {find = in_morgue, zset = P .. 'morgue:payloads:', errors = P .. 'morgue:errors'},
-}
-local place = places[where]
 
 local function add(job, score, payload)
   if is_spent() then return end
@@ -69,13 +59,13 @@ for i = 4, #ARGV do
   local id = ARGV[i]
   local is_late = not cut and read > BUDGET
   local at, retry_count, held
-  if not is_late then at, retry_count, held = place.find(id) end
+  if not is_late then at, retry_count, held = find(id) end
   jobs[i - 3] = is_late and 'later'
   if at and held then
-    local job = {at, retry_count, redis.call('HGET', place.errors, id) or '', redis.call('HGET', P .. 'crashes', id) or '0', 1}
+    local job = {at, retry_count, redis.call('HGET', errors, id) or '', redis.call('HGET', P .. 'crashes', id) or '0', 1}
     if held == '*' then
-      job[5] = redis.call('ZCARD', place.zset .. id)
-      add_several(job, place.zset .. id)
+      job[5] = redis.call('ZCARD', payloads .. ':' .. id)
+      add_several(job, payloads .. ':' .. id)
     elseif most > 0 then
       add(job, split(held))
     end
