@@ -36,9 +36,6 @@ def seen_due(shard):
     return polled
 
 
-# ── leases ──────────────────────────────────────────────────────────────────────────────────────────────────────────
-
-
 @by_steps
 def test_a_dead_nodes_lease_ends_within_its_ttl_after_the_clock_was_set_back(shard, clock, by):
     shard.lease("dead", ttl=TTL)

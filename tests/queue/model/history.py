@@ -294,8 +294,6 @@ class History:
         assert set(self.shard.redis.hkeys(self.shard.key("owner"))) == {b"epoch"}
 
 
-class _Acks(Random):
-    """Whatever there is to choose from, a job is done."""
-
+class _Acks(Random):  # whatever there is to choose from, a job is done
     def choice(self, options: Any) -> Any:
         return "acked"
