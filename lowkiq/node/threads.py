@@ -82,7 +82,7 @@ def with_fosters(groups: Sequence[Sequence[T]], shards: Sequence[T], threads: in
 
 
 def split_by_node(shards: Sequence[T], number: int, nodes: int, threads: int) -> list[list[T]]:
-    """Deals shards in turn to nodes, and those of node `number` to its threads: only to as many as get some."""
+    """The ByNode splitter: deals shards in turn to nodes, and those of node `number` to its threads."""
     ours = shards[number::nodes]
     return [list(group) for thread in range(threads) if (group := ours[thread::threads])]
 
