@@ -39,8 +39,11 @@ async def stats(call: ApiCall) -> StatsReply:
 @operation("GET", "/api/v1/nodes", "getNodes")
 async def nodes(call: ApiCall) -> NodesReply:
     """The health of every node, and what needs looking at."""
-    found = (await call.view.snapshots.get()).nodes
-    return NodesReply(found.nodes, found.late, found.missing, found.doubled, found.unowned, found.is_well)
+    snapshot = await call.view.snapshots.get()
+    found = snapshot.nodes
+    return NodesReply(
+        found.nodes, found.late, found.missing, found.doubled, found.unowned, found.is_well, snapshot.alerts
+    )
 
 
 @operation("GET", "/api/v1/queues", "getQueues")

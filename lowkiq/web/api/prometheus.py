@@ -68,6 +68,7 @@ TOTALS: Final[Sequence[tuple[str, str, Callable[[Snapshot], float]]]] = (
     ),
     ("lowkiq_redis_clients", "Connections to Redis.", lambda found: found.server.clients),
 )
+ALERTS: Final = ("lowkiq_alerts", "Alerts of nodes, shards and Redis; bad ones mean that jobs do not run, or are lost.")
 #: Characters of a host in a label: DNS allows no more.
 HOST_CHARS: Final = 253
 
@@ -91,6 +92,10 @@ class SnapshotCollector(Collector):
         """The families, each with all its samples."""
         yield from self._of_queues()
         yield from self._of_nodes()
+        alerts = GaugeMetricFamily(*ALERTS, labels=["severity"])
+        for severity in ("bad", "warn"):
+            alerts.add_metric([severity], sum(alert.severity == severity for alert in self._snapshot.alerts))
+        yield alerts
         for name, help, value in TOTALS:
             yield GaugeMetricFamily(name, help, value=value(self._snapshot))
 

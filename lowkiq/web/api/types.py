@@ -8,6 +8,7 @@ import msgspec
 from msgspec import Meta
 
 from lowkiq.admin.actions import ActionName
+from lowkiq.admin.alerts import Alert
 from lowkiq.admin.bulks import Bulk
 from lowkiq.admin.history import Point
 from lowkiq.admin.metrics import ShardMetrics
@@ -138,6 +139,7 @@ class NodesReply(msgspec.Struct, frozen=True):
     doubled: Annotated[list[int], Meta(description="Numbers that several nodes have: the second stands by.")]
     unowned: Annotated[list[ShardMetrics], Meta(description="Shards with due jobs whose lease nobody has.")]
     is_well: Annotated[bool, Meta(description="Whether none of these needs looking at.")]
+    alerts: Annotated[list[Alert], Meta(description="What is wrong with nodes, shards and Redis, the worst first.")]
 
 
 class QueuesReply(msgspec.Struct, frozen=True):

@@ -59,6 +59,10 @@ def test_nodes_have_all_that_their_beats_tell_and_what_is_wrong(app, api, shard)
     assert (reply["late"], reply["missing"], reply["doubled"]) == ([], [1], [])
     assert [(row["queue"], row["shard"]) for row in reply["unowned"]] == [("q", 0)]
     assert reply["is_well"] is False
+    alerts = {alert["kind"]: alert for alert in reply["alerts"]}
+    assert {"missing", "unowned"} <= alerts.keys()
+    assert (alerts["unowned"]["severity"], alerts["unowned"]["subject"]) == ("bad", "q")
+    assert alerts["unowned"]["says"] and alerts["unowned"]["do"]
 
 
 def test_queues_are_a_row_each(api, work):

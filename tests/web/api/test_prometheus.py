@@ -6,6 +6,7 @@ import pytest
 from prometheus_client.openmetrics import parser as openmetrics
 from prometheus_client.parser import text_string_to_metric_families
 
+from lowkiq.admin.alerts import alerts_of, read_redis_health
 from lowkiq.admin.nodes import ThreadHealth
 from lowkiq.web import create_app
 from lowkiq.web.api.prometheus import HOST_CHARS
@@ -29,6 +30,11 @@ TOTALS = {
     "lowkiq_nodes_missing", "lowkiq_nodes_late", "lowkiq_nodes_doubled", "lowkiq_shards_unowned",
     "lowkiq_redis_memory_bytes", "lowkiq_redis_max_memory_bytes", "lowkiq_redis_clients",
 }  # fmt: skip
+
+
+def snapshot_alerts(app):
+    """Alerts by the list itself."""
+    return [*alerts_of(app.nodes()), *read_redis_health(app.caller).alerts]
 
 
 @pytest.fixture
@@ -114,11 +120,16 @@ def test_what_is_wrong_is_counted(app, shard, tell, scrape):
         "lowkiq_nodes_missing": 1, "lowkiq_nodes_late": 0, "lowkiq_nodes_doubled": 1,
     }  # fmt: skip
     assert found["lowkiq_redis_memory_bytes"][()] > 0
+    told = snapshot_alerts(app)
+    assert found["lowkiq_alerts"] == {
+        (severity,): sum(alert.severity == severity for alert in told) for severity in ("bad", "warn")
+    }
+    assert {alert.kind for alert in told} >= {"missing", "doubled"}
 
 
 def test_nobody_knows_of_more_metrics_than_these(shard, tell, scrape):
     tell()
-    assert samples(scrape()).keys() == QUEUES | NODES | TOTALS
+    assert samples(scrape()).keys() == QUEUES | NODES | TOTALS | {"lowkiq_alerts"}
 
 
 def test_of_two_nodes_with_one_number_on_one_host_the_last_heard_of_is_told(app, tell, scrape):
