@@ -25,6 +25,8 @@ EMBEDDED_SOCKET: Final = "/redis/redis.sock"
 LONGEST_SOCKET_PATH: Final = 107
 #: Mode of a directory that others may write into.
 OPEN_TO_OTHERS: Final = 0o022
+#: Packages that `lowkiq[web]` brings, and the web view can't do without.
+NEEDED_BY_THE_VIEW: Final = ("starlette", "jinja2", "uvicorn", "prometheus_client")
 #: Characters of a token or password. Shorter ones can be guessed through the network.
 SHORTEST_SECRET: Final = 8
 

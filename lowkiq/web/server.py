@@ -24,7 +24,6 @@ from lowkiq.web.application import create_app
 
 logger = structlog.get_logger("lowkiq")
 
-DEFAULT_BIND: Final = "127.0.0.1:8080"
 #: Open connections; more are told to come back. Far above a hundred dashboards, far below the usual limit of files.
 MOST_CONNECTIONS: Final = 500
 #: Bytes of a request's line and headers: room for an id of 512 bytes, escaped, and a pattern.

@@ -23,8 +23,6 @@ DEFAULT_DRAIN_TIMEOUT = 25.0
 DEFAULT_HANG_TIMEOUT = 30.0
 #: The same for a node that has not been ready yet: imports of large applications don't beat.
 DEFAULT_BOOT_TIMEOUT = 120.0
-#: Packages that `lowkiq[web]` brings, and the web view can't do without.
-NEEDED_BY_THE_VIEW = ("starlette", "jinja2", "uvicorn", "prometheus_client")
 
 
 @dataclass(frozen=True, slots=True)
@@ -171,7 +169,7 @@ def _web_address(given: Mapping[str, Any], environ: Mapping[str, str]) -> Addres
     environment.check_address(
         address, Credentials.find(environ), no_auth=no_auth, given=f"--web {text}", option="--web-no-auth"
     )
-    missing = [name for name in NEEDED_BY_THE_VIEW if importlib.util.find_spec(name) is None]
+    missing = [name for name in environment.NEEDED_BY_THE_VIEW if importlib.util.find_spec(name) is None]
     if missing:
         raise SettingsError(f"--web {text} needs {', '.join(missing)}: pip install 'lowkiq[web]'")
     return address
