@@ -11,7 +11,7 @@ from typing import Any
 from lowkiq.version import VERSION
 from lowkiq_supervisor.options import Options
 from lowkiq_supervisor.policy.limits import rss
-from lowkiq_supervisor.policy.rolling_restart import RollingRestart
+from lowkiq_supervisor.policy.replacement import Replacement
 from lowkiq_supervisor.policy.shutdown import Shutdown
 from lowkiq_supervisor.processes.slots import Slot, Slots
 
@@ -38,7 +38,7 @@ class Report:
     options: Options
     slots: Slots
     shutdown: Shutdown
-    rolling_restart: RollingRestart
+    replacement: Replacement
     #: All that do the work have been ready at the same time: from then on, one that is missing is trouble.
     was_ready: bool = False
     _since: float = field(default_factory=time.monotonic)
@@ -55,7 +55,7 @@ class Report:
         # Its first start isn't waited for: it is trouble when it was there, or has failed to come.
         if web is not None and self._is_missing(web) and (web.ever_ready or web.failures > 0):
             return Overall.DEGRADED
-        if self.rolling_restart.rolling:
+        if self.replacement.is_rolling:
             return Overall.ROLLING
         return Overall.QUIET if self.slots.quiet else Overall.RUNNING
 
@@ -85,13 +85,29 @@ class Report:
                 "state_dir": str(self.options.state_dir),
                 "preloaded": self.options.preload,
             },
+            "roll": self._roll(),
             "redis": _of_slot(self.slots.redis, beats=False) if self.slots.redis else None,
             "web": {"address": str(self.options.web), **_of_slot(self.slots.web)} if self.slots.web else None,
             "nodes": [_of_slot(slot) for slot in self.slots.nodes],
         }
 
+    def _roll(self) -> dict[str, Any] | None:
+        """The last rolling restart."""
+        if (roll := self.replacement.roll) is None:
+            return None
+        current = self.replacement.current
+        return {
+            "number": roll.number,
+            "state": "running" if roll.is_running else "stopped" if roll.stopped else "over",
+            "why": roll.why,
+            "reason": roll.stopped or None,
+            "done": [slot.title for slot in roll.done],
+            "current": current.title if current is not None and roll.is_running else None,
+            "left": [slot.title for slot in roll.left],
+        }
+
     def _is_missing(self, slot: Slot) -> bool:
-        return not (slot.works or slot.leaving or slot.is_over or slot is self.rolling_restart.current)
+        return not (slot.works or slot.leaving or slot.is_over or slot is self.replacement.current)
 
 
 def _of_slot(slot: Slot, *, beats: bool = True) -> dict[str, Any]:

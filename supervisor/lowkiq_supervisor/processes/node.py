@@ -70,7 +70,8 @@ def node_slot(
     """The slot of one of the nodes here; `is_quiet` says whether a node is to take no jobs now."""
 
     def launch(slot: Slot) -> Child:
-        own = {"LOWKIQ_SLOT": str(index), "LOWKIQ_RESTARTS": str(slot.starts), "LOWKIQ_LAST_EXIT": slot.last_exit}
+        place = slot.beside or slot
+        own = {"LOWKIQ_SLOT": str(index), "LOWKIQ_RESTARTS": str(place.starts), "LOWKIQ_LAST_EXIT": slot.why}
         spec = NodeSpec(
             options=options,
             title=slot.title,
@@ -78,7 +79,7 @@ def node_slot(
             environment={**environment, **own},
             quiet=is_quiet(),
         )
-        spec.page.write_bulletin(Bulletin(tuple(slot.dead_nodes)))
+        spec.page.write_bulletin(Bulletin(tuple(place.dead_nodes)))
         child = spawn(lambda beat: run(spec, begin(spec.title, spec.environment, beat)), close_foreign=close_foreign)
         child.name, child.page = spec.name(child.pid), spec.page
         return child
