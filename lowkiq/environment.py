@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Final, NamedTuple
 
 from lowkiq.errors import SettingsError
-from lowkiq.place import find_state_directory
+from lowkiq.process.place import find_state_directory
 
 #: Bytes of a path that a unix socket's address holds on Linux, without the final zero.
 LONGEST_SOCKET_PATH: Final = 107

@@ -21,7 +21,7 @@ from lowkiq.environment import ExitCode, parse_address
 from lowkiq.errors import AppNotFound
 from lowkiq.importing import load_app
 from lowkiq.node.node import Node
-from lowkiq.place import EMBEDDED_SOCKET
+from lowkiq.process.place import EMBEDDED_SOCKET
 from lowkiq.redis_url import redact
 
 EPILOG = """\b

@@ -22,7 +22,7 @@ from lowkiq.environment import (
     too_long_for_a_socket,
 )
 from lowkiq.node.lease_keeper import RENEWALS_A_TTL
-from lowkiq.place import CONTROL_SOCKET, EMBEDDED_SOCKET, runtime_directory
+from lowkiq.process.place import CONTROL_SOCKET, EMBEDDED_SOCKET, runtime_directory
 from lowkiq.transport.connect import reply_patience
 from lowkiq.version import VERSION
 

@@ -12,7 +12,7 @@ from lowkiq.admin.metrics import QueueMetrics, ShardMetrics, by_queue, read_layo
 from lowkiq.admin.nodes import Heartbeats, Nodes, judge, read_health
 from lowkiq.app import Lowkiq
 from lowkiq.environment import find_number_of_nodes, find_redis_url
-from lowkiq.place import EMBEDDED_SOCKET
+from lowkiq.process.place import EMBEDDED_SOCKET
 from lowkiq.queue.call import Caller
 from lowkiq.queue.keys import LAYOUT_VERSION, Layout
 from lowkiq.queue.shard import shards_of

@@ -16,8 +16,8 @@ import structlog
 from setproctitle import setproctitle
 
 from lowkiq.environment import ExitCode
-from lowkiq.held_signals import hold_back, release
-from lowkiq.signals import SignalInbox
+from lowkiq.process.held_signals import hold_back, release
+from lowkiq.process.signals import SignalInbox
 from lowkiq_supervisor.control.commands import Commands
 from lowkiq_supervisor.control.server import Control
 from lowkiq_supervisor.control.status import Report

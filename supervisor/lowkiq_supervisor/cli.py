@@ -17,8 +17,8 @@ from setproctitle import setproctitle
 from lowkiq import log
 from lowkiq.environment import ExitCode
 from lowkiq.errors import SettingsError
-from lowkiq.held_signals import release
-from lowkiq.place import runtime_directory
+from lowkiq.process.held_signals import release
+from lowkiq.process.place import runtime_directory
 from lowkiq_supervisor.arbiter import Arbiter
 from lowkiq_supervisor.control import subcommands
 from lowkiq_supervisor.errors import BootError

@@ -18,7 +18,7 @@ def main() -> None:
             state_dir, ready = asked
             sys.exit(ping(state_dir, ready=ready))
     else:
-        from lowkiq.held_signals import hold_back  # noqa: PLC0415 - see above
+        from lowkiq.process.held_signals import hold_back  # noqa: PLC0415 - see above
 
         hold_back()
     from lowkiq_supervisor.cli import run  # noqa: PLC0415 - see above

@@ -11,7 +11,7 @@ from pathlib import Path
 import structlog
 
 from lowkiq.environment import OPEN_TO_OTHERS, too_long_for_a_socket
-from lowkiq.place import CONTROL_SOCKET
+from lowkiq.process.place import CONTROL_SOCKET
 from lowkiq_supervisor.errors import BootError
 
 log = structlog.stdlib.get_logger("supervisor")

@@ -18,7 +18,7 @@ from collections import Counter
 from pathlib import Path
 
 from lowkiq import log
-from lowkiq.held_signals import hold_back
+from lowkiq.process.held_signals import hold_back
 from lowkiq_supervisor.arbiter import Arbiter
 from lowkiq_supervisor.options import Options
 from tests.supervisor.supervised import slow_boot

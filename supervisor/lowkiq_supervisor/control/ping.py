@@ -11,7 +11,7 @@ import os
 import socket
 import sys
 
-from lowkiq.place import CONTROL_SOCKET, find_state_directory
+from lowkiq.process.place import CONTROL_SOCKET, find_state_directory
 
 #: Seconds for connecting and for the answer; the loop turns in milliseconds.
 ANSWER_TIME = 5.0
