@@ -25,19 +25,14 @@ class State(StrEnum):
     STARTING = "starting"
     READY = "ready"
     QUIET = "quiet"
+    RETIRING = "retiring"
     DRAINING = "draining"
     KILLED = "killed"
     EXITED = "exited"
 
 
 #: States of a process as its beats name them.
-BY_BEAT = {
-    "starting": State.STARTING,
-    "ready": State.READY,
-    "quiet": State.QUIET,
-    "retiring": State.DRAINING,
-    "draining": State.DRAINING,
-}
+BY_BEAT = {state.value: state for state in (State.STARTING, State.READY, State.QUIET, State.RETIRING, State.DRAINING)}
 
 #: States that show that a process got through its boot.
 BOOTED = {State.READY, State.QUIET}
@@ -126,7 +121,7 @@ class Slot:
         """The process is in this state, as it says; True when it has just become ready."""
         if self.state in {State.KILLED, State.EXITED}:
             return False
-        if (self.leaving or self.replaced_for) and state is not State.DRAINING:
+        if (self.leaving or self.replaced_for) and state not in {State.RETIRING, State.DRAINING}:
             return False
         self.state = state
         if self.child is None or self.child.booted or state not in BOOTED:
@@ -151,7 +146,7 @@ class Slot:
     def make_room(self, why: str, kill_at: float | None) -> None:
         """Its process is to end for a successor, by itself until `kill_at`."""
         self.replaced_for = why
-        self.state = State.DRAINING
+        self.state = State.DRAINING if kill_at is not None else State.RETIRING
         self.kill_at = kill_at
 
     def runs(self) -> list[str]:
