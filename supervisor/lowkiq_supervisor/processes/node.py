@@ -13,7 +13,7 @@ import structlog
 from setproctitle import setproctitle
 
 from lowkiq.environment import ExitCode
-from lowkiq.errors import LowkiqError
+from lowkiq.errors import LowkiqError, needs_a_person
 from lowkiq.shared_page import Bulletin, SharedPage
 from lowkiq_supervisor.options import Options
 from lowkiq_supervisor.processes.child import Child, spawn
@@ -96,7 +96,7 @@ def node_slot(
 
 
 def run_node(spec: NodeSpec, on_state: OnState) -> int:
-    """Import the application and run the node until it has drained; BOOT if there is nothing to run."""
+    """Import the application and run the node until it has drained; BOOT if it can't be, until a person changes it."""
     from lowkiq.importing import load_app  # noqa: PLC0415 - the supervisor must stay free of the library
     from lowkiq.node.node import Node  # noqa: PLC0415
 
@@ -122,12 +122,17 @@ def run_node(spec: NodeSpec, on_state: OnState) -> int:
             dead_nodes=[dead.name for dead in spec.page.read_bulletin().dead_nodes],
             on_state=on_state,
         )
+    except SystemExit as error:
+        log.error(
+            "boot_refused", slot=spec.title, error=f"{options.app} calls sys.exit({error.code!r}) as it is imported"
+        )
+        return ExitCode.BOOT
     except LowkiqError as error:
         log.error("boot_refused", slot=spec.title, error=str(error))
         return ExitCode.BOOT
-    except Exception:
+    except Exception as error:
         log.exception("boot_failed", slot=spec.title)
-        return ExitCode.BOOT
+        return ExitCode.BOOT if needs_a_person(error) else ExitCode.INTERNAL
     return int(node.run())
 
 
