@@ -18,17 +18,22 @@ from setproctitle import setproctitle
 from lowkiq.environment import ExitCode
 from lowkiq.process.held_signals import hold_back, release
 from lowkiq.process.signals import SignalInbox
+from lowkiq.shared_page import DeadNode
 from lowkiq_supervisor.control.commands import Commands
 from lowkiq_supervisor.control.server import Control
 from lowkiq_supervisor.control.status import Report
 from lowkiq_supervisor.errors import BootError
+from lowkiq_supervisor.events import Events
 from lowkiq_supervisor.loop import Loop
+from lowkiq_supervisor.names import KeptName, NamesFile
 from lowkiq_supervisor.options import Options
 from lowkiq_supervisor.policy.last_resort import LastResort
 from lowkiq_supervisor.policy.limits import HangLimits, RecyclingLimits
+from lowkiq_supervisor.policy.notices import Notices
 from lowkiq_supervisor.policy.on_exit import OnExit
 from lowkiq_supervisor.policy.replacement import Replacement
 from lowkiq_supervisor.policy.shutdown import Shutdown
+from lowkiq_supervisor.processes.bulletins import Bulletins
 from lowkiq_supervisor.processes.child import adopt_orphans
 from lowkiq_supervisor.processes.children import Children
 from lowkiq_supervisor.processes.embedded_redis import LOOK_INTERVAL, EmbeddedRedis, has_become_ready, redis_slot
@@ -71,6 +76,7 @@ class Arbiter:
     ) -> None:
         self._embedded = embedded
         policy = policy or RestartPolicy(mode=options.restart, burst=options.burst, strict=options.strict)
+        self._bulletins = Bulletins()
         self._slots = self._make_slots(options, policy, run_child, run_web)
         self._signals = SignalInbox(HANDLED)
         self._loop = Loop()
@@ -80,13 +86,16 @@ class Arbiter:
         self._last_resort = LastResort(self._slots, self._shutdown, embedded, options.strict)
         self._hangs = HangLimits(options.hang_timeout, options.boot_timeout)
         self._recycling = RecyclingLimits(options)
-        self._report = Report(options, self._slots, self._shutdown, self._replacement)
+        self._events = Events()
+        self._report = Report(options, self._slots, self._shutdown, self._replacement, self._events)
         self._commands = Commands(options, self._slots, self._shutdown, self._replacement, self._report)
-        on_exit = OnExit(self._shutdown, self._replacement, self._last_resort)
+        self._notices = Notices(self._slots, self._replacement)
+        on_exit = OnExit(self._shutdown, self._replacement, self._last_resort, self._notices, self._bulletins)
         self._children = Children(
             self._slots, self._loop, on_ready=self._on_ready, on_exit=on_exit, on_no_fork=on_exit.no_fork
         )
         self._state_dir = StateDir(options.state_dir)
+        self._names = NamesFile(options.state_dir)
         self._control = Control(self._state_dir.control_socket, self._loop, self._commands.on_request)
         self._said_to_stop = False
         self._title = ""
@@ -97,7 +106,7 @@ class Arbiter:
             environment |= self._embedded.environment
         slots = Slots()
         slots.nodes = [
-            node_slot(options, index, run_child, policy, environment, lambda: slots.quiet, self._close_in_client)
+            node_slot(options, index, run_child, policy, environment, slots, self._bulletins, self._close_in_client)
             for index in range(options.nodes)
         ]
         if options.web is not None:
@@ -126,6 +135,7 @@ class Arbiter:
         return code
 
     def _supervise(self) -> ExitCode:
+        self._events.watch()
         self._loop.add(self._signals, self._act_on_signals)
         self._boot()
         while not all(slot.state is State.EXITED for slot in self._slots.all):
@@ -141,6 +151,8 @@ class Arbiter:
         self._state_dir.claim()
         self._control.open()
         adopt_orphans()
+        for name in self._names.read_dead():
+            self._bulletins.died(DeadNode(name))
         if self._slots.redis is not None:
             self._slots.redis.schedule(time.monotonic())
         else:
@@ -158,6 +170,9 @@ class Arbiter:
         self._shutdown.kill_what_is_overdue()
         self._shutdown.end_companions()
         self._control.drop_overdue()
+        self._bulletins.notices = self._notices.now()
+        self._bulletins.publish(self._slots.of_nodes)
+        self._names.write(self._kept_names())
         self._show()
 
     def _act_on_signals(self) -> None:
@@ -197,6 +212,12 @@ class Arbiter:
         for slot in self._slots.all:
             if slot.start_at is not None and slot.start_at <= now:
                 self._children.start(slot)
+
+    def _kept_names(self) -> list[KeptName]:
+        """The nodes that the next supervisor should know of, if this one dies: those that live, and recent deaths."""
+        children = [slot.child for slot in self._slots.of_nodes if slot.child is not None]
+        dead = [KeptName(name) for name in self._bulletins.names]
+        return [*(KeptName(child.name, child.birth) for child in children if child.name), *dead]
 
     def _release_clients(self) -> None:
         for slot in self._slots.clients:

@@ -162,6 +162,11 @@ class RestartHistory:
         self._recent: deque[float] = deque(maxlen=policy.failures_allowed)
 
     @property
+    def healthy_after(self) -> float:
+        """Seconds of being ready after which failures are forgotten."""
+        return self._policy.healthy_after
+
+    @property
     def failures(self) -> int:
         """How many there were since the process was last ready for long."""
         return self._failures.total()

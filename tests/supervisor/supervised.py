@@ -66,6 +66,34 @@ def obedient(spec: NodeSpec, beat: Tell) -> int:
     return 0
 
 
+def listening(spec: NodeSpec, beat: Tell) -> int:
+    """Notes what its supervisor tells it while it runs."""
+
+    def note_and_beat(state: str) -> None:
+        bulletin = spec.page.read_bulletin()
+        told = [[dead.name for dead in bulletin.dead_nodes], *bulletin.notices]
+        Path(f"told-{spec.node_number}.new").write_text(json.dumps(told))
+        Path(f"told-{spec.node_number}.new").rename(f"told-{spec.node_number}")
+        beat(state)
+
+    return obedient(spec, note_and_beat)
+
+
+def listening_beside_a_bad_one(spec: NodeSpec, beat: Tell) -> int:
+    """The last node can't boot until a file is there."""
+    return (listening if spec.node_number == 0 else failing_at_boot)(spec, beat)
+
+
+def listening_and_busy(spec: NodeSpec, beat: Tell) -> int:
+    """Runs a job for ever, and can't boot once a file is there."""
+    if Path("broken").exists():
+        return 3
+    seat = spec.page.seat(0)
+    seat.begin(b"lowkiq:{orders:7}:", 1)
+    seat.run(1, 0)
+    return listening(spec, beat)
+
+
 def deaf(spec: NodeSpec, beat: Tell) -> int:
     """Hears neither TERM nor QUIT."""
     for signum in (signal.SIGTERM, signal.SIGQUIT):

@@ -8,8 +8,10 @@ from dataclasses import dataclass
 import structlog
 
 from lowkiq_supervisor.policy.last_resort import LastResort
+from lowkiq_supervisor.policy.notices import Notices
 from lowkiq_supervisor.policy.replacement import Replacement
 from lowkiq_supervisor.policy.shutdown import Shutdown
+from lowkiq_supervisor.processes.bulletins import Bulletins
 from lowkiq_supervisor.processes.child import Child
 from lowkiq_supervisor.processes.slots import Slot
 from lowkiq_supervisor.restart_policy import Action, End, Kind, Verdict
@@ -24,9 +26,13 @@ class OnExit:
     shutdown: Shutdown
     replacement: Replacement
     last_resort: LastResort
+    notices: Notices
+    bulletins: Bulletins
 
     def __call__(self, slot: Slot, end: End, child: Child) -> None:
         """The slot is empty."""
+        if child.page is not None:
+            self.bulletins.died((slot.beside or slot).dead_nodes[-1])
         facts: dict[str, object] = {"slot": slot.title, "pid": child.pid, "reason": slot.last_exit}
         if slot.leaving:
             slot.exit()
@@ -52,6 +58,8 @@ class OnExit:
     def _judge(slot: Slot, end: End) -> Verdict:
         verdict = slot.history.ended(end)
         slot.last_kind = verdict.kind
+        if slot.history.failures <= 1:
+            slot.failing_since = time.time()
         return verdict
 
     def _end_for_successor(self, slot: Slot, place: Slot, end: End, facts: dict[str, object]) -> None:
@@ -63,9 +71,10 @@ class OnExit:
         else:
             self.replacement.predecessor_ended(slot)
         if end.ran_jobs and end.code:
-            log.error(
-                "cut_off_for_successor", **facts, why=why, hint="its jobs run again, and one more death is counted"
+            self.notices.happened(
+                f"{place.title} was cut off when replaced ({why}): {slot.last_exit}; its jobs run again"
             )
+            log.error("cut_off_for_successor", **facts, why=why, hint="its jobs run again; for them it is a crash")
         else:
             log.info("ended_for_successor", **facts, why=why)
 

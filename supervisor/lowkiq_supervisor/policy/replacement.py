@@ -90,7 +90,7 @@ class Replacement:
         self._step: Step | None = None
         self._recycle_from = 0.0
         #: Processes that have been retiring for so long that people were told.
-        self._told_of: set[int] = set()
+        self.told_of: set[int] = set()
         #: The last rolling restart.
         self.roll: Roll | None = None
 
@@ -140,7 +140,8 @@ class Replacement:
         """Everything ends."""
         self._step = None
         if self.roll is not None and self.roll.is_running:
-            self._stop_roll("everything ends")
+            self.roll.stopped = "everything ends"
+            self._on_roll(False)
 
     # ── what happens ────────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -225,7 +226,7 @@ class Replacement:
 
     def deadlines(self) -> list[float]:
         """The times at which something is due."""
-        told = [at + LONG_RETIREMENT for _, pid, at in self._retiring() if pid not in self._told_of]
+        told = [at + LONG_RETIREMENT for _, pid, at in self._retiring() if pid not in self.told_of]
         is_soaking = self._step is not None and self._step.phase is Phase.SOAKING and self._step.slot.works
         return [*told, *([self._step.until] if self._step is not None and is_soaking else [])]
 
@@ -315,9 +316,9 @@ class Replacement:
 
     def _tell_of_long_retirements(self, now: float) -> None:
         retiring = self._retiring()
-        self._told_of &= {pid for _, pid, _ in retiring}
+        self.told_of &= {pid for _, pid, _ in retiring}
         for slot, pid, since in retiring:
-            if pid not in self._told_of and now >= since + LONG_RETIREMENT:
-                self._told_of.add(pid)
+            if pid not in self.told_of and now >= since + LONG_RETIREMENT:
+                self.told_of.add(pid)
                 hint = "it is replaced already, and ends after these jobs; nobody else is recycled until then"
                 log.warning("retires_for_long", slot=slot.title, pid=pid, runs=slot.runs(), hint=hint)

@@ -20,7 +20,7 @@ from dataclasses import dataclass, field
 import structlog
 
 from lowkiq.environment import ExitCode
-from lowkiq.shared_page import SharedPage
+from lowkiq.shared_page import Bulletin, SharedPage
 from lowkiq_supervisor.processes.beat_pipe import Beat, BeatReader, BeatWriter
 from lowkiq_supervisor.restart_policy import End
 
@@ -45,8 +45,12 @@ class Child:
     name: str = ""
     #: What the node tells of its threads, and where it reads the supervisor's bulletin.
     page: SharedPage | None = None
+    #: The bulletin that it was given last.
+    told: Bulletin | None = None
     #: When it became ready.
     ready_at: float | None = None
+    #: When it was started, as the kernel counts it.
+    birth: str = ""
     started_at: float = field(default_factory=time.monotonic)
     #: When it last gave a sign of life, and its last beat.
     last_sign: float = field(default_factory=time.monotonic)

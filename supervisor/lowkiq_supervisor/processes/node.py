@@ -14,10 +14,12 @@ from setproctitle import setproctitle
 
 from lowkiq.environment import ExitCode
 from lowkiq.errors import LowkiqError, needs_a_person
-from lowkiq.shared_page import Bulletin, SharedPage
+from lowkiq.shared_page import SharedPage
+from lowkiq_supervisor.names import birth_of
 from lowkiq_supervisor.options import Options
+from lowkiq_supervisor.processes.bulletins import Bulletins
 from lowkiq_supervisor.processes.child import Child, spawn
-from lowkiq_supervisor.processes.slots import Slot
+from lowkiq_supervisor.processes.slots import Slot, Slots
 from lowkiq_supervisor.restart_policy import RestartHistory, RestartPolicy
 from lowkiq_supervisor.systemd import VARIABLES
 
@@ -64,10 +66,11 @@ def node_slot(
     run: RunNode,
     policy: RestartPolicy,
     environment: Mapping[str, str],
-    is_quiet: Callable[[], bool],
+    slots: Slots,
+    bulletins: Bulletins,
     close_foreign: Callable[[], None],
 ) -> Slot:
-    """The slot of one of the nodes here; `is_quiet` says whether a node is to take no jobs now."""
+    """The slot of one of the nodes here."""
 
     def launch(slot: Slot) -> Child:
         place = slot.beside or slot
@@ -77,11 +80,12 @@ def node_slot(
             title=slot.title,
             node_number=number,
             environment={**environment, **own},
-            quiet=is_quiet(),
+            quiet=slots.quiet,
         )
-        spec.page.write_bulletin(Bulletin(tuple(place.dead_nodes)))
+        spec.page.write_bulletin(told := bulletins.of(slot))
         child = spawn(lambda beat: run(spec, begin(spec.title, spec.environment, beat)), close_foreign=close_foreign)
-        child.name, child.page = spec.name(child.pid), spec.page
+        child.name, child.page, child.told = spec.name(child.pid), spec.page, told
+        child.birth = birth_of(child.pid)
         return child
 
     number = options.first_node + index

@@ -64,6 +64,8 @@ class Slot:
     ever_ready: bool = False
     #: How many processes have failed here.
     failures: int = 0
+    #: Since when it fails again and again (Unix time).
+    failing_since: float | None = None
     #: Why its process is being replaced on purpose, until that has ended.
     replaced_for: str = ""
     #: How many processes were started here, and how many of them were to replace one on purpose.
@@ -106,6 +108,12 @@ class Slot:
     def waits(self) -> bool:
         """True if its process waits for Redis: it beats, and is not ready."""
         return self.child is not None and self.state is State.STARTING and self.child.beats_heard > 1
+
+    @property
+    def has_healed(self) -> bool:
+        """True if its process has been ready for so long that earlier failures don't matter."""
+        ready_at = self.child.ready_at if self.child is not None else None
+        return ready_at is not None and time.monotonic() - ready_at >= self.history.healthy_after
 
     @property
     def why(self) -> str:
