@@ -40,9 +40,11 @@ Examples:
 \b
 Signals:
   TERM, INT  drain: running jobs may finish; a second INT, or QUIT, abandons them
-  HUP        restart the nodes one after another, each ready before the next (with --preload: the same code)
+  HUP        restart the nodes one after another, each ready before the next (with --preload: the same code);
+             drain, if it is the terminal's end
   TSTP       quiet: take no new jobs
   TTIN       every node dumps its threads
+  USR1       nothing: a --log-file that was moved away is made again by itself
   USR2       write the status to the log
 
 Exit codes: 0 drained, 1 internal, 2 usage, 3 no node could boot, 4 crash loop, 5 killed at the deadline, 130 abandoned.
@@ -81,10 +83,10 @@ def supervise(context: typer.Context, **given: Any) -> None:
         return
     try:
         options = Options.resolve(environ=os.environ, **given)
-    except SettingsError as error:
+        log.configure("debug", options.log_file)
+    except (SettingsError, OSError) as error:
         print(f"lowkiq-supervisor: {error}", file=sys.stderr)
         raise typer.Exit(ExitCode.USAGE) from None
-    log.configure("debug")
     setproctitle(f"lowkiq: supervisor {options.nodes} nodes [starting]")
     embedded = None if options.no_embedded_redis or options.redis_url else _embedded_redis(options)
     if options.preload:
