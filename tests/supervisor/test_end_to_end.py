@@ -105,7 +105,7 @@ def test_a_job_that_outlasts_the_drain_ends_with_5_and_when_abandoned_with_130(
 def test_an_app_that_is_not_there_is_named_and_the_exit_is_3(project: Path, module: str, message: str) -> None:
     with Supervised.main(project, "--nodes", "2", "-r", module) as supervisor:
         assert supervisor.exit_code() == 3
-        assert message in supervisor.events("boot_refused")[0]["error"]
+        assert message in supervisor.events("cannot_start")[0]["error"]
 
 
 @pytest.mark.parametrize(
