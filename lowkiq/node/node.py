@@ -151,14 +151,16 @@ class Node:
         while True:
             try:
                 check_server(client)
-                for queue, shards_count in runtime.queues.items():
-                    raise_first(register(runtime.caller, runtime.namespace, {queue: shards_count}))
+                refused = register(runtime.caller, runtime.namespace, runtime.queues)
                 break
             except RedisError as error:
                 runtime.outage.met(error, "waiting_for_redis")
             if self._wait(TICK):
                 return False
         runtime.outage.over()
+        if len(refused) == len(runtime.queues):
+            raise_first(list(refused.values()))
+        runtime.refusals.of_queues(refused)
         if self._settings.on_server_init:
             self._settings.on_server_init()
         return True

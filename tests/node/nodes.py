@@ -124,6 +124,13 @@ class Jobs(Worker):
         record("exhausted", [[job.id, job.payloads, job.error] for job in batch])
 
 
+if "others" in options:
+
+    @app.worker(queue_name="others", shards_count=options["others"])
+    def others(payloads_by_id):
+        record("start", payloads_by_id)
+
+
 sys.exit(Node(app, **options.get("node", {})).run())
 """
 
