@@ -30,9 +30,9 @@ from lowkiq.node.lease_keeper import LeaseKeeper
 from lowkiq.node.runtime import Runtime
 from lowkiq.node.threads import make_threads, tuned
 from lowkiq.node.worker_thread import WorkerThread
+from lowkiq.process.signals import SignalInbox
 from lowkiq.queue.call import Caller, raise_first
 from lowkiq.queue.push import register
-from lowkiq.signals import SignalInbox
 from lowkiq.transport.connect import check_server, client_for_node, connections_of_node
 from lowkiq.worker import Worker
 
