@@ -30,7 +30,7 @@ from lowkiq.node.lease_keeper import LeaseKeeper
 from lowkiq.node.runtime import Runtime
 from lowkiq.node.threads import make_threads, tuned
 from lowkiq.node.worker_thread import WorkerThread
-from lowkiq.process.signals import SignalInbox
+from lowkiq.process.signals import SignalInbox, spare_forks
 from lowkiq.queue.call import Caller, raise_first
 from lowkiq.queue.push import register
 from lowkiq.transport.connect import check_server, client_for_node, connections_of_node
@@ -110,6 +110,7 @@ class Node:
         """Runs until drained, in the main thread. Returns the exit code."""
         with contextlib.ExitStack() as ends:
             self._signals = ends.enter_context(SignalInbox(HANDLED))
+            spare_forks()
             # A node that is wedged in C code can't answer TTIN: on ABRT, C code writes every thread's stack to stderr.
             with contextlib.suppress(ValueError, AttributeError, OSError):  # a stderr without a descriptor
                 faulthandler.enable()

@@ -7,13 +7,47 @@ Standard library only: for nodes and for the supervisor.
 from __future__ import annotations
 
 import contextlib
+import os
 import select
 import signal
 import socket
+import threading
 from collections import deque
 from collections.abc import Iterable
+from functools import cache
 from types import FrameType, TracebackType
 from typing import Any
+
+from lowkiq.process.held_signals import hold_back
+
+_forks = threading.local()
+
+
+@cache
+def spare_forks() -> None:
+    """
+    Has processes that are forked from here on, by jobs say, begin without the handlers of this module: a signal to them
+    means what it means to any process. (Programs that are executed lose handlers anyway.)
+    """
+    os.register_at_fork(before=_hold_back, after_in_parent=_let_go, after_in_child=_restore_defaults)
+
+
+def _hold_back() -> None:
+    """One that comes to a child before it has its defaults waits for them."""
+    _forks.mask = signal.pthread_sigmask(signal.SIG_BLOCK, ())
+    hold_back()
+
+
+def _let_go() -> None:
+    signal.pthread_sigmask(signal.SIG_SETMASK, _forks.mask)
+
+
+def _restore_defaults() -> None:
+    signal.set_wakeup_fd(-1)
+    for number in signal.valid_signals():
+        if getattr(signal.getsignal(number), "__module__", None) == __name__:
+            signal.signal(number, signal.SIG_DFL)
+    _let_go()
 
 
 class SignalInbox:
