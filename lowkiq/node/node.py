@@ -30,7 +30,7 @@ from lowkiq.node.lease_keeper import LeaseKeeper
 from lowkiq.node.runtime import Runtime
 from lowkiq.node.threads import make_threads, tuned
 from lowkiq.node.worker_thread import WorkerThread
-from lowkiq.process.signals import SignalInbox
+from lowkiq.process.signals import SignalInbox, spare_forks
 from lowkiq.queue.call import Caller, raise_first
 from lowkiq.queue.push import register
 from lowkiq.transport.connect import check_server, client_for_node, connections_of_node
@@ -113,6 +113,7 @@ class Node:
         """Runs until drained, in the main thread. Returns the exit code."""
         with contextlib.ExitStack() as ends:
             self._signals = ends.enter_context(SignalInbox(HANDLED, ends_process=self._ends_process))
+            spare_forks()
             # A node that is wedged in C code can't answer TTIN: on ABRT, C code writes every thread's stack to stderr.
             with contextlib.suppress(ValueError, AttributeError, OSError):  # a stderr without a descriptor
                 faulthandler.enable()
@@ -154,14 +155,16 @@ class Node:
         while True:
             try:
                 check_server(client)
-                for queue, shards_count in runtime.queues.items():
-                    raise_first(register(runtime.caller, runtime.namespace, {queue: shards_count}))
+                refused = register(runtime.caller, runtime.namespace, runtime.queues)
                 break
             except RedisError as error:
                 runtime.outage.met(error, "waiting_for_redis")
             if self._wait(TICK):
                 return False
         runtime.outage.over()
+        if len(refused) == len(runtime.queues):
+            raise_first(list(refused.values()))
+        runtime.refusals.of_queues(refused)
         if self._settings.on_server_init:
             self._settings.on_server_init()
         return True
