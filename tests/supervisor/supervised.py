@@ -44,7 +44,9 @@ def signals(*numbers: signal.Signals) -> list[int]:
 def obedient(spec: NodeSpec, beat: Tell) -> int:
     """Runs until TERM, and drains."""
     told, quiet, dumps = signals(signal.SIGTERM, signal.SIGQUIT), signals(signal.SIGTSTP), signals(signal.SIGTTIN)
-    Path(f"env-{spec.node_number}").write_text(json.dumps({**os.environ, "dead_nodes": spec.dead_nodes}))
+    Path(f"env-{spec.node_number}").write_text(
+        json.dumps({**os.environ, "dead_nodes": [dead.name for dead in spec.page.read_bulletin().dead_nodes]})
+    )
     beat("starting")
     while not told:
         beat("quiet" if quiet else "ready")

@@ -20,6 +20,7 @@ from dataclasses import dataclass, field
 import structlog
 
 from lowkiq.environment import ExitCode
+from lowkiq.shared_page import SharedPage
 from lowkiq_supervisor.processes.beat_pipe import Beat, BeatReader, BeatWriter
 
 #: prctl(2): the signal this process gets when its parent dies; its orphaned descendants become its children.
@@ -41,6 +42,8 @@ class Child:
     beats: BeatReader
     #: The name under which the process is known in Redis, if it is a node.
     name: str = ""
+    #: What the node tells of its threads, and where it reads the supervisor's bulletin.
+    page: SharedPage | None = None
     #: It has been ready: its own signal handlers are in place.
     booted: bool = False
     started_at: float = field(default_factory=time.monotonic)
@@ -84,6 +87,8 @@ class Child:
         if self.pidfd is not None:
             os.close(self.pidfd)
         self.beats.close()
+        if self.page is not None:
+            self.page.close()
 
 
 def spawn(
@@ -171,8 +176,8 @@ def _default_signals() -> None:
     for signum in signal.valid_signals() - {signal.SIGKILL, signal.SIGSTOP, signal.SIGPIPE}:
         if callable(signal.getsignal(signum)):
             signal.signal(signum, signal.SIG_DFL)
-    # Their default would stop the process for good; the arbiter sends them only to nodes that have become ready.
-    for signum in (signal.SIGTSTP, signal.SIGTTIN, signal.SIGTTOU):
+    # Their default would stop the process for good, or end it; the arbiter sends them only to nodes that are ready.
+    for signum in (signal.SIGHUP, signal.SIGTSTP, signal.SIGTTIN, signal.SIGTTOU):
         signal.signal(signum, signal.SIG_IGN)
 
 

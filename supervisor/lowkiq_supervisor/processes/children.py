@@ -81,8 +81,9 @@ class Children:
             if slot.child is not None:
                 slot.child.kill()
                 os.waitpid(slot.child.pid, 0)
-                self._forget(slot.child)
+                child = slot.child
                 slot.emptied("killed with the supervisor")
+                self._forget(child)
 
     def close(self) -> None:
         """In a forked child: close what belongs to the others."""
@@ -108,8 +109,8 @@ class Children:
         if code is None:
             return
         self._read_beats(slot, child)  # it may have become ready and ended since the last look
-        self._forget(child)
         slot.emptied(child.ended_for or describe_exit(code))
+        self._forget(child)
         self._on_exit(slot, code, child)
 
     def _forget(self, child: Child) -> None:

@@ -14,6 +14,7 @@ from setproctitle import setproctitle
 
 from lowkiq.environment import ExitCode
 from lowkiq.errors import LowkiqError
+from lowkiq.shared_page import Bulletin, SharedPage
 from lowkiq_supervisor.options import Options
 from lowkiq_supervisor.processes.child import Child, spawn
 from lowkiq_supervisor.processes.slots import Slot
@@ -37,8 +38,8 @@ class NodeSpec:
     environment: Mapping[str, str]
     #: It is to take no jobs, as the others.
     quiet: bool = False
-    #: Names of nodes this supervisor has reaped: their leases can be taken over at once.
-    dead_nodes: tuple[str, ...] = ()
+    #: Shared with the supervisor. Its bulletin names the nodes that were reaped: their leases can be taken at once.
+    page: SharedPage = field(default_factory=SharedPage)
     #: The random part of the node's name, made before the fork so that the supervisor can name a node it has reaped.
     token: str = field(default_factory=lambda: secrets.token_hex(6))
 
@@ -76,10 +77,10 @@ def node_slot(
             node_number=number,
             environment={**environment, **own},
             quiet=is_quiet(),
-            dead_nodes=tuple(slot.past_names),
         )
+        spec.page.write_bulletin(Bulletin(tuple(slot.dead_nodes)))
         child = spawn(lambda beat: run(spec, begin(spec.title, spec.environment, beat)), close_foreign=close_foreign)
-        child.name = spec.name(child.pid)
+        child.name, child.page = spec.name(child.pid), spec.page
         return child
 
     number = options.first_node + index
@@ -117,7 +118,7 @@ def run_node(spec: NodeSpec, on_state: OnState) -> int:
             burst=options.burst,
             quiet=spec.quiet,
             name=spec.name(os.getpid()),
-            dead_nodes=spec.dead_nodes,
+            dead_nodes=[dead.name for dead in spec.page.read_bulletin().dead_nodes],
             on_state=on_state,
         )
     except LowkiqError as error:

@@ -11,6 +11,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from enum import StrEnum
 
+from lowkiq.shared_page import DeadNode
 from lowkiq_supervisor.processes.child import Child
 from lowkiq_supervisor.restart_policy import RestartHistory
 
@@ -23,13 +24,14 @@ class State(StrEnum):
     STARTING = "starting"
     READY = "ready"
     QUIET = "quiet"
+    RETIRING = "retiring"
     DRAINING = "draining"
     KILLED = "killed"
     EXITED = "exited"
 
 
 #: States of a process as its beats name them.
-BY_BEAT = {"starting": State.STARTING, "ready": State.READY, "quiet": State.QUIET, "draining": State.DRAINING}
+BY_BEAT = {state.value: state for state in (State.STARTING, State.READY, State.QUIET, State.RETIRING, State.DRAINING)}
 
 #: States that show that a process got through its boot.
 BOOTED = {State.READY, State.QUIET}
@@ -68,8 +70,8 @@ class Slot:
     replacements: int = 0
     #: How the last process ended.
     last_exit: str = ""
-    #: Names of the last processes that were here.
-    past_names: deque[str] = field(default_factory=lambda: deque(maxlen=3))
+    #: The last nodes that were here, and what they ran when they died.
+    dead_nodes: deque[DeadNode] = field(default_factory=lambda: deque(maxlen=3))
 
     def schedule(self, at: float) -> None:
         """Fill the slot at this time."""
@@ -85,8 +87,8 @@ class Slot:
 
     def emptied(self, how: str) -> None:
         """The process has ended and was reaped."""
-        if self.child is not None and self.child.name:
-            self.past_names.append(self.child.name)
+        if self.child is not None and self.child.page is not None:
+            self.dead_nodes.append(DeadNode(self.child.name, self.child.page.running()))
         self.child = self.kill_at = None
         self.last_exit = how
 

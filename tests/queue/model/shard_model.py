@@ -82,10 +82,11 @@ class ShardModel(ShardRules):
             restored, _ = self._restore(None)
             state.claim_number, state.open = number, None
             if what == "lease":
+                told = state.wanted or ""
                 state.node, state.until, state.ttl, state.claim_number = None, 0, 0, 0
                 state.is_abandoned, state.wanted, state.bell, state.waiting = False, None, None, None
-                return Released(restored, None)
-        return Released(restored, self._arm())
+                return Released(restored, None, told)
+        return Released(restored, self._arm(), "")
 
     def abandon(self, node: str, epoch: int) -> int:
         self._fence(node, epoch)
