@@ -48,23 +48,28 @@ LABEL org.opencontainers.image.title="Lowkiq for Python" \
     org.opencontainers.image.licenses="MIT" \
     org.opencontainers.image.version="${VERSION}" \
     org.opencontainers.image.revision="${REVISION}"
+# The date of what is made here; given to the build, two of the same sources are equal.
+ARG SOURCE_DATE_EPOCH
 # A number that volumes and Kubernetes' runAsUser can rely on. Only the state directory is the user's to write.
 RUN groupadd --gid 10001 lowkiq \
     && useradd --uid 10001 --gid lowkiq --home-dir /var/lib/lowkiq --no-create-home --no-log-init \
         --shell /usr/sbin/nologin lowkiq \
     && install --directory --owner=lowkiq --group=lowkiq --mode=0700 /var/lib/lowkiq
-# The base's standard library has no byte code in python:*-slim: each probe would compile what it imports, each time.
-# Neither its tests nor its tools for windows are for a server; and what would install packages is for builds.
-RUN library=$(python3 -c 'import sysconfig; print(sysconfig.get_path("stdlib"))') \
-    && PYTHONHASHSEED=0 python3 -m compileall -q --invalidation-mode unchecked-hash \
-        -x '/(test|tests|idlelib|lib2to3|tkinter|turtledemo|ensurepip|site-packages|dist-packages|config-[^/]*)/' "$library" \
+# The base's standard library has no byte code in python:*-slim, so each probe would compile what it imports. What a
+# server has no use for is left out. Last goes what installs packages: that is for builds.
+RUN export PYTHONHASHSEED=0 PYTHONDONTWRITEBYTECODE=1 \
+    && library=$(python3 -c 'import sysconfig; print(sysconfig.get_path("stdlib"))') \
+    && python3 -m compileall -q --invalidation-mode unchecked-hash \
+        -x '/(test|tests|idlelib|lib2to3|tkinter|turtledemo|ensurepip|(site|dist)-packages|config-[^/]*)/' "$library" \
     && rm -rf "$library"/site-packages/pip* "$library"/site-packages/setuptools* "$library"/site-packages/wheel* \
         "$library"/site-packages/_distutils_hack "$library"/site-packages/distutils-precedence.pth \
         /usr/local/bin/pip* /usr/local/bin/wheel
 COPY --from=environment /opt/lowkiq /opt/lowkiq
 # Unbuffered, so that what jobs print is in the container's log at once. No more byte code: the root may be read-only.
+# Two arenas of memory instead of one for each thread, which only grow a node.
 ENV PATH=/opt/lowkiq/bin:$PATH \
     LOWKIQ_STATE_DIR=/var/lib/lowkiq \
+    MALLOC_ARENA_MAX=2 \
     PYTHONUNBUFFERED=1 \
     PYTHONDONTWRITEBYTECODE=1
 # Your application's place: the current directory is importable.

@@ -11,7 +11,8 @@ FROM ${LOWKIQ_IMAGE}
 USER 0:0
 COPY requirements.txt /app/
 RUN python -m venv /tmp/pip \
-    && /tmp/pip/bin/python -m pip --python=/opt/lowkiq/bin/python install --no-cache-dir --requirement=/app/requirements.txt \
+    && /tmp/pip/bin/python -m pip --python=/opt/lowkiq/bin/python install --no-cache-dir \
+        --requirement=/app/requirements.txt \
     && rm -r /tmp/pip
 
 # With byte code, which a read-only root couldn't keep: otherwise every start of a node compiles it.

@@ -24,10 +24,10 @@ without one, it counts those that there can be: numbers that are away are missin
 {{- end -}}
 
 {{- /*
-What goes to --max-rss, or nothing. A node that is replaced works on beside its successor until its jobs have ended, one
-node of a pod at a time: so the limit must hold a node more than there are. A fifth of it is left: for the supervisor
-(some 40 MiB), for nodes that grow between two looks, and as each node's share varies by a tenth, lest all be replaced at
-once.
+What goes to --max-rss, or nothing. A node that is replaced works on beside its successor until its jobs have ended,
+one node of a pod at a time: so the limit must hold a node more than there are. A fifth of it is left: for the
+supervisor (some 40 MiB), for nodes that grow between two looks, and as each node's share varies by a tenth, lest all be
+replaced at once.
 */ -}}
 {{- define "lowkiq.maxRss" -}}
 {{- if ne .Values.maxRss "auto" -}}

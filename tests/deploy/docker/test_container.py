@@ -115,8 +115,9 @@ def test_the_image_has_lowkiq_the_web_view_and_nothing_of_the_build(store: Store
     assert (packages / "uvicorn").is_dir()
     assert not (packages / "hatchling").exists()
     assert not list(packages.rglob("tests"))
-    for name in ("pip", "setuptools", "wheel", "ensurepip"):
-        assert not list(root.glob(f"opt/lowkiq/**/{name}*")), name
+    for name in ("pip", "setuptools", "wheel", "_distutils_hack"):
+        assert not (packages / name).exists() and not list(packages.glob(f"{name}-*")), name
+        assert not list(root.glob(f"opt/lowkiq/bin/{name}*")), name
     assert not list((root / "root").glob(".cache/*"))
     ours = [path.lstat() for path in (root / "opt/lowkiq").rglob("*")]
     assert all(found.st_uid == 0 and (stat.S_ISLNK(found.st_mode) or not found.st_mode & 0o022) for found in ours)

@@ -8,7 +8,7 @@ import pytest
 
 from lowkiq.environment import Found
 from lowkiq_supervisor import parsing
-from lowkiq_supervisor.control import client
+from lowkiq_supervisor.control import ping
 from lowkiq_supervisor.options import Options
 from lowkiq_supervisor.processes.node import DRAIN_GRACE
 from tests.deploy.helm.chart import arguments, container, environment, kubernetes_versions, objects, objects_3, one
@@ -88,9 +88,9 @@ def test_the_startup_probe_is_more_patient_than_the_supervisor(boot: int) -> Non
     assert made["periodSeconds"] * made["failureThreshold"] >= boot + 25
 
 
-def test_probes_wait_longer_than_status_does() -> None:
+def test_probes_wait_longer_than_ping_does() -> None:
     for name in ("startup", "liveness", "readiness"):
-        assert probe(name)["timeoutSeconds"] > client.ANSWER_TIME + 2, "Python has to start as well"
+        assert probe(name)["timeoutSeconds"] > ping.ANSWER_TIME + 2, "Python has to start as well"
         assert probe(name)["periodSeconds"] >= 5
 
 
