@@ -5,7 +5,6 @@ runtime would: the entry point is process 1, the root is read-only, Redis is out
 
 from __future__ import annotations
 
-import os
 import re
 import stat
 from collections.abc import Callable, Iterator
@@ -146,7 +145,7 @@ def contents(root: Path) -> dict[str, object]:
     for place in ("opt", "etc", "app", "var/lib/lowkiq", "usr/lib/python3*", "usr/local"):
         for path in [each for top in root.glob(place) for each in [top, *top.rglob("*")]]:
             told = path.lstat()
-            content = os.readlink(path) if path.is_symlink() else path.read_bytes() if path.is_file() else None
+            content = path.readlink() if path.is_symlink() else path.read_bytes() if path.is_file() else None
             found[str(path.relative_to(root))] = (told.st_mode, told.st_uid, told.st_gid, content)
     return found
 

@@ -24,7 +24,6 @@ from tests.deploy.helm.chart import (
     notes,
     objects,
     objects_3,
-    one,
     pod,
     render_4,
 )

@@ -1,4 +1,4 @@
-"""Groups of nodes (`workers:`): each is a set of its own with its queues and numbers, and without them nothing changes."""
+"""Groups of nodes (`workers:`): each is a set of its own with its queues and numbers; without them nothing changes."""
 
 from __future__ import annotations
 
@@ -140,8 +140,8 @@ def test_while_pods_of_a_group_come_and_go_the_test_asks_redis_alone() -> None:
 
 def test_the_notes_name_each_group_and_a_command_that_reaches_one() -> None:
     told = notes(GROUPS)
-    assert "shop-lowkiq-mail: 3 pods of 2 nodes run shop.jobs, Mail; node numbers 0 to 5." in told
-    assert "shop-lowkiq-video: 2 pods of 1 nodes run shop.jobs, Video and Thumbs; node numbers 0 to 1." in told
+    assert "shop-lowkiq-mail: 3 pods of 2 nodes run Mail of shop.jobs; node numbers 0 to 5." in told
+    assert "shop-lowkiq-video: 2 pods of 1 nodes run Video, Thumbs of shop.jobs; node numbers 0 to 1." in told
     assert "shop-lowkiq-slow: 2 to 4 pods" in told
     assert "rollout status statefulset/shop-lowkiq-mail" in told and "exec shop-lowkiq-mail-0 --" in told
 
@@ -168,9 +168,9 @@ def test_the_notes_warn_of_a_limit_that_has_no_room_for_a_successor(
 
 
 REFUSALS: list[tuple[dict[str, Any], str]] = [
-    ({"": {"queues": ["A"]}}, 'workers: "" can\'t be a group\'s name'),
-    ({"Mail": {"queues": ["A"]}}, 'workers: "Mail" can\'t be a group\'s name'),
-    ({"a-": {"queues": ["A"]}}, 'workers: "a-" can\'t be a group\'s name'),
+    ({"": {"queues": ["A"]}}, "workers: \"\" can't be a group's name"),
+    ({"Mail": {"queues": ["A"]}}, "workers: \"Mail\" can't be a group's name"),
+    ({"a-": {"queues": ["A"]}}, "workers: \"a-\" can't be a group's name"),
     ({"web": {"queues": ["A"]}}, "workers: web is the web view's name"),
     ({"a": {"queues": []}}, "workers.a.queues is missing: name the queues"),
     ({"a": {}}, "workers.a.queues is missing: name the queues"),

@@ -72,7 +72,9 @@ def test_the_pod_s_number_is_its_index_or_in_older_clusters_its_name(kubernetes:
         ("1G", 1, 381), ("1000M", 1, 381), ("1000000k", 1, 381), ("1T", 63, 11920),
     ],
 )  # fmt: skip
-def test_a_node_and_the_successor_of_one_may_have_their_parts_of_four_fifths_of_the_limit(memory: Any, each: int, mebibytes: int) -> None:
+def test_a_node_and_the_successor_of_one_may_have_their_parts_of_four_fifths_of_the_limit(
+    memory: Any, each: int, mebibytes: int
+) -> None:
     size = told(limit(memory, each))["--max-rss"]
     assert size == f"{mebibytes}M"
     assert parsing.size(Found(size, "--max-rss")) == mebibytes << 20
