@@ -6,7 +6,7 @@ The restart policy: what the end of a process is, and what follows from it. Pure
 | recycled | a node that was ready exits with 75 | 0 s: no failure |
 | finished | exit code 0, with --burst or --restart on-failure or never | not at all: it is over |
 | job | jobs ran as it died | 0.5 s, 1, 2, 2 …: the rule for jobs that kill their node bounds how often |
-| killed | a signal from outside, or told by one to end; nothing is known to have run | 0.5 s, 1, 2, 2 …: no fault of the process |
+| killed | ended from outside, by a signal or told by one; nothing is known to have run | 0.5 s, 1, 2, 2 … |
 | refused | before it was ready, exit code 2 or 3: app, settings or Redis must be changed | 0.5 s, 1, 2 … 30, 30 … |
 | boot | before it was ready, else: a database is away, say | 0.5 s, 1, 2 … 30, 30 … |
 | crash | after it was ready, by itself | 0.5 s, 1, 2 … 30, 30 … |
