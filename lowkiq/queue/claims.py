@@ -46,6 +46,9 @@ class Claim(msgspec.Struct):
     due_in: float | None
     #: True if an id has several payloads.
     has_several: bool = False
+    #: Of suspects, which run one by one: how often each died in a crowd after the first time. Their payloads are bytes,
+    #: since to load one may be what kills the node.
+    crowds: list[int] = []
 
 
 def due_in(due: bytes, now: bytes) -> float | None:
@@ -57,8 +60,11 @@ def parse_claim(reply: list[Any], load: Callable[[bytes], Any]) -> Claim:
     """Parses the reply to a claim; `load` is load_payload."""
     jobs: list[Job] = []
     spoiled: list[Spoiled] = []
-    now, due, found, last = reply
+    now, due, found, last, *suspects = reply
     last_due = int(last)
+    crowds = [int(deaths) for deaths in suspects[0]] if suspects else []
+    if crowds:
+        load = bytes
     has_several = False
     fields = iter(found)
     for id_bytes, record in zip(fields, fields, strict=True):
@@ -83,7 +89,7 @@ def parse_claim(reply: list[Any], load: Callable[[bytes], Any]) -> Claim:
         spoiled += bad
         if not bad:
             jobs.append(job)
-    return Claim(jobs, spoiled, due_in(due, now), has_several)
+    return Claim(jobs, spoiled, due_in(due, now), has_several, crowds)
 
 
 def claim_handed(handed: Handed, load: Callable[[bytes], Any]) -> Claim:
