@@ -17,10 +17,8 @@ from pathlib import Path
 from typing import Final, NamedTuple
 
 from lowkiq.errors import SettingsError
+from lowkiq.process.place import find_state_directory
 
-#: Where the supervisor listens for commands, and its embedded Redis for clients, within the state directory.
-CONTROL_SOCKET: Final = "/control.sock"
-EMBEDDED_SOCKET: Final = "/redis/redis.sock"
 #: Bytes of a path that a unix socket's address holds on Linux, without the final zero.
 LONGEST_SOCKET_PATH: Final = 107
 #: Mode of a directory that others may write into.
@@ -53,12 +51,7 @@ class ExitCode(IntEnum):
 
 def state_directory(environment: Mapping[str, str], given: str | None = None) -> Path:
     """The directory where a supervisor keeps its socket, its dumps and the embedded Redis."""
-    return Path(given or environment.get("LOWKIQ_STATE_DIR") or runtime_directory(environment) or ".lowkiq")
-
-
-def runtime_directory(environment: Mapping[str, str]) -> str:
-    """The service's own directory, which systemd empties when it stops. Several are separated by colons."""
-    return environment.get("RUNTIME_DIRECTORY", "").split(":")[0]
+    return Path(find_state_directory(environment, given))
 
 
 def too_long_for_a_socket(path: str | Path) -> str:

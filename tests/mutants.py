@@ -49,10 +49,11 @@ MUTANTS = {
         "claim.lua", "redis.call('HDEL', P .. 'owner', 'open')\nif tonumber(last_score)", "if tonumber(last_score)"
     ),
     "open_after_the_lease": Mutant("acquire.lua", "'alone', 'open', 'waiting'", "'alone', 'waiting'"),
-    "open_after_its_end": Mutant("release.lua", "redis.call('HDEL', P .. 'owner', 'open')", ""),
+    "open_after_its_end": Mutant("release.lua", "'open', 'alone')", "'alone')"),
     "handed_to_the_busy": Mutant("push.lua", "may_go and redis.call('EXISTS', bell .. ':idle') == 1", "may_go", "I1"),
     "release_keeps_the_number": Mutant("release.lua", "redis.call('HSET', P .. 'owner', 'claim', ARGV[3])", ""),
     "release_any_claim": Mutant("release.lua", "if last_claim <= tonumber(ARGV[3]) then", "if true then", "I4"),
+    "release_tells_nobody": Mutant("release.lua", "wanted or ''}", "''}"),
     "settle_any_claim": Mutant("settle.lua", "if last_claim == tonumber(ARGV[3]) then", "if true then", "I5"),
     "counts_what_was_asked": Mutant(
         "settle.lua",

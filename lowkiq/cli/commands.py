@@ -17,10 +17,11 @@ from lowkiq import Lowkiq, LowkiqError, SettingsError, __version__, environment,
 from lowkiq.admin.alerts import alerts_of
 from lowkiq.cli import tables
 from lowkiq.doctor import command as examiner
-from lowkiq.environment import EMBEDDED_SOCKET, ExitCode, parse_address
+from lowkiq.environment import ExitCode, parse_address
 from lowkiq.errors import AppNotFound
 from lowkiq.importing import load_app
 from lowkiq.node.node import Node
+from lowkiq.process.place import EMBEDDED_SOCKET
 from lowkiq.redis_url import redact
 
 EPILOG = """\b

@@ -62,6 +62,7 @@ class HealthReport:
             started_at=self._started_at,
             beat_at=clock.real(),
             version=VERSION,
+            queues=sorted(self._runtime.queues),
             owned=_by_queue([lease for lease in leases if lease.epoch is not None]),
             fostered=_by_queue([lease for lease in leases if lease.is_foster and lease.epoch is not None]),
             waited_for=_by_holder([lease for lease in leases if not lease.is_foster and lease.epoch is None]),

@@ -10,7 +10,6 @@ does is ask.
 
 from __future__ import annotations
 
-import random
 from collections.abc import Iterable, Sequence
 from typing import Final
 
@@ -18,7 +17,7 @@ import structlog
 
 from lowkiq.admin.history import record, take_turn
 from lowkiq.admin.metrics import by_queue, known_queues, read_shards
-from lowkiq.admin.nodes import ask_to_foster, exchange_unowned, living_nodes
+from lowkiq.admin.nodes import ask_to_foster, exchange_unowned
 from lowkiq.errors import RedisUnsuitable
 from lowkiq.node.runtime import Runtime
 from lowkiq.queue.push import register
@@ -82,13 +81,8 @@ class Housekeeping:
         seen = exchange_unowned(self._caller, self._namespace, {shard.prefix for shard in unowned})
         left_alone = [shard for shard in unowned if shard.prefix in seen]
         self._log_unowned({shard.prefix for shard in left_alone})
-        if not left_alone:
-            return
-        nodes = living_nodes(self._caller, self._namespace)
-        random.shuffle(nodes)
-        if nodes:
-            asked = [(nodes[number % len(nodes)], shard) for number, shard in enumerate(left_alone)]
-            ask_to_foster(self._caller, self._namespace, asked)
+        if left_alone:
+            ask_to_foster(self._caller, self._namespace, dict.fromkeys(left_alone, ""))
 
     def _log_unowned(self, prefixes: set[str]) -> None:
         """Logs each once: shards of a queue without a worker have no taker, however often one asks."""

@@ -41,15 +41,15 @@ class LeaseKeeper(threading.Thread):
         self._settings = runtime.settings
         self._wake = threading.Event()
         self._is_stopping = self._is_draining = False
-        #: Shards of nodes that are away, to stand in for.
+        #: Shards that nobody has, as the node was told.
         self._asked: deque[Lease] = deque()
         self._wanted: list[Lease] = []
         self._renew_at = self._acquire_at = 0.0
         #: Set once every shard has been tried for.
         self.has_tried = threading.Event()
 
-    def foster(self, lease: Lease) -> None:
-        """Asks to stand in for the node whose part the shard is."""
+    def take_over(self, lease: Lease) -> None:
+        """Asks for a shard that has just become free, or to stand in for the node whose part it is."""
         self._asked.append(lease)
         self._wake.set()
 

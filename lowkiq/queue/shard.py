@@ -87,6 +87,8 @@ class Released(NamedTuple):
 
     restored: int
     due_in: float | None
+    #: The node that stands by for the shard: it was told. "": none does, or the lease is kept.
+    told: str
 
 
 class Shard:
@@ -191,8 +193,8 @@ def _acquired(reply: list[Any]) -> Owned | Held:
 
 
 def _released(reply: list[Any]) -> Released:
-    restored, due, now = reply
-    return Released(int(restored), due_in(due, now))
+    restored, due, now, told = reply
+    return Released(int(restored), due_in(due, now), told.decode())
 
 
 def _settled(reply: list[Any]) -> Settled:

@@ -16,7 +16,8 @@ import structlog
 from setproctitle import setproctitle
 
 from lowkiq.environment import ExitCode
-from lowkiq.signals import SignalInbox
+from lowkiq.process.held_signals import hold_back, release
+from lowkiq.process.signals import SignalInbox
 from lowkiq_supervisor.control.commands import Commands
 from lowkiq_supervisor.control.server import Control
 from lowkiq_supervisor.control.status import Report
@@ -45,16 +46,6 @@ HANDLED = (
 )  # fmt: skip
 
 log = structlog.stdlib.get_logger("supervisor")
-
-
-def hold_back_signals() -> None:
-    """Keep them pending until the arbiter runs: one that comes while the supervisor sets out isn't lost."""
-    signal.pthread_sigmask(signal.SIG_BLOCK, HANDLED)
-
-
-def release_signals() -> None:
-    """Take those that were held back, and more."""
-    signal.pthread_sigmask(signal.SIG_UNBLOCK, HANDLED)
 
 
 class Arbiter:
@@ -119,7 +110,7 @@ class Arbiter:
         """Supervise until everything has ended; returns the exit code."""
         code = ExitCode.INTERNAL
         with self._signals:
-            release_signals()
+            release()
             try:
                 code = self._supervise()
             except BootError as error:
@@ -129,6 +120,8 @@ class Arbiter:
                 log.exception("supervisor_failed", hint="every process is killed")
             finally:
                 self._end_everything(code)
+                # The code is decided: a late signal must not replace it when the handlers are gone.
+                hold_back()
         log.info("stopped", exit_code=int(code), meaning=code.name.lower())
         return code
 

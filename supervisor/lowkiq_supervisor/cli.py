@@ -2,21 +2,24 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import inspect
 import os
 import sys
 from collections.abc import Callable
-from typing import Annotated, Any, get_type_hints
+from typing import Annotated, Any, NoReturn, get_type_hints
 
 import structlog
 import typer
 from setproctitle import setproctitle
 
 from lowkiq import log
-from lowkiq.environment import ExitCode, runtime_directory
+from lowkiq.environment import ExitCode
 from lowkiq.errors import SettingsError
-from lowkiq_supervisor.arbiter import Arbiter, hold_back_signals, release_signals
+from lowkiq.process.held_signals import release
+from lowkiq.process.place import runtime_directory
+from lowkiq_supervisor.arbiter import Arbiter
 from lowkiq_supervisor.control import subcommands
 from lowkiq_supervisor.errors import BootError
 from lowkiq_supervisor.options import OPTIONS, Options, flag
@@ -73,7 +76,7 @@ def _with_options(command: Callable[..., None]) -> Callable[..., None]:
 def supervise(context: typer.Context, **given: Any) -> None:
     """Run Lowkiq nodes: restart those that die, and end all of them gently."""
     if context.invoked_subcommand is not None:
-        release_signals()
+        release()
         context.obj = given["state_dir"]
         return
     try:
@@ -89,8 +92,8 @@ def supervise(context: typer.Context, **given: Any) -> None:
             preload_app(options.app, options.node_environment() | (embedded.environment if embedded else {}))
         except BootError as error:
             structlog.stdlib.get_logger("supervisor").error("cannot_start", error=str(error))
-            raise typer.Exit(ExitCode.BOOT) from None
-    raise typer.Exit(Arbiter(options, embedded=embedded).run())
+            _leave(ExitCode.BOOT)
+    _leave(Arbiter(options, embedded=embedded).run())
 
 
 def _embedded_redis(options: Options) -> EmbeddedRedis:
@@ -109,7 +112,14 @@ def _embedded_redis(options: Options) -> EmbeddedRedis:
     return EmbeddedRedis(options.state_dir)
 
 
-def main() -> None:
-    """Entry point of `lowkiq-supervisor`."""
-    hold_back_signals()
+def _leave(code: int) -> NoReturn:
+    """Nothing that an application has registered or started may hold the process, or change its exit code."""
+    for stream in (sys.stdout, sys.stderr):
+        with contextlib.suppress(OSError, ValueError):
+            stream.flush()
+    os._exit(code)
+
+
+def run() -> None:
+    """Read the command line, with signals held back, and do what it says."""
     cli(prog_name="lowkiq-supervisor")

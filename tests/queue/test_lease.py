@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import pytest
 
+from lowkiq.admin.nodes import FOSTER
+from lowkiq.queue.keys import doorbell
 from lowkiq.queue.shard import KEPT, LOST, WANTED, Held, Owned, renew
 from tests.queue.shard_driver import PAST, ShardDriver
 from tests.support import wait_until
@@ -89,6 +91,19 @@ def test_a_released_lease_leaves_only_its_epoch(shard):
     lease.abandon()
     lease.release("lease")
     assert shard.redis.hgetall(shard.key("owner")) == {b"epoch": lease.epoch.encode()}
+
+
+def test_a_release_rings_the_node_that_stands_by_for_the_shard(shard):
+    with shard.redis.pubsub() as pubsub:
+        pubsub.subscribe(doorbell(shard.app.settings.namespace, "b"))
+        pubsub.get_message(timeout=60)
+        lease = shard.lease()
+        shard.try_acquire("b")
+        shard.try_acquire("c", is_foster=True)
+        assert lease.release("claim").told == ""
+        assert lease.release("lease").told == "b"
+        message = pubsub.get_message(timeout=60)
+    assert message and message["data"] == FOSTER + b" " + shard.prefix
 
 
 def test_an_abandoned_lease_lasts_to_its_end(shard):

@@ -9,7 +9,7 @@ from typing import Any
 
 import structlog
 
-from lowkiq_supervisor.control.status import Report
+from lowkiq_supervisor.control.status import HEALTHY, Report
 from lowkiq_supervisor.errors import CommandRefused
 from lowkiq_supervisor.options import Options
 from lowkiq_supervisor.policy.rolling_restart import RollingRestart
@@ -58,6 +58,9 @@ class Commands:
         match request.get("command"):
             case "status":
                 return {"ok": True, **self.report.as_json()}
+            case "ping":
+                state = self.report.overall()
+                return {"ok": True, "state": state.value, "healthy": state in HEALTHY}
             case "dump":
                 return {"ok": True, "pids": self._dump(), "directory": str(self.options.state_dir)}
             case "quiet":
@@ -75,7 +78,9 @@ class Commands:
                 self.shutdown.drain("asked to stop")
                 return None
             case other:
-                raise CommandRefused(f"unknown command {other!r}: there are status, dump, quiet, restart and stop")
+                raise CommandRefused(
+                    f"unknown command {other!r}: status, ping, dump, quiet, restart and stop are known"
+                )
 
     def _chosen(self, index: object) -> list[Slot]:
         if index is None:

@@ -19,6 +19,7 @@ from typing import Annotated, Any, ParamSpec
 import typer
 
 from lowkiq.environment import state_directory
+from lowkiq_supervisor.control import ping as control_ping
 from lowkiq_supervisor.control.client import ask
 from lowkiq_supervisor.errors import CommandRefused, Unreachable
 
@@ -36,7 +37,7 @@ StateDirOption = Annotated[
 
 
 def add_to(cli: typer.Typer) -> None:
-    for command in (status, dump, quiet, restart, stop):
+    for command in (status, ping, dump, quiet, restart, stop):
         cli.command()(_ending_by_code(command))
 
 
@@ -62,6 +63,16 @@ def status(
         # Into a file or a pipe, rows are as long as they are.
         Console(width=None if sys.stdout.isatty() else 200).print(render(found))
     return OK if found["supervisor"]["healthy"] else DEGRADED
+
+
+def ping(
+    context: typer.Context,
+    *,
+    ready: Annotated[bool, typer.Option("--ready", help="Exit 1 where `status` does, too.")] = False,
+    state_dir: StateDirOption = None,
+) -> int:
+    """For probes: whether the supervisor answers. Exits 0 if it does, 2 if not; takes a tenth of what status does."""
+    return control_ping.ping(str(_place(context, state_dir)), ready=ready)
 
 
 def dump(context: typer.Context, *, state_dir: StateDirOption = None) -> int:

@@ -16,7 +16,7 @@ _TO_THE_LEFT = {"state", "last exit"}
 _COLOURS = {
     **dict.fromkeys(("ready", "running"), "green"),
     **dict.fromkeys(("starting", "rolling", "quiet"), "cyan"),
-    **dict.fromkeys(("draining", "backoff", "waiting"), "yellow"),
+    **dict.fromkeys(("retiring", "draining", "backoff", "waiting"), "yellow"),
     **dict.fromkeys(("killed", "degraded", "given up"), "red"),
 }
 

@@ -176,8 +176,8 @@ def _default_signals() -> None:
     for signum in signal.valid_signals() - {signal.SIGKILL, signal.SIGSTOP, signal.SIGPIPE}:
         if callable(signal.getsignal(signum)):
             signal.signal(signum, signal.SIG_DFL)
-    # Their default would stop the process for good; the arbiter sends them only to nodes that have become ready.
-    for signum in (signal.SIGTSTP, signal.SIGTTIN, signal.SIGTTOU):
+    # Their default would stop the process for good, or end it; the arbiter sends them only to nodes that are ready.
+    for signum in (signal.SIGHUP, signal.SIGTSTP, signal.SIGTTIN, signal.SIGTTOU):
         signal.signal(signum, signal.SIG_IGN)
 
 

@@ -24,13 +24,14 @@ class State(StrEnum):
     STARTING = "starting"
     READY = "ready"
     QUIET = "quiet"
+    RETIRING = "retiring"
     DRAINING = "draining"
     KILLED = "killed"
     EXITED = "exited"
 
 
 #: States of a process as its beats name them.
-BY_BEAT = {"starting": State.STARTING, "ready": State.READY, "quiet": State.QUIET, "draining": State.DRAINING}
+BY_BEAT = {state.value: state for state in (State.STARTING, State.READY, State.QUIET, State.RETIRING, State.DRAINING)}
 
 #: States that show that a process got through its boot.
 BOOTED = {State.READY, State.QUIET}

@@ -81,13 +81,13 @@ class ShardModel(ShardRules):
         restored = 0
         if state.claim_number <= number:
             restored, _ = self._restore()
-            state.claim_number, state.open = number, None
+            state.claim_number, state.open, state.alone = number, None, None
             if what == "lease":
+                told = state.wanted or ""
                 state.node, state.until, state.ttl, state.claim_number = None, 0, 0, 0
                 state.is_abandoned, state.wanted, state.bell, state.waiting = False, None, None, None
-                state.alone = None
-                return Released(restored, None)
-        return Released(restored, self._arm())
+                return Released(restored, None, told)
+        return Released(restored, self._arm(), "")
 
     def abandon(self, node: str, epoch: int) -> int:
         self._fence(node, epoch)

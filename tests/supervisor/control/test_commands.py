@@ -142,7 +142,7 @@ def test_what_does_not_exist_is_refused_with_what_does(tmp_path: Path) -> None:
     with Supervised.running("obedient", tmp_path, nodes=2):
         answer = command(tmp_path, "restart", "2")
         assert (answer.returncode, answer.stderr) == (1, "lowkiq-supervisor: no slot 2: there are 0 to 1\n")
-        with pytest.raises(CommandRefused, match="unknown command 'dance': there are status"):
+        with pytest.raises(CommandRefused, match="unknown command 'dance': status, ping"):
             ask(state_dir(tmp_path), "dance")
 
 
