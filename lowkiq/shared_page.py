@@ -12,7 +12,7 @@ import json
 import mmap
 import struct
 import zlib
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from typing import Final, NamedTuple
 
 #: Threads of a node that have a seat. What more of them run isn't known after a death.
@@ -52,7 +52,7 @@ class DeadNode(NamedTuple):
     running: tuple[Running, ...] | None = None
 
     def ran(self, shard: str) -> str:
-        """What ran of that shard, as the scripts have it: '' unknown, '-' nothing, or number, jobs and jobs after them."""
+        """What ran of that shard, as scripts have it: '' unknown, '-' nothing, or number, jobs and jobs after them."""
         if self.running is None:
             return ""
         return next((f"{run.claim}:{run.jobs}:{run.after}" for run in self.running if run.shard == shard), "-")
@@ -71,19 +71,30 @@ class Seat:
 
     def __init__(self, page: mmap.mmap, number: int) -> None:
         self._page, self._at = page, number * SEAT_BYTES
-        #: The number of the claim's jobs up to the end of the batch that runs; 0: nothing does. One store a batch is all
-        #: that a job may cost.
+        #: How many jobs of the claim there are to the end of the batch that runs; 0: nothing does. One store a batch is
+        #: all that a job may cost.
         self.place = memoryview(page)[self._at : self._at + 8].cast("Q")
 
-    def begin(self, shard: bytes, claim: int, jobs: int, batch_size: int) -> None:
+    def begin(self, shard: str, claim: int, jobs: int, batch_size: int) -> None:
         """Names the claim of which batches are to run; with a batch_size of 0 any of its jobs may run at any time."""
+        prefix = shard.encode()
         self.place[0] = 0  # never the place of one claim with the name of another
-        if len(shard) > SEAT_BYTES - _HEAD.size:
+        if len(prefix) > SEAT_BYTES - _HEAD.size:
             self._page[_UNKNOWN_AT] = 1
             return
-        _HEAD.pack_into(self._page, self._at, 0, claim, jobs, batch_size, len(shard))
+        _HEAD.pack_into(self._page, self._at, 0, claim, jobs, batch_size, len(prefix))
         start = self._at + _HEAD.size
-        self._page[start : start + len(shard)] = shard
+        self._page[start : start + len(prefix)] = prefix
+
+    @contextlib.contextmanager
+    def loading(self, shard: str, claim: int) -> Iterator[None]:
+        """Takes the whole claim for what runs: code of the user's loads its payloads."""
+        self.begin(shard, claim, 1, 0)
+        self.place[0] = 1
+        try:
+            yield
+        finally:
+            self.end()
 
     def end(self) -> None:
         """Nothing runs."""

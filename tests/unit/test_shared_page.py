@@ -14,7 +14,7 @@ def test_what_a_process_ran_is_known_after_its_death() -> None:
     if os.fork() == 0:
         seats = [page.seat(number) for number in range(3)]
         for number, seat in enumerate(seats):
-            seat.begin(f"lowkiq:{{orders:{number}}}:".encode(), 70 + number, 11, 3 * (number < 2))
+            seat.begin(f"lowkiq:{{orders:{number}}}:", 70 + number, 11, 3 * (number < 2))
             seat.place[0] = 6 + 5 * (number == 1)
         seats[1].end()
         os._exit(0)
@@ -28,7 +28,7 @@ def test_what_a_process_ran_is_known_after_its_death() -> None:
 def test_of_the_last_batch_no_more_is_known_to_run_than_there_is() -> None:
     page = SharedPage()
     seat = page.seat(0)
-    seat.begin(b"p:", 1, 11, 3)
+    seat.begin("p:", 1, 11, 3)
     seat.place[0] = 11
     assert page.running() == (Running("p:", 1, 2, 0),)
 
@@ -36,16 +36,16 @@ def test_of_the_last_batch_no_more_is_known_to_run_than_there_is() -> None:
 @pytest.mark.parametrize("how", ["too many threads", "too long a prefix"])
 def test_what_ran_without_a_seat_is_not_known(how: str) -> None:
     page = SharedPage()
-    page.seat(SEATS if how == "too many threads" else 0).begin(b"p" * SEAT_BYTES, 1, 1, 1)
+    page.seat(SEATS if how == "too many threads" else 0).begin("p" * SEAT_BYTES, 1, 1, 1)
     assert page.running() is None
 
 
 def test_a_claim_that_has_only_begun_runs_nothing() -> None:
     page = SharedPage()
     seat = page.seat(0)
-    seat.begin(b"lowkiq:{orders:0}:", 1, 1, 1)
+    seat.begin("lowkiq:{orders:0}:", 1, 1, 1)
     seat.place[0] = 1
-    seat.begin(b"lowkiq:{orders:1}:", 2, 1, 1)
+    seat.begin("lowkiq:{orders:1}:", 2, 1, 1)
     assert page.running() == ()
 
 

@@ -6,7 +6,7 @@
 --       all (its last job may exceed it), 8 most bytes (its last payload may)
 -- returns {now, next due or '', {for each job: id, its record in the claim (claimed.lua), or of several payloads
 --       {"perform_in:retry_count", payload, score, payload, score ...}}, when the last one is due, in microseconds; and
---       if they are suspects, for each its deaths in a crowd after the first}
+--       if they are suspects, for each its deaths in a crowd after the first, up to 16}
 -- errors: FENCED, LAYOUT, NEWER, STALE (this number, or a later one, was claimed or given up), UNSETTLED (the last claim
 --       is)
 
@@ -263,5 +263,5 @@ elseif taken < count or staying > 0 or not next_due then
 end
 for position, payloads_of_one in pairs(several) do found[position] = payloads_of_one end
 local deaths = crowds and {}
-for i = 1, crowds and claimed / 2 or 0 do deaths[i] = crowds[i] or '0' end
+for i = 1, crowds and claimed / 2 or 0 do deaths[i] = math.min(math.max(tonumber(crowds[i]) or 0, 0), FEW) end
 return {stamp(now), next_due, found, last_due_text, deaths}
