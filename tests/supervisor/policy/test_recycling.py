@@ -1,4 +1,4 @@
-"""Recycling and the death of the supervisor itself, with real applications on a real Redis."""
+"""Recycling, deaths, and what is told of them: real applications on a real Redis."""
 
 from __future__ import annotations
 
@@ -7,14 +7,16 @@ import time
 from pathlib import Path
 from typing import Any
 
+import psutil
 import pytest
 
 from lowkiq import Lowkiq
+from lowkiq.admin.alerts import alerts_of
 from tests.harness import Supervised, status
 from tests.support import RedisServer, wait_until
 
 APP = """
-import os, time
+import os, signal, time
 from pathlib import Path
 from lowkiq import Lowkiq
 
@@ -24,6 +26,8 @@ app = Lowkiq()
 def work(payloads_by_id):
     for id, payloads in payloads_by_id.items():
         note("begun", id)
+        if id == "deadly":
+            os.kill(os.getpid(), signal.SIGSEGV)
         if id == "huge":
             held = bytearray(os.urandom(1)) * (200 << 20)
             while not Path("let-go").exists():
@@ -100,3 +104,31 @@ def test_after_the_death_of_the_supervisor_the_next_one_has_its_shards_at_once(p
             project.push(*ids)
             wait_until(lambda: len(project.noted("ended")) == 24, "the jobs of every shard", within=20)
             second.end()
+
+
+def test_heartbeats_of_the_healthy_make_an_alert_of_a_slot_that_keeps_failing(project: Project) -> None:
+    bad = "\nif os.environ['LOWKIQ_SLOT'] == '1' and Path('bad').exists(): raise OSError('no disk')\n"
+    (project.directory / "shop.py").write_text(APP + bad)
+    with project.supervise("--nodes", "2").ready(2) as supervisor:
+        (project.directory / "bad").touch()
+        psutil.Process(supervisor.pid("node 1/2")).kill()
+        (alert,) = wait_until(
+            lambda: [one for one in alerts_of(project.app.nodes()) if one.kind == "supervisor"], "the alert"
+        )
+        assert "node 1/2 can't start since" in alert.says
+        assert "exit code 1, failed before it was ready" in alert.says
+        (project.directory / "bad").unlink()
+        why = "exit code 1, failed before it was ready"
+        wait_until(lambda: why in {node.last_exit for node in project.app.nodes().nodes}, "its own words")
+        supervisor.end()
+
+
+def test_jobs_that_kill_their_only_node_before_it_is_ready_end_nothing_but_themselves(project: Project) -> None:
+    project.push("deadly", *(f"id-{number}" for number in range(12)))
+    with project.supervise("--nodes", "1") as supervisor:
+        wait_until(lambda: len(project.noted("ended")) == 12, "the innocent jobs")
+        supervisor.until_ready(1)
+        died = supervisor.events("died_will_restart")
+        assert {line["kind"] for line in died} == {"job"}
+        assert len(died) == project.noted("begun").count("deadly") == 3
+        supervisor.end()
