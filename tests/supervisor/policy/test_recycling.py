@@ -27,7 +27,8 @@ def work(payloads_by_id):
     for id, payloads in payloads_by_id.items():
         note("begun", id)
         if id == "deadly":
-            os.kill(os.getpid(), signal.SIGSEGV)
+            os.kill(os.getpid(), signal.SIGKILL)
+            time.sleep(60)
         if id == "huge":
             held = bytearray(os.urandom(1)) * (200 << 20)
             while not Path("let-go").exists():
