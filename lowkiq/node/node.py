@@ -205,6 +205,11 @@ class Node:
             "ready", node=self.name, number=f"{self._node_number} of {self._number_of_nodes}",
             queues=len(self._app.workers), shards=len(self._own), threads=len(self._workers),
         )  # fmt: skip
+        if self._settings.node_started:
+            try:
+                self._settings.node_started()
+            except Exception:
+                logger.exception("node_started_failed")
         if self._is_quiet:
             self._quiet()
         burst_end = BurstEnd(self._runtime, self._own) if self._is_burst else None
