@@ -31,6 +31,7 @@ from lowkiq_supervisor.policy.shutdown import Shutdown
 from lowkiq_supervisor.processes.child import adopt_orphans
 from lowkiq_supervisor.processes.children import Children
 from lowkiq_supervisor.processes.embedded_redis import LOOK_INTERVAL, EmbeddedRedis, has_become_ready, redis_slot
+from lowkiq_supervisor.processes.guardian import Guardian
 from lowkiq_supervisor.processes.node import RunNode, node_slot, run_node
 from lowkiq_supervisor.processes.slots import Slot, Slots, State
 from lowkiq_supervisor.processes.web import RunWeb, run_web, web_slot
@@ -44,6 +45,9 @@ HANDLED = (
     signal.SIGTERM, signal.SIGINT, signal.SIGQUIT, signal.SIGHUP, signal.SIGTSTP, signal.SIGTTIN, signal.SIGUSR1,
     signal.SIGUSR2, signal.SIGXCPU, signal.SIGCHLD,
 )  # fmt: skip
+
+#: Seconds between two looks whether somebody has deleted the state directory or its socket.
+LOOK_AT_PLACES = 2.0
 
 log = structlog.stdlib.get_logger("supervisor")
 
@@ -88,6 +92,8 @@ class Arbiter:
         )
         self._state_dir = StateDir(options.state_dir)
         self._control = Control(self._state_dir.control_socket, self._loop, self._commands.on_request)
+        self._guardian = Guardian(self._close_foreign)
+        self._look_at = 0.0
         self._said_to_stop = False
         self._title = ""
 
@@ -156,7 +162,18 @@ class Arbiter:
         self._shutdown.kill_what_is_overdue()
         self._shutdown.end_companions()
         self._control.drop_overdue()
+        self._guardian.tell(slot.child.pid for slot in self._slots.clients if slot.child is not None)
+        self._keep_places()
         self._show()
+
+    def _keep_places(self) -> None:
+        """Look now and then whether the state directory, its socket and the terminal are still there."""
+        if time.monotonic() < self._look_at:
+            return
+        self._look_at = time.monotonic() + LOOK_AT_PLACES
+        self._commands.terminal.look()
+        if self._state_dir.keep():
+            self._control.keep()
 
     def _act_on_signals(self) -> None:
         for signum in self._signals.take():
@@ -170,7 +187,7 @@ class Arbiter:
         times = [at for slot in self._slots.all for at in (slot.start_at, slot.kill_at) if at is not None]
         times += self._hangs.deadlines(self._slots.clients)
         times += self._control.deadlines()
-        times += self._manager.deadlines()
+        times += [*self._manager.deadlines(), self._look_at]
         if self._rolling_restart.idle and not self._shutdown.draining:
             times += self._recycling.deadlines(self._slots.nodes)
         if self._slots.redis is not None and self._slots.redis.state is State.STARTING:
@@ -226,7 +243,16 @@ class Arbiter:
 
     def _close_foreign(self) -> None:
         """In a child: close what is the supervisor's or another child's."""
-        for part in (self._loop, self._signals, self._children, self._control, self._state_dir, self._manager):
+        parts = (
+            self._loop,
+            self._signals,
+            self._children,
+            self._guardian,
+            self._control,
+            self._state_dir,
+            self._manager,
+        )
+        for part in parts:
             part.close()
 
     def _close_in_client(self) -> None:
@@ -237,6 +263,7 @@ class Arbiter:
 
     def _end_everything(self, code: ExitCode) -> None:
         self._children.end_all()
+        self._guardian.end()
         if self._embedded is not None:
             self._embedded.close()
         self._control.end({"ok": True, "exit_code": int(code), "meaning": code.name.lower()})
