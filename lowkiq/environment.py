@@ -37,11 +37,11 @@ class ExitCode(IntEnum):
     """Exit codes of nodes, supervisor and commands. Service managers and scripts go by them: they never change."""
 
     DRAINED = 0  # every job in hand was finished, or a burst is over
-    INTERNAL = 1  # a bug, or a job that raised BaseException
+    INTERNAL = 1  # a bug, a job that raised BaseException, or a node's boot that may do better next time
     FAILED = 1  # of a command: it could not be done, or something isn't well
     USAGE = 2  # wrong options or environment: starting again won't help
-    BOOT = 3  # no node got through its first boot, or the embedded Redis didn't
-    CRASH_LOOP = 4  # a node failed too often and was given up
+    BOOT = 3  # a boot failed for what only a person can change; of the supervisor: every node's first one
+    CRASH_LOOP = 4  # no node was ready for a minute
     FORCED_KILL = 5  # jobs were left running at the drain deadline
     ABANDONED = 130  # second INT, or QUIT
 

@@ -76,6 +76,17 @@ class PartialFailure(LowkiqError):
         self.errors = dict(errors)
 
 
+#: Errors of a boot that end only when a person changes the application, its settings or Redis.
+_FOR_A_PERSON = (
+    SettingsError, AppNotFound, ShardsCountMismatch, NewerLayout, RedisUnsuitable, ImportError, SyntaxError,
+)  # fmt: skip
+
+
+def needs_a_person(error: BaseException) -> bool:
+    """Returns whether a boot that failed with this error would fail again; any other may heal by itself."""
+    return isinstance(error, _FOR_A_PERSON)
+
+
 def short(value: object, limit: int = 60) -> str:
     """A value as an error shows it: enough to know it by, and no more."""
     try:

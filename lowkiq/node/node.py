@@ -19,7 +19,7 @@ from redis.exceptions import RedisError
 from lowkiq import clock
 from lowkiq.app import Lowkiq
 from lowkiq.environment import ExitCode, state_directory
-from lowkiq.errors import LowkiqError, SettingsError
+from lowkiq.errors import LowkiqError, SettingsError, needs_a_person
 from lowkiq.node.doorbell import Doorbell
 from lowkiq.node.drain import BurstEnd, Drain
 from lowkiq.node.dump import dump
@@ -131,7 +131,7 @@ class Node:
                 else:
                     logger.exception("boot_failed")
                 self._say_last_words(error)
-                return ExitCode.BOOT
+                return ExitCode.BOOT if needs_a_person(error) else ExitCode.INTERNAL
             self._loop()
             return self._drain()
 

@@ -66,7 +66,7 @@ def _with_options(command: Callable[..., None]) -> Callable[..., None]:
         if option.metavar and isinstance(field.default, float):
             text += f" [default: {field.default:g}]"
         kind, default = (str | None, None) if option.metavar else (types[field.name], field.default)
-        annotation: Any = Annotated[kind, typer.Option(*names, metavar=option.metavar, help=text)]
+        annotation: Any = Annotated[kind, typer.Option(*names, metavar=option.metavar, help=text, hidden=option.hidden)]
         parameters.append(
             inspect.Parameter(field.name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=annotation)
         )

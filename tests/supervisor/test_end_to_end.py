@@ -99,6 +99,39 @@ def test_a_job_that_outlasts_the_drain_ends_with_5_and_when_abandoned_with_130(
         supervisor.end(signum, code=code)
 
 
+FLAKY = """
+def connect():
+    if not Path("there").exists():
+        raise ConnectionRefusedError("the database is away")
+app = Lowkiq(on_server_init=connect)
+"""
+
+
+def test_a_hook_that_fails_at_the_first_boot_is_tried_again_and_heals(project: Path) -> None:
+    (project / "shop.py").write_text(APP.replace("app = Lowkiq(on_server_init=feed)", FLAKY))
+    with Supervised.main(project, "-r", "shop") as supervisor:
+        died = supervisor.until_logged("died_will_restart")[0]
+        assert (died["reason"], died["kind"]) == ("exit code 1", "boot")
+        (project / "there").touch()
+        supervisor.until_ready(1)
+        supervisor.end()
+
+
+@pytest.mark.parametrize(
+    ("code", "error"),
+    [
+        ("import nothing_of_this_name", "ModuleNotFoundError"),
+        ("def broken(:", "SyntaxError"),
+        ("import sys; sys.exit(0)", "sys.exit(0)"),
+    ],
+)
+def test_what_only_a_person_can_mend_ends_the_first_boot_with_3(project: Path, code: str, error: str) -> None:
+    (project / "shop.py").write_text(code)
+    with Supervised.main(project, "--nodes", "2", "-r", "shop") as supervisor:
+        supervisor.ends(3)
+        assert error in supervisor.log_path.read_text()
+
+
 @pytest.mark.parametrize(
     ("module", "message"), [("nothing_here", "no module 'nothing_here'"), ("shop:missing", "shop.missing is not a")]
 )

@@ -18,7 +18,7 @@ from tests.harness import Supervised, command, state_dir, status
 from tests.support import wait_until
 
 AT_ONCE = {"first_delay": 0.01}
-SOON = {"arbiter.LOOK_AT_PLACES": 0.1}
+SOON = {"control.places.INTERVAL": 0.1}
 
 
 def is_answered(directory: Path) -> bool:
@@ -50,7 +50,7 @@ def test_a_deleted_socket_is_made_again(tmp_path: Path) -> None:
 
 def test_a_directory_that_another_supervisor_has_taken_is_left_to_it(tmp_path: Path) -> None:
     (tmp_path / "other").mkdir()
-    with Supervised.running("obedient", tmp_path, constants={"arbiter.LOOK_AT_PLACES": 3}) as first:
+    with Supervised.running("obedient", tmp_path, constants={"control.places.INTERVAL": 3}) as first:
         shutil.rmtree(state_dir(tmp_path))
         with Supervised.running("obedient", tmp_path / "other", state_dir=str(state_dir(tmp_path))) as second:
             taken = first.until_logged("state_directory_taken")
@@ -135,4 +135,5 @@ def test_a_lack_of_descriptors_is_nobody_s_crash(tmp_path: Path) -> None:
         supervisor.until_logged("cannot_fork", 2)
         resource.prlimit(process.pid, resource.RLIMIT_NOFILE, limits)
         supervisor.until_logged("ready", 2, "node 1/2")
+        assert status(tmp_path)["nodes"][1]["failures"] <= 1, "the kill alone"
         supervisor.end()

@@ -21,6 +21,7 @@ import typer
 from lowkiq.environment import state_directory
 from lowkiq_supervisor.control import ping as control_ping
 from lowkiq_supervisor.control.client import ask
+from lowkiq_supervisor.control.follow import follow
 from lowkiq_supervisor.errors import CommandRefused, Unreachable
 
 OK, DEGRADED, UNREACHABLE = 0, 1, 2
@@ -106,15 +107,20 @@ def restart(
     context: typer.Context,
     slot: Annotated[int | None, typer.Argument(help="One slot, as status numbers them; default: all.")] = None,
     *,
+    wait: Annotated[bool, typer.Option("--wait", help="Exit 0 when it is over, 1 when it has stopped.")] = False,
+    resume: Annotated[bool, typer.Option("--resume", help="Go on with what a stopped one has left.")] = False,
     state_dir: StateDirOption = None,
 ) -> int:
-    """Restart nodes, one after another, each ready before the next, and then the web view. Doesn't wait: see status."""
-    answer = ask(_place(context, state_dir), "restart", **({} if slot is None else {"slot": slot}))
+    """Restart nodes, one after another: each ends when its successor is ready. The web view comes last."""
+    if resume and slot is not None:
+        raise CommandRefused(f"--resume goes on with the slots that are left: not with slot {slot} alone")
+    place = _place(context, state_dir)
+    answer = ask(place, "restart", resume=resume, **({} if slot is None else {"slot": slot}))
     web = ", then the web view" if answer.get("web") else ""
-    print(f"restarting one after another: slots {', '.join(map(str, answer['slots']))}{web}")
+    print(f"restarting one after another: slots {', '.join(map(str, answer['slots']))}{web}", flush=True)
     if answer["preloaded"]:
         print("with the preloaded code: to change it, stop and start the supervisor")
-    return OK
+    return follow(place, answer["roll"]) if wait else OK
 
 
 def stop(context: typer.Context, *, state_dir: StateDirOption = None) -> int:

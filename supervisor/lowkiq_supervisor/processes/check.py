@@ -19,7 +19,7 @@ import psutil
 from setproctitle import setproctitle
 
 from lowkiq.environment import Address, ExitCode
-from lowkiq.errors import LowkiqError
+from lowkiq.errors import LowkiqError, needs_a_person
 from lowkiq.process.held_signals import release
 from lowkiq.process.signals import SignalInbox, disarm
 from lowkiq_supervisor.errors import BootError
@@ -101,14 +101,12 @@ def refusal_of(import_app: Callable[[], object], app: str) -> str:
     """Why a person must change something, in a line; "" if the application could be imported, or may be later."""
     try:
         import_app()
-    except (LowkiqError, ImportError, SyntaxError, SystemExit) as error:
-        if isinstance(error, LowkiqError):
-            return str(error)
-        if isinstance(error, SystemExit):
-            return f"importing {app} ends the process: sys.exit({error.code!r})"
-        return f"can't import {app}: {type(error).__name__}: {error}"
-    except Exception:  # noqa: BLE001 - the nodes meet it again, say so, and are started again until it is over
-        return ""
+    except SystemExit as error:
+        return f"importing {app} ends the process: sys.exit({error.code!r})"
+    except LowkiqError as error:
+        return str(error)
+    except Exception as error:  # noqa: BLE001 - any other one meets the nodes: they say so, and are started again
+        return f"can't import {app}: {type(error).__name__}: {error}" if needs_a_person(error) else ""
     return ""
 
 
