@@ -41,6 +41,7 @@ from lowkiq_supervisor.processes.embedded_redis import LOOK_INTERVAL, EmbeddedRe
 from lowkiq_supervisor.processes.guardian import Guardian
 from lowkiq_supervisor.processes.node import RunNode, node_slot, run_node
 from lowkiq_supervisor.processes.slots import Slot, Slots, State
+from lowkiq_supervisor.processes.watcher import Watcher
 from lowkiq_supervisor.processes.web import RunWeb, run_web, web_slot
 from lowkiq_supervisor.restart_policy import RestartPolicy
 from lowkiq_supervisor.state_dir import StateDir
@@ -84,7 +85,7 @@ class Arbiter:
         self._loop = Loop()
         self._manager = ServiceManager.from_environment(environ)
         self._shutdown = Shutdown(self._slots, drain_timeout=options.drain_timeout)
-        self._replacement = Replacement(self._slots, options.soak, self._manager.reloading)
+        self._replacement = Replacement(self._slots, 0.0 if options.reload else options.soak, self._manager.reloading)
         self._last_resort = LastResort(self._slots, self._shutdown, embedded, options.strict)
         self._hangs = HangLimits(options.hang_timeout, options.boot_timeout)
         self._recycling = RecyclingLimits(options)
@@ -100,6 +101,8 @@ class Arbiter:
         self._names = NamesFile(options.state_dir)
         self._control = Control(self._state_dir.control_socket, self._loop, self._commands.on_request)
         self._guardian = Guardian(self._close_foreign)
+        self._watcher = Watcher(self._loop, self._commands.on_change, self._close_in_client)
+        self._is_reloading = options.reload
         self._places = Places(self._state_dir, self._control, self._commands.terminal)
         self._said_to_stop = False
         self._title = ""
@@ -154,6 +157,8 @@ class Arbiter:
         self._state_dir.claim()
         self._control.open()
         adopt_orphans()
+        if self._is_reloading:
+            self._watcher.start()
         for name in self._names.read_dead():
             self._bulletins.died(DeadNode(name))
         if self._slots.redis is not None:
@@ -256,17 +261,10 @@ class Arbiter:
 
     def _close_foreign(self) -> None:
         """In a child: close what is the supervisor's or another child's."""
-        parts = (
-            self._loop,
-            self._signals,
-            self._children,
-            self._guardian,
-            self._control,
-            self._state_dir,
-            self._manager,
-        )
-        for part in parts:
+        for part in (self._loop, self._signals, self._children, self._guardian, self._watcher):
             part.close()
+        for place in (self._control, self._state_dir, self._manager):
+            place.close()
 
     def _close_in_client(self) -> None:
         """Redis itself keeps its lock."""
@@ -277,6 +275,7 @@ class Arbiter:
     def _end_everything(self, code: ExitCode) -> None:
         self._children.end_all()
         self._guardian.end()
+        self._watcher.end()
         if self._embedded is not None:
             self._embedded.close()
         self._control.end({"ok": True, "exit_code": int(code), "meaning": code.name.lower()})

@@ -54,26 +54,18 @@ class Guardian:
         """Nothing is left to end: let it go."""
         self.tell(())
         if self._child is not None:
-            if self._child.pidfd is not None:  # it ends by itself, unless somebody has stopped it
-                with contextlib.suppress(ProcessLookupError):
-                    signal.pidfd_send_signal(self._child.pidfd, signal.SIGKILL)
-            self._close_writer()
-            with contextlib.suppress(ChildProcessError):
-                os.waitpid(self._child.pid, 0)
+            self._child.end_now()
         self.close()
 
     def close(self) -> None:
         """Close the descriptors; in a forked child, without touching the supervisor's guardian."""
-        self._close_writer()
+        if self._writer is not None:
+            os.close(self._writer)
+            self._writer = None
         if self._child is not None:
             self._child.close()
             self._child = None
         self._told = set()
-
-    def _close_writer(self) -> None:
-        if self._writer is not None:
-            os.close(self._writer)
-            self._writer = None
 
     def _start(self) -> None:
         reader, writer = os.pipe()
