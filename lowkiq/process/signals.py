@@ -11,8 +11,10 @@ import os
 import select
 import signal
 import socket
+import threading
 from collections import deque
 from collections.abc import Iterable, Mapping
+from functools import cache
 from types import FrameType, TracebackType
 from typing import Any
 
@@ -23,6 +25,8 @@ _GOOD_AS_THEY_ARE = {
     *FAULTS, signal.SIGKILL, signal.SIGSTOP, signal.SIGCHLD, signal.SIGCONT, signal.SIGURG, signal.SIGWINCH,
     signal.SIGTSTP, signal.SIGTTIN, signal.SIGTTOU, signal.SIGTERM, signal.SIGINT, signal.SIGQUIT,
 }  # fmt: skip
+
+_forks = threading.local()
 
 
 def disarm(*, but: Iterable[signal.Signals] = ()) -> None:
@@ -45,6 +49,33 @@ def leave_on(codes: Mapping[signal.Signals, int]) -> None:
     """End at once on these signals, with these exit codes: while there is nothing yet to be ended gently."""
     for number, code in codes.items():
         signal.signal(number, lambda *_, code=code: os._exit(code))
+
+
+@cache
+def spare_forks() -> None:
+    """
+    Has processes that are forked from here on, by jobs say, begin without the handlers of this module: a signal to them
+    means what it means to any process. (Programs that are executed lose handlers anyway.)
+    """
+    os.register_at_fork(before=_hold_back, after_in_parent=_let_go, after_in_child=_restore_defaults)
+
+
+def _hold_back() -> None:
+    """One that comes to a child before it has its defaults waits for them."""
+    _forks.mask = signal.pthread_sigmask(signal.SIG_BLOCK, ())
+    hold_back()
+
+
+def _let_go() -> None:
+    signal.pthread_sigmask(signal.SIG_SETMASK, _forks.mask)
+
+
+def _restore_defaults() -> None:
+    signal.set_wakeup_fd(-1)
+    for number in signal.valid_signals():
+        if getattr(signal.getsignal(number), "__module__", None) == __name__:
+            signal.signal(number, signal.SIG_DFL)
+    _let_go()
 
 
 class SignalInbox:
