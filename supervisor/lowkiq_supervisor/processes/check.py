@@ -8,6 +8,7 @@ can't mend is refused: a database that is away now may be back when the nodes as
 from __future__ import annotations
 
 import contextlib
+import errno
 import faulthandler
 import os
 import signal
@@ -116,10 +117,10 @@ def check_port(address: Address) -> None:
     try:
         socket.create_server((address.host, address.port), family=family).close()
     except OSError as error:
-        holder = _holder(address.port)
+        reason = os.strerror(error.errno) if error.errno else str(error)
+        holder = _holder(address.port) if error.errno == errno.EADDRINUSE else ""
         raise BootError(
-            f"the web view can't listen at {address}: {error.strerror}{holder and f', {holder} does'}. "
-            "Choose another address, --web"
+            f"the web view can't listen at {address}: {reason}{holder and f', by {holder}'}. Choose another, --web"
         ) from error
 
 
