@@ -101,6 +101,16 @@ class Child:
         _kill_group(self.pid)
         self.send(signal.SIGKILL)
 
+    def end_now(self) -> None:
+        """Kill a process that may have been reaped already, as one that nobody knows, and reap it if it wasn't."""
+        if self.pidfd is not None:
+            with contextlib.suppress(ProcessLookupError):
+                signal.pidfd_send_signal(self.pidfd, signal.SIGKILL)
+        else:
+            self.send(signal.SIGKILL)
+        with contextlib.suppress(ChildProcessError):
+            os.waitpid(self.pid, 0)
+
     def reap(self) -> int | None:
         """The exit code if the process has ended (negative: a signal), else None."""
         if self.pidfd is not None or hasattr(os, "waitid"):  # see Children.reap_ended
