@@ -28,6 +28,7 @@ EPILOG = """\b
 Examples:
   lowkiq -r shop.jobs                                    one node that runs all shards
   lowkiq -r shop.jobs --node-number 0 --number-of-nodes 2
+  lowkiq -r shop.jobs --queues mail,video --threads 20
   lowkiq -r shop.jobs --burst                            exit 0 once nothing is due or in flight
   lowkiq stats --json
   lowkiq web -r shop.jobs                                the web view at http://127.0.0.1:8080/
@@ -80,6 +81,12 @@ def run(
     number_of_nodes: Annotated[
         str | None, typer.Option(metavar="N", help="How many there are. [NUMBER_OF_NODES, else 1]")
     ] = None,
+    queues: Annotated[
+        str | None, typer.Option(metavar="A,B", help="Run these queues only. [LOWKIQ_QUEUES, else all]")
+    ] = None,
+    threads: Annotated[
+        str | None, typer.Option(metavar="N", help="How many threads. [LOWKIQ_THREADS, else threads_per_node]")
+    ] = None,
     burst: Annotated[bool, typer.Option("--burst", help="Exit 0 once nothing is due or in flight.")] = False,
     version: Annotated[bool, typer.Option("--version", help="Print the version.")] = False,
 ) -> None:
@@ -95,7 +102,17 @@ def run(
             raise SettingsError("which application? Say -r MODULE or -r MODULE:ATTR")
         log.configure()
         number, count = _node_numbers(node_number, number_of_nodes)
-        code = Node(load_app(require), node_number=number, number_of_nodes=count, burst=burst).run()
+        named, several = (
+            environment.find(*given, os.environ) for given in (("--queues", queues), ("--threads", threads))
+        )
+        code = Node(
+            load_app(require),
+            node_number=number,
+            number_of_nodes=count,
+            queues=environment.parse_queues(named) if named else None,
+            threads=environment.parse_threads(several) if several else None,
+            burst=burst,
+        ).run()
     _exit(code)
 
 
