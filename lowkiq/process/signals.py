@@ -13,14 +13,42 @@ import signal
 import socket
 import threading
 from collections import deque
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from functools import cache
 from types import FrameType, TracebackType
 from typing import Any
 
-from lowkiq.process.held_signals import hold_back
+from lowkiq.process.held_signals import FAULTS, hold_back
+
+#: Signals that nothing need be done about: a process that has no handler for one goes on, stops or ends as it should.
+_GOOD_AS_THEY_ARE = {
+    *FAULTS, signal.SIGKILL, signal.SIGSTOP, signal.SIGCHLD, signal.SIGCONT, signal.SIGURG, signal.SIGWINCH,
+    signal.SIGTSTP, signal.SIGTTIN, signal.SIGTTOU, signal.SIGTERM, signal.SIGINT, signal.SIGQUIT,
+}  # fmt: skip
 
 _forks = threading.local()
+
+
+def disarm(*, but: Iterable[signal.Signals] = ()) -> None:
+    """
+    Do nothing on every signal that would end this process without a drain, and has no meaning here.
+
+    By a handler, since a signal that is ignored stays so in the programs that jobs start. What the application sets up
+    later, or has already, stands.
+    """
+    for number in signal.valid_signals() - _GOOD_AS_THEY_ARE - set(but):
+        if signal.getsignal(number) is signal.SIG_DFL:
+            signal.signal(number, _nothing)
+
+
+def _nothing(_number: int, _frame: FrameType | None) -> None:
+    """Only that the default doesn't happen."""
+
+
+def leave_on(codes: Mapping[signal.Signals, int]) -> None:
+    """End at once on these signals, with these exit codes: while there is nothing yet to be ended gently."""
+    for number, code in codes.items():
+        signal.signal(number, lambda *_, code=code: os._exit(code))
 
 
 @cache
@@ -55,10 +83,15 @@ class SignalInbox:
     The signals that have arrived, oldest first, and a descriptor that is readable when there are some.
 
     Handlers are in place from `with` to its end. For the main thread; only `wake` is for others, too.
+
+    Args:
+        ends_process: nothing comes after `with` but the process's end: signals are held back from there on, so that a
+            late one doesn't replace the exit code.
     """
 
-    def __init__(self, numbers: Iterable[signal.Signals]) -> None:
+    def __init__(self, numbers: Iterable[signal.Signals], *, ends_process: bool = False) -> None:
         self._numbers = tuple(numbers)
+        self._ends_process = ends_process
         self._arrived: deque[int] = deque()
         self._former: dict[signal.Signals, Any] = {}
         self._reader, self._writer = socket.socketpair()
@@ -74,6 +107,8 @@ class SignalInbox:
         return self
 
     def __exit__(self, *_: type[BaseException] | BaseException | TracebackType | None) -> None:
+        if self._ends_process:
+            hold_back()
         for number, handler in self._former.items():
             signal.signal(number, handler)
         signal.set_wakeup_fd(self._former_fd)
