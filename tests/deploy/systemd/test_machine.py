@@ -140,6 +140,16 @@ def test_reload_replaces_one_node_after_the_other_and_keeps_the_supervisor(servi
     assert service.show("lowkiq", "NRestarts") == "0"
 
 
+def test_a_reload_may_take_longer_than_a_start(service: Machine) -> None:
+    """Each node's successor is watched for a while: systemd gives a reload the time of a start."""
+    override(service, TimeoutStartSec="5", Environment="LOWKIQ_SOAK=3")
+    before = nodes(service)
+    service.run("systemctl reload lowkiq")
+    wait_until(lambda: len(after := nodes(service)) == 4 and not after & before, within=120, every=0.2)
+    wait_until(lambda: service.show("lowkiq", "ActiveState") == "active", within=60, every=0.1)
+    assert "timed out" not in service.run("journalctl --quiet --unit=lowkiq")
+
+
 def test_a_stop_waits_for_a_long_job_beyond_timeoutstopsec_since_the_drain_is_longer(service: Machine) -> None:
     override(service, TimeoutStopSec="2", Environment="LOWKIQ_DRAIN_TIMEOUT=60")
     push(service, "long", wait_for="go")
