@@ -15,6 +15,9 @@ from collections.abc import MutableMapping
 VARIABLES = ("NOTIFY_SOCKET", "WATCHDOG_USEC", "WATCHDOG_PID")
 #: Seconds that a stop may take beyond its deadline: kills, and what the kernel does with dead processes.
 STOP_SPARE = 5.0
+#: Seconds that a rolling restart may take: it has its own deadlines, a node's at a time. systemd would give it up after
+#: TimeoutStartSec, however many nodes there are.
+ROLL_TIME = 86_400.0
 
 
 class ServiceManager:
@@ -54,7 +57,8 @@ class ServiceManager:
         """A rolling restart begins, or is over. Before everything is ready, systemd waits for that anyway."""
         if not self._ready:
             return
-        self._send(f"RELOADING=1\nMONOTONIC_USEC={time.monotonic_ns() // 1000}" if begins else "READY=1")
+        now, longest = time.monotonic_ns() // 1000, int(ROLL_TIME * 1e6)
+        self._send(f"RELOADING=1\nMONOTONIC_USEC={now}\nEXTEND_TIMEOUT_USEC={longest}" if begins else "READY=1")
 
     def stopping(self, seconds: float) -> None:
         """Everything is draining, and may take so long; said at once, so that systemd doesn't cut it short."""

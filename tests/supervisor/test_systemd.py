@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 
+from lowkiq_supervisor import systemd
 from tests.harness import Supervised
 from tests.supervisor.manager import Manager
 
@@ -37,6 +38,7 @@ def test_ready_reload_and_stop_are_told_in_order(manager: Manager, tmp_path: Pat
         supervisor.send(signal.SIGHUP)
         reloading = dict(line.split("=") for line in manager.until_told("RELOADING=1").splitlines())
         assert int(reloading["MONOTONIC_USEC"]) > 0
+        assert int(reloading["EXTEND_TIMEOUT_USEC"]) == systemd.ROLL_TIME * 1e6, "nodes have deadlines of their own"
         manager.until_told("READY=1", 2)
         assert len(supervisor.events("rolling_restart_over")) == 1
         supervisor.end()

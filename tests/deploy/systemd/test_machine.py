@@ -187,6 +187,17 @@ def test_a_supervisor_that_dies_is_started_again_and_one_of_its_nodes_is_its_own
     assert not nodes(service) & before
 
 
+def test_the_kernel_would_take_a_node_before_anything_else_and_the_supervisor_last(service: Machine) -> None:
+    supervisor, *others = (
+        int(service.run(f"cat /proc/{pid}/oom_score_adj")) for pid in [main_pid(service), *sorted(nodes(service))]
+    )
+    assert supervisor < 0 < min(others)
+
+
+def test_a_crash_leaves_no_core(service: Machine) -> None:
+    assert re.search(r"^Max core file size +0 +0 ", service.run(f"cat /proc/{main_pid(service)}/limits"), re.MULTILINE)
+
+
 def test_the_watchdog_replaces_a_supervisor_that_is_stuck(service: Machine) -> None:
     override(service, WatchdogSec="2", RestartSec="100ms")
     supervisor = main_pid(service)
