@@ -12,20 +12,24 @@ import json
 import mmap
 import struct
 import zlib
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from typing import Final, NamedTuple
 
 #: Threads of a node that have a seat. What more of them run isn't known after a death.
 SEATS: Final = 256
-#: Bytes of a seat: a word, the claim's number, and the shard's prefix with its length.
+#: Bytes of a seat: the place, the claim's number, jobs and batch_size, and the shard's prefix with its length.
 SEAT_BYTES: Final = 512
 #: Bytes of the bulletin. Untouched pages of the mapping cost no memory.
 BULLETIN_BYTES: Final = 64 << 10
 
-_HEAD: Final = struct.Struct("<QQH")
+_HEAD: Final = struct.Struct("<QQIIH")
+#: Jobs of a claim of which any may run.
+_ANY: Final = 1 << 31
 #: Length and checksum of a bulletin: one that is half written isn't read.
 _BULLETIN_HEAD: Final = struct.Struct("<II")
 _BULLETIN_AT: Final = SEATS * SEAT_BYTES
+#: A byte that is set once something runs that has no seat: then nobody knows what ran.
+_UNKNOWN_AT: Final = _BULLETIN_AT + BULLETIN_BYTES
 
 
 class Running(NamedTuple):
@@ -47,6 +51,12 @@ class DeadNode(NamedTuple):
     #: What ran when it died; None: nobody knows, so every job that it had claimed is suspected.
     running: tuple[Running, ...] | None = None
 
+    def ran(self, shard: str) -> str:
+        """What ran of that shard, as scripts have it: '' unknown, '-' nothing, or number, jobs and jobs after them."""
+        if self.running is None:
+            return ""
+        return next((f"{run.claim}:{run.jobs}:{run.after}" for run in self.running if run.shard == shard), "-")
+
 
 class Bulletin(NamedTuple):
     """News of the supervisor for a running node."""
@@ -57,37 +67,48 @@ class Bulletin(NamedTuple):
 
 
 class Seat:
-    """A thread's place. `begin` once a claim, `run` once a batch, `end` when nothing of it runs any more."""
+    """A thread's place: which batch of which claim it runs. `begin` once a claim, `place` once a batch, `end`."""
 
     def __init__(self, page: mmap.mmap, number: int) -> None:
         self._page, self._at = page, number * SEAT_BYTES
-        self._words = memoryview(page)[self._at : self._at + 8].cast("Q")
+        #: How many jobs of the claim there are to the end of the batch that runs; 0: nothing does. One store a batch is
+        #: all that a job may cost.
+        self.place = memoryview(page)[self._at : self._at + 8].cast("Q")
 
-    def begin(self, shard: bytes, claim: int) -> None:
-        """Names the claim of which batches are to run."""
-        self._words[0] = 0  # never the place of one claim with the name of another
-        kept = shard[: SEAT_BYTES - _HEAD.size]
-        _HEAD.pack_into(self._page, self._at, 0, claim, len(kept))
+    def begin(self, shard: str, claim: int, jobs: int, batch_size: int) -> None:
+        """Names the claim of which batches are to run; with a batch_size of 0 any of its jobs may run at any time."""
+        prefix = shard.encode()
+        self.place[0] = 0  # never the place of one claim with the name of another
+        if len(prefix) > SEAT_BYTES - _HEAD.size:
+            self._page[_UNKNOWN_AT] = 1
+            return
+        _HEAD.pack_into(self._page, self._at, 0, claim, jobs, batch_size, len(prefix))
         start = self._at + _HEAD.size
-        self._page[start : start + len(kept)] = kept
+        self._page[start : start + len(prefix)] = prefix
 
-    def run(self, jobs: int, after: int) -> None:
-        """A batch of so many jobs begins; so many jobs of its claim come after it."""
-        self._words[0] = jobs << 32 | after
+    @contextlib.contextmanager
+    def loading(self, shard: str, claim: int) -> Iterator[None]:
+        """Takes the whole claim for what runs: code of the user's loads its payloads."""
+        self.begin(shard, claim, 1, 0)
+        self.place[0] = 1
+        try:
+            yield
+        finally:
+            self.end()
 
     def end(self) -> None:
         """Nothing runs."""
-        self._words[0] = 0
+        self.place[0] = 0
 
     def close(self) -> None:
-        self._words.release()
+        self.place.release()
 
 
 class SharedPage:
     """The memory. It is anonymous, so a full or slow disk never stops a job, and a node is made before its fork."""
 
     def __init__(self) -> None:
-        self._memory = mmap.mmap(-1, _BULLETIN_AT + BULLETIN_BYTES)
+        self._memory = mmap.mmap(-1, _UNKNOWN_AT + 1)
         self._seats: list[Seat] = []
 
     def close(self) -> None:
@@ -100,7 +121,9 @@ class SharedPage:
     # ── the node's side ─────────────────────────────────────────────────────────────────────────────────────────────
 
     def seat(self, thread: int) -> Seat:
-        """The place of a thread; those without one share the last, and what they run isn't known."""
+        """The place of a thread; those without one share the last, and from then on nobody knows what runs."""
+        if thread >= SEATS:
+            self._memory[_UNKNOWN_AT] = 1
         seat = Seat(self._memory, min(thread, SEATS - 1))
         self._seats.append(seat)
         return seat
@@ -117,15 +140,19 @@ class SharedPage:
 
     # ── the supervisor's side ───────────────────────────────────────────────────────────────────────────────────────
 
-    def running(self) -> tuple[Running, ...]:
-        """What the node's threads ran: to be asked once it is dead."""
+    def running(self) -> tuple[Running, ...] | None:
+        """What the node's threads ran, None if that isn't known: to be asked once it is dead."""
+        if self._memory[_UNKNOWN_AT]:
+            return None
         found = []
         for number in range(SEATS):
-            word, claim, length = _HEAD.unpack_from(self._memory, number * SEAT_BYTES)
-            if word:
+            place, claim, jobs, batch_size, length = _HEAD.unpack_from(self._memory, number * SEAT_BYTES)
+            if place:
                 start = number * SEAT_BYTES + _HEAD.size
                 shard = self._memory[start : start + length].decode(errors="replace")
-                found.append(Running(shard, claim, word >> 32, word & 0xFFFFFFFF))
+                # All batches but the last are whole.
+                batch = (_ANY, 0) if not batch_size else ((place - 1) % batch_size + 1, max(jobs - place, 0))
+                found.append(Running(shard, claim, *batch))
         return tuple(found)
 
     def write_bulletin(self, bulletin: Bulletin) -> None:

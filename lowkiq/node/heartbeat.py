@@ -147,7 +147,7 @@ class Heartbeat(threading.Thread):
         self._soon.set()
 
     def run(self) -> None:
-        self._forget(self._runtime.dead_nodes)
+        self._forget([dead.name for dead in self._runtime.dead_nodes()])
         while not self._stopping.is_set():
             self._beat()
             self._soon.wait(BEAT_INTERVAL)

@@ -86,6 +86,7 @@ class LeaseKeeper(threading.Thread):
             if not self._is_draining:
                 self._acquire(asked, now)
             self._give_back()
+            self._let_others_run()
             self.settle_late(self._settings.claim_window / 2)
         except RedisError as error:
             # The leases are tried again well before they run out.
@@ -141,8 +142,9 @@ class LeaseKeeper(threading.Thread):
 
     def _acquire(self, leases: Sequence[Lease], now: float) -> None:
         missing = [lease for lease in leases if lease.epoch is None and not (lease.is_busy or self._is_refused(lease))]
+        dead = self._runtime.dead_nodes() if missing else []
         for group in chunked(missing, ACQUIRES_AT_ONCE):
-            results = self._caller.run_all([lease.acquire_call() for lease in group])
+            results = self._caller.run_all([lease.acquire_call(dead) for lease in group])
             for lease, result in zip(group, results, strict=True):
                 if not isinstance(result, RedisError):
                     self._note_acquired(lease, result, now)
@@ -169,6 +171,16 @@ class LeaseKeeper(threading.Thread):
             raise result
         if not lease.is_foster:
             self._runtime.refusals.of_shard(lease.shard, result if isinstance(result, OtherLayout) else None)
+
+    # ── others beside a suspect that takes long ─────────────────────────────────────────────────────────────────────
+
+    def _let_others_run(self) -> None:
+        """Ends the isolation of a suspect that has had the node for long, once Redis knows it."""
+        if suspect := self._runtime.isolation.overdue():
+            (result,) = self._caller.run_all([suspect.claim.isolate_call(suspect.id, is_alone=False)])
+            if isinstance(result, RedisError):
+                raise result
+            self._runtime.isolation.share(suspect)
 
     # ── settle for threads that are inside a job ────────────────────────────────────────────────────────────────────
 

@@ -33,6 +33,7 @@ from lowkiq.node.worker_thread import WorkerThread
 from lowkiq.process.signals import SignalInbox, spare_forks
 from lowkiq.queue.call import Caller, raise_first
 from lowkiq.queue.push import register
+from lowkiq.shared_page import SharedPage
 from lowkiq.transport.connect import check_server, client_for_node, connections_of_node
 from lowkiq.worker import Worker
 
@@ -64,6 +65,7 @@ class Node:
         name: its name in Redis; by default host:pid:random.
         dead_nodes: names of nodes known to be dead, whose shards are taken without waiting for the lease.
         ends_process: nothing comes after it but the process's end, so signals stay held back then.
+        page: shared with its supervisor, which learns what ran when the node has died, and tells who else has.
         on_state: called in the main thread with "starting", "ready", "quiet", "retiring" or "draining", how many
             threads are busy, how many jobs have ended so far, and how many shards that are its own another node holds;
             at each change of state and about every second.
@@ -80,6 +82,7 @@ class Node:
         name: str | None = None,
         dead_nodes: Sequence[str] = (),
         ends_process: bool = False,
+        page: SharedPage | None = None,
         on_state: Callable[[str, int, int, int], None] | None = None,
     ) -> None:
         if not 0 <= node_number < number_of_nodes:
@@ -96,6 +99,7 @@ class Node:
         self._node_number, self._number_of_nodes = node_number, number_of_nodes
         self.name = name or f"{socket.gethostname()}:{os.getpid()}:{secrets.token_hex(4)}"
         self._dead_nodes = tuple(dead_nodes)
+        self._page = page or SharedPage()
         self._is_burst = burst
         #: Told to take no jobs, perhaps before it could take any.
         self._is_quiet = quiet
@@ -149,7 +153,8 @@ class Node:
             workers=self._app.workers,
             node_number=self._node_number,
             number_of_nodes=self._number_of_nodes,
-            dead_nodes=self._dead_nodes,
+            known_dead=self._dead_nodes,
+            page=self._page,
         )
         undo.callback(runtime.caller.close)
         while True:

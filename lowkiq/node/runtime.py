@@ -13,9 +13,11 @@ from redis.exceptions import RedisError
 
 from lowkiq import clock
 from lowkiq.errors import OtherLayout
+from lowkiq.node.isolation import Isolation
 from lowkiq.queue.call import Caller
 from lowkiq.queue.shard import Shard, shards_of
 from lowkiq.settings import Settings
+from lowkiq.shared_page import DeadNode, SharedPage
 from lowkiq.transport.errors import advice
 from lowkiq.worker import Worker
 
@@ -131,10 +133,13 @@ class Runtime:
     workers: Mapping[str, type[Worker]] = field(default_factory=dict)
     node_number: int = 0
     number_of_nodes: int = 1
-    #: Nodes known to be dead: their shards are taken without waiting for the lease.
-    dead_nodes: Sequence[str] = ()
+    #: Names of nodes known to be dead: their shards are taken without waiting for the lease.
+    known_dead: Sequence[str] = ()
+    #: Shared with the supervisor, if there is one.
+    page: SharedPage = field(default_factory=SharedPage)
     outage: Outage = field(default_factory=Outage)
     refusals: Refusals = field(default_factory=Refusals)
+    isolation: Isolation = field(default_factory=Isolation)
 
     @property
     def namespace(self) -> str:
@@ -145,6 +150,10 @@ class Runtime:
     def queues(self) -> dict[str, int]:
         """The shards_count of each queue."""
         return {worker.queue_name: worker.shards_count for worker in self.workers.values()}
+
+    def dead_nodes(self) -> list[DeadNode]:
+        """Nodes known to be dead by now; a supervisor may know of more, and of what they ran."""
+        return [*map(DeadNode, self.known_dead), *self.page.read_bulletin().dead_nodes]
 
     def shards(self) -> list[Shard]:
         """The shards of all queues."""

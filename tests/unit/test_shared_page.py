@@ -6,7 +6,7 @@ import os
 
 import pytest
 
-from lowkiq.shared_page import BULLETIN_BYTES, Bulletin, DeadNode, Running, SharedPage
+from lowkiq.shared_page import SEAT_BYTES, SEATS, Bulletin, DeadNode, Running, SharedPage
 
 
 def test_what_a_process_ran_is_known_after_its_death() -> None:
@@ -14,23 +14,38 @@ def test_what_a_process_ran_is_known_after_its_death() -> None:
     if os.fork() == 0:
         seats = [page.seat(number) for number in range(3)]
         for number, seat in enumerate(seats):
-            seat.begin(f"lowkiq:{{orders:{number}}}:".encode(), 70 + number)
-            seat.run(2, 5 << 20)
+            seat.begin(f"lowkiq:{{orders:{number}}}:", 70 + number, 11, 3 * (number < 2))
+            seat.place[0] = 6 + 5 * (number == 1)
         seats[1].end()
         os._exit(0)
     os.wait()
     assert page.running() == (
-        Running("lowkiq:{orders:0}:", 70, 2, 5 << 20),
-        Running("lowkiq:{orders:2}:", 72, 2, 5 << 20),
+        Running("lowkiq:{orders:0}:", 70, 3, 5),
+        Running("lowkiq:{orders:2}:", 72, 1 << 31, 0),
     )
+
+
+def test_of_the_last_batch_no_more_is_known_to_run_than_there_is() -> None:
+    page = SharedPage()
+    seat = page.seat(0)
+    seat.begin("p:", 1, 11, 3)
+    seat.place[0] = 11
+    assert page.running() == (Running("p:", 1, 2, 0),)
+
+
+@pytest.mark.parametrize("how", ["too many threads", "too long a prefix"])
+def test_what_ran_without_a_seat_is_not_known(how: str) -> None:
+    page = SharedPage()
+    page.seat(SEATS if how == "too many threads" else 0).begin("p" * SEAT_BYTES, 1, 1, 1)
+    assert page.running() is None
 
 
 def test_a_claim_that_has_only_begun_runs_nothing() -> None:
     page = SharedPage()
     seat = page.seat(0)
-    seat.begin(b"lowkiq:{orders:0}:", 1)
-    seat.run(1, 0)
-    seat.begin(b"lowkiq:{orders:1}:", 2)
+    seat.begin("lowkiq:{orders:0}:", 1, 1, 1)
+    seat.place[0] = 1
+    seat.begin("lowkiq:{orders:1}:", 2, 1, 1)
     assert page.running() == ()
 
 
@@ -51,7 +66,7 @@ def test_a_bulletin_written_after_the_fork_is_read_by_the_child() -> None:
 def test_a_bulletin_that_is_half_written_is_not_read(at: int) -> None:
     page = SharedPage()
     page.write_bulletin(Bulletin((DeadNode("a"),)))
-    start = len(page._memory) - BULLETIN_BYTES + at
+    start = SEATS * SEAT_BYTES + at
     page._memory[start] ^= 1
     assert page.read_bulletin() == Bulletin()
 

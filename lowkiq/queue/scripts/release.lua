@@ -17,9 +17,9 @@ local restored = 0
 -- A later claim is not touched: this call is a late repeat. An earlier number is raised, so that a claim still on its
 -- way on a dead connection is refused as STALE when it arrives.
 if last_claim <= tonumber(ARGV[3]) then
-  restored = restore_claim(P, now, nil)
+  restored = restore_claim(P, now, {})
   redis.call('HSET', P .. 'owner', 'claim', ARGV[3])
-  redis.call('HDEL', P .. 'owner', 'open')
+  redis.call('HDEL', P .. 'owner', 'open', 'alone')
   if ARGV[4] == 'lease' then
     local wanted = redis.call('HGET', P .. 'owner', 'wanted')
     redis.call('HDEL', P .. 'owner', 'node', 'until', 'waiting', 'abandoned', 'claim', 'last_due', 'wanted', 'bell', 'ttl')

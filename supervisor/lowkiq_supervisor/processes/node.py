@@ -123,8 +123,8 @@ def run_node(spec: NodeSpec, on_state: OnState) -> int:
             burst=options.burst,
             quiet=spec.quiet,
             name=spec.name(os.getpid()),
-            dead_nodes=[dead.name for dead in spec.page.read_bulletin().dead_nodes],
             ends_process=True,
+            page=spec.page,
             on_state=on_state,
         )
     except SystemExit as error:
