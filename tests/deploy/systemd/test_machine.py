@@ -142,7 +142,8 @@ def test_reload_replaces_one_node_after_the_other_and_keeps_the_supervisor(servi
 
 def test_a_reload_may_take_longer_than_a_start(service: Machine) -> None:
     """Each node's successor is watched for a while: systemd gives a reload the time of a start."""
-    override(service, TimeoutStartSec="5", WatchdogSec="4", Environment="LOWKIQ_SOAK=3")
+    override(service, WatchdogSec="4", Environment="LOWKIQ_SOAK=3")
+    service.run(f"echo TimeoutStartSec=5 >> {OVERRIDE}; systemctl daemon-reload")
     before = nodes(service)
     service.run("systemctl reload lowkiq")
     wait_until(lambda: len(after := nodes(service)) == 4 and not after & before, within=120, every=0.2)
