@@ -163,20 +163,25 @@ def test_helm_s_test_pod_asks_the_web_view(web: str, found: list[dict[str, Any]]
 def test_groups_run_their_own_queues_and_none_of_their_nodes_is_doubled_or_missing(
     directory: Path, redis_server: RedisServer
 ) -> None:
-    (directory / "shop/jobs.py").write_text(TWO_QUEUES)
     groups = {"orders": {"queues": ["orders"]}, "mail": {"queues": ["mail"], "threads": 2}}
     found = objects({"replicas": 1, "redis": {"namespace": directory.name}, "workers": groups})
     with contextlib.ExitStack() as running:
         pods = {}
         for name in groups:
-            (directory / name).mkdir()
+            (directory / name / "shop").mkdir(parents=True)
+            (directory / name / "shop/jobs.py").write_text(TWO_QUEUES)
             manifest = container(one(found, "StatefulSet", f"shop-lowkiq-{name}"))
             elsewhere = {"NODE_NUMBER": f"shop-lowkiq-{name}-0", "LOWKIQ_REDIS_URL": redis_server.url}
-            pods[name] = running.enter_context(Container(manifest, directory / name, code=directory, **elsewhere))
+            pods[name] = running.enter_context(Container(manifest, directory / name, **elsewhere))
         for pod in pods.values():
             wait_until(lambda pod=pod: pod.passes("readiness"), within=60, every=0.2)
-        nodes = json.loads(pods["mail"].run("lowkiq", "nodes", "-r", "shop.jobs", "--json"))
-        told = sorted((node["node_number"], sorted(node["owned"]), len(node["threads"])) for node in nodes["nodes"])
-        assert told == [(0, ["mail"], 2), (0, ["orders"], 5), (1, ["mail"], 2), (1, ["orders"], 5)]
+        nodes: dict[str, Any] = {}
+
+        def told() -> list[Any]:
+            nodes.update(json.loads(pods["mail"].run("lowkiq", "nodes", "-r", "shop.jobs", "--json")))
+            return sorted((node["node_number"], sorted(node["owned"]), len(node["threads"])) for node in nodes["nodes"])
+
+        expected = [(0, ["mail"], 2), (0, ["orders"], 5), (1, ["mail"], 2), (1, ["orders"], 5)]
+        wait_until(lambda: told() == expected, within=60, every=0.5)
         assert not (nodes["missing"] or nodes["doubled"] or nodes["late"])
         assert [pod.end() for pod in pods.values()] == [ExitCode.DRAINED] * 2
