@@ -89,8 +89,8 @@ def listening_and_busy(spec: NodeSpec, beat: Tell) -> int:
     if Path("broken").exists():
         return 3
     seat = spec.page.seat(0)
-    seat.begin(b"lowkiq:{orders:7}:", 1)
-    seat.run(1, 0)
+    seat.begin("lowkiq:{orders:7}:", 1, 1, 1)
+    seat.place[0] = 1
     return listening(spec, beat)
 
 
@@ -105,8 +105,8 @@ def patient(spec: NodeSpec, beat: Tell) -> int:
     """Has a job that ends when a file is there."""
     told, retired = signals(signal.SIGTERM), signals(signal.SIGHUP)
     seat = spec.page.seat(0)
-    seat.begin(b"lowkiq:{orders:7}:", 1)
-    seat.run(1, 0)
+    seat.begin("lowkiq:{orders:7}:", 1, 1, 1)
+    seat.place[0] = 1
     while not ((told or retired) and Path("job-has-ended").exists()):
         beat("draining" if told else "retiring" if retired else "ready")
         time.sleep(0.02)
@@ -166,8 +166,8 @@ def poisoned(spec: NodeSpec, beat: Tell) -> int:
     if deaths.stat().st_size <= 4:
         beat("starting")
         seat = spec.page.seat(0)
-        seat.begin(b"lowkiq:{orders:7}:", 1)
-        seat.run(1, 0)
+        seat.begin("lowkiq:{orders:7}:", 1, 1, 1)
+        seat.place[0] = 1
         os.kill(os.getpid(), signal.SIGSEGV)
     return obedient(spec, beat)
 
