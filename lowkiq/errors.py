@@ -31,11 +31,15 @@ class PushFailed(LowkiqError):
         self.new, self.merged = new, merged
 
 
-class ShardsCountMismatch(LowkiqError):
+class OtherLayout(LowkiqError):
+    """Redis keeps a queue otherwise than this process would; nothing was changed."""
+
+
+class ShardsCountMismatch(OtherLayout):
     """A queue was opened with another number of shards than it has; nothing was changed (I8)."""
 
 
-class NewerLayout(LowkiqError):
+class NewerLayout(OtherLayout):
     """A newer Lowkiq keeps the queue otherwise than this one can; nothing was changed."""
 
 

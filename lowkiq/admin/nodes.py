@@ -64,6 +64,8 @@ class NodeHealth(msgspec.Struct, frozen=True, kw_only=True):
     version: str
     #: The queues that it runs; None: an older version, which doesn't tell.
     queues: list[str] | None = None
+    #: Those of them that it leaves alone, as Redis knows them otherwise → why.
+    refused: dict[str, str] = {}
     #: Queue → shards.
     owned: dict[str, list[int]]
     #: Those of them that are another node's part, for which this one stands in.
@@ -93,7 +95,7 @@ class NodeHealth(msgspec.Struct, frozen=True, kw_only=True):
 
     def runs(self, queue: str) -> bool:
         """Returns whether it runs that queue, as far as it tells."""
-        return self.queues is None or queue in self.queues
+        return (self.queues is None or queue in self.queues) and queue not in self.refused
 
     @property
     def is_leaving(self) -> bool:
@@ -151,7 +153,8 @@ class Nodes(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def is_well(self) -> bool:
         """True when nothing is wrong."""
-        return not (self.late or self.missing or self.doubled or self.unowned or self.unreadable)
+        troubles = self.late, self.missing, self.doubled, self.unowned, self.unreadable
+        return not any(troubles) and not any(node.refused for node in self.nodes)
 
 
 def name_id(id: str) -> str:

@@ -112,6 +112,7 @@ class BurstEnd:
 
     def __init__(self, runtime: Runtime, leases: Sequence[Lease]) -> None:
         self._caller = runtime.caller
+        self._refusals = runtime.refusals
         self._shards = runtime.shards()
         self._ours = {(lease.shard.queue, lease.shard.index) for lease in leases}
         self._last_quiet: list[int] | None = None
@@ -124,7 +125,8 @@ class BurstEnd:
             metrics = read_shards(self._caller, self._shards)
         except RedisError:
             return False
-        if any(self._has_work(shard) for shard in metrics):
+        refused = self._refusals.texts()
+        if any(self._has_work(shard) for shard in metrics if shard.queue not in refused):
             self._last_quiet = None
             return False
         done = [shard.pushed + shard.processed + shard.failed for shard in metrics]

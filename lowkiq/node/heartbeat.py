@@ -63,6 +63,7 @@ class HealthReport:
             beat_at=clock.real(),
             version=VERSION,
             queues=sorted(self._runtime.queues),
+            refused=self._runtime.refusals.texts(),
             owned=_by_queue([lease for lease in leases if lease.epoch is not None]),
             fostered=_by_queue([lease for lease in leases if lease.is_foster and lease.epoch is not None]),
             waited_for=_by_holder([lease for lease in leases if not lease.is_foster and lease.epoch is None]),

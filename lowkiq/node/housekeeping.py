@@ -38,6 +38,7 @@ class Housekeeping:
         self._namespace = runtime.namespace
         self._node = runtime.node
         self._queues = runtime.queues
+        self._refusals = runtime.refusals
         self._may_check_server = True
         #: Complaints that the log has, and that still stand.
         self._complaints: set[str] = set()
@@ -46,10 +47,10 @@ class Housekeeping:
 
     def __call__(self) -> None:
         # The node's queues are made known again if Redis has lost everything.
-        complaints = [str(error) for error in register(self._caller, self._namespace, self._queues)]
+        self._refusals.of_queues(register(self._caller, self._namespace, self._queues))
         if take_turn(self._caller, self._namespace, self._node):
             self._record()
-        self._log_complaints(complaints + self._complaints_of_server())
+        self._log_complaints(self._complaints_of_server())
 
     def _record(self) -> None:
         queues = known_queues(self._caller, self._namespace)

@@ -9,7 +9,7 @@ from typing import Any
 
 from lowkiq import clock
 from lowkiq.codec import load_payload
-from lowkiq.errors import Fenced
+from lowkiq.errors import Fenced, OtherLayout
 from lowkiq.handlers.performer import Performer
 from lowkiq.node.claim_size import ClaimSize
 from lowkiq.node.runtime import Runtime
@@ -125,8 +125,10 @@ class Lease:
             return True
 
     def refused(self, epoch: str, error: Exception) -> None:
-        """Notes what Redis has refused because the lease is lost; raises any other error."""
-        if not isinstance(error, Fenced):
+        """Notes what Redis has refused because the lease is lost, or can't be used; raises any other error."""
+        if isinstance(error, OtherLayout):
+            self.runtime.refusals.of_shard(self.shard, error)
+        elif not isinstance(error, Fenced):
             raise error
         self.lost(epoch)
 

@@ -12,6 +12,7 @@ import structlog
 from redis.exceptions import RedisError
 
 from lowkiq import clock
+from lowkiq.errors import OtherLayout
 from lowkiq.node.claim_in_hand import ClaimInHand, Settle
 from lowkiq.node.lease import Lease
 from lowkiq.node.runtime import Runtime
@@ -140,7 +141,7 @@ class LeaseKeeper(threading.Thread):
     # ── acquire ─────────────────────────────────────────────────────────────────────────────────────────────────────
 
     def _acquire(self, leases: Sequence[Lease], now: float) -> None:
-        missing = [lease for lease in leases if lease.epoch is None and not lease.is_busy]
+        missing = [lease for lease in leases if lease.epoch is None and not (lease.is_busy or self._is_refused(lease))]
         dead = self._runtime.dead_nodes() if missing else []
         for group in chunked(missing, ACQUIRES_AT_ONCE):
             results = self._caller.run_all([lease.acquire_call(dead) for lease in group])
@@ -149,6 +150,9 @@ class LeaseKeeper(threading.Thread):
                     self._note_acquired(lease, result, now)
             raise_first([result for result in results if isinstance(result, RedisError)])
             self._runtime.outage.over()
+
+    def _is_refused(self, lease: Lease) -> bool:
+        return self._runtime.refusals.has(lease.shard.queue)
 
     def _note_acquired(self, lease: Lease, result: Any, asked_at: float) -> None:
         log = logger.bind(queue=lease.shard.queue, shard=lease.shard.index)
@@ -163,8 +167,10 @@ class LeaseKeeper(threading.Thread):
         elif isinstance(result, Held):
             if lease.stand_by(result.holder):
                 log.info("standing_by", waits_for=result.holder, lease_ends_in=round(result.rest, 1))
-        else:
+        elif not isinstance(result, OtherLayout):
             raise result
+        if not lease.is_foster:
+            self._runtime.refusals.of_shard(lease.shard, result if isinstance(result, OtherLayout) else None)
 
     # ── others beside a suspect that takes long ─────────────────────────────────────────────────────────────────────
 

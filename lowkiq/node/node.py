@@ -30,7 +30,7 @@ from lowkiq.node.lease_keeper import LeaseKeeper
 from lowkiq.node.runtime import Runtime
 from lowkiq.node.threads import make_threads, tuned
 from lowkiq.node.worker_thread import WorkerThread
-from lowkiq.process.signals import SignalInbox
+from lowkiq.process.signals import SignalInbox, spare_forks
 from lowkiq.queue.call import Caller, raise_first
 from lowkiq.queue.push import register
 from lowkiq.shared_page import SharedPage
@@ -41,7 +41,7 @@ logger = structlog.get_logger("lowkiq")
 
 #: The signals that it acts on.
 HANDLED: Final = (
-    signal.SIGTERM, signal.SIGINT, signal.SIGQUIT, signal.SIGHUP, signal.SIGTSTP, signal.SIGTTIN,
+    signal.SIGTERM, signal.SIGINT, signal.SIGQUIT, signal.SIGHUP, signal.SIGTSTP, signal.SIGTTIN, signal.SIGXCPU,
 )  # fmt: skip
 #: Seconds to wait, before the node says that it is quiet, for threads that have something asked of Redis.
 CALM: Final = 1.0
@@ -65,6 +65,7 @@ class Node:
         name: its name in Redis; by default host:pid:random.
         dead_nodes: names of nodes known to be dead, whose shards are taken without waiting for the lease.
         page: shared with its supervisor, which learns what ran when the node has died, and tells who else has.
+        ends_process: nothing comes after it but the process's end, so signals stay held back then.
         on_state: called in the main thread with "starting", "ready", "quiet", "retiring" or "draining", how many
             threads are busy, how many jobs have ended so far, and how many shards that are its own another node holds;
             at each change of state and about every second.
@@ -81,6 +82,7 @@ class Node:
         name: str | None = None,
         dead_nodes: Sequence[str] = (),
         page: SharedPage | None = None,
+        ends_process: bool = False,
         on_state: Callable[[str, int, int, int], None] | None = None,
     ) -> None:
         if not 0 <= node_number < number_of_nodes:
@@ -101,6 +103,7 @@ class Node:
         self._is_burst = burst
         #: Told to take no jobs, perhaps before it could take any.
         self._is_quiet = quiet
+        self._ends_process = ends_process
         self._on_state = on_state or (lambda _state, _busy, _jobs, _waits: None)
         self._workers: list[WorkerThread] = []
         self._state = "starting"
@@ -113,7 +116,8 @@ class Node:
     def run(self) -> int:
         """Runs until drained, in the main thread. Returns the exit code."""
         with contextlib.ExitStack() as ends:
-            self._signals = ends.enter_context(SignalInbox(HANDLED))
+            self._signals = ends.enter_context(SignalInbox(HANDLED, ends_process=self._ends_process))
+            spare_forks()
             # A node that is wedged in C code can't answer TTIN: on ABRT, C code writes every thread's stack to stderr.
             with contextlib.suppress(ValueError, AttributeError, OSError):  # a stderr without a descriptor
                 faulthandler.enable()
@@ -156,14 +160,16 @@ class Node:
         while True:
             try:
                 check_server(client)
-                for queue, shards_count in runtime.queues.items():
-                    raise_first(register(runtime.caller, runtime.namespace, {queue: shards_count}))
+                refused = register(runtime.caller, runtime.namespace, runtime.queues)
                 break
             except RedisError as error:
                 runtime.outage.met(error, "waiting_for_redis")
             if self._wait(TICK):
                 return False
         runtime.outage.over()
+        if len(refused) == len(runtime.queues):
+            raise_first(list(refused.values()))
+        runtime.refusals.of_queues(refused)
         if self._settings.on_server_init:
             self._settings.on_server_init()
         return True
@@ -217,6 +223,8 @@ class Node:
             elif number == signal.SIGHUP:
                 self._leave("retiring")
             else:
+                if number == signal.SIGXCPU:
+                    logger.warning("cpu_limit_reached", node=self.name, advice="it drains: RLIMIT_CPU")
                 # TERM and the first INT drain; QUIT and the second INT abandon.
                 self._interrupts += 2 if number == signal.SIGQUIT else int(number == signal.SIGINT)
                 self._leave("draining")

@@ -9,14 +9,14 @@ from __future__ import annotations
 import signal
 
 #: The process itself has caused these, and can't go on.
-_FAULTS = {
+FAULTS = {
     signal.SIGSEGV, signal.SIGBUS, signal.SIGFPE, signal.SIGILL, signal.SIGTRAP, signal.SIGABRT, signal.SIGSYS,
 }  # fmt: skip
 
 
 def hold_back() -> None:
     """Keep every signal pending that somebody may send: one that comes while the process sets out isn't lost."""
-    signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals() - _FAULTS)
+    signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals() - FAULTS)
 
 
 def release() -> None:

@@ -16,8 +16,8 @@ import structlog
 from setproctitle import setproctitle
 
 from lowkiq.environment import ExitCode
-from lowkiq.process.held_signals import hold_back, release
-from lowkiq.process.signals import SignalInbox
+from lowkiq.process.held_signals import release
+from lowkiq.process.signals import SignalInbox, disarm
 from lowkiq.shared_page import DeadNode
 from lowkiq_supervisor.control.commands import Commands
 from lowkiq_supervisor.control.server import Control
@@ -47,8 +47,8 @@ from lowkiq_supervisor.systemd import ServiceManager
 #: The signals it acts on. CHLD is among them where a process can't be watched by a descriptor, and because a parent may
 #: have left it ignored, which would make the kernel forget how children ended.
 HANDLED = (
-    signal.SIGTERM, signal.SIGINT, signal.SIGQUIT, signal.SIGHUP, signal.SIGTSTP, signal.SIGTTIN, signal.SIGUSR2,
-    signal.SIGCHLD,
+    signal.SIGTERM, signal.SIGINT, signal.SIGQUIT, signal.SIGHUP, signal.SIGTSTP, signal.SIGTTIN, signal.SIGUSR1,
+    signal.SIGUSR2, signal.SIGXCPU, signal.SIGCHLD,
 )  # fmt: skip
 
 log = structlog.stdlib.get_logger("supervisor")
@@ -78,7 +78,7 @@ class Arbiter:
         policy = policy or RestartPolicy(mode=options.restart, burst=options.burst, strict=options.strict)
         self._bulletins = Bulletins()
         self._slots = self._make_slots(options, policy, run_child, run_web)
-        self._signals = SignalInbox(HANDLED)
+        self._signals = SignalInbox(HANDLED, ends_process=True)
         self._loop = Loop()
         self._manager = ServiceManager.from_environment(environ)
         self._shutdown = Shutdown(self._slots, drain_timeout=options.drain_timeout)
@@ -119,6 +119,7 @@ class Arbiter:
         """Supervise until everything has ended; returns the exit code."""
         code = ExitCode.INTERNAL
         with self._signals:
+            disarm()
             release()
             try:
                 code = self._supervise()
@@ -129,8 +130,6 @@ class Arbiter:
                 log.exception("supervisor_failed", hint="every process is killed")
             finally:
                 self._end_everything(code)
-                # The code is decided: a late signal must not replace it when the handlers are gone.
-                hold_back()
         log.info("stopped", exit_code=int(code), meaning=code.name.lower())
         return code
 

@@ -87,6 +87,10 @@ class Options:
         Path,
         Option("For the control socket and the private Redis. [env: LOWKIQ_STATE_DIR] [default: .lowkiq]", "DIR"),
     ] = Path(".lowkiq")
+    log_file: Annotated[
+        Path | None,
+        Option("Write the log here instead of to stderr; made again when moved away.", "PATH", parsing.path),
+    ] = None
     web: Annotated[
         Address | None, Option("Serve the web view here. Others than this machine need credentials.", "HOST:PORT")
     ] = None

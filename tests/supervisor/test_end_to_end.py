@@ -122,7 +122,7 @@ def test_a_hook_that_fails_at_the_first_boot_is_tried_again_and_heals(project: P
     [
         ("import nothing_of_this_name", "ModuleNotFoundError"),
         ("def broken(:", "SyntaxError"),
-        ("import sys; sys.exit(0)", "shop calls sys.exit(0)"),
+        ("import sys; sys.exit(0)", "sys.exit(0)"),
     ],
 )
 def test_what_only_a_person_can_mend_ends_the_first_boot_with_3(project: Path, code: str, error: str) -> None:
@@ -138,7 +138,7 @@ def test_what_only_a_person_can_mend_ends_the_first_boot_with_3(project: Path, c
 def test_an_app_that_is_not_there_is_named_and_the_exit_is_3(project: Path, module: str, message: str) -> None:
     with Supervised.main(project, "--nodes", "2", "-r", module) as supervisor:
         assert supervisor.exit_code() == 3
-        assert message in supervisor.events("boot_refused")[0]["error"]
+        assert message in supervisor.events("cannot_start")[0]["error"]
 
 
 @pytest.mark.parametrize(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import structlog
@@ -15,6 +15,7 @@ from lowkiq_supervisor.options import Options
 from lowkiq_supervisor.policy.replacement import Replacement, Roll
 from lowkiq_supervisor.policy.shutdown import Shutdown
 from lowkiq_supervisor.processes.slots import Slot, Slots
+from lowkiq_supervisor.terminal import Terminal
 
 log = structlog.stdlib.get_logger("supervisor")
 
@@ -28,12 +29,13 @@ class Commands:
     shutdown: Shutdown
     replacement: Replacement
     report: Report
+    terminal: Terminal = field(default_factory=Terminal)
     _interrupts: int = 0
 
     def on_signal(self, signum: int) -> None:
         match signum:
-            case signal.SIGTERM:
-                self.shutdown.drain("TERM")
+            case signal.SIGTERM | signal.SIGXCPU:
+                self.shutdown.drain("TERM" if signum == signal.SIGTERM else "XCPU: the soft limit of CPU time")
             case signal.SIGINT:
                 self._interrupts += 1
                 if self._interrupts == 1:
@@ -43,12 +45,13 @@ class Commands:
             case signal.SIGQUIT:
                 self.shutdown.abandon("QUIT")
             case signal.SIGHUP:
-                if not self.shutdown.draining:
-                    self._roll(self.slots.clients, "HUP")
+                self._hang_up()
             case signal.SIGTSTP:
                 self._quieten()
             case signal.SIGTTIN:
                 self._dump()
+            case signal.SIGUSR1:
+                log.info("log_goes_on", hint="a --log-file that was moved away is made again by itself")
             case signal.SIGUSR2:
                 status = self.report.as_json()
                 parts = {name: status[name] for name in ("nodes", "redis", "web")}
@@ -106,6 +109,17 @@ class Commands:
         if self.options.preload:
             log.warning("restarting_preloaded_code", hint="to change it, restart the supervisor")
         return self.replacement.roll_over(slots, why)
+
+    def _hang_up(self) -> None:
+        """A terminal that ends says so by HUP, too: whoever started this there doesn't want it renewed."""
+        if self.shutdown.draining:
+            return
+        if not self.terminal.has_hung_up():
+            self._roll(self.slots.clients, "HUP")
+        elif self.terminal.is_outlived:
+            log.info("terminal_ended", hint="started by nohup: goes on without it")
+        else:
+            self.shutdown.drain("HUP: the terminal has ended")
 
     def _quieten(self) -> None:
         """Take no new jobs, go on with the running ones; also the nodes that become ready later."""

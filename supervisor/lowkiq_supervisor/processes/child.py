@@ -20,6 +20,7 @@ from dataclasses import dataclass, field
 import structlog
 
 from lowkiq.environment import ExitCode
+from lowkiq.process.signals import disarm
 from lowkiq.shared_page import Bulletin, SharedPage
 from lowkiq_supervisor.processes.beat_pipe import Beat, BeatReader, BeatWriter
 from lowkiq_supervisor.restart_policy import End
@@ -196,13 +197,14 @@ def _live(
 
 
 def _default_signals() -> None:
-    """Forget the supervisor's handlers, so that a signal ends a child that hasn't its own yet."""
+    """Forget the supervisor's handlers: TERM, INT and QUIT end a child that hasn't its own yet, nothing else does."""
     signal.set_wakeup_fd(-1)
     for signum in signal.valid_signals() - {signal.SIGKILL, signal.SIGSTOP, signal.SIGPIPE}:
         if callable(signal.getsignal(signum)):
             signal.signal(signum, signal.SIG_DFL)
-    # Their default would stop the process for good, or end it; the arbiter sends them only to nodes that are ready.
-    for signum in (signal.SIGHUP, signal.SIGTSTP, signal.SIGTTIN, signal.SIGTTOU):
+    disarm()
+    # Their default would stop the process for good; the arbiter sends them only to nodes that have become ready.
+    for signum in (signal.SIGTSTP, signal.SIGTTIN, signal.SIGTTOU):
         signal.signal(signum, signal.SIG_IGN)
 
 

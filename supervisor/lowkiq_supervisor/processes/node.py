@@ -124,6 +124,7 @@ def run_node(spec: NodeSpec, on_state: OnState) -> int:
             quiet=spec.quiet,
             name=spec.name(os.getpid()),
             page=spec.page,
+            ends_process=True,
             on_state=on_state,
         )
     except SystemExit as error:
