@@ -13,7 +13,6 @@ from redis.exceptions import RedisError
 
 from lowkiq import clock
 from lowkiq.errors import OtherLayout
-from lowkiq.node.isolation import Isolation
 from lowkiq.queue.call import Caller
 from lowkiq.queue.shard import Shard, shards_of
 from lowkiq.settings import Settings
@@ -138,7 +137,6 @@ class Runtime:
     #: Shared with the supervisor, if there is one.
     page: SharedPage = field(default_factory=SharedPage)
     outage: Outage = field(default_factory=Outage)
-    isolation: Isolation = field(default_factory=Isolation)
     refusals: Refusals = field(default_factory=Refusals)
 
     @property
