@@ -21,8 +21,8 @@ from lowkiq.node.node import Node
 from tests.support import wait_until
 
 #: What is pushed at first: several payloads, one that fails once, ones that always fail, one that can't be decoded,
-#: a claim's worth of short jobs, one so long that others are settled meanwhile, and some of a shard that ran when a node
-#: died. An idle node gets its own number.
+#: a claim's worth of short jobs, one so long that others are settled meanwhile, and some that ran when a node died. An
+#: idle node gets its own number.
 SUSPECTS = ("suspect 0", "suspect 1", "suspect 2", "suspect 3")
 FIRST = (
     *(NewJob(id=id, payload=1) for id in SUSPECTS),
