@@ -66,8 +66,8 @@ class Node:
         burst: end once nothing is due or in flight in any of these queues.
         name: its name in Redis; by default host:pid:random.
         dead_nodes: names of nodes known to be dead, whose shards are taken without waiting for the lease.
-        ends_process: nothing comes after it but the process's end, so signals stay held back then.
         page: shared with its supervisor, which learns what ran when the node has died, and tells who else has.
+        ends_process: nothing comes after it but the process's end, so signals stay held back then.
         on_state: called in the main thread with "starting", "ready", "quiet", "retiring" or "draining", how many
             threads are busy, how many jobs have ended so far, and how many shards that are its own another node holds;
             at each change of state and about every second.
@@ -85,8 +85,8 @@ class Node:
         quiet: bool = False,
         name: str | None = None,
         dead_nodes: Sequence[str] = (),
-        ends_process: bool = False,
         page: SharedPage | None = None,
+        ends_process: bool = False,
         on_state: Callable[[str, int, int, int], None] | None = None,
     ) -> None:
         if not 0 <= node_number < number_of_nodes:
