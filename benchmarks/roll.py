@@ -89,7 +89,7 @@ def _roll(app: Lowkiq, state: Path, nodes: int, job: float) -> float:
         time.sleep(TICK)
     wait_until(lambda: app.metrics()["jobs"].length == 0)
     done = map(json.loads, app.redis().lrange("done", 1, -1))
-    return max(waited for _, waited in done)
+    return float(max(waited for _, waited in done))
 
 
 def _push(worker: type[Worker]) -> None:
