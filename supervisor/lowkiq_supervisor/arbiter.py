@@ -38,6 +38,7 @@ from lowkiq_supervisor.processes.bulletins import Bulletins
 from lowkiq_supervisor.processes.child import adopt_orphans
 from lowkiq_supervisor.processes.children import Children
 from lowkiq_supervisor.processes.embedded_redis import LOOK_INTERVAL, EmbeddedRedis, has_become_ready, redis_slot
+from lowkiq_supervisor.processes.end_hook import EndHooks, run_end_hook
 from lowkiq_supervisor.processes.guardian import Guardian
 from lowkiq_supervisor.processes.node import RunNode, node_slot, run_node
 from lowkiq_supervisor.processes.slots import Slot, Slots, State
@@ -79,6 +80,9 @@ class Arbiter:
     ) -> None:
         self._embedded = embedded
         policy = policy or RestartPolicy(mode=options.restart, burst=options.burst, strict=options.strict)
+        self._environment = {"LOWKIQ_SUPERVISOR_PID": str(os.getpid()), **options.node_environment()}
+        if embedded is not None:
+            self._environment |= embedded.environment
         self._bulletins = Bulletins()
         self._slots = self._make_slots(options, policy, run_child, run_web)
         self._signals = SignalInbox(HANDLED, ends_process=True)
@@ -93,7 +97,10 @@ class Arbiter:
         self._report = Report(options, self._slots, self._shutdown, self._replacement, self._events)
         self._commands = Commands(options, self._slots, self._shutdown, self._replacement, self._report)
         self._notices = Notices(self._slots, self._replacement)
-        on_exit = OnExit(self._shutdown, self._replacement, self._last_resort, self._notices, self._bulletins)
+        end_hooks = EndHooks(self._slots, options.app, self._environment, run_end_hook, self._close_in_client)
+        on_exit = OnExit(
+            self._slots, self._shutdown, self._replacement, self._last_resort, self._notices, self._bulletins, end_hooks
+        )
         self._children = Children(
             self._slots, self._loop, on_ready=self._on_ready, on_exit=on_exit, on_no_fork=on_exit.no_fork
         )
@@ -108,10 +115,7 @@ class Arbiter:
         self._title = ""
 
     def _make_slots(self, options: Options, policy: RestartPolicy, run_child: RunNode, run_web: RunWeb) -> Slots:
-        environment = {"LOWKIQ_SUPERVISOR_PID": str(os.getpid()), **options.node_environment()}
-        if self._embedded is not None:
-            environment |= self._embedded.environment
-        slots = Slots()
+        environment, slots = self._environment, Slots()
         slots.nodes = [
             node_slot(options, index, run_child, policy, environment, slots, self._bulletins, self._close_in_client)
             for index in range(options.nodes)

@@ -55,6 +55,12 @@ class Options:
     number_of_nodes: Annotated[
         int, Option("All nodes on all machines. [env: NUMBER_OF_NODES] [default: --nodes]", "N")
     ] = 1
+    queues: Annotated[
+        tuple[str, ...] | None, Option("Run these queues only; default: all.", "A,B", environment.parse_queues)
+    ] = None
+    threads: Annotated[
+        int | None, Option("Threads of a node, instead of threads_per_node.", "N", environment.parse_threads)
+    ] = None
     drain_timeout: Annotated[float, Option("How long running jobs may take to finish.", "SECONDS", parsing.seconds)] = (
         DEFAULT_DRAIN_TIMEOUT
     )
