@@ -98,6 +98,12 @@ class Settings:
     client_middlewares: Middlewares = ()
     #: Called once in each node before it starts its threads.
     on_server_init: Hook[Callable[[], object] | None] = None
+    #: Called in the supervisor before each fork of a node, with --preload only: without, it doesn't know the app.
+    before_fork: Hook[Callable[[], object] | None] = None
+    #: Called once in each node, in its main thread, when it is ready.
+    node_started: Hook[Callable[[], object] | None] = None
+    #: Called with the reason when a supervisor's node has ended, in a process of its own that has ten seconds.
+    node_ended: Hook[Callable[[str], object] | None] = None
     #: Called with the exception that stops a node.
     last_words: Hook[Callable[[BaseException], object] | None] = None
     #: `(node_number, number_of_nodes, threads_per_node)` → Splitter.

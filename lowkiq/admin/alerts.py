@@ -25,7 +25,7 @@ START_NODES: Final = "Start nodes: lowkiq-supervisor --nodes N -r MODULE"
 class Alert(msgspec.Struct, frozen=True):
     """One thing that is wrong."""
 
-    #: "no nodes", "unreadable", "missing", "late", "doubled", "refused", "unowned" or "Redis".
+    #: "no nodes", "unreadable", "missing", "late", "doubled", "supervisor", "refused", "unowned" or "Redis".
     kind: str
     #: "bad": jobs do not run, or are lost. "warn": they may, later.
     severity: Literal["bad", "warn"]
@@ -95,6 +95,7 @@ def _of_nodes(found: Nodes) -> Iterator[Alert]:
     yield from (_missing(group, _of_queues(group, groups)) for group in groups if group.missing)
     yield from (_late(node) for node in found.nodes if node.is_late)
     yield from (_doubled(number, group) for group in groups for number in group.doubled)
+    yield from _notices(found.nodes)
     refusals = Counter(refusal for node in found.nodes for refusal in node.refused.items())
     yield from (_refused(queue, why, nodes) for (queue, why), nodes in refusals.most_common(NAMED))
 
@@ -122,10 +123,19 @@ def _late(node: NodeHealth) -> Alert:
 
 
 def _doubled(number: int, group: Group) -> Alert:
-    hosts = [words.printable(node.host, 60) for node in group.nodes if node.node_number == number]
+    doubled = [node for node in group.nodes if node.node_number == number and not (node.is_late or node.is_leaving)]
+    hosts = [words.printable(node.host, 60) for node in {node.supervisor: node for node in doubled}.values()]
     says = f"{len(hosts)} nodes have the number {number}, on {words.listed(sorted(set(hosts)))}: all but one stand by"
     do = "Give each machine its own NODE_NUMBER; during a rolling update this passes"
     return Alert("doubled", "warn", "", says, do)
+
+
+def _notices(nodes: Sequence[NodeHealth]) -> Iterator[Alert]:
+    """Supervisors' notices: each once, though all nodes of a supervisor carry it."""
+    told = {(node.host, notice) for node in nodes for notice in node.notices}
+    for host, notice in sorted(told)[:NAMED]:
+        says = f"On {words.printable(host, 60)}, {words.printable(notice, 300)}"
+        yield Alert("supervisor", "warn", "", says, "See `lowkiq-supervisor status` there, and its log")
 
 
 def _refused(queue: str, why: str, nodes: int) -> Alert:

@@ -76,7 +76,10 @@ class NodeHealth(msgspec.Struct, frozen=True, kw_only=True):
     #: Seconds of the last beat's call, None before the first.
     redis_round_trip: float | None
     restarts: int
+    #: How the last process of its slot ended, and why.
     last_exit: str | None
+    #: Its supervisor's sentences on what is wrong with the nodes there.
+    notices: list[str] = []
     #: `rss` and `cpu_percent` of the last beats, oldest first.
     rss_history: list[int] = []
     cpu_history: list[float] = []

@@ -64,8 +64,8 @@ class Node:
         burst: end once nothing is due or in flight in any of these queues.
         name: its name in Redis; by default host:pid:random.
         dead_nodes: names of nodes known to be dead, whose shards are taken without waiting for the lease.
-        ends_process: nothing comes after it but the process's end, so signals stay held back then.
         page: shared with its supervisor, which learns what ran when the node has died, and tells who else has.
+        ends_process: nothing comes after it but the process's end, so signals stay held back then.
         on_state: called in the main thread with "starting", "ready", "quiet", "retiring" or "draining", how many
             threads are busy, how many jobs have ended so far, and how many shards that are its own another node holds;
             at each change of state and about every second.
@@ -83,8 +83,8 @@ class Node:
         quiet: bool = False,
         name: str | None = None,
         dead_nodes: Sequence[str] = (),
-        ends_process: bool = False,
         page: SharedPage | None = None,
+        ends_process: bool = False,
         on_state: Callable[[str, int, int, int], None] | None = None,
     ) -> None:
         if not 0 <= node_number < number_of_nodes:
@@ -200,6 +200,11 @@ class Node:
             "ready", node=self.name, number=f"{self._node_number} of {self._number_of_nodes}",
             queues=len(self._workers_by_queue), shards=len(self._own), threads=len(self._workers),
         )  # fmt: skip
+        if self._settings.node_started:
+            try:
+                self._settings.node_started()
+            except Exception:
+                logger.exception("node_started_failed")
         if self._is_quiet:
             self._quiet()
         burst_end = BurstEnd(self._runtime, self._own) if self._is_burst else None
