@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import faulthandler
 import math
 import os
 import secrets
@@ -23,7 +22,7 @@ from lowkiq.environment import ExitCode, state_directory
 from lowkiq.errors import LowkiqError, SettingsError, needs_a_person
 from lowkiq.node.doorbell import Doorbell
 from lowkiq.node.drain import BurstEnd, Drain
-from lowkiq.node.dump import dump
+from lowkiq.node.dump import dump, dump_on_abort
 from lowkiq.node.heartbeat import HealthReport, Heartbeat
 from lowkiq.node.housekeeping import Housekeeping
 from lowkiq.node.lease import Lease
@@ -61,8 +60,7 @@ class Node:
 
     Args:
         node_number: from 0; which part of the shards the splitter gives it.
-        queues: the queues that it runs; None for all. Nodes of other queues count their own numbers.
-        threads: how many it has, whatever the application's settings say.
+        queues: the queues that it runs, None for all. threads: how many, whatever the application's settings say.
         burst: end once nothing is due or in flight in any of these queues.
         name: its name in Redis; by default host:pid:random.
         dead_nodes: names of nodes known to be dead, whose shards are taken without waiting for the lease.
@@ -117,9 +115,7 @@ class Node:
         with contextlib.ExitStack() as ends:
             self._signals = ends.enter_context(SignalInbox(HANDLED, ends_process=self._ends_process))
             spare_forks()
-            # A node that is wedged in C code can't answer TTIN: on ABRT, C code writes every thread's stack to stderr.
-            with contextlib.suppress(ValueError, AttributeError, OSError):  # a stderr without a descriptor
-                faulthandler.enable()
+            dump_on_abort()
             self._set_state("starting")
             try:
                 with contextlib.ExitStack() as undo:
@@ -223,7 +219,7 @@ class Node:
                 self._is_quiet = True
                 self._quiet()
             elif number == signal.SIGTTIN:
-                dump(self._workers, state_directory(os.environ))
+                dump(self._workers, state_directory(os.environ), self.name)
             elif number == signal.SIGHUP:
                 self._leave("retiring")
             else:
