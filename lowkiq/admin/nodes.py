@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import random
 from collections import Counter
-from collections.abc import Collection, Iterable, Mapping, Sequence
-from typing import Any, Final, NamedTuple
+from collections.abc import Iterable, Sequence
+from typing import Final, NamedTuple
 
 import msgspec
 
@@ -13,7 +12,7 @@ from lowkiq.admin.metrics import ShardMetrics, known_queues, read_shards
 from lowkiq.codec import encodable
 from lowkiq.queue import keys
 from lowkiq.queue.call import Call, Caller, pairs
-from lowkiq.queue.shard import Shard, shards_of
+from lowkiq.queue.shard import shards_of
 
 #: Seconds between beats.
 BEAT_INTERVAL = 5.0
@@ -23,12 +22,8 @@ LATE_AFTER = 2.5 * BEAT_INTERVAL
 BEAT_TTL = 30
 #: Node numbers that can be missing: a heartbeat is only what somebody has written into Redis.
 MOST_NODES: Final = 10_000
-#: Seconds for which a list of unowned shards counts as the last one.
-UNOWNED_TTL: Final = 15
 #: Ids of a batch that a heartbeat names, and characters of each.
 NAMED_IDS, ID_CHARS = 10, 200
-#: Rings a node for a shard that nobody has (so does release.lua).
-FOSTER: Final = b"foster"
 
 
 class ThreadHealth(msgspec.Struct, frozen=True, kw_only=True):
@@ -138,6 +133,35 @@ class Heartbeats(NamedTuple):
     unreadable: list[str]
 
 
+class Group(NamedTuple):
+    """Nodes that share queues, and so count their numbers together. Mostly all nodes are one group."""
+
+    nodes: list[NodeHealth]
+
+    @property
+    def queues(self) -> list[str]:
+        """The queues that its nodes run, as far as they tell."""
+        return sorted({queue for node in self.nodes for queue in node.queues or ()})
+
+    @property
+    def size(self) -> int:
+        """How many nodes there should be."""
+        return min(max(node.number_of_nodes for node in self.nodes), MOST_NODES)
+
+    @property
+    def missing(self) -> list[int]:
+        """Numbers from which no beat comes."""
+        numbers = {node.node_number for node in self.nodes}
+        return [number for number in range(self.size) if number not in numbers]
+
+    @property
+    def doubled(self) -> list[int]:
+        """Numbers that several nodes have. One that a supervisor has started to replace another only stands by."""
+        places = {(node.node_number, node.supervisor) for node in self.nodes if not (node.is_late or node.is_leaving)}
+        several = Counter(number for number, _ in places)
+        return sorted(number for number, count in several.items() if count > 1)
+
+
 class Nodes(msgspec.Struct, frozen=True, kw_only=True):
     """All nodes of a namespace, and what is wrong."""
 
@@ -145,7 +169,7 @@ class Nodes(msgspec.Struct, frozen=True, kw_only=True):
     nodes: list[NodeHealth]
     #: Names of nodes that have not beaten lately.
     late: list[str]
-    #: Numbers below number_of_nodes from which no beat comes.
+    #: Numbers below number_of_nodes from which no beat comes, of whichever group.
     missing: list[int]
     #: Numbers that several nodes have, and go on having: the second stands by.
     doubled: list[int]
@@ -154,10 +178,28 @@ class Nodes(msgspec.Struct, frozen=True, kw_only=True):
     unreadable: list[str] = []
 
     @property
+    def groups(self) -> list[Group]:
+        """The nodes by the queues that they share."""
+        return groups_of(self.nodes)
+
+    @property
     def is_well(self) -> bool:
         """True when nothing is wrong."""
         troubles = self.late, self.missing, self.doubled, self.unowned, self.unreadable
         return not any(troubles) and not any(node.refused for node in self.nodes)
+
+
+def groups_of(nodes: Iterable[NodeHealth]) -> list[Group]:
+    """Nodes by the queues that they share, directly or through others. One that doesn't tell has them all."""
+    found: list[tuple[set[str] | None, Group]] = []
+    for node in nodes:
+        queues = None if node.queues is None else set(node.queues)
+        joined = [row for row in found if queues is None or row[0] is None or row[0] & queues]
+        for row in joined:
+            found.remove(row)
+            queues = None if queues is None or row[0] is None else queues | row[0]
+        found.append((queues, Group([*(one for _, group in joined for one in group.nodes), node])))
+    return [group for _, group in found]
 
 
 def name_id(id: str) -> str:
@@ -186,33 +228,6 @@ def forget(caller: Caller, namespace: str, node: str) -> None:
     """The node is gone, and need not be waited for."""
     caller.run(Call("beat", [keys.nodes(namespace)], [node, 1], bytes))
     caller.command("UNLINK", keys.node(namespace, node))
-
-
-def ask_to_foster(caller: Caller, namespace: str, told: Mapping[Shard, str], leaver: str = "") -> None:
-    """
-    Asks nodes that are ready, and run these shards' queues, to stand in for the nodes whose part the shards are.
-
-    Args:
-        told: shards that nobody has, each with a node that was told already, or "". Others are asked if it isn't there.
-        leaver: a node that is not to be asked.
-    """
-    living = {node.node: node for node in read_health(caller, namespace).readable if not node.is_late}
-    able = [node for name, node in living.items() if node.state == "ready" and name != leaver]
-    random.shuffle(able)
-    takers = {queue: [node for node in able if node.runs(queue)] for queue in {shard.queue for shard in told}}
-    rings: list[tuple[Any, ...]] = []
-    for number, (shard, name) in enumerate(told.items()):
-        if name not in living and (nodes := takers[shard.queue]):
-            taker = nodes[number % len(nodes)].node
-            rings.append(("PUBLISH", keys.doorbell(namespace, taker), FOSTER + b" " + shard.prefix.encode()))
-    caller.commands(rings)
-
-
-def exchange_unowned(caller: Caller, namespace: str, prefixes: Collection[str]) -> set[str]:
-    """Keeps the shards that nobody has now, and returns those that nobody had at the last check, by whichever node."""
-    key, text = keys.unowned(namespace), msgspec.json.encode(sorted(prefixes))
-    last, _ = caller.commands([("GET", key), ("SET", key, text, "EX", UNOWNED_TTL)])
-    return set(msgspec.json.decode(last, type=list[str])) if last else set()
 
 
 def read_nodes(caller: Caller, namespace: str) -> Nodes:
@@ -245,16 +260,12 @@ def read_health(caller: Caller, namespace: str) -> Heartbeats:
 def judge(heartbeats: Heartbeats, shards: Sequence[ShardMetrics]) -> Nodes:
     """The nodes with what is wrong, by their heartbeats and the numbers of all shards."""
     nodes, unreadable = heartbeats
-    numbers = Counter(node.node_number for node in nodes)
-    expected = min(max((node.number_of_nodes for node in nodes), default=0), MOST_NODES)
-    # One that a supervisor has started to replace another stands by until that has left.
-    living = {(node.node_number, node.supervisor) for node in nodes if not (node.is_late or node.is_leaving)}
-    several = Counter(number for number, _ in living)
+    groups = groups_of(nodes)
     return Nodes(
         nodes=nodes,
         late=[node.node for node in nodes if node.is_late],
-        missing=[n for n in range(expected) if n not in numbers],
-        doubled=sorted(number for number, count in several.items() if count > 1),
+        missing=sorted({number for group in groups for number in group.missing}),
+        doubled=sorted({number for group in groups for number in group.doubled}),
         unowned=[shard for shard in shards if shard.is_unowned],
         unreadable=unreadable,
     )

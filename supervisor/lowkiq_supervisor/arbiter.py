@@ -20,6 +20,7 @@ from lowkiq.process.held_signals import release
 from lowkiq.process.signals import SignalInbox, disarm
 from lowkiq.shared_page import DeadNode
 from lowkiq_supervisor.control.commands import Commands
+from lowkiq_supervisor.control.places import Places
 from lowkiq_supervisor.control.server import Control
 from lowkiq_supervisor.control.status import Report
 from lowkiq_supervisor.errors import BootError
@@ -38,8 +39,10 @@ from lowkiq_supervisor.processes.child import adopt_orphans
 from lowkiq_supervisor.processes.children import Children
 from lowkiq_supervisor.processes.embedded_redis import LOOK_INTERVAL, EmbeddedRedis, has_become_ready, redis_slot
 from lowkiq_supervisor.processes.end_hook import EndHooks, run_end_hook
+from lowkiq_supervisor.processes.guardian import Guardian
 from lowkiq_supervisor.processes.node import RunNode, node_slot, run_node
 from lowkiq_supervisor.processes.slots import Slot, Slots, State
+from lowkiq_supervisor.processes.watcher import Watcher
 from lowkiq_supervisor.processes.web import RunWeb, run_web, web_slot
 from lowkiq_supervisor.restart_policy import RestartPolicy
 from lowkiq_supervisor.state_dir import StateDir
@@ -86,7 +89,7 @@ class Arbiter:
         self._loop = Loop()
         self._manager = ServiceManager.from_environment(environ)
         self._shutdown = Shutdown(self._slots, drain_timeout=options.drain_timeout)
-        self._replacement = Replacement(self._slots, options.soak, self._manager.reloading)
+        self._replacement = Replacement(self._slots, 0.0 if options.reload else options.soak, self._manager.reloading)
         self._last_resort = LastResort(self._slots, self._shutdown, embedded, options.strict)
         self._hangs = HangLimits(options.hang_timeout, options.boot_timeout)
         self._recycling = RecyclingLimits(options)
@@ -104,6 +107,10 @@ class Arbiter:
         self._state_dir = StateDir(options.state_dir)
         self._names = NamesFile(options.state_dir)
         self._control = Control(self._state_dir.control_socket, self._loop, self._commands.on_request)
+        self._guardian = Guardian(self._close_foreign)
+        self._watcher = Watcher(self._loop, self._commands.on_change, self._close_in_client)
+        self._is_reloading = options.reload
+        self._places = Places(self._state_dir, self._control, self._commands.terminal)
         self._said_to_stop = False
         self._title = ""
 
@@ -154,6 +161,8 @@ class Arbiter:
         self._state_dir.claim()
         self._control.open()
         adopt_orphans()
+        if self._is_reloading:
+            self._watcher.start()
         for name in self._names.read_dead():
             self._bulletins.died(DeadNode(name))
         if self._slots.redis is not None:
@@ -176,6 +185,8 @@ class Arbiter:
         self._bulletins.notices = self._notices.now()
         self._bulletins.publish(self._slots.of_nodes)
         self._names.write(self._kept_names())
+        self._guardian.tell(slot.child.pid for slot in self._slots.beating if slot.child is not None)
+        self._places.keep()
         self._show()
 
     def _act_on_signals(self) -> None:
@@ -191,7 +202,7 @@ class Arbiter:
         times += self._hangs.deadlines(self._slots.beating)
         times += self._replacement.deadlines()
         times += self._control.deadlines()
-        times += self._manager.deadlines()
+        times += [*self._manager.deadlines(), *self._places.deadlines()]
         if not self._shutdown.draining and (begin := self._replacement.recycle_from()) is not None:
             times += [max(begin, at) for at in self._recycling.deadlines(self._slots.nodes)]
         if self._slots.redis is not None and self._slots.redis.state is State.STARTING:
@@ -248,14 +259,16 @@ class Arbiter:
                 self._manager.ready()
         all_beat = all(slot.child is None or slot.child.silent_at is None for slot in self._slots.nodes)
         # A drain has its own deadline, within which a silent node is killed anyway.
-        self._manager.watchdog(all_beat or self._shutdown.draining)
+        self._manager.watchdog(all_beat or self._shutdown.draining, any(slot.works for slot in self._slots.nodes))
 
     # The end -------------------------------------------------------------------------------------------------------
 
     def _close_foreign(self) -> None:
         """In a child: close what is the supervisor's or another child's."""
-        for part in (self._loop, self._signals, self._children, self._control, self._state_dir, self._manager):
+        for part in (self._loop, self._signals, self._children, self._guardian, self._watcher):
             part.close()
+        for place in (self._control, self._state_dir, self._manager):
+            place.close()
 
     def _close_in_client(self) -> None:
         """Redis itself keeps its lock."""
@@ -265,6 +278,8 @@ class Arbiter:
 
     def _end_everything(self, code: ExitCode) -> None:
         self._children.end_all()
+        self._guardian.end()
+        self._watcher.end()
         if self._embedded is not None:
             self._embedded.close()
         self._control.end({"ok": True, "exit_code": int(code), "meaning": code.name.lower()})

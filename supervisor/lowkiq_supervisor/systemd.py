@@ -28,7 +28,7 @@ class ServiceManager:
         self._interval = watchdog / 2 if watchdog and self._socket else None
         self._ping_at = time.monotonic()
         self._status = ""
-        self._ready = False
+        self._ready = self._is_reloading = False
 
     @classmethod
     def from_environment(cls, environ: MutableMapping[str, str]) -> ServiceManager:
@@ -54,18 +54,23 @@ class ServiceManager:
         """A rolling restart begins, or is over. Before everything is ready, systemd waits for that anyway."""
         if not self._ready:
             return
+        self._is_reloading = begins
         self._send(f"RELOADING=1\nMONOTONIC_USEC={time.monotonic_ns() // 1000}" if begins else "READY=1")
 
     def stopping(self, seconds: float) -> None:
         """Everything is draining, and may take so long; said at once, so that systemd doesn't cut it short."""
         self._send(f"STOPPING=1\nEXTEND_TIMEOUT_USEC={int((seconds + STOP_SPARE) * 1e6)}")
 
-    def watchdog(self, all_is_well: bool) -> None:
+    def watchdog(self, all_is_well: bool, some_work: bool = False) -> None:
         """The loop turns: say so when it is due, unless a node is silent, for which a restart may be the cure."""
         if self._interval is None or time.monotonic() < self._ping_at:
             return
         if all_is_well:
-            self._send("WATCHDOG=1")
+            # TimeoutStartSec must neither cut a roll short, which has deadlines of its own, nor end nodes that work
+            # because another can't start.
+            is_patient = self._is_reloading or (some_work and not self._ready)
+            more = f"\nEXTEND_TIMEOUT_USEC={int(2e6 * self._interval)}" if is_patient else ""
+            self._send(f"WATCHDOG=1{more}")
         self._ping_at = time.monotonic() + (self._interval if all_is_well else min(1.0, self._interval))
 
     def deadlines(self) -> list[float]:

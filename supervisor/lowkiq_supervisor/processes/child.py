@@ -87,7 +87,7 @@ class Child:
         return End(
             code,
             ready_for=None if self.ready_at is None else time.monotonic() - self.ready_at,
-            ran_jobs=self.page is not None and bool(self.page.running()),
+            ran_jobs=self.page is not None and self.page.running() != (),
             is_ours=bool(self.ended_for),
         )
 
@@ -100,6 +100,16 @@ class Child:
         """End the process now, with everything it has started."""
         _kill_group(self.pid)
         self.send(signal.SIGKILL)
+
+    def end_now(self) -> None:
+        """Kill a process that may have been reaped already, as one that nobody knows, and reap it if it wasn't."""
+        if self.pidfd is not None:
+            with contextlib.suppress(ProcessLookupError):
+                signal.pidfd_send_signal(self.pidfd, signal.SIGKILL)
+        else:
+            self.send(signal.SIGKILL)
+        with contextlib.suppress(ChildProcessError):
+            os.waitpid(self.pid, 0)
 
     def reap(self) -> int | None:
         """The exit code if the process has ended (negative: a signal), else None."""

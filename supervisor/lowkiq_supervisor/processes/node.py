@@ -144,11 +144,13 @@ def run_node(spec: NodeSpec, on_state: OnState) -> int:
             app,
             node_number=spec.node_number,
             number_of_nodes=options.number_of_nodes,
+            queues=options.queues,
+            threads=options.threads,
             burst=options.burst,
             quiet=spec.quiet,
             name=spec.name(os.getpid()),
-            ends_process=True,
             page=spec.page,
+            ends_process=True,
             on_state=on_state,
         )
     except SystemExit as error:
