@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import faulthandler
 import math
 import os
 import secrets
@@ -31,6 +30,7 @@ from lowkiq.node.lease_keeper import LeaseKeeper
 from lowkiq.node.runtime import Runtime, chosen_workers
 from lowkiq.node.threads import make_threads, tuned
 from lowkiq.node.worker_thread import WorkerThread
+from lowkiq.process.faults import dump_on_faults
 from lowkiq.process.signals import SignalInbox, spare_forks
 from lowkiq.queue.call import Caller, raise_first
 from lowkiq.queue.push import register
@@ -118,8 +118,7 @@ class Node:
             self._signals = ends.enter_context(SignalInbox(HANDLED, ends_process=self._ends_process))
             spare_forks()
             # A node that is wedged in C code can't answer TTIN: on ABRT, C code writes every thread's stack to stderr.
-            with contextlib.suppress(ValueError, AttributeError, OSError):  # a stderr without a descriptor
-                faulthandler.enable()
+            dump_on_faults()
             self._set_state("starting")
             try:
                 with contextlib.ExitStack() as undo:
