@@ -15,7 +15,7 @@ PIP := PIP_ROOT_USER_ACTION=ignore $(BIN)/python -m pip --disable-pip-version-ch
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help demo test test-long chaos hour leaks bench bench-peers bench-scale bench-web screenshots lint format types wheel lock test-deploy clean
+.PHONY: help demo test test-long chaos hour leaks bench bench-peers bench-scale bench-roll bench-web screenshots lint format types wheel lock test-deploy clean
 
 help: ## list these targets
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 22
@@ -47,6 +47,9 @@ bench-peers: $(VENV)/.for-bench ## measure it beside its peers (25 minutes; ARGS
 
 bench-scale: $(VENV)/.for-bench ## measure a job's cost as shards, queues, payloads and nodes grow (minutes)
 	@$(BIN)/python -m benchmarks.scale $(ARGS)
+
+bench-roll: $(VENV)/.for-dev ## measure how long jobs wait while their node is replaced
+	@$(BIN)/python -m benchmarks.roll $(ARGS)
 
 bench-web: $(VENV)/.for-dev ## measure the web view with a million jobs
 	@$(BIN)/python -m benchmarks.web

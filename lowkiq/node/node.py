@@ -61,13 +61,12 @@ class Node:
 
     Args:
         node_number: from 0; which part of the shards the splitter gives it.
-        queues: the queues that it runs; None for all. Nodes of other queues count their own numbers.
-        threads: how many it has, whatever the application's settings say.
+        queues: the queues that it runs, None for all. threads: how many, whatever the application's settings say.
         burst: end once nothing is due or in flight in any of these queues.
         name: its name in Redis; by default host:pid:random.
         dead_nodes: names of nodes known to be dead, whose shards are taken without waiting for the lease.
-        ends_process: nothing comes after it but the process's end, so signals stay held back then.
         page: shared with its supervisor, which learns what ran when the node has died, and tells who else has.
+        ends_process: nothing comes after it but the process's end, so signals stay held back then.
         on_state: called in the main thread with "starting", "ready", "quiet", "retiring" or "draining", how many
             threads are busy, how many jobs have ended so far, and how many shards that are its own another node holds;
             at each change of state and about every second.
@@ -85,8 +84,8 @@ class Node:
         quiet: bool = False,
         name: str | None = None,
         dead_nodes: Sequence[str] = (),
-        ends_process: bool = False,
         page: SharedPage | None = None,
+        ends_process: bool = False,
         on_state: Callable[[str, int, int, int], None] | None = None,
     ) -> None:
         if not 0 <= node_number < number_of_nodes:
@@ -222,7 +221,7 @@ class Node:
                 self._is_quiet = True
                 self._quiet()
             elif number == signal.SIGTTIN:
-                dump(self._workers, state_directory(os.environ))
+                dump(self._workers, state_directory(os.environ), self.name)
             elif number == signal.SIGHUP:
                 self._leave("retiring")
             else:

@@ -14,7 +14,6 @@ from redis.exceptions import RedisError
 from lowkiq import clock
 from lowkiq.app import Lowkiq
 from lowkiq.errors import OtherLayout, SettingsError, unknown_option
-from lowkiq.node.isolation import Isolation
 from lowkiq.queue.call import Caller
 from lowkiq.queue.shard import Shard, shards_of
 from lowkiq.settings import Settings
@@ -140,7 +139,6 @@ class Runtime:
     page: SharedPage = field(default_factory=SharedPage)
     outage: Outage = field(default_factory=Outage)
     refusals: Refusals = field(default_factory=Refusals)
-    isolation: Isolation = field(default_factory=Isolation)
 
     @property
     def namespace(self) -> str:

@@ -149,8 +149,8 @@ def run_node(spec: NodeSpec, on_state: OnState) -> int:
             burst=options.burst,
             quiet=spec.quiet,
             name=spec.name(os.getpid()),
-            ends_process=True,
             page=spec.page,
+            ends_process=True,
             on_state=on_state,
         )
     except SystemExit as error:

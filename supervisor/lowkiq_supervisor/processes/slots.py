@@ -163,7 +163,7 @@ class Slot:
     def runs(self) -> list[str]:
         """The shards whose jobs its process runs."""
         page = self.child.page if self.child is not None else None
-        return sorted({batch.shard for batch in (page.running() or ())}) if page is not None else []
+        return sorted({batch.shard for batch in page.running() or ()}) if page is not None else []
 
     def swap(self, other: Slot) -> None:
         """Exchange processes with the other slot."""
