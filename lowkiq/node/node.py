@@ -116,8 +116,7 @@ class Node:
         with contextlib.ExitStack() as ends:
             self._signals = ends.enter_context(SignalInbox(HANDLED, ends_process=self._ends_process))
             spare_forks()
-            # A node that is wedged in C code can't answer TTIN: on ABRT, C code writes every thread's stack to stderr.
-            dump_on_faults()
+            dump_on_faults()  # one that is wedged in C code can't answer TTIN, but ABRT
             self._set_state("starting")
             try:
                 with contextlib.ExitStack() as undo:
@@ -226,7 +225,7 @@ class Node:
                 self._leave("retiring")
             else:
                 if number == signal.SIGXCPU:
-                    logger.warning("cpu_limit_reached", node=self.name, advice="it drains: RLIMIT_CPU")
+                    logger.warning("cpu_limit_reached", node=self.name)
                 # TERM and the first INT drain; QUIT and the second INT abandon.
                 self._interrupts += 2 if number == signal.SIGQUIT else int(number == signal.SIGINT)
                 self._leave("draining")
