@@ -22,7 +22,7 @@ from lowkiq.environment import ExitCode, state_directory
 from lowkiq.errors import LowkiqError, SettingsError, needs_a_person
 from lowkiq.node.doorbell import Doorbell
 from lowkiq.node.drain import BurstEnd, Drain
-from lowkiq.node.dump import dump, dump_on_abort
+from lowkiq.node.dump import dump
 from lowkiq.node.heartbeat import HealthReport, Heartbeat
 from lowkiq.node.housekeeping import Housekeeping
 from lowkiq.node.lease import Lease
@@ -30,6 +30,7 @@ from lowkiq.node.lease_keeper import LeaseKeeper
 from lowkiq.node.runtime import Runtime, chosen_workers
 from lowkiq.node.threads import make_threads, tuned
 from lowkiq.node.worker_thread import WorkerThread
+from lowkiq.process.faults import dump_on_faults
 from lowkiq.process.signals import SignalInbox, spare_forks
 from lowkiq.queue.call import Caller, raise_first
 from lowkiq.queue.push import register
@@ -115,7 +116,7 @@ class Node:
         with contextlib.ExitStack() as ends:
             self._signals = ends.enter_context(SignalInbox(HANDLED, ends_process=self._ends_process))
             spare_forks()
-            dump_on_abort()
+            dump_on_faults()  # one that is wedged in C code can't answer TTIN, but ABRT
             self._set_state("starting")
             try:
                 with contextlib.ExitStack() as undo:
@@ -224,7 +225,7 @@ class Node:
                 self._leave("retiring")
             else:
                 if number == signal.SIGXCPU:
-                    logger.warning("cpu_limit_reached", node=self.name, advice="it drains: RLIMIT_CPU")
+                    logger.warning("cpu_limit_reached", node=self.name)
                 # TERM and the first INT drain; QUIT and the second INT abandon.
                 self._interrupts += 2 if number == signal.SIGQUIT else int(number == signal.SIGINT)
                 self._leave("draining")

@@ -5,7 +5,6 @@ it is started again for ever, whatever was asked for the nodes, and takes nothin
 
 from __future__ import annotations
 
-import faulthandler
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 
@@ -13,6 +12,7 @@ import structlog
 
 from lowkiq.environment import ExitCode
 from lowkiq.errors import LowkiqError
+from lowkiq.process.faults import dump_on_faults
 from lowkiq_supervisor.options import Options
 from lowkiq_supervisor.processes.child import spawn
 from lowkiq_supervisor.processes.node import OnState, begin
@@ -53,7 +53,7 @@ def web_slot(
 
 def run_web(options: Options, on_state: OnState) -> int:
     """Import the application and serve its web view until TERM; BOOT if that can't be."""
-    faulthandler.enable()  # a dump of every thread on ABRT, which is what a hung process gets
+    dump_on_faults()  # a dump of every thread on ABRT, which is what a hung process gets
     on_state("starting")
     try:
         from lowkiq.importing import load_app  # noqa: PLC0415 - the supervisor must stay free of the library
