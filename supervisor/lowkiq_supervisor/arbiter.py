@@ -259,7 +259,7 @@ class Arbiter:
                 self._manager.ready()
         all_beat = all(slot.child is None or slot.child.silent_at is None for slot in self._slots.nodes)
         # A drain has its own deadline, within which a silent node is killed anyway.
-        self._manager.watchdog(all_beat or self._shutdown.draining)
+        self._manager.watchdog(all_beat or self._shutdown.draining, any(slot.works for slot in self._slots.nodes))
 
     # The end -------------------------------------------------------------------------------------------------------
 

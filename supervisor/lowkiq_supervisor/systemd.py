@@ -61,13 +61,15 @@ class ServiceManager:
         """Everything is draining, and may take so long; said at once, so that systemd doesn't cut it short."""
         self._send(f"STOPPING=1\nEXTEND_TIMEOUT_USEC={int((seconds + STOP_SPARE) * 1e6)}")
 
-    def watchdog(self, all_is_well: bool) -> None:
+    def watchdog(self, all_is_well: bool, some_work: bool = False) -> None:
         """The loop turns: say so when it is due, unless a node is silent, for which a restart may be the cure."""
         if self._interval is None or time.monotonic() < self._ping_at:
             return
         if all_is_well:
-            # A roll has deadlines of its own, a node's at a time; systemd would give it up after TimeoutStartSec.
-            more = f"\nEXTEND_TIMEOUT_USEC={int(2e6 * self._interval)}" if self._is_reloading else ""
+            # TimeoutStartSec must neither cut a roll short, which has deadlines of its own, nor end nodes that work
+            # because another can't start.
+            is_patient = self._is_reloading or (some_work and not self._ready)
+            more = f"\nEXTEND_TIMEOUT_USEC={int(2e6 * self._interval)}" if is_patient else ""
             self._send(f"WATCHDOG=1{more}")
         self._ping_at = time.monotonic() + (self._interval if all_is_well else min(1.0, self._interval))
 

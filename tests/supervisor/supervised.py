@@ -147,6 +147,11 @@ def failing_at_boot(spec: NodeSpec, beat: Tell) -> int:
     return obedient(spec, beat) if Path("healed").exists() else 1
 
 
+def one_failing_at_boot(spec: NodeSpec, beat: Tell) -> int:
+    """The last node fails before it is ready, in a way that may heal, until a file is there."""
+    return (failing_at_boot if spec.node_number == spec.options.number_of_nodes - 1 else obedient)(spec, beat)
+
+
 def waiting(spec: NodeSpec, beat: Tell) -> int:
     """Fails once, and then waits for Redis for ever."""
     if not Path("failed").exists():

@@ -58,6 +58,18 @@ def test_a_roll_takes_as_long_as_it_takes_while_the_loop_turns(manager: Manager)
     service.close()
 
 
+def test_a_start_isn_t_cut_short_for_nodes_that_work_while_another_can_t_start(
+    manager: Manager, tmp_path: Path
+) -> None:
+    with supervisor_for(manager, tmp_path, "one_failing_at_boot") as supervisor:
+        manager.until_told("WATCHDOG=1\nEXTEND_TIMEOUT_USEC=400000", 2)
+        assert "READY=1" not in manager.told()
+        (tmp_path / "healed").touch()
+        supervisor.until_ready(2)
+        manager.until_told("READY=1")
+        supervisor.end()
+
+
 def test_the_watchdog_is_fed_until_a_node_is_silent_and_again_when_it_was_replaced(tmp_path: Path) -> None:
     manager = Manager(str(tmp_path / "notify"))
     constants = {"policy.limits.DUMP_TIME": 1.5}

@@ -9,13 +9,13 @@ more: a roll-out waits for it, and so do evictions.
 take seconds to start, hence the timeouts: the kubelet counts one as a failure.
 */ -}}
 {{- define "lowkiq.probes" -}}
-# Until it answers; with --preload, that is when the application is imported.
+# Until it answers; with --preload, that is when the application was imported twice: first by a child, that may hang.
 startupProbe:
   exec:
     command: [lowkiq-supervisor, ping]
   periodSeconds: 5
   timeoutSeconds: 10
-  failureThreshold: {{ div (add .Values.bootTimeout 30) 5 }}
+  failureThreshold: {{ div (add (mul 2 .Values.bootTimeout) 30) 5 }}
 # Fails when the supervisor doesn't answer, three times in a minute and a half, and never because of nodes or Redis.
 livenessProbe:
   exec:

@@ -184,7 +184,7 @@ class JobRow(msgspec.Struct, frozen=True):
     due_in: Annotated[float | None, Meta(description="Seconds until then, negative if late; null in the morgue.")]
     retry_count: Annotated[int, Meta(description="-1 fresh, 0 after the first failure.")]
     error: Annotated[str | None, Meta(description="The last error.")]
-    crashes: Annotated[int, Meta(description="Deaths of nodes that had it in hand.")]
+    crashes: Annotated[int, Meta(description="Deaths of its node: one while it ran, the others while it ran alone.")]
     payload_count: int
     payloads: Annotated[list[Payload], Meta(description="Those of the lowest scores; of a list, the first.")]
     owner: Annotated[str | None, Meta(description="The node that has the shard, if any.")]

@@ -13,6 +13,7 @@ from pathlib import Path
 
 import pytest
 
+from lowkiq_supervisor.processes.node import EXPENDABLE
 from tests.deploy.debian import bare_root, chroot
 from tests.deploy.systemd.machine import Machine
 from tests.deploy.systemd.units import SYSTEMD
@@ -192,7 +193,8 @@ def test_the_kernel_would_take_a_node_before_anything_else_and_the_supervisor_la
     supervisor, *others = (
         int(service.run(f"cat /proc/{pid}/oom_score_adj")) for pid in [main_pid(service), *sorted(nodes(service))]
     )
-    assert supervisor < 0 < min(others)
+    assert int(service.show("lowkiq", "OOMScoreAdjust")) + EXPENDABLE > 0, "before a Redis on this machine, say"
+    assert supervisor <= 0 < min(others), "in a container, systemd may not be able to lower the supervisor's"
 
 
 def test_a_crash_leaves_no_core(service: Machine) -> None:
