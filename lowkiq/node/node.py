@@ -89,26 +89,21 @@ class Node:
         on_state: Callable[[str, int, int, int], None] | None = None,
     ) -> None:
         if not 0 <= node_number < number_of_nodes:
-            raise SettingsError(
-                f"node_number {node_number} of {number_of_nodes} nodes: numbers go from 0 to number_of_nodes - 1"
-            )
+            raise SettingsError(f"node_number {node_number} of {number_of_nodes} nodes: it must be from 0 to one less")
         self._workers_by_queue = chosen_workers(app, queues)
         self._settings = replace(app.settings, threads_per_node=threads) if threads else app.settings
         self._node_number, self._number_of_nodes = node_number, number_of_nodes
         self.name = name or f"{socket.gethostname()}:{os.getpid()}:{secrets.token_hex(4)}"
-        self._dead_nodes = tuple(dead_nodes)
-        self._page = page or SharedPage()
-        self._is_burst = burst
+        self._dead_nodes, self._page = tuple(dead_nodes), page or SharedPage()
+        self._is_burst, self._ends_process = burst, ends_process
         #: Told to take no jobs, perhaps before it could take any.
         self._is_quiet = quiet
-        self._ends_process = ends_process
         self._on_state = on_state or (lambda _state, _busy, _jobs, _waits: None)
         self._workers: list[WorkerThread] = []
         self._state = "starting"
         self._fatal_error: BaseException | None = None
         self._interrupts = 0
-        #: When jobs that still run are left (monotonic).
-        self._leave_at = math.inf
+        self._leave_at = math.inf  # when jobs that still run are left (monotonic)
         self._beat_soon: Callable[[], None] = lambda: None
 
     def run(self) -> int:
