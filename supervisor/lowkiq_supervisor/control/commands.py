@@ -12,7 +12,8 @@ import structlog
 from lowkiq_supervisor.control.status import HEALTHY, Report
 from lowkiq_supervisor.errors import CommandRefused
 from lowkiq_supervisor.options import Options
-from lowkiq_supervisor.policy.replacement import Replacement, Roll
+from lowkiq_supervisor.policy.replacement import Replacement
+from lowkiq_supervisor.policy.roll import Roll
 from lowkiq_supervisor.policy.shutdown import Shutdown
 from lowkiq_supervisor.processes.slots import Slot, Slots
 from lowkiq_supervisor.terminal import Terminal

@@ -17,11 +17,10 @@ import signal
 import time
 from collections import deque
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, field
-from enum import Enum
 
 import structlog
 
+from lowkiq_supervisor.policy.roll import Phase, Roll, Step
 from lowkiq_supervisor.processes.slots import Slot, Slots, State
 from lowkiq_supervisor.restart_policy import TRIED_SOON, Verdict
 
@@ -31,47 +30,6 @@ TRIES = 5
 LONG_RETIREMENT = 600.0
 
 log = structlog.stdlib.get_logger("supervisor")
-
-
-class Phase(Enum):
-    """A replacement's step that is under way."""
-
-    ENDING = "ending"  # of the web view only: its port must be free for the successor
-    BOOTING = "booting"
-    HANDING_OVER = "handing over"
-    SOAKING = "soaking"
-
-
-@dataclass(slots=True)
-class Step:
-    """The replacement of one slot's process."""
-
-    slot: Slot
-    why: str
-    phase: Phase
-    is_recycling: bool = False
-    #: Holds the successor, and after the hand-over the predecessor.
-    beside: Slot | None = None
-    tries: int = 1
-    #: End of the soak.
-    until: float = 0.0
-
-
-@dataclass(slots=True)
-class Roll:
-    """A rolling restart, and how far it has come."""
-
-    number: int
-    why: str
-    left: deque[Slot]
-    done: list[Slot] = field(default_factory=list)
-    #: Why it doesn't go on.
-    stopped: str = ""
-    is_over: bool = False
-
-    @property
-    def is_running(self) -> bool:
-        return not (self.is_over or self.stopped)
 
 
 class Replacement:
