@@ -4,15 +4,17 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Collection, Iterable, Sequence
-from typing import Final, NamedTuple
+from typing import Annotated, Final, NamedTuple
 
 import msgspec
+from msgspec import Meta
 
 from lowkiq.admin.metrics import ShardMetrics, known_queues, read_shards
 from lowkiq.codec import encodable
 from lowkiq.queue import keys
-from lowkiq.queue.call import Call, Caller, pairs, redis_time
+from lowkiq.queue.call import Call, Caller, chunked, pairs, redis_time
 from lowkiq.queue.shard import Shard, shards_of
+from lowkiq.queue.unreadable import Unreadable, parsed, quoted
 
 #: Seconds between beats.
 BEAT_INTERVAL = 5.0
@@ -26,6 +28,17 @@ MOST_NODES: Final = 10_000
 UNOWNED_TTL: Final = 15
 #: Ids of a batch that a heartbeat names, and characters of each.
 NAMED_IDS, ID_CHARS = 10, 200
+#: Heartbeats that are read, the newest, and bytes of one: a thousand threads have room in it.
+MOST_BEATS, MOST_BEAT_BYTES = 1_000, 4 << 20
+#: Heartbeats of a round trip, and bytes after which no more are read.
+BEATS_AT_ONCE, MOST_BYTES_IN_ALL = 50, 64 << 20
+
+# A heartbeat is only what somebody has written into Redis: what it may say is bounded.
+Text = Annotated[str, Meta(max_length=2_000)]
+Count = Annotated[int, Meta(ge=0, le=2**53)]
+Seconds = Annotated[float, Meta(ge=-1e11, le=1e11)]
+#: Queue → shards.
+Shards = Annotated[dict[Text, Annotated[list[Count], Meta(max_length=keys.MOST_SHARDS)]], Meta(max_length=10_000)]
 #: Rings a node for a shard that nobody has.
 FOSTER: Final = b"foster"
 
@@ -33,52 +46,52 @@ FOSTER: Final = b"foster"
 class ThreadHealth(msgspec.Struct, frozen=True, kw_only=True):
     """A worker thread and what it performs."""
 
-    name: str
-    worker: str | None = None
-    queue: str | None = None
-    shard: int | None = None
+    name: Text
+    worker: Text | None = None
+    queue: Text | None = None
+    shard: Count | None = None
     #: The first ids of the batch, cut.
-    ids: list[str] = []
+    ids: Annotated[list[Text], Meta(max_length=NAMED_IDS)] = []
     #: How many ids the batch has.
-    jobs: int = 0
+    jobs: Count = 0
     #: Since when it has been performed.
-    seconds: float = 0.0
+    seconds: Seconds = 0.0
 
 
 class NodeHealth(msgspec.Struct, frozen=True, kw_only=True):
     """A heartbeat."""
 
-    node: str
-    boot_id: str
-    host: str
-    pid: int
-    supervisor_pid: int | None
-    node_number: int
-    number_of_nodes: int
-    slot: int | None
-    state: str
-    started_at: float
-    beat_at: float
-    version: str
+    node: Text
+    boot_id: Text
+    host: Text
+    pid: Count
+    supervisor_pid: Count | None
+    node_number: Count
+    number_of_nodes: Count
+    slot: Count | None
+    state: Text
+    started_at: Seconds
+    beat_at: Seconds
+    version: Text
     #: Queue → shards.
-    owned: dict[str, list[int]]
+    owned: Shards
     #: Those of them that are another node's part, for which this one stands in.
-    fostered: dict[str, list[int]] = {}
+    fostered: Shards = {}
     #: Holder → queue → shards that are this node's part, and that the holder has; "" is nobody known.
-    waited_for: dict[str, dict[str, list[int]]]
-    threads: list[ThreadHealth]
-    processed: int
-    failed: int
+    waited_for: Annotated[dict[Text, Shards], Meta(max_length=MOST_NODES)]
+    threads: Annotated[list[ThreadHealth], Meta(max_length=1_000)]
+    processed: Count
+    failed: Count
     #: Bytes.
-    rss: int
-    cpu_percent: float
+    rss: Count
+    cpu_percent: Annotated[float, Meta(ge=0, le=1e9)]
     #: Seconds of the last beat's call, None before the first.
-    redis_round_trip: float | None
-    restarts: int
-    last_exit: str | None
+    redis_round_trip: Seconds | None
+    restarts: Count
+    last_exit: Text | None
     #: `rss` and `cpu_percent` of the last beats, oldest first.
-    rss_history: list[int] = []
-    cpu_history: list[float] = []
+    rss_history: Annotated[list[Count], Meta(max_length=1_000)] = []
+    cpu_history: Annotated[list[Annotated[float, Meta(ge=0, le=1e9)]], Meta(max_length=1_000)] = []
     #: Seconds since the last beat by Redis's clock; filled in by who reads it.
     beat_age: float = 0.0
 
@@ -106,15 +119,6 @@ class Running(NamedTuple):
         return None if self.thread.jobs > len(self.thread.ids) else False
 
 
-class Heartbeats(NamedTuple):
-    """The heartbeats of all nodes."""
-
-    #: By node number.
-    readable: list[NodeHealth]
-    #: Names of nodes whose beat can't be read: of another version, or somebody else's writing.
-    unreadable: list[str]
-
-
 class Nodes(msgspec.Struct, frozen=True, kw_only=True):
     """All nodes of a namespace, and what is wrong."""
 
@@ -128,7 +132,8 @@ class Nodes(msgspec.Struct, frozen=True, kw_only=True):
     doubled: list[int]
     #: Shards with due jobs whose lease nobody has.
     unowned: list[ShardMetrics]
-    unreadable: list[str] = []
+    #: Values in Redis that can't be read.
+    unreadable: list[Unreadable] = []
 
     @property
     def is_well(self) -> bool:
@@ -173,47 +178,64 @@ def ask_to_foster(caller: Caller, namespace: str, asked: Sequence[tuple[str, Sha
 def exchange_unowned(caller: Caller, namespace: str, prefixes: Collection[str]) -> set[str]:
     """Keeps the shards that nobody has now, and returns those that nobody had at the last check, by whichever node."""
     key, text = keys.unowned(namespace), msgspec.json.encode(sorted(prefixes))
-    last, _ = caller.commands([("GET", key), ("SET", key, text, "EX", UNOWNED_TTL)])
-    return set(msgspec.json.decode(last, type=list[str])) if last else set()
+    last, _ = caller.read([("GET", key), ("SET", key, text, "EX", UNOWNED_TTL)], None)
+    found = parsed([], key, "", msgspec.json.Decoder(list[str]).decode, last) if last else None  # written anew anyway
+    return set(found or ())
 
 
 def living_nodes(caller: Caller, namespace: str) -> list[str]:
     """The names of nodes that are not late."""
     now = redis_time(caller)
-    names = caller.command("ZRANGEBYSCORE", keys.nodes(namespace), now - LATE_AFTER, "+inf")
+    bounds = (now - LATE_AFTER, "+inf", "LIMIT", 0, MOST_BEATS)
+    (names,) = caller.read([("ZRANGEBYSCORE", keys.nodes(namespace), *bounds)], [])
     return [name.decode("utf-8", "backslashreplace") for name in names]
 
 
 def read_nodes(caller: Caller, namespace: str) -> Nodes:
     """All nodes that have beaten lately."""
     shards = read_shards(caller, shards_of(namespace, known_queues(caller, namespace)))
-    return judge(read_health(caller, namespace), shards)
+    return judge(read_health(caller, namespace), shards, caller.met.now())
 
 
-def read_health(caller: Caller, namespace: str) -> Heartbeats:
-    """The heartbeats of nodes that have beaten lately."""
-    time, beats = caller.commands([("TIME",), ("ZRANGE", keys.nodes(namespace), 0, -1, "WITHSCORES")])
+def read_health(caller: Caller, namespace: str) -> list[NodeHealth]:
+    """The heartbeats of nodes that have beaten lately, by node number."""
+    key = keys.nodes(namespace)
+    time, beats = caller.read([("TIME",), ("ZREVRANGE", key, 0, MOST_BEATS - 1, "WITHSCORES")], [])
     now = time[0] + time[1] / 1e6
-    ages = {name: now - float(at) for name, at in pairs(beats)}
-    texts = caller.commands([("GET", keys.node(namespace, "").encode() + name) for name in ages])
-    found = Heartbeats([], [])
-    for (name, age), text in zip(ages.items(), texts, strict=True):
-        # Redis forgets a beat by its clock too, and so too late if that was set back.
-        if text is None or age > BEAT_TTL:
-            continue
-        try:
-            health = msgspec.json.decode(text, type=NodeHealth)
-        except (msgspec.DecodeError, UnicodeDecodeError):
-            found.unreadable.append(name.decode("utf-8", "backslashreplace"))
-        else:
-            found.readable.append(msgspec.structs.replace(health, beat_age=max(age, 0.0)))
-    found.readable.sort(key=lambda node: (node.node_number, node.started_at))
+    # Redis forgets a beat by its clock too, and so too late if that was set back.
+    ages = {name: age for name, at in pairs(beats) if (age := max(now - float(at), 0.0)) <= BEAT_TTL}
+    found, unreadable, bytes_read = list[NodeHealth](), list[Unreadable](), 0
+    for names in chunked(ages, BEATS_AT_ONCE):
+        texts = caller.read([("GETRANGE", _key_of(namespace, name), 0, MOST_BEAT_BYTES) for name in names], b"")
+        for name, text in zip(names, texts, strict=True):
+            bytes_read += len(text)
+            if text and (health := _read_beat(_key_of(namespace, name), text, unreadable)):
+                found.append(msgspec.structs.replace(health, beat_age=ages[name]))
+        if bytes_read > MOST_BYTES_IN_ALL:
+            why = f"its nodes' heartbeats have more than {MOST_BYTES_IN_ALL >> 20} MiB"
+            unreadable.append(Unreadable(quoted(key), why, f"UNLINK {quoted(key)}"))
+            break
+    found.sort(key=lambda node: (node.node_number, node.started_at))
+    caller.met.tell(key, unreadable)
     return found
 
 
-def judge(heartbeats: Heartbeats, shards: Sequence[ShardMetrics]) -> Nodes:
-    """The nodes with what is wrong, by their heartbeats and the numbers of all shards."""
-    nodes, unreadable = heartbeats
+def _key_of(namespace: str, node: bytes) -> bytes:
+    return keys.node(namespace, "").encode() + node
+
+
+def _read_beat(key: bytes, text: bytes, met: list[Unreadable]) -> NodeHealth | None:
+    if len(text) > MOST_BEAT_BYTES:
+        met.append(Unreadable(quoted(key), f"it has more than {MOST_BEAT_BYTES >> 20} MiB", f"UNLINK {quoted(key)}"))
+        return None
+    return parsed(met, quoted(key), f"UNLINK {quoted(key)}", _BEAT.decode, text)
+
+
+_BEAT: Final = msgspec.json.Decoder(NodeHealth)
+
+
+def judge(nodes: list[NodeHealth], shards: Sequence[ShardMetrics], unreadable: Sequence[Unreadable]) -> Nodes:
+    """The nodes with what is wrong, by their heartbeats, the numbers of all shards, and what can't be read."""
     numbers = Counter(node.node_number for node in nodes)
     expected = min(max((node.number_of_nodes for node in nodes), default=0), MOST_NODES)
     living = Counter(node.node_number for node in nodes if not node.is_late)
@@ -223,5 +245,5 @@ def judge(heartbeats: Heartbeats, shards: Sequence[ShardMetrics]) -> Nodes:
         missing=[n for n in range(expected) if n not in numbers],
         doubled=sorted(number for number, count in living.items() if count > 1),
         unowned=[shard for shard in shards if shard.is_unowned],
-        unreadable=unreadable,
+        unreadable=list(unreadable),
     )

@@ -14,7 +14,7 @@ import typer
 from redis.exceptions import RedisError
 
 from lowkiq import Lowkiq, LowkiqError, SettingsError, __version__, environment, log
-from lowkiq.admin.alerts import alerts_of
+from lowkiq.admin.alerts import alerts_of, alerts_of_unreadable
 from lowkiq.cli import tables
 from lowkiq.doctor import command as examiner
 from lowkiq.environment import EMBEDDED_SOCKET, ExitCode, parse_address
@@ -121,6 +121,8 @@ def stats(context: typer.Context, require: Require = None, as_json: AsJson = Fal
             typer.echo(json.dumps({name: msgspec.structs.asdict(row) for name, row in metrics.items()}))
         else:
             tables.show(tables.of_queues(metrics))
+        for alert in alerts_of_unreadable(app.caller.met.now()):
+            typer.echo(f"{alert.kind}: {alert.text}", err=True)
 
 
 @cli.command()

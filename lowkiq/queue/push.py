@@ -127,15 +127,27 @@ def register(caller: Caller, namespace: str, queues: Mapping[str, int]) -> list[
     Makes queues with their shards_count known, also again should Redis have lost them.
 
     Returns:
-        ShardsCountMismatch for a queue that is known with another shards_count, NewerLayout for one of a newer layout.
+        ShardsCountMismatch for a queue that is known with another shards_count, or with what is none; NewerLayout for
+        one of a newer layout.
     """
     calls = [
-        Call("register", [keys.queues(namespace)], [queue, keys.layout(count)], Layout.parse)
+        Call("register", [keys.queues(namespace)], [queue, keys.layout(count)], partial(_known, namespace, queue))
         for queue, count in queues.items()
     ]
-    known = raise_first(caller.run_all(calls))
-    errors = [layout_error(queue, layout, count) for (queue, count), layout in zip(queues.items(), known, strict=True)]
+    known = caller.run_all(calls)
+    raise_first([reply for reply in known if isinstance(reply, RedisError)])
+    errors = [
+        layout if isinstance(layout, LowkiqError) else layout_error(queue, layout, count)
+        for (queue, count), layout in zip(queues.items(), known, strict=True)
+    ]
     return [error for error in errors if error]
+
+
+def _known(namespace: str, queue: str, text: bytes) -> Layout | ShardsCountMismatch:
+    try:
+        return Layout.parse(text)
+    except ValueError as error:  # anybody may have written it
+        return ShardsCountMismatch(f"queue {queue}: {error}. Remove it: HDEL {keys.queues(namespace)} {queue}")
 
 
 def layout_error(queue: str, known: Layout, shards_count: int) -> LowkiqError | None:

@@ -3,10 +3,10 @@
 -- KEYS  shard prefixes (on Cluster: of one slot)
 -- ARGV  1 node, 2 ttl in seconds, then the epoch for each key
 -- returns for each key 0 (another node or epoch owns it), 1 (kept) or 2 (kept, and another node wants it as its part)
---@ shard now stamp oom count
+--@ shard now stamp oom count attempt
 local owners = {}
 for i = 1, SHARDS do
-  owners[i] = redis.call('HMGET', KEYS[i] .. 'owner', 'node', 'epoch', 'wanted')
+  owners[i] = attempt(redis.call, 'HMGET', KEYS[i] .. 'owner', 'node', 'epoch', 'wanted') or {}
 end
 local lease_end = stamp(now_us() + ARGV[2] * 1000000)
 local kept = {}

@@ -43,6 +43,18 @@ end
 -- How many of KEYS are shards, or series: on Cluster one more is named, which never exists (GUARD in call.py).
 local SHARDS = string.sub(KEYS[#KEYS], -6) == ':guard' and #KEYS - 1 or #KEYS
 
+--- attempt
+-- What f returns; or nil, and the error, where a key or a value is of another kind than f takes it for. Whatever somebody
+-- has written there is told of by `stats`, and must hide none of the others that the script looks at. Any other error is
+-- raised.
+local function attempt(f, ...)
+  local ok, found = pcall(f, ...)
+  if ok then return found end
+  local text = type(found) == 'table' and found.err or tostring(found)
+  if not string.find(text, 'WRONGTYPE', 1, true) and not string.find(text, 'attempt to ', 1, true) then error(found, 0) end
+  return nil, text
+end
+
 --- oom
 -- Redis 6 has no flag for scripts that may run when memory is full, but lets one go on whose first write frees.
 local function free_first(P)
