@@ -95,9 +95,9 @@ def unowned(namespace: str) -> str:
     return f"{namespace}:unowned"
 
 
-def web_key(namespace: str) -> str:
-    """Secret with which web views without credentials sign their write tokens."""
-    return f"{namespace}:web:key"
+def ended_sessions(namespace: str) -> str:
+    """Zset: session of the web view that somebody has ended → when its cookie ends."""
+    return f"{namespace}:web:ended"
 
 
 def bulks(namespace: str) -> str:
