@@ -137,7 +137,7 @@ BULKS: dict[str, bytes] = {
     "total": changed(GOOD_BULK, total=10**400),
     "negative": changed(GOOD_BULK, total=-5),
     "time": changed(GOOD_BULK, started_at=1e300),
-    "queue": changed(GOOD_BULK, queue="<b>"),
+    "queue": changed(GOOD_BULK, queue=7),
 }
 POINTS = (b"", b"<b>", b"\xff", b"1", b"1 2 3", b"nan 1 1 1 1 1 1 1 1 1", b"x 1 1 1 1 1 1 1 1 1",
           b"9999999999 " + HUGE + b" 1 1 1 1 1 1 1 1", b"9999999999 1 1 1 1 inf 1 1 1 1")  # fmt: skip

@@ -18,7 +18,6 @@ from lowkiq.admin.search import Match
 from lowkiq.queue import keys
 from lowkiq.queue.call import Caller, redis_time
 from lowkiq.queue.unreadable import Unreadable, parsed, quoted
-from lowkiq.settings import NAME
 
 #: Seconds for which an ended bulk is shown, and how many are listed.
 KEPT_SECONDS, LISTED = 86_400, 50
@@ -111,8 +110,8 @@ def _key_of(namespace: str, id: bytes) -> bytes:
 def _parse(caller: Caller, key: bytes, id: bytes, text: bytes) -> Bulk | None:
     def decode() -> Bulk:
         bulk = msgspec.json.decode(text, type=Bulk)
-        if bulk.id.encode() != id or not NAME.fullmatch(bulk.queue):
-            raise ValueError("it is of another bulk, or of no queue")
+        if bulk.id.encode() != id:
+            raise ValueError("it is of another bulk")
         check_action(bulk.action, bulk.match.view)
         return bulk
 

@@ -62,7 +62,7 @@ local function fetch(id)
   local at, retry_count, held = find(id)
   if not at or not held then return false end
   local error = redis.call('HGET', errors, id) or ''
-  read = read + #error
+  if #error > LONGEST_ERROR then read = read + #error end
   if cut then error = string.sub(error, 1, LONGEST_ERROR) end
   local job = {at, retry_count, error, redis.call('HGET', P .. 'crashes', id) or '0', 1}
   if held == '*' then

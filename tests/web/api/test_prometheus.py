@@ -148,7 +148,7 @@ def test_a_late_node_is_not_up(app, tell, scrape):
     assert found["lowkiq_nodes_late"] == {(): 1}
 
 
-@pytest.mark.parametrize("host", ['"} 1\nlowkiq_evil{a="', "\u202e", "x" * 100_000, "\x00", "", "\\"])
+@pytest.mark.parametrize("host", ['"} 1\nlowkiq_evil{a="', "\u202e", "x" * 2_000, "\x00", "", "\\"])
 def test_a_hostile_host_is_a_harmless_label(tell, scrape, host):
     tell(host=host)
     found = samples(scrape())

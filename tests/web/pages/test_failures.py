@@ -102,8 +102,9 @@ def test_a_redis_that_refuses_is_not_said_to_be_silent(make_web, browse):
 
 
 def test_a_post_to_a_dead_redis_is_not_repeated_by_the_page(browse):
-    away = create_app(Lowkiq(redis_url="redis://127.0.0.1:1/0"), no_auth=True)
-    response = browse(away).post("/queues/a/actions", {"token": "any", "action": "delete", "ids": "1"})
+    away = create_app(Lowkiq(redis_url="redis://127.0.0.1:1/0"), token=TOKEN)
+    form, known = {"action": "delete", "ids": "1"}, {"authorization": f"Bearer {TOKEN}"}
+    response = browse(away).post("/queues/a/actions", form, **known)
     assert response.status_code == 503
     assert "data-down" not in response.text
     assert "Look before you ask again" in response.text
