@@ -6,11 +6,18 @@
 ARG LOWKIQ_IMAGE=lowkiq
 FROM ${LOWKIQ_IMAGE}
 
-# Into Lowkiq's environment, which is root's; versions of what Lowkiq needs may be changed by this.
+# Into Lowkiq's environment, which is root's and has no pip: this one is gone with the step. Versions of what Lowkiq
+# needs may be changed by this.
 USER 0:0
 COPY requirements.txt /app/
-RUN ["python", "-m", "pip", "install", "--no-cache-dir", "--requirement=/app/requirements.txt"]
-USER 10001:10001
+RUN python -m venv /tmp/pip \
+    && /tmp/pip/bin/python -m pip --python=/opt/lowkiq/bin/python install --no-cache-dir \
+        --requirement=/app/requirements.txt \
+    && rm -r /tmp/pip
 
+# With byte code, which a read-only root couldn't keep: otherwise every start of a node compiles it.
 COPY shop /app/shop
+RUN ["python", "-m", "compileall", "-q", "--invalidation-mode=unchecked-hash", "/app"]
+
+USER 10001:10001
 CMD ["--nodes", "4", "--require", "shop.jobs"]

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import importlib
-from typing import TYPE_CHECKING, Any
 
 from lowkiq.version import VERSION
 
+TYPE_CHECKING = False  # typing itself would be a third of what a probe of the supervisor takes
 if TYPE_CHECKING:
+    from typing import Any
+
     from lowkiq.app import Lowkiq
     from lowkiq.errors import (
         InvalidJob,

@@ -17,10 +17,8 @@ from pathlib import Path
 from typing import Final, NamedTuple
 
 from lowkiq.errors import SettingsError
+from lowkiq.process.place import find_state_directory
 
-#: Where the supervisor listens for commands, and its embedded Redis for clients, within the state directory.
-CONTROL_SOCKET: Final = "/control.sock"
-EMBEDDED_SOCKET: Final = "/redis/redis.sock"
 #: Bytes of a path that a unix socket's address holds on Linux, without the final zero.
 LONGEST_SOCKET_PATH: Final = 107
 #: Mode of a directory that others may write into.
@@ -43,11 +41,11 @@ class ExitCode(IntEnum):
     """Exit codes of nodes, supervisor and commands. Service managers and scripts go by them: they never change."""
 
     DRAINED = 0  # every job in hand was finished, or a burst is over
-    INTERNAL = 1  # a bug, or a job that raised BaseException
+    INTERNAL = 1  # a bug, a job that raised BaseException, or a node's boot that may do better next time
     FAILED = 1  # of a command: it could not be done, or something isn't well
     USAGE = 2  # wrong options or environment: starting again won't help
-    BOOT = 3  # no node got through its first boot, or the embedded Redis didn't
-    CRASH_LOOP = 4  # a node failed too often and was given up
+    BOOT = 3  # a boot failed for what only a person can change; of the supervisor: every node's first one
+    CRASH_LOOP = 4  # no node was ready for a minute
     FORCED_KILL = 5  # jobs were left running at the drain deadline
     ABANDONED = 130  # second INT, or QUIT
 
@@ -57,12 +55,7 @@ class ExitCode(IntEnum):
 
 def state_directory(environment: Mapping[str, str], given: str | None = None) -> Path:
     """The directory where a supervisor keeps its socket, its dumps and the embedded Redis."""
-    return Path(given or environment.get("LOWKIQ_STATE_DIR") or runtime_directory(environment) or ".lowkiq")
-
-
-def runtime_directory(environment: Mapping[str, str]) -> str:
-    """The service's own directory, which systemd empties when it stops. Several are separated by colons."""
-    return environment.get("RUNTIME_DIRECTORY", "").split(":")[0]
+    return Path(find_state_directory(environment, given))
 
 
 def too_long_for_a_socket(path: str | Path) -> str:

@@ -31,11 +31,15 @@ class PushFailed(LowkiqError):
         self.new, self.merged = new, merged
 
 
-class ShardsCountMismatch(LowkiqError):
+class OtherLayout(LowkiqError):
+    """Redis keeps a queue otherwise than this process would; nothing was changed."""
+
+
+class ShardsCountMismatch(OtherLayout):
     """A queue was opened with another number of shards than it has; nothing was changed (I8)."""
 
 
-class NewerLayout(LowkiqError):
+class NewerLayout(OtherLayout):
     """A newer Lowkiq keeps the queue otherwise than this one can; nothing was changed."""
 
 
@@ -74,6 +78,17 @@ class PartialFailure(LowkiqError):
     def __init__(self, errors: Mapping[str, BaseException | str]) -> None:
         super().__init__(f"{len(errors)} of the batch failed: {', '.join(map(repr, list(errors)[:10]))}")
         self.errors = dict(errors)
+
+
+#: Errors of a boot that end only when a person changes the application, its settings or Redis.
+_FOR_A_PERSON = (
+    SettingsError, AppNotFound, ShardsCountMismatch, NewerLayout, RedisUnsuitable, ImportError, SyntaxError,
+)  # fmt: skip
+
+
+def needs_a_person(error: BaseException) -> bool:
+    """Returns whether a boot that failed with this error would fail again; any other may heal by itself."""
+    return isinstance(error, _FOR_A_PERSON)
 
 
 def short(value: object, limit: int = 60) -> str:

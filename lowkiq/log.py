@@ -1,36 +1,32 @@
 """
-Logs of commands, nodes and the supervisor: readable on a terminal, JSON for machines, always to stderr, so that what a
-command prints can be piped. They name ids and sizes, never payloads.
+Logs of commands, nodes and the supervisor: readable on a terminal, JSON for machines, to stderr, so that what a
+command prints can be piped, or to a file. They name ids and sizes, never payloads.
 """
 
 from __future__ import annotations
 
-import contextlib
 import sys
+from pathlib import Path
 
 import structlog
 
-
-class _Unbreakable:
-    """Standard error that may be gone: a closed terminal must not stop a drain half way."""
-
-    def write(self, text: str) -> int:
-        with contextlib.suppress(OSError, ValueError):
-            return sys.stderr.write(text)
-        return 0
-
-    def flush(self) -> None:
-        with contextlib.suppress(OSError, ValueError):
-            sys.stderr.flush()
+from lowkiq.process.lines import Lines
 
 
-def configure(level: str = "info") -> None:
+def configure(level: str = "info", path: Path | None = None) -> None:
     """
-    Chooses the renderer by where stderr goes; `level` is the lowest that is written, also of what the application logs.
+    Chooses the renderer by where lines go; `level` is the lowest that is written, also of what the application logs.
 
-    The supervisor does it before it forks, so that all write alike.
+    The supervisor does it before it forks, so that all write alike. No line waits for a reader: see `Lines`.
+
+    Args:
+        path: the file to write to instead of stderr.
+
+    Raises:
+        OSError: the file can't be written, or isn't ours.
     """
-    is_terminal = sys.stderr.isatty()
+    is_terminal = path is None and sys.stderr.isatty()
+    lines = Lines(path, lambda count: structlog.get_logger().warning("log_lines_dropped", count=count))
     # Both without local variables, which richer tracebacks show: they hold payloads and passwords.
     render: list[structlog.typing.Processor] = (
         [structlog.dev.ConsoleRenderer(exception_formatter=structlog.dev.plain_traceback)]
@@ -46,5 +42,5 @@ def configure(level: str = "info") -> None:
         ],
         wrapper_class=structlog.make_filtering_bound_logger(level),
         # One write a line: lines of many processes share the stream and must not mix.
-        logger_factory=structlog.WriteLoggerFactory(file=_Unbreakable()),  # type: ignore[arg-type]
+        logger_factory=lambda *_: lines,
     )

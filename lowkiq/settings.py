@@ -13,9 +13,10 @@ from urllib.parse import quote
 import redis
 
 from lowkiq import codec
-from lowkiq.environment import EMBEDDED_SOCKET, find_redis_url, state_directory
+from lowkiq.environment import find_redis_url, state_directory
 from lowkiq.errors import SettingsError, short, unknown_option
 from lowkiq.hooks import Middleware, Scheduler, Splitter
+from lowkiq.process.place import EMBEDDED_SOCKET
 from lowkiq.redis_url import parse
 
 DEFAULT_URL: Final = "redis://localhost:6379/0"

@@ -84,7 +84,7 @@ class Supervised:
     @classmethod
     def main(cls, directory: Path, *arguments: str, **environment: str) -> Supervised:
         """One with real nodes, as people start it."""
-        return cls(directory, [*SUPERVISOR, *arguments], environment)
+        return cls(directory, [*SUPERVISOR, *arguments], {"LOWKIQ_SOAK": "0"} | environment)
 
     @classmethod
     def running(cls, behaviour: str, directory: Path, **options: Any) -> Supervised:

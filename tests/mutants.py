@@ -27,12 +27,8 @@ MUTANTS = {
     ),
     "epoch_stands": Mutant("acquire.lua", "math.max(epoch + 1, now)", "math.max(epoch, now)", "I2"),
     "epoch_of_the_clock": Mutant("acquire.lua", "math.max(epoch + 1, now)", "now", "I2"),
-    "acquire_held": Mutant("acquire.lua", "if is_foreign and rest > 0 and not is_dead(holder) then", "if false then"),
-    "acquire_keeps_the_claim": Mutant(
-        "acquire.lua",
-        "restore_claim(P, now, is_foreign and not abandoned and tonumber(ARGV[4]) or nil)",
-        "0, 0",
-    ),
+    "acquire_held": Mutant("acquire.lua", "if is_foreign and rest > 0 and not ran then", "if false then"),
+    "acquire_keeps_the_claim": Mutant("acquire.lua", "restore_claim(P, now, doomed)", "0, 0"),
     "merge_overwrites": Mutant(
         "push.lua",
         "payloads_add(P .. 'payloads', id, score, payload)",
@@ -52,11 +48,12 @@ MUTANTS = {
     "open_for_ever": Mutant(
         "claim.lua", "redis.call('HDEL', P .. 'owner', 'open')\nif tonumber(last_score)", "if tonumber(last_score)"
     ),
-    "open_after_the_lease": Mutant("acquire.lua", "'claim', 'open', 'waiting'", "'claim', 'waiting'"),
-    "open_after_its_end": Mutant("release.lua", "redis.call('HDEL', P .. 'owner', 'open')", ""),
+    "open_after_the_lease": Mutant("acquire.lua", "'alone', 'open', 'waiting'", "'alone', 'waiting'"),
+    "open_after_its_end": Mutant("release.lua", "'open', 'alone')", "'alone')"),
     "handed_to_the_busy": Mutant("push.lua", "may_go and redis.call('EXISTS', bell .. ':idle') == 1", "may_go", "I1"),
     "release_keeps_the_number": Mutant("release.lua", "redis.call('HSET', P .. 'owner', 'claim', ARGV[3])", ""),
     "release_any_claim": Mutant("release.lua", "if last_claim <= tonumber(ARGV[3]) then", "if true then", "I4"),
+    "release_tells_nobody": Mutant("release.lua", "wanted or ''}", "''}"),
     "settle_any_claim": Mutant("settle.lua", "if last_claim == tonumber(ARGV[3]) then", "if true then", "I5"),
     "counts_what_was_asked": Mutant(
         "settle.lua",
@@ -85,12 +82,28 @@ MUTANTS = {
         "settle.lua", "redis.call('ZPOPMIN', P .. 'claim:' .. id)", "redis.call('ZPOPMAX', P .. 'claim:' .. id)"
     ),
     "deaths_not_counted": Mutant(
-        "acquire.lua", "is_foreign and not abandoned and tonumber(ARGV[4]) or nil", "nil", "I7"
+        "acquire.lua", "is_foreign and not abandoned and count_death(P, ran or '', tonumber(ARGV[4])) or {}", "{}", "I7"
     ),
     "abandoned_is_dead": Mutant("acquire.lua", "is_foreign and not abandoned and", "is_foreign and", "I7"),
-    "one_death_more": Mutant("claimed.lua", "crashes >= max_crashes", "crashes > max_crashes", "I7"),
+    "one_death_more": Mutant("claimed.lua", "died >= max_crashes", "died > max_crashes", "I7"),
     "deaths_forgotten_in_hand": Mutant("claimed.lua", "if in_hand[id] then return end", "", "I7"),
-    "suspects_among_others": Mutant("claim.lua", "count = without_crashed(P, ids, count)", "count = count", "I7"),
+    "suspects_among_others": Mutant("claim.lua", "count, crowds = part_suspects(P, ids, count)", "crowds = {}", "I7"),
+    "crowds_count": Mutant(
+        "claimed.lua", "redis.call('HEXISTS', P .. 'crashes', id) == 0 and 'crashes' or 'crowds'", "'crashes'", "I7"
+    ),
+    "buried_in_a_crowd": Mutant("claimed.lua", "if alone == (claim or '') .. ' ' .. id then", "if true then", "I7"),
+    "alone_in_any_claim": Mutant(
+        "claimed.lua", "alone == (claim or '') .. ' ' .. id", "string.match(alone or '', ' (.*)') == id", "I7"
+    ),
+    "alone_after_the_lease": Mutant("acquire.lua", "'claim', 'alone',", "'claim',"),
+    "alone_among_others": Mutant("isolate.lua", "  redis.call('HDEL', P .. 'owner', 'alone')", ""),
+    "isolates_any_claim": Mutant("isolate.lua", "if last_claim ~= tonumber(ARGV[3]) then return 0 end", ""),
+    "suspects_all_of_the_claim": Mutant(
+        "claimed.lua", "if number and jobs + after <= #ids then", "if false then", "I7"
+    ),
+    "suspects_another_claim": Mutant("claimed.lua", " or number and number ~= claim", "", "I7"),
+    "suspects_nobody": Mutant("claimed.lua", "local first, last = 1, #ids", "local first, last = 1, 0", "I7"),
+    "crowds_not_forgotten": Mutant("claimed.lua", "redis.call('HDEL', P .. 'crowds', ...)", "", "I7"),
     "any_layout_for_one": Mutant("push.lua", "meta[1] == ARGV[1] and", ""),
     "compact_without_fence": Mutant("claim.lua", "owner[1] == ARGV[1] and owner[2] == ARGV[2] and", "", "I1"),
     "compact_claimed_late": Mutant("claim.lua", " and tonumber(owner[3] or 0) < tonumber(number)", ""),

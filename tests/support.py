@@ -25,7 +25,7 @@ ROOT = Path(__file__).parents[1]
 SOURCES = os.pathsep.join([str(ROOT), str(ROOT / "supervisor")])
 #: Arguments of a Python that runs the command of the nodes, and the supervisor's.
 LOWKIQ = ("-c", "from lowkiq.cli import main; main()")
-SUPERVISOR = ("-c", "from lowkiq_supervisor.cli import main; main()")
+SUPERVISOR = ("-c", "from lowkiq_supervisor.entry import main; main()")
 HOST = "127.0.0.1"
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final, Literal
 
@@ -16,7 +17,7 @@ from lowkiq.transport.connect import evicting_policy, is_too_old, server_name
 
 #: Share of maxmemory from which people should know.
 NEARLY_FULL: Final = 0.8
-#: Values that can't be read and are named.
+#: Values that can't be read, and queues that are refused, that are named.
 NAMED: Final = 10
 
 START_NODES: Final = "Start nodes: lowkiq-supervisor --nodes N -r MODULE"
@@ -25,11 +26,11 @@ START_NODES: Final = "Start nodes: lowkiq-supervisor --nodes N -r MODULE"
 class Alert(msgspec.Struct, frozen=True):
     """One thing that is wrong."""
 
-    #: "no nodes", "unreadable", "missing", "late", "doubled", "unowned" or "Redis".
+    #: "no nodes", "unreadable", "missing", "late", "doubled", "refused", "unowned" or "Redis".
     kind: str
     #: "bad": jobs do not run, or are lost. "warn": they may, later.
     severity: Literal["bad", "warn"]
-    #: Of unowned shards their queue, of Redis "version", "role", "persistence" or "memory"; else "".
+    #: Of what is refused, or unowned, the queue, of Redis "version", "role", "persistence" or "memory"; else "".
     subject: str
     #: A sentence without its full stop.
     says: str
@@ -101,6 +102,8 @@ def _of_nodes(found: Nodes) -> Iterator[Alert]:
         yield _missing(found.missing, found.nodes)
     yield from (_late(node) for node in found.nodes if node.is_late)
     yield from (_doubled(number, found.nodes) for number in found.doubled)
+    refusals = Counter(refusal for node in found.nodes for refusal in node.refused.items())
+    yield from (_refused(queue, why, nodes) for (queue, why), nodes in refusals.most_common(NAMED))
 
 
 def _missing(numbers: Sequence[int], nodes: Sequence[NodeHealth]) -> Alert:
@@ -122,6 +125,12 @@ def _doubled(number: int, nodes: Sequence[NodeHealth]) -> Alert:
     says = f"{len(hosts)} nodes have the number {number}, on {words.listed(sorted(set(hosts)))}: all but one stand by"
     do = "Give each machine its own NODE_NUMBER; during a rolling update this passes"
     return Alert("doubled", "warn", "", says, do)
+
+
+def _refused(queue: str, why: str, nodes: int) -> Alert:
+    who = "1 node leaves" if nodes == 1 else f"{nodes} nodes leave"
+    says = f"{who} queue {words.printable(queue, 60)} alone: {words.printable(why, 300)}"
+    return Alert("refused", "bad", queue, says, "Nodes take it up by themselves once that is mended")
 
 
 def _of_shards(found: Nodes) -> Iterator[Alert]:

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import random
 from collections import Counter
-from collections.abc import Collection, Iterable, Sequence
-from typing import Annotated, Final, NamedTuple
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from typing import Annotated, Any, Final, NamedTuple
 
 import msgspec
 from msgspec import Meta
@@ -12,7 +13,7 @@ from msgspec import Meta
 from lowkiq.admin.metrics import ShardMetrics, known_queues, read_shards
 from lowkiq.codec import encodable
 from lowkiq.queue import keys
-from lowkiq.queue.call import Call, Caller, chunked, pairs, redis_time
+from lowkiq.queue.call import Call, Caller, chunked, pairs
 from lowkiq.queue.shard import Shard, shards_of
 from lowkiq.queue.unreadable import Unreadable, parsed, quoted
 
@@ -39,7 +40,7 @@ Count = Annotated[int, Meta(ge=0, le=2**53)]
 Seconds = Annotated[float, Meta(ge=-1e11, le=1e11)]
 #: Queue → shards.
 Shards = Annotated[dict[Text, Annotated[list[Count], Meta(max_length=keys.MOST_SHARDS)]], Meta(max_length=10_000)]
-#: Rings a node for a shard that nobody has.
+#: Rings a node for a shard that nobody has (so does release.lua).
 FOSTER: Final = b"foster"
 
 
@@ -69,10 +70,15 @@ class NodeHealth(msgspec.Struct, frozen=True, kw_only=True):
     node_number: Count
     number_of_nodes: Count
     slot: Count | None
+    #: "ready", "quiet", "draining" or "retiring".
     state: Text
     started_at: Seconds
     beat_at: Seconds
     version: Text
+    #: The queues that it runs; None: an older version, which doesn't tell.
+    queues: Annotated[list[Text], Meta(max_length=10_000)] | None = None
+    #: Those of them that it leaves alone, as Redis knows them otherwise → why.
+    refused: Annotated[dict[Text, Text], Meta(max_length=10_000)] = {}
     #: Queue → shards.
     owned: Shards
     #: Those of them that are another node's part, for which this one stands in.
@@ -99,6 +105,20 @@ class NodeHealth(msgspec.Struct, frozen=True, kw_only=True):
     def is_late(self) -> bool:
         """True when two beats have been lost."""
         return self.beat_age > LATE_AFTER
+
+    def runs(self, queue: str) -> bool:
+        """Returns whether it runs that queue, as far as it tells."""
+        return (self.queues is None or queue in self.queues) and queue not in self.refused
+
+    @property
+    def is_leaving(self) -> bool:
+        """True when it hands its shards over."""
+        return self.state in {"draining", "retiring"}
+
+    @property
+    def supervisor(self) -> tuple[str, int] | str:
+        """Its supervisor, of which several processes may have one number while one replaces another; else itself."""
+        return self.node if self.supervisor_pid is None else (f"{self.host} {self.boot_id}", self.supervisor_pid)
 
 
 class Running(NamedTuple):
@@ -128,7 +148,7 @@ class Nodes(msgspec.Struct, frozen=True, kw_only=True):
     late: list[str]
     #: Numbers below number_of_nodes from which no beat comes.
     missing: list[int]
-    #: Numbers that several nodes have: the second stands by.
+    #: Numbers that several nodes have, and go on having: the second stands by.
     doubled: list[int]
     #: Shards with due jobs whose lease nobody has.
     unowned: list[ShardMetrics]
@@ -138,7 +158,8 @@ class Nodes(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def is_well(self) -> bool:
         """True when nothing is wrong."""
-        return not (self.late or self.missing or self.doubled or self.unowned or self.unreadable)
+        troubles = self.late, self.missing, self.doubled, self.unowned, self.unreadable
+        return not any(troubles) and not any(node.refused for node in self.nodes)
 
 
 def name_id(id: str) -> str:
@@ -169,10 +190,24 @@ def forget(caller: Caller, namespace: str, node: str) -> None:
     caller.command("UNLINK", keys.node(namespace, node))
 
 
-def ask_to_foster(caller: Caller, namespace: str, asked: Sequence[tuple[str, Shard]]) -> None:
-    """Asks each of these nodes to stand in for the node whose part the shard is."""
-    rings = [(keys.doorbell(namespace, node), FOSTER + b" " + shard.prefix.encode()) for node, shard in asked]
-    caller.commands([("PUBLISH", *ring) for ring in rings])
+def ask_to_foster(caller: Caller, namespace: str, told: Mapping[Shard, str], leaver: str = "") -> None:
+    """
+    Asks nodes that are ready, and run these shards' queues, to stand in for the nodes whose part the shards are.
+
+    Args:
+        told: shards that nobody has, each with a node that was told already, or "". Others are asked if it isn't there.
+        leaver: a node that is not to be asked.
+    """
+    living = {node.node: node for node in read_health(caller, namespace) if not node.is_late}
+    able = [node for name, node in living.items() if node.state == "ready" and name != leaver]
+    random.shuffle(able)
+    takers = {queue: [node for node in able if node.runs(queue)] for queue in {shard.queue for shard in told}}
+    rings: list[tuple[Any, ...]] = []
+    for number, (shard, name) in enumerate(told.items()):
+        if name not in living and (nodes := takers[shard.queue]):
+            taker = nodes[number % len(nodes)].node
+            rings.append(("PUBLISH", keys.doorbell(namespace, taker), FOSTER + b" " + shard.prefix.encode()))
+    caller.commands(rings)
 
 
 def exchange_unowned(caller: Caller, namespace: str, prefixes: Collection[str]) -> set[str]:
@@ -181,14 +216,6 @@ def exchange_unowned(caller: Caller, namespace: str, prefixes: Collection[str]) 
     last, _ = caller.read([("GET", key), ("SET", key, text, "EX", UNOWNED_TTL)], None)
     found = parsed([], key, "", msgspec.json.Decoder(list[str]).decode, last) if last else None  # written anew anyway
     return set(found or ())
-
-
-def living_nodes(caller: Caller, namespace: str) -> list[str]:
-    """The names of nodes that are not late."""
-    now = redis_time(caller)
-    bounds = (now - LATE_AFTER, "+inf", "LIMIT", 0, MOST_BEATS)
-    (names,) = caller.read([("ZRANGEBYSCORE", keys.nodes(namespace), *bounds)], [])
-    return [name.decode("utf-8", "backslashreplace") for name in names]
 
 
 def read_nodes(caller: Caller, namespace: str) -> Nodes:
@@ -238,12 +265,14 @@ def judge(nodes: list[NodeHealth], shards: Sequence[ShardMetrics], unreadable: S
     """The nodes with what is wrong, by their heartbeats, the numbers of all shards, and what can't be read."""
     numbers = Counter(node.node_number for node in nodes)
     expected = min(max((node.number_of_nodes for node in nodes), default=0), MOST_NODES)
-    living = Counter(node.node_number for node in nodes if not node.is_late)
+    # One that a supervisor has started to replace another stands by until that has left.
+    living = {(node.node_number, node.supervisor) for node in nodes if not (node.is_late or node.is_leaving)}
+    several = Counter(number for number, _ in living)
     return Nodes(
         nodes=nodes,
         late=[node.node for node in nodes if node.is_late],
         missing=[n for n in range(expected) if n not in numbers],
-        doubled=sorted(number for number, count in living.items() if count > 1),
+        doubled=sorted(number for number, count in several.items() if count > 1),
         unowned=[shard for shard in shards if shard.is_unowned],
         unreadable=list(unreadable),
     )

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Annotated, NoReturn
 
 import msgspec
@@ -17,10 +19,13 @@ from lowkiq import Lowkiq, LowkiqError, SettingsError, __version__, environment,
 from lowkiq.admin.alerts import alerts_of, alerts_of_unreadable
 from lowkiq.cli import tables
 from lowkiq.doctor import command as examiner
-from lowkiq.environment import EMBEDDED_SOCKET, ExitCode, parse_address
+from lowkiq.environment import ExitCode, parse_address
 from lowkiq.errors import AppNotFound
 from lowkiq.importing import load_app
 from lowkiq.node.node import Node
+from lowkiq.process.held_signals import release
+from lowkiq.process.place import EMBEDDED_SOCKET
+from lowkiq.process.signals import disarm, leave_on
 from lowkiq.redis_url import redact
 
 EPILOG = """\b
@@ -88,14 +93,34 @@ def run(
         raise typer.Exit
     context.obj = require
     if context.invoked_subcommand is not None:
+        release()
         return
     with _clear_errors():
         if require is None:
             raise SettingsError("which application? Say -r MODULE or -r MODULE:ATTR")
-        log.configure()
+        _configure_log()
         number, count = _node_numbers(node_number, number_of_nodes)
-        code = Node(load_app(require), node_number=number, number_of_nodes=count, burst=burst).run()
+        _take_signals()
+        app = load_app(require)
+        code = Node(app, node_number=number, number_of_nodes=count, burst=burst, ends_process=True).run()
     _exit(code)
+
+
+def _configure_log() -> None:
+    """Log to LOWKIQ_LOG_FILE, else to stderr."""
+    path = environment.find("--log-file", None, os.environ)
+    try:
+        log.configure(path=Path(path.text).absolute() if path else None)
+    except OSError as error:
+        raise SettingsError(f"{path}: {error}") from error
+
+
+def _take_signals() -> None:
+    """From here until the node takes them itself: there is nothing to drain yet."""
+    disarm()
+    drained = dict.fromkeys((signal.SIGTERM, signal.SIGINT, signal.SIGHUP), ExitCode.DRAINED)
+    leave_on({**drained, signal.SIGQUIT: ExitCode.ABANDONED})
+    release()
 
 
 def _node_numbers(number: str | None, count: str | None) -> tuple[int, int]:
@@ -155,7 +180,8 @@ def web(
     except ModuleNotFoundError as error:
         _fail(f"the web view needs {error.name}: pip install 'lowkiq[web]'", ExitCode.USAGE)
     with _app(require or context.obj) as app:
-        log.configure()
+        _configure_log()
+        disarm(but=(signal.SIGHUP,))
         code = server.serve(app, parse_address(bind), read_only=read_only, payloads=not no_payloads, no_auth=no_auth)
     _exit(code)
 

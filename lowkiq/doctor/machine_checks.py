@@ -17,14 +17,12 @@ import redis.utils
 from lowkiq.doctor.finding import Verdict, note, ok, problem, warning
 from lowkiq.doctor.subject import OTHER_FILES, Subject
 from lowkiq.environment import (
-    CONTROL_SOCKET,
-    EMBEDDED_SOCKET,
     OPEN_TO_OTHERS,
-    runtime_directory,
     state_directory,
     too_long_for_a_socket,
 )
 from lowkiq.node.lease_keeper import RENEWALS_A_TTL
+from lowkiq.process.place import CONTROL_SOCKET, EMBEDDED_SOCKET, runtime_directory
 from lowkiq.transport.connect import reply_patience
 from lowkiq.version import VERSION
 

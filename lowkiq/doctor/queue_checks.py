@@ -101,8 +101,8 @@ def unserved(subject: Subject) -> Iterator[Verdict]:
 
 
 def unowned(subject: Subject) -> Iterator[Verdict]:
-    """Jobs that are due, or were in hand, where nobody is."""
-    alerts = [alert for alert in subject.alerts if alert.kind == "unowned"]
+    """Jobs that are due, or were in hand, where nobody is; and queues that nodes leave alone."""
+    alerts = [alert for alert in subject.alerts if alert.kind in {"unowned", "refused"}]
     verdicts = [of_alert(alert) if subject.nodes.nodes else warning(alert.says, alert.do) for alert in alerts]
     yield from verdicts or [ok("every shard with jobs due has a node")]
 

@@ -11,7 +11,8 @@ from lowkiq.admin.alerts import Alert, alerts_of
 from lowkiq.admin.metrics import QueueMetrics, ShardMetrics, by_queue, read_layouts, read_shards
 from lowkiq.admin.nodes import NodeHealth, Nodes, judge, read_health
 from lowkiq.app import Lowkiq
-from lowkiq.environment import EMBEDDED_SOCKET, find_number_of_nodes, find_redis_url
+from lowkiq.environment import find_number_of_nodes, find_redis_url
+from lowkiq.process.place import EMBEDDED_SOCKET
 from lowkiq.queue.call import Caller
 from lowkiq.queue.keys import LAYOUT_VERSION, Layout
 from lowkiq.queue.shard import shards_of

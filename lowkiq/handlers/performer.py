@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
+import copy
 from collections.abc import Callable
 from functools import partial
+from typing import Any
 
 import structlog
 
@@ -25,15 +28,18 @@ class Performer:
         self._middlewares = tuple(settings.server_middlewares)
         self._retries = Retries(worker, settings, fatal)
         self._fatal = fatal
+        self._has_hook = type(worker).retries_exhausted is not Worker.retries_exhausted
+        #: Somebody looks at jobs after perform, which may do with its lists what it likes: it gets copies then.
+        self._is_watched = self._has_hook or bool(self._middlewares)
 
     def perform(self, batch: list[Job]) -> Failures | None:
         """Performs a batch. Returns what failed of it, None when all is done; raises nothing."""
         try:
-            payloads_by_id = {job.id: job.payloads for job in batch}
-            if self._middlewares:
+            if self._is_watched:
+                payloads_by_id = {job.id: self._copy(job) for job in batch}
                 wrap(self._middlewares, self.worker, list(batch), partial(self.worker.perform, payloads_by_id))()
             else:
-                self.worker.perform(payloads_by_id)
+                self.worker.perform({job.id: job.payloads for job in batch})
         except PartialFailure as error:
             return self._partly_failed(batch, error.errors)
         except Exception as error:  # noqa: BLE001 (whatever user code raises fails its batch, and only that)
@@ -42,6 +48,13 @@ class Performer:
             self._fatal(error)
             return self._failed(batch, error)
         return None
+
+    def _copy(self, job: Job) -> list[Any]:
+        """The payloads of a job; if `retries_exhausted` may be next to see them, with all that is in them."""
+        if self._has_hook and job.retry_count + 1 >= self.worker.max_retry_count:
+            with contextlib.suppress(Exception):  # load_payload may make what can't be copied
+                return copy.deepcopy(job.payloads)
+        return job.payloads.copy()
 
     def _failed(self, batch: list[Job], error: BaseException | str) -> Failures:
         return self._retries.decide(batch, dict.fromkeys((job.id for job in batch), error))

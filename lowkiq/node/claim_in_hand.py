@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import Any, NamedTuple, Self
 
@@ -11,8 +12,9 @@ from lowkiq.handlers.retries import Failures
 from lowkiq.job import Job
 from lowkiq.node.lease import Lease
 from lowkiq.queue.call import Call
-from lowkiq.queue.claims import Claim, Handed, claim_handed
+from lowkiq.queue.claims import Claim, Handed, claim_handed, load_all
 from lowkiq.queue.shard import Exhausted, Failure, Outcome, Rest, Settled
+from lowkiq.shared_page import Seat
 
 
 class Settle(NamedTuple):
@@ -40,7 +42,9 @@ class ClaimInHand:
         self._number = number
         self.worker = lease.performer.worker
         self.shard = lease.shard
-        self._batch_size = self.worker.batch_size
+        #: Of suspects, each of which is to run alone on the node.
+        self.crowds = claim.crowds
+        self._batch_size = 1 if claim.crowds else self.worker.batch_size
         self._jobs = claim.jobs
         self._has_several = claim.has_several
         self._started = self._done = self._settled = 0
@@ -63,13 +67,15 @@ class ClaimInHand:
     @classmethod
     def of_reply(cls, lease: Lease, claim: Claim, epoch: str) -> Self | None:
         """Takes in hand what was claimed, if it is anything, and the lease still ours."""
-        number = lease.claimed(epoch, is_empty=not (claim.jobs or claim.spoiled))
+        is_empty = not (claim.jobs or claim.spoiled)
+        number = lease.claimed(epoch, is_empty=is_empty, has_suspects=bool(claim.crowds))
         return cls(lease, claim, epoch, number) if number else None
 
     @classmethod
-    def of_ring(cls, lease: Lease, handed: Handed, thread: object) -> Self | None:
+    def of_ring(cls, lease: Lease, handed: Handed, thread: object, seat: Seat) -> Self | None:
         """Takes in hand what a push has put into the open claim, and the shard for that thread, if they are ours."""
-        claim = claim_handed(handed, lease.runtime.settings.load_payload)  # the user's, so not under the lock
+        load = lease.runtime.settings.load_payload  # the user's, so not under the lock
+        claim = lease.load_seated(seat, handed.number, claim_handed, handed, load)
         number = lease.handed(handed, thread)
         return cls(lease, claim, handed.epoch, number) if number else None
 
@@ -80,16 +86,18 @@ class ClaimInHand:
 
     # ── perform ─────────────────────────────────────────────────────────────────────────────────────────────────────
 
-    def perform(self, since: float) -> bool:
+    def perform(self, since: float, seat: Seat) -> bool:
         """
         Runs the jobs batch by batch, as long as the lease holds and they are as quick as was expected. What is left
         then goes back with the settle: it must not wait behind slow ones. Returns whether they were quick.
 
         Args:
             since: when its thread began to perform what it has in hand, be it of other shards (monotonic).
+            seat: tells the supervisor, once the node is dead, which batch it was at.
         """
         lease, now = self.lease, clock.monotonic
-        window, perform = lease.runtime.settings.claim_window, lease.performer.perform
+        window, perform, place = lease.runtime.settings.claim_window, lease.performer.perform, seat.place
+        self._begin(seat)
         started = before = now()
         performs = 0
         is_late = False
@@ -97,17 +105,56 @@ class ClaimInHand:
         with self._lock:
             batch = self._start(before)
         while batch:
+            place[0] = self._started
             failures = perform(batch)
             after = now()
             performs += 1
             is_late = after - before >= window or after - since >= 2 * window
             before = after
             batch = self._finish(failures, after, is_late)
+        seat.end()
         enter(None)
         if performs:
             self.running = ()  # until here it can't be taken back
             lease.claim_size.learn(performs, before - started)
         return not is_late
+
+    def _begin(self, seat: Seat) -> None:
+        # Spoiled payloads are of jobs in between, so nobody could tell by its place in the claim which one runs.
+        batch_size = 0 if self._released else self._batch_size
+        seat.begin(self.shard.prefix, self._number, len(self._jobs), batch_size)
+
+    @property
+    def next_suspect(self) -> str | None:
+        """The suspect that is to run next, as long as that may start."""
+        return None if self.is_lost or self._started >= self._end else self._jobs[self._started].id
+
+    @property
+    def next_crowds(self) -> int:
+        """How often that died among others after the first time."""
+        return self.crowds[self._started]
+
+    def isolate_call(self, id: str, *, is_alone: bool) -> Call[bool]:
+        """Tells Redis that this job of it runs alone, or does so no longer."""
+        return self.shard.isolate(self.lease.runtime.node, self.epoch, self._number, id, is_alone=is_alone)
+
+    def perform_suspect(self, seat: Seat) -> None:
+        """Runs the next job alone. Its payloads are loaded only now."""
+        self._begin(seat)
+        seat.place[0] = self._started + 1
+        if self._load(self._jobs[self._started]):
+            self.perform(-math.inf, seat)
+        seat.end()
+
+    def _load(self, job: Job) -> bool:
+        spoiled = load_all(job, self.lease.runtime.settings.load_payload)
+        with self._lock:
+            if spoiled:
+                self._started = self._done = self._started + 1
+                self._failed_ids.add(job.id)
+                self._spoiled += spoiled
+                self._released.append(job.id)
+        return not spoiled
 
     def _finish(self, failures: Failures | None, now: float, is_last: bool) -> list[Job] | None:
         """Notes that the batch is done, but for what failed of it; starts the next one."""

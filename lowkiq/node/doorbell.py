@@ -29,19 +29,19 @@ RETRY = 0.5
 
 class Doorbell(threading.Thread):
     """
-    Wakes the own threads of shards with jobs due, and calls `foster` with shards that the node is to stand in for.
+    Wakes the own threads of shards with jobs due, and calls `take_over` with shards that the node is to acquire.
 
     A bell that is missed costs no more than `poll_interval`: threads poll, and poll at once when it works again.
     """
 
     def __init__(
-        self, runtime: Runtime, threads: Mapping[Lease, WorkerThread], foster: Callable[[Lease], None]
+        self, runtime: Runtime, threads: Mapping[Lease, WorkerThread], take_over: Callable[[Lease], None]
     ) -> None:
         super().__init__(name="lowkiq-doorbell", daemon=True)
         self._runtime = runtime
         self._by_prefix = {lease.shard.prefix.encode(): lease for lease in threads}
         self._threads = threads
-        self._foster = foster
+        self._take_over = take_over
         self._is_stopping = False
         #: Set once the node can be rung.
         self.is_listening = threading.Event()
@@ -93,6 +93,6 @@ class Doorbell(threading.Thread):
         prefix, _, rest = data.partition(b" ")
         if prefix == FOSTER:
             if rest in self._by_prefix:
-                self._foster(self._by_prefix[rest])
+                self._take_over(self._by_prefix[rest])
         elif lease := self._by_prefix.get(prefix):
             self._threads[lease].wake(lease, clock.monotonic() + float(rest))

@@ -9,11 +9,13 @@ from redis.exceptions import RedisError
 
 from lowkiq import clock
 from lowkiq.admin.metrics import ShardMetrics, read_shards
+from lowkiq.admin.nodes import ask_to_foster
 from lowkiq.node.lease import Lease
 from lowkiq.node.lease_keeper import LeaseKeeper
 from lowkiq.node.runtime import Runtime
 from lowkiq.node.worker_thread import WorkerThread
 from lowkiq.queue.call import SHARDS_A_CALL, chunked
+from lowkiq.queue.shard import Released, Shard
 
 logger = structlog.get_logger("lowkiq")
 
@@ -23,13 +25,14 @@ JOIN = 1.0
 
 class Drain:
     """
-    Gives back the node's shards, the idle ones at once and the others as their jobs end. Used by the main thread; the
-    lease keeper goes on renewing what is still worked on.
+    Hands over the node's shards, the idle ones at once and the others as their jobs end: to the node that stands by for
+    them, or to others that are there. Used by the main thread; the lease keeper goes on renewing what is worked on.
     """
 
     def __init__(self, runtime: Runtime, workers: Sequence[WorkerThread], keeper: LeaseKeeper) -> None:
         self._workers = workers
         self._keeper = keeper
+        self._runtime = runtime
         self._caller = runtime.caller
         self._outage = runtime.outage
 
@@ -46,7 +49,9 @@ class Drain:
                 claim.give_back()
         try:
             owned = self._owned()
-            self._release([lease for lease in owned if not any(thread.may_touch(lease) for thread in self._workers)])
+            idle = [lease for lease in owned if not any(thread.may_touch(lease) for thread in self._workers)]
+            if released := self._release(idle):
+                ask_to_foster(self._caller, self._runtime.namespace, released, leaver=self._runtime.node)
             self._outage.over()
         except RedisError as error:
             self._outage.met(error, "release_failed")
@@ -82,7 +87,9 @@ class Drain:
     def _owned(self) -> list[Lease]:
         return [lease for thread in self._workers for lease in thread.leases if lease.epoch is not None]
 
-    def _release(self, leases: Sequence[Lease]) -> None:
+    def _release(self, leases: Sequence[Lease]) -> dict[Shard, str]:
+        """Returns the shards that nobody has now, each with the node that stands by, and was told."""
+        released: dict[Shard, str] = {}
         for group in chunked(leases, SHARDS_A_CALL):
             # One that was lost meanwhile has nothing to release.
             calls = [(lease, *release) for lease in group if (release := lease.release_call())]
@@ -92,6 +99,9 @@ class Drain:
                     raise result
                 # Released, or lost already: it is not ours any more.
                 lease.lost(epoch)
+                if isinstance(result, Released):
+                    released[lease.shard] = result.told
+        return released
 
 
 class BurstEnd:
@@ -102,6 +112,7 @@ class BurstEnd:
 
     def __init__(self, runtime: Runtime, leases: Sequence[Lease]) -> None:
         self._caller = runtime.caller
+        self._refusals = runtime.refusals
         self._shards = runtime.shards()
         self._ours = {(lease.shard.queue, lease.shard.index) for lease in leases}
         self._last_quiet: list[int] | None = None
@@ -114,7 +125,8 @@ class BurstEnd:
             metrics = read_shards(self._caller, self._shards)
         except RedisError:
             return False
-        if any(self._has_work(shard) for shard in metrics):
+        refused = self._refusals.texts()
+        if any(self._has_work(shard) for shard in metrics if shard.queue not in refused):
             self._last_quiet = None
             return False
         done = [shard.pushed + shard.processed + shard.failed for shard in metrics]

@@ -62,6 +62,8 @@ class HealthReport:
             started_at=self._started_at,
             beat_at=clock.real(),
             version=VERSION,
+            queues=sorted(self._runtime.queues),
+            refused=self._runtime.refusals.texts(),
             owned=_by_queue([lease for lease in leases if lease.epoch is not None]),
             fostered=_by_queue([lease for lease in leases if lease.is_foster and lease.epoch is not None]),
             waited_for=_by_holder([lease for lease in leases if not lease.is_foster and lease.epoch is None]),
@@ -145,7 +147,7 @@ class Heartbeat(threading.Thread):
         self._soon.set()
 
     def run(self) -> None:
-        self._forget(self._runtime.dead_nodes)
+        self._forget([dead.name for dead in self._runtime.dead_nodes()])
         while not self._stopping.is_set():
             self._beat()
             self._soon.wait(BEAT_INTERVAL)

@@ -10,7 +10,6 @@ does is ask.
 
 from __future__ import annotations
 
-import random
 from collections.abc import Iterable, Sequence
 from typing import Final
 
@@ -18,7 +17,7 @@ import structlog
 
 from lowkiq.admin.history import record, take_turn
 from lowkiq.admin.metrics import by_queue, known_queues, read_shards
-from lowkiq.admin.nodes import ask_to_foster, exchange_unowned, living_nodes
+from lowkiq.admin.nodes import ask_to_foster, exchange_unowned
 from lowkiq.errors import RedisUnsuitable
 from lowkiq.node.runtime import Runtime
 from lowkiq.queue.push import register
@@ -39,6 +38,7 @@ class Housekeeping:
         self._namespace = runtime.namespace
         self._node = runtime.node
         self._queues = runtime.queues
+        self._refusals = runtime.refusals
         self._may_check_server = True
         #: Complaints that the log has, and that still stand.
         self._complaints: set[str] = set()
@@ -47,11 +47,11 @@ class Housekeeping:
 
     def __call__(self) -> None:
         # The node's queues are made known again if Redis has lost everything.
-        complaints = [str(error) for error in register(self._caller, self._namespace, self._queues)]
+        self._refusals.of_queues(register(self._caller, self._namespace, self._queues))
         if take_turn(self._caller, self._namespace, self._node):
             self._record()
         unreadable = [f"{one.key} can't be read: {one.why}" for one in self._caller.met.now()]
-        self._log_complaints(complaints + self._complaints_of_server() + unreadable)
+        self._log_complaints(self._complaints_of_server() + unreadable)
 
     def _record(self) -> None:
         queues = known_queues(self._caller, self._namespace)
@@ -83,13 +83,8 @@ class Housekeeping:
         seen = exchange_unowned(self._caller, self._namespace, {shard.prefix for shard in unowned})
         left_alone = [shard for shard in unowned if shard.prefix in seen]
         self._log_unowned({shard.prefix for shard in left_alone})
-        if not left_alone:
-            return
-        nodes = living_nodes(self._caller, self._namespace)
-        random.shuffle(nodes)
-        if nodes:
-            asked = [(nodes[number % len(nodes)], shard) for number, shard in enumerate(left_alone)]
-            ask_to_foster(self._caller, self._namespace, asked)
+        if left_alone:
+            ask_to_foster(self._caller, self._namespace, dict.fromkeys(left_alone, ""))
 
     def _log_unowned(self, prefixes: set[str]) -> None:
         """Logs each once: shards of a queue without a worker have no taker, however often one asks."""

@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any
 
 from lowkiq import clock
-from lowkiq.errors import Fenced
+from lowkiq.codec import load_payload
+from lowkiq.errors import Fenced, OtherLayout
 from lowkiq.handlers.performer import Performer
 from lowkiq.node.claim_size import ClaimSize
 from lowkiq.node.runtime import Runtime
 from lowkiq.queue.call import Call
-from lowkiq.queue.claims import Handed
+from lowkiq.queue.claims import Claim, Handed
 from lowkiq.queue.shard import Held, Owned, Released, Shard
+from lowkiq.shared_page import DeadNode, Seat
 
 
 class Lease:
@@ -33,6 +37,7 @@ class Lease:
         self.lock = threading.Lock()
         self.runtime = runtime
         self._ttl = runtime.settings.lease_ttl
+        self._is_loaded_by_user = runtime.settings.load_payload is not load_payload
         #: The list by which pushes ring its thread; "": the node's doorbell.
         self.bell = ""
         #: It is another node's part, and this one only stands in while that is away.
@@ -54,6 +59,8 @@ class Lease:
         self._is_unknown = False
         #: Whether a push may put its job into that claim, which found nothing.
         self.is_open = False
+        #: Whether the last claim found suspects: those need the node for themselves.
+        self.has_suspects = False
 
     # ── who runs the shard ──────────────────────────────────────────────────────────────────────────────────────────
 
@@ -76,13 +83,13 @@ class Lease:
 
     # ── the lease ───────────────────────────────────────────────────────────────────────────────────────────────────
 
-    def acquire_call(self) -> Call[Owned | Held]:
-        """Asks for the lease."""
+    def acquire_call(self, dead_nodes: Sequence[DeadNode]) -> Call[Owned | Held]:
+        """Asks for the lease, be it that of a node which is known to be dead."""
         return self.shard.acquire(
             self.runtime.node,
             self._ttl,
             self.runtime.settings.max_crashes,
-            self.runtime.dead_nodes,
+            dead_nodes,
             is_foster=self.is_foster,
             bell=self.bell,
         )
@@ -118,8 +125,10 @@ class Lease:
             return True
 
     def refused(self, epoch: str, error: Exception) -> None:
-        """Notes what Redis has refused because the lease is lost; raises any other error."""
-        if not isinstance(error, Fenced):
+        """Notes what Redis has refused because the lease is lost, or can't be used; raises any other error."""
+        if isinstance(error, OtherLayout):
+            self.runtime.refusals.of_shard(self.shard, error)
+        elif not isinstance(error, Fenced):
             raise error
         self.lost(epoch)
 
@@ -152,7 +161,7 @@ class Lease:
 
     # ── its claims ──────────────────────────────────────────────────────────────────────────────────────────────────
 
-    def claim_calls(self, shards: int) -> tuple[str | None, list[Call[Any]]]:
+    def claim_calls(self, shards: int, seat: Seat) -> tuple[str | None, list[Call[Any]]]:
         """
         Asks for jobs, as one of so many shards; the last call is the claim. If the reply to the one before it was lost,
         gives that back first. Returns the epoch too; without the lease, or with one to be given back, there is none,
@@ -170,16 +179,26 @@ class Lease:
             self._is_unknown, self.is_open = True, False
         limit = self.claim_size.share(shards)
         claim = self.shard.claim(node, epoch, number, limit, settings.max_payloads, settings.load_payload, shards)
+        if self._is_loaded_by_user:
+            claim = claim._replace(parse=partial(self.load_seated, seat, number, claim.parse))
         calls.append(claim)
         return epoch, calls
 
-    def claimed(self, epoch: str, *, is_empty: bool) -> int:
+    def claimed(self, epoch: str, *, is_empty: bool, has_suspects: bool = False) -> int:
         """
         Notes that the reply is here. Returns the number of the claim in hand now; 0 if it is empty, or the lease
         was lost while the reply was on its way: then another owner may have run its jobs.
         """
+        self.has_suspects = has_suspects
         with self.lock:
             return self._hold(is_empty=is_empty) if self.epoch == epoch else 0
+
+    def load_seated(self, seat: Seat, number: int, load: Callable[..., Claim], *what: Any) -> Claim:
+        """Has payloads loaded, as a part of what the node runs if it is by code of the user's: that may kill it."""
+        if not self._is_loaded_by_user:
+            return load(*what)
+        with seat.loading(self.shard.prefix, number):
+            return load(*what)
 
     def handed(self, handed: Handed, thread: object) -> int:
         """

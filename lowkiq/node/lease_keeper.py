@@ -12,6 +12,7 @@ import structlog
 from redis.exceptions import RedisError
 
 from lowkiq import clock
+from lowkiq.errors import OtherLayout
 from lowkiq.node.claim_in_hand import ClaimInHand, Settle
 from lowkiq.node.lease import Lease
 from lowkiq.node.runtime import Runtime
@@ -41,15 +42,15 @@ class LeaseKeeper(threading.Thread):
         self._settings = runtime.settings
         self._wake = threading.Event()
         self._is_stopping = self._is_draining = False
-        #: Shards of nodes that are away, to stand in for.
+        #: Shards that nobody has, as the node was told.
         self._asked: deque[Lease] = deque()
         self._wanted: list[Lease] = []
         self._renew_at = self._acquire_at = 0.0
         #: Set once every shard has been tried for.
         self.has_tried = threading.Event()
 
-    def foster(self, lease: Lease) -> None:
-        """Asks to stand in for the node whose part the shard is."""
+    def take_over(self, lease: Lease) -> None:
+        """Asks for a shard that has just become free, or to stand in for the node whose part it is."""
         self._asked.append(lease)
         self._wake.set()
 
@@ -85,6 +86,7 @@ class LeaseKeeper(threading.Thread):
             if not self._is_draining:
                 self._acquire(asked, now)
             self._give_back()
+            self._let_others_run()
             self.settle_late(self._settings.claim_window / 2)
         except RedisError as error:
             # The leases are tried again well before they run out.
@@ -139,14 +141,18 @@ class LeaseKeeper(threading.Thread):
     # ── acquire ─────────────────────────────────────────────────────────────────────────────────────────────────────
 
     def _acquire(self, leases: Sequence[Lease], now: float) -> None:
-        missing = [lease for lease in leases if lease.epoch is None and not lease.is_busy]
+        missing = [lease for lease in leases if lease.epoch is None and not (lease.is_busy or self._is_refused(lease))]
+        dead = self._runtime.dead_nodes() if missing else []
         for group in chunked(missing, ACQUIRES_AT_ONCE):
-            results = self._caller.run_all([lease.acquire_call() for lease in group])
+            results = self._caller.run_all([lease.acquire_call(dead) for lease in group])
             for lease, result in zip(group, results, strict=True):
                 if not isinstance(result, RedisError):
                     self._note_acquired(lease, result, now)
             raise_first([result for result in results if isinstance(result, RedisError)])
             self._runtime.outage.over()
+
+    def _is_refused(self, lease: Lease) -> bool:
+        return self._runtime.refusals.has(lease.shard.queue)
 
     def _note_acquired(self, lease: Lease, result: Any, asked_at: float) -> None:
         log = logger.bind(queue=lease.shard.queue, shard=lease.shard.index)
@@ -161,8 +167,20 @@ class LeaseKeeper(threading.Thread):
         elif isinstance(result, Held):
             if lease.stand_by(result.holder):
                 log.info("standing_by", waits_for=result.holder, lease_ends_in=round(result.rest, 1))
-        else:
+        elif not isinstance(result, OtherLayout):
             raise result
+        if not lease.is_foster:
+            self._runtime.refusals.of_shard(lease.shard, result if isinstance(result, OtherLayout) else None)
+
+    # ── others beside a suspect that takes long ─────────────────────────────────────────────────────────────────────
+
+    def _let_others_run(self) -> None:
+        """Ends the isolation of a suspect that has had the node for long, once Redis knows it."""
+        if suspect := self._runtime.isolation.overdue():
+            (result,) = self._caller.run_all([suspect.claim.isolate_call(suspect.id, is_alone=False)])
+            if isinstance(result, RedisError):
+                raise result
+            self._runtime.isolation.share(suspect)
 
     # ── settle for threads that are inside a job ────────────────────────────────────────────────────────────────────
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import faulthandler
+import math
 import os
 import secrets
 import signal
@@ -18,7 +19,7 @@ from redis.exceptions import RedisError
 from lowkiq import clock
 from lowkiq.app import Lowkiq
 from lowkiq.environment import ExitCode, state_directory
-from lowkiq.errors import LowkiqError, SettingsError
+from lowkiq.errors import LowkiqError, SettingsError, needs_a_person
 from lowkiq.node.doorbell import Doorbell
 from lowkiq.node.drain import BurstEnd, Drain
 from lowkiq.node.dump import dump
@@ -29,14 +30,19 @@ from lowkiq.node.lease_keeper import LeaseKeeper
 from lowkiq.node.runtime import Runtime
 from lowkiq.node.threads import make_threads, tuned
 from lowkiq.node.worker_thread import WorkerThread
+from lowkiq.process.signals import SignalInbox, spare_forks
 from lowkiq.queue.call import Caller, raise_first
 from lowkiq.queue.push import register
-from lowkiq.signals import SignalInbox
+from lowkiq.shared_page import SharedPage
 from lowkiq.transport.connect import check_server, client_for_node, connections_of_node
 from lowkiq.worker import Worker
 
 logger = structlog.get_logger("lowkiq")
 
+#: The signals that it acts on.
+HANDLED: Final = (
+    signal.SIGTERM, signal.SIGINT, signal.SIGQUIT, signal.SIGHUP, signal.SIGTSTP, signal.SIGTTIN, signal.SIGXCPU,
+)  # fmt: skip
 #: Seconds to wait, before the node says that it is quiet, for threads that have something asked of Redis.
 CALM: Final = 1.0
 #: Seconds between reports to the supervisor, and between checks whether the main thread has something to do.
@@ -58,9 +64,11 @@ class Node:
         burst: end once nothing is due or in flight in any queue of the app.
         name: its name in Redis; by default host:pid:random.
         dead_nodes: names of nodes known to be dead, whose shards are taken without waiting for the lease.
-        on_state: called in the main thread with "starting", "ready", "quiet" or "draining", how many threads are busy,
-            how many jobs have ended so far, and how many shards that are its own another node holds; at each change of
-            state and about every second.
+        ends_process: nothing comes after it but the process's end, so signals stay held back then.
+        page: shared with its supervisor, which learns what ran when the node has died, and tells who else has.
+        on_state: called in the main thread with "starting", "ready", "quiet", "retiring" or "draining", how many
+            threads are busy, how many jobs have ended so far, and how many shards that are its own another node holds;
+            at each change of state and about every second.
     """
 
     def __init__(
@@ -73,6 +81,8 @@ class Node:
         quiet: bool = False,
         name: str | None = None,
         dead_nodes: Sequence[str] = (),
+        ends_process: bool = False,
+        page: SharedPage | None = None,
         on_state: Callable[[str, int, int, int], None] | None = None,
     ) -> None:
         if not 0 <= node_number < number_of_nodes:
@@ -89,21 +99,25 @@ class Node:
         self._node_number, self._number_of_nodes = node_number, number_of_nodes
         self.name = name or f"{socket.gethostname()}:{os.getpid()}:{secrets.token_hex(4)}"
         self._dead_nodes = tuple(dead_nodes)
+        self._page = page or SharedPage()
         self._is_burst = burst
         #: Told to take no jobs, perhaps before it could take any.
         self._is_quiet = quiet
+        self._ends_process = ends_process
         self._on_state = on_state or (lambda _state, _busy, _jobs, _waits: None)
         self._workers: list[WorkerThread] = []
         self._state = "starting"
         self._fatal_error: BaseException | None = None
         self._interrupts = 0
+        #: When jobs that still run are left (monotonic).
+        self._leave_at = math.inf
+        self._beat_soon: Callable[[], None] = lambda: None
 
     def run(self) -> int:
         """Runs until drained, in the main thread. Returns the exit code."""
         with contextlib.ExitStack() as ends:
-            self._signals = ends.enter_context(
-                SignalInbox((signal.SIGTERM, signal.SIGINT, signal.SIGQUIT, signal.SIGTSTP, signal.SIGTTIN))
-            )
+            self._signals = ends.enter_context(SignalInbox(HANDLED, ends_process=self._ends_process))
+            spare_forks()
             # A node that is wedged in C code can't answer TTIN: on ABRT, C code writes every thread's stack to stderr.
             with contextlib.suppress(ValueError, AttributeError, OSError):  # a stderr without a descriptor
                 faulthandler.enable()
@@ -122,7 +136,7 @@ class Node:
                 else:
                     logger.exception("boot_failed")
                 self._say_last_words(error)
-                return ExitCode.BOOT
+                return ExitCode.BOOT if needs_a_person(error) else ExitCode.INTERNAL
             self._loop()
             return self._drain()
 
@@ -139,20 +153,23 @@ class Node:
             workers=self._app.workers,
             node_number=self._node_number,
             number_of_nodes=self._number_of_nodes,
-            dead_nodes=self._dead_nodes,
+            known_dead=self._dead_nodes,
+            page=self._page,
         )
         undo.callback(runtime.caller.close)
         while True:
             try:
                 check_server(client)
-                for queue, shards_count in runtime.queues.items():
-                    raise_first(register(runtime.caller, runtime.namespace, {queue: shards_count}))
+                refused = register(runtime.caller, runtime.namespace, runtime.queues)
                 break
             except RedisError as error:
                 runtime.outage.met(error, "waiting_for_redis")
             if self._wait(TICK):
                 return False
         runtime.outage.over()
+        if len(refused) == len(runtime.queues):
+            raise_first(list(refused.values()))
+        runtime.refusals.of_queues(refused)
         if self._settings.on_server_init:
             self._settings.on_server_init()
         return True
@@ -162,10 +179,11 @@ class Node:
         self._workers = make_threads(runtime)
         threads = {lease: thread for thread in self._workers for lease in thread.leases}
         self._own = [lease for lease in threads if not lease.is_foster]
-        self._doorbell = Doorbell(runtime, threads, self._foster)
+        self._doorbell = Doorbell(runtime, threads, self._take_over)
         self._keeper = LeaseKeeper(runtime, threads)
         report = HealthReport(runtime, self._workers, os.environ)
         self._heartbeat = Heartbeat(runtime, lambda round_trip: report(self._state, round_trip), Housekeeping(runtime))
+        self._beat_soon = self._heartbeat.beat_soon
 
     def _start_threads(self) -> None:
         self._doorbell.start()
@@ -183,7 +201,6 @@ class Node:
 
     def _loop(self) -> None:
         self._set_state("ready")
-        self._heartbeat.beat_soon()
         logger.info(
             "ready", node=self.name, number=f"{self._node_number} of {self._number_of_nodes}",
             queues=len(self._app.workers), shards=len(self._own), threads=len(self._workers),
@@ -203,12 +220,16 @@ class Node:
                 self._quiet()
             elif number == signal.SIGTTIN:
                 dump(self._workers, state_directory(os.environ))
+            elif number == signal.SIGHUP:
+                self._leave("retiring")
             else:
+                if number == signal.SIGXCPU:
+                    logger.warning("cpu_limit_reached", node=self.name, advice="it drains: RLIMIT_CPU")
                 # TERM and the first INT drain; QUIT and the second INT abandon.
                 self._interrupts += 2 if number == signal.SIGQUIT else int(number == signal.SIGINT)
-                self._set_state("draining")
+                self._leave("draining")
         self._report()
-        return self._state == "draining" or self._fatal_error is not None
+        return self._state in {"retiring", "draining"} or self._fatal_error is not None
 
     def _quiet(self) -> None:
         if self._state == "ready":
@@ -218,17 +239,17 @@ class Node:
             while clock.monotonic() < until and not all(thread.is_calm for thread in self._workers):
                 time.sleep(0.001)
             self._set_state("quiet")
-            self._heartbeat.beat_soon()
             logger.info("quiet", node=self.name)
 
-    def _foster(self, lease: Lease) -> None:
-        """Stands in, when asked to, for the node of a shard that nobody has."""
-        if self._state == "ready":
-            self._keeper.foster(lease)
+    def _take_over(self, lease: Lease) -> None:
+        """Takes, when rung for it, a shard that nobody has: its own part always, another node's as its stand-in."""
+        if self._state == "ready" or not lease.is_foster:
+            self._keeper.take_over(lease)
 
     def _set_state(self, state: str) -> None:
         self._state = state
         self._report()
+        self._beat_soon()
 
     def _report(self) -> None:
         busy = sum(bool(thread.in_hand) for thread in self._workers)
@@ -243,18 +264,25 @@ class Node:
 
     # ── drain ───────────────────────────────────────────────────────────────────────────────────────────────────────
 
+    def _leave(self, state: str) -> None:
+        """Notes that the node is to end: one that retires when its jobs have, one that drains by a deadline."""
+        if state == "draining":
+            timeout = ABANDON if self._interrupts > 1 else self._settings.drain_timeout
+            self._leave_at = min(self._leave_at, clock.monotonic() + timeout)
+        if self._state not in {state, "draining"}:
+            logger.info(state, node=self.name, timeout=self._settings.drain_timeout if state == "draining" else None)
+            self._set_state(state)
+
     def _drain(self) -> int:
-        """Finishes what runs, gives the shards back, and says why."""
-        self._set_state("draining")
-        logger.info("draining", node=self.name, timeout=self._settings.drain_timeout)
-        self._heartbeat.beat_soon()
+        """Finishes what runs, hands the shards over, and says why."""
+        if self._state != "retiring":
+            self._leave("draining")
         drain = Drain(self._runtime, self._workers, self._keeper)
         drain.begin()
-        deadline = clock.monotonic() + self._settings.drain_timeout
-        while drain.advance() and clock.monotonic() < deadline:
+        while drain.advance() and clock.monotonic() < self._leave_at:
             self._wait(BURST_TICK)
-            if self._interrupts > 1:
-                deadline = min(deadline, clock.monotonic() + ABANDON)
+            if self._fatal_error is not None:
+                self._leave("draining")
         left = drain.end()
         self._heartbeat.stop()
         self._doorbell.stop()

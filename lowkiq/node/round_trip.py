@@ -15,13 +15,15 @@ from lowkiq.node.lease import Lease
 from lowkiq.queue.call import Call, Caller, chunked, raise_first
 from lowkiq.queue.claims import Claim
 from lowkiq.queue.shard import Settled, peek
+from lowkiq.shared_page import Seat
 
 
 class RoundTrip:
     """One exchange of one thread, whose scheduler learns when the oldest job of each shard is due."""
 
-    def __init__(self, caller: Caller, scheduler: Scheduler[Lease]) -> None:
+    def __init__(self, caller: Caller, scheduler: Scheduler[Lease], seat: Seat) -> None:
         self._caller = caller
+        self._seat = seat
         self._scheduler = scheduler
         #: Claims that have brought jobs.
         self.claimed: list[ClaimInHand] = []
@@ -39,7 +41,7 @@ class RoundTrip:
         calls: list[Call[Any]] = [settle.call for _, settle in settles if settle]
         claims: list[tuple[Lease, str, int]] = []
         for lease in picked:
-            epoch, claim_calls = lease.claim_calls(len(picked))
+            epoch, claim_calls = lease.claim_calls(len(picked), self._seat)
             if epoch:
                 calls += claim_calls
                 claims.append((lease, epoch, len(calls) - 1))

@@ -1,9 +1,10 @@
-"""Runtime: what the parts of one node share. Outage: the log of Redis being away, or refusing."""
+"""Runtime: what the parts of one node share. Outage: Redis is away. Refusals: it knows a queue otherwise."""
 
 from __future__ import annotations
 
+import contextlib
 import threading
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -11,9 +12,12 @@ import structlog
 from redis.exceptions import RedisError
 
 from lowkiq import clock
+from lowkiq.errors import OtherLayout
+from lowkiq.node.isolation import Isolation
 from lowkiq.queue.call import Caller
 from lowkiq.queue.shard import Shard, shards_of
 from lowkiq.settings import Settings
+from lowkiq.shared_page import DeadNode, SharedPage
 from lowkiq.transport.errors import advice
 from lowkiq.worker import Worker
 
@@ -61,6 +65,60 @@ class Outage:
         logger.info("redis_back", seconds=round(seconds, 1))
 
 
+class Refusals:
+    """
+    Queues that Redis knows with another layout than the application: the node leaves them alone, says so, and takes
+    them up once that is mended. By what is known of a queue it acquires none of it, and goes on with shards that it has
+    as long as their own layout is the application's; by that of a shard it leaves this one.
+    """
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._queues: Mapping[str, OtherLayout] = {}
+        self._shards: dict[Shard, OtherLayout] = {}
+
+    def of_queues(self, errors: Mapping[str, OtherLayout]) -> None:
+        """Notes which queues are refused now."""
+        with self._noting():
+            self._queues = errors
+
+    def of_shard(self, shard: Shard, error: OtherLayout | None) -> None:
+        """Notes that a shard is refused now, or that it isn't."""
+        if error or shard in self._shards:
+            with self._noting():
+                if error:
+                    self._shards[shard] = error
+                else:
+                    self._shards.pop(shard, None)
+
+    def has(self, queue: str) -> bool:
+        """Returns whether the queue is refused, by what is known of it as a whole."""
+        return queue in self._queues
+
+    def texts(self) -> dict[str, str]:
+        """The queues that are refused, in whole or in part, and why."""
+        with self._lock:
+            return self._texts()
+
+    def _texts(self) -> dict[str, str]:
+        of_shards = {shard.queue: str(error) for shard, error in self._shards.items()}
+        return of_shards | {queue: str(error) for queue, error in self._queues.items()}
+
+    @contextlib.contextmanager
+    def _noting(self) -> Iterator[None]:
+        with self._lock:
+            before = self._texts()
+            yield
+            after = self._texts()
+        for queue, error in after.items():
+            if queue not in before:
+                logger.error(
+                    "queue_refused", queue=queue, error=error, advice="the node runs the others until it is mended"
+                )
+        for queue in before.keys() - after.keys():
+            logger.info("queue_taken_up", queue=queue)
+
+
 @dataclass(frozen=True, kw_only=True)
 class Runtime:
     """One node: its name, what it runs, and how it reaches Redis."""
@@ -75,9 +133,13 @@ class Runtime:
     workers: Mapping[str, type[Worker]] = field(default_factory=dict)
     node_number: int = 0
     number_of_nodes: int = 1
-    #: Nodes known to be dead: their shards are taken without waiting for the lease.
-    dead_nodes: Sequence[str] = ()
+    #: Names of nodes known to be dead: their shards are taken without waiting for the lease.
+    known_dead: Sequence[str] = ()
+    #: Shared with the supervisor, if there is one.
+    page: SharedPage = field(default_factory=SharedPage)
     outage: Outage = field(default_factory=Outage)
+    refusals: Refusals = field(default_factory=Refusals)
+    isolation: Isolation = field(default_factory=Isolation)
 
     @property
     def namespace(self) -> str:
@@ -88,6 +150,10 @@ class Runtime:
     def queues(self) -> dict[str, int]:
         """The shards_count of each queue."""
         return {worker.queue_name: worker.shards_count for worker in self.workers.values()}
+
+    def dead_nodes(self) -> list[DeadNode]:
+        """Nodes known to be dead by now; a supervisor may know of more, and of what they ran."""
+        return [*map(DeadNode, self.known_dead), *self.page.read_bulletin().dead_nodes]
 
     def shards(self) -> list[Shard]:
         """The shards of all queues."""

@@ -17,6 +17,7 @@ from lowkiq.node.claim_size import MOST_SHARDS
 from lowkiq.node.lease import Lease
 from lowkiq.node.round_trip import RoundTrip
 from lowkiq.node.runtime import Runtime
+from lowkiq.node.suspects import Suspects
 from lowkiq.queue.bell import Heard, ListBell, LocalBell
 from lowkiq.queue.shard import Settled
 
@@ -53,6 +54,10 @@ class WorkerThread(threading.Thread):
         self._is_stopping = self._is_quiet = self._is_calm = self._is_exchanging = False
         self._next_poll_at = 0.0
         self._retry_delay = RETRY_FROM
+        #: Tells what it runs.
+        self.seat = runtime.page.seat(number)
+        self._isolation = runtime.isolation
+        self._suspects = Suspects(runtime, self)
         self._hand: Sequence[ClaimInHand] = ()
         #: Held while settles of what it has in hand are on their way, so that two never cross.
         self.settling = threading.Lock()
@@ -84,6 +89,11 @@ class WorkerThread(threading.Thread):
     def is_calm(self) -> bool:
         """True once a quiet thread gets nothing handed over any more: it said so, or runs a job."""
         return self._is_calm or bool(self._hand)
+
+    @property
+    def is_leaving(self) -> bool:
+        """True if it is to begin nothing more."""
+        return self._is_stopping or self._is_quiet
 
     def stop(self) -> None:
         """Ends the thread after the batch in hand."""
@@ -158,10 +168,24 @@ class WorkerThread(threading.Thread):
 
     def _perform(self) -> None:
         """Runs what is in hand. Once jobs turn out slow, those of the other shards go back as well."""
-        since = clock.monotonic()
-        for claim in self._hand:
-            if not claim.perform(since):
-                break
+        others = [claim for claim in self._hand if not claim.crowds]
+        if len(others) < len(self._hand):
+            for claim in self._hand:
+                if claim.crowds:
+                    self._suspects.perform(claim)
+        if not others:
+            return
+        if not self._isolation.enter(self):
+            for claim in others:
+                claim.give_back()
+            return
+        try:
+            since = clock.monotonic()
+            for claim in others:
+                if not claim.perform(since, self.seat):
+                    break
+        finally:
+            self._isolation.leave(self)
 
     def _pick_several(self, now: float) -> list[Lease]:
         """Picks shards that share a round trip. One with slow jobs comes last: no other waits behind it."""
@@ -176,7 +200,9 @@ class WorkerThread(threading.Thread):
         if self._is_stopping or self._is_quiet:
             return None
         while lease := self._scheduler.pick(now):
-            if lease.holds(lease.epoch) and not lease.is_wanted and lease.take(self):
+            if lease.has_suspects and (turn_at := self._isolation.busy_until(now)):
+                self._scheduler.note(lease, turn_at)
+            elif lease.holds(lease.epoch) and not lease.is_wanted and lease.take(self):
                 return lease
             # Not ours now: the lease keeper wakes us when it is again; and what another thread leaves, a poll finds.
         return None
@@ -210,7 +236,7 @@ class WorkerThread(threading.Thread):
         rung = self._by_prefix.get(ring.shard) if ring else None
         if not (ring and rung):
             return None
-        if ring.handed and (claim := ClaimInHand.of_ring(rung, ring.handed, self)):
+        if ring.handed and (claim := ClaimInHand.of_ring(rung, ring.handed, self, self.seat)):
             self._inbox.append((rung, now))  # as after any claim, but noted once the job is done, which waits
             self._hand = [claim]
             return rung
@@ -228,7 +254,7 @@ class WorkerThread(threading.Thread):
 
     def _exchange(self, picked: Sequence[Lease], polled: Sequence[Lease]) -> bool:
         """Settles the last claims, makes the next, and polls. Returns whether there are jobs to perform."""
-        trip = RoundTrip(self._runtime.caller, self._scheduler)
+        trip = RoundTrip(self._runtime.caller, self._scheduler, self.seat)
         with self.settling:
             done = self.in_hand
             # Until here the lease keeper may have taken back what was picked, and another thread may run it by now.

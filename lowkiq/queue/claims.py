@@ -46,6 +46,9 @@ class Claim(msgspec.Struct):
     due_in: float | None
     #: True if an id has several payloads.
     has_several: bool = False
+    #: Of suspects, which run one by one: how often each died in a crowd after the first time. Their payloads are still
+    #: bytes, since to load one may be what kills the node.
+    crowds: list[int] = []
 
 
 def due_in(due: bytes, now: bytes) -> float | None:
@@ -57,8 +60,11 @@ def parse_claim(reply: list[Any], load: Callable[[bytes], Any]) -> Claim:
     """Parses the reply to a claim; `load` is load_payload."""
     jobs: list[Job] = []
     spoiled: list[Spoiled] = []
-    now, due, found, last = reply
+    now, due, found, last, *suspects = reply
     last_due = int(last)
+    crowds = [int(deaths) for deaths in suspects[0]] if suspects else []
+    if crowds:
+        load = bytes
     has_several = False
     fields = iter(found)
     for id_bytes, record in zip(fields, fields, strict=True):
@@ -83,7 +89,7 @@ def parse_claim(reply: list[Any], load: Callable[[bytes], Any]) -> Claim:
         spoiled += bad
         if not bad:
             jobs.append(job)
-    return Claim(jobs, spoiled, due_in(due, now), has_several)
+    return Claim(jobs, spoiled, due_in(due, now), has_several, crowds)
 
 
 def claim_handed(handed: Handed, load: Callable[[bytes], Any]) -> Claim:
@@ -95,17 +101,29 @@ def claim_handed(handed: Handed, load: Callable[[bytes], Any]) -> Claim:
         return Claim([], [Spoiled(id, handed.payload, _undecodable(error))], None)
 
 
+def load_all(job: Job, load: Callable[[bytes], Any]) -> list[Spoiled]:
+    """Loads the payloads of a suspect. Returns those that can't be decoded."""
+    loaded, bad = _load_all(job.id, job.payloads, load)
+    job.payloads = loaded
+    return bad
+
+
+def _load_all(id: str, encoded: list[bytes], load: Callable[[bytes], Any]) -> tuple[list[Any], list[Spoiled]]:
+    payloads, bad = [], []
+    for payload in encoded:
+        try:
+            payloads.append(load(payload))
+        except Exception as error:  # noqa: BLE001 (as above)
+            bad.append(Spoiled(id, payload, _undecodable(error)))
+    return payloads, bad
+
+
 def _job_of_several(
     id: str, perform_in: float, retry_count: int, pairs: list[bytes], load: Callable[[bytes], Any]
 ) -> tuple[Job, list[Spoiled]]:
-    payloads, scores, bad = [], [], []
-    for payload, score in zip(pairs[::2], pairs[1::2], strict=True):
-        try:
-            payloads.append(load(payload))
-            scores.append(float(score))
-        except Exception as error:  # noqa: BLE001 (as above)
-            bad.append(Spoiled(id, payload, _undecodable(error)))
-    return Job(id, payloads, tuple(scores), perform_in, retry_count, payload_count=len(payloads)), bad
+    payloads, bad = _load_all(id, pairs[::2], load)
+    scores = tuple(map(float, pairs[1::2]))
+    return Job(id, payloads, scores, perform_in, retry_count, payload_count=len(payloads)), bad
 
 
 def _undecodable(error: Exception) -> str:

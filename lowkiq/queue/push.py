@@ -11,7 +11,7 @@ from hiredis import pack_command
 from msgspec.structs import astuple
 from redis.exceptions import RedisError
 
-from lowkiq.errors import LowkiqError, PushFailed, ShardsCountMismatch
+from lowkiq.errors import OtherLayout, PushFailed, ShardsCountMismatch
 from lowkiq.job import EncodedJob, Pushed, shard_of
 from lowkiq.queue import keys
 from lowkiq.queue.call import Argument, Call, Caller, chunked, raise_first
@@ -47,7 +47,7 @@ class Producer:
 
     def register(self) -> None:
         """Makes the queue known. Raises ShardsCountMismatch when it is known with another shards_count."""
-        raise_first(register(self._caller, self._namespace, {self._queue: len(self._shards)}))
+        raise_first(list(register(self._caller, self._namespace, {self._queue: len(self._shards)}).values()))
         self._is_registered = True
         if not self._replicas:
             self._connections = self._caller.connections
@@ -122,35 +122,37 @@ def push_call(shard: Shard, jobs: Sequence[EncodedJob]) -> Call[tuple[int, int]]
     return Call("push", (shard.prefix,), arguments, tuple)
 
 
-def register(caller: Caller, namespace: str, queues: Mapping[str, int]) -> list[LowkiqError]:
+def register(caller: Caller, namespace: str, queues: Mapping[str, int]) -> dict[str, OtherLayout]:
     """
     Makes queues with their shards_count known, also again should Redis have lost them.
 
     Returns:
-        ShardsCountMismatch for a queue that is known with another shards_count, or with what is none; NewerLayout for
-        one of a newer layout.
+        by queue, ShardsCountMismatch for one that is known with another shards_count, or with what is none, and
+        NewerLayout for a newer layout.
     """
     calls = [
         Call("register", [keys.queues(namespace)], [queue, keys.layout(count)], partial(_known, namespace, queue))
         for queue, count in queues.items()
     ]
-    known = caller.run_all(calls)
-    raise_first([reply for reply in known if isinstance(reply, RedisError)])
-    errors = [
-        layout if isinstance(layout, LowkiqError) else layout_error(queue, layout, count)
-        for (queue, count), layout in zip(queues.items(), known, strict=True)
-    ]
-    return [error for error in errors if error]
+    replies = caller.run_all(calls)
+    raise_first([reply for reply in replies if isinstance(reply, RedisError)])
+    found = zip(queues.items(), replies, strict=True)
+    errors = {queue: _error(queue, layout, count) for (queue, count), layout in found}
+    return {queue: error for queue, error in errors.items() if error}
 
 
-def _known(namespace: str, queue: str, text: bytes) -> Layout | ShardsCountMismatch:
+def _known(namespace: str, queue: str, text: bytes) -> Layout | OtherLayout:
     try:
         return Layout.parse(text)
     except ValueError as error:  # anybody may have written it
         return ShardsCountMismatch(f"queue {queue}: {error}. Remove it: HDEL {keys.queues(namespace)} {queue}")
 
 
-def layout_error(queue: str, known: Layout, shards_count: int) -> LowkiqError | None:
+def _error(queue: str, layout: Layout | OtherLayout, count: int) -> OtherLayout | None:
+    return layout_error(queue, layout, count) if isinstance(layout, Layout) else layout
+
+
+def layout_error(queue: str, known: Layout, shards_count: int) -> OtherLayout | None:
     """ShardsCountMismatch or NewerLayout if this Lowkiq may not write to a queue that Redis knows so."""
     if known.version > keys.LAYOUT_VERSION:
         return keys.newer_layout(queue, known.version)

@@ -10,6 +10,7 @@ from lowkiq.job import KEPT_BYTES
 from lowkiq.queue import keys
 from lowkiq.queue.call import Argument, Call
 from lowkiq.queue.claims import Claim, Spoiled, due_in, parse_claim
+from lowkiq.shared_page import DeadNode
 
 #: Jobs in one claim.
 MAX_CLAIM = 1_000
@@ -86,6 +87,8 @@ class Released(NamedTuple):
 
     restored: int
     due_in: float | None
+    #: The node that stands by for the shard: it was told. "": none does, or the lease is kept.
+    told: str
 
 
 class Shard:
@@ -103,16 +106,19 @@ class Shard:
         node: str,
         ttl: float,
         max_crashes: int,
-        dead_nodes: Sequence[str] = (),
+        dead_nodes: Sequence[DeadNode] = (),
         *,
         is_foster: bool = False,
         bell: str = "",
     ) -> Call[Owned | Held]:
         """
-        Takes the lease, at once if its holder is one of `dead_nodes`. A holder learns that a node which is no foster
-        wants the shard. Pushes ring the list `bell`, or else the node's doorbell.
+        Takes the lease, at once if its holder is one of `dead_nodes`; then only what that ran is suspected of its
+        death. A holder learns that a node which is no foster wants the shard. Pushes ring the list `bell`, or else the
+        node's doorbell.
         """
-        arguments: list[Argument] = [node, self.layout, ttl, max_crashes, int(not is_foster), bell, *dead_nodes]
+        arguments: list[Argument] = [node, self.layout, ttl, max_crashes, int(not is_foster), bell]
+        for dead in dead_nodes:
+            arguments += (dead.name, dead.ran(self.prefix))
         return Call("acquire", self._keys, arguments, _acquired)
 
     def release(self, node: str, epoch: str, number: int, what: Literal["claim", "lease"]) -> Call[Released]:
@@ -122,6 +128,10 @@ class Shard:
     def abandon(self, node: str, epoch: str) -> Call[int]:
         """Notes that the owner leaves while user code still runs."""
         return Call("abandon", self._keys, [node, epoch], int)
+
+    def isolate(self, node: str, epoch: str, number: int, id: str, *, is_alone: bool) -> Call[bool]:
+        """Notes that of a claim this suspect runs alone on its node, or has company again. False: the claim is over."""
+        return Call("isolate", self._keys, [node, epoch, number, _id(id), int(is_alone)], bool)
 
     def claim(
         self,
@@ -183,8 +193,8 @@ def _acquired(reply: list[Any]) -> Owned | Held:
 
 
 def _released(reply: list[Any]) -> Released:
-    restored, due, now = reply
-    return Released(int(restored), due_in(due, now))
+    restored, due, now, told = reply
+    return Released(int(restored), due_in(due, now), told.decode())
 
 
 def _settled(reply: list[Any]) -> Settled:

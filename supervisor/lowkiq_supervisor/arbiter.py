@@ -16,17 +16,24 @@ import structlog
 from setproctitle import setproctitle
 
 from lowkiq.environment import ExitCode
-from lowkiq.signals import SignalInbox
+from lowkiq.process.held_signals import release
+from lowkiq.process.signals import SignalInbox, disarm
+from lowkiq.shared_page import DeadNode
 from lowkiq_supervisor.control.commands import Commands
 from lowkiq_supervisor.control.server import Control
 from lowkiq_supervisor.control.status import Report
 from lowkiq_supervisor.errors import BootError
+from lowkiq_supervisor.events import Events
 from lowkiq_supervisor.loop import Loop
+from lowkiq_supervisor.names import KeptName, NamesFile
 from lowkiq_supervisor.options import Options
+from lowkiq_supervisor.policy.last_resort import LastResort
 from lowkiq_supervisor.policy.limits import HangLimits, RecyclingLimits
+from lowkiq_supervisor.policy.notices import Notices
 from lowkiq_supervisor.policy.on_exit import OnExit
-from lowkiq_supervisor.policy.rolling_restart import RollingRestart
+from lowkiq_supervisor.policy.replacement import Replacement
 from lowkiq_supervisor.policy.shutdown import Shutdown
+from lowkiq_supervisor.processes.bulletins import Bulletins
 from lowkiq_supervisor.processes.child import adopt_orphans
 from lowkiq_supervisor.processes.children import Children
 from lowkiq_supervisor.processes.embedded_redis import LOOK_INTERVAL, EmbeddedRedis, has_become_ready, redis_slot
@@ -40,21 +47,11 @@ from lowkiq_supervisor.systemd import ServiceManager
 #: The signals it acts on. CHLD is among them where a process can't be watched by a descriptor, and because a parent may
 #: have left it ignored, which would make the kernel forget how children ended.
 HANDLED = (
-    signal.SIGTERM, signal.SIGINT, signal.SIGQUIT, signal.SIGHUP, signal.SIGTSTP, signal.SIGTTIN, signal.SIGUSR2,
-    signal.SIGCHLD,
+    signal.SIGTERM, signal.SIGINT, signal.SIGQUIT, signal.SIGHUP, signal.SIGTSTP, signal.SIGTTIN, signal.SIGUSR1,
+    signal.SIGUSR2, signal.SIGXCPU, signal.SIGCHLD,
 )  # fmt: skip
 
 log = structlog.stdlib.get_logger("supervisor")
-
-
-def hold_back_signals() -> None:
-    """Keep them pending until the arbiter runs: one that comes while the supervisor sets out isn't lost."""
-    signal.pthread_sigmask(signal.SIG_BLOCK, HANDLED)
-
-
-def release_signals() -> None:
-    """Take those that were held back, and more."""
-    signal.pthread_sigmask(signal.SIG_UNBLOCK, HANDLED)
 
 
 class Arbiter:
@@ -78,24 +75,27 @@ class Arbiter:
         environ: MutableMapping[str, str] = os.environ,
     ) -> None:
         self._embedded = embedded
-        policy = policy or RestartPolicy(mode=options.restart, burst=options.burst)
+        policy = policy or RestartPolicy(mode=options.restart, burst=options.burst, strict=options.strict)
+        self._bulletins = Bulletins()
         self._slots = self._make_slots(options, policy, run_child, run_web)
-        self._signals = SignalInbox(HANDLED)
+        self._signals = SignalInbox(HANDLED, ends_process=True)
         self._loop = Loop()
         self._manager = ServiceManager.from_environment(environ)
         self._shutdown = Shutdown(self._slots, drain_timeout=options.drain_timeout)
-        self._rolling_restart = RollingRestart(self._manager.reloading)
+        self._replacement = Replacement(self._slots, options.soak, self._manager.reloading)
+        self._last_resort = LastResort(self._slots, self._shutdown, embedded, options.strict)
         self._hangs = HangLimits(options.hang_timeout, options.boot_timeout)
         self._recycling = RecyclingLimits(options)
-        self._report = Report(options, self._slots, self._shutdown, self._rolling_restart)
-        self._commands = Commands(options, self._slots, self._shutdown, self._rolling_restart, self._report)
+        self._events = Events()
+        self._report = Report(options, self._slots, self._shutdown, self._replacement, self._events)
+        self._commands = Commands(options, self._slots, self._shutdown, self._replacement, self._report)
+        self._notices = Notices(self._slots, self._replacement)
+        on_exit = OnExit(self._shutdown, self._replacement, self._last_resort, self._notices, self._bulletins)
         self._children = Children(
-            self._slots.all,
-            self._loop,
-            on_ready=self._on_ready,
-            on_exit=OnExit(options, self._slots, embedded, self._shutdown, self._rolling_restart),
+            self._slots, self._loop, on_ready=self._on_ready, on_exit=on_exit, on_no_fork=on_exit.no_fork
         )
         self._state_dir = StateDir(options.state_dir)
+        self._names = NamesFile(options.state_dir)
         self._control = Control(self._state_dir.control_socket, self._loop, self._commands.on_request)
         self._said_to_stop = False
         self._title = ""
@@ -106,7 +106,7 @@ class Arbiter:
             environment |= self._embedded.environment
         slots = Slots()
         slots.nodes = [
-            node_slot(options, index, run_child, policy, environment, lambda: slots.quiet, self._close_in_client)
+            node_slot(options, index, run_child, policy, environment, slots, self._bulletins, self._close_in_client)
             for index in range(options.nodes)
         ]
         if options.web is not None:
@@ -119,7 +119,8 @@ class Arbiter:
         """Supervise until everything has ended; returns the exit code."""
         code = ExitCode.INTERNAL
         with self._signals:
-            release_signals()
+            disarm()
+            release()
             try:
                 code = self._supervise()
             except BootError as error:
@@ -133,6 +134,7 @@ class Arbiter:
         return code
 
     def _supervise(self) -> ExitCode:
+        self._events.watch()
         self._loop.add(self._signals, self._act_on_signals)
         self._boot()
         while not all(slot.state is State.EXITED for slot in self._slots.all):
@@ -148,6 +150,8 @@ class Arbiter:
         self._state_dir.claim()
         self._control.open()
         adopt_orphans()
+        for name in self._names.read_dead():
+            self._bulletins.died(DeadNode(name))
         if self._slots.redis is not None:
             self._slots.redis.schedule(time.monotonic())
         else:
@@ -158,12 +162,16 @@ class Arbiter:
         redis = self._slots.redis
         if redis is not None and self._embedded is not None and has_become_ready(redis, self._embedded):
             self._on_ready(redis)
-        self._renew_nodes()
+        self._last_resort.look()
+        self._replace()
         self._start_what_is_due()
-        self._hangs.enforce(self._slots.clients)
+        self._hangs.enforce(self._slots.beating)
         self._shutdown.kill_what_is_overdue()
         self._shutdown.end_companions()
         self._control.drop_overdue()
+        self._bulletins.notices = self._notices.now()
+        self._bulletins.publish(self._slots.of_nodes)
+        self._names.write(self._kept_names())
         self._show()
 
     def _act_on_signals(self) -> None:
@@ -176,31 +184,39 @@ class Arbiter:
     def _seconds_to_wait(self) -> float | None:
         """Seconds until something is due."""
         times = [at for slot in self._slots.all for at in (slot.start_at, slot.kill_at) if at is not None]
-        times += self._hangs.deadlines(self._slots.clients)
+        times += self._hangs.deadlines(self._slots.beating)
+        times += self._replacement.deadlines()
         times += self._control.deadlines()
         times += self._manager.deadlines()
-        if self._rolling_restart.idle and not self._shutdown.draining:
-            times += self._recycling.deadlines(self._slots.nodes)
+        if not self._shutdown.draining and (begin := self._replacement.recycle_from()) is not None:
+            times += [max(begin, at) for at in self._recycling.deadlines(self._slots.nodes)]
         if self._slots.redis is not None and self._slots.redis.state is State.STARTING:
             times.append(time.monotonic() + LOOK_INTERVAL)
         return max(0.0, min(times) - time.monotonic()) if times else None
 
-    def _renew_nodes(self) -> None:
+    def _replace(self) -> None:
         if self._shutdown.draining:
             if not self._said_to_stop:
                 self._said_to_stop = True
-                self._rolling_restart.cancel()
+                self._replacement.cancel()
                 self._manager.stopping(self._shutdown.longest)
             return
-        if self._rolling_restart.idle and (over := self._recycling.due(self._slots.nodes)):
-            self._rolling_restart.recycle(*over)
-        self._rolling_restart.advance()
+        begin = self._replacement.recycle_from()
+        if begin is not None and begin <= time.monotonic() and (over := self._recycling.due(self._slots.nodes)):
+            self._replacement.recycle(*over)
+        self._replacement.advance()
 
     def _start_what_is_due(self) -> None:
         now = time.monotonic()
         for slot in self._slots.all:
             if slot.start_at is not None and slot.start_at <= now:
                 self._children.start(slot)
+
+    def _kept_names(self) -> list[KeptName]:
+        """The nodes that the next supervisor should know of, if this one dies: those that live, and recent deaths."""
+        children = [slot.child for slot in self._slots.of_nodes if slot.child is not None]
+        dead = [KeptName(name) for name in self._bulletins.names]
+        return [*(KeptName(child.name, child.birth) for child in children if child.name), *dead]
 
     def _release_clients(self) -> None:
         for slot in self._slots.clients:
@@ -215,7 +231,7 @@ class Arbiter:
             return
         if slot is not self._slots.web and self._slots.quiet and slot.child is not None:
             slot.child.send(signal.SIGTSTP)  # the others became quiet after its fork
-        self._rolling_restart.became_ready(slot)
+        self._replacement.became_ready(slot)
 
     def _show(self) -> None:
         """Say in the process's title and to the service manager how things are, where it has changed."""

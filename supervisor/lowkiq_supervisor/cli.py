@@ -2,24 +2,28 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import inspect
 import os
 import sys
 from collections.abc import Callable
-from typing import Annotated, Any, get_type_hints
+from typing import Annotated, Any, NoReturn, get_type_hints
 
 import structlog
 import typer
 from setproctitle import setproctitle
 
 from lowkiq import log
-from lowkiq.environment import ExitCode, runtime_directory
+from lowkiq.environment import ExitCode
 from lowkiq.errors import SettingsError
-from lowkiq_supervisor.arbiter import Arbiter, hold_back_signals, release_signals
+from lowkiq.process.held_signals import release
+from lowkiq.process.place import runtime_directory
+from lowkiq_supervisor.arbiter import Arbiter
 from lowkiq_supervisor.control import subcommands
-from lowkiq_supervisor.errors import BootError
+from lowkiq_supervisor.errors import BootError, MayHeal
 from lowkiq_supervisor.options import OPTIONS, Options, flag
+from lowkiq_supervisor.processes.check import EndedEarly, check_import, check_port
 from lowkiq_supervisor.processes.embedded_redis import EmbeddedRedis
 from lowkiq_supervisor.processes.preload import preload as preload_app
 
@@ -37,9 +41,11 @@ Examples:
 \b
 Signals:
   TERM, INT  drain: running jobs may finish; a second INT, or QUIT, abandons them
-  HUP        restart the nodes one after another, each ready before the next (with --preload: the same code)
+  HUP        restart the nodes one after another, each ready before the next (with --preload: the same code);
+             drain, if it is the terminal's end
   TSTP       quiet: take no new jobs
   TTIN       every node dumps its threads
+  USR1       nothing: a --log-file that was moved away is made again by itself
   USR2       write the status to the log
 
 Exit codes: 0 drained, 1 internal, 2 usage, 3 no node could boot, 4 crash loop, 5 killed at the deadline, 130 abandoned.
@@ -60,7 +66,7 @@ def _with_options(command: Callable[..., None]) -> Callable[..., None]:
         if option.metavar and isinstance(field.default, float):
             text += f" [default: {field.default:g}]"
         kind, default = (str | None, None) if option.metavar else (types[field.name], field.default)
-        annotation: Any = Annotated[kind, typer.Option(*names, metavar=option.metavar, help=text)]
+        annotation: Any = Annotated[kind, typer.Option(*names, metavar=option.metavar, help=text, hidden=option.hidden)]
         parameters.append(
             inspect.Parameter(field.name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=annotation)
         )
@@ -73,28 +79,44 @@ def _with_options(command: Callable[..., None]) -> Callable[..., None]:
 def supervise(context: typer.Context, **given: Any) -> None:
     """Run Lowkiq nodes: restart those that die, and end all of them gently."""
     if context.invoked_subcommand is not None:
-        release_signals()
+        release()
         context.obj = given["state_dir"]
         return
     try:
         options = Options.resolve(environ=os.environ, **given)
-    except SettingsError as error:
+        log.configure("debug", options.log_file)
+    except (SettingsError, OSError) as error:
         print(f"lowkiq-supervisor: {error}", file=sys.stderr)
         raise typer.Exit(ExitCode.USAGE) from None
-    log.configure("debug")
     setproctitle(f"lowkiq: supervisor {options.nodes} nodes [starting]")
-    embedded = None if options.no_embedded_redis or options.redis_url else _embedded_redis(options)
+    try:
+        embedded = _set_out(options)
+    except EndedEarly as ended:
+        _leave(ended.code)
+    except BootError as error:
+        structlog.stdlib.get_logger("supervisor").error("cannot_start", error=str(error))
+        _leave(ExitCode.INTERNAL if isinstance(error, MayHeal) else ExitCode.BOOT)
+    _leave(Arbiter(options, embedded=embedded).run())
+
+
+def _set_out(options: Options) -> EmbeddedRedis | None:
+    """Check what can be checked before anything is started; preload the application; returns the Redis to start."""
+    is_embedded = not options.no_embedded_redis and not options.redis_url
+    embedded = EmbeddedRedis(options.state_dir) if is_embedded else None
+    environment = options.node_environment() | (embedded.environment if embedded else {})
+    if options.web is not None:
+        check_port(options.web)
     if options.preload:
-        try:
-            preload_app(options.app, options.node_environment() | (embedded.environment if embedded else {}))
-        except BootError as error:
-            structlog.stdlib.get_logger("supervisor").error("cannot_start", error=str(error))
-            raise typer.Exit(ExitCode.BOOT) from None
-    raise typer.Exit(Arbiter(options, embedded=embedded).run())
+        preload_app(options.app, environment, options.boot_timeout)
+    else:
+        check_import(options.app, environment)
+    if embedded is not None:
+        _tell_of_redis(options)
+    return embedded
 
 
-def _embedded_redis(options: Options) -> EmbeddedRedis:
-    """A private Redis, as nobody has named another."""
+def _tell_of_redis(options: Options) -> None:
+    """Nobody has named a Redis: there will be a private one."""
     logger = structlog.stdlib.get_logger("supervisor")
     logger.info(
         "embedded_redis",
@@ -106,10 +128,16 @@ def _embedded_redis(options: Options) -> EmbeddedRedis:
             directory=str(options.state_dir),
             hint="systemd empties it when the service stops: set LOWKIQ_STATE_DIR",
         )
-    return EmbeddedRedis(options.state_dir)
 
 
-def main() -> None:
-    """Entry point of `lowkiq-supervisor`."""
-    hold_back_signals()
+def _leave(code: int) -> NoReturn:
+    """Nothing that an application has registered or started may hold the process, or change its exit code."""
+    for stream in (sys.stdout, sys.stderr):
+        with contextlib.suppress(OSError, ValueError):
+            stream.flush()
+    os._exit(code)
+
+
+def run() -> None:
+    """Read the command line, with signals held back, and do what it says."""
     cli(prog_name="lowkiq-supervisor")

@@ -9,6 +9,10 @@ class BootError(LowkiqError):
     """The supervisor can't begin: something on this machine is in the way."""
 
 
+class MayHeal(BootError):
+    """It can't begin now, but perhaps later, with nothing changed."""
+
+
 class CommandRefused(LowkiqError):
     """A running supervisor won't do what a command asks for."""
 

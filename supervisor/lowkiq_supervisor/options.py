@@ -19,6 +19,8 @@ from lowkiq_supervisor.restart_policy import RestartMode
 
 #: Seconds running jobs have to finish; the same default as the library's, and below Kubernetes' 30 s.
 DEFAULT_DRAIN_TIMEOUT = 25.0
+#: Seconds that a successor must stay ready before the next node is replaced: bad code shows in its first jobs.
+DEFAULT_SOAK = 10.0
 #: Seconds without a beat, of which a node sends one a second, after which it counts as hung.
 DEFAULT_HANG_TIMEOUT = 30.0
 #: The same for a node that has not been ready yet: imports of large applications don't beat.
@@ -36,6 +38,8 @@ class Option:
     parse: Callable[[Found], Any] | None = None
     #: Its names, if they aren't made of the field's.
     names: tuple[str, ...] = ()
+    #: Accepted for those who give it still.
+    hidden: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -55,7 +59,11 @@ class Options:
         DEFAULT_DRAIN_TIMEOUT
     )
     restart: Annotated[RestartMode, Option("Which nodes that ended to start again.")] = RestartMode.ALWAYS
-    degraded: Annotated[bool, Option("Keep the other nodes when one is in a crash loop.")] = False
+    strict: Annotated[bool, Option("End all when one node fails five times within a minute (exit 4).")] = False
+    degraded: Annotated[bool, Option("What it asked for is how it is.", hidden=True)] = False
+    soak: Annotated[
+        float, Option("How long a successor must stay ready before the next is replaced.", "SECONDS", parsing.seconds)
+    ] = DEFAULT_SOAK
     preload: Annotated[
         bool, Option("Import the app once, before forking: saves memory. A restart by HUP keeps the old code.")
     ] = False
@@ -79,6 +87,10 @@ class Options:
         Path,
         Option("For the control socket and the private Redis. [env: LOWKIQ_STATE_DIR] [default: .lowkiq]", "DIR"),
     ] = Path(".lowkiq")
+    log_file: Annotated[
+        Path | None,
+        Option("Write the log here instead of to stderr; made again when moved away.", "PATH", parsing.path),
+    ] = None
     web: Annotated[
         Address | None, Option("Serve the web view here. Others than this machine need credentials.", "HOST:PORT")
     ] = None

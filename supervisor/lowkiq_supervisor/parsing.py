@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import re
+from pathlib import Path
 
 from lowkiq.environment import Found
 
@@ -43,3 +44,8 @@ def count(found: Found) -> int:
     if not re.fullmatch(r"[0-9]{1,18}", found.text.strip()) or int(found.text) < 1:
         raise found.refusal("give a number from 1")
     return int(found.text)
+
+
+def path(found: Found) -> Path:
+    """A path, from where the command runs."""
+    return Path(found.text).absolute()

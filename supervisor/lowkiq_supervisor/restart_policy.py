@@ -1,20 +1,41 @@
 """
-When a process that ended is started again. Pure: the clock and the jitter come from outside.
+The restart policy: what the end of a process is, and what follows from it. Pure: clock and jitter come from outside.
 
-Responsible for delays and for recognising a crash loop, slot by slot. What happens then is the arbiter's business.
+| kind | an end is of this kind if | tried again after |
+|---|---|---|
+| recycled | a node that was ready exits with 75 | 0 s: no failure |
+| finished | exit code 0, with --burst or --restart on-failure or never | not at all: it is over |
+| job | jobs ran as it died | 0.5 s, 1, 2, 2 …: the rule for jobs that kill their node bounds how often |
+| killed | a signal from outside, and nothing is known to have run | 0.5 s, 1, 2, 2 …: no fault of the process |
+| refused | before it was ready, exit code 2 or 3: app, settings or Redis must be changed | 0.5 s, 1, 2 … 30, 30 … |
+| boot | before it was ready, else: a database is away, say | 0.5 s, 1, 2 … 30, 30 … |
+| crash | after it was ready, by itself | 0.5 s, 1, 2 … 30, 30 … |
+
+Each delay is ± 20 %, and doubles by kind; a minute of being ready forgets all failures. A slot is tried for ever, and
+its end never ends another slot's process: what does end the supervisor is in policy/last_resort.py. With --restart
+never nothing is tried again; with --strict nor is a slot that has failed five times within a minute.
 """
 
 from __future__ import annotations
 
 import random
+import signal
 import time
-from collections import deque
-from collections.abc import Callable
+from collections import Counter, deque
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from enum import Enum, StrEnum
 
+from lowkiq.environment import ExitCode
+
 #: Exit code of a node that asks to be replaced (recycling): not a failure.
 NODE_RECYCLE = 75
+#: Exit codes of a process whose next try would end likewise, unless a person changes something.
+REFUSALS = frozenset({ExitCode.USAGE, ExitCode.BOOT})
+#: Signals by which a process ends itself; others come from outside.
+FAULTS = frozenset(
+    {signal.SIGSEGV, signal.SIGABRT, signal.SIGBUS, signal.SIGILL, signal.SIGFPE, signal.SIGSYS, signal.SIGTRAP}
+)
 
 
 class RestartMode(StrEnum):
@@ -23,6 +44,47 @@ class RestartMode(StrEnum):
     ALWAYS = "always"
     ON_FAILURE = "on-failure"
     NEVER = "never"
+
+
+class Kind(StrEnum):
+    """Kinds of an end."""
+
+    RECYCLED = "recycled"
+    FINISHED = "finished"
+    JOB = "job"
+    KILLED = "killed"
+    REFUSED = "refused"
+    BOOT = "boot"
+    CRASH = "crash"
+
+
+#: What people are told of an end, beside its exit code or signal.
+WORDS: Mapping[Kind, str] = {
+    Kind.RECYCLED: "asked for a successor",
+    Kind.FINISHED: "had done its work",
+    Kind.JOB: "died while jobs ran",
+    Kind.KILLED: "ended from outside",
+    Kind.REFUSED: "refused to start: app, settings or Redis must be changed",
+    Kind.BOOT: "failed before it was ready",
+    Kind.CRASH: "failed after it was ready",
+}
+
+#: Kinds that don't show a fault of the process: the next try is soon, however many there were.
+TRIED_SOON = frozenset({Kind.JOB, Kind.KILLED})
+
+
+@dataclass(frozen=True, slots=True)
+class End:
+    """The end of a process, as the supervisor has seen it."""
+
+    #: Negative: a signal.
+    code: int
+    #: Seconds since it became ready; None: it never did.
+    ready_for: float | None = None
+    #: Jobs ran as it died.
+    ran_jobs: bool = False
+    #: The supervisor has ended it, because it hung.
+    is_ours: bool = False
 
 
 class Action(Enum):
@@ -38,6 +100,7 @@ class Action(Enum):
 class Verdict:
     """The decision, with the seconds to wait before a restart."""
 
+    kind: Kind
     action: Action
     delay: float = 0.0
 
@@ -53,16 +116,33 @@ class RestartPolicy:
     first_delay: float = 0.5
     #: Seconds a restart waits at most: after an outage, no slot waits longer than this.
     longest_delay: float = 30.0
+    #: The same after an end that shows no fault of the process.
+    longest_soon: float = 2.0
     #: Share of the delay that is random, so that slots that died together don't return together.
     jitter: float = 0.2
     #: Seconds of being ready after which earlier failures are forgotten.
     healthy_after: float = 60.0
-    #: So many failures of one slot …
+    #: A slot in a crash loop isn't filled again; else it is tried for ever, at the longest delay in the end.
+    strict: bool = False
+    #: With `strict`, so many failures of one slot …
     failures_allowed: int = 5
     #: … within so many seconds are a crash loop.
     failure_window: float = 60.0
-    #: A slot in a crash loop isn't filled again; else it is tried for ever, at the longest delay in the end.
-    gives_up: bool = True
+
+    def kind(self, end: End) -> Kind:
+        """The first kind that fits."""
+        was_ready = end.ready_for is not None
+        if end.code == NODE_RECYCLE and was_ready and self.mode is not RestartMode.NEVER:
+            return Kind.RECYCLED
+        if end.code == 0 and (self.burst or self.mode is not RestartMode.ALWAYS):
+            return Kind.FINISHED
+        if end.ran_jobs:
+            return Kind.JOB
+        if end.code < 0 and -end.code not in FAULTS and not end.is_ours:
+            return Kind.KILLED
+        if was_ready:
+            return Kind.CRASH
+        return Kind.REFUSED if end.code in REFUSALS else Kind.BOOT
 
 
 class RestartHistory:
@@ -78,41 +158,47 @@ class RestartHistory:
         self._policy = policy
         self._clock = clock
         self._spread = spread
-        self._in_a_row = 0
+        self._failures: Counter[Kind] = Counter()
         self._recent: deque[float] = deque(maxlen=policy.failures_allowed)
-        self._ready_since: float | None = None
 
-    def ready(self) -> None:
-        """The slot's process became ready."""
-        if self._ready_since is None:
-            self._ready_since = self._clock()
+    @property
+    def healthy_after(self) -> float:
+        """Seconds of being ready after which failures are forgotten."""
+        return self._policy.healthy_after
+
+    @property
+    def failures(self) -> int:
+        """How many there were since the process was last ready for long."""
+        return self._failures.total()
 
     def forget(self) -> None:
         """Begin anew: a person asked for it."""
-        self._in_a_row = 0
+        self._failures.clear()
         self._recent.clear()
-        self._ready_since = None
 
-    def ended(self, code: int) -> Verdict:
-        """The slot's process ended with this code, by itself."""
+    def ended(self, end: End) -> Verdict:
+        """The slot's process has ended, by itself."""
         policy = self._policy
-        since, self._ready_since = self._ready_since, None
-        if since is not None and self._clock() - since >= policy.healthy_after:
-            self._in_a_row = 0
-        # At boot it is a failure like any other: it would be started again and again, at once.
-        if code == NODE_RECYCLE and since is not None and policy.mode is not RestartMode.NEVER:
-            return Verdict(Action.REPLACE)
-        if code == 0 and (policy.burst or policy.mode is not RestartMode.ALWAYS):
-            return Verdict(Action.FINISH)
-        return self._failed(policy)
-
-    def _failed(self, policy: RestartPolicy) -> Verdict:
-        """An end with code 0 counts too, in mode `always`: a node that ends at once would spin otherwise."""
+        kind = policy.kind(end)
+        if end.ready_for is not None and end.ready_for >= policy.healthy_after:
+            self._failures.clear()
+        if kind is Kind.RECYCLED:
+            return Verdict(kind, Action.REPLACE)
+        if kind is Kind.FINISHED:
+            return Verdict(kind, Action.FINISH)
         self._recent.append(self._clock())
-        full = len(self._recent) == policy.failures_allowed
-        is_a_loop = full and self._recent[-1] - self._recent[0] <= policy.failure_window
-        if policy.mode is RestartMode.NEVER or (policy.gives_up and is_a_loop):
-            return Verdict(Action.GIVE_UP)
-        delay = min(policy.longest_delay, policy.first_delay * 2 ** min(self._in_a_row, 32))
-        self._in_a_row += 1
-        return Verdict(Action.RESTART, delay * self._spread(1 - policy.jitter, 1 + policy.jitter))
+        if policy.mode is RestartMode.NEVER or (policy.strict and self._is_in_a_loop()):
+            return Verdict(kind, Action.GIVE_UP)
+        return Verdict(kind, Action.RESTART, self.delay(kind))
+
+    def delay(self, kind: Kind) -> float:
+        """Seconds to wait after one more failure of this kind."""
+        policy = self._policy
+        longest = min(policy.longest_soon, policy.longest_delay) if kind in TRIED_SOON else policy.longest_delay
+        delay = min(longest, policy.first_delay * 2 ** min(self._failures[kind], 32))
+        self._failures[kind] += 1
+        return float(delay * self._spread(1 - policy.jitter, 1 + policy.jitter))
+
+    def _is_in_a_loop(self) -> bool:
+        full = len(self._recent) == self._policy.failures_allowed
+        return full and self._recent[-1] - self._recent[0] <= self._policy.failure_window

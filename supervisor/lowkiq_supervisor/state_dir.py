@@ -10,7 +10,8 @@ from pathlib import Path
 
 import structlog
 
-from lowkiq.environment import CONTROL_SOCKET, OPEN_TO_OTHERS, too_long_for_a_socket
+from lowkiq.environment import OPEN_TO_OTHERS, too_long_for_a_socket
+from lowkiq.process.place import CONTROL_SOCKET
 from lowkiq_supervisor.errors import BootError
 
 log = structlog.stdlib.get_logger("supervisor")

@@ -39,7 +39,9 @@ def test_a_job_in_flight_is_told_of(shard, alone):
 
 def test_a_job_in_the_morgue_is_told_of(shard, alone):
     shard.push("a", b"p", 1.0, PAST)
-    shard.lease().claim()
+    lease = shard.lease()
+    lease.claim()
+    lease.isolate("a")
     shard.lease("b", dead=["a"], max_crashes=1)
     (job,) = alone.job("a")
     assert (job.where, job.retry_count, job.payload_count) == ("morgue", -1, 1)
@@ -50,7 +52,9 @@ def test_a_job_in_the_morgue_is_told_of(shard, alone):
 def test_deaths_of_nodes_are_counted(shard, alone):
     shard.push("a", b"p", 1.0, PAST)
     shard.lease().claim()
-    shard.lease("b", dead=["a"]).claim()
+    lease = shard.lease("b", dead=["a"])
+    lease.claim()
+    lease.isolate("a")
     shard.lease("c", dead=["b"])
     assert [(job.where, job.crashes) for job in alone.job("a")] == [("queue", 2)]
 

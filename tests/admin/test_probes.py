@@ -166,6 +166,7 @@ def test_jobs_buried_for_their_crashes_are_found(shard):
     lease.settle(exhausted=[Exhausted("loser", "boom")], released=["killer"])
     for number in range(3):
         lease.claim()
+        lease.isolate("killer")
         lease = shard.lease(f"n{number}", max_crashes=3, dead=["a", f"n{number - 1}"])
     assert set(shard.morgue()) == {"killer", "loser"}
     assert probes.read_buried(shard.caller, [shard.shard]) == ["killer"]

@@ -152,6 +152,7 @@ def test_jobs_that_killed_their_nodes(app: Lowkiq, examine: Examine) -> None:
     well, dead = examine(queue_checks.deaths)
     assert (well.level, dead.level) == ("ok", "note") and "q 1" in dead.says
     lease.claim()
+    lease.isolate("killer\x1b")
     ShardDriver(app).lease("b", max_crashes=1, dead=["a"])
     killed, dead = examine(queue_checks.deaths)
     assert killed.level == "warning" and killed.says.endswith(": killer\\x1b")

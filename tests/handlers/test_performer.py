@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable
 from typing import Any
 
@@ -113,6 +114,35 @@ def test_retries_exhausted_gets_the_exhausted_jobs_with_the_payload_that_goes(st
     outcome = stage.fail(ValueError("no"), job("a", "low", "high", retry_count=2), job("b"), job("c", retry_count=2))
     assert stage.worker.log[1:] == [[("a", ["low"], 3, "ValueError: no"), ("c", [1], 3, "ValueError: no")]]
     assert outcome.exhausted == [("a", "ValueError: no"), ("c", "ValueError: no")]
+
+
+def test_retries_exhausted_gets_what_was_handed_over_whatever_perform_has_done_to_it(stage: Stage) -> None:
+    def use_up(payloads_by_id: dict[str, list[Any]]) -> None:
+        for payloads in payloads_by_id.values():
+            payloads.pop(0).clear()
+        raise ValueError("boom")
+
+    stage.worker.action = use_up
+    stage.perform(Job("a", [{"n": [1]}, {"n": [2]}], (1.0, 2.0), 1.0, retry_count=2))
+    assert stage.worker.log[-1] == [("a", [{"n": [1]}], 3, "ValueError: boom")]
+
+
+def test_a_payload_that_can_not_be_copied_is_handed_over_all_the_same(stage: Stage) -> None:
+    payload = threading.Lock()
+    stage.fail(ValueError("boom"), Job("a", [payload], (1.0,), 1.0, retry_count=2))
+    assert stage.worker.log == [{"a": [payload]}, [("a", [payload], 3, "ValueError: boom")]]
+
+
+def test_a_middleware_sees_what_was_handed_over_whatever_perform_has_done_to_it(stage: Stage) -> None:
+    seen: list[Any] = []
+
+    def watch(worker: Worker, batch: list[Job], call: Callable[[], None]) -> None:
+        call()
+        seen.extend(job.payloads for job in batch)
+
+    stage.worker.action = lambda payloads_by_id: payloads_by_id["a"].pop()
+    stage.perform(Job("a", [1], (1.0,), 1.0), server_middlewares=[watch])
+    assert seen == [[1]]
 
 
 def test_retries_exhausted_is_not_called_when_nothing_was_exhausted(stage: Stage) -> None:

@@ -27,12 +27,12 @@ def runtime_of(
 ) -> Runtime:
     """A node of all the application's workers, over the application's connections unless it is given others."""
     known: dict[str, Any] = {"caller": app.caller, "workers": app.workers} | parts
-    return Runtime(node=node, settings=app.settings, fatal=fatal, dead_nodes=dead, **known)
+    return Runtime(node=node, settings=app.settings, fatal=fatal, known_dead=dead, **known)
 
 
 def acquire(lease: Lease, until: float | None = None) -> Lease:
     asked_at = clock.monotonic() if until is None else until
-    owned = lease.runtime.caller.run(lease.acquire_call())
+    owned = lease.runtime.caller.run(lease.acquire_call(lease.runtime.dead_nodes()))
     assert isinstance(owned, Owned)
     lease.acquired(owned, asked_at)
     return lease

@@ -23,7 +23,7 @@ from tests.support import ROOT, RedisServer, wait_until
 
 #: What a node of the tests runs. Payloads are mappings that say what their job does.
 SCRIPT = """
-import contextlib, json, os, resource, signal, sys, time
+import contextlib, json, multiprocessing, os, resource, signal, subprocess, sys, time
 from redis.exceptions import RedisError
 from lowkiq import Lowkiq, PartialFailure, Worker, current
 from lowkiq.log import configure
@@ -61,6 +61,15 @@ def act(id, payload):
         while not current().lease_lost:
             time.sleep(0.01)
         record("lost", id)
+    if "fork" in payload:
+        child = multiprocessing.get_context("fork").Process(target=time.sleep, args=(300,))
+        child.start()
+        os.kill(child.pid, payload["fork"])
+        child.join(30)
+        record("forked", child.exitcode)
+        child.kill()
+    if "run" in payload:
+        record("ran", subprocess.run(payload["run"], capture_output=True, text=True).stdout)
     if "kill" in payload:
         os.kill(os.getpid(), signal.SIGKILL)
     if "exit" in payload:
@@ -122,6 +131,13 @@ class Jobs(Worker):
 
     def retries_exhausted(self, batch):
         record("exhausted", [[job.id, job.payloads, job.error] for job in batch])
+
+
+if "others" in options:
+
+    @app.worker(queue_name="others", shards_count=options["others"])
+    def others(payloads_by_id):
+        record("start", payloads_by_id)
 
 
 sys.exit(Node(app, **options.get("node", {})).run())

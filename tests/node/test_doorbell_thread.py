@@ -1,4 +1,4 @@
-"""What the thread that listens does when it hears nothing for long."""
+"""What the thread that listens does when it is rung for a shard, and when it hears nothing for long."""
 
 from __future__ import annotations
 
@@ -11,9 +11,11 @@ from typing import Any
 import pytest
 
 from lowkiq import Lowkiq
-from lowkiq.node import doorbell
+from lowkiq.node import doorbell, lease_keeper
 from lowkiq.node.doorbell import Doorbell
-from tests.node.driven import runtime_of
+from lowkiq.node.lease_keeper import LeaseKeeper
+from lowkiq.node.threads import leases_of
+from tests.node.driven import acquire, runtime_of, thread_of
 from tests.support import wait_until
 
 
@@ -46,8 +48,12 @@ class Watched:
 
 @contextmanager
 def listening(app: Lowkiq, client: Any) -> Iterator[None]:
-    caller = SimpleNamespace(client=client)
-    thread = Doorbell(runtime_of(app, caller=caller), {}, lambda _: None)
+    with running(Doorbell(runtime_of(app, caller=SimpleNamespace(client=client)), {}, lambda _: None)):
+        yield
+
+
+@contextmanager
+def running(thread: Doorbell | LeaseKeeper) -> Iterator[None]:
     thread.start()
     try:
         yield
@@ -79,3 +85,22 @@ def test_an_end_that_does_not_answer_is_left(app: Lowkiq, monkeypatch: pytest.Mo
     with listening(app, client):
         wait_until(lambda: client.subscriptions >= 3)
     assert client.pings >= 2
+
+
+def test_a_node_that_stands_by_acquires_a_shard_as_soon_as_it_is_released(
+    app: Lowkiq, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It would try again a second later, but doesn't wait for that."""
+    monkeypatch.setattr(lease_keeper, "ACQUIRE_INTERVAL", 3600.0)
+    worker = app.worker(queue_name="jobs", shards_count=1)(lambda _: None)
+    (held,), (lease,) = (leases_of(runtime_of(app, node), worker) for node in ("one", "two"))
+    acquire(held)
+    threads = {lease: thread_of(lease.runtime, lease)}
+    keeper = LeaseKeeper(lease.runtime, threads)
+    bell = Doorbell(lease.runtime, threads, keeper.take_over)
+    with running(bell), running(keeper):
+        wait_until(lambda: bell.is_listening.is_set() and lease.holder == "one")
+        released = held.release_call()
+        assert released
+        app.caller.run(released[1])
+        wait_until(lambda: lease.epoch)

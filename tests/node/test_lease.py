@@ -256,16 +256,17 @@ def test_a_claim_is_cut_short_when_its_jobs_turn_out_slow(bench: Bench) -> None:
 
 def test_what_is_handed_over_while_another_thread_runs_the_shard_is_left_to_that(bench: Bench) -> None:
     lease, other, rung = bench.lease("a"), object(), object()
-    epoch, _ = lease.claim_calls(1)
+    seat = lease.runtime.page.seat(0)
+    epoch, _ = lease.claim_calls(1, seat)
     assert epoch
     assert ClaimInHand.of_reply(lease, Claim([], [], None), epoch) is None
     handed = Handed(epoch, 1, b"a", b"1", b"1700000000.000000")
     assert lease.take(other)
-    assert ClaimInHand.of_ring(lease, handed, rung) is None
+    assert ClaimInHand.of_ring(lease, handed, rung, seat) is None
     assert lease.is_open
     assert not lease.is_busy
     lease.leave(rung)  # it never had it
-    assert ClaimInHand.of_ring(lease, handed, rung) is None
+    assert ClaimInHand.of_ring(lease, handed, rung, seat) is None
     lease.leave(other)
-    assert ClaimInHand.of_ring(lease, handed, rung)
+    assert ClaimInHand.of_ring(lease, handed, rung, seat)
     assert lease.is_busy

@@ -12,6 +12,7 @@ from lowkiq.queue.call import Call
 from lowkiq.queue.claims import Claim, Spoiled
 from lowkiq.queue.push import push_call
 from lowkiq.queue.shard import Exhausted, Failure, Held, Outcome, Owned, Released, Settled, Shard, renew
+from lowkiq.shared_page import DeadNode
 
 #: A due time long past, and one that no test lives to see.
 PAST, FUTURE = 1_000_000.0, 4_000_000_000.0
@@ -75,6 +76,11 @@ class Lease:
         number = self.number if number is None else number
         return self.driver.caller.run(self.driver.shard.release(self.node, self.epoch, number, what))
 
+    def isolate(self, id: str, *, is_alone: bool = True, number: int | None = None) -> bool:
+        number = self.number if number is None else number
+        call = self.driver.shard.isolate(self.node, self.epoch, number, id, is_alone=is_alone)
+        return self.driver.caller.run(call)
+
     def abandon(self) -> int:
         return self.driver.caller.run(self.driver.shard.abandon(self.node, self.epoch))
 
@@ -111,11 +117,19 @@ class ShardDriver:
         self.push_all(*((id, b"%d" % n, float(n), PAST) for n in range(first, first + count)))
 
     def try_acquire(
-        self, node: str, ttl: float = 60.0, max_crashes: int = 3, dead: Sequence[str] = (), is_foster: bool = False
+        self,
+        node: str,
+        ttl: float = 60.0,
+        max_crashes: int = 3,
+        dead: Sequence[str | DeadNode] = (),
+        is_foster: bool = False,
     ) -> Owned | Held:
-        return self.caller.run(self.shard.acquire(node, ttl, max_crashes, dead, is_foster=is_foster))
+        known = [DeadNode(node) if isinstance(node, str) else node for node in dead]
+        return self.caller.run(self.shard.acquire(node, ttl, max_crashes, known, is_foster=is_foster))
 
-    def lease(self, node: str = "a", ttl: float = 60.0, max_crashes: int = 3, dead: Sequence[str] = ()) -> Lease:
+    def lease(
+        self, node: str = "a", ttl: float = 60.0, max_crashes: int = 3, dead: Sequence[str | DeadNode] = ()
+    ) -> Lease:
         """The lease of a shard that is free, or whose holder is named as dead."""
         owned = self.try_acquire(node, ttl, max_crashes, dead)
         assert isinstance(owned, Owned), owned
@@ -167,7 +181,10 @@ class ShardDriver:
         return {id: Dead(payloads[id], errors[id].decode()) for id in index}
 
     def crashes(self) -> dict[str, int]:
-        return {id: int(count) for id, count in self._hash("crashes").items()}
+        return self.deaths("crashes")
+
+    def deaths(self, name: str) -> dict[str, int]:
+        return {id: int(count) for id, count in self._hash(name).items()}
 
     def errors(self) -> dict[str, str]:
         return {id: error.decode() for id, error in self._hash("errors").items()}

@@ -9,7 +9,8 @@ import pytest
 
 from lowkiq.errors import Fenced, ShardsCountMismatch, Unsettled
 from lowkiq.queue.claims import Spoiled
-from lowkiq.queue.shard import Exhausted, Failure, Owned
+from lowkiq.queue.shard import Exhausted, Failure
+from lowkiq.shared_page import DeadNode, Running
 from tests.queue.shard_driver import FUTURE, PAST, ShardDriver
 
 # ── I1: only the current node and epoch change a shard's claim ──────────────────────────────────────────────────────
@@ -23,6 +24,8 @@ FENCED_CALLS = {
     "settle: spoiled": lambda lease: lease.settle(spoiled=[Spoiled("a", b"x", "e")]),
     "settle: rest acked": lambda lease: lease.settle(rest="ack"),
     "settle: rest released": lambda lease: lease.settle(rest="release"),
+    "isolate": lambda lease: lease.isolate("a"),
+    "isolate no more": lambda lease: lease.isolate("a", is_alone=False),
     "release the claim": lambda lease: lease.release("claim"),
     "release the lease": lambda lease: lease.release("lease"),
     "abandon": lambda lease: lease.abandon(),
@@ -117,6 +120,7 @@ def test_i3_every_payload_is_in_exactly_one_place(shard, fate):
         case "exhausted":
             lease.exhaust("a")
         case "crashed":
+            lease.isolate("a")
             shard.lease("b", max_crashes=1, dead=["a"])
         case _:
             shard.actions.kill(["a", "b"])
@@ -231,16 +235,20 @@ def test_i6_an_exhausted_payload_makes_way_for_the_next(shard):
 # ── I7: deaths per id are bounded ───────────────────────────────────────────────────────────────────────────────────
 
 
-@pytest.mark.parametrize("max_crashes", [1, 2, 3, 5])
-def test_i7_a_job_that_kills_every_node_is_claimed_max_crashes_times(shard, max_crashes):
+@pytest.mark.parametrize(("max_crashes", "most"), [(1, 2), (2, 2), (3, 3), (5, 5)])
+def test_i7_a_job_that_kills_every_node_is_claimed_max_crashes_times(shard, max_crashes, most):
+    """But once among others, and once alone at least."""
     shard.push("deadly", b"x", 1.0, PAST)
     deaths = 0
     for n in range(20):
-        owned = shard.try_acquire(f"{n}", max_crashes=max_crashes, dead=[f"{n - 1}"])
-        assert isinstance(owned, Owned)
-        deaths += len(shard.lease(f"{n}").claim())
-    assert deaths == max_crashes
+        lease = shard.lease(f"{n}", max_crashes=max_crashes, dead=[f"{n - 1}"])
+        claim = lease.try_claim()
+        deaths += len(claim.jobs)
+        if claim.crowds:
+            lease.isolate("deadly")
+    assert deaths == most
     assert list(shard.morgue()) == ["deadly"]
+    assert shard.crashes() == {}
 
 
 def test_i7_releases_in_between_do_not_forget_the_deaths(shard):
@@ -252,7 +260,58 @@ def test_i7_releases_in_between_do_not_forget_the_deaths(shard):
         lease.claim()
         lease.release("claim")
         lease.claim()
+        lease.isolate("deadly")
     assert shard.try_acquire("9", max_crashes=3, dead=["2"]).buried == 1
+
+
+def test_i7_nothing_is_buried_that_was_not_alone(shard):
+    """Not in a hundred deaths. What waits for its turn is not held responsible, nor is what had its turn before."""
+    shard.push_all(*((id, b"x", 1.0, PAST) for id in "abc"))
+    lease = shard.lease("0")
+    lease.claim()
+    for n in range(1, 100):
+        lease = shard.lease(f"{n}", max_crashes=2, dead=[f"{n - 1}"])
+        assert len(lease.claim()) == 3
+        if n % 3 == 0:
+            lease.isolate("b")
+            lease.release("claim")
+            lease.claim()
+        elif n % 3 == 1:
+            lease.isolate("a")
+            lease.isolate("a", is_alone=False)
+    assert not shard.morgue()
+    assert shard.crashes() == {"a": 1, "b": 1, "c": 1}
+
+
+@pytest.mark.parametrize(
+    ("ran", "suspects"),
+    [
+        ((1, 2, 3), {"b", "c"}),
+        ((1, 1, 0), {"f"}),
+        ((1, 2, 9), set("bcdef")),  # what came after has gone back since
+        ((2, 2, 3), set()),  # of another claim
+        (None, set("bcdef")),
+        ((), set()),
+    ],
+)
+def test_i7_only_what_ran_is_suspected(shard, ran, suspects):
+    shard.push_all(*((id, b"x", 1.0, PAST) for id in "abcdef"))
+    lease = shard.lease("dead")
+    lease.claim()
+    lease.ack("a")
+    running = ran and (Running("another:{shard:1}:", 1, 1, 0), Running(shard.shard.prefix, *ran))
+    owned = shard.try_acquire("b", dead=[DeadNode("dead", running), DeadNode("another")])
+    assert owned.restored == 5
+    assert shard.crashes() == dict.fromkeys(suspects, 1)
+
+
+@pytest.mark.parametrize("ran", ["x", "1:2", "1:2:3:4", "-1:2:3", "1:9999999999999999999999:1", "1e3:1:1"])
+def test_i7_when_it_is_not_said_well_what_ran_all_may_have(shard, ran, monkeypatch):
+    shard.push_all(*((id, b"x", 1.0, PAST) for id in "ab"))
+    shard.lease("dead").claim()
+    monkeypatch.setattr(DeadNode, "ran", lambda *_: ran)
+    shard.lease("b", dead=["dead"])
+    assert shard.crashes() == {"a": 1, "b": 1}
 
 
 # ── I8: the wrong shards_count changes nothing ──────────────────────────────────────────────────────────────────────

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import pytest
 
+from lowkiq.admin.nodes import FOSTER
+from lowkiq.queue.keys import doorbell
 from lowkiq.queue.shard import KEPT, LOST, WANTED, Held, Owned, renew
 from tests.queue.shard_driver import PAST, ShardDriver
 from tests.support import wait_until
@@ -33,29 +35,38 @@ def test_a_lease_that_ran_out_counts_as_a_crash(shard):
 
 def test_the_innocent_around_a_deadly_job_survive(shard):
     """All of a claim are suspects at first; alone, each proves what it is."""
-    shard.push_all(*((f"id-{n}", b"x", 1.0, PAST + n) for n in range(4)))
+    shard.push_all(*((f"id-{n}", b"x", 1.0, PAST + n) for n in range(40)))
     shard.lease("node-0").claim()
-    done = []
-    for n in range(1, 20):
-        lease = take_over(shard, f"node-{n}")
+    done, deaths = [], 0
+    while shard.queued() or shard.claimed():
+        deaths += 1
+        lease = take_over(shard, f"node-{deaths}")
         while jobs := lease.claim():
-            if any(job.id == "id-1" for job in jobs):
+            assert len(jobs) <= 16
+            for job in jobs:
+                lease.isolate(job.id)
+                if job.id == "id-1":
+                    break
+                done.append(job.id)
+                lease.ack(job.id)
+            if job.id == "id-1":
                 break
-            done += [job.id for job in jobs]
-            lease.settle(rest="ack")
-        if not jobs:
-            break
-    assert done == ["id-0", "id-2", "id-3"]
+    assert done == ["id-0", *(f"id-{n}" for n in range(2, 40))]
+    assert deaths == 3
     assert list(shard.morgue()) == ["id-1"]
     assert shard.crashes() == {}
 
 
 @pytest.mark.parametrize("count", [1, 500])
-def test_a_whole_claim_can_be_buried(shard, count):
-    shard.push_all(*((f"id-{n}", b"x", 1.0, PAST) for n in range(count)))
+def test_of_a_claim_one_is_buried_at_most(shard, count):
+    shard.push_all(*((f"id-{n:03}", b"x", 1.0, PAST) for n in range(count)))
     shard.lease("a").claim()
-    assert shard.try_acquire("b", max_crashes=1, dead=["a"]).buried == count
-    assert len(shard.morgue()) == count
+    lease = shard.lease("b", max_crashes=1, dead=["a"])
+    assert len(shard.crashes()) == count
+    lease.claim()
+    lease.isolate("id-000")
+    assert shard.try_acquire("c", max_crashes=1, dead=["b"])[2:] == (min(count, 16) - 1, 1)
+    assert list(shard.morgue()) == ["id-000"]
 
 
 def test_a_lease_that_ran_out_is_kept_if_nobody_took_it(shard):
@@ -89,6 +100,19 @@ def test_a_released_lease_leaves_only_its_epoch(shard):
     lease.abandon()
     lease.release("lease")
     assert shard.redis.hgetall(shard.key("owner")) == {b"epoch": lease.epoch.encode()}
+
+
+def test_a_release_rings_the_node_that_stands_by_for_the_shard(shard):
+    with shard.redis.pubsub() as pubsub:
+        pubsub.subscribe(doorbell(shard.app.settings.namespace, "b"))
+        pubsub.get_message(timeout=60)
+        lease = shard.lease()
+        shard.try_acquire("b")
+        shard.try_acquire("c", is_foster=True)
+        assert lease.release("claim").told == ""
+        assert lease.release("lease").told == "b"
+        message = pubsub.get_message(timeout=60)
+    assert message and message["data"] == FOSTER + b" " + shard.prefix
 
 
 def test_an_abandoned_lease_lasts_to_its_end(shard):

@@ -18,7 +18,8 @@ from collections import Counter
 from pathlib import Path
 
 from lowkiq import log
-from lowkiq_supervisor.arbiter import Arbiter, hold_back_signals
+from lowkiq.process.held_signals import hold_back
+from lowkiq_supervisor.arbiter import Arbiter
 from lowkiq_supervisor.options import Options
 from tests.supervisor.supervised import slow_boot
 
@@ -30,7 +31,7 @@ def one_round(directory: Path, luck: random.Random) -> str:
     """The end of one supervisor: its exit code, or that something of it was left."""
     alive, descendants = os.pipe()
     os.set_inheritable(descendants, True)
-    hold_back_signals()  # as main() does before anything else
+    hold_back()  # as main() does before anything else
     if (pid := os.fork()) == 0:
         os.close(alive)
         options = Options(app="unused", nodes=2, number_of_nodes=2, state_dir=directory, drain_timeout=5)

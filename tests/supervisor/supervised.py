@@ -43,8 +43,14 @@ def signals(*numbers: signal.Signals) -> list[int]:
 
 def obedient(spec: NodeSpec, beat: Tell) -> int:
     """Runs until TERM, and drains."""
-    told, quiet, dumps = signals(signal.SIGTERM, signal.SIGQUIT), signals(signal.SIGTSTP), signals(signal.SIGTTIN)
-    Path(f"env-{spec.node_number}").write_text(json.dumps({**os.environ, "dead_nodes": spec.dead_nodes}))
+    told, quiet, dumps = (
+        signals(signal.SIGTERM, signal.SIGQUIT, signal.SIGHUP),
+        signals(signal.SIGTSTP),
+        signals(signal.SIGTTIN),
+    )
+    Path(f"env-{spec.node_number}").write_text(
+        json.dumps({**os.environ, "dead_nodes": [dead.name for dead in spec.page.read_bulletin().dead_nodes]})
+    )
     beat("starting")
     while not told:
         beat("quiet" if quiet else "ready")
@@ -60,6 +66,34 @@ def obedient(spec: NodeSpec, beat: Tell) -> int:
     return 0
 
 
+def listening(spec: NodeSpec, beat: Tell) -> int:
+    """Notes what its supervisor tells it while it runs."""
+
+    def note_and_beat(state: str) -> None:
+        bulletin = spec.page.read_bulletin()
+        told = [[dead.name for dead in bulletin.dead_nodes], *bulletin.notices]
+        Path(f"told-{spec.node_number}.new").write_text(json.dumps(told))
+        Path(f"told-{spec.node_number}.new").rename(f"told-{spec.node_number}")
+        beat(state)
+
+    return obedient(spec, note_and_beat)
+
+
+def listening_beside_a_bad_one(spec: NodeSpec, beat: Tell) -> int:
+    """The last node can't boot until a file is there."""
+    return (listening if spec.node_number == 0 else failing_at_boot)(spec, beat)
+
+
+def listening_and_busy(spec: NodeSpec, beat: Tell) -> int:
+    """Runs a job for ever, and can't boot once a file is there."""
+    if Path("broken").exists():
+        return 3
+    seat = spec.page.seat(0)
+    seat.begin("lowkiq:{orders:7}:", 1, 1, 1)
+    seat.place[0] = 1
+    return listening(spec, beat)
+
+
 def deaf(spec: NodeSpec, beat: Tell) -> int:
     """Hears neither TERM nor QUIT."""
     for signum in (signal.SIGTERM, signal.SIGQUIT):
@@ -69,9 +103,12 @@ def deaf(spec: NodeSpec, beat: Tell) -> int:
 
 def patient(spec: NodeSpec, beat: Tell) -> int:
     """Has a job that ends when a file is there."""
-    told = signals(signal.SIGTERM)
-    while not (told and Path("job-has-ended").exists()):
-        beat("draining" if told else "ready")
+    told, retired = signals(signal.SIGTERM), signals(signal.SIGHUP)
+    seat = spec.page.seat(0)
+    seat.begin("lowkiq:{orders:7}:", 1, 1, 1)
+    seat.place[0] = 1
+    while not ((told or retired) and Path("job-has-ended").exists()):
+        beat("draining" if told else "retiring" if retired else "ready")
         time.sleep(0.02)
     return 0
 
@@ -102,6 +139,37 @@ def refusing(spec: NodeSpec, beat: Tell) -> int:
     """Can't boot."""
     beat("starting")
     return 3
+
+
+def failing_at_boot(spec: NodeSpec, beat: Tell) -> int:
+    """Fails before it is ready, in a way that may heal, until a file is there."""
+    beat("starting")
+    return obedient(spec, beat) if Path("healed").exists() else 1
+
+
+def waiting(spec: NodeSpec, beat: Tell) -> int:
+    """Fails once, and then waits for Redis for ever."""
+    if not Path("failed").exists():
+        Path("failed").touch()
+        return 1
+    signal.signal(signal.SIGTERM, signal.SIG_DFL)
+    while True:
+        beat("starting")
+        time.sleep(0.05)
+
+
+def poisoned(spec: NodeSpec, beat: Tell) -> int:
+    """A job kills the first processes of each slot, before they are ready."""
+    deaths = Path(f"deaths-{spec.node_number}")
+    with deaths.open("ab") as log_of_deaths:
+        log_of_deaths.write(b".")
+    if deaths.stat().st_size <= 4:
+        beat("starting")
+        seat = spec.page.seat(0)
+        seat.begin("lowkiq:{orders:7}:", 1, 1, 1)
+        seat.place[0] = 1
+        os.kill(os.getpid(), signal.SIGSEGV)
+    return obedient(spec, beat)
 
 
 def burst(spec: NodeSpec, beat: Tell) -> int:
@@ -160,10 +228,40 @@ def busy(spec: NodeSpec, beat: Tell) -> int:
 
 
 def doomed_successor(spec: NodeSpec, beat: Tell) -> int:
-    """Only the first process of a slot gets through its boot."""
-    if Path(f"env-{spec.node_number}").exists():
+    """Only the first process of a slot gets through its boot, until a file is there."""
+    if Path(f"env-{spec.node_number}").exists() and not Path("mended").exists():
         return 3
     return obedient(spec, beat)
+
+
+def hanging_successor(spec: NodeSpec, beat: Tell) -> int:
+    """Only the first process of a slot gets through its boot; the others hang."""
+    if Path(f"env-{spec.node_number}").exists():
+        return silent_at_boot(spec, beat)
+    return obedient(spec, beat)
+
+
+def slowly_ready(spec: NodeSpec, beat: Tell) -> int:
+    """The second process of a slot takes a second to boot."""
+    until = time.monotonic() + (1 if Path(f"env-{spec.node_number}").exists() else 0)
+    while time.monotonic() < until:
+        beat("starting")
+        time.sleep(0.02)
+    return obedient(spec, beat)
+
+
+def short_lived_successor(spec: NodeSpec, beat: Tell) -> int:
+    """The second process of a slot dies when it has been ready for a while."""
+    lives = Path(f"lives-{spec.node_number}")
+    with lives.open("ab") as log_of_lives:
+        log_of_lives.write(b".")
+    if lives.stat().st_size != 2:
+        return obedient(spec, beat)
+    until = time.monotonic() + 0.5
+    while time.monotonic() < until:
+        beat("ready")
+        time.sleep(0.02)
+    return 1
 
 
 def abandoning(spec: NodeSpec, beat: Tell) -> int:
@@ -217,9 +315,10 @@ def main(behaviour: str, given: dict[str, Any]) -> int:
         restart=RestartMode(given.pop("restart", "always")),
         number_of_nodes=given.get("nodes", 1),
         web=Address("127.0.0.1", port) if port else None,
+        soak=given.pop("soak", 0),
         **given,
     )
-    policy = RestartPolicy(mode=options.restart, burst=options.burst, **numbers)
+    policy = RestartPolicy(mode=options.restart, burst=options.burst, strict=options.strict, **numbers)
     body, web_body = globals()[behaviour], getattr(web_views, view)
     return Arbiter(options, run_child=body, run_web=web_body, embedded=embedded, policy=policy).run()
 

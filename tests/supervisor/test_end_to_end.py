@@ -99,13 +99,46 @@ def test_a_job_that_outlasts_the_drain_ends_with_5_and_when_abandoned_with_130(
         supervisor.end(signum, code=code)
 
 
+FLAKY = """
+def connect():
+    if not Path("there").exists():
+        raise ConnectionRefusedError("the database is away")
+app = Lowkiq(on_server_init=connect)
+"""
+
+
+def test_a_hook_that_fails_at_the_first_boot_is_tried_again_and_heals(project: Path) -> None:
+    (project / "shop.py").write_text(APP.replace("app = Lowkiq(on_server_init=feed)", FLAKY))
+    with Supervised.main(project, "-r", "shop") as supervisor:
+        died = supervisor.until_logged("died_will_restart")[0]
+        assert (died["reason"], died["kind"]) == ("exit code 1", "boot")
+        (project / "there").touch()
+        supervisor.until_ready(1)
+        supervisor.end()
+
+
+@pytest.mark.parametrize(
+    ("code", "error"),
+    [
+        ("import nothing_of_this_name", "ModuleNotFoundError"),
+        ("def broken(:", "SyntaxError"),
+        ("import sys; sys.exit(0)", "sys.exit(0)"),
+    ],
+)
+def test_what_only_a_person_can_mend_ends_the_first_boot_with_3(project: Path, code: str, error: str) -> None:
+    (project / "shop.py").write_text(code)
+    with Supervised.main(project, "--nodes", "2", "-r", "shop") as supervisor:
+        supervisor.ends(3)
+        assert error in supervisor.log_path.read_text()
+
+
 @pytest.mark.parametrize(
     ("module", "message"), [("nothing_here", "no module 'nothing_here'"), ("shop:missing", "shop.missing is not a")]
 )
 def test_an_app_that_is_not_there_is_named_and_the_exit_is_3(project: Path, module: str, message: str) -> None:
     with Supervised.main(project, "--nodes", "2", "-r", module) as supervisor:
         assert supervisor.exit_code() == 3
-        assert message in supervisor.events("boot_refused")[0]["error"]
+        assert message in supervisor.events("cannot_start")[0]["error"]
 
 
 @pytest.mark.parametrize(
@@ -135,8 +168,9 @@ def test_the_supervisor_imports_leaves_of_the_library_and_no_redis_client() -> N
     answer = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True, check=True)
     modules = answer.stdout.split()
     assert "redis" not in modules
-    leaves = {"lowkiq", "lowkiq.version", "lowkiq.environment", "lowkiq.errors", "lowkiq.log", "lowkiq.signals"}
-    assert {name for name in modules if name.split(".")[0] == "lowkiq"} <= leaves
+    leaves = ("lowkiq", "environment", "errors", "log", "process", "shared_page", "version")
+    found = {name.removeprefix("lowkiq.").split(".")[0] for name in modules if name.split(".")[0] == "lowkiq"}
+    assert found <= set(leaves)
 
 
 def test_help_shows_examples(project: Path) -> None:

@@ -67,28 +67,6 @@ def test_tstp_quietens_nodes_also_those_that_come_later(tmp_path: Path) -> None:
         wait_until((tmp_path / "quiet-0").exists)
 
 
-def test_a_crash_loop_drains_the_others_and_exits_4_naming_the_slot(tmp_path: Path) -> None:
-    with Supervised.doing("crashing", tmp_path, nodes=2, policy=AT_ONCE) as supervisor:
-        supervisor.ends(4)
-        loop = supervisor.events("crash_loop")
-        assert [(line["slot"], line["failures"]) for line in loop] == [("node 1/2", 5)]
-        assert supervisor.events("ended", "node 0/2")[0]["reason"] == "exit code 0"
-
-
-def test_degraded_keeps_the_others_in_a_crash_loop(tmp_path: Path) -> None:
-    with Supervised.doing("crashing", tmp_path, nodes=2, degraded=True, policy=AT_ONCE) as supervisor:
-        supervisor.until_logged("crash_loop")
-        assert psutil.pid_exists(supervisor.pid("node 0/2"))
-        supervisor.end()
-        assert not supervisor.events("draining")[0]["why"].startswith("crash")
-
-
-def test_when_no_node_gets_through_its_first_boot_the_exit_is_3(tmp_path: Path) -> None:
-    with Supervised.doing("refusing", tmp_path, nodes=3) as supervisor:
-        supervisor.ends(3)
-        assert supervisor.events("draining")[0]["why"] == "every node failed at its first boot"
-
-
 def test_a_burst_restarts_crashed_nodes_and_ends_when_all_have_finished(tmp_path: Path) -> None:
     with Supervised.doing("burst", tmp_path, nodes=2, burst=True, policy=AT_ONCE) as supervisor:
         assert supervisor.exit_code() == 0

@@ -90,4 +90,5 @@ def test_a_restarted_node_is_told_how_often_and_why(tmp_path: Path) -> None:
         os.kill(supervisor.pid("node 0/1"), signal.SIGKILL)
         supervisor.until_logged("ready", 2)
         environment = json.loads((tmp_path / "env-0").read_text())
-        assert (environment["LOWKIQ_RESTARTS"], environment["LOWKIQ_LAST_EXIT"]) == ("1", "killed by SIGKILL")
+        told = environment["LOWKIQ_RESTARTS"], environment["LOWKIQ_LAST_EXIT"]
+        assert told == ("1", "killed by SIGKILL, ended from outside")

@@ -6,10 +6,16 @@ What a schema can't say, or not in words that help: what is missing, and what do
 {{- define "lowkiq.checks" -}}
 {{- include "lowkiq.checks.needed" . -}}
 {{- include "lowkiq.checks.redis" . -}}
+{{- include "lowkiq.checks.groups" . -}}
+{{- $_ := include "lowkiq.eachGroup" (list . "lowkiq.checks.group") -}}
+{{- include "lowkiq.checks.web" . -}}
+{{- end -}}
+
+{{- define "lowkiq.checks.group" -}}
 {{- include "lowkiq.checks.numbers" . -}}
+{{- include "lowkiq.checks.grace" . -}}
 {{- include "lowkiq.checks.options" . -}}
 {{- include "lowkiq.checks.environment" . -}}
-{{- include "lowkiq.checks.web" . -}}
 {{- end -}}
 
 {{- define "lowkiq.checks.needed" -}}
@@ -29,45 +35,87 @@ What a schema can't say, or not in words that help: what is missing, and what do
 {{- end -}}
 {{- end -}}
 
+{{- /* A queue of two groups would have two nodes for each shard: one of them always stands by. */ -}}
+{{- define "lowkiq.checks.groups" -}}
+{{- $groups := dict -}}
+{{- range $group, $own := .Values.workers -}}
+{{- if not (regexMatch "^[a-z]([a-z0-9-]*[a-z0-9])?$" $group) -}}
+{{- fail (printf "workers: %q can't be a group's name, as objects are named after it: small letters, digits and hyphens, and a letter first" $group) -}}
+{{- end -}}
+{{- if eq $group "web" -}}
+{{- fail "workers: web is the web view's name; name the group after its queues" -}}
+{{- end -}}
+{{- $name := include "lowkiq.nodes.fullname" (dict "group" $group "Values" $.Values "Chart" $.Chart "Release" $.Release) -}}
+{{- if gt (len $name) 52 -}}
+{{- fail (printf "workers.%s: the StatefulSet's name %s has %d characters, and may have 52; shorten the group's name, or set fullnameOverride" $group $name (len $name)) -}}
+{{- end -}}
+{{- $queues := get ($own | default dict) "queues" -}}
+{{- if not $queues -}}
+{{- fail (printf "workers.%s.queues is missing: name the queues that this group runs, such as [OrderSync]" $group) -}}
+{{- end -}}
+{{- range $queues -}}
+{{- if hasKey $groups . -}}
+{{- fail (printf "workers.%s.queues: %s is in workers.%s already; a queue belongs to one group, whose nodes share its shards" $group . (get $groups .)) -}}
+{{- end -}}
+{{- $_ := set $groups . $group -}}
+{{- end -}}
+{{- end -}}
+{{- if and $groups .Values.queues -}}
+{{- fail "queues: with workers, each group names its own" -}}
+{{- end -}}
+{{- end -}}
+
 {{- define "lowkiq.checks.numbers" -}}
+{{- $at := include "lowkiq.at" . -}}
 {{- $nodes := include "lowkiq.numberOfNodes" . | int -}}
 {{- if gt $nodes 10000 -}}
-{{- fail (printf "%d nodes in all: Lowkiq looks for 10000 at most; lower replicas (autoscaling.maxReplicas) or nodes" $nodes) -}}
+{{- fail (printf "%s%d nodes in all: Lowkiq looks for 10000 at most; lower replicas (autoscaling.maxReplicas) or nodes" (empty $at | ternary "" (printf "%s: " (trimSuffix "." $at))) $nodes) -}}
 {{- end -}}
 {{- if and .Values.autoscaling.enabled (gt (int .Values.autoscaling.minReplicas) (int .Values.autoscaling.maxReplicas)) -}}
-{{- fail (printf "autoscaling.minReplicas %d is more than autoscaling.maxReplicas %d" (int .Values.autoscaling.minReplicas) (int .Values.autoscaling.maxReplicas)) -}}
+{{- fail (printf "%sautoscaling.minReplicas %d is more than autoscaling.maxReplicas %d" $at (int .Values.autoscaling.minReplicas) (int .Values.autoscaling.maxReplicas)) -}}
+{{- end -}}
+{{- end -}}
+
+{{- define "lowkiq.checks.grace" -}}
+{{- with .Values.terminationGracePeriodSeconds -}}
+{{- if lt (int .) (add $.Values.drainTimeout 10 | int) -}}
+{{- fail (printf "%sterminationGracePeriodSeconds %d is less than drainTimeout %d and ten seconds: jobs would be killed before their time is over" (include "lowkiq.at" $) (int .) (int $.Values.drainTimeout)) -}}
+{{- end -}}
 {{- end -}}
 {{- end -}}
 
 {{- /* Of two equal options the last would win, and the pod would be other than the chart says. */ -}}
 {{- define "lowkiq.checks.options" -}}
-{{- $values := dict "--nodes" "nodes" "--require" "app" "--drain-timeout" "drainTimeout" "--boot-timeout" "bootTimeout" "--max-rss" "maxRss" -}}
+{{- $at := include "lowkiq.at" . -}}
+{{- $values := dict "--nodes" "nodes" "--require" "app" "--drain-timeout" "drainTimeout" "--boot-timeout" "bootTimeout" "--max-rss" "maxRss" "--queues" "queues" "--threads" "threads" -}}
 {{- range .Values.extraArgs -}}
 {{- $option := regexReplaceAll "=.*" . "" -}}
 {{- if hasKey $values $option -}}
-{{- fail (printf "extraArgs: %s is set by the value %s" $option (get $values $option)) -}}
+{{- fail (printf "%sextraArgs: %s is set by the value %s" $at $option (get $values $option)) -}}
 {{- end -}}
 {{- if or (has $option (list "--node-number" "--number-of-nodes" "--state-dir" "--no-embedded-redis" "--burst")) (hasPrefix "-r" .) -}}
-{{- fail (printf "extraArgs: %s is the chart's" .) -}}
+{{- fail (printf "%sextraArgs: %s is the chart's" $at .) -}}
 {{- end -}}
 {{- if hasPrefix "--web" $option -}}
-{{- fail (printf "extraArgs: %s would run the web view in every pod; use the value web.enabled" $option) -}}
+{{- fail (printf "%sextraArgs: %s would run the web view in every pod; use the value web.enabled" $at $option) -}}
 {{- end -}}
 {{- end -}}
 {{- end -}}
 
 {{- define "lowkiq.checks.environment" -}}
+{{- $at := include "lowkiq.at" . -}}
 {{- $values := dict "LOWKIQ_NAMESPACE" "redis.namespace" "LOWKIQ_DRAIN_TIMEOUT" "drainTimeout" "LOWKIQ_BOOT_TIMEOUT" "bootTimeout" "LOWKIQ_MAX_RSS" "maxRss" "LOWKIQ_WEB_TOKEN" "web.token or web.existingSecret" "LOWKIQ_WEB_USER" "web.existingSecret" "LOWKIQ_WEB_PASSWORD" "web.existingSecret" -}}
+{{- if .Values.threads -}}{{- $_ := set $values "LOWKIQ_THREADS_PER_NODE" "threads" -}}{{- end -}}
 {{- $own := list "NODE_NUMBER" "NUMBER_OF_NODES" "LOWKIQ_NODE_NUMBER" "LOWKIQ_NUMBER_OF_NODES" "LOWKIQ_STATE_DIR" -}}
 {{- range .Values.env -}}
 {{- if hasKey $values .name -}}
-{{- fail (printf "env: %s is set by %s" .name (get $values .name)) -}}
+{{- fail (printf "%senv: %s is set by %s" $at .name (get $values .name)) -}}
 {{- end -}}
 {{- if has .name $own -}}
-{{- fail (printf "env: %s is the chart's" .name) -}}
+{{- fail (printf "%senv: %s is the chart's" $at .name) -}}
 {{- end -}}
 {{- if and (eq .name "LOWKIQ_REDIS_URL") (not $.Values.redis.elsewhere) -}}
-{{- fail "env: LOWKIQ_REDIS_URL is set by redis.url or redis.existingSecret; or set redis.elsewhere=true" -}}
+{{- fail (printf "%senv: LOWKIQ_REDIS_URL is set by redis.url or redis.existingSecret; or set redis.elsewhere=true" $at) -}}
 {{- end -}}
 {{- end -}}
 {{- end -}}
@@ -78,7 +126,10 @@ What a schema can't say, or not in words that help: what is missing, and what do
 {{- if .Values.serviceMonitor.enabled -}}
 {{- fail "serviceMonitor.enabled needs web.enabled: /metrics is the web view's" -}}
 {{- end -}}
-{{- if .Values.autoscaling.enabled -}}
+{{- if .Values.prometheusRule.enabled -}}
+{{- fail "prometheusRule.enabled needs web.enabled: /metrics is the web view's" -}}
+{{- end -}}
+{{- if include "lowkiq.comeAndGo" . -}}
 {{- fail "autoscaling.enabled needs web.enabled: KEDA asks the web view for the lag" -}}
 {{- end -}}
 {{- if $web.ingress.enabled -}}

@@ -11,6 +11,12 @@
 {{- end -}}
 {{- end -}}
 
+{{- /* Of a group's objects; 52 characters at most, which is checked. */ -}}
+{{- define "lowkiq.nodes.fullname" -}}
+{{- include "lowkiq.fullname" . -}}
+{{- with get . "group" -}}-{{ . }}{{- end -}}
+{{- end -}}
+
 {{- define "lowkiq.web.fullname" -}}
 {{ include "lowkiq.fullname" . }}-web
 {{- end -}}
@@ -45,6 +51,9 @@
 app.kubernetes.io/name: {{ $root.Chart.Name }}
 app.kubernetes.io/instance: {{ $root.Release.Name }}
 app.kubernetes.io/component: {{ index . 1 }}
+{{- with get $root "group" }}
+lowkiq/group: {{ . }}
+{{- end }}
 {{- end -}}
 
 {{- /* Of everything but pods, whose labels must not change with the chart's version: that would restart them. */ -}}

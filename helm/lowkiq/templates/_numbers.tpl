@@ -24,21 +24,45 @@ without one, it counts those that there can be: numbers that are away are missin
 {{- end -}}
 
 {{- /*
-What goes to --max-rss, or nothing. Of the limit a fifth is left: for the supervisor (some 40 MiB), for nodes that grow
-between two looks, and as each node's share varies by a tenth, lest all be replaced at once.
+What goes to --max-rss, or nothing. A node that is replaced works on beside its successor until its jobs have ended,
+one node of a pod at a time: so the limit must hold a node more than there are. A fifth of it is left: for the
+supervisor (some 40 MiB), for nodes that grow between two looks, and as each node's share varies by a tenth, lest all be
+replaced at once.
 */ -}}
 {{- define "lowkiq.maxRss" -}}
 {{- if ne .Values.maxRss "auto" -}}
 {{- if ne .Values.maxRss "none" }}{{ .Values.maxRss }}{{ end -}}
 {{- else -}}
-{{- with (.Values.resources.limits | default dict).memory -}}
-{{- $bytes := include "lowkiq.bytes" (dict "quantity" . "of" "resources.limits.memory") | int64 -}}
-{{- $each := div (mul $bytes 8) (mul 10 $.Values.nodes 1048576) -}}
+{{- with include "lowkiq.memoryLimit" . -}}
+{{- $processes := add1 $.Values.nodes -}}
+{{- $each := div (mul . 8) (mul 10 $processes 1048576) -}}
 {{- /* An idle node takes about 45 MiB. Below that, nodes would be replaced for ever. */ -}}
 {{- if lt $each 64 -}}
-{{- fail (printf "resources.limits.memory %v is too little for nodes=%d: each could have %d MiB, and needs 64 or more; raise the limit, lower nodes, or set maxRss" . (int $.Values.nodes) $each) -}}
+{{- fail (printf "%sresources.limits.memory %v is too little for nodes=%d and the successor of one of them: each could have %d MiB, and needs 64 or more; raise the limit, lower nodes, or set maxRss" (include "lowkiq.at" $) $.Values.resources.limits.memory (int $.Values.nodes) $each) -}}
 {{- end -}}
 {{- printf "%dM" $each -}}
 {{- end -}}
 {{- end -}}
+{{- end -}}
+
+{{- /* The limit in bytes, or nothing. */ -}}
+{{- define "lowkiq.memoryLimit" -}}
+{{- with (.Values.resources.limits | default dict).memory -}}
+{{- include "lowkiq.bytes" (dict "quantity" . "of" (printf "%sresources.limits.memory" (include "lowkiq.at" $))) -}}
+{{- end -}}
+{{- end -}}
+
+{{- /* A warning if a maxRss of one's own lets the processes of a pod reach the limit before any is replaced. */ -}}
+{{- define "lowkiq.memoryWarning" -}}
+{{- if not (has .Values.maxRss (list "auto" "none")) -}}
+{{- with include "lowkiq.memoryLimit" . -}}
+{{- /* 400M of Lowkiq's is 400Mi of Kubernetes'. */ -}}
+{{- $each := include "lowkiq.bytes" (dict "quantity" (regexReplaceAll "([KMGT])$" $.Values.maxRss "${1}i") "of" "maxRss") -}}
+{{- $processes := add1 $.Values.nodes -}}
+{{- if gt (mul $each $processes) (int64 .) }}
+WARNING: {{ include "lowkiq.at" $ }}maxRss {{ $.Values.maxRss }} × {{ $processes }} processes ({{ $.Values.nodes }} nodes and the successor of the one that is being
+replaced) is more than resources.limits.memory {{ $.Values.resources.limits.memory }}: the kernel may kill the container before a node is replaced.
+{{- end }}
+{{- end }}
+{{- end }}
 {{- end -}}

@@ -4,7 +4,7 @@
 -- KEYS  1 shard prefix
 -- ARGV  1 node, 2 layout, 3 ttl in seconds, 4 max_crashes, 5 '1' if the shard is this node's part (a node that stands
 --       in for it then learns, when it renews, that it is wanted), 6 the list that rings its thread ('' = by PUBLISH),
---       then the names of nodes known to be dead
+--       then of each node known to be dead its name, and what it ran of this shard (claimed.lua, death)
 -- returns {'OWNED', epoch, next due or '', now, restored, buried} or {'HELD', holder, seconds until its lease ends}
 -- errors: LAYOUT, NEWER
 --@ shard clock layout oom
@@ -18,15 +18,13 @@ local owner = redis.call('HMGET', P .. 'owner', 'node', 'epoch', 'until', 'aband
 local holder, epoch, abandoned = owner[1], tonumber(owner[2]) or 0, owner[4]
 local rest = (tonumber(owner[3]) or 0) - now / 1000000
 
-local function is_dead(name)
-  for i = 7, #ARGV do
-    if ARGV[i] == name then return true end
-  end
-  return false
+local ran -- nil: its holder is not known to be dead
+for i = 7, #ARGV, 2 do
+  if ARGV[i] == holder then ran = ARGV[i + 1] end
 end
 
 local is_foreign = holder and holder ~= ARGV[1]
-if is_foreign and rest > 0 and not is_dead(holder) then
+if is_foreign and rest > 0 and not ran then
   -- A lease with more than its whole time left is of a clock that was set back since. It gets its whole time again: a
   -- holder that lives renews it anyway, and one that is dead is not waited for longer than ever.
   local ttl = tonumber(owner[6])
@@ -44,10 +42,11 @@ end
 
 -- All that only a claim needs is made here: mostly there is none.
 local function restore()
---@ claimed restore
+--@ claimed death restore
   free_first(P)
   -- Dead is who held the shard and neither released nor abandoned it; only such a death counts against the jobs.
-  return restore_claim(P, now, is_foreign and not abandoned and tonumber(ARGV[4]) or nil)
+  local doomed = is_foreign and not abandoned and count_death(P, ran or '', tonumber(ARGV[4])) or {}
+  return restore_claim(P, now, doomed)
 end
 
 local restored, buried = 0, 0
@@ -56,7 +55,7 @@ if redis.call('EXISTS', P .. 'claim') == 1 then restored, buried = restore() end
 -- TIME keeps epochs rising (I2) even when Redis has lost its last writes.
 epoch = string.format('%.0f', math.max(epoch + 1, now))
 -- Without a claim the first write is this one, which Redis does not refuse when memory is full.
-redis.call('HDEL', P .. 'owner', 'abandoned', 'last_due', 'claim', 'open', 'waiting', 'wanted', 'bell')
+redis.call('HDEL', P .. 'owner', 'abandoned', 'last_due', 'claim', 'alone', 'open', 'waiting', 'wanted', 'bell')
 if is_new_shard then redis.call('HSET', P .. 'meta', 'layout', ARGV[2]) end
 local lease = {'node', ARGV[1], 'epoch', epoch, 'until', stamp(now + ARGV[3] * 1000000), 'ttl', ARGV[3]}
 if ARGV[6] ~= '' then lease[9], lease[10] = 'bell', ARGV[6] end

@@ -5,7 +5,8 @@
 -- ARGV  1 node, 2 epoch, 3 number of this claim, 4 layout, 5 most jobs, 6 most payloads of a job, 7 most payloads in
 --       all (its last job may exceed it), 8 most bytes (its last payload may)
 -- returns {now, next due or '', {for each job: id, its record in the claim (claimed.lua), or of several payloads
---       {"perform_in:retry_count", payload, score, payload, score ...}}, when the last one is due, in microseconds}
+--       {"perform_in:retry_count", payload, score, payload, score ...}}, when the last one is due, in microseconds; and
+--       if they are suspects, for each its deaths in a crowd after the first, up to 16}
 -- errors: FENCED, LAYOUT, NEWER, STALE (this number, or a later one, was claimed or given up), UNSETTLED (the last claim
 --       is)
 
@@ -111,14 +112,15 @@ local function find_due(P, now, limit)
   return ids, count, found[2], found[count * 2], found[count * 2 + 2] or ''
 end
 
--- An id whose node has died is claimed alone, so that the innocent ones around it are not counted again.
-local function without_crashed(P, ids, count)
+-- Suspects, which ran when their node died, are claimed without others, and few at once, since they run one by one.
+-- Returns how many are taken of these ids, and if they are suspects their deaths in a crowd after the first.
+local function part_suspects(P, ids, count)
   local crashes = redis.call('HMGET', P .. 'crashes', unpack(ids, 1, count))
-  if crashes[1] then return 1 end
-  for i = 2, count do
-    if crashes[i] then return i - 1 end
-  end
-  return count
+  local are_suspects, taken = crashes[1] ~= false, 1
+  while taken < count and (crashes[taken + 1] ~= false) == are_suspects do taken = taken + 1 end
+  if not are_suspects then return taken, nil end
+  taken = math.min(taken, FEW)
+  return taken, redis.call('HMGET', P .. 'crowds', unpack(ids, 1, taken))
 end
 
 -- The claim's record of a single payload, as text.
@@ -166,7 +168,8 @@ if count == 0 then
     'open', epoch .. ' ' .. number)
   return {stamp(now), next_due, {}, '0'}
 end
-if has_crashes then count = without_crashed(P, ids, count) end
+local crowds
+if has_crashes then count, crowds = part_suspects(P, ids, count) end
 -- Compact records tell when they are due by this (payloads.lua); how many are due too long before it for that?
 local last_due = math.floor(math.max(last, 0) * 1000000 + 0.5)
 local last_due_text = string.format('%.0f', last_due)
@@ -259,4 +262,6 @@ elseif taken < count or staying > 0 or not next_due then
   next_due = redis.call('ZRANGE', P .. 'due', 0, 0, 'WITHSCORES')[2] or ''
 end
 for position, payloads_of_one in pairs(several) do found[position] = payloads_of_one end
-return {stamp(now), next_due, found, last_due_text}
+local deaths = crowds and {}
+for i = 1, crowds and claimed / 2 or 0 do deaths[i] = math.min(math.max(tonumber(crowds[i]) or 0, 0), FEW) end
+return {stamp(now), next_due, found, last_due_text, deaths}

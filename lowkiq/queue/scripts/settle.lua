@@ -29,7 +29,7 @@ if #ARGV == 10 and ARGV[4] == 'ack' and ARGV[5] == '0' then
 end
 
 --@ shard clock owner oom
---@ claimed restore
+--@ claimed restore acquit
 --@ payloads fold
 --@ bell oldest_due
 local P = KEYS[1]
@@ -80,7 +80,7 @@ local function take(id)
 end
 
 local function forget(...)
-  redis.call('HDEL', P .. 'crashes', ...)
+  acquit(P, ...)
   redis.call('HDEL', P .. 'errors', ...)
 end
 
@@ -102,7 +102,7 @@ local function fail(id, retry_count, delay, error)
   local _, _, held = take(id)
   if not held then return end
   requeue(P, id, held, stamp(now + delay * 1000000), retry_count)
-  redis.call('HDEL', P .. 'crashes', id)
+  acquit(P, id)
   redis.call('HSET', P .. 'errors', id, error)
   failed = failed + 1
 end
@@ -192,7 +192,7 @@ if last_claim == tonumber(ARGV[3]) then
     redis.call('UNLINK', P .. 'claim')
     if #left > 0 then redis.call('RPUSH', P .. 'claim', unpack(left)) end
   end
-  if ARGV[4] == 'release' then restore_claim(P, now, nil) end
+  if ARGV[4] == 'release' then restore_claim(P, now, {}) end
   if acked > 0 then redis.call('HINCRBY', P .. 'meta', 'processed', acked) end
   if failed > 0 then redis.call('HINCRBY', P .. 'meta', 'failed', failed) end
 end

@@ -24,7 +24,7 @@ from lowkiq.web.view import View
 #: Pushes that the timeline lists one by one.
 PUSHES: Final = 5
 #: States of a node in which it claims nothing, as a sentence has them.
-STOPPED: Final = {"quiet": "quiet", "draining": "stopping"}
+STOPPED: Final = {"quiet": "quiet", "draining": "stopping", "retiring": "stopping"}
 #: Where → what the heading says, which view lists it, and the form that its buttons send.
 PLACES: Final = {"queue": "Queued", "claim": "In flight", "morgue": "In the morgue"}
 VIEWS: Final = {"queue": "due", "claim": "in_flight", "morgue": "morgue"}

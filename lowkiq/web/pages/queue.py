@@ -98,7 +98,7 @@ def _numbers(view: View, visit: Visit, queue: str) -> dict[str, Any]:
         "queue": queue,
         "path": f"/queues/{queue}",
         "row": visit.snapshot.row(queue),
-        "alerts": [one for one in visit.snapshot.alerts if (one.kind, one.subject) == ("unowned", queue)],
+        "alerts": [one for one in visit.snapshot.alerts if one.kind in {"unowned", "refused"} and one.subject == queue],
         "span": span,
         "charts": charts_of(points, span, visit.snapshot.at),
         "address": {key: value for key, value in visit.query.items() if key in ADDRESS}

@@ -4,17 +4,18 @@ from __future__ import annotations
 
 import os
 import signal
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import structlog
 
-from lowkiq_supervisor.control.status import Report
+from lowkiq_supervisor.control.status import HEALTHY, Report
 from lowkiq_supervisor.errors import CommandRefused
 from lowkiq_supervisor.options import Options
-from lowkiq_supervisor.policy.rolling_restart import RollingRestart
+from lowkiq_supervisor.policy.replacement import Replacement, Roll
 from lowkiq_supervisor.policy.shutdown import Shutdown
 from lowkiq_supervisor.processes.slots import Slot, Slots
+from lowkiq_supervisor.terminal import Terminal
 
 log = structlog.stdlib.get_logger("supervisor")
 
@@ -26,14 +27,15 @@ class Commands:
     options: Options
     slots: Slots
     shutdown: Shutdown
-    rolling_restart: RollingRestart
+    replacement: Replacement
     report: Report
+    terminal: Terminal = field(default_factory=Terminal)
     _interrupts: int = 0
 
     def on_signal(self, signum: int) -> None:
         match signum:
-            case signal.SIGTERM:
-                self.shutdown.drain("TERM")
+            case signal.SIGTERM | signal.SIGXCPU:
+                self.shutdown.drain("TERM" if signum == signal.SIGTERM else "XCPU: the soft limit of CPU time")
             case signal.SIGINT:
                 self._interrupts += 1
                 if self._interrupts == 1:
@@ -43,11 +45,13 @@ class Commands:
             case signal.SIGQUIT:
                 self.shutdown.abandon("QUIT")
             case signal.SIGHUP:
-                self._roll(self.slots.clients, "HUP")
+                self._hang_up()
             case signal.SIGTSTP:
                 self._quieten()
             case signal.SIGTTIN:
                 self._dump()
+            case signal.SIGUSR1:
+                log.info("log_goes_on", hint="a --log-file that was moved away is made again by itself")
             case signal.SIGUSR2:
                 status = self.report.as_json()
                 parts = {name: status[name] for name in ("nodes", "redis", "web")}
@@ -58,24 +62,38 @@ class Commands:
         match request.get("command"):
             case "status":
                 return {"ok": True, **self.report.as_json()}
+            case "ping":
+                state = self.report.overall()
+                return {"ok": True, "state": state.value, "healthy": state in HEALTHY}
             case "dump":
                 return {"ok": True, "pids": self._dump(), "directory": str(self.options.state_dir)}
             case "quiet":
                 self._quieten()
                 return {"ok": True, "nodes": len(self.slots.nodes)}
             case "restart":
-                slots = self._chosen(request.get("slot"))
-                if self.shutdown.draining:
-                    raise CommandRefused("the supervisor is draining: nothing is restarted")
-                self._roll(slots, "asked to restart")
-                numbers = [slot.index for slot in slots if slot.index is not None]
-                web = self.slots.web in slots
-                return {"ok": True, "slots": numbers, "web": web, "preloaded": self.options.preload}
+                return self._restart(request)
             case "stop":
                 self.shutdown.drain("asked to stop")
                 return None
             case other:
-                raise CommandRefused(f"unknown command {other!r}: there are status, dump, quiet, restart and stop")
+                raise CommandRefused(
+                    f"unknown command {other!r}: status, ping, dump, quiet, restart and stop are known"
+                )
+
+    def _restart(self, request: dict[str, Any]) -> dict[str, Any]:
+        if self.shutdown.draining:
+            raise CommandRefused("the supervisor is draining: nothing is restarted")
+        if request.get("resume"):
+            roll = self.replacement.resume()
+            if roll is None:
+                raise CommandRefused("no rolling restart has stopped: there is nothing to resume")
+            slots = list(roll.left)
+        else:
+            slots = self._chosen(request.get("slot"))
+            roll = self._roll(slots, "asked to restart")
+        numbers = [slot.index for slot in slots if slot.index is not None]
+        web = self.slots.web in slots
+        return {"ok": True, "slots": numbers, "web": web, "preloaded": self.options.preload, "roll": roll.number}
 
     def _chosen(self, index: object) -> list[Slot]:
         if index is None:
@@ -87,12 +105,21 @@ class Commands:
             raise CommandRefused(f"slot {index} has ended ({chosen[0].last_exit}), and is not started again: --restart")
         return chosen
 
-    def _roll(self, slots: list[Slot], why: str) -> None:
-        if self.shutdown.draining:
-            return
+    def _roll(self, slots: list[Slot], why: str) -> Roll:
         if self.options.preload:
             log.warning("restarting_preloaded_code", hint="to change it, restart the supervisor")
-        self.rolling_restart.roll(slots, why)
+        return self.replacement.roll_over(slots, why)
+
+    def _hang_up(self) -> None:
+        """A terminal that ends says so by HUP, too: whoever started this there doesn't want it renewed."""
+        if self.shutdown.draining:
+            return
+        if not self.terminal.has_hung_up():
+            self._roll(self.slots.clients, "HUP")
+        elif self.terminal.is_outlived:
+            log.info("terminal_ended", hint="started by nohup: goes on without it")
+        else:
+            self.shutdown.drain("HUP: the terminal has ended")
 
     def _quieten(self) -> None:
         """Take no new jobs, go on with the running ones; also the nodes that become ready later."""
@@ -107,7 +134,7 @@ class Commands:
         return pids
 
     def _signal_booted(self, signum: signal.Signals) -> list[int]:
-        booted = [slot.child for slot in self.slots.nodes if slot.child is not None and slot.child.booted]
+        booted = [slot.child for slot in self.slots.of_nodes if slot.child is not None and slot.child.booted]
         for child in booted:
             child.send(signum)
         return [child.pid for child in booted]

@@ -9,9 +9,10 @@ from enum import StrEnum
 from typing import Any
 
 from lowkiq.version import VERSION
+from lowkiq_supervisor.events import Events
 from lowkiq_supervisor.options import Options
 from lowkiq_supervisor.policy.limits import rss
-from lowkiq_supervisor.policy.rolling_restart import RollingRestart
+from lowkiq_supervisor.policy.replacement import Replacement
 from lowkiq_supervisor.policy.shutdown import Shutdown
 from lowkiq_supervisor.processes.slots import Slot, Slots
 
@@ -38,7 +39,8 @@ class Report:
     options: Options
     slots: Slots
     shutdown: Shutdown
-    rolling_restart: RollingRestart
+    replacement: Replacement
+    events: Events
     #: All that do the work have been ready at the same time: from then on, one that is missing is trouble.
     was_ready: bool = False
     _since: float = field(default_factory=time.monotonic)
@@ -55,7 +57,7 @@ class Report:
         # Its first start isn't waited for: it is trouble when it was there, or has failed to come.
         if web is not None and self._is_missing(web) and (web.ever_ready or web.failures > 0):
             return Overall.DEGRADED
-        if self.rolling_restart.rolling:
+        if self.replacement.is_rolling:
             return Overall.ROLLING
         return Overall.QUIET if self.slots.quiet else Overall.RUNNING
 
@@ -85,13 +87,42 @@ class Report:
                 "state_dir": str(self.options.state_dir),
                 "preloaded": self.options.preload,
             },
+            "roll": self._roll(),
+            "events": self.events.latest(),
             "redis": _of_slot(self.slots.redis, beats=False) if self.slots.redis else None,
             "web": {"address": str(self.options.web), **_of_slot(self.slots.web)} if self.slots.web else None,
             "nodes": [_of_slot(slot) for slot in self.slots.nodes],
+            # Processes beside those: successors that boot, predecessors that finish their jobs.
+            "beside": [_of_slot(slot) for slot in self.slots.temporary if slot.child is not None],
+        }
+
+    def _roll(self) -> dict[str, Any] | None:
+        """The last rolling restart."""
+        if (roll := self.replacement.roll) is None:
+            return None
+        current = self.replacement.current
+        return {
+            "number": roll.number,
+            "state": "running" if roll.is_running else "stopped" if roll.stopped else "over",
+            "why": roll.why,
+            "reason": roll.stopped or None,
+            "done": [slot.title for slot in roll.done],
+            "current": current.title if current is not None and roll.is_running else None,
+            "left": [slot.title for slot in roll.left],
         }
 
     def _is_missing(self, slot: Slot) -> bool:
-        return not (slot.works or slot.leaving or slot.is_over or slot is self.rolling_restart.current)
+        return not (slot.works or slot.leaving or slot.is_over or slot is self.replacement.current)
+
+
+def _why(slot: Slot, now: float) -> str | None:
+    """The reason why it is where it is."""
+    if slot.start_at is not None and slot.failures:
+        wait = max(0.0, slot.start_at - now)
+        return f"try {slot.history.failures + 1} in {wait:.0f} s: {slot.why}"
+    if slot.replaced_for:
+        return f"makes room: {slot.replaced_for}"
+    return slot.why or None
 
 
 def _of_slot(slot: Slot, *, beats: bool = True) -> dict[str, Any]:
@@ -115,5 +146,6 @@ def _of_slot(slot: Slot, *, beats: bool = True) -> dict[str, Any]:
         "failures": slot.failures,
         "replacements": slot.replacements,
         "last_exit": slot.last_exit or None,
+        "why": _why(slot, now),
         "next_retry": round(max(0.0, slot.start_at - now), 3) if slot.start_at is not None else None,
     }

@@ -19,7 +19,9 @@ from typing import Annotated, Any, ParamSpec
 import typer
 
 from lowkiq.environment import state_directory
+from lowkiq_supervisor.control import ping as control_ping
 from lowkiq_supervisor.control.client import ask
+from lowkiq_supervisor.control.follow import follow
 from lowkiq_supervisor.errors import CommandRefused, Unreachable
 
 OK, DEGRADED, UNREACHABLE = 0, 1, 2
@@ -36,7 +38,7 @@ StateDirOption = Annotated[
 
 
 def add_to(cli: typer.Typer) -> None:
-    for command in (status, dump, quiet, restart, stop):
+    for command in (status, ping, dump, quiet, restart, stop):
         cli.command()(_ending_by_code(command))
 
 
@@ -62,6 +64,16 @@ def status(
         # Into a file or a pipe, rows are as long as they are.
         Console(width=None if sys.stdout.isatty() else 200).print(render(found))
     return OK if found["supervisor"]["healthy"] else DEGRADED
+
+
+def ping(
+    context: typer.Context,
+    *,
+    ready: Annotated[bool, typer.Option("--ready", help="Exit 1 where `status` does, too.")] = False,
+    state_dir: StateDirOption = None,
+) -> int:
+    """For probes: whether the supervisor answers. Exits 0 if it does, 2 if not; takes a tenth of what status does."""
+    return control_ping.ping(str(_place(context, state_dir)), ready=ready)
 
 
 def dump(context: typer.Context, *, state_dir: StateDirOption = None) -> int:
@@ -95,15 +107,20 @@ def restart(
     context: typer.Context,
     slot: Annotated[int | None, typer.Argument(help="One slot, as status numbers them; default: all.")] = None,
     *,
+    wait: Annotated[bool, typer.Option("--wait", help="Exit 0 when it is over, 1 when it has stopped.")] = False,
+    resume: Annotated[bool, typer.Option("--resume", help="Go on with what a stopped one has left.")] = False,
     state_dir: StateDirOption = None,
 ) -> int:
-    """Restart nodes, one after another, each ready before the next, and then the web view. Doesn't wait: see status."""
-    answer = ask(_place(context, state_dir), "restart", **({} if slot is None else {"slot": slot}))
+    """Restart nodes, one after another: each ends when its successor is ready. The web view comes last."""
+    if resume and slot is not None:
+        raise CommandRefused(f"--resume goes on with the slots that are left: not with slot {slot} alone")
+    place = _place(context, state_dir)
+    answer = ask(place, "restart", resume=resume, **({} if slot is None else {"slot": slot}))
     web = ", then the web view" if answer.get("web") else ""
-    print(f"restarting one after another: slots {', '.join(map(str, answer['slots']))}{web}")
+    print(f"restarting one after another: slots {', '.join(map(str, answer['slots']))}{web}", flush=True)
     if answer["preloaded"]:
         print("with the preloaded code: to change it, stop and start the supervisor")
-    return OK
+    return follow(place, answer["roll"]) if wait else OK
 
 
 def stop(context: typer.Context, *, state_dir: StateDirOption = None) -> int:

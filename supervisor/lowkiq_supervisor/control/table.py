@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from typing import Any
 
 from rich.console import Group, RenderableType
@@ -9,14 +10,16 @@ from rich.table import Table
 from rich.text import Text
 
 COLUMNS = (
-    "slot", "node", "pid", "state", "uptime", "beat", "busy", "rss", "restarts", "next retry", "last exit",
+    "slot", "node", "pid", "state", "uptime", "beat", "busy", "rss", "restarts", "why",
 )  # fmt: skip
-_TO_THE_LEFT = {"state", "last exit"}
+_TO_THE_LEFT = {"state", "why"}
+#: Events shown below the table.
+EVENTS = 5
 
 _COLOURS = {
     **dict.fromkeys(("ready", "running"), "green"),
     **dict.fromkeys(("starting", "rolling", "quiet"), "cyan"),
-    **dict.fromkeys(("draining", "backoff", "waiting"), "yellow"),
+    **dict.fromkeys(("retiring", "draining", "backoff", "waiting"), "yellow"),
     **dict.fromkeys(("killed", "degraded", "given up"), "red"),
 }
 
@@ -28,13 +31,32 @@ def render(status: dict[str, Any]) -> RenderableType:
     """A line about the supervisor and a row for each of its processes."""
     table = Table(box=None, pad_edge=False, header_style="dim")
     for name in COLUMNS:
-        table.add_column(name, justify="left" if name in _TO_THE_LEFT else "right", no_wrap=name != "last exit")
+        table.add_column(name, justify="left" if name in _TO_THE_LEFT else "right", no_wrap=name != "why")
     for row in status["nodes"]:
+        table.add_row(*_cells(row))
+    for row in status.get("beside", ()):
         table.add_row(*_cells(row))
     for name in ("web", "redis"):
         if row := status.get(name):
             table.add_row(*_cells(row, name))
-    return Group(_headline(status), table)
+    return Group(_headline(status), *_roll(status.get("roll")), table, *map(_event, status.get("events", ())[-EVENTS:]))
+
+
+def _roll(roll: dict[str, Any] | None) -> list[Text]:
+    """A line about a rolling restart that goes on, or has stopped."""
+    if roll is None or roll["state"] == "over":
+        return []
+    left = f"{len(roll['done'])} done, left: {', '.join(roll['left']) or 'none'}"
+    if roll["state"] == "stopped":
+        return [Text(f"roll stopped: {roll['reason']}; {left}; `restart --resume` goes on", "red")]
+    return [Text(f"rolling ({roll['why']}): now {roll['current'] or 'none'}; {left}", "cyan")]
+
+
+def _event(event: dict[str, Any]) -> Text:
+    """One of the last events, in a line."""
+    at = time.strftime("%H:%M:%S", time.localtime(event["time"]))
+    facts = "  ".join(f"{name}={value}" for name, value in event["facts"].items() if value not in (None, ""))
+    return Text(f"{at}  {event['slot'] or 'supervisor'}  {event['event']}  {facts}", "dim", no_wrap=True)
 
 
 def _headline(status: dict[str, Any]) -> Text:
@@ -64,8 +86,7 @@ def _cells(row: dict[str, Any], name: str | None = None) -> list[str | Text]:
         _or_dash(row["busy"]),
         _or_dash(None if row["rss"] is None else row["rss"] / 2**20, "{:.0f} M"),
         restarts,
-        _or_dash(row["next_retry"], "{:.1f} s"),
-        _or_dash(row["last_exit"]),
+        _or_dash(row["why"]),
     ]
 
 

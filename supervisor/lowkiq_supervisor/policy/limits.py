@@ -2,7 +2,7 @@
 Limits: processes that have been silent for too long, and nodes that have become too big, too old or have run enough.
 
 Responsible for ending the silent ones, and for naming a node that is to be replaced while it is healthy. Replacing it,
-one at a time, is the business of RollingRestart.
+one at a time, is the business of Replacement.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""On exit: a successor now, one later, or none, when a process has ended; and whether it ends the whole supervisor."""
+"""On exit: a successor now, one later, or none, when a process has ended."""
 
 from __future__ import annotations
 
@@ -7,14 +7,14 @@ from dataclasses import dataclass
 
 import structlog
 
-from lowkiq.environment import ExitCode
-from lowkiq_supervisor.options import Options
-from lowkiq_supervisor.policy.rolling_restart import RollingRestart
+from lowkiq_supervisor.policy.last_resort import LastResort
+from lowkiq_supervisor.policy.notices import Notices
+from lowkiq_supervisor.policy.replacement import Replacement
 from lowkiq_supervisor.policy.shutdown import Shutdown
+from lowkiq_supervisor.processes.bulletins import Bulletins
 from lowkiq_supervisor.processes.child import Child
-from lowkiq_supervisor.processes.embedded_redis import EmbeddedRedis
-from lowkiq_supervisor.processes.slots import Slot, Slots
-from lowkiq_supervisor.restart_policy import Action, RestartMode
+from lowkiq_supervisor.processes.slots import Slot
+from lowkiq_supervisor.restart_policy import Action, End, Kind, Verdict
 
 log = structlog.stdlib.get_logger("supervisor")
 
@@ -23,60 +23,85 @@ log = structlog.stdlib.get_logger("supervisor")
 class OnExit:
     """Acts on each end of a process."""
 
-    options: Options
-    slots: Slots
-    embedded: EmbeddedRedis | None
     shutdown: Shutdown
-    rolling_restart: RollingRestart
+    replacement: Replacement
+    last_resort: LastResort
+    notices: Notices
+    bulletins: Bulletins
 
-    def __call__(self, slot: Slot, code: int, child: Child | None) -> None:
+    def __call__(self, slot: Slot, end: End, child: Child) -> None:
         """The slot is empty."""
-        facts: dict[str, object] = {"slot": slot.title, "pid": child.pid if child else None, "reason": slot.last_exit}
+        if child.page is not None:
+            self.bulletins.died((slot.beside or slot).dead_nodes[-1])
+        facts: dict[str, object] = {"slot": slot.title, "pid": child.pid, "reason": slot.last_exit}
         if slot.leaving:
             slot.exit()
-            self.shutdown.ended(slot, code)
+            self.shutdown.ended(slot, end.code)
             log.info("ended", **facts)
         elif slot.replaced_for:
-            why, slot.replaced_for = slot.replaced_for, ""
-            slot.replacements += 1
-            slot.schedule(time.monotonic())
-            log.info("ended_for_successor", **facts, why=why)
+            self._end_for_successor(slot, slot.beside or slot, end, facts)
+        elif slot.beside is not None:
+            verdict = self._judge(slot, end)
+            log.warning("successor_ended", **facts, kind=verdict.kind, meaning=slot.why)
+            self.replacement.successor_ended(slot, verdict, is_over=verdict.action is Action.FINISH)
         else:
-            self._decide(slot, code, facts)
+            self._decide(slot, end, facts)
 
-    def _decide(self, slot: Slot, code: int, facts: dict[str, object]) -> None:
+    def no_fork(self, slot: Slot, error: OSError) -> None:
+        """There is no process or descriptor to be had, which is nobody's failure."""
+        delay = slot.history.delay(Kind.KILLED)
+        slot.last_exit, slot.last_kind = f"can't fork: {error}", None
+        slot.schedule(time.monotonic() + delay)
+        log.error("cannot_fork", slot=slot.title, error=str(error), retry_in=round(delay, 2))
+
+    @staticmethod
+    def _judge(slot: Slot, end: End) -> Verdict:
+        verdict = slot.history.ended(end)
+        slot.last_kind = verdict.kind
+        if slot.history.failures <= 1:
+            slot.failing_since = time.time()
+        return verdict
+
+    def _end_for_successor(self, slot: Slot, place: Slot, end: End, facts: dict[str, object]) -> None:
+        """A process that was told to go has ended."""
+        why, slot.replaced_for = slot.replaced_for, ""
+        place.last_exit, place.last_kind = slot.last_exit, None
+        if slot is place:
+            self.replacement.ended_for_successor(slot)
+        else:
+            self.replacement.predecessor_ended(slot)
+        if end.ran_jobs and end.code:
+            self.notices.happened(
+                f"{place.title} was cut off when replaced ({why}): {slot.last_exit}; its jobs run again"
+            )
+            log.error("cut_off_for_successor", **facts, why=why, hint="its jobs run again; for them it is a crash")
+        else:
+            log.info("ended_for_successor", **facts, why=why)
+
+    def _decide(self, slot: Slot, end: End, facts: dict[str, object]) -> None:
         """A process has ended by itself: fill the slot again, or not."""
-        verdict = slot.history.ended(code)
+        verdict = self._judge(slot, end)
+        facts |= {"kind": verdict.kind, "meaning": slot.why}
+        has_failed = verdict.action in {Action.RESTART, Action.GIVE_UP}
+        slot.failures += has_failed
+        if self.replacement.takes_over(slot):
+            log.warning("died_successor_takes_over", **facts)
+            return
         match verdict.action:
             case Action.FINISH:
                 slot.ever_ready = True
                 slot.exit()
-                self.rolling_restart.became_ready(slot)
                 log.info("finished", **facts)
-                return
             case Action.REPLACE:
                 slot.replacements += 1
                 slot.schedule(time.monotonic())
                 log.info("recycled", **facts)
-                return
             case Action.RESTART:
                 slot.schedule(time.monotonic() + verdict.delay)
                 log.warning("died_will_restart", **facts, restart_in=round(verdict.delay, 2))
             case Action.GIVE_UP:
                 slot.exit(given_up=True)
                 log.error("died_wont_restart", **facts)
-        slot.failures += 1
-        self.rolling_restart.failed(slot)
-        if slot is not self.slots.web:  # no job needs it: it is tried again for ever, and takes nobody down
-            self._react_to_failure(slot)
-
-    def _react_to_failure(self, slot: Slot) -> None:
-        is_redis = slot is self.slots.redis
-        if is_redis and self.embedded is not None:
-            log.error("redis_failed", last_lines=self.embedded.last_lines())
-        if all(other.failures and not other.ever_ready for other in ([slot] if is_redis else self.slots.nodes)):
-            self.shutdown.drain(f"{'redis' if is_redis else 'every node'} failed at its first boot", ExitCode.BOOT)
-        elif slot.given_up and (is_redis or self.options.restart is not RestartMode.NEVER):
-            log.error("crash_loop", slot=slot.title, failures=slot.failures, last=slot.last_exit)
-            if is_redis or not self.options.degraded:
-                self.shutdown.drain(f"crash loop of {slot.title}", ExitCode.CRASH_LOOP)
+        if has_failed:
+            self.replacement.failed(slot, verdict)
+            self.last_resort.failed(slot)

@@ -59,7 +59,7 @@ class Shutdown:
         self.draining = True
         self._reason = reason
         log.info("draining", why=why, timeout=self._drain_timeout)
-        for slot in self._slots.nodes:
+        for slot in self._slots.of_nodes:
             _end(slot, slot.grace)
 
     def abandon(self, why: str) -> None:
@@ -70,7 +70,7 @@ class Shutdown:
         self.abandoned = True
         log.warning("abandoning", why=why, grace=ABANDON_GRACE)
         deadline = time.monotonic() + ABANDON_GRACE
-        for slot in self._slots.nodes:
+        for slot in self._slots.of_nodes:
             if slot.child is not None and slot.child.booted:  # without handlers, QUIT would only leave a core file
                 slot.child.send(signal.SIGQUIT)
             slot.leave(deadline)
@@ -97,7 +97,7 @@ class Shutdown:
 
     def end_companions(self) -> None:
         """End each when all before it have ended: people watch nodes drain, and nodes settle jobs in Redis."""
-        before = self._slots.nodes
+        before = self._slots.of_nodes
         for slot in self._slots.companions:
             if any(other.state is not State.EXITED for other in before):
                 return

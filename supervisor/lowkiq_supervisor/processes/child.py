@@ -20,7 +20,10 @@ from dataclasses import dataclass, field
 import structlog
 
 from lowkiq.environment import ExitCode
+from lowkiq.process.signals import disarm
+from lowkiq.shared_page import Bulletin, SharedPage
 from lowkiq_supervisor.processes.beat_pipe import Beat, BeatReader, BeatWriter
+from lowkiq_supervisor.restart_policy import End
 
 #: prctl(2): the signal this process gets when its parent dies; its orphaned descendants become its children.
 _PR_SET_PDEATHSIG, _PR_SET_CHILD_SUBREAPER = 1, 36
@@ -41,14 +44,25 @@ class Child:
     beats: BeatReader
     #: The name under which the process is known in Redis, if it is a node.
     name: str = ""
-    #: It has been ready: its own signal handlers are in place.
-    booted: bool = False
+    #: What the node tells of its threads, and where it reads the supervisor's bulletin.
+    page: SharedPage | None = None
+    #: The bulletin that it was given last.
+    told: Bulletin | None = None
+    #: When it became ready.
+    ready_at: float | None = None
+    #: When it was started, as the kernel counts it.
+    birth: str = ""
     started_at: float = field(default_factory=time.monotonic)
     #: When it last gave a sign of life, and its last beat.
     last_sign: float = field(default_factory=time.monotonic)
     last_beat: Beat = field(default_factory=lambda: Beat(""))
+    beats_heard: int = 0
     #: Its silence was too long at this time.
     silent_at: float | None = None
+    #: When it was told to retire.
+    told_at: float | None = None
+    #: It has ended, and was reaped.
+    is_reaped: bool = False
     #: Why the supervisor ends it, if that isn't said by its exit code.
     ended_for: str = ""
     #: Its own share of every recycling limit, so that processes that started together don't end together.
@@ -57,6 +71,21 @@ class Child:
     def note(self, beat: Beat) -> None:
         """Keep what a beat says."""
         self.last_sign, self.silent_at, self.last_beat = time.monotonic(), None, beat
+        self.beats_heard += 1
+
+    @property
+    def booted(self) -> bool:
+        """True once it has been ready: its own signal handlers are in place."""
+        return self.ready_at is not None
+
+    def end(self, code: int) -> End:
+        """Its end, now that it was reaped with this code, for the restart policy."""
+        return End(
+            code,
+            ready_for=None if self.ready_at is None else time.monotonic() - self.ready_at,
+            ran_jobs=self.page is not None and bool(self.page.running()),
+            is_ours=bool(self.ended_for),
+        )
 
     def send(self, signum: signal.Signals) -> None:
         """Signal the process; one that has just ended is left alone."""
@@ -84,6 +113,8 @@ class Child:
         if self.pidfd is not None:
             os.close(self.pidfd)
         self.beats.close()
+        if self.page is not None:
+            self.page.close()
 
 
 def spawn(
@@ -166,11 +197,12 @@ def _live(
 
 
 def _default_signals() -> None:
-    """Forget the supervisor's handlers, so that a signal ends a child that hasn't its own yet."""
+    """Forget the supervisor's handlers: TERM, INT and QUIT end a child that hasn't its own yet, nothing else does."""
     signal.set_wakeup_fd(-1)
     for signum in signal.valid_signals() - {signal.SIGKILL, signal.SIGSTOP, signal.SIGPIPE}:
         if callable(signal.getsignal(signum)):
             signal.signal(signum, signal.SIG_DFL)
+    disarm()
     # Their default would stop the process for good; the arbiter sends them only to nodes that have become ready.
     for signum in (signal.SIGTSTP, signal.SIGTTIN, signal.SIGTTOU):
         signal.signal(signum, signal.SIG_IGN)

@@ -23,7 +23,7 @@ from urllib.parse import quote
 import psutil
 import structlog
 
-from lowkiq.environment import EMBEDDED_SOCKET
+from lowkiq.process.place import EMBEDDED_SOCKET
 from lowkiq_supervisor.errors import BootError
 from lowkiq_supervisor.processes.child import spawn
 from lowkiq_supervisor.processes.slots import Slot, State

@@ -13,10 +13,13 @@ import structlog
 from setproctitle import setproctitle
 
 from lowkiq.environment import ExitCode
-from lowkiq.errors import LowkiqError
+from lowkiq.errors import LowkiqError, needs_a_person
+from lowkiq.shared_page import SharedPage
+from lowkiq_supervisor.names import birth_of
 from lowkiq_supervisor.options import Options
+from lowkiq_supervisor.processes.bulletins import Bulletins
 from lowkiq_supervisor.processes.child import Child, spawn
-from lowkiq_supervisor.processes.slots import Slot
+from lowkiq_supervisor.processes.slots import Slot, Slots
 from lowkiq_supervisor.restart_policy import RestartHistory, RestartPolicy
 from lowkiq_supervisor.systemd import VARIABLES
 
@@ -37,8 +40,8 @@ class NodeSpec:
     environment: Mapping[str, str]
     #: It is to take no jobs, as the others.
     quiet: bool = False
-    #: Names of nodes this supervisor has reaped: their leases can be taken over at once.
-    dead_nodes: tuple[str, ...] = ()
+    #: Shared with the supervisor. Its bulletin names the nodes that were reaped: their leases can be taken at once.
+    page: SharedPage = field(default_factory=SharedPage)
     #: The random part of the node's name, made before the fork so that the supervisor can name a node it has reaped.
     token: str = field(default_factory=lambda: secrets.token_hex(6))
 
@@ -63,23 +66,26 @@ def node_slot(
     run: RunNode,
     policy: RestartPolicy,
     environment: Mapping[str, str],
-    is_quiet: Callable[[], bool],
+    slots: Slots,
+    bulletins: Bulletins,
     close_foreign: Callable[[], None],
 ) -> Slot:
-    """The slot of one of the nodes here; `is_quiet` says whether a node is to take no jobs now."""
+    """The slot of one of the nodes here."""
 
     def launch(slot: Slot) -> Child:
-        own = {"LOWKIQ_SLOT": str(index), "LOWKIQ_RESTARTS": str(slot.starts), "LOWKIQ_LAST_EXIT": slot.last_exit}
+        place = slot.beside or slot
+        own = {"LOWKIQ_SLOT": str(index), "LOWKIQ_RESTARTS": str(place.starts), "LOWKIQ_LAST_EXIT": slot.why}
         spec = NodeSpec(
             options=options,
             title=slot.title,
             node_number=number,
             environment={**environment, **own},
-            quiet=is_quiet(),
-            dead_nodes=tuple(slot.past_names),
+            quiet=slots.quiet,
         )
+        spec.page.write_bulletin(told := bulletins.of(slot))
         child = spawn(lambda beat: run(spec, begin(spec.title, spec.environment, beat)), close_foreign=close_foreign)
-        child.name = spec.name(child.pid)
+        child.name, child.page, child.told = spec.name(child.pid), spec.page, told
+        child.birth = birth_of(child.pid)
         return child
 
     number = options.first_node + index
@@ -94,7 +100,7 @@ def node_slot(
 
 
 def run_node(spec: NodeSpec, on_state: OnState) -> int:
-    """Import the application and run the node until it has drained; BOOT if there is nothing to run."""
+    """Import the application and run the node until it has drained; BOOT if it can't be, until a person changes it."""
     from lowkiq.importing import load_app  # noqa: PLC0415 - the supervisor must stay free of the library
     from lowkiq.node.node import Node  # noqa: PLC0415
 
@@ -117,15 +123,21 @@ def run_node(spec: NodeSpec, on_state: OnState) -> int:
             burst=options.burst,
             quiet=spec.quiet,
             name=spec.name(os.getpid()),
-            dead_nodes=spec.dead_nodes,
+            ends_process=True,
+            page=spec.page,
             on_state=on_state,
         )
+    except SystemExit as error:
+        log.error(
+            "boot_refused", slot=spec.title, error=f"{options.app} calls sys.exit({error.code!r}) as it is imported"
+        )
+        return ExitCode.BOOT
     except LowkiqError as error:
         log.error("boot_refused", slot=spec.title, error=str(error))
         return ExitCode.BOOT
-    except Exception:
+    except Exception as error:
         log.exception("boot_failed", slot=spec.title)
-        return ExitCode.BOOT
+        return ExitCode.BOOT if needs_a_person(error) else ExitCode.INTERNAL
     return int(node.run())
 
 

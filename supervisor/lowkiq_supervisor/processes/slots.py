@@ -6,13 +6,15 @@ Responsible for a slot's state, deadlines and history, and for the order of all.
 
 from __future__ import annotations
 
+import time
 from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from enum import StrEnum
 
+from lowkiq.shared_page import DeadNode
 from lowkiq_supervisor.processes.child import Child
-from lowkiq_supervisor.restart_policy import RestartHistory
+from lowkiq_supervisor.restart_policy import WORDS, Kind, RestartHistory
 
 
 class State(StrEnum):
@@ -23,13 +25,14 @@ class State(StrEnum):
     STARTING = "starting"
     READY = "ready"
     QUIET = "quiet"
+    RETIRING = "retiring"
     DRAINING = "draining"
     KILLED = "killed"
     EXITED = "exited"
 
 
 #: States of a process as its beats name them.
-BY_BEAT = {"starting": State.STARTING, "ready": State.READY, "quiet": State.QUIET, "draining": State.DRAINING}
+BY_BEAT = {state.value: state for state in (State.STARTING, State.READY, State.QUIET, State.RETIRING, State.DRAINING)}
 
 #: States that show that a process got through its boot.
 BOOTED = {State.READY, State.QUIET}
@@ -61,15 +64,20 @@ class Slot:
     ever_ready: bool = False
     #: How many processes have failed here.
     failures: int = 0
+    #: Since when it fails again and again (Unix time).
+    failing_since: float | None = None
     #: Why its process is being replaced on purpose, until that has ended.
     replaced_for: str = ""
     #: How many processes were started here, and how many of them were to replace one on purpose.
     starts: int = 0
     replacements: int = 0
-    #: How the last process ended.
+    #: How the last process ended, and what that was.
     last_exit: str = ""
-    #: Names of the last processes that were here.
-    past_names: deque[str] = field(default_factory=lambda: deque(maxlen=3))
+    last_kind: Kind | None = None
+    #: The last nodes that were here, and what they ran when they died.
+    dead_nodes: deque[DeadNode] = field(default_factory=lambda: deque(maxlen=3))
+    #: The slot for which this one, for a while, holds a process: its successor, and then its predecessor.
+    beside: Slot | None = None
 
     def schedule(self, at: float) -> None:
         """Fill the slot at this time."""
@@ -85,15 +93,32 @@ class Slot:
 
     def emptied(self, how: str) -> None:
         """The process has ended and was reaped."""
-        if self.child is not None and self.child.name:
-            self.past_names.append(self.child.name)
+        place = self.beside or self
+        if self.child is not None and self.child.page is not None:
+            place.dead_nodes.append(DeadNode(self.child.name, self.child.page.running()))
         self.child = self.kill_at = None
-        self.last_exit = how
+        self.last_exit, self.last_kind = how, None
 
     @property
     def works(self) -> bool:
         """True if its process is there, has been ready, and isn't about to end."""
         return self.child is not None and self.child.booted and self.state in BOOTED and not self.child.silent_at
+
+    @property
+    def waits(self) -> bool:
+        """True if its process waits for Redis: it beats, and is not ready."""
+        return self.child is not None and self.state is State.STARTING and self.child.beats_heard > 1
+
+    @property
+    def has_healed(self) -> bool:
+        """True if its process has been ready for so long that earlier failures don't matter."""
+        ready_at = self.child.ready_at if self.child is not None else None
+        return ready_at is not None and time.monotonic() - ready_at >= self.history.healthy_after
+
+    @property
+    def why(self) -> str:
+        """Why its last process ended."""
+        return f"{self.last_exit}, {WORDS[self.last_kind]}" if self.last_kind else self.last_exit
 
     @property
     def is_over(self) -> bool:
@@ -104,20 +129,45 @@ class Slot:
         """The process is in this state, as it says; True when it has just become ready."""
         if self.state in {State.KILLED, State.EXITED}:
             return False
-        if (self.leaving or self.replaced_for) and state is not State.DRAINING:
+        if (self.leaving or self.replaced_for) and state not in {State.RETIRING, State.DRAINING}:
             return False
         self.state = state
         if self.child is None or self.child.booted or state not in BOOTED:
             return False
-        self.ever_ready = self.child.booted = True
-        self.history.ready()
+        self.ever_ready = True
+        self.child.ready_at = time.monotonic()
         return True
 
-    def make_room(self, why: str, kill_at: float) -> None:
+    def another(self, why: str) -> Slot:
+        """A temporary slot for a successor of its process."""
+        return Slot(
+            title=self.title,
+            index=self.index,
+            number=self.number,
+            history=self.history,
+            launch=self.launch,
+            grace=self.grace,
+            beside=self,
+            last_exit=f"replaced: {why}",
+        )
+
+    def make_room(self, why: str, kill_at: float | None) -> None:
         """Its process is to end for a successor, by itself until `kill_at`."""
         self.replaced_for = why
-        self.state = State.DRAINING
+        self.state = State.DRAINING if kill_at is not None else State.RETIRING
         self.kill_at = kill_at
+
+    def runs(self) -> list[str]:
+        """The shards whose jobs its process runs."""
+        page = self.child.page if self.child is not None else None
+        return sorted({batch.shard for batch in (page.running() or ())}) if page is not None else []
+
+    def swap(self, other: Slot) -> None:
+        """Exchange processes with the other slot."""
+        self.child, other.child = other.child, self.child
+        self.state, other.state = other.state, self.state
+        self.start_at, other.start_at = other.start_at, self.start_at
+        self.kill_at, other.kill_at = other.kill_at, self.kill_at
 
     def revive(self, at: float) -> None:
         """Try it again, whatever was before."""
@@ -147,6 +197,8 @@ class Slots:
     """All slots: nodes do the work; the web view shows it, and the embedded Redis keeps it, where they are wanted."""
 
     nodes: list[Slot] = field(default_factory=list)
+    #: Slots beside those of nodes, while one process replaces another.
+    temporary: list[Slot] = field(default_factory=list)
     web: Slot | None = None
     redis: Slot | None = None
     #: Nodes are to take no new jobs, also those that are started later.
@@ -155,7 +207,12 @@ class Slots:
     @property
     def all(self) -> list[Slot]:
         """Every slot, in the order in which they end."""
-        return [*self.nodes, *self.companions]
+        return [*self.of_nodes, *self.companions]
+
+    @property
+    def of_nodes(self) -> list[Slot]:
+        """Every slot that holds a node's process."""
+        return [*self.nodes, *self.temporary]
 
     @property
     def companions(self) -> list[Slot]:
@@ -166,6 +223,11 @@ class Slots:
     def clients(self) -> list[Slot]:
         """Slots that run the application's code: they start when Redis answers, they beat, a restart renews them."""
         return [*self.nodes, *([self.web] if self.web is not None else [])]
+
+    @property
+    def beating(self) -> list[Slot]:
+        """Slots whose processes beat."""
+        return [*self.of_nodes, *([self.web] if self.web is not None else [])]
 
     @property
     def vital(self) -> list[Slot]:

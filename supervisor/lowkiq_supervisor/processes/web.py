@@ -41,7 +41,7 @@ def web_slot(
     environment = {**environment, **_token_of(options)}
     return Slot(
         title=title,
-        history=RestartHistory(replace(policy, mode=RestartMode.ALWAYS, burst=False, gives_up=False)),
+        history=RestartHistory(replace(policy, mode=RestartMode.ALWAYS, burst=False, strict=False)),
         launch=lambda _: spawn(lambda beat: run(options, begin(title, environment, beat)), close_foreign=close_foreign),
         grace=GRACE,
     )

@@ -6,6 +6,7 @@ of namespaces of their own, as a container runtime would start them.
 from __future__ import annotations
 
 import json
+import shutil
 import signal
 import subprocess
 from collections.abc import Mapping, Sequence
@@ -49,14 +50,19 @@ class Store:
         return run([*self._buildah, *words], timeout=timeout).stdout.strip()
 
     def base(self, root: Path, name: str) -> None:
+        """An image of that root, without byte code: as registries' images of Python are."""
         container = self("from", "--quiet", "scratch").splitlines()[-1]
         self("add", "--quiet", container, root, "/")
+        for cache in Path(self("mount", container)).glob("usr/lib/python3*/**/__pycache__"):
+            shutil.rmtree(cache)
         self("config", "--env", f"PATH={PATH}", container)
         self("commit", "--quiet", "--rm", "--format=docker", container, name)
 
     def build(self, context: Path, name: str, *, file: Path | None = None, **arguments: str) -> None:
         words = [f"--build-arg={key}={value}" for key, value in arguments.items()]
         words += [f"--file={file}"] if file else []
+        # Of one date, as far as that is the builder's: SOURCE_DATE_EPOCH for the rest.
+        words += ["--timestamp=0", "--build-arg=SOURCE_DATE_EPOCH=0"]
         self("bud", "--isolation=chroot", "--format=docker", "--pull-never", *words, "--tag", name, context)
 
     def config(self, name: str) -> Mapping[str, Any]:

@@ -113,9 +113,55 @@ def test_the_image_has_lowkiq_the_web_view_and_nothing_of_the_build(store: Store
     assert (packages / "lowkiq/queue/scripts/claim.lua").exists()
     assert (packages / "uvicorn").is_dir()
     assert not (packages / "hatchling").exists()
+    assert not list(packages.rglob("tests"))
+    for name in ("pip", "setuptools", "wheel", "_distutils_hack"):
+        assert not (packages / name).exists() and not list(packages.glob(f"{name}-*")), name
+        assert not list(root.glob(f"opt/lowkiq/bin/{name}*")), name
     assert not list((root / "root").glob(".cache/*"))
     ours = [path.lstat() for path in (root / "opt/lowkiq").rglob("*")]
     assert all(found.st_uid == 0 and (stat.S_ISLNK(found.st_mode) or not found.st_mode & 0o022) for found in ours)
+
+
+def test_everything_has_byte_code_that_goes_by_no_date(store: Store) -> None:
+    root = store.root(SHOP)
+    (packages,) = (root / "opt/lowkiq/lib").glob("python3.*/site-packages")
+    (standard,) = (path for path in (root / "usr/lib").glob("python3.*") if path.is_dir())
+    for source in [*packages.rglob("lowkiq*/**/*.py"), *packages.glob("typer/*.py"), *standard.glob("*.py"),
+                   *standard.glob("asyncio/*.py"), root / "app/shop/jobs.py"]:  # fmt: skip
+        (compiled,) = source.parent.glob(f"__pycache__/{source.stem}.cpython-3*.pyc")
+        # PEP 552: a hash that isn't checked. What the application's pip compiled it did in its own way.
+        assert compiled.read_bytes()[4:8] == bytes([1, 0, 0, 0]), compiled
+
+
+def test_a_second_build_makes_the_same_files(store: Store) -> None:
+    store.build(ROOT, f"{IMAGE}-again", PYTHON_IMAGE=BASE, VERSION=VERSION, REVISION="1234567")
+    first, second = (contents(store.root(name)) for name in (IMAGE, f"{IMAGE}-again"))
+    assert {path for path in first.keys() | second.keys() if first.get(path) != second.get(path)} == set()
+
+
+def contents(root: Path) -> dict[str, object]:
+    """Path → what stands there, and whose it is; of what the Dockerfile makes."""
+    found: dict[str, object] = {}
+    for place in ("opt", "etc", "app", "var/lib/lowkiq", "usr/lib/python3*", "usr/local"):
+        for path in [each for top in root.glob(place) for each in [top, *top.rglob("*")]]:
+            told = path.lstat()
+            content = path.readlink() if path.is_symlink() else path.read_bytes() if path.is_file() else None
+            found[str(path.relative_to(root))] = (told.st_mode, told.st_uid, told.st_gid, content)
+    return found
+
+
+def test_a_probe_costs_little(start: Start) -> None:
+    """Forty milliseconds of CPU is what it may take; the machine of this test may be slower than yours."""
+    container = ready(start())
+    code = (
+        "import resource, subprocess; [subprocess.run(['lowkiq-supervisor', 'ping', '--ready'], check=True, "
+        "stdout=subprocess.DEVNULL) for _ in range(10)]; told = resource.getrusage(resource.RUSAGE_CHILDREN); "
+        "print('CPU', (told.ru_utime + told.ru_stime) / 10)"
+    )
+    told = container.run(["python", "-c", code])
+    seconds = float(told.stdout.partition("CPU ")[2])
+    print(f"ping takes {seconds * 1000:.0f} ms of CPU")
+    assert seconds < 0.08
 
 
 def test_process_1_is_the_supervisor_without_any_right(start: Start) -> None:

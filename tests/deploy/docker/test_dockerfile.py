@@ -50,6 +50,26 @@ def test_what_is_installed_has_a_hash_or_comes_from_the_build(instructions: list
         assert ("--require-hashes" in line and "--only-binary=:all:" in line) or "--no-index" in line, line
 
 
+def test_the_environment_has_nothing_that_installs_and_the_base_s_own_is_taken_out(instructions: list[str]) -> None:
+    _, environment, final = "\n".join(instructions).split("FROM ${PYTHON_IMAGE}")[1:]
+    assert "venv --without-pip /opt/lowkiq" in environment
+    for line in environment.splitlines():
+        if '"pip"' in line:
+            assert "--python=/opt/lowkiq/bin/python" in line and '"--no-compile"' in line
+    for name in ("pip", "setuptools", "wheel"):
+        assert f'"$library"/site-packages/{name}*' in final
+
+
+def test_byte_code_goes_by_no_date_and_is_the_same_in_each_build(instructions: list[str]) -> None:
+    made = [line for line in instructions if "compileall" in line]
+    assert len(made) == 2, "of the environment, and of the base's standard library"
+    for line in made:
+        assert "--invalidation-mode unchecked-hash" in line and "PYTHONHASHSEED=0" in line
+        assert not re.search(r" -j| --workers", line), "several processes write constants in another order"
+    assert "PYTHONDONTWRITEBYTECODE=1" in made[1], "what compileall imports itself would get byte code with a date"
+    assert re.search(r"^ENV .*PYTHONDONTWRITEBYTECODE=1", "\n".join(instructions), re.MULTILINE)
+
+
 def test_a_build_is_given_what_the_dockerfile_copies_and_nothing_else(instructions: list[str]) -> None:
     copies = [line.split()[1:-1] for line in instructions if line.startswith("COPY ") and "--from" not in line]
     ignored, *rules = [line for line in (ROOT / ".dockerignore").read_text().splitlines() if not line.startswith("#")]
@@ -61,6 +81,7 @@ def test_a_build_is_given_what_the_dockerfile_copies_and_nothing_else(instructio
 def test_the_health_check_is_as_patient_as_the_slowest_boot(instructions: list[str]) -> None:
     (check,) = [line for line in instructions if line.startswith("HEALTHCHECK ")]
     assert float(re.findall(r"--start-period=(\d+)s", check)[0]) > DEFAULT_BOOT_TIMEOUT
+    assert "lowkiq-supervisor ping --ready || exit 1" in check
 
 
 def test_the_example_gives_a_stop_longer_than_the_drain() -> None:

@@ -131,8 +131,9 @@ def pod(workload: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def container(workload: Mapping[str, Any]) -> dict[str, Any]:
-    (found,) = pod(workload)["containers"]
-    return dict(found)
+    """The workload's own container; others of a user's come after it."""
+    first, *_ = pod(workload)["containers"]
+    return dict(first)
 
 
 def arguments(container: Mapping[str, Any]) -> dict[str, str]:

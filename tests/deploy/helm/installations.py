@@ -24,6 +24,31 @@ def limit(memory: str | int | None, nodes: int = 1, **values: Any) -> dict[str, 
     return {"resources": {"limits": {"memory": memory}}, "nodes": nodes, **values}
 
 
+GROUPS: Mapping[str, Any] = {
+    **WEB,
+    "replicas": 3,
+    "workers": {
+        "mail": {"queues": ["Mail"], "threads": 20},
+        "video": {
+            "queues": ["Video", "Thumbs"],
+            "replicas": 2,
+            "nodes": 1,
+            "drainTimeout": 600,
+            "maxRss": "900M",
+            "image": {"tag": "v2-gpu"},
+            "resources": {"limits": {"memory": "2Gi"}},
+            "env": [{"name": "CODEC", "value": "av1"}],
+            "extraArgs": ["--max-jobs=100"],
+            "nodeSelector": {"gpu": "true"},
+            "tolerations": [{"key": "gpu", "operator": "Exists"}],
+            "runtimeClassName": "nvidia",
+            "podDisruptionBudget": {"enabled": False},
+            "podLabels": {"team": "video"},
+        },
+        "slow": {"queues": ["Reports"], "autoscaling": {"enabled": True, "maxReplicas": 4}},
+    },
+}
+
 #: What is tried of each kind of installation; each on top of LEAST.
 MATRIX: Mapping[str, Mapping[str, Any]] = {
     "least": {},
@@ -59,11 +84,36 @@ MATRIX: Mapping[str, Mapping[str, Any]] = {
         "egress": [{"to": [{"ipBlock": {"cidr": "10.0.0.0/8"}}], "ports": [{"port": 6379, "protocol": "TCP"}]}],
     }},
     "network policy, nodes alone": {"networkPolicy": {"enabled": True}},
+    "groups": GROUPS,
+    "groups, a policy, and one of no web": {
+        "workers": {"a": {"queues": ["A"]}, "b-2": {"queues": ["B", "C"], "podAnnotations": {"a.example.com/b": "c"}}},
+        "networkPolicy": {"enabled": True},
+    },
+    "alerts": {**WEB, "serviceMonitor": {"enabled": True}, "prometheusRule": {"enabled": True}},
     "everything": {
         **AUTOSCALED,
+        "prometheusRule": {
+            "enabled": True, "labels": {"release": "prometheus"}, "selector": 'job="shop"', "lag": 60,
+            "extraRules": [{"alert": "Mine", "expr": "vector(1)", "labels": {"severity": "none"}}],
+        },
+        "queues": ["OrderSync", "Mail"],
+        "threads": 20,
+        "terminationGracePeriodSeconds": 40,
+        "updateStrategy": {"rollingUpdate": {"partition": 3}},
+        "lifecycle": {"preStop": {"exec": {"command": ["sleep", "5"]}}},
+        "extraContainers": [{"name": "proxy", "image": "registry.example.com/proxy:1", "resources": {}}],
+        "dnsPolicy": "None",
+        "dnsConfig": {"nameservers": ["10.0.0.53"], "options": [{"name": "ndots", "value": "1"}]},
+        "hostAliases": [{"ip": "10.0.0.1", "hostnames": ["redis"]}],
+        "runtimeClassName": "gvisor",
+        "annotations": {"reloader.stakater.com/auto": "true"},
+        "extraObjects": [
+            {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": '{{ include "lowkiq.fullname" . }}-more'}},
+            'apiVersion: v1\nkind: ConfigMap\nmetadata: {name: "{{ .Release.Name }}-text"}',
+        ],
         "image": {"digest": f"sha256:{'0' * 64}", "pullPolicy": "Always", "pullSecrets": ["registry", "other"]},
         "redis": {"url": "", "elsewhere": True, "namespace": "shop"},
-        "extraArgs": ["--degraded", "--max-age=6h"],
+        "extraArgs": ["--preload", "--max-age=6h"],
         "env": [
             {"name": "REDIS_PASSWORD", "valueFrom": {"secretKeyRef": {"name": "redis", "key": "password"}}},
             {"name": "REDIS_URL", "value": "redis://:$(REDIS_PASSWORD)@redis:6379/0"},

@@ -24,7 +24,6 @@ from tests.deploy.helm.chart import (
     notes,
     objects,
     objects_3,
-    one,
     pod,
     render_4,
 )
@@ -33,7 +32,7 @@ from tests.deploy.helm.installations import MATRIX
 Values = Mapping[str, Any]
 
 #: Other people's kinds, of which there are no schemas here; tests of their own assert their fields.
-FOREIGN = {"ScaledObject", "TriggerAuthentication", "ServiceMonitor"}
+FOREIGN = {"ScaledObject", "TriggerAuthentication", "ServiceMonitor", "PrometheusRule"}
 
 
 @pytest.fixture(params=list(MATRIX.values()), ids=list(MATRIX))
@@ -42,8 +41,9 @@ def values(request: pytest.FixtureRequest) -> Values:
 
 
 def pods(found: list[dict[str, Any]]) -> dict[str, dict[str, Any]]:
-    """Kind of what makes it → the pod's spec."""
-    return {each["kind"]: pod(each) for each in found if each["kind"] in {"StatefulSet", "Deployment", "Pod"}}
+    """Kind and name of what makes it → the pod's spec."""
+    makers = {"StatefulSet", "Deployment", "Pod"}
+    return {f"{each['kind']} {each['metadata']['name']}": pod(each) for each in found if each["kind"] in makers}
 
 
 def test_lint_is_content(values: Values) -> None:
@@ -92,6 +92,8 @@ def test_pods_fulfil_the_restricted_standard(values: Values) -> None:
         assert made["securityContext"] in (CONFINED | USER, CONFINED)
         assert {key for volume in made["volumes"] for key in volume} <= {"name"} | HARMLESS_VOLUMES
         for each in made["containers"]:
+            if each["name"] == "proxy":  # a user's own
+                continue
             assert each["securityContext"] == POWERLESS
             assert not [port for port in each.get("ports", ()) if "hostPort" in port]
             assert each["resources"] is not None
@@ -130,21 +132,26 @@ def test_names_and_labels_fit(values: Values) -> None:
             assert len(each["metadata"]["name"]) <= 63
             # A label is made of it, a hyphen and ten characters of a hash.
             assert each["kind"] != "StatefulSet" or len(each["metadata"]["name"]) <= 52
-            for value in each["metadata"]["labels"].values():
+            for value in each["metadata"].get("labels", {}).values():
                 assert re.fullmatch(r"([A-Za-z0-9]([A-Za-z0-9._-]{0,61}[A-Za-z0-9])?)?", value)
 
 
 def test_everything_is_found_by_its_labels(values: Values) -> None:
     found = objects(values)
-    labels = {kind: each["spec"]["template"]["metadata"]["labels"] for kind in ("StatefulSet", "Deployment")
-              for each in found if each["kind"] == kind}  # fmt: skip
-    labels |= {"Pod": one(found, "Pod")["metadata"]["labels"]}
-    selectors = [each["spec"].get("selector", each["spec"].get("podSelector")) for each in found if "spec" in each]
-    for selector in filter(None, selectors):
-        wanted = selector.get("matchLabels", selector)
-        matches = [kind for kind, told in labels.items() if wanted.items() <= told.items()]
-        # A ServiceMonitor looks for Services, which have the same.
-        assert len(matches) == 1 and matches != ["Pod"], wanted
+    labels = {name: each["metadata"]["labels"] for each in found if each["kind"] == "Pod"
+              for name in [f"Pod {each['metadata']['name']}"]}  # fmt: skip
+    for each in found:
+        if each["kind"] in {"StatefulSet", "Deployment"}:
+            labels[f"{each['kind']} {each['metadata']['name']}"] = each["spec"]["template"]["metadata"]["labels"]
+    sets = {name for name in labels if name.startswith("StatefulSet")}
+    for each in found:
+        selector = each.get("spec", {}).get("selector", each.get("spec", {}).get("podSelector"))
+        if selector:
+            wanted = selector.get("matchLabels", selector)
+            matches = {name for name, told in labels.items() if wanted.items() <= told.items()}
+            # A ServiceMonitor looks for Services, which have the same. One policy is for the nodes of all groups.
+            assert matches == sets if each["kind"] == "NetworkPolicy" and sets & matches else len(matches) == 1, wanted
+            assert not [name for name in matches if name.startswith("Pod")]
 
 
 def test_a_new_version_of_the_chart_alone_restarts_no_pod(values: Values) -> None:

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from lowkiq.environment import SHORTEST_SECRET
-from lowkiq_supervisor.control.subcommands import DEGRADED, OK, UNREACHABLE
+from lowkiq_supervisor.control import ping
 from lowkiq_supervisor.options import DEFAULT_BOOT_TIMEOUT, DEFAULT_DRAIN_TIMEOUT
 from tests.deploy.helm.chart import at, notes, objects, one
 from tests.deploy.helm.installations import AUTOSCALED, MATRIX, WEB, limit
@@ -22,7 +22,7 @@ POLICY = MATRIX["network policy"]
 EGRESS = POLICY["networkPolicy"]["egress"]
 DNS = {"ports": [{"port": 53, "protocol": "UDP"}, {"port": 53, "protocol": "TCP"}]}
 TOKEN = {"name": "shop-lowkiq-web", "key": "token"}
-ANSWERS = ["sh", "-c", f"lowkiq-supervisor status --json >/dev/null; test $? -ne {UNREACHABLE}"]
+ANSWERS = ["lowkiq-supervisor", "ping"]
 MAX_RSS = "StatefulSet args.--max-rss"
 
 #: What is so → of which values, and where: see `at`.
@@ -58,8 +58,8 @@ FACTS: Mapping[str, tuple[Mapping[str, Any], Mapping[str, Any]]] = {
     "whatever the limit is": (limit("lots", maxRss="none"), {MAX_RSS: None}),
     "a wish is taken as it is": ({"maxRss": "1.5G"}, {MAX_RSS: "1.5G"}),
     "also where idle nodes would reach their part of the limit": (limit("300Mi", 4, maxRss="55M"), {MAX_RSS: "55M"}),
-    "ready is what status calls well, and only a supervisor that doesn't answer is restarted": ({}, {
-        "StatefulSet container.readinessProbe.exec.command": ["lowkiq-supervisor", "status", "--json"],
+    "ready is what ping calls so, and only a supervisor that doesn't answer is restarted": ({}, {
+        "StatefulSet container.readinessProbe.exec.command": ["lowkiq-supervisor", "ping", "--ready"],
         "StatefulSet container.livenessProbe.exec.command": ANSWERS,
         "StatefulSet container.startupProbe.exec.command": ANSWERS,
     }),
@@ -89,7 +89,21 @@ FACTS: Mapping[str, tuple[Mapping[str, Any], Mapping[str, Any]]] = {
         "StatefulSet pod.securityContext.runAsUser": None,
         "StatefulSet pod.volumes.-1": EVERYTHING["volumes"][0],
         "StatefulSet container.image": f"registry.example.com/shop@sha256:{'0' * 64}",
-        "StatefulSet container.args.-2": "--degraded",
+        "StatefulSet args.--queues": "OrderSync,Mail",
+        "StatefulSet args.--threads": "20",
+        "StatefulSet pod.terminationGracePeriodSeconds": 40,
+        "StatefulSet pod.dnsPolicy": EVERYTHING["dnsPolicy"],
+        "StatefulSet pod.dnsConfig": EVERYTHING["dnsConfig"],
+        "StatefulSet pod.hostAliases": EVERYTHING["hostAliases"],
+        "StatefulSet pod.runtimeClassName": EVERYTHING["runtimeClassName"],
+        "StatefulSet pod.containers.1": EVERYTHING["extraContainers"][0],
+        "StatefulSet container.lifecycle": EVERYTHING["lifecycle"],
+        "StatefulSet spec.updateStrategy": {"type": "RollingUpdate", "rollingUpdate": {"partition": 3}},
+        "StatefulSet metadata.annotations": EVERYTHING["annotations"],
+        "Deployment metadata.annotations": EVERYTHING["annotations"],
+        "ConfigMap/orders-more apiVersion": "v1",
+        "ConfigMap/shop-text apiVersion": "v1",
+        "StatefulSet container.args.-2": "--preload",
         "StatefulSet container.args.-1": "--max-age=6h",
         "StatefulSet container.env.-2": EVERYTHING["env"][0],
         "StatefulSet container.env.-1": EVERYTHING["env"][1],
@@ -206,8 +220,8 @@ def test_what_is_where(values: Mapping[str, Any], places: Mapping[str, Any]) -> 
     assert {place: at(found, place) for place in places} == places
 
 
-def test_status_tells_by_its_exit_code_what_probes_ask() -> None:
-    assert (OK, DEGRADED, UNREACHABLE) == (0, 1, 2)
+def test_ping_tells_by_its_exit_code_what_probes_ask() -> None:
+    assert (ping.OK, ping.NOT_READY, ping.UNREACHABLE) == (0, 1, 2)
 
 
 OPEN_WORLD = {**WORLD, "web": {**WORLD["web"], "noAuth": True}}

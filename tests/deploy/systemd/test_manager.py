@@ -84,7 +84,7 @@ def test_boot_watchdog_reload_and_a_stop_that_waits_for_a_job(name: str, manager
     if redis_binary() is None:
         pytest.skip("no redis-server here, which other tests say")
     (tmp_path / "jobs.py").write_text(JOBS)
-    extra = {"LOWKIQ_APP": "jobs", "LOWKIQ_NODES": "2", "LOWKIQ_OPTIONS": "--boot-timeout 60  --degraded"}
+    extra = {"LOWKIQ_APP": "jobs", "LOWKIQ_NODES": "2", "LOWKIQ_OPTIONS": "--boot-timeout 60  --max-jobs 100000"}
     with Service(name, tmp_path, manager, extra) as service:
         manager.until_told("READY=1")
         manager.until_told("STATUS=running: 2 of 2 nodes ready")

@@ -99,6 +99,13 @@ def test_only_the_exit_codes_that_a_new_start_cannot_mend_prevent_one(unit: Unit
     assert {int(code) for code in told} == set(ExitCode)
 
 
+def test_a_crash_leaves_no_core_and_the_kernel_takes_the_supervisor_last(unit: Unit) -> None:
+    assert unit.one("LimitCORE") == "0"
+    assert unit.one("OOMPolicy") == "continue"
+    assert int(unit.one("OOMScoreAdjust")) < 0
+    assert unit.environment()["MALLOC_ARENA_MAX"] == "2"
+
+
 def test_stopping_may_take_as_long_as_the_drain_and_what_the_supervisor_needs_besides(unit: Unit) -> None:
     assert unit.seconds("TimeoutStopSec") >= DEFAULT_DRAIN_TIMEOUT + DRAIN_GRACE + 3 + systemd.STOP_SPARE
     assert unit.one("KillMode") == "mixed"

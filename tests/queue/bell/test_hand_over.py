@@ -9,6 +9,7 @@ from lowkiq.job import Job
 from lowkiq.queue.bell import parse_ring
 from lowkiq.queue.claims import Claim, Spoiled, claim_handed
 from lowkiq.queue.shard import peek
+from lowkiq.shared_page import DeadNode
 from tests.queue.shard_driver import FUTURE, PAST, Claimed, Lease, ShardDriver
 
 BELL = "bell:a:0"
@@ -22,7 +23,7 @@ def lease(shard):
 
 def listening(shard: ShardDriver, node: str = "a", dead: tuple[str, ...] = ()) -> Lease:
     bell = f"{shard.app.settings.namespace}:{BELL}"
-    owned = shard.caller.run(shard.shard.acquire(node, 60, 3, dead, bell=bell))
+    owned = shard.caller.run(shard.shard.acquire(node, 60, 3, [DeadNode(name) for name in dead], bell=bell))
     lease = Lease(shard, node, owned.epoch)
     lease.claim()
     listen(shard)

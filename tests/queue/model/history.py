@@ -18,6 +18,7 @@ from tests.queue.model.invariants import Witness
 from tests.queue.model.messages import Message
 from tests.queue.model.people import UNKNOWN, NodeAgent, act
 from tests.queue.model.shard_model import ShardModel
+from tests.queue.model.shard_rules import Ran
 from tests.queue.model.shard_state import SECOND, bell_of, read_state
 from tests.queue.model.virtual_clock import BEGINNING, VirtualClock
 from tests.queue.shard_driver import ShardDriver
@@ -41,6 +42,7 @@ FREQUENCIES = {
     "push": 5,
     "work": 7,
     "settle": 2,
+    "isolate": 3,
     "acquire": 2,
     "be_taken_over": 3,
     "listen": 3,
@@ -149,7 +151,7 @@ class History:
         if others := [node for node in self.nodes if node.epoch is None]:
             node = random.choice(others)
             # Who says that the holder is dead may be wrong.
-            dead = [self.state.node] if self.state.node and random.random() < 0.5 else []
+            dead = {self.state.node: self.ran(random)} if self.state.node and random.random() < 0.5 else {}
             self.ask(node, node.acquire(dead, is_foster=random.random() < 0.3), journey)
 
     def work(self, random: Random, journey: str) -> None:
@@ -169,6 +171,11 @@ class History:
             node = random.choice(working)
             self.ask(node, node.settle(random, random.choice(["keep", "keep", "ack", "release"])), journey)
 
+    def isolate(self, random: Random, journey: str) -> None:
+        if judges := [node for node in self.nodes if node.suspects]:
+            node = random.choice(judges)
+            self.ask(node, node.isolate(random), journey)
+
     def renew_or_release(self, random: Random, journey: str) -> None:
         if node := self.some_owner(random):
             calls = [node.renew, node.renew, lambda: node.release("claim"), lambda: node.release("lease")]
@@ -183,7 +190,7 @@ class History:
         how = random.choice(["dead", "dead", "dead", "abandoned", "paused", "back"])
         if how == "back":  # it had lost the shard, and nobody wanted it
             node.lose()
-            self.ask(node, node.acquire([], is_foster=False), journey)
+            self.ask(node, node.acquire({}, is_foster=False), journey)
             return
         if how == "abandoned":
             self.ask(node, node.abandon(), journey)
@@ -191,7 +198,14 @@ class History:
             self.nodes[slot] = self.new_node(slot)
         other = self.nodes[(slot + 1) % len(self.nodes)]
         if other.epoch is None and random.random() < 0.8:
-            self.ask(other, other.acquire([node.name], is_foster=False), "well")
+            self.ask(other, other.acquire({node.name: self.ran(random)}, is_foster=False), "well")
+
+    def ran(self, random: Random) -> Ran:
+        """What a supervisor knows that a node ran when it died: mostly it is of the claim in Redis."""
+        if random.random() < 0.5:
+            return None if random.random() < 0.7 else ()
+        claimed = len(self.state.claimed)
+        return self.state.claim_number - (random.random() < 0.1), random.randint(1, 2), random.randint(0, claimed)
 
     def listen(self, random: Random, journey: str) -> None:
         """The thread of a node waits for its bell. It may be one that wrongly believes to own the shard."""
@@ -240,7 +254,7 @@ class History:
         if self.state.layout is not None:
             strangers = [
                 messages.push(WRONG, [self.new_row(random)]),
-                messages.acquire(WRONG, "stranger", "", 15 * SECOND, self.max_crashes, [owner]),
+                messages.acquire(WRONG, "stranger", "", 15 * SECOND, self.max_crashes, {owner: None}),
                 messages.claim(WRONG, owner, epoch, self.state.claim_number + 1, 4, 4, 4),
                 *(act(random, IDS, WRONG) for _ in range(2)),
             ]
@@ -278,7 +292,9 @@ class History:
             return
         self.move_clock(1_000_000)
         last = self.new_node(9)
-        reply = self.ask(last, last.acquire([self.state.node] if self.state.node else [], is_foster=False), "well")
+        reply = self.ask(
+            last, last.acquire({self.state.node: None} if self.state.node else {}, is_foster=False), "well"
+        )
         assert isinstance(reply, Owned)
         for _ in range(1000):
             (message,) = last.claim(4, 3, 100)

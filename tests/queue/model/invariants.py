@@ -13,6 +13,7 @@ from typing import Any
 from lowkiq.errors import Fenced, ShardsCountMismatch
 from lowkiq.queue.shard import Owned
 from tests.queue.model.messages import FENCED, Message
+from tests.queue.model.shard_rules import suspected
 from tests.queue.model.shard_state import Entry, ShardState, lowest_first
 
 #: An id and one of its payloads.
@@ -27,6 +28,7 @@ class Witness:
         self._epochs: list[int] = []
         self._outcomes: set[tuple[int, int, str]] = set()
         self._deaths: Counter[str] = Counter()
+        self._crowds: Counter[str] = Counter()
         self._pushed: Counter[Token] = Counter()
         self._ended: Counter[Token] = Counter()
 
@@ -153,33 +155,43 @@ class Witness:
 
     def _i7_deaths_are_bounded(self, message: Message, reply: Any, before: ShardState, after: ShardState) -> None:
         if isinstance(reply, Owned) and before.node not in {None, message.node} and not before.is_abandoned:
+            ran = suspected(before, message.dead.get(before.node))
             for id, entry in before.claimed.items():
-                self._deaths[id] += 1
-                self._i7_is_buried_at_the_last_death(id, entry, after)
+                self._i7_is_judged_alone(id, entry, before, after, ran=id in ran)
         elif isinstance(reply, Owned):
             assert reply.buried == 0, "I7: buried, and nobody had died"
         elif message.script == "settle" and reply is not Fenced:
             for id in before.claimed.keys() - after.claimed.keys() - _given_back(message, before):
-                self._deaths.pop(id, None)
+                self._acquit(id)
         elif message.script in {"drop", "bury"}:
             gone = before.queued.keys() - after.queued.keys()
             # Those of a job in hand stay.
             for id in gone - before.claimed.keys():
-                self._deaths.pop(id, None)
+                self._acquit(id)
         assert after.crashes == dict(self._deaths), f"I7: deaths {dict(self._deaths)}, counted {after.crashes}"
-        suspects = self._deaths.keys() & after.claimed.keys() - before.claimed.keys()
-        assert not suspects or len(after.claimed) == 1, f"I7: {suspects} were not claimed alone"
+        assert after.crowds == dict(self._crowds), f"I7: in crowds {dict(self._crowds)}, counted {after.crowds}"
+        if suspects := self._deaths.keys() & after.claimed.keys() - before.claimed.keys():
+            assert suspects == after.claimed.keys(), f"I7: {suspects} were claimed with others"
 
-    def _i7_is_buried_at_the_last_death(self, id: str, entry: Entry, after: ShardState) -> None:
-        died = self._deaths[id]
-        assert died <= self._max_crashes, f"I7: {id} was claimed after {died - 1} deaths"
-        if died == self._max_crashes:
+    def _acquit(self, id: str) -> None:
+        self._deaths.pop(id, None)
+        self._crowds.pop(id, None)
+
+    def _i7_is_judged_alone(self, id: str, entry: Entry, before: ShardState, after: ShardState, *, ran: bool) -> None:
+        """Only what ran is suspected, and none of them is buried that did not run alone; such deaths are bounded."""
+        was_alone = ran and before.alone == (before.claim_number, id)
+        if was_alone or (ran and id not in self._deaths):
+            self._deaths[id] += 1
+        elif ran:
+            self._crowds[id] += 1
+        died = self._deaths.get(id, 0)
+        if was_alone and died >= self._max_crashes:
             grave = after.morgue[id].payloads if id in after.morgue else {}
             assert entry.payloads.keys() <= grave.keys(), f"I7: {id} has killed {died} nodes and is to run again"
-            del self._deaths[id]
+            self._acquit(id)
         else:
             queued = after.queued[id].payloads if id in after.queued else {}
-            assert entry.payloads.keys() <= queued.keys(), f"I7: {id} has killed but {died} nodes"
+            assert entry.payloads.keys() <= queued.keys(), f"I7: {id}, {was_alone=}, has killed but {died} nodes"
 
     # ── I8 ──────────────────────────────────────────────────────────────────────────────────────────────────────────
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from itertools import zip_longest
+from types import MappingProxyType
 from typing import Any, NamedTuple
 from unittest.mock import patch
 
@@ -13,11 +15,13 @@ from lowkiq.queue.call import Call
 from lowkiq.queue.claims import Claim
 from lowkiq.queue.push import push_call
 from lowkiq.queue.shard import Outcome, Shard
+from lowkiq.shared_page import DeadNode, Running
 from tests.queue.model.shard_model import ShardModel
-from tests.queue.model.shard_state import SECOND
+from tests.queue.model.shard_rules import Ran
+from tests.queue.model.shard_state import SECOND, TakenJob
 
 #: Those that only the owner of a shard may send.
-FENCED = frozenset({"renew", "claim", "settle", "release", "abandon"})
+FENCED = frozenset({"renew", "claim", "isolate", "settle", "release", "abandon"})
 
 
 class Message(NamedTuple):
@@ -44,9 +48,6 @@ class Message(NamedTuple):
         return f"{self.script}({', '.join(f'{name}={value!r}' for name, value in self.details.items())})"
 
 
-#: Id, payloads, due time and retry_count of a job.
-TakenJob = tuple[str, list[tuple[bytes, int]], int, int]
-
 Row = tuple[str, bytes, "int | None", "int | None"]
 
 
@@ -62,13 +63,22 @@ def push(layout: str, rows: Sequence[Row]) -> Message:
 
 
 def acquire(
-    layout: str, node: str, bell: str, ttl: int, max_crashes: int, dead: Sequence[str] = (), *, is_foster: bool = False
+    layout: str,
+    node: str,
+    bell: str,
+    ttl: int,
+    max_crashes: int,
+    dead: Mapping[str, Ran] = MappingProxyType({}),
+    *,
+    is_foster: bool = False,
 ) -> Message:
     return Message(
         "acquire",
         {"node": node, "max_crashes": max_crashes, "dead": dead},
         lambda shard: _with_layout(
-            shard.acquire(node, ttl / SECOND, max_crashes, dead, is_foster=is_foster, bell=bell), layout, 1
+            shard.acquire(node, ttl / SECOND, max_crashes, _dead(shard, dead), is_foster=is_foster, bell=bell),
+            layout,
+            1,
         ),
         lambda model: model.acquire(node, layout, ttl, max_crashes, dead, is_foster, bell),
         layout,
@@ -117,6 +127,15 @@ def claim(layout: str, node: str, epoch: int, number: int, limit: int, most_of_a
     )
 
 
+def isolate(node: str, epoch: int, number: int, id: str, *, is_alone: bool) -> Message:
+    return Message(
+        "isolate",
+        {"node": node, "epoch": epoch, "number": number, "id": id, "is_alone": is_alone},
+        lambda shard: shard.isolate(node, str(epoch), number, id, is_alone=is_alone),
+        lambda model: model.isolate(node, epoch, number, id, is_alone=is_alone),
+    )
+
+
 def settle(node: str, epoch: int, number: int, outcome: Outcome) -> Message:
     return Message(
         "settle",
@@ -136,6 +155,11 @@ def action(layout: str, script: str, *arguments: Any) -> Message:
     return Message(script, details, call, lambda model: getattr(model, script)(layout, *arguments), layout)
 
 
+def _dead(shard: Shard, dead: Mapping[str, Ran]) -> list[DeadNode]:
+    runs = {name: (Running(shard.prefix, *ran),) if ran else ran for name, ran in dead.items()}
+    return [DeadNode(name, run) for name, run in runs.items()]  # type: ignore[arg-type]
+
+
 def _told(time: int | None) -> str:
     return "" if time is None else f"{time / SECOND:.6f}"
 
@@ -153,8 +177,9 @@ def jobs(claim: Claim) -> list[TakenJob]:
             [(payload, round(score * SECOND)) for payload, score in zip(job.payloads, job.scores, strict=True)],
             round(job.perform_in * SECOND),
             job.retry_count,
+            crowds,
         )
-        for job in claim.jobs
+        for job, crowds in zip_longest(claim.jobs, claim.crowds)
     ]
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from random import Random
 from typing import Any
 
@@ -11,6 +11,8 @@ from lowkiq.queue.claims import Handed, Spoiled, claim_handed
 from lowkiq.queue.shard import Exhausted, Failure, Outcome, Owned, Settled
 from tests.queue.model import messages
 from tests.queue.model.messages import Message
+from tests.queue.model.shard_rules import Ran
+from tests.queue.model.shard_state import TakenJob
 
 TTL = 15_000_000
 
@@ -35,12 +37,13 @@ class NodeAgent:
     def _forget_claim(self) -> None:
         #: Id → lowest payload and retry_count of what is in hand.
         self.hand: dict[str, tuple[bytes, int]] = {}
+        self.suspects: set[str] = set()
         #: Id → outcome of which Redis has not told that it knows.
         self._outcomes: dict[str, tuple[str, Any]] = {}
 
     # ── what it sends ───────────────────────────────────────────────────────────────────────────────────────────────
 
-    def acquire(self, dead: list[str], *, is_foster: bool) -> Message:
+    def acquire(self, dead: Mapping[str, Ran], *, is_foster: bool) -> Message:
         return messages.acquire(self._layout, self.name, self.bell, TTL, self._max_crashes, dead, is_foster=is_foster)
 
     def renew(self) -> Message:
@@ -61,6 +64,11 @@ class NodeAgent:
             *before,
             messages.claim(self._layout, self.name, self._known_epoch, self._number, limit, most_of_a_job, most_in_all),
         ]
+
+    def isolate(self, random: Random) -> Message:
+        """A suspect has the node to itself from here on; or no longer, though it runs still."""
+        id, is_alone = random.choice(sorted(self.suspects)), random.random() < 0.8
+        return messages.isolate(self.name, self._known_epoch, self._in_hand, id, is_alone=is_alone)
 
     def settle(self, random: Random, rest: Any) -> Message:
         """Tells how jobs have ended: those that end now, and those of which it is not sure that Redis knows."""
@@ -125,11 +133,12 @@ class NodeAgent:
             self._is_open = False
             self._take(handed.number, messages.jobs(claim_handed(handed, bytes)))
 
-    def _take(self, number: int, jobs: list[messages.TakenJob]) -> None:
+    def _take(self, number: int, jobs: list[TakenJob]) -> None:
         self._in_hand = number
         self._forget_claim()
-        self.hand = {id: (payloads[0][0], retry_count) for id, payloads, _, retry_count in jobs}
-        self._has_several = any(len(payloads) > 1 for _, payloads, _, _ in jobs)
+        self.hand = {id: (payloads[0][0], retry_count) for id, payloads, _, retry_count, _ in jobs}
+        self.suspects = {id for id, *_, crowds in jobs if crowds is not None}
+        self._has_several = any(len(job[1]) > 1 for job in jobs)
 
     def lose(self) -> None:
         self.epoch = None

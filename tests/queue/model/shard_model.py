@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from lowkiq.errors import StaleClaim, Unsettled
 from lowkiq.queue.shard import Held, Outcome, Owned, Released, Settled
-from tests.queue.model.shard_rules import ShardRules
-from tests.queue.model.shard_state import SECOND, Entry, Grave, lowest_first, merge
+from tests.queue.model.shard_rules import Ran, ShardRules
+from tests.queue.model.shard_state import SECOND, Entry, Grave, TakenJob, lowest_first, merge
 
 
 class ShardModel(ShardRules):
@@ -47,7 +47,7 @@ class ShardModel(ShardRules):
     # ── nodes: the lease ────────────────────────────────────────────────────────────────────────────────────────────
 
     def acquire(
-        self, node: str, layout: str, ttl: int, max_crashes: int, dead: Sequence[str], is_foster: bool, bell: str
+        self, node: str, layout: str, ttl: int, max_crashes: int, dead: Mapping[str, Ran], is_foster: bool, bell: str
     ) -> Owned | Held:
         state = self.state
         self._check_layout(layout)
@@ -59,11 +59,12 @@ class ShardModel(ShardRules):
             if not is_foster:
                 state.wanted = node
             return Held(str(state.node), rest / SECOND)
-        restored, buried = self._restore(max_crashes if is_foreign and not state.is_abandoned else None)
+        has_died = is_foreign and not state.is_abandoned
+        restored, buried = self._restore(self._count_death(dead.get(str(state.node)), max_crashes) if has_died else ())
         state.epoch = max(state.epoch + 1, self.now)
         state.layout = layout
         state.node, state.until, state.ttl = node, self.now + ttl, ttl
-        state.claim_number, state.is_abandoned, state.wanted = 0, False, None
+        state.claim_number, state.alone, state.is_abandoned, state.wanted = 0, None, False, None
         state.bell, state.waiting, state.open = bell, None, None
         return Owned(str(state.epoch), self._arm(), restored, buried)
 
@@ -79,13 +80,14 @@ class ShardModel(ShardRules):
         self._fence(node, epoch)
         restored = 0
         if state.claim_number <= number:
-            restored, _ = self._restore(None)
-            state.claim_number, state.open = number, None
+            restored, _ = self._restore()
+            state.claim_number, state.open, state.alone = number, None, None
             if what == "lease":
+                told = state.wanted or ""
                 state.node, state.until, state.ttl, state.claim_number = None, 0, 0, 0
                 state.is_abandoned, state.wanted, state.bell, state.waiting = False, None, None, None
-                return Released(restored, None)
-        return Released(restored, self._arm())
+                return Released(restored, None, told)
+        return Released(restored, self._arm(), "")
 
     def abandon(self, node: str, epoch: int) -> int:
         self._fence(node, epoch)
@@ -96,8 +98,7 @@ class ShardModel(ShardRules):
 
     def claim(
         self, node: str, epoch: int, number: int, layout: str, limit: int, most_of_a_job: int, most_in_all: int
-    ) -> list[tuple[str, list[tuple[bytes, int]], int, int]]:
-        """Returns id, payloads, due time and retry_count of each job."""
+    ) -> list[TakenJob]:
         state = self.state
         self._fence(node, epoch)
         self._check_layout(layout)
@@ -110,7 +111,7 @@ class ShardModel(ShardRules):
         now = self._shard_now()
         due = sorted((entry.due, id) for id, entry in state.queued.items() if entry.due <= now)
         taken = 0
-        for id in self._without_crashed([id for _, id in due[:limit]]):
+        for id in self._parted([id for _, id in due[:limit]]):
             if taken >= most_in_all:
                 break
             entry = state.queued.pop(id)
@@ -122,7 +123,24 @@ class ShardModel(ShardRules):
         if not state.claimed:
             state.open = (epoch, number)
             self._arm()
-        return [(id, lowest_first(entry.payloads), entry.due, entry.retry_count) for id, entry in state.claimed.items()]
+        return [
+            (
+                id, lowest_first(entry.payloads), entry.due, entry.retry_count,
+                state.crowds.get(id, 0) if id in state.crashes else None,
+            )
+            for id, entry in state.claimed.items()
+        ]  # fmt: skip
+
+    def isolate(self, node: str, epoch: int, number: int, id: str, *, is_alone: bool) -> bool:
+        state = self.state
+        self._fence(node, epoch)
+        if number != state.claim_number:
+            return False
+        if is_alone:
+            state.alone = (number, id)
+        elif state.alone == (number, id):
+            state.alone = None
+        return True
 
     def settle(self, node: str, epoch: int, number: int, outcome: Outcome) -> Settled:
         state = self.state
@@ -143,7 +161,7 @@ class ShardModel(ShardRules):
                 for id in list(state.claimed):
                     self._ack(id)
             elif outcome.rest == "release":
-                self._restore(None)
+                self._restore()
         acked, failed = (state.counters[name] - before[name] for name in ("processed", "failed"))
         return Settled(acked, failed, buried, self._arm())
 

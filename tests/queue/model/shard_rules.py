@@ -3,9 +3,29 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Collection
 
 from lowkiq.errors import Fenced, ShardsCountMismatch
 from tests.queue.model.shard_state import SECOND, Entry, Grave, Payloads, ShardState, lowest_first, merge
+
+#: Suspects in one claim.
+FEW = 16
+
+
+#: What ran of a shard: number of the claim, jobs, and jobs after them; () for nothing, None if nobody knows.
+Ran = tuple[int, ...] | None
+
+
+def suspected(state: ShardState, ran: Ran) -> list[str]:
+    """Which of the claim's ids may have killed their node."""
+    ids = list(state.claimed)
+    if ran is None:
+        return ids
+    if not ran or ran[0] != state.claim_number:
+        return []
+    _, jobs, after = ran
+    end = len(ids) - after
+    return ids[end - jobs : end] if end >= jobs else ids
 
 
 class ShardRules:
@@ -78,12 +98,14 @@ class ShardRules:
         state.waiting = state.open = None
         return True
 
-    def _without_crashed(self, ids: list[str]) -> list[str]:
-        """An id whose node has died is claimed alone."""
-        for position, id in enumerate(ids):
-            if id in self.state.crashes:
-                return ids[: max(position, 1)]
-        return ids
+    def _parted(self, ids: list[str]) -> list[str]:
+        """Suspects are claimed without others, and few at once."""
+        are_suspects, same = ids[:1] and ids[0] in self.state.crashes, list[str]()
+        for id in ids:
+            if (id in self.state.crashes) != are_suspects:
+                break
+            same.append(id)
+        return same[:FEW] if are_suspects else same
 
     def _requeue(self, id: str, back: Entry) -> None:
         """What comes back brings its due time and retry_count along."""
@@ -91,14 +113,23 @@ class ShardRules:
         merge(entry.payloads, back.payloads)
         entry.due, entry.retry_count = back.due, back.retry_count
 
-    def _restore(self, max_crashes: int | None) -> tuple[int, int]:
+    def _count_death(self, ran: Ran, max_crashes: int) -> set[str]:
+        """Returns who is to be buried."""
+        state, doomed = self.state, set()
+        for id in suspected(state, ran):
+            was_alone = state.alone == (state.claim_number, id)
+            deaths = state.crashes if was_alone or id not in state.crashes else state.crowds
+            deaths[id] = deaths.get(id, 0) + 1
+            if was_alone and deaths[id] >= max_crashes:
+                doomed.add(id)
+        return doomed
+
+    def _restore(self, doomed: Collection[str] = ()) -> tuple[int, int]:
         state = self.state
         claimed, state.claimed = state.claimed, {}
         buried = 0
         for id, entry in claimed.items():
-            if max_crashes is not None:
-                state.crashes[id] = state.crashes.get(id, 0) + 1
-            if max_crashes is not None and state.crashes[id] >= max_crashes:
+            if id in doomed:
                 died = state.crashes[id]
                 self._forget(id)
                 self._entomb(id, entry.payloads, f"the node that ran this job died {died} times (max_crashes)")
@@ -113,8 +144,12 @@ class ShardRules:
         grave.error = error
 
     def _forget(self, id: str) -> None:
-        self.state.crashes.pop(id, None)
+        self._acquit(id)
         self.state.errors.pop(id, None)
+
+    def _acquit(self, id: str) -> None:
+        self.state.crashes.pop(id, None)
+        self.state.crowds.pop(id, None)
 
     def _ack(self, id: str) -> None:
         if self.state.claimed.pop(id, None):
@@ -124,7 +159,7 @@ class ShardRules:
     def _fail(self, id: str, retry_count: int, delay: int, error: str) -> None:
         if entry := self.state.claimed.pop(id, None):
             self._requeue(id, Entry(entry.payloads, self._shard_now() + delay, retry_count))
-            self.state.crashes.pop(id, None)
+            self._acquit(id)
             self.state.errors[id] = error
             self.state.counters["failed"] += 1
 

@@ -14,6 +14,8 @@ SECOND = 1_000_000
 COUNTERS = ("pushed", "merged", "processed", "failed")
 
 Payloads = dict[bytes, int]
+#: Id, payloads, due time and retry_count of a claimed job; and of a suspect its deaths in a crowd, else None.
+TakenJob = tuple[str, list[tuple[bytes, int]], int, int, int | None]
 
 
 def merge(into: Payloads, payloads: Payloads) -> None:
@@ -47,6 +49,7 @@ class ShardState:
     claimed: dict[str, Entry] = field(default_factory=dict)
     morgue: dict[str, Grave] = field(default_factory=dict)
     crashes: dict[str, int] = field(default_factory=dict)
+    crowds: dict[str, int] = field(default_factory=dict)
     errors: dict[str, str] = field(default_factory=dict)
     layout: str | None = None
     last_score: int = 0
@@ -59,6 +62,8 @@ class ShardState:
     until: int = 0
     ttl: int = 0
     claim_number: int = 0
+    #: A claim's number and the suspect of it that runs alone on its node.
+    alone: tuple[int, str] | None = None
     is_abandoned: bool = False
     wanted: str | None = None
     #: The list that rings the owner, the time of which it knows that something is due then, and its open claim.
@@ -117,7 +122,8 @@ def read_state(shard: ShardDriver) -> ShardState:
         queued=_entries(shard.queued()),
         claimed=_entries(shard.claimed()),
         morgue={id: Grave(_payloads(dead), dead.error) for id, dead in shard.morgue().items()},
-        crashes=shard.crashes(),
+        crashes=shard.deaths("crashes"),
+        crowds=shard.deaths("crowds"),
         errors=shard.errors(),
         layout=meta.get("layout"),
         last_score=int(meta.get("last_score", 0)),
@@ -128,6 +134,7 @@ def read_state(shard: ShardDriver) -> ShardState:
         until=_microseconds(float(owner.get("until", 0))),
         ttl=_microseconds(float(owner.get("ttl", 0))),
         claim_number=int(owner.get("claim", 0)),
+        alone=_alone(owner["alone"]) if "alone" in owner else None,
         is_abandoned="abandoned" in owner,
         wanted=owner.get("wanted"),
         bell=owner.get("bell"),
@@ -148,6 +155,11 @@ def _waiting(text: str) -> float:
 def _open(text: str) -> tuple[int, int]:
     epoch, number = text.split()
     return int(epoch), int(number)
+
+
+def _alone(text: str) -> tuple[int, str]:
+    number, _, id = text.partition(" ")
+    return int(number), id
 
 
 def _fields(shard: ShardDriver, key: str) -> dict[str, str]:

@@ -14,7 +14,7 @@ from lowkiq.admin.nodes import read_health
 from lowkiq.admin.search import Match
 from lowkiq.errors import Fenced, LowkiqError
 from lowkiq.queue import keys, scripts
-from lowkiq.queue.call import Call, raise_first
+from lowkiq.queue.call import Call
 from lowkiq.queue.keys import Layout
 from lowkiq.queue.push import register
 from lowkiq.version import VERSION
@@ -143,7 +143,7 @@ def test_a_newer_lowkiq_says_so_of_a_new_shard(newer_shard, shard):
 
 
 #: What may write into a shard without looking at its layout: only its owner can.
-FENCED = {"settle", "release", "abandon", "renew"}
+FENCED = {"settle", "isolate", "release", "abandon", "renew"}
 #: What doesn't write into shards.
 OTHERS = {"peek", "stats", "fetch", "heads", "lengths", "register", "beat", "record", "turn", "end_session"}
 #: Where scripts begin, behind their functions. A push of one job and a claim of compact records have ways of their own.
@@ -170,7 +170,7 @@ def test_scripts_that_write_into_a_shard_look_at_its_layout_first(name):
 def test_an_older_one_does_not_open_a_newer_queue(app, namespace):
     app.redis().hset(keys.queues(namespace), "q", "2:5")
     with pytest.raises(NewerLayout, match=REFUSAL):
-        raise_first(register(app.caller, namespace, {"q": 5}))
+        raise register(app.caller, namespace, {"q": 5})["q"]
     assert app.redis().hgetall(keys.queues(namespace)) == {b"q": b"2:5"}
 
 
@@ -197,7 +197,7 @@ def test_a_queue_is_moved_while_its_producer_lives(app, namespace):
 def test_the_wrong_shards_count_is_still_called_that(app, namespace):
     app.redis().hset(keys.queues(namespace), "q", "5")
     with pytest.raises(ShardsCountMismatch, match="queue q has shards_count 5, not 6"):
-        raise_first(register(app.caller, namespace, {"q": 6}))
+        raise register(app.caller, namespace, {"q": 6})["q"]
 
 
 def test_newer_queues_are_known_with_their_shards(app, namespace):

@@ -31,9 +31,10 @@ def test_a_node_that_is_silent_at_boot_has_its_own_limit(tmp_path: Path) -> None
         "hang_timeout": 300,
         "boot_timeout": 0.4,
         "policy": {"failures_allowed": 2, "first_delay": 0.01},
+        "strict": True,
     }
     with Supervised.doing("silent_at_boot", tmp_path, nodes=1, **options) as supervisor:
-        assert supervisor.exit_code() == 3
+        assert supervisor.exit_code() == 4
         assert supervisor.events("died_will_restart")[0]["reason"].startswith("hung, no beat for ")
 
 

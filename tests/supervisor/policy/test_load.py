@@ -157,12 +157,13 @@ def test_a_restart_of_one_slot_hands_its_shards_over_without_waiting_for_the_lea
         wait_until(lambda: not psutil.pid_exists(before[1]), "the end of the old node")  # which might still take jobs
         shop.push(*names)
         began = time.monotonic()
-        wait_until(lambda: all(len(shop.pids_of(name)) == 2 for name in moved), "the jobs of the new node")
+        wait_until(lambda: all(len(shop.pids_of(name)) == 2 for name in moved), "the jobs of the node that has gone")
         # An import and a boot of a node lie in between; the lease would be 60 s.
         assert time.monotonic() - began < 10
         after = {node["slot"]: node["pid"] for node in status(shop)["nodes"]}
         assert after[0] == before[0]
-        assert {shop.pids_of(name)[1] for name in moved} == {after[1]}
+        # The other one stands in until it is back.
+        assert {shop.pids_of(name)[1] for name in moved} <= {before[0], after[1]}
         supervisor.end()
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import signal
+from collections import deque
 from typing import Any
 
 import psutil
@@ -11,11 +12,11 @@ import pytest
 
 from lowkiq_supervisor.options import Options
 from lowkiq_supervisor.policy.limits import HangLimits, RecyclingLimits, rss
-from lowkiq_supervisor.policy.rolling_restart import RollingRestart
+from lowkiq_supervisor.policy.replacement import Replacement
 from lowkiq_supervisor.processes.beat_pipe import Beat
 from lowkiq_supervisor.processes.child import Child
-from lowkiq_supervisor.processes.slots import Slot, State
-from lowkiq_supervisor.restart_policy import RestartHistory, RestartPolicy
+from lowkiq_supervisor.processes.slots import Slot, Slots, State
+from lowkiq_supervisor.restart_policy import Action, Kind, RestartHistory, RestartPolicy, Verdict
 
 
 class Process(Child):
@@ -31,15 +32,9 @@ class Process(Child):
 
 def working_slot(title: str) -> Slot:
     slot = Slot(title=title, history=RestartHistory(RestartPolicy()), launch=lambda _: Process(), grace=10)
-    succeed(slot)
-    return slot
-
-
-def succeed(slot: Slot) -> None:
-    """A (new) process is there and ready."""
-    slot.replaced_for = ""
     slot.filled(Process())
     assert slot.enter(State.READY)
+    return slot
 
 
 @pytest.fixture
@@ -47,58 +42,89 @@ def slots() -> list[Slot]:
     return [working_slot(name) for name in "abc"]
 
 
-def rolling_restart() -> tuple[RollingRestart, list[bool]]:
-    rolls: list[bool] = []
-    return RollingRestart(rolls.append), rolls
+class Replacing(Replacement):
+    """Three slots, whose order and rolls are noted."""
+
+    def __init__(self, slots: list[Slot]) -> None:
+        self.rolls: list[bool] = []
+        self.places = Slots(nodes=slots)
+        super().__init__(self.places, 0, self.rolls.append)
+
+    def succeed(self) -> Slot | None:
+        """The replacement under way goes well; the slot it was for."""
+        self.advance()
+        if (place := self.current) is None:
+            return None
+        (beside,) = self.places.temporary
+        predecessor, successor = place.child, Process()
+        beside.filled(successor)
+        assert beside.enter(State.READY)
+        self.became_ready(beside)
+        assert (place.child, beside.child) == (successor, predecessor)
+        assert isinstance(predecessor, Process)
+        assert predecessor.sent == [signal.SIGTERM]
+        assert not beside.enter(State.READY), "the old process says so while it ends: that doesn't count"
+        beside.emptied("exit code 0")
+        self.predecessor_ended(beside)
+        return place
 
 
-def test_the_next_waits_until_the_successor_is_ready(slots: list[Slot]) -> None:
-    order, rolls = rolling_restart()
-    order.roll(slots, "HUP")
-    seen = []
-    while not order.idle:
-        order.advance()
-        current = order.current
-        assert current is not None
-        seen.append(current.title)
-        order.became_ready(current)  # the old process says so while it ends: that doesn't count
-        assert order.current is current
-        succeed(current)
-        order.became_ready(current)
-    order.advance()
-    assert seen == ["a", "b", "c"]
-    assert rolls == [True, False]
+def test_one_after_another(slots: list[Slot]) -> None:
+    replacing = Replacing(slots)
+    replacing.roll_over(slots, "HUP")
+    assert [replacing.succeed() for _ in range(4)] == [*slots, None]
+    assert replacing.rolls == [True, False]
+    assert replacing.places.temporary == []
 
 
 def test_asked_again_only_what_was_started_before_is_renewed_once_more(slots: list[Slot]) -> None:
-    order, rolls = rolling_restart()
-    order.roll(slots, "HUP")
-    seen = []
-    order.advance()
-    while (current := order.current) is not None:
-        seen.append(current.title)
-        if len(seen) == 2:
-            order.roll(slots, "HUP")
-            order.roll(slots, "HUP")
-        succeed(current)
-        order.became_ready(current)
-        order.advance()
-    assert seen == ["a", "b", "c", "a"]
-    assert rolls == [True, False]
+    replacing = Replacing(slots)
+    first = replacing.roll_over(slots, "HUP")
+    seen = [replacing.succeed(), replacing.succeed()]
+    replacing.advance()
+    assert replacing.current is slots[2]
+    for _ in range(2):
+        assert replacing.roll_over(slots, "HUP") is first
+    assert first.left == deque(slots)
+    seen += [replacing.succeed() for _ in range(5)]
+    assert seen == [*slots, *slots, None]
+    assert replacing.rolls == [True, False]
 
 
-def test_recycling_waits_for_its_turn(slots: list[Slot]) -> None:
-    order, rolls = rolling_restart()
-    order.recycle(slots[0], "old")
-    order.recycle(slots[1], "old")
-    order.advance()
-    assert order.current is slots[0]
-    succeed(slots[0])
-    order.became_ready(slots[0])
-    order.advance()
-    assert order.idle
-    assert slots[1].state is State.READY
-    assert rolls == []
+def test_a_stopped_roll_goes_on_with_what_is_left_and_not_by_itself(slots: list[Slot]) -> None:
+    replacing = Replacing(slots)
+    roll = replacing.roll_over(slots, "HUP")
+    assert replacing.succeed() is slots[0]
+    replacing.advance()
+    (beside,) = replacing.places.temporary
+    beside.filled(Process())
+    beside.emptied("exit code 3")
+    replacing.successor_ended(beside, Verdict(Kind.REFUSED, Action.RESTART, 1), is_over=False)
+    assert (list(roll.left), roll.done) == (slots[1:], slots[:1])
+    assert "exit code 3" in roll.stopped
+    assert replacing.succeed() is None
+    assert replacing.resume() is roll
+    assert [replacing.succeed() for _ in range(3)] == [*slots[1:], None]
+    assert replacing.rolls == [True, False, True, False]
+    assert replacing.resume() is None
+
+
+def test_nobody_is_recycled_before_the_last_one_is_gone(slots: list[Slot]) -> None:
+    replacing = Replacing(slots)
+    replacing.recycle(slots[0], "old")
+    assert replacing.recycle_from() is None
+    (beside,) = replacing.places.temporary
+    beside.filled(Process())
+    assert beside.enter(State.READY)
+    replacing.became_ready(beside)
+    assert isinstance(beside.child, Process)
+    assert (beside.child.sent, beside.kill_at) == ([signal.SIGHUP], None)
+    assert replacing.current is None, "a roll by a person need not wait for it"
+    assert replacing.recycle_from() is None
+    beside.emptied("exit code 0")
+    replacing.predecessor_ended(beside)
+    assert replacing.recycle_from() is not None
+    assert replacing.rolls == []
 
 
 def test_without_a_free_descriptor_nobody_has_grown(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -14,8 +14,13 @@ local function tell(bell, message)
   redis.call('EXPIRE', bell, FORGET)
 end
 
+--- ring_node
+local function ring_node(P, node, message)
+  redis.call('PUBLISH', string.match(P, '^(.-):{') .. ':bell:' .. node, message)
+end
+
 --- ring
---@ bell tell
+--@ bell tell ring_node
 --@ shard stamp
 -- Rings the owner when there is work earlier than it knows of. Once rung for work due now it is not rung again until it
 -- has looked.
@@ -31,7 +36,7 @@ local function ring(P, due_us, now)
   if bell then
     tell(bell, message .. (take_idle(bell) and ' 1' or ' 0'))
   else
-    redis.call('PUBLISH', string.match(P, '^(.-):{') .. ':bell:' .. node, message)
+    ring_node(P, node, message)
   end
 end
 

@@ -65,20 +65,63 @@ local function requeue(P, id, held, perform_in, retry_count)
   end
 end
 
+--- acquit
+-- Forgets the deaths that ids were suspected of: in `crashes` the first one, and each during which an id ran alone; in
+-- `crowds` further ones during which others ran too.
+local function acquit(P, ...)
+  redis.call('HDEL', P .. 'crashes', ...)
+  redis.call('HDEL', P .. 'crowds', ...)
+end
+
+--- death
+--@ claimed read
+-- Counts the death of the claim's holder against the ids that ran then (I7). `ran` is '' when nobody knows what did: then
+-- all of the claim may have; or '-' for nothing; or 'number:jobs:after': so many jobs of the claim with that number, and
+-- so many that came after them, since settled jobs are those before. A number that can't be of this claim is '-'.
+--
+-- Of those that ran at once nobody knows which killed the node, so their first death makes them suspects and no more.
+-- It is held against a suspect that ran alone on its node (isolate.lua), and only then it is buried, as soon as it has
+-- reached max_crashes. Returns the deaths of ids that are to be buried.
+local function count_death(P, ran, max_crashes)
+  local ids = read_claim(P)
+  local claim, alone = unpack(redis.call('HMGET', P .. 'owner', 'claim', 'alone'))
+  local number, jobs, after = string.match(ran, '^(%d+):(%d+):(%d+)$')
+  local first, last = 1, #ids
+  if ran == '-' or number and number ~= claim then return {} end
+  if number and jobs + after <= #ids then first, last = #ids - after - jobs + 1, #ids - after end
+
+  local function count(deaths, id)
+    local died = (tonumber(redis.call('HGET', P .. deaths, id)) or 0) + 1
+    redis.call('HSET', P .. deaths, id, string.format('%.0f', died))
+    return died
+  end
+
+  local doomed = {}
+  for i = first, last do
+    local id = ids[i]
+    if alone == (claim or '') .. ' ' .. id then
+      local died = count('crashes', id)
+      if died >= max_crashes then doomed[id] = died end
+    else
+      count(redis.call('HEXISTS', P .. 'crashes', id) == 0 and 'crashes' or 'crowds', id)
+    end
+  end
+  return doomed
+end
+
 --- restore
---@ claimed read parse bury requeue
--- Returns the whole claim to the queue. With max_crashes it counts the death of its holder against each id, and an id
--- that has reached max_crashes goes to the morgue (I7). Returns how many were restored and how many buried.
-local function restore_claim(P, now, max_crashes)
+--@ claimed read parse bury requeue acquit
+-- Returns the whole claim to the queue, but for the doomed, by whose deaths the morgue knows them. Returns how many were
+-- restored and how many buried.
+local function restore_claim(P, now, doomed)
   local ids, records = read_claim(P)
   local buried = 0
   for _, id in ipairs(ids) do
     local perform_in, retry_count, held = parse_claimed(P, records[id])
-    local crashes = max_crashes and redis.call('HINCRBY', P .. 'crashes', id, 1) or 0
-    if max_crashes and crashes >= max_crashes then
+    if doomed[id] then
       claimed_into(P, P .. 'morgue:payloads', id, held)
-      morgue_entry(P, id, 'the node that ran this job died ' .. crashes .. ' times (max_crashes)', now)
-      redis.call('HDEL', P .. 'crashes', id)
+      morgue_entry(P, id, 'the node that ran this job died ' .. doomed[id] .. ' times (max_crashes)', now)
+      acquit(P, id)
       redis.call('HDEL', P .. 'errors', id)
       buried = buried + 1
     else
@@ -90,7 +133,7 @@ local function restore_claim(P, now, max_crashes)
 end
 
 --- forget
---@ claimed read
+--@ claimed read acquit
 -- Takes an id out of the queue but for its payloads, and forgets its failures and deaths, so that a job of that id pushed
 -- later starts anew. While the id is also in the claim they are those of the job in hand, and stay (I7).
 local in_hand
@@ -101,5 +144,5 @@ local function forget_queued(P, id)
   in_hand = in_hand or select(2, read_claim(P))
   if in_hand[id] then return end
   redis.call('HDEL', P .. 'errors', id)
-  redis.call('HDEL', P .. 'crashes', id)
+  acquit(P, id)
 end

@@ -1,0 +1,170 @@
+"""
+SharedPage: memory that a node shares with its supervisor, which outlives the node.
+
+A node writes what each of its threads runs, so that after its death only those jobs are suspected of it. Its supervisor
+writes a bulletin: which nodes are dead, and what people should know of it. Standard library only.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import mmap
+import struct
+import zlib
+from collections.abc import Iterable, Iterator
+from typing import Final, NamedTuple
+
+#: Threads of a node that have a seat. What more of them run isn't known after a death.
+SEATS: Final = 256
+#: Bytes of a seat: the place, the claim's number, jobs and batch_size, and the shard's prefix with its length.
+SEAT_BYTES: Final = 512
+#: Bytes of the bulletin. Untouched pages of the mapping cost no memory.
+BULLETIN_BYTES: Final = 64 << 10
+
+_HEAD: Final = struct.Struct("<QQIIH")
+#: Jobs of a claim of which any may run.
+_ANY: Final = 1 << 31
+#: Length and checksum of a bulletin: one that is half written isn't read.
+_BULLETIN_HEAD: Final = struct.Struct("<II")
+_BULLETIN_AT: Final = SEATS * SEAT_BYTES
+#: A byte that is set once something runs that has no seat: then nobody knows what ran.
+_UNKNOWN_AT: Final = _BULLETIN_AT + BULLETIN_BYTES
+
+
+class Running(NamedTuple):
+    """A batch that a thread had begun and not ended, by its place in its shard's claim."""
+
+    #: Prefix of the shard's keys.
+    shard: str
+    #: Number of the claim.
+    claim: int
+    #: Jobs of the batch, and jobs of the claim that come after them.
+    jobs: int
+    after: int
+
+
+class DeadNode(NamedTuple):
+    """A node that is known to be dead, so that its leases need not run out."""
+
+    name: str
+    #: What ran when it died; None: nobody knows, so every job that it had claimed is suspected.
+    running: tuple[Running, ...] | None = None
+
+    def ran(self, shard: str) -> str:
+        """What ran of that shard, as scripts have it: '' unknown, '-' nothing, or number, jobs and jobs after them."""
+        if self.running is None:
+            return ""
+        return next((f"{run.claim}:{run.jobs}:{run.after}" for run in self.running if run.shard == shard), "-")
+
+
+class Bulletin(NamedTuple):
+    """News of the supervisor for a running node."""
+
+    dead_nodes: tuple[DeadNode, ...] = ()
+    #: Sentences for people, which the node's heartbeat carries: what is wrong with other slots.
+    notices: tuple[str, ...] = ()
+
+
+class Seat:
+    """A thread's place: which batch of which claim it runs. `begin` once a claim, `place` once a batch, `end`."""
+
+    def __init__(self, page: mmap.mmap, number: int) -> None:
+        self._page, self._at = page, number * SEAT_BYTES
+        #: How many jobs of the claim there are to the end of the batch that runs; 0: nothing does. One store a batch is
+        #: all that a job may cost.
+        self.place = memoryview(page)[self._at : self._at + 8].cast("Q")
+
+    def begin(self, shard: str, claim: int, jobs: int, batch_size: int) -> None:
+        """Names the claim of which batches are to run; with a batch_size of 0 any of its jobs may run at any time."""
+        prefix = shard.encode()
+        self.place[0] = 0  # never the place of one claim with the name of another
+        if len(prefix) > SEAT_BYTES - _HEAD.size:
+            self._page[_UNKNOWN_AT] = 1
+            return
+        _HEAD.pack_into(self._page, self._at, 0, claim, jobs, batch_size, len(prefix))
+        start = self._at + _HEAD.size
+        self._page[start : start + len(prefix)] = prefix
+
+    @contextlib.contextmanager
+    def loading(self, shard: str, claim: int) -> Iterator[None]:
+        """Takes the whole claim for what runs: code of the user's loads its payloads."""
+        self.begin(shard, claim, 1, 0)
+        self.place[0] = 1
+        try:
+            yield
+        finally:
+            self.end()
+
+    def end(self) -> None:
+        """Nothing runs."""
+        self.place[0] = 0
+
+    def close(self) -> None:
+        self.place.release()
+
+
+class SharedPage:
+    """The memory. It is anonymous, so a full or slow disk never stops a job, and a node is made before its fork."""
+
+    def __init__(self) -> None:
+        self._memory = mmap.mmap(-1, _UNKNOWN_AT + 1)
+        self._seats: list[Seat] = []
+
+    def close(self) -> None:
+        """Unmap it from this process; others keep theirs."""
+        for seat in self._seats:
+            seat.close()
+        with contextlib.suppress(BufferError):  # a thread that never ended writes to its seat still
+            self._memory.close()
+
+    # ── the node's side ─────────────────────────────────────────────────────────────────────────────────────────────
+
+    def seat(self, thread: int) -> Seat:
+        """The place of a thread; those without one share the last, and from then on nobody knows what runs."""
+        if thread >= SEATS:
+            self._memory[_UNKNOWN_AT] = 1
+        seat = Seat(self._memory, min(thread, SEATS - 1))
+        self._seats.append(seat)
+        return seat
+
+    def read_bulletin(self) -> Bulletin:
+        """The latest news; empty while it is being written."""
+        length, checksum = _BULLETIN_HEAD.unpack_from(self._memory, _BULLETIN_AT)
+        start = _BULLETIN_AT + _BULLETIN_HEAD.size
+        text = self._memory[start : start + length]
+        if not length or zlib.crc32(text) != checksum:
+            return Bulletin()
+        dead, notices = json.loads(text)
+        return Bulletin(tuple(_dead_node(name, running) for name, running in dead), tuple(notices))
+
+    # ── the supervisor's side ───────────────────────────────────────────────────────────────────────────────────────
+
+    def running(self) -> tuple[Running, ...] | None:
+        """What the node's threads ran, None if that isn't known: to be asked once it is dead."""
+        if self._memory[_UNKNOWN_AT]:
+            return None
+        found = []
+        for number in range(SEATS):
+            place, claim, jobs, batch_size, length = _HEAD.unpack_from(self._memory, number * SEAT_BYTES)
+            if place:
+                start = number * SEAT_BYTES + _HEAD.size
+                shard = self._memory[start : start + length].decode(errors="replace")
+                # All batches but the last are whole.
+                batch = (_ANY, 0) if not batch_size else ((place - 1) % batch_size + 1, max(jobs - place, 0))
+                found.append(Running(shard, claim, *batch))
+        return tuple(found)
+
+    def write_bulletin(self, bulletin: Bulletin) -> None:
+        """Replaces the news. What doesn't fit is left out, the dead last: their leases run out by themselves."""
+        dead, notices = list(bulletin.dead_nodes), list(bulletin.notices)
+        while len(text := json.dumps([dead, notices]).encode()) > BULLETIN_BYTES - _BULLETIN_HEAD.size:
+            (notices or dead).pop()
+        _BULLETIN_HEAD.pack_into(self._memory, _BULLETIN_AT, 0, 0)
+        start = _BULLETIN_AT + _BULLETIN_HEAD.size
+        self._memory[start : start + len(text)] = text
+        _BULLETIN_HEAD.pack_into(self._memory, _BULLETIN_AT, len(text), zlib.crc32(text))
+
+
+def _dead_node(name: str, running: Iterable[Iterable[object]] | None) -> DeadNode:
+    return DeadNode(name, None if running is None else tuple(Running(*batch) for batch in running))  # type: ignore[arg-type]

@@ -1,0 +1,162 @@
+"""
+Checks before anything is started: what a person must change is said in a line, and ends the supervisor.
+
+A child imports the application, so that nothing of it happens here, and signals are heard meanwhile. Only what waiting
+can't mend is refused: a database that is away now may be back when the nodes ask for it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import faulthandler
+import os
+import signal
+import socket
+import time
+from collections.abc import Callable, Mapping
+
+import psutil
+from setproctitle import setproctitle
+
+from lowkiq.environment import Address, ExitCode
+from lowkiq.errors import LowkiqError
+from lowkiq.process.held_signals import release
+from lowkiq.process.signals import SignalInbox, disarm
+from lowkiq_supervisor.errors import BootError
+from lowkiq_supervisor.processes.child import Child, spawn
+from lowkiq_supervisor.terminal import Terminal
+
+#: Seconds for the import. A longer one is left to the nodes, so that no large application is imported twice in a row.
+CHECK_TIME = 5.0
+#: Seconds to write the stack of an import that takes too long.
+DUMP_TIME = 0.5
+#: What ends the supervisor while there is nothing yet to drain, and how.
+CODES = {
+    signal.SIGTERM: ExitCode.DRAINED,
+    signal.SIGINT: ExitCode.DRAINED,
+    signal.SIGXCPU: ExitCode.DRAINED,
+    signal.SIGQUIT: ExitCode.ABANDONED,
+}
+#: Bytes of a refusal.
+LONGEST_REFUSAL = 4000
+
+
+class EndedEarly(Exception):
+    """A signal has ended the supervisor before it has started anything."""
+
+    def __init__(self, code: ExitCode) -> None:
+        super().__init__(code.name)
+        self.code = code
+
+
+def check_import(app: str, environment: Mapping[str, str]) -> None:
+    """Import the application as a node would. Raises BootError, or EndedEarly: see `check_app`."""
+
+    def import_app() -> None:
+        from lowkiq.importing import load_app  # noqa: PLC0415 - in the child
+
+        load_app(app)
+
+    check_app(import_app, app, environment, CHECK_TIME)
+
+
+def check_app(import_app: Callable[[], object], app: str, environment: Mapping[str, str], limit: float) -> bool:
+    """
+    Import the application in a child; False: that takes longer than `limit` seconds.
+
+    Raises:
+        BootError: a person must change something.
+        EndedEarly: a signal came.
+    """
+    reader, writer = os.pipe()
+
+    def body(_: object) -> int:
+        os.environ.update(environment)
+        setproctitle(f"lowkiq: checking {app}")
+        faulthandler.enable()
+        refusal = refusal_of(import_app, app)
+        with contextlib.suppress(BlockingIOError):
+            os.write(writer, refusal.encode(errors="replace")[:LONGEST_REFUSAL])
+        return ExitCode.BOOT if refusal else ExitCode.DRAINED
+
+    try:
+        child = spawn(body, close_foreign=lambda: None)
+        os.close(writer)
+        try:
+            in_time = _wait(child, limit)
+        finally:
+            child.close()
+        os.set_blocking(reader, False)
+        refusal = b""
+        with contextlib.suppress(BlockingIOError):  # what the import has started may hold the other end
+            refusal = os.read(reader, LONGEST_REFUSAL)
+        if refusal:
+            raise BootError(refusal.decode(errors="replace"))
+        return in_time
+    finally:
+        os.close(reader)
+
+
+def refusal_of(import_app: Callable[[], object], app: str) -> str:
+    """Why a person must change something, in a line; "" if the application could be imported, or may be later."""
+    try:
+        import_app()
+    except (LowkiqError, ImportError, SyntaxError, SystemExit) as error:
+        if isinstance(error, LowkiqError):
+            return str(error)
+        if isinstance(error, SystemExit):
+            return f"importing {app} ends the process: sys.exit({error.code!r})"
+        return f"can't import {app}: {type(error).__name__}: {error}"
+    except Exception:  # noqa: BLE001 - the nodes meet it again, say so, and are started again until it is over
+        return ""
+    return ""
+
+
+def check_port(address: Address) -> None:
+    """Raises a BootError if the web view can't listen there."""
+    family = socket.AF_INET6 if ":" in address.host else socket.AF_INET
+    try:
+        socket.create_server((address.host, address.port), family=family).close()
+    except OSError as error:
+        holder = _holder(address.port)
+        raise BootError(
+            f"the web view can't listen at {address}: {error.strerror}{holder and f', {holder} does'}. "
+            "Choose another address, --web"
+        ) from error
+
+
+def _wait(child: Child, limit: float) -> bool:
+    """Wait for the child's end; False: it had to be killed. Signals are heard, and end it at once."""
+    terminal = Terminal()
+    deadline = time.monotonic() + limit
+    with SignalInbox((*CODES, signal.SIGHUP, signal.SIGCHLD), ends_process=True) as inbox:
+        disarm()
+        release()
+        while os.waitpid(child.pid, os.WNOHANG) == (0, 0):
+            for number in inbox.wait(max(0.0, min(0.5, deadline - time.monotonic()))):
+                hung_up = number == signal.SIGHUP and terminal.has_hung_up() and not terminal.is_outlived
+                if number in CODES or hung_up:
+                    _end(child)
+                    raise EndedEarly(CODES.get(signal.Signals(number), ExitCode.DRAINED))
+            if time.monotonic() > deadline:
+                child.send(signal.SIGABRT)
+                time.sleep(DUMP_TIME)
+                _end(child)
+                return False
+    child.kill()  # what it has started
+    return True
+
+
+def _end(child: Child) -> None:
+    child.kill()
+    os.waitpid(child.pid, 0)
+
+
+def _holder(port: int) -> str:
+    """The process that listens on a port, as far as we may see it."""
+    with contextlib.suppress(psutil.Error, OSError):
+        for connection in psutil.net_connections("tcp"):
+            listens = connection.status == psutil.CONN_LISTEN and getattr(connection.laddr, "port", None) == port
+            if listens and connection.pid:
+                return f"process {connection.pid} ({psutil.Process(connection.pid).name()})"
+    return ""

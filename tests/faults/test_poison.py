@@ -1,0 +1,66 @@
+"""Jobs that kill their node, among innocents: all of these run, and those end in the morgue."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import pytest
+
+from lowkiq import Lowkiq
+from lowkiq.job import NewJob
+from tests.faults.poison import KINDS, QUEUE, SHARDS, app_of
+from tests.queue.shard_driver import ShardDriver
+from tests.support import ROOT, RedisServer
+
+INNOCENTS = 400
+#: Poisonous jobs, and nodes. The others take long.
+QUICK = {(1, 1), (2, 1), (8, 4)}
+WORLDS = [
+    pytest.param(k, nodes, marks=[] if (k, nodes) in QUICK else [pytest.mark.long])
+    for k in range(1, 9)
+    for nodes in (1, 2, 4)
+]
+
+
+def jobs_with(k: int) -> list[NewJob]:
+    """Innocents with `k` poisonous jobs among them, which kill in different ways."""
+    jobs: list[NewJob] = [{"id": f"innocent-{number}", "payload": {"kind": "none"}} for number in range(INNOCENTS)]
+    for number in range(k):
+        kind = list(KINDS)[number % len(KINDS)]
+        jobs.insert(INNOCENTS * number // k, {"id": f"poison-{number}", "payload": {"kind": kind}})
+    return jobs
+
+
+def run_all(server: RedisServer, app: Lowkiq, k: int, nodes: int, *, knows: bool) -> int:
+    """Has nodes run them until the queue is dry. Returns how many nodes have died."""
+    options = (server.url, app.settings.namespace)
+    app_of(*options, knows=knows).workers[QUEUE].perform_async(jobs_with(k))
+    command = [sys.executable, "-m", "tests.faults.poison", *options, str(nodes), "knows" if knows else "guesses"]
+    return int(subprocess.run(command, check=True, cwd=ROOT, stdout=subprocess.PIPE, timeout=100).stdout.split()[-1])
+
+
+def found(app: Lowkiq, k: int) -> tuple[set[str], set[str]]:
+    """Ids that ran to their end, and ids in the morgue."""
+    ran = {id.decode() for id in app.redis().hkeys(f"{app.settings.namespace}:ran")}
+    shards = [ShardDriver(app, QUEUE, index, SHARDS) for index in range(SHARDS)]
+    return ran, {id for shard in shards for id in shard.morgue()}
+
+
+@pytest.mark.timeout(120)
+@pytest.mark.parametrize(("k", "nodes"), WORLDS)
+def test_what_kills_is_buried_and_no_innocent_ever(redis_server: RedisServer, app: Lowkiq, k: int, nodes: int) -> None:
+    deaths = run_all(redis_server, app, k, nodes, knows=True)
+    innocents, poison = ({job["id"] for job in jobs_with(k) if str(job["id"]).startswith(name)} for name in "ip")
+    assert found(app, k) == (innocents, poison)
+    # Each kills once among others, perhaps together with others of them, and twice alone.
+    assert 2 * k < deaths <= 3 * k
+
+
+@pytest.mark.timeout(120)
+@pytest.mark.parametrize(("k", "nodes"), [(2, 1), pytest.param(8, 4, marks=pytest.mark.long)])
+def test_nor_when_nobody_knows_what_ran(redis_server: RedisServer, app: Lowkiq, k: int, nodes: int) -> None:
+    """Then all that was claimed is suspected, and runs alone."""
+    run_all(redis_server, app, k, nodes, knows=False)
+    innocents, poison = ({job["id"] for job in jobs_with(k) if str(job["id"]).startswith(name)} for name in "ip")
+    assert found(app, k) == (innocents, poison)

@@ -1,0 +1,79 @@
+"""Memory that a node shares with its supervisor."""
+
+from __future__ import annotations
+
+import os
+
+import pytest
+
+from lowkiq.shared_page import SEAT_BYTES, SEATS, Bulletin, DeadNode, Running, SharedPage
+
+
+def test_what_a_process_ran_is_known_after_its_death() -> None:
+    page = SharedPage()
+    if os.fork() == 0:
+        seats = [page.seat(number) for number in range(3)]
+        for number, seat in enumerate(seats):
+            seat.begin(f"lowkiq:{{orders:{number}}}:", 70 + number, 11, 3 * (number < 2))
+            seat.place[0] = 6 + 5 * (number == 1)
+        seats[1].end()
+        os._exit(0)
+    os.wait()
+    assert page.running() == (
+        Running("lowkiq:{orders:0}:", 70, 3, 5),
+        Running("lowkiq:{orders:2}:", 72, 1 << 31, 0),
+    )
+
+
+def test_of_the_last_batch_no_more_is_known_to_run_than_there_is() -> None:
+    page = SharedPage()
+    seat = page.seat(0)
+    seat.begin("p:", 1, 11, 3)
+    seat.place[0] = 11
+    assert page.running() == (Running("p:", 1, 2, 0),)
+
+
+@pytest.mark.parametrize("how", ["too many threads", "too long a prefix"])
+def test_what_ran_without_a_seat_is_not_known(how: str) -> None:
+    page = SharedPage()
+    page.seat(SEATS if how == "too many threads" else 0).begin("p" * SEAT_BYTES, 1, 1, 1)
+    assert page.running() is None
+
+
+def test_a_claim_that_has_only_begun_runs_nothing() -> None:
+    page = SharedPage()
+    seat = page.seat(0)
+    seat.begin("lowkiq:{orders:0}:", 1, 1, 1)
+    seat.place[0] = 1
+    seat.begin("lowkiq:{orders:1}:", 2, 1, 1)
+    assert page.running() == ()
+
+
+def test_a_bulletin_written_after_the_fork_is_read_by_the_child() -> None:
+    news = Bulletin((DeadNode("a", (Running("p:", 1, 1, 0),)), DeadNode("b")), ("node 2/4 fails",))
+    page = SharedPage()
+    written, reader = os.pipe()[::-1]
+    child = os.fork()
+    if child == 0:
+        os.read(reader, 1)
+        os._exit(page.read_bulletin() != news)
+    page.write_bulletin(news)
+    os.write(written, b".")
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+
+
+@pytest.mark.parametrize("at", [0, 4, 12])
+def test_a_bulletin_that_is_half_written_is_not_read(at: int) -> None:
+    page = SharedPage()
+    page.write_bulletin(Bulletin((DeadNode("a"),)))
+    start = SEATS * SEAT_BYTES + at
+    page._memory[start] ^= 1
+    assert page.read_bulletin() == Bulletin()
+
+
+def test_a_bulletin_that_is_too_long_keeps_what_fits() -> None:
+    page = SharedPage()
+    dead = tuple(DeadNode(f"host:{number}") for number in range(10_000))
+    page.write_bulletin(Bulletin(dead, ("one", "two")))
+    kept = page.read_bulletin()
+    assert kept.dead_nodes and kept.dead_nodes == dead[: len(kept.dead_nodes)]
