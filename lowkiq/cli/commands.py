@@ -43,13 +43,15 @@ Examples:
 
 WEB_EPILOG = """\b
 Examples:
-  lowkiq web -r shop.jobs                                for a browser on this machine: http://127.0.0.1:8080/
+  lowkiq web -r shop.jobs                                logs a link for a browser on this machine
   LOWKIQ_WEB_TOKEN=… lowkiq web -r shop.jobs --bind :8080
   LOWKIQ_WEB_USER=… LOWKIQ_WEB_PASSWORD=… lowkiq web --bind 10.0.0.5:8080 --read-only
   lowkiq web --bind :8080 --no-auth                      behind something that decides who gets here
 
 \b
-Where other machines can reach it, it wants credentials, from the environment: a command line shows in ps.
+Where other machines can reach it, it wants credentials, from the environment: a command line shows in ps. Without any
+it makes up a token, and logs a link with it. With --no-auth, LOWKIQ_WEB_HOSTS lists the names of hosts that it answers
+to, beside addresses.
 Without -r it knows only where Redis is, which is enough to see and act.
 """
 

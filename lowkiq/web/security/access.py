@@ -24,6 +24,8 @@ SESSION_SECONDS: Final = 12 * 3600
 #: Key of the caller in the scope of a request, where the guard leaves it.
 CALLER: Final = "lowkiq.caller"
 
+#: Ends of names that nobody can have in public: of this machine, the local network, and a Kubernetes cluster.
+PRIVATE: Final = (".localhost", ".local", ".internal", ".svc")
 #: Rounds of the key's derivation: about 50 ms, once, so that what is signed does not make guessing a password cheap.
 _KEY_ROUNDS: Final = 100_000
 
@@ -84,7 +86,7 @@ class Access:
     def is_known_host(self, host: str) -> bool:
         """
         False for a name that may be a stranger's, who lets it point here so that a browser takes our pages for theirs
-        (DNS rebinding). Addresses, and names without a dot, are nobody's to point anywhere.
+        (DNS rebinding). Addresses, names without a dot and private ones are no stranger's.
         """
         if self._hosts is None or "*" in self._hosts:
             return True
@@ -92,6 +94,7 @@ class Access:
         return bool(name) and (
             "." not in name
             or _is_address(name)
+            or name.endswith(PRIVATE)
             or name in self._hosts
             or any(name.endswith(suffix) for suffix in self._hosts if suffix.startswith("."))
         )

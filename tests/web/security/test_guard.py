@@ -105,7 +105,10 @@ class TestWithoutAnyAuthentication:
             ("jobs.example.evil.example", ("jobs.example",), 403),
             ("evil-jobs.example", (".jobs.example",), 403),
             ("10.0.0.1.evil.example", (), 403),
-            *((host, (), 200) for host in ("localhost", "127.0.0.1:8080", "10.0.0.7", "[fe80::1]:80", "shop-web")),
+            *(
+                (host, (), 200)
+                for host in ("localhost", "127.0.0.1:8080", "10.0.0.7", "[fe80::1]:80", "shop-web", "web.shop.svc:80")
+            ),
             *((host, ("jobs.example",), 200) for host in ("jobs.example:8080", "JOBS.example", "jobs.example.")),
             ("a.jobs.example", (".jobs.example",), 200),
             ("evil.example", ("*",), 200),
