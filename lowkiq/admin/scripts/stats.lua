@@ -5,7 +5,7 @@
 --@ shard now stamp clock_back count attempt
 local KINDS = {due = 'zset', retries = 'zset', claim = 'list', morgue = 'zset', meta = 'hash', owner = 'hash',
   payloads = 'hash', errors = 'hash', crashes = 'hash', ['morgue:payloads'] = 'hash', ['morgue:errors'] = 'hash'}
-local HASHES = {'payloads', 'errors', 'crashes', 'morgue:payloads', 'morgue:errors'}
+local RARE = {'errors', 'crashes', 'morgue:payloads', 'morgue:errors'}
 local now = now_us()
 local reply = {stamp(now)}
 
@@ -15,7 +15,11 @@ local function read(P)
   if oldest ~= '' and was_due(oldest * 1000000, now, tonumber(counters[5]) or 0, counters[6]) then oldest = reply[1] end
   local owner = redis.call('HMGET', P .. 'owner', 'node', 'until', 'epoch')
   local lease_end = tonumber(owner[2]) or 0
-  for _, name in ipairs(HASHES) do redis.call('HLEN', P .. name) end
+  -- Only their types matter here. Mostly there is none of the rare ones, which one command tells.
+  redis.call('HLEN', P .. 'payloads')
+  if redis.call('EXISTS', P .. RARE[1], P .. RARE[2], P .. RARE[3], P .. RARE[4]) > 0 then
+    for _, name in ipairs(RARE) do redis.call('HLEN', P .. name) end
+  end
   return {
     redis.call('ZCARD', P .. 'due'),
     redis.call('ZCARD', P .. 'retries'),

@@ -55,6 +55,15 @@ local function attempt(f, ...)
   return nil, text
 end
 
+--- each
+--@ shard count attempt
+-- f(first, last) for all of KEYS at once, as long as nothing is in its way; else for one after the other.
+local function each(f)
+  if not attempt(f, 1, SHARDS) then
+    for i = 1, SHARDS do attempt(f, i, i) end
+  end
+end
+
 --- oom
 -- Redis 6 has no flag for scripts that may run when memory is full, but lets one go on whose first write frees.
 local function free_first(P)
