@@ -15,7 +15,7 @@ PIP := PIP_ROOT_USER_ACTION=ignore $(BIN)/python -m pip --disable-pip-version-ch
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help demo test test-long chaos leaks bench bench-peers bench-scale bench-web screenshots lint format types wheel lock test-deploy clean
+.PHONY: help demo test test-long chaos hour leaks bench bench-peers bench-scale bench-roll bench-web screenshots lint format types wheel lock test-deploy clean
 
 help: ## list these targets
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 22
@@ -32,6 +32,9 @@ test-long: $(VENV)/.for-dev ## run the long tests: Cluster, Sentinel, TLS, a kil
 chaos: $(VENV)/.for-dev ## inject random faults and audit every job (MINUTES=2, ARGS='--on cluster --seed 7')
 	@$(BIN)/python -m tests.chaos --minutes $(or $(MINUTES),2) $(ARGS)
 
+hour: $(VENV)/.for-dev ## an hour of work in ten minutes: kills, poison, a broken roll, one supervisor (MINUTES=10)
+	@$(BIN)/python -m tests.supervisor.hour --minutes $(or $(MINUTES),10) $(ARGS)
+
 leaks: $(VENV)/.for-dev ## alternate load and rest, and look for leaks (MINUTES=10)
 	@$(BIN)/python -m tests.faults.leaks --minutes $(or $(MINUTES),10)
 
@@ -44,6 +47,9 @@ bench-peers: $(VENV)/.for-bench ## measure it beside its peers (25 minutes; ARGS
 
 bench-scale: $(VENV)/.for-bench ## measure a job's cost as shards, queues, payloads and nodes grow (minutes)
 	@$(BIN)/python -m benchmarks.scale $(ARGS)
+
+bench-roll: $(VENV)/.for-dev ## measure how long jobs wait while their node is replaced
+	@$(BIN)/python -m benchmarks.roll $(ARGS)
 
 bench-web: $(VENV)/.for-dev ## measure the web view with a million jobs
 	@$(BIN)/python -m benchmarks.web

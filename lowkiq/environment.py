@@ -29,6 +29,8 @@ NEEDED_BY_THE_VIEW: Final = ("starlette", "jinja2", "uvicorn", "prometheus_clien
 MADE_UP: Final = "LOWKIQ_WEB_MADE_TOKEN"
 #: Variable with the names under which a view that asks for no credentials is reached.
 WEB_HOSTS: Final = "LOWKIQ_WEB_HOSTS"
+#: Threads of a node.
+MOST_THREADS: Final = 1000
 #: Characters of a token or password. Shorter ones can be guessed through the network.
 SHORTEST_SECRET: Final = 8
 
@@ -118,6 +120,21 @@ def parse_number_of_nodes(found: Found, lowest: int = 1) -> int:
     """The number of all nodes on all machines; a SettingsError for no number, or one that is too low."""
     if not re.fullmatch(r"[0-9]{1,9}", found.text.strip()) or int(found.text) < lowest:
         raise found.refusal("the number of all nodes is an integer from 1")
+    return int(found.text)
+
+
+def parse_queues(found: Found) -> tuple[str, ...]:
+    """Names of queues, separated by commas; a SettingsError for none."""
+    names = dict.fromkeys(name for part in found.text.split(",") if (name := part.strip()))
+    if not names:
+        raise found.refusal("name queues, separated by commas, such as mail,video")
+    return tuple(names)
+
+
+def parse_threads(found: Found) -> int:
+    """How many threads a node has; a SettingsError for another text."""
+    if not re.fullmatch(r"[0-9]{1,4}", found.text.strip()) or not 1 <= int(found.text) <= MOST_THREADS:
+        raise found.refusal(f"a node has from 1 to {MOST_THREADS:,} threads")
     return int(found.text)
 
 

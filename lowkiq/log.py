@@ -25,7 +25,7 @@ def configure(level: str = "info", path: Path | None = None) -> None:
     Raises:
         OSError: the file can't be written, or isn't ours.
     """
-    is_terminal = path is None and sys.stderr.isatty()
+    is_terminal = path is None and sys.stderr is not None and sys.stderr.isatty()
     lines = Lines(path, lambda count: structlog.get_logger().warning("log_lines_dropped", count=count))
     # Both without local variables, which richer tracebacks show: they hold payloads and passwords.
     render: list[structlog.typing.Processor] = (

@@ -13,7 +13,7 @@ from urllib.parse import quote
 import redis
 
 from lowkiq import codec
-from lowkiq.environment import find_redis_url, state_directory
+from lowkiq.environment import MOST_THREADS, find_redis_url, state_directory
 from lowkiq.errors import SettingsError, short, unknown_option
 from lowkiq.hooks import Middleware, Scheduler, Splitter
 from lowkiq.process.place import EMBEDDED_SOCKET
@@ -71,7 +71,8 @@ class Settings:
     namespace: Annotated[str, _check_name] = "lowkiq"
     #: Seconds between polls of shards that nobody has rung for: the safety net under the doorbell.
     poll_interval: Annotated[float, Range(0.01, 3600)] = 1.0
-    threads_per_node: Annotated[int, Range(1, 1000)] = 5
+    #: The option --threads wins over it.
+    threads_per_node: Annotated[int, Range(1, MOST_THREADS)] = 5
     #: Connections for pushing, queries and actions.
     client_pool_size: Annotated[int, Range(1, 10_000)] = 5
     #: Seconds to wait for one of them.
@@ -97,6 +98,12 @@ class Settings:
     client_middlewares: Middlewares = ()
     #: Called once in each node before it starts its threads.
     on_server_init: Hook[Callable[[], object] | None] = None
+    #: Called in the supervisor before each fork of a node, with --preload only: without, it doesn't know the app.
+    before_fork: Hook[Callable[[], object] | None] = None
+    #: Called once in each node, in its main thread, when it is ready.
+    node_started: Hook[Callable[[], object] | None] = None
+    #: Called with the reason when a supervisor's node has ended, in a process of its own that has ten seconds.
+    node_ended: Hook[Callable[[str], object] | None] = None
     #: Called with the exception that stops a node.
     last_words: Hook[Callable[[BaseException], object] | None] = None
     #: `(node_number, number_of_nodes, threads_per_node)` → Splitter.

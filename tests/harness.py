@@ -31,12 +31,12 @@ def status(directory: Path) -> dict[str, Any]:
     return ask(state_dir(directory), "status")
 
 
-def command(directory: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
+def command(directory: Path, *arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
     """Run `lowkiq-supervisor` to its end."""
     return subprocess.run(
         [sys.executable, *SUPERVISOR, *arguments],
         cwd=directory,
-        env=ENVIRONMENT,
+        env=ENVIRONMENT | environment,
         capture_output=True,
         text=True,
         check=False,

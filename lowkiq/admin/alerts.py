@@ -10,7 +10,7 @@ import msgspec
 
 from lowkiq.admin import words
 from lowkiq.admin.metrics import ShardMetrics
-from lowkiq.admin.nodes import NodeHealth, Nodes
+from lowkiq.admin.nodes import Group, NodeHealth, Nodes
 from lowkiq.queue.call import Caller
 from lowkiq.queue.unreadable import Unreadable
 from lowkiq.transport.connect import evicting_policy, is_too_old, server_name
@@ -26,7 +26,7 @@ START_NODES: Final = "Start nodes: lowkiq-supervisor --nodes N -r MODULE"
 class Alert(msgspec.Struct, frozen=True):
     """One thing that is wrong."""
 
-    #: "no nodes", "unreadable", "missing", "late", "doubled", "refused", "unowned" or "Redis".
+    #: "no nodes", "unreadable", "missing", "late", "doubled", "supervisor", "refused", "unowned" or "Redis".
     kind: str
     #: "bad": jobs do not run, or are lost. "warn": they may, later.
     severity: Literal["bad", "warn"]
@@ -98,16 +98,25 @@ def alerts_of_redis(info: Mapping[str, Any]) -> list[Alert]:
 def _of_nodes(found: Nodes) -> Iterator[Alert]:
     if not found.nodes:
         yield Alert("no nodes", "bad", "", "No node has been heard of for half a minute: nothing runs", START_NODES)
-    if found.missing:
-        yield _missing(found.missing, found.nodes)
+    groups = found.groups
+    yield from (_missing(group, _of_queues(group, groups)) for group in groups if group.missing)
     yield from (_late(node) for node in found.nodes if node.is_late)
-    yield from (_doubled(number, found.nodes) for number in found.doubled)
+    yield from (_doubled(number, group) for group in groups for number in group.doubled)
+    yield from _notices(found.nodes)
     refusals = Counter(refusal for node in found.nodes for refusal in node.refused.items())
     yield from (_refused(queue, why, nodes) for (queue, why), nodes in refusals.most_common(NAMED))
 
 
-def _missing(numbers: Sequence[int], nodes: Sequence[NodeHealth]) -> Alert:
-    of, them = max((node.number_of_nodes for node in nodes), default=0), "them"
+def _of_queues(group: Group, groups: Sequence[Group]) -> str:
+    """Says which nodes are meant, where there are several groups."""
+    if len(groups) == 1:
+        return ""
+    more = ["others"] if len(group.queues) > NAMED else []
+    return f" for {words.listed([*(words.printable(queue, 60) for queue in group.queues[:NAMED]), *more])}"
+
+
+def _missing(group: Group, of_queues: str) -> Alert:
+    numbers, of, them = group.missing, f"{group.size}{of_queues}", "them"
     says = f"Nodes {words.ranges(numbers)} of {of} are missing: others stand in for them as soon as their leases end"
     if len(numbers) == 1:
         says, them = f"Node {numbers[0]} of {of} is missing: others stand in for it as soon as its leases end", "it"
@@ -120,11 +129,20 @@ def _late(node: NodeHealth) -> Alert:
     return Alert("late", "bad", "", says, "See its machine and its log")
 
 
-def _doubled(number: int, nodes: Sequence[NodeHealth]) -> Alert:
-    hosts = [words.printable(node.host, 60) for node in nodes if node.node_number == number]
+def _doubled(number: int, group: Group) -> Alert:
+    doubled = [node for node in group.nodes if node.node_number == number and not (node.is_late or node.is_leaving)]
+    hosts = [words.printable(node.host, 60) for node in {node.supervisor: node for node in doubled}.values()]
     says = f"{len(hosts)} nodes have the number {number}, on {words.listed(sorted(set(hosts)))}: all but one stand by"
     do = "Give each machine its own NODE_NUMBER; during a rolling update this passes"
     return Alert("doubled", "warn", "", says, do)
+
+
+def _notices(nodes: Sequence[NodeHealth]) -> Iterator[Alert]:
+    """Supervisors' notices: each once, though all nodes of a supervisor carry it."""
+    told = {(node.host, notice) for node in nodes for notice in node.notices}
+    for host, notice in sorted(told)[:NAMED]:
+        says = f"On {words.printable(host, 60)}, {words.printable(notice, 300)}"
+        yield Alert("supervisor", "warn", "", says, "See `lowkiq-supervisor status` there, and its log")
 
 
 def _refused(queue: str, why: str, nodes: int) -> Alert:

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import random
 from collections import Counter
-from collections.abc import Collection, Iterable, Mapping, Sequence
-from typing import Annotated, Any, Final, NamedTuple
+from collections.abc import Iterable, Sequence
+from typing import Annotated, Final, NamedTuple
 
 import msgspec
 from msgspec import Meta
@@ -14,7 +13,7 @@ from lowkiq.admin.metrics import ShardMetrics, known_queues, read_shards
 from lowkiq.codec import encodable
 from lowkiq.queue import keys
 from lowkiq.queue.call import Call, Caller, chunked, pairs
-from lowkiq.queue.shard import Shard, shards_of
+from lowkiq.queue.shard import shards_of
 from lowkiq.queue.unreadable import Unreadable, parsed, quoted
 
 #: Seconds between beats.
@@ -25,8 +24,6 @@ LATE_AFTER = 2.5 * BEAT_INTERVAL
 BEAT_TTL = 30
 #: Node numbers that can be missing: a heartbeat is only what somebody has written into Redis.
 MOST_NODES: Final = 10_000
-#: Seconds for which a list of unowned shards counts as the last one.
-UNOWNED_TTL: Final = 15
 #: Ids of a batch that a heartbeat names, and characters of each.
 NAMED_IDS, ID_CHARS = 10, 200
 #: Heartbeats that are read, the newest, and bytes of one: a thousand threads have room in it.
@@ -40,8 +37,6 @@ Count = Annotated[int, Meta(ge=0, le=2**53)]
 Seconds = Annotated[float, Meta(ge=-1e11, le=1e11)]
 #: Queue → shards.
 Shards = Annotated[dict[Text, Annotated[list[Count], Meta(max_length=keys.MOST_SHARDS)]], Meta(max_length=10_000)]
-#: Rings a node for a shard that nobody has (so does release.lua).
-FOSTER: Final = b"foster"
 
 
 class ThreadHealth(msgspec.Struct, frozen=True, kw_only=True):
@@ -94,7 +89,10 @@ class NodeHealth(msgspec.Struct, frozen=True, kw_only=True):
     #: Seconds of the last beat's call, None before the first.
     redis_round_trip: Seconds | None
     restarts: Count
+    #: How the last process of its slot ended, and why.
     last_exit: Text | None
+    #: Its supervisor's sentences on what is wrong with the nodes there.
+    notices: Annotated[list[Text], Meta(max_length=100)] = []
     #: `rss` and `cpu_percent` of the last beats, oldest first.
     rss_history: Annotated[list[Count], Meta(max_length=1_000)] = []
     cpu_history: Annotated[list[Annotated[float, Meta(ge=0, le=1e9)]], Meta(max_length=1_000)] = []
@@ -139,6 +137,35 @@ class Running(NamedTuple):
         return None if self.thread.jobs > len(self.thread.ids) else False
 
 
+class Group(NamedTuple):
+    """Nodes that share queues, and so count their numbers together. Mostly all nodes are one group."""
+
+    nodes: list[NodeHealth]
+
+    @property
+    def queues(self) -> list[str]:
+        """The queues that its nodes run, as far as they tell."""
+        return sorted({queue for node in self.nodes for queue in node.queues or ()})
+
+    @property
+    def size(self) -> int:
+        """How many nodes there should be."""
+        return min(max(node.number_of_nodes for node in self.nodes), MOST_NODES)
+
+    @property
+    def missing(self) -> list[int]:
+        """Numbers from which no beat comes."""
+        numbers = {node.node_number for node in self.nodes}
+        return [number for number in range(self.size) if number not in numbers]
+
+    @property
+    def doubled(self) -> list[int]:
+        """Numbers that several nodes have. One that a supervisor has started to replace another only stands by."""
+        places = {(node.node_number, node.supervisor) for node in self.nodes if not (node.is_late or node.is_leaving)}
+        several = Counter(number for number, _ in places)
+        return sorted(number for number, count in several.items() if count > 1)
+
+
 class Nodes(msgspec.Struct, frozen=True, kw_only=True):
     """All nodes of a namespace, and what is wrong."""
 
@@ -146,7 +173,7 @@ class Nodes(msgspec.Struct, frozen=True, kw_only=True):
     nodes: list[NodeHealth]
     #: Names of nodes that have not beaten lately.
     late: list[str]
-    #: Numbers below number_of_nodes from which no beat comes.
+    #: Numbers below number_of_nodes from which no beat comes, of whichever group.
     missing: list[int]
     #: Numbers that several nodes have, and go on having: the second stands by.
     doubled: list[int]
@@ -156,10 +183,28 @@ class Nodes(msgspec.Struct, frozen=True, kw_only=True):
     unreadable: list[Unreadable] = []
 
     @property
+    def groups(self) -> list[Group]:
+        """The nodes by the queues that they share."""
+        return groups_of(self.nodes)
+
+    @property
     def is_well(self) -> bool:
         """True when nothing is wrong."""
         troubles = self.late, self.missing, self.doubled, self.unowned, self.unreadable
         return not any(troubles) and not any(node.refused for node in self.nodes)
+
+
+def groups_of(nodes: Iterable[NodeHealth]) -> list[Group]:
+    """Nodes by the queues that they share, directly or through others. One that doesn't tell has them all."""
+    found: list[tuple[set[str] | None, Group]] = []
+    for node in nodes:
+        queues = None if node.queues is None else set(node.queues)
+        joined = [row for row in found if queues is None or row[0] is None or row[0] & queues]
+        for row in joined:
+            found.remove(row)
+            queues = None if queues is None or row[0] is None else queues | row[0]
+        found.append((queues, Group([*(one for _, group in joined for one in group.nodes), node])))
+    return [group for _, group in found]
 
 
 def name_id(id: str) -> str:
@@ -188,34 +233,6 @@ def forget(caller: Caller, namespace: str, node: str) -> None:
     """The node is gone, and need not be waited for."""
     caller.run(Call("beat", [keys.nodes(namespace)], [node, 1], bytes))
     caller.command("UNLINK", keys.node(namespace, node))
-
-
-def ask_to_foster(caller: Caller, namespace: str, told: Mapping[Shard, str], leaver: str = "") -> None:
-    """
-    Asks nodes that are ready, and run these shards' queues, to stand in for the nodes whose part the shards are.
-
-    Args:
-        told: shards that nobody has, each with a node that was told already, or "". Others are asked if it isn't there.
-        leaver: a node that is not to be asked.
-    """
-    living = {node.node: node for node in read_health(caller, namespace) if not node.is_late}
-    able = [node for name, node in living.items() if node.state == "ready" and name != leaver]
-    random.shuffle(able)
-    takers = {queue: [node for node in able if node.runs(queue)] for queue in {shard.queue for shard in told}}
-    rings: list[tuple[Any, ...]] = []
-    for number, (shard, name) in enumerate(told.items()):
-        if name not in living and (nodes := takers[shard.queue]):
-            taker = nodes[number % len(nodes)].node
-            rings.append(("PUBLISH", keys.doorbell(namespace, taker), FOSTER + b" " + shard.prefix.encode()))
-    caller.commands(rings)
-
-
-def exchange_unowned(caller: Caller, namespace: str, prefixes: Collection[str]) -> set[str]:
-    """Keeps the shards that nobody has now, and returns those that nobody had at the last check, by whichever node."""
-    key, text = keys.unowned(namespace), msgspec.json.encode(sorted(prefixes))
-    last, _ = caller.read([("GET", key), ("SET", key, text, "EX", UNOWNED_TTL)], None)
-    found = parsed([], key, "", msgspec.json.Decoder(list[str]).decode, last) if last else None  # written anew anyway
-    return set(found or ())
 
 
 def read_nodes(caller: Caller, namespace: str) -> Nodes:
@@ -263,16 +280,12 @@ _BEAT: Final = msgspec.json.Decoder(NodeHealth)
 
 def judge(nodes: list[NodeHealth], shards: Sequence[ShardMetrics], unreadable: Sequence[Unreadable]) -> Nodes:
     """The nodes with what is wrong, by their heartbeats, the numbers of all shards, and what can't be read."""
-    numbers = Counter(node.node_number for node in nodes)
-    expected = min(max((node.number_of_nodes for node in nodes), default=0), MOST_NODES)
-    # One that a supervisor has started to replace another stands by until that has left.
-    living = {(node.node_number, node.supervisor) for node in nodes if not (node.is_late or node.is_leaving)}
-    several = Counter(number for number, _ in living)
+    groups = groups_of(nodes)
     return Nodes(
         nodes=nodes,
         late=[node.node for node in nodes if node.is_late],
-        missing=[n for n in range(expected) if n not in numbers],
-        doubled=sorted(number for number, count in several.items() if count > 1),
+        missing=sorted({number for group in groups for number in group.missing}),
+        doubled=sorted({number for group in groups for number in group.doubled}),
         unowned=[shard for shard in shards if shard.is_unowned],
         unreadable=list(unreadable),
     )

@@ -32,6 +32,7 @@ EPILOG = """\b
 Examples:
   lowkiq -r shop.jobs                                    one node that runs all shards
   lowkiq -r shop.jobs --node-number 0 --number-of-nodes 2
+  lowkiq -r shop.jobs --queues mail,video --threads 20
   lowkiq -r shop.jobs --burst                            exit 0 once nothing is due or in flight
   lowkiq stats --json
   lowkiq web -r shop.jobs                                the web view at http://127.0.0.1:8080/
@@ -86,6 +87,8 @@ def run(
     number_of_nodes: Annotated[
         str | None, typer.Option(metavar="N", help="How many there are. [NUMBER_OF_NODES, else 1]")
     ] = None,
+    queues: Annotated[str | None, typer.Option(metavar="A,B", help="These queues only. [LOWKIQ_QUEUES]")] = None,
+    threads: Annotated[str | None, typer.Option(metavar="N", help="How many threads. [LOWKIQ_THREADS]")] = None,
     burst: Annotated[bool, typer.Option("--burst", help="Exit 0 once nothing is due or in flight.")] = False,
     version: Annotated[bool, typer.Option("--version", help="Print the version.")] = False,
 ) -> None:
@@ -102,9 +105,18 @@ def run(
             raise SettingsError("which application? Say -r MODULE or -r MODULE:ATTR")
         _configure_log()
         number, count = _node_numbers(node_number, number_of_nodes)
+        named = environment.find("--queues", queues, os.environ)
+        several = environment.find("--threads", threads, os.environ)
         _take_signals()
-        app = load_app(require)
-        code = Node(app, node_number=number, number_of_nodes=count, burst=burst, ends_process=True).run()
+        code = Node(
+            load_app(require),
+            node_number=number,
+            number_of_nodes=count,
+            queues=environment.parse_queues(named) if named else None,
+            threads=environment.parse_threads(several) if several else None,
+            burst=burst,
+            ends_process=True,
+        ).run()
     _exit(code)
 
 

@@ -22,19 +22,21 @@ def present(subject: Subject) -> Iterator[Verdict]:
         yield note("no node has been heard of for half a minute")
         return
     yield ok(f"{len(found.nodes) - len(found.late)} nodes live")
-    yield from _alerts(subject, "late")
+    yield from _alerts(subject, "late", "supervisor")
 
 
 def numbers(subject: Subject) -> Iterator[Verdict]:
     """NODE_NUMBER and NUMBER_OF_NODES."""
     found = subject.nodes
     yield from _alerts(subject, "missing", "doubled")
-    totals = sorted({node.number_of_nodes for node in found.nodes})
-    if len(totals) > 1:
-        do = "give all the same NUMBER_OF_NODES; during a rolling update this passes"
-        yield warning(f"nodes disagree how many there are: {', '.join(map(str, totals))}", do)
-    if found.nodes and not found.missing and not found.doubled and len(totals) == 1:
-        yield ok(f"numbers 0 to {totals[0] - 1} are there, each once")
+    for group in found.groups:
+        totals = sorted({node.number_of_nodes for node in group.nodes})
+        if len(totals) > 1:
+            do = "give all the same NUMBER_OF_NODES; during a rolling update this passes"
+            yield warning(f"nodes disagree how many there are: {', '.join(map(str, totals))}", do)
+        elif not group.missing and not group.doubled:
+            of = f" for {', '.join(map(printable, group.queues))}" if len(found.groups) > 1 else ""
+            yield ok(f"numbers 0 to {totals[0] - 1}{of} are there, each once")
 
 
 def _alerts(subject: Subject, *kinds: str) -> list[Verdict]:

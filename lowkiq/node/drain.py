@@ -8,8 +8,8 @@ import structlog
 from redis.exceptions import RedisError
 
 from lowkiq import clock
+from lowkiq.admin.fostering import ask_to_foster
 from lowkiq.admin.metrics import ShardMetrics, read_shards
-from lowkiq.admin.nodes import ask_to_foster
 from lowkiq.node.lease import Lease
 from lowkiq.node.lease_keeper import LeaseKeeper
 from lowkiq.node.runtime import Runtime

@@ -6,21 +6,29 @@ Made from Python frames in the main loop: `faulthandler.register` crashed a busy
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
+import datetime
+import faulthandler
+import io
 import os
 import secrets
 import sys
 import threading
 import time
 import traceback
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from types import FrameType
 
+import psutil
 import structlog
 
 from lowkiq import clock
 from lowkiq.admin.nodes import NAMED_IDS, ThreadHealth, name_id
+from lowkiq.handlers.performer import Performer
 from lowkiq.node.worker_thread import WorkerThread
+from lowkiq.version import VERSION
 
 logger = structlog.get_logger("lowkiq")
 
@@ -28,23 +36,78 @@ logger = structlog.get_logger("lowkiq")
 KEPT = 20
 
 
-def dump(workers: Sequence[WorkerThread], state_directory: Path) -> None:
-    """Dumps all threads. What can't be written to the file is still in the log."""
+def dump(workers: Sequence[WorkerThread], state_directory: Path, node: str) -> None:
+    """Dumps all threads, the busy ones first. What can't be written to the file is still in the log."""
     directory = state_directory / "dumps"
     frames = sys._current_frames()
     by_ident = {worker.ident: worker for worker in workers}
-    sections = []
-    for thread in threading.enumerate():
-        frame = frames.get(thread.ident or 0)
-        job = _describe(by_ident.get(thread.ident))
-        logger.warning("thread", name=thread.name, job=job, stack=_short_stack(frame))
-        sections.append(f"{thread.name}  {job}\n{_full_stack(frame)}")
+    threads = [(thread, by_ident.get(thread.ident), frames.get(thread.ident or 0)) for thread in threading.enumerate()]
+    idle = [thread.name for thread, worker, frame in threads if worker and _is_idle(worker, frame)]
+    sections = [_head(node, workers)]
+    for thread, worker, frame in sorted(threads, key=lambda row: not (row[1] and row[1].in_hand)):
+        if thread.name not in idle:
+            job = _describe(worker)
+            logger.warning("thread", name=thread.name, job=job, stack=_short_stack(frame))
+            sections.append(f"{thread.name}  {job}\n{_full_stack(frame)}")
+    if idle:
+        logger.warning("threads_idle", names=idle)
+        sections.append(f"{len(idle)} wait for jobs: {', '.join(idle)}\n")
+    sections += [_tasks(loop) for loop in _loops(frames.values())]
     try:
         path = _write(directory, "\n".join(sections))
     except OSError as error:
         logger.error("thread_dump_not_written", directory=str(directory), error=str(error))
     else:
-        logger.warning("thread_dump", path=str(path), threads=len(sections))
+        logger.warning("thread_dump", path=str(path), threads=len(threads))
+
+
+def dump_on_abort() -> None:
+    """Has C code write all stacks to stderr on ABRT: a node that is wedged in C code can't answer TTIN."""
+    with contextlib.suppress(ValueError, AttributeError, OSError):  # a stderr without a descriptor
+        faulthandler.enable()
+
+
+def _head(node: str, workers: Sequence[WorkerThread]) -> str:
+    now = datetime.datetime.now(datetime.UTC).isoformat(timespec="milliseconds")
+    busy = sum(bool(worker.in_hand) for worker in workers)
+    memory = psutil.Process().memory_info().rss / 2**20
+    return f"node {node}  Lowkiq {VERSION}  {now}  {memory:,.0f} MiB  {busy} of {len(workers)} threads busy\n"
+
+
+def _is_idle(worker: WorkerThread, frame: FrameType | None) -> bool:
+    """Returns whether a thread only waits to be rung: its stack says nothing else."""
+    return not worker.in_hand and any(entry.f_code is WorkerThread._wait.__code__ for entry in _outwards(frame))
+
+
+def _outwards(frame: FrameType | None) -> Iterator[FrameType]:
+    """A frame and those that have called it."""
+    while frame is not None:
+        yield frame
+        frame = frame.f_back
+
+
+def _loops(frames: Iterable[FrameType]) -> set[asyncio.AbstractEventLoop]:
+    """The event loops that run in this process, found by the frames that run them."""
+    runners = [
+        entry.f_locals.get("self")
+        for frame in frames
+        for entry in _outwards(frame)
+        if entry.f_code.co_name in {"run", "run_forever", "run_until_complete"}
+    ]
+    loops = [runner.get_loop() if isinstance(runner, asyncio.Runner) else runner for runner in runners]
+    return {loop for loop in loops if isinstance(loop, asyncio.AbstractEventLoop)}
+
+
+def _tasks(loop: asyncio.AbstractEventLoop) -> str:
+    text = io.StringIO()
+    try:
+        tasks = asyncio.all_tasks(loop)
+    except RuntimeError:  # they change faster than they can be read
+        return f"{loop!r}: its tasks can't be read now\n"
+    for task in tasks:
+        text.write(f"task {task.get_name()}  {task.get_coro()!r}\n")
+        task.print_stack(file=text)
+    return text.getvalue()
 
 
 def job_of(worker: WorkerThread) -> ThreadHealth:
@@ -72,7 +135,12 @@ def _describe(worker: WorkerThread | None) -> str:
 
 
 def _full_stack(frame: FrameType | None) -> str:
-    return "".join(traceback.format_stack(frame)) if frame else "  (it has ended)\n"
+    """Without the way of a worker thread to its job, which is always the same."""
+    if frame is None:
+        return "  (it has ended)\n"
+    performs = [entry.f_code for entry in _outwards(frame)]
+    own = performs.index(Performer.perform.__code__) if Performer.perform.__code__ in performs else None
+    return "".join(traceback.format_stack(frame)[-own if own else 0 :])
 
 
 def _short_stack(frame: FrameType | None) -> list[str]:

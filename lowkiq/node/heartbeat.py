@@ -75,6 +75,7 @@ class HealthReport:
             redis_round_trip=round_trip,
             restarts=self._number("LOWKIQ_RESTARTS") or 0,
             last_exit=self._environment.get("LOWKIQ_LAST_EXIT") or None,
+            notices=list(self._runtime.page.read_bulletin().notices),
             rss_history=list(self._rss_history),
             cpu_history=list(self._cpu_history),
         )

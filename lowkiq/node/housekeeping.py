@@ -15,9 +15,9 @@ from typing import Final
 
 import structlog
 
+from lowkiq.admin.fostering import ask_to_foster, exchange_unowned
 from lowkiq.admin.history import record, take_turn
 from lowkiq.admin.metrics import by_queue, known_queues, read_shards
-from lowkiq.admin.nodes import ask_to_foster, exchange_unowned
 from lowkiq.errors import RedisUnsuitable
 from lowkiq.node.runtime import Runtime
 from lowkiq.queue.push import register

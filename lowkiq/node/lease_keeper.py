@@ -37,6 +37,7 @@ class LeaseKeeper(threading.Thread):
         super().__init__(name="lowkiq-lease-keeper", daemon=True)
         self._threads = threads
         self._workers = list(dict.fromkeys(threads.values()))
+        self._isolations = {thread.isolation for thread in self._workers}
         self._runtime = runtime
         self._caller = runtime.caller
         self._settings = runtime.settings
@@ -176,11 +177,12 @@ class LeaseKeeper(threading.Thread):
 
     def _let_others_run(self) -> None:
         """Ends the isolation of a suspect that has had the node for long, once Redis knows it."""
-        if suspect := self._runtime.isolation.overdue():
-            (result,) = self._caller.run_all([suspect.claim.isolate_call(suspect.id, is_alone=False)])
-            if isinstance(result, RedisError):
-                raise result
-            self._runtime.isolation.share(suspect)
+        for isolation in self._isolations:
+            if suspect := isolation.overdue():
+                (result,) = self._caller.run_all([suspect.claim.isolate_call(suspect.id, is_alone=False)])
+                if isinstance(result, RedisError):
+                    raise result
+                isolation.share(suspect)
 
     # ── settle for threads that are inside a job ────────────────────────────────────────────────────────────────────
 

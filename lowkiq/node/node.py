@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import faulthandler
 import math
 import os
 import secrets
@@ -11,6 +10,7 @@ import signal
 import socket
 import time
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import Final
 
 import structlog
@@ -22,12 +22,12 @@ from lowkiq.environment import ExitCode, state_directory
 from lowkiq.errors import LowkiqError, SettingsError, needs_a_person
 from lowkiq.node.doorbell import Doorbell
 from lowkiq.node.drain import BurstEnd, Drain
-from lowkiq.node.dump import dump
+from lowkiq.node.dump import dump, dump_on_abort
 from lowkiq.node.heartbeat import HealthReport, Heartbeat
 from lowkiq.node.housekeeping import Housekeeping
 from lowkiq.node.lease import Lease
 from lowkiq.node.lease_keeper import LeaseKeeper
-from lowkiq.node.runtime import Runtime
+from lowkiq.node.runtime import Runtime, chosen_workers
 from lowkiq.node.threads import make_threads, tuned
 from lowkiq.node.worker_thread import WorkerThread
 from lowkiq.process.signals import SignalInbox, spare_forks
@@ -35,7 +35,6 @@ from lowkiq.queue.call import Caller, raise_first
 from lowkiq.queue.push import register
 from lowkiq.shared_page import SharedPage
 from lowkiq.transport.connect import check_server, client_for_node, connections_of_node
-from lowkiq.worker import Worker
 
 logger = structlog.get_logger("lowkiq")
 
@@ -61,11 +60,12 @@ class Node:
 
     Args:
         node_number: from 0; which part of the shards the splitter gives it.
-        burst: end once nothing is due or in flight in any queue of the app.
+        queues: the queues that it runs, None for all. threads: how many, whatever the application's settings say.
+        burst: end once nothing is due or in flight in any of these queues.
         name: its name in Redis; by default host:pid:random.
         dead_nodes: names of nodes known to be dead, whose shards are taken without waiting for the lease.
-        ends_process: nothing comes after it but the process's end, so signals stay held back then.
         page: shared with its supervisor, which learns what ran when the node has died, and tells who else has.
+        ends_process: nothing comes after it but the process's end, so signals stay held back then.
         on_state: called in the main thread with "starting", "ready", "quiet", "retiring" or "draining", how many
             threads are busy, how many jobs have ended so far, and how many shards that are its own another node holds;
             at each change of state and about every second.
@@ -77,25 +77,22 @@ class Node:
         *,
         node_number: int = 0,
         number_of_nodes: int = 1,
+        queues: Sequence[str] | None = None,
+        threads: int | None = None,
         burst: bool = False,
         quiet: bool = False,
         name: str | None = None,
         dead_nodes: Sequence[str] = (),
-        ends_process: bool = False,
         page: SharedPage | None = None,
+        ends_process: bool = False,
         on_state: Callable[[str, int, int, int], None] | None = None,
     ) -> None:
         if not 0 <= node_number < number_of_nodes:
             raise SettingsError(
                 f"node_number {node_number} of {number_of_nodes} nodes: numbers go from 0 to number_of_nodes - 1"
             )
-        if not app.workers:
-            raise SettingsError("the application has no workers: register one with @app.worker")
-        for worker in app.workers.values():
-            if worker.perform is Worker.perform:
-                raise SettingsError(f"worker {worker.__name__} has no perform: a node can't run its jobs")
-        self._settings = app.settings
-        self._app = app
+        self._workers_by_queue = chosen_workers(app, queues)
+        self._settings = replace(app.settings, threads_per_node=threads) if threads else app.settings
         self._node_number, self._number_of_nodes = node_number, number_of_nodes
         self.name = name or f"{socket.gethostname()}:{os.getpid()}:{secrets.token_hex(4)}"
         self._dead_nodes = tuple(dead_nodes)
@@ -118,9 +115,7 @@ class Node:
         with contextlib.ExitStack() as ends:
             self._signals = ends.enter_context(SignalInbox(HANDLED, ends_process=self._ends_process))
             spare_forks()
-            # A node that is wedged in C code can't answer TTIN: on ABRT, C code writes every thread's stack to stderr.
-            with contextlib.suppress(ValueError, AttributeError, OSError):  # a stderr without a descriptor
-                faulthandler.enable()
+            dump_on_abort()
             self._set_state("starting")
             try:
                 with contextlib.ExitStack() as undo:
@@ -150,7 +145,7 @@ class Node:
             settings=self._settings,
             caller=Caller(client),
             fatal=self._fatal,
-            workers=self._app.workers,
+            workers=self._workers_by_queue,
             node_number=self._node_number,
             number_of_nodes=self._number_of_nodes,
             known_dead=self._dead_nodes,
@@ -203,8 +198,13 @@ class Node:
         self._set_state("ready")
         logger.info(
             "ready", node=self.name, number=f"{self._node_number} of {self._number_of_nodes}",
-            queues=len(self._app.workers), shards=len(self._own), threads=len(self._workers),
+            queues=len(self._workers_by_queue), shards=len(self._own), threads=len(self._workers),
         )  # fmt: skip
+        if self._settings.node_started:
+            try:
+                self._settings.node_started()
+            except Exception:
+                logger.exception("node_started_failed")
         if self._is_quiet:
             self._quiet()
         burst_end = BurstEnd(self._runtime, self._own) if self._is_burst else None
@@ -219,7 +219,7 @@ class Node:
                 self._is_quiet = True
                 self._quiet()
             elif number == signal.SIGTTIN:
-                dump(self._workers, state_directory(os.environ))
+                dump(self._workers, state_directory(os.environ), self.name)
             elif number == signal.SIGHUP:
                 self._leave("retiring")
             else:

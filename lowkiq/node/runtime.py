@@ -12,8 +12,8 @@ import structlog
 from redis.exceptions import RedisError
 
 from lowkiq import clock
-from lowkiq.errors import OtherLayout
-from lowkiq.node.isolation import Isolation
+from lowkiq.app import Lowkiq
+from lowkiq.errors import OtherLayout, SettingsError, unknown_option
 from lowkiq.queue.call import Caller
 from lowkiq.queue.shard import Shard, shards_of
 from lowkiq.settings import Settings
@@ -139,7 +139,6 @@ class Runtime:
     page: SharedPage = field(default_factory=SharedPage)
     outage: Outage = field(default_factory=Outage)
     refusals: Refusals = field(default_factory=Refusals)
-    isolation: Isolation = field(default_factory=Isolation)
 
     @property
     def namespace(self) -> str:
@@ -158,3 +157,17 @@ class Runtime:
     def shards(self) -> list[Shard]:
         """The shards of all queues."""
         return shards_of(self.namespace, self.queues)
+
+
+def chosen_workers(app: Lowkiq, queues: Sequence[str] | None) -> dict[str, type[Worker]]:
+    """The workers of these queues, by queue; without queues all. A SettingsError for what no node can run."""
+    if not app.workers:
+        raise SettingsError("the application has no workers: register one with @app.worker")
+    for queue in queues or ():
+        if queue not in app.workers:
+            raise unknown_option("queue", queue, app.workers)
+    chosen = {queue: worker for queue, worker in app.workers.items() if queues is None or queue in queues}
+    for worker in chosen.values():
+        if worker.perform is Worker.perform:
+            raise SettingsError(f"worker {worker.__name__} has no perform: a node can't run its jobs")
+    return chosen

@@ -16,6 +16,7 @@ from lowkiq.node.claim_size import ClaimSize
 from lowkiq.node.lease import Lease
 from lowkiq.node.runtime import Runtime
 from lowkiq.node.schedulers import Lag
+from lowkiq.node.suspects.isolation import Isolation
 from lowkiq.node.worker_thread import WorkerThread
 from lowkiq.queue import keys
 from lowkiq.queue.bell import ListBell, LocalBell
@@ -34,6 +35,7 @@ def make_threads(runtime: Runtime) -> list[WorkerThread]:
         groups = with_fosters(own, leases, settings.threads_per_node)
     ours = {lease for group in own for lease in group}
     threads: list[WorkerThread] = []
+    isolation = Isolation()
     for number, group in enumerate(groups):
         # On Cluster shards and the list may be on several servers: scripts can't ring it there.
         key = keys.thread_bell(runtime.namespace, runtime.node, number)
@@ -41,7 +43,7 @@ def make_threads(runtime: Runtime) -> list[WorkerThread]:
         for lease in group:
             lease.bell, lease.is_foster = bell.key, lease not in ours
         scheduler: Scheduler[Lease] = settings.build_scheduler() if settings.build_scheduler else Lag()
-        threads.append(WorkerThread(number, group, scheduler, runtime, bell))
+        threads.append(WorkerThread(number, group, scheduler, runtime, bell, isolation))
     if not settings.build_splitter:  # likewise
         for thread in threads:
             thread.others = [other for other in threads if other is not thread]

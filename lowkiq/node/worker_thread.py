@@ -17,7 +17,8 @@ from lowkiq.node.claim_size import MOST_SHARDS
 from lowkiq.node.lease import Lease
 from lowkiq.node.round_trip import RoundTrip
 from lowkiq.node.runtime import Runtime
-from lowkiq.node.suspects import Suspects
+from lowkiq.node.suspects.isolation import Isolation
+from lowkiq.node.suspects.suspects import Suspects
 from lowkiq.queue.bell import Heard, ListBell, LocalBell
 from lowkiq.queue.shard import Settled
 
@@ -40,6 +41,7 @@ class WorkerThread(threading.Thread):
         scheduler: Scheduler[Lease],
         runtime: Runtime,
         bell: ListBell | LocalBell | None = None,
+        isolation: Isolation | None = None,
     ) -> None:
         super().__init__(name=f"lowkiq-worker-{number}", daemon=True)
         self.leases = leases
@@ -56,8 +58,9 @@ class WorkerThread(threading.Thread):
         self._retry_delay = RETRY_FROM
         #: Tells what it runs.
         self.seat = runtime.page.seat(number)
-        self._isolation = runtime.isolation
-        self._suspects = Suspects(runtime, self)
+        #: Shared by all threads of the node.
+        self.isolation = isolation or Isolation()
+        self._suspects = Suspects(runtime, self, self.isolation)
         self._hand: Sequence[ClaimInHand] = ()
         #: Held while settles of what it has in hand are on their way, so that two never cross.
         self.settling = threading.Lock()
@@ -175,7 +178,7 @@ class WorkerThread(threading.Thread):
                     self._suspects.perform(claim)
         if not others:
             return
-        if not self._isolation.enter(self):
+        if not self.isolation.enter(self):
             for claim in others:
                 claim.give_back()
             return
@@ -185,7 +188,7 @@ class WorkerThread(threading.Thread):
                 if not claim.perform(since, self.seat):
                     break
         finally:
-            self._isolation.leave(self)
+            self.isolation.leave(self)
 
     def _pick_several(self, now: float) -> list[Lease]:
         """Picks shards that share a round trip. One with slow jobs comes last: no other waits behind it."""
@@ -200,7 +203,7 @@ class WorkerThread(threading.Thread):
         if self._is_stopping or self._is_quiet:
             return None
         while lease := self._scheduler.pick(now):
-            if lease.has_suspects and (turn_at := self._isolation.busy_until(now)):
+            if lease.has_suspects and (turn_at := self.isolation.busy_until(now)):
                 self._scheduler.note(lease, turn_at)
             elif lease.holds(lease.epoch) and not lease.is_wanted and lease.take(self):
                 return lease

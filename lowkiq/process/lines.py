@@ -22,10 +22,12 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TextIO
 
-from lowkiq.process.own_files import open_own
+from lowkiq.process.own_files import identity, open_own
 
 #: Takes what there is room for, and says how much that was; BlockingIOError: nothing.
 Write = Callable[[bytes], int]
+#: A way to write, and how to close it.
+Way = tuple[Write, Callable[[], object]]
 
 
 class Lines:
@@ -42,7 +44,7 @@ class Lines:
         self._tell_dropped = tell_dropped
         self._lock = threading.RLock()
         self._open: tuple[int, int] | None = None
-        self._write: Write = len
+        self._way: Way = (len, lambda: None)
         self._rest = b""
         self._dropped = 0
         os.register_at_fork(after_in_child=self._forget_the_parent_s)
@@ -90,19 +92,24 @@ class Lines:
         else:
             try:
                 descriptor = sys.stderr.fileno()
-            except (OSError, ValueError, AttributeError):  # a stand-in, as tests have it
-                return _to_stream(sys.stderr)
+            except (OSError, ValueError, AttributeError):  # a stand-in, as tests have it, or nothing at all
+                return _to_stream(sys.stderr) if sys.stderr else len
             place = os.fstat(descriptor)
-        found = (place.st_dev, place.st_ino) if place is not None else None
-        if found is None or found != self._open:
-            self._write = self._to_file() if self._path is not None else _to_descriptor(descriptor or 2)
-            self._open = found
-        return self._write
+        if place is None or identity(place) != self._open:
+            self._open_anew(descriptor or 2)
+        return self._way[0]
 
-    def _to_file(self) -> Write:
-        assert self._path is not None  # noqa: S101 - its only caller has looked
-        descriptor = open_own(self._path, os.O_WRONLY | os.O_APPEND | os.O_CREAT)
-        return lambda data: os.write(descriptor, data)
+    def _open_anew(self, descriptor: int) -> None:
+        try:
+            new = _to_file(self._path) if self._path is not None else _to_descriptor(descriptor)
+            place = self._path.lstat() if self._path is not None else os.fstat(descriptor)
+        except OSError:
+            if self._open is None:
+                raise
+            return  # what is open still takes lines
+        _, close = self._way
+        close()
+        self._way, self._open = new, identity(place)
 
     def _has_room(self, size: int) -> bool:
         """
@@ -136,19 +143,24 @@ def _to_stream(stream: TextIO) -> Write:
     return write
 
 
-def _to_descriptor(descriptor: int) -> Write:
+def _to_file(path: Path) -> Way:
+    descriptor = open_own(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT)
+    return lambda data: os.write(descriptor, data), lambda: os.close(descriptor)
+
+
+def _to_descriptor(descriptor: int) -> Way:
     """A way to write that never waits."""
     mode = os.fstat(descriptor).st_mode
     if stat.S_ISSOCK(mode):  # as journald gives it
         own = socket.socket(fileno=os.dup(descriptor))
-        return lambda data: own.send(data, socket.MSG_DONTWAIT)
+        return lambda data: own.send(data, socket.MSG_DONTWAIT), own.close
     if stat.S_ISFIFO(mode) or stat.S_ISCHR(mode):
         with contextlib.suppress(OSError):  # not Linux, or a pipe or terminal that another user has opened
             flags = os.O_WRONLY | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
             copy = os.open(f"/proc/self/fd/{descriptor}", flags)
-            return lambda data: os.write(copy, data)
+            return lambda data: os.write(copy, data), lambda: os.close(copy)
     if stat.S_ISREG(mode):
-        return lambda data: os.write(descriptor, data)
+        return lambda data: os.write(descriptor, data), lambda: None
     poller = select.poll()
     poller.register(descriptor, select.POLLOUT)
-    return lambda data: os.write(descriptor, data[: select.PIPE_BUF]) if poller.poll(0) else 0
+    return lambda data: os.write(descriptor, data[: select.PIPE_BUF]) if poller.poll(0) else 0, lambda: None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import os
 import stat
@@ -22,3 +23,26 @@ def open_own(path: str | Path, flags: int, mode: int = 0o600) -> int:
         os.close(descriptor)
         raise OSError(errno.EPERM, f"not a plain file of user {os.geteuid()} (it belongs to {found.st_uid})", str(path))
     return descriptor
+
+
+def make_own_directory(path: str | Path) -> None:
+    """
+    Make the directory, if it isn't there, and keep others out of it.
+
+    Raises:
+        OSError: something else is in its place, or it is another user's.
+    """
+    with contextlib.suppress(FileExistsError):
+        Path(path).mkdir(mode=0o700)
+    descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
+    try:
+        if (owner := os.fstat(descriptor).st_uid) != os.geteuid():
+            raise OSError(errno.EPERM, f"not a directory of user {os.geteuid()} (it belongs to {owner})", str(path))
+        os.fchmod(descriptor, 0o700)
+    finally:
+        os.close(descriptor)
+
+
+def identity(found: os.stat_result) -> tuple[int, int]:
+    """What tells a file from another one that has taken its name."""
+    return found.st_dev, found.st_ino

@@ -20,6 +20,7 @@ from lowkiq.process.held_signals import release
 from lowkiq.process.signals import SignalInbox, disarm
 from lowkiq.shared_page import DeadNode
 from lowkiq_supervisor.control.commands import Commands
+from lowkiq_supervisor.control.places import Places
 from lowkiq_supervisor.control.server import Control
 from lowkiq_supervisor.control.status import Report
 from lowkiq_supervisor.errors import BootError
@@ -37,8 +38,11 @@ from lowkiq_supervisor.processes.bulletins import Bulletins
 from lowkiq_supervisor.processes.child import adopt_orphans
 from lowkiq_supervisor.processes.children import Children
 from lowkiq_supervisor.processes.embedded_redis import LOOK_INTERVAL, EmbeddedRedis, has_become_ready, redis_slot
+from lowkiq_supervisor.processes.end_hook import EndHooks, run_end_hook
+from lowkiq_supervisor.processes.guardian import Guardian
 from lowkiq_supervisor.processes.node import RunNode, node_slot, run_node
 from lowkiq_supervisor.processes.slots import Slot, Slots, State
+from lowkiq_supervisor.processes.watcher import Watcher
 from lowkiq_supervisor.processes.web import RunWeb, run_web, web_slot
 from lowkiq_supervisor.restart_policy import RestartPolicy
 from lowkiq_supervisor.state_dir import StateDir
@@ -76,13 +80,16 @@ class Arbiter:
     ) -> None:
         self._embedded = embedded
         policy = policy or RestartPolicy(mode=options.restart, burst=options.burst, strict=options.strict)
+        self._environment = {"LOWKIQ_SUPERVISOR_PID": str(os.getpid()), **options.node_environment()}
+        if embedded is not None:
+            self._environment |= embedded.environment
         self._bulletins = Bulletins()
         self._slots = self._make_slots(options, policy, run_child, run_web)
         self._signals = SignalInbox(HANDLED, ends_process=True)
         self._loop = Loop()
         self._manager = ServiceManager.from_environment(environ)
         self._shutdown = Shutdown(self._slots, drain_timeout=options.drain_timeout)
-        self._replacement = Replacement(self._slots, options.soak, self._manager.reloading)
+        self._replacement = Replacement(self._slots, 0.0 if options.reload else options.soak, self._manager.reloading)
         self._last_resort = LastResort(self._slots, self._shutdown, embedded, options.strict)
         self._hangs = HangLimits(options.hang_timeout, options.boot_timeout)
         self._recycling = RecyclingLimits(options)
@@ -90,21 +97,25 @@ class Arbiter:
         self._report = Report(options, self._slots, self._shutdown, self._replacement, self._events)
         self._commands = Commands(options, self._slots, self._shutdown, self._replacement, self._report)
         self._notices = Notices(self._slots, self._replacement)
-        on_exit = OnExit(self._shutdown, self._replacement, self._last_resort, self._notices, self._bulletins)
+        end_hooks = EndHooks(self._slots, options.app, self._environment, run_end_hook, self._close_in_client)
+        on_exit = OnExit(
+            self._slots, self._shutdown, self._replacement, self._last_resort, self._notices, self._bulletins, end_hooks
+        )
         self._children = Children(
             self._slots, self._loop, on_ready=self._on_ready, on_exit=on_exit, on_no_fork=on_exit.no_fork
         )
         self._state_dir = StateDir(options.state_dir)
         self._names = NamesFile(options.state_dir)
         self._control = Control(self._state_dir.control_socket, self._loop, self._commands.on_request)
+        self._guardian = Guardian(self._close_foreign)
+        self._watcher = Watcher(self._loop, self._commands.on_change, self._close_in_client)
+        self._is_reloading = options.reload
+        self._places = Places(self._state_dir, self._control, self._commands.terminal)
         self._said_to_stop = False
         self._title = ""
 
     def _make_slots(self, options: Options, policy: RestartPolicy, run_child: RunNode, run_web: RunWeb) -> Slots:
-        environment = {"LOWKIQ_SUPERVISOR_PID": str(os.getpid()), **options.node_environment()}
-        if self._embedded is not None:
-            environment |= self._embedded.environment
-        slots = Slots()
+        environment, slots = self._environment, Slots()
         slots.nodes = [
             node_slot(options, index, run_child, policy, environment, slots, self._bulletins, self._close_in_client)
             for index in range(options.nodes)
@@ -150,6 +161,8 @@ class Arbiter:
         self._state_dir.claim()
         self._control.open()
         adopt_orphans()
+        if self._is_reloading:
+            self._watcher.start()
         for name in self._names.read_dead():
             self._bulletins.died(DeadNode(name))
         if self._slots.redis is not None:
@@ -172,6 +185,8 @@ class Arbiter:
         self._bulletins.notices = self._notices.now()
         self._bulletins.publish(self._slots.of_nodes)
         self._names.write(self._kept_names())
+        self._guardian.tell(slot.child.pid for slot in self._slots.beating if slot.child is not None)
+        self._places.keep()
         self._show()
 
     def _act_on_signals(self) -> None:
@@ -187,7 +202,7 @@ class Arbiter:
         times += self._hangs.deadlines(self._slots.beating)
         times += self._replacement.deadlines()
         times += self._control.deadlines()
-        times += self._manager.deadlines()
+        times += [*self._manager.deadlines(), *self._places.deadlines()]
         if not self._shutdown.draining and (begin := self._replacement.recycle_from()) is not None:
             times += [max(begin, at) for at in self._recycling.deadlines(self._slots.nodes)]
         if self._slots.redis is not None and self._slots.redis.state is State.STARTING:
@@ -250,8 +265,10 @@ class Arbiter:
 
     def _close_foreign(self) -> None:
         """In a child: close what is the supervisor's or another child's."""
-        for part in (self._loop, self._signals, self._children, self._control, self._state_dir, self._manager):
+        for part in (self._loop, self._signals, self._children, self._guardian, self._watcher):
             part.close()
+        for place in (self._control, self._state_dir, self._manager):
+            place.close()
 
     def _close_in_client(self) -> None:
         """Redis itself keeps its lock."""
@@ -261,6 +278,8 @@ class Arbiter:
 
     def _end_everything(self, code: ExitCode) -> None:
         self._children.end_all()
+        self._guardian.end()
+        self._watcher.end()
         if self._embedded is not None:
             self._embedded.close()
         self._control.end({"ok": True, "exit_code": int(code), "meaning": code.name.lower()})

@@ -36,6 +36,7 @@ Examples:
   NODE_NUMBER=jobs-1 NUMBER_OF_NODES=8 \\
     lowkiq-supervisor --nodes 4 -r shop.jobs           the second machine of two: nodes 4 to 7
   lowkiq-supervisor -r shop.jobs --web 127.0.0.1:8080  with the web view, as a process of its own
+  lowkiq-supervisor -r shop.jobs --reload              for development: nodes follow the code
   lowkiq-supervisor status --watch                     what a running one does; restart, quiet, dump, stop: likewise
 
 \b
@@ -106,6 +107,8 @@ def _set_out(options: Options) -> EmbeddedRedis | None:
     environment = options.node_environment() | (embedded.environment if embedded else {})
     if options.web is not None:
         check_port(options.web)
+    # Python tells old byte code by the second and the size: a quick edit would be overlooked.
+    sys.dont_write_bytecode |= options.reload
     if options.preload:
         preload_app(options.app, environment, options.boot_timeout)
     else:

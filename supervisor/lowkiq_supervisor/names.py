@@ -21,6 +21,8 @@ from typing import Final, NamedTuple
 import psutil
 import structlog
 
+from lowkiq.process.own_files import open_own
+
 #: Bytes of the file: a thousand nodes.
 LONGEST: Final = 128 << 10
 #: Seconds to wait for nodes of a supervisor that has just died: the kernel ends them with it.
@@ -57,8 +59,8 @@ class NamesFile:
         self._written = wanted
         new = self._path.with_name("nodes.new")
         try:
-            flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW | os.O_CLOEXEC
-            with os.fdopen(os.open(new, flags, 0o600), "w") as file:
+            with os.fdopen(open_own(new, os.O_WRONLY | os.O_CREAT), "w") as file:
+                file.truncate()
                 json.dump(wanted, file)
             new.replace(self._path)
             self._is_refused = False
@@ -81,7 +83,7 @@ class NamesFile:
 
     def _read(self) -> list[KeptName]:
         try:
-            with os.fdopen(os.open(self._path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)) as file:
+            with os.fdopen(open_own(self._path, os.O_RDONLY)) as file:
                 kept = [KeptName(str(name), str(birth)) for name, birth in json.loads(file.read(LONGEST))]
         except FileNotFoundError:
             return []

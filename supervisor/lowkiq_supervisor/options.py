@@ -55,6 +55,12 @@ class Options:
     number_of_nodes: Annotated[
         int, Option("All nodes on all machines. [env: NUMBER_OF_NODES] [default: --nodes]", "N")
     ] = 1
+    queues: Annotated[
+        tuple[str, ...] | None, Option("Run these queues only; default: all.", "A,B", environment.parse_queues)
+    ] = None
+    threads: Annotated[
+        int | None, Option("Threads of a node, instead of threads_per_node.", "N", environment.parse_threads)
+    ] = None
     drain_timeout: Annotated[float, Option("How long running jobs may take to finish.", "SECONDS", parsing.seconds)] = (
         DEFAULT_DRAIN_TIMEOUT
     )
@@ -66,6 +72,9 @@ class Options:
     ] = DEFAULT_SOAK
     preload: Annotated[
         bool, Option("Import the app once, before forking: saves memory. A restart by HUP keeps the old code.")
+    ] = False
+    reload: Annotated[
+        bool, Option("For development: replace the nodes when a Python file in this directory changes.")
     ] = False
     hang_timeout: Annotated[
         float, Option("Silence after which a node is killed; 0: never.", "SECONDS", parsing.seconds)
@@ -112,6 +121,7 @@ class Options:
             if option.parse is not None:
                 found = environment.find(flag(name), given.pop(name, None), environ)
                 given |= {name: option.parse(found)} if found else {}
+        _check_reload(given)
         url = environment.find_redis_url(environ)
         return cls(
             **given
@@ -162,6 +172,15 @@ def _numbers(nodes: int, number: str | None, total: str | None, environ: Mapping
             f"{count - 1}: NUMBER_OF_NODES counts the nodes of all machines (machines times --nodes)"
         )
     return {"node_number": machine, "first_node": first, "number_of_nodes": count}
+
+
+def _check_reload(given: Mapping[str, Any]) -> None:
+    if not given.get("reload"):
+        return
+    if given.get("preload"):
+        raise SettingsError("--reload replaces nodes, which would get --preload's old code again: use one of them")
+    if importlib.util.find_spec("watchfiles") is None:
+        raise SettingsError("--reload needs watchfiles: pip install 'lowkiq[reload]'")
 
 
 def _web_address(given: Mapping[str, Any], environ: Mapping[str, str]) -> Address | None:

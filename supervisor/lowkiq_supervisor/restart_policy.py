@@ -6,7 +6,7 @@ The restart policy: what the end of a process is, and what follows from it. Pure
 | recycled | a node that was ready exits with 75 | 0 s: no failure |
 | finished | exit code 0, with --burst or --restart on-failure or never | not at all: it is over |
 | job | jobs ran as it died | 0.5 s, 1, 2, 2 …: the rule for jobs that kill their node bounds how often |
-| killed | a signal from outside, and nothing is known to have run | 0.5 s, 1, 2, 2 …: no fault of the process |
+| killed | ended from outside, by a signal or told by one; nothing is known to have run | 0.5 s, 1, 2, 2 … |
 | refused | before it was ready, exit code 2 or 3: app, settings or Redis must be changed | 0.5 s, 1, 2 … 30, 30 … |
 | boot | before it was ready, else: a database is away, say | 0.5 s, 1, 2 … 30, 30 … |
 | crash | after it was ready, by itself | 0.5 s, 1, 2 … 30, 30 … |
@@ -32,6 +32,8 @@ from lowkiq.environment import ExitCode
 NODE_RECYCLE = 75
 #: Exit codes of a process whose next try would end likewise, unless a person changes something.
 REFUSALS = frozenset({ExitCode.USAGE, ExitCode.BOOT})
+#: Exit codes of a node that was told to end, by somebody else than its supervisor.
+TOLD = frozenset({ExitCode.DRAINED, ExitCode.FORCED_KILL, ExitCode.ABANDONED})
 #: Signals by which a process ends itself; others come from outside.
 FAULTS = frozenset(
     {signal.SIGSEGV, signal.SIGABRT, signal.SIGBUS, signal.SIGILL, signal.SIGFPE, signal.SIGSYS, signal.SIGTRAP}
@@ -141,7 +143,7 @@ class RestartPolicy:
         if end.code < 0 and -end.code not in FAULTS and not end.is_ours:
             return Kind.KILLED
         if was_ready:
-            return Kind.CRASH
+            return Kind.KILLED if end.code in TOLD else Kind.CRASH
         return Kind.REFUSED if end.code in REFUSALS else Kind.BOOT
 
 

@@ -11,6 +11,7 @@ from pathlib import Path
 import structlog
 
 from lowkiq.environment import OPEN_TO_OTHERS, too_long_for_a_socket
+from lowkiq.process.own_files import identity, open_own
 from lowkiq.process.place import CONTROL_SOCKET
 from lowkiq_supervisor.errors import BootError
 
@@ -27,7 +28,7 @@ class Lock:
     def take(self) -> str | None:
         """Take it, without waiting. Returns None, or the process that has it."""
         if self.descriptor is None:
-            self.descriptor = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+            self.descriptor = open_own(self._path, os.O_RDWR | os.O_CREAT)
         try:
             fcntl.flock(self.descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
@@ -35,6 +36,12 @@ class Lock:
         os.ftruncate(self.descriptor, 0)
         os.pwrite(self.descriptor, f"{os.getpid()}\n".encode(), 0)
         return None
+
+    def is_in_place(self) -> bool:
+        """True while the file that is locked is the one that others find."""
+        with contextlib.suppress(OSError):
+            return self.descriptor is not None and identity(self._path.lstat()) == identity(os.fstat(self.descriptor))
+        return False
 
     def close(self) -> None:
         """Give this process's hold on it back; other processes keep theirs."""
@@ -51,15 +58,12 @@ class StateDir:
         #: Where the supervisor listens for commands.
         self.control_socket = Path(f"{path}{CONTROL_SOCKET}")
         self._lock = Lock(path / "supervisor.lock")
-        #: Gives this process's hold back; in a forked child, without touching the supervisor's.
-        self.close = self._lock.close
+        self._last_trouble = ""
 
     def claim(self) -> None:
         """Make the directory and lock it. BootError: another supervisor has it, or it can't be used."""
         refuse_a_long_path(self.control_socket)
-        with usable():
-            make_private(self.path)
-            holder = self._lock.take()
+        holder = self._take(self._lock)
         if self.path.stat().st_mode & OPEN_TO_OTHERS:
             log.warning("state_directory_open_to_others", directory=str(self.path), hint="chmod go-w it")
         if holder is not None:
@@ -67,6 +71,37 @@ class StateDir:
                 f"another supervisor (process {holder}) runs in {self.path}: stop it by `lowkiq-supervisor stop`, or "
                 "give this one its own --state-dir"
             )
+
+    def keep(self) -> bool:
+        """Make it again, and lock it, if somebody has deleted it; False: it can't be had."""
+        if self._lock.is_in_place():
+            return True
+        lock, trouble = Lock(self.path / "supervisor.lock"), ""
+        try:
+            if holder := self._take(lock):
+                trouble = "state_directory_taken"
+        except BootError as error:
+            holder, trouble = str(error), "state_directory_lost"
+        if trouble:
+            lock.close()
+            if trouble != self._last_trouble:
+                log.error(trouble, directory=str(self.path), by=holder, hint="jobs go on, without a control socket")
+        else:
+            self.close()
+            self._lock = lock
+            log.warning("state_directory_made_again", directory=str(self.path), hint="somebody has deleted it")
+        self._last_trouble = trouble
+        return not trouble
+
+    def close(self) -> None:
+        """Give this process's hold back; in a forked child, without touching the supervisor's."""
+        self._lock.close()
+
+    def _take(self, lock: Lock) -> str | None:
+        with usable():
+            make_private(self.path)
+            refuse_another_user_s(self.path)
+            return lock.take()
 
 
 @contextlib.contextmanager
@@ -83,7 +118,20 @@ def make_private(path: Path) -> None:
     if not path.exists():
         path.mkdir(parents=True, mode=0o700)
         # Queued jobs are nobody's source code.
-        (path / ".gitignore").write_text("*\n")
+        descriptor = open_own(path / ".gitignore", os.O_WRONLY | os.O_CREAT)
+        os.write(descriptor, b"*\n")
+        os.close(descriptor)
+
+
+def refuse_another_user_s(path: Path) -> None:
+    """Raises a BootError for a directory, or a link to one, into which another user could put what is then written."""
+    for found in (path.lstat(), path.stat()):
+        # Volumes belong to root, also where nobody else may use them.
+        if found.st_uid not in {os.geteuid(), 0}:
+            raise BootError(
+                f"the state directory {path} belongs to user {found.st_uid}, and this is user {os.geteuid()}: run the "
+                "supervisor as that user, or set LOWKIQ_STATE_DIR to a directory of its own"
+            )
 
 
 def refuse_a_long_path(path: Path) -> None:

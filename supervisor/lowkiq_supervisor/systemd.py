@@ -28,7 +28,7 @@ class ServiceManager:
         self._interval = watchdog / 2 if watchdog and self._socket else None
         self._ping_at = time.monotonic()
         self._status = ""
-        self._ready = False
+        self._ready = self._is_reloading = False
 
     @classmethod
     def from_environment(cls, environ: MutableMapping[str, str]) -> ServiceManager:
@@ -54,6 +54,7 @@ class ServiceManager:
         """A rolling restart begins, or is over. Before everything is ready, systemd waits for that anyway."""
         if not self._ready:
             return
+        self._is_reloading = begins
         self._send(f"RELOADING=1\nMONOTONIC_USEC={time.monotonic_ns() // 1000}" if begins else "READY=1")
 
     def stopping(self, seconds: float) -> None:
@@ -65,7 +66,9 @@ class ServiceManager:
         if self._interval is None or time.monotonic() < self._ping_at:
             return
         if all_is_well:
-            self._send("WATCHDOG=1")
+            # A roll has deadlines of its own, a node's at a time; systemd would give it up after TimeoutStartSec.
+            more = f"\nEXTEND_TIMEOUT_USEC={int(2e6 * self._interval)}" if self._is_reloading else ""
+            self._send(f"WATCHDOG=1{more}")
         self._ping_at = time.monotonic() + (self._interval if all_is_well else min(1.0, self._interval))
 
     def deadlines(self) -> list[float]:

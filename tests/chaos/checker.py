@@ -7,10 +7,13 @@ overlap      a job starts while another of its id runs; explained if the other's
              and the database has refused what that job wrote afterwards
 duplicate    a payload is written twice; explained if a fault hit the first one's node, or its connection, before Redis
              could know of it: within the claim window before the fault, or as long as the fault lasted
+innocent     an id is buried for deaths of nodes, but none of its payloads kills; explained if faults struck its runs as
+             often as that takes
 """
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -20,6 +23,8 @@ from typing import Any, Final
 from tests.chaos.causes import UNEXPLAINED, Causes
 from tests.chaos.history import History, Payload, Row
 
+#: Deaths alone on a node for which an id is buried.
+ALONE: Final = 2
 #: How many of each kind are described.
 SHOWN: Final = 20
 
@@ -44,6 +49,10 @@ class Verdict:
     lost_to_failover: int = 0
     loss_before: float = 0.0
     loss_after: float = 0.0
+    #: Buried for the deaths of nodes that they have not killed.
+    innocents: list[str] = field(default_factory=list)
+    #: The same, when faults have struck so often while they ran that it looks as if they had.
+    framed: int = 0
     #: Started before a lower one of which Redis may just have lost the push.
     disordered_by_failover: int = 0
 
@@ -51,7 +60,7 @@ class Verdict:
     def is_good(self) -> bool:
         """A world in which nothing was done has shown nothing."""
         return self.performed > 0 and not (
-            self.lost or self.out_of_order or self.overlaps or self.unexplained or self.queued
+            self.lost or self.out_of_order or self.overlaps or self.unexplained or self.queued or self.innocents
         )
 
 
@@ -82,6 +91,7 @@ def check(history: History, *, may_lose: bool = False) -> Verdict:
         _check_order(verdict, row, records, owed, shaky)
         _check_overlaps(verdict, row, records, history, causes)
         _check_duplicates(verdict, row, records, causes)
+        _check_burials(verdict, row, records, history, causes)
     return verdict
 
 
@@ -203,6 +213,28 @@ def _judge_overlap(
         verdict.overlaps.append(f"{what}: the lower one's node thinks that its lease holds")
     else:
         verdict.refused += 1
+
+
+# ── burials ─────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def _check_burials(verdict: Verdict, row: Row, records: list[dict[str, Any]], history: History, causes: Causes) -> None:
+    """An id goes to the morgue as a whole, so one of what it had in hand must have killed its nodes."""
+    buried = {number for queue, id, number in history.killers if (queue, id) == row}
+    if not buried or any(history.pushes[*row, number].is_poison for number in buried):
+        return
+    ended = {record["r"] for record in records if record["k"] in {"commit", "fail"}}
+    begun = [record for record in records if record["k"] == "begin" and buried.intersection(record["n"])]
+    until = [record["t"] for record in begun[1:]] + [math.inf]
+    struck = sum(
+        causes.has_struck(record["r"], record["t"], again_at)
+        for record, again_at in zip(begun, until, strict=True)
+        if record["r"] not in ended
+    )
+    if struck >= ALONE:
+        verdict.framed += 1
+    else:
+        verdict.innocents.append(f"{row}: {sorted(buried)} were buried, struck {struck} times")
 
 
 # ── duplicates ──────────────────────────────────────────────────────────────────────────────────────────────────────

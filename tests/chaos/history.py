@@ -22,6 +22,8 @@ class Push(NamedTuple):
     acked_at: float | None = None
     attempts: int = 1
     via: str = "direct"
+    #: It kills whatever performs it.
+    is_poison: bool = False
 
 
 class Window(NamedTuple):
@@ -60,6 +62,8 @@ class History:
     faults: list[Window] = field(default_factory=list)
     morgue: set[Payload] = field(default_factory=set)
     queued: set[Payload] = field(default_factory=set)
+    #: Those in the morgue that are said to have killed their nodes.
+    killers: set[Payload] = field(default_factory=set)
 
 
 def read(directory: Path) -> History:
@@ -78,6 +82,7 @@ def read(directory: Path) -> History:
     if left.exists():
         told = json.loads(left.read_text())
         history.morgue = {(queue, id, number) for queue, id, number in told["morgue"]}
+        history.killers = {(queue, id, number) for queue, id, number in told["killers"]}
         history.queued = {(queue, id, number) for queue, id, number in told["queued"]}
     return history
 
@@ -91,7 +96,10 @@ def _pushes(records: Iterator[dict[str, Any]]) -> Iterator[tuple[Payload, Push]]
                 via = record["via"]
             case "push":
                 yield from open_  # of a producer that was killed
-                open_ = [((record["q"], id, number), Push(record["t"], None, 1, via)) for id, number in record["sent"]]
+                open_ = [
+                    ((record["q"], id, number), Push(record["t"], None, 1, via, what == "kill"))
+                    for id, number, what in record["sent"]
+                ]
             case "ack":
                 acked = {"acked_at": record["t"], "attempts": record["attempts"]}
                 yield from ((payload, push._replace(**acked)) for payload, push in open_)

@@ -25,7 +25,8 @@ GROUPS = {
 #: What the table has of the figures, in its order.
 COUNTED = (
     "payloads", "unsure", "performed", "buried", "lost", "lost_to_failover", "loss_before_ms", "loss_after_ms",
-    "disordered_by_failover", "still_queued", "out_of_order", "overlaps", "overlaps_refused",
+    "disordered_by_failover", "still_queued", "out_of_order", "overlaps", "overlaps_refused", "innocents_buried",
+    "framed",
 )  # fmt: skip
 
 
@@ -48,6 +49,8 @@ def figures(verdict: Verdict, faults: Counter[str], seconds: float, on: str, see
         "out_of_order": len(verdict.out_of_order),
         "overlaps": verdict.refused + len(verdict.overlaps),
         "overlaps_refused": verdict.refused,
+        "innocents_buried": len(verdict.innocents),
+        "framed": verdict.framed,
         "duplicates": dict(verdict.duplicates.most_common()),
         "unexplained": len(verdict.unexplained),
         "good": verdict.is_good,
@@ -67,6 +70,7 @@ def line(figures: dict[str, Any]) -> str:
         parts.append(f"{figures['disordered_by_failover']} overtook what a failover may have lost")
     parts.append(f"{figures['out_of_order']} out of order")
     parts.append(f"{figures['overlaps']:,} overlaps ({figures['overlaps_refused']:,} refused)")
+    parts.append(f"{figures['innocents_buried']} innocents buried")
     causes = ", ".join(f"{count:,} {cause}" for cause, count in figures["duplicates"].items())
     parts.append(f"{sum(figures['duplicates'].values()):,} duplicates" + (f" ({causes})" if causes else ""))
     return " · ".join(parts)
@@ -89,6 +93,7 @@ def violations(verdict: Verdict) -> list[str]:
     found += [f"out of order: {what}" for what in verdict.out_of_order[:SHOWN]]
     found += [f"overlap: {what}" for what in verdict.overlaps[:SHOWN]]
     found += [f"duplicate: {what}" for what in verdict.unexplained[:SHOWN]]
+    found += [f"innocent: {what}" for what in verdict.innocents[:SHOWN]]
     if not verdict.performed:
         found.append("nothing was performed: see what the logs say")
     if verdict.queued:

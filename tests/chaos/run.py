@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from lowkiq import Lowkiq
+from lowkiq.admin.probes import BURIED_FOR_CRASHES
 from tests.chaos import history
 from tests.chaos.checker import Verdict, check
 from tests.chaos.injector import Injector, Prober
@@ -64,8 +65,12 @@ def run(
 
 
 def note_what_is_left(app: Lowkiq, directory: Path) -> None:
-    left: dict[str, list[tuple[str, str, int]]] = {"queued": [], "morgue": []}
+    left: dict[str, list[tuple[str, str, int]]] = {"queued": [], "morgue": [], "killers": []}
     for queue, worker in app.workers.items():
         for where, jobs in (("queued", worker.queries.find("*")), ("morgue", worker.queries.morgue_find("*"))):
-            left[where] += [(queue, job.id, payload["n"]) for job in jobs for payload in job.payloads]
+            for job in jobs:
+                found = [(queue, job.id, payload["n"]) for payload in job.payloads]
+                left[where] += found
+                if where == "morgue" and (job.error or "").endswith(BURIED_FOR_CRASHES):
+                    left["killers"] += found
     (directory / "left.json").write_text(json.dumps(left))

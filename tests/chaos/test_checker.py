@@ -42,13 +42,15 @@ def by_time(*runs: list[dict[str, Any]]) -> list[dict[str, Any]]:
 
 def verdict_is(verdict: Verdict, **found: Any) -> None:
     """Just these were found, and nothing else."""
-    clean = {"lost": [], "out_of_order": 0, "overlaps": 0, "unexplained": 0, "refused": 0}
+    clean = {"lost": [], "out_of_order": 0, "overlaps": 0, "unexplained": 0, "refused": 0, "innocents": 0, "framed": 0}
     assert {
         "lost": verdict.lost,
         "out_of_order": len(verdict.out_of_order),
         "overlaps": len(verdict.overlaps),
         "unexplained": len(verdict.unexplained),
         "refused": verdict.refused,
+        "innocents": len(verdict.innocents),
+        "framed": verdict.framed,
     } == clean | found
 
 
@@ -237,13 +239,15 @@ def test_a_world_is_read_back_as_it_was_written(tmp_path: Path) -> None:
     producer = journal.Journal(tmp_path / "producers" / "0.jsonl")
     producer.write("start", via="proxy")
     for number, end in ((1, "ack"), (2, "unsure"), (3, None)):
-        producer.write("push", q="orders", sent=[["17", number]])
+        producer.write("push", q="orders", sent=[["17", number, "kill" if number == 9 else None]])
         if end:
             producer.write(end, attempts=number)
     Database(tmp_path / "rows").write("orders", "17", "commit", 5, r="A.0", n=[1])
     journal.Journal(tmp_path / "nodes" / "A.jsonl").write("boot", p="A", pid=1, parent=0, via="direct")
     journal.Journal(tmp_path / "faults.jsonl").write("kill node", since=1, until=1, pids=[1])
-    (tmp_path / "left.json").write_text('{"queued": [], "morgue": [["orders", "17", 9]]}')
+    (tmp_path / "left.json").write_text(
+        '{"queued": [], "morgue": [["orders", "17", 9]], "killers": [["orders", "17", 9]]}'
+    )
     read = histories.read(tmp_path)
     acked = {number: push.acked_at is not None for (_, _, number), push in read.pushes.items()}
     assert acked == {1: True, 2: False, 3: False}
@@ -258,3 +262,25 @@ def test_the_same_seed_gives_the_same_faults_and_another_seed_gives_others() -> 
     first, again, other = (list(itertools.islice(plan(seed), 200)) for seed in (1, 1, 2))
     assert first == again != other
     assert [fault.at for fault in first] == sorted(fault.at for fault in first)
+
+
+@pytest.mark.parametrize(
+    ("strikes", "is_poison", "found"),
+    [
+        ((), True, {}),
+        ((), False, {"innocents": 1}),
+        ((2.5,), False, {"innocents": 1}),
+        ((2.5, 4.5), False, {"framed": 1}),
+        ((0.2, 9.0), False, {"innocents": 1}),  # when it did not run
+    ],
+)
+def test_an_id_is_buried_only_if_it_kills_its_nodes(
+    strikes: tuple[float, ...], is_poison: bool, found: dict[str, int]
+) -> None:
+    begun = (2, 4, 6)
+    faults = tuple(Window("kill node", at, at, begun) for at in strikes)
+    seen = history(*(record(at, "begin", f"{at}.0", at, 1) for at in begun), faults=faults)
+    seen.nodes = {f"{at}": Node(f"{at}", at, 0, "direct", at - 1, at + 1) for at in begun}
+    seen.pushes[*ROW, 1] = Push(0.1, 0.2, is_poison=is_poison)
+    seen.morgue = seen.killers = {(*ROW, 1)}
+    verdict_is(check(seen), **found)

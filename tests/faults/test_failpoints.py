@@ -20,7 +20,8 @@ pytestmark = pytest.mark.long
 
 #: Calls at which each of them must have been struck: what they are there for.
 WHAT_THEY_DO = {
-    "node": {"register", "SCRIPT", "acquire", "claim", "settle+claim", "renew", "beat", "release", "SET+BLPOP"},
+    "node": {"register", "SCRIPT", "acquire", "claim", "settle+claim", "renew", "beat", "release", "SET+BLPOP"}
+    | {"isolate", "settle+isolate"},
     "impatient node": {"abandon"},
     "producer": {"register", "SCRIPT", "push"},
 }

@@ -41,7 +41,8 @@ def history(policy: RestartPolicy | None = None) -> tuple[RestartHistory, Clock]
         (End(-signal.SIGSEGV, ready_for=5), Kind.CRASH),
         (End(-signal.SIGKILL, ready_for=5, is_ours=True), Kind.CRASH),
         (End(3, ready_for=5), Kind.CRASH),
-        (End(0, ready_for=5), Kind.CRASH),
+        (End(0, ready_for=5), Kind.KILLED),
+        (End(130, ready_for=5), Kind.KILLED),
         (End(75, ready_for=5), Kind.RECYCLED),
         (End(-signal.SIGSEGV, ran_jobs=True), Kind.JOB),  # before it could say that it was ready
         (End(3, ran_jobs=True), Kind.JOB),

@@ -149,3 +149,28 @@ def test_an_idle_supervisor_is_not_woken_by_its_own_clock(tmp_path: Path) -> Non
         before, began = process.num_ctx_switches().voluntary, time.monotonic()
         wait_until(lambda: time.monotonic() - began > 1.5, "some time to be woken in")
         assert process.num_ctx_switches().voluntary - before <= 2
+
+
+def test_sigkill_of_the_supervisor_ends_what_jobs_have_started(tmp_path: Path) -> None:
+    with Supervised.running("parent", tmp_path, nodes=2) as supervisor:
+        nodes = [psutil.Process(supervisor.pid(f"node {number}/2")) for number in (0, 1)]
+        for node in nodes:
+            wait_until(node.children)
+        supervisor.process.kill()
+        assert supervisor.nothing_is_left()
+
+
+def test_a_guardian_that_was_killed_is_replaced(tmp_path: Path) -> None:
+    with Supervised.running("parent", tmp_path, nodes=1, policy=AT_ONCE) as supervisor:
+        wait_until(lambda: guardians(supervisor))[0].kill()
+        os.kill(supervisor.pid("node 0/1"), signal.SIGKILL)
+        supervisor.until_logged("ready", 2, "node 0/1")
+        wait_until(lambda: guardians(supervisor))
+        wait_until(psutil.Process(supervisor.pid("node 0/1")).children)
+        supervisor.process.kill()
+        assert supervisor.nothing_is_left()
+
+
+def guardians(supervisor: Supervised) -> list[psutil.Process]:
+    children = psutil.Process(supervisor.process.pid).children()
+    return [child for child in children if "guardian" in "".join(child.cmdline())]

@@ -12,8 +12,10 @@ from typing import Any
 
 import pytest
 
+from lowkiq_supervisor.systemd import ServiceManager
 from tests.harness import Supervised
 from tests.supervisor.manager import Manager
+from tests.support import wait_until
 
 
 @pytest.fixture(params=["path", "abstract"])
@@ -43,6 +45,17 @@ def test_ready_reload_and_stop_are_told_in_order(manager: Manager, tmp_path: Pat
         stopping = dict(line.split("=") for line in manager.until_told("STOPPING=1").splitlines())
         assert 33_000_000 < int(stopping["EXTEND_TIMEOUT_USEC"]) < 60_000_000
         assert manager.last().startswith("STATUS=draining")
+
+
+def test_a_roll_takes_as_long_as_it_takes_while_the_loop_turns(manager: Manager) -> None:
+    service = ServiceManager(manager.address, watchdog=0.02)
+    service.ready()
+    for begins, told in ((True, "WATCHDOG=1\nEXTEND_TIMEOUT_USEC=20000"), (False, "WATCHDOG=1")):
+        service.reloading(begins)
+        before = len(manager.told())
+        wait_until(lambda: service.watchdog(True) or len(manager.told()) > before + 1)  # noqa: B023 - asked at once
+        assert manager.told()[-1] == told
+    service.close()
 
 
 def test_the_watchdog_is_fed_until_a_node_is_silent_and_again_when_it_was_replaced(tmp_path: Path) -> None:

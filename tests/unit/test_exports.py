@@ -32,7 +32,7 @@ def test_they_are_pickled_and_explained() -> None:
     assert "class Lowkiq(" in pydoc.plain(pydoc.render_doc(lowkiq))
 
 
-@pytest.mark.parametrize("leaf", ["environment", "errors", "signals"])
+@pytest.mark.parametrize("leaf", ["environment", "errors", "process.lines", "process.signals"])
 def test_a_leaf_brings_nothing_but_the_standard_library(leaf: str) -> None:
     code = f"import sys, lowkiq.{leaf}; print(*{{name.split('.')[0] for name in sys.modules}})"
     # Isolated, and without site: what an environment imports at its start is not the leaf's doing.

@@ -12,6 +12,7 @@ import sys
 import threading
 from pathlib import Path
 
+import psutil
 import pytest
 
 from lowkiq.process.lines import Lines
@@ -31,6 +32,29 @@ def test_a_file_that_was_moved_away_or_deleted_is_made_again(to_file: Lines, tmp
     (tmp_path / "log").unlink()
     to_file.msg("three")
     assert ((tmp_path / "log.1").read_text(), (tmp_path / "log").read_text()) == ("one\n", "three\n")
+
+
+def test_what_can_t_be_made_again_goes_on_where_it_was(to_file: Lines, tmp_path: Path) -> None:
+    to_file.msg("one")
+    (tmp_path / "log").rename(tmp_path / "log.1")
+    (tmp_path / "log").symlink_to("elsewhere")
+    to_file.msg("two")
+    assert (tmp_path / "log.1").read_text() == "one\ntwo\n"
+    assert not (tmp_path / "elsewhere").exists()
+
+
+def test_rotation_keeps_no_descriptor(to_file: Lines, tmp_path: Path) -> None:
+    to_file.msg("first")
+    before = psutil.Process().num_fds()
+    for _ in range(20):
+        (tmp_path / "log").unlink()
+        to_file.msg("next")
+    assert psutil.Process().num_fds() == before
+
+
+def test_without_a_stderr_lines_go_nowhere(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("sys.stderr", None)
+    Lines(None, lambda _: None).msg("nobody hears it")
 
 
 def test_the_file_is_private_and_never_somebody_else_s(tmp_path: Path) -> None:

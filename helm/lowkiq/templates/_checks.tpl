@@ -104,8 +104,7 @@ What a schema can't say, or not in words that help: what is missing, and what do
 
 {{- define "lowkiq.checks.environment" -}}
 {{- $at := include "lowkiq.at" . -}}
-{{- $values := dict "LOWKIQ_NAMESPACE" "redis.namespace" "LOWKIQ_DRAIN_TIMEOUT" "drainTimeout" "LOWKIQ_BOOT_TIMEOUT" "bootTimeout" "LOWKIQ_MAX_RSS" "maxRss" "LOWKIQ_WEB_TOKEN" "web.token or web.existingSecret" "LOWKIQ_WEB_USER" "web.existingSecret" "LOWKIQ_WEB_PASSWORD" "web.existingSecret" -}}
-{{- if .Values.threads -}}{{- $_ := set $values "LOWKIQ_THREADS_PER_NODE" "threads" -}}{{- end -}}
+{{- $values := dict "LOWKIQ_NAMESPACE" "redis.namespace" "LOWKIQ_DRAIN_TIMEOUT" "drainTimeout" "LOWKIQ_BOOT_TIMEOUT" "bootTimeout" "LOWKIQ_MAX_RSS" "maxRss" "LOWKIQ_QUEUES" "queues" "LOWKIQ_THREADS" "threads" "LOWKIQ_WEB_TOKEN" "web.token or web.existingSecret" "LOWKIQ_WEB_USER" "web.existingSecret" "LOWKIQ_WEB_PASSWORD" "web.existingSecret" -}}
 {{- $own := list "NODE_NUMBER" "NUMBER_OF_NODES" "LOWKIQ_NODE_NUMBER" "LOWKIQ_NUMBER_OF_NODES" "LOWKIQ_STATE_DIR" -}}
 {{- range .Values.env -}}
 {{- if hasKey $values .name -}}

@@ -35,9 +35,9 @@ and everything that nodes need is made once for each.
 {{- with get . "group" -}}workers.{{ . }}.{{- end -}}
 {{- end -}}
 
-{{- /* "yes" if in any group pods come and go without a roll-out, else nothing. */ -}}
+{{- /* In how many groups pods come and go without a roll-out; nothing if in none. */ -}}
 {{- define "lowkiq.comeAndGo" -}}
-{{- if regexMatch "yes" (include "lowkiq.eachGroup" (list . "lowkiq.comesAndGoes")) -}}yes{{- end -}}
+{{- with regexFindAll "yes" (include "lowkiq.eachGroup" (list . "lowkiq.comesAndGoes")) -1 -}}{{ len . }}{{- end -}}
 {{- end -}}
 
 {{- define "lowkiq.comesAndGoes" -}}

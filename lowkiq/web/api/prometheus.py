@@ -13,7 +13,8 @@ from prometheus_client.registry import Collector
 from starlette.responses import Response
 
 from lowkiq.admin.metrics import QueueMetrics
-from lowkiq.admin.nodes import NodeHealth
+from lowkiq.admin.nodes import Group, NodeHealth
+from lowkiq.settings import NAME
 from lowkiq.web.api.operation import ApiCall, operation
 from lowkiq.web.snapshot import Snapshot
 
@@ -68,8 +69,11 @@ TOTALS: Final[Sequence[tuple[str, str, Callable[[Snapshot], float]]]] = (
     ("lowkiq_redis_clients", "Connections to Redis.", lambda found: found.server.clients),
 )
 ALERTS: Final = ("lowkiq_alerts", "Alerts of nodes, shards and Redis; bad ones mean that jobs do not run, or are lost.")
-#: Characters of a host in a label: DNS allows no more.
+#: Characters of a host in a label: DNS allows no more; and of the queues of a group.
 HOST_CHARS: Final = 253
+GROUP_CHARS: Final = 200
+#: The last one where nodes are in groups of different queues.
+NODE_LABELS: Final = ("node_number", "host", "queues")
 
 
 @operation("GET", "/metrics", "getMetrics", replies={200: [str]}, media_type="text/plain")
@@ -107,23 +111,27 @@ class SnapshotCollector(Collector):
                 yield family
 
     def _of_nodes(self) -> Iterator[Metric]:
-        nodes = _by_labels(self._snapshot.nodes.nodes)
+        groups = self._snapshot.nodes.groups
+        nodes, labels = _by_labels(groups), NODE_LABELS[: 3 if len(groups) > 1 else 2]
         for name, help, value in NODE_GAUGES:
-            family = GaugeMetricFamily(name, help, labels=["node_number", "host"])
-            for labels, node in nodes.items():
+            family = GaugeMetricFamily(name, help, labels=labels)
+            for texts, node in nodes.items():
                 if (number := value(node)) is not None:
-                    family.add_metric(labels, number)
+                    family.add_metric(texts, number)
             yield family
-        restarts = CounterMetricFamily(*NODE_RESTARTS, labels=["node_number", "host"])
-        for labels, node in nodes.items():
-            restarts.add_metric(labels, node.restarts)
+        restarts = CounterMetricFamily(*NODE_RESTARTS, labels=labels)
+        for texts, node in nodes.items():
+            restarts.add_metric(texts, node.restarts)
         yield restarts
 
 
-def _by_labels(nodes: Sequence[NodeHealth]) -> dict[tuple[str, str], NodeHealth]:
+def _by_labels(groups: Sequence[Group]) -> dict[tuple[str, ...], NodeHealth]:
     """Nodes by labels; of two with one number on one host, the last heartbeat: a series can't be there twice."""
-    latest_last = sorted(nodes, key=lambda node: node.beat_age, reverse=True)
-    by_labels = {(str(node.node_number), _host(node.host)): node for node in latest_last}
+    by_labels: dict[tuple[str, ...], NodeHealth] = {}
+    for group in groups:
+        queues = [",".join(filter(NAME.fullmatch, group.queues))[:GROUP_CHARS]] if len(groups) > 1 else []
+        for node in sorted(group.nodes, key=lambda node: node.beat_age, reverse=True):
+            by_labels[str(node.node_number), _host(node.host), *queues] = node
     return dict(sorted(by_labels.items()))
 
 

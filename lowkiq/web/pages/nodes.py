@@ -8,7 +8,7 @@ from typing import Any
 
 from markupsafe import Markup
 
-from lowkiq.admin.nodes import NodeHealth, Running
+from lowkiq.admin.nodes import Group, NodeHealth, Running
 from lowkiq.admin.words import printable, ranges
 from lowkiq.web.pages.live import Visit
 from lowkiq.web.render import formatting
@@ -59,13 +59,13 @@ def build(_: View, visit: Visit) -> Mapping[str, Any]:
     nodes = visit.snapshot.nodes
     names = {node.node: f"node {node.node_number} on {printable(node.host, 60)}" for node in nodes.nodes}
     late_first = sorted(nodes.nodes, key=lambda node: not node.is_late)
-    of = max((node.number_of_nodes for node in nodes.nodes), default=0)
+    groups = nodes.groups
+    doubled = {node.node for group in groups for node in group.nodes if node.node_number in group.doubled}
     return {
         "alerts": [alert for alert in visit.snapshot.alerts if alert.kind != "Redis"],
-        "missing": nodes.missing,
-        "of": of,
-        "cards": [_card(node, node.node_number in nodes.doubled, names) for node in late_first],
-        "summary": _summary(visit.snapshot, of),
+        "missing": [(number, group.size) for group in groups for number in group.missing],
+        "cards": [_card(node, node.node in doubled, names) for node in late_first],
+        "summary": _summary(visit.snapshot, groups),
     }
 
 
@@ -107,12 +107,13 @@ def _shards(queues: Mapping[str, Sequence[int]]) -> Shards:
     return {queue: ranges(shards) for queue, shards in sorted(queues.items()) if shards}
 
 
-def _summary(snapshot: Snapshot, of: int) -> str:
+def _summary(snapshot: Snapshot, groups: Sequence[Group]) -> str:
     nodes = snapshot.nodes.nodes
     threads = [thread for node in nodes for thread in node.threads]
     busy = sum(thread.queue is not None for thread in threads)
     owned = sum(len(shards) for node in nodes for shards in node.owned.values())
-    seen = len({node.node_number for node in nodes})
+    seen = sum(len({node.node_number for node in group.nodes}) for group in groups)
+    of = sum(group.size for group in groups)
     return (
         f"{seen} of {formatting.plural(of, 'node')} · {busy:,} of {formatting.plural(len(threads), 'thread')} busy · "
         f"{owned:,} of {formatting.plural(sum(snapshot.shards_counts.values()), 'shard')} owned"

@@ -57,6 +57,12 @@ class Commands:
                 parts = {name: status[name] for name in ("nodes", "redis", "web")}
                 log.info("status", state=status["supervisor"]["state"], **parts)
 
+    def on_change(self, files: list[str]) -> None:
+        """Python files have changed, and --reload wants that to be seen."""
+        if not self.shutdown.draining:
+            log.info("files_changed", files=files)
+            self._roll(self._chosen(None), f"changed: {', '.join(files)}")
+
     def on_request(self, request: dict[str, Any]) -> dict[str, Any] | None:
         """Act on a request through the control socket. None: the answer comes when everything has ended."""
         match request.get("command"):

@@ -8,6 +8,7 @@ here ever waits: a client that is slow, silent, greedy or talks nonsense is clos
 from __future__ import annotations
 
 import contextlib
+import errno
 import json
 import os
 import socket
@@ -20,6 +21,7 @@ from typing import Any
 
 import structlog
 
+from lowkiq.process.own_files import identity
 from lowkiq_supervisor.errors import BootError, CommandRefused
 from lowkiq_supervisor.loop import Loop
 
@@ -31,6 +33,11 @@ LONGEST_REQUEST = 4096
 CLIENT_TIME = 10.0
 #: Bytes the kernel takes for an answer at once: a client that doesn't read isn't waited for.
 ANSWER_ROOM = 1 << 20
+
+#: Seconds without listening, when there are no descriptors for clients: a waiting one would turn the loop for nothing.
+PAUSE = 1.0
+#: Errors that say that there are none.
+LACK = {errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM}
 
 #: Does what a request asks for. None: the answer comes when everything has ended.
 Handler = Callable[[dict[str, Any]], dict[str, Any] | None]
@@ -54,19 +61,70 @@ class Control:
         self._loop = loop
         self._handle = handle
         self._listener: socket.socket | None = None
+        #: The socket's file: another one of that name is somebody else's.
+        self._identity: tuple[int, int] | None = None
+        #: Given up for one client when there are no more descriptors: somebody may want to say stop.
+        self._spare: int | None = None
+        #: When to listen again, after there was not even that.
+        self._listen_at: float | None = None
+        self._last_trouble = ""
         self._clients: dict[int, _Client] = {}
 
     def open(self) -> None:
-        """Listen. The caller holds the directory's lock, so a socket found here is a dead supervisor's."""
+        """Listen. The caller holds the directory's lock, so a socket found here is a dead one's: nobody answers."""
         try:
-            if self._path.exists():
+            with contextlib.suppress(FileNotFoundError):
                 if not stat.S_ISSOCK(self._path.lstat().st_mode):
                     raise BootError(f"{self._path} is in the way and is no socket: remove it")
+                if self._is_answered():
+                    raise BootError(f"another supervisor answers at {self._path}, whose lock was deleted: stop it")
                 self._path.unlink()
             self._listener = self._bind()
+            self._identity = identity(self._path.lstat())
         except OSError as error:
             raise BootError(f"can't listen on {self._path}: {error}; set LOWKIQ_STATE_DIR elsewhere") from error
         self._loop.add(self._listener, self._accept)
+        self._fill_spare()
+
+    def keep(self) -> None:
+        """Listen again, if somebody has deleted the socket, or put another one in its place."""
+        if self._is_in_place():
+            return
+        self._stop_listening()
+        trouble = ""
+        try:
+            self.open()
+        except BootError as error:
+            trouble = str(error)
+        if not trouble:
+            log.warning("control_socket_made_again", path=str(self._path), hint="somebody has deleted it")
+        elif trouble != self._last_trouble:
+            log.error("control_socket_lost", error=trouble)
+        self._last_trouble = trouble
+
+    def _is_in_place(self) -> bool:
+        with contextlib.suppress(OSError):
+            return self._listener is not None and identity(self._path.lstat()) == self._identity
+        return False
+
+    def _is_answered(self) -> bool:
+        with contextlib.suppress(OSError), socket.socket(socket.AF_UNIX) as connection:
+            connection.setblocking(False)
+            with contextlib.suppress(BlockingIOError):  # so many wait for it
+                connection.connect(os.fspath(self._path))
+            return True
+        return False
+
+    def _stop_listening(self) -> None:
+        """Close the listener, and remove its file if it is still that."""
+        if self._listener is None:
+            return
+        self._loop.drop(self._listener)
+        if self._is_in_place():
+            with contextlib.suppress(OSError):
+                self._path.unlink()
+        self._listener.close()
+        self._listener = None
 
     def _bind(self) -> socket.socket:
         listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM | socket.SOCK_NONBLOCK)
@@ -82,11 +140,16 @@ class Control:
         return listener
 
     def deadlines(self) -> list[float]:
-        return [client.close_at for client in self._clients.values() if client.close_at is not None]
+        times = [client.close_at for client in self._clients.values()] + [self._listen_at]
+        return [at for at in times if at is not None]
 
     def drop_overdue(self) -> None:
-        """Close clients that have had their time."""
+        """Close clients that have had their time; listen again, if it is time for that."""
         now = time.monotonic()
+        if self._listen_at is not None and self._listen_at <= now:
+            self._listen_at = None
+            if self._listener is not None:
+                self._loop.add(self._listener, self._accept)
         for client in list(self._clients.values()):
             if client.close_at is not None and client.close_at <= now:
                 self._drop(client)
@@ -97,10 +160,7 @@ class Control:
             if client.close_at is None:
                 self._answer(client, last_answer)
             self._drop(client)
-        if self._listener is not None:
-            self._loop.drop(self._listener)
-            with contextlib.suppress(OSError):
-                self._path.unlink()
+        self._stop_listening()
         self.close()
 
     def close(self) -> None:
@@ -111,23 +171,48 @@ class Control:
         if self._listener is not None:
             self._listener.close()
             self._listener = None
+        self._close_spare()
+
+    def _fill_spare(self) -> None:
+        if self._spare is None:
+            with contextlib.suppress(OSError):
+                self._spare = os.open(os.devnull, os.O_RDONLY | os.O_CLOEXEC)
+
+    def _close_spare(self) -> None:
+        if self._spare is not None:
+            os.close(self._spare)
+            self._spare = None
 
     def _accept(self) -> None:
         if self._listener is None:
             return
         try:
             connection, _ = self._listener.accept()
-        except OSError:  # it has gone away again, or there are no descriptors
-            return
+        except OSError as error:
+            if error.errno in LACK:
+                self._do_without(error)
+            return  # else it has gone away again
         connection.setblocking(False)
         connection.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, ANSWER_ROOM)
         client = _Client(connection)
         if len(self._clients) >= MOST_CLIENTS:
             self._answer(client, _refusal(f"too many clients: {MOST_CLIENTS} are served at a time"))
             connection.close()
+            self._fill_spare()
             return
         self._clients[connection.fileno()] = client
         self._loop.add(connection, lambda: self._read(client))
+
+    def _do_without(self, error: OSError) -> None:
+        """There are no descriptors: take one client by the spare one, or stop listening for a while."""
+        if self._spare is not None:
+            self._close_spare()
+            self._accept()
+            return
+        assert self._listener is not None  # noqa: S101 - it has just refused
+        log.error("control_socket_pauses", error=str(error), seconds=PAUSE)
+        self._loop.drop(self._listener)
+        self._listen_at = time.monotonic() + PAUSE
 
     def _read(self, client: _Client) -> None:
         try:
@@ -178,6 +263,7 @@ class Control:
         self._clients.pop(client.connection.fileno(), None)
         self._loop.drop(client.connection)
         client.connection.close()
+        self._fill_spare()
 
 
 def _refusal(error: str) -> dict[str, Any]:

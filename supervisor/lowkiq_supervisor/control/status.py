@@ -84,6 +84,7 @@ class Report:
                 "app": self.options.app,
                 "nodes": len(self.slots.nodes),
                 "number_of_nodes": self.options.number_of_nodes,
+                "queues": self.options.queues,
                 "state_dir": str(self.options.state_dir),
                 "preloaded": self.options.preload,
             },

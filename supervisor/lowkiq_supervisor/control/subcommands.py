@@ -10,9 +10,11 @@ import contextlib
 import functools
 import json
 import os
+import shutil
+import subprocess
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Annotated, Any, ParamSpec
 
@@ -28,8 +30,8 @@ OK, DEGRADED, UNREACHABLE = 0, 1, 2
 
 #: Seconds between two looks of --watch.
 WATCH_INTERVAL = 1.0
-#: Seconds for nodes to write their dumps: they look at their signals about at once.
-DUMP_WAIT = 5.0
+#: Seconds for nodes to write their dumps: they look at their signals about at once. And for py-spy to read the others.
+DUMP_WAIT, SPY_WAIT = 0.7, 5.0
 
 Given = ParamSpec("Given")
 StateDirOption = Annotated[
@@ -91,9 +93,27 @@ def dump(context: typer.Context, *, state_dir: StateDirOption = None) -> int:
                 missing.remove(writer)
                 print(path)
         time.sleep(0.05)
-    if missing:
-        print(f"asked, but no file yet of {', '.join(sorted(missing))}: see the log", file=sys.stderr)
-    return DEGRADED if missing else OK
+    for pid in sorted(missing):
+        print(f"node {pid} doesn't answer: it is stopped, or C code in it holds the interpreter lock", file=sys.stderr)
+    return _dump_from_outside(sorted(missing)) if missing else OK
+
+
+def _dump_from_outside(pids: Sequence[str]) -> int:
+    """The stacks of processes that can't tell them, with their frames in C, by py-spy if there is one."""
+    if (py_spy := shutil.which("py-spy")) is None:
+        hint = "pip install py-spy, and `dump` shows where; --hang-timeout dumps and ends a node that stays so"
+        print(hint, file=sys.stderr)
+        return DEGRADED
+    commands = [[py_spy, "dump", "--native", "--pid", pid] for pid in pids]
+    spies = [
+        subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)  # noqa: S603 - pids of our own
+        for command in commands
+    ]
+    for spy in spies:
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            print(spy.communicate(timeout=SPY_WAIT)[0].decode(errors="replace"))
+        spy.kill()
+    return OK if all(spy.wait() == 0 for spy in spies) else DEGRADED
 
 
 def quiet(context: typer.Context, *, state_dir: StateDirOption = None) -> int:

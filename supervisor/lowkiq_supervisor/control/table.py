@@ -66,6 +66,8 @@ def _headline(status: dict[str, Any]) -> Text:
         "lowkiq ", own["version"], "  supervisor ", str(own["pid"]), "  ", _state(own["state"]),
         "  up ", duration(own["uptime"]), f"  {own['nodes']} nodes of {own['number_of_nodes']}  app {own['app']}",
     )  # fmt: skip
+    if own.get("queues"):
+        line.append(f"  queues {', '.join(own['queues'])}")
     if redis is not None:
         line.append_text(Text.assemble("  embedded Redis ", _state(redis["state"])))
     if web is not None:

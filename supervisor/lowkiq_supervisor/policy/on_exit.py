@@ -13,7 +13,8 @@ from lowkiq_supervisor.policy.replacement import Replacement
 from lowkiq_supervisor.policy.shutdown import Shutdown
 from lowkiq_supervisor.processes.bulletins import Bulletins
 from lowkiq_supervisor.processes.child import Child
-from lowkiq_supervisor.processes.slots import Slot
+from lowkiq_supervisor.processes.end_hook import EndHooks
+from lowkiq_supervisor.processes.slots import Slot, Slots
 from lowkiq_supervisor.restart_policy import Action, End, Kind, Verdict
 
 log = structlog.stdlib.get_logger("supervisor")
@@ -23,18 +24,22 @@ log = structlog.stdlib.get_logger("supervisor")
 class OnExit:
     """Acts on each end of a process."""
 
+    slots: Slots
     shutdown: Shutdown
     replacement: Replacement
     last_resort: LastResort
     notices: Notices
     bulletins: Bulletins
+    end_hooks: EndHooks
 
     def __call__(self, slot: Slot, end: End, child: Child) -> None:
         """The slot is empty."""
         if child.page is not None:
             self.bulletins.died((slot.beside or slot).dead_nodes[-1])
         facts: dict[str, object] = {"slot": slot.title, "pid": child.pid, "reason": slot.last_exit}
-        if slot.leaving:
+        if slot in self.slots.hooks:
+            self.end_hooks.call_ended(slot, end)
+        elif slot.leaving:
             slot.exit()
             self.shutdown.ended(slot, end.code)
             log.info("ended", **facts)
@@ -46,6 +51,8 @@ class OnExit:
             self.replacement.successor_ended(slot, verdict, is_over=verdict.action is Action.FINISH)
         else:
             self._decide(slot, end, facts)
+        if not slot.leaving:  # the end of everything is no news
+            self.end_hooks.ended(slot, child, slot.why)
 
     def no_fork(self, slot: Slot, error: OSError) -> None:
         """There is no process or descriptor to be had, which is nobody's failure."""

@@ -12,6 +12,9 @@ import os
 import signal
 from typing import NamedTuple
 
+#: In place of a state: the application has the hook node_ended.
+HAS_END_HOOK = "has_node_ended"
+
 
 class Beat(NamedTuple):
     """One line."""

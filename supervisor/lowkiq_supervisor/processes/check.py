@@ -8,6 +8,7 @@ can't mend is refused: a database that is away now may be back when the nodes as
 from __future__ import annotations
 
 import contextlib
+import errno
 import faulthandler
 import os
 import signal
@@ -19,7 +20,7 @@ import psutil
 from setproctitle import setproctitle
 
 from lowkiq.environment import Address, ExitCode
-from lowkiq.errors import LowkiqError
+from lowkiq.errors import LowkiqError, needs_a_person
 from lowkiq.process.held_signals import release
 from lowkiq.process.signals import SignalInbox, disarm
 from lowkiq_supervisor.errors import BootError
@@ -101,14 +102,12 @@ def refusal_of(import_app: Callable[[], object], app: str) -> str:
     """Why a person must change something, in a line; "" if the application could be imported, or may be later."""
     try:
         import_app()
-    except (LowkiqError, ImportError, SyntaxError, SystemExit) as error:
-        if isinstance(error, LowkiqError):
-            return str(error)
-        if isinstance(error, SystemExit):
-            return f"importing {app} ends the process: sys.exit({error.code!r})"
-        return f"can't import {app}: {type(error).__name__}: {error}"
-    except Exception:  # noqa: BLE001 - the nodes meet it again, say so, and are started again until it is over
-        return ""
+    except SystemExit as error:
+        return f"importing {app} ends the process: sys.exit({error.code!r})"
+    except LowkiqError as error:
+        return str(error)
+    except Exception as error:  # noqa: BLE001 - any other one meets the nodes: they say so, and are started again
+        return f"can't import {app}: {type(error).__name__}: {error}" if needs_a_person(error) else ""
     return ""
 
 
@@ -118,10 +117,10 @@ def check_port(address: Address) -> None:
     try:
         socket.create_server((address.host, address.port), family=family).close()
     except OSError as error:
-        holder = _holder(address.port)
+        reason = os.strerror(error.errno) if error.errno else str(error)
+        holder = _holder(address.port) if error.errno == errno.EADDRINUSE else ""
         raise BootError(
-            f"the web view can't listen at {address}: {error.strerror}{holder and f', {holder} does'}. "
-            "Choose another address, --web"
+            f"the web view can't listen at {address}: {reason}{holder and f', by {holder}'}. Choose another, --web"
         ) from error
 
 

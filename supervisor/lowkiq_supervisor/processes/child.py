@@ -16,13 +16,14 @@ import sys
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from pathlib import Path
 
 import structlog
 
 from lowkiq.environment import ExitCode
 from lowkiq.process.signals import disarm
 from lowkiq.shared_page import Bulletin, SharedPage
-from lowkiq_supervisor.processes.beat_pipe import Beat, BeatReader, BeatWriter
+from lowkiq_supervisor.processes.beat_pipe import HAS_END_HOOK, Beat, BeatReader, BeatWriter
 from lowkiq_supervisor.restart_policy import End
 
 #: prctl(2): the signal this process gets when its parent dies; its orphaned descendants become its children.
@@ -46,6 +47,8 @@ class Child:
     name: str = ""
     #: What the node tells of its threads, and where it reads the supervisor's bulletin.
     page: SharedPage | None = None
+    #: The application wants to be told of its end.
+    has_end_hook: bool = False
     #: The bulletin that it was given last.
     told: Bulletin | None = None
     #: When it became ready.
@@ -72,6 +75,7 @@ class Child:
         """Keep what a beat says."""
         self.last_sign, self.silent_at, self.last_beat = time.monotonic(), None, beat
         self.beats_heard += 1
+        self.has_end_hook |= beat.state == HAS_END_HOOK
 
     @property
     def booted(self) -> bool:
@@ -83,7 +87,7 @@ class Child:
         return End(
             code,
             ready_for=None if self.ready_at is None else time.monotonic() - self.ready_at,
-            ran_jobs=self.page is not None and bool(self.page.running()),
+            ran_jobs=self.page is not None and self.page.running() != (),
             is_ours=bool(self.ended_for),
         )
 
@@ -96,6 +100,16 @@ class Child:
         """End the process now, with everything it has started."""
         _kill_group(self.pid)
         self.send(signal.SIGKILL)
+
+    def end_now(self) -> None:
+        """Kill a process that may have been reaped already, as one that nobody knows, and reap it if it wasn't."""
+        if self.pidfd is not None:
+            with contextlib.suppress(ProcessLookupError):
+                signal.pidfd_send_signal(self.pidfd, signal.SIGKILL)
+        else:
+            self.send(signal.SIGKILL)
+        with contextlib.suppress(ChildProcessError):
+            os.waitpid(self.pid, 0)
 
     def reap(self) -> int | None:
         """The exit code if the process has ended (negative: a signal), else None."""
@@ -122,6 +136,7 @@ def spawn(
     *,
     close_foreign: Callable[[], None],
     death_signal: signal.Signals = signal.SIGKILL,
+    expendable: int = 0,
 ) -> Child:
     """
     Start a child that runs `body`, with its end of the beat pipe, and exits with what that returns.
@@ -129,6 +144,7 @@ def spawn(
     Args:
         close_foreign: called in the child; closes what belongs to the supervisor and to other children.
         death_signal: what the child gets when the supervisor dies.
+        expendable: by how much the kernel, out of memory, should rather take it than the supervisor: up to 1000.
     """
     reader, writer = os.pipe()
     supervisor = os.getpid()
@@ -137,6 +153,7 @@ def spawn(
         pid = os.fork()
         if pid == 0:
             os.close(reader)
+            _offer_to_kernel(expendable)
             _live(body, BeatWriter(writer), supervisor, close_foreign, death_signal)
     except BaseException:
         os.close(reader)
@@ -194,6 +211,13 @@ def _live(
             with contextlib.suppress(Exception):
                 stream.flush()
         os._exit(code)
+
+
+def _offer_to_kernel(expendable: int) -> None:
+    """Raise this process's oom_score_adj, which what it starts inherits."""
+    with contextlib.suppress(OSError, ValueError):
+        score = Path("/proc/self/oom_score_adj")
+        score.write_text(str(min(1000, int(score.read_text()) + max(0, expendable))))
 
 
 def _default_signals() -> None:

@@ -23,12 +23,13 @@ from urllib.parse import quote
 import psutil
 import structlog
 
+from lowkiq.process.own_files import make_own_directory, open_own
 from lowkiq.process.place import EMBEDDED_SOCKET
 from lowkiq_supervisor.errors import BootError
 from lowkiq_supervisor.processes.child import spawn
 from lowkiq_supervisor.processes.slots import Slot, State
 from lowkiq_supervisor.restart_policy import RestartHistory, RestartMode, RestartPolicy
-from lowkiq_supervisor.state_dir import Lock, make_private, refuse_a_long_path, usable
+from lowkiq_supervisor.state_dir import Lock, make_private, refuse_a_long_path, refuse_another_user_s, usable
 
 #: Seconds to wait for the server of a supervisor that was killed: it notices, writes what it has, and ends.
 LEFTOVER_LIMIT = 5.0
@@ -81,8 +82,8 @@ class EmbeddedRedis:
         self._server = self._server or find_server()
         with usable():
             make_private(self._state_dir)
-            self._directory.mkdir(mode=0o700, exist_ok=True)
-            self._directory.chmod(0o700)
+            refuse_another_user_s(self._state_dir)
+            make_own_directory(self._directory)
         self._take_lock()
         if self.answers():
             raise BootError(
@@ -95,7 +96,7 @@ class EmbeddedRedis:
         """Turn this process, a forked child, into the server. Returns only by an exception."""
         assert self._server is not None  # noqa: S101 - prepare() has found it
         os.chdir(self._directory)
-        output = os.open(self._log_path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
+        output = open_own(self._log_path, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
         nothing = os.open(os.devnull, os.O_RDONLY | os.O_CLOEXEC)
         for target, source in ((0, nothing), (1, output), (2, output)):
             os.dup2(source, target)
@@ -108,7 +109,7 @@ class EmbeddedRedis:
 
     def answers(self) -> bool:
         """True if a server answers PING on the socket, ready to work."""
-        with socket.socket(socket.AF_UNIX) as connection, contextlib.suppress(OSError):
+        with contextlib.suppress(OSError), socket.socket(socket.AF_UNIX) as connection:
             connection.settimeout(PING_LIMIT)
             connection.connect(str(self.socket_path))
             connection.sendall(b"PING\r\n")
@@ -123,13 +124,17 @@ class EmbeddedRedis:
 
     def _take_lock(self) -> None:
         deadline = time.monotonic() + LEFTOVER_LIMIT
-        while holder := self._lock.take():
+        while holder := self._take_lock_once():
             if (holder.isdecimal() and psutil.pid_exists(int(holder))) or time.monotonic() > deadline:
                 raise BootError(
                     f"another supervisor (process {holder}) runs an embedded Redis in {self._state_dir}: "
                     "stop it, or give this one its own --state-dir, or let both share a server by LOWKIQ_REDIS_URL"
                 )
             time.sleep(0.02)
+
+    def _take_lock_once(self) -> str | None:
+        with usable():
+            return self._lock.take()
 
     def _refuse_newer_data(self, server: Path) -> None:
         """Redis 6 doesn't see the files of Redis 7: it would start empty, and accepted jobs would seem lost."""

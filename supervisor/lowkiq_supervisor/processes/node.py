@@ -17,12 +17,15 @@ from lowkiq.errors import LowkiqError, needs_a_person
 from lowkiq.shared_page import SharedPage
 from lowkiq_supervisor.names import birth_of
 from lowkiq_supervisor.options import Options
+from lowkiq_supervisor.processes.beat_pipe import HAS_END_HOOK
 from lowkiq_supervisor.processes.bulletins import Bulletins
 from lowkiq_supervisor.processes.child import Child, spawn
 from lowkiq_supervisor.processes.slots import Slot, Slots
 from lowkiq_supervisor.restart_policy import RestartHistory, RestartPolicy
 from lowkiq_supervisor.systemd import VARIABLES
 
+#: The kernel, out of memory, rather takes a node than its supervisor.
+EXPENDABLE = 200
 #: Seconds after the drain timeout in which a node may end by itself: it needs some to give its leases back.
 DRAIN_GRACE = 2.0
 
@@ -83,7 +86,13 @@ def node_slot(
             quiet=slots.quiet,
         )
         spec.page.write_bulletin(told := bulletins.of(slot))
-        child = spawn(lambda beat: run(spec, begin(spec.title, spec.environment, beat)), close_foreign=close_foreign)
+        if options.preload:
+            call_before_fork(options.app)
+        child = spawn(
+            lambda beat: run(spec, begin(spec.title, spec.environment, beat)),
+            close_foreign=close_foreign,
+            expendable=EXPENDABLE,
+        )
         child.name, child.page, child.told = spec.name(child.pid), spec.page, told
         child.birth = birth_of(child.pid)
         return child
@@ -99,6 +108,17 @@ def node_slot(
     )
 
 
+def call_before_fork(app: str) -> None:
+    """Call the preloaded application's hook, in the supervisor; whatever it does wrong, the node is started."""
+    from lowkiq.importing import load_app  # noqa: PLC0415 - with --preload it is here already
+
+    try:
+        if (hook := load_app(app).settings.before_fork) is not None:
+            hook()
+    except Exception:
+        log.exception("before_fork_failed")
+
+
 def run_node(spec: NodeSpec, on_state: OnState) -> int:
     """Import the application and run the node until it has drained; BOOT if it can't be, until a person changes it."""
     from lowkiq.importing import load_app  # noqa: PLC0415 - the supervisor must stay free of the library
@@ -107,6 +127,10 @@ def run_node(spec: NodeSpec, on_state: OnState) -> int:
     options = spec.options
     try:
         app = load_app(options.app)
+        if app.settings.node_ended is not None:
+            on_state(HAS_END_HOOK)
+        if app.settings.before_fork is not None and not options.preload:
+            log.warning("before_fork_not_called", slot=spec.title, hint="it is called with --preload only")
         # A keyword in the app wins over the environment in the node, but the supervisor's deadline comes first.
         if app.settings.drain_timeout > options.drain_timeout:
             log.warning(
@@ -120,11 +144,13 @@ def run_node(spec: NodeSpec, on_state: OnState) -> int:
             app,
             node_number=spec.node_number,
             number_of_nodes=options.number_of_nodes,
+            queues=options.queues,
+            threads=options.threads,
             burst=options.burst,
             quiet=spec.quiet,
             name=spec.name(os.getpid()),
-            ends_process=True,
             page=spec.page,
+            ends_process=True,
             on_state=on_state,
         )
     except SystemExit as error:

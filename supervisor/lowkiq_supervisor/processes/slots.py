@@ -50,6 +50,8 @@ class Slot:
     launch: Callable[[Slot], Child]
     #: Seconds between the order to end and the kill.
     grace: float
+    #: Seconds that its process has in all; None: no limit.
+    lifetime: float | None = None
     state: State = State.WAITING
     child: Child | None = None
     #: Monotonic time of the next start, if one is due.
@@ -88,7 +90,8 @@ class Slot:
         """A process has been started here."""
         self.child = child
         self.state = State.STARTING
-        self.start_at = self.kill_at = None
+        self.start_at = None
+        self.kill_at = None if self.lifetime is None else time.monotonic() + self.lifetime
         self.starts += 1
 
     def emptied(self, how: str) -> None:
@@ -160,7 +163,7 @@ class Slot:
     def runs(self) -> list[str]:
         """The shards whose jobs its process runs."""
         page = self.child.page if self.child is not None else None
-        return sorted({batch.shard for batch in (page.running() or ())}) if page is not None else []
+        return sorted({batch.shard for batch in page.running() or ()}) if page is not None else []
 
     def swap(self, other: Slot) -> None:
         """Exchange processes with the other slot."""
@@ -199,6 +202,8 @@ class Slots:
     nodes: list[Slot] = field(default_factory=list)
     #: Slots beside those of nodes, while one process replaces another.
     temporary: list[Slot] = field(default_factory=list)
+    #: Calls of the application's hooks, each a process.
+    hooks: list[Slot] = field(default_factory=list)
     web: Slot | None = None
     redis: Slot | None = None
     #: Nodes are to take no new jobs, also those that are started later.
@@ -207,7 +212,7 @@ class Slots:
     @property
     def all(self) -> list[Slot]:
         """Every slot, in the order in which they end."""
-        return [*self.of_nodes, *self.companions]
+        return [*self.of_nodes, *self.hooks, *self.companions]
 
     @property
     def of_nodes(self) -> list[Slot]:

@@ -20,6 +20,8 @@ from lowkiq_supervisor.processes.node import OnState, begin
 from lowkiq_supervisor.processes.slots import Slot
 from lowkiq_supervisor.restart_policy import RestartHistory, RestartMode, RestartPolicy
 
+#: As a node's, and before one.
+EXPENDABLE = 300
 #: Seconds to answer what it was asked and end: open pages come back by themselves.
 GRACE = 3.0
 
@@ -42,7 +44,11 @@ def web_slot(
     return Slot(
         title=title,
         history=RestartHistory(replace(policy, mode=RestartMode.ALWAYS, burst=False, strict=False)),
-        launch=lambda _: spawn(lambda beat: run(options, begin(title, environment, beat)), close_foreign=close_foreign),
+        launch=lambda _: spawn(
+            lambda beat: run(options, begin(title, environment, beat)),
+            close_foreign=close_foreign,
+            expendable=EXPENDABLE,
+        ),
         grace=GRACE,
     )
 

@@ -56,8 +56,9 @@ class Revived:
             self.process.wait()
 
     def children(self) -> list[int]:
-        """Its own children: of a supervisor, the nodes."""
+        """Its own children: of a supervisor, the nodes (and not its guardian, which runs no jobs)."""
         with contextlib.suppress(psutil.Error):
             if self.process and self.is_running:
-                return sorted(child.pid for child in psutil.Process(self.process.pid).children())
+                children = psutil.Process(self.process.pid).children()
+                return sorted(child.pid for child in children if "guardian" not in "".join(child.cmdline()))
         return []

@@ -26,6 +26,8 @@ from tests.chaos.world import queues
 HOT, COLD = 4, 40
 #: Seconds between pushes, on average.
 PAUSE = 0.1
+#: Jobs of a producer that kill whatever performs them, at most, and the share that does until there were enough.
+MOST_POISON, POISON = 8, 0.02
 #: Ids in the queues above which producers wait.
 ENOUGH = 600
 
@@ -37,6 +39,8 @@ class Producer:
         self._rng = random.Random(f"{seed} {number} {time.monotonic_ns()}")
         self._number = number
         self._path = directory / "producers" / f"{number}.jsonl"
+        #: Jobs that are to kill their nodes: as many as the seed says, of one producer.
+        self._poison = 1 + seed % MOST_POISON if number == 0 else 0
         self._numbers = self._numbers_sent()
         self._journal = journal.Journal(self._path)
         self._load = queues.LOADS[os.environ["CHAOS_LOAD"]]
@@ -60,7 +64,7 @@ class Producer:
 
     def _push(self, queue: queues.Queue) -> None:
         made = [self._job(queue) for _ in range(int(min(self._rng.expovariate(0.2), 30)) + 1)]
-        sent = [[job["id"], job["payload"]["n"]] for job in made]
+        sent = [[job["id"], job["payload"]["n"], job["payload"].get("do")] for job in made]
         self._journal.write("push", q=queue.name, sent=sent)
         attempt = 0
         while not self._is_over:
@@ -80,6 +84,9 @@ class Producer:
         id = f"{self._number}-{self._rng.randrange(HOT) if is_hot else HOT + self._rng.randrange(COLD)}"
         number = self._numbers[queue.name, id] = self._numbers[queue.name, id] + 1
         made: NewJob = {"id": id, "payload": queues.payload(self._load, queue, number, self._rng)}
+        if self._poison > 0 and self._rng.random() < POISON:
+            made["payload"]["do"] = "kill"
+            self._poison -= 1
         if queue.is_scored:
             made["score"] = number
         if self._rng.random() < 0.05:
@@ -98,8 +105,9 @@ class Producer:
     def _numbers_sent(self) -> dict[tuple[str, str], int]:
         numbers: dict[tuple[str, str], int] = defaultdict(int)
         for record in journal.read(self._path):
-            for id, number in record.get("sent", ()):
+            for id, number, what in record.get("sent", ()):
                 numbers[record["q"], id] = number
+                self._poison -= what == "kill"
         return numbers
 
     def _stop(self, *_: object) -> None:

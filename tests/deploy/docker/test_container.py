@@ -171,7 +171,7 @@ def test_process_1_is_the_supervisor_without_any_right(start: Start) -> None:
     assert status["Uid"].split() == status["Gid"].split() == [str(USER)] * 4
     assert int(status["CapPrm"], 16) == int(status["CapBnd"], 16) == 0
     assert "supervisor" in container.first.cmdline()[0]
-    assert len(container.first.children()) == 4
+    assert len(container.first.children()) == 4 + 1, "nodes, and the guardian"
 
 
 def test_jobs_run_with_a_read_only_root_and_write_to_the_volume_and_tmp_alone(

@@ -68,6 +68,13 @@ class Container:
         self.process.terminate()
         return self.process.wait(60)
 
+    def run(self, *command: str) -> str:
+        """Runs a command in it, as `kubectl exec` does; returns what it prints."""
+        done = subprocess.run(
+            command, cwd=self._directory, env=self.environment, check=False, stdout=subprocess.PIPE, text=True
+        )
+        return done.stdout
+
     def passes(self, probe: str) -> bool:
         """Runs a probe as the kubelet does; True if it succeeds."""
         told = self._manifest[f"{probe}Probe"]

@@ -121,6 +121,9 @@ def test_where_pods_come_and_go_numbers_that_are_away_alarm_nobody() -> None:
         assert "LowkiqNodesMissing" not in found
         assert "lowkiq_nodes_missing" in found["LowkiqBad"]["expr"]
     assert "lowkiq_nodes_missing" not in rules()["LowkiqBad"]["expr"]
+    two = {"workers": {name: {"autoscaling": {"enabled": True}} for name in ("mail", "slow")}}
+    assert rules(GROUPS)["LowkiqBad"]["expr"].endswith("> bool 0) > 0")
+    assert rules(GROUPS, two)["LowkiqBad"]["expr"].endswith("> bool 0) > 1"), "one alert a group"
 
 
 #: What is so, as series of a sample a minute → the alerts that fire after ten minutes and after an hour and a half.

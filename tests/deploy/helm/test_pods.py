@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import signal
 import subprocess
@@ -31,6 +32,15 @@ app = Lowkiq()
 def sync(payloads_by_id): ...
 """
 
+TWO_QUEUES = (
+    APP
+    + """
+
+@app.worker(queue_name="mail", shards_count=4)
+def send(payloads_by_id): ...
+"""
+)
+
 
 @pytest.fixture
 def directory(tmp_path_factory: pytest.TempPathFactory) -> Path:
@@ -52,14 +62,7 @@ def test_a_pod_gets_ready_answers_its_probes_and_drains(directory: Path, redis_s
     with nodes(directory, redis_server.url) as pod:
         wait_until(lambda: pod.passes("readiness"), within=60, every=0.2)
         assert pod.passes("startup") and pod.passes("liveness")
-        status = subprocess.run(
-            ["lowkiq-supervisor", "status", "--json"],
-            env=pod.environment,
-            cwd=directory,
-            capture_output=True,
-            check=True,
-        )
-        told = json.loads(status.stdout)
+        told = json.loads(pod.run("lowkiq-supervisor", "status", "--json"))
         assert [node["node_number"] for node in told["nodes"]] == [2, 3]
         assert told["supervisor"]["number_of_nodes"] == 4
         assert told["redis"] is None, "no Redis of its own"
@@ -155,3 +158,30 @@ def test_helm_s_test_pod_asks_the_web_view(web: str, found: list[dict[str, Any]]
     done = subprocess.run([sys.executable, *words, f"{web}/{path}"], check=True, capture_output=True, text=True)
     assert done.stdout.strip() == "ok"
     assert subprocess.run([sys.executable, *words, f"{web}/metrics"], check=False, capture_output=True).returncode == 1
+
+
+def test_groups_run_their_own_queues_and_none_of_their_nodes_is_doubled_or_missing(
+    directory: Path, redis_server: RedisServer
+) -> None:
+    groups = {"orders": {"queues": ["orders"]}, "mail": {"queues": ["mail"], "threads": 2}}
+    found = objects({"replicas": 1, "redis": {"namespace": directory.name}, "workers": groups})
+    with contextlib.ExitStack() as running:
+        pods = {}
+        for name in groups:
+            (directory / name / "shop").mkdir(parents=True)
+            (directory / name / "shop/jobs.py").write_text(TWO_QUEUES)
+            manifest = container(one(found, "StatefulSet", f"shop-lowkiq-{name}"))
+            elsewhere = {"NODE_NUMBER": f"shop-lowkiq-{name}-0", "LOWKIQ_REDIS_URL": redis_server.url}
+            pods[name] = running.enter_context(Container(manifest, directory / name, **elsewhere))
+        for pod in pods.values():
+            wait_until(lambda pod=pod: pod.passes("readiness"), within=60, every=0.2)
+        nodes: dict[str, Any] = {}
+
+        def told() -> list[Any]:
+            nodes.update(json.loads(pods["mail"].run("lowkiq", "nodes", "-r", "shop.jobs", "--json")))
+            return sorted((node["node_number"], sorted(node["owned"]), len(node["threads"])) for node in nodes["nodes"])
+
+        expected = [(0, ["mail"], 2), (0, ["orders"], 5), (1, ["mail"], 2), (1, ["orders"], 5)]
+        wait_until(lambda: told() == expected, within=60, every=0.5)
+        assert not (nodes["missing"] or nodes["doubled"] or nodes["late"])
+        assert [pod.end() for pod in pods.values()] == [ExitCode.DRAINED] * 2

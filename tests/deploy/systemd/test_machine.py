@@ -140,6 +140,17 @@ def test_reload_replaces_one_node_after_the_other_and_keeps_the_supervisor(servi
     assert service.show("lowkiq", "NRestarts") == "0"
 
 
+def test_a_reload_may_take_longer_than_a_start(service: Machine) -> None:
+    """Each node's successor is watched for a while: systemd gives a reload the time of a start."""
+    override(service, WatchdogSec="4", Environment="LOWKIQ_SOAK=3")
+    service.run(f"echo TimeoutStartSec=5 >> {OVERRIDE}; systemctl daemon-reload")
+    before = nodes(service)
+    service.run("systemctl reload lowkiq")
+    wait_until(lambda: len(after := nodes(service)) == 4 and not after & before, within=120, every=0.2)
+    wait_until(lambda: service.show("lowkiq", "ActiveState") == "active", within=60, every=0.1)
+    assert "timed out" not in service.run("journalctl --quiet --unit=lowkiq")
+
+
 def test_a_stop_waits_for_a_long_job_beyond_timeoutstopsec_since_the_drain_is_longer(service: Machine) -> None:
     override(service, TimeoutStopSec="2", Environment="LOWKIQ_DRAIN_TIMEOUT=60")
     push(service, "long", wait_for="go")
@@ -175,6 +186,17 @@ def test_a_supervisor_that_dies_is_started_again_and_one_of_its_nodes_is_its_own
     wait_until(lambda: service.show("lowkiq", "ActiveState") == "active", within=60, every=0.1)
     assert service.show("lowkiq", "NRestarts") == "1"
     assert not nodes(service) & before
+
+
+def test_the_kernel_would_take_a_node_before_anything_else_and_the_supervisor_last(service: Machine) -> None:
+    supervisor, *others = (
+        int(service.run(f"cat /proc/{pid}/oom_score_adj")) for pid in [main_pid(service), *sorted(nodes(service))]
+    )
+    assert supervisor < 0 < min(others)
+
+
+def test_a_crash_leaves_no_core(service: Machine) -> None:
+    assert re.search(r"^Max core file size +0 +0 ", service.run(f"cat /proc/{main_pid(service)}/limits"), re.MULTILINE)
 
 
 def test_the_watchdog_replaces_a_supervisor_that_is_stuck(service: Machine) -> None:

@@ -16,6 +16,7 @@ from lowkiq_supervisor.options import (
     DEFAULT_BOOT_TIMEOUT,
     DEFAULT_DRAIN_TIMEOUT,
     DEFAULT_HANG_TIMEOUT,
+    DEFAULT_SOAK,
     OPTIONS,
     Options,
 )
@@ -153,6 +154,7 @@ def test_the_example_shows_the_defaults() -> None:
     supervisors = {"DRAIN": DEFAULT_DRAIN_TIMEOUT, "HANG": DEFAULT_HANG_TIMEOUT, "BOOT": DEFAULT_BOOT_TIMEOUT}
     for name, default in supervisors.items():
         assert float(shown[f"LOWKIQ_{name}_TIMEOUT"]) == default
+    assert float(shown["LOWKIQ_SOAK"]) == DEFAULT_SOAK
 
 
 def test_the_example_s_commented_values_are_accepted() -> None:

@@ -15,14 +15,17 @@ from typing import Any
 import redis
 
 from lowkiq import Lowkiq, PartialFailure, Worker
-from lowkiq.job import NewJob
+from lowkiq.job import NewJob, shard_of
 from lowkiq.node import lease_keeper
 from lowkiq.node.node import Node
 from tests.support import wait_until
 
 #: What is pushed at first: several payloads, one that fails once, ones that always fail, one that can't be decoded,
-#: a claim's worth of short jobs, and one so long that others are settled meanwhile. An idle node gets its own number.
+#: a claim's worth of short jobs, one so long that others are settled meanwhile, and some that ran when a node died. An
+#: idle node gets its own number.
+SUSPECTS = ("suspect 0", "suspect 1", "suspect 2", "suspect 3")
 FIRST = (
+    *(NewJob(id=id, payload=1) for id in SUSPECTS),
     *(NewJob(id="several", payload=n, score=n) for n in (1, 2, 3)),
     NewJob(id="fails once", payload=1),
     *(NewJob(id="fails", payload=n, score=n) for n in (1, 2)),
@@ -132,6 +135,9 @@ class Scenario:
         """Pushes like a producer that nothing happens to."""
         _, jobs = self.plain()
         jobs.perform_async(FIRST)
+        for id in SUSPECTS:
+            prefix = f"{self.namespace}:{{jobs:{shard_of(id.encode(), 2)}}}:"
+            self.connect().hset(f"{prefix}crashes", id, 1)
 
     def claimed(self) -> int:
         app, _ = self.plain()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import signal
 import stat
 import subprocess
@@ -13,6 +14,7 @@ from pathlib import Path
 import pytest
 
 from lowkiq.admin.history import Point, read_history
+from lowkiq.version import VERSION
 from tests.node.nodes import Nodes
 from tests.support import LOWKIQ, wait_until
 
@@ -115,9 +117,24 @@ def test_ttin_dumps_every_thread_and_its_job(nodes: Nodes, state_dir: Path) -> N
     text = path.read_text("utf-8")
     for expected in ("MainThread", "lowkiq-lease-keeper", "lowkiq-doorbell", "wait_for", "ids ['a']"):
         assert expected in text
+    head, busy, *_, idle = text.split("\n\n")
+    assert re.match(rf"node \S+:{node.pid}:\S+  Lowkiq {VERSION}  20\S+  \d+ MiB  1 of 3 threads busy$", head)
+    assert busy.startswith("lowkiq-worker-") and "performer.py" not in busy  # the way to the job says nothing
+    assert re.match(r"2 wait for jobs: (lowkiq-worker-\d(, |$)){2}", idle.strip())
     assert "hush" not in text and "hush" not in node.output
     assert any("Jobs of queue jobs" in entry["job"] for entry in node.logged("thread"))
     nodes.open("go")
+
+
+def test_a_dump_lists_the_tasks_of_loops_that_run_in_jobs(nodes: Nodes, state_dir: Path) -> None:
+    node = nodes.start(state_dir=state_dir).wait_ready()
+    nodes.push({"id": "a", "payload": {"tasks": "go"}})
+    wait_until(lambda: nodes.is_at("go"))
+    node.send(signal.SIGTTIN)
+    (told,) = wait_until(lambda: node.logged("thread_dump"))
+    text = Path(told["path"]).read_text("utf-8")
+    assert "task fetch-prices" in text and "in fetch" in text
+    node.send(signal.SIGQUIT)
 
 
 def test_a_hundred_dumps_harm_nothing(nodes: Nodes, state_dir: Path) -> None:

@@ -111,6 +111,26 @@ def test_dump_prints_the_files_that_nodes_have_written(tmp_path: Path) -> None:
         assert {Path(line).name for line in answer.stdout.splitlines()} == {f"dump-now-{pid}-x.txt" for pid in pids}
 
 
+@pytest.mark.parametrize("has_py_spy", [True, False])
+def test_a_node_that_can_not_dump_itself_is_told_of_at_once(tmp_path: Path, has_py_spy: bool) -> None:
+    """What holds the interpreter lock, or is stopped, answers nobody."""
+    with Supervised.running("obedient", tmp_path, nodes=1) as supervisor:
+        pid = supervisor.pid("node 0/1")
+        os.kill(pid, signal.SIGSTOP)
+        binaries = tmp_path / "bin"
+        binaries.mkdir()
+        if has_py_spy:
+            (binaries / "py-spy").write_text('#!/bin/sh\necho "spied: $*"\n')
+            (binaries / "py-spy").chmod(0o755)
+        answer = command(tmp_path, "dump", PATH=f"{binaries}:/usr/bin:/bin")
+        assert f"node {pid} doesn't answer" in answer.stderr
+        if has_py_spy:
+            assert (answer.returncode, answer.stdout) == (0, f"spied: dump --native --pid {pid}\n\n")
+        else:
+            assert (answer.returncode, "pip install py-spy" in answer.stderr) == (1, True)
+        os.kill(pid, signal.SIGCONT)
+
+
 def test_quiet_is_told_to_all_and_is_a_healthy_state(tmp_path: Path) -> None:
     with Supervised.running("obedient", tmp_path, nodes=2):
         assert command(tmp_path, "quiet").returncode == 0

@@ -129,15 +129,25 @@ def test_without_credentials_it_shows_a_link_once_that_opens_it_also_after_its_r
         supervisor.end()
 
 
-def test_a_taken_port_is_said_in_one_line_and_tried_until_it_is_free(site: Site, listener: socket.socket) -> None:
-    with site.supervise() as supervisor:
-        supervisor.until_ready(1)
-        refused = supervisor.until_logged("cannot_serve_web")[0]
-        assert refused["slot"] == site.slot
-        assert f"127.0.0.1:{site.port} is taken" in refused["error"]
-        assert "Traceback" not in supervisor.log_path.read_text()
-        wait_until(lambda: status(site.directory)["supervisor"]["state"] == "degraded", "word of it")
-        listener.close()
+def bound(port: int) -> socket.socket | None:
+    try:
+        return socket.create_server(("127.0.0.1", port))
+    except OSError:
+        return None
+
+
+def test_a_port_that_is_taken_later_is_said_in_one_line_and_tried_until_it_is_free(
+    site: Site, listener: socket.socket
+) -> None:
+    listener.close()
+    with site.running() as supervisor:
+        os.kill(supervisor.pid(site.slot), signal.SIGKILL)
+        with wait_until(lambda: bound(site.port)):  # its successor has to be imported first
+            refused = supervisor.until_logged("cannot_serve_web")[0]
+            assert refused["slot"] == site.slot
+            assert f"127.0.0.1:{site.port} is taken" in refused["error"]
+            assert "Traceback" not in supervisor.log_path.read_text()
+            wait_until(lambda: status(site.directory)["supervisor"]["state"] == "degraded", "word of it")
         wait_until(lambda: site.answers("/healthz") == 200, "an answer")
         assert len(supervisor.events("started", "node 0/1")) == 1
         supervisor.end()

@@ -193,3 +193,9 @@ def test_metrics_have_no_caching_and_ignore_parameters(app, shard, browse):
     response = browse(create_app(app, no_auth=True)).get("/metrics?target=x&name[]=y")
     assert response.status_code == 200
     assert response.headers["cache-control"] == "no-store"
+
+
+def test_nodes_of_one_number_and_host_that_run_different_queues_are_told_apart(tell, scrape):
+    tell(node="a", queues=["mail"])
+    tell(node="b", queues=["video", "<b>"])
+    assert 'queues="mail"} 1.0' in scrape().text and 'queues="video"} 1.0' in scrape().text

@@ -10,9 +10,9 @@ from redis.exceptions import RedisError
 
 from lowkiq import clock
 from lowkiq.admin.nodes import name_id
-from lowkiq.node import isolation
 from lowkiq.node.claim_in_hand import ClaimInHand
 from lowkiq.node.runtime import Runtime
+from lowkiq.node.suspects import isolation
 from lowkiq.queue.call import Call
 from lowkiq.queue.shard import Settled
 from lowkiq.shared_page import Seat
@@ -33,9 +33,9 @@ class Thread(isolation.Thread, Protocol):
 class Suspects:
     """Those of one thread."""
 
-    def __init__(self, runtime: Runtime, thread: Thread) -> None:
+    def __init__(self, runtime: Runtime, thread: Thread, gate: isolation.Isolation) -> None:
         self._runtime = runtime
-        self._isolation = runtime.isolation
+        self._isolation = gate
         self._thread = thread
 
     def perform(self, claim: ClaimInHand) -> None:

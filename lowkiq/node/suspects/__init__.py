@@ -1,0 +1,1 @@
+"""How jobs run that may have killed a node: one at a time, with nothing beside it."""

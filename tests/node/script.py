@@ -1,0 +1,137 @@
+"""The program of the tests' nodes."""
+
+from __future__ import annotations
+
+#: What a node of the tests runs. Payloads are mappings that say what their job does.
+SCRIPT = """
+import asyncio, contextlib, json, multiprocessing, os, resource, signal, subprocess, sys, time
+from redis.exceptions import RedisError
+from lowkiq import Lowkiq, PartialFailure, Worker, current
+from lowkiq.log import configure
+from lowkiq.node.node import Node
+
+options = json.loads(os.environ["TEST_OPTIONS"])
+records = f"{os.environ['LOWKIQ_NAMESPACE']}:records"
+configure()
+if "address_space" in options:
+    resource.setrlimit(resource.RLIMIT_AS, (options["address_space"],) * 2)
+
+
+def record(what, *details):
+    app.redis().rpush(records, json.dumps([what, os.getpid(), *details]))
+
+
+def load(data):
+    if b"undecodable" in data:
+        raise ValueError("no such format")
+    return json.loads(data)
+
+
+def wait_for(key):
+    app.redis().set(f"{key}:reached", 1)
+    while not app.redis().exists(key):
+        time.sleep(0.01)
+
+
+async def sleep_beside(key):
+    async def fetch():
+        await asyncio.sleep(300)
+
+    task = asyncio.create_task(fetch(), name="fetch-prices")
+    await asyncio.sleep(0)
+    app.redis().set(key, 1)
+    await task
+
+
+def act(id, payload):
+    if "sleep" in payload:
+        time.sleep(payload["sleep"])
+    if "gate" in payload:
+        wait_for(f"{records}:{payload['gate']}")
+    if "until_lost" in payload:
+        while not current().lease_lost:
+            time.sleep(0.01)
+        record("lost", id)
+    if "fork" in payload:
+        child = multiprocessing.get_context("fork").Process(target=time.sleep, args=(300,))
+        child.start()
+        os.kill(child.pid, payload["fork"])
+        child.join(30)
+        record("forked", child.exitcode)
+        child.kill()
+    if "tasks" in payload:
+        asyncio.run(sleep_beside(f"{records}:{payload['tasks']}:reached"))
+    if "run" in payload:
+        record("ran", subprocess.run(payload["run"], capture_output=True, text=True).stdout)
+    if "kill" in payload:
+        os.kill(os.getpid(), signal.SIGKILL)
+    if "exit" in payload:
+        sys.exit(payload["exit"])
+    if "push" in payload:
+        Jobs.perform_async(payload["push"])
+    if "eat" in payload:
+        bytearray(payload["eat"])
+    if "recurse" in payload:
+        act(id, payload)
+    if "failures" in payload and app.redis().incr(f"{records}:{id!a}:tries") <= payload["failures"]:
+        raise ValueError(f"{id} is to fail")
+
+
+#: Ids that jobs of this process are at.
+running = set()
+
+app = Lowkiq(
+    load_payload=load,
+    last_words=lambda error: record("last_words", type(error).__name__, str(error)),
+    on_server_init=lambda: record("init"),
+)
+
+
+@app.worker
+class Jobs(Worker):
+    queue_name = "jobs"
+    shards_count = options.get("shards_count", 3)
+    batch_size = options.get("batch_size", 1)
+    max_retry_count = options.get("max_retry_count", 25)
+
+    def retry_in(self, retry_count):
+        with contextlib.suppress(RedisError):  # Redis may be what made the job fail
+            record("retry_in", retry_count)
+        return options.get("retry_in", 0.05)
+
+    def perform(self, payloads_by_id):
+        context = current()
+        record("start", payloads_by_id, context.epoch, context.shard, context.attempt)
+        failed = {}
+        if twice := running.intersection(payloads_by_id):
+            record("overlap", sorted(twice))
+        running.update(payloads_by_id)
+        try:
+            self.act_all(payloads_by_id, failed)
+        finally:
+            running.difference_update(payloads_by_id)
+        record("end", payloads_by_id, context.epoch, context.shard, context.attempt)
+        if failed:
+            raise PartialFailure(failed)
+
+    def act_all(self, payloads_by_id, failed):
+        for id, payloads in payloads_by_id.items():
+            try:
+                for payload in payloads:
+                    act(id, payload)
+            except ValueError as error:
+                failed[id] = error
+
+    def retries_exhausted(self, batch):
+        record("exhausted", [[job.id, job.payloads, job.error] for job in batch])
+
+
+if "others" in options:
+
+    @app.worker(queue_name="others", shards_count=options["others"])
+    def others(payloads_by_id):
+        record("start", payloads_by_id)
+
+
+sys.exit(Node(app, **options.get("node", {})).run())
+"""
