@@ -84,7 +84,7 @@ def main() -> int:
 
 
 async def _measure(app: Lowkiq, client: redis.Redis) -> list[Cost]:
-    transport = httpx.ASGITransport(create_app(app), client=("127.0.0.1", 50_000))
+    transport = httpx.ASGITransport(create_app(app, no_auth=True), client=("127.0.0.1", 50_000))
     async with httpx.AsyncClient(transport=transport, base_url="http://127.0.0.1") as browser:
         _beat_all(app)
         await _get(browser, "/")  # the first poll looks at every shard

@@ -25,6 +25,10 @@ LONGEST_SOCKET_PATH: Final = 107
 OPEN_TO_OTHERS: Final = 0o022
 #: Packages that `lowkiq[web]` brings, and the web view can't do without.
 NEEDED_BY_THE_VIEW: Final = ("starlette", "jinja2", "uvicorn", "prometheus_client")
+#: Variable in which the supervisor hands its web view the token that it has made up, the same after every restart.
+MADE_UP: Final = "LOWKIQ_WEB_MADE_TOKEN"
+#: Variable with the names under which a view that asks for no credentials is reached.
+WEB_HOSTS: Final = "LOWKIQ_WEB_HOSTS"
 #: Threads of a node.
 MOST_THREADS: Final = 1000
 #: Characters of a token or password. Shorter ones can be guessed through the network.
@@ -243,6 +247,21 @@ class Credentials:
             return cls(token or None, user or None, password or None)
         token, user, password = (environment.get(_variable(kind)) or None for kind in ("token", "user", "password"))
         return cls(token, user, password, _variable)
+
+
+def make_token() -> str:
+    """A token for a web view without credentials."""
+    return os.urandom(24).hex()
+
+
+def link_to_sign_in(address: Address, token: str) -> str:
+    """The link that signs a browser in."""
+    return f"http://{address}/sign-in?token={token}"
+
+
+def find_web_hosts(environment: Mapping[str, str]) -> tuple[str, ...]:
+    """Names of hosts, in small letters; one that begins with a dot stands for all below it, "*" for all there are."""
+    return tuple(environment.get(WEB_HOSTS, "").lower().replace(",", " ").split())
 
 
 def check_address(

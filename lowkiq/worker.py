@@ -12,6 +12,7 @@ from lowkiq.admin.actions import Actions
 from lowkiq.admin.queries import Queries
 from lowkiq.errors import LowkiqError, SettingsError
 from lowkiq.job import Job, NewJob, Pushed
+from lowkiq.queue.keys import MOST_SHARDS
 from lowkiq.settings import NAME
 
 OPTIONS: Final = ("queue_name", "shards_count", "batch_size", "max_retry_count")
@@ -153,4 +154,4 @@ def check_options(worker: type[Worker]) -> None:
             raise SettingsError(f"{label}: {name} is {value!r}, it must be an integer from {low:,} to {high:,}")
 
 
-_RANGES: Final = (("shards_count", 1, 65_536), ("batch_size", 1, 1_000), ("max_retry_count", 0, 1_000_000))
+_RANGES: Final = (("shards_count", 1, MOST_SHARDS), ("batch_size", 1, 1_000), ("max_retry_count", 0, 1_000_000))

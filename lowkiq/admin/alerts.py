@@ -12,11 +12,12 @@ from lowkiq.admin import words
 from lowkiq.admin.metrics import ShardMetrics
 from lowkiq.admin.nodes import Group, NodeHealth, Nodes
 from lowkiq.queue.call import Caller
+from lowkiq.queue.unreadable import Unreadable
 from lowkiq.transport.connect import evicting_policy, is_too_old, server_name
 
 #: Share of maxmemory from which people should know.
 NEARLY_FULL: Final = 0.8
-#: Heartbeats that can't be read, and queues that are refused, that are named.
+#: Values that can't be read, and queues that are refused, that are named.
 NAMED: Final = 10
 
 START_NODES: Final = "Start nodes: lowkiq-supervisor --nodes N -r MODULE"
@@ -75,7 +76,18 @@ def read_redis_health(caller: Caller) -> RedisHealth:
 
 def alerts_of(nodes: Nodes) -> list[Alert]:
     """Alerts of nodes and shards."""
-    return [*_of_nodes(nodes), *_of_shards(nodes)]
+    return [*_of_nodes(nodes), *_of_shards(nodes), *alerts_of_unreadable(nodes.unreadable)]
+
+
+def alerts_of_unreadable(found: Sequence[Unreadable]) -> Iterator[Alert]:
+    """An alert a value, for the first ones."""
+    for one in found[:NAMED]:
+        says = f"Redis holds something under {one.key} that Lowkiq can't read: {one.why}"
+        do = f"See whether another version of Lowkiq wrote it; else remove it: {one.remedy}"
+        yield Alert("unreadable", "bad", "", says, do)
+    if len(found) > NAMED:
+        says = f"Redis holds {len(found) - NAMED:,} more values that Lowkiq can't read"
+        yield Alert("unreadable", "bad", "", says, "See what else writes into this namespace")
 
 
 def alerts_of_redis(info: Mapping[str, Any]) -> list[Alert]:
@@ -86,11 +98,6 @@ def alerts_of_redis(info: Mapping[str, Any]) -> list[Alert]:
 def _of_nodes(found: Nodes) -> Iterator[Alert]:
     if not found.nodes:
         yield Alert("no nodes", "bad", "", "No node has been heard of for half a minute: nothing runs", START_NODES)
-    if found.unreadable:
-        more = [f"{len(found.unreadable) - NAMED:,} more"] if len(found.unreadable) > NAMED else []
-        names = words.listed([*map(words.printable, found.unreadable[:NAMED]), *more])
-        do = "See whether another Lowkiq wrote them, or what else writes into this namespace"
-        yield Alert("unreadable", "bad", "", f"Heartbeats can't be read: {names}", do)
     groups = found.groups
     yield from (_missing(group, _of_queues(group, groups)) for group in groups if group.missing)
     yield from (_late(node) for node in found.nodes if node.is_late)

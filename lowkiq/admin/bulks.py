@@ -7,15 +7,22 @@ They say nothing of jobs' own state: a bulk whose process dies has done what it 
 from __future__ import annotations
 
 import secrets
+from collections.abc import Sequence
+from typing import Literal
 
 import msgspec
 
+from lowkiq.admin.actions import check_action
+from lowkiq.admin.nodes import Count, Seconds
 from lowkiq.admin.search import Match
 from lowkiq.queue import keys
 from lowkiq.queue.call import Caller, redis_time
+from lowkiq.queue.unreadable import Unreadable, parsed, quoted
 
 #: Seconds for which an ended bulk is shown, and how many are listed.
 KEPT_SECONDS, LISTED = 86_400, 50
+#: Bytes of one that are read: a pattern and a group of errors have room.
+MOST_BYTES = 1 << 20
 #: Seconds without progress after which its process must be gone.
 INTERRUPTED_AFTER = 30.0
 
@@ -28,13 +35,13 @@ class Bulk(msgspec.Struct, frozen=True):
     action: str
     match: Match
     #: Jobs that matched when it was asked for; those met so far; and those of them that were moved or deleted.
-    total: int
-    seen: int
-    moved: int
-    #: running, stopping, done, stopped, failed, or interrupted: its process is gone.
-    state: str
-    started_at: float
-    updated_at: float
+    total: Count
+    seen: Count
+    moved: Count
+    #: interrupted: its process is gone.
+    state: Literal["running", "stopping", "done", "stopped", "failed", "interrupted"]
+    started_at: Seconds
+    updated_at: Seconds
     error: str | None = None
 
     @property
@@ -76,26 +83,42 @@ def is_to_stop(caller: Caller, namespace: str, id: str) -> bool:
 
 def read_bulk(caller: Caller, namespace: str, id: str) -> Bulk | None:
     """None when there is no such bulk, or no longer."""
-    return next(iter(_read(caller, namespace, [id])), None)
+    return next(iter(_read(caller, namespace, [id.encode("utf-8", "replace")])), None)
 
 
 def read_bulks(caller: Caller, namespace: str) -> list[Bulk]:
     """The last ones, the newest first."""
-    ids = caller.command("ZREVRANGE", keys.bulks(namespace), 0, LISTED - 1)
-    return _read(caller, namespace, [id.decode() for id in ids])
+    key = keys.bulks(namespace)
+    (ids,) = caller.read([("ZREVRANGE", key, 0, LISTED - 1)], [])
+    return _read(caller, namespace, ids)
 
 
-def _read(caller: Caller, namespace: str, ids: list[str]) -> list[Bulk]:
-    if not ids:
-        return []
+def _read(caller: Caller, namespace: str, ids: Sequence[bytes]) -> list[Bulk]:
     now = redis_time(caller)
-    texts = caller.commands([("GET", keys.bulk(namespace, id)) for id in ids])
-    stops = caller.commands([("EXISTS", keys.bulk_stop(namespace, id)) for id in ids])
-    return [
-        _as_of(msgspec.json.decode(text, type=Bulk), now, bool(stop))
-        for text, stop in zip(texts, stops, strict=True)
-        if text is not None
+    texts = caller.read([("GETRANGE", _key_of(namespace, id), 0, MOST_BYTES) for id in ids], b"")
+    stops = caller.commands([("EXISTS", _key_of(namespace, id) + b":stop") for id in ids])
+    bulks = [
+        _parse(caller, _key_of(namespace, id), id, text) if text else None for id, text in zip(ids, texts, strict=True)
     ]
+    return [_as_of(bulk, now, bool(stop)) for bulk, stop in zip(bulks, stops, strict=True) if bulk]
+
+
+def _key_of(namespace: str, id: bytes) -> bytes:
+    return keys.bulk(namespace, "").encode() + id
+
+
+def _parse(caller: Caller, key: bytes, id: bytes, text: bytes) -> Bulk | None:
+    def decode() -> Bulk:
+        bulk = msgspec.json.decode(text, type=Bulk)
+        if bulk.id.encode() != id:
+            raise ValueError("it is of another bulk")
+        check_action(bulk.action, bulk.match.view)
+        return bulk
+
+    met: list[Unreadable] = []
+    bulk = parsed(met, quoted(key), f"UNLINK {quoted(key)}", decode)
+    caller.met.tell(f"{key!r}", met)
+    return bulk
 
 
 def _as_of(bulk: Bulk, now: float, stop: bool) -> Bulk:

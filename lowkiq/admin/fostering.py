@@ -12,6 +12,7 @@ from lowkiq.admin.nodes import read_health
 from lowkiq.queue import keys
 from lowkiq.queue.call import Caller
 from lowkiq.queue.shard import Shard
+from lowkiq.queue.unreadable import parsed
 
 #: Seconds for which a list of unowned shards counts as the last one.
 UNOWNED_TTL: Final = 15
@@ -27,7 +28,7 @@ def ask_to_foster(caller: Caller, namespace: str, told: Mapping[Shard, str], lea
         told: shards that nobody has, each with a node that was told already, or "". Others are asked if it isn't there.
         leaver: a node that is not to be asked.
     """
-    living = {node.node: node for node in read_health(caller, namespace).readable if not node.is_late}
+    living = {node.node: node for node in read_health(caller, namespace) if not node.is_late}
     able = [node for name, node in living.items() if node.state == "ready" and name != leaver]
     random.shuffle(able)
     takers = {queue: [node for node in able if node.runs(queue)] for queue in {shard.queue for shard in told}}
@@ -42,5 +43,6 @@ def ask_to_foster(caller: Caller, namespace: str, told: Mapping[Shard, str], lea
 def exchange_unowned(caller: Caller, namespace: str, prefixes: Collection[str]) -> set[str]:
     """Keeps the shards that nobody has now, and returns those that nobody had at the last check, by whichever node."""
     key, text = keys.unowned(namespace), msgspec.json.encode(sorted(prefixes))
-    last, _ = caller.commands([("GET", key), ("SET", key, text, "EX", UNOWNED_TTL)])
-    return set(msgspec.json.decode(last, type=list[str])) if last else set()
+    last, _ = caller.read([("GET", key), ("SET", key, text, "EX", UNOWNED_TTL)], None)
+    found = parsed([], key, "", msgspec.json.Decoder(list[str]).decode, last) if last else None  # written anew anyway
+    return set(found or ())

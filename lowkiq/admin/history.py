@@ -13,6 +13,7 @@ import msgspec
 from lowkiq.admin.metrics import QueueMetrics, total
 from lowkiq.queue import keys
 from lowkiq.queue.call import Call, Caller, chunked
+from lowkiq.queue.unreadable import Unreadable, count, finite, parsed, quoted
 
 #: Seconds between samples.
 SAMPLE_INTERVAL: Final = 5.0
@@ -37,6 +38,8 @@ SPANS: Final[Mapping[str, Span]] = {
     "30d": Span(30 * 86_400, 14_400),
 }
 SHORTEST: Final = "5m"
+#: Bytes of a point that are read.
+MOST_BYTES: Final = 1_000
 
 
 class Point(msgspec.Struct, frozen=True):
@@ -71,16 +74,25 @@ def record(caller: Caller, namespace: str, queues: Mapping[str, QueueMetrics]) -
 
 def read_history(caller: Caller, namespace: str, queue: str, span: str) -> list[Point]:
     """The points of a span that lie within it, oldest first. `queue` may be TOTAL."""
-    time, records = caller.commands([("TIME",), ("LRANGE", f"{keys.history(namespace, queue)}{span}", 0, -1)])
-    points = [_point(record) for record in records]
-    return [point for point in points if point.at >= time[0] - SPANS[span].seconds]
+    key, (length, step) = f"{keys.history(namespace, queue)}{span}", SPANS[span]
+    time, records = caller.read([("TIME",), ("LRANGE", key, -(length // step), -1)], [])
+    points = _points(caller, key, records)
+    return [point for point in points if point.at >= time[0] - length]
 
 
 def read_earlier(caller: Caller, namespace: str, queues: Iterable[str]) -> dict[str, Point]:
     """Points of ten to fifteen seconds ago, of each queue that has one: rates can be taken from them."""
-    names = list(queues)
-    records = caller.commands([("LINDEX", f"{keys.history(namespace, queue)}{SHORTEST}", -3) for queue in names])
-    return {queue: _point(record) for queue, record in zip(names, records, strict=True) if record is not None}
+    names = {queue: f"{keys.history(namespace, queue)}{SHORTEST}" for queue in queues}
+    records = caller.read([("LINDEX", key, -3) for key in names.values()], None)
+    found = zip(names.items(), records, strict=True)
+    return {queue: point for (queue, key), record in found if record for point in _points(caller, key, [record])}
+
+
+def _points(caller: Caller, key: str, records: Iterable[bytes]) -> list[Point]:
+    met: list[Unreadable] = []
+    points = [parsed(met, quoted(key), f"UNLINK {quoted(key)}", _point, record) for record in records]
+    caller.met.tell(f"{key} points", met[:1])  # one of a key says enough
+    return [point for point in points if point]
 
 
 def _sample(row: QueueMetrics) -> str:
@@ -90,6 +102,8 @@ def _sample(row: QueueMetrics) -> str:
 
 def _point(record: bytes) -> Point:
     """A newer Lowkiq may have put more columns behind these."""
-    words = record.split()
-    values: list[Any] = [float(words[0]), *map(int, words[1:5]), float(words[5]), *map(int, words[6:10])]
+    words = record[:MOST_BYTES].split()
+    if len(words) < len(Point.__struct_fields__):
+        raise ValueError(f"{quoted(record, 60)} is no point of a history")
+    values: list[Any] = [finite(words[0]), *map(count, words[1:5]), finite(words[5]), *map(count, words[6:10])]
     return Point(*values)

@@ -10,6 +10,8 @@ import msgspec
 from lowkiq.queue import keys
 from lowkiq.queue.call import Call, Caller, chunked, raise_first
 from lowkiq.queue.shard import Shard
+from lowkiq.queue.unreadable import Unreadable, bounded, number_in, of_another_type, parsed, quoted
+from lowkiq.settings import NAME
 
 
 class ShardMetrics(msgspec.Struct, frozen=True):
@@ -65,6 +67,10 @@ class QueueMetrics(msgspec.Struct, frozen=True):
     merged: int
 
 
+#: Characters of a queue's name, and queues and shards in all, that are read: somebody may have written millions.
+LONGEST_NAME, MOST_QUEUES, MOST_SHARDS_IN_ALL = 1_000, 10_000, 2 * keys.MOST_SHARDS
+#: Seconds for which a shard that can't be read is told of, unless it is read again before: others have their turns.
+SHARD_KEPT: Final = 900.0
 #: Numbers that are the sums of those of parts.
 SUMMED: Final = ("length", "retries", "busy", "morgue_length", "processed", "failed", "pushed", "merged")
 
@@ -76,17 +82,53 @@ def known_queues(caller: Caller, namespace: str) -> dict[str, int]:
 
 def read_layouts(caller: Caller, namespace: str) -> dict[str, keys.Layout]:
     """Every queue with its layout, as `register` knows it."""
-    told: Mapping[bytes, bytes] = caller.command("HGETALL", keys.queues(namespace))
-    return {queue.decode(): keys.Layout.parse(text) for queue, text in sorted(told.items())}
+    key, found, layouts = keys.queues(namespace), list[Unreadable](), dict[str, keys.Layout]()
+    shards = 0
+    # The smallest first: one of somebody else's making that is too large leaves out itself, and none of ours.
+    told = sorted((len(text), text, queue) for queue, text in _read_hash(caller, key, MOST_QUEUES))
+    for _, text, queue in told:
+        remedy = f"HDEL {quoted(key)} {quoted(queue)}"
+        layout = parsed(found, f"{quoted(key)} {quoted(queue)}", remedy, _layout_of, queue, text)
+        if layout is None:
+            continue
+        shards += layout.shards_count
+        if shards > MOST_SHARDS_IN_ALL:
+            why = f"all queues together would have more than {MOST_SHARDS_IN_ALL:,} shards"
+            found.append(Unreadable(f"{quoted(key)} {quoted(queue)}", why, remedy))
+            break
+        layouts[queue.decode()] = layout
+    if len(told) >= MOST_QUEUES:
+        found.append(Unreadable(quoted(key), f"it has more than {MOST_QUEUES:,} queues", f"UNLINK {quoted(key)}"))
+    caller.met.tell(key, found)
+    return dict(sorted(layouts.items()))
+
+
+def _read_hash(caller: Caller, key: str, most: int) -> list[tuple[bytes, bytes]]:
+    """The fields of a hash, or about the first `most`. A hash of few fields is read in one go."""
+    rows: dict[bytes, bytes] = {}
+    cursor = 0
+    while True:
+        ((cursor, page),) = caller.read([("HSCAN", key, cursor, "COUNT", most)], (0, []))
+        rows |= page if isinstance(page, Mapping) else dict(zip(page[::2], page[1::2], strict=True))
+        if not int(cursor) or len(rows) >= most:
+            return list(rows.items())[:most]
+
+
+def _layout_of(queue: bytes, text: bytes) -> keys.Layout:
+    if len(queue) > LONGEST_NAME or not NAME.fullmatch(queue.decode("utf-8", "replace")):
+        raise ValueError("no worker can have a queue of that name")
+    return keys.Layout.parse(text)
 
 
 def read_shards(caller: Caller, shards: Sequence[Shard]) -> list[ShardMetrics]:
-    """The numbers of each shard."""
+    """The numbers of each shard; 0 is what can't be read."""
     groups = list(chunked(shards, caller.shards_a_call))
     calls = [Call("stats", [shard.prefix for shard in some], [], list) for some in groups]
     replies = zip(groups, raise_first(caller.run_all(calls)), strict=True)
     return [
-        _row(shard, row, float(now)) for some, (now, *rows) in replies for shard, row in zip(some, rows, strict=True)
+        _row(caller, shard, row, float(now))
+        for some, (now, *rows) in replies
+        for shard, row in zip(some, rows, strict=True)
     ]
 
 
@@ -114,9 +156,22 @@ def total(parts: Iterable[QueueMetrics | ShardMetrics]) -> QueueMetrics:
     return QueueMetrics(**sums, fresh=sums["length"] - sums["retries"], lag=lag)
 
 
-def _row(shard: Shard, row: list[Any], now: float) -> ShardMetrics:
+def _row(caller: Caller, shard: Shard, row: list[Any], now: float) -> ShardMetrics:
+    found: list[Unreadable] = []
+    if not row or isinstance(row[0], bytes):  # names of keys of other types
+        found = [of_another_type(f"{shard.prefix}{key.decode()}") for key in row]
+        row = [0, 0, 0, 0, b"", *[b"0"] * 4, b"", b"0", b"0"]
     *counts, oldest, processed, failed, pushed, merged, owner, rest, epoch = row
-    due_in = float(oldest) - now if oldest else None
-    counters = map(int, (processed, failed, pushed, merged))
-    values: list[Any] = [*counts, due_in, *counters, owner.decode() or None, float(rest), int(epoch)]
+    fields = {"processed": processed, "failed": failed, "pushed": pushed, "merged": merged}
+    counters = [number_in(found, f"{shard.prefix}meta", name, text) for name, text in fields.items()]
+    due_in = bounded(oldest) - now if oldest else None
+    values: list[Any] = [
+        *map(int, counts),
+        due_in,
+        *counters,
+        owner[:LONGEST_NAME].decode("utf-8", "backslashreplace") or None,
+        float(rest),
+        number_in(found, f"{shard.prefix}owner", "epoch", epoch),
+    ]
+    caller.met.tell(shard.prefix, found, SHARD_KEPT)
     return ShardMetrics(shard.queue, shard.index, *values)  # the script's order is that of the fields

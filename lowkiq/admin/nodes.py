@@ -4,15 +4,17 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Sequence
-from typing import Final, NamedTuple
+from typing import Annotated, Final, NamedTuple
 
 import msgspec
+from msgspec import Meta
 
 from lowkiq.admin.metrics import ShardMetrics, known_queues, read_shards
 from lowkiq.codec import encodable
 from lowkiq.queue import keys
-from lowkiq.queue.call import Call, Caller, pairs
+from lowkiq.queue.call import Call, Caller, chunked, pairs
 from lowkiq.queue.shard import shards_of
+from lowkiq.queue.unreadable import Unreadable, parsed, quoted
 
 #: Seconds between beats.
 BEAT_INTERVAL = 5.0
@@ -24,65 +26,76 @@ BEAT_TTL = 30
 MOST_NODES: Final = 10_000
 #: Ids of a batch that a heartbeat names, and characters of each.
 NAMED_IDS, ID_CHARS = 10, 200
+#: Heartbeats that are read, the newest, and bytes of one: a thousand threads have room in it.
+MOST_BEATS, MOST_BEAT_BYTES = 1_000, 4 << 20
+#: Heartbeats of a round trip, and bytes after which no more are read.
+BEATS_AT_ONCE, MOST_BYTES_IN_ALL = 50, 64 << 20
+
+# A heartbeat is only what somebody has written into Redis: what it may say is bounded.
+Text = Annotated[str, Meta(max_length=2_000)]
+Count = Annotated[int, Meta(ge=0, le=2**53)]
+Seconds = Annotated[float, Meta(ge=-1e11, le=1e11)]
+#: Queue → shards.
+Shards = Annotated[dict[Text, Annotated[list[Count], Meta(max_length=keys.MOST_SHARDS)]], Meta(max_length=10_000)]
 
 
 class ThreadHealth(msgspec.Struct, frozen=True, kw_only=True):
     """A worker thread and what it performs."""
 
-    name: str
-    worker: str | None = None
-    queue: str | None = None
-    shard: int | None = None
+    name: Text
+    worker: Text | None = None
+    queue: Text | None = None
+    shard: Count | None = None
     #: The first ids of the batch, cut.
-    ids: list[str] = []
+    ids: Annotated[list[Text], Meta(max_length=NAMED_IDS)] = []
     #: How many ids the batch has.
-    jobs: int = 0
+    jobs: Count = 0
     #: Since when it has been performed.
-    seconds: float = 0.0
+    seconds: Seconds = 0.0
 
 
 class NodeHealth(msgspec.Struct, frozen=True, kw_only=True):
     """A heartbeat."""
 
-    node: str
-    boot_id: str
-    host: str
-    pid: int
-    supervisor_pid: int | None
-    node_number: int
-    number_of_nodes: int
-    slot: int | None
+    node: Text
+    boot_id: Text
+    host: Text
+    pid: Count
+    supervisor_pid: Count | None
+    node_number: Count
+    number_of_nodes: Count
+    slot: Count | None
     #: "ready", "quiet", "draining" or "retiring".
-    state: str
-    started_at: float
-    beat_at: float
-    version: str
+    state: Text
+    started_at: Seconds
+    beat_at: Seconds
+    version: Text
     #: The queues that it runs; None: an older version, which doesn't tell.
-    queues: list[str] | None = None
+    queues: Annotated[list[Text], Meta(max_length=10_000)] | None = None
     #: Those of them that it leaves alone, as Redis knows them otherwise → why.
-    refused: dict[str, str] = {}
+    refused: Annotated[dict[Text, Text], Meta(max_length=10_000)] = {}
     #: Queue → shards.
-    owned: dict[str, list[int]]
+    owned: Shards
     #: Those of them that are another node's part, for which this one stands in.
-    fostered: dict[str, list[int]] = {}
+    fostered: Shards = {}
     #: Holder → queue → shards that are this node's part, and that the holder has; "" is nobody known.
-    waited_for: dict[str, dict[str, list[int]]]
-    threads: list[ThreadHealth]
-    processed: int
-    failed: int
+    waited_for: Annotated[dict[Text, Shards], Meta(max_length=MOST_NODES)]
+    threads: Annotated[list[ThreadHealth], Meta(max_length=1_000)]
+    processed: Count
+    failed: Count
     #: Bytes.
-    rss: int
-    cpu_percent: float
+    rss: Count
+    cpu_percent: Annotated[float, Meta(ge=0, le=1e9)]
     #: Seconds of the last beat's call, None before the first.
-    redis_round_trip: float | None
-    restarts: int
+    redis_round_trip: Seconds | None
+    restarts: Count
     #: How the last process of its slot ended, and why.
-    last_exit: str | None
+    last_exit: Text | None
     #: Its supervisor's sentences on what is wrong with the nodes there.
-    notices: list[str] = []
+    notices: Annotated[list[Text], Meta(max_length=100)] = []
     #: `rss` and `cpu_percent` of the last beats, oldest first.
-    rss_history: list[int] = []
-    cpu_history: list[float] = []
+    rss_history: Annotated[list[Count], Meta(max_length=1_000)] = []
+    cpu_history: Annotated[list[Annotated[float, Meta(ge=0, le=1e9)]], Meta(max_length=1_000)] = []
     #: Seconds since the last beat by Redis's clock; filled in by who reads it.
     beat_age: float = 0.0
 
@@ -122,15 +135,6 @@ class Running(NamedTuple):
         if name_id(id) in self.thread.ids:
             return True
         return None if self.thread.jobs > len(self.thread.ids) else False
-
-
-class Heartbeats(NamedTuple):
-    """The heartbeats of all nodes."""
-
-    #: By node number.
-    readable: list[NodeHealth]
-    #: Names of nodes whose beat can't be read: of another version, or somebody else's writing.
-    unreadable: list[str]
 
 
 class Group(NamedTuple):
@@ -175,7 +179,8 @@ class Nodes(msgspec.Struct, frozen=True, kw_only=True):
     doubled: list[int]
     #: Shards with due jobs whose lease nobody has.
     unowned: list[ShardMetrics]
-    unreadable: list[str] = []
+    #: Values in Redis that can't be read.
+    unreadable: list[Unreadable] = []
 
     @property
     def groups(self) -> list[Group]:
@@ -233,33 +238,48 @@ def forget(caller: Caller, namespace: str, node: str) -> None:
 def read_nodes(caller: Caller, namespace: str) -> Nodes:
     """All nodes that have beaten lately."""
     shards = read_shards(caller, shards_of(namespace, known_queues(caller, namespace)))
-    return judge(read_health(caller, namespace), shards)
+    return judge(read_health(caller, namespace), shards, caller.met.now())
 
 
-def read_health(caller: Caller, namespace: str) -> Heartbeats:
-    """The heartbeats of nodes that have beaten lately."""
-    time, beats = caller.commands([("TIME",), ("ZRANGE", keys.nodes(namespace), 0, -1, "WITHSCORES")])
+def read_health(caller: Caller, namespace: str) -> list[NodeHealth]:
+    """The heartbeats of nodes that have beaten lately, by node number."""
+    key = keys.nodes(namespace)
+    time, beats = caller.read([("TIME",), ("ZREVRANGE", key, 0, MOST_BEATS - 1, "WITHSCORES")], [])
     now = time[0] + time[1] / 1e6
-    ages = {name: now - float(at) for name, at in pairs(beats)}
-    texts = caller.commands([("GET", keys.node(namespace, "").encode() + name) for name in ages])
-    found = Heartbeats([], [])
-    for (name, age), text in zip(ages.items(), texts, strict=True):
-        # Redis forgets a beat by its clock too, and so too late if that was set back.
-        if text is None or age > BEAT_TTL:
-            continue
-        try:
-            health = msgspec.json.decode(text, type=NodeHealth)
-        except (msgspec.DecodeError, UnicodeDecodeError):
-            found.unreadable.append(name.decode("utf-8", "backslashreplace"))
-        else:
-            found.readable.append(msgspec.structs.replace(health, beat_age=max(age, 0.0)))
-    found.readable.sort(key=lambda node: (node.node_number, node.started_at))
+    # Redis forgets a beat by its clock too, and so too late if that was set back.
+    ages = {name: age for name, at in pairs(beats) if (age := max(now - float(at), 0.0)) <= BEAT_TTL}
+    found, unreadable, bytes_read = list[NodeHealth](), list[Unreadable](), 0
+    for names in chunked(ages, BEATS_AT_ONCE):
+        texts = caller.read([("GETRANGE", _key_of(namespace, name), 0, MOST_BEAT_BYTES) for name in names], b"")
+        for name, text in zip(names, texts, strict=True):
+            bytes_read += len(text)
+            if text and (health := _read_beat(_key_of(namespace, name), text, unreadable)):
+                found.append(msgspec.structs.replace(health, beat_age=ages[name]))
+        if bytes_read > MOST_BYTES_IN_ALL:
+            why = f"its nodes' heartbeats have more than {MOST_BYTES_IN_ALL >> 20} MiB"
+            unreadable.append(Unreadable(quoted(key), why, f"UNLINK {quoted(key)}"))
+            break
+    found.sort(key=lambda node: (node.node_number, node.started_at))
+    caller.met.tell(key, unreadable)
     return found
 
 
-def judge(heartbeats: Heartbeats, shards: Sequence[ShardMetrics]) -> Nodes:
-    """The nodes with what is wrong, by their heartbeats and the numbers of all shards."""
-    nodes, unreadable = heartbeats
+def _key_of(namespace: str, node: bytes) -> bytes:
+    return keys.node(namespace, "").encode() + node
+
+
+def _read_beat(key: bytes, text: bytes, met: list[Unreadable]) -> NodeHealth | None:
+    if len(text) > MOST_BEAT_BYTES:
+        met.append(Unreadable(quoted(key), f"it has more than {MOST_BEAT_BYTES >> 20} MiB", f"UNLINK {quoted(key)}"))
+        return None
+    return parsed(met, quoted(key), f"UNLINK {quoted(key)}", _BEAT.decode, text)
+
+
+_BEAT: Final = msgspec.json.Decoder(NodeHealth)
+
+
+def judge(nodes: list[NodeHealth], shards: Sequence[ShardMetrics], unreadable: Sequence[Unreadable]) -> Nodes:
+    """The nodes with what is wrong, by their heartbeats, the numbers of all shards, and what can't be read."""
     groups = groups_of(nodes)
     return Nodes(
         nodes=nodes,
@@ -267,5 +287,5 @@ def judge(heartbeats: Heartbeats, shards: Sequence[ShardMetrics]) -> Nodes:
         missing=sorted({number for group in groups for number in group.missing}),
         doubled=sorted({number for group in groups for number in group.doubled}),
         unowned=[shard for shard in shards if shard.is_unowned],
-        unreadable=unreadable,
+        unreadable=list(unreadable),
     )

@@ -107,10 +107,10 @@ class _Reader(NamedTuple):
         """The first rows after the cursor of each of these shards, so many of each, in the order of the shard."""
         limited = zip(numbers, limits, strict=False)
         ranges = [(number, limit, range_) for number, limit in limited for range_ in self._ranges(number)]
-        pages = self.caller.commands([
+        pages = self.caller.read([
             (self._command, f"{self.shards[number].prefix}{self.zset}", *bounds, "WITHSCORES", "LIMIT", skip, limit)
             for number, limit, (*bounds, skip) in ranges
-        ])  # fmt: skip
+        ], [])  # fmt: skip
         return [
             Row(float(score), number, id)
             for (number, _, _), page in zip(ranges, pages, strict=True)

@@ -88,7 +88,7 @@ class Previews:
     def ahead(self, id: str) -> int | None:
         """The number of queued jobs of its shard that come before it, None if it is not queued."""
         shard, encoded = self._reader.find(id)
-        rank: int | None = self._caller.command("ZRANK", f"{shard.prefix}due", encoded)
+        rank: int | None = self._caller.read([("ZRANK", f"{shard.prefix}due", encoded)], None)[0]
         return rank
 
     def in_flight(self, limit: int = 100) -> list[JobPreview]:
@@ -99,7 +99,7 @@ class Previews:
             if len(found) >= limit:
                 break
             if length:
-                words = self._caller.command("LRANGE", f"{shard.prefix}claim", 0, 2 * (limit - len(found)) - 1)
+                (words,) = self._caller.read([("LRANGE", f"{shard.prefix}claim", 0, 2 * (limit - len(found)) - 1)], [])
                 found += [(shard, id) for id in words[::2]]
         return self._listed("in_flight", found)
 

@@ -15,6 +15,7 @@ from lowkiq.queue import keys, scripts
 from lowkiq.queue.call import Argument, Caller, chunked, redis_time
 from lowkiq.queue.keys import Layout
 from lowkiq.queue.shard import Shard
+from lowkiq.queue.unreadable import Unreadable, parsed, quoted
 from lowkiq.transport.cluster import ClusterClient
 from lowkiq.transport.server import read_replies
 
@@ -29,8 +30,9 @@ NEWEST_DEAD: Final = 20
 
 #: Every command that scripts, nodes, producers and the web view send, with arguments after the key that Redis accepts.
 ON_KEYS: Final[Sequence[tuple[str, Sequence[Argument]]]] = (
-    ("EXISTS", ()), ("UNLINK", ()), ("RENAME", ("{key}",)), ("EXPIRE", (1,)), ("GET", ()), ("SET", ("", "XX")),
-    ("HDEL", ("f",)), ("HEXISTS", ("f",)), ("HGET", ("f",)), ("HGETALL", ()), ("HINCRBY", ("f", 0)),
+    ("EXISTS", ()), ("UNLINK", ()), ("RENAME", ("{key}",)), ("EXPIRE", (1,)), ("GET", ()), ("GETRANGE", (0, 0)),
+    ("SET", ("", "XX")), ("TYPE", ()),
+    ("HDEL", ("f",)), ("HEXISTS", ("f",)), ("HGET", ("f",)), ("HGETALL", ()), ("HINCRBY", ("f", 0)), ("HSCAN", (0,)),
     ("HLEN", ()), ("HMGET", ("f",)), ("HSET", ("f", "")), ("HSTRLEN", ("f",)),
     ("BLPOP", (1,)), ("LINDEX", (0,)), ("LLEN", ()), ("LRANGE", (0, 0)), ("LSET", (0, "")), ("LTRIM", (0, 0)),
     ("PTTL", ()), ("RPUSH", ("",)),
@@ -180,12 +182,21 @@ def time_doorbell(caller: Caller, namespace: str) -> float | None:
 
 def read_shard_layouts(caller: Caller, shards: Sequence[Shard]) -> list[Layout | None]:
     """The layout that each shard was written with, None of one that was not."""
-    told = [
-        text
+    return [
+        _layout_of(caller, shard, text)
         for some in chunked(shards, AT_ONCE)
-        for text in caller.commands([("HGET", f"{shard.prefix}meta", "layout") for shard in some])
+        for shard, text in zip(
+            some, caller.read([("HGET", f"{one.prefix}meta", "layout") for one in some], None), strict=True
+        )
     ]
-    return [Layout.parse(text) if text else None for text in told]
+
+
+def _layout_of(caller: Caller, shard: Shard, text: bytes | None) -> Layout | None:
+    met: list[Unreadable] = []
+    field = f"{quoted(shard.prefix + 'meta')} layout"
+    layout = parsed(met, field, f"HDEL {field}", Layout.parse, text) if text else None
+    caller.met.tell(field, met)
+    return layout
 
 
 def read_buried(caller: Caller, shards: Sequence[Shard]) -> list[str]:

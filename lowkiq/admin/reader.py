@@ -10,11 +10,16 @@ import msgspec
 from lowkiq.job import KEPT_BYTES, encode_id, shard_of
 from lowkiq.queue.call import Call, Caller, chunked, raise_first
 from lowkiq.queue.shard import Shard
+from lowkiq.queue.unreadable import LARGEST, Unreadable, bounded, finite, number_in, of_another_type, parsed, quoted
 
 #: Ids in one fetch.
 FETCHED_AT_ONCE: Final = 100
 #: What fetch.lua says of an id that is to be asked for again.
 LATER: Final = b"later"
+#: The same of one whose record is none.
+UNREADABLE: Final = b"unreadable"
+#: Place of a job → the key that has its record.
+RECORDS: Final = {"queue": "payloads", "claim": "claim", "morgue": "morgue:payloads"}
 
 #: An id and the shard that it belongs to; and the place to look for it: "queue", "claim" or "morgue".
 Found = tuple[Shard, bytes]
@@ -69,7 +74,8 @@ class JobReader(NamedTuple):
         left = asked
         while left:
             rows = self._rows(left, payloads, "" if cut is None else cut)
-            jobs |= {one: self._preview(*one, row) for one, row in rows if row is not None and row != LATER}
+            found = ((one, self._read(one, row)) for one, row in rows if row is not None and row != LATER)
+            jobs |= {one: preview for one, preview in found if preview is not None}
             left = [one for one, row in rows if row == LATER]
         return [jobs[one] for one in asked if one in jobs]
 
@@ -89,19 +95,35 @@ class JobReader(NamedTuple):
             for id, row in zip(some, rows, strict=True)
         ]
 
-    def _preview(self, where: str, shard: Shard, id: bytes, row: list[Any]) -> JobPreview:
-        at, retry_count, error, crashes, count, *payloads = row
+    def _read(self, asked: Asked, row: list[Any] | bytes) -> JobPreview | None:
+        """The job of a row; None where it can't be read."""
+        where, shard, id = asked
+        key, name = f"{shard.prefix}{RECORDS[where]}", quoted(id)
+        met: list[Unreadable] = []
+        preview = None
+        if row == UNREADABLE or not isinstance(row, bytes):
+            remedy = f"UNLINK {quoted(key)}" if where == "claim" else f"HDEL {quoted(key)} {name}"
+            preview = parsed(met, f"{quoted(key)} {name}", remedy, self._preview, met, where, shard, id, row)
+        elif row:
+            met.append(of_another_type(row))
+        self.caller.met.tell(f"{key} {name}", met)
+        return preview
+
+    def _preview(self, met: list[Unreadable], where: str, shard: Shard, id: bytes, row: Any) -> JobPreview:
+        if row == UNREADABLE:
+            raise ValueError("it is no record of a job")
+        at, retry_count, error, crashes, payload_count, *payloads = row
         triples = zip(payloads[::3], payloads[1::3], payloads[2::3], strict=True)
         return JobPreview(
             id=id.decode("utf-8", KEPT_BYTES),
             shard=shard.index,
             where=where,
-            at=float(at),
-            retry_count=int(retry_count) if retry_count else -1,
+            at=bounded(at),
+            retry_count=max(min(round(bounded(retry_count)), LARGEST), -1) if retry_count else -1,
             error=error_text(error, self.load_error) if error else None,
-            crashes=int(crashes),
-            payload_count=int(count),
-            payloads=[PayloadPreview(float(score), int(size), data) for data, score, size in triples],
+            crashes=number_in(met, f"{shard.prefix}crashes", id, crashes),
+            payload_count=int(payload_count),
+            payloads=[PayloadPreview(finite(score), int(size), data) for data, score, size in triples],
         )
 
 

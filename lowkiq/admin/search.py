@@ -10,8 +10,9 @@ import msgspec
 
 from lowkiq.admin.metrics import read_lengths
 from lowkiq.admin.reader import error_text
-from lowkiq.queue.call import Caller
+from lowkiq.queue.call import Caller, pairs
 from lowkiq.queue.shard import Shard
+from lowkiq.transport.server import Command
 
 View = Literal["due", "retries", "morgue"]
 
@@ -84,16 +85,19 @@ class Search(NamedTuple):
 
     def newest(self, view: str, shards: Sequence[Shard], most: int) -> list[tuple[bytes, str | None]]:
         """The last ids of a view in each of these shards, with their errors, from two round trips."""
-        ids = self.caller.commands([("ZREVRANGE", f"{shard.prefix}{view}", 0, most - 1) for shard in shards])
+        ids = self.caller.read([("ZREVRANGE", f"{shard.prefix}{view}", 0, most - 1) for shard in shards], [])
         errors = self.errors_of(view, list(zip(shards, ids, strict=True)))
         return [row for some, texts in zip(ids, errors, strict=True) for row in zip(some, texts, strict=True)]
 
     def errors_of(self, view: str, found: Sequence[tuple[Shard, Sequence[bytes]]]) -> list[list[str | None]]:
         """The last error of each of these ids, shard by shard."""
         errors = PLACES[view][1]
-        texts = iter(self.caller.commands([("HMGET", f"{shard.prefix}{errors}", *ids) for shard, ids in found if ids]))
+        asked: list[Command] = [("HMGET", f"{shard.prefix}{errors}", *ids) for shard, ids in found if ids]
+        texts = iter(self.caller.read(asked, ()))
         return [
-            [error_text(text, self.load_error) if text else None for text in next(texts)] if ids else []
+            [error_text(text, self.load_error) if text else None for text in next(texts) or [None] * len(ids)]
+            if ids
+            else []
             for _, ids in found
         ]
 
@@ -107,8 +111,8 @@ class Search(NamedTuple):
         shard = self.shards[place.shard]
         options = ("MATCH", match.pattern) if match.pattern else ()
         key = f"{shard.prefix}{match.view}"
-        cursor, page = self.caller.command("ZSCAN", key, place.cursor, *options, "COUNT", STEP)
-        found = [(id, float(score)) for id, score in page]
+        ((cursor, page),) = self.caller.read([("ZSCAN", key, place.cursor, *options, "COUNT", STEP)], (0, []))
+        found = [(id, float(score)) for id, score in pairs(page)]
         if match.error is not None:
             (errors,) = self.errors_of(match.view, [(shard, [id for id, _ in found])])
             found = [row for row, error in zip(found, errors, strict=True) if group_of(error) == match.error]

@@ -16,7 +16,7 @@ import typer
 from redis.exceptions import RedisError
 
 from lowkiq import Lowkiq, LowkiqError, SettingsError, __version__, environment, log
-from lowkiq.admin.alerts import alerts_of
+from lowkiq.admin.alerts import alerts_of, alerts_of_unreadable
 from lowkiq.cli import tables
 from lowkiq.doctor import command as examiner
 from lowkiq.environment import ExitCode, parse_address
@@ -44,13 +44,15 @@ Examples:
 
 WEB_EPILOG = """\b
 Examples:
-  lowkiq web -r shop.jobs                                for a browser on this machine: http://127.0.0.1:8080/
+  lowkiq web -r shop.jobs                                logs a link for a browser on this machine
   LOWKIQ_WEB_TOKEN=… lowkiq web -r shop.jobs --bind :8080
   LOWKIQ_WEB_USER=… LOWKIQ_WEB_PASSWORD=… lowkiq web --bind 10.0.0.5:8080 --read-only
   lowkiq web --bind :8080 --no-auth                      behind something that decides who gets here
 
 \b
-Where other machines can reach it, it wants credentials, from the environment: a command line shows in ps.
+Where other machines can reach it, it wants credentials, from the environment: a command line shows in ps. Without any
+it makes up a token, and logs a link with it. With --no-auth, LOWKIQ_WEB_HOSTS lists the names of hosts that it answers
+to, beside addresses.
 Without -r it knows only where Redis is, which is enough to see and act.
 """
 
@@ -158,6 +160,8 @@ def stats(context: typer.Context, require: Require = None, as_json: AsJson = Fal
             typer.echo(json.dumps({name: msgspec.structs.asdict(row) for name, row in metrics.items()}))
         else:
             tables.show(tables.of_queues(metrics))
+        for alert in alerts_of_unreadable(app.caller.met.now()):
+            typer.echo(f"{alert.kind}: {alert.text}", err=True)
 
 
 @cli.command()

@@ -48,7 +48,10 @@ def of_morgue(queue: str, jobs: Sequence[Job]) -> Table:
 
 def summary(job: Job) -> dict[str, Any]:
     """A job of the morgue in a line, without its payloads."""
-    since = datetime.datetime.fromtimestamp(job.perform_in, datetime.UTC).isoformat(timespec="seconds")
+    try:
+        since = datetime.datetime.fromtimestamp(job.perform_in, datetime.UTC).isoformat(timespec="seconds")
+    except (ValueError, OverflowError, OSError):  # anybody may have written it
+        since = f"{job.perform_in:g}"
     return {"id": job.id, "payloads": job.payload_count, "since": since, "error": job.error or ""}
 
 

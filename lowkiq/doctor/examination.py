@@ -33,6 +33,7 @@ OF_REDIS: Final[Mapping[str, Check]] = {
     "rights.doorbell": redis_checks.doorbell,
     "queues.shards_count": queue_checks.shards_count,
     "queues.layout": queue_checks.layouts,
+    "queues.readable": queue_checks.readable,
     "queues.unserved": queue_checks.unserved,
     "queues.unowned": queue_checks.unowned,
     "queues.late": queue_checks.late,

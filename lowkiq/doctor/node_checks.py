@@ -22,7 +22,7 @@ def present(subject: Subject) -> Iterator[Verdict]:
         yield note("no node has been heard of for half a minute")
         return
     yield ok(f"{len(found.nodes) - len(found.late)} nodes live")
-    yield from _alerts(subject, "unreadable", "late", "supervisor")
+    yield from _alerts(subject, "late", "supervisor")
 
 
 def numbers(subject: Subject) -> Iterator[Verdict]:

@@ -6,6 +6,9 @@ from collections.abc import Iterator
 from typing import Final
 
 from lowkiq.admin import probes
+from lowkiq.admin.alerts import alerts_of_unreadable
+from lowkiq.admin.bulks import read_bulks
+from lowkiq.admin.history import SPANS, TOTAL, read_history
 from lowkiq.admin.words import printable
 from lowkiq.doctor.finding import Verdict, note, of_alert, ok, problem, warning
 from lowkiq.doctor.subject import Subject
@@ -69,6 +72,19 @@ def layouts(subject: Subject) -> Iterator[Verdict]:
 def _newer(queue: str, version: int) -> Verdict:
     says, _, do = str(keys.newer_layout(queue, version)).partition(": ")
     return problem(says, f"{do}: a newer Lowkiq has taken the queue over")
+
+
+def readable(subject: Subject) -> Iterator[Verdict]:
+    """Values that somebody else has written, in all that Lowkiq keeps."""
+    caller, namespace = subject.caller, subject.settings.namespace
+    _ = subject.nodes  # which reads queues, shards and heartbeats
+    read_bulks(caller, namespace)
+    for queue in [TOTAL, *list(subject.queues)[:MANY]]:
+        for span in SPANS:
+            read_history(caller, namespace, queue, span)
+    found = caller.met.now()
+    verdicts = map(of_alert, alerts_of_unreadable(found))
+    yield from verdicts if found else [ok("nothing in Redis that can't be read")]
 
 
 def unserved(subject: Subject) -> Iterator[Verdict]:

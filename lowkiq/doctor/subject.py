@@ -9,7 +9,7 @@ from typing import Any
 from lowkiq.admin import probes
 from lowkiq.admin.alerts import Alert, alerts_of
 from lowkiq.admin.metrics import QueueMetrics, ShardMetrics, by_queue, read_layouts, read_shards
-from lowkiq.admin.nodes import Heartbeats, Nodes, judge, read_health
+from lowkiq.admin.nodes import NodeHealth, Nodes, judge, read_health
 from lowkiq.app import Lowkiq
 from lowkiq.environment import find_number_of_nodes, find_redis_url
 from lowkiq.process.place import EMBEDDED_SOCKET
@@ -92,7 +92,7 @@ class Subject:
     @cached_property
     def nodes(self) -> Nodes:
         """All nodes that have beaten lately, and what is wrong with them."""
-        return judge(self._heartbeats, self.shards)
+        return judge(self._heartbeats, self.shards, self.caller.met.now())
 
     @cached_property
     def alerts(self) -> list[Alert]:
@@ -100,7 +100,7 @@ class Subject:
         return alerts_of(self.nodes)
 
     @cached_property
-    def _heartbeats(self) -> Heartbeats:
+    def _heartbeats(self) -> list[NodeHealth]:
         return read_health(self.caller, self.settings.namespace)
 
     @property
@@ -108,7 +108,7 @@ class Subject:
         """How many nodes there are to be, as far as anybody says."""
         found = find_number_of_nodes(None, self.environment)
         said = int(found.text) if found and found.text.isdecimal() else 1
-        return max([said, *(node.number_of_nodes for node in self._heartbeats.readable)])
+        return max([said, *(node.number_of_nodes for node in self._heartbeats)])
 
     @property
     def connections_of_a_node(self) -> int:

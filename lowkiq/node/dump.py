@@ -7,9 +7,7 @@ Made from Python frames in the main loop: `faulthandler.register` crashed a busy
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import datetime
-import faulthandler
 import io
 import os
 import secrets
@@ -59,12 +57,6 @@ def dump(workers: Sequence[WorkerThread], state_directory: Path, node: str) -> N
         logger.error("thread_dump_not_written", directory=str(directory), error=str(error))
     else:
         logger.warning("thread_dump", path=str(path), threads=len(threads))
-
-
-def dump_on_abort() -> None:
-    """Has C code write all stacks to stderr on ABRT: a node that is wedged in C code can't answer TTIN."""
-    with contextlib.suppress(ValueError, AttributeError, OSError):  # a stderr without a descriptor
-        faulthandler.enable()
 
 
 def _head(node: str, workers: Sequence[WorkerThread]) -> str:

@@ -50,7 +50,8 @@ class Housekeeping:
         self._refusals.of_queues(register(self._caller, self._namespace, self._queues))
         if take_turn(self._caller, self._namespace, self._node):
             self._record()
-        self._log_complaints(self._complaints_of_server())
+        unreadable = [f"{one.key} can't be read: {one.why}" for one in self._caller.met.now()]
+        self._log_complaints(self._complaints_of_server() + unreadable)
 
     def _record(self) -> None:
         queues = known_queues(self._caller, self._namespace)

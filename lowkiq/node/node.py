@@ -22,7 +22,7 @@ from lowkiq.environment import ExitCode, state_directory
 from lowkiq.errors import LowkiqError, SettingsError, needs_a_person
 from lowkiq.node.doorbell import Doorbell
 from lowkiq.node.drain import BurstEnd, Drain
-from lowkiq.node.dump import dump, dump_on_abort
+from lowkiq.node.dump import dump
 from lowkiq.node.heartbeat import HealthReport, Heartbeat
 from lowkiq.node.housekeeping import Housekeeping
 from lowkiq.node.lease import Lease
@@ -30,6 +30,7 @@ from lowkiq.node.lease_keeper import LeaseKeeper
 from lowkiq.node.runtime import Runtime, chosen_workers
 from lowkiq.node.threads import make_threads, tuned
 from lowkiq.node.worker_thread import WorkerThread
+from lowkiq.process.faults import dump_on_faults
 from lowkiq.process.signals import SignalInbox, spare_forks
 from lowkiq.queue.call import Caller, raise_first
 from lowkiq.queue.push import register
@@ -88,26 +89,21 @@ class Node:
         on_state: Callable[[str, int, int, int], None] | None = None,
     ) -> None:
         if not 0 <= node_number < number_of_nodes:
-            raise SettingsError(
-                f"node_number {node_number} of {number_of_nodes} nodes: numbers go from 0 to number_of_nodes - 1"
-            )
+            raise SettingsError(f"node_number {node_number} of {number_of_nodes} nodes: it must be from 0 to one less")
         self._workers_by_queue = chosen_workers(app, queues)
         self._settings = replace(app.settings, threads_per_node=threads) if threads else app.settings
         self._node_number, self._number_of_nodes = node_number, number_of_nodes
         self.name = name or f"{socket.gethostname()}:{os.getpid()}:{secrets.token_hex(4)}"
-        self._dead_nodes = tuple(dead_nodes)
-        self._page = page or SharedPage()
-        self._is_burst = burst
+        self._dead_nodes, self._page = tuple(dead_nodes), page or SharedPage()
+        self._is_burst, self._ends_process = burst, ends_process
         #: Told to take no jobs, perhaps before it could take any.
         self._is_quiet = quiet
-        self._ends_process = ends_process
         self._on_state = on_state or (lambda _state, _busy, _jobs, _waits: None)
         self._workers: list[WorkerThread] = []
         self._state = "starting"
         self._fatal_error: BaseException | None = None
         self._interrupts = 0
-        #: When jobs that still run are left (monotonic).
-        self._leave_at = math.inf
+        self._leave_at = math.inf  # when jobs that still run are left (monotonic)
         self._beat_soon: Callable[[], None] = lambda: None
 
     def run(self) -> int:
@@ -115,7 +111,7 @@ class Node:
         with contextlib.ExitStack() as ends:
             self._signals = ends.enter_context(SignalInbox(HANDLED, ends_process=self._ends_process))
             spare_forks()
-            dump_on_abort()
+            dump_on_faults()  # one that is wedged in C code can't answer TTIN, but ABRT
             self._set_state("starting")
             try:
                 with contextlib.ExitStack() as undo:
@@ -224,7 +220,7 @@ class Node:
                 self._leave("retiring")
             else:
                 if number == signal.SIGXCPU:
-                    logger.warning("cpu_limit_reached", node=self.name, advice="it drains: RLIMIT_CPU")
+                    logger.warning("cpu_limit_reached", node=self.name)
                 # TERM and the first INT drain; QUIT and the second INT abandon.
                 self._interrupts += 2 if number == signal.SIGQUIT else int(number == signal.SIGINT)
                 self._leave("draining")

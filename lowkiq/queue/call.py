@@ -13,6 +13,7 @@ from redis.exceptions import NoScriptError, RedisError, ResponseError
 
 from lowkiq.errors import Fenced, LowkiqError, Refused, ShardsCountMismatch, StaleClaim, Unsettled
 from lowkiq.queue import keys, scripts
+from lowkiq.queue.unreadable import Met, is_another_type, of_another_type
 from lowkiq.transport.cluster import ClusterClient
 from lowkiq.transport.server import Argument, Command, Replicas, Server
 
@@ -66,6 +67,8 @@ class Caller:
         self.connections = self._server.connections
         #: Shards that one call may be for. On Cluster nearly every shard has a slot of its own.
         self.shards_a_call = 1 if self.is_spread else SHARDS_A_CALL
+        #: What was met in Redis, through this caller, that can't be read.
+        self.met = Met()
         self._scripts: dict[str, scripts.Script] | None = None
         self._loading = threading.Lock()
 
@@ -105,6 +108,17 @@ class Caller:
     def commands(self, commands: Sequence[Command]) -> list[Any]:
         """Sends plain commands in one round trip; raises the first error among their replies."""
         return raise_first(self._server.pipeline(commands) if commands else [])
+
+    def read(self, commands: Sequence[Command], otherwise: Any) -> list[Any]:
+        """The same of reads; a key of another type than it should be is told of, and reads as `otherwise`."""
+        replies = self._server.pipeline(commands) if commands else []
+        for number, (command, reply) in enumerate(zip(commands, replies, strict=True)):
+            is_wrong, key = is_another_type(reply), command[1] if len(command) > 1 else ""
+            key = key if isinstance(key, bytes) else str(key)
+            self.met.tell(f"type of {key!r}", [of_another_type(key)] if is_wrong else [])
+            if is_wrong:
+                replies[number] = otherwise
+        return raise_first(replies)
 
     def command_of(self, call: Call[Any], *, whole: bool = False) -> Command:
         """The command that runs a call; with `whole` by the script's text, however often somebody flushes scripts."""

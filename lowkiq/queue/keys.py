@@ -9,13 +9,17 @@ refused to whoever has lost the lease, and a shard changes its layout only when 
 
 from __future__ import annotations
 
+import re
 from typing import Final, NamedTuple, Self
 
 from lowkiq.errors import NewerLayout
+from lowkiq.queue.unreadable import quoted
 from lowkiq.version import VERSION
 
 #: The layout that this Lowkiq writes. A change that an older one could not work with raises it by one.
 LAYOUT_VERSION: Final = 1
+#: Shards of a queue. Each costs memory wherever it is known, so what Redis says is held to this as well.
+MOST_SHARDS: Final = 65_536
 
 
 class Layout(NamedTuple):
@@ -26,9 +30,12 @@ class Layout(NamedTuple):
 
     @classmethod
     def parse(cls, text: bytes) -> Self:
-        """Later versions may say more behind another colon."""
-        first, *more = text.split(b":")
-        return cls(int(first), int(more[0])) if more else cls(1, int(first))
+        """Later versions may say more behind another colon. Raises ValueError for what is no layout."""
+        match = re.fullmatch(rb"([0-9]{1,9})(?::([0-9]{1,9})(?::.*)?)?", text, re.DOTALL)
+        version, shards_count = (match[1], match[2]) if match and match[2] else (1, match[1] if match else 0)
+        if not 1 <= int(shards_count) <= MOST_SHARDS:
+            raise ValueError(f"{quoted(text, 60)} is no shards_count, which is from 1 to {MOST_SHARDS:,}")
+        return cls(int(version), int(shards_count))
 
 
 def layout(shards_count: int) -> str:
@@ -88,9 +95,9 @@ def unowned(namespace: str) -> str:
     return f"{namespace}:unowned"
 
 
-def web_key(namespace: str) -> str:
-    """Secret with which web views without credentials sign their write tokens."""
-    return f"{namespace}:web:key"
+def ended_sessions(namespace: str) -> str:
+    """Zset: session of the web view that somebody has ended → when its cookie ends."""
+    return f"{namespace}:web:ended"
 
 
 def bulks(namespace: str) -> str:

@@ -127,15 +127,29 @@ def register(caller: Caller, namespace: str, queues: Mapping[str, int]) -> dict[
     Makes queues with their shards_count known, also again should Redis have lost them.
 
     Returns:
-        by queue, ShardsCountMismatch for one that is known with another shards_count, NewerLayout for a newer layout.
+        by queue, ShardsCountMismatch for one that is known with another shards_count, or with what is none, and
+        NewerLayout for a newer layout.
     """
     calls = [
-        Call("register", [keys.queues(namespace)], [queue, keys.layout(count)], Layout.parse)
+        Call("register", [keys.queues(namespace)], [queue, keys.layout(count)], partial(_known, namespace, queue))
         for queue, count in queues.items()
     ]
-    known = raise_first(caller.run_all(calls))
-    found = zip(queues.items(), known, strict=True)
-    return {queue: error for (queue, count), layout in found if (error := layout_error(queue, layout, count))}
+    replies = caller.run_all(calls)
+    raise_first([reply for reply in replies if isinstance(reply, RedisError)])
+    found = zip(queues.items(), replies, strict=True)
+    errors = {queue: _error(queue, layout, count) for (queue, count), layout in found}
+    return {queue: error for queue, error in errors.items() if error}
+
+
+def _known(namespace: str, queue: str, text: bytes) -> Layout | OtherLayout:
+    try:
+        return Layout.parse(text)
+    except ValueError as error:  # anybody may have written it
+        return ShardsCountMismatch(f"queue {queue}: {error}. Remove it: HDEL {keys.queues(namespace)} {queue}")
+
+
+def _error(queue: str, layout: Layout | OtherLayout, count: int) -> OtherLayout | None:
+    return layout_error(queue, layout, count) if isinstance(layout, Layout) else layout
 
 
 def layout_error(queue: str, known: Layout, shards_count: int) -> OtherLayout | None:

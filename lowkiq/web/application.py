@@ -7,6 +7,7 @@ from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Final
 
+import structlog
 from redis.exceptions import RedisError
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
@@ -26,9 +27,13 @@ from lowkiq.web.pages.failures import ErrorResponses
 from lowkiq.web.pages.live import LivePages
 from lowkiq.web.security.access import Access
 from lowkiq.web.security.guard import Guard
+from lowkiq.web.security.guesses import Guesses
 from lowkiq.web.security.headers import Headers
+from lowkiq.web.security.paths import SIGN_IN
 from lowkiq.web.snapshot import Snapshots
 from lowkiq.web.view import View
+
+logger = structlog.get_logger("lowkiq")
 
 STATIC: Final = Path(__file__).parent / "static"
 
@@ -50,16 +55,29 @@ def create_app(
         token: opens the view; without any of the three, LOWKIQ_WEB_TOKEN does.
         user: with `password`, opens it as well; else LOWKIQ_WEB_USER and LOWKIQ_WEB_PASSWORD.
         no_auth: whoever reaches it may see and act, since your application decides who does. Without this and without
-            credentials the view answers only to loopback.
+            credentials the view makes up a token, which the log shows, and answers only to loopback.
         read_only: nothing can be changed.
         payloads: False shows their sizes only.
 
     Raises:
         SettingsError: the credentials are not whole, or too short.
     """
-    access = Access(Credentials.find(os.environ, token, user, password), no_auth=no_auth)
-    backend = Backend(app)
-    view = View(app, backend, Snapshots(backend), BulkRunner(backend), access, read_only, payloads)
+    access = Access(Credentials.find(os.environ, token, user, password), no_auth=no_auth, shared=shared_text(app))
+    if access.is_made:
+        advice = "open it below the address and prefix where you mount it; or set LOWKIQ_WEB_TOKEN"
+        logger.warning("web_link", path=f"{SIGN_IN}?token={access.credentials.token}", advice=advice)
+    return make_web(app, access, read_only=read_only, payloads=payloads)
+
+
+def shared_text(app: Lowkiq) -> str:
+    """Text that all processes of one view have in common."""
+    return f"{app.settings.redis_url} {app.settings.namespace}"
+
+
+def make_web(app: Lowkiq, access: Access, *, read_only: bool, payloads: bool) -> Starlette:
+    """The view with these rules of access."""
+    backend, guesses = Backend(app), Guesses()
+    view = View(app, backend, Snapshots(backend), BulkRunner(backend), access, guesses, read_only, payloads)
 
     async def answer(request: Request, error: Exception) -> Response:
         return failures.respond(view, request, failures.explain(view, request, error))
@@ -69,7 +87,7 @@ def create_app(
         middleware=[
             Middleware(Headers),
             Middleware(ErrorResponses, view),
-            Middleware(Guard, access, backend.web_key, read_only=read_only),
+            Middleware(Guard, access, guesses, backend.ended_sessions, read_only=read_only),
         ],
         exception_handlers={HTTPException: answer},
     )

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import secrets
 from collections.abc import Iterable, Iterator
 
 from lowkiq.admin.actions import Actions, Progress
@@ -10,12 +9,13 @@ from lowkiq.admin.bulks import Bulk
 from lowkiq.admin.metrics import known_queues
 from lowkiq.admin.previews import Previews
 from lowkiq.admin.search import Search
+from lowkiq.admin.sessions import end_session, read_ended_sessions
 from lowkiq.app import Lowkiq
 from lowkiq.errors import UnknownQueue, short
-from lowkiq.queue import keys
 from lowkiq.queue.call import Caller
 from lowkiq.queue.shard import Shard
 from lowkiq.transport.connect import client_for_people
+from lowkiq.web.security.access import SESSION_SECONDS
 
 
 class Backend:
@@ -48,11 +48,13 @@ class Backend:
         search = Search(self.caller, self._shards(bulk.queue), self.settings.load_error)
         return self.actions(bulk.queue).sweep(search, bulk.action, bulk.match, bulk.total)
 
-    def web_key(self) -> bytes:
-        """A secret that all processes without credentials share; the first one makes it."""
-        key = keys.web_key(self.namespace)
-        _, secret = self.caller.commands([("SET", key, secrets.token_bytes(32), "NX"), ("GET", key)])
-        return bytes(secret)
+    def ended_sessions(self) -> set[str]:
+        """Sessions of web views that somebody has signed out of, in whichever process."""
+        return read_ended_sessions(self.caller, self.namespace)
+
+    def end_session(self, nonce: str) -> None:
+        """Tells all processes that a session is over."""
+        end_session(self.caller, self.namespace, nonce, SESSION_SECONDS)
 
     def _shards(self, queue: str) -> list[Shard]:
         queues = self.queues()

@@ -11,21 +11,22 @@ import socket
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import Final
+from functools import partial
+from typing import Any, Final
 
 import structlog
 import uvicorn
 from starlette.types import ASGIApp
 
 from lowkiq.app import Lowkiq
-from lowkiq.environment import Address, Credentials, check_address
+from lowkiq.environment import MADE_UP, Address, Credentials, check_address, find_web_hosts, link_to_sign_in
 from lowkiq.errors import LowkiqError
-from lowkiq.web.application import create_app
+from lowkiq.web.application import make_web, shared_text
+from lowkiq.web.connections import Connection, Limit
+from lowkiq.web.security.access import Access
 
 logger = structlog.get_logger("lowkiq")
 
-#: Open connections; more are told to come back. Far above a hundred dashboards, far below the usual limit of files.
-MOST_CONNECTIONS: Final = 500
 #: Bytes of a request's line and headers: room for an id of 512 bytes, escaped, and a pattern.
 MOST_HEADER_BYTES: Final = 32 << 10
 #: Seconds that requests get to end when the server is asked to stop.
@@ -59,20 +60,26 @@ def serve(
         SettingsError: it would be open to everybody, or the credentials can't be used.
         CannotListen: the address is taken, or not of this machine.
     """
-    check_address(address, Credentials.find(os.environ), no_auth=no_auth)
+    credentials = Credentials.find(os.environ)
+    check_address(address, credentials, no_auth=no_auth)
     if no_auth and address.is_public:
         logger.warning("web_open_to_all", address=str(address))
-    web = create_app(app, read_only=read_only, payloads=payloads, no_auth=no_auth)
+    handed, hosts = os.environ.get(MADE_UP, ""), find_web_hosts(os.environ)
+    access = Access(credentials, no_auth=no_auth, made_token=handed, hosts=hosts, shared=shared_text(app))
+    web = make_web(app, access, read_only=read_only, payloads=payloads)
+    # Who has handed the token over shows the link.
+    token = access.credentials.token if access.is_made and not handed else None
     with _listen(address) as listener, _logs_of_uvicorn():
-        asyncio.run(_Server(_config(web), on_state or (lambda _: None)).serve([listener]))
+        asyncio.run(_Server(_config(Limit(web)), on_state or (lambda _: None), token).serve([listener]))
     return 0
 
 
 def _config(web: ASGIApp) -> uvicorn.Config:
+    connection: Any = partial(Connection, {})
     return uvicorn.Config(
         web,
         loop="asyncio",
-        http="h11",
+        http=connection,
         ws="none",
         lifespan="off",
         log_config=None,
@@ -81,7 +88,6 @@ def _config(web: ASGIApp) -> uvicorn.Config:
         # Whom we trust is decided by the connection alone. What a proxy says of the scheme is not needed: links have
         # none, and of TLS in front of us the browser's Origin tells.
         proxy_headers=False,
-        limit_concurrency=MOST_CONNECTIONS,
         h11_max_incomplete_event_size=MOST_HEADER_BYTES,
         timeout_graceful_shutdown=GRACE,
     )
@@ -90,15 +96,19 @@ def _config(web: ASGIApp) -> uvicorn.Config:
 class _Server(uvicorn.Server):
     """uvicorn that reports its state, and exits with 0 after a TERM."""
 
-    def __init__(self, config: uvicorn.Config, on_state: Callable[[str], object]) -> None:
+    def __init__(self, config: uvicorn.Config, on_state: Callable[[str], object], token: str | None) -> None:
         super().__init__(config)
         self._on_state = on_state
+        self._token = token
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         await super().startup(sockets)
         for listener in sockets or ():
             host, port = listener.getsockname()[:2]
             logger.info("web_ready", url=f"http://{Address(host, port)}/")
+            if self._token:
+                advice = "open it to sign in; to have a token of your own, set LOWKIQ_WEB_TOKEN"
+                logger.warning("web_link", url=link_to_sign_in(Address(host, port), self._token), advice=advice)
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
         self._on_state("draining")

@@ -191,7 +191,7 @@ class _Poll:
             rates=rates,
             total=total(queues.values()),
             total_rate=_sum(rates.values()),
-            nodes=judge(read_health(backend.caller, backend.namespace), shards),
+            nodes=judge(read_health(backend.caller, backend.namespace), shards, backend.caller.met.now()),
             server=read_redis_health(backend.caller),
         )
 

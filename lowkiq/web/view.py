@@ -8,6 +8,7 @@ from lowkiq import Lowkiq
 from lowkiq.web.backend import Backend
 from lowkiq.web.bulk_runner import BulkRunner
 from lowkiq.web.security.access import Access
+from lowkiq.web.security.guesses import Guesses
 from lowkiq.web.snapshot import Snapshots
 
 
@@ -20,6 +21,7 @@ class View:
     snapshots: Snapshots
     bulks: BulkRunner
     access: Access
+    guesses: Guesses
     #: Nothing can be changed; buttons need not be shown.
     read_only: bool
     #: False: payloads may hold secrets, so only their sizes are shown.

@@ -6,7 +6,6 @@ import itertools
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
-from redis.exceptions import ResponseError
 
 from lowkiq.admin import history
 from lowkiq.admin.history import SPANS, TOTAL, read_history, record, take_turn
@@ -263,11 +262,18 @@ def test_a_full_history_of_a_queue_is_small(app, namespace, redis):
     assert size < 80_000
 
 
-def test_a_key_of_another_kind_is_told_and_left(add, redis, series):
+def test_a_key_of_another_kind_is_left_and_hides_no_other(add, records, redis, series):
     redis.set(f"{series}long", "x")
-    with pytest.raises(ResponseError, match="WRONGTYPE"):
-        add([1] * 9, long=(AGE, 10))
+    add([1] * 9, long=(AGE, 10), x=(5, 3))
     assert redis.get(f"{series}long") == b"x"
+    assert len(records("x")) == 1
+
+
+@pytest.mark.parametrize("last", ["", "<b>", "nan nan", "inf 1", "9" * 400, "x 1 2 3"])
+def test_a_record_of_somebody_else_is_followed_by_ours(add, records, redis, series, last):
+    redis.rpush(f"{series}x", last)
+    add([1] * 9, x=(5, 3))
+    assert list(map(float, redis.lindex(f"{series}x", -1).split()))[1:] == [1] * 9
 
 
 @pytest.mark.parametrize("step", [7, 3_600, 14_400])

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from lowkiq.admin.alerts import alerts_of
-from lowkiq.admin.nodes import Heartbeats, NodeHealth, Nodes, judge
+from lowkiq.admin.nodes import NodeHealth, Nodes, judge
 
 
 def node(**facts: Any) -> NodeHealth:
@@ -19,7 +19,7 @@ def node(**facts: Any) -> NodeHealth:
 
 
 def judged(*nodes: NodeHealth) -> Nodes:
-    return judge(Heartbeats(list(nodes), []), [])
+    return judge(list(nodes), [], [])
 
 
 def test_a_process_and_its_successor_are_one_node() -> None:

@@ -147,8 +147,8 @@ def test_only_shards_that_may_be_on_the_page_are_read(index_of, monkeypatch, rev
     for shard in range(100):
         index.add(shard, {f"id-{number}": float(shard * 10 + number) for number in range(20)})
     sent = []
-    commands = index.caller.commands
-    monkeypatch.setattr(index.caller, "commands", lambda some: sent.extend(some) or commands(some))
+    read = index.caller.read
+    monkeypatch.setattr(index.caller, "read", lambda some, otherwise: sent.extend(some) or read(some, otherwise))
     index.read(5, reverse=reverse)
     best = range(99, 93, -1) if reverse else range(6)
     # The n-th best can have at most all but n - 1 of the rows.

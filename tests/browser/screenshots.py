@@ -107,6 +107,7 @@ def _take(shop: Shop) -> None:
         for scheme in ("light", "dark"):
             context = browser.new_context(viewport=SIZE, color_scheme=scheme)  # type: ignore[arg-type]
             page = context.new_page()
+            page.goto(shop.enter())
             for name, path in pages.items():
                 page.goto(shop.url + path)
                 page.locator("#light[data-state=live]").wait_for()

@@ -76,6 +76,7 @@ class Shop:
             stack.callback(self._end)
             self._supervised.until_ready(NODES)
             self._supervised.until_logged("ready", slot=f"web {self._address}")
+            self._link = str(self._supervised.until_logged("web_link")[0]["url"])
             self.app = Lowkiq(redis_url=f"unix://{self.directory}/.lowkiq/redis/redis.sock")
             stack.callback(self.app.close)
             wait_until(lambda: len(self.app.nodes().nodes) == NODES)
@@ -93,6 +94,10 @@ class Shop:
     def command(self, *arguments: str) -> subprocess.CompletedProcess[str]:
         """Runs `lowkiq-supervisor` in the shop's directory."""
         return command(self.directory, *arguments)
+
+    def enter(self, path: str = "/") -> str:
+        """The link that the log shows, which signs a browser in and leads on."""
+        return f"{self._link}&next={quote(path, safe='')}"
 
     def kill_node(self, number: int) -> None:
         node = next(node for node in self.app.nodes().nodes if node.node_number == number)

@@ -33,7 +33,7 @@ def axe(tmp_path_factory):
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 def test_axe_finds_nothing_serious(open_shop, look, axe, scheme):
-    page = look(open_shop.url, color_scheme=scheme, bypass_csp=True)
+    page = look(open_shop.enter(), color_scheme=scheme, bypass_csp=True)
     for path in PATHS:
         page.goto(open_shop.url + path)
         page.evaluate(axe)
@@ -48,14 +48,14 @@ def test_axe_finds_nothing_serious(open_shop, look, axe, scheme):
 
 @pytest.mark.parametrize("width", [360, 1600])
 def test_no_page_scrolls_sideways(open_shop, look, width):
-    page = look(open_shop.url, width=width)
+    page = look(open_shop.enter(), width=width)
     for path in PATHS:
         page.goto(open_shop.url + path)
         assert page.evaluate("document.documentElement.scrollWidth") <= width, path
 
 
 def test_every_page_reads_without_scripts(open_shop, look):
-    page = look(open_shop.url, java_script_enabled=False)
+    page = look(open_shop.enter(), java_script_enabled=False)
     for path in PATHS:
         page.goto(open_shop.url + path)
         expect(page.get_by_role("heading", level=1)).to_have_count(1)
@@ -67,7 +67,7 @@ def test_every_page_reads_without_scripts(open_shop, look):
 
 
 def test_the_keyboard_reaches_the_content_and_the_navigation(open_shop, look):
-    page = look(open_shop.url)
+    page = look(open_shop.enter())
     page.keyboard.press("Tab")
     expect(page.get_by_role("link", name="Skip to the content")).to_be_focused()
     page.keyboard.press("Enter")
@@ -78,7 +78,7 @@ def test_the_keyboard_reaches_the_content_and_the_navigation(open_shop, look):
 
 
 def test_what_somebody_is_at_survives_the_refresh(open_shop, look):
-    page = look(f"{open_shop.url}/queues/orders?view=morgue")
+    page = look(open_shop.enter("/queues/orders?view=morgue"))
     expect(page.locator("#light")).to_have_text("live")
     box = page.locator('input[name="ids"][type="checkbox"]').first
     box.check()
@@ -91,7 +91,7 @@ def test_what_somebody_is_at_survives_the_refresh(open_shop, look):
 
 
 def test_a_server_that_does_not_answer_is_noticed_until_it_does(open_shop, look):
-    page = look(open_shop.url)
+    page = look(open_shop.enter())
     expect(page.locator("#light")).to_have_text("live")
     page.route("**/*", lambda route: route.abort())
     expect(page.locator("#light")).to_have_text("no answer")
@@ -100,7 +100,7 @@ def test_a_server_that_does_not_answer_is_noticed_until_it_does(open_shop, look)
 
 
 def test_a_page_can_be_paused(open_shop, look):
-    page = look(open_shop.url)
+    page = look(open_shop.enter())
     page.get_by_role("button", name="Pause").click()
     expect(page.locator("#light")).to_have_text("paused")
     page.get_by_role("button", name="Resume").click()

@@ -20,7 +20,7 @@ def tile(page, name):
 
 
 def test_the_overview_shows_the_load_without_being_loaded_again(shop, look):
-    page = look(shop.url)
+    page = look(shop.enter())
     expect(page.locator("#light")).to_have_text("live")
     page.evaluate("window.loadedOnce = true")
     shop.push(*(f"order-{number}" for number in range(50)), "slow-1", "bad-1")
@@ -33,7 +33,7 @@ def test_the_overview_shows_the_load_without_being_loaded_again(shop, look):
 @pytest.mark.timeout(240)
 def test_a_node_that_is_killed_goes_late_then_missing_and_comes_back(tmp_path, look):
     with Shop(tmp_path, "--restart", "never") as shop:
-        page = look(f"{shop.url}/nodes")
+        page = look(shop.enter("/nodes"))
         cards = page.locator("article.node")
         expect(cards).to_have_count(4)
         shop.kill_node(2)
@@ -50,7 +50,7 @@ def test_a_node_that_is_killed_goes_late_then_missing_and_comes_back(tmp_path, l
 def test_a_failing_job_is_seen_to_retry_to_die_and_to_be_revived(shop, look):
     shop.push("bad-7")
     wait_until(lambda: shop.app.metrics()["orders"].morgue_length == 1, within=60)
-    page = look(shop.url)
+    page = look(shop.enter())
     page.locator("tr", has_text="orders").get_by_role("link", name="1", exact=True).click()
     expect(page).to_have_url(re.compile("view=morgue"))
     page.get_by_role("link", name="bad-7").click()
@@ -68,7 +68,7 @@ def test_a_failing_job_is_seen_to_retry_to_die_and_to_be_revived(shop, look):
 def test_a_retry_is_seen_with_its_error_and_why_it_waits(shop, look):
     shop.mail.perform_async([{"id": "ann@example.com", "payload": "welcome"}])
     wait_until(lambda: shop.app.metrics()["mail"].retries == 1)
-    page = look(f"{shop.url}/queues/mail?view=retries")
+    page = look(shop.enter("/queues/mail?view=retries"))
     expect(page.locator("details, .errors").first).to_contain_text("the mail server refuses us")
     page.get_by_role("link", name="ann@example.com").click()
     expect(page.locator(".why")).to_contain_text("failed")
@@ -80,7 +80,7 @@ def test_a_retry_is_seen_with_its_error_and_why_it_waits(shop, look):
 def test_all_that_match_are_revived_after_the_count_was_asked_back(shop, look):
     shop.push(*(f"bad-{number}" for number in range(40)))
     wait_until(lambda: shop.app.metrics()["orders"].morgue_length == 40, within=60)
-    page = look(f"{shop.url}/queues/orders?view=morgue&pattern=bad-1*")
+    page = look(shop.enter("/queues/orders?view=morgue&pattern=bad-1*"))
     shop.mend()
     page.get_by_role("button", name="Revive…").click()
     expect(page.get_by_role("heading", level=1)).to_contain_text("11")
@@ -95,7 +95,7 @@ def test_all_that_match_are_revived_after_the_count_was_asked_back(shop, look):
 def test_a_selection_is_deleted_only_when_it_is_confirmed(shop, look):
     shop.push(*(f"bad-{number}" for number in range(5)))
     wait_until(lambda: shop.app.metrics()["orders"].morgue_length == 5, within=60)
-    page = look(f"{shop.url}/queues/orders?view=morgue")
+    page = look(shop.enter("/queues/orders?view=morgue"))
     for number in (1, 3):
         page.locator("tr", has_text=f"bad-{number}").get_by_role("checkbox").check()
     page.get_by_role("button", name="Delete", exact=True).click()

@@ -17,7 +17,7 @@ from tests.support import wait_until
 @pytest.mark.parametrize("how", ["dead", "slow"])
 def test_a_redis_that_is_away_is_told_of_and_the_page_recovers_by_itself(own_redis_server, make_app, serve, look, how):
     app = make_app(redis_url=own_redis_server.url)
-    url = serve(create_app(app))
+    url = serve(create_app(app, no_auth=True))
     live = look(url)
     expect(live.locator("#light")).to_have_text("live")
     assert own_redis_server.process
@@ -45,7 +45,7 @@ def test_under_a_prefix_every_page_its_style_and_its_refresh_work(app, serve, lo
     orders = app.worker(queue_name="orders", shards_count=2)(lambda _: None)
     orders.perform_async([{"id": "17", "payload": "x"}])
     site = FastAPI()
-    site.mount("/ops/lowkiq", create_app(app))
+    site.mount("/ops/lowkiq", create_app(app, no_auth=True))
     url = serve(site) + "/ops/lowkiq"
     page = look(f"{url}/")
     for path in page_paths("orders", "17"):

@@ -88,7 +88,7 @@ def test_a_custom_splitter_is_made_with_the_node_s_numbers(make_app: Callable[..
 @pytest.mark.parametrize(("number", "of"), [(-1, 2), (2, 2), (0, 0)])
 def test_a_node_number_that_is_not_one_of_the_nodes_is_refused(app: Lowkiq, number: int, of: int) -> None:
     app.worker(queue_name="jobs")(lambda batch: None)
-    with pytest.raises(SettingsError, match="numbers go from 0 to number_of_nodes - 1"):
+    with pytest.raises(SettingsError, match="it must be from 0 to one less"):
         Node(app, node_number=number, number_of_nodes=of)
 
 

@@ -111,7 +111,7 @@ import asyncio
 from lowkiq import Lowkiq
 from lowkiq.web import create_app
 
-web = create_app(Lowkiq(redis_url="unix:///nowhere/redis.sock"))
+web = create_app(Lowkiq(redis_url="unix:///nowhere/redis.sock"), no_auth=True)
 
 
 async def get(path):

@@ -158,3 +158,23 @@ def test_after_nohup_the_end_of_the_terminal_changes_nothing(tmp_path: Path) -> 
         supervisor.until_logged("terminal_ended")
         assert not supervisor.events("rolling_restart")
         supervisor.end()
+
+
+BURSTS = """
+import os, signal, sys
+from lowkiq.process.faults import dump_on_faults
+from lowkiq.process.signals import disarm
+disarm()
+dump_on_faults()
+own = os.getpid()
+for _ in range(200):
+    for number in range(signal.SIGRTMIN, signal.SIGRTMAX):
+        signal.pthread_sigmask(signal.SIG_BLOCK, {number})
+        os.kill(own, number)
+    signal.pthread_sigmask(signal.SIG_SETMASK, ())
+"""
+
+
+def test_a_burst_of_signals_overflows_no_stack() -> None:
+    """Thirty at once: where faulthandler is on, Python has room for about four."""
+    assert subprocess.run([sys.executable, "-c", BURSTS], env=ENVIRONMENT, check=False).returncode == 0

@@ -64,8 +64,8 @@ def _no_credentials(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture
 def make_web(app: Lowkiq) -> Callable[..., Starlette]:
-    """Makes the view of `app`, with options of create_app."""
-    return lambda **options: create_app(app, **options)
+    """Makes the view of `app`, with options of create_app; without credentials it asks for none."""
+    return lambda **options: create_app(app, **{"no_auth": not {"token", "user"} & options.keys()} | options)
 
 
 @pytest.fixture
@@ -85,7 +85,7 @@ def browse() -> Iterator[Callable[..., Browser]]:
 
 @pytest.fixture
 def browser(make_web: Callable[..., Starlette], browse: Callable[..., Browser]) -> Browser:
-    """A browser of this machine before the view of `app`."""
+    """A browser before a view of `app` that asks for nothing."""
     return browse(make_web())
 
 

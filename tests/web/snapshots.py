@@ -29,4 +29,4 @@ def gather(snapshots: Snapshots, count: int) -> list[Any]:
 
 def polls(app: Lowkiq) -> int:
     """How often Redis was asked for its queues: once a poll."""
-    return int(app.redis().info("commandstats").get("cmdstat_hgetall", {"calls": 0})["calls"])
+    return int(app.redis().info("commandstats").get("cmdstat_hscan", {"calls": 0})["calls"])

@@ -46,8 +46,10 @@ def test_it_serves_until_term(tmp_path, environment, require):
     arguments = [*COMMAND[1:], "web", *require, "--bind", "127.0.0.1:0", "--read-only"]
     with Supervised(tmp_path, arguments, environment) as server:
         url = server.until_logged("web_ready")[0]["url"]
-        assert httpx.get(url).status_code == 200
-        assert "read-only" in httpx.post(f"{url}api/v1/queues/x/actions").json()["error"]
+        token = server.until_logged("web_link")[0]["url"].partition("token=")[2]
+        known = {"Authorization": f"Bearer {token}"}
+        assert httpx.get(url, headers=known).status_code == 200
+        assert "read-only" in httpx.post(f"{url}api/v1/queues/x/actions", headers=known).json()["error"]
         server.end()
 
 

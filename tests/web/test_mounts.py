@@ -186,7 +186,7 @@ def test_one_signs_in_posts_and_signs_out_there(mount, queue):
 
 
 def test_a_form_of_a_page_acts_and_returns_below_the_prefix(mount, queue):
-    client = mount()
+    client = mount(no_auth=True)
     page = client.get(f"{PREFIX}/queues/shop").text
     fields = {"token": value_of(page, "token"), "view": "due", "action": "delete", "confirmed": "1"}
     posted = f"{PREFIX}/queues/shop/actions"
@@ -198,8 +198,12 @@ def test_a_form_of_a_page_acts_and_returns_below_the_prefix(mount, queue):
     assert queue.queries.fetch(["<b>1</b>"]) == []
 
 
-def test_only_loopback_is_answered_there_without_credentials(mount):
+def test_the_link_of_the_log_signs_in_there_and_only_loopback_is_answered(mount, capsys):
     client = mount()
+    link = re.search(r"/sign-in\?token=\w+", capsys.readouterr().out)
+    assert link is not None
+    assert client.get(f"{PREFIX}/nodes").status_code == 303
+    assert client.get(f"{PREFIX}{link[0]}").headers["location"] == f"{PREFIX}/"
     assert client.get(f"{PREFIX}/nodes").status_code == 200
     assert client.get(f"{PREFIX}/nodes", headers={"Host": "evil.example"}).status_code == 403
     assert client.get(f"{PREFIX}/nodes", headers={"X-Forwarded-For": "127.0.0.1"}).status_code == 403
@@ -229,7 +233,7 @@ def test_a_body_that_is_too_large_is_refused_there(mount):
 
 
 def test_the_host_keeps_its_own_pages(serve, app, in_flask):
-    web = create_app(app)
+    web = create_app(app, no_auth=True)
     site = Starlette(routes=[Mount(PREFIX, web), Route("/hello", lambda _: PlainTextResponse("Starlette"))])
     assert httpx.get(f"{serve(site)}/hello").text == "Starlette"
     assert httpx.get(f"{beside_django_in_starlette(web, serve)}/hello").text == "Django"

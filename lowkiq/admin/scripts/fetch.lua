@@ -3,7 +3,9 @@
 -- ARGV  1 'queue', 'claim' or 'morgue', 2 most payloads of a job to return, 3 bytes at which each payload is cut, or
 --       '' to return them whole, then ids
 -- returns for each id nil, or {perform_in or updated_at, retry_count or '', error or '', deaths, number of payloads,
---         payload, score, size, payload, score, size ...}, or 'later': what comes before it is much, so ask again
+--         payload, score, size, payload, score, size ...}; or 'later': what comes before it is much, so ask again; or
+--         'unreadable'; or the name of the key that is of another type, '' for one that stats tells of
+--@ shard attempt
 --@ payloads get
 --@ claimed read parse
 local P = KEYS[1]
@@ -25,7 +27,7 @@ end
 local index, payloads, errors = P .. 'due', P .. 'payloads', P .. 'errors'
 if where == 'claim' then payloads = P .. 'claim' end
 if where == 'morgue' then index, payloads, errors = P .. 'morgue', P .. 'morgue:payloads', P .. 'morgue:errors' end
-local records = where == 'claim' and select(2, read_claim(P))
+local records = where == 'claim' and (attempt(function() return select(2, read_claim(P)) end) or {})
 
 -- When, retry_count, and what holds the payloads (payloads.lua).
 local function find(id)
@@ -54,21 +56,37 @@ local function add_several(job, key)
   end
 end
 
+local LONGEST_ERROR = 64 * 1024 -- of one to be looked at
+
+local function fetch(id)
+  local at, retry_count, held = find(id)
+  if not at or not held then return false end
+  local error = redis.call('HGET', errors, id) or ''
+  if #error > LONGEST_ERROR then read = read + #error end
+  if cut then error = string.sub(error, 1, LONGEST_ERROR) end
+  local job = {at, retry_count, error, redis.call('HGET', P .. 'crashes', id) or '0', 1}
+  if held == '*' then
+    job[5] = redis.call('ZCARD', payloads .. ':' .. id)
+    add_several(job, payloads .. ':' .. id)
+  elseif most > 0 then
+    add(job, split(held))
+  end
+  return job
+end
+
+local function blame(id, error)
+  if not string.find(error, 'WRONGTYPE', 1, true) then return 'unreadable' end
+  local kind = redis.call('TYPE', payloads .. ':' .. id).ok
+  return kind ~= 'zset' and kind ~= 'none' and payloads .. ':' .. id or ''
+end
+
 local jobs = {}
 for i = 4, #ARGV do
-  local id = ARGV[i]
-  local is_late = not cut and read > BUDGET
-  local at, retry_count, held
-  if not is_late then at, retry_count, held = find(id) end
-  jobs[i - 3] = is_late and 'later'
-  if at and held then
-    local job = {at, retry_count, redis.call('HGET', errors, id) or '', redis.call('HGET', P .. 'crashes', id) or '0', 1}
-    if held == '*' then
-      job[5] = redis.call('ZCARD', payloads .. ':' .. id)
-      add_several(job, payloads .. ':' .. id)
-    elseif most > 0 then
-      add(job, split(held))
-    end
+  if not cut and read > BUDGET then
+    jobs[i - 3] = 'later'
+  else
+    local job, error = attempt(fetch, ARGV[i])
+    if error then job = blame(ARGV[i], error) end
     jobs[i - 3] = job
   end
 end

@@ -5,7 +5,7 @@
 --       each key a sample: the gauges length, retries, busy, morgue_length, lag, and the counters processed, failed,
 --       pushed, merged, separated by spaces
 -- returns nothing
---@ shard now count
+--@ shard now count attempt
 local GAUGES = 5
 local now = now_us() / 1000000
 local spans = tonumber(ARGV[1])
@@ -29,25 +29,29 @@ end
 local function merged(record, sample)
   for i = 1, #sample do
     local old = record[i + 1]
-    record[i + 1] = (i <= GAUGES and old and tonumber(old) > tonumber(sample[i])) and old or sample[i]
+    local highest = i <= GAUGES and tonumber(old) or 0
+    record[i + 1] = highest > tonumber(sample[i]) and old or sample[i]
   end
   return table.concat(record, ' ')
+end
+
+local function add(key, at, step, keep, sample)
+  drop_ahead(key, at, keep)
+  local last = words(redis.call('LINDEX', key, -1) or '')
+  local last_at = tonumber(last[1]) or 0
+  if last_at == at then
+    redis.call('LSET', key, -1, merged(last, sample))
+  else
+    redis.call('RPUSH', key, string.format('%d ', at) .. table.concat(sample, ' '))
+    redis.call('LTRIM', key, -keep, -1)
+    redis.call('EXPIRE', key, step * keep)
+  end
 end
 
 for i = 1, SHARDS do
   local sample = words(ARGV[1 + spans * 3 + i])
   for n = 0, spans - 1 do
     local name, step, keep = ARGV[2 + n * 3], tonumber(ARGV[3 + n * 3]), tonumber(ARGV[4 + n * 3])
-    local key, at = KEYS[i] .. name, math.floor(now / step) * step
-    drop_ahead(key, at, keep)
-    local last = words(redis.call('LINDEX', key, -1) or '')
-    local last_at = tonumber(last[1]) or 0
-    if last_at == at then
-      redis.call('LSET', key, -1, merged(last, sample))
-    else
-      redis.call('RPUSH', key, string.format('%d ', at) .. table.concat(sample, ' '))
-      redis.call('LTRIM', key, -keep, -1)
-      redis.call('EXPIRE', key, step * keep)
-    end
+    attempt(add, KEYS[i] .. name, math.floor(now / step) * step, step, keep, sample)
   end
 end

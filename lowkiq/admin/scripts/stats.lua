@@ -1,17 +1,26 @@
 -- stats: what each shard holds and has done.
 -- KEYS  shard prefixes (on Cluster: of one slot)
 -- returns {now, then for each key {queued, retries, claimed, morgue, oldest due or '', processed, failed, pushed,
---          merged, owner or '', seconds its lease still has, epoch}}
---@ shard now stamp clock_back count
+--          merged, owner or '', seconds its lease still has, epoch}, or {name of a key that is of another type ...}}
+--@ shard now stamp clock_back count attempt
+local KINDS = {due = 'zset', retries = 'zset', claim = 'list', morgue = 'zset', meta = 'hash', owner = 'hash',
+  payloads = 'hash', errors = 'hash', crashes = 'hash', ['morgue:payloads'] = 'hash', ['morgue:errors'] = 'hash'}
+local RARE = {'errors', 'crashes', 'morgue:payloads', 'morgue:errors'}
 local now = now_us()
 local reply = {stamp(now)}
-for i = 1, SHARDS do
-  local P = KEYS[i]
+
+local function read(P)
   local counters = redis.call('HMGET', P .. 'meta', 'processed', 'failed', 'pushed', 'merged', 'last_score', 'seen')
   local oldest = redis.call('ZRANGE', P .. 'due', 0, 0, 'WITHSCORES')[2] or ''
   if oldest ~= '' and was_due(oldest * 1000000, now, tonumber(counters[5]) or 0, counters[6]) then oldest = reply[1] end
   local owner = redis.call('HMGET', P .. 'owner', 'node', 'until', 'epoch')
-  reply[i + 1] = {
+  local lease_end = tonumber(owner[2]) or 0
+  -- Only their types matter here. Mostly there is none of the rare ones, which one command tells.
+  redis.call('HLEN', P .. 'payloads')
+  if redis.call('EXISTS', P .. RARE[1], P .. RARE[2], P .. RARE[3], P .. RARE[4]) > 0 then
+    for _, name in ipairs(RARE) do redis.call('HLEN', P .. name) end
+  end
+  return {
     redis.call('ZCARD', P .. 'due'),
     redis.call('ZCARD', P .. 'retries'),
     redis.call('LLEN', P .. 'claim') / 2,
@@ -19,8 +28,19 @@ for i = 1, SHARDS do
     oldest,
     counters[1] or '0', counters[2] or '0', counters[3] or '0', counters[4] or '0',
     owner[1] or '',
-    string.format('%.6f', math.max((tonumber(owner[2]) or 0) - now / 1000000, 0)),
+    lease_end < 1e15 and string.format('%.6f', math.max(lease_end - now / 1000000, 0)) or '0',
     owner[3] or '0',
   }
 end
+
+local function of_another_type(P)
+  local found = {}
+  for name, kind in pairs(KINDS) do
+    local is = redis.call('TYPE', P .. name).ok
+    if is ~= kind and is ~= 'none' then found[#found + 1] = name end
+  end
+  return found
+end
+
+for i = 1, SHARDS do reply[i + 1] = attempt(read, KEYS[i]) or of_another_type(KEYS[i]) end
 return reply

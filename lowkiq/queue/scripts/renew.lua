@@ -3,11 +3,15 @@
 -- KEYS  shard prefixes (on Cluster: of one slot)
 -- ARGV  1 node, 2 ttl in seconds, then the epoch for each key
 -- returns for each key 0 (another node or epoch owns it), 1 (kept) or 2 (kept, and another node wants it as its part)
---@ shard now stamp oom count
+--@ shard now stamp oom each
 local owners = {}
-for i = 1, SHARDS do
-  owners[i] = redis.call('HMGET', KEYS[i] .. 'owner', 'node', 'epoch', 'wanted')
-end
+each(function(first, last)
+  for i = first, last do
+    owners[i] = {} -- of a shard that can't be read
+    owners[i] = redis.call('HMGET', KEYS[i] .. 'owner', 'node', 'epoch', 'wanted')
+  end
+  return true
+end)
 local lease_end = stamp(now_us() + ARGV[2] * 1000000)
 local kept = {}
 for i = 1, SHARDS do

@@ -103,12 +103,10 @@ class SnapshotCollector(Collector):
             yield GaugeMetricFamily(name, help, value=value(self._snapshot))
 
     def _of_queues(self) -> Iterator[Metric]:
-        # Producers make no other names; what somebody else has written into Redis is no label.
-        queues = {name: metrics for name, metrics in self._snapshot.queues.items() if NAME.fullmatch(name)}
         for kind, families in ((GaugeMetricFamily, QUEUE_GAUGES), (CounterMetricFamily, QUEUE_COUNTERS)):
             for name, help, value in families:
                 family = kind(name, help, labels=["queue"])
-                for queue, metrics in queues.items():
+                for queue, metrics in self._snapshot.queues.items():
                     family.add_metric([queue], value(metrics))
                 yield family
 

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Final
 
-import anyio
 import structlog
 from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
@@ -12,7 +12,7 @@ from starlette.routing import BaseRoute, Route
 
 from lowkiq.web.pages.live import page
 from lowkiq.web.render.templating import link, query_of
-from lowkiq.web.security.access import SESSION_SECONDS
+from lowkiq.web.security.access import CALLER, SESSION_SECONDS, Caller
 from lowkiq.web.security.guard import client_of, form_of
 from lowkiq.web.security.paths import SIGN_IN, SIGN_OUT, checked_next, prefix_of
 from lowkiq.web.view import View
@@ -30,6 +30,9 @@ def routes(view: View) -> list[BaseRoute]:
         query = query_of(request)
         target = checked_next(query.get("next", ""))
         session = request.cookies.get(view.access.cookie_name, "")
+        if view.access.can_sign_in and "token" in query and view.access.is_made:
+            # The link of the log. What it leads to has no token in its address, so neither has the browser's history.
+            return await _enter(view, request, target, token=query["token"])
         if not view.access.can_sign_in or view.access.caller_by_session(session):
             return RedirectResponse(prefix_of(request.scope) + target, 303)
         response = _form(view, request, target)
@@ -45,16 +48,12 @@ def routes(view: View) -> list[BaseRoute]:
         form = form_of(request)
         target = checked_next(form.get("next", ""))
         token, user, password = (form.get(name, "") for name in ("access_token", "user", "password"))
-        if not view.access.signs_in(token=token, user=user, password=password):
-            logger.warning("web_refused", client=client_of(request))
-            await anyio.sleep(view.access.delay_after_failure())
-            return _form(view, request, target, wrong=True)
-        logger.info("web_signed_in", client=client_of(request))
-        response = RedirectResponse(prefix_of(request.scope) + target, 303)
-        _set_cookie(view, request, response, view.access.new_session(), SESSION_SECONDS)
-        return response
+        return await _enter(view, request, target, token=token, user=user, password=password)
 
     async def sign_out(request: Request) -> Response:
+        caller: Caller | None = request.scope.get(CALLER)
+        if caller is not None and caller.kind == "session":
+            await view.access.ended.end(caller.nonce, view.backend.end_session)
         response = RedirectResponse(prefix_of(request.scope) + SIGN_IN, 303)
         _set_cookie(view, request, response, "", 0)
         return response
@@ -66,6 +65,19 @@ def routes(view: View) -> list[BaseRoute]:
     ]
 
 
+async def _enter(
+    view: View, request: Request, target: str, *, token: str, user: str = "", password: str = ""
+) -> Response:
+    """The answer to credentials: a session, or the form again."""
+    is_right = partial(view.access.signs_in, token=token, user=user, password=password)
+    if not await view.guesses.judge(client_of(request), "", is_right):
+        return _form(view, request, target, wrong=True)
+    logger.info("web_signed_in", client=client_of(request))
+    response = RedirectResponse(prefix_of(request.scope) + target, 303)
+    _set_cookie(view, request, response, view.access.new_session(), SESSION_SECONDS)
+    return response
+
+
 def _form(view: View, request: Request, target: str, *, wrong: bool = False) -> Response:
     credentials = view.access.credentials
     return page(
@@ -75,6 +87,7 @@ def _form(view: View, request: Request, target: str, *, wrong: bool = False) -> 
         status_code=401 if wrong else 200,
         next=target,
         wrong=wrong,
+        is_made=view.access.is_made,
         by_token=credentials.token is not None,
         by_password=credentials.user is not None,
     )

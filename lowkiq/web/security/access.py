@@ -1,4 +1,4 @@
-"""Access rules: credentials, the loopback rule, sessions and write tokens. It decides; the guard refuses."""
+"""Access rules: credentials, names of hosts, sessions and write tokens. It decides; the guard refuses."""
 
 from __future__ import annotations
 
@@ -6,36 +6,35 @@ import base64
 import binascii
 import hashlib
 import hmac
+import ipaddress
 import re
 import secrets
-from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Final
 
 from starlette.requests import Request
 
 from lowkiq import clock
-from lowkiq.environment import Credentials, is_loopback_address
+from lowkiq.environment import Credentials, is_loopback_address, make_token
+from lowkiq.web.security.ended_sessions import EndedSessions
 
 #: Seconds that a session lasts: a working day, so that a forgotten browser is not signed in for ever.
 SESSION_SECONDS: Final = 12 * 3600
 #: Key of the caller in the scope of a request, where the guard leaves it.
 CALLER: Final = "lowkiq.caller"
 
+#: Ends of names that nobody can have in public: of this machine, the local network, and a Kubernetes cluster.
+PRIVATE: Final = (".localhost", ".local", ".internal", ".svc")
 #: Rounds of the key's derivation: about 50 ms, once, so that what is signed does not make guessing a password cheap.
 _KEY_ROUNDS: Final = 100_000
-#: Seconds by which the answer to a wrong guess is delayed, at least and at most.
-_SHORTEST_DELAY, _LONGEST_DELAY = 0.2, 2.0
-#: Failures of the last minute that are remembered: with so many the delay is the longest.
-_FAILURES_KEPT: Final = 20
 
 
 @dataclass(frozen=True)
 class Caller:
     """An authenticated caller."""
 
-    #: "bearer", "basic", "session", "local" or "anyone".
+    #: "bearer", "basic", "session" or "anyone".
     kind: str
     #: Binds write tokens, so that one session's does not serve another.
     nonce: str = ""
@@ -52,29 +51,53 @@ class Access:
 
     Args:
         no_auth: anybody may see, since something else protects the view.
+        made_token: opens the view where there are neither credentials nor `no_auth`; else one is made up.
+        hosts: names by which a view with `no_auth` may be called, beside addresses; None: any.
+        shared: text that all processes of the same view have in common, for write tokens of a view with `no_auth`.
         now: Unix time, for the end of sessions.
     """
 
     def __init__(
-        self, credentials: Credentials, *, no_auth: bool = False, now: Callable[[], float] = clock.real
+        self,
+        credentials: Credentials,
+        *,
+        no_auth: bool = False,
+        made_token: str = "",
+        hosts: Sequence[str] | None = None,
+        shared: str = "",
+        now: Callable[[], float] = clock.real,
     ) -> None:
-        self.credentials = credentials
         self.no_auth = no_auth
+        #: True if nobody has set credentials: then a token was made up, and only this machine may use it.
+        self.is_made = not credentials and not no_auth
+        self.credentials = Credentials(token=made_token or make_token()) if self.is_made else credentials
+        self.ended = EndedSessions()
+        self._hosts = hosts if no_auth else None
         self._now = now
-        self._key = _derive_key(credentials) if credentials else secrets.token_bytes(32)
-        #: All processes that serve this view have the key; else the guard fetches one that they share.
-        self.shares_key = bool(credentials)
-        self._failures: deque[float] = deque(maxlen=_FAILURES_KEPT)
+        # Where the text is known to all, what a browser says of the origin of a write has to do.
+        self._key = _derive_key(self.credentials, shared)
         #: Named after the key: cookies know no ports, and two views of one host must not end each other's sessions.
         self.cookie_name = f"lowkiq_session_{self._sign('cookie name')[:8]}"
 
-    def share_key(self, key: bytes) -> None:
-        """Takes the key from Redis, where there are no credentials to derive it from."""
-        self._key, self.shares_key = key, True
-
     @property
     def can_sign_in(self) -> bool:
-        return bool(self.credentials) and not self.no_auth
+        return not self.no_auth
+
+    def is_known_host(self, host: str) -> bool:
+        """
+        False for a name that may be a stranger's, who lets it point here so that a browser takes our pages for theirs
+        (DNS rebinding). Addresses, names without a dot and private ones are no stranger's.
+        """
+        if self._hosts is None or "*" in self._hosts:
+            return True
+        name = name_of_host(host).rstrip(".")
+        return bool(name) and (
+            "." not in name
+            or _is_address(name)
+            or name.endswith(PRIVATE)
+            or name in self._hosts
+            or any(name.endswith(suffix) for suffix in self._hosts if suffix.startswith("."))
+        )
 
     def caller_by_header(self, authorization: str) -> Caller | None:
         """The caller that an Authorization header authenticates."""
@@ -98,6 +121,8 @@ class Access:
         expires, nonce, signature = match.groups()
         if not hmac.compare_digest(signature, self._sign("session", expires, nonce)) or int(expires) <= self._now():
             return None
+        if self.ended.has(nonce):
+            return None
         return Caller("session", nonce)
 
     def new_session(self) -> str:
@@ -120,17 +145,6 @@ class Access:
     def is_write_token(self, caller: Caller, token: str) -> bool:
         return _same(token, self.write_token_of(caller))
 
-    def delay_after_failure(self) -> float:
-        """
-        Records a wrong guess and returns the seconds to delay its answer. The delay grows with the failures of the
-        last minute, whoever they came from: nothing is kept of clients. A right answer is never delayed, so nobody
-        can lock others out.
-        """
-        now = clock.monotonic()
-        self._failures.append(now)
-        recent = sum(1 for at in self._failures if at > now - 60)
-        return min(_SHORTEST_DELAY * recent, _LONGEST_DELAY)
-
     def _is_token(self, token: str) -> bool:
         return self.credentials.token is not None and _same(token, self.credentials.token)
 
@@ -144,14 +158,24 @@ class Access:
         return hmac.new(self._key, "\n".join(parts).encode(), hashlib.sha256).hexdigest()
 
 
+def name_of_host(host: str) -> str:
+    """The name or address in a Host header, in small letters; "" if it is none."""
+    match = re.fullmatch(r"(\[[0-9a-fA-F:.]+\]|[A-Za-z0-9._-]+)(?::\d{1,5})?", host, re.ASCII)
+    return match[1].strip("[]").lower() if match else ""
+
+
 def is_loopback_host(host: str) -> bool:
-    """
-    Whether a Host header names this machine by its loopback. Any other name may be a stranger's, who let it point to
-    127.0.0.1 so that a browser takes our pages for theirs (DNS rebinding).
-    """
-    match = re.fullmatch(r"(\[[0-9a-fA-F:.]+\]|[A-Za-z0-9.-]+)(?::\d{1,5})?", host, re.ASCII)
-    name = match[1].strip("[]").lower() if match else ""
+    """True for a Host header that names this machine by its loopback."""
+    name = name_of_host(host)
     return name == "localhost" or is_loopback_address(name)
+
+
+def _is_address(name: str) -> bool:
+    try:
+        ipaddress.ip_address(name)
+    except ValueError:
+        return False
+    return True
 
 
 def _same(given: str, expected: str) -> bool:
@@ -167,8 +191,8 @@ def _decode_basic(value: str) -> str:
         return ""
 
 
-def _derive_key(credentials: Credentials) -> bytes:
-    # From the credentials alone: every replica makes the same, and a change of them ends all sessions.
-    parts = (credentials.token, credentials.user, credentials.password)
+def _derive_key(credentials: Credentials, shared: str) -> bytes:
+    # From these alone: every replica makes the same, and a change of the credentials ends all sessions.
+    parts = (credentials.token, credentials.user, credentials.password) if credentials else (shared,)
     secret = b"\0".join((part or "").encode("utf-8", "surrogatepass") for part in parts)
     return hashlib.pbkdf2_hmac("sha256", secret, b"lowkiq web session", _KEY_ROUNDS)

@@ -5,22 +5,21 @@ writes must come from a page of our own, with that page's token, and be of a bou
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Final
 from urllib.parse import parse_qsl
 
 import anyio
 import structlog
-from redis.exceptions import RedisError
-from starlette.concurrency import run_in_threadpool
 from starlette.datastructures import ImmutableMultiDict
 from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import RedirectResponse
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from lowkiq.environment import is_loopback_address
+from lowkiq.environment import WEB_HOSTS, is_loopback_address
 from lowkiq.web.security.access import CALLER, Access, Caller, is_loopback_host
+from lowkiq.web.security.guesses import Guesses
 from lowkiq.web.security.paths import SIGN_IN, SIGN_OUT, is_for_machines, path_in_view, prefix_of, sign_in_url
 
 logger = structlog.get_logger("lowkiq")
@@ -34,16 +33,16 @@ BODY_TIMEOUT: Final = 30.0
 
 _FORM: Final = "lowkiq.form"
 _READS, _WRITE = ("GET", "HEAD"), "POST"
-#: Paths open to anybody, beside the style sheet that the sign-in page needs: probes have no credentials.
-_OPEN_PATHS: Final = frozenset({"/healthz", "/readyz", SIGN_IN})
+#: Probes have no credentials, and any name for us.
+_PROBES: Final = frozenset({"/healthz", "/readyz"})
 #: Headers of a request that has come through a proxy.
-_FORWARDED: Final = ("forwarded", "x-forwarded-for", "x-forwarded-host", "x-real-ip")
+_FORWARDED: Final = ("forwarded", "via", "x-forwarded-for", "x-forwarded-host", "x-forwarded-proto", "x-real-ip")
 
 _RELOAD = "reload the page and try again"
 _LOCAL_ONLY: Final = (
-    "Without credentials this view answers only browsers on its own machine, at a loopback address and not through a "
-    "proxy. Set LOWKIQ_WEB_TOKEN, or LOWKIQ_WEB_USER and LOWKIQ_WEB_PASSWORD; where something else protects it, say "
-    "--no-auth (create_app: no_auth=True)."
+    "Nobody has set credentials for this view, so it answers only this machine, at a loopback address, by HTTP/1.1 and "
+    "not through a proxy. Set LOWKIQ_WEB_TOKEN, or LOWKIQ_WEB_USER and LOWKIQ_WEB_PASSWORD; where something else "
+    "protects it, say --no-auth (create_app: no_auth=True)."
 )
 
 
@@ -67,13 +66,22 @@ class Guard:
     Middleware around pages and API. A refusal is an HTTPException, which becomes a page or JSON further out.
 
     Args:
-        shared_key: gives the key that all processes without credentials share; it asks Redis, and blocks.
+        read_ended: gives the sessions that any process has ended; it asks Redis, and blocks.
     """
 
-    def __init__(self, app: ASGIApp, access: Access, shared_key: Callable[[], bytes], *, read_only: bool) -> None:
+    def __init__(
+        self,
+        app: ASGIApp,
+        access: Access,
+        guesses: Guesses,
+        read_ended: Callable[[], Iterable[str]],
+        *,
+        read_only: bool,
+    ) -> None:
         self.app = app
         self._access = access
-        self._shared_key = shared_key
+        self._guesses = guesses
+        self._read_ended = read_ended
         self._read_only = read_only
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -87,14 +95,16 @@ class Guard:
         if not path:  # the prefix without a slash, from which relative links would lead astray
             await RedirectResponse(f"{prefix_of(scope)}/", 307)(scope, receive, send)
             return
-        if path not in _OPEN_PATHS and not path.startswith("/static/"):
+        # Beside probes, everybody may have the style sheet, which the page for signing in needs, and that page.
+        is_open = path in _PROBES or path.startswith("/static/")
+        if not is_open:
+            _check_way(request, self._access)
+        if not is_open and path != SIGN_IN:
             caller = await self._caller(request)
             if caller is None:
                 await self._ask_for_credentials(request)(scope, receive, send)
                 return
             scope[CALLER] = caller
-            if not self._access.shares_key:
-                await self._share_key(request)
         if request.method == _WRITE:
             receive = await self._check_write(request, path)
         await self.app(scope, receive, send)
@@ -103,26 +113,18 @@ class Guard:
         access = self._access
         if access.no_auth:
             return Caller("anyone")
-        if not access.credentials:
-            if not _is_local(request):
-                raise HTTPException(403, _LOCAL_ONLY)
-            return Caller("local")
+        cookie = request.cookies.get(access.cookie_name, "")
+        if access.caller_by_session(cookie):
+            await access.ended.refresh(self._read_ended)
+            if caller := access.caller_by_session(cookie):
+                return caller
         authorization = request.headers.get("authorization", "")
-        caller = access.caller_by_header(authorization) or access.caller_by_session(
-            request.cookies.get(access.cookie_name, "")
+        if not authorization:
+            return None
+        await self._guesses.judge(
+            client_of(request), authorization, lambda: access.caller_by_header(authorization) is not None
         )
-        if caller is None and authorization:
-            logger.warning("web_refused", client=client_of(request))
-            await anyio.sleep(access.delay_after_failure())
-        return caller
-
-    async def _share_key(self, request: Request) -> None:
-        """Fetches the key; while Redis is away, the process's own will do for reading."""
-        try:
-            self._access.share_key(await run_in_threadpool(self._shared_key))
-        except RedisError:
-            if request.method == _WRITE:
-                raise
+        return access.caller_by_header(authorization)
 
     def _ask_for_credentials(self, request: Request) -> RedirectResponse:
         if is_for_machines(request.scope):
@@ -154,18 +156,32 @@ class Guard:
         return _replay(body, request.receive)
 
 
-def _is_local(request: Request) -> bool:
+def _check_way(request: Request, access: Access) -> None:
+    """Refuses who comes by a way that is not for everybody."""
+    hosts = request.headers.getlist("host")
+    if access.is_made and not _is_local(request, hosts):
+        raise HTTPException(403, _LOCAL_ONLY)
+    if not access.is_known_host(hosts[0] if len(hosts) == 1 else ""):
+        raise HTTPException(
+            403,
+            "This view asks for no credentials, so it answers only to names that it knows: an address, localhost, or "
+            f"what {WEB_HOSTS} lists, such as {WEB_HOSTS}=jobs.example.com",
+        )
+
+
+def _is_local(request: Request, hosts: list[str]) -> bool:
     """
     True for a browser or program of this machine: by its address, by the name it used (see is_loopback_host), and not
-    by way of a proxy, which would make everybody's requests look local.
+    by way of a proxy, which would make everybody's requests look local. By default proxies speak HTTP/1.0, which
+    nobody else does.
     """
-    headers, hosts = request.headers, request.headers.getlist("host")
     return (
         request.client is not None
         and is_loopback_address(request.client.host)
+        and request.scope.get("http_version") != "1.0"
         and len(hosts) == 1
         and is_loopback_host(hosts[0])
-        and not any(name in headers for name in _FORWARDED)
+        and not any(name in request.headers for name in _FORWARDED)
     )
 
 

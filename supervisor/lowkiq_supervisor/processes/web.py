@@ -5,14 +5,15 @@ it is started again for ever, whatever was asked for the nodes, and takes nothin
 
 from __future__ import annotations
 
-import faulthandler
+import os
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 
 import structlog
 
-from lowkiq.environment import ExitCode
+from lowkiq.environment import MADE_UP, Credentials, ExitCode, link_to_sign_in, make_token
 from lowkiq.errors import LowkiqError
+from lowkiq.process.faults import dump_on_faults
 from lowkiq_supervisor.options import Options
 from lowkiq_supervisor.processes.child import spawn
 from lowkiq_supervisor.processes.node import OnState, begin
@@ -39,6 +40,7 @@ def web_slot(
 ) -> Slot:
     """The slot; the policy's delays apply, its ends don't."""
     title = f"web {options.web}"
+    environment = {**environment, **_token_of(options)}
     return Slot(
         title=title,
         history=RestartHistory(replace(policy, mode=RestartMode.ALWAYS, burst=False, strict=False)),
@@ -51,9 +53,19 @@ def web_slot(
     )
 
 
+def _token_of(options: Options) -> dict[str, str]:
+    """The variable with a token for a view that has no credentials, whose link is shown once: restarts keep it."""
+    if options.web is None or options.web_no_auth or Credentials.find(os.environ):
+        return {}
+    token = make_token()
+    hint = "open it to sign in; to have a token of your own, set LOWKIQ_WEB_TOKEN"
+    log.warning("web_link", url=link_to_sign_in(options.web, token), hint=hint)
+    return {MADE_UP: token}
+
+
 def run_web(options: Options, on_state: OnState) -> int:
     """Import the application and serve its web view until TERM; BOOT if that can't be."""
-    faulthandler.enable()  # a dump of every thread on ABRT, which is what a hung process gets
+    dump_on_faults()  # a dump of every thread on ABRT, which is what a hung process gets
     on_state("starting")
     try:
         from lowkiq.importing import load_app  # noqa: PLC0415 - the supervisor must stay free of the library

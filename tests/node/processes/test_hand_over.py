@@ -15,7 +15,7 @@ SHARDS = 6
 #: An id of each shard.
 IDS = [next(str(n) for n in range(100) if shard_of(str(n).encode(), SHARDS) == shard) for shard in range(SHARDS)]
 #: Seconds within which others have taken over. Without being asked they come after ten or more.
-SOON = 5.0
+SOON = 8.0
 PAIR = [{"node_number": number, "number_of_nodes": 2} for number in range(2)]
 
 

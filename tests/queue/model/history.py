@@ -175,6 +175,8 @@ class History:
         if judges := [node for node in self.nodes if node.suspects]:
             node = random.choice(judges)
             self.ask(node, node.isolate(random), journey)
+        else:
+            self.work(random, journey)
 
     def renew_or_release(self, random: Random, journey: str) -> None:
         if node := self.some_owner(random):

@@ -145,7 +145,7 @@ def test_a_newer_lowkiq_says_so_of_a_new_shard(newer_shard, shard):
 #: What may write into a shard without looking at its layout: only its owner can.
 FENCED = {"settle", "isolate", "release", "abandon", "renew"}
 #: What doesn't write into shards.
-OTHERS = {"peek", "stats", "fetch", "heads", "lengths", "register", "beat", "record", "turn"}
+OTHERS = {"peek", "stats", "fetch", "heads", "lengths", "register", "beat", "record", "turn", "end_session"}
 #: Where scripts begin, behind their functions. A push of one job and a claim of compact records have ways of their own.
 BEGIN = "\nlocal P = KEYS[1]\n"
 BEGINS = {"claim": ("local P, number", "local P, node, epoch"), "push": ("if #ARGV == 4", BEGIN)}
@@ -214,7 +214,7 @@ def add_field(app, key):
 def test_heartbeats_may_have_more_fields(app, namespace):
     tell_health(app)
     add_field(app, keys.node(namespace, "host:1:abc"))
-    (node,) = read_health(app.caller, namespace).readable
+    (node,) = read_health(app.caller, namespace)
     assert node.processed == 3
 
 

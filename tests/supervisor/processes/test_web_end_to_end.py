@@ -92,7 +92,7 @@ def test_it_answers_beside_two_nodes_and_term_ends_all_of_it(site: Site, listene
 def test_an_open_connection_does_not_hold_the_end_up(site: Site, listener: socket.socket) -> None:
     listener.close()
     with site.running() as supervisor:
-        with site.get("/nodes") as response:
+        with site.get("/healthz") as response:
             assert response.status == 200
             supervisor.end()
         assert not supervisor.events("missed_deadline")
@@ -105,6 +105,28 @@ def test_killed_it_is_back_at_the_same_address(site: Site, listener: socket.sock
             os.kill(supervisor.pid(site.slot), signal.SIGKILL)
             wait_until(lambda: site.answers("/healthz") == 200, "an answer")
         assert len(supervisor.events("started", "node 0/1")) == 1
+
+
+def test_without_credentials_it_shows_a_link_once_that_opens_it_also_after_its_restart(
+    site: Site, listener: socket.socket
+) -> None:
+    listener.close()
+    with site.running() as supervisor:
+        (told,) = supervisor.until_logged("web_link")
+        path, token = str(told["url"]).removeprefix(f"http://127.0.0.1:{site.port}"), told["url"].partition("token=")[2]
+        known = {"Authorization": f"Bearer {token}"}
+        assert site.answers("/api/v1/stats") == 401
+        with site.get(path) as answer:
+            assert (answer.status, answer.headers["Location"]) == (303, "/")
+            cookie = answer.headers["Set-Cookie"].partition(";")[0]
+        assert site.answers("/api/v1/stats", **known) == 200
+        os.kill(supervisor.pid(site.slot), signal.SIGKILL)
+        wait_until(lambda: site.answers("/healthz") == 200, "an answer")
+        assert site.answers("/api/v1/stats", Cookie=cookie) == 200
+        assert supervisor.log_path.read_text().count(token) == 1
+        node = psutil.Process(supervisor.pid("node 0/1"))
+        assert token not in node.environ().values()
+        supervisor.end()
 
 
 def bound(port: int) -> socket.socket | None:

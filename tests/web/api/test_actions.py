@@ -42,7 +42,7 @@ def test_all_that_match_are_acted_on_in_the_background(api, work, make_web, brow
 
 
 def test_a_bulk_is_where_the_reply_says(app, work, browse):
-    browser = browse(Starlette(routes=[Mount("/jobs", create_app(app))]))
+    browser = browse(Starlette(routes=[Mount("/jobs", create_app(app, no_auth=True))]))
     token = browser.get("/jobs/api/v1/token").json()["token"]
     body = {"action": "delete", "all": {"view": "due"}}
     reply = browser.send("POST", "/jobs/api/v1/queues/q/actions", {"x_lowkiq_token": token}, json=body)

@@ -104,7 +104,7 @@ def test_an_unknown_path_or_method_is_refused_as_json(api, browse, make_web):
 def test_a_dead_redis_is_an_error_in_json_and_the_api_recovers(own_redis_server, browse):
     app = Lowkiq(redis_url=own_redis_server.url)
     app.worker(queue_name="q")(lambda payloads_by_id: None)
-    browser = browse(create_app(app))
+    browser = browse(create_app(app, no_auth=True))
     api = Api(browser)
     assert api.get("stats")["total"]["length"] == 0
     own_redis_server.stop()

@@ -179,7 +179,7 @@ def test_writes_ask_for_the_token_unless_bearer_is_sent(document):
 
 
 def test_the_server_is_where_the_view_is_mounted(app, browse):
-    inner = create_app(app)
+    inner = create_app(app, no_auth=True)
     assert browse(inner).get("/api/v1/openapi.json").json()["servers"] == [{"url": "/"}]
     outer = browse(Starlette(routes=[Mount("/admin/jobs", inner)]))
     assert outer.get("/admin/jobs/api/v1/openapi.json").json()["servers"] == [{"url": "/admin/jobs"}]

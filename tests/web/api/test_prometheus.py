@@ -67,7 +67,7 @@ def tell(app):
 @pytest.fixture
 def scrape(app, browse):
     def scrape(accept=""):
-        response = browse(create_app(app)).get("/metrics", accept=accept)
+        response = browse(create_app(app, no_auth=True)).get("/metrics", accept=accept)
         assert response.status_code == 200
         return response
 
@@ -148,7 +148,7 @@ def test_a_late_node_is_not_up(app, tell, scrape):
     assert found["lowkiq_nodes_late"] == {(): 1}
 
 
-@pytest.mark.parametrize("host", ['"} 1\nlowkiq_evil{a="', "\u202e", "x" * 100_000, "\x00", "", "\\"])
+@pytest.mark.parametrize("host", ['"} 1\nlowkiq_evil{a="', "\u202e", "x" * 2_000, "\x00", "", "\\"])
 def test_a_hostile_host_is_a_harmless_label(tell, scrape, host):
     tell(host=host)
     found = samples(scrape())
@@ -190,7 +190,7 @@ def test_a_version_that_is_none_is_no_failure(shard, scrape, accept):
 
 
 def test_metrics_have_no_caching_and_ignore_parameters(app, shard, browse):
-    response = browse(create_app(app)).get("/metrics?target=x&name[]=y")
+    response = browse(create_app(app, no_auth=True)).get("/metrics?target=x&name[]=y")
     assert response.status_code == 200
     assert response.headers["cache-control"] == "no-store"
 

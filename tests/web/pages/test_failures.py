@@ -84,7 +84,7 @@ def test_the_prefix_without_a_slash_leads_to_the_overview(make_web, browse):
 
 @pytest.mark.parametrize("path", ["/", "/nodes", "/queues/a", "/bulks"])
 def test_a_dead_redis_gives_a_page_that_recovers(browse, path):
-    away = create_app(Lowkiq(redis_url="redis://anna:secret@127.0.0.1:1/0"))
+    away = create_app(Lowkiq(redis_url="redis://anna:secret@127.0.0.1:1/0"), no_auth=True)
     response = browse(away).get(path)
     assert response.status_code == 503
     assert "redis://anna:***@127.0.0.1:1/0" in response.text
@@ -102,15 +102,16 @@ def test_a_redis_that_refuses_is_not_said_to_be_silent(make_web, browse):
 
 
 def test_a_post_to_a_dead_redis_is_not_repeated_by_the_page(browse):
-    away = create_app(Lowkiq(redis_url="redis://127.0.0.1:1/0"))
-    response = browse(away).post("/queues/a/actions", {"token": "any", "action": "delete", "ids": "1"})
+    away = create_app(Lowkiq(redis_url="redis://127.0.0.1:1/0"), token=TOKEN)
+    form, known = {"action": "delete", "ids": "1"}, {"authorization": f"Bearer {TOKEN}"}
+    response = browse(away).post("/queues/a/actions", form, **known)
     assert response.status_code == 503
     assert "data-down" not in response.text
     assert "Look before you ask again" in response.text
 
 
 def test_a_dead_redis_is_told_to_programs_in_json(browse):
-    away = create_app(Lowkiq(redis_url="redis://127.0.0.1:1/0"))
+    away = create_app(Lowkiq(redis_url="redis://127.0.0.1:1/0"), no_auth=True)
     for path in ("/api/v1/stats", "/metrics"):
         response = browse(away).get(path)
         assert response.status_code == 503

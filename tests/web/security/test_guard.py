@@ -3,10 +3,15 @@
 from __future__ import annotations
 
 import asyncio
+import re
 from typing import Any
 
 import pytest
 
+from lowkiq.environment import Credentials
+from lowkiq.web import create_app
+from lowkiq.web.application import make_web as make_web_of
+from lowkiq.web.security.access import Access
 from tests.web.conftest import TOKEN
 from tests.web.rooms import token_of, with_rooms
 
@@ -19,35 +24,104 @@ def make_web(make_web):
     return lambda **options: with_rooms(make_web(**options))
 
 
+MADE = "a-token-that-was-made-up"
+
+
+@pytest.fixture
+def made(app):
+    """A view for which nobody has set credentials."""
+    return with_rooms(make_web_of(app, Access(Credentials(), made_token=MADE), read_only=False, payloads=True))
+
+
 class TestWithoutCredentials:
-    def test_a_browser_of_this_machine_may_see(self, make_web, browse):
-        assert browse(make_web()).get("/echo").json()["kind"] == "local"
-        assert browse(make_web(), "::1", "http://[::1]:8080").get("/echo").status_code == 200
+    def test_a_link_signs_a_browser_of_this_machine_in_and_leaves_no_token_in_its_address(self, made, browse):
+        for browser in (browse(made), browse(made, "::1", "http://[::1]:8080")):
+            assert browser.get("/echo").status_code == 303
+            assert browser.get("/api/v1/stats").status_code == 401
+            answer = browser.get(f"/sign-in?token={MADE}")
+            assert (answer.status_code, answer.headers["location"]) == (303, "/")
+            assert answer.headers["referrer-policy"] == "same-origin"
+            assert "samesite=strict" in answer.headers["set-cookie"].lower()
+            assert browser.get("/echo").json()["kind"] == "session"
 
-    def test_another_machine_may_not_and_learns_what_to_set(self, make_web, browse):
-        response = browse(make_web(), "10.0.0.9").get("/echo")
-        assert response.status_code == 403
-        assert "LOWKIQ_WEB_TOKEN" in response.text
-        assert "--no-auth" in response.text
+    def test_a_program_sends_it_as_its_token(self, made, browse):
+        assert browse(made).get("/echo", authorization=f"Bearer {MADE}").json()["kind"] == "bearer"
 
-    def test_a_name_that_only_points_here_may_not(self, make_web, browse):
+    def test_another_token_does_not(self, made, browse):
+        browser = browse(made)
+        assert browser.get(f"/sign-in?token={MADE}x").status_code == 401
+        assert browser.get("/echo").status_code == 303
+
+    def test_each_process_makes_up_its_own_and_tells_it_once(self, app, capsys):
+        create_app(app), create_app(app)
+        links = re.findall(r"/sign-in\?token=(\w{48})", capsys.readouterr().out)
+        assert len(set(links)) == len(links) == 2
+
+    def test_with_credentials_no_link_is_made_nor_taken(self, make_web, browse, capsys):
+        browser = browse(make_web(token=TOKEN))
+        assert "web_link" not in capsys.readouterr().out
+        assert browser.get(f"/sign-in?token={TOKEN}").status_code == 200
+
+    def test_another_machine_may_not_and_learns_what_to_set(self, made, browse):
+        for path in ("/echo", "/sign-in", f"/sign-in?token={MADE}"):
+            response = browse(made, "10.0.0.9").get(path)
+            assert response.status_code == 403
+            assert "LOWKIQ_WEB_TOKEN" in response.text
+            assert "--no-auth" in response.text
+
+    def test_a_name_that_only_points_here_may_not(self, made, browse):
         """DNS rebinding: the browser is local, the page it shows is a stranger's."""
-        assert browse(make_web(), url="http://evil.example:8080").get("/echo").status_code == 403
-        assert browse(make_web(), url="http://evil.example:8080").get("/metrics").status_code == 403
+        for path in ("/echo", "/metrics", "/sign-in"):
+            browser = browse(made, url="http://evil.example:8080")
+            assert browser.get(path, authorization=f"Bearer {MADE}").status_code == 403
 
-    @pytest.mark.parametrize("name", ["forwarded", "x_forwarded_for", "x_real_ip", "x_forwarded_host"])
-    def test_what_came_through_a_proxy_may_not(self, make_web, browse, name):
-        assert browse(make_web()).get("/echo", **{name: "127.0.0.1"}).status_code == 403
+    @pytest.mark.parametrize(
+        "name", ["forwarded", "x_forwarded_for", "x_real_ip", "x_forwarded_host", "x_forwarded_proto", "via"]
+    )
+    def test_what_came_through_a_proxy_may_not(self, made, browse, name):
+        assert browse(made).get("/echo", **{name: "x", "authorization": f"Bearer {MADE}"}).status_code == 403
 
-    def test_a_client_without_an_address_may_not(self, make_web):
+    @pytest.mark.parametrize(
+        "changes", [{"client": None}, {"http_version": "1.0"}, {"headers": [(b"host", b"localhost")] * 2}]
+    )
+    def test_nor_what_looks_like_one(self, made, changes):
+        """A client without an address; HTTP/1.0, as proxies speak it by default; two names."""
         scope = {"type": "http", "method": "GET", "path": "/echo", "headers": [(b"host", b"localhost")]}
-        scope |= {"query_string": b"", "scheme": "http", "server": None}
-        sent = asyncio.run(_ask(make_web(), scope, {"type": "http.request"}))
+        scope |= {"query_string": b"", "scheme": "http", "server": None, "client": ("127.0.0.1", 1)}
+        sent = asyncio.run(_ask(made, scope | changes, {"type": "http.request"}))
         assert sent[0]["status"] == 403
+        assert asyncio.run(_ask(made, scope, {"type": "http.request"}))[0]["status"] == 303
 
-    def test_with_no_auth_anybody_may(self, make_web, browse):
+
+class TestWithoutAnyAuthentication:
+    def test_anybody_may(self, make_web, browse):
         browser = browse(make_web(no_auth=True), "10.0.0.9", "http://jobs.example")
         assert browser.get("/echo", x_forwarded_for="1.2.3.4").json()["kind"] == "anyone"
+
+    @pytest.mark.parametrize(
+        ("host", "hosts", "status"),
+        [
+            ("evil.example", (), 403),
+            ("jobs.example.evil.example", ("jobs.example",), 403),
+            ("evil-jobs.example", (".jobs.example",), 403),
+            ("10.0.0.1.evil.example", (), 403),
+            *(
+                (host, (), 200)
+                for host in ("localhost", "127.0.0.1:8080", "10.0.0.7", "[fe80::1]:80", "shop-web", "web.shop.svc:80")
+            ),
+            *((host, ("jobs.example",), 200) for host in ("jobs.example:8080", "JOBS.example", "jobs.example.")),
+            ("a.jobs.example", (".jobs.example",), 200),
+            ("evil.example", ("*",), 200),
+        ],
+    )
+    def test_but_by_a_name_that_is_known(self, app, browse, host, hosts, status):
+        """DNS rebinding again: a stranger's page in the browser of somebody who reaches the view."""
+        access = Access(Credentials(), no_auth=True, hosts=hosts)
+        browser = browse(with_rooms(make_web_of(app, access, read_only=False, payloads=True)), "10.0.0.9")
+        answer = browser.get("/echo", host=host)
+        assert answer.status_code == status
+        assert ("LOWKIQ_WEB_HOSTS" in answer.text) is (status == 403)
+        assert browser.get("/healthz", host=host).status_code == 200
 
 
 def test_a_websocket_is_refused(make_web):
@@ -80,7 +154,7 @@ class TestWithCredentials:
 
     def test_they_may_come_from_the_environment(self, monkeypatch, make_web, browse):
         monkeypatch.setenv("LOWKIQ_WEB_TOKEN", TOKEN)
-        assert browse(make_web()).get("/echo", **BEARER).json()["kind"] == "bearer"
+        assert browse(make_web(no_auth=False)).get("/echo", **BEARER).json()["kind"] == "bearer"
 
     def test_people_are_led_to_the_form_and_back(self, make_web, browse):
         response = browse(make_web(token=TOKEN)).get("/queues/a?view=due&pattern=%2F%2Fx")
@@ -125,7 +199,7 @@ class TestWrites:
         web = make_web()
         browser, token = browse(web), token_of(web)
         assert browser.post("/echo", {"ids": ["1", "ü"], "token": token}).json() == {
-            "kind": "local",
+            "kind": "anyone",
             "size": len(f"ids=1&ids=%C3%BC&token={token}"),
             "form": [["ids", "1"], ["ids", "ü"], ["token", token]],
         }
@@ -156,10 +230,9 @@ class TestWrites:
         assert browser.get("/echo", **headers).json()["kind"] == kind
         assert browser.post("/echo", **headers).status_code == 403
 
-    @pytest.mark.parametrize("options", [{}, {"no_auth": True}])
-    def test_one_of_another_process_on_the_same_redis_does(self, make_web, browse, options):
-        token = browse(make_web(**options)).get("/api/v1/token").json()["token"]
-        assert browse(make_web(**options)).post("/echo", {"token": token}).status_code == 200
+    def test_one_of_another_process_on_the_same_redis_does(self, make_web, browse):
+        token = browse(make_web()).get("/api/v1/token").json()["token"]
+        assert browse(make_web()).post("/echo", {"token": token}).status_code == 200
 
     @pytest.mark.parametrize(
         ("headers", "status"),

@@ -7,8 +7,12 @@ import re
 
 import pytest
 
+from lowkiq.admin import sessions
+from lowkiq.queue import keys
+from lowkiq.web.security import ended_sessions
 from lowkiq.web.security.access import SESSION_SECONDS
 from lowkiq.web.security.paths import checked_next
+from tests.junk import as_kind
 from tests.web.conftest import TOKEN
 
 
@@ -81,6 +85,34 @@ def test_signing_out_ends_it(make_web, browse):
     assert browser.get("/api/v1/token").status_code == 401
 
 
+@pytest.mark.parametrize("is_away", [False, True])
+def test_a_session_that_was_ended_is_over_wherever_its_cookie_has_got_to(make_web, browse, app, monkeypatch, is_away):
+    """In this process at once, also while Redis is away; in the others within a second of their next look."""
+    monkeypatch.setattr(ended_sessions, "NEW_ENOUGH", 0.0)
+    here, there = make_web(token=TOKEN), make_web(token=TOKEN)
+    browser = browse(here)
+    browser.post("/sign-in", {"access_token": TOKEN})
+    thief, far_thief, other = browse(here), browse(there), browse(here)
+    for copy in (thief, far_thief):
+        copy.cookies.update(browser.cookies)
+        assert copy.get("/api/v1/token").status_code == 200
+    other.post("/sign-in", {"access_token": TOKEN})
+    if is_away:
+        as_kind(app.redis(), keys.ended_sessions(app.settings.namespace), "string")
+    browser.post("/sign-out")
+    assert thief.get("/api/v1/token").status_code == 401
+    assert far_thief.get("/api/v1/token").status_code == (200 if is_away else 401)
+    assert other.get("/api/v1/token").status_code == 200
+
+
+def test_ended_sessions_are_bounded_and_forgotten_with_their_cookies(app):
+    ns = app.settings.namespace
+    for number in range(sessions.MOST + 10):
+        sessions.end_session(app.caller, ns, f"{number}", 600 + number)
+    assert len(sessions.read_ended_sessions(app.caller, ns)) == sessions.MOST
+    assert 0 < app.redis().ttl(keys.ended_sessions(ns)) <= 600 + sessions.MOST + 10
+
+
 def test_another_site_can_neither_sign_in_nor_out(make_web, browse):
     browser = browse(make_web(token=TOKEN))
     assert browser.post("/sign-in", {"access_token": TOKEN}, origin="http://evil.example").status_code == 403
@@ -89,9 +121,8 @@ def test_another_site_can_neither_sign_in_nor_out(make_web, browse):
     assert browser.get("/api/v1/token").status_code == 200
 
 
-@pytest.mark.parametrize("options", [{}, {"no_auth": True}])
-def test_where_nobody_signs_in_the_form_leads_to_the_overview(make_web, browse, options):
-    browser = browse(make_web(**options))
+def test_where_nobody_signs_in_the_form_leads_to_the_overview(make_web, browse):
+    browser = browse(make_web())
     assert browser.get("/sign-in").headers["location"] == "/"
     assert browser.post("/sign-in", {"access_token": "None"}).headers["location"] == "/"
 

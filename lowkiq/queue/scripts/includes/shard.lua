@@ -43,6 +43,27 @@ end
 -- How many of KEYS are shards, or series: on Cluster one more is named, which never exists (GUARD in call.py).
 local SHARDS = string.sub(KEYS[#KEYS], -6) == ':guard' and #KEYS - 1 or #KEYS
 
+--- attempt
+-- What f returns; or nil, and the error, where a key or a value is of another kind than f takes it for. Whatever somebody
+-- has written there is told of by `stats`, and must hide none of the others that the script looks at. Any other error is
+-- raised.
+local function attempt(f, ...)
+  local ok, found = pcall(f, ...)
+  if ok then return found end
+  local text = type(found) == 'table' and found.err or tostring(found)
+  if not string.find(text, 'WRONGTYPE', 1, true) and not string.find(text, 'attempt to ', 1, true) then error(found, 0) end
+  return nil, text
+end
+
+--- each
+--@ shard count attempt
+-- f(first, last) for all of KEYS at once, as long as nothing is in its way; else for one after the other.
+local function each(f)
+  if not attempt(f, 1, SHARDS) then
+    for i = 1, SHARDS do attempt(f, i, i) end
+  end
+end
+
 --- oom
 -- Redis 6 has no flag for scripts that may run when memory is full, but lets one go on whose first write frees.
 local function free_first(P)

@@ -1,0 +1,133 @@
+"""Readers of what anybody may have written: nothing raises, sizes are bounded, and what is told is printable."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from lowkiq import ShardsCountMismatch, clock
+from lowkiq.admin import history, nodes
+from lowkiq.admin.metrics import MOST_QUEUES, MOST_SHARDS_IN_ALL
+from lowkiq.queue import keys
+from lowkiq.queue.push import register
+from lowkiq.queue.unreadable import KEPT_SECONDS, LONGEST, MOST, Met, Unreadable, quoted
+from tests.junk import GOOD_BEAT, set_up
+
+FUZZ = settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+VALUES = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=5),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=5), inner, max_size=3),
+    max_leaves=5,
+)
+
+
+def test_millions_of_shards_are_not_read_and_ours_are(app):
+    queues = {f"theirs-{number}": keys.MOST_SHARDS for number in range(2 * MOST_QUEUES)}
+    pipeline = app.redis().pipeline()
+    pipeline.hset(keys.queues(app.settings.namespace), "ours", 5)
+    pipeline.hset(keys.queues(app.settings.namespace), mapping=queues)
+    pipeline.execute()
+    started = clock.monotonic()
+    known = app.queues()
+    assert sum(known.values()) <= MOST_SHARDS_IN_ALL
+    assert len(known) <= MOST_QUEUES
+    assert "all queues together" in " ".join(one.why for one in app.caller.met.now())
+    assert clock.monotonic() - started < 30
+
+
+def test_the_smallest_queues_are_read_first(app):
+    queues = {f"a-{number}": keys.MOST_SHARDS for number in range(3)} | {"z": 5}
+    app.redis().hset(keys.queues(app.settings.namespace), mapping=queues)
+    assert app.queues()["z"] == 5
+    assert len(app.queues()) == 2
+
+
+def test_a_thousand_beats_are_read_and_no_more(app):
+    pipeline = app.redis().pipeline()
+    for number in range(nodes.MOST_BEATS + 500):
+        pipeline.zadd(keys.nodes(app.settings.namespace), {f"n{number}": clock.real()})
+        pipeline.set(keys.node(app.settings.namespace, f"n{number}"), json.dumps(GOOD_BEAT))
+    pipeline.execute()
+    assert len(app.nodes().nodes) == nodes.MOST_BEATS
+
+
+def test_hundreds_of_megabytes_of_beats_are_not_read(app):
+    pad = b" " * nodes.MOST_BEAT_BYTES
+    pipeline = app.redis().pipeline()
+    for number in range(60):
+        pipeline.zadd(keys.nodes(app.settings.namespace), {f"n{number:03}": clock.real()})
+        pipeline.set(keys.node(app.settings.namespace, f"n{number:03}"), pad)
+    pipeline.execute()
+    found = app.nodes()
+    app.redis().delete(*app.redis().keys(f"{app.settings.namespace}:node:*"))
+    assert "more than 64 MiB" in " ".join(one.why for one in found.unreadable)
+
+
+@pytest.mark.parametrize("text", ["<b>", "0", "99999999999", "", "-5"])
+def test_a_push_to_a_queue_whose_shards_count_is_none_says_what_to_remove(app, text):
+    worker = app.worker(queue_name="q", shards_count=1)(lambda _: None)
+    key = keys.queues(app.settings.namespace)
+    app.redis().hset(key, "q", text)
+    with pytest.raises(ShardsCountMismatch, match=f"HDEL {key} q"):
+        worker.perform_async([{"id": 1}])
+    assert list(register(app.caller, app.settings.namespace, {"q": 1, "other": 1})) == ["q"]
+
+
+@FUZZ
+@given(field=st.sampled_from(sorted(GOOD_BEAT)), value=VALUES)
+def test_no_beat_breaks_its_reader(app, field, value):
+    app.redis().zadd(keys.nodes(app.settings.namespace), {"n": clock.real()})
+    app.redis().set(keys.node(app.settings.namespace, "n"), json.dumps(GOOD_BEAT | {field: value}))
+    found = app.nodes()
+    assert len(found.nodes) + len(found.unreadable) == 1
+
+
+@FUZZ
+@given(
+    name=st.sampled_from(["meta", "owner", "payloads", "errors", "crashes"]),
+    field=st.sampled_from(["1", "dead", "processed", "epoch", "node", "until", "seen", "last_score", "layout"]),
+    value=st.binary(max_size=40),
+)
+def test_no_field_of_a_shard_breaks_its_readers(app, name, field, value):
+    client, ns = set_up(app), app.settings.namespace
+    client.hset(f"{ns}:{{q:0}}:{name}", field, value)
+    app.metrics()
+    app.queries("q", 2).fetch(["1", "2"])
+    app.queries("q", 2).morgue_fetch(["dead"])
+    client.delete(f"{ns}:{{q:0}}:{name}")
+
+
+@FUZZ
+@given(record=st.binary(max_size=60))
+def test_no_point_breaks_a_history(app, record):
+    key = f"{keys.history(app.settings.namespace, '')}5m"
+    app.redis().delete(key)
+    app.redis().rpush(key, record)
+    history.read_history(app.caller, app.settings.namespace, "", "5m")
+
+
+@given(st.binary(max_size=300))
+def test_what_is_quoted_is_printable_and_short(data):
+    text = quoted(data)
+    assert all(" " <= char <= "~" for char in text)
+    assert len(text) <= 4 * LONGEST + 40
+
+
+def test_what_was_met_is_forgotten_when_it_was_mended_and_after_a_while(monkeypatch):
+    now = 1_000.0
+    monkeypatch.setattr(clock, "monotonic", lambda: now)
+    met, one = Met(), Unreadable("k", "why", "UNLINK k")
+    met.tell("place", [one])
+    met.tell("another", [one])
+    assert met.now() == [one]
+    met.tell("place", [])
+    met.tell("another", [])
+    assert met.now() == []
+    for number in range(2 * MOST):
+        met.tell(f"{number}", [Unreadable(f"{number}", "why", "")])
+    assert len(met.now()) == MOST
+    now += KEPT_SECONDS
+    assert met.now() == []
