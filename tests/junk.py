@@ -10,6 +10,8 @@ import json
 from collections.abc import Callable
 from typing import Any
 
+import pytest
+
 from lowkiq import Lowkiq
 from lowkiq.queue import keys
 
@@ -198,3 +200,7 @@ def set_up(app: Lowkiq) -> Any:
         client.zadd(f"{ns}:{{q:{number}}}:morgue", {"dead": 1.0})
         client.hset(f"{ns}:{{q:{number}}}:morgue:payloads", "dead", b"1.0:1")
     return client
+
+
+#: All kinds for the long tests, and a sample of them for the others.
+SAMPLED = [name if number % 6 == 0 else pytest.param(name, marks=pytest.mark.long) for number, name in enumerate(JUNK)]

@@ -67,9 +67,8 @@ class Node:
         dead_nodes: names of nodes known to be dead, whose shards are taken without waiting for the lease.
         page: shared with its supervisor, which learns what ran when the node has died, and tells who else has.
         ends_process: nothing comes after it but the process's end, so signals stay held back then.
-        on_state: called in the main thread with "starting", "ready", "quiet", "retiring" or "draining", how many
-            threads are busy, how many jobs have ended so far, and how many shards that are its own another node holds;
-            at each change of state and about every second.
+        on_state: called in the main thread, at each change of state and about every second, with the state, and how
+            many threads are busy, jobs have ended so far, and shards that are its own another node holds.
     """
 
     def __init__(

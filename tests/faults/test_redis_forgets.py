@@ -62,8 +62,8 @@ def test_another_shards_count_that_came_in_meanwhile_is_told_of_and_changes_noth
     node = nodes.start(lease_ttl=1).wait_ready()
     nodes.push({"id": "before", "payload": {}})  # this producer does not ask again
     nodes.app.redis().hset("ns:queues", "jobs", "7")
-    wait_until(lambda: node.logged("redis_unsuitable"))
-    (line,) = node.logged("redis_unsuitable")
+    wait_until(lambda: node.logged("queue_refused"))
+    (line,) = node.logged("queue_refused")
     assert "queue jobs has shards_count 7, not 3" in line["error"]
     assert nodes.app.redis().hget("ns:queues", "jobs") == b"7"
     nodes.push({"id": "a", "payload": {}})

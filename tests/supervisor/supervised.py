@@ -84,14 +84,20 @@ def listening_beside_a_bad_one(spec: NodeSpec, beat: Tell) -> int:
     return (listening if spec.node_number == 0 else failing_at_boot)(spec, beat)
 
 
-def listening_and_busy(spec: NodeSpec, beat: Tell) -> int:
-    """Runs a job for ever, and can't boot once a file is there."""
+def cut_off_as_it_retires(spec: NodeSpec, beat: Tell) -> int:
+    """Runs a job that kills it once it is to go, and can't boot once a file is there."""
     if Path("broken").exists():
         return 3
     seat = spec.page.seat(0)
     seat.begin("lowkiq:{orders:7}:", 1, 1, 1)
     seat.place[0] = 1
-    return listening(spec, beat)
+
+    def beat_or_die(state: str) -> None:
+        if state == "draining":
+            os.kill(os.getpid(), signal.SIGKILL)
+        beat(state)
+
+    return listening(spec, beat_or_die)
 
 
 def deaf(spec: NodeSpec, beat: Tell) -> int:

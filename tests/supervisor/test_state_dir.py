@@ -110,7 +110,7 @@ def test_without_descriptors_waiting_clients_cost_nothing_and_term_is_heard(tmp_
         process = psutil.Process(supervisor.process.pid)
         limit = max(int(entry.name) for entry in Path(f"/proc/{process.pid}/fd").iterdir()) + 1
         resource.prlimit(process.pid, resource.RLIMIT_NOFILE, (limit, limit))
-        clients = [socket.socket(socket.AF_UNIX) for _ in range(8)]
+        clients = [socket.socket(socket.AF_UNIX) for _ in range(14)]
         try:
             for client in clients:
                 client.connect(str(state_dir(tmp_path) / "control.sock"))

@@ -5,7 +5,9 @@ from __future__ import annotations
 import asyncio
 import socket
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
+from http.client import HTTPResponse
 from pathlib import Path
 from typing import Any
 
@@ -66,7 +68,9 @@ def test_headers_have_their_time_also_those_of_a_later_request(
 ) -> None:
     connection = connect(beginning)
     if beginning:
-        assert connection.recv(4096).startswith(b"HTTP/1.1 200")
+        with HTTPResponse(connection) as response:
+            response.begin()
+            assert response.read() and response.status == 200
     started = clock.monotonic()
     connection.sendall(b"GET /healthz HTTP/1.1\r\nX: ")
     assert is_closed(connection)
@@ -110,4 +114,6 @@ def test_beyond_the_limit_requests_are_told_to_come_back_and_probes_answered() -
         free.set()
         return [*statuses, *[await task for task in busy], await ask("/")]
 
-    assert asyncio.run(scenario()) == [503, 200, 200, 200, 200, 200]
+    with ThreadPoolExecutor() as pool:  # this thread's loop may be a browser's
+        statuses = pool.submit(asyncio.run, scenario()).result()
+    assert statuses == [503, 200, 200, 200, 200, 200]

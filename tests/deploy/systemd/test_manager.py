@@ -79,7 +79,7 @@ def manager(tmp_path: Path) -> Iterator[Manager]:
     made.socket.close()
 
 
-@pytest.mark.parametrize("name", ["lowkiq.service", "lowkiq@.service"])
+@pytest.mark.parametrize("name", ["lowkiq.service", pytest.param("lowkiq@.service", marks=pytest.mark.long)])
 def test_boot_watchdog_reload_and_a_stop_that_waits_for_a_job(name: str, manager: Manager, tmp_path: Path) -> None:
     if redis_binary() is None:
         pytest.skip("no redis-server here, which other tests say")

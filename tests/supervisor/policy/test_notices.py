@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import signal
 from pathlib import Path
 from typing import Any
@@ -34,8 +33,7 @@ def test_a_slot_that_keeps_failing_is_told_until_it_is_well_again(tmp_path: Path
 
 def test_a_stopped_roll_and_a_node_cut_off_while_it_retires_are_told(tmp_path: Path) -> None:
     options: dict[str, Any] = {"max_age": 0.5, "policy": AT_ONCE}
-    with Supervised.running("listening_and_busy", tmp_path, nodes=1, **options) as supervisor:
-        os.kill(supervisor.until_logged("handing_over")[0]["pid"], signal.SIGKILL)
+    with Supervised.running("cut_off_as_it_retires", tmp_path, nodes=1, **options) as supervisor:
         wait_until(lambda: any("cut off when replaced" in text for text in notices(tmp_path)), "the notice")
         (tmp_path / "broken").touch()
         supervisor.send(signal.SIGHUP)

@@ -90,6 +90,7 @@ def test_a_hanging_import_hears_signals_at_once(tmp_path: Path, hang: str, prelo
             assert not supervisor.events("started")
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("hang", HANGS.values(), ids=HANGS.keys())
 def test_a_hanging_preload_ends_by_the_boot_timeout(tmp_path: Path, hang: str) -> None:
     (tmp_path / "shop.py").write_text(hang)
