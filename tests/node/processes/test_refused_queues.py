@@ -68,9 +68,10 @@ def test_at_boot_the_others_run_and_it_is_taken_up_once_mended(
     assert node.wait() == 0
 
 
-@pytest.mark.parametrize(
-    "layout", [REFUSALS[0][0], *(pytest.param(row[0], marks=pytest.mark.long) for row in REFUSALS[1:])]
-)
+LAYOUTS = [REFUSALS[0][0], *(pytest.param(layout, marks=pytest.mark.long) for layout, _ in REFUSALS[1:])]
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
 def test_a_running_node_goes_on_with_the_others_and_takes_it_up_once_mended(
     nodes: Nodes, push_other: Callable[[str], None], layout: str
 ) -> None:
