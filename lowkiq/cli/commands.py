@@ -51,7 +51,7 @@ Examples:
 
 \b
 Where other machines can reach it, it wants credentials, from the environment: a command line shows in ps. Without any
-it makes up a token, and logs a link with it. With --no-auth, LOWKIQ_WEB_HOSTS lists the names that it answers to, beside
+it makes up a token, and logs a link with it. With --no-auth, LOWKIQ_WEB_HOSTS lists the names it answers to, beside
 addresses. Without -r it knows only where Redis is, which is enough to see and act.
 """
 
