@@ -52,7 +52,7 @@ class DeadNode(NamedTuple):
     running: tuple[Running, ...] | None = None
 
     def ran(self, shard: str) -> str:
-        """What ran of that shard, as scripts have it: '' unknown, '-' nothing, or number, jobs and jobs after them."""
+        """The jobs of that shard that ran, for scripts: '' unknown, '-' none, or number, jobs and jobs after them."""
         if self.running is None:
             return ""
         return next((f"{run.claim}:{run.jobs}:{run.after}" for run in self.running if run.shard == shard), "-")
@@ -141,7 +141,7 @@ class SharedPage:
     # ── the supervisor's side ───────────────────────────────────────────────────────────────────────────────────────
 
     def running(self) -> tuple[Running, ...] | None:
-        """What the node's threads ran, None if that isn't known: to be asked once it is dead."""
+        """The batches that the node's threads ran, None if that isn't known: to be asked once it is dead."""
         if self._memory[_UNKNOWN_AT]:
             return None
         found = []

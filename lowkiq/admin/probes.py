@@ -89,7 +89,7 @@ def load_scripts(caller: Caller) -> bool:
 
 def read_refusals(caller: Caller, namespace: str, queue: str) -> Refusals:
     """
-    What would be refused, asked by queueing every command in a transaction that is then discarded: Redis checks rights
+    Commands that would be refused: each is queued in a transaction that is then discarded, since Redis checks rights
     when it queues a command, and runs none. It works for every user and version, which ACL DRYRUN does not.
     """
     probes = list(_probes(namespace, queue))

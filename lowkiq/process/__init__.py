@@ -1,1 +1,1 @@
-"""What a process owes its machine: signals, log lines, files and places. Standard library only."""
+"""Manners of a process on its machine: signals, log lines, files and places. Standard library only."""

@@ -44,5 +44,5 @@ def make_own_directory(path: str | Path) -> None:
 
 
 def identity(found: os.stat_result) -> tuple[int, int]:
-    """What tells a file from another one that has taken its name."""
+    """Device and inode: they tell a file from another one that has taken its name."""
     return found.st_dev, found.st_ino

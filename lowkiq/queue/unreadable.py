@@ -44,7 +44,7 @@ class Unreadable(msgspec.Struct, frozen=True):
 
 
 class Met:
-    """What was met lately, by the place where it was. Safe to share between threads."""
+    """Unreadable values that were met lately, by the place where each was. Safe to share between threads."""
 
     def __init__(self) -> None:
         self._places: dict[str, tuple[float, Sequence[Unreadable]]] = {}
@@ -60,7 +60,7 @@ class Met:
                 self._places[place] = clock.monotonic() + seconds, found
 
     def now(self) -> list[Unreadable]:
-        """What was met and not found mended since; each once."""
+        """The values that were met and not found mended since; each once."""
         with self._lock:
             now = clock.monotonic()
             self._places = {place: row for place, row in self._places.items() if row[0] > now}
@@ -79,7 +79,7 @@ def is_another_type(reply: Any) -> bool:
 
 
 def parsed(met: list[Unreadable], key: str, remedy: str, parse: Callable[..., T], *values: Any) -> T | None:
-    """What `parse` makes of values; None, and a note, where it can't. `key` and `remedy` are quoted already."""
+    """Calls `parse` with values; None, and a note, where it can't. `key` and `remedy` are quoted already."""
     try:
         return parse(*values)
     except (ValueError, RecursionError, msgspec.MsgspecError) as error:

@@ -133,7 +133,7 @@ def check_server(client: Client) -> bool:
 
 
 def is_too_old(info: Mapping[str, Any]) -> bool:
-    """Whether a server, by its INFO, lacks commands that scripts need."""
+    """True for a server that, by its INFO, lacks commands that scripts need."""
     version = tuple(int(part) for part in str(info.get("redis_version", "0")).split(".")[:2])
     return version < OLDEST_REDIS
 

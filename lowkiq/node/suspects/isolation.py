@@ -25,7 +25,7 @@ LOOK: Final = 0.1
 
 
 class Claim(Protocol):
-    """What isolation knows of a claim in hand."""
+    """A claim in hand, as far as isolation knows it."""
 
     def give_back(self) -> None:
         """Keeps the jobs that have not started from starting."""
@@ -35,7 +35,7 @@ class Claim(Protocol):
 
 
 class Thread(Protocol):
-    """What isolation knows of a worker thread."""
+    """A worker thread, as far as isolation knows it."""
 
     @property
     def in_hand(self) -> Sequence[Claim]:

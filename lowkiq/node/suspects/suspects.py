@@ -21,7 +21,7 @@ logger = structlog.get_logger("lowkiq")
 
 
 class Thread(isolation.Thread, Protocol):
-    """What is needed of a worker thread."""
+    """A worker thread, as far as its suspects need it."""
 
     seat: Seat
     settling: threading.Lock
@@ -31,7 +31,7 @@ class Thread(isolation.Thread, Protocol):
 
 
 class Suspects:
-    """Those of one thread."""
+    """Suspects of one thread."""
 
     def __init__(self, runtime: Runtime, thread: Thread, gate: isolation.Isolation) -> None:
         self._runtime = runtime
