@@ -7,7 +7,7 @@ A queue q of two shards, `set_up`, has jobs as any.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import pytest
@@ -202,5 +202,8 @@ def set_up(app: Lowkiq) -> Any:
     return client
 
 
-#: All kinds for the long tests, and a sample of them for the others.
-SAMPLED = [name if number % 6 == 0 else pytest.param(name, marks=pytest.mark.long) for number, name in enumerate(JUNK)]
+def sampled(names: Iterable[str]) -> list[Any]:
+    """All of them for the long tests, and a sample for the others."""
+    return [
+        name if number % 6 == 0 else pytest.param(name, marks=pytest.mark.long) for number, name in enumerate(names)
+    ]

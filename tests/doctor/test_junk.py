@@ -10,7 +10,7 @@ from typer.testing import CliRunner
 
 from lowkiq.cli.commands import cli
 from lowkiq.doctor import command as examiner
-from tests.junk import JUNK, SAMPLED, set_up
+from tests.junk import JUNK, sampled, set_up
 from tests.web.node_health import tell_health
 
 #: Junk that `stats` reads, and `nodes` beside that; of the rest pages and the doctor tell.
@@ -29,7 +29,7 @@ def _queue(app, monkeypatch):
     monkeypatch.setenv("LOWKIQ_NAMESPACE", app.settings.namespace)
 
 
-@pytest.mark.parametrize("name", SAMPLED)
+@pytest.mark.parametrize("name", sampled(JUNK))
 def test_commands_answer_and_name_it(name, app):
     plant, named = JUNK[name]
     plant(app.redis(), app.settings.namespace)
@@ -48,7 +48,7 @@ def test_commands_answer_and_name_it(name, app):
     assert not COMMANDS.search(listed.output)
 
 
-@pytest.mark.parametrize("name", SAMPLED)
+@pytest.mark.parametrize("name", sampled(JUNK))
 def test_the_doctor_examines_all_the_same(name, app):
     plant, named = JUNK[name]
     plant(app.redis(), app.settings.namespace)

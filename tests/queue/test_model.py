@@ -25,7 +25,19 @@ STEPS = 80
 #: Histories within which a mutant must have been found out.
 ENOUGH = 3_000
 #: Mutants that few histories meet: they take as long as all others together.
-RARE = {"compact_claimed_twice", "compact_of_any_layout", "compact_and_still_open", "old_jobs_by_their_last_bits"}
+RARE = {
+    "compact_claimed_twice",
+    "compact_of_any_layout",
+    "compact_and_still_open",
+    "old_jobs_by_their_last_bits",
+    "acked_of_any_claim",
+    "score_moves_with_the_due_time",
+    "alone_in_any_claim",
+    "one_death_more",
+    "compact_taken_with_the_rest",
+    "release_tells_nobody",
+    "isolates_any_claim",
+}
 
 
 class ShardMachine(RuleBasedStateMachine):

@@ -18,7 +18,7 @@ from tests.harness import ENVIRONMENT, Supervised
 from tests.support import LOWKIQ, SUPERVISOR, free_port, wait_until
 
 #: Moments at which TERM comes, in each of these tests; the full proof is 200.
-MOMENTS = int(os.environ.get("LOWKIQ_TEST_MOMENTS", "20"))
+MOMENTS = int(os.environ.get("LOWKIQ_TEST_MOMENTS", "8"))
 #: Signals whose default would end a process, of which none may.
 DEADLY = [
     signal.SIGUSR1, signal.SIGALRM, signal.SIGVTALRM, signal.SIGPROF, signal.SIGIO, signal.SIGPIPE, signal.SIGXFSZ,

@@ -13,7 +13,7 @@ import pytest
 from lowkiq import clock
 from lowkiq.queue import keys
 from lowkiq.web import snapshot
-from tests.junk import JUNK, SAMPLED, as_kind, set_up
+from tests.junk import JUNK, as_kind, sampled, set_up
 from tests.web.node_health import tell_health
 from tests.web.security.test_hostile import INVISIBLE
 
@@ -62,7 +62,7 @@ def _fresh(monkeypatch):
     monkeypatch.setattr(snapshot.Snapshots.__init__, "__defaults__", (0.0,))
 
 
-@pytest.mark.parametrize("name", SAMPLED)
+@pytest.mark.parametrize("name", sampled(JUNK))
 def test_junk_breaks_no_page_and_is_named(name, browser, shop, app):
     plant, named = JUNK[name]
     plant(shop, app.settings.namespace)

@@ -59,6 +59,7 @@ def test_a_job_that_runs_at_a_foster_ends_there_before_the_shard_is_given_back(n
     assert sorted(starts) == sorted(IDS[:20])
 
 
+@pytest.mark.long
 def test_a_node_that_is_quiet_stands_in_for_nobody(nodes: Nodes) -> None:
     node = nodes.start(node={"node_number": 0, "number_of_nodes": 2}).wait_ready()
     node.send(signal.SIGTSTP)

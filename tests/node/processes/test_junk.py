@@ -7,7 +7,7 @@ from collections.abc import Callable
 import pytest
 
 from lowkiq.job import shard_of
-from tests.junk import JUNK
+from tests.junk import JUNK, sampled
 from tests.node.nodes import Nodes
 from tests.support import wait_until
 
@@ -35,7 +35,7 @@ class Renamed:
         return send
 
 
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("name", sampled(NAMES))
 def test_a_node_runs_all_other_shards(name: str, nodes: Nodes) -> None:
     ids = [id for id in map(str, range(20)) if shard_of(id.encode(), 3) != 0]
     node = nodes.start(lease_ttl=1.5, threads_per_node=1).wait_ready()

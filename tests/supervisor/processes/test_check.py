@@ -69,6 +69,7 @@ def test_what_may_heal_is_left_to_the_nodes(tmp_path: Path) -> None:
         assert supervisor.nothing_is_left()
 
 
+@pytest.mark.long
 def test_a_long_import_is_left_to_the_nodes(tmp_path: Path) -> None:
     (tmp_path / "shop.py").write_text(f"import time\ntime.sleep(6)\n{APP}")
     with Supervised.main(tmp_path, "-r", "shop") as supervisor:
@@ -76,7 +77,9 @@ def test_a_long_import_is_left_to_the_nodes(tmp_path: Path) -> None:
         supervisor.end()
 
 
-@pytest.mark.parametrize("preload", [(), ("--preload",)], ids=["plain", "preload"])
+@pytest.mark.parametrize(
+    "preload", [pytest.param((), marks=pytest.mark.long), ("--preload",)], ids=["plain", "preload"]
+)
 @pytest.mark.parametrize("hang", HANGS.values(), ids=HANGS.keys())
 def test_a_hanging_import_hears_signals_at_once(tmp_path: Path, hang: str, preload: tuple[str, ...]) -> None:
     (tmp_path / "shop.py").write_text(f"open('importing', 'w').close()\n{hang}")
@@ -100,6 +103,7 @@ def test_a_hanging_preload_ends_by_the_boot_timeout(tmp_path: Path, hang: str) -
         assert "shop.py" in supervisor.log_path.read_text(), "where it hangs"
 
 
+@pytest.mark.long
 def test_one_that_hangs_only_the_second_time_ends_too(tmp_path: Path) -> None:
     second = "import os, time\nif os.path.exists('once'): time.sleep(300)\nopen('once', 'w').close()\n"
     (tmp_path / "shop.py").write_text(second + APP)

@@ -80,7 +80,9 @@ def test_preloaded_it_is_called_before_each_fork(project: Path, redis_server: Re
         supervisor.end()
 
 
-@pytest.mark.parametrize(("trouble", "reason"), [("fail", "exit code 1"), ("hang", "killed by SIGKILL")])
+@pytest.mark.parametrize(
+    ("trouble", "reason"), [("fail", "exit code 1"), pytest.param("hang", "killed by SIGKILL", marks=pytest.mark.long)]
+)
 def test_a_hook_that_fails_or_hangs_is_an_event_and_nothing_more(
     project: Path, redis_server: RedisServer, trouble: str, reason: str
 ) -> None:
