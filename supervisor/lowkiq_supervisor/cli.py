@@ -49,7 +49,8 @@ Signals:
   USR1       nothing: a --log-file that was moved away is made again by itself
   USR2       write the status to the log
 
-Exit codes: 0 drained, 1 internal, 2 usage, 3 no node could boot, 4 crash loop, 5 killed at the deadline, 130 abandoned.
+Exit codes: 0 drained, 1 internal, 2 usage, 3 a person must change something first,
+4 no node was ready for a minute, 5 killed at the deadline, 130 abandoned.
 """
 
 cli = typer.Typer(add_completion=False, pretty_exceptions_enable=False, rich_markup_mode=None)
