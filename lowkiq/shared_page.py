@@ -13,7 +13,7 @@ import mmap
 import struct
 import zlib
 from collections.abc import Iterable, Iterator
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
 #: Threads of a node that have a seat. What more of them run isn't known after a death.
 SEATS: Final = 256
@@ -167,5 +167,5 @@ class SharedPage:
         _BULLETIN_HEAD.pack_into(self._memory, _BULLETIN_AT, len(text), zlib.crc32(text))
 
 
-def _dead_node(name: str, running: Iterable[Iterable[object]] | None) -> DeadNode:
-    return DeadNode(name, None if running is None else tuple(Running(*batch) for batch in running))  # type: ignore[arg-type]
+def _dead_node(name: str, running: Iterable[Iterable[Any]] | None) -> DeadNode:
+    return DeadNode(name, None if running is None else tuple(map(Running._make, running)))

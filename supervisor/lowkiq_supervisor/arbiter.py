@@ -230,7 +230,7 @@ class Arbiter:
     def _kept_names(self) -> list[KeptName]:
         """The nodes that the next supervisor should know of, if this one dies: those that live, and recent deaths."""
         children = [slot.child for slot in self._slots.of_nodes if slot.child is not None]
-        dead = [KeptName(name) for name in self._bulletins.names]
+        dead = [KeptName(dead.name) for dead in self._bulletins.recent]
         return [*(KeptName(child.name, child.birth) for child in children if child.name), *dead]
 
     def _release_clients(self) -> None:

@@ -19,7 +19,6 @@ never nothing is tried again; with --strict nor is a slot that has failed five t
 from __future__ import annotations
 
 import random
-import signal
 import time
 from collections import Counter, deque
 from collections.abc import Callable, Mapping
@@ -27,6 +26,7 @@ from dataclasses import dataclass
 from enum import Enum, StrEnum
 
 from lowkiq.environment import ExitCode
+from lowkiq.process.held_signals import FAULTS
 
 #: Exit code of a node that asks to be replaced (recycling): not a failure.
 NODE_RECYCLE = 75
@@ -34,10 +34,6 @@ NODE_RECYCLE = 75
 REFUSALS = frozenset({ExitCode.USAGE, ExitCode.BOOT})
 #: Exit codes of a node that was told to end, by somebody else than its supervisor.
 TOLD = frozenset({ExitCode.DRAINED, ExitCode.FORCED_KILL, ExitCode.ABANDONED})
-#: Signals by which a process ends itself; others come from outside.
-FAULTS = frozenset(
-    {signal.SIGSEGV, signal.SIGABRT, signal.SIGBUS, signal.SIGILL, signal.SIGFPE, signal.SIGSYS, signal.SIGTRAP}
-)
 
 
 class RestartMode(StrEnum):

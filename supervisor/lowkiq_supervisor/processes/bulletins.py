@@ -33,15 +33,13 @@ class Bulletins:
     def of(self, slot: Slot) -> Bulletin:
         """The bulletin of a node here: the last deaths in its place, whenever they were, and recent ones of others."""
         own = tuple((slot.beside or slot).dead_nodes)
-        now = time.monotonic()
-        recent = [dead for until, dead in self._dead if until > now and dead not in own]
-        return Bulletin((*own, *recent), self.notices)
+        return Bulletin((*own, *(dead for dead in self.recent if dead not in own)), self.notices)
 
     @property
-    def names(self) -> list[str]:
+    def recent(self) -> list[DeadNode]:
         """The recent deaths."""
         now = time.monotonic()
-        return [dead.name for until, dead in self._dead if until > now]
+        return [dead for until, dead in self._dead if until > now]
 
     def publish(self, slots: list[Slot]) -> None:
         """Tell running nodes what is news to them."""

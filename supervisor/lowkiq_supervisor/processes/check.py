@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import contextlib
 import errno
-import faulthandler
 import os
 import signal
 import socket
@@ -21,6 +20,7 @@ from setproctitle import setproctitle
 
 from lowkiq.environment import Address, ExitCode
 from lowkiq.errors import LowkiqError, needs_a_person
+from lowkiq.process.faults import dump_on_faults
 from lowkiq.process.held_signals import release
 from lowkiq.process.signals import SignalInbox, disarm
 from lowkiq_supervisor.errors import BootError
@@ -74,7 +74,7 @@ def check_app(import_app: Callable[[], object], app: str, environment: Mapping[s
     def body(_: object) -> int:
         os.environ.update(environment)
         setproctitle(f"lowkiq: checking {app}")
-        faulthandler.enable()
+        dump_on_faults()
         refusal = refusal_of(import_app, app)
         with contextlib.suppress(BlockingIOError):
             os.write(writer, refusal.encode(errors="replace")[:LONGEST_REFUSAL])
