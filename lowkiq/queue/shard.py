@@ -142,6 +142,7 @@ class Shard:
         max_payloads: int,
         load_payload: Callable[[bytes], Any],
         shards: int = 1,
+        known: Sequence[int] = (),
     ) -> Call[Claim]:
         """
         Takes at most `limit` due jobs; each of `shards` that are claimed together brings its part of what one claim
@@ -175,7 +176,7 @@ def renew(shards: Sequence[Shard], node: str, epochs: Sequence[str], ttl: float)
     return Call("renew", [shard.prefix for shard in shards], [node, ttl, *epochs], list)
 
 
-def peek(shards: Sequence[Shard]) -> Call[list[float | None]]:
+def peek(shards: Sequence[Shard], busy: Sequence[bool] | None = None) -> Call[list[float | None]]:
     """For each shard the seconds until its oldest job is due (negative: overdue), None when there is nothing."""
     return Call("peek", [shard.prefix for shard in shards], [], _peeked)
 
