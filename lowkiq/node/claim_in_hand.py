@@ -119,23 +119,40 @@ class ClaimInHand:
             since: when its thread began to perform what it has in hand, be it of other shards (monotonic).
             seat: tells the supervisor, once the node is dead, which batch it was at.
         """
-        lease, now = self.lease, clock.monotonic
-        window, perform, place = lease.runtime.settings.claim_window, lease.performer.perform, seat.place
+        lease, lock, epoch, now = self.lease, self._lock, self.epoch, clock.monotonic
+        performer, window = lease.performer, lease.runtime.settings.claim_window
+        plain, perform, jobs, size = performer.plain, performer.perform, self._jobs, self._batch_size
         self._begin(seat)
+        place, performs, failures, is_late = seat.place, 0, None, False
         started = before = now()
-        performs = 0
-        is_late = False
         enter(Context(self))
-        with self._lock:
-            batch = self._start(before)
-        while batch:
-            place[0] = self._started
-            failures = perform(batch)
+        # All that a job costs the node is in this loop, so what it could call is written out here.
+        while True:
+            with lock:
+                first = self._done = self._started
+                if performs and self.waits_since is None:
+                    self.waits_since = before
+                if failures is not None:
+                    self._note(failures)
+                last = first + size if size < self._end - first else self._end
+                if is_late or first == last or lease.epoch != epoch or before >= lease.until:
+                    break
+                self._started = last
+                self.running = batch = jobs[first:last]
+                self.running_since = before
+            place[0] = last
+            if plain is None:
+                failures = perform(batch)
+            else:
+                try:
+                    plain({job.id: job.payloads for job in batch} if size > 1 else {batch[0].id: batch[0].payloads})
+                    failures = None
+                except BaseException as error:  # noqa: BLE001 (whatever user code raises fails its batch)
+                    failures = performer.failures(batch, error)
             after = now()
             performs += 1
             is_late = after - before >= window or after - since >= 2 * window
             before = after
-            batch = self._finish(failures, after, is_late)
         seat.end()
         enter(None)
         if performs:
@@ -180,29 +197,11 @@ class ClaimInHand:
                 self._released.append(job.id)
         return not spoiled
 
-    def _finish(self, failures: Failures | None, now: float, is_last: bool) -> list[Job] | None:
-        """Notes that the batch is done, but for what failed of it; starts the next one."""
-        with self._lock:
-            self._done = self._started
-            if self.waits_since is None:
-                self.waits_since = now
-            if failures is not None:
-                self._failed += failures.failed
-                self._exhausted += failures.exhausted
-                self._failed_ids.update(row.id for row in failures.failed)
-                self._failed_ids.update(row.id for row in failures.exhausted)
-            return None if is_last else self._start(now)
-
-    def _start(self, now: float) -> list[Job] | None:
-        """Starts a batch. None, or an empty one, when there is none left, or it may not start."""
-        lease, first = self.lease, self._started
-        if lease.epoch != self.epoch or now >= lease.until:
-            return None
-        size = self._batch_size
-        self._started = last = first + size if size < self._end - first else self._end
-        self.running = batch = self._jobs[first:last]
-        self.running_since = now
-        return batch
+    def _note(self, failures: Failures) -> None:
+        self._failed += failures.failed
+        self._exhausted += failures.exhausted
+        self._failed_ids.update(row.id for row in failures.failed)
+        self._failed_ids.update(row.id for row in failures.exhausted)
 
     # ── settle ──────────────────────────────────────────────────────────────────────────────────────────────────────
 
