@@ -18,6 +18,8 @@ FETCHED_AT_ONCE: Final = 100
 LATER: Final = b"later"
 #: The same of one whose record is none.
 UNREADABLE: Final = b"unreadable"
+#: The same behind all else of one that waits for its own run.
+WAITS: Final = b"waits"
 #: Place of a job → the key that has its record.
 RECORDS: Final = {"queue": "payloads", "claim": "claim", "morgue": "morgue:payloads"}
 
@@ -53,6 +55,8 @@ class JobPreview(msgspec.Struct, frozen=True):
     payload_count: int
     #: The lowest of them.
     payloads: list[PayloadPreview]
+    #: It is queued behind a run of its own id.
+    waits: bool = False
 
 
 class JobReader(NamedTuple):
@@ -113,6 +117,8 @@ class JobReader(NamedTuple):
         if row == UNREADABLE:
             raise ValueError("it is no record of a job")
         at, retry_count, error, crashes, payload_count, *payloads = row
+        waits = payloads[-1:] == [WAITS] and len(payloads) % 3 == 1
+        payloads = payloads[: len(payloads) - waits]
         triples = zip(payloads[::3], payloads[1::3], payloads[2::3], strict=True)
         return JobPreview(
             id=id.decode("utf-8", KEPT_BYTES),
@@ -124,6 +130,7 @@ class JobReader(NamedTuple):
             crashes=number_in(met, f"{shard.prefix}crashes", id, crashes),
             payload_count=int(payload_count),
             payloads=[PayloadPreview(finite(score), int(size), data) for data, score, size in triples],
+            waits=waits,
         )
 
 

@@ -1,13 +1,13 @@
--- fetch: jobs of the queue, of the claim or of the morgue, as they are.
+-- fetch: jobs of the queue, of the claims or of the morgue, as they are.
 -- KEYS  1 shard prefix
 -- ARGV  1 'queue', 'claim' or 'morgue', 2 most payloads of a job to return, 3 bytes at which each payload is cut, or
 --       '' to return them whole, then ids
 -- returns for each id nil, or {perform_in or updated_at, retry_count or '', error or '', deaths, number of payloads,
---         payload, score, size, payload, score, size ...}; or 'later': what comes before it is much, so ask again; or
+--         payload, score, size, payload, score, size ..., and last 'waits' if it is parked (claimed.lua)}; or 'later': what comes before it is much, so ask again; or
 --         'unreadable'; or the name of the key that is of another type, '' for one that stats tells of
 --@ shard attempt
 --@ payloads get
---@ claimed read parse
+--@ claimed in_hand read parse
 local P = KEYS[1]
 local where, most, cut = ARGV[1], tonumber(ARGV[2]), tonumber(ARGV[3])
 -- Who wants payloads cut wants to look, not to wait: this many bytes are read for a call, the rest is left out. Of whole
@@ -25,17 +25,28 @@ end
 
 -- The keys of the place.
 local index, payloads, errors = P .. 'due', P .. 'payloads', P .. 'errors'
-if where == 'claim' then payloads = P .. 'claim' end
+if where == 'claim' then payloads = P .. 'claim' end -- of several
 if where == 'morgue' then index, payloads, errors = P .. 'morgue', P .. 'morgue:payloads', P .. 'morgue:errors' end
-local records = where == 'claim' and (attempt(function() return select(2, read_claim(P)) end) or {})
 
--- When, retry_count, and what holds the payloads (payloads.lua).
+-- Claimed jobs: the claim of each, and its record there.
+local claims, records = {}, {}
+local function read_claims()
+  for _, claim in ipairs(claims_in_hand(P)) do
+    local ids, found = read_claim(claim)
+    for _, id in ipairs(ids) do claims[id], records[id] = claim, found[id] end
+  end
+end
+if where == 'claim' then attempt(read_claims) end
+
+-- When, retry_count, what holds the payloads (payloads.lua), and 'waits' if it is parked.
 local function find(id)
-  if records and records[id] then return parse_claimed(P, records[id]) end
-  if records then return end
+  if claims[id] then return parse_claimed(P, claims[id], records[id]) end
+  if where == 'claim' then return end
   local at = redis.call('ZSCORE', index, id)
   local retry_count = where == 'morgue' and '' or redis.call('ZSCORE', P .. 'retries', id) or '-1'
-  return at, retry_count, at and held_in(payloads, id)
+  local is_parked = at == 'inf' and where == 'queue'
+  if is_parked then at = redis.call('HGET', P .. 'behind', id) or at end
+  return at, retry_count, at and held_in(payloads, id), is_parked and 'waits' or nil
 end
 
 local function add(job, score, payload)
@@ -59,7 +70,7 @@ end
 local LONGEST_ERROR = 64 * 1024 -- of one to be looked at
 
 local function fetch(id)
-  local at, retry_count, held = find(id)
+  local at, retry_count, held, waits = find(id)
   if not at or not held then return false end
   local error = redis.call('HGET', errors, id) or ''
   if #error > LONGEST_ERROR then read = read + #error end
@@ -71,6 +82,7 @@ local function fetch(id)
   elseif most > 0 then
     add(job, split(held))
   end
+  job[#job + 1] = waits
   return job
 end
 

@@ -4,26 +4,31 @@
 --          merged, owner or '', seconds its lease still has, epoch}, or {name of a key that is of another type ...}}
 --@ shard now stamp clock_back count attempt
 local KINDS = {due = 'zset', retries = 'zset', claim = 'list', morgue = 'zset', meta = 'hash', owner = 'hash',
-  payloads = 'hash', errors = 'hash', crashes = 'hash', ['morgue:payloads'] = 'hash', ['morgue:errors'] = 'hash'}
-local RARE = {'errors', 'crashes', 'morgue:payloads', 'morgue:errors'}
+  payloads = 'hash', asides = 'hash', behind = 'hash', errors = 'hash', crashes = 'hash', ['morgue:payloads'] = 'hash', ['morgue:errors'] = 'hash'}
+local RARE = {'errors', 'crashes', 'behind', 'morgue:payloads', 'morgue:errors'}
 local now = now_us()
 local reply = {stamp(now)}
 
 local function read(P)
   local counters = redis.call('HMGET', P .. 'meta', 'processed', 'failed', 'pushed', 'merged', 'last_score', 'seen')
   local oldest = redis.call('ZRANGE', P .. 'due', 0, 0, 'WITHSCORES')[2] or ''
+  if oldest == 'inf' then oldest = '' end
   if oldest ~= '' and was_due(oldest * 1000000, now, tonumber(counters[5]) or 0, counters[6]) then oldest = reply[1] end
   local owner = redis.call('HMGET', P .. 'owner', 'node', 'until', 'epoch')
   local lease_end = tonumber(owner[2]) or 0
   -- Only their types matter here. Mostly there is none of the rare ones, which one command tells.
   redis.call('HLEN', P .. 'payloads')
-  if redis.call('EXISTS', P .. RARE[1], P .. RARE[2], P .. RARE[3], P .. RARE[4]) > 0 then
+  local claimed = redis.call('LLEN', P .. 'claim')
+  if redis.call('EXISTS', P .. 'asides', P .. RARE[1], P .. RARE[2], P .. RARE[3], P .. RARE[4], P .. RARE[5]) > 0 then
     for _, name in ipairs(RARE) do redis.call('HLEN', P .. name) end
+    for _, number in ipairs(redis.call('HKEYS', P .. 'asides')) do
+      claimed = claimed + redis.call('LLEN', P .. 'aside:' .. number)
+    end
   end
   return {
     redis.call('ZCARD', P .. 'due'),
     redis.call('ZCARD', P .. 'retries'),
-    redis.call('LLEN', P .. 'claim') / 2,
+    claimed / 2,
     redis.call('ZCARD', P .. 'morgue'),
     oldest,
     counters[1] or '0', counters[2] or '0', counters[3] or '0', counters[4] or '0',

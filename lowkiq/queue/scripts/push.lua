@@ -34,7 +34,7 @@ if #ARGV == 4 and ARGV[2] == '2' then
       is_pushed = redis.call('ZADD', P .. 'due', 'NX', at, id) == 1
       if is_pushed then redis.call('HSET', P .. 'payloads', id, compact(now, payload)) end
     elseif bell and open and now < (owner[4] or 0) * 1000000 and #payload <= HANDED then
-      -- An owner that waits for nothing has an empty queue.
+      -- An owner that waits for nothing, with a claim open, has an empty queue; then nothing is parked either.
       local may_go = waiting == 'inf' or now < waiting * 1000000 and not redis.call('ZSCORE', P .. 'due', id)
       is_pushed = may_go and redis.call('EXISTS', bell .. ':idle') == 1
       if is_pushed then
@@ -55,8 +55,7 @@ end
 --@ shard count now clock layout see
 --@ bell ring
 --@ payloads add bulk_write chunk
-local layout, width = ARGV[1], tonumber(ARGV[2])
-local clock = now_us()
+local width, clock = tonumber(ARGV[2]), now_us()
 
 -- Most pushes have default scores and times, and none of their ids is queued: how many the index takes tells it.
 -- Their times follow one another, so for most of them the last digit, and the last byte, is all that is new.
@@ -134,14 +133,14 @@ end
 
 -- Puts `count` jobs, whose first word is ARGV[at], into a shard. Returns a refusal, or nil and how many of them are new.
 local function push(P, at, count)
-  local refusal, is_new_shard, last_before, seen_before, pushed, merged_before = check_layout(P, layout)
+  local refusal, layout, last_before, seen_before, pushed = check_layout(P, ARGV[1], true)
   if refusal then return refusal end
 
   local now = shard_now(P, last_before, clock)
   last_before = tonumber(last_before)
   local was_set_back = last_before > now
   -- The first write is one that Redis refuses when memory is full, so that a refused push has changed nothing.
-  if is_new_shard then redis.call('HSET', P .. 'meta', 'layout', layout) end
+  if not layout then redis.call('HSET', P .. 'meta', 'layout', ARGV[1]) end
 
   local new, first = count, math.max(last_before + 1, now)
   local last_score, earliest = first + count - 1, first
