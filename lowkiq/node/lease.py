@@ -23,8 +23,8 @@ from lowkiq.shared_page import DeadNode, Seat
 class Runner(Protocol):
     """A worker thread, as far as a lease knows it."""
 
-    def lasts_at(self) -> float:
-        """When others may claim beside what it has in hand (monotonic); inf while that can't be told."""
+    def lasts_at(self, patience: float) -> float:
+        """When what it has in hand lasts, at a batch of so many seconds (monotonic); inf while that can't be told."""
 
 
 class Claimed(Protocol):
@@ -93,18 +93,22 @@ class Lease:
         self._open = 0
         #: Whether the last claim found suspects: those need the node for themselves.
         self.has_suspects = False
-        #: For the pool: when the shard is to be looked at, and when it was last told so by a ring (monotonic).
-        self.due_at, self.rung_at = math.inf, 0.0
+        #: For the pool: when the shard is to be looked at; and when it was last rung, and for what time (monotonic).
+        self.due_at = math.inf
+        self.rung_at, self.rung_for = 0.0, math.inf
 
     # ── turns at the shard ──────────────────────────────────────────────────────────────────────────────────────────
 
-    def take(self, thread: Runner) -> float:
-        """Gives that thread a turn, and returns 0; else when to ask again (monotonic): inf once a turn has ended."""
+    def take(self, thread: Runner, patience: float) -> float:
+        """
+        Gives that thread a turn, and returns 0. If others have theirs, all of them must have had a batch of `patience`
+        seconds; else returns when to ask again (monotonic): inf once a turn has ended.
+        """
         with self.lock:
             if thread not in self._turns:
                 if len(self._turns) >= self._concurrency:
                     return math.inf
-                look_at = max((other.lasts_at() for other in self._turns), default=0.0)
+                look_at = max((other.lasts_at(patience) for other in self._turns), default=0.0)
                 if look_at > clock.monotonic():
                     return look_at
                 self._turns.add(thread)

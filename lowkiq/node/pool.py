@@ -14,7 +14,8 @@ from lowkiq.node.lease import Lease
 from lowkiq.queue.bell import Heard, ListBell, LocalBell
 from lowkiq.settings import Settings
 
-#: Seconds after which a batch lasts: then others may claim from its shard too.
+#: Seconds after which a batch lasts: then others may claim from its shard too. Only a thread that could look in time
+#: believes it: where the interpreter, or a core, is to be waited for, so may the batch be, and no job of it be slow.
 LASTING: Final = 0.002
 
 
@@ -67,15 +68,15 @@ class Pool:
     def wake(self, lease: Lease, due_at: float) -> None:
         """Notes that a shard has a job due then (monotonic), as somebody has told who was not asked."""
         with self._lock:
-            lease.rung_at = clock.monotonic()
+            lease.rung_at, lease.rung_for = clock.monotonic(), due_at
             self._note(lease, min(due_at, lease.due_at))
 
     def learn(self, lease: Lease, due_at: float | None, asked_at: float) -> None:
         """Notes when the shard's oldest job is due, None for no job, as the reply says to what was asked then."""
         due_at = math.inf if due_at is None else due_at
         with self._lock:
-            # What came by a ring since may be newer than the reply.
-            self._note(lease, min(due_at, lease.due_at) if lease.rung_at >= asked_at else due_at)
+            # A ring that came since may tell of what is newer than the reply.
+            self._note(lease, min(due_at, lease.rung_for) if lease.rung_at >= asked_at else due_at)
 
     def look(self, lease: Lease, look_at: float) -> None:
         """Has a thread look at the shard then (monotonic), or earlier."""
@@ -119,8 +120,11 @@ class Pool:
 
     # ── who listens ─────────────────────────────────────────────────────────────────────────────────────────────────
 
-    def rest(self, thread: Member, *, is_idle: bool) -> Heard:
-        """Leads, until there is something to look at, if nobody else does; else rests. If `is_idle`, jobs come here."""
+    def rest(self, thread: Member, *, is_idle: bool) -> tuple[Heard, bool]:
+        """
+        Leads, until there is something to look at, if nobody else does; else rests. If `is_idle`, jobs come here. Returns
+        a ring, and whether the time to look has come just now.
+        """
         with self._lock:
             self._leader = self._leader or thread
             leads = self._leader is thread
@@ -133,11 +137,12 @@ class Pool:
             with self._lock:
                 if thread in self._resting:
                     self._resting.remove(thread)
-            return Heard()
+            return Heard(), False
         try:
-            return self._bell.wait(max(until - clock.monotonic(), 0.0), is_idle=is_idle)
+            heard = self._bell.wait(max(until - clock.monotonic(), 0.0), is_idle=is_idle)
         finally:
             self._looks_at = -math.inf
+        return heard, 0.0 <= clock.monotonic() - until < LASTING
 
     def _next_look(self) -> float:
         due_at = self._scheduler.next_due_at()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import Any
 
 from redis.exceptions import RedisError
@@ -57,13 +57,17 @@ class RoundTrip:
                 lease.unanswered(asked)
             raise
         now = clock.monotonic()
-        self._note_settled(settles, results, now)
+        self._note_settled(settles, results, {lease for lease, _, _ in claims}, now)
         errors = self._note_claims(claims, results, now) + self._note_polled(groups, results[polls_at:], now)
         if not self.claimed:  # else there are jobs to run, though a server of a cluster is away
             raise_first(errors)
 
     def _note_settled(
-        self, settles: Sequence[tuple[ClaimInHand, Settle | None]], results: Sequence[Any], now: float
+        self,
+        settles: Sequence[tuple[ClaimInHand, Settle | None]],
+        results: Sequence[Any],
+        claimed: Collection[Lease],
+        now: float,
     ) -> None:
         errors: list[Exception] = []
         of_settles = iter(results)
@@ -76,8 +80,9 @@ class RoundTrip:
                     continue
                 if settled:
                     self.settled.append(settled)
-                    self._note(claim.lease, settled.due_in, now)
             claim.finish()
+            if claim.lease not in claimed:
+                self._end_turn(claim.lease, settled.due_in if settle and settled else None, now)
         raise_first(errors)
 
     def _note_claims(
@@ -89,7 +94,7 @@ class RoundTrip:
                 self._note_claimed(lease, asked, results[at], now)
             except RedisError as error:
                 lease.unanswered(asked)
-                self._note(lease, 0.0, now)
+                self._end_turn(lease, 0.0, now)
                 errors.append(error)
         return errors
 
@@ -102,12 +107,12 @@ class RoundTrip:
                 self._note(lease, None, now)
                 self._pool.watch(lease, now)
             else:
-                self._note(lease, result.due_in, now)
+                self._end_turn(lease, result.due_in, now)
         elif isinstance(result, Unsettled | StaleClaim):
             # A claim whose reply was lost arrived late, or another thread's came first. What nobody has in hand is
             # given back with the next one.
             lease.not_made(asked, int(str(result)) if isinstance(result, Unsettled) else None)
-            self._note(lease, 0.0, now)
+            self._end_turn(lease, 0.0, now)
         else:
             lease.refused(asked.epoch, result)
 
@@ -123,6 +128,11 @@ class RoundTrip:
                 elif due_in is not None:
                     self._pool.look(lease, now + due_in)
         return errors
+
+    def _end_turn(self, lease: Lease, due_in: float | None, now: float) -> None:
+        # In this order: who looks at the shard in between would find it taken, and leave it to us.
+        lease.leave(self._thread)
+        self._note(lease, due_in, now)
 
     def _note(self, lease: Lease, due_in: float | None, now: float) -> None:
         self._pool.learn(lease, None if due_in is None else now + due_in, self._asked_at)

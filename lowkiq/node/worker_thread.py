@@ -26,8 +26,8 @@ from lowkiq.queue.shard import Settled
 
 #: Seconds between tries while Redis is away or refuses: it grows to the second figure, with jitter.
 RETRY_FROM, RETRY_TO = 0.05, 1.0
-#: Seconds after which what a thread has in hand lasts, however quick each batch of it.
-LASTING_HAND = 0.005
+#: A thread's hand lasts after so many times what a batch may take, however quick its batches are.
+BATCHES = 2.5
 
 
 class WorkerThread(threading.Thread):
@@ -47,6 +47,8 @@ class WorkerThread(threading.Thread):
         self._roused: SimpleQueue[None] = SimpleQueue()
         self._is_stopping = self._is_quiet = self._is_calm = self._is_exchanging = False
         self._retry_delay = RETRY_FROM
+        #: Seconds after which it takes the batches of others for slow.
+        self._patience = self._long = runtime.settings.claim_window
         #: Tells what it runs.
         self.seat = runtime.page.seat(number)
         #: Shared by all threads of the node.
@@ -107,11 +109,11 @@ class WorkerThread(threading.Thread):
         """Returns whether a batch has taken that long already."""
         return any(claim.running and now - claim.running_since >= seconds for claim in self.in_hand)
 
-    def lasts_at(self) -> float:
-        """When others may claim beside what it has in hand (monotonic); inf while that can't be told."""
+    def lasts_at(self, patience: float) -> float:
+        """When what it has in hand lasts, at a batch of so many seconds (monotonic); inf while that can't be told."""
         for claim in self._hand:
             if claim.running:
-                return min(claim.running_since + LASTING, self._since + LASTING_HAND)
+                return min(claim.running_since + patience, self._since + patience * BATCHES)
         return math.inf
 
     # ── its loop ────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -185,7 +187,7 @@ class WorkerThread(threading.Thread):
         if self.is_leaving:
             return []
         for claim in self._hand:  # the next claim goes along with the settle
-            self.pool.wake(claim.lease, self._since)
+            self.pool.look(claim.lease, self._since)
         picked: list[Lease] = []
         most = MOST_SHARDS
         while len(picked) < most and (lease := self._pick(now)):
@@ -206,17 +208,20 @@ class WorkerThread(threading.Thread):
         """Takes a turn at a shard, if it may; and from others there what they have claimed and can't start soon."""
         if lease.in_hand:
             try:
-                self._relief.take_rest(lease, self.pool.threads, LASTING)
+                self._relief.take_rest(lease, self.pool.threads, self._patience)
             except RedisError as error:
                 self._runtime.outage.met(error)
-        look_at = lease.take(self)
+        look_at = lease.take(self, self._patience)
         if 0.0 < look_at < math.inf:
-            self.pool.look(lease, look_at)
+            # Who has nothing else to do may believe it earlier.
+            self.pool.look(lease, min(look_at, clock.monotonic() + LASTING))
         return not look_at
 
     def _wait(self) -> bool:
         """Waits until there is something to do; returns whether jobs came with the ring."""
-        return self._answer(self.pool.rest(self, is_idle=not self.is_leaving)) is not None
+        heard, is_in_time = self.pool.rest(self, is_idle=not self.is_leaving)
+        self._patience = LASTING if is_in_time else self._long
+        return self._answer(heard) is not None
 
     # ── the bell ────────────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -243,8 +248,8 @@ class WorkerThread(threading.Thread):
         """Puts picked shards off for one whose jobs are here already."""
         for lease in picked:
             if lease is not handed:
-                self.pool.wake(lease, clock.monotonic())
                 lease.leave(self)
+                self.pool.wake(lease, clock.monotonic())
 
     # ── one round trip ──────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -253,7 +258,8 @@ class WorkerThread(threading.Thread):
         with self.settling:
             done = self.in_hand
             # Until here others may have taken back what was picked, and run it by now.
-            picked = [lease for lease in picked if not lease.take(self)]
+            picked = [lease for lease in picked if not lease.take(self, self._patience)]
+            self._patience = self._long
             trip = RoundTrip(self._runtime.caller, self.pool, self, self.seat)
             try:
                 trip.make(done, picked, polled)

@@ -263,7 +263,7 @@ def test_what_is_handed_over_while_another_thread_runs_the_shard_is_left_to_that
     assert asked
     assert ClaimInHand.of_reply(lease, Claim([], [], None), asked, other) is None
     handed = Handed(asked.epoch, 1, b"a", b"1", b"1700000000.000000")
-    assert lease.take(other) == 0
+    assert lease.take(other, 0.0) == 0
     assert ClaimInHand.of_ring(lease, handed, rung, seat) is None
     assert lease.is_open
     assert not lease.is_busy
@@ -279,7 +279,7 @@ def test_what_is_handed_over_before_the_claim_s_reply_is_read_is_run_once(bench:
     lease = bench.lease("a")
     asking, rung = (thread_with(lease) for _ in range(2))
     seat = lease.runtime.page.seat(0)
-    assert lease.take(asking) == 0
+    assert lease.take(asking, 0.0) == 0
     asked = lease.ask(1, seat)
     assert asked
     handed = Handed(asked.epoch, asked.number, b"a", b"1", b"1700000000.000000")
