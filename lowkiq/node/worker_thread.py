@@ -157,7 +157,8 @@ class WorkerThread(threading.Thread):
         except RedisError as error:
             self._wait_for_redis(picked, error)
             return False
-        self._runtime.outage.over()
+        # A poll reaches all servers of a cluster, and whoever met the trouble may rest by now.
+        self._runtime.outage.over(*(thread.name for thread in self.pool.threads if polled))
         self._retry_delay = RETRY_FROM
         return has_jobs
 
