@@ -28,7 +28,7 @@ MUTANTS = {
     "epoch_stands": Mutant("acquire.lua", "math.max(epoch + 1, now)", "math.max(epoch, now)", "I2"),
     "epoch_of_the_clock": Mutant("acquire.lua", "math.max(epoch + 1, now)", "now", "I2"),
     "acquire_held": Mutant("acquire.lua", "if is_foreign and rest > 0 and not ran then", "if false then"),
-    "acquire_keeps_the_claim": Mutant("acquire.lua", "restore_claim(P, now, claim, doomed)", "0, 0"),
+    "acquire_keeps_the_claim": Mutant("acquire.lua", "restore_claim(P, due_by, claim, doomed)", "0, 0"),
     "merge_overwrites": Mutant(
         "push.lua",
         "payloads_add(P .. 'payloads', id, score, payload)",
@@ -65,13 +65,10 @@ MUTANTS = {
     "forgets_what_waits_behind_the_failed": Mutant(
         "claimed.lua", "if is_any_parked(P) then redis.call('HDEL', P .. 'behind', id) end", "", "parked is what"
     ),
-    "forgets_what_waits_behind_the_buried": Mutant("claimed.lua", "      unpark(P, now, {id})\n", "", "what is parked"),
-    "acked_and_still_parked": Mutant(
-        "settle.lua",
-        "redis.call('EXISTS', P .. 'crashes', P .. 'errors', P .. 'behind') == 0",
-        "redis.call('EXISTS', P .. 'crashes', P .. 'errors') == 0",
-        "what is parked",
+    "forgets_what_waits_behind_the_buried": Mutant(
+        "acquire.lua", "unpark(P, due_by, {parked[i]})", "", "what is parked"
     ),
+    "parked_is_due": Mutant("settle.lua", "if oldest == 'inf' then oldest = nil end", ""),
     "unparks_while_it_runs": Mutant(
         "perform_now.lua", "perform_in and perform_in ~= 'inf' and", "perform_in and", "parked is what"
     ),
@@ -106,7 +103,7 @@ MUTANTS = {
     "release_any_claim": Mutant("release.lua", "ARGV[4] == 'lease' and last_claim <= number", "ARGV[4] == 'lease'"),
     "release_tells_nobody": Mutant("release.lua", "wanted or ''}", "''}"),
     "settle_any_claim": Mutant(
-        "settle.lua", "find_claim(P, ARGV[3], last_claim)", "find_claim(P, last_claim, last_claim)", "I5"
+        "settle.lua", "find_claim(P, ARGV[3], last_claim)", "find_claim(P, last_claim, last_claim)", "I4"
     ),
     "counts_what_was_asked": Mutant(
         "settle.lua",
@@ -181,7 +178,7 @@ MUTANTS = {
     "compact_and_still_open": Mutant("claim.lua", "redis.call('HDEL', P .. 'owner', 'open')\n      redis", "redis"),
     "acked_of_any_claim": Mutant("settle.lua", " and owner[3] == ARGV[3]", ""),
     "acked_and_not_forgotten": Mutant(
-        "settle.lua", "redis.call('EXISTS', P .. 'crashes', P .. 'errors', P .. 'behind') == 0", "true"
+        "settle.lua", " and redis.call('EXISTS', P .. 'crashes', P .. 'errors') == 0", ""
     ),
     "any_layout": Mutant("shard.lua", "if known and known ~= layout then", "if false then", "I8"),
     "any_older_layout": Mutant("shard.lua", "if shards_count ~= our_shards_count then", "if false then", "I8"),

@@ -300,6 +300,7 @@ class ShardDriver:
     @staticmethod
     def _held(held: bytes, several: dict[str, Payloads], id: str, due: float | None = None) -> Payloads:
         if held == b"*":
+            assert id in several, f"the payloads of {id} are gone"
             payloads = several.pop(id)
             assert len(payloads) > 1, "one payload belongs into the hash"
             return payloads

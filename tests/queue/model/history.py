@@ -25,7 +25,7 @@ from tests.queue.model.virtual_clock import BEGINNING, VirtualClock
 from tests.queue.shard_driver import ShardDriver
 
 RIGHT, WRONG, OLD, WRONG_AND_OLD = layout(1), layout(2), layout(1, 1), layout(2, 1)
-IDS = ("a", "b", "c")
+IDS = ("a", "b", "c", "d")
 #: Payloads that several pushes share, and what could be taken for something else.
 COMMON = (b"", b"p", b"1:q", b"*", b":")
 #: Scores and due times.
@@ -75,8 +75,10 @@ class History:
         self.nodes = [self.new_node(slot) for slot in range(3)]
 
     def new_node(self, slot: int) -> NodeAgent:
-        name = f"n{slot}-{next(self.generation)}"
-        return NodeAgent(name, bell_of(self.shard.shard, name), RIGHT, self.max_crashes)
+        """The first one is of an older Lowkiq."""
+        generation = next(self.generation)
+        name = f"n{slot}-{generation}"
+        return NodeAgent(name, bell_of(self.shard.shard, name), RIGHT if generation else OLD, self.max_crashes)
 
     def step(self, happening: str, journey: str, random: Random) -> None:
         """Raises AssertionError when something is wrong; it tells of the last messages."""
@@ -164,7 +166,7 @@ class History:
             return
         settles = len(node.hands) >= MOST or (node.hands and random.random() < 0.5)
         calls = [node.settle(random, random.choice(["ack", "release"]))] if settles else []
-        calls += node.claim(random, random.randint(1, 4), random.randint(1, 3), random.randint(1, 5))
+        calls += node.claim(random, random.choice([1, 1, 2, 4]), random.randint(1, 3), random.randint(1, 5))
         for message in calls:
             # What of it does not arrive may still be on its way, or Redis had no room for it but had for the next.
             self.ask(node, message, random.choice(["reply lost", "late"]) if journey == "late" else journey)
@@ -267,7 +269,9 @@ class History:
                 *(act(random, IDS, WRONG) for _ in range(2)),
                 messages.push(WRONG_AND_OLD, [self.new_row(random)]),
             ]
-            if self.state.layout == RIGHT:
+            if self.state.layout == OLD:
+                strangers.append(messages.claim(RIGHT, owner, epoch, self.state.claim_number + 1, 4, 4, 4))
+            else:
                 strangers += [messages.push(OLD, [self.new_row(random)]), act(random, IDS, OLD)]
             self.deliver(random.choice(strangers))
 
