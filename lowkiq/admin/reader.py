@@ -50,6 +50,8 @@ class JobPreview(msgspec.Struct, frozen=True):
     error: str | None
     #: Deaths of nodes that had it in hand.
     crashes: int
+    #: It is queued while its id runs: it follows that run, and is not due before `at`.
+    waits_for_own_run: bool
     payload_count: int
     #: The lowest of them.
     payloads: list[PayloadPreview]
@@ -112,7 +114,7 @@ class JobReader(NamedTuple):
     def _preview(self, met: list[Unreadable], where: str, shard: Shard, id: bytes, row: Any) -> JobPreview:
         if row == UNREADABLE:
             raise ValueError("it is no record of a job")
-        at, retry_count, error, crashes, payload_count, *payloads = row
+        at, retry_count, error, crashes, waits, payload_count, *payloads = row
         triples = zip(payloads[::3], payloads[1::3], payloads[2::3], strict=True)
         return JobPreview(
             id=id.decode("utf-8", KEPT_BYTES),
@@ -122,6 +124,7 @@ class JobReader(NamedTuple):
             retry_count=max(min(round(bounded(retry_count)), LARGEST), -1) if retry_count else -1,
             error=error_text(error, self.load_error) if error else None,
             crashes=number_in(met, f"{shard.prefix}crashes", id, crashes),
+            waits_for_own_run=bool(waits),
             payload_count=int(payload_count),
             payloads=[PayloadPreview(finite(score), int(size), data) for data, score, size in triples],
         )

@@ -2,8 +2,8 @@
 -- KEYS  1 shard prefix
 -- ARGV  1 'queue', 'claim' or 'morgue', 2 most payloads of a job to return, 3 bytes at which each payload is cut, or
 --       '' to return them whole, then ids
--- returns for each id nil, or {perform_in or updated_at, retry_count or '', error or '', deaths, number of payloads,
---         payload, score, size, payload, score, size ...}; or 'later': what comes before it is much, so ask again; or
+-- returns for each id nil, or {perform_in or updated_at, retry_count or '', error or '', deaths, '1' if it waits for its
+--         own run, else '', number of payloads, payload, score, size, payload, score, size ...}; or 'later': what comes before it is much, so ask again; or
 --         'unreadable'; or the name of the key that is of another type, '' for one that stats tells of
 --@ shard attempt
 --@ payloads get
@@ -29,13 +29,15 @@ if where == 'claim' then payloads = P .. 'claim' end
 if where == 'morgue' then index, payloads, errors = P .. 'morgue', P .. 'morgue:payloads', P .. 'morgue:errors' end
 local records = where == 'claim' and (attempt(function() return select(2, read_claim(P)) end) or {})
 
--- When, retry_count, and what holds the payloads (payloads.lua).
+-- When, retry_count, what holds the payloads (payloads.lua), and '1' if it waits for its own run.
 local function find(id)
   if records and records[id] then return parse_claimed(P, records[id]) end
   if records then return end
   local at = redis.call('ZSCORE', index, id)
   local retry_count = where == 'morgue' and '' or redis.call('ZSCORE', P .. 'retries', id) or '-1'
-  return at, retry_count, at and held_in(payloads, id)
+  local waits = where == 'queue' and at == 'inf' and '1'
+  if waits then at = redis.call('HGET', P .. 'behind', id) or at end
+  return at, retry_count, at and held_in(payloads, id), waits
 end
 
 local function add(job, score, payload)
@@ -59,14 +61,14 @@ end
 local LONGEST_ERROR = 64 * 1024 -- of one to be looked at
 
 local function fetch(id)
-  local at, retry_count, held = find(id)
+  local at, retry_count, held, waits = find(id)
   if not at or not held then return false end
   local error = redis.call('HGET', errors, id) or ''
   if #error > LONGEST_ERROR then read = read + #error end
   if cut then error = string.sub(error, 1, LONGEST_ERROR) end
-  local job = {at, retry_count, error, redis.call('HGET', P .. 'crashes', id) or '0', 1}
+  local job = {at, retry_count, error, redis.call('HGET', P .. 'crashes', id) or '0', waits or '', 1}
   if held == '*' then
-    job[5] = redis.call('ZCARD', payloads .. ':' .. id)
+    job[6] = redis.call('ZCARD', payloads .. ':' .. id)
     add_several(job, payloads .. ':' .. id)
   elseif most > 0 then
     add(job, split(held))
