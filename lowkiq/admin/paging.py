@@ -15,9 +15,10 @@ from contextlib import suppress
 from typing import Final, NamedTuple
 
 from lowkiq.admin.metrics import read_hashes, read_lengths
+from lowkiq.admin.reader import own_due_time
 from lowkiq.queue.call import Argument, Call, Caller, chunked, pairs, raise_first
 from lowkiq.queue.shard import Shard
-from lowkiq.queue.unreadable import Unreadable, finite, parsed, quoted
+from lowkiq.queue.unreadable import Unreadable
 
 _CURSOR: Final = re.compile(r"([-+.0-9einf]{1,40}):([0-9]{1,9}):([0-9]{1,12})")
 
@@ -192,23 +193,14 @@ def _read_waiting(caller: Caller, shards: Sequence[Shard]) -> dict[int, dict[byt
     lengths = read_lengths(caller, shards, WAITING)
     some = [number for number, length in enumerate(lengths) if length]
     hashes = read_hashes(caller, [f"{shards[number].prefix}{WAITING}" for number in some], MOST_WAITING)
-    return {
-        number: _times(caller, f"{shards[number].prefix}{WAITING}", texts)
-        for number, texts in zip(some, hashes, strict=True)
-    }
+    return {number: _due_times(caller, shards[number], texts) for number, texts in zip(some, hashes, strict=True)}
 
 
-def _times(caller: Caller, key: str, texts: Mapping[bytes, bytes]) -> dict[bytes, float]:
+def _due_times(caller: Caller, shard: Shard, texts: Mapping[bytes, bytes]) -> dict[bytes, float]:
     met: list[Unreadable] = []
-    times: dict[bytes, float] = {}
-    for id, text in texts.items():
-        where = f"{quoted(key)} {quoted(id)}"
-        # Removed, it would be forgotten where it is; at 0 it goes on once its run is over.
-        time = parsed(met, where, f"HSET {where} 0", finite, text)
-        if time is not None:
-            times[id] = time
-    caller.met.tell(key, met)
-    return times
+    found = {id: own_due_time(met, shard, id, text) for id, text in texts.items()}
+    caller.met.tell(f"{shard.prefix}{WAITING}", met)
+    return {id: due for id, due in found.items() if due is not None}
 
 
 def _cursor(page: Sequence[Row], after: Cursor | None) -> Cursor:

@@ -120,7 +120,7 @@ class JobReader(NamedTuple):
             id=id.decode("utf-8", KEPT_BYTES),
             shard=shard.index,
             where=where,
-            at=bounded(at),
+            at=(own_due_time(met, shard, id, at) or 0.0) if waits else bounded(at),
             retry_count=max(min(round(bounded(retry_count)), LARGEST), -1) if retry_count else -1,
             error=error_text(error, self.load_error) if error else None,
             crashes=number_in(met, f"{shard.prefix}crashes", id, crashes),
@@ -128,6 +128,13 @@ class JobReader(NamedTuple):
             payload_count=int(payload_count),
             payloads=[PayloadPreview(finite(score), int(size), data) for data, score, size in triples],
         )
+
+
+def own_due_time(met: list[Unreadable], shard: Shard, id: bytes, text: bytes) -> float | None:
+    """When what waits for its own run is due; None, and a note, if that is no time."""
+    where = f"{quoted(f'{shard.prefix}behind')} {quoted(id)}"
+    # Without one it would wait for ever. At 0 it goes on once its run is over.
+    return parsed(met, where, f"HSET {where} 0", finite, text)
 
 
 def error_text(stored: bytes, load_error: Callable[[str], str]) -> str:

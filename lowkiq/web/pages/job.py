@@ -197,30 +197,25 @@ class Why:
         return f"{formatting.plural(self.ahead, 'job')} {'is' if self.ahead == 1 else 'are'} before it"
 
     def _at_work(self, node: NodeHealth | None) -> str:
-        if len(self.batches) == 1:
-            return f", whose thread performs {_performed(self.batches[0])}"
         if self.batches:
-            named = [_performed(batch) for batch in self.batches[:NAMED]]
-            rest = len(self.batches) - NAMED
-            return f", of which {listed([*named, *([f'{rest:,} more'] if rest > 0 else [])])} are performed"
+            return f", whose {_threads(self.batches)}"
         if node is not None and node.threads and all(thread.queue is not None for thread in node.threads):
             return f", and all threads of {self._owner} are busy with other shards"
         return f" of {self._owner}"
 
     def _in_flight(self, job: JobPreview) -> str:
-        running = batch_of(job.id, self.batches) or (self.batches[0] if len(self.batches) == 1 else None)
+        running = batch_of(job.id, self.batches)
         if self.shard is not None and not self.shard.lease_rest:
             next_node = f"the next node of shard {job.shard} runs it again"
             return f"In the hands of {self._owner}, whose lease has run out: {next_node}."
-        if running is None:
+        if not self.batches:
             return f"Claimed by {self._owner}: about to be performed, or just done."
+        if running is None:
+            return f"Claimed by {self._owner}, and next: the {_threads(self.batches)}."
         who = f"{self.snapshot.owner_name(running.node.node)}, thread {printable(running.thread.name, 60)}"
-        match running.has(job.id):
-            case True:
-                return f"Performed by {who}, for {age(running.seconds)} so far."
-            case None:
-                return f"Claimed by {who}: performed in the batch of {_performed(running)}, or next."
-        return f"Claimed by {who}, and next: the thread performs {_performed(running)}."
+        if running.has(job.id):
+            return f"Performed by {who}, for {age(running.seconds)} so far."
+        return f"Claimed by {who}: performed in the batch of {_performed(running)}, or next."
 
 
 def _obstacle(node: NodeHealth) -> str | None:
@@ -229,6 +224,14 @@ def _obstacle(node: NodeHealth) -> str | None:
     if node.state in STOPPED:
         return f"is {STOPPED[node.state]}: it takes no new jobs"
     return None
+
+
+def _threads(batches: Sequence[Running]) -> str:
+    """The threads that run a shard, and what they perform."""
+    if len(batches) == 1:
+        return f"thread performs {_performed(batches[0])}"
+    named, rest = [_performed(batch) for batch in batches[:NAMED]], len(batches) - NAMED
+    return f"threads perform {listed([*named, *([f'{rest:,} more'] if rest > 0 else [])])}"
 
 
 def _performed(running: Running) -> str:

@@ -188,10 +188,10 @@ def _in_flight(previews: Previews, snapshot: Snapshot, queue: str) -> list[JobIn
 
 def _flying(job: JobPreview, snapshot: Snapshot, queue: str) -> JobInFlight:
     batches = snapshot.running(queue, job.shard)
-    running = batch_of(job.id, batches) or (batches[0] if len(batches) == 1 else None)
+    running = batch_of(job.id, batches)
     if running is None:
         shard = snapshot.shard(queue, job.shard)
         state = "claimed, next" if batches else "claimed"
         return JobInFlight(job, snapshot.owner_name(shard.owner if shard else None), "", state, None)
-    state = {True: "performed", None: "performed, or next", False: "claimed, next"}[running.has(job.id)]
+    state = "performed" if running.has(job.id) else "performed, or next"
     return JobInFlight(job, snapshot.owner_name(running.node.node), running.thread.name, state, running.seconds)
