@@ -16,10 +16,10 @@ from lowkiq.queue.unreadable import LARGEST, Unreadable, bounded, finite, number
 FETCHED_AT_ONCE: Final = 100
 #: What fetch.lua says of an id that is to be asked for again.
 LATER: Final = b"later"
-#: The same of one whose record is none.
-UNREADABLE: Final = b"unreadable"
-#: Place of a job → the key that has its record.
-RECORDS: Final = {"queue": "payloads", "claim": "claim", "morgue": "morgue:payloads"}
+#: How it begins of one whose record is none; then comes the key of that.
+UNREADABLE: Final = b"unreadable "
+#: Where it says that a job is that waits for its own run.
+BEHIND: Final = b"behind"
 
 #: An id and the shard that it belongs to; and the place to look for it: "queue", "claim" or "morgue".
 Found = tuple[Shard, bytes]
@@ -100,21 +100,23 @@ class JobReader(NamedTuple):
     def _read(self, asked: Asked, row: list[Any] | bytes) -> JobPreview | None:
         """The job of a row; None where it can't be read."""
         where, shard, id = asked
-        key, name = f"{shard.prefix}{RECORDS[where]}", quoted(id)
         met: list[Unreadable] = []
         preview = None
-        if row == UNREADABLE or not isinstance(row, bytes):
-            remedy = f"UNLINK {quoted(key)}" if where == "claim" else f"HDEL {quoted(key)} {name}"
-            preview = parsed(met, f"{quoted(key)} {name}", remedy, self._preview, met, where, shard, id, row)
+        if not isinstance(row, bytes) or row.startswith(UNREADABLE):
+            holder = row.removeprefix(UNREADABLE) if isinstance(row, bytes) else row[4]
+            key = quoted(shard.prefix.encode() + (b"payloads" if holder == BEHIND else holder))
+            remedy = f"UNLINK {key}" if where == "claim" else f"HDEL {key} {quoted(id)}"
+            preview = parsed(met, f"{key} {quoted(id)}", remedy, self._preview, met, where, shard, id, row)
         elif row:
             met.append(of_another_type(row))
-        self.caller.met.tell(f"{key} {name}", met)
+        self.caller.met.tell(f"{where} {shard.prefix} {quoted(id)}", met)
         return preview
 
     def _preview(self, met: list[Unreadable], where: str, shard: Shard, id: bytes, row: Any) -> JobPreview:
-        if row == UNREADABLE:
+        if isinstance(row, bytes):
             raise ValueError("it is no record of a job")
-        at, retry_count, error, crashes, waits, payload_count, *payloads = row
+        at, retry_count, error, crashes, holder, payload_count, *payloads = row
+        waits = holder == BEHIND
         triples = zip(payloads[::3], payloads[1::3], payloads[2::3], strict=True)
         return JobPreview(
             id=id.decode("utf-8", KEPT_BYTES),
@@ -124,7 +126,7 @@ class JobReader(NamedTuple):
             retry_count=max(min(round(bounded(retry_count)), LARGEST), -1) if retry_count else -1,
             error=error_text(error, self.load_error) if error else None,
             crashes=number_in(met, f"{shard.prefix}crashes", id, crashes),
-            waits_for_own_run=bool(waits),
+            waits_for_own_run=waits,
             payload_count=int(payload_count),
             payloads=[PayloadPreview(finite(score), int(size), data) for data, score, size in triples],
         )

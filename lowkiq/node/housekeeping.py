@@ -47,7 +47,7 @@ class Housekeeping:
 
     def __call__(self) -> None:
         # The node's queues are made known again if Redis has lost everything.
-        self._refusals.of_queues(register(self._caller, self._namespace, self._queues))
+        self._refusals.of_queues(register(self._caller, self._namespace, self._queues, raises_layout=True))
         if take_turn(self._caller, self._namespace, self._node):
             self._record()
         unreadable = [f"{one.key} can't be read: {one.why}" for one in self._caller.met.now()]

@@ -57,6 +57,8 @@ class Lease:
         #: Number of the last claim that was asked for, and whether its reply is not known.
         self._number = 0
         self._is_unknown = False
+        #: Number of one that Redis holds and this node doesn't know of; 0 for none.
+        self._stray = 0
         #: Whether a push may put its job into that claim, which found nothing.
         self.is_open = False
         #: Whether the last claim found suspects: those need the node for themselves.
@@ -173,8 +175,10 @@ class Lease:
             if epoch is None or self.is_wanted:
                 return None, []
             calls: list[Call[Any]] = []
-            if self._is_unknown:
-                calls.append(self.shard.release(node, epoch, self._number, "claim"))
+            lost = [self._stray] if self._stray else []
+            lost += [self._number] if self._is_unknown else []
+            calls += [self.shard.release(node, epoch, number, "claim") for number in lost]
+            self._stray = 0
             self._number = number = self._number + 1
             self._is_unknown, self.is_open = True, False
         limit = self.claim_size.share(shards)
@@ -192,6 +196,11 @@ class Lease:
         self.has_suspects = has_suspects
         with self.lock:
             return self._hold(is_empty=is_empty) if self.epoch == epoch else 0
+
+    def strayed(self, number: int) -> None:
+        """Notes that Redis holds a claim of which the reply was lost: it is given back with the next one."""
+        with self.lock:
+            self._stray = number
 
     def load_seated(self, seat: Seat, number: int, load: Callable[..., Claim], *what: Any) -> Claim:
         """Has payloads loaded, as a part of what the node runs if it is by code of the user's: that may kill it."""

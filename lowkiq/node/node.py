@@ -150,7 +150,7 @@ class Node:
         while True:
             try:
                 check_server(client)
-                refused = register(runtime.caller, runtime.namespace, runtime.queues)
+                refused = register(runtime.caller, runtime.namespace, runtime.queues, raises_layout=True)
                 break
             except RedisError as error:
                 runtime.outage.met(error, "waiting_for_redis")

@@ -96,6 +96,8 @@ class RoundTrip:
             self._note(lease, 0.0 if claim else result.due_in, now)
         elif isinstance(result, Unsettled | StaleClaim):
             # A claim whose reply was lost arrived late. It is given back with the next one.
+            if isinstance(result, Unsettled):
+                lease.strayed(int(str(result)))
             self._note(lease, 0.0, now)
         else:
             lease.refused(epoch, result)

@@ -122,16 +122,24 @@ def push_call(shard: Shard, jobs: Sequence[EncodedJob]) -> Call[tuple[int, int]]
     return Call("push", (shard.prefix,), arguments, tuple)
 
 
-def register(caller: Caller, namespace: str, queues: Mapping[str, int]) -> dict[str, OtherLayout]:
+def register(
+    caller: Caller, namespace: str, queues: Mapping[str, int], *, raises_layout: bool = False
+) -> dict[str, OtherLayout]:
     """
-    Makes queues with their shards_count known, also again should Redis have lost them.
+    Makes queues with their shards_count known, also again should Redis have lost them. Nodes raise an older layout;
+    producers leave it, so that nodes of an older Lowkiq go on with the queue.
 
     Returns:
         by queue, ShardsCountMismatch for one that is known with another shards_count, or with what is none, and
         NewerLayout for a newer layout.
     """
     calls = [
-        Call("register", [keys.queues(namespace)], [queue, keys.layout(count)], partial(_known, namespace, queue))
+        Call(
+            "register",
+            [keys.queues(namespace)],
+            [queue, keys.layout(count), keys.layout(count, 1) if raises_layout else ""],
+            partial(_known, namespace, queue),
+        )
         for queue, count in queues.items()
     ]
     replies = caller.run_all(calls)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import Any, Literal, NamedTuple
 
@@ -25,6 +26,8 @@ class Queued(NamedTuple):
     perform_in: float
     retry_count: int = -1
     error: str | None = None
+    #: It is parked behind a run of its own id; perform_in is when it was due.
+    waits: bool = False
 
 
 class Claimed(NamedTuple):
@@ -45,15 +48,23 @@ class Lease:
         self.driver, self.node, self.epoch = driver, node, epoch
         self.number = 0
 
-    def try_claim(self, limit: int = 1000, max_payloads: int = 1000, number: int | None = None) -> Claim:
+    def try_claim(
+        self, limit: int = 1000, max_payloads: int = 1000, number: int | None = None, known: Sequence[int] = ()
+    ) -> Claim:
         number = self.number + 1 if number is None else number
-        call = self.driver.shard.claim(self.node, self.epoch, number, limit, max_payloads, self.driver.load)
+        call = self.driver.shard.claim(
+            self.node, self.epoch, number, limit, max_payloads, self.driver.load, known=known
+        )
         claim = self.driver.caller.run(call)
         self.number = number
         return claim
 
     def claim(self, limit: int = 1000, max_payloads: int = 1000) -> list[Job]:
         return self.try_claim(limit, max_payloads).jobs
+
+    def claim_beside(self, limit: int = 1000, max_payloads: int = 1000) -> list[Job]:
+        """A claim beside all that were made before, which are in hand still."""
+        return self.try_claim(limit, max_payloads, known=range(1, self.number + 1)).jobs
 
     def settle(self, number: int | None = None, **outcome: Any) -> Settled:
         """Ends jobs of the last claim, or of the one with that number."""
@@ -152,28 +163,43 @@ class ShardDriver:
 
     def queued(self) -> dict[str, Queued]:
         due, retries = self._index("due"), self._index("retries")
-        errors = self._hash("errors")
+        errors, behind = self._hash("errors"), self._hash("behind")
         payloads = self._payloads("payloads")
+        assert behind.keys() == {id for id, score in due.items() if score == math.inf}, "parked is what is due at inf"
+        assert behind.keys() <= self.claimed().keys(), "what is parked waits behind a claim that holds its id"
+        due |= {id: float(own) for id, own in behind.items()}
         assert due.keys() == payloads.keys()
         assert retries.keys() <= due.keys()
         assert not any(is_compact(self._hash("payloads")[id]) for id in retries), "what has failed is in full"
         return {
-            id: Queued(payloads[id], due[id], int(retries.get(id, -1)), errors[id].decode() if id in errors else None)
+            id: Queued(
+                payloads[id],
+                due[id],
+                int(retries.get(id, -1)),
+                errors[id].decode() if id in errors else None,
+                id in behind,
+            )
             for id in due
         }
 
     def claimed(self) -> dict[str, Claimed]:
-        found, several, owner = {}, self._several("claim"), self._hash("owner")
-        for id, record in self._claim().items():
-            if is_compact(record):
-                assert "last_due" in owner, "nothing tells when a job is due whose record is compact"
-                due_at = compact_us(record, int(owner["last_due"])) / 1e6
-                found[id] = Claimed({record[4:]: due_at}, due_at, -1)
-                continue
-            perform_in, retry_count, held = record.split(b":", 2)
-            found[id] = Claimed(self._held(held, several, id), float(perform_in), int(float(retry_count)))
+        """The jobs of all claims in hand."""
+        claims = self.claims().values()
+        ids = [id for claim in claims for id in claim]
+        assert len(ids) == len(set(ids)), f"an id is in two claims: {ids}"
+        return {id: job for claim in claims for id, job in claim.items()}
+
+    def claims(self) -> dict[int, dict[str, Claimed]]:
+        """The claims in hand by number, the oldest first."""
+        owner, asides, several = self._hash("owner"), self._hash("asides"), self._several("claim")
+        assert {f"aside:{number}" for number in asides} == {name for name in self.names() if name.startswith("aside:")}
+        claims = {int(number): self._claim(f"aside:{number}", last_due, several) for number, last_due in asides.items()}
+        newest = self._claim("claim", owner.get("last_due"), several)
         assert not several, f"zsets that no record names: {several}"
-        return found
+        if newest:
+            assert int(owner["claim"]) > max(claims, default=0), "a claim set aside is older than the newest"
+            claims[int(owner["claim"])] = newest
+        return dict(sorted(claims.items()))
 
     def morgue(self) -> dict[str, Dead]:
         index, payloads, errors = self._index("morgue"), self._payloads("morgue:payloads"), self._hash("morgue:errors")
@@ -240,11 +266,20 @@ class ShardDriver:
         rows: Any = self.redis.hgetall(self.key(name))
         return {id.decode(): value for id, value in rows.items()}
 
-    def _claim(self) -> dict[str, bytes]:
-        words = self.redis.lrange(self.key("claim"), 0, -1)
+    def _claim(self, name: str, last_due: bytes | None, several: dict[str, Payloads]) -> dict[str, Claimed]:
+        words = self.redis.lrange(self.key(name), 0, -1)
         ids = [id.decode() for id in words[::2]]
         assert len(ids) == len(set(ids)), f"an id is claimed twice: {ids}"
-        return dict(zip(ids, words[1::2], strict=True))
+        found = {}
+        for id, record in zip(ids, words[1::2], strict=True):
+            if is_compact(record):
+                assert last_due is not None, "nothing tells when a job is due whose record is compact"
+                due_at = compact_us(record, int(last_due)) / 1e6
+                found[id] = Claimed({record[4:]: due_at}, due_at, -1)
+                continue
+            perform_in, retry_count, held = record.split(b":", 2)
+            found[id] = Claimed(self._held(held, several, id), float(perform_in), int(float(retry_count)))
+        return found
 
     def _several(self, name: str) -> dict[str, Payloads]:
         start = self.key(name) + b":"
@@ -270,6 +305,7 @@ class ShardDriver:
             return payloads
         if is_compact(held):
             assert due is not None, "only in the queue a record is compact"
+            assert due != math.inf, "the record of a parked job is in full"
             assert compact_us(held, round(due * 1e6)) == round(due * 1e6), "such a job is due at its score"
             return {held[4:]: due}
         score, payload = held.split(b":", 1)

@@ -47,10 +47,12 @@ end
 
 local function of_another_type(P)
   local found = {}
-  for name, kind in pairs(KINDS) do
+  local function look(name, kind)
     local is = redis.call('TYPE', P .. name).ok
     if is ~= kind and is ~= 'none' then found[#found + 1] = name end
   end
+  for name, kind in pairs(KINDS) do look(name, kind) end
+  for _, number in ipairs(attempt(redis.call, 'HGETALL', P .. 'asides') or {}) do look('aside:' .. number, 'list') end
   return found
 end
 

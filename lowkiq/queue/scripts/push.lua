@@ -32,7 +32,7 @@ if #ARGV == 4 and ARGV[2] == '2' then
       is_pushed = redis.call('ZADD', P .. 'due', 'NX', at, id) == 1
       if is_pushed then redis.call('HSET', P .. 'payloads', id, compact(now, payload)) end
     elseif bell and open and now < (owner[4] or 0) * 1000000 and #payload <= HANDED then
-      -- An owner that waits for nothing has an empty queue.
+      -- An owner that waits for nothing, with a claim open, has an empty queue; then nothing is parked either.
       local may_go = waiting == 'inf' or now < waiting * 1000000 and not redis.call('ZSCORE', P .. 'due', id)
       is_pushed = may_go and redis.call('EXISTS', bell .. ':idle') == 1
       if is_pushed then
@@ -54,7 +54,7 @@ end
 --@ bell ring
 --@ payloads add bulk_write chunk
 local P = KEYS[1]
-local refusal, is_new_shard, last_before, seen_before, pushed, merged_before = check_layout(P, ARGV[1])
+local refusal, layout, last_before, seen_before, pushed, merged_before = check_layout(P, ARGV[1], true)
 if refusal then return refusal end
 
 local now = shard_now(P, last_before)
@@ -65,7 +65,7 @@ local width = tonumber(ARGV[2])
 local count = (#ARGV - 2) / width
 
 -- The first write is one that Redis refuses when memory is full, so that a refused push has changed nothing.
-if is_new_shard then redis.call('HSET', P .. 'meta', 'layout', ARGV[1]) end
+if not layout then redis.call('HSET', P .. 'meta', 'layout', ARGV[1]) end
 
 local function remember(score, merged)
   redis.call('HSET', P .. 'meta', 'last_score', score, 'pushed', pushed + count, 'merged', merged_before + merged)

@@ -280,7 +280,7 @@ class History:
     def fetch(self, where: str) -> dict[str, set[tuple[bytes, int]]]:
         rows = self.shard.caller.run(Call("fetch", [self.shard.shard.prefix], [where, 1000, "", *IDS], list))
         return {
-            id: {(payload, round(float(score) * SECOND)) for payload, score in zip(row[5::3], row[6::3], strict=True)}
+            id: {(payload, round(float(score) * SECOND)) for payload, score in zip(row[6::3], row[7::3], strict=True)}
             for id, row in zip(IDS, rows, strict=True)
             if row
         }
