@@ -42,7 +42,7 @@ class ShardMetrics(msgspec.Struct, frozen=True):
     @property
     def lag(self) -> float:
         """Seconds by which the oldest due job is late, 0 when nothing is due."""
-        return max(-(self.due_in or 0.0), 0.0)
+        return max(0.0, -(self.due_in or 0.0))
 
     @property
     def is_unowned(self) -> bool:
