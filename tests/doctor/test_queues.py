@@ -240,13 +240,13 @@ def test_a_job_that_takes_hours(app: Lowkiq, examine: Examine) -> None:
     assert found.says.endswith("has been at shard 3 of q for 2.5 h: \\x1b1")
 
 
-def test_more_threads_than_shards(app: Lowkiq, examine: Examine) -> None:
-    serve(app, shards_count=9)
+def test_more_threads_than_concurrency_allows(app: Lowkiq, examine: Examine) -> None:
+    serve(app, shards_count=3).concurrency = 3
     tell_health(app)
     (found,) = examine(machine_checks.capacity)
-    assert found.says.startswith("9 shards for 10 threads: at most 9 batches run at a time")
-    serve(app, "second", shards_count=1)
-    assert examine(machine_checks.capacity) == []
+    assert found.says.startswith("concurrency allows 9 batches at a time for 10 threads")
+    serve(app, "second")
+    assert examine(machine_checks.capacity) == [], "that can use all threads, with one shard"
 
 
 def test_payloads_larger_than_redis_takes(make_app: Callable[..., Lowkiq]) -> None:
