@@ -1,6 +1,3 @@
-from tests.queue.shard_driver import PAST
-
-
 def test_smoke(shard):
     shard.push_all(("a", b"1"), ("b", b"1"), ("c", b"1"))
     lease = shard.lease()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import signal
+from collections.abc import Callable
 
 from tests.node.nodes import Nodes
 from tests.support import RedisServer, wait_until
