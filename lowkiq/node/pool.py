@@ -22,6 +22,8 @@ LASTING: Final = 0.002
 class Member(Thread, Protocol):
     """A worker thread, as far as its pool knows it."""
 
+    name: str
+
     def rest(self) -> None:
         """Waits to be roused."""
 
@@ -122,8 +124,8 @@ class Pool:
 
     def rest(self, thread: Member, *, is_idle: bool) -> tuple[Heard, bool]:
         """
-        Leads, until there is something to look at, if nobody else does; else rests. If `is_idle`, jobs come here. Returns
-        a ring, and whether the time to look has come just now.
+        Leads, until there is something to look at, if nobody else does; else rests. If `is_idle`, jobs come here.
+        Returns a ring, and whether the time to look has come just now.
         """
         with self._lock:
             self._leader = self._leader or thread
