@@ -203,7 +203,9 @@ def test_older_producers_push_until_a_node_raises_the_layout(old, old_shard, sha
     assert old.ack("claimed").acked == 1
     assert shard.lease("new", dead=["old"]).claim()
     assert shard.redis.hget(shard.key("meta"), "layout") == b"2:1"
-    with pytest.raises(NewerLayout, match=rf"^queue q has layout 2, this Lowkiq {VERSION} writes layout 2: upgrade it$"):
+    with pytest.raises(
+        NewerLayout, match=rf"^queue q has layout 2, this Lowkiq {VERSION} writes layout 2: upgrade it$"
+    ):
         old_shard.push("d")
     with pytest.raises(NewerLayout):
         old_shard.try_acquire("old")
