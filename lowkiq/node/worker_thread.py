@@ -7,6 +7,7 @@ import threading
 import time
 from collections import deque
 from collections.abc import Sequence
+from operator import attrgetter
 
 from redis.exceptions import RedisError
 
@@ -21,6 +22,7 @@ from lowkiq.node.suspects.isolation import Isolation
 from lowkiq.node.suspects.suspects import Suspects
 from lowkiq.queue.bell import Heard, ListBell, LocalBell
 from lowkiq.queue.shard import Settled
+from lowkiq.queue.watch import Watch
 
 #: Seconds between tries while Redis is away or refuses: it grows to the second figure, with jitter.
 RETRY_FROM, RETRY_TO = 0.05, 1.0
@@ -55,6 +57,7 @@ class WorkerThread(threading.Thread):
         self._by_prefix = {lease.shard.prefix.encode(): lease for lease in leases}
         self._is_stopping = self._is_quiet = self._is_calm = self._is_exchanging = False
         self._next_poll_at = 0.0
+        self._watch = Watch[Lease](runtime.caller, attrgetter("shard"))
         self._retry_delay = RETRY_FROM
         #: Tells what it runs.
         self.seat = runtime.page.seat(number)
@@ -263,7 +266,7 @@ class WorkerThread(threading.Thread):
             # Until here the lease keeper may have taken back what was picked, and another thread may run it by now.
             picked = [lease for lease in picked if lease.take(self)]
             try:
-                trip.make(done, picked, polled)
+                trip.make(done, picked, self._watch.holding(polled))
             finally:
                 for settled in trip.settled:
                     self.count(settled)
