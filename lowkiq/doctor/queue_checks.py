@@ -50,13 +50,17 @@ def shards_count(subject: Subject) -> Iterator[Verdict]:
 
 
 def layouts(subject: Subject) -> Iterator[Verdict]:
-    """This version must be able to write to every queue, and every shard must have its queue's layout."""
+    """This version must be able to write to every queue, and every shard must have its queue's shards_count."""
     newer = [queue for queue, one in subject.layouts.items() if one.version > keys.LAYOUT_VERSION]
     for queue in newer:
         yield _newer(queue, subject.layouts[queue].version)
     shards = [shard for queue in subject.layouts.keys() - set(newer) for shard in _shards(subject, queue)]
     found = zip(shards, probes.read_shard_layouts(subject.caller, shards), strict=True)
-    odd = [(shard, one) for shard, one in found if one and one != subject.layouts[shard.queue]]
+    odd = [
+        (shard, one)
+        for shard, one in found
+        if one and (one.version > keys.LAYOUT_VERSION or one.shards_count != subject.layouts[shard.queue].shards_count)
+    ]
     for shard, one in odd[:MANY]:
         if one.version > keys.LAYOUT_VERSION:
             yield _newer(f"{shard.queue} (shard {shard.index})", one.version)

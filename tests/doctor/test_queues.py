@@ -76,18 +76,27 @@ def test_an_application_without_workers(examine: Examine) -> None:
 
 def test_a_newer_layout_is_a_problem_told_once(app: Lowkiq, examine: Examine) -> None:
     serve(app)
-    register(app, q="2:1")
+    register(app, q="3:1")
     assert examine(queue_checks.shards_count) == []
     (found,) = examine(queue_checks.layouts)
     assert found.level == "problem"
-    assert found.says == f"queue q has layout 2, this Lowkiq {VERSION} writes layout 1"
+    assert found.says == f"queue q has layout 3, this Lowkiq {VERSION} writes layout 2"
     assert found.do == "upgrade it: a newer Lowkiq has taken the queue over"
+
+
+def test_a_queue_that_is_being_upgraded_is_well(app: Lowkiq, examine: Examine) -> None:
+    """Its shards follow one by one."""
+    serve(app, shards_count=2).perform_async([{"id": 1}])
+    app.redis().hset(keys.shard(app.settings.namespace, "q", 1) + "meta", "layout", "2")
+    assert levels(examine(queue_checks.layouts)) == ["ok"]
+    register(app, q="2")
+    assert levels(examine(queue_checks.layouts)) == ["ok"]
 
 
 @pytest.mark.parametrize(
     ("layout", "says"),
     [
-        ("2:2", "queue q (shard 1) has layout 2"),
+        ("3:2", "queue q (shard 1) has layout 3"),
         ("3", "shard 1 of queue q was written with shards_count 3, the queue has 2"),
     ],
 )

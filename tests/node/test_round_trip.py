@@ -123,10 +123,10 @@ def test_none_waits_behind_a_shard_of_slow_jobs(bench: Bench) -> None:
 
 def test_they_share_what_one_may_claim(bench: Bench) -> None:
     bench.thread._step()
-    asked = [call.arguments[4:] for call in bench.sent[0] if call.script == "claim"]
+    asked = [call.arguments[4:8] for call in bench.sent[0] if call.script == "claim"]
     jobs_alone = bench.claim_size.share(1)
     alone = bench.leases[0].shard.claim("one", "1", 1, jobs_alone, bench.app.settings.max_payloads, bytes)
-    jobs, payloads_of_an_id, payloads, size = map(int, alone.arguments[4:])
+    jobs, payloads_of_an_id, payloads, size = map(int, alone.arguments[4:8])
     assert asked == [[jobs // SHARDS, payloads_of_an_id, payloads // SHARDS, size // SHARDS]] * SHARDS
 
 

@@ -186,7 +186,7 @@ class ShardDriver:
         """The jobs of all claims in hand."""
         claims = self.claims().values()
         ids = [id for claim in claims for id in claim]
-        assert len(ids) == len(set(ids)), f"an id is in two claims: {ids}"
+        assert len(ids) == len(set(ids)), f"I4: an id is in two claims: {ids}"
         return {id: job for claim in claims for id, job in claim.items()}
 
     def claims(self) -> dict[int, dict[str, Claimed]]:
@@ -267,7 +267,7 @@ class ShardDriver:
         return {id.decode(): value for id, value in rows.items()}
 
     def _claim(self, name: str, last_due: bytes | None, several: dict[str, Payloads]) -> dict[str, Claimed]:
-        words = self.redis.lrange(self.key(name), 0, -1)
+        words: Any = self.redis.lrange(self.key(name), 0, -1)
         ids = [id.decode() for id in words[::2]]
         assert len(ids) == len(set(ids)), f"an id is claimed twice: {ids}"
         found = {}
@@ -300,6 +300,7 @@ class ShardDriver:
     @staticmethod
     def _held(held: bytes, several: dict[str, Payloads], id: str, due: float | None = None) -> Payloads:
         if held == b"*":
+            assert id in several, f"the payloads of {id} are gone"
             payloads = several.pop(id)
             assert len(payloads) > 1, "one payload belongs into the hash"
             return payloads

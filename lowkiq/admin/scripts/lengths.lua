@@ -9,9 +9,8 @@ each(function(first, last)
     reply[i] = 0
     local length = redis.call(ARGV[1], KEYS[i] .. ARGV[2])
     if ARGV[2] == 'claim' then
-      for _, number in ipairs(redis.call('HKEYS', KEYS[i] .. 'asides')) do
-        length = length + redis.call('LLEN', KEYS[i] .. 'aside:' .. number)
-      end
+      local asides = redis.call('HGETALL', KEYS[i] .. 'asides')
+      for n = 1, #asides, 2 do length = length + redis.call('LLEN', KEYS[i] .. 'aside:' .. asides[n]) end
     end
     reply[i] = length
   end

@@ -21,9 +21,8 @@ local function read(P)
   local claimed = redis.call('LLEN', P .. 'claim')
   if redis.call('EXISTS', P .. 'asides', P .. RARE[1], P .. RARE[2], P .. RARE[3], P .. RARE[4], P .. RARE[5]) > 0 then
     for _, name in ipairs(RARE) do redis.call('HLEN', P .. name) end
-    for _, number in ipairs(redis.call('HKEYS', P .. 'asides')) do
-      claimed = claimed + redis.call('LLEN', P .. 'aside:' .. number)
-    end
+    local asides = redis.call('HGETALL', P .. 'asides')
+    for i = 1, #asides, 2 do claimed = claimed + redis.call('LLEN', P .. 'aside:' .. asides[i]) end
   end
   return {
     redis.call('ZCARD', P .. 'due'),

@@ -42,19 +42,18 @@ end
 
 -- All that only a claim needs is made here: mostly there is none.
 local function restore()
---@ claimed in_hand death restore
---@ payloads chunk
+--@ claimed in_hand death restore unpark
   free_first(P)
-  local restored, buried = 0, 0
+  local restored, buried, due_by = 0, 0, shard_now(P, last_score)
   for _, claim in ipairs(claims_in_hand(P, owner[7])) do
     -- Dead is who held the shard and neither released nor abandoned it; only such a death counts against the jobs.
     local doomed = is_foreign and not abandoned and count_death(P, claim, ran or '', tonumber(ARGV[4])) or {}
-    local returned, dead = restore_claim(P, now, claim, doomed)
+    local returned, dead = restore_claim(P, due_by, claim, doomed)
     restored, buried = restored + returned, buried + dead
   end
-  -- None are left, unless somebody has removed a claim.
-  local parked = redis.call('HKEYS', P .. 'behind')
-  for i = 1, #parked, CHUNK do unpark(P, now, {unpack(parked, i, math.min(i + CHUNK - 1, #parked))}) end
+  -- What waited behind the buried is left; and more, if somebody has removed a claim.
+  local parked = redis.call('HGETALL', P .. 'behind')
+  for i = 1, #parked, 2 do unpark(P, due_by, {parked[i]}) end
   return restored, buried
 end
 

@@ -119,9 +119,9 @@ local function find_due(P, now, limit)
   return ids, count, found[2], found[count * 2], known(found[count * 2 + 2] or '')
 end
 
--- Parks those of these ids that run in the owner's other claims, which are few: each at most once a run. Returns how many.
-local function park_running(P, ids, count, claims)
-  local running, parked = ids_of(claims), {}
+-- Parks those of these ids that run, each at most once a run. Returns how many.
+local function park_running(P, ids, count, running)
+  local parked = {}
   for i = 1, count do
     if running[ids[i]] then parked[#parked + 1] = ids[i] end
   end
@@ -198,9 +198,10 @@ redis.call('HDEL', P .. 'owner', 'open')
 if tonumber(last_score) > now then follow_clock_back(P, now, tonumber(last_score), seen) end
 local ids, count, first, last, next_due = find_due(P, now, limit)
 if has_others then
-  local parked = count > 0 and park_running(P, ids, count, others) or 0
-  if parked > 0 then ids, count, first, last, next_due = find_due(P, now, count - parked) end
+  local running = count > 0 and ids_of(others) or {} -- few: what lasts is one batch
   set_aside(P, last_claim, number)
+  local parked = park_running(P, ids, count, running)
+  if parked > 0 then ids, count, first, last, next_due = find_due(P, now, count - parked) end
 end
 if count == 0 then
   local marks = {'claim', number}

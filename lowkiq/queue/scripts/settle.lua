@@ -17,12 +17,13 @@ if #ARGV == 10 and ARGV[4] == 'ack' and ARGV[5] == '0' then
   local last_score = tonumber(redis.call('HGET', P .. 'meta', 'last_score') or 0)
   local time = redis.call('TIME')
   local now = time[1] * 1000000 + time[2]
-  if is_ours and last_score <= now and redis.call('EXISTS', P .. 'crashes', P .. 'errors', P .. 'behind') == 0 then
+  if is_ours and last_score <= now and redis.call('EXISTS', P .. 'crashes', P .. 'errors') == 0 then
     local acked = redis.call('LLEN', P .. 'claim') / 2
     -- The first write is one that Redis does not refuse when memory is full.
     redis.call('UNLINK', P .. 'claim')
     if acked > 0 then redis.call('HINCRBY', P .. 'meta', 'processed', acked) end
     local oldest = redis.call('ZRANGE', P .. 'due', '0', '0', 'WITHSCORES')[2]
+    if oldest == 'inf' then oldest = nil end -- all that is left waits behind other claims
     if not oldest or oldest * 1000000 > now then redis.call('HSET', P .. 'owner', 'waiting', oldest or 'inf') end
     return {acked, 0, 0, oldest or '', time[1] .. '.' .. string.sub('00000' .. time[2], -6)}
   end
@@ -193,9 +194,9 @@ if claim then
     for _, id in ipairs(ids) do
       if records[id] then left[#left + 1], left[#left + 2] = id, records[id] end
     end
-    if #left > 0 then
-      redis.call('UNLINK', claim.key)
+    if #left > 0 then -- first where it goes, then from where it was
       redis.call('RPUSH', claim.key, unpack(left))
+      redis.call('LTRIM', claim.key, #ids * 2, -1)
     else
       end_claim(P, claim)
     end

@@ -33,6 +33,8 @@ class Entry:
     payloads: Payloads
     due: int
     retry_count: int = -1
+    #: It is parked: queued behind a run of its own id.
+    waits: bool = False
 
 
 @dataclass
@@ -46,7 +48,8 @@ class ShardState:
     """All that a shard holds, and which bells beside it say that their threads listen."""
 
     queued: dict[str, Entry] = field(default_factory=dict)
-    claimed: dict[str, Entry] = field(default_factory=dict)
+    #: Claims in hand by their numbers; none is empty.
+    claims: dict[int, dict[str, Entry]] = field(default_factory=dict)
     morgue: dict[str, Grave] = field(default_factory=dict)
     crashes: dict[str, int] = field(default_factory=dict)
     crowds: dict[str, int] = field(default_factory=dict)
@@ -72,6 +75,11 @@ class ShardState:
     open: tuple[int, int] | None = None
     #: The bells at which somebody listens.
     idle: set[str] = field(default_factory=set)
+
+    @property
+    def claimed(self) -> dict[str, Entry]:
+        """The jobs of all claims."""
+        return {id: entry for claim in self.claims.values() for id, entry in claim.items()}
 
 
 #: All keys of a shard with what is in them, and the names of others: one look is quicker than twenty.
@@ -120,7 +128,7 @@ def read_state(shard: ShardDriver) -> ShardState:
     owner, meta = (_fields(shard, key) for key in ("owner", "meta"))
     return ShardState(
         queued=_entries(shard.queued()),
-        claimed=_entries(shard.claimed()),
+        claims={number: _entries(claim) for number, claim in shard.claims().items()},
         morgue={id: Grave(_payloads(dead), dead.error) for id, dead in shard.morgue().items()},
         crashes=shard.deaths("crashes"),
         crowds=shard.deaths("crowds"),
@@ -175,4 +183,7 @@ def _payloads(job: Queued | Claimed | Dead) -> Payloads:
 
 
 def _entries(jobs: Mapping[str, Queued | Claimed]) -> dict[str, Entry]:
-    return {id: Entry(_payloads(job), _microseconds(job.perform_in), job.retry_count) for id, job in jobs.items()}
+    return {
+        id: Entry(_payloads(job), _microseconds(job.perform_in), job.retry_count, getattr(job, "waits", False))
+        for id, job in jobs.items()
+    }

@@ -94,11 +94,10 @@ local function ids_of(claims)
   return ids
 end
 
---- unpark
---@ shard stamp
+--- parked
 -- What is queued for an id that runs in another claim is parked when a claim meets it: it waits behind that run. `behind`
 -- has when it was due; in `due` it is at inf, where no claim meets it again, and its record is in full. So an id whose run
--- is over is unparked, before it leaves its claim.
+-- is over is unparked, before it leaves its claim. That was set aside by then: nothing waits behind the newest one.
 local has_parked
 
 local function is_any_parked(P)
@@ -106,6 +105,9 @@ local function is_any_parked(P)
   return has_parked
 end
 
+--- unpark
+--@ shard stamp
+--@ claimed parked
 -- What waits behind these ids is due again, at its own time. That was due, so it is not ahead of a clock set back since.
 local function unpark(P, now, ids)
   if not is_any_parked(P) then return end
@@ -125,7 +127,7 @@ end
 
 --- requeue
 --@ payloads add absorb
---@ claimed unpark
+--@ claimed parked
 local function claimed_into(P, key, id, held)
   if held == '*' then
     payloads_absorb(key, id, P .. 'claim:' .. id)
@@ -215,7 +217,6 @@ local function restore_claim(P, now, claim, doomed)
       morgue_entry(P, id, 'the node that ran this job died ' .. doomed[id] .. ' times (max_crashes)', now)
       acquit(P, id)
       redis.call('HDEL', P .. 'errors', id)
-      unpark(P, now, {id})
       buried = buried + 1
     else
       requeue(P, id, held, perform_in, retry_count)
