@@ -1,3 +1,7 @@
+<<<<<<< HEAD
+def test_smoke(shard):
+    shard.push_all(("a", b"1"), ("b", b"1"), ("c", b"1"))
+=======
 """Claims beside others of a shard, and what is parked behind a run: what the model doesn't decide, and how it looks."""
 
 from __future__ import annotations
@@ -65,6 +69,7 @@ def test_what_waits_behind_a_run_is_due_when_that_has_ended(shard, lease, outcom
 
 def test_the_rest_of_an_exhausted_job_takes_what_waits_along(shard):
     shard.push_payloads("a", 3)
+>>>>>>> redis
     lease = shard.lease()
     lease.claim(max_payloads=2)
     assert lease.claim_beside() == []

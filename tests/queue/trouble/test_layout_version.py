@@ -148,7 +148,7 @@ FENCED = {"settle", "isolate", "release", "abandon", "renew"}
 OTHERS = {"peek", "stats", "fetch", "heads", "lengths", "register", "beat", "record", "turn", "end_session"}
 #: Where scripts begin, behind their functions. A push of one job and a claim of compact records have ways of their own.
 BEGIN = "\nlocal P = KEYS[1]\n"
-BEGINS = {"claim": ("local P, number", "local P, node, epoch"), "push": ("if #ARGV == 4", BEGIN)}
+BEGINS = {"claim": ("local P, number", "local P, node, epoch"), "push": ("if #ARGV == 4", "local function push(P")}
 #: How it looks at the layout.
 LOOKING = re.compile(r"= check_layout\(P, |meta\[1\] == ARGV\[[14]\] and")
 #: Commands that write.

@@ -28,9 +28,9 @@ end
 
 -- I8: a caller with another shards_count, or an older layout, changes nothing; nor does one with a newer layout, unless
 -- it `can_write_older`. Returns a refusal, or nil, the shard's layout (false if it is new), and of its meta the last score
--- that a push was given, `seen` (clock_back), pushed and merged.
+-- that a push was given, `seen` (clock_back) and pushed.
 local function check_layout(P, layout, can_write_older)
-  local meta = redis.call('HMGET', P .. 'meta', 'layout', 'last_score', 'seen', 'pushed', 'merged')
+  local meta = redis.call('HMGET', P .. 'meta', 'layout', 'last_score', 'seen', 'pushed')
   local known = meta[1]
   if known and known ~= layout then
     local version, shards_count = parse_layout(known)
@@ -42,7 +42,7 @@ local function check_layout(P, layout, can_write_older)
     end
     if not can_write_older then return refuse('LAYOUT', 'the shard has layout ' .. version .. ': it must be acquired') end
   end
-  return nil, known, meta[2] or '0', meta[3], meta[4] or 0, meta[5] or 0
+  return nil, known, meta[2] or '0', meta[3], meta[4] or 0
 end
 
 --- count
@@ -107,8 +107,9 @@ local SET_BACK = 1000000
 
 -- The time by which jobs of a shard are due: not behind the last score that a push was given, so that what was pushed
 -- in one call is due at once though scores rise through it. If the clock was set back it is the clock's (clock_back).
-local function shard_now(P, last_score)
-  local now = now_us()
+-- Who asks for many shards has the clock's time.
+local function shard_now(P, last_score, now)
+  now = now or now_us()
   local last = tonumber(last_score or redis.call('HGET', P .. 'meta', 'last_score')) or 0
   return last > now and last - now < SET_BACK and last or now
 end
