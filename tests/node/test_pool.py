@@ -1,4 +1,4 @@
-"""Threads of a pool: whichever is free runs whichever shard is due, and other ids of a shard beside a job that lasts."""
+"""Threads of a pool: whichever is free runs what is due, and other ids of a shard beside a job that lasts."""
 
 from __future__ import annotations
 

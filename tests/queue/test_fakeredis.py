@@ -75,6 +75,22 @@ def test_a_claim_is_bounded(shard):
     assert shard.queued() == {"a": Queued({b"%d" % n: float(n) for n in range(1, 5)}, PAST)}
 
 
+def test_claims_are_made_beside_others(shard):
+    for id in "ab":
+        shard.push(id, b"1")
+    lease = shard.lease()
+    assert [job.id for job in lease.claim(limit=1)] == ["a"]
+    shard.push("a", b"2")
+    assert [job.id for job in lease.claim_beside()] == ["b"]
+    assert shard.queued()["a"].waits
+    assert lease.claim_beside() == []
+    shard.push("a", b"3")
+    assert lease.settle(1, rest="ack", has_several=False).acked == 1
+    assert [job.payloads for job in lease.claim_beside()] == [[b"2", b"3"]]
+    shard.lease("b", dead=["a"])
+    assert {id: set(job.payloads) for id, job in shard.queued().items()} == {"a": {b"2", b"3"}, "b": {b"1"}}
+
+
 def test_a_lease_is_held_renewed_and_taken_over(shard):
     shard.push("a", b"x", 1.0, PAST)
     lease = shard.lease()

@@ -194,9 +194,9 @@ if claim then
     for _, id in ipairs(ids) do
       if records[id] then left[#left + 1], left[#left + 2] = id, records[id] end
     end
-    if #left > 0 then
-      redis.call('UNLINK', claim.key)
+    if #left > 0 then -- first where it goes, then from where it was
       redis.call('RPUSH', claim.key, unpack(left))
+      redis.call('LTRIM', claim.key, #ids * 2, -1)
     else
       end_claim(P, claim)
     end
