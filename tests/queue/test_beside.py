@@ -1,7 +1,3 @@
-<<<<<<< HEAD
-def test_smoke(shard):
-    shard.push_all(("a", b"1"), ("b", b"1"), ("c", b"1"))
-=======
 """Claims beside others of a shard, and what is parked behind a run: what the model doesn't decide, and how it looks."""
 
 from __future__ import annotations
@@ -69,7 +65,6 @@ def test_what_waits_behind_a_run_is_due_when_that_has_ended(shard, lease, outcom
 
 def test_the_rest_of_an_exhausted_job_takes_what_waits_along(shard):
     shard.push_payloads("a", 3)
->>>>>>> redis
     lease = shard.lease()
     lease.claim(max_payloads=2)
     assert lease.claim_beside() == []
@@ -219,13 +214,13 @@ def test_what_people_see(app, shard, lease):
     shard.push("c", perform_in=FUTURE)
     previews = Previews(app.caller, [shard.shard], load_error=str, max_id_bytes=512)
     queued, claimed = previews.job("a")
-    assert (queued.where, queued.at, queued.waits, [p.data for p in queued.payloads]) == (
+    assert (queued.where, queued.at, queued.waits_for_own_run, [p.data for p in queued.payloads]) == (
         "queue",
         PAST + 2,
         True,
         [b"2"],
     )
-    assert (claimed.where, claimed.at, claimed.waits, [p.data for p in claimed.payloads]) == (
+    assert (claimed.where, claimed.at, claimed.waits_for_own_run, [p.data for p in claimed.payloads]) == (
         "claim",
         PAST,
         False,
