@@ -78,6 +78,9 @@ class QueueMetrics(msgspec.Struct, frozen=True):
 LONGEST_NAME, MOST_QUEUES, MOST_SHARDS_IN_ALL = 1_000, 10_000, 2 * keys.MOST_SHARDS
 #: Seconds for which a shard that can't be read is told of, unless it is read again before: others have their turns.
 SHARD_KEPT: Final = 900.0
+#: The counters of a shard, and the keys of which one exists in any that holds a job.
+COUNTERS: Final = ("processed", "failed", "pushed", "merged")
+HOLDING: Final = ("due", "claim", "asides", "morgue")
 #: Numbers that are the sums of those of parts.
 SUMMED: Final = (
     *("length", "retries", "waiting", "busy", "claims", "morgue_length"),
@@ -145,6 +148,15 @@ def read_shards(caller: Caller, shards: Sequence[Shard]) -> list[ShardMetrics]:
     ]
 
 
+def read_counters(caller: Caller, shards: Sequence[Shard]) -> list[ShardMetrics]:
+    """The numbers of shards that hold nothing, whose owners nobody asks for: those of what they have done."""
+    replies = caller.read([("HMGET", shard.prefix + "meta", *COUNTERS) for shard in shards], [None] * len(COUNTERS))
+    return [
+        _row(caller, shard, [0, 0, 0, 0, b"", *(text or b"0" for text in texts), b"", b"0", b"0"], 0.0)
+        for shard, texts in zip(shards, replies, strict=True)
+    ]
+
+
 def read_lengths(caller: Caller, shards: Sequence[Shard], key: str) -> list[int]:
     """The length of one key of each shard: "due", "retries", "behind", "claim" or "morgue"."""
     command, words = {"claim": ("LLEN", 2), "behind": ("HLEN", 1)}.get(key, ("ZCARD", 1))
@@ -175,8 +187,8 @@ def _row(caller: Caller, shard: Shard, row: list[Any], now: float) -> ShardMetri
         found = [of_another_type(f"{shard.prefix}{key.decode()}") for key in row]
         row = [0, 0, 0, 0, 0, 0, b"", *[b"0"] * 4, b"", b"0", b"0"]
     *counts, oldest, processed, failed, pushed, merged, owner, rest, epoch = row
-    fields = {"processed": processed, "failed": failed, "pushed": pushed, "merged": merged}
-    counters = [number_in(found, f"{shard.prefix}meta", name, text) for name, text in fields.items()]
+    texts = zip(COUNTERS, (processed, failed, pushed, merged), strict=True)
+    counters = [number_in(found, f"{shard.prefix}meta", name, text) for name, text in texts]
     due_in = bounded(oldest) - now if oldest else None
     values: list[Any] = [
         *map(int, counts),

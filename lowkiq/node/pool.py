@@ -5,14 +5,16 @@ from __future__ import annotations
 import math
 import threading
 from collections.abc import Sequence
+from operator import attrgetter
 from typing import Final, Protocol
 
 from lowkiq import clock
 from lowkiq.hooks import Scheduler
 from lowkiq.node.claim_in_hand import Thread
 from lowkiq.node.lease import Lease
+from lowkiq.node.runtime import Runtime
 from lowkiq.queue.bell import Heard, ListBell, LocalBell
-from lowkiq.settings import Settings
+from lowkiq.queue.watch import Watch
 
 #: Seconds after which a batch lasts: then others may claim from its shard too. Only a thread that could look in time
 #: believes it: where the interpreter, or a core, is to be waited for, so may the batch be, and no job of it be slow.
@@ -41,13 +43,15 @@ class Pool:
     """
 
     def __init__(
-        self, leases: Sequence[Lease], scheduler: Scheduler[Lease], bell: ListBell | LocalBell, settings: Settings
+        self, leases: Sequence[Lease], scheduler: Scheduler[Lease], bell: ListBell | LocalBell, runtime: Runtime
     ) -> None:
         self.leases = leases
         self._by_prefix = {lease.shard.prefix.encode(): lease for lease in leases}
         self._scheduler = scheduler
         self._bell = bell
-        self._poll_interval, self._claim_window = settings.poll_interval, settings.claim_window
+        self._poll_interval = runtime.settings.poll_interval
+        self._claim_window = runtime.settings.claim_window
+        self._watch = Watch[Lease](runtime.caller, attrgetter("shard"))
         self._lock = threading.Lock()
         self.threads: list[Member] = []
         self._ended = 0
@@ -114,6 +118,10 @@ class Pool:
         with self._lock:
             self._next_poll_at = now + self._poll_interval
         return [lease for lease in self.leases if lease.epoch]
+
+    def holding(self, polled: Sequence[Lease]) -> list[Lease]:
+        """Those of the shards to be polled that may hold anything. Raises RedisError."""
+        return self._watch.holding(polled)
 
     def poll_soon(self) -> None:
         """Has a thread poll at once: bells may have been missed."""

@@ -58,7 +58,7 @@ def _make_pool(runtime: Runtime, number: int, leases: Sequence[Lease]) -> Pool:
         lease.bell = bell.key
     build = runtime.settings.build_scheduler
     scheduler: Scheduler[Lease] = build() if build else Lag()
-    return Pool(leases, scheduler, bell, runtime.settings)
+    return Pool(leases, scheduler, bell, runtime)
 
 
 def leases_of(runtime: Runtime, worker: type[Worker]) -> list[Lease]:

@@ -263,7 +263,7 @@ class WorkerThread(threading.Thread):
             self._patience = self._long
             trip = RoundTrip(self._runtime.caller, self.pool, self, self.seat)
             try:
-                trip.make(done, picked, polled)
+                trip.make(done, picked, self.pool.holding(polled))
             finally:
                 for settled in trip.settled:
                     self.count(settled)

@@ -42,7 +42,7 @@ def acquire(lease: Lease, until: float | None = None) -> Lease:
 
 def pool_of(runtime: Runtime, *leases: Lease) -> Pool:
     """Its shards have jobs due, one after the other."""
-    pool = Pool(leases, Lag(), LocalBell(), runtime.settings)
+    pool = Pool(leases, Lag(), LocalBell(), runtime)
     for at, lease in enumerate(leases):
         pool.wake(lease, float(at))
     return pool
