@@ -282,6 +282,8 @@ class History:
         assert (numbers.length, numbers.busy, numbers.morgue_length, numbers.owner, numbers.epoch) == (
             len(state.queued), len(state.claimed), len(state.morgue), state.node, state.epoch,
         )  # fmt: skip
+        parked = [entry for entry in state.queued.values() if entry.waits]
+        assert (numbers.waiting, numbers.claims) == (len(parked), len(state.claims))
         assert (numbers.processed, numbers.failed) == (state.counters["processed"], state.counters["failed"])
         queued = [entry for entry in state.queued.values() if not entry.waits]
         for busy in (False, True):
