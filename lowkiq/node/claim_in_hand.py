@@ -81,6 +81,8 @@ class ClaimInHand:
         #: The batch that is performed now, and since when (monotonic).
         self.running: Sequence[Job] = ()
         self.running_since = 0.0
+        #: A push has handed its only job over.
+        self.came_alone = False
         #: Settled, or no longer ours: its thread has nothing to do for it any more.
         self.is_over = False
 
@@ -96,6 +98,7 @@ class ClaimInHand:
         load = lease.runtime.settings.load_payload  # the user's, so not under the lock
         claim = lease.load_seated(seat, handed.number, claim_handed, handed, load)
         in_hand = cls(lease, claim, handed.epoch, handed.number, thread)
+        in_hand.came_alone = True
         return in_hand if lease.handed(handed, in_hand, thread) else None
 
     @property
@@ -216,6 +219,10 @@ class ClaimInHand:
             outcome = self._outcome(last=last)
             call = self.shard.settle(self.lease.runtime.node, self.epoch, self.number, outcome)
             return Settle(call, outcome, self._done)
+
+    def finish_call(self, following: int) -> Call[Settled | None]:
+        """Settles it as `settle_call(last=True)` does when every job is done, and opens the claim with that number."""
+        return self.shard.finish(self.lease.runtime.node, self.epoch, self.number, following)
 
     def settled(self, sent: Settle, result: Any) -> Settled | None:
         """Notes Redis's answer. Returns what it has confirmed, None if the lease is lost; raises any other error."""

@@ -72,6 +72,11 @@ class Outcome(NamedTuple):
     #: False if each of those holds one payload.
     has_several: bool = True
 
+    @property
+    def is_plain(self) -> bool:
+        """True if it says that every job is done, and had one payload."""
+        return self.rest == "ack" and not (self.has_several or any(self[:5]))
+
 
 class Settled(NamedTuple):
     """The numbers of jobs that a settle moved."""
