@@ -167,6 +167,13 @@ class Shard:
                     arguments += row[1:]
         return Call("settle", self._keys, arguments, _settled)
 
+    def finish(self, node: str, epoch: str, number: int, following: int) -> Call[Settled | None]:
+        """
+        Acks all jobs of a claim, each of one payload, and opens the one with the `following` number: a settle and a
+        claim that finds nothing. None, with nothing changed: something is queued, or else needs the two of them.
+        """
+        return Call("finish", self._keys, [node, epoch, number, following], _finished)
+
 
 def shards_of(namespace: str, queues: Mapping[str, int]) -> list[Shard]:
     """The shards of these queues; `queues` gives their shards_count."""
@@ -206,6 +213,10 @@ def _released(reply: list[Any]) -> Released:
 def _settled(reply: list[Any]) -> Settled:
     acked, failed, buried, due, now = reply
     return Settled(int(acked), int(failed), int(buried), due_in(due, now))
+
+
+def _finished(acked: int | None) -> Settled | None:
+    return None if acked is None else Settled(int(acked), 0, 0, None)
 
 
 def _peeked(reply: list[Any]) -> list[float | None]:

@@ -134,6 +134,7 @@ def test_performing_it_now_changes_nothing(shard, lease):
 
 def test_performing_all_now_does_not_go_round_those_that_wait(shard, lease, monkeypatch):
     shard.push_all(*((f"later-{number}", b"p", 1.0, FUTURE) for number in range(150)))
+    shard.push_all(*((f"due-{number}", b"p", 1.0, PAST) for number in range(50)))
     calls = []
     run = shard.caller.run
     monkeypatch.setattr(shard.caller, "run", lambda call: calls.append(call.script) or run(call))
@@ -185,3 +186,10 @@ def test_previews_of_a_queue_meet_the_waiting_of_all_its_shards(app, previews: P
     assert [job.at for job in previews.page("due").jobs] == [HOT_DUE] * 3
     assert len(previews.in_flight()) == 6
     assert [job.at for page in pages(previews, "due", limit=1) for job in page.jobs] == [HOT_DUE] * 3
+
+
+def test_a_record_that_is_none_is_told_of_with_the_key_of_its_own_claim(app, alone, shard, lease):
+    app.redis().lset(shard.key("aside:1"), 1, b"junk")
+    assert [job.id for job in alone.in_flight()] == ["slow"]
+    (met,) = app.caller.met.now()
+    assert met.remedy == f"UNLINK {shard.prefix.decode()}aside:1", "and not of the newest, which is well"

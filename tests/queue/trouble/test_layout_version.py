@@ -143,7 +143,7 @@ def test_a_newer_lowkiq_says_so_of_a_new_shard(newer_shard, shard):
 
 
 #: What may write into a shard without looking at its layout: only its owner can.
-FENCED = {"settle", "isolate", "release", "abandon", "renew"}
+FENCED = {"settle", "finish", "isolate", "release", "abandon", "renew"}
 #: What doesn't write into shards.
 OTHERS = {"peek", "stats", "fetch", "heads", "lengths", "register", "beat", "record", "turn", "end_session"}
 #: Where scripts begin, behind their functions. A push of one job and a claim of compact records have ways of their own.
