@@ -50,10 +50,10 @@ MUTANTS = {
     "claims_beside_the_unknown": Mutant(
         "claim.lua", "if not string.find(ARGV[9], ' ' .. claim.number .. ' ', 1, true) then", "if false then", "I4"
     ),
-    "claims_what_runs": Mutant("claim.lua", "if running[ids[i]] then", "if false then", "I4"),
-    "parks_without_its_time": Mutant("claim.lua", "= id, due[i]", "= id, '0'"),
+    "claims_what_runs": Mutant("claimed.lua", "if running[ids[i]] then", "if false then", "I4"),
+    "parks_without_its_time": Mutant("claimed.lua", "= id, due[i]", "= id, '0'"),
     "parks_in_compact": Mutant(
-        "claim.lua",
+        "claimed.lua",
         "if #full > 0 then redis.call('HSET', P .. 'payloads', unpack(full)) end",
         "",
         "the record of a parked",

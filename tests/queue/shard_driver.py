@@ -197,6 +197,7 @@ class ShardDriver:
         newest = self._claim("claim", owner.get("last_due"), several)
         assert not several, f"zsets that no record names: {several}"
         if newest:
+            assert "claim" in owner, "a claim without a number"
             assert int(owner["claim"]) > max(claims, default=0), "a claim set aside is older than the newest"
             claims[int(owner["claim"])] = newest
         return dict(sorted(claims.items()))

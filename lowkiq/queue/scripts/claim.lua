@@ -95,7 +95,7 @@ end
 --@ shard clock owner layout follow_clock_back
 --@ bell oldest_due
 --@ payloads get span fold zadd_lowest
---@ claimed running set_aside
+--@ claimed running set_aside park
 
 local FEW = 16 -- jobs that a claim of few looks at
 
@@ -117,29 +117,6 @@ local function find_due(P, now, limit)
   local ids = {}
   for i = 1, count do ids[i] = found[i * 2 - 1] end
   return ids, count, found[2], found[count * 2], known(found[count * 2 + 2] or '')
-end
-
--- Parks those of these ids that run, each at most once a run. Returns how many.
-local function park_running(P, ids, count, running)
-  local parked = {}
-  for i = 1, count do
-    if running[ids[i]] then parked[#parked + 1] = ids[i] end
-  end
-  if #parked == 0 then return 0 end
-  local due = redis.call('ZMSCORE', P .. 'due', unpack(parked))
-  local held = redis.call('HMGET', P .. 'payloads', unpack(parked))
-  local behind, later, full = {}, {}, {}
-  for i, id in ipairs(parked) do
-    behind[i * 2 - 1], behind[i * 2] = id, due[i]
-    later[i * 2 - 1], later[i * 2] = 'inf', id
-    if held[i] and is_compact(held[i]) then
-      full[#full + 1], full[#full + 2] = id, due[i] .. ':' .. string.sub(held[i], 5)
-    end
-  end
-  redis.call('HSET', P .. 'behind', unpack(behind))
-  if #full > 0 then redis.call('HSET', P .. 'payloads', unpack(full)) end
-  redis.call('ZADD', P .. 'due', unpack(later))
-  return #parked
 end
 
 -- Suspects, which ran when their node died, are claimed without others, and few at once, since they run one by one.

@@ -105,6 +105,31 @@ local function is_any_parked(P)
   return has_parked
 end
 
+--- park
+--@ payloads get
+-- Parks those of these ids that run, each at most once a run. Returns how many.
+local function park_running(P, ids, count, running)
+  local parked = {}
+  for i = 1, count do
+    if running[ids[i]] then parked[#parked + 1] = ids[i] end
+  end
+  if #parked == 0 then return 0 end
+  local due = redis.call('ZMSCORE', P .. 'due', unpack(parked))
+  local held = redis.call('HMGET', P .. 'payloads', unpack(parked))
+  local behind, later, full = {}, {}, {}
+  for i, id in ipairs(parked) do
+    behind[i * 2 - 1], behind[i * 2] = id, due[i]
+    later[i * 2 - 1], later[i * 2] = 'inf', id
+    if held[i] and is_compact(held[i]) then
+      full[#full + 1], full[#full + 2] = id, due[i] .. ':' .. string.sub(held[i], 5)
+    end
+  end
+  redis.call('HSET', P .. 'behind', unpack(behind))
+  if #full > 0 then redis.call('HSET', P .. 'payloads', unpack(full)) end
+  redis.call('ZADD', P .. 'due', unpack(later))
+  return #parked
+end
+
 --- unpark
 --@ shard stamp
 --@ claimed parked
