@@ -79,9 +79,9 @@ def doorbell(namespace: str, name: str) -> str:
     return f"{namespace}:bell:{name}"
 
 
-def thread_bell(namespace: str, name: str, thread: int) -> str:
-    """List on which a thread of a node is told of it, where scripts can reach both. It expires when nobody listens."""
-    return f"{namespace}:bell:{name}:{thread}"
+def pool_bell(namespace: str, name: str, pool: int) -> str:
+    """List on which threads of a node are told of it, where scripts can reach both. It expires when nobody listens."""
+    return f"{namespace}:bell:{name}:{pool}"
 
 
 def history(namespace: str, queue: str) -> str:

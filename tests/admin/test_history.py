@@ -79,8 +79,9 @@ def keep_house(app):
 
 def test_a_sample_is_found_in_every_span(app, namespace):
     metrics = QueueMetrics(
-        length=7, fresh=4, retries=3, busy=2, morgue_length=1, lag=1.5, processed=10, failed=11, pushed=12, merged=13
-    )
+        length=7, fresh=4, retries=3, waiting=1, busy=2, claims=1, morgue_length=1, lag=1.5, processed=10, failed=11,
+        pushed=12, merged=13,
+    )  # fmt: skip
     record(app.caller, namespace, {"orders": metrics})
     for span, (_, step) in SPANS.items():
         (point,) = read_history(app.caller, namespace, "orders", span)

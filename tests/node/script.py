@@ -92,6 +92,7 @@ class Jobs(Worker):
     queue_name = "jobs"
     shards_count = options.get("shards_count", 3)
     batch_size = options.get("batch_size", 1)
+    concurrency = options.get("concurrency")
     max_retry_count = options.get("max_retry_count", 25)
 
     def retry_in(self, retry_count):

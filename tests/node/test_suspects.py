@@ -70,7 +70,8 @@ class Stage:
         runtime = runtime_of(self.app, fatal=self.fail, caller=self.caller)
         self.threads = make_threads(runtime)
         self.isolation = self.threads[0].isolation
-        self.keeper = LeaseKeeper(runtime, {lease: thread for thread in self.threads for lease in thread.leases})
+        pools = {lease: thread.pool for thread in self.threads for lease in thread.pool.leases}
+        self.keeper = LeaseKeeper(runtime, pools, self.threads)
         for thread in (*self.threads, self.keeper):
             thread.start()
 

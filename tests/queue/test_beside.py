@@ -214,13 +214,13 @@ def test_what_people_see(app, shard, lease):
     shard.push("c", perform_in=FUTURE)
     previews = Previews(app.caller, [shard.shard], load_error=str, max_id_bytes=512)
     queued, claimed = previews.job("a")
-    assert (queued.where, queued.at, queued.waits, [p.data for p in queued.payloads]) == (
+    assert (queued.where, queued.at, queued.waits_for_own_run, [p.data for p in queued.payloads]) == (
         "queue",
         PAST + 2,
         True,
         [b"2"],
     )
-    assert (claimed.where, claimed.at, claimed.waits, [p.data for p in claimed.payloads]) == (
+    assert (claimed.where, claimed.at, claimed.waits_for_own_run, [p.data for p in claimed.payloads]) == (
         "claim",
         PAST,
         False,

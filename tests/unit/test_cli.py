@@ -89,7 +89,8 @@ def test_stats_are_a_table_or_json(lowkiq: Run, queue: type[Worker]) -> None:
     told = json.loads(lowkiq("stats", "--json").stdout)["shop"]
     assert told["length"] == told["fresh"] == told["merged"] == 1 and told["pushed"] == 2
     assert set(told) == {
-        "length", "fresh", "retries", "busy", "morgue_length", "lag", "processed", "failed", "pushed", "merged",
+        "length", "fresh", "retries", "waiting", "busy", "claims", "morgue_length", "lag", "processed", "failed",
+        "pushed", "merged",
     }  # fmt: skip
 
 

@@ -2,9 +2,10 @@
 -- KEYS  1 shard prefix
 -- ARGV  1 'queue', 'claim' or 'morgue', 2 most payloads of a job to return, 3 bytes at which each payload is cut, or
 --       '' to return them whole, then ids
--- returns for each id nil, or {perform_in or updated_at, retry_count or '', error or '', deaths, number of payloads,
---         payload, score, size, payload, score, size ..., and last 'waits' if it is parked (claimed.lua)}; or 'later': what comes before it is much, so ask again; or
---         'unreadable'; or the name of the key that is of another type, '' for one that stats tells of
+-- returns for each id nil, or {perform_in or updated_at, retry_count or '', error or '', deaths, where it is: the key
+--         that holds it, after the prefix, or 'behind' if it waits for its own run; number of payloads, payload, score,
+--         size, payload, score, size ...}; or 'later': what comes before it is much, so ask again; or 'unreadable' and that
+--         key; or the whole name of the key that is of another type, '' for one that stats tells of
 --@ shard attempt
 --@ payloads get
 --@ claimed in_hand read parse
@@ -30,23 +31,27 @@ if where == 'morgue' then index, payloads, errors = P .. 'morgue', P .. 'morgue:
 
 -- Claimed jobs: the claim of each, and its record there.
 local claims, records = {}, {}
-local function read_claims()
-  for _, claim in ipairs(claims_in_hand(P)) do
-    local ids, found = read_claim(claim)
-    for _, id in ipairs(ids) do claims[id], records[id] = claim, found[id] end
-  end
+local function look_into(claim)
+  local ids, found = read_claim(claim)
+  for _, id in ipairs(ids) do claims[id], records[id] = claim, found[id] end
 end
-if where == 'claim' then attempt(read_claims) end
+if where == 'claim' then
+  for _, claim in ipairs(attempt(claims_in_hand, P) or {{key = P .. 'claim'}}) do attempt(look_into, claim) end
+end
 
--- When, retry_count, what holds the payloads (payloads.lua), and 'waits' if it is parked.
+-- The key that holds an id, after the prefix.
+local function holder(id)
+  return string.sub(claims[id] and claims[id].key or payloads, #P + 1)
+end
+
+-- When, retry_count, what holds the payloads (payloads.lua), and whether it waits for its own run.
 local function find(id)
   if claims[id] then return parse_claimed(P, claims[id], records[id]) end
   if where == 'claim' then return end
   local at = redis.call('ZSCORE', index, id)
   local retry_count = where == 'morgue' and '' or redis.call('ZSCORE', P .. 'retries', id) or '-1'
-  local is_parked = at == 'inf' and where == 'queue'
-  if is_parked then at = redis.call('HGET', P .. 'behind', id) or at end
-  return at, retry_count, at and held_in(payloads, id), is_parked and 'waits' or nil
+  local own = where == 'queue' and at == 'inf' and redis.call('HGET', P .. 'behind', id)
+  return own or at, retry_count, at and held_in(payloads, id), own
 end
 
 local function add(job, score, payload)
@@ -75,19 +80,19 @@ local function fetch(id)
   local error = redis.call('HGET', errors, id) or ''
   if #error > LONGEST_ERROR then read = read + #error end
   if cut then error = string.sub(error, 1, LONGEST_ERROR) end
-  local job = {at, retry_count, error, redis.call('HGET', P .. 'crashes', id) or '0', 1}
+  local deaths = redis.call('HGET', P .. 'crashes', id) or '0'
+  local job = {at, retry_count, error, deaths, waits and 'behind' or holder(id), 1}
   if held == '*' then
-    job[5] = redis.call('ZCARD', payloads .. ':' .. id)
+    job[6] = redis.call('ZCARD', payloads .. ':' .. id)
     add_several(job, payloads .. ':' .. id)
   elseif most > 0 then
     add(job, split(held))
   end
-  job[#job + 1] = waits
   return job
 end
 
 local function blame(id, error)
-  if not string.find(error, 'WRONGTYPE', 1, true) then return 'unreadable' end
+  if not string.find(error, 'WRONGTYPE', 1, true) then return 'unreadable ' .. holder(id) end
   local kind = redis.call('TYPE', payloads .. ':' .. id).ok
   return kind ~= 'zset' and kind ~= 'none' and payloads .. ':' .. id or ''
 end

@@ -1,6 +1,6 @@
 -- lengths: how much there is in one of the keys of each shard.
 -- KEYS  shard prefixes (on Cluster: of one slot)
--- ARGV  1 ZCARD or LLEN, 2 the key after the prefix; 'claim' is all claims in hand
+-- ARGV  1 ZCARD, HLEN or LLEN, 2 the key after the prefix; 'claim' is all claims in hand
 -- returns a number for each key; 0 for one of another type
 --@ shard each
 local reply = {}

@@ -45,6 +45,7 @@ def test_shards_of_a_node_that_never_came_are_run_by_another_and_given_back_when
 
 
 def test_a_job_that_runs_at_a_foster_ends_there_before_the_shard_is_given_back(nodes: Nodes) -> None:
+    nodes._options["concurrency"] = 1  # so a job of each shard runs
     nodes.push(*({"id": id, "payload": {"gate": "go"}} for id in IDS[:20]))
     first = nodes.start(lease_ttl=1.5, threads_per_node=6, node={"node_number": 0, "number_of_nodes": 2}).wait_ready()
     wait_until(lambda: len(nodes.records("start")) == SHARDS, within=60)

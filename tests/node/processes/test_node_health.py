@@ -118,9 +118,9 @@ def test_ttin_dumps_every_thread_and_its_job(nodes: Nodes, state_dir: Path) -> N
     for expected in ("MainThread", "lowkiq-lease-keeper", "lowkiq-doorbell", "wait_for", "ids ['a']"):
         assert expected in text
     head, busy, *_, idle = text.split("\n\n")
-    assert re.match(rf"node \S+:{node.pid}:\S+  Lowkiq {VERSION}  20\S+  \d+ MiB  1 of 3 threads busy$", head)
+    assert re.match(rf"node \S+:{node.pid}:\S+  Lowkiq {VERSION}  20\S+  \d+ MiB  1 of 5 threads busy$", head)
     assert busy.startswith("lowkiq-worker-") and "performer.py" not in busy  # the way to the job says nothing
-    assert re.match(r"2 wait for jobs: (lowkiq-worker-\d(, |$)){2}", idle.strip())
+    assert re.match(r"4 wait for jobs: (lowkiq-worker-\d(, |$)){4}", idle.strip())
     assert "hush" not in text and "hush" not in node.output
     assert any("Jobs of queue jobs" in entry["job"] for entry in node.logged("thread"))
     nodes.open("go")

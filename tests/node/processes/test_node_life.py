@@ -181,7 +181,7 @@ def test_outcomes_of_quick_jobs_are_settled_while_a_long_one_of_their_claim_runs
 
 
 def test_of_slow_jobs_a_claim_holds_one_batch(make_nodes: Callable[..., Nodes]) -> None:
-    nodes = make_nodes(shards_count=1, batch_size=2)
+    nodes = make_nodes(shards_count=1, batch_size=2, concurrency=1)
     nodes.start().wait_ready()
     nodes.push(*({"id": number, "payload": {"sleep": 0.03}} for number in range(20)))
     most = 0

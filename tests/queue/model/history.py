@@ -282,6 +282,8 @@ class History:
         assert (numbers.length, numbers.busy, numbers.morgue_length, numbers.owner, numbers.epoch) == (
             len(state.queued), len(state.claimed), len(state.morgue), state.node, state.epoch,
         )  # fmt: skip
+        parked = [entry for entry in state.queued.values() if entry.waits]
+        assert (numbers.waiting, numbers.claims) == (len(parked), len(state.claims))
         assert (numbers.processed, numbers.failed) == (state.counters["processed"], state.counters["failed"])
         queued = [entry for entry in state.queued.values() if not entry.waits]
         for busy in (False, True):
@@ -294,11 +296,10 @@ class History:
 
     def fetch(self, where: str) -> dict[str, set[tuple[bytes, int]]]:
         rows = self.shard.caller.run(Call("fetch", [self.shard.shard.prefix], [where, 1000, "", *IDS], list))
-        waiting = {id for id, row in zip(IDS, rows, strict=True) if row and row[-1] == b"waits"}
+        waiting = {id for id, row in zip(IDS, rows, strict=True) if row and row[4] == b"behind"}
         assert where != "queue" or waiting == {id for id, entry in self.state.queued.items() if entry.waits}
-        rows = [row[:-1] if id in waiting else row for id, row in zip(IDS, rows, strict=True)]
         return {
-            id: {(payload, round(float(score) * SECOND)) for payload, score in zip(row[5::3], row[6::3], strict=True)}
+            id: {(payload, round(float(score) * SECOND)) for payload, score in zip(row[6::3], row[7::3], strict=True)}
             for id, row in zip(IDS, rows, strict=True)
             if row
         }
