@@ -84,10 +84,10 @@ def test_a_thread_of_many_shards_finds_jobs_of_which_it_never_heard(app, make_ap
             done.extend(payloads_by_id)
 
     (thread,) = make_threads(runtime_of(app, "n"))
-    for lease in thread.leases:
+    for lease in thread.pool.leases:
         acquire(lease, until=1e9)
     thread.start()
-    for lease in (thread.leases[7], thread.leases[-1]):
+    for lease in (thread.pool.leases[7], thread.pool.leases[-1]):
         id = f"of shard {lease.shard.index}"
         done.clear()
         app.redis().hset(lease.shard.prefix + "payloads", id, "1700000000.0:1")
