@@ -66,7 +66,8 @@ class RoundTrip:
 
     def _finish(self, claim: ClaimInHand, settle: Settle | None, lease: Lease, asked: Asked) -> bool:
         """Settles a job that came alone and opens its shard's next claim, in one, unless something else came since."""
-        if not (settle and claim.came_alone and claim.lease is lease and settle.outcome.is_plain):
+        is_next = claim.came_alone and claim.lease is lease and not asked.given_back
+        if not (settle and is_next and settle.outcome.is_plain):
             return False
         (result,) = self._caller.run_all([claim.finish_call(asked.number)])
         if not isinstance(result, Settled):
