@@ -195,7 +195,7 @@ def test_a_suspect_that_waits_goes_back_when_its_node_drains(stage: Stage) -> No
     wait_until(lambda: stage.isolation._holder is not None)
     for thread in stage.threads:
         thread.stop()
-    wait_until(lambda: suspect in stage.shard(suspect)._index("due"))
+    wait_until(lambda: suspect in stage.shard(suspect).queued())
     assert stage.crashes() == {suspect: 1}
     stop.set()
 
