@@ -73,7 +73,7 @@ def test_no_signal_ends_a_node_that_is_importing_but_those_that_should(tmp_path:
         for signum in [*DEADLY, signal.SIGUSR2, signal.SIGXCPU]:
             node.send_signal(signum)
         node.send_signal(signal.SIGTERM)
-        assert node.wait(30) == 0
+        assert node.wait(60) == 0
 
 
 @pytest.mark.parametrize("who", ["supervisor", "node 0/1"])

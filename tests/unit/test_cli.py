@@ -80,7 +80,7 @@ def test_term_drains_a_node_in_the_foreground(tmp_path: Path, environment: dict[
     with subprocess.Popen(command, cwd=tmp_path, env=environment, stderr=subprocess.DEVNULL) as process:
         wait_until(lambda: app.nodes().nodes)
         process.send_signal(signal.SIGTERM)
-        assert process.wait(30) == 0
+        assert process.wait(60) == 0
 
 
 def test_stats_are_a_table_or_json(lowkiq: Run, queue: type[Worker]) -> None:

@@ -48,7 +48,7 @@ class Site:
 
     @contextmanager
     def get(self, path: str, method: str = "GET", **headers: str) -> Iterator[http.client.HTTPResponse]:
-        with closing(http.client.HTTPConnection("127.0.0.1", self.port, timeout=20)) as connection:
+        with closing(http.client.HTTPConnection("127.0.0.1", self.port, timeout=60)) as connection:
             connection.request(method, path, headers=headers)
             with connection.getresponse() as response:
                 yield response
