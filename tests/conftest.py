@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -15,11 +16,19 @@ from tests.support import RedisServer, running_redis
 from tests.transport.kinds.kinds import kind_wanted, leave_out, of_kind
 
 _numbers = itertools.count()
+#: Directories whose tests work with processes, threads and clocks: a machine that others share fails them now and then.
+SHARE_THE_MACHINE = {"benchmarks", "browser", "deploy", "doctor", "faults", "node", "supervisor", "transport", "web"}
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """See LOWKIQ_TEST_REDIS_KIND."""
+    """
+    Leaves out what LOWKIQ_TEST_REDIS_KIND rules out, and has tests that share the machine tried once more when they
+    fail: the summary names them, to be mended. A rule about jobs (queue, admin, unit …) that fails once is broken.
+    """
     leave_out(items)
+    for item in items:
+        if item.path.relative_to(Path(__file__).parent).parts[0] in SHARE_THE_MACHINE:
+            item.add_marker(pytest.mark.flaky(reruns=1))
 
 
 @pytest.fixture(scope="session")
