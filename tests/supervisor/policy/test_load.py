@@ -19,6 +19,7 @@ from lowkiq import Lowkiq
 from lowkiq_supervisor.control.client import ask
 from tests.harness import Supervised, command
 from tests.support import SOURCES, RedisServer, wait_until
+from tests.warm import COLD
 
 #: Ids of the load; each gets a payload again and again.
 IDS = 60
@@ -201,7 +202,7 @@ def test_term_at_any_moment_of_a_real_boot_leaves_no_process_and_no_lease(
 ) -> None:
     luck = random.Random(7)
     for _ in range(BOOTS):
-        with shop.supervise("--nodes", "2", **LONG_LEASE) as supervisor:
+        with shop.supervise("--nodes", "2", **LONG_LEASE, **COLD) as supervisor:
             supervisor.until_logged("started", 2)
             time.sleep(luck.uniform(0, 1.2))  # not to wait for something: this is the random moment
             supervisor.end()
