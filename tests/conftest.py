@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import itertools
+import os
+import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -14,6 +16,10 @@ from tests.queue.model.virtual_clock import VirtualClock
 from tests.queue.shard_driver import ShardDriver
 from tests.support import RedisServer, running_redis
 from tests.transport.kinds.kinds import kind_wanted, leave_out, of_kind
+
+# Hundreds of processes import the same modules: they are compiled once, also where a container forbids it.
+sys.dont_write_bytecode = False
+os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 
 _numbers = itertools.count()
 #: Directories whose tests work with processes, threads and clocks: a machine that others share fails them now and then.
@@ -67,6 +73,8 @@ def make_app(redis_server: RedisServer) -> Iterator[Callable[..., Lowkiq]]:
     yield make
     for app in made:
         app.close()
+    if isinstance(redis_server, RedisServer):  # what looks for keys of a pattern looks at all there are
+        redis_server.ask("FLUSHALL")
 
 
 @pytest.fixture

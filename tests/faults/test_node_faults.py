@@ -46,8 +46,8 @@ def test_the_shards_of_a_node_known_to_be_dead_are_taken_at_once(nodes: Nodes) -
 
 
 def test_a_node_that_lives_loses_nothing_to_one_that_thinks_another_dead(nodes: Nodes) -> None:
-    first = nodes.start(node={"name": "first"}, lease_ttl=1).wait_ready()
-    second = nodes.start(node={"dead_nodes": ["somebody else"]}, lease_ttl=1).wait_ready()
+    first = nodes.start(node={"name": "first"}, lease_ttl=60).wait_ready()
+    second = nodes.start(node={"dead_nodes": ["somebody else"]}, lease_ttl=60).wait_ready()
     nodes.push(*({"id": number, "payload": {}} for number in range(10)))
     wait_until(nodes.is_done)
     assert {row[1] for row in nodes.records("start")} == {first.pid} != {second.pid}

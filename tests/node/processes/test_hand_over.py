@@ -93,7 +93,7 @@ def test_two_of_one_number_are_not_doubled_while_one_retires(nodes: Nodes) -> No
 
 
 def test_a_node_that_retires_has_no_deadline_and_renews_what_it_runs(nodes: Nodes) -> None:
-    node = nodes.start(drain_timeout=0.1, lease_ttl=1).wait_ready()
+    node = nodes.start(drain_timeout=0.1, lease_ttl=6).wait_ready()
     at_a_gate(nodes, 0, 1)
     node.send(signal.SIGHUP)
     wait_until(lambda: len(nodes.held_leases()) == 2)

@@ -37,7 +37,7 @@ def test_a_state_directory_elsewhere_is_found_by_option_and_by_variable(tmp_path
 
 
 def test_degraded_is_alive_but_not_ready(tmp_path: Path) -> None:
-    with Supervised.running("obedient", tmp_path, policy={"first_delay": 300}) as supervisor:
+    with Supervised.running("obedient", tmp_path, policy={"first_delay": 300, "longest_soon": 300}) as supervisor:
         os.kill(supervisor.pid("node 0/1"), signal.SIGKILL)
         supervisor.until_logged("died_will_restart")
         assert command(tmp_path, "ping").returncode == 0

@@ -18,7 +18,7 @@ from tests.harness import Supervised, command, status
 from tests.support import wait_until
 
 AT_ONCE = {"first_delay": 0.01, "longest_delay": 0.01}
-NEVER_SOON = {"first_delay": 300, "longest_delay": 300}
+NEVER_SOON = {"first_delay": 300, "longest_delay": 300, "longest_soon": 300}
 
 
 @pytest.fixture
