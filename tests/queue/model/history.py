@@ -207,7 +207,9 @@ class History:
         if random.random() < 0.5:
             return None if random.random() < 0.7 else ()
         claimed = len(self.state.claimed)
-        return self.state.claim_number - (random.random() < 0.1), random.randint(1, 2), random.randint(0, claimed)
+        # Another number now and then, and none below zero: what a push has handed over is claim 0.
+        number = abs(self.state.claim_number - (random.random() < 0.1))
+        return number, random.randint(1, 2), random.randint(0, claimed)
 
     def listen(self, random: Random, journey: str) -> None:
         """The thread of a node waits for its bell. It may be one that wrongly believes to own the shard."""
