@@ -61,8 +61,8 @@ def test_status_exits_1_when_degraded_and_says_why_and_when_it_is_tried_again(tm
         node = status(tmp_path)["nodes"][1]
         assert 200 < node["next_retry"] < 400
         assert status(tmp_path)["supervisor"]["state"] == "degraded"
-        title = psutil.Process(supervisor.process.pid).cmdline()[0]
-        assert title == "lowkiq: supervisor 2 nodes [degraded]"
+        process = psutil.Process(supervisor.process.pid)
+        wait_until(lambda: process.cmdline()[0] == "lowkiq: supervisor 2 nodes [degraded]", "the title")
 
 
 @pytest.mark.parametrize("arguments", [["status"], ["status", "--json"], ["dump"], ["quiet"], ["restart"], ["stop"]])

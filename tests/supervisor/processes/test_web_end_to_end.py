@@ -81,7 +81,7 @@ def test_it_answers_beside_two_nodes_and_term_ends_all_of_it(site: Site, listene
         assert site.answers("/healthz") == 200
         wait_until(lambda: site.answers("/readyz") == 200, "its Redis, which is the embedded one")
         view = psutil.Process(supervisor.pid(site.slot))
-        assert view.cmdline()[0] == f"lowkiq: {site.slot} [ready]"
+        wait_until(lambda: view.cmdline()[0] == f"lowkiq: {site.slot} [ready]", "its title")
         assert view.ppid() == supervisor.process.pid
         assert status(site.directory)["supervisor"]["state"] == "running"
         supervisor.end()
