@@ -2,7 +2,8 @@
 Python processes that begin with their imports done: a server that has imported all of Lowkiq forks them.
 
 Importing is most of what a short process costs, and the tests start a thousand. They are children of the tests' own
-process and differ from others in nothing that a test looks at. Tests of a boot's first moments start theirs cold.
+process and differ from others in nothing that a test looks at. Tests of a boot's first moments, and programs that
+measure, start theirs cold.
 """
 
 from __future__ import annotations
