@@ -8,11 +8,14 @@ import asyncio, contextlib, json, multiprocessing, os, resource, signal, subproc
 from redis.exceptions import RedisError
 from lowkiq import Lowkiq, PartialFailure, Worker, current
 from lowkiq.log import configure
+from lowkiq.node.housekeeping import Housekeeping
 from lowkiq.node.node import Node
 
 options = json.loads(os.environ["TEST_OPTIONS"])
 records = f"{os.environ['LOWKIQ_NAMESPACE']}:records"
 configure()
+if not options.get("fosters_unasked", True):
+    Housekeeping._foster = lambda *_: None
 if "address_space" in options:
     resource.setrlimit(resource.RLIMIT_AS, (options["address_space"],) * 2)
 

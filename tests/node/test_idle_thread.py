@@ -42,7 +42,7 @@ class Idle:
 
             def perform(self, payloads_by_id):
                 done.extend(payloads_by_id)
-                gate.wait(30)
+                gate.wait(60)
 
         self.app, self.jobs = app, Jobs
         self.caller = ListeningCaller(client_for_node(app.settings, 4))
@@ -79,7 +79,7 @@ class Idle:
     def stop(self):
         self.gate.set()
         self.thread.stop()
-        self.thread.join(20)
+        self.thread.join(60)
         self.caller.close()
 
 
@@ -213,7 +213,7 @@ def test_a_shard_acquired_later_gets_jobs_too(idle):
 def test_jobs_that_come_between_its_end_and_the_release_are_not_lost(idle):
     """What Redis did for the thread that is gone is given back with the lease."""
     idle.thread.stop()
-    idle.thread.join(20)
+    idle.thread.join(60)
     idle.push("a")
     for lease in idle.thread.pool.leases:
         _, call = lease.release_call()

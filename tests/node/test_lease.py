@@ -82,7 +82,7 @@ def failure_of(act: Callable[[], Any], meanwhile: Callable[[], Any]) -> BaseExce
     thread = threading.Thread(target=run)
     thread.start()
     meanwhile()
-    thread.join(10)
+    thread.join(60)
     assert not thread.is_alive()
     return raised[0] if raised else None
 

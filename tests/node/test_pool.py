@@ -53,7 +53,7 @@ class Running:
         for id, payloads in payloads_by_id.items():
             self.ran_on[id] = threading.current_thread().name
             for payload in payloads:
-                assert payload is None or self.gates[payload].wait(30)
+                assert payload is None or self.gates[payload].wait(60)
             self.done.append(id)
 
     def push(self, *ids, payload=None):
@@ -81,7 +81,7 @@ class Running:
             gate.set()
         self.keeper.stop()
         for thread in (*self.threads, self.keeper):
-            thread.join(20)
+            thread.join(60)
         self.caller.close()
 
 

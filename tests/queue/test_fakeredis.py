@@ -15,7 +15,8 @@ from lowkiq.node.housekeeping import Housekeeping
 from lowkiq.node.runtime import Runtime
 from lowkiq.queue.claims import Spoiled
 from lowkiq.queue.shard import Held
-from tests.queue.shard_driver import FUTURE, PAST, Claimed, Queued
+from tests.queue.look import Claimed, Queued
+from tests.queue.shard_driver import FUTURE, PAST
 
 fakeredis = pytest.importorskip("fakeredis")
 

@@ -15,8 +15,9 @@ import pytest
 
 from lowkiq.admin.history import Point, read_history
 from lowkiq.version import VERSION
+from tests import warm
 from tests.node.nodes import Nodes
-from tests.support import LOWKIQ, wait_until
+from tests.support import LOWKIQ, ROOT, wait_until
 
 
 @pytest.fixture
@@ -27,9 +28,7 @@ def state_dir(tmp_path: Path) -> Path:
 def lowkiq(nodes: Nodes, *arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
     command = [sys.executable, *LOWKIQ, *arguments]
     given = {"LOWKIQ_REDIS_URL": nodes.app.settings.redis_url, "LOWKIQ_NAMESPACE": nodes.namespace}
-    return subprocess.run(
-        command, env=os.environ | given | environment, capture_output=True, text=True, timeout=60, check=False
-    )
+    return warm.run(command, env=os.environ | given | {"PYTHONPATH": str(ROOT)} | environment, capture_output=True)
 
 
 def test_a_heartbeat_tells_who_the_node_is_and_what_it_runs(nodes: Nodes) -> None:

@@ -85,8 +85,8 @@ def test_another_shards_count_is_refused_with_what_to_do(nodes: Nodes) -> None:
 
 
 def test_two_nodes_with_one_number_are_safe_the_second_stands_by_and_says_whom_it_waits_for(nodes: Nodes) -> None:
-    first = nodes.start(node={"name": "first"}, lease_ttl=1).wait_ready()
-    second = nodes.start(node={"name": "second"}, lease_ttl=1).wait_ready()
+    first = nodes.start(node={"name": "first"}, lease_ttl=60).wait_ready()
+    second = nodes.start(node={"name": "second"}, lease_ttl=60).wait_ready()
     waits = second.logged("standing_by")
     assert {entry["waits_for"] for entry in waits} == {"first"}
     assert len(waits) == 3

@@ -11,7 +11,8 @@ from lowkiq.queue.bell import parse_ring
 from lowkiq.queue.claims import Claim, Spoiled, claim_handed
 from lowkiq.queue.shard import peek
 from lowkiq.shared_page import DeadNode
-from tests.queue.shard_driver import FUTURE, PAST, Claimed, Lease, ShardDriver
+from tests.queue.look import Claimed
+from tests.queue.shard_driver import FUTURE, PAST, Lease, ShardDriver
 
 BELL = "bell:a:0"
 

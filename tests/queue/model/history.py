@@ -211,8 +211,9 @@ class History:
         """What a supervisor knows that a node ran when it died: mostly it is of the claims in Redis."""
         if random.random() < 0.5:
             return None if random.random() < 0.7 else ()
+        # Another number now and then, and none below zero: what a push has handed over is claim 0.
         return tuple(
-            (number - (random.random() < 0.1), random.randint(1, 2), random.randint(0, len(claim)))
+            (abs(number - (random.random() < 0.1)), random.randint(1, 2), random.randint(0, len(claim)))
             for number, claim in self.state.claims.items()
             if random.random() < 0.8
         )
