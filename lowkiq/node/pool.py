@@ -16,9 +16,11 @@ from lowkiq.node.runtime import Runtime
 from lowkiq.queue.bell import Heard, ListBell, LocalBell
 from lowkiq.queue.watch import Watch
 
-#: Seconds after which a batch lasts: then others may claim from its shard too. Only a thread that could look in time
-#: believes it: where the interpreter, or a core, is to be waited for, so may the batch be, and no job of it be slow.
-LASTING: Final = 0.002
+#: Seconds after which a batch lasts: then others may claim from its shard too.
+LASTING: Final = 0.001
+#: So many times as long as a thread had to wait for the interpreter, or for a core, when it was to look, a batch may
+#: have to wait too, and no job of it be slow.
+DOUBT: Final = 5
 
 
 class Member(Thread, Protocol):
@@ -94,14 +96,23 @@ class Pool:
         if len(self.threads) > 1:
             self.look(lease, begun_at + LASTING)
 
+    def keep(self, lease: Lease, since: float) -> None:
+        """Has the calling thread look at a shard again whose jobs it has had since then, and wakes no other for it."""
+        with self._lock:
+            self._set(lease, min(since, lease.due_at))
+
     def _note(self, lease: Lease, due_at: float) -> None:
-        if due_at == lease.due_at:
-            return
-        lease.due_at = due_at
-        self._scheduler.note(lease, due_at if due_at < math.inf else None)
+        self._set(lease, due_at)
         if due_at < self._looks_at:
             self._looks_at = due_at
             self._bell.ring()
+
+    def _set(self, lease: Lease, due_at: float) -> None:
+        if due_at != lease.due_at:
+            if due_at < lease.due_at < math.inf:  # a little earlier might be the same to the scheduler
+                self._scheduler.note(lease, None)
+            lease.due_at = due_at
+            self._scheduler.note(lease, due_at if due_at < math.inf else None)
 
     def pick(self, now: float) -> Lease | None:
         """A shard that is due."""
@@ -130,10 +141,10 @@ class Pool:
 
     # ── who listens ─────────────────────────────────────────────────────────────────────────────────────────────────
 
-    def rest(self, thread: Member, *, is_idle: bool) -> tuple[Heard, bool]:
+    def rest(self, thread: Member, *, is_idle: bool) -> tuple[Heard, float]:
         """
         Leads, until there is something to look at, if nobody else does; else rests. If `is_idle`, jobs come here.
-        Returns a ring, and whether the time to look has come just now.
+        Returns a ring, and the seconds that a batch must have taken to last, as far as it could find out.
         """
         with self._lock:
             self._leader = self._leader or thread
@@ -147,12 +158,13 @@ class Pool:
             with self._lock:
                 if thread in self._resting:
                     self._resting.remove(thread)
-            return Heard(), False
+            return Heard(), self._claim_window
         try:
             heard = self._bell.wait(max(until - clock.monotonic(), 0.0), is_idle=is_idle)
         finally:
             self._looks_at = -math.inf
-        return heard, 0.0 <= clock.monotonic() - until < LASTING
+        late = clock.monotonic() - until
+        return heard, min(LASTING + DOUBT * late, self._claim_window) if late >= 0.0 else self._claim_window
 
     def _next_look(self) -> float:
         due_at = self._scheduler.next_due_at()

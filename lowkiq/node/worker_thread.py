@@ -188,7 +188,7 @@ class WorkerThread(threading.Thread):
         if self.is_leaving:
             return []
         for claim in self._hand:  # the next claim goes along with the settle
-            self.pool.look(claim.lease, self._since)
+            self.pool.keep(claim.lease, self._since)
         picked: list[Lease] = []
         most = MOST_SHARDS
         while len(picked) < most and (lease := self._pick(now)):
@@ -220,8 +220,7 @@ class WorkerThread(threading.Thread):
 
     def _wait(self) -> bool:
         """Waits until there is something to do; returns whether jobs came with the ring."""
-        heard, is_in_time = self.pool.rest(self, is_idle=not self.is_leaving)
-        self._patience = LASTING if is_in_time else self._long
+        heard, self._patience = self.pool.rest(self, is_idle=not self.is_leaving)
         return self._answer(heard) is not None
 
     # ── the bell ────────────────────────────────────────────────────────────────────────────────────────────────────
