@@ -96,7 +96,7 @@ def idle(own_redis_server, make_app):
 def test_a_pushed_job_comes_with_the_ring(idle):
     idle.push("a")
     wait_until(lambda: idle.done == ["a"] and idle.caller.trips)
-    assert idle.caller.trips[0] == ["settle", "claim"], "nothing was sent before the job ran"
+    assert idle.caller.trips[0] == ["finish"], "nothing was sent before the job ran"
     wait_until(lambda: idle.app.metrics()["Jobs"].busy == 0)
 
 
