@@ -213,10 +213,7 @@ def name_id(id: str) -> str:
 
 
 def running_batches(nodes: Iterable[NodeHealth]) -> dict[tuple[str, int], list[Running]]:
-    """
-    Queue and shard → what is performed of it, the longest first. All of a shard is one node's: if several name it, the
-    last heartbeat is right.
-    """
+    """Queue and shard → what is performed of it, the longest first; if several nodes name it, by the last heartbeat."""
     found: dict[tuple[str, int], list[Running]] = {}
     for node in sorted(nodes, key=lambda node: node.beat_age):
         for thread in sorted(node.threads, key=lambda thread: -thread.seconds):

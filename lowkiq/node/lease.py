@@ -133,14 +133,10 @@ class Lease:
 
     def acquire_call(self, dead_nodes: Sequence[DeadNode]) -> Call[Owned | Held]:
         """Asks for the lease, be it that of a node which is known to be dead."""
+        node, max_crashes = self.runtime.node, self.runtime.settings.max_crashes
         return self.shard.acquire(
-            self.runtime.node,
-            self._ttl,
-            self.runtime.settings.max_crashes,
-            dead_nodes,
-            is_foster=self.is_foster,
-            bell=self.bell,
-        )
+            node, self._ttl, max_crashes, dead_nodes, is_foster=self.is_foster, bell=self.bell
+        )  # fmt: skip
 
     def acquired(self, owned: Owned, asked_at: float) -> None:
         """Notes that it is ours. Its time counts from before the request, so it ends here before it ends in Redis."""

@@ -22,9 +22,9 @@ from lowkiq.environment import ExitCode, state_directory
 from lowkiq.errors import LowkiqError, SettingsError, needs_a_person
 from lowkiq.node.doorbell import Doorbell
 from lowkiq.node.drain import BurstEnd, Drain
-from lowkiq.node.dump import dump
-from lowkiq.node.heartbeat import HealthReport, Heartbeat
-from lowkiq.node.housekeeping import Housekeeping
+from lowkiq.node.health.dump import dump
+from lowkiq.node.health.heartbeat import HealthReport, Heartbeat
+from lowkiq.node.health.housekeeping import Housekeeping
 from lowkiq.node.lease import Lease
 from lowkiq.node.lease_keeper import LeaseKeeper
 from lowkiq.node.runtime import Runtime, chosen_workers

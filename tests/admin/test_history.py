@@ -11,7 +11,7 @@ from lowkiq.admin import history
 from lowkiq.admin.history import SPANS, TOTAL, read_history, record, take_turn
 from lowkiq.admin.metrics import QueueMetrics
 from lowkiq.admin.nodes import BEAT_INTERVAL
-from lowkiq.node.housekeeping import Housekeeping
+from lowkiq.node.health.housekeeping import Housekeeping
 from lowkiq.node.runtime import Runtime
 from lowkiq.queue import keys
 from lowkiq.queue.call import Call

@@ -8,7 +8,7 @@ from typing import Any
 from lowkiq import clock
 from lowkiq.admin.alerts import alerts_of
 from lowkiq.admin.nodes import NodeHealth, Nodes, ThreadHealth, batch_of, judge, running_batches
-from lowkiq.node.dump import job_of
+from lowkiq.node.health.dump import job_of
 
 
 def node(**facts: Any) -> NodeHealth:

@@ -8,7 +8,7 @@ import asyncio, contextlib, json, multiprocessing, os, resource, signal, subproc
 from redis.exceptions import RedisError
 from lowkiq import Lowkiq, PartialFailure, Worker, current
 from lowkiq.log import configure
-from lowkiq.node.housekeeping import Housekeeping
+from lowkiq.node.health.housekeeping import Housekeeping
 from lowkiq.node.node import Node
 
 options = json.loads(os.environ["TEST_OPTIONS"])

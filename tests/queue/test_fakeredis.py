@@ -11,7 +11,7 @@ from lowkiq.admin.history import read_history, record
 from lowkiq.admin.previews import Previews
 from lowkiq.admin.search import Match
 from lowkiq.errors import Fenced
-from lowkiq.node.housekeeping import Housekeeping
+from lowkiq.node.health.housekeeping import Housekeeping
 from lowkiq.node.runtime import Runtime
 from lowkiq.queue.claims import Spoiled
 from lowkiq.queue.shard import Held

@@ -15,7 +15,7 @@ from redis.exceptions import RedisError
 
 from lowkiq import clock
 from lowkiq.admin.nodes import BEAT_INTERVAL, NodeHealth, beat, forget
-from lowkiq.node.dump import job_of
+from lowkiq.node.health.dump import job_of
 from lowkiq.node.lease import Lease
 from lowkiq.node.runtime import Runtime
 from lowkiq.node.worker_thread import WorkerThread, leases_of_threads
