@@ -38,7 +38,7 @@ hour: $(VENV)/.for-dev ## an hour of work in ten minutes: kills, poison, a broke
 leaks: $(VENV)/.for-dev ## alternate load and rest, and look for leaks (MINUTES=10)
 	@$(BIN)/python -m tests.faults.leaks --minutes $(or $(MINUTES),10)
 
-bench: $(VENV)/.for-bench ## measure Lowkiq against its promises (a minute)
+bench: $(VENV)/.for-bench ## measure Lowkiq against its promises (3 minutes)
 	@$(BIN)/python -m benchmarks $(ARGS)
 
 bench-peers: $(VENV)/.for-bench ## measure it beside its peers (25 minutes; ARGS='--only celery,rq --rounds 1')

@@ -9,7 +9,7 @@ from functools import partial
 
 from rich.progress import Progress
 
-from benchmarks import floors
+from benchmarks import floors, sharded
 from benchmarks.contender import Contender, lowkiq, server
 from benchmarks.measures import MEASURES, Pace, probe
 from benchmarks.measures import Figures as Found
@@ -41,6 +41,7 @@ def measure(contender: Contender, rounds: int, seconds: float) -> Figures:
     steps: list[Callable[[], Found]] = [
         partial(_floors, seconds),
         *(partial(take, contender, pace) for name, take in MEASURES.items() if name != "four processes"),
+        *(partial(take, contender, pace) for take in sharded.MEASURES),
     ]
     figures: Figures = {}
     with Progress(transient=True) as progress:
@@ -85,8 +86,20 @@ def rows(figures: Figures) -> list[Row]:
         row("pushes/s at half load", "half rate"),
         row("push to start, half load, p50", "half p50", "{:.1f} ms"),
         row("push to start, half load, p99", "half p99", "{:.1f} ms", most=60),
-        row("jobs that wait 5 ms, of threads × 200/s", "io", "{:.0%}", least=0.95),
-        row("jobs that burn 1 ms, two nodes, of both cores", "cpu", "{:.0%}", least=0.90),
+        row("a whole batch of jobs that wait 5 ms, of threads × 200/s", "io", "{:.1%}", least=0.97),
+        row("a whole batch of jobs that burn 1 ms, two nodes, of both cores", "cpu", "{:.1%}", least=0.90),
+        row("push to start, 300 jobs/s of 1 ms, 1 % of them of 200: p50", "mixed p50", "{:.2f} ms"),
+        row("  p99", "mixed p99", "{:.2f} ms", most=5),
+        row("  at most", "mixed most", "{:.1f} ms"),
+        row("push to start beside an id that takes 10 s, in one shard: p50", "beside p50", "{:.2f} ms"),
+        row("  p99", "beside p99", "{:.2f} ms", most=5),
+        row("a job alone, at 500/s: Redis CPU", "lone redis", "{:.0f} µs", most=100),
+        row("  commands, those inside scripts included", "lone commands", "{:.1f}"),
+        *(row(f"bulk pushes/s to {shards:,} shards", f"bulk to {shards}") for shards in sharded.PUSHED_TO[:-1]),
+        row(f"bulk pushes/s to {sharded.PUSHED_TO[-1]:,} shards", f"bulk to {sharded.PUSHED_TO[-1]}", least=100_000),
+        row(f"an idle node of {sharded.IDLE_SHARDS:,} shards: Redis, of a core", "idle redis", "{:.1%}", most=0.01),
+        row("  the node itself", "idle node", "{:.1%}"),
+        row("  commands/s, those inside scripts included", "idle commands"),
         row("Redis memory a queued job of 10 + 10 bytes", "bytes", "{:.0f} B", most=190),
         row("Redis CPU a job, pushed and done", "redis", "{:.1f} µs"),
         row("Redis commands a job, those inside scripts included", "commands", "{:.2f}"),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
@@ -19,8 +20,14 @@ SMALL_JOBS = 20_000
 #: Jobs a second that a new contender is thought to do, until it has shown more.
 FIRST_GUESS, MAX_JOBS = 400.0, 1_000_000
 MIN_JOBS = 100
-#: Seconds of jobs that wait or burn, at least: of less, how workers start is too much.
-WORKED = 2.0
+#: Seconds between two words of a process where their last one ends what is timed.
+EVERY = "0.005"
+#: Jobs of which each process must have had one before a batch is timed, and for how many seconds they are tried.
+WARMING, WARMED = 20, 10.0
+#: A mixed load: jobs a second, for how many of the usual seconds, and how many in a thousand are slow.
+MIXED_RATE, MIXED, SLOW = 300, 6, 10
+#: Lone jobs a second, and for how many of the usual seconds.
+LONE_RATE, LONE = 500, 2
 #: Jobs of a first look; the second takes place where the first was over too soon to tell.
 PROBES, PROBE_LIMIT = (1_000, 40_000), 4.0
 
@@ -86,15 +93,55 @@ def blank(contender: Contender, pace: Pace) -> Figures:
     }
 
 
-def throughput(contender: Contender, pace: Pace, processes: int, job: str = "blank", batch: int = 1) -> float:
+def throughput(contender: Contender, pace: Pace, processes: int, batch: int = 1) -> float:
     """Jobs a second that so many processes do, queued beforehand."""
-    what = f"{job} {processes}×5, {batch}"
-    most = {"io": processes * 5 * 200.0, "cpu": processes * 1_000.0}.get(job)
-    seconds = max(pace.seconds, WORKED) if most else pace.seconds
-    jobs = pace.jobs(what, most * seconds if most else MAX_JOBS, seconds)
-    with session(contender, job=job, processes=processes, batch=batch) as run:
+    what = f"{processes}×5, {batch}"
+    jobs = pace.jobs(what)
+    with session(contender, processes=processes, batch=batch) as run:
         run.produce("bulk", jobs=jobs)
-        return pace.learn(what, _work(run, processes, jobs, seconds + GRACE))
+        return pace.learn(what, _work(run, processes, jobs, pace.seconds + GRACE))
+
+
+def whole_batch(contender: Contender, pace: Pace, processes: int, job: str, most: float) -> float:
+    """The part of `most` jobs a second that idle workers do of a whole batch: from the first push to the last end."""
+    what = f"{job} {processes}×5"
+    seconds = 2 * pace.seconds
+    jobs = pace.jobs(what, most * seconds, seconds)
+    with session(contender, job=job, processes=processes, BENCH_EVERY=EVERY) as run:
+        run.start_workers(processes)
+        warm_up(run, processes)
+        began = time.monotonic()
+        run.produce("bulk", jobs=jobs)
+        _all_done(run, jobs, seconds + GRACE)
+        return pace.learn(what, jobs / run.tally.seconds(began)) / most
+
+
+def mixed_load(contender: Contender, pace: Pace) -> Figures:
+    """How long jobs wait of which a few are slow and threads mostly idle: all of the run."""
+    with session(contender, job="io") as run:
+        run.start_workers(1)
+        warm_up(run)
+        sent = run.produce("mixed", rate=MIXED_RATE, seconds=MIXED * pace.seconds, slow=SLOW)
+        _all_done(run, sent["jobs"], GRACE)
+        waits = run.tally.latency(skip=0)
+    return {"mixed p50": waits.p50, "mixed p99": waits.p99, "mixed most": waits.most}
+
+
+def lone_jobs(contender: Contender, pace: Pace) -> Figures:
+    """Redis's part of a job that comes alone: microseconds, and commands; without what idle workers cost it."""
+    if not contender.on_redis:
+        return {}
+    with session(contender) as run:
+        run.start_workers(1)
+        warm_up(run)
+        idle, before = run.rates(max(pace.seconds, 1.0)), run.use()
+        sent = run.produce("paced", rate=LONE_RATE, seconds=LONE * pace.seconds)
+        _all_done(run, sent["jobs"], GRACE)
+        after = run.use()
+    assert before and after
+    cpu = after.cpu_seconds - before.cpu_seconds - idle.redis * sent["seconds"]
+    commands = after.commands - before.commands - idle.commands * sent["seconds"]
+    return {"lone redis": cpu / sent["jobs"] * 1e6, "lone commands": commands / sent["jobs"]}
 
 
 def single_rate(contender: Contender, seconds: float) -> float:
@@ -143,11 +190,23 @@ MEASURES: Mapping[str, Callable[[Contender, Pace], Figures]] = {
     "blank jobs, latency": blank,
     "two processes": lambda contender, pace: {"2×5": throughput(contender, pace, 2)},
     "four processes": lambda contender, pace: {"4×5": throughput(contender, pace, 4)},
-    "waiting jobs": lambda contender, pace: {"io": throughput(contender, pace, 1, "io") / 1_000},
-    "burning jobs": lambda contender, pace: {"cpu": throughput(contender, pace, 2, "cpu") / 2_000},
+    "waiting jobs": lambda contender, pace: {"io": whole_batch(contender, pace, 1, "io", 1_000)},
+    "burning jobs": lambda contender, pace: {"cpu": whole_batch(contender, pace, 2, "cpu", 2_000)},
+    "mixed load": mixed_load,
+    "lone jobs": lone_jobs,
     "enqueueing": enqueueing,
     "batches and hot ids": batches,
 }
+
+
+def warm_up(run: Session, processes: int = 1) -> None:
+    """Waits until all processes have done a job; then nothing has been done."""
+    until = time.monotonic() + WARMED
+    sent = 0.0
+    while run.tally.processes < processes and (not sent or time.monotonic() < until):
+        sent += run.produce("bulk", jobs=WARMING * processes)["jobs"]
+        _all_done(run, sent, GRACE)
+    run.tally.reset()
 
 
 def _work(run: Session, processes: int, jobs: int, limit: float) -> float:

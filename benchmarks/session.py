@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import subprocess
 import tempfile
+import time
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
@@ -22,8 +23,17 @@ class Use(NamedTuple):
     """Resources that the server has used so far."""
 
     cpu_seconds: float
-    commands: int
+    commands: float
     memory: int
+
+
+class Rates(NamedTuple):
+    """What is used a second."""
+
+    #: Of one core, by Redis and by the workers.
+    redis: float
+    workers: float
+    commands: float
 
 
 class Session:
@@ -76,14 +86,37 @@ class Session:
         cpu = info["used_cpu_user"] + info["used_cpu_sys"]
         return Use(cpu, info["total_commands_processed"], info["used_memory"])
 
+    def rates(self, seconds: float) -> Rates:
+        """What is used a second, over so many; zero of a Redis that there is not."""
+        nothing = Use(0, 0, 0)
+        began, before, worked = time.monotonic(), self.use() or nothing, self._cpu_seconds()
+        time.sleep(seconds)
+        after, by_workers, taken = self.use() or nothing, self._cpu_seconds() - worked, time.monotonic() - began
+        by_redis, commands = after.cpu_seconds - before.cpu_seconds, after.commands - before.commands
+        return Rates(by_redis / taken, by_workers / taken, commands / taken)
+
+    def wait_for_calm(self) -> None:
+        """Workers have what they need, and have looked at it: the rate of commands no longer falls."""
+        last = float("inf")
+        for _ in range(30):
+            rate = self.rates(2.0).commands
+            if rate > 0.9 * last:
+                return
+            last = rate
+
     def rss(self) -> int:
         """Bytes that the workers hold, with all their children."""
-        total = 0
+        return sum(member.memory_info().rss for member in self._processes())
+
+    def _cpu_seconds(self) -> float:
+        times = [member.cpu_times() for member in self._processes()]
+        return float(sum(each.user + each.system for each in times))
+
+    def _processes(self) -> Iterator[psutil.Process]:
         for worker in self._workers:
             process = psutil.Process(worker.pid)
-            for member in (process, *process.children(recursive=True)):
-                total += member.memory_info().rss
-        return total
+            yield process
+            yield from process.children(recursive=True)
 
     def _check_workers(self) -> bool:
         for worker in self._workers:

@@ -21,6 +21,7 @@ class Latency(NamedTuple):
 
     p50: float
     p99: float
+    most: float
 
 
 class Tally:
@@ -76,19 +77,29 @@ class Tally:
             begin, end = together
         return sum(number for moment, number in events if begin < moment <= end) / (end - begin)
 
-    def seconds(self) -> float:
-        """Seconds between the first and the last word."""
+    def seconds(self, since: float | None = None) -> float:
+        """Seconds between the first word, or that moment (monotonic), and the last."""
         with self._lock:
             times = [time for time, _ in self._events]
-        return max(times) - min(times) if times else 0.0
+        return max(times) - (since or min(times)) if times else 0.0
+
+    @property
+    def processes(self) -> int:
+        """How many processes have said a word."""
+        return len(self._spans)
+
+    @property
+    def started(self) -> int:
+        """How many jobs have told their latency: they do as they start."""
+        return len(self._latencies)
 
     def latency(self, skip: float = 0.1) -> Latency:
         """Percentiles, without the first ones, when connections and code are cold."""
         with self._lock:
             values = sorted(self._latencies[int(len(self._latencies) * skip) :])
         if not values:
-            return Latency(float("nan"), float("nan"))
-        return Latency(values[len(values) // 2] * 1e3, values[int(len(values) * 0.99)] * 1e3)
+            return Latency(float("nan"), float("nan"), float("nan"))
+        return Latency(*(values[at] * 1e3 for at in (len(values) // 2, int(len(values) * 0.99), -1)))
 
     def close(self) -> None:
         """Stops listening."""

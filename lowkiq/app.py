@@ -58,6 +58,7 @@ class Lowkiq:
         queue_name: str = ...,
         shards_count: int = ...,
         batch_size: int = ...,
+        concurrency: int | None = ...,
         max_retry_count: int = ...,
     ) -> Callable[[Callable[[dict[str, list[Any]]], Any] | type[Worker]], type[Worker]]: ...
     def worker(self, target: Any = None, /, **options: Any) -> Any:

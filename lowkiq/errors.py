@@ -64,7 +64,7 @@ class StaleClaim(Refused):
 
 
 class Unsettled(Refused):
-    """A claim while the last one has not been settled."""
+    """A claim beside one that its owner does not know of, which is told by its number: it must be given back first."""
 
 
 class PartialFailure(LowkiqError):

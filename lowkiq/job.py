@@ -31,6 +31,8 @@ class Job(msgspec.Struct):
     error: str | None = None
     #: How many payloads there are; a query returns at most `max_payloads` of them.
     payload_count: int = 1
+    #: Of a queued job: its id runs just now, so it waits for the end of that run, however long it has been due.
+    waits_for_own_run: bool = False
 
 
 class NewJob(TypedDict):

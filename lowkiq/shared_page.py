@@ -52,10 +52,14 @@ class DeadNode(NamedTuple):
     running: tuple[Running, ...] | None = None
 
     def ran(self, shard: str) -> str:
-        """The jobs of that shard that ran, for scripts: '' unknown, '-' none, or number, jobs and jobs after them."""
+        """
+        The jobs of that shard that ran, for scripts: '' unknown, '-' none, or of each claim that ran its number, jobs
+        and jobs after them.
+        """
         if self.running is None:
             return ""
-        return next((f"{run.claim}:{run.jobs}:{run.after}" for run in self.running if run.shard == shard), "-")
+        runs = (f"{run.claim}:{run.jobs}:{run.after}" for run in self.running if run.shard == shard)
+        return " ".join(runs) or "-"
 
 
 class Bulletin(NamedTuple):

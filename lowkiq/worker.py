@@ -15,7 +15,7 @@ from lowkiq.job import Job, NewJob, Pushed
 from lowkiq.queue.keys import MOST_SHARDS
 from lowkiq.settings import NAME
 
-OPTIONS: Final = ("queue_name", "shards_count", "batch_size", "max_retry_count")
+OPTIONS: Final = ("queue_name", "shards_count", "batch_size", "concurrency", "max_retry_count")
 
 
 class Application(Protocol):
@@ -43,10 +43,14 @@ class Worker:
     A node makes one instance of it, which its threads share.
     """
 
-    #: How many jobs of this queue can run at a time, over all nodes. It can't be changed while the queue is in use.
+    #: How finely the queue spreads over nodes: a shard is one node's at a time. It can't be changed while the queue is
+    #: in use.
     shards_count: ClassVar[int] = 5
     #: How many ids one perform gets at most.
     batch_size: ClassVar[int] = 1
+    #: Batches of one shard that may run at a time on its node, each with other ids: None for as many as threads are
+    #: free, 1 as in the original Lowkiq.
+    concurrency: ClassVar[int | None] = None
     #: Retries after which, if it fails once more, the oldest payload of a job goes to the morgue.
     max_retry_count: ClassVar[int] = 25
     #: Default: the name of the class.
@@ -150,8 +154,15 @@ def check_options(worker: type[Worker]) -> None:
         raise SettingsError(f"{label}: queue_name {worker.queue_name!r} must match {NAME.pattern}; set one")
     for name, low, high in _RANGES:
         value = getattr(worker, name)
+        if name == "concurrency" and value is None:
+            continue
         if isinstance(value, bool) or not isinstance(value, int) or not low <= value <= high:
             raise SettingsError(f"{label}: {name} is {value!r}, it must be an integer from {low:,} to {high:,}")
 
 
-_RANGES: Final = (("shards_count", 1, MOST_SHARDS), ("batch_size", 1, 1_000), ("max_retry_count", 0, 1_000_000))
+_RANGES: Final = (
+    ("shards_count", 1, MOST_SHARDS),
+    ("batch_size", 1, 1_000),
+    ("concurrency", 1, 1_000),
+    ("max_retry_count", 0, 1_000_000),
+)

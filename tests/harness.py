@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any, Self
 
 from lowkiq_supervisor.control.client import ask
+from tests import warm
 from tests.support import ROOT, SOURCES, SUPERVISOR, wait_until
 
 SCRIPT = ROOT / "tests/supervisor/supervised.py"
@@ -33,14 +34,8 @@ def status(directory: Path) -> dict[str, Any]:
 
 def command(directory: Path, *arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
     """Run `lowkiq-supervisor` to its end."""
-    return subprocess.run(
-        [sys.executable, *SUPERVISOR, *arguments],
-        cwd=directory,
-        env=ENVIRONMENT | environment,
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=60,
+    return warm.run(
+        [sys.executable, *SUPERVISOR, *arguments], cwd=directory, env=ENVIRONMENT | environment, capture_output=True
     )
 
 
@@ -58,7 +53,7 @@ class Supervised:
         self._alive, descendants = os.pipe()
         plain = {name: value for name, value in os.environ.items() if "REDIS" not in name and "NODE" not in name}
         with self.log_path.open("w") as log:
-            self.process = subprocess.Popen(
+            self.process = warm.popen(
                 [*wrapper, sys.executable, *arguments],
                 cwd=directory,
                 stderr=log,

@@ -28,7 +28,7 @@ MUTANTS = {
     "epoch_stands": Mutant("acquire.lua", "math.max(epoch + 1, now)", "math.max(epoch, now)", "I2"),
     "epoch_of_the_clock": Mutant("acquire.lua", "math.max(epoch + 1, now)", "now", "I2"),
     "acquire_held": Mutant("acquire.lua", "if is_foreign and rest > 0 and not ran then", "if false then"),
-    "acquire_keeps_the_claim": Mutant("acquire.lua", "restore_claim(P, now, doomed)", "0, 0"),
+    "acquire_keeps_the_claim": Mutant("acquire.lua", "restore_claim(P, due_by, claim, doomed)", "0, 0"),
     "merge_overwrites": Mutant(
         "push.lua",
         "payloads_add(P .. 'payloads', id, score, payload)",
@@ -42,19 +42,69 @@ MUTANTS = {
     "release_forgets": Mutant("settle.lua", "if held then requeue(P, id, held, perform_in, retry_count) end", ""),
     "absorb_overwrites": Mutant("payloads.lua", "redis.call('ZADD', zset, 'LT', score, payload)", "", "I3"),
     "claim_twice": Mutant(
-        "claim.lua", "if has_rare and redis.call('EXISTS', P .. 'claim') == 1 then", "if false then", "I4"
+        "claim.lua",
+        "local has_others = has_rare and redis.call('EXISTS', P .. 'claim', P .. 'asides') > 0",
+        "local has_others = false",
+        "I4",
     ),
+    "claims_beside_the_unknown": Mutant(
+        "claim.lua", "if not string.find(ARGV[9], ' ' .. claim.number .. ' ', 1, true) then", "if false then", "I4"
+    ),
+    "claims_what_runs": Mutant("claimed.lua", "if running[ids[i]] then", "if false then", "I4"),
+    "parks_without_its_time": Mutant("claimed.lua", "= id, due[i]", "= id, '0'"),
+    "parks_in_compact": Mutant(
+        "claimed.lua",
+        "if #full > 0 then redis.call('HSET', P .. 'payloads', unpack(full)) end",
+        "",
+        "the record of a parked",
+    ),
+    "aside_and_still_open": Mutant(
+        "claim.lua", "if not has_others then marks[5],", "if true then marks[5],", "an offer"
+    ),
+    "forgets_what_waits": Mutant("settle.lua", "  unpark(P, now, {...})\n", "", "what is parked"),
+    "forgets_what_waits_behind_the_failed": Mutant(
+        "claimed.lua", "if is_any_parked(P) then redis.call('HDEL', P .. 'behind', id) end", "", "parked is what"
+    ),
+    "forgets_what_waits_behind_the_buried": Mutant(
+        "acquire.lua", "unpark(P, due_by, {parked[i]})", "", "what is parked"
+    ),
+    "parked_is_due": Mutant("settle.lua", "if oldest == 'inf' then oldest = nil end", ""),
+    "unparks_while_it_runs": Mutant(
+        "perform_now.lua", "perform_in and perform_in ~= 'inf' and", "perform_in and", "parked is what"
+    ),
+    "parked_ahead_of_the_clock": Mutant(
+        "claimed.lua", "tonumber(found[i]) > now / 1000000 and stamp(now) or found[i]", "found[i]"
+    ),
+    "settles_another_claim": Mutant(
+        "claimed.lua", "key = P .. 'aside:' .. number, last_due", "key = P .. 'claim', last_due"
+    ),
+    "restores_one_claim": Mutant(
+        "claimed.lua", "if redis.call('EXISTS', P .. 'claim') == 1 then\n    claims", "if #asides == 0 then\n    claims"
+    ),
+    "releases_another_claim": Mutant(
+        "release.lua", "find_claim(P, ARGV[3], last_claim)", "find_claim(P, last_claim, last_claim)"
+    ),
+    "aside_of_other_times": Mutant("claimed.lua", "redis.call('HGET', P .. 'owner', 'last_due') or '0')", "'0')"),
+    "dropped_and_still_parked": Mutant(
+        "claimed.lua", "  redis.call('HDEL', P .. 'behind', id)\n  running", "  running", "parked is what"
+    ),
+    "deaths_of_the_newest_claim": Mutant("claimed.lua", "if claim == number then jobs", "if false then jobs", "I7"),
+    "claimed_of_an_older_layout": Mutant("shard.lua", "if not can_write_older then", "if false then", "I8"),
     "claim_late": Mutant("claim.lua", "if tonumber(number) <= last_claim then", "if false then"),
     "open_for_ever": Mutant(
         "claim.lua", "redis.call('HDEL', P .. 'owner', 'open')\nif tonumber(last_score)", "if tonumber(last_score)"
     ),
     "open_after_the_lease": Mutant("acquire.lua", "'alone', 'open', 'waiting'", "'alone', 'waiting'"),
-    "open_after_its_end": Mutant("release.lua", "'open', 'alone')", "'alone')"),
+    "open_after_its_end": Mutant(
+        "release.lua", "restore_claim(P, now, claim, {})\n  redis.call('HDEL', P .. 'owner', 'open')", "0"
+    ),
     "handed_to_the_busy": Mutant("push.lua", "may_go and redis.call('EXISTS', bell .. ':idle') == 1", "may_go", "I1"),
-    "release_keeps_the_number": Mutant("release.lua", "redis.call('HSET', P .. 'owner', 'claim', ARGV[3])", ""),
-    "release_any_claim": Mutant("release.lua", "if last_claim <= tonumber(ARGV[3]) then", "if true then", "I4"),
+    "release_keeps_the_number": Mutant("release.lua", "set_aside(P, last_claim, ARGV[3])", ""),
+    "release_any_claim": Mutant("release.lua", "ARGV[4] == 'lease' and last_claim <= number", "ARGV[4] == 'lease'"),
     "release_tells_nobody": Mutant("release.lua", "wanted or ''}", "''}"),
-    "settle_any_claim": Mutant("settle.lua", "if last_claim == tonumber(ARGV[3]) then", "if true then", "I5"),
+    "settle_any_claim": Mutant(
+        "settle.lua", "find_claim(P, ARGV[3], last_claim)", "find_claim(P, last_claim, last_claim)", "I4"
+    ),
     "counts_what_was_asked": Mutant(
         "settle.lua",
         "  if not held then return end\n  if held == '*' then redis.call('UNLINK', P .. 'claim:' .. id) end",
@@ -82,35 +132,41 @@ MUTANTS = {
         "settle.lua", "redis.call('ZPOPMIN', P .. 'claim:' .. id)", "redis.call('ZPOPMAX', P .. 'claim:' .. id)"
     ),
     "deaths_not_counted": Mutant(
-        "acquire.lua", "is_foreign and not abandoned and count_death(P, ran or '', tonumber(ARGV[4])) or {}", "{}", "I7"
+        "acquire.lua",
+        "is_foreign and not abandoned and count_death(P, claim, ran or '', tonumber(ARGV[4])) or {}",
+        "{}",
+        "I7",
     ),
     "abandoned_is_dead": Mutant("acquire.lua", "is_foreign and not abandoned and", "is_foreign and", "I7"),
     "one_death_more": Mutant("claimed.lua", "died >= max_crashes", "died > max_crashes", "I7"),
-    "deaths_forgotten_in_hand": Mutant("claimed.lua", "if in_hand[id] then return end", "", "I7"),
+    "deaths_forgotten_in_hand": Mutant("claimed.lua", "if running[id] then return end", "", "I7"),
     "suspects_among_others": Mutant("claim.lua", "count, crowds = part_suspects(P, ids, count)", "crowds = {}", "I7"),
     "crowds_count": Mutant(
         "claimed.lua", "redis.call('HEXISTS', P .. 'crashes', id) == 0 and 'crashes' or 'crowds'", "'crashes'", "I7"
     ),
-    "buried_in_a_crowd": Mutant("claimed.lua", "if alone == (claim or '') .. ' ' .. id then", "if true then", "I7"),
+    "buried_in_a_crowd": Mutant("claimed.lua", "if alone == claim.number .. ' ' .. id then", "if true then", "I7"),
     "alone_in_any_claim": Mutant(
-        "claimed.lua", "alone == (claim or '') .. ' ' .. id", "string.match(alone or '', ' (.*)') == id", "I7"
+        "claimed.lua", "alone == claim.number .. ' ' .. id", "string.match(alone or '', ' (.*)') == id", "I7"
     ),
     "alone_after_the_lease": Mutant("acquire.lua", "'claim', 'alone',", "'claim',"),
     "alone_among_others": Mutant("isolate.lua", "  redis.call('HDEL', P .. 'owner', 'alone')", ""),
-    "isolates_any_claim": Mutant("isolate.lua", "if last_claim ~= tonumber(ARGV[3]) then return 0 end", ""),
-    "suspects_all_of_the_claim": Mutant(
-        "claimed.lua", "if number and jobs + after <= #ids then", "if false then", "I7"
-    ),
-    "suspects_another_claim": Mutant("claimed.lua", " or number and number ~= claim", "", "I7"),
-    "suspects_nobody": Mutant("claimed.lua", "local first, last = 1, #ids", "local first, last = 1, 0", "I7"),
+    "isolates_any_claim": Mutant("isolate.lua", "if not find_claim(P, ARGV[3], last_claim) then return 0 end", ""),
+    "suspects_all_of_the_claim": Mutant("claimed.lua", "if jobs + after > count then", "if jobs ~= 0 then", "I7"),
+    "suspects_another_claim": Mutant("claimed.lua", "if claim == number then", "if true then", "I7"),
+    "suspects_nobody": Mutant("claimed.lua", "if ran == '' then jobs = count end", "", "I7"),
     "crowds_not_forgotten": Mutant("claimed.lua", "redis.call('HDEL', P .. 'crowds', ...)", "", "I7"),
     "any_layout_for_one": Mutant("push.lua", "meta[1] == ARGV[1] and", ""),
     "compact_without_fence": Mutant("claim.lua", "owner[1] == ARGV[1] and owner[2] == ARGV[2] and", "", "I1"),
     "compact_claimed_late": Mutant("claim.lua", " and tonumber(owner[3] or 0) < tonumber(number)", ""),
     "compact_claimed_twice": Mutant(
         "claim.lua",
+        "'EXISTS', P .. 'claim', P .. 'crashes', P .. 'retries', P .. 'asides') == 0",
+        "'EXISTS', P .. 'crashes', P .. 'retries', P .. 'asides') == 0",
+    ),
+    "compact_claimed_beside": Mutant(
+        "claim.lua",
+        "'EXISTS', P .. 'claim', P .. 'crashes', P .. 'retries', P .. 'asides') == 0",
         "'EXISTS', P .. 'claim', P .. 'crashes', P .. 'retries') == 0",
-        "'EXISTS', P .. 'crashes', P .. 'retries') == 0",
     ),
     "compact_of_any_layout": Mutant("claim.lua", "meta[1] == ARGV[4] and", "", "I8"),
     "compact_times_untold": Mutant("claim.lua", "number, 'last_due', last_due)", "number)"),
@@ -125,6 +181,8 @@ MUTANTS = {
         "settle.lua", " and redis.call('EXISTS', P .. 'crashes', P .. 'errors') == 0", ""
     ),
     "any_layout": Mutant("shard.lua", "if known and known ~= layout then", "if false then", "I8"),
+    "any_older_layout": Mutant("shard.lua", "if shards_count ~= our_shards_count then", "if false then", "I8"),
+    "any_newer_layout": Mutant("shard.lua", "if version > our_version then", "if false then", "I8"),
     "no_fold": Mutant("payloads.lua", "if count > 1 then return end", "if true then return end", "one payload belongs"),
     "score_moves_with_the_due_time": Mutant(
         "perform_now.lua", "redis.call('HSET', P .. 'payloads', id, payloads_get(P .. 'payloads', id))", ""

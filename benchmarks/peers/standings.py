@@ -32,15 +32,23 @@ COSTS: tuple[Column, ...] = (
     ("p99", "idle p99", "{:.2f} ms"),
     ("half load p50", "half p50", "{:.1f} ms"),
     ("p99", "half p99", "{:.1f} ms"),
+    ("mixed p50", "mixed p50", "{:.2f} ms"),
+    ("p99", "mixed p99", "{:.2f} ms"),
+    ("max", "mixed most", "{:.0f} ms"),
     ("Redis CPU", "redis", "{:.1f} µs"),
     ("commands", "commands", "{:.2f}"),
+    ("alone: CPU", "lone redis", "{:.0f} µs"),
+    ("commands", "lone commands", "{:.1f}"),
     ("queued", "bytes", "{:,.0f} B"),
     ("RSS", "rss", "{:,.0f} MB"),
 )
 #: Peers in Ruby or Node; all others are Python's.
 NOT_PYTHON = ("Sidekiq", "BullMQ", "Lowkiq (Ruby)")
 OURS, SIDEKIQ, ORIGINAL = "Lowkiq", "Sidekiq", "Lowkiq (Ruby)"
-NOTE = "jobs/s by processes × threads; % of threads × 200/s, % of both cores; Redis a job, pushed and done"
+NOTE = (
+    "jobs/s by processes × threads; whole batches in % of threads × 200/s and of both cores; mixed: 300/s of 1 ms, 1 % "
+    "of them of 200 ms; Redis a job, pushed and done in bulk, and alone at 500/s"
+)
 #: A floor that has ours in it: measured in one process, since two find themselves on luckier and unluckier cores.
 SINGLE_BY_BARE = "single enqueues by a bare LPUSH"
 

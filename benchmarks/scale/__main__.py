@@ -23,8 +23,8 @@ from benchmarks.scale import steps
 ROUNDS = 5
 #: Cost at any size, by the least: what counts as flat.
 FLAT = 1.5
-#: Commands a second of an idle node with the most shards.
-MAX_IDLE = 50.0
+#: Commands a second that an idle node with the most shards makes Redis run, those in scripts included.
+MAX_IDLE = 10_000.0
 #: Bytes of memory that a queued job needs here, its producer included: what doesn't fit is left out.
 JOB_MEMORY = 600
 
@@ -117,8 +117,8 @@ def _rows(all_scales: Sequence[Scale], costs: Costs, idle: Idle) -> list[Row]:
         rows.append(Row(label, [growth], "{:.2f}×", most=FLAT if scale.flat else None))
     for shards, (sent, executed) in idle.items():
         promise = MAX_IDLE if shards == max(idle) else None
-        rows.append(Row(f"idle node of {shards:,} shards: commands sent a second", [sent], "{:.1f}", most=promise))
-        rows.append(Row("  run, those in scripts included", [executed], "{:,.0f}"))
+        rows.append(Row(f"idle node of {shards:,} shards: commands sent a second", [sent], "{:,.0f}"))
+        rows.append(Row("  run, those in scripts included", [executed], "{:,.0f}", most=promise))
     return rows
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import statistics
 import time
-from typing import Any
 
 import redis
 
@@ -80,7 +79,7 @@ def idle_commands(contender: Contender, shards: int) -> tuple[float, float]:
             run.produce("bulk", jobs=1)
             run.start_workers(1)
             wait_until(lambda: run.tally.done, within=PATIENCE)
-            _wait_for_calm(client)
+            run.wait_for_calm()
             return _watch(client, WATCHED)
 
 
@@ -102,27 +101,6 @@ def _cost(run: Session, nodes: int, jobs: int) -> float:
     if not run.wait_for(jobs, PATIENCE):
         raise ContenderFailed(f"{run.tally.done:,} of {jobs:,} jobs were done within {PATIENCE:.0f} s")
     return 1e6 / run.tally.rate()
-
-
-def _wait_for_calm(client: redis.Redis) -> None:
-    """The node has its shards, and has looked at each: the rate of commands no longer falls."""
-    last = float("inf")
-    for _ in range(30):
-        rate = _executed(client, 2.0)
-        if rate > 0.9 * last:
-            return
-        last = rate
-
-
-def _executed(client: redis.Redis, seconds: float) -> float:
-    before = _commands(client)
-    time.sleep(seconds)
-    return (_commands(client) - before) / seconds
-
-
-def _commands(client: redis.Redis) -> int:
-    info: Any = client.info("stats")
-    return int(info["total_commands_processed"])
 
 
 def _watch(client: redis.Redis, seconds: float) -> tuple[float, float]:

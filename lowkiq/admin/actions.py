@@ -51,7 +51,8 @@ class Actions:
     """
     Acts on one queue and its morgue. Every method returns how many jobs it moved or deleted.
 
-    Jobs in the hands of a node are not touched: they are neither queued nor in the morgue.
+    Jobs in the hands of a node are not touched: they are neither queued nor in the morgue. What is queued behind them,
+    and waits for their run, can be buried and deleted; that run goes on.
     """
 
     def __init__(self, caller: Caller, shards: Sequence[Shard], *, max_id_bytes: int) -> None:
@@ -60,7 +61,7 @@ class Actions:
         self._max_id_bytes = max_id_bytes
 
     def perform_all_jobs_now(self) -> int:
-        """Makes every queued job due. Those due already keep their place."""
+        """Makes every queued job due. Those due already keep their place, as do those that wait for their own run."""
         return self._all("perform_now", "due")
 
     def kill_all_failed_jobs(self) -> int:
@@ -80,7 +81,7 @@ class Actions:
         return self.act("bury", "due", ids)
 
     def perform_now(self, ids: Iterable[str | int]) -> int:
-        """Makes queued jobs due."""
+        """Makes queued jobs due. Those due already, and those that wait for their own run, are not counted."""
         return self.act("perform_now", "due", ids)
 
     def morgue_queue_up(self, ids: Iterable[str | int]) -> int:
@@ -156,7 +157,8 @@ class Actions:
             return list(self._caller.command("ZRANGE", key, 0, CHUNK - 1))
         # A second later than Redis's clock, whose decimals this drops: what is due by then needs no help.
         now, _ = self._caller.command("TIME")
-        return list(self._caller.command("ZRANGEBYSCORE", key, now + 1, "+inf", "LIMIT", 0, CHUNK))
+        # At "inf" are those that wait for their own run, and go on doing so.
+        return list(self._caller.command("ZRANGEBYSCORE", key, now + 1, "(+inf", "LIMIT", 0, CHUNK))
 
 
 def _as_list(reply: Any) -> list[Any]:

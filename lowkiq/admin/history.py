@@ -1,6 +1,6 @@
 """
 History of what queues held and had done, over five minutes to thirty days: about 40 KB of Redis a queue, however long
-it lives. Nodes take turns to add a sample (node/housekeeping.py).
+it lives. Nodes take turns to add a sample (node/health/housekeeping.py).
 """
 
 from __future__ import annotations

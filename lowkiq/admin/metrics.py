@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from itertools import islice
 from typing import Any, Final
 
 import msgspec
@@ -21,9 +22,12 @@ class ShardMetrics(msgspec.Struct, frozen=True):
     shard: int
     length: int
     retries: int
+    waiting: int
     busy: int
+    claims: int
     morgue_length: int
-    #: Seconds until the oldest queued job is due (negative: overdue), None when nothing is queued.
+    #: Seconds until the oldest queued job is due (negative: overdue), None when nothing is queued. Those that wait for
+    #: their own run are left out: they are not late.
     due_in: float | None
     processed: int
     failed: int
@@ -38,7 +42,7 @@ class ShardMetrics(msgspec.Struct, frozen=True):
     @property
     def lag(self) -> float:
         """Seconds by which the oldest due job is late, 0 when nothing is due."""
-        return max(-(self.due_in or 0.0), 0.0)
+        return max(0.0, -(self.due_in or 0.0))
 
     @property
     def is_unowned(self) -> bool:
@@ -54,11 +58,14 @@ class QueueMetrics(msgspec.Struct, frozen=True):
     fresh: int
     #: Ids that have failed and wait for their next try.
     retries: int
-    #: Ids in the hands of nodes.
+    #: Queued ids that wait for their own run: they are in hand, and what was pushed to them since follows that run.
+    waiting: int
+    #: Ids in the hands of nodes, and claims that hold them. A shard can have several, all of one node.
     busy: int
+    claims: int
     #: Ids in the morgue.
     morgue_length: int
-    #: Seconds by which the oldest due job is late, 0 when nothing is due.
+    #: Seconds by which the oldest due job is late, 0 when nothing is due. What waits for its own run is not late.
     lag: float
     #: Jobs done, jobs failed, payloads pushed, and those of them that joined an id queued already.
     processed: int
@@ -71,8 +78,14 @@ class QueueMetrics(msgspec.Struct, frozen=True):
 LONGEST_NAME, MOST_QUEUES, MOST_SHARDS_IN_ALL = 1_000, 10_000, 2 * keys.MOST_SHARDS
 #: Seconds for which a shard that can't be read is told of, unless it is read again before: others have their turns.
 SHARD_KEPT: Final = 900.0
+#: The counters of a shard, and the keys of which one exists in any that holds a job.
+COUNTERS: Final = ("processed", "failed", "pushed", "merged")
+HOLDING: Final = ("due", "claim", "asides", "morgue")
 #: Numbers that are the sums of those of parts.
-SUMMED: Final = ("length", "retries", "busy", "morgue_length", "processed", "failed", "pushed", "merged")
+SUMMED: Final = (
+    *("length", "retries", "waiting", "busy", "claims", "morgue_length"),
+    *("processed", "failed", "pushed", "merged"),
+)
 
 
 def known_queues(caller: Caller, namespace: str) -> dict[str, int]:
@@ -85,7 +98,8 @@ def read_layouts(caller: Caller, namespace: str) -> dict[str, keys.Layout]:
     key, found, layouts = keys.queues(namespace), list[Unreadable](), dict[str, keys.Layout]()
     shards = 0
     # The smallest first: one of somebody else's making that is too large leaves out itself, and none of ours.
-    told = sorted((len(text), text, queue) for queue, text in _read_hash(caller, key, MOST_QUEUES))
+    (texts,) = read_hashes(caller, [key], MOST_QUEUES)
+    told = sorted((len(text), text, queue) for queue, text in texts.items())
     for _, text, queue in told:
         remedy = f"HDEL {quoted(key)} {quoted(queue)}"
         layout = parsed(found, f"{quoted(key)} {quoted(queue)}", remedy, _layout_of, queue, text)
@@ -103,15 +117,17 @@ def read_layouts(caller: Caller, namespace: str) -> dict[str, keys.Layout]:
     return dict(sorted(layouts.items()))
 
 
-def _read_hash(caller: Caller, key: str, most: int) -> list[tuple[bytes, bytes]]:
-    """The fields of a hash, or about the first `most`. A hash of few fields is read in one go."""
-    rows: dict[bytes, bytes] = {}
-    cursor = 0
-    while True:
-        ((cursor, page),) = caller.read([("HSCAN", key, cursor, "COUNT", most)], (0, []))
-        rows |= page if isinstance(page, Mapping) else dict(zip(page[::2], page[1::2], strict=True))
-        if not int(cursor) or len(rows) >= most:
-            return list(rows.items())[:most]
+def read_hashes(caller: Caller, keys: Sequence[str], most: int) -> list[dict[bytes, bytes]]:
+    """The fields of each hash, or the first `most` that a scan gives. Hashes of few fields take one round trip."""
+    rows: dict[str, dict[bytes, bytes]] = {key: {} for key in keys}
+    left = dict.fromkeys(keys, 0)
+    while left:
+        replies = caller.read([("HSCAN", key, cursor, "COUNT", most) for key, cursor in left.items()], (0, []))
+        for key, (cursor, page) in zip(list(left), replies, strict=True):
+            rows[key] |= page if isinstance(page, Mapping) else dict(zip(page[::2], page[1::2], strict=True))
+            left[key] = int(cursor)
+        left = {key: cursor for key, cursor in left.items() if cursor and len(rows[key]) < most}
+    return [dict(islice(found.items(), most)) for found in rows.values()]
 
 
 def _layout_of(queue: bytes, text: bytes) -> keys.Layout:
@@ -132,9 +148,18 @@ def read_shards(caller: Caller, shards: Sequence[Shard]) -> list[ShardMetrics]:
     ]
 
 
+def read_counters(caller: Caller, shards: Sequence[Shard]) -> list[ShardMetrics]:
+    """The numbers of shards that hold nothing, whose owners nobody asks for: those of what they have done."""
+    replies = caller.read([("HMGET", shard.prefix + "meta", *COUNTERS) for shard in shards], [None] * len(COUNTERS))
+    return [
+        _row(caller, shard, [0, 0, 0, 0, b"", *(text or b"0" for text in texts), b"", b"0", b"0"], 0.0)
+        for shard, texts in zip(shards, replies, strict=True)
+    ]
+
+
 def read_lengths(caller: Caller, shards: Sequence[Shard], key: str) -> list[int]:
-    """The length of one key of each shard: "due", "retries", "claim" or "morgue"."""
-    command, words = ("LLEN", 2) if key == "claim" else ("ZCARD", 1)
+    """The length of one key of each shard: "due", "retries", "behind", "claim" or "morgue"."""
+    command, words = {"claim": ("LLEN", 2), "behind": ("HLEN", 1)}.get(key, ("ZCARD", 1))
     groups = chunked(shards, caller.shards_a_call)
     calls = [Call("lengths", [shard.prefix for shard in some], [command, key], list) for some in groups]
     return [length // words for lengths in raise_first(caller.run_all(calls)) for length in lengths]
@@ -160,10 +185,10 @@ def _row(caller: Caller, shard: Shard, row: list[Any], now: float) -> ShardMetri
     found: list[Unreadable] = []
     if not row or isinstance(row[0], bytes):  # names of keys of other types
         found = [of_another_type(f"{shard.prefix}{key.decode()}") for key in row]
-        row = [0, 0, 0, 0, b"", *[b"0"] * 4, b"", b"0", b"0"]
+        row = [0, 0, 0, 0, 0, 0, b"", *[b"0"] * 4, b"", b"0", b"0"]
     *counts, oldest, processed, failed, pushed, merged, owner, rest, epoch = row
-    fields = {"processed": processed, "failed": failed, "pushed": pushed, "merged": merged}
-    counters = [number_in(found, f"{shard.prefix}meta", name, text) for name, text in fields.items()]
+    texts = zip(COUNTERS, (processed, failed, pushed, merged), strict=True)
+    counters = [number_in(found, f"{shard.prefix}meta", name, text) for name, text in texts]
     due_in = bounded(oldest) - now if oldest else None
     values: list[Any] = [
         *map(int, counts),

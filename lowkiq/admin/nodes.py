@@ -212,15 +212,22 @@ def name_id(id: str) -> str:
     return encodable(id[:ID_CHARS])
 
 
-def running_batches(nodes: Iterable[NodeHealth]) -> dict[tuple[str, int], Running]:
-    """Queue and shard → what is performed of it. If several nodes name one, the last heartbeat is right."""
-    latest_last = sorted(nodes, key=lambda node: node.beat_age, reverse=True)
-    return {
-        (thread.queue, thread.shard): Running(node, thread)
-        for node in latest_last
-        for thread in node.threads
-        if thread.queue is not None and thread.shard is not None
-    }
+def running_batches(nodes: Iterable[NodeHealth]) -> dict[tuple[str, int], list[Running]]:
+    """Queue and shard → what is performed of it, the longest first; if several nodes name it, by the last heartbeat."""
+    found: dict[tuple[str, int], list[Running]] = {}
+    for node in sorted(nodes, key=lambda node: node.beat_age):
+        for thread in sorted(node.threads, key=lambda thread: -thread.seconds):
+            if thread.queue is not None and thread.shard is not None:
+                batches = found.setdefault((thread.queue, thread.shard), [])
+                if not batches or batches[0].node is node:
+                    batches.append(Running(node, thread))
+    return found
+
+
+def batch_of(id: str, batches: Sequence[Running]) -> Running | None:
+    """The batch that an id is of, else one that is too large for its beat to name all its ids, and may have it."""
+    named = (batch for batch in batches if batch.has(id))
+    return next(named, None) or next((batch for batch in batches if batch.has(id) is None), None)
 
 
 def beat(caller: Caller, namespace: str, health: NodeHealth) -> None:

@@ -12,7 +12,7 @@ from typing import Final
 
 import msgspec
 
-from lowkiq.admin.metrics import read_lengths
+from lowkiq.admin.metrics import read_hashes, read_lengths
 from lowkiq.admin.paging import EVERYTHING, Bounds, Cursor, read_in_order
 from lowkiq.admin.reader import Found, JobPreview, JobReader
 from lowkiq.admin.search import PLACES, Match, Place, Search, group_of, is_glob
@@ -83,25 +83,39 @@ class Previews:
     def job(self, id: str) -> list[JobPreview]:
         """The places of an id: it can be queued, in flight and in the morgue at once."""
         asked = [(where, *self._reader.find(id)) for where in ("queue", "claim", "morgue")]
-        return self._reader.fetch(asked, SHOWN_PAYLOADS, SHOWN_BYTES)
+        found = self._reader.fetch(asked, SHOWN_PAYLOADS, SHOWN_BYTES)
+        # Redis notes it once a claim meets the id; here it can be seen before.
+        waits = {"queue", "claim"} <= {place.where for place in found}
+        return [
+            msgspec.structs.replace(place, waits_for_own_run=True) if waits and place.where == "queue" else place
+            for place in found
+        ]
 
     def ahead(self, id: str) -> int | None:
-        """The number of queued jobs of its shard that come before it, None if it is not queued."""
+        """The number of queued jobs of its shard that come before it, None if it is not queued, or its own run does."""
         shard, encoded = self._reader.find(id)
-        rank: int | None = self._caller.read([("ZRANK", f"{shard.prefix}due", encoded)], None)[0]
-        return rank
+        due, behind = f"{shard.prefix}due", f"{shard.prefix}behind"
+        rank, waits = self._caller.read([("ZRANK", due, encoded), ("HEXISTS", behind, encoded)], None)
+        return None if waits else rank
 
     def in_flight(self, limit: int = 100) -> list[JobPreview]:
-        """Claimed jobs: those that run, and those that come next."""
+        """Claimed jobs: those that run, and those that come next. Of a shard, the claims that last come first."""
         lengths = read_lengths(self._caller, self._shards, "claim")
         found: list[Found] = []
         for shard, length in zip(self._shards, lengths, strict=True):
             if len(found) >= limit:
                 break
             if length:
-                (words,) = self._caller.read([("LRANGE", f"{shard.prefix}claim", 0, 2 * (limit - len(found)) - 1)], [])
-                found += [(shard, id) for id in words[::2]]
+                found += [(shard, id) for id in self._claimed(shard, limit - len(found))]
         return self._listed("in_flight", found)
+
+    def _claimed(self, shard: Shard, most: int) -> list[bytes]:
+        """Ids of all claims of a shard."""
+        (asides,) = read_hashes(self._caller, [f"{shard.prefix}asides"], most)
+        oldest_first = sorted(asides, key=lambda number: (len(number), number))
+        lists = [*(f"aside:{number.decode('ascii', 'replace')}" for number in oldest_first), "claim"]
+        claims = self._caller.read([("LRANGE", f"{shard.prefix}{one}", 0, 2 * most - 1) for one in lists], [])
+        return [id for words in claims for id in words[::2]][:most]
 
     def errors(self, view: str = "retries") -> tuple[list[ErrorGroup], int, int]:
         """Groups of errors, the largest first, from a sample; the size of the sample, and how many jobs there are."""

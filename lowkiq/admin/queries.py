@@ -98,7 +98,10 @@ class Queries:
         return read_in_order(self._caller, self._shards, index, bounds=(low, high), limit=limit, reverse=reverse)[0]
 
     def _fresh(self, limit: int) -> list[Found]:
-        """Queued ids that have never failed (of `due`, without an entry in `retries`), by due time within a shard."""
+        """
+        Queued ids that have never failed (of `due`, without an entry in `retries`), by due time within a shard, those
+        that wait for their own run last.
+        """
         found: list[Found] = []
         for shard in self._shards:
             start = 0
@@ -121,6 +124,7 @@ class Queries:
                 retry_count=job.retry_count,
                 error=job.error,
                 payload_count=job.payload_count,
+                waits_for_own_run=job.waits_for_own_run,
             )
             for job in self._reader.fetch([(where, *one) for one in found], self._max_payloads)
         ]

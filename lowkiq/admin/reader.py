@@ -16,10 +16,10 @@ from lowkiq.queue.unreadable import LARGEST, Unreadable, bounded, finite, number
 FETCHED_AT_ONCE: Final = 100
 #: What fetch.lua says of an id that is to be asked for again.
 LATER: Final = b"later"
-#: The same of one whose record is none.
-UNREADABLE: Final = b"unreadable"
-#: Place of a job → the key that has its record.
-RECORDS: Final = {"queue": "payloads", "claim": "claim", "morgue": "morgue:payloads"}
+#: How it begins of one whose record is none; then comes the key of that.
+UNREADABLE: Final = b"unreadable "
+#: Where it says that a job is that waits for its own run.
+BEHIND: Final = b"behind"
 
 #: An id and the shard that it belongs to; and the place to look for it: "queue", "claim" or "morgue".
 Found = tuple[Shard, bytes]
@@ -50,6 +50,8 @@ class JobPreview(msgspec.Struct, frozen=True):
     error: str | None
     #: Deaths of nodes that had it in hand.
     crashes: int
+    #: It is queued while its id runs: it follows that run, and is not due before `at`.
+    waits_for_own_run: bool
     payload_count: int
     #: The lowest of them.
     payloads: list[PayloadPreview]
@@ -98,33 +100,43 @@ class JobReader(NamedTuple):
     def _read(self, asked: Asked, row: list[Any] | bytes) -> JobPreview | None:
         """The job of a row; None where it can't be read."""
         where, shard, id = asked
-        key, name = f"{shard.prefix}{RECORDS[where]}", quoted(id)
         met: list[Unreadable] = []
         preview = None
-        if row == UNREADABLE or not isinstance(row, bytes):
-            remedy = f"UNLINK {quoted(key)}" if where == "claim" else f"HDEL {quoted(key)} {name}"
-            preview = parsed(met, f"{quoted(key)} {name}", remedy, self._preview, met, where, shard, id, row)
+        if not isinstance(row, bytes) or row.startswith(UNREADABLE):
+            holder = row.removeprefix(UNREADABLE) if isinstance(row, bytes) else row[4]
+            key = quoted(shard.prefix.encode() + (b"payloads" if holder == BEHIND else holder))
+            remedy = f"UNLINK {key}" if where == "claim" else f"HDEL {key} {quoted(id)}"
+            preview = parsed(met, f"{key} {quoted(id)}", remedy, self._preview, met, where, shard, id, row)
         elif row:
             met.append(of_another_type(row))
-        self.caller.met.tell(f"{key} {name}", met)
+        self.caller.met.tell(f"{where} {shard.prefix} {quoted(id)}", met)
         return preview
 
     def _preview(self, met: list[Unreadable], where: str, shard: Shard, id: bytes, row: Any) -> JobPreview:
-        if row == UNREADABLE:
+        if isinstance(row, bytes):
             raise ValueError("it is no record of a job")
-        at, retry_count, error, crashes, payload_count, *payloads = row
+        at, retry_count, error, crashes, holder, payload_count, *payloads = row
+        waits = holder == BEHIND
         triples = zip(payloads[::3], payloads[1::3], payloads[2::3], strict=True)
         return JobPreview(
             id=id.decode("utf-8", KEPT_BYTES),
             shard=shard.index,
             where=where,
-            at=bounded(at),
+            at=(own_due_time(met, shard, id, at) or 0.0) if waits else bounded(at),
             retry_count=max(min(round(bounded(retry_count)), LARGEST), -1) if retry_count else -1,
             error=error_text(error, self.load_error) if error else None,
             crashes=number_in(met, f"{shard.prefix}crashes", id, crashes),
+            waits_for_own_run=waits,
             payload_count=int(payload_count),
             payloads=[PayloadPreview(finite(score), int(size), data) for data, score, size in triples],
         )
+
+
+def own_due_time(met: list[Unreadable], shard: Shard, id: bytes, text: bytes) -> float | None:
+    """When what waits for its own run is due; None, and a note, if that is no time."""
+    where = f"{quoted(f'{shard.prefix}behind')} {quoted(id)}"
+    # Without one it would wait for ever. At 0 it goes on once its run is over.
+    return parsed(met, where, f"HSET {where} 0", finite, text)
 
 
 def error_text(stored: bytes, load_error: Callable[[str], str]) -> str:

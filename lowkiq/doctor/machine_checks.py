@@ -150,11 +150,14 @@ def lease(subject: Subject) -> Iterator[Verdict]:
 
 
 def capacity(subject: Subject) -> Iterator[Verdict]:
-    """A shard is run by one thread at a time."""
-    shards = sum(worker.shards_count for worker in subject.app.workers.values())
+    """A worker's `concurrency` bounds the threads that its shards can use; without one they can use all."""
+    bounds = [
+        worker.concurrency and worker.shards_count * worker.concurrency for worker in subject.app.workers.values()
+    ]
+    batches = sum(bound for bound in bounds if bound)
     threads = subject.number_of_nodes * subject.settings.threads_per_node
-    if subject.app.workers and shards < threads:
-        yield note(f"{shards} shards for {threads} threads: at most {shards} batches run at a time, the others idle")
+    if bounds and all(bounds) and batches < threads:
+        yield note(f"concurrency allows {batches} batches at a time for {threads} threads: the others idle")
 
 
 def payloads(subject: Subject) -> Iterator[Verdict]:

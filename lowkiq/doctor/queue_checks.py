@@ -50,22 +50,32 @@ def shards_count(subject: Subject) -> Iterator[Verdict]:
 
 
 def layouts(subject: Subject) -> Iterator[Verdict]:
-    """This version must be able to write to every queue, and every shard must have its queue's layout."""
+    """This version must be able to write to every queue, and every shard must have its queue's shards_count."""
     newer = [queue for queue, one in subject.layouts.items() if one.version > keys.LAYOUT_VERSION]
     for queue in newer:
         yield _newer(queue, subject.layouts[queue].version)
     shards = [shard for queue in subject.layouts.keys() - set(newer) for shard in _shards(subject, queue)]
-    found = zip(shards, probes.read_shard_layouts(subject.caller, shards), strict=True)
-    odd = [(shard, one) for shard, one in found if one and one != subject.layouts[shard.queue]]
+    layouts = probes.read_shard_layouts(subject.caller, shards)
+    found = [(shard, one) for shard, one in zip(shards, layouts, strict=True) if one]
+    odd = [
+        (shard, one)
+        for shard, one in found
+        if one.version > keys.LAYOUT_VERSION or one.shards_count != _count(subject, shard)
+    ]
     for shard, one in odd[:MANY]:
         if one.version > keys.LAYOUT_VERSION:
             yield _newer(f"{shard.queue} (shard {shard.index})", one.version)
         else:
-            count, queues = one.shards_count, subject.layouts[shard.queue].shards_count
+            count, queues = one.shards_count, _count(subject, shard)
             says = f"shard {shard.index} of queue {shard.queue} was written with shards_count {count}, the queue has"
             do = f"set shards_count = {count}, or choose another queue_name"
             yield problem(f"{says} {queues}: nobody can use it", do)
-    if not newer and not odd:
+    older = [row[0].queue for row in found if row not in odd and row[1].version < keys.LAYOUT_VERSION]
+    older += [queue for queue, one in subject.layouts.items() if one.version < keys.LAYOUT_VERSION]
+    if older:
+        says = f"not yet of layout {keys.LAYOUT_VERSION}, to which nodes of this version raise what they run"
+        yield note(f"{says}: {_listed(list(dict.fromkeys(older)))}")
+    elif not newer and not odd:
         yield ok(f"layout {keys.LAYOUT_VERSION}, as this version writes it")
 
 
@@ -134,6 +144,11 @@ def deaths(subject: Subject) -> Iterator[Verdict]:
     if dead:
         counts = _listed([f"{queue} {count:,}" for queue, count in dead.items()])
         yield note(f"jobs in the morgue, which wait for somebody to look: {counts}")
+
+
+def _count(subject: Subject, shard: Shard) -> int:
+    """The shards_count of a shard's queue."""
+    return subject.layouts[shard.queue].shards_count
 
 
 def _shards(subject: Subject, queue: str) -> list[Shard]:

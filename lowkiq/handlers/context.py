@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Sequence
+from contextvars import ContextVar
 from typing import Protocol
 
 from lowkiq.errors import LowkiqError
@@ -71,17 +71,17 @@ class Context:
         return self._run.is_lost
 
 
-_running = threading.local()
+_running: ContextVar[Context | None] = ContextVar("lowkiq_running", default=None)
 
 
 def current() -> Context:
     """
-    The job that runs on this thread: worker, queue, shard, epoch, attempt, lease_lost.
+    The job that runs here, as a context variable tells: worker, queue, shard, epoch, attempt, lease_lost.
 
     Raises:
-        LowkiqError: no job runs on this thread.
+        LowkiqError: no job runs here.
     """
-    context: Context | None = getattr(_running, "context", None)
+    context = _running.get()
     if context is None:
         raise LowkiqError("lowkiq.current() was called outside perform")
     return context
@@ -89,4 +89,4 @@ def current() -> Context:
 
 def enter(context: Context | None) -> None:
     """Sets what runs on this thread."""
-    _running.context = context
+    _running.set(context)

@@ -29,25 +29,27 @@ class Performer:
         self._retries = Retries(worker, settings, fatal)
         self._fatal = fatal
         self._has_hook = type(worker).retries_exhausted is not Worker.retries_exhausted
-        #: Somebody looks at jobs after perform, which may do with its lists what it likes: it gets copies then.
-        self._is_watched = self._has_hook or bool(self._middlewares)
+        # Somebody looks at jobs after perform, which may do with its lists what it likes: it gets copies then.
+        is_watched = self._has_hook or bool(self._middlewares)
+        #: The worker's perform itself where nobody watches: to call it is then all there is to do.
+        self.plain = None if is_watched else worker.perform
 
     def perform(self, batch: list[Job]) -> Failures | None:
-        """Performs a batch. Returns what failed of it, None when all is done; raises nothing."""
+        """Performs a batch inside the middlewares. Returns what failed of it, None when all is done; raises nothing."""
+        payloads_by_id = {job.id: self._copy(job) for job in batch}
         try:
-            if self._is_watched:
-                payloads_by_id = {job.id: self._copy(job) for job in batch}
-                wrap(self._middlewares, self.worker, list(batch), partial(self.worker.perform, payloads_by_id))()
-            else:
-                self.worker.perform({job.id: job.payloads for job in batch})
-        except PartialFailure as error:
-            return self._partly_failed(batch, error.errors)
-        except Exception as error:  # noqa: BLE001 (whatever user code raises fails its batch, and only that)
-            return self._failed(batch, error)
-        except BaseException as error:  # noqa: BLE001 (reaches last_words, by way of the main thread)
-            self._fatal(error)
-            return self._failed(batch, error)
+            wrap(self._middlewares, self.worker, list(batch), partial(self.worker.perform, payloads_by_id))()
+        except BaseException as error:  # noqa: BLE001 (whatever user code raises fails its batch)
+            return self.failures(batch, error)
         return None
+
+    def failures(self, batch: list[Job], error: BaseException) -> Failures:
+        """The jobs of a batch that have failed when perform raises this. What is no Exception also stops the node."""
+        if isinstance(error, PartialFailure):
+            return self._partly_failed(batch, error.errors)
+        if not isinstance(error, Exception):
+            self._fatal(error)  # reaches last_words, by way of the main thread
+        return self._failed(batch, error)
 
     def _copy(self, job: Job) -> list[Any]:
         """The payloads of a job; if `retries_exhausted` may be next to see them, with all that is in them."""

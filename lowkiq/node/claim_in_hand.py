@@ -3,18 +3,36 @@
 from __future__ import annotations
 
 import math
+import threading
 from collections.abc import Sequence
-from typing import Any, NamedTuple, Self
+from typing import Any, NamedTuple, Protocol, Self
 
 from lowkiq import clock
 from lowkiq.handlers.context import Context, enter
 from lowkiq.handlers.retries import Failures
 from lowkiq.job import Job
-from lowkiq.node.lease import Lease
+from lowkiq.node.lease import Asked, Lease, Runner
 from lowkiq.queue.call import Call
 from lowkiq.queue.claims import Claim, Handed, claim_handed, load_all
 from lowkiq.queue.shard import Exhausted, Failure, Outcome, Rest, Settled
 from lowkiq.shared_page import Seat
+
+
+class Thread(Runner, Protocol):
+    """A worker thread, as far as others settle for it."""
+
+    #: Held while settles of what it has in hand are on their way, so that two never cross.
+    settling: threading.Lock
+
+    @property
+    def in_hand(self) -> Sequence[ClaimInHand]:
+        """The claims that it is to perform, or performs, and that are not yet settled."""
+
+    def is_inside(self, now: float, seconds: float) -> bool:
+        """Returns whether a batch has taken that long already."""
+
+    def count(self, settled: Settled) -> None:
+        """Counts jobs settled for it. The caller holds `settling`."""
 
 
 class Settle(NamedTuple):
@@ -34,12 +52,14 @@ class ClaimInHand:
     Its lease's lock is its own too. Once that lease is lost, nothing more is started or sent.
     """
 
-    def __init__(self, lease: Lease, claim: Claim, epoch: str, number: int) -> None:
+    def __init__(self, lease: Lease, claim: Claim, epoch: str, number: int, thread: Thread) -> None:
         self.lease = lease
+        #: Whose turn it is.
+        self.thread = thread
         #: Of the lease under which it was claimed.
         self.epoch = epoch
+        self.number = number
         self._lock = lease.lock
-        self._number = number
         self.worker = lease.performer.worker
         self.shard = lease.shard
         #: Of suspects, each of which is to run alone on the node.
@@ -61,23 +81,30 @@ class ClaimInHand:
         #: The batch that is performed now, and since when (monotonic).
         self.running: Sequence[Job] = ()
         self.running_since = 0.0
+        #: A push has handed its only job over.
+        self.came_alone = False
         #: Settled, or no longer ours: its thread has nothing to do for it any more.
         self.is_over = False
 
     @classmethod
-    def of_reply(cls, lease: Lease, claim: Claim, epoch: str) -> Self | None:
+    def of_reply(cls, lease: Lease, claim: Claim, asked: Asked, thread: Thread) -> Self | None:
         """Takes in hand what was claimed, if it is anything, and the lease still ours."""
-        is_empty = not (claim.jobs or claim.spoiled)
-        number = lease.claimed(epoch, is_empty=is_empty, has_suspects=bool(claim.crowds))
-        return cls(lease, claim, epoch, number) if number else None
+        in_hand = cls(lease, claim, asked.epoch, asked.number, thread) if claim.jobs or claim.spoiled else None
+        return in_hand if lease.answered(asked, in_hand) else None
 
     @classmethod
-    def of_ring(cls, lease: Lease, handed: Handed, thread: object, seat: Seat) -> Self | None:
-        """Takes in hand what a push has put into the open claim, and the shard for that thread, if they are ours."""
+    def of_ring(cls, lease: Lease, handed: Handed, thread: Thread, seat: Seat) -> Self | None:
+        """Takes in hand what a push has put into the open claim, and gives that thread a turn, if it may have one."""
         load = lease.runtime.settings.load_payload  # the user's, so not under the lock
         claim = lease.load_seated(seat, handed.number, claim_handed, handed, load)
-        number = lease.handed(handed, thread)
-        return cls(lease, claim, handed.epoch, number) if number else None
+        in_hand = cls(lease, claim, handed.epoch, handed.number, thread)
+        in_hand.came_alone = True
+        return in_hand if lease.handed(handed, in_hand, thread) else None
+
+    @property
+    def has_unstarted(self) -> bool:
+        """True if jobs wait for their turn in it."""
+        return self._started < self._end
 
     @property
     def is_lost(self) -> bool:
@@ -95,23 +122,40 @@ class ClaimInHand:
             since: when its thread began to perform what it has in hand, be it of other shards (monotonic).
             seat: tells the supervisor, once the node is dead, which batch it was at.
         """
-        lease, now = self.lease, clock.monotonic
-        window, perform, place = lease.runtime.settings.claim_window, lease.performer.perform, seat.place
+        lease, lock, epoch, now = self.lease, self._lock, self.epoch, clock.monotonic
+        performer, window = lease.performer, lease.runtime.settings.claim_window
+        plain, perform, jobs, size = performer.plain, performer.perform, self._jobs, self._batch_size
         self._begin(seat)
+        place, performs, failures, is_late = seat.place, 0, None, False
         started = before = now()
-        performs = 0
-        is_late = False
         enter(Context(self))
-        with self._lock:
-            batch = self._start(before)
-        while batch:
-            place[0] = self._started
-            failures = perform(batch)
+        # All that a job costs the node is in this loop, so what it could call is written out here.
+        while True:
+            with lock:
+                first = self._done = self._started
+                if performs and self.waits_since is None:
+                    self.waits_since = before
+                if failures is not None:
+                    self._note(failures)
+                last = first + size if size < self._end - first else self._end
+                if is_late or first == last or lease.epoch != epoch or before >= lease.until:
+                    break
+                self._started = last
+                self.running = batch = jobs[first:last]
+                self.running_since = before
+            place[0] = last
+            if plain is None:
+                failures = perform(batch)
+            else:
+                try:
+                    plain({job.id: job.payloads for job in batch} if size > 1 else {batch[0].id: batch[0].payloads})
+                    failures = None
+                except BaseException as error:  # noqa: BLE001 (whatever user code raises fails its batch)
+                    failures = performer.failures(batch, error)
             after = now()
             performs += 1
             is_late = after - before >= window or after - since >= 2 * window
             before = after
-            batch = self._finish(failures, after, is_late)
         seat.end()
         enter(None)
         if performs:
@@ -122,7 +166,7 @@ class ClaimInHand:
     def _begin(self, seat: Seat) -> None:
         # Spoiled payloads are of jobs in between, so nobody could tell by its place in the claim which one runs.
         batch_size = 0 if self._released else self._batch_size
-        seat.begin(self.shard.prefix, self._number, len(self._jobs), batch_size)
+        seat.begin(self.shard.prefix, self.number, len(self._jobs), batch_size)
 
     @property
     def next_suspect(self) -> str | None:
@@ -136,7 +180,7 @@ class ClaimInHand:
 
     def isolate_call(self, id: str, *, is_alone: bool) -> Call[bool]:
         """Tells Redis that this job of it runs alone, or does so no longer."""
-        return self.shard.isolate(self.lease.runtime.node, self.epoch, self._number, id, is_alone=is_alone)
+        return self.shard.isolate(self.lease.runtime.node, self.epoch, self.number, id, is_alone=is_alone)
 
     def perform_suspect(self, seat: Seat) -> None:
         """Runs the next job alone. Its payloads are loaded only now."""
@@ -156,29 +200,11 @@ class ClaimInHand:
                 self._released.append(job.id)
         return not spoiled
 
-    def _finish(self, failures: Failures | None, now: float, is_last: bool) -> list[Job] | None:
-        """Notes that the batch is done, but for what failed of it; starts the next one."""
-        with self._lock:
-            self._done = self._started
-            if self.waits_since is None:
-                self.waits_since = now
-            if failures is not None:
-                self._failed += failures.failed
-                self._exhausted += failures.exhausted
-                self._failed_ids.update(row.id for row in failures.failed)
-                self._failed_ids.update(row.id for row in failures.exhausted)
-            return None if is_last else self._start(now)
-
-    def _start(self, now: float) -> list[Job] | None:
-        """Starts a batch. None, or an empty one, when there is none left, or it may not start."""
-        lease, first = self.lease, self._started
-        if lease.epoch != self.epoch or now >= lease.until:
-            return None
-        size = self._batch_size
-        self._started = last = first + size if size < self._end - first else self._end
-        self.running = batch = self._jobs[first:last]
-        self.running_since = now
-        return batch
+    def _note(self, failures: Failures) -> None:
+        self._failed += failures.failed
+        self._exhausted += failures.exhausted
+        self._failed_ids.update(row.id for row in failures.failed)
+        self._failed_ids.update(row.id for row in failures.exhausted)
 
     # ── settle ──────────────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -191,8 +217,12 @@ class ClaimInHand:
             if self.lease.epoch != self.epoch or not (last or self._has_news()):
                 return None
             outcome = self._outcome(last=last)
-            call = self.shard.settle(self.lease.runtime.node, self.epoch, self._number, outcome)
+            call = self.shard.settle(self.lease.runtime.node, self.epoch, self.number, outcome)
             return Settle(call, outcome, self._done)
+
+    def finish_call(self, following: int) -> Call[Settled | None]:
+        """Settles it as `settle_call(last=True)` does when every job is done, and opens the claim with that number."""
+        return self.shard.finish(self.lease.runtime.node, self.epoch, self.number, following)
 
     def settled(self, sent: Settle, result: Any) -> Settled | None:
         """Notes Redis's answer. Returns what it has confirmed, None if the lease is lost; raises any other error."""
@@ -234,7 +264,7 @@ class ClaimInHand:
         with self._lock:
             self.waits_since = None
             self.is_over = True
-            self.lease.is_busy = False
+            self.lease.let_go(self)
 
     def _has_news(self) -> bool:
         """Returns whether there is anything to settle."""

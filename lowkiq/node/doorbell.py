@@ -1,4 +1,4 @@
-"""Doorbell: one thread that listens for pushes to shards which this node believes idle, and wakes their thread."""
+"""Doorbell: one thread that listens for pushes to shards which this node believes idle, and wakes their pool."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ from redis.exceptions import TimeoutError as RedisTimeoutError
 from lowkiq import clock
 from lowkiq.admin.fostering import FOSTER
 from lowkiq.node.lease import Lease
+from lowkiq.node.pool import Pool
 from lowkiq.node.runtime import Runtime
-from lowkiq.node.worker_thread import WorkerThread
 from lowkiq.queue import keys
 
 #: Seconds after which the thread checks whether it is to stop.
@@ -29,18 +29,16 @@ RETRY = 0.5
 
 class Doorbell(threading.Thread):
     """
-    Wakes the own threads of shards with jobs due, and calls `take_over` with shards that the node is to acquire.
+    Wakes the pools of shards with jobs due, and calls `take_over` with shards that the node is to acquire.
 
-    A bell that is missed costs no more than `poll_interval`: threads poll, and poll at once when it works again.
+    A bell that is missed costs no more than `poll_interval`: pools poll, and poll at once when it works again.
     """
 
-    def __init__(
-        self, runtime: Runtime, threads: Mapping[Lease, WorkerThread], take_over: Callable[[Lease], None]
-    ) -> None:
+    def __init__(self, runtime: Runtime, pools: Mapping[Lease, Pool], take_over: Callable[[Lease], None]) -> None:
         super().__init__(name="lowkiq-doorbell", daemon=True)
         self._runtime = runtime
-        self._by_prefix = {lease.shard.prefix.encode(): lease for lease in threads}
-        self._threads = threads
+        self._by_prefix = {lease.shard.prefix.encode(): lease for lease in pools}
+        self._pools = pools
         self._take_over = take_over
         self._is_stopping = False
         #: Set once the node can be rung.
@@ -71,8 +69,8 @@ class Doorbell(threading.Thread):
                     # Also after the client has connected again by itself.
                     self._runtime.outage.over()
                     self.is_listening.set()
-                    for thread in set(self._threads.values()):
-                        thread.poll_soon()
+                    for pool in set(self._pools.values()):
+                        pool.poll_soon()
 
     def _messages(self, pubsub: Any) -> Iterator[Mapping[str, Any]]:
         """Raises redis's TimeoutError once nobody is at the other end."""
@@ -95,4 +93,4 @@ class Doorbell(threading.Thread):
             if rest in self._by_prefix:
                 self._take_over(self._by_prefix[rest])
         elif lease := self._by_prefix.get(prefix):
-            self._threads[lease].wake(lease, clock.monotonic() + float(rest))
+            self._pools[lease].wake(lease, clock.monotonic() + float(rest))

@@ -13,7 +13,7 @@ from lowkiq.admin.metrics import ShardMetrics, read_shards
 from lowkiq.node.lease import Lease
 from lowkiq.node.lease_keeper import LeaseKeeper
 from lowkiq.node.runtime import Runtime
-from lowkiq.node.worker_thread import WorkerThread
+from lowkiq.node.worker_thread import WorkerThread, leases_of_threads
 from lowkiq.queue.call import SHARDS_A_CALL, chunked
 from lowkiq.queue.shard import Released, Shard
 
@@ -65,13 +65,15 @@ class Drain:
         """
         left = self._owned()
         busy = [lease for lease in left if lease.is_busy]
-        running = {claim.lease: claim.running for thread in self._workers for claim in thread.in_hand}
+        running: dict[Lease, list[str]] = {}
+        for claim in (claim for thread in self._workers for claim in thread.in_hand):
+            running.setdefault(claim.lease, []).extend(job.id for job in claim.running)
         self._keeper.stop()
         self._keeper.join(JOIN)
         for lease in busy:
             logger.warning(
                 "abandoned", queue=lease.shard.queue, shard=lease.shard.index,
-                ids=[job.id for job in running.get(lease, ())[:10]],
+                ids=running.get(lease, [])[:10],
             )  # fmt: skip
         if len(left) > len(busy):
             logger.warning(
@@ -85,7 +87,7 @@ class Drain:
         return len(busy)
 
     def _owned(self) -> list[Lease]:
-        return [lease for thread in self._workers for lease in thread.leases if lease.epoch is not None]
+        return [lease for lease in leases_of_threads(self._workers) if lease.epoch is not None]
 
     def _release(self, leases: Sequence[Lease]) -> dict[Shard, str]:
         """Returns the shards that nobody has now, each with the node that stands by, and was told."""

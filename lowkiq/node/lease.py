@@ -1,11 +1,12 @@
-"""Lease: this node's hold on one shard. It makes calls, which its thread, the lease keeper and the drain send."""
+"""Lease: this node's hold on one shard, and the turns of threads at it. It makes calls, which others send."""
 
 from __future__ import annotations
 
+import math
 import threading
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import Any
+from typing import Any, NamedTuple, Protocol
 
 from lowkiq import clock
 from lowkiq.codec import load_payload
@@ -19,14 +20,43 @@ from lowkiq.queue.shard import Held, Owned, Released, Shard
 from lowkiq.shared_page import DeadNode, Seat
 
 
+class Runner(Protocol):
+    """A worker thread, as far as a lease knows it."""
+
+    def lasts_at(self, patience: float) -> float:
+        """When what it has in hand lasts, at a batch of so many seconds (monotonic); inf while that can't be told."""
+
+
+class Claimed(Protocol):
+    """A claim in hand, as far as a lease knows it."""
+
+    epoch: str
+    number: int
+    crowds: list[int]
+
+
+class Asked(NamedTuple):
+    """A claim that is asked for."""
+
+    epoch: str
+    number: int
+    #: Claims before it whose replies were lost, and which it gives back.
+    given_back: tuple[int, ...]
+    #: The last one is the claim.
+    calls: list[Call[Any]]
+
+
 class Lease:
     """
     Made for every shard, whether this node has it or not: without the lease, `epoch` is None.
 
-    The lock. One thread at a time runs the shard; the lease keeper and the draining main thread also touch it, and what
-    it has claimed. Whoever changes the lease, or a claim in hand under it, holds `lock`. It is never held while a call
-    is on its way to Redis, nor while user code runs. What is read without it (`epoch`, `runner`, `is_busy`) may be out
-    of date at once: what follows from it is checked again under the lock, or by the fence in Redis.
+    A thread has a turn at the shard from when it takes it until its claim is settled, or was empty. Several threads may
+    have one at a time, up to the worker's `concurrency`, once the claims of the others last.
+
+    The lock. Besides these threads the lease keeper and the draining main thread touch the lease, and what is claimed
+    under it. Whoever changes it, or a claim in hand, holds `lock`. It is never held while a call is on its way to
+    Redis, nor while user code runs. What is read without it (`epoch`, `in_hand`) may be out of date at once: what
+    follows from it is checked again under the lock, or by the fence in Redis.
     """
 
     def __init__(self, shard: Shard, performer: Performer, claim_size: ClaimSize, runtime: Runtime) -> None:
@@ -38,14 +68,10 @@ class Lease:
         self.runtime = runtime
         self._ttl = runtime.settings.lease_ttl
         self._is_loaded_by_user = runtime.settings.load_payload is not load_payload
-        #: The list by which pushes ring its thread; "": the node's doorbell.
+        #: The list by which pushes ring its pool; "": the node's doorbell.
         self.bell = ""
         #: It is another node's part, and this one only stands in while that is away.
         self.is_foster = False
-        #: The thread that runs the shard.
-        self.runner: object = None
-        #: Whether that has a claim in hand, be it one that was lost.
-        self.is_busy = False
         #: The fencing token; None without the lease.
         self.epoch: str | None = None
         #: When the lease ends, if it is not renewed (monotonic).
@@ -54,45 +80,63 @@ class Lease:
         self.is_wanted = False
         #: Who owns the shard, when it is not us.
         self.holder: str | None = None
-        #: Number of the last claim that was asked for, and whether its reply is not known.
+        #: Turns at a time, at most.
+        self._concurrency = performer.worker.concurrency or math.inf
+        self._turns: set[Runner] = set()
+        #: The claims that are performed, or settled; be it under a lease that was lost.
+        self.in_hand: tuple[Claimed, ...] = ()
+        #: Number of the last claim; those whose replies are on their way, and those whose replies were lost.
         self._number = 0
-        self._is_unknown = False
-        #: Whether a push may put its job into that claim, which found nothing.
-        self.is_open = False
+        self._asked: set[int] = set()
+        self._unheard: set[int] = set()
+        #: The claim that found nothing, into which a push may put its job.
+        self._open = 0
         #: Whether the last claim found suspects: those need the node for themselves.
         self.has_suspects = False
+        #: For the pool: when the shard is to be looked at; and when it was last rung, and for what time (monotonic).
+        self.due_at = math.inf
+        self.rung_at, self.rung_for = 0.0, math.inf
 
-    # ── who runs the shard ──────────────────────────────────────────────────────────────────────────────────────────
+    # ── turns at the shard ──────────────────────────────────────────────────────────────────────────────────────────
 
-    def take(self, thread: object) -> bool:
-        """Lets that thread, and no other, run the shard until it leaves. Returns False if another one runs it."""
+    def take(self, thread: Runner, patience: float) -> float:
+        """
+        Gives that thread a turn, and returns 0. If others have theirs, all of them must have had a batch of `patience`
+        seconds; else returns when to ask again (monotonic): inf once a turn has ended.
+        """
         with self.lock:
-            return self._take(thread)
+            if thread not in self._turns:
+                if len(self._turns) >= self._concurrency:
+                    return math.inf
+                look_at = max((other.lasts_at(patience) for other in self._turns), default=0.0)
+                if look_at > clock.monotonic():
+                    return look_at
+                self._turns.add(thread)
+            return 0.0
 
-    def _take(self, thread: object) -> bool:
-        if self.runner is not None and self.runner is not thread:
-            return False
-        self.runner = thread
-        return True
-
-    def leave(self, thread: object) -> None:
-        """That thread has no claim in hand or on its way. Does nothing if another one runs the shard by now."""
+    def leave(self, thread: Runner) -> None:
+        """Ends the turn of a thread that has no claim in hand or on its way."""
         with self.lock:
-            if self.runner is thread:
-                self.runner = None
+            self._turns.discard(thread)
+
+    @property
+    def is_busy(self) -> bool:
+        """True while a claim is in hand."""
+        return bool(self.in_hand)
+
+    @property
+    def is_open(self) -> bool:
+        """True if a push may have put its job into the last claim."""
+        return self._open > 0
 
     # ── the lease ───────────────────────────────────────────────────────────────────────────────────────────────────
 
     def acquire_call(self, dead_nodes: Sequence[DeadNode]) -> Call[Owned | Held]:
         """Asks for the lease, be it that of a node which is known to be dead."""
+        node, max_crashes = self.runtime.node, self.runtime.settings.max_crashes
         return self.shard.acquire(
-            self.runtime.node,
-            self._ttl,
-            self.runtime.settings.max_crashes,
-            dead_nodes,
-            is_foster=self.is_foster,
-            bell=self.bell,
-        )
+            node, self._ttl, max_crashes, dead_nodes, is_foster=self.is_foster, bell=self.bell
+        )  # fmt: skip
 
     def acquired(self, owned: Owned, asked_at: float) -> None:
         """Notes that it is ours. Its time counts from before the request, so it ends here before it ends in Redis."""
@@ -101,8 +145,8 @@ class Lease:
             self.is_wanted = False
             self.epoch = owned.epoch
             self.until = asked_at + self._ttl
-            self._number = 0
-            self._is_unknown = self.is_open = False
+            self._number = self._open = 0
+            self._asked, self._unheard = set(), set()
 
     def stand_by(self, holder: str) -> bool:
         """Notes that another node has it. Returns whether that is news, and the shard this node's part."""
@@ -147,7 +191,7 @@ class Lease:
         is claimed; a claim that is on its way is given back by this call too, or refused after it.
         """
         with self.lock:
-            if self.epoch is None or self.is_busy:
+            if self.epoch is None or self.in_hand:
                 return None
             epoch, self.epoch = self.epoch, None
             return self._release(epoch)
@@ -161,37 +205,86 @@ class Lease:
 
     # ── its claims ──────────────────────────────────────────────────────────────────────────────────────────────────
 
-    def claim_calls(self, shards: int, seat: Seat) -> tuple[str | None, list[Call[Any]]]:
+    def ask(self, shards: int, seat: Seat) -> Asked | None:
         """
-        Asks for jobs, as one of so many shards; the last call is the claim. If the reply to the one before it was lost,
-        gives that back first. Returns the epoch too; without the lease, or with one to be given back, there is none,
-        and nothing to ask.
+        Asks for jobs, as one of so many shards. Claims whose replies were lost are given back first. None without the
+        lease, or with one to be given back.
         """
         node, settings = self.runtime.node, self.runtime.settings
         with self.lock:
             epoch = self.epoch
             if epoch is None or self.is_wanted:
-                return None, []
-            calls: list[Call[Any]] = []
-            if self._is_unknown:
-                calls.append(self.shard.release(node, epoch, self._number, "claim"))
+                return None
+            unheard = tuple(sorted(self._unheard))
+            known = sorted(self._asked.union(claim.number for claim in self.in_hand if claim.epoch == epoch))
             self._number = number = self._number + 1
-            self._is_unknown, self.is_open = True, False
+            self._asked.add(number)
+            self._open = 0
+        calls: list[Call[Any]] = [self.shard.release(node, epoch, lost, "claim") for lost in unheard]
         limit = self.claim_size.share(shards)
-        claim = self.shard.claim(node, epoch, number, limit, settings.max_payloads, settings.load_payload, shards)
+        claim = self.shard.claim(
+            node, epoch, number, limit, settings.max_payloads, settings.load_payload, shards, known
+        )  # fmt: skip
         if self._is_loaded_by_user:
             claim = claim._replace(parse=partial(self.load_seated, seat, number, claim.parse))
-        calls.append(claim)
-        return epoch, calls
+        return Asked(epoch, number, unheard, [*calls, claim])
 
-    def claimed(self, epoch: str, *, is_empty: bool, has_suspects: bool = False) -> int:
-        """
-        Notes that the reply is here. Returns the number of the claim in hand now; 0 if it is empty, or the lease
-        was lost while the reply was on its way: then another owner may have run its jobs.
-        """
-        self.has_suspects = has_suspects
+    def unanswered(self, asked: Asked) -> None:
+        """Notes that the reply to a claim was lost: it may have taken jobs."""
         with self.lock:
-            return self._hold(is_empty=is_empty) if self.epoch == epoch else 0
+            if self.epoch == asked.epoch and asked.number in self._asked:
+                self._asked.remove(asked.number)
+                self._unheard.add(asked.number)
+
+    def not_made(self, asked: Asked, unsettled: int | None) -> None:
+        """
+        Notes that Redis has refused to make a claim, because of a later one, or of one that it knows and we don't: a
+        push has put a job into that, and we have not heard of it.
+        """
+        with self.lock:
+            if self.epoch != asked.epoch:
+                return
+            self._asked.discard(asked.number)
+            self._unheard.difference_update(asked.given_back)
+            known = self._asked.union(claim.number for claim in self.in_hand)
+            if unsettled is not None and unsettled not in known:
+                self._unheard.add(unsettled)
+
+    def answered(self, asked: Asked, claim: Claimed | None) -> bool:
+        """
+        Takes in hand what a claim has brought, None if that is nothing. Returns whether there is anything to run; not
+        if the lease was lost while the reply was on its way: then another owner may have run its jobs.
+        """
+        self.has_suspects = claim is not None and bool(claim.crowds)
+        with self.lock:
+            if self.epoch != asked.epoch:
+                return False
+            self._unheard.difference_update(asked.given_back)
+            # An empty one may be in hand by now: a push has put a job into it, and another thread has heard of that.
+            is_news = asked.number in self._asked
+            self._asked.discard(asked.number)
+            if claim is not None:
+                self.in_hand += (claim,)
+            elif is_news and asked.number == self._number:
+                self._open = asked.number
+            return claim is not None
+
+    def handed(self, handed: Handed, claim: Claimed, thread: Runner) -> bool:
+        """
+        Takes in hand a job that a push has put into the open claim, and gives that thread a turn. False if it speaks of
+        another claim, or others have all turns: then the next claim finds the job.
+        """
+        with self.lock:
+            if self.epoch != handed.epoch:
+                return False
+            if handed.number in self._asked:  # its reply, that it is empty, is still on its way to another thread
+                self._asked.remove(handed.number)
+            elif handed.number != self._open or len(self._turns) >= self._concurrency:
+                return False
+            self._open = 0
+            self._turns.add(thread)
+            self.in_hand += (claim,)
+            return True
 
     def load_seated(self, seat: Seat, number: int, load: Callable[..., Claim], *what: Any) -> Claim:
         """Has payloads loaded, as a part of what the node runs if it is by code of the user's: that may kill it."""
@@ -200,16 +293,6 @@ class Lease:
         with seat.loading(self.shard.prefix, number):
             return load(*what)
 
-    def handed(self, handed: Handed, thread: object) -> int:
-        """
-        `take`, when a push has put a job into the open claim. Returns its number; 0 if it speaks of another claim, or
-        another thread runs the shard: then its next claim finds the job.
-        """
-        with self.lock:
-            is_of_it = self.is_open and (self.epoch, self._number) == (handed.epoch, handed.number)
-            return self._hold(is_empty=False) if is_of_it and self._take(thread) else 0
-
-    def _hold(self, *, is_empty: bool) -> int:
-        self._is_unknown = False
-        self.is_open, self.is_busy = is_empty, not is_empty
-        return 0 if is_empty else self._number
+    def let_go(self, claim: Claimed) -> None:
+        """Notes that a claim is over. The caller holds `lock`."""
+        self.in_hand = tuple(other for other in self.in_hand if other is not claim)

@@ -13,8 +13,9 @@ from redis.exceptions import RedisError
 
 from lowkiq import clock
 from lowkiq.errors import OtherLayout
-from lowkiq.node.claim_in_hand import ClaimInHand, Settle
 from lowkiq.node.lease import Lease
+from lowkiq.node.pool import Pool
+from lowkiq.node.relief import Relief
 from lowkiq.node.runtime import Runtime
 from lowkiq.node.worker_thread import WorkerThread
 from lowkiq.queue.call import chunked, raise_first
@@ -31,13 +32,14 @@ ACQUIRES_AT_ONCE = 200
 
 
 class LeaseKeeper(threading.Thread):
-    """One thread of a node. `threads` has each lease with its own thread, which is woken when the shard is ours."""
+    """One thread of a node. `pools` has each lease with its pool, which is woken when the shard is ours."""
 
-    def __init__(self, runtime: Runtime, threads: Mapping[Lease, WorkerThread]) -> None:
+    def __init__(self, runtime: Runtime, pools: Mapping[Lease, Pool], workers: Sequence[WorkerThread]) -> None:
         super().__init__(name="lowkiq-lease-keeper", daemon=True)
-        self._threads = threads
-        self._workers = list(dict.fromkeys(threads.values()))
-        self._isolations = {thread.isolation for thread in self._workers}
+        self._pools = pools
+        self._workers = workers
+        self._isolations = {thread.isolation for thread in workers}
+        self._relief = Relief(runtime.caller)
         self._runtime = runtime
         self._caller = runtime.caller
         self._settings = runtime.settings
@@ -81,7 +83,7 @@ class LeaseKeeper(threading.Thread):
             if now >= self._acquire_at:
                 self._acquire_at = now + ACQUIRE_INTERVAL * random.uniform(0.8, 1.2)  # noqa: S311 (spreads load)
                 if not self._is_draining:
-                    self._acquire([lease for lease in self._threads if not lease.is_foster], now)
+                    self._acquire([lease for lease in self._pools if not lease.is_foster], now)
                     self.has_tried.set()
             asked = [self._asked.popleft() for _ in range(len(self._asked))]
             if not self._is_draining:
@@ -105,7 +107,7 @@ class LeaseKeeper(threading.Thread):
     # ── renew, and give back ────────────────────────────────────────────────────────────────────────────────────────
 
     def _renew(self, now: float) -> None:
-        owned = [(lease, lease.epoch) for lease in self._threads if lease.epoch is not None]
+        owned = [(lease, lease.epoch) for lease in self._pools if lease.epoch is not None]
         groups = list(chunked(owned, self._caller.shards_a_call))
         node, ttl = self._runtime.node, self._settings.lease_ttl
         results = self._caller.run_all(
@@ -126,7 +128,7 @@ class LeaseKeeper(threading.Thread):
             was_late = not lease.holds(epoch)
             lease.renewed(asked_at, is_wanted=reply == WANTED)
             if was_late:
-                self._threads[lease].wake(lease, asked_at)
+                self._pools[lease].wake(lease, asked_at)
         elif lease.lost(epoch):
             logger.warning("lease_lost", queue=lease.shard.queue, shard=lease.shard.index, epoch=epoch)
 
@@ -164,7 +166,7 @@ class LeaseKeeper(threading.Thread):
             if result.restored or result.buried:
                 log.warning("claim_restored", restored=result.restored, buried=result.buried)
             if result.due_in is not None:
-                self._threads[lease].wake(lease, clock.monotonic() + result.due_in)
+                self._pools[lease].wake(lease, clock.monotonic() + result.due_in)
         elif isinstance(result, Held):
             if lease.stand_by(result.holder):
                 log.info("standing_by", waits_for=result.holder, lease_ends_in=round(result.rest, 1))
@@ -192,31 +194,7 @@ class LeaseKeeper(threading.Thread):
         other claims end, so that another thread can run their shards.
         """
         for thread in self._workers:
-            if not thread.in_hand or not thread.settling.acquire(blocking=False):
-                continue
-            try:
-                now = clock.monotonic()
-                is_stuck = thread.is_inside(now, self._settings.claim_window)
-                for claim in thread.in_hand:
-                    since = claim.waits_since
-                    if is_stuck and not claim.running:
-                        self._take_back(thread, claim)
-                    elif since is not None and now - since >= age and (settle := claim.settle_call(last=False)):
-                        self._settle(thread, claim, settle)
-            finally:
-                thread.settling.release()
+            self._relief.settle_late(thread, age, self._settings.claim_window, self._wake_pool)
 
-    def _take_back(self, thread: WorkerThread, claim: ClaimInHand) -> None:
-        if settle := claim.take_back_call():
-            due_in = self._settle(thread, claim, settle)
-            claim.finish()
-            claim.lease.leave(thread)
-            if due_in is not None:
-                thread.wake(claim.lease, clock.monotonic() + due_in)
-
-    def _settle(self, thread: WorkerThread, claim: ClaimInHand, settle: Settle) -> float | None:
-        """Returns the seconds until the shard's oldest job is due."""
-        (result,) = self._caller.run_all([settle.call])
-        if settled := claim.settled(settle, result):
-            thread.count(settled)
-        return settled.due_in if settled else None
+    def _wake_pool(self, lease: Lease, due_at: float) -> None:
+        self._pools[lease].wake(lease, due_at)

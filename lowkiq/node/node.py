@@ -22,14 +22,14 @@ from lowkiq.environment import ExitCode, state_directory
 from lowkiq.errors import LowkiqError, SettingsError, needs_a_person
 from lowkiq.node.doorbell import Doorbell
 from lowkiq.node.drain import BurstEnd, Drain
-from lowkiq.node.dump import dump
-from lowkiq.node.heartbeat import HealthReport, Heartbeat
-from lowkiq.node.housekeeping import Housekeeping
+from lowkiq.node.health.dump import dump
+from lowkiq.node.health.heartbeat import HealthReport, Heartbeat
+from lowkiq.node.health.housekeeping import Housekeeping
 from lowkiq.node.lease import Lease
 from lowkiq.node.lease_keeper import LeaseKeeper
 from lowkiq.node.runtime import Runtime, chosen_workers
 from lowkiq.node.threads import make_threads, tuned
-from lowkiq.node.worker_thread import WorkerThread
+from lowkiq.node.worker_thread import WorkerThread, leases_of_threads
 from lowkiq.process.faults import dump_on_faults
 from lowkiq.process.signals import SignalInbox, spare_forks
 from lowkiq.queue.call import Caller, raise_first
@@ -150,7 +150,7 @@ class Node:
         while True:
             try:
                 check_server(client)
-                refused = register(runtime.caller, runtime.namespace, runtime.queues)
+                refused = register(runtime.caller, runtime.namespace, runtime.queues, raises_layout=True)
                 break
             except RedisError as error:
                 runtime.outage.met(error, "waiting_for_redis")
@@ -167,10 +167,10 @@ class Node:
     def _make_threads(self) -> None:
         runtime = self._runtime
         self._workers = make_threads(runtime)
-        threads = {lease: thread for thread in self._workers for lease in thread.leases}
-        self._own = [lease for lease in threads if not lease.is_foster]
-        self._doorbell = Doorbell(runtime, threads, self._take_over)
-        self._keeper = LeaseKeeper(runtime, threads)
+        pools = {lease: thread.pool for thread in self._workers for lease in thread.pool.leases}
+        self._own = [lease for lease in pools if not lease.is_foster]
+        self._doorbell = Doorbell(runtime, pools, self._take_over)
+        self._keeper = LeaseKeeper(runtime, pools, self._workers)
         report = HealthReport(runtime, self._workers, os.environ)
         self._heartbeat = Heartbeat(runtime, lambda round_trip: report(self._state, round_trip), Housekeeping(runtime))
         self._beat_soon = self._heartbeat.beat_soon
@@ -249,7 +249,7 @@ class Node:
     def _report(self) -> None:
         busy = sum(bool(thread.in_hand) for thread in self._workers)
         jobs = sum(thread.processed + thread.failed for thread in self._workers)
-        waits = sum(lease.holder is not None for thread in self._workers for lease in thread.leases)
+        waits = sum(lease.holder is not None for lease in leases_of_threads(self._workers))
         self._on_state(self._state, busy, jobs, waits)
 
     def _fatal(self, error: BaseException) -> None:

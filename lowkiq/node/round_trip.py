@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import Any
 
 from redis.exceptions import RedisError
 
 from lowkiq import clock
 from lowkiq.errors import LowkiqError, StaleClaim, Unsettled
-from lowkiq.hooks import Scheduler
-from lowkiq.node.claim_in_hand import ClaimInHand, Settle
-from lowkiq.node.lease import Lease
+from lowkiq.node.claim_in_hand import ClaimInHand, Settle, Thread
+from lowkiq.node.lease import Asked, Lease
+from lowkiq.node.pool import Pool
 from lowkiq.queue.call import Call, Caller, chunked, raise_first
 from lowkiq.queue.claims import Claim
 from lowkiq.queue.shard import Settled, peek
@@ -19,12 +19,14 @@ from lowkiq.shared_page import Seat
 
 
 class RoundTrip:
-    """One exchange of one thread, whose scheduler learns when the oldest job of each shard is due."""
+    """One exchange of one thread, whose pool learns when the oldest job of each shard is due."""
 
-    def __init__(self, caller: Caller, scheduler: Scheduler[Lease], seat: Seat) -> None:
+    def __init__(self, caller: Caller, pool: Pool, thread: Thread, seat: Seat) -> None:
         self._caller = caller
         self._seat = seat
-        self._scheduler = scheduler
+        self._pool = pool
+        self._thread = thread
+        self._asked_at = clock.monotonic()
         #: Claims that have brought jobs.
         self.claimed: list[ClaimInHand] = []
         #: Settles that Redis has confirmed.
@@ -39,25 +41,49 @@ class RoundTrip:
         """
         settles = [(claim, claim.settle_call(last=True)) for claim in done]
         calls: list[Call[Any]] = [settle.call for _, settle in settles if settle]
-        claims: list[tuple[Lease, str, int]] = []
+        claims: list[tuple[Lease, Asked, int]] = []
         for lease in picked:
-            epoch, claim_calls = lease.claim_calls(len(picked), self._seat)
-            if epoch:
-                calls += claim_calls
-                claims.append((lease, epoch, len(calls) - 1))
+            if asked := lease.ask(len(picked), self._seat):
+                calls += asked.calls
+                claims.append((lease, asked, len(calls) - 1))
         polls_at = len(calls)
         groups = list(chunked(polled, self._caller.shards_a_call))
-        calls += [peek([lease.shard for lease in group]) for group in groups]
+        calls += [peek([lease.shard for lease in group], [lease.is_busy for lease in group]) for group in groups]
 
-        results = self._caller.run_all(calls)
-        now = clock.monotonic()
-        self._note_settled(settles, results, now)
+        try:
+            if len(settles) == len(claims) == 1 and not groups and self._finish(*settles[0], *claims[0][:2]):
+                return
+            results = self._caller.run_all(calls)
+            now = clock.monotonic()
+            self._note_settled(settles, results, {lease for lease, _, _ in claims}, now)
+        except (LowkiqError, RedisError):
+            for lease, asked, _ in claims:  # what they have brought goes back
+                lease.unanswered(asked)
+            raise
         errors = self._note_claims(claims, results, now) + self._note_polled(groups, results[polls_at:], now)
         if not self.claimed:  # else there are jobs to run, though a server of a cluster is away
             raise_first(errors)
 
+    def _finish(self, claim: ClaimInHand, settle: Settle | None, lease: Lease, asked: Asked) -> bool:
+        """Settles a job that came alone and opens its shard's next claim, in one, unless something else came since."""
+        is_next = claim.came_alone and claim.lease is lease and not asked.given_back
+        if not (settle and is_next and settle.outcome.is_plain):
+            return False
+        (result,) = self._caller.run_all([claim.finish_call(asked.number)])
+        if not isinstance(result, Settled):
+            return False
+        now = clock.monotonic()
+        self._note_settled([(claim, settle)], [result], [lease], now)
+        lease.answered(asked, None)
+        self._end_turn(lease, None, now)
+        return True
+
     def _note_settled(
-        self, settles: Sequence[tuple[ClaimInHand, Settle | None]], results: Sequence[Any], now: float
+        self,
+        settles: Sequence[tuple[ClaimInHand, Settle | None]],
+        results: Sequence[Any],
+        claimed: Collection[Lease],
+        now: float,
     ) -> None:
         errors: list[Exception] = []
         of_settles = iter(results)
@@ -70,35 +96,41 @@ class RoundTrip:
                     continue
                 if settled:
                     self.settled.append(settled)
-                    self._note(claim.lease, settled.due_in, now)
             claim.finish()
+            if claim.lease not in claimed:
+                self._end_turn(claim.lease, settled.due_in if settle and settled else None, now)
         raise_first(errors)
 
     def _note_claims(
-        self, claims: Sequence[tuple[Lease, str, int]], results: Sequence[Any], now: float
+        self, claims: Sequence[tuple[Lease, Asked, int]], results: Sequence[Any], now: float
     ) -> list[Exception]:
         errors: list[Exception] = []
-        for lease, epoch, at in claims:
+        for lease, asked, at in claims:
             try:
-                self._note_claimed(lease, epoch, results[at], now)
+                self._note_claimed(lease, asked, results[at], now)
             except RedisError as error:
-                self._note(lease, 0.0, now)
+                lease.unanswered(asked)
+                self._end_turn(lease, 0.0, now)
                 errors.append(error)
         return errors
 
-    def _note_claimed(self, lease: Lease, epoch: str, result: Any, now: float) -> None:
+    def _note_claimed(self, lease: Lease, asked: Asked, result: Any, now: float) -> None:
         if isinstance(result, Claim):
-            claim = ClaimInHand.of_reply(lease, result, epoch)
-            if claim:
+            if claim := ClaimInHand.of_reply(lease, result, asked, self._thread):
+                # Its next claim goes along with the settle, whatever is queued now: that costs no round trip of its
+                # own, and under load there is mostly something by then.
                 self.claimed.append(claim)
-            # After jobs its next claim goes along with the settle, whatever is queued now: that costs no round trip of
-            # its own, and under load there is mostly something by then.
-            self._note(lease, 0.0 if claim else result.due_in, now)
+                self._note(lease, None, now)
+                self._pool.watch(lease, now)
+            else:
+                self._end_turn(lease, result.due_in, now)
         elif isinstance(result, Unsettled | StaleClaim):
-            # A claim whose reply was lost arrived late. It is given back with the next one.
-            self._note(lease, 0.0, now)
+            # A claim whose reply was lost arrived late, or another thread's came first. What nobody has in hand is
+            # given back with the next one.
+            lease.not_made(asked, int(str(result)) if isinstance(result, Unsettled) else None)
+            self._end_turn(lease, 0.0, now)
         else:
-            lease.refused(epoch, result)
+            lease.refused(asked.epoch, result)
 
     def _note_polled(self, groups: Sequence[Sequence[Lease]], results: Sequence[Any], now: float) -> list[Exception]:
         errors: list[Exception] = []
@@ -107,8 +139,16 @@ class RoundTrip:
                 errors.append(result)
                 continue
             for lease, due_in in zip(group, result, strict=True):
-                self._note(lease, due_in, now)
+                if not lease.is_busy:
+                    self._note(lease, due_in, now)
+                elif due_in is not None:
+                    self._pool.look(lease, now + due_in)
         return errors
 
+    def _end_turn(self, lease: Lease, due_in: float | None, now: float) -> None:
+        # In this order: who looks at the shard in between would find it taken, and leave it to us.
+        lease.leave(self._thread)
+        self._note(lease, due_in, now)
+
     def _note(self, lease: Lease, due_in: float | None, now: float) -> None:
-        self._scheduler.note(lease, None if due_in is None else now + due_in)
+        self._pool.learn(lease, None if due_in is None else now + due_in, self._asked_at)

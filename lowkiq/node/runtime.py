@@ -51,13 +51,15 @@ class Outage:
             self._logged[what] = now
         logger.warning(event, thread=thread, error=f"{type(error).__name__}: {error}"[:300], advice=advice(error))
 
-    def over(self) -> None:
-        """Notes that the calling thread gets on again. Cheap for one that had no error."""
-        thread = threading.current_thread().name
-        if thread not in self._threads:
+    def over(self, *others: str) -> None:
+        """Notes that the calling thread, and others, get on again. Cheap if there was no error."""
+        if not self._threads:
             return
+        threads = {threading.current_thread().name, *others}
         with self._lock:
-            self._threads.discard(thread)
+            if self._threads.isdisjoint(threads):
+                return
+            self._threads -= threads
             if self._threads:
                 return
             self._logged.clear()

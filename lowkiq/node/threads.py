@@ -1,4 +1,4 @@
-"""Threads: deals shards to nodes and to their worker threads, and tunes interpreter and kernel for these."""
+"""Threads: deals shards to nodes, and to pools of their worker threads; tunes interpreter and kernel for these."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ from lowkiq.handlers.performer import Performer
 from lowkiq.hooks import Scheduler
 from lowkiq.node.claim_size import ClaimSize
 from lowkiq.node.lease import Lease
+from lowkiq.node.pool import Pool
 from lowkiq.node.runtime import Runtime
 from lowkiq.node.schedulers import Lag
 from lowkiq.node.suspects.isolation import Isolation
@@ -27,27 +28,37 @@ T = TypeVar("T")
 
 
 def make_threads(runtime: Runtime) -> list[WorkerThread]:
-    """Makes the worker threads of a node. None of them is started yet."""
-    settings, connections = runtime.settings, runtime.caller.connections
+    """Makes the worker threads of a node, in pools. None of them is started yet."""
+    settings = runtime.settings
     leases = [lease for worker in runtime.workers.values() for lease in leases_of(runtime, worker)]
-    own = groups = _own_part(leases, runtime)
-    if not settings.build_splitter:  # one of the user's may keep shards away on purpose
-        groups = with_fosters(own, leases, settings.threads_per_node)
-    ours = {lease for group in own for lease in group}
+    if settings.build_splitter:  # one of the user's may keep shards apart, and away, on purpose
+        split = settings.build_splitter(runtime.node_number, runtime.number_of_nodes, settings.threads_per_node)
+        groups = _groups(split(leases))
+        own, sizes = {lease for group in groups for lease in group}, [1] * len(groups)
+    else:
+        groups, sizes = [leases], [settings.threads_per_node]
+        own = set(part_of_node(leases, runtime.node_number, runtime.number_of_nodes))
     threads: list[WorkerThread] = []
     isolation = Isolation()
-    for number, group in enumerate(groups):
-        # On Cluster shards and the list may be on several servers: scripts can't ring it there.
-        key = keys.thread_bell(runtime.namespace, runtime.node, number)
-        bell = ListBell(connections, key) if connections else LocalBell()
+    for number, (group, size) in enumerate(zip(groups, sizes, strict=True)):
+        # What is not the node's part its threads run as well, in case other nodes are away (housekeeping.py).
         for lease in group:
-            lease.bell, lease.is_foster = bell.key, lease not in ours
-        scheduler: Scheduler[Lease] = settings.build_scheduler() if settings.build_scheduler else Lag()
-        threads.append(WorkerThread(number, group, scheduler, runtime, bell, isolation))
-    if not settings.build_splitter:  # likewise
-        for thread in threads:
-            thread.others = [other for other in threads if other is not thread]
+            lease.is_foster = lease not in own
+        pool = _make_pool(runtime, number, group)
+        threads += [WorkerThread(len(threads) + at, pool, runtime, isolation) for at in range(size)]
     return threads
+
+
+def _make_pool(runtime: Runtime, number: int, leases: Sequence[Lease]) -> Pool:
+    # On Cluster shards and the list may be on several servers: scripts can't ring it there.
+    connections = runtime.caller.connections
+    key = keys.pool_bell(runtime.namespace, runtime.node, number)
+    bell = ListBell(connections, key) if connections else LocalBell()
+    for lease in leases:
+        lease.bell = bell.key
+    build = runtime.settings.build_scheduler
+    scheduler: Scheduler[Lease] = build() if build else Lag()
+    return Pool(leases, scheduler, bell, runtime)
 
 
 def leases_of(runtime: Runtime, worker: type[Worker]) -> list[Lease]:
@@ -58,13 +69,8 @@ def leases_of(runtime: Runtime, worker: type[Worker]) -> list[Lease]:
     return [Lease(shard, performer, claim_size, runtime) for shard in shards]
 
 
-def _own_part(leases: Sequence[Lease], runtime: Runtime) -> Sequence[Sequence[Lease]]:
-    """The node's part, a group a thread, as the splitter has it. Raises SettingsError when that deals a shard twice."""
-    settings, number, nodes = runtime.settings, runtime.node_number, runtime.number_of_nodes
-    if settings.build_splitter:
-        dealt = settings.build_splitter(number, nodes, settings.threads_per_node)(leases)
-    else:
-        dealt = split_by_node(leases, number, nodes, settings.threads_per_node)
+def _groups(dealt: Sequence[Sequence[Lease]]) -> list[Sequence[Lease]]:
+    """The groups of a user's splitter, a thread each. Raises SettingsError when that deals a shard twice."""
     groups = [group for group in dealt if group]
     members = [lease for group in groups for lease in group]
     if len(set(members)) < len(members):
@@ -72,21 +78,9 @@ def _own_part(leases: Sequence[Lease], runtime: Runtime) -> Sequence[Sequence[Le
     return groups
 
 
-def with_fosters(groups: Sequence[Sequence[T]], shards: Sequence[T], threads: int) -> Sequence[Sequence[T]]:
-    """Deals what is not the node's part to its threads as well, in case other nodes are away (housekeeping.py)."""
-    ours = {shard for group in groups for shard in group}
-    others = [shard for shard in shards if shard not in ours]
-    if not others:
-        return groups
-    dealt: list[list[T]] = [list(group) for group in groups] + [[] for _ in range(threads - len(groups))]
-    dealt.sort(key=len)  # threads with little of their own come first
-    return [[*group, *others[number :: len(dealt)]] for number, group in enumerate(dealt)]
-
-
-def split_by_node(shards: Sequence[T], number: int, nodes: int, threads: int) -> list[list[T]]:
-    """The ByNode splitter: deals shards in turn to nodes, and those of node `number` to its threads."""
-    ours = shards[number::nodes]
-    return [list(group) for thread in range(threads) if (group := ours[thread::threads])]
+def part_of_node(shards: Sequence[T], number: int, nodes: int) -> Sequence[T]:
+    """The ByNode splitter: deals shards in turn to nodes."""
+    return shards[number::nodes]
 
 
 @contextlib.contextmanager

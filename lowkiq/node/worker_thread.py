@@ -1,67 +1,62 @@
-"""WorkerThread: picks shards, runs them, and settles them together with the next claims in one round trip."""
+"""WorkerThread: takes shards that are due, runs their jobs, and settles these together with its next claims."""
 
 from __future__ import annotations
 
+import math
 import random
 import threading
 import time
-from collections import deque
 from collections.abc import Sequence
+from queue import SimpleQueue
 
 from redis.exceptions import RedisError
 
 from lowkiq import clock
-from lowkiq.hooks import Scheduler
 from lowkiq.node.claim_in_hand import ClaimInHand
 from lowkiq.node.claim_size import MOST_SHARDS
 from lowkiq.node.lease import Lease
+from lowkiq.node.pool import LASTING, Pool
+from lowkiq.node.relief import Relief
 from lowkiq.node.round_trip import RoundTrip
 from lowkiq.node.runtime import Runtime
 from lowkiq.node.suspects.isolation import Isolation
 from lowkiq.node.suspects.suspects import Suspects
-from lowkiq.queue.bell import Heard, ListBell, LocalBell
+from lowkiq.queue.bell import Heard
 from lowkiq.queue.shard import Settled
 
 #: Seconds between tries while Redis is away or refuses: it grows to the second figure, with jitter.
 RETRY_FROM, RETRY_TO = 0.05, 1.0
+#: A thread's hand lasts after so many times what a batch may take, however quick its batches are.
+BATCHES = 2.5
 
 
 class WorkerThread(threading.Thread):
     """
-    Runs a group of shards. The lease keeper settles for it while it is inside a job, under `settling`.
+    Runs shards of its pool, one turn after the other. Others settle for it while it is inside a job, under `settling`.
 
-    While a batch takes long, the other shards of its thread wait. Threads that poll meanwhile find their jobs, and run
-    them: a shard keeps its own thread, which is rung, but has another from one claim to the next.
+    While a batch takes long, other threads run what it has not started, and what else is due in its shards.
     """
 
-    def __init__(
-        self,
-        number: int,
-        leases: Sequence[Lease],
-        scheduler: Scheduler[Lease],
-        runtime: Runtime,
-        bell: ListBell | LocalBell | None = None,
-        isolation: Isolation | None = None,
-    ) -> None:
+    def __init__(self, number: int, pool: Pool, runtime: Runtime, isolation: Isolation | None = None) -> None:
         super().__init__(name=f"lowkiq-worker-{number}", daemon=True)
-        self.leases = leases
-        #: The threads whose shards it runs when they can't.
-        self.others: Sequence[WorkerThread] = ()
+        self.pool = pool
+        pool.join(self)
         self._runtime = runtime
-        self._scheduler = scheduler
         self._poll_interval = runtime.settings.poll_interval
-        self._inbox: deque[tuple[Lease, float]] = deque()
-        self._bell = bell or LocalBell()
-        self._by_prefix = {lease.shard.prefix.encode(): lease for lease in leases}
+        self._relief = Relief(runtime.caller)
+        self._roused: SimpleQueue[None] = SimpleQueue()
         self._is_stopping = self._is_quiet = self._is_calm = self._is_exchanging = False
-        self._next_poll_at = 0.0
         self._retry_delay = RETRY_FROM
+        #: Seconds after which it takes the batches of others for slow.
+        self._patience = self._long = runtime.settings.claim_window
         #: Tells what it runs.
         self.seat = runtime.page.seat(number)
         #: Shared by all threads of the node.
         self.isolation = isolation or Isolation()
         self._suspects = Suspects(runtime, self, self.isolation)
         self._hand: Sequence[ClaimInHand] = ()
+        #: Since when it performs what it has in hand (monotonic).
+        self._since = 0.0
         #: Held while settles of what it has in hand are on their way, so that two never cross.
         self.settling = threading.Lock()
         self.processed = self.failed = 0
@@ -73,20 +68,18 @@ class WorkerThread(threading.Thread):
         """The claims that are to be performed, or are performed and not yet settled."""
         return [claim for claim in self._hand if not claim.is_over]
 
-    def wake(self, lease: Lease, due_at: float) -> None:
-        """Tells the thread that a shard has a job due then (monotonic)."""
-        self._inbox.append((lease, due_at))
-        self._bell.ring()
+    def rest(self) -> None:
+        """Waits to be roused."""
+        self._roused.get()
 
-    def poll_soon(self) -> None:
-        """Has the thread poll at once: bells may have been missed."""
-        self._next_poll_at = 0.0
-        self._bell.ring()
+    def rouse(self) -> None:
+        """Ends its rest, or the next one."""
+        self._roused.put(None)
 
     def quiet(self) -> None:
         """Has the thread claim nothing more, and get nothing handed over."""
         self._is_quiet = True
-        self._bell.ring()
+        self.pool.rouse(self)
 
     @property
     def is_calm(self) -> bool:
@@ -101,10 +94,10 @@ class WorkerThread(threading.Thread):
     def stop(self) -> None:
         """Ends the thread after the batch in hand."""
         self._is_stopping = True
-        self._bell.ring()
+        self.pool.rouse(self)
 
     def count(self, settled: Settled) -> None:
-        """Counts jobs settled for this thread, by itself or by the lease keeper. The caller holds `settling`."""
+        """Counts jobs settled for this thread, by itself or by another. The caller holds `settling`."""
         self.processed += settled.acked
         self.failed += settled.failed
 
@@ -116,11 +109,12 @@ class WorkerThread(threading.Thread):
         """Returns whether a batch has taken that long already."""
         return any(claim.running and now - claim.running_since >= seconds for claim in self.in_hand)
 
-    def stuck(self, now: float) -> Sequence[Lease]:
-        """The shards that wait behind a batch that takes long."""
-        if not self.is_inside(now, self._poll_interval):
-            return ()
-        return [lease for lease in self.leases if lease.runner is not self]
+    def lasts_at(self, patience: float) -> float:
+        """When what it has in hand lasts, at a batch of so many seconds (monotonic); inf while that can't be told."""
+        for claim in self._hand:
+            if claim.running:
+                return min(claim.running_since + patience, self._since + patience * BATCHES)
+        return math.inf
 
     # ── its loop ────────────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -128,13 +122,12 @@ class WorkerThread(threading.Thread):
         try:
             while not self._is_stopping or self._hand:
                 self._step()
-            self._bell.close()
+            self.pool.leave(self)
         except BaseException as error:  # noqa: BLE001 (a thread must not die unnoticed: its shards would stand still)
             self._runtime.fatal(error)
 
     def _step(self) -> None:
-        """One round: read the inbox, pick, exchange with Redis, perform."""
-        self._read_inbox()
+        """One round: pick, exchange with Redis, perform."""
         self._is_exchanging = True
         try:
             has_jobs = self._pick_and_exchange()
@@ -143,29 +136,29 @@ class WorkerThread(threading.Thread):
         if has_jobs:
             self._perform()
 
-    def _read_inbox(self) -> None:
-        while self._inbox:
-            self._scheduler.note(*self._inbox.popleft())
-
     def _pick_and_exchange(self) -> bool:
         """Returns whether there are jobs to perform."""
         now = clock.monotonic()
+        if self._hand and not self.is_leaving:
+            self._answer(self.pool.glance(self, now))
         picked = self._pick_several(now)
         # What was performed is settled first.
-        is_free = not self._hand and (picked or self._is_quiet)
-        if is_free and self._bell.is_idle and (handed := self._answer(self._bell.be_busy())):
-            self._give_way(picked, handed)
-            return True
+        if not self._hand and (picked or self._is_quiet):
+            heard = self.pool.resign(self) if picked else self.pool.hush(self)
+            if handed := self._answer(heard):
+                self._give_way(picked, handed)
+                return True
         self._is_calm = self._is_quiet
-        polled = self._due_for_poll(now)
+        polled = [] if self.is_leaving else self.pool.due_for_poll(now)
         if not picked and not self._hand and not polled:
-            return self._wait(now)
+            return self._wait()
         try:
             has_jobs = self._exchange(picked, polled)
         except RedisError as error:
             self._wait_for_redis(picked, error)
             return False
-        self._runtime.outage.over()
+        # A poll reaches all servers of a cluster, and whoever met the trouble may rest by now.
+        self._runtime.outage.over(*(thread.name for thread in self.pool.threads if polled))
         self._retry_delay = RETRY_FROM
         return has_jobs
 
@@ -183,15 +176,19 @@ class WorkerThread(threading.Thread):
                 claim.give_back()
             return
         try:
-            since = clock.monotonic()
+            self._since = clock.monotonic()
             for claim in others:
-                if not claim.perform(since, self.seat):
+                if not claim.perform(self._since, self.seat):
                     break
         finally:
             self.isolation.leave(self)
 
     def _pick_several(self, now: float) -> list[Lease]:
         """Picks shards that share a round trip. One with slow jobs comes last: no other waits behind it."""
+        if self.is_leaving:
+            return []
+        for claim in self._hand:  # the next claim goes along with the settle
+            self.pool.keep(claim.lease, self._since)
         picked: list[Lease] = []
         most = MOST_SHARDS
         while len(picked) < most and (lease := self._pick(now)):
@@ -200,31 +197,31 @@ class WorkerThread(threading.Thread):
         return picked
 
     def _pick(self, now: float) -> Lease | None:
-        if self._is_stopping or self._is_quiet:
-            return None
-        while lease := self._scheduler.pick(now):
+        while lease := self.pool.pick(now):
             if lease.has_suspects and (turn_at := self.isolation.busy_until(now)):
-                self._scheduler.note(lease, turn_at)
-            elif lease.holds(lease.epoch) and not lease.is_wanted and lease.take(self):
+                self.pool.look(lease, turn_at)
+            elif lease.holds(lease.epoch) and not lease.is_wanted and self._take(lease):
                 return lease
-            # Not ours now: the lease keeper wakes us when it is again; and what another thread leaves, a poll finds.
+            # Not ours now: the lease keeper wakes us when it is again.
         return None
 
-    def _due_for_poll(self, now: float) -> list[Lease]:
-        if now < self._next_poll_at or self._is_stopping or self._is_quiet:
-            return []
-        self._next_poll_at = now + self._poll_interval
-        stuck = [lease for thread in self.others for lease in thread.stuck(now)]
-        return [lease for lease in (*self.leases, *stuck) if lease.epoch]
+    def _take(self, lease: Lease) -> bool:
+        """Takes a turn at a shard, if it may; and from others there what they have claimed and can't start soon."""
+        if lease.in_hand:
+            try:
+                self._relief.take_rest(lease, self.pool.threads, self._patience)
+            except RedisError as error:
+                self._runtime.outage.met(error)
+        look_at = lease.take(self, self._patience)
+        if 0.0 < look_at < math.inf:
+            # Who has nothing else to do may believe it earlier.
+            self.pool.look(lease, min(look_at, clock.monotonic() + LASTING))
+        return not look_at
 
-    def _wait(self, now: float) -> bool:
+    def _wait(self) -> bool:
         """Waits until there is something to do; returns whether jobs came with the ring."""
-        due_at = self._scheduler.next_due_at()
-        until = min(self._next_poll_at, self._next_poll_at if due_at is None else due_at)
-        if self._is_quiet:
-            until = now + self._poll_interval
-        is_idle = not (self._is_quiet or self._is_stopping)
-        return self._answer(self._bell.wait(max(until - now, 0.0), is_idle=is_idle)) is not None
+        heard, self._patience = self.pool.rest(self, is_idle=not self.is_leaving)
+        return self._answer(heard) is not None
 
     # ── the bell ────────────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -232,45 +229,48 @@ class WorkerThread(threading.Thread):
         """Acts on a ring. Returns the shard whose jobs came with it, and are in hand now."""
         now = clock.monotonic()
         if heard.is_unsure:
-            for lease in self.leases:
+            for lease in self.pool.leases:
                 if lease.is_open:  # what was handed over is found, and given back, by claims
-                    self._scheduler.note(lease, now)
+                    self.pool.wake(lease, now)
         ring = heard.ring
-        rung = self._by_prefix.get(ring.shard) if ring else None
+        rung = self.pool.of_prefix(ring.shard) if ring else None
         if not (ring and rung):
             return None
-        if ring.handed and (claim := ClaimInHand.of_ring(rung, ring.handed, self, self.seat)):
-            self._inbox.append((rung, now))  # as after any claim, but noted once the job is done, which waits
+        if ring.handed and not self._hand and (claim := ClaimInHand.of_ring(rung, ring.handed, self, self.seat)):
             self._hand = [claim]
+            self.pool.watch(rung, now)
+            self.pool.resign(self)
             return rung
-        self._scheduler.note(rung, now + ring.due_in)
+        self.pool.wake(rung, now + ring.due_in)
         return None
 
     def _give_way(self, picked: Sequence[Lease], handed: Lease) -> None:
         """Puts picked shards off for one whose jobs are here already."""
         for lease in picked:
             if lease is not handed:
-                self._scheduler.note(lease, clock.monotonic())
                 lease.leave(self)
+                self.pool.wake(lease, clock.monotonic())
 
     # ── one round trip ──────────────────────────────────────────────────────────────────────────────────────────────
 
     def _exchange(self, picked: Sequence[Lease], polled: Sequence[Lease]) -> bool:
         """Settles the last claims, makes the next, and polls. Returns whether there are jobs to perform."""
-        trip = RoundTrip(self._runtime.caller, self._scheduler, self.seat)
         with self.settling:
             done = self.in_hand
-            # Until here the lease keeper may have taken back what was picked, and another thread may run it by now.
-            picked = [lease for lease in picked if lease.take(self)]
+            # Until here others may have taken back what was picked, and run it by now.
+            picked = [lease for lease in picked if not lease.take(self, self._patience)]
+            self._patience = self._long
+            trip = RoundTrip(self._runtime.caller, self.pool, self, self.seat)
             try:
-                trip.make(done, picked, polled)
+                trip.make(done, picked, self.pool.holding(polled))
             finally:
                 for settled in trip.settled:
                     self.count(settled)
                 # A settle that was not confirmed is repeated.
                 self._hand = trip.claimed or [claim for claim in done if not claim.is_over]
+                in_hand = {claim.lease for claim in self._hand}
                 for lease in (*(claim.lease for claim in done), *picked):
-                    if not lease.is_busy:
+                    if lease not in in_hand:
                         lease.leave(self)
         return bool(trip.claimed)
 
@@ -278,7 +278,12 @@ class WorkerThread(threading.Thread):
         """Redis is gone, or refuses to write: keep the outcomes, and try for ever."""
         self._runtime.outage.met(error)
         for lease in picked:
-            self._scheduler.note(lease, clock.monotonic())
+            self.pool.wake(lease, clock.monotonic())
         # Sleeps through bells: they bring nothing while Redis is gone.
         time.sleep(self._retry_delay * random.uniform(0.5, 1.5))  # noqa: S311 (spreads load)
         self._retry_delay = min(self._retry_delay * 2, RETRY_TO)
+
+
+def leases_of_threads(threads: Sequence[WorkerThread]) -> list[Lease]:
+    """The shards that these threads run."""
+    return [lease for pool in dict.fromkeys(thread.pool for thread in threads) for lease in pool.leases]

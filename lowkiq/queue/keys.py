@@ -5,6 +5,9 @@ Lowkiq never writes into what a newer one keeps otherwise than it knows.
 The text of a layout is in `ns:queues` for each queue, and in `meta` of each shard. push, acquire, claim and the actions
 of operators compare it with their own in the script that writes. settle, renew, release and abandon need not: they are
 refused to whoever has lost the lease, and a shard changes its layout only when a newer node acquires it.
+
+Version 2 has several claims of a shard at once: `asides`, aside:NUMBER and `behind` (claimed.lua). Producers and
+operators write the same into either, and leave version 1 as it is; nodes raise it.
 """
 
 from __future__ import annotations
@@ -17,7 +20,7 @@ from lowkiq.queue.unreadable import quoted
 from lowkiq.version import VERSION
 
 #: The layout that this Lowkiq writes. A change that an older one could not work with raises it by one.
-LAYOUT_VERSION: Final = 1
+LAYOUT_VERSION: Final = 2
 #: Shards of a queue. Each costs memory wherever it is known, so what Redis says is held to this as well.
 MOST_SHARDS: Final = 65_536
 
@@ -38,9 +41,10 @@ class Layout(NamedTuple):
         return cls(int(version), int(shards_count))
 
 
-def layout(shards_count: int) -> str:
+def layout(shards_count: int, version: int | None = None) -> str:
     """Version 1 is "24"; later ones name theirs, "2:24", which to any older writer is a mismatch by itself."""
-    return str(shards_count) if LAYOUT_VERSION == 1 else f"{LAYOUT_VERSION}:{shards_count}"
+    version = version or LAYOUT_VERSION
+    return str(shards_count) if version == 1 else f"{version}:{shards_count}"
 
 
 def newer_layout(queue: str, version: int | str) -> NewerLayout:
@@ -75,9 +79,9 @@ def doorbell(namespace: str, name: str) -> str:
     return f"{namespace}:bell:{name}"
 
 
-def thread_bell(namespace: str, name: str, thread: int) -> str:
-    """List on which a thread of a node is told of it, where scripts can reach both. It expires when nobody listens."""
-    return f"{namespace}:bell:{name}:{thread}"
+def pool_bell(namespace: str, name: str, pool: int) -> str:
+    """List on which threads of a node are told of it, where scripts can reach both. It expires when nobody listens."""
+    return f"{namespace}:bell:{name}:{pool}"
 
 
 def history(namespace: str, queue: str) -> str:

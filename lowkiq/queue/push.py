@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from itertools import chain, zip_longest
-from typing import Any
+from typing import Any, NamedTuple
 
 from hiredis import pack_command
 from msgspec.structs import astuple
@@ -24,8 +24,18 @@ from lowkiq.transport.server import Connections, Replicas
 MAX_PUSH = 1_000
 #: Bytes of one push script's arguments, unless a single payload is larger.
 MAX_PUSH_BYTES = 4 << 20
+#: Shards that one push script is for, where there is one server: each takes about as long as two jobs.
+MAX_SHARDS = 100
 #: Push scripts in one round trip.
 PUSHES_AT_ONCE = 32
+
+
+class Chunk(NamedTuple):
+    """Jobs for one shard, and their bytes."""
+
+    shard: Shard
+    jobs: Sequence[EncodedJob]
+    size: int = 0
 
 
 class Producer:
@@ -105,33 +115,49 @@ class Producer:
         by_shard: dict[int, list[EncodedJob]] = {}
         for job in jobs:
             by_shard.setdefault(shard_of(job.id, shards_count), []).append(job)
-        for some in chunked(by_shard.items(), PUSHES_AT_ONCE):
-            pushes = [map(partial(push_call, self._shards[index]), _chunks(group)) for index, group in some]
-            for calls in zip_longest(*pushes):
-                yield [call for call in calls if call]
+        chunks = [_chunks(self._shards[index], group) for index, group in by_shard.items()]
+        most = 1 if self._caller.is_spread else MAX_SHARDS
+        for turn in zip_longest(*chunks):
+            yield from chunked(map(_push_call, _together(filter(None, turn), most)), PUSHES_AT_ONCE)
 
 
 def push_call(shard: Shard, jobs: Sequence[EncodedJob]) -> Call[tuple[int, int]]:
     """Puts payloads into the queue; gives the numbers of new ids and merged payloads."""
-    arguments: list[Argument] = [shard.layout, 2]
-    for job in jobs:
+    return _push_call([Chunk(shard, jobs)])
+
+
+def _push_call(chunks: Sequence[Chunk]) -> Call[tuple[int, int]]:
+    head: list[Argument] = [chunks[0].shard.layout, 2]
+    if len(chunks) > 1:
+        head += [len(chunk.jobs) for chunk in chunks]
+    arguments = head.copy()
+    for job in chain.from_iterable(chunk.jobs for chunk in chunks):
         if job.score != "" or job.perform_in != "":  # in full, which few pushes need
-            arguments = [shard.layout, 4, *chain.from_iterable(map(astuple, jobs))]
+            head[1] = 4
+            arguments = [*head, *chain.from_iterable(astuple(job) for chunk in chunks for job in chunk.jobs)]
             break
         arguments += (job.id, job.payload)
-    return Call("push", (shard.prefix,), arguments, tuple)
+    return Call("push", [chunk.shard.prefix for chunk in chunks], arguments, tuple)
 
 
-def register(caller: Caller, namespace: str, queues: Mapping[str, int]) -> dict[str, OtherLayout]:
+def register(
+    caller: Caller, namespace: str, queues: Mapping[str, int], *, raises_layout: bool = False
+) -> dict[str, OtherLayout]:
     """
-    Makes queues with their shards_count known, also again should Redis have lost them.
+    Makes queues with their shards_count known, also again should Redis have lost them. Nodes raise an older layout;
+    producers leave it, so that nodes of an older Lowkiq go on with the queue.
 
     Returns:
         by queue, ShardsCountMismatch for one that is known with another shards_count, or with what is none, and
         NewerLayout for a newer layout.
     """
     calls = [
-        Call("register", [keys.queues(namespace)], [queue, keys.layout(count)], partial(_known, namespace, queue))
+        Call(
+            "register",
+            [keys.queues(namespace)],
+            [queue, keys.layout(count), keys.layout(count, 1) if raises_layout else ""],
+            partial(_known, namespace, queue),
+        )
         for queue, count in queues.items()
     ]
     replies = caller.run_all(calls)
@@ -164,15 +190,30 @@ def layout_error(queue: str, known: Layout, shards_count: int) -> OtherLayout | 
     )
 
 
-def _chunks(jobs: Iterable[EncodedJob]) -> Iterator[list[EncodedJob]]:
+def _chunks(shard: Shard, jobs: Iterable[EncodedJob]) -> Iterator[Chunk]:
+    """Jobs of a shard, as many as one script may have."""
     chunk: list[EncodedJob] = []
     size = 0
     for job in jobs:
         length = len(job.id) + len(job.payload)
         if chunk and (len(chunk) >= MAX_PUSH or size + length > MAX_PUSH_BYTES):
-            yield chunk
+            yield Chunk(shard, chunk, size)
             chunk, size = [], 0
         chunk.append(job)
         size += length
     if chunk:
-        yield chunk
+        yield Chunk(shard, chunk, size)
+
+
+def _together(chunks: Iterable[Chunk], most: int) -> Iterator[list[Chunk]]:
+    """Chunks of several shards, as many as one script may have."""
+    some: list[Chunk] = []
+    jobs = size = 0
+    for chunk in chunks:
+        jobs, size = jobs + len(chunk.jobs), size + chunk.size
+        if some and (len(some) >= most or jobs > MAX_PUSH or size > MAX_PUSH_BYTES):
+            yield some
+            some, jobs, size = [], len(chunk.jobs), chunk.size
+        some.append(chunk)
+    if some:
+        yield some

@@ -72,6 +72,11 @@ class Outcome(NamedTuple):
     #: False if each of those holds one payload.
     has_several: bool = True
 
+    @property
+    def is_plain(self) -> bool:
+        """True if it says that every job is done, and had one payload."""
+        return self.rest == "ack" and not (self.has_several or any(self[:5]))
+
 
 class Settled(NamedTuple):
     """The numbers of jobs that a settle moved."""
@@ -122,7 +127,7 @@ class Shard:
         return Call("acquire", self._keys, arguments, _acquired)
 
     def release(self, node: str, epoch: str, number: int, what: Literal["claim", "lease"]) -> Call[Released]:
-        """Gives back a claim whose jobs have not run, or with "lease" the shard too."""
+        """Gives back a claim whose jobs have not run, or with "lease" the shard and all that is claimed of it."""
         return Call("release", self._keys, [node, epoch, number, what], _released)
 
     def abandon(self, node: str, epoch: str) -> Call[int]:
@@ -142,13 +147,16 @@ class Shard:
         max_payloads: int,
         load_payload: Callable[[bytes], Any],
         shards: int = 1,
+        known: Sequence[int] = (),
     ) -> Call[Claim]:
         """
         Takes at most `limit` due jobs; each of `shards` that are claimed together brings its part of what one claim
-        may. Numbers of claims rise within an epoch.
+        may. Numbers of claims rise within an epoch. `known` are those of the shard's other claims, in hand or not
+        answered yet: of one in Redis that is not among them, Unsettled tells the number.
         """
         limits = (min(limit, MAX_CLAIM), max_payloads, MAX_CLAIM_PAYLOADS // shards, MAX_CLAIM_BYTES // shards)
-        arguments: list[Argument] = [node, epoch, number, self.layout, *limits]
+        beside = f" {' '.join(map(str, known))} " if known else ""
+        arguments: list[Argument] = [node, epoch, number, self.layout, *limits, beside]
         return Call("claim", self._keys, arguments, partial(parse_claim, load=load_payload))
 
     def settle(self, node: str, epoch: str, number: int, outcome: Outcome) -> Call[Settled]:
@@ -164,6 +172,13 @@ class Shard:
                     arguments += row[1:]
         return Call("settle", self._keys, arguments, _settled)
 
+    def finish(self, node: str, epoch: str, number: int, following: int) -> Call[Settled | None]:
+        """
+        Acks all jobs of a claim, each of one payload, and opens the one with the `following` number: a settle and a
+        claim that finds nothing. None, with nothing changed: something is queued, or else needs the two of them.
+        """
+        return Call("finish", self._keys, [node, epoch, number, following], _finished)
+
 
 def shards_of(namespace: str, queues: Mapping[str, int]) -> list[Shard]:
     """The shards of these queues; `queues` gives their shards_count."""
@@ -175,9 +190,12 @@ def renew(shards: Sequence[Shard], node: str, epochs: Sequence[str], ttl: float)
     return Call("renew", [shard.prefix for shard in shards], [node, ttl, *epochs], list)
 
 
-def peek(shards: Sequence[Shard]) -> Call[list[float | None]]:
-    """For each shard the seconds until its oldest job is due (negative: overdue), None when there is nothing."""
-    return Call("peek", [shard.prefix for shard in shards], [], _peeked)
+def peek(shards: Sequence[Shard], busy: Sequence[bool] | None = None) -> Call[list[float | None]]:
+    """
+    For each shard the seconds until its oldest job is due (negative: overdue), None when there is nothing. `busy` tells
+    of which the caller has claims in hand; of others a claim in Redis is due now.
+    """
+    return Call("peek", [shard.prefix for shard in shards], list(map(int, busy or ())), _peeked)
 
 
 def _id(id: str) -> Argument:
@@ -200,6 +218,10 @@ def _released(reply: list[Any]) -> Released:
 def _settled(reply: list[Any]) -> Settled:
     acked, failed, buried, due, now = reply
     return Settled(int(acked), int(failed), int(buried), due_in(due, now))
+
+
+def _finished(acked: int | None) -> Settled | None:
+    return None if acked is None else Settled(int(acked), 0, 0, None)
 
 
 def _peeked(reply: list[Any]) -> list[float | None]:

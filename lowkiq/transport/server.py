@@ -17,6 +17,8 @@ Command = tuple[Argument, ...]
 
 #: Commands that run a script. Their third word is the number of keys.
 SCRIPTS: Final = frozenset({"EVAL", "EVALSHA"})
+#: Commands of whose replies the client would parse nothing; they come by the thousand.
+UNPARSED: Final = SCRIPTS | {"HMGET"}
 #: Bytes that are sent at once: more than a node mostly sends in a round trip.
 PART: Final = 16_384
 
@@ -55,7 +57,7 @@ class Server:
         have what was written. An error of the connection is raised.
         """
         sent = [*commands, wait_command(replicas)] if replicas else commands
-        if self.connections and commands[0][0] in SCRIPTS:  # the client would parse nothing of a script's reply
+        if self.connections and commands[0][0] in UNPARSED:
             replies = self.connections.pipeline(sent)
         else:
             with self._client.pipeline(transaction=False) as pipeline:

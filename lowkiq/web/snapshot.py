@@ -86,9 +86,9 @@ class Snapshot:
         """The numbers of a shard, if they are known already."""
         return self._shards.get((queue, number))
 
-    def running(self, queue: str, shard: int) -> Running | None:
-        """The batch of a shard that is performed, by the last heartbeat."""
-        return self._running.get((queue, shard))
+    def running(self, queue: str, shard: int) -> Sequence[Running]:
+        """The batches of a shard that are performed, by the last heartbeat, the longest first."""
+        return self._running.get((queue, shard), ())
 
     def node(self, owner: str | None) -> NodeHealth | None:
         """The node of that name, if it beats."""
@@ -127,7 +127,7 @@ class Snapshot:
         return {(shard.queue, shard.shard): shard for shard in self.shards}
 
     @cached_property
-    def _running(self) -> dict[tuple[str, int], Running]:
+    def _running(self) -> dict[tuple[str, int], list[Running]]:
         return running_batches(self.nodes.nodes)
 
 

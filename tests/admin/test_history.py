@@ -11,10 +11,11 @@ from lowkiq.admin import history
 from lowkiq.admin.history import SPANS, TOTAL, read_history, record, take_turn
 from lowkiq.admin.metrics import QueueMetrics
 from lowkiq.admin.nodes import BEAT_INTERVAL
-from lowkiq.node.housekeeping import Housekeeping
+from lowkiq.node.health.housekeeping import Housekeeping
 from lowkiq.node.runtime import Runtime
 from lowkiq.queue import keys
 from lowkiq.queue.call import Call
+from lowkiq.queue.push import register
 from tests.queue.shard_driver import PAST, ShardDriver
 from tests.support import wait_until
 
@@ -78,14 +79,39 @@ def keep_house(app):
 
 def test_a_sample_is_found_in_every_span(app, namespace):
     metrics = QueueMetrics(
-        length=7, fresh=4, retries=3, busy=2, morgue_length=1, lag=1.5, processed=10, failed=11, pushed=12, merged=13
-    )
+        length=7, fresh=4, retries=3, waiting=1, busy=2, claims=1, morgue_length=1, lag=1.5, processed=10, failed=11,
+        pushed=12, merged=13,
+    )  # fmt: skip
     record(app.caller, namespace, {"orders": metrics})
     for span, (_, step) in SPANS.items():
         (point,) = read_history(app.caller, namespace, "orders", span)
         assert point.at == point.at // step * step
         assert (point.length, point.retries, point.busy, point.morgue_length, point.lag) == (7, 3, 2, 1, 1.5)
         assert (point.processed, point.failed, point.pushed, point.merged) == (10, 11, 12, 13)
+
+
+def test_a_sample_of_many_shards_has_all_that_they_hold_and_have_done(app, namespace, keep_house):
+    """Of those that hold nothing only the counters are read."""
+    shards = [ShardDriver(app, index=index, shards_count=200) for index in range(200)]
+    register(app.caller, namespace, {"q": 200})
+    for index, shard in enumerate(shards[::9]):
+        lease = shard.lease()
+        shard.push_all(("a", b"x", 1.0, PAST), ("b", b"x", 1.0, PAST), ("b", b"y", 1.0, PAST))
+        lease.claim()
+        lease.ack("a", "b")
+        if index % 4 == 0:
+            shard.push("c", perform_in=PAST)
+        if index % 4 == 1:
+            shard.push("d", perform_in=PAST)
+            lease.claim()
+    keep_house()
+    (point,) = read_history(app.caller, namespace, "q", "5m")
+    known = app.metrics()["q"]
+    assert (
+        (point.processed, point.pushed, point.merged) == (known.processed, known.pushed, known.merged) == (46, 81, 23)
+    )
+    assert (point.length, point.busy) == (known.length, known.busy) == (6, 6)
+    assert point.lag > 0
 
 
 def test_no_span_has_more_points_than_a_chart_can_show():

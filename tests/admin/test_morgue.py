@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from tests.queue.shard_driver import FUTURE, PAST, Claimed, Dead, Queued
+from tests.queue.look import Claimed, Dead, Queued
+from tests.queue.shard_driver import FUTURE, PAST
 
 BY_HAND = "moved to the morgue by hand"
 

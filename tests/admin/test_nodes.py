@@ -1,11 +1,14 @@
-"""What heartbeats say of all nodes: which numbers are doubled, and what supervisors report."""
+"""What heartbeats say of all nodes: which numbers are doubled, what supervisors report, and what runs of a shard."""
 
 from __future__ import annotations
 
+from types import SimpleNamespace
 from typing import Any
 
+from lowkiq import clock
 from lowkiq.admin.alerts import alerts_of
-from lowkiq.admin.nodes import NodeHealth, Nodes, judge
+from lowkiq.admin.nodes import NodeHealth, Nodes, ThreadHealth, batch_of, judge, running_batches
+from lowkiq.node.health.dump import job_of
 
 
 def node(**facts: Any) -> NodeHealth:
@@ -46,3 +49,47 @@ def test_a_notice_that_all_nodes_of_a_supervisor_carry_is_one_alert_and_not_trus
     assert "On host, node 1/2 can't start since 12:03 UTC" in told
     assert all("\x1b" not in says and "\u202e" not in says and len(says) < 400 for says in told)
     assert len(alerts_of(judged(node(notices=[str(number) for number in range(1000)])))) <= 10
+
+
+def thread(*ids: str, seconds: float, jobs: int | None = None, shard: int = 0) -> ThreadHealth:
+    count = len(ids) if jobs is None else jobs
+    return ThreadHealth(name=ids[0], worker="W", queue="q", shard=shard, ids=list(ids), jobs=count, seconds=seconds)
+
+
+def test_several_threads_of_a_node_can_perform_one_shard() -> None:
+    several = node(threads=[thread("a", seconds=1.0), thread("b", seconds=9.0), thread("c", seconds=1.0, shard=1)])
+    found = running_batches([several])
+    assert {place: [batch.thread.name for batch in batches] for place, batches in found.items()} == {
+        ("q", 0): ["b", "a"], ("q", 1): ["c"],
+    }  # fmt: skip
+
+
+def test_of_a_shard_that_several_nodes_name_the_last_beat_is_right() -> None:
+    before = node(beat_age=8.0, threads=[thread("old", seconds=9.0), thread("older", seconds=10.0)])
+    after = node(node="host:2:def", beat_age=1.0, threads=[thread("new", seconds=1.0)])
+    for order in ([before, after], [after, before]):
+        assert [batch.thread.name for batch in running_batches(order)["q", 0]] == ["new"]
+
+
+def test_a_job_is_of_the_batch_that_names_it_else_of_one_too_large_to_name_all() -> None:
+    large, small = thread("x", seconds=9.0, jobs=50), thread("a", "b", seconds=1.0)
+    batches = running_batches([node(threads=[large, small])])["q", 0]
+    named, perhaps = batch_of("b", batches), batch_of("c", batches)
+    assert named and named.thread is small
+    assert perhaps and perhaps.thread is large
+    assert batch_of("c", [named]) is None
+
+
+def test_a_beat_tells_what_each_thread_performs_also_of_one_shard() -> None:
+    shard, worker = SimpleNamespace(queue="q", index=3), object()
+
+    def claim(id: str, since: float, *, is_running: bool = True) -> Any:
+        running = [SimpleNamespace(id=id)] if is_running else []
+        return SimpleNamespace(worker=worker, shard=shard, running=running, running_since=since)
+
+    now = clock.monotonic()
+    first: Any = SimpleNamespace(name="t0", in_hand=[claim("next", now, is_running=False), claim("a", now - 20.0)])
+    second: Any = SimpleNamespace(name="t1", in_hand=[claim("b", now - 10.0)])
+    told = [job_of(first), job_of(second)]
+    assert [(one.name, one.shard, one.ids) for one in told] == [("t0", 3, ["a"]), ("t1", 3, ["b"])]
+    assert told[0].seconds > told[1].seconds >= 10.0

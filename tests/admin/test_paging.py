@@ -24,18 +24,26 @@ class Index:
     def __init__(self, app, shards_count):
         self.caller, self.redis = app.caller, app.redis()
         self.shards = app.shards(f"q{next(_queues)}", shards_count)
-        self.rows = []
+        self.rows, self.parked = [], []
 
     def add(self, shard, scores_by_id):
         self.redis.zadd(f"{self.shards[shard].prefix}due", scores_by_id)
         self.rows += [(score, shard, id.encode()) for id, score in scores_by_id.items()]
 
+    def park(self, shard, scores_by_id):
+        """Ids that wait for their own run, as claims put them aside."""
+        prefix = self.shards[shard].prefix
+        self.redis.zadd(f"{prefix}due", dict.fromkeys(scores_by_id, math.inf))
+        self.redis.hset(f"{prefix}behind", mapping=scores_by_id)
+        self.parked += [(score, shard, id.encode()) for id, score in scores_by_id.items()]
+
     def sorted(self, *, reverse=False, low=-math.inf, high=math.inf):
-        """By score, then shard, then id; reversed, the shards are still in order."""
+        """By score, then shard, then id, with those that wait behind; reversed, the shards are still in order."""
         rows = sorted(row for row in self.rows if low <= row[0] <= high)
         if reverse:
             rows.sort(key=lambda row: row[2], reverse=True)
-            rows.sort(key=lambda row: (-row[0], row[1]))
+        rows += sorted((row for row in self.parked if low <= row[0] <= high), key=lambda row: row[2])
+        rows.sort(key=lambda row: (-row[0] if reverse else row[0], row[1]))
         return [(shard, id) for _, shard, id in rows]
 
     def read(self, limit, after=None, **options):
@@ -48,7 +56,7 @@ class Index:
         while True:
             page, following = self.read(limit, after, **options)
             pages.append(page)
-            assert len(pages) <= len(self.rows) + 1, "they do not come to an end"
+            assert len(pages) <= len(self.rows) + len(self.parked) + 1, "they do not come to an end"
             if following is None:
                 return pages
             assert len(page) == limit
@@ -88,6 +96,23 @@ def test_pages_together_are_the_sorted_list(app, rows, limit, reverse, bounds):
     pages = index.pages(limit, reverse=reverse, **options)
     assert flat(pages) == index.sorted(reverse=reverse, low=low, high=high)
     assert all(len(page) == limit for page in pages[:-1])
+
+
+@settings(deadline=None, max_examples=150, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(
+    rows=st.lists(st.tuples(st.integers(0, 2), st.integers(-2, 2), st.booleans()), max_size=40),
+    limit=st.integers(1, 50),
+    reverse=st.booleans(),
+    bounds=st.one_of(st.none(), st.tuples(st.integers(-2, 2), st.integers(-2, 2)).map(sorted)),
+)
+def test_those_that_wait_for_their_own_run_have_their_places_among_the_others(app, rows, limit, reverse, bounds):
+    index = Index(app, 3)
+    for number, (shard, score, waits) in enumerate(rows):
+        (index.park if waits else index.add)(shard, {f"id-{number}": float(score)})
+    low, high = bounds or (-math.inf, math.inf)
+    options = {} if bounds is None else {"bounds": (low, high)}
+    pages = index.pages(limit, reverse=reverse, **options)
+    assert flat(pages) == index.sorted(reverse=reverse, low=low, high=high)
 
 
 @pytest.mark.parametrize("reverse", [False, True])

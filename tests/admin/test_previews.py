@@ -146,7 +146,7 @@ def test_who_wants_no_payloads_gets_none(shard):
     shard.push("a", b"p", 1.0, PAST)
     shard.push_payloads("b", 3)
     rows = shard.call("fetch", "queue", 0, 10, "a", "b")
-    assert [(int(row[4]), row[5:]) for row in rows] == [(1, []), (3, [])]
+    assert [(int(row[5]), row[6:]) for row in rows] == [(1, []), (3, [])]
 
 
 def test_payloads_are_bytes_whatever_they_hold(shard, alone):

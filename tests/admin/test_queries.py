@@ -74,7 +74,7 @@ def test_fetch_of_many_large_payloads_does_not_hold_up_redis(work, app, monkeypa
 
     def watched(calls):
         results = run_all(calls)
-        sizes.extend(sum(len(row[5]) for row in rows if row and row != b"later") for rows in results)
+        sizes.extend(sum(len(row[6]) for row in rows if row and row != b"later") for rows in results)
         return results
 
     monkeypatch.setattr(app.caller, "run_all", watched)

@@ -25,7 +25,8 @@ def test_every_row_of_make_bench_has_a_figure(redis_server, capsys):
 FIGURES = (
     "1×5", "2×5", "batch 100", "hot", "merged", "single", "bulk", "single by bare", "rung", "one write",
     "three writes", "round trips", "idle p50", "idle p99", "half rate", "half p50", "half p99", "io", "cpu", "bytes",
-    "redis", "commands", "rss",
+    "redis", "commands", "rss", "mixed p50", "mixed p99", "mixed most", "beside p50", "beside p99", "lone redis",
+    "lone commands", "bulk to 10", "bulk to 1000", "bulk to 10000", "idle redis", "idle node", "idle commands",
 )  # fmt: skip
 
 

@@ -48,6 +48,24 @@ def test_one_id_gets_all(told):
     assert {identity for call in many for identity, _ in call} == {"0" * 10}
 
 
+def test_a_mixed_load_is_the_same_each_time_and_keeps_its_rate_and_its_part_of_slow_ones(told, monkeypatch):
+    clock = iter(n / 1000 for n in range(100_000))
+    monkeypatch.setattr(stage.time, "monotonic", lambda: next(clock))
+    mixed = {"do": "mixed", "rate": 300, "seconds": 20, "slow": 10}
+    _, first, (answer,) = told(mixed)
+    _, second, _ = told(mixed)
+    sleeps = [payload["sleep"] for _, payload in first]
+    assert sleeps == [payload["sleep"] for _, payload in second]
+    assert set(sleeps) == {stage.QUICK, stage.SLOW}
+    assert 5_500 < len(sleeps) == answer["jobs"] < 6_500
+    assert 0.005 < sleeps.count(stage.SLOW) / len(sleeps) < 0.015
+
+
+def test_one_job_sleeps_for_as_long_as_is_asked(told):
+    _, ((_, payload),), _ = told({"do": "sleep", "seconds": 10})
+    assert payload["sleep"] == 10
+
+
 @pytest.mark.parametrize("rate", [500, 20_000])
 def test_paced_never_runs_ahead_of_its_rate_and_stamps_some(told, monkeypatch, rate):
     clock = iter(n / 1000 for n in range(10_000))  # a millisecond at each look

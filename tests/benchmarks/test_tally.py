@@ -32,12 +32,21 @@ def test_words_of_processes_are_ordered_by_their_time_not_by_their_arrival(tally
 
 def test_percentiles_are_milliseconds_without_the_cold_ones(tally):
     tally.add(word(0.0, 10, [9.0] * 10 + [0.001] * 90))
-    assert tally.latency(skip=0.1) == pytest.approx((1.0, 1.0))
+    assert tally.latency(skip=0.1) == pytest.approx((1.0, 1.0, 1.0))
+    assert tally.latency(skip=0).most == pytest.approx(9_000)
 
 
 def test_no_job_done_is_a_failure_not_a_rate_of_zero(tally):
     with pytest.raises(ContenderFailed, match="did no job"):
         tally.rate()
+
+
+def test_a_batch_lasts_from_its_push_to_its_last_word(tally):
+    for at in (12.0, 11.0):
+        tally.add(word(at, 10), at)
+    assert tally.seconds() == 1
+    assert tally.seconds(since=10.0) == 2
+    assert tally.processes == 2
 
 
 def test_reset_forgets(tally):

@@ -9,6 +9,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
+from tests import warm
 from tests.support import LOWKIQ, ROOT
 
 APP = """
@@ -51,13 +52,11 @@ class Doctor:
         inherited = {name: value for name, value in os.environ.items() if not name.startswith(("LOWKIQ_", "REDIS_"))}
         environment = {"LOWKIQ_REDIS_URL": self._url, "PYTHONPATH": str(ROOT)}
         command = [sys.executable, *LOWKIQ, "doctor", *(arguments or ("-r", "jobs"))]
-        ended = subprocess.run(
+        ended = warm.run(
             [*command, "--json"] if as_json else command,
             cwd=self._directory,
             env=inherited | environment | changes,
             capture_output=True,
-            text=True,
             timeout=PATIENCE,
-            check=False,
         )
         return Told(ended)

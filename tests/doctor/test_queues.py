@@ -16,6 +16,7 @@ from lowkiq.doctor.subject import Subject
 from lowkiq.queue import keys
 from lowkiq.queue.shard import Exhausted
 from lowkiq.version import VERSION
+from tests.beside import run_beside
 from tests.queue.shard_driver import PAST, ShardDriver
 from tests.web.node_health import tell_health
 
@@ -76,18 +77,19 @@ def test_an_application_without_workers(examine: Examine) -> None:
 
 def test_a_newer_layout_is_a_problem_told_once(app: Lowkiq, examine: Examine) -> None:
     serve(app)
-    register(app, q="2:1")
+    register(app, q=f"{keys.LAYOUT_VERSION + 1}:1")
     assert examine(queue_checks.shards_count) == []
     (found,) = examine(queue_checks.layouts)
     assert found.level == "problem"
-    assert found.says == f"queue q has layout 2, this Lowkiq {VERSION} writes layout 1"
+    assert found.says == f"queue q has layout 3, this Lowkiq {VERSION} writes layout 2"
     assert found.do == "upgrade it: a newer Lowkiq has taken the queue over"
 
 
 @pytest.mark.parametrize(
     ("layout", "says"),
     [
-        ("2:2", "queue q (shard 1) has layout 2"),
+        ("3:2", "queue q (shard 1) has layout 3"),
+        ("2:3", "shard 1 of queue q was written with shards_count 3, the queue has 2"),
         ("3", "shard 1 of queue q was written with shards_count 3, the queue has 2"),
     ],
 )
@@ -97,6 +99,25 @@ def test_a_shard_with_a_layout_of_its_own(app: Lowkiq, examine: Examine, layout:
     app.redis().hset(keys.shard(app.settings.namespace, "q", 1) + "meta", "layout", layout)
     (found,) = examine(queue_checks.layouts)
     assert found.level == "problem" and says in found.says
+
+
+def test_an_older_layout_is_only_noted(app: Lowkiq, examine: Examine) -> None:
+    serve(app, shards_count=2).perform_async([{"id": 1}, {"id": 2}])
+    says = "not yet of layout 2, to which nodes of this version raise what they run: q"
+    app.redis().hset(keys.shard(app.settings.namespace, "q", 1) + "meta", "layout", "2")
+    assert [(found.level, found.says) for found in examine(queue_checks.layouts)] == [("note", says)]
+    register(app, q="2")
+    assert [(found.level, found.says) for found in examine(queue_checks.layouts)] == [("note", says)]
+
+
+def test_what_waits_for_its_own_run_is_not_late(app: Lowkiq, examine: Examine) -> None:
+    serve(app)
+    register(app, q="2:1")
+    lease = run_beside(ShardDriver(app))
+    assert levels(examine(queue_checks.late)) == []
+    lease.settle(1, rest="ack")
+    (found,) = examine(queue_checks.late)
+    assert found.level == "warning" and "1 jobs queued, 1 in hand" in found.says
 
 
 def test_a_queue_that_nobody_serves(app: Lowkiq, make_app: Callable[..., Lowkiq], examine: Examine) -> None:
@@ -219,13 +240,13 @@ def test_a_job_that_takes_hours(app: Lowkiq, examine: Examine) -> None:
     assert found.says.endswith("has been at shard 3 of q for 2.5 h: \\x1b1")
 
 
-def test_more_threads_than_shards(app: Lowkiq, examine: Examine) -> None:
-    serve(app, shards_count=9)
+def test_more_threads_than_concurrency_allows(app: Lowkiq, examine: Examine) -> None:
+    serve(app, shards_count=3).concurrency = 3
     tell_health(app)
     (found,) = examine(machine_checks.capacity)
-    assert found.says.startswith("9 shards for 10 threads: at most 9 batches run at a time")
-    serve(app, "second", shards_count=1)
-    assert examine(machine_checks.capacity) == []
+    assert found.says.startswith("concurrency allows 9 batches at a time for 10 threads")
+    serve(app, "second")
+    assert examine(machine_checks.capacity) == [], "that can use all threads, with one shard"
 
 
 def test_payloads_larger_than_redis_takes(make_app: Callable[..., Lowkiq]) -> None:

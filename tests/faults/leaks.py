@@ -28,6 +28,7 @@ from lowkiq.queue.push import push_call
 from lowkiq.queue.shard import Shard
 from tests.harness import Supervised
 from tests.support import SOURCES, SUPERVISOR, running_redis, wait_until
+from tests.warm import COLD
 
 NODES, SHARDS = 2, 4
 
@@ -113,7 +114,7 @@ def run(directory: Path, seconds: float, rounds: int) -> tuple[list[Sample], lis
     (directory / "app.py").write_text(APP)
     arguments = [*SUPERVISOR, "-r", "app", "--nodes", str(NODES)]
     with running_redis() as server, closing(Lowkiq(redis_url=server.url)) as app:
-        environment = {"REDIS_URL": server.url, "PYTHONPATH": os.pathsep.join([SOURCES, str(directory)])}
+        environment = {"REDIS_URL": server.url, "PYTHONPATH": os.pathsep.join([SOURCES, str(directory)]), **COLD}
         with Supervised(directory, arguments, environment) as supervisor:
             pids = supervisor.until_ready(NODES)
             watched = {"supervisor": supervisor.process.pid} | {f"node {n}": pid for n, pid in enumerate(pids)}

@@ -29,8 +29,7 @@ def test_after_a_kill_another_node_takes_over_within_the_lease(nodes: Nodes) -> 
     first.kill()
     nodes.push({"id": "a", "payload": {"n": 2}})
     nodes.open("go")
-    # The lease, the second between tries for it, and a busy machine.
-    wait_until(nodes.is_done, within=10)
+    wait_until(nodes.is_done)
     assert [(row[1], [payload["n"] for payload in row[2]["a"]]) for row in nodes.records("end")] == [
         (second.pid, [1, 2])
     ]
@@ -43,12 +42,12 @@ def test_the_shards_of_a_node_known_to_be_dead_are_taken_at_once(nodes: Nodes) -
     first.kill()
     nodes.open("go")
     nodes.start(node={"dead_nodes": ["first"]}, lease_ttl=3600).wait_ready()
-    wait_until(nodes.is_done, within=10)
+    wait_until(nodes.is_done)
 
 
 def test_a_node_that_lives_loses_nothing_to_one_that_thinks_another_dead(nodes: Nodes) -> None:
-    first = nodes.start(node={"name": "first"}, lease_ttl=1).wait_ready()
-    second = nodes.start(node={"dead_nodes": ["somebody else"]}, lease_ttl=1).wait_ready()
+    first = nodes.start(node={"name": "first"}, lease_ttl=60).wait_ready()
+    second = nodes.start(node={"dead_nodes": ["somebody else"]}, lease_ttl=60).wait_ready()
     nodes.push(*({"id": number, "payload": {}} for number in range(10)))
     wait_until(nodes.is_done)
     assert {row[1] for row in nodes.records("start")} == {first.pid} != {second.pid}
@@ -198,7 +197,7 @@ def test_random_kills_of_nodes_under_load_lose_nothing_and_keep_the_order(nodes:
         reaped = [names[slot]] if rng.random() < 0.8 else []
         names[slot] = f"n{kill}-{slot}"
         alive[slot] = nodes.start(node={"name": names[slot], "dead_nodes": reaped}, **settings)
-    wait_until(nodes.is_done, within=30)
+    wait_until(nodes.is_done)
     records = nodes.records("start", "end", "overlap")
     assert overlaps(records, dead) == []
     assert overlaps(records), "no kill has met a running job: this has tested nothing"

@@ -97,7 +97,7 @@ def busy(stage: Stage) -> Iterator[None]:
             yield
         finally:
             wait_until(lambda: _kill_script(stage.admin), every=0.1)
-            thread.join(10)
+            thread.join(60)
 
 
 def _kill_script(admin: redis.Redis) -> bool:

@@ -8,9 +8,11 @@ from typing import Any
 from lowkiq import Lowkiq, clock
 from lowkiq.node.lease import Lease
 from lowkiq.node.node import Node
+from lowkiq.node.pool import Pool
 from lowkiq.node.runtime import Runtime
 from lowkiq.node.schedulers import Lag
 from lowkiq.node.worker_thread import WorkerThread
+from lowkiq.queue.bell import LocalBell
 from lowkiq.queue.shard import Owned
 
 
@@ -38,9 +40,14 @@ def acquire(lease: Lease, until: float | None = None) -> Lease:
     return lease
 
 
-def thread_of(runtime: Runtime, *leases: Lease, number: int = 0) -> WorkerThread:
-    """It is not started. Its shards have jobs due, one after the other."""
-    thread = WorkerThread(number, leases, Lag(), runtime)
+def pool_of(runtime: Runtime, *leases: Lease) -> Pool:
+    """Its shards have jobs due, one after the other."""
+    pool = Pool(leases, Lag(), LocalBell(), runtime)
     for at, lease in enumerate(leases):
-        thread.wake(lease, float(at))
-    return thread
+        pool.wake(lease, float(at))
+    return pool
+
+
+def thread_of(runtime: Runtime, *leases: Lease) -> WorkerThread:
+    """One that is alone in its pool, and not started."""
+    return WorkerThread(0, pool_of(runtime, *leases), runtime)

@@ -19,6 +19,7 @@ from lowkiq.admin.metrics import QueueMetrics
 from lowkiq.job import EncodedJob, shard_of
 from lowkiq.queue.push import push_call
 from lowkiq.queue.shard import Shard
+from tests import warm
 from tests.node.script import SCRIPT
 from tests.support import ROOT, RedisServer, wait_until
 
@@ -103,9 +104,7 @@ class Nodes:
         } | {f"LOWKIQ_{name.upper()}": str(value) for name, value in settings.items()}
         log = self._directory / f"node-{next(self._numbers)}.log"
         with log.open("wb") as output:
-            process = subprocess.Popen(
-                [sys.executable, "-c", SCRIPT], stdout=output, stderr=output, env=kept | environment
-            )
+            process = warm.popen([sys.executable, "-c", SCRIPT], stdout=output, stderr=output, env=kept | environment)
         self._started.append(NodeProcess(process, log))
         return self._started[-1]
 

@@ -8,11 +8,14 @@ import asyncio, contextlib, json, multiprocessing, os, resource, signal, subproc
 from redis.exceptions import RedisError
 from lowkiq import Lowkiq, PartialFailure, Worker, current
 from lowkiq.log import configure
+from lowkiq.node.health.housekeeping import Housekeeping
 from lowkiq.node.node import Node
 
 options = json.loads(os.environ["TEST_OPTIONS"])
 records = f"{os.environ['LOWKIQ_NAMESPACE']}:records"
 configure()
+if not options.get("fosters_unasked", True):
+    Housekeeping._foster = lambda *_: None
 if "address_space" in options:
     resource.setrlimit(resource.RLIMIT_AS, (options["address_space"],) * 2)
 
@@ -92,6 +95,7 @@ class Jobs(Worker):
     queue_name = "jobs"
     shards_count = options.get("shards_count", 3)
     batch_size = options.get("batch_size", 1)
+    concurrency = options.get("concurrency")
     max_retry_count = options.get("max_retry_count", 25)
 
     def retry_in(self, retry_count):

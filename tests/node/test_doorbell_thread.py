@@ -95,9 +95,10 @@ def test_a_node_that_stands_by_acquires_a_shard_as_soon_as_it_is_released(
     worker = app.worker(queue_name="jobs", shards_count=1)(lambda _: None)
     (held,), (lease,) = (leases_of(runtime_of(app, node), worker) for node in ("one", "two"))
     acquire(held)
-    threads = {lease: thread_of(lease.runtime, lease)}
-    keeper = LeaseKeeper(lease.runtime, threads)
-    bell = Doorbell(lease.runtime, threads, keeper.take_over)
+    thread = thread_of(lease.runtime, lease)
+    pools = {lease: thread.pool}
+    keeper = LeaseKeeper(lease.runtime, pools, [thread])
+    bell = Doorbell(lease.runtime, pools, keeper.take_over)
     with running(bell), running(keeper):
         wait_until(lambda: bell.is_listening.is_set() and lease.holder == "one")
         released = held.release_call()

@@ -9,7 +9,7 @@ from structlog.testing import capture_logs
 
 from lowkiq import Lowkiq, clock
 from lowkiq.admin.nodes import BEAT_INTERVAL, NodeHealth
-from lowkiq.node.heartbeat import KEPT_BEATS, HealthReport, Heartbeat
+from lowkiq.node.health.heartbeat import KEPT_BEATS, HealthReport, Heartbeat
 from tests.node.driven import runtime_of
 
 

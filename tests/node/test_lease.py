@@ -39,7 +39,8 @@ class Bench:
         self.worker = Jobs
         (self.shard,) = app.shards("Jobs", 1)
 
-    def lease(self, node: str, *dead: str) -> Lease:
+    def lease(self, node: str, *dead: str, concurrency: int | None = None) -> Lease:
+        self.worker.concurrency = concurrency
         (lease,) = leases_of(runtime_of(self.app, node, *dead), self.worker)
         return acquire(lease)
 
@@ -81,7 +82,7 @@ def failure_of(act: Callable[[], Any], meanwhile: Callable[[], Any]) -> BaseExce
     thread = threading.Thread(target=run)
     thread.start()
     meanwhile()
-    thread.join(10)
+    thread.join(60)
     assert not thread.is_alive()
     return raised[0] if raised else None
 
@@ -255,13 +256,14 @@ def test_a_claim_is_cut_short_when_its_jobs_turn_out_slow(bench: Bench) -> None:
 
 
 def test_what_is_handed_over_while_another_thread_runs_the_shard_is_left_to_that(bench: Bench) -> None:
-    lease, other, rung = bench.lease("a"), object(), object()
+    lease = bench.lease("a", concurrency=1)
+    other, rung = (thread_with(lease) for _ in range(2))
     seat = lease.runtime.page.seat(0)
-    epoch, _ = lease.claim_calls(1, seat)
-    assert epoch
-    assert ClaimInHand.of_reply(lease, Claim([], [], None), epoch) is None
-    handed = Handed(epoch, 1, b"a", b"1", b"1700000000.000000")
-    assert lease.take(other)
+    asked = lease.ask(1, seat)
+    assert asked
+    assert ClaimInHand.of_reply(lease, Claim([], [], None), asked, other) is None
+    handed = Handed(asked.epoch, 1, b"a", b"1", b"1700000000.000000")
+    assert lease.take(other, 0.0) == 0
     assert ClaimInHand.of_ring(lease, handed, rung, seat) is None
     assert lease.is_open
     assert not lease.is_busy
@@ -270,3 +272,21 @@ def test_what_is_handed_over_while_another_thread_runs_the_shard_is_left_to_that
     lease.leave(other)
     assert ClaimInHand.of_ring(lease, handed, rung, seat)
     assert lease.is_busy
+
+
+def test_what_is_handed_over_before_the_claim_s_reply_is_read_is_run_once(bench: Bench) -> None:
+    """One thread has asked, and another hears the ring first: that proves that the claim found nothing."""
+    lease = bench.lease("a")
+    asking, rung = (thread_with(lease) for _ in range(2))
+    seat = lease.runtime.page.seat(0)
+    assert lease.take(asking, 0.0) == 0
+    asked = lease.ask(1, seat)
+    assert asked
+    handed = Handed(asked.epoch, asked.number, b"a", b"1", b"1700000000.000000")
+    assert ClaimInHand.of_ring(lease, handed, rung, seat)
+    assert ClaimInHand.of_reply(lease, Claim([], [], None), asked, asking) is None
+    assert not lease.is_open
+    again = lease.ask(1, seat)
+    assert again
+    assert again.given_back == ()
+    assert ClaimInHand.of_ring(lease, handed, asking, seat) is None

@@ -26,6 +26,9 @@ class Bench:
         self.app = app
         self.ran: list[int] = []
         self.during: Callable[[], Any] = lambda: None
+        #: The clock stands still: on a busy machine jobs would be slow, and give back what was claimed with them.
+        self.now = clock.monotonic()
+        monkeypatch.setattr(clock, "monotonic", lambda: self.now)
         self.sent: list[list[Call[Any]]] = []
         #: What the thread hears of each round trip, in place of what Redis said.
         self.twist: Callable[[Sequence[Call[Any]], list[Any]], list[Any]] = lambda _, results: results
@@ -42,6 +45,7 @@ class Bench:
         self.leases = [acquire(lease) for lease in leases_of(self.runtime, Jobs)]
         self.claim_size = self.leases[0].claim_size
         self.thread = thread_of(self.runtime, *self.leases)
+        self.pool = self.thread.pool
         for _ in range(20):
             self.claim_size.learn(1, 1e-6)
         self.push_one_each()
@@ -113,9 +117,8 @@ def test_where_claims_are_full_each_shard_has_its_own(bench: Bench) -> None:
 def test_none_waits_behind_a_shard_of_slow_jobs(bench: Bench) -> None:
     slow = bench.app.worker(queue_name="slow", shards_count=1)(lambda _: None)
     (lease,) = leases_of(bench.runtime, slow)
-    bench.thread.wake(acquire(lease), 2.5)
+    bench.thread.pool.wake(acquire(lease), 2.5)
     picked = []
-    bench.thread._read_inbox()
     for _ in range(3):
         picked.append([picked.shard.index for picked in bench.thread._pick_several(clock.monotonic())])
     assert picked == [[0, 1, 2, 0], [3, 4, 5], []]
@@ -123,22 +126,19 @@ def test_none_waits_behind_a_shard_of_slow_jobs(bench: Bench) -> None:
 
 def test_they_share_what_one_may_claim(bench: Bench) -> None:
     bench.thread._step()
-    asked = [call.arguments[4:] for call in bench.sent[0] if call.script == "claim"]
+    asked = [call.arguments[4:8] for call in bench.sent[0] if call.script == "claim"]
     jobs_alone = bench.claim_size.share(1)
     alone = bench.leases[0].shard.claim("one", "1", 1, jobs_alone, bench.app.settings.max_payloads, bytes)
-    jobs, payloads_of_an_id, payloads, size = map(int, alone.arguments[4:])
+    jobs, payloads_of_an_id, payloads, size = map(int, alone.arguments[4:8])
     assert asked == [[jobs // SHARDS, payloads_of_an_id, payloads // SHARDS, size // SHARDS]] * SHARDS
 
 
-def test_once_a_job_is_slow_those_of_the_other_shards_go_back(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
-    now = [clock.monotonic()]
-    bench.during = lambda: now.__setitem__(0, now[0] + 0.03)
-    with monkeypatch.context() as patch:
-        patch.setattr(clock, "monotonic", lambda: now[0])
-        bench.thread._step()
-        assert bench.ran == [0, 1, 2, 3], "two claim windows are over after the fourth"
-        bench.thread.stop()
-        bench.thread._step()
+def test_once_a_job_is_slow_those_of_the_other_shards_go_back(bench: Bench) -> None:
+    bench.during = lambda: setattr(bench, "now", bench.now + 0.03)
+    bench.thread._step()
+    assert bench.ran == [0, 1, 2, 3], "two claim windows are over after the fourth"
+    bench.thread.stop()
+    bench.thread._step()
     metrics = bench.app.metrics()["Jobs"]
     assert (metrics.processed, metrics.length, metrics.busy) == (4, 2, 0)
 
@@ -191,7 +191,7 @@ def test_a_lease_that_was_lost_does_not_keep_the_others_from_running(bench: Benc
 
 def test_what_was_taken_back_is_neither_performed_nor_settled_by_its_thread(bench: Bench) -> None:
     """The lease keeper does so while the thread is inside a job; another thread may run the shard by then."""
-    other = thread_of(bench.runtime, number=1)
+    other = WorkerThread(1, bench.pool, bench.runtime)
     lease = bench.leases[3]
 
     def take_back() -> None:
@@ -202,8 +202,7 @@ def test_what_was_taken_back_is_neither_performed_nor_settled_by_its_thread(benc
         claim.settled(settle, bench.app.caller.run(settle.call))
         claim.finish()
         lease.leave(bench.thread)
-        other.wake(lease, 0.0)
-        other._read_inbox()
+        bench.pool.wake(lease, 0.0)
         assert other._exchange(other._pick_several(clock.monotonic()), [])
 
     bench.during = take_back
@@ -221,7 +220,7 @@ def test_what_was_taken_back_is_neither_performed_nor_settled_by_its_thread(benc
 
 def test_what_is_taken_back_after_it_was_picked_is_run_by_one_thread_alone(bench: Bench) -> None:
     """The lease keeper is at it when the thread's long job ends: the thread picks the shard, and waits for the lock."""
-    other = thread_of(bench.runtime, number=1)
+    other = WorkerThread(1, bench.pool, bench.runtime)
     lease = bench.leases[3]
     picked: list[Lease] = []
 
@@ -241,8 +240,7 @@ def test_what_is_taken_back_after_it_was_picked_is_run_by_one_thread_alone(bench
             self._claim.settled(self._settle, result)
             self._claim.finish()
             lease.leave(bench.thread)
-            other.wake(lease, 0.0)
-            other._read_inbox()
+            bench.pool.wake(lease, 0.0)
             picked.extend(other._pick_several(clock.monotonic()))
 
         def __exit__(self, *error: object) -> None:
@@ -261,7 +259,7 @@ def test_what_is_taken_back_after_it_was_picked_is_run_by_one_thread_alone(bench
     assert bench.ran == [0, 1, 2, 4, 5, 3]
     other.stop()
     other._step()
-    assert (lease.runner, bench.thread.processed, other.processed) == (None, 5, 1)
+    assert (lease._turns, bench.thread.processed, other.processed) == (set(), 5, 1)
 
 
 def test_nothing_is_taken_back_of_which_a_job_runs(bench: Bench) -> None:

@@ -1,4 +1,4 @@
-"""Which shards a node wants, and which of its threads owns which: as the original divides them."""
+"""Which shards a node wants, as the original divides them, and which of its threads run which."""
 
 from __future__ import annotations
 
@@ -11,34 +11,23 @@ from hypothesis import strategies as st
 from lowkiq import Lowkiq, SettingsError
 from lowkiq.hooks import Splitter
 from lowkiq.node.node import Node
-from lowkiq.node.threads import split_by_node
+from lowkiq.node.threads import part_of_node
 from tests.node.driven import burst
 from tests.support import RedisServer, wait_until
 
 
-def test_a_node_alone_deals_shards_to_threads_in_turn() -> None:
-    assert split_by_node(range(8), 0, 1, 3) == [[0, 3, 6], [1, 4, 7], [2, 5]]
-
-
-def test_no_thread_is_left_without_a_shard() -> None:
-    assert split_by_node(range(2), 0, 1, 5) == [[0], [1]]
-    assert split_by_node([], 0, 1, 5) == []
-
-
-def test_by_node_deals_shards_to_nodes_in_turn_and_then_to_threads() -> None:
-    assert split_by_node(range(12), 0, 3, 2) == [[0, 6], [3, 9]]
-    assert split_by_node(range(12), 1, 3, 2) == [[1, 7], [4, 10]]
-    assert split_by_node(range(12), 2, 3, 2) == [[2, 8], [5, 11]]
+def test_by_node_deals_shards_to_nodes_in_turn() -> None:
+    assert [list(part_of_node(range(8), number, 3)) for number in range(3)] == [[0, 3, 6], [1, 4, 7], [2, 5]]
 
 
 def test_more_nodes_than_shards_leave_some_without() -> None:
-    assert split_by_node(range(2), 3, 4, 5) == []
+    assert list(part_of_node(range(2), 3, 4)) == []
 
 
-@given(st.integers(0, 60), st.integers(1, 9), st.integers(1, 9))
-def test_each_shard_is_one_thread_s_of_one_node(shards: int, nodes: int, threads: int) -> None:
-    groups = [group for node in range(nodes) for group in split_by_node(range(shards), node, nodes, threads)]
-    assert sorted(shard for group in groups for shard in group) == list(range(shards))
+@given(st.integers(0, 60), st.integers(1, 9))
+def test_each_shard_is_one_node_s(shards: int, nodes: int) -> None:
+    parts = [part_of_node(range(shards), node, nodes) for node in range(nodes)]
+    assert sorted(shard for part in parts for shard in part) == list(range(shards))
 
 
 @pytest.mark.parametrize("split", [lambda shards: [shards, shards], lambda shards: [[*shards, shards[0]]]])

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal
 
 from lowkiq import Lowkiq
 from lowkiq.admin.actions import Actions
@@ -13,29 +13,10 @@ from lowkiq.queue.claims import Claim, Spoiled
 from lowkiq.queue.push import push_call
 from lowkiq.queue.shard import Exhausted, Failure, Held, Outcome, Owned, Released, Settled, Shard, renew
 from lowkiq.shared_page import DeadNode
+from tests.queue.look import LOOK, Claimed, Dead, Look, Queued
 
 #: A due time long past, and one that no test lives to see.
 PAST, FUTURE = 1_000_000.0, 4_000_000_000.0
-
-Payloads = dict[bytes, float]
-
-
-class Queued(NamedTuple):
-    payloads: Payloads
-    perform_in: float
-    retry_count: int = -1
-    error: str | None = None
-
-
-class Claimed(NamedTuple):
-    payloads: Payloads
-    perform_in: float
-    retry_count: int = -1
-
-
-class Dead(NamedTuple):
-    payloads: Payloads
-    error: str
 
 
 class Lease:
@@ -45,15 +26,23 @@ class Lease:
         self.driver, self.node, self.epoch = driver, node, epoch
         self.number = 0
 
-    def try_claim(self, limit: int = 1000, max_payloads: int = 1000, number: int | None = None) -> Claim:
+    def try_claim(
+        self, limit: int = 1000, max_payloads: int = 1000, number: int | None = None, known: Sequence[int] = ()
+    ) -> Claim:
         number = self.number + 1 if number is None else number
-        call = self.driver.shard.claim(self.node, self.epoch, number, limit, max_payloads, self.driver.load)
+        call = self.driver.shard.claim(
+            self.node, self.epoch, number, limit, max_payloads, self.driver.load, known=known
+        )
         claim = self.driver.caller.run(call)
         self.number = number
         return claim
 
     def claim(self, limit: int = 1000, max_payloads: int = 1000) -> list[Job]:
         return self.try_claim(limit, max_payloads).jobs
+
+    def claim_beside(self, limit: int = 1000, max_payloads: int = 1000) -> list[Job]:
+        """A claim beside all that were made before, which are in hand still."""
+        return self.try_claim(limit, max_payloads, known=range(1, self.number + 1)).jobs
 
     def settle(self, number: int | None = None, **outcome: Any) -> Settled:
         """Ends jobs of the last claim, or of the one with that number."""
@@ -145,49 +134,34 @@ class ShardDriver:
             arguments = (self.shard.layout, *arguments)
         return self.caller.run(Call(script, [self.shard.prefix], arguments, lambda reply: reply))
 
-    # ── what it holds, read key by key ──────────────────────────────────────────────────────────────────────────────
+    # ── what it holds ───────────────────────────────────────────────────────────────────────────────────────────────
 
     def key(self, name: str) -> bytes:
         return self.prefix + name.encode()
 
+    def look(self, beside: str = "") -> Look:
+        """Everything it holds at one moment: a node may be at work meanwhile, and what is compared must agree."""
+        keys, names = self.redis.eval(LOOK, 1, self.prefix, beside)  # type: ignore[misc]
+        return Look({name.decode(errors="replace"): value for name, *value in keys}, names)
+
     def queued(self) -> dict[str, Queued]:
-        due, retries = self._index("due"), self._index("retries")
-        errors = self._hash("errors")
-        payloads = self._payloads("payloads")
-        assert due.keys() == payloads.keys()
-        assert retries.keys() <= due.keys()
-        assert not any(is_compact(self._hash("payloads")[id]) for id in retries), "what has failed is in full"
-        return {
-            id: Queued(payloads[id], due[id], int(retries.get(id, -1)), errors[id].decode() if id in errors else None)
-            for id in due
-        }
+        return self.look().queued()
 
     def claimed(self) -> dict[str, Claimed]:
-        found, several, owner = {}, self._several("claim"), self._hash("owner")
-        for id, record in self._claim().items():
-            if is_compact(record):
-                assert "last_due" in owner, "nothing tells when a job is due whose record is compact"
-                due_at = compact_us(record, int(owner["last_due"])) / 1e6
-                found[id] = Claimed({record[4:]: due_at}, due_at, -1)
-                continue
-            perform_in, retry_count, held = record.split(b":", 2)
-            found[id] = Claimed(self._held(held, several, id), float(perform_in), int(float(retry_count)))
-        assert not several, f"zsets that no record names: {several}"
-        return found
+        return self.look().claimed()
+
+    def claims(self) -> dict[int, dict[str, Claimed]]:
+        """The claims in hand by number, the oldest first."""
+        return self.look().claims()
 
     def morgue(self) -> dict[str, Dead]:
-        index, payloads, errors = self._index("morgue"), self._payloads("morgue:payloads"), self._hash("morgue:errors")
-        assert index.keys() == payloads.keys() == errors.keys()
-        return {id: Dead(payloads[id], errors[id].decode()) for id in index}
+        return self.look().morgue()
 
     def crashes(self) -> dict[str, int]:
-        return self.deaths("crashes")
-
-    def deaths(self, name: str) -> dict[str, int]:
-        return {id: int(count) for id, count in self._hash(name).items()}
+        return self.look().deaths("crashes")
 
     def errors(self) -> dict[str, str]:
-        return {id: error.decode() for id, error in self._hash("errors").items()}
+        return self.look().errors()
 
     def meta(self, name: str) -> int:
         return int(self.redis.hget(self.key("meta"), name) or 0)
@@ -202,7 +176,7 @@ class ShardDriver:
 
     def names(self) -> set[str]:
         """The keys that there are, without the prefix."""
-        return {key.removeprefix(self.prefix).decode(errors="replace") for key in self._keys()}
+        return set(self.look().keys)
 
     def dump(self) -> dict[bytes, Any]:
         """Everything in the namespace, to be compared."""
@@ -214,10 +188,6 @@ class ShardDriver:
         dump = self.dump()
         dump.get(self.key("owner"), {}).pop(b"waiting", None)
         return dump
-
-    def _keys(self) -> list[bytes]:
-        # The prefix holds nothing that a glob would read, its braces included.
-        return list(self.redis.scan_iter(match=self.prefix + b"*", count=1000))
 
     def _value(self, key: bytes) -> Any:
         match self.redis.type(key):
@@ -231,59 +201,6 @@ class ShardDriver:
                 return self.redis.get(key)
             case kind:
                 raise AssertionError(f"{key!r} is a {kind!r}")
-
-    def _index(self, name: str) -> dict[str, float]:
-        rows: Any = self.redis.zrange(self.key(name), 0, -1, withscores=True)
-        return {id.decode(): score for id, score in rows}
-
-    def _hash(self, name: str) -> dict[str, bytes]:
-        rows: Any = self.redis.hgetall(self.key(name))
-        return {id.decode(): value for id, value in rows.items()}
-
-    def _claim(self) -> dict[str, bytes]:
-        words = self.redis.lrange(self.key("claim"), 0, -1)
-        ids = [id.decode() for id in words[::2]]
-        assert len(ids) == len(set(ids)), f"an id is claimed twice: {ids}"
-        return dict(zip(ids, words[1::2], strict=True))
-
-    def _several(self, name: str) -> dict[str, Payloads]:
-        start = self.key(name) + b":"
-        several = {}
-        for key in self._keys():
-            if key.startswith(start):
-                rows: Any = self.redis.zrange(key, 0, -1, withscores=True)
-                several[key.removeprefix(start).decode()] = dict(rows)
-        return several
-
-    def _payloads(self, name: str) -> dict[str, Payloads]:
-        several = self._several(name)
-        due = self._index("due") if name == "payloads" else {}
-        payloads = {id: self._held(held, several, id, due.get(id)) for id, held in self._hash(name).items()}
-        assert not several, f"zsets that no record names: {several}"
-        return payloads
-
-    @staticmethod
-    def _held(held: bytes, several: dict[str, Payloads], id: str, due: float | None = None) -> Payloads:
-        if held == b"*":
-            payloads = several.pop(id)
-            assert len(payloads) > 1, "one payload belongs into the hash"
-            return payloads
-        if is_compact(held):
-            assert due is not None, "only in the queue a record is compact"
-            assert compact_us(held, round(due * 1e6)) == round(due * 1e6), "such a job is due at its score"
-            return {held[4:]: due}
-        score, payload = held.split(b":", 1)
-        return {payload: float(score)}
-
-
-def is_compact(record: bytes) -> bool:
-    """Whether it begins with the last bits of its time (payloads.lua)."""
-    return record[0] >= 128
-
-
-def compact_us(record: bytes, last: int) -> int:
-    """When a job with a compact record is due, in microseconds: `last`, or not long before."""
-    return last - (last - int.from_bytes(record[:4], "big")) % 2**31
 
 
 def _encoded(id: str, payload: bytes = b"p", score: float | str = "", perform_in: float | str = "") -> EncodedJob:

@@ -6,7 +6,8 @@ import pytest
 
 from lowkiq.errors import Fenced, StaleClaim
 from lowkiq.queue.shard import MAX_CLAIM, MAX_CLAIM_BYTES
-from tests.queue.shard_driver import FUTURE, PAST, Claimed, Lease, Queued
+from tests.queue.look import Claimed, Queued
+from tests.queue.shard_driver import FUTURE, PAST, Lease
 
 
 def ids(jobs):

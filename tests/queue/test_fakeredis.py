@@ -11,11 +11,12 @@ from lowkiq.admin.history import read_history, record
 from lowkiq.admin.previews import Previews
 from lowkiq.admin.search import Match
 from lowkiq.errors import Fenced
-from lowkiq.node.housekeeping import Housekeeping
+from lowkiq.node.health.housekeeping import Housekeeping
 from lowkiq.node.runtime import Runtime
 from lowkiq.queue.claims import Spoiled
 from lowkiq.queue.shard import Held
-from tests.queue.shard_driver import FUTURE, PAST, Claimed, Queued
+from tests.queue.look import Claimed, Queued
+from tests.queue.shard_driver import FUTURE, PAST
 
 fakeredis = pytest.importorskip("fakeredis")
 
@@ -73,6 +74,22 @@ def test_a_claim_is_bounded(shard):
     assert shard.claimed() == {"a": Claimed({b"0": 0.0, b"1": 1.0}, PAST)}
     lease.spoil("a", b"0", released=["a"])
     assert shard.queued() == {"a": Queued({b"%d" % n: float(n) for n in range(1, 5)}, PAST)}
+
+
+def test_claims_are_made_beside_others(shard):
+    for id in "ab":
+        shard.push(id, b"1")
+    lease = shard.lease()
+    assert [job.id for job in lease.claim(limit=1)] == ["a"]
+    shard.push("a", b"2")
+    assert [job.id for job in lease.claim_beside()] == ["b"]
+    assert shard.queued()["a"].waits
+    assert lease.claim_beside() == []
+    shard.push("a", b"3")
+    assert lease.settle(1, rest="ack", has_several=False).acked == 1
+    assert [job.payloads for job in lease.claim_beside()] == [[b"2", b"3"]]
+    shard.lease("b", dead=["a"])
+    assert {id: set(job.payloads) for id, job in shard.queued().items()} == {"a": {b"2", b"3"}, "b": {b"1"}}
 
 
 def test_a_lease_is_held_renewed_and_taken_over(shard):

@@ -37,6 +37,9 @@ RARE = {
     "compact_taken_with_the_rest",
     "release_tells_nobody",
     "isolates_any_claim",
+    "release_any_claim",
+    "parked_is_due",
+    "claimed_of_an_older_layout",
 }
 
 

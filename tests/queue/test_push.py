@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from tests.queue.shard_driver import PAST, Queued
+from tests.queue.look import Queued
+from tests.queue.shard_driver import PAST
 
 
 def test_a_given_perform_in_is_kept_to_the_microsecond(shard):

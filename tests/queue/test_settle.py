@@ -6,7 +6,8 @@ import pytest
 
 from lowkiq.queue.claims import Spoiled
 from lowkiq.queue.shard import Exhausted, Failure, Settled
-from tests.queue.shard_driver import FUTURE, PAST, Dead
+from tests.queue.look import Dead
+from tests.queue.shard_driver import FUTURE, PAST
 
 
 @pytest.fixture

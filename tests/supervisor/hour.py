@@ -25,6 +25,7 @@ from lowkiq import Lowkiq
 from lowkiq.errors import PushFailed
 from tests.harness import Supervised, command, status
 from tests.support import RedisServer, running_redis, wait_until
+from tests.warm import COLD
 
 APP = """
 import os, signal, time
@@ -117,7 +118,7 @@ class Hour:
     def run(self) -> None:
         chapters = [self.kills, self.poison, self.memory, self.broken_roll, self.redis_away, self.transient_boot]
         options = ["--nodes", str(NODES), "--max-rss", "250M", "--drain-timeout", "20"]
-        environment = {"REDIS_URL": self.server.url, "LOWKIQ_SOAK": "1"}
+        environment = {"REDIS_URL": self.server.url, "LOWKIQ_SOAK": "1", **COLD}
         began = time.monotonic()
         with Supervised.main(self.directory, "-r", "shop", *options, **environment).ready(NODES) as supervisor:
             self.supervisor = supervisor

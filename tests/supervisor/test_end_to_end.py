@@ -49,7 +49,7 @@ def push(project: Path, name: str) -> None:
     plain = {key: value for key, value in os.environ.items() if "REDIS" not in key}
     code = f"import shop; shop.note.perform_async([{{'id': {name!r}}}])"
     environment = plain | {"PYTHONPATH": str(ROOT)}
-    subprocess.run([sys.executable, "-c", code], cwd=project, env=environment, check=True, timeout=30)
+    subprocess.run([sys.executable, "-c", code], cwd=project, env=environment, check=True, timeout=60)
 
 
 def test_a_burst_of_two_nodes_runs_every_job_and_exits_0(project: Path) -> None:

@@ -14,6 +14,7 @@ from pathlib import Path
 import psutil
 import pytest
 
+from tests import warm
 from tests.harness import ENVIRONMENT, Supervised
 from tests.support import LOWKIQ, SUPERVISOR, free_port, wait_until
 
@@ -73,7 +74,7 @@ def test_no_signal_ends_a_node_that_is_importing_but_those_that_should(tmp_path:
         for signum in [*DEADLY, signal.SIGUSR2, signal.SIGXCPU]:
             node.send_signal(signum)
         node.send_signal(signal.SIGTERM)
-        assert node.wait(30) == 0
+        assert node.wait(60) == 0
 
 
 @pytest.mark.parametrize("who", ["supervisor", "node 0/1"])
@@ -105,7 +106,7 @@ def test_term_at_any_moment_after_python_has_begun_exits_0(project: Path, name: 
     """The first moments belong to the kernel and to Python, before the entry point is reached."""
     code = f"import sys; sys.argv = [{name!r}, '-r', 'shop']; {REACHED}; {words[1]}"
     for moment in range(MOMENTS):
-        with Supervised(project, ["-c", code]) as process:
+        with Supervised(project, ["-c", code], warm.COLD) as process:
             wait_until((project / f"reached-{process.process.pid}").exists, "the entry point", every=0.001)
             time.sleep(moment / MOMENTS * 0.4)  # not to wait for something: this is the moment
             process.end(signal.SIGTERM)

@@ -14,6 +14,7 @@ import pytest
 
 from tests.harness import Supervised
 from tests.support import wait_until
+from tests.warm import COLD
 
 #: Restarts at once, for tests that aren't about the delays.
 AT_ONCE = {"first_delay": 0.01}
@@ -101,7 +102,7 @@ def test_a_signal_at_any_moment_of_boot_leaves_no_process(tmp_path: Path) -> Non
     for turn in range(6):
         directory = tmp_path / str(turn)
         directory.mkdir()
-        with Supervised.doing("slow_boot", directory, nodes=2, drain_timeout=1) as supervisor:
+        with Supervised.doing("slow_boot", directory, environment=COLD, nodes=2, drain_timeout=1) as supervisor:
             supervisor.until_logged("started")
             time.sleep(luck.uniform(0, 0.12))  # not to wait for something: this is the random moment
             supervisor.send(luck.choice([signal.SIGTERM, signal.SIGINT]))

@@ -74,7 +74,7 @@ def test_the_watchdog_is_fed_until_a_node_is_silent_and_again_when_it_was_replac
     manager = Manager(str(tmp_path / "notify"))
     constants = {"policy.limits.DUMP_TIME": 1.5}
     policy = {"first_delay": 0.01}
-    with supervisor_for(manager, tmp_path, hang_timeout=0.5, constants=constants, policy=policy).ready(2) as supervisor:
+    with supervisor_for(manager, tmp_path, hang_timeout=2, constants=constants, policy=policy).ready(2) as supervisor:
         manager.until_told("WATCHDOG=1", 3)
         os.kill(supervisor.pid("node 1/2"), signal.SIGSTOP)
         supervisor.until_logged("hung")

@@ -179,7 +179,7 @@ def test_the_clients_own_commands_find_a_connection_after_every_thread_has_talke
 
     def talk() -> None:
         for _ in range(3):
-            together.wait(20)
+            together.wait(60)
             connections.pipeline([("PING",)])
 
     run_at_once([threading.Thread(target=talk) for _ in range(number)])

@@ -90,7 +90,7 @@ def test_it_waits_for_a_reply_but_not_for_ever(peer_and_listener) -> None:
     with pytest.raises(redis.TimeoutError):
         listener.wait(0.01)
     heard: list[bytes] = []
-    thread = threading.Thread(target=lambda: heard.append(listener.wait(30)))
+    thread = threading.Thread(target=lambda: heard.append(listener.wait(60)))
     thread.start()
     peer.sendall(b"+OK\r\n")
     wait_until(lambda: heard == [b"OK"])

@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 
 from lowkiq import Lowkiq, Worker
+from tests import warm
 from tests.support import LOWKIQ, ROOT, RedisServer, wait_until
 
 APP = """
@@ -53,10 +54,8 @@ def environment(tmp_path: Path, app: Lowkiq) -> dict[str, str]:
 @pytest.fixture
 def lowkiq(tmp_path: Path, environment: dict[str, str]) -> Run:
     def run(*arguments: str, **changes: str) -> subprocess.CompletedProcess[str]:
-        return subprocess.run(
-            [sys.executable, *LOWKIQ, *arguments],
-            cwd=tmp_path, env=environment | changes, capture_output=True, text=True, timeout=60, check=False,
-        )  # fmt: skip
+        command = [sys.executable, *LOWKIQ, *arguments]
+        return warm.run(command, cwd=tmp_path, env=environment | changes, capture_output=True)
 
     return run
 
@@ -80,7 +79,7 @@ def test_term_drains_a_node_in_the_foreground(tmp_path: Path, environment: dict[
     with subprocess.Popen(command, cwd=tmp_path, env=environment, stderr=subprocess.DEVNULL) as process:
         wait_until(lambda: app.nodes().nodes)
         process.send_signal(signal.SIGTERM)
-        assert process.wait(30) == 0
+        assert process.wait(60) == 0
 
 
 def test_stats_are_a_table_or_json(lowkiq: Run, queue: type[Worker]) -> None:
@@ -89,7 +88,8 @@ def test_stats_are_a_table_or_json(lowkiq: Run, queue: type[Worker]) -> None:
     told = json.loads(lowkiq("stats", "--json").stdout)["shop"]
     assert told["length"] == told["fresh"] == told["merged"] == 1 and told["pushed"] == 2
     assert set(told) == {
-        "length", "fresh", "retries", "busy", "morgue_length", "lag", "processed", "failed", "pushed", "merged",
+        "length", "fresh", "retries", "waiting", "busy", "claims", "morgue_length", "lag", "processed", "failed",
+        "pushed", "merged",
     }  # fmt: skip
 
 

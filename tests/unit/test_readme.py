@@ -58,7 +58,8 @@ def test_the_defaults_are_as_told(name: str, told: str) -> None:
 
 @pytest.mark.parametrize("name", OPTIONS)
 def test_every_option_of_a_worker_is_told(name: str) -> None:
-    default = "the class name" if name == "queue_name" else getattr(Worker, name)
+    of_none = {"queue_name": "the class name", "concurrency": "as many as threads are free"}
+    default = of_none.get(name) or getattr(Worker, name)
     assert f"| `{name}` | {default} |" in SETTINGS
 
 

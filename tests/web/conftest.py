@@ -24,6 +24,7 @@ from lowkiq import Lowkiq, Worker, clock
 from lowkiq.queue import keys
 from lowkiq.web import create_app
 from lowkiq.web.backend import Backend
+from lowkiq.web.security import access
 from tests.queue.shard_driver import ShardDriver
 from tests.support import wait_until
 
@@ -60,6 +61,12 @@ class Browser:
 def _no_credentials(monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("TOKEN", "USER", "PASSWORD"):
         monkeypatch.delenv(f"LOWKIQ_WEB_{name}", raising=False)
+
+
+@pytest.fixture(autouse=True)
+def _quick_keys(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each view derives a key, which is to take its time; here hundreds are made, and nobody guesses."""
+    monkeypatch.setattr(access, "_KEY_ROUNDS", 1)
 
 
 @pytest.fixture
@@ -146,5 +153,5 @@ def _served(asgi: Any) -> Iterator[str]:
         yield f"http://127.0.0.1:{listener.getsockname()[1]}"
     finally:
         server.should_exit = True
-        thread.join(20)
+        thread.join(60)
         listener.close()

@@ -11,6 +11,7 @@ from collections.abc import Callable
 import httpx
 import pytest
 
+from tests import warm
 from tests.harness import Supervised
 from tests.support import LOWKIQ, ROOT
 
@@ -33,10 +34,7 @@ def environment(tmp_path, app):
 @pytest.fixture
 def lowkiq(tmp_path, environment):
     def run(*arguments, **changes):
-        return subprocess.run(
-            [*COMMAND, *arguments],
-            cwd=tmp_path, env=environment | changes, capture_output=True, text=True, timeout=60, check=False,
-        )  # fmt: skip
+        return warm.run([*COMMAND, *arguments], cwd=tmp_path, env=environment | changes, capture_output=True)
 
     return run
 

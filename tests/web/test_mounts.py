@@ -104,7 +104,7 @@ def in_flask():
         server = make_server("127.0.0.1", 0, site, threaded=True)
         thread = threading.Thread(target=server.serve_forever, daemon=True)
         thread.start()
-        stop.extend((server.shutdown, lambda: thread.join(20), server.server_close))
+        stop.extend((server.shutdown, lambda: thread.join(60), server.server_close))
         return f"http://127.0.0.1:{server.server_port}"
 
     yield host
@@ -121,7 +121,7 @@ def mount(request, serve, in_flask):
     def mounted(**options):
         web = create_app(app, **options)
         url = request.param(web, serve) if request.param else in_flask(web)
-        clients.append(httpx.Client(base_url=url, timeout=30))
+        clients.append(httpx.Client(base_url=url, timeout=60))
         return clients[-1]
 
     request.addfinalizer(lambda: [client.close() for client in clients])

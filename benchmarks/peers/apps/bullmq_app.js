@@ -10,7 +10,9 @@ const CHUNK = 10000;
 const THREADS = 5;
 const IO_MS = 5;
 const CPU_US = 1000;
-const EVERY_MS = 20;
+const QUICK = 0.001;
+const SLOW = 0.2;
+const EVERY_MS = 1000 * Number(process.env.BENCH_EVERY || 0.02);
 const SINGLE_RATE = 2000;
 const STAMPED_RATE = 1000;
 const TICK = 0.005;
@@ -34,7 +36,7 @@ function work() {
   }, EVERY_MS);
   const job = async ({ data }) => {
     if (data.payload.at !== undefined) latencies.push(now() - data.payload.at);
-    if (kind === "io") await sleep(IO_MS);
+    if (kind === "io") await sleep(data.payload.sleep === undefined ? IO_MS : 1000 * data.payload.sleep);
     else if (kind === "cpu") burn();
     done += 1;
   };
@@ -84,15 +86,23 @@ async function produce() {
       }
     }
   };
+  const mixed = async (started, seconds, rate, slow) => {
+    for (let due = -Math.log(1 - Math.random()) / rate; due < seconds; due -= Math.log(1 - Math.random()) / rate) {
+      const rest = started + due - now();
+      if (rest > 0) await sleep(1000 * rest);
+      await one({ at: now(), sleep: 1000 * Math.random() < slow ? SLOW : QUICK });
+    }
+  };
   console.log("{}");
   for await (const line of readline.createInterface({ input: process.stdin })) {
-    const { do: what, jobs = 0, seconds = 0, rate = 0 } = JSON.parse(line);
+    const { do: what, jobs = 0, seconds = 0, rate = 0, slow = 0 } = JSON.parse(line);
     const started = now();
     const before = number;
     if (what === "bulk") await bulk(jobs, (n) => ({ n }));
     if (what === "small") await bulk(jobs, (n) => String(n).padStart(8, "0"));
     if (what === "single") while (now() < started + seconds) await one({ n: 1 });
     if (what === "paced") await paced(started, seconds, rate);
+    if (what === "mixed") await mixed(started, seconds, rate, slow);
     for (let left = what === "idle" ? jobs : 0; left; left -= 1) {
       await sleep(10 + 20 * Math.random());
       await one({ at: now() });

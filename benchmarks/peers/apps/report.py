@@ -13,7 +13,7 @@ from typing import Any, Final
 
 #: Seconds between two words of a process: rare beside its jobs, and a hundredth of a measurement.
 EVERY: Final = 0.02
-#: Seconds that a job of each kind waits or burns.
+#: Seconds that a job of each kind waits, unless its payload says so, or burns.
 IO_SECONDS: Final = 0.005
 CPU_SECONDS: Final = 0.001
 
@@ -40,16 +40,16 @@ class MeasuredJob:
     def __call__(self, payload: Any) -> None:
         """Runs in a thread."""
         self._begin(payload)
-        self._work()
+        self._work(payload)
         self._done.append(None)
 
     async def run(self, payload: Any) -> None:
         """Runs as a coroutine: it waits without holding the loop."""
         self._begin(payload)
         if self._waits:
-            await asyncio.sleep(IO_SECONDS)
+            await asyncio.sleep(payload.get("sleep", IO_SECONDS))
         else:
-            self._work()
+            self._work(payload)
         self._done.append(None)
 
     def performed(self) -> None:
@@ -89,15 +89,15 @@ def _drain(counted: list[None]) -> int:
     return number
 
 
-def _nothing() -> None:
+def _nothing(_payload: Any) -> None:
     """A blank job."""
 
 
-def _wait() -> None:
-    time.sleep(IO_SECONDS)
+def _wait(payload: Any) -> None:
+    time.sleep(payload.get("sleep", IO_SECONDS))
 
 
-def _burn() -> None:
+def _burn(_payload: Any) -> None:
     """Uses the processor, not the clock: a thread that waits for its turn burns nothing."""
     end = time.thread_time() + CPU_SECONDS
     while time.thread_time() < end:

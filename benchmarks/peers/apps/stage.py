@@ -13,6 +13,9 @@ coroutines, maybe of `connect()`.
     single  one call a job, for so many seconds                     → jobs, seconds
     idle    so many single jobs, some time apart, that tell their latency
     paced   so many a second for so many seconds; some tell their latency
+    mixed   single jobs at random times (Poisson), so many a second for so many seconds, that tell their latency: each
+            sleeps 1 ms, but so many in a thousand (`slow`) 200 ms
+    sleep   one job that sleeps for so many seconds and tells its latency
 
 The standard library only: it runs in every contender's environment.
 """
@@ -43,6 +46,8 @@ PAUSES: Final = (0.01, 0.03)
 #: Above so many a second, jobs go in bulk, every so many seconds.
 SINGLE_RATE: Final = 2_000
 TICK: Final = 0.005
+#: Seconds that jobs of a mixed load sleep: most of them, and the slow ones.
+QUICK, SLOW = 0.001, 0.2
 #: Jobs a second that tell their latency: enough for a percentile, few enough to cost nothing.
 STAMPED_RATE: Final = 1_000
 
@@ -117,37 +122,47 @@ def _steps() -> Iterator[Step]:
     print("{}", flush=True)  # it is up
     for line in sys.stdin:
         command = json.loads(line)
-        jobs, seconds, rate = (command.get(key, 0) for key in ("jobs", "seconds", "rate"))
         started = time.monotonic()
         before = next(numbers)
-        match command["do"]:
-            case "bulk":
-                yield from _bulk(({"n": number} for number in range(jobs)), numbers)
-            case "small":
-                yield from _bulk((f"{number:08d}" for number in range(jobs)), numbers)
-            case "sized":
-                fill = "x" * int(command["bytes"])
-                yield from _bulk(({"n": number, "fill": fill} for number in range(jobs)), numbers)
-            case "one id":
-                yield from _bulk(({"n": number} for number in range(jobs)), itertools.repeat(0))
-            case "hot":
-                yield from _hot(jobs)
-            case "single":
-                yield from _single(started + seconds, numbers)
-            case "idle":
-                yield from _idle(jobs, numbers)
-            case "paced":
-                yield from _paced(started, seconds, rate, numbers)
+        yield from _obey(command, started, numbers)
         taken = time.monotonic() - started
-        yield {"jobs": jobs or next(numbers) - before - 1, "seconds": taken}
+        yield {"jobs": command.get("jobs") or next(numbers) - before - 1, "seconds": taken}
+
+
+def _obey(command: dict[str, Any], started: float, numbers: Iterator[int]) -> Iterator[Step]:
+    jobs, seconds, rate = (command.get(key, 0) for key in ("jobs", "seconds", "rate"))
+    match command["do"]:
+        case "hot":
+            yield from _hot(jobs)
+        case "single":
+            yield from _single(started + seconds, numbers)
+        case "idle":
+            yield from _idle(jobs, numbers)
+        case "paced":
+            yield from _paced(started, seconds, rate, numbers)
+        case "mixed":
+            yield from _mixed(started, seconds, rate, command.get("slow", 0), numbers)
+        case "sleep":
+            yield _id(next(numbers)), {"at": started, "sleep": seconds}
+        case what:
+            payloads = map(_payloads(what, int(command.get("bytes", 0))), range(jobs))
+            ids = itertools.repeat(0) if what == "one id" else numbers
+            yield from _bulk(payloads, ids, command.get("chunk", CHUNK))
+
+
+def _payloads(what: str, size: int) -> Callable[[int], Any]:
+    if what == "small":
+        return "{:08d}".format
+    fill = {"fill": "x" * size} if what == "sized" else {}
+    return lambda number: {"n": number, **fill}
 
 
 def _id(number: int) -> str:
     return f"{number:010d}"
 
 
-def _bulk(payloads: Iterator[Any], numbers: Iterator[int]) -> Iterator[Step]:
-    while chunk := list(itertools.islice(payloads, CHUNK)):
+def _bulk(payloads: Iterator[Any], numbers: Iterator[int], size: int) -> Iterator[Step]:
+    while chunk := list(itertools.islice(payloads, size)):
         yield [(_id(next(numbers)), payload) for payload in chunk]
 
 
@@ -184,6 +199,16 @@ def _paced(started: float, seconds: float, rate: float, numbers: Iterator[int]) 
             sent += len(marks)
         else:
             yield max(0.0001, min(TICK, (sent + 1) / rate - (now - started)) if rate <= SINGLE_RATE else TICK)
+
+
+def _mixed(started: float, seconds: float, rate: float, slow: int, numbers: Iterator[int]) -> Iterator[Step]:
+    """The same moments and the same slow ones each time. Who pushes late makes up for it, and jobs wait no less."""
+    dice = random.Random(1)
+    at = dice.expovariate(rate)
+    while at < seconds:
+        yield max(0.0, started + at - time.monotonic())
+        yield _id(next(numbers)), {"at": time.monotonic(), "sleep": SLOW if dice.random() * 1000 < slow else QUICK}
+        at += dice.expovariate(rate)
 
 
 if __name__ == "__main__":

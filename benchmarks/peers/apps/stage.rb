@@ -7,7 +7,9 @@ module Stage
   THREADS = 5
   IO_SECONDS = 0.005
   CPU_SECONDS = 0.001
-  EVERY = 0.02
+  QUICK = 0.001
+  SLOW = 0.2
+  EVERY = ENV.fetch("BENCH_EVERY", "0.02").to_f
   SINGLE_RATE = 2_000
   STAMPED_RATE = 1_000
   TICK = 0.005
@@ -29,7 +31,7 @@ module Stage
     def call(payload)
       @latencies << Stage.now - payload["at"] if payload["at"]
       case @kind
-      when "io" then sleep IO_SECONDS
+      when "io" then sleep payload.fetch("sleep", IO_SECONDS)
       when "cpu" then burn
       end
       @done << nil
@@ -76,14 +78,15 @@ module Stage
         command = JSON.parse line
         started = Stage.now
         before = @number
-        obey command["do"], command.fetch("jobs", 0).to_i, command.fetch("seconds", 0), command.fetch("rate", 0)
+        numbers = command.values_at("seconds", "rate", "slow").map(&:to_f)
+        obey command["do"], command.fetch("jobs", 0).to_i, *numbers
         puts({ jobs: @number - before, seconds: Stage.now - started }.to_json)
       end
     end
 
     private
 
-    def obey(what, jobs, seconds, rate)
+    def obey(what, jobs, seconds, rate, slow)
       case what
       when "bulk" then bulk(jobs) { |n| { "n" => n } }
       when "small" then bulk(jobs) { |n| format "%08d", n }
@@ -97,6 +100,7 @@ module Stage
           one({ "at" => Stage.now })
         end
       when "paced" then paced seconds, rate
+      when "mixed" then mixed seconds, rate, slow
       end
     end
 
@@ -119,6 +123,17 @@ module Stage
       (0...jobs).each_slice(CHUNK) do |slice|
         @many.call(slice.map { |n| [format("%010d", dice.rand(dice.rand < 0.9 ? ids / 100 : ids)), { "n" => n }] })
         @number += slice.size
+      end
+    end
+
+    def mixed(seconds, rate, slow)
+      started = Stage.now
+      dice = Random.new 1
+      due = -Math.log(1 - dice.rand) / rate
+      while due < seconds
+        sleep [0, started + due - Stage.now].max
+        one({ "at" => Stage.now, "sleep" => dice.rand * 1000 < slow ? SLOW : QUICK })
+        due -= Math.log(1 - dice.rand) / rate
       end
     end
 

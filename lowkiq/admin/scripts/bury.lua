@@ -6,7 +6,7 @@
 --@ payloads move
 --@ claimed bury forget
 local P = KEYS[1]
-local refusal = check_layout(P, ARGV[1])
+local refusal = check_layout(P, ARGV[1], true)
 if refusal then return refusal end
 local now = now_us()
 local reply = {0}

@@ -6,7 +6,7 @@
 --@ shard layout
 --@ claimed forget
 local P = KEYS[1]
-local refusal = check_layout(P, ARGV[1])
+local refusal = check_layout(P, ARGV[1], true)
 if refusal then return refusal end
 
 local in_morgue = ARGV[2] == 'morgue'

@@ -1,4 +1,5 @@
--- perform_now: make queued jobs due. Those that are due already keep their place. Repeating it changes nothing.
+-- perform_now: make queued jobs due. Those that are due already keep their place, also parked ones (claimed.lua).
+-- Repeating it changes nothing.
 -- KEYS  1 shard prefix
 -- ARGV  1 layout, then ids
 -- returns how many were moved   errors: LAYOUT, NEWER
@@ -6,7 +7,7 @@
 --@ payloads get
 --@ bell ring
 local P = KEYS[1]
-local refusal, _, last_score, seen = check_layout(P, ARGV[1])
+local refusal, _, last_score, seen = check_layout(P, ARGV[1], true)
 if refusal then return refusal end
 
 local now = shard_now(P, last_score)
@@ -14,7 +15,7 @@ local moved = 0
 for i = 2, #ARGV do
   local id = ARGV[i]
   local perform_in = redis.call('ZSCORE', P .. 'due', id)
-  if perform_in and tonumber(perform_in) > now / 1000000 then
+  if perform_in and perform_in ~= 'inf' and tonumber(perform_in) > now / 1000000 then
     -- A compact record is of a job that is due, unless the clock was set back; then it is written in full.
     redis.call('HSET', P .. 'payloads', id, payloads_get(P .. 'payloads', id))
     redis.call('ZADD', P .. 'due', stamp(now), id)

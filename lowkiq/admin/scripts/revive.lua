@@ -1,4 +1,5 @@
--- revive: morgue → queue, at retry_count -1 and now. Repeating it changes nothing.
+-- revive: morgue → queue, at retry_count -1 and now, or parked behind a run of the id (claimed.lua). Repeating it changes
+-- nothing.
 -- KEYS  1 shard prefix
 -- ARGV  1 layout, 2 most payloads of an id to merge at a time, then ids
 -- returns {revived, then the ids of which payloads are left in the morgue}   errors: LAYOUT, NEWER
@@ -6,7 +7,7 @@
 --@ payloads move
 --@ bell ring
 local P = KEYS[1]
-local refusal, _, last_score, seen = check_layout(P, ARGV[1])
+local refusal, _, last_score, seen = check_layout(P, ARGV[1], true)
 if refusal then return refusal end
 local now = shard_now(P, last_score)
 local reply, touched = {0}, false
@@ -20,7 +21,7 @@ for i = 3, #ARGV do
       redis.call('HDEL', P .. 'morgue:errors', id)
       reply[1] = reply[1] + 1
     end
-    redis.call('ZADD', P .. 'due', stamp(now), id)
+    if redis.call('ZSCORE', P .. 'due', id) ~= 'inf' then redis.call('ZADD', P .. 'due', stamp(now), id) end
     redis.call('ZREM', P .. 'retries', id)
     redis.call('HDEL', P .. 'errors', id)
     touched = true

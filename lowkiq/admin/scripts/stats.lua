@@ -1,29 +1,41 @@
 -- stats: what each shard holds and has done.
 -- KEYS  shard prefixes (on Cluster: of one slot)
--- returns {now, then for each key {queued, retries, claimed, morgue, oldest due or '', processed, failed, pushed,
---          merged, owner or '', seconds its lease still has, epoch}, or {name of a key that is of another type ...}}
+-- returns {now, then for each key {queued, retries, those that wait for their own run, claimed, claims, morgue, oldest
+--          due of the others or '', processed, failed, pushed, merged, owner or '', seconds its lease still has, epoch},
+--          or {name of a key that is of another type ...}}
 --@ shard now stamp clock_back count attempt
 local KINDS = {due = 'zset', retries = 'zset', claim = 'list', morgue = 'zset', meta = 'hash', owner = 'hash',
-  payloads = 'hash', errors = 'hash', crashes = 'hash', ['morgue:payloads'] = 'hash', ['morgue:errors'] = 'hash'}
-local RARE = {'errors', 'crashes', 'morgue:payloads', 'morgue:errors'}
+  payloads = 'hash', errors = 'hash', crashes = 'hash', ['morgue:payloads'] = 'hash', ['morgue:errors'] = 'hash',
+  asides = 'hash', behind = 'hash'}
+local RARE = {'errors', 'crashes', 'morgue:payloads', 'morgue:errors', 'asides', 'behind'}
 local now = now_us()
 local reply = {stamp(now)}
 
 local function read(P)
   local counters = redis.call('HMGET', P .. 'meta', 'processed', 'failed', 'pushed', 'merged', 'last_score', 'seen')
   local oldest = redis.call('ZRANGE', P .. 'due', 0, 0, 'WITHSCORES')[2] or ''
+  if oldest == 'inf' then oldest = '' end -- all that is queued waits for its own run
   if oldest ~= '' and was_due(oldest * 1000000, now, tonumber(counters[5]) or 0, counters[6]) then oldest = reply[1] end
   local owner = redis.call('HMGET', P .. 'owner', 'node', 'until', 'epoch')
   local lease_end = tonumber(owner[2]) or 0
   -- Only their types matter here. Mostly there is none of the rare ones, which one command tells.
   redis.call('HLEN', P .. 'payloads')
-  if redis.call('EXISTS', P .. RARE[1], P .. RARE[2], P .. RARE[3], P .. RARE[4]) > 0 then
-    for _, name in ipairs(RARE) do redis.call('HLEN', P .. name) end
+  local claimed = redis.call('LLEN', P .. 'claim') / 2
+  local claims, waiting = math.min(claimed, 1), 0
+  if redis.call('EXISTS', P .. RARE[1], P .. RARE[2], P .. RARE[3], P .. RARE[4], P .. RARE[5], P .. RARE[6]) > 0 then
+    for _, name in ipairs(RARE) do waiting = redis.call('HLEN', P .. name) end -- that of the last
+    local asides = redis.call('HGETALL', P .. 'asides')
+    for i = 1, #asides, 2 do
+      claims = claims + 1
+      claimed = claimed + redis.call('LLEN', P .. 'aside:' .. asides[i]) / 2
+    end
   end
   return {
     redis.call('ZCARD', P .. 'due'),
     redis.call('ZCARD', P .. 'retries'),
-    redis.call('LLEN', P .. 'claim') / 2,
+    waiting,
+    claimed,
+    claims,
     redis.call('ZCARD', P .. 'morgue'),
     oldest,
     counters[1] or '0', counters[2] or '0', counters[3] or '0', counters[4] or '0',
@@ -35,10 +47,12 @@ end
 
 local function of_another_type(P)
   local found = {}
-  for name, kind in pairs(KINDS) do
+  local function look(name, kind)
     local is = redis.call('TYPE', P .. name).ok
     if is ~= kind and is ~= 'none' then found[#found + 1] = name end
   end
+  for name, kind in pairs(KINDS) do look(name, kind) end
+  for _, number in ipairs(attempt(redis.call, 'HGETALL', P .. 'asides') or {}) do look('aside:' .. number, 'list') end
   return found
 end
 

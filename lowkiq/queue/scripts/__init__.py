@@ -17,6 +17,8 @@ _ROOMS: Final = resources.files("lowkiq")
 #: Redis 7 and later are told so. Older servers, and fakeredis, know no such line.
 MAKES_ROOM: Final = "--! allow-oom\n"
 ALLOW_OOM: Final = "#!lua flags=allow-oom\n"
+#: What keeps order where it can't be told (shard.lua), and is left out where it can.
+FREES: Final = "  redis.call('HDEL', P .. 'owner', '')\n"
 #: Asks a server whether it does; it runs also where nothing can be written just now.
 PROBE: Final = "#!lua flags=allow-oom,no-writes\nreturn 1"
 
@@ -45,6 +47,8 @@ def paths() -> list[str]:
 
 def _script(path: str, flags: bool) -> Script:
     source = _expand(_read(path), set()).replace(MAKES_ROOM, ALLOW_OOM if flags else "", 1)
+    if flags:
+        source = source.replace(FREES, "", 1)
     return Script(source, hashlib.sha1(source.encode()).hexdigest().encode())  # noqa: S324 (Redis names scripts so)
 
 

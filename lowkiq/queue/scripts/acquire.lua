@@ -1,6 +1,6 @@
 --! allow-oom
--- acquire: take the lease of a shard that nobody holds, and return to the queue what its last owner left in hand.
--- Repeating it only raises the epoch.
+-- acquire: take the lease of a shard that nobody holds, and return to the queue what its last owner left in hand. A
+-- shard of an older layout gets this one. Repeating it only raises the epoch.
 -- KEYS  1 shard prefix
 -- ARGV  1 node, 2 layout, 3 ttl in seconds, 4 max_crashes, 5 '1' if the shard is this node's part (a node that stands
 --       in for it then learns, when it renews, that it is wanted), 6 the list that rings its thread ('' = by PUBLISH),
@@ -10,11 +10,11 @@
 --@ shard clock layout oom
 --@ bell oldest_due
 local P = KEYS[1]
-local refusal, is_new_shard, last_score = check_layout(P, ARGV[2])
+local refusal, known_layout, last_score = check_layout(P, ARGV[2], true)
 if refusal then return refusal end
 
 local now = now_us()
-local owner = redis.call('HMGET', P .. 'owner', 'node', 'epoch', 'until', 'abandoned', 'wanted', 'ttl')
+local owner = redis.call('HMGET', P .. 'owner', 'node', 'epoch', 'until', 'abandoned', 'wanted', 'ttl', 'claim')
 local holder, epoch, abandoned = owner[1], tonumber(owner[2]) or 0, owner[4]
 local rest = (tonumber(owner[3]) or 0) - now / 1000000
 
@@ -42,21 +42,29 @@ end
 
 -- All that only a claim needs is made here: mostly there is none.
 local function restore()
---@ claimed death restore
+--@ claimed in_hand death restore unpark
   free_first(P)
-  -- Dead is who held the shard and neither released nor abandoned it; only such a death counts against the jobs.
-  local doomed = is_foreign and not abandoned and count_death(P, ran or '', tonumber(ARGV[4])) or {}
-  return restore_claim(P, now, doomed)
+  local restored, buried, due_by = 0, 0, shard_now(P, last_score)
+  for _, claim in ipairs(claims_in_hand(P, owner[7])) do
+    -- Dead is who held the shard and neither released nor abandoned it; only such a death counts against the jobs.
+    local doomed = is_foreign and not abandoned and count_death(P, claim, ran or '', tonumber(ARGV[4])) or {}
+    local returned, dead = restore_claim(P, due_by, claim, doomed)
+    restored, buried = restored + returned, buried + dead
+  end
+  -- What waited behind the buried is left; and more, if somebody has removed a claim.
+  local parked = redis.call('HGETALL', P .. 'behind')
+  for i = 1, #parked, 2 do unpark(P, due_by, {parked[i]}) end
+  return restored, buried
 end
 
 local restored, buried = 0, 0
-if redis.call('EXISTS', P .. 'claim') == 1 then restored, buried = restore() end
+if redis.call('EXISTS', P .. 'claim', P .. 'asides', P .. 'behind') > 0 then restored, buried = restore() end
 
 -- TIME keeps epochs rising (I2) even when Redis has lost its last writes.
 epoch = string.format('%.0f', math.max(epoch + 1, now))
 -- Without a claim the first write is this one, which Redis does not refuse when memory is full.
 redis.call('HDEL', P .. 'owner', 'abandoned', 'last_due', 'claim', 'alone', 'open', 'waiting', 'wanted', 'bell')
-if is_new_shard then redis.call('HSET', P .. 'meta', 'layout', ARGV[2]) end
+if known_layout ~= ARGV[2] then redis.call('HSET', P .. 'meta', 'layout', ARGV[2]) end
 local lease = {'node', ARGV[1], 'epoch', epoch, 'until', stamp(now + ARGV[3] * 1000000), 'ttl', ARGV[3]}
 if ARGV[6] ~= '' then lease[9], lease[10] = 'bell', ARGV[6] end
 redis.call('HSET', P .. 'owner', unpack(lease))

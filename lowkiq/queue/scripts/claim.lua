@@ -1,14 +1,16 @@
 --! allow-oom
--- claim: take due jobs, oldest first, out of the queue and into the shard's one claim (I4). One that finds none stays
--- open (push.lua).
+-- claim: take due jobs, oldest first, out of the queue and into a claim. It may be made beside others of its owner's: then
+-- ids that run in those are parked (claimed.lua), for an id is in one claim at most (I4). One without others that finds
+-- nothing stays open (push.lua).
 -- KEYS  1 shard prefix
 -- ARGV  1 node, 2 epoch, 3 number of this claim, 4 layout, 5 most jobs, 6 most payloads of a job, 7 most payloads in
---       all (its last job may exceed it), 8 most bytes (its last payload may)
+--       all (its last job may exceed it), 8 most bytes (its last payload may), 9 numbers of the owner's claims of the
+--       shard, in hand or on their way, each with a space before and after it; '' for none
 -- returns {now, next due or '', {for each job: id, its record in the claim (claimed.lua), or of several payloads
 --       {"perform_in:retry_count", payload, score, payload, score ...}}, when the last one is due, in microseconds; and
 --       if they are suspects, for each its deaths in a crowd after the first, up to 16}
--- errors: FENCED, LAYOUT, NEWER, STALE (this number, or a later one, was claimed or given up), UNSETTLED (the last claim
---       is)
+-- errors: FENCED, LAYOUT, NEWER, STALE (this number, or a later one, was claimed or given up), UNSETTLED (with the number
+--       of a claim that its owner does not know of)
 
 -- Most claims find nothing, or compact records that are due and nothing else in their place. They are done here, all others are
 -- left to what follows, with nothing changed. No functions are made before this, as Lua makes each anew whenever it comes
@@ -25,7 +27,7 @@ do
   local now = time[1] * 1000000 + time[2]
   local is_ours = owner[1] == ARGV[1] and owner[2] == ARGV[2] and tonumber(owner[3] or 0) < tonumber(number)
   local is_usual = is_ours and meta[1] == ARGV[4] and tonumber(meta[2] or 0) <= now
-    and redis.call('EXISTS', P .. 'claim', P .. 'crashes', P .. 'retries') == 0
+    and redis.call('EXISTS', P .. 'claim', P .. 'crashes', P .. 'retries', P .. 'asides') == 0
 
   local queued = is_usual and redis.call('ZCARD', P .. 'due')
   local now_text = time[1] .. '.' .. string.sub('00000' .. time[2], -6)
@@ -93,8 +95,13 @@ end
 --@ shard clock owner layout follow_clock_back
 --@ bell oldest_due
 --@ payloads get span fold zadd_lowest
+--@ claimed running set_aside park
 
 local FEW = 16 -- jobs that a claim of few looks at
+
+local function known(due)
+  return due ~= 'inf' and due or ''
+end
 
 -- The ids of due jobs, oldest first; how many there are; when the first and the last of them are due; and, if it was
 -- seen, when the next one is ('' for none). A queue that holds few is read once for all.
@@ -109,7 +116,7 @@ local function find_due(P, now, limit)
   end
   local ids = {}
   for i = 1, count do ids[i] = found[i * 2 - 1] end
-  return ids, count, found[2], found[count * 2], found[count * 2 + 2] or ''
+  return ids, count, found[2], found[count * 2], known(found[count * 2 + 2] or '')
 end
 
 -- Suspects, which ran when their node died, are claimed without others, and few at once, since they run one by one.
@@ -153,8 +160,12 @@ local layout_refusal, _, last_score, seen = check_layout(P, layout)
 if layout_refusal then return layout_refusal end
 if tonumber(number) <= last_claim then return refuse('STALE', 'claim ' .. last_claim .. ' came later') end
 -- Rare ones; one command tells that there is none of them.
-local has_rare = redis.call('EXISTS', P .. 'claim', P .. 'crashes', P .. 'retries') > 0
-if has_rare and redis.call('EXISTS', P .. 'claim') == 1 then return refuse('UNSETTLED', 'claim ' .. last_claim) end
+local has_rare = redis.call('EXISTS', P .. 'claim', P .. 'crashes', P .. 'retries', P .. 'asides') > 0
+local has_others = has_rare and redis.call('EXISTS', P .. 'claim', P .. 'asides') > 0
+local others = has_others and claims_in_hand(P, last_claim) or {}
+for _, claim in ipairs(others) do
+  if not string.find(ARGV[9], ' ' .. claim.number .. ' ', 1, true) then return refuse('UNSETTLED', claim.number) end
+end
 local has_crashes = has_rare and redis.call('EXISTS', P .. 'crashes') == 1
 local has_retries = has_rare and redis.call('EXISTS', P .. 'retries') == 1
 
@@ -163,9 +174,20 @@ local now = shard_now(P, last_score)
 redis.call('HDEL', P .. 'owner', 'open')
 if tonumber(last_score) > now then follow_clock_back(P, now, tonumber(last_score), seen) end
 local ids, count, first, last, next_due = find_due(P, now, limit)
+if has_others then
+  local running = count > 0 and ids_of(others) or {} -- few: what lasts is one batch
+  set_aside(P, last_claim, number)
+  local parked = park_running(P, ids, count, running)
+  if parked > 0 then ids, count, first, last, next_due = find_due(P, now, count - parked) end
+end
 if count == 0 then
-  redis.call('HSET', P .. 'owner', 'claim', number, 'waiting', next_due == '' and 'inf' or next_due,
-    'open', epoch .. ' ' .. number)
+  local marks = {'claim', number}
+  -- There may be more to do, where all that it looked at was parked.
+  if next_due == '' or tonumber(next_due) > tonumber(stamp(now)) then
+    marks[3], marks[4] = 'waiting', next_due == '' and 'inf' or next_due
+  end
+  if not has_others then marks[5], marks[6] = 'open', epoch .. ' ' .. number end
+  redis.call('HSET', P .. 'owner', unpack(marks))
   return {stamp(now), next_due, {}, '0'}
 end
 local crowds
@@ -259,7 +281,7 @@ end
 if claimed == 0 then
   next_due = oldest_due(P, now)
 elseif taken < count or staying > 0 or not next_due then
-  next_due = redis.call('ZRANGE', P .. 'due', 0, 0, 'WITHSCORES')[2] or ''
+  next_due = known(redis.call('ZRANGE', P .. 'due', 0, 0, 'WITHSCORES')[2] or '')
 end
 for position, payloads_of_one in pairs(several) do found[position] = payloads_of_one end
 local deaths = crowds and {}

@@ -5,10 +5,11 @@
 -- ARGV  1 node, 2 epoch, 3 number of the claim, 4 id, 5 '1' if it runs alone from here on, '0' if not
 -- returns 1, or 0 if the claim is over   errors: FENCED
 --@ shard owner oom
+--@ claimed find
 local P = KEYS[1]
 local refusal, last_claim = fence(P, ARGV[1], ARGV[2])
 if refusal then return refusal end
-if last_claim ~= tonumber(ARGV[3]) then return 0 end
+if not find_claim(P, ARGV[3], last_claim) then return 0 end
 
 local mark = ARGV[3] .. ' ' .. ARGV[4]
 free_first(P)

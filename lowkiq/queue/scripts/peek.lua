@@ -1,6 +1,7 @@
--- peek: the oldest due time of each shard; for one that is claimed, now: its owner, unless it has that claim in hand, has
--- not heard that something was handed over (push.lua), and its next claim tells.
+-- peek: the oldest due time of each shard; for one with claims of which its owner has none in hand, now: it has not heard
+-- that something was handed over (push.lua), and its next claim tells.
 -- KEYS  shard prefixes (on Cluster: of one slot)
+-- ARGV  for each key '1' if the owner has claims of it in hand; left out, it has none
 -- returns {now, then for each key its oldest due time or ''}
 --@ shard now stamp clock_back each
 local now = now_us()
@@ -11,11 +12,12 @@ each(function(first, last)
     local P = KEYS[i]
     reply[i + 1] = '' -- of a shard that can't be read
     local oldest = redis.call('ZRANGE', P .. 'due', 0, 0, 'WITHSCORES')[2] or ''
+    if oldest == 'inf' then oldest = '' end
     if oldest ~= '' and oldest * 1000000 > now then
       local meta = redis.call('HMGET', P .. 'meta', 'last_score', 'seen')
       if was_due(oldest * 1000000, now, tonumber(meta[1]) or 0, meta[2]) then oldest = reply[1] end
     end
-    if redis.call('EXISTS', P .. 'claim') == 1 then oldest = reply[1] end
+    if ARGV[i] ~= '1' and redis.call('EXISTS', P .. 'claim', P .. 'asides') > 0 then oldest = reply[1] end
     reply[i + 1] = oldest
   end
   return true

@@ -1,8 +1,10 @@
 -- push: put payloads into the queue. Repeating it while they are still queued changes nothing but the counters.
--- KEYS  1 shard prefix, e.g. lowkiq:{orders:7}:
--- ARGV  1 layout (shards_count), 2 how many words a job has: 2 if all scores and times are the default, else 4, then for
---       each job: id, payload, score ('' = after the last default one), perform_in ('' = now)
--- returns {new, merged}   errors: LAYOUT (the queue has another shards_count), NEWER (and a layout of a newer Lowkiq)
+-- KEYS  shard prefixes, e.g. lowkiq:{orders:7}: (on Cluster one)
+-- ARGV  1 layout (shards_count), 2 how many words a job has: 2 if all scores and times are the default, else 4, then if
+--       there are several keys the number of jobs for each of them, and then for each job: id, payload, score ('' = after
+--       the last default one), perform_in ('' = now)
+-- returns {new, merged} of all together   errors, after which the shards before have their jobs, and that one and those
+--       after it nothing: LAYOUT (the queue has another shards_count), NEWER (and a layout of a newer Lowkiq)
 --@ payloads compact
 --@ bell tell
 
@@ -32,7 +34,7 @@ if #ARGV == 4 and ARGV[2] == '2' then
       is_pushed = redis.call('ZADD', P .. 'due', 'NX', at, id) == 1
       if is_pushed then redis.call('HSET', P .. 'payloads', id, compact(now, payload)) end
     elseif bell and open and now < (owner[4] or 0) * 1000000 and #payload <= HANDED then
-      -- An owner that waits for nothing has an empty queue.
+      -- An owner that waits for nothing, with a claim open, has an empty queue; then nothing is parked either.
       local may_go = waiting == 'inf' or now < waiting * 1000000 and not redis.call('ZSCORE', P .. 'due', id)
       is_pushed = may_go and redis.call('EXISTS', bell .. ':idle') == 1
       if is_pushed then
@@ -50,104 +52,120 @@ if #ARGV == 4 and ARGV[2] == '2' then
   end
 end
 
---@ shard clock layout see
+--@ shard count now clock layout see
 --@ bell ring
 --@ payloads add bulk_write chunk
-local P = KEYS[1]
-local refusal, is_new_shard, last_before, seen_before, pushed, merged_before = check_layout(P, ARGV[1])
-if refusal then return refusal end
-
-local now = shard_now(P, last_before)
-last_before = tonumber(last_before)
-local was_set_back = last_before > now
-local last_score = last_before
-local width = tonumber(ARGV[2])
-local count = (#ARGV - 2) / width
-
--- The first write is one that Redis refuses when memory is full, so that a refused push has changed nothing.
-if is_new_shard then redis.call('HSET', P .. 'meta', 'layout', ARGV[1]) end
-
-local function remember(score, merged)
-  redis.call('HSET', P .. 'meta', 'last_score', score, 'pushed', pushed + count, 'merged', merged_before + merged)
-  if seen_before then see(P, now, was_set_back, tonumber(seen_before)) end
-end
+local width, clock = tonumber(ARGV[2]), now_us()
 
 -- Most pushes have default scores and times, and none of their ids is queued: how many the index takes tells it.
 -- Their times follow one another, so for most of them the last digit, and the last byte, is all that is new.
 local ONES = {[0] = '0', '1', '2', '3', '4', '5', '6', '7', '8', '9'}
 
-local function push_new()
+-- Puts `count` jobs, whose first word is ARGV[at], into the queue if they are such. They are due from `first` on.
+local function push_new(P, at, count, first)
   local due, payloads = {}, {}
-  local first = math.max(last_before + 1, now)
   local digits, bytes
-  for i = 1, count do
-    local us, at = first + i - 1, i * 2
+  for i = 1, count * 2, 2 do
+    local us, id = first + (i - 1) / 2, ARGV[at]
     local one, byte = us % 10, us % 256
     if one == 0 or i == 1 then digits = string.sub(stamp(us), 1, -2) end
     if byte == 0 or i == 1 then bytes = string.sub(compact(us, ''), 1, 3) end
-    local id = ARGV[at + 1]
-    due[at - 1], due[at] = digits .. ONES[one], id
-    payloads[at - 1], payloads[at] = id, bytes .. string.char(byte) .. ARGV[at + 2]
+    due[i], due[i + 1] = digits .. ONES[one], id
+    payloads[i], payloads[i + 1] = id, bytes .. string.char(byte) .. ARGV[at + 1]
+    at = at + 2
   end
   if bulk_zadd(P .. 'due', due, count * 2) < count then return false end
   bulk_hset(P .. 'payloads', payloads, count * 2)
-  remember(first + count - 1, 0)
-  ring(P, first, first + count - 1)
   return true
 end
 
-if width == 2 and count > 1 and not was_set_back and push_new() then return {count, 0} end
+-- Puts `count` jobs, whose first word is ARGV[at], into the queue one after the other. Returns how many of them are new,
+-- the last default score, and when the first of them is due.
+local function push_each(P, at, count, now, last_score, was_set_back)
+  local due, payloads, seen = {}, {}, {}
+  local queueing, new = 0, 0
+  local earliest = math.huge
 
-local due, payloads, seen = {}, {}, {}
-local queueing, new, merged = 0, 0, 0
-local earliest = math.huge
-
-local function flush()
-  if queueing == 0 then return end
-  bulk_zadd(P .. 'due', due, queueing)
-  bulk_hset(P .. 'payloads', payloads, queueing)
-  queueing = 0
-end
-
--- A job that is not in the queue, to be due then.
-local function queue(id, due_at, due_us, record)
-  due[queueing + 1], due[queueing + 2] = due_at, id
-  payloads[queueing + 1], payloads[queueing + 2] = id, record
-  queueing = queueing + 2
-  seen[id] = true
-  if due_us < earliest then earliest = due_us end
-  new = new + 1
-  if queueing >= CHUNK then flush() end
-end
-
-local at = 3
-for _ = 1, count do
-  local id, payload, given, perform_in = ARGV[at], ARGV[at + 1], '', ''
-  if width == 4 then given, perform_in = ARGV[at + 2], ARGV[at + 3] end
-  at = at + width
-  local score = given
-  if given == '' then
-    last_score = last_score < now and now or last_score + 1
-    score = stamp(last_score)
+  local function flush()
+    if queueing == 0 then return end
+    bulk_zadd(P .. 'due', due, queueing)
+    bulk_hset(P .. 'payloads', payloads, queueing)
+    queueing = 0
   end
-  -- An id that came earlier in this call is flushed first, so that it merges like any other known one.
-  if seen[id] then flush() end
-  if redis.call('HEXISTS', P .. 'payloads', id) == 1 then
-    payloads_add(P .. 'payloads', id, score, payload)
-    merged = merged + 1
-  elseif perform_in ~= '' then
-    queue(id, perform_in, tonumber(perform_in) * 1000000, score .. ':' .. payload)
-  elseif given == '' and not was_set_back then
-    -- It is due at its score, so that jobs of one call are claimed in their order; if the clock was set back, that
-    -- lies ahead.
-    queue(id, score, last_score, compact(last_score, payload))
-  else
-    queue(id, stamp(now), now, score .. ':' .. payload)
-  end
-end
-flush()
 
-last_score = math.max(last_score, now)
-remember(last_score, merged)
-if new > 0 then ring(P, earliest, was_set_back and now or last_score) end
-return {new, merged}
+  -- A job that is not in the queue, to be due then.
+  local function queue(id, due_at, due_us, record)
+    due[queueing + 1], due[queueing + 2] = due_at, id
+    payloads[queueing + 1], payloads[queueing + 2] = id, record
+    queueing = queueing + 2
+    seen[id] = true
+    if due_us < earliest then earliest = due_us end
+    new = new + 1
+    if queueing >= CHUNK then flush() end
+  end
+
+  for _ = 1, count do
+    local id, payload, given, perform_in = ARGV[at], ARGV[at + 1], '', ''
+    if width == 4 then given, perform_in = ARGV[at + 2], ARGV[at + 3] end
+    at = at + width
+    local score = given
+    if given == '' then
+      last_score = last_score < now and now or last_score + 1
+      score = stamp(last_score)
+    end
+    -- An id that came earlier in this call is flushed first, so that it merges like any other known one.
+    if seen[id] then flush() end
+    if redis.call('HEXISTS', P .. 'payloads', id) == 1 then
+      payloads_add(P .. 'payloads', id, score, payload)
+    elseif perform_in ~= '' then
+      queue(id, perform_in, tonumber(perform_in) * 1000000, score .. ':' .. payload)
+    elseif given == '' and not was_set_back then
+      -- It is due at its score, so that jobs of one call are claimed in their order; if the clock was set back, that
+      -- lies ahead.
+      queue(id, score, last_score, compact(last_score, payload))
+    else
+      queue(id, stamp(now), now, score .. ':' .. payload)
+    end
+  end
+  flush()
+  return new, last_score, earliest
+end
+
+-- Puts `count` jobs, whose first word is ARGV[at], into a shard. Returns a refusal, or nil and how many of them are new.
+local function push(P, at, count)
+  local refusal, layout, last_before, seen_before, pushed = check_layout(P, ARGV[1], true)
+  if refusal then return refusal end
+
+  local now = shard_now(P, last_before, clock)
+  last_before = tonumber(last_before)
+  local was_set_back = last_before > now
+  -- The first write is one that Redis refuses when memory is full, so that a refused push has changed nothing.
+  if not layout then redis.call('HSET', P .. 'meta', 'layout', ARGV[1]) end
+
+  local new, first = count, math.max(last_before + 1, now)
+  local last_score, earliest = first + count - 1, first
+  -- A lone job has been tried above.
+  local may_be_new = width == 2 and not was_set_back and (count > 1 or SHARDS > 1)
+  if not (may_be_new and push_new(P, at, count, first)) then
+    new, last_score, earliest = push_each(P, at, count, now, last_before, was_set_back)
+  end
+  last_score = math.max(last_score, now)
+  -- Redis itself would print these numbers in ten times the time.
+  local scored, counted = string.format('%d', last_score), string.format('%d', pushed + count)
+  redis.call('HSET', P .. 'meta', 'last_score', scored, 'pushed', counted)
+  if new < count then redis.call('HINCRBY', P .. 'meta', 'merged', count - new) end
+  if seen_before then see(P, now, was_set_back, tonumber(seen_before)) end
+  if new > 0 then ring(P, earliest, was_set_back and now or last_score) end
+  return nil, new
+end
+
+local at = SHARDS > 1 and 3 + SHARDS or 3
+local of_all, new = (#ARGV - at + 1) / width, 0
+for i = 1, SHARDS do
+  local count = SHARDS > 1 and tonumber(ARGV[2 + i]) or of_all
+  local refusal, news = push(KEYS[i], at, count)
+  if refusal then return refusal end
+  new = new + news
+  at = at + count * width
+end
+return {new, of_all - new}

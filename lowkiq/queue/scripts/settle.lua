@@ -1,5 +1,5 @@
 --! allow-oom
--- settle: end jobs of a claim. Repeating it changes nothing: ids no longer in the claim are skipped, a later claim is
+-- settle: end jobs of a claim. Repeating it changes nothing: ids no longer in the claim are skipped, other claims are
 -- left alone, and the counters count what really moved (I5).
 -- KEYS  1 shard prefix
 -- ARGV  1 node, 2 epoch, 3 number of the claim, 4 what becomes of the jobs not named: 'keep', 'ack' or 'release',
@@ -23,13 +23,14 @@ if #ARGV == 10 and ARGV[4] == 'ack' and ARGV[5] == '0' then
     redis.call('UNLINK', P .. 'claim')
     if acked > 0 then redis.call('HINCRBY', P .. 'meta', 'processed', acked) end
     local oldest = redis.call('ZRANGE', P .. 'due', '0', '0', 'WITHSCORES')[2]
+    if oldest == 'inf' then oldest = nil end -- all that is left waits behind other claims
     if not oldest or oldest * 1000000 > now then redis.call('HSET', P .. 'owner', 'waiting', oldest or 'inf') end
     return {acked, 0, 0, oldest or '', time[1] .. '.' .. string.sub('00000' .. time[2], -6)}
   end
 end
 
 --@ shard clock owner oom
---@ claimed restore acquit
+--@ claimed find restore acquit unpark over
 --@ payloads fold
 --@ bell oldest_due
 local P = KEYS[1]
@@ -54,12 +55,13 @@ end
 
 local acked, failed, buried = 0, 0, 0
 
--- The claim, once something needs more of it than its length: what is left of it is written at the end.
+-- The claim; and its jobs, once something needs more of it than their number: what is left of it is written at the end.
+local claim = find_claim(P, ARGV[3], last_claim)
 local ids, records
 local has_changed = false
 
 local function open_claim()
-  if not records then ids, records = read_claim(P) end
+  if not records then ids, records = read_claim(claim) end
 end
 
 local function record_of(id)
@@ -76,10 +78,12 @@ local function take(id)
   local record = record_of(id)
   if not record then return nil end
   put(id, nil)
-  return parse_claimed(P, record)
+  return parse_claimed(P, claim, record)
 end
 
+-- These ids are done with, until they are pushed again.
 local function forget(...)
+  unpark(P, now, {...})
   acquit(P, ...)
   redis.call('HDEL', P .. 'errors', ...)
 end
@@ -135,7 +139,7 @@ end
 local function spoil(id, payload, error)
   local record = record_of(id)
   if not record then return end
-  local perform_in, retry_count, held = parse_claimed(P, record)
+  local perform_in, retry_count, held = parse_claimed(P, claim, record)
   local score
   if held == '*' then
     local zset = P .. 'claim:' .. id
@@ -165,7 +169,7 @@ local function each(action, width)
 end
 
 free_first(P)
-if last_claim == tonumber(ARGV[3]) then
+if claim then
   each(spoil, 3)
   each(ack, 1)
   each(give_back, 1)
@@ -176,9 +180,10 @@ if last_claim == tonumber(ARGV[3]) then
     for _, id in ipairs(ids) do ack(id) end
   elseif ARGV[4] == 'ack' then
     -- The claim is read only when something else than itself could speak of its ids.
-    acked = redis.call('LLEN', P .. 'claim') / 2
-    if acked > 0 and redis.call('EXISTS', P .. 'crashes', P .. 'errors') > 0 then forget(unpack((read_claim(P)))) end
-    redis.call('UNLINK', P .. 'claim')
+    acked = redis.call('LLEN', claim.key) / 2
+    local has_more = acked > 0 and redis.call('EXISTS', P .. 'crashes', P .. 'errors', P .. 'behind') > 0
+    if has_more then forget(unpack((read_claim(claim)))) end
+    end_claim(P, claim)
   end
   if #done > 0 then
     forget(unpack(done))
@@ -189,10 +194,14 @@ if last_claim == tonumber(ARGV[3]) then
     for _, id in ipairs(ids) do
       if records[id] then left[#left + 1], left[#left + 2] = id, records[id] end
     end
-    redis.call('UNLINK', P .. 'claim')
-    if #left > 0 then redis.call('RPUSH', P .. 'claim', unpack(left)) end
+    if #left > 0 then -- first where it goes, then from where it was
+      redis.call('RPUSH', claim.key, unpack(left))
+      redis.call('LTRIM', claim.key, #ids * 2, -1)
+    else
+      end_claim(P, claim)
+    end
   end
-  if ARGV[4] == 'release' then restore_claim(P, now, {}) end
+  if ARGV[4] == 'release' then restore_claim(P, now, claim, {}) end
   if acked > 0 then redis.call('HINCRBY', P .. 'meta', 'processed', acked) end
   if failed > 0 then redis.call('HINCRBY', P .. 'meta', 'failed', failed) end
 end

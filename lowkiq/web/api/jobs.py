@@ -8,6 +8,7 @@ from typing import Any, cast
 import msgspec
 from starlette.concurrency import run_in_threadpool
 
+from lowkiq.admin.nodes import batch_of
 from lowkiq.admin.previews import Page
 from lowkiq.admin.reader import JobPreview, PayloadPreview
 from lowkiq.errors import short
@@ -69,8 +70,9 @@ def _rows(call: ApiCall, snapshot: Snapshot, previews: Sequence[JobPreview]) -> 
 
 def _row(view: View, snapshot: Snapshot, queue: str, preview: JobPreview) -> JobRow:
     """A preview with what the snapshot knows of its shard."""
-    shard, running = snapshot.shard(queue, preview.shard), snapshot.running(queue, preview.shard)
-    thread = running.thread if running and preview.where == "claim" and running.has(preview.id) else None
+    shard, batches = snapshot.shard(queue, preview.shard), snapshot.running(queue, preview.shard)
+    running = batch_of(preview.id, batches) if preview.where == "claim" else None
+    thread = running.thread if running and running.has(preview.id) else None
     return JobRow(
         id=preview.id.encode("utf-8", "backslashreplace").decode(),  # JSON has no way to name bytes that are no UTF-8
         shard=preview.shard,
@@ -80,6 +82,7 @@ def _row(view: View, snapshot: Snapshot, queue: str, preview: JobPreview) -> Job
         retry_count=preview.retry_count,
         error=preview.error,
         crashes=preview.crashes,
+        waits_for_own_run=preview.waits_for_own_run,
         payload_count=preview.payload_count,
         payloads=[payload(view, one) for one in preview.payloads],
         owner=shard.owner if shard else None,

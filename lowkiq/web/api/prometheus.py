@@ -23,9 +23,19 @@ QUEUE_GAUGES: Final[Sequence[tuple[str, str, Callable[[QueueMetrics], float]]]] 
     ("lowkiq_queue_length", "Queued jobs: fresh ones and retries.", lambda queue: queue.length),
     ("lowkiq_queue_fresh", "Queued jobs that have not failed.", lambda queue: queue.fresh),
     ("lowkiq_queue_retries", "Queued jobs that have failed and wait for their next try.", lambda queue: queue.retries),
+    (
+        "lowkiq_queue_waiting",
+        "Queued jobs that wait for the end of their own run.",
+        lambda queue: queue.waiting,
+    ),
     ("lowkiq_queue_busy", "Jobs in the hands of nodes.", lambda queue: queue.busy),
+    ("lowkiq_queue_claims", "Claims that hold these jobs; a shard can have several.", lambda queue: queue.claims),
     ("lowkiq_queue_morgue_length", "Jobs in the morgue.", lambda queue: queue.morgue_length),
-    ("lowkiq_queue_lag_seconds", "Seconds by which the oldest due job is late.", lambda queue: queue.lag),
+    (
+        "lowkiq_queue_lag_seconds",
+        "Seconds by which the oldest due job is late, unless its own run is not over.",
+        lambda queue: queue.lag,
+    ),
 )
 QUEUE_COUNTERS: Final[Sequence[tuple[str, str, Callable[[QueueMetrics], float]]]] = (
     ("lowkiq_jobs_processed", "Jobs done.", lambda queue: queue.processed),

@@ -46,8 +46,8 @@ class JobsQuery(msgspec.Struct, frozen=True):
     view: Annotated[
         Literal["due", "retries", "in_flight", "morgue"],
         Meta(
-            description="due: queued, the first due first. retries: those that have failed, most failures first. "
-            "in_flight: in the hands of nodes. morgue: dead letters, the newest first."
+            description="due: queued, the first due first, with those that wait for their own run. retries: those that "
+            "have failed, most failures first. in_flight: in the hands of nodes. morgue: the dead, the newest first."
         ),
     ] = "due"
     pattern: Annotated[Text | None, Meta(description='A glob of ids, e.g. "order-*". The order is then lost.')] = None
@@ -185,6 +185,10 @@ class JobRow(msgspec.Struct, frozen=True):
     retry_count: Annotated[int, Meta(description="-1 fresh, 0 after the first failure.")]
     error: Annotated[str | None, Meta(description="The last error.")]
     crashes: Annotated[int, Meta(description="Deaths of its node: one while it ran, the others while it ran alone.")]
+    waits_for_own_run: Annotated[
+        bool,
+        Meta(description="Whether it is queued while its id runs: it follows that run, and is not due before `at`."),
+    ]
     payload_count: int
     payloads: Annotated[list[Payload], Meta(description="Those of the lowest scores; of a list, the first.")]
     owner: Annotated[str | None, Meta(description="The node that has the shard, if any.")]
@@ -207,7 +211,10 @@ class JobReply(msgspec.Struct, frozen=True):
     id: str
     shard: int
     places: list[JobRow]
-    ahead: Annotated[int | None, Meta(description="Queued jobs of its shard that are due before it.")]
+    ahead: Annotated[
+        int | None,
+        Meta(description="Queued jobs of its shard that are due before it; null if it waits for its own run."),
+    ]
     owner: Annotated[str | None, Meta(description="The node that has the shard, if any.")]
     due_in: Annotated[float | None, Meta(description="Seconds until it is due, if queued; negative if late.")]
 

@@ -21,11 +21,16 @@ class Wording:
     done: str
     #: Whether it can't be taken back.
     is_final: bool = False
+    #: Why it has not happened to others.
+    others: str = "were there no longer, or are in flight"
 
 
 WORDINGS: Final[Mapping[str, Wording]] = {
     "perform_now": Wording(
-        "Perform now", "become due at once; those that are due already keep their place", "made due"
+        "Perform now",
+        "become due at once; those that are due already, or wait for their own run, keep their place",
+        "made due",
+        others="were due already, wait for their own run, are in flight, or were there no longer",
     ),
     "revive": Wording("Revive", "return to the queue as fresh ones that are due now", "revived"),
     "bury": Wording("Bury", "move to the morgue, from where they can be revived", "moved to the morgue"),
@@ -58,7 +63,7 @@ def result_of(query: Mapping[str, str]) -> str | None:
     if moved >= of:
         return f"{formatting.plural(moved, 'job')} {wording.done}."
     those = f"{moved:,} of {formatting.plural(of, 'job')} {wording.done}"
-    return f"{those}: the others were there no longer, or are in flight."
+    return f"{those}: the others {wording.others}."
 
 
 def _count(text: str | None) -> int | None:

@@ -10,9 +10,9 @@ from starlette.exceptions import HTTPException
 
 from lowkiq.admin.actions import actions_of
 from lowkiq.admin.metrics import ShardMetrics
-from lowkiq.admin.nodes import NodeHealth, Running
+from lowkiq.admin.nodes import NodeHealth, Running, batch_of
 from lowkiq.admin.reader import JobPreview
-from lowkiq.admin.words import age, printable
+from lowkiq.admin.words import age, listed, printable
 from lowkiq.web.pages.action_words import WORDINGS, result_of
 from lowkiq.web.pages.live import Visit
 from lowkiq.web.pages.queue import max_retry_count
@@ -21,8 +21,8 @@ from lowkiq.web.render.payloads import PayloadText, payload_texts
 from lowkiq.web.snapshot import Snapshot
 from lowkiq.web.view import View
 
-#: Pushes that the timeline lists one by one.
-PUSHES: Final = 5
+#: Pushes that the timeline lists one by one, and batches of a shard that a sentence names.
+PUSHES, NAMED = 5, 3
 #: States of a node in which it claims nothing, as a sentence has them.
 STOPPED: Final = {"quiet": "quiet", "draining": "stopping", "retiring": "stopping"}
 #: Where → what the heading says, which view lists it, and the form that its buttons send.
@@ -63,13 +63,13 @@ def build(view: View, visit: Visit) -> Mapping[str, Any]:
     snapshot = visit.snapshot
     # An id has one shard, wherever it is.
     number = places[0].shard if places else 0
-    shard, running = snapshot.shard(queue, number), snapshot.running(queue, number)
-    why = Why(snapshot, shard, running, ahead or 0, is_claimed=any(job.where == "claim" for job in places))
+    shard, batches = snapshot.shard(queue, number), snapshot.running(queue, number)
+    why = Why(snapshot, shard, batches, ahead or 0)
     return {
         "queue": queue,
         "id": id,
         "places": [_place(view, job, why) for job in places],
-        "timeline": _timeline(places, running),
+        "timeline": _timeline(places, batch_of(id, batches)),
         "shard": shard,
         "max_retry_count": max_retry_count(view, queue),
         "shows_payloads": view.payloads,
@@ -146,11 +146,9 @@ class Why:
     snapshot: Snapshot
     #: The id's shard, if anything is known of it, and what is performed of that.
     shard: ShardMetrics | None
-    running: Running | None
+    batches: Sequence[Running]
     #: Queued jobs of its shard that come before it.
     ahead: int
-    #: The id is also in flight.
-    is_claimed: bool
 
     @property
     def _owner(self) -> str:
@@ -163,7 +161,15 @@ class Why:
                 return self._in_flight(job)
             case "morgue":
                 return f"In the morgue since {formatting.moment(job.at)}: nothing runs it until somebody revives it."
-        return self._not_due(job) if job.at > self.snapshot.at else self._due()
+        if job.at > self.snapshot.at:
+            return self._not_due(job)
+        return self._behind(job) if job.waits_for_own_run else self._due()
+
+    def _behind(self, job: JobPreview) -> str:
+        running = batch_of(job.id, self.batches)
+        how_long = f", for {age(running.seconds)} so far" if running and running.has(job.id) else ""
+        its_run = f"its id is in flight{how_long}"
+        return f"Waits for its own run: {its_run}; what is queued here follows when that is done."
 
     def _not_due(self, job: JobPreview) -> str:
         when = f"Not due until {formatting.moment(job.at)}, in {age(job.at - self.snapshot.at)}"
@@ -173,8 +179,6 @@ class Why:
 
     def _due(self) -> str:
         shard = self.shard
-        if self.is_claimed:
-            return "Its id is in flight; what is queued here follows when that is done."
         if shard is None:
             return "Due; nothing is known of its shard yet."
         if shard.owner is None:
@@ -193,26 +197,25 @@ class Why:
         return f"{formatting.plural(self.ahead, 'job')} {'is' if self.ahead == 1 else 'are'} before it"
 
     def _at_work(self, node: NodeHealth | None) -> str:
-        if self.running is not None:
-            return f", whose thread performs {_performed(self.running)}"
+        if self.batches:
+            return f", whose {_threads(self.batches)}"
         if node is not None and node.threads and all(thread.queue is not None for thread in node.threads):
             return f", and all threads of {self._owner} are busy with other shards"
         return f" of {self._owner}"
 
     def _in_flight(self, job: JobPreview) -> str:
-        running = self.running
+        running = batch_of(job.id, self.batches)
         if self.shard is not None and not self.shard.lease_rest:
             next_node = f"the next node of shard {job.shard} runs it again"
             return f"In the hands of {self._owner}, whose lease has run out: {next_node}."
-        if running is None:
+        if not self.batches:
             return f"Claimed by {self._owner}: about to be performed, or just done."
+        if running is None:
+            return f"Claimed by {self._owner}, and next: the {_threads(self.batches)}."
         who = f"{self.snapshot.owner_name(running.node.node)}, thread {printable(running.thread.name, 60)}"
-        match running.has(job.id):
-            case True:
-                return f"Performed by {who}, for {age(running.seconds)} so far."
-            case None:
-                return f"Claimed by {who}: performed in the batch of {_performed(running)}, or next."
-        return f"Claimed by {who}, and next: the thread performs {_performed(running)}."
+        if running.has(job.id):
+            return f"Performed by {who}, for {age(running.seconds)} so far."
+        return f"Claimed by {who}: performed in the batch of {_performed(running)}, or next."
 
 
 def _obstacle(node: NodeHealth) -> str | None:
@@ -221,6 +224,14 @@ def _obstacle(node: NodeHealth) -> str | None:
     if node.state in STOPPED:
         return f"is {STOPPED[node.state]}: it takes no new jobs"
     return None
+
+
+def _threads(batches: Sequence[Running]) -> str:
+    """The threads that run a shard, and what they perform."""
+    if len(batches) == 1:
+        return f"thread performs {_performed(batches[0])}"
+    named, rest = [_performed(batch) for batch in batches[:NAMED]], len(batches) - NAMED
+    return f"threads perform {listed([*named, *([f'{rest:,} more'] if rest > 0 else [])])}"
 
 
 def _performed(running: Running) -> str:

@@ -9,6 +9,7 @@ from typing import Any, Final
 from lowkiq.admin.actions import actions_of
 from lowkiq.admin.history import read_history
 from lowkiq.admin.metrics import ShardMetrics
+from lowkiq.admin.nodes import batch_of
 from lowkiq.admin.previews import ErrorGroup, Page, Previews
 from lowkiq.admin.reader import JobPreview
 from lowkiq.admin.search import main_line
@@ -186,9 +187,11 @@ def _in_flight(previews: Previews, snapshot: Snapshot, queue: str) -> list[JobIn
 
 
 def _flying(job: JobPreview, snapshot: Snapshot, queue: str) -> JobInFlight:
-    running = snapshot.running(queue, job.shard)
+    batches = snapshot.running(queue, job.shard)
+    running = batch_of(job.id, batches)
     if running is None:
         shard = snapshot.shard(queue, job.shard)
-        return JobInFlight(job, snapshot.owner_name(shard.owner if shard else None), "", "claimed", None)
-    state = {True: "performed", None: "performed, or next", False: "claimed, next"}[running.has(job.id)]
+        state = "claimed, next" if batches else "claimed"
+        return JobInFlight(job, snapshot.owner_name(shard.owner if shard else None), "", state, None)
+    state = "performed" if running.has(job.id) else "performed, or next"
     return JobInFlight(job, snapshot.owner_name(running.node.node), running.thread.name, state, running.seconds)

@@ -160,6 +160,7 @@ def _register(queue: queues.Queue) -> None:
         queue_name = queue.name
         shards_count = queue.shards_count
         batch_size = queue.batch_size
+        concurrency = queue.concurrency
         max_retry_count = queues.MAX_RETRY_COUNT
 
         def retry_in(self, retry_count: int) -> float:

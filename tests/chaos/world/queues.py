@@ -19,6 +19,10 @@ class Queue(NamedTuple):
     seconds: tuple[float, float]
     #: Share of pushes that go here.
     share: float
+    #: Batches of a shard at a time.
+    concurrency: int | None = None
+    #: Most of its payloads are short, and few are long.
+    is_uneven: bool = False
 
 
 class Trouble(NamedTuple):
@@ -34,18 +38,20 @@ class Load(NamedTuple):
     queues: tuple[Queue, ...]
     troubles: tuple[Trouble, ...]
     #: Of each node.
-    threads: int = 2
+    threads: int = 4
 
 
 LOADS: Final[Mapping[str, Load]] = {
     "mixed": Load(
         (
-            Queue("singles", 4, 1, is_scored=True, seconds=(0, 0.01), share=0.2),
+            Queue("singles", 4, 1, is_scored=True, seconds=(0, 0.01), share=0.15, concurrency=1),
             # Their shards share round trips.
             Queue("quick", 24, 1, is_scored=True, seconds=(0, 0.0005), share=0.2),
             Queue("batches", 4, 10, is_scored=True, seconds=(0, 0.004), share=0.2),
-            Queue("unscored", 3, 5, is_scored=False, seconds=(0, 0.01), share=0.15),
-            Queue("slow", 6, 2, is_scored=True, seconds=(0, 0.2), share=0.247),
+            Queue("unscored", 3, 5, is_scored=False, seconds=(0, 0.01), share=0.15, concurrency=5),
+            Queue("slow", 6, 2, is_scored=True, seconds=(0, 0.2), share=0.147, concurrency=1),
+            # What is pushed to hot ids of one shard waits for their own runs, and others pass by.
+            Queue("uneven", 1, 1, is_scored=True, seconds=(0, 0.6), share=0.15, concurrency=100, is_uneven=True),
             # Longer than a lease.
             Queue("longest", 2, 1, is_scored=True, seconds=(1.1, 2), share=0.003),
         ),
@@ -75,7 +81,8 @@ def pick(load: Load, rng: random.Random) -> Queue:
 
 def payload(load: Load, queue: Queue, number: int, rng: random.Random) -> dict[str, Any]:
     """The payload of that number of an id; numbers make payloads of an id unequal, so that none merge."""
-    made: dict[str, Any] = {"n": number, "s": round(rng.uniform(*queue.seconds), 4)}
+    seconds = rng.uniform(*queue.seconds) * (rng.random() ** 4 if queue.is_uneven else 1)
+    made: dict[str, Any] = {"n": number, "s": round(seconds, 4)}
     dice = rng.random()
     for trouble in load.troubles:
         if dice < trouble.share:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import signal
+from collections.abc import Callable
 
 from tests.node.nodes import Nodes
 from tests.support import RedisServer, wait_until
@@ -36,9 +37,9 @@ def test_term_lets_the_running_job_finish_and_returns_the_others_without_countin
     assert (nodes.crashes(), nodes.held_leases()) == (0, [])
 
 
-def test_term_returns_the_jobs_of_its_claim_that_have_not_started(one_shard: Nodes) -> None:
+def test_term_returns_the_jobs_of_its_claim_that_have_not_started(make_nodes: Callable[..., Nodes]) -> None:
     """They are claimed with the one that runs, since those before it were quick."""
-    nodes = one_shard
+    nodes = make_nodes(shards_count=1, concurrency=1)
     node = nodes.start().wait_ready()
     jobs = [{"id": f"q{number:03}", "payload": {}, "perform_in": number} for number in range(40)]
     jobs += [{"id": "slow", "payload": {"gate": "go"}, "perform_in": 100}]
@@ -81,7 +82,10 @@ def test_a_second_int_does_not_wait_for_jobs(nodes: Nodes) -> None:
     assert nodes.metrics().busy == 1
 
 
-def test_a_base_exception_drains_the_node_reaches_last_words_and_keeps_the_job(nodes: Nodes) -> None:
+def test_a_base_exception_drains_the_node_reaches_last_words_and_keeps_the_job(
+    make_nodes: Callable[..., Nodes],
+) -> None:
+    nodes = make_nodes(retry_in=60)  # or it might run again before the node ends
     node = nodes.start().wait_ready()
     nodes.push({"id": "a", "payload": {"exit": 7}})
     assert node.wait() == 1

@@ -38,13 +38,13 @@ class Renamed:
 @pytest.mark.parametrize("name", sampled(NAMES))
 def test_a_node_runs_all_other_shards(name: str, nodes: Nodes) -> None:
     ids = [id for id in map(str, range(20)) if shard_of(id.encode(), 3) != 0]
-    node = nodes.start(lease_ttl=1.5, threads_per_node=1).wait_ready()
+    node = nodes.start(lease_ttl=6, threads_per_node=1).wait_ready()
     nodes.push(*({"id": id, "payload": {"round": 0}} for id in ids))
     wait_until(lambda: all(map(nodes.ended, ids)))
     JUNK[name][0](Renamed(nodes.app.redis()), nodes.namespace)
     seen = nodes.recorded()
     nodes.push(*({"id": id, "payload": {"round": 1}} for id in ids))
-    wait_until(lambda: nodes.recorded() - seen >= 2 * len(ids), within=30)
+    wait_until(lambda: nodes.recorded() - seen >= 2 * len(ids))
     assert node.is_running()
     assert not node.logged("beat_failed")
 
@@ -54,6 +54,6 @@ def test_shards_of_a_node_that_is_away_are_fostered_all_the_same(name: str, make
     nodes = make_nodes(shards_count=6)
     nodes.push(*({"id": str(id), "payload": {}} for id in range(60)))
     JUNK[name][0](Renamed(nodes.app.redis()), nodes.namespace)
-    nodes.start(lease_ttl=1.5, node={"node_number": 0, "number_of_nodes": 2}).wait_ready()
+    nodes.start(lease_ttl=6, node={"node_number": 0, "number_of_nodes": 2}).wait_ready()
     ids = [id for id in map(str, range(60)) if shard_of(id.encode(), 6) != 0]
     wait_until(lambda: all(map(nodes.ended, ids)), within=60)

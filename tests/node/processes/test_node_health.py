@@ -15,8 +15,9 @@ import pytest
 
 from lowkiq.admin.history import Point, read_history
 from lowkiq.version import VERSION
+from tests import warm
 from tests.node.nodes import Nodes
-from tests.support import LOWKIQ, wait_until
+from tests.support import LOWKIQ, ROOT, wait_until
 
 
 @pytest.fixture
@@ -27,9 +28,7 @@ def state_dir(tmp_path: Path) -> Path:
 def lowkiq(nodes: Nodes, *arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
     command = [sys.executable, *LOWKIQ, *arguments]
     given = {"LOWKIQ_REDIS_URL": nodes.app.settings.redis_url, "LOWKIQ_NAMESPACE": nodes.namespace}
-    return subprocess.run(
-        command, env=os.environ | given | environment, capture_output=True, text=True, timeout=60, check=False
-    )
+    return warm.run(command, env=os.environ | given | {"PYTHONPATH": str(ROOT)} | environment, capture_output=True)
 
 
 def test_a_heartbeat_tells_who_the_node_is_and_what_it_runs(nodes: Nodes) -> None:
@@ -118,9 +117,9 @@ def test_ttin_dumps_every_thread_and_its_job(nodes: Nodes, state_dir: Path) -> N
     for expected in ("MainThread", "lowkiq-lease-keeper", "lowkiq-doorbell", "wait_for", "ids ['a']"):
         assert expected in text
     head, busy, *_, idle = text.split("\n\n")
-    assert re.match(rf"node \S+:{node.pid}:\S+  Lowkiq {VERSION}  20\S+  \d+ MiB  1 of 3 threads busy$", head)
+    assert re.match(rf"node \S+:{node.pid}:\S+  Lowkiq {VERSION}  20\S+  \d+ MiB  1 of 5 threads busy$", head)
     assert busy.startswith("lowkiq-worker-") and "performer.py" not in busy  # the way to the job says nothing
-    assert re.match(r"2 wait for jobs: (lowkiq-worker-\d(, |$)){2}", idle.strip())
+    assert re.match(r"4 wait for jobs: (lowkiq-worker-\d(, |$)){4}", idle.strip())
     assert "hush" not in text and "hush" not in node.output
     assert any("Jobs of queue jobs" in entry["job"] for entry in node.logged("thread"))
     nodes.open("go")

@@ -85,8 +85,8 @@ def test_another_shards_count_is_refused_with_what_to_do(nodes: Nodes) -> None:
 
 
 def test_two_nodes_with_one_number_are_safe_the_second_stands_by_and_says_whom_it_waits_for(nodes: Nodes) -> None:
-    first = nodes.start(node={"name": "first"}, lease_ttl=1).wait_ready()
-    second = nodes.start(node={"name": "second"}, lease_ttl=1).wait_ready()
+    first = nodes.start(node={"name": "first"}, lease_ttl=60).wait_ready()
+    second = nodes.start(node={"name": "second"}, lease_ttl=60).wait_ready()
     waits = second.logged("standing_by")
     assert {entry["waits_for"] for entry in waits} == {"first"}
     assert len(waits) == 3
@@ -181,7 +181,7 @@ def test_outcomes_of_quick_jobs_are_settled_while_a_long_one_of_their_claim_runs
 
 
 def test_of_slow_jobs_a_claim_holds_one_batch(make_nodes: Callable[..., Nodes]) -> None:
-    nodes = make_nodes(shards_count=1, batch_size=2)
+    nodes = make_nodes(shards_count=1, batch_size=2, concurrency=1)
     nodes.start().wait_ready()
     nodes.push(*({"id": number, "payload": {"sleep": 0.03}} for number in range(20)))
     most = 0

@@ -32,7 +32,7 @@ def test_a_push_ends_a_wait(rung, bell) -> None:
     thread.start()
     wait_until(lambda: any(row["cmd"] == "blpop" for row in rung.redis.client_list()))
     rung.push("a")
-    thread.join(20)
+    thread.join(60)
     assert heard[0].ring
 
 

@@ -5,12 +5,14 @@ from __future__ import annotations
 import pytest
 import redis
 
+from lowkiq.errors import Unsettled
 from lowkiq.job import Job
 from lowkiq.queue.bell import parse_ring
 from lowkiq.queue.claims import Claim, Spoiled, claim_handed
 from lowkiq.queue.shard import peek
 from lowkiq.shared_page import DeadNode
-from tests.queue.shard_driver import FUTURE, PAST, Claimed, Lease, ShardDriver
+from tests.queue.look import Claimed
+from tests.queue.shard_driver import FUTURE, PAST, Lease, ShardDriver
 
 BELL = "bell:a:0"
 
@@ -231,7 +233,12 @@ def test_what_is_handed_to_a_node_that_dies_is_restored(shard, lease):
 def test_of_what_was_not_heard_the_next_claim_tells(shard, lease):
     """The ring was lost; so that claim is given back, and made anew."""
     shard.push("a")
+    with pytest.raises(Unsettled, match=r"^1$"):
+        lease.try_claim(number=2)
     lease.release("claim", number=2)
+    with pytest.raises(Unsettled, match=r"^1$"):
+        lease.try_claim(number=3)
+    lease.release("claim", number=1)
     assert [job.id for job in lease.try_claim(number=3).jobs] == ["a"]
     assert shard.crashes() == {}
 

@@ -11,20 +11,21 @@ from lowkiq.admin.metrics import read_shards
 from lowkiq.errors import ShardsCountMismatch
 from lowkiq.queue.bell import parse_ring
 from lowkiq.queue.call import Call
+from lowkiq.queue.keys import layout
 from lowkiq.queue.push import Producer
 from lowkiq.queue.shard import Owned, peek
 from tests.queue.model import messages
 from tests.queue.model.invariants import Witness
 from tests.queue.model.messages import Message
-from tests.queue.model.people import UNKNOWN, NodeAgent, act
+from tests.queue.model.people import MOST, UNKNOWN, NodeAgent, act
 from tests.queue.model.shard_model import ShardModel
 from tests.queue.model.shard_rules import Ran
 from tests.queue.model.shard_state import SECOND, bell_of, read_state
 from tests.queue.model.virtual_clock import BEGINNING, VirtualClock
 from tests.queue.shard_driver import ShardDriver
 
-RIGHT, WRONG = "1", "2"
-IDS = ("a", "b", "c")
+RIGHT, WRONG, OLD, WRONG_AND_OLD = layout(1), layout(2), layout(1, 1), layout(2, 1)
+IDS = ("a", "b", "c", "d")
 #: Payloads that several pushes share, and what could be taken for something else.
 COMMON = (b"", b"p", b"1:q", b"*", b":")
 #: Scores and due times.
@@ -74,8 +75,10 @@ class History:
         self.nodes = [self.new_node(slot) for slot in range(3)]
 
     def new_node(self, slot: int) -> NodeAgent:
-        name = f"n{slot}-{next(self.generation)}"
-        return NodeAgent(name, bell_of(self.shard.shard, name), RIGHT, self.max_crashes)
+        """The first one is of an older Lowkiq."""
+        generation = next(self.generation)
+        name = f"n{slot}-{generation}"
+        return NodeAgent(name, bell_of(self.shard.shard, name), RIGHT if generation else OLD, self.max_crashes)
 
     def step(self, happening: str, journey: str, random: Random) -> None:
         """Raises AssertionError when something is wrong; it tells of the last messages."""
@@ -135,7 +138,8 @@ class History:
 
     def push(self, random: Random, journey: str) -> None:
         rows = [self.new_row(random) for _ in range(random.choice([1, 1, 2, 4]))]
-        message = messages.push(RIGHT, rows)
+        # An older producer, until a node has come that is not.
+        message = messages.push(OLD if self.state.layout in {None, OLD} and random.random() < 0.5 else RIGHT, rows)
         if self.send(message, journey) == UNKNOWN and random.random() < 0.5:
             self.send(message, "well")
 
@@ -155,19 +159,20 @@ class History:
             self.ask(node, node.acquire(dead, is_foster=random.random() < 0.3), journey)
 
     def work(self, random: Random, journey: str) -> None:
-        """Settles the last claim and makes the next, in one round trip."""
+        """Settles a claim and makes the next in one round trip, or makes one beside those that there are."""
         node = self.some_owner(random)
         if node is None:
             self.acquire(random, "well")
             return
-        calls = [node.settle(random, random.choice(["ack", "release"]))] if node.hand else []
-        calls += node.claim(random.randint(1, 4), random.randint(1, 3), random.randint(1, 5))
+        settles = len(node.hands) >= MOST or (node.hands and random.random() < 0.5)
+        calls = [node.settle(random, random.choice(["ack", "release"]))] if settles else []
+        calls += node.claim(random, random.choice([1, 1, 2, 4]), random.randint(1, 3), random.randint(1, 5))
         for message in calls:
             # What of it does not arrive may still be on its way, or Redis had no room for it but had for the next.
             self.ask(node, message, random.choice(["reply lost", "late"]) if journey == "late" else journey)
 
     def settle(self, random: Random, journey: str) -> None:
-        if working := [node for node in self.nodes if node.hand]:
+        if working := [node for node in self.nodes if node.hands]:
             node = random.choice(working)
             self.ask(node, node.settle(random, random.choice(["keep", "keep", "ack", "release"])), journey)
 
@@ -180,7 +185,7 @@ class History:
 
     def renew_or_release(self, random: Random, journey: str) -> None:
         if node := self.some_owner(random):
-            calls = [node.renew, node.renew, lambda: node.release("claim"), lambda: node.release("lease")]
+            calls = [node.renew, node.renew, lambda: node.give_back(random), lambda: node.release("lease")]
             self.ask(node, random.choice(calls)(), journey)
 
     def be_taken_over(self, random: Random, journey: str) -> None:
@@ -203,11 +208,15 @@ class History:
             self.ask(other, other.acquire({node.name: self.ran(random)}, is_foster=False), "well")
 
     def ran(self, random: Random) -> Ran:
-        """What a supervisor knows that a node ran when it died: mostly it is of the claim in Redis."""
+        """What a supervisor knows that a node ran when it died: mostly it is of the claims in Redis."""
         if random.random() < 0.5:
             return None if random.random() < 0.7 else ()
-        claimed = len(self.state.claimed)
-        return self.state.claim_number - (random.random() < 0.1), random.randint(1, 2), random.randint(0, claimed)
+        # Another number now and then, and none below zero: what a push has handed over is claim 0.
+        return tuple(
+            (abs(number - (random.random() < 0.1)), random.randint(1, 2), random.randint(0, len(claim)))
+            for number, claim in self.state.claims.items()
+            if random.random() < 0.8
+        )
 
     def listen(self, random: Random, journey: str) -> None:
         """The thread of a node waits for its bell. It may be one that wrongly believes to own the shard."""
@@ -248,9 +257,9 @@ class History:
         random.choice(looks)()
 
     def come_with_another_shards_count(self, random: Random) -> None:
-        producer = Producer(self.shard.caller, self.shard.app.settings.namespace, "q", int(RIGHT))
+        producer = Producer(self.shard.caller, self.shard.app.settings.namespace, "q", 1)
         producer.register()
-        stranger = Producer(self.shard.caller, self.shard.app.settings.namespace, "q", int(WRONG))
+        stranger = Producer(self.shard.caller, self.shard.app.settings.namespace, "q", 2)
         assert messages.outcome_of(stranger.register) is ShardsCountMismatch
         owner, epoch = self.state.node or "x", self.state.epoch
         if self.state.layout is not None:
@@ -259,7 +268,12 @@ class History:
                 messages.acquire(WRONG, "stranger", "", 15 * SECOND, self.max_crashes, {owner: None}),
                 messages.claim(WRONG, owner, epoch, self.state.claim_number + 1, 4, 4, 4),
                 *(act(random, IDS, WRONG) for _ in range(2)),
+                messages.push(WRONG_AND_OLD, [self.new_row(random)]),
             ]
+            if self.state.layout == OLD:
+                strangers.append(messages.claim(RIGHT, owner, epoch, self.state.claim_number + 1, 4, 4, 4))
+            else:
+                strangers += [messages.push(OLD, [self.new_row(random)]), act(random, IDS, OLD)]
             self.deliver(random.choice(strangers))
 
     def look(self) -> None:
@@ -269,9 +283,13 @@ class History:
         assert (numbers.length, numbers.busy, numbers.morgue_length, numbers.owner, numbers.epoch) == (
             len(state.queued), len(state.claimed), len(state.morgue), state.node, state.epoch,
         )  # fmt: skip
+        parked = [entry for entry in state.queued.values() if entry.waits]
+        assert (numbers.waiting, numbers.claims) == (len(parked), len(state.claims))
         assert (numbers.processed, numbers.failed) == (state.counters["processed"], state.counters["failed"])
-        (due_in,) = self.shard.caller.run(peek([self.shard.shard]))
-        assert (due_in is None) == (not state.queued and not state.claimed)
+        queued = [entry for entry in state.queued.values() if not entry.waits]
+        for busy in (False, True):
+            (due_in,) = self.shard.caller.run(peek([self.shard.shard], [busy]))
+            assert (due_in is None) == (not queued and (busy or not state.claimed))
         for where, held in (("queue", state.queued), ("claim", state.claimed), ("morgue", state.morgue)):
             fetched = self.fetch(where)
             assert fetched == {id: set(entry.payloads.items()) for id, entry in held.items()}
@@ -279,8 +297,10 @@ class History:
 
     def fetch(self, where: str) -> dict[str, set[tuple[bytes, int]]]:
         rows = self.shard.caller.run(Call("fetch", [self.shard.shard.prefix], [where, 1000, "", *IDS], list))
+        waiting = {id for id, row in zip(IDS, rows, strict=True) if row and row[4] == b"behind"}
+        assert where != "queue" or waiting == {id for id, entry in self.state.queued.items() if entry.waits}
         return {
-            id: {(payload, round(float(score) * SECOND)) for payload, score in zip(row[5::3], row[6::3], strict=True)}
+            id: {(payload, round(float(score) * SECOND)) for payload, score in zip(row[6::3], row[7::3], strict=True)}
             for id, row in zip(IDS, rows, strict=True)
             if row
         }
@@ -299,7 +319,7 @@ class History:
         )
         assert isinstance(reply, Owned)
         for _ in range(1000):
-            (message,) = last.claim(4, 3, 100)
+            (message,) = last.claim(_Acks(), 4, 3, 100)
             if not self.ask(last, message, "well"):
                 break
             self.ask(last, last.settle(_Acks(), "ack"), "well")
@@ -314,4 +334,4 @@ class History:
 
 class _Acks(Random):  # whatever there is to choose from, a job is done
     def choice(self, options: Any) -> Any:
-        return "acked"
+        return "acked" if "acked" in options else options[0]

@@ -10,7 +10,8 @@ from collections import Counter
 from dataclasses import replace
 from typing import Any
 
-from lowkiq.errors import Fenced, ShardsCountMismatch
+from lowkiq.errors import Fenced, NewerLayout, ShardsCountMismatch
+from lowkiq.queue.keys import Layout
 from lowkiq.queue.shard import Owned
 from tests.queue.model.messages import FENCED, Message
 from tests.queue.model.shard_rules import suspected
@@ -37,14 +38,16 @@ class Witness:
         self._i8_wrong_layout_changes_nothing(message, reply, before, after)
         self._i1_only_the_owner_changes_the_claim(message, reply, before, after)
         self._i2_epochs_rise(reply, before, after)
-        self._i4_one_claim(message, before, after)
+        self._i4_an_id_is_in_one_claim(message, before, after)
         self._i5_settle_applies_once(message, reply, before, after)
         self._i6_lowest_payloads_first(before, after)
         self._i7_deaths_are_bounded(message, reply, before, after)
         self._i3_every_payload_is_in_one_place(message, reply, before, after)
+        self._what_is_parked_comes_back(before, after)
         assert not (after.open and after.waiting == math.inf and after.queued), (
             "an offer for more than nothing is wrong"
         )
+        assert not (after.open and after.claims), "an offer while something runs is wrong"
 
     # ── I1 ──────────────────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -58,10 +61,10 @@ class Witness:
                 assert reply is Fenced or reply == [0], f"I1: {message} of another's shard was told {reply}"
         elif message.script != "acquire":
             is_offered = message.script == "push" and before.open and before.bell in before.idle
-            assert after.claimed == before.claimed or is_offered, f"I1: {message} changed the claim"
+            assert after.claims == before.claims or is_offered, f"I1: {message} changed a claim"
             assert (after.node, after.epoch) == (before.node, before.epoch), f"I1: {message} changed the owner"
         elif not isinstance(reply, Owned):
-            assert after.claimed == before.claimed, f"I1: {message} was refused and changed the claim"
+            assert after.claims == before.claims, f"I1: {message} was refused and changed a claim"
 
     # ── I2 ──────────────────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -101,16 +104,27 @@ class Witness:
     # ── I4 ──────────────────────────────────────────────────────────────────────────────────────────────────────────
 
     @staticmethod
-    def _i4_one_claim(message: Message, before: ShardState, after: ShardState) -> None:
-        if _tokens(after.claimed) - _tokens(before.claimed):
-            assert message.script in {"claim", "push"}, f"I4: {message} put jobs into the claim"
-            assert not before.claimed, f"I4: {message} claimed while {list(before.claimed)} were claimed"
-        if _tokens(after.claimed) - _tokens(before.claimed) and message.script == "push":
+    def _i4_an_id_is_in_one_claim(message: Message, before: ShardState, after: ShardState) -> None:
+        ids = Counter(id for claim in after.claims.values() for id in claim)
+        assert all(count == 1 for count in ids.values()), f"I4: {message} left ids in two claims: {ids}"
+        new = {number for number in after.claims if _is_more(after.claims[number], before.claims.get(number, {}))}
+        if new and message.script == "push":
             open = (before.epoch, before.claim_number)
             assert before.open == open, f"I4: {message} put jobs into claim {before.open} of {open}"
-        elif _tokens(after.claimed) - _tokens(before.claimed):
+            assert not before.claims, f"I4: {message} was handed over beside {before.claims}"
+        elif new:
+            assert message.script == "claim", f"I4: {message} put jobs into claims {new}"
+            assert new == {message.number}, f"I4: {message} put jobs into claims {new}"
             assert message.number > before.claim_number, f"I4: claim {message.number} after {before.claim_number}"
             assert after.claim_number == message.number, f"I4: {message} is kept as {after.claim_number}"
+            assert before.claims.keys() <= set(message.known), f"I4: {message} beside {before.claims.keys()}"
+        if message.script in {"claim", "push", "settle", "isolate"} or (
+            message.script == "release" and message.what == "claim"
+        ):
+            others = before.claims.keys() - {message.details.get("number")}
+            assert all(after.claims.get(number) == before.claims[number] for number in others), (
+                f"I4: {message} changed another claim"
+            )
         if after.epoch == before.epoch and after.node == before.node:
             assert after.claim_number >= before.claim_number, f"I4: {message} made an earlier claim the last"
 
@@ -119,20 +133,19 @@ class Witness:
     def _i5_settle_applies_once(self, message: Message, reply: Any, before: ShardState, after: ShardState) -> None:
         if message.script != "settle" or reply is Fenced:
             return
-        if message.number != before.claim_number:
+        claim = before.claims.get(message.number, {})
+        if not claim:
             # It may have the owner rung once more, in vain.
-            assert replace(after, waiting=before.waiting) == before, (
-                f"I5: {message} changed claim {before.claim_number}"
-            )
+            assert replace(after, waiting=before.waiting) == before, f"I5: {message} changed {before.claims.keys()}"
             assert reply[:3] == (0, 0, 0), f"I5: {message} says that it moved {reply}"
         spoiled = {row.id for row in message.outcome.spoiled}
-        for id in before.claimed.keys() - after.claimed.keys():
+        for id in claim.keys() - after.claims.get(message.number, {}).keys():
             outcome = (message.epoch, message.number, id)
             assert outcome not in self._outcomes, f"I5: {id} ended twice in {message}"
             self._outcomes.add(outcome)
         moved = [after.counters[name] - before.counters[name] for name in ("processed", "failed")]
         assert moved == [reply.acked, reply.failed], f"I5: {message} counted {moved}, and told {reply}"
-        assert sum(moved) <= len(before.claimed) + len(spoiled), f"I5: {message} counted more than was claimed"
+        assert sum(moved) <= len(claim) + len(spoiled), f"I5: {message} counted more than was claimed"
 
     # ── I6 ──────────────────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -155,9 +168,10 @@ class Witness:
 
     def _i7_deaths_are_bounded(self, message: Message, reply: Any, before: ShardState, after: ShardState) -> None:
         if isinstance(reply, Owned) and before.node not in {None, message.node} and not before.is_abandoned:
-            ran = suspected(before, message.dead.get(before.node))
-            for id, entry in before.claimed.items():
-                self._i7_is_judged_alone(id, entry, before, after, ran=id in ran)
+            for number, claim in before.claims.items():
+                ran = suspected(before, number, message.dead.get(before.node))
+                for id in claim:
+                    self._i7_is_judged_alone(number, id, before, after, ran=id in ran)
         elif isinstance(reply, Owned):
             assert reply.buried == 0, "I7: buried, and nobody had died"
         elif message.script == "settle" and reply is not Fenced:
@@ -171,15 +185,16 @@ class Witness:
         assert after.crashes == dict(self._deaths), f"I7: deaths {dict(self._deaths)}, counted {after.crashes}"
         assert after.crowds == dict(self._crowds), f"I7: in crowds {dict(self._crowds)}, counted {after.crowds}"
         if suspects := self._deaths.keys() & after.claimed.keys() - before.claimed.keys():
-            assert suspects == after.claimed.keys(), f"I7: {suspects} were claimed with others"
+            assert suspects in [claim.keys() for claim in after.claims.values()], f"I7: {suspects} claimed with others"
 
     def _acquit(self, id: str) -> None:
         self._deaths.pop(id, None)
         self._crowds.pop(id, None)
 
-    def _i7_is_judged_alone(self, id: str, entry: Entry, before: ShardState, after: ShardState, *, ran: bool) -> None:
+    def _i7_is_judged_alone(self, number: int, id: str, before: ShardState, after: ShardState, *, ran: bool) -> None:
         """Only what ran is suspected, and none of them is buried that did not run alone; such deaths are bounded."""
-        was_alone = ran and before.alone == (before.claim_number, id)
+        entry = before.claims[number][id]
+        was_alone = ran and before.alone == (number, id)
         if was_alone or (ran and id not in self._deaths):
             self._deaths[id] += 1
         elif ran:
@@ -197,10 +212,39 @@ class Witness:
 
     @staticmethod
     def _i8_wrong_layout_changes_nothing(message: Message, reply: Any, before: ShardState, after: ShardState) -> None:
-        assert before.layout in {None, after.layout}, f"I8: layout {before.layout} became {after.layout}"
-        if before.layout is not None and message.layout not in {None, before.layout}:
+        if isinstance(reply, Owned):
+            assert after.layout == message.layout, f"I8: {message} left layout {after.layout}"
+        else:
+            assert before.layout in {None, after.layout}, f"I8: layout {before.layout} became {after.layout}"
+        if before.layout is None or message.layout in {None, before.layout}:
+            return
+        if not _may_act(message, before):
             assert after == before, f"I8: {message} with layout {message.layout} changed a shard of {before.layout}"
-            assert reply in {ShardsCountMismatch, Fenced}, f"I8: {message} was told {reply}"
+            assert reply in {ShardsCountMismatch, NewerLayout, Fenced}, f"I8: {message} was told {reply}"
+        elif message.script == "claim":
+            assert after == before, f"I8: {message} claimed of layout {before.layout}"
+        else:
+            assert reply not in [ShardsCountMismatch, NewerLayout], f"I8: {message} was told {reply}"
+
+    # ── what waits behind a run ─────────────────────────────────────────────────────────────────────────────────────
+
+    @staticmethod
+    def _what_is_parked_comes_back(before: ShardState, after: ShardState) -> None:
+        for id, entry in after.queued.items():
+            assert not entry.waits or id in after.claimed, f"what is parked waits behind a claim, and {id} does not"
+        for id, entry in before.queued.items():
+            if entry.waits and id in before.claimed.keys() - after.claimed.keys() and id in after.queued:
+                assert not after.queued[id].waits, f"{id} is parked though its run is over"
+
+
+def _is_more(entries: dict[str, Entry], before: dict[str, Entry]) -> bool:
+    return bool(_tokens(entries) - _tokens(before))
+
+
+def _may_act(message: Message, before: ShardState) -> bool:
+    """Layout 1 is also written by who knows layout 2."""
+    known, theirs = (Layout.parse(str(text).encode()) for text in (before.layout, message.layout))
+    return known.version <= theirs.version and known.shards_count == theirs.shards_count
 
 
 def _accepted(message: Message, reply: Any) -> bool:
@@ -220,13 +264,13 @@ def _places(state: ShardState) -> Counter[Token]:
 
 def _given_back(message: Message, before: ShardState) -> set[str]:
     """The ids that a settle returns to the queue as they were."""
-    outcome = message.outcome
+    outcome, claim = message.outcome, before.claims.get(message.number, {})
     back = set(outcome.released)
     if outcome.rest == "release":
         rows = (*outcome.failed, *outcome.exhausted)
-        back |= before.claimed.keys() - {*outcome.acked, *(row.id for row in rows)}
+        back |= claim.keys() - {*outcome.acked, *(row.id for row in rows)}
     spoiled = {(row.id, row.payload) for row in outcome.spoiled}
-    return {id for id in back & before.claimed.keys() if _tokens({id: before.claimed[id]}) - spoiled}
+    return {id for id in back & claim.keys() if _tokens({id: claim[id]}) - spoiled}
 
 
 def _ended(message: Message, before: ShardState) -> Counter[Token]:
@@ -234,17 +278,12 @@ def _ended(message: Message, before: ShardState) -> Counter[Token]:
     if message.script == "drop":
         return _dropped(message, before)
     ended: Counter[Token] = Counter()
-    is_owner = message.script == "settle" and (message.node, message.epoch, message.number) == (
-        before.node,
-        before.epoch,
-        before.claim_number,
-    )
-    if not is_owner:
+    if message.script != "settle" or (message.node, message.epoch) != (before.node, before.epoch):
         return ended
     outcome = message.outcome
     spoiled = {(row.id, row.payload) for row in outcome.spoiled}
     others = {*outcome.released, *(row.id for row in (*outcome.failed, *outcome.exhausted))}
-    for id, entry in before.claimed.items():
+    for id, entry in before.claims.get(message.number, {}).items():
         if id in outcome.acked or (outcome.rest == "ack" and id not in others):
             ended.update({(id, payload) for payload in entry.payloads} - spoiled)
     return ended
@@ -253,6 +292,6 @@ def _ended(message: Message, before: ShardState) -> Counter[Token]:
 def _dropped(message: Message, before: ShardState) -> Counter[Token]:
     entries: dict[str, Any] = before.morgue if message.which == "morgue" else before.queued
     entry = entries.get(message.id)
-    if entry is None or message.layout != before.layout or (message.which == "failed" and entry.retry_count < 0):
+    if entry is None or not _may_act(message, before) or (message.which == "failed" and entry.retry_count < 0):
         return Counter()
     return Counter((message.id, payload) for payload in entry.payloads)

@@ -8,7 +8,7 @@ from types import MappingProxyType
 from typing import Any, NamedTuple
 from unittest.mock import patch
 
-from lowkiq.errors import LowkiqError
+from lowkiq.errors import LowkiqError, Unsettled
 from lowkiq.job import EncodedJob
 from lowkiq.queue import shard as store
 from lowkiq.queue.call import Call
@@ -112,17 +112,26 @@ def abandon(node: str, epoch: int) -> Message:
     )
 
 
-def claim(layout: str, node: str, epoch: int, number: int, limit: int, most_of_a_job: int, most_in_all: int) -> Message:
+def claim(
+    layout: str,
+    node: str,
+    epoch: int,
+    number: int,
+    limit: int,
+    most_of_a_job: int,
+    most_in_all: int,
+    known: Sequence[int] = (),
+) -> Message:
     def call(shard: Shard) -> Call[Any]:
         with patch.object(store, "MAX_CLAIM_PAYLOADS", most_in_all):
-            call: Call[Any] = shard.claim(node, str(epoch), number, limit, most_of_a_job, bytes)
+            call: Call[Any] = shard.claim(node, str(epoch), number, limit, most_of_a_job, bytes, known=known)
         return _with_layout(call._replace(parse=lambda reply: jobs(call.parse(reply))), layout, 3)
 
     return Message(
         "claim",
-        {"node": node, "epoch": epoch, "number": number},
+        {"node": node, "epoch": epoch, "number": number, "known": known},
         call,
-        lambda model: model.claim(node, epoch, number, layout, limit, most_of_a_job, most_in_all),
+        lambda model: model.claim(node, epoch, number, layout, limit, most_of_a_job, most_in_all, known),
         layout,
     )
 
@@ -156,8 +165,10 @@ def action(layout: str, script: str, *arguments: Any) -> Message:
 
 
 def _dead(shard: Shard, dead: Mapping[str, Ran]) -> list[DeadNode]:
-    runs = {name: (Running(shard.prefix, *ran),) if ran else ran for name, ran in dead.items()}
-    return [DeadNode(name, run) for name, run in runs.items()]  # type: ignore[arg-type]
+    return [
+        DeadNode(name, None if ran is None else tuple(Running(shard.prefix, *run) for run in ran))
+        for name, ran in dead.items()
+    ]
 
 
 def _told(time: int | None) -> str:
@@ -184,9 +195,11 @@ def jobs(claim: Claim) -> list[TakenJob]:
 
 
 def outcome_of(run: Callable[[], Any]) -> Any:
-    """What a call means, or the class of its refusal."""
+    """What a call means, or the class of its refusal; of Unsettled also the number of the claim that it tells."""
     try:
         return run()
+    except Unsettled as error:
+        return Unsettled, int(str(error))
     except LowkiqError as error:
         return type(error)
 

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from random import Random
 from typing import Any
 
-from lowkiq.errors import Fenced, LowkiqError
+from lowkiq.errors import Fenced, LowkiqError, NewerLayout
 from lowkiq.queue.claims import Handed, Spoiled, claim_handed
 from lowkiq.queue.shard import Exhausted, Failure, Outcome, Owned, Settled
 from tests.queue.model import messages
@@ -19,7 +19,26 @@ TTL = 15_000_000
 #: What a sender knows of a call to which no reply came.
 UNKNOWN = "unknown"
 
+#: Claims of a shard that a node has in hand at most.
+MOST = 3
+
 FATES = ("acked", "acked", "failed", "retried", "exhausted", "spoiled", "running", "running")
+
+
+class Hand:
+    """A claim in hand."""
+
+    def __init__(self, jobs: Sequence[TakenJob]) -> None:
+        #: Id → lowest payload and retry_count of what is in hand.
+        self.jobs = {id: (payloads[0][0], retry_count) for id, payloads, _, retry_count, _ in jobs}
+        self.suspects = {id for id, *_, crowds in jobs if crowds is not None}
+        self.has_several = any(len(job[1]) > 1 for job in jobs)
+        #: Id → outcome of which Redis has not told that it knows.
+        self.outcomes: dict[str, tuple[str, Any]] = {}
+
+    def confirm(self) -> None:
+        for id in [id for id in self.outcomes if id in self.jobs]:
+            del self.jobs[id], self.outcomes[id]
 
 
 class NodeAgent:
@@ -30,16 +49,17 @@ class NodeAgent:
         self._layout = layout
         self._max_crashes = max_crashes
         self.epoch: int | None = None
-        self._number = self._in_hand = 0
-        self._is_unknown = self._is_open = self._has_several = False
-        self._forget_claim()
+        self._begin()
 
-    def _forget_claim(self) -> None:
-        #: Id → lowest payload and retry_count of what is in hand.
-        self.hand: dict[str, tuple[bytes, int]] = {}
-        self.suspects: set[str] = set()
-        #: Id → outcome of which Redis has not told that it knows.
-        self._outcomes: dict[str, tuple[str, Any]] = {}
+    def _begin(self) -> None:
+        self._number = 0
+        #: The number of the claim that found nothing, if none was asked for since.
+        self._open = 0
+        #: Claims in hand by their numbers.
+        self.hands: dict[int, Hand] = {}
+        #: Numbers of claims of which no reply has come; and of those in Redis of which this node does not know.
+        self._unanswered: set[int] = set()
+        self._strays: set[int] = set()
 
     # ── what it sends ───────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -49,47 +69,59 @@ class NodeAgent:
     def renew(self) -> Message:
         return messages.renew(self.name, self._known_epoch, TTL)
 
-    def release(self, what: str) -> Message:
-        return messages.release(self.name, self._known_epoch, self._number, what)
+    def release(self, what: str, number: int | None = None) -> Message:
+        return messages.release(self.name, self._known_epoch, self._number if number is None else number, what)
+
+    def give_back(self, random: Random) -> Message:
+        """Any of its claims, or the last one that it asked for."""
+        return self.release("claim", random.choice([*self.hands, self._number]))
 
     def abandon(self) -> Message:
         return messages.abandon(self.name, self._known_epoch)
 
-    def claim(self, limit: int, most_of_a_job: int, most_in_all: int) -> list[Message]:
-        """If the reply to the last claim was lost, that is given back first."""
-        before = [self.release("claim")] if self._is_unknown else []
+    def claim(self, random: Random, limit: int, most_of_a_job: int, most_in_all: int) -> list[Message]:
+        """A claim to which no reply came is still waited for, or given back first."""
+        lost = {number for number in self._unanswered if random.random() < 0.7} | self._strays
+        before = [self.release("claim", number) for number in sorted(lost)]
+        known = sorted({*self.hands, *self._unanswered} - lost)
         self._number += 1
-        self._is_unknown, self._is_open = True, False
-        return [
-            *before,
-            messages.claim(self._layout, self.name, self._known_epoch, self._number, limit, most_of_a_job, most_in_all),
-        ]
+        self._unanswered = self._unanswered - lost | {self._number}
+        self._strays.clear()
+        self._open = 0
+        most = (limit, most_of_a_job, most_in_all)
+        claim = messages.claim(self._layout, self.name, self._known_epoch, self._number, *most, known)
+        return [*before, claim]
+
+    @property
+    def suspects(self) -> list[tuple[int, str]]:
+        """Each with the number of its claim."""
+        return sorted((number, id) for number, hand in self.hands.items() for id in hand.suspects)
 
     def isolate(self, random: Random) -> Message:
         """A suspect has the node to itself from here on; or no longer, though it runs still."""
-        id, is_alone = random.choice(sorted(self.suspects)), random.random() < 0.8
-        return messages.isolate(self.name, self._known_epoch, self._in_hand, id, is_alone=is_alone)
+        (number, id), is_alone = random.choice(self.suspects), random.random() < 0.8
+        return messages.isolate(self.name, self._known_epoch, number, id, is_alone=is_alone)
 
     def settle(self, random: Random, rest: Any) -> Message:
         """Tells how jobs have ended: those that end now, and those of which it is not sure that Redis knows."""
-        for id in self.hand.keys() - self._outcomes.keys():
+        number = random.choice(sorted(self.hands))
+        hand = self.hands[number]
+        for id in sorted(hand.jobs.keys() - hand.outcomes.keys()):
             fate = random.choice(FATES)
             if fate != "running":
-                self._outcomes[id] = (fate, self._outcome(id, fate))
+                hand.outcomes[id] = (fate, self._outcome(hand, id, fate))
         told: dict[str, list[Any]] = {"acked": [], "released": [], "failed": [], "exhausted": [], "spoiled": []}
-        for id, (fate, row) in self._outcomes.items():
+        for id, (fate, row) in hand.outcomes.items():
             told["failed" if fate == "retried" else fate].append(row)
             if fate == "spoiled":
                 told["released"].append(id)
         if rest == "ack":
             told["acked"].clear()
-        outcome = Outcome(
-            **{name: tuple(rows) for name, rows in told.items()}, rest=rest, has_several=self._has_several
-        )
-        return messages.settle(self.name, self._known_epoch, self._in_hand, outcome)
+        outcome = Outcome(**{name: tuple(rows) for name, rows in told.items()}, rest=rest, has_several=hand.has_several)
+        return messages.settle(self.name, self._known_epoch, number, outcome)
 
-    def _outcome(self, id: str, fate: str) -> Any:
-        payload, retry_count = self.hand[id]
+    def _outcome(self, hand: Hand, id: str, fate: str) -> Any:
+        payload, retry_count = hand.jobs[id]
         match fate:
             case "failed" | "retried":
                 return Failure(id, retry_count + 1, 60.0 if fate == "failed" else 0.0, f"{self.name} failed {id}")
@@ -111,44 +143,46 @@ class NodeAgent:
         if reply == UNKNOWN or (self.epoch is not None and message.details.get("epoch", self.epoch) != self.epoch):
             return
         if isinstance(reply, Owned):
-            self.epoch, self._number, self._is_unknown, self._is_open = int(reply.epoch), 0, False, False
-            self._forget_claim()
+            self.epoch = int(reply.epoch)
+            self._begin()
         elif reply is Fenced or reply == [0]:
             self.lose()
         elif message.script == "claim" and isinstance(reply, list):
-            self._is_unknown, self._is_open = False, not reply
-            self._take(message.number, reply)
+            self._answered(message.number, reply)
+        elif message.script == "claim" and isinstance(reply, tuple):
+            self._strays.add(reply[1])
         elif isinstance(reply, Settled):
-            self._confirm(message.outcome)
+            self._confirm(message.number, message.outcome)
         elif message.script == "release":
-            self._forget_claim()
+            self.hands.pop(message.number, None)
             if message.what == "lease":
                 self.lose()
         else:
-            assert not (isinstance(reply, type) and issubclass(reply, LowkiqError)) or message.script == "claim", reply
+            is_refused = isinstance(reply, type) and issubclass(reply, LowkiqError)
+            assert not is_refused or message.script == "claim" or reply is NewerLayout, reply
 
     def rung(self, handed: Handed) -> None:
         """A push has put a job into a claim of some node of this name, be it one long over."""
-        if self._is_open and (self.epoch, self._number) == (int(handed.epoch), handed.number):
-            self._is_open = False
-            self._take(handed.number, messages.jobs(claim_handed(handed, bytes)))
+        if self._open and (self.epoch, self._open) == (int(handed.epoch), handed.number):
+            self._answered(handed.number, messages.jobs(claim_handed(handed, bytes)))
 
-    def _take(self, number: int, jobs: list[TakenJob]) -> None:
-        self._in_hand = number
-        self._forget_claim()
-        self.hand = {id: (payloads[0][0], retry_count) for id, payloads, _, retry_count, _ in jobs}
-        self.suspects = {id for id, *_, crowds in jobs if crowds is not None}
-        self._has_several = any(len(job[1]) > 1 for job in jobs)
+    def _answered(self, number: int, jobs: list[TakenJob]) -> None:
+        self._unanswered.discard(number)
+        self._open = 0
+        if jobs:
+            self.hands[number] = Hand(jobs)
+        elif number == self._number:
+            self._open = number
 
     def lose(self) -> None:
         self.epoch = None
-        self._forget_claim()
+        self.hands.clear()
 
-    def _confirm(self, outcome: Outcome) -> None:
+    def _confirm(self, number: int, outcome: Outcome) -> None:
         if outcome.rest != "keep":
-            self._forget_claim()
-        for id in [id for id in self._outcomes if id in self.hand]:
-            del self.hand[id], self._outcomes[id]
+            self.hands.pop(number, None)
+        elif number in self.hands:
+            self.hands[number].confirm()
 
 
 def act(random: Random, ids: Sequence[str], layout: str) -> Message:

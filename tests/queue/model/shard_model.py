@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 
 from lowkiq.errors import StaleClaim, Unsettled
 from lowkiq.queue.shard import Held, Outcome, Owned, Released, Settled
@@ -18,7 +18,7 @@ class ShardModel(ShardRules):
     def push(self, layout: str, rows: Sequence[tuple[str, bytes, int | None, int | None]]) -> tuple[int, int]:
         state = self.state
         self._check_layout(layout)
-        state.layout = layout
+        state.layout = state.layout or layout
         now, last_before, new, earliest = self._shard_now(), state.last_score, 0, None
         for id, payload, given_score, perform_in in rows:
             score = given_score
@@ -60,7 +60,11 @@ class ShardModel(ShardRules):
                 state.wanted = node
             return Held(str(state.node), rest / SECOND)
         has_died = is_foreign and not state.is_abandoned
-        restored, buried = self._restore(self._count_death(dead.get(str(state.node)), max_crashes) if has_died else ())
+        restored = buried = 0
+        for number in sorted(state.claims):
+            doomed = self._count_death(number, dead.get(str(state.node)), max_crashes) if has_died else ()
+            returned, died = self._restore(number, doomed)
+            restored, buried = restored + returned, buried + died
         state.epoch = max(state.epoch + 1, self.now)
         state.layout = layout
         state.node, state.until, state.ttl = node, self.now + ttl, ttl
@@ -79,14 +83,20 @@ class ShardModel(ShardRules):
         state = self.state
         self._fence(node, epoch)
         restored = 0
-        if state.claim_number <= number:
-            restored, _ = self._restore()
-            state.claim_number, state.open, state.alone = number, None, None
-            if what == "lease":
-                told = state.wanted or ""
-                state.node, state.until, state.ttl, state.claim_number = None, 0, 0, 0
-                state.is_abandoned, state.wanted, state.bell, state.waiting = False, None, None, None
-                return Released(restored, None, told)
+        if what == "lease" and state.claim_number <= number:
+            restored = sum(self._restore(number)[0] for number in sorted(state.claims))
+            told = state.wanted or ""
+            state.node, state.until, state.ttl, state.claim_number = None, 0, 0, 0
+            state.is_abandoned, state.wanted, state.bell, state.waiting = False, None, None, None
+            state.open = state.alone = None
+            return Released(restored, None, told)
+        if what == "claim" and (number == state.claim_number or number in state.claims):
+            restored, _ = self._restore(number)
+            state.open = None
+            if state.alone and state.alone[0] == number:
+                state.alone = None
+        elif what == "claim" and number > state.claim_number:
+            state.claim_number, state.open = number, None
         return Released(restored, self._arm(), "")
 
     def abandon(self, node: str, epoch: int) -> int:
@@ -97,44 +107,57 @@ class ShardModel(ShardRules):
     # ── nodes: claims ───────────────────────────────────────────────────────────────────────────────────────────────
 
     def claim(
-        self, node: str, epoch: int, number: int, layout: str, limit: int, most_of_a_job: int, most_in_all: int
+        self,
+        node: str,
+        epoch: int,
+        number: int,
+        layout: str,
+        limit: int,
+        most_of_a_job: int,
+        most_in_all: int,
+        known: Collection[int],
     ) -> list[TakenJob]:
         state = self.state
         self._fence(node, epoch)
-        self._check_layout(layout)
+        self._check_layout(layout, can_write_older=False)
         if number <= state.claim_number:
             raise StaleClaim
-        if state.claimed:
-            raise Unsettled
+        if unknown := state.claims.keys() - set(known):
+            raise Unsettled(str(min(unknown)))
         state.claim_number, state.open = number, None
         self._follow_clock_back()
         now = self._shard_now()
-        due = sorted((entry.due, id) for id, entry in state.queued.items() if entry.due <= now)
-        taken = 0
-        for id in self._parted([id for _, id in due[:limit]]):
+        due = sorted((entry.due, id) for id, entry in state.queued.items() if entry.due <= now and not entry.waits)
+        running, ids = state.claimed, [id for _, id in due[:limit]]
+        for id in running.keys() & set(ids):
+            self._park(id)
+        claim, taken = dict[str, Entry](), 0
+        for id in self._parted([id for id in ids if id not in running]):
             if taken >= most_in_all:
                 break
             entry = state.queued.pop(id)
             order = lowest_first(entry.payloads)
-            state.claimed[id] = Entry(dict(order[:most_of_a_job]), entry.due, entry.retry_count)
+            claim[id] = Entry(dict(order[:most_of_a_job]), entry.due, entry.retry_count)
             if order[most_of_a_job:]:
                 state.queued[id] = Entry(dict(order[most_of_a_job:]), entry.due)
             taken += min(len(order), most_of_a_job)
-        if not state.claimed:
-            state.open = (epoch, number)
+        if claim:
+            state.claims[number] = claim
+        else:
+            state.open = None if running else (epoch, number)
             self._arm()
         return [
             (
                 id, lowest_first(entry.payloads), entry.due, entry.retry_count,
                 state.crowds.get(id, 0) if id in state.crashes else None,
             )
-            for id, entry in state.claimed.items()
+            for id, entry in claim.items()
         ]  # fmt: skip
 
     def isolate(self, node: str, epoch: int, number: int, id: str, *, is_alone: bool) -> bool:
         state = self.state
         self._fence(node, epoch)
-        if number != state.claim_number:
+        if number != state.claim_number and number not in state.claims:
             return False
         if is_alone:
             state.alone = (number, id)
@@ -147,21 +170,23 @@ class ShardModel(ShardRules):
         self._fence(node, epoch)
         before = dict(state.counters)
         buried = 0
-        if number == state.claim_number:
-            buried += sum(self._spoil(row.id, row.payload, row.error) for row in outcome.spoiled)
+        if claim := state.claims.get(number):
+            buried += sum(self._spoil(claim, row.id, row.payload, row.error) for row in outcome.spoiled)
             for id in outcome.acked:
-                self._ack(id)
+                self._ack(claim, id)
             for id in outcome.released:
-                if id in state.claimed:
-                    self._requeue(id, state.claimed.pop(id))
+                if id in claim:
+                    self._requeue(id, claim.pop(id))
             for row in outcome.failed:
-                self._fail(row.id, row.retry_count, round(row.delay * SECOND), row.error)
-            buried += sum(self._exhaust(row.id, row.error) for row in outcome.exhausted)
+                self._fail(claim, row.id, row.retry_count, round(row.delay * SECOND), row.error)
+            buried += sum(self._exhaust(claim, row.id, row.error) for row in outcome.exhausted)
             if outcome.rest == "ack":
-                for id in list(state.claimed):
-                    self._ack(id)
+                for id in list(claim):
+                    self._ack(claim, id)
             elif outcome.rest == "release":
-                self._restore()
+                self._restore(number)
+            if not claim:
+                state.claims.pop(number, None)
         acked, failed = (state.counters[name] - before[name] for name in ("processed", "failed"))
         return Settled(acked, failed, buried, self._arm())
 
@@ -175,8 +200,9 @@ class ShardModel(ShardRules):
             return [0]
         dead, queued = state.morgue[id], state.queued.setdefault(id, Entry({}, 0))
         self._move(dead.payloads, queued.payloads, most)
-        queued.due, queued.retry_count = self._note_time(), -1
-        self._ring(queued.due, queued.due)
+        now, queued.retry_count = self._note_time(), -1
+        queued.due = queued.due if queued.waits else now
+        self._ring(now, now)
         state.errors.pop(id, None)
         if dead.payloads:
             return [0, id.encode()]
@@ -208,7 +234,7 @@ class ShardModel(ShardRules):
     def perform_now(self, layout: str, id: str) -> int:
         self._check_layout(layout)
         entry = self.state.queued.get(id)
-        if entry is None or entry.due <= self._shard_now():
+        if entry is None or entry.waits or entry.due <= self._shard_now():
             return 0
         entry.due = self._note_time()
         self._ring(entry.due, entry.due)

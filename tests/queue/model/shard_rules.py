@@ -5,25 +5,29 @@ from __future__ import annotations
 import math
 from collections.abc import Collection
 
-from lowkiq.errors import Fenced, ShardsCountMismatch
+from lowkiq.errors import Fenced, NewerLayout, ShardsCountMismatch
+from lowkiq.queue.keys import Layout
 from tests.queue.model.shard_state import SECOND, Entry, Grave, Payloads, ShardState, lowest_first, merge
 
+#: The jobs of one claim.
+Claimed = dict[str, Entry]
 #: Suspects in one claim.
 FEW = 16
 
 
-#: What ran of a shard: number of the claim, jobs, and jobs after them; () for nothing, None if nobody knows.
-Ran = tuple[int, ...] | None
+#: What ran of a shard: of each claim its number, jobs, and jobs after them; None if nobody knows.
+Ran = tuple[tuple[int, int, int], ...] | None
 
 
-def suspected(state: ShardState, ran: Ran) -> list[str]:
-    """Which of the claim's ids may have killed their node."""
-    ids = list(state.claimed)
+def suspected(state: ShardState, number: int, ran: Ran) -> list[str]:
+    """Which ids of that claim may have killed their node."""
+    ids = list(state.claims[number])
     if ran is None:
         return ids
-    if not ran or ran[0] != state.claim_number:
+    run = {run[0]: run for run in ran}.get(number)
+    if run is None:
         return []
-    _, jobs, after = ran
+    _, jobs, after = run
     end = len(ids) - after
     return ids[end - jobs : end] if end >= jobs else ids
 
@@ -35,8 +39,13 @@ class ShardRules:
         self.state = ShardState()
         self.now = 0
 
-    def _check_layout(self, layout: str) -> None:
-        if self.state.layout not in {None, layout}:
+    def _check_layout(self, layout: str, *, can_write_older: bool = True) -> None:
+        if self.state.layout is None:
+            return
+        known, ours = (Layout.parse(text.encode()) for text in (self.state.layout, layout))
+        if known.version > ours.version:
+            raise NewerLayout
+        if known.shards_count != ours.shards_count or (known != ours and not can_write_older):
             raise ShardsCountMismatch
 
     def _fence(self, node: str, epoch: int) -> None:
@@ -55,7 +64,7 @@ class ShardRules:
         if state.last_score <= now or latest <= now:
             return
         for entry in state.queued.values():
-            if now < entry.due <= latest:
+            if now < entry.due <= latest and not entry.waits:
                 entry.due -= latest - now
         state.seen = now
 
@@ -73,7 +82,8 @@ class ShardRules:
 
     def _arm(self) -> float | None:
         """The owner looks, and is told when the oldest job is due."""
-        due, now = min((entry.due for entry in self.state.queued.values()), default=math.inf), self._shard_now()
+        times = (entry.due for entry in self.state.queued.values() if not entry.waits)
+        due, now = min(times, default=math.inf), self._shard_now()
         if due > now:
             self.state.waiting = due
         return None if due == math.inf else (due - now) / SECOND
@@ -93,7 +103,7 @@ class ShardRules:
         state = self.state
         if not (state.open and self._knows_of_later(score) and state.until > score and state.bell in state.idle):
             return False
-        state.claimed[id] = Entry({payload: score}, score)
+        state.claims[state.claim_number] = {id: Entry({payload: score}, score)}
         state.idle.remove(str(state.bell))
         state.waiting = state.open = None
         return True
@@ -111,27 +121,37 @@ class ShardRules:
         """What comes back brings its due time and retry_count along."""
         entry = self.state.queued.setdefault(id, Entry({}, 0))
         merge(entry.payloads, back.payloads)
-        entry.due, entry.retry_count = back.due, back.retry_count
+        entry.due, entry.retry_count, entry.waits = back.due, back.retry_count, False
 
-    def _count_death(self, ran: Ran, max_crashes: int) -> set[str]:
-        """Returns who is to be buried."""
+    def _park(self, id: str) -> None:
+        self.state.queued[id].waits = True
+
+    def _unpark(self, id: str) -> None:
+        """It was due when it was parked, and so it is now, whatever has become of the clock."""
+        entry = self.state.queued.get(id)
+        if entry and entry.waits:
+            entry.waits, entry.due = False, min(entry.due, self._shard_now())
+
+    def _count_death(self, number: int, ran: Ran, max_crashes: int) -> set[str]:
+        """Returns who of that claim is to be buried."""
         state, doomed = self.state, set()
-        for id in suspected(state, ran):
-            was_alone = state.alone == (state.claim_number, id)
+        for id in suspected(state, number, ran):
+            was_alone = state.alone == (number, id)
             deaths = state.crashes if was_alone or id not in state.crashes else state.crowds
             deaths[id] = deaths.get(id, 0) + 1
             if was_alone and deaths[id] >= max_crashes:
                 doomed.add(id)
         return doomed
 
-    def _restore(self, doomed: Collection[str] = ()) -> tuple[int, int]:
+    def _restore(self, number: int, doomed: Collection[str] = ()) -> tuple[int, int]:
         state = self.state
-        claimed, state.claimed = state.claimed, {}
+        claimed = state.claims.pop(number, {})
         buried = 0
         for id, entry in claimed.items():
             if id in doomed:
                 died = state.crashes[id]
                 self._forget(id)
+                self._unpark(id)
                 self._entomb(id, entry.payloads, f"the node that ran this job died {died} times (max_crashes)")
                 buried += 1
             else:
@@ -151,21 +171,22 @@ class ShardRules:
         self.state.crashes.pop(id, None)
         self.state.crowds.pop(id, None)
 
-    def _ack(self, id: str) -> None:
-        if self.state.claimed.pop(id, None):
+    def _ack(self, claim: Claimed, id: str) -> None:
+        if claim.pop(id, None):
             self._forget(id)
+            self._unpark(id)
             self.state.counters["processed"] += 1
 
-    def _fail(self, id: str, retry_count: int, delay: int, error: str) -> None:
-        if entry := self.state.claimed.pop(id, None):
+    def _fail(self, claim: Claimed, id: str, retry_count: int, delay: int, error: str) -> None:
+        if entry := claim.pop(id, None):
             self._requeue(id, Entry(entry.payloads, self._shard_now() + delay, retry_count))
             self._acquit(id)
             self.state.errors[id] = error
             self.state.counters["failed"] += 1
 
-    def _exhaust(self, id: str, error: str) -> bool:
+    def _exhaust(self, claim: Claimed, id: str, error: str) -> bool:
         """The lowest payload goes to the morgue, the rest start anew."""
-        entry = self.state.claimed.pop(id, None)
+        entry = claim.pop(id, None)
         if entry is None:
             return False
         payload, score = lowest_first(entry.payloads)[0]
@@ -173,18 +194,20 @@ class ShardRules:
         if entry.payloads:
             self._requeue(id, Entry(entry.payloads, self._shard_now()))
         self._forget(id)
+        self._unpark(id)
         self._entomb(id, {payload: score}, error)
         self.state.counters["failed"] += 1
         return True
 
-    def _spoil(self, id: str, payload: bytes, error: str) -> bool:
-        entry = self.state.claimed.get(id)
+    def _spoil(self, claim: Claimed, id: str, payload: bytes, error: str) -> bool:
+        entry = claim.get(id)
         if entry is None or payload not in entry.payloads:
             return False
         score = entry.payloads.pop(payload)
         if not entry.payloads:
-            del self.state.claimed[id]
+            del claim[id]
             self._forget(id)
+            self._unpark(id)
         self._entomb(id, {payload: score}, error)
         self.state.counters["failed"] += 1
         return True

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import copy
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from lowkiq.queue.shard import Shard
-from tests.queue.shard_driver import Claimed, Dead, Queued, ShardDriver
+from tests.queue.look import Claimed, Dead, Look, Queued
+from tests.queue.shard_driver import ShardDriver
 
 SECOND = 1_000_000
 COUNTERS = ("pushed", "merged", "processed", "failed")
@@ -33,6 +33,8 @@ class Entry:
     payloads: Payloads
     due: int
     retry_count: int = -1
+    #: It is parked: queued behind a run of its own id.
+    waits: bool = False
 
 
 @dataclass
@@ -46,7 +48,8 @@ class ShardState:
     """All that a shard holds, and which bells beside it say that their threads listen."""
 
     queued: dict[str, Entry] = field(default_factory=dict)
-    claimed: dict[str, Entry] = field(default_factory=dict)
+    #: Claims in hand by their numbers; none is empty.
+    claims: dict[int, dict[str, Entry]] = field(default_factory=dict)
     morgue: dict[str, Grave] = field(default_factory=dict)
     crashes: dict[str, int] = field(default_factory=dict)
     crowds: dict[str, int] = field(default_factory=dict)
@@ -73,58 +76,22 @@ class ShardState:
     #: The bells at which somebody listens.
     idle: set[str] = field(default_factory=set)
 
-
-#: All keys of a shard with what is in them, and the names of others: one look is quicker than twenty.
-PHOTOGRAPH = """
-local found = {}
-for i, key in ipairs(redis.call('KEYS', KEYS[1] .. '*')) do
-  local kind = redis.call('TYPE', key).ok
-  local read = {hash = {'HGETALL', key}, zset = {'ZRANGE', key, 0, -1, 'WITHSCORES'}, list = {'LRANGE', key, 0, -1}}
-  found[i] = {key, kind, redis.call(unpack(read[kind]))}
-end
-return {found, redis.call('KEYS', KEYS[2])}
-"""
-
-
-class Photograph:
-    """Stands in for the client of a ShardDriver that only reads its shard."""
-
-    def __init__(self, rows: list[tuple[bytes, bytes, list[bytes]]]) -> None:
-        self._hashes = {key: dict(_pairs(flat)) for key, kind, flat in rows if kind == b"hash"}
-        self._zsets = {key: _pairs(flat) for key, kind, flat in rows if kind == b"zset"}
-        self._lists = {key: flat for key, kind, flat in rows if kind == b"list"}
-
-    def hgetall(self, key: bytes) -> dict[bytes, bytes]:
-        return self._hashes.get(key, {})
-
-    def zrange(self, key: bytes, first: int, last: int, *, withscores: bool) -> list[tuple[bytes, float]]:
-        assert (first, last, withscores) == (0, -1, True)
-        return [(member, float(score)) for member, score in self._zsets.get(key, [])]
-
-    def lrange(self, key: bytes, first: int, last: int) -> list[bytes]:
-        assert (first, last) == (0, -1)
-        return self._lists.get(key, [])
-
-    def scan_iter(self, *, match: bytes, count: int) -> list[bytes]:
-        return [key for key in (*self._hashes, *self._zsets, *self._lists) if key.startswith(match.removesuffix(b"*"))]
-
-
-def _pairs(flat: list[bytes]) -> list[tuple[bytes, bytes]]:
-    return list(zip(flat[::2], flat[1::2], strict=True))
+    @property
+    def claimed(self) -> dict[str, Entry]:
+        """The jobs of all claims."""
+        return {id: entry for claim in self.claims.values() for id, entry in claim.items()}
 
 
 def read_state(shard: ShardDriver) -> ShardState:
-    photographed, shard = shard, copy.copy(shard)
-    rows, idle = photographed.redis.eval(PHOTOGRAPH, 2, photographed.prefix, bell_of(photographed.shard, "*:idle"))
-    shard.redis = Photograph(rows)  # type: ignore[assignment]
-    owner, meta = (_fields(shard, key) for key in ("owner", "meta"))
+    look = shard.look(beside=bell_of(shard.shard, "*:idle"))
+    owner, meta = (_fields(look, key) for key in ("owner", "meta"))
     return ShardState(
-        queued=_entries(shard.queued()),
-        claimed=_entries(shard.claimed()),
-        morgue={id: Grave(_payloads(dead), dead.error) for id, dead in shard.morgue().items()},
-        crashes=shard.deaths("crashes"),
-        crowds=shard.deaths("crowds"),
-        errors=shard.errors(),
+        queued=_entries(look.queued()),
+        claims={number: _entries(claim) for number, claim in look.claims().items()},
+        morgue={id: Grave(_payloads(dead), dead.error) for id, dead in look.morgue().items()},
+        crashes=look.deaths("crashes"),
+        crowds=look.deaths("crowds"),
+        errors=look.errors(),
         layout=meta.get("layout"),
         last_score=int(meta.get("last_score", 0)),
         seen=int(meta["seen"]) if "seen" in meta else None,
@@ -140,7 +107,7 @@ def read_state(shard: ShardDriver) -> ShardState:
         bell=owner.get("bell"),
         waiting=_waiting(owner["waiting"]) if "waiting" in owner else None,
         open=_open(owner["open"]) if "open" in owner else None,
-        idle={key.decode().removesuffix(":idle") for key in idle},
+        idle={key.decode().removesuffix(":idle") for key in look.beside},
     )
 
 
@@ -162,8 +129,8 @@ def _alone(text: str) -> tuple[int, str]:
     return int(number), id
 
 
-def _fields(shard: ShardDriver, key: str) -> dict[str, str]:
-    return {name.decode(): value.decode() for name, value in shard.redis.hgetall(shard.key(key)).items()}
+def _fields(look: Look, key: str) -> dict[str, str]:
+    return {name: value.decode() for name, value in look.hash(key).items()}
 
 
 def _microseconds(seconds: float) -> int:
@@ -175,4 +142,7 @@ def _payloads(job: Queued | Claimed | Dead) -> Payloads:
 
 
 def _entries(jobs: Mapping[str, Queued | Claimed]) -> dict[str, Entry]:
-    return {id: Entry(_payloads(job), _microseconds(job.perform_in), job.retry_count) for id, job in jobs.items()}
+    return {
+        id: Entry(_payloads(job), _microseconds(job.perform_in), job.retry_count, getattr(job, "waits", False))
+        for id, job in jobs.items()
+    }

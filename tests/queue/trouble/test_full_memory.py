@@ -87,6 +87,32 @@ def test_what_works_the_queue_off_goes_on(shard, retried, scripts_lost):
     assert list(shard.queued()) == ["released"]
 
 
+@pytest.mark.parametrize("end", ["ack", "release", "fail", "acquire", "lease"])
+def test_several_claims_go_on(shard, end):
+    for id in "abc":
+        shard.push(id, b"1")
+    lease = shard.lease()
+    lease.claim(limit=2)
+    for id in "abd":
+        shard.push(id, b"2")
+    fill_memory(shard)
+    assert [job.id for job in lease.claim_beside()] == ["c", "d"]
+    assert {id for id, job in shard.queued().items() if job.waits} == {"a", "b"}
+    assert lease.claim_beside() == []
+    match end:
+        case "ack":
+            assert lease.settle(1, rest="ack", has_several=False).acked == 2
+        case "release":
+            assert lease.release("claim", number=1).restored == 2
+        case "fail":
+            lease.settle(1, failed=[Failure("a", 0, 60, "e")], rest="ack")
+        case "acquire":
+            assert shard.lease("b", dead=["a"]).claim()
+        case "lease":
+            assert lease.release("lease").restored == 4
+    assert not any(job.waits for job in shard.queued().values())
+
+
 def test_an_idle_node_goes_on(shard):
     """It writes nothing but marks, and the first write of a script is the one that may be refused."""
     lease = shard.lease()

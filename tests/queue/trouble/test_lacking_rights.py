@@ -8,11 +8,12 @@ from contextlib import contextmanager, suppress
 import pytest
 import redis
 
+from lowkiq.queue.shard import Failure
 from tests.queue.shard_driver import PAST, ShardDriver
 
 #: What claims, and those who give them back, read and write with.
 COMMANDS = (
-    "exists", "hdel", "hget", "hincrby", "hmget", "hset", "lrange", "rename", "rpush",
+    "exists", "hdel", "hget", "hgetall", "hincrby", "hmget", "hset", "llen", "lrange", "rename", "rpush",
     "unlink", "zadd", "zcard", "zmscore", "zrange", "zrem", "zremrangebyrank", "zscore",
 )  # fmt: skip
 
@@ -59,6 +60,57 @@ def test_a_claim_without_a_right_loses_nothing(shard, push, command, max_payload
         lease.claim(max_payloads=max_payloads)
     shard.lease("b", max_crashes=100, dead=["a"])
     assert payloads_of(shard) == queued
+
+
+def push_behind(shard: ShardDriver) -> None:
+    """More payloads of ids that are claimed, and another id."""
+    shard.push_all(("id-0", b"y"), ("id-1", b"y"), ("id-1", b"z"), ("new", b"x"))
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+@pytest.mark.parametrize("push", [push_compact, push_all_kinds])
+def test_a_claim_beside_others_without_a_right_loses_nothing_and_parks_nothing_for_ever(shard, push, command):
+    push(shard)
+    lease = shard.lease("a", max_crashes=100)
+    lease.claim(limit=3, max_payloads=3)
+    push_behind(shard)
+    everything = {id: payloads_of(shard).get(id, set()) | set(job.payloads) for id, job in shard.claimed().items()}
+    everything = payloads_of(shard) | everything
+    with denied(shard, command):
+        lease.claim_beside()
+    shard.lease("b", max_crashes=100, dead=["a"])
+    assert payloads_of(shard) == everything
+    assert not any(job.waits for job in shard.queued().values())
+
+
+#: How one of three claims is ended, with jobs parked behind it.
+ENDS = {
+    "ack": lambda lease: lease.settle(1, rest="ack", has_several=True),
+    "ack one": lambda lease: lease.settle(1, acked=["id-0"]),
+    "release": lambda lease: lease.release("claim", number=1),
+    "fail": lambda lease: lease.settle(1, failed=[Failure("id-0", 0, 60.0, "e")], rest="release"),
+    "acquire": lambda lease: lease.driver.lease("b", max_crashes=100, dead=["a"]),
+}
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+@pytest.mark.parametrize("end", ENDS.values(), ids=list(ENDS))
+def test_what_is_parked_comes_back_though_a_right_was_lacking(shard, end, command):
+    push_compact(shard)
+    lease = shard.lease("a", max_crashes=100)
+    lease.claim(limit=2)
+    push_behind(shard)
+    lease.claim_beside(limit=4)
+    assert {id for id, job in shard.queued().items() if job.waits} == {"id-0"}
+    lease.claim_beside(limit=2)
+    with denied(shard, command):
+        end(lease)
+    end(lease)
+    assert {id for id, job in shard.queued().items() if job.waits} <= shard.claimed().keys()
+    shard.lease("c", max_crashes=100, dead=["a", "b"])
+    queued = payloads_of(shard)
+    assert queued["id-0"] >= {b"y"}
+    assert queued["id-1"] >= {b"y", b"z"} | ({b"x"} if end is not ENDS["ack"] else set())
 
 
 @pytest.mark.parametrize("command", COMMANDS)

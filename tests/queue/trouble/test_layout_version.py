@@ -17,11 +17,12 @@ from lowkiq.queue import keys, scripts
 from lowkiq.queue.call import Call
 from lowkiq.queue.keys import Layout
 from lowkiq.queue.push import register
+from lowkiq.shared_page import DeadNode, Running
 from lowkiq.version import VERSION
 from tests.queue.shard_driver import FUTURE, PAST, ShardDriver
 from tests.web.node_health import tell_health
 
-REFUSAL = f"^queue q has layout 2, this Lowkiq {VERSION} writes layout 1: upgrade it$"
+REFUSAL = f"^queue q has layout 3, this Lowkiq {VERSION} writes layout 2: upgrade it$"
 
 
 @pytest.fixture
@@ -31,32 +32,31 @@ def namespace(app):
 
 @pytest.fixture
 def newer_shard(app, monkeypatch):
-    """The same shard as a Lowkiq sees it that writes layout 2."""
+    """The same shard as a Lowkiq sees it that writes layout 3."""
     with monkeypatch.context() as patch:
-        patch.setattr(keys, "LAYOUT_VERSION", 2)
+        patch.setattr(keys, "LAYOUT_VERSION", 3)
         return ShardDriver(app)
 
 
 @pytest.fixture
 def moved(shard):
-    """A shard with a job queued, one that failed, one in the morgue and one later; all moved to layout 2."""
+    """A shard with a job queued, one that failed, one in the morgue and one later; all moved to layout 3."""
     shard.push("queued", perform_in=FUTURE)
     for id in ("failed", "dead"):
         shard.push(id, perform_in=PAST)
     lease = shard.lease("node")
     lease.claim()
     lease.settle(failed=[("failed", 0, 60.0, "boom")], exhausted=[("dead", "boom")])
-    shard.redis.hset(shard.key("meta"), "layout", "2:1")
+    shard.redis.hset(shard.key("meta"), "layout", "3:1")
     return lease
 
 
 def test_the_first_layout_is_told_by_the_number_of_shards_alone():
-    assert keys.layout(24) == "24"
+    assert keys.layout(24, 1) == "24"
     assert Layout.parse(b"24") == Layout(1, 24)
 
 
-def test_later_layouts_name_their_version(monkeypatch):
-    monkeypatch.setattr(keys, "LAYOUT_VERSION", 2)
+def test_later_layouts_name_their_version():
     assert keys.layout(24) == "2:24"
     assert Layout.parse(b"2:24") == Layout(2, 24)
 
@@ -93,7 +93,7 @@ def test_an_older_writer_is_refused_and_changes_nothing(moved, write):
 @pytest.mark.parametrize("write", sorted(WRITES.keys() - {"push", "acquire", "acquire as the owner", "claim"}))
 def test_operators_with_the_wrong_shards_count_change_nothing(app, moved, write):
     """I8, for them too."""
-    moved.driver.redis.hset(moved.driver.key("meta"), "layout", "1")
+    moved.driver.redis.hset(moved.driver.key("meta"), "layout", "2:1")
     before = moved.driver.dump()
     moved.driver = ShardDriver(app, shards_count=2)
     with pytest.raises(ShardsCountMismatch, match="set shards_count = 1"):
@@ -111,8 +111,8 @@ def test_layouts_are_compared_as_numbers(shard):
 def test_a_queue_of_any_name_is_named(app):
     shard = ShardDriver(app, queue="a.b-c_d")
     shard.push("a")
-    shard.redis.hset(shard.key("meta"), "layout", "2:1")
-    with pytest.raises(NewerLayout, match=r"^queue a\.b-c_d has layout 2,"):
+    shard.redis.hset(shard.key("meta"), "layout", "3:1")
+    with pytest.raises(NewerLayout, match=r"^queue a\.b-c_d has layout 3,"):
         shard.push("b")
 
 
@@ -121,7 +121,7 @@ def test_a_lease_does_not_outlive_the_move_of_its_shard(shard, newer_shard):
     shard.push_all(*((id, b"p", 1.0, PAST) for id in "abc"))
     old = shard.lease("old", ttl=0.001)
     old.claim()
-    shard.redis.hset(shard.key("meta"), "layout", "2:1")
+    shard.redis.hset(shard.key("meta"), "layout", "3:1")
     assert newer_shard.try_acquire("new", dead=["old"]).restored == 3
     before = shard.dump()
     for settle in (lambda: old.ack("a"), lambda: old.fail("b"), lambda: old.exhaust("c"), lambda: old.spoil("a", b"p")):
@@ -136,19 +136,19 @@ def test_a_lease_does_not_outlive_the_move_of_its_shard(shard, newer_shard):
 
 def test_a_newer_lowkiq_says_so_of_a_new_shard(newer_shard, shard):
     newer_shard.push("a")
-    assert shard.redis.hget(shard.key("meta"), "layout") == b"2:1"
+    assert shard.redis.hget(shard.key("meta"), "layout") == b"3:1"
     with pytest.raises(NewerLayout):
         shard.push("b")
     assert newer_shard.push("b") == (1, 0)
 
 
 #: What may write into a shard without looking at its layout: only its owner can.
-FENCED = {"settle", "isolate", "release", "abandon", "renew"}
+FENCED = {"settle", "finish", "isolate", "release", "abandon", "renew"}
 #: What doesn't write into shards.
 OTHERS = {"peek", "stats", "fetch", "heads", "lengths", "register", "beat", "record", "turn", "end_session"}
 #: Where scripts begin, behind their functions. A push of one job and a claim of compact records have ways of their own.
 BEGIN = "\nlocal P = KEYS[1]\n"
-BEGINS = {"claim": ("local P, number", "local P, node, epoch"), "push": ("if #ARGV == 4", BEGIN)}
+BEGINS = {"claim": ("local P, number", "local P, node, epoch"), "push": ("if #ARGV == 4", "local function push(P")}
 #: How it looks at the layout.
 LOOKING = re.compile(r"= check_layout\(P, |meta\[1\] == ARGV\[[14]\] and")
 #: Commands that write.
@@ -167,15 +167,93 @@ def test_scripts_that_write_into_a_shard_look_at_its_layout_first(name):
         assert checked and (writes is None or checked.start() < writes.start())
 
 
+# ── an upgrade from layout 1 ────────────────────────────────────────────────────────────────────────────────────────
+
+
+@pytest.fixture
+def old(shard):
+    """A shard as Lowkiq of layout 1 left it, with a claim in the hands of a node of its own."""
+    shard.push_all(("claimed", b"x", 1.0, PAST), ("queued", b"x", 2.0, FUTURE), ("dead", b"x", 3.0, FUTURE))
+    shard.actions.kill(["dead"])
+    lease = shard.lease("old")
+    lease.claim()
+    shard.redis.hset(shard.key("meta"), "layout", "1")
+    return lease
+
+
+@pytest.fixture
+def old_shard(app, monkeypatch):
+    """The same shard as a Lowkiq sees it that writes layout 1."""
+    with monkeypatch.context() as patch:
+        patch.setattr(keys, "LAYOUT_VERSION", 1)
+        return ShardDriver(app)
+
+
+UPGRADED = {name: write for name, write in WRITES.items() if not name.startswith(("acquire", "claim"))}
+
+
+@pytest.mark.parametrize("write", UPGRADED)
+def test_producers_and_operators_leave_the_older_layout_alone(old, write):
+    UPGRADED[write](old)
+    assert old.driver.redis.hget(old.driver.key("meta"), "layout") == b"1"
+
+
+def test_older_producers_push_until_a_node_raises_the_layout(old, old_shard, shard):
+    assert old_shard.push("b") == shard.push("c") == (1, 0)
+    assert old.ack("claimed").acked == 1
+    assert shard.lease("new", dead=["old"]).claim()
+    assert shard.redis.hget(shard.key("meta"), "layout") == b"2:1"
+    with pytest.raises(
+        NewerLayout, match=rf"^queue q has layout 2, this Lowkiq {VERSION} writes layout 2: upgrade it$"
+    ):
+        old_shard.push("d")
+    with pytest.raises(NewerLayout):
+        old_shard.try_acquire("old")
+
+
+def test_a_claim_of_the_older_layout_is_restored(old, shard):
+    owned = shard.try_acquire("new", dead=[DeadNode("old", (Running(shard.shard.prefix, 1, 1, 0),))])
+    assert (owned.restored, shard.crashes()) == (1, {"claimed": 1})
+    with pytest.raises(Fenced):
+        old.ack("claimed")
+
+
+def test_a_claim_needs_the_newer_layout(old):
+    """Somebody has put it back: an acquire raises it again."""
+    before = old.driver.dump()
+    with pytest.raises(ShardsCountMismatch, match="the shard has layout 1: it must be acquired"):
+        old.claim()
+    assert old.driver.dump() == before
+
+
+def test_nodes_raise_the_layout_of_a_queue_and_producers_do_not(app, namespace):
+    app.redis().hset(keys.queues(namespace), "q", "5")
+    assert register(app.caller, namespace, {"q": 5}) == {}
+    assert app.redis().hget(keys.queues(namespace), "q") == b"5"
+    assert isinstance(register(app.caller, namespace, {"q": 6}, raises_layout=True)["q"], ShardsCountMismatch)
+    assert app.redis().hget(keys.queues(namespace), "q") == b"5"
+    for _ in range(2):
+        assert register(app.caller, namespace, {"q": 5}, raises_layout=True) == {}
+        assert app.redis().hgetall(keys.queues(namespace)) == {b"q": b"2:5"}
+
+
+def test_a_node_raises_the_layout_when_memory_is_full(own_app):
+    queues, redis = keys.queues(own_app.settings.namespace), own_app.redis()
+    redis.hset(queues, "q", "5")
+    redis.config_set("maxmemory", 1)
+    assert register(own_app.caller, own_app.settings.namespace, {"q": 5}, raises_layout=True) == {}
+    assert redis.hgetall(queues) == {b"q": b"2:5"}
+
+
 def test_an_older_one_does_not_open_a_newer_queue(app, namespace):
-    app.redis().hset(keys.queues(namespace), "q", "2:5")
+    app.redis().hset(keys.queues(namespace), "q", "3:5")
     with pytest.raises(NewerLayout, match=REFUSAL):
         raise register(app.caller, namespace, {"q": 5})["q"]
-    assert app.redis().hgetall(keys.queues(namespace)) == {b"q": b"2:5"}
+    assert app.redis().hgetall(keys.queues(namespace)) == {b"q": b"3:5"}
 
 
 def test_a_push_to_a_newer_queue_is_refused_and_writes_nothing(app, namespace):
-    app.redis().hset(keys.queues(namespace), "q", "2:5")
+    app.redis().hset(keys.queues(namespace), "q", "3:5")
     worker = app.worker(queue_name="q")(lambda payloads_by_id: None)
     with pytest.raises(NewerLayout, match=REFUSAL) as caught:
         worker.perform_async([{"id": "a"}])
@@ -187,7 +265,7 @@ def test_a_queue_is_moved_while_its_producer_lives(app, namespace):
     worker = app.worker(queue_name="q", shards_count=1)(lambda payloads_by_id: None)
     worker.perform_async([{"id": "a"}])
     shard = ShardDriver(app)
-    shard.redis.hset(shard.key("meta"), "layout", "2:1")
+    shard.redis.hset(shard.key("meta"), "layout", "3:1")
     before = shard.dump()
     with pytest.raises(NewerLayout, match=REFUSAL):
         worker.perform_async([{"id": "b"}])

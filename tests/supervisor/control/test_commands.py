@@ -30,7 +30,7 @@ def test_status_shows_every_node_and_exits_0(tmp_path: Path) -> None:
         assert (own["pid"], own["state"], own["nodes"], own["healthy"]) == (supervisor.process.pid, "running", 2, True)
         assert (node["slot"], node["node_number"], node["pid"]) == (1, 1, supervisor.pid("node 1/2"))
         assert (node["state"], node["jobs"], node["restarts"], node["last_exit"]) == ("ready", 1000, 0, None)
-        assert node["beat_age"] < 5
+        assert node["beat_age"] < 60
         assert node["rss"] > 1 << 20
 
         shown = command(tmp_path, "status")
@@ -61,8 +61,8 @@ def test_status_exits_1_when_degraded_and_says_why_and_when_it_is_tried_again(tm
         node = status(tmp_path)["nodes"][1]
         assert 200 < node["next_retry"] < 400
         assert status(tmp_path)["supervisor"]["state"] == "degraded"
-        title = psutil.Process(supervisor.process.pid).cmdline()[0]
-        assert title == "lowkiq: supervisor 2 nodes [degraded]"
+        process = psutil.Process(supervisor.process.pid)
+        wait_until(lambda: process.cmdline()[0] == "lowkiq: supervisor 2 nodes [degraded]", "the title")
 
 
 @pytest.mark.parametrize("arguments", [["status"], ["status", "--json"], ["dump"], ["quiet"], ["restart"], ["stop"]])
@@ -98,7 +98,7 @@ def test_watch_refreshes_until_interrupted(tmp_path: Path) -> None:
 
         wait_until(lambda: read() >= 2, "the second table")
         watch.send_signal(signal.SIGINT)
-        assert watch.wait(20) == 0
+        assert watch.wait(60) == 0
         os.close(ours)
         os.close(theirs)
 

@@ -14,6 +14,7 @@ import pytest
 
 from tests.harness import ENVIRONMENT, Supervised, command, state_dir
 from tests.support import SUPERVISOR, wait_until
+from tests.warm import COLD
 
 
 def test_it_says_the_state_of_a_supervisor_and_exits_0(tmp_path: Path) -> None:
@@ -36,7 +37,7 @@ def test_a_state_directory_elsewhere_is_found_by_option_and_by_variable(tmp_path
 
 
 def test_degraded_is_alive_but_not_ready(tmp_path: Path) -> None:
-    with Supervised.running("obedient", tmp_path, policy={"first_delay": 300}) as supervisor:
+    with Supervised.running("obedient", tmp_path, policy={"first_delay": 300, "longest_soon": 300}) as supervisor:
         os.kill(supervisor.pid("node 0/1"), signal.SIGKILL)
         supervisor.until_logged("died_will_restart")
         assert command(tmp_path, "ping").returncode == 0
@@ -70,7 +71,7 @@ def test_it_costs_a_fraction_of_a_status(tmp_path: Path) -> None:
 
     def cpu(*arguments: str) -> float:
         before = resource.getrusage(resource.RUSAGE_CHILDREN)
-        assert command(tmp_path, *arguments).returncode == 0
+        assert command(tmp_path, *arguments, **COLD).returncode == 0
         after = resource.getrusage(resource.RUSAGE_CHILDREN)
         return after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
 

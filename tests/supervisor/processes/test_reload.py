@@ -64,11 +64,16 @@ def test_a_syntax_error_leaves_the_old_nodes_and_the_next_change_mends_it(projec
         supervisor.end()
 
 
+def watchers(supervisor: Supervised) -> list[psutil.Process]:
+    children = psutil.Process(supervisor.process.pid).children()
+    return [child for child in children if "watcher" in "".join(child.cmdline())]
+
+
 def test_other_files_change_nothing_and_a_dead_watcher_is_said(project: Path) -> None:
     with Supervised.main(project, "-r", "shop", "--reload").ready(1) as supervisor:
         (project / "notes.txt").write_text("x")
-        children = psutil.Process(supervisor.process.pid).children()
-        next(child for child in children if "watcher" in "".join(child.cmdline())).kill()
+        (watcher,) = wait_until(lambda: watchers(supervisor), "the watcher's title")
+        watcher.kill()
         supervisor.until_logged("watcher_ended")
         assert not supervisor.events("files_changed")
         supervisor.end()

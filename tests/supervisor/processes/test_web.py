@@ -18,7 +18,7 @@ from tests.harness import Supervised, command, status
 from tests.support import wait_until
 
 AT_ONCE = {"first_delay": 0.01, "longest_delay": 0.01}
-NEVER_SOON = {"first_delay": 300, "longest_delay": 300}
+NEVER_SOON = {"first_delay": 300, "longest_delay": 300, "longest_soon": 300}
 
 
 @pytest.fixture
@@ -136,7 +136,7 @@ def test_without_a_first_start_of_its_own_nodes_are_as_ready_as_ever(views: View
 
 def test_a_hung_one_is_killed_and_replaced(views: Views) -> None:
     constants = {"policy.limits.DUMP_TIME": 0.3}
-    with views.supervise(hang_timeout=0.5, constants=constants, policy=AT_ONCE) as supervisor:
+    with views.supervise(hang_timeout=2, constants=constants, policy=AT_ONCE) as supervisor:
         supervisor.until_logged("ready", slot=views.slot)
         os.kill(supervisor.pid(views.slot), signal.SIGSTOP)
         died = supervisor.until_logged("died_will_restart")[0]

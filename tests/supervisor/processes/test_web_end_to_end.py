@@ -48,7 +48,7 @@ class Site:
 
     @contextmanager
     def get(self, path: str, method: str = "GET", **headers: str) -> Iterator[http.client.HTTPResponse]:
-        with closing(http.client.HTTPConnection("127.0.0.1", self.port, timeout=20)) as connection:
+        with closing(http.client.HTTPConnection("127.0.0.1", self.port, timeout=60)) as connection:
             connection.request(method, path, headers=headers)
             with connection.getresponse() as response:
                 yield response
@@ -81,7 +81,7 @@ def test_it_answers_beside_two_nodes_and_term_ends_all_of_it(site: Site, listene
         assert site.answers("/healthz") == 200
         wait_until(lambda: site.answers("/readyz") == 200, "its Redis, which is the embedded one")
         view = psutil.Process(supervisor.pid(site.slot))
-        assert view.cmdline()[0] == f"lowkiq: {site.slot} [ready]"
+        wait_until(lambda: view.cmdline()[0] == f"lowkiq: {site.slot} [ready]", "its title")
         assert view.ppid() == supervisor.process.pid
         assert status(site.directory)["supervisor"]["state"] == "running"
         supervisor.end()

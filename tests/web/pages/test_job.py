@@ -80,7 +80,10 @@ def test_payloads_pushed_while_an_id_is_in_flight_follow_it(browser, app, driver
     driver.push("1", payload=b'"second"')
     tell_health(app, number_of_nodes=1, threads=[running("1")])
     text = read(browser, PATH + "1").text
-    assert "Its id is in flight; what is queued here follows when that is done." in text
+    assert (
+        "Waits for its own run: its id is in flight, for 12 s so far; what is queued here follows when that is done."
+        in text
+    )
     assert "Performed by node 0, thread lowkiq-worker-0, for 12 s so far." in text
     assert text.index("second") < text.index("first")
 

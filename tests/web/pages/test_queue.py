@@ -111,7 +111,7 @@ def test_what_is_in_flight_tells_node_thread_and_seconds(browser, app, driver):
     tell_health(app, number_of_nodes=1, threads=[thread])
     text = read(browser, "/queues/q?view=in_flight").text
     assert "17 performed 1 min 15 s node 0 lowkiq-worker-2" in text
-    assert "18 claimed, next – node 0 lowkiq-worker-2" in text  # noqa: RUF001 (an en dash, as in print)
+    assert "18 claimed, next – node 0 – 0" in text  # noqa: RUF001 (an en dash, as in print)
 
 
 def test_what_is_in_flight_of_a_node_unheard_of_is_claimed(browser, driver):

@@ -41,9 +41,11 @@ local function ring(P, due_us, now)
 end
 
 --- oldest_due
--- The oldest due time of the queue ('' for none); when nothing is due yet the bell is armed.
+-- The oldest due time of the queue ('' for none, or if all that is left is parked); when nothing is due yet the bell is
+-- armed.
 local function oldest_due(P, now)
   local oldest = redis.call('ZRANGE', P .. 'due', '0', '0', 'WITHSCORES')[2]
+  if oldest == 'inf' then oldest = nil end
   if not oldest or tonumber(oldest) > now / 1000000 then
     redis.call('HSET', P .. 'owner', 'waiting', oldest or 'inf')
   end

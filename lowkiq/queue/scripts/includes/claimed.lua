@@ -1,12 +1,52 @@
--- The claim is a list: an id, its record, the next id, its record ... in the order in which they were taken. A claim is
+-- A claim is a list: an id, its record, the next id, its record ... in the order in which they were taken. A claim is
 -- mostly written once and settled whole, and for that a list takes half of what a hash does. To find one id it is read whole.
--- A record is compact, near the owner's `last_due`; or "perform_in:retry_count:score:payload"; or
+-- A record is compact, near the claim's `last_due`; or "perform_in:retry_count:score:payload"; or
 -- "perform_in:retry_count:*" with the payloads in the zset claim:<id>.
+--
+-- The newest claim is the list `claim`, with its number and last_due in `owner`. Older ones that are still in hand are set
+-- aside: `asides` has their last_due by number, and aside:<number> is the list. An id is in at most one of all (I4).
+
+--- find
+-- The claim of that number: its number, the key of its list and, if it is known already, its last_due. nil if it is over.
+local function find_claim(P, number, last_claim)
+  if tonumber(number) == last_claim then return {number = number, key = P .. 'claim'} end
+  local last_due = redis.call('HGET', P .. 'asides', number)
+  return last_due and {number = number, key = P .. 'aside:' .. number, last_due = last_due}
+end
+
+--- in_hand
+-- All claims that are not over.
+local function claims_in_hand(P, last_claim)
+  local asides, claims = redis.call('HGETALL', P .. 'asides'), {}
+  for i = 1, #asides, 2 do
+    claims[#claims + 1] = {number = asides[i], key = P .. 'aside:' .. asides[i], last_due = asides[i + 1]}
+  end
+  if redis.call('EXISTS', P .. 'claim') == 1 then
+    claims[#claims + 1] = {number = tostring(last_claim or ''), key = P .. 'claim'}
+  end
+  return claims
+end
+
+--- set_aside
+-- Makes room for a newer claim. It is written where the claim goes before that goes there, so that it is never unknown.
+local function set_aside(P, last_claim, number)
+  if redis.call('EXISTS', P .. 'claim') == 1 then
+    redis.call('HSET', P .. 'asides', last_claim, redis.call('HGET', P .. 'owner', 'last_due') or '0')
+    redis.call('RENAME', P .. 'claim', P .. 'aside:' .. last_claim)
+  end
+  redis.call('HSET', P .. 'owner', 'claim', number)
+end
+
+--- over
+local function end_claim(P, claim)
+  redis.call('UNLINK', claim.key)
+  if claim.key ~= P .. 'claim' then redis.call('HDEL', P .. 'asides', claim.number) end
+end
 
 --- read
--- The ids of the claim, and the record of each.
-local function read_claim(P)
-  local list = redis.call('LRANGE', P .. 'claim', 0, -1)
+-- The ids of a claim, and the record of each.
+local function read_claim(claim)
+  local list = redis.call('LRANGE', claim.key, 0, -1)
   local ids, records = {}, {}
   for i = 1, #list, 2 do
     ids[#ids + 1] = list[i]
@@ -24,13 +64,11 @@ local function compact_us(record, last)
   return last - (last - (((a - 128) * 256 + b) * 256 + c) * 256 - d) % SPAN
 end
 
-local last_due
-
 -- perform_in, retry_count, and what holds the payloads (payloads.lua).
-local function parse_claimed(P, record)
+local function parse_claimed(P, claim, record)
   if is_compact(record) then
-    last_due = last_due or tonumber(redis.call('HGET', P .. 'owner', 'last_due'))
-    local due_at = stamp(compact_us(record, last_due))
+    claim.last_due = claim.last_due or redis.call('HGET', P .. 'owner', 'last_due')
+    local due_at = stamp(compact_us(record, tonumber(claim.last_due)))
     return due_at, '-1', due_at .. ':' .. string.sub(record, 5)
   end
   local perform_in, rest = split(record)
@@ -44,8 +82,77 @@ local function morgue_entry(P, id, error, now)
   redis.call('HSET', P .. 'morgue:errors', id, error)
 end
 
+--- running
+--@ claimed in_hand
+-- The ids in these claims, as keys.
+local function ids_of(claims)
+  local ids = {}
+  for _, claim in ipairs(claims) do
+    local list = redis.call('LRANGE', claim.key, 0, -1)
+    for i = 1, #list, 2 do ids[list[i]] = true end
+  end
+  return ids
+end
+
+--- parked
+-- What is queued for an id that runs in another claim is parked when a claim meets it: it waits behind that run. `behind`
+-- has when it was due; in `due` it is at inf, where no claim meets it again, and its record is in full. So an id whose run
+-- is over is unparked, before it leaves its claim. That was set aside by then: nothing waits behind the newest one.
+local has_parked
+
+local function is_any_parked(P)
+  if has_parked == nil then has_parked = redis.call('EXISTS', P .. 'behind') == 1 end
+  return has_parked
+end
+
+--- park
+--@ payloads get
+-- Parks those of these ids that run, each at most once a run. Returns how many.
+local function park_running(P, ids, count, running)
+  local parked = {}
+  for i = 1, count do
+    if running[ids[i]] then parked[#parked + 1] = ids[i] end
+  end
+  if #parked == 0 then return 0 end
+  local due = redis.call('ZMSCORE', P .. 'due', unpack(parked))
+  local held = redis.call('HMGET', P .. 'payloads', unpack(parked))
+  local behind, later, full = {}, {}, {}
+  for i, id in ipairs(parked) do
+    behind[i * 2 - 1], behind[i * 2] = id, due[i]
+    later[i * 2 - 1], later[i * 2] = 'inf', id
+    if held[i] and is_compact(held[i]) then
+      full[#full + 1], full[#full + 2] = id, due[i] .. ':' .. string.sub(held[i], 5)
+    end
+  end
+  redis.call('HSET', P .. 'behind', unpack(behind))
+  if #full > 0 then redis.call('HSET', P .. 'payloads', unpack(full)) end
+  redis.call('ZADD', P .. 'due', unpack(later))
+  return #parked
+end
+
+--- unpark
+--@ shard stamp
+--@ claimed parked
+-- What waits behind these ids is due again, at its own time. That was due, so it is not ahead of a clock set back since.
+local function unpark(P, now, ids)
+  if not is_any_parked(P) then return end
+  local found = redis.call('HMGET', P .. 'behind', unpack(ids))
+  local due, parked = {}, {}
+  for i, id in ipairs(ids) do
+    if found[i] then
+      due[#due + 1] = tonumber(found[i]) > now / 1000000 and stamp(now) or found[i]
+      due[#due + 1] = id
+      parked[#parked + 1] = id
+    end
+  end
+  if #parked == 0 then return end
+  redis.call('ZADD', P .. 'due', unpack(due))
+  redis.call('HDEL', P .. 'behind', unpack(parked))
+end
+
 --- requeue
 --@ payloads add absorb
+--@ claimed parked
 local function claimed_into(P, key, id, held)
   if held == '*' then
     payloads_absorb(key, id, P .. 'claim:' .. id)
@@ -54,10 +161,12 @@ local function claimed_into(P, key, id, held)
   end
 end
 
--- The failed-job merge rule: what comes back from a claim brings its perform_in and retry_count along.
+-- The failed-job merge rule: what comes back from a claim brings its perform_in and retry_count along, for what waited
+-- behind it, too.
 local function requeue(P, id, held, perform_in, retry_count)
   claimed_into(P, P .. 'payloads', id, held)
   redis.call('ZADD', P .. 'due', perform_in, id)
+  if is_any_parked(P) then redis.call('HDEL', P .. 'behind', id) end
   if tonumber(retry_count) < 0 then
     redis.call('ZREM', P .. 'retries', id)
   else
@@ -76,19 +185,29 @@ end
 --- death
 --@ claimed read
 -- Counts the death of the claim's holder against the ids that ran then (I7). `ran` is '' when nobody knows what did: then
--- all of the claim may have; or '-' for nothing; or 'number:jobs:after': so many jobs of the claim with that number, and
--- so many that came after them, since settled jobs are those before. A number that can't be of this claim is '-'.
+-- all of the claim may have; or '-' for nothing; or for each claim that ran 'number:jobs:after', with a space between
+-- them: so many jobs of the claim with that number, and so many that came after them, since settled jobs are those
+-- before. Of a claim that is not named nothing ran.
 --
 -- Of those that ran at once nobody knows which killed the node, so their first death makes them suspects and no more.
 -- It is held against a suspect that ran alone on its node (isolate.lua), and only then it is buried, as soon as it has
 -- reached max_crashes. Returns the deaths of ids that are to be buried.
-local function count_death(P, ran, max_crashes)
-  local ids = read_claim(P)
-  local claim, alone = unpack(redis.call('HMGET', P .. 'owner', 'claim', 'alone'))
-  local number, jobs, after = string.match(ran, '^(%d+):(%d+):(%d+)$')
-  local first, last = 1, #ids
-  if ran == '-' or number and number ~= claim then return {} end
-  if number and jobs + after <= #ids then first, last = #ids - after - jobs + 1, #ids - after end
+local function which_ran(ran, number, count)
+  local jobs, after = 0, 0
+  if ran == '' then jobs = count end
+  for word in string.gmatch(ran ~= '-' and ran or '', '%S+') do
+    local claim, some, behind = string.match(word, '^(%d+):(%d+):(%d+)$')
+    if not claim then return 1, count end
+    if claim == number then jobs, after = some, behind end
+  end
+  if jobs + after > count then return 1, count end
+  return count - after - jobs + 1, count - after
+end
+
+local function count_death(P, claim, ran, max_crashes)
+  local ids = read_claim(claim)
+  local alone = redis.call('HGET', P .. 'owner', 'alone')
+  local first, last = which_ran(ran, claim.number, #ids)
 
   local function count(deaths, id)
     local died = (tonumber(redis.call('HGET', P .. deaths, id)) or 0) + 1
@@ -99,7 +218,7 @@ local function count_death(P, ran, max_crashes)
   local doomed = {}
   for i = first, last do
     local id = ids[i]
-    if alone == (claim or '') .. ' ' .. id then
+    if alone == claim.number .. ' ' .. id then
       local died = count('crashes', id)
       if died >= max_crashes then doomed[id] = died end
     else
@@ -110,14 +229,14 @@ local function count_death(P, ran, max_crashes)
 end
 
 --- restore
---@ claimed read parse bury requeue acquit
--- Returns the whole claim to the queue, but for the doomed, by whose deaths the morgue knows them. Returns how many were
+--@ claimed read parse bury requeue acquit over
+-- Returns a whole claim to the queue, but for the doomed, by whose deaths the morgue knows them. Returns how many were
 -- restored and how many buried.
-local function restore_claim(P, now, doomed)
-  local ids, records = read_claim(P)
+local function restore_claim(P, now, claim, doomed)
+  local ids, records = read_claim(claim)
   local buried = 0
   for _, id in ipairs(ids) do
-    local perform_in, retry_count, held = parse_claimed(P, records[id])
+    local perform_in, retry_count, held = parse_claimed(P, claim, records[id])
     if doomed[id] then
       claimed_into(P, P .. 'morgue:payloads', id, held)
       morgue_entry(P, id, 'the node that ran this job died ' .. doomed[id] .. ' times (max_crashes)', now)
@@ -128,21 +247,22 @@ local function restore_claim(P, now, doomed)
       requeue(P, id, held, perform_in, retry_count)
     end
   end
-  redis.call('UNLINK', P .. 'claim') -- last: a user who lacks the right to something above loses no job
+  end_claim(P, claim) -- last: a user who lacks the right to something above loses no job
   return #ids - buried, buried
 end
 
 --- forget
---@ claimed read acquit
+--@ claimed running acquit
 -- Takes an id out of the queue but for its payloads, and forgets its failures and deaths, so that a job of that id pushed
--- later starts anew. While the id is also in the claim they are those of the job in hand, and stay (I7).
-local in_hand
+-- later starts anew. While the id is also in a claim they are those of the job in hand, and stay (I7).
+local running
 
 local function forget_queued(P, id)
   redis.call('ZREM', P .. 'due', id)
   redis.call('ZREM', P .. 'retries', id)
-  in_hand = in_hand or select(2, read_claim(P))
-  if in_hand[id] then return end
+  redis.call('HDEL', P .. 'behind', id)
+  running = running or ids_of(claims_in_hand(P))
+  if running[id] then return end
   redis.call('HDEL', P .. 'errors', id)
   acquit(P, id)
 end

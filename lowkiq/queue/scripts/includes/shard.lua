@@ -19,24 +19,30 @@ end
 
 --- layout
 --@ shard refuse
-local function layout_version(layout)
-  return tonumber(string.match(layout, '^(%d+):') or 1)
+-- The version of a layout, and its shards_count. Version 1 is the shards_count alone; later ones have the version and a
+-- colon in front.
+local function parse_layout(layout)
+  local version, shards_count = string.match(layout, '^(%d+):(%d+)')
+  return tonumber(version or 1), shards_count or layout
 end
 
--- I8: a caller with another shards_count, or an older layout, changes nothing. Returns a refusal, or nil, whether the
--- shard is new, and of its meta the last score that a push was given, `seen` (clock_back), pushed and merged. A layout is
--- the shards_count, and from version 2 on has the version and a colon in front.
-local function check_layout(P, layout)
-  local meta = redis.call('HMGET', P .. 'meta', 'layout', 'last_score', 'seen', 'pushed', 'merged')
+-- I8: a caller with another shards_count, or an older layout, changes nothing; nor does one with a newer layout, unless
+-- it `can_write_older`. Returns a refusal, or nil, the shard's layout (false if it is new), and of its meta the last score
+-- that a push was given, `seen` (clock_back) and pushed.
+local function check_layout(P, layout, can_write_older)
+  local meta = redis.call('HMGET', P .. 'meta', 'layout', 'last_score', 'seen', 'pushed')
   local known = meta[1]
   if known and known ~= layout then
-    if layout_version(known) > layout_version(layout) then
-      return refuse('NEWER', string.match(P, '{(.*):%d+}') .. ' ' .. layout_version(known))
+    local version, shards_count = parse_layout(known)
+    local our_version, our_shards_count = parse_layout(layout)
+    if version > our_version then return refuse('NEWER', string.match(P, '{(.*):%d+}') .. ' ' .. version) end
+    if shards_count ~= our_shards_count then
+      return refuse('LAYOUT', 'the queue has shards_count ' .. shards_count .. ', the caller says ' .. our_shards_count ..
+        ': set shards_count = ' .. shards_count .. ', or choose another queue_name and let the old queue run dry')
     end
-    return refuse('LAYOUT', 'the queue has shards_count ' .. known .. ', the caller says ' .. layout ..
-      ': set shards_count = ' .. known .. ', or choose another queue_name and let the old queue run dry')
+    if not can_write_older then return refuse('LAYOUT', 'the shard has layout ' .. version .. ': it must be acquired') end
   end
-  return nil, not known, meta[2] or '0', meta[3], meta[4] or 0, meta[5] or 0
+  return nil, known, meta[2] or '0', meta[3], meta[4] or 0
 end
 
 --- count
@@ -101,8 +107,9 @@ local SET_BACK = 1000000
 
 -- The time by which jobs of a shard are due: not behind the last score that a push was given, so that what was pushed
 -- in one call is due at once though scores rise through it. If the clock was set back it is the clock's (clock_back).
-local function shard_now(P, last_score)
-  local now = now_us()
+-- Who asks for many shards has the clock's time.
+local function shard_now(P, last_score, now)
+  now = now or now_us()
   local last = tonumber(last_score or redis.call('HGET', P .. 'meta', 'last_score')) or 0
   return last > now and last - now < SET_BACK and last or now
 end

@@ -17,11 +17,12 @@ import structlog
 
 from lowkiq.admin.fostering import ask_to_foster, exchange_unowned
 from lowkiq.admin.history import record, take_turn
-from lowkiq.admin.metrics import by_queue, known_queues, read_shards
+from lowkiq.admin.metrics import HOLDING, by_queue, known_queues, read_counters, read_shards
 from lowkiq.errors import RedisUnsuitable
 from lowkiq.node.runtime import Runtime
 from lowkiq.queue.push import register
 from lowkiq.queue.shard import Shard, shards_of
+from lowkiq.queue.watch import Watch
 from lowkiq.transport.connect import check_server
 
 logger = structlog.get_logger("lowkiq")
@@ -40,6 +41,9 @@ class Housekeeping:
         self._queues = runtime.queues
         self._refusals = runtime.refusals
         self._may_check_server = True
+        self._known: dict[str, int] = {}
+        self._shards: Sequence[Shard] = ()
+        self._watch = Watch[Shard](self._caller, lambda shard: shard, HOLDING)
         #: Complaints that the log has, and that still stand.
         self._complaints: set[str] = set()
         #: Prefixes of the shards without an owner that the log has.
@@ -47,7 +51,7 @@ class Housekeeping:
 
     def __call__(self) -> None:
         # The node's queues are made known again if Redis has lost everything.
-        self._refusals.of_queues(register(self._caller, self._namespace, self._queues))
+        self._refusals.of_queues(register(self._caller, self._namespace, self._queues, raises_layout=True))
         if take_turn(self._caller, self._namespace, self._node):
             self._record()
         unreadable = [f"{one.key} can't be read: {one.why}" for one in self._caller.met.now()]
@@ -55,10 +59,14 @@ class Housekeeping:
 
     def _record(self) -> None:
         queues = known_queues(self._caller, self._namespace)
-        shards = shards_of(self._namespace, queues)
-        metrics = read_shards(self._caller, shards)
-        record(self._caller, self._namespace, by_queue(queues, metrics))
-        self._foster([shard for shard, known in zip(shards, metrics, strict=True) if known.is_unowned])
+        if queues != self._known:
+            self._known, self._shards = queues, shards_of(self._namespace, queues)
+        holding = self._watch.holding(self._shards)
+        held = set(holding)
+        metrics = read_shards(self._caller, holding)
+        empty = read_counters(self._caller, [shard for shard in self._shards if shard not in held])
+        record(self._caller, self._namespace, by_queue(queues, [*metrics, *empty]))
+        self._foster([shard for shard, found in zip(holding, metrics, strict=True) if found.is_unowned])
 
     def _complaints_of_server(self) -> list[str]:
         """At boot the node would have refused this Redis; a node that runs goes on, as stopping would save nothing."""

@@ -15,10 +15,10 @@ from redis.exceptions import RedisError
 
 from lowkiq import clock
 from lowkiq.admin.nodes import BEAT_INTERVAL, NodeHealth, beat, forget
-from lowkiq.node.dump import job_of
+from lowkiq.node.health.dump import job_of
 from lowkiq.node.lease import Lease
 from lowkiq.node.runtime import Runtime
-from lowkiq.node.worker_thread import WorkerThread
+from lowkiq.node.worker_thread import WorkerThread, leases_of_threads
 from lowkiq.version import VERSION
 
 logger = structlog.get_logger("lowkiq")
@@ -46,7 +46,7 @@ class HealthReport:
 
     def __call__(self, state: str, round_trip: float | None) -> NodeHealth:
         """The health now."""
-        leases = [lease for worker in self._workers for lease in worker.leases]
+        leases = leases_of_threads(self._workers)
         rss, cpu_percent = self._process.memory_info().rss, self._cpu()
         self._keep(rss, cpu_percent)
         return NodeHealth(

@@ -25,11 +25,14 @@ import structlog
 from lowkiq import clock
 from lowkiq.admin.nodes import NAMED_IDS, ThreadHealth, name_id
 from lowkiq.handlers.performer import Performer
+from lowkiq.node.claim_in_hand import ClaimInHand
 from lowkiq.node.worker_thread import WorkerThread
 from lowkiq.version import VERSION
 
 logger = structlog.get_logger("lowkiq")
 
+#: What calls a worker's perform.
+_CALLERS = {Performer.perform.__code__, ClaimInHand.perform.__code__}
 #: Files kept: a node that is dumped in a loop must not fill the disk.
 KEPT = 20
 
@@ -130,8 +133,8 @@ def _full_stack(frame: FrameType | None) -> str:
     """Without the way of a worker thread to its job, which is always the same."""
     if frame is None:
         return "  (it has ended)\n"
-    performs = [entry.f_code for entry in _outwards(frame)]
-    own = performs.index(Performer.perform.__code__) if Performer.perform.__code__ in performs else None
+    codes = [entry.f_code for entry in _outwards(frame)]
+    own = next((at for at, code in enumerate(codes) if code in _CALLERS), 0)
     return "".join(traceback.format_stack(frame)[-own if own else 0 :])
 
 

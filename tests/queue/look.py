@@ -1,0 +1,155 @@
+"""Look: what a shard holds at one moment, read without the scripts, and held against the rules that all of it keeps."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from typing import Any, NamedTuple
+
+Payloads = dict[bytes, float]
+
+
+class Queued(NamedTuple):
+    payloads: Payloads
+    perform_in: float
+    retry_count: int = -1
+    error: str | None = None
+    #: It is parked behind a run of its own id; perform_in is when it was due.
+    waits: bool = False
+
+
+class Claimed(NamedTuple):
+    payloads: Payloads
+    perform_in: float
+    retry_count: int = -1
+
+
+class Dead(NamedTuple):
+    payloads: Payloads
+    error: str
+
+
+#: Names, types and values of all keys of a shard, and the names of others beside it. The shard's prefix holds nothing
+#: that a glob would read, its braces included.
+LOOK = """
+local found = {}
+for i, key in ipairs(redis.call('KEYS', KEYS[1] .. '*')) do
+    local kind = redis.call('TYPE', key).ok
+    local read = {hash = {'HGETALL', key}, zset = {'ZRANGE', key, 0, -1, 'WITHSCORES'}, list = {'LRANGE', key, 0, -1}}
+    found[i] = {string.sub(key, #KEYS[1] + 1), kind, read[kind] and redis.call(unpack(read[kind])) or {}}
+end
+return {found, redis.call('KEYS', ARGV[1])}
+"""
+
+
+class Look:
+    """The keys of a shard, without its prefix, with the type and the value of each; and the names of keys beside it."""
+
+    def __init__(self, keys: dict[str, list[Any]], beside: list[bytes]) -> None:
+        self.keys, self.beside = keys, beside
+
+    def queued(self) -> dict[str, Queued]:
+        due, retries, errors, behind = self.zset("due"), self.zset("retries"), self.errors(), self.hash("behind")
+        payloads = self._payloads("payloads", due)
+        assert behind.keys() == {id for id, score in due.items() if score == math.inf}, "parked is what is due at inf"
+        assert behind.keys() <= self.claimed().keys(), "what is parked waits behind a claim that holds its id"
+        due |= {id: float(own) for id, own in behind.items()}
+        assert due.keys() == payloads.keys()
+        assert retries.keys() <= due.keys()
+        assert not any(is_compact(self.hash("payloads")[id]) for id in retries), "what has failed is in full"
+        return {id: Queued(payloads[id], due[id], int(retries.get(id, -1)), errors.get(id), id in behind) for id in due}
+
+    def claimed(self) -> dict[str, Claimed]:
+        """The jobs of all claims in hand."""
+        claims = self.claims().values()
+        ids = [id for claim in claims for id in claim]
+        assert len(ids) == len(set(ids)), f"I4: an id is in two claims: {ids}"
+        return {id: job for claim in claims for id, job in claim.items()}
+
+    def claims(self) -> dict[int, dict[str, Claimed]]:
+        """The claims in hand by number, the oldest first."""
+        owner, asides, several = self.hash("owner"), self.hash("asides"), self._several("claim")
+        assert {f"aside:{number}" for number in asides} == {key for key in self.keys if key.startswith("aside:")}
+        claims = {int(number): self._claim(f"aside:{number}", last_due, several) for number, last_due in asides.items()}
+        newest = self._claim("claim", owner.get("last_due"), several)
+        assert not several, f"zsets that no record names: {several}"
+        if newest:
+            assert "claim" in owner, "a claim without a number"
+            assert int(owner["claim"]) > max(claims, default=0), "a claim set aside is older than the newest"
+            claims[int(owner["claim"])] = newest
+        return dict(sorted(claims.items()))
+
+    def morgue(self) -> dict[str, Dead]:
+        index, payloads, errors = self.zset("morgue"), self._payloads("morgue:payloads"), self.hash("morgue:errors")
+        assert index.keys() == payloads.keys() == errors.keys()
+        return {id: Dead(payloads[id], errors[id].decode()) for id in index}
+
+    def deaths(self, name: str) -> dict[str, int]:
+        return {id: int(count) for id, count in self.hash(name).items()}
+
+    def errors(self) -> dict[str, str]:
+        return {id: error.decode() for id, error in self.hash("errors").items()}
+
+    def zset(self, name: str) -> dict[str, float]:
+        return {member.decode(): float(score) for member, score in self._pairs(name, b"zset")}
+
+    def hash(self, name: str) -> dict[str, bytes]:
+        return {field.decode(): value for field, value in self._pairs(name, b"hash")}
+
+    def _claim(self, name: str, last_due: bytes | None, several: dict[str, Payloads]) -> dict[str, Claimed]:
+        pairs = [(id.decode(), record) for id, record in self._pairs(name, b"list")]
+        assert len(pairs) == len(dict(pairs)), f"an id is claimed twice: {pairs}"
+        found = {}
+        for id, record in pairs:
+            if is_compact(record):
+                assert last_due is not None, "nothing tells when a job is due whose record is compact"
+                due_at = compact_us(record, int(last_due)) / 1e6
+                found[id] = Claimed({record[4:]: due_at}, due_at, -1)
+                continue
+            perform_in, retry_count, held = record.split(b":", 2)
+            found[id] = Claimed(_held(held, several, id), float(perform_in), int(float(retry_count)))
+        return found
+
+    def _several(self, name: str) -> dict[str, Payloads]:
+        """Ids with more than one payload."""
+        names = [key for key in self.keys if key.startswith(f"{name}:")]
+        return {
+            key.removeprefix(f"{name}:"): {payload: float(score) for payload, score in self._pairs(key, b"zset")}
+            for key in names
+        }
+
+    def _payloads(self, name: str, due: dict[str, float] | None = None) -> dict[str, Payloads]:
+        several = self._several(name)
+        payloads = {id: _held(held, several, id, (due or {}).get(id)) for id, held in self.hash(name).items()}
+        assert not several, f"zsets that no record names: {several}"
+        return payloads
+
+    def _pairs(self, name: str, expected: bytes) -> Iterator[tuple[bytes, bytes]]:
+        kind, value = self.keys.get(name, [expected, []])
+        assert kind == expected, f"{name} is a {kind!r}"
+        return zip(value[::2], value[1::2], strict=True)
+
+
+def _held(held: bytes, several: dict[str, Payloads], id: str, due: float | None = None) -> Payloads:
+    if held == b"*":
+        assert id in several, f"the payloads of {id} are gone"
+        payloads = several.pop(id)
+        assert len(payloads) > 1, "one payload belongs into the hash"
+        return payloads
+    if is_compact(held):
+        assert due is not None, "only in the queue a record is compact"
+        assert due != math.inf, "the record of a parked job is in full"
+        assert compact_us(held, round(due * 1e6)) == round(due * 1e6), "such a job is due at its score"
+        return {held[4:]: due}
+    score, payload = held.split(b":", 1)
+    return {payload: float(score)}
+
+
+def is_compact(record: bytes) -> bool:
+    """True if it begins with the last bits of its time (payloads.lua)."""
+    return record[0] >= 128
+
+
+def compact_us(record: bytes, last: int) -> int:
+    """The time a job with a compact record is due, in microseconds: `last`, or not long before."""
+    return last - (last - int.from_bytes(record[:4], "big")) % 2**31
