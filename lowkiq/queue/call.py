@@ -17,7 +17,7 @@ from lowkiq.queue.unreadable import Met, is_another_type, of_another_type
 from lowkiq.transport.cluster import ClusterClient
 from lowkiq.transport.server import Argument, Command, Replicas, Server
 
-__all__ = ["CODES", "Argument", "Call", "Caller", "chunked", "pairs", "raise_first", "redis_time"]
+__all__ = ["CODES", "Argument", "Call", "Caller", "chunked", "pairs", "raise_first", "redis_time", "refusal"]
 
 T = TypeVar("T")
 
@@ -185,9 +185,14 @@ def _lost(calls: Sequence[Call[Any]], replies: Sequence[Any]) -> list[int]:
     return lost
 
 
+def refusal(error: str, otherwise: ResponseError | None = None) -> Exception:
+    """The exception that a script's error stands for; one without a code of ours is Redis's own."""
+    code, _, text = error.partition(" ")
+    return CODES[code](text) if code in CODES else otherwise or ResponseError(error)
+
+
 def _meaning(call: Call[Any], reply: Any) -> Any:
     """The parsed reply to a call, or the exception that the reply stands for."""
     if isinstance(reply, ResponseError):
-        code, _, text = str(reply).partition(" ")
-        return CODES[code](text) if code in CODES else reply
+        return refusal(str(reply), reply)
     return reply if isinstance(reply, RedisError) else call.parse(reply)

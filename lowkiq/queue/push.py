@@ -14,7 +14,7 @@ from redis.exceptions import RedisError
 from lowkiq.errors import OtherLayout, PushFailed, ShardsCountMismatch
 from lowkiq.job import EncodedJob, Pushed, shard_of
 from lowkiq.queue import keys
-from lowkiq.queue.call import Argument, Call, Caller, chunked, raise_first
+from lowkiq.queue.call import Argument, Call, Caller, chunked, raise_first, refusal
 from lowkiq.queue.keys import Layout
 from lowkiq.queue.shard import Shard, shards_of
 from lowkiq.transport.errors import explained
@@ -72,10 +72,14 @@ class Producer:
                 self.register()
             for calls in self._rounds(jobs):
                 results = self._caller.run_all(calls, self._replicas)
+                errors: list[Exception] = []
                 for result in results:
-                    if not isinstance(result, Exception):
+                    if isinstance(result, Exception):
+                        errors.append(result)
+                    else:
                         new, merged = new + result[0], merged + result[1]
-                raise_first(results)
+                        errors += result[2:]
+                raise_first(errors)
         except RedisError as error:
             raise PushFailed(
                 f"Redis took {new + merged} of {len(jobs)} payloads for sure, then: {explained(error)}; "
@@ -109,7 +113,7 @@ class Producer:
         head = self._heads[index] = b"*%d\r\n%b" % (len(command) + 2, words)
         return head
 
-    def _rounds(self, jobs: Sequence[EncodedJob]) -> Iterator[list[Call[tuple[int, int]]]]:
+    def _rounds(self, jobs: Sequence[EncodedJob]) -> Iterator[list[Call[tuple[Any, ...]]]]:
         """Calls of one round trip each, with one push a shard: what comes after one that is refused is not accepted."""
         shards_count = len(self._shards)
         by_shard: dict[int, list[EncodedJob]] = {}
@@ -121,12 +125,12 @@ class Producer:
             yield from chunked(map(_push_call, _together(filter(None, turn), most)), PUSHES_AT_ONCE)
 
 
-def push_call(shard: Shard, jobs: Sequence[EncodedJob]) -> Call[tuple[int, int]]:
-    """Puts payloads into the queue; gives the numbers of new ids and merged payloads."""
+def push_call(shard: Shard, jobs: Sequence[EncodedJob]) -> Call[tuple[Any, ...]]:
+    """Puts payloads into the queue; gives the numbers of new ids and merged payloads, and what was refused."""
     return _push_call([Chunk(shard, jobs)])
 
 
-def _push_call(chunks: Sequence[Chunk]) -> Call[tuple[int, int]]:
+def _push_call(chunks: Sequence[Chunk]) -> Call[tuple[Any, ...]]:
     head: list[Argument] = [chunks[0].shard.layout, 2]
     if len(chunks) > 1:
         head += [len(chunk.jobs) for chunk in chunks]
@@ -137,7 +141,13 @@ def _push_call(chunks: Sequence[Chunk]) -> Call[tuple[int, int]]:
             arguments = [*head, *chain.from_iterable(astuple(job) for chunk in chunks for job in chunk.jobs)]
             break
         arguments += (job.id, job.payload)
-    return Call("push", [chunk.shard.prefix for chunk in chunks], arguments, tuple)
+    return Call("push", [chunk.shard.prefix for chunk in chunks], arguments, _taken)
+
+
+def _taken(reply: list[Any]) -> tuple[Any, ...]:
+    """What several shards took, and the error of one that didn't."""
+    new, merged, *errors = reply
+    return new, merged, *(refusal(error.decode(errors="replace")) for error in errors)
 
 
 def register(

@@ -50,7 +50,9 @@ def test_options_given_to_the_decorator_win_over_those_of_the_class(app: Lowkiq)
     ("options", "message"),
     [
         ({"shard_count": 2}, "unknown option of a worker `shard_count`, did you mean `shards_count`?"),
-        ({"retries": 2}, "unknown option of a worker `retries`, known are: batch_size, max_retry_count, queue_name"),
+        ({"retries": 2}, "unknown option of a worker `retries`, known are: batch_size, concurrency, max_retry_count"),
+        ({"concurrency": 0}, "worker work: concurrency is 0, it must be an integer from 1 to 1,000"),
+        ({"concurrency": "all"}, "worker work: concurrency is 'all', it must be an integer"),
         ({"shards_count": 0}, "worker work: shards_count is 0, it must be an integer from 1 to 65,536"),
         ({"batch_size": "5"}, "worker work: batch_size is '5', it must be an integer from 1 to 1,000"),
         ({"batch_size": 1001}, "worker work: batch_size is 1001"),

@@ -3,8 +3,9 @@
 -- ARGV  1 layout (shards_count), 2 how many words a job has: 2 if all scores and times are the default, else 4, then if
 --       there are several keys the number of jobs for each of them, and then for each job: id, payload, score ('' = after
 --       the last default one), perform_in ('' = now)
--- returns {new, merged} of all together   errors, after which the shards before have their jobs, and that one and those
---       after it nothing: LAYOUT (the queue has another shards_count), NEWER (and a layout of a newer Lowkiq)
+-- returns {new, merged} of all together, and if there are several keys the error of the first one that has refused its
+--       jobs: the others have theirs   errors: LAYOUT (the queue has another shards_count), NEWER (and a layout of a
+--       newer Lowkiq)
 --@ payloads compact
 --@ bell tell
 
@@ -52,7 +53,7 @@ if #ARGV == 4 and ARGV[2] == '2' then
   end
 end
 
---@ shard count now clock layout see
+--@ shard count attempt now clock layout see
 --@ bell ring
 --@ payloads add bulk_write chunk
 local width, clock = tonumber(ARGV[2]), now_us()
@@ -159,13 +160,25 @@ local function push(P, at, count)
   return nil, new
 end
 
-local at = SHARDS > 1 and 3 + SHARDS or 3
-local of_all, new = (#ARGV - at + 1) / width, 0
+if SHARDS == 1 then
+  local count = (#ARGV - 2) / width
+  local refusal, new = push(KEYS[1], 3, count)
+  return refusal or {new, count - new}
+end
+
+local at, new, taken, refused = 3 + SHARDS, 0, 0, nil
 for i = 1, SHARDS do
-  local count = SHARDS > 1 and tonumber(ARGV[2 + i]) or of_all
-  local refusal, news = push(KEYS[i], at, count)
-  if refusal then return refusal end
-  new = new + news
+  local count = tonumber(ARGV[2 + i])
+  local found, why = attempt(function()
+    local refusal, news = push(KEYS[i], at, count)
+    return {news or 0, refusal and refusal.err}
+  end)
+  why = why or found[2]
+  if why then
+    refused = refused or why
+  else
+    new, taken = new + found[1], taken + count
+  end
   at = at + count * width
 end
-return {new, of_all - new}
+return {new, taken - new, refused}
