@@ -32,7 +32,7 @@ NEWEST_DEAD: Final = 20
 ON_KEYS: Final[Sequence[tuple[str, Sequence[Argument]]]] = (
     ("EXISTS", ()), ("UNLINK", ()), ("RENAME", ("{key}",)), ("EXPIRE", (1,)), ("GET", ()), ("GETRANGE", (0, 0)),
     ("SET", ("", "XX")), ("TYPE", ()),
-    ("HDEL", ("f",)), ("HEXISTS", ("f",)), ("HGET", ("f",)), ("HGETALL", ()), ("HINCRBY", ("f", 0)), ("HKEYS", ()),
+    ("HDEL", ("f",)), ("HEXISTS", ("f",)), ("HGET", ("f",)), ("HGETALL", ()), ("HINCRBY", ("f", 0)),
     ("HSCAN", (0,)), ("HLEN", ()), ("HMGET", ("f",)), ("HSET", ("f", "")), ("HSTRLEN", ("f",)),
     ("BLPOP", (1,)), ("LINDEX", (0,)), ("LLEN", ()), ("LRANGE", (0, 0)), ("LSET", (0, "")), ("LTRIM", (0, 0)),
     ("PTTL", ()), ("RPUSH", ("",)),

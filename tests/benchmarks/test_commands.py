@@ -19,7 +19,8 @@ def test_every_row_of_make_bench_has_a_figure(redis_server, capsys):
     bench.main(["--rounds", "1", "--seconds", "0.02", "--json"])
     said = json.loads(capsys.readouterr().out)
     assert len(said["rows"]) == len(bench.rows({name: [1.0] for name in FIGURES}))
-    assert not [row for row in said["rows"] if not row["median"] > 0]
+    # In so short a time an idle node may use less than a tick of its processor.
+    assert not [row for row in said["rows"] if not row["median"] > 0 and row["what"] != "  the node itself"]
 
 
 FIGURES = (
