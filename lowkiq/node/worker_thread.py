@@ -56,7 +56,7 @@ class WorkerThread(threading.Thread):
         self._suspects = Suspects(runtime, self, self.isolation)
         self._hand: Sequence[ClaimInHand] = ()
         #: Since when it performs what it has in hand (monotonic).
-        self._since = 0.0
+        self._since = self._lasting_since = 0.0
         #: Held while settles of what it has in hand are on their way, so that two never cross.
         self.settling = threading.Lock()
         self.processed = self.failed = 0
@@ -111,10 +111,12 @@ class WorkerThread(threading.Thread):
 
     def lasts_at(self, patience: float) -> float:
         """When what it has in hand lasts, at a batch of so many seconds (monotonic); inf while that can't be told."""
-        for claim in self._hand:
-            if claim.running:
-                return min(claim.running_since + patience, self._since + patience * BATCHES)
-        return math.inf
+        since = next((claim.running_since for claim in self._hand if claim.running), math.inf)
+        if since + patience <= clock.monotonic():
+            self._lasting_since = since
+        if since == self._lasting_since:  # once somebody has found that a batch lasts, all know
+            return since
+        return min(since + patience, self._since + patience * BATCHES) if since < math.inf else math.inf
 
     # ── its loop ────────────────────────────────────────────────────────────────────────────────────────────────────
 
