@@ -131,7 +131,7 @@ class Scenario:
         client, owner = self.connect(), f"{self.namespace}:{{jobs:{shard_of(id.encode(), 2)}}}:owner"
         bell = client.hget(owner, "bell")
         is_ours = client.hget(owner, "node") == name.encode() and client.hexists(owner, "open")
-        return is_ours and bell is not None and client.exists(f"{bell.decode()}:idle") == 1
+        return is_ours and isinstance(bell, bytes) and client.exists(f"{bell.decode()}:idle") == 1
 
     def run_producer(self) -> int:
         _, jobs = self._with_worker(self.watched())
