@@ -180,6 +180,17 @@ MUTANTS = {
     "acked_and_not_forgotten": Mutant(
         "settle.lua", " and redis.call('EXISTS', P .. 'crashes', P .. 'errors') == 0", ""
     ),
+    "finishes_over_the_queue": Mutant("finish.lua", "P .. 'due', ", "", "I4"),
+    "finishes_beside": Mutant("finish.lua", "P .. 'asides', ", "", "I4"),
+    "finishes_another_claim": Mutant("finish.lua", " or owner[3] ~= ARGV[3]", "", "I4"),
+    "finishes_without_fence": Mutant("finish.lua", "owner[1] ~= ARGV[1] or owner[2] ~= ARGV[2] or ", "", "I1"),
+    "finishes_of_any_epoch": Mutant("finish.lua", "owner[2] ~= ARGV[2] or ", "", "I1"),
+    "finished_and_still_suspected": Mutant("finish.lua", "P .. 'crashes', ", "", "I7"),
+    "finished_and_not_forgotten": Mutant("finish.lua", ", P .. 'errors'", ""),
+    "finishes_without_its_count": Mutant(
+        "finish.lua", "redis.call('HINCRBY', P .. 'meta', 'processed', acked)", "acked = 0 + acked", "I5"
+    ),
+    "finished_and_opens_the_last": Mutant("finish.lua", "ARGV[2] .. ' ' .. ARGV[4]", "ARGV[2] .. ' ' .. ARGV[3]", "I4"),
     "any_layout": Mutant("shard.lua", "if known and known ~= layout then", "if false then", "I8"),
     "any_older_layout": Mutant("shard.lua", "if shards_count ~= our_shards_count then", "if false then", "I8"),
     "any_newer_layout": Mutant("shard.lua", "if version > our_version then", "if false then", "I8"),

@@ -40,6 +40,8 @@ RARE = {
     "release_any_claim",
     "parked_is_due",
     "claimed_of_an_older_layout",
+    "finishes_without_fence",
+    "finishes_of_any_epoch",
 }
 
 

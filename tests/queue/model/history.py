@@ -117,9 +117,16 @@ class History:
         return reply
 
     def arrive_late_or_twice(self, random: Random, journey: str) -> None:
-        if self.sent:
+        # A finish can do harm only while its claim's number is the last one.
+        apt = [message for message in self.sent if message.script == "finish" and self.is_of_last_number(message)]
+        if apt and random.random() < 0.5:
+            self.deliver(random.choice(apt))
+        elif self.sent:
             back = random.randint(1, random.choice([6, 12, LATE]))
             self.deliver(self.sent[-min(back, len(self.sent))])
+
+    def is_of_last_number(self, message: Message) -> bool:
+        return bool(message.number == self.state.claim_number)
 
     # ── the clock ───────────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -164,12 +171,21 @@ class History:
         if node is None:
             self.acquire(random, "well")
             return
+        if random.random() < 0.5 and (finish := node.finish(random)):
+            self.finish(random, node, finish, journey)
+            return
         settles = len(node.hands) >= MOST or (node.hands and random.random() < 0.5)
         calls = [node.settle(random, random.choice(["ack", "release"]))] if settles else []
         calls += node.claim(random, random.choice([1, 1, 2, 4]), random.randint(1, 3), random.randint(1, 5))
         for message in calls:
             # What of it does not arrive may still be on its way, or Redis had no room for it but had for the next.
             self.ask(node, message, random.choice(["reply lost", "late"]) if journey == "late" else journey)
+
+    def finish(self, random: Random, node: NodeAgent, finish: Message, journey: str) -> None:
+        """What is not finished in one is settled, and the next claim made, under the number that was meant for it."""
+        if self.ask(node, finish, journey) is None:
+            for message in node.finish_the_usual_way(finish, (random.choice([1, 1, 2, 4]), 3, 5)):
+                self.ask(node, message, random.choice(JOURNEYS))
 
     def settle(self, random: Random, journey: str) -> None:
         if working := [node for node in self.nodes if node.hands]:

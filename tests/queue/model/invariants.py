@@ -12,7 +12,7 @@ from typing import Any
 
 from lowkiq.errors import Fenced, NewerLayout, ShardsCountMismatch
 from lowkiq.queue.keys import Layout
-from lowkiq.queue.shard import Owned
+from lowkiq.queue.shard import Outcome, Owned
 from tests.queue.model.messages import FENCED, Message
 from tests.queue.model.shard_rules import suspected
 from tests.queue.model.shard_state import Entry, ShardState, lowest_first
@@ -58,7 +58,11 @@ class Witness:
         if message.script in FENCED:
             if (message.node, message.epoch) != (before.node, before.epoch):
                 assert after == before, f"I1: {message} changed a shard that {before.node} owns at {before.epoch}"
-                assert reply is Fenced or reply == [0], f"I1: {message} of another's shard was told {reply}"
+                # Of finish, the settle and the claim that follow find out why.
+                told_nothing = message.script == "finish" and reply is None
+                assert reply is Fenced or reply == [0] or told_nothing, (
+                    f"I1: {message} of another's shard was told {reply}"
+                )
         elif message.script != "acquire":
             is_offered = message.script == "push" and before.open and before.bell in before.idle
             assert after.claims == before.claims or is_offered, f"I1: {message} changed a claim"
@@ -83,7 +87,7 @@ class Witness:
         self, message: Message, reply: Any, before: ShardState, after: ShardState
     ) -> None:
         pushed = Counter((row[0], row[1]) for row in message.rows) if _accepted(message, reply) else Counter()
-        ended = _ended(message, before)
+        ended = _ended(message, reply, before)
         were, are = _places(before), _places(after)
         for token in were.keys() | are.keys() | pushed.keys() | ended.keys():
             most = were[token] + min(pushed[token], 1) - ended[token]
@@ -118,7 +122,14 @@ class Witness:
             assert message.number > before.claim_number, f"I4: claim {message.number} after {before.claim_number}"
             assert after.claim_number == message.number, f"I4: {message} is kept as {after.claim_number}"
             assert before.claims.keys() <= set(message.known), f"I4: {message} beside {before.claims.keys()}"
-        if message.script in {"claim", "push", "settle", "isolate"} or (
+        if message.script == "finish" and after != before:
+            open = (message.epoch, message.following)
+            assert before.claim_number == message.number, f"I4: {message} ended claim {before.claim_number}"
+            assert message.following > message.number, f"I4: claim {message.following} after {message.number}"
+            assert (after.open, after.claim_number) == (open, open[1]), f"I4: {message} opened {after.open}"
+            assert not after.claims, f"I4: {message} beside {after.claims.keys()}"
+            assert not after.queued, f"I4: {message} opened an offer for more than nothing"
+        if message.script in {"claim", "push", "settle", "finish", "isolate"} or (
             message.script == "release" and message.what == "claim"
         ):
             others = before.claims.keys() - {message.details.get("number")}
@@ -131,14 +142,16 @@ class Witness:
     # ── I5 ──────────────────────────────────────────────────────────────────────────────────────────────────────────
 
     def _i5_settle_applies_once(self, message: Message, reply: Any, before: ShardState, after: ShardState) -> None:
-        if message.script != "settle" or reply is Fenced:
+        if message.script == "finish" and reply is None:
+            assert after == before, f"I5: {message} changed what it was not to finish"
+        if message.script not in {"settle", "finish"} or reply is Fenced or reply is None:
             return
         claim = before.claims.get(message.number, {})
-        if not claim:
+        if not claim and message.script == "settle":
             # It may have the owner rung once more, in vain.
             assert replace(after, waiting=before.waiting) == before, f"I5: {message} changed {before.claims.keys()}"
             assert reply[:3] == (0, 0, 0), f"I5: {message} says that it moved {reply}"
-        spoiled = {row.id for row in message.outcome.spoiled}
+        spoiled = {row.id for row in _outcome(message).spoiled}
         for id in claim.keys() - after.claims.get(message.number, {}).keys():
             outcome = (message.epoch, message.number, id)
             assert outcome not in self._outcomes, f"I5: {id} ended twice in {message}"
@@ -174,7 +187,7 @@ class Witness:
                     self._i7_is_judged_alone(number, id, before, after, ran=id in ran)
         elif isinstance(reply, Owned):
             assert reply.buried == 0, "I7: buried, and nobody had died"
-        elif message.script == "settle" and reply is not Fenced:
+        elif message.script in {"settle", "finish"} and reply is not Fenced:
             for id in before.claimed.keys() - after.claimed.keys() - _given_back(message, before):
                 self._acquit(id)
         elif message.script in {"drop", "bury"}:
@@ -262,9 +275,14 @@ def _places(state: ShardState) -> Counter[Token]:
     return places
 
 
+def _outcome(message: Message) -> Any:
+    """What a finish says is what a settle says of which every job is done."""
+    return Outcome(rest="ack") if message.script == "finish" else message.outcome
+
+
 def _given_back(message: Message, before: ShardState) -> set[str]:
     """The ids that a settle returns to the queue as they were."""
-    outcome, claim = message.outcome, before.claims.get(message.number, {})
+    outcome, claim = _outcome(message), before.claims.get(message.number, {})
     back = set(outcome.released)
     if outcome.rest == "release":
         rows = (*outcome.failed, *outcome.exhausted)
@@ -273,14 +291,15 @@ def _given_back(message: Message, before: ShardState) -> set[str]:
     return {id for id in back & claim.keys() if _tokens({id: claim[id]}) - spoiled}
 
 
-def _ended(message: Message, before: ShardState) -> Counter[Token]:
+def _ended(message: Message, reply: Any, before: ShardState) -> Counter[Token]:
     """What this message may take out of the shard for good."""
     if message.script == "drop":
         return _dropped(message, before)
     ended: Counter[Token] = Counter()
-    if message.script != "settle" or (message.node, message.epoch) != (before.node, before.epoch):
+    is_owner = message.script in {"settle", "finish"} and (message.node, message.epoch) == (before.node, before.epoch)
+    if not is_owner or (message.script == "finish" and reply is None):
         return ended
-    outcome = message.outcome
+    outcome = _outcome(message)
     spoiled = {(row.id, row.payload) for row in outcome.spoiled}
     others = {*outcome.released, *(row.id for row in (*outcome.failed, *outcome.exhausted))}
     for id, entry in before.claims.get(message.number, {}).items():

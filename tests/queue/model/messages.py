@@ -21,7 +21,7 @@ from tests.queue.model.shard_rules import Ran
 from tests.queue.model.shard_state import SECOND, TakenJob
 
 #: Those that only the owner of a shard may send.
-FENCED = frozenset({"renew", "claim", "isolate", "settle", "release", "abandon"})
+FENCED = frozenset({"renew", "claim", "isolate", "settle", "finish", "release", "abandon"})
 
 
 class Message(NamedTuple):
@@ -151,6 +151,15 @@ def settle(node: str, epoch: int, number: int, outcome: Outcome) -> Message:
         {"node": node, "epoch": epoch, "number": number, "outcome": outcome},
         lambda shard: shard.settle(node, str(epoch), number, outcome),
         lambda model: model.settle(node, epoch, number, outcome),
+    )
+
+
+def finish(node: str, epoch: int, number: int, following: int) -> Message:
+    return Message(
+        "finish",
+        {"node": node, "epoch": epoch, "number": number, "following": following},
+        lambda shard: shard.finish(node, str(epoch), number, following),
+        lambda model: model.finish(node, epoch, number, following),
     )
 
 

@@ -120,6 +120,33 @@ class NodeAgent:
         outcome = Outcome(**{name: tuple(rows) for name, rows in told.items()}, rest=rest, has_several=hand.has_several)
         return messages.settle(self.name, self._known_epoch, number, outcome)
 
+    def finish(self, random: Random) -> Message | None:
+        """Ends a claim of which every job is done, and asks for the next one; None if there is no such claim."""
+        done = [
+            number
+            for number, hand in sorted(self.hands.items())
+            if not hand.has_several and all(fate == "acked" for fate, _ in hand.outcomes.values())
+        ]
+        # Claims on their way may be other threads'; lost ones are given back first, so the next one goes with a settle.
+        if not done or self._strays or (self._unanswered and random.random() < 0.7):
+            return None
+        number = random.choice(done)
+        hand = self.hands[number]
+        hand.outcomes = {id: ("acked", id) for id in hand.jobs}
+        self._number += 1
+        self._unanswered.add(self._number)
+        self._open = 0
+        return messages.finish(self.name, self._known_epoch, number, self._number)
+
+    def finish_the_usual_way(self, finish: Message, most: tuple[int, int, int]) -> list[Message]:
+        """The settle and the claim that do what it was to do."""
+        outcome = Outcome(rest="ack", has_several=False)
+        known = sorted({*self.hands, *self._unanswered} - {finish.following})
+        return [
+            messages.settle(self.name, finish.epoch, finish.number, outcome),
+            messages.claim(self._layout, self.name, finish.epoch, finish.following, *most, known),
+        ]
+
     def _outcome(self, hand: Hand, id: str, fate: str) -> Any:
         payload, retry_count = hand.jobs[id]
         match fate:
@@ -151,6 +178,9 @@ class NodeAgent:
             self._answered(message.number, reply)
         elif message.script == "claim" and isinstance(reply, tuple):
             self._strays.add(reply[1])
+        elif message.script == "finish" and isinstance(reply, Settled):
+            self.hands.pop(message.number, None)
+            self._answered(message.following, [])
         elif isinstance(reply, Settled):
             self._confirm(message.number, message.outcome)
         elif message.script == "release":

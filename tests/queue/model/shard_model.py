@@ -30,7 +30,8 @@ class ShardModel(ShardRules):
                 is_fresh = given_score is None and last_before <= now
                 due = (score if is_fresh else now) if perform_in is None else perform_in
                 runs_on = last_before < self.now and state.seen is None  # Redis's clock, as far as pushes know
-                may_go = len(rows) == 1 and is_fresh and perform_in is None and runs_on
+                is_same = layout == state.layout  # a push of a newer layout than the shard's leaves it to the owner
+                may_go = len(rows) == 1 and is_fresh and perform_in is None and runs_on and is_same
                 if may_go and self._hand_over(id, payload, score):
                     continue
                 earliest = due if earliest is None else min(earliest, due)
@@ -189,6 +190,16 @@ class ShardModel(ShardRules):
                 state.claims.pop(number, None)
         acked, failed = (state.counters[name] - before[name] for name in ("processed", "failed"))
         return Settled(acked, failed, buried, self._arm())
+
+    def finish(self, node: str, epoch: int, number: int, following: int) -> Settled | None:
+        state = self.state
+        is_last = (state.node, state.epoch, state.claim_number) == (node, epoch, number)
+        if not is_last or state.queued or state.claims.keys() - {number} or state.crashes or state.errors:
+            return None
+        acked = len(state.claims.pop(number, {}))
+        state.counters["processed"] += acked
+        state.claim_number, state.open = following, (epoch, following)
+        return Settled(acked, 0, 0, self._arm())
 
     # ── operators ───────────────────────────────────────────────────────────────────────────────────────────────────
 
