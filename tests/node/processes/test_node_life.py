@@ -177,7 +177,8 @@ def test_outcomes_of_quick_jobs_are_settled_while_a_long_one_of_their_claim_runs
     quick = [{"id": f"q{number:03}", "payload": {}, "perform_in": number} for number in range(60)]
     nodes.push(*quick, {"id": "slow", "payload": {"gate": "never"}, "perform_in": 100}, {"id": "z", "payload": {}})
     wait_until(lambda: nodes.started("slow"))
-    wait_until(lambda: nodes.metrics().processed == 60)
+    wait_until(lambda: nodes.metrics().processed == 61)
+    assert nodes.ended("z") and not nodes.ended("slow")
 
 
 def test_of_slow_jobs_a_claim_holds_one_batch(make_nodes: Callable[..., Nodes]) -> None:
