@@ -33,8 +33,11 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """
     leave_out(items)
     for item in items:
-        if item.path.relative_to(Path(__file__).parent).parts[0] in SHARE_THE_MACHINE:
+        room = item.path.relative_to(Path(__file__).parent).parts[0]
+        if room in SHARE_THE_MACHINE:
             item.add_marker(pytest.mark.flaky(reruns=1))
+        if room == "browser":  # one that hangs as its page is closed is not waited for as long as others
+            item.add_marker(pytest.mark.timeout(100))
 
 
 @pytest.fixture(scope="session")
