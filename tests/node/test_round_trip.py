@@ -267,3 +267,40 @@ def test_nothing_is_taken_back_of_which_a_job_runs(bench: Bench) -> None:
     bench.during = lambda: taken.append(bench.thread.in_hand[len(taken)].take_back_call())
     bench.thread._step()
     assert (len(bench.ran), taken) == (SHARDS, [None] * SHARDS)
+
+
+def test_a_turn_ends_before_its_shard_is_noted(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Who looks in between would find it taken, and leave it to a thread that has nothing more to say of it."""
+    bench.thread._step()
+    learn, had_turn = bench.pool.learn, []
+
+    def watched(lease: Lease, due_at: float | None, asked_at: float) -> None:
+        had_turn.append(bench.thread in lease._turns)
+        learn(lease, due_at, asked_at)
+
+    monkeypatch.setattr(bench.pool, "learn", watched)
+    bench.thread._step()
+    assert had_turn == [False] * SHARDS
+
+
+def test_a_reply_does_not_outlive_a_ring_that_came_after_its_question(bench: Bench) -> None:
+    lease, asked_at = bench.leases[0], clock.monotonic()
+    bench.pool.wake(lease, asked_at)
+    assert lease in all_due(bench), "taken by a thread that may not have a turn"
+    bench.pool.learn(lease, None, asked_at)
+    assert all_due(bench) == [lease]
+    bench.pool.learn(lease, None, clock.monotonic())
+    assert all_due(bench) == []
+
+
+def all_due(bench: Bench) -> list[Lease]:
+    now = clock.monotonic()
+    return list(iter(lambda: bench.pool.pick(now), None))
+
+
+def test_a_shard_that_is_kept_is_due_however_soon_it_would_have_been_looked_at(bench: Bench) -> None:
+    lease, now = bench.leases[0], clock.monotonic()
+    bench.pool.pick(now)
+    bench.pool.look(lease, now + 0.0005)
+    bench.pool.keep(lease, now)
+    assert lease in iter(lambda: bench.pool.pick(now), None)
