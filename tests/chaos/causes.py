@@ -77,10 +77,10 @@ class Causes:
         found = cut or self._outages.explaining(begun_at, written_at, again_at)
         return found.kind if found else None
 
-    def has_struck(self, run: str, begun_at: float, again_at: float) -> bool:
-        """True if a fault from outside may have ended that run, or its node's lease."""
+    def has_struck(self, run: str, begun_at: float, ended_at: float, again_at: float) -> bool:
+        """True if a fault from outside may have ended that run, or its node's lease before Redis knew of its end."""
         node = self._history.nodes.get(run.rpartition(".")[0])
-        return node is not None and self._of_lost_claim(node, begun_at, again_at, again_at) is not None
+        return node is not None and self._of_lost_claim(node, begun_at, ended_at, again_at) is not None
 
     def _was_pushed_again(self, payload: Payload) -> bool:
         """True if a reply to its push may have been lost."""

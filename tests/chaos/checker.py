@@ -223,13 +223,13 @@ def _check_burials(verdict: Verdict, row: Row, records: list[dict[str, Any]], hi
     buried = {number for queue, id, number in history.killers if (queue, id) == row}
     if not buried or any(history.pushes[*row, number].is_poison for number in buried):
         return
-    ended = {record["r"] for record in records if record["k"] in {"commit", "fail"}}
+    # One that has ended is struck too if Redis could not know of its end: it was paused, or Redis was away.
+    ended = {record["r"]: record["t"] for record in records if record["k"] in {"commit", "fail"}}
     begun = [record for record in records if record["k"] == "begin" and buried.intersection(record["n"])]
     until = [record["t"] for record in begun[1:]] + [math.inf]
     struck = sum(
-        causes.has_struck(record["r"], record["t"], again_at)
+        causes.has_struck(record["r"], record["t"], ended.get(record["r"], again_at), again_at)
         for record, again_at in zip(begun, until, strict=True)
-        if record["r"] not in ended
     )
     if struck >= ALONE:
         verdict.framed += 1

@@ -284,3 +284,20 @@ def test_an_id_is_buried_only_if_it_kills_its_nodes(
     seen.pushes[*ROW, 1] = Push(0.1, 0.2, is_poison=is_poison)
     seen.morgue = seen.killers = {(*ROW, 1)}
     verdict_is(check(seen), **found)
+
+
+@pytest.mark.parametrize(("is_paused", "found"), [(True, {"framed": 1}), (False, {"innocents": 1})])
+def test_a_run_of_whose_end_redis_could_not_know_was_struck_too(is_paused: bool, found: dict[str, int]) -> None:
+    """It goes on after a pause, when its lease is over, and is refused."""
+    begun = (2, 4, 6)
+    faults = tuple(Window("pause node", at + 0.2, at + 1.2, (at,)) for at in begun[:2] if is_paused)
+    records = [
+        entry
+        for at in begun
+        for entry in (record(at, "begin", f"{at}.0", at, 1), record(at + 1.2, "fail", f"{at}.0", at))
+    ]
+    seen = history(*records, faults=faults)
+    seen.nodes = {f"{at}": Node(f"{at}", at, 0, "direct", at - 1, at + 9) for at in begun}
+    seen.pushes[*ROW, 1] = Push(0.1, 0.2)
+    seen.morgue = seen.killers = {(*ROW, 1)}
+    verdict_is(check(seen), **found)
