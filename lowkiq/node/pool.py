@@ -37,9 +37,10 @@ class Member(Thread, Protocol):
 
 class Pool:
     """
-    Of the threads that have nothing to do one leads: it listens to the bell, and looks when a shard is due, or when the
-    claims of one last, so that another thread may claim beside them. The others rest, which costs nothing. Who finds
-    something to do passes the lead on: a ring wakes one thread, which has the next one listen, and then runs the job.
+    Leader and followers: among the threads that have nothing to do one leads. It listens to the bell, and looks when a
+    shard is due, or when the claims of one last, so that another thread may claim beside them. The others rest, which
+    costs nothing. A leader that finds something to do passes the lead on: a ring wakes one thread, which has the next
+    one listen, and then runs the job.
 
     Any thread may call its methods; the bell is used by who leads only.
     """
@@ -131,7 +132,7 @@ class Pool:
         return [lease for lease in self.leases if lease.epoch]
 
     def holding(self, polled: Sequence[Lease]) -> list[Lease]:
-        """Those of the shards to be polled that may hold anything. Raises RedisError."""
+        """The shards to be polled that may hold anything. Raises RedisError."""
         return self._watch.holding(polled)
 
     def poll_soon(self) -> None:

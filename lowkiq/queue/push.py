@@ -145,7 +145,7 @@ def _push_call(chunks: Sequence[Chunk]) -> Call[tuple[Any, ...]]:
 
 
 def _taken(reply: list[Any]) -> tuple[Any, ...]:
-    """What several shards took, and the error of one that didn't."""
+    """The numbers that a push tells, and the error of a shard that took nothing."""
     new, merged, *errors = reply
     return new, merged, *(refusal(error.decode(errors="replace")) for error in errors)
 
