@@ -34,6 +34,10 @@ class Claimed(Protocol):
     number: int
     crowds: list[int]
 
+    @property
+    def has_unstarted(self) -> bool:
+        """True if jobs wait for their turn in it."""
+
 
 class Asked(NamedTuple):
     """A claim that is asked for."""

@@ -18,8 +18,8 @@ class Relief:
 
     def settle_late(self, thread: Thread, age: float, patience: float, wake: Callable[[Lease, float], None]) -> None:
         """
-        Settles what has waited for `age` seconds. If the thread's batch has taken `patience` seconds, its other claims
-        end, so that other threads can run their shards: `wake` is told of them.
+        Settles what has waited for `age` seconds. If the thread's batch has taken `patience` seconds, what it has not
+        started goes back, so that other threads can run it: `wake` is told of the shards.
         """
         if not thread.in_hand or not thread.settling.acquire(blocking=False):
             return
@@ -28,8 +28,8 @@ class Relief:
             is_stuck = thread.is_inside(now, patience)
             for claim in thread.in_hand:
                 since = claim.waits_since
-                if is_stuck and not claim.running:
-                    due_in = self._take_back(claim)
+                if is_stuck and (claim.has_unstarted or not claim.running):
+                    due_in = self._take_rest(claim)
                     if due_in is not None:
                         wake(claim.lease, clock.monotonic() + due_in)
                 elif since is not None and now - since >= age:
@@ -46,15 +46,15 @@ class Relief:
             try:
                 if claim.is_over or not thread.is_inside(clock.monotonic(), patience):
                     continue
-                if claim.running:
-                    claim.give_back()
-                    self._settle(claim, claim.settle_call(last=False))
-                else:
-                    self._take_back(claim)
+                self._take_rest(claim)
             finally:
                 thread.settling.release()
 
-    def _take_back(self, claim: ClaimInHand) -> float | None:
+    def _take_rest(self, claim: ClaimInHand) -> float | None:
+        """Returns the seconds until the shard's oldest job is due."""
+        if claim.running:
+            claim.give_back()
+            return self._settle(claim, claim.settle_call(last=False))
         if not (settle := claim.take_back_call()):
             return None
         due_in = self._settle(claim, settle)

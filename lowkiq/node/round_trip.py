@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
-from typing import Any
+from typing import Any, Final
 
 from redis.exceptions import RedisError
 
@@ -16,6 +16,9 @@ from lowkiq.queue.call import Call, Caller, chunked, raise_first
 from lowkiq.queue.claims import Claim
 from lowkiq.queue.shard import Settled, peek
 from lowkiq.shared_page import Seat
+
+#: Seconds until a shard is looked at again in which others still have jobs to start.
+AGAIN: Final = 0.005
 
 
 class RoundTrip:
@@ -149,6 +152,8 @@ class RoundTrip:
         # In this order: who looks at the shard in between would find it taken, and leave it to us.
         lease.leave(self._thread)
         self._note(lease, due_in, now)
+        if any(claim.has_unstarted for claim in lease.in_hand):
+            self._pool.look(lease, now + AGAIN)  # one of what they wait behind may turn out slow
 
     def _note(self, lease: Lease, due_in: float | None, now: float) -> None:
         self._pool.learn(lease, None if due_in is None else now + due_in, self._asked_at)

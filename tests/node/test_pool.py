@@ -154,6 +154,22 @@ def test_what_it_has_claimed_and_not_started_runs_on_others(make_running, monkey
     running.wait_for(*others)
 
 
+def test_so_does_what_waits_behind_a_job_that_turns_out_slow_late(make_running):
+    """Others have looked before, when all was quick, and found nothing else to do."""
+    running = make_running()
+    stuck, last, *quick = running.ids_of(0, 60)
+    act = running.act
+
+    def act_after_a_while(payloads_by_id):
+        time.sleep(0.0005)
+        act(payloads_by_id)
+
+    running.act = act_after_a_while
+    payloads = dict.fromkeys(quick) | {stuck: "long", last: None}
+    running.jobs.perform_async([{"id": id, "payload": payload} for id, payload in payloads.items()])
+    running.wait_for(*quick, last)
+
+
 def test_and_so_does_a_shard_of_which_all_was_done_before(make_running, monkeypatch):
     monkeypatch.setattr(ClaimSize, "shards", SHARDS)
     running = make_running(starts=False)
