@@ -178,9 +178,7 @@ class Pool:
                 return Heard()
             self._leader, self._glance_at = thread, now + self._claim_window
         heard = self._bell.wait(0.0, is_idle=False)
-        with self._lock:
-            if not self._pass_on():
-                self._leader = None
+        self._step_down()
         return heard
 
     def resign(self, thread: Member) -> Heard:
@@ -189,14 +187,17 @@ class Pool:
             if self._leader is not thread or self._pass_on():
                 return Heard()
         heard = self._bell.be_busy()
-        with self._lock:
-            if not self._pass_on():
-                self._leader = None
+        self._step_down()
         return heard
 
     def hush(self, thread: Member) -> Heard:
         """Has no jobs come here any more, if that thread leads."""
         return self._bell.be_busy() if self._leader is thread else Heard()
+
+    def _step_down(self) -> None:
+        with self._lock:
+            if not self._pass_on():
+                self._leader = None
 
     def _pass_on(self) -> bool:
         if self._resting:

@@ -42,7 +42,6 @@ class WorkerThread(threading.Thread):
         self.pool = pool
         pool.join(self)
         self._runtime = runtime
-        self._poll_interval = runtime.settings.poll_interval
         self._relief = Relief(runtime.caller)
         self._roused: SimpleQueue[None] = SimpleQueue()
         self._is_stopping = self._is_quiet = self._is_calm = self._is_exchanging = False

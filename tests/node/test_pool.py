@@ -71,6 +71,13 @@ class Running:
         ids = (str(number) for number in itertools.count())
         return list(itertools.islice((id for id in ids if shard_of(id.encode(), SHARDS) == shard), count))
 
+    def run_some(self, id):
+        """Pushes it three times, each when the one before is done: by then the node has looked for what there is."""
+        for _ in range(3):
+            count = len(self.done)
+            self.push(id)
+            wait_until(lambda count=count: len(self.done) > count)
+
     def wait_for(self, *ids):
         wait_until(lambda: sorted(self.done) == sorted(ids))
 
@@ -130,10 +137,7 @@ def test_so_do_other_ids_of_its_shard(stuck):
 def test_what_is_pushed_to_its_id_waits_for_it(stuck):
     first, other = stuck.ids_of(0, 2)
     stuck.push(first)
-    for _ in range(3):
-        count = len(stuck.done)
-        stuck.push(other)
-        wait_until(lambda count=count: len(stuck.done) > count)
+    stuck.run_some(other)
     assert first not in stuck.done
     stuck.gates["long"].set()
     wait_until(lambda: stuck.done.count(first) == 2)
@@ -188,10 +192,7 @@ def test_with_a_concurrency_of_one_other_ids_of_the_shard_wait(make_running):
     first, other = running.ids_of(0, 2)
     (elsewhere,) = running.ids_of(1)
     running.push(other)
-    for _ in range(3):
-        count = len(running.done)
-        running.push(elsewhere)
-        wait_until(lambda count=count: len(running.done) > count)
+    running.run_some(elsewhere)
     assert other not in running.done
     running.gates["long"].set()
     wait_until(lambda: {first, other} <= set(running.done))
@@ -232,10 +233,7 @@ def test_a_splitter_of_the_users_keeps_its_shards_apart(make_running):
     running.stick("long")
     (other,), (elsewhere,) = running.ids_of(2), running.ids_of(1)
     running.push(other)
-    for _ in range(3):
-        count = len(running.done)
-        running.push(elsewhere)
-        wait_until(lambda count=count: len(running.done) > count)
+    running.run_some(elsewhere)
     assert other not in running.done
     running.gates["long"].set()
     wait_until(lambda: other in running.done)
