@@ -27,8 +27,8 @@ def nodes(make_nodes: Callable[..., Nodes]) -> Nodes:
 
 @pytest.fixture
 def one_shard(make_nodes: Callable[..., Nodes]) -> Nodes:
-    """Everything in one shard, so one thread; batches of one."""
-    return make_nodes(shards_count=1)
+    """Everything in one shard, and there one job at a time."""
+    return make_nodes(shards_count=1, concurrency=1)
 
 
 @pytest.fixture

@@ -37,9 +37,9 @@ def test_term_lets_the_running_job_finish_and_returns_the_others_without_countin
     assert (nodes.crashes(), nodes.held_leases()) == (0, [])
 
 
-def test_term_returns_the_jobs_of_its_claim_that_have_not_started(make_nodes: Callable[..., Nodes]) -> None:
+def test_term_returns_the_jobs_of_its_claim_that_have_not_started(one_shard: Nodes) -> None:
     """They are claimed with the one that runs, since those before it were quick."""
-    nodes = make_nodes(shards_count=1, concurrency=1)
+    nodes = one_shard
     node = nodes.start().wait_ready()
     jobs = [{"id": f"q{number:03}", "payload": {}, "perform_in": number} for number in range(40)]
     jobs += [{"id": "slow", "payload": {"gate": "go"}, "perform_in": 100}]

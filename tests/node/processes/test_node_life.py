@@ -171,8 +171,10 @@ def test_a_long_job_delays_no_other_thread(nodes: Nodes) -> None:
     wait_until(lambda: nodes.metrics().busy == 1)  # what ended is settled a moment later
 
 
-def test_outcomes_of_quick_jobs_are_settled_while_a_long_one_of_their_claim_runs(one_shard: Nodes) -> None:
-    nodes = one_shard
+def test_outcomes_of_quick_jobs_are_settled_while_a_long_one_of_their_claim_runs(
+    make_nodes: Callable[..., Nodes],
+) -> None:
+    nodes = make_nodes(shards_count=1)
     nodes.start().wait_ready()
     quick = [{"id": f"q{number:03}", "payload": {}, "perform_in": number} for number in range(60)]
     nodes.push(*quick, {"id": "slow", "payload": {"gate": "never"}, "perform_in": 100}, {"id": "z", "payload": {}})
