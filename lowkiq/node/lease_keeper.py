@@ -13,11 +13,11 @@ from redis.exceptions import RedisError
 
 from lowkiq import clock
 from lowkiq.errors import OtherLayout
+from lowkiq.node.job_thread import JobThread
 from lowkiq.node.lease import Lease
 from lowkiq.node.pool import Pool
 from lowkiq.node.relief import Relief
 from lowkiq.node.runtime import Runtime
-from lowkiq.node.worker_thread import WorkerThread
 from lowkiq.queue.call import chunked, raise_first
 from lowkiq.queue.shard import LOST, WANTED, Held, Owned, renew
 
@@ -34,7 +34,7 @@ ACQUIRES_AT_ONCE = 200
 class LeaseKeeper(threading.Thread):
     """One thread of a node. `pools` has each lease with its pool, which is woken when the shard is ours."""
 
-    def __init__(self, runtime: Runtime, pools: Mapping[Lease, Pool], workers: Sequence[WorkerThread]) -> None:
+    def __init__(self, runtime: Runtime, pools: Mapping[Lease, Pool], workers: Sequence[JobThread]) -> None:
         super().__init__(name="lowkiq-lease-keeper", daemon=True)
         self._pools = pools
         self._workers = workers

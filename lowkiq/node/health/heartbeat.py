@@ -8,6 +8,7 @@ import threading
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
+from typing import Final
 
 import psutil
 import structlog
@@ -15,14 +16,16 @@ from redis.exceptions import RedisError
 
 from lowkiq import clock
 from lowkiq.admin.nodes import BEAT_INTERVAL, NodeHealth, beat, forget
-from lowkiq.node.health.dump import job_of
+from lowkiq.node.health.dump import healths_of
+from lowkiq.node.job_thread import JobThread, leases_of_threads
 from lowkiq.node.lease import Lease
 from lowkiq.node.runtime import Runtime
-from lowkiq.node.worker_thread import WorkerThread, leases_of_threads
 from lowkiq.version import VERSION
 
 logger = structlog.get_logger("lowkiq")
 
+#: Batches of the event loop that a beat names: those that have taken longest.
+MOST_BATCHES: Final = 50
 #: Beats whose memory and CPU each beat repeats: five minutes of them.
 KEPT_BEATS = 60
 
@@ -30,7 +33,7 @@ KEPT_BEATS = 60
 class HealthReport:
     """Gathers a node's health, from any thread, without stopping anybody."""
 
-    def __init__(self, runtime: Runtime, workers: Sequence[WorkerThread], environment: Mapping[str, str]) -> None:
+    def __init__(self, runtime: Runtime, workers: Sequence[JobThread], environment: Mapping[str, str]) -> None:
         self._runtime = runtime
         self._workers = workers
         self._environment = environment
@@ -67,7 +70,7 @@ class HealthReport:
             owned=_by_queue([lease for lease in leases if lease.epoch is not None]),
             fostered=_by_queue([lease for lease in leases if lease.is_foster and lease.epoch is not None]),
             waited_for=_by_holder([lease for lease in leases if not lease.is_foster and lease.epoch is None]),
-            threads=[job_of(worker) for worker in self._workers],
+            threads=[health for worker in self._workers for health in healths_of(worker, MOST_BATCHES)],
             processed=sum(worker.processed for worker in self._workers),
             failed=sum(worker.failed for worker in self._workers),
             rss=rss,
