@@ -51,7 +51,7 @@ def dump(workers: Sequence[JobThread], state_directory: Path, node: str) -> None
     for thread, worker, frame in sorted(threads, key=lambda row: not (row[1] and row[1].in_hand)):
         if thread.name not in idle:
             job = _describe(next(iter(healths_of(worker, 1)), None) if worker else None)
-            logger.warning("thread", name=thread.name, job=job, stack=_short_stack(frame))
+            logger.warning("thread", name=thread.name, job=job, stack=short_stack(frame))
             sections.append(f"{thread.name}  {job}\n{_full_stack(frame)}")
     if idle:
         logger.warning("threads_idle", names=idle)
@@ -123,7 +123,7 @@ def healths_of(worker: JobThread, most: int) -> list[ThreadHealth]:
 
 def health_of(name: str, claim: ClaimInHand, batch: Batch) -> ThreadHealth:
     """The job that runs: worker, queue, shard, ids and seconds so far. Never payloads."""
-    jobs = batch.running
+    jobs, progress = batch.running, batch.progress
     return ThreadHealth(
         name=name,
         worker=type(claim.worker).__name__,
@@ -132,6 +132,9 @@ def health_of(name: str, claim: ClaimInHand, batch: Batch) -> ThreadHealth:
         ids=[name_id(job.id) for job in jobs[:NAMED_IDS]],
         jobs=len(jobs),
         seconds=round(clock.monotonic() - batch.running_since, 3),
+        progress=progress.share if progress else None,
+        note=progress.note if progress else "",
+        is_to_stop=batch.is_cancelled,
     )
 
 
@@ -150,7 +153,7 @@ def _full_stack(frame: FrameType | None) -> str:
     return "".join(traceback.format_stack(frame)[-own if own else 0 :])
 
 
-def _short_stack(frame: FrameType | None) -> list[str]:
+def short_stack(frame: FrameType | None) -> list[str]:
     """For the log: innermost first."""
     stack = traceback.extract_stack(frame) if frame else []
     return [f"{Path(entry.filename).name}:{entry.lineno} {entry.name}" for entry in reversed(stack)][:30]
