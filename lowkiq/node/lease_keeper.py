@@ -13,11 +13,13 @@ from redis.exceptions import RedisError
 
 from lowkiq import clock
 from lowkiq.errors import OtherLayout
+from lowkiq.handlers.retries import loggable
+from lowkiq.node.job_thread import JobThread
 from lowkiq.node.lease import Lease
 from lowkiq.node.pool import Pool
 from lowkiq.node.relief import Relief
 from lowkiq.node.runtime import Runtime
-from lowkiq.node.worker_thread import WorkerThread
+from lowkiq.node.thread_claim import ThreadClaim
 from lowkiq.queue.call import chunked, raise_first
 from lowkiq.queue.shard import LOST, WANTED, Held, Owned, renew
 
@@ -34,7 +36,7 @@ ACQUIRES_AT_ONCE = 200
 class LeaseKeeper(threading.Thread):
     """One thread of a node. `pools` has each lease with its pool, which is woken when the shard is ours."""
 
-    def __init__(self, runtime: Runtime, pools: Mapping[Lease, Pool], workers: Sequence[WorkerThread]) -> None:
+    def __init__(self, runtime: Runtime, pools: Mapping[Lease, Pool], workers: Sequence[JobThread]) -> None:
         super().__init__(name="lowkiq-lease-keeper", daemon=True)
         self._pools = pools
         self._workers = workers
@@ -194,7 +196,17 @@ class LeaseKeeper(threading.Thread):
         other claims end, so that another thread can run their shards.
         """
         for thread in self._workers:
+            self._note_overdue(thread)
             self._relief.settle_late(thread, age, self._settings.claim_window, self._wake_pool)
+
+    def _note_overdue(self, thread: JobThread) -> None:
+        for claim, batch in thread.batches:
+            if isinstance(claim, ThreadClaim) and claim.take_overdue():
+                logger.warning(
+                    "perform_timeout_exceeded", queue=claim.shard.queue, shard=claim.shard.index, thread=thread.name,
+                    ids=loggable(job.id for job in batch.running), perform_timeout=claim.worker.perform_timeout,
+                    advice="it runs on: end it when current().cancelled, or use async def or isolation=\"process\"",
+                )  # fmt: skip
 
     def _wake_pool(self, lease: Lease, due_at: float) -> None:
         self._pools[lease].wake(lease, due_at)
