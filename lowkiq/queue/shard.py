@@ -180,10 +180,6 @@ class Shard:
                     arguments += row[1:]
         return Call("settle", self._keys, arguments, _settled)
 
-    def checkpoint(self, node: str, epoch: str, number: int, id: str, value: bytes) -> Call[bool]:
-        """Keeps how far a job of a claim has got. False: the claim, or the job's part in it, is over."""
-        return Call("checkpoint", self._keys, [node, epoch, number, _id(id), value], bool)
-
     def finish(self, node: str, epoch: str, number: int, following: int) -> Call[Settled | None]:
         """
         Acks all jobs of a claim, each of one payload, and opens the one with the `following` number: a settle and a
@@ -199,8 +195,8 @@ def shards_of(namespace: str, queues: Mapping[str, int]) -> list[Shard]:
 
 def renew(shards: Sequence[Shard], node: str, epochs: Sequence[str], ttl: float) -> Call[list[int]]:
     """
-    Renews the leases of several shards; gives for each LOST, KEPT, or WANTED: kept, but another node's part; and CANCELS
-    added to the last two.
+    Renews the leases of several shards; gives for each LOST, KEPT, or WANTED: kept, but another node's part; and
+    CANCELS added to the last two.
     """
     return Call("renew", [shard.prefix for shard in shards], [node, ttl, *epochs], list)
 

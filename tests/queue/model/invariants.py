@@ -182,6 +182,16 @@ class Witness:
     # ── I7 ──────────────────────────────────────────────────────────────────────────────────────────────────────────
 
     def _i7_deaths_are_bounded(self, message: Message, reply: Any, before: ShardState, after: ShardState) -> None:
+        self._i7_count(message, reply, before, after)
+        for number, id in before.cancelled:
+            if id not in after.claims.get(number, {}):
+                self._acquit(id)
+        assert after.crashes == dict(self._deaths), f"I7: deaths {dict(self._deaths)}, counted {after.crashes}"
+        assert after.crowds == dict(self._crowds), f"I7: in crowds {dict(self._crowds)}, counted {after.crowds}"
+        if suspects := self._deaths.keys() & after.claimed.keys() - before.claimed.keys():
+            assert suspects in [claim.keys() for claim in after.claims.values()], f"I7: {suspects} claimed with others"
+
+    def _i7_count(self, message: Message, reply: Any, before: ShardState, after: ShardState) -> None:
         if isinstance(reply, Owned) and before.node not in {None, message.node} and not before.is_abandoned:
             for number, claim in before.claims.items():
                 ran = suspected(before, number, message.dead.get(before.node))
@@ -198,13 +208,6 @@ class Witness:
             # Those of a job in hand stay.
             for id in gone - before.claimed.keys():
                 self._acquit(id)
-        for number, id in before.cancelled:
-            if id not in after.claims.get(number, {}) or after.epoch != before.epoch:
-                self._acquit(id)
-        assert after.crashes == dict(self._deaths), f"I7: deaths {dict(self._deaths)}, counted {after.crashes}"
-        assert after.crowds == dict(self._crowds), f"I7: in crowds {dict(self._crowds)}, counted {after.crowds}"
-        if suspects := self._deaths.keys() & after.claimed.keys() - before.claimed.keys():
-            assert suspects in [claim.keys() for claim in after.claims.values()], f"I7: {suspects} claimed with others"
 
     def _acquit(self, id: str) -> None:
         self._deaths.pop(id, None)

@@ -187,20 +187,19 @@ class ShardModel(ShardRules):
         before = dict(state.counters)
         buried = 0
         if claim := state.claims.get(number):
-            for spoiled in outcome.spoiled:
-                if not self._drop_cancelled(number, spoiled.id):
-                    buried += self._spoil(claim, spoiled.id, spoiled.payload, spoiled.error)
+            self._drop_cancelled(number, (row.id for row in outcome.spoiled))
+            buried += sum(self._spoil(claim, row.id, row.payload, row.error) for row in outcome.spoiled)
             for id in outcome.acked:
                 self._ack(claim, id)
+            self._drop_cancelled(number, outcome.released)
+            self._drop_cancelled(number, (row.id for row in outcome.failed))
+            self._drop_cancelled(number, (row.id for row in outcome.exhausted))
             for id in outcome.released:
-                if not self._drop_cancelled(number, id) and id in claim:
+                if id in claim:
                     self._requeue(id, claim.pop(id))
             for row in outcome.failed:
-                if not self._drop_cancelled(number, row.id):
-                    self._fail(claim, row.id, row.retry_count, round(row.delay * SECOND), row.error)
-            for last in outcome.exhausted:
-                if not self._drop_cancelled(number, last.id):
-                    buried += self._exhaust(claim, last.id, last.error)
+                self._fail(claim, row.id, row.retry_count, round(row.delay * SECOND), row.error)
+            buried += sum(self._exhaust(claim, row.id, row.error) for row in outcome.exhausted)
             if outcome.rest == "ack":
                 for id in list(claim):
                     self._ack(claim, id)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Collection
+from collections.abc import Collection, Iterable
 
 from lowkiq.errors import Fenced, NewerLayout, ShardsCountMismatch
 from lowkiq.queue.keys import Layout
@@ -173,12 +173,10 @@ class ShardRules:
         self._unpark(id)
         self.state.cancels.pop(id, None)
 
-    def _drop_cancelled(self, number: int, id: str) -> bool:
-        if (number, id) not in self.state.cancelled:
-            return False
-        del self.state.claims[number][id]
-        self._let_go(id)
-        return True
+    def _drop_cancelled(self, number: int, ids: Iterable[str]) -> None:
+        for _, id in {(number, id) for id in ids} & self.state.cancelled:
+            del self.state.claims[number][id]
+            self._let_go(id)
 
     def _forget(self, id: str) -> None:
         self._acquit(id)

@@ -92,7 +92,7 @@ class ShardState:
 
     @property
     def cancelled(self) -> set[tuple[int, str]]:
-        """The runs that are cancelled: the number of the claim and the id. A mark of any other run counts for nothing."""
+        """The claims and ids of the runs that are cancelled. A mark of any other run counts for nothing."""
         return {
             (number, id)
             for number, claim in self.claims.items()
