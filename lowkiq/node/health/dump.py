@@ -18,6 +18,7 @@ import traceback
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from types import FrameType
+from typing import Any
 
 import psutil
 import structlog
@@ -111,8 +112,18 @@ def _tasks(loop: asyncio.AbstractEventLoop, jobs: Mapping[asyncio.Task[None], st
         return f"{loop!r}: its tasks can't be read now\n"
     for task in tasks:
         text.write(f"task {task.get_name()}  {jobs.get(task) or repr(task.get_coro())}\n")
-        task.print_stack(file=text)
+        text.writelines(traceback.format_list(_awaited(task)))
     return text.getvalue()
+
+
+def _awaited(task: asyncio.Task[Any]) -> traceback.StackSummary:
+    """Where a task is, as far in as its coroutines await each other: its own stack has the outermost one only."""
+    frames: list[tuple[FrameType, int]] = []
+    inner: Any = task.get_coro()
+    while (frame := getattr(inner, "cr_frame", None)) is not None:
+        frames.append((frame, frame.f_lineno))
+        inner = inner.cr_await
+    return traceback.StackSummary.extract(frames)
 
 
 def healths_of(worker: JobThread, most: int) -> list[ThreadHealth]:

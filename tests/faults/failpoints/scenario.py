@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import json
 import os
@@ -10,13 +11,13 @@ import sys
 import threading
 import time
 from collections import Counter, defaultdict
-from collections.abc import Callable
+from collections.abc import Callable, Generator, Iterator
+from functools import partial
 from typing import Any
 
 import redis
 
-import lowkiq
-from lowkiq import Lowkiq, PartialFailure, Worker
+from lowkiq import Lowkiq, PartialFailure, Worker, current
 from lowkiq.errors import CheckpointFailed
 from lowkiq.job import NewJob, shard_of
 from lowkiq.node import lease_keeper
@@ -24,8 +25,8 @@ from lowkiq.node.node import Node
 from tests.support import wait_until
 
 #: What is pushed at first: several payloads, one that fails once, ones that always fail, one that can't be decoded,
-#: a claim's worth of short jobs, one so long that others are settled meanwhile, one that runs until it is cancelled, and
-#: some that ran when a node died. An idle node gets its own number.
+#: a claim's worth of short jobs, one so long that others are settled meanwhile, one that runs until it is cancelled,
+#: and some that ran when a node died. An idle node gets its own number.
 SUSPECTS = ("suspect 0", "suspect 1", "suspect 2", "suspect 3")
 FIRST = (
     *(NewJob(id=id, payload=1) for id in SUSPECTS),
@@ -53,8 +54,8 @@ class Scenario:
     those that it watches.
     """
 
-    def __init__(self, socket: str, namespace: str) -> None:
-        self.socket, self.namespace = socket, namespace
+    def __init__(self, socket: str, namespace: str, *, is_async: bool = False) -> None:
+        self.socket, self.namespace, self.is_async = socket, namespace, is_async
         self.own = f"of-the-test:{namespace}"
 
     def connect(self) -> redis.Redis:
@@ -71,7 +72,7 @@ class Scenario:
         )  # fmt: skip
 
     def _with_worker(self, app: Lowkiq) -> tuple[Lowkiq, type[Worker]]:
-        record = self.connect()
+        act = partial(self._act_all, self.connect())
 
         @app.worker
         class Jobs(Worker):
@@ -83,43 +84,59 @@ class Scenario:
             def retry_in(self, retry_count: int) -> float:
                 return 0.01
 
-            def perform(_, payloads_by_id: dict[str, list[int]]) -> None:  # noqa: N805
-                if failed := {
-                    id: why for id, some in payloads_by_id.items() if (why := self._perform(record, id, some))
-                }:
-                    raise PartialFailure(failed)
+            if self.is_async:
+
+                async def perform(self, payloads_by_id: dict[str, list[int]]) -> None:
+                    for seconds in act(payloads_by_id):
+                        await asyncio.sleep(seconds)
+            else:
+
+                def perform(self, payloads_by_id: dict[str, list[int]]) -> None:
+                    for seconds in act(payloads_by_id):
+                        time.sleep(seconds)
 
         return app, Jobs
 
-    def _perform(self, record: redis.Redis, id: str, payloads: list[int]) -> str | None:
-        """Runs a job; returns why it has failed."""
+    def _act_all(self, record: redis.Redis, payloads_by_id: dict[str, list[int]]) -> Iterator[float]:
+        """Does the work, and gives the seconds to sleep in between."""
+        failed = {}
+        for id, payloads in payloads_by_id.items():
+            if why := (yield from self._act(record, id, payloads)):
+                failed[id] = why
+        if failed:
+            raise PartialFailure(failed)
+
+    def _act(self, record: redis.Redis, id: str, payloads: list[int]) -> Generator[float, None, str | None]:
+        """Does the work of a job; returns why it has failed."""
         for payload in payloads:
-            record.rpush(f"{self.own}:records", json.dumps(["start", os.getpid(), id, payload]))
+            self._tell(record, "start", id, payload)
         if id in KEEPERS:
             self._keep(record, id)
         if id == "long":
-            time.sleep(0.4)
+            yield 0.4
         if id == "cancelled":
-            self._await_cancel(record)
+            deadline = time.monotonic() + TOLD_WITHIN
+            while not current().cancelled and time.monotonic() < deadline:
+                yield 0.01
+            if not current().cancelled:
+                self._tell(record, "never told", id, 1)
             return "is cancelled"
         if id == "fails" or (id == "fails once" and record.incr(f"{self.own}:tries") == 1):
             return "is to fail"
         for payload in payloads:
-            record.rpush(f"{self.own}:records", json.dumps(["end", os.getpid(), id, payload]))
+            self._tell(record, "end", id, payload)
         return None
 
     def _keep(self, record: redis.Redis, id: str) -> None:
-        given = next(job.checkpoint for job in lowkiq.current().jobs if job.id == id)
-        record.rpush(f"{self.own}:records", json.dumps(["given", os.getpid(), id, given and json.loads(given)]))
+        given = next(job.checkpoint for job in current().jobs if job.id == id)
+        self._tell(record, "given", id, given and json.loads(given))
         with contextlib.suppress(CheckpointFailed):
-            lowkiq.current().checkpoint(KEPT, id=id)
-            record.rpush(f"{self.own}:records", json.dumps(["kept", os.getpid(), id, KEPT]))
+            current().checkpoint(KEPT, id=id)
+            if not self.is_async:  # else Redis has it some time before the outcome
+                self._tell(record, "kept", id, KEPT)
 
-    def _await_cancel(self, record: redis.Redis) -> None:
-        try:
-            wait_until(lambda: lowkiq.current().cancelled, within=TOLD_WITHIN)
-        except TimeoutError:
-            record.rpush(f"{self.own}:records", json.dumps(["never told", os.getpid(), "cancelled", 1]))
+    def _tell(self, record: redis.Redis, what: str, id: str, value: Any) -> None:
+        record.rpush(f"{self.own}:records", json.dumps([what, os.getpid(), id, value]))
 
     # ── what processes do ───────────────────────────────────────────────────────────────────────────────────────────
 
@@ -200,6 +217,7 @@ class Scenario:
         buried = {(id, payload) for id, payloads in MORGUE.items() for payload in payloads}
         wrongs = [f"lost: {missing}" for missing in expected - buried - ended.keys()]
         twice = {id for (id, _), times in ended.items() if times > 1}
+        most_twice += self.is_async  # what shares a task with the cancelled job goes back
         if len(twice) > most_twice:
             wrongs.append(f"{len(twice)} ids ran twice, {most_twice} were in hand: {sorted(twice)}")
         return wrongs + self._out_of_order(rows) + self._not_given(rows) + self._in_the_wrong_place()
