@@ -5,7 +5,7 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable, Iterable, Mapping
 from functools import cached_property, partial
-from typing import Any, TypeVar, overload
+from typing import Any, Literal, TypeVar, overload
 
 import redis
 
@@ -24,6 +24,7 @@ from lowkiq.queue.loops import LoopsOfPushes
 from lowkiq.queue.push import Producer
 from lowkiq.queue.shard import Shard, shards_of
 from lowkiq.redis_url import parse
+from lowkiq.shape import Shape
 from lowkiq.transport.cluster import ClusterClient
 from lowkiq.transport.connect import client_for_producers
 from lowkiq.transport.server import Replicas
@@ -64,6 +65,8 @@ class Lowkiq:
         batch_size: int = ...,
         concurrency: int | None = ...,
         max_retry_count: int = ...,
+        perform_timeout: float | None = ...,
+        isolation: Literal["thread", "process"] = ...,
     ) -> Callable[[Callable[[dict[str, list[Any]]], Any] | type[Worker]], type[Worker]]: ...
     def worker(self, target: Any = None, /, **options: Any) -> Any:
         """
@@ -197,6 +200,8 @@ class Lowkiq:
             setattr(worker, name, value)
         worker.queue_name = worker.queue_name or worker.__name__
         check_options(worker)
+        if inspect.iscoroutinefunction(worker.perform):
+            worker.shape = Shape(is_async=True)
         if worker.queue_name in self.workers:
             raise SettingsError(f"queue {worker.queue_name} has a worker already: give {worker.__name__} a queue_name")
         worker.app = self

@@ -46,6 +46,14 @@ class NewerLayout(OtherLayout):
     """A newer Lowkiq keeps the queue otherwise than this one can; nothing was changed."""
 
 
+class CheckpointFailed(LowkiqError):
+    """A checkpoint was not kept, as far as is known: Redis is away, or the job runs elsewhere by now."""
+
+
+class PerformTimeout(LowkiqError):
+    """A batch was stopped because it took longer than its worker's `perform_timeout`."""
+
+
 class UnknownQueue(LowkiqError):
     """There is no queue of that name in Redis."""
 

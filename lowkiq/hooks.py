@@ -13,6 +13,9 @@ T = TypeVar("T")
 #: batch is a list of Job on a server, and on a client what was passed to perform_async.
 Middleware = Callable[[Any, Any, Callable[[], Any]], Any]
 
+#: Called with what stops a node, from any thread: a BaseException that is not an Exception.
+Fatal = Callable[[BaseException], None]
+
 #: All shards of an application → the groups that this node's threads own.
 Splitter = Callable[[Sequence[Any]], Sequence[Sequence[Any]]]
 

@@ -33,6 +33,8 @@ class Job(msgspec.Struct):
     payload_count: int = 1
     #: Of a queued job: its id runs just now, so it waits for the end of that run, however long it has been due.
     waits_for_own_run: bool = False
+    #: Of a claimed job: what an earlier run has kept by `checkpoint`, encoded.
+    checkpoint: bytes | None = None
 
 
 class NewJob(TypedDict):

@@ -16,7 +16,10 @@ from collections.abc import Iterable, Iterator
 from typing import Any, Final, NamedTuple
 
 #: Threads of a node that have a seat. What more of them run isn't known after a death.
-SEATS: Final = 256
+THREAD_SEATS: Final = 256
+#: Claims whose jobs run on the event loop that have one.
+MOST_LOOP_SEATS: Final = 1024
+SEATS: Final = THREAD_SEATS + MOST_LOOP_SEATS
 #: Bytes of a seat: the place, the claim's number, jobs and batch_size, and the shard's prefix with its length.
 SEAT_BYTES: Final = 512
 #: Bytes of the bulletin. Untouched pages of the mapping cost no memory.
@@ -126,9 +129,16 @@ class SharedPage:
 
     def seat(self, thread: int) -> Seat:
         """The place of a thread; those without one share the last, and from then on nobody knows what runs."""
-        if thread >= SEATS:
+        if thread >= THREAD_SEATS:
             self._memory[_UNKNOWN_AT] = 1
-        seat = Seat(self._memory, min(thread, SEATS - 1))
+        return self._seat(min(thread, THREAD_SEATS - 1))
+
+    def loop_seat(self, number: int) -> Seat:
+        """One of the places of what runs on the event loop."""
+        return self._seat(THREAD_SEATS + number)
+
+    def _seat(self, number: int) -> Seat:
+        seat = Seat(self._memory, number)
         self._seats.append(seat)
         return seat
 

@@ -6,7 +6,7 @@ import difflib
 import inspect
 import random
 from collections.abc import Callable, Iterable
-from typing import TYPE_CHECKING, Any, ClassVar, Final, Protocol
+from typing import TYPE_CHECKING, Any, ClassVar, Final, Literal, Protocol
 
 from lowkiq.admin.actions import Actions
 from lowkiq.admin.queries import Queries
@@ -14,8 +14,11 @@ from lowkiq.errors import LowkiqError, SettingsError
 from lowkiq.job import Job, NewJob, Pushed
 from lowkiq.queue.keys import MOST_SHARDS
 from lowkiq.settings import NAME
+from lowkiq.shape import Shape
 
-OPTIONS: Final = ("queue_name", "shards_count", "batch_size", "concurrency", "max_retry_count")
+OPTIONS: Final = (
+    "queue_name", "shards_count", "batch_size", "concurrency", "max_retry_count", "perform_timeout", "isolation",
+)  # fmt: skip
 
 
 class Application(Protocol):
@@ -54,6 +57,14 @@ class Worker:
     concurrency: ClassVar[int | None] = None
     #: Retries after which, if it fails once more, the oldest payload of a job goes to the morgue.
     max_retry_count: ClassVar[int] = 25
+    #: Seconds that a batch may take. One that takes longer is asked to stop (`current().cancelled`); an async one is
+    #: cancelled, and one with isolation="process" killed, which counts as a failure. None: as long as it likes.
+    perform_timeout: ClassVar[float | None] = None
+    #: Where batches run: on the node's threads (async ones on its event loop), or in processes of their own, whose
+    #: death is a failure of the batch and no more.
+    isolation: ClassVar[Literal["thread", "process"]] = "thread"
+    #: How perform is called; set when the worker is registered.
+    shape: ClassVar[Shape] = Shape()
     #: Default: the name of the class.
     queue_name: ClassVar[str] = ""
 
@@ -132,16 +143,17 @@ def function_worker(function: Callable[[dict[str, list[Any]]], Any]) -> type[Wor
     """A worker class around a function that is its `perform`."""
     _check_callable_runs(f"worker {function.__name__}", function)
 
-    def perform(_: Worker, payloads_by_id: dict[str, list[Any]]) -> None:
-        function(payloads_by_id)
+    def perform(_: Worker, payloads_by_id: dict[str, list[Any]]) -> Any:
+        return function(payloads_by_id)
 
-    members = {"perform": perform, "__doc__": function.__doc__, "__module__": function.__module__}
+    shape = Shape(is_async=inspect.iscoroutinefunction(function))
+    members = {"perform": perform, "shape": shape, "__doc__": function.__doc__, "__module__": function.__module__}
     return type(function.__name__, (Worker,), members)
 
 
 def _check_callable_runs(label: str, function: Callable[..., Any]) -> None:
     """A call of an async function or of a generator runs nothing: its jobs would be acknowledged undone."""
-    is_async = inspect.iscoroutinefunction(function) or inspect.isasyncgenfunction(function)
+    is_async = inspect.isasyncgenfunction(function)
     if is_async or inspect.isgeneratorfunction(function):
         kind = "async" if is_async else "a generator"
         raise SettingsError(f"{label} is {kind}, and would never run: make it a plain function")

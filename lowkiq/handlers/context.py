@@ -1,31 +1,71 @@
-"""Context: what a running job can know of itself, by `lowkiq.current()`."""
+"""Context: what a running job can know and tell of itself, by `lowkiq.current()`."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import math
+from collections.abc import Awaitable, Generator, Sequence
 from contextvars import ContextVar
-from typing import Protocol
+from typing import Any, Final, Protocol
 
-from lowkiq.errors import LowkiqError
+from lowkiq.codec import dump_payload, encodable, load_payload
+from lowkiq.errors import LowkiqError, short
 from lowkiq.job import Job
 from lowkiq.queue.shard import Shard
 from lowkiq.worker import Worker
 
+#: Characters of what a job says of its progress.
+NOTE_CHARS: Final = 200
+
+
+class Progress:
+    """What a batch has told of its progress."""
+
+    __slots__ = ("note", "share")
+
+    def __init__(self, share: float, note: str) -> None:
+        #: From 0 to 1.
+        self.share = share
+        self.note = note
+
 
 class Run(Protocol):
-    """The claim that a thread performs, as far as a context asks."""
-
-    epoch: str
-    running: Sequence[Job]
-    worker: Worker
-    shard: Shard
+    """A batch that runs, as far as a context asks."""
 
     @property
-    def is_lost(self) -> bool: ...
+    def epoch(self) -> str: ...
+    @property
+    def worker(self) -> Worker: ...
+    @property
+    def shard(self) -> Shard: ...
+    @property
+    def running(self) -> Sequence[Job]:
+        """The jobs of the batch."""
+
+    @property
+    def is_lost(self) -> bool:
+        """True if another node may run the shard by now."""
+
+    @property
+    def is_cancelled(self) -> bool:
+        """True if a job of it was cancelled, or it takes too long."""
+
+    def report(self, progress: Progress) -> None:
+        """Tells people how far it is."""
+
+    def keep(self, id: str, checkpoint: bytes) -> Awaitable[None]:
+        """Has Redis keep a checkpoint of a job. Raises CheckpointFailed, here or when it is awaited."""
+
+
+class Done:
+    """What was done at once, for those who await it."""
+
+    def __await__(self) -> Generator[Any, None, None]:
+        return
+        yield
 
 
 class Context:
-    """The job that a thread performs. It is of use while perform runs, not longer."""
+    """The batch that runs here. It is of use while perform runs, not longer."""
 
     __slots__ = ("_run",)
 
@@ -70,13 +110,65 @@ class Context:
         """True if another node may run this shard by now: stop, and write nothing more."""
         return self._run.is_lost
 
+    @property
+    def cancelled(self) -> bool:
+        """
+        True once a job of the batch was cancelled (`actions.cancel`), or the batch has run for longer than
+        `perform_timeout`: stop soon. Nothing else can stop a thread; async jobs are cancelled, processes killed.
+        """
+        return self._run.is_cancelled
+
+    def progress(self, share: float, note: str = "") -> None:
+        """
+        Tells people how far the batch is: on the node's page, in `lowkiq nodes` and the API, with the next heartbeat.
+
+        Args:
+            share: from 0 to 1.
+            note: a few words, such as "page 3 of 8"; cut at 200 characters.
+        """
+        if isinstance(share, bool) or not isinstance(share, int | float) or not 0 <= share <= 1 or math.isnan(share):
+            raise ValueError(f"progress is {short(share)}, it must be from 0 to 1")
+        self._run.report(Progress(float(share), encodable(str(note)[:NOTE_CHARS])))
+
+    def checkpoint(self, value: Any, *, id: str | int | None = None) -> Awaitable[None]:
+        """
+        Keeps how far a job has got, for whoever runs it again after a failure, a drain or a death: `checkpoint_value`.
+        It goes when the job is done or buried. On a thread, and in a process of its own, Redis has it on return; on
+        the event loop once what this returns has been awaited, else as soon as can be, and before the job's outcome.
+
+        Args:
+            value: anything JSON can hold; the last one counts.
+            id: the job, in a batch of several.
+
+        Raises:
+            ValueError: there is no such job in the batch, or the value can't be kept.
+            CheckpointFailed: Redis is away, or the job no longer ours.
+        """
+        return self._run.keep(self._job(id).id, dump_payload(value))
+
+    @property
+    def checkpoint_value(self) -> Any:
+        """What an earlier run of the job has kept by `checkpoint`, else None; for a batch of several see its jobs."""
+        kept = self._job(None).checkpoint
+        return None if kept is None else load_payload(kept)
+
+    def _job(self, id: str | int | None) -> Job:
+        if id is None and len(self.jobs) == 1:
+            return self.jobs[0]
+        for job in self.jobs:
+            if job.id == str(id):
+                return job
+        what = "name one of them: checkpoint(value, id=...)" if id is None else f"{short(id)} is none of them"
+        raise ValueError(f"the batch has {len(self.jobs)} jobs, {what}")
+
 
 _running: ContextVar[Context | None] = ContextVar("lowkiq_running", default=None)
 
 
 def current() -> Context:
     """
-    The job that runs here, as a context variable tells: worker, queue, shard, epoch, attempt, lease_lost.
+    The batch that runs here, as a context variable tells: what it is (worker, queue, shard, epoch, attempt), whether to
+    go on (lease_lost, cancelled), and what it can tell (progress, checkpoint).
 
     Raises:
         LowkiqError: no job runs here.
@@ -88,5 +180,5 @@ def current() -> Context:
 
 
 def enter(context: Context | None) -> None:
-    """Sets what runs on this thread."""
+    """Sets what runs on this thread, or in this task."""
     _running.set(context)

@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import copy
-from collections.abc import Callable
+from collections.abc import Collection
 from functools import partial
 from typing import Any
 
 import structlog
 
-from lowkiq.errors import PartialFailure
+from lowkiq import codec
+from lowkiq.errors import PartialFailure, PerformTimeout
+from lowkiq.handlers import middlewares
+from lowkiq.handlers.loop_thread import LoopThread
 from lowkiq.handlers.retries import Failures, Retries, loggable
-from lowkiq.hooks import wrap
+from lowkiq.handlers.stop import Stop
+from lowkiq.hooks import Fatal
 from lowkiq.job import Job
 from lowkiq.settings import Settings
 from lowkiq.worker import Worker
@@ -21,35 +26,86 @@ logger = structlog.get_logger("lowkiq")
 
 
 class Performer:
-    """Runs batches of one worker, for all threads. It calls `fatal` with what stops the node, which is no Exception."""
+    """
+    Runs batches of one worker, for all threads and tasks. It calls `fatal` with what stops the node, which is no
+    Exception. On `loop` run coroutines: those of an async worker, and of async middlewares around any.
+    """
 
-    def __init__(self, worker: Worker, settings: Settings, fatal: Callable[[BaseException], None]) -> None:
+    def __init__(self, worker: Worker, settings: Settings, fatal: Fatal, loop: LoopThread) -> None:
         self.worker = worker
+        self._call = worker.shape.bind(worker)
+        #: Its batches run as tasks on the loop.
+        self.is_async = worker.shape.is_async
         self._middlewares = tuple(settings.server_middlewares)
-        self._retries = Retries(worker, settings, fatal)
+        self._retries = Retries(worker, settings, fatal, loop)
         self._fatal = fatal
+        #: Where its coroutines run.
+        self.loop = loop
+        #: Bytes → payload.
+        self.load = settings.load_payload
+        #: To load a payload runs code of the user's, which may kill the node.
+        self.is_loaded_by_user = settings.load_payload is not codec.load_payload
         self._has_hook = type(worker).retries_exhausted is not Worker.retries_exhausted
+        self._has_slow_hooks = self._has_hook or type(worker).retry_in is not Worker.retry_in
         # Somebody looks at jobs after perform, which may do with its lists what it likes: it gets copies then.
         is_watched = self._has_hook or bool(self._middlewares)
         #: The worker's perform itself where nobody watches: to call it is then all there is to do.
-        self.plain = None if is_watched else worker.perform
+        self.plain = None if is_watched or self.is_async else self._call
 
     def perform(self, batch: list[Job]) -> Failures | None:
         """Performs a batch inside the middlewares. Returns what failed of it, None when all is done; raises nothing."""
-        payloads_by_id = {job.id: self._copy(job) for job in batch}
         try:
-            wrap(self._middlewares, self.worker, list(batch), partial(self.worker.perform, payloads_by_id))()
+            if self.is_async:
+                return self.loop.call(asyncio.wait_for(self.perform_async(batch), self.worker.perform_timeout))
+            call = partial(self._call, self._payloads(batch))
+            middlewares.around(self._middlewares, self.worker, list(batch), call, self.loop)()
+        except TimeoutError as error:
+            return self.failures(batch, self.timed_out() if self.is_async else error)
         except BaseException as error:  # noqa: BLE001 (whatever user code raises fails its batch)
             return self.failures(batch, error)
         return None
+
+    async def perform_async(self, batch: list[Job]) -> Failures | None:
+        """The same of an async worker, on the event loop. Raises only what cancels it."""
+        try:
+            call = partial(self._call, self._payloads(batch))
+            await middlewares.around_async(self._middlewares, self.worker, list(batch), call)()
+        except asyncio.CancelledError:
+            raise
+        except BaseException as error:  # noqa: BLE001 (as above)
+            return await self.failures_async(batch, error)
+        return None
+
+    async def failures_async(self, batch: list[Job], error: BaseException) -> Failures:
+        """As `failures`, on the event loop: hooks of the user's, which may block, run in a thread."""
+        if self._has_slow_hooks:
+            return await asyncio.to_thread(self.failures, batch, error)
+        return self.failures(batch, error)
 
     def failures(self, batch: list[Job], error: BaseException) -> Failures:
         """The jobs of a batch that have failed when perform raises this. What is no Exception also stops the node."""
         if isinstance(error, PartialFailure):
             return self._partly_failed(batch, error.errors)
-        if not isinstance(error, Exception):
+        if not isinstance(error, Exception | asyncio.CancelledError):
             self._fatal(error)  # reaches last_words, by way of the main thread
         return self._failed(batch, error)
+
+    def timed_out(self) -> PerformTimeout:
+        """The error of a batch that was stopped because of its worker's perform_timeout."""
+        return PerformTimeout(f"took longer than {self.worker.perform_timeout:g} s")
+
+    def stopped(self, batch: list[Job], reason: Stop, cancelled: Collection[str]) -> Failures:
+        """The jobs of a batch that are not done when it was stopped. Those that were cancelled are done with."""
+        if reason is Stop.TIMED_OUT:
+            return self.failures(batch, self.timed_out())
+        going_back = [job.id for job in batch if job.id not in cancelled]
+        if reason is Stop.CANCELLED:
+            ids = [job.id for job in batch if job.id in cancelled]
+            logger.info("jobs_cancelled", queue=self.worker.queue_name, ids=loggable(ids), released=len(going_back))
+        return Failures(released=going_back)
+
+    def _payloads(self, batch: list[Job]) -> dict[str, list[Any]]:
+        return {job.id: self._copy(job) for job in batch}
 
     def _copy(self, job: Job) -> list[Any]:
         """The payloads of a job; if `retries_exhausted` may be next to see them, with all that is in them."""

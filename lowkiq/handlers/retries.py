@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import inspect
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import NamedTuple
@@ -10,7 +11,10 @@ from typing import NamedTuple
 import structlog
 
 from lowkiq.codec import MAX_ERROR_CHARS, encodable, error_text
+from lowkiq.handlers.loop_thread import LoopThread
+from lowkiq.hooks import Fatal
 from lowkiq.job import Job
+from lowkiq.queue.claims import Spoiled
 from lowkiq.queue.shard import Exhausted, Failure
 from lowkiq.settings import Settings
 from lowkiq.worker import Worker
@@ -25,10 +29,14 @@ LONGEST_DELAY = 3.2e9
 
 
 class Failures(NamedTuple):
-    """Jobs of a batch that failed; those that are not named are done."""
+    """Jobs of a batch that are not done; those that are not named are."""
 
     failed: Sequence[Failure] = ()
     exhausted: Sequence[Exhausted] = ()
+    #: Ids that go back to the queue as they were.
+    released: Sequence[str] = ()
+    #: Payloads that were loaded only now, and can't be; what else their ids hold goes back.
+    spoiled: Sequence[Spoiled] = ()
 
 
 class Retries:
@@ -37,10 +45,11 @@ class Retries:
     outcome, but `fatal` is called with what stops the node, a BaseException that is not an Exception.
     """
 
-    def __init__(self, worker: Worker, settings: Settings, fatal: Callable[[BaseException], None]) -> None:
+    def __init__(self, worker: Worker, settings: Settings, fatal: Fatal, loop: LoopThread) -> None:
         self._worker = worker
         self._settings = settings
         self._fatal = fatal
+        self._loop = loop
 
     def decide(self, batch: list[Job], errors: Mapping[str, BaseException | str]) -> Failures:
         """Decides what becomes of the jobs of a batch that have an error, by their ids."""
@@ -76,7 +85,10 @@ class Retries:
     def _call_retries_exhausted(self, jobs: list[Job]) -> None:
         """Comes before the settle: if the node dies in between it is called again, which is better than never."""
         try:
-            self._worker.retries_exhausted(jobs)
+            hook: Callable[[list[Job]], object] = self._worker.retries_exhausted
+            called = hook(jobs)
+            if inspect.iscoroutine(called):
+                self._loop.call(called)
         except Exception:
             logger.exception(
                 "retries_exhausted_failed", queue=self._worker.queue_name, ids=loggable(job.id for job in jobs)

@@ -1,19 +1,23 @@
-"""ClaimInHand: the jobs of one claim on their way through perform, and what of it Redis does not know yet."""
+"""ClaimInHand: the jobs of one claim, what became of them, and what of it Redis does not know yet."""
 
 from __future__ import annotations
 
-import math
 import threading
-from collections.abc import Sequence
+from abc import ABC, abstractmethod
+from collections.abc import Awaitable, Collection, Sequence
 from typing import Any, NamedTuple, Protocol, Self
 
+from redis.exceptions import RedisError
+
 from lowkiq import clock
-from lowkiq.handlers.context import Context, enter
+from lowkiq.errors import CheckpointFailed
+from lowkiq.handlers.context import Done, Progress
 from lowkiq.handlers.retries import Failures
+from lowkiq.handlers.stop import Stop
 from lowkiq.job import Job
 from lowkiq.node.lease import Asked, Lease, Runner
 from lowkiq.queue.call import Call
-from lowkiq.queue.claims import Claim, Handed, claim_handed, load_all
+from lowkiq.queue.claims import Claim, Handed, Spoiled, claim_handed
 from lowkiq.queue.shard import Exhausted, Failure, Outcome, Rest, Settled
 from lowkiq.shared_page import Seat
 
@@ -41,13 +45,29 @@ class Settle(NamedTuple):
     call: Call[Settled]
     outcome: Outcome
     done: int
+    #: It ends the claim.
+    is_last: bool
 
 
-class ClaimInHand:
+class Batch(Protocol):
+    """A batch that runs, as people are told of it."""
+
+    @property
+    def running(self) -> Sequence[Job]: ...
+    @property
+    def running_since(self) -> float:
+        """Monotonic."""
+
+    @property
+    def progress(self) -> Progress | None: ...
+    @property
+    def is_cancelled(self) -> bool: ...
+
+
+class ClaimInHand(ABC):
     """
-    Two positions say it all, since jobs run in order: before `_done` they have an outcome, before `_started` they
-    run or have one. Success costs no more than a step of the position. What was sent stays known until it is confirmed,
-    since a reply can be lost and a settle can be repeated.
+    What was sent stays known until it is confirmed, since a reply can be lost and a settle can be repeated. How its
+    jobs run is for its kinds to say: one batch after the other on a thread, or all at once on the event loop.
 
     Its lease's lock is its own too. Once that lease is lost, nothing more is started or sent.
     """
@@ -67,20 +87,18 @@ class ClaimInHand:
         self._batch_size = 1 if claim.crowds else self.worker.batch_size
         self._jobs = claim.jobs
         self._has_several = claim.has_several
-        self._started = self._done = self._settled = 0
-        #: Jobs from here on are not to be started: they go back.
-        self._end = len(claim.jobs)
         self._failed: list[Failure] = []
         self._exhausted: list[Exhausted] = []
         self._failed_ids: set[str] = set()
         self._spoiled = list(claim.spoiled)
         #: What else the ids of spoiled payloads hold, and jobs that are kept from starting.
         self._released = list(dict.fromkeys(row.id for row in claim.spoiled)) if claim.spoiled else []
+        #: The ids of its jobs that somebody has cancelled.
+        self.cancelled: frozenset[str] = frozenset()
         #: Since when the first outcome has waited to be settled (monotonic).
         self.waits_since: float | None = clock.monotonic() if claim.spoiled else None
-        #: The batch that is performed now, and since when (monotonic).
-        self.running: Sequence[Job] = ()
-        self.running_since = 0.0
+        #: None of its jobs runs, or will: the next settle is its last. On a thread it is settled only then.
+        self.is_ended = True
         #: A push has handed its only job over.
         self.came_alone = False
         #: Settled, or no longer ours: its thread has nothing to do for it any more.
@@ -95,116 +113,85 @@ class ClaimInHand:
     @classmethod
     def of_ring(cls, lease: Lease, handed: Handed, thread: Thread, seat: Seat) -> Self | None:
         """Takes in hand what a push has put into the open claim, and gives that thread a turn, if it may have one."""
-        load = lease.runtime.settings.load_payload  # the user's, so not under the lock
-        claim = lease.load_seated(seat, handed.number, claim_handed, handed, load)
+        # The user's, so not under the lock.
+        claim = lease.load_seated(seat, handed.number, claim_handed, handed, lease.performer.load)
         in_hand = cls(lease, claim, handed.epoch, handed.number, thread)
         in_hand.came_alone = True
         return in_hand if lease.handed(handed, in_hand, thread) else None
 
+    # ── what runs ───────────────────────────────────────────────────────────────────────────────────────────────────
+
     @property
+    @abstractmethod
+    def batches(self) -> Sequence[Batch]:
+        """The batches that run now."""
+
+    @property
+    @abstractmethod
     def has_unstarted(self) -> bool:
         """True if jobs wait for their turn in it."""
-        return self._started < self._end
 
     @property
     def is_lost(self) -> bool:
         """True if another node may run the shard by now."""
         return not self.lease.holds(self.epoch)
 
-    # ── perform ─────────────────────────────────────────────────────────────────────────────────────────────────────
+    def is_to_stop(self, jobs: Sequence[Job], since: float) -> bool:
+        """Returns whether a batch that has run since then (monotonic) takes too long, or a job of it was cancelled."""
+        timeout = self.worker.perform_timeout
+        if timeout is not None and clock.monotonic() - since >= timeout:
+            return True
+        return self.has_cancelled(jobs)
 
-    def perform(self, since: float, seat: Seat) -> bool:
-        """
-        Runs the jobs batch by batch, as long as the lease holds and they are as quick as was expected. What is left
-        then goes back with the settle: it must not wait behind slow ones. Returns whether they were quick.
+    def has_cancelled(self, jobs: Sequence[Job]) -> bool:
+        """Returns whether one of these was cancelled."""
+        return bool(self.cancelled) and any(job.id in self.cancelled for job in jobs)
 
-        Args:
-            since: when its thread began to perform what it has in hand, be it of other shards (monotonic).
-            seat: tells the supervisor, once the node is dead, which batch it was at.
-        """
-        lease, lock, epoch, now = self.lease, self._lock, self.epoch, clock.monotonic
-        performer, window = lease.performer, lease.runtime.settings.claim_window
-        plain, perform, jobs, size = performer.plain, performer.perform, self._jobs, self._batch_size
-        self._begin(seat)
-        place, performs, failures, is_late = seat.place, 0, None, False
-        started = before = now()
-        enter(Context(self))
-        # All that a job costs the node is in this loop, so what it could call is written out here.
-        while True:
-            with lock:
-                first = self._done = self._started
-                if performs and self.waits_since is None:
-                    self.waits_since = before
-                if failures is not None:
-                    self._note(failures)
-                last = first + size if size < self._end - first else self._end
-                if is_late or first == last or lease.epoch != epoch or before >= lease.until:
-                    break
-                self._started = last
-                self.running = batch = jobs[first:last]
-                self.running_since = before
-            place[0] = last
-            if plain is None:
-                failures = perform(batch)
-            else:
-                try:
-                    plain({job.id: job.payloads for job in batch} if size > 1 else {batch[0].id: batch[0].payloads})
-                    failures = None
-                except BaseException as error:  # noqa: BLE001 (whatever user code raises fails its batch)
-                    failures = performer.failures(batch, error)
-            after = now()
-            performs += 1
-            is_late = after - before >= window or after - since >= 2 * window
-            before = after
-        seat.end()
-        enter(None)
-        if performs:
-            self.running = ()  # until here it can't be taken back
-            lease.claim_size.learn(performs, before - started)
-        return not is_late
+    def cancel(self, ids: Collection[str]) -> None:
+        """Asks for jobs of it to stop that run, if it has any of these. To ask again changes nothing."""
+        found = frozenset(job.id for job in self._jobs if job.id in ids)
+        if found <= self.cancelled:
+            return
+        self.cancelled |= found
+        self.stop(Stop.CANCELLED)
 
-    def _begin(self, seat: Seat) -> None:
-        # Spoiled payloads are of jobs in between, so nobody could tell by its place in the claim which one runs.
-        batch_size = 0 if self._released else self._batch_size
-        seat.begin(self.shard.prefix, self.number, len(self._jobs), batch_size)
+    @abstractmethod
+    def stop(self, reason: Stop) -> bool:
+        """Ends what runs, if it can: of batches without a cancelled job only for another reason. False: it can't."""
 
-    @property
-    def next_suspect(self) -> str | None:
-        """The suspect that is to run next, as long as that may start."""
-        return None if self.is_lost or self._started >= self._end else self._jobs[self._started].id
+    def keep(self, id: str, checkpoint: bytes) -> Awaitable[None]:
+        """Has Redis keep a checkpoint, and waits until it has. Raises CheckpointFailed."""
+        self.check_checkpoint(checkpoint)
+        try:
+            (result,) = self.lease.runtime.caller.run_all([self.checkpoint_call(id, checkpoint)])
+        except RedisError as failed:
+            result = failed
+        if error := self.checkpoint_error(result):
+            raise error
+        return Done()
 
-    @property
-    def next_crowds(self) -> int:
-        """How often that died among others after the first time."""
-        return self.crowds[self._started]
+    def check_checkpoint(self, checkpoint: bytes) -> None:
+        """Raises ValueError for one that is too large."""
+        most = self.lease.runtime.settings.max_payload_bytes
+        if len(checkpoint) > most:
+            raise ValueError(f"the checkpoint has {len(checkpoint):,} bytes, max_payload_bytes is {most:,}")
+
+    @staticmethod
+    def checkpoint_error(result: Any) -> CheckpointFailed | None:
+        """The error that Redis's answer to a checkpoint stands for."""
+        if result is True:
+            return None
+        if isinstance(result, RedisError):
+            return CheckpointFailed(f"Redis may not have it: {type(result).__name__}: {result}"[:300])
+        return CheckpointFailed("this run is over for Redis: another node may run the job by now")
+
+    def checkpoint_call(self, id: str, checkpoint: bytes) -> Call[bool]:
+        """Has Redis keep a checkpoint of one of its jobs."""
+        return self.shard.checkpoint(self.lease.runtime.node, self.epoch, self.number, id, checkpoint)
 
     def isolate_call(self, id: str, *, is_alone: bool) -> Call[bool]:
         """Tells Redis that this job of it runs alone, or does so no longer."""
         return self.shard.isolate(self.lease.runtime.node, self.epoch, self.number, id, is_alone=is_alone)
-
-    def perform_suspect(self, seat: Seat) -> None:
-        """Runs the next job alone. Its payloads are loaded only now."""
-        self._begin(seat)
-        seat.place[0] = self._started + 1
-        if self._load(self._jobs[self._started]):
-            self.perform(-math.inf, seat)
-        seat.end()
-
-    def _load(self, job: Job) -> bool:
-        spoiled = load_all(job, self.lease.runtime.settings.load_payload)
-        with self._lock:
-            if spoiled:
-                self._started = self._done = self._started + 1
-                self._failed_ids.add(job.id)
-                self._spoiled += spoiled
-                self._released.append(job.id)
-        return not spoiled
-
-    def _note(self, failures: Failures) -> None:
-        self._failed += failures.failed
-        self._exhausted += failures.exhausted
-        self._failed_ids.update(row.id for row in failures.failed)
-        self._failed_ids.update(row.id for row in failures.exhausted)
 
     # ── settle ──────────────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -218,7 +205,7 @@ class ClaimInHand:
                 return None
             outcome = self._outcome(last=last)
             call = self.shard.settle(self.lease.runtime.node, self.epoch, self.number, outcome)
-            return Settle(call, outcome, self._done)
+            return Settle(call, outcome, self._count_done(), last)
 
     def finish_call(self, following: int) -> Call[Settled | None]:
         """Settles it as `settle_call(last=True)` does when every job is done, and opens the claim with that number."""
@@ -231,7 +218,7 @@ class ClaimInHand:
             return None
         outcome = sent.outcome
         with self._lock:
-            self._settled = sent.done
+            self._forget_done(sent.done)
             # What came since stays.
             del self._released[: len(outcome.released)]
             del self._failed[: len(outcome.failed)]
@@ -243,7 +230,7 @@ class ClaimInHand:
     def take_back_call(self) -> Settle | None:
         """Ends a claim of which nothing runs, since its thread is inside another's job: as `settle_call` does."""
         with self._lock:
-            if self.running or self.lease.epoch != self.epoch:
+            if self.batches or self.lease.epoch != self.epoch:
                 return None
             self._give_back()
         return self.settle_call(last=True)
@@ -255,10 +242,6 @@ class ClaimInHand:
             if self.waits_since is None and self._has_news():
                 self.waits_since = clock.monotonic()
 
-    def _give_back(self) -> None:
-        self._released += [job.id for job in self._jobs[self._started : self._end]]
-        self._end = self._started
-
     def finish(self) -> None:
         """Ends it: settled, or no longer ours. Called by its thread, or while that runs none of its jobs."""
         with self._lock:
@@ -266,14 +249,44 @@ class ClaimInHand:
             self.is_over = True
             self.lease.let_go(self)
 
+    @abstractmethod
+    def _give_back(self) -> None:
+        """Keeps jobs from starting. The caller holds the lock, as of all that follows."""
+
+    @abstractmethod
+    def _done_jobs(self) -> Sequence[Job]:
+        """The jobs that have ended, in whatever way, and whose outcome Redis does not know."""
+
+    @abstractmethod
+    def _count_done(self) -> int:
+        """What `_forget_done` is told once Redis knows as much."""
+
+    @abstractmethod
+    def _forget_done(self, done: int) -> None: ...
+
+    def _note(self, failures: Failures) -> None:
+        self._failed += failures.failed
+        self._exhausted += failures.exhausted
+        self._released += failures.released
+        self._failed_ids.update(row.id for row in failures.failed)
+        self._failed_ids.update(row.id for row in failures.exhausted)
+        self._failed_ids.update(failures.released)
+        self._note_spoiled(failures.spoiled)
+
+    def _note_spoiled(self, spoiled: Sequence[Spoiled]) -> None:
+        ids = dict.fromkeys(row.id for row in spoiled)
+        self._failed_ids.update(ids)
+        self._spoiled += spoiled
+        self._released += ids
+
     def _has_news(self) -> bool:
         """Returns whether there is anything to settle."""
-        return self._done > self._settled or bool(self._spoiled or self._released)
+        return bool(self._done_jobs() or self._spoiled or self._released)
 
     def _outcome(self, *, last: bool) -> Outcome:
         """News for Redis. With `last` the claim ends: jobs that are done, or never ran, are its rest, and not named."""
-        rest: Rest = "keep" if not last else "release" if self._started < self._end else "ack"
-        done = self._jobs[self._settled : self._done] if rest != "ack" else ()
+        rest: Rest = "keep" if not last else "release" if self.has_unstarted else "ack"
+        done = self._done_jobs() if rest != "ack" else ()
         return Outcome(
             acked=[job.id for job in done if job.id not in self._failed_ids],
             released=tuple(self._released),

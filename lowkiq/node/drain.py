@@ -10,10 +10,11 @@ from redis.exceptions import RedisError
 from lowkiq import clock
 from lowkiq.admin.fostering import ask_to_foster
 from lowkiq.admin.metrics import ShardMetrics, read_shards
+from lowkiq.handlers.stop import Stop
+from lowkiq.node.job_thread import JobThread, leases_of_threads
 from lowkiq.node.lease import Lease
 from lowkiq.node.lease_keeper import LeaseKeeper
 from lowkiq.node.runtime import Runtime
-from lowkiq.node.worker_thread import WorkerThread, leases_of_threads
 from lowkiq.queue.call import SHARDS_A_CALL, chunked
 from lowkiq.queue.shard import Released, Shard
 
@@ -29,7 +30,7 @@ class Drain:
     them, or to others that are there. Used by the main thread; the lease keeper goes on renewing what is worked on.
     """
 
-    def __init__(self, runtime: Runtime, workers: Sequence[WorkerThread], keeper: LeaseKeeper) -> None:
+    def __init__(self, runtime: Runtime, workers: Sequence[JobThread], keeper: LeaseKeeper) -> None:
         self._workers = workers
         self._keeper = keeper
         self._runtime = runtime
@@ -57,6 +58,11 @@ class Drain:
             self._outage.met(error, "release_failed")
         return any(thread.is_alive() for thread in self._workers) or bool(self._owned())
 
+    def cut_short(self) -> bool:
+        """Ends jobs that can be ended, tasks and processes, so that they go back. Returns whether there are any."""
+        running = [claim for thread in self._workers for claim in thread.in_hand if claim.batches]
+        return sum(claim.stop(Stop.DRAINED) for claim in running) > 0
+
     def end(self) -> int:
         """
         Stops the keeper. Shards that could not be released are marked, not given away: their leases run out, and
@@ -66,8 +72,8 @@ class Drain:
         left = self._owned()
         busy = [lease for lease in left if lease.is_busy]
         running: dict[Lease, list[str]] = {}
-        for claim in (claim for thread in self._workers for claim in thread.in_hand):
-            running.setdefault(claim.lease, []).extend(job.id for job in claim.running)
+        for claim, batch in (found for thread in self._workers for found in thread.batches):
+            running.setdefault(claim.lease, []).extend(job.id for job in batch.running)
         self._keeper.stop()
         self._keeper.join(JOIN)
         for lease in busy:

@@ -6,10 +6,9 @@ import math
 import threading
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import Any, NamedTuple, Protocol
+from typing import Any, Final, NamedTuple, Protocol
 
 from lowkiq import clock
-from lowkiq.codec import load_payload
 from lowkiq.errors import Fenced, OtherLayout
 from lowkiq.handlers.performer import Performer
 from lowkiq.node.claim_size import ClaimSize
@@ -18,6 +17,9 @@ from lowkiq.queue.call import Call
 from lowkiq.queue.claims import Claim, Handed
 from lowkiq.queue.shard import Held, Owned, Released, Shard
 from lowkiq.shared_page import DeadNode, Seat
+
+#: Batches of a shard that an async worker runs at a time, unless its `concurrency` says otherwise.
+ASYNC_CONCURRENCY: Final = 100
 
 
 class Runner(Protocol):
@@ -71,7 +73,6 @@ class Lease:
         self.lock = threading.Lock()
         self.runtime = runtime
         self._ttl = runtime.settings.lease_ttl
-        self._is_loaded_by_user = runtime.settings.load_payload is not load_payload
         #: The list by which pushes ring its pool; "": the node's doorbell.
         self.bell = ""
         #: It is another node's part, and this one only stands in while that is away.
@@ -84,8 +85,8 @@ class Lease:
         self.is_wanted = False
         #: Who owns the shard, when it is not us.
         self.holder: str | None = None
-        #: Turns at a time, at most.
-        self._concurrency = performer.worker.concurrency or math.inf
+        #: Turns at a time, at most; of an async worker, batches.
+        self.concurrency = performer.worker.concurrency or (ASYNC_CONCURRENCY if performer.is_async else math.inf)
         self._turns: set[Runner] = set()
         #: The claims that are performed, or settled; be it under a lease that was lost.
         self.in_hand: tuple[Claimed, ...] = ()
@@ -110,7 +111,7 @@ class Lease:
         """
         with self.lock:
             if thread not in self._turns:
-                if len(self._turns) >= self._concurrency:
+                if len(self._turns) >= self.concurrency:
                     return math.inf
                 look_at = max((other.lasts_at(patience) for other in self._turns), default=0.0)
                 if look_at > clock.monotonic():
@@ -209,10 +210,10 @@ class Lease:
 
     # ── its claims ──────────────────────────────────────────────────────────────────────────────────────────────────
 
-    def ask(self, shards: int, seat: Seat) -> Asked | None:
+    def ask(self, shards: int, seat: Seat, limit: int | None = None) -> Asked | None:
         """
-        Asks for jobs, as one of so many shards. Claims whose replies were lost are given back first. None without the
-        lease, or with one to be given back.
+        Asks for at most `limit` jobs, or as many as their pace allows, as one of so many shards. Claims whose replies
+        were lost are given back first. None without the lease, or with one to be given back.
         """
         node, settings = self.runtime.node, self.runtime.settings
         with self.lock:
@@ -225,11 +226,11 @@ class Lease:
             self._asked.add(number)
             self._open = 0
         calls: list[Call[Any]] = [self.shard.release(node, epoch, lost, "claim") for lost in unheard]
-        limit = self.claim_size.share(shards)
+        most = self.claim_size.share(shards) if limit is None else limit
         claim = self.shard.claim(
-            node, epoch, number, limit, settings.max_payloads, settings.load_payload, shards, known
+            node, epoch, number, most, settings.max_payloads, self.performer.load, shards, known
         )  # fmt: skip
-        if self._is_loaded_by_user:
+        if self.performer.is_loaded_by_user:
             claim = claim._replace(parse=partial(self.load_seated, seat, number, claim.parse))
         return Asked(epoch, number, unheard, [*calls, claim])
 
@@ -283,7 +284,7 @@ class Lease:
                 return False
             if handed.number in self._asked:  # its reply, that it is empty, is still on its way to another thread
                 self._asked.remove(handed.number)
-            elif handed.number != self._open or len(self._turns) >= self._concurrency:
+            elif handed.number != self._open or len(self._turns) >= self.concurrency:
                 return False
             self._open = 0
             self._turns.add(thread)
@@ -292,7 +293,7 @@ class Lease:
 
     def load_seated(self, seat: Seat, number: int, load: Callable[..., Claim], *what: Any) -> Claim:
         """Has payloads loaded, as a part of what the node runs if it is by code of the user's: that may kill it."""
-        if not self._is_loaded_by_user:
+        if not self.performer.is_loaded_by_user:
             return load(*what)
         with seat.loading(self.shard.prefix, number):
             return load(*what)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import inspect
 import math
 import os
 import secrets
@@ -25,11 +26,11 @@ from lowkiq.node.drain import BurstEnd, Drain
 from lowkiq.node.health.dump import dump
 from lowkiq.node.health.heartbeat import HealthReport, Heartbeat
 from lowkiq.node.health.housekeeping import Housekeeping
+from lowkiq.node.job_thread import JobThread, leases_of_threads
 from lowkiq.node.lease import Lease
 from lowkiq.node.lease_keeper import LeaseKeeper
 from lowkiq.node.runtime import Runtime, chosen_workers
 from lowkiq.node.threads import make_threads, tuned
-from lowkiq.node.worker_thread import WorkerThread, leases_of_threads
 from lowkiq.process.faults import dump_on_faults
 from lowkiq.process.signals import SignalInbox, spare_forks
 from lowkiq.queue.call import Caller, raise_first
@@ -98,7 +99,7 @@ class Node:
         #: Told to take no jobs, perhaps before it could take any.
         self._is_quiet = quiet
         self._on_state = on_state or (lambda _state, _busy, _jobs, _waits: None)
-        self._workers: list[WorkerThread] = []
+        self._workers: list[JobThread] = []
         self._state = "starting"
         self._fatal_error: BaseException | None = None
         self._interrupts = 0
@@ -161,7 +162,9 @@ class Node:
             raise_first(list(refused.values()))
         runtime.refusals.of_queues(refused)
         if self._settings.on_server_init:
-            self._settings.on_server_init()
+            made = self._settings.on_server_init()
+            if inspect.iscoroutine(made):  # what it makes belongs to the loop that runs the jobs
+                runtime.loop.call(made)
         return True
 
     def _make_threads(self) -> None:
@@ -169,8 +172,8 @@ class Node:
         self._workers = make_threads(runtime)
         pools = {lease: thread.pool for thread in self._workers for lease in thread.pool.leases}
         self._own = [lease for lease in pools if not lease.is_foster]
-        self._doorbell = Doorbell(runtime, pools, self._take_over)
         self._keeper = LeaseKeeper(runtime, pools, self._workers)
+        self._doorbell = Doorbell(runtime, pools, self._take_over, self._keeper.cancel)
         report = HealthReport(runtime, self._workers, os.environ)
         self._heartbeat = Heartbeat(runtime, lambda round_trip: report(self._state, round_trip), Housekeeping(runtime))
         self._beat_soon = self._heartbeat.beat_soon
@@ -272,13 +275,19 @@ class Node:
         """Finishes what runs, hands the shards over, and says why."""
         if self._state != "retiring":
             self._leave("draining")
-        drain = Drain(self._runtime, self._workers, self._keeper)
+        runtime = self._runtime
+        drain = Drain(runtime, self._workers, self._keeper)
         drain.begin()
         while drain.advance() and clock.monotonic() < self._leave_at:
             self._wait(BURST_TICK)
             if self._fatal_error is not None:
                 self._leave("draining")
+        if drain.cut_short():
+            until = clock.monotonic() + ABANDON
+            while drain.advance() and clock.monotonic() < until:
+                self._wait(BURST_TICK)
         left = drain.end()
+        runtime.loop.close()
         self._heartbeat.stop()
         self._doorbell.stop()
         self._heartbeat.join(TICK)

@@ -28,7 +28,7 @@ class Relief:
             is_stuck = thread.is_inside(now, patience)
             for claim in thread.in_hand:
                 since = claim.waits_since
-                if is_stuck and (claim.has_unstarted or not claim.running):
+                if is_stuck and (claim.has_unstarted or not claim.batches):
                     due_in = self._take_rest(claim)
                     if due_in is not None:
                         wake(claim.lease, clock.monotonic() + due_in)
@@ -52,7 +52,7 @@ class Relief:
 
     def _take_rest(self, claim: ClaimInHand) -> float | None:
         """Returns the seconds until the shard's oldest job is due."""
-        if claim.running:
+        if claim.batches:
             claim.give_back()
             return self._settle(claim, claim.settle_call(last=False))
         if not (settle := claim.take_back_call()):

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
-from typing import Any, Final
+from collections.abc import Collection, Mapping, Sequence
+from typing import Any, Final, Generic, TypeVar
 
 from redis.exceptions import RedisError
 
@@ -12,41 +12,54 @@ from lowkiq.errors import LowkiqError, StaleClaim, Unsettled
 from lowkiq.node.claim_in_hand import ClaimInHand, Settle, Thread
 from lowkiq.node.lease import Asked, Lease
 from lowkiq.node.pool import Pool
+from lowkiq.node.thread_claim import ThreadClaim
 from lowkiq.queue.call import Call, Caller, chunked, raise_first
 from lowkiq.queue.claims import Claim
 from lowkiq.queue.shard import Settled, peek
 from lowkiq.shared_page import Seat
 
+C = TypeVar("C", bound=ClaimInHand)
+
 #: Seconds until a shard is looked at again in which others still have jobs to start.
 AGAIN: Final = 0.005
 
 
-class RoundTrip:
-    """One exchange of one thread, whose pool learns when the oldest job of each shard is due."""
+class RoundTrip(Generic[C]):
+    """
+    One exchange of one thread, whose pool learns when the oldest job of each shard is due. What is claimed it takes in
+    hand as a `claim_type`; suspects as a ThreadClaim, for they run one by one.
+    """
 
-    def __init__(self, caller: Caller, pool: Pool, thread: Thread, seat: Seat) -> None:
+    def __init__(self, caller: Caller, pool: Pool, thread: Thread, seat: Seat, claim_type: type[C]) -> None:
         self._caller = caller
+        self._claim_type = claim_type
         self._seat = seat
         self._pool = pool
         self._thread = thread
         self._asked_at = clock.monotonic()
         #: Claims that have brought jobs.
-        self.claimed: list[ClaimInHand] = []
+        self.claimed: list[C | ThreadClaim] = []
         #: Settles that Redis has confirmed.
         self.settled: list[Settled] = []
 
-    def make(self, done: Sequence[ClaimInHand], picked: Sequence[Lease], polled: Sequence[Lease]) -> None:
+    def make(
+        self,
+        done: Sequence[ClaimInHand],
+        picked: Sequence[Lease],
+        polled: Sequence[Lease],
+        limits: Mapping[Lease, int] | None = None,
+    ) -> None:
         """
-        Settles, claims and polls.
+        Settles, claims and polls. `limits` has the most jobs to claim, where their pace does not say it.
 
         Raises:
             RedisError: a settle was not confirmed, or nothing was claimed and a reply is missing.
         """
-        settles = [(claim, claim.settle_call(last=True)) for claim in done]
+        settles = [(claim, claim.settle_call(last=claim.is_ended)) for claim in done]
         calls: list[Call[Any]] = [settle.call for _, settle in settles if settle]
         claims: list[tuple[Lease, Asked, int]] = []
         for lease in picked:
-            if asked := lease.ask(len(picked), self._seat):
+            if asked := lease.ask(len(picked), self._seat, limits[lease] if limits else None):
                 calls += asked.calls
                 claims.append((lease, asked, len(calls) - 1))
         polls_at = len(calls)
@@ -99,6 +112,8 @@ class RoundTrip:
                     continue
                 if settled:
                     self.settled.append(settled)
+            if settle and not settle.is_last:
+                continue
             claim.finish()
             if claim.lease not in claimed:
                 self._end_turn(claim.lease, settled.due_in if settle and settled else None, now)
@@ -119,11 +134,12 @@ class RoundTrip:
 
     def _note_claimed(self, lease: Lease, asked: Asked, result: Any, now: float) -> None:
         if isinstance(result, Claim):
-            if claim := ClaimInHand.of_reply(lease, result, asked, self._thread):
-                # Its next claim goes along with the settle, whatever is queued now: that costs no round trip of its
-                # own, and under load there is mostly something by then.
+            claim_type = ThreadClaim if result.crowds else self._claim_type
+            if claim := claim_type.of_reply(lease, result, asked, self._thread):
                 self.claimed.append(claim)
-                self._note(lease, None, now)
+                # On a thread the next claim goes along with the settle, whatever is queued now: that costs no round
+                # trip of its own, and under load there is mostly something by then.
+                self._note(lease, None if self._claim_type is ThreadClaim else result.due_in, now)
                 self._pool.watch(lease, now)
             else:
                 self._end_turn(lease, result.due_in, now)

@@ -14,6 +14,7 @@ from redis.exceptions import RedisError
 from lowkiq import clock
 from lowkiq.app import Lowkiq
 from lowkiq.errors import OtherLayout, SettingsError, unknown_option
+from lowkiq.handlers.loop_thread import LoopThread
 from lowkiq.queue.call import Caller
 from lowkiq.queue.shard import Shard, shards_of
 from lowkiq.settings import Settings
@@ -139,6 +140,8 @@ class Runtime:
     known_dead: Sequence[str] = ()
     #: Shared with the supervisor, if there is one.
     page: SharedPage = field(default_factory=SharedPage)
+    #: Where coroutines run.
+    loop: LoopThread = field(default_factory=LoopThread)
     outage: Outage = field(default_factory=Outage)
     refusals: Refusals = field(default_factory=Refusals)
 

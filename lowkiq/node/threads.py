@@ -13,11 +13,13 @@ from lowkiq.errors import SettingsError
 from lowkiq.handlers.performer import Performer
 from lowkiq.hooks import Scheduler
 from lowkiq.node.claim_size import ClaimSize
+from lowkiq.node.job_thread import JobThread
 from lowkiq.node.lease import Lease
 from lowkiq.node.pool import Pool
 from lowkiq.node.runtime import Runtime
 from lowkiq.node.schedulers import Lag
 from lowkiq.node.suspects.isolation import Isolation
+from lowkiq.node.tasks.feeder import Feeder
 from lowkiq.node.worker_thread import WorkerThread
 from lowkiq.queue import keys
 from lowkiq.queue.bell import ListBell, LocalBell
@@ -27,8 +29,8 @@ from lowkiq.worker import Worker
 T = TypeVar("T")
 
 
-def make_threads(runtime: Runtime) -> list[WorkerThread]:
-    """Makes the worker threads of a node, in pools. None of them is started yet."""
+def make_threads(runtime: Runtime) -> list[JobThread]:
+    """Makes the worker threads of a node, in pools, and the feeder of its event loop. None of them is started yet."""
     settings = runtime.settings
     leases = [lease for worker in runtime.workers.values() for lease in leases_of(runtime, worker)]
     if settings.build_splitter:  # one of the user's may keep shards apart, and away, on purpose
@@ -38,14 +40,17 @@ def make_threads(runtime: Runtime) -> list[WorkerThread]:
     else:
         groups, sizes = [leases], [settings.threads_per_node]
         own = set(part_of_node(leases, runtime.node_number, runtime.number_of_nodes))
-    threads: list[WorkerThread] = []
+    threads: list[JobThread] = []
     isolation = Isolation()
+    # What is not the node's part it runs as well, in case other nodes are away (housekeeping.py).
+    for lease in (lease for group in groups for lease in group):
+        lease.is_foster = lease not in own
     for number, (group, size) in enumerate(zip(groups, sizes, strict=True)):
-        # What is not the node's part its threads run as well, in case other nodes are away (housekeeping.py).
-        for lease in group:
-            lease.is_foster = lease not in own
-        pool = _make_pool(runtime, number, group)
-        threads += [WorkerThread(len(threads) + at, pool, runtime, isolation) for at in range(size)]
+        if leases := [lease for lease in group if not lease.performer.is_async]:
+            pool = _make_pool(runtime, number, leases)
+            threads += [WorkerThread(len(threads) + at, pool, runtime, isolation) for at in range(size)]
+    if leases := [lease for group in groups for lease in group if lease.performer.is_async]:
+        threads.append(Feeder(_make_pool(runtime, len(groups), leases), runtime, isolation))
     return threads
 
 
@@ -63,7 +68,7 @@ def _make_pool(runtime: Runtime, number: int, leases: Sequence[Lease]) -> Pool:
 
 def leases_of(runtime: Runtime, worker: type[Worker]) -> list[Lease]:
     """Leases of all shards of a queue, none of them acquired."""
-    performer = Performer(worker(), runtime.settings, runtime.fatal)
+    performer = Performer(worker(), runtime.settings, runtime.fatal, runtime.loop)
     claim_size = ClaimSize(runtime.settings.claim_window, worker.batch_size)
     shards = shards_of(runtime.namespace, {worker.queue_name: worker.shards_count})
     return [Lease(shard, performer, claim_size, runtime) for shard in shards]

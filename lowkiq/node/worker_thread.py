@@ -3,17 +3,13 @@
 from __future__ import annotations
 
 import math
-import random
-import threading
-import time
 from collections.abc import Sequence
-from queue import SimpleQueue
 
 from redis.exceptions import RedisError
 
 from lowkiq import clock
-from lowkiq.node.claim_in_hand import ClaimInHand
 from lowkiq.node.claim_size import MOST_SHARDS
+from lowkiq.node.job_thread import JobThread
 from lowkiq.node.lease import Lease
 from lowkiq.node.pool import LASTING, Pool
 from lowkiq.node.relief import Relief
@@ -21,16 +17,14 @@ from lowkiq.node.round_trip import RoundTrip
 from lowkiq.node.runtime import Runtime
 from lowkiq.node.suspects.isolation import Isolation
 from lowkiq.node.suspects.suspects import Suspects
-from lowkiq.queue.bell import Heard
-from lowkiq.queue.shard import Settled
+from lowkiq.node.thread_claim import ThreadClaim
+from lowkiq.queue.claims import Handed
 
-#: Seconds between tries while Redis is away or refuses: it grows to the second figure, with jitter.
-RETRY_FROM, RETRY_TO = 0.05, 1.0
 #: A thread's hand lasts after so many times what a batch may take, however quick its batches are.
 BATCHES = 2.5
 
 
-class WorkerThread(threading.Thread):
+class WorkerThread(JobThread):
     """
     Runs shards of its pool, one turn after the other. Others settle for it while it is inside a job, under `settling`.
 
@@ -38,71 +32,23 @@ class WorkerThread(threading.Thread):
     """
 
     def __init__(self, number: int, pool: Pool, runtime: Runtime, isolation: Isolation | None = None) -> None:
-        super().__init__(name=f"lowkiq-worker-{number}", daemon=True)
-        self.pool = pool
-        pool.join(self)
-        self._runtime = runtime
+        super().__init__(f"lowkiq-worker-{number}", pool, runtime, isolation or Isolation())
         self._relief = Relief(runtime.caller)
-        self._roused: SimpleQueue[None] = SimpleQueue()
-        self._is_stopping = self._is_quiet = self._is_calm = self._is_exchanging = False
-        self._retry_delay = RETRY_FROM
         #: Seconds after which it takes the batches of others for slow.
         self._patience = self._long = runtime.settings.claim_window
         #: Tells what it runs.
         self.seat = runtime.page.seat(number)
-        #: Shared by all threads of the node.
-        self.isolation = isolation or Isolation()
         self._suspects = Suspects(runtime, self, self.isolation)
-        self._hand: Sequence[ClaimInHand] = ()
+        self._hand: Sequence[ThreadClaim] = ()
         #: Since when it performs what it has in hand (monotonic).
         self._since = self._lasting_since = 0.0
-        #: Held while settles of what it has in hand are on their way, so that two never cross.
-        self.settling = threading.Lock()
-        self.processed = self.failed = 0
 
     # ── for other threads ───────────────────────────────────────────────────────────────────────────────────────────
 
     @property
-    def in_hand(self) -> list[ClaimInHand]:
+    def in_hand(self) -> list[ThreadClaim]:
         """The claims that are to be performed, or are performed and not yet settled."""
         return [claim for claim in self._hand if not claim.is_over]
-
-    def rest(self) -> None:
-        """Waits to be roused."""
-        self._roused.get()
-
-    def rouse(self) -> None:
-        """Ends its rest, or the next one."""
-        self._roused.put(None)
-
-    def quiet(self) -> None:
-        """Has the thread claim nothing more, and get nothing handed over."""
-        self._is_quiet = True
-        self.pool.rouse(self)
-
-    @property
-    def is_calm(self) -> bool:
-        """True once a quiet thread gets nothing handed over any more: it said so, or runs a job."""
-        return self._is_calm or bool(self._hand)
-
-    @property
-    def is_leaving(self) -> bool:
-        """True if it is to begin nothing more."""
-        return self._is_stopping or self._is_quiet
-
-    def stop(self) -> None:
-        """Ends the thread after the batch in hand."""
-        self._is_stopping = True
-        self.pool.rouse(self)
-
-    def count(self, settled: Settled) -> None:
-        """Counts jobs settled for this thread, by itself or by another. The caller holds `settling`."""
-        self.processed += settled.acked
-        self.failed += settled.failed
-
-    def may_touch(self, lease: Lease) -> bool:
-        """Returns whether a thread that was told to stop may still send something for that shard."""
-        return self.is_alive() and (self._is_exchanging or any(claim.lease is lease for claim in self.in_hand))
 
     def is_inside(self, now: float, seconds: float) -> bool:
         """Returns whether a batch has taken that long already."""
@@ -118,14 +64,6 @@ class WorkerThread(threading.Thread):
         return min(since + patience, self._since + patience * BATCHES) if since < math.inf else math.inf
 
     # ── its loop ────────────────────────────────────────────────────────────────────────────────────────────────────
-
-    def run(self) -> None:
-        try:
-            while not self._is_stopping or self._hand:
-                self._step()
-            self.pool.leave(self)
-        except BaseException as error:  # noqa: BLE001 (a thread must not die unnoticed: its shards would stand still)
-            self._runtime.fatal(error)
 
     def _step(self) -> None:
         """One round: pick, exchange with Redis, perform."""
@@ -158,9 +96,7 @@ class WorkerThread(threading.Thread):
         except RedisError as error:
             self._wait_for_redis(picked, error)
             return False
-        # A poll reaches all servers of a cluster, and whoever met the trouble may rest by now.
-        self._runtime.outage.over(*(thread.name for thread in self.pool.threads if polled))
-        self._retry_delay = RETRY_FROM
+        self._note_success(polled=bool(polled))
         return has_jobs
 
     def _perform(self) -> None:
@@ -224,26 +160,14 @@ class WorkerThread(threading.Thread):
         heard, self._patience = self.pool.rest(self, is_idle=not self.is_leaving)
         return self._answer(heard) is not None
 
-    # ── the bell ────────────────────────────────────────────────────────────────────────────────────────────────────
-
-    def _answer(self, heard: Heard) -> Lease | None:
-        """Acts on a ring. Returns the shard whose jobs came with it, and are in hand now."""
-        now = clock.monotonic()
-        if heard.is_unsure:
-            for lease in self.pool.leases:
-                if lease.is_open:  # what was handed over is found, and given back, by claims
-                    self.pool.wake(lease, now)
-        ring = heard.ring
-        rung = self.pool.of_prefix(ring.shard) if ring else None
-        if not (ring and rung):
-            return None
-        if ring.handed and not self._hand and (claim := ClaimInHand.of_ring(rung, ring.handed, self, self.seat)):
-            self._hand = [claim]
-            self.pool.watch(rung, now)
-            self.pool.resign(self)
-            return rung
-        self.pool.wake(rung, now + ring.due_in)
-        return None
+    def _take_handed(self, lease: Lease, handed: Handed) -> bool:
+        claim = None if self._hand else ThreadClaim.of_ring(lease, handed, self, self.seat)
+        if not claim:
+            return False
+        self._hand = [claim]
+        self.pool.watch(lease, clock.monotonic())
+        self.pool.resign(self)
+        return True
 
     def _give_way(self, picked: Sequence[Lease], handed: Lease) -> None:
         """Puts picked shards off for one whose jobs are here already."""
@@ -261,7 +185,7 @@ class WorkerThread(threading.Thread):
             # Until here others may have taken back what was picked, and run it by now.
             picked = [lease for lease in picked if not lease.take(self, self._patience)]
             self._patience = self._long
-            trip = RoundTrip(self._runtime.caller, self.pool, self, self.seat)
+            trip = RoundTrip(self._runtime.caller, self.pool, self, self.seat, ThreadClaim)
             try:
                 trip.make(done, picked, self.pool.holding(polled))
             finally:
@@ -274,17 +198,3 @@ class WorkerThread(threading.Thread):
                     if lease not in in_hand:
                         lease.leave(self)
         return bool(trip.claimed)
-
-    def _wait_for_redis(self, picked: Sequence[Lease], error: RedisError) -> None:
-        """Redis is gone, or refuses to write: keep the outcomes, and try for ever."""
-        self._runtime.outage.met(error)
-        for lease in picked:
-            self.pool.wake(lease, clock.monotonic())
-        # Sleeps through bells: they bring nothing while Redis is gone.
-        time.sleep(self._retry_delay * random.uniform(0.5, 1.5))  # noqa: S311 (spreads load)
-        self._retry_delay = min(self._retry_delay * 2, RETRY_TO)
-
-
-def leases_of_threads(threads: Sequence[WorkerThread]) -> list[Lease]:
-    """The shards that these threads run."""
-    return [lease for pool in dict.fromkeys(thread.pool for thread in threads) for lease in pool.leases]

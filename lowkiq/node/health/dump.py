@@ -15,9 +15,10 @@ import sys
 import threading
 import time
 import traceback
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from types import FrameType
+from typing import Any
 
 import psutil
 import structlog
@@ -25,19 +26,22 @@ import structlog
 from lowkiq import clock
 from lowkiq.admin.nodes import NAMED_IDS, ThreadHealth, name_id
 from lowkiq.handlers.performer import Performer
-from lowkiq.node.claim_in_hand import ClaimInHand
-from lowkiq.node.worker_thread import WorkerThread
+from lowkiq.node.claim_in_hand import Batch, ClaimInHand
+from lowkiq.node.job_thread import JobThread
+from lowkiq.node.pool import Pool
+from lowkiq.node.tasks.loop_claim import TaskBatch
+from lowkiq.node.thread_claim import ThreadClaim
 from lowkiq.version import VERSION
 
 logger = structlog.get_logger("lowkiq")
 
 #: What calls a worker's perform.
-_CALLERS = {Performer.perform.__code__, ClaimInHand.perform.__code__}
+_CALLERS = {Performer.perform.__code__, ThreadClaim.perform.__code__}
 #: Files kept: a node that is dumped in a loop must not fill the disk.
 KEPT = 20
 
 
-def dump(workers: Sequence[WorkerThread], state_directory: Path, node: str) -> None:
+def dump(workers: Sequence[JobThread], state_directory: Path, node: str) -> None:
     """Dumps all threads, the busy ones first. What can't be written to the file is still in the log."""
     directory = state_directory / "dumps"
     frames = sys._current_frames()
@@ -47,13 +51,20 @@ def dump(workers: Sequence[WorkerThread], state_directory: Path, node: str) -> N
     sections = [_head(node, workers)]
     for thread, worker, frame in sorted(threads, key=lambda row: not (row[1] and row[1].in_hand)):
         if thread.name not in idle:
-            job = _describe(worker)
-            logger.warning("thread", name=thread.name, job=job, stack=_short_stack(frame))
+            job = _describe(next(iter(healths_of(worker, 1)), None) if worker else None)
+            logger.warning("thread", name=thread.name, job=job, stack=short_stack(frame))
             sections.append(f"{thread.name}  {job}\n{_full_stack(frame)}")
     if idle:
         logger.warning("threads_idle", names=idle)
         sections.append(f"{len(idle)} wait for jobs: {', '.join(idle)}\n")
-    sections += [_tasks(loop) for loop in _loops(frames.values())]
+    jobs = {
+        batch.task: _describe(health_of(worker.name, claim, batch))
+        for worker in workers
+        for claim, batch in worker.batches
+        if isinstance(batch, TaskBatch) and batch.task
+    }
+    loops = _loops(frames.values()).union(task.get_loop() for task in jobs)
+    sections += [_tasks(loop, jobs) for loop in loops]
     try:
         path = _write(directory, "\n".join(sections))
     except OSError as error:
@@ -62,16 +73,16 @@ def dump(workers: Sequence[WorkerThread], state_directory: Path, node: str) -> N
         logger.warning("thread_dump", path=str(path), threads=len(threads))
 
 
-def _head(node: str, workers: Sequence[WorkerThread]) -> str:
+def _head(node: str, workers: Sequence[JobThread]) -> str:
     now = datetime.datetime.now(datetime.UTC).isoformat(timespec="milliseconds")
     busy = sum(bool(worker.in_hand) for worker in workers)
     memory = psutil.Process().memory_info().rss / 2**20
     return f"node {node}  Lowkiq {VERSION}  {now}  {memory:,.0f} MiB  {busy} of {len(workers)} threads busy\n"
 
 
-def _is_idle(worker: WorkerThread, frame: FrameType | None) -> bool:
+def _is_idle(worker: JobThread, frame: FrameType | None) -> bool:
     """Returns whether a thread only waits to be rung: its stack says nothing else."""
-    return not worker.in_hand and any(entry.f_code is WorkerThread._wait.__code__ for entry in _outwards(frame))
+    return not worker.in_hand and any(entry.f_code is Pool.rest.__code__ for entry in _outwards(frame))
 
 
 def _outwards(frame: FrameType | None) -> Iterator[FrameType]:
@@ -93,37 +104,52 @@ def _loops(frames: Iterable[FrameType]) -> set[asyncio.AbstractEventLoop]:
     return {loop for loop in loops if isinstance(loop, asyncio.AbstractEventLoop)}
 
 
-def _tasks(loop: asyncio.AbstractEventLoop) -> str:
+def _tasks(loop: asyncio.AbstractEventLoop, jobs: Mapping[asyncio.Task[None], str]) -> str:
     text = io.StringIO()
     try:
         tasks = asyncio.all_tasks(loop)
     except RuntimeError:  # they change faster than they can be read
         return f"{loop!r}: its tasks can't be read now\n"
     for task in tasks:
-        text.write(f"task {task.get_name()}  {task.get_coro()!r}\n")
-        task.print_stack(file=text)
+        text.write(f"task {task.get_name()}  {jobs.get(task) or repr(task.get_coro())}\n")
+        text.writelines(traceback.format_list(_awaited(task)))
     return text.getvalue()
 
 
-def job_of(worker: WorkerThread) -> ThreadHealth:
-    """The job that a worker thread performs: worker, queue, shard, ids and seconds so far. Never payloads."""
-    claim = next((claim for claim in worker.in_hand if claim.running), None)
-    batch = claim.running if claim else ()
-    if claim is None or not batch:
-        return ThreadHealth(name=worker.name)
+def _awaited(task: asyncio.Task[Any]) -> traceback.StackSummary:
+    """Where a task is, as far in as its coroutines await each other: its own stack has the outermost one only."""
+    frames: list[tuple[FrameType, int]] = []
+    inner: Any = task.get_coro()
+    while (frame := getattr(inner, "cr_frame", None)) is not None:
+        frames.append((frame, frame.f_lineno))
+        inner = inner.cr_await
+    return traceback.StackSummary.extract(frames)
+
+
+def healths_of(worker: JobThread, most: int) -> list[ThreadHealth]:
+    """What a thread runs, or has run: the batches that have taken longest. Of one that runs nothing its name."""
+    batches = sorted(worker.batches, key=lambda row: row[1].running_since)[:most]
+    return [health_of(worker.name, claim, batch) for claim, batch in batches] or [ThreadHealth(name=worker.name)]
+
+
+def health_of(name: str, claim: ClaimInHand, batch: Batch) -> ThreadHealth:
+    """The job that runs: worker, queue, shard, ids and seconds so far. Never payloads."""
+    jobs, progress = batch.running, batch.progress
     return ThreadHealth(
-        name=worker.name,
+        name=name,
         worker=type(claim.worker).__name__,
         queue=claim.shard.queue,
         shard=claim.shard.index,
-        ids=[name_id(job.id) for job in batch[:NAMED_IDS]],
-        jobs=len(batch),
-        seconds=round(clock.monotonic() - claim.running_since, 3),
+        ids=[name_id(job.id) for job in jobs[:NAMED_IDS]],
+        jobs=len(jobs),
+        seconds=round(clock.monotonic() - batch.running_since, 3),
+        progress=progress.share if progress else None,
+        note=progress.note if progress else "",
+        is_to_stop=batch.is_cancelled,
     )
 
 
-def _describe(worker: WorkerThread | None) -> str:
-    job = job_of(worker) if worker else None
+def _describe(job: ThreadHealth | None) -> str:
     if job is None or job.queue is None:
         return "no job"
     return f"{job.worker} of queue {job.queue}, shard {job.shard}, for {job.seconds:.1f} s: {job.jobs} ids {job.ids}"
@@ -138,7 +164,7 @@ def _full_stack(frame: FrameType | None) -> str:
     return "".join(traceback.format_stack(frame)[-own if own else 0 :])
 
 
-def _short_stack(frame: FrameType | None) -> list[str]:
+def short_stack(frame: FrameType | None) -> list[str]:
     """For the log: innermost first."""
     stack = traceback.extract_stack(frame) if frame else []
     return [f"{Path(entry.filename).name}:{entry.lineno} {entry.name}" for entry in reversed(stack)][:30]

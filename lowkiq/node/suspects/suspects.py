@@ -10,9 +10,9 @@ from redis.exceptions import RedisError
 
 from lowkiq import clock
 from lowkiq.admin.nodes import name_id
-from lowkiq.node.claim_in_hand import ClaimInHand
 from lowkiq.node.runtime import Runtime
 from lowkiq.node.suspects import isolation
+from lowkiq.node.thread_claim import ThreadClaim
 from lowkiq.queue.call import Call
 from lowkiq.queue.shard import Settled
 from lowkiq.shared_page import Seat
@@ -38,7 +38,7 @@ class Suspects:
         self._isolation = gate
         self._thread = thread
 
-    def perform(self, claim: ClaimInHand) -> None:
+    def perform(self, claim: ThreadClaim) -> None:
         """Runs as many of a claim as have their turn, if it is theirs at all; the others go back."""
         thread, gate, asked_at = self._thread, self._isolation, clock.monotonic()
         if gate.begin(thread, lambda: thread.is_leaving or claim.is_lost):
@@ -55,7 +55,7 @@ class Suspects:
             _log("suspect_waits", claim, id, seconds=round(seconds, 1), advice="jobs that take long are in its way")
         claim.give_back()
 
-    def _settle_and_isolate(self, claim: ClaimInHand, id: str | None) -> bool:
+    def _settle_and_isolate(self, claim: ThreadClaim, id: str | None) -> bool:
         """
         Settles what has run, so that no death to come is held against a suspect that is done, and has Redis know that
         `id` runs alone. Returns whether it may start.
@@ -77,5 +77,5 @@ class Suspects:
                 return False
 
 
-def _log(event: str, claim: ClaimInHand, id: str, **facts: Any) -> None:
+def _log(event: str, claim: ThreadClaim, id: str, **facts: Any) -> None:
     logger.info(event, queue=claim.shard.queue, shard=claim.shard.index, id=name_id(id), **facts)

@@ -1,0 +1,89 @@
+"""LoopThread: an event loop in a thread of its own, for coroutines of the user's."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import importlib
+import threading
+from collections.abc import Callable, Coroutine
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any, Final, TypeVar
+
+from lowkiq import clock
+
+T = TypeVar("T")
+
+#: Threads of the loop's executor: for `asyncio.to_thread`, and sync middlewares around coroutines, one a batch.
+EXECUTOR_THREADS: Final = 128
+#: Seconds between the loop's ticks, by which it is known that nothing blocks it.
+TICK: Final = 0.5
+
+
+class LoopThread:
+    """
+    Started when it is first used. uvloop's loop where that is installed, else asyncio's own.
+
+    Any thread may call its methods.
+    """
+
+    def __init__(self, name: str = "lowkiq-loop") -> None:
+        self._name = name
+        self._starting = threading.Lock()
+        self._made: asyncio.AbstractEventLoop | None = None
+        #: The thread, once there is one.
+        self.thread: threading.Thread | None = None
+        self._ticked_at = 0.0
+        self._is_closed = False
+
+    @property
+    def loop(self) -> asyncio.AbstractEventLoop:
+        """The loop, which runs."""
+        made = self._made
+        return made if made is not None else self._start()
+
+    @property
+    def lag(self) -> float:
+        """Seconds by which the loop is late: something blocks it."""
+        return max(clock.monotonic() - self._ticked_at - TICK, 0.0) if self._made is not None else 0.0
+
+    def call(self, coroutine: Coroutine[Any, Any, T]) -> T:
+        """Runs a coroutine, in the caller's context, and waits for it. Not for the loop's own thread."""
+        return asyncio.run_coroutine_threadsafe(coroutine, self.loop).result()
+
+    def close(self) -> None:
+        """Stops the loop, as soon as nothing blocks it. Tasks that still run are left where they are."""
+        if self._made is not None and self.thread:
+            self._is_closed = True
+            self._made.call_soon_threadsafe(self._made.stop)
+            self.thread.join(TICK)
+
+    def _start(self) -> asyncio.AbstractEventLoop:
+        with self._starting:
+            if self._made is None:
+                loop = _loop_factory()()
+                loop.set_default_executor(ThreadPoolExecutor(EXECUTOR_THREADS, f"{self._name}-executor"))
+                self._ticked_at = clock.monotonic()
+                self.thread = threading.Thread(target=self._run, args=(loop,), name=self._name, daemon=True)
+                self.thread.start()
+                self._made = loop
+            return self._made
+
+    def _run(self, loop: asyncio.AbstractEventLoop) -> None:
+        asyncio.set_event_loop(loop)
+        loop.call_soon(self._tick, loop)
+        while not self._is_closed:
+            with contextlib.suppress(SystemExit, KeyboardInterrupt):  # which a task hands on to whoever runs the loop
+                loop.run_forever()
+        loop.close()
+
+    def _tick(self, loop: asyncio.AbstractEventLoop) -> None:
+        self._ticked_at = clock.monotonic()
+        loop.call_later(TICK, self._tick, loop)
+
+
+def _loop_factory() -> Callable[[], asyncio.AbstractEventLoop]:
+    with contextlib.suppress(ImportError):
+        factory: Callable[[], asyncio.AbstractEventLoop] = importlib.import_module("uvloop").new_event_loop
+        return factory
+    return asyncio.new_event_loop

@@ -1,0 +1,95 @@
+"""Middlewares around a perform: sync and async ones around either."""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+from collections.abc import Awaitable, Callable, Sequence
+from contextvars import copy_context
+from functools import partial
+from queue import SimpleQueue
+from typing import Any
+
+from lowkiq.handlers.loop_thread import LoopThread
+from lowkiq.hooks import Middleware
+
+Call = Callable[[], Any]
+
+
+def is_async(middleware: Middleware) -> bool:
+    """Returns whether its `call` is to be awaited."""
+    return inspect.iscoroutinefunction(middleware) or inspect.iscoroutinefunction(type(middleware).__call__)
+
+
+def around(middlewares: Sequence[Middleware], worker: Any, batch: Any, call: Call, loop: LoopThread) -> Call:
+    """A sync perform with middlewares around it, the first one outermost. Async ones run on the loop meanwhile."""
+    for middleware in reversed(middlewares):
+        if is_async(middleware):
+            call = partial(_on_loop, middleware, worker, batch, call, loop)
+        else:
+            call = partial(middleware, worker, batch, call)
+    return call
+
+
+def around_async(
+    middlewares: Sequence[Middleware], worker: Any, batch: Any, call: Call
+) -> Callable[[], Awaitable[Any]]:
+    """The same of an async perform. Sync middlewares run in a thread of the loop's executor, as they may block."""
+    for middleware in reversed(middlewares):
+        if is_async(middleware):
+            call = partial(middleware, worker, batch, call)
+        else:
+            call = partial(_in_thread, middleware, worker, batch, call)
+    return call
+
+
+def _on_loop(middleware: Middleware, worker: Any, batch: Any, call: Call, loop: LoopThread) -> Any:
+    """Runs an async middleware on the loop; its `call` runs here, in the thread that waits for it."""
+    asked: SimpleQueue[asyncio.Future[Any] | None] = SimpleQueue()
+
+    async def call_here() -> Any:
+        answer = asyncio.get_running_loop().create_future()
+        asked.put(answer)
+        return await answer
+
+    outcome = asyncio.run_coroutine_threadsafe(middleware(worker, batch, call_here), loop.loop)
+    outcome.add_done_callback(lambda _: asked.put(None))
+    while (answer := asked.get()) is not None:
+        try:
+            tell = partial(_resolve, answer, call(), None)
+        except BaseException as error:  # noqa: BLE001 (it is the middleware's to see, then the performer's)
+            tell = partial(_resolve, answer, None, error)
+        loop.loop.call_soon_threadsafe(tell)
+    return outcome.result()
+
+
+def _resolve(answer: asyncio.Future[Any], result: Any, error: BaseException | None) -> None:
+    if answer.done():  # the middleware waits for it no longer
+        return
+    if error is None:
+        answer.set_result(result)
+    else:
+        answer.set_exception(error)
+
+
+async def _in_thread(middleware: Middleware, worker: Any, batch: Any, call: Call) -> Any:
+    """Runs a sync middleware in a thread; its `call` runs on the loop. To cancel it cancels that call."""
+    loop = asyncio.get_running_loop()
+    inner: list[asyncio.Task[Any]] = []
+
+    async def run() -> Any:
+        task = asyncio.ensure_future(call())
+        inner.append(task)
+        return await task
+
+    def call_on_loop() -> Any:
+        return asyncio.run_coroutine_threadsafe(run(), loop).result()
+
+    thread = loop.run_in_executor(None, copy_context().run, middleware, worker, batch, call_on_loop)
+    try:
+        return await asyncio.shield(thread)
+    except asyncio.CancelledError:
+        for task in inner:
+            task.cancel()
+        await asyncio.wait([thread])
+        raise

@@ -1,0 +1,251 @@
+"""Feeder: claims jobs of async workers, has the event loop run them, and settles what has ended there."""
+
+from __future__ import annotations
+
+import asyncio
+import math
+import threading
+import time
+from collections import deque
+from collections.abc import Awaitable, Sequence
+from typing import Final, NamedTuple
+
+from redis.exceptions import RedisError
+
+from lowkiq import clock
+from lowkiq.errors import CheckpointFailed
+from lowkiq.node.claim_in_hand import ClaimInHand
+from lowkiq.node.claim_size import MOST_SHARDS
+from lowkiq.node.job_thread import JobThread
+from lowkiq.node.lease import Lease
+from lowkiq.node.pool import Pool
+from lowkiq.node.round_trip import RoundTrip
+from lowkiq.node.runtime import Runtime
+from lowkiq.node.suspects.isolation import Isolation
+from lowkiq.node.suspects.suspects import Suspects
+from lowkiq.node.tasks.loop_claim import LoopClaim
+from lowkiq.node.thread_claim import ThreadClaim
+from lowkiq.queue.claims import Handed
+from lowkiq.shared_page import MOST_LOOP_SEATS, Seat
+
+#: Seconds between exchanges while jobs run: what ends within one is settled together.
+PACE: Final = 0.001
+
+
+class Unsent(NamedTuple):
+    """A checkpoint that Redis is to keep."""
+
+    claim: LoopClaim
+    id: str
+    checkpoint: bytes
+    kept: asyncio.Future[None]
+
+
+class Feeder(JobThread):
+    """
+    The only member of its pool. A shard has as many batches on the loop as its worker's `concurrency` says, in as many
+    claims as they came in: each is claimed as soon as there is a place, and settled as soon as all of it has ended.
+    What ends before that is settled by the lease keeper, for the thread, within a claim_window.
+    """
+
+    def __init__(self, pool: Pool, runtime: Runtime, isolation: Isolation) -> None:
+        super().__init__("lowkiq-feeder", pool, runtime, isolation)
+        #: Tells what it loads; and what runs, a seat for each claim.
+        self.seat = runtime.page.loop_seat(0)
+        self._seats = deque(runtime.page.loop_seat(number) for number in range(1, MOST_LOOP_SEATS))
+        self._hand: list[LoopClaim | ThreadClaim] = []
+        #: Shards that have all the places their workers may have, and perhaps more jobs.
+        self._full: set[Lease] = set()
+        self._unsent: deque[Unsent] = deque()
+        self._exchanged_at = -math.inf
+
+    @property
+    def in_hand(self) -> list[LoopClaim | ThreadClaim]:
+        """The claims whose jobs run, or have run and are not settled."""
+        return [claim for claim in self._hand if not claim.is_over]
+
+    def is_inside(self, now: float, seconds: float) -> bool:  # noqa: ARG002 (no job runs on it)
+        """Never: it runs no jobs itself."""
+        return False
+
+    def lasts_at(self, patience: float) -> float:  # noqa: ARG002 (as above)
+        """Never: nobody else claims from its shards."""
+        return math.inf
+
+    # ── for the loop ────────────────────────────────────────────────────────────────────────────────────────────────
+
+    def note_end(self, claim: ClaimInHand) -> None:
+        """A batch of it has ended. The thread is woken if it has something to do for that."""
+        if claim.is_ended or claim.lease in self._full:
+            self.pool.rouse(self)
+
+    def note_suspects_end(self, claim: ThreadClaim, seat: Seat) -> None:
+        """As many suspects of it have run as had their turn."""
+        self._seats.append(seat)
+        self.note_end(claim)
+
+    def keep(self, claim: LoopClaim, id: str, checkpoint: bytes) -> Awaitable[None]:
+        """Sends a checkpoint soon. Called on the loop."""
+        claim.check_checkpoint(checkpoint)
+        kept = asyncio.get_running_loop().create_future()
+        self._unsent.append(Unsent(claim, id, checkpoint, kept))
+        self.pool.rouse(self)
+        return kept
+
+    # ── its loop ────────────────────────────────────────────────────────────────────────────────────────────────────
+
+    def _step(self) -> None:
+        """One round: settle, claim, start. Or wait."""
+        self._send_checkpoints()
+        now = clock.monotonic()
+        if self._hand and not self.is_leaving:
+            self._answer(self.pool.glance(self, now))
+        ended = [claim for claim in self._hand if claim.is_ended]
+        picked = {} if self.is_leaving else self._pick(ended, now)
+        polled = [] if self.is_leaving else self.pool.due_for_poll(now)
+        if self._is_quiet or picked:
+            self._answer(self.pool.resign(self) if picked else self.pool.hush(self))
+        self._is_calm = self._is_quiet
+        if not (ended or picked or polled):
+            # With jobs in hand it is woken by their ends, and none is handed over: the next claim is soon enough.
+            heard, _ = self.pool.rest(self, is_idle=not (self._hand or self.is_leaving))
+            self._answer(heard)
+            return
+        self._is_exchanging = True
+        try:
+            self._exchange(ended, picked, polled)
+        except RedisError as error:
+            self._wait_for_redis(list(picked), error)
+        else:
+            self._note_success(polled=bool(polled))
+        finally:
+            self._is_exchanging = False
+
+    def _pick(self, ended: Sequence[ClaimInHand], now: float) -> dict[Lease, int]:
+        """Shards that are due and have places on the loop, each with how many jobs it may claim."""
+        for full in [lease for lease in self._full if self._places(lease) > 0]:
+            self._full.discard(full)
+            self.pool.keep(full, now)
+        for claim in ended:
+            if all(other.is_ended for other in claim.lease.in_hand if isinstance(other, ClaimInHand)):
+                self.pool.keep(claim.lease, now)  # its next claim, which may find nothing, goes along with the settle
+        picked: dict[Lease, int] = {}
+        while len(picked) < MOST_SHARDS and (lease := self.pool.pick(now)):
+            if lease.has_suspects and (turn_at := self.isolation.busy_until(now)):
+                self.pool.look(lease, turn_at)
+            elif lease.holds(lease.epoch) and not lease.is_wanted:
+                places = self._places(lease)
+                if places > 0 and len(self._seats) > len(picked):
+                    picked[lease] = places * lease.performer.worker.batch_size
+                else:
+                    self._full.add(lease)
+            # Not ours now: the lease keeper wakes us when it is again.
+        return picked
+
+    def _places(self, lease: Lease) -> int:
+        """Batches of a shard that may be started now."""
+        taken = sum(claim.taken for claim in lease.in_hand if isinstance(claim, LoopClaim))
+        return int(lease.concurrency) - taken
+
+    def _take_handed(self, lease: Lease, handed: Handed) -> bool:
+        claim = LoopClaim.of_ring(lease, handed, self, self.seat) if self._seats and not self.is_leaving else None
+        lease.leave(self)  # its turns are for threads
+        if not claim:
+            return False
+        self._begin(claim)
+        return True
+
+    def _begin(self, claim: LoopClaim | ThreadClaim) -> None:
+        self._hand.append(claim)
+        if isinstance(claim, ThreadClaim):
+            SuspectThread(claim, self._seats.popleft(), self, self._runtime).start()
+        elif claim.is_ended:  # nothing of it could be decoded
+            pass
+        elif self.isolation.enter(claim):
+            seat = self._seats.popleft()
+            claim.start(seat, lambda: self._end(claim, seat))
+        else:
+            claim.give_back()
+            claim.is_ended = True
+
+    def _end(self, claim: LoopClaim, seat: Seat) -> None:
+        self.isolation.leave(claim)
+        self._seats.append(seat)
+
+    # ── exchanges with Redis ────────────────────────────────────────────────────────────────────────────────────────
+
+    def _exchange(self, ended: Sequence[ClaimInHand], picked: dict[Lease, int], polled: Sequence[Lease]) -> None:
+        """Settles, claims the next, and polls; has what was claimed run."""
+        early = self._exchanged_at + PACE - clock.monotonic()
+        if early > 0 and self._hand:
+            time.sleep(early)
+            ended = [claim for claim in self._hand if claim.is_ended]
+        with self.settling:
+            trip = RoundTrip(self._runtime.caller, self.pool, self, self.seat, LoopClaim)
+            try:
+                trip.make(
+                    [claim for claim in ended if not claim.is_over], list(picked), self.pool.holding(polled), picked
+                )
+            finally:
+                for settled in trip.settled:
+                    self.count(settled)
+                self._hand = self.in_hand
+        self._exchanged_at = clock.monotonic()
+        for claim in trip.claimed:
+            self._begin(claim)
+
+    def _send_checkpoints(self) -> None:
+        unsent = [self._unsent.popleft() for _ in range(len(self._unsent))]
+        if not unsent:
+            return
+        calls = [row.claim.checkpoint_call(row.id, row.checkpoint) for row in unsent]
+        try:
+            results = self._runtime.caller.run_all(calls)
+        except RedisError as error:
+            self._runtime.outage.met(error)
+            results = [error] * len(unsent)
+        loop = unsent[0].kept.get_loop()
+        for row, result in zip(unsent, results, strict=True):
+            loop.call_soon_threadsafe(_tell, row.kept, row.claim.checkpoint_error(result))
+
+
+def _tell(kept: asyncio.Future[None], error: CheckpointFailed | None) -> None:
+    if kept.done():
+        return
+    if error:
+        kept.set_exception(error)
+        kept.exception()  # whoever does not await it need not hear of it
+    else:
+        kept.set_result(None)
+
+
+class SuspectThread(threading.Thread):
+    """Runs suspects of an async worker one by one, each alone on the node: it waits for the loop to run them."""
+
+    def __init__(self, claim: ThreadClaim, seat: Seat, feeder: Feeder, runtime: Runtime) -> None:
+        super().__init__(name="lowkiq-suspects", daemon=True)
+        self._claim = claim
+        self._feeder = feeder
+        self._fatal = runtime.fatal
+        claim.is_ended = False
+        #: As suspects.py knows a thread.
+        self.seat = seat
+        self.settling = feeder.settling
+        self.count = feeder.count
+        self._suspects = Suspects(runtime, self, feeder.isolation)
+
+    @property
+    def in_hand(self) -> Sequence[ClaimInHand]:
+        return (self._claim,)
+
+    @property
+    def is_leaving(self) -> bool:
+        return self._feeder.is_leaving
+
+    def run(self) -> None:
+        try:
+            self._suspects.perform(self._claim)
+        except BaseException as error:  # noqa: BLE001 (a thread must not die unnoticed)
+            self._fatal(error)
+        self._claim.is_ended = True
+        self._feeder.note_suspects_end(self._claim, self.seat)

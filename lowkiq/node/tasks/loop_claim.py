@@ -1,0 +1,220 @@
+"""LoopClaim: a claim whose batches run all at once, each as a task on the node's event loop."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Protocol
+
+from lowkiq import clock
+from lowkiq.handlers.context import Context, Progress, enter
+from lowkiq.handlers.retries import Failures
+from lowkiq.handlers.stop import Stop
+from lowkiq.job import Job
+from lowkiq.node.claim_in_hand import ClaimInHand, Thread
+from lowkiq.node.lease import Lease
+from lowkiq.queue.claims import Claim
+from lowkiq.queue.shard import Shard
+from lowkiq.shared_page import Seat
+from lowkiq.worker import Worker
+
+
+class Feeder(Thread, Protocol):
+    """The thread that settles for the loop, as far as its claims need it."""
+
+    @property
+    def is_leaving(self) -> bool: ...
+
+    def note_end(self, claim: LoopClaim) -> None:
+        """A batch of it has ended."""
+
+    def keep(self, claim: LoopClaim, id: str, checkpoint: bytes) -> Awaitable[None]:
+        """Sends a checkpoint soon. Called on the loop."""
+
+
+class LoopClaim(ClaimInHand):
+    """Made by the feeder, which starts and settles it; its batches end on the loop."""
+
+    thread: Feeder
+
+    def __init__(self, lease: Lease, claim: Claim, epoch: str, number: int, thread: Thread) -> None:
+        super().__init__(lease, claim, epoch, number, thread)
+        self.is_ended = not claim.jobs
+        #: Jobs that were not started yet; then the batches that run; then the jobs that have ended.
+        self._unstarted: list[Job] = list(claim.jobs)
+        self._running: list[TaskBatch] = []
+        self._ended: list[Job] = []
+        self._seat: Seat | None = None
+        self._on_end: Callable[[], None] = lambda: None
+
+    @property
+    def in_hand(self) -> Sequence[ClaimInHand]:
+        """Itself: before isolation.py it is a thread of its own."""
+        return (self,)
+
+    @property
+    def is_leaving(self) -> bool:
+        """True if its feeder is to begin nothing more."""
+        return self.thread.is_leaving
+
+    @property
+    def has_unstarted(self) -> bool:
+        """True until its tasks have begun."""
+        return bool(self._unstarted)
+
+    @property
+    def batches(self) -> Sequence[TaskBatch]:
+        """The batches that run now."""
+        return tuple(self._running)
+
+    @property
+    def taken(self) -> int:
+        """Places that it takes of its worker's concurrency."""
+        return len(self._running) + -(-len(self._unstarted) // self._batch_size)
+
+    def start(self, seat: Seat, on_end: Callable[[], None]) -> None:
+        """Has its batches run. `on_end` is called, from any thread, when the last of them has ended."""
+        self._seat, self._on_end = seat, on_end
+        seat.begin(self.shard.prefix, self.number, len(self._jobs), 0)
+        seat.place[0] = 1
+        self.lease.performer.loop.loop.call_soon_threadsafe(self._spawn)
+
+    def stop(self, reason: Stop) -> bool:
+        """Cancels the tasks that run."""
+        self.lease.performer.loop.loop.call_soon_threadsafe(self._stop, reason)
+        return True
+
+    # ── on the loop ─────────────────────────────────────────────────────────────────────────────────────────────────
+
+    def _spawn(self) -> None:
+        with self._lock:
+            # Another node may run them by now; and the cancelled are dropped on the way, the others come again.
+            if self.is_lost or self.has_cancelled(self._unstarted):
+                self._give_back()
+            jobs, size = self._unstarted, self._batch_size
+            self._running = [TaskBatch(self, jobs[at : at + size]) for at in range(0, len(jobs), size)]
+            self._unstarted = []
+            batches = tuple(self._running)
+        for batch in batches:
+            batch.start()
+        if not batches:
+            self._end()
+
+    def _stop(self, reason: Stop) -> None:
+        for batch in self.batches:
+            if reason is not Stop.CANCELLED or self.has_cancelled(batch.running):
+                batch.stop(reason)
+
+    def note_end(self, batch: TaskBatch, failures: Failures | None) -> None:
+        """Notes how a batch has ended."""
+        with self._lock:
+            self._running.remove(batch)
+            self._ended += batch.running
+            if failures is not None:
+                self._note(failures)
+            if self.waits_since is None:
+                self.waits_since = clock.monotonic()
+            is_last = not self._running
+        if is_last:
+            self._end()
+        else:
+            self.thread.note_end(self)
+
+    def _end(self) -> None:
+        if self._seat:
+            self._seat.end()
+        self._on_end()
+        self.is_ended = True
+        self.thread.note_end(self)
+
+    # ── settle ──────────────────────────────────────────────────────────────────────────────────────────────────────
+
+    def _give_back(self) -> None:
+        self._released += [job.id for job in self._unstarted]
+        self._unstarted = []
+
+    def _done_jobs(self) -> Sequence[Job]:
+        return self._ended
+
+    def _count_done(self) -> int:
+        return len(self._ended)
+
+    def _forget_done(self, done: int) -> None:
+        del self._ended[:done]
+
+
+class TaskBatch:
+    """A batch that runs as a task (context.py, Run)."""
+
+    def __init__(self, claim: LoopClaim, jobs: list[Job]) -> None:
+        self._claim = claim
+        self.running: Sequence[Job] = jobs
+        self.running_since = clock.monotonic()
+        self.progress: Progress | None = None
+        self._reason: Stop | None = None
+        self._is_performing = True
+        self._kept: list[asyncio.Future[None]] = []
+        self.task: asyncio.Task[None] | None = None
+
+    @property
+    def epoch(self) -> str:
+        return self._claim.epoch
+
+    @property
+    def worker(self) -> Worker:
+        return self._claim.worker
+
+    @property
+    def shard(self) -> Shard:
+        return self._claim.shard
+
+    @property
+    def is_lost(self) -> bool:
+        return self._claim.is_lost
+
+    @property
+    def is_cancelled(self) -> bool:
+        return self._claim.is_to_stop(self.running, self.running_since)
+
+    def report(self, progress: Progress) -> None:
+        self.progress = progress
+
+    def keep(self, id: str, checkpoint: bytes) -> Awaitable[None]:
+        kept = asyncio.ensure_future(self._claim.thread.keep(self._claim, id, checkpoint))
+        self._kept.append(kept)
+        return asyncio.shield(kept)
+
+    def start(self) -> None:
+        """Has it run."""
+        self.task = asyncio.get_running_loop().create_task(self._run())
+
+    def stop(self, reason: Stop) -> None:
+        """Cancels it, unless it has just ended. Called on the loop."""
+        if self._is_performing and self.task:
+            self._reason = self._reason or reason
+            self.task.cancel()
+
+    async def _run(self) -> None:
+        enter(Context(self))
+        performer, jobs = self._claim.lease.performer, list(self.running)
+        timeout = self.worker.perform_timeout
+        timer = asyncio.get_running_loop().call_later(timeout, self.stop, Stop.TIMED_OUT) if timeout else None
+        try:
+            failures = await performer.perform_async(jobs)
+            self._is_performing = False
+        except asyncio.CancelledError as error:
+            self._is_performing = False
+            failures = await self._failures(jobs, error)
+        if timer:
+            timer.cancel()
+        if self._kept:  # Redis has them before the outcome
+            await asyncio.wait(self._kept)
+        self._claim.note_end(self, failures)
+
+    async def _failures(self, jobs: list[Job], error: BaseException) -> Failures:
+        performer = self._claim.lease.performer
+        if self._reason is None:
+            return await performer.failures_async(jobs, error)  # it has cancelled itself
+        if self._reason is Stop.TIMED_OUT:
+            return await performer.failures_async(jobs, performer.timed_out())
+        return performer.stopped(jobs, self._reason, self._claim.cancelled)

@@ -1,0 +1,189 @@
+"""ThreadClaim: a claim whose batches run one after the other, on a thread."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+
+import structlog
+
+from lowkiq import clock
+from lowkiq.handlers.context import Context, Progress, enter
+from lowkiq.handlers.retries import loggable
+from lowkiq.handlers.stop import Stop
+from lowkiq.job import Job
+from lowkiq.node.claim_in_hand import Batch, ClaimInHand, Thread
+from lowkiq.node.lease import Lease
+from lowkiq.queue.claims import Claim, load_all
+from lowkiq.shared_page import Seat
+
+logger = structlog.get_logger("lowkiq")
+
+
+class ThreadClaim(ClaimInHand):
+    """
+    Two positions say it all, since jobs run in order: before `_done` they have an outcome, before `_started` they
+    run or have one. Success costs no more than a step of the position.
+    """
+
+    def __init__(self, lease: Lease, claim: Claim, epoch: str, number: int, thread: Thread) -> None:
+        super().__init__(lease, claim, epoch, number, thread)
+        self._started = self._done = self._settled = 0
+        #: Jobs from here on are not to be started: they go back.
+        self._end = len(claim.jobs)
+        #: The batch that is performed now, and since when (monotonic); what it has told; and how it can be ended.
+        self.running: Sequence[Job] = ()
+        self.running_since = 0.0
+        self._told: tuple[Sequence[Job], Progress] | None = None
+        self._overdue_since = 0.0
+        self.stopper: Callable[[Stop], None] | None = None
+
+    @property
+    def has_unstarted(self) -> bool:
+        """True if jobs wait for their turn in it."""
+        return self._started < self._end
+
+    @property
+    def batches(self) -> Sequence[Batch]:
+        """The batch that runs now."""
+        return (self,) if self.running else ()
+
+    # ── the batch that runs (context.py, Run) ───────────────────────────────────────────────────────────────────────
+
+    @property
+    def is_cancelled(self) -> bool:
+        """True once a job of it was cancelled, or it takes too long."""
+        self.note_overdue()
+        return self.is_to_stop(self.running, self.running_since)
+
+    @property
+    def progress(self) -> Progress | None:
+        """What it has told of its progress."""
+        told = self._told
+        return told[1] if told and told[0] is self.running else None
+
+    def note_overdue(self) -> None:
+        """Logs, once a batch, that it takes longer than perform_timeout and that nothing can end it."""
+        timeout, batch, since = self.worker.perform_timeout, self.running, self.running_since
+        if timeout is None or not batch or self.stopper or self._overdue_since == since:
+            return
+        if clock.monotonic() - since >= timeout:
+            self._overdue_since = since
+            logger.warning(
+                "perform_timeout_exceeded", queue=self.shard.queue, shard=self.shard.index,
+                ids=loggable(job.id for job in batch), perform_timeout=timeout,
+                advice='it runs on: end it when current().cancelled, or use async def or isolation="process"',
+            )  # fmt: skip
+
+    def report(self, progress: Progress) -> None:
+        """Tells people how far it is."""
+        self._told = self.running, progress
+
+    def stop(self, reason: Stop) -> bool:
+        """Ends what runs, if something knows how to; what has not started and is cancelled goes back, to be dropped."""
+        if reason is Stop.CANCELLED and self.has_cancelled(self._jobs[self._started :]):
+            self.give_back()
+        stopper = self.stopper
+        if stopper is None:
+            return False
+        if reason is not Stop.CANCELLED or self.has_cancelled(self.running):
+            stopper(reason)
+        return True
+
+    # ── perform ─────────────────────────────────────────────────────────────────────────────────────────────────────
+
+    def perform(self, since: float, seat: Seat) -> bool:
+        """
+        Runs the jobs batch by batch, as long as the lease holds and they are as quick as was expected. What is left
+        then goes back with the settle: it must not wait behind slow ones. Returns whether they were quick.
+
+        Args:
+            since: when its thread began to perform what it has in hand, be it of other shards (monotonic).
+            seat: tells the supervisor, once the node is dead, which batch it was at.
+        """
+        lease, lock, epoch, now = self.lease, self._lock, self.epoch, clock.monotonic
+        performer, window = lease.performer, lease.runtime.settings.claim_window
+        plain, perform, jobs, size = performer.plain, performer.perform, self._jobs, self._batch_size
+        self._begin(seat)
+        place, performs, failures, is_late = seat.place, 0, None, False
+        started = before = now()
+        enter(Context(self))
+        # All that a job costs the node is in this loop, so what it could call is written out here.
+        while True:
+            with lock:
+                first = self._done = self._started
+                if performs and self.waits_since is None:
+                    self.waits_since = before
+                if failures is not None:
+                    self._note(failures)
+                last = first + size if size < self._end - first else self._end
+                if is_late or first == last or lease.epoch != epoch or before >= lease.until:
+                    break
+                self._started = last
+                self.running = batch = jobs[first:last]
+                self.running_since = before
+            place[0] = last
+            if plain is None:
+                failures = perform(batch)
+            else:
+                try:
+                    plain({job.id: job.payloads for job in batch} if size > 1 else {batch[0].id: batch[0].payloads})
+                    failures = None
+                except BaseException as error:  # noqa: BLE001 (whatever user code raises fails its batch)
+                    failures = performer.failures(batch, error)
+            after = now()
+            performs += 1
+            is_late = after - before >= window or after - since >= 2 * window
+            before = after
+        seat.end()
+        enter(None)
+        if performs:
+            self.running = ()  # until here it can't be taken back
+            lease.claim_size.learn(performs, before - started)
+        return not is_late
+
+    def _begin(self, seat: Seat) -> None:
+        # Spoiled payloads are of jobs in between, so nobody could tell by its place in the claim which one runs.
+        batch_size = 0 if self._released else self._batch_size
+        seat.begin(self.shard.prefix, self.number, len(self._jobs), batch_size)
+
+    @property
+    def next_suspect(self) -> str | None:
+        """The suspect that is to run next, as long as that may start."""
+        return None if self.is_lost or self._started >= self._end else self._jobs[self._started].id
+
+    @property
+    def next_crowds(self) -> int:
+        """How often that died among others after the first time."""
+        return self.crowds[self._started]
+
+    def perform_suspect(self, seat: Seat) -> None:
+        """Runs the next job alone. Its payloads are loaded only now."""
+        self._begin(seat)
+        seat.place[0] = self._started + 1
+        if self._load(self._jobs[self._started]):
+            self.perform(-math.inf, seat)
+        seat.end()
+
+    def _load(self, job: Job) -> bool:
+        spoiled = load_all(job, self.lease.performer.load)
+        with self._lock:
+            if spoiled:
+                self._started = self._done = self._started + 1
+                self._note_spoiled(spoiled)
+        return not spoiled
+
+    # ── settle ──────────────────────────────────────────────────────────────────────────────────────────────────────
+
+    def _give_back(self) -> None:
+        self._released += [job.id for job in self._jobs[self._started : self._end]]
+        self._end = self._started
+
+    def _done_jobs(self) -> Sequence[Job]:
+        return self._jobs[self._settled : self._done]
+
+    def _count_done(self) -> int:
+        return self._done
+
+    def _forget_done(self, done: int) -> None:
+        self._settled = done
