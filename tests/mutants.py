@@ -255,6 +255,24 @@ MUTANTS = {
         "claimed.lua", "redis.call('HDEL', P .. 'checkpoints', ...)", "", "a checkpoint of nothing"
     ),
     "kept_and_not_given_back": Mutant("claim.lua", "if record and checkpoints[i] then", "if false then"),
+    "apart_of_any_layout": Mutant("push_apart.lua", "meta[1] ~= ARGV[1] or ", "", "I8"),
+    "apart_while_the_clock_is_back": Mutant("push_apart.lua", " or meta[3]", ""),
+    "apart_by_any_clock": Mutant("push_apart.lua", " or last_score - now >= SET_BACK", ""),
+    "apart_rings_nobody": Mutant(
+        "push_apart.lua", "if redis.call('HGET', P .. 'owner', 'waiting') then return end", ""
+    ),
+    "apart_moves_the_due_time": Mutant("push_apart.lua", "'NX', ", ""),
+    "apart_overwrites": Mutant("push_apart.lua", "== 0 then break end", "== 2 then break end"),
+    "apart_goes_on": Mutant(
+        "push_apart.lua",
+        "break end\n    redis.call('HSET', payloads, ARGV[word], compact(score, ARGV[word + 1]))\n"
+        "    taken[#taken + 1], score, done = 1, score + 1, done + 1",
+        "taken[#taken + 1] = 0 else redis.call('HSET', payloads, ARGV[word], compact(score, ARGV[word + 1]))\n"
+        "    taken[#taken + 1], score, done = 1, score + 1, done + 1 end",
+    ),
+    "apart_at_one_time": Mutant("push_apart.lua", "1, score + 1, done + 1", "1, score, done + 1"),
+    "apart_by_the_clock_alone": Mutant("push_apart.lua", "math.max(now, last_score + 1)", "now"),
+    "apart_counted_once": Mutant("push_apart.lua", "pushed + done", "pushed + 1"),
     "due_by_the_clock_alone": Mutant("claim.lua", "follow_clock_back(P, now, tonumber(last_score), seen)", ""),
 }
 

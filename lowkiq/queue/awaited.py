@@ -18,7 +18,7 @@ from lowkiq.job import EncodedJob, Pushed
 from lowkiq.queue.awaited_push import AwaitedPush
 from lowkiq.queue.breath import SLICE, Breath
 from lowkiq.queue.call import Call, Caller
-from lowkiq.queue.push import PUSHES_AT_ONCE, Jobs, Producer
+from lowkiq.queue.push import MAX_PUSH_BYTES, PUSHES_AT_ONCE, Jobs, Producer
 from lowkiq.transport.nonblocking import NonBlocking
 
 #: Jobs that are validated between two looks at the clock, at most.
@@ -53,6 +53,8 @@ class AwaitedPushes:
         #: Those that are being pushed.
         self._in_hand: Sequence[AwaitedPush] = ()
         self._runner: asyncio.Task[None] | None = None
+        #: What is pushed the usual way, or was at last.
+        self._in_thread: asyncio.Future[tuple[list[Any], bool]] | None = None
         self._timer: asyncio.TimerHandle | None = None
         self._look_at, self._was_late = 0.0, False
         self._answered_at = clock.monotonic()
@@ -86,6 +88,8 @@ class AwaitedPushes:
 
     async def _run(self) -> None:
         try:
+            if self._in_thread:  # it goes on though its runner was cancelled
+                await asyncio.wait([self._in_thread])
             while self._waiting:
                 if len(self._waiting[0].jobs) == 1:
                     await self._push_singles(self._take_singles())
@@ -137,8 +141,8 @@ class AwaitedPushes:
     def _take_singles(self) -> list[AwaitedPush]:
         """The first ones that wait, validated."""
         taken: list[AwaitedPush] = []
-        waiting, breath = self._waiting, Breath()
-        while waiting and len(waiting[0].jobs) == 1 and len(taken) < MOST_TOGETHER:
+        waiting, breath, size = self._waiting, Breath(), 0
+        while waiting and len(waiting[0].jobs) == 1 and len(taken) < MOST_TOGETHER and size < MAX_PUSH_BYTES:
             if breath.is_over:
                 break
             push = waiting.popleft()
@@ -150,6 +154,7 @@ class AwaitedPushes:
                 push.end(error)
             else:
                 taken.append(push)
+                size += len(push.encoded[0].payload)
         self._in_hand = taken
         return taken
 
@@ -159,11 +164,23 @@ class AwaitedPushes:
             by_producer.setdefault(push.producer, []).append(push)
         for producer, some in by_producer.items():
             left = await self._push_apart(producer, some) if self._pool and len(some) >= FEW else some
-            if not left:
-                continue
-            results = await self._trip(producer, [producer.call_one(push.encoded[0]) for push in left], left)
-            for push, result in zip(left, results, strict=True):
-                if push.settle([result]):
+            of_ids: dict[bytes, list[AwaitedPush]] = {}
+            for push in left:
+                if not push.future.done():
+                    of_ids.setdefault(push.encoded[0].id, []).append(push)
+            if of_ids:
+                await self._push_by_id(producer, list(of_ids.values()))
+
+    async def _push_by_id(self, producer: Producer, of_ids: list[list[AwaitedPush]]) -> None:
+        """Pushes what there is of each id in one call: what is repeated alone would come after what has followed it."""
+        calls = [producer.call_of_id([push.encoded[0] for push in pushes]) for pushes in of_ids]
+        results = await self._trip(producer, calls, [push for pushes in of_ids for push in pushes])
+        for pushes, result in zip(of_ids, results, strict=True):
+            of_first = of_others = result
+            if not isinstance(result, Exception):  # only the first one can be new
+                of_first, of_others = (result[0], 1 - result[0]), (0, 1)
+            for number, push in enumerate(pushes):
+                if push.settle([of_others if number else of_first]):
                     push.finish()
 
     async def _push_apart(self, producer: Producer, pushes: list[AwaitedPush]) -> list[AwaitedPush]:
@@ -241,7 +258,9 @@ class AwaitedPushes:
             results = await self._directly(connection, calls, pushes)
             again = [number for number, result in enumerate(results) if isinstance(result, Exception)]
         if again and not all(push.future.done() for push in pushes):
-            repeated, was_sent = await asyncio.to_thread(producer.run, [calls[number] for number in again])
+            some = [calls[number] for number in again]
+            self._in_thread = self._loop.run_in_executor(None, producer.run, some)
+            repeated, was_sent = await asyncio.shield(self._in_thread)
             for number, result in zip(again, repeated, strict=True):
                 results[number] = result
             for push in pushes:

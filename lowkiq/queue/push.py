@@ -11,7 +11,7 @@ from hiredis import pack_command
 from msgspec.structs import astuple
 from redis.exceptions import RedisError
 
-from lowkiq.errors import OtherLayout, ShardsCountMismatch
+from lowkiq.errors import LowkiqError, OtherLayout, ShardsCountMismatch
 from lowkiq.job import EncodedJob, Pushed, shard_of
 from lowkiq.queue import keys
 from lowkiq.queue.call import Argument, Call, Caller, chunked, raise_first, refusal
@@ -135,7 +135,7 @@ class Producer:
                     patience.was_sent = False
                     patience.answered()
                 return self._caller.run_all(calls, self._replicas), True
-            except RedisError as error:
+            except (RedisError, LowkiqError) as error:
                 return [error] * len(calls), patience.was_sent
 
     def shard_of(self, job: EncodedJob) -> int:
@@ -160,16 +160,21 @@ class Producer:
 
     def call_apart(self, jobs: Jobs) -> Call[list[int]]:
         """Puts plain jobs, each of its own push, into the queue; gives for each, in order, 1 unless it was left."""
-        arguments: list[Argument] = [self._shards[0].layout]
-        for group in jobs.values():
-            arguments.append(len(group))
-            for job in group:
-                arguments += (job.id, job.payload)
-        return Call("push_apart", [self._shards[index].prefix for index in jobs], arguments, list)
+        return push_apart_call([(self._shards[index], group) for index, group in jobs.items()])
 
-    def call_one(self, job: EncodedJob) -> Call[tuple[Any, ...]]:
-        """Puts one job into the queue."""
-        return push_call(self._shards[self.shard_of(job)], [job])
+    def call_of_id(self, jobs: Sequence[EncodedJob]) -> Call[tuple[Any, ...]]:
+        """Puts jobs of one id into the queue."""
+        return push_call(self._shards[self.shard_of(jobs[0])], jobs)
+
+
+def push_apart_call(groups: Sequence[tuple[Shard, Sequence[EncodedJob]]]) -> Call[list[int]]:
+    """Puts plain jobs, each of its own push, into their shards; gives for each, in order, 1 unless it was left."""
+    arguments: list[Argument] = [groups[0][0].layout]
+    for _, jobs in groups:
+        arguments.append(len(jobs))
+        for job in jobs:
+            arguments += (job.id, job.payload)
+    return Call("push_apart", [shard.prefix for shard, _ in groups], arguments, list)
 
 
 def push_call(shard: Shard, jobs: Sequence[EncodedJob]) -> Call[tuple[Any, ...]]:

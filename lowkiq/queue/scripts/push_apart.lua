@@ -13,7 +13,7 @@ local taken = {}
 
 local function push(P, first, count)
   local meta = redis.call('HMGET', P .. 'meta', 'layout', 'last_score', 'seen', 'pushed')
-  local last_score = tonumber(meta[2] or 0)
+  local last_score, pushed = tonumber(meta[2] or 0), (meta[4] or 0) + 0
   if meta[1] ~= ARGV[1] or meta[3] or last_score - now >= SET_BACK then return end
   if redis.call('HGET', P .. 'owner', 'waiting') then return end
   local score = math.max(now, last_score + 1)
@@ -24,8 +24,8 @@ local function push(P, first, count)
     taken[#taken + 1], score, done = 1, score + 1, done + 1
   end
   if done > 0 then
-    local pushed = string.format('%d', (meta[4] or 0) + done)
-    redis.call('HSET', P .. 'meta', 'last_score', string.format('%d', score - 1), 'pushed', pushed)
+    local scored, counted = string.format('%d', score - 1), string.format('%d', pushed + done)
+    redis.call('HSET', P .. 'meta', 'last_score', scored, 'pushed', counted)
   end
 end
 

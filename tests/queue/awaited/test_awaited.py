@@ -11,9 +11,11 @@ import pytest
 
 from lowkiq import InvalidJob, Lowkiq, Pushed, SettingsError, ShardsCountMismatch
 from lowkiq.queue import awaited
+from lowkiq.queue.push import MAX_PUSH_BYTES
 from lowkiq.transport.nonblocking import NonBlocking
 from tests.queue.bells import bell_of
 from tests.queue.shard_driver import FUTURE
+from tests.support import wait_until
 
 
 def work(payloads_by_id): ...
@@ -105,6 +107,102 @@ def test_pushes_are_in_redis_in_the_order_in_which_they_were_begun(app, worker, 
     run(app, main())
     for id, found in payloads(worker, *ids).items():
         assert [payload for payload in found if payload != "before"] == list(range(ids.index(id), 300, 5))
+
+
+@pytest.mark.parametrize("number", [2, 30])
+def test_what_redis_refuses_once_is_not_overtaken_by_what_follows_it(app, worker, connected, monkeypatch, number):
+    """Redis has forgotten the scripts, and somebody loads them between two commands of a round trip."""
+    app._producer(worker).register()
+    sources = [script.source for script in app.caller._choose().values()]
+    write = NonBlocking.write
+
+    def load_after_the_first(connection, packed):
+        write(connection, packed)
+        monkeypatch.setattr(NonBlocking, "write", write)
+        wait_until(lambda: errors_of(app) > before)
+        app.caller._server.load(sources)
+
+    async def main():
+        nonlocal before
+        await worker.aperform_async([{"id": "a"}])
+        app.redis().script_flush()
+        before = errors_of(app)
+        monkeypatch.setattr(NonBlocking, "write", load_after_the_first)
+        jobs = [{"id": "x", "payload": n, "perform_in": FUTURE} for n in range(number)]
+        assert await together(worker, *jobs) == [(1, 0), *[(0, 1)] * (number - 1)]
+
+    before = 0
+    run(app, main())
+    assert payloads(worker, "x") == {"x": list(range(number))}
+
+
+def errors_of(app) -> int:
+    return app.redis().info("errorstats").get("errorstat_NOSCRIPT", {"count": 0})["count"]
+
+
+def test_what_goes_on_in_a_thread_is_not_overtaken_when_every_task_is_cancelled(app, worker, monkeypatch):
+    """As programs do that end; what they push last comes last."""
+    producer = app._producer(worker)
+    producer.register()
+    run_in_thread, may_go, has_begun = producer.run, threading.Event(), threading.Event()
+
+    def slow(calls):
+        has_begun.set()
+        may_go.wait(60)
+        return run_in_thread(calls)
+
+    async def main():
+        monkeypatch.setattr(app._awaited.current(), "_pool", None)  # as on a cluster
+        monkeypatch.setattr(producer, "run", slow)
+        first = asyncio.create_task(worker.aperform_async([{"id": "a", "payload": 1}]))
+        await asyncio.to_thread(has_begun.wait, 60)
+        monkeypatch.undo()
+        for task in asyncio.all_tasks() - {asyncio.current_task()}:
+            task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await first
+        last = asyncio.create_task(worker.aperform_async([{"id": "a", "payload": 2}]))
+        await asyncio.sleep(0.1)
+        may_go.set()
+        assert await last == (0, 1)
+
+    run(app, main())
+    assert payloads(worker, "a") == {"a": [1, 2]}
+
+
+def test_a_queue_that_is_refused_spoils_no_other(app, make_app, worker):
+    strange = make_app(namespace=app.settings.namespace).worker(queue_name="other", shards_count=2)(work)
+    strange.perform_async([{"id": "a"}])
+    other = app.worker(queue_name="other", shards_count=3)(work)
+
+    async def main():
+        pushes = [pushing.aperform_async([{"id": n}]) for n in range(5) for pushing in (other, worker)]
+        return await asyncio.gather(*pushes, return_exceptions=True)
+
+    results = run(app, main())
+    assert {type(result) for result in results[::2]} == {ShardsCountMismatch}
+    assert results[1::2] == [(1, 0)] * 5
+
+
+def test_no_script_gets_more_bytes_than_a_push_may_have(make_app, monkeypatch):
+    app = make_app(dump_payload=bytes, load_payload=bytes)  # which takes no time
+    worker = app.worker(queue_name="q", shards_count=3)(work)
+    sizes = []
+    command_of = app.caller.command_of
+
+    def spy(call, **options):
+        sizes.append(sum(len(word) for word in call.arguments if isinstance(word, bytes)))
+        return command_of(call, **options)
+
+    async def main():
+        await worker.aperform_async([{"id": "a", "payload": b""}])
+        monkeypatch.setattr(app.caller, "command_of", spy)
+        for id in (str, lambda _: "same"):
+            await together(worker, *({"id": id(n), "payload": b"%d" % n + bytes(900_000)} for n in range(20)))
+
+    run(app, main())
+    assert max(sizes) < MAX_PUSH_BYTES + 1_000_000
+    assert len(payloads(worker, "same")["same"]) == 20
 
 
 def test_a_push_that_was_awaited_is_before_one_that_begins_then(app, worker):

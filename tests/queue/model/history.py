@@ -42,6 +42,7 @@ JOURNEYS = ("well",) * 6 + ("reply lost", "late")
 #: What happens next: method of History and how often.
 FREQUENCIES = {
     "push": 5,
+    "push_apart": 2,
     "work": 7,
     "settle": 2,
     "isolate": 3,
@@ -152,6 +153,15 @@ class History:
         message = messages.push(OLD if self.state.layout in {None, OLD} and random.random() < 0.5 else RIGHT, rows)
         if self.send(message, journey) == UNKNOWN and random.random() < 0.5:
             self.send(message, "well")
+
+    def push_apart(self, random: Random, journey: str) -> None:
+        """What is left, or may be lost, is pushed again, in its order: each id's for itself."""
+        rows = [(*self.new_row(random)[:2], None, None) for _ in range(random.choice([1, 2, 4, 6]))]
+        reply = self.send(messages.push_apart(RIGHT, rows), journey)
+        left = [row for number, row in enumerate(rows) if reply == UNKNOWN or not reply[number]]
+        for id in dict.fromkeys(row[0] for row in left):
+            if reply != UNKNOWN or random.random() < 0.5:
+                self.send(messages.push(RIGHT, [row for row in left if row[0] == id]), random.choice(JOURNEYS))
 
     def new_row(self, random: Random) -> messages.Row:
         payload = random.choice(COMMON) if random.random() < 0.2 else b"%d" % next(self.serial)
@@ -299,6 +309,7 @@ class History:
         if self.state.layout is not None:
             strangers = [
                 messages.push(WRONG, [self.new_row(random)]),
+                messages.push_apart(WRONG, [self.new_row(random)]),
                 messages.acquire(WRONG, "stranger", "", 15 * SECOND, self.max_crashes, {owner: None}),
                 messages.claim(WRONG, owner, epoch, self.state.claim_number + 1, 4, 4, 4),
                 *(act(random, IDS, WRONG) for _ in range(2)),
@@ -307,7 +318,11 @@ class History:
             if self.state.layout == OLD:
                 strangers.append(messages.claim(RIGHT, owner, epoch, self.state.claim_number + 1, 4, 4, 4))
             else:
-                strangers += [messages.push(OLD, [self.new_row(random)]), act(random, IDS, OLD)]
+                strangers += [
+                    messages.push(OLD, [self.new_row(random)]),
+                    messages.push_apart(OLD, [self.new_row(random)]),
+                    act(random, IDS, OLD),
+                ]
             self.deliver(random.choice(strangers))
 
     def look(self) -> None:

@@ -5,6 +5,7 @@ nothing of the model: what it says can be read from the shard before and after, 
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections import Counter
 from dataclasses import replace
@@ -88,7 +89,7 @@ class Witness:
     def _i3_every_payload_is_in_one_place(
         self, message: Message, reply: Any, before: ShardState, after: ShardState
     ) -> None:
-        pushed = Counter((row[0], row[1]) for row in message.rows) if _accepted(message, reply) else Counter()
+        pushed = _pushed(message, reply)
         ended = _ended(message, reply, before) | _cancelled(message, reply, before, after)
         were, are = _places(before), _places(after)
         for token in were.keys() | are.keys() | pushed.keys() | ended.keys():
@@ -131,7 +132,7 @@ class Witness:
             assert (after.open, after.claim_number) == (open, open[1]), f"I4: {message} opened {after.open}"
             assert not after.claims, f"I4: {message} beside {after.claims.keys()}"
             assert not after.queued, f"I4: {message} opened an offer for more than nothing"
-        if message.script in {"claim", "push", "settle", "finish", "isolate"} or (
+        if message.script in {"claim", "push", "push_apart", "settle", "finish", "isolate"} or (
             message.script == "release" and message.what == "claim"
         ):
             others = before.claims.keys() - {message.details.get("number")}
@@ -242,7 +243,10 @@ class Witness:
             return
         if not _may_act(message, before):
             assert after == before, f"I8: {message} with layout {message.layout} changed a shard of {before.layout}"
-            assert reply in {ShardsCountMismatch, NewerLayout, Fenced}, f"I8: {message} was told {reply}"
+            has_left_all = message.script == "push_apart" and not any(reply)
+            assert has_left_all or reply in [ShardsCountMismatch, NewerLayout, Fenced], (
+                f"I8: {message} was told {reply}"
+            )
         elif message.script == "claim":
             assert after == before, f"I8: {message} claimed of layout {before.layout}"
         else:
@@ -286,8 +290,12 @@ def _may_act(message: Message, before: ShardState) -> bool:
     return known.version <= theirs.version and known.shards_count == theirs.shards_count
 
 
-def _accepted(message: Message, reply: Any) -> bool:
-    return message.script == "push" and isinstance(reply, tuple)
+def _pushed(message: Message, reply: Any) -> Counter[Token]:
+    """What this message says that it has put into the queue."""
+    rows = message.rows if message.script == "push" and isinstance(reply, tuple) else []
+    if message.script == "push_apart":
+        rows = itertools.compress(message.rows, reply)
+    return Counter((row[0], row[1]) for row in rows)
 
 
 def _tokens(entries: dict[str, Entry]) -> set[Token]:

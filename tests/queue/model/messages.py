@@ -13,7 +13,7 @@ from lowkiq.job import EncodedJob
 from lowkiq.queue import shard as store
 from lowkiq.queue.call import Call
 from lowkiq.queue.claims import Claim
-from lowkiq.queue.push import push_call
+from lowkiq.queue.push import push_apart_call, push_call
 from lowkiq.queue.shard import Outcome, Shard
 from lowkiq.shared_page import DeadNode, Running
 from tests.queue.model.shard_model import ShardModel
@@ -60,6 +60,16 @@ def push(layout: str, rows: Sequence[Row]) -> Message:
         lambda model: model.push(layout, rows),
         layout,
     )
+
+
+def push_apart(layout: str, rows: Sequence[Row]) -> Message:
+    """Of rows with the default score and due time."""
+    jobs = [EncodedJob(id.encode(), payload, "", "") for id, payload, *_ in rows]
+
+    def call(shard: Shard) -> Call[Any]:
+        return _with_layout(push_apart_call([(shard, jobs)]), layout, 0)
+
+    return Message("push_apart", {"rows": rows}, call, lambda model: model.push_apart(layout, rows), layout)
 
 
 def acquire(

@@ -46,6 +46,21 @@ class ShardModel(ShardRules):
             self._ring(earliest, now if last_before > now else state.last_score)
         return new, len(rows) - new
 
+    def push_apart(self, layout: str, rows: Sequence[tuple[str, bytes, int | None, int | None]]) -> list[int]:
+        """Takes what is as plain as most: up to the first of a queued id, and nothing where anybody has to be told."""
+        state = self.state
+        runs_on = state.seen is None and state.last_score - self.now < SECOND
+        is_plain = runs_on and state.layout == layout and state.waiting is None
+        taken = []
+        for id, payload, *_ in rows:
+            is_plain = is_plain and id not in state.queued
+            if is_plain:
+                score = state.last_score = max(state.last_score + 1, self.now)
+                state.queued[id] = Entry({payload: score}, score)
+                state.counters["pushed"] += 1
+            taken.append(int(is_plain))
+        return taken
+
     # ── nodes: the lease ────────────────────────────────────────────────────────────────────────────────────────────
 
     def acquire(
