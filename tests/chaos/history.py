@@ -122,10 +122,12 @@ def _pushes(records: Iterator[dict[str, Any]]) -> Iterator[tuple[Payload, Push]]
                     ((record["q"], id, number), Push(record["t"], None, 1, via, what == "kill"))
                     for id, number, what in record["sent"]
                 ]
-            case "ack":
+            case "ack":  # of all, or of one that was awaited beside others
                 acked = {"acked_at": record["t"], "attempts": record["attempts"]}
-                yield from ((payload, push._replace(**acked)) for payload, push in open_)
-                open_ = []
+                one = record.get("one")
+                mine = [each for each in open_ if not one or each[0][1:] == tuple(one)]
+                yield from ((payload, push._replace(**acked)) for payload, push in mine)
+                open_ = [each for each in open_ if each not in mine]
     yield from open_
 
 

@@ -25,6 +25,7 @@ WHAT_THEY_DO = {
     "async node": {"claim", "settle+claim", "isolate", "settle+isolate", "finish", "checkpoint", "cancels"},
     "impatient node": {"abandon"},
     "producer": {"register", "SCRIPT", "push"},
+    "awaiting producer": {"register", "SCRIPT", "push", "push_apart"},
 }
 
 

@@ -80,7 +80,8 @@ def test_what_is_to_come_is_left(shard):
         lambda shard: shard.redis.set(shard.key("meta"), "x"),
     ],
     ids=[
-        "another layout", "a newer layout", "an older layout", "a clock that was set back", "a clock that was just set back",
+        "another layout", "a newer layout", "an older layout",
+        "a clock that was set back", "a clock that was just set back",
         "no last score", "no count", "an owner that waits", "an owner that waits for a time", "a new shard",
         "no owner", "no queue", "no meta",
     ],

@@ -7,6 +7,7 @@ Usage: python -m tests.chaos.producer NUMBER SEED
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import os
 import random
@@ -19,7 +20,7 @@ from typing import Any
 
 from redis.exceptions import RedisError
 
-from lowkiq import Lowkiq, PushFailed
+from lowkiq import Lowkiq, PushFailed, Worker
 from lowkiq.job import NewJob
 from tests.chaos import journal
 from tests.chaos.world import queues
@@ -32,6 +33,11 @@ PAUSE = 0.1
 MOST_POISON, POISON = 8, 0.02
 #: Pushes after which the last id is cancelled.
 CANCELS = 0.02
+#: The share of failed pushes that are not repeated: what has become of them, nobody can say.
+GIVES_UP = 0.1
+#: The share of pushes that are awaited one by one; of these that of event loops of their own, and of awaits that are
+#: cancelled.
+AWAITED, OWN_LOOP, CANCELLED = 0.5, 0.3, 0.03
 #: Ids in the queues above which producers wait.
 ENOUGH = 600
 
@@ -53,6 +59,7 @@ class Producer:
             queue.name: self._app.worker(queue_name=queue.name, shards_count=queue.shards_count)(lambda _: None)
             for queue in self._load.queues
         }
+        self._runner = asyncio.Runner()
         self._is_over = False
         signal.signal(signal.SIGTERM, self._stop)
 
@@ -70,20 +77,67 @@ class Producer:
         made = [self._job(queue) for _ in range(int(min(self._rng.expovariate(0.2), 30)) + 1)]
         sent = [[job["id"], job["payload"]["n"], job["payload"].get("do")] for job in made]
         self._journal.write("push", q=queue.name, sent=sent)
-        attempt = 0
+        push = self._push_each if self._rng.random() < AWAITED else self._push_all
+        if not push(self._workers[queue.name], made):
+            self._journal.write("unsure")
+        elif self._rng.random() < CANCELS:
+            self._cancel(queue.name, made[-1]["id"])
+
+    def _push_all(self, worker: type[Worker], made: list[NewJob]) -> bool:
+        """Pushes all in one; False if nobody can say what has become of it."""
+        attempts = 0
         while not self._is_over:
-            attempt += 1
+            attempts += 1
             try:
-                self._workers[queue.name].perform_async(made)
+                worker.perform_async(made)
             except PushFailed:
-                if self._rng.random() < 0.1:  # what has become of it, nobody can say
+                if self._rng.random() < GIVES_UP:
                     break
             else:
-                self._journal.write("ack", attempts=attempt)
-                if self._rng.random() < CANCELS:
-                    self._cancel(queue.name, made[-1]["id"])
-                return
-        self._journal.write("unsure")
+                self._journal.write("ack", attempts=attempts)
+                return True
+        return False
+
+    # ── awaited ─────────────────────────────────────────────────────────────────────────────────────────────────────
+
+    def _push_each(self, worker: type[Worker], made: list[NewJob]) -> bool:
+        """Pushes each for itself, those of different ids at a time, on a loop that lasts or on one of their own."""
+        of_ids: dict[Any, list[NewJob]] = defaultdict(list)
+        for job in made:
+            of_ids[job["id"]].append(job)
+        run = asyncio.run if self._rng.random() < OWN_LOOP else self._runner.run
+        return run(self._await_all(worker, list(of_ids.values())))
+
+    async def _await_all(self, worker: type[Worker], of_ids: list[list[NewJob]]) -> bool:
+        are_sure = all(await asyncio.gather(*(self._await_id(worker, jobs) for jobs in of_ids)))
+        if not are_sure:
+            await self._app.aclose()  # waits for what may go on; what is pushed otherwise must not overtake it
+        return are_sure
+
+    async def _await_id(self, worker: type[Worker], jobs: list[NewJob]) -> bool:
+        """Pushes those of an id one after the other."""
+        acknowledged = 0
+        for job in jobs:
+            if attempts := await self._await_one(worker, job):
+                self._journal.write("ack", one=[job["id"], job["payload"]["n"]], attempts=attempts)
+                acknowledged += 1
+        return acknowledged == len(jobs)
+
+    async def _await_one(self, worker: type[Worker], job: NewJob) -> int:
+        """Gives how many attempts it took; 0 if nobody can say what has become of it."""
+        patience = self._rng.uniform(0, 0.01) if self._rng.random() < CANCELLED else None
+        attempts = 0
+        while not self._is_over:
+            attempts += 1
+            try:
+                async with asyncio.timeout(patience):
+                    await worker.aperform_async([job])
+            except (PushFailed, TimeoutError) as error:
+                if isinstance(error, TimeoutError) or self._rng.random() < GIVES_UP:
+                    return 0
+            else:
+                return attempts
+        return 0
 
     def _cancel(self, queue: str, id: Any) -> None:
         """Cancels a job: of what it has sent so far of that id, nothing need run any more."""

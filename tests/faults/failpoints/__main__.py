@@ -26,7 +26,7 @@ from lowkiq.environment import ExitCode
 from tests.faults.failpoints.scenario import Scenario, in_child
 from tests.faults.failpoints.tripwire import Tripwire, make_scripts_unknown
 
-KINDS = ("node", "async node", "impatient node", "producer")
+KINDS = ("node", "async node", "impatient node", "producer", "awaiting producer")
 #: A call that a server which knows the scripts never sees.
 LOADS = "SCRIPT"
 #: Runs at a time: they mostly wait.
@@ -49,7 +49,7 @@ class Run:
         self.calls: dict[str, int] = {}
         self.wrongs: list[str] = []
         self.is_hit = False
-        self._steps = self._producer() if kind == "producer" else self._node()
+        self._steps = self._producer() if kind.endswith("producer") else self._node()
 
     def advance(self) -> bool:
         """Goes on until the next process runs. False: all has been done."""
@@ -69,7 +69,9 @@ class Run:
         self.wrongs += self.scenario.wrongs("second" if self.is_second_needed else "first", most_twice)
 
     def _producer(self) -> Iterator[bool]:
-        yield self._fork(lambda: self._struck(self.scenario.run_producer))
+        is_plain = self.kind == "producer"
+        run = self.scenario.run_producer if is_plain else self.scenario.run_awaiting_producer
+        yield self._fork(lambda: self._struck(run))
         self._judge_first(0)
         if self.is_killed:
             self.scenario.push()

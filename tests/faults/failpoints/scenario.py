@@ -193,6 +193,20 @@ class Scenario:
         jobs.perform_async(FIRST[:3])
         return 0
 
+    def run_awaiting_producer(self) -> int:
+        """Pushes all jobs at once, each for itself: new ones that are plain first, then what is left by push_apart."""
+        app, jobs = self._with_worker(self.watched())
+
+        async def push() -> None:
+            await jobs.aperform_async(FIRST[:2])
+            singles = [*(job for job in FIRST[2:] if "score" not in job), *FIRST[:2]]
+            singles += [job for job in FIRST if "score" in job]
+            await asyncio.gather(*(jobs.aperform_async([job]) for job in singles))
+            await app.aclose()
+
+        asyncio.run(push())
+        return 0
+
     def push(self) -> None:
         """Pushes like a producer that nothing happens to."""
         _, jobs = self.plain()

@@ -7,7 +7,7 @@ import signal
 import socket
 import threading
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import hiredis
@@ -86,6 +86,12 @@ class WatchedSocket(socket.socket):
         self._is_sending = False
 
     def sendall(self, data: Any, *flags: int) -> None:
+        self._send(super().sendall, data, *flags)
+
+    def send(self, data: Any, *flags: int) -> int:
+        return int(self._send(super().send, data, *flags))
+
+    def _send(self, send: Callable[..., Any], data: Any, *flags: int) -> Any:
         names = self.tripwire.names(bytes(data))
         is_new, self._is_sending = bool(names) and not self._is_sending, True
         how = self.tripwire.how if is_new and self.tripwire.is_here(_label(names)) else None
@@ -93,13 +99,14 @@ class WatchedSocket(socket.socket):
             _die()
         if how == "request lost":
             self._break()
-        super().sendall(data, *flags)
+        sent = send(data, *flags)
         if how == "killed before its reply":
             _die()
         if how:
             self._reader = hiredis.Reader()
         if how or self._awaited:
             self._awaited += len(names)
+        return sent
 
     def recv(self, size: int, flags: int = 0) -> bytes:
         data = super().recv(size, flags)
