@@ -24,7 +24,7 @@ from redis.exceptions import (
 
 from lowkiq import clock
 from lowkiq.transport.cluster_pipeline import ServerPipeline, slot_of
-from lowkiq.transport.patience import is_bounded, is_over, make_patient, within
+from lowkiq.transport.patience import in_time, is_over, make_patient, within
 from lowkiq.transport.server import Command, Connections, Replicas
 
 _node: Callable[..., ClusterNode] = ClusterNode
@@ -66,6 +66,9 @@ class ClusterClient:
     @property
     def cluster(self) -> redis.RedisCluster:
         """redis-py's client."""
+        return in_time(self._make_once) if self._made is None else self._made
+
+    def _make_once(self) -> redis.RedisCluster:
         with self._making:
             if self._made is None:
                 with _as_redis_error():
@@ -91,11 +94,10 @@ class ClusterClient:
 
     def close(self) -> None:
         """Closes the connections; the next use opens new ones."""
-        with self._making:
-            if self._made is not None:
-                made: Any = self._made
-                made.close()
-                made.disconnect_connection_pools()
+        if (made := self._made) is not None:  # unlocked: to make it may take longer than anybody waits
+            known: Any = made
+            known.close()
+            known.disconnect_connection_pools()
 
     def command(self, *words: Any) -> Any:
         """Sends one command and returns its reply; raises its error."""
@@ -195,13 +197,8 @@ class ClusterClient:
 
     def _refresh(self) -> None:
         """Asks for the topology; a push waits for it only as long as it has time."""
-        if not is_bounded():
-            self._ask_topology()
-            return
-        asking = threading.Thread(target=self._ask_topology, daemon=True, name="topology")
-        asking.start()
-        if not is_over():
-            asking.join(within(None))
+        with contextlib.suppress(redis.TimeoutError):
+            in_time(self._ask_topology)
 
     def _ask_topology(self) -> None:
         """When nobody answers that was in the last one, the URL's hosts are asked again."""

@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable
+from concurrent.futures import Future
 from contextvars import ContextVar, Token
-from typing import Any, Final, Self
+from typing import Any, Final, Self, TypeVar
 
 import redis
 from redis.backoff import ExponentialWithJitterBackoff
 from redis.retry import Retry
 
 from lowkiq import clock
+
+T = TypeVar("T")
 
 #: That of the push which this thread or task is at; None for all else that talks to Redis.
 _current: Final[ContextVar[Patience | None]] = ContextVar("patience", default=None)
@@ -45,11 +49,6 @@ class Patience:
         return self.seconds if waited < self.seconds / 20 else max(0.0, self.seconds - waited)
 
 
-def is_bounded() -> bool:
-    """Returns whether a push is at work, which has only so much time."""
-    return _current.get() is not None
-
-
 def is_over() -> bool:
     """Returns whether the push has no time left."""
     held = _current.get()
@@ -80,6 +79,29 @@ def sent() -> None:
     """From here on, Redis may have got what is pushed."""
     if held := _current.get():
         held.was_sent = True
+
+
+def in_time(do: Callable[[], T]) -> T:
+    """
+    The result of what connects by itself, and knows of no push. A push has it done in a thread, and leaves that alone
+    when it has no time left: raises redis.TimeoutError.
+    """
+    held = _current.get()
+    if not held:
+        return do()
+    result: Future[T] = Future()
+
+    def run() -> None:
+        try:
+            result.set_result(do())
+        except BaseException as error:  # noqa: BLE001 (it is for whoever waits)
+            result.set_exception(error)
+
+    threading.Thread(target=run, daemon=True, name="connect").start()
+    try:
+        return result.result(held.left)
+    except TimeoutError:
+        raise redis.TimeoutError(f"no answer within {held.seconds:g} s") from None
 
 
 class Patient:

@@ -15,7 +15,7 @@ from redis.sentinel import Sentinel, SentinelConnectionPool, SentinelManagedConn
 
 from lowkiq import clock
 from lowkiq.redis_url import Target
-from lowkiq.transport.patience import Patient
+from lowkiq.transport.patience import Patient, within
 
 #: Seconds to wait for a sentinel, before the next is asked.
 SENTINEL_TIMEOUT: Final = 1.0
@@ -34,6 +34,19 @@ class _Connection(Patient, SentinelManagedConnection):
 
 
 class _TlsConnection(_Connection, SentinelManagedSSLConnection):
+    pass
+
+
+class _ToSentinel(Patient, redis.Connection):
+    """Waits for a sentinel no longer than the push has that asks."""
+
+    def send_packed_command(self, command: Any, check_health: bool = True) -> None:
+        if self._sock:
+            self._sock.settimeout(within(self.socket_timeout))
+        super().send_packed_command(command, check_health)  # type: ignore[no-untyped-call]
+
+
+class _TlsToSentinel(_ToSentinel, redis.SSLConnection):
     pass
 
 
@@ -74,6 +87,8 @@ def sentinel_client(target: Target, options: Mapping[str, Any]) -> redis.Redis:
         of_sentinels["ssl"] = True
     make_sentinel: Any = Sentinel
     sentinel = make_sentinel(target.addresses, sentinel_kwargs=of_sentinels | dict(target.sentinel_options))
+    for asked in sentinel.sentinels:
+        asked.connection_pool.connection_class = _TlsToSentinel if target.is_tls else _ToSentinel
     connection_class = _TlsConnection if target.is_tls else _Connection
     options = dict(options) | dict(target.options) | {"connection_class": connection_class}
     return redis.Redis.from_pool(_Pool(target.service, sentinel, **options))
