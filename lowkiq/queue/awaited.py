@@ -21,7 +21,7 @@ from lowkiq.queue.call import Call, Caller
 from lowkiq.queue.push import MAX_PUSH_BYTES, PUSHES_AT_ONCE, Jobs, Producer
 from lowkiq.transport.nonblocking import NonBlocking
 
-#: Jobs that are validated between two looks at the clock, at most.
+#: Jobs that are validated, or freed, between two looks at the clock, at most.
 STEP: Final = 64
 #: Single pushes that are sent together: about a millisecond of Redis, and of the loop.
 MOST_TOGETHER: Final = 256
@@ -218,20 +218,26 @@ class AwaitedPushes:
         self._in_hand = [push]
         if push.future.done():
             return
-        producer, breath = push.producer, Breath()
+        breath, jobs = Breath(), dict[int, list[EncodedJob]]()
         try:
-            jobs = await self._encoded(push, breath)
+            await self._encode_all(push, jobs, breath)
         except Exception as error:  # noqa: BLE001 (it is for whoever awaits the push)
             push.end(error)
-            return
-        for turn in producer.turns(jobs):
+        else:
+            await self._push_turns(push, jobs, breath)
+        for group in jobs.values():  # to free many at once takes long, too
+            while group:
+                del group[-STEP:]
+                await breath.take()
+
+    async def _push_turns(self, push: AwaitedPush, jobs: Jobs, breath: Breath) -> None:
+        for turn in push.producer.turns(jobs):
             while calls := await self._some(turn, breath):
-                if not push.settle(await self._trip(producer, calls, [push])):
+                if not push.settle(await self._trip(push.producer, calls, [push])):
                     return
         push.finish()
 
-    async def _encoded(self, push: AwaitedPush, breath: Breath) -> Jobs:
-        jobs: Jobs = {}
+    async def _encode_all(self, push: AwaitedPush, jobs: Jobs, breath: Breath) -> None:
         left, first, step = iter(push.jobs), 0, 1
         while some := list(islice(left, step)):
             began = clock.monotonic()
@@ -239,7 +245,6 @@ class AwaitedPushes:
             first += len(some)
             step = min(2 * step, STEP) if clock.monotonic() - began < SLICE / 4 else 1
             await breath.take()
-        return jobs
 
     async def _some(self, turn: Iterable[Call[Any]], breath: Breath) -> list[Call[Any]]:
         calls = []
