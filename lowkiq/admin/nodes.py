@@ -40,7 +40,7 @@ Shards = Annotated[dict[Text, Annotated[list[Count], Meta(max_length=keys.MOST_S
 
 
 class ThreadHealth(msgspec.Struct, frozen=True, kw_only=True):
-    """A worker thread and what it performs."""
+    """A worker thread, or the event loop, and a batch that it performs."""
 
     name: Text
     worker: Text | None = None
@@ -52,6 +52,13 @@ class ThreadHealth(msgspec.Struct, frozen=True, kw_only=True):
     jobs: Count = 0
     #: Since when it has been performed.
     seconds: Seconds = 0.0
+    #: How far it is, from 0 to 1, and in words, as far as it has told.
+    progress: Annotated[float, Meta(ge=0, le=1)] | None = None
+    note: Text = ""
+    #: It was cancelled, or takes longer than its worker's perform_timeout, and runs on.
+    is_to_stop: bool = False
+    #: The process that performs it, if that is not the node.
+    pid: Count | None = None
 
 
 class NodeHealth(msgspec.Struct, frozen=True, kw_only=True):
@@ -81,6 +88,10 @@ class NodeHealth(msgspec.Struct, frozen=True, kw_only=True):
     #: Holder → queue → shards that are this node's part, and that the holder has; "" is nobody known.
     waited_for: Annotated[dict[Text, Shards], Meta(max_length=MOST_NODES)]
     threads: Annotated[list[ThreadHealth], Meta(max_length=1_000)]
+    #: Batches that run on the event loop, of which `threads` has the longest; None: it has no loop.
+    tasks: Count | None = None
+    #: Seconds by which the loop is late, as something blocks it.
+    loop_lag: Seconds = 0.0
     processed: Count
     failed: Count
     #: Bytes.

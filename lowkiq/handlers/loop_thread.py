@@ -52,10 +52,11 @@ class LoopThread:
         return asyncio.run_coroutine_threadsafe(coroutine, self.loop).result()
 
     def close(self) -> None:
-        """Stops the loop. Tasks that still run are left where they are."""
-        if self._made is not None:
+        """Stops the loop, as soon as nothing blocks it. Tasks that still run are left where they are."""
+        if self._made is not None and self.thread:
             self._is_closed = True
             self._made.call_soon_threadsafe(self._made.stop)
+            self.thread.join(TICK)
 
     def _start(self) -> asyncio.AbstractEventLoop:
         with self._starting:
@@ -74,6 +75,7 @@ class LoopThread:
         while not self._is_closed:
             with contextlib.suppress(SystemExit, KeyboardInterrupt):  # which a task hands on to whoever runs the loop
                 loop.run_forever()
+        loop.close()
 
     def _tick(self, loop: asyncio.AbstractEventLoop) -> None:
         self._ticked_at = clock.monotonic()

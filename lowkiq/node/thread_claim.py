@@ -30,6 +30,7 @@ class ThreadClaim(ClaimInHand):
         self.running: Sequence[Job] = ()
         self.running_since = 0.0
         self._told: tuple[Sequence[Job], Progress] | None = None
+        self._overdue_since = 0.0
         self.stopper: Callable[[Stop], None] | None = None
 
     @property
@@ -54,6 +55,16 @@ class ThreadClaim(ClaimInHand):
         """What it has told of its progress."""
         told = self._told
         return told[1] if told and told[0] is self.running else None
+
+    def take_overdue(self) -> bool:
+        """Returns whether the batch takes longer than perform_timeout and nothing can end it: once a batch."""
+        timeout, since = self.worker.perform_timeout, self.running_since
+        if timeout is None or not self.running or self.stopper or self._overdue_since == since:
+            return False
+        if clock.monotonic() - since < timeout:
+            return False
+        self._overdue_since = since
+        return True
 
     def report(self, progress: Progress) -> None:
         """Tells people how far it is."""

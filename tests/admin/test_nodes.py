@@ -8,7 +8,7 @@ from typing import Any
 from lowkiq import clock
 from lowkiq.admin.alerts import alerts_of
 from lowkiq.admin.nodes import NodeHealth, Nodes, ThreadHealth, batch_of, judge, running_batches
-from lowkiq.node.health.dump import job_of
+from lowkiq.node.health.dump import healths_of
 
 
 def node(**facts: Any) -> NodeHealth:
@@ -83,13 +83,14 @@ def test_a_job_is_of_the_batch_that_names_it_else_of_one_too_large_to_name_all()
 def test_a_beat_tells_what_each_thread_performs_also_of_one_shard() -> None:
     shard, worker = SimpleNamespace(queue="q", index=3), object()
 
-    def claim(id: str, since: float, *, is_running: bool = True) -> Any:
-        running = [SimpleNamespace(id=id)] if is_running else []
-        return SimpleNamespace(worker=worker, shard=shard, running=running, running_since=since)
+    def batch(id: str, since: float) -> Any:
+        running = [SimpleNamespace(id=id)]
+        batch = SimpleNamespace(running=running, running_since=since, progress=None, is_cancelled=False)
+        return SimpleNamespace(worker=worker, shard=shard), batch
 
     now = clock.monotonic()
-    first: Any = SimpleNamespace(name="t0", in_hand=[claim("next", now, is_running=False), claim("a", now - 20.0)])
-    second: Any = SimpleNamespace(name="t1", in_hand=[claim("b", now - 10.0)])
-    told = [job_of(first), job_of(second)]
+    first: Any = SimpleNamespace(name="t0", batches=[batch("a", now - 20.0)])
+    second: Any = SimpleNamespace(name="t1", batches=[batch("b", now - 10.0)])
+    told = [*healths_of(first, 1), *healths_of(second, 1)]
     assert [(one.name, one.shard, one.ids) for one in told] == [("t0", 3, ["a"]), ("t1", 3, ["b"])]
     assert told[0].seconds > told[1].seconds >= 10.0

@@ -11,6 +11,7 @@ import pytest
 
 from lowkiq import InvalidJob, Lowkiq
 from lowkiq.errors import Refused
+from lowkiq.handlers.loop_thread import LoopThread
 from lowkiq.handlers.performer import Performer
 from lowkiq.job import shard_of
 from lowkiq.queue.shard import Failure
@@ -149,7 +150,7 @@ def test_whatever_retry_in_says_the_job_waits_for_a_time_that_can_come(
         def perform(self, payloads_by_id: dict[str, list[Any]]) -> None:
             raise ValueError("boom")
 
-    performer = Performer(Bad(), shard.app.settings, lambda error: pytest.fail(str(error)))
+    performer = Performer(Bad(), shard.app.settings, lambda error: pytest.fail(str(error)), LoopThread())
     shard.push("a")
     lease = shard.lease()
     failures = performer.perform(lease.claim())

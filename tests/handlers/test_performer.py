@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from lowkiq import Job, Lowkiq, LowkiqError, PartialFailure, Worker, current
+from lowkiq.handlers.loop_thread import LoopThread
 from lowkiq.handlers.performer import Performer
 from lowkiq.handlers.retries import Failures
 from tests.node.driven import burst
@@ -54,7 +55,8 @@ class Stage:
         self.fatal: list[BaseException] = []
 
     def perform(self, *jobs: Job, **settings: Any) -> Failures | None:
-        return Performer(self.worker, self._make_app(**settings).settings, self.fatal.append).perform(list(jobs))
+        performer = Performer(self.worker, self._make_app(**settings).settings, self.fatal.append, LoopThread())
+        return performer.perform(list(jobs))
 
     def fail(self, error: BaseException, *jobs: Job, **settings: Any) -> Failures:
         self.worker.action = fail(error)

@@ -80,13 +80,37 @@ def act(id, payload):
         raise ValueError(f"{id} is to fail")
 
 
+async def act_async(id, payload):
+    # What must not block the loop; the rest as on a thread.
+    if "sleep" in payload:
+        await asyncio.sleep(payload["sleep"])
+    if "gate" in payload:
+        app.redis().set(f"{records}:{payload['gate']}:reached", 1)
+        while not app.redis().exists(f"{records}:{payload['gate']}"):
+            await asyncio.sleep(0.01)
+    while "stubborn" in payload:
+        with contextlib.suppress(asyncio.CancelledError):
+            await asyncio.sleep(300)
+    if "own_cancel" in payload:
+        asyncio.current_task().cancel()
+        await asyncio.sleep(1)
+    act(id, {key: value for key, value in payload.items() if key not in {"sleep", "gate"}})
+
+
 #: Ids that jobs of this process are at.
 running = set()
+#: The event loop on which the node was made ready.
+loops = []
+
+
+async def init():
+    loops.append(asyncio.get_running_loop())
+    record("init")
 
 app = Lowkiq(
     load_payload=load,
     last_words=lambda error: record("last_words", type(error).__name__, str(error)),
-    on_server_init=lambda: record("init"),
+    on_server_init=init if options.get("asynchronous") else lambda: record("init"),
 )
 
 
@@ -97,6 +121,7 @@ class Jobs(Worker):
     batch_size = options.get("batch_size", 1)
     concurrency = options.get("concurrency")
     max_retry_count = options.get("max_retry_count", 25)
+    perform_timeout = options.get("perform_timeout")
 
     def retry_in(self, retry_count):
         with contextlib.suppress(RedisError):  # Redis may be what made the job fail
@@ -128,6 +153,33 @@ class Jobs(Worker):
 
     def retries_exhausted(self, batch):
         record("exhausted", [[job.id, job.payloads, job.error] for job in batch])
+
+    async def perform_async_jobs(self, payloads_by_id):
+        context = current()
+        record("start", payloads_by_id, context.epoch, context.shard, context.attempt)
+        assert asyncio.get_running_loop() is loops[0]
+        failed = {}
+        if twice := running.intersection(payloads_by_id):
+            record("overlap", sorted(twice))
+        running.update(payloads_by_id)
+        try:
+            for id, payloads in payloads_by_id.items():
+                try:
+                    for payload in payloads:
+                        await act_async(id, payload)
+                except ValueError as error:
+                    failed[id] = error
+        except asyncio.CancelledError:
+            record("cancelled", payloads_by_id)
+            raise
+        finally:
+            running.difference_update(payloads_by_id)
+        record("end", payloads_by_id, context.epoch, context.shard, context.attempt)
+        if failed:
+            raise PartialFailure(failed)
+
+    if options.get("asynchronous"):
+        perform = perform_async_jobs
 
 
 if "others" in options:

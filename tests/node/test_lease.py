@@ -11,9 +11,9 @@ import redis
 
 from lowkiq import Lowkiq, Worker, clock, current
 from lowkiq.errors import Fenced
-from lowkiq.node.claim_in_hand import ClaimInHand
 from lowkiq.node.drain import Drain
 from lowkiq.node.lease import Lease
+from lowkiq.node.thread_claim import ThreadClaim
 from lowkiq.node.threads import leases_of
 from lowkiq.node.worker_thread import WorkerThread
 from lowkiq.queue.claims import Claim, Handed
@@ -261,16 +261,16 @@ def test_what_is_handed_over_while_another_thread_runs_the_shard_is_left_to_that
     seat = lease.runtime.page.seat(0)
     asked = lease.ask(1, seat)
     assert asked
-    assert ClaimInHand.of_reply(lease, Claim([], [], None), asked, other) is None
+    assert ThreadClaim.of_reply(lease, Claim([], [], None), asked, other) is None
     handed = Handed(asked.epoch, 1, b"a", b"1", b"1700000000.000000")
     assert lease.take(other, 0.0) == 0
-    assert ClaimInHand.of_ring(lease, handed, rung, seat) is None
+    assert ThreadClaim.of_ring(lease, handed, rung, seat) is None
     assert lease.is_open
     assert not lease.is_busy
     lease.leave(rung)  # it never had it
-    assert ClaimInHand.of_ring(lease, handed, rung, seat) is None
+    assert ThreadClaim.of_ring(lease, handed, rung, seat) is None
     lease.leave(other)
-    assert ClaimInHand.of_ring(lease, handed, rung, seat)
+    assert ThreadClaim.of_ring(lease, handed, rung, seat)
     assert lease.is_busy
 
 
@@ -283,10 +283,10 @@ def test_what_is_handed_over_before_the_claim_s_reply_is_read_is_run_once(bench:
     asked = lease.ask(1, seat)
     assert asked
     handed = Handed(asked.epoch, asked.number, b"a", b"1", b"1700000000.000000")
-    assert ClaimInHand.of_ring(lease, handed, rung, seat)
-    assert ClaimInHand.of_reply(lease, Claim([], [], None), asked, asking) is None
+    assert ThreadClaim.of_ring(lease, handed, rung, seat)
+    assert ThreadClaim.of_reply(lease, Claim([], [], None), asked, asking) is None
     assert not lease.is_open
     again = lease.ask(1, seat)
     assert again
     assert again.given_back == ()
-    assert ClaimInHand.of_ring(lease, handed, asking, seat) is None
+    assert ThreadClaim.of_ring(lease, handed, asking, seat) is None

@@ -18,6 +18,7 @@ import traceback
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from types import FrameType
+from typing import Any
 
 import psutil
 import structlog
@@ -51,7 +52,7 @@ def dump(workers: Sequence[JobThread], state_directory: Path, node: str) -> None
     for thread, worker, frame in sorted(threads, key=lambda row: not (row[1] and row[1].in_hand)):
         if thread.name not in idle:
             job = _describe(next(iter(healths_of(worker, 1)), None) if worker else None)
-            logger.warning("thread", name=thread.name, job=job, stack=_short_stack(frame))
+            logger.warning("thread", name=thread.name, job=job, stack=short_stack(frame))
             sections.append(f"{thread.name}  {job}\n{_full_stack(frame)}")
     if idle:
         logger.warning("threads_idle", names=idle)
@@ -111,8 +112,18 @@ def _tasks(loop: asyncio.AbstractEventLoop, jobs: Mapping[asyncio.Task[None], st
         return f"{loop!r}: its tasks can't be read now\n"
     for task in tasks:
         text.write(f"task {task.get_name()}  {jobs.get(task) or repr(task.get_coro())}\n")
-        task.print_stack(file=text)
+        text.writelines(traceback.format_list(_awaited(task)))
     return text.getvalue()
+
+
+def _awaited(task: asyncio.Task[Any]) -> traceback.StackSummary:
+    """Where a task is, as far in as its coroutines await each other: its own stack has the outermost one only."""
+    frames: list[tuple[FrameType, int]] = []
+    inner: Any = task.get_coro()
+    while (frame := getattr(inner, "cr_frame", None)) is not None:
+        frames.append((frame, frame.f_lineno))
+        inner = inner.cr_await
+    return traceback.StackSummary.extract(frames)
 
 
 def healths_of(worker: JobThread, most: int) -> list[ThreadHealth]:
@@ -123,7 +134,7 @@ def healths_of(worker: JobThread, most: int) -> list[ThreadHealth]:
 
 def health_of(name: str, claim: ClaimInHand, batch: Batch) -> ThreadHealth:
     """The job that runs: worker, queue, shard, ids and seconds so far. Never payloads."""
-    jobs = batch.running
+    jobs, progress = batch.running, batch.progress
     return ThreadHealth(
         name=name,
         worker=type(claim.worker).__name__,
@@ -132,6 +143,9 @@ def health_of(name: str, claim: ClaimInHand, batch: Batch) -> ThreadHealth:
         ids=[name_id(job.id) for job in jobs[:NAMED_IDS]],
         jobs=len(jobs),
         seconds=round(clock.monotonic() - batch.running_since, 3),
+        progress=progress.share if progress else None,
+        note=progress.note if progress else "",
+        is_to_stop=batch.is_cancelled,
     )
 
 
@@ -150,7 +164,7 @@ def _full_stack(frame: FrameType | None) -> str:
     return "".join(traceback.format_stack(frame)[-own if own else 0 :])
 
 
-def _short_stack(frame: FrameType | None) -> list[str]:
+def short_stack(frame: FrameType | None) -> list[str]:
     """For the log: innermost first."""
     stack = traceback.extract_stack(frame) if frame else []
     return [f"{Path(entry.filename).name}:{entry.lineno} {entry.name}" for entry in reversed(stack)][:30]

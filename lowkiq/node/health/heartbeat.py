@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import socket
+import sys
 import threading
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
@@ -16,16 +17,19 @@ from redis.exceptions import RedisError
 
 from lowkiq import clock
 from lowkiq.admin.nodes import BEAT_INTERVAL, NodeHealth, beat, forget
-from lowkiq.node.health.dump import healths_of
+from lowkiq.node.health.dump import healths_of, short_stack
 from lowkiq.node.job_thread import JobThread, leases_of_threads
 from lowkiq.node.lease import Lease
 from lowkiq.node.runtime import Runtime
+from lowkiq.node.tasks.feeder import Feeder
 from lowkiq.version import VERSION
 
 logger = structlog.get_logger("lowkiq")
 
 #: Batches of the event loop that a beat names: those that have taken longest.
 MOST_BATCHES: Final = 50
+#: Seconds of lateness after which the event loop counts as blocked.
+BLOCKED: Final = 1.0
 #: Beats whose memory and CPU each beat repeats: five minutes of them.
 KEPT_BEATS = 60
 
@@ -71,6 +75,8 @@ class HealthReport:
             fostered=_by_queue([lease for lease in leases if lease.is_foster and lease.epoch is not None]),
             waited_for=_by_holder([lease for lease in leases if not lease.is_foster and lease.epoch is None]),
             threads=[health for worker in self._workers for health in healths_of(worker, MOST_BATCHES)],
+            tasks=self._count_tasks(),
+            loop_lag=round(self._runtime.loop.lag, 3),
             processed=sum(worker.processed for worker in self._workers),
             failed=sum(worker.failed for worker in self._workers),
             rss=rss,
@@ -82,6 +88,10 @@ class HealthReport:
             rss_history=list(self._rss_history),
             cpu_history=list(self._cpu_history),
         )
+
+    def _count_tasks(self) -> int | None:
+        feeders = [worker for worker in self._workers if isinstance(worker, Feeder)]
+        return sum(len(claim.batches) for feeder in feeders for claim in feeder.in_hand) if feeders else None
 
     def _keep(self, rss: int, cpu_percent: float) -> None:
         """Leaves out beats that come early, for a change of state: the history has equal steps."""
@@ -140,6 +150,7 @@ class Heartbeat(threading.Thread):
         self._stopping = threading.Event()
         self._soon = threading.Event()
         self._round_trip: float | None = None
+        self._is_blocked = False
 
     def beat_soon(self) -> None:
         """Beats at once: something has changed that people wait to see."""
@@ -165,11 +176,25 @@ class Heartbeat(threading.Thread):
             beat(self._runtime.caller, self._runtime.namespace, health)
             self._round_trip = clock.monotonic() - started
             self._keep_house()
+            self._note_blocked_loop()
             self._runtime.outage.over()
         except RedisError as error:
             self._runtime.outage.met(error)
         except Exception:  # of a machine without free descriptors, say: the next one may do
             logger.exception("beat_failed")
+
+    def _note_blocked_loop(self) -> None:
+        """Logs once what blocks the event loop, and with it all that runs there."""
+        loop = self._runtime.loop
+        if loop.lag < BLOCKED or not loop.thread:
+            self._is_blocked = False
+        elif not self._is_blocked:
+            self._is_blocked = True
+            frame = sys._current_frames().get(loop.thread.ident or 0)
+            logger.warning(
+                "event_loop_blocked", seconds=round(loop.lag, 1), stack=short_stack(frame),
+                advice="await what takes long, or call it by asyncio.to_thread",
+            )  # fmt: skip
 
     def _forget(self, nodes: Sequence[str]) -> None:
         try:
