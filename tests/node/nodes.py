@@ -68,7 +68,10 @@ class NodeProcess:
 class Nodes:
     """Starts nodes of one namespace, pushes jobs for them and reads what the jobs recorded; ends the nodes at last."""
 
-    def __init__(self, directory: Path, server: RedisServer, namespace: str, **options: Any) -> None:
+    def __init__(
+        self, directory: Path, server: RedisServer, namespace: str, *, script: str = SCRIPT, **options: Any
+    ) -> None:
+        self._script = script
         self._directory = directory
         self._server = server
         self._options = options
@@ -104,7 +107,7 @@ class Nodes:
         } | {f"LOWKIQ_{name.upper()}": str(value) for name, value in settings.items()}
         log = self._directory / f"node-{next(self._numbers)}.log"
         with log.open("wb") as output:
-            process = warm.popen([sys.executable, "-c", SCRIPT], stdout=output, stderr=output, env=kept | environment)
+            process = warm.popen([sys.executable, "-c", self._script], stdout=output, stderr=output, env=kept | environment)
         self._started.append(NodeProcess(process, log))
         return self._started[-1]
 
