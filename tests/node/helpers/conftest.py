@@ -20,10 +20,16 @@ from tests.support import RedisServer, wait_until
 class IsolatedNodes(Nodes):
     """Nodes whose jobs run in processes of their own."""
 
+    script = SCRIPT
+
     def errors(self, id: str = "a") -> list[str | None]:
         """The error that a queued or buried job has."""
         queries = self.worker.queries
         return [job.error for job in (*queries.fetch([id]), *queries.morgue_fetch([id]))]
+
+    def until_failed(self, id: str = "a") -> str:
+        """Waits until a job has failed; its error."""
+        return str(wait_until(lambda: next(filter(None, self.errors(id)), None), f"{id} failed"))
 
     def until_done(self) -> None:
         wait_until(self.is_done, "all jobs done")
@@ -42,7 +48,7 @@ class IsolatedNodes(Nodes):
 def isolated(tmp_path: Path, redis_server: RedisServer, app: Lowkiq) -> Iterator[Callable[..., IsolatedNodes]]:
     """Makes nodes whose worker has these options."""
     with ExitStack() as ends:
-        make = partial(IsolatedNodes, tmp_path, redis_server, app.settings.namespace, script=SCRIPT)
+        make = partial(IsolatedNodes, tmp_path, redis_server, app.settings.namespace)
         yield lambda **options: ends.enter_context(make(**{"shards_count": 1} | options))
 
 
@@ -50,6 +56,12 @@ def fork_server_of(node: NodeProcess) -> psutil.Process:
     """A node's fork server: the only process that the node itself has started."""
     (found,) = psutil.Process(node.pid).children()
     return found
+
+
+def processes_of(node: NodeProcess) -> list[psutil.Process]:
+    """A node's fork server, helpers, and what their jobs have started."""
+    server = fork_server_of(node)
+    return [server, *server.children(recursive=True)]
 
 
 def helpers_of(node: NodeProcess) -> list[psutil.Process]:

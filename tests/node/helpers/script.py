@@ -31,6 +31,8 @@ def init():
     record("init")
     if os.getpid() != NODE and options.get("init_fails"):
         raise OSError("no database")
+    if os.getpid() != NODE:
+        time.sleep(options.get("slow_init", 0))
 
 
 async def init_async():
@@ -94,8 +96,6 @@ def act(id, payload):
     if "rubbish" in payload:
         channel().send(bytes.fromhex(payload["rubbish"]))
         time.sleep(600)
-    if "fails" in payload:
-        raise ValueError(f"{id} is to fail")
     if "ask" in payload:
         record(
             "asked", context.queue, context.shard, context.epoch, context.attempt, context.lease_lost,
@@ -110,6 +110,8 @@ def act(id, payload):
     if "checkpoint" in payload:
         record("kept", context.checkpoint_value)
         context.checkpoint(payload["checkpoint"])
+    if "fails" in payload:
+        raise ValueError(f"{id} is to fail")
     if "push" in payload:
         app.workers["jobs"].perform_async(payload["push"])
     if "print" in payload:
@@ -129,9 +131,8 @@ settings = {"load_payload": load} if options.get("loads") else {}
 if options.get("middlewares"):
     settings["server_middlewares"] = [around, around_async]
 app = Lowkiq(on_server_init=init_async if options.get("is_async") else init, **settings)
-KINDS = {
-    name: options[name] for name in ("shards_count", "batch_size", "max_retry_count", "perform_timeout") if name in options
-}
+NAMES = ("shards_count", "batch_size", "max_retry_count", "perform_timeout")
+KINDS = {name: options[name] for name in NAMES if name in options}
 
 
 class Jobs(Worker):
