@@ -105,6 +105,8 @@ def act(id, payload):
         while not context.lease_lost:
             time.sleep(0.02)
         record("lost")
+    while "chatter" in payload:
+        context.progress(0.5)
     if "progress" in payload:
         context.progress(*payload["progress"])
     if "checkpoint" in payload:

@@ -81,6 +81,7 @@ def test_jobs_of_threads_end_before_a_node_without_a_fork_server_goes(isolated: 
     assert node.is_running()
     nodes.open("thread")
     assert node.wait() == 75
+    assert node.logged("draining") == []
     assert nodes.records("thread_end")
 
 
@@ -123,9 +124,9 @@ class Supervision:
         return psutil.Process(int(wait_until(lambda: path.exists() and path.read_text())))
 
 
-@pytest.mark.parametrize("is_dead_server", [False, True])
+@pytest.mark.parametrize("dead", ["node", "node with a fork server that is stuck", "fork server"])
 def test_a_supervisor_replaces_the_node_at_once_and_no_helper_of_the_old_one_is_left(
-    tmp_path: Path, isolated: Callable[..., IsolatedNodes], own_redis_server: RedisServer, *, is_dead_server: bool
+    tmp_path: Path, isolated: Callable[..., IsolatedNodes], own_redis_server: RedisServer, dead: str
 ) -> None:
     place = Supervision(tmp_path, own_redis_server.url)
     with place.supervisor as supervisor:
@@ -134,10 +135,12 @@ def test_a_supervisor_replaces_the_node_at_once_and_no_helper_of_the_old_one_is_
         everything = [server, *server.children(recursive=True)]
         assert child in everything
         (tmp_path / "go").touch()
-        (server if is_dead_server else psutil.Process(place.node)).kill()
+        if "stuck" in dead:
+            server.suspend()
+        (server if dead == "fork server" else psutil.Process(place.node)).kill()
         wait_until(lambda: place.starts() == 2)
         assert all_gone(everything), "the job runs again beside what it has left"
-        if is_dead_server:
+        if dead == "fork server":
             (end,) = supervisor.until_logged("recycled")
             assert end["reason"] == "exit code 75"
             assert supervisor.events("died_will_restart") == []

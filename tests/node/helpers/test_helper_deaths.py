@@ -144,12 +144,13 @@ def test_a_helper_that_cannot_begin_fails_its_batch(
 
 def test_sys_exit_ends_the_helper_and_not_the_node(isolated: Callable[..., IsolatedNodes]) -> None:
     nodes = isolated(kind="plain")
-    node = nodes.start().wait_ready()
+    node = nodes.start(threads_per_node=1).wait_ready()
     nodes.push({"id": "a", "payload": {"sys_exit": 7}})
     assert nodes.until_failed() == "SystemExit: 7"
     nodes.push({"id": "b", "payload": {}})
     wait_until(lambda: nodes.ended("b"))
     assert nodes.started_by("a") != nodes.started_by("b")
+    assert node.logged("idle_helper_died") == []
     assert node.is_running()
 
 

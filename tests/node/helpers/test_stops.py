@@ -27,7 +27,7 @@ def test_what_takes_longer_than_perform_timeout_is_killed_with_all_that_it_has_s
 def test_a_helper_that_never_stops_talking_is_killed_in_time(isolated: Callable[..., IsolatedNodes]) -> None:
     nodes = isolated(kind="plain", perform_timeout=0.5)
     nodes.start()
-    nodes.push({"id": "a", "payload": {"wait_lost": 1}})
+    nodes.push({"id": "a", "payload": {"chatter": 1}})
     assert nodes.until_failed() == "PerformTimeout: took longer than 0.5 s"
 
 
