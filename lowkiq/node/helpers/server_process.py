@@ -21,7 +21,7 @@ from typing import Final, NoReturn
 import structlog
 from setproctitle import setproctitle
 
-from lowkiq.node.helpers.tree import kill_tree
+from lowkiq.node.helpers.tree import kill_tree, stop_group
 from lowkiq.process.parent import die_with, offer_to_kernel
 from lowkiq.process.signals import SignalInbox
 from lowkiq.shared_page import MOST_GROUPS, SharedPage
@@ -62,7 +62,10 @@ class Server:
             while not self._is_over:
                 for key, _ in self._selector.select():
                     key.data()
-            for pid, _ in self._helpers.values():
+            helpers = [pid for pid, _ in self._helpers.values()]
+            for pid in helpers:  # all at once: to find what each has started takes some milliseconds
+                stop_group(pid)
+            for pid in helpers:
                 kill_tree(pid)
 
     def _act_on_signals(self) -> None:

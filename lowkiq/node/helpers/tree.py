@@ -19,12 +19,17 @@ def kill_tree(pid: int) -> None:
     Kills a process that leads a group, that group, and all its descendants, also those that have left the group. They
     are stopped before that, since once one is dead nobody knows any more whose children its own were.
     """
-    with contextlib.suppress(OSError):
-        os.killpg(pid, signal.SIGSTOP)
+    stop_group(pid)
     for child in _stopped(pid):
         with contextlib.suppress(psutil.Error, OSError):
             child.kill()
     kill_group(pid)
+
+
+def stop_group(group: int) -> None:
+    """Has a group stand still, until it is killed."""
+    with contextlib.suppress(OSError):
+        os.killpg(group, signal.SIGSTOP)
 
 
 def _stopped(pid: int) -> set[psutil.Process]:
