@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import inspect
+import asyncio
 from collections.abc import Callable, Iterable, Mapping
 from functools import cached_property, partial
-from typing import Any, Literal, TypeVar, overload
+from typing import Any, Literal, overload
 
 import redis
 
@@ -15,19 +15,18 @@ from lowkiq.admin.actions import Actions
 from lowkiq.admin.metrics import QueueMetrics
 from lowkiq.admin.nodes import Nodes, read_nodes
 from lowkiq.admin.queries import Queries
-from lowkiq.errors import SettingsError, short, unknown_option
+from lowkiq.errors import SettingsError, unknown_option
 from lowkiq.hooks import wrap
 from lowkiq.job import NewJob, Pushed, encode_jobs
 from lowkiq.queue.call import Caller
 from lowkiq.queue.push import Producer
 from lowkiq.queue.shard import Shard, shards_of
-from lowkiq.shape import Shape
+from lowkiq.registration import Registration, W, prepare
 from lowkiq.transport.cluster import ClusterClient
 from lowkiq.transport.connect import client_for_producers
 from lowkiq.transport.server import Replicas
-from lowkiq.worker import OPTIONS, Worker, check_options, function_worker
-
-W = TypeVar("W", bound=type[Worker])
+from lowkiq.types.variables import K, P
+from lowkiq.worker import OPTIONS, Worker
 
 
 class Lowkiq:
@@ -44,13 +43,15 @@ class Lowkiq:
     def __init__(self, **settings: Any) -> None:
         self.settings = settings_module.build(settings)
         #: Queue name → worker class, in the order of registration.
-        self.workers: dict[str, type[Worker]] = {}
+        self.workers: dict[str, type[Worker[Any]]] = {}
         self._producers: dict[str, Producer] = {}
 
     @overload
     def worker(self, target: W, /) -> W: ...
     @overload
-    def worker(self, target: Callable[[dict[str, list[Any]]], Any], /) -> type[Worker]: ...
+    def worker(self, target: Callable[[dict[K, list[P]]], Any], /) -> type[Worker[P]]: ...
+    @overload
+    def worker(self, target: Callable[[K, list[P]], Any], /) -> type[Worker[P]]: ...
     @overload
     def worker(
         self,
@@ -63,10 +64,13 @@ class Lowkiq:
         max_retry_count: int = ...,
         perform_timeout: float | None = ...,
         isolation: Literal["thread", "process"] = ...,
-    ) -> Callable[[Callable[[dict[str, list[Any]]], Any] | type[Worker]], type[Worker]]: ...
+        id: Callable[[Any], object] = ...,
+        score: Callable[[Any], float] = ...,
+    ) -> Registration: ...
     def worker(self, target: Any = None, /, **options: Any) -> Any:
         """
-        Registers a Worker subclass, or a function as the `perform` of one: `@app.worker`, `@app.worker(batch_size=10)`.
+        Registers a Worker subclass, or a function: `@app.worker`, `@app.worker(batch_size=10)`. A function of one
+        parameter gets a batch, one of two an id and its payloads.
 
         Raises:
             SettingsError: an option is unknown or can't be used, or the queue has a worker already.
@@ -78,7 +82,7 @@ class Lowkiq:
             return lambda decorated: self._register(decorated, options)
         return self._register(target, options)
 
-    def push(self, worker: type[Worker], jobs: Iterable[NewJob]) -> Pushed:
+    def push(self, worker: type[Worker[Any]], jobs: Iterable[NewJob]) -> Pushed:
         """Queues jobs, as `Worker.perform_async` does: client middlewares around validation and push."""
         middlewares = self.settings.client_middlewares
         if not middlewares and isinstance(jobs, list):  # asked first: it costs a single push less than what follows
@@ -88,6 +92,10 @@ class Lowkiq:
         batch: Any = list(jobs) if is_list else jobs
         result: Pushed = wrap(middlewares, worker, batch, partial(self._push, worker, batch))()
         return result
+
+    async def apush(self, worker: type[Worker[Any]], jobs: Iterable[NewJob]) -> Pushed:
+        """The same, awaited."""
+        return await asyncio.to_thread(self.push, worker, jobs)
 
     def metrics(self) -> dict[str, QueueMetrics]:
         """The numbers of every queue, also of those whose worker is not in this application."""
@@ -140,33 +148,26 @@ class Lowkiq:
         """Sends script calls over the producers' connections."""
         return Caller(client_for_producers(self.settings))
 
-    def _push(self, worker: type[Worker], jobs: Iterable[NewJob]) -> Pushed:
+    def _push(self, worker: type[Worker[Any]], jobs: Iterable[NewJob]) -> Pushed:
         settings = self.settings
         encoded = encode_jobs(
             jobs,
-            settings.dump_payload,
+            worker.codec.dump,
+            dump_id=worker.codec.dump_id,
             max_id_bytes=settings.max_id_bytes,
             max_payload_bytes=settings.max_payload_bytes,
         )
         return self._producer(worker).push(encoded)
 
-    def _register(self, target: Any, options: Mapping[str, Any]) -> type[Worker]:
-        worker = function_worker(target) if inspect.isfunction(target) else target
-        if not isinstance(worker, type) or not issubclass(worker, Worker):
-            raise SettingsError(f"{short(target)} is no worker: it must be a subclass of lowkiq.Worker, or a function")
-        for name, value in options.items():
-            setattr(worker, name, value)
-        worker.queue_name = worker.queue_name or worker.__name__
-        check_options(worker)
-        if inspect.iscoroutinefunction(worker.perform):
-            worker.shape = Shape(is_async=True)
+    def _register(self, target: Any, options: Mapping[str, Any]) -> type[Worker[Any]]:
+        worker = prepare(target, options, self.settings)
         if worker.queue_name in self.workers:
             raise SettingsError(f"queue {worker.queue_name} has a worker already: give {worker.__name__} a queue_name")
         worker.app = self
         self.workers[worker.queue_name] = worker
         return worker
 
-    def _producer(self, worker: type[Worker]) -> Producer:
+    def _producer(self, worker: type[Worker[Any]]) -> Producer:
         known = self._producers.get(worker.queue_name)
         if known is None:
             settings = self.settings

@@ -77,6 +77,7 @@ def encode_jobs(
     jobs: Iterable[Mapping[str, Any]],
     dump_payload: Callable[[Any], bytes | str],
     *,
+    dump_id: Callable[[Any], str] | None = None,
     max_id_bytes: int,
     max_payload_bytes: int,
 ) -> list[EncodedJob]:
@@ -88,7 +89,7 @@ def encode_jobs(
         try:
             encoded.append(
                 EncodedJob(
-                    encode_id(job["id"], max_id_bytes),
+                    encode_id(dump_id(job["id"]) if dump_id else job["id"], max_id_bytes),
                     _encode_payload(job.get("payload", ""), dump_payload, max_payload_bytes),
                     _number("score", job["score"]) if "score" in job else "",
                     _perform_in(job["perform_in"]) if "perform_in" in job else "",

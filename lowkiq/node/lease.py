@@ -226,11 +226,11 @@ class Lease:
             self._asked.add(number)
             self._open = 0
         calls: list[Call[Any]] = [self.shard.release(node, epoch, lost, "claim") for lost in unheard]
-        most = self.claim_size.share(shards) if limit is None else limit
+        most, performer = self.claim_size.share(shards) if limit is None else limit, self.performer
         claim = self.shard.claim(
-            node, epoch, number, most, settings.max_payloads, self.performer.load, shards, known
-        )  # fmt: skip
-        if self.performer.is_loaded_by_user:
+            node, epoch, number, most, settings.max_payloads, performer.load, shards, known, performer.check_id
+        )
+        if performer.is_loaded_by_user:
             claim = claim._replace(parse=partial(self.load_seated, seat, number, claim.parse))
         return Asked(epoch, number, unheard, [*calls, claim])
 
