@@ -22,6 +22,7 @@ pytestmark = pytest.mark.long
 WHAT_THEY_DO = {
     "node": {"register", "SCRIPT", "acquire", "claim", "settle+claim", "renew", "beat", "release", "SET+BLPOP"}
     | {"isolate", "settle+isolate", "finish"},
+    "async node": {"claim", "settle+claim", "isolate", "settle+isolate", "finish", "checkpoint"},
     "impatient node": {"abandon"},
     "producer": {"register", "SCRIPT", "push"},
 }

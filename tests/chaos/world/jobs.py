@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import itertools
 import os
@@ -10,6 +11,7 @@ import subprocess
 import sys
 import threading
 import time
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -95,9 +97,20 @@ class Run:
         self._open: dict[str, None] = {}
 
     def __call__(self) -> None:
+        with self._recording():
+            for seconds in self._steps():
+                time.sleep(seconds)
+
+    async def on_loop(self) -> None:
+        with self._recording():
+            for seconds in self._steps():
+                await asyncio.sleep(seconds)
+
+    @contextlib.contextmanager
+    def _recording(self) -> Iterator[None]:
         try:
             self._begin()
-            self._work()
+            yield
             self._commit()
         except BaseException as error:
             for id in self._open:
@@ -113,10 +126,13 @@ class Run:
             else:
                 self._failed[id] = StaleToken()
 
-    def _work(self) -> None:
-        """Nothing of the batch is written before all of it is known to succeed: a failed batch repeats as a whole."""
+    def _steps(self) -> Iterator[float]:
+        """
+        Seconds to sleep, and then on. Nothing of the batch is written before all of it is known to succeed: a failed
+        batch repeats as a whole.
+        """
         for id in list(self._open):
-            time.sleep(max(payload["s"] for payload in self._payloads[id]))
+            yield max(payload["s"] for payload in self._payloads[id])
             # Exhausted retries bury the lowest payload, so that one does what makes it fail, and no other.
             self._act(id, self._payloads[id][0])
 
@@ -166,9 +182,16 @@ def _register(queue: queues.Queue) -> None:
         def retry_in(self, retry_count: int) -> float:
             return 0.1 * (retry_count + 1)
 
-        def perform(self, payloads_by_id: dict[str, list[Any]]) -> None:
-            with contextlib.suppress(FileNotFoundError):  # the world is over
-                Run(self.queue_name, payloads_by_id)()
+        if queue.is_async:
+
+            async def perform(self, payloads_by_id: dict[str, list[Any]]) -> None:
+                with contextlib.suppress(FileNotFoundError):
+                    await Run(self.queue_name, payloads_by_id).on_loop()
+        else:
+
+            def perform(self, payloads_by_id: dict[str, list[Any]]) -> None:
+                with contextlib.suppress(FileNotFoundError):  # the world is over
+                    Run(self.queue_name, payloads_by_id)()
 
     app.worker(Jobs)
 

@@ -23,6 +23,8 @@ class Queue(NamedTuple):
     concurrency: int | None = None
     #: Most of its payloads are short, and few are long.
     is_uneven: bool = False
+    #: Its jobs run on the event loop.
+    is_async: bool = False
 
 
 class Trouble(NamedTuple):
@@ -46,12 +48,14 @@ LOADS: Final[Mapping[str, Load]] = {
         (
             Queue("singles", 4, 1, is_scored=True, seconds=(0, 0.01), share=0.15, concurrency=1),
             # Their shards share round trips.
-            Queue("quick", 24, 1, is_scored=True, seconds=(0, 0.0005), share=0.2),
-            Queue("batches", 4, 10, is_scored=True, seconds=(0, 0.004), share=0.2),
-            Queue("unscored", 3, 5, is_scored=False, seconds=(0, 0.01), share=0.15, concurrency=5),
+            Queue("quick", 24, 1, is_scored=True, seconds=(0, 0.0005), share=0.15),
+            Queue("batches", 4, 10, is_scored=True, seconds=(0, 0.004), share=0.15),
+            Queue("unscored", 3, 5, is_scored=False, seconds=(0, 0.01), share=0.1, concurrency=5),
             Queue("slow", 6, 2, is_scored=True, seconds=(0, 0.2), share=0.147, concurrency=1),
             # What is pushed to hot ids of one shard waits for their own runs, and others pass by.
             Queue("uneven", 1, 1, is_scored=True, seconds=(0, 0.6), share=0.15, concurrency=100, is_uneven=True),
+            Queue("tasks", 3, 1, is_scored=True, seconds=(0, 0.3), share=0.1, is_async=True, is_uneven=True),
+            Queue("tasks-of-five", 2, 5, is_scored=False, seconds=(0, 0.02), share=0.05, concurrency=3, is_async=True),
             # Longer than a lease.
             Queue("longest", 2, 1, is_scored=True, seconds=(1.1, 2), share=0.003),
         ),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import json
 import os
@@ -10,12 +11,13 @@ import sys
 import threading
 import time
 from collections import Counter, defaultdict
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import redis
 
-from lowkiq import Lowkiq, PartialFailure, Worker
+from lowkiq import Lowkiq, PartialFailure, Worker, current
+from lowkiq.errors import CheckpointFailed
 from lowkiq.job import NewJob, shard_of
 from lowkiq.node import lease_keeper
 from lowkiq.node.node import Node
@@ -46,8 +48,8 @@ class Scenario:
     those that it watches.
     """
 
-    def __init__(self, socket: str, namespace: str) -> None:
-        self.socket, self.namespace = socket, namespace
+    def __init__(self, socket: str, namespace: str, *, is_async: bool = False) -> None:
+        self.socket, self.namespace, self.is_async = socket, namespace, is_async
         self.own = f"of-the-test:{namespace}"
 
     def connect(self) -> redis.Redis:
@@ -76,13 +78,16 @@ class Scenario:
             def retry_in(self, retry_count: int) -> float:
                 return 0.01
 
-            def perform(_, payloads_by_id: dict[str, list[int]]) -> None:  # noqa: N805
+            def act(_, payloads_by_id: dict[str, list[int]]) -> Iterator[float]:  # noqa: N805
+                """Does the work, and gives the seconds to sleep in between."""
                 failed = {}
                 for id, payloads in payloads_by_id.items():
                     for payload in payloads:
                         record.rpush(f"{self.own}:records", json.dumps(["start", os.getpid(), id, payload]))
                     if id == "long":
-                        time.sleep(0.4)
+                        with contextlib.suppress(CheckpointFailed):
+                            current().checkpoint(1, id=id)
+                        yield 0.4
                     if id == "fails" or (id == "fails once" and record.incr(f"{self.own}:tries") == 1):
                         failed[id] = "is to fail"
                         continue
@@ -90,6 +95,17 @@ class Scenario:
                         record.rpush(f"{self.own}:records", json.dumps(["end", os.getpid(), id, payload]))
                 if failed:
                     raise PartialFailure(failed)
+
+            if self.is_async:
+
+                async def perform(self, payloads_by_id: dict[str, list[int]]) -> None:
+                    for seconds in self.act(payloads_by_id):
+                        await asyncio.sleep(seconds)
+            else:
+
+                def perform(self, payloads_by_id: dict[str, list[int]]) -> None:
+                    for seconds in self.act(payloads_by_id):
+                        time.sleep(seconds)
 
         return app, Jobs
 
