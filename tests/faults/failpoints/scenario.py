@@ -12,6 +12,7 @@ import threading
 import time
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator
+from functools import partial
 from typing import Any
 
 import redis
@@ -66,7 +67,7 @@ class Scenario:
         )  # fmt: skip
 
     def _with_worker(self, app: Lowkiq) -> tuple[Lowkiq, type[Worker]]:
-        record = self.connect()
+        act = partial(self._act, self.connect())
 
         @app.worker
         class Jobs(Worker):
@@ -78,36 +79,36 @@ class Scenario:
             def retry_in(self, retry_count: int) -> float:
                 return 0.01
 
-            def act(_, payloads_by_id: dict[str, list[int]]) -> Iterator[float]:  # noqa: N805
-                """Does the work, and gives the seconds to sleep in between."""
-                failed = {}
-                for id, payloads in payloads_by_id.items():
-                    for payload in payloads:
-                        record.rpush(f"{self.own}:records", json.dumps(["start", os.getpid(), id, payload]))
-                    if id == "long":
-                        with contextlib.suppress(CheckpointFailed):
-                            current().checkpoint(1, id=id)
-                        yield 0.4
-                    if id == "fails" or (id == "fails once" and record.incr(f"{self.own}:tries") == 1):
-                        failed[id] = "is to fail"
-                        continue
-                    for payload in payloads:
-                        record.rpush(f"{self.own}:records", json.dumps(["end", os.getpid(), id, payload]))
-                if failed:
-                    raise PartialFailure(failed)
-
             if self.is_async:
 
                 async def perform(self, payloads_by_id: dict[str, list[int]]) -> None:
-                    for seconds in self.act(payloads_by_id):
+                    for seconds in act(payloads_by_id):
                         await asyncio.sleep(seconds)
             else:
 
                 def perform(self, payloads_by_id: dict[str, list[int]]) -> None:
-                    for seconds in self.act(payloads_by_id):
+                    for seconds in act(payloads_by_id):
                         time.sleep(seconds)
 
         return app, Jobs
+
+    def _act(self, record: redis.Redis, payloads_by_id: dict[str, list[int]]) -> Iterator[float]:
+        """Does the work, and gives the seconds to sleep in between."""
+        failed = {}
+        for id, payloads in payloads_by_id.items():
+            for payload in payloads:
+                record.rpush(f"{self.own}:records", json.dumps(["start", os.getpid(), id, payload]))
+            if id == "long":
+                with contextlib.suppress(CheckpointFailed):
+                    current().checkpoint(1, id=id)
+                yield 0.4
+            if id == "fails" or (id == "fails once" and record.incr(f"{self.own}:tries") == 1):
+                failed[id] = "is to fail"
+                continue
+            for payload in payloads:
+                record.rpush(f"{self.own}:records", json.dumps(["end", os.getpid(), id, payload]))
+        if failed:
+            raise PartialFailure(failed)
 
     # ── what processes do ───────────────────────────────────────────────────────────────────────────────────────────
 
