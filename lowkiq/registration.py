@@ -6,13 +6,13 @@ import difflib
 import functools
 import inspect
 from collections.abc import Callable, Mapping
-from typing import Any, Final, Protocol, TypeVar, overload
+from typing import Any, Final, Protocol, TypeVar, get_origin, overload
 
 from lowkiq.errors import SettingsError, short
 from lowkiq.queue.keys import MOST_SHARDS
 from lowkiq.settings import NAME, Settings
 from lowkiq.shape import Shape, read_function, read_methods
-from lowkiq.types.annotations import Types, of_base, shown
+from lowkiq.types.annotations import Types, bare, of_base, shown
 from lowkiq.types.codec import make_codec
 from lowkiq.types.variables import K, P
 from lowkiq.worker import OPTIONS, Worker
@@ -78,12 +78,13 @@ def function_worker(function: Callable[..., Any]) -> type[Worker[Any]]:
 
 
 def _is_function(target: Any) -> bool:
-    return callable(target) and not isinstance(target, type) and not inspect.isbuiltin(target)
+    is_type = isinstance(target, type) or get_origin(target) is not None
+    return callable(target) and not is_type and not inspect.isbuiltin(target)
 
 
 def _payload_type(label: str, worker: type[Worker[Any]], types: Types) -> Any:
     """The type that payloads have after the class, Worker[T], or after the annotations of its method."""
-    declared = of_base(worker, Worker)
+    declared = bare(of_base(worker, Worker))
     if Any not in {declared, types.payload} and declared != types.payload:
         raise SettingsError(f"{label} is a Worker[{shown(declared)}], but performs payloads of {shown(types.payload)}")
     return types.payload if declared is Any else declared

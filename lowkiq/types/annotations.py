@@ -54,19 +54,19 @@ def of_list(label: str, annotation: Any) -> Any:
 
 
 def of_base(worker: type, generic: type) -> Any:
-    """The payload type of a class that is, or inherits from, `Worker[T]`; Any for a bare Worker."""
+    """The payload type of a class that inherits from `Worker[T]`, be it a type variable; Any for a bare Worker."""
     for base in getattr(worker, "__orig_bases__", worker.__bases__):
         origin, arguments = get_origin(base) or base, get_args(base)
         if origin is Generic or not isinstance(origin, type) or not issubclass(origin, generic):
             continue
         if origin is generic:
-            return bare(arguments[0]) if arguments else Any
+            return arguments[0] if arguments else Any
         found = of_base(origin, generic)
         parameters = getattr(origin, "__parameters__", ())
         names = dict(zip(parameters, arguments or (Any,) * len(parameters), strict=True))
         if inner := getattr(found, "__parameters__", ()):
             return found[tuple(names.get(name, Any) for name in inner)]
-        return bare(names.get(found, found)) if isinstance(found, TypeVar) else found
+        return names.get(found, found) if isinstance(found, TypeVar) else found
     return Any
 
 

@@ -9,7 +9,7 @@ from typing import Any, Final
 from lowkiq import codec
 from lowkiq.types.annotations import Types
 from lowkiq.types.ids import id_type
-from lowkiq.types.payloads import Dump, Load, of_any_type, of_type, runs_user_code
+from lowkiq.types.payloads import Dump, Load, has_user_code, of_any_type, of_type, parts
 
 
 @dataclass(frozen=True)
@@ -48,6 +48,5 @@ def make_codec(label: str, annotated: Types, load: Load, dump: Dump) -> Codec:
     ids = id_type(label, annotated.id)
     if ids is None:
         return Codec(*payloads)
-    return Codec(
-        payloads.load, payloads.dump, payloads.runs_user_code or runs_user_code(annotated.id), ids.load, ids.dump
-    )
+    runs_user_code = payloads.runs_user_code or any(map(has_user_code, parts(annotated.id)))
+    return Codec(payloads.load, payloads.dump, runs_user_code, ids.load, ids.dump)

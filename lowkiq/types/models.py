@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import importlib
-from collections.abc import Callable
-from typing import Any, get_args
+from typing import Any, Final, get_args
 
 import msgspec
+
+_encode: Final = msgspec.json.Encoder(order="sorted").encode
 
 
 def is_model(annotation: Any) -> bool:
@@ -17,13 +18,15 @@ def is_model(annotation: Any) -> bool:
 class Models:
     """Converts payloads of one such type. Raises what pydantic raises for a type that it can't handle."""
 
+    runs_user_code = True
+
     def __init__(self, annotation: Any) -> None:
         pydantic = importlib.import_module("pydantic")
         self._adapter = pydantic.TypeAdapter(annotation)
         self._refused: type[Exception] = pydantic.ValidationError
 
-    def plain(self, payload: Any) -> Any:
-        """A payload as JSON has it."""
+    def plain(self, payload: Any, /) -> Any:
+        """What its JSON is loaded to."""
         return self._adapter.dump_python(payload, mode="json", by_alias=True, round_trip=True, warnings=False)
 
     def decode(self, data: bytes) -> Any:
@@ -33,9 +36,17 @@ class Models:
         except self._refused as error:
             raise _explained(error) from None
 
-    def converting(self, load: Callable[[bytes], Any]) -> Callable[[bytes], Any]:
-        """The same behind a `load_payload` of the user's."""
-        return lambda data: self.decode(msgspec.json.encode(load(data)))
+    def encode(self, payload: Any) -> bytes:
+        """Payload → JSON, in an order that equal payloads share."""
+        return _encode(self.plain(payload))
+
+    def convert(self, plain: Any, /) -> Any:
+        """A payload of what a `load_payload` of the user's makes."""
+        return self.decode(_encode(plain))
+
+    def is_same(self, one: Any, other: Any, /) -> bool:
+        """Returns whether two payloads are equal."""
+        return bool(one == other)
 
 
 def _explained(error: Any) -> ValueError:

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import enum
 from collections.abc import Callable, Iterator
-from functools import partial
-from typing import Any, Final, NamedTuple
+from typing import Any, Final, Literal, NamedTuple, Protocol
 
 import msgspec
 from msgspec import inspect as types
@@ -20,7 +19,6 @@ Dump = Callable[[Any], bytes | str]
 
 #: Sorted: an object and a dict with the same fields are one payload.
 _encode: Final = msgspec.json.Encoder(order="sorted").encode
-_plain: Final[Callable[[Any], Any]] = partial(msgspec.to_builtins, order="sorted", str_keys=True)
 _PLAIN_FACTORIES: Final = (list, dict, set, frozenset, tuple, bytearray, msgspec.NODEFAULT)
 
 
@@ -45,24 +43,67 @@ def of_type(label: str, annotation: Any, load: Load, dump: Dump) -> Payloads:
     Raises:
         SettingsError: the type can't be made from JSON.
     """
-    is_plain_json = load is codec.load_payload and dump is codec.dump_payload
-    plain: Callable[[Any], Any] = _plain
-    is_users = load is not codec.load_payload
     try:
-        if is_model(annotation):
-            models = Models(annotation)
-            typed = models.decode if is_plain_json else models.converting(load)
-            plain, is_users = models.plain, True
-        else:
-            is_users = runs_user_code(annotation) or is_users
-            decoder = msgspec.json.Decoder(annotation)
-            typed = decoder.decode if is_plain_json else lambda data: _convert(load(data), annotation)
+        form: Form = Models(annotation) if is_model(annotation) else Objects(annotation)
     except Exception as error:
         raise SettingsError(
             f"{label}: payloads are annotated {shown(annotation)}, which they can't be turned into: {error}"
         ) from error
-    encode = _encode if is_plain_json and plain is _plain else lambda payload: _bytes(dump(plain(payload)))
-    return Payloads(typed, _Dumper(encode, typed, plain), is_users)
+    if load is codec.load_payload and dump is codec.dump_payload:
+        return Payloads(form.decode, _Dumper(form, form.encode, form.decode), form.runs_user_code)
+
+    def load_typed(data: bytes) -> Any:
+        return form.convert(load(data))
+
+    def dump_typed(payload: Any) -> bytes:
+        dumped = dump(form.plain(payload))
+        return dumped.encode() if isinstance(dumped, str) else dumped
+
+    is_users = form.runs_user_code or load is not codec.load_payload
+    return Payloads(load_typed, _Dumper(form, dump_typed, load_typed), is_users)
+
+
+class Form(Protocol):
+    """A type of payloads, and its way to and from JSON, and what JSON is loaded to."""
+
+    runs_user_code: bool
+    decode: Load
+    encode: Callable[[Any], bytes]
+
+    def convert(self, plain: Any, /) -> Any: ...
+    def plain(self, payload: Any, /) -> Any: ...
+    def is_same(self, one: Any, other: Any, /) -> bool: ...
+
+
+class Objects:
+    """Of the types that msgspec knows."""
+
+    def __init__(self, annotation: Any) -> None:
+        nodes = list(parts(annotation))
+        for cls in (node.cls for node in nodes if isinstance(node, types.CustomType) and node.cls is not object):
+            fit = "make what holds it a model too" if is_model(cls) else "make it a msgspec.Struct or a dataclass"
+            raise TypeError(f"{cls.__qualname__} is a class of its own; {fit}")
+        has_keys = any(isinstance(node, types.DictType) and not _is_text(node.key_type) for node in nodes)
+        if has_keys and any(isinstance(node, types.SetType | types.FrozenSetType) for node in nodes):
+            raise TypeError("a set can't be put in order beside a dict with keys that are not str: make it a list")
+        self._type = annotation
+        self._order: Literal["sorted"] | None = None if has_keys else "sorted"
+        self._is_by_value = all(map(_has_value, nodes))
+        self.runs_user_code = any(map(has_user_code, nodes))
+        self.decode: Load = msgspec.json.Decoder(annotation).decode
+        self.encode: Callable[[Any], bytes] = (lambda payload: _encode(self.plain(payload))) if has_keys else _encode
+
+    def convert(self, plain: Any, /) -> Any:
+        """A payload of what JSON is loaded to."""
+        return msgspec.convert(plain, self._type, str_keys=True)
+
+    def plain(self, payload: Any, /) -> Any:
+        """What its JSON is loaded to."""
+        return msgspec.to_builtins(payload, order=self._order, str_keys=True)
+
+    def is_same(self, one: Any, other: Any, /) -> bool:
+        """Returns whether two payloads are equal, by what is in them where their class knows no equality."""
+        return bool(one == other) or (not self._is_by_value and self.plain(one) == self.plain(other))
 
 
 class _Dumper:
@@ -71,42 +112,37 @@ class _Dumper:
     comes back equal is dumped as it came back, so that equal payloads give equal bytes.
     """
 
-    def __init__(self, encode: Callable[[Any], bytes], load: Load, plain: Callable[[Any], Any]) -> None:
+    def __init__(self, form: Form, encode: Callable[[Any], bytes], load: Load) -> None:
+        self._form = form
         self._encode = encode
         self._load = load
-        self._plain = plain
 
     def __call__(self, payload: Any) -> bytes:
         data = self._encode(payload)
         loaded = self._load(data)
-        if loaded == payload:
+        if self._form.is_same(loaded, payload):
             return self._encode(loaded)
-        plain = self._plain(payload)
-        if self._plain is _plain and plain == _plain(loaded):  # of a class that is only equal to itself
-            return self._encode(loaded)
+        plain = self._form.plain(payload)
         codec.dump_payload(plain)  # names the place of what JSON can't hold
         if plain == payload:  # JSON itself, as perform_async may be given it
             return data
         raise ValueError(f"it would come back as {short(loaded)}")
 
 
-def _convert(payload: Any, annotation: Any) -> Any:
-    return msgspec.convert(payload, annotation, str_keys=True)
+def parts(annotation: Any) -> Iterator[Any]:
+    """All types that a type is made of, and its fields, as msgspec describes them. TypeError for none of its types."""
+    return _parts(types.type_info(annotation), set())
 
 
-def _bytes(dumped: bytes | str) -> bytes:
-    return dumped.encode() if isinstance(dumped, str) else dumped
+def _is_text(key: types.Type) -> bool:
+    return isinstance(key, types.StrType | types.AnyType)
 
 
-def runs_user_code(annotation: Any) -> bool:
-    """Returns whether to make one of this type runs code of the user's. TypeError for a class msgspec can't make."""
-    found = False
-    for node in _parts(types.type_info(annotation), set()):
-        if isinstance(node, types.CustomType) and node.cls is not object:
-            fit = "make what holds it a model too" if is_model(node.cls) else "make it a msgspec.Struct or a dataclass"
-            raise TypeError(f"{node.cls.__qualname__} is a class of its own; {fit}")
-        found = found or _has_user_code(node)
-    return found
+def _has_value(node: Any) -> bool:
+    """Returns whether its instances are equal if what is in them is."""
+    if isinstance(node, types.StructType):
+        return bool(node.cls.__struct_config__.eq)
+    return not isinstance(node, types.DataclassType) or node.cls.__eq__ is not object.__eq__
 
 
 def _parts(node: Any, seen: set[int]) -> Iterator[Any]:
@@ -122,7 +158,8 @@ def _parts(node: Any, seen: set[int]) -> Iterator[Any]:
                 yield from _parts(part, seen)
 
 
-def _has_user_code(node: Any) -> bool:
+def has_user_code(node: Any) -> bool:
+    """Returns whether to make one of it, or of a class with such a field, runs code of the user's."""
     if isinstance(node, types.Field):
         return node.default_factory not in _PLAIN_FACTORIES
     if isinstance(node, types.EnumType):

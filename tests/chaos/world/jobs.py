@@ -182,16 +182,15 @@ def _register(queue: queues.Queue) -> None:
         def retry_in(self, retry_count: int) -> float:
             return 0.1 * (retry_count + 1)
 
-        if queue.is_async:
+        async def _on_loop(self, payloads_by_id: dict[str, list[Any]]) -> None:
+            with contextlib.suppress(FileNotFoundError):
+                await Run(self.queue_name, payloads_by_id).on_loop()
 
-            async def perform(self, payloads_by_id: dict[str, list[Any]]) -> None:
-                with contextlib.suppress(FileNotFoundError):
-                    await Run(self.queue_name, payloads_by_id).on_loop()
-        else:
+        def _on_thread(self, payloads_by_id: dict[str, list[Any]]) -> None:
+            with contextlib.suppress(FileNotFoundError):  # the world is over
+                Run(self.queue_name, payloads_by_id)()
 
-            def perform(self, payloads_by_id: dict[str, list[Any]]) -> None:
-                with contextlib.suppress(FileNotFoundError):  # the world is over
-                    Run(self.queue_name, payloads_by_id)()
+        perform = _on_loop if queue.is_async else _on_thread
 
     app.worker(Jobs)
 
