@@ -66,10 +66,12 @@ def of_type(label: str, annotation: Any, load: Load, dump: Dump) -> Payloads:
 class Form(Protocol):
     """A type of payloads, and its way to and from JSON, and what JSON is loaded to."""
 
-    runs_user_code: bool
-    decode: Load
-    encode: Callable[[Any], bytes]
-
+    @property
+    def runs_user_code(self) -> bool: ...
+    @property
+    def decode(self) -> Load: ...
+    @property
+    def encode(self) -> Callable[[Any], bytes]: ...
     def convert(self, plain: Any, /) -> Any: ...
     def plain(self, payload: Any, /) -> Any: ...
     def is_same(self, one: Any, other: Any, /) -> bool: ...
@@ -142,7 +144,9 @@ def _has_value(node: Any) -> bool:
     """Returns whether its instances are equal if what is in them is."""
     if isinstance(node, types.StructType):
         return bool(node.cls.__struct_config__.eq)
-    return not isinstance(node, types.DataclassType) or node.cls.__eq__ is not object.__eq__
+    return not isinstance(node, types.DataclassType) or "__eq__" in {
+        name for cls in node.cls.__mro__[:-1] for name in vars(cls)
+    }
 
 
 def _parts(node: Any, seen: set[int]) -> Iterator[Any]:

@@ -10,14 +10,14 @@ import math
 from typing import Any, Literal, NamedTuple, NotRequired, TypedDict, cast
 from uuid import UUID
 
+import attrs
 import msgspec
+import pydantic
+import pydantic.dataclasses
 import pytest
 
 from lowkiq import SettingsError, codec
 from lowkiq.types.payloads import of_any_type, of_type
-
-attrs = pytest.importorskip("attrs")
-pydantic = pytest.importorskip("pydantic")
 
 
 class Struct(msgspec.Struct):
@@ -47,7 +47,7 @@ class Named(NamedTuple):
     amount: float
 
 
-class Model(pydantic.BaseModel):  # type: ignore[misc,name-defined]
+class Model(pydantic.BaseModel):
     amount: float
     note: str | None = None
     at: datetime.datetime | None = None
