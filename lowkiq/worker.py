@@ -63,9 +63,9 @@ class Worker(Generic[P]):
     #: Where batches run: on the node's threads (async ones on its event loop), or in processes of their own, whose
     #: death is a failure of the batch and no more.
     isolation: ClassVar[Literal["thread", "process"]] = "thread"
-    #: The id of a payload, and its score: what `push` makes jobs of.
-    id: ClassVar[Callable[[Any], Any] | None] = None
-    score: ClassVar[Callable[[Any], float] | None] = None
+    #: Functions of a payload, which tell its id and its score: so `push` can make jobs of payloads.
+    id: ClassVar[Any] = None
+    score: ClassVar[Any] = None
     #: How perform is called, and what its payloads and ids are; set when the worker is registered.
     shape: ClassVar[Shape] = Shape()
     codec: ClassVar[Codec] = PLAIN
@@ -130,14 +130,14 @@ class Worker(Generic[P]):
         Queues jobs. Override it to derive ids, scores or times, from whatever it is given then.
 
         Args:
-            jobs: mappings with `id`, and optionally `payload`, `score` and `perform_in` (NewJob).
+            jobs: mappings with `id`, and optionally `payload`, `score` and `perform_in` or `delay` (NewJob).
 
         Returns:
             how many ids were new in the queue, and how many payloads were merged into ids queued already.
 
         Raises:
             InvalidJob: names the job and the field; nothing was written.
-            PushFailed: Redis did not take all of it; pushing it again is safe.
+            PushFailed: Redis did not take all of it, or not within `push_timeout`; pushing it again is safe.
             ShardsCountMismatch: the queue has another number of shards; nothing was written.
         """
         return cls.registered_app().push(cls, jobs)

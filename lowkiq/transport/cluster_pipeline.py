@@ -9,6 +9,7 @@ import redis
 from redis.crc import key_slot
 from redis.exceptions import RedisError, ResponseError
 
+from lowkiq.transport.patience import sending
 from lowkiq.transport.server import SCRIPTS, Argument, Command, Replicas, judged, wait_command
 
 #: Commands that name no key, and so may go anywhere.
@@ -41,6 +42,7 @@ class ServerPipeline:
         self._is_whole = False
         try:
             self._connection = self._pool.get_connection()
+            sending(self._connection)
             self._connection.send_packed_command(self._connection.pack_commands(self._sent), check_health=False)
         except (RedisError, OSError) as error:
             self._failure = error

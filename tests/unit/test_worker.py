@@ -91,7 +91,7 @@ def test_a_misspelt_option_of_a_class_is_refused(app: Lowkiq, name: str, meant: 
 
 
 def test_attributes_of_the_user_s_own_are_left_alone(app: Lowkiq) -> None:
-    members = {"timeout": 3, "scores": 1, "client": None, "size": 1, "_batch_sizes": (), "perform": lambda self, _: None}
+    members = {"timeout": 3, "scores": 1, "client": None, "size": 1, "_sizes": (), "perform": lambda self, _: None}
     app.worker(type("Jobs", (Worker,), members))
 
 
