@@ -133,6 +133,19 @@ def test_a_payload_that_cannot_be_decoded_is_told_apart(shard):
     assert "load_payload can't decode this payload: ValueError: invalid literal" in claim.spoiled[0].error
 
 
+def test_all_payloads_of_an_id_that_cannot_be_converted_are_told_apart(shard):
+    shard.push_all(("17", b"a", 1.0, PAST), ("x", b"b", 1.0, PAST), ("y", b"c", 1.0, PAST), ("y", b"d", 2.0))
+    shard.push("late", b"e", 1.0, PAST - 1e6)  # not in the compact form
+    shard.check_id = int
+    claim = shard.lease().try_claim()
+    assert [(job.id, job.payloads) for job in claim.jobs] == [("17", [b"a"])]
+    assert sorted((row.id, row.payload) for row in claim.spoiled) == [
+        ("late", b"e"), ("x", b"b"), ("y", b"c"), ("y", b"d"),
+    ]  # fmt: skip
+    error = "the worker's type of ids can't hold this one: ValueError: invalid literal for int() with base 10: 'x'"
+    assert error in [row.error for row in claim.spoiled]
+
+
 class Unspeakable(Exception):
     def __str__(self) -> str:
         raise RuntimeError("not to be said")

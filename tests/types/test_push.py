@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import operator
-from typing import Any
+from typing import Any, cast
 from uuid import UUID
 
 import msgspec
@@ -93,13 +93,13 @@ def test_without_id_nothing_can_be_pushed(app: Lowkiq) -> None:
         (BY_ID, {"order_id": 1}, r"payload 1: id= failed: AttributeError"),
         ({"id": lambda change: None}, Change(1), "payload 0: id= gave None"),
         ({"id": lambda change: "x"}, Change(1), r"job 0 \(id 'x'\): id 'x' is no int"),
-        ({"id": lambda change: 1.5}, Change(1), r"job 0 \(id 1.5\): id 1.5 is no int, but a float|id 1.5 is no int"),
+        ({"id": lambda change: 1.5}, Change(1), r"job 0 \(id 1.5\): id '1.5' is no int"),
         (BY_ID | {"score": lambda change: None}, Change(1), "payload 0: score= gave None"),
         (BY_ID | {"score": lambda change: 1 / 0}, Change(1), "payload 0: score= failed: ZeroDivisionError"),
         (BY_ID | {"score": lambda change: "x"}, Change(1), "job 0 .*: score must be a number, not 'x'"),
         (
             BY_ID,
-            Change(2, "x"),
+            Change(2, cast(Any, "x")),
             r"job 1 \(id 2\): payload can't be dumped: Expected `int`, got `str` - at `\$.version`",
         ),  # type: ignore[arg-type]
     ],
