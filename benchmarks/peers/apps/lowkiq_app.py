@@ -25,19 +25,19 @@ class Measured(Worker):
 
     concurrency = int(TASKS) if TASKS else None
 
-    async def _on_loop(self, payloads_by_id: dict[str, list[Any]]) -> None:
+    async def on_loop(self, payloads_by_id: dict[str, list[Any]]) -> None:
         measured.performed()
         for payloads in payloads_by_id.values():
             for payload in payloads:
                 await measured.run(payload)
 
-    def _on_thread(self, payloads_by_id: dict[str, list[Any]]) -> None:
+    def on_thread(self, payloads_by_id: dict[str, list[Any]]) -> None:
         measured.performed()
         for payloads in payloads_by_id.values():
             for payload in payloads:
                 measured(payload)
 
-    perform = _on_loop if TASKS else _on_thread
+    perform: Any = on_loop if TASKS else on_thread
 
 
 def enqueue_one(identity: str, payload: Any) -> None:

@@ -84,15 +84,15 @@ class Scenario:
             def retry_in(self, retry_count: int) -> float:
                 return 0.01
 
-            async def _on_loop(self, payloads_by_id: dict[str, list[int]]) -> None:
+            async def on_loop(self, payloads_by_id: dict[str, list[int]]) -> None:
                 for seconds in act(payloads_by_id):
                     await asyncio.sleep(seconds)
 
-            def _on_thread(self, payloads_by_id: dict[str, list[int]]) -> None:
+            def on_thread(self, payloads_by_id: dict[str, list[int]]) -> None:
                 for seconds in act(payloads_by_id):
                     time.sleep(seconds)
 
-            perform = _on_loop if self.is_async else _on_thread
+            perform: Any = on_loop if self.is_async else on_thread
 
         return app, Jobs
 
