@@ -63,9 +63,6 @@ class Worker(Generic[P]):
     #: Where batches run: on the node's threads (async ones on its event loop), or in processes of their own, whose
     #: death is a failure of the batch and no more.
     isolation: ClassVar[Literal["thread", "process"]] = "thread"
-    #: Functions of a payload, which tell its id and its score: so `push` can make jobs of payloads.
-    id: ClassVar[Any] = None
-    score: ClassVar[Any] = None
     #: How perform is called, and what its payloads and ids are; set when the worker is registered.
     shape: ClassVar[Shape] = Shape()
     codec: ClassVar[Codec] = PLAIN
@@ -77,7 +74,14 @@ class Worker(Generic[P]):
     if TYPE_CHECKING:
         queries: ClassVar[Queries]
         actions: ClassVar[Actions]
+
+        @staticmethod
+        def id(payload: Any, /) -> Any: ...
+        @staticmethod
+        def score(payload: Any, /) -> float: ...
     else:
+        #: Functions of a payload, which tell its id and its score: so `push` can make jobs of payloads.
+        id = score = None
         queries = _Bound("queries")
         actions = _Bound("actions")
 

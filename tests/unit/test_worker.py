@@ -66,7 +66,7 @@ def test_options_given_to_the_decorator_win_over_those_of_the_class(app: Lowkiq)
         ({"perform_timeout": math.nan}, "perform_timeout is nan, it must be"),
         ({"perform_timeout": "30"}, "perform_timeout is '30', it must be a number of seconds above 0 and up to 86,400"),
         ({"perform_timeout": True}, "perform_timeout is True, it must be"),
-        ({"isolation": "fork"}, "worker work: isolation is 'fork', it must be \"thread\" or \"process\""),
+        ({"isolation": "fork"}, 'worker work: isolation is \'fork\', it must be "thread" or "process"'),
         ({"id": "order_id"}, "worker work: id is 'order_id': it must be a function of a payload, such as `lambda"),
         ({"id": lambda: 1}, "worker work: id can't be called with a payload (too many positional arguments)"),
         ({"score": lambda change, other: 1}, "worker work: score can't be called with a payload (missing a required"),
