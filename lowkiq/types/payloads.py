@@ -38,19 +38,23 @@ def of_any_type(load: Load, dump: Dump) -> Payloads:
 
 def of_type(label: str, annotation: Any, load: Load, dump: Dump) -> Payloads:
     """
-    Payloads of one type, behind the settings' own load_payload and dump_payload.
+    Payloads of one type, behind the settings' own load_payload and dump_payload. A class of the user's own, which
+    nobody else can make, is left to these.
 
     Raises:
         SettingsError: the type can't be made from JSON.
     """
+    is_json = load is codec.load_payload and dump is codec.dump_payload
     try:
         form: Form = Models(annotation) if is_model(annotation) else Objects(annotation)
     except Exception as error:
+        if isinstance(error, OwnClass) and load is not codec.load_payload and dump is not codec.dump_payload:
+            return of_any_type(load, dump)
         raise SettingsError(
             f"{label}: payloads are annotated {shown(annotation)}, which they can't be turned into: {error}"
         ) from error
-    if load is codec.load_payload and dump is codec.dump_payload:
-        return Payloads(form.decode, _Dumper(form, form.encode, form.decode), form.runs_user_code)
+    if is_json:
+        return Payloads(form.decode, _Dumper(form, form.encode, form.decode, is_json=True), form.runs_user_code)
 
     def load_typed(data: bytes) -> Any:
         return form.convert(load(data))
@@ -60,7 +64,7 @@ def of_type(label: str, annotation: Any, load: Load, dump: Dump) -> Payloads:
         return dumped.encode() if isinstance(dumped, str) else dumped
 
     is_users = form.runs_user_code or load is not codec.load_payload
-    return Payloads(load_typed, _Dumper(form, dump_typed, load_typed), is_users)
+    return Payloads(load_typed, _Dumper(form, dump_typed, load_typed, is_json=False), is_users)
 
 
 class Form(Protocol):
@@ -77,6 +81,10 @@ class Form(Protocol):
     def is_same(self, one: Any, other: Any, /) -> bool: ...
 
 
+class OwnClass(TypeError):
+    """A type holds a class that can't be made from JSON."""
+
+
 class Objects:
     """Of the types that msgspec knows."""
 
@@ -84,7 +92,7 @@ class Objects:
         nodes = list(parts(annotation))
         for cls in (node.cls for node in nodes if isinstance(node, types.CustomType) and node.cls is not object):
             fit = "make what holds it a model too" if is_model(cls) else "make it a msgspec.Struct or a dataclass"
-            raise TypeError(f"{cls.__qualname__} is a class of its own; {fit}")
+            raise OwnClass(f"{cls.__qualname__} is a class of its own; {fit}")
         has_keys = any(isinstance(node, types.DictType) and not _is_text(node.key_type) for node in nodes)
         if has_keys and any(isinstance(node, types.SetType | types.FrozenSetType) for node in nodes):
             raise TypeError("a set can't be put in order beside a dict with keys that are not str: make it a list")
@@ -114,16 +122,19 @@ class _Dumper:
     comes back equal is dumped as it came back, so that equal payloads give equal bytes.
     """
 
-    def __init__(self, form: Form, encode: Callable[[Any], bytes], load: Load) -> None:
+    def __init__(self, form: Form, encode: Callable[[Any], bytes], load: Load, *, is_json: bool) -> None:
         self._form = form
+        #: What the bytes can hold is known. The user's own may hold more, such as NaN, and then come back the same.
+        self._is_json = is_json
         self._encode = encode
         self._load = load
 
     def __call__(self, payload: Any) -> bytes:
         data = self._encode(payload)
         loaded = self._load(data)
-        if self._form.is_same(loaded, payload):
-            return self._encode(loaded)
+        again = self._encode(loaded)
+        if self._form.is_same(loaded, payload) or (again == data and not self._is_json):
+            return again
         plain = self._form.plain(payload)
         codec.dump_payload(plain)  # names the place of what JSON can't hold
         if plain == payload:  # JSON itself, as perform_async may be given it

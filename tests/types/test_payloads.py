@@ -7,6 +7,7 @@ import datetime
 import enum
 import json
 import math
+import pickle
 from typing import Any, Literal, NamedTuple, NotRequired, TypedDict, cast
 from uuid import UUID
 
@@ -201,6 +202,18 @@ def test_the_settings_own_load_and_dump_come_first() -> None:
 def test_a_payload_as_another_library_dumps_it() -> None:
     typed = payloads(Struct, msgspec.msgpack.decode, msgspec.msgpack.encode)
     assert typed.load(typed.dump(Struct(1.5, "x"))) == Struct(1.5, "x")
+
+
+def test_a_number_that_json_can_t_hold_is_for_their_own_dump_to_hold() -> None:
+    typed = payloads(dict[str, float], pickle.loads, pickle.dumps)
+    assert math.isnan(typed.load(typed.dump({"a": math.nan}))["a"])
+
+
+def test_a_class_of_the_user_s_own_is_left_to_their_own_load_and_dump() -> None:
+    typed = payloads(list[OwnClass], pickle.loads, pickle.dumps)
+    (loaded,) = typed.load(typed.dump([OwnClass()]))
+    assert isinstance(loaded, OwnClass)
+    assert typed.runs_user_code
 
 
 class WithHook(msgspec.Struct):

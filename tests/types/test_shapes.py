@@ -306,6 +306,28 @@ def test_the_type_of_payloads_comes_from_the_class_or_from_its_annotations() -> 
     assert Lowkiq().worker(Bare).codec.load(b'{"n":1}') == {"n": 1}
 
 
+class Checked(msgspec.Struct):
+    n: int
+
+    def __post_init__(self) -> None: ...
+
+
+def test_a_performer_knows_whether_loading_runs_code_of_the_user_s(make_app: Any) -> None:
+    """Which may kill the node: the lease tells the seat of it then (load_seated)."""
+    from lowkiq.handlers.loop_thread import LoopThread
+    from lowkiq.handlers.performer import Performer
+
+    def plain(id: int, payloads: list[Change]) -> None: ...
+    def checked(id: int, payloads: list[Checked]) -> None: ...
+
+    app = make_app()
+    found = [
+        Performer(app.worker(function)(), app.settings, lambda _: None, LoopThread()).is_loaded_by_user
+        for function in (plain, checked)
+    ]
+    assert found == [False, True]
+
+
 def test_a_partial_failure_names_ids_as_perform_has_them(make_app: Any) -> None:
     from lowkiq import Job
     from lowkiq.handlers.loop_thread import LoopThread
