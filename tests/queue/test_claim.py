@@ -5,6 +5,8 @@ from __future__ import annotations
 import pytest
 
 from lowkiq.errors import Fenced, StaleClaim
+from lowkiq.job import Job
+from lowkiq.queue.claims import load_all
 from lowkiq.queue.shard import MAX_CLAIM, MAX_CLAIM_BYTES
 from tests.queue.look import Claimed, Queued
 from tests.queue.shard_driver import FUTURE, PAST, Lease
@@ -144,6 +146,12 @@ def test_all_payloads_of_an_id_that_cannot_be_converted_are_told_apart(shard):
     ]  # fmt: skip
     error = "the worker's type of ids can't hold this one: ValueError: invalid literal for int() with base 10: 'x'"
     assert error in [row.error for row in claim.spoiled]
+
+
+def test_a_suspect_whose_id_cannot_be_converted_is_all_spoiled():
+    suspect = Job("x", [b"1", b"2"], (1.0, 2.0), PAST)
+    assert [(row.id, row.payload) for row in load_all(suspect, load_digits, int)] == [("x", b"1"), ("x", b"2")]
+    assert load_all(Job("17", [b"1"], (1.0,), PAST), load_digits, int) == []
 
 
 class Unspeakable(Exception):

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+import enum
 import functools
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple, TypeVar
@@ -10,7 +12,9 @@ from uuid import UUID
 import msgspec
 import pytest
 
-from lowkiq import Lowkiq, PartialFailure, SettingsError, Worker
+from lowkiq import Job, Lowkiq, PartialFailure, SettingsError, Worker
+from lowkiq.handlers.loop_thread import LoopThread
+from lowkiq.handlers.performer import Performer
 
 
 class Change(msgspec.Struct):
@@ -249,8 +253,6 @@ def test_a_plain_batch_is_handed_over_without_a_call_in_between() -> None:
 
 
 def test_a_coroutine_function_under_a_decorator_is_awaited() -> None:
-    import asyncio
-
     ran: list[Any] = []
 
     async def function(payloads_by_id):
@@ -314,8 +316,6 @@ class Checked(msgspec.Struct):
 
 def test_a_performer_knows_whether_loading_runs_code_of_the_user_s(make_app: Any) -> None:
     """Which may kill the node: the lease tells the seat of it then (load_seated)."""
-    from lowkiq.handlers.loop_thread import LoopThread
-    from lowkiq.handlers.performer import Performer
 
     def plain(id: int, payloads: list[Change]) -> None: ...
     def checked(id: int, payloads: list[Checked]) -> None: ...
@@ -328,18 +328,18 @@ def test_a_performer_knows_whether_loading_runs_code_of_the_user_s(make_app: Any
     assert found == [False, True]
 
 
-def test_a_partial_failure_names_ids_as_perform_has_them(make_app: Any) -> None:
-    from lowkiq import Job
-    from lowkiq.handlers.loop_thread import LoopThread
-    from lowkiq.handlers.performer import Performer
+class Shop(enum.Enum):
+    NORTH = "n"
+    SOUTH = "s"
 
-    def perform(payloads_by_id: dict[UUID, list[int]]) -> None:
-        raise PartialFailure(dict.fromkeys(list(payloads_by_id)[:1], "no"))
+
+def test_a_partial_failure_names_ids_as_perform_has_them(make_app: Any) -> None:
+    def perform(payloads_by_id: dict[Shop, list[int]]) -> None:
+        raise PartialFailure({Shop.SOUTH: "no"})
 
     app = make_app()
     worker = app.worker(batch_size=2)(perform)()
-    ids = [str(UUID(int=number)) for number in range(2)]
     performer = Performer(worker, app.settings, lambda _: None, LoopThread())
-    outcome = performer.perform([Job(id, [1], (1.0,), 1.0) for id in ids])
+    outcome = performer.perform([Job(id, [1], (1.0,), 1.0) for id in ("n", "s")])
     assert outcome
-    assert [failure.id for failure in outcome.failed] == ids[:1]
+    assert [failure.id for failure in outcome.failed] == ["s"]
