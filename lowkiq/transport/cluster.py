@@ -24,7 +24,7 @@ from redis.exceptions import (
 
 from lowkiq import clock
 from lowkiq.transport.cluster_pipeline import ServerPipeline, slot_of
-from lowkiq.transport.patience import is_over, within
+from lowkiq.transport.patience import is_bounded, is_over, make_patient, within
 from lowkiq.transport.server import Command, Connections, Replicas
 
 _node: Callable[..., ClusterNode] = ClusterNode
@@ -70,6 +70,10 @@ class ClusterClient:
             if self._made is None:
                 with _as_redis_error():
                     self._made = self._make()
+                made: Any = self._made
+                for pool in [made.get_redis_connection(node).connection_pool for node in made.get_nodes()]:
+                    pool.disconnect()
+                    make_patient(pool).reset()
             return self._made
 
     def primaries(self) -> list[redis.Redis]:
@@ -190,11 +194,14 @@ class ClusterClient:
     # ── topology ────────────────────────────────────────────────────────────────────────────────────────────────────
 
     def _refresh(self) -> None:
-        """Asks for the topology, for the next one in a thread if the push at hand has no time for it."""
-        if is_over():
-            threading.Thread(target=self._ask_topology, daemon=True, name="topology").start()
-        else:
+        """Asks for the topology; a push waits for it only as long as it has time."""
+        if not is_bounded():
             self._ask_topology()
+            return
+        asking = threading.Thread(target=self._ask_topology, daemon=True, name="topology")
+        asking.start()
+        if not is_over():
+            asking.join(within(None))
 
     def _ask_topology(self) -> None:
         """When nobody answers that was in the last one, the URL's hosts are asked again."""
@@ -226,7 +233,9 @@ class ClusterClient:
         return primaries
 
     def _server(self, node: ClusterNode) -> redis.Redis:
-        return self.cluster.get_redis_connection(node)
+        server = self.cluster.get_redis_connection(node)
+        make_patient(server.connection_pool)
+        return server
 
 
 @contextlib.contextmanager

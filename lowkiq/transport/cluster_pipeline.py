@@ -58,6 +58,11 @@ class ServerPipeline:
 
     def read(self) -> dict[int, Any]:
         """The reply, or error, of each command by its number."""
+        try:
+            if self._connection is not None and not self._failure:
+                sending(self._connection)  # other servers' replies may have taken most of the time
+        except RedisError as error:
+            self._failure = error
         replies = [self._failure or self._read_one(str(command[0])) for command in self._sent]
         self._is_whole = self._failure is None
         rest = iter(judged(replies, self._replicas) if self._replicas else replies)

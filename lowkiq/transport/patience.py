@@ -45,6 +45,11 @@ class Patience:
         return self.seconds if waited < self.seconds / 20 else max(0.0, self.seconds - waited)
 
 
+def is_bounded() -> bool:
+    """Returns whether a push is at work, which has only so much time."""
+    return _current.get() is not None
+
+
 def is_over() -> bool:
     """Returns whether the push has no time left."""
     held = _current.get()
@@ -107,6 +112,12 @@ class _UnixConnection(Patient, redis.UnixDomainSocketConnection):
 
 #: redis-py's class of connections → ours.
 PATIENT: Final[dict[type, type]] = {kind.__mro__[2]: kind for kind in (_TcpConnection, _TlsConnection, _UnixConnection)}
+
+
+def make_patient(pool: Any) -> Any:
+    """Has a pool that redis-py has made open such connections from now on."""
+    pool.connection_class = PATIENT.get(pool.connection_class, pool.connection_class)
+    return pool
 
 
 class PatientBackoff(ExponentialWithJitterBackoff):

@@ -163,6 +163,7 @@ def test_a_spoiled_shard_spoils_no_other(app, worker):
 
 def test_who_waits_for_jobs_is_rung(app, worker, connected):
     bells = []
+    app._producer(worker).register()  # else they would go the usual way
     for number, shard in enumerate(app.shards("q", 3)):
         bells.append(bell_of(app, f"{app.settings.namespace}:bell:n:{number}"))
         app.caller.run(shard.acquire("n", 60, 3, bell=bells[-1].key))
