@@ -58,6 +58,14 @@ class PerformTimeout(LowkiqError):
     """A batch was stopped because it took longer than its worker's `perform_timeout`."""
 
 
+class ProcessDied(LowkiqError):
+    """The process that a batch ran in (isolation="process") has ended in the middle of it."""
+
+
+class ForkServerDied(LowkiqError):
+    """A node can make no processes for jobs any more: it retires, and asks its supervisor for a successor."""
+
+
 class UnknownQueue(LowkiqError):
     """There is no queue of that name in Redis."""
 

@@ -37,7 +37,7 @@ class BeatWriter:
         """
         Send a line. Never waits: beats are worth less than a job.
 
-        A supervisor that is gone is noticed here where the kernel doesn't tell (see child._die_with): drain then.
+        A supervisor that is gone is noticed here where the kernel doesn't tell (see process/parent.py): drain then.
         """
         try:
             os.write(self._descriptor, f"{line}\n".encode())
