@@ -51,7 +51,7 @@ class HelperPerformer(Performer):
         made: Worker = object.__new__(worker)  # its __init__ is for helpers
         super().__init__(made, runtime.settings, runtime.fatal, runtime.loop)
         self.is_async, self.plain = False, None
-        self.load, self.is_loaded_by_user = bytes, False
+        self.load, self.check_id, self.is_loaded_by_user = bytes, None, False
         self._retries = Retries(_without_hooks(made), runtime.settings, runtime.fatal, runtime.loop)
         self._server = server
 

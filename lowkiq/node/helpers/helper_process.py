@@ -103,7 +103,7 @@ class HelperProcess:
         setproctitle(f"{self._title}: {work.queue}")
         jobs = [row.job() for row in work.jobs]
         places = {job.id: place for place, job in enumerate(jobs)}
-        spoiled = [row for job in jobs for row in load_all(job, performer.load)]
+        spoiled = [row for job in jobs for row in load_all(job, performer.load, performer.check_id)]
         bad = {row.id for row in spoiled}
         batch = [job for job in jobs if job.id not in bad]
         failures: Failures | None = None
