@@ -40,6 +40,7 @@ def as_kind(client: Client, key: str | bytes, kind: str) -> None:
 SHARD_KEYS = {
     "due": "hash", "retries": "hash", "claim": "string", "morgue": "list", "meta": "zset", "owner": "string",
     "payloads": "zset", "errors": "list", "crashes": "string", "morgue:payloads": "string", "morgue:errors": "zset",
+    "cancels": "string", "checkpoints": "list",
 }  # fmt: skip
 FIXED_KEYS = {"queues": "string", "nodes": "hash", "bulks": "hash", "unowned": "list", "{history}": "hash"}
 HISTORIES = ("{history}::5m", "{history}::1h", "{history}:q:5m", "{history}:q:30d")

@@ -61,7 +61,7 @@ MUTANTS = {
     "aside_and_still_open": Mutant(
         "claim.lua", "if not has_others then marks[5],", "if true then marks[5],", "an offer"
     ),
-    "forgets_what_waits": Mutant("settle.lua", "  unpark(P, now, {...})\n", "", "what is parked"),
+    "forgets_what_waits": Mutant("settle.lua", "  unpark(P, now, ids)\n", "", "what is parked"),
     "forgets_what_waits_behind_the_failed": Mutant(
         "claimed.lua", "if is_any_parked(P) then redis.call('HDEL', P .. 'behind', id) end", "", "parked is what"
     ),
@@ -86,7 +86,7 @@ MUTANTS = {
     ),
     "aside_of_other_times": Mutant("claimed.lua", "redis.call('HGET', P .. 'owner', 'last_due') or '0')", "'0')"),
     "dropped_and_still_parked": Mutant(
-        "claimed.lua", "  redis.call('HDEL', P .. 'behind', id)\n  running", "  running", "parked is what"
+        "claimed.lua", "  redis.call('HDEL', P .. 'behind', id)\n  if not", "  if not", "parked is what"
     ),
     "deaths_of_the_newest_claim": Mutant("claimed.lua", "if claim == number then jobs", "if false then jobs", "I7"),
     "claimed_of_an_older_layout": Mutant("shard.lua", "if not can_write_older then", "if false then", "I8"),
@@ -139,7 +139,9 @@ MUTANTS = {
     ),
     "abandoned_is_dead": Mutant("acquire.lua", "is_foreign and not abandoned and", "is_foreign and", "I7"),
     "one_death_more": Mutant("claimed.lua", "died >= max_crashes", "died > max_crashes", "I7"),
-    "deaths_forgotten_in_hand": Mutant("claimed.lua", "if running[id] then return end", "", "I7"),
+    "deaths_forgotten_in_hand": Mutant(
+        "claimed.lua", "if not claim_of(P, id) then forget(P, id) end", "forget(P, id)", "I7"
+    ),
     "suspects_among_others": Mutant("claim.lua", "count, crowds = part_suspects(P, ids, count)", "crowds = {}", "I7"),
     "crowds_count": Mutant(
         "claimed.lua", "redis.call('HEXISTS', P .. 'crashes', id) == 0 and 'crashes' or 'crowds'", "'crashes'", "I7"
@@ -160,13 +162,13 @@ MUTANTS = {
     "compact_claimed_late": Mutant("claim.lua", " and tonumber(owner[3] or 0) < tonumber(number)", ""),
     "compact_claimed_twice": Mutant(
         "claim.lua",
-        "'EXISTS', P .. 'claim', P .. 'crashes', P .. 'retries', P .. 'asides') == 0",
-        "'EXISTS', P .. 'crashes', P .. 'retries', P .. 'asides') == 0",
+        "P .. 'claim', P .. 'crashes', P .. 'retries', P .. 'asides') == 0",
+        "P .. 'crashes', P .. 'retries', P .. 'asides') == 0",
     ),
     "compact_claimed_beside": Mutant(
         "claim.lua",
-        "'EXISTS', P .. 'claim', P .. 'crashes', P .. 'retries', P .. 'asides') == 0",
-        "'EXISTS', P .. 'claim', P .. 'crashes', P .. 'retries') == 0",
+        "P .. 'claim', P .. 'crashes', P .. 'retries', P .. 'asides') == 0",
+        "P .. 'claim', P .. 'crashes', P .. 'retries') == 0",
     ),
     "compact_of_any_layout": Mutant("claim.lua", "meta[1] == ARGV[4] and", "", "I8"),
     "compact_times_untold": Mutant("claim.lua", "number, 'last_due', last_due)", "number)"),
@@ -178,7 +180,9 @@ MUTANTS = {
     "compact_and_still_open": Mutant("claim.lua", "redis.call('HDEL', P .. 'owner', 'open')\n      redis", "redis"),
     "acked_of_any_claim": Mutant("settle.lua", " and owner[3] == ARGV[3]", ""),
     "acked_and_not_forgotten": Mutant(
-        "settle.lua", " and redis.call('EXISTS', P .. 'crashes', P .. 'errors') == 0", ""
+        "settle.lua",
+        "P .. 'crashes', P .. 'errors', P .. 'cancels', P .. 'checkpoints') == 0",
+        "P .. 'cancels', P .. 'checkpoints') == 0",
     ),
     "finishes_over_the_queue": Mutant("finish.lua", "P .. 'due', ", "", "I4"),
     "finishes_beside": Mutant("finish.lua", "P .. 'asides', ", "", "I4"),
@@ -187,6 +191,8 @@ MUTANTS = {
     "finishes_of_any_epoch": Mutant("finish.lua", "owner[2] ~= ARGV[2] or ", "", "I1"),
     "finished_and_still_suspected": Mutant("finish.lua", "P .. 'crashes', ", "", "I7"),
     "finished_and_not_forgotten": Mutant("finish.lua", ", P .. 'errors'", ""),
+    "finished_and_still_cancelled": Mutant("finish.lua", ", P .. 'cancels'", ""),
+    "finished_and_still_kept": Mutant("finish.lua", ",\n  P .. 'checkpoints'", "", "a checkpoint of nothing"),
     "finishes_without_its_count": Mutant(
         "finish.lua", "redis.call('HINCRBY', P .. 'meta', 'processed', acked)", "acked = 0 + acked", "I5"
     ),
@@ -199,6 +205,56 @@ MUTANTS = {
         "perform_now.lua", "redis.call('HSET', P .. 'payloads', id, payloads_get(P .. 'payloads', id))", ""
     ),
     "lease_of_a_clock_set_back": Mutant("acquire.lua", "if ttl and rest > ttl then", "if false then"),
+    "delay_is_a_time": Mutant("push.lua", "stamp(now + perform_in * 1000000)", "stamp(perform_in * 1000000)"),
+    "cancels_nothing_that_runs": Mutant("cancel.lua", "  if number then\n", "  if false then\n"),
+    "cancels_in_no_epoch": Mutant("cancel.lua", "(owner[2] or '') .. ' ' .. number", "'1 ' .. number"),
+    "cancels_and_leaves_what_waits": Mutant("cancel.lua", "if is_queued then", "if is_queued and not number then"),
+    "cancelled_in_any_claim": Mutant("claimed.lua", "id) == epoch .. ' ' .. claim.number", "id) ~= false", "I3"),
+    "cancelled_in_any_epoch": Mutant(
+        "claimed.lua",
+        "redis.call('HGET', P .. 'cancels', id) == epoch .. ' ' .. claim.number",
+        "string.match(redis.call('HGET', P .. 'cancels', id) or '', ' (.*)') == claim.number",
+        "I3",
+    ),
+    "cancelled_and_restored": Mutant(
+        "claimed.lua", "if is_cancelled(P, claim, id) then", "if false then", "a cancelled run came back"
+    ),
+    "cancelled_and_settled_as_others": Mutant(
+        "settle.lua", "if action == ack or not drop_cancelled(ARGV[i]) then", "if true then", "a cancelled run"
+    ),
+    "cancelled_though_done": Mutant("settle.lua", "if action == ack or not drop", "if not drop"),
+    "cancelled_and_still_parked": Mutant("claimed.lua", "  unpark(P, now, {id})\n", "", "what is parked"),
+    "cancelled_and_still_suspected": Mutant("claimed.lua", "now, {id})\n  forget(P, id)", "now, {id})", "I7"),
+    "cancelled_in_part": Mutant(
+        "claimed.lua",
+        "  if held == '*' then redis.call('UNLINK', P .. 'claim:' .. id) end\n  unpark",
+        "  unpark",
+        "zsets that no record names",
+    ),
+    "restored_and_still_cancelled": Mutant("claimed.lua", "  unmark(P, ids)\n", "", "a cancelled run is over"),
+    "settled_and_still_cancelled": Mutant("settle.lua", "  unmark(P, over)\n", "", "a cancelled run is over"),
+    "acked_and_still_cancelled": Mutant(
+        "settle.lua",
+        "P .. 'errors', P .. 'cancels', P .. 'checkpoints') == 0",
+        "P .. 'errors', P .. 'checkpoints') == 0",
+    ),
+    "acked_and_still_kept": Mutant(
+        "settle.lua",
+        "P .. 'errors', P .. 'cancels', P .. 'checkpoints') == 0",
+        "P .. 'errors', P .. 'cancels') == 0",
+        "a checkpoint of nothing",
+    ),
+    "marks_outlive_the_lease": Mutant("acquire.lua", "  redis.call('UNLINK', P .. 'cancels')\n", ""),
+    "renews_and_tells_of_no_cancel": Mutant("renew.lua", "kept[i] = kept[i] + 4", "kept[i] = kept[i] + 0"),
+    "keeps_without_fence": Mutant("checkpoint.lua", "if refusal then return refusal end", "", "I1"),
+    "keeps_for_what_is_over": Mutant(
+        "checkpoint.lua", "if not record then return 0 end", "record = record or '0:0:0:'", "a checkpoint of nothing"
+    ),
+    "keeps_for_the_highest": Mutant("checkpoint.lua", "ARGV[4], 0, 0, 'WITHSCORES'", "ARGV[4], -1, -1, 'WITHSCORES'"),
+    "kept_for_ever": Mutant(
+        "claimed.lua", "redis.call('HDEL', P .. 'checkpoints', ...)", "", "a checkpoint of nothing"
+    ),
+    "kept_and_not_given_back": Mutant("claim.lua", "if record and checkpoints[i] then", "if false then"),
     "due_by_the_clock_alone": Mutant("claim.lua", "follow_clock_back(P, now, tonumber(last_score), seen)", ""),
 }
 

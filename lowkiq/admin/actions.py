@@ -51,8 +51,8 @@ class Actions:
     """
     Acts on one queue and its morgue. Every method returns how many jobs it moved or deleted.
 
-    Jobs in the hands of a node are not touched: they are neither queued nor in the morgue. What is queued behind them,
-    and waits for their run, can be buried and deleted; that run goes on.
+    Jobs in the hands of a node are touched by `cancel` only: they are neither queued nor in the morgue. What is queued
+    behind them, and waits for their run, can be buried and deleted; that run goes on.
     """
 
     def __init__(self, caller: Caller, shards: Sequence[Shard], *, max_id_bytes: int) -> None:
@@ -100,18 +100,24 @@ class Actions:
         """Empties the morgue."""
         return self._all("delete", "morgue")
 
+    def cancel(self, ids: Iterable[str | int]) -> int:
+        """
+        Cancels jobs, queued or running: what is queued of them is deleted, and their runs are asked to stop. A run that
+        is not done does not come back, also after its node's death. What is pushed from now on runs after it.
+        """
+        return sum(
+            self._caller.run(Call("cancel", [shard.prefix], [shard.layout, *some], int))
+            for shard, some in self._by_shard(ids)
+        )
+
     def act(self, action: str, view: str, ids: Iterable[str | int]) -> int:
         """
         Does what the table says to jobs of a view. Those named among retries are meant also if they are fresh by now.
         Raises ValueError if the view has no such action, or there can't be such an id.
         """
         check_action(action, view)
-        by_shard: dict[Shard, list[bytes]] = {}
-        for id in [encode_id(id, self._max_id_bytes, errors=KEPT_BYTES) for id in ids]:
-            by_shard.setdefault(self._shards[shard_of(id, len(self._shards))], []).append(id)
         view = "due" if view == "retries" else view
-        chunks = [(shard, some) for shard, found in by_shard.items() for some in chunked(found, CHUNK)]
-        return sum(self.act_in(shard, action, view, some) for shard, some in chunks)
+        return sum(self.act_in(shard, action, view, some) for shard, some in self._by_shard(ids))
 
     def sweep(self, search: Search, action: str, match: Match, most: int) -> Iterator[Progress]:
         """
@@ -141,6 +147,13 @@ class Actions:
             count, *ids = self._caller.run(Call(script, [shard.prefix], [shard.layout, *words, *ids], _as_list))
             moved += int(count)
         return moved
+
+    def _by_shard(self, ids: Iterable[str | int]) -> list[tuple[Shard, list[bytes]]]:
+        """Each id once, in chunks of a shard. Raises ValueError, before anything is done, for what can't be an id."""
+        by_shard: dict[Shard, list[bytes]] = {}
+        for id in dict.fromkeys([encode_id(id, self._max_id_bytes, errors=KEPT_BYTES) for id in ids]):
+            by_shard.setdefault(self._shards[shard_of(id, len(self._shards))], []).append(id)
+        return [(shard, some) for shard, found in by_shard.items() for some in chunked(found, CHUNK)]
 
     def _all(self, action: str, view: str) -> int:
         """Acts on the first jobs of a view, until as many as there were have been seen: it ends while others push."""

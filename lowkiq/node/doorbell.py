@@ -18,6 +18,8 @@ from lowkiq.node.pool import Pool
 from lowkiq.node.runtime import Runtime
 from lowkiq.queue import keys
 
+#: Rings for a shard in which somebody has cancelled a job that runs (cancel.lua).
+CANCEL = b"cancel"
 #: Seconds after which the thread checks whether it is to stop.
 LISTEN = 1.0
 #: Seconds of silence after which Redis is pinged, and that it has for the answer: a listener sends nothing, and would
@@ -29,17 +31,25 @@ RETRY = 0.5
 
 class Doorbell(threading.Thread):
     """
-    Wakes the pools of shards with jobs due, and calls `take_over` with shards that the node is to acquire.
+    Wakes the pools of shards with jobs due, and calls `take_over` with shards that the node is to acquire, `cancel`
+    with those in which somebody has cancelled jobs that run.
 
-    A bell that is missed costs no more than `poll_interval`: pools poll, and poll at once when it works again.
+    A bell that is missed costs no more than `poll_interval`: pools poll, and poll at once when it works again. Renewals
+    tell of cancelled jobs.
     """
 
-    def __init__(self, runtime: Runtime, pools: Mapping[Lease, Pool], take_over: Callable[[Lease], None]) -> None:
+    def __init__(
+        self,
+        runtime: Runtime,
+        pools: Mapping[Lease, Pool],
+        take_over: Callable[[Lease], None],
+        cancel: Callable[[Lease], None],
+    ) -> None:
         super().__init__(name="lowkiq-doorbell", daemon=True)
         self._runtime = runtime
         self._by_prefix = {lease.shard.prefix.encode(): lease for lease in pools}
         self._pools = pools
-        self._take_over = take_over
+        self._called = {FOSTER: take_over, CANCEL: cancel}
         self._is_stopping = False
         #: Set once the node can be rung.
         self.is_listening = threading.Event()
@@ -89,8 +99,8 @@ class Doorbell(threading.Thread):
 
     def _ring(self, data: Any) -> None:
         prefix, _, rest = data.partition(b" ")
-        if prefix == FOSTER:
+        if call := self._called.get(prefix):
             if rest in self._by_prefix:
-                self._take_over(self._by_prefix[rest])
+                call(self._by_prefix[rest])
         elif lease := self._by_prefix.get(prefix):
             self._pools[lease].wake(lease, clock.monotonic() + float(rest))

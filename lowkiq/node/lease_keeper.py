@@ -1,4 +1,7 @@
-"""LeaseKeeper: acquires and renews the leases of the node's shards, and settles for threads inside a long job."""
+"""
+LeaseKeeper: acquires and renews the leases of the node's shards, settles for threads inside a long job, and asks jobs
+to stop that were cancelled.
+"""
 
 from __future__ import annotations
 
@@ -21,7 +24,7 @@ from lowkiq.node.relief import Relief
 from lowkiq.node.runtime import Runtime
 from lowkiq.node.thread_claim import ThreadClaim
 from lowkiq.queue.call import chunked, raise_first
-from lowkiq.queue.shard import LOST, WANTED, Held, Owned, renew
+from lowkiq.queue.shard import CANCELS, LOST, WANTED, Held, Owned, renew
 
 logger = structlog.get_logger("lowkiq")
 
@@ -49,6 +52,9 @@ class LeaseKeeper(threading.Thread):
         self._is_stopping = self._is_draining = False
         #: Shards that nobody has, as the node was told.
         self._asked: deque[Lease] = deque()
+        #: Shards with cancelled jobs, as the node was told.
+        self._rung: deque[Lease] = deque()
+        self._cancelled: set[Lease] = set()
         self._wanted: list[Lease] = []
         self._renew_at = self._acquire_at = 0.0
         #: Set once every shard has been tried for.
@@ -57,6 +63,11 @@ class LeaseKeeper(threading.Thread):
     def take_over(self, lease: Lease) -> None:
         """Asks for a shard that has just become free, or to stand in for the node whose part it is."""
         self._asked.append(lease)
+        self._wake.set()
+
+    def cancel(self, lease: Lease) -> None:
+        """Asks for jobs of a shard that were cancelled to stop."""
+        self._rung.append(lease)
         self._wake.set()
 
     def drain(self) -> None:
@@ -90,6 +101,7 @@ class LeaseKeeper(threading.Thread):
             asked = [self._asked.popleft() for _ in range(len(self._asked))]
             if not self._is_draining:
                 self._acquire(asked, now)
+            self._cancel()
             self._give_back()
             self._let_others_run()
             self.settle_late(self._settings.claim_window / 2)
@@ -128,7 +140,9 @@ class LeaseKeeper(threading.Thread):
     def _note_renewed(self, lease: Lease, epoch: str, reply: int, asked_at: float) -> None:
         if reply != LOST:
             was_late = not lease.holds(epoch)
-            lease.renewed(asked_at, is_wanted=reply == WANTED)
+            lease.renewed(asked_at, is_wanted=bool(reply & WANTED))
+            if reply & CANCELS:
+                self._cancelled.add(lease)
             if was_late:
                 self._pools[lease].wake(lease, asked_at)
         elif lease.lost(epoch):
@@ -142,6 +156,23 @@ class LeaseKeeper(threading.Thread):
             if isinstance(result, RedisError):
                 raise result
             logger.info("foster_ended", queue=lease.shard.queue, shard=lease.shard.index)
+
+    # ── jobs that were cancelled ────────────────────────────────────────────────────────────────────────────────────
+
+    def _cancel(self) -> None:
+        """
+        Has claims stop what was cancelled in them. Each is asked for alone, since a claim made meanwhile may hold the
+        same ids: of one whose reply is on its way the next renewal tells.
+        """
+        self._cancelled.update(self._rung.popleft() for _ in range(len(self._rung)))
+        if not self._cancelled:
+            return
+        claims = [claim for thread in self._workers for claim in thread.in_hand if claim.lease in self._cancelled]
+        results = self._caller.run_all([claim.shard.cancels(claim.epoch, claim.number) for claim in claims])
+        self._cancelled.clear()
+        for claim, result in zip(claims, results, strict=True):
+            if not isinstance(result, Exception):  # one of another type is told of by others
+                claim.cancel(result)
 
     # ── acquire ─────────────────────────────────────────────────────────────────────────────────────────────────────
 

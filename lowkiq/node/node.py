@@ -172,8 +172,8 @@ class Node:
         self._workers = make_threads(runtime)
         pools = {lease: thread.pool for thread in self._workers for lease in thread.pool.leases}
         self._own = [lease for lease in pools if not lease.is_foster]
-        self._doorbell = Doorbell(runtime, pools, self._take_over)
         self._keeper = LeaseKeeper(runtime, pools, self._workers)
+        self._doorbell = Doorbell(runtime, pools, self._take_over, self._keeper.cancel)
         report = HealthReport(runtime, self._workers, os.environ)
         self._heartbeat = Heartbeat(runtime, lambda round_trip: report(self._state, round_trip), Housekeeping(runtime))
         self._beat_soon = self._heartbeat.beat_soon

@@ -18,8 +18,8 @@ MAX_CLAIM = 1_000
 MAX_CLAIM_PAYLOADS = 4_000
 MAX_CLAIM_BYTES = 1 << 20
 
-#: Outcomes of renewing a lease.
-LOST, KEPT, WANTED = 0, 1, 2
+#: Outcomes of renewing a lease. CANCELS comes on top of one that was kept: somebody has cancelled jobs of it.
+LOST, KEPT, WANTED, CANCELS = 0, 1, 2, 4
 
 Rest = Literal["keep", "ack", "release"]
 
@@ -159,6 +159,14 @@ class Shard:
         arguments: list[Argument] = [node, epoch, number, self.layout, *limits, beside]
         return Call("claim", self._keys, arguments, partial(parse_claim, load=load_payload))
 
+    def checkpoint(self, node: str, epoch: str, number: int, id: str, value: bytes) -> Call[bool]:
+        """Keeps what a job of a claim is to be given back when it is run again. False: its run is over."""
+        return Call("checkpoint", self._keys, [node, epoch, number, _id(id), value], bool)
+
+    def cancels(self, epoch: str, number: int) -> Call[list[str]]:
+        """Gives the jobs of a claim that somebody has cancelled."""
+        return Call("cancels", self._keys, [epoch, number], _ids)
+
     def settle(self, node: str, epoch: str, number: int, outcome: Outcome) -> Call[Settled]:
         """Ends jobs of a claim."""
         arguments: list[Argument] = [node, epoch, number, outcome.rest, int(outcome.has_several)]
@@ -171,10 +179,6 @@ class Shard:
                     arguments.append(_id(row[0]))
                     arguments += row[1:]
         return Call("settle", self._keys, arguments, _settled)
-
-    def checkpoint(self, node: str, epoch: str, number: int, id: str, value: bytes) -> Call[bool]:
-        """Keeps how far a job of a claim has got. False: the claim, or the job's part in it, is over."""
-        return Call("checkpoint", self._keys, [node, epoch, number, _id(id), value], bool)
 
     def finish(self, node: str, epoch: str, number: int, following: int) -> Call[Settled | None]:
         """
@@ -190,7 +194,10 @@ def shards_of(namespace: str, queues: Mapping[str, int]) -> list[Shard]:
 
 
 def renew(shards: Sequence[Shard], node: str, epochs: Sequence[str], ttl: float) -> Call[list[int]]:
-    """Renews the leases of several shards; gives for each LOST, KEPT, or WANTED: kept, but another node's part."""
+    """
+    Renews the leases of several shards; gives for each LOST, KEPT, or WANTED: kept, but another node's part; and
+    CANCELS added to the last two.
+    """
     return Call("renew", [shard.prefix for shard in shards], [node, ttl, *epochs], list)
 
 
@@ -205,6 +212,10 @@ def peek(shards: Sequence[Shard], busy: Sequence[bool] | None = None) -> Call[li
 def _id(id: str) -> Argument:
     """The bytes of an id as they were claimed: clients would encode any string as UTF-8."""
     return id if id.isascii() else id.encode("utf-8", KEPT_BYTES)
+
+
+def _ids(reply: list[bytes]) -> list[str]:
+    return [id.decode("utf-8", KEPT_BYTES) for id in reply]
 
 
 def _acquired(reply: list[Any]) -> Owned | Held:

@@ -48,7 +48,7 @@ class Watched:
 
 @contextmanager
 def listening(app: Lowkiq, client: Any) -> Iterator[None]:
-    with running(Doorbell(runtime_of(app, caller=SimpleNamespace(client=client)), {}, lambda _: None)):
+    with running(Doorbell(runtime_of(app, caller=SimpleNamespace(client=client)), {}, lambda _: None, lambda _: None)):
         yield
 
 
@@ -98,10 +98,79 @@ def test_a_node_that_stands_by_acquires_a_shard_as_soon_as_it_is_released(
     thread = thread_of(lease.runtime, lease)
     pools = {lease: thread.pool}
     keeper = LeaseKeeper(lease.runtime, pools, [thread])
-    bell = Doorbell(lease.runtime, pools, keeper.take_over)
+    bell = Doorbell(lease.runtime, pools, keeper.take_over, keeper.cancel)
     with running(bell), running(keeper):
         wait_until(lambda: bell.is_listening.is_set() and lease.holder == "one")
         released = held.release_call()
         assert released
         app.caller.run(released[1])
         wait_until(lambda: lease.epoch)
+
+
+class Cancelled:
+    """A node without threads of its own, whose keeper has a claim of two jobs in hand; told of what was cancelled."""
+
+    def __init__(self, app: Lowkiq) -> None:
+        self.worker = app.worker(queue_name="jobs", shards_count=1, batch_size=2)(lambda _: None)
+        (self.lease,) = leases_of(runtime_of(app), self.worker)
+        acquire(self.lease)
+        self.worker.perform_async([{"id": "a"}, {"id": "b"}])
+        self.thread = thread_of(self.lease.runtime, self.lease)
+        assert self.thread._pick_and_exchange()
+        (self.claim,) = self.thread.in_hand
+        pools = {self.lease: self.thread.pool}
+        self.keeper = LeaseKeeper(self.lease.runtime, pools, [self.thread])
+        self.bell = Doorbell(self.lease.runtime, pools, self.keeper.take_over, self.keeper.cancel)
+
+
+@pytest.fixture
+def cancelled(app: Lowkiq, monkeypatch: pytest.MonkeyPatch) -> Cancelled:
+    monkeypatch.setattr(lease_keeper, "ACQUIRE_INTERVAL", 3600.0)
+    return Cancelled(app)
+
+
+def test_a_claim_is_told_at_once_of_what_was_cancelled_in_it(cancelled: Cancelled) -> None:
+    with running(cancelled.bell), running(cancelled.keeper):
+        wait_until(cancelled.bell.is_listening.is_set)
+        assert cancelled.worker.actions.cancel(["b"]) == 1
+        wait_until(lambda: cancelled.claim.cancelled == {"b"})
+
+
+def test_a_renewal_tells_of_it_if_nobody_has_heard_the_ring(cancelled: Cancelled) -> None:
+    cancelled.worker.actions.cancel(["a"])
+    cancelled.keeper._round()
+    assert cancelled.claim.cancelled == {"a"}
+
+
+def test_a_claim_whose_reply_comes_later_is_told_by_the_next_renewal(cancelled: Cancelled) -> None:
+    cancelled.worker.actions.cancel(["a"])
+    hand, cancelled.thread._hand = cancelled.thread._hand, []
+    cancelled.keeper._round()
+    cancelled.thread._hand = hand
+    assert not cancelled.claim.cancelled
+    cancelled.keeper._renew_at = 0.0
+    cancelled.keeper._round()
+    assert cancelled.claim.cancelled == {"a"}
+
+
+def test_what_was_cancelled_in_an_earlier_claim_stops_no_later_run(cancelled: Cancelled) -> None:
+    cancelled.worker.actions.cancel(["a"])
+    assert cancelled.lease.epoch
+    shard, claim = cancelled.lease.shard, cancelled.claim
+    cancelled.lease.runtime.caller.client.hset(shard.prefix + "cancels", "a", f"{claim.epoch} {claim.number - 1}")
+    cancelled.keeper._round()
+    assert not claim.cancelled
+
+
+def test_rings_for_shards_of_others_are_nothing_to_it(cancelled: Cancelled) -> None:
+    for data in (b"cancel lowkiq:{x:0}:", b"cancel", b"cancel ", b"foster x"):
+        cancelled.bell._ring(data)
+    assert not cancelled.keeper._rung
+
+
+def test_marks_of_another_type_stop_no_keeper(cancelled: Cancelled) -> None:
+    prefix = cancelled.lease.shard.prefix
+    cancelled.lease.runtime.caller.client.set(prefix + "cancels", "no hash")
+    cancelled.keeper._round()
+    assert not cancelled.claim.cancelled
+    assert cancelled.lease.holds(cancelled.claim.epoch)

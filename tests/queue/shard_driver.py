@@ -70,6 +70,13 @@ class Lease:
         call = self.driver.shard.isolate(self.node, self.epoch, number, id, is_alone=is_alone)
         return self.driver.caller.run(call)
 
+    def checkpoint(self, id: str, value: bytes, number: int | None = None) -> bool:
+        number = self.number if number is None else number
+        return self.driver.caller.run(self.driver.shard.checkpoint(self.node, self.epoch, number, id, value))
+
+    def cancels(self, number: int) -> list[str]:
+        return self.driver.caller.run(self.driver.shard.cancels(self.epoch, number))
+
     def abandon(self) -> int:
         return self.driver.caller.run(self.driver.shard.abandon(self.node, self.epoch))
 
@@ -205,5 +212,8 @@ class ShardDriver:
 
 def _encoded(id: str, payload: bytes = b"p", score: float | str = "", perform_in: float | str = "") -> EncodedJob:
     return EncodedJob(
-        id.encode("utf-8", KEPT_BYTES), payload, score, perform_in if perform_in == "" else f"{perform_in:.6f}"
+        id.encode("utf-8", KEPT_BYTES),
+        payload,
+        score,
+        perform_in if isinstance(perform_in, str) else f"{perform_in:.6f}",
     )

@@ -25,6 +25,7 @@ FENCED_CALLS = {
     "settle: rest acked": lambda lease: lease.settle(rest="ack"),
     "settle: rest released": lambda lease: lease.settle(rest="release"),
     "isolate": lambda lease: lease.isolate("a"),
+    "checkpoint": lambda lease: lease.checkpoint("a", b"v"),
     "isolate no more": lambda lease: lease.isolate("a", is_alone=False),
     "release the claim": lambda lease: lease.release("claim"),
     "release the lease": lambda lease: lease.release("lease"),
@@ -64,6 +65,7 @@ def test_i1_actions_and_pushes_leave_the_claim_alone(shard):
         shard.actions.kill(["a", "b"])
         shard.actions.morgue_queue_up(["a", "b"])
         shard.actions.delete(["a", "b"])
+        shard.actions.cancel(["a", "b"])
     assert shard.claimed() == claim
 
 

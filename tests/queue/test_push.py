@@ -13,6 +13,34 @@ def test_a_given_perform_in_is_kept_to_the_microsecond(shard):
     assert shard.queued()["a"].perform_in == 1_790_000_000.123457
 
 
+@pytest.mark.parametrize("delay", [0.0, 0.5, 7200.0, 3_155_760_000.0])
+@pytest.mark.parametrize("rows", [1, 30])
+def test_a_delay_is_counted_from_the_push_by_the_clock_of_redis(shard, clock, delay, rows):
+    clock.set(1_790_000_000_123_456)
+    shard.push_all(*((f"id-{n}", b"x", "", f"+{delay:.6f}") for n in range(rows)))
+    due = {job.perform_in for job in shard.queued().values()}
+    assert due == {round(1_790_000_000_123_456 + delay * 1_000_000) / 1e6}
+    lease = shard.lease()
+    if delay:
+        clock.step(delay * 1_000_000 - 1000)
+        assert lease.claim() == []
+        clock.step(2000)
+    assert len(lease.claim()) == rows
+
+
+def test_a_delay_rings_an_idle_owner_for_its_time(shard, clock):
+    lease = shard.lease()
+    lease.claim()
+    shard.push("a", perform_in="+60.000000")
+    assert shard.owner("waiting") == f"{clock.now / 1e6 + 60:.6f}"
+
+
+def test_what_joins_a_queued_id_keeps_its_due_time_though_it_has_a_delay(shard):
+    shard.push("a", b"x", perform_in=PAST)
+    assert shard.push("a", b"y", perform_in="+60.000000") == (0, 1)
+    assert shard.queued()["a"].perform_in == PAST
+
+
 @pytest.mark.parametrize("perform_in", [-5.5, 0.0, 1e15, -1e300, 1e300])
 def test_any_finite_perform_in_is_taken(shard, perform_in):
     shard.push("a", perform_in=perform_in)

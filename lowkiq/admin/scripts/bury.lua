@@ -4,7 +4,7 @@
 -- returns {buried, then the ids of which payloads are left in the queue}   errors: LAYOUT, NEWER
 --@ shard now layout
 --@ payloads move
---@ claimed bury forget
+--@ claimed bury unqueue
 local P = KEYS[1]
 local refusal = check_layout(P, ARGV[1], true)
 if refusal then return refusal end
@@ -18,7 +18,7 @@ for i = 4, #ARGV do
     if payloads_move(P .. 'payloads', P .. 'morgue:payloads', id, tonumber(ARGV[2])) > 0 then
       reply[#reply + 1] = id
     else
-      forget_queued(P, id)
+      unqueue(P, id)
       reply[1] = reply[1] + 1
     end
   end

@@ -6,8 +6,8 @@
 --@ shard now stamp clock_back count attempt
 local KINDS = {due = 'zset', retries = 'zset', claim = 'list', morgue = 'zset', meta = 'hash', owner = 'hash',
   payloads = 'hash', errors = 'hash', crashes = 'hash', ['morgue:payloads'] = 'hash', ['morgue:errors'] = 'hash',
-  asides = 'hash', behind = 'hash'}
-local RARE = {'errors', 'crashes', 'morgue:payloads', 'morgue:errors', 'asides', 'behind'}
+  asides = 'hash', behind = 'hash', cancels = 'hash', checkpoints = 'hash'}
+local RARE = {'errors', 'crashes', 'morgue:payloads', 'morgue:errors', 'asides', 'cancels', 'checkpoints', 'behind'}
 local now = now_us()
 local reply = {stamp(now)}
 
@@ -22,7 +22,9 @@ local function read(P)
   redis.call('HLEN', P .. 'payloads')
   local claimed = redis.call('LLEN', P .. 'claim') / 2
   local claims, waiting = math.min(claimed, 1), 0
-  if redis.call('EXISTS', P .. RARE[1], P .. RARE[2], P .. RARE[3], P .. RARE[4], P .. RARE[5], P .. RARE[6]) > 0 then
+  local rare = {}
+  for i, name in ipairs(RARE) do rare[i] = P .. name end
+  if redis.call('EXISTS', unpack(rare)) > 0 then
     for _, name in ipairs(RARE) do waiting = redis.call('HLEN', P .. name) end -- that of the last
     local asides = redis.call('HGETALL', P .. 'asides')
     for i = 1, #asides, 2 do

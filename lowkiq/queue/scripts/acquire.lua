@@ -54,11 +54,15 @@ local function restore()
   -- What waited behind the buried is left; and more, if somebody has removed a claim.
   local parked = redis.call('HGETALL', P .. 'behind')
   for i = 1, #parked, 2 do unpark(P, due_by, {parked[i]}) end
+  -- An older Lowkiq leaves what it does not know of.
+  redis.call('UNLINK', P .. 'cancels')
+  if redis.call('EXISTS', P .. 'due') == 0 then redis.call('UNLINK', P .. 'checkpoints') end
   return restored, buried
 end
 
 local restored, buried = 0, 0
-if redis.call('EXISTS', P .. 'claim', P .. 'asides', P .. 'behind') > 0 then restored, buried = restore() end
+local has_rare = redis.call('EXISTS', P .. 'claim', P .. 'asides', P .. 'behind', P .. 'cancels', P .. 'checkpoints') > 0
+if has_rare then restored, buried = restore() end
 
 -- TIME keeps epochs rising (I2) even when Redis has lost its last writes.
 epoch = string.format('%.0f', math.max(epoch + 1, now))

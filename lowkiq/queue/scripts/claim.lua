@@ -7,8 +7,9 @@
 --       all (its last job may exceed it), 8 most bytes (its last payload may), 9 numbers of the owner's claims of the
 --       shard, in hand or on their way, each with a space before and after it; '' for none
 -- returns {now, next due or '', {for each job: id, its record in the claim (claimed.lua), or of several payloads
---       {"perform_in:retry_count", payload, score, payload, score ...}}, when the last one is due, in microseconds; and
---       if they are suspects, for each its deaths in a crowd after the first, up to 16}
+--       {"perform_in:retry_count", payload, score, payload, score ...}}, when the last one is due, in microseconds; then
+--       if they are suspects, for each its deaths in a crowd after the first, up to 16; and if any has a checkpoint,
+--       after those, or {}: {id, "score:value" (claimed.lua), id, ...}}
 -- errors: FENCED, LAYOUT, NEWER, STALE (this number, or a later one, was claimed or given up), UNSETTLED (with the number
 --       of a claim that its owner does not know of)
 
@@ -160,7 +161,7 @@ local layout_refusal, _, last_score, seen = check_layout(P, layout)
 if layout_refusal then return layout_refusal end
 if tonumber(number) <= last_claim then return refuse('STALE', 'claim ' .. last_claim .. ' came later') end
 -- Rare ones; one command tells that there is none of them.
-local has_rare = redis.call('EXISTS', P .. 'claim', P .. 'crashes', P .. 'retries', P .. 'asides') > 0
+local has_rare = redis.call('EXISTS', P .. 'claim', P .. 'crashes', P .. 'retries', P .. 'asides', P .. 'checkpoints') > 0
 local has_others = has_rare and redis.call('EXISTS', P .. 'claim', P .. 'asides') > 0
 local others = has_others and claims_in_hand(P, last_claim) or {}
 for _, claim in ipairs(others) do
@@ -168,6 +169,8 @@ for _, claim in ipairs(others) do
 end
 local has_crashes = has_rare and redis.call('EXISTS', P .. 'crashes') == 1
 local has_retries = has_rare and redis.call('EXISTS', P .. 'retries') == 1
+-- Whose id has one has run before: its record is in full.
+local has_checkpoints = has_rare and redis.call('EXISTS', P .. 'checkpoints') == 1
 
 local now = shard_now(P, last_score)
 -- The last claim is open no more. (It comes first, since it frees: so claims go on when memory is full.)
@@ -200,7 +203,7 @@ if last - first >= SPAN / 1000000 then old = redis.call('ZCOUNT', P .. 'due', '-
 redis.call('HSET', P .. 'owner', 'claim', number, 'last_due', last_due_text)
 -- What is claimed, as an id, its record, the next id ...; and what is returned of an id with several payloads, by the
 -- place of its record.
-local found, several, to_move, stays = {}, {}, {}, {}
+local found, several, to_move, stays, kept = {}, {}, {}, {}, {}
 local taken, claimed, staying, bytes, payloads = 0, 0, 0, 0, 0
 
 -- Gives "perform_in:retry_count" of any of these ids, and perform_in; asked for once, if one of them needs it.
@@ -242,11 +245,16 @@ while taken < count and bytes < max_bytes and payloads < max_in_all do
   local to = math.min(taken + step, count)
   step = math.min(step * 2, LAST_STEP)
   local held = redis.call('HMGET', P .. 'payloads', unpack(ids, taken + 1, to))
+  local checkpoints = has_checkpoints and redis.call('HMGET', P .. 'checkpoints', unpack(ids, taken + 1, to)) or {}
   local read_head = head_reader(taken + 1, to)
   for i = 1, #held do
     if bytes >= max_bytes or payloads >= max_in_all then break end
     taken = taken + 1
     local id, record = ids[taken], held[i]
+    if record and checkpoints[i] then
+      kept[#kept + 1], kept[#kept + 2] = id, checkpoints[i]
+      bytes = bytes + #checkpoints[i]
+    end
     if record then
       found[claimed + 1] = id
       claimed = claimed + 2
@@ -286,4 +294,5 @@ end
 for position, payloads_of_one in pairs(several) do found[position] = payloads_of_one end
 local deaths = crowds and {}
 for i = 1, crowds and claimed / 2 or 0 do deaths[i] = math.min(math.max(tonumber(crowds[i]) or 0, 0), FEW) end
+if #kept > 0 then return {stamp(now), next_due, found, last_due_text, deaths or {}, kept} end
 return {stamp(now), next_due, found, last_due_text, deaths}

@@ -2,7 +2,7 @@
 -- KEYS  shard prefixes, e.g. lowkiq:{orders:7}: (on Cluster one)
 -- ARGV  1 layout (shards_count), 2 how many words a job has: 2 if all scores and times are the default, else 4, then if
 --       there are several keys the number of jobs for each of them, and then for each job: id, payload, score ('' = after
---       the last default one), perform_in ('' = now)
+--       the last default one), perform_in ('' = now, '+' and seconds = so long after now)
 -- returns {new, merged} of all together, and if there are several keys the error of the first one that has refused its
 --       jobs: the others have theirs   errors: LAYOUT (the queue has another shards_count), NEWER (and a layout of a
 --       newer Lowkiq)
@@ -119,6 +119,7 @@ local function push_each(P, at, count, now, last_score, was_set_back)
     if redis.call('HEXISTS', P .. 'payloads', id) == 1 then
       payloads_add(P .. 'payloads', id, score, payload)
     elseif perform_in ~= '' then
+      if string.sub(perform_in, 1, 1) == '+' then perform_in = stamp(now + perform_in * 1000000) end
       queue(id, perform_in, tonumber(perform_in) * 1000000, score .. ':' .. payload)
     elseif given == '' and not was_set_back then
       -- It is due at its score, so that jobs of one call are claimed in their order; if the clock was set back, that

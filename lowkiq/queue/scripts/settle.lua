@@ -17,7 +17,9 @@ if #ARGV == 10 and ARGV[4] == 'ack' and ARGV[5] == '0' then
   local last_score = tonumber(redis.call('HGET', P .. 'meta', 'last_score') or 0)
   local time = redis.call('TIME')
   local now = time[1] * 1000000 + time[2]
-  if is_ours and last_score <= now and redis.call('EXISTS', P .. 'crashes', P .. 'errors') == 0 then
+  local is_usual = is_ours and last_score <= now
+    and redis.call('EXISTS', P .. 'crashes', P .. 'errors', P .. 'cancels', P .. 'checkpoints') == 0
+  if is_usual then
     local acked = redis.call('LLEN', P .. 'claim') / 2
     -- The first write is one that Redis does not refuse when memory is full.
     redis.call('UNLINK', P .. 'claim')
@@ -30,7 +32,7 @@ if #ARGV == 10 and ARGV[4] == 'ack' and ARGV[5] == '0' then
 end
 
 --@ shard clock owner oom
---@ claimed find restore acquit unpark over
+--@ claimed find restore acquit forget cancelled unpark over
 --@ payloads fold
 --@ bell oldest_due
 local P = KEYS[1]
@@ -81,14 +83,26 @@ local function take(id)
   return parse_claimed(P, claim, record)
 end
 
--- These ids are done with, until they are pushed again.
-local function forget(...)
-  unpark(P, now, {...})
-  acquit(P, ...)
-  redis.call('HDEL', P .. 'errors', ...)
+-- The ids that are done; and all whose mark, if they have one, is to go (claimed.lua, cancelled).
+local done, over = {}, {}
+
+-- Something else than its claim may speak of an id; mostly nothing does.
+local is_known_elsewhere
+local function is_any_known_elsewhere()
+  if is_known_elsewhere == nil then
+    is_known_elsewhere = redis.call('EXISTS', P .. 'crashes', P .. 'errors', P .. 'behind', P .. 'cancels',
+      P .. 'checkpoints') > 0
+  end
+  return is_known_elsewhere
 end
 
-local done = {}
+-- These ids are done with, until they are pushed again.
+local function let_go(ids)
+  if not is_any_known_elsewhere() then return end
+  unpark(P, now, ids)
+  forget(P, unpack(ids))
+  for _, id in ipairs(ids) do over[#over + 1] = id end
+end
 
 local function ack(id)
   local _, _, held = take(id)
@@ -131,7 +145,7 @@ local function exhaust(id, error)
   else
     score, payload = split(held)
   end
-  forget(id)
+  let_go({id})
   bury(id, score, payload, error)
 end
 
@@ -155,9 +169,17 @@ local function spoil(id, payload, error)
     score, held_payload = split(held)
     if held_payload ~= payload then return end
     put(id, nil)
-    forget(id)
+    let_go({id})
   end
   bury(id, score, payload, error)
+end
+
+local function drop_cancelled(id)
+  if not (record_of(id) and is_cancelled(P, claim, id)) then return false end
+  local _, _, held = take(id)
+  drop_claimed(P, now, id, held)
+  over[#over + 1] = id
+  return true
 end
 
 local cursor = 6 -- where the length of the next list is
@@ -165,7 +187,9 @@ local cursor = 6 -- where the length of the next list is
 local function each(action, width)
   local first = cursor + 1
   cursor = first + ARGV[cursor] * width
-  for i = first, cursor - 1, width do action(unpack(ARGV, i, i + width - 1)) end
+  for i = first, cursor - 1, width do
+    if action == ack or not drop_cancelled(ARGV[i]) then action(unpack(ARGV, i, i + width - 1)) end
+  end
 end
 
 free_first(P)
@@ -181,12 +205,11 @@ if claim then
   elseif ARGV[4] == 'ack' then
     -- The claim is read only when something else than itself could speak of its ids.
     acked = redis.call('LLEN', claim.key) / 2
-    local has_more = acked > 0 and redis.call('EXISTS', P .. 'crashes', P .. 'errors', P .. 'behind') > 0
-    if has_more then forget(unpack((read_claim(claim)))) end
+    if acked > 0 and is_any_known_elsewhere() then let_go((read_claim(claim))) end
     end_claim(P, claim)
   end
   if #done > 0 then
-    forget(unpack(done))
+    let_go(done)
     acked = #done
   end
   if has_changed then
@@ -202,6 +225,7 @@ if claim then
     end
   end
   if ARGV[4] == 'release' then restore_claim(P, now, claim, {}) end
+  unmark(P, over)
   if acked > 0 then redis.call('HINCRBY', P .. 'meta', 'processed', acked) end
   if failed > 0 then redis.call('HINCRBY', P .. 'meta', 'failed', failed) end
 end

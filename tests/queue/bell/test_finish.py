@@ -84,6 +84,8 @@ def test_repeated_it_changes_nothing_and_the_usual_way_finds_out(shard, lease):
         lambda shard, lease: shard.push("a", b"behind"),
         lambda shard, lease: shard.redis.hset(shard.key("crashes"), "a", 1),
         lambda shard, lease: shard.redis.hset(shard.key("errors"), "a", "boom"),
+        lambda shard, lease: shard.redis.hset(shard.key("cancels"), "a", "5 1"),
+        lambda shard, lease: shard.redis.hset(shard.key("checkpoints"), "a", "1:x"),
         lambda shard, lease: shard.redis.hset(shard.key("asides"), "7", "0"),
         lambda shard, lease: shard.redis.hset(shard.key("owner"), "claim", 9),
         lambda shard, lease: shard.redis.hset(shard.key("owner"), "node", "another"),

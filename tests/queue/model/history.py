@@ -20,7 +20,7 @@ from tests.queue.model.messages import Message
 from tests.queue.model.people import MOST, UNKNOWN, NodeAgent, act
 from tests.queue.model.shard_model import ShardModel
 from tests.queue.model.shard_rules import Ran
-from tests.queue.model.shard_state import SECOND, bell_of, read_state
+from tests.queue.model.shard_state import SECOND, Delay, bell_of, read_state
 from tests.queue.model.virtual_clock import BEGINNING, VirtualClock
 from tests.queue.shard_driver import ShardDriver
 
@@ -30,6 +30,7 @@ IDS = ("a", "b", "c", "d")
 COMMON = (b"", b"p", b"1:q", b"*", b":")
 #: Scores and due times.
 TIMES = (None, SECOND, 2 * SECOND, 3 * SECOND, BEGINNING, BEGINNING + 30 * SECOND)
+DUE_TIMES = (*TIMES, Delay(0), Delay(30 * SECOND))
 #: Seconds by which the clock is moved.
 STEPS = (1e-6, 0.5, 5, 16, 16, 61, 61, 3600, -1e-6, -0.5, -5, -61, -3600)
 #: Messages that may still be on their way, and of which a failure tells.
@@ -44,6 +45,8 @@ FREQUENCIES = {
     "work": 7,
     "settle": 2,
     "isolate": 3,
+    "checkpoint": 2,
+    "leave_a_mark": 1,
     "acquire": 2,
     "be_taken_over": 3,
     "listen": 3,
@@ -154,7 +157,7 @@ class History:
         payload = random.choice(COMMON) if random.random() < 0.2 else b"%d" % next(self.serial)
         if random.random() < 0.6:
             return random.choice(IDS), payload, None, None
-        return random.choice(IDS), payload, random.choice(TIMES), random.choice(TIMES)
+        return random.choice(IDS), payload, random.choice(TIMES), random.choice(DUE_TIMES)
 
     # ── nodes ───────────────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -198,6 +201,21 @@ class History:
             self.ask(node, node.isolate(random), journey)
         else:
             self.work(random, journey)
+
+    def checkpoint(self, random: Random, journey: str) -> None:
+        if working := [node for node in self.nodes if node.hands]:
+            node = random.choice(working)
+            self.ask(node, node.checkpoint(random), journey)
+
+    def leave_a_mark(self, random: Random, journey: str) -> None:
+        """An older Lowkiq has ended a cancelled run, and knew of no mark."""
+        over = [number for number in range(self.state.claim_number) if number not in self.state.claims]
+        earlier = [(self.state.epoch - 1, number) for number in (*self.state.claims, self.state.claim_number)]
+        mark, id = random.choice([*((self.state.epoch, number) for number in over), *earlier]), random.choice(IDS)
+        if id not in self.state.cancels:
+            self.shard.redis.hset(self.shard.key("cancels"), id, f"{mark[0]} {mark[1]}")
+            self.model.state.cancels[id] = self.state.cancels[id] = mark
+            self.told.append(f"{id} has a mark of a run that is over: {mark}")
 
     def renew_or_release(self, random: Random, journey: str) -> None:
         if node := self.some_owner(random):

@@ -42,8 +42,10 @@ class Witness:
         self._i5_settle_applies_once(message, reply, before, after)
         self._i6_lowest_payloads_first(before, after)
         self._i7_deaths_are_bounded(message, reply, before, after)
+        self._what_is_cancelled_does_not(before, after)
         self._i3_every_payload_is_in_one_place(message, reply, before, after)
         self._what_is_parked_comes_back(before, after)
+        assert after.checkpoints.keys() <= after.queued.keys() | after.claimed.keys(), "a checkpoint of nothing"
         assert not (after.open and after.waiting == math.inf and after.queued), (
             "an offer for more than nothing is wrong"
         )
@@ -87,7 +89,7 @@ class Witness:
         self, message: Message, reply: Any, before: ShardState, after: ShardState
     ) -> None:
         pushed = Counter((row[0], row[1]) for row in message.rows) if _accepted(message, reply) else Counter()
-        ended = _ended(message, reply, before)
+        ended = _ended(message, reply, before) | _cancelled(message, reply, before, after)
         were, are = _places(before), _places(after)
         for token in were.keys() | are.keys() | pushed.keys() | ended.keys():
             most = were[token] + min(pushed[token], 1) - ended[token]
@@ -180,25 +182,32 @@ class Witness:
     # ── I7 ──────────────────────────────────────────────────────────────────────────────────────────────────────────
 
     def _i7_deaths_are_bounded(self, message: Message, reply: Any, before: ShardState, after: ShardState) -> None:
-        if isinstance(reply, Owned) and before.node not in {None, message.node} and not before.is_abandoned:
-            for number, claim in before.claims.items():
-                ran = suspected(before, number, message.dead.get(before.node))
-                for id in claim:
-                    self._i7_is_judged_alone(number, id, before, after, ran=id in ran)
-        elif isinstance(reply, Owned):
-            assert reply.buried == 0, "I7: buried, and nobody had died"
-        elif message.script in {"settle", "finish"} and reply is not Fenced:
-            for id in before.claimed.keys() - after.claimed.keys() - _given_back(message, before):
-                self._acquit(id)
-        elif message.script in {"drop", "bury"}:
-            gone = before.queued.keys() - after.queued.keys()
-            # Those of a job in hand stay.
-            for id in gone - before.claimed.keys():
+        self._i7_count(message, reply, before, after)
+        for number, id in before.cancelled:
+            if id not in after.claims.get(number, {}):
                 self._acquit(id)
         assert after.crashes == dict(self._deaths), f"I7: deaths {dict(self._deaths)}, counted {after.crashes}"
         assert after.crowds == dict(self._crowds), f"I7: in crowds {dict(self._crowds)}, counted {after.crowds}"
         if suspects := self._deaths.keys() & after.claimed.keys() - before.claimed.keys():
             assert suspects in [claim.keys() for claim in after.claims.values()], f"I7: {suspects} claimed with others"
+
+    def _i7_count(self, message: Message, reply: Any, before: ShardState, after: ShardState) -> None:
+        if isinstance(reply, Owned) and before.node not in {None, message.node} and not before.is_abandoned:
+            for number, claim in before.claims.items():
+                ran = suspected(before, number, message.dead.get(before.node))
+                for id in claim:
+                    if (number, id) not in before.cancelled:
+                        self._i7_is_judged_alone(number, id, before, after, ran=id in ran)
+        elif isinstance(reply, Owned):
+            assert reply.buried == 0, "I7: buried, and nobody had died"
+        elif message.script in {"settle", "finish"} and reply is not Fenced:
+            for id in before.claimed.keys() - after.claimed.keys() - _given_back(message, before):
+                self._acquit(id)
+        elif message.script in {"drop", "bury", "cancel"}:
+            gone = before.queued.keys() - after.queued.keys()
+            # Those of a job in hand stay.
+            for id in gone - before.claimed.keys():
+                self._acquit(id)
 
     def _acquit(self, id: str) -> None:
         self._deaths.pop(id, None)
@@ -248,6 +257,23 @@ class Witness:
         for id, entry in before.queued.items():
             if entry.waits and id in before.claimed.keys() - after.claimed.keys() and id in after.queued:
                 assert not after.queued[id].waits, f"{id} is parked though its run is over"
+
+    # ── what is cancelled ───────────────────────────────────────────────────────────────────────────────────────────
+
+    @staticmethod
+    def _what_is_cancelled_does_not(before: ShardState, after: ShardState) -> None:
+        for number, id in before.cancelled:
+            if id in after.claims.get(number, {}):
+                assert (number, id) in after.cancelled, f"a cancelled run was forgotten: {id}"
+                continue
+            assert id not in after.cancels, f"a cancelled run is over, and its mark is not: {id}"
+            run = before.claims[number][id].payloads.keys()
+            for where, were, are in (
+                ("queue", before.queued, after.queued), ("morgue", before.morgue, after.morgue),
+            ):  # fmt: skip
+                known = were[id].payloads.keys() if id in were else set[bytes]()
+                found = are[id].payloads.keys() if id in are else set[bytes]()
+                assert not run & (found - known), f"a cancelled run came back to the {where}: {id}"
 
 
 def _is_more(entries: dict[str, Entry], before: dict[str, Entry]) -> bool:
@@ -306,6 +332,19 @@ def _ended(message: Message, reply: Any, before: ShardState) -> Counter[Token]:
         if id in outcome.acked or (outcome.rest == "ack" and id not in others):
             ended.update({(id, payload) for payload in entry.payloads} - spoiled)
     return ended
+
+
+def _cancelled(message: Message, reply: Any, before: ShardState, after: ShardState) -> Counter[Token]:
+    """What has been dropped because somebody has cancelled it, now or before."""
+    tokens = {
+        (id, payload)
+        for number, id in before.cancelled
+        if id not in after.claims.get(number, {})
+        for payload in before.claims[number][id].payloads
+    }
+    if message.script == "cancel" and reply == 1 and message.id in before.queued:
+        tokens |= _tokens({message.id: before.queued[message.id]})
+    return Counter(tokens)
 
 
 def _dropped(message: Message, before: ShardState) -> Counter[Token]:

@@ -18,10 +18,10 @@ from lowkiq.queue.shard import Outcome, Shard
 from lowkiq.shared_page import DeadNode, Running
 from tests.queue.model.shard_model import ShardModel
 from tests.queue.model.shard_rules import Ran
-from tests.queue.model.shard_state import SECOND, TakenJob
+from tests.queue.model.shard_state import SECOND, Delay, TakenJob
 
 #: Those that only the owner of a shard may send.
-FENCED = frozenset({"renew", "claim", "isolate", "settle", "finish", "release", "abandon"})
+FENCED = frozenset({"renew", "claim", "isolate", "checkpoint", "settle", "finish", "release", "abandon"})
 
 
 class Message(NamedTuple):
@@ -145,6 +145,15 @@ def isolate(node: str, epoch: int, number: int, id: str, *, is_alone: bool) -> M
     )
 
 
+def checkpoint(node: str, epoch: int, number: int, id: str, value: bytes) -> Message:
+    return Message(
+        "checkpoint",
+        {"node": node, "epoch": epoch, "number": number, "id": id, "value": value},
+        lambda shard: shard.checkpoint(node, str(epoch), number, id, value),
+        lambda model: model.checkpoint(node, epoch, number, id, value),
+    )
+
+
 def settle(node: str, epoch: int, number: int, outcome: Outcome) -> Message:
     return Message(
         "settle",
@@ -164,7 +173,7 @@ def finish(node: str, epoch: int, number: int, following: int) -> Message:
 
 
 def action(layout: str, script: str, *arguments: Any) -> Message:
-    """What an operator does: revive, bury, drop or perform_now, of one id."""
+    """What an operator does: revive, bury, drop, cancel or perform_now, of one id."""
 
     def call(shard: Shard) -> Call[Any]:
         return Call(script, [shard.prefix], [layout, *arguments], lambda reply: reply)
@@ -181,7 +190,7 @@ def _dead(shard: Shard, dead: Mapping[str, Ran]) -> list[DeadNode]:
 
 
 def _told(time: int | None) -> str:
-    return "" if time is None else f"{time / SECOND:.6f}"
+    return "" if time is None else f"{'+' if isinstance(time, Delay) else ''}{time / SECOND:.6f}"
 
 
 def _with_layout(call: Call[Any], layout: str, at: int) -> Call[Any]:
@@ -198,6 +207,7 @@ def jobs(claim: Claim) -> list[TakenJob]:
             round(job.perform_in * SECOND),
             job.retry_count,
             crowds,
+            job.checkpoint,
         )
         for job, crowds in zip_longest(claim.jobs, claim.crowds)
     ]

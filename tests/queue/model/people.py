@@ -30,8 +30,8 @@ class Hand:
 
     def __init__(self, jobs: Sequence[TakenJob]) -> None:
         #: Id → lowest payload and retry_count of what is in hand.
-        self.jobs = {id: (payloads[0][0], retry_count) for id, payloads, _, retry_count, _ in jobs}
-        self.suspects = {id for id, *_, crowds in jobs if crowds is not None}
+        self.jobs = {id: (payloads[0][0], retry_count) for id, payloads, _, retry_count, *_ in jobs}
+        self.suspects = {id for id, *_, crowds, _ in jobs if crowds is not None}
         self.has_several = any(len(job[1]) > 1 for job in jobs)
         #: Id → outcome of which Redis has not told that it knows.
         self.outcomes: dict[str, tuple[str, Any]] = {}
@@ -101,6 +101,12 @@ class NodeAgent:
         """A suspect has the node to itself from here on; or no longer, though it runs still."""
         (number, id), is_alone = random.choice(self.suspects), random.random() < 0.8
         return messages.isolate(self.name, self._known_epoch, number, id, is_alone=is_alone)
+
+    def checkpoint(self, random: Random) -> Message:
+        """A job of its keeps something, be it one that has ended."""
+        number = random.choice(sorted(self.hands))
+        id, value = random.choice([*sorted(self.hands[number].jobs), "a"]), b"%d:" % random.randint(0, 9)
+        return messages.checkpoint(self.name, self._known_epoch, number, id, value)
 
     def settle(self, random: Random, rest: Any) -> Message:
         """Tells how jobs have ended: those that end now, and those of which it is not sure that Redis knows."""
@@ -217,7 +223,9 @@ class NodeAgent:
 
 def act(random: Random, ids: Sequence[str], layout: str) -> Message:
     id, most = random.choice(ids), random.randint(1, 3)
-    match random.choice(["revive", "bury", "drop", "perform_now"]):
+    match random.choice(["revive", "bury", "drop", "perform_now", "cancel"]):
+        case "cancel":
+            return messages.action(layout, "cancel", id)
         case "revive":
             return messages.action(layout, "revive", most, id)
         case "bury":

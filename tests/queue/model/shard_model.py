@@ -7,7 +7,7 @@ from collections.abc import Collection, Mapping, Sequence
 from lowkiq.errors import StaleClaim, Unsettled
 from lowkiq.queue.shard import Held, Outcome, Owned, Released, Settled
 from tests.queue.model.shard_rules import Ran, ShardRules
-from tests.queue.model.shard_state import SECOND, Entry, Grave, TakenJob, lowest_first, merge
+from tests.queue.model.shard_state import SECOND, Delay, Entry, Grave, TakenJob, lowest_first, merge
 
 
 class ShardModel(ShardRules):
@@ -29,6 +29,7 @@ class ShardModel(ShardRules):
                 # Without a time it is due at its score, unless that lies ahead of a clock that was set back.
                 is_fresh = given_score is None and last_before <= now
                 due = (score if is_fresh else now) if perform_in is None else perform_in
+                due += now if isinstance(perform_in, Delay) else 0
                 runs_on = last_before < self.now and state.seen is None  # Redis's clock, as far as pushes know
                 is_same = layout == state.layout  # a push of a newer layout than the shard's leaves it to the owner
                 may_go = len(rows) == 1 and is_fresh and perform_in is None and runs_on and is_same
@@ -66,6 +67,7 @@ class ShardModel(ShardRules):
             doomed = self._count_death(number, dead.get(str(state.node)), max_crashes) if has_died else ()
             returned, died = self._restore(number, doomed)
             restored, buried = restored + returned, buried + died
+        state.cancels.clear()
         state.epoch = max(state.epoch + 1, self.now)
         state.layout = layout
         state.node, state.until, state.ttl = node, self.now + ttl, ttl
@@ -78,7 +80,7 @@ class ShardModel(ShardRules):
         if (state.node, state.epoch) != (node, epoch):
             return [0]
         state.until = self.now + ttl
-        return [2 if state.wanted not in {None, node} else 1]
+        return [(2 if state.wanted not in {None, node} else 1) + (4 if state.cancels else 0)]
 
     def release(self, node: str, epoch: int, number: int, what: str) -> Released:
         state = self.state
@@ -150,10 +152,23 @@ class ShardModel(ShardRules):
         return [
             (
                 id, lowest_first(entry.payloads), entry.due, entry.retry_count,
-                state.crowds.get(id, 0) if id in state.crashes else None,
+                state.crowds.get(id, 0) if id in state.crashes else None, self._kept(id, entry),
             )
             for id, entry in claim.items()
         ]  # fmt: skip
+
+    def _kept(self, id: str, entry: Entry) -> bytes | None:
+        """What a run of one of these payloads has kept."""
+        score, value = self.state.checkpoints.get(id, (None, b""))
+        return value if score in entry.payloads.values() else None
+
+    def checkpoint(self, node: str, epoch: int, number: int, id: str, value: bytes) -> bool:
+        self._fence(node, epoch)
+        entry = self.state.claims.get(number, {}).get(id)
+        if entry is None:
+            return False
+        self.state.checkpoints[id] = (min(entry.payloads.values()), value)
+        return True
 
     def isolate(self, node: str, epoch: int, number: int, id: str, *, is_alone: bool) -> bool:
         state = self.state
@@ -172,9 +187,13 @@ class ShardModel(ShardRules):
         before = dict(state.counters)
         buried = 0
         if claim := state.claims.get(number):
+            self._drop_cancelled(number, (row.id for row in outcome.spoiled))
             buried += sum(self._spoil(claim, row.id, row.payload, row.error) for row in outcome.spoiled)
             for id in outcome.acked:
                 self._ack(claim, id)
+            self._drop_cancelled(number, outcome.released)
+            self._drop_cancelled(number, (row.id for row in outcome.failed))
+            self._drop_cancelled(number, (row.id for row in outcome.exhausted))
             for id in outcome.released:
                 if id in claim:
                     self._requeue(id, claim.pop(id))
@@ -194,7 +213,8 @@ class ShardModel(ShardRules):
     def finish(self, node: str, epoch: int, number: int, following: int) -> Settled | None:
         state = self.state
         is_last = (state.node, state.epoch, state.claim_number) == (node, epoch, number)
-        if not is_last or state.queued or state.claims.keys() - {number} or state.crashes or state.errors:
+        rare = state.crashes or state.errors or state.cancels or state.checkpoints
+        if not is_last or state.queued or state.claims.keys() - {number} or rare:
             return None
         acked = len(state.claims.pop(number, {}))
         state.counters["processed"] += acked
@@ -240,6 +260,18 @@ class ShardModel(ShardRules):
         if not self._is_wanted(id, which):
             return 0
         self._leave_queue(id)
+        return 1
+
+    def cancel(self, layout: str, id: str) -> int:
+        self._check_layout(layout)
+        state = self.state
+        number = next((number for number, claim in state.claims.items() if id in claim), None)
+        if number is not None:
+            state.cancels[id] = (state.epoch, number)
+        elif id not in state.queued:
+            return 0
+        if id in state.queued:
+            self._leave_queue(id)
         return 1
 
     def perform_now(self, layout: str, id: str) -> int:

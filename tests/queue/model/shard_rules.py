@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Collection
+from collections.abc import Collection, Iterable
 
 from lowkiq.errors import Fenced, NewerLayout, ShardsCountMismatch
 from lowkiq.queue.keys import Layout
@@ -145,27 +145,43 @@ class ShardRules:
 
     def _restore(self, number: int, doomed: Collection[str] = ()) -> tuple[int, int]:
         state = self.state
+        cancelled = state.cancelled
         claimed = state.claims.pop(number, {})
-        buried = 0
+        restored = buried = 0
         for id, entry in claimed.items():
-            if id in doomed:
+            if (number, id) in cancelled:
+                self._let_go(id)
+            elif id in doomed:
                 died = state.crashes[id]
-                self._forget(id)
-                self._unpark(id)
+                self._let_go(id)
                 self._entomb(id, entry.payloads, f"the node that ran this job died {died} times (max_crashes)")
                 buried += 1
             else:
                 self._requeue(id, entry)
-        return len(claimed) - buried, buried
+                restored += 1
+            state.cancels.pop(id, None)
+        return restored, buried
 
     def _entomb(self, id: str, payloads: Payloads, error: str) -> None:
         grave = self.state.morgue.setdefault(id, Grave({}, ""))
         merge(grave.payloads, payloads)
         grave.error = error
 
+    def _let_go(self, id: str) -> None:
+        """Its run is over for good."""
+        self._forget(id)
+        self._unpark(id)
+        self.state.cancels.pop(id, None)
+
+    def _drop_cancelled(self, number: int, ids: Iterable[str]) -> None:
+        for _, id in {(number, id) for id in ids} & self.state.cancelled:
+            del self.state.claims[number][id]
+            self._let_go(id)
+
     def _forget(self, id: str) -> None:
         self._acquit(id)
         self.state.errors.pop(id, None)
+        self.state.checkpoints.pop(id, None)
 
     def _acquit(self, id: str) -> None:
         self.state.crashes.pop(id, None)
@@ -173,8 +189,7 @@ class ShardRules:
 
     def _ack(self, claim: Claimed, id: str) -> None:
         if claim.pop(id, None):
-            self._forget(id)
-            self._unpark(id)
+            self._let_go(id)
             self.state.counters["processed"] += 1
 
     def _fail(self, claim: Claimed, id: str, retry_count: int, delay: int, error: str) -> None:
@@ -193,8 +208,7 @@ class ShardRules:
         del entry.payloads[payload]
         if entry.payloads:
             self._requeue(id, Entry(entry.payloads, self._shard_now()))
-        self._forget(id)
-        self._unpark(id)
+        self._let_go(id)
         self._entomb(id, {payload: score}, error)
         self.state.counters["failed"] += 1
         return True
@@ -206,8 +220,7 @@ class ShardRules:
         score = entry.payloads.pop(payload)
         if not entry.payloads:
             del claim[id]
-            self._forget(id)
-            self._unpark(id)
+            self._let_go(id)
         self._entomb(id, {payload: score}, error)
         self.state.counters["failed"] += 1
         return True

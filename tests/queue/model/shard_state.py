@@ -14,8 +14,13 @@ SECOND = 1_000_000
 COUNTERS = ("pushed", "merged", "processed", "failed")
 
 Payloads = dict[bytes, int]
-#: Id, payloads, due time and retry_count of a claimed job; and of a suspect its deaths in a crowd, else None.
-TakenJob = tuple[str, list[tuple[bytes, int]], int, int, int | None]
+#: Id, payloads, due time and retry_count of a claimed job; of a suspect its deaths in a crowd, else None; and what an
+#: earlier run has kept.
+TakenJob = tuple[str, list[tuple[bytes, int]], int, int, int | None, bytes | None]
+
+
+class Delay(int):
+    """The time from a push until its job is due."""
 
 
 def merge(into: Payloads, payloads: Payloads) -> None:
@@ -54,6 +59,10 @@ class ShardState:
     crashes: dict[str, int] = field(default_factory=dict)
     crowds: dict[str, int] = field(default_factory=dict)
     errors: dict[str, str] = field(default_factory=dict)
+    #: The epoch and the number of the claim in which an id is cancelled.
+    cancels: dict[str, tuple[int, int]] = field(default_factory=dict)
+    #: The lowest score of the run that has kept it, and what it has kept.
+    checkpoints: dict[str, tuple[int, bytes]] = field(default_factory=dict)
     layout: str | None = None
     last_score: int = 0
     #: Since the clock was set back: the latest time for which a job was queued.
@@ -81,6 +90,16 @@ class ShardState:
         """The jobs of all claims."""
         return {id: entry for claim in self.claims.values() for id, entry in claim.items()}
 
+    @property
+    def cancelled(self) -> set[tuple[int, str]]:
+        """The claims and ids of the runs that are cancelled. A mark of any other run counts for nothing."""
+        return {
+            (number, id)
+            for number, claim in self.claims.items()
+            for id in claim
+            if self.cancels.get(id) == (self.epoch, number)
+        }
+
 
 def read_state(shard: ShardDriver) -> ShardState:
     look = shard.look(beside=bell_of(shard.shard, "*:idle"))
@@ -92,6 +111,8 @@ def read_state(shard: ShardDriver) -> ShardState:
         crashes=look.deaths("crashes"),
         crowds=look.deaths("crowds"),
         errors=look.errors(),
+        cancels={id: _pair(mark.decode()) for id, mark in look.hash("cancels").items()},
+        checkpoints={id: _checkpoint(text) for id, text in look.hash("checkpoints").items()},
         layout=meta.get("layout"),
         last_score=int(meta.get("last_score", 0)),
         seen=int(meta["seen"]) if "seen" in meta else None,
@@ -106,7 +127,7 @@ def read_state(shard: ShardDriver) -> ShardState:
         wanted=owner.get("wanted"),
         bell=owner.get("bell"),
         waiting=_waiting(owner["waiting"]) if "waiting" in owner else None,
-        open=_open(owner["open"]) if "open" in owner else None,
+        open=_pair(owner["open"]) if "open" in owner else None,
         idle={key.decode().removesuffix(":idle") for key in look.beside},
     )
 
@@ -119,9 +140,14 @@ def _waiting(text: str) -> float:
     return math.inf if text == "inf" else _microseconds(float(text))
 
 
-def _open(text: str) -> tuple[int, int]:
+def _pair(text: str) -> tuple[int, int]:
     epoch, number = text.split()
     return int(epoch), int(number)
+
+
+def _checkpoint(text: bytes) -> tuple[int, bytes]:
+    score, _, value = text.partition(b":")
+    return _microseconds(float(score)), value
 
 
 def _alone(text: str) -> tuple[int, str]:

@@ -79,6 +79,7 @@ WRITES = {
     "drop of the morgue": lambda lease: lease.driver.actions.morgue_delete_all_jobs(),
     "perform_now": lambda lease: lease.driver.actions.perform_now(["queued"]),
     "perform all now": lambda lease: lease.driver.actions.perform_all_jobs_now(),
+    "cancel": lambda lease: lease.driver.actions.cancel(["queued"]),
 }
 
 
@@ -143,9 +144,9 @@ def test_a_newer_lowkiq_says_so_of_a_new_shard(newer_shard, shard):
 
 
 #: What may write into a shard without looking at its layout: only its owner can.
-FENCED = {"settle", "finish", "isolate", "release", "abandon", "renew"}
+FENCED = {"settle", "finish", "isolate", "checkpoint", "release", "abandon", "renew"}
 #: What doesn't write into shards.
-OTHERS = {"peek", "stats", "fetch", "heads", "lengths", "register", "beat", "record", "turn", "end_session"}
+OTHERS = {"peek", "cancels", "stats", "fetch", "heads", "lengths", "register", "beat", "record", "turn", "end_session"}
 #: Where scripts begin, behind their functions. A push of one job and a claim of compact records have ways of their own.
 BEGIN = "\nlocal P = KEYS[1]\n"
 BEGINS = {"claim": ("local P, number", "local P, node, epoch"), "push": ("if #ARGV == 4", "local function push(P")}

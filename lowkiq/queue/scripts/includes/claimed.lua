@@ -5,6 +5,9 @@
 --
 -- The newest claim is the list `claim`, with its number and last_due in `owner`. Older ones that are still in hand are set
 -- aside: `asides` has their last_due by number, and aside:<number> is the list. An id is in at most one of all (I4).
+--
+-- `cancels` has claimed ids that somebody has cancelled: "epoch number" of the claim that is meant. `checkpoints` has what
+-- a run of an id has kept for the next one: "score:value", by the lowest score of that run.
 
 --- find
 -- The claim of that number: its number, the key of its list and, if it is known already, its last_due. nil if it is over.
@@ -57,7 +60,7 @@ end
 
 --- parse
 --@ shard stamp
---@ payloads span get split
+--@ payloads span kind split
 -- When a job with a compact record is due that is due by `last`, and less than SPAN before.
 local function compact_us(record, last)
   local a, b, c, d = string.byte(record, 1, 4)
@@ -84,12 +87,12 @@ end
 
 --- running
 --@ claimed in_hand
--- The ids in these claims, as keys.
+-- The ids in these claims, as keys, and the number of the claim of each.
 local function ids_of(claims)
   local ids = {}
   for _, claim in ipairs(claims) do
     local list = redis.call('LRANGE', claim.key, 0, -1)
-    for i = 1, #list, 2 do ids[list[i]] = true end
+    for i = 1, #list, 2 do ids[list[i]] = claim.number end
   end
   return ids
 end
@@ -182,6 +185,45 @@ local function acquit(P, ...)
   redis.call('HDEL', P .. 'crowds', ...)
 end
 
+--- forget
+--@ claimed acquit
+-- These ids are done with: forgets their deaths, their last errors, and what they have kept.
+local function forget(P, ...)
+  acquit(P, ...)
+  redis.call('HDEL', P .. 'errors', ...)
+  redis.call('HDEL', P .. 'checkpoints', ...)
+end
+
+--- cancelled
+--@ claimed forget unpark
+-- A cancelled run that is not done does not come back, whatever has ended it: its payloads are dropped. What was pushed
+-- since waits behind it, and is due then. A mark counts for the claim that it names only: one that is left, as by an older
+-- Lowkiq, must never touch a later run.
+local has_cancels, epoch
+
+local function are_any_cancelled(P)
+  if has_cancels == nil then
+    has_cancels = redis.call('EXISTS', P .. 'cancels') == 1
+    epoch = has_cancels and redis.call('HGET', P .. 'owner', 'epoch') or '' -- of all claims in hand
+  end
+  return has_cancels
+end
+
+local function is_cancelled(P, claim, id)
+  return are_any_cancelled(P) and redis.call('HGET', P .. 'cancels', id) == epoch .. ' ' .. claim.number
+end
+
+local function drop_claimed(P, now, id, held)
+  if held == '*' then redis.call('UNLINK', P .. 'claim:' .. id) end
+  unpark(P, now, {id})
+  forget(P, id)
+end
+
+-- The runs of these ids are over. It comes last: what can't be written before it leaves them cancelled.
+local function unmark(P, ids)
+  if #ids > 0 and are_any_cancelled(P) then redis.call('HDEL', P .. 'cancels', unpack(ids)) end
+end
+
 --- death
 --@ claimed read
 -- Counts the death of the claim's holder against the ids that ran then (I7). `ran` is '' when nobody knows what did: then
@@ -229,40 +271,54 @@ local function count_death(P, claim, ran, max_crashes)
 end
 
 --- restore
---@ claimed read parse bury requeue acquit over
--- Returns a whole claim to the queue, but for the doomed, by whose deaths the morgue knows them. Returns how many were
--- restored and how many buried.
+--@ claimed read parse bury requeue forget cancelled over
+-- Returns a whole claim to the queue, but for the cancelled, and the doomed, by whose deaths the morgue knows them.
+-- Returns how many were restored and how many buried.
 local function restore_claim(P, now, claim, doomed)
   local ids, records = read_claim(claim)
-  local buried = 0
+  local restored, buried = 0, 0
   for _, id in ipairs(ids) do
     local perform_in, retry_count, held = parse_claimed(P, claim, records[id])
-    if doomed[id] then
+    if is_cancelled(P, claim, id) then
+      drop_claimed(P, now, id, held)
+    elseif doomed[id] then
       claimed_into(P, P .. 'morgue:payloads', id, held)
       morgue_entry(P, id, 'the node that ran this job died ' .. doomed[id] .. ' times (max_crashes)', now)
-      acquit(P, id)
-      redis.call('HDEL', P .. 'errors', id)
+      forget(P, id)
       buried = buried + 1
     else
       requeue(P, id, held, perform_in, retry_count)
+      restored = restored + 1
     end
   end
   end_claim(P, claim) -- last: a user who lacks the right to something above loses no job
-  return #ids - buried, buried
+  unmark(P, ids)
+  return restored, buried
 end
 
---- forget
---@ claimed running acquit
+--- unqueue
+--@ claimed running forget
 -- Takes an id out of the queue but for its payloads, and forgets its failures and deaths, so that a job of that id pushed
 -- later starts anew. While the id is also in a claim they are those of the job in hand, and stay (I7).
 local running
 
-local function forget_queued(P, id)
+-- The number of the claim that an id is in, if it is.
+local function claim_of(P, id)
+  running = running or ids_of(claims_in_hand(P, redis.call('HGET', P .. 'owner', 'claim')))
+  return running[id]
+end
+
+local function unqueue(P, id)
   redis.call('ZREM', P .. 'due', id)
   redis.call('ZREM', P .. 'retries', id)
   redis.call('HDEL', P .. 'behind', id)
-  running = running or ids_of(claims_in_hand(P))
-  if running[id] then return end
-  redis.call('HDEL', P .. 'errors', id)
-  acquit(P, id)
+  if not claim_of(P, id) then forget(P, id) end
+end
+
+--- drop
+--@ claimed unqueue
+local function drop_queued(P, id)
+  redis.call('UNLINK', P .. 'payloads:' .. id)
+  redis.call('HDEL', P .. 'payloads', id)
+  unqueue(P, id)
 end

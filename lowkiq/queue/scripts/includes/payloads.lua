@@ -23,11 +23,13 @@ local function split(text)
   return string.sub(text, 1, colon - 1), string.sub(text, colon + 1)
 end
 
---- get
+--- kind
 local function is_compact(record)
   return string.byte(record) >= 128
 end
 
+--- get
+--@ payloads kind
 -- What holds the payloads of an id, with the whole score.
 local function payloads_get(key, id)
   local held = redis.call('HGET', key, id)

@@ -1,0 +1,29 @@
+--! allow-oom
+-- cancel: delete what is queued of jobs; and mark those that run, so that none of them comes back unless it is done
+-- (claimed.lua), and ring their owner, which asks them to stop. Repeating it changes nothing.
+-- KEYS  1 shard prefix
+-- ARGV  1 layout, then ids
+-- returns how many were queued or run   errors: LAYOUT, NEWER
+--@ shard layout oom
+--@ bell ring_node
+--@ claimed drop
+local P = KEYS[1]
+local refusal = check_layout(P, ARGV[1], true)
+if refusal then return refusal end
+
+local owner = redis.call('HMGET', P .. 'owner', 'node', 'epoch')
+local cancelled, is_any_running = 0, false
+free_first(P)
+for i = 2, #ARGV do
+  local id = ARGV[i]
+  local number = claim_of(P, id)
+  local is_queued = redis.call('HEXISTS', P .. 'payloads', id) == 1
+  if number then
+    redis.call('HSET', P .. 'cancels', id, (owner[2] or '') .. ' ' .. number)
+    is_any_running = true
+  end
+  if is_queued then drop_queued(P, id) end
+  if number or is_queued then cancelled = cancelled + 1 end
+end
+if is_any_running and owner[1] then ring_node(P, owner[1], 'cancel ' .. P) end
+return cancelled

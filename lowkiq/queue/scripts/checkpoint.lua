@@ -1,0 +1,20 @@
+-- checkpoint: keep what a running job wants to be given back when its payload is run again. It takes the place of what
+-- was kept before.
+-- KEYS  1 shard prefix
+-- ARGV  1 node, 2 epoch, 3 number of the claim, 4 id, 5 value
+-- returns 1, or 0 if the claim is over, or the id no longer in it   errors: FENCED
+--@ shard owner
+--@ claimed find read parse
+local P = KEYS[1]
+local refusal, last_claim = fence(P, ARGV[1], ARGV[2])
+if refusal then return refusal end
+local claim = find_claim(P, ARGV[3], last_claim)
+if not claim then return 0 end
+local _, records = read_claim(claim)
+local record = records[ARGV[4]]
+if not record then return 0 end
+
+local _, _, held = parse_claimed(P, claim, record)
+local score = held == '*' and redis.call('ZRANGE', P .. 'claim:' .. ARGV[4], 0, 0, 'WITHSCORES')[2] or split(held)
+redis.call('HSET', P .. 'checkpoints', ARGV[4], score .. ':' .. ARGV[5])
+return 1
