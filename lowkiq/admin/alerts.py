@@ -9,8 +9,9 @@ from typing import Any, Final, Literal
 import msgspec
 
 from lowkiq.admin import words
+from lowkiq.admin.beats.health import NodeHealth
 from lowkiq.admin.metrics import ShardMetrics
-from lowkiq.admin.nodes import Group, NodeHealth, Nodes
+from lowkiq.admin.nodes import Group, Nodes
 from lowkiq.queue.call import Caller
 from lowkiq.queue.unreadable import Unreadable
 from lowkiq.transport.connect import evicting_policy, is_too_old, server_name

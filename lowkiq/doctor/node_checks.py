@@ -67,9 +67,9 @@ def trips(subject: Subject) -> Iterator[Verdict]:
 def long_jobs(subject: Subject) -> Iterator[Verdict]:
     """A job may run for hours. One that hangs looks the same."""
     for node in subject.nodes.nodes:
-        for thread in node.threads:
-            if thread.queue is not None and thread.seconds > LONG:
-                name, queue, ids = printable(node.node), printable(thread.queue), map(printable, thread.ids[:3])
+        for _, thread in node.batches:
+            if thread.seconds > LONG:
+                name, queue, ids = printable(node.node), printable(thread.queue or ""), map(printable, thread.ids[:3])
                 hours = f"{thread.seconds / 3600:.1f} h"
                 yield note(f"{name} has been at shard {thread.shard} of {queue} for {hours}: {', '.join(ids)}")
 

@@ -7,8 +7,9 @@ from typing import Any
 
 from lowkiq import clock
 from lowkiq.admin.alerts import alerts_of
-from lowkiq.admin.nodes import NodeHealth, Nodes, ThreadHealth, batch_of, judge, running_batches
-from lowkiq.node.health.dump import healths_of
+from lowkiq.admin.beats.health import NodeHealth, ThreadHealth, batch_of, running_batches
+from lowkiq.admin.nodes import Nodes, judge
+from lowkiq.node.health.dump import health_of_thread
 
 
 def node(**facts: Any) -> NodeHealth:
@@ -85,12 +86,12 @@ def test_a_beat_tells_what_each_thread_performs_also_of_one_shard() -> None:
 
     def batch(id: str, since: float) -> Any:
         running = [SimpleNamespace(id=id)]
-        batch = SimpleNamespace(running=running, running_since=since, progress=None, is_cancelled=False)
+        batch = SimpleNamespace(running=running, running_since=since, progress=None, to_stop_since=None, pid=None)
         return SimpleNamespace(worker=worker, shard=shard), batch
 
     now = clock.monotonic()
     first: Any = SimpleNamespace(name="t0", batches=[batch("a", now - 20.0)])
     second: Any = SimpleNamespace(name="t1", batches=[batch("b", now - 10.0)])
-    told = [*healths_of(first, 1), *healths_of(second, 1)]
+    told = [health_of_thread(first), health_of_thread(second)]
     assert [(one.name, one.shard, one.ids) for one in told] == [("t0", 3, ["a"]), ("t1", 3, ["b"])]
     assert told[0].seconds > told[1].seconds >= 10.0

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from lowkiq import Lowkiq
-from lowkiq.admin.nodes import ThreadHealth
+from lowkiq.admin.beats.health import ThreadHealth
 from lowkiq.doctor import machine_checks, node_checks, queue_checks
 from lowkiq.doctor.finding import Check, Verdict
 from lowkiq.doctor.subject import Subject

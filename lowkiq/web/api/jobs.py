@@ -8,7 +8,7 @@ from typing import Any, cast
 import msgspec
 from starlette.concurrency import run_in_threadpool
 
-from lowkiq.admin.nodes import batch_of
+from lowkiq.admin.beats.health import batch_of
 from lowkiq.admin.previews import Page
 from lowkiq.admin.reader import JobPreview, PayloadPreview
 from lowkiq.errors import short

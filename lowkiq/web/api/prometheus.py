@@ -12,8 +12,9 @@ from prometheus_client.exposition import choose_encoder
 from prometheus_client.registry import Collector
 from starlette.responses import Response
 
+from lowkiq.admin.beats.health import NodeHealth
 from lowkiq.admin.metrics import QueueMetrics
-from lowkiq.admin.nodes import Group, NodeHealth
+from lowkiq.admin.nodes import Group
 from lowkiq.settings import NAME
 from lowkiq.web.api.operation import ApiCall, operation
 from lowkiq.web.snapshot import Snapshot

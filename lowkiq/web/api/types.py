@@ -9,10 +9,10 @@ from msgspec import Meta
 
 from lowkiq.admin.actions import ActionName
 from lowkiq.admin.alerts import Alert
+from lowkiq.admin.beats.health import NodeHealth
 from lowkiq.admin.bulks import Bulk
 from lowkiq.admin.history import Point
 from lowkiq.admin.metrics import ShardMetrics
-from lowkiq.admin.nodes import NodeHealth
 from lowkiq.admin.previews import ErrorGroup
 from lowkiq.admin.search import View
 from lowkiq.web.snapshot import QueueRow

@@ -9,8 +9,8 @@ from typing import Any, Final, NamedTuple
 from starlette.exceptions import HTTPException
 
 from lowkiq.admin.actions import actions_of
+from lowkiq.admin.beats.health import NodeHealth, Running, batch_of
 from lowkiq.admin.metrics import ShardMetrics
-from lowkiq.admin.nodes import NodeHealth, Running, batch_of
 from lowkiq.admin.reader import JobPreview
 from lowkiq.admin.words import age, listed, printable
 from lowkiq.web.pages.action_words import WORDINGS, result_of

@@ -8,7 +8,8 @@ from typing import Any
 
 from markupsafe import Markup
 
-from lowkiq.admin.nodes import Group, NodeHealth, Running
+from lowkiq.admin.beats.health import NodeHealth, Running
+from lowkiq.admin.nodes import Group
 from lowkiq.admin.words import printable, ranges
 from lowkiq.web.pages.live import Visit
 from lowkiq.web.render import formatting

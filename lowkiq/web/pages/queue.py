@@ -7,9 +7,9 @@ from dataclasses import asdict, dataclass
 from typing import Any, Final
 
 from lowkiq.admin.actions import actions_of
+from lowkiq.admin.beats.health import batch_of
 from lowkiq.admin.history import read_history
 from lowkiq.admin.metrics import ShardMetrics
-from lowkiq.admin.nodes import batch_of
 from lowkiq.admin.previews import ErrorGroup, Page, Previews
 from lowkiq.admin.reader import JobPreview
 from lowkiq.admin.search import main_line

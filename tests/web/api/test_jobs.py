@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from lowkiq.admin.nodes import ThreadHealth
+from lowkiq.admin.beats.health import ThreadHealth
 from lowkiq.web import create_app
 from tests.queue.shard_driver import PAST
 from tests.web.api.conftest import Api

@@ -6,7 +6,7 @@ import pytest
 
 from lowkiq import Lowkiq, Worker
 from lowkiq.admin import history
-from lowkiq.admin.nodes import ThreadHealth
+from lowkiq.admin.beats.health import ThreadHealth
 from lowkiq.web import create_app
 from tests.queue.shard_driver import FUTURE, PAST
 from tests.support import wait_until

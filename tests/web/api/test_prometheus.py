@@ -7,7 +7,7 @@ from prometheus_client.openmetrics import parser as openmetrics
 from prometheus_client.parser import text_string_to_metric_families
 
 from lowkiq.admin.alerts import alerts_of, read_redis_health
-from lowkiq.admin.nodes import ThreadHealth
+from lowkiq.admin.beats.health import ThreadHealth
 from lowkiq.web import create_app
 from lowkiq.web.api.prometheus import HOST_CHARS
 from tests.queue.shard_driver import PAST, ShardDriver

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from lowkiq.admin.nodes import ThreadHealth
+from lowkiq.admin.beats.health import ThreadHealth
 from tests.beside import run_beside
 from tests.web.node_health import tell_health
 from tests.web.reading import read, submit, token_of

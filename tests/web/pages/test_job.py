@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 
-from lowkiq.admin.nodes import ThreadHealth
+from lowkiq.admin.beats.health import ThreadHealth
 from tests.queue.shard_driver import PAST
 from tests.web.node_health import tell_health
 from tests.web.reading import read

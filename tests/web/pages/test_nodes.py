@@ -6,7 +6,7 @@ import time
 
 import msgspec
 
-from lowkiq.admin.nodes import ThreadHealth
+from lowkiq.admin.beats.health import ThreadHealth
 from lowkiq.queue import keys
 from tests.web.node_health import tell_health
 from tests.web.reading import read

@@ -7,7 +7,7 @@ from urllib.parse import parse_qs, urlsplit
 
 import pytest
 
-from lowkiq.admin.nodes import ThreadHealth
+from lowkiq.admin.beats.health import ThreadHealth
 from tests.queue.shard_driver import ShardDriver
 from tests.web.conftest import open_queue
 from tests.web.node_health import tell_health
