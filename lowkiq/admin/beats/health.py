@@ -158,6 +158,12 @@ class Running(NamedTuple):
         return self.thread.seconds + (self.node.beat_age if self.thread.seconds > BEAT_INTERVAL else 0.0)
 
     @property
+    def jobs(self) -> str:
+        """The first of its ids, and how many more there are."""
+        first, more = printable(next(iter(self.thread.ids), "a job"), 60), self.thread.jobs - 1
+        return f"{first} and {more:,} more" if more > 0 else first
+
+    @property
     def runs_on(self) -> bool:
         """True if it was asked to stop longer ago than a beat, and has not."""
         return (self.thread.to_stop_seconds or 0.0) > BEAT_INTERVAL

@@ -235,7 +235,4 @@ def _threads(batches: Sequence[Running]) -> str:
 
 
 def _performed(running: Running) -> str:
-    thread = running.thread
-    first = printable(thread.ids[0], 60) if thread.ids else "a job"
-    batch = first if thread.jobs <= 1 else f"{first} and {thread.jobs - 1:,} more"
-    return f"{batch} for {age(running.seconds)}"
+    return f"{running.jobs} for {age(running.seconds)}"
