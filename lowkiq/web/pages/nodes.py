@@ -19,6 +19,8 @@ from lowkiq.web.view import View
 
 #: Percent of a core that fill a sparkline's height at least, lest an idle node looks busy.
 CPU_TOP = 10.0
+#: Tasks of a node that are shown, the longest first.
+SHOWN_TASKS = 10
 #: Queue → some of its shards, in words.
 Shards = dict[str, str]
 
@@ -50,9 +52,15 @@ class Card:
         return "good" if self.state == "ready" and not self.is_doubled else "warn"
 
     @property
-    def threads(self) -> list[Running]:
-        """Its worker threads, also those that are idle."""
-        return [Running(self.health, thread) for thread in self.health.threads]
+    def rows(self) -> list[Running]:
+        """Its worker threads, also those that are idle, and the tasks that have run for longest."""
+        rows = (*self.health.threads, *self.health.longest_tasks[:SHOWN_TASKS])
+        return [Running(self.health, row) for row in rows]
+
+    @property
+    def left_tasks(self) -> int:
+        """Tasks that are not shown."""
+        return max((self.health.tasks or 0) - len(self.health.longest_tasks[:SHOWN_TASKS]), 0)
 
 
 def build(_: View, visit: Visit) -> Mapping[str, Any]:
@@ -112,10 +120,15 @@ def _summary(snapshot: Snapshot, groups: Sequence[Group]) -> str:
     nodes = snapshot.nodes.nodes
     threads = [thread for node in nodes for thread in node.threads]
     busy = sum(thread.queue is not None for thread in threads)
+    loops = [node.tasks for node in nodes if node.tasks is not None]
     owned = sum(len(shards) for node in nodes for shards in node.owned.values())
     seen = sum(len({node.node_number for node in group.nodes}) for group in groups)
     of = sum(group.size for group in groups)
-    return (
-        f"{seen} of {formatting.plural(of, 'node')} · {busy:,} of {formatting.plural(len(threads), 'thread')} busy · "
-        f"{owned:,} of {formatting.plural(sum(snapshot.shards_counts.values()), 'shard')} owned"
+    return " · ".join(
+        [
+            f"{seen} of {formatting.plural(of, 'node')}",
+            *([f"{busy:,} of {formatting.plural(len(threads), 'thread')} busy"] if threads or not loops else []),
+            *([formatting.plural(sum(loops), "task")] if loops else []),
+            f"{owned:,} of {formatting.plural(sum(snapshot.shards_counts.values()), 'shard')} owned",
+        ]
     )
