@@ -16,7 +16,6 @@ from redis.exceptions import RedisError
 
 from lowkiq import clock
 from lowkiq.errors import OtherLayout
-from lowkiq.handlers.retries import loggable
 from lowkiq.node.job_thread import JobThread
 from lowkiq.node.lease import Lease
 from lowkiq.node.pool import Pool
@@ -227,17 +226,10 @@ class LeaseKeeper(threading.Thread):
         other claims end, so that another thread can run their shards.
         """
         for thread in self._workers:
-            self._note_overdue(thread)
+            for claim in thread.in_hand:
+                if isinstance(claim, ThreadClaim):
+                    claim.note_overdue()
             self._relief.settle_late(thread, age, self._settings.claim_window, self._wake_pool)
-
-    def _note_overdue(self, thread: JobThread) -> None:
-        for claim, batch in thread.batches:
-            if isinstance(claim, ThreadClaim) and claim.take_overdue():
-                logger.warning(
-                    "perform_timeout_exceeded", queue=claim.shard.queue, shard=claim.shard.index, thread=thread.name,
-                    ids=loggable(job.id for job in batch.running), perform_timeout=claim.worker.perform_timeout,
-                    advice="it runs on: end it when current().cancelled, or use async def or isolation=\"process\"",
-                )  # fmt: skip
 
     def _wake_pool(self, lease: Lease, due_at: float) -> None:
         self._pools[lease].wake(lease, due_at)

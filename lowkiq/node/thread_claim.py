@@ -5,14 +5,19 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 
+import structlog
+
 from lowkiq import clock
 from lowkiq.handlers.context import Context, Progress, enter
+from lowkiq.handlers.retries import loggable
 from lowkiq.handlers.stop import Stop
 from lowkiq.job import Job
 from lowkiq.node.claim_in_hand import Batch, ClaimInHand, Thread
 from lowkiq.node.lease import Lease
 from lowkiq.queue.claims import Claim, load_all
 from lowkiq.shared_page import Seat
+
+logger = structlog.get_logger("lowkiq")
 
 
 class ThreadClaim(ClaimInHand):
@@ -50,6 +55,7 @@ class ThreadClaim(ClaimInHand):
     @property
     def is_cancelled(self) -> bool:
         """True once a job of it was cancelled, or it takes too long."""
+        self.note_overdue()
         return self.to_stop_since is not None
 
     @property
@@ -63,15 +69,18 @@ class ThreadClaim(ClaimInHand):
         told = self._told
         return told[1] if told and told[0] is self.running else None
 
-    def take_overdue(self) -> bool:
-        """Returns whether the batch takes longer than perform_timeout and nothing can end it: once a batch."""
-        timeout, since = self.worker.perform_timeout, self.running_since
-        if timeout is None or not self.running or self.stopper or self._overdue_since == since:
-            return False
-        if clock.monotonic() - since < timeout:
-            return False
-        self._overdue_since = since
-        return True
+    def note_overdue(self) -> None:
+        """Logs, once a batch, that it takes longer than perform_timeout and that nothing can end it."""
+        timeout, batch, since = self.worker.perform_timeout, self.running, self.running_since
+        if timeout is None or not batch or self.stopper or self._overdue_since == since:
+            return
+        if clock.monotonic() - since >= timeout:
+            self._overdue_since = since
+            logger.warning(
+                "perform_timeout_exceeded", queue=self.shard.queue, shard=self.shard.index,
+                ids=loggable(job.id for job in batch), perform_timeout=timeout,
+                advice='it runs on: end it when current().cancelled, or use async def or isolation="process"',
+            )  # fmt: skip
 
     def report(self, progress: Progress) -> None:
         """Tells people how far it is."""

@@ -21,7 +21,8 @@ pytestmark = pytest.mark.long
 #: Calls at which each of them must have been struck: what they are there for.
 WHAT_THEY_DO = {
     "node": {"register", "SCRIPT", "acquire", "claim", "settle+claim", "renew", "beat", "release", "SET+BLPOP"}
-    | {"isolate", "settle+isolate", "finish"},
+    | {"isolate", "settle+isolate", "finish", "checkpoint", "cancels"},
+    "async node": {"claim", "settle+claim", "isolate", "settle+isolate", "finish", "checkpoint", "cancels"},
     "impatient node": {"abandon"},
     "producer": {"register", "SCRIPT", "push"},
 }

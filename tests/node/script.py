@@ -47,6 +47,11 @@ async def sleep_beside(key):
 
 
 def act(id, payload):
+    if "progress" in payload:
+        current().progress(*payload["progress"])
+    if "checkpoint" in payload:
+        record("found", id, current().checkpoint_value)
+        current().checkpoint(payload["checkpoint"])
     if "sleep" in payload:
         time.sleep(payload["sleep"])
     if "gate" in payload:
@@ -55,6 +60,10 @@ def act(id, payload):
         while not current().lease_lost:
             time.sleep(0.01)
         record("lost", id)
+    if "until_cancelled" in payload:
+        while not current().cancelled:
+            time.sleep(0.01)
+        record("was_cancelled", id)
     if "fork" in payload:
         child = multiprocessing.get_context("fork").Process(target=time.sleep, args=(300,))
         child.start()
@@ -82,6 +91,11 @@ def act(id, payload):
 
 async def act_async(id, payload):
     # What must not block the loop; the rest as on a thread.
+    if "progress" in payload:
+        current().progress(*payload.pop("progress"))
+    if "checkpoint" in payload:
+        record("found", id, current().checkpoint_value)
+        await current().checkpoint(payload["checkpoint"])
     if "sleep" in payload:
         await asyncio.sleep(payload["sleep"])
     if "gate" in payload:
@@ -94,7 +108,7 @@ async def act_async(id, payload):
     if "own_cancel" in payload:
         asyncio.current_task().cancel()
         await asyncio.sleep(1)
-    act(id, {key: value for key, value in payload.items() if key not in {"sleep", "gate"}})
+    act(id, {key: value for key, value in payload.items() if key not in {"sleep", "gate", "checkpoint"}})
 
 
 #: Ids that jobs of this process are at.

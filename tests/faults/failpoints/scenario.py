@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import json
 import os
@@ -10,20 +11,22 @@ import sys
 import threading
 import time
 from collections import Counter, defaultdict
-from collections.abc import Callable
+from collections.abc import Callable, Generator, Iterator
+from functools import partial
 from typing import Any
 
 import redis
 
-from lowkiq import Lowkiq, PartialFailure, Worker
+from lowkiq import Lowkiq, PartialFailure, Worker, current
+from lowkiq.errors import CheckpointFailed
 from lowkiq.job import NewJob, shard_of
 from lowkiq.node import lease_keeper
 from lowkiq.node.node import Node
 from tests.support import wait_until
 
 #: What is pushed at first: several payloads, one that fails once, ones that always fail, one that can't be decoded,
-#: a claim's worth of short jobs, one so long that others are settled meanwhile, and some that ran when a node died. An
-#: idle node gets its own number.
+#: a claim's worth of short jobs, one so long that others are settled meanwhile, one that runs until it is cancelled,
+#: and some that ran when a node died. An idle node gets its own number.
 SUSPECTS = ("suspect 0", "suspect 1", "suspect 2", "suspect 3")
 FIRST = (
     *(NewJob(id=id, payload=1) for id in SUSPECTS),
@@ -33,7 +36,12 @@ FIRST = (
     NewJob(id="undecodable", payload=666),
     *(NewJob(id=f"short {n}", payload=1) for n in range(12)),
     NewJob(id="long", payload=1),
+    NewJob(id="cancelled", payload=1),
 )
+#: Jobs that keep something for their next run, and what.
+KEEPERS, KEPT = ("long", "fails once"), "half of it"
+#: Seconds within which a job learns that it was cancelled.
+TOLD_WITHIN = 20.0
 NUMBERS = {"first": 1, "second": 2}
 MORGUE = {"fails": {1, 2}, "undecodable": {666}}
 #: Keys that stay for good; all others must have a time to live.
@@ -46,8 +54,8 @@ class Scenario:
     those that it watches.
     """
 
-    def __init__(self, socket: str, namespace: str) -> None:
-        self.socket, self.namespace = socket, namespace
+    def __init__(self, socket: str, namespace: str, *, is_async: bool = False) -> None:
+        self.socket, self.namespace, self.is_async = socket, namespace, is_async
         self.own = f"of-the-test:{namespace}"
 
     def connect(self) -> redis.Redis:
@@ -64,7 +72,7 @@ class Scenario:
         )  # fmt: skip
 
     def _with_worker(self, app: Lowkiq) -> tuple[Lowkiq, type[Worker]]:
-        record = self.connect()
+        act = partial(self._act_all, self.connect())
 
         @app.worker
         class Jobs(Worker):
@@ -76,22 +84,59 @@ class Scenario:
             def retry_in(self, retry_count: int) -> float:
                 return 0.01
 
-            def perform(_, payloads_by_id: dict[str, list[int]]) -> None:  # noqa: N805
-                failed = {}
-                for id, payloads in payloads_by_id.items():
-                    for payload in payloads:
-                        record.rpush(f"{self.own}:records", json.dumps(["start", os.getpid(), id, payload]))
-                    if id == "long":
-                        time.sleep(0.4)
-                    if id == "fails" or (id == "fails once" and record.incr(f"{self.own}:tries") == 1):
-                        failed[id] = "is to fail"
-                        continue
-                    for payload in payloads:
-                        record.rpush(f"{self.own}:records", json.dumps(["end", os.getpid(), id, payload]))
-                if failed:
-                    raise PartialFailure(failed)
+            if self.is_async:
+
+                async def perform(self, payloads_by_id: dict[str, list[int]]) -> None:
+                    for seconds in act(payloads_by_id):
+                        await asyncio.sleep(seconds)
+            else:
+
+                def perform(self, payloads_by_id: dict[str, list[int]]) -> None:
+                    for seconds in act(payloads_by_id):
+                        time.sleep(seconds)
 
         return app, Jobs
+
+    def _act_all(self, record: redis.Redis, payloads_by_id: dict[str, list[int]]) -> Iterator[float]:
+        """Does the work, and gives the seconds to sleep in between."""
+        failed = {}
+        for id, payloads in payloads_by_id.items():
+            if why := (yield from self._act(record, id, payloads)):
+                failed[id] = why
+        if failed:
+            raise PartialFailure(failed)
+
+    def _act(self, record: redis.Redis, id: str, payloads: list[int]) -> Generator[float, None, str | None]:
+        """Does the work of a job; returns why it has failed."""
+        for payload in payloads:
+            self._tell(record, "start", id, payload)
+        if id in KEEPERS:
+            self._keep(record, id)
+        if id == "long":
+            yield 0.4
+        if id == "cancelled":
+            deadline = time.monotonic() + TOLD_WITHIN
+            while not current().cancelled and time.monotonic() < deadline:
+                yield 0.01
+            if not current().cancelled:
+                self._tell(record, "never told", id, 1)
+            return "is cancelled"
+        if id == "fails" or (id == "fails once" and record.incr(f"{self.own}:tries") == 1):
+            return "is to fail"
+        for payload in payloads:
+            self._tell(record, "end", id, payload)
+        return None
+
+    def _keep(self, record: redis.Redis, id: str) -> None:
+        given = next(job.checkpoint for job in current().jobs if job.id == id)
+        self._tell(record, "given", id, given and json.loads(given))
+        with contextlib.suppress(CheckpointFailed):
+            current().checkpoint(KEPT, id=id)
+            if not self.is_async:  # else Redis has it some time before the outcome
+                self._tell(record, "kept", id, KEPT)
+
+    def _tell(self, record: redis.Redis, what: str, id: str, value: Any) -> None:
+        record.rpush(f"{self.own}:records", json.dumps([what, os.getpid(), id, value]))
 
     # ── what processes do ───────────────────────────────────────────────────────────────────────────────────────────
 
@@ -107,10 +152,17 @@ class Scenario:
         threading.Thread(target=self._stop_in_long_job, daemon=True).start()
         return self._run(Node(app, name=name))
 
-    @staticmethod
-    def _run(node: Node) -> int:
+    def _run(self, node: Node) -> int:
         lease_keeper.RENEWALS_A_TTL = 400
+        threading.Thread(target=self._cancel, daemon=True).start()
         return node.run()
+
+    def _cancel(self) -> None:
+        """Cancels the job that waits for it once a run of it has begun, be it before that of this process."""
+        record = self.connect()
+        wait_until(lambda: any(b'"cancelled"' in row for row in record.lrange(f"{self.own}:records", 0, -1)))
+        _, jobs = self.plain()
+        jobs.actions.cancel(["cancelled"])
 
     def _stop_in_long_job(self) -> None:
         record = self.connect()
@@ -161,12 +213,25 @@ class Scenario:
         rows = [json.loads(row) for row in self.connect().lrange(f"{self.own}:records", 0, -1)]
         ended = Counter((id, payload) for what, _, id, payload in rows if what == "end")
         expected = {(job["id"], job["payload"]) for job in FIRST} | {("last", NUMBERS[last])}
+        expected.remove(("cancelled", 1))
         buried = {(id, payload) for id, payloads in MORGUE.items() for payload in payloads}
         wrongs = [f"lost: {missing}" for missing in expected - buried - ended.keys()]
         twice = {id for (id, _), times in ended.items() if times > 1}
+        most_twice += self.is_async  # what shares a task with the cancelled job goes back
         if len(twice) > most_twice:
             wrongs.append(f"{len(twice)} ids ran twice, {most_twice} were in hand: {sorted(twice)}")
-        return wrongs + self._out_of_order(rows) + self._in_the_wrong_place()
+        return wrongs + self._out_of_order(rows) + self._not_given(rows) + self._in_the_wrong_place()
+
+    @staticmethod
+    def _not_given(rows: list[Any]) -> list[str]:
+        wrongs = [f"never told that it was cancelled: {pid}" for what, pid, *_ in rows if what == "never told"]
+        kept = set()
+        for what, _, id, value in rows:
+            if what == "kept":
+                kept.add(id)
+            elif what == "given" and value != KEPT and (id in kept or value):
+                wrongs.append(f"{id} was given {value}, and had kept {KEPT if id in kept else None}")
+        return wrongs
 
     @staticmethod
     def _out_of_order(rows: list[Any]) -> list[str]:

@@ -125,3 +125,22 @@ def test_what_is_given_back_without_a_right_is_not_lost(shard, push, command, ba
         lease.release("claim") if back == "release" else shard.lease("b", max_crashes=100, dead=["a"])
     shard.lease("c", max_crashes=100, dead=["a", "b"])
     assert payloads_of(shard) == queued
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+@pytest.mark.parametrize("end", ENDS.values(), ids=list(ENDS))
+def test_what_is_cancelled_stays_so_though_a_right_was_lacking(shard, end, command):
+    """What is pushed afterwards is not lost; and no checkpoint of the cancelled run is left for it."""
+    push_compact(shard)
+    lease = shard.lease("a", max_crashes=100)
+    lease.claim(limit=2)
+    lease.checkpoint("id-0", b"half")
+    assert shard.actions.cancel(["id-0"]) == 1
+    push_behind(shard)
+    lease.claim_beside(limit=4)
+    with denied(shard, command):
+        end(lease)
+    end(lease)
+    shard.lease("c", max_crashes=100, dead=["a", "b"])
+    assert payloads_of(shard)["id-0"] == {b"y"}
+    assert not {"cancels", "checkpoints"} & shard.names()
