@@ -87,6 +87,7 @@ def rows(figures: Figures) -> list[Row]:
         row("push to start, half load, p50", "half p50", "{:.1f} ms"),
         row("push to start, half load, p99", "half p99", "{:.1f} ms", most=60),
         row("a whole batch of jobs that wait 5 ms, of threads × 200/s", "io", "{:.1%}", least=0.97),
+        row("jobs/s that wait 5 ms: async, concurrency 200, one shard", "tasks", least=10_000),
         row("a whole batch of jobs that burn 1 ms, two nodes, of both cores", "cpu", "{:.1%}", least=0.90),
         row("push to start, 300 jobs/s of 1 ms, 1 % of them of 200: p50", "mixed p50", "{:.2f} ms"),
         row("  p99", "mixed p99", "{:.2f} ms", most=5),

@@ -112,7 +112,7 @@ def whole_batch(contender: Contender, pace: Pace, processes: int, job: str, most
         warm_up(run, processes)
         began = time.monotonic()
         run.produce("bulk", jobs=jobs)
-        _all_done(run, jobs, seconds + GRACE)
+        all_done(run, jobs, seconds + GRACE)
         return pace.learn(what, jobs / run.tally.seconds(began)) / most
 
 
@@ -122,7 +122,7 @@ def mixed_load(contender: Contender, pace: Pace) -> Figures:
         run.start_workers(1)
         warm_up(run)
         sent = run.produce("mixed", rate=MIXED_RATE, seconds=MIXED * pace.seconds, slow=SLOW)
-        _all_done(run, sent["jobs"], GRACE)
+        all_done(run, sent["jobs"], GRACE)
         waits = run.tally.latency(skip=0)
     return {"mixed p50": waits.p50, "mixed p99": waits.p99, "mixed most": waits.most}
 
@@ -136,7 +136,7 @@ def lone_jobs(contender: Contender, pace: Pace) -> Figures:
         warm_up(run)
         idle, before = run.rates(max(pace.seconds, 1.0)), run.use()
         sent = run.produce("paced", rate=LONE_RATE, seconds=LONE * pace.seconds)
-        _all_done(run, sent["jobs"], GRACE)
+        all_done(run, sent["jobs"], GRACE)
         after = run.use()
     assert before and after
     cpu = after.cpu_seconds - before.cpu_seconds - idle.redis * sent["seconds"]
@@ -205,7 +205,7 @@ def warm_up(run: Session, processes: int = 1) -> None:
     sent = 0.0
     while run.tally.processes < processes and (not sent or time.monotonic() < until):
         sent += run.produce("bulk", jobs=WARMING * processes)["jobs"]
-        _all_done(run, sent, GRACE)
+        all_done(run, sent, GRACE)
     run.tally.reset()
 
 
@@ -217,11 +217,11 @@ def _work(run: Session, processes: int, jobs: int, limit: float) -> float:
         ContenderFailed: not all of them were done in time; a rate of the others would flatter.
     """
     run.start_workers(processes)
-    _all_done(run, jobs, limit)
+    all_done(run, jobs, limit)
     return run.tally.rate()
 
 
-def _all_done(run: Session, jobs: float, limit: float) -> None:
+def all_done(run: Session, jobs: float, limit: float) -> None:
     if not run.wait_for(jobs, limit):
         raise ContenderFailed(f"{run.tally.done:,} of {jobs:,.0f} jobs were done within {limit:.0f} s")
 
@@ -229,9 +229,9 @@ def _all_done(run: Session, jobs: float, limit: float) -> None:
 def _latencies(run: Session, rate: float, pace: Pace) -> tuple[Latency, Latency, float]:
     run.tally.reset()
     run.produce("idle", jobs=min(IDLE_JOBS, int(50 * pace.seconds)))
-    _all_done(run, min(IDLE_JOBS, int(50 * pace.seconds)), GRACE)
+    all_done(run, min(IDLE_JOBS, int(50 * pace.seconds)), GRACE)
     idle = run.tally.latency()
     run.tally.reset()
     sent = run.produce("paced", rate=rate / 2, seconds=pace.seconds)
-    _all_done(run, sent["jobs"], GRACE)
+    all_done(run, sent["jobs"], GRACE)
     return idle, run.tally.latency(skip=0.2), sent["jobs"] / sent["seconds"]

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
 
 from benchmarks.contender import Contender, ContenderFailed
-from benchmarks.measures import GRACE, Figures, Pace, warm_up
+from benchmarks.measures import EVERY, GRACE, Figures, Pace, all_done, warm_up
 from benchmarks.session import session
 from tests.support import wait_until
 
@@ -15,6 +16,8 @@ PUSHED_TO, CALL = (10, 1_000, 10_000), 20_000
 IDLE_SHARDS = 10_000
 #: Seconds that the slow job sleeps, the others a second, and for how many of the usual seconds they come.
 SLEEP, OTHERS, COMING = 10, 333, 3
+#: Tasks at a time, and about how many end a second.
+TASKS, TASKS_RATE = 200, 20_000
 
 
 def bulk_pushes(contender: Contender, pace: Pace) -> Figures:
@@ -53,4 +56,16 @@ def beside_a_slow_id(contender: Contender, pace: Pace) -> Figures:
     return {"beside p50": waits.p50, "beside p99": waits.p99}
 
 
-MEASURES: tuple[Callable[[Contender, Pace], Figures], ...] = (bulk_pushes, idle_shards, beside_a_slow_id)
+def tasks(contender: Contender, pace: Pace) -> Figures:
+    """Jobs a second of an async worker in one shard, each of which waits 5 ms: a whole batch, from its push on."""
+    jobs = int(TASKS_RATE * 2 * pace.seconds)
+    with session(contender, job="io", BENCH_SHARDS="1", BENCH_TASKS=str(TASKS), BENCH_EVERY=EVERY) as run:
+        run.start_workers(1)
+        warm_up(run)
+        began = time.monotonic()
+        run.produce("bulk", jobs=jobs)
+        all_done(run, jobs, GRACE)
+        return {"tasks": jobs / run.tally.seconds(began)}
+
+
+MEASURES: tuple[Callable[[Contender, Pace], Figures], ...] = (bulk_pushes, idle_shards, beside_a_slow_id, tasks)

@@ -22,7 +22,7 @@ from typing import NamedTuple
 
 import psutil
 
-from lowkiq import Lowkiq
+from lowkiq import Lowkiq, Worker
 from lowkiq.job import EncodedJob, NewJob
 from lowkiq.queue.push import push_call
 from lowkiq.queue.shard import Shard
@@ -32,30 +32,55 @@ from tests.warm import COLD
 
 NODES, SHARDS = 2, 4
 
+#: Queues: of threads, of the event loop, and of processes of their own.
+QUEUES = "work", "tasks", "isolated"
+
 APP = f"""
-import time
-from lowkiq import Lowkiq, Worker
+import asyncio, os, signal, time
+from lowkiq import Lowkiq, Worker, current
 
 app = Lowkiq()
 
-@app.worker
 class Work(Worker):
-    queue_name, shards_count, max_retry_count, batch_size = "work", {SHARDS}, 2, 3
+    shards_count, max_retry_count, batch_size = {SHARDS}, 2, 3
 
     def retry_in(self, retry_count):
         return 0.01
 
-    def perform(self, payloads_by_id):
+    def act(self, payloads_by_id):
         for payloads in payloads_by_id.values():
             if "fail" in payloads:
                 raise ValueError("x" * 500)
+            if "keep" in payloads:
+                current().checkpoint(1, id="keeping")
             if "slow" in payloads:
-                time.sleep(0.1)
+                yield 0.1
+
+    def perform(self, payloads_by_id):
+        for seconds in self.act(payloads_by_id):
+            time.sleep(seconds)
+
+@app.worker(queue_name="work")
+class OnThreads(Work):
+    pass
+
+@app.worker(queue_name="tasks", perform_timeout=60)
+class OnLoop(Work):
+    async def perform(self, payloads_by_id):
+        for seconds in self.act(payloads_by_id):
+            await asyncio.sleep(seconds)
+
+@app.worker(queue_name="isolated", isolation="process", perform_timeout=60)
+class Isolated(Work):
+    def perform(self, payloads_by_id):
+        if any("die" in payloads for payloads in payloads_by_id.values()):
+            os.kill(os.getpid(), signal.SIGKILL)
+        super().perform(payloads_by_id)
 """
 
 #: Keys that stay when all is done (docs/operators.md says why).
 KEPT = re.compile(
-    rb"lowkiq:(?:queues|nodes|node:.+|bell:.+:idle|unowned|\{history\}(?::.*:(?:5m|1h|1d|30d))?|\{work:\d+\}:(?:meta|owner))"
+    rb"lowkiq:(?:queues|nodes|node:.+|bell:.+:idle|unowned|\{history\}(?::.*:(?:5m|1h|1d|30d))?|\{(?:work|tasks|isolated):\d+\}:(?:meta|owner))"
 )
 #: Queued jobs above which the load waits.
 MOST_QUEUED = 5_000
@@ -77,7 +102,7 @@ class Sample(NamedTuple):
 class Load:
     def __init__(self, app: Lowkiq) -> None:
         self._app = app
-        self._worker = app.worker(queue_name="work", shards_count=SHARDS)(lambda _: None)
+        self._workers = [app.worker(queue_name=queue, shards_count=SHARDS)(_nothing) for queue in QUEUES]
         self._turns = itertools.count()
         self.pushed = 0
 
@@ -86,27 +111,42 @@ class Load:
         end = time.monotonic() + seconds
         while time.monotonic() < end:
             self._push(next(self._turns))
-            wait_until(lambda: self._app.metrics()["work"].length < MOST_QUEUED, within=120, every=0.02)
+            wait_until(lambda: self._queued() < MOST_QUEUED, within=120, every=0.02)
 
     def rest(self) -> None:
         """Waits until nothing is left, but for the dead, which are deleted."""
         wait_until(self._is_done, within=180, every=0.05)
-        self._worker.actions.morgue_delete_all_jobs()
+        for worker in self._workers:
+            worker.actions.morgue_delete_all_jobs()
 
     def _push(self, turn: int) -> None:
-        jobs: list[NewJob] = [{"id": f"{turn}-{n}", "payload": [turn, n]} for n in range(800)]
+        *quick, isolated = self._workers
+        for worker in quick:
+            self._push_to(worker, turn, 800)
+        self._push_to(isolated, turn, 100)
+        isolated.perform_async([{"id": f"dying-{turn}", "payload": "die"}])
+        spoiled = push_call(Shard("lowkiq", "work", 0, SHARDS), [EncodedJob(b"spoiled-%d" % turn, b"{", "", "")])
+        self._app.caller.run(spoiled)
+
+    def _push_to(self, worker: type[Worker], turn: int, count: int) -> None:
+        jobs: list[NewJob] = [{"id": f"{turn}-{n}", "payload": [turn, n]} for n in range(count)]
         jobs += [{"id": f"same-{n}", "payload": [turn, m]} for n in range(50) for m in range(3)]
         jobs += [{"id": f"late-{turn}-{n}", "payload": n, "perform_in": time.time() + 0.5} for n in range(20)]
         jobs += [{"id": f"failing-{turn}-{n}", "payload": "fail"} for n in range(4)]
-        jobs += [{"id": "slow", "payload": "slow"}]
-        self._worker.perform_async(jobs)
-        spoiled = push_call(Shard("lowkiq", "work", 0, SHARDS), [EncodedJob(b"spoiled-%d" % turn, b"{", "", "")])
-        self._app.caller.run(spoiled)
-        self.pushed += len(jobs) + 1
+        jobs += [{"id": "slow", "payload": "slow"}, {"id": "keeping", "payload": "keep"}]
+        worker.perform_async(jobs)
+        worker.actions.cancel(["slow", f"{turn}-1"])
+        self.pushed += len(jobs)
 
     def _is_done(self) -> bool:
-        metrics = self._app.metrics()["work"]
-        return metrics.length + metrics.busy == 0
+        return self._queued() == 0
+
+    def _queued(self) -> int:
+        return sum(metrics.length + metrics.busy for metrics in self._app.metrics().values())
+
+
+def _nothing(_: object) -> None:
+    """Jobs run in other processes."""
 
 
 def run(directory: Path, seconds: float, rounds: int) -> tuple[list[Sample], list[str]]:

@@ -12,6 +12,8 @@ from lowkiq import Lowkiq, Worker
 
 app = Lowkiq(redis_url=stage.redis_url())
 measured = MeasuredJob()
+#: Jobs at a time on the event loop; "": they run on threads.
+TASKS = os.environ.get("BENCH_TASKS", "")
 
 
 @app.worker
@@ -21,11 +23,21 @@ class Measured(Worker):
     shards_count = int(os.environ.get("BENCH_SHARDS") or stage.THREADS * int(os.environ.get("BENCH_PROCESSES", "1")))
     batch_size = int(os.environ.get("BENCH_BATCH", "1"))
 
-    def perform(self, payloads_by_id: dict[str, list[Any]]) -> None:
-        measured.performed()
-        for payloads in payloads_by_id.values():
-            for payload in payloads:
-                measured(payload)
+    if TASKS:
+        concurrency = int(TASKS)
+
+        async def perform(self, payloads_by_id: dict[str, list[Any]]) -> None:
+            measured.performed()
+            for payloads in payloads_by_id.values():
+                for payload in payloads:
+                    await measured.run(payload)
+    else:
+
+        def perform(self, payloads_by_id: dict[str, list[Any]]) -> None:
+            measured.performed()
+            for payloads in payloads_by_id.values():
+                for payload in payloads:
+                    measured(payload)
 
 
 def enqueue_one(identity: str, payload: Any) -> None:
