@@ -52,6 +52,17 @@ NODE_GAUGES: Final[Sequence[tuple[str, str, Callable[[NodeHealth], float | None]
         "Worker threads that perform a job.",
         lambda node: sum(thread.jobs > 0 for thread in node.threads),
     ),
+    ("lowkiq_node_tasks", "Batches that run on the node's event loop.", lambda node: node.tasks),
+    (
+        "lowkiq_node_loop_lag_seconds",
+        "Seconds by which the node's event loop is late, as something blocks it.",
+        lambda node: None if node.tasks is None else node.loop_lag,
+    ),
+    (
+        "lowkiq_node_running_on",
+        "Batches that were cancelled, or are over their perform_timeout, and have not stopped within a beat.",
+        lambda node: sum(running.runs_on for running in node.batches),
+    ),
     ("lowkiq_node_rss_bytes", "Resident memory of the node.", lambda node: node.rss),
     ("lowkiq_node_cpu_percent", "CPU of the node; 100 is one core.", lambda node: node.cpu_percent),
     ("lowkiq_node_beat_age_seconds", "Seconds since the node's last beat.", lambda node: node.beat_age),

@@ -56,8 +56,8 @@ def test_a_due_job_behind_others_tells_how_many_and_what_runs(browser, app, driv
         driver.push(f"{number}", perform_in=10.0 + number)
     tell_health(app, number_of_nodes=1, threads=[running("running")])
     text = read(browser, PATH + "2").text
-    assert "Due; 2 jobs are before it in shard 0, whose thread performs running for 12 s." in text
-    assert "Due; it is the first in shard 0, whose thread performs running" in read(browser, PATH + "0").text
+    assert "Due; 2 jobs are before it in shard 0, which has been at running for 12 s." in text
+    assert "Due; it is the first in shard 0, which has been at running" in read(browser, PATH + "0").text
 
 
 def test_a_due_job_of_a_quiet_node_says_so(browser, app, driver):
@@ -92,7 +92,7 @@ def test_a_claimed_job_whose_turn_comes_next_says_so(browser, app, driver):
     driver.push("1")
     driver.lease(NODE).claim()
     tell_health(app, number_of_nodes=1, threads=[running("other")])
-    assert "and next: the thread performs other for 12 s." in read(browser, PATH + "1").text
+    assert "and next: its shard has been at other for 12 s." in read(browser, PATH + "1").text
 
 
 def test_a_job_of_the_morgue_waits_for_somebody(browser, driver):
