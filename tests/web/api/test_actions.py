@@ -30,7 +30,8 @@ def test_jobs_are_cancelled_wherever_they_are(api, work, failed):
     lease.claim()
     assert api.act({"action": "cancel", "ids": ["running", "once", "gone"]}) == {"moved": 2}
     assert failed.queued().keys() == {"twice"}, "fresh runs"
-    lease.fail("running", "fresh")
+    lease.fail("running")
+    lease.fail("fresh")
     assert failed.queued().keys() == {"twice", "fresh"}, "what was cancelled does not come back"
     assert (
         "makes no sense in view morgue" in api.act({"action": "cancel", "ids": ["x"], "view": "morgue"}, 400)["error"]
