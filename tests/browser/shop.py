@@ -17,8 +17,8 @@ from tests.support import wait_until
 
 NODES = 4
 
-#: Ids that begin with "bad" fail as long as the file `broken` is there; those with "slow" wait for the file `go`, or until they
-#: are cancelled.
+#: Ids that begin with "bad" fail as long as the file `broken` is there; those with "slow" wait for the file `go`,
+#: or until they are cancelled.
 APP = """
 import time
 from pathlib import Path
