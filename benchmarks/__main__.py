@@ -10,6 +10,7 @@ from functools import partial
 from rich.progress import Progress
 
 from benchmarks import floors, sharded
+from benchmarks.awaited import IN_FLIGHT, JOBS, awaited
 from benchmarks.contender import Contender, lowkiq, server
 from benchmarks.measures import MEASURES, Pace, probe
 from benchmarks.measures import Figures as Found
@@ -41,7 +42,7 @@ def measure(contender: Contender, rounds: int, seconds: float) -> Figures:
     steps: list[Callable[[], Found]] = [
         partial(_floors, seconds),
         *(partial(take, contender, pace) for name, take in MEASURES.items() if name != "four processes"),
-        *(partial(take, contender, pace) for take in sharded.MEASURES),
+        *(partial(take, contender, pace) for take in (*sharded.MEASURES, awaited)),
     ]
     figures: Figures = {}
     with Progress(transient=True) as progress:
@@ -80,6 +81,10 @@ def rows(figures: Figures) -> list[Row]:
         row("bulk pushes/s", "bulk", least=120_000),
         row("single pushes/s", "single"),
         row("  one by a bare LPUSH of the client", "single by bare", "{:.2f}", least=0.8),
+        row(f"awaited single pushes/s, {IN_FLIGHT} in flight", "awaited", least=50_000),
+        row(f"longest pause of the loop: a list of {JOBS:,} jobs", "pause of list", "{:.1f} ms", most=5),
+        row(f"  {JOBS:,} single pushes, gathered at once", "pause of singles", "{:.0f} ms"),
+        row("  as many tasks that sleep, gathered at once", "pause of nothing", "{:.0f} ms"),
         row("push to start, idle node, p50", "idle p50", "{:.2f} ms", most=0.6),
         ratio("by the client's LPUSH to a blocked BLPOP", "idle p50", "rung", most=1.1),
         row("push to start, idle node, p99", "idle p99", "{:.2f} ms", most=1.5),

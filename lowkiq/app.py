@@ -16,11 +16,14 @@ from lowkiq.admin.metrics import QueueMetrics
 from lowkiq.admin.nodes import Nodes, read_nodes
 from lowkiq.admin.queries import Queries
 from lowkiq.errors import SettingsError, short, unknown_option
-from lowkiq.hooks import wrap
-from lowkiq.job import NewJob, Pushed, encode_jobs
+from lowkiq.hooks import is_async, wrap
+from lowkiq.job import EncodedJob, NewJob, Pushed, encode_jobs
+from lowkiq.queue.awaited import AwaitedPushes
 from lowkiq.queue.call import Caller
+from lowkiq.queue.loops import LoopsOfPushes
 from lowkiq.queue.push import Producer
 from lowkiq.queue.shard import Shard, shards_of
+from lowkiq.redis_url import parse
 from lowkiq.shape import Shape
 from lowkiq.transport.cluster import ClusterClient
 from lowkiq.transport.connect import client_for_producers
@@ -46,6 +49,7 @@ class Lowkiq:
         #: Queue name → worker class, in the order of registration.
         self.workers: dict[str, type[Worker]] = {}
         self._producers: dict[str, Producer] = {}
+        self._awaited = LoopsOfPushes(self._awaited_pushes)
 
     @overload
     def worker(self, target: W, /) -> W: ...
@@ -83,11 +87,24 @@ class Lowkiq:
         middlewares = self.settings.client_middlewares
         if not middlewares and isinstance(jobs, list):  # asked first: it costs a single push less than what follows
             return self._push(worker, jobs)
-        # What is not a list of jobs is left for encode_jobs to refuse.
-        is_list = isinstance(jobs, Iterable) and not isinstance(jobs, Mapping | str | bytes)
-        batch: Any = list(jobs) if is_list else jobs
+        if awaited := next(filter(is_async, middlewares), None):
+            raise SettingsError(
+                f"client middleware {short(awaited)} is async, so it can only be around pushes that are awaited: "
+                "await aperform_async instead, or make it a plain function"
+            )
+        batch = _listed(jobs)
         result: Pushed = wrap(middlewares, worker, batch, partial(self._push, worker, batch))()
         return result
+
+    async def apush(self, worker: type[Worker], jobs: Iterable[NewJob]) -> Pushed:
+        """The same, awaited: see `Worker.aperform_async`. Client middlewares get an awaitable from `call()`."""
+        middlewares = self.settings.client_middlewares
+        if not middlewares and isinstance(jobs, list):
+            return await self._awaited.current().push(self._producer(worker), jobs)
+        batch = _listed(jobs)
+        result = wrap(middlewares, worker, batch, partial(self._apush, worker, batch))()
+        pushed: Pushed = await result if inspect.isawaitable(result) else result
+        return pushed
 
     def metrics(self) -> dict[str, QueueMetrics]:
         """The numbers of every queue, also of those whose worker is not in this application."""
@@ -132,8 +149,14 @@ class Lowkiq:
 
     def close(self) -> None:
         """Closes the connections; the next use opens new ones."""
+        self._awaited.close()
         if "caller" in vars(self):
             self.caller.close()
+
+    async def aclose(self) -> None:
+        """The same at the end of an event loop: waits for its pushes first."""
+        await self._awaited.end()
+        self.close()
 
     @cached_property
     def caller(self) -> Caller:
@@ -141,14 +164,33 @@ class Lowkiq:
         return Caller(client_for_producers(self.settings))
 
     def _push(self, worker: type[Worker], jobs: Iterable[NewJob]) -> Pushed:
+        return self._producer(worker).push(self._encode(jobs))
+
+    async def _apush(self, worker: type[Worker], jobs: Any) -> Pushed:
+        if not isinstance(jobs, list):
+            self._encode(jobs)  # raises
+        return await self._awaited.current().push(self._producer(worker), jobs)
+
+    def _encode(self, jobs: Iterable[NewJob], first: int = 0) -> list[EncodedJob]:
         settings = self.settings
-        encoded = encode_jobs(
+        return encode_jobs(
             jobs,
             settings.dump_payload,
             max_id_bytes=settings.max_id_bytes,
             max_payload_bytes=settings.max_payload_bytes,
+            first=first,
         )
-        return self._producer(worker).push(encoded)
+
+    def _awaited_pushes(self) -> AwaitedPushes:
+        settings = self.settings
+        return AwaitedPushes(
+            self.caller,
+            self._encode,
+            settings.push_timeout,
+            is_direct=settings.redis is None
+            and parse(settings.redis_url).kind == "server"
+            and not settings.wait_replicas,
+        )
 
     def _register(self, target: Any, options: Mapping[str, Any]) -> type[Worker]:
         worker = function_worker(target) if inspect.isfunction(target) else target
@@ -171,6 +213,19 @@ class Lowkiq:
         if known is None:
             settings = self.settings
             replicas = Replicas(settings.wait_replicas, settings.wait_timeout) if settings.wait_replicas else None
-            known = Producer(self.caller, settings.namespace, worker.queue_name, worker.shards_count, replicas)
+            known = Producer(
+                self.caller,
+                settings.namespace,
+                worker.queue_name,
+                worker.shards_count,
+                replicas,
+                push_timeout=settings.push_timeout,
+            )
             self._producers[worker.queue_name] = known
         return known
+
+
+def _listed(jobs: Any) -> Any:
+    """A list of what a generator yields; what is not a list of jobs is left for encode_jobs to refuse."""
+    is_list = isinstance(jobs, Iterable) and not isinstance(jobs, Mapping | str | bytes)
+    return list(jobs) if is_list else jobs

@@ -23,7 +23,10 @@ class InvalidJob(LowkiqError, ValueError):
 
 
 class PushFailed(LowkiqError):
-    """Redis took only a part of a push, or none. Pushing all of it again is safe: equal payloads merge."""
+    """
+    Redis took only a part of a push, or none. Its text says what is known of the others: that they were not sent, that
+    Redis refused them, or nothing, as no answer came. Pushing all of it again is safe: equal payloads merge.
+    """
 
     def __init__(self, message: str, *, new: int = 0, merged: int = 0) -> None:
         super().__init__(message)

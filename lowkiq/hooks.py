@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from typing import Any, Protocol, TypeVar
@@ -30,6 +31,11 @@ class Scheduler(Protocol[T]):
 
     def next_due_at(self) -> float | None:
         """The time at which the next job of any shard is due."""
+
+
+def is_async(middleware: Middleware) -> bool:
+    """Returns whether it is an async function, or an object whose call is one."""
+    return inspect.iscoroutinefunction(middleware) or inspect.iscoroutinefunction(type(middleware).__call__)
 
 
 def wrap(middlewares: Iterable[Middleware], worker: Any, batch: Any, call: Callable[[], Any]) -> Callable[[], Any]:

@@ -44,8 +44,10 @@ class NewJob(TypedDict):
     payload: NotRequired[Any]
     #: Orders the payloads of an id, lowest first. Default: after all that were pushed before.
     score: NotRequired[float]
-    #: When the job is due. Default: now. A naive datetime is local time, as everywhere in Python.
+    #: When the job is due, a Unix time or a datetime with a time zone. Default: now.
     perform_in: NotRequired[float | datetime.datetime]
+    #: Seconds until it is due, by Redis's clock; in place of perform_in.
+    delay: NotRequired[float]
 
 
 class Pushed(NamedTuple):
@@ -61,11 +63,15 @@ class EncodedJob(msgspec.Struct, gc=False):
     id: bytes
     payload: bytes
     score: float | str
+    #: "" for now, else a Unix time or, after a +, seconds by Redis's clock.
     perform_in: str
 
 
-#: In the original's order, which is also that of the push script.
-JOB_KEYS = frozenset({"id", "payload", "score", "perform_in"})
+JOB_KEYS = frozenset({"id", "payload", "score", "perform_in", "delay"})
+#: A perform_in before this, which was in 2001, is taken for a delay in seconds.
+FIRST_TIME: Final = 10**9
+#: The longest delay: a hundred years.
+LONGEST_DELAY: Final = 100 * 366 * 86_400
 
 
 def shard_of(id: bytes, shards_count: int) -> int:
@@ -79,19 +85,25 @@ def encode_jobs(
     *,
     max_id_bytes: int,
     max_payload_bytes: int,
+    first: int = 0,
 ) -> list[EncodedJob]:
-    """Validates every job before the first is written. Raises InvalidJob, which names the job and the field."""
+    """
+    Validates every job before the first is written. Raises InvalidJob, which names the job and the field.
+
+    Args:
+        first: the number of the first job, where these are a part of a longer list.
+    """
     if not isinstance(jobs, list) and (isinstance(jobs, Mapping | str | bytes) or not isinstance(jobs, Iterable)):
         raise InvalidJob(f"perform_async takes a list of jobs, not a {type(jobs).__name__}: wrap it in [ ]")
     encoded = []
-    for number, job in enumerate(jobs):
+    for number, job in enumerate(jobs, first):
         try:
             encoded.append(
                 EncodedJob(
                     encode_id(job["id"], max_id_bytes),
                     _encode_payload(job.get("payload", ""), dump_payload, max_payload_bytes),
                     _number("score", job["score"]) if "score" in job else "",
-                    _perform_in(job["perform_in"]) if "perform_in" in job else "",
+                    _due(job) if "perform_in" in job or "delay" in job else "",
                 )
             )
             if not JOB_KEYS.issuperset(job):
@@ -149,10 +161,38 @@ def _bytes_of(dumped: Any) -> bytes:
     return dumped.encode()
 
 
+def _due(job: Mapping[str, Any]) -> str:
+    if "delay" not in job:
+        return _perform_in(job["perform_in"])
+    if "perform_in" in job:
+        raise ValueError("delay and perform_in both say when it is due: give one of them")
+    delay = _number("delay", job["delay"])
+    if not 0 <= delay <= LONGEST_DELAY:
+        raise ValueError(f"delay is {short(job['delay'])}, it must be from 0 to {LONGEST_DELAY:,} seconds")
+    return f"+{delay:.6f}"
+
+
 def _perform_in(value: Any) -> str:
     if isinstance(value, datetime.datetime):
+        if value.utcoffset() is None:
+            raise ValueError(_naive(value))
         value = value.timestamp()
-    return f"{_number('perform_in', value, ' or a datetime'):.6f}"
+    number = _number("perform_in", value, " or a datetime")
+    if number < FIRST_TIME:
+        raise ValueError(f"perform_in {short(value)} is a Unix time; did you mean delay={short(value)}?")
+    return f"{number:.6f}"
+
+
+def _naive(at: datetime.datetime) -> str:
+    """What is said of a datetime without a time zone, with the one that it would be taken for."""
+    try:
+        zone = f", and would be taken for {at.astimezone().tzname()}, this machine's"
+    except (OverflowError, ValueError, OSError):  # a year that no clock knows
+        zone = ""
+    return (
+        f"perform_in {at} has no time zone{zone}: give it one, as in datetime.now(timezone.utc), "
+        "or say delay=seconds, which needs none"
+    )
 
 
 def _number(field: str, value: Any, alternative: str = "") -> float:

@@ -77,6 +77,8 @@ class Settings:
     client_pool_size: Annotated[int, Range(1, 10_000)] = 5
     #: Seconds to wait for one of them.
     pool_timeout: Annotated[float, Range(0.001, 3600)] = 5.0
+    #: Seconds that a push, awaited or not, waits for an answer of Redis: for a connection and repetitions too.
+    push_timeout: Annotated[float, Range(0.01, 3600)] = 5.0
     #: Replicas that must have a push before it counts as accepted.
     wait_replicas: Annotated[int, Range(0, 100)] = 0
     #: Seconds that they get for it. A reply is waited for ten seconds.

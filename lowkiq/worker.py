@@ -25,6 +25,7 @@ class Application(Protocol):
     """The application that a worker is registered with, a Lowkiq, as far as the worker needs it."""
 
     def push(self, worker: type[Worker], jobs: Iterable[NewJob]) -> Pushed: ...
+    async def apush(self, worker: type[Worker], jobs: Iterable[NewJob]) -> Pushed: ...
     def queries(self, queue: str, shards_count: int) -> Queries: ...
     def actions(self, queue: str, shards_count: int) -> Actions: ...
 
@@ -113,17 +114,22 @@ class Worker:
         Queues jobs. Override it to derive ids, scores or times.
 
         Args:
-            jobs: mappings with `id`, and optionally `payload`, `score` and `perform_in`.
+            jobs: mappings with `id`, and optionally `payload`, `score` and `perform_in` or `delay`.
 
         Returns:
             how many ids were new in the queue, and how many payloads were merged into ids queued already.
 
         Raises:
             InvalidJob: names the job and the field; nothing was written.
-            PushFailed: Redis did not take all of it; pushing it again is safe.
+            PushFailed: Redis did not take all of it, or not within `push_timeout`; pushing it again is safe.
             ShardsCountMismatch: the queue has another number of shards; nothing was written.
         """
         return cls.registered_app().push(cls, jobs)
+
+    @classmethod
+    async def aperform_async(cls, jobs: Iterable[NewJob]) -> Pushed:
+        """The same to be awaited: the event loop goes on meanwhile. It does not call `perform_async`."""
+        return await cls.registered_app().apush(cls, jobs)
 
     @classmethod
     def registered_app(cls) -> Application:

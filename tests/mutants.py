@@ -209,9 +209,9 @@ MUTANTS = {
     "cancels_nothing_that_runs": Mutant("cancel.lua", "  if number then\n", "  if false then\n"),
     "cancels_in_no_epoch": Mutant("cancel.lua", "(owner[2] or '') .. ' ' .. number", "'1 ' .. number"),
     "cancels_and_leaves_what_waits": Mutant("cancel.lua", "if is_queued then", "if is_queued and not number then"),
-    "cancelled_in_any_claim": Mutant("claimed.lua", "id) == epoch .. ' ' .. claim.number", "id) ~= false", "I3"),
+    "cancelled_in_any_claim": Mutant("cancelling.lua", "id) == epoch .. ' ' .. claim.number", "id) ~= false", "I3"),
     "cancelled_in_any_epoch": Mutant(
-        "claimed.lua",
+        "cancelling.lua",
         "redis.call('HGET', P .. 'cancels', id) == epoch .. ' ' .. claim.number",
         "string.match(redis.call('HGET', P .. 'cancels', id) or '', ' (.*)') == claim.number",
         "I3",
@@ -223,10 +223,10 @@ MUTANTS = {
         "settle.lua", "if action == ack or not drop_cancelled(ARGV[i]) then", "if true then", "a cancelled run"
     ),
     "cancelled_though_done": Mutant("settle.lua", "if action == ack or not drop", "if not drop"),
-    "cancelled_and_still_parked": Mutant("claimed.lua", "  unpark(P, now, {id})\n", "", "what is parked"),
-    "cancelled_and_still_suspected": Mutant("claimed.lua", "now, {id})\n  forget(P, id)", "now, {id})", "I7"),
+    "cancelled_and_still_parked": Mutant("cancelling.lua", "  unpark(P, now, {id})\n", "", "what is parked"),
+    "cancelled_and_still_suspected": Mutant("cancelling.lua", "now, {id})\n  forget(P, id)", "now, {id})", "I7"),
     "cancelled_in_part": Mutant(
-        "claimed.lua",
+        "cancelling.lua",
         "  if held == '*' then redis.call('UNLINK', P .. 'claim:' .. id) end\n  unpark",
         "  unpark",
         "zsets that no record names",

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import inspect
 from collections.abc import Awaitable, Callable, Sequence
 from contextvars import copy_context
 from functools import partial
@@ -11,14 +10,9 @@ from queue import SimpleQueue
 from typing import Any
 
 from lowkiq.handlers.loop_thread import LoopThread
-from lowkiq.hooks import Middleware
+from lowkiq.hooks import Middleware, is_async
 
 Call = Callable[[], Any]
-
-
-def is_async(middleware: Middleware) -> bool:
-    """Returns whether its `call` is to be awaited."""
-    return inspect.iscoroutinefunction(middleware) or inspect.iscoroutinefunction(type(middleware).__call__)
 
 
 def around(middlewares: Sequence[Middleware], worker: Any, batch: Any, call: Call, loop: LoopThread) -> Call:

@@ -11,6 +11,7 @@ from typing import Any, Final, NamedTuple, Protocol
 from lowkiq import clock
 from lowkiq.errors import Fenced, OtherLayout
 from lowkiq.handlers.performer import Performer
+from lowkiq.node.claim_numbers import ClaimNumbers, Next
 from lowkiq.node.claim_size import ClaimSize
 from lowkiq.node.runtime import Runtime
 from lowkiq.queue.call import Call
@@ -45,11 +46,14 @@ class Asked(NamedTuple):
     """A claim that is asked for."""
 
     epoch: str
-    number: int
-    #: Claims before it whose replies were lost, and which it gives back.
-    given_back: tuple[int, ...]
-    #: The last one is the claim.
+    made: Next
+    #: The last one is the claim; those before it give back claims whose replies were lost.
     calls: list[Call[Any]]
+
+    @property
+    def number(self) -> int:
+        """The claim's number."""
+        return self.made.number
 
 
 class Lease:
@@ -90,12 +94,7 @@ class Lease:
         self._turns: set[Runner] = set()
         #: The claims that are performed, or settled; be it under a lease that was lost.
         self.in_hand: tuple[Claimed, ...] = ()
-        #: Number of the last claim; those whose replies are on their way, and those whose replies were lost.
-        self._number = 0
-        self._asked: set[int] = set()
-        self._unheard: set[int] = set()
-        #: The claim that found nothing, into which a push may put its job.
-        self._open = 0
+        self._numbers = ClaimNumbers()
         #: Whether the last claim found suspects: those need the node for themselves.
         self.has_suspects = False
         #: For the pool: when the shard is to be looked at; and when it was last rung, and for what time (monotonic).
@@ -132,7 +131,7 @@ class Lease:
     @property
     def is_open(self) -> bool:
         """True if a push may have put its job into the last claim."""
-        return self._open > 0
+        return self._numbers.open > 0
 
     # ── the lease ───────────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -150,8 +149,7 @@ class Lease:
             self.is_wanted = False
             self.epoch = owned.epoch
             self.until = asked_at + self._ttl
-            self._number = self._open = 0
-            self._asked, self._unheard = set(), set()
+            self._numbers = ClaimNumbers()
 
     def stand_by(self, holder: str) -> bool:
         """Notes that another node has it. Returns whether that is news, and the shard this node's part."""
@@ -202,7 +200,7 @@ class Lease:
             return self._release(epoch)
 
     def _release(self, epoch: str) -> Call[Released]:
-        return self.shard.release(self.runtime.node, epoch, self._number, "lease")
+        return self.shard.release(self.runtime.node, epoch, self._numbers.last, "lease")
 
     def abandon_call(self) -> Call[int] | None:
         """Says that we leave while a job runs."""
@@ -220,26 +218,21 @@ class Lease:
             epoch = self.epoch
             if epoch is None or self.is_wanted:
                 return None
-            unheard = tuple(sorted(self._unheard))
-            known = sorted(self._asked.union(claim.number for claim in self.in_hand if claim.epoch == epoch))
-            self._number = number = self._number + 1
-            self._asked.add(number)
-            self._open = 0
-        calls: list[Call[Any]] = [self.shard.release(node, epoch, lost, "claim") for lost in unheard]
+            made = self._numbers.next([claim.number for claim in self.in_hand if claim.epoch == epoch])
+        calls: list[Call[Any]] = [self.shard.release(node, epoch, lost, "claim") for lost in made.unheard]
         most = self.claim_size.share(shards) if limit is None else limit
         claim = self.shard.claim(
-            node, epoch, number, most, settings.max_payloads, self.performer.load, shards, known
+            node, epoch, made.number, most, settings.max_payloads, self.performer.load, shards, made.known
         )  # fmt: skip
         if self.performer.is_loaded_by_user:
-            claim = claim._replace(parse=partial(self.load_seated, seat, number, claim.parse))
-        return Asked(epoch, number, unheard, [*calls, claim])
+            claim = claim._replace(parse=partial(self.load_seated, seat, made.number, claim.parse))
+        return Asked(epoch, made, [*calls, claim])
 
     def unanswered(self, asked: Asked) -> None:
         """Notes that the reply to a claim was lost: it may have taken jobs."""
         with self.lock:
-            if self.epoch == asked.epoch and asked.number in self._asked:
-                self._asked.remove(asked.number)
-                self._unheard.add(asked.number)
+            if self.epoch == asked.epoch:
+                self._numbers.lost(asked.number)
 
     def not_made(self, asked: Asked, unsettled: int | None) -> None:
         """
@@ -247,13 +240,8 @@ class Lease:
         push has put a job into that, and we have not heard of it.
         """
         with self.lock:
-            if self.epoch != asked.epoch:
-                return
-            self._asked.discard(asked.number)
-            self._unheard.difference_update(asked.given_back)
-            known = self._asked.union(claim.number for claim in self.in_hand)
-            if unsettled is not None and unsettled not in known:
-                self._unheard.add(unsettled)
+            if self.epoch == asked.epoch:
+                self._numbers.not_made(asked.made, unsettled, [claim.number for claim in self.in_hand])
 
     def answered(self, asked: Asked, claim: Claimed | None) -> bool:
         """
@@ -264,14 +252,9 @@ class Lease:
         with self.lock:
             if self.epoch != asked.epoch:
                 return False
-            self._unheard.difference_update(asked.given_back)
-            # An empty one may be in hand by now: a push has put a job into it, and another thread has heard of that.
-            is_news = asked.number in self._asked
-            self._asked.discard(asked.number)
+            self._numbers.answered(asked.made, is_empty=claim is None)
             if claim is not None:
                 self.in_hand += (claim,)
-            elif is_news and asked.number == self._number:
-                self._open = asked.number
             return claim is not None
 
     def handed(self, handed: Handed, claim: Claimed, thread: Runner) -> bool:
@@ -280,13 +263,9 @@ class Lease:
         another claim, or others have all turns: then the next claim finds the job.
         """
         with self.lock:
-            if self.epoch != handed.epoch:
+            may_run = len(self._turns) < self.concurrency
+            if self.epoch != handed.epoch or not self._numbers.handed(handed.number, may_run=may_run):
                 return False
-            if handed.number in self._asked:  # its reply, that it is empty, is still on its way to another thread
-                self._asked.remove(handed.number)
-            elif handed.number != self._open or len(self._turns) >= self.concurrency:
-                return False
-            self._open = 0
             self._turns.add(thread)
             self.in_hand += (claim,)
             return True

@@ -82,7 +82,7 @@ class RoundTrip(Generic[C]):
 
     def _finish(self, claim: ClaimInHand, settle: Settle | None, lease: Lease, asked: Asked) -> bool:
         """Settles a job that came alone and opens its shard's next claim, in one, unless something else came since."""
-        is_next = claim.came_alone and claim.lease is lease and not asked.given_back
+        is_next = claim.came_alone and claim.lease is lease and not asked.made.unheard
         if not (settle and is_next and settle.outcome.is_plain):
             return False
         (result,) = self._caller.run_all([claim.finish_call(asked.number)])

@@ -9,8 +9,9 @@ refused to whoever has lost the lease, and a shard changes its layout only when 
 Version 2 has several claims of a shard at once: `asides`, aside:NUMBER and `behind` (claimed.lua). Producers and
 operators write the same into either, and leave version 1 as it is; nodes raise it.
 
-`cancels` and `checkpoints` (claimed.lua) came later, without a version of their own: an older node leaves them as they
-are, and what it leaves behind names the claim, or the score, that it belongs to. So it touches no later run.
+`cancels` (cancelling.lua) and `checkpoints` (claimed.lua) came later, without a version of their own: an older node
+leaves them as they are, and what is left behind names the claim, or the score, that it belongs to. So it touches no
+later run.
 """
 
 from __future__ import annotations

@@ -4,20 +4,22 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import partial
-from itertools import chain, zip_longest
+from itertools import chain, islice
 from typing import Any, NamedTuple
 
 from hiredis import pack_command
 from msgspec.structs import astuple
 from redis.exceptions import RedisError
 
-from lowkiq.errors import OtherLayout, PushFailed, ShardsCountMismatch
+from lowkiq.errors import OtherLayout, ShardsCountMismatch
 from lowkiq.job import EncodedJob, Pushed, shard_of
 from lowkiq.queue import keys
 from lowkiq.queue.call import Argument, Call, Caller, chunked, raise_first, refusal
 from lowkiq.queue.keys import Layout
 from lowkiq.queue.shard import Shard, shards_of
-from lowkiq.transport.errors import explained
+from lowkiq.queue.tally import Tally
+from lowkiq.settings import Settings
+from lowkiq.transport.patience import Patience
 from lowkiq.transport.server import Connections, Replicas
 
 #: Jobs in one push: the script is O(batch), so this bounds how long others wait for Redis (about 5 ms).
@@ -28,6 +30,10 @@ MAX_PUSH_BYTES = 4 << 20
 MAX_SHARDS = 100
 #: Push scripts in one round trip.
 PUSHES_AT_ONCE = 32
+
+
+#: Jobs by the index of their shard.
+Jobs = dict[int, list[EncodedJob]]
 
 
 class Chunk(NamedTuple):
@@ -42,14 +48,23 @@ class Producer:
     """Pushes to one queue. A push counts as accepted once so many `replicas` have it."""
 
     def __init__(
-        self, caller: Caller, namespace: str, queue: str, shards_count: int, replicas: Replicas | None = None
+        self,
+        caller: Caller,
+        namespace: str,
+        queue: str,
+        shards_count: int,
+        replicas: Replicas | None = None,
+        *,
+        push_timeout: float = Settings.push_timeout,
     ) -> None:
         self._caller = caller
         self._replicas = replicas
+        self._push_timeout = push_timeout
         self._namespace = namespace
         self._queue = queue
         self._shards = shards_of(namespace, {queue: shards_count})
-        self._is_registered = False
+        #: True once Redis knows the queue, by this process.
+        self.is_registered = False
         #: The way of a single job right to a socket; None until the queue is registered.
         self._connections: Connections | None = None
         #: The command of such a push up to the id, by the index of the shard.
@@ -58,36 +73,29 @@ class Producer:
     def register(self) -> None:
         """Makes the queue known. Raises ShardsCountMismatch when it is known with another shards_count."""
         raise_first(list(register(self._caller, self._namespace, {self._queue: len(self._shards)}).values()))
-        self._is_registered = True
+        self.is_registered = True
         if not self._replicas:
             self._connections = self._caller.connections
 
     def push(self, jobs: Sequence[EncodedJob]) -> Pushed:
         """Puts jobs into the queue; the order within an id is kept."""
-        new = merged = 0
-        try:
-            if self._connections and len(jobs) == 1 and (pushed := self._push_one(self._connections, jobs[0])):
-                return pushed
-            if not self._is_registered:
-                self.register()
-            for calls in self._rounds(jobs):
-                results = self._caller.run_all(calls, self._replicas)
-                errors: list[Exception] = []
-                for result in results:
-                    if isinstance(result, Exception):
-                        errors.append(result)
-                    else:
-                        new, merged = new + result[0], merged + result[1]
-                        errors += result[2:]
-                raise_first(errors)
-        except RedisError as error:
-            raise PushFailed(
-                f"Redis took {new + merged} of {len(jobs)} payloads for sure, then: {explained(error)}; "
-                "push all of them again: equal payloads merge",
-                new=new,
-                merged=merged,
-            ) from error
-        return Pushed(new, merged)
+        tally: Tally | None = None
+        with Patience(self._push_timeout) as patience:
+            try:
+                if self._connections and len(jobs) == 1 and (pushed := self._push_one(self._connections, jobs[0])):
+                    return pushed
+                tally = Tally(len(jobs))
+                if not self.is_registered:
+                    self.register()
+                    patience.was_sent = False
+                    patience.answered()
+                for turn in self.turns(self.by_shard(jobs)):
+                    for calls in chunked(turn, PUSHES_AT_ONCE):
+                        tally.add(self._caller.run_all(calls, self._replicas))
+                        patience.answered()
+            except RedisError as error:
+                raise (tally or Tally(1)).failed(error, was_sent=patience.was_sent) from error
+        return tally.pushed
 
     def _push_one(self, connections: Connections, job: EncodedJob) -> Pushed | None:
         """
@@ -113,16 +121,55 @@ class Producer:
         head = self._heads[index] = b"*%d\r\n%b" % (len(command) + 2, words)
         return head
 
-    def _rounds(self, jobs: Sequence[EncodedJob]) -> Iterator[list[Call[tuple[Any, ...]]]]:
-        """Calls of one round trip each, with one push a shard: what comes after one that is refused is not accepted."""
-        shards_count = len(self._shards)
-        by_shard: dict[int, list[EncodedJob]] = {}
+    def run(self, calls: Sequence[Call[Any]]) -> tuple[list[Any], bool]:
+        """
+        Sends calls for those who await them, and registers the queue first if need be.
+
+        Returns:
+            for each its result or error, also one of the connection; and whether Redis may have got any.
+        """
+        with Patience(self._push_timeout) as patience:
+            try:
+                if not self.is_registered:
+                    self.register()
+                    patience.was_sent = False
+                    patience.answered()
+                return self._caller.run_all(calls, self._replicas), True
+            except RedisError as error:
+                return [error] * len(calls), patience.was_sent
+
+    def shard_of(self, job: EncodedJob) -> int:
+        """The index of a job's shard."""
+        return shard_of(job.id, len(self._shards))
+
+    def by_shard(self, jobs: Iterable[EncodedJob], grouped: Jobs | None = None) -> Jobs:
+        """Jobs by the index of their shard, put to those that are grouped already."""
+        grouped, shards_count = {} if grouped is None else grouped, len(self._shards)
         for job in jobs:
-            by_shard.setdefault(shard_of(job.id, shards_count), []).append(job)
-        chunks = [_chunks(self._shards[index], group) for index, group in by_shard.items()]
+            grouped.setdefault(shard_of(job.id, shards_count), []).append(job)
+        return grouped
+
+    def turns(self, jobs: Jobs) -> Iterator[Iterator[Call[tuple[Any, ...]]]]:
+        """Calls with one push a shard in each turn: what comes after one that is refused is not accepted."""
         most = 1 if self._caller.is_spread else MAX_SHARDS
-        for turn in zip_longest(*chunks):
-            yield from chunked(map(_push_call, _together(filter(None, turn), most)), PUSHES_AT_ONCE)
+        left = [_chunks(self._shards[index], group) for index, group in jobs.items()]
+        while left:
+            rest: list[Iterator[Chunk]] = []
+            yield map(_push_call, _together(_heads(left, rest), most))
+            left = rest
+
+    def call_apart(self, jobs: Jobs) -> Call[list[int]]:
+        """Puts plain jobs, each of its own push, into the queue; gives for each, in order, 1 unless it was left."""
+        arguments: list[Argument] = [self._shards[0].layout]
+        for group in jobs.values():
+            arguments.append(len(group))
+            for job in group:
+                arguments += (job.id, job.payload)
+        return Call("push_apart", [self._shards[index].prefix for index in jobs], arguments, list)
+
+    def call_one(self, job: EncodedJob) -> Call[tuple[Any, ...]]:
+        """Puts one job into the queue."""
+        return push_call(self._shards[self.shard_of(job)], [job])
 
 
 def push_call(shard: Shard, jobs: Sequence[EncodedJob]) -> Call[tuple[Any, ...]]:
@@ -213,6 +260,14 @@ def _chunks(shard: Shard, jobs: Iterable[EncodedJob]) -> Iterator[Chunk]:
         size += length
     if chunk:
         yield Chunk(shard, chunk, size)
+
+
+def _heads(chunks: Iterable[Iterator[Chunk]], rest: list[Iterator[Chunk]]) -> Iterator[Chunk]:
+    """The first chunk of each shard; `rest` gets what may have another."""
+    for some in chunks:
+        for chunk in islice(some, 1):
+            rest.append(some)
+            yield chunk
 
 
 def _together(chunks: Iterable[Chunk], most: int) -> Iterator[list[Chunk]]:

@@ -24,6 +24,7 @@ from redis.exceptions import (
 
 from lowkiq import clock
 from lowkiq.transport.cluster_pipeline import ServerPipeline, slot_of
+from lowkiq.transport.patience import is_bounded, is_over, make_patient, within
 from lowkiq.transport.server import Command, Connections, Replicas
 
 _node: Callable[..., ClusterNode] = ClusterNode
@@ -69,6 +70,10 @@ class ClusterClient:
             if self._made is None:
                 with _as_redis_error():
                     self._made = self._make()
+                made: Any = self._made
+                for pool in [made.get_redis_connection(node).connection_pool for node in made.get_nodes()]:
+                    pool.disconnect()
+                    make_patient(pool).reset()
             return self._made
 
     def primaries(self) -> list[redis.Redis]:
@@ -110,15 +115,15 @@ class ClusterClient:
         """
         replies: dict[int, Any] = {}
         left: Mapping[int, Command] = dict(enumerate(commands))
-        if not self._places.acquire(timeout=self._patience):
+        if not self._places.acquire(timeout=within(self._patience)):
             raise redis.ConnectionError(f"no connection was free within {self._patience:g} s")
         try:
             for delay in (*self._delays, None):
                 self._follow(left, replies, replicas)
                 left = {number: command for number, command in left.items() if isinstance(replies[number], TRANSIENT)}
-                if not left or delay is None:
+                if not left or delay is None or is_over():
                     break
-                time.sleep(delay * random.uniform(0.5, 1.5))  # noqa: S311 (spreads load)
+                time.sleep(within(delay * random.uniform(0.5, 1.5)) or 0)  # noqa: S311 (spreads load)
         finally:
             self._places.release()
         return [replies[number] for number in range(len(commands))]
@@ -189,7 +194,17 @@ class ClusterClient:
     # ── topology ────────────────────────────────────────────────────────────────────────────────────────────────────
 
     def _refresh(self) -> None:
-        """Asks for the topology; when nobody answers that was in the last one, the URL's hosts are asked again."""
+        """Asks for the topology; a push waits for it only as long as it has time."""
+        if not is_bounded():
+            self._ask_topology()
+            return
+        asking = threading.Thread(target=self._ask_topology, daemon=True, name="topology")
+        asking.start()
+        if not is_over():
+            asking.join(within(None))
+
+    def _ask_topology(self) -> None:
+        """When nobody answers that was in the last one, the URL's hosts are asked again."""
         if clock.monotonic() - self._refreshed_at < REFRESH_INTERVAL or not self._refreshing.acquire(blocking=False):
             return
         try:
@@ -218,7 +233,9 @@ class ClusterClient:
         return primaries
 
     def _server(self, node: ClusterNode) -> redis.Redis:
-        return self.cluster.get_redis_connection(node)
+        server = self.cluster.get_redis_connection(node)
+        make_patient(server.connection_pool)
+        return server
 
 
 @contextlib.contextmanager

@@ -9,6 +9,7 @@ import redis
 from redis.crc import key_slot
 from redis.exceptions import RedisError, ResponseError
 
+from lowkiq.transport.patience import sending
 from lowkiq.transport.server import SCRIPTS, Argument, Command, Replicas, judged, wait_command
 
 #: Commands that name no key, and so may go anywhere.
@@ -41,6 +42,7 @@ class ServerPipeline:
         self._is_whole = False
         try:
             self._connection = self._pool.get_connection()
+            sending(self._connection)
             self._connection.send_packed_command(self._connection.pack_commands(self._sent), check_health=False)
         except (RedisError, OSError) as error:
             self._failure = error
@@ -56,6 +58,11 @@ class ServerPipeline:
 
     def read(self) -> dict[int, Any]:
         """The reply, or error, of each command by its number."""
+        try:
+            if self._connection is not None and not self._failure:
+                sending(self._connection)  # other servers' replies may have taken most of the time
+        except RedisError as error:
+            self._failure = error
         replies = [self._failure or self._read_one(str(command[0])) for command in self._sent]
         self._is_whole = self._failure is None
         rest = iter(judged(replies, self._replicas) if self._replicas else replies)

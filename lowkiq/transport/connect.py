@@ -7,7 +7,7 @@ from typing import Any
 
 import redis
 import structlog
-from redis.backoff import ExponentialWithJitterBackoff, NoBackoff
+from redis.backoff import NoBackoff
 from redis.cluster import ClusterNode
 from redis.exceptions import ResponseError
 from redis.retry import Retry
@@ -16,6 +16,7 @@ from lowkiq.errors import RedisUnsuitable, SettingsError
 from lowkiq.redis_url import Target, parse
 from lowkiq.settings import Settings
 from lowkiq.transport.cluster import ClusterClient
+from lowkiq.transport.patience import PATIENT, PatientBackoff, PatientRetry
 from lowkiq.transport.sentinel import sentinel_client
 
 logger = structlog.get_logger("lowkiq")
@@ -50,8 +51,9 @@ _BlockingPool: Any = redis.BlockingConnectionPool
 
 def client_for_producers(settings: Settings) -> Client:
     """A client whose `client_pool_size` connections are shared; a wait of `pool_timeout` for one is an error."""
-    retry = Retry(ExponentialWithJitterBackoff(base=0.05, cap=1.0), PRODUCER_RETRIES)
-    return _client(settings, settings.client_pool_size, settings.pool_timeout, retry, delays=PRODUCER_DELAYS)
+    retry = PatientRetry(PatientBackoff(base=0.05, cap=1.0), PRODUCER_RETRIES)
+    timeout = min(settings.pool_timeout, settings.push_timeout)
+    return _client(settings, settings.client_pool_size, timeout, retry, delays=PRODUCER_DELAYS)
 
 
 def client_for_node(settings: Settings, connections: int) -> Client:
@@ -105,7 +107,9 @@ def _client(
     options |= {"max_connections": connections, "timeout": timeout, "retry": retry}
     if target.kind == "sentinel":
         return sentinel_client(target, options)
-    return redis.Redis.from_pool(_BlockingPool(**(options | dict(target.options))))
+    options |= target.options
+    connection_class = PATIENT[options.get("connection_class", redis.Connection)]
+    return redis.Redis.from_pool(_BlockingPool(**(options | {"connection_class": connection_class})))
 
 
 def _cluster(

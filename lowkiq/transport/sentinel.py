@@ -15,6 +15,7 @@ from redis.sentinel import Sentinel, SentinelConnectionPool, SentinelManagedConn
 
 from lowkiq import clock
 from lowkiq.redis_url import Target
+from lowkiq.transport.patience import Patient
 
 #: Seconds to wait for a sentinel, before the next is asked.
 SENTINEL_TIMEOUT: Final = 1.0
@@ -23,7 +24,7 @@ SENTINEL_TIMEOUT: Final = 1.0
 FOLLOW_INTERVAL: Final = 1.0
 
 
-class _Connection(SentinelManagedConnection):
+class _Connection(Patient, SentinelManagedConnection):
     """Asks the sentinels whenever it connects: redis-py's own does not when a command finds the connection cut."""
 
     def send_packed_command(self, command: Any, check_health: bool = True) -> None:

@@ -12,6 +12,8 @@ from hiredis import pack_command
 from redis.connection import Connection, UnixDomainSocketConnection
 from redis.exceptions import ReadOnlyError, RedisError, ResponseError
 
+from lowkiq.transport.patience import sending, sent
+
 Argument = str | bytes | int | float
 Command = tuple[Argument, ...]
 
@@ -56,14 +58,15 @@ class Server:
         Sends commands in one round trip; gives for each its reply or error, with `replicas` NotReplicated if too few
         have what was written. An error of the connection is raised.
         """
-        sent = [*commands, wait_command(replicas)] if replicas else commands
+        with_wait = [*commands, wait_command(replicas)] if replicas else commands
         if self.connections and commands[0][0] in UNPARSED:
-            replies = self.connections.pipeline(sent)
+            replies = self.connections.pipeline(with_wait)
         else:
             with self._client.pipeline(transaction=False) as pipeline:
                 add: Callable[..., Any] = pipeline.execute_command
-                for command in sent:
+                for command in with_wait:
                     add(*command)
+                sent()
                 replies = list(pipeline.execute(raise_on_error=False))
         for reply in replies:
             if isinstance(reply, ResponseError):
@@ -109,7 +112,7 @@ class Connections:
         makes = getattr(pool, "connection_class", type)
         is_socket = issubclass(makes, Connection | UnixDomainSocketConnection)
         # Others' connections (fakeredis has some) may have no sockets.
-        is_ours = is_socket and makes.__module__.partition(".")[0] == "redis"
+        is_ours = is_socket and makes.__module__.partition(".")[0] in {"redis", "lowkiq"}
         return cls(pool) if is_ours and getattr(client, "connection", None) is None else None
 
     def pipeline(self, commands: Sequence[tuple[Any, ...]]) -> list[Any]:
@@ -178,6 +181,9 @@ class _Parts:
 
 
 def _exchange(connection: Any, parts: Iterable[bytes], count: int) -> list[Any]:
+    if not connection._sock:
+        connection.connect()
+    sending(connection)
     connection.send_packed_command(parts)
     return read_replies(connection, count)
 

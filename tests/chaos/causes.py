@@ -29,9 +29,9 @@ OUTAGES: Final = ("redis away", "kill redis", *FAILOVERS, "move slots")
 #: Those of the proxy that can cost a node its leases. A delay or a reset alone must not.
 CUTS: Final = ("drop replies", "drop requests", "late")
 #: Those of a node. One that is told to drain, or whose supervisor is paused, has no excuse.
-HITS: Final = ("kill node", "kill supervisor", "pause node")
+HITS: Final = ("kill node", "kill supervisor", "pause node", "kill fork server", "kill helper")
 #: Faults that end a process.
-ENDS: Final = ("kill node", "kill supervisor")
+ENDS: Final = ("kill node", "kill supervisor", "kill fork server", "kill helper")
 
 
 class Causes:
@@ -52,11 +52,12 @@ class Causes:
 
     def of_duplicate(self, payload: Payload, begun_at: float, first: dict[str, Any], second: dict[str, Any]) -> str:
         """Cause of a payload that `first` wrote, begun then, being done again by the run that began with `second`."""
-        if first["e"] != second["e"]:
-            node = self._history.nodes.get(first["r"].rpartition(".")[0])
-            cause = self._of_lost_claim(node, begun_at, first["t"], second["t"]) if node else None
-            if cause:
-                return cause
+        node = self._history.nodes.get(first["r"].rpartition(".")[0])
+        # A helper that dies takes its batch along, under the same token.
+        has_moved = first["e"] != second["e"] or (node is not None and node.helps is not None)
+        cause = self._of_lost_claim(node, begun_at, first["t"], second["t"]) if node and has_moved else None
+        if cause:
+            return cause
         for fault in self._failovers:  # it was settled, under whatever token, and that was lost
             if fault.since - CLAIM_WINDOW - LOSS_WINDOW <= first["t"] <= fault.until + RECOVERY:
                 return fault.kind
@@ -64,7 +65,8 @@ class Causes:
 
     def _of_lost_claim(self, node: Node, begun_at: float, written_at: float, again_at: float) -> str | None:
         """Fault that kept a node from settling what was begun and written then, before somebody else took it."""
-        for fault in self._of_pid[node.pid]:
+        of_its_node = self._of_pid[node.helps] if node.helps else []
+        for fault in self._of_pid[node.pid] + of_its_node:
             # A pid may have been another process's before.
             if fault.until >= node.since and _explains(fault, begun_at, written_at, again_at, CLAIM_WINDOW):
                 return fault.kind

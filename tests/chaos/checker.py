@@ -9,6 +9,8 @@ duplicate    a payload is written twice; explained if a fault hit the first one'
              could know of it: within the claim window before the fault, or as long as the fault lasted
 innocent     an id is buried for deaths of nodes, but none of its payloads kills; explained if faults struck its runs as
              often as that takes
+stale        a run is given a checkpoint of a payload that it is not to do
+came back    a job starts long after it was cancelled
 """
 
 from __future__ import annotations
@@ -21,12 +23,14 @@ from itertools import takewhile
 from typing import Any, Final
 
 from tests.chaos.causes import UNEXPLAINED, Causes
-from tests.chaos.history import History, Payload, Row
+from tests.chaos.history import History, Payload, Row, is_cancelled
 
 #: Deaths alone on a node for which an id is buried.
 ALONE: Final = 2
 #: How many of each kind are described.
 SHOWN: Final = 20
+#: Seconds within which what was claimed when it was cancelled has started, or never will: a pause, and a lease.
+CLAIMED: Final = 30.0
 
 
 @dataclass
@@ -51,6 +55,12 @@ class Verdict:
     loss_after: float = 0.0
     #: Buried for the deaths of nodes that they have not killed.
     innocents: list[str] = field(default_factory=list)
+    #: Runs that were given a checkpoint, and those whose checkpoint was of something else; ids that were cancelled, and
+    #: those that came back.
+    resumed: int = 0
+    stale: list[str] = field(default_factory=list)
+    cancelled: int = 0
+    came_back: list[str] = field(default_factory=list)
     #: The same, when faults have struck so often while they ran that it looks as if they had.
     framed: int = 0
     #: Started before a lower one of which Redis may just have lost the push.
@@ -60,7 +70,14 @@ class Verdict:
     def is_good(self) -> bool:
         """A world in which nothing was done has shown nothing."""
         return self.performed > 0 and not (
-            self.lost or self.out_of_order or self.overlaps or self.unexplained or self.queued or self.innocents
+            self.lost
+            or self.out_of_order
+            or self.overlaps
+            or self.unexplained
+            or self.queued
+            or self.innocents
+            or self.stale
+            or self.came_back
         )
 
 
@@ -81,6 +98,7 @@ def check(history: History, *, may_lose: bool = False) -> Verdict:
         and payload not in written
         and payload not in history.morgue
         and payload not in history.queued
+        and not is_cancelled(history, payload)
     ]
     _judge_losses(verdict, lost, history, causes, may_lose=may_lose)
     for row, records in history.rows.items():
@@ -92,6 +110,8 @@ def check(history: History, *, may_lose: bool = False) -> Verdict:
         _check_overlaps(verdict, row, records, history, causes)
         _check_duplicates(verdict, row, records, causes)
         _check_burials(verdict, row, records, history, causes)
+        _check_checkpoints(verdict, row, records)
+        _check_cancels(verdict, row, records, history, causes)
     return verdict
 
 
@@ -127,6 +147,7 @@ def _owed(history: History, row: Row, lost: set[Payload]) -> list[int]:
         and push.acked_at is not None
         and (queue, id, number) not in history.morgue
         and (queue, id, number) not in lost
+        and not is_cancelled(history, (queue, id, number))
     )
 
 
@@ -235,6 +256,36 @@ def _check_burials(verdict: Verdict, row: Row, records: list[dict[str, Any]], hi
         verdict.framed += 1
     else:
         verdict.innocents.append(f"{row}: {sorted(buried)} were buried, struck {struck} times")
+
+
+# ── checkpoints and cancels ─────────────────────────────────────────────────────────────────────────────────────────
+
+
+def _check_checkpoints(verdict: Verdict, row: Row, records: list[dict[str, Any]]) -> None:
+    """What a run is given must be of a payload that it is to do."""
+    for record in records:
+        if record["k"] == "begin" and record.get("kept") is not None:
+            verdict.resumed += 1
+            if record["kept"] not in record["n"]:
+                verdict.stale.append(f"{row}: run {record['r']} of {record['n']} was given checkpoint {record['kept']}")
+
+
+def _check_cancels(verdict: Verdict, row: Row, records: list[dict[str, Any]], history: History, causes: Causes) -> None:
+    """What was cancelled may run on where it runs, or start where it was claimed; it must not come back later."""
+    known = [cancel for cancel in history.cancels.get(row, ()) if cancel.known_at is not None]
+    verdict.cancelled += len(known)
+    for record in records:
+        if record["k"] == "begin" and record["a"]:
+            back = [
+                cancel.number
+                for cancel in known
+                if cancel.known_at is not None
+                and record["t"] > cancel.known_at + CLAIMED
+                and min(record["n"]) <= cancel.number
+                and not causes.is_after_failover(cancel.known_at)
+            ]
+            if back:
+                verdict.came_back.append(f"{row}: run {record['r']} of {record['n']}, cancelled up to {back}")
 
 
 # ── duplicates ──────────────────────────────────────────────────────────────────────────────────────────────────────

@@ -38,6 +38,14 @@ class Window(NamedTuple):
     via: str = ""
 
 
+class Cancel(NamedTuple):
+    """All payloads of an id up to a number."""
+
+    number: int
+    #: None: nobody knows whether.
+    known_at: float | None
+
+
 @dataclass
 class Node:
     """The life of a node's process."""
@@ -52,6 +60,8 @@ class Node:
     stalls: list[Window] = field(default_factory=list)
     #: When a job of it killed it.
     died_at: float | None = None
+    #: Of a helper process, its node's pid.
+    helps: int | None = None
 
 
 @dataclass
@@ -62,14 +72,26 @@ class History:
     faults: list[Window] = field(default_factory=list)
     morgue: set[Payload] = field(default_factory=set)
     queued: set[Payload] = field(default_factory=set)
+    #: Row → what was cancelled of it, and when Redis knew that.
+    cancels: dict[Row, list[Cancel]] = field(default_factory=dict)
     #: Those in the morgue that are said to have killed their nodes.
     killers: set[Payload] = field(default_factory=set)
+
+
+def is_cancelled(history: History, payload: Payload) -> bool:
+    """True if a payload need not run, since its id was cancelled after it was sent."""
+    queue, id, number = payload
+    return any(number <= cancel.number for cancel in history.cancels.get((queue, id), ()))
 
 
 def read(directory: Path) -> History:
     history = History()
     for path in sorted((directory / "producers").glob("*.jsonl")):
         history.pushes.update(_pushes(journal.read(path)))
+        for record in journal.read(path):
+            if record["k"] in {"cancel", "cancelled"}:
+                known_at = record["t"] if record["k"] == "cancelled" else None
+                history.cancels.setdefault((record["q"], record["id"]), []).append(Cancel(record["n"], known_at))
     for path in sorted((directory / "rows").glob("*.log")):
         queue, _, id = path.name.removesuffix(".log").partition(".")
         history.rows[queue, id] = list(journal.read(path))
@@ -114,7 +136,7 @@ def _node(path: Path) -> Node:
     alive = path.with_suffix(".alive")
     if alive.exists():
         last = max(last, float(alive.read_text() or 0))
-    node = Node(boot["p"], boot["pid"], boot["parent"], boot["via"], boot["t"], last)
+    node = Node(boot["p"], boot["pid"], boot["parent"], boot["via"], boot["t"], last, helps=boot.get("helps"))
     for record in records:
         if record["k"] == "stall":
             node.stalls.append(Window(record.get("why", "stall of the machine"), record["since"], record["until"]))

@@ -58,6 +58,8 @@ class Injector:
         match fault.kind.split():
             case [("kill" | "pause"), "node"]:
                 done = self._hit(fault, _one(self._world.nodes(), fault.target))
+            case ["kill", "helper"] | ["kill", "fork", "server"]:
+                done = self._hit(fault, _one(self._world.helpers(of_fork="fork" in fault.kind), fault.target))
             case [("kill" | "term"), ("supervisor" | "producer")]:
                 done = self._end(fault, _one(self._group(fault), fault.target))
             case ["pause", "supervisor"]:

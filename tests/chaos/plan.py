@@ -10,6 +10,8 @@ from typing import Final, NamedTuple
 #: Kind of fault → seconds between two of it on average, and how many seconds it lasts at least and at most.
 FAULTS: Final[Mapping[str, tuple[float, float, float]]] = {
     "kill node": (1.5, 0, 0),
+    "kill helper": (1.5, 0, 0),
+    "kill fork server": (10, 0, 0),
     # Most outlast the lease of a second.
     "pause node": (0.7, 0.3, 3),
     "kill supervisor": (10, 0, 1),

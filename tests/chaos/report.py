@@ -12,7 +12,7 @@ from tests.chaos.plan import WEATHERS
 
 #: What the line says of faults: name → kinds.
 GROUPS = {
-    "kills": ("kill node", "kill supervisor", "kill producer"),
+    "kills": ("kill node", "kill supervisor", "kill producer", "kill helper", "kill fork server"),
     "pauses": ("pause node", "pause supervisor"),
     "restarts": ("term supervisor", "hup supervisor"),
     "Redis restarts": ("kill redis",),
@@ -26,7 +26,7 @@ GROUPS = {
 COUNTED = (
     "payloads", "unsure", "performed", "buried", "lost", "lost_to_failover", "loss_before_ms", "loss_after_ms",
     "disordered_by_failover", "still_queued", "out_of_order", "overlaps", "overlaps_refused", "innocents_buried",
-    "framed",
+    "framed", "resumed", "stale_checkpoints", "cancelled", "came_back",
 )  # fmt: skip
 
 
@@ -51,6 +51,10 @@ def figures(verdict: Verdict, faults: Counter[str], seconds: float, on: str, see
         "overlaps_refused": verdict.refused,
         "innocents_buried": len(verdict.innocents),
         "framed": verdict.framed,
+        "resumed": verdict.resumed,
+        "stale_checkpoints": len(verdict.stale),
+        "cancelled": verdict.cancelled,
+        "came_back": len(verdict.came_back),
         "duplicates": dict(verdict.duplicates.most_common()),
         "unexplained": len(verdict.unexplained),
         "good": verdict.is_good,
@@ -94,6 +98,8 @@ def violations(verdict: Verdict) -> list[str]:
     found += [f"overlap: {what}" for what in verdict.overlaps[:SHOWN]]
     found += [f"duplicate: {what}" for what in verdict.unexplained[:SHOWN]]
     found += [f"innocent: {what}" for what in verdict.innocents[:SHOWN]]
+    found += [f"stale checkpoint: {what}" for what in verdict.stale[:SHOWN]]
+    found += [f"came back: {what}" for what in verdict.came_back[:SHOWN]]
     if not verdict.performed:
         found.append("nothing was performed: see what the logs say")
     if verdict.queued:

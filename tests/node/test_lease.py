@@ -288,5 +288,5 @@ def test_what_is_handed_over_before_the_claim_s_reply_is_read_is_run_once(bench:
     assert not lease.is_open
     again = lease.ask(1, seat)
     assert again
-    assert again.given_back == ()
+    assert again.made.unheard == ()
     assert ThreadClaim.of_ring(lease, handed, asking, seat) is None

@@ -129,7 +129,7 @@ def test_an_exception_fails_its_batch_and_no_other(app: Lowkiq) -> None:
             if "b" in payloads_by_id:
                 raise ValueError("no")
 
-    Jobs.perform_async([{"id": id, "perform_in": number} for number, id in enumerate("abcdef")])
+    Jobs.perform_async([{"id": id, "perform_in": 1e9 + number} for number, id in enumerate("abcdef")])
     burst(app)
     assert [job.id for job in Jobs.queries.fetch("abcdef")] == ["a", "b"]
 

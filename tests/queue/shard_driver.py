@@ -16,7 +16,7 @@ from lowkiq.shared_page import DeadNode
 from tests.queue.look import LOOK, Claimed, Dead, Look, Queued
 
 #: A due time long past, and one that no test lives to see.
-PAST, FUTURE = 1_000_000.0, 4_000_000_000.0
+PAST, FUTURE = 1_100_000_000.0, 4_000_000_000.0
 
 
 class Lease:

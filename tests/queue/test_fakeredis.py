@@ -57,6 +57,17 @@ def test_jobs_are_claimed_and_settled(shard):
     assert shard.morgue()["b"].payloads == {b"x": 1.0}
 
 
+def test_jobs_are_cancelled_and_keep_checkpoints(shard):
+    shard.push_all(("a", b"x"), ("b", b"x"), ("c", b"x", 1.0, "+60.000000"))
+    lease = shard.lease()
+    lease.claim()
+    assert lease.checkpoint("a", b"half") and lease.checkpoint("b", b"half")
+    assert shard.actions.cancel(["b", "c"]) == 2
+    assert lease.cancels(1) == ["b"]
+    lease.release("claim")
+    assert [(job.id, job.checkpoint) for job in lease.claim()] == [("a", b"half")]
+
+
 @pytest.mark.parametrize("count", [1, 10, 200])
 def test_compact_records_are_claimed_and_settled(shard, count):
     for n in range(count):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import socket
 import threading
 
 import pytest
@@ -73,6 +74,8 @@ class Broken:
     def __init__(self, retries: int, error: Exception) -> None:
         self.retry = Retry(NoBackoff(), retries)
         self.error = error
+        self.socket_timeout = 1.0
+        self._sock: socket.socket | None = socket.socket()
         self.tries = self.disconnects = 0
 
     def get_connection(self) -> Broken:
@@ -83,7 +86,13 @@ class Broken:
         raise self.error
 
     def disconnect(self) -> None:
+        if self._sock:
+            self._sock.close()
+        self._sock = None
         self.disconnects += 1
+
+    def connect(self) -> None:
+        self._sock = socket.socket()
 
 
 @pytest.mark.parametrize("retries", [0, 1, 3])

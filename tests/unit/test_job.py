@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime
 import math
+import time
 from collections import UserDict
 from decimal import Decimal
 from typing import Any
@@ -43,8 +44,35 @@ def test_null_is_a_payload() -> None:
 def test_a_datetime_is_its_unix_time() -> None:
     at = datetime.datetime(2026, 11, 20, 12, 0, 0, 250_000, tzinfo=datetime.UTC)
     assert encode({"id": "a", "perform_in": at})[0].perform_in == f"{at.timestamp():.6f}"
-    naive = datetime.datetime(2026, 11, 20, 12)  # noqa: DTZ001 (local time, as everywhere in Python)
-    assert float(encode({"id": "a", "perform_in": naive})[0].perform_in) == naive.timestamp()
+    there = at.astimezone(datetime.timezone(datetime.timedelta(hours=5, minutes=30)))
+    assert encode({"id": "a", "perform_in": there}) == encode({"id": "a", "perform_in": at})
+
+
+def test_a_naive_datetime_is_refused_and_the_time_zone_named_that_it_would_have_meant(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("TZ", "Asia/Kolkata")
+    time.tzset()
+    try:
+        text = refusal({"id": "a", "perform_in": datetime.datetime(2026, 11, 20, 12)})  # noqa: DTZ001 (as a user might)
+    finally:
+        monkeypatch.undo()
+        time.tzset()
+    assert "perform_in 2026-11-20 12:00:00 has no time zone, and would be taken for IST, this machine's" in text
+    assert "give it one, as in datetime.now(timezone.utc), or say delay=seconds" in text
+
+
+@pytest.mark.parametrize(
+    ("delay", "text"),
+    [(7200, "+7200.000000"), (0, "+0.000000"), (0.25, "+0.250000"), (100 * 366 * 86_400, "+3162240000.000000")],
+)
+def test_a_delay_is_seconds_after_a_plus(delay: float, text: str) -> None:
+    assert encode({"id": "a", "delay": delay})[0].perform_in == text
+
+
+@pytest.mark.parametrize("perform_in", [10**9, 1_000_000_000.5, 1_790_000_000])
+def test_a_time_since_2001_is_one(perform_in: float) -> None:
+    assert encode({"id": "a", "perform_in": perform_in})[0].perform_in == f"{perform_in:.6f}"
 
 
 def test_any_mapping_will_do() -> None:
@@ -82,7 +110,7 @@ class Broken:
         ({"id": 10**5000}, "id is an integer of more than 4,300 digits: hash it"),
         ({"id": "a", "payloda": 1}, "job 0 (id 'a'): unknown key `payloda`, did you mean `payload`?"),
         ({"id": "a", "performin": 1}, "did you mean `perform_in`?"),
-        ({"id": "a", "zzz": 1}, "unknown key `zzz`, known are: id, payload, perform_in, score"),
+        ({"id": "a", "zzz": 1}, "unknown key `zzz`, known are: delay, id, payload, perform_in, score"),
         ({"id": "a", 5: 1}, "unknown key `5`"),
         ({"id": "a", "score": math.nan}, "score must be finite, not nan"),
         ({"id": "a", "score": math.inf}, "score must be finite, not inf"),
@@ -99,6 +127,20 @@ class Broken:
         ({"id": "a", "perform_in": datetime.date(2026, 1, 1)}, "perform_in must be a number or a datetime"),
         ({"id": "a", "perform_in": datetime.timedelta(1)}, "perform_in must be a number or a datetime"),
         ({"id": "a", "perform_in": datetime.datetime.min}, "job 0 (id 'a'): "),  # noqa: DTZ901 (naive, as a user might)
+        ({"id": "a", "perform_in": 60}, "job 0 (id 'a'): perform_in 60 is a Unix time; did you mean delay=60?"),
+        ({"id": "a", "perform_in": 0.5}, "perform_in 0.5 is a Unix time; did you mean delay=0.5?"),
+        ({"id": "a", "perform_in": -1}, "perform_in -1 is a Unix time"),
+        ({"id": "a", "perform_in": 10**9 - 1}, "did you mean delay=999999999?"),
+        ({"id": "a", "delay": -1}, "delay is -1, it must be from 0 to 3,162,240,000 seconds"),
+        ({"id": "a", "delay": 1e10}, "delay is 10000000000.0, it must be from 0 to"),
+        ({"id": "a", "delay": math.inf}, "delay must be finite, not inf"),
+        ({"id": "a", "delay": math.nan}, "delay must be finite, not nan"),
+        ({"id": "a", "delay": "60"}, "delay must be a number, not '60' (str)"),
+        ({"id": "a", "delay": True}, "delay must be a number, not True (bool)"),
+        ({"id": "a", "delay": None}, "delay must be a number, not None"),
+        ({"id": "a", "delay": datetime.timedelta(1)}, "delay must be a number"),
+        ({"id": "a", "delay": 5, "perform_in": 1_790_000_000}, "delay and perform_in both say when it is due"),
+        ({"id": "a", "dealy": 5}, "unknown key `dealy`, did you mean `delay`?"),
         ({"id": "a", "payload": math.nan}, "payload is nan, which JSON can't hold"),
         ({"id": "a", "payload": {"a": [1, math.inf]}}, "payload['a'][1] is inf, which JSON can't hold"),
         ({"id": "a", "payload": {"a": {1, 2}}}, "payload['a'] is a set, which JSON can't hold; convert it or set dump"),

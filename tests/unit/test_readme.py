@@ -41,6 +41,7 @@ def test_every_setting_is_in_the_table(name: str) -> None:
         ("poll_interval", "1 s"),
         ("client_pool_size", "5"),
         ("pool_timeout", "5 s"),
+        ("push_timeout", "5 s"),
         ("wait_replicas", "0"),
         ("wait_timeout", "1 s"),
         ("lease_ttl", "15 s"),

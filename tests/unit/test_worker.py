@@ -167,7 +167,7 @@ def test_an_unknown_option_comes_with_the_closest_known_one() -> None:
 
 
 MODULE = """
-from datetime import datetime
+from datetime import UTC, datetime
 from typing import Any
 
 from lowkiq import Job, Lowkiq, PartialFailure, Pushed, Worker, current
@@ -204,8 +204,8 @@ class Other(Worker):
     pass
 
 
-pushed: Pushed = OrderSync.perform_async([{"id": 1}, {"id": "2", "payload": {"v": 1}, "score": 5, "perform_in": 1.5}])
-plain.perform_async([{"id": 1, "perform_in": datetime.now()}])
+pushed: Pushed = OrderSync.perform_async([{"id": 1}, {"id": "2", "payload": {"v": 1}, "score": 5, "delay": 1.5}])
+plain.perform_async([{"id": 1, "perform_in": datetime.now(UTC)}])
 jobs: list[Job] = send_mail.queries.fetch([1, "a"])
 moved: int = Other.actions.morgue_queue_up_all_jobs()
 new: int = pushed.new

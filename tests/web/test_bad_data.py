@@ -18,12 +18,12 @@ def test_pages_show_times_and_scores_of_any_size(browser, driver, app, number):
     worker = app.worker(queue_name="q", shards_count=1)(lambda _: None)
     worker.perform_async(
         [
-            {"id": "time", "perform_in": number},
             {"id": "score", "score": number},
             {"id": "several", "payload": 1, "score": number},
             {"id": "several", "payload": 2},
         ]
     )
+    driver.push("time", perform_in=number)
     driver.redis.zadd(driver.key("morgue"), {"dead": number})
     driver.redis.hset(driver.key("morgue:payloads"), "dead", f"{number!r}:1")
     driver.redis.hset(driver.key("morgue:errors"), "dead", "boom")

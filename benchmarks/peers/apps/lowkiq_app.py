@@ -23,21 +23,21 @@ class Measured(Worker):
     shards_count = int(os.environ.get("BENCH_SHARDS") or stage.THREADS * int(os.environ.get("BENCH_PROCESSES", "1")))
     batch_size = int(os.environ.get("BENCH_BATCH", "1"))
 
-    if TASKS:
-        concurrency = int(TASKS)
+    concurrency = int(TASKS) if TASKS else None
 
-        async def perform(self, payloads_by_id: dict[str, list[Any]]) -> None:
-            measured.performed()
-            for payloads in payloads_by_id.values():
-                for payload in payloads:
-                    await measured.run(payload)
-    else:
+    async def on_loop(self, payloads_by_id: dict[str, list[Any]]) -> None:
+        measured.performed()
+        for payloads in payloads_by_id.values():
+            for payload in payloads:
+                await measured.run(payload)
 
-        def perform(self, payloads_by_id: dict[str, list[Any]]) -> None:
-            measured.performed()
-            for payloads in payloads_by_id.values():
-                for payload in payloads:
-                    measured(payload)
+    def on_thread(self, payloads_by_id: dict[str, list[Any]]) -> None:
+        measured.performed()
+        for payloads in payloads_by_id.values():
+            for payload in payloads:
+                measured(payload)
+
+    perform: Any = on_loop if TASKS else on_thread
 
 
 def enqueue_one(identity: str, payload: Any) -> None:

@@ -1,6 +1,6 @@
 --! allow-oom
 -- cancel: delete what is queued of jobs; and mark those that run, so that none of them comes back unless it is done
--- (claimed.lua), and ring their owner, which asks them to stop. Repeating it changes nothing.
+-- (cancelling.lua), and ring their owner, which asks them to stop. Repeating it changes nothing.
 -- KEYS  1 shard prefix
 -- ARGV  1 layout, then ids
 -- returns how many were queued or run   errors: LAYOUT, NEWER

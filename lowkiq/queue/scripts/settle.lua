@@ -32,7 +32,8 @@ if #ARGV == 10 and ARGV[4] == 'ack' and ARGV[5] == '0' then
 end
 
 --@ shard clock owner oom
---@ claimed find restore acquit forget cancelled unpark over
+--@ claimed find restore acquit forget unpark over
+--@ cancelling mark
 --@ payloads fold
 --@ bell oldest_due
 local P = KEYS[1]
@@ -83,7 +84,7 @@ local function take(id)
   return parse_claimed(P, claim, record)
 end
 
--- The ids that are done; and all whose mark, if they have one, is to go (claimed.lua, cancelled).
+-- The ids that are done; and all whose mark, if they have one, is to go (cancelling.lua).
 local done, over = {}, {}
 
 -- Something else than its claim may speak of an id; mostly nothing does.

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import itertools
+import json
 import os
 import signal
 import subprocess
@@ -15,7 +16,10 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import psutil
+
 from lowkiq import Lowkiq, PartialFailure, Worker, current
+from lowkiq.errors import CheckpointFailed
 from tests.chaos.journal import Journal, now
 from tests.chaos.world import queues
 from tests.chaos.world.database import Database
@@ -31,6 +35,8 @@ if os.environ.get("CHAOS_MUTANT"):
 ALIVE, STALL = 0.05, 0.3
 #: Seconds in which a signal to stop has surely stopped this process.
 STOPPING = 0.02
+#: Seconds that a job sleeps that is to be stopped.
+OVERRUN = 4
 
 
 class StaleToken(Exception):
@@ -49,7 +55,9 @@ class Process:
         """Starts the journal in the node's own process: the module may have been imported before the fork."""
         self.name = f"{os.getpid()}-{now():.3f}"
         self._journal = Journal(HERE / "nodes" / f"{self.name}.jsonl")
-        self._journal.write("boot", p=self.name, pid=os.getpid(), parent=os.getppid(), via=os.environ["CHAOS_VIA"])
+        self._journal.write(
+            "boot", p=self.name, pid=os.getpid(), parent=os.getppid(), via=os.environ["CHAOS_VIA"], helps=_helps()
+        )
         threading.Thread(target=self._live, daemon=True).start()
 
     def die(self) -> None:
@@ -80,6 +88,12 @@ class Process:
                 self._journal.write("stall", since=before, until=last)
 
 
+def _helps() -> int | None:
+    """The node of a helper process, whose parent is the node's fork server."""
+    parent = psutil.Process(os.getppid())
+    return parent.ppid() if "fork server" in " ".join(parent.cmdline()) else None
+
+
 process = Process()
 database = Database(HERE / "rows")
 app = Lowkiq(on_server_init=process.begin)
@@ -92,6 +106,8 @@ class Run:
         self._payloads = payloads_by_id
         self._name = f"{process.name}.{next(process.runs)}"
         self._attempts = {job.id: job.retry_count + 2 for job in self._context.jobs}
+        #: Checkpoints of earlier runs.
+        self._kept = {job.id: json.loads(job.checkpoint) for job in self._context.jobs if job.checkpoint}
         self._failed: dict[str, BaseException | str] = {}
         self._pause = 0.0
         self._open: dict[str, None] = {}
@@ -121,7 +137,8 @@ class Run:
 
     def _begin(self) -> None:
         for id, payloads in self._payloads.items():
-            if self._write(id, "begin", n=[payload["n"] for payload in payloads], try_=self._attempts[id]):
+            numbers, kept = [payload["n"] for payload in payloads], self._kept.get(id)
+            if self._write(id, "begin", n=numbers, try_=self._attempts[id], kept=kept):
                 self._open[id] = None
             else:
                 self._failed[id] = StaleToken()
@@ -133,12 +150,23 @@ class Run:
         """
         for id in list(self._open):
             yield max(payload["s"] for payload in self._payloads[id])
+            if self._payloads[id][0].get("do") == "overrun" and self._attempts[id] == 1:
+                yield from self._overrun()
             # Exhausted retries bury the lowest payload, so that one does what makes it fail, and no other.
             self._act(id, self._payloads[id][0])
 
+    def _overrun(self) -> Iterator[float]:
+        """Sleeps until it is stopped; on a thread, until it is asked to stop."""
+        until = now() + OVERRUN
+        while now() < until and not (self._context.worker.perform_timeout and self._context.cancelled):
+            yield 0.05
+
     def _act(self, id: str, payload: dict[str, Any]) -> None:
         what, attempt = payload.get("do"), self._attempts[id]
-        if what == "fail" and attempt <= payload["tries"]:
+        if what == "keep":
+            with contextlib.suppress(CheckpointFailed):
+                self._context.checkpoint(payload["n"], id=id)
+        if what in {"fail", "keep"} and attempt <= payload["tries"]:
             del self._open[id]
             self._failed[id] = ValueError("is to fail")
             self._write(id, "fail", why="failed")
@@ -182,16 +210,18 @@ def _register(queue: queues.Queue) -> None:
         def retry_in(self, retry_count: int) -> float:
             return 0.1 * (retry_count + 1)
 
-        if queue.is_async:
+        perform_timeout = queue.perform_timeout
+        isolation = "process" if queue.runs == "in processes" else "thread"
 
-            async def perform(self, payloads_by_id: dict[str, list[Any]]) -> None:
-                with contextlib.suppress(FileNotFoundError):
-                    await Run(self.queue_name, payloads_by_id).on_loop()
-        else:
+        async def on_loop(self, payloads_by_id: dict[str, list[Any]]) -> None:
+            with contextlib.suppress(FileNotFoundError):
+                await Run(self.queue_name, payloads_by_id).on_loop()
 
-            def perform(self, payloads_by_id: dict[str, list[Any]]) -> None:
-                with contextlib.suppress(FileNotFoundError):  # the world is over
-                    Run(self.queue_name, payloads_by_id)()
+        def on_thread(self, payloads_by_id: dict[str, list[Any]]) -> None:
+            with contextlib.suppress(FileNotFoundError):  # the world is over
+                Run(self.queue_name, payloads_by_id)()
+
+        perform: Any = on_loop if queue.runs == "as tasks" else on_thread
 
     app.worker(Jobs)
 

@@ -7,6 +7,7 @@ Usage: python -m tests.chaos.producer NUMBER SEED
 
 from __future__ import annotations
 
+import contextlib
 import os
 import random
 import signal
@@ -14,6 +15,7 @@ import sys
 import time
 from collections import defaultdict
 from pathlib import Path
+from typing import Any
 
 from redis.exceptions import RedisError
 
@@ -28,6 +30,8 @@ HOT, COLD = 4, 40
 PAUSE = 0.1
 #: Jobs of a producer that kill whatever performs them, at most, and the share that does until there were enough.
 MOST_POISON, POISON = 8, 0.02
+#: Pushes after which the last id is cancelled.
+CANCELS = 0.02
 #: Ids in the queues above which producers wait.
 ENOUGH = 600
 
@@ -76,8 +80,18 @@ class Producer:
                     break
             else:
                 self._journal.write("ack", attempts=attempt)
+                if self._rng.random() < CANCELS:
+                    self._cancel(queue.name, made[-1]["id"])
                 return
         self._journal.write("unsure")
+
+    def _cancel(self, queue: str, id: Any) -> None:
+        """Cancels a job: of what it has sent so far of that id, nothing need run any more."""
+        number = self._numbers[queue, id]
+        self._journal.write("cancel", q=queue, id=id, n=number)
+        with contextlib.suppress(RedisError):
+            self._workers[queue].actions.cancel([id])
+            self._journal.write("cancelled", q=queue, id=id, n=number)
 
     def _job(self, queue: queues.Queue) -> NewJob:
         is_hot = self._rng.random() < 0.7

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Mapping
-from typing import Any, Final, NamedTuple
+from typing import Any, Final, Literal, NamedTuple
 
 MAX_RETRY_COUNT: Final = 4
 
@@ -23,8 +23,10 @@ class Queue(NamedTuple):
     concurrency: int | None = None
     #: Most of its payloads are short, and few are long.
     is_uneven: bool = False
-    #: Its jobs run on the event loop.
-    is_async: bool = False
+    #: Where its jobs run.
+    runs: Literal["on threads", "as tasks", "in processes"] = "on threads"
+    #: Seconds that a batch may take.
+    perform_timeout: float | None = None
 
 
 class Trouble(NamedTuple):
@@ -53,9 +55,24 @@ LOADS: Final[Mapping[str, Load]] = {
             Queue("unscored", 3, 5, is_scored=False, seconds=(0, 0.01), share=0.1, concurrency=5),
             Queue("slow", 6, 2, is_scored=True, seconds=(0, 0.2), share=0.147, concurrency=1),
             # What is pushed to hot ids of one shard waits for their own runs, and others pass by.
-            Queue("uneven", 1, 1, is_scored=True, seconds=(0, 0.6), share=0.15, concurrency=100, is_uneven=True),
-            Queue("tasks", 3, 1, is_scored=True, seconds=(0, 0.3), share=0.1, is_async=True, is_uneven=True),
-            Queue("tasks-of-five", 2, 5, is_scored=False, seconds=(0, 0.02), share=0.05, concurrency=3, is_async=True),
+            Queue(
+                "uneven",
+                1,
+                1,
+                is_scored=True,
+                seconds=(0, 0.6),
+                share=0.15,
+                concurrency=100,
+                is_uneven=True,
+                perform_timeout=2,
+            ),
+            Queue("tasks", 3, 1, is_scored=True, seconds=(0, 0.3), share=0.1, runs="as tasks", perform_timeout=2),
+            Queue(
+                "tasks-of-five", 2, 5, is_scored=False, seconds=(0, 0.02), share=0.05, concurrency=3, runs="as tasks"
+            ),
+            Queue(
+                "isolated", 3, 2, is_scored=True, seconds=(0, 0.1), share=0.1, runs="in processes", perform_timeout=2
+            ),
             # Longer than a lease.
             Queue("longest", 2, 1, is_scored=True, seconds=(1.1, 2), share=0.003),
         ),
@@ -65,6 +82,11 @@ LOADS: Final[Mapping[str, Load]] = {
             Trouble(0.001, {"do": "fail", "tries": 1000}),
             Trouble(0.005, {"do": "raise", "tries": 1}),
             Trouble(0.002, {"do": "pause"}),
+            # Takes longer than perform_timeout, where its queue has one.
+            Trouble(0.003, {"do": "overrun"}),
+            # Keeps a checkpoint before it fails once, or goes on.
+            Trouble(0.02, {"do": "keep", "tries": 1}),
+            Trouble(0.02, {"do": "keep", "tries": 0}),
             Trouble(0.0003, {"do": "exit"}),
             Trouble(0.0005, {"do": "kill once"}),
             Trouble(0.0001, {"do": "kill"}),

@@ -13,6 +13,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Final, Self
 
+import psutil
 from redis.exceptions import RedisError
 
 from lowkiq import Lowkiq
@@ -73,6 +74,15 @@ class World:
 
     def nodes(self) -> list[int]:
         return [pid for supervisor in self.supervisors for pid in supervisor.children()]
+
+    def helpers(self, *, of_fork: bool) -> list[int]:
+        """The helper processes of all nodes; or the fork servers, which make them."""
+        found = []
+        for pid in self.nodes():
+            with contextlib.suppress(psutil.Error):
+                servers = [child for child in psutil.Process(pid).children() if "fork server" in _title(child)]
+                found += servers if of_fork else [helper for server in servers for helper in server.children()]
+        return sorted(process.pid for process in found)
 
     def weather(self, what: str, seconds: float) -> bool:
         """Tells the proxy; False without one."""
@@ -151,6 +161,10 @@ class World:
         assert self._proxy.stdout
         assert self._proxy.stdout.readline() == b"ready\n", "the proxy did not start"
         return f"redis://127.0.0.1:{port}/0"
+
+
+def _title(process: psutil.Process) -> str:
+    return " ".join(process.cmdline())
 
 
 def _stop(group: list[Revived], within: float) -> None:

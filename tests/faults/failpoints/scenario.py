@@ -84,16 +84,15 @@ class Scenario:
             def retry_in(self, retry_count: int) -> float:
                 return 0.01
 
-            if self.is_async:
+            async def on_loop(self, payloads_by_id: dict[str, list[int]]) -> None:
+                for seconds in act(payloads_by_id):
+                    await asyncio.sleep(seconds)
 
-                async def perform(self, payloads_by_id: dict[str, list[int]]) -> None:
-                    for seconds in act(payloads_by_id):
-                        await asyncio.sleep(seconds)
-            else:
+            def on_thread(self, payloads_by_id: dict[str, list[int]]) -> None:
+                for seconds in act(payloads_by_id):
+                    time.sleep(seconds)
 
-                def perform(self, payloads_by_id: dict[str, list[int]]) -> None:
-                    for seconds in act(payloads_by_id):
-                        time.sleep(seconds)
+            perform: Any = on_loop if self.is_async else on_thread
 
         return app, Jobs
 

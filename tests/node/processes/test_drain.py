@@ -41,9 +41,9 @@ def test_term_returns_the_jobs_of_its_claim_that_have_not_started(one_shard: Nod
     """They are claimed with the one that runs, since those before it were quick."""
     nodes = one_shard
     node = nodes.start().wait_ready()
-    jobs = [{"id": f"q{number:03}", "payload": {}, "perform_in": number} for number in range(40)]
-    jobs += [{"id": "slow", "payload": {"gate": "go"}, "perform_in": 100}]
-    jobs += [{"id": f"z{number:03}", "payload": {}, "perform_in": 200 + number} for number in range(20)]
+    jobs = [{"id": f"q{number:03}", "payload": {}, "perform_in": 1e9 + number} for number in range(40)]
+    jobs += [{"id": "slow", "payload": {"gate": "go"}, "perform_in": 1e9 + 100}]
+    jobs += [{"id": f"z{number:03}", "payload": {}, "perform_in": 1e9 + 200 + number} for number in range(20)]
     nodes.push(*jobs)
     wait_until(lambda: nodes.started("slow"))
     node.send(signal.SIGTERM)

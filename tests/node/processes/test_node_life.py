@@ -176,8 +176,10 @@ def test_outcomes_of_quick_jobs_are_settled_while_a_long_one_of_their_claim_runs
 ) -> None:
     nodes = make_nodes(shards_count=1)
     nodes.start().wait_ready()
-    quick = [{"id": f"q{number:03}", "payload": {}, "perform_in": number} for number in range(60)]
-    nodes.push(*quick, {"id": "slow", "payload": {"gate": "never"}, "perform_in": 100}, {"id": "z", "payload": {}})
+    quick = [{"id": f"q{number:03}", "payload": {}, "perform_in": 1e9 + number} for number in range(60)]
+    nodes.push(
+        *quick, {"id": "slow", "payload": {"gate": "never"}, "perform_in": 1e9 + 100}, {"id": "z", "payload": {}}
+    )
     wait_until(lambda: nodes.started("slow"))
     wait_until(lambda: nodes.metrics().processed == 61)
     assert nodes.ended("z") and not nodes.ended("slow")

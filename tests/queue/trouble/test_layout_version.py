@@ -149,9 +149,13 @@ FENCED = {"settle", "finish", "isolate", "checkpoint", "release", "abandon", "re
 OTHERS = {"peek", "cancels", "stats", "fetch", "heads", "lengths", "register", "beat", "record", "turn", "end_session"}
 #: Where scripts begin, behind their functions. A push of one job and a claim of compact records have ways of their own.
 BEGIN = "\nlocal P = KEYS[1]\n"
-BEGINS = {"claim": ("local P, number", "local P, node, epoch"), "push": ("if #ARGV == 4", "local function push(P")}
+BEGINS = {
+    "claim": ("local P, number", "local P, node, epoch"),
+    "push": ("if #ARGV == 4", "local function push(P"),
+    "push_apart": ("local function push(P",),
+}
 #: How it looks at the layout.
-LOOKING = re.compile(r"= check_layout\(P, |meta\[1\] == ARGV\[[14]\] and")
+LOOKING = re.compile(r"= check_layout\(P, |meta\[1\] == ARGV\[[14]\] and|meta\[1\] ~= ARGV\[1\] or")
 #: Commands that write.
 WRITING = re.compile(
     r"redis\.call\('(?:[HZ](?!GET|MGET|MSCORE|LEN|EXISTS|KEYS|CARD|RANGE|SCORE|STRLEN)\w+|UNLINK|RENAME)"

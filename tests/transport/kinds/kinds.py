@@ -54,7 +54,10 @@ def leave_out(items: list[pytest.Item]) -> None:
     for item in items:
         # What is published at one server of a cluster is heard at another a moment later.
         is_heard_at_once = "bells" in getattr(item, "fixturenames", ())
-        if kind != "server" and (is_heard_at_once or getattr(item, "originalname", item.name) in OF_ONE_SERVER):
+        is_direct = kind in {"sentinel", "cluster"} and "connected" in getattr(item, "fixturenames", ())
+        if kind != "server" and (
+            is_direct or is_heard_at_once or getattr(item, "originalname", item.name) in OF_ONE_SERVER
+        ):
             item.add_marker(pytest.mark.skip(reason=f"of a single server, not {kind}"))
 
 

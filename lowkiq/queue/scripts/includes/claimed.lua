@@ -6,8 +6,7 @@
 -- The newest claim is the list `claim`, with its number and last_due in `owner`. Older ones that are still in hand are set
 -- aside: `asides` has their last_due by number, and aside:<number> is the list. An id is in at most one of all (I4).
 --
--- `cancels` has claimed ids that somebody has cancelled: "epoch number" of the claim that is meant. `checkpoints` has what
--- a run of an id has kept for the next one: "score:value", by the lowest score of that run.
+-- `checkpoints` has what a run of an id has kept for the next one: "score:value", by the lowest score of that run.
 
 --- find
 -- The claim of that number: its number, the key of its list and, if it is known already, its last_due. nil if it is over.
@@ -194,36 +193,6 @@ local function forget(P, ...)
   redis.call('HDEL', P .. 'checkpoints', ...)
 end
 
---- cancelled
---@ claimed forget unpark
--- A cancelled run that is not done does not come back, whatever has ended it: its payloads are dropped. What was pushed
--- since waits behind it, and is due then. A mark counts for the claim that it names only: one that is left, as by an older
--- Lowkiq, must never touch a later run.
-local has_cancels, epoch
-
-local function are_any_cancelled(P)
-  if has_cancels == nil then
-    has_cancels = redis.call('EXISTS', P .. 'cancels') == 1
-    epoch = has_cancels and redis.call('HGET', P .. 'owner', 'epoch') or '' -- of all claims in hand
-  end
-  return has_cancels
-end
-
-local function is_cancelled(P, claim, id)
-  return are_any_cancelled(P) and redis.call('HGET', P .. 'cancels', id) == epoch .. ' ' .. claim.number
-end
-
-local function drop_claimed(P, now, id, held)
-  if held == '*' then redis.call('UNLINK', P .. 'claim:' .. id) end
-  unpark(P, now, {id})
-  forget(P, id)
-end
-
--- The runs of these ids are over. It comes last: what can't be written before it leaves them cancelled.
-local function unmark(P, ids)
-  if #ids > 0 and are_any_cancelled(P) then redis.call('HDEL', P .. 'cancels', unpack(ids)) end
-end
-
 --- death
 --@ claimed read
 -- Counts the death of the claim's holder against the ids that ran then (I7). `ran` is '' when nobody knows what did: then
@@ -271,7 +240,8 @@ local function count_death(P, claim, ran, max_crashes)
 end
 
 --- restore
---@ claimed read parse bury requeue forget cancelled over
+--@ claimed read parse bury requeue forget over
+--@ cancelling mark
 -- Returns a whole claim to the queue, but for the cancelled, and the doomed, by whose deaths the morgue knows them.
 -- Returns how many were restored and how many buried.
 local function restore_claim(P, now, claim, doomed)

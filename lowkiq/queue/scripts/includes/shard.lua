@@ -100,11 +100,12 @@ local function stamp(us)
   return head_text .. string.char(48 + (rest - tens) / 100, 48 + (tens - ones) / 10, 48 + ones)
 end
 
---- clock
---@ shard now stamp
+--- set_back
 -- Scores run ahead of the clock by a microsecond a payload, so by far less than this; if more, the clock was set back.
 local SET_BACK = 1000000
 
+--- clock
+--@ shard now stamp set_back
 -- The time by which jobs of a shard are due: not behind the last score that a push was given, so that what was pushed
 -- in one call is due at once though scores rise through it. If the clock was set back it is the clock's (clock_back).
 -- Who asks for many shards has the clock's time.

@@ -1,0 +1,284 @@
+"""Awaited pushes: those of one event loop, which go to Redis in the order in which they came, and never block it."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections import deque
+from collections.abc import Callable, Iterable, Sequence
+from itertools import chain, islice
+from typing import Any, Final
+
+import redis
+from hiredis import pack_command
+from redis.exceptions import RedisError
+
+from lowkiq import clock
+from lowkiq.job import EncodedJob, Pushed
+from lowkiq.queue.awaited_push import AwaitedPush
+from lowkiq.queue.breath import SLICE, Breath
+from lowkiq.queue.call import Call, Caller
+from lowkiq.queue.push import PUSHES_AT_ONCE, Jobs, Producer
+from lowkiq.transport.nonblocking import NonBlocking
+
+#: Jobs that are validated between two looks at the clock, at most.
+STEP: Final = 64
+#: Single pushes that are sent together: about a millisecond of Redis, and of the loop.
+MOST_TOGETHER: Final = 256
+#: Fewer of them go as they are: a node that waits hears of them a round trip earlier.
+FEW: Final = 4
+#: Seconds by which a timer may be late, before the loop is taken for blocked, and not Redis for silent.
+LATE: Final = 0.1
+#: The result of nearly all of them.
+ONE: Final = Pushed(1, 0)
+
+Encode = Callable[..., list[EncodedJob]]
+
+
+class AwaitedPushes:
+    """
+    The pushes that one event loop awaits. One after the other they get their turn, single ones together; what is sent
+    over the loop's own connection is only what is common. Whatever fails or is refused there goes the usual way, in a
+    thread, which repeats it or tells why not; so does everything where there is no such connection, as on a cluster.
+    """
+
+    def __init__(self, caller: Caller, encode: Encode, push_timeout: float, *, is_direct: bool) -> None:
+        self._caller, self._encode, self._push_timeout = caller, encode, push_timeout
+        self._loop = asyncio.get_running_loop()
+        self._pool: redis.ConnectionPool | None = None
+        if is_direct and caller.connections:
+            self._pool = caller.connections.pool
+        self._connection: NonBlocking | None = None
+        self._waiting: deque[AwaitedPush] = deque()
+        #: Those that are being pushed.
+        self._in_hand: Sequence[AwaitedPush] = ()
+        self._runner: asyncio.Task[None] | None = None
+        self._timer: asyncio.TimerHandle | None = None
+        self._look_at, self._was_late = 0.0, False
+        self._answered_at = clock.monotonic()
+
+    def push(self, producer: Producer, jobs: Sequence[Any]) -> asyncio.Future[Pushed]:
+        """Puts jobs into the queue after all that came before."""
+        push = AwaitedPush(producer, jobs, self._loop.create_future())
+        self._waiting.append(push)
+        if self._runner is None:
+            self._runner = self._loop.create_task(self._run())
+        if self._timer is None:
+            self._look_later(self._push_timeout)
+        return push.future
+
+    def close(self) -> None:
+        """Closes the connection; the next push opens another."""
+        if self._connection:
+            self._connection.close()
+            self._connection = None
+
+    async def end(self) -> None:
+        """Waits for what is being pushed, and closes the connection."""
+        if self._runner:
+            await asyncio.wait([self._runner])
+        if self._timer:
+            self._timer.cancel()
+            self._timer = None
+        self.close()
+
+    # ── one after the other ──────────────────────────────────────────────────────────────────────────────────────────
+
+    async def _run(self) -> None:
+        try:
+            while self._waiting:
+                if len(self._waiting[0].jobs) == 1:
+                    await self._push_singles(self._take_singles())
+                else:
+                    await self._push_many(self._waiting.popleft())
+                self._in_hand = ()
+                await asyncio.sleep(0)  # those who have their answer push on
+        except BaseException as error:
+            for push in (*self._in_hand, *self._waiting):
+                push.end(error)
+            self._waiting.clear()
+            self.close()
+            if not isinstance(error, Exception):
+                raise
+        finally:
+            self._in_hand, self._runner = (), None
+
+    def _look_at_time(self) -> None:
+        """Ends whatever has waited too long, wherever it is; nobody looks as long as nothing is on its way."""
+        self._timer = None
+        is_late = self._loop.time() - self._look_at > LATE
+        if is_late and not self._was_late:  # the loop was blocked: what has come meanwhile is read first
+            self._was_late = True
+            self._look_later(LATE)
+            return
+        self._was_late = False
+        if self._connection:
+            self._answered_at = max(self._answered_at, self._connection.heard_at)
+        under_way = [push for push in (*self._in_hand, *self._waiting) if not push.future.done()]
+        now = clock.monotonic()
+        next_at = now + self._push_timeout
+        for push in under_way:
+            over_at = max(push.since, self._answered_at) + self._push_timeout
+            if over_at <= now:
+                push.fail(redis.TimeoutError(f"no answer within {self._push_timeout:g} s"))
+            else:
+                next_at = min(next_at, over_at)
+        if self._connection and self._in_hand and self._connection.heard_at + self._push_timeout <= now:
+            self._connection.close(redis.TimeoutError(f"no answer within {self._push_timeout:g} s"))
+        if self._runner:
+            self._look_later(next_at - now)
+
+    def _look_later(self, seconds: float) -> None:
+        self._look_at = self._loop.time() + seconds
+        self._timer = self._loop.call_at(self._look_at, self._look_at_time)
+
+    # ── single pushes ────────────────────────────────────────────────────────────────────────────────────────────────
+
+    def _take_singles(self) -> list[AwaitedPush]:
+        """The first ones that wait, validated."""
+        taken: list[AwaitedPush] = []
+        waiting, breath = self._waiting, Breath()
+        while waiting and len(waiting[0].jobs) == 1 and len(taken) < MOST_TOGETHER:
+            if breath.is_over:
+                break
+            push = waiting.popleft()
+            if push.future.done():  # cancelled, or its time is over
+                continue
+            try:
+                push.encoded = self._encode(push.jobs)
+            except Exception as error:  # noqa: BLE001 (it is for whoever awaits the push)
+                push.end(error)
+            else:
+                taken.append(push)
+        self._in_hand = taken
+        return taken
+
+    async def _push_singles(self, pushes: list[AwaitedPush]) -> None:
+        by_producer: dict[Producer, list[AwaitedPush]] = {}
+        for push in pushes:
+            by_producer.setdefault(push.producer, []).append(push)
+        for producer, some in by_producer.items():
+            left = await self._push_apart(producer, some) if self._pool and len(some) >= FEW else some
+            if not left:
+                continue
+            results = await self._trip(producer, [producer.call_one(push.encoded[0]) for push in left], left)
+            for push, result in zip(left, results, strict=True):
+                if push.settle([result]):
+                    push.finish()
+
+    async def _push_apart(self, producer: Producer, pushes: list[AwaitedPush]) -> list[AwaitedPush]:
+        """Pushes what is plain, in one script; returns the others, in their order."""
+        plain: dict[int, list[AwaitedPush]] = {}
+        left: list[AwaitedPush] = []
+        shard_of, others = producer.shard_of, set()
+        for push in pushes:
+            job = push.encoded[0]
+            shard = shard_of(job)
+            if job.score != "" or job.perform_in != "" or shard in others:
+                others.add(shard)
+                left.append(push)
+            elif some := plain.get(shard):
+                some.append(push)
+            else:
+                plain[shard] = [push]
+        if not plain or not (connection := await self._open(producer)):
+            return pushes
+        jobs = {shard: [push.encoded[0] for push in some] for shard, some in plain.items()}
+        (taken,) = await self._directly(connection, [producer.call_apart(jobs)], pushes)
+        if isinstance(taken, Exception):
+            return pushes
+        again: list[AwaitedPush] = []
+        for push, is_new in zip(chain.from_iterable(plain.values()), taken, strict=True):
+            if not is_new:
+                again.append(push)
+            elif not push.future.done():
+                push.future.set_result(ONE)
+        return again + left
+
+    # ── many jobs ────────────────────────────────────────────────────────────────────────────────────────────────────
+
+    async def _push_many(self, push: AwaitedPush) -> None:
+        self._in_hand = [push]
+        if push.future.done():
+            return
+        producer, breath = push.producer, Breath()
+        try:
+            jobs = await self._encoded(push, breath)
+        except Exception as error:  # noqa: BLE001 (it is for whoever awaits the push)
+            push.end(error)
+            return
+        for turn in producer.turns(jobs):
+            while calls := await self._some(turn, breath):
+                if not push.settle(await self._trip(producer, calls, [push])):
+                    return
+        push.finish()
+
+    async def _encoded(self, push: AwaitedPush, breath: Breath) -> Jobs:
+        jobs: Jobs = {}
+        left, first, step = iter(push.jobs), 0, 1
+        while some := list(islice(left, step)):
+            began = clock.monotonic()
+            push.producer.by_shard(self._encode(some, first=first), jobs)
+            first += len(some)
+            step = min(2 * step, STEP) if clock.monotonic() - began < SLICE / 4 else 1
+            await breath.take()
+        return jobs
+
+    async def _some(self, turn: Iterable[Call[Any]], breath: Breath) -> list[Call[Any]]:
+        calls = []
+        for call in islice(turn, PUSHES_AT_ONCE):
+            calls.append(call)
+            await breath.take()
+        return calls
+
+    # ── round trips ──────────────────────────────────────────────────────────────────────────────────────────────────
+
+    async def _trip(self, producer: Producer, calls: list[Call[Any]], pushes: Sequence[AwaitedPush]) -> list[Any]:
+        """The results of calls, or their errors; those that did not work out directly go the usual way."""
+        results: list[Any] = [None] * len(calls)
+        again = list(range(len(calls)))
+        if connection := await self._open(producer):
+            results = await self._directly(connection, calls, pushes)
+            again = [number for number, result in enumerate(results) if isinstance(result, Exception)]
+        if again and not all(push.future.done() for push in pushes):
+            repeated, was_sent = await asyncio.to_thread(producer.run, [calls[number] for number in again])
+            for number, result in zip(again, repeated, strict=True):
+                results[number] = result
+            for push in pushes:
+                push.was_sent = push.was_sent or was_sent
+        self._answered_at = clock.monotonic()
+        return results
+
+    async def _directly(
+        self, connection: NonBlocking, calls: Sequence[Call[Any]], pushes: Iterable[AwaitedPush]
+    ) -> list[Any]:
+        """The results of calls over the loop's own connection, or errors that are not the last word."""
+        answer = connection.begin(len(calls))
+        for push in pushes:
+            push.was_sent = True
+        breath = Breath()
+        for call in calls:
+            command: tuple[Any, ...] = self._caller.command_of(call)
+            connection.write(pack_command(command))
+            await breath.take()
+        try:
+            replies = await answer
+        except (RedisError, OSError) as error:
+            return [error] * len(calls)
+        self._answered_at = connection.heard_at
+        return [
+            reply if isinstance(reply, Exception) else call.parse(reply)
+            for call, reply in zip(calls, replies, strict=True)
+        ]
+
+    async def _open(self, producer: Producer) -> NonBlocking | None:
+        """The loop's own connection, made if need be; None if there is none, or the queue has yet to be registered."""
+        if not self._pool or not producer.is_registered:
+            return None
+        if not self._connection or not self._connection.is_open:
+            self._connection = None
+            connection = NonBlocking(self._pool, self._loop)
+            with contextlib.suppress(RedisError, OSError):
+                await connection.open(self._push_timeout)
+                self._connection = connection
+        return self._connection

@@ -1,0 +1,59 @@
+"""AwaitedPush: a push on its way, whose maker awaits what becomes of it."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+from redis.exceptions import RedisError
+
+from lowkiq import clock
+from lowkiq.job import EncodedJob, Pushed
+from lowkiq.queue.push import Producer
+from lowkiq.queue.tally import Tally
+
+
+class AwaitedPush:
+    """A push on its way."""
+
+    __slots__ = ("encoded", "future", "jobs", "producer", "since", "tally", "was_sent")
+
+    def __init__(self, producer: Producer, jobs: Sequence[Any], future: asyncio.Future[Pushed]) -> None:
+        self.producer, self.jobs, self.future = producer, jobs[:], future  # the list may change meanwhile
+        self.since = clock.monotonic()
+        self.encoded: list[EncodedJob] = []
+        self.tally: Tally | None = None
+        self.was_sent = False
+
+    def settle(self, results: Iterable[Any]) -> bool:
+        """Counts what calls have given; False if that has ended the push, which has failed then."""
+        self.tally = self.tally or Tally(len(self.jobs))
+        try:
+            self.tally.add(results)
+        except RedisError as error:
+            self.fail(error)
+        except Exception as error:  # noqa: BLE001 (a refusal, which is for whoever awaits the push)
+            self.end(error)
+        return not self.future.done()
+
+    def finish(self) -> None:
+        """Ends it with what Redis has taken."""
+        self.end((self.tally or Tally(0)).pushed)
+
+    def fail(self, error: RedisError) -> None:
+        """Ends it with PushFailed, which says what is known."""
+        failed = (self.tally or Tally(len(self.jobs))).failed(error, was_sent=self.was_sent)
+        failed.__cause__ = error
+        self.end(failed)
+
+    def end(self, result: Pushed | BaseException) -> None:
+        """Tells who awaits it, if anybody does still."""
+        if self.future.done():
+            return
+        if isinstance(result, asyncio.CancelledError):
+            self.future.cancel()
+        elif isinstance(result, BaseException):
+            self.future.set_exception(result)
+        else:
+            self.future.set_result(result)

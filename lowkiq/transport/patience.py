@@ -1,0 +1,149 @@
+"""Patience: how long a push waits for an answer: for a free connection, a new one, a reply, and repetitions."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextvars import ContextVar, Token
+from typing import Any, Final, Self
+
+import redis
+from redis.backoff import ExponentialWithJitterBackoff
+from redis.retry import Retry
+
+from lowkiq import clock
+
+#: That of the push which this thread or task is at; None for all else that talks to Redis.
+_current: Final[ContextVar[Patience | None]] = ContextVar("patience", default=None)
+
+
+class Patience:
+    """While it is entered, what this thread or task sends to Redis waits for at most so many seconds for an answer."""
+
+    __slots__ = ("_since", "_token", "seconds", "was_sent")
+
+    def __init__(self, seconds: float) -> None:
+        self.seconds = seconds
+        #: True once Redis may have got some of what is pushed.
+        self.was_sent = False
+        self._since = clock.monotonic()
+
+    def __enter__(self) -> Self:
+        self._token: Token[Patience | None] = _current.set(self)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        _current.reset(self._token)
+
+    def answered(self) -> None:
+        """Redis has answered: waiting begins anew."""
+        self._since = clock.monotonic()
+
+    @property
+    def left(self) -> float:
+        """Seconds that are left: at first all of them, so that most pushes find a socket's timeout set already."""
+        waited = clock.monotonic() - self._since
+        return self.seconds if waited < self.seconds / 20 else max(0.0, self.seconds - waited)
+
+
+def is_bounded() -> bool:
+    """Returns whether a push is at work, which has only so much time."""
+    return _current.get() is not None
+
+
+def is_over() -> bool:
+    """Returns whether the push has no time left."""
+    held = _current.get()
+    return held is not None and not held.left
+
+
+def within(seconds: float | None) -> float | None:
+    """So many seconds, or fewer if the push has no more. Raises redis.TimeoutError if it has none."""
+    if not (held := _current.get()):
+        return seconds
+    if not (left := held.left):
+        raise redis.TimeoutError(f"no answer within {held.seconds:g} s")
+    return left if seconds is None else min(seconds, left)
+
+
+def sending(connection: Any) -> None:
+    """Has a connection wait for its replies no longer than may be; called right before something is sent."""
+    timeout = connection.socket_timeout
+    if held := _current.get():
+        timeout = within(timeout)
+        held.was_sent = True
+    socket = connection._sock
+    if socket.gettimeout() != timeout:
+        socket.settimeout(timeout)
+
+
+def sent() -> None:
+    """From here on, Redis may have got what is pushed."""
+    if held := _current.get():
+        held.was_sent = True
+
+
+class Patient:
+    """Mixed into redis-py's connections: connecting takes no longer than the push has that needs the connection."""
+
+    socket_connect_timeout: float | None
+    socket_timeout: float | None
+
+    def _connect(self) -> Any:
+        usual = self.socket_connect_timeout, self.socket_timeout
+        connect: Callable[[], Any] = super()._connect  # type: ignore[misc]
+        try:
+            self.socket_connect_timeout, self.socket_timeout = (within(seconds) for seconds in usual)
+            return connect()
+        finally:
+            self.socket_connect_timeout, self.socket_timeout = usual
+
+
+class _TcpConnection(Patient, redis.Connection):
+    pass
+
+
+class _TlsConnection(Patient, redis.SSLConnection):
+    pass
+
+
+class _UnixConnection(Patient, redis.UnixDomainSocketConnection):
+    pass
+
+
+#: redis-py's class of connections → ours.
+PATIENT: Final[dict[type, type]] = {kind.__mro__[2]: kind for kind in (_TcpConnection, _TlsConnection, _UnixConnection)}
+
+
+def make_patient(pool: Any) -> Any:
+    """Has a pool that redis-py has made open such connections from now on."""
+    pool.connection_class = PATIENT.get(pool.connection_class, pool.connection_class)
+    return pool
+
+
+class PatientBackoff(ExponentialWithJitterBackoff):
+    """Pauses no longer than the push has time."""
+
+    def compute(self, failures: int) -> float:
+        pause: float = super().compute(failures)
+        held = _current.get()
+        return min(pause, held.left) if held else pause
+
+
+class PatientRetry(Retry):
+    """Repeats nothing for which the push has no time."""
+
+    def call_with_retry(self, do: Callable[[], Any], fail: Callable[..., Any], *rest: Any, **options: Any) -> Any:
+        errors: list[Exception] = []
+
+        def attempt() -> Any:
+            if errors and is_over():
+                raise errors[-1]  # it says more than that there is no time
+            return do()
+
+        def failed(error: Exception, *count: int) -> None:
+            fail(error, *count)
+            errors.append(error)
+            if is_over():
+                raise error
+
+        return super().call_with_retry(attempt, failed, *rest, **options)

@@ -1,0 +1,59 @@
+"""The checker of chaos: cancelled jobs, checkpoints, and jobs in helper processes."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from tests.chaos.checker import CLAIMED, check
+from tests.chaos.history import Cancel, Node, Window
+from tests.chaos.test_checker import ROW, history, record, run, verdict_is
+
+CANCELLED_AT = 10.0
+LATE = CANCELLED_AT + CLAIMED + 1
+
+
+@pytest.mark.parametrize(("number", "lost"), [(1, [(*ROW, 2)]), (2, [])])
+def test_what_was_sent_before_a_cancel_need_not_run(number: int, lost: list[Any]) -> None:
+    world = history(*run(1, "A.0", 5, 1), pushed=2)
+    world.cancels[ROW] = [Cancel(number, None)]
+    verdict_is(check(world), lost=lost)
+
+
+def test_what_was_sent_before_a_cancel_may_be_overtaken() -> None:
+    world = history(*run(1, "A.0", 5, 2), pushed=2)
+    world.cancels[ROW] = [Cancel(1, CANCELLED_AT)]
+    verdict_is(check(world))
+
+
+@pytest.mark.parametrize(("number", "at", "came_back"), [(1, LATE, 1), (1, CANCELLED_AT + 1, 0), (2, LATE, 0)])
+def test_what_was_cancelled_must_not_come_back(number: int, at: float, came_back: int) -> None:
+    """Payload 2 was sent after the cancel."""
+    world = history(*run(1, "A.0", 5, *({1, 2} - {number})), *run(at, "A.1", 5, number), pushed=2)
+    world.cancels[ROW] = [Cancel(1, CANCELLED_AT)]
+    verdict = check(world)
+    assert (len(verdict.came_back), verdict.cancelled, verdict.is_good) == (came_back, 1, not came_back)
+
+
+@pytest.mark.parametrize(("kept", "stale"), [(1, 0), (2, 1)])
+def test_a_checkpoint_must_be_of_what_is_to_be_done(kept: int, stale: int) -> None:
+    again = [record(2, "begin", "A.1", 5, 1, kept=kept), record(2.1, "commit", "A.1", 5, 1)]
+    verdict = check(history(record(1, "begin", "A.0", 5, 1), record(1.1, "fail", "A.0", 5), *again, pushed=1))
+    assert (len(verdict.stale), verdict.resumed, verdict.is_good) == (stale, 1, not stale)
+
+
+@pytest.mark.parametrize(("kind", "pid"), [("kill helper", 3), ("kill fork server", 3), ("pause node", 1)])
+def test_a_helper_that_dies_or_whose_node_was_hit_explains_a_second_run_under_its_token(kind: str, pid: int) -> None:
+    world = history(*run(10, "H.0", 5, 1), *run(12, "H.1", 5, 1), pushed=1, faults=(Window(kind, 10.2, 10.2, (pid,)),))
+    world.nodes["H"] = Node("H", 3, 2, "direct", 0.0, 100.0, helps=1)
+    verdict = check(world)
+    assert (dict(verdict.duplicates), verdict.unexplained) == ({kind: 1}, [])
+
+
+def test_a_helper_that_nothing_hit_explains_nothing() -> None:
+    world = history(
+        *run(10, "H.0", 5, 1), *run(12, "H.1", 5, 1), pushed=1, faults=(Window("kill helper", 10, 10, (4,)),)
+    )
+    world.nodes["H"] = Node("H", 3, 2, "direct", 0.0, 100.0, helps=1)
+    assert len(check(world).unexplained) == 1

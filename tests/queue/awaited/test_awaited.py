@@ -1,0 +1,429 @@
+"""Awaited pushes: what they write and answer, in which order, and from which event loops."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import threading
+import time
+
+import pytest
+
+from lowkiq import InvalidJob, Lowkiq, Pushed, SettingsError, ShardsCountMismatch
+from lowkiq.queue import awaited
+from lowkiq.transport.nonblocking import NonBlocking
+from tests.queue.bells import bell_of
+from tests.queue.shard_driver import FUTURE
+
+
+def work(payloads_by_id): ...
+
+
+@pytest.fixture
+def worker(app):
+    return app.worker(queue_name="q", shards_count=3)(work)
+
+
+@pytest.fixture
+def connected(monkeypatch):
+    """Connections that loops have opened for their pushes."""
+    opened = []
+    open_one = NonBlocking.open
+
+    async def spy(connection, seconds):
+        await open_one(connection, seconds)
+        opened.append(connection)
+
+    monkeypatch.setattr(NonBlocking, "open", spy)
+    return opened
+
+
+def run(app: Lowkiq, awaitable):
+    """What it gives, in an event loop of its own."""
+
+    async def main():
+        try:
+            return await awaitable
+        finally:
+            await app.aclose()
+
+    return asyncio.run(main())
+
+
+def payloads(worker, *ids):
+    return {job.id: job.payloads for job in worker.queries.fetch(list(ids))}
+
+
+async def together(worker, *jobs):
+    return await asyncio.gather(*(worker.aperform_async([job]) for job in jobs))
+
+
+def test_it_answers_as_a_push_does(app, worker):
+    async def main():
+        return [
+            await worker.aperform_async([{"id": "a"}, {"id": "b"}]),
+            await worker.aperform_async([{"id": "b", "payload": 2}, {"id": "c"}, {"id": "c", "payload": 2}]),
+            await worker.aperform_async([{"id": "d"}]),
+            await worker.aperform_async([{"id": "d", "payload": 2}]),
+            await worker.aperform_async([]),
+            await worker.aperform_async({"id": number} for number in range(2_500)),
+        ]
+
+    assert run(app, main()) == [(2, 0), (1, 2), (1, 0), (0, 1), (0, 0), (2_500, 0)]
+    assert app.metrics()["q"].length == 2_504
+
+
+@pytest.mark.parametrize("number", [1, 2, 3, 4, 20, 1_000])
+def test_each_of_those_that_go_together_has_its_own_answer(app, worker, number):
+    """Half of the ids are queued already; one comes twice."""
+    worker.perform_async([{"id": n, "payload": "before"} for n in range(0, number, 2)])
+    jobs = [{"id": n, "payload": n} for n in range(number)]
+    assert run(app, together(worker, *jobs, {"id": 0, "payload": "again"})) == [
+        *((0, 1) if n % 2 == 0 else (1, 0) for n in range(number)),
+        (0, 1),
+    ]
+    metrics = app.metrics()["q"]
+    assert (metrics.length, metrics.pushed) == (number, number + 1 + (number + 1) // 2)
+
+
+@pytest.mark.parametrize("known", [False, True])
+def test_pushes_are_in_redis_in_the_order_in_which_they_were_begun(app, worker, known):
+    """Of all ids together: singles, lists, those with a time or a score; also where some merge and others don't."""
+    if known:
+        worker.perform_async([{"id": id, "payload": "before"} for id in "ac"])
+    ids = "abcde"
+
+    async def main():
+        pushes = []
+        for number in range(300):
+            job = {"id": ids[number % 5], "payload": number}
+            if number % 7 == 0:
+                job["perform_in"] = FUTURE
+            pushes.append(worker.aperform_async([job, {"id": "x", "payload": number}] if number % 11 == 0 else [job]))
+        await asyncio.gather(*pushes)
+
+    run(app, main())
+    for id, found in payloads(worker, *ids).items():
+        assert [payload for payload in found if payload != "before"] == list(range(ids.index(id), 300, 5))
+
+
+def test_a_push_that_was_awaited_is_before_one_that_begins_then(app, worker):
+    async def task(id):
+        for number in range(50):
+            await worker.aperform_async([{"id": id, "payload": number}])
+
+    async def main():
+        await asyncio.gather(*map(task, "abcdef"))
+
+    run(app, main())
+    assert all(found == list(range(50)) for found in payloads(worker, *"abcdef").values())
+
+
+def test_a_bad_job_is_told_to_its_own_maker_and_writes_nothing(app, worker):
+    async def main():
+        jobs = [{"id": "a"}, {"id": ""}, {"id": "b"}, {"id": "c", "zzz": 1}, {"id": "d"}]
+        results = await asyncio.gather(*(worker.aperform_async([job]) for job in jobs), return_exceptions=True)
+        assert [type(result) for result in results] == [Pushed, InvalidJob, Pushed, InvalidJob, Pushed]
+        with pytest.raises(InvalidJob, match=r"job 1500 .*id must be"):
+            await worker.aperform_async([*({"id": number} for number in range(1_500)), {"id": None}])
+        for jobs in ({"id": "a"}, "a", 5, None):
+            with pytest.raises(InvalidJob, match="takes a list of jobs"):
+                await worker.aperform_async(jobs)
+
+    run(app, main())
+    assert app.metrics()["q"].length == 3
+
+
+def test_a_refusal_is_told(app, worker):
+    async def main():
+        await worker.aperform_async([{"id": "a"}])
+        app.redis().hset(f"{app.settings.namespace}:{{q:0}}:meta", "layout", 9)
+        return await asyncio.gather(
+            *(worker.aperform_async([{"id": number}]) for number in range(60)), return_exceptions=True
+        )
+
+    results = run(app, main())
+    assert {type(result) for result in results} == {Pushed, ShardsCountMismatch}
+    assert app.metrics()["q"].length == 1 + sum(isinstance(result, Pushed) for result in results)
+
+
+def test_a_spoiled_shard_spoils_no_other(app, worker):
+    results = []
+
+    async def main():
+        await worker.aperform_async([{"id": "1"}])
+        app.redis().set(f"{app.settings.namespace}:{{q:0}}:due", "no zset")
+        jobs = [{"id": number} for number in range(2, 62)]
+        results.extend(await asyncio.gather(*(worker.aperform_async([job]) for job in jobs), return_exceptions=True))
+
+    run(app, main())
+    assert {isinstance(result, Pushed) for result in results} == {True, False}
+    assert app.metrics()["q"].length == 1 + results.count((1, 0))
+
+
+def test_who_waits_for_jobs_is_rung(app, worker, connected):
+    bells = []
+    app._producer(worker).register()  # else they would go the usual way
+    for number, shard in enumerate(app.shards("q", 3)):
+        bells.append(bell_of(app, f"{app.settings.namespace}:bell:n:{number}"))
+        app.caller.run(shard.acquire("n", 60, 3, bell=bells[-1].key))
+    assert run(app, together(worker, *({"id": number} for number in range(40)))) == [(1, 0)] * 40
+    for bell in bells:
+        assert bell.wait(30, is_idle=False).ring
+        bell.close()
+
+
+def test_when_redis_has_lost_the_scripts_all_are_pushed_once(app, worker, connected):
+    async def main():
+        await worker.aperform_async([{"id": "before"}])
+        for round in range(3):
+            app.redis().script_flush()
+            await together(worker, *({"id": f"{round}-{number}"} for number in range(20)))
+            app.redis().script_flush()
+            assert await worker.aperform_async([{"id": f"{round}-x"}, {"id": f"{round}-y"}]) == (2, 0)
+
+    run(app, main())
+    assert (app.metrics()["q"].pushed, app.metrics()["q"].merged) == (67, 0)
+    assert len(connected) == 1
+
+
+@pytest.mark.parametrize("jobs", [1, 2_000])
+def test_one_who_no_longer_awaits_disturbs_no_other(app, worker, connected, jobs):
+    async def main():
+        await worker.aperform_async([{"id": "before"}])
+        given_up = [
+            asyncio.create_task(worker.aperform_async([{"id": f"{n}-{m}"} for m in range(jobs)])) for n in range(10)
+        ]
+        kept = [asyncio.create_task(worker.aperform_async([{"id": f"kept-{n}"}])) for n in range(20)]
+        for task in given_up:
+            await asyncio.sleep(0)
+            task.cancel()
+        assert await asyncio.gather(*kept) == [(1, 0)] * 20
+        assert all(task.done() for task in given_up)
+        assert await worker.aperform_async([{"id": "after"}]) == (1, 0)
+
+    run(app, main())
+    assert len(payloads(worker, *(f"kept-{n}" for n in range(20)), "after")) == 21
+    assert len(connected) == 1
+
+
+def test_what_is_given_up_before_its_turn_is_not_pushed(app, worker):
+    async def main():
+        first = asyncio.create_task(worker.aperform_async([{"id": n} for n in range(5_000)]))
+        second = asyncio.create_task(worker.aperform_async([{"id": "no"}]))
+        await asyncio.sleep(0)
+        await asyncio.sleep(0)
+        second.cancel()
+        assert await first == (5_000, 0)
+
+    run(app, main())
+    assert payloads(worker, "no") == {}
+
+
+def test_a_timeout_of_the_caller_ends_only_its_own_wait(app, worker):
+    async def main():
+        with pytest.raises(TimeoutError):
+            async with asyncio.timeout(0):
+                await worker.aperform_async([{"id": "a"}])
+        return await worker.aperform_async([{"id": "b"}])
+
+    assert run(app, main()) == (1, 0)
+
+
+def test_loops_that_follow_one_another_have_a_connection_each_and_leave_none(app, worker, connected):
+    for number in range(3):
+        assert asyncio.run(worker.aperform_async([{"id": number}])) == (1, 0)
+        assert asyncio.run(together(worker, *({"id": f"{number}-{n}"} for n in range(10)))) == [(1, 0)] * 10
+    assert [connection.is_open for connection in connected] == [False] * (len(connected) - 1) + [True]
+    app.close()
+    assert not any(connection.is_open for connection in connected)
+
+
+def test_a_loop_that_ends_amid_a_push_keeps_no_other_from_it(app, worker):
+    async def leave():
+        worker.perform_async([{"id": "before"}])
+        left = asyncio.create_task(worker.aperform_async([{"id": number} for number in range(50_000)]))
+        await asyncio.sleep(0.01)
+        assert not left.done()
+
+    asyncio.run(leave())
+    assert run(app, worker.aperform_async([{"id": "after"}])) == (1, 0)
+
+
+def test_loops_of_several_threads_push_at_a_time(app, worker):
+    results = []
+
+    async def main(name):
+        for round in range(20):
+            results.extend(await together(worker, *({"id": f"{name}-{round}-{n}"} for n in range(10))))
+
+    threads = [threading.Thread(target=lambda name=name: asyncio.run(main(name))) for name in "abcd"]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(60)
+    assert results == [(1, 0)] * 800
+
+
+def test_a_child_has_a_connection_of_its_own(app, worker):
+    async def parent():
+        await worker.aperform_async([{"id": "a"}])
+        child = os.fork()
+        if child == 0:
+            os._exit(_of_child(app, worker))
+        _, status = await asyncio.to_thread(os.waitpid, child, 0)
+        assert os.waitstatus_to_exitcode(status) == 0
+        return await together(worker, *({"id": f"parent-{n}"} for n in range(10)))
+
+    assert run(app, parent()) == [(1, 0)] * 10
+    assert payloads(worker, "child") == {"child": [""]}
+
+
+def _of_child(app, worker) -> int:
+    asyncio._set_running_loop(None)
+    pushed = asyncio.run(worker.aperform_async([{"id": "child"}]))
+    app.close()
+    return 0 if pushed == (1, 0) else 1
+
+
+def test_a_closed_application_opens_again(app, worker, connected):
+    async def main():
+        for number in range(3):
+            assert await worker.aperform_async([{"id": f"{number}a"}]) == (1, 0)
+            assert await together(worker, *({"id": f"{number}-{n}"} for n in range(5))) == [(1, 0)] * 5
+            await app.aclose()
+        await worker.aperform_async([{"id": "x"}])
+        app.close()
+        await asyncio.sleep(0)
+
+    asyncio.run(main())
+    assert not any(connection.is_open for connection in connected)
+
+
+def test_to_close_waits_for_what_is_being_pushed(app, worker):
+    async def main():
+        task = asyncio.create_task(worker.aperform_async([{"id": number} for number in range(3_000)]))
+        await asyncio.sleep(0)
+        await app.aclose()
+        return await task
+
+    assert asyncio.run(main()) == (3_000, 0)
+
+
+def test_middlewares_may_be_async_around_what_is_awaited(make_app):
+    log = []
+
+    async def timed(worker, batch, call):
+        log.append([job["id"] for job in batch])
+        result = await call()
+        log.append(result)
+        return result
+
+    def plain(worker, batch, call):
+        batch.append({"id": "added"})
+        return call()
+
+    app = make_app(client_middlewares=[timed, plain])
+    worker = app.worker(queue_name="q")(work)
+    assert run(app, worker.aperform_async({"id": id} for id in "ab")) == (3, 0)
+    assert log == [["a", "b"], (3, 0)]
+
+
+def test_a_middleware_that_does_not_call_pushes_nothing(make_app):
+    app = make_app(client_middlewares=[lambda worker, batch, call: Pushed(0, 0)])
+    assert run(app, app.worker(queue_name="q")(work).aperform_async([{"id": "a"}])) == (0, 0)
+
+
+def test_an_async_middleware_around_a_push_that_is_not_awaited_is_refused(make_app):
+    async def timed(worker, batch, call):
+        return await call()
+
+    class Timed:
+        async def __call__(self, worker, batch, call):
+            return await call()
+
+    for middleware in (timed, Timed()):
+        app = make_app(client_middlewares=[lambda worker, batch, call: call(), middleware])
+        worker = app.worker(queue_name="q")(work)
+        with pytest.raises(SettingsError, match=r"is async, so it can only be around .* await aperform_async instead"):
+            worker.perform_async([{"id": "a"}])
+    assert app.metrics()["q"].length == 0
+
+
+@pytest.mark.parametrize("jobs", [20_000, [1] * 3_000], ids=["a list", "singles"])
+def test_the_loop_is_not_blocked(app, worker, connected, jobs, monkeypatch):
+    """By the time of each of our steps: the machine, which others share, may stop the process for longer."""
+    steps = []
+    handle = asyncio.Handle._run
+
+    def timed(self):
+        began = time.thread_time()
+        handle(self)
+        if "AwaitedPushes" in repr(self) or "NonBlocking" in repr(self):
+            steps.append(time.thread_time() - began)
+
+    async def main():
+        await worker.aperform_async([{"id": "before"}])
+        monkeypatch.setattr(asyncio.Handle, "_run", timed)
+        try:
+            if isinstance(jobs, int):
+                await worker.aperform_async([{"id": number, "payload": {"n": number}} for number in range(jobs)])
+            else:
+                await together(worker, *({"id": number} for number in range(len(jobs))))
+        finally:
+            monkeypatch.undo()
+
+    run(app, main())
+    assert len(steps) > 10
+    assert sorted(steps)[-2] < 0.02, "the collector may have come by once"
+
+
+def test_clients_of_the_users_making_push_in_a_thread(redis_server, make_app, connected):
+    import redis
+
+    app = make_app(redis=lambda: redis.Redis.from_url(redis_server.url))
+    worker = app.worker(queue_name="q")(work)
+    assert run(app, together(worker, *({"id": number} for number in range(30)), {"id": 1, "payload": 2}))[-1] == (0, 1)
+    assert run(app, worker.aperform_async([{"id": n} for n in range(30, 2_000)])) == (1_970, 0)
+    assert connected == []
+
+
+def test_fakeredis_will_do():
+    fakeredis = pytest.importorskip("fakeredis")
+    server = fakeredis.FakeServer()
+    app = Lowkiq(redis=lambda: fakeredis.FakeRedis(server=server))
+    worker = app.worker(queue_name="q")(work)
+    assert run(app, together(worker, *({"id": number} for number in range(10)))) == [(1, 0)] * 10
+    app.close()
+
+
+def test_uvloop_will_do(app, worker, connected):
+    uvloop = pytest.importorskip("uvloop")
+
+    async def main():
+        assert await worker.aperform_async([{"id": number} for number in range(5_000)]) == (5_000, 0)
+        assert await together(worker, *({"id": f"x{number}"} for number in range(100))) == [(1, 0)] * 100
+        await app.aclose()
+
+    uvloop.run(main())
+    assert len(connected) == 1
+
+
+def test_most_singles_go_together(app, worker, connected, monkeypatch):
+    scripts = []
+    command_of = app.caller.command_of
+
+    def spy(call, **options):
+        scripts.append(call.script)
+        return command_of(call, **options)
+
+    async def main():
+        await worker.aperform_async([{"id": "before"}])
+        monkeypatch.setattr(app.caller, "command_of", spy)
+        await together(worker, *({"id": number} for number in range(awaited.MOST_TOGETHER // 2)))
+        monkeypatch.undo()
+
+    worker.perform_async([{"id": number} for number in "abcdefghijklmno"])  # each shard has its layout
+    run(app, main())
+    assert len(scripts) <= 3
+    assert set(scripts) == {"push_apart"}
