@@ -199,6 +199,7 @@ def test_a_beat_and_a_dump_tell_of_the_tasks(shard: Nodes, tmp_path) -> None:
     node.send(signal.SIGTTIN)
     wait_until(lambda: node.logged("thread_dump"))
     (dump,) = [path.read_text() for path in tmp_path.glob("dumps/*.txt")]
+    assert "  2 tasks" in dump.splitlines()[0] and "threads" not in dump.splitlines()[0]
     assert "Jobs of queue jobs, shard 0" in dump
     assert "['a']" in dump
     assert "act_async" in dump
