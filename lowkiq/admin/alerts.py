@@ -185,6 +185,8 @@ def _running_on(found: Sequence[Running]) -> Iterator[Alert]:
 def _how_to_end(running: Running) -> str:
     if running.thread.name == EVENT_LOOP:
         return "An async job ends once it awaits, and lets CancelledError pass"
+    if running.thread.pid:
+        return f"Its process {running.thread.pid} should be dead: kill it, and see the node's log for why it is not"
     return (
         "A thread ends only by itself: have the job ask current().cancelled, "
         'or make its worker async, or isolation="process"'

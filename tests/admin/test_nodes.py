@@ -151,3 +151,6 @@ def test_a_node_s_batches_are_those_of_its_threads_and_its_tasks_the_longest_fir
     assert [running.place for running in mixed.batches] == ["its event loop", "thread a"]
     helper = node(threads=[msgspec.structs.replace(thread("a", seconds=2.0), name="t", pid=77)])
     assert helper.batches[0].place == "thread t in process 77"
+    stuck = msgspec.structs.replace(helper.threads[0], to_stop_seconds=9.0)
+    (alert,) = alerts_of(judged(node(threads=[stuck])))
+    assert "Its process 77 should be dead" in alert.do

@@ -19,8 +19,8 @@ from lowkiq.web.view import View
 
 #: Percent of a core that fill a sparkline's height at least, lest an idle node looks busy.
 CPU_TOP = 10.0
-#: Tasks of a node that are shown, the longest first.
-SHOWN_TASKS = 10
+#: Tasks of a node that are shown, the longest first; and rows in one column.
+SHOWN_TASKS, DENSE = 10, 8
 #: Queue → some of its shards, in words.
 Shards = dict[str, str]
 
@@ -56,6 +56,12 @@ class Card:
         """Its worker threads, also those that are idle, and the tasks that have run for longest."""
         rows = (*self.health.threads, *self.health.longest_tasks[:SHOWN_TASKS])
         return [Running(self.health, row) for row in rows]
+
+    @property
+    def is_dense(self) -> bool:
+        """True when its rows go in two columns: they are many, and short."""
+        rows = [running.thread for running in self.rows]
+        return len(rows) > DENSE and all(row.progress is None and row.to_stop_seconds is None for row in rows)
 
     @property
     def left_tasks(self) -> int:
