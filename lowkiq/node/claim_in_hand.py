@@ -119,7 +119,8 @@ class ClaimInHand(ABC):
     def of_ring(cls, lease: Lease, handed: Handed, thread: Thread, seat: Seat) -> Self | None:
         """Takes in hand what a push has put into the open claim, and gives that thread a turn, if it may have one."""
         # The user's, so not under the lock.
-        claim = lease.load_seated(seat, handed.number, claim_handed, handed, lease.performer.load)
+        performer = lease.performer
+        claim = lease.load_seated(seat, handed.number, claim_handed, handed, performer.load, performer.check_id)
         in_hand = cls(lease, claim, handed.epoch, handed.number, thread)
         in_hand.came_alone = True
         return in_hand if lease.handed(handed, in_hand, thread) else None

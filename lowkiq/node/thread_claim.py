@@ -173,7 +173,8 @@ class ThreadClaim(ClaimInHand):
         seat.end()
 
     def _load(self, job: Job) -> bool:
-        spoiled = load_all(job, self.lease.performer.load)
+        performer = self.lease.performer
+        spoiled = load_all(job, performer.load, performer.check_id)
         with self._lock:
             if spoiled:
                 self._started = self._done = self._started + 1
