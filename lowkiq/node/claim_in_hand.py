@@ -65,8 +65,7 @@ class Batch(Protocol):
         """When it was asked to stop, by a cancel or as it takes too long (monotonic); None: it was not."""
 
     @property
-    def pid(self) -> int | None:
-        """The process that performs it, if that is not the node."""
+    def pid(self) -> int | None: ...
 
 
 class ClaimInHand(ABC):
@@ -156,11 +155,9 @@ class ClaimInHand(ABC):
 
     def cancel(self, ids: Collection[str]) -> None:
         """Asks for jobs of it to stop that run, if it has any of these. To ask again changes nothing."""
-        found = [job.id for job in self._jobs if job.id in ids and job.id not in self.cancelled]
-        if not found:
-            return
-        self.cancelled = {**self.cancelled, **dict.fromkeys(found, clock.monotonic())}
-        self.stop(Stop.CANCELLED)
+        if found := [job.id for job in self._jobs if job.id in ids and job.id not in self.cancelled]:
+            self.cancelled = {**self.cancelled, **dict.fromkeys(found, clock.monotonic())}
+            self.stop(Stop.CANCELLED)
 
     @abstractmethod
     def stop(self, reason: Stop) -> bool:
