@@ -70,7 +70,7 @@ class Node:
         page: shared with its supervisor, which learns what ran when the node has died, and tells who else has.
         ends_process: nothing comes after it but the process's end, so signals stay held back then.
         on_state: called in the main thread, at each change of state and about every second, with the state, and how
-            many threads are busy, jobs have ended so far, and shards that are its own another node holds.
+            many threads and tasks are busy, jobs have ended so far, and shards that are its own another node holds.
     """
 
     def __init__(
@@ -261,7 +261,7 @@ class Node:
         self._beat_soon()
 
     def _report(self) -> None:
-        busy = sum(bool(thread.in_hand) for thread in self._workers)
+        busy = sum(thread.busy for thread in self._workers)
         jobs = sum(thread.processed + thread.failed for thread in self._workers)
         waits = sum(lease.holder is not None for lease in leases_of_threads(self._workers))
         self._on_state(self._state, busy, jobs, waits)

@@ -37,6 +37,8 @@ class ThreadClaim(ClaimInHand):
         self._told: tuple[Sequence[Job], Progress] | None = None
         self._overdue_since = 0.0
         self.stopper: Callable[[Stop], None] | None = None
+        #: The process that performs it, if that is not the node.
+        self.pid: int | None = None
 
     @property
     def has_unstarted(self) -> bool:
@@ -54,7 +56,12 @@ class ThreadClaim(ClaimInHand):
     def is_cancelled(self) -> bool:
         """True once a job of it was cancelled, or it takes too long."""
         self.note_overdue()
-        return self.is_to_stop(self.running, self.running_since)
+        return self.to_stop_since is not None
+
+    @property
+    def to_stop_since(self) -> float | None:
+        """When it was asked to stop (monotonic)."""
+        return self.asked_to_stop(self.running, self.running_since)
 
     @property
     def progress(self) -> Progress | None:

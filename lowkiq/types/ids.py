@@ -24,9 +24,19 @@ class IdType:
 
     def __init__(self, type: Any) -> None:
         self._type = type
+        #: The most common one has a way of its own, a fifth of the usual one's cost: each job goes it twice.
+        self._is_int = getattr(type, "__supertype__", type) is int
 
     def load(self, text: str) -> Any:
         """The id of a text. Raises ValueError for a text that is none."""
+        if self._is_int:
+            try:
+                number = int(text)
+            except ValueError:
+                pass  # in msgspec's words
+            else:
+                if str(number) == text:
+                    return number
         try:
             value = msgspec.convert(text, self._type, strict=False)
         except msgspec.ValidationError as error:
@@ -40,6 +50,8 @@ class IdType:
         """The text of an id, be that a value of the type or its text. Raises ValueError for what is none."""
         if type(id) is str:
             text = id
+        elif self._is_int and type(id) is int:
+            return str(id)
         else:
             try:
                 text = _write(id)

@@ -203,7 +203,7 @@ def test_a_claim_of_large_payloads_is_listed_whole_too(shard, alone):
     """A claim takes no more than a megabyte and a payload; this one was written by hand."""
     size = 1 << 20
     for number in range(8):
-        shard.redis.rpush(shard.key("claim"), f"id-{number}", b"1000000.000000:2:1:" + b"x" * size)
+        shard.redis.rpush(shard.key("claim"), f"id-{number}", b"1100000000.000000:2:1:" + b"x" * size)
     jobs = alone.in_flight()
     assert [(job.at, job.retry_count, job.payload_count) for job in jobs] == [(PAST, 2, 1)] * 8
     assert [payload.size for job in jobs for payload in job.payloads] == [size] * 5

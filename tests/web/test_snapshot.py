@@ -9,7 +9,7 @@ from lowkiq.web import snapshot as snapshot_module
 from lowkiq.web.snapshot import RATE_WINDOW, SHARDS_A_POLL, Rates, Snapshots
 from tests.web.snapshots import get
 
-PAST = 1_000_000.0
+PAST = 1_100_000_000.0
 
 
 def set_counters(app, **counters):

@@ -1,8 +1,8 @@
 """
 The beat pipe: a process sends the supervisor its state, one line each, about once a second.
 
-A line is the state, how many threads are busy, how many jobs have ended, and for how many shards the node stands by.
-Numbers that a line lacks count as 0, and words after them are ignored.
+A line is the state, how many threads and tasks are busy, how many jobs have ended, and for how many shards the node
+stands by. Numbers that a line lacks count as 0, and words after them are ignored.
 """
 
 from __future__ import annotations
