@@ -83,7 +83,7 @@ class Causes:
             for died_at in self._deaths_of.get(node.helps or 0, ())
         ):
             return "a job killed the node"
-        for stall in node.stalls:
+        for stall in node.stalls + self._stalls_of[node.helps or 0]:
             if _explains(stall, begun_at, written_at, again_at, CLAIM_WINDOW):
                 return stall.kind
         cut = self._cuts.explaining(begun_at, written_at, again_at) if node.via == "proxy" else None
