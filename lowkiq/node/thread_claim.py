@@ -37,8 +37,8 @@ class ThreadClaim(ClaimInHand):
         self._told: tuple[Sequence[Job], Progress] | None = None
         self._overdue_since = 0.0
         self.stopper: Callable[[Stop], None] | None = None
-        #: The process that performs it, if that is not the node.
-        self.pid: int | None = None
+        #: Gives the process that performs it; 0: none, or none yet.
+        self.read_pid: Callable[[], int] = lambda: 0
 
     @property
     def has_unstarted(self) -> bool:
@@ -57,6 +57,11 @@ class ThreadClaim(ClaimInHand):
         """True once a job of it was cancelled, or it takes too long."""
         self.note_overdue()
         return self.to_stop_since is not None
+
+    @property
+    def pid(self) -> int | None:
+        """The process that performs it, if that is not the node."""
+        return self.read_pid() or None
 
     @property
     def to_stop_since(self) -> float | None:

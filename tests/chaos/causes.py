@@ -42,9 +42,11 @@ class Causes:
             if fault.kind in HITS:
                 for pid in fault.pids:
                     self._of_pid[pid].append(fault)
-        #: When jobs killed the nodes of a pid.
+        #: When jobs killed the nodes of a pid; and when those stalled.
         self._deaths_of: dict[int, list[float]] = defaultdict(list)
+        self._stalls_of: dict[int, list[Window]] = defaultdict(list)
         for node in history.nodes.values():
+            self._stalls_of[node.pid] += node.stalls
             if node.died_at is not None:
                 self._deaths_of[node.pid].append(node.died_at)
         self._outages = _Windows([fault for fault in history.faults if fault.kind in OUTAGES])
@@ -80,7 +82,7 @@ class Causes:
         # A helper lives for some milliseconds longer than its node.
         if any(
             died_at - CLAIM_WINDOW <= written_at <= died_at + CLAIM_WINDOW
-            for died_at in self._deaths_of.get(node.helps or 0, ())
+            for died_at in self._deaths_of[node.helps or 0]
         ):
             return "a job killed the node"
         for stall in node.stalls + self._stalls_of[node.helps or 0]:

@@ -84,7 +84,7 @@ class HelperPerformer(Performer):
         work = Work(claim.shard.queue, claim.shard.index, claim.epoch, jobs, told)
         helper = self._server.mine()
         helper.begin()
-        claim.stopper = helper.stop
+        claim.stopper, claim.read_pid = helper.stop, lambda: helper.pid
         try:
             if claim.has_cancelled(batch) and told is None:
                 helper.stop(Stop.CANCELLED)  # it was cancelled before anything could stop it
@@ -98,7 +98,7 @@ class HelperPerformer(Performer):
             logger.warning("helper_ended", pid=helper.pid, queue=claim.shard.queue, reason=str(end))
             raise
         finally:
-            claim.stopper = None
+            claim.stopper, claim.read_pid = None, lambda: 0
         if ended.is_last or helper.stopped_for is not None:
             self._server.drop(helper)
         return failures

@@ -192,3 +192,13 @@ def test_a_thousand_batches_leave_nothing_behind(isolated: Callable[..., Isolate
     after = work(200, 1_000)
     assert after[0] <= before[0] + 4, (before, after)
     assert after[1:] == before[1:]
+
+
+def test_a_beat_names_the_process_that_performs_a_job(isolated: Callable[..., IsolatedNodes]) -> None:
+    nodes = isolated()
+    nodes.push({"id": "a", "payload": {"gate": "go"}})
+    nodes.start().wait_ready()
+    pid = nodes.started_by("a")
+    wait_until(lambda: [row.thread.pid for node in nodes.app.nodes().nodes for row in node.batches] == [pid])
+    nodes.open("go")
+    nodes.until_done()
