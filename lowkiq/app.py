@@ -5,7 +5,7 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable, Iterable, Mapping
 from functools import cached_property, partial
-from typing import Any, Literal, TypeVar, overload
+from typing import Any, Literal, overload
 
 import redis
 
@@ -24,13 +24,12 @@ from lowkiq.queue.loops import LoopsOfPushes
 from lowkiq.queue.push import Producer
 from lowkiq.queue.shard import Shard, shards_of
 from lowkiq.redis_url import parse
-from lowkiq.shape import Shape
+from lowkiq.registration import Registration, W, prepare
 from lowkiq.transport.cluster import ClusterClient
 from lowkiq.transport.connect import client_for_producers
 from lowkiq.transport.server import Replicas
-from lowkiq.worker import OPTIONS, Worker, check_options, function_worker
-
-W = TypeVar("W", bound=type[Worker])
+from lowkiq.types.variables import K, P
+from lowkiq.worker import OPTIONS, Worker
 
 
 class Lowkiq:
@@ -47,14 +46,16 @@ class Lowkiq:
     def __init__(self, **settings: Any) -> None:
         self.settings = settings_module.build(settings)
         #: Queue name → worker class, in the order of registration.
-        self.workers: dict[str, type[Worker]] = {}
+        self.workers: dict[str, type[Worker[Any]]] = {}
         self._producers: dict[str, Producer] = {}
         self._awaited = LoopsOfPushes(self._awaited_pushes)
 
     @overload
     def worker(self, target: W, /) -> W: ...
     @overload
-    def worker(self, target: Callable[[dict[str, list[Any]]], Any], /) -> type[Worker]: ...
+    def worker(self, target: Callable[[dict[K, list[P]]], Any], /) -> type[Worker[P]]: ...
+    @overload
+    def worker(self, target: Callable[[K, list[P]], Any], /) -> type[Worker[P]]: ...
     @overload
     def worker(
         self,
@@ -67,10 +68,13 @@ class Lowkiq:
         max_retry_count: int = ...,
         perform_timeout: float | None = ...,
         isolation: Literal["thread", "process"] = ...,
-    ) -> Callable[[Callable[[dict[str, list[Any]]], Any] | type[Worker]], type[Worker]]: ...
+        id: Callable[[Any], object] = ...,
+        score: Callable[[Any], float] = ...,
+    ) -> Registration: ...
     def worker(self, target: Any = None, /, **options: Any) -> Any:
         """
-        Registers a Worker subclass, or a function as the `perform` of one: `@app.worker`, `@app.worker(batch_size=10)`.
+        Registers a Worker subclass, or a function: `@app.worker`, `@app.worker(batch_size=10)`. A function of one
+        parameter gets a batch, one of two an id and its payloads.
 
         Raises:
             SettingsError: an option is unknown or can't be used, or the queue has a worker already.
@@ -82,7 +86,7 @@ class Lowkiq:
             return lambda decorated: self._register(decorated, options)
         return self._register(target, options)
 
-    def push(self, worker: type[Worker], jobs: Iterable[NewJob]) -> Pushed:
+    def push(self, worker: type[Worker[Any]], jobs: Iterable[NewJob]) -> Pushed:
         """Queues jobs, as `Worker.perform_async` does: client middlewares around validation and push."""
         middlewares = self.settings.client_middlewares
         if not middlewares and isinstance(jobs, list):  # asked first: it costs a single push less than what follows
@@ -96,11 +100,11 @@ class Lowkiq:
         result: Pushed = wrap(middlewares, worker, batch, partial(self._push, worker, batch))()
         return result
 
-    async def apush(self, worker: type[Worker], jobs: Iterable[NewJob]) -> Pushed:
+    async def apush(self, worker: type[Worker[Any]], jobs: Iterable[NewJob]) -> Pushed:
         """The same, awaited: see `Worker.aperform_async`. Client middlewares get an awaitable from `call()`."""
         middlewares = self.settings.client_middlewares
         if not middlewares and isinstance(jobs, list):
-            return await self._awaited.current().push(self._producer(worker), jobs)
+            return await self._awaited.current().push(self._producer(worker), jobs, partial(self._encode, worker))
         batch = _listed(jobs)
         result = wrap(middlewares, worker, batch, partial(self._apush, worker, batch))()
         pushed: Pushed = await result if inspect.isawaitable(result) else result
@@ -163,19 +167,20 @@ class Lowkiq:
         """Sends script calls over the producers' connections."""
         return Caller(client_for_producers(self.settings))
 
-    def _push(self, worker: type[Worker], jobs: Iterable[NewJob]) -> Pushed:
-        return self._producer(worker).push(self._encode(jobs))
+    def _push(self, worker: type[Worker[Any]], jobs: Iterable[NewJob]) -> Pushed:
+        return self._producer(worker).push(self._encode(worker, jobs))
 
-    async def _apush(self, worker: type[Worker], jobs: Any) -> Pushed:
+    async def _apush(self, worker: type[Worker[Any]], jobs: Any) -> Pushed:
         if not isinstance(jobs, list):
-            self._encode(jobs)  # raises
-        return await self._awaited.current().push(self._producer(worker), jobs)
+            self._encode(worker, jobs)  # raises
+        return await self._awaited.current().push(self._producer(worker), jobs, partial(self._encode, worker))
 
-    def _encode(self, jobs: Iterable[NewJob], first: int = 0) -> list[EncodedJob]:
+    def _encode(self, worker: type[Worker[Any]], jobs: Iterable[NewJob], first: int = 0) -> list[EncodedJob]:
         settings = self.settings
         return encode_jobs(
             jobs,
-            settings.dump_payload,
+            worker.codec.dump,
+            dump_id=worker.codec.dump_id,
             max_id_bytes=settings.max_id_bytes,
             max_payload_bytes=settings.max_payload_bytes,
             first=first,
@@ -185,30 +190,21 @@ class Lowkiq:
         settings = self.settings
         return AwaitedPushes(
             self.caller,
-            self._encode,
             settings.push_timeout,
             is_direct=settings.redis is None
             and parse(settings.redis_url).kind == "server"
             and not settings.wait_replicas,
         )
 
-    def _register(self, target: Any, options: Mapping[str, Any]) -> type[Worker]:
-        worker = function_worker(target) if inspect.isfunction(target) else target
-        if not isinstance(worker, type) or not issubclass(worker, Worker):
-            raise SettingsError(f"{short(target)} is no worker: it must be a subclass of lowkiq.Worker, or a function")
-        for name, value in options.items():
-            setattr(worker, name, value)
-        worker.queue_name = worker.queue_name or worker.__name__
-        check_options(worker)
-        if inspect.iscoroutinefunction(worker.perform):
-            worker.shape = Shape(is_async=True)
+    def _register(self, target: Any, options: Mapping[str, Any]) -> type[Worker[Any]]:
+        worker = prepare(target, options, self.settings)
         if worker.queue_name in self.workers:
             raise SettingsError(f"queue {worker.queue_name} has a worker already: give {worker.__name__} a queue_name")
         worker.app = self
         self.workers[worker.queue_name] = worker
         return worker
 
-    def _producer(self, worker: type[Worker]) -> Producer:
+    def _producer(self, worker: type[Worker[Any]]) -> Producer:
         known = self._producers.get(worker.queue_name)
         if known is None:
             settings = self.settings

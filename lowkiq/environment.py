@@ -49,6 +49,7 @@ class ExitCode(IntEnum):
     BOOT = 3  # a boot failed for what only a person can change; of the supervisor: every node's first one
     CRASH_LOOP = 4  # no node was ready for a minute
     FORCED_KILL = 5  # jobs were left running at the drain deadline
+    RECYCLED = 75  # of a node: it asks for a successor, and has not failed
     ABANDONED = 130  # second INT, or QUIT
 
 

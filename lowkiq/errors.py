@@ -5,6 +5,10 @@ from __future__ import annotations
 import difflib
 from collections.abc import Iterable, Mapping
 
+TYPE_CHECKING = False  # as in __init__.py
+if TYPE_CHECKING:
+    from typing import Any
+
 
 class LowkiqError(Exception):
     """Everything that Lowkiq raises."""
@@ -54,6 +58,14 @@ class PerformTimeout(LowkiqError):
     """A batch was stopped because it took longer than its worker's `perform_timeout`."""
 
 
+class ProcessDied(LowkiqError):
+    """The process that a batch ran in (isolation="process") has ended in the middle of it."""
+
+
+class ForkServerDied(LowkiqError):
+    """A node can make no processes for jobs any more: it retires, and asks its supervisor for a successor."""
+
+
 class UnknownQueue(LowkiqError):
     """There is no queue of that name in Redis."""
 
@@ -83,10 +95,10 @@ class PartialFailure(LowkiqError):
     Raised by `perform` when only some ids of its batch failed. The others are done.
 
     Args:
-        errors: the failed ids, each with its error: an exception or a text.
+        errors: the failed ids, as perform was given them, each with its error: an exception or a text.
     """
 
-    def __init__(self, errors: Mapping[str, BaseException | str]) -> None:
+    def __init__(self, errors: Mapping[Any, BaseException | str]) -> None:
         super().__init__(f"{len(errors)} of the batch failed: {', '.join(map(repr, list(errors)[:10]))}")
         self.errors = dict(errors)
 

@@ -83,6 +83,7 @@ def encode_jobs(
     jobs: Iterable[Mapping[str, Any]],
     dump_payload: Callable[[Any], bytes | str],
     *,
+    dump_id: Callable[[Any], str] | None = None,
     max_id_bytes: int,
     max_payload_bytes: int,
     first: int = 0,
@@ -100,7 +101,7 @@ def encode_jobs(
         try:
             encoded.append(
                 EncodedJob(
-                    encode_id(job["id"], max_id_bytes),
+                    encode_id(dump_id(job["id"]) if dump_id else job["id"], max_id_bytes),
                     _encode_payload(job.get("payload", ""), dump_payload, max_payload_bytes),
                     _number("score", job["score"]) if "score" in job else "",
                     _due(job) if "perform_in" in job or "delay" in job else "",

@@ -2,9 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import inspect
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any
+from functools import partial
+from inspect import Parameter
+from typing import Any, Final
+
+from lowkiq.errors import SettingsError
+from lowkiq.types.annotations import Types, of_batch, of_list, plain_function, resolved
+
+#: What is called with a batch.
+Call = Callable[[dict[str, list[Any]]], Any]
+
+_BATCH: Final = "(payloads_by_id), a dict from ids to lists of payloads"
+_ONE: Final = "(id, payloads), an id at a time"
+_POSITIONAL: Final = (Parameter.POSITIONAL_ONLY, Parameter.POSITIONAL_OR_KEYWORD)
 
 
 @dataclass(frozen=True)
@@ -13,8 +26,150 @@ class Shape:
 
     is_async: bool = False
     is_one: bool = False
+    #: Only calling it tells whether it is a coroutine function after all: a decorator hides it.
+    is_hidden: bool = False
 
-    def bind(self, worker: Any) -> Callable[[dict[str, list[Any]]], Any]:
-        """The call of one batch; of an async worker it returns an awaitable."""
-        call: Callable[[dict[str, list[Any]]], Any] = worker.perform
-        return call
+    def bind(self, worker: Any) -> Call:
+        """The call of one batch, with ids as annotated; of an async worker it returns an awaitable."""
+        perform = worker.perform_one if self.is_one else worker.perform
+        if self.is_hidden:
+            perform = _awaited(perform) if self.is_async else _checked(perform)
+        load_id = worker.codec.load_id
+        if self.is_one:
+            return _one(perform, load_id)
+        return perform if load_id is None else _with_ids(perform, load_id)
+
+
+def read_function(label: str, function: Callable[..., Any]) -> tuple[Shape, Types]:
+    """
+    The shape of a function, and the types that it is annotated with.
+
+    Raises:
+        SettingsError: it can't be called with jobs, and says what it may be.
+    """
+    parameters = _parameters(label, function, f"it may be {_BATCH}, or {_ONE}")
+    required = _required(parameters)
+    if not 1 <= max(required, min(_most(parameters), 1)) <= 2:  # noqa: PLR2004 (as _ONE has)
+        raise SettingsError(f"{label} takes {_told(parameters)}: it may be {_BATCH}, or {_ONE}")
+    return _read(label, function, parameters, is_one=required == 2)  # noqa: PLR2004 (as above)
+
+
+def read_methods(label: str, worker: type, base: type) -> tuple[Shape, Types]:
+    """
+    The shape of a class with `perform` or `perform_one`, and the types that it is annotated with.
+
+    Raises:
+        SettingsError: as `read_function`; or it has both.
+    """
+    has_batch, has_one = (getattr(worker, name) is not getattr(base, name) for name in ("perform", "perform_one"))
+    if has_batch and has_one:
+        raise SettingsError(f"{label} has both perform and perform_one: keep one, for a batch or for {_ONE}")
+    if not has_batch and not has_one:  # an application that only pushes needs none
+        return Shape(), Types()
+    name, count = ("perform_one", 2) if has_one else ("perform", 1)
+    method = _bound(worker, name)
+    may_be = _ONE if has_one else f"{_BATCH}; perform_one takes {_ONE}"
+    parameters = _parameters(f"{label}: {name}", method, f"it takes {may_be}")
+    if not _required(parameters) <= count <= _most(parameters):
+        raise SettingsError(f"{label}: {name} takes {_told(parameters)}: it may be {may_be}")
+    return _read(f"{label}: {name}", method, parameters, is_one=has_one, members=vars(worker))
+
+
+def _bound(worker: type, name: str) -> Any:
+    """A method as an instance has it, without the making of one."""
+    attribute = inspect.getattr_static(worker, name)
+    return attribute.__get__(object(), worker) if hasattr(attribute, "__get__") else attribute
+
+
+def _read(
+    label: str,
+    call: Callable[..., Any],
+    parameters: list[Parameter],
+    *,
+    is_one: bool,
+    members: Mapping[str, Any] | None = None,
+) -> tuple[Shape, Types]:
+    kind = _kind(label, call)
+    named = [parameter for parameter in parameters if parameter.kind in _POSITIONAL]
+
+    def annotation(index: int) -> Any:
+        if index >= len(named):
+            return Any
+        return resolved(f"{label}: {named[index].name}", named[index].annotation, call, dict(members or {}))
+
+    if is_one:
+        payload = of_list(f"{label}: {named[1].name}" if len(named) > 1 else label, annotation(1))
+        types = Types(annotation(0), payload)
+    else:
+        types = of_batch(f"{label}: {named[0].name}" if named else label, annotation(0))
+    is_hidden = kind is not inspect.iscoroutinefunction(call) or not named
+    return Shape(is_async=kind, is_one=is_one, is_hidden=is_hidden), types
+
+
+def _kind(label: str, call: Callable[..., Any]) -> bool:
+    """Returns whether it is a coroutine function, be it under decorators. A call of a generator would run nothing."""
+    for function in (call, plain_function(call) if isinstance(call, partial) or not inspect.isroutine(call) else call):
+        if inspect.isgeneratorfunction(function) or inspect.isasyncgenfunction(function):
+            kind = "an async generator" if inspect.isasyncgenfunction(function) else "a generator"
+            raise SettingsError(f"{label} is {kind}, and would never run: make it a plain function, or `async def`")
+    return inspect.iscoroutinefunction(call) or inspect.iscoroutinefunction(plain_function(call))
+
+
+def _parameters(label: str, call: Callable[..., Any], may_be: str) -> list[Parameter]:
+    try:
+        parameters = list(inspect.signature(call).parameters.values())
+    except (TypeError, ValueError, NameError) as error:  # of what is written in C; of annotations, since 3.14
+        raise SettingsError(f"{label} has a signature that can't be read ({error}): {may_be}") from error
+    for parameter in parameters:
+        if parameter.kind is Parameter.KEYWORD_ONLY and parameter.default is Parameter.empty:
+            raise SettingsError(f"{label} needs the keyword {parameter.name}, which nobody gives it: {may_be}")
+    return parameters
+
+
+def _required(parameters: list[Parameter]) -> int:
+    return sum(parameter.kind in _POSITIONAL and parameter.default is Parameter.empty for parameter in parameters)
+
+
+def _most(parameters: list[Parameter]) -> float:
+    if any(parameter.kind is Parameter.VAR_POSITIONAL for parameter in parameters):
+        return float("inf")
+    return sum(parameter.kind in _POSITIONAL for parameter in parameters)
+
+
+def _told(parameters: list[Parameter]) -> str:
+    return f"({', '.join(parameter.name for parameter in parameters)})"
+
+
+def _one(perform: Callable[..., Any], load_id: Callable[[str], Any] | None) -> Call:
+    def call(payloads_by_id: dict[str, list[Any]]) -> Any:
+        ((id, payloads),) = payloads_by_id.items()
+        return perform(id if load_id is None else load_id(id), payloads)
+
+    return call
+
+
+def _with_ids(perform: Callable[..., Any], load_id: Callable[[str], Any]) -> Call:
+    return lambda payloads_by_id: perform({load_id(id): payloads for id, payloads in payloads_by_id.items()})
+
+
+def _awaited(perform: Callable[..., Any]) -> Callable[..., Any]:
+    """A call of what hides a coroutine function, or has run it to its end by itself."""
+
+    async def call(*arguments: Any) -> Any:
+        result = perform(*arguments)
+        return await result if inspect.isawaitable(result) else result
+
+    return call
+
+
+def _checked(perform: Callable[..., Any]) -> Callable[..., Any]:
+    """A call of what may be anything. A coroutine that nobody runs must not be taken for work done."""
+
+    def call(*arguments: Any) -> Any:
+        result = perform(*arguments)
+        if inspect.iscoroutine(result):
+            result.close()
+            raise TypeError("perform returned a coroutine: give its decorator functools.wraps, or an `async def`")
+        return result
+
+    return call

@@ -1,8 +1,9 @@
 """
 SharedPage: memory that a node shares with its supervisor, which outlives the node.
 
-A node writes what each of its threads runs, so that after its death only those jobs are suspected of it. Its supervisor
-writes a bulletin: which nodes are dead, and what people should know of it. Standard library only.
+A node writes what each of its threads runs, so that after its death only those jobs are suspected of it, and which
+processes end with it. Its supervisor writes a bulletin: which nodes are dead, and what people should know of it.
+Standard library only.
 """
 
 from __future__ import annotations
@@ -33,6 +34,11 @@ _BULLETIN_HEAD: Final = struct.Struct("<II")
 _BULLETIN_AT: Final = SEATS * SEAT_BYTES
 #: A byte that is set once something runs that has no seat: then nobody knows what ran.
 _UNKNOWN_AT: Final = _BULLETIN_AT + BULLETIN_BYTES
+#: Process groups that are to end with the node, beside its own: of its fork server, and of helpers, which may be as
+#: many as there are threads, and as many again that are on their way out.
+MOST_GROUPS: Final = 2048
+_GROUP: Final = struct.Struct("<I")
+_GROUPS_AT: Final = _UNKNOWN_AT + 8
 
 
 class Running(NamedTuple):
@@ -115,7 +121,7 @@ class SharedPage:
     """The memory. It is anonymous, so a full or slow disk never stops a job, and a node is made before its fork."""
 
     def __init__(self) -> None:
-        self._memory = mmap.mmap(-1, _UNKNOWN_AT + 1)
+        self._memory = mmap.mmap(-1, _GROUPS_AT + MOST_GROUPS * _GROUP.size)
         self._seats: list[Seat] = []
 
     def close(self) -> None:
@@ -141,6 +147,10 @@ class SharedPage:
         seat = Seat(self._memory, number)
         self._seats.append(seat)
         return seat
+
+    def note_group(self, place: int, group: int) -> None:
+        """Notes, at one of MOST_GROUPS places, a process group that is to end with the node; 0: none any more."""
+        _GROUP.pack_into(self._memory, _GROUPS_AT + place * _GROUP.size, group)
 
     def read_bulletin(self) -> Bulletin:
         """The latest news; empty while it is being written."""
@@ -168,6 +178,11 @@ class SharedPage:
                 batch = (_ANY, 0) if not batch_size else ((place - 1) % batch_size + 1, max(jobs - place, 0))
                 found.append(Running(shard, claim, *batch))
         return tuple(found)
+
+    def groups(self) -> list[int]:
+        """The process groups that are to end with the node."""
+        noted = _GROUP.iter_unpack(self._memory[_GROUPS_AT : _GROUPS_AT + MOST_GROUPS * _GROUP.size])
+        return [group for (group,) in noted if group]
 
     def write_bulletin(self, bulletin: Bulletin) -> None:
         """Replaces the news. What doesn't fit is left out, the dead last: their leases run out by themselves."""

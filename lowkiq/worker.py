@@ -2,30 +2,29 @@
 
 from __future__ import annotations
 
-import difflib
-import inspect
 import random
 from collections.abc import Callable, Iterable
-from typing import TYPE_CHECKING, Any, ClassVar, Final, Literal, Protocol
+from typing import TYPE_CHECKING, Any, ClassVar, Final, Generic, Literal, Protocol
 
 from lowkiq.admin.actions import Actions
 from lowkiq.admin.queries import Queries
-from lowkiq.errors import LowkiqError, SettingsError
+from lowkiq.errors import InvalidJob, LowkiqError, SettingsError
 from lowkiq.job import Job, NewJob, Pushed
-from lowkiq.queue.keys import MOST_SHARDS
-from lowkiq.settings import NAME
 from lowkiq.shape import Shape
+from lowkiq.types.codec import PLAIN, Codec
+from lowkiq.types.variables import P
 
 OPTIONS: Final = (
-    "queue_name", "shards_count", "batch_size", "concurrency", "max_retry_count", "perform_timeout", "isolation",
+    "queue_name", "shards_count", "batch_size", "concurrency", "max_retry_count", "perform_timeout", "isolation", "id",
+    "score",
 )  # fmt: skip
 
 
 class Application(Protocol):
     """The application that a worker is registered with, a Lowkiq, as far as the worker needs it."""
 
-    def push(self, worker: type[Worker], jobs: Iterable[NewJob]) -> Pushed: ...
-    async def apush(self, worker: type[Worker], jobs: Iterable[NewJob]) -> Pushed: ...
+    def push(self, worker: type[Worker[Any]], jobs: Iterable[NewJob]) -> Pushed: ...
+    async def apush(self, worker: type[Worker[Any]], jobs: Iterable[NewJob]) -> Pushed: ...
     def queries(self, queue: str, shards_count: int) -> Queries: ...
     def actions(self, queue: str, shards_count: int) -> Actions: ...
 
@@ -36,13 +35,14 @@ class _Bound:
     def __init__(self, method: str) -> None:
         self._method = method
 
-    def __get__(self, instance: object, owner: type[Worker]) -> Any:
+    def __get__(self, instance: object, owner: type[Worker[Any]]) -> Any:
         return getattr(owner.registered_app(), self._method)(owner.queue_name, owner.shards_count)
 
 
-class Worker:
+class Worker(Generic[P]):
     """
-    A queue's class. Subclass it, write `perform`, and register it with `@app.worker`.
+    A queue's class. Subclass it, write `perform` or `perform_one`, and register it with `@app.worker`. Of payloads of a
+    type it is a `Worker[OrderChange]`.
 
     A node makes one instance of it, which its threads share.
     """
@@ -63,8 +63,9 @@ class Worker:
     #: Where batches run: on the node's threads (async ones on its event loop), or in processes of their own, whose
     #: death is a failure of the batch and no more.
     isolation: ClassVar[Literal["thread", "process"]] = "thread"
-    #: How perform is called; set when the worker is registered.
+    #: How perform is called, and what its payloads and ids are; set when the worker is registered.
     shape: ClassVar[Shape] = Shape()
+    codec: ClassVar[Codec] = PLAIN
     #: Default: the name of the class.
     queue_name: ClassVar[str] = ""
 
@@ -73,13 +74,20 @@ class Worker:
     if TYPE_CHECKING:
         queries: ClassVar[Queries]
         actions: ClassVar[Actions]
+
+        @staticmethod
+        def id(payload: Any, /) -> Any: ...
+        @staticmethod
+        def score(payload: Any, /) -> float: ...
     else:
+        #: Functions of a payload, which tell its id and its score: so `push` can make jobs of payloads.
+        id = score = None
         queries = _Bound("queries")
         actions = _Bound("actions")
 
-    def perform(self, payloads_by_id: dict[str, list[Any]]) -> None:
+    def perform(self, payloads_by_id: dict[Any, list[P]], /) -> Any:
         """
-        Does the work.
+        Does the work. It may be `async def`.
 
         Args:
             payloads_by_id: at most `batch_size` ids, each with its payloads from low to high score.
@@ -90,7 +98,19 @@ class Worker:
         """
         raise NotImplementedError(f"{type(self).__name__}.perform")
 
-    def retry_in(self, retry_count: int) -> float:
+    def perform_one(self, id: Any, payloads: list[P], /) -> Any:
+        """
+        Does the work of one id, instead of `perform`. It may be `async def`.
+
+        Args:
+            payloads: from low to high score.
+
+        Raises:
+            Exception: the job has failed.
+        """
+        raise NotImplementedError(f"{type(self).__name__}.perform_one")
+
+    def retry_in(self, retry_count: int, /) -> float:
         """
         Seconds until the next try: retry_count⁴ + 15 + rand(30)·(retry_count + 1) (Lowkiq's formula, after Sidekiq).
 
@@ -100,7 +120,7 @@ class Worker:
         jitter = random.randrange(30) * (retry_count + 1)  # noqa: S311 (spreads load, guards nothing)
         return float(retry_count**4 + 15 + jitter)
 
-    def retries_exhausted(self, batch: list[Job]) -> None:
+    def retries_exhausted(self, batch: list[Job], /) -> Any:
         """
         Called when payloads go to the morgue because their job has failed, and each of `max_retry_count` retries too.
 
@@ -109,12 +129,12 @@ class Worker:
         """
 
     @classmethod
-    def perform_async(cls, jobs: Iterable[NewJob]) -> Pushed:
+    def perform_async(cls, jobs: Iterable[Any], /) -> Pushed:
         """
-        Queues jobs. Override it to derive ids, scores or times.
+        Queues jobs. Override it to derive ids, scores or times, from whatever it is given then.
 
         Args:
-            jobs: mappings with `id`, and optionally `payload`, `score` and `perform_in` or `delay`.
+            jobs: mappings with `id`, and optionally `payload`, `score` and `perform_in` or `delay` (NewJob).
 
         Returns:
             how many ids were new in the queue, and how many payloads were merged into ids queued already.
@@ -127,9 +147,43 @@ class Worker:
         return cls.registered_app().push(cls, jobs)
 
     @classmethod
-    async def aperform_async(cls, jobs: Iterable[NewJob]) -> Pushed:
+    async def aperform_async(cls, jobs: Iterable[Any], /) -> Pushed:
         """The same to be awaited: the event loop goes on meanwhile. It does not call `perform_async`."""
         return await cls.registered_app().apush(cls, jobs)
+
+    @classmethod
+    def push(cls, *payloads: P) -> Pushed:
+        """
+        Queues payloads, as `perform_async` does with jobs: their ids are those that `id=` makes of them, and their
+        scores those of `score=`, if that is set.
+
+        Raises:
+            SettingsError: the worker has no `id=`.
+            InvalidJob, PushFailed, ShardsCountMismatch: as perform_async.
+        """
+        return cls.perform_async(cls._jobs(payloads))
+
+    @classmethod
+    async def apush(cls, *payloads: P) -> Pushed:
+        """As `push`, by `aperform_async`."""
+        return await cls.aperform_async(cls._jobs(payloads))
+
+    @classmethod
+    def _jobs(cls, payloads: Iterable[P]) -> list[NewJob]:
+        """The jobs of payloads. Raises InvalidJob for one whose id or score can't be told."""
+        if cls.id is None:
+            raise SettingsError(
+                f"{cls.__name__} can't tell the id of a payload: register it with @app.worker(id=lambda payload: …), "
+                'or use perform_async([{"id": …, "payload": …}])'
+            )
+        return [cls._job(number, payload) for number, payload in enumerate(payloads)]
+
+    @classmethod
+    def _job(cls, number: int, payload: P) -> NewJob:
+        job: NewJob = {"id": _told(cls.id, "id", number, payload), "payload": payload}
+        if cls.score is not None:
+            job["score"] = _told(cls.score, "score", number, payload)
+        return job
 
     @classmethod
     def registered_app(cls) -> Application:
@@ -139,48 +193,12 @@ class Worker:
         return cls.app
 
 
-def function_worker(function: Callable[[dict[str, list[Any]]], Any]) -> type[Worker]:
-    """A worker class around a function that is its `perform`."""
-    _check_callable_runs(f"worker {function.__name__}", function)
-
-    def perform(_: Worker, payloads_by_id: dict[str, list[Any]]) -> Any:
-        return function(payloads_by_id)
-
-    shape = Shape(is_async=inspect.iscoroutinefunction(function))
-    members = {"perform": perform, "shape": shape, "__doc__": function.__doc__, "__module__": function.__module__}
-    return type(function.__name__, (Worker,), members)
-
-
-def _check_callable_runs(label: str, function: Callable[..., Any]) -> None:
-    """A call of an async function or of a generator runs nothing: its jobs would be acknowledged undone."""
-    is_async = inspect.isasyncgenfunction(function)
-    if is_async or inspect.isgeneratorfunction(function):
-        kind = "async" if is_async else "a generator"
-        raise SettingsError(f"{label} is {kind}, and would never run: make it a plain function")
-
-
-def check_options(worker: type[Worker]) -> None:
-    """Raises SettingsError for an option that can't be used, or one that is nearly the name of an option."""
-    label = f"worker {worker.__name__}"
-    for name in vars(worker):
-        if name not in OPTIONS and not name.startswith("_") and not hasattr(Worker, name):
-            close = difflib.get_close_matches(name, OPTIONS, n=1, cutoff=0.85)
-            if close:
-                raise SettingsError(f"{label}: unknown option `{name}`, did you mean `{close[0]}`?")
-    _check_callable_runs(f"{label}: perform", worker.perform)
-    if not isinstance(worker.queue_name, str) or not NAME.fullmatch(worker.queue_name):
-        raise SettingsError(f"{label}: queue_name {worker.queue_name!r} must match {NAME.pattern}; set one")
-    for name, low, high in _RANGES:
-        value = getattr(worker, name)
-        if name == "concurrency" and value is None:
-            continue
-        if isinstance(value, bool) or not isinstance(value, int) or not low <= value <= high:
-            raise SettingsError(f"{label}: {name} is {value!r}, it must be an integer from {low:,} to {high:,}")
-
-
-_RANGES: Final = (
-    ("shards_count", 1, MOST_SHARDS),
-    ("batch_size", 1, 1_000),
-    ("concurrency", 1, 1_000),
-    ("max_retry_count", 0, 1_000_000),
-)
+def _told(function: Callable[[Any], Any] | None, name: str, number: int, payload: Any) -> Any:
+    try:
+        told = function(payload) if function else None
+    except Exception as error:
+        hint = "; push takes payloads one by one: push(*payloads)" if isinstance(payload, list | tuple) else ""
+        raise InvalidJob(f"payload {number}: {name}= failed: {type(error).__name__}: {error}{hint}") from error
+    if told is None:
+        raise InvalidJob(f"payload {number}: {name}= gave None")
+    return told

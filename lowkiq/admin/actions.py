@@ -15,12 +15,17 @@ CHUNK = 100
 #: Payloads of an id that a script merges at a time; the rest follows in the next.
 MERGE: Final = 1_000
 
-ActionName = Literal["perform_now", "revive", "bury", "delete"]
+ActionName = Literal["perform_now", "revive", "bury", "delete", "cancel"]
 
 #: View → what can be done to its jobs, in the order of the buttons → the script, and its words before the ids.
 #: Everything that offers or takes an action asks this table.
 ACTIONS: Final[Mapping[str, Mapping[str, tuple[str, *tuple[Argument, ...]]]]] = {
-    "due": {"perform_now": ("perform_now",), "bury": ("bury", MERGE, "any"), "delete": ("drop", "queue")},
+    "due": {
+        "perform_now": ("perform_now",),
+        "bury": ("bury", MERGE, "any"),
+        "delete": ("drop", "queue"),
+        "cancel": ("cancel",),
+    },
     "retries": {"perform_now": ("perform_now",), "bury": ("bury", MERGE, "failed"), "delete": ("drop", "failed")},
     "morgue": {"revive": ("revive", MERGE), "delete": ("drop", "morgue")},
 }
@@ -105,10 +110,7 @@ class Actions:
         Cancels jobs, queued or running: what is queued of them is deleted, and their runs are asked to stop. A run that
         is not done does not come back, also after its node's death. What is pushed from now on runs after it.
         """
-        return sum(
-            self._caller.run(Call("cancel", [shard.prefix], [shard.layout, *some], int))
-            for shard, some in self._by_shard(ids)
-        )
+        return self.act("cancel", "due", ids)
 
     def act(self, action: str, view: str, ids: Iterable[str | int]) -> int:
         """

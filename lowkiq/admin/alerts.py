@@ -9,8 +9,9 @@ from typing import Any, Final, Literal
 import msgspec
 
 from lowkiq.admin import words
+from lowkiq.admin.beats.health import EVENT_LOOP, NodeHealth, Running
 from lowkiq.admin.metrics import ShardMetrics
-from lowkiq.admin.nodes import Group, NodeHealth, Nodes
+from lowkiq.admin.nodes import Group, Nodes
 from lowkiq.queue.call import Caller
 from lowkiq.queue.unreadable import Unreadable
 from lowkiq.transport.connect import evicting_policy, is_too_old, server_name
@@ -20,17 +21,19 @@ NEARLY_FULL: Final = 0.8
 #: Values that can't be read, and queues that are refused, that are named.
 NAMED: Final = 10
 
+SEE_STACK: Final = "`lowkiq-supervisor dump` (TTIN) shows where it is"
 START_NODES: Final = "Start nodes: lowkiq-supervisor --nodes N -r MODULE"
 
 
 class Alert(msgspec.Struct, frozen=True):
     """One thing that is wrong."""
 
-    #: "no nodes", "unreadable", "missing", "late", "doubled", "supervisor", "refused", "unowned" or "Redis".
+    #: "no nodes", "unreadable", "missing", "late", "doubled", "supervisor", "refused", "event loop", "runs on",
+    #: "unowned" or "Redis".
     kind: str
     #: "bad": jobs do not run, or are lost. "warn": they may, later.
     severity: Literal["bad", "warn"]
-    #: Of what is refused, or unowned, the queue, of Redis "version", "role", "persistence" or "memory"; else "".
+    #: The queue of "refused", "unowned" and "runs on"; of Redis "version", "role", "persistence" or "memory"; else "".
     subject: str
     #: A sentence without its full stop.
     says: str
@@ -105,6 +108,8 @@ def _of_nodes(found: Nodes) -> Iterator[Alert]:
     yield from _notices(found.nodes)
     refusals = Counter(refusal for node in found.nodes for refusal in node.refused.items())
     yield from (_refused(queue, why, nodes) for (queue, why), nodes in refusals.most_common(NAMED))
+    yield from (_blocked(node) for node in found.nodes if node.is_blocked)
+    yield from _running_on(found.running_on)
 
 
 def _of_queues(group: Group, groups: Sequence[Group]) -> str:
@@ -123,9 +128,13 @@ def _missing(group: Group, of_queues: str) -> Alert:
     return Alert("missing", "bad", "", says, f"Start {them}, or lower NUMBER_OF_NODES to how many there are")
 
 
+def _name(node: NodeHealth) -> str:
+    return f"{node.node_number} on {words.printable(node.host, 60)}"
+
+
 def _late(node: NodeHealth) -> Alert:
-    name = f"Node {node.node_number} on {words.printable(node.host, 60)}"
-    says = f"{name} has not been heard of for {words.age(node.beat_age)}; its shards move on when its lease ends"
+    name, ago = _name(node), words.age(node.beat_age)
+    says = f"Node {name} has not been heard of for {ago}; its shards move on when its lease ends"
     return Alert("late", "bad", "", says, "See its machine and its log")
 
 
@@ -149,6 +158,39 @@ def _refused(queue: str, why: str, nodes: int) -> Alert:
     who = "1 node leaves" if nodes == 1 else f"{nodes} nodes leave"
     says = f"{who} queue {words.printable(queue, 60)} alone: {words.printable(why, 300)}"
     return Alert("refused", "bad", queue, says, "Nodes take it up by themselves once that is mended")
+
+
+def _blocked(node: NodeHealth) -> Alert:
+    tasks = f"its {node.tasks:,} tasks stand" if node.tasks != 1 else "its task stands"
+    says = f"The event loop of node {_name(node)} is blocked, for {words.age(node.loop_lag)} so far: {tasks} still"
+    do = f"{SEE_STACK}, as does event_loop_blocked in the log: await what takes long, or call it by asyncio.to_thread"
+    return Alert("event loop", "bad", "", says, do)
+
+
+def _running_on(found: Sequence[Running]) -> Iterator[Alert]:
+    """An alert a job that does not stop, for those that have run for longest."""
+    for running in found[:NAMED]:
+        queue, asked = running.thread.queue or "", words.age(running.thread.to_stop_seconds or 0.0)
+        says = (
+            f"{running.jobs} of {words.printable(queue, 60)} runs on, for {words.age(running.seconds)} so far, "
+            f"{asked} after it was to stop, by a cancel or its perform_timeout: "
+            f"node {_name(running.node)}, {running.place}"
+        )
+        yield Alert("runs on", "warn", queue, says, f"{SEE_STACK}. {_how_to_end(running)}")
+    if len(found) > NAMED:
+        says = f"{len(found) - NAMED:,} more batches run on though they were to stop"
+        yield Alert("runs on", "warn", "", says, "See `lowkiq nodes`")
+
+
+def _how_to_end(running: Running) -> str:
+    if running.thread.name == EVENT_LOOP:
+        return "An async job ends once it awaits, and lets CancelledError pass"
+    if running.thread.pid:
+        return f"Its process {running.thread.pid} should be dead: kill it, and see the node's log for why it is not"
+    return (
+        "A thread ends only by itself: have the job ask current().cancelled, "
+        'or make its worker async, or isolation="process"'
+    )
 
 
 def _of_shards(found: Nodes) -> Iterator[Alert]:

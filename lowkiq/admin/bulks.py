@@ -13,7 +13,7 @@ from typing import Literal
 import msgspec
 
 from lowkiq.admin.actions import check_action
-from lowkiq.admin.nodes import Count, Seconds
+from lowkiq.admin.beats.health import Count, Seconds
 from lowkiq.admin.search import Match
 from lowkiq.queue import keys
 from lowkiq.queue.call import Caller, redis_time

@@ -6,27 +6,23 @@ import json
 import os
 import signal
 import sys
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Annotated, NoReturn
 
 import msgspec
 import typer
-from redis.exceptions import RedisError
 
-from lowkiq import Lowkiq, LowkiqError, SettingsError, __version__, environment, log
+from lowkiq import SettingsError, __version__, environment, log
 from lowkiq.admin.alerts import alerts_of, alerts_of_unreadable
 from lowkiq.cli import tables
+from lowkiq.cli.jobs import CANCEL_EPILOG, cancel, morgue
+from lowkiq.cli.opening import AsJson, Require, clear_errors, fail, opened_app
 from lowkiq.doctor import command as examiner
 from lowkiq.environment import ExitCode, parse_address
-from lowkiq.errors import AppNotFound
 from lowkiq.importing import load_app
 from lowkiq.node.node import Node
 from lowkiq.process.held_signals import release
-from lowkiq.process.place import EMBEDDED_SOCKET
 from lowkiq.process.signals import disarm, leave_on
-from lowkiq.redis_url import redact
 
 EPILOG = """\b
 Examples:
@@ -38,6 +34,7 @@ Examples:
   lowkiq web -r shop.jobs                                the web view at http://127.0.0.1:8080/
   lowkiq nodes                                           who runs, who is missing, what nobody owns
   lowkiq doctor -r shop.jobs                             what is wrong, and what to do
+  lowkiq cancel OrderSync 17 42                          delete what is queued, ask what runs to stop
   lowkiq morgue list OrderSync
   lowkiq morgue revive OrderSync 17 42                   or --all
 """
@@ -63,16 +60,8 @@ cli = typer.Typer(
     rich_markup_mode=None,
     epilog=EPILOG,
 )
-morgue = typer.Typer(no_args_is_help=True, help="The jobs that failed too often.", rich_markup_mode=None)
 cli.add_typer(morgue, name="morgue")
-
-_WHICH = "The application; the current directory is importable."
-Require = Annotated[str | None, typer.Option("-r", "--require", metavar="MODULE[:ATTR]", help=_WHICH)]
-AsJson = Annotated[bool, typer.Option("--json", help="For machines.")]
-Queue = Annotated[str, typer.Argument(metavar="QUEUE")]
-Ids = Annotated[list[str] | None, typer.Argument(metavar="[ID]...")]
-All = Annotated[bool, typer.Option("--all", help="All of the queue's morgue.")]
-Yes = Annotated[bool, typer.Option("--yes", "-y", help="Don't ask.")]
+cli.command(epilog=CANCEL_EPILOG)(cancel)
 
 
 @cli.callback(invoke_without_command=True)
@@ -99,7 +88,7 @@ def run(
     if context.invoked_subcommand is not None:
         release()
         return
-    with _clear_errors():
+    with clear_errors():
         if require is None:
             raise SettingsError("which application? Say -r MODULE or -r MODULE:ATTR")
         _configure_log()
@@ -153,7 +142,7 @@ def _node_numbers(number: str | None, count: str | None) -> tuple[int, int]:
 @cli.command()
 def stats(context: typer.Context, require: Require = None, as_json: AsJson = False) -> None:
     """What each queue holds and has done."""
-    with _app(require or context.obj) as app:
+    with opened_app(require or context.obj) as app:
         metrics = app.metrics()
         if as_json:
             typer.echo(json.dumps({name: msgspec.structs.asdict(row) for name, row in metrics.items()}))
@@ -165,13 +154,17 @@ def stats(context: typer.Context, require: Require = None, as_json: AsJson = Fal
 
 @cli.command()
 def nodes(context: typer.Context, require: Require = None, as_json: AsJson = False) -> None:
-    """Which nodes live, and what is wrong. Exits 1 when something is."""
-    with _app(require or context.obj) as app:
+    """Which nodes live, what they run, and what is wrong. Exits 1 when something is."""
+    with opened_app(require or context.obj) as app:
         found = app.nodes()
         if as_json:
             typer.echo(msgspec.json.encode(found).decode())
         else:
-            tables.show(tables.of_nodes(found), *(f"{alert.kind}: {alert.text}" for alert in alerts_of(found)))
+            tables.show(tables.of_nodes(found))
+            if running := tables.of_running(found):
+                tables.show(running)
+            for alert in alerts_of(found):
+                typer.echo(f"{alert.kind}: {alert.text}")
         if not found.is_well:
             raise typer.Exit(ExitCode.FAILED)
 
@@ -191,8 +184,8 @@ def web(
     try:
         from lowkiq.web import server  # noqa: PLC0415 (an extra, which other commands do without)
     except ModuleNotFoundError as error:
-        _fail(f"the web view needs {error.name}: pip install 'lowkiq[web]'", ExitCode.USAGE)
-    with _app(require or context.obj) as app:
+        fail(f"the web view needs {error.name}: pip install 'lowkiq[web]'", ExitCode.USAGE)
+    with opened_app(require or context.obj) as app:
         _configure_log()
         disarm(but=(signal.SIGHUP,))
         code = server.serve(app, parse_address(bind), read_only=read_only, payloads=not no_payloads, no_auth=no_auth)
@@ -202,7 +195,7 @@ def web(
 @cli.command(epilog=examiner.EPILOG)
 def doctor(context: typer.Context, require: Require = None, as_json: AsJson = False) -> None:
     """Examines Redis, queues, nodes and this machine, and says what to mend. Exits 1 when there is a problem."""
-    with _clear_errors():
+    with clear_errors():
         findings = examiner.examine_app(require or context.obj)
     if as_json:
         typer.echo(examiner.as_json(findings))
@@ -211,90 +204,8 @@ def doctor(context: typer.Context, require: Require = None, as_json: AsJson = Fa
     _exit(0 if examiner.is_well(findings) else ExitCode.FAILED)
 
 
-@morgue.command("list")
-def morgue_list(
-    context: typer.Context,
-    queue: Queue,
-    limit: Annotated[int, typer.Option(min=1, max=10_000, help="The newest so many.")] = 50,
-    require: Require = None,
-    as_json: AsJson = False,
-) -> None:
-    """Shows the newest jobs of a queue's morgue, with their errors."""
-    with _app(require or context.obj) as app:
-        jobs = app.queries(queue, _shards(app, queue)).morgue_rev_range_by_updated_at(limit=limit)
-        if as_json:
-            typer.echo(json.dumps([tables.summary(job) for job in jobs]))
-        else:
-            tables.show(tables.of_morgue(queue, jobs))
-
-
-@morgue.command("revive")
-def morgue_revive(
-    context: typer.Context, queue: Queue, ids: Ids = None, every: All = False, require: Require = None
-) -> None:
-    """Returns jobs to the queue, as fresh ones that are due now."""
-    with _app(require or context.obj) as app:
-        actions = app.actions(queue, _shards(app, queue))
-        count = actions.morgue_queue_up_all_jobs() if _all_or(ids, every) else actions.morgue_queue_up(ids or ())
-        typer.echo(f"{count} revived")
-
-
-@morgue.command("delete")
-def morgue_delete(
-    context: typer.Context, queue: Queue, ids: Ids = None, every: All = False, yes: Yes = False, require: Require = None
-) -> None:
-    """Deletes jobs for good. With --all it tells how many, and asks."""
-    with _app(require or context.obj) as app:
-        actions = app.actions(queue, _shards(app, queue))
-        if _all_or(ids, every) and not yes:
-            count = app.metrics()[queue].morgue_length
-            typer.confirm(f"Delete all {count} jobs in the morgue of {queue}?", abort=True)
-        count = actions.morgue_delete_all_jobs() if every else actions.morgue_delete(ids or ())
-        typer.echo(f"{count} deleted")
-
-
-@contextmanager
-def _app(require: str | None) -> Iterator[Lowkiq]:
-    """The application that was named, else one that only knows where Redis is. An error is one line, and the end."""
-    with _clear_errors():
-        app = load_app(require) if require else Lowkiq()
-        try:
-            yield app
-        except RedisError as error:
-            hint = " (it runs while lowkiq-supervisor does)" if app.settings.redis_url.endswith(EMBEDDED_SOCKET) else ""
-            _fail(f"can't use Redis at {redact(app.settings.redis_url)}: {error}{hint}", ExitCode.FAILED)
-        finally:
-            app.close()
-
-
-@contextmanager
-def _clear_errors() -> Iterator[None]:
-    try:
-        yield
-    except LowkiqError as error:
-        _fail(str(error), ExitCode.USAGE if isinstance(error, SettingsError | AppNotFound) else ExitCode.FAILED)
-
-
-def _fail(message: str, code: int) -> NoReturn:
-    typer.echo(f"lowkiq: {message}", err=True)
-    raise typer.Exit(code)
-
-
 def _exit(code: int) -> NoReturn:
     """Threads that a drain has abandoned, or that wait for Redis, neither hold the process nor see Python shut down."""
     sys.stdout.flush()
     sys.stderr.flush()
     os._exit(code)
-
-
-def _shards(app: Lowkiq, queue: str) -> int:
-    queues = app.queues()
-    if queue not in queues:
-        raise SettingsError(f"no queue {queue!r} here; known are: {', '.join(queues) or 'none'}")
-    return queues[queue]
-
-
-def _all_or(ids: list[str] | None, every: bool) -> bool:
-    if bool(ids) == every:
-        raise SettingsError("say which: ids, or --all")
-    return every

@@ -5,7 +5,7 @@ from __future__ import annotations
 import datetime
 import sys
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, Final
 
 import msgspec
 import typer
@@ -16,8 +16,11 @@ from rich.table import Column, Table
 from lowkiq import clock
 from lowkiq.admin.metrics import QueueMetrics
 from lowkiq.admin.nodes import Nodes
-from lowkiq.admin.words import printable
+from lowkiq.admin.words import age, printable, seconds
 from lowkiq.job import Job
+
+#: Batches that `nodes` lists, those that have run for longest.
+MOST_RUNNING: Final = 20
 
 
 def show(table: Table, *lines: str) -> None:
@@ -57,7 +60,8 @@ def summary(job: Job) -> dict[str, Any]:
 
 def of_nodes(found: Nodes) -> Table:
     """A row a node."""
-    names = ["number", "pid", "up", "beat", "busy", "shards", "waits for", "processed", "failed", "RSS", "CPU", "Redis"]
+    names = ["number", "pid", "up", "beat", "busy", "tasks", "loop lag", "shards", "waits for", "processed", "failed"]
+    names += ["RSS", "CPU", "Redis"]
     table = Table("node", "state", *(Column(name, justify="right") for name in names), title="Nodes")
     now = clock.real()
     for node in found.nodes:
@@ -69,7 +73,9 @@ def of_nodes(found: Nodes) -> Table:
             str(node.pid),
             str(datetime.timedelta(seconds=int(now - node.started_at))),
             f"{node.beat_age:.0f} s",
-            f"{busy} of {len(node.threads)}",
+            f"{busy} of {len(node.threads)}" if node.threads else "",
+            f"{node.tasks:,}" if node.tasks is not None else "",
+            f"{node.loop_lag:.1f} s" if node.tasks is not None else "",
             str(sum(map(len, node.owned.values()))),
             str(sum(len(shards) for queues in node.waited_for.values() for shards in queues.values())),
             f"{node.processed:,}",
@@ -79,3 +85,26 @@ def of_nodes(found: Nodes) -> Table:
             f"{node.redis_round_trip * 1000:.1f} ms" if node.redis_round_trip is not None else "",
         )
     return table
+
+
+def of_running(found: Nodes) -> Table | None:
+    """A row a batch that runs, the longest first; None if none does."""
+    batches = sorted((batch for node in found.nodes for batch in node.batches), key=lambda batch: -batch.seconds)
+    unnamed = sum(max((node.tasks or 0) - len(node.longest_tasks), 0) for node in found.nodes)
+    left = len(batches[MOST_RUNNING:]) + unnamed
+    table = Table(
+        "node", "where", "queue", Column("shard", justify="right"), "job", Column("for", justify="right"), "progress",
+        "asked to stop", title="Running", caption=f"and {left:,} more" if left else None,
+    )  # fmt: skip
+    for running in batches[:MOST_RUNNING]:
+        thread = running.thread
+        progress = "" if thread.progress is None else f"{thread.progress:.0%} {printable(thread.note, 60)}".rstrip()
+        texts = running.place, printable(thread.queue or "", 60), str(thread.shard), running.jobs
+        table.add_row(
+            str(running.node.node_number),
+            *map(escape, texts),
+            seconds(running.seconds),
+            escape(progress),
+            f"{age(thread.to_stop_seconds)} ago" if thread.to_stop_seconds is not None else "",
+        )
+    return table if batches else None

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from typing import Final
 
 from lowkiq.admin.words import printable
-from lowkiq.doctor.finding import Verdict, note, ok, problem, warning
+from lowkiq.doctor.finding import Verdict, note, of_alert, ok, problem, warning
 from lowkiq.doctor.subject import Subject
 from lowkiq.node.lease_keeper import RENEWALS_A_TTL
 from lowkiq.version import VERSION
@@ -65,11 +65,12 @@ def trips(subject: Subject) -> Iterator[Verdict]:
 
 
 def long_jobs(subject: Subject) -> Iterator[Verdict]:
-    """A job may run for hours. One that hangs looks the same."""
+    """A job may run for hours. One that hangs looks the same, unless it was asked to stop, or blocks an event loop."""
+    yield from (of_alert(alert) for alert in subject.alerts if alert.kind in {"event loop", "runs on"})
     for node in subject.nodes.nodes:
-        for thread in node.threads:
-            if thread.queue is not None and thread.seconds > LONG:
-                name, queue, ids = printable(node.node), printable(thread.queue), map(printable, thread.ids[:3])
+        for _, thread in node.batches:
+            if thread.seconds > LONG:
+                name, queue, ids = printable(node.node), printable(thread.queue or ""), map(printable, thread.ids[:3])
                 hours = f"{thread.seconds / 3600:.1f} h"
                 yield note(f"{name} has been at shard {thread.shard} of {queue} for {hours}: {', '.join(ids)}")
 

@@ -8,8 +8,9 @@ from typing import Any
 
 from lowkiq.admin import probes
 from lowkiq.admin.alerts import Alert, alerts_of
+from lowkiq.admin.beats.health import NodeHealth, read_health
 from lowkiq.admin.metrics import QueueMetrics, ShardMetrics, by_queue, read_layouts, read_shards
-from lowkiq.admin.nodes import NodeHealth, Nodes, judge, read_health
+from lowkiq.admin.nodes import Nodes, judge
 from lowkiq.app import Lowkiq
 from lowkiq.environment import find_number_of_nodes, find_redis_url
 from lowkiq.process.place import EMBEDDED_SOCKET

@@ -179,6 +179,11 @@ def current() -> Context:
     return context
 
 
+def running_here() -> Run:
+    """The batch that runs here, as the node knows it. Raises LowkiqError."""
+    return current()._run
+
+
 def enter(context: Context | None) -> None:
     """Sets what runs on this thread, or in this task."""
     _running.set(context)

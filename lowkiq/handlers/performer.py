@@ -11,7 +11,6 @@ from typing import Any
 
 import structlog
 
-from lowkiq import codec
 from lowkiq.errors import PartialFailure, PerformTimeout
 from lowkiq.handlers import middlewares
 from lowkiq.handlers.loop_thread import LoopThread
@@ -42,9 +41,11 @@ class Performer:
         #: Where its coroutines run.
         self.loop = loop
         #: Bytes → payload.
-        self.load = settings.load_payload
+        self.load = worker.codec.load
+        #: Raises for an id that is not of the worker's type; None where ids stay texts.
+        self.check_id = worker.codec.check_id
         #: To load a payload runs code of the user's, which may kill the node.
-        self.is_loaded_by_user = settings.load_payload is not codec.load_payload
+        self.is_loaded_by_user = worker.codec.runs_user_code
         self._has_hook = type(worker).retries_exhausted is not Worker.retries_exhausted
         self._has_slow_hooks = self._has_hook or type(worker).retry_in is not Worker.retry_in
         # Somebody looks at jobs after perform, which may do with its lists what it likes: it gets copies then.
@@ -114,11 +115,18 @@ class Performer:
                 return copy.deepcopy(job.payloads)
         return job.payloads.copy()
 
+    def _text(self, id: Any) -> str:
+        """An id, as perform was given it, as Redis has it."""
+        with contextlib.suppress(Exception):  # it may be anything
+            if self.worker.codec.dump_id:
+                return self.worker.codec.dump_id(id)
+        return str(id)
+
     def _failed(self, batch: list[Job], error: BaseException | str) -> Failures:
         return self._retries.decide(batch, dict.fromkeys((job.id for job in batch), error))
 
     def _partly_failed(self, batch: list[Job], errors: dict[str, BaseException | str]) -> Failures:
-        errors = {str(id): error for id, error in errors.items()}
+        errors = {self._text(id): error for id, error in errors.items()}
         strangers = errors.keys() - {job.id for job in batch}
         if strangers:
             logger.warning(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 from abc import ABC, abstractmethod
-from collections.abc import Awaitable, Collection, Sequence
+from collections.abc import Awaitable, Collection, Mapping, Sequence
 from typing import Any, NamedTuple, Protocol, Self
 
 from redis.exceptions import RedisError
@@ -61,7 +61,11 @@ class Batch(Protocol):
     @property
     def progress(self) -> Progress | None: ...
     @property
-    def is_cancelled(self) -> bool: ...
+    def to_stop_since(self) -> float | None:
+        """When it was asked to stop, by a cancel or as it takes too long (monotonic); None: it was not."""
+
+    @property
+    def pid(self) -> int | None: ...
 
 
 class ClaimInHand(ABC):
@@ -93,8 +97,8 @@ class ClaimInHand(ABC):
         self._spoiled = list(claim.spoiled)
         #: What else the ids of spoiled payloads hold, and jobs that are kept from starting.
         self._released = list(dict.fromkeys(row.id for row in claim.spoiled)) if claim.spoiled else []
-        #: The ids of its jobs that somebody has cancelled.
-        self.cancelled: frozenset[str] = frozenset()
+        #: The ids of its jobs that somebody has cancelled, and when that became known (monotonic).
+        self.cancelled: Mapping[str, float] = {}
         #: Since when the first outcome has waited to be settled (monotonic).
         self.waits_since: float | None = clock.monotonic() if claim.spoiled else None
         #: None of its jobs runs, or will: the next settle is its last. On a thread it is settled only then.
@@ -114,7 +118,8 @@ class ClaimInHand(ABC):
     def of_ring(cls, lease: Lease, handed: Handed, thread: Thread, seat: Seat) -> Self | None:
         """Takes in hand what a push has put into the open claim, and gives that thread a turn, if it may have one."""
         # The user's, so not under the lock.
-        claim = lease.load_seated(seat, handed.number, claim_handed, handed, lease.performer.load)
+        performer = lease.performer
+        claim = lease.load_seated(seat, handed.number, claim_handed, handed, performer.load, performer.check_id)
         in_hand = cls(lease, claim, handed.epoch, handed.number, thread)
         in_hand.came_alone = True
         return in_hand if lease.handed(handed, in_hand, thread) else None
@@ -136,12 +141,13 @@ class ClaimInHand(ABC):
         """True if another node may run the shard by now."""
         return not self.lease.holds(self.epoch)
 
-    def is_to_stop(self, jobs: Sequence[Job], since: float) -> bool:
-        """Returns whether a batch that has run since then (monotonic) takes too long, or a job of it was cancelled."""
-        timeout = self.worker.perform_timeout
-        if timeout is not None and clock.monotonic() - since >= timeout:
-            return True
-        return self.has_cancelled(jobs)
+    def asked_to_stop(self, jobs: Sequence[Job], since: float) -> float | None:
+        """When a batch that has run since then began to take too long, or a job of it was cancelled (monotonic)."""
+        timeout, cancelled = self.worker.perform_timeout, self.cancelled
+        asked = [cancelled[job.id] for job in jobs if job.id in cancelled] if cancelled else []
+        if timeout is not None and clock.monotonic() >= since + timeout:
+            asked.append(since + timeout)
+        return min(asked, default=None)
 
     def has_cancelled(self, jobs: Sequence[Job]) -> bool:
         """Returns whether one of these was cancelled."""
@@ -149,11 +155,9 @@ class ClaimInHand(ABC):
 
     def cancel(self, ids: Collection[str]) -> None:
         """Asks for jobs of it to stop that run, if it has any of these. To ask again changes nothing."""
-        found = frozenset(job.id for job in self._jobs if job.id in ids)
-        if found <= self.cancelled:
-            return
-        self.cancelled |= found
-        self.stop(Stop.CANCELLED)
+        if found := [job.id for job in self._jobs if job.id in ids and job.id not in self.cancelled]:
+            self.cancelled = {**self.cancelled, **dict.fromkeys(found, clock.monotonic())}
+            self.stop(Stop.CANCELLED)
 
     @abstractmethod
     def stop(self, reason: Stop) -> bool:

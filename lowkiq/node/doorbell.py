@@ -12,7 +12,7 @@ from redis.exceptions import RedisError
 from redis.exceptions import TimeoutError as RedisTimeoutError
 
 from lowkiq import clock
-from lowkiq.admin.fostering import FOSTER
+from lowkiq.admin.beats.fostering import FOSTER
 from lowkiq.node.lease import Lease
 from lowkiq.node.pool import Pool
 from lowkiq.node.runtime import Runtime

@@ -8,7 +8,7 @@ import structlog
 from redis.exceptions import RedisError
 
 from lowkiq import clock
-from lowkiq.admin.fostering import ask_to_foster
+from lowkiq.admin.beats.fostering import ask_to_foster
 from lowkiq.admin.metrics import ShardMetrics, read_shards
 from lowkiq.handlers.stop import Stop
 from lowkiq.node.job_thread import JobThread, leases_of_threads

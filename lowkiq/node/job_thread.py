@@ -58,6 +58,11 @@ class JobThread(threading.Thread, ABC):
         """The batches that run now, each with its claim."""
         return ((claim, batch) for claim in self.in_hand for batch in claim.batches)
 
+    @property
+    def busy(self) -> int:
+        """Batches that it is at."""
+        return int(bool(self.in_hand))
+
     @abstractmethod
     def is_inside(self, now: float, seconds: float) -> bool:
         """Returns whether a batch has taken that long already, so that the thread can't settle."""

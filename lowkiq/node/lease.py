@@ -220,11 +220,19 @@ class Lease:
                 return None
             made = self._numbers.next([claim.number for claim in self.in_hand if claim.epoch == epoch])
         calls: list[Call[Any]] = [self.shard.release(node, epoch, lost, "claim") for lost in made.unheard]
-        most = self.claim_size.share(shards) if limit is None else limit
+        most, performer = self.claim_size.share(shards) if limit is None else limit, self.performer
         claim = self.shard.claim(
-            node, epoch, made.number, most, settings.max_payloads, self.performer.load, shards, made.known
-        )  # fmt: skip
-        if self.performer.is_loaded_by_user:
+            node,
+            epoch,
+            made.number,
+            most,
+            settings.max_payloads,
+            performer.load,
+            shards,
+            made.known,
+            performer.check_id,
+        )
+        if performer.is_loaded_by_user:
             claim = claim._replace(parse=partial(self.load_seated, seat, made.number, claim.parse))
         return Asked(epoch, made, [*calls, claim])
 

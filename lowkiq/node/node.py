@@ -20,12 +20,13 @@ from redis.exceptions import RedisError
 from lowkiq import clock
 from lowkiq.app import Lowkiq
 from lowkiq.environment import ExitCode, state_directory
-from lowkiq.errors import LowkiqError, SettingsError, needs_a_person
+from lowkiq.errors import ForkServerDied, LowkiqError, SettingsError, needs_a_person
 from lowkiq.node.doorbell import Doorbell
 from lowkiq.node.drain import BurstEnd, Drain
 from lowkiq.node.health.dump import dump
 from lowkiq.node.health.heartbeat import HealthReport, Heartbeat
 from lowkiq.node.health.housekeeping import Housekeeping
+from lowkiq.node.helpers.fork_server import ForkServer
 from lowkiq.node.job_thread import JobThread, leases_of_threads
 from lowkiq.node.lease import Lease
 from lowkiq.node.lease_keeper import LeaseKeeper
@@ -69,7 +70,7 @@ class Node:
         page: shared with its supervisor, which learns what ran when the node has died, and tells who else has.
         ends_process: nothing comes after it but the process's end, so signals stay held back then.
         on_state: called in the main thread, at each change of state and about every second, with the state, and how
-            many threads are busy, jobs have ended so far, and shards that are its own another node holds.
+            many threads and tasks are busy, jobs have ended so far, and shards that are its own another node holds.
     """
 
     def __init__(
@@ -100,6 +101,7 @@ class Node:
         self._is_quiet = quiet
         self._on_state = on_state or (lambda _state, _busy, _jobs, _waits: None)
         self._workers: list[JobThread] = []
+        self._fork_server: ForkServer | None = None
         self._state = "starting"
         self._fatal_error: BaseException | None = None
         self._interrupts = 0
@@ -114,6 +116,13 @@ class Node:
             dump_on_faults()  # one that is wedged in C code can't answer TTIN, but ABRT
             self._set_state("starting")
             try:
+                if isolated := {
+                    q: worker for q, worker in self._workers_by_queue.items() if worker.isolation == "process"
+                }:
+                    self._fork_server = ForkServer(
+                        isolated, self._settings, self._page, self._fatal, self._signals.close
+                    )
+                    ends.callback(self._fork_server.close)
                 with contextlib.ExitStack() as undo:
                     if not self._boot(undo):
                         return ExitCode.DRAINED
@@ -169,7 +178,7 @@ class Node:
 
     def _make_threads(self) -> None:
         runtime = self._runtime
-        self._workers = make_threads(runtime)
+        self._workers = make_threads(runtime, self._fork_server)
         pools = {lease: thread.pool for thread in self._workers for lease in thread.pool.leases}
         self._own = [lease for lease in pools if not lease.is_foster]
         self._keeper = LeaseKeeper(runtime, pools, self._workers)
@@ -227,6 +236,8 @@ class Node:
                 self._interrupts += 2 if number == signal.SIGQUIT else int(number == signal.SIGINT)
                 self._leave("draining")
         self._report()
+        if self._fork_server:
+            self._fork_server.check()
         return self._state in {"retiring", "draining"} or self._fatal_error is not None
 
     def _quiet(self) -> None:
@@ -250,7 +261,7 @@ class Node:
         self._beat_soon()
 
     def _report(self) -> None:
-        busy = sum(bool(thread.in_hand) for thread in self._workers)
+        busy = sum(thread.busy for thread in self._workers)
         jobs = sum(thread.processed + thread.failed for thread in self._workers)
         waits = sum(lease.holder is not None for lease in leases_of_threads(self._workers))
         self._on_state(self._state, busy, jobs, waits)
@@ -274,13 +285,13 @@ class Node:
     def _drain(self) -> int:
         """Finishes what runs, hands the shards over, and says why."""
         if self._state != "retiring":
-            self._leave("draining")
+            self._leave("retiring" if self._is_to_retire else "draining")
         runtime = self._runtime
         drain = Drain(runtime, self._workers, self._keeper)
         drain.begin()
         while drain.advance() and clock.monotonic() < self._leave_at:
             self._wait(BURST_TICK)
-            if self._fatal_error is not None:
+            if self._fatal_error is not None and not self._is_to_retire:
                 self._leave("draining")
         if drain.cut_short():
             until = clock.monotonic() + ABANDON
@@ -298,8 +309,13 @@ class Node:
         if self._interrupts > 1:
             return ExitCode.ABANDONED
         if self._fatal_error is not None:
-            return ExitCode.INTERNAL
+            return ExitCode.RECYCLED if self._is_to_retire and not left else ExitCode.INTERNAL
         return ExitCode.FORCED_KILL if left else ExitCode.DRAINED
+
+    @property
+    def _is_to_retire(self) -> bool:
+        """True if what stops the node is no fault of a job that still runs."""
+        return isinstance(self._fatal_error, ForkServerDied)
 
     def _say_last_words(self, error: BaseException) -> None:
         if self._settings.last_words:

@@ -173,6 +173,6 @@ def chosen_workers(app: Lowkiq, queues: Sequence[str] | None) -> dict[str, type[
             raise unknown_option("queue", queue, app.workers)
     chosen = {queue: worker for queue, worker in app.workers.items() if queues is None or queue in queues}
     for worker in chosen.values():
-        if worker.perform is Worker.perform:
+        if worker.perform is Worker.perform and worker.perform_one is Worker.perform_one:
             raise SettingsError(f"worker {worker.__name__} has no perform: a node can't run its jobs")
     return chosen

@@ -37,6 +37,8 @@ class ThreadClaim(ClaimInHand):
         self._told: tuple[Sequence[Job], Progress] | None = None
         self._overdue_since = 0.0
         self.stopper: Callable[[Stop], None] | None = None
+        #: Gives the process that performs it; 0: none, or none yet.
+        self.read_pid: Callable[[], int] = lambda: 0
 
     @property
     def has_unstarted(self) -> bool:
@@ -54,7 +56,17 @@ class ThreadClaim(ClaimInHand):
     def is_cancelled(self) -> bool:
         """True once a job of it was cancelled, or it takes too long."""
         self.note_overdue()
-        return self.is_to_stop(self.running, self.running_since)
+        return self.to_stop_since is not None
+
+    @property
+    def pid(self) -> int | None:
+        """The process that performs it, if that is not the node."""
+        return self.read_pid() or None
+
+    @property
+    def to_stop_since(self) -> float | None:
+        """When it was asked to stop (monotonic)."""
+        return self.asked_to_stop(self.running, self.running_since)
 
     @property
     def progress(self) -> Progress | None:
@@ -166,7 +178,8 @@ class ThreadClaim(ClaimInHand):
         seat.end()
 
     def _load(self, job: Job) -> bool:
-        spoiled = load_all(job, self.lease.performer.load)
+        performer = self.lease.performer
+        spoiled = load_all(job, performer.load, performer.check_id)
         with self._lock:
             if spoiled:
                 self._started = self._done = self._started + 1

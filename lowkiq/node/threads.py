@@ -13,6 +13,8 @@ from lowkiq.errors import SettingsError
 from lowkiq.handlers.performer import Performer
 from lowkiq.hooks import Scheduler
 from lowkiq.node.claim_size import ClaimSize
+from lowkiq.node.helpers.fork_server import ForkServer
+from lowkiq.node.helpers.helper_performer import HelperPerformer
 from lowkiq.node.job_thread import JobThread
 from lowkiq.node.lease import Lease
 from lowkiq.node.pool import Pool
@@ -29,10 +31,10 @@ from lowkiq.worker import Worker
 T = TypeVar("T")
 
 
-def make_threads(runtime: Runtime) -> list[JobThread]:
+def make_threads(runtime: Runtime, fork_server: ForkServer | None = None) -> list[JobThread]:
     """Makes the worker threads of a node, in pools, and the feeder of its event loop. None of them is started yet."""
     settings = runtime.settings
-    leases = [lease for worker in runtime.workers.values() for lease in leases_of(runtime, worker)]
+    leases = [lease for worker in runtime.workers.values() for lease in leases_of(runtime, worker, fork_server)]
     if settings.build_splitter:  # one of the user's may keep shards apart, and away, on purpose
         split = settings.build_splitter(runtime.node_number, runtime.number_of_nodes, settings.threads_per_node)
         groups = _groups(split(leases))
@@ -66,9 +68,13 @@ def _make_pool(runtime: Runtime, number: int, leases: Sequence[Lease]) -> Pool:
     return Pool(leases, scheduler, bell, runtime)
 
 
-def leases_of(runtime: Runtime, worker: type[Worker]) -> list[Lease]:
-    """Leases of all shards of a queue, none of them acquired."""
-    performer = Performer(worker(), runtime.settings, runtime.fatal, runtime.loop)
+def leases_of(runtime: Runtime, worker: type[Worker], fork_server: ForkServer | None = None) -> list[Lease]:
+    """Leases of all shards of a queue, none of them acquired. The fork server is for isolation="process"."""
+    performer = (
+        HelperPerformer(worker, runtime, fork_server)
+        if fork_server and worker.isolation == "process"
+        else Performer(worker(), runtime.settings, runtime.fatal, runtime.loop)
+    )
     claim_size = ClaimSize(runtime.settings.claim_window, worker.batch_size)
     shards = shards_of(runtime.namespace, {worker.queue_name: worker.shards_count})
     return [Lease(shard, performer, claim_size, runtime) for shard in shards]

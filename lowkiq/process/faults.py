@@ -25,7 +25,8 @@ def dump_on_faults() -> None:
         faulthandler.enable()
     if sys.platform != "linux" or _kept:
         return
-    memory = mmap.mmap(-1, STACK)
+    # Private: a process that is forked from this one handles its own signals on it at the same time.
+    memory = mmap.mmap(-1, STACK, mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
     start = (ctypes.c_char * STACK).from_buffer(memory)
     stack = _SignalStack(ctypes.addressof(start), 0, STACK)
     if ctypes.CDLL(None).sigaltstack(ctypes.byref(stack), None) == 0:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections import deque
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from itertools import chain, islice
 from typing import Any, Final
 
@@ -14,8 +14,8 @@ from hiredis import pack_command
 from redis.exceptions import RedisError
 
 from lowkiq import clock
-from lowkiq.job import EncodedJob, Pushed
-from lowkiq.queue.awaited_push import AwaitedPush
+from lowkiq.job import Pushed
+from lowkiq.queue.awaited_push import AwaitedPush, Encode
 from lowkiq.queue.breath import SLICE, Breath
 from lowkiq.queue.call import Call, Caller
 from lowkiq.queue.push import MAX_PUSH_BYTES, PUSHES_AT_ONCE, Jobs, Producer
@@ -32,8 +32,6 @@ LATE: Final = 0.1
 #: The result of nearly all of them.
 ONE: Final = Pushed(1, 0)
 
-Encode = Callable[..., list[EncodedJob]]
-
 
 class AwaitedPushes:
     """
@@ -42,8 +40,8 @@ class AwaitedPushes:
     thread, which repeats it or tells why not; so does everything where there is no such connection, as on a cluster.
     """
 
-    def __init__(self, caller: Caller, encode: Encode, push_timeout: float, *, is_direct: bool) -> None:
-        self._caller, self._encode, self._push_timeout = caller, encode, push_timeout
+    def __init__(self, caller: Caller, push_timeout: float, *, is_direct: bool) -> None:
+        self._caller, self._push_timeout = caller, push_timeout
         self._loop = asyncio.get_running_loop()
         self._pool: redis.ConnectionPool | None = None
         if is_direct and caller.connections:
@@ -59,9 +57,9 @@ class AwaitedPushes:
         self._look_at, self._was_late = 0.0, False
         self._answered_at = clock.monotonic()
 
-    def push(self, producer: Producer, jobs: Sequence[Any]) -> asyncio.Future[Pushed]:
-        """Puts jobs into the queue after all that came before."""
-        push = AwaitedPush(producer, jobs, self._loop.create_future())
+    def push(self, producer: Producer, jobs: Sequence[Any], encode: Encode) -> asyncio.Future[Pushed]:
+        """Puts jobs into the queue after all that came before, validated by `encode`."""
+        push = AwaitedPush(producer, jobs, encode, self._loop.create_future())
         self._waiting.append(push)
         if self._runner is None:
             self._runner = self._loop.create_task(self._run())
@@ -149,7 +147,7 @@ class AwaitedPushes:
             if push.future.done():  # cancelled, or its time is over
                 continue
             try:
-                push.encoded = self._encode(push.jobs)
+                push.encoded = push.encode(push.jobs)
             except Exception as error:  # noqa: BLE001 (it is for whoever awaits the push)
                 push.end(error)
             else:
@@ -241,7 +239,7 @@ class AwaitedPushes:
         left, first, step = iter(push.jobs), 0, 1
         while some := list(islice(left, step)):
             began = clock.monotonic()
-            push.producer.by_shard(self._encode(some, first=first), jobs)
+            push.producer.by_shard(push.encode(some, first=first), jobs)
             first += len(some)
             step = min(2 * step, STEP) if clock.monotonic() - began < SLICE / 4 else 1
             await breath.take()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 from redis.exceptions import RedisError
@@ -13,13 +13,17 @@ from lowkiq.job import EncodedJob, Pushed
 from lowkiq.queue.push import Producer
 from lowkiq.queue.tally import Tally
 
+#: Jobs, and the number of the first of them → the same validated.
+Encode = Callable[..., list[EncodedJob]]
+
 
 class AwaitedPush:
     """A push on its way."""
 
-    __slots__ = ("encoded", "future", "jobs", "producer", "since", "tally", "was_sent")
+    __slots__ = ("encode", "encoded", "future", "jobs", "producer", "since", "tally", "was_sent")
 
-    def __init__(self, producer: Producer, jobs: Sequence[Any], future: asyncio.Future[Pushed]) -> None:
+    def __init__(self, producer: Producer, jobs: Sequence[Any], encode: Encode, future: asyncio.Future[Pushed]) -> None:
+        self.encode = encode
         self.producer, self.jobs, self.future = producer, jobs[:], future  # the list may change meanwhile
         self.since = clock.monotonic()
         self.encoded: list[EncodedJob] = []

@@ -56,16 +56,20 @@ def due_in(due: bytes, now: bytes) -> float | None:
     return float(due) - float(now) if due else None
 
 
-def parse_claim(reply: list[Any], load: Callable[[bytes], Any]) -> Claim:
-    """Parses the reply to a claim; `load` is load_payload."""
+def parse_claim(
+    reply: list[Any], load: Callable[[bytes], Any], check_id: Callable[[str], object] | None = None
+) -> Claim:
+    """Parses the reply to a claim. `load` and `check_id`, which raise for what they can't convert, are the worker's."""
     jobs: list[Job] = []
     spoiled: list[Spoiled] = []
     now, due, found, last, *rare = reply
     last_due = int(last)
     crowds = [int(deaths) for deaths in rare[0]] if rare else []
     if crowds:
-        load = bytes
-    has_several = False
+        load, check_id = bytes, None
+    if check_id:
+        found, spoiled = _with_ids(found, check_id)
+    has_several = bool(spoiled)  # who knows
     fields = iter(found)
     for id_bytes, record in zip(fields, fields, strict=True):
         id = id_bytes.decode("utf-8", KEPT_BYTES)
@@ -111,17 +115,23 @@ def _is_among(score: bytes, scores: tuple[float, ...]) -> bool:
         return False
 
 
-def claim_handed(handed: Handed, load: Callable[[bytes], Any]) -> Claim:
+def claim_handed(
+    handed: Handed, load: Callable[[bytes], Any], check_id: Callable[[str], object] | None = None
+) -> Claim:
     """The open claim, with the job that was handed over."""
     id, score = handed.id.decode("utf-8", KEPT_BYTES), float(handed.at)
+    if bad := _id_error(id, check_id):
+        return Claim([], [Spoiled(id, handed.payload, bad)], None)
     try:
         return Claim([Job(id, [load(handed.payload)], (score,), score, -1)], [], None)
     except Exception as error:  # noqa: BLE001 (as above)
         return Claim([], [Spoiled(id, handed.payload, _undecodable(error))], None)
 
 
-def load_all(job: Job, load: Callable[[bytes], Any]) -> list[Spoiled]:
-    """Loads the payloads of a suspect. Returns those that can't be decoded."""
+def load_all(job: Job, load: Callable[[bytes], Any], check_id: Callable[[str], object] | None = None) -> list[Spoiled]:
+    """Loads the payloads of a suspect. Returns those that can't be decoded; if its id can't be, that is all of them."""
+    if error := _id_error(job.id, check_id):
+        return [Spoiled(job.id, payload, error) for payload in job.payloads]
     loaded, bad = _load_all(job.id, job.payloads, load)
     job.payloads = loaded
     return bad
@@ -143,6 +153,36 @@ def _job_of_several(
     payloads, bad = _load_all(id, pairs[::2], load)
     scores = tuple(map(float, pairs[1::2]))
     return Job(id, payloads, scores, perform_in, retry_count, payload_count=len(payloads)), bad
+
+
+def _with_ids(found: list[Any], check_id: Callable[[str], object]) -> tuple[list[Any], list[Spoiled]]:
+    """Parts what was found into the jobs whose ids can be converted, and the payloads of the others."""
+    kept: list[Any] = []
+    bad: list[Spoiled] = []
+    for id_bytes, record in zip(found[::2], found[1::2], strict=True):
+        id = id_bytes.decode("utf-8", KEPT_BYTES)
+        if error := _id_error(id, check_id):
+            bad += [Spoiled(id, payload, error) for payload in _payloads(record)]
+        else:
+            kept += (id_bytes, record)
+    return kept, bad
+
+
+def _payloads(record: Any) -> list[bytes]:
+    """The payloads of a job as it was found."""
+    if type(record) is not bytes:
+        return list(record[1::2])
+    (bits,) = _first_bits(record)
+    return [record[4:] if bits >= COMPACT else record.split(b":", 3)[3]]
+
+
+def _id_error(id: str, check_id: Callable[[str], object] | None) -> str | None:
+    try:
+        if check_id:
+            check_id(id)
+    except Exception as error:  # noqa: BLE001 (an id may be anything, and its type the user's)
+        return f"the worker's type of ids can't hold this one: {error_text(error)}"[:1000]
+    return None
 
 
 def _undecodable(error: Exception) -> str:

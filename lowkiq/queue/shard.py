@@ -148,6 +148,7 @@ class Shard:
         load_payload: Callable[[bytes], Any],
         shards: int = 1,
         known: Sequence[int] = (),
+        check_id: Callable[[str], object] | None = None,
     ) -> Call[Claim]:
         """
         Takes at most `limit` due jobs; each of `shards` that are claimed together brings its part of what one claim
@@ -157,7 +158,7 @@ class Shard:
         limits = (min(limit, MAX_CLAIM), max_payloads, MAX_CLAIM_PAYLOADS // shards, MAX_CLAIM_BYTES // shards)
         beside = f" {' '.join(map(str, known))} " if known else ""
         arguments: list[Argument] = [node, epoch, number, self.layout, *limits, beside]
-        return Call("claim", self._keys, arguments, partial(parse_claim, load=load_payload))
+        return Call("claim", self._keys, arguments, partial(parse_claim, load=load_payload, check_id=check_id))
 
     def checkpoint(self, node: str, epoch: str, number: int, id: str, value: bytes) -> Call[bool]:
         """Keeps what a job of a claim is to be given back when it is run again. False: its run is over."""

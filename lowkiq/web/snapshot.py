@@ -21,9 +21,10 @@ from starlette.concurrency import run_in_threadpool
 
 from lowkiq import clock
 from lowkiq.admin.alerts import Alert, RedisHealth, alerts_of, read_redis_health
+from lowkiq.admin.beats.health import NodeHealth, Running, read_health, running_batches
 from lowkiq.admin.history import SAMPLE_INTERVAL, Point, read_earlier
 from lowkiq.admin.metrics import QueueMetrics, ShardMetrics, by_queue, read_shards, total
-from lowkiq.admin.nodes import NodeHealth, Nodes, Running, judge, read_health, running_batches
+from lowkiq.admin.nodes import Nodes, judge
 from lowkiq.admin.words import printable
 from lowkiq.queue.call import redis_time
 from lowkiq.queue.shard import Shard, shards_of

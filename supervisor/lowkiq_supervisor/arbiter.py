@@ -17,6 +17,7 @@ from setproctitle import setproctitle
 
 from lowkiq.environment import ExitCode
 from lowkiq.process.held_signals import release
+from lowkiq.process.parent import adopt_orphans
 from lowkiq.process.signals import SignalInbox, disarm
 from lowkiq.shared_page import DeadNode
 from lowkiq_supervisor.control.commands import Commands
@@ -35,7 +36,6 @@ from lowkiq_supervisor.policy.on_exit import OnExit
 from lowkiq_supervisor.policy.replacement import Replacement
 from lowkiq_supervisor.policy.shutdown import Shutdown
 from lowkiq_supervisor.processes.bulletins import Bulletins
-from lowkiq_supervisor.processes.child import adopt_orphans
 from lowkiq_supervisor.processes.children import Children
 from lowkiq_supervisor.processes.embedded_redis import LOOK_INTERVAL, EmbeddedRedis, has_become_ready, redis_slot
 from lowkiq_supervisor.processes.end_hook import EndHooks, run_end_hook

@@ -28,8 +28,6 @@ from enum import Enum, StrEnum
 from lowkiq.environment import ExitCode
 from lowkiq.process.held_signals import FAULTS
 
-#: Exit code of a node that asks to be replaced (recycling): not a failure.
-NODE_RECYCLE = 75
 #: Exit codes of a process whose next try would end likewise, unless a person changes something.
 REFUSALS = frozenset({ExitCode.USAGE, ExitCode.BOOT})
 #: Exit codes of a node that was told to end, by somebody else than its supervisor.
@@ -130,7 +128,7 @@ class RestartPolicy:
     def kind(self, end: End) -> Kind:
         """The first kind that fits."""
         was_ready = end.ready_for is not None
-        if end.code == NODE_RECYCLE and was_ready and self.mode is not RestartMode.NEVER:
+        if end.code == ExitCode.RECYCLED and was_ready and self.mode is not RestartMode.NEVER:
             return Kind.RECYCLED
         if end.code == 0 and (self.burst or self.mode is not RestartMode.ALWAYS):
             return Kind.FINISHED

@@ -8,9 +8,9 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 
 from lowkiq.admin import history
+from lowkiq.admin.beats.health import BEAT_INTERVAL
 from lowkiq.admin.history import SPANS, TOTAL, read_history, record, take_turn
 from lowkiq.admin.metrics import QueueMetrics
-from lowkiq.admin.nodes import BEAT_INTERVAL
 from lowkiq.node.health.housekeeping import Housekeeping
 from lowkiq.node.runtime import Runtime
 from lowkiq.queue import keys

@@ -5,10 +5,13 @@ from __future__ import annotations
 from types import SimpleNamespace
 from typing import Any
 
+import msgspec
+
 from lowkiq import clock
 from lowkiq.admin.alerts import alerts_of
-from lowkiq.admin.nodes import NodeHealth, Nodes, ThreadHealth, batch_of, judge, running_batches
-from lowkiq.node.health.dump import healths_of
+from lowkiq.admin.beats.health import EVENT_LOOP, NodeHealth, ThreadHealth, batch_of, running_batches
+from lowkiq.admin.nodes import Nodes, judge
+from lowkiq.node.health.dump import health_of_thread
 
 
 def node(**facts: Any) -> NodeHealth:
@@ -85,12 +88,69 @@ def test_a_beat_tells_what_each_thread_performs_also_of_one_shard() -> None:
 
     def batch(id: str, since: float) -> Any:
         running = [SimpleNamespace(id=id)]
-        batch = SimpleNamespace(running=running, running_since=since, progress=None, is_cancelled=False)
+        batch = SimpleNamespace(running=running, running_since=since, progress=None, to_stop_since=None, pid=None)
         return SimpleNamespace(worker=worker, shard=shard), batch
 
     now = clock.monotonic()
     first: Any = SimpleNamespace(name="t0", batches=[batch("a", now - 20.0)])
     second: Any = SimpleNamespace(name="t1", batches=[batch("b", now - 10.0)])
-    told = [*healths_of(first, 1), *healths_of(second, 1)]
+    told = [health_of_thread(first), health_of_thread(second)]
     assert [(one.name, one.shard, one.ids) for one in told] == [("t0", 3, ["a"]), ("t1", 3, ["b"])]
     assert told[0].seconds > told[1].seconds >= 10.0
+
+
+# ── jobs that do not stop, and loops that are blocked ───────────────────────────────────────────────────────────────
+
+
+def task(id: str, **facts: Any) -> ThreadHealth:
+    return ThreadHealth(name=EVENT_LOOP, worker="W", queue="q", shard=0, ids=[id], jobs=1, **facts)
+
+
+def test_a_job_that_was_asked_to_stop_longer_ago_than_a_beat_is_an_alert_that_says_what_to_do() -> None:
+    soon, late = thread("soon", seconds=70.0), thread("17", seconds=90.0, jobs=4)
+    threads = [
+        msgspec.structs.replace(soon, to_stop_seconds=2.0),
+        msgspec.structs.replace(late, name="lowkiq-worker-1", to_stop_seconds=61.0),
+    ]
+    found = judged(node(threads=threads))
+    (alert,) = alerts_of(found)
+    assert (alert.kind, alert.severity, alert.subject, found.is_well) == ("runs on", "warn", "q", False)
+    assert alert.says == (
+        "17 and 3 more of q runs on, for 1 min 30 s so far, 1 min 1 s after it was to stop, by a cancel or its "
+        "perform_timeout: node 0 on host, thread lowkiq-worker-1"
+    )
+    assert "TTIN" in alert.do and "current().cancelled" in alert.do and 'isolation="process"' in alert.do
+    (alert,) = alerts_of(judged(node(tasks=1, longest_tasks=[task("a", seconds=9.0, to_stop_seconds=8.0)])))
+    assert "node 0 on host, its event loop" in alert.says and "CancelledError" in alert.do
+
+
+def test_of_many_jobs_that_do_not_stop_the_longest_are_named_and_none_is_trusted() -> None:
+    rows = [task(f"\x1b{number}" + "x" * 150, seconds=10.0 + number, to_stop_seconds=9.0) for number in range(30)]
+    found = alerts_of(judged(node(tasks=30, longest_tasks=rows)))
+    assert len(found) == 11
+    assert found[0].says.startswith("\\x1b29xxx")
+    assert "20 more batches run on" in found[-1].says
+    assert all("\x1b" not in alert.says and len(alert.says) < 400 for alert in found)
+
+
+def test_an_event_loop_that_is_late_by_over_a_second_is_an_alert() -> None:
+    found = judged(
+        node(host="Far", tasks=3, loop_lag=2.6), node(node_number=1, number_of_nodes=2, tasks=1, loop_lag=0.9)
+    )
+    (alert,) = alerts_of(found)
+    assert (alert.kind, alert.severity, found.is_well) == ("event loop", "bad", False)
+    assert alert.says == "The event loop of node 0 on Far is blocked, for 2.6 s so far: its 3 tasks stand still"
+    assert "TTIN" in alert.do and "asyncio.to_thread" in alert.do
+
+
+def test_a_node_s_batches_are_those_of_its_threads_and_its_tasks_the_longest_first() -> None:
+    mixed = node(
+        threads=[ThreadHealth(name="idle"), thread("a", seconds=2.0)], tasks=1, longest_tasks=[task("b", seconds=3.0)]
+    )
+    assert [running.jobs for running in mixed.batches] == ["b", "a"]
+    assert [running.place for running in mixed.batches] == ["its event loop", "thread a"]
+    helper = node(threads=[msgspec.structs.replace(thread("a", seconds=2.0), name="t", pid=77)])
+    assert helper.batches[0].place == "thread t in process 77"
+    stuck = msgspec.structs.replace(helper.threads[0], to_stop_seconds=9.0)
+    (alert,) = alerts_of(judged(node(threads=[stuck])))
+    assert "Its process 77 should be dead" in alert.do

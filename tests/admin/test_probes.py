@@ -61,7 +61,7 @@ def test_every_command_of_the_scripts_is_probed():
 def test_every_plain_command_is_probed():
     """As the store's own text has them: the first word of `command(...)` and of the tuples that `commands` gets."""
     used = set()
-    for path in (path for room in SOURCES for path in room.glob("*.py")):
+    for path in (path for room in SOURCES for path in room.rglob("*.py")):
         if path.name != "probes.py":
             text = path.read_text("utf-8")
             used |= set(re.findall(r'command\(\s*"([A-Z ]+)"', text)) | set(

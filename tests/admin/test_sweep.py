@@ -88,6 +88,7 @@ def mixed(work, shards):
         ("due", "perform_now", 2, {"fresh", "failed"}, {"dead"}, {"fresh", "failed"}),
         ("due", "bury", 2, set(), {"dead", "fresh", "failed"}, set()),
         ("due", "delete", 2, set(), {"dead"}, set()),
+        ("due", "cancel", 2, set(), {"dead"}, set()),
         ("retries", "perform_now", 1, {"fresh", "failed"}, {"dead"}, {"failed"}),
         ("retries", "bury", 1, {"fresh"}, {"dead", "failed"}, set()),
         ("retries", "delete", 1, {"fresh"}, {"dead"}, set()),
@@ -108,6 +109,7 @@ def test_an_action_does_what_its_name_says(mixed, start, view, action, moved, qu
 def test_these_are_all_the_actions_there_are():
     assert set(EVERY) == {
         *itertools.product(("due", "retries"), ("perform_now", "bury", "delete")),
+        ("due", "cancel"),
         *itertools.product(("morgue",), ("revive", "delete")),
     }
     assert set(get_args(View)) == set(ACTIONS) == set(PLACES)
@@ -117,7 +119,7 @@ def test_these_are_all_the_actions_there_are():
 @pytest.mark.parametrize(
     ("action", "view", "message"),
     [
-        ("revive", "due", "can't do 'revive' in due: there are perform_now, bury, delete"),
+        ("revive", "due", "can't do 'revive' in due: there are perform_now, bury, delete, cancel"),
         ("revive", "retries", "can't do 'revive' in retries: there are perform_now, bury, delete"),
         ("bury", "morgue", "can't do 'bury' in morgue: there are revive, delete"),
         ("perform_now", "morgue", "can't do 'perform_now' in morgue: there are revive, delete"),

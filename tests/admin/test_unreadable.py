@@ -9,7 +9,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from lowkiq import ShardsCountMismatch, clock
-from lowkiq.admin import history, nodes
+from lowkiq.admin import history
+from lowkiq.admin.beats import health
 from lowkiq.admin.metrics import MOST_QUEUES, MOST_SHARDS_IN_ALL
 from lowkiq.queue import keys
 from lowkiq.queue.push import register
@@ -47,15 +48,15 @@ def test_the_smallest_queues_are_read_first(app):
 
 def test_a_thousand_beats_are_read_and_no_more(app):
     pipeline = app.redis().pipeline()
-    for number in range(nodes.MOST_BEATS + 500):
+    for number in range(health.MOST_BEATS + 500):
         pipeline.zadd(keys.nodes(app.settings.namespace), {f"n{number}": clock.real()})
         pipeline.set(keys.node(app.settings.namespace, f"n{number}"), json.dumps(GOOD_BEAT))
     pipeline.execute()
-    assert len(app.nodes().nodes) == nodes.MOST_BEATS
+    assert len(app.nodes().nodes) == health.MOST_BEATS
 
 
 def test_hundreds_of_megabytes_of_beats_are_not_read(app):
-    pad = b" " * nodes.MOST_BEAT_BYTES
+    pad = b" " * health.MOST_BEAT_BYTES
     pipeline = app.redis().pipeline()
     for number in range(60):
         pipeline.zadd(keys.nodes(app.settings.namespace), {f"n{number:03}": clock.real()})

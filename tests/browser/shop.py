@@ -17,11 +17,12 @@ from tests.support import wait_until
 
 NODES = 4
 
-#: Ids that begin with "bad" fail as long as the file `broken` is there; those with "slow" wait for the file `go`.
+#: Ids that begin with "bad" fail as long as the file `broken` is there; those with "slow" wait for the file `go`,
+#: or until they are cancelled.
 APP = """
 import time
 from pathlib import Path
-from lowkiq import Lowkiq, Worker
+from lowkiq import Lowkiq, Worker, current
 
 here = Path(__file__).parent
 app = Lowkiq(poll_interval=0.2)
@@ -39,7 +40,8 @@ class Orders(Worker):
         for id in payloads_by_id:
             if id.startswith("bad") and (here / "broken").exists():
                 raise TimeoutError(f"the ERP did not answer within {len(id)} s")
-            while id.startswith("slow") and not (here / "go").exists():
+            while id.startswith("slow") and not (here / "go").exists() and not current().cancelled:
+                current().progress(0.4, "page 3 of 8")
                 time.sleep(0.05)
 
 

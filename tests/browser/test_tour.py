@@ -100,7 +100,7 @@ def test_a_selection_is_deleted_only_when_it_is_confirmed(shop, look):
         page.locator("tr", has_text=f"bad-{number}").get_by_role("checkbox").check()
     page.get_by_role("button", name="Delete", exact=True).click()
     expect(page.get_by_role("heading", level=1)).to_contain_text("2")
-    page.get_by_role("link", name="Cancel").click()
+    page.get_by_role("link", name="Back").click()
     assert shop.app.metrics()["orders"].morgue_length == 5
     for number in (1, 3):
         page.locator("tr", has_text=f"bad-{number}").get_by_role("checkbox").check()
@@ -109,3 +109,20 @@ def test_a_selection_is_deleted_only_when_it_is_confirmed(shop, look):
     wait_until(lambda: shop.app.metrics()["orders"].morgue_length == 3)
     left = shop.orders.queries.morgue_range_by_updated_at(limit=10)
     assert sorted(job.id for job in left) == ["bad-0", "bad-2", "bad-4"]
+
+
+def test_a_job_that_runs_shows_how_far_it_is_and_is_cancelled_after_a_question(shop, look):
+    shop.push("slow-7")
+    page = look(shop.enter("/nodes"))
+    row = page.locator(".threads li", has_text="slow-7")
+    expect(row).to_contain_text("page 3 of 8")
+    expect(row.get_by_role("progressbar")).to_have_attribute("value", "0.4")
+    row.get_by_role("link", name="slow-7").click()
+    expect(page.get_by_role("progressbar", name="Progress of slow-7")).to_be_visible()
+    page.get_by_role("button", name="Cancel…").click()
+    expect(page.get_by_role("heading", level=1)).to_have_text("Cancel this job?")
+    assert shop.app.metrics()["orders"].busy == 1
+    page.get_by_role("button", name="Cancel this job").click()
+    expect(page.locator('[role="status"].message')).to_contain_text("1 job cancelled")
+    wait_until(lambda: shop.app.metrics()["orders"].busy == 0)
+    expect(page.locator("main")).to_contain_text("No such job")

@@ -42,6 +42,13 @@ class Causes:
             if fault.kind in HITS:
                 for pid in fault.pids:
                     self._of_pid[pid].append(fault)
+        #: When jobs killed the nodes of a pid; and when those stalled.
+        self._deaths_of: dict[int, list[float]] = defaultdict(list)
+        self._stalls_of: dict[int, list[Window]] = defaultdict(list)
+        for node in history.nodes.values():
+            self._stalls_of[node.pid] += node.stalls
+            if node.died_at is not None:
+                self._deaths_of[node.pid].append(node.died_at)
         self._outages = _Windows([fault for fault in history.faults if fault.kind in OUTAGES])
         weathers = [fault for fault in history.faults if fault.via == "proxy"]
         self._weathers = _Windows(weathers)
@@ -72,7 +79,13 @@ class Causes:
                 return fault.kind
         if node.died_at is not None and node.died_at - CLAIM_WINDOW <= written_at <= node.died_at:
             return "a job killed the node"
-        for stall in node.stalls:
+        # A helper lives for some milliseconds longer than its node.
+        if any(
+            died_at - CLAIM_WINDOW <= written_at <= died_at + CLAIM_WINDOW
+            for died_at in self._deaths_of[node.helps or 0]
+        ):
+            return "a job killed the node"
+        for stall in node.stalls + self._stalls_of[node.helps or 0]:
             if _explains(stall, begun_at, written_at, again_at, CLAIM_WINDOW):
                 return stall.kind
         cut = self._cuts.explaining(begun_at, written_at, again_at) if node.via == "proxy" else None

@@ -96,8 +96,9 @@ def read(directory: Path) -> History:
         queue, _, id = path.name.removesuffix(".log").partition(".")
         history.rows[queue, id] = list(journal.read(path))
     for path in sorted((directory / "nodes").glob("*.jsonl")):
-        node = _node(path)
-        history.nodes[node.name] = node
+        if path.stat().st_size:  # else it was killed in its first steps, and ran nothing
+            node = _node(path)
+            history.nodes[node.name] = node
     for name in ("faults.jsonl", "outages.jsonl"):
         history.faults += [_window(record) for record in journal.read(directory / name)]
     left = directory / "left.json"

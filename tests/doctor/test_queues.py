@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from lowkiq import Lowkiq
-from lowkiq.admin.nodes import ThreadHealth
+from lowkiq.admin.beats.health import ThreadHealth
 from lowkiq.doctor import machine_checks, node_checks, queue_checks
 from lowkiq.doctor.finding import Check, Verdict
 from lowkiq.doctor.subject import Subject
@@ -238,6 +238,14 @@ def test_a_job_that_takes_hours(app: Lowkiq, examine: Examine) -> None:
     tell_health(app, threads=[busy, ThreadHealth(name="u")])
     (found,) = examine(node_checks.long_jobs)
     assert found.says.endswith("has been at shard 3 of q for 2.5 h: \\x1b1")
+
+
+def test_a_task_that_does_not_stop_and_blocks_its_loop(app: Lowkiq, examine: Examine) -> None:
+    stuck = ThreadHealth(
+        name="event loop", queue="q", shard=3, ids=["1"], jobs=1, seconds=9000.0, to_stop_seconds=8990.0
+    )
+    tell_health(app, tasks=1, longest_tasks=[stuck], loop_lag=8995.0)
+    assert [found.level for found in examine(node_checks.long_jobs)] == ["problem", "warning", "note"]
 
 
 def test_more_threads_than_concurrency_allows(app: Lowkiq, examine: Examine) -> None:

@@ -6,9 +6,9 @@ from collections import Counter
 
 import pytest
 
+from lowkiq.admin.beats.health import BEAT_TTL, LATE_AFTER
 from lowkiq.admin.history import take_turn
 from lowkiq.admin.metrics import read_shards
-from lowkiq.admin.nodes import BEAT_TTL, LATE_AFTER
 from lowkiq.queue.call import Call
 from lowkiq.queue.shard import Failure, Held, Owned, peek
 from tests.web.node_health import tell_health

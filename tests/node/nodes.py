@@ -68,6 +68,9 @@ class NodeProcess:
 class Nodes:
     """Starts nodes of one namespace, pushes jobs for them and reads what the jobs recorded; ends the nodes at last."""
 
+    #: The program that a node runs.
+    script = SCRIPT
+
     def __init__(self, directory: Path, server: RedisServer, namespace: str, **options: Any) -> None:
         self._directory = directory
         self._server = server
@@ -104,7 +107,8 @@ class Nodes:
         } | {f"LOWKIQ_{name.upper()}": str(value) for name, value in settings.items()}
         log = self._directory / f"node-{next(self._numbers)}.log"
         with log.open("wb") as output:
-            process = warm.popen([sys.executable, "-c", SCRIPT], stdout=output, stderr=output, env=kept | environment)
+            command = [sys.executable, "-c", self.script]
+            process = warm.popen(command, stdout=output, stderr=output, env=kept | environment)
         self._started.append(NodeProcess(process, log))
         return self._started[-1]
 

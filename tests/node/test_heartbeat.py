@@ -8,7 +8,7 @@ import pytest
 from structlog.testing import capture_logs
 
 from lowkiq import Lowkiq, clock
-from lowkiq.admin.nodes import BEAT_INTERVAL, NodeHealth
+from lowkiq.admin.beats.health import BEAT_INTERVAL, NodeHealth
 from lowkiq.node.health.heartbeat import KEPT_BEATS, HealthReport, Heartbeat
 from tests.node.driven import runtime_of
 

@@ -31,8 +31,9 @@ class Lease:
     ) -> Claim:
         number = self.number + 1 if number is None else number
         call = self.driver.shard.claim(
-            self.node, self.epoch, number, limit, max_payloads, self.driver.load, known=known
-        )
+            self.node, self.epoch, number, limit, max_payloads, self.driver.load, known=known,
+            check_id=self.driver.check_id,
+        )  # fmt: skip
         claim = self.driver.caller.run(call)
         self.number = number
         return claim
@@ -93,6 +94,7 @@ class ShardDriver:
         self.shard = Shard(app.settings.namespace, queue, index, shards_count)
         self.prefix = self.shard.prefix.encode()
         self.load: Any = bytes
+        self.check_id: Any = None
 
     def push(
         self,

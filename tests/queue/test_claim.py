@@ -5,6 +5,8 @@ from __future__ import annotations
 import pytest
 
 from lowkiq.errors import Fenced, StaleClaim
+from lowkiq.job import Job
+from lowkiq.queue.claims import load_all
 from lowkiq.queue.shard import MAX_CLAIM, MAX_CLAIM_BYTES
 from tests.queue.look import Claimed, Queued
 from tests.queue.shard_driver import FUTURE, PAST, Lease
@@ -131,6 +133,25 @@ def test_a_payload_that_cannot_be_decoded_is_told_apart(shard):
     assert ids(claim.jobs) == ["good"]
     assert [(row.id, row.payload) for row in claim.spoiled] == [("bad", b"x"), ("partly", b"y")]
     assert "load_payload can't decode this payload: ValueError: invalid literal" in claim.spoiled[0].error
+
+
+def test_all_payloads_of_an_id_that_cannot_be_converted_are_told_apart(shard):
+    shard.push_all(("17", b"a", 1.0, PAST), ("x", b"b", 1.0, PAST), ("y", b"c", 1.0, PAST), ("y", b"d", 2.0))
+    shard.push("late", b"e", 1.0, PAST - 1e6)  # not in the compact form
+    shard.check_id = int
+    claim = shard.lease().try_claim()
+    assert [(job.id, job.payloads) for job in claim.jobs] == [("17", [b"a"])]
+    assert sorted((row.id, row.payload) for row in claim.spoiled) == [
+        ("late", b"e"), ("x", b"b"), ("y", b"c"), ("y", b"d"),
+    ]  # fmt: skip
+    error = "the worker's type of ids can't hold this one: ValueError: invalid literal for int() with base 10: 'x'"
+    assert error in [row.error for row in claim.spoiled]
+
+
+def test_a_suspect_whose_id_cannot_be_converted_is_all_spoiled():
+    suspect = Job("x", [b"1", b"2"], (1.0, 2.0), PAST)
+    assert [(row.id, row.payload) for row in load_all(suspect, load_digits, int)] == [("x", b"1"), ("x", b"2")]
+    assert load_all(Job("17", [b"1"], (1.0,), PAST), load_digits, int) == []
 
 
 class Unspeakable(Exception):

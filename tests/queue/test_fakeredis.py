@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import warnings
 
 import pytest
@@ -15,6 +16,7 @@ from lowkiq.node.health.housekeeping import Housekeeping
 from lowkiq.node.runtime import Runtime
 from lowkiq.queue.claims import Spoiled
 from lowkiq.queue.shard import Held
+from tests.node.driven import burst
 from tests.queue.look import Claimed, Queued
 from tests.queue.shard_driver import FUTURE, PAST
 
@@ -44,6 +46,25 @@ def test_jobs_are_pushed_and_merged(work):
     pushed = work.perform_async([{"id": "a", "payload": 1}, {"id": "a", "payload": 2}, {"id": "b"}])
     assert pushed == (2, 1)
     assert [job.payloads for job in work.queries.fetch(["a", "b"])] == [[1, 2], [""]]
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_a_node_performs_typed_jobs(app):
+    ran = []
+
+    @app.worker(id=lambda number: number)
+    def count(id: int, numbers: list[int]) -> None:
+        ran.append((id, numbers))
+
+    @app.worker(id=lambda number: number)
+    async def count_on_loop(id: int, numbers: list[int]) -> None:
+        ran.append((id, numbers))
+
+    count.push(1)
+    asyncio.run(count_on_loop.apush(2))
+    count.perform_one(3, [3])  # as a user's test calls it
+    burst(app)
+    assert sorted(ran) == [(1, [1]), (2, [2]), (3, [3])]
 
 
 def test_jobs_are_claimed_and_settled(shard):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from lowkiq.admin.fostering import FOSTER
+from lowkiq.admin.beats.fostering import FOSTER
 from lowkiq.queue.keys import doorbell
 from lowkiq.queue.shard import KEPT, LOST, WANTED, Held, Owned, renew
 from tests.queue.shard_driver import PAST, ShardDriver

@@ -13,8 +13,10 @@ from pathlib import Path
 import pytest
 
 from lowkiq import Lowkiq, Worker
+from lowkiq.admin.beats.health import EVENT_LOOP, ThreadHealth
 from tests import warm
 from tests.support import LOWKIQ, ROOT, RedisServer, wait_until
+from tests.web.node_health import tell_health
 
 APP = """
 from lowkiq import Lowkiq
@@ -110,6 +112,33 @@ def test_the_morgue_is_listed_revived_and_emptied(lowkiq: Run, queue: type[Worke
     assert lowkiq("morgue", "revive", "shop", "--all").stdout == "0 revived\n"
 
 
+def test_jobs_are_cancelled_by_their_ids(lowkiq: Run, queue: type[Worker], app: Lowkiq) -> None:
+    queue.perform_async([{"id": number} for number in range(4)])
+    assert lowkiq("cancel", "shop", "0", "1", "gone").stdout == "2 cancelled\n"
+    assert json.loads(lowkiq("cancel", "shop", "2", "--json").stdout) == {"cancelled": 1}
+    assert lowkiq("cancel", "shop", "2").stdout == "0 cancelled\n"
+    assert app.metrics()["shop"].length == 1
+    told = lowkiq("cancel", "--help").stdout
+    assert "lowkiq cancel OrderSync 17 42" in told and "current().cancelled" in told
+
+
+def test_nodes_show_tasks_progress_and_what_was_asked_to_stop(lowkiq: Run, app: Lowkiq) -> None:
+    task = ThreadHealth(
+        name=EVENT_LOOP, worker="W", queue="mail", shard=3, ids=["[b]17\x1b"], jobs=2, seconds=61.0, progress=0.4,
+        note="page 3 of 8", to_stop_seconds=42.0,
+    )  # fmt: skip
+    tell_health(app, number_of_nodes=1, tasks=120, longest_tasks=[task] * 30, loop_lag=2.5)
+    ended = lowkiq("nodes", COLUMNS="200")
+    assert ended.returncode == 1
+    told = " ".join(ended.stdout.replace("│", " ").replace("┃", " ").split())
+    assert "120 2.5 s" in told and "and 100 more" in told and "0 of 0" not in told
+    assert "its event loop mail 3 [b]17\\x1b and 1 more 1 min 1 s 40% page 3 of 8 42 s ago" in told
+    assert "event loop: The event loop of node 0 on host is blocked" in told
+    assert "runs on: [b]17\\x1b and 1 more of mail runs on" in told
+    (node,) = json.loads(lowkiq("nodes", "--json").stdout)["nodes"]
+    assert (node["tasks"], node["loop_lag"], node["longest_tasks"][0]["progress"]) == (120, 2.5, 0.4)
+
+
 @pytest.mark.parametrize(
     ("arguments", "changes", "code", "message"),
     [
@@ -124,6 +153,9 @@ def test_the_morgue_is_listed_revived_and_emptied(lowkiq: Run, queue: type[Worke
         (["stats"], {"LOWKIQ_REDIS_URL": "http://:hush@host"}, 2, "must begin with redis://"),
         (["morgue", "list", "nobody"], {}, 2, "no queue 'nobody' here"),
         (["morgue", "revive", "shop"], {}, 2, "say which: ids, or --all"),
+        (["cancel", "nobody", "17"], {}, 2, "no queue 'nobody' here"),
+        (["cancel", "shop", ""], {}, 2, "id must not be empty"),
+        (["morgue", "revive", "shop", "x" * 600], {}, 2, "has 600 bytes, max_id_bytes is 512"),
     ],
 )
 def test_an_error_is_one_line_that_says_what_to_do(

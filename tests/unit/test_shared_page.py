@@ -6,7 +6,7 @@ import os
 
 import pytest
 
-from lowkiq.shared_page import SEAT_BYTES, SEATS, Bulletin, DeadNode, Running, SharedPage
+from lowkiq.shared_page import MOST_GROUPS, SEAT_BYTES, SEATS, Bulletin, DeadNode, Running, SharedPage
 
 
 def test_what_a_process_ran_is_known_after_its_death() -> None:
@@ -77,3 +77,15 @@ def test_a_bulletin_that_is_too_long_keeps_what_fits() -> None:
     page.write_bulletin(Bulletin(dead, ("one", "two")))
     kept = page.read_bulletin()
     assert kept.dead_nodes and kept.dead_nodes == dead[: len(kept.dead_nodes)]
+
+
+def test_groups_that_end_with_the_node_are_known_to_whoever_shares_the_page() -> None:
+    page = SharedPage()
+    assert page.groups() == []
+    page.note_group(0, 17)
+    page.note_group(MOST_GROUPS - 1, 4_194_304)
+    page.seat(0).begin("shard", 1, 1, 1)
+    assert page.groups() == [17, 4_194_304]
+    assert page.running() == ()
+    page.note_group(0, 0)
+    assert page.groups() == [4_194_304]

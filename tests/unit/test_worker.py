@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
+import asyncio
 import functools
-import subprocess
-import sys
-from pathlib import Path
+import math
 from typing import Any
 
 import pytest
 
 from lowkiq import Lowkiq, LowkiqError, PartialFailure, Pushed, SettingsError, Worker
 from lowkiq.errors import unknown_option
-from tests.support import ROOT
 
 
 def work(payloads_by_id: dict[str, list[Any]]) -> None:
@@ -50,7 +48,7 @@ def test_options_given_to_the_decorator_win_over_those_of_the_class(app: Lowkiq)
     ("options", "message"),
     [
         ({"shard_count": 2}, "unknown option of a worker `shard_count`, did you mean `shards_count`?"),
-        ({"retries": 2}, "unknown option of a worker `retries`, known are: batch_size, concurrency, max_retry_count"),
+        ({"retries": 2}, "unknown option of a worker `retries`, known are: batch_size, concurrency, id, isol"),
         ({"concurrency": 0}, "worker work: concurrency is 0, it must be an integer from 1 to 1,000"),
         ({"concurrency": "all"}, "worker work: concurrency is 'all', it must be an integer"),
         ({"shards_count": 0}, "worker work: shards_count is 0, it must be an integer from 1 to 65,536"),
@@ -63,6 +61,16 @@ def test_options_given_to_the_decorator_win_over_those_of_the_class(app: Lowkiq)
         ({"queue_name": "{a}"}, "queue_name '{a}' must match"),
         ({"queue_name": "ends\n"}, "must match"),
         ({"queue_name": 5}, "queue_name 5 must match"),
+        ({"perform_timeout": 0}, "worker work: perform_timeout is 0, it must be a number of seconds above 0 and up to"),
+        ({"perform_timeout": 86_401}, "perform_timeout is 86401, it must be"),
+        ({"perform_timeout": math.nan}, "perform_timeout is nan, it must be"),
+        ({"perform_timeout": "30"}, "perform_timeout is '30', it must be a number of seconds above 0 and up to 86,400"),
+        ({"perform_timeout": True}, "perform_timeout is True, it must be"),
+        ({"isolation": "fork"}, 'worker work: isolation is \'fork\', it must be "thread" or "process"'),
+        ({"id": "order_id"}, "worker work: id is 'order_id': it must be a function of a payload, such as `lambda"),
+        ({"id": lambda: 1}, "worker work: id can't be called with a payload (too many positional arguments)"),
+        ({"score": lambda change, other: 1}, "worker work: score can't be called with a payload (missing a required"),
+        ({"id": asyncio.sleep}, "worker work: id is <function sleep"),
     ],
 )
 def test_an_option_that_can_t_be_used_is_refused(app: Lowkiq, options: dict[str, Any], message: str) -> None:
@@ -83,7 +91,7 @@ def test_a_misspelt_option_of_a_class_is_refused(app: Lowkiq, name: str, meant: 
 
 
 def test_attributes_of_the_user_s_own_are_left_alone(app: Lowkiq) -> None:
-    members = {"timeout": 3, "client": None, "size": 1, "_batch_sizes": (), "perform": lambda self, batch: None}
+    members = {"timeout": 3, "scores": 1, "client": None, "size": 1, "_sizes": (), "perform": lambda self, _: None}
     app.worker(type("Jobs", (Worker,), members))
 
 
@@ -93,28 +101,10 @@ def test_a_queue_has_one_worker(app: Lowkiq) -> None:
         app.worker(queue_name="mail")(work)
 
 
-@pytest.mark.parametrize("target", [5, "jobs.work", object, Lowkiq, functools.partial(work), [].append])
+@pytest.mark.parametrize("target", [5, "jobs.work", object, Lowkiq, [].append, functools.partial, list[int]])
 def test_what_is_no_worker_is_refused(app: Lowkiq, target: Any) -> None:
     with pytest.raises(SettingsError, match=r"is no worker: it must be a subclass of lowkiq.Worker, or a function"):
         app.worker(target)
-
-
-def test_what_is_async_or_a_generator_is_refused_since_it_would_never_run(app: Lowkiq) -> None:
-    async def function(batch: Any) -> None: ...
-
-    def generator(batch: Any) -> Any:
-        yield batch
-
-    async def stream(batch: Any) -> Any:
-        yield batch
-
-    class Jobs(Worker):
-        async def perform(self, batch: Any) -> None: ...  # type: ignore[override]
-
-    kinds: dict[Any, str] = {function: "function is async", generator: "generator is a generator", stream: "is async"}
-    for target, says in (kinds | {Jobs: "Jobs: perform is async"}).items():
-        with pytest.raises(SettingsError, match=f"worker .*{says}, and would never run"):
-            app.worker(target)
 
 
 def test_a_lambda_needs_a_queue_name(app: Lowkiq) -> None:
@@ -164,61 +154,3 @@ def test_a_partial_failure_names_its_ids() -> None:
 def test_an_unknown_option_comes_with_the_closest_known_one() -> None:
     assert "did you mean `alpha`?" in str(unknown_option("option", "alhpa", ["beta", "alpha"]))
     assert "known are: alpha, beta" in str(unknown_option("option", "zzz", ["beta", "alpha"]))
-
-
-MODULE = """
-from datetime import UTC, datetime
-from typing import Any
-
-from lowkiq import Job, Lowkiq, PartialFailure, Pushed, Worker, current
-
-app = Lowkiq(threads_per_node=2)
-
-
-@app.worker
-class OrderSync(Worker):
-    shards_count = 24
-    batch_size = 10
-
-    def retry_in(self, retry_count: int) -> float:
-        return 10 * (retry_count + 1)
-
-    def perform(self, payloads_by_id: dict[str, list[Any]]) -> None:
-        if current().lease_lost:
-            raise PartialFailure({"a": ValueError("x"), "b": "text"})
-
-    def retries_exhausted(self, batch: list[Job]) -> None:
-        print([job.error for job in batch])
-
-
-@app.worker
-def plain(payloads_by_id: dict[str, list[Any]]) -> None: ...
-
-
-@app.worker(queue_name="mail", batch_size=10)
-def send_mail(payloads_by_id: dict[str, list[Any]]) -> None: ...
-
-
-@app.worker(shards_count=3)
-class Other(Worker):
-    pass
-
-
-pushed: Pushed = OrderSync.perform_async([{"id": 1}, {"id": "2", "payload": {"v": 1}, "score": 5, "delay": 1.5}])
-plain.perform_async([{"id": 1, "perform_in": datetime.now(UTC)}])
-jobs: list[Job] = send_mail.queries.fetch([1, "a"])
-moved: int = Other.actions.morgue_queue_up_all_jobs()
-new: int = pushed.new
-lag: float = app.metrics()["mail"].lag
-"""
-
-
-def test_mypy_strict_accepts_a_user_s_module(tmp_path: Path) -> None:
-    pytest.importorskip("mypy")
-    module = tmp_path / "shop.py"
-    module.write_text(MODULE)
-    run = subprocess.run(
-        [sys.executable, "-m", "mypy", "--strict", "--config-file=", "--cache-dir", ".mypy_cache", str(module)],
-        cwd=ROOT, capture_output=True, text=True, check=False,
-    )  # fmt: skip
-    assert run.returncode == 0, run.stdout + run.stderr

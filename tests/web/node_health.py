@@ -7,7 +7,7 @@ from typing import Any
 import msgspec
 
 from lowkiq import Lowkiq
-from lowkiq.admin.nodes import NodeHealth, beat
+from lowkiq.admin.beats.health import NodeHealth, beat
 
 
 def tell_health(app: Lowkiq, **fields: Any) -> None:

@@ -24,11 +24,12 @@ import psutil
 import structlog
 
 from lowkiq import clock
-from lowkiq.admin.nodes import NAMED_IDS, ThreadHealth, name_id
+from lowkiq.admin.beats.health import EVENT_LOOP, NAMED_IDS, ThreadHealth, name_id
 from lowkiq.handlers.performer import Performer
 from lowkiq.node.claim_in_hand import Batch, ClaimInHand
 from lowkiq.node.job_thread import JobThread
 from lowkiq.node.pool import Pool
+from lowkiq.node.tasks.feeder import Feeder
 from lowkiq.node.tasks.loop_claim import TaskBatch
 from lowkiq.node.thread_claim import ThreadClaim
 from lowkiq.version import VERSION
@@ -51,14 +52,14 @@ def dump(workers: Sequence[JobThread], state_directory: Path, node: str) -> None
     sections = [_head(node, workers)]
     for thread, worker, frame in sorted(threads, key=lambda row: not (row[1] and row[1].in_hand)):
         if thread.name not in idle:
-            job = _describe(next(iter(healths_of(worker, 1)), None) if worker else None)
+            job = _describe(health_of_thread(worker) if worker else None)
             logger.warning("thread", name=thread.name, job=job, stack=short_stack(frame))
             sections.append(f"{thread.name}  {job}\n{_full_stack(frame)}")
     if idle:
         logger.warning("threads_idle", names=idle)
         sections.append(f"{len(idle)} wait for jobs: {', '.join(idle)}\n")
     jobs = {
-        batch.task: _describe(health_of(worker.name, claim, batch))
+        batch.task: _describe(_health_of(EVENT_LOOP, claim, batch))
         for worker in workers
         for claim, batch in worker.batches
         if isinstance(batch, TaskBatch) and batch.task
@@ -75,9 +76,12 @@ def dump(workers: Sequence[JobThread], state_directory: Path, node: str) -> None
 
 def _head(node: str, workers: Sequence[JobThread]) -> str:
     now = datetime.datetime.now(datetime.UTC).isoformat(timespec="milliseconds")
-    busy = sum(bool(worker.in_hand) for worker in workers)
+    feeders = [worker for worker in workers if isinstance(worker, Feeder)]
+    threads = [worker for worker in workers if worker not in feeders]
+    busy = f"{sum(thread.busy for thread in threads)} of {len(threads)} threads busy" if threads else ""
+    tasks = f"{sum(feeder.busy for feeder in feeders)} tasks" if feeders else ""
     memory = psutil.Process().memory_info().rss / 2**20
-    return f"node {node}  Lowkiq {VERSION}  {now}  {memory:,.0f} MiB  {busy} of {len(workers)} threads busy\n"
+    return "  ".join(filter(None, [f"node {node}", f"Lowkiq {VERSION}", now, f"{memory:,.0f} MiB", busy, tasks])) + "\n"
 
 
 def _is_idle(worker: JobThread, frame: FrameType | None) -> bool:
@@ -126,15 +130,21 @@ def _awaited(task: asyncio.Task[Any]) -> traceback.StackSummary:
     return traceback.StackSummary.extract(frames)
 
 
-def healths_of(worker: JobThread, most: int) -> list[ThreadHealth]:
-    """What a thread runs, or has run: the batches that have taken longest. Of one that runs nothing its name."""
-    batches = sorted(worker.batches, key=lambda row: row[1].running_since)[:most]
-    return [health_of(worker.name, claim, batch) for claim, batch in batches] or [ThreadHealth(name=worker.name)]
+def health_of_thread(worker: JobThread) -> ThreadHealth:
+    """The batch that a thread runs; of one that runs none, its name."""
+    running = [] if isinstance(worker, Feeder) else [_health_of(worker.name, *row) for row in worker.batches]
+    return next(iter(running), ThreadHealth(name=worker.name))
 
 
-def health_of(name: str, claim: ClaimInHand, batch: Batch) -> ThreadHealth:
+def healths_of_tasks(feeder: Feeder, most: int) -> list[ThreadHealth]:
+    """The batches of the event loop that have run for longest."""
+    batches = sorted(feeder.batches, key=lambda row: row[1].running_since)[:most]
+    return [_health_of(EVENT_LOOP, claim, batch) for claim, batch in batches]
+
+
+def _health_of(name: str, claim: ClaimInHand, batch: Batch) -> ThreadHealth:
     """The job that runs: worker, queue, shard, ids and seconds so far. Never payloads."""
-    jobs, progress = batch.running, batch.progress
+    jobs, progress, to_stop_since, now = batch.running, batch.progress, batch.to_stop_since, clock.monotonic()
     return ThreadHealth(
         name=name,
         worker=type(claim.worker).__name__,
@@ -142,10 +152,11 @@ def health_of(name: str, claim: ClaimInHand, batch: Batch) -> ThreadHealth:
         shard=claim.shard.index,
         ids=[name_id(job.id) for job in jobs[:NAMED_IDS]],
         jobs=len(jobs),
-        seconds=round(clock.monotonic() - batch.running_since, 3),
+        seconds=round(now - batch.running_since, 3),
         progress=progress.share if progress else None,
         note=progress.note if progress else "",
-        is_to_stop=batch.is_cancelled,
+        to_stop_seconds=None if to_stop_since is None else round(now - to_stop_since, 3),
+        pid=batch.pid,
     )
 
 

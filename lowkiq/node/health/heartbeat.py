@@ -16,8 +16,8 @@ import structlog
 from redis.exceptions import RedisError
 
 from lowkiq import clock
-from lowkiq.admin.nodes import BEAT_INTERVAL, NodeHealth, beat, forget
-from lowkiq.node.health.dump import healths_of, short_stack
+from lowkiq.admin.beats.health import BEAT_INTERVAL, LOOP_BLOCKED, NodeHealth, beat, forget
+from lowkiq.node.health.dump import health_of_thread, healths_of_tasks, short_stack
 from lowkiq.node.job_thread import JobThread, leases_of_threads
 from lowkiq.node.lease import Lease
 from lowkiq.node.runtime import Runtime
@@ -27,9 +27,7 @@ from lowkiq.version import VERSION
 logger = structlog.get_logger("lowkiq")
 
 #: Batches of the event loop that a beat names: those that have taken longest.
-MOST_BATCHES: Final = 50
-#: Seconds of lateness after which the event loop counts as blocked.
-BLOCKED: Final = 1.0
+MOST_TASKS: Final = 50
 #: Beats whose memory and CPU each beat repeats: five minutes of them.
 KEPT_BEATS = 60
 
@@ -40,6 +38,7 @@ class HealthReport:
     def __init__(self, runtime: Runtime, workers: Sequence[JobThread], environment: Mapping[str, str]) -> None:
         self._runtime = runtime
         self._workers = workers
+        self._feeders = [worker for worker in workers if isinstance(worker, Feeder)]
         self._environment = environment
         self._process = psutil.Process()
         self._cpu_percent = 0.0
@@ -74,8 +73,9 @@ class HealthReport:
             owned=_by_queue([lease for lease in leases if lease.epoch is not None]),
             fostered=_by_queue([lease for lease in leases if lease.is_foster and lease.epoch is not None]),
             waited_for=_by_holder([lease for lease in leases if not lease.is_foster and lease.epoch is None]),
-            threads=[health for worker in self._workers for health in healths_of(worker, MOST_BATCHES)],
-            tasks=self._count_tasks(),
+            threads=[health_of_thread(worker) for worker in self._workers if worker not in self._feeders],
+            tasks=sum(feeder.busy for feeder in self._feeders) if self._feeders else None,
+            longest_tasks=[task for feeder in self._feeders for task in healths_of_tasks(feeder, MOST_TASKS)],
             loop_lag=round(self._runtime.loop.lag, 3),
             processed=sum(worker.processed for worker in self._workers),
             failed=sum(worker.failed for worker in self._workers),
@@ -88,10 +88,6 @@ class HealthReport:
             rss_history=list(self._rss_history),
             cpu_history=list(self._cpu_history),
         )
-
-    def _count_tasks(self) -> int | None:
-        feeders = [worker for worker in self._workers if isinstance(worker, Feeder)]
-        return sum(len(claim.batches) for feeder in feeders for claim in feeder.in_hand) if feeders else None
 
     def _keep(self, rss: int, cpu_percent: float) -> None:
         """Leaves out beats that come early, for a change of state: the history has equal steps."""
@@ -186,7 +182,7 @@ class Heartbeat(threading.Thread):
     def _note_blocked_loop(self) -> None:
         """Logs once what blocks the event loop, and with it all that runs there."""
         loop = self._runtime.loop
-        if loop.lag < BLOCKED or not loop.thread:
+        if loop.lag < LOOP_BLOCKED or not loop.thread:
             self._is_blocked = False
         elif not self._is_blocked:
             self._is_blocked = True

@@ -15,7 +15,7 @@ from typing import Final
 
 import structlog
 
-from lowkiq.admin.fostering import ask_to_foster, exchange_unowned
+from lowkiq.admin.beats.fostering import ask_to_foster, exchange_unowned
 from lowkiq.admin.history import record, take_turn
 from lowkiq.admin.metrics import HOLDING, by_queue, known_queues, read_counters, read_shards
 from lowkiq.errors import RedisUnsuitable

@@ -9,7 +9,7 @@ import structlog
 from redis.exceptions import RedisError
 
 from lowkiq import clock
-from lowkiq.admin.nodes import name_id
+from lowkiq.admin.beats.health import name_id
 from lowkiq.node.runtime import Runtime
 from lowkiq.node.suspects import isolation
 from lowkiq.node.thread_claim import ThreadClaim

@@ -64,6 +64,11 @@ class Feeder(JobThread):
         """The claims whose jobs run, or have run and are not settled."""
         return [claim for claim in self._hand if not claim.is_over]
 
+    @property
+    def busy(self) -> int:
+        """Batches that run on the loop."""
+        return sum(len(claim.batches) for claim in self.in_hand)
+
     def is_inside(self, now: float, seconds: float) -> bool:  # noqa: ARG002 (no job runs on it)
         """Never: it runs no jobs itself."""
         return False

@@ -155,6 +155,7 @@ class TaskBatch:
         self._is_performing = True
         self._kept: list[asyncio.Future[None]] = []
         self.task: asyncio.Task[None] | None = None
+        self.pid: int | None = None
 
     @property
     def epoch(self) -> str:
@@ -174,7 +175,11 @@ class TaskBatch:
 
     @property
     def is_cancelled(self) -> bool:
-        return self._claim.is_to_stop(self.running, self.running_since)
+        return self.to_stop_since is not None
+
+    @property
+    def to_stop_since(self) -> float | None:
+        return self._claim.asked_to_stop(self.running, self.running_since)
 
     def report(self, progress: Progress) -> None:
         self.progress = progress

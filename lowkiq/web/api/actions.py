@@ -38,7 +38,7 @@ NO_BULK: Final = {404: "There is no such bulk, or no longer."}
     },
 )
 async def act(call: ApiCall) -> Reply:
-    """Perform now, revive, bury or delete jobs."""
+    """Perform now, revive, bury, delete or cancel jobs."""
     body: ActionRequest = call.body
     if (body.ids is None) == (body.all is None):
         raise Rejected(400, "give either ids, with their view, or all")

@@ -8,7 +8,7 @@ from typing import Any, cast
 import msgspec
 from starlette.concurrency import run_in_threadpool
 
-from lowkiq.admin.nodes import batch_of
+from lowkiq.admin.beats.health import ThreadHealth, batch_of
 from lowkiq.admin.previews import Page
 from lowkiq.admin.reader import JobPreview, PayloadPreview
 from lowkiq.errors import short
@@ -18,6 +18,9 @@ from lowkiq.web.api.types import JobQuery, JobReply, JobRow, JobsQuery, JobsRepl
 from lowkiq.web.render.payloads import load_shallow
 from lowkiq.web.snapshot import Snapshot
 from lowkiq.web.view import View
+
+#: What a thread tells of a job that it does not perform.
+_IDLE = ThreadHealth(name="")
 
 
 @operation(
@@ -72,7 +75,7 @@ def _row(view: View, snapshot: Snapshot, queue: str, preview: JobPreview) -> Job
     """A preview with what the snapshot knows of its shard."""
     shard, batches = snapshot.shard(queue, preview.shard), snapshot.running(queue, preview.shard)
     running = batch_of(preview.id, batches) if preview.where == "claim" else None
-    thread = running.thread if running and running.has(preview.id) else None
+    thread = running.thread if running and running.has(preview.id) else _IDLE
     return JobRow(
         id=preview.id.encode("utf-8", "backslashreplace").decode(),  # JSON has no way to name bytes that are no UTF-8
         shard=preview.shard,
@@ -86,8 +89,12 @@ def _row(view: View, snapshot: Snapshot, queue: str, preview: JobPreview) -> Job
         payload_count=preview.payload_count,
         payloads=[payload(view, one) for one in preview.payloads],
         owner=shard.owner if shard else None,
-        thread=thread.name if thread else None,
-        seconds=thread.seconds if thread else None,
+        thread=thread.name or None,
+        seconds=thread.seconds if thread.name else None,
+        progress=thread.progress,
+        note=thread.note,
+        to_stop_seconds=thread.to_stop_seconds,
+        pid=thread.pid,
     )
 
 

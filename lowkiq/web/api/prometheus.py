@@ -12,8 +12,9 @@ from prometheus_client.exposition import choose_encoder
 from prometheus_client.registry import Collector
 from starlette.responses import Response
 
+from lowkiq.admin.beats.health import NodeHealth
 from lowkiq.admin.metrics import QueueMetrics
-from lowkiq.admin.nodes import Group, NodeHealth
+from lowkiq.admin.nodes import Group
 from lowkiq.settings import NAME
 from lowkiq.web.api.operation import ApiCall, operation
 from lowkiq.web.snapshot import Snapshot
@@ -50,6 +51,17 @@ NODE_GAUGES: Final[Sequence[tuple[str, str, Callable[[NodeHealth], float | None]
         "lowkiq_node_threads_busy",
         "Worker threads that perform a job.",
         lambda node: sum(thread.jobs > 0 for thread in node.threads),
+    ),
+    ("lowkiq_node_tasks", "Batches that run on the node's event loop.", lambda node: node.tasks),
+    (
+        "lowkiq_node_loop_lag_seconds",
+        "Seconds by which the node's event loop is late, as something blocks it.",
+        lambda node: None if node.tasks is None else node.loop_lag,
+    ),
+    (
+        "lowkiq_node_running_on",
+        "Batches that were cancelled, or are over their perform_timeout, and have not stopped within a beat.",
+        lambda node: sum(running.runs_on for running in node.batches),
     ),
     ("lowkiq_node_rss_bytes", "Resident memory of the node.", lambda node: node.rss),
     ("lowkiq_node_cpu_percent", "CPU of the node; 100 is one core.", lambda node: node.cpu_percent),

@@ -9,10 +9,10 @@ from msgspec import Meta
 
 from lowkiq.admin.actions import ActionName
 from lowkiq.admin.alerts import Alert
+from lowkiq.admin.beats.health import NodeHealth
 from lowkiq.admin.bulks import Bulk
 from lowkiq.admin.history import Point
 from lowkiq.admin.metrics import ShardMetrics
-from lowkiq.admin.nodes import NodeHealth
 from lowkiq.admin.previews import ErrorGroup
 from lowkiq.admin.search import View
 from lowkiq.web.snapshot import QueueRow
@@ -94,7 +94,10 @@ class ActionRequest(msgspec.Struct, frozen=True):
 
     action: Annotated[
         ActionName,
-        Meta(description="Of due and retries: perform_now, bury (to the morgue), delete. Of morgue: revive, delete."),
+        Meta(
+            description="Of due and retries: perform_now, bury (to the morgue), delete. Of morgue: revive, delete. Of "
+            "due: cancel, which deletes what is queued of the jobs, and asks those that run to stop as well."
+        ),
     ]
     ids: Annotated[
         Annotated[list[str], Meta(min_length=1, max_length=MAX_IDS)] | None,
@@ -192,8 +195,18 @@ class JobRow(msgspec.Struct, frozen=True):
     payload_count: int
     payloads: Annotated[list[Payload], Meta(description="Those of the lowest scores; of a list, the first.")]
     owner: Annotated[str | None, Meta(description="The node that has the shard, if any.")]
-    thread: Annotated[str | None, Meta(description="Of a job in flight: the thread that performs it, if known.")]
+    thread: Annotated[
+        str | None,
+        Meta(description='Of a job in flight: the thread that performs it, or "event loop", if known.'),
+    ]
     seconds: Annotated[float | None, Meta(description="For how long it has, as of the node's last beat.")]
+    progress: Annotated[float | None, Meta(description="How far it is, from 0 to 1, if it has told.")]
+    note: Annotated[str, Meta(description="The same in words.")]
+    to_stop_seconds: Annotated[
+        float | None,
+        Meta(description="For how long it has been asked to stop, by a cancel or as it is over its perform_timeout."),
+    ]
+    pid: Annotated[int | None, Meta(description="The process that performs it, if that is not the node.")]
 
 
 class JobsReply(msgspec.Struct, frozen=True):

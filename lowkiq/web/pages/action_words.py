@@ -23,6 +23,10 @@ class Wording:
     is_final: bool = False
     #: Why it has not happened to others.
     others: str = "were there no longer, or are in flight"
+    #: What it does to ids that run.
+    in_flight: str = (
+        "What is in flight is not touched: of an id that runs, only what waits for the end of that run is meant."
+    )
 
 
 WORDINGS: Final[Mapping[str, Wording]] = {
@@ -35,7 +39,19 @@ WORDINGS: Final[Mapping[str, Wording]] = {
     "revive": Wording("Revive", "return to the queue as fresh ones that are due now", "revived"),
     "bury": Wording("Bury", "move to the morgue, from where they can be revived", "moved to the morgue"),
     "delete": Wording("Delete", "be deleted with all their payloads. There is no way back", "deleted", is_final=True),
+    "cancel": Wording(
+        "Cancel",
+        "be cancelled: what is queued is deleted, and what runs is asked to stop. A run that does not get done by then "
+        "does not come back; one that does is done",
+        "cancelled",
+        is_final=True,
+        others="were there no longer",
+        in_flight="Of what runs, async jobs get CancelledError, and processes are killed. A job on a thread ends when "
+        "it asks current().cancelled, and runs on if it never does.",
+    ),
 }
+#: What one job is spared the question for: neither loses anything.
+HARMLESS: Final = frozenset({"perform_now", "revive"})
 #: View → what its jobs are called.
 NOUNS: Final = {
     "due": ("queued job", "queued jobs"),

@@ -14,7 +14,7 @@ from starlette.routing import BaseRoute, Route
 from lowkiq.admin.actions import actions_of
 from lowkiq.admin.search import Match
 from lowkiq.admin.words import listed, printable
-from lowkiq.web.pages.action_words import WORDINGS, jobs_of
+from lowkiq.web.pages.action_words import HARMLESS, WORDINGS, jobs_of
 from lowkiq.web.pages.live import LivePages, page
 from lowkiq.web.render.templating import as_field, from_field, link
 from lowkiq.web.security.guard import Form, form_of
@@ -22,8 +22,6 @@ from lowkiq.web.view import View
 
 #: Ids of one selection.
 MOST_IDS: Final = 1_000
-#: What one job is spared the question for: neither loses anything.
-HARMLESS: Final = frozenset({"perform_now", "revive"})
 #: Ids that the question names.
 NAMED: Final = 20
 

@@ -9,13 +9,13 @@ from typing import Any, Final, NamedTuple
 from starlette.exceptions import HTTPException
 
 from lowkiq.admin.actions import actions_of
+from lowkiq.admin.beats.health import NodeHealth, Running, batch_of
 from lowkiq.admin.metrics import ShardMetrics
-from lowkiq.admin.nodes import NodeHealth, Running, batch_of
 from lowkiq.admin.reader import JobPreview
-from lowkiq.admin.words import age, listed, printable
-from lowkiq.web.pages.action_words import WORDINGS, result_of
+from lowkiq.admin.words import age, listed
+from lowkiq.web.pages.action_words import HARMLESS, WORDINGS, result_of
 from lowkiq.web.pages.live import Visit
-from lowkiq.web.pages.queue import max_retry_count
+from lowkiq.web.pages.queue import is_async, max_retry_count
 from lowkiq.web.render import formatting
 from lowkiq.web.render.payloads import PayloadText, payload_texts
 from lowkiq.web.snapshot import Snapshot
@@ -25,9 +25,10 @@ from lowkiq.web.view import View
 PUSHES, NAMED = 5, 3
 #: States of a node in which it claims nothing, as a sentence has them.
 STOPPED: Final = {"quiet": "quiet", "draining": "stopping", "retiring": "stopping"}
-#: Where → what the heading says, which view lists it, and the form that its buttons send.
+#: Where → what the heading says, the view whose form its buttons send, and these.
 PLACES: Final = {"queue": "Queued", "claim": "In flight", "morgue": "In the morgue"}
-VIEWS: Final = {"queue": "due", "claim": "in_flight", "morgue": "morgue"}
+VIEWS: Final = {"queue": "due", "claim": "due", "morgue": "morgue"}
+BUTTONS: Final = {"queue": actions_of("due"), "claim": ("cancel",), "morgue": actions_of("morgue")}
 
 
 @dataclass(frozen=True)
@@ -40,6 +41,8 @@ class Section:
     why: str
     payloads: Sequence[PayloadText]
     buttons: Sequence[str]
+    #: The batch that performs it, if it is surely of that.
+    running: Running | None
 
     @property
     def left_out(self) -> int:
@@ -64,16 +67,19 @@ def build(view: View, visit: Visit) -> Mapping[str, Any]:
     # An id has one shard, wherever it is.
     number = places[0].shard if places else 0
     shard, batches = snapshot.shard(queue, number), snapshot.running(queue, number)
-    why = Why(snapshot, shard, batches, ahead or 0)
+    batch = batch_of(id, batches)
+    running = batch if batch and batch.has(id) else None
+    why = Why(snapshot, shard, batches, ahead or 0, is_async=is_async(view, queue))
     return {
         "queue": queue,
         "id": id,
-        "places": [_place(view, job, why) for job in places],
-        "timeline": _timeline(places, batch_of(id, batches)),
+        "places": [_place(view, job, why, running) for job in places],
+        "timeline": _timeline(places, running),
         "shard": shard,
         "max_retry_count": max_retry_count(view, queue),
         "shows_payloads": view.payloads,
         "wordings": WORDINGS,
+        "harmless": HARMLESS,
         "result": result_of(visit.query),
     }
 
@@ -88,14 +94,15 @@ def _find(view: View, queue: str, id: str) -> tuple[list[JobPreview], int | None
     return places, ahead
 
 
-def _place(view: View, job: JobPreview, why: Why) -> Section:
+def _place(view: View, job: JobPreview, why: Why, running: Running | None) -> Section:
     return Section(
         job=job,
         title=PLACES[job.where],
         view=VIEWS[job.where],
         why=why(job),
         payloads=payload_texts(job, view.app.settings.load_payload if view.payloads else None),
-        buttons=() if view.read_only else actions_of(VIEWS[job.where]),
+        buttons=() if view.read_only else BUTTONS[job.where],
+        running=running if job.where == "claim" else None,
     )
 
 
@@ -135,7 +142,7 @@ def _of_place(job: JobPreview, running: Running | None) -> Iterator[Event]:
             )
         case "claim":
             yield Event(job.at, "due, and claimed since")
-            if running is not None and running.has(job.id) is True:
+            if running is not None:
                 yield Event(running.node.beat_at - running.thread.seconds, "its performing began")
 
 
@@ -149,6 +156,8 @@ class Why:
     batches: Sequence[Running]
     #: Queued jobs of its shard that come before it.
     ahead: int
+    #: Its worker's jobs run as tasks, and need no thread.
+    is_async: bool
 
     @property
     def _owner(self) -> str:
@@ -198,8 +207,8 @@ class Why:
 
     def _at_work(self, node: NodeHealth | None) -> str:
         if self.batches:
-            return f", whose {_threads(self.batches)}"
-        if node is not None and node.threads and all(thread.queue is not None for thread in node.threads):
+            return f", which has been at {_performed_of(self.batches)}"
+        if not self.is_async and node and node.threads and all(thread.queue is not None for thread in node.threads):
             return f", and all threads of {self._owner} are busy with other shards"
         return f" of {self._owner}"
 
@@ -211,8 +220,8 @@ class Why:
         if not self.batches:
             return f"Claimed by {self._owner}: about to be performed, or just done."
         if running is None:
-            return f"Claimed by {self._owner}, and next: the {_threads(self.batches)}."
-        who = f"{self.snapshot.owner_name(running.node.node)}, thread {printable(running.thread.name, 60)}"
+            return f"Claimed by {self._owner}, and next: its shard has been at {_performed_of(self.batches)}."
+        who = f"{self.snapshot.owner_name(running.node.node)}, {running.place}"
         if running.has(job.id):
             return f"Performed by {who}, for {age(running.seconds)} so far."
         return f"Claimed by {who}: performed in the batch of {_performed(running)}, or next."
@@ -226,16 +235,11 @@ def _obstacle(node: NodeHealth) -> str | None:
     return None
 
 
-def _threads(batches: Sequence[Running]) -> str:
-    """The threads that run a shard, and what they perform."""
-    if len(batches) == 1:
-        return f"thread performs {_performed(batches[0])}"
+def _performed_of(batches: Sequence[Running]) -> str:
+    """What is performed of a shard, the longest first."""
     named, rest = [_performed(batch) for batch in batches[:NAMED]], len(batches) - NAMED
-    return f"threads perform {listed([*named, *([f'{rest:,} more'] if rest > 0 else [])])}"
+    return listed([*named, *([f"{rest:,} more"] if rest > 0 else [])])
 
 
 def _performed(running: Running) -> str:
-    thread = running.thread
-    first = printable(thread.ids[0], 60) if thread.ids else "a job"
-    batch = first if thread.jobs <= 1 else f"{first} and {thread.jobs - 1:,} more"
-    return f"{batch} for {age(running.seconds)}"
+    return f"{running.jobs} for {age(running.seconds)}"

@@ -8,7 +8,8 @@ from typing import Any
 
 from markupsafe import Markup
 
-from lowkiq.admin.nodes import Group, NodeHealth, Running
+from lowkiq.admin.beats.health import NodeHealth, Running
+from lowkiq.admin.nodes import Group
 from lowkiq.admin.words import printable, ranges
 from lowkiq.web.pages.live import Visit
 from lowkiq.web.render import formatting
@@ -18,6 +19,8 @@ from lowkiq.web.view import View
 
 #: Percent of a core that fill a sparkline's height at least, lest an idle node looks busy.
 CPU_TOP = 10.0
+#: Tasks of a node that are shown, the longest first; and rows in one column.
+SHOWN_TASKS, DENSE = 10, 8
 #: Queue → some of its shards, in words.
 Shards = dict[str, str]
 
@@ -49,9 +52,21 @@ class Card:
         return "good" if self.state == "ready" and not self.is_doubled else "warn"
 
     @property
-    def threads(self) -> list[Running]:
-        """Its worker threads, also those that are idle."""
-        return [Running(self.health, thread) for thread in self.health.threads]
+    def rows(self) -> list[Running]:
+        """Its worker threads, also those that are idle, and the tasks that have run for longest."""
+        rows = (*self.health.threads, *self.health.longest_tasks[:SHOWN_TASKS])
+        return [Running(self.health, row) for row in rows]
+
+    @property
+    def is_dense(self) -> bool:
+        """True when its rows go in two columns: they are many, and short."""
+        rows = [running.thread for running in self.rows]
+        return len(rows) > DENSE and all(row.progress is None and row.to_stop_seconds is None for row in rows)
+
+    @property
+    def left_tasks(self) -> int:
+        """Tasks that are not shown."""
+        return max((self.health.tasks or 0) - len(self.health.longest_tasks[:SHOWN_TASKS]), 0)
 
 
 def build(_: View, visit: Visit) -> Mapping[str, Any]:
@@ -111,10 +126,15 @@ def _summary(snapshot: Snapshot, groups: Sequence[Group]) -> str:
     nodes = snapshot.nodes.nodes
     threads = [thread for node in nodes for thread in node.threads]
     busy = sum(thread.queue is not None for thread in threads)
+    loops = [node.tasks for node in nodes if node.tasks is not None]
     owned = sum(len(shards) for node in nodes for shards in node.owned.values())
     seen = sum(len({node.node_number for node in group.nodes}) for group in groups)
     of = sum(group.size for group in groups)
-    return (
-        f"{seen} of {formatting.plural(of, 'node')} · {busy:,} of {formatting.plural(len(threads), 'thread')} busy · "
-        f"{owned:,} of {formatting.plural(sum(snapshot.shards_counts.values()), 'shard')} owned"
+    return " · ".join(
+        [
+            f"{seen} of {formatting.plural(of, 'node')}",
+            *([f"{busy:,} of {formatting.plural(len(threads), 'thread')} busy"] if threads or not loops else []),
+            *([formatting.plural(sum(loops), "task")] if loops else []),
+            f"{owned:,} of {formatting.plural(sum(snapshot.shards_counts.values()), 'shard')} owned",
+        ]
     )

@@ -7,9 +7,9 @@ from dataclasses import asdict, dataclass
 from typing import Any, Final
 
 from lowkiq.admin.actions import actions_of
+from lowkiq.admin.beats.health import Running, batch_of
 from lowkiq.admin.history import read_history
 from lowkiq.admin.metrics import ShardMetrics
-from lowkiq.admin.nodes import batch_of
 from lowkiq.admin.previews import ErrorGroup, Page, Previews
 from lowkiq.admin.reader import JobPreview
 from lowkiq.admin.search import main_line
@@ -78,12 +78,20 @@ class JobInFlight:
     """A job in flight."""
 
     job: JobPreview
-    #: The node, and its thread if one performs the shard.
     node: str
-    thread: str
     state: str
-    #: Seconds of the batch that the thread performs, None if none is.
-    seconds: float | None
+    #: The batch that performs it, or perhaps does.
+    running: Running | None
+
+    @property
+    def place(self) -> str:
+        """Where on its node it runs."""
+        return self.running.place if self.running else ""
+
+    @property
+    def order(self) -> tuple[Any, ...]:
+        """Sorts what is performed before what comes next, and the longest first."""
+        return self.state != "performed", -(self.running.seconds if self.running else 0.0), self.job.shard
 
 
 def build(view: View, visit: Visit) -> Mapping[str, Any]:
@@ -99,7 +107,7 @@ def _numbers(view: View, visit: Visit, queue: str) -> dict[str, Any]:
         "queue": queue,
         "path": f"/queues/{queue}",
         "row": visit.snapshot.row(queue),
-        "alerts": [one for one in visit.snapshot.alerts if one.kind in {"unowned", "refused"} and one.subject == queue],
+        "alerts": [one for one in visit.snapshot.alerts if one.kind != "Redis" and one.subject == queue],
         "span": span,
         "charts": charts_of(points, span, visit.snapshot.at),
         "address": {key: value for key, value in visit.query.items() if key in ADDRESS}
@@ -153,6 +161,12 @@ def max_retry_count(view: View, queue: str) -> int | None:
     return None if worker is None else worker.max_retry_count
 
 
+def is_async(view: View, queue: str) -> bool:
+    """True if its jobs are known to run as tasks."""
+    worker = view.app.workers.get(queue)
+    return worker is not None and worker.shape.is_async
+
+
 def _error(query: Mapping[str, str]) -> str | None:
     """Error group in the address: as a link has it, or as the search form carries it."""
     return from_field(query["error_field"]) if "error_field" in query else query.get("error")
@@ -182,8 +196,7 @@ def _listed(job: JobPreview, *, payloads: bool) -> ListedJob:
 
 def _in_flight(previews: Previews, snapshot: Snapshot, queue: str) -> list[JobInFlight]:
     """Jobs in flight: those that are performed, the longest first, then those that come next."""
-    rows = [_flying(job, snapshot, queue) for job in previews.in_flight(FLYING)]
-    return sorted(rows, key=lambda row: (row.state != "performed", -(row.seconds or 0.0), row.job.shard))
+    return sorted((_flying(job, snapshot, queue) for job in previews.in_flight(FLYING)), key=lambda row: row.order)
 
 
 def _flying(job: JobPreview, snapshot: Snapshot, queue: str) -> JobInFlight:
@@ -192,6 +205,6 @@ def _flying(job: JobPreview, snapshot: Snapshot, queue: str) -> JobInFlight:
     if running is None:
         shard = snapshot.shard(queue, job.shard)
         state = "claimed, next" if batches else "claimed"
-        return JobInFlight(job, snapshot.owner_name(shard.owner if shard else None), "", state, None)
+        return JobInFlight(job, snapshot.owner_name(shard.owner if shard else None), state, None)
     state = "performed" if running.has(job.id) else "performed, or next"
-    return JobInFlight(job, snapshot.owner_name(running.node.node), running.thread.name, state, running.seconds)
+    return JobInFlight(job, snapshot.owner_name(running.node.node), state, running)

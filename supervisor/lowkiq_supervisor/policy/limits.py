@@ -110,7 +110,7 @@ class RecyclingLimits:
         age = time.monotonic() - child.started_at
         if self._max_age is not None and age >= self._max_age * child.limit_share:
             return f"{age:.0f} s old, about {self._max_age:.0f} s allowed"
-        used = rss(child.pid) if looks_at_memory else None
+        used = rss(child) if looks_at_memory else None
         if self._max_rss is not None and used is not None and used >= self._max_rss * child.limit_share:
             return f"{used / 2**20:.0f} MiB of memory, about {self._max_rss / 2**20:.0f} MiB allowed"
         return ""
@@ -120,8 +120,20 @@ def _any_is_away(slots: list[Slot]) -> bool:
     return not all(slot.works or slot.state is State.EXITED for slot in slots)
 
 
-def rss(pid: int) -> int | None:
-    """Bytes of memory a process holds; None: it is gone, or there is no descriptor left to look with."""
+def rss(child: Child) -> int | None:
+    """
+    Bytes of memory a process holds, and of a node its helpers beyond what they share with their fork server. None: it
+    is gone, or there is no descriptor left to look with.
+    """
+    held, groups = _held(child.pid), child.page.groups() if child.page is not None else []
+    if held is None or not groups:
+        return held
+    server, *helpers = groups
+    shared = _held(server) or 0
+    return held + sum(max((_held(pid) or 0) - shared, 0) for pid in helpers)
+
+
+def _held(pid: int) -> int | None:
     with contextlib.suppress(psutil.Error, OSError):
         return int(psutil.Process(pid).memory_info().rss)
     return None

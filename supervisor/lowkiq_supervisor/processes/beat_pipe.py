@@ -1,8 +1,8 @@
 """
 The beat pipe: a process sends the supervisor its state, one line each, about once a second.
 
-A line is the state, how many threads are busy, how many jobs have ended, and for how many shards the node stands by.
-Numbers that a line lacks count as 0, and words after them are ignored.
+A line is the state, how many threads and tasks are busy, how many jobs have ended, and for how many shards the node
+stands by. Numbers that a line lacks count as 0, and words after them are ignored.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ class BeatWriter:
         """
         Send a line. Never waits: beats are worth less than a job.
 
-        A supervisor that is gone is noticed here where the kernel doesn't tell (see child._die_with): drain then.
+        A supervisor that is gone is noticed here where the kernel doesn't tell (see process/parent.py): drain then.
         """
         try:
             os.write(self._descriptor, f"{line}\n".encode())

@@ -8,7 +8,6 @@ child has its own handlers, it dies with the supervisor, and it never returns in
 from __future__ import annotations
 
 import contextlib
-import ctypes
 import os
 import random
 import signal
@@ -16,21 +15,15 @@ import sys
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from pathlib import Path
 
 import structlog
 
 from lowkiq.environment import ExitCode
+from lowkiq.process.parent import die_with, kill_group, offer_to_kernel
 from lowkiq.process.signals import disarm
 from lowkiq.shared_page import Bulletin, SharedPage
 from lowkiq_supervisor.processes.beat_pipe import HAS_END_HOOK, Beat, BeatReader, BeatWriter
 from lowkiq_supervisor.restart_policy import End
-
-#: prctl(2): the signal this process gets when its parent dies; its orphaned descendants become its children.
-_PR_SET_PDEATHSIG, _PR_SET_CHILD_SUBREAPER = 1, 36
-
-# Loaded before any fork: a child between fork and its first step should not open libraries.
-_libc = ctypes.CDLL(None, use_errno=True) if sys.platform == "linux" else None
 
 log = structlog.stdlib.get_logger("supervisor")
 
@@ -98,7 +91,7 @@ class Child:
 
     def kill(self) -> None:
         """End the process now, with everything it has started."""
-        _kill_group(self.pid)
+        self._kill_groups()
         self.send(signal.SIGKILL)
 
     def end_now(self) -> None:
@@ -116,12 +109,16 @@ class Child:
         if self.pidfd is not None or hasattr(os, "waitid"):  # see Children.reap_ended
             # The process is a zombie, so its number can't belong to anybody else yet. What its jobs have started goes
             # with it: a job that is repeated elsewhere must not meet its own leftovers.
-            _kill_group(self.pid)
+            self._kill_groups()
         try:
             pid, status = os.waitpid(self.pid, os.WNOHANG)
         except ChildProcessError:
             return ExitCode.INTERNAL  # somebody else has taken the status: it is gone, and nothing more is known
         return os.waitstatus_to_exitcode(status) if pid else None
+
+    def _kill_groups(self) -> None:
+        for group in (self.pid, *(self.page.groups() if self.page is not None else ())):
+            kill_group(group)
 
     def close(self) -> None:
         if self.pidfd is not None:
@@ -153,7 +150,7 @@ def spawn(
         pid = os.fork()
         if pid == 0:
             os.close(reader)
-            _offer_to_kernel(expendable)
+            offer_to_kernel(expendable)
             _live(body, BeatWriter(writer), supervisor, close_foreign, death_signal)
     except BaseException:
         os.close(reader)
@@ -180,12 +177,6 @@ def describe_exit(code: int) -> str:
         return f"killed by signal {-code}"
 
 
-def adopt_orphans() -> None:
-    """Become the parent of what nodes leave behind, where that is possible, so that it doesn't pile up as zombies."""
-    if _libc is not None:
-        _libc.prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
-
-
 def _live(
     body: Callable[[BeatWriter], int],
     beat: BeatWriter,
@@ -198,7 +189,7 @@ def _live(
     try:
         _default_signals()
         os.setpgid(0, 0)  # a terminal's ^C is the supervisor's to interpret
-        _die_with(supervisor, death_signal)
+        die_with(supervisor, death_signal)
         close_foreign()
         signal.pthread_sigmask(signal.SIG_SETMASK, ())
         code = body(beat)
@@ -213,13 +204,6 @@ def _live(
         os._exit(code)
 
 
-def _offer_to_kernel(expendable: int) -> None:
-    """Raise this process's oom_score_adj, which what it starts inherits."""
-    with contextlib.suppress(OSError, ValueError):
-        score = Path("/proc/self/oom_score_adj")
-        score.write_text(str(min(1000, int(score.read_text()) + max(0, expendable))))
-
-
 def _default_signals() -> None:
     """Forget the supervisor's handlers: TERM, INT and QUIT end a child that hasn't its own yet, nothing else does."""
     signal.set_wakeup_fd(-1)
@@ -230,16 +214,3 @@ def _default_signals() -> None:
     # Their default would stop the process for good; the arbiter sends them only to nodes that have become ready.
     for signum in (signal.SIGTSTP, signal.SIGTTIN, signal.SIGTTOU):
         signal.signal(signum, signal.SIG_IGN)
-
-
-def _die_with(supervisor: int, death_signal: signal.Signals) -> None:
-    """Ask the kernel to end this process with the supervisor; where it can't, BeatWriter notices."""
-    if _libc is not None and _libc.prctl(_PR_SET_PDEATHSIG, int(death_signal), 0, 0, 0) != 0:
-        raise OSError(ctypes.get_errno(), "prctl(PR_SET_PDEATHSIG) failed")
-    if os.getppid() != supervisor:  # it died before the request: nobody will send the signal
-        os._exit(ExitCode.INTERNAL)
-
-
-def _kill_group(pid: int) -> None:
-    with contextlib.suppress(OSError):
-        os.killpg(pid, signal.SIGKILL)

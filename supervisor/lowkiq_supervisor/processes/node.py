@@ -54,7 +54,7 @@ class NodeSpec:
 
 
 class OnState(Protocol):
-    """Sends the supervisor a state, with numbers of busy threads, ended jobs, and shards the node stands by for."""
+    """Sends the supervisor a state, with numbers of busy threads and tasks, ended jobs, and shards stood by for."""
 
     def __call__(self, state: str, busy: int = 0, jobs: int = 0, waits: int = 0) -> None: ...
 

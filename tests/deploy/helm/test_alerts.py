@@ -41,7 +41,7 @@ def rules(*values: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
 def metrics(app: Lowkiq) -> Metrics:
     """Names of what /metrics tells → their labels, when there are a queue and a node."""
     app.worker(queue_name="q", shards_count=1)(lambda payloads_by_id: None).perform_async([{"id": 1, "payload": 1}])
-    tell_health(app)
+    tell_health(app, tasks=0)
     backend = Backend(app)
     registry = CollectorRegistry(auto_describe=False)
     registry.register(SnapshotCollector(get(Snapshots(backend))))
@@ -92,7 +92,13 @@ def test_each_alert_says_what_it_means_and_what_to_do() -> None:
         assert rule["labels"]["severity"] in {"warning", "critical"}, name
         assert re.search(r"lowkiq|kubectl", rule["annotations"]["runbook"]), name
         for command in re.findall(r"-- (lowkiq\S* \w+)", rule["annotations"]["runbook"]):
-            assert command in {"lowkiq nodes", "lowkiq doctor", "lowkiq morgue", "lowkiq-supervisor status"}, name
+            assert command in {
+                "lowkiq nodes",
+                "lowkiq doctor",
+                "lowkiq morgue",
+                "lowkiq-supervisor status",
+                "lowkiq-supervisor dump",
+            }, name
 
 
 def test_the_readme_names_them_all() -> None:
@@ -109,7 +115,8 @@ def test_thresholds_labels_and_more_rules_are_values() -> None:
     assert found["LowkiqMorgueGrows"]["expr"].endswith("> 9")
     assert {found[name]["for"] for name in ("LowkiqNodesMissing", "LowkiqNodesLate", "LowkiqShardsUnowned")} == {"2m"}
     assert found["LowkiqNodesRestart"]["expr"].endswith("> 11")
-    assert {found[name]["for"] for name in ("LowkiqBad", "LowkiqWarns")} == {"3m"}
+    others = "LowkiqBad", "LowkiqWarns", "LowkiqJobsRunOn", "LowkiqEventLoopBlocked"
+    assert {found[name]["for"] for name in others} == {"3m"}
     assert found["Mine"] == mine
     labels = one(objects(MATRIX["everything"]), "PrometheusRule")["metadata"]["labels"]
     assert labels["release"] == "prometheus"
@@ -147,6 +154,11 @@ EVENTS: Sequence[tuple[str, Mapping[str, tuple[str, str]], Mapping[str, Any], se
     ("nodes die, and recover", {"lowkiq_node_restarts_total": (',host="shop-lowkiq-0",node_number="0"', "0+1x8 8x112")},
      {}, {"LowkiqNodesRestart"}, set()),
     ("a warning", {"lowkiq_alerts": (',severity="warn"', "1x120")}, {}, {"LowkiqWarns"}, {"LowkiqWarns"}),
+    ("a job does not stop", {"lowkiq_node_running_on": (',host="h",node_number="0"', "1x120")}, {}, {"LowkiqJobsRunOn"},
+     {"LowkiqJobsRunOn"}),
+    ("an event loop is blocked, and goes on",
+     {"lowkiq_node_loop_lag_seconds": (',host="h",node_number="0"', "9x20 0x100")}, {}, {"LowkiqEventLoopBlocked"},
+     set()),
     ("no view", {"lowkiq_nodes_missing": ("", "0x20 _x100")}, {}, set(), {"LowkiqUnseen"}),
 ]  # fmt: skip
 

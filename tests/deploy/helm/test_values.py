@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 import yaml
 
-from lowkiq.admin.nodes import MOST_NODES
+from lowkiq.admin.beats.health import MOST_NODES
 from lowkiq.environment import SHORTEST_SECRET, Found
 from lowkiq.redis_url import SCHEMES
 from lowkiq.settings import NAME

@@ -62,7 +62,11 @@ def other_version(tmp_path_factory: pytest.TempPathFactory) -> Path:
     package = directory / "lowkiq"
     shutil.copytree(ROOT / "lowkiq", package, ignore=shutil.ignore_patterns("__pycache__"))
     edit(package / "version.py", f'"{VERSION}"', f'"{OTHER_VERSION}"')
-    edit(package / "admin/nodes.py", r"^    beat_age: float = 0.0$", '    beat_age: float = 0.0\n    mood: str = "new"')
+    edit(
+        package / "admin/beats/health.py",
+        r"^    beat_age: float = 0.0$",
+        '    beat_age: float = 0.0\n    mood: str = "new"',
+    )
     edit(package / "admin/history.py", r"\{row\.merged\}", "{row.merged} 17")
     for script in package.glob("*/scripts/*.lua"):
         script.write_text(script.read_text("utf-8") + "-- of another version\n", "utf-8")

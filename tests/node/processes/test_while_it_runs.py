@@ -7,6 +7,8 @@ from collections.abc import Callable
 
 import pytest
 
+from lowkiq.admin.alerts import alerts_of
+from lowkiq.admin.beats.health import BEAT_INTERVAL, ThreadHealth
 from tests.node.nodes import Nodes
 from tests.support import wait_until
 
@@ -123,5 +125,20 @@ def test_a_beat_tells_of_progress(make_nodes: Callable[..., Nodes], *, asynchron
     nodes.open("go")
 
 
-def _busy(nodes: Nodes):
-    return [thread for health in nodes.app.nodes().nodes for thread in health.threads if thread.queue]
+@BOTH
+def test_what_does_not_stop_is_an_alert(make_nodes: Callable[..., Nodes], *, asynchronous: bool) -> None:
+    nodes = make_nodes(asynchronous=asynchronous, shards_count=1, perform_timeout=None if asynchronous else 1)
+    nodes.start().wait_ready()
+    nodes.push({"id": "a", "payload": {"stubborn": 1} if asynchronous else {"gate": "go"}})
+    wait_until(lambda: nodes.started("a"))
+    if asynchronous:
+        nodes.worker.actions.cancel(["a"])
+    wait_until(lambda: [alert.kind for alert in alerts_of(nodes.app.nodes())] == ["runs on"])
+    (running,) = nodes.app.nodes().running_on
+    assert BEAT_INTERVAL < (running.thread.to_stop_seconds or 0) < running.seconds
+    assert running.place == "its event loop" if asynchronous else running.place.startswith("thread lowkiq-worker-")
+    nodes.open("go")
+
+
+def _busy(nodes: Nodes) -> list[ThreadHealth]:
+    return [running.thread for health in nodes.app.nodes().nodes for running in health.batches]

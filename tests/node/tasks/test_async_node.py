@@ -194,10 +194,12 @@ def test_a_beat_and_a_dump_tell_of_the_tasks(shard: Nodes, tmp_path) -> None:
     wait_until(lambda: len(started(shard)) == 2)
     wait_until(lambda: any(health.tasks == 2 for health in shard.app.nodes().nodes))
     (health,) = shard.app.nodes().nodes
-    assert sorted(thread.ids for thread in health.threads) == [["a"], ["b"]]
+    assert sorted(task.ids for task in health.longest_tasks) == [["a"], ["b"]]
+    assert health.threads == []
     node.send(signal.SIGTTIN)
     wait_until(lambda: node.logged("thread_dump"))
     (dump,) = [path.read_text() for path in tmp_path.glob("dumps/*.txt")]
+    assert "  2 tasks" in dump.splitlines()[0] and "threads" not in dump.splitlines()[0]
     assert "Jobs of queue jobs, shard 0" in dump
     assert "['a']" in dump
     assert "act_async" in dump

@@ -88,6 +88,14 @@ def test_one_that_cannot_be_read_is_spoiled(shard, lease):
     assert claim == Claim([], [Spoiled("a", b"x", "load_payload can't decode this payload: ValueError: no")], None)
 
 
+def test_one_whose_id_is_none_of_the_worker_s_is_spoiled(shard, lease):
+    shard.push("a", b"x")
+    (message,) = rings(shard)
+    claim = claim_handed(parse_ring(message).handed, bytes, int)
+    assert [(row.id, row.payload) for row in claim.spoiled] == [("a", b"x")]
+    assert claim.jobs == []
+
+
 def test_it_is_settled_like_any_other(shard, lease):
     shard.push("a")
     assert lease.settle(rest="ack")[:2] == (1, 0)

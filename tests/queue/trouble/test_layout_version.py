@@ -9,8 +9,8 @@ import pytest
 
 from lowkiq import NewerLayout, PushFailed, ShardsCountMismatch
 from lowkiq.admin import bulks
+from lowkiq.admin.beats.health import read_health
 from lowkiq.admin.history import read_earlier, read_history
-from lowkiq.admin.nodes import read_health
 from lowkiq.admin.search import Match
 from lowkiq.errors import Fenced, LowkiqError
 from lowkiq.queue import keys, scripts

@@ -134,7 +134,7 @@ def test_without_a_free_descriptor_nobody_has_grown(monkeypatch: pytest.MonkeyPa
         raise OSError(errno.EMFILE, "Too many open files", "/proc/1/statm")
 
     monkeypatch.setattr(psutil, "Process", no_descriptor)
-    assert rss(1) is None
+    assert rss(Process()) is None
 
 
 def recycling(**limits: Any) -> RecyclingLimits:

@@ -24,6 +24,20 @@ def test_ids_are_acted_on_at_once(api, failed):
     assert failed.queued().keys() == {"twice"}
 
 
+def test_jobs_are_cancelled_wherever_they_are(api, work, failed):
+    lease = failed.lease("host:1:abc")
+    work.perform_async([{"id": "running"}])
+    lease.claim()
+    assert api.act({"action": "cancel", "ids": ["running", "once", "gone"]}) == {"moved": 2}
+    assert failed.queued().keys() == {"twice"}, "fresh runs"
+    lease.fail("running")
+    lease.fail("fresh")
+    assert failed.queued().keys() == {"twice", "fresh"}, "what was cancelled does not come back"
+    assert (
+        "makes no sense in view morgue" in api.act({"action": "cancel", "ids": ["x"], "view": "morgue"}, 400)["error"]
+    )
+
+
 def test_a_thousand_ids_are_acted_on_and_not_one_more(api, work):
     ids = [f"id-{n}" for n in range(MAX_IDS + 1)]
     work.perform_async([{"id": id} for id in ids])

@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from lowkiq.admin.nodes import ThreadHealth
+from lowkiq.admin.beats.health import ThreadHealth
 from tests.beside import HOT_DUE, run_beside
 from tests.web.node_health import tell_health
 

@@ -84,7 +84,7 @@ def test_a_hostile_queue_is_not_found(api, work, queue):
 @pytest.mark.parametrize(
     ("body", "error"),
     [
-        ({}, "field action is missing, it must be one of bury, delete, perform_now, revive"),
+        ({}, "field action is missing, it must be one of bury, cancel, delete, perform_now, revive"),
         ({"action": "explode", "ids": ["a"]}, "field action is 'explode', it must be one of"),
         ({"action": "delete"}, "give either ids, with their view, or all"),
         ({"action": "delete", "ids": ["a"], "all": {"view": "due"}}, "give either ids, with their view, or all"),

@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from lowkiq.admin.nodes import ThreadHealth
+from lowkiq.admin.beats.health import ThreadHealth
 from lowkiq.web import create_app
 from tests.queue.shard_driver import PAST
 from tests.web.api.conftest import Api
@@ -42,12 +42,17 @@ def test_an_empty_parameter_is_one_not_given(api, failed):
 def test_jobs_in_flight_tell_their_thread_if_its_node_has(app, api, shard):
     shard.push_all(("a",), ("b",))
     shard.lease("host:1:abc").claim()
-    thread = ThreadHealth(name="thread-1", queue="q", shard=0, ids=["a"], jobs=1, seconds=2.5)
+    thread = ThreadHealth(
+        name="thread-1", queue="q", shard=0, ids=["a"], jobs=1, seconds=2.5, progress=0.4, note="page 3 of 8",
+        to_stop_seconds=1.0, pid=77,
+    )  # fmt: skip
     tell_health(app, threads=[thread])
     rows = {job["id"]: job for job in api.get("queues/q/jobs?view=in_flight")["jobs"]}
     assert rows.keys() == {"a", "b"}
     assert rows["a"] | {"where": "claim", "owner": "host:1:abc", "thread": "thread-1", "seconds": 2.5} == rows["a"]
-    assert (rows["b"]["thread"], rows["b"]["seconds"]) == (None, None)
+    told = {"progress": 0.4, "note": "page 3 of 8", "to_stop_seconds": 1.0, "pid": 77}
+    assert rows["a"] | told == rows["a"]
+    assert [rows["b"][name] for name in ("thread", "seconds", *told)] == [None, None, None, "", None, None]
 
 
 @pytest.mark.parametrize(("id", "told"), [("x" * 201, "x" * 200), ("caf\udce9", "caf\\udce9")])

@@ -6,7 +6,7 @@ import pytest
 
 from lowkiq import Lowkiq, Worker
 from lowkiq.admin import history
-from lowkiq.admin.nodes import ThreadHealth
+from lowkiq.admin.beats.health import EVENT_LOOP, ThreadHealth
 from lowkiq.web import create_app
 from tests.queue.shard_driver import FUTURE, PAST
 from tests.support import wait_until
@@ -48,13 +48,22 @@ def test_stats_of_classes_with_one_name_are_under_their_queues(app, api, work):
 
 
 def test_nodes_have_all_that_their_beats_tell_and_what_is_wrong(app, api, shard):
-    thread = ThreadHealth(name="thread-1", worker="Orders", queue="q", shard=0, ids=["a"], jobs=1, seconds=2.5)
-    tell_health(app, threads=[thread])
+    thread = ThreadHealth(
+        name="thread-1", worker="Orders", queue="q", shard=0, ids=["a"], jobs=1, seconds=2.5, progress=0.25,
+        note="page 2", to_stop_seconds=1.5, pid=77,
+    )  # fmt: skip
+    task = ThreadHealth(name=EVENT_LOOP, queue="q", shard=0, ids=["t"], jobs=1)
+    tell_health(app, threads=[thread], tasks=1, longest_tasks=[task], loop_lag=0.5)
     shard.push("a", perform_in=PAST)
     reply = api.get("nodes")
     assert reply["nodes"][0]["threads"] == [
-        {"name": "thread-1", "worker": "Orders", "queue": "q", "shard": 0, "ids": ["a"], "jobs": 1, "seconds": 2.5}
-    ]
+        {
+            "name": "thread-1", "worker": "Orders", "queue": "q", "shard": 0, "ids": ["a"], "jobs": 1, "seconds": 2.5,
+            "progress": 0.25, "note": "page 2", "to_stop_seconds": 1.5, "pid": 77,
+        }
+    ]  # fmt: skip
+    assert (reply["nodes"][0]["tasks"], reply["nodes"][0]["loop_lag"]) == (1, 0.5)
+    assert [task["ids"] for task in reply["nodes"][0]["longest_tasks"]] == [["t"]]
     assert {"rss_history", "cpu_history", "beat_age", "last_exit"} <= reply["nodes"][0].keys()
     assert (reply["late"], reply["missing"], reply["doubled"]) == ([], [1], [])
     assert [(row["queue"], row["shard"]) for row in reply["unowned"]] == [("q", 0)]

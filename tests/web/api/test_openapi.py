@@ -10,7 +10,7 @@ from starlette.routing import Mount, Route
 
 from lowkiq.admin import bulks, history
 from lowkiq.admin.actions import ACTIONS
-from lowkiq.admin.nodes import ThreadHealth
+from lowkiq.admin.beats.health import ThreadHealth
 from lowkiq.admin.search import Match
 from lowkiq.version import VERSION
 from lowkiq.web import create_app

@@ -7,7 +7,7 @@ from prometheus_client.openmetrics import parser as openmetrics
 from prometheus_client.parser import text_string_to_metric_families
 
 from lowkiq.admin.alerts import alerts_of, read_redis_health
-from lowkiq.admin.nodes import ThreadHealth
+from lowkiq.admin.beats.health import ThreadHealth
 from lowkiq.web import create_app
 from lowkiq.web.api.prometheus import HOST_CHARS
 from tests.queue.shard_driver import PAST, ShardDriver
@@ -23,7 +23,8 @@ QUEUE = {
 }  # fmt: skip
 NODE = {
     "lowkiq_node_up": 1, "lowkiq_node_threads": 2, "lowkiq_node_threads_busy": 1, "lowkiq_node_rss_bytes": 5_000,
-    "lowkiq_node_cpu_percent": 6.5, "lowkiq_node_redis_round_trip_seconds": 0.001, "lowkiq_node_restarts_total": 7,
+    "lowkiq_node_running_on": 0, "lowkiq_node_cpu_percent": 6.5, "lowkiq_node_redis_round_trip_seconds": 0.001,
+    "lowkiq_node_restarts_total": 7,
 }  # fmt: skip
 QUEUES = {*QUEUE, "lowkiq_queue_lag_seconds"}
 NODES = {*NODE, "lowkiq_node_beat_age_seconds"}
@@ -105,6 +106,16 @@ def test_a_node_tells_how_it_fares(tell, scrape):
     numbers = {name: found[name]["host", "0"] for name in NODES}
     assert 0 <= numbers.pop("lowkiq_node_beat_age_seconds") < 60
     assert numbers == NODE
+
+
+def test_a_node_of_async_workers_tells_of_its_tasks_and_its_loop(tell, scrape):
+    stuck = ThreadHealth(name="event loop", queue="q", shard=0, ids=["x"], jobs=1, seconds=9.0, to_stop_seconds=8.0)
+    tell(threads=[], tasks=120, longest_tasks=[stuck], loop_lag=2.5)
+    found = samples(scrape())
+    names = "threads", "threads_busy", "tasks", "loop_lag_seconds", "running_on"
+    assert [found[f"lowkiq_node_{name}"]["host", "0"] for name in names] == [0, 0, 120, 2.5, 1]
+    tell()
+    assert "lowkiq_node_tasks" not in samples(scrape())
 
 
 def test_a_node_that_has_not_measured_its_round_trip_has_none(tell, scrape):

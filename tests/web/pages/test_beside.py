@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from lowkiq.admin.nodes import ThreadHealth
+from lowkiq.admin.beats.health import ThreadHealth
 from tests.beside import run_beside
 from tests.web.node_health import tell_health
 from tests.web.reading import read, submit, token_of
@@ -39,7 +39,7 @@ def test_a_job_of_an_older_claim_is_performed_by_its_own_thread(browser, lease):
     assert "Performed by node 0, thread t1, for 11 s so far." in read(browser, PATH + "slow").text
     text = read(browser, "/queues/q?view=in_flight").text
     assert "In flight 2" in text
-    assert text.index("hot performed 12 s node 0 t0") < text.index("slow performed 11 s node 0 t1")
+    assert text.index("hot performed 12 s node 0 thread t0") < text.index("slow performed 11 s node 0 thread t1")
 
 
 def test_a_claimed_job_of_which_no_beat_tells_comes_next(browser, driver, lease):
@@ -47,14 +47,14 @@ def test_a_claimed_job_of_which_no_beat_tells_comes_next(browser, driver, lease)
     lease.claim_beside()
     assert "new claimed, next" in read(browser, "/queues/q?view=in_flight").text
     assert (
-        "Claimed by node 0, and next: the threads perform hot for 12 s and slow for 11 s."
+        "Claimed by node 0, and next: its shard has been at hot for 12 s and slow for 11 s."
         in read(browser, PATH + "new").text
     )
 
 
 def test_a_due_job_behind_several_tells_what_runs(browser, driver, lease):
     driver.push("new")
-    found = "Due; it is the first in shard 0, whose threads perform hot for 12 s and slow for 11 s."
+    found = "Due; it is the first in shard 0, which has been at hot for 12 s and slow for 11 s."
     assert found in read(browser, PATH + "new").text
 
 

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import time
 
-from lowkiq.admin.nodes import ThreadHealth
+import msgspec
+
+from lowkiq.admin.beats.health import EVENT_LOOP, ThreadHealth
 from tests.queue.shard_driver import PAST
 from tests.web.node_health import tell_health
-from tests.web.reading import read
+from tests.web.reading import Html, read, submit, token_of
 
 NODE = "host:1:abc"
 PATH = "/queues/q/job?id="
@@ -56,8 +58,8 @@ def test_a_due_job_behind_others_tells_how_many_and_what_runs(browser, app, driv
         driver.push(f"{number}", perform_in=10.0 + number)
     tell_health(app, number_of_nodes=1, threads=[running("running")])
     text = read(browser, PATH + "2").text
-    assert "Due; 2 jobs are before it in shard 0, whose thread performs running for 12 s." in text
-    assert "Due; it is the first in shard 0, whose thread performs running" in read(browser, PATH + "0").text
+    assert "Due; 2 jobs are before it in shard 0, which has been at running for 12 s." in text
+    assert "Due; it is the first in shard 0, which has been at running" in read(browser, PATH + "0").text
 
 
 def test_a_due_job_of_a_quiet_node_says_so(browser, app, driver):
@@ -92,7 +94,7 @@ def test_a_claimed_job_whose_turn_comes_next_says_so(browser, app, driver):
     driver.push("1")
     driver.lease(NODE).claim()
     tell_health(app, number_of_nodes=1, threads=[running("other")])
-    assert "and next: the thread performs other for 12 s." in read(browser, PATH + "1").text
+    assert "and next: its shard has been at other for 12 s." in read(browser, PATH + "1").text
 
 
 def test_a_job_of_the_morgue_waits_for_somebody(browser, driver):
@@ -160,3 +162,57 @@ def test_a_read_only_view_has_no_buttons(make_web, browse, driver):
     page = read(browse(make_web(read_only=True)), PATH + "1")
     assert not page.all("button", name="action")
     assert not page.all("form", method="post")
+
+
+def test_a_job_that_runs_tells_its_progress_and_can_be_cancelled(browser, app, driver):
+    driver.push("1")
+    driver.lease(NODE).claim()
+    told = msgspec.structs.replace(running("1"), progress=0.4, note="page 3 of 8", to_stop_seconds=2.0)
+    tell_health(app, number_of_nodes=1, threads=[told])
+    page = read(browser, PATH + "1")
+    assert "asked to stop 2.0 s ago 40 % page 3 of 8" in page.text
+    assert page.all("progress", value="0.4", max="1")
+    assert [button["value"] for button in page.all("button", name="action")] == ["cancel"]
+    question = cancel(browser, "1")
+    asked = Html(question.text)
+    assert "Cancel this job?" in asked.text
+    for way in ("CancelledError", "processes are killed", "current().cancelled"):
+        assert way in asked.text
+    assert "not touched" not in asked.text
+    done = cancel(browser, "1", ("confirmed", "1"))
+    assert done.status_code == 303
+    assert "1 job cancelled." in read(browser, done.headers["location"]).text
+    assert app.redis().exists(driver.prefix + b"cancels")
+
+
+def test_a_queued_job_can_be_cancelled_after_a_question(browser, app, driver):
+    driver.push("1")
+    assert "Cancel this job?" in cancel(browser, "1").text
+    assert driver.queued().keys() == {"1"}
+    cancel(browser, "1", ("confirmed", "1"))
+    assert driver.queued() == {}
+
+
+def test_a_job_performed_by_a_task_says_so(browser, app, driver):
+    driver.push("1")
+    driver.push("2")
+    driver.lease(NODE).claim()
+    task = msgspec.structs.replace(running("1"), name=EVENT_LOOP)
+    tell_health(app, number_of_nodes=1, tasks=1, longest_tasks=[task])
+    assert "Performed by node 0, its event loop, for 12 s so far." in read(browser, PATH + "1").text
+
+
+def test_a_due_async_job_does_not_wait_for_threads(app, make_web, browse, driver):
+    @app.worker(queue_name="q", shards_count=1)
+    async def act(payloads_by_id): ...
+
+    driver.push("1")
+    driver.lease(NODE)
+    tell_health(app, number_of_nodes=1, threads=[running("x", shard=7)], tasks=0)
+    assert "Due; it is the first in shard 0 of node 0." in read(browse(make_web()), PATH + "1").text
+
+
+def cancel(browser, id, *fields):
+    token = ("token", token_of(browser, PATH + id))
+    form = ("view", "due"), ("action", "cancel"), ("ids", id), ("from", "job")
+    return submit(browser, "/queues/q/actions", token, *form, *fields)

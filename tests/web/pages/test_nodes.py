@@ -6,7 +6,7 @@ import time
 
 import msgspec
 
-from lowkiq.admin.nodes import ThreadHealth
+from lowkiq.admin.beats.health import EVENT_LOOP, ThreadHealth
 from lowkiq.queue import keys
 from tests.web.node_health import tell_health
 from tests.web.reading import read
@@ -126,3 +126,47 @@ def test_what_a_node_tells_is_not_trusted(browser, app):
     assert len(page.all("script")) == 1
     assert "\u202e" not in page.source
     assert msgspec.json.encode(evil) not in page.source.encode()
+
+
+def task(id, **facts):
+    return ThreadHealth(name=EVENT_LOOP, worker="W", queue="mail", shard=3, ids=[id], jobs=1, **facts)
+
+
+def test_what_runs_tells_its_progress_its_process_and_that_it_is_to_stop(browser, app):
+    told = ThreadHealth(
+        name="lowkiq-worker-0", worker="W", queue="q", shard=0, ids=["17"], jobs=1, seconds=61.0, progress=0.4,
+        note="page 3 of 8 <b>", to_stop_seconds=42.0, pid=4243,
+    )  # fmt: skip
+    tell_health(app, number_of_nodes=1, threads=[told])
+    page = read(browser, "/nodes")
+    assert "q 0 17 process 4243 1 min 1 s asked to stop 42 s ago 40 % page 3 of 8 <b>" in page.text
+    assert page.all("progress", value="0.4", max="1", aria_label="Progress of 17")
+    assert "runs on 17 of q runs on, for 1 min 1 s so far, 42 s after it was to stop" in page.text
+
+
+def test_a_node_that_only_runs_tasks_has_no_threads_and_shows_the_longest(browser, app):
+    tasks = [task(f"id-{number}", seconds=100.0 - number) for number in range(50)]
+    tell_health(app, number_of_nodes=1, tasks=100, longest_tasks=tasks, loop_lag=0.0)
+    text = read(browser, "/nodes").text
+    assert "1 of 1 node · 100 tasks · 1 of 0 shards owned" in text
+    assert text.index("mail 3 id-0 1 min 40 s") < text.index("id-9") < text.index("and 90 tasks more")
+    assert "id-10" not in text
+    assert "Tasks 100 Loop lag 0 s" in text
+    assert "idle" not in text
+
+
+def test_an_event_loop_without_tasks_is_idle_beside_busy_threads(browser, app):
+    busy = ThreadHealth(name="t", worker="W", queue="q", shard=0, ids=["1"], jobs=1, seconds=1.0)
+    tell_health(app, number_of_nodes=1, threads=[busy], tasks=0)
+    text = read(browser, "/nodes").text
+    assert "1 of 1 thread busy · 0 tasks" in text
+    assert "event loop idle" in text
+
+
+def test_a_blocked_event_loop_comes_first(browser, app):
+    tell_health(app, number_of_nodes=1, tasks=2, longest_tasks=[task("a")], loop_lag=3.0)
+    page = read(browser, "/nodes")
+    assert (
+        "event loop The event loop of node 0 on host is blocked, for 3.0 s so far: its 2 tasks stand still" in page.text
+    )
+    assert "Loop lag 3.0 s" in page.text

@@ -7,7 +7,7 @@ from urllib.parse import parse_qs, urlsplit
 
 import pytest
 
-from lowkiq.admin.nodes import ThreadHealth
+from lowkiq.admin.beats.health import ThreadHealth
 from tests.queue.shard_driver import ShardDriver
 from tests.web.conftest import open_queue
 from tests.web.node_health import tell_health
@@ -110,7 +110,7 @@ def test_what_is_in_flight_tells_node_thread_and_seconds(browser, app, driver):
     thread = ThreadHealth(name="lowkiq-worker-2", worker="W", queue="q", shard=0, ids=["17"], jobs=1, seconds=75.0)
     tell_health(app, number_of_nodes=1, threads=[thread])
     text = read(browser, "/queues/q?view=in_flight").text
-    assert "17 performed 1 min 15 s node 0 lowkiq-worker-2" in text
+    assert "17 performed 1 min 15 s node 0 thread lowkiq-worker-2" in text
     assert "18 claimed, next – node 0 – 0" in text  # noqa: RUF001 (an en dash, as in print)
 
 

@@ -8,7 +8,7 @@ from typing import Any, Final
 
 import msgspec
 
-from lowkiq.admin.nodes import read_health
+from lowkiq.admin.beats.health import read_health
 from lowkiq.queue import keys
 from lowkiq.queue.call import Caller
 from lowkiq.queue.shard import Shard

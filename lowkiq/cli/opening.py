@@ -1,0 +1,48 @@
+"""Opens the application that a command names. An error is one line, and an exit code."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Annotated, NoReturn
+
+import typer
+from redis.exceptions import RedisError
+
+from lowkiq import Lowkiq, LowkiqError, SettingsError
+from lowkiq.environment import ExitCode
+from lowkiq.errors import AppNotFound
+from lowkiq.importing import load_app
+from lowkiq.process.place import EMBEDDED_SOCKET
+from lowkiq.redis_url import redact
+
+_WHICH = "The application; the current directory is importable."
+Require = Annotated[str | None, typer.Option("-r", "--require", metavar="MODULE[:ATTR]", help=_WHICH)]
+AsJson = Annotated[bool, typer.Option("--json", help="For machines.")]
+
+
+@contextmanager
+def opened_app(require: str | None) -> Iterator[Lowkiq]:
+    """The application that was named, else one that only knows where Redis is. An error is one line, and the end."""
+    with clear_errors():
+        app = load_app(require) if require else Lowkiq()
+        try:
+            yield app
+        except RedisError as error:
+            hint = " (it runs while lowkiq-supervisor does)" if app.settings.redis_url.endswith(EMBEDDED_SOCKET) else ""
+            fail(f"can't use Redis at {redact(app.settings.redis_url)}: {error}{hint}", ExitCode.FAILED)
+        finally:
+            app.close()
+
+
+@contextmanager
+def clear_errors() -> Iterator[None]:
+    try:
+        yield
+    except LowkiqError as error:
+        fail(str(error), ExitCode.USAGE if isinstance(error, SettingsError | AppNotFound) else ExitCode.FAILED)
+
+
+def fail(message: str, code: int) -> NoReturn:
+    typer.echo(f"lowkiq: {message}", err=True)
+    raise typer.Exit(code)

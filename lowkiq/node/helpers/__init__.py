@@ -1,0 +1,1 @@
+"""How jobs run with isolation="process": helper processes perform their batches, and a fork server makes these."""

@@ -1,0 +1,146 @@
+"""ForkServer: the node's end of the process that makes helpers, and the helpers of the node's threads."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import select
+import signal
+import socket
+import threading
+import time
+from collections.abc import Callable, Mapping
+from functools import partial
+
+import structlog
+
+from lowkiq import clock
+from lowkiq.errors import ForkServerDied
+from lowkiq.hooks import Fatal
+from lowkiq.node.helpers import helper_process, server_process
+from lowkiq.node.helpers.helper import Helper, HelperEnded, describe
+from lowkiq.settings import Settings
+from lowkiq.shared_page import MOST_GROUPS, SharedPage
+from lowkiq.worker import Worker
+
+logger = structlog.get_logger("lowkiq")
+
+#: Seconds for the fork server to end its helpers and itself.
+END_WITHIN = 2.0
+
+
+class ForkServer:
+    """
+    Forked once, before the node has threads, connections, or anything that on_server_init makes; after that it can't be
+    replaced. It calls `fatal` with ForkServerDied when it finds it dead, and makes no helper any more.
+
+    Any thread may call `mine` and `drop`.
+
+    Args:
+        close_foreign: called in the fork server; closes what belongs to the node.
+    """
+
+    def __init__(
+        self,
+        workers: Mapping[str, type[Worker]],
+        settings: Settings,
+        page: SharedPage,
+        fatal: Fatal,
+        close_foreign: Callable[[], None] = lambda: None,
+    ) -> None:
+        self._fatal = fatal
+        self._page = page
+        self._of_thread = threading.local()
+        self._helpers: set[Helper] = set()
+        self._lock = threading.Lock()
+        self._is_closed = False
+        self._control, theirs = socket.socketpair()
+        node = os.getpid()
+        self.pid = os.fork()
+        if self.pid == 0:
+            self._control.close()
+            close_foreign()
+            run = partial(helper_process.run, workers=workers, settings=settings, node=node)
+            server_process.live(node, theirs, run, page)
+        theirs.close()
+        with contextlib.suppress(OSError):
+            os.setpgid(self.pid, self.pid)
+
+    def mine(self) -> Helper:
+        """
+        The helper of the calling thread. One is made for it if it has none, or that has died since its last batch.
+
+        Raises:
+            HelperEnded: none can be made.
+        """
+        helper: Helper | None = getattr(self._of_thread, "helper", None)
+        if helper is not None:
+            if (code := helper.has_ended()) is None:
+                return helper
+            logger.warning(
+                "idle_helper_died", pid=helper.pid, reason=describe(code), advice="the next job gets another"
+            )
+            self.drop(helper)
+        helper = self._make()
+        self._of_thread.helper = helper
+        return helper
+
+    def drop(self, helper: Helper) -> None:
+        """Ends the calling thread's helper: its next batch gets another."""
+        self._of_thread.helper = None
+        with self._lock:
+            self._helpers.discard(helper)
+        helper.close()
+
+    def check(self) -> None:
+        """Finds out whether the fork server has died while nobody asked it for anything."""
+        if not self._is_closed and select.select([self._control], [], [], 0)[0]:
+            self.died()
+
+    def died(self) -> HelperEnded:
+        """Notes that the fork server is dead; the kernel ends its helpers. Returns the error for a batch of one."""
+        with self._lock:
+            is_news, self._is_closed = not self._is_closed, True
+            helpers = list(self._helpers)
+        if is_news:
+            for helper in helpers:  # where the kernel doesn't
+                helper.kill()
+            for place in range(MOST_GROUPS):
+                self._page.note_group(place, 0)
+            self._fatal(ForkServerDied("the fork server has died: jobs in processes of their own need a new node"))
+        return HelperEnded(None)
+
+    def close(self) -> None:
+        """Ends the fork server with its helpers."""
+        with self._lock:
+            self._is_closed = True
+        self._control.close()
+        until = clock.monotonic() + END_WITHIN
+        with contextlib.suppress(ChildProcessError):  # a job has waited for any child
+            while os.waitpid(self.pid, os.WNOHANG) == (0, 0):
+                if clock.monotonic() >= until:
+                    os.kill(self.pid, signal.SIGKILL)
+                    os.waitpid(self.pid, 0)
+                    break
+                time.sleep(0.001)
+        for helper in list(self._helpers):
+            if not helper.is_running:  # else its thread learns by it that it is to end
+                helper.close()
+
+    def _make(self) -> Helper:
+        ours, theirs = socket.socketpair()
+        status, told = socket.socketpair()
+        with theirs, told:
+            try:
+                with self._lock:
+                    if self._is_closed:
+                        raise BrokenPipeError
+                    socket.send_fds(self._control, [b"\0"], [theirs.fileno(), told.fileno()])
+            except OSError:
+                ours.close()
+                status.close()
+                raise self.died() from None
+        helper = Helper(ours, status, self.died)
+        with self._lock:
+            self._helpers.add(helper)
+        return helper

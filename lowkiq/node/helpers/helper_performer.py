@@ -1,0 +1,155 @@
+"""HelperPerformer: has helper processes perform the batches of a worker with isolation="process"."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from functools import partial
+from typing import Any
+
+import structlog
+
+from lowkiq.errors import CheckpointFailed, ProcessDied
+from lowkiq.handlers.context import NOTE_CHARS, Progress, running_here
+from lowkiq.handlers.performer import Performer
+from lowkiq.handlers.retries import Failures, Retries, loggable
+from lowkiq.handlers.stop import Stop
+from lowkiq.job import Job
+from lowkiq.node.helpers.fork_server import ForkServer
+from lowkiq.node.helpers.frames import (
+    Answer,
+    Channel,
+    Ended,
+    FromHelper,
+    IsLost,
+    Keep,
+    RawJob,
+    Report,
+    Rubbish,
+    Told,
+    Work,
+)
+from lowkiq.node.helpers.helper import HelperEnded
+from lowkiq.node.runtime import Runtime
+from lowkiq.node.thread_claim import ThreadClaim
+from lowkiq.queue.claims import Spoiled
+from lowkiq.queue.shard import Exhausted, Failure
+from lowkiq.worker import Worker
+
+logger = structlog.get_logger("lowkiq")
+
+
+class HelperPerformer(Performer):
+    """
+    Performs inside claims of worker threads, each of which has a helper.
+
+    No code of the worker's runs in the node: its payloads stay bytes here, and its hooks are called in the helper; of
+    a batch whose helper has died, in the next one. If that dies too, or is stopped, the usual rule decides alone.
+    """
+
+    def __init__(self, worker: type[Worker], runtime: Runtime, server: ForkServer) -> None:
+        made: Worker = object.__new__(worker)  # its __init__ is for helpers
+        super().__init__(made, runtime.settings, runtime.fatal, runtime.loop)
+        self.is_async, self.plain = False, None
+        self.load, self.check_id, self.is_loaded_by_user = bytes, None, False
+        self._retries = Retries(_without_hooks(made), runtime.settings, runtime.fatal, runtime.loop)
+        self._server = server
+
+    def perform(self, batch: list[Job]) -> Failures | None:
+        """Performs a batch in the thread's helper. Returns what failed of it, None when all is done; raises nothing."""
+        claim = _claim_here()
+        try:
+            return self._run(batch, claim)
+        except HelperEnded as ended:
+            if ended.stopped_for is not None:
+                return self.stopped(batch, ended.stopped_for, claim.cancelled)
+            if ended.error is None:
+                return Failures(released=[job.id for job in batch])
+            return self.failures(batch, ended.error)
+
+    def failures(self, batch: list[Job], error: BaseException) -> Failures:
+        """The jobs of a batch that have failed so."""
+        if self._has_slow_hooks:
+            try:
+                return self._run(batch, _claim_here(), error) or Failures()
+            except HelperEnded as ended:
+                ids = loggable(job.id for job in batch)
+                logger.error("hooks_not_called", queue=self.worker.queue_name, ids=ids, reason=str(ended))
+        return self._failed(batch, error)
+
+    def _run(self, batch: list[Job], claim: ThreadClaim, error: BaseException | None = None) -> Failures | None:
+        """Has a helper perform the batch, or say what becomes of one that has failed so. Raises HelperEnded."""
+        told = None if error is None else Told.of(error)
+        jobs = [RawJob.of(job) for job in batch]
+        work = Work(claim.shard.queue, claim.shard.index, claim.epoch, jobs, told)
+        helper = self._server.mine()
+        helper.begin()
+        claim.stopper, claim.read_pid = helper.stop, lambda: helper.pid
+        try:
+            if claim.has_cancelled(batch) and told is None:
+                helper.stop(Stop.CANCELLED)  # it was cancelled before anything could stop it
+            ended = helper.run(work, self.worker.perform_timeout, partial(_hear, claim, batch))
+            failures = _failures(batch, ended)
+        except Rubbish as rubbish:
+            self._server.drop(helper)
+            raise HelperEnded(ProcessDied(f"killed, as it sent rubbish: {rubbish}")) from None
+        except HelperEnded as end:
+            self._server.drop(helper)
+            logger.warning("helper_ended", pid=helper.pid, queue=claim.shard.queue, reason=str(end))
+            raise
+        finally:
+            claim.stopper, claim.read_pid = None, lambda: 0
+        if ended.is_last or helper.stopped_for is not None:
+            self._server.drop(helper)
+        return failures
+
+
+def _claim_here() -> ThreadClaim:
+    claim = running_here()
+    if not isinstance(claim, ThreadClaim):
+        raise TypeError(f"a helper runs batches of threads, not of a {type(claim).__name__}")
+    return claim
+
+
+def _hear(claim: ThreadClaim, batch: Sequence[Job], channel: Channel[FromHelper], heard: Any) -> None:
+    """Acts on what a helper tells or asks while it runs a batch."""
+    match heard:
+        case IsLost():
+            channel.send(Answer(is_so=claim.is_lost))
+        case Report():
+            claim.report(Progress(heard.share, heard.note[:NOTE_CHARS]))
+        case Keep():
+            channel.send(Answer(error=_keep(claim, batch, heard)))
+
+
+def _keep(claim: ThreadClaim, batch: Sequence[Job], asked: Keep) -> Told | None:
+    if asked.job >= len(batch):
+        raise Rubbish("a checkpoint of no job")
+    try:
+        claim.keep(batch[asked.job].id, asked.checkpoint)
+    except (CheckpointFailed, ValueError) as error:
+        return Told.of(error)
+    return None
+
+
+def _failures(batch: Sequence[Job], ended: Ended) -> Failures | None:
+    """What a helper tells of a batch, by ids; None if all of it is done. Raises Rubbish."""
+    if not (ended.failed or ended.buried or ended.spoiled):
+        return None
+    try:
+        failed = [Failure(batch[row.job].id, row.retry_count, row.delay, row.error) for row in ended.failed]
+        buried = [Exhausted(batch[row.job].id, row.error) for row in ended.buried]
+        spoiled = [Spoiled(batch[row.job].id, batch[row.job].payloads[row.payload], row.error) for row in ended.spoiled]
+    except IndexError:
+        raise Rubbish("the outcome of no job") from None
+    ids = [row.id for row in failed] + [row.id for row in buried] + list({row.id for row in spoiled})
+    if len(set(ids)) < len(ids) or not all(math.isfinite(row.delay) for row in failed):
+        raise Rubbish("an outcome that can't be")
+    return Failures(failed, buried, spoiled=spoiled)
+
+
+def _without_hooks(worker: Worker) -> Worker:
+    """A worker with the same options, and the usual hooks."""
+    options = {"queue_name": worker.queue_name, "max_retry_count": worker.max_retry_count}
+    plain: Worker = type(type(worker).__name__, (Worker,), options)()
+    return plain

@@ -1,0 +1,201 @@
+"""The process of a helper: performs batches one after the other, and asks its node what only that knows."""
+
+from __future__ import annotations
+
+import inspect
+import os
+import socket
+import sys
+import threading
+from collections.abc import Awaitable, Mapping, Sequence
+
+import structlog
+from setproctitle import setproctitle
+
+from lowkiq.codec import error_text
+from lowkiq.errors import CheckpointFailed
+from lowkiq.handlers.context import Context, Done, Progress, enter
+from lowkiq.handlers.loop_thread import LoopThread
+from lowkiq.handlers.performer import Performer
+from lowkiq.handlers.retries import Failures
+from lowkiq.job import Job
+from lowkiq.node.helpers.frames import (
+    Answer,
+    BadPayload,
+    Buried,
+    Channel,
+    Ended,
+    Failed,
+    FromNode,
+    IsLost,
+    Keep,
+    Ready,
+    Report,
+    Work,
+)  # fmt: skip
+from lowkiq.queue.claims import Spoiled, load_all
+from lowkiq.queue.shard import Shard
+from lowkiq.settings import Settings
+from lowkiq.worker import Worker
+
+logger = structlog.get_logger("lowkiq")
+
+
+def run(end: socket.socket, *, workers: Mapping[str, type[Worker]], settings: Settings, node: int) -> int:
+    """Performs what comes from the node until it closes its end. Returns the exit code."""
+    helper = HelperProcess(end, workers, settings, node)
+    return helper.run() if helper.begin() else 1
+
+
+class HelperProcess:
+    """Its main thread performs. Any thread of a job may ask the node, one at a time."""
+
+    def __init__(self, end: socket.socket, workers: Mapping[str, type[Worker]], settings: Settings, node: int) -> None:
+        self.channel: Channel[FromNode] = Channel(end, FromNode)
+        self.asking = threading.Lock()
+        self.settings = settings
+        self._workers = workers
+        self._performers: dict[str, Performer] = {}
+        self._loop = LoopThread("lowkiq-helper-loop")
+        self._pid = os.getpid()
+        self._title = f"lowkiq: helper of node {node}"
+        self._is_to_end = False
+
+    def begin(self) -> bool:
+        """Gets ready, and says so. False: it can't."""
+        setproctitle(self._title)
+        try:
+            if self.settings.on_server_init:
+                made = self.settings.on_server_init()
+                if inspect.iscoroutine(made):  # what it makes belongs to the loop that runs the jobs
+                    self._loop.call(made)
+        except Exception as error:  # noqa: BLE001 (it is the user's)
+            self._refuse("on_server_init", error)
+            return False
+        self.channel.send(Ready())
+        return True
+
+    def _refuse(self, what: str, error: Exception) -> None:
+        logger.exception("helper_refused", what=what)
+        self.channel.send(Ready(f"{what}: {error_text(error, self.settings.format_error)}"))
+
+    def run(self) -> int:
+        """Performs until the node has no more for it."""
+        while not self._is_to_end:
+            try:
+                work = self.channel.receive()
+            except (EOFError, ConnectionResetError):
+                return 0
+            if isinstance(work, Work):
+                try:
+                    performer = self._performer(work.queue)
+                except Exception as error:  # noqa: BLE001 (so is the worker)
+                    self._refuse(f"worker {self._workers[work.queue].__name__}", error)
+                    return 1
+                ended = self._perform(work, performer)
+                self._flush()
+                if os.getpid() != self._pid:  # a job has forked, and its child came back here
+                    return 0
+                self.channel.send(ended)
+        return 0
+
+    def _perform(self, work: Work, performer: Performer) -> Ended:
+        setproctitle(f"{self._title}: {work.queue}")
+        jobs = [row.job() for row in work.jobs]
+        places = {job.id: place for place, job in enumerate(jobs)}
+        spoiled = [row for job in jobs for row in load_all(job, performer.load, performer.check_id)]
+        bad = {row.id for row in spoiled}
+        batch = [job for job in jobs if job.id not in bad]
+        failures: Failures | None = None
+        if batch:
+            here = HelperRun(self, work, performer.worker, batch, places)
+            enter(Context(here))
+            failures = performer.failures(batch, work.error.error()) if work.error else performer.perform(batch)
+            enter(None)
+            here.end()
+        setproctitle(self._title)
+        return _ended(work, failures or Failures(), spoiled, places, is_last=self._is_to_end)
+
+    def _performer(self, queue: str) -> Performer:
+        if queue not in self._performers:
+            self._performers[queue] = Performer(self._workers[queue](), self.settings, self._fatal, self._loop)
+        return self._performers[queue]
+
+    def _fatal(self, error: BaseException) -> None:
+        """Ends this process, where another would end its node, once the batch is told of."""
+        logger.warning("helper_stopped_by", error=f"{type(error).__name__}: {error}"[:300])
+        self._is_to_end = True
+
+    @staticmethod
+    def _flush() -> None:
+        """What jobs have printed comes out now: a process that is killed flushes nothing."""
+        for stream in (sys.stdout, sys.stderr):
+            try:
+                stream.flush()
+            except (AttributeError, OSError, ValueError):  # there is none, or a job has closed it
+                continue
+
+
+class HelperRun:
+    """A batch that runs here (context.py, Run): its node knows what this process can't."""
+
+    def __init__(
+        self, helper: HelperProcess, work: Work, worker: Worker, jobs: Sequence[Job], places: Mapping[str, int]
+    ) -> None:
+        self._helper = helper
+        self._places = places
+        self.epoch = work.epoch
+        self.worker = worker
+        self.shard = Shard(helper.settings.namespace, work.queue, work.shard, worker.shards_count)
+        self.running = jobs
+        self._is_over = False
+
+    def end(self) -> None:
+        """Threads that outlive the batch can ask and tell nothing more."""
+        with self._helper.asking:
+            self._is_over = True
+
+    @property
+    def is_lost(self) -> bool:
+        answer = self._ask(IsLost())
+        return answer is None or answer.is_so
+
+    @property
+    def is_cancelled(self) -> bool:
+        """Never: what is to stop is killed."""
+        return False
+
+    def report(self, progress: Progress) -> None:
+        with self._helper.asking:
+            if not self._is_over:
+                self._helper.channel.send(Report(progress.share, progress.note))
+
+    def keep(self, id: str, checkpoint: bytes) -> Awaitable[None]:
+        answer = self._ask(Keep(self._places[id], checkpoint))
+        if answer is None:
+            raise CheckpointFailed("this run is over")
+        if answer.error:
+            raise answer.error.error()
+        return Done()
+
+    def _ask(self, question: IsLost | Keep) -> Answer | None:
+        with self._helper.asking:
+            if self._is_over:
+                return None
+            self._helper.channel.send(question)
+            answer = self._helper.channel.receive()
+        return answer if isinstance(answer, Answer) else None
+
+
+def _ended(
+    work: Work, failures: Failures, spoiled: Sequence[Spoiled], places: Mapping[str, int], *, is_last: bool
+) -> Ended:
+    return Ended(
+        failed=[Failed(places[row.id], row.retry_count, row.delay, row.error) for row in failures.failed],
+        buried=[Buried(places[row.id], row.error) for row in failures.exhausted],
+        spoiled=[
+            BadPayload(places[row.id], work.jobs[places[row.id]].payloads.index(row.payload), row.error)
+            for row in spoiled
+        ],
+        is_last=is_last,
+    )

@@ -1,0 +1,145 @@
+"""Registration: makes a class or a function the worker of a queue, or says why it can be none."""
+
+from __future__ import annotations
+
+import difflib
+import functools
+import inspect
+from collections.abc import Callable, Mapping
+from typing import Any, Final, Protocol, TypeVar, get_origin, overload
+
+from lowkiq.errors import SettingsError, short
+from lowkiq.queue.keys import MOST_SHARDS
+from lowkiq.settings import NAME, Settings
+from lowkiq.shape import Shape, read_function, read_methods
+from lowkiq.types.annotations import Types, bare, of_base, shown
+from lowkiq.types.codec import make_codec
+from lowkiq.types.variables import K, P
+from lowkiq.worker import OPTIONS, Worker
+
+W = TypeVar("W", bound=type[Worker[Any]])
+
+#: Seconds that a perform_timeout may be: a day.
+LONGEST_PERFORM: Final = 86_400
+_RANGES: Final = (
+    ("shards_count", 1, MOST_SHARDS),
+    ("batch_size", 1, 1_000),
+    ("concurrency", 1, 1_000),
+    ("max_retry_count", 0, 1_000_000),
+)
+#: Short words that a worker may have attributes like: they are no misspelt options.
+_COMMON: Final = ("id", "score")
+
+
+class Registration(Protocol):
+    """`@app.worker(…)`: what it makes of a class, of a function of a batch, and of one of an id and its payloads."""
+
+    @overload
+    def __call__(self, target: W, /) -> W: ...
+    @overload
+    def __call__(self, target: Callable[[dict[K, list[P]]], Any], /) -> type[Worker[P]]: ...
+    @overload
+    def __call__(self, target: Callable[[K, list[P]], Any], /) -> type[Worker[P]]: ...
+
+
+def prepare(target: Any, options: Mapping[str, Any], settings: Settings) -> type[Worker[Any]]:
+    """
+    The worker that a class or function is, with its options, its shape and its codec.
+
+    Raises:
+        SettingsError: it can't be one, or an option can't be used. It says what may be.
+    """
+    worker = function_worker(target) if _is_function(target) else target
+    if not isinstance(worker, type) or not issubclass(worker, Worker):
+        raise SettingsError(f"{short(target)} is no worker: it must be a subclass of lowkiq.Worker, or a function")
+    for name, value in options.items():
+        setattr(worker, name, staticmethod(value) if inspect.isfunction(value) else value)
+    worker.queue_name = worker.queue_name or worker.__name__
+    label = f"worker {worker.__name__}"
+    _check_options(label, worker)
+    worker.shape, types = read_methods(label, worker, Worker)
+    _check_shape(label, worker, worker.shape)
+    types = types._replace(payload=_payload_type(label, worker, types))
+    worker.codec = make_codec(label, types, settings.load_payload, settings.dump_payload)
+    return worker
+
+
+def function_worker(function: Callable[..., Any]) -> type[Worker[Any]]:
+    """A worker class around a function: its `perform`, or its `perform_one`. Raises SettingsError if it can be none."""
+    named = function.func if isinstance(function, functools.partial) else function
+    name = getattr(named, "__name__", type(named).__name__)
+    shape, _ = read_function(f"worker {name}", function)
+    members = {
+        "perform_one" if shape.is_one else "perform": staticmethod(function),
+        "__doc__": named.__doc__,
+        "__module__": getattr(named, "__module__", __name__),
+    }
+    return type(name, (Worker,), members)
+
+
+def _is_function(target: Any) -> bool:
+    is_type = isinstance(target, type) or get_origin(target) is not None
+    return callable(target) and not is_type and not inspect.isbuiltin(target)
+
+
+def _payload_type(label: str, worker: type[Worker[Any]], types: Types) -> Any:
+    """The type that payloads have after the class, Worker[T], or after the annotations of its method."""
+    declared = bare(of_base(worker, Worker))
+    if Any not in {declared, types.payload} and declared != types.payload:
+        raise SettingsError(f"{label} is a Worker[{shown(declared)}], but performs payloads of {shown(types.payload)}")
+    return types.payload if declared is Any else declared
+
+
+def _check_options(label: str, worker: type[Worker[Any]]) -> None:
+    """Raises SettingsError for an option that can't be used, or one that is nearly the name of an option."""
+    known = [name for name in OPTIONS if name not in _COMMON]
+    for name in vars(worker):
+        if name not in OPTIONS and not name.startswith("_") and not hasattr(Worker, name):
+            close = difflib.get_close_matches(name, known, n=1, cutoff=0.85)
+            if close:
+                raise SettingsError(f"{label}: unknown option `{name}`, did you mean `{close[0]}`?")
+    if not isinstance(worker.queue_name, str) or not NAME.fullmatch(worker.queue_name):
+        raise SettingsError(f"{label}: queue_name {worker.queue_name!r} must match {NAME.pattern}; set one")
+    for name, low, high in _RANGES:
+        value = getattr(worker, name)
+        if name == "concurrency" and value is None:
+            continue
+        if isinstance(value, bool) or not isinstance(value, int) or not low <= value <= high:
+            raise SettingsError(f"{label}: {name} is {value!r}, it must be an integer from {low:,} to {high:,}")
+    _check_running(label, worker)
+    for name in _COMMON:
+        _check_function_of_payload(f"{label}: {name}", getattr(worker, name))
+
+
+def _check_running(label: str, worker: type[Worker[Any]]) -> None:
+    timeout, isolation = worker.perform_timeout, worker.isolation
+    is_number = isinstance(timeout, int | float) and not isinstance(timeout, bool)
+    if timeout is not None and not (is_number and 0 < timeout <= LONGEST_PERFORM):
+        raise SettingsError(
+            f"{label}: perform_timeout is {short(timeout)}, it must be a number of seconds above 0 and up to "
+            f"{LONGEST_PERFORM:,}, or None"
+        )
+    if isolation not in {"thread", "process"}:
+        raise SettingsError(f'{label}: isolation is {short(isolation)}, it must be "thread" or "process"')
+
+
+def _check_function_of_payload(label: str, function: Any) -> None:
+    if function is None:
+        return
+    may_be = "it must be a function of a payload, such as `lambda change: change.order_id`"
+    if not callable(function) or inspect.iscoroutinefunction(function):
+        raise SettingsError(f"{label} is {short(function)}: {may_be}")
+    try:
+        inspect.signature(function).bind(None)
+    except TypeError as error:
+        raise SettingsError(f"{label} can't be called with a payload ({error}): {may_be}") from error
+    except ValueError:  # of what is written in C
+        return
+
+
+def _check_shape(label: str, worker: type[Worker[Any]], shape: Shape) -> None:
+    if shape.is_one and worker.batch_size > 1:
+        raise SettingsError(
+            f"{label}: batch_size is {worker.batch_size}, but it takes an id at a time: leave it out, or take "
+            "(payloads_by_id)"
+        )

@@ -1,0 +1,57 @@
+"""The Python of README and docs/jobs.md, as modules of a user's project."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Final
+
+from tests.support import ROOT
+
+#: What the examples of docs/jobs.md take for granted, by the name that they use.
+GRANTED: Final = {
+    "Any": "from typing import Any",
+    "Iterable": "from collections.abc import Iterable",
+    "UUID": "from uuid import UUID",
+    "dataclass": "from dataclasses import dataclass",
+    "current": "import lowkiq",
+    "Worker": "from lowkiq import Worker",
+    "Pushed": "from lowkiq import Pushed",
+    "app": "from shop.jobs import app",
+    "OrderSync": "from shop.jobs import OrderSync",
+    "Order": "class Order:\n    def __init__(self, id: int, version: int) -> None:\n"
+    "        self.id, self.version = id, version\n",
+    "pages_of": "def pages_of(payloads_by_id: Any) -> list[str]:\n    return [str(payloads_by_id)]\n",
+    "rows_of": "def rows_of(payloads_by_id: Any) -> list[str]:\n    return [str(payloads_by_id)]\n",
+    "write": "def write(page: str) -> None: ...\n",
+}
+
+
+def blocks(page: str) -> list[str]:
+    """The Python of a page, block by block."""
+    return re.findall(r"```python\n(.*?)```", (ROOT / page).read_text("utf-8"), re.DOTALL)
+
+
+def write_examples(project: Path) -> list[Path]:
+    """
+    Writes README's modules, each block to the file that its first line names, and what is run beside them. Returns the
+    scripts of README.
+    """
+    scripts: list[Path] = []
+    for block in blocks("README.md"):
+        if named := re.match(r"# (\S+\.py)\n", block):
+            module = project / named[1]
+            module.parent.mkdir(exist_ok=True)
+            module.write_text((module.read_text() if module.exists() else "") + block)
+        else:
+            scripts.append(project / f"readme_{len(scripts)}.py")
+            scripts[-1].write_text(block)
+    (project / "shop/__init__.py").touch()
+    for number, block in enumerate(blocks("docs/jobs.md")):
+        granted = [
+            source
+            for name, source in GRANTED.items()
+            if re.search(rf"\b{name}\b", block) and not re.search(rf"import .*\b{name}\b", block)
+        ]
+        (project / f"jobs_{number}.py").write_text("\n".join([*granted, block]))
+    return scripts

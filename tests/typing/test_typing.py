@@ -1,0 +1,101 @@
+"""What type checkers say of a user's application, of the documentation's examples, and of mistakes."""
+
+from __future__ import annotations
+
+import json
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.support import ROOT
+from tests.typing.examples import write_examples
+
+#: What is an error is marked so.
+MISTAKES = """
+from typing import Any
+
+import msgspec
+
+from lowkiq import Lowkiq, Worker
+
+app = Lowkiq()
+
+
+class Change(msgspec.Struct):
+    n: int
+
+
+@app.worker(id=lambda change: change.n)
+def sync(id: int, changes: list[Change]) -> None: ...
+
+
+class Contradicts(Worker[Change]):
+    def perform(self, x: dict[str, list[int]]) -> None: ...  # error
+
+
+@app.worker  # error
+def three(a: int, b: list[int], c: int) -> None: ...
+
+
+sync.push("x")  # error
+sync.push(Change(1), 2)  # error
+app.worker(shard_count=2)  # error
+app.worker(isolation="fork")  # error
+sync.perform_async(5)  # error
+count: str = sync.push(Change(1)).new  # error
+
+
+async def push() -> None:
+    await sync.apush("x")  # error
+"""
+
+MARKED = {number for number, line in enumerate(MISTAKES.splitlines(), 1) if "# error" in line}
+
+
+@pytest.fixture
+def project(tmp_path: Path) -> Path:
+    """A user's: a directory with the application, and the examples."""
+    shutil.copy(Path(__file__).with_name("user_app.py"), tmp_path)
+    write_examples(tmp_path)
+    return tmp_path
+
+
+def mypy(project: Path) -> set[tuple[str, int, str]]:
+    """The errors that mypy finds: file, line, text."""
+    run = subprocess.run(
+        [sys.executable, "-m", "mypy", "--strict", "--config-file=", "--cache-dir", ROOT / ".mypy_cache", "."],
+        cwd=project, env={"MYPYPATH": str(ROOT)}, capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    assert run.returncode in {0, 1}, run.stdout + run.stderr
+    found = re.findall(r"^(.*?):(\d+): error: (.*)$", run.stdout, re.MULTILINE)
+    return {(file, int(line), text) for file, line, text in found}
+
+
+def pyright(project: Path) -> set[tuple[str, int, str]]:
+    """The errors that pyright finds."""
+    # A name may be imported for a block that follows.
+    rules = {"typeCheckingMode": "strict", "extraPaths": [str(ROOT)], "reportUnusedImport": False}
+    (project / "pyrightconfig.json").write_text(json.dumps(rules))
+    command = [sys.executable, "-m", "basedpyright", "--outputjson", "--pythonpath", sys.executable]
+    run = subprocess.run(command, cwd=project, capture_output=True, text=True, check=False)
+    assert run.returncode in {0, 1}, run.stdout + run.stderr
+    return {
+        (Path(row["file"]).name, row["range"]["start"]["line"] + 1, row["message"])
+        for row in json.loads(run.stdout)["generalDiagnostics"]
+        if row["severity"] == "error"
+    }
+
+
+@pytest.mark.parametrize("check", [mypy, pyright])
+def test_a_user_s_application_and_the_examples_are_accepted(project: Path, check) -> None:
+    assert check(project) == set()
+
+
+@pytest.mark.parametrize("check", [mypy, pyright])
+def test_mistakes_are_found(tmp_path: Path, check) -> None:
+    (tmp_path / "mistakes.py").write_text(MISTAKES)
+    assert {line for _, line, _ in check(tmp_path)} == MARKED

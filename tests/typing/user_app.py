@@ -1,0 +1,126 @@
+"""An application as users write it, which type checkers accept at their strictest."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any, NewType, assert_type
+from uuid import UUID
+
+import msgspec
+
+from lowkiq import Job, Lowkiq, PartialFailure, Pushed, Worker, current
+
+app = Lowkiq(threads_per_node=2)
+AccountId = NewType("AccountId", int)
+
+
+class OrderChange(msgspec.Struct):
+    order_id: int
+    version: int
+    state: str = "new"
+
+
+@dataclass
+class Mail:
+    to: str
+
+
+@app.worker
+class OrderSync(Worker[OrderChange]):
+    shards_count = 24
+    batch_size = 10
+
+    def retry_in(self, retry_count: int) -> float:
+        return 10 * (retry_count + 1)
+
+    def perform(self, changes_by_id: dict[int, list[OrderChange]]) -> None:
+        if current().lease_lost:
+            raise PartialFailure({"a": ValueError("x"), "b": "text"})
+
+    def retries_exhausted(self, batch: list[Job]) -> None:
+        print([job.error for job in batch])
+
+
+@app.worker(id=lambda mail: mail.to)
+class AsyncMail(Worker[Mail]):
+    async def perform_one(self, to: str, mails: list[Mail]) -> None: ...
+
+
+@app.worker
+class Bare(Worker):
+    def perform(self, payloads_by_id: dict[str, list[Any]]) -> None: ...
+
+
+@app.worker(queue_name="async")
+class BareAsync(Worker):
+    async def perform(self, payloads_by_id: dict[str, list[Any]]) -> None:
+        current().progress(0.5)
+        await current().checkpoint(1)
+
+    async def retries_exhausted(self, batch: list[Job]) -> None: ...
+
+
+@app.worker
+class Invoice(Worker):
+    @classmethod
+    def perform_async(cls, orders: Iterable[OrderChange]) -> Pushed:
+        return super().perform_async([{"id": order.order_id, "payload": order.version} for order in orders])
+
+
+@app.worker
+def plain(payloads_by_id: dict[str, list[Any]]) -> None: ...
+
+
+@app.worker(id=lambda change: change.order_id, score=lambda change: change.version)
+def sync(order_id: int, changes: list[OrderChange]) -> None: ...
+
+
+@app.worker
+async def async_one(account: AccountId, mails: list[Mail]) -> None: ...
+
+
+@app.worker(queue_name="mail", batch_size=10, isolation="process", perform_timeout=30)
+async def send_mail(mails_by_id: dict[UUID, list[Mail]]) -> None: ...
+
+
+def id_of(change: OrderChange) -> int:
+    return change.order_id
+
+
+@app.worker(id=id_of)
+def sync2(payloads_by_id: dict[str, list[dict[str, int]]]) -> None: ...
+
+
+assert_type(sync, type[Worker[OrderChange]])
+assert_type(send_mail, type[Worker[Mail]])
+assert_type(async_one, type[Worker[Mail]])
+assert_type(plain, type[Worker[Any]])
+pushed: Pushed = sync.push(OrderChange(1, 2), OrderChange(2, 1))
+OrderSync.push(OrderChange(1, 2))
+AsyncMail.push(Mail("ann"))
+Bare.push({"a": 1})
+assert_type(Invoice.perform_async([OrderChange(1, 1)]), Pushed)
+OrderSync.perform_async([{"id": 1}, {"id": "2", "payload": {"v": 1}, "score": 5, "perform_in": 1.5}])
+
+
+async def push_some() -> Pushed:
+    await sync.aperform_async([{"id": 1, "payload": OrderChange(1, 2)}])
+    return await sync.apush(OrderChange(1, 2))
+
+
+jobs: list[Job] = send_mail.queries.fetch([1, "a"])
+moved: int = Bare.actions.morgue_queue_up_all_jobs()
+lag: float = app.metrics()["mail"].lag
+
+
+class TenantOrders(Worker[OrderChange]):
+    @staticmethod
+    def id(change: OrderChange) -> int:
+        return change.order_id
+
+    def perform(self, changes_by_id: dict[str, list[OrderChange]]) -> None: ...
+
+
+app.worker(shards_count=2)(TenantOrders).push(OrderChange(1, 1))
+assert_type(app.worker(queue_name="lambda")(lambda payloads_by_id: None), type[Worker[Any]])
