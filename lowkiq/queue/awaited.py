@@ -216,7 +216,8 @@ class AwaitedPushes:
         self._in_hand = [push]
         if push.future.done():
             return
-        breath, jobs = Breath(), dict[int, list[EncodedJob]]()
+        breath = Breath()
+        jobs: Jobs = {}
         try:
             await self._encode_all(push, jobs, breath)
         except Exception as error:  # noqa: BLE001 (it is for whoever awaits the push)
