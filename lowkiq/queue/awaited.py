@@ -15,14 +15,12 @@ from redis.exceptions import RedisError
 
 from lowkiq import clock
 from lowkiq.job import Pushed
-from lowkiq.queue.awaited_push import AwaitedPush, Encode
-from lowkiq.queue.breath import SLICE, Breath
+from lowkiq.queue.awaited_push import STEP, AwaitedPush, Encode
+from lowkiq.queue.breath import Breath
 from lowkiq.queue.call import Call, Caller
 from lowkiq.queue.push import MAX_PUSH_BYTES, PUSHES_AT_ONCE, Jobs, Producer
 from lowkiq.transport.nonblocking import NonBlocking
 
-#: Jobs that are validated, or freed, between two looks at the clock, at most.
-STEP: Final = 64
 #: Single pushes that are sent together: about a millisecond of Redis, and of the loop.
 MOST_TOGETHER: Final = 256
 #: Fewer of them go as they are: a node that waits hears of them a round trip earlier.
@@ -75,8 +73,8 @@ class AwaitedPushes:
 
     async def end(self) -> None:
         """Waits for what is being pushed, and closes the connection."""
-        if self._runner:
-            await asyncio.wait([self._runner])
+        if under_way := [each for each in (self._runner, self._in_thread) if each and not each.done()]:
+            await asyncio.wait(under_way)
         if self._timer:
             self._timer.cancel()
             self._timer = None
@@ -86,7 +84,7 @@ class AwaitedPushes:
 
     async def _run(self) -> None:
         try:
-            if self._in_thread:  # it goes on though its runner was cancelled
+            if self._in_thread and not self._in_thread.done():  # it goes on though its runner was cancelled
                 await asyncio.wait([self._in_thread])
             while self._waiting:
                 if len(self._waiting[0].jobs) == 1:
@@ -219,7 +217,7 @@ class AwaitedPushes:
         breath = Breath()
         jobs: Jobs = {}
         try:
-            await self._encode_all(push, jobs, breath)
+            await push.encode_all(jobs, breath)
         except Exception as error:  # noqa: BLE001 (it is for whoever awaits the push)
             push.end(error)
         else:
@@ -235,15 +233,6 @@ class AwaitedPushes:
                 if not push.settle(await self._trip(push.producer, calls, [push])):
                     return
         push.finish()
-
-    async def _encode_all(self, push: AwaitedPush, jobs: Jobs, breath: Breath) -> None:
-        left, first, step = iter(push.jobs), 0, 1
-        while some := list(islice(left, step)):
-            began = clock.monotonic()
-            push.producer.by_shard(push.encode(some, first=first), jobs)
-            first += len(some)
-            step = min(2 * step, STEP) if clock.monotonic() - began < SLICE / 4 else 1
-            await breath.take()
 
     async def _some(self, turn: Iterable[Call[Any]], breath: Breath) -> list[Call[Any]]:
         calls = []

@@ -4,17 +4,22 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Iterable, Sequence
-from typing import Any
+from itertools import islice
+from typing import Any, Final
 
 from redis.exceptions import RedisError
 
 from lowkiq import clock
 from lowkiq.job import EncodedJob, Pushed
-from lowkiq.queue.push import Producer
+from lowkiq.queue.breath import SLICE, Breath
+from lowkiq.queue.push import Jobs, Producer
 from lowkiq.queue.tally import Tally
 
 #: Jobs, and the number of the first of them → the same validated.
 Encode = Callable[..., list[EncodedJob]]
+
+#: Jobs that are validated, or freed, between two looks at the clock, at most.
+STEP: Final = 64
 
 
 class AwaitedPush:
@@ -29,6 +34,16 @@ class AwaitedPush:
         self.encoded: list[EncodedJob] = []
         self.tally: Tally | None = None
         self.was_sent = False
+
+    async def encode_all(self, jobs: Jobs, breath: Breath) -> None:
+        """Validates all, step by step, and puts each to those of its shard."""
+        left, first, step = iter(self.jobs), 0, 1
+        while some := list(islice(left, step)):
+            began = clock.monotonic()
+            self.producer.by_shard(self.encode(some, first=first), jobs)
+            first += len(some)
+            step = min(2 * step, STEP) if clock.monotonic() - began < SLICE / 4 else 1
+            await breath.take()
 
     def settle(self, results: Iterable[Any]) -> bool:
         """Counts what calls have given; False if that has ended the push, which has failed then."""

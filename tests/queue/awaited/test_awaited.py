@@ -161,6 +161,9 @@ def test_what_goes_on_in_a_thread_is_not_overtaken_when_every_task_is_cancelled(
             task.cancel()
         with pytest.raises(asyncio.CancelledError):
             await first
+        closing = asyncio.create_task(app.aclose())
+        await asyncio.sleep(0.1)
+        assert not closing.done()
         last = asyncio.create_task(worker.aperform_async([{"id": "a", "payload": 2}]))
         await asyncio.sleep(0.1)
         may_go.set()
