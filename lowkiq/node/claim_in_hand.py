@@ -59,7 +59,9 @@ class Batch(Protocol):
         """Monotonic."""
 
     @property
-    def progress(self) -> Progress | None: ...
+    def progress(self) -> Progress | None:
+        """Told by the job."""
+
     @property
     def to_stop_since(self) -> float | None:
         """When it was asked to stop, by a cancel or as it takes too long (monotonic); None: it was not."""
@@ -150,7 +152,6 @@ class ClaimInHand(ABC):
         return min(asked, default=None)
 
     def has_cancelled(self, jobs: Sequence[Job]) -> bool:
-        """Returns whether one of these was cancelled."""
         return bool(self.cancelled) and any(job.id in self.cancelled for job in jobs)
 
     def cancel(self, ids: Collection[str]) -> None:

@@ -139,8 +139,10 @@ class ThreadClaim(ClaimInHand):
                 failures = perform(batch)
             else:
                 try:
-                    plain({job.id: job.payloads for job in batch} if size > 1 else {batch[0].id: batch[0].payloads})
-                    failures = None
+                    done = plain(
+                        {job.id: job.payloads for job in batch} if size > 1 else {batch[0].id: batch[0].payloads}
+                    )
+                    failures = None if done is None else performer.judge(batch, done)
                 except BaseException as error:  # noqa: BLE001 (whatever user code raises fails its batch)
                     failures = performer.failures(batch, error)
             after = now()
