@@ -28,8 +28,8 @@ from lowkiq.node.health.heartbeat import HealthReport, Heartbeat
 from lowkiq.node.health.housekeeping import Housekeeping
 from lowkiq.node.helpers.fork_server import ForkServer
 from lowkiq.node.job_thread import JobThread, leases_of_threads
-from lowkiq.node.lease import Lease
 from lowkiq.node.lease_keeper import LeaseKeeper
+from lowkiq.node.leases.lease import Lease
 from lowkiq.node.runtime import Runtime, chosen_workers
 from lowkiq.node.threads import make_threads, tuned
 from lowkiq.process.faults import dump_on_faults

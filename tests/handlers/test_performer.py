@@ -52,7 +52,7 @@ def test_a_coroutine_that_nobody_awaits_is_no_work_done(make_app: Callable[..., 
     burst(app)
     (job,) = worker.queries.fetch(["a"])
     assert job.error == "TypeError: perform returned a coroutine, which nobody awaits: make it `async def`"
-    performer = Performer(worker(), app.settings, pytest.fail, LoopThread())
+    performer = Performer(worker(), app.settings, lambda error: pytest.fail(str(error)), LoopThread())
     failures = performer.perform([Job("a", [1], (1.0,), 1.0)])
     assert failures
     assert [row.id for row in failures.failed] == ["a"]

@@ -12,8 +12,8 @@ from lowkiq.handlers.context import Context, Progress, enter
 from lowkiq.handlers.retries import loggable
 from lowkiq.handlers.stop import Stop
 from lowkiq.job import Job
-from lowkiq.node.claim_in_hand import Batch, ClaimInHand, Thread
-from lowkiq.node.lease import Lease
+from lowkiq.node.leases.claim_in_hand import Batch, ClaimInHand, Thread
+from lowkiq.node.leases.lease import Lease
 from lowkiq.queue.claims import Claim, load_all
 from lowkiq.shared_page import Seat
 
