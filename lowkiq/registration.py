@@ -11,9 +11,9 @@ from typing import Any, Final, Protocol, TypeVar, get_origin, overload
 from lowkiq.errors import SettingsError, short
 from lowkiq.queue.keys import MOST_SHARDS
 from lowkiq.settings import NAME, Settings
-from lowkiq.shape import Shape, read_function, read_methods
 from lowkiq.types.annotations import Types, bare, of_base, shown
 from lowkiq.types.codec import make_codec
+from lowkiq.types.shape import Shape, read_function, read_methods
 from lowkiq.types.variables import K, P
 from lowkiq.worker import OPTIONS, Worker
 

@@ -10,8 +10,8 @@ from lowkiq.admin.actions import Actions
 from lowkiq.admin.queries import Queries
 from lowkiq.errors import InvalidJob, LowkiqError, SettingsError
 from lowkiq.job import Job, NewJob, Pushed
-from lowkiq.shape import Shape
 from lowkiq.types.codec import PLAIN, Codec
+from lowkiq.types.shape import Shape
 from lowkiq.types.variables import P
 
 OPTIONS: Final = (

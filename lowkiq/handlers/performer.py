@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import copy
+import inspect
 from collections.abc import Collection
 from functools import partial
 from typing import Any
@@ -58,11 +59,19 @@ class Performer:
         try:
             if self.is_async:
                 return self.loop.call(asyncio.wait_for(self.perform_async(batch), self.worker.perform_timeout))
-            call = partial(self._call, self._payloads(batch))
+            call = partial(self._call_and_check, self._payloads(batch))
             middlewares.around(self._middlewares, self.worker, list(batch), call, self.loop)()
         except TimeoutError as error:
             return self.failures(batch, self.timed_out() if self.is_async else error)
         except BaseException as error:  # noqa: BLE001 (whatever user code raises fails its batch)
+            return self.failures(batch, error)
+        return None
+
+    def judge(self, batch: list[Job], result: object) -> Failures | None:
+        """What became of a batch for which `plain` has returned something: mostly it is done."""
+        try:
+            _require_no_coroutine(result)
+        except TypeError as error:
             return self.failures(batch, error)
         return None
 
@@ -105,6 +114,11 @@ class Performer:
             logger.info("jobs_cancelled", queue=self.worker.queue_name, ids=loggable(ids), released=len(going_back))
         return Failures(released=going_back)
 
+    def _call_and_check(self, payloads_by_id: dict[str, list[Any]]) -> Any:
+        result = self._call(payloads_by_id)
+        _require_no_coroutine(result)
+        return result
+
     def _payloads(self, batch: list[Job]) -> dict[str, list[Any]]:
         return {job.id: self._copy(job) for job in batch}
 
@@ -136,3 +150,10 @@ class Performer:
             # Something failed, and none of it is known here: better to run all again than to lose what it was.
             return self._failed(batch, next(iter(errors.values())))
         return self._retries.decide(batch, errors)
+
+
+def _require_no_coroutine(result: object) -> None:
+    """Raises TypeError for a coroutine that nobody runs: it must not be taken for work done."""
+    if inspect.iscoroutine(result):
+        result.close()
+        raise TypeError("perform returned a coroutine, which nobody awaits: make it `async def`")

@@ -13,7 +13,7 @@ from redis.exceptions import TimeoutError as RedisTimeoutError
 
 from lowkiq import clock
 from lowkiq.admin.beats.fostering import FOSTER
-from lowkiq.node.lease import Lease
+from lowkiq.node.leases.lease import Lease
 from lowkiq.node.pool import Pool
 from lowkiq.node.runtime import Runtime
 from lowkiq.queue import keys

@@ -12,8 +12,8 @@ from lowkiq.admin.beats.fostering import ask_to_foster
 from lowkiq.admin.metrics import ShardMetrics, read_shards
 from lowkiq.handlers.stop import Stop
 from lowkiq.node.job_thread import JobThread, leases_of_threads
-from lowkiq.node.lease import Lease
 from lowkiq.node.lease_keeper import LeaseKeeper
+from lowkiq.node.leases.lease import Lease
 from lowkiq.node.runtime import Runtime
 from lowkiq.queue.call import SHARDS_A_CALL, chunked
 from lowkiq.queue.shard import Released, Shard

@@ -13,8 +13,8 @@ from typing import Final
 from redis.exceptions import RedisError
 
 from lowkiq import clock
-from lowkiq.node.claim_in_hand import Batch, ClaimInHand
-from lowkiq.node.lease import Lease
+from lowkiq.node.leases.claim_in_hand import Batch, ClaimInHand
+from lowkiq.node.leases.lease import Lease
 from lowkiq.node.pool import Pool
 from lowkiq.node.runtime import Runtime
 from lowkiq.node.suspects.isolation import Isolation

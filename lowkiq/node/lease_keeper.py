@@ -17,11 +17,11 @@ from redis.exceptions import RedisError
 from lowkiq import clock
 from lowkiq.errors import OtherLayout
 from lowkiq.node.job_thread import JobThread
-from lowkiq.node.lease import Lease
+from lowkiq.node.leases.lease import Lease
+from lowkiq.node.leases.relief import Relief
+from lowkiq.node.leases.thread_claim import ThreadClaim
 from lowkiq.node.pool import Pool
-from lowkiq.node.relief import Relief
 from lowkiq.node.runtime import Runtime
-from lowkiq.node.thread_claim import ThreadClaim
 from lowkiq.queue.call import chunked, raise_first
 from lowkiq.queue.shard import CANCELS, LOST, WANTED, Held, Owned, renew
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import inspect
 import math
 import os
 import secrets
@@ -12,15 +11,16 @@ import socket
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import Final
 
 import structlog
-from redis.exceptions import RedisError
 
 from lowkiq import clock
 from lowkiq.app import Lowkiq
 from lowkiq.environment import ExitCode, state_directory
 from lowkiq.errors import ForkServerDied, LowkiqError, SettingsError, needs_a_person
+from lowkiq.node.boot import call_hook, call_on_server_init, make_fork_server, open_queues
 from lowkiq.node.doorbell import Doorbell
 from lowkiq.node.drain import BurstEnd, Drain
 from lowkiq.node.health.dump import dump
@@ -28,16 +28,15 @@ from lowkiq.node.health.heartbeat import HealthReport, Heartbeat
 from lowkiq.node.health.housekeeping import Housekeeping
 from lowkiq.node.helpers.fork_server import ForkServer
 from lowkiq.node.job_thread import JobThread, leases_of_threads
-from lowkiq.node.lease import Lease
 from lowkiq.node.lease_keeper import LeaseKeeper
+from lowkiq.node.leases.lease import Lease
 from lowkiq.node.runtime import Runtime, chosen_workers
 from lowkiq.node.threads import make_threads, tuned
 from lowkiq.process.faults import dump_on_faults
 from lowkiq.process.signals import SignalInbox, spare_forks
-from lowkiq.queue.call import Caller, raise_first
-from lowkiq.queue.push import register
+from lowkiq.queue.call import Caller
 from lowkiq.shared_page import SharedPage
-from lowkiq.transport.connect import check_server, client_for_node, connections_of_node
+from lowkiq.transport.connect import client_for_node, connections_of_node
 
 logger = structlog.get_logger("lowkiq")
 
@@ -96,9 +95,8 @@ class Node:
         self._node_number, self._number_of_nodes = node_number, number_of_nodes
         self.name = name or f"{socket.gethostname()}:{os.getpid()}:{secrets.token_hex(4)}"
         self._dead_nodes, self._page = tuple(dead_nodes), page or SharedPage()
-        self._is_burst, self._ends_process = burst, ends_process
-        #: Told to take no jobs, perhaps before it could take any.
-        self._is_quiet = quiet
+        #: Quiet: told to take no jobs, perhaps before it could take any.
+        self._is_burst, self._is_quiet, self._ends_process = burst, quiet, ends_process
         self._on_state = on_state or (lambda _state, _busy, _jobs, _waits: None)
         self._workers: list[JobThread] = []
         self._fork_server: ForkServer | None = None
@@ -116,34 +114,34 @@ class Node:
             dump_on_faults()  # one that is wedged in C code can't answer TTIN, but ABRT
             self._set_state("starting")
             try:
-                if isolated := {
-                    q: worker for q, worker in self._workers_by_queue.items() if worker.isolation == "process"
-                }:
-                    self._fork_server = ForkServer(
-                        isolated, self._settings, self._page, self._fatal, self._signals.close
-                    )
+                self._fork_server = make_fork_server(
+                    self._workers_by_queue, self._settings, self._page, self._fatal, self._signals.close
+                )
+                if self._fork_server:
                     ends.callback(self._fork_server.close)
                 with contextlib.ExitStack() as undo:
                     if not self._boot(undo):
                         return ExitCode.DRAINED
-                    self._make_threads()
                     undo.pop_all()
                 ends.enter_context(tuned())
                 self._start_threads()
-            except Exception as error:
-                if isinstance(error, LowkiqError):
-                    logger.error("boot_refused", error=str(error))
-                else:
-                    logger.exception("boot_failed")
-                self._say_last_words(error)
-                return ExitCode.BOOT if needs_a_person(error) else ExitCode.INTERNAL
+            except Exception as error:  # noqa: BLE001 (it is told of there)
+                return self._refuse(error)
             self._loop()
             return self._drain()
+
+    def _refuse(self, error: Exception) -> int:
+        if isinstance(error, LowkiqError):
+            logger.error("boot_refused", error=str(error))
+        else:
+            logger.exception("boot_failed")
+        self._say_last_words(error)
+        return ExitCode.BOOT if needs_a_person(error) else ExitCode.INTERNAL
 
     # ── boot ────────────────────────────────────────────────────────────────────────────────────────────────────────
 
     def _boot(self, undo: contextlib.ExitStack) -> bool:
-        """Waits for Redis, checks it, and opens the queues. False: asked to stop meanwhile."""
+        """Waits for Redis, opens the queues, and makes the threads. False: asked to stop meanwhile."""
         client = client_for_node(self._settings, connections_of_node(self._settings.threads_per_node))
         self._runtime = runtime = Runtime(
             node=self.name,
@@ -157,23 +155,10 @@ class Node:
             page=self._page,
         )
         undo.callback(runtime.caller.close)
-        while True:
-            try:
-                check_server(client)
-                refused = register(runtime.caller, runtime.namespace, runtime.queues, raises_layout=True)
-                break
-            except RedisError as error:
-                runtime.outage.met(error, "waiting_for_redis")
-            if self._wait(TICK):
-                return False
-        runtime.outage.over()
-        if len(refused) == len(runtime.queues):
-            raise_first(list(refused.values()))
-        runtime.refusals.of_queues(refused)
-        if self._settings.on_server_init:
-            made = self._settings.on_server_init()
-            if inspect.iscoroutine(made):  # what it makes belongs to the loop that runs the jobs
-                runtime.loop.call(made)
+        if not open_queues(runtime, self._wait):
+            return False
+        call_on_server_init(runtime)
+        self._make_threads()
         return True
 
     def _make_threads(self) -> None:
@@ -207,11 +192,7 @@ class Node:
             "ready", node=self.name, number=f"{self._node_number} of {self._number_of_nodes}",
             queues=len(self._workers_by_queue), shards=len(self._own), threads=len(self._workers),
         )  # fmt: skip
-        if self._settings.node_started:
-            try:
-                self._settings.node_started()
-            except Exception:
-                logger.exception("node_started_failed")
+        call_hook("node_started", self._settings.node_started)
         if self._is_quiet:
             self._quiet()
         burst_end = BurstEnd(self._runtime, self._own) if self._is_burst else None
@@ -306,11 +287,9 @@ class Node:
             logger.error("stopped_by", error=f"{type(self._fatal_error).__name__}: {self._fatal_error}"[:300])
             self._say_last_words(self._fatal_error)
         logger.info("drained", node=self.name, abandoned=left)
-        if self._interrupts > 1:
-            return ExitCode.ABANDONED
-        if self._fatal_error is not None:
+        if self._fatal_error is not None and self._interrupts <= 1:
             return ExitCode.RECYCLED if self._is_to_retire and not left else ExitCode.INTERNAL
-        return ExitCode.FORCED_KILL if left else ExitCode.DRAINED
+        return ExitCode.ABANDONED if self._interrupts > 1 else ExitCode.FORCED_KILL if left else ExitCode.DRAINED
 
     @property
     def _is_to_retire(self) -> bool:
@@ -318,8 +297,4 @@ class Node:
         return isinstance(self._fatal_error, ForkServerDied)
 
     def _say_last_words(self, error: BaseException) -> None:
-        if self._settings.last_words:
-            try:
-                self._settings.last_words(error)
-            except Exception:
-                logger.exception("last_words_failed")
+        call_hook("last_words", partial(self._settings.last_words, error) if self._settings.last_words else None)

@@ -10,8 +10,8 @@ from typing import Final, Protocol
 
 from lowkiq import clock
 from lowkiq.hooks import Scheduler
-from lowkiq.node.claim_in_hand import Thread
-from lowkiq.node.lease import Lease
+from lowkiq.node.leases.claim_in_hand import Thread
+from lowkiq.node.leases.lease import Lease
 from lowkiq.node.runtime import Runtime
 from lowkiq.queue.bell import Heard, ListBell, LocalBell
 from lowkiq.queue.watch import Watch

@@ -9,10 +9,10 @@ from redis.exceptions import RedisError
 
 from lowkiq import clock
 from lowkiq.errors import LowkiqError, StaleClaim, Unsettled
-from lowkiq.node.claim_in_hand import ClaimInHand, Settle, Thread
-from lowkiq.node.lease import Asked, Lease
+from lowkiq.node.leases.claim_in_hand import ClaimInHand, Settle, Thread
+from lowkiq.node.leases.lease import Asked, Lease
+from lowkiq.node.leases.thread_claim import ThreadClaim
 from lowkiq.node.pool import Pool
-from lowkiq.node.thread_claim import ThreadClaim
 from lowkiq.queue.call import Call, Caller, chunked, raise_first
 from lowkiq.queue.claims import Claim
 from lowkiq.queue.shard import Settled, peek

@@ -12,11 +12,11 @@ from typing import TypeVar
 from lowkiq.errors import SettingsError
 from lowkiq.handlers.performer import Performer
 from lowkiq.hooks import Scheduler
-from lowkiq.node.claim_size import ClaimSize
 from lowkiq.node.helpers.fork_server import ForkServer
 from lowkiq.node.helpers.helper_performer import HelperPerformer
 from lowkiq.node.job_thread import JobThread
-from lowkiq.node.lease import Lease
+from lowkiq.node.leases.claim_size import ClaimSize
+from lowkiq.node.leases.lease import Lease
 from lowkiq.node.pool import Pool
 from lowkiq.node.runtime import Runtime
 from lowkiq.node.schedulers import Lag

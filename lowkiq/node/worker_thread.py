@@ -8,16 +8,16 @@ from collections.abc import Sequence
 from redis.exceptions import RedisError
 
 from lowkiq import clock
-from lowkiq.node.claim_size import MOST_SHARDS
 from lowkiq.node.job_thread import JobThread
-from lowkiq.node.lease import Lease
+from lowkiq.node.leases.claim_size import MOST_SHARDS
+from lowkiq.node.leases.lease import Lease
+from lowkiq.node.leases.relief import Relief
+from lowkiq.node.leases.thread_claim import ThreadClaim
 from lowkiq.node.pool import LASTING, Pool
-from lowkiq.node.relief import Relief
 from lowkiq.node.round_trip import RoundTrip
 from lowkiq.node.runtime import Runtime
 from lowkiq.node.suspects.isolation import Isolation
 from lowkiq.node.suspects.suspects import Suspects
-from lowkiq.node.thread_claim import ThreadClaim
 from lowkiq.queue.claims import Handed
 
 #: A thread's hand lasts after so many times what a batch may take, however quick its batches are.

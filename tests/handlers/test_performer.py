@@ -41,6 +41,23 @@ class Recorder(Worker):
         self.hook()
 
 
+def test_a_coroutine_that_nobody_awaits_is_no_work_done(make_app: Callable[..., Lowkiq]) -> None:
+    """A plain function that returns one, or a decorator that hides one: its jobs must not be taken for done."""
+
+    async def work() -> None: ...
+
+    app = make_app()
+    worker = app.worker(queue_name="jobs")(lambda _: work())
+    app.push(worker, [{"id": "a"}])
+    burst(app)
+    (job,) = worker.queries.fetch(["a"])
+    assert job.error == "TypeError: perform returned a coroutine, which nobody awaits: make it `async def`"
+    performer = Performer(worker(), app.settings, lambda error: pytest.fail(str(error)), LoopThread())
+    failures = performer.perform([Job("a", [1], (1.0,), 1.0)])
+    assert failures
+    assert [row.id for row in failures.failed] == ["a"]
+
+
 def fail(error: BaseException) -> Callable[[Any], Any]:
     def raise_it(_: Any) -> None:
         raise error

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 from lowkiq import Lowkiq, clock
-from lowkiq.node.lease import Lease
+from lowkiq.node.leases.lease import Lease
 from lowkiq.node.node import Node
 from lowkiq.node.pool import Pool
 from lowkiq.node.runtime import Runtime

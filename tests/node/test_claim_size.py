@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lowkiq.node.claim_size import MOST_SHARDS, ClaimSize
+from lowkiq.node.leases.claim_size import MOST_SHARDS, ClaimSize
 from lowkiq.queue.shard import MAX_CLAIM
 
 WINDOW = 0.05

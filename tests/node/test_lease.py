@@ -12,8 +12,8 @@ import redis
 from lowkiq import Lowkiq, Worker, clock, current
 from lowkiq.errors import Fenced
 from lowkiq.node.drain import Drain
-from lowkiq.node.lease import Lease
-from lowkiq.node.thread_claim import ThreadClaim
+from lowkiq.node.leases.lease import Lease
+from lowkiq.node.leases.thread_claim import ThreadClaim
 from lowkiq.node.threads import leases_of
 from lowkiq.node.worker_thread import WorkerThread
 from lowkiq.queue.claims import Claim, Handed

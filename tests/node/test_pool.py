@@ -12,8 +12,8 @@ import pytest
 
 from lowkiq import current
 from lowkiq.job import shard_of
-from lowkiq.node.claim_size import ClaimSize
 from lowkiq.node.lease_keeper import LeaseKeeper
+from lowkiq.node.leases.claim_size import ClaimSize
 from lowkiq.node.threads import make_threads
 from lowkiq.queue.call import Caller
 from lowkiq.transport.connect import client_for_node, connections_of_node

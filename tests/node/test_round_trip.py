@@ -10,7 +10,7 @@ import redis
 
 from lowkiq import Lowkiq, Worker, clock
 from lowkiq.job import shard_of
-from lowkiq.node.lease import Lease
+from lowkiq.node.leases.lease import Lease
 from lowkiq.node.threads import leases_of
 from lowkiq.node.worker_thread import WorkerThread
 from lowkiq.queue.call import Call

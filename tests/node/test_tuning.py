@@ -10,7 +10,7 @@ from collections.abc import Iterator
 import pytest
 
 from lowkiq import Lowkiq
-from lowkiq.node.lease import Lease
+from lowkiq.node.leases.lease import Lease
 from tests.node.driven import burst
 
 linux = pytest.mark.skipif(sys.platform != "linux", reason="only Linux has these policies")

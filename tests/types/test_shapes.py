@@ -262,15 +262,6 @@ def test_a_coroutine_function_under_a_decorator_is_awaited() -> None:
     assert ran == [{"a": [1]}]
 
 
-def test_what_turns_out_to_be_a_coroutine_fails_its_jobs_since_nobody_runs_it() -> None:
-    """A decorator without functools.wraps hides all: the jobs must not be taken for done."""
-
-    async def function(payloads_by_id): ...
-
-    with pytest.raises(TypeError, match=r"perform returned a coroutine: give its decorator functools.wraps, or an `as"):
-        call(unnamed(function), {"a": [1]})
-
-
 P = TypeVar("P")
 
 

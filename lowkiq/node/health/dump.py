@@ -26,12 +26,12 @@ import structlog
 from lowkiq import clock
 from lowkiq.admin.beats.health import EVENT_LOOP, NAMED_IDS, ThreadHealth, name_id
 from lowkiq.handlers.performer import Performer
-from lowkiq.node.claim_in_hand import Batch, ClaimInHand
 from lowkiq.node.job_thread import JobThread
+from lowkiq.node.leases.claim_in_hand import Batch, ClaimInHand
+from lowkiq.node.leases.thread_claim import ThreadClaim
 from lowkiq.node.pool import Pool
 from lowkiq.node.tasks.feeder import Feeder
 from lowkiq.node.tasks.loop_claim import TaskBatch
-from lowkiq.node.thread_claim import ThreadClaim
 from lowkiq.version import VERSION
 
 logger = structlog.get_logger("lowkiq")

@@ -19,7 +19,7 @@ from lowkiq import clock
 from lowkiq.admin.beats.health import BEAT_INTERVAL, LOOP_BLOCKED, NodeHealth, beat, forget
 from lowkiq.node.health.dump import health_of_thread, healths_of_tasks, short_stack
 from lowkiq.node.job_thread import JobThread, leases_of_threads
-from lowkiq.node.lease import Lease
+from lowkiq.node.leases.lease import Lease
 from lowkiq.node.runtime import Runtime
 from lowkiq.node.tasks.feeder import Feeder
 from lowkiq.version import VERSION

@@ -30,8 +30,8 @@ from lowkiq.node.helpers.frames import (
     Work,
 )
 from lowkiq.node.helpers.helper import HelperEnded
+from lowkiq.node.leases.thread_claim import ThreadClaim
 from lowkiq.node.runtime import Runtime
-from lowkiq.node.thread_claim import ThreadClaim
 from lowkiq.queue.claims import Spoiled
 from lowkiq.queue.shard import Exhausted, Failure
 from lowkiq.worker import Worker

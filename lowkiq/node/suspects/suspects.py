@@ -10,9 +10,9 @@ from redis.exceptions import RedisError
 
 from lowkiq import clock
 from lowkiq.admin.beats.health import name_id
+from lowkiq.node.leases.thread_claim import ThreadClaim
 from lowkiq.node.runtime import Runtime
 from lowkiq.node.suspects import isolation
-from lowkiq.node.thread_claim import ThreadClaim
 from lowkiq.queue.call import Call
 from lowkiq.queue.shard import Settled
 from lowkiq.shared_page import Seat

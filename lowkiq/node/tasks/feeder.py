@@ -14,17 +14,18 @@ from redis.exceptions import RedisError
 
 from lowkiq import clock
 from lowkiq.errors import CheckpointFailed
-from lowkiq.node.claim_in_hand import ClaimInHand
-from lowkiq.node.claim_size import MOST_SHARDS
 from lowkiq.node.job_thread import JobThread
-from lowkiq.node.lease import Lease
+from lowkiq.node.leases import checkpoints
+from lowkiq.node.leases.claim_in_hand import ClaimInHand
+from lowkiq.node.leases.claim_size import MOST_SHARDS
+from lowkiq.node.leases.lease import Lease
+from lowkiq.node.leases.thread_claim import ThreadClaim
 from lowkiq.node.pool import Pool
 from lowkiq.node.round_trip import RoundTrip
 from lowkiq.node.runtime import Runtime
 from lowkiq.node.suspects.isolation import Isolation
 from lowkiq.node.suspects.suspects import Suspects
 from lowkiq.node.tasks.loop_claim import LoopClaim
-from lowkiq.node.thread_claim import ThreadClaim
 from lowkiq.queue.claims import Handed
 from lowkiq.shared_page import MOST_LOOP_SEATS, Seat
 
@@ -91,7 +92,7 @@ class Feeder(JobThread):
 
     def keep(self, claim: LoopClaim, id: str, checkpoint: bytes) -> Awaitable[None]:
         """Sends a checkpoint soon. Called on the loop."""
-        claim.check_checkpoint(checkpoint)
+        checkpoints.check(checkpoint, self._runtime.settings)
         kept = asyncio.get_running_loop().create_future()
         self._unsent.append(Unsent(claim, id, checkpoint, kept))
         self.pool.rouse(self)
@@ -211,7 +212,7 @@ class Feeder(JobThread):
             results = [error] * len(unsent)
         loop = unsent[0].kept.get_loop()
         for row, result in zip(unsent, results, strict=True):
-            loop.call_soon_threadsafe(_tell, row.kept, row.claim.checkpoint_error(result))
+            loop.call_soon_threadsafe(_tell, row.kept, checkpoints.error_of(result))
 
 
 def _tell(kept: asyncio.Future[None], error: CheckpointFailed | None) -> None:

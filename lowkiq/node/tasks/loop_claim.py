@@ -11,8 +11,8 @@ from lowkiq.handlers.context import Context, Progress, enter
 from lowkiq.handlers.retries import Failures
 from lowkiq.handlers.stop import Stop
 from lowkiq.job import Job
-from lowkiq.node.claim_in_hand import ClaimInHand, Thread
-from lowkiq.node.lease import Lease
+from lowkiq.node.leases.claim_in_hand import ClaimInHand, Thread
+from lowkiq.node.leases.lease import Lease
 from lowkiq.queue.claims import Claim
 from lowkiq.queue.shard import Shard
 from lowkiq.shared_page import Seat

@@ -10,12 +10,12 @@ from typing import Any, NamedTuple, Protocol, Self
 from redis.exceptions import RedisError
 
 from lowkiq import clock
-from lowkiq.errors import CheckpointFailed
 from lowkiq.handlers.context import Done, Progress
 from lowkiq.handlers.retries import Failures
 from lowkiq.handlers.stop import Stop
 from lowkiq.job import Job
-from lowkiq.node.lease import Asked, Lease, Runner
+from lowkiq.node.leases import checkpoints
+from lowkiq.node.leases.lease import Asked, Lease, Runner
 from lowkiq.queue.call import Call
 from lowkiq.queue.claims import Claim, Handed, Spoiled, claim_handed
 from lowkiq.queue.shard import Exhausted, Failure, Outcome, Rest, Settled
@@ -59,7 +59,9 @@ class Batch(Protocol):
         """Monotonic."""
 
     @property
-    def progress(self) -> Progress | None: ...
+    def progress(self) -> Progress | None:
+        """Told by the job."""
+
     @property
     def to_stop_since(self) -> float | None:
         """When it was asked to stop, by a cancel or as it takes too long (monotonic); None: it was not."""
@@ -150,7 +152,6 @@ class ClaimInHand(ABC):
         return min(asked, default=None)
 
     def has_cancelled(self, jobs: Sequence[Job]) -> bool:
-        """Returns whether one of these was cancelled."""
         return bool(self.cancelled) and any(job.id in self.cancelled for job in jobs)
 
     def cancel(self, ids: Collection[str]) -> None:
@@ -165,29 +166,15 @@ class ClaimInHand(ABC):
 
     def keep(self, id: str, checkpoint: bytes) -> Awaitable[None]:
         """Has Redis keep a checkpoint, and waits until it has. Raises CheckpointFailed."""
-        self.check_checkpoint(checkpoint)
+        runtime = self.lease.runtime
+        checkpoints.check(checkpoint, runtime.settings)
         try:
-            (result,) = self.lease.runtime.caller.run_all([self.checkpoint_call(id, checkpoint)])
+            (result,) = runtime.caller.run_all([self.checkpoint_call(id, checkpoint)])
         except RedisError as failed:
             result = failed
-        if error := self.checkpoint_error(result):
+        if error := checkpoints.error_of(result):
             raise error
         return Done()
-
-    def check_checkpoint(self, checkpoint: bytes) -> None:
-        """Raises ValueError for one that is too large."""
-        most = self.lease.runtime.settings.max_payload_bytes
-        if len(checkpoint) > most:
-            raise ValueError(f"the checkpoint has {len(checkpoint):,} bytes, max_payload_bytes is {most:,}")
-
-    @staticmethod
-    def checkpoint_error(result: Any) -> CheckpointFailed | None:
-        """The error that Redis's answer to a checkpoint stands for."""
-        if result is True:
-            return None
-        if isinstance(result, RedisError):
-            return CheckpointFailed(f"Redis may not have it: {type(result).__name__}: {result}"[:300])
-        return CheckpointFailed("this run is over for Redis: another node may run the job by now")
 
     def checkpoint_call(self, id: str, checkpoint: bytes) -> Call[bool]:
         """Has Redis keep a checkpoint of one of its jobs."""

@@ -26,14 +26,14 @@ class Shape:
 
     is_async: bool = False
     is_one: bool = False
-    #: Only calling it tells whether it is a coroutine function after all: a decorator hides it.
+    #: A decorator hides that it is a coroutine function: it may run that to its end by itself.
     is_hidden: bool = False
 
     def bind(self, worker: Any) -> Call:
         """The call of one batch, with ids as annotated; of an async worker it returns an awaitable."""
         perform = worker.perform_one if self.is_one else worker.perform
         if self.is_hidden:
-            perform = _awaited(perform) if self.is_async else _checked(perform)
+            perform = _awaited(perform)
         load_id = worker.codec.load_id
         if self.is_one:
             return _one(perform, load_id)
@@ -102,8 +102,7 @@ def _read(
         types = Types(annotation(0), payload)
     else:
         types = of_batch(f"{label}: {named[0].name}" if named else label, annotation(0))
-    is_hidden = kind is not inspect.iscoroutinefunction(call) or not named
-    return Shape(is_async=kind, is_one=is_one, is_hidden=is_hidden), types
+    return Shape(is_async=kind, is_one=is_one, is_hidden=kind and not inspect.iscoroutinefunction(call)), types
 
 
 def _kind(label: str, call: Callable[..., Any]) -> bool:
@@ -158,18 +157,5 @@ def _awaited(perform: Callable[..., Any]) -> Callable[..., Any]:
     async def call(*arguments: Any) -> Any:
         result = perform(*arguments)
         return await result if inspect.isawaitable(result) else result
-
-    return call
-
-
-def _checked(perform: Callable[..., Any]) -> Callable[..., Any]:
-    """A call of what may be anything. A coroutine that nobody runs must not be taken for work done."""
-
-    def call(*arguments: Any) -> Any:
-        result = perform(*arguments)
-        if inspect.iscoroutine(result):
-            result.close()
-            raise TypeError("perform returned a coroutine: give its decorator functools.wraps, or an `async def`")
-        return result
 
     return call

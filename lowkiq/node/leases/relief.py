@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 
 from lowkiq import clock
-from lowkiq.node.claim_in_hand import ClaimInHand, Settle, Thread
-from lowkiq.node.lease import Lease
+from lowkiq.node.leases.claim_in_hand import ClaimInHand, Settle, Thread
+from lowkiq.node.leases.lease import Lease
 from lowkiq.queue.call import Caller
 
 

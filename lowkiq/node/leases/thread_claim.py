@@ -12,8 +12,8 @@ from lowkiq.handlers.context import Context, Progress, enter
 from lowkiq.handlers.retries import loggable
 from lowkiq.handlers.stop import Stop
 from lowkiq.job import Job
-from lowkiq.node.claim_in_hand import Batch, ClaimInHand, Thread
-from lowkiq.node.lease import Lease
+from lowkiq.node.leases.claim_in_hand import Batch, ClaimInHand, Thread
+from lowkiq.node.leases.lease import Lease
 from lowkiq.queue.claims import Claim, load_all
 from lowkiq.shared_page import Seat
 
@@ -139,8 +139,10 @@ class ThreadClaim(ClaimInHand):
                 failures = perform(batch)
             else:
                 try:
-                    plain({job.id: job.payloads for job in batch} if size > 1 else {batch[0].id: batch[0].payloads})
-                    failures = None
+                    done = plain(
+                        {job.id: job.payloads for job in batch} if size > 1 else {batch[0].id: batch[0].payloads}
+                    )
+                    failures = None if done is None else performer.judge(batch, done)
                 except BaseException as error:  # noqa: BLE001 (whatever user code raises fails its batch)
                     failures = performer.failures(batch, error)
             after = now()

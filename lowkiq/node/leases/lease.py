@@ -11,8 +11,8 @@ from typing import Any, Final, NamedTuple, Protocol
 from lowkiq import clock
 from lowkiq.errors import Fenced, OtherLayout
 from lowkiq.handlers.performer import Performer
-from lowkiq.node.claim_numbers import ClaimNumbers, Next
-from lowkiq.node.claim_size import ClaimSize
+from lowkiq.node.leases.claim_numbers import ClaimNumbers, Next
+from lowkiq.node.leases.claim_size import ClaimSize
 from lowkiq.node.runtime import Runtime
 from lowkiq.queue.call import Call
 from lowkiq.queue.claims import Claim, Handed
