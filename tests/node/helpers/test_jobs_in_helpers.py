@@ -73,7 +73,7 @@ def test_a_checkpoint_that_is_too_large_is_refused_in_the_job(isolated: Callable
     nodes.push({"id": "a", "payload": {"checkpoint": "x" * 200}})
     nodes.start(max_payload_bytes=150).wait_ready()
     error = nodes.until_failed()
-    assert error == "ValueError: the checkpoint has 202 bytes, max_payload_bytes is 150: store it elsewhere, keep a reference"
+    assert error.startswith("ValueError: the checkpoint has 202 bytes, max_payload_bytes is 150: store it elsewhere")
 
 
 def test_partial_failures_of_a_batch(isolated: Callable[..., IsolatedNodes]) -> None:
