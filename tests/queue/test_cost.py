@@ -24,6 +24,5 @@ def test_a_push_a_claim_and_a_settle_of_done_jobs_take_so_many_commands(own_app,
     for _ in range(10):
         work()
     calls = {name.removeprefix("cmdstat_"): row["calls"] for name, row in shard.redis.info("commandstats").items()}
-    assert (
-        sum(count for name, count in calls.items() if name not in {"evalsha", "config|resetstat", "info"}) == most * 10
-    )
+    ours = {"evalsha", "config|resetstat", "config", "info"}  # Redis 6.2 tells no subcommands
+    assert sum(count for name, count in calls.items() if name not in ours) == most * 10

@@ -42,6 +42,14 @@ RARE = {
     "claimed_of_an_older_layout",
     "finishes_without_fence",
     "finishes_of_any_epoch",
+    "finishes_another_claim",
+    "finishes_beside",
+    "finished_and_not_forgotten",
+    "finished_and_still_suspected",
+    "finished_and_still_kept",
+    "acked_and_still_kept",
+    "acked_and_still_cancelled",
+    "cancelled_and_still_parked",
 }
 
 

@@ -37,7 +37,7 @@ from lowkiq.version import VERSION
 logger = structlog.get_logger("lowkiq")
 
 #: What calls a worker's perform.
-_CALLERS = {Performer.perform.__code__, ThreadClaim.perform.__code__}
+_CALLERS = {Performer.perform.__code__, Performer._call_and_check.__code__, ThreadClaim.perform.__code__}
 #: Files kept: a node that is dumped in a loop must not fill the disk.
 KEPT = 20
 

@@ -91,11 +91,11 @@ def test_one_that_comes_back_in_time_has_the_job(server, make_app):
 
 
 def test_queries_and_actions_have_their_own_time(server, make_app):
-    app = make_app(redis_url=server.url, push_timeout=0.05)
+    app = make_app(redis_url=server.url, push_timeout=0.5)
     worker = app.worker(queue_name="q")(work)
     worker.perform_async(ONE)
     server.pause()
-    timer = threading.Timer(0.5, server.resume)
+    timer = threading.Timer(1.5, server.resume)
     timer.start()
     assert [job.id for job in worker.queries.fetch(["a"])] == ["a"]
     timer.join()
