@@ -158,7 +158,7 @@ class Lowkiq:
             self.caller.close()
 
     async def aclose(self) -> None:
-        """The same at the end of an event loop: waits for its pushes first."""
+        """Closes them at the end of an event loop: waits for its pushes first."""
         await self._awaited.end()
         self.close()
 

@@ -185,7 +185,7 @@ def _perform_in(value: Any) -> str:
 
 
 def _naive(at: datetime.datetime) -> str:
-    """What is said of a datetime without a time zone, with the one that it would be taken for."""
+    """Refusal of a datetime without a time zone, with the one that it would be taken for."""
     try:
         zone = f", and would be taken for {at.astimezone().tzname()}, this machine's"
     except (OverflowError, ValueError, OSError):  # a year that no clock knows

@@ -148,7 +148,7 @@ class Worker(Generic[P]):
 
     @classmethod
     async def aperform_async(cls, jobs: Iterable[Any], /) -> Pushed:
-        """The same to be awaited: the event loop goes on meanwhile. It does not call `perform_async`."""
+        """Queues jobs, awaited: the event loop goes on meanwhile. It does not call `perform_async`."""
         return await cls.registered_app().apush(cls, jobs)
 
     @classmethod

@@ -18,7 +18,7 @@ NOTE_CHARS: Final = 200
 
 
 class Progress:
-    """What a batch has told of its progress."""
+    """A batch's own word on how far it is."""
 
     __slots__ = ("note", "share")
 
@@ -57,7 +57,7 @@ class Run(Protocol):
 
 
 class Done:
-    """What was done at once, for those who await it."""
+    """Awaitable for a call that was done at once."""
 
     def __await__(self) -> Generator[Any, None, None]:
         return
@@ -148,7 +148,7 @@ class Context:
 
     @property
     def checkpoint_value(self) -> Any:
-        """What an earlier run of the job has kept by `checkpoint`, else None; for a batch of several see its jobs."""
+        """Value that an earlier run of the job has kept by `checkpoint`, else None; of several jobs, see each."""
         kept = self._job(None).checkpoint
         return None if kept is None else load_payload(kept)
 

@@ -28,7 +28,7 @@ def around(middlewares: Sequence[Middleware], worker: Any, batch: Any, call: Cal
 def around_async(
     middlewares: Sequence[Middleware], worker: Any, batch: Any, call: Call
 ) -> Callable[[], Awaitable[Any]]:
-    """The same of an async perform. Sync middlewares run in a thread of the loop's executor, as they may block."""
+    """Wraps an async perform likewise. Sync middlewares run in a thread of the loop's executor: they may block."""
     for middleware in reversed(middlewares):
         if is_async(middleware):
             call = partial(middleware, worker, batch, call)

@@ -68,7 +68,7 @@ class Performer:
         return None
 
     def judge(self, batch: list[Job], result: object) -> Failures | None:
-        """What became of a batch for which `plain` has returned something: mostly it is done."""
+        """Outcome of a batch for which `plain` has returned something: mostly it is done."""
         try:
             _require_no_coroutine(result)
         except TypeError as error:
@@ -76,7 +76,7 @@ class Performer:
         return None
 
     async def perform_async(self, batch: list[Job]) -> Failures | None:
-        """The same of an async worker, on the event loop. Raises only what cancels it."""
+        """Performs a batch of an async worker, on the event loop. Raises only what cancels it."""
         try:
             call = partial(self._call, self._payloads(batch))
             await middlewares.around_async(self._middlewares, self.worker, list(batch), call)()

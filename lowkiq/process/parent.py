@@ -1,4 +1,4 @@
-"""What a forked child settles with the kernel in its first steps. Standard library only."""
+"""First steps of a forked child: what it settles with the kernel. Standard library only."""
 
 from __future__ import annotations
 

@@ -20,7 +20,7 @@ class LoopsOfPushes:
         self._of_loops: dict[asyncio.AbstractEventLoop, AwaitedPushes] = {}
 
     def current(self) -> AwaitedPushes:
-        """Those of the running loop. The first ones of a loop let go of those whose loop has ended."""
+        """Pushes of the running loop. The first ones of a loop let go of those whose loop has ended."""
         loop = asyncio.get_running_loop()
         return self._of_loops.get(loop) or self._add(loop)
 

@@ -26,7 +26,7 @@ class Models:
         self._refused: type[Exception] = pydantic.ValidationError
 
     def plain(self, payload: Any, /) -> Any:
-        """What its JSON is loaded to."""
+        """Value that its JSON is loaded to."""
         return self._adapter.dump_python(payload, mode="json", by_alias=True, round_trip=True, warnings=False)
 
     def decode(self, data: bytes) -> Any:

@@ -86,7 +86,7 @@ class OwnClass(TypeError):
 
 
 class Objects:
-    """Of the types that msgspec knows."""
+    """Converter of the types that msgspec knows."""
 
     def __init__(self, annotation: Any) -> None:
         nodes = list(parts(annotation))
@@ -108,7 +108,7 @@ class Objects:
         return msgspec.convert(plain, self._type, str_keys=True)
 
     def plain(self, payload: Any, /) -> Any:
-        """What its JSON is loaded to."""
+        """Value that its JSON is loaded to."""
         return msgspec.to_builtins(payload, order=self._order, str_keys=True)
 
     def is_same(self, one: Any, other: Any, /) -> bool:

@@ -22,7 +22,7 @@ _POSITIONAL: Final = (Parameter.POSITIONAL_ONLY, Parameter.POSITIONAL_OR_KEYWORD
 
 @dataclass(frozen=True)
 class Shape:
-    """Whether perform is a coroutine function, and whether it gets an id at a time."""
+    """Way to call perform: a coroutine function or not, with an id at a time or a batch."""
 
     is_async: bool = False
     is_one: bool = False

@@ -122,7 +122,7 @@ class NodeHealth(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def batches(self) -> list[Running]:
-        """What it performs, as far as it tells, the longest first."""
+        """Batches that it performs, as far as it tells, the longest first."""
         found = [Running(self, row) for row in (*self.threads, *self.longest_tasks) if row.queue is not None]
         return sorted(found, key=lambda running: -running.thread.seconds)
 

@@ -166,7 +166,7 @@ class Helper:
             self.stop(Stop.TIMED_OUT)
 
     def _ended(self, cause: Exception) -> HelperEnded:
-        """What it has died of; one that has sent rubbish, or closed its socket, is killed."""
+        """Cause of its death; one that has sent rubbish, or closed its socket, is killed."""
         if isinstance(cause, Rubbish) and self.stopped_for is None:
             self.kill()
             return HelperEnded(ProcessDied(f"killed, as it sent rubbish: {cause}"))

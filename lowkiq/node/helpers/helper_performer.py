@@ -133,7 +133,7 @@ def _keep(claim: ThreadClaim, batch: Sequence[Job], asked: Keep) -> Told | None:
 
 
 def _failures(batch: Sequence[Job], ended: Ended) -> Failures | None:
-    """What a helper tells of a batch, by ids; None if all of it is done. Raises Rubbish."""
+    """A helper's word on a batch, by ids; None if all of it is done. Raises Rubbish."""
     if not (ended.failed or ended.buried or ended.spoiled):
         return None
     try:

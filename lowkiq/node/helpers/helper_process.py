@@ -128,7 +128,7 @@ class HelperProcess:
 
     @staticmethod
     def _flush() -> None:
-        """What jobs have printed comes out now: a process that is killed flushes nothing."""
+        """Flushes what jobs have printed: a process that is killed flushes nothing."""
         for stream in (sys.stdout, sys.stderr):
             try:
                 stream.flush()

@@ -1,1 +1,1 @@
-"""What a node holds of a shard: the lease, its claims, and how their jobs run on threads."""
+"""A node's hold on a shard: the lease, its claims, and how their jobs run on threads."""

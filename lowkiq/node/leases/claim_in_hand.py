@@ -250,7 +250,7 @@ class ClaimInHand(ABC):
 
     @abstractmethod
     def _count_done(self) -> int:
-        """What `_forget_done` is told once Redis knows as much."""
+        """Mark for `_forget_done`, once Redis knows as much."""
 
     @abstractmethod
     def _forget_done(self, done: int) -> None: ...

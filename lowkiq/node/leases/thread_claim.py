@@ -70,7 +70,7 @@ class ThreadClaim(ClaimInHand):
 
     @property
     def progress(self) -> Progress | None:
-        """What it has told of its progress."""
+        """Its own word on how far it is."""
         told = self._told
         return told[1] if told and told[0] is self.running else None
 
@@ -120,8 +120,7 @@ class ThreadClaim(ClaimInHand):
         place, performs, failures, is_late = seat.place, 0, None, False
         started = before = now()
         enter(Context(self))
-        # All that a job costs the node is in this loop, so what it could call is written out here.
-        while True:
+        while True:  # all that a job costs the node is in this loop, so what it could call is written out here
             with lock:
                 first = self._done = self._started
                 if performs and self.waits_since is None:

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 import pytest
 
 from lowkiq import PushFailed
-from tests.queue.awaited.test_awaited import run, together, work
+from tests.queue.awaited.pushes import run, together, work
 from tests.support import RedisServer, free_port, running_redis, wait_until
 
 #: Seconds that a push may wait, and that a busy machine may take besides.
