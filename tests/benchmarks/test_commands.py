@@ -28,7 +28,7 @@ FIGURES = (
     "three writes", "round trips", "idle p50", "idle p99", "half rate", "half p50", "half p99", "io", "cpu", "bytes",
     "redis", "commands", "rss", "mixed p50", "mixed p99", "mixed most", "beside p50", "beside p99", "lone redis",
     "lone commands", "bulk to 10", "bulk to 1000", "bulk to 10000", "idle redis", "idle node", "idle commands",
-    "awaited", "pause of list", "pause of singles", "pause of nothing",
+    "tasks", "awaited", "pause of list", "pause of singles", "pause of nothing",
 )  # fmt: skip
 
 

@@ -52,6 +52,7 @@ class Causes:
         self._outages = _Windows([fault for fault in history.faults if fault.kind in OUTAGES])
         weathers = [fault for fault in history.faults if fault.via == "proxy"]
         self._weathers = _Windows(weathers)
+        self._delays = [fault for fault in weathers if fault.kind == "delay"]
         self._cuts = _Windows([fault for fault in weathers if fault.kind in CUTS])
         self._failovers = sorted(
             (fault for fault in history.faults if fault.kind in FAILOVERS), key=lambda fault: fault.since
@@ -72,6 +73,9 @@ class Causes:
 
     def _of_lost_claim(self, node: Node, begun_at: float, written_at: float, again_at: float) -> str | None:
         """Fault that kept a node from settling what was begun and written then, before somebody else took it."""
+        if node.via == "proxy":  # a settle that is delayed meets what comes during the delay
+            delays = [delay.until for delay in self._delays if delay.since - CLAIM_WINDOW <= written_at <= delay.until]
+            written_at = max([written_at, *delays])
         of_its_node = self._of_pid[node.helps] if node.helps else []
         for fault in self._of_pid[node.pid] + of_its_node:
             # A pid may have been another process's before.

@@ -57,3 +57,11 @@ def test_a_helper_that_nothing_hit_explains_nothing() -> None:
     )
     world.nodes["H"] = Node("H", 3, 2, "direct", 0.0, 100.0, helps=1)
     assert len(check(world).unexplained) == 1
+
+
+def test_a_settle_that_was_delayed_may_meet_a_later_outage() -> None:
+    away = (Window("delay", 10.2, 12, via="proxy"), Window("kill redis", 11.5, 12.5))
+    world = history(*run(10, "A.0", 5, 1), *run(14, "B.0", 6, 1), pushed=1, faults=away)
+    assert len(check(world).unexplained) == 1
+    world.nodes["A"].via = "proxy"
+    assert (dict(check(world).duplicates), check(world).unexplained) == ({"kill redis": 1}, [])

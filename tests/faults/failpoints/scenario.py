@@ -84,11 +84,11 @@ class Scenario:
             def retry_in(self, retry_count: int) -> float:
                 return 0.01
 
-            async def on_loop(self, payloads_by_id: dict[str, list[int]]) -> None:
+            async def on_loop(self, payloads_by_id: dict[str, list[Any]]) -> None:
                 for seconds in act(payloads_by_id):
                     await asyncio.sleep(seconds)
 
-            def on_thread(self, payloads_by_id: dict[str, list[int]]) -> None:
+            def on_thread(self, payloads_by_id: dict[str, list[Any]]) -> None:
                 for seconds in act(payloads_by_id):
                     time.sleep(seconds)
 
