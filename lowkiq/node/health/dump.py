@@ -108,7 +108,7 @@ def _loops(frames: Iterable[FrameType]) -> set[asyncio.AbstractEventLoop]:
     return {loop for loop in loops if isinstance(loop, asyncio.AbstractEventLoop)}
 
 
-def _tasks(loop: asyncio.AbstractEventLoop, jobs: Mapping[asyncio.Task[None], str]) -> str:
+def _tasks(loop: asyncio.AbstractEventLoop, jobs: Mapping[asyncio.Task[Any], str]) -> str:
     text = io.StringIO()
     try:
         tasks = asyncio.all_tasks(loop)

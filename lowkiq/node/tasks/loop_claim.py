@@ -154,7 +154,7 @@ class TaskBatch:
         self._reason: Stop | None = None
         self._is_performing = True
         self._kept: list[asyncio.Future[None]] = []
-        self.task: asyncio.Task[None] | None = None
+        self.task: asyncio.Task[Failures | None] | None = None
         self.pid: int | None = None
 
     @property
@@ -190,8 +190,9 @@ class TaskBatch:
         return asyncio.shield(kept)
 
     def start(self) -> None:
-        """Has it run."""
+        """Has it run. Its end is noted however it comes: a task that is cancelled may never have begun."""
         self.task = asyncio.get_running_loop().create_task(self._run())
+        self.task.add_done_callback(self._note_end)
 
     def stop(self, reason: Stop) -> None:
         """Cancels it, unless it has just ended. Called on the loop."""
@@ -199,7 +200,7 @@ class TaskBatch:
             self._reason = self._reason or reason
             self.task.cancel()
 
-    async def _run(self) -> None:
+    async def _run(self) -> Failures | None:
         enter(Context(self))
         performer, jobs = self._claim.lease.performer, list(self.running)
         timeout = self.worker.perform_timeout
@@ -209,17 +210,27 @@ class TaskBatch:
             self._is_performing = False
         except asyncio.CancelledError as error:
             self._is_performing = False
-            failures = await self._failures(jobs, error)
+            if self._reason in {None, Stop.TIMED_OUT}:
+                failures = await performer.failures_async(jobs, performer.timed_out() if self._reason else error)
+            else:
+                failures = self._cancelled()
         if timer:
             timer.cancel()
         if self._kept:  # Redis has them before the outcome
             await asyncio.wait(self._kept)
-        self._claim.note_end(self, failures)
+        return failures
 
-    async def _failures(self, jobs: list[Job], error: BaseException) -> Failures:
-        performer = self._claim.lease.performer
+    def _cancelled(self) -> Failures:
+        performer, jobs = self._claim.lease.performer, list(self.running)
         if self._reason is None:
-            return await performer.failures_async(jobs, error)  # it has cancelled itself
-        if self._reason is Stop.TIMED_OUT:
-            return await performer.failures_async(jobs, performer.timed_out())
+            return performer.failures(jobs, asyncio.CancelledError())
         return performer.stopped(jobs, self._reason, self._claim.cancelled)
+
+    def _note_end(self, task: asyncio.Task[Failures | None]) -> None:
+        if task.cancelled():  # before its first step, or by somebody else as it ended
+            failures: Failures | None = self._cancelled()
+        elif error := task.exception():
+            failures = self._claim.lease.performer.failures(list(self.running), error)
+        else:
+            failures = task.result()
+        self._claim.note_end(self, failures)

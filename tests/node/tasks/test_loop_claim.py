@@ -1,0 +1,84 @@
+"""A claim on the event loop, when what ends its tasks comes at the worst moment: it ends, whatever happens to them."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+
+from lowkiq import Lowkiq
+from lowkiq.handlers.stop import Stop
+from lowkiq.node.suspects.isolation import Isolation
+from lowkiq.node.tasks.feeder import Feeder
+from lowkiq.node.tasks.loop_claim import LoopClaim
+from lowkiq.node.threads import leases_of
+from tests.node.driven import acquire, pool_of, runtime_of
+from tests.support import wait_until
+
+
+class Bench:
+    """One shard of an async worker, and a feeder that is not started."""
+
+    def __init__(self, app: Lowkiq) -> None:
+        self.begun: list[str] = []
+
+        @app.worker(queue_name="q", shards_count=1, batch_size=2)
+        async def work(payloads_by_id: dict[str, list[Any]]) -> None:
+            self.begun.extend(payloads_by_id)
+            await asyncio.sleep(300)
+
+        app.push(work, [{"id": "a"}, {"id": "b"}])
+        self.runtime = runtime_of(app)
+        (lease,) = leases_of(self.runtime, work)
+        self.feeder = Feeder(pool_of(self.runtime, acquire(lease)), self.runtime, Isolation())
+        asked = lease.ask(1, self.feeder.seat, 10)
+        assert asked
+        *_, claimed = app.caller.run_all(asked.calls)
+        claim = LoopClaim.of_reply(lease, claimed, asked, self.feeder)
+        assert claim
+        self.claim = claim
+
+    def start(self) -> None:
+        self.claim.start(self.runtime.page.loop_seat(1), lambda: None)
+
+    def released(self) -> list[str]:
+        wait_until(lambda: self.claim.is_ended, within=10)
+        settle = self.claim.settle_call(last=True)
+        assert settle
+        return sorted(settle.outcome.released)
+
+
+@pytest.fixture
+def bench(make_app: Callable[..., Lowkiq]) -> Iterator[Bench]:
+    bench = Bench(make_app())
+    yield bench
+    bench.runtime.loop.close()
+
+
+def test_tasks_that_are_stopped_before_their_first_step_are_over_and_their_jobs_go_back(bench: Bench) -> None:
+    gate = threading.Event()
+    bench.runtime.loop.loop.call_soon_threadsafe(gate.wait)  # so the loop finds both at once
+    bench.start()
+    bench.claim.stop(Stop.DRAINED)
+    gate.set()
+    assert bench.released() == ["a", "b"]
+    assert bench.begun == []
+
+
+def test_a_task_that_others_cancel_while_it_ends_is_over_all_the_same(bench: Bench) -> None:
+    bench.start()
+    wait_until(lambda: bench.begun)
+
+    async def cancel_twice() -> None:
+        (batch,) = bench.claim.batches
+        batch.keep("a", b"1")  # which nobody sends here: so it waits for that
+        batch.stop(Stop.DRAINED)
+        await asyncio.sleep(0.01)
+        assert batch.task
+        batch.task.cancel()
+
+    bench.runtime.loop.call(cancel_twice())
+    assert bench.released() == ["a", "b"]
