@@ -58,16 +58,9 @@ def measure(contender: Contender, rounds: int, seconds: float) -> Figures:
 
 def rows(figures: Figures) -> list[Row]:
     """The table: figures, and what is promised of them."""
-    blank = figures["1×5"]
-
-    def row(label: str, name: str, form: str = "{:,.0f}", **promise: float) -> Row:
-        return Row(label, figures[name], form, **promise)
-
-    def ratio(label: str, name: str, by: str, least: float | None = None, most: float | None = None) -> Row:
-        return Row(f"  {label}", ratios(figures[name], figures[by]), "{:.2f}", least, most)
-
+    row, ratio = partial(_row, figures), partial(_ratio, figures)
     return [
-        Row("blank jobs/s: 5 threads, one node, batch_size 1, JSON", blank),
+        row("blank jobs/s: 5 threads, one node, batch_size 1, JSON", "1×5"),
         row("EVALSHA/s of the client alone, 100 deep, one write", "one write"),
         ratio("blank jobs by that", "1×5", "one write", 1.0),
         row("EVALSHA/s of the client alone, 100 deep, three writes", "three writes"),
@@ -111,6 +104,16 @@ def rows(figures: Figures) -> list[Row]:
         row("Redis commands a job, those inside scripts included", "commands", "{:.2f}"),
         row("memory of a node", "rss", "{:.0f} MB"),
     ]
+
+
+def _row(figures: Figures, label: str, name: str, form: str = "{:,.0f}", **promise: float) -> Row:
+    return Row(label, figures[name], form, **promise)
+
+
+def _ratio(
+    figures: Figures, label: str, name: str, by: str, least: float | None = None, most: float | None = None
+) -> Row:
+    return Row(f"  {label}", ratios(figures[name], figures[by]), "{:.2f}", least, most)
 
 
 def _floors(seconds: float) -> Found:

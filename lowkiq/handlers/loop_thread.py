@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import importlib
+import inspect
 import threading
 from collections.abc import Callable, Coroutine
 from concurrent.futures import ThreadPoolExecutor
@@ -50,6 +51,11 @@ class LoopThread:
     def call(self, coroutine: Coroutine[Any, Any, T]) -> T:
         """Runs a coroutine, in the caller's context, and waits for it. Not for the loop's own thread."""
         return asyncio.run_coroutine_threadsafe(coroutine, self.loop).result()
+
+    def finish(self, result: object) -> None:
+        """Runs what a hook of the user's has returned to its end, if that is a coroutine."""
+        if inspect.iscoroutine(result):
+            self.call(result)
 
     def close(self) -> None:
         """Stops the loop, as soon as nothing blocks it. Tasks that still run are left where they are."""

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import inspect
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import NamedTuple
@@ -86,9 +85,7 @@ class Retries:
         """Comes before the settle: if the node dies in between it is called again, which is better than never."""
         try:
             hook: Callable[[list[Job]], object] = self._worker.retries_exhausted
-            called = hook(jobs)
-            if inspect.iscoroutine(called):
-                self._loop.call(called)
+            self._loop.finish(hook(jobs))
         except Exception:
             logger.exception(
                 "retries_exhausted_failed", queue=self._worker.queue_name, ids=loggable(job.id for job in jobs)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import inspect
 from collections.abc import Callable, Mapping
 from typing import Final
 
@@ -58,9 +57,7 @@ def open_queues(runtime: Runtime, wait: Callable[[float], bool]) -> bool:
 def call_on_server_init(runtime: Runtime) -> None:
     """Calls the user's hook; an async one on the loop that runs the jobs, to which what it makes belongs."""
     if hook := runtime.settings.on_server_init:
-        made = hook()
-        if inspect.iscoroutine(made):
-            runtime.loop.call(made)
+        runtime.loop.finish(hook())
 
 
 def call_hook(name: str, hook: Callable[[], object] | None) -> None:

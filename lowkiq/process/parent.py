@@ -1,4 +1,4 @@
-"""First steps of a forked child: what it settles with the kernel. Standard library only."""
+"""A forked child: what it settles with the kernel in its first steps, and its end. Standard library only."""
 
 from __future__ import annotations
 
@@ -37,6 +37,13 @@ def offer_to_kernel(expendable: int) -> None:
     with contextlib.suppress(OSError, ValueError):
         score = Path("/proc/self/oom_score_adj")
         score.write_text(str(min(1000, int(score.read_text()) + max(0, expendable))))
+
+
+def killed_by(number: int) -> str:
+    """A death by this signal in words."""
+    with contextlib.suppress(ValueError):
+        return f"killed by {signal.Signals(number).name}"
+    return f"killed by signal {number}"
 
 
 def kill_group(group: int) -> None:

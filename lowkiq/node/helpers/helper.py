@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import contextlib
 import math
 import os
 import select
-import signal
 import socket
 import threading
 from collections.abc import Callable
@@ -18,7 +16,7 @@ from lowkiq.handlers.stop import Stop
 from lowkiq.node.helpers.frames import Channel, Ended, FromHelper, Ready, Rubbish, Work
 from lowkiq.node.helpers.server_process import STATUS
 from lowkiq.node.helpers.tree import kill_tree
-from lowkiq.process.parent import kill_group
+from lowkiq.process.parent import kill_group, killed_by
 
 #: Answers what a helper asks, or acts on what it tells, while a batch runs.
 Hear = Callable[[Channel[FromHelper], Any], None]
@@ -188,11 +186,7 @@ def _unready(told: Ready) -> HelperEnded | Rubbish:
 
 def describe(code: int) -> str:
     """The end of a process in words; negative codes are signals."""
-    if code >= 0:
-        return f"exited with status {code}"
-    with contextlib.suppress(ValueError):
-        return f"killed by {signal.Signals(-code).name}"
-    return f"killed by signal {-code}"
+    return f"exited with status {code}" if code >= 0 else killed_by(-code)
 
 
 def _is_readable(end: socket.socket) -> bool:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import inspect
 import os
 import socket
 import sys
@@ -66,9 +65,7 @@ class HelperProcess:
         setproctitle(self._title)
         try:
             if self.settings.on_server_init:
-                made = self.settings.on_server_init()
-                if inspect.iscoroutine(made):  # what it makes belongs to the loop that runs the jobs
-                    self._loop.call(made)
+                self._loop.finish(self.settings.on_server_init())
         except Exception as error:  # noqa: BLE001 (it is the user's)
             self._refuse("on_server_init", error)
             return False

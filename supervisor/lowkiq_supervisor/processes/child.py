@@ -19,7 +19,7 @@ from dataclasses import dataclass, field
 import structlog
 
 from lowkiq.environment import ExitCode
-from lowkiq.process.parent import die_with, kill_group, offer_to_kernel
+from lowkiq.process.parent import die_with, kill_group, killed_by, offer_to_kernel
 from lowkiq.process.signals import disarm
 from lowkiq.shared_page import Bulletin, SharedPage
 from lowkiq_supervisor.processes.beat_pipe import HAS_END_HOOK, Beat, BeatReader, BeatWriter
@@ -169,12 +169,7 @@ def spawn(
 
 def describe_exit(code: int) -> str:
     """A child's end in words; negative codes are signals, as `os.waitstatus_to_exitcode` gives them."""
-    if code >= 0:
-        return f"exit code {code}"
-    try:
-        return f"killed by {signal.Signals(-code).name}"
-    except ValueError:
-        return f"killed by signal {-code}"
+    return f"exit code {code}" if code >= 0 else killed_by(-code)
 
 
 def _live(
