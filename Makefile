@@ -13,9 +13,12 @@ endif
 
 PIP := PIP_ROOT_USER_ACTION=ignore $(BIN)/python -m pip --disable-pip-version-check --quiet
 
+# Most tests wait for processes and clocks: more of them than there are cores. Their order is tests/conftest.py's.
+ABREAST := -n 6 --dist loadfile --no-loadscope-reorder
+
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help demo test test-long chaos hour leaks bench bench-peers bench-scale bench-roll bench-web screenshots lint format types wheel lock test-deploy clean
+.PHONY: help demo test test-long chaos hour shop leaks bench bench-peers bench-scale bench-roll bench-web screenshots lint format types wheel lock test-deploy clean
 
 help: ## list these targets
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 22
@@ -24,16 +27,19 @@ demo: $(VENV)/.for-demo ## replay this repository's history through four nodes a
 	@$(BIN)/python -m examples.demo --repo '$(REPO)'
 
 test: $(VENV)/.for-dev ## run the tests (ARGS='-k lease': some of them)
-	@$(BIN)/python -m pytest -n 4 --dist loadfile -m 'not long' $(ARGS)
+	@$(BIN)/python -m pytest $(ABREAST) -m 'not long' $(ARGS)
 
 test-long: $(VENV)/.for-dev ## run the long tests: Cluster, Sentinel, TLS, a kill at every call to Redis, chaos
-	@$(BIN)/python -m pytest -n 4 --dist loadfile -m long $(ARGS)
+	@$(BIN)/python -m pytest $(ABREAST) -m long $(ARGS)
 
 chaos: $(VENV)/.for-dev ## inject random faults and audit every job (MINUTES=2, ARGS='--on cluster --seed 7')
 	@$(BIN)/python -m tests.chaos --minutes $(or $(MINUTES),2) $(ARGS)
 
 hour: $(VENV)/.for-dev ## an hour of work in ten minutes: kills, poison, a broken roll, one supervisor (MINUTES=10)
 	@$(BIN)/python -m tests.supervisor.hour --minutes $(or $(MINUTES),10) $(ARGS)
+
+shop: $(VENV)/.for-dev ## watch a shop with faults from the overview alone, in a browser (MINUTES=10)
+	@$(BIN)/python -m tests.browser.ten_minutes --minutes $(or $(MINUTES),10) $(ARGS)
 
 leaks: $(VENV)/.for-dev ## alternate load and rest, and look for leaks (MINUTES=10)
 	@$(BIN)/python -m tests.faults.leaks --minutes $(or $(MINUTES),10)

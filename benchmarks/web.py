@@ -24,8 +24,8 @@ from rich.table import Table
 
 from benchmarks.contender import server
 from lowkiq import Lowkiq, Worker
-from lowkiq.admin import history
 from lowkiq.admin.beats.health import NodeHealth, ThreadHealth, beat
+from lowkiq.admin.past import history
 from lowkiq.queue.shard import Shard
 from lowkiq.web import create_app
 

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import datetime
 import inspect
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from functools import cached_property, partial
 from typing import Any, Literal, overload
 
@@ -11,15 +12,18 @@ import redis
 
 from lowkiq import settings as settings_module
 from lowkiq.admin import metrics
-from lowkiq.admin.actions import Actions
+from lowkiq.admin.alerts.alert import Thresholds
+from lowkiq.admin.alerts.look import State, read_state
+from lowkiq.admin.events import Events
+from lowkiq.admin.jobs.queries import Queries
+from lowkiq.admin.jobs.undo import UndoableActions
 from lowkiq.admin.metrics import QueueMetrics
-from lowkiq.admin.nodes import Nodes, read_nodes
-from lowkiq.admin.queries import Queries
-from lowkiq.errors import SettingsError, short, unknown_option
+from lowkiq.admin.past.statistics import Statistics, day_of, number_of, statistics_of
+from lowkiq.errors import SettingsError, short, unknown_option, unknown_queue
 from lowkiq.hooks import is_async, wrap
 from lowkiq.job import EncodedJob, NewJob, Pushed, encode_jobs
 from lowkiq.queue.awaited import AwaitedPushes
-from lowkiq.queue.call import Caller
+from lowkiq.queue.call import Caller, redis_time
 from lowkiq.queue.loops import LoopsOfPushes
 from lowkiq.queue.push import Producer
 from lowkiq.queue.shard import Shard, shards_of
@@ -112,16 +116,56 @@ class Lowkiq:
 
     def metrics(self) -> dict[str, QueueMetrics]:
         """The numbers of every queue, also of those whose worker is not in this application."""
-        queues = {name: worker.shards_count for name, worker in self.workers.items()} | self.queues()
+        queues = self._all_queues()
         return metrics.by_queue(queues, metrics.read_shards(self.caller, shards_of(self.settings.namespace, queues)))
 
-    def nodes(self) -> Nodes:
-        """The health of every node, from its heartbeats: which are late, missing, doubled, and what nobody owns."""
-        return read_nodes(self.caller, self.settings.namespace)
+    def nodes(self) -> State:
+        """The health of every node, from its heartbeats, and all alerts: `is_well` when there is none."""
+        return read_state(self.caller, self.settings.namespace, self.thresholds, self._all_queues())
+
+    @property
+    def thresholds(self) -> Thresholds:
+        """The limits above which something is an alert."""
+        return Thresholds.of(self.settings)
+
+    def statistics(self, queue: str, day: datetime.date | None = None) -> Statistics:
+        """
+        How long jobs of a queue waited and ran on a day of the last 365, in UTC by Redis's clock; today by default.
+
+        Raises:
+            UnknownQueue: Redis knows no queue of that name, and this application has no worker for it.
+        """
+        if queue not in self.workers and queue not in (known := self.queues()):
+            raise unknown_queue(queue, known)
+        number = day_of(redis_time(self.caller)) if day is None else number_of(day)
+        return statistics_of(self.caller, self.settings.namespace, queue, number)
 
     def queues(self) -> dict[str, int]:
         """Every queue that Redis knows, with its shards_count."""
         return metrics.known_queues(self.caller, self.settings.namespace)
+
+    def events(
+        self,
+        queue: str | None = None,
+        ids: Collection[str | int] | None = None,
+        kinds: Collection[str] | None = None,
+    ) -> Events:
+        """
+        What happens to jobs from now on, as an iterator, also an async one: `with app.events("OrderSync") as events`.
+
+        Args:
+            queue: one queue; None for all that there are now.
+            ids: only of these.
+            kinds: only such events, see `lowkiq.admin.events.KINDS`; gaps are told of in any case.
+
+        Raises:
+            SettingsError: there is no such queue, or no such kind.
+        """
+        queues = {name: worker.shards_count for name, worker in self.workers.items()} | self.queues()
+        if queue is not None and queue not in queues:
+            raise SettingsError(f"no queue {short(queue)} here; known are: {', '.join(queues) or 'none'}")
+        found = queues if queue is None else {queue: queues[queue]}
+        return Events(self.caller, self.settings.namespace, found, ids=ids, kinds=kinds)
 
     def queries(self, queue: str, shards_count: int) -> Queries:
         """Queries of a queue, by its name."""
@@ -135,9 +179,9 @@ class Lowkiq:
             max_payloads=settings.max_payloads,
         )
 
-    def actions(self, queue: str, shards_count: int) -> Actions:
+    def actions(self, queue: str, shards_count: int) -> UndoableActions:
         """Actions on a queue, by its name."""
-        return Actions(self.caller, self.shards(queue, shards_count), max_id_bytes=self.settings.max_id_bytes)
+        return UndoableActions(self.caller, self.shards(queue, shards_count), max_id_bytes=self.settings.max_id_bytes)
 
     def shards(self, queue: str, shards_count: int) -> list[Shard]:
         """The shards of a queue."""
@@ -161,6 +205,9 @@ class Lowkiq:
         """Closes them at the end of an event loop: waits for its pushes first."""
         await self._awaited.end()
         self.close()
+
+    def _all_queues(self) -> dict[str, int]:
+        return {name: worker.shards_count for name, worker in self.workers.items()} | self.queues()
 
     @cached_property
     def caller(self) -> Caller:

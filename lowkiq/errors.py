@@ -128,3 +128,8 @@ def unknown_option(kind: str, name: str, known: Iterable[str]) -> SettingsError:
     close = difflib.get_close_matches(name, known := list(known), n=1, cutoff=0.6)
     hint = f"did you mean `{close[0]}`?" if close else f"known are: {', '.join(sorted(known))}"
     return SettingsError(f"unknown {kind} `{name}`, {hint}")
+
+
+def unknown_queue(queue: str, known: Iterable[str]) -> UnknownQueue:
+    """The error for a queue that is not among those known."""
+    return UnknownQueue(f"no queue {short(queue)} here; known are: {', '.join(known) or 'none'}")

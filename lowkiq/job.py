@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import datetime
 import math
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Final, NamedTuple, NotRequired, TypedDict
 from zlib import crc32
 
@@ -27,7 +27,7 @@ class Job(msgspec.Struct):
     perform_in: float
     #: -1 fresh, 0 after the first failure.
     retry_count: int = -1
-    #: The last error.
+    #: The last error: its type and message.
     error: str | None = None
     #: How many payloads there are; a query returns at most `max_payloads` of them.
     payload_count: int = 1
@@ -35,6 +35,10 @@ class Job(msgspec.Struct):
     waits_for_own_run: bool = False
     #: Of a claimed job: what an earlier run has kept by `checkpoint`, encoded.
     checkpoint: bytes | None = None
+    #: Where the last error was raised, as far as it is kept; None: nothing but `error` is.
+    traceback: str | None = None
+    #: What it was tagged with, by this push or an earlier one of its id.
+    tags: tuple[str, ...] = ()
 
 
 class NewJob(TypedDict):
@@ -48,6 +52,8 @@ class NewJob(TypedDict):
     perform_in: NotRequired[float | datetime.datetime]
     #: Seconds until it is due, by Redis's clock; in place of perform_in.
     delay: NotRequired[float]
+    #: Words by which its id is found: 1 to 20 tags of 1 to 100 printable characters. They join those that the id has.
+    tags: NotRequired[Sequence[str]]
 
 
 class Pushed(NamedTuple):
@@ -65,9 +71,19 @@ class EncodedJob(msgspec.Struct, gc=False):
     score: float | str
     #: "" for now, else a Unix time or, after a +, seconds by Redis's clock.
     perform_in: str
+    #: With a line break between two; "" for none.
+    tags: str = ""
+
+    @property
+    def is_plain(self) -> bool:
+        """True with the default score, now, and without tags."""
+        return self.score == "" and self.perform_in == "" and self.tags == ""
 
 
-JOB_KEYS = frozenset({"id", "payload", "score", "perform_in", "delay"})
+JOB_KEYS = frozenset({"id", "payload", "score", "perform_in", "delay", "tags"})
+#: Tags of a push, and characters of a tag.
+MOST_TAGS: Final = 20
+LONGEST_TAG: Final = 100
 #: A perform_in before this, which was in 2001, is taken for a delay in seconds.
 FIRST_TIME: Final = 10**9
 #: The longest delay: a hundred years.
@@ -105,6 +121,7 @@ def encode_jobs(
                     _encode_payload(job.get("payload", ""), dump_payload, max_payload_bytes),
                     _number("score", job["score"]) if "score" in job else "",
                     _due(job) if "perform_in" in job or "delay" in job else "",
+                    _tags(job["tags"]) if "tags" in job else "",
                 )
             )
             if not JOB_KEYS.issuperset(job):
@@ -194,6 +211,32 @@ def _naive(at: datetime.datetime) -> str:
         f"perform_in {at} has no time zone{zone}: give it one, as in datetime.now(timezone.utc), "
         "or say delay=seconds, which needs none"
     )
+
+
+def _tags(tags: Any) -> str:
+    if isinstance(tags, str | bytes) or not isinstance(tags, Sequence | frozenset | set):
+        raise TypeError(f'tags must be a list of words, not {short(tags)}: write tags=["eu"]')
+    known = list(dict.fromkeys(map(check_tag, tags)))
+    if not 1 <= len(known) <= MOST_TAGS:
+        raise ValueError(f"tags are {len(known)}, there can be 1 to {MOST_TAGS} of them: leave the key out for none")
+    return "\n".join(known)
+
+
+def check_tag(tag: Any) -> str:
+    """Returns a tag. Raises TypeError or ValueError for what can't be one."""
+    if not isinstance(tag, str):
+        raise TypeError(f"a tag must be a string, not {short(tag)} ({type(tag).__name__})")
+    if not 1 <= len(tag) <= LONGEST_TAG:
+        raise ValueError(f"tag {short(tag)} has {len(tag):,} characters, it must have 1 to {LONGEST_TAG}")
+    if not tag.isprintable():
+        raise ValueError(f"tag {short(tag)} has a character that can't be printed: leave it out")
+    return tag
+
+
+def parse_tags(text: bytes) -> tuple[str, ...]:
+    """The tags of an id, as they are stored; what no push could have stored is left out."""
+    tags = text.decode("utf-8", "replace").split("\n") if text else ()
+    return tuple(tag for tag in tags if 1 <= len(tag) <= LONGEST_TAG and tag.isprintable())[:MOST_TAGS]
 
 
 def _number(field: str, value: Any, alternative: str = "") -> float:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import inspect
 import re
 from collections.abc import Callable, Mapping, Sequence
+from functools import cache
 from typing import Any, Final, Literal, NamedTuple
 from urllib.parse import parse_qsl, urlencode, urlsplit
 
@@ -163,6 +164,7 @@ def _check_options(target: Target) -> None:
         raise _Refused(str(error)) from None
 
 
+@cache
 def _known_options() -> list[str]:
     """Options of redis-py's connections and pools of any kind."""
     makers = (

@@ -96,6 +96,19 @@ class Settings:
     max_id_bytes: Annotated[int, Range(1, 65_536)] = 512
     #: Seconds that running jobs get when a node is asked to stop.
     drain_timeout: Annotated[float, Range(0, 86_400)] = 25.0
+    #: Seconds by which the oldest due job of a queue may be late before that is an alert. Of this and what follows, 0
+    #: turns the alert off.
+    alert_lag: Annotated[float, Range(0, 31_536_000)] = 60.0
+    #: Share of the tries of the last minutes that may fail, of ten at least.
+    alert_failing: Annotated[float, Range(0, 1)] = 0.5
+    #: Jobs of a queue that may go to the morgue within an hour.
+    alert_morgue: Annotated[int, Range(0, 1_000_000_000)] = 5
+    #: How many times as long as 99 of 100 of its queue a batch may run.
+    alert_long: Annotated[float, Range(0, 1_000_000)] = 5.0
+    #: Share of Redis's maxmemory that may be used.
+    alert_memory: Annotated[float, Range(0, 1)] = 0.8
+    #: 1: a Redis that keeps no append-only file, or syncs it seldom, is an alert.
+    alert_persistence: Annotated[int, Range(0, 1)] = 1
     server_middlewares: Middlewares = ()
     client_middlewares: Middlewares = ()
     #: Called once in each node before it starts its threads.
@@ -114,7 +127,9 @@ class Settings:
     build_scheduler: Hook[Callable[[], Scheduler[Any]] | None] = None
     dump_payload: Hook[Callable[[Any], bytes | str]] = codec.dump_payload
     load_payload: Hook[Callable[[bytes], Any]] = codec.load_payload
-    #: Error → text to keep.
+    #: Frames that are kept of an error; 0: only its type and message.
+    traceback_frames: Annotated[int, Range(0, 100)] = 20
+    #: Error → text to keep, in place of its type, message and traceback.
     format_error: Hook[Callable[[BaseException], str]] = codec.format_error
     #: Text to keep → text as stored (compressed, say), and back.
     dump_error: Hook[Callable[[str], str]] = codec.identity

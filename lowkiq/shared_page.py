@@ -71,12 +71,39 @@ class DeadNode(NamedTuple):
         return " ".join(runs) or "-"
 
 
+class Event(NamedTuple):
+    """Something that a supervisor has seen or decided, for the incidents."""
+
+    #: Its name: no other event of any supervisor has it.
+    key: str
+    #: When it was, by lowkiq.clock.monotonic, which all processes of a machine share.
+    at: float
+    kind: str
+    severity: str
+    says: str
+    #: The node's name, if it was about one.
+    node: str = ""
+
+
+class Answer(NamedTuple):
+    """The supervisor's answer to what a node has asked."""
+
+    #: The request's.
+    id: str
+    #: "doing" or "refused".
+    state: str
+    says: str
+
+
 class Bulletin(NamedTuple):
     """News of the supervisor for a running node."""
 
     dead_nodes: tuple[DeadNode, ...] = ()
     #: Sentences for people, which the node's heartbeat carries: what is wrong with other slots.
     notices: tuple[str, ...] = ()
+    #: Its last events, oldest first, and its last answers.
+    events: tuple[Event, ...] = ()
+    answers: tuple[Answer, ...] = ()
 
 
 class Seat:
@@ -159,8 +186,14 @@ class SharedPage:
         text = self._memory[start : start + length]
         if not length or zlib.crc32(text) != checksum:
             return Bulletin()
-        dead, notices = json.loads(text)
-        return Bulletin(tuple(_dead_node(name, running) for name, running in dead), tuple(notices))
+        parts: list[list[Any]] = [*json.loads(text), [], []]  # an older one has two
+        dead, notices, events, answers = parts[:4]
+        return Bulletin(
+            tuple(_dead_node(name, running) for name, running in dead),
+            tuple(notices),
+            tuple(map(Event._make, events)),
+            tuple(map(Answer._make, answers)),
+        )
 
     # ── the supervisor's side ───────────────────────────────────────────────────────────────────────────────────────
 
@@ -186,9 +219,9 @@ class SharedPage:
 
     def write_bulletin(self, bulletin: Bulletin) -> None:
         """Replaces the news. What doesn't fit is left out, the dead last: their leases run out by themselves."""
-        dead, notices = list(bulletin.dead_nodes), list(bulletin.notices)
-        while len(text := json.dumps([dead, notices]).encode()) > BULLETIN_BYTES - _BULLETIN_HEAD.size:
-            news = notices or dead
+        parts = dead, notices, events, answers = [list(part) for part in bulletin]
+        while len(text := json.dumps(parts).encode()) > BULLETIN_BYTES - _BULLETIN_HEAD.size:
+            news = events or answers or notices or dead
             del news[len(news) * 3 // 4 :]
         _BULLETIN_HEAD.pack_into(self._memory, _BULLETIN_AT, 0, 0)
         start = _BULLETIN_AT + _BULLETIN_HEAD.size

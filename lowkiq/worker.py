@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar, Final, Generic, Literal, Protocol
 
-from lowkiq.admin.actions import Actions
-from lowkiq.admin.queries import Queries
+from lowkiq.admin.jobs.actions import Actions
+from lowkiq.admin.jobs.queries import Queries
 from lowkiq.errors import InvalidJob, LowkiqError, SettingsError
 from lowkiq.job import Job, NewJob, Pushed
 from lowkiq.types.codec import PLAIN, Codec
@@ -134,7 +134,7 @@ class Worker(Generic[P]):
         Queues jobs. Override it to derive ids, scores or times, from whatever it is given then.
 
         Args:
-            jobs: mappings with `id`, and optionally `payload`, `score` and `perform_in` or `delay` (NewJob).
+            jobs: mappings with `id`, and optionally `payload`, `score`, `tags` and `perform_in` or `delay` (NewJob).
 
         Returns:
             how many ids were new in the queue, and how many payloads were merged into ids queued already.
@@ -152,31 +152,35 @@ class Worker(Generic[P]):
         return await cls.registered_app().apush(cls, jobs)
 
     @classmethod
-    def push(cls, *payloads: P) -> Pushed:
+    def push(cls, *payloads: P, tags: Sequence[str] | None = None) -> Pushed:
         """
         Queues payloads, as `perform_async` does with jobs: their ids are those that `id=` makes of them, and their
-        scores those of `score=`, if that is set.
+        scores those of `score=`, if that is set. All get these tags.
 
         Raises:
             SettingsError: the worker has no `id=`.
             InvalidJob, PushFailed, ShardsCountMismatch: as perform_async.
         """
-        return cls.perform_async(cls._jobs(payloads))
+        return cls.perform_async(cls._jobs(payloads, tags))
 
     @classmethod
-    async def apush(cls, *payloads: P) -> Pushed:
+    async def apush(cls, *payloads: P, tags: Sequence[str] | None = None) -> Pushed:
         """As `push`, by `aperform_async`."""
-        return await cls.aperform_async(cls._jobs(payloads))
+        return await cls.aperform_async(cls._jobs(payloads, tags))
 
     @classmethod
-    def _jobs(cls, payloads: Iterable[P]) -> list[NewJob]:
+    def _jobs(cls, payloads: Iterable[P], tags: Sequence[str] | None) -> list[NewJob]:
         """The jobs of payloads. Raises InvalidJob for one whose id or score can't be told."""
         if cls.id is None:
             raise SettingsError(
                 f"{cls.__name__} can't tell the id of a payload: register it with @app.worker(id=lambda payload: …), "
                 'or use perform_async([{"id": …, "payload": …}])'
             )
-        return [cls._job(number, payload) for number, payload in enumerate(payloads)]
+        jobs = [cls._job(number, payload) for number, payload in enumerate(payloads)]
+        if tags is not None:
+            for job in jobs:
+                job["tags"] = tags
+        return jobs
 
     @classmethod
     def _job(cls, number: int, payload: P) -> NewJob:

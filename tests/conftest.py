@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import functools
+import importlib.metadata
 import itertools
 import os
 import sys
@@ -21,6 +23,9 @@ from tests.transport.kinds.kinds import kind_wanted, leave_out, of_kind
 sys.dont_write_bytecode = False
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 
+# Of each connection redis-py tells the server its version, and parses the package's metadata for it.
+importlib.metadata.version = functools.cache(importlib.metadata.version)
+
 _numbers = itertools.count()
 #: Directories whose tests work with processes, threads and clocks: a machine that others share fails them now and then.
 SHARE_THE_MACHINE = {"benchmarks", "browser", "deploy", "doctor", "faults", "node", "supervisor", "transport", "web"}
@@ -32,12 +37,30 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     fail: the summary names them, to be mended. A rule about jobs (queue, admin, unit …) that fails once is broken.
     """
     leave_out(items)
+    items[:] = _interleaved(items)
     for item in items:
-        room = item.path.relative_to(Path(__file__).parent).parts[0]
+        room = _room(item)
         if room in SHARE_THE_MACHINE:
             item.add_marker(pytest.mark.flaky(reruns=1))
         if room == "browser":  # one that hangs as its page is closed is not waited for as long as others
             item.add_marker(pytest.mark.timeout(100))
+
+
+def _room(item: pytest.Item) -> str:
+    return item.path.relative_to(Path(__file__).parent).parts[0]
+
+
+def _interleaved(items: list[pytest.Item]) -> list[pytest.Item]:
+    """Files that wait for processes in turn with those that compute, for several run at a time; the small ones last."""
+    files: dict[Path, list[pytest.Item]] = {}
+    for item in items:
+        files.setdefault(item.path, []).append(item)
+    sides: tuple[list[tuple[float, list[pytest.Item]]], ...] = ([], [])
+    for side, waits in zip(sides, (True, False), strict=True):
+        own = [file for file in files.values() if (_room(file[0]) in SHARE_THE_MACHINE) is waits]
+        own.sort(key=len, reverse=True)
+        side += [(place / len(own), file) for place, file in enumerate(own)]
+    return [item for _, file in sorted((*sides[0], *sides[1]), key=lambda each: each[0]) for item in file]
 
 
 @pytest.fixture(scope="session")

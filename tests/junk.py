@@ -40,12 +40,22 @@ def as_kind(client: Client, key: str | bytes, kind: str) -> None:
 SHARD_KEYS = {
     "due": "hash", "retries": "hash", "claim": "string", "morgue": "list", "meta": "zset", "owner": "string",
     "payloads": "zset", "errors": "list", "crashes": "string", "morgue:payloads": "string", "morgue:errors": "zset",
-    "cancels": "string", "checkpoints": "list",
+    "cancels": "string", "checkpoints": "list", "tags": "string", "claimed_tags": "list", "morgue:tags": "zset",
+    "tag_counts": "hash", "tracks": "string",
 }  # fmt: skip
-FIXED_KEYS = {"queues": "string", "nodes": "hash", "bulks": "hash", "unowned": "list", "{history}": "hash"}
+FIXED_KEYS = {
+    "alerts": "list",
+    "queues": "string",
+    "nodes": "hash",
+    "bulks": "hash",
+    "unowned": "list",
+    "{history}": "hash",
+}
+#: Of a queue's ledger, which is read where jobs of it have failed. Nodes make room for theirs.
+LEDGER = {"seen": "string", "first": "zset", "counts": "list"}
 HISTORIES = ("{history}::5m", "{history}::1h", "{history}:q:5m", "{history}:q:30d")
 #: Kept only to be overwritten, so nobody needs to remove it.
-HEALS = frozenset({"unowned", "{history}"})
+HEALS = frozenset({"alerts", "unowned", "{history}"})
 
 
 def wrong_kind(name: str, kind: str) -> Plant:
@@ -72,6 +82,16 @@ def bulk(text: bytes, id: bytes = b"0123456789abcdef") -> Plant:
     return plant
 
 
+def incident(text: bytes, key: bytes = b"evil", at: str | float = NOW, end: bytes = b"") -> Plant:
+    def plant(client: Client, ns: str) -> None:
+        client.zadd(keys.incidents(ns), {key: at})
+        client.hset(keys.incidents_said(ns), key, text)
+        if end:
+            client.hset(keys.incidents_ends(ns), key, end)
+
+    return plant
+
+
 def point(text: bytes) -> Plant:
     return lambda client, ns: client.rpush(f"{ns}:{{history}}::5m", *[text] * 4)
 
@@ -93,6 +113,59 @@ def several(client: Client, ns: str) -> None:
 
 def claimed(record: bytes) -> Plant:
     return lambda client, ns: client.rpush(f"{ns}:{{q:0}}:claim", b"bad" + EVIL, record)
+
+
+def tagged(text: bytes, score: str | float = 1) -> Plant:
+    """Tags of a job, and those that are counted."""
+
+    def plant(client: Client, ns: str) -> None:
+        client.hset(f"{ns}:{{q:0}}:tags", mapping={b"1": text, b"bad" + EVIL: text})
+        client.hset(f"{ns}:{{q:0}}:morgue:tags", "dead", text)
+        client.zadd(f"{ns}:{{q:0}}:tag_counts", {text: score, "eu": score, "us": "-inf"})
+        client.sadd(f"{ns}:{{q:0}}:tagged:eu", b"1", b"gone", EVIL)
+
+    return plant
+
+
+def times(text: bytes) -> Plant:
+    return lambda client, ns: client.set(keys.times(ns, "q"), text)
+
+
+def put_away(record: bytes, name: str = "0123456789abcdef") -> Plant:
+    """A deletion that was kept, as put_away.lua would write it, were this its record."""
+
+    def plant(client: Client, ns: str) -> None:
+        client.hset(f"{ns}:{{q:0}}:undo:{name}", mapping={b"1": record, EVIL: record})
+
+    return plant
+
+
+def tracked(note: bytes, count: bytes = b"1", kind_of: str = "") -> Plant:
+    """A tracked id; and if asked for, in place of one of its two lists, another kind."""
+
+    def plant(client: Client, ns: str) -> None:
+        client.hset(f"{ns}:{{q:0}}:tracks", mapping={b"1": count, EVIL: count})
+        client.rpush(f"{ns}:{{q:0}}:tracked:1", note)
+        if kind_of:
+            as_kind(client, f"{ns}:{{q:0}}:{kind_of}:1", "hash")
+
+    return plant
+
+
+def seen(name: str | None = None, kind: str = "", text: bytes = b"") -> Plant:
+    """A job whose error is in the ledger; and there, in place of one key, another kind, or of its value, this."""
+
+    def plant(client: Client, ns: str) -> None:
+        prefix = keys.failures(ns, "q")
+        client.zadd(f"{ns}:{{q:0}}:retries", {"1": 1})
+        client.hset(f"{ns}:{{q:0}}:errors", "1", "boom")
+        client.zadd(f"{prefix}seen", {"boom": 1.0, EVIL: "inf", b"long" * 10_000: 2.0})
+        for field in ("first", "counts"):
+            client.hset(f"{prefix}{field}", "boom", text or 1)
+        if name:
+            as_kind(client, f"{prefix}{name}", kind)
+
+    return plant
 
 
 GOOD_BEAT: dict[str, Any] = {
@@ -142,8 +215,20 @@ BULKS: dict[str, bytes] = {
     "time": changed(GOOD_BULK, started_at=1e300),
     "queue": changed(GOOD_BULK, queue=7),
 }
+GOOD_INCIDENT: dict[str, Any] = {"kind": "death", "severity": "bad", "says": "it died"}
+INCIDENTS: dict[str, bytes] = {
+    **{f"{text[:9]!r}": text for text in GARBAGE},
+    "deep": b"[" * 100_000,
+    "severity": changed(GOOD_INCIDENT, severity="<b>"),
+    "long": changed(GOOD_INCIDENT, says="x" * 100_000),
+    "node": changed(GOOD_INCIDENT, node=7),
+}
 POINTS = (b"", b"<b>", b"\xff", b"1", b"1 2 3", b"nan 1 1 1 1 1 1 1 1 1", b"x 1 1 1 1 1 1 1 1 1",
           b"9999999999 " + HUGE + b" 1 1 1 1 1 1 1 1", b"9999999999 1 1 1 1 inf 1 1 1 1")  # fmt: skip
+
+GOOD_NOTE = b"done 1.0 1 n"
+NOTES = (b"done nan 1 n", b"done", b"<b> 1.0 1 n", b"done 1.0.0 1 n", b"done " + HUGE + b" 1 n")
+TIMES = (b"1 1 1 5 1", b"1 1 1 5 1|1 nan 1 5 1", b"|", b"9" * 20_000, b"1 1 1 999 1|0 0 0", EVIL)
 
 #: Name → how it is planted, and what the alert has to name; None where it heals, or is no more than strange.
 JUNK: dict[str, tuple[Plant, str | None]] = {
@@ -165,6 +250,8 @@ JUNK: dict[str, tuple[Plant, str | None]] = {
     **{f"epoch {text[:9]!r}": (field("{q:0}:owner", "epoch", text), "owner epoch") for text in GARBAGE if text},
     **{f"until {text[:9]!r}": (field("{q:0}:owner", "until", text), None) for text in GARBAGE},
     "owner": (field("{q:0}:owner", "node", EVIL), None),
+    **{f"since {text[:9]!r}": (field("alerts", "late queue:q", text), None) for text in GARBAGE},
+    "alert": (field("alerts", EVIL, EVIL), None),
     **{f"last_score {text[:9]!r}": (field("{q:0}:meta", "last_score", text), None) for text in GARBAGE},
     **{f"seen {text[:9]!r}": (field("{q:0}:meta", "seen", text), None) for text in GARBAGE},
     **{f"beat {name}": (beat(text), "host:9:z" if text else None) for name, text in BEATS.items()},
@@ -188,6 +275,39 @@ JUNK: dict[str, tuple[Plant, str | None]] = {
     "endless beat": (lambda client, ns: client.zadd(f"{ns}:nodes", {"x": "inf", "y": "-inf"}), None),
     **{f"crashes {text[:9]!r}": (field("{q:0}:crashes", "1", text), "crashes") for text in GARBAGE if text},
     "error": (field("{q:0}:errors", "1", EVIL * 100_000), None),
+    "traceback": (field("{q:0}:errors", "1", b"\n\nTraceback (most recent call last):\n" + EVIL), None),
+    **{f"tags {text[:9]!r}": (tagged(text), None) for text in (*GARBAGE, EVIL, b"\n" * 1_000, b"eu\n" * 10_000)},
+    "endless tags": (tagged(b"eu", "inf"), None),
+    "kind of ids of a tag": (wrong_kind("{q:0}:tagged:eu", "zset"), "{q:0}:tagged:eu"),
+    **{f"count of a track {text[:9]!r}": (tracked(GOOD_NOTE, text), None) for text in GARBAGE},
+    **{f"transition {text[:9]!r}": (tracked(text), "{q:0}:tracked:1") for text in (*GARBAGE, *NOTES)},
+    "evil transition": (tracked(b"failed 1.0 1 n" + EVIL), None),
+    **{f"kind of {key} of a track": (tracked(GOOD_NOTE, kind_of=key), f"{{q:0}}:{key}:1")
+       for key in ("tracked", "tracked_last")},
+    **{f"times {text[:9]!r}": (times(text), "{history}:q:times") for text in (*GARBAGE, *TIMES) if text},
+    "kind of times": (wrong_kind("{history}:q:times", "list"), "{history}:q:times"),
+    "kind of a number of times": (wrong_kind("{history}::added:host:2:y", "list"), None),
+    "kind of watch": (wrong_kind("{q:0}:watch", "zset"), None),
+    **{f"kind of a ledger's {name}": (seen(name, kind), f"{{failures}}:q:{name}") for name, kind in LEDGER.items()},
+    **{f"ledger of {text[:9]!r}": (seen(text=text), "{failures}:q:") for text in GARBAGE if text},
+}  # fmt: skip
+
+#: Records of deletions: where, when, retry_count, error, payloads, deaths, deaths in a crowd, checkpoint, tags.
+PUT_AWAY = (
+    *GARBAGE, b"5:queue", b"5:queue1:x---", b"5:queue3:1.0-----", b"5:queue3:1.0--3:x:1----",
+    b"5:queue3:1.0--5:nan:1----", b"5:queue3:1.0--1:1----", b"5:queue3:nan--3:1:1----", b"5:queue3:inf--3:1:1----",
+    b"5:queue3:1.01:x-3:1:1----", b"6:morgue1:x--3:1:1----", b"6:morgue3:inf--3:1:1----", b"1:x3:1.0--3:1:1----",
+    b"9999999999999:x",
+)  # fmt: skip
+
+#: What only who asks for incidents meets.
+OF_INCIDENTS: dict[str, tuple[Plant, str]] = {
+    **{f"incident {name}": (incident(text), "{incidents}:said evil") for name, text in INCIDENTS.items()},
+    "name of an incident": (incident(b"{", EVIL), r"\x1b[31m<b onload=x>\nq\xff"),
+    "endless incident": (incident(changed(GOOD_INCIDENT), at="inf"), "{incidents}:said evil"),
+    "end of an incident": (incident(changed(GOOD_INCIDENT), end=b"<b>"), "{incidents}:said evil"),
+    **{f"kind of {key}": (wrong_kind(key, "string"), key)
+       for key in ("{incidents}", "{incidents}:said", "{incidents}:ends")},
 }  # fmt: skip
 
 

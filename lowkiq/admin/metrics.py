@@ -9,7 +9,7 @@ from typing import Any, Final
 import msgspec
 
 from lowkiq.queue import keys
-from lowkiq.queue.call import Call, Caller, chunked, raise_first
+from lowkiq.queue.call import Argument, Call, Caller, chunked, raise_first
 from lowkiq.queue.shard import Shard
 from lowkiq.queue.unreadable import Unreadable, bounded, number_in, of_another_type, parsed, quoted
 from lowkiq.settings import NAME
@@ -38,6 +38,8 @@ class ShardMetrics(msgspec.Struct, frozen=True):
     #: Seconds that the lease still has.
     lease_rest: float
     epoch: int
+    #: Queued ids that are due later, those that have failed among them.
+    scheduled: int = 0
 
     @property
     def lag(self) -> float:
@@ -72,6 +74,10 @@ class QueueMetrics(msgspec.Struct, frozen=True):
     failed: int
     pushed: int
     merged: int
+    #: Queued ids that are due, or wait for their own run, and those that are due later: together all that are queued.
+    #: Ids that have failed are among both.
+    due: int = 0
+    scheduled: int = 0
 
 
 #: Characters of a queue's name, and queues and shards in all, that are read: somebody may have written millions.
@@ -83,7 +89,7 @@ COUNTERS: Final = ("processed", "failed", "pushed", "merged")
 HOLDING: Final = ("due", "claim", "asides", "morgue")
 #: Numbers that are the sums of those of parts.
 SUMMED: Final = (
-    *("length", "retries", "waiting", "busy", "claims", "morgue_length"),
+    *("length", "retries", "waiting", "busy", "claims", "morgue_length", "scheduled"),
     *("processed", "failed", "pushed", "merged"),
 )
 
@@ -152,9 +158,16 @@ def read_counters(caller: Caller, shards: Sequence[Shard]) -> list[ShardMetrics]
     """The numbers of shards that hold nothing, whose owners nobody asks for: those of what they have done."""
     replies = caller.read([("HMGET", shard.prefix + "meta", *COUNTERS) for shard in shards], [None] * len(COUNTERS))
     return [
-        _row(caller, shard, [0, 0, 0, 0, b"", *(text or b"0" for text in texts), b"", b"0", b"0"], 0.0)
+        _row(caller, shard, [0, 0, 0, 0, b"", *(text or b"0" for text in texts), b"", b"0", b"0", 0], 0.0)
         for shard, texts in zip(shards, replies, strict=True)
     ]
+
+
+def read_counts(caller: Caller, shards: Sequence[Shard], index: str, bounds: Sequence[Argument]) -> list[int]:
+    """The number of ids that an index of each shard has within these bounds."""
+    groups = chunked(shards, caller.shards_a_call)
+    calls = [Call("lengths", [shard.prefix for shard in some], ["ZCOUNT", index, *bounds], list) for some in groups]
+    return [count for counts in raise_first(caller.run_all(calls)) for count in counts]
 
 
 def read_lengths(caller: Caller, shards: Sequence[Shard], key: str) -> list[int]:
@@ -178,15 +191,16 @@ def total(parts: Iterable[QueueMetrics | ShardMetrics]) -> QueueMetrics:
     rows = list(parts)
     sums = {name: sum(getattr(row, name) for row in rows) for name in SUMMED}
     lag = max((row.lag for row in rows), default=0.0)
-    return QueueMetrics(**sums, fresh=sums["length"] - sums["retries"], lag=lag)
+    length = sums["length"]
+    return QueueMetrics(**sums, fresh=length - sums["retries"], due=length - sums["scheduled"], lag=lag)
 
 
 def _row(caller: Caller, shard: Shard, row: list[Any], now: float) -> ShardMetrics:
     found: list[Unreadable] = []
     if not row or isinstance(row[0], bytes):  # names of keys of other types
         found = [of_another_type(f"{shard.prefix}{key.decode()}") for key in row]
-        row = [0, 0, 0, 0, 0, 0, b"", *[b"0"] * 4, b"", b"0", b"0"]
-    *counts, oldest, processed, failed, pushed, merged, owner, rest, epoch = row
+        row = [0, 0, 0, 0, 0, 0, b"", *[b"0"] * 4, b"", b"0", b"0", 0]
+    *counts, oldest, processed, failed, pushed, merged, owner, rest, epoch, scheduled = row
     texts = zip(COUNTERS, (processed, failed, pushed, merged), strict=True)
     counters = [number_in(found, f"{shard.prefix}meta", name, text) for name, text in texts]
     due_in = bounded(oldest) - now if oldest else None
@@ -197,6 +211,7 @@ def _row(caller: Caller, shard: Shard, row: list[Any], now: float) -> ShardMetri
         owner[:LONGEST_NAME].decode("utf-8", "backslashreplace") or None,
         float(rest),
         number_in(found, f"{shard.prefix}owner", "epoch", epoch),
+        int(scheduled),
     ]
     caller.met.tell(shard.prefix, found, SHARD_KEPT)
     return ShardMetrics(shard.queue, shard.index, *values)  # the script's order is that of the fields

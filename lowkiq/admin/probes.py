@@ -10,7 +10,7 @@ import redis
 from redis.exceptions import AskError, NoPermissionError, RedisError, ResponseError
 
 from lowkiq import clock
-from lowkiq.admin.search import Search
+from lowkiq.admin.jobs.search import Search
 from lowkiq.queue import keys, scripts
 from lowkiq.queue.call import Argument, Caller, chunked, redis_time
 from lowkiq.queue.keys import Layout
@@ -35,11 +35,11 @@ ON_KEYS: Final[Sequence[tuple[str, Sequence[Argument]]]] = (
     ("HDEL", ("f",)), ("HEXISTS", ("f",)), ("HGET", ("f",)), ("HGETALL", ()), ("HINCRBY", ("f", 0)),
     ("HSCAN", (0,)), ("HLEN", ()), ("HMGET", ("f",)), ("HSET", ("f", "")), ("HSTRLEN", ("f",)),
     ("BLPOP", (1,)), ("LINDEX", (0,)), ("LLEN", ()), ("LRANGE", (0, 0)), ("LSET", (0, "")), ("LTRIM", (0, 0)),
-    ("PTTL", ()), ("RPUSH", ("",)),
+    ("PERSIST", ()), ("PTTL", ()), ("RPUSH", ("",)),
     ("ZADD", ("XX", 0, "m")), ("ZCARD", ()), ("ZCOUNT", (0, 0)), ("ZMSCORE", ("m",)), ("ZPOPMIN", ()),
     ("ZRANGE", (0, 0)), ("ZRANK", ("m",)), ("ZRANGEBYSCORE", (0, 0)), ("ZREM", ("m",)), ("ZREMRANGEBYRANK", (0, 0)),
     ("ZREMRANGEBYSCORE", (0, 0)), ("ZREVRANGE", (0, 0)), ("ZREVRANGEBYSCORE", (0, 0)), ("ZSCAN", (0,)),
-    ("ZSCORE", ("m",)),
+    ("ZSCORE", ("m",)), ("ZINCRBY", (0, "m")), ("SADD", ("m",)), ("SCARD", ()), ("SREM", ("m",)), ("SSCAN", (0,)),
 )  # fmt: skip
 
 

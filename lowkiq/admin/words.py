@@ -30,9 +30,41 @@ def seconds(value: float) -> str:
     return f"{high:,} {unit} {rest // lower_size} {lower}" if rest >= lower_size else f"{high:,} {unit}"
 
 
+def short_seconds(value: float) -> str:
+    """A measured length of time, with as many digits as mean something: 12.3 ms, 4.56 s, 3 min 20 s."""
+    if value >= 60:  # noqa: PLR2004 (a minute)
+        return seconds(value)
+    size, unit = next((row for row in ((1, "s"), (1e-3, "ms"), (1e-6, "\N{MICRO SIGN}s")) if value >= row[0]), (1, ""))
+    return f"{value / size:.3g} {unit}" if unit else "< 1 \N{MICRO SIGN}s"
+
+
 def age(value: float) -> str:
     """A length of time in whole seconds: what changes each second need not show more."""
     return seconds(value) if value >= 1 else f"{max(int(value), 0)} s"
+
+
+def times(count: int) -> str:
+    """A count of times: once, twice, 3 times."""
+    return {1: "once", 2: "twice"}.get(count, f"{count:,} times")
+
+
+def tries(max_retry_count: int) -> int:
+    """How often a job is tried that fails each time: at first, and then its retries."""
+    return max_retry_count + 1
+
+
+def failed(retry_count: int, max_retry_count: int | None, *, runs: bool = False) -> str:
+    """How often a job has failed, and how often it is still tried; `runs`: it is in flight, so it is tried just now."""
+    failures = retry_count + 1
+    so_far = times(failures) if failures else "never"
+    if max_retry_count is None:
+        return so_far
+    # One that its worker's options would have buried by now is tried once more.
+    in_all = max(tries(max_retry_count), failures + 1)
+    if runs:
+        return f"{so_far}; this is try {failures + 1:,} of {in_all:,}"
+    left = in_all - failures
+    return f"{so_far}; {left:,} {'try' if left == 1 else 'tries'} left, then the morgue"
 
 
 def listed(words: Sequence[str]) -> str:
@@ -59,7 +91,8 @@ def _runs(numbers: Sequence[int]) -> list[list[int]]:
         end = start + 1
         while end < len(numbers) and numbers[end] - numbers[end - 1] == numbers[start + 1] - numbers[start]:
             end += 1
-        if end - start < RUN:
+        step = numbers[end - 1] - numbers[start]
+        if end - start < RUN or (end - start == RUN and step > RUN - 1):
             end = start + 1
         runs.append(list(numbers[start:end]))
         start = end
@@ -89,3 +122,8 @@ def printable(text: str, most: int | None = LINE) -> str:
 def _escaped(match: re.Match[str]) -> str:
     char = match[0]
     return char if char.isprintable() else char.encode("unicode_escape", "surrogatepass").decode("ascii")
+
+
+def plural(count: int, one: str, many: str | None = None) -> str:
+    """1 job, 2 jobs."""
+    return f"{count:,} {one if count == 1 else many or one + 's'}"

@@ -13,10 +13,15 @@ import msgspec
 import typer
 
 from lowkiq import SettingsError, __version__, environment, log
-from lowkiq.admin.alerts import alerts_of, alerts_of_unreadable
+from lowkiq.admin.alerts.unreadable import of_unreadable
+from lowkiq.admin.past.statistics import KEPT_DAYS, read_statistics
 from lowkiq.cli import tables
-from lowkiq.cli.jobs import CANCEL_EPILOG, cancel, morgue
+from lowkiq.cli.find import find
+from lowkiq.cli.jobs import CANCEL_EPILOG, cancel, failures, morgue, undo
+from lowkiq.cli.nodes import INCIDENTS_EPILOG, incidents
+from lowkiq.cli.nodes import nodes as on_nodes
 from lowkiq.cli.opening import AsJson, Require, clear_errors, fail, opened_app
+from lowkiq.cli.tracking import EVENTS_EPILOG, events, track, untrack
 from lowkiq.doctor import command as examiner
 from lowkiq.environment import ExitCode, parse_address
 from lowkiq.importing import load_app
@@ -31,10 +36,16 @@ Examples:
   lowkiq -r shop.jobs --queues mail,video --threads 20
   lowkiq -r shop.jobs --burst                            exit 0 once nothing is due or in flight
   lowkiq stats --json
+  lowkiq statistics OrderSync --days 7                   how long jobs waited and ran
   lowkiq web -r shop.jobs                                the web view at http://127.0.0.1:8080/
   lowkiq nodes                                           who runs, who is missing, what nobody owns
-  lowkiq doctor -r shop.jobs                             what is wrong, and what to do
+  lowkiq nodes restart 3 --wait                          quiet, resume, restart or dump a node of any machine
+  lowkiq incidents                                       what happened, and who did what
+  lowkiq alerts -r shop.jobs                             what is wrong now, since when, and what to do
+  lowkiq doctor -r shop.jobs                             the same and more: Redis, rights, settings, this machine
   lowkiq cancel OrderSync 17 42                          delete what is queued, ask what runs to stop
+  lowkiq find 17                                         where that job is, in all queues
+  lowkiq failures OrderSync                              errors by kind; with an id, its traceback
   lowkiq morgue list OrderSync
   lowkiq morgue revive OrderSync 17 42                   or --all
 """
@@ -52,6 +63,17 @@ it makes up a token, and logs a link with it. With --no-auth, LOWKIQ_WEB_HOSTS l
 addresses. Without -r it knows only where Redis is, which is enough to see and act.
 """
 
+ALERTS_EPILOG = """\b
+Examples:
+  lowkiq alerts -r shop.jobs                             the list that the web view shows, the worst first
+  lowkiq alerts -r shop.jobs --json | jq -r '.[].says'
+  lowkiq alerts -r shop.jobs --bad --json                for a monitor that wakes people
+
+\b
+Thresholds are settings of the application (alert_lag, alert_failing …), so name it with -r.
+Exits 0 when there is no alert, 1 when there are some, or Redis can't be used, 2 for a wrong option.
+"""
+
 cli = typer.Typer(
     no_args_is_help=True,
     add_completion=False,
@@ -62,6 +84,14 @@ cli = typer.Typer(
 )
 cli.add_typer(morgue, name="morgue")
 cli.command(epilog=CANCEL_EPILOG)(cancel)
+cli.command()(find)
+cli.command()(undo)
+cli.command(epilog=INCIDENTS_EPILOG)(incidents)
+cli.add_typer(on_nodes, name="nodes")
+cli.command()(track)
+cli.command()(untrack)
+cli.command(epilog=EVENTS_EPILOG)(events)
+cli.command()(failures)
 
 
 @cli.callback(invoke_without_command=True)
@@ -148,13 +178,36 @@ def stats(context: typer.Context, require: Require = None, as_json: AsJson = Fal
             typer.echo(json.dumps({name: msgspec.structs.asdict(row) for name, row in metrics.items()}))
         else:
             tables.show(tables.of_queues(metrics))
-        for alert in alerts_of_unreadable(app.caller.met.now()):
+        for alert in of_unreadable(app.caller.met.now()):
             typer.echo(f"{alert.kind}: {alert.text}", err=True)
 
 
 @cli.command()
+def statistics(
+    context: typer.Context,
+    queue: Annotated[str, typer.Argument(metavar="QUEUE")],
+    days: Annotated[int, typer.Option(min=1, max=KEPT_DAYS, help="The last so many days, in UTC.")] = 1,
+    require: Require = None,
+    as_json: AsJson = False,
+) -> None:
+    """How long jobs of a queue waited and ran, by day."""
+    with opened_app(require or context.obj) as app:
+        app.statistics(queue)  # raises for one that nobody knows
+        found = read_statistics(app.caller, app.settings.namespace, queue, days)
+        if as_json:
+            typer.echo(msgspec.json.encode(found).decode())
+        elif found:
+            tables.show(tables.of_statistics(queue, found))
+        else:
+            typer.echo(f"no job of {queue} has run in that time")
+
+
+@on_nodes.callback(invoke_without_command=True)
 def nodes(context: typer.Context, require: Require = None, as_json: AsJson = False) -> None:
     """Which nodes live, what they run, and what is wrong. Exits 1 when something is."""
+    context.obj = require or context.obj
+    if context.invoked_subcommand is not None:
+        return
     with opened_app(require or context.obj) as app:
         found = app.nodes()
         if as_json:
@@ -163,10 +216,27 @@ def nodes(context: typer.Context, require: Require = None, as_json: AsJson = Fal
             tables.show(tables.of_nodes(found))
             if running := tables.of_running(found):
                 tables.show(running)
-            for alert in alerts_of(found):
-                typer.echo(f"{alert.kind}: {alert.text}")
+            tables.tell(found.alerts, app.caller)
         if not found.is_well:
             raise typer.Exit(ExitCode.FAILED)
+
+
+@cli.command(epilog=ALERTS_EPILOG)
+def alerts(
+    context: typer.Context,
+    require: Require = None,
+    as_json: AsJson = False,
+    bad: Annotated[bool, typer.Option("--bad", help="Only what keeps jobs from running, or loses them.")] = False,
+) -> None:
+    """What is wrong with nodes, queues and Redis, since when, and what to do. Exits 1 when something is."""
+    with opened_app(require or context.obj) as app:
+        found = [alert for alert in app.nodes().alerts if alert.severity == "bad" or not bad]
+        if as_json:
+            typer.echo(msgspec.json.encode(found).decode())
+        else:
+            tables.tell(found, app.caller, "All is well." if not bad else "Nothing is bad.")
+    if found:
+        raise typer.Exit(ExitCode.FAILED)
 
 
 @cli.command(epilog=WEB_EPILOG)

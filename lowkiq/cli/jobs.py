@@ -3,15 +3,26 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable
-from typing import Annotated
+from typing import Annotated, Final
 
+import msgspec
 import typer
 
 from lowkiq import Lowkiq, SettingsError
-from lowkiq.admin.actions import Actions
+from lowkiq.admin.jobs.deeds import note_action
+from lowkiq.admin.jobs.failures import named, read_groups
+from lowkiq.admin.jobs.search import Search
+from lowkiq.admin.jobs.undo import KEPT_SECONDS
+from lowkiq.admin.words import printable
 from lowkiq.cli import tables
-from lowkiq.cli.opening import AsJson, Require, opened_app
+from lowkiq.cli.nodes import who
+from lowkiq.cli.opening import AsJson, Require, fail, opened_app
+from lowkiq.cli.queues import Queue, actions_on, shards_count, with_ids
+from lowkiq.environment import ExitCode
+from lowkiq.errors import short
+
+#: Views whose jobs have failed.
+FAILED: Final = ("retries", "morgue")
 
 CANCEL_EPILOG = """\b
 Examples:
@@ -26,7 +37,6 @@ any other does not come back. It tells how many were queued or ran. The morgue i
 
 morgue = typer.Typer(no_args_is_help=True, help="The jobs that failed too often.", rich_markup_mode=None)
 
-Queue = Annotated[str, typer.Argument(metavar="QUEUE")]
 Ids = Annotated[list[str] | None, typer.Argument(metavar="[ID]...")]
 All = Annotated[bool, typer.Option("--all", help="All of the queue's morgue.")]
 Yes = Annotated[bool, typer.Option("--yes", "-y", help="Don't ask.")]
@@ -41,8 +51,76 @@ def cancel(
 ) -> None:
     """Cancels jobs: deletes what is queued of them, and asks those that run to stop."""
     with opened_app(require or context.obj) as app:
-        count = _act(_actions(app, queue).cancel, ids)
+        count = with_ids(actions_on(app, queue).cancel, ids)
+        _note(app, queue, "cancel", ids, count)
         typer.echo(json.dumps({"cancelled": count}) if as_json else f"{count} cancelled")
+
+
+def failures(
+    context: typer.Context,
+    queue: Queue,
+    id: Annotated[str | None, typer.Argument(metavar="[ID]", help="Only this job, with its traceback.")] = None,
+    require: Require = None,
+    as_json: AsJson = False,
+) -> None:
+    """Shows why jobs of a queue fail: retries and morgue by kind of error; or the last error of one job."""
+    with opened_app(require or context.obj) as app:
+        if id is not None:
+            _show_failure(app, queue, id, as_json=as_json)
+            return
+        search = Search(app.caller, app.shards(queue, shards_count(app, queue)), app.settings.load_error)
+        found = {view: read_groups(search, view) for view in FAILED}
+        if as_json:
+            rows = {view: (named(groups), sampled, total) for view, (groups, sampled, total) in found.items()}
+            fields = ("groups", "sampled", "total")
+            shown = {view: dict(zip(fields, row, strict=True)) for view, row in rows.items()}
+            typer.echo(msgspec.json.encode(shown).decode())
+            return
+        for view, groups in found.items():
+            if groups.groups:
+                tables.show(tables.of_failures(queue, view, groups))
+        if not any(groups.groups for groups in found.values()):
+            typer.echo(f"no job of {queue} has failed, of those that are there")
+
+
+def _show_failure(app: Lowkiq, queue: str, id: str, *, as_json: bool) -> None:
+    """The last error of a job, among the queued and in the morgue, in full."""
+    queries = app.queries(queue, shards_count(app, queue))
+    places = {"retries": with_ids(queries.fetch, [id]), "morgue": with_ids(queries.morgue_fetch, [id])}
+    found = {view: job for view, jobs in places.items() for job in jobs if job.error}
+    if as_json:
+        fields = ("error", "traceback", "retry_count")
+        typer.echo(json.dumps({view: {name: getattr(job, name) for name in fields} for view, job in found.items()}))
+        return
+    for view, job in found.items():
+        typer.echo(f"{view}:")
+        for line in (job.traceback or job.error or "").splitlines():
+            typer.echo(printable(line, None))
+    if not found:
+        raise SettingsError(f"job {short(id)} of {queue} has no error: it is done, in flight, or has not failed")
+
+
+def undo(
+    context: typer.Context,
+    queue: Queue,
+    name: Annotated[str, typer.Argument(metavar="DELETION", help="As the deletion told it.")],
+    require: Require = None,
+    as_json: AsJson = False,
+) -> None:
+    """Undoes a deletion of a minute ago at most. Where an id was pushed again since, payloads merge."""
+    with opened_app(require or context.obj) as app:
+        try:
+            count = actions_on(app, queue).put_back(name)
+        except ValueError as error:
+            raise SettingsError(str(error)) from error
+        note_action(app.caller, app.settings.namespace, queue, "undo", count, count, who())
+        if as_json:
+            typer.echo(json.dumps({"put_back": count}))
+        elif count:
+            typer.echo(f"{count} put back")
+    if not count:
+        late = f"no deletion {name} of {queue} can be undone: it was over {KEPT_SECONDS} s ago, or is undone already"
+        fail(late, ExitCode.FAILED)
 
 
 @morgue.command("list")
@@ -55,7 +133,7 @@ def morgue_list(
 ) -> None:
     """Shows the newest jobs of a queue's morgue, with their errors."""
     with opened_app(require or context.obj) as app:
-        jobs = app.queries(queue, _shards(app, queue)).morgue_rev_range_by_updated_at(limit=limit)
+        jobs = app.queries(queue, shards_count(app, queue)).morgue_rev_range_by_updated_at(limit=limit)
         if as_json:
             typer.echo(json.dumps([tables.summary(job) for job in jobs]))
         else:
@@ -68,8 +146,9 @@ def morgue_revive(
 ) -> None:
     """Returns jobs to the queue, as fresh ones that are due now."""
     with opened_app(require or context.obj) as app:
-        actions = _actions(app, queue)
-        count = actions.morgue_queue_up_all_jobs() if _all_or(ids, every) else _act(actions.morgue_queue_up, ids)
+        actions = actions_on(app, queue)
+        count = actions.morgue_queue_up_all_jobs() if _all_or(ids, every) else with_ids(actions.morgue_queue_up, ids)
+        _note(app, queue, "revive", ids, count)
         typer.echo(f"{count} revived")
 
 
@@ -79,30 +158,23 @@ def morgue_delete(
 ) -> None:
     """Deletes jobs for good. With --all it tells how many, and asks."""
     with opened_app(require or context.obj) as app:
-        actions = _actions(app, queue)
+        actions = actions_on(app, queue)
         if _all_or(ids, every) and not yes:
             count = app.metrics()[queue].morgue_length
             typer.confirm(f"Delete all {count} jobs in the morgue of {queue}?", abort=True)
-        count = actions.morgue_delete_all_jobs() if every else _act(actions.morgue_delete, ids)
-        typer.echo(f"{count} deleted")
+        if every:
+            count = actions.morgue_delete_all_jobs()
+            typer.echo(f"{count} deleted")
+        else:
+            deleted = with_ids(lambda some: actions.delete_and_keep("morgue", some), ids)
+            way_back = f"; lowkiq undo {queue} {deleted.undo} within {KEPT_SECONDS} s" if deleted.undo else ""
+            count = deleted.moved
+            typer.echo(f"{count} deleted{way_back}")
+        _note(app, queue, "delete", ids, count)
 
 
-def _actions(app: Lowkiq, queue: str) -> Actions:
-    return app.actions(queue, _shards(app, queue))
-
-
-def _act(act: Callable[[Iterable[str]], int], ids: list[str] | None) -> int:
-    try:
-        return act(ids or ())
-    except ValueError as error:  # there can't be such an id
-        raise SettingsError(str(error)) from error
-
-
-def _shards(app: Lowkiq, queue: str) -> int:
-    queues = app.queues()
-    if queue not in queues:
-        raise SettingsError(f"no queue {queue!r} here; known are: {', '.join(queues) or 'none'}")
-    return queues[queue]
+def _note(app: Lowkiq, queue: str, action: str, ids: list[str] | None, count: int) -> None:
+    note_action(app.caller, app.settings.namespace, queue, action, len(ids) if ids else count, count, who())
 
 
 def _all_or(ids: list[str] | None, every: bool) -> bool:

@@ -11,7 +11,7 @@ from redis.exceptions import RedisError
 
 from lowkiq import Lowkiq, LowkiqError, SettingsError
 from lowkiq.environment import ExitCode
-from lowkiq.errors import AppNotFound
+from lowkiq.errors import AppNotFound, UnknownQueue
 from lowkiq.importing import load_app
 from lowkiq.process.place import EMBEDDED_SOCKET
 from lowkiq.redis_url import redact
@@ -40,7 +40,8 @@ def clear_errors() -> Iterator[None]:
     try:
         yield
     except LowkiqError as error:
-        fail(str(error), ExitCode.USAGE if isinstance(error, SettingsError | AppNotFound) else ExitCode.FAILED)
+        is_named_wrongly = isinstance(error, SettingsError | AppNotFound | UnknownQueue)
+        fail(str(error), ExitCode.USAGE if is_named_wrongly else ExitCode.FAILED)
 
 
 def fail(message: str, code: int) -> NoReturn:

@@ -11,23 +11,67 @@ import msgspec
 import typer
 from rich.console import Console
 from rich.markup import escape
+from rich.measure import Measurement
 from rich.table import Column, Table
+from rich.text import Text
 
 from lowkiq import clock
+from lowkiq.admin.alerts.alert import Alert
+from lowkiq.admin.beats.nodes import Nodes
+from lowkiq.admin.jobs.failures import Groups
+from lowkiq.admin.jobs.finder import FoundJob
 from lowkiq.admin.metrics import QueueMetrics
-from lowkiq.admin.nodes import Nodes
-from lowkiq.admin.words import age, printable, seconds
+from lowkiq.admin.past.statistics import Statistics
+from lowkiq.admin.words import age, printable, seconds, short_seconds
+from lowkiq.failure import main_line
 from lowkiq.job import Job
+from lowkiq.queue.call import Caller, redis_time
 
+#: Characters up to which a value is not broken over lines, and those between two columns.
+MOST_WHOLE, PADDING = 24, 3
 #: Batches that `nodes` lists, those that have run for longest.
 MOST_RUNNING: Final = 20
 
 
 def show(table: Table, *lines: str) -> None:
     """Prints it, and lines below it. Piped, a table has no terminal to fit: its rows stay whole."""
-    Console(width=None if sys.stdout.isatty() else 200).print(table)
+    console = Console(width=None if sys.stdout.isatty() else 200)
+    console.print(fitted(table, console))
     for line in lines:
         typer.echo(line)
+
+
+def fitted(table: Table, console: Console) -> Table:
+    """The table, or where that is too wide, a row for each of its values: nothing is cut, and no short text broken."""
+    for column in table.columns:
+        column.overflow = "fold"
+    measured = [Measurement.get(console, console.options, Text("\n".join(_texts(column)))) for column in table.columns]
+    needed = sum(max(least, min(most, MOST_WHOLE)) + PADDING for least, most in measured) + 1
+    if needed <= console.width:
+        return table
+    sides = Column(no_wrap=True), Column(overflow="fold")
+    turned = Table(*sides, title=table.title, caption=table.caption, show_header=False, show_lines=False)
+    for number in range(table.row_count):
+        for column in table.columns:
+            turned.add_row(column.header, list(column.cells)[number], end_section=column is table.columns[-1])
+    return turned
+
+
+def _texts(column: Column) -> list[str]:
+    """What is in a column, as it is shown."""
+    return [Text.from_markup(str(cell)).plain for cell in (column.header, *column.cells)]
+
+
+def tell(alerts: Sequence[Alert], caller: Caller, otherwise: str = "") -> None:
+    """Prints a line an alert, with since when it lasts; `otherwise`, if there is none."""
+    now = redis_time(caller) if alerts else 0.0
+    for alert in alerts:
+        lasts = f" (for {age(now - alert.since)})" if alert.since is not None else ""
+        typer.echo(f"{alert.kind}{lasts}: {alert.text}")
+        if alert.command:
+            typer.echo(f"  → {alert.command}")
+    if not alerts and otherwise:
+        typer.echo(otherwise)
 
 
 def of_queues(metrics: Mapping[str, QueueMetrics]) -> Table:
@@ -37,6 +81,18 @@ def of_queues(metrics: Mapping[str, QueueMetrics]) -> Table:
     for queue, row in metrics.items():
         values = msgspec.structs.asdict(row)
         table.add_row(queue, *(f"{value:,.1f} s" if key == "lag" else f"{value:,}" for key, value in values.items()))
+    return table
+
+
+def of_statistics(queue: str, days: Sequence[Statistics]) -> Table:
+    """Two rows a day: how long jobs waited, and ran."""
+    names = ("jobs", "mean", "deviation", "p50", "p95", "p99")
+    table = Table("day", "", *(Column(name, justify="right") for name in names), title=f"Times of {escape(queue)}")
+    for day in days:
+        for name, row in (("waited", day.wait), ("ran", day.run)):
+            lengths = (row.mean, row.stddev, row.p50, row.p95, row.p99)
+            texts = ("" if length is None else short_seconds(length) for length in lengths)
+            table.add_row(str(day.day), name, f"{row.count:,}", *texts)
     return table
 
 
@@ -51,11 +107,56 @@ def of_morgue(queue: str, jobs: Sequence[Job]) -> Table:
 
 def summary(job: Job) -> dict[str, Any]:
     """A job of the morgue in a line, without its payloads."""
+    return {
+        "id": job.id,
+        "payloads": job.payload_count,
+        "since": _moment(job.perform_in),
+        "error": main_line(job.error),
+    }
+
+
+def _moment(at: float) -> str:
     try:
-        since = datetime.datetime.fromtimestamp(job.perform_in, datetime.UTC).isoformat(timespec="seconds")
+        return datetime.datetime.fromtimestamp(at, datetime.UTC).isoformat(timespec="seconds")
     except (ValueError, OverflowError, OSError):  # anybody may have written it
-        since = f"{job.perform_in:g}"
-    return {"id": job.id, "payloads": job.payload_count, "since": since, "error": job.error or ""}
+        return f"{at:g}"
+
+
+def of_failures(queue: str, view: str, found: Groups) -> Table:
+    """A row a group of errors. Counts of a sample say so."""
+    jobs = f"jobs in a sample of {found.sampled:,} of {found.total:,}" if found.sampled < found.total else "jobs"
+    title = f"{'Morgue' if view == 'morgue' else 'Retries'} of {queue} by error"
+    table = Table(
+        "error", Column(jobs, justify="right"), Column("failures", justify="right"), "first seen", "last seen",
+        "example", title=title,
+    )  # fmt: skip
+    for group in found.groups:
+        total = "" if group.total is None else f"{group.total:,}"
+        seen = ("" if at is None else _moment(at) for at in (group.first_seen, group.last_seen))
+        error, example = (escape(printable(text, None)) for text in (group.text or "(no error kept)", group.example_id))
+        table.add_row(error, f"{group.count:,}", total, *seen, example)
+    return table
+
+
+def of_found(jobs: Sequence[FoundJob], now: float) -> Table:
+    """A row a place of a job."""
+    table = Table("id", "queue", "state", Column("failed", justify="right"), "payloads", "error", title="Found")
+    for row in (found(one, now) for one in jobs):
+        row["failed"] = "" if row["failed"] is None else row["failed"]
+        texts = (escape(printable(str(row[key]), None)) for key in ("id", "queue", "state", "failed", "payloads"))
+        table.add_row(*texts, escape(printable(main_line(row["error"]), None)))
+    return table
+
+
+def found(one: FoundJob, now: float) -> dict[str, Any]:
+    """A place of a job, without its payloads."""
+    job = one.job
+    id = job.id.encode("utf-8", "backslashreplace").decode()  # JSON has no way to name bytes that are no UTF-8
+    return {
+        "id": id, "queue": one.queue, "state": one.state(now), "at": job.at,
+        "failed": None if job.where == "morgue" else job.retry_count + 1,
+        "payloads": job.payload_count, "error": job.error or "",
+    }  # fmt: skip
 
 
 def of_nodes(found: Nodes) -> Table:

@@ -8,7 +8,7 @@ from typing import Final, Literal, NamedTuple
 
 import msgspec
 
-from lowkiq.admin.alerts import Alert
+from lowkiq.admin.alerts.alert import Alert
 from lowkiq.doctor.subject import Subject
 
 Level = Literal["ok", "note", "warning", "problem"]

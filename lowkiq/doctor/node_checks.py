@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Final
 
+from lowkiq.admin.alerts.supervisors import RULES
 from lowkiq.admin.words import printable
 from lowkiq.doctor.finding import Verdict, note, of_alert, ok, problem, warning
 from lowkiq.doctor.subject import Subject
@@ -13,6 +14,8 @@ from lowkiq.version import VERSION
 
 #: Seconds after which a batch is worth a word.
 LONG: Final = 3600.0
+#: Alerts of jobs that take long, and of what keeps them from going on.
+LONG_RUNNING: Final = frozenset({"event loop", "runs on", "long job"})
 
 
 def present(subject: Subject) -> Iterator[Verdict]:
@@ -22,7 +25,7 @@ def present(subject: Subject) -> Iterator[Verdict]:
         yield note("no node has been heard of for half a minute")
         return
     yield ok(f"{len(found.nodes) - len(found.late)} nodes live")
-    yield from _alerts(subject, "late", "supervisor")
+    yield from _alerts(subject, "late", *RULES)
 
 
 def numbers(subject: Subject) -> Iterator[Verdict]:
@@ -66,7 +69,7 @@ def trips(subject: Subject) -> Iterator[Verdict]:
 
 def long_jobs(subject: Subject) -> Iterator[Verdict]:
     """A job may run for hours. One that hangs looks the same, unless it was asked to stop, or blocks an event loop."""
-    yield from (of_alert(alert) for alert in subject.alerts if alert.kind in {"event loop", "runs on"})
+    yield from (of_alert(alert) for alert in subject.alerts if alert.kind in LONG_RUNNING)
     for node in subject.nodes.nodes:
         for _, thread in node.batches:
             if thread.seconds > LONG:

@@ -6,9 +6,9 @@ from collections.abc import Iterator
 from typing import Final
 
 from lowkiq.admin import probes
-from lowkiq.admin.alerts import alerts_of_unreadable
-from lowkiq.admin.bulks import read_bulks
-from lowkiq.admin.history import SPANS, TOTAL, read_history
+from lowkiq.admin.alerts.unreadable import of_unreadable
+from lowkiq.admin.jobs.bulks import read_bulks
+from lowkiq.admin.past.history import SPANS, TOTAL, read_history
 from lowkiq.admin.words import printable
 from lowkiq.doctor.finding import Verdict, note, of_alert, ok, problem, warning
 from lowkiq.doctor.subject import Subject
@@ -93,7 +93,7 @@ def readable(subject: Subject) -> Iterator[Verdict]:
         for span in SPANS:
             read_history(caller, namespace, queue, span)
     found = caller.met.now()
-    verdicts = map(of_alert, alerts_of_unreadable(found))
+    verdicts = map(of_alert, of_unreadable(found))
     yield from verdicts if found else [ok("nothing in Redis that can't be read")]
 
 
@@ -112,24 +112,30 @@ def unserved(subject: Subject) -> Iterator[Verdict]:
 
 def unowned(subject: Subject) -> Iterator[Verdict]:
     """Jobs that are due, or were in hand, where nobody is; and queues that nodes leave alone."""
-    alerts = [alert for alert in subject.alerts if alert.kind in {"unowned", "refused"}]
-    verdicts = [of_alert(alert) if subject.nodes.nodes else warning(alert.says, alert.do) for alert in alerts]
-    yield from verdicts or [ok("every shard with jobs due has a node")]
+    if subject.nodes.unowned and not subject.nodes.nodes:
+        yield from (warning(alert.says, alert.do) for alert in subject.alerts if alert.kind == "no nodes")
+        return
+    yield from _alerts(subject, "unowned", "refused") or [ok("every shard with jobs due has a node")]
 
 
 def late(subject: Subject) -> Iterator[Verdict]:
     """Jobs that wait although their shard has a node."""
-    shards = [shard for shard in subject.shards if shard.lease_rest > 0 and shard.due_in is not None]
-    late = [shard for shard in shards if shard.lag > LATE]
-    for queue in dict.fromkeys(shard.queue for shard in late):
-        row, lag = subject.queues[queue], max(shard.lag for shard in late if shard.queue == queue)
-        yield warning(
-            f"queue {queue} is {lag:,.0f} s behind: {row.length:,} jobs queued, {row.busy:,} in hand",
-            "more nodes, or threads if jobs wait for others, when all are busy (lowkiq nodes); "
-            "else see what they are at: lowkiq-supervisor dump",
-        )
-    if shards and not late:
-        yield ok(f"no job with a node is more than {LATE:g} s late")
+    limit = subject.settings.alert_lag
+    served = [shard for shard in subject.shards if shard.lease_rest > 0 and shard.due_in is not None]
+    alerts = [warning(alert.says, alert.do) for alert in subject.alerts if alert.kind == "late queue"]
+    is_told = alerts or any(alert.queues for alert in subject.alerts)  # by the alert of a node that is away
+    yield from alerts
+    if served and limit and not is_told:
+        yield ok(f"no job with a node is more than {limit:g} s late")
+
+
+def failing(subject: Subject) -> Iterator[Verdict]:
+    """Queues most of whose tries have failed in the last minutes, and those that fill their morgue."""
+    yield from _alerts(subject, "failing queue", "growing morgue")
+
+
+def _alerts(subject: Subject, *kinds: str) -> list[Verdict]:
+    return [of_alert(alert) for alert in subject.alerts if alert.kind in kinds]
 
 
 def deaths(subject: Subject) -> Iterator[Verdict]:

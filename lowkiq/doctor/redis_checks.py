@@ -10,7 +10,8 @@ from redis.exceptions import NoPermissionError, RedisError, ResponseError
 
 from lowkiq import clock
 from lowkiq.admin import probes
-from lowkiq.admin.alerts import NEARLY_FULL, alerts_of_redis
+from lowkiq.admin.alerts.alert import Thresholds
+from lowkiq.admin.alerts.redis import CONFIG, alerts_of_redis
 from lowkiq.doctor.finding import Verdict, note, of_alert, ok, problem, warning
 from lowkiq.doctor.subject import Subject
 from lowkiq.transport.connect import server_name
@@ -25,12 +26,8 @@ FAR, HELD_UP = 0.005, 0.1
 #: Share of maxclients from which people should know.
 NEARLY_ALL: Final = 0.8
 
-#: appendfsync → what may be lost; "" is for one that may not be read.
+#: appendfsync → what may be lost, where that is no alert; "" is for one that may not be read.
 FSYNC: Final[Mapping[str, Verdict]] = {
-    "no": warning(
-        "append-only file, but appendfsync is no: half a minute may be lost with its machine",
-        "CONFIG SET appendfsync everysec, and the same in redis.conf",
-    ),
     "everysec": ok("append-only file: at most a second is lost with its machine, nothing with Redis alone"),
     "always": ok("append-only file, synced at each write: nothing is lost"),
     "": ok("append-only file; how often it is synced, this server doesn't tell"),
@@ -65,8 +62,9 @@ def version(subject: Subject) -> Iterator[Verdict]:
 
 
 def role(subject: Subject) -> Iterator[Verdict]:
-    """Redis must take writes of all shards."""
+    """Redis must take writes of all shards, and pass them on to as many replicas as pushes wait for."""
     yield from _alerts(subject, "role")
+    yield from _alerts(subject, "replicas")
     if subject.info.get("cluster_enabled") and not subject.caller.is_spread:
         says = "it is one node of Redis Cluster: shards in slots of other nodes can't be reached by this URL"
         yield problem(says, "begin the URL with redis+cluster:// (or rediss+cluster://)")
@@ -74,13 +72,10 @@ def role(subject: Subject) -> Iterator[Verdict]:
 
 def persistence(subject: Subject) -> Iterator[Verdict]:
     """Accepted jobs should survive the death of Redis."""
-    info = subject.info
-    if info.get("aof_enabled") and info.get("aof_last_write_status", "ok") == "ok":
-        yield FSYNC.get(subject.config("appendfsync") or "", FSYNC[""])
-    alerts = _alerts(subject, "persistence")
-    if not info.get("aof_enabled") and subject.config("save") == "":
-        yield warning("No append-only file and no snapshots: nothing is kept on disk", alerts.pop(0).do or "")
-    yield from alerts
+    info, policy = subject.info, subject.config("appendfsync") or ""
+    if info.get("aof_enabled") and info.get("aof_last_write_status", "ok") == "ok" and policy != "no":
+        yield FSYNC.get(policy, FSYNC[""])
+    yield from _alerts(subject, "persistence")
 
 
 def memory(subject: Subject) -> Iterator[Verdict]:
@@ -92,12 +87,18 @@ def memory(subject: Subject) -> Iterator[Verdict]:
         yield note(f"maxmemory-policy is {policy}, which does no harm as long as there is no maxmemory")
     if not limit:
         yield ok(f"{used / 2**20:,.0f} MiB used, no maxmemory")
-    elif used <= limit * NEARLY_FULL:
+    elif used <= limit * _thresholds(subject).memory:
         yield ok(f"{used / 2**20:,.0f} of {limit / 2**20:,.0f} MiB used")
 
 
 def _alerts(subject: Subject, about: str) -> list[Verdict]:
-    return [of_alert(alert) for alert in alerts_of_redis(subject.info) if alert.subject == about]
+    config = {name: subject.config(name) for name in CONFIG} if about == "persistence" else {}
+    alerts = alerts_of_redis(subject.info, _thresholds(subject), config)
+    return [of_alert(alert) for alert in alerts if alert.subject == about]
+
+
+def _thresholds(subject: Subject) -> Thresholds:
+    return Thresholds.of(subject.settings)
 
 
 def clocks(subject: Subject) -> Iterator[Verdict]:

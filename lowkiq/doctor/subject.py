@@ -7,10 +7,11 @@ from functools import cached_property
 from typing import Any
 
 from lowkiq.admin import probes
-from lowkiq.admin.alerts import Alert, alerts_of
+from lowkiq.admin.alerts.alert import Alert
+from lowkiq.admin.alerts.look import Look
 from lowkiq.admin.beats.health import NodeHealth, read_health
+from lowkiq.admin.beats.nodes import Nodes, judge
 from lowkiq.admin.metrics import QueueMetrics, ShardMetrics, by_queue, read_layouts, read_shards
-from lowkiq.admin.nodes import Nodes, judge
 from lowkiq.app import Lowkiq
 from lowkiq.environment import find_number_of_nodes, find_redis_url
 from lowkiq.process.place import EMBEDDED_SOCKET
@@ -97,8 +98,9 @@ class Subject:
 
     @cached_property
     def alerts(self) -> list[Alert]:
-        """Alerts of nodes and shards."""
-        return alerts_of(self.nodes)
+        """The one list of alerts, since when as far as it is noted."""
+        look = Look(self.caller, self.settings.namespace, self.app.thresholds)
+        return look(self.nodes, self.shards, self.queues).alerts
 
     @cached_property
     def _heartbeats(self) -> list[NodeHealth]:

@@ -106,6 +106,11 @@ class Context:
         return max(job.retry_count for job in self.jobs) + 2
 
     @property
+    def tags(self) -> frozenset[str]:
+        """Tags of its jobs, all together; of each, see `jobs`."""
+        return frozenset(tag for job in self.jobs for tag in job.tags)
+
+    @property
     def lease_lost(self) -> bool:
         """True if another node may run this shard by now: stop, and write nothing more."""
         return self._run.is_lost

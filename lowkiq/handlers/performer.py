@@ -14,6 +14,7 @@ import structlog
 
 from lowkiq.errors import PartialFailure, PerformTimeout
 from lowkiq.handlers import middlewares
+from lowkiq.handlers.ledger import Ledger
 from lowkiq.handlers.loop_thread import LoopThread
 from lowkiq.handlers.retries import Failures, Retries, loggable
 from lowkiq.handlers.stop import Stop
@@ -31,13 +32,17 @@ class Performer:
     Exception. On `loop` run coroutines: those of an async worker, and of async middlewares around any.
     """
 
-    def __init__(self, worker: Worker, settings: Settings, fatal: Fatal, loop: LoopThread) -> None:
+    def __init__(
+        self, worker: Worker, settings: Settings, fatal: Fatal, loop: LoopThread, ledger: Ledger | None = None
+    ) -> None:
         self.worker = worker
         self._call = worker.shape.bind(worker)
         #: Its batches run as tasks on the loop.
         self.is_async = worker.shape.is_async
         self._middlewares = tuple(settings.server_middlewares)
-        self._retries = Retries(worker, settings, fatal, loop)
+        #: Where what fails of it is counted.
+        self.ledger = ledger or Ledger()
+        self._retries = Retries(worker, settings, fatal, loop, self.ledger)
         self._fatal = fatal
         #: Where its coroutines run.
         self.loop = loop

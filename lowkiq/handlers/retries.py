@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import contextlib
 import math
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import NamedTuple
 
 import structlog
 
-from lowkiq.codec import MAX_ERROR_CHARS, encodable, error_text
+from lowkiq.codec import encodable
+from lowkiq.failure import kept_text, main_line, parts_of, place_of
+from lowkiq.handlers.ledger import Ledger
 from lowkiq.handlers.loop_thread import LoopThread
 from lowkiq.hooks import Fatal
 from lowkiq.job import Job
@@ -41,31 +44,51 @@ class Failures(NamedTuple):
 class Retries:
     """
     The rule of one worker: `retry_in` and `max_retry_count`. Its hooks are user code, and may fail: that changes no
-    outcome, but `fatal` is called with what stops the node, a BaseException that is not an Exception.
+    outcome, but `fatal` is called with what stops the node, a BaseException that is not an Exception. What fails is
+    counted in `ledger`.
     """
 
-    def __init__(self, worker: Worker, settings: Settings, fatal: Fatal, loop: LoopThread) -> None:
+    def __init__(
+        self, worker: Worker, settings: Settings, fatal: Fatal, loop: LoopThread, ledger: Ledger | None = None
+    ) -> None:
         self._worker = worker
         self._settings = settings
         self._fatal = fatal
         self._loop = loop
+        self._ledger = ledger or Ledger()
 
     def decide(self, batch: list[Job], errors: Mapping[str, BaseException | str]) -> Failures:
         """Decides what becomes of the jobs of a batch that have an error, by their ids."""
         failed: list[Failure] = []
         exhausted: list[Job] = []
-        for job in batch:
-            if job.id in errors:
-                text = self._text(errors[job.id])
-                retry_count = job.retry_count + 1
-                if retry_count >= self._worker.max_retry_count:
-                    exhausted.append(_oldest(job, retry_count, text))
-                else:
-                    failed.append(Failure(job.id, retry_count, self._delay(retry_count), self._dump(text)))
-        self._log(batch, errors, len(failed), len(exhausted))
+        buried: list[Exhausted] = []
+        jobs = [job for job in batch if job.id in errors]
+        texts = self._texts([errors[job.id] for job in jobs])
+        for job in jobs:
+            text, stored = texts[id(errors[job.id])]
+            retry_count = job.retry_count + 1
+            if retry_count >= self._worker.max_retry_count:
+                exhausted.append(_oldest(job, retry_count, text))
+                buried.append(Exhausted(job.id, stored))
+            else:
+                failed.append(Failure(job.id, retry_count, self._delay(retry_count), stored))
+        if jobs:
+            first = errors[jobs[0].id]
+            self._log(jobs, texts[id(first)][0], first, failed=len(failed), buried=len(buried))
         if exhausted:
             self._call_retries_exhausted(exhausted)
-        return Failures(failed, [Exhausted(job.id, self._dump(job.error or "")) for job in exhausted])
+        return Failures(failed, buried)
+
+    def _texts(self, errors: list[BaseException | str]) -> dict[int, tuple[str, str]]:
+        """The text that is kept of each error, and as it is stored. Mostly all jobs of a batch share one."""
+        texts: dict[int, tuple[str, str]] = {}
+        settings, counts = self._settings, Counter(map(id, errors))
+        for error in errors:
+            if id(error) not in texts:
+                text = kept_text(error, settings.format_error, settings.traceback_frames)
+                texts[id(error)] = text, self._dump(text)
+                self._ledger.add(self._worker.queue_name, parts_of(text)[0], counts[id(error)])
+        return texts
 
     def _delay(self, retry_count: int) -> float:
         """Seconds until the next try: what `retry_in` says, or the usual formula if that is of no use."""
@@ -93,11 +116,6 @@ class Retries:
         except BaseException as error:  # noqa: BLE001 (as of perform)
             self._fatal(error)
 
-    def _text(self, error: BaseException | str) -> str:
-        if isinstance(error, str):
-            return encodable(error[:MAX_ERROR_CHARS])
-        return error_text(error, self._settings.format_error)
-
     def _dump(self, text: str) -> str:
         try:
             return encodable(str(self._settings.dump_error(text)))
@@ -105,18 +123,16 @@ class Retries:
             logger.exception("dump_error_failed", queue=self._worker.queue_name)
             return text
 
-    def _log(self, batch: list[Job], errors: Mapping[str, BaseException | str], failed: int, exhausted: int) -> None:
-        ids = [job.id for job in batch if job.id in errors]
-        if not ids:
-            return
+    def _log(self, jobs: list[Job], text: str, error: BaseException | str, **counts: int) -> None:
+        place = "" if isinstance(error, str) else place_of(error)
         with contextlib.suppress(OSError, UnicodeError):  # a log that can't be written must not cost an outcome
             logger.warning(
                 "jobs_failed",
                 queue=self._worker.queue_name,
-                ids=loggable(ids),
-                failed=failed,
-                buried=exhausted,
-                error=self._text(errors[ids[0]])[:LOGGED_CHARS],
+                ids=loggable(job.id for job in jobs),
+                **counts,
+                error=main_line(parts_of(text)[0])[:LOGGED_CHARS],
+                **({"at": place} if place else {}),
             )
 
 
@@ -125,6 +141,8 @@ def loggable(ids: Iterable[str]) -> list[str]:
     return [encodable(id[:LOGGED_CHARS]) for id in list(ids)[:LOGGED_IDS]]
 
 
-def _oldest(job: Job, retry_count: int, error: str) -> Job:
+def _oldest(job: Job, retry_count: int, text: str) -> Job:
     """The part of a job that goes to the morgue: its lowest-scored payload."""
-    return Job(job.id, job.payloads[:1], job.scores[:1], job.perform_in, retry_count, error, 1)
+    error, frames = parts_of(text)
+    payload, score = job.payloads[:1], job.scores[:1]
+    return Job(job.id, payload, score, job.perform_in, retry_count, error, 1, traceback=frames, tags=job.tags)

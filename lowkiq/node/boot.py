@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from functools import partial
 from typing import Final
 
 import structlog
 from redis.exceptions import RedisError
 
+from lowkiq.environment import ExitCode
+from lowkiq.errors import LowkiqError, needs_a_person
 from lowkiq.hooks import Fatal
 from lowkiq.node.helpers.fork_server import ForkServer
 from lowkiq.node.runtime import Runtime
@@ -67,3 +70,17 @@ def call_hook(name: str, hook: Callable[[], object] | None) -> None:
             hook()
         except Exception:
             logger.exception(f"{name}_failed")
+
+
+def refuse(error: Exception) -> int:
+    """Tells of what keeps the node from its start, and returns the exit code."""
+    if isinstance(error, LowkiqError):
+        logger.error("boot_refused", error=str(error))
+    else:
+        logger.exception("boot_failed")
+    return ExitCode.BOOT if needs_a_person(error) else ExitCode.INTERNAL
+
+
+def say_last_words(settings: Settings, error: BaseException) -> None:
+    """Calls the hook that is told of what ends the node."""
+    call_hook("last_words", partial(settings.last_words, error) if settings.last_words else None)

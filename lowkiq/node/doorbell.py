@@ -13,6 +13,7 @@ from redis.exceptions import TimeoutError as RedisTimeoutError
 
 from lowkiq import clock
 from lowkiq.admin.beats.fostering import FOSTER
+from lowkiq.admin.beats.hands import HAND
 from lowkiq.node.leases.lease import Lease
 from lowkiq.node.pool import Pool
 from lowkiq.node.runtime import Runtime
@@ -32,7 +33,7 @@ RETRY = 0.5
 class Doorbell(threading.Thread):
     """
     Wakes the pools of shards with jobs due, and calls `take_over` with shards that the node is to acquire, `cancel`
-    with those in which somebody has cancelled jobs that run.
+    with those in which somebody has cancelled jobs that run, `hear` when the node itself is asked for something.
 
     A bell that is missed costs no more than `poll_interval`: pools poll, and poll at once when it works again. Renewals
     tell of cancelled jobs.
@@ -44,11 +45,13 @@ class Doorbell(threading.Thread):
         pools: Mapping[Lease, Pool],
         take_over: Callable[[Lease], None],
         cancel: Callable[[Lease], None],
+        hear: Callable[[], None] = lambda: None,
     ) -> None:
         super().__init__(name="lowkiq-doorbell", daemon=True)
         self._runtime = runtime
         self._by_prefix = {lease.shard.prefix.encode(): lease for lease in pools}
         self._pools = pools
+        self._hear = hear
         self._called = {FOSTER: take_over, CANCEL: cancel}
         self._is_stopping = False
         #: Set once the node can be rung.
@@ -99,7 +102,9 @@ class Doorbell(threading.Thread):
 
     def _ring(self, data: Any) -> None:
         prefix, _, rest = data.partition(b" ")
-        if call := self._called.get(prefix):
+        if data == HAND:
+            self._hear()
+        elif call := self._called.get(prefix):
             if rest in self._by_prefix:
                 call(self._by_prefix[rest])
         elif lease := self._by_prefix.get(prefix):

@@ -84,6 +84,12 @@ class JobThread(threading.Thread, ABC):
         self._is_quiet = True
         self.pool.rouse(self)
 
+    def resume(self) -> None:
+        """Has a quiet thread claim again."""
+        self._is_quiet = self._is_calm = False
+        self.pool.poll_soon()
+        self.pool.rouse(self)
+
     @property
     def is_calm(self) -> bool:
         """True once a quiet thread gets nothing handed over any more: it said so, or runs a job."""

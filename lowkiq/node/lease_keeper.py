@@ -146,6 +146,7 @@ class LeaseKeeper(threading.Thread):
                 self._pools[lease].wake(lease, asked_at)
         elif lease.lost(epoch):
             logger.warning("lease_lost", queue=lease.shard.queue, shard=lease.shard.index, epoch=epoch)
+            self._runtime.incidents.lost(lease.shard)
 
     def _give_back(self) -> None:
         """Returns shards to the nodes whose part they are: each as soon as no claim of it is in hand."""

@@ -8,10 +8,8 @@ import os
 import secrets
 import signal
 import socket
-import time
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from functools import partial
 from typing import Final
 
 import structlog
@@ -19,17 +17,21 @@ import structlog
 from lowkiq import clock
 from lowkiq.app import Lowkiq
 from lowkiq.environment import ExitCode, state_directory
-from lowkiq.errors import ForkServerDied, LowkiqError, SettingsError, needs_a_person
-from lowkiq.node.boot import call_hook, call_on_server_init, make_fork_server, open_queues
+from lowkiq.errors import ForkServerDied, SettingsError
+from lowkiq.node.boot import call_hook, call_on_server_init, make_fork_server, open_queues, refuse, say_last_words
+from lowkiq.node.counts.incident_notes import LEAVES, started
 from lowkiq.node.doorbell import Doorbell
 from lowkiq.node.drain import BurstEnd, Drain
 from lowkiq.node.health.dump import dump
+from lowkiq.node.health.flushes import flushes_of
 from lowkiq.node.health.heartbeat import HealthReport, Heartbeat
 from lowkiq.node.health.housekeeping import Housekeeping
 from lowkiq.node.helpers.fork_server import ForkServer
 from lowkiq.node.job_thread import JobThread, leases_of_threads
 from lowkiq.node.lease_keeper import LeaseKeeper
 from lowkiq.node.leases.lease import Lease
+from lowkiq.node.quiet import hush
+from lowkiq.node.remote import Remote
 from lowkiq.node.runtime import Runtime, chosen_workers
 from lowkiq.node.threads import make_threads, tuned
 from lowkiq.process.faults import dump_on_faults
@@ -44,8 +46,6 @@ logger = structlog.get_logger("lowkiq")
 HANDLED: Final = (
     signal.SIGTERM, signal.SIGINT, signal.SIGQUIT, signal.SIGHUP, signal.SIGTSTP, signal.SIGTTIN, signal.SIGXCPU,
 )  # fmt: skip
-#: Seconds to wait, before the node says that it is quiet, for threads that have something asked of Redis.
-CALM: Final = 1.0
 #: Seconds between reports to the supervisor, and between checks whether the main thread has something to do.
 TICK: Final = 1.0
 #: Seconds between checks whether all is done, with `burst`.
@@ -64,7 +64,7 @@ class Node:
         node_number: from 0; which part of the shards the splitter gives it.
         queues: the queues that it runs, None for all. threads: how many, whatever the application's settings say.
         burst: end once nothing is due or in flight in any of these queues.
-        name: its name in Redis; by default host:pid:random.
+        name: in Redis; by default host:pid:random.
         dead_nodes: names of nodes known to be dead, whose shards are taken without waiting for the lease.
         page: shared with its supervisor, which learns what ran when the node has died, and tells who else has.
         ends_process: nothing comes after it but the process's end, so signals stay held back then.
@@ -94,13 +94,14 @@ class Node:
         self._settings = replace(app.settings, threads_per_node=threads) if threads else app.settings
         self._node_number, self._number_of_nodes = node_number, number_of_nodes
         self.name = name or f"{socket.gethostname()}:{os.getpid()}:{secrets.token_hex(4)}"
-        self._dead_nodes, self._page = tuple(dead_nodes), page or SharedPage()
+        self._dead_nodes, self.page = tuple(dead_nodes), page or SharedPage()
         #: Quiet: told to take no jobs, perhaps before it could take any.
         self._is_burst, self._is_quiet, self._ends_process = burst, quiet, ends_process
+        self._remote = Remote(self.name)
         self._on_state = on_state or (lambda _state, _busy, _jobs, _waits: None)
         self._workers: list[JobThread] = []
         self._fork_server: ForkServer | None = None
-        self._state = "starting"
+        self.state = "starting"
         self._fatal_error: BaseException | None = None
         self._interrupts = 0
         self._leave_at = math.inf  # when jobs that still run are left (monotonic)
@@ -115,7 +116,7 @@ class Node:
             self._set_state("starting")
             try:
                 self._fork_server = make_fork_server(
-                    self._workers_by_queue, self._settings, self._page, self._fatal, self._signals.close
+                    self._workers_by_queue, self._settings, self.page, self._fatal, self._signals.close
                 )
                 if self._fork_server:
                     ends.callback(self._fork_server.close)
@@ -126,17 +127,10 @@ class Node:
                 ends.enter_context(tuned())
                 self._start_threads()
             except Exception as error:  # noqa: BLE001 (it is told of there)
-                return self._refuse(error)
+                say_last_words(self._settings, error)
+                return refuse(error)
             self._loop()
             return self._drain()
-
-    def _refuse(self, error: Exception) -> int:
-        if isinstance(error, LowkiqError):
-            logger.error("boot_refused", error=str(error))
-        else:
-            logger.exception("boot_failed")
-        self._say_last_words(error)
-        return ExitCode.BOOT if needs_a_person(error) else ExitCode.INTERNAL
 
     # ── boot ────────────────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -152,7 +146,7 @@ class Node:
             node_number=self._node_number,
             number_of_nodes=self._number_of_nodes,
             known_dead=self._dead_nodes,
-            page=self._page,
+            page=self.page,
         )
         undo.callback(runtime.caller.close)
         if not open_queues(runtime, self._wait):
@@ -167,10 +161,13 @@ class Node:
         pools = {lease: thread.pool for thread in self._workers for lease in thread.pool.leases}
         self._own = [lease for lease in pools if not lease.is_foster]
         self._keeper = LeaseKeeper(runtime, pools, self._workers)
-        self._doorbell = Doorbell(runtime, pools, self._take_over, self._keeper.cancel)
         report = HealthReport(runtime, self._workers, os.environ)
-        self._heartbeat = Heartbeat(runtime, lambda round_trip: report(self._state, round_trip), Housekeeping(runtime))
+        self._heartbeat = Heartbeat(runtime, lambda round_trip: report(self.state, round_trip), Housekeeping(runtime))
         self._beat_soon = self._heartbeat.beat_soon
+        self._remote.connect(self._signals.wake, self._beat_soon)
+        runtime.flushes.append(lambda: runtime.times.flush(runtime.caller, runtime.namespace, runtime.node))
+        runtime.flushes.extend(flushes_of(runtime, self._remote))
+        self._doorbell = Doorbell(runtime, pools, self._take_over, self._keeper.cancel, self._beat_soon)
 
     def _start_threads(self) -> None:
         self._doorbell.start()
@@ -187,14 +184,14 @@ class Node:
     # ── run ─────────────────────────────────────────────────────────────────────────────────────────────────────────
 
     def _loop(self) -> None:
-        self._set_state("ready")
+        self._set_state("ready", "started", started(os.environ))
         logger.info(
             "ready", node=self.name, number=f"{self._node_number} of {self._number_of_nodes}",
             queues=len(self._workers_by_queue), shards=len(self._own), threads=len(self._workers),
         )  # fmt: skip
         call_hook("node_started", self._settings.node_started)
         if self._is_quiet:
-            self._quiet()
+            self.quiet("as the others here")
         burst_end = BurstEnd(self._runtime, self._own) if self._is_burst else None
         while not self._wait(BURST_TICK if burst_end else TICK):
             if burst_end and burst_end.is_reached():
@@ -204,10 +201,9 @@ class Node:
         """Waits, acts on signals, and reports to the supervisor. True: the node is to stop."""
         for number in self._signals.wait(timeout):
             if number == signal.SIGTSTP:
-                self._is_quiet = True
-                self._quiet()
+                self.quiet("told by TSTP")
             elif number == signal.SIGTTIN:
-                dump(self._workers, state_directory(os.environ), self.name)
+                self.dump()
             elif number == signal.SIGHUP:
                 self._leave("retiring")
             else:
@@ -216,36 +212,50 @@ class Node:
                 # TERM and the first INT drain; QUIT and the second INT abandon.
                 self._interrupts += 2 if number == signal.SIGQUIT else int(number == signal.SIGINT)
                 self._leave("draining")
-        self._report()
+        self._remote.act(self)
+        self.report()
         if self._fork_server:
             self._fork_server.check()
-        return self._state in {"retiring", "draining"} or self._fatal_error is not None
+        return self.state in {"retiring", "draining"} or self._fatal_error is not None
 
-    def _quiet(self) -> None:
-        if self._state == "ready":
+    def quiet(self, why: str) -> None:
+        """Takes no new jobs. For the main thread, as the next two."""
+        self._is_quiet = True
+        if self.state == "ready":
+            hush(self._workers)
+            self._set_state("quiet", "quiet", f"It takes no new jobs: {why}")
+            logger.info("quiet", node=self.name, why=why)
+
+    def resume(self, why: str) -> None:
+        """Takes jobs again."""
+        self._is_quiet = False
+        if self.state == "quiet":
             for thread in self._workers:
-                thread.quiet()
-            until = clock.monotonic() + CALM
-            while clock.monotonic() < until and not all(thread.is_calm for thread in self._workers):
-                time.sleep(0.001)
-            self._set_state("quiet")
-            logger.info("quiet", node=self.name)
+                thread.resume()
+            self._set_state("ready", "resume", f"It takes jobs again: {why}")
+            logger.info("resumed", node=self.name, why=why)
+
+    def dump(self) -> str:
+        return dump(self._workers, state_directory(os.environ), self.name)
 
     def _take_over(self, lease: Lease) -> None:
         """Takes, when rung for it, a shard that nobody has: its own part always, another node's as its stand-in."""
-        if self._state == "ready" or not lease.is_foster:
+        if self.state == "ready" or not lease.is_foster:
             self._keeper.take_over(lease)
 
-    def _set_state(self, state: str) -> None:
-        self._state = state
-        self._report()
+    def _set_state(self, state: str, kind: str = "", says: str = "") -> None:
+        """Enters a state; with a kind of incident, it is one."""
+        self.state = state
+        if kind and self._workers:
+            self._runtime.incidents.note(kind, says)
+        self.report()
         self._beat_soon()
 
-    def _report(self) -> None:
+    def report(self, ask: str = "") -> None:
         busy = sum(thread.busy for thread in self._workers)
         jobs = sum(thread.processed + thread.failed for thread in self._workers)
         waits = sum(lease.holder is not None for lease in leases_of_threads(self._workers))
-        self._on_state(self._state, busy, jobs, waits)
+        self._on_state(ask or self.state, busy, jobs, waits)
 
     def _fatal(self, error: BaseException) -> None:
         """Stops the node, from any thread."""
@@ -259,13 +269,14 @@ class Node:
         if state == "draining":
             timeout = ABANDON if self._interrupts > 1 else self._settings.drain_timeout
             self._leave_at = min(self._leave_at, clock.monotonic() + timeout)
-        if self._state not in {state, "draining"}:
+        if self.state not in {state, "draining"}:
             logger.info(state, node=self.name, timeout=self._settings.drain_timeout if state == "draining" else None)
-            self._set_state(state)
+            self._remote.leaving()
+            self._set_state(state, *LEAVES[state])
 
     def _drain(self) -> int:
         """Finishes what runs, hands the shards over, and says why."""
-        if self._state != "retiring":
+        if self.state != "retiring":
             self._leave("retiring" if self._is_to_retire else "draining")
         runtime = self._runtime
         drain = Drain(runtime, self._workers, self._keeper)
@@ -285,7 +296,7 @@ class Node:
         self._heartbeat.join(TICK)
         if self._fatal_error is not None:
             logger.error("stopped_by", error=f"{type(self._fatal_error).__name__}: {self._fatal_error}"[:300])
-            self._say_last_words(self._fatal_error)
+            say_last_words(self._settings, self._fatal_error)
         logger.info("drained", node=self.name, abandoned=left)
         if self._fatal_error is not None and self._interrupts <= 1:
             return ExitCode.RECYCLED if self._is_to_retire and not left else ExitCode.INTERNAL
@@ -295,6 +306,3 @@ class Node:
     def _is_to_retire(self) -> bool:
         """True if what stops the node is no fault of a job that still runs."""
         return isinstance(self._fatal_error, ForkServerDied)
-
-    def _say_last_words(self, error: BaseException) -> None:
-        call_hook("last_words", partial(self._settings.last_words, error) if self._settings.last_words else None)

@@ -14,7 +14,10 @@ from redis.exceptions import RedisError
 from lowkiq import clock
 from lowkiq.app import Lowkiq
 from lowkiq.errors import OtherLayout, SettingsError, unknown_option
+from lowkiq.handlers.ledger import Ledger
 from lowkiq.handlers.loop_thread import LoopThread
+from lowkiq.node.counts.incident_notes import IncidentNotes
+from lowkiq.node.counts.times import NodeTimes
 from lowkiq.queue.call import Caller
 from lowkiq.queue.shard import Shard, shards_of
 from lowkiq.settings import Settings
@@ -142,8 +145,15 @@ class Runtime:
     page: SharedPage = field(default_factory=SharedPage)
     #: Where coroutines run.
     loop: LoopThread = field(default_factory=LoopThread)
+    #: Failures that the next beat tells Redis of.
+    ledger: Ledger = field(default_factory=Ledger)
     outage: Outage = field(default_factory=Outage)
     refusals: Refusals = field(default_factory=Refusals)
+    incidents: IncidentNotes = field(default_factory=IncidentNotes)
+    #: How long jobs waited and ran.
+    times: NodeTimes = field(default_factory=NodeTimes)
+    #: Each adds to Redis what is counted in memory, and keeps it if that fails. Called with each beat and at the end.
+    flushes: list[Callable[[], None]] = field(default_factory=list)
 
     @property
     def namespace(self) -> str:

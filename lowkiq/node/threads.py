@@ -73,7 +73,7 @@ def leases_of(runtime: Runtime, worker: type[Worker], fork_server: ForkServer | 
     performer = (
         HelperPerformer(worker, runtime, fork_server)
         if fork_server and worker.isolation == "process"
-        else Performer(worker(), runtime.settings, runtime.fatal, runtime.loop)
+        else Performer(worker(), runtime.settings, runtime.fatal, runtime.loop, runtime.ledger)
     )
     claim_size = ClaimSize(runtime.settings.claim_window, worker.batch_size)
     shards = shards_of(runtime.namespace, {worker.queue_name: worker.shards_count})

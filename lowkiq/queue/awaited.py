@@ -187,7 +187,7 @@ class AwaitedPushes:
         for push in pushes:
             job = push.encoded[0]
             shard = shard_of(job)
-            if job.score != "" or job.perform_in != "" or shard in others:
+            if not job.is_plain or shard in others:
                 others.add(shard)
                 left.append(push)
             elif some := plain.get(shard):

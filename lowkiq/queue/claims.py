@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 import msgspec
 
 from lowkiq.codec import error_text
-from lowkiq.job import KEPT_BYTES, Job
+from lowkiq.job import KEPT_BYTES, Job, parse_tags
 
 #: A compact record begins with a 1 and so many of the last bits of when its job is due (payloads.lua).
 COMPACT = 1 << 31
@@ -49,6 +49,8 @@ class Claim(msgspec.Struct):
     #: Of suspects, which run one by one: how often each died in a crowd after the first time. Their payloads are still
     #: bytes, since to load one may be what kills the node.
     crowds: list[int] = []
+    #: Redis's time of it; 0 if that is not known.
+    at: float = 0.0
 
 
 def due_in(due: bytes, now: bytes) -> float | None:
@@ -93,9 +95,9 @@ def parse_claim(
         spoiled += bad
         if not bad:
             jobs.append(job)
-    if len(rare) > 1:
-        _give_back(rare[1], jobs)
-    return Claim(jobs, spoiled, due_in(due, now), has_several, crowds)
+    for give, words in zip((_give_back, _tag), rare[1:], strict=False):
+        give(words, jobs)
+    return Claim(jobs, spoiled, due_in(due, now), has_several, crowds, float(now))
 
 
 def _give_back(checkpoints: list[bytes], jobs: list[Job]) -> None:
@@ -106,6 +108,14 @@ def _give_back(checkpoints: list[bytes], jobs: list[Job]) -> None:
         score, is_kept, value = kept.get(job.id, b"").partition(b":")
         if is_kept and _is_among(score, job.scores):
             job.checkpoint = value
+
+
+def _tag(tagged: list[bytes], jobs: list[Job]) -> None:
+    """Gives jobs their tags."""
+    fields = iter(tagged)
+    tags = {id.decode("utf-8", KEPT_BYTES): parse_tags(text) for id, text in zip(fields, fields, strict=True)}
+    for job in jobs:
+        job.tags = tags.get(job.id, ())
 
 
 def _is_among(score: bytes, scores: tuple[float, ...]) -> bool:
@@ -123,7 +133,7 @@ def claim_handed(
     if bad := _id_error(id, check_id):
         return Claim([], [Spoiled(id, handed.payload, bad)], None)
     try:
-        return Claim([Job(id, [load(handed.payload)], (score,), score, -1)], [], None)
+        return Claim([Job(id, [load(handed.payload)], (score,), score, -1)], [], None, at=score)
     except Exception as error:  # noqa: BLE001 (as above)
         return Claim([], [Spoiled(id, handed.payload, _undecodable(error))], None)
 

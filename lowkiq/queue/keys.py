@@ -12,6 +12,10 @@ operators write the same into either, and leave version 1 as it is; nodes raise 
 `cancels` (cancelling.lua) and `checkpoints` (claimed.lua) came later, without a version of their own: an older node
 leaves them as they are, and what is left behind names the claim, or the score, that it belongs to. So it touches no
 later run.
+
+Tags (tags.lua) came so, too. An older node leaves those of a job that it ends beside the queue: they are dropped by the
+next push of the id that has tags, and by whichever newer node acquires the shard while nothing is queued. Until then a
+later job of that id may show them. They are words for people, and nothing is decided by them.
 """
 
 from __future__ import annotations
@@ -93,9 +97,69 @@ def history(namespace: str, queue: str) -> str:
     return f"{namespace}:{{history}}:{queue}:"
 
 
+def failures(namespace: str, queue: str) -> str:
+    """Prefix of a queue's ledger of failures: `seen` (group → last), `first`, `counts`, and a node's last flush."""
+    return f"{namespace}:{{failures}}:{queue}:"
+
+
 def history_turn(namespace: str) -> str:
     """Exists until the next sample of the history is due."""
     return f"{namespace}:{{history}}"
+
+
+def alerts(namespace: str) -> str:
+    """Hash: alert → since when it is noted, and when it was last."""
+    return f"{namespace}:alerts"
+
+
+def times(namespace: str, queue: str, day: int | None = None) -> str:
+    """String: how long jobs of a queue waited and ran on a day, numbered from 1970 on, or in all (durations.py)."""
+    return f"{history(namespace, queue)}times" + ("" if day is None else f":{day}")
+
+
+def added(namespace: str, node: str) -> str:
+    """String: the number of what a node has last added to such sums. In their slot, as it is one script."""
+    return f"{namespace}:{{history}}::added:{node}"
+
+
+def incidents(namespace: str) -> str:
+    """Zset: incident → when it was. This key and the next two share a Cluster slot."""
+    return f"{namespace}:{{incidents}}"
+
+
+def incidents_said(namespace: str) -> str:
+    """Hash: incident → what is said of it, as JSON."""
+    return f"{namespace}:{{incidents}}:said"
+
+
+def incidents_ends(namespace: str) -> str:
+    """Hash: incident that lasted → when it ended."""
+    return f"{namespace}:{{incidents}}:ends"
+
+
+def version(namespace: str, group: str) -> str:
+    """The version that the nodes of these queues have run last."""
+    return f"{namespace}:version:{group}"
+
+
+def hands_of(namespace: str, node: str) -> str:
+    """List: what a node is asked for, until it hears. It shares a Cluster slot with the next."""
+    return f"{namespace}:{{hands}}:to:{node}"
+
+
+def hand(namespace: str, id: str) -> str:
+    """A request to a node and how far that is with it, as JSON with a TTL."""
+    return f"{namespace}:{{hands}}:{id}"
+
+
+def dumps(namespace: str) -> str:
+    """Zset: dump → when it was made. What is said of it, and its text, are beside it."""
+    return f"{namespace}:{{dumps}}"
+
+
+def dump(namespace: str, id: str) -> str:
+    """What is said of a dump, as JSON; its text is under the same with ":text" behind."""
+    return f"{namespace}:{{dumps}}:{id}"
 
 
 def unowned(namespace: str) -> str:

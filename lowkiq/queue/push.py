@@ -106,7 +106,7 @@ class Producer:
         Returns:
             None if it is not such a job, or Redis refuses it: the usual way makes it possible, or tells why not.
         """
-        if job.score != "" or job.perform_in != "":
+        if not job.is_plain:
             return None
         id, payload = job.id, job.payload
         index = shard_of(id, len(self._shards))
@@ -188,9 +188,9 @@ def _push_call(chunks: Sequence[Chunk]) -> Call[tuple[Any, ...]]:
         head += [len(chunk.jobs) for chunk in chunks]
     arguments = head.copy()
     for job in chain.from_iterable(chunk.jobs for chunk in chunks):
-        if job.score != "" or job.perform_in != "":  # in full, which few pushes need
-            head[1] = 4
-            arguments = [*head, *chain.from_iterable(astuple(job) for chunk in chunks for job in chunk.jobs)]
+        if job.score != "" or job.perform_in != "" or job.tags != "":  # in full, which few pushes need
+            width = head[1] = 5 if any(job.tags for chunk in chunks for job in chunk.jobs) else 4
+            arguments = [*head, *chain.from_iterable(astuple(job)[:width] for chunk in chunks for job in chunk.jobs)]
             break
         arguments += (job.id, job.payload)
     return Call("push", [chunk.shard.prefix for chunk in chunks], arguments, _taken)
@@ -257,7 +257,7 @@ def _chunks(shard: Shard, jobs: Iterable[EncodedJob]) -> Iterator[Chunk]:
     chunk: list[EncodedJob] = []
     size = 0
     for job in jobs:
-        length = len(job.id) + len(job.payload)
+        length = len(job.id) + len(job.payload) + len(job.tags)
         if chunk and (len(chunk) >= MAX_PUSH or size + length > MAX_PUSH_BYTES):
             yield Chunk(shard, chunk, size)
             chunk, size = [], 0

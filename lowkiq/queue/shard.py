@@ -100,6 +100,7 @@ class Shard:
     """The calls of one shard."""
 
     def __init__(self, namespace: str, queue: str, index: int, shards_count: int) -> None:
+        self.namespace = namespace
         self.queue = queue
         self.index = index
         self.prefix = keys.shard(namespace, queue, index)

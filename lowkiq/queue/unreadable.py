@@ -32,6 +32,7 @@ PLAIN_DIGITS: Final = 15
 LARGEST: Final = 2**63 - 1
 
 _PLAIN: Final = re.compile(r"[A-Za-z0-9_.:{}*@/+-]+")
+_WRONG_TYPE: Final = re.compile(r"(?:Error running script [^@]{0,200}@user_script:\d+: )?WRONGTYPE ")
 
 
 class Unreadable(msgspec.Struct, frozen=True):
@@ -76,8 +77,8 @@ def of_another_type(key: str | bytes) -> Unreadable:
 
 
 def is_another_type(reply: Any) -> bool:
-    """True for Redis's refusal of a command to a key of another type."""
-    return isinstance(reply, ResponseError) and str(reply).startswith("WRONGTYPE")
+    """True for Redis's refusal of a command to a key of another type, also in a script; Redis 6 says there in which."""
+    return isinstance(reply, ResponseError) and bool(_WRONG_TYPE.match(str(reply)))
 
 
 def parsed(met: list[Unreadable], key: str, remedy: str, parse: Callable[..., T], *values: Any) -> T | None:

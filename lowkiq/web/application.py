@@ -22,7 +22,20 @@ from lowkiq.environment import Credentials
 from lowkiq.web.api import routes as api
 from lowkiq.web.backend import Backend
 from lowkiq.web.bulk_runner import BulkRunner
-from lowkiq.web.pages import actions, bulks, failures, job, nodes, overview, queue, sign_in
+from lowkiq.web.pages import (
+    actions,
+    bulks,
+    failures,
+    glossary,
+    hands,
+    incidents,
+    job,
+    nodes,
+    overview,
+    queue,
+    search,
+    sign_in,
+)
 from lowkiq.web.pages.failures import ErrorResponses
 from lowkiq.web.pages.live import LivePages
 from lowkiq.web.security.access import Access
@@ -105,7 +118,11 @@ def _routes(view: View) -> list[BaseRoute]:
         pages.route("/nodes", "nodes.html", nodes.build),
         pages.route("/queues/{queue}", "queue.html", queue.build),
         pages.route("/queues/{queue}/job", "job.html", job.build),
+        pages.route("/help", "help.html", glossary.build),
         *actions.routes(pages),
+        *search.routes(view),
+        pages.route("/incidents", "incidents.html", incidents.build),
+        *hands.routes(pages),
         pages.route("/bulks", "bulks.html", bulks.build_list),
         pages.route("/bulks/{id}", "bulk.html", bulks.build_one),
         bulks.stop(view),

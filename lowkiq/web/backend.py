@@ -2,20 +2,28 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
+from typing import Final
 
-from lowkiq.admin.actions import Actions, Progress
-from lowkiq.admin.bulks import Bulk
+from lowkiq.admin.jobs.actions import Progress
+from lowkiq.admin.jobs.bulks import Bulk
+from lowkiq.admin.jobs.finder import Finder
+from lowkiq.admin.jobs.previews import Previews
+from lowkiq.admin.jobs.search import Search
+from lowkiq.admin.jobs.tracking import Tracked, Transition, is_tracked, read_tracked, read_transitions
+from lowkiq.admin.jobs.undo import UndoableActions
 from lowkiq.admin.metrics import known_queues
-from lowkiq.admin.previews import Previews
-from lowkiq.admin.search import Search
 from lowkiq.admin.sessions import end_session, read_ended_sessions
 from lowkiq.app import Lowkiq
-from lowkiq.errors import UnknownQueue, short
+from lowkiq.errors import unknown_queue
+from lowkiq.job import KEPT_BYTES, encode_id, shard_of
 from lowkiq.queue.call import Caller
 from lowkiq.queue.shard import Shard
 from lowkiq.transport.connect import client_for_people
 from lowkiq.web.security.access import SESSION_SECONDS
+
+#: Tracked ids that a page shows.
+PINNED: Final = 50
 
 
 class Backend:
@@ -25,6 +33,7 @@ class Backend:
         self.settings = app.settings
         self.namespace = app.settings.namespace
         self.caller = Caller(client_for_people(app.settings))
+        self.thresholds = app.thresholds
         self._app = app
 
     def queues(self) -> dict[str, int]:
@@ -39,9 +48,34 @@ class Backend:
             self.caller, self._shards(queue), load_error=settings.load_error, max_id_bytes=settings.max_id_bytes
         )
 
-    def actions(self, queue: str) -> Actions:
+    def finder(self) -> Finder:
+        """Finds jobs by their ids, over all queues."""
+        settings = self.settings
+        return Finder(
+            self.caller,
+            settings.namespace,
+            self.queues(),
+            load_error=settings.load_error,
+            max_id_bytes=settings.max_id_bytes,
+        )
+
+    def actions(self, queue: str) -> UndoableActions:
         """Raises UnknownQueue."""
-        return Actions(self.caller, self._shards(queue), max_id_bytes=self.settings.max_id_bytes)
+        return UndoableActions(self.caller, self._shards(queue), max_id_bytes=self.settings.max_id_bytes)
+
+    def tracked(self) -> list[Tracked]:
+        """The tracked ids of all queues."""
+        shown: list[Tracked] = []
+        for queue, count in self.queues().items():
+            shown += read_tracked(self.caller, self._app.shards(queue, count), PINNED - len(shown))
+        return shown
+
+    def history(self, queue: str, id: str) -> tuple[bool, list[Transition]]:
+        """True if an id is tracked, and what has happened to it since."""
+        shards = self._shards(queue)
+        encoded = encode_id(id, self.settings.max_id_bytes, errors=KEPT_BYTES)
+        shard = shards[shard_of(encoded, len(shards))]
+        return is_tracked(self.caller, shard, encoded), read_transitions(self.caller, shard, encoded)
 
     def sweep(self, bulk: Bulk) -> Iterator[Progress]:
         """Does what a bulk is to do, step by step."""
@@ -61,8 +95,3 @@ class Backend:
         if queue not in queues:
             raise unknown_queue(queue, queues)
         return self._app.shards(queue, queues[queue])
-
-
-def unknown_queue(queue: str, known: Iterable[str]) -> UnknownQueue:
-    """The error for a queue that is not among those known."""
-    return UnknownQueue(f"no queue {short(queue)} here; known are: {', '.join(known) or 'none'}")

@@ -11,10 +11,11 @@ import structlog
 from redis.exceptions import RedisError
 
 from lowkiq import clock
-from lowkiq.admin import bulks
-from lowkiq.admin.actions import check_action
-from lowkiq.admin.bulks import Bulk
-from lowkiq.admin.search import Match
+from lowkiq.admin.jobs import bulks
+from lowkiq.admin.jobs.actions import check_action
+from lowkiq.admin.jobs.bulks import Bulk
+from lowkiq.admin.jobs.deeds import end_bulk, note_bulk
+from lowkiq.admin.jobs.search import Match
 from lowkiq.errors import LowkiqError
 from lowkiq.web.backend import Backend
 
@@ -39,7 +40,7 @@ class BulkRunner:
         self._backend = backend
         self._places = threading.BoundedSemaphore(MOST)
 
-    def start(self, queue: str, action: str, match: Match, total: int) -> Bulk:
+    def start(self, queue: str, action: str, match: Match, total: int, who: str = "") -> Bulk:
         """
         Starts an action on all that match, in the background; it acts on at most `total` jobs.
 
@@ -51,6 +52,7 @@ class BulkRunner:
             raise TooManyBulks(f"{MOST} bulks run here already: wait for one to end, or stop one")
         try:
             bulk = bulks.new_bulk(self._backend.caller, self._backend.namespace, queue, action, match, total)
+            note_bulk(self._backend.caller, self._backend.namespace, bulk, who)
             # A daemon: what it has not done when the process ends, nobody has been told was done.
             threading.Thread(target=self._run, args=(bulk,), name=f"lowkiq-bulk-{bulk.id}", daemon=True).start()
         except BaseException:
@@ -93,6 +95,7 @@ class BulkRunner:
         for _ in range(RETRIES):
             try:
                 bulks.save(self._backend.caller, self._backend.namespace, bulk)
+                end_bulk(self._backend.caller, self._backend.namespace, bulk)
             except RedisError:
                 threading.Event().wait(RETRY_AFTER)
             else:

@@ -13,28 +13,41 @@ from collections import deque
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Annotated, Final
+from typing import Annotated, Any, Final
 
 import msgspec
+import redis
 from msgspec import Meta
+from redis.exceptions import ResponseError
 from starlette.concurrency import run_in_threadpool
 
 from lowkiq import clock
-from lowkiq.admin.alerts import Alert, RedisHealth, alerts_of, read_redis_health
+from lowkiq.admin.alerts.alert import Alert
+from lowkiq.admin.alerts.look import Found, Look
+from lowkiq.admin.alerts.redis import RedisHealth
 from lowkiq.admin.beats.health import NodeHealth, Running, read_health, running_batches
-from lowkiq.admin.history import SAMPLE_INTERVAL, Point, read_earlier
+from lowkiq.admin.beats.nodes import Nodes, judge
 from lowkiq.admin.metrics import QueueMetrics, ShardMetrics, by_queue, read_shards, total
-from lowkiq.admin.nodes import Nodes, judge
+from lowkiq.admin.past.history import SAMPLE_INTERVAL, Point, read_earlier
 from lowkiq.admin.words import printable
-from lowkiq.queue.call import redis_time
+from lowkiq.errors import unknown_queue
 from lowkiq.queue.shard import Shard, shards_of
-from lowkiq.web.backend import Backend, unknown_queue
+from lowkiq.web.backend import Backend
 
 #: Seconds for which a snapshot is new enough.
 INTERVAL: Final = 1.0
+#: Seconds that a page waits for a new one; that the script's questions do, which must be answered in time; and up to
+#: which age an older one will do, which the page then tells.
+PATIENCE: Final = 5.0
+TICK_PATIENCE: Final = 1.5
+OLDEST: Final = 10.0
+#: Age from which a page says that it is stale: three ticks that brought nothing new.
+STALE: Final = 4.0
 #: Shards that one poll reads: about 0.8 ms of Redis. Where there are more, they take turns, and a shard's metrics are
 #: some polls old: of a thousand shards, up to ten seconds.
 SHARDS_A_POLL: Final = 100
+#: Shards that one poll reads for who wants exact numbers: about 16 ms of Redis, once a second at most.
+EXACT_SHARDS: Final = 2_000
 #: Seconds over which rates are taken: long enough to be calm, short enough to show a change.
 RATE_WINDOW: Final = 10.0
 
@@ -77,11 +90,10 @@ class Snapshot:
     total_rate: Rates
     nodes: Nodes
     server: RedisHealth
-
-    @cached_property
-    def alerts(self) -> list[Alert]:
-        """Alerts of nodes, shards and Redis, the worst first."""
-        return sorted([*alerts_of(self.nodes), *self.server.alerts], key=lambda alert: alert.severity != "bad")
+    #: All that is wrong, the worst first.
+    alerts: list[Alert]
+    #: Seconds since the oldest of the shards' numbers was read.
+    age: float = 0.0
 
     def shard(self, queue: str, number: int) -> ShardMetrics | None:
         """The numbers of a shard, if they are known already."""
@@ -141,22 +153,58 @@ class Snapshots:
         self._poll = _Poll(backend)
         #: The last good one.
         self.last: Snapshot | None = None
-        self._taken_at = float("-inf")
+        self._began_at = self._taken_at = float("-inf")
         self._polling: asyncio.Task[Snapshot] | None = None
+        #: Of the last poll, if it failed.
+        self._error: Exception | None = None
 
-    async def get(self) -> Snapshot:
-        """A snapshot not older than the interval. Raises redis.RedisError when Redis is away, or too slow."""
+    @property
+    def age(self) -> float:
+        """Seconds since the last good one was begun."""
+        return clock.monotonic() - self._began_at
+
+    async def get(self, patience: float = PATIENCE) -> Snapshot:
+        """
+        A snapshot not older than the interval; where a new one takes longer than `patience`, the last one, if it is not
+        older than OLDEST. Raises redis.RedisError when Redis is away, or too slow.
+        """
         if self.last is not None and clock.monotonic() - self._taken_at < self.interval:
             return self.last
-        if self._polling is None or self._polling.done() or self._polling.get_loop() is not asyncio.get_running_loop():
-            self._polling = asyncio.get_running_loop().create_task(self._take())
-        # Shielded: a client that leaves must not take the snapshot from those that stay.
-        return await asyncio.shield(self._polling)
+        polling, loop = self._polling, asyncio.get_running_loop()
+        if polling is None or polling.done() or polling.get_loop() is not loop:
+            polling = self._polling = loop.create_task(self._take())
+            polling.add_done_callback(seen)
+        # Not awaited itself: a client that leaves, or has no time left, must not take it from those that stay.
+        done, _ = await asyncio.wait({polling}, timeout=patience)
+        if done:
+            return polling.result()
+        if self.last is not None and self.age < OLDEST and self._error is None:
+            return self.last
+        raise self._error or redis.TimeoutError(f"no answer within {patience:g} s")
+
+    async def exact(self) -> Snapshot:
+        """A snapshot with all numbers read at once; of very many shards `age` tells how old the oldest are."""
+        snapshot = await self.get()
+        if not snapshot.age:
+            return snapshot
+        return await run_in_threadpool(self._poll.exact)
 
     async def _take(self) -> Snapshot:
-        snapshot = await run_in_threadpool(self._poll)
-        self.last, self._taken_at = snapshot, clock.monotonic()
+        began = clock.monotonic()
+        try:
+            snapshot = await run_in_threadpool(self._poll)
+        except Exception as error:
+            self._error = error.with_traceback(None)
+            raise
+        self._error = None
+        self.last, self._began_at, self._taken_at = snapshot, began, clock.monotonic()
         return snapshot
+
+
+def seen(task: asyncio.Task[Any]) -> None:
+    """A task's error need not be logged if nobody waited for it any longer."""
+    if not task.cancelled():
+        task.exception()
 
 
 class _Poll:
@@ -169,40 +217,68 @@ class _Poll:
         self._next_shard = 0
         #: Times with the counters as of then.
         self._past: deque[tuple[float, Counters]] = deque()
+        self._look = Look(backend.caller, backend.namespace, backend.thresholds)
         self._alone = threading.Lock()
+        #: Prefix of a shard → when its numbers were read.
+        self._read_at: dict[str, float] = {}
+        self._exact: Snapshot | None = None
+        self._exact_at = 0.0
 
     def __call__(self) -> Snapshot:
         with self._alone:
-            return self._read()
+            return self._read(SHARDS_A_POLL)
 
-    def _read(self) -> Snapshot:
+    def exact(self) -> Snapshot:
+        """One for all who ask within a second: it reads as many shards as it may."""
+        with self._alone:
+            if self._exact is None or clock.monotonic() - self._exact_at >= INTERVAL:
+                self._exact, self._exact_at = self._read(EXACT_SHARDS), clock.monotonic()
+            return self._exact
+
+    def _read(self, most: int) -> Snapshot:
         backend = self._backend
         counts = backend.queues()
-        shards = self._read_shards(shards_of(backend.namespace, counts))
+        shards = self._read_shards(shards_of(backend.namespace, counts), most)
         queues = by_queue(counts, shards)
-        at = redis_time(backend.caller)
-        rates = self._rates(clock.monotonic(), queues, at)
+        nodes = judge(read_health(backend.caller, backend.namespace), shards, backend.caller.met.now())
+        found = self._noted(self._look(nodes, shards, queues))
+        rates = self._rates(clock.monotonic(), queues, found.at)
         self._number += 1
         return Snapshot(
             number=self._number,
-            at=at,
+            at=found.at,
             shards_counts=counts,
             shards=shards,
             queues=queues,
             rates=rates,
             total=total(queues.values()),
             total_rate=_sum(rates.values()),
-            nodes=judge(read_health(backend.caller, backend.namespace), shards, backend.caller.met.now()),
-            server=read_redis_health(backend.caller),
+            nodes=nodes,
+            server=found.server,
+            alerts=found.alerts,
+            age=self._age(),
         )
 
-    def _read_shards(self, shards: Sequence[Shard]) -> list[ShardMetrics]:
+    def _noted(self, found: Found) -> Found:
+        """Where no node notes since when alerts last, this view does; a Redis that can be read only is no failure."""
+        try:
+            return self._look.note_if_nobody_does(found)
+        except ResponseError:
+            return found
+
+    def _age(self) -> float:
+        """Seconds since the oldest numbers were read; 0 if all were read just now."""
+        return max(self._read_at.values(), default=0.0) - min(self._read_at.values(), default=0.0)
+
+    def _read_shards(self, shards: Sequence[Shard], most: int) -> list[ShardMetrics]:
         """Metrics of all shards, after reading those never seen before and those whose turn it is."""
-        turn = [*shards, *shards][self._next_shard : self._next_shard + min(SHARDS_A_POLL, len(shards))]
+        turn = [*shards, *shards][self._next_shard : self._next_shard + min(most, len(shards))]
         self._next_shard = (self._next_shard + len(turn)) % max(len(shards), 1)
         due = {shard.prefix: shard for shard in [*(s for s in shards if s.prefix not in self._seen), *turn]}
         self._seen.update(zip(due, read_shards(self._backend.caller, list(due.values())), strict=True))
         self._seen = {shard.prefix: self._seen[shard.prefix] for shard in shards}
+        self._read_at |= dict.fromkeys(due, clock.monotonic())
+        self._read_at = {prefix: self._read_at[prefix] for prefix in self._seen}
         return list(self._seen.values())
 
     def _from_history(self, now: float, queues: Iterable[str], at: float) -> Iterator[tuple[float, Counters]]:

@@ -102,7 +102,12 @@ class Arbiter:
             self._slots, self._shutdown, self._replacement, self._last_resort, self._notices, self._bulletins, end_hooks
         )
         self._children = Children(
-            self._slots, self._loop, on_ready=self._on_ready, on_exit=on_exit, on_no_fork=on_exit.no_fork
+            self._slots,
+            self._loop,
+            on_ready=self._on_ready,
+            on_exit=on_exit,
+            on_ask=self._commands.on_ask,
+            on_no_fork=on_exit.no_fork,
         )
         self._state_dir = StateDir(options.state_dir)
         self._names = NamesFile(options.state_dir)
@@ -183,6 +188,7 @@ class Arbiter:
         self._shutdown.end_companions()
         self._control.drop_overdue()
         self._bulletins.notices = self._notices.now()
+        self._bulletins.events, self._bulletins.answers = self._events.incidents, self._commands.answers()
         self._bulletins.publish(self._slots.of_nodes)
         self._names.write(self._kept_names())
         self._guardian.tell(slot.child.pid for slot in self._slots.beating if slot.child is not None)

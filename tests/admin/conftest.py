@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from lowkiq import Lowkiq, Worker
-from lowkiq.admin.previews import Page, Previews
+from lowkiq.admin.jobs.previews import Page, Previews
 from lowkiq.job import shard_of
 from tests.queue.shard_driver import PAST, ShardDriver
 

@@ -7,9 +7,9 @@ import json
 import msgspec
 import pytest
 
+from lowkiq.admin.jobs.previews import Previews
+from lowkiq.admin.jobs.queries import Queries
 from lowkiq.admin.metrics import read_shards
-from lowkiq.admin.previews import Previews
-from lowkiq.admin.queries import Queries
 from tests.admin.conftest import ids, pages
 from tests.beside import HOT_DUE, run_beside
 from tests.queue.shard_driver import FUTURE, PAST

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import pytest
 
+from lowkiq.admin.beats.health import MOST_GONE
 from lowkiq.admin.metrics import read_shards
 from lowkiq.errors import ShardsCountMismatch
 from lowkiq.queue.call import Call
 from lowkiq.queue.shard import peek
 from tests.queue.shard_driver import FUTURE, PAST, ShardDriver
+from tests.web.node_health import tell_health
 
 
 def stats(shard):
@@ -108,9 +110,22 @@ def test_nodes_that_have_not_beaten_for_a_day_are_forgotten(app):
     redis.zadd(key, {"old": redis.time()[0] - 86_500, "late": redis.time()[0] - 86_000})
 
     def beat(node, is_gone):
-        return app.caller.run(Call("beat", [key], [node, is_gone], float))
+        return app.caller.run(Call("beat", [key], [node, is_gone, 30, 200], lambda reply: float(reply[0])))
 
     assert beat("new", 0) == pytest.approx(redis.time()[0], abs=5)
     assert redis.zrange(key, 0, -1) == [b"late", b"new"]
     beat("new", 1)
     assert redis.zrange(key, 0, -1) == [b"late"]
+
+
+def test_of_nodes_that_are_gone_so_many_are_kept(app):
+    namespace, redis = app.settings.namespace, app.redis()
+    now = redis.time()[0]
+    redis.zadd(f"{namespace}:nodes", {f"gone-{number:03}": now - 1_000 + number for number in range(MOST_GONE + 5)})
+    redis.set(f"{namespace}:node:gone-004", "x")
+    redis.set(f"{namespace}:node:gone-005", "x")
+    tell_health(app, node="lives")
+    names = redis.zrange(f"{namespace}:nodes", 0, -1)
+    assert (len(names), names[0], names[-1]) == (MOST_GONE + 1, b"gone-005", b"lives")
+    assert not redis.exists(f"{namespace}:node:gone-004")
+    assert redis.exists(f"{namespace}:node:gone-005")

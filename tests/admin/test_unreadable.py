@@ -3,20 +3,27 @@
 from __future__ import annotations
 
 import json
+import re
 
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from lowkiq import ShardsCountMismatch, clock
-from lowkiq.admin import history
-from lowkiq.admin.beats import health
+from lowkiq.admin.beats import hands, health
+from lowkiq.admin.jobs.undo import UndoableActions
 from lowkiq.admin.metrics import MOST_QUEUES, MOST_SHARDS_IN_ALL
+from lowkiq.admin.past import history
+from lowkiq.admin.past.durations import Durations
+from lowkiq.admin.past.statistics import Addition, Times, add, read_totals
+from lowkiq.node.counts.incident_notes import note_version
 from lowkiq.queue import keys
 from lowkiq.queue.push import register
 from lowkiq.queue.unreadable import KEPT_SECONDS, LONGEST, MOST, Met, Unreadable, quoted
-from tests.junk import GOOD_BEAT, set_up
+from lowkiq.version import VERSION
+from tests.junk import EVIL, GARBAGE, GOOD_BEAT, JUNK, PUT_AWAY, as_kind, put_away, set_up
 
+KINDS = ("string", "list", "hash", "zset")
 FUZZ = settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 VALUES = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=5),
@@ -132,3 +139,59 @@ def test_what_was_met_is_forgotten_when_it_was_mended_and_after_a_while(monkeypa
     assert len(met.now()) == MOST
     now += KEPT_SECONDS
     assert met.now() == []
+
+
+def test_what_is_kept_of_tags_and_transitions_breaks_no_query(app):
+    client, ns, queries = set_up(app), app.settings.namespace, app.queries("q", 2)
+    for name, (plant, named) in JUNK.items():
+        if not re.search("tag|track|transition", name):
+            continue
+        client.delete(*client.keys(f"{ns}:*"))
+        plant(set_up(app), ns)
+        queries.top()
+        [*queries.find(tag="eu"), *queries.morgue_find(tag="eu")]
+        queries.tracked()
+        queries.history("1")
+        app.metrics()
+        assert not named or named in " ".join(one.key for one in app.caller.met.now()), name
+
+
+def test_a_deletion_that_was_kept_by_somebody_else_comes_back_whole_or_not_at_all(app):
+    client, ns = set_up(app), app.settings.namespace
+    actions = UndoableActions(app.caller, app.shards("q", 2), max_id_bytes=512)
+    for record in PUT_AWAY:
+        client.delete(*client.keys(f"{ns}:*"))
+        set_up(app)
+        before = {key: client.dump(key) for key in client.keys(f"{ns}:*")}
+        put_away(record)(client, ns)
+        assert actions.put_back("0123456789abcdef") == 0, record
+        client.delete(f"{ns}:{{q:0}}:undo:0123456789abcdef")
+        assert {key: client.dump(key) for key in client.keys(f"{ns}:*")} == before, record
+    as_kind(client, f"{ns}:{{q:0}}:undo:0123456789abcdef", "string")
+    assert actions.put_back("0123456789abcdef") == 0
+    assert "undo:0123456789abcdef" in app.caller.met.now()[0].key
+
+
+def test_what_nodes_write_makes_room_for_itself(app):
+    """Whatever is there in its place: the version they run, what they are asked for, and what they have added."""
+    client, ns = app.redis(), app.settings.namespace
+    times = Times(Durations(), Durations())
+    texts = (lambda key, text=text: client.set(key, text) for text in GARBAGE)
+    kinds = (lambda key, kind=kind: as_kind(client, key, kind) for kind in KINDS)
+    for number, plant in enumerate([*texts, *kinds]):
+        for key in ("{hands}:to:h:1:n", "{history}::added:n", "{history}:q:times"):
+            client.delete(f"{ns}:{key}")
+            plant(f"{ns}:{key}")
+        for key in client.keys(f"{ns}:version:*"):
+            client.delete(key)
+            plant(key)
+        note_version(app.caller, ns, ["q"])
+        assert client.get(client.keys(f"{ns}:version:*")[0]) == VERSION.encode()
+        assert hands.take(app.caller, ns, "h:1:n")[1] == []
+        asked = hands.ask(app.caller, ns, "h:1:n", "quiet", "me")
+        assert [request.id for request in hands.take(app.caller, ns, "h:1:n")[1]] == [asked.id]
+        assert add(app.caller, ns, "n", 10 + number, [Addition("q", 1, times)])
+        assert read_totals(app.caller, ns, ["q"])["q"].waits.count == 0
+    client.rpush(f"{ns}:{{hands}}:to:h:1:n", *GARBAGE, b"[" * 100_000, EVIL)
+    assert hands.take(app.caller, ns, "h:1:n")[1] == []
+    assert "{hands}:to:h:1:n" in " ".join(one.key for one in app.caller.met.now())

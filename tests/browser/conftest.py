@@ -7,7 +7,6 @@ Without Chromium these tests skip on a laptop and fail in CI.
 from __future__ import annotations
 
 import os
-import shutil
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -15,19 +14,18 @@ from typing import Any
 import pytest
 from playwright.sync_api import Browser, ConsoleMessage, Page, sync_playwright
 
+from tests.browser.chromium import OPTIONS, find_chromium
 from tests.browser.shop import Shop
 from tests.web.conftest import browse, make_web, serve  # noqa: F401 (fixtures)
 
 #: Milliseconds that a page, or what is waited for on it, may take.
 PATIENCE = 60_000
-CHROMIUM = ("chromium", "chromium-browser", "google-chrome")
-#: It runs as root in containers, and must ask nobody but the page.
-OPTIONS = ["--no-sandbox", "--disable-gpu", "--disable-quic", "--disable-background-networking", "--disable-sync"]
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def chromium() -> Iterator[Browser]:
-    path = next(filter(None, map(shutil.which, CHROMIUM)), None)
+    """A browser of each file's own: while Playwright runs, no other test of the process could run an event loop."""
+    path = find_chromium()
     if path is None:
         message = "no chromium on PATH: apt-get install chromium"
         pytest.fail(message) if os.environ.get("CI") else pytest.skip(message)

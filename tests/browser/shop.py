@@ -137,4 +137,9 @@ def page_paths(queue: str, id: str) -> list[str]:
         *(f"/queues/{queue}?view={view}" for view in views),
         f"/queues/{queue}/job?id={quote(id, safe='')}",
         "/bulks",
+        "/help",
+        "/incidents",
+        "/dumps",
+        "/search",
+        f"/search?q={quote(id[:3], safe='')}*",
     ]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import subprocess
 from pathlib import Path
@@ -12,6 +13,7 @@ import pytest
 from playwright.sync_api import expect
 
 from tests.browser.shop import page_paths
+from tests.support import wait_until
 
 #: Pinned: a new rule should not break a build by surprise.
 AXE = "axe-core@4.10.3"
@@ -31,11 +33,11 @@ def axe(tmp_path_factory):
     return Path(directory, "node_modules/axe-core/axe.min.js").read_text("utf-8")
 
 
-@pytest.mark.parametrize("scheme", ["light", "dark"])
-def test_axe_finds_nothing_serious(open_shop, look, axe, scheme):
-    page = look(open_shop.enter(), color_scheme=scheme, bypass_csp=True)
-    for path in PATHS:
-        page.goto(open_shop.url + path)
+@pytest.mark.parametrize(("scheme", "width"), [("light", 1280), ("dark", 360)])
+def test_axe_finds_nothing_serious(open_shop, look, axe, scheme, width):
+    page = look(open_shop.enter(), color_scheme=scheme, width=width, bypass_csp=True)
+
+    def examine(where: str) -> None:
         page.evaluate(axe)
         result: Any = page.evaluate("axe.run({resultTypes: ['violations']})")
         serious = [
@@ -43,7 +45,26 @@ def test_axe_finds_nothing_serious(open_shop, look, axe, scheme):
             for violation in result["violations"]
             if violation["impact"] in {"serious", "critical"}
         ]
-        assert serious == [], path
+        assert serious == [], where
+
+    for path in PATHS:
+        page.goto(open_shop.url + path)
+        examine(path)
+    page.goto(f"{open_shop.url}/queues/orders?view=morgue")
+    page.locator('input[name="ids"]').first.check()
+    page.locator("#on-selected").get_by_role("button", name="Delete").click()
+    expect(page.get_by_role("button", name="Pause")).to_be_hidden()  # a question is not live
+    examine("a question")
+    page.goto(f"{open_shop.url}/no-such-page")
+    examine("a message")
+    page.goto(open_shop.url)
+    page.route("**/*", lambda route: route.abort())
+    expect(page.locator("#stale")).to_be_visible()
+    examine("a stale page")
+    page.unroute("**/*")
+    page.context.clear_cookies()
+    page.goto(f"{open_shop.url}/sign-in")
+    examine("signing in")
 
 
 @pytest.mark.parametrize("width", [360, 1600])
@@ -88,6 +109,48 @@ def test_what_somebody_is_at_survives_the_refresh(open_shop, look):
             pass
     expect(box).to_be_checked()
     expect(box).to_be_focused()
+
+
+def test_a_traceback_is_opened_read_and_copied_by_keyboard(open_shop, look):
+    allowed = ["clipboard-read", "clipboard-write"]
+    page = look(open_shop.enter("/queues/orders?view=morgue"), permissions=allowed)
+    groups = page.get_by_role("table", name="Jobs by their last error")
+    group = groups.locator("tbody tr", has_text="TimeoutError: the ERP did not answer within # s")
+    failures = group.locator('[data-label="Failures"]')
+    wait_until(lambda: page.reload() and failures.inner_text().isdigit(), "a beat has told of them")
+    expect(group.locator('[data-label="First seen"] time')).to_be_visible()
+    group.get_by_role("button", name="Revive").click()
+    expect(page.get_by_role("main")).to_contain_text("30 jobs of the morgue")
+    page.go_back()
+    group.locator("a.example").click()
+    expect(page.locator("#light")).to_have_text("live")
+    expect(page.locator("pre.error")).to_have_text(re.compile("^TimeoutError: the ERP did not answer within [0-9]+ s$"))
+    summary, frames = page.get_by_text("Traceback", exact=True), page.get_by_role("region", name="Traceback")
+    expect(frames).to_be_hidden()
+    summary.focus()
+    page.keyboard.press("Enter")
+    expect(frames).to_contain_text("in perform")
+    expect(frames).to_contain_text("raise TimeoutError(")
+    page.keyboard.press("Tab")
+    expect(page.get_by_role("button", name="Copy")).to_be_focused()
+    page.keyboard.press("Enter")
+    expect(page.locator("#copied")).to_have_text("Copied")
+    copied = page.evaluate("navigator.clipboard.readText()")
+    assert copied.startswith("Traceback (most recent call last):\n  File ")
+    assert copied.splitlines()[-1].startswith("TimeoutError: the ERP did not answer within ")
+    for _ in range(6):  # the part of the job comes anew with every fifth
+        with page.expect_response(lambda response: "x-lowkiq-live" in response.request.headers):
+            pass
+    expect(frames).to_be_visible()
+    expect(page.locator("#copied")).to_be_empty()
+    unscripted = look(open_shop.enter(f"/queues/orders/job?id={copied_id(page)}"), java_script_enabled=False)
+    unscripted.get_by_text("Traceback", exact=True).click()
+    expect(unscripted.get_by_role("region", name="Traceback")).to_be_visible()
+    expect(unscripted.get_by_role("button", name="Copy")).to_have_count(0)
+
+
+def copied_id(page):
+    return page.url.partition("id=")[2]
 
 
 def test_a_server_that_does_not_answer_is_noticed_until_it_does(open_shop, look):

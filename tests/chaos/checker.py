@@ -11,6 +11,7 @@ innocent     an id is buried for deaths of nodes, but none of its payloads kills
              often as that takes
 stale        a run is given a checkpoint of a payload that it is not to do
 came back    a job starts long after it was cancelled
+miscounted   a tag is counted otherwise than the jobs that are left have it
 """
 
 from __future__ import annotations
@@ -63,6 +64,8 @@ class Verdict:
     came_back: list[str] = field(default_factory=list)
     #: The same, when faults have struck so often while they ran that it looks as if they had.
     framed: int = 0
+    #: Tags that are counted otherwise than jobs have them.
+    miscounted: list[str] = field(default_factory=list)
     #: Started before a lower one of which Redis may just have lost the push.
     disordered_by_failover: int = 0
 
@@ -78,6 +81,7 @@ class Verdict:
             or self.innocents
             or self.stale
             or self.came_back
+            or self.miscounted
         )
 
 
@@ -88,6 +92,7 @@ def check(history: History, *, may_lose: bool = False) -> Verdict:
         unsure=sum(push.acked_at is None for push in history.pushes.values()),
         buried=len(history.morgue),
         queued=len(history.queued),
+        miscounted=history.tags,
     )
     causes = Causes(history)
     written = {(*row, number) for row, records in history.rows.items() for number in _written(records)}

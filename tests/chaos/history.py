@@ -74,6 +74,8 @@ class History:
     queued: set[Payload] = field(default_factory=set)
     #: Row → what was cancelled of it, and when Redis knew that.
     cancels: dict[Row, list[Cancel]] = field(default_factory=dict)
+    #: Tags that are counted otherwise than jobs have them.
+    tags: list[str] = field(default_factory=list)
     #: Those in the morgue that are said to have killed their nodes.
     killers: set[Payload] = field(default_factory=set)
 
@@ -92,6 +94,8 @@ def read(directory: Path) -> History:
             if record["k"] in {"cancel", "cancelled"}:
                 known_at = record["t"] if record["k"] == "cancelled" else None
                 history.cancels.setdefault((record["q"], record["id"]), []).append(Cancel(record["n"], known_at))
+            elif record["k"] == "back":
+                _put_back(history, record)
     for path in sorted((directory / "rows").glob("*.log")):
         queue, _, id = path.name.removesuffix(".log").partition(".")
         history.rows[queue, id] = list(journal.read(path))
@@ -106,8 +110,19 @@ def read(directory: Path) -> History:
         told = json.loads(left.read_text())
         history.morgue = {(queue, id, number) for queue, id, number in told["morgue"]}
         history.killers = {(queue, id, number) for queue, id, number in told["killers"]}
+        history.tags = told.get("tags", [])
         history.queued = {(queue, id, number) for queue, id, number in told["queued"]}
     return history
+
+
+def _put_back(history: History, record: dict[str, Any]) -> None:
+    """What was deleted is back: it is to run, and as good as pushed just now."""
+    row, number = (record["q"], record["id"]), record["n"]
+    history.cancels[row].remove(Cancel(number, None))
+    for payload in [(*row, each) for each in range(1, number + 1)]:
+        push = history.pushes.get(payload)
+        if push and push.acked_at is not None and not is_cancelled(history, payload):
+            history.pushes[payload] = push._replace(acked_at=max(push.acked_at, record["t"]))
 
 
 def _pushes(records: Iterator[dict[str, Any]]) -> Iterator[tuple[Payload, Push]]:

@@ -26,7 +26,7 @@ GROUPS = {
 COUNTED = (
     "payloads", "unsure", "performed", "buried", "lost", "lost_to_failover", "loss_before_ms", "loss_after_ms",
     "disordered_by_failover", "still_queued", "out_of_order", "overlaps", "overlaps_refused", "innocents_buried",
-    "framed", "resumed", "stale_checkpoints", "cancelled", "came_back",
+    "framed", "resumed", "stale_checkpoints", "cancelled", "came_back", "miscounted_tags",
 )  # fmt: skip
 
 
@@ -55,6 +55,7 @@ def figures(verdict: Verdict, faults: Counter[str], seconds: float, on: str, see
         "stale_checkpoints": len(verdict.stale),
         "cancelled": verdict.cancelled,
         "came_back": len(verdict.came_back),
+        "miscounted_tags": len(verdict.miscounted),
         "duplicates": dict(verdict.duplicates.most_common()),
         "unexplained": len(verdict.unexplained),
         "good": verdict.is_good,
@@ -100,6 +101,7 @@ def violations(verdict: Verdict) -> list[str]:
     found += [f"innocent: {what}" for what in verdict.innocents[:SHOWN]]
     found += [f"stale checkpoint: {what}" for what in verdict.stale[:SHOWN]]
     found += [f"came back: {what}" for what in verdict.came_back[:SHOWN]]
+    found += [f"tags: {what}" for what in verdict.miscounted[:SHOWN]]
     if not verdict.performed:
         found.append("nothing was performed: see what the logs say")
     if verdict.queued:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import time
 from collections import Counter
@@ -9,8 +10,9 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import NamedTuple
 
-from lowkiq import Lowkiq
+from lowkiq import Lowkiq, Worker
 from lowkiq.admin.probes import BURIED_FOR_CRASHES
+from lowkiq.queue.call import pairs
 from tests.chaos import history
 from tests.chaos.checker import Verdict, check
 from tests.chaos.injector import Injector, Prober
@@ -66,11 +68,26 @@ def run(
 
 def note_what_is_left(app: Lowkiq, directory: Path) -> None:
     left: dict[str, list[tuple[str, str, int]]] = {"queued": [], "morgue": [], "killers": []}
+    tags = list[str]()
     for queue, worker in app.workers.items():
+        tags += miscounted(app, queue, worker)
         for where, jobs in (("queued", worker.queries.find("*")), ("morgue", worker.queries.morgue_find("*"))):
             for job in jobs:
                 found = [(queue, job.id, payload["n"]) for payload in job.payloads]
                 left[where] += found
                 if where == "morgue" and (job.error or "").endswith(BURIED_FOR_CRASHES):
                     left["killers"] += found
-    (directory / "left.json").write_text(json.dumps(left))
+    (directory / "left.json").write_text(json.dumps(left | {"tags": tags}))
+
+
+def miscounted(app: Lowkiq, queue: str, worker: type[Worker]) -> list[str]:
+    """Tags that are counted otherwise than jobs have them; nothing may be in hand."""
+    found = itertools.chain(worker.queries.find("*"), worker.queries.morgue_find("*"))
+    true = Counter(tag for tag, _ in {(tag, job.id) for job in found for tag in job.tags})
+    shards = app.shards(queue, worker.shards_count)
+    pages = app.caller.read([("ZRANGE", f"{shard.prefix}tag_counts", 0, -1, "WITHSCORES") for shard in shards], [])
+    kept: Counter[str] = Counter()
+    for page in pages:
+        kept.update({tag.decode(): round(float(count)) for tag, count in pairs(page)})
+    told = {row.tag: row.ids for row in worker.queries.top(100)}
+    return [] if kept == told == true else [f"{queue} counts {dict(kept)}, tells {told}, has {dict(true)}"]

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from tests.chaos.checker import CLAIMED, check
-from tests.chaos.history import Cancel, Node, Window
+from tests.chaos.history import Cancel, Node, Window, read
+from tests.chaos.journal import Journal
 from tests.chaos.test_checker import ROW, history, record, run, verdict_is
 
 CANCELLED_AT = 10.0
@@ -34,6 +36,29 @@ def test_what_was_cancelled_must_not_come_back(number: int, at: float, came_back
     world.cancels[ROW] = [Cancel(1, CANCELLED_AT)]
     verdict = check(world)
     assert (len(verdict.came_back), verdict.cancelled, verdict.is_good) == (came_back, 1, not came_back)
+
+
+def test_what_was_put_back_must_run_all_the_same(tmp_path: Path) -> None:
+    for name in ("producers", "rows", "nodes"):
+        (tmp_path / name).mkdir()
+    producer = Journal(tmp_path / "producers" / "0.jsonl")
+    producer.write("start", via="direct")
+    for number in (1, 2):
+        producer.write("push", q=ROW[0], sent=[[ROW[1], number, None]])
+        producer.write("ack", attempts=1)
+        producer.write("cancel", q=ROW[0], id=ROW[1], n=number)
+        if number == 1:
+            producer.write("back", q=ROW[0], id=ROW[1], n=1)
+    assert not check(read(tmp_path)).lost, "all of it was deleted again"
+    producer.write("back", q=ROW[0], id=ROW[1], n=2)
+    assert check(read(tmp_path)).lost == [(*ROW, 1), (*ROW, 2)]
+
+
+def test_tags_that_are_miscounted_are_no_good() -> None:
+    world = history(*run(1, "A.0", 5, 1), pushed=1)
+    assert check(world).is_good
+    world.tags = ["orders counts ..."]
+    assert not check(world).is_good
 
 
 @pytest.mark.parametrize(("kept", "stale"), [(1, 0), (2, 1)])

@@ -194,7 +194,7 @@ def test_a_full_redis(doctor: Doctor, app: Lowkiq, admin: redis.Redis) -> None:
     admin.config_set("maxmemory", 1)
     told = doctor()
     assert told.code == 1
-    assert told.checks("warning") >= {"redis.memory"}
+    assert told.checks("problem") >= {"redis.memory"}
     writes = told.of("rights.commands")[-1]
     assert writes["level"] == "problem" and "nothing can be written now" in writes["says"]
 

@@ -14,6 +14,7 @@ from lowkiq.admin import probes
 from lowkiq.admin.probes import Refusals
 from lowkiq.doctor import redis_checks
 from lowkiq.doctor.finding import Check, Verdict
+from lowkiq.settings import Settings
 
 INFO = {"redis_version": "7.2.4", "role": "master", "aof_enabled": 1, "used_memory": 10 << 20, "maxclients": 10_000,
         "connected_clients": 3}  # fmt: skip
@@ -24,7 +25,7 @@ def subject(config: dict[str, str] | None = None, *, is_spread: bool = False, **
         info=INFO | info,
         config=({"appendfsync": "everysec"} | (config or {})).get,
         caller=SimpleNamespace(is_spread=is_spread),
-        settings=SimpleNamespace(redis=None, namespace="lowkiq", poll_interval=1.0),
+        settings=Settings(poll_interval=1.0),
         app=SimpleNamespace(workers={"orders": None}),
         url="redis://host", url_source="REDIS_URL", is_embedded=False,
         number_of_nodes=4, connections_of_a_node=15,

@@ -80,13 +80,19 @@ class Isolated(Work):
 
 #: Keys that stay when all is done (docs/operators.md says why).
 KEPT = re.compile(
-    rb"lowkiq:(?:queues|nodes|node:.+|bell:.+:idle|unowned|\{history\}(?::.*:(?:5m|1h|1d|30d))?|\{(?:work|tasks|isolated):\d+\}:(?:meta|owner))"
+    rb"lowkiq:(?:queues|nodes|node:.+|bell:.+:idle|unowned|alerts|\{incidents\}(?::said|:ends)?|version:[0-9a-f]+"
+    rb"|\{history\}(?::.*:(?:5m|1h|1d|30d|365d|times(?::\d+)?|added:.+))?"
+    rb"|\{failures\}:(?:work|tasks|isolated):(?:counts|first|seen|flush:.+)"
+    rb"|\{(?:work|tasks|isolated):\d+\}:(?:meta|owner))"
 )
 #: Queued jobs above which the load waits.
 MOST_QUEUED = 5_000
 
 #: What may be more at the end than after the second round: bytes of a process, and of Redis, whose history fills up.
 MORE_OF_A_PROCESS, MORE_OF_REDIS = 4 << 20, 512 << 10
+#: Threads of a loop's executor begin when one more failure than before is told at once, and stay. One that leaked with
+#: each turn of the load would be hundreds.
+MORE_THREADS = 10
 
 
 class Sample(NamedTuple):
@@ -190,14 +196,14 @@ def _complaints(samples: list[Sample], exit_code: int) -> Iterator[str]:
         rss_before, threads_before, files_before = before.processes[name]
         if rss > rss_before * 1.03 + MORE_OF_A_PROCESS:
             yield f"{name} has grown from {rss_before:,} to {rss:,} bytes"
-        if threads > threads_before:
+        if threads > threads_before + MORE_THREADS:
             yield f"{name} has {threads} threads, and had {threads_before}"
         if files > files_before + 2:
             yield f"{name} has {files} descriptors, and had {files_before}"
     if after.redis_bytes > before.redis_bytes + MORE_OF_REDIS:
         yield f"Redis has grown from {before.redis_bytes:,} to {after.redis_bytes:,} bytes"
     if left := [key for key in after.keys if not KEPT.fullmatch(key)]:
-        yield f"keys are left: {left[:20]}"
+        yield f"keys are left: {left}"
     if exit_code:
         yield f"the supervisor has ended with {exit_code}"
 

@@ -7,8 +7,8 @@ from collections import Counter
 import pytest
 
 from lowkiq.admin.beats.health import BEAT_TTL, LATE_AFTER
-from lowkiq.admin.history import take_turn
 from lowkiq.admin.metrics import read_shards
+from lowkiq.admin.past.history import take_turn
 from lowkiq.queue.call import Call
 from lowkiq.queue.shard import Failure, Held, Owned, peek
 from tests.web.node_health import tell_health
@@ -268,7 +268,7 @@ def test_a_step_that_is_smaller_than_a_second_only_takes_its_time(shard, clock):
 
 def beat(shard, node):
     namespace = shard.app.settings.namespace
-    shard.caller.run(Call("beat", [f"{namespace}:nodes"], [node, 0], bytes))
+    shard.caller.run(Call("beat", [f"{namespace}:nodes"], [node, 0, 30, 200], list))
 
 
 def test_a_dead_nodes_beat_of_a_time_to_come_ages_from_the_next_beat_of_another(shard, clock):

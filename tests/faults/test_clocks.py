@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from lowkiq.admin.history import read_history
+from lowkiq.admin.past.history import read_history
 from tests.faults.other_clock import OtherClock
 from tests.node.nodes import Nodes
 from tests.support import running_redis, wait_until

@@ -1,6 +1,7 @@
 """
-A node, or a producer, is killed at each of its calls to Redis, one by one, or loses only its connection there: nothing
-is lost, nothing runs out of order, and no more runs twice than was in hand.
+A node, a producer, or what people do, is killed at each of its calls to Redis, one by one, or loses only its connection
+there: nothing is lost, nothing runs out of order, no more runs twice than was in hand, tags are counted as jobs have
+them, deletions can be undone, and an incident is there once.
 """
 
 from __future__ import annotations
@@ -26,6 +27,8 @@ WHAT_THEY_DO = {
     "impatient node": {"abandon"},
     "producer": {"register", "SCRIPT", "push"},
     "awaiting producer": {"register", "SCRIPT", "push", "push_apart"},
+    "people": {"track", "weigh", "put_away", "HSCAN", "put_back", "bury", "note_alerts", "note_incidents"}
+    | {"end_incidents"},
 }
 
 

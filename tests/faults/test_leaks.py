@@ -31,7 +31,7 @@ def sample(**changes: Any) -> leaks.Sample:
     ("changes", "complaint"),
     [
         ({"processes": {"node 0": (60 << 20, 9, 20)}}, "node 0 has grown"),
-        ({"processes": {"node 0": (50 << 20, 10, 20)}}, "node 0 has 10 threads"),
+        ({"processes": {"node 0": (50 << 20, 20, 20)}}, "node 0 has 20 threads"),
         ({"processes": {"node 0": (50 << 20, 9, 24)}}, "node 0 has 24 descriptors"),
         ({"redis_bytes": 2 << 20}, "Redis has grown"),
         ({"keys": [b"lowkiq:{work:0}:errors"]}, "keys are left"),

@@ -72,7 +72,9 @@ class Stage:
         self.fatal: list[BaseException] = []
 
     def perform(self, *jobs: Job, **settings: Any) -> Failures | None:
-        performer = Performer(self.worker, self._make_app(**settings).settings, self.fatal.append, LoopThread())
+        performer = Performer(
+            self.worker, self._make_app(**{"traceback_frames": 0} | settings).settings, self.fatal.append, LoopThread()
+        )
         return performer.perform(list(jobs))
 
     def fail(self, error: BaseException, *jobs: Job, **settings: Any) -> Failures:

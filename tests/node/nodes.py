@@ -78,7 +78,7 @@ class Nodes:
         self._started: list[NodeProcess] = []
         self._numbers = itertools.count()
         self.namespace = namespace
-        self.app = Lowkiq(redis_url=server.url, namespace=namespace)
+        self.app = Lowkiq(redis_url=server.url, namespace=namespace, alert_persistence=0)
         self.worker: type[Worker] = self.app.worker(queue_name="jobs", shards_count=options.get("shards_count", 3))(
             lambda _: None
         )

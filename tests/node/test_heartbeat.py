@@ -79,3 +79,21 @@ def test_a_heartbeat_goes_on_when_there_is_nothing_to_tell(app: Lowkiq) -> None:
     with capture_logs() as logged:
         heartbeat.run()
     assert (len(asked), [entry["event"] for entry in logged]) == (2, ["beat_failed"] * 2)
+
+
+def test_counts_are_flushed_with_each_beat_and_once_more_at_the_end(app: Lowkiq) -> None:
+    """A flush that fails in itself keeps no other from its turn."""
+    runtime, flushed = runtime_of(app), list[int]()
+
+    def broken() -> None:
+        raise ValueError("not to be added")
+
+    def report(round_trip: float | None) -> NodeHealth:
+        heartbeat.stop()
+        return HealthReport(runtime, [], {})("ready", round_trip)
+
+    runtime.flushes.extend([broken, lambda: flushed.append(1)])
+    heartbeat = Heartbeat(runtime, report, lambda: None)
+    with capture_logs() as logged:
+        heartbeat.run()
+    assert (flushed, [entry["event"] for entry in logged]) == ([1, 1], ["flush_failed"] * 2)

@@ -16,17 +16,20 @@ class Queued(NamedTuple):
     error: str | None = None
     #: It is parked behind a run of its own id; perform_in is when it was due.
     waits: bool = False
+    tags: tuple[str, ...] = ()
 
 
 class Claimed(NamedTuple):
     payloads: Payloads
     perform_in: float
     retry_count: int = -1
+    tags: tuple[str, ...] = ()
 
 
 class Dead(NamedTuple):
     payloads: Payloads
     error: str
+    tags: tuple[str, ...] = ()
 
 
 #: Names, types and values of all keys of a shard, and the names of others beside it. The shard's prefix holds nothing
@@ -35,7 +38,8 @@ LOOK = """
 local found = {}
 for i, key in ipairs(redis.call('KEYS', KEYS[1] .. '*')) do
     local kind = redis.call('TYPE', key).ok
-    local read = {hash = {'HGETALL', key}, zset = {'ZRANGE', key, 0, -1, 'WITHSCORES'}, list = {'LRANGE', key, 0, -1}}
+    local read = {hash = {'HGETALL', key}, zset = {'ZRANGE', key, 0, -1, 'WITHSCORES'}, list = {'LRANGE', key, 0, -1},
+        set = {'SMEMBERS', key}}
     found[i] = {string.sub(key, #KEYS[1] + 1), kind, read[kind] and redis.call(unpack(read[kind])) or {}}
 end
 return {found, redis.call('KEYS', ARGV[1])}
@@ -57,12 +61,18 @@ class Look:
         assert due.keys() == payloads.keys()
         assert retries.keys() <= due.keys()
         assert not any(is_compact(self.hash("payloads")[id]) for id in retries), "what has failed is in full"
-        return {id: Queued(payloads[id], due[id], int(retries.get(id, -1)), errors.get(id), id in behind) for id in due}
+        tags = self.tags("tags")
+        assert tags.keys() <= due.keys(), "tags of nothing that is queued"
+        return {
+            id: Queued(payloads[id], due[id], int(retries.get(id, -1)), errors.get(id), id in behind, tags.get(id, ()))
+            for id in due
+        }
 
     def claimed(self) -> dict[str, Claimed]:
         """The jobs of all claims in hand."""
         claims = self.claims().values()
         ids = [id for claim in claims for id in claim]
+        assert self.tags("claimed_tags").keys() <= set(ids), "tags of nothing that is claimed"
         assert len(ids) == len(set(ids)), f"I4: an id is in two claims: {ids}"
         return {id: job for claim in claims for id, job in claim.items()}
 
@@ -82,7 +92,45 @@ class Look:
     def morgue(self) -> dict[str, Dead]:
         index, payloads, errors = self.zset("morgue"), self._payloads("morgue:payloads"), self.hash("morgue:errors")
         assert index.keys() == payloads.keys() == errors.keys()
-        return {id: Dead(payloads[id], errors[id].decode()) for id in index}
+        tags = self.tags("morgue:tags")
+        assert tags.keys() <= index.keys(), "tags of nothing that is dead"
+        return {id: Dead(payloads[id], errors[id].decode(), tags.get(id, ())) for id in index}
+
+    def put_away(self) -> dict[tuple[str, str], tuple[list[bytes | None], Payloads]]:
+        """What deletions keep, by their names and ids: what is known of a job (put_away.lua), and its payloads."""
+        found = {}
+        names = [key for key in self.keys if key.startswith("undo:") and key.count(":") == 1]
+        several = {key for key in self.keys if key.startswith("undo:")} - set(names)
+        for name in names:
+            for id, record in self.hash(name).items():
+                fields = list(_fields(record))
+                held = fields[4]
+                assert held is not None, "kept without its payloads"
+                assert fields[1] != b"inf", "kept as parked"
+                if held == b"*":
+                    assert f"{name}:{id}" in several, f"the payloads of {id} are gone, and it is kept"
+                    payloads = {payload: float(score) for payload, score in self._pairs(f"{name}:{id}", b"zset")}
+                    several.remove(f"{name}:{id}")
+                else:
+                    payloads = _held(held, {}, id)
+                found[name.removeprefix("undo:"), id] = (fields, payloads)
+        assert not several, f"zsets that no deletion names: {several}"
+        return found
+
+    def tags(self, name: str) -> dict[str, tuple[str, ...]]:
+        return {id: tuple(text.decode().split("\n")) for id, text in self.hash(name).items()}
+
+    def check_tags(self) -> None:
+        """Every tag of an id is known by its name, and nothing else is."""
+        ids: dict[str, set[str]] = {}
+        for name in ("tags", "claimed_tags", "morgue:tags"):
+            for id, tags in self.tags(name).items():
+                for tag in tags:
+                    ids.setdefault(f"tagged:{tag}", set()).add(id)
+        known = {name: {id.decode() for id in value} for name, (kind, value) in self.keys.items() if kind == b"set"}
+        assert known == ids, f"tags: known are {known}, there are {ids}"
+        counts = {f"tagged:{tag}": count for tag, count in self.zset("tag_counts").items()}
+        assert counts == {name: len(some) for name, some in ids.items()}, f"tags: counted {counts} of {ids}"
 
     def deaths(self, name: str) -> dict[str, int]:
         return {id: int(count) for id, count in self.hash(name).items()}
@@ -98,16 +146,18 @@ class Look:
 
     def _claim(self, name: str, last_due: bytes | None, several: dict[str, Payloads]) -> dict[str, Claimed]:
         pairs = [(id.decode(), record) for id, record in self._pairs(name, b"list")]
+        tags = self.tags("claimed_tags")
         assert len(pairs) == len(dict(pairs)), f"an id is claimed twice: {pairs}"
         found = {}
         for id, record in pairs:
             if is_compact(record):
                 assert last_due is not None, "nothing tells when a job is due whose record is compact"
                 due_at = compact_us(record, int(last_due)) / 1e6
-                found[id] = Claimed({record[4:]: due_at}, due_at, -1)
+                found[id] = Claimed({record[4:]: due_at}, due_at, -1, tags.get(id, ()))
                 continue
             perform_in, retry_count, held = record.split(b":", 2)
-            found[id] = Claimed(_held(held, several, id), float(perform_in), int(float(retry_count)))
+            held_payloads = _held(held, several, id)
+            found[id] = Claimed(held_payloads, float(perform_in), int(float(retry_count)), tags.get(id, ()))
         return found
 
     def _several(self, name: str) -> dict[str, Payloads]:
@@ -128,6 +178,17 @@ class Look:
         kind, value = self.keys.get(name, [expected, []])
         assert kind == expected, f"{name} is a {kind!r}"
         return zip(value[::2], value[1::2], strict=True)
+
+
+def _fields(record: bytes) -> Iterator[bytes | None]:
+    while record:
+        if record[:1] == b"-":
+            record = record[1:]
+            yield None
+            continue
+        length, _, rest = record.partition(b":")
+        yield rest[: int(length)]
+        record = rest[int(length) :]
 
 
 def _held(held: bytes, several: dict[str, Payloads], id: str, due: float | None = None) -> Payloads:

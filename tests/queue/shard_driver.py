@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Any, Literal
 
 from lowkiq import Lowkiq
-from lowkiq.admin.actions import Actions
+from lowkiq.admin.jobs.actions import Actions
 from lowkiq.job import KEPT_BYTES, EncodedJob, Job
 from lowkiq.queue.call import Call
 from lowkiq.queue.claims import Claim, Spoiled
@@ -102,8 +102,9 @@ class ShardDriver:
         payload: bytes = b"p",
         score: float | str = "",
         perform_in: float | str = "",
+        tags: str = "",
     ) -> tuple[int, int]:
-        return self.push_all((id, payload, score, perform_in))
+        return self.push_all((id, payload, score, perform_in, tags))
 
     def push_all(self, *rows: Sequence[Any]) -> tuple[int, int]:
         """Pushes rows of id, payload, score, perform_in in one call; what is left out has its default."""
@@ -206,16 +207,21 @@ class ShardDriver:
                 return self.redis.zrange(key, 0, -1, withscores=True)
             case b"list":
                 return self.redis.lrange(key, 0, -1)
+            case b"set":
+                return self.redis.smembers(key)
             case b"string":
                 return self.redis.get(key)
             case kind:
                 raise AssertionError(f"{key!r} is a {kind!r}")
 
 
-def _encoded(id: str, payload: bytes = b"p", score: float | str = "", perform_in: float | str = "") -> EncodedJob:
+def _encoded(
+    id: str, payload: bytes = b"p", score: float | str = "", perform_in: float | str = "", tags: str = ""
+) -> EncodedJob:
     return EncodedJob(
         id.encode("utf-8", KEPT_BYTES),
         payload,
         score,
         perform_in if isinstance(perform_in, str) else f"{perform_in:.6f}",
+        tags,
     )

@@ -6,8 +6,8 @@ import math
 
 import pytest
 
+from lowkiq.admin.jobs.previews import Previews
 from lowkiq.admin.metrics import read_lengths, read_shards
-from lowkiq.admin.previews import Previews
 from lowkiq.errors import StaleClaim, Unsettled
 from lowkiq.queue.claims import Spoiled
 from lowkiq.queue.shard import Exhausted, Failure, peek
@@ -268,6 +268,16 @@ def test_when_all_that_is_queued_waits_the_owner_waits_for_a_ring(shard, lease):
     assert shard.caller.run(peek([shard.shard], [True])) == [None]
     assert lease.settle(2, rest="ack", has_several=False).due_in is None
     assert shard.owner("waiting") == "inf"
+
+
+def test_the_fast_settle_knows_too_that_what_waits_is_not_due(shard):
+    lease = shard.lease("a")
+    shard.push("x", b"1")
+    lease.claim()
+    shard.push("x", b"2")
+    shard.push("y", b"1")
+    assert [job.id for job in lease.claim_beside()] == ["y"]
+    assert lease.settle(rest="ack", has_several=False).due_in is None
 
 
 def test_a_thousand_are_parked_by_one_claim(shard):

@@ -8,9 +8,9 @@ import warnings
 import pytest
 
 from lowkiq import Lowkiq
-from lowkiq.admin.history import read_history, record
-from lowkiq.admin.previews import Previews
-from lowkiq.admin.search import Match
+from lowkiq.admin.jobs.previews import Previews
+from lowkiq.admin.jobs.search import Match
+from lowkiq.admin.past.history import read_history, record
 from lowkiq.errors import Fenced
 from lowkiq.node.health.housekeeping import Housekeeping
 from lowkiq.node.runtime import Runtime

@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 
 from lowkiq import Lowkiq
-from lowkiq.admin import bulks
-from lowkiq.admin.actions import Progress
-from lowkiq.admin.search import Match
+from lowkiq.admin.jobs import bulks
+from lowkiq.admin.jobs.actions import Progress
+from lowkiq.admin.jobs.search import Match
 from lowkiq.errors import LowkiqError, UnknownQueue
 from lowkiq.web.backend import Backend
 from lowkiq.worker import Worker

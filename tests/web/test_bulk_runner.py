@@ -11,10 +11,10 @@ import pytest
 import redis
 
 from lowkiq import Lowkiq
-from lowkiq.admin import bulks
-from lowkiq.admin.actions import Progress
-from lowkiq.admin.bulks import Bulk
-from lowkiq.admin.search import Match
+from lowkiq.admin.jobs import bulks
+from lowkiq.admin.jobs.actions import Progress
+from lowkiq.admin.jobs.bulks import Bulk
+from lowkiq.admin.jobs.search import Match
 from lowkiq.web import bulk_runner
 from lowkiq.web.backend import Backend
 from lowkiq.web.bulk_runner import MOST, BulkRunner, TooManyBulks

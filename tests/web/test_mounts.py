@@ -187,7 +187,7 @@ def test_one_signs_in_posts_and_signs_out_there(mount, queue):
 
 def test_a_form_of_a_page_acts_and_returns_below_the_prefix(mount, queue):
     client = mount(no_auth=True)
-    page = client.get(f"{PREFIX}/queues/shop").text
+    page = client.get(f"{PREFIX}/queues/shop?view=due").text
     fields = {"token": value_of(page, "token"), "view": "due", "action": "delete", "confirmed": "1"}
     posted = f"{PREFIX}/queues/shop/actions"
     refused = client.post(posted, data=fields | {"ids": value_of(page, "ids"), "token": "0" * 64})

@@ -184,5 +184,5 @@ def test_what_is_kept_for_rates_is_bounded(app, backend, time):
 
 def test_a_dead_node_is_missed_as_soon_as_it_is_forgotten(app, backend):
     """The nodes of a snapshot are those whose heartbeats Redis has."""
-    app.caller.run(Call("beat", [f"{app.settings.namespace}:nodes"], ["gone", 0], bytes))
+    app.caller.run(Call("beat", [f"{app.settings.namespace}:nodes"], ["gone", 0, 30, 200], list))
     assert get(Snapshots(backend)).nodes.nodes == []

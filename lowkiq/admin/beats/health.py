@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Annotated, Final, NamedTuple
 
 import msgspec
@@ -20,6 +20,8 @@ BEAT_INTERVAL = 5.0
 LATE_AFTER = 2.5 * BEAT_INTERVAL
 #: Seconds after which it is forgotten, and its number missing.
 BEAT_TTL = 30
+#: Nodes that are gone of which the last beat is kept, for a day, and seconds of that.
+MOST_GONE, GONE_KEPT = 200, 86_400
 #: Node numbers that can be missing: a heartbeat is only what somebody has written into Redis.
 MOST_NODES: Final = 10_000
 #: Seconds of lateness after which an event loop counts as blocked.
@@ -205,25 +207,51 @@ def batch_of(id: str, batches: Sequence[Running]) -> Running | None:
 
 
 def beat(caller: Caller, namespace: str, health: NodeHealth) -> None:
-    """Writes a heartbeat."""
-    caller.run(Call("beat", [keys.nodes(namespace)], [health.node, 0], bytes))
-    caller.command("SET", keys.node(namespace, health.node), msgspec.json.encode(health), "EX", BEAT_TTL)
+    """Writes a heartbeat. It is kept for a day, so that what is missing can be told of."""
+    _tell(caller, namespace, health.node, is_over=False)
+    caller.command("SET", keys.node(namespace, health.node), msgspec.json.encode(health), "EX", GONE_KEPT)
 
 
 def forget(caller: Caller, namespace: str, node: str) -> None:
     """The node is gone, and need not be waited for."""
-    caller.run(Call("beat", [keys.nodes(namespace)], [node, 1], bytes))
+    _tell(caller, namespace, node, is_over=True)
     caller.command("UNLINK", keys.node(namespace, node))
+
+
+def _tell(caller: Caller, namespace: str, node: str, *, is_over: bool) -> None:
+    _, *surplus = caller.run(Call("beat", [keys.nodes(namespace)], [node, int(is_over), BEAT_TTL, MOST_GONE], list))
+    for name in surplus:  # one by one: in Redis Cluster they may be anywhere
+        caller.command("UNLINK", _key_of(namespace, name))
 
 
 def read_health(caller: Caller, namespace: str) -> list[NodeHealth]:
     """The heartbeats of nodes that have beaten lately, by node number."""
-    key = keys.nodes(namespace)
-    time, beats = caller.read([("TIME",), ("ZREVRANGE", key, 0, MOST_BEATS - 1, "WITHSCORES")], [])
+    ages = {name: age for name, age in _ages(caller, namespace).items() if age <= BEAT_TTL}
+    return sorted(_read_beats(caller, namespace, ages), key=lambda node: (node.node_number, node.started_at))
+
+
+def is_alive(caller: Caller, namespace: str, node: str) -> bool:
+    """Returns whether a node has beaten lately."""
+    time, at = caller.read([("TIME",), ("ZSCORE", keys.nodes(namespace), node)], b"")
+    return bool(at) and time[0] + time[1] / 1e6 - float(at) <= BEAT_TTL
+
+
+def read_gone(caller: Caller, namespace: str) -> list[NodeHealth]:
+    """The last heartbeats of nodes that have not beaten lately, within a day: the last to beat come first."""
+    ages = {name: age for name, age in _ages(caller, namespace).items() if BEAT_TTL < age <= GONE_KEPT}
+    return _read_beats(caller, namespace, dict(list(ages.items())[:MOST_GONE]))
+
+
+def _ages(caller: Caller, namespace: str) -> dict[bytes, float]:
+    """Node → seconds since its last beat, by Redis's clock, which may have been set back; the last come first."""
+    newest = ("ZREVRANGE", keys.nodes(namespace), 0, MOST_BEATS - 1, "WITHSCORES")
+    time, beats = caller.read([("TIME",), newest], [])
     now = time[0] + time[1] / 1e6
-    # Redis forgets a beat by its clock too, and so too late if that was set back.
-    ages = {name: age for name, at in pairs(beats) if (age := max(now - float(at), 0.0)) <= BEAT_TTL}
-    found, unreadable, bytes_read = list[NodeHealth](), list[Unreadable](), 0
+    return {name: max(now - float(at), 0.0) for name, at in pairs(beats)}
+
+
+def _read_beats(caller: Caller, namespace: str, ages: Mapping[bytes, float]) -> list[NodeHealth]:
+    key, found, unreadable, bytes_read = keys.nodes(namespace), list[NodeHealth](), list[Unreadable](), 0
     for names in chunked(ages, BEATS_AT_ONCE):
         texts = caller.read([("GETRANGE", _key_of(namespace, name), 0, MOST_BEAT_BYTES) for name in names], b"")
         for name, text in zip(names, texts, strict=True):
@@ -234,7 +262,6 @@ def read_health(caller: Caller, namespace: str) -> list[NodeHealth]:
             why = f"its nodes' heartbeats have more than {MOST_BYTES_IN_ALL >> 20} MiB"
             unreadable.append(Unreadable(quoted(key), why, f"UNLINK {quoted(key)}"))
             break
-    found.sort(key=lambda node: (node.node_number, node.started_at))
     caller.met.tell(key, unreadable)
     return found
 

@@ -4,6 +4,8 @@
 -- returns {buried, then the ids of which payloads are left in the queue}   errors: LAYOUT, NEWER
 --@ shard now layout
 --@ payloads move
+--@ tags copy
+--@ notes note
 --@ claimed bury unqueue
 local P = KEYS[1]
 local refusal = check_layout(P, ARGV[1], true)
@@ -15,10 +17,12 @@ for i = 4, #ARGV do
   local wanted = ARGV[3] == 'any' or redis.call('ZSCORE', P .. 'retries', id)
   if wanted and redis.call('HEXISTS', P .. 'payloads', id) == 1 then
     morgue_entry(P, id, redis.call('HGET', P .. 'errors', id) or 'moved to the morgue by hand', now)
+    copy_tags(P, 'tags', 'morgue:tags', id)
     if payloads_move(P .. 'payloads', P .. 'morgue:payloads', id, tonumber(ARGV[2])) > 0 then
       reply[#reply + 1] = id
     else
       unqueue(P, id)
+      note(P, 'buried', id, '')
       reply[1] = reply[1] + 1
     end
   end

@@ -7,6 +7,7 @@
 --@ shard layout oom
 --@ bell ring_node
 --@ claimed drop
+--@ notes note
 local P = KEYS[1]
 local refusal = check_layout(P, ARGV[1], true)
 if refusal then return refusal end
@@ -23,7 +24,10 @@ for i = 2, #ARGV do
     is_any_running = true
   end
   if is_queued then drop_queued(P, id) end
-  if number or is_queued then cancelled = cancelled + 1 end
+  if number or is_queued then
+    note(P, 'cancelled', id, '', number and 'it runs, and is asked to stop' or '')
+    cancelled = cancelled + 1
+  end
 end
 if is_any_running and owner[1] then ring_node(P, owner[1], 'cancel ' .. P) end
 return cancelled

@@ -4,25 +4,15 @@
 -- ARGV  1 layout, 2 'queue', 'failed' (of the queue, only jobs that have failed) or 'morgue', then ids
 -- returns how many were deleted   errors: LAYOUT, NEWER
 --@ shard layout
---@ claimed drop
+--@ claimed drop_from
 local P = KEYS[1]
 local refusal = check_layout(P, ARGV[1], true)
 if refusal then return refusal end
 
-local prefix = ARGV[2] == 'morgue' and P .. 'morgue:' or P
 local dropped = 0
 for i = 3, #ARGV do
-  local id = ARGV[i]
-  local wanted = ARGV[2] ~= 'failed' or redis.call('ZSCORE', P .. 'retries', id)
-  if wanted and redis.call('HEXISTS', prefix .. 'payloads', id) == 1 then
-    if ARGV[2] == 'morgue' then
-      redis.call('UNLINK', prefix .. 'payloads:' .. id)
-      redis.call('HDEL', prefix .. 'payloads', id)
-      redis.call('ZREM', P .. 'morgue', id)
-      redis.call('HDEL', P .. 'morgue:errors', id)
-    else
-      drop_queued(P, id)
-    end
+  if is_in(P, ARGV[2], ARGV[i]) then
+    drop_from(P, ARGV[2], ARGV[i])
     dropped = dropped + 1
   end
 end

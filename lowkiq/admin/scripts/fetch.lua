@@ -3,8 +3,8 @@
 -- ARGV  1 'queue', 'claim' or 'morgue', 2 most payloads of a job to return, 3 bytes at which each payload is cut, or
 --       '' to return them whole, then ids
 -- returns for each id nil, or {perform_in or updated_at, retry_count or '', error or '', deaths, where it is: the key
---         that holds it, after the prefix, or 'behind' if it waits for its own run; number of payloads, payload, score,
---         size, payload, score, size ...}; or 'later': what comes before it is much, so ask again; or 'unreadable' and that
+--         that holds it, after the prefix, or 'behind' if it waits for its own run; tags (tags.lua) or '', number of
+--         payloads, payload, score, size, payload, score, size ...}; or 'later': what comes before it is much, so ask again; or 'unreadable' and that
 --         key; or the whole name of the key that is of another type, '' for one that stats tells of
 --@ shard attempt
 --@ payloads get
@@ -25,9 +25,13 @@ local function held_in(key, id)
 end
 
 -- The keys of the place.
-local index, payloads, errors = P .. 'due', P .. 'payloads', P .. 'errors'
-if where == 'claim' then payloads = P .. 'claim' end -- of several
-if where == 'morgue' then index, payloads, errors = P .. 'morgue', P .. 'morgue:payloads', P .. 'morgue:errors' end
+local index, payloads, errors, tags = P .. 'due', P .. 'payloads', P .. 'errors', P .. 'tags'
+if where == 'claim' then payloads, tags = P .. 'claim', P .. 'claimed_tags' end -- of several
+if where == 'morgue' then
+  index, payloads, errors, tags = P .. 'morgue', P .. 'morgue:payloads', P .. 'morgue:errors', P .. 'morgue:tags'
+end
+local LONGEST_TAGS = 16384 -- bytes: what is longer was not pushed
+local has_tags = redis.call('EXISTS', tags) == 1
 
 -- Claimed jobs: the claim of each, and its record there.
 local claims, records = {}, {}
@@ -81,9 +85,11 @@ local function fetch(id)
   if #error > LONGEST_ERROR then read = read + #error end
   if cut then error = string.sub(error, 1, LONGEST_ERROR) end
   local deaths = redis.call('HGET', P .. 'crashes', id) or '0'
-  local job = {at, retry_count, error, deaths, waits and 'behind' or holder(id), 1}
+  local length = has_tags and attempt(redis.call, 'HSTRLEN', tags, id) or 0
+  local tagged = length > 0 and length <= LONGEST_TAGS and redis.call('HGET', tags, id) or ''
+  local job = {at, retry_count, error, deaths, waits and 'behind' or holder(id), tagged, 1}
   if held == '*' then
-    job[6] = redis.call('ZCARD', payloads .. ':' .. id)
+    job[7] = redis.call('ZCARD', payloads .. ':' .. id)
     add_several(job, payloads .. ':' .. id)
   elseif most > 0 then
     add(job, split(held))

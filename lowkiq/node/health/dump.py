@@ -42,8 +42,8 @@ _CALLERS = {Performer.perform.__code__, Performer._call_and_check.__code__, Thre
 KEPT = 20
 
 
-def dump(workers: Sequence[JobThread], state_directory: Path, node: str) -> None:
-    """Dumps all threads, the busy ones first. What can't be written to the file is still in the log."""
+def dump(workers: Sequence[JobThread], state_directory: Path, node: str) -> str:
+    """Dumps all threads, the busy ones first. What can't be written to the file is still in the log, and returned."""
     directory = state_directory / "dumps"
     frames = sys._current_frames()
     by_ident = {worker.ident: worker for worker in workers}
@@ -66,12 +66,14 @@ def dump(workers: Sequence[JobThread], state_directory: Path, node: str) -> None
     }
     loops = _loops(frames.values()).union(task.get_loop() for task in jobs)
     sections += [_tasks(loop, jobs) for loop in loops]
+    text = "\n".join(sections)
     try:
-        path = _write(directory, "\n".join(sections))
+        path = _write(directory, text)
     except OSError as error:
         logger.error("thread_dump_not_written", directory=str(directory), error=str(error))
     else:
         logger.warning("thread_dump", path=str(path), threads=len(threads))
+    return text
 
 
 def _head(node: str, workers: Sequence[JobThread]) -> str:

@@ -163,6 +163,10 @@ class Heartbeat(threading.Thread):
             self._beat()
             self._soon.wait(BEAT_INTERVAL)
             self._soon.clear()
+        try:
+            self._flush()
+        except RedisError as error:
+            logger.warning("counts_lost", error=f"{type(error).__name__}: {error}"[:300])
         self._forget([self._runtime.node])
 
     def _beat(self) -> None:
@@ -171,6 +175,7 @@ class Heartbeat(threading.Thread):
             started = clock.monotonic()
             beat(self._runtime.caller, self._runtime.namespace, health)
             self._round_trip = clock.monotonic() - started
+            self._flush()
             self._keep_house()
             self._note_blocked_loop()
             self._runtime.outage.over()
@@ -178,6 +183,16 @@ class Heartbeat(threading.Thread):
             self._runtime.outage.met(error)
         except Exception:  # of a machine without free descriptors, say: the next one may do
             logger.exception("beat_failed")
+
+    def _flush(self) -> None:
+        """Adds to Redis what the node has counted in memory. One that fails in itself keeps no other from its turn."""
+        for flush in self._runtime.flushes:
+            try:
+                flush()
+            except RedisError:
+                raise
+            except Exception:
+                logger.exception("flush_failed")
 
     def _note_blocked_loop(self) -> None:
         """Logs once what blocks the event loop, and with it all that runs there."""

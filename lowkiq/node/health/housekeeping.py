@@ -1,6 +1,6 @@
 """
-Housekeeping: the node's turn at checking all queues, for their history and for shards that nobody has, and Redis, for
-what has changed since boot.
+Housekeeping: the node's turn at checking all queues, for their history, for shards that nobody has and for alerts, and
+Redis, for what has changed since boot.
 
 Fostering gives shards of nodes that are away to nodes that are there, so that none stands still. While replicas change,
 nodes disagree for a while on whose part a shard is, and some shards are nobody's; a machine may be gone for long. Then
@@ -10,14 +10,18 @@ does is ask.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Final
 
 import structlog
 
+from lowkiq.admin.alerts.alert import Thresholds
+from lowkiq.admin.alerts.look import Look
 from lowkiq.admin.beats.fostering import ask_to_foster, exchange_unowned
-from lowkiq.admin.history import record, take_turn
-from lowkiq.admin.metrics import HOLDING, by_queue, known_queues, read_counters, read_shards
+from lowkiq.admin.beats.health import read_health
+from lowkiq.admin.beats.nodes import judge
+from lowkiq.admin.metrics import HOLDING, QueueMetrics, ShardMetrics, by_queue, known_queues, read_counters, read_shards
+from lowkiq.admin.past.history import record, take_turn
 from lowkiq.errors import RedisUnsuitable
 from lowkiq.node.runtime import Runtime
 from lowkiq.queue.push import register
@@ -43,6 +47,7 @@ class Housekeeping:
         self._may_check_server = True
         self._known: dict[str, int] = {}
         self._shards: Sequence[Shard] = ()
+        self._look = Look(runtime.caller, runtime.namespace, Thresholds.of(runtime.settings))
         self._watch = Watch[Shard](self._caller, lambda shard: shard, HOLDING)
         #: Complaints that the log has, and that still stand.
         self._complaints: set[str] = set()
@@ -65,8 +70,15 @@ class Housekeeping:
         held = set(holding)
         metrics = read_shards(self._caller, holding)
         empty = read_counters(self._caller, [shard for shard in self._shards if shard not in held])
-        record(self._caller, self._namespace, by_queue(queues, [*metrics, *empty]))
+        by_name = by_queue(queues, [*metrics, *empty])
+        record(self._caller, self._namespace, by_name)
         self._foster([shard for shard, found in zip(holding, metrics, strict=True) if found.is_unowned])
+        self._note_alerts([*metrics, *empty], by_name)
+
+    def _note_alerts(self, shards: Sequence[ShardMetrics], queues: Mapping[str, QueueMetrics]) -> None:
+        """Notes since when something is wrong: people must learn it, whenever they look."""
+        nodes = judge(read_health(self._caller, self._namespace), shards, self._caller.met.now())
+        self._look.note(self._look(nodes, shards, queues))
 
     def _complaints_of_server(self) -> list[str]:
         """At boot the node would have refused this Redis; a node that runs goes on, as stopping would save nothing."""

@@ -69,12 +69,13 @@ class RawJob(_Frame):
     retry_count: int
     payload_count: int
     checkpoint: bytes | None
+    tags: tuple[str, ...]
 
     @classmethod
     def of(cls, job: Job) -> RawJob:
         id = job.id.encode("utf-8", KEPT_BYTES)
         return cls(
-            id, job.payloads, job.scores, job.perform_in, job.retry_count, job.payload_count, job.checkpoint
+            id, job.payloads, job.scores, job.perform_in, job.retry_count, job.payload_count, job.checkpoint, job.tags
         )  # fmt: skip
 
     def job(self) -> Job:
@@ -87,6 +88,7 @@ class RawJob(_Frame):
             retry_count=self.retry_count,
             payload_count=self.payload_count,
             checkpoint=self.checkpoint,
+            tags=self.tags,
         )
 
 
@@ -161,6 +163,8 @@ class Ended(_Frame, tag="ended"):
     failed: list[Failed]
     buried: list[Buried]
     spoiled: list[BadPayload]
+    #: Groups of errors, and how many jobs have failed of each (ledger.py).
+    counted: dict[str, Annotated[int, Meta(ge=0, le=1_000_000)]] = msgspec.field(default_factory=dict)
     #: The helper is about to end.
     is_last: bool = False
 

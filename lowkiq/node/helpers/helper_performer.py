@@ -49,10 +49,10 @@ class HelperPerformer(Performer):
 
     def __init__(self, worker: type[Worker], runtime: Runtime, server: ForkServer) -> None:
         made: Worker = object.__new__(worker)  # its __init__ is for helpers
-        super().__init__(made, runtime.settings, runtime.fatal, runtime.loop)
+        super().__init__(made, runtime.settings, runtime.fatal, runtime.loop, runtime.ledger)
         self.is_async, self.plain = False, None
         self.load, self.check_id, self.is_loaded_by_user = bytes, None, False
-        self._retries = Retries(_without_hooks(made), runtime.settings, runtime.fatal, runtime.loop)
+        self._retries = Retries(_without_hooks(made), runtime.settings, runtime.fatal, runtime.loop, runtime.ledger)
         self._server = server
 
     def perform(self, batch: list[Job]) -> Failures | None:
@@ -90,6 +90,8 @@ class HelperPerformer(Performer):
                 helper.stop(Stop.CANCELLED)  # it was cancelled before anything could stop it
             ended = helper.run(work, self.worker.perform_timeout, partial(_hear, claim, batch))
             failures = _failures(batch, ended)
+            for group, count in ended.counted.items():
+                self.ledger.add(claim.shard.queue, group, count)
         except Rubbish as rubbish:
             self._server.drop(helper)
             raise HelperEnded(ProcessDied(f"killed, as it sent rubbish: {rubbish}")) from None

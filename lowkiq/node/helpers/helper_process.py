@@ -111,7 +111,8 @@ class HelperProcess:
             enter(None)
             here.end()
         setproctitle(self._title)
-        return _ended(work, failures or Failures(), spoiled, places, is_last=self._is_to_end)
+        counted = dict(performer.ledger.take().get(work.queue, {}))
+        return _ended(work, failures or Failures(), spoiled, places, counted, is_last=self._is_to_end)
 
     def _performer(self, queue: str) -> Performer:
         if queue not in self._performers:
@@ -185,7 +186,13 @@ class HelperRun:
 
 
 def _ended(
-    work: Work, failures: Failures, spoiled: Sequence[Spoiled], places: Mapping[str, int], *, is_last: bool
+    work: Work,
+    failures: Failures,
+    spoiled: Sequence[Spoiled],
+    places: Mapping[str, int],
+    counted: dict[str, int],
+    *,
+    is_last: bool,
 ) -> Ended:
     return Ended(
         failed=[Failed(places[row.id], row.retry_count, row.delay, row.error) for row in failures.failed],
@@ -194,5 +201,6 @@ def _ended(
             BadPayload(places[row.id], work.jobs[places[row.id]].payloads.index(row.payload), row.error)
             for row in spoiled
         ],
+        counted=counted,
         is_last=is_last,
     )

@@ -92,6 +92,8 @@ class ClaimInHand(ABC):
         self.crowds = claim.crowds
         self._batch_size = 1 if claim.crowds else self.worker.batch_size
         self._jobs = claim.jobs
+        #: Redis's time of the claim, 0 if it is not known, and by how much that is ahead of our monotonic clock.
+        self._claimed_at, self._ahead = claim.at, claim.at - clock.monotonic()
         self._has_several = claim.has_several
         self._failed: list[Failure] = []
         self._exhausted: list[Exhausted] = []
@@ -216,6 +218,8 @@ class ClaimInHand(ABC):
             del self._exhausted[: len(outcome.exhausted)]
             del self._spoiled[: len(outcome.spoiled)]
             self.waits_since = None
+        for row in outcome.spoiled:
+            self.lease.performer.ledger.add(self.shard.queue, row.error, 1)
         return result
 
     def take_back_call(self) -> Settle | None:

@@ -76,6 +76,7 @@ class Lease:
         self.claim_size = claim_size
         self.lock = threading.Lock()
         self.runtime = runtime
+        self.times = runtime.times.of(shard.queue)
         self._ttl = runtime.settings.lease_ttl
         #: The list by which pushes ring its pool; "": the node's doorbell.
         self.bell = ""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
+from typing import Final
 
 import structlog
 
@@ -18,6 +19,9 @@ from lowkiq.queue.claims import Claim, load_all
 from lowkiq.shared_page import Seat
 
 logger = structlog.get_logger("lowkiq")
+
+#: Seconds from which on the run of a batch is counted alone; those of a claim that are quicker count by their mean.
+SLOW: Final = 0.0001
 
 
 class ThreadClaim(ClaimInHand):
@@ -118,6 +122,8 @@ class ThreadClaim(ClaimInHand):
         plain, perform, jobs, size = performer.plain, performer.perform, self._jobs, self._batch_size
         self._begin(seat)
         place, performs, failures, is_late = seat.place, 0, None, False
+        begun, latest, floor = self._started, since + 2 * window, min(window, SLOW)
+        slow: list[tuple[float, int]] = []
         started = before = now()
         enter(Context(self))
         while True:  # all that a job costs the node is in this loop, so what it could call is written out here
@@ -146,14 +152,31 @@ class ThreadClaim(ClaimInHand):
                     failures = performer.failures(batch, error)
             after = now()
             performs += 1
-            is_late = after - before >= window or after - since >= 2 * window
+            if after - before >= floor:
+                slow.append((after - before, last - first))
+                is_late = after - before >= window
+            if after >= latest:
+                is_late = True
             before = after
         seat.end()
         enter(None)
         if performs:
             self.running = ()  # until here it can't be taken back
             lease.claim_size.learn(performs, before - started)
+            self._note_times(begun, performs - len(slow), before - started, before, slow)
         return not is_late
+
+    def _note_times(self, begun: int, quick: int, seconds: float, ended: float, slow: list[tuple[float, int]]) -> None:
+        """Counts what has run from `begun` on, in so many `seconds`: each slow batch alone, the quick by their mean."""
+        jobs = self._jobs[begun : self._done]
+        if quick:
+            count = len(jobs)
+            for took, several in slow:
+                seconds -= took
+                count -= several
+            slow.append((max(seconds, 0.0) / quick, count))
+        if self._claimed_at:
+            self.lease.times.note(jobs, self._claimed_at, ended + self._ahead, slow)
 
     def _begin(self, seat: Seat) -> None:
         # Spoiled payloads are of jobs in between, so nobody could tell by its place in the claim which one runs.

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
+from operator import attrgetter
 from typing import Protocol
 
 from lowkiq import clock
@@ -17,6 +18,8 @@ from lowkiq.queue.claims import Claim
 from lowkiq.queue.shard import Shard
 from lowkiq.shared_page import Seat
 from lowkiq.worker import Worker
+
+_due = attrgetter("perform_in")
 
 
 class Feeder(Thread, Protocol):
@@ -44,6 +47,10 @@ class LoopClaim(ClaimInHand):
         self._unstarted: list[Job] = list(claim.jobs)
         self._running: list[TaskBatch] = []
         self._ended: list[Job] = []
+        #: Those of them whose times are not counted yet; how long each batch took, and when the last one ended.
+        self._untimed: list[Job] = []
+        self._took: list[tuple[float, int]] = []
+        self._ended_at = 0.0
         self._seat: Seat | None = None
         self._on_end: Callable[[], None] = lambda: None
 
@@ -107,13 +114,17 @@ class LoopClaim(ClaimInHand):
 
     def note_end(self, batch: TaskBatch, failures: Failures | None) -> None:
         """Notes how a batch has ended."""
+        now = clock.monotonic()
         with self._lock:
             self._running.remove(batch)
             self._ended += batch.running
+            self._untimed += batch.running
+            self._took.append((now - batch.running_since, len(batch.running)))
+            self._ended_at = now
             if failures is not None:
                 self._note(failures)
             if self.waits_since is None:
-                self.waits_since = clock.monotonic()
+                self.waits_since = now
             is_last = not self._running
         if is_last:
             self._end()
@@ -141,6 +152,10 @@ class LoopClaim(ClaimInHand):
 
     def _forget_done(self, done: int) -> None:
         del self._ended[:done]
+        if self._untimed and self._claimed_at:
+            jobs, self._untimed = sorted(self._untimed, key=_due), []
+            took, self._took = self._took, []
+            self.lease.times.note(jobs, self._claimed_at, self._ended_at + self._ahead, took)
 
 
 class TaskBatch:
@@ -202,6 +217,7 @@ class TaskBatch:
 
     async def _run(self) -> Failures | None:
         enter(Context(self))
+        self.running_since = clock.monotonic()  # until here it waited for the loop
         performer, jobs = self._claim.lease.performer, list(self.running)
         timeout = self.worker.perform_timeout
         timer = asyncio.get_running_loop().call_later(timeout, self.stop, Stop.TIMED_OUT) if timeout else None
@@ -211,7 +227,9 @@ class TaskBatch:
         except asyncio.CancelledError as error:
             self._is_performing = False
             if self._reason in {None, Stop.TIMED_OUT}:
-                failures = await performer.failures_async(jobs, performer.timed_out() if self._reason else error)
+                # Where it was awaiting is where the time has gone.
+                told = performer.timed_out().with_traceback(error.__traceback__) if self._reason else error
+                failures = await performer.failures_async(jobs, told)
             else:
                 failures = self._cancelled()
         if timer:

@@ -8,10 +8,14 @@ from __future__ import annotations
 
 import hashlib
 import re
+from collections.abc import Callable
+from functools import lru_cache
 from importlib import resources
 from typing import Final, NamedTuple
 
 _ROOMS: Final = resources.files("lowkiq")
+
+Read = Callable[[str], str]
 
 #: How a script says that it makes room, or keeps order while there is none, and so may run when memory is full; and how
 #: Redis 7 and later are told so. Older servers, and fakeredis, know no such line.
@@ -35,7 +39,13 @@ class Script(NamedTuple):
 
 def load(*, flags: bool) -> dict[str, Script]:
     """All scripts by name; with `flags` those that make room say so to Redis."""
-    return {path.rpartition("/")[2].removesuffix(".lua"): _script(path, flags) for path in paths()}
+    return _load(_read, flags)
+
+
+@lru_cache(maxsize=4)
+def _load(read: Read, flags: bool) -> dict[str, Script]:
+    """Loads once in a process, however many applications it has."""
+    return {path.rpartition("/")[2].removesuffix(".lua"): _script(path, read, flags) for path in paths()}
 
 
 def paths() -> list[str]:
@@ -45,27 +55,33 @@ def paths() -> list[str]:
     return sorted(path for path in files if path.endswith(".lua"))
 
 
-def _script(path: str, flags: bool) -> Script:
-    source = _expand(_read(path), set()).replace(MAKES_ROOM, ALLOW_OOM if flags else "", 1)
+def _script(path: str, read: Read, flags: bool) -> Script:
+    source = _expand(read(path), read, set()).replace(MAKES_ROOM, ALLOW_OOM if flags else "", 1)
     if flags:
         source = source.replace(FREES, "", 1)
     return Script(source, hashlib.sha1(source.encode()).hexdigest().encode())  # noqa: S324 (Redis names scripts so)
 
 
-def _expand(source: str, seen: set[str]) -> str:
+def _expand(source: str, read: Read, seen: set[str]) -> str:
     def include(match: re.Match[str]) -> str:
         file, names = match.groups()
-        _, *sections = _SECTION.split(_read(f"queue/scripts/includes/{file}.lua"))
-        texts = dict(zip(sections[::2], sections[1::2], strict=True))
+        texts = _sections(file, read)
         return "".join(section(f"{file} {name}", texts[name]) for name in names.split())
 
     def section(name: str, text: str) -> str:
         if name in seen:
             return ""
         seen.add(name)
-        return _expand(text, seen)
+        return _expand(text, read, seen)
 
     return _INCLUDE.sub(include, source)
+
+
+@lru_cache(maxsize=32)
+def _sections(file: str, read: Read) -> dict[str, str]:
+    """The sections of an include, which most scripts have."""
+    _, *sections = _SECTION.split(read(f"queue/scripts/includes/{file}.lua"))
+    return dict(zip(sections[::2], sections[1::2], strict=True))
 
 
 def _read(path: str) -> str:

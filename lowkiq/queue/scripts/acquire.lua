@@ -9,6 +9,7 @@
 -- errors: LAYOUT, NEWER
 --@ shard clock layout oom
 --@ bell oldest_due
+--@ notes note
 local P = KEYS[1]
 local refusal, known_layout, last_score = check_layout(P, ARGV[2], true)
 if refusal then return refusal end
@@ -43,12 +44,13 @@ end
 -- All that only a claim needs is made here: mostly there is none.
 local function restore()
 --@ claimed in_hand death restore unpark
+--@ tags left
   free_first(P)
   local restored, buried, due_by = 0, 0, shard_now(P, last_score)
   for _, claim in ipairs(claims_in_hand(P, owner[7])) do
     -- Dead is who held the shard and neither released nor abandoned it; only such a death counts against the jobs.
     local doomed = is_foreign and not abandoned and count_death(P, claim, ran or '', tonumber(ARGV[4])) or {}
-    local returned, dead = restore_claim(P, due_by, claim, doomed)
+    local returned, dead = restore_claim(P, due_by, claim, doomed, 'restored')
     restored, buried = restored + returned, buried + dead
   end
   -- What waited behind the buried is left; and more, if somebody has removed a claim.
@@ -56,12 +58,18 @@ local function restore()
   for i = 1, #parked, 2 do unpark(P, due_by, {parked[i]}) end
   -- An older Lowkiq leaves what it does not know of.
   redis.call('UNLINK', P .. 'cancels')
-  if redis.call('EXISTS', P .. 'due') == 0 then redis.call('UNLINK', P .. 'checkpoints') end
+  if redis.call('EXISTS', P .. 'due') == 0 then
+    redis.call('UNLINK', P .. 'checkpoints')
+    drop_left(P, 'tags')
+  end
+  drop_left(P, 'claimed_tags')
   return restored, buried
 end
 
+if is_foreign and not abandoned then note(P, ran and 'death' or 'lease_lost', '', holder) end
 local restored, buried = 0, 0
-local has_rare = redis.call('EXISTS', P .. 'claim', P .. 'asides', P .. 'behind', P .. 'cancels', P .. 'checkpoints') > 0
+local has_rare = redis.call('EXISTS', P .. 'claim', P .. 'asides', P .. 'behind', P .. 'cancels', P .. 'checkpoints',
+  P .. 'claimed_tags', P .. 'tags') > 0
 if has_rare then restored, buried = restore() end
 
 -- TIME keeps epochs rising (I2) even when Redis has lost its last writes.

@@ -8,95 +8,21 @@
 --       shard, in hand or on their way, each with a space before and after it; '' for none
 -- returns {now, next due or '', {for each job: id, its record in the claim (claimed.lua), or of several payloads
 --       {"perform_in:retry_count", payload, score, payload, score ...}}, when the last one is due, in microseconds; then
---       if they are suspects, for each its deaths in a crowd after the first, up to 16; and if any has a checkpoint,
---       after those, or {}: {id, "score:value" (claimed.lua), id, ...}}
+--       if they are suspects, for each its deaths in a crowd after the first, up to 16; and if any has a checkpoint, or
+--       tags, after those, or {}: {id, "score:value" (claimed.lua), id, ...}; and if any has tags: {id, tags (tags.lua),
+--       id, ...}}
 -- errors: FENCED, LAYOUT, NEWER, STALE (this number, or a later one, was claimed or given up), UNSETTLED (with the number
 --       of a claim that its owner does not know of)
 
--- Most claims find nothing, or compact records that are due and nothing else in their place. They are done here, all others are
--- left to what follows, with nothing changed. No functions are made before this, as Lua makes each anew whenever it comes
--- by: of what a claim of few costs Redis, that was half.
-local SPAN_SECONDS = 2147 -- in which a compact record's due time follows from the last one's: SPAN, or a little less
 local FIRST_STEP, LAST_STEP = 4, 32 -- payloads read at a time: a thousand large ones are not, before the bytes are full
-local FLAT = 128 -- entries up to which Redis keeps a hash as a flat list (its default for hash-max-listpack-entries)
-
-do
-  local P, number = KEYS[1], ARGV[3]
-  local owner = redis.call('HMGET', P .. 'owner', 'node', 'epoch', 'claim')
-  local meta = redis.call('HMGET', P .. 'meta', 'layout', 'last_score')
-  local time = redis.call('TIME')
-  local now = time[1] * 1000000 + time[2]
-  local is_ours = owner[1] == ARGV[1] and owner[2] == ARGV[2] and tonumber(owner[3] or 0) < tonumber(number)
-  local is_usual = is_ours and meta[1] == ARGV[4] and tonumber(meta[2] or 0) <= now
-    and redis.call('EXISTS', P .. 'claim', P .. 'crashes', P .. 'retries', P .. 'asides') == 0
-
-  local queued = is_usual and redis.call('ZCARD', P .. 'due')
-  local now_text = time[1] .. '.' .. string.sub('00000' .. time[2], -6)
-  if queued == 0 then
-    redis.call('HDEL', P .. 'owner', 'open')
-    redis.call('HSET', P .. 'owner', 'claim', number, 'waiting', 'inf', 'open', ARGV[2] .. ' ' .. number)
-    return {now_text, '', {}, '0'}
-  end
-
-  if queued then
-    local limit, max_in_all, max_bytes = tonumber(ARGV[5]), tonumber(ARGV[7]), tonumber(ARGV[8])
-    local count = math.min(queued, limit, max_in_all)
-    local first = redis.call('ZRANGE', P .. 'due', '0', '0', 'WITHSCORES')
-    local last = count == 1 and first or redis.call('ZRANGE', P .. 'due', count - 1, count - 1, 'WITHSCORES')
-    local last_us = math.floor(last[2] * 1000000 + 0.5)
-    local are_compact = last_us <= now and last[2] - first[2] < SPAN_SECONDS
-    local ids = are_compact and redis.call('ZRANGE', P .. 'due', '0', count - 1)
-    local found, taken, bytes, step = {}, 0, 0, FIRST_STEP
-    local byte = string.byte
-    -- In a flat list each field is searched for from the front, so one that is taken whole is read in one go: mostly it
-    -- has the jobs in the order in which they are due.
-    local encoding = are_compact and count == queued and count > FIRST_STEP and count <= FLAT
-      and redis.pcall('OBJECT', 'ENCODING', P .. 'payloads') -- which not every user may ask, nor fakeredis knows
-    local is_flat = encoding == 'listpack' or encoding == 'ziplist'
-    local all = is_flat and redis.call('HGETALL', P .. 'payloads') or {}
-    while all[taken * 2 + 1] and all[taken * 2 + 1] == ids[taken + 1] and byte(all[taken * 2 + 2]) >= 128 do
-      taken = taken + 1
-      bytes = bytes + #all[taken * 2]
-    end
-    if taken == count and #all == count * 2 and bytes <= max_bytes then found = all else taken, bytes = 0, 0 end
-
-    while are_compact and taken < count and bytes < max_bytes do
-      local to = math.min(taken + step, count)
-      step = math.min(step * 2, LAST_STEP)
-      local records = redis.call('HMGET', P .. 'payloads', unpack(ids, taken + 1, to))
-      for i = 1, #records do
-        local record = records[i]
-        are_compact = record and byte(record) >= 128
-        if not are_compact or bytes >= max_bytes then break end
-        taken = taken + 1
-        found[taken * 2 - 1], found[taken * 2] = ids[taken], record
-        bytes = bytes + #record
-      end
-    end
-
-    if are_compact then
-      local last_due = string.format('%.0f', last_us)
-      -- This comes first, since it frees: so claims go on when memory is full.
-      redis.call('HDEL', P .. 'owner', 'open')
-      redis.call('HSET', P .. 'owner', 'claim', number, 'last_due', last_due)
-      -- Then into the claim, and only then out of the queue: a user who lacks the right to one of these loses no job.
-      redis.call('RPUSH', P .. 'claim', unpack(found))
-      if taken == queued and redis.call('HLEN', P .. 'payloads') == queued then
-        redis.call('UNLINK', P .. 'due', P .. 'payloads')
-      else
-        redis.call('ZREMRANGEBYRANK', P .. 'due', '0', taken - 1)
-        redis.call('HDEL', P .. 'payloads', unpack(ids, 1, taken))
-      end
-      local next_due = taken < queued and redis.call('ZRANGE', P .. 'due', '0', '0', 'WITHSCORES')[2]
-      return {now_text, next_due or '', found, last_due}
-    end
-  end
-end
+-- Most claims end here, before any function is made.
+--@ quick_claim compact
 
 --@ shard clock owner layout follow_clock_back
 --@ bell oldest_due
 --@ payloads get span fold zadd_lowest
 --@ claimed running set_aside park
+--@ notes note
 
 local FEW = 16 -- jobs that a claim of few looks at
 
@@ -161,7 +87,8 @@ local layout_refusal, _, last_score, seen = check_layout(P, layout)
 if layout_refusal then return layout_refusal end
 if tonumber(number) <= last_claim then return refuse('STALE', 'claim ' .. last_claim .. ' came later') end
 -- Rare ones; one command tells that there is none of them.
-local has_rare = redis.call('EXISTS', P .. 'claim', P .. 'crashes', P .. 'retries', P .. 'asides', P .. 'checkpoints') > 0
+local has_rare = redis.call('EXISTS', P .. 'claim', P .. 'crashes', P .. 'retries', P .. 'asides', P .. 'checkpoints',
+  P .. 'tags', P .. 'watch', P .. 'tracks') > 0
 local has_others = has_rare and redis.call('EXISTS', P .. 'claim', P .. 'asides') > 0
 local others = has_others and claims_in_hand(P, last_claim) or {}
 for _, claim in ipairs(others) do
@@ -286,6 +213,26 @@ elseif staying < taken then
   redis.call('HDEL', P .. 'payloads', unpack(gone))
 end
 
+-- The tags of what is taken; what stays behind keeps them, too.
+local tagged = {}
+if has_rare and claimed > 0 and redis.call('EXISTS', P .. 'tags') == 1 then
+  for first = 1, claimed, 2 * LAST_STEP do
+    local some = {}
+    for i = first, math.min(first + 2 * LAST_STEP, claimed) - 1, 2 do some[#some + 1] = found[i] end
+    for i, tags in ipairs(redis.call('HMGET', P .. 'tags', unpack(some))) do
+      if tags then
+        redis.call('HSET', P .. 'claimed_tags', some[i], tags)
+        if not stays[some[i]] then redis.call('HDEL', P .. 'tags', some[i]) end
+        tagged[#tagged + 1], tagged[#tagged + 2] = some[i], tags
+      end
+    end
+  end
+end
+
+if has_rare and is_noting(P) then
+  for i = 1, claimed, 2 do note(P, 'started', found[i], node) end
+end
+
 if claimed == 0 then
   next_due = oldest_due(P, now)
 elseif taken < count or staying > 0 or not next_due then
@@ -294,5 +241,6 @@ end
 for position, payloads_of_one in pairs(several) do found[position] = payloads_of_one end
 local deaths = crowds and {}
 for i = 1, crowds and claimed / 2 or 0 do deaths[i] = math.min(math.max(tonumber(crowds[i]) or 0, 0), FEW) end
+if #tagged > 0 then return {stamp(now), next_due, found, last_due_text, deaths or {}, kept, tagged} end
 if #kept > 0 then return {stamp(now), next_due, found, last_due_text, deaths or {}, kept} end
 return {stamp(now), next_due, found, last_due_text, deaths}

@@ -1,8 +1,9 @@
 -- push: put payloads into the queue. Repeating it while they are still queued changes nothing but the counters.
 -- KEYS  shard prefixes, e.g. lowkiq:{orders:7}: (on Cluster one)
--- ARGV  1 layout (shards_count), 2 how many words a job has: 2 if all scores and times are the default, else 4, then if
---       there are several keys the number of jobs for each of them, and then for each job: id, payload, score ('' = after
---       the last default one), perform_in ('' = now, '+' and seconds = so long after now)
+-- ARGV  1 layout (shards_count), 2 how many words a job has: 2 if all scores and times are the default and none has tags,
+--       4 if none has tags, else 5, then if there are several keys the number of jobs for each of them, and then for each
+--       job: id, payload, score ('' = after the last default one), perform_in ('' = now, '+' and seconds = so long after
+--       now), tags (tags.lua)
 -- returns {new, merged} of all together, and if there are several keys the error of the first one that has refused its
 --       jobs: the others have theirs   errors: LAYOUT (the queue has another shards_count), NEWER (and a layout of a
 --       newer Lowkiq)
@@ -22,13 +23,13 @@ local HANDED = 16384 -- bytes of a payload; a longer one would cost more by bein
 
 if #ARGV == 4 and ARGV[2] == '2' then
   local P, id, payload = KEYS[1], ARGV[3], ARGV[4]
-  local meta = redis.call('HMGET', P .. 'meta', 'layout', 'last_score', 'seen', 'pushed')
+  local meta = redis.call('HMGET', P .. 'meta', 'layout', 'last_score', 'seen', 'pushed', 'watched')
   local time = redis.call('TIME')
   local now, micros = time[1] * 1000000 + time[2], string.sub('00000' .. time[2], -6)
   local at = time[1] .. '.' .. micros
 
   local is_pushed = false
-  if meta[1] == ARGV[1] and not meta[3] and tonumber(meta[2] or 0) < now then
+  if meta[1] == ARGV[1] and not meta[3] and not meta[5] and tonumber(meta[2] or 0) < now then
     local owner = redis.call('HMGET', P .. 'owner', 'waiting', 'bell', 'open', 'until')
     local waiting, bell, open = owner[1], owner[2], owner[3]
     if not waiting then
@@ -56,6 +57,8 @@ end
 --@ shard count attempt now clock layout see
 --@ bell ring
 --@ payloads add bulk_write chunk
+--@ tags add drop
+--@ notes note
 local width, clock = tonumber(ARGV[2]), now_us()
 
 -- Most pushes have default scores and times, and none of their ids is queued: how many the index takes tells it.
@@ -82,7 +85,7 @@ end
 
 -- Puts `count` jobs, whose first word is ARGV[at], into the queue one after the other. Returns how many of them are new,
 -- the last default score, and when the first of them is due.
-local function push_each(P, at, count, now, last_score, was_set_back)
+local function push_each(P, at, count, now, last_score, was_set_back, is_noted)
   local due, payloads, seen = {}, {}, {}
   local queueing, new = 0, 0
   local earliest = math.huge
@@ -106,8 +109,9 @@ local function push_each(P, at, count, now, last_score, was_set_back)
   end
 
   for _ = 1, count do
-    local id, payload, given, perform_in = ARGV[at], ARGV[at + 1], '', ''
-    if width == 4 then given, perform_in = ARGV[at + 2], ARGV[at + 3] end
+    local id, payload, given, perform_in, tags = ARGV[at], ARGV[at + 1], '', '', ''
+    if width > 2 then given, perform_in = ARGV[at + 2], ARGV[at + 3] end
+    if width > 4 then tags = ARGV[at + 4] end
     at = at + width
     local score = given
     if given == '' then
@@ -116,7 +120,13 @@ local function push_each(P, at, count, now, last_score, was_set_back)
     end
     -- An id that came earlier in this call is flushed first, so that it merges like any other known one.
     if seen[id] then flush() end
-    if redis.call('HEXISTS', P .. 'payloads', id) == 1 then
+    local is_queued = redis.call('HEXISTS', P .. 'payloads', id) == 1
+    if tags ~= '' then
+      if not is_queued then drop_tags(P, 'tags', {id}) end -- an older Lowkiq has left them
+      add_tags(P, 'tags', id, tags)
+    end
+    if is_noted then note(P, 'pushed', id, '', is_queued and 'merged' or '') end
+    if is_queued then
       payloads_add(P .. 'payloads', id, score, payload)
     elseif perform_in ~= '' then
       if string.sub(perform_in, 1, 1) == '+' then perform_in = stamp(now + perform_in * 1000000) end
@@ -135,7 +145,7 @@ end
 
 -- Puts `count` jobs, whose first word is ARGV[at], into a shard. Returns a refusal, or nil and how many of them are new.
 local function push(P, at, count)
-  local refusal, layout, last_before, seen_before, pushed = check_layout(P, ARGV[1], true)
+  local refusal, layout, last_before, seen_before, pushed, is_noted = check_layout(P, ARGV[1], true)
   if refusal then return refusal end
 
   local now = shard_now(P, last_before, clock)
@@ -143,13 +153,17 @@ local function push(P, at, count)
   local was_set_back = last_before > now
   -- The first write is one that Redis refuses when memory is full, so that a refused push has changed nothing.
   if not layout then redis.call('HSET', P .. 'meta', 'layout', ARGV[1]) end
+  if is_noted and not is_noting(P) then
+    redis.call('HDEL', P .. 'meta', 'watched')
+    is_noted = false
+  end
 
   local new, first = count, math.max(last_before + 1, now)
   local last_score, earliest = first + count - 1, first
   -- A lone job has been tried above.
   local may_be_new = width == 2 and not was_set_back and (count > 1 or SHARDS > 1)
-  if not (may_be_new and push_new(P, at, count, first)) then
-    new, last_score, earliest = push_each(P, at, count, now, last_before, was_set_back)
+  if is_noted or not (may_be_new and push_new(P, at, count, first)) then
+    new, last_score, earliest = push_each(P, at, count, now, last_before, was_set_back, is_noted)
   end
   last_score = math.max(last_score, now)
   -- Redis itself would print these numbers in ten times the time.

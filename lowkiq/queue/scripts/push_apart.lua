@@ -1,6 +1,6 @@
 -- push_apart: put jobs of several pushes, each of one job, into shards that nobody has to be woken for, and answer each
 -- push for itself. What is not as plain as most are is left for push, with nothing changed, and so is all that follows it
--- in its shard: a job that is queued already or is parked, an owner who waits, a clock that was set back, a shard that is
+-- in its shard: a job that is queued already or is parked, a shard that is watched or has tracked ids (notes.lua), an owner who waits, a clock that was set back, a shard that is
 -- new, of another layout or can't be written to.
 -- KEYS  shard prefixes, e.g. lowkiq:{orders:7}:
 -- ARGV  1 layout (shards_count), and then for each shard the number of its jobs, and for each of those: id, payload.
@@ -12,9 +12,9 @@ local now, at = now_us(), 2
 local taken = {}
 
 local function push(P, first, count)
-  local meta = redis.call('HMGET', P .. 'meta', 'layout', 'last_score', 'seen', 'pushed')
+  local meta = redis.call('HMGET', P .. 'meta', 'layout', 'last_score', 'seen', 'pushed', 'watched')
   local last_score, pushed = tonumber(meta[2] or 0), (meta[4] or 0) + 0
-  if meta[1] ~= ARGV[1] or meta[3] or last_score - now >= SET_BACK then return end
+  if meta[1] ~= ARGV[1] or meta[3] or meta[5] or last_score - now >= SET_BACK then return end
   if redis.call('HGET', P .. 'owner', 'waiting') then return end
   local score = math.max(now, last_score + 1)
   local due, payloads, done = P .. 'due', P .. 'payloads', 0

@@ -18,7 +18,8 @@ if #ARGV == 10 and ARGV[4] == 'ack' and ARGV[5] == '0' then
   local time = redis.call('TIME')
   local now = time[1] * 1000000 + time[2]
   local is_usual = is_ours and last_score <= now
-    and redis.call('EXISTS', P .. 'crashes', P .. 'errors', P .. 'cancels', P .. 'checkpoints') == 0
+    and redis.call('EXISTS', P .. 'crashes', P .. 'errors', P .. 'cancels', P .. 'checkpoints', P .. 'claimed_tags', P .. 'watch',
+      P .. 'tracks') == 0
   if is_usual then
     local acked = redis.call('LLEN', P .. 'claim') / 2
     -- The first write is one that Redis does not refuse when memory is full.
@@ -36,6 +37,7 @@ end
 --@ cancelling mark
 --@ payloads fold
 --@ bell oldest_due
+--@ notes note all
 local P = KEYS[1]
 local refusal, last_claim = fence(P, ARGV[1], ARGV[2])
 if refusal then return refusal end
@@ -92,7 +94,7 @@ local is_known_elsewhere
 local function is_any_known_elsewhere()
   if is_known_elsewhere == nil then
     is_known_elsewhere = redis.call('EXISTS', P .. 'crashes', P .. 'errors', P .. 'behind', P .. 'cancels',
-      P .. 'checkpoints') > 0
+      P .. 'checkpoints', P .. 'claimed_tags') > 0
   end
   return is_known_elsewhere
 end
@@ -115,6 +117,7 @@ end
 local function give_back(id)
   local perform_in, retry_count, held = take(id)
   if held then requeue(P, id, held, perform_in, retry_count) end
+  if held then note(P, 'released', id, ARGV[1]) end
 end
 
 local function fail(id, retry_count, delay, error)
@@ -123,12 +126,14 @@ local function fail(id, retry_count, delay, error)
   requeue(P, id, held, stamp(now + delay * 1000000), retry_count)
   acquit(P, id)
   redis.call('HSET', P .. 'errors', id, error)
+  note(P, 'failed', id, ARGV[1], error)
   failed = failed + 1
 end
 
 local function bury(id, score, payload, error)
   payloads_add(P .. 'morgue:payloads', id, score, payload)
   morgue_entry(P, id, error, now)
+  note(P, 'buried', id, ARGV[1], error)
   failed = failed + 1
   buried = buried + 1
 end
@@ -138,6 +143,7 @@ local function exhaust(id, error)
   local _, _, held = take(id)
   if not held then return end
   local score, payload
+  copy_tags(P, 'claimed_tags', 'morgue:tags', id)
   if held == '*' then
     local lowest = redis.call('ZPOPMIN', P .. 'claim:' .. id)
     payload, score = lowest[1], lowest[2]
@@ -160,6 +166,7 @@ local function spoil(id, payload, error)
     local zset = P .. 'claim:' .. id
     score = redis.call('ZSCORE', zset, payload)
     if not score then return end
+    copy_tags(P, 'claimed_tags', 'morgue:tags', id)
     redis.call('ZREM', zset, payload)
     if redis.call('ZCARD', zset) == 1 then
       local left = redis.call('ZPOPMIN', zset)
@@ -169,6 +176,7 @@ local function spoil(id, payload, error)
     local held_payload
     score, held_payload = split(held)
     if held_payload ~= payload then return end
+    copy_tags(P, 'claimed_tags', 'morgue:tags', id)
     put(id, nil)
     let_go({id})
   end
@@ -179,6 +187,7 @@ local function drop_cancelled(id)
   if not (record_of(id) and is_cancelled(P, claim, id)) then return false end
   local _, _, held = take(id)
   drop_claimed(P, now, id, held)
+  note(P, 'cancelled', id, ARGV[1])
   over[#over + 1] = id
   return true
 end
@@ -206,11 +215,16 @@ if claim then
   elseif ARGV[4] == 'ack' then
     -- The claim is read only when something else than itself could speak of its ids.
     acked = redis.call('LLEN', claim.key) / 2
-    if acked > 0 and is_any_known_elsewhere() then let_go((read_claim(claim))) end
+    if acked > 0 and (is_any_known_elsewhere() or is_noting(P)) then
+      local ids = read_claim(claim)
+      let_go(ids)
+      note_all(P, 'done', ids, ARGV[1])
+    end
     end_claim(P, claim)
   end
   if #done > 0 then
     let_go(done)
+    note_all(P, 'done', done, ARGV[1])
     acked = #done
   end
   if has_changed then

@@ -6,14 +6,16 @@ from typing import Final
 
 from starlette.concurrency import run_in_threadpool
 
-from lowkiq.admin.actions import actions_of
-from lowkiq.admin.bulks import Bulk, ask_to_stop, read_bulk, read_bulks
-from lowkiq.admin.search import Match
+from lowkiq.admin.jobs.actions import actions_of
+from lowkiq.admin.jobs.bulks import Bulk, ask_to_stop, read_bulk, read_bulks
+from lowkiq.admin.jobs.deeds import note_action
+from lowkiq.admin.jobs.search import Match
 from lowkiq.errors import short
 from lowkiq.web.api.input import Rejected
 from lowkiq.web.api.operation import NO_QUEUE, ApiCall, Reply, operation
-from lowkiq.web.api.types import ActionRequest, All, BulksReply, Matches, Moved
+from lowkiq.web.api.types import ActionRequest, All, BulksReply, Matches, Moved, UndoRequest
 from lowkiq.web.bulk_runner import TooManyBulks
+from lowkiq.web.security.guard import who_of
 from lowkiq.web.security.paths import prefix_of
 from lowkiq.web.view import View
 
@@ -45,6 +47,31 @@ async def act(call: ApiCall) -> Reply:
     if body.all is not None:
         return await _act_on_all(call, body, body.all)
     return await _act_on_ids(call, body, body.ids or [])
+
+
+@operation(
+    "POST",
+    "/api/v1/queues/{queue}/undo",
+    "undo",
+    description="Within a minute of it. Where an id has been pushed again since, its payloads merge.",
+    body=UndoRequest,
+    refusals=NO_QUEUE,
+    examples={"undo": {"undo": "8899557173eaf8ea"}},
+)
+async def undo(call: ApiCall) -> Moved:
+    """Undo a deletion that has kept its jobs."""
+    body: UndoRequest = call.body
+
+    def put_back() -> Moved:
+        backend = call.view.backend
+        try:
+            moved = backend.actions(call.queue).put_back(body.undo)
+        except ValueError as error:
+            raise Rejected(400, f"field undo: {error}") from error
+        note_action(backend.caller, backend.namespace, call.queue, "undo", moved, moved, who_of(call.request))
+        return Moved(moved)
+
+    return await run_in_threadpool(put_back)
 
 
 @operation("GET", "/api/v1/bulks", "getBulks")
@@ -81,27 +108,41 @@ async def _act_on_ids(call: ApiCall, body: ActionRequest, ids: list[str]) -> Rep
     view = body.view or ("morgue" if body.action == "revive" else "due")
     _require_action(body.action, view)
 
-    def moved() -> int:
+    if body.keep and body.action != "delete":
+        raise Rejected(400, f"keep goes with delete: {body.action} can be undone by other actions, or not at all")
+
+    def moved() -> Moved:
+        actions = call.view.backend.actions(call.queue)
         try:
-            return call.view.backend.actions(call.queue).act(body.action, view, ids)
+            if not body.keep:
+                return Moved(actions.act(body.action, view, ids))
+            deleted = actions.delete_and_keep(view, ids)
         except (TypeError, ValueError) as error:
             raise Rejected(400, f"field ids: {error}") from error
+        return Moved(deleted.moved, deleted.undo)
 
-    return Reply(200, Moved(await run_in_threadpool(moved)))
+    done, backend = await run_in_threadpool(moved), call.view.backend
+    deed = (call.queue, body.action, len(ids), done.moved, who_of(call.request))
+    await run_in_threadpool(note_action, backend.caller, backend.namespace, *deed)
+    return Reply(200, done)
 
 
 async def _act_on_all(call: ApiCall, body: ActionRequest, all: All) -> Reply:
     if body.view is not None:
         raise Rejected(400, "view goes with ids: all has a view of its own")
+    if body.keep:
+        raise Rejected(400, "keep goes with ids: a deletion of all that match can't be undone")
     _require_action(body.action, all.view)
-    match = Match(all.view, all.pattern, all.error)
+    match = Match(all.view, all.pattern, all.error, all.tag)
     count, at_least = await run_in_threadpool(_count, call.view, call.queue, match)
     if body.dry_run:
         return Reply(200, Matches(count, at_least))
     if body.expected is not None and count > body.expected:
         raise Rejected(409, f"{count:,} jobs match, {body.expected:,} were expected: nothing was done; look again")
     try:
-        started = await run_in_threadpool(call.view.bulks.start, call.queue, body.action, match, count)
+        started = await run_in_threadpool(
+            call.view.bulks.start, call.queue, body.action, match, count, who_of(call.request)
+        )
     except TooManyBulks as error:
         raise Rejected(429, str(error), {"Retry-After": RETRY_AFTER}) from error
     return Reply(202, started, {"Location": f"{prefix_of(call.request.scope)}/api/v1/bulks/{started.id}"})

@@ -108,12 +108,12 @@ def _in_words(schema: Mapping[str, Any]) -> str:
     match schema:
         case {"enum": values}:
             return f"one of {', '.join(map(str, values))}"
-        case {"type": "integer", "minimum": low, "maximum": high}:
-            return f"a whole number from {low:,} to {high:,}"
-        case {"type": "boolean"}:
-            return "true or false"
-        case {"type": "string", **limits}:
-            return f"a text of 1 to {limits['maxLength']:,} characters" if limits else "a text"
+        case {"type": "integer" | "number" as kind, "minimum": low, "maximum": high}:
+            return f"a {'whole ' * (kind == 'integer')}number from {low:,} to {high:,}"
+        case {"type": "string", "format": "date"}:
+            return "a day, such as 2026-11-23"
+        case {"type": "string", "maxLength": most}:
+            return f"a text of 1 to {most:,} characters"
         case {"type": "array", "minItems": low, "maxItems": high, "items": item}:
             return f"a list of {low:,} to {high:,}, each {_in_words(item)}"
-    return "an object"
+    return {"boolean": "true or false", "string": "a text"}.get(schema.get("type", ""), "an object")

@@ -2,23 +2,39 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
-from typing import Any, cast
+from typing import Any, Final, cast
 
 import msgspec
 from starlette.concurrency import run_in_threadpool
 
 from lowkiq.admin.beats.health import ThreadHealth, batch_of
-from lowkiq.admin.previews import Page
-from lowkiq.admin.reader import JobPreview, PayloadPreview
+from lowkiq.admin.jobs.finder import Findings
+from lowkiq.admin.jobs.previews import Page
+from lowkiq.admin.jobs.reader import JobPreview, PayloadPreview
 from lowkiq.errors import short
+from lowkiq.failure import main_line
 from lowkiq.web.api.input import Rejected
 from lowkiq.web.api.operation import NO_QUEUE, ApiCall, operation
-from lowkiq.web.api.types import JobQuery, JobReply, JobRow, JobsQuery, JobsReply, Payload
+from lowkiq.web.api.types import (
+    FoundJobRow,
+    JobQuery,
+    JobReply,
+    JobRow,
+    JobsQuery,
+    JobsReply,
+    Payload,
+    SearchQuery,
+    SearchReply,
+)
 from lowkiq.web.render.payloads import load_shallow
 from lowkiq.web.snapshot import Snapshot
 from lowkiq.web.view import View
 
+#: Parameters that search, or cut a range out of an order.
+_SEARCHES: Final = ("pattern", "error", "retry_count")
+_RANGES: Final = ("min", "max", "reverse")
 #: What a thread tells of a job that it does not perform.
 _IDLE = ThreadHealth(name="")
 
@@ -38,7 +54,8 @@ async def jobs(call: ApiCall) -> JobsReply:
     _require_sense(query)
     page = await run_in_threadpool(_page, call.view, call.queue, query)
     snapshot = await call.view.snapshots.get()
-    return JobsReply(_rows(call, snapshot, page.jobs), page.next, page.scanned)
+    rows = [msgspec.structs.replace(row, traceback=None) for row in _rows(call, snapshot, page.jobs)]
+    return JobsReply(rows, page.next, page.scanned)
 
 
 @operation(
@@ -67,6 +84,37 @@ async def job(call: ApiCall) -> JobReply:
     )
 
 
+@operation(
+    "GET",
+    "/api/v1/search",
+    "search",
+    description="An exact id is looked for wherever a job can be; a glob among queued jobs and the morgue, a bounded "
+    "number of ids a page, so that a page can be empty and still have a next one.",
+    query=SearchQuery,
+)
+async def search(call: ApiCall) -> SearchReply:
+    """Jobs by their ids, over all queues."""
+    query: SearchQuery = call.query
+    found = await run_in_threadpool(_find, call.view, query)
+    snapshot = await call.view.snapshots.get()
+    rows = [
+        FoundJobRow(
+            **msgspec.structs.asdict(_row(call.view, snapshot, one.queue, one.job)),
+            queue=one.queue,
+            state=one.state(snapshot.at),
+        )
+        for one in found.jobs
+    ]
+    return SearchReply(rows, found.next, found.scanned)
+
+
+def _find(view: View, query: SearchQuery) -> Findings:
+    try:
+        return view.backend.finder().find(query.q, query.cursor, query.limit)
+    except ValueError as error:
+        raise Rejected(400, f"parameter cursor: {error}") from error
+
+
 def _rows(call: ApiCall, snapshot: Snapshot, previews: Sequence[JobPreview]) -> list[JobRow]:
     return [_row(call.view, snapshot, call.queue, preview) for preview in previews]
 
@@ -83,11 +131,12 @@ def _row(view: View, snapshot: Snapshot, queue: str, preview: JobPreview) -> Job
         at=preview.at,
         due_in=None if preview.where == "morgue" else preview.at - snapshot.at,
         retry_count=preview.retry_count,
-        error=preview.error,
+        error=None if preview.error is None else main_line(preview.error),
         crashes=preview.crashes,
         waits_for_own_run=preview.waits_for_own_run,
         payload_count=preview.payload_count,
         payloads=[payload(view, one) for one in preview.payloads],
+        tags=list(preview.tags),
         owner=shard.owner if shard else None,
         thread=thread.name or None,
         seconds=thread.seconds if thread.name else None,
@@ -95,6 +144,7 @@ def _row(view: View, snapshot: Snapshot, queue: str, preview: JobPreview) -> Job
         note=thread.note,
         to_stop_seconds=thread.to_stop_seconds,
         pid=thread.pid,
+        traceback=preview.traceback,
     )
 
 
@@ -119,21 +169,26 @@ def _as_json(view: View, data: bytes) -> msgspec.Raw | None:
 
 def _require_sense(query: JobsQuery) -> None:
     """Refuses what would be silently ignored."""
-    searches = [name for name in ("pattern", "error", "retry_count", "cursor") if getattr(query, name) is not None]
-    if query.view == "in_flight" and searches:
-        raise Rejected(400, f"parameter {searches[0]} can't be used with view=in_flight, which is one page of all")
+    given = [name for name in (*_SEARCHES, *_RANGES, "cursor") if getattr(query, name) not in {None, False}]
+    if query.view == "in_flight" and given:
+        raise Rejected(400, f"parameter {given[0]} can't be used with view=in_flight, which is one page of all")
     if query.retry_count is not None and query.view != "retries":
         raise Rejected(400, f"parameter retry_count can't be used with view={query.view}, only with view=retries")
-    if query.retry_count is not None and (query.pattern is not None or query.error is not None):
-        raise Rejected(400, "parameter retry_count can't be used with pattern or error: give one of them")
+    ranges = [name for name in ("retry_count", *_RANGES) if name in given]
+    if ranges and (query.pattern is not None or query.error is not None):
+        raise Rejected(400, f"parameter {ranges[0]} can't be used with pattern or error: give one of them")
+    for name in ("min", "max"):
+        if not math.isfinite(getattr(query, name) or 0):
+            raise Rejected(400, f"parameter {name} is {getattr(query, name)}, it must be a finite number")
 
 
 def _page(view: View, queue: str, query: JobsQuery) -> Page:
     previews = view.backend.previews(queue)
     if query.view == "in_flight":
         return Page(previews.in_flight(query.limit), None)
+    words = msgspec.structs.asdict(query)
     try:
-        return previews.page(**msgspec.structs.asdict(query))
+        return previews.page(low=words.pop("min"), high=words.pop("max"), **words)
     except ValueError as error:
         raise Rejected(400, f"parameter cursor: {error}") from error
 

@@ -4,36 +4,58 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping
+from functools import partial
 
 import msgspec
 from starlette.concurrency import run_in_threadpool
 
-from lowkiq.admin.history import SPANS, TOTAL, read_history
+from lowkiq.admin.jobs.failures import named
 from lowkiq.admin.metrics import QueueMetrics
-from lowkiq.web.api.operation import NO_QUEUE, ApiCall, operation
+from lowkiq.admin.past.history import SPANS, TOTAL, read_history
+from lowkiq.admin.past.statistics import number_of, read_statistics
+from lowkiq.web.api.input import Rejected
+from lowkiq.web.api.operation import NO_QUEUE, ApiCall, Reply, operation
 from lowkiq.web.api.types import (
+    AlertRow,
+    AlertsQuery,
+    AlertsReply,
     Errors,
+    FailuresQuery,
+    FailuresReply,
     HistoryQuery,
     HistoryReply,
     NodesReply,
     QueueQuery,
     QueueReply,
     QueuesReply,
+    StatisticsQuery,
+    StatisticsReply,
     Stats,
     StatsReply,
 )
 from lowkiq.web.view import View
 
+#: The header that tells how old the oldest of the numbers is.
+AGE = "X-Lowkiq-Age"
 
-@operation("GET", "/api/v1/stats", "getStats")
-async def stats(call: ApiCall) -> StatsReply:
+
+@operation(
+    "GET",
+    "/api/v1/stats",
+    "getStats",
+    description="At most a second old, with up to 2,000 shards read at once. Where there are more, they take turns, "
+    "and the header X-Lowkiq-Age has the seconds between the oldest of the numbers and the newest.",
+    replies={200: [StatsReply]},
+)
+async def stats(call: ApiCall) -> Reply:
     """Lengths and lag by worker, exactly as the original Lowkiq gives them."""
-    snapshot = await call.view.snapshots.get()
+    snapshot = await call.view.snapshots.exact()
     names = _worker_names(call.view, snapshot.queues)
-    return StatsReply(
+    reply = StatsReply(
         total=_stats(snapshot.total),
         by_worker={names[queue]: _stats(metrics) for queue, metrics in snapshot.queues.items()},
     )
+    return Reply(200, reply, {AGE: f"{snapshot.age:.1f}"})
 
 
 @operation("GET", "/api/v1/nodes", "getNodes")
@@ -42,8 +64,21 @@ async def nodes(call: ApiCall) -> NodesReply:
     snapshot = await call.view.snapshots.get()
     found = snapshot.nodes
     return NodesReply(
-        found.nodes, found.late, found.missing, found.doubled, found.unowned, found.is_well, snapshot.alerts
+        found.nodes, found.late, found.missing, found.doubled, found.unowned, not snapshot.alerts, snapshot.alerts
     )
+
+
+@operation("GET", "/api/v1/alerts", "getAlerts", query=AlertsQuery)
+async def alerts(call: ApiCall) -> AlertsReply:
+    """All that is wrong with nodes, queues and Redis, the worst first."""
+    query: AlertsQuery = call.query
+    snapshot = await call.view.snapshots.get()
+    found = [
+        AlertRow(**msgspec.structs.asdict(alert), key=alert.key, queue=alert.queue, text=alert.text)
+        for alert in snapshot.alerts
+        if (query.queue is None or alert.is_about(query.queue)) and query.severity in {None, alert.severity}
+    ]
+    return AlertsReply(not snapshot.alerts, snapshot.at, found)
 
 
 @operation("GET", "/api/v1/queues", "getQueues")
@@ -68,6 +103,20 @@ async def queue(call: ApiCall) -> QueueReply:
 
 @operation(
     "GET",
+    "/api/v1/queues/{queue}/failures",
+    "getFailures",
+    description="A group's text is what jobs, and actions on all, take as error. Its count is of the sample. First and "
+    "last seen, and total, the failures in all, are by the queue's ledger, which keeps 200 groups for 30 days.",
+    query=FailuresQuery,
+    refusals=NO_QUEUE,
+)
+async def failures(call: ApiCall) -> FailuresReply:
+    """Errors of a queue's retries, or of its morgue, by kind."""
+    return await run_in_threadpool(_failures, call.view, call.queue, call.query.view)
+
+
+@operation(
+    "GET",
     "/api/v1/history",
     "getHistory",
     description="The nodes record it. Gauges are the highest of a step, counters as of its end.",
@@ -84,6 +133,28 @@ async def history(call: ApiCall) -> HistoryReply:
     return HistoryReply(query.queue, query.span, SPANS[query.span].step, points)
 
 
+@operation(
+    "GET",
+    "/api/v1/queues/{queue}/statistics",
+    "getStatistics",
+    description="A wait is counted on the day of the claim, a run on that of its end. Percentiles are within 5 %.",
+    query=StatisticsQuery,
+    refusals=NO_QUEUE,
+)
+async def statistics(call: ApiCall) -> StatisticsReply:
+    """How long jobs of a queue waited and ran, by day."""
+    query: StatisticsQuery = call.query
+    if query.day is not None and query.days is not None:
+        raise Rejected(400, "day and days both say which days: give one of them")
+    queue = (await call.view.snapshots.get()).row(call.queue).queue
+    until = None if query.day is None else number_of(query.day)
+    backend = call.view.backend
+    read = partial(read_statistics, until=until)
+    return StatisticsReply(
+        queue, await run_in_threadpool(read, backend.caller, backend.namespace, queue, query.days or 1)
+    )
+
+
 def _worker_names(view: View, queues: Mapping[str, QueueMetrics]) -> dict[str, str]:
     """Queue → its worker's class name; its own name, if that is another's name as well or there is no such worker."""
     classes = {queue: worker.__name__ for queue, worker in view.app.workers.items()}
@@ -94,9 +165,12 @@ def _worker_names(view: View, queues: Mapping[str, QueueMetrics]) -> dict[str, s
 
 def _errors(view: View, queue: str) -> Errors:
     groups, sampled, total = view.backend.previews(queue).errors()
-    # JSON has no way to name bytes that are no UTF-8.
-    named = [(group, group.example_id.encode("utf-8", "backslashreplace").decode()) for group in groups]
-    return Errors([msgspec.structs.replace(group, example_id=id) for group, id in named], sampled, total)
+    return Errors(named(groups), sampled, total)
+
+
+def _failures(view: View, queue: str, of: str) -> FailuresReply:
+    groups, sampled, total = view.backend.previews(queue).errors(of)
+    return FailuresReply(named(groups), sampled, total, queue, of)
 
 
 def _stats(metrics: QueueMetrics) -> Stats:

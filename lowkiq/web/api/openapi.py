@@ -29,7 +29,7 @@ send without being told to, it needs the token of `GET /api/v1/token` in the hea
 Every error is `{"error": "…"}`. Times are Unix seconds by Redis's clock.
 """
 
-_IN_PATH: Final = {"queue": "A queue's name.", "id": "A bulk's id."}
+_IN_PATH: Final = {"queue": "A queue's name.", "node": "A node's name.", "id": "The id of a bulk, request or dump."}
 
 #: Operations of any kind can answer with these.
 _ALWAYS: Final = {

@@ -3,18 +3,21 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Final
 
 from prometheus_client import CollectorRegistry
-from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily, Metric
 from prometheus_client.exposition import choose_encoder
 from prometheus_client.registry import Collector
+from starlette.concurrency import run_in_threadpool
 from starlette.responses import Response
 
 from lowkiq.admin.beats.health import NodeHealth
+from lowkiq.admin.beats.nodes import Group
 from lowkiq.admin.metrics import QueueMetrics
-from lowkiq.admin.nodes import Group
+from lowkiq.admin.past.durations import BOUNDS, PER_DOUBLING, Durations
+from lowkiq.admin.past.statistics import Times, read_totals
 from lowkiq.settings import NAME
 from lowkiq.web.api.operation import ApiCall, operation
 from lowkiq.web.snapshot import Snapshot
@@ -72,6 +75,12 @@ NODE_GAUGES: Final[Sequence[tuple[str, str, Callable[[NodeHealth], float | None]
         lambda node: node.redis_round_trip,
     ),
 )
+HISTOGRAMS: Final[Sequence[tuple[str, str, Callable[[Times], Durations]]]] = (
+    ("lowkiq_wait_seconds", "From when each try of a job was due until it was claimed.", lambda times: times.waits),
+    ("lowkiq_perform_seconds", "Time in perform of each try of a job.", lambda times: times.runs),
+)
+#: Numbers of their bounds, each four times the one before: from 0.25 ms to 4.7 hours.
+LE: Final = range(BOUNDS.index(0.00025), BOUNDS.index(16_777.216) + 1, 2 * PER_DOUBLING)
 NODE_RESTARTS: Final = ("lowkiq_node_restarts", "Restarts of the node by its supervisor.")
 TOTALS: Final[Sequence[tuple[str, str, Callable[[Snapshot], float]]]] = (
     ("lowkiq_nodes_missing", "Numbers of nodes from which no beat comes.", lambda found: len(found.nodes.missing)),
@@ -90,7 +99,10 @@ TOTALS: Final[Sequence[tuple[str, str, Callable[[Snapshot], float]]]] = (
     ),
     ("lowkiq_redis_clients", "Connections to Redis.", lambda found: found.server.clients),
 )
-ALERTS: Final = ("lowkiq_alerts", "Alerts of nodes, shards and Redis; bad ones mean that jobs do not run, or are lost.")
+ALERTS: Final = ("lowkiq_alerts", "Alerts of nodes, queues and Redis; bad ones mean that jobs do not run, or are lost.")
+ALERT: Final = ("lowkiq_alert", "1 for each alert; its subject is a queue, node, host or part of Redis.")
+ALERT_SINCE: Final = ("lowkiq_alert_since_seconds", "Unix time at which the alert began, if it is known.")
+ALERT_LABELS: Final = ("kind", "severity", "subject")
 #: Characters of a host in a label: DNS allows no more; and of the queues of a group.
 HOST_CHARS: Final = 253
 GROUP_CHARS: Final = 200
@@ -102,7 +114,10 @@ NODE_LABELS: Final = ("node_number", "host", "queues")
 async def metrics(call: ApiCall) -> Response:
     """Metrics for Prometheus, as text or OpenMetrics."""
     registry = CollectorRegistry(auto_describe=False)
-    registry.register(SnapshotCollector(await call.view.snapshots.get()))
+    snapshot, backend = await call.view.snapshots.get(), call.view.backend
+    registry.register(SnapshotCollector(snapshot))
+    times = await run_in_threadpool(read_totals, backend.caller, backend.namespace, list(snapshot.queues))
+    registry.register(TimesCollector(times))
     encode, content_type = _encoder(call.request.headers.get("accept", ""))
     return Response(encode(registry), headers={"Content-Type": content_type})
 
@@ -117,12 +132,25 @@ class SnapshotCollector(Collector):
         """The families, each with all its samples."""
         yield from self._of_queues()
         yield from self._of_nodes()
-        alerts = GaugeMetricFamily(*ALERTS, labels=["severity"])
-        for severity in ("bad", "warn"):
-            alerts.add_metric([severity], sum(alert.severity == severity for alert in self._snapshot.alerts))
-        yield alerts
+        yield from self._alerts()
         for name, help, value in TOTALS:
             yield GaugeMetricFamily(name, help, value=value(self._snapshot))
+
+    def _alerts(self) -> Iterator[Metric]:
+        counts = GaugeMetricFamily(*ALERTS, labels=["severity"])
+        for severity in ("bad", "warn"):
+            counts.add_metric([severity], sum(alert.severity == severity for alert in self._snapshot.alerts))
+        each, since = (GaugeMetricFamily(*told, labels=ALERT_LABELS) for told in (ALERT, ALERT_SINCE))
+        # The same labels stand for several alerts at times, such as jobs of one queue that run on: the first counts.
+        rows = {
+            (one.kind, one.severity, _label(one.subject)): one
+            for one in sorted(self._snapshot.alerts, key=lambda one: one.since or self._snapshot.at, reverse=True)
+        }
+        for labels, alert in sorted(rows.items()):
+            each.add_metric(labels, 1)
+            if alert.since is not None:
+                since.add_metric(labels, alert.since)
+        yield from (counts, each, since)
 
     def _of_queues(self) -> Iterator[Metric]:
         for kind, families in ((GaugeMetricFamily, QUEUE_GAUGES), (CounterMetricFamily, QUEUE_COUNTERS)):
@@ -147,19 +175,36 @@ class SnapshotCollector(Collector):
         yield restarts
 
 
+class TimesCollector(Collector):
+    """How long jobs waited and ran, since Redis keeps it. It is read with each scrape, one short string a queue."""
+
+    def __init__(self, times: Mapping[str, Times]) -> None:
+        self._times = times
+
+    def collect(self) -> Iterator[Metric]:
+        """Both families."""
+        for name, help, of in HISTOGRAMS:
+            family = HistogramMetricFamily(name, help, labels=["queue"])
+            for queue, times in self._times.items():
+                durations = of(times)
+                bounds = [(str(BOUNDS[number]), durations.at_most(number)) for number in LE]
+                family.add_metric([queue], [*bounds, ("+Inf", durations.count)], durations.total)
+            yield family
+
+
 def _by_labels(groups: Sequence[Group]) -> dict[tuple[str, ...], NodeHealth]:
     """Nodes by labels; of two with one number on one host, the last heartbeat: a series can't be there twice."""
     by_labels: dict[tuple[str, ...], NodeHealth] = {}
     for group in groups:
         queues = [",".join(filter(NAME.fullmatch, group.queues))[:GROUP_CHARS]] if len(groups) > 1 else []
         for node in sorted(group.nodes, key=lambda node: node.beat_age, reverse=True):
-            by_labels[str(node.node_number), _host(node.host), *queues] = node
+            by_labels[str(node.node_number), _label(node.host), *queues] = node
     return dict(sorted(by_labels.items()))
 
 
-def _host(name: str) -> str:
-    """A host as a label. It comes from a heartbeat, and so from whoever can write to Redis."""
-    return re.sub(r"[^A-Za-z0-9_.:-]", "_", name[:HOST_CHARS])
+def _label(name: str) -> str:
+    """A name as a label. It comes from a heartbeat, and so from whoever can write to Redis."""
+    return re.sub(r"[^A-Za-z0-9_.: -]", "_", name[:HOST_CHARS])
 
 
 def _encoder(accept: str) -> tuple[Callable[[CollectorRegistry], bytes], str]:

@@ -8,7 +8,7 @@ import msgspec
 from starlette.responses import Response
 from starlette.routing import BaseRoute
 
-from lowkiq.web.api import actions, jobs, monitoring, openapi, prometheus
+from lowkiq.web.api import actions, events, jobs, monitoring, openapi, past, prometheus
 from lowkiq.web.api.operation import JSON, ApiCall, operation
 from lowkiq.web.api.types import TokenReply
 from lowkiq.web.security.paths import prefix_of
@@ -37,15 +37,28 @@ async def describe(call: ApiCall) -> Response:
 OPERATIONS: Final = (
     monitoring.stats,
     monitoring.nodes,
+    monitoring.alerts,
     monitoring.queues,
     monitoring.queue,
+    monitoring.failures,
     monitoring.history,
+    past.incidents,
+    past.ask_node,
+    past.hand,
+    past.dumps,
+    past.dump,
+    monitoring.statistics,
     jobs.jobs,
     jobs.job,
+    jobs.search,
     actions.act,
+    actions.undo,
     actions.bulks,
     actions.bulk,
     actions.stop_bulk,
+    events.events,
+    events.tracked,
+    events.track,
     token,
     prometheus.metrics,
     describe,

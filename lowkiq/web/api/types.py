@@ -2,19 +2,25 @@
 
 from __future__ import annotations
 
+import datetime
 from typing import Annotated, Any, Final, Literal
 
 import msgspec
 from msgspec import Meta
 
-from lowkiq.admin.actions import ActionName
-from lowkiq.admin.alerts import Alert
+from lowkiq.admin.alerts.alert import Alert, Severity
+from lowkiq.admin.beats.dumps import Dump
+from lowkiq.admin.beats.hands import HandName
 from lowkiq.admin.beats.health import NodeHealth
-from lowkiq.admin.bulks import Bulk
-from lowkiq.admin.history import Point
+from lowkiq.admin.jobs.actions import ActionName
+from lowkiq.admin.jobs.bulks import Bulk
+from lowkiq.admin.jobs.failures import ErrorGroup
+from lowkiq.admin.jobs.search import View
 from lowkiq.admin.metrics import ShardMetrics
-from lowkiq.admin.previews import ErrorGroup
-from lowkiq.admin.search import View
+from lowkiq.admin.past.history import Point
+from lowkiq.admin.past.incidents import Incident
+from lowkiq.admin.past.statistics import KEPT_DAYS, Statistics
+from lowkiq.job import LONGEST_TAG
 from lowkiq.web.snapshot import QueueRow
 
 #: Jobs on a page, at most.
@@ -29,6 +35,9 @@ MAX_CHARS: Final = 65_536
 #: Never empty: a script whose variable is empty must not act on all there is.
 Text = Annotated[str, Meta(min_length=1, max_length=MAX_CHARS)]
 Count = Annotated[int, Meta(ge=0, le=MAX_COUNT)]
+#: Seconds since the Unix epoch.
+Time = Annotated[float, Meta(ge=0, le=1e11)]
+Tag = Annotated[str, Meta(min_length=1, max_length=LONGEST_TAG)]
 
 
 class Failure(msgspec.Struct, frozen=True):
@@ -44,20 +53,42 @@ class JobsQuery(msgspec.Struct, frozen=True):
     """Choice of jobs of a queue."""
 
     view: Annotated[
-        Literal["due", "retries", "in_flight", "morgue"],
+        Literal["due", "waiting", "scheduled", "retries", "in_flight", "morgue"],
         Meta(
-            description="due: queued, the first due first, with those that wait for their own run. retries: those that "
-            "have failed, most failures first. in_flight: in the hands of nodes. morgue: the dead, the newest first."
+            description="due: all that are queued, the first due first: waiting (due by now, or for their own run) and "
+            "scheduled (due later) together, failed ones among both. retries: those that have failed, most failures "
+            "first. in_flight: in the hands of nodes. morgue: the dead, the newest first."
         ),
     ] = "due"
     pattern: Annotated[Text | None, Meta(description='A glob of ids, e.g. "order-*". The order is then lost.')] = None
     error: Annotated[Text | None, Meta(description="The text of a group of errors. The order is then lost.")] = None
+    tag: Annotated[Tag | None, Meta(description="A tag of the jobs. The order is then lost.")] = None
     retry_count: Annotated[
         Annotated[int, Meta(ge=0, le=1_000_000)] | None,
-        Meta(description="Only jobs that have failed so often, less one. Only with view=retries, and no search."),
+        Meta(description="0: jobs that have failed once, 1: twice … Only with view=retries, and no search."),
     ] = None
+    min: Annotated[
+        Annotated[float, Meta(ge=-1e15, le=1e15)] | None,
+        Meta(description="Lowest due time (Unix), retry_count or time in the morgue: what the view is ordered by."),
+    ] = None
+    max: Annotated[Annotated[float, Meta(ge=-1e15, le=1e15)] | None, Meta(description="The highest.")] = None
+    reverse: Annotated[bool, Meta(description="Whether the order is the other way round.")] = False
     cursor: Annotated[Text | None, Meta(description="`next` of the page before.")] = None
     limit: Annotated[int, Meta(ge=1, le=MAX_LIMIT, description="Jobs on the page; a search may give some more.")] = 25
+
+
+class SearchQuery(msgspec.Struct, frozen=True):
+    """Choice of jobs of all queues."""
+
+    q: Annotated[Text, Meta(description='An exact id, or a glob, e.g. "order-*".')]
+    cursor: Annotated[Text | None, Meta(description="`next` of the page before.")] = None
+    limit: Annotated[int, Meta(ge=1, le=MAX_LIMIT, description="Jobs on the page; a glob may give some more.")] = 50
+
+
+class UndoRequest(msgspec.Struct, frozen=True):
+    """Deletion that is to be undone."""
+
+    undo: Annotated[Text, Meta(description="What the deletion was answered with.")]
 
 
 class JobQuery(msgspec.Struct, frozen=True):
@@ -77,8 +108,24 @@ class QueueQuery(msgspec.Struct, frozen=True):
 class HistoryQuery(msgspec.Struct, frozen=True):
     """Choice of a history."""
 
-    span: Annotated[Literal["5m", "1h", "1d", "30d"], Meta(description="How far back.")] = "1h"
+    span: Annotated[Literal["5m", "1h", "1d", "30d", "365d"], Meta(description="How far back.")] = "1h"
     queue: Annotated[Text | None, Meta(description="A queue's name; without one, all of them together.")] = None
+
+
+class AlertsQuery(msgspec.Struct, frozen=True):
+    """Choice of alerts."""
+
+    queue: Annotated[Text | None, Meta(description="Only those about this queue, or that it is late by.")] = None
+    severity: Annotated[Severity | None, Meta(description="Only those that are so bad.")] = None
+
+
+class StatisticsQuery(msgspec.Struct, frozen=True):
+    """Choice of days."""
+
+    day: Annotated[datetime.date | None, Meta(description="One day, in UTC by Redis's clock.")] = None
+    days: Annotated[
+        Annotated[int, Meta(ge=1, le=KEPT_DAYS)] | None, Meta(description="The last so many, with today. Default: 1.")
+    ] = None
 
 
 class All(msgspec.Struct, frozen=True):
@@ -87,6 +134,7 @@ class All(msgspec.Struct, frozen=True):
     view: View
     pattern: Annotated[Text | None, Meta(description='A glob of ids, e.g. "order-*".')] = None
     error: Annotated[Text | None, Meta(description="The text of a group of errors.")] = None
+    tag: Annotated[Tag | None, Meta(description="A tag of the jobs.")] = None
 
 
 class ActionRequest(msgspec.Struct, frozen=True):
@@ -110,6 +158,10 @@ class ActionRequest(msgspec.Struct, frozen=True):
         Meta(description="With `all`: refuse with 409, and do nothing, if more than so many jobs match."),
     ] = None
     dry_run: Annotated[bool, Meta(description="With `all`: only say how many match.")] = False
+    keep: Annotated[
+        bool,
+        Meta(description="With `ids` and delete: keep them for a minute, for an undo, unless they are too many."),
+    ] = False
 
 
 # ---- what is answered
@@ -141,8 +193,24 @@ class NodesReply(msgspec.Struct, frozen=True):
     missing: Annotated[list[int], Meta(description="Numbers of N from which no beat comes.")]
     doubled: Annotated[list[int], Meta(description="Numbers that several nodes have: the second stands by.")]
     unowned: Annotated[list[ShardMetrics], Meta(description="Shards with due jobs whose lease nobody has.")]
-    is_well: Annotated[bool, Meta(description="Whether none of these needs looking at.")]
-    alerts: Annotated[list[Alert], Meta(description="What is wrong with nodes, shards and Redis, the worst first.")]
+    is_well: Annotated[bool, Meta(description="Whether there is no alert at all.")]
+    alerts: Annotated[list[Alert], Meta(description="What is wrong with nodes, queues and Redis, the worst first.")]
+
+
+class AlertRow(Alert, frozen=True, kw_only=True):
+    """One thing that is wrong: what, since when, how bad, and the next step."""
+
+    key: Annotated[str, Meta(description="Its name, the same for as long as it lasts.")]
+    queue: Annotated[str, Meta(description='The queue that it is about; "" if it is about none.')]
+    text: Annotated[str, Meta(description="`says` and `do` as sentences.")]
+
+
+class AlertsReply(msgspec.Struct, frozen=True):
+    """The list that the page, `lowkiq alerts` and the doctor have too."""
+
+    is_well: Annotated[bool, Meta(description="Whether there is no alert at all.")]
+    at: Annotated[float, Meta(description="Redis's time.")]
+    alerts: Annotated[list[AlertRow], Meta(description="The worst first.")]
 
 
 class QueuesReply(msgspec.Struct, frozen=True):
@@ -157,6 +225,22 @@ class Errors(msgspec.Struct, frozen=True):
     groups: Annotated[list[ErrorGroup], Meta(description="The largest first.")]
     sampled: Annotated[int, Meta(description="Errors looked at.")]
     total: Annotated[int, Meta(description="Errors there are.")]
+
+
+class FailuresQuery(msgspec.Struct, frozen=True):
+    """Choice of failures."""
+
+    view: Annotated[
+        Literal["retries", "morgue"],
+        Meta(description="retries: queued jobs that have failed. morgue: the dead."),
+    ] = "retries"
+
+
+class FailuresReply(Errors, frozen=True):
+    """The failures of a queue by kind."""
+
+    queue: str
+    view: str
 
 
 class QueueReply(QueueRow, frozen=True):
@@ -185,8 +269,14 @@ class JobRow(msgspec.Struct, frozen=True):
     where: Literal["queue", "claim", "morgue"]
     at: Annotated[float, Meta(description="Unix time when it is due; of the morgue, when it got there.")]
     due_in: Annotated[float | None, Meta(description="Seconds until then, negative if late; null in the morgue.")]
-    retry_count: Annotated[int, Meta(description="-1 fresh, 0 after the first failure.")]
-    error: Annotated[str | None, Meta(description="The last error.")]
+    retry_count: Annotated[
+        int,
+        Meta(
+            description="-1: it has not failed; 0: once; 1: twice … With the failure that would make it its worker's "
+            "max_retry_count it goes to the morgue."
+        ),
+    ]
+    error: Annotated[str | None, Meta(description="The last error: a line with its type and message.")]
     crashes: Annotated[int, Meta(description="Deaths of its node: one while it ran, the others while it ran alone.")]
     waits_for_own_run: Annotated[
         bool,
@@ -194,6 +284,7 @@ class JobRow(msgspec.Struct, frozen=True):
     ]
     payload_count: int
     payloads: Annotated[list[Payload], Meta(description="Those of the lowest scores; of a list, the first.")]
+    tags: list[str]
     owner: Annotated[str | None, Meta(description="The node that has the shard, if any.")]
     thread: Annotated[
         str | None,
@@ -207,6 +298,10 @@ class JobRow(msgspec.Struct, frozen=True):
         Meta(description="For how long it has been asked to stop, by a cancel or as it is over its perform_timeout."),
     ]
     pid: Annotated[int | None, Meta(description="The process that performs it, if that is not the node.")]
+    traceback: Annotated[
+        str | None,
+        Meta(description="Of one job: where the last error was raised, as far as it is kept; null in lists."),
+    ] = None
 
 
 class JobsReply(msgspec.Struct, frozen=True):
@@ -232,6 +327,21 @@ class JobReply(msgspec.Struct, frozen=True):
     due_in: Annotated[float | None, Meta(description="Seconds until it is due, if queued; negative if late.")]
 
 
+class FoundJobRow(JobRow, frozen=True, kw_only=True):
+    """A job in one of its places, in one of the queues."""
+
+    queue: str
+    state: Annotated[str, Meta(description="Waiting, Scheduled, Running, Retrying or Morgue.")]
+
+
+class SearchReply(msgspec.Struct, frozen=True):
+    """A page of what was found."""
+
+    jobs: list[FoundJobRow]
+    next: Annotated[str | None, Meta(description="The next page's cursor, null at the end.")]
+    scanned: Annotated[int | None, Meta(description="Of a glob: about how many ids were looked at for this page.")]
+
+
 class HistoryReply(msgspec.Struct, frozen=True):
     """A series, oldest first. Gauges are the highest of a step, counters as of its end."""
 
@@ -241,16 +351,68 @@ class HistoryReply(msgspec.Struct, frozen=True):
     points: list[Point]
 
 
+class IncidentsQuery(msgspec.Struct, frozen=True):
+    """Choice of incidents."""
+
+    queue: Annotated[Text | None, Meta(description="Only those of a queue.")] = None
+    node: Annotated[Text | None, Meta(description="A node's name.")] = None
+    kind: Annotated[Text | None, Meta(description="One of the kinds that incidents have.")] = None
+    since: Annotated[Time | None, Meta(description="Unix time.")] = None
+    until: Annotated[Time | None, Meta(description="Unix time.")] = None
+    cursor: Annotated[Text | None, Meta(description="`next` of the page before.")] = None
+    limit: Annotated[int, Meta(ge=1, le=1_000, description="Incidents on the page.")] = 100
+
+
+class IncidentsReply(msgspec.Struct, frozen=True):
+    """A page of incidents, the newest first."""
+
+    incidents: list[Incident]
+    next: Annotated[str | None, Meta(description="The next page's cursor, null at the end.")]
+
+
+class HandQuestion(msgspec.Struct, frozen=True):
+    """What a node is asked for."""
+
+    action: Annotated[
+        HandName,
+        Meta(
+            description="quiet: take no new jobs. resume: take jobs again. restart: a successor takes over; its "
+            "supervisor does that. dump: tell what all threads do."
+        ),
+    ]
+
+
+class DumpsReply(msgspec.Struct, frozen=True):
+    """The last dumps, the newest first."""
+
+    dumps: list[Dump]
+
+
+class DumpReply(msgspec.Struct, frozen=True):
+    """A dump with its text."""
+
+    dump: Dump
+    text: str
+
+
+class StatisticsReply(msgspec.Struct, frozen=True):
+    """How long jobs of a queue waited and ran."""
+
+    queue: str
+    days: Annotated[list[Statistics], Meta(description="Those on which anything was counted, the oldest first.")]
+
+
 class BulksReply(msgspec.Struct, frozen=True):
     """Bulks, running and lately ended."""
 
     bulks: list[Bulk]
 
 
-class Moved(msgspec.Struct, frozen=True):
+class Moved(msgspec.Struct, frozen=True, omit_defaults=True):
     """Result of an action on ids."""
 
     moved: Annotated[int, Meta(description="Jobs moved or deleted; those not there any more are not counted.")]
+    undo: Annotated[str | None, Meta(description="Of a deletion that keeps them: what undoes it.")] = None
 
 
 class Matches(msgspec.Struct, frozen=True):

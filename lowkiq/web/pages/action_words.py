@@ -6,6 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final
 
+from lowkiq.admin.jobs.states import STATES
+from lowkiq.admin.jobs.undo import KEPT_SECONDS, is_deletion
 from lowkiq.web.render import formatting
 
 
@@ -22,11 +24,9 @@ class Wording:
     #: Whether it can't be taken back.
     is_final: bool = False
     #: Why it has not happened to others.
-    others: str = "were there no longer, or are in flight"
+    others: str = "were there no longer, or run"
     #: What it does to ids that run.
-    in_flight: str = (
-        "What is in flight is not touched: of an id that runs, only what waits for the end of that run is meant."
-    )
+    in_flight: str = "What runs is not touched: of an id that runs, only what waits for the end of that run is meant."
 
 
 WORDINGS: Final[Mapping[str, Wording]] = {
@@ -34,11 +34,11 @@ WORDINGS: Final[Mapping[str, Wording]] = {
         "Perform now",
         "become due at once; those that are due already, or wait for their own run, keep their place",
         "made due",
-        others="were due already, wait for their own run, are in flight, or were there no longer",
+        others="were due already, wait for their own run, run, or were there no longer",
     ),
-    "revive": Wording("Revive", "return to the queue as fresh ones that are due now", "revived"),
+    "revive": Wording("Revive", "return to the queue, due now and with no failures counted", "revived"),
     "bury": Wording("Bury", "move to the morgue, from where they can be revived", "moved to the morgue"),
-    "delete": Wording("Delete", "be deleted with all their payloads. There is no way back", "deleted", is_final=True),
+    "delete": Wording("Delete", "be deleted, with all payloads", "deleted", is_final=True),
     "cancel": Wording(
         "Cancel",
         "be cancelled: what is queued is deleted, and what runs is asked to stop. A run that does not get done by then "
@@ -52,17 +52,14 @@ WORDINGS: Final[Mapping[str, Wording]] = {
 }
 #: What one job is spared the question for: neither loses anything.
 HARMLESS: Final = frozenset({"perform_now", "revive"})
-#: View → what its jobs are called.
-NOUNS: Final = {
-    "due": ("queued job", "queued jobs"),
-    "retries": ("failed job", "failed jobs"),
-    "morgue": ("job of the morgue", "jobs of the morgue"),
-}
+
+#: What an undo has done.
+UNDONE: Final = Wording("Undo", "come back", "put back where they were")
 
 
 def jobs_of(view: str, count: int) -> str:
     """So many jobs of a view."""
-    return formatting.plural(count, *NOUNS[view])
+    return formatting.plural(count, *STATES[view].noun)
 
 
 def result_of(query: Mapping[str, str]) -> str | None:
@@ -74,8 +71,12 @@ def result_of(query: Mapping[str, str]) -> str | None:
     moved, of = _count(query.get("moved")), _count(query.get("of"))
     if query.get("done") == "nothing":
         return "No job was selected: nothing was done."
+    if query.get("done") == "undo":
+        wording = UNDONE
     if wording is None or moved is None or of is None:
         return None
+    if query.get("done") == "undo" and not moved:
+        return f"There was nothing left to undo: deletions are kept for {KEPT_SECONDS} s."
     if moved >= of:
         return f"{formatting.plural(moved, 'job')} {wording.done}."
     those = f"{moved:,} of {formatting.plural(of, 'job')} {wording.done}"
@@ -84,3 +85,9 @@ def result_of(query: Mapping[str, str]) -> str | None:
 
 def _count(text: str | None) -> int | None:
     return int(text) if text and text.isascii() and text.isdigit() and len(text) < 10 else None  # noqa: PLR2004
+
+
+def undo_of(query: Mapping[str, str]) -> str | None:
+    """The name of the deletion that the page after it offers to undo."""
+    name = query.get("undo", "")
+    return name if query.get("done") == "delete" and is_deletion(name) else None

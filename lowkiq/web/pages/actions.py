@@ -11,13 +11,17 @@ from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
 from starlette.routing import BaseRoute, Route
 
-from lowkiq.admin.actions import actions_of
-from lowkiq.admin.search import Match
+from lowkiq.admin.jobs.actions import actions_of
+from lowkiq.admin.jobs.deeds import note_action
+from lowkiq.admin.jobs.search import Match
+from lowkiq.admin.jobs.states import state_named
+from lowkiq.admin.jobs.undo import KEPT_SECONDS
 from lowkiq.admin.words import listed, printable
+from lowkiq.errors import Refused
 from lowkiq.web.pages.action_words import HARMLESS, WORDINGS, jobs_of
 from lowkiq.web.pages.live import LivePages, page
 from lowkiq.web.render.templating import as_field, from_field, link
-from lowkiq.web.security.guard import Form, form_of
+from lowkiq.web.security.guard import Form, form_of, who_of
 from lowkiq.web.view import View
 
 #: Ids of one selection.
@@ -55,7 +59,7 @@ class Order:
         return cls(
             queue=queue,
             action=action,
-            match=Match(view, _optional(form, "pattern"), _optional(form, "error")),
+            match=Match(view, *(_optional(form, name) for name in ("pattern", "error", "tag"))),
             ids=ids,
             is_all=form.get("all") == "1",
             is_confirmed=form.get("confirmed") == "1",
@@ -74,7 +78,8 @@ class Order:
         if self.is_of_job:
             return f"/queues/{self.queue}/job", {"id": self.ids[0]}
         match = self.match
-        return f"/queues/{self.queue}", {"view": match.view, "pattern": match.pattern, "error": match.error}
+        narrowed = {"pattern": match.pattern, "error": match.error, "tag": match.tag}
+        return f"/queues/{self.queue}", {"view": match.view, **narrowed}
 
 
 def routes(pages: LivePages) -> list[BaseRoute]:
@@ -88,7 +93,41 @@ def routes(pages: LivePages) -> list[BaseRoute]:
         order = Order.of(queue, form_of(request))
         return await run_in_threadpool(_answer, view, request, order)
 
-    return [Route("/queues/{queue}/actions", act, methods=["POST"], name="actions")]
+    async def undo(request: Request) -> Response:
+        queue, form = str(request.path_params["queue"]), form_of(request)
+        await view.snapshots.get()
+        moved = await run_in_threadpool(_put_back, view, queue, form.get("undo", ""), who_of(request))
+        back = {"view": state_named(form.get("view", "")), "done": "undo", "moved": moved, "of": moved}
+        return RedirectResponse(link(request, f"/queues/{queue}", **back), 303)
+
+    async def track(request: Request) -> Response:
+        queue, form = str(request.path_params["queue"]), form_of(request)
+        await view.snapshots.get()
+        id = from_field(form.get("id", ""))
+        await run_in_threadpool(_track, view, queue, id, is_on=form.get("on") == "1")
+        return RedirectResponse(link(request, f"/queues/{queue}/job", id=id) + "#history", 303)
+
+    return [
+        Route("/queues/{queue}/track", track, methods=["POST"], name="track"),
+        Route("/queues/{queue}/actions", act, methods=["POST"], name="actions"),
+        Route("/queues/{queue}/undo", undo, methods=["POST"], name="undo"),
+    ]
+
+
+def _track(view: View, queue: str, id: str, *, is_on: bool) -> None:
+    actions = view.backend.actions(queue)
+    try:
+        (actions.track if is_on else actions.untrack)([id])
+    except ValueError as error:
+        raise HTTPException(400, f"{printable(id, 80) or 'Nothing'} can't be tracked: {error}.") from None
+    except Refused as error:
+        raise HTTPException(409, f"{error}.") from None
+
+
+def _put_back(view: View, queue: str, name: str, who: str) -> int:
+    moved = view.backend.actions(queue).put_back(name)
+    note_action(view.backend.caller, view.backend.namespace, queue, "undo", moved, moved, who)
+    return moved
 
 
 def _answer(view: View, request: Request, order: Order) -> Response:
@@ -97,10 +136,18 @@ def _answer(view: View, request: Request, order: Order) -> Response:
     if not (order.is_confirmed or order.is_harmless):
         return _question(view, request, order)
     if order.is_all:
-        bulk = view.bulks.start(order.queue, order.action, order.match, order.total)
+        bulk = view.bulks.start(order.queue, order.action, order.match, order.total, who_of(request))
         return RedirectResponse(link(request, f"/bulks/{bulk.id}"), 303)
-    moved = view.backend.actions(order.queue).act(order.action, order.match.view, order.ids)
-    return _back(request, order, done=order.action, moved=moved, of=len(order.ids))
+    actions, undo = view.backend.actions(order.queue), None
+    if order.action == "delete":
+        deleted = actions.delete_and_keep(order.match.view, order.ids)
+        moved, undo = deleted.moved, deleted.undo
+    else:
+        moved = actions.act(order.action, order.match.view, order.ids)
+    note_action(
+        view.backend.caller, view.backend.namespace, order.queue, order.action, len(order.ids), moved, who_of(request)
+    )
+    return _back(request, order, done=order.action, moved=moved, of=len(order.ids), undo=undo)
 
 
 def _question(view: View, request: Request, order: Order) -> Response:
@@ -122,12 +169,24 @@ def _question(view: View, request: Request, order: Order) -> Response:
         wording=WORDINGS[order.action],
         count=count,
         jobs=jobs,
+        way_back=_way_back(view, order),
         conditions=_conditions(order.match) if order.is_all else "",
         fields=_fields(order, count),
         named=order.ids[:NAMED],
         unnamed=max(len(order.ids) - NAMED, 0),
         back=link(request, path, **query),
     )
+
+
+def _way_back(view: View, order: Order) -> str:
+    """Says of a deletion whether it can be undone."""
+    if order.action != "delete":
+        return ""
+    if order.is_all:
+        return "There is no way back: a deletion of all that match can't be undone, one of a selection can."
+    if view.backend.actions(order.queue).can_keep(order.match.view, order.ids):
+        return f"It can be undone for {KEPT_SECONDS} seconds."
+    return "There is no way back: this is too much to be kept for an undo. Fewer jobs at a time can be undone."
 
 
 def _conditions(match: Match) -> str:
@@ -137,6 +196,8 @@ def _conditions(match: Match) -> str:
         conditions.append(f"whose id matches {printable(match.pattern)}")
     if match.error is not None:
         conditions.append(f"with the error {printable(match.error) or '(none)'}")
+    if match.tag is not None:
+        conditions.append(f"with the tag {printable(match.tag)}")
     return listed(conditions)
 
 
@@ -147,7 +208,7 @@ def _fields(order: Order, count: int) -> list[tuple[str, Any]]:
         fields += [("all", "1"), ("total", count)]
     if order.is_of_job:
         fields.append(("from", "job"))
-    given = (("pattern", order.match.pattern), ("error", order.match.error))
+    given = (("pattern", order.match.pattern), ("error", order.match.error), ("tag", order.match.tag))
     fields += [(name, as_field(text)) for name, text in given if text is not None]
     return fields + [("ids", as_field(id)) for id in order.ids]
 

@@ -11,7 +11,7 @@ from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
 from starlette.routing import Route
 
-from lowkiq.admin.bulks import ask_to_stop, read_bulk, read_bulks
+from lowkiq.admin.jobs.bulks import ask_to_stop, read_bulk, read_bulks
 from lowkiq.web.pages.action_words import WORDINGS, jobs_of
 from lowkiq.web.pages.live import Visit
 from lowkiq.web.render.templating import link

@@ -8,12 +8,15 @@ from typing import Any, Final, NamedTuple
 
 from starlette.exceptions import HTTPException
 
-from lowkiq.admin.actions import actions_of
 from lowkiq.admin.beats.health import NodeHealth, Running, batch_of
+from lowkiq.admin.jobs.actions import actions_of
+from lowkiq.admin.jobs.reader import JobPreview
+from lowkiq.admin.jobs.tracking import Transition
+from lowkiq.admin.jobs.undo import KEPT_SECONDS
 from lowkiq.admin.metrics import ShardMetrics
-from lowkiq.admin.reader import JobPreview
-from lowkiq.admin.words import age, listed
-from lowkiq.web.pages.action_words import HARMLESS, WORDINGS, result_of
+from lowkiq.admin.words import age, listed, times
+from lowkiq.failure import main_line
+from lowkiq.web.pages.action_words import HARMLESS, WORDINGS, result_of, undo_of
 from lowkiq.web.pages.live import Visit
 from lowkiq.web.pages.queue import is_async, max_retry_count
 from lowkiq.web.render import formatting
@@ -26,7 +29,7 @@ PUSHES, NAMED = 5, 3
 #: States of a node in which it claims nothing, as a sentence has them.
 STOPPED: Final = {"quiet": "quiet", "draining": "stopping", "retiring": "stopping"}
 #: Where → what the heading says, the view whose form its buttons send, and these.
-PLACES: Final = {"queue": "Queued", "claim": "In flight", "morgue": "In the morgue"}
+PLACES: Final = {"queue": "Queued", "claim": "Running", "morgue": "In the morgue"}
 VIEWS: Final = {"queue": "due", "claim": "due", "morgue": "morgue"}
 BUTTONS: Final = {"queue": actions_of("due"), "claim": ("cancel",), "morgue": actions_of("morgue")}
 
@@ -43,6 +46,11 @@ class Section:
     buttons: Sequence[str]
     #: The batch that performs it, if it is surely of that.
     running: Running | None
+
+    @property
+    def error(self) -> str:
+        """The line of its last error that says most; the traceback has the others."""
+        return main_line(self.job.error)
 
     @property
     def left_out(self) -> int:
@@ -63,6 +71,7 @@ def build(view: View, visit: Visit) -> Mapping[str, Any]:
     if not id:
         raise HTTPException(404, "There is no job without an id.")
     places, ahead = _find(view, queue, id) if visit.reads else ([], None)
+    is_tracked, transitions = _history(view, queue, id) if visit.reads else (False, [])
     snapshot = visit.snapshot
     # An id has one shard, wherever it is.
     number = places[0].shard if places else 0
@@ -76,11 +85,15 @@ def build(view: View, visit: Visit) -> Mapping[str, Any]:
         "places": [_place(view, job, why, running) for job in places],
         "timeline": _timeline(places, running),
         "shard": shard,
+        "is_tracked": is_tracked,
+        "transitions": transitions,
         "max_retry_count": max_retry_count(view, queue),
         "shows_payloads": view.payloads,
         "wordings": WORDINGS,
         "harmless": HARMLESS,
         "result": result_of(visit.query),
+        "undo": undo_of(visit.query),
+        "undo_seconds": KEPT_SECONDS,
     }
 
 
@@ -92,6 +105,13 @@ def _find(view: View, queue: str, id: str) -> tuple[list[JobPreview], int | None
     except ValueError:  # too long, or no text: nothing has such an id
         return [], None
     return places, ahead
+
+
+def _history(view: View, queue: str, id: str) -> tuple[bool, list[Transition]]:
+    try:
+        return view.backend.history(queue, id)
+    except ValueError:  # as above
+        return False, []
 
 
 def _place(view: View, job: JobPreview, why: Why, running: Running | None) -> Section:
@@ -177,14 +197,14 @@ class Why:
     def _behind(self, job: JobPreview) -> str:
         running = batch_of(job.id, self.batches)
         how_long = f", for {age(running.seconds)} so far" if running and running.has(job.id) else ""
-        its_run = f"its id is in flight{how_long}"
+        its_run = f"its id runs{how_long}"
         return f"Waits for its own run: {its_run}; what is queued here follows when that is done."
 
     def _not_due(self, job: JobPreview) -> str:
         when = f"Not due until {formatting.moment(job.at)}, in {age(job.at - self.snapshot.at)}"
         if job.retry_count < 0:
             return f"{when}: it was pushed for then."
-        return f"{when}: it failed {formatting.times(job.retry_count + 1)} and tries again then."
+        return f"{when}: it failed {times(job.retry_count + 1)} and tries again then."
 
     def _due(self) -> str:
         shard = self.shard

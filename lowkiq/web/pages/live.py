@@ -21,18 +21,26 @@ from concurrent.futures import Future
 from dataclasses import dataclass
 from typing import Any, Final, Literal
 
+import redis
 from starlette.concurrency import run_in_threadpool
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import HTMLResponse, Response
 from starlette.routing import Route
 
+from lowkiq import clock
 from lowkiq.web.render.templating import environment, link, query_of
 from lowkiq.web.security.access import CALLER
-from lowkiq.web.snapshot import Snapshot
+from lowkiq.web.snapshot import PATIENCE, STALE, TICK_PATIENCE, Snapshot, seen
 from lowkiq.web.view import View
 
 HEADER: Final = "x-lowkiq-live"
+#: Time and age of the snapshot that an answer is made of, by which the script judges whether anything new came.
+AT, AGE = "X-Lowkiq-At", "X-Lowkiq-Age"
+#: Seconds for the parts of a page, less than the script waits: an answer that says what is wrong must come in time.
+PARTS_WITHIN: Final = 1.7
+#: Cookie of a reader's choice between light and dark, and its values; without it the system's choice holds.
+THEME, THEMES = "lowkiq_theme", frozenset({"light", "dark"})
 #: Rendered parts that are kept: some dozen addresses of the last ticks, in some megabytes at most.
 KEPT: Final = 32
 #: Characters of an address beyond which its parts are not kept: memory is bounded by number and by length.
@@ -89,16 +97,27 @@ class LivePages:
         """The route of a page."""
 
         async def answer(request: Request) -> Response:
-            visit = Visit(request, await self.view.snapshots.get(), PACES.get(request.headers.get(HEADER, ""), "tick"))
-            return HTMLResponse(await self._text(visit, template, build))
+            began, snapshots = clock.monotonic(), self.view.snapshots
+            pace = PACES.get(request.headers.get(HEADER, ""), "tick")
+            snapshot = await snapshots.get(PATIENCE if pace == "whole" else TICK_PATIENCE)
+            visit = Visit(request, snapshot, pace)
+            age = snapshots.age
+            text = asyncio.ensure_future(self._text(visit, template, build, age))
+            text.add_done_callback(seen)
+            left = None if visit.is_whole else PARTS_WITHIN - (clock.monotonic() - began)
+            # Left alone when it has no time: others may wait for it.
+            if not (await asyncio.wait({text}, timeout=left))[0]:
+                raise redis.TimeoutError(f"no answer within {PARTS_WITHIN:g} s")
+            return HTMLResponse(text.result(), headers={AT: f"{visit.snapshot.at:.3f}", AGE: f"{age:.1f}"})
 
         return Route(path, answer)
 
-    async def _text(self, visit: Visit, template: str, build: Builder) -> str:
+    async def _text(self, visit: Visit, template: str, build: Builder, age: float) -> str:
         """The page, or the parts of it that the script asks for."""
 
         def make() -> str:
-            context = {"snapshot": visit.snapshot, "visit": visit, "now": visit.snapshot.at, **build(self.view, visit)}
+            own = build(self.view, visit)
+            context = {"snapshot": visit.snapshot, "visit": visit, "now": visit.snapshot.at, "age": age, **own}
             return render(self.view, visit.request, template, live=not visit.is_whole, **context)
 
         key = self._key(visit)
@@ -157,6 +176,7 @@ def render(view: View, request: Request, template: str, *, live: bool = False, *
         "url": functools.partial(link, request),
         "read_only": view.read_only,
         "namespace": view.app.settings.namespace,
+        "old_after": STALE,
     }
     if not live:
         frame["token"] = "" if view.read_only else view.access.write_token(request)
@@ -164,4 +184,6 @@ def render(view: View, request: Request, template: str, *, live: bool = False, *
         # Somebody who is not in, as on the page for signing in, has nowhere to go.
         frame["is_in"] = caller is not None
         frame["signed_in"] = caller is not None and caller.kind == "session"
+        theme = request.cookies.get(THEME)
+        frame["theme"] = theme if theme in THEMES else ""
     return environment().get_template(template).render(frame | context)

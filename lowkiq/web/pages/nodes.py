@@ -8,8 +8,8 @@ from typing import Any
 
 from markupsafe import Markup
 
-from lowkiq.admin.beats.health import NodeHealth, Running
-from lowkiq.admin.nodes import Group
+from lowkiq.admin.beats.health import NodeHealth, Running, read_gone
+from lowkiq.admin.beats.nodes import Group
 from lowkiq.admin.words import printable, ranges
 from lowkiq.web.pages.live import Visit
 from lowkiq.web.render import formatting
@@ -69,7 +69,16 @@ class Card:
         return max((self.health.tasks or 0) - len(self.health.longest_tasks[:SHOWN_TASKS]), 0)
 
 
-def build(_: View, visit: Visit) -> Mapping[str, Any]:
+@dataclass(frozen=True)
+class Missing:
+    """A number from which no beat comes, and the last that did, if that was within a day."""
+
+    number: int
+    of: int
+    last: NodeHealth | None
+
+
+def build(view: View, visit: Visit) -> Mapping[str, Any]:
     """The page of nodes."""
     nodes = visit.snapshot.nodes
     names = {node.node: f"node {node.node_number} on {printable(node.host, 60)}" for node in nodes.nodes}
@@ -78,10 +87,22 @@ def build(_: View, visit: Visit) -> Mapping[str, Any]:
     doubled = {node.node for group in groups for node in group.nodes if node.node_number in group.doubled}
     return {
         "alerts": [alert for alert in visit.snapshot.alerts if alert.kind != "Redis"],
-        "missing": [(number, group.size) for group in groups for number in group.missing],
+        "missing": _missing(view, visit, groups),
         "cards": [_card(node, node.node in doubled, names) for node in late_first],
         "summary": _summary(visit.snapshot, groups),
     }
+
+
+def _missing(view: View, visit: Visit, groups: Sequence[Group]) -> list[Missing]:
+    found = [(number, group) for group in groups for number in group.missing]
+    gone = read_gone(view.backend.caller, view.backend.namespace) if found and visit.reads else []
+    return [Missing(number, group.size, _last(number, group, gone)) for number, group in found]
+
+
+def _last(number: int, group: Group, gone: Sequence[NodeHealth]) -> NodeHealth | None:
+    """The last node that had the number; of those of another group it is another number."""
+    ours = (node for node in gone if node.node_number == number)
+    return next((node for node in ours if node.queues is None or any(map(group.runs, node.queues))), None)
 
 
 def _card(node: NodeHealth, is_doubled: bool, names: Mapping[str, str]) -> Card:
@@ -127,7 +148,8 @@ def _summary(snapshot: Snapshot, groups: Sequence[Group]) -> str:
     threads = [thread for node in nodes for thread in node.threads]
     busy = sum(thread.queue is not None for thread in threads)
     loops = [node.tasks for node in nodes if node.tasks is not None]
-    owned = sum(len(shards) for node in nodes for shards in node.owned.values())
+    # By the leases, as the alerts have it: a heartbeat may be of before its node lost them.
+    owned = sum(shard.lease_rest > 0 for shard in snapshot.shards)
     seen = sum(len({node.node_number for node in group.nodes}) for group in groups)
     of = sum(group.size for group in groups)
     return " · ".join(

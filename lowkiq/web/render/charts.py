@@ -7,13 +7,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from itertools import pairwise
+from itertools import islice, pairwise
 from typing import Final
 
 from markupsafe import Markup
 
-from lowkiq.admin.history import SPANS, Point
-from lowkiq.admin.words import age, seconds
+from lowkiq.admin.past.history import SPANS, Point
+from lowkiq.admin.past.incidents import Incident
+from lowkiq.admin.words import printable, seconds
 from lowkiq.web.render import formatting
 
 #: The drawing's own units; it is stretched to its place.
@@ -25,10 +26,13 @@ PATIENCE: Final = 1.9
 #: Columns that show their values when pointed at.
 MOST_COLUMNS: Final = 60
 
+#: Incidents that one column names.
+MOST_MARKED: Final = 3
+
 Value = float | None
 
 #: Labels of the tabs of spans.
-SPAN_WORDS: Final = {"5m": "5 min", "1h": "1 h", "1d": "1 d", "30d": "30 d"}
+SPAN_WORDS: Final = {"5m": "5 min", "1h": "1 h", "1d": "1 d", "30d": "30 d", "365d": "365 d"}
 DEFAULT_SPAN: Final = "5m"
 
 #: Formats a value, formats it where there is little room, and rounds up to where the axis ends.
@@ -69,6 +73,7 @@ class Chart:
         words_of: a value with its unit, for people.
         marks_of: the same where there is little room.
         top_of: a round number at or above a value, where the axis ends.
+        incidents: what is marked.
     """
 
     title: str
@@ -80,6 +85,7 @@ class Chart:
     words_of: Callable[[float], str]
     marks_of: Callable[[float], str]
     top_of: Callable[[float], float]
+    incidents: Sequence[Incident] = ()
 
     @property
     def top(self) -> float:
@@ -94,7 +100,8 @@ class Chart:
     @property
     def time_marks(self) -> list[str]:
         """Words of the horizontal axis, from left to right."""
-        return [f"{age(self.length)} ago", f"{age(self.length / 2)}", "now"]
+        start, middle, end = (formatting.on_axis(self.start + self.length * part, self.length) for part in (0, 0.5, 1))
+        return [start, middle, f"{end} UTC"]
 
     @property
     def description(self) -> str:
@@ -105,7 +112,7 @@ class Chart:
     def svg(self) -> Markup:
         """The drawing."""
         label = Markup("<title>{}</title><desc>{}</desc>").format(self.title, self.description)
-        parts = [*self._grid(), *map(self._drawn, reversed(self.lines)), *self._columns()]
+        parts = [*self._grid(), *self._marks(), *map(self._drawn, reversed(self.lines)), *self._columns()]
         return Markup(
             '<svg class="plot" viewBox="0 0 {w} {h}" preserveAspectRatio="none" role="img">{label}{parts}</svg>'
         ).format(w=WIDTH, h=HEIGHT, label=label, parts=Markup("").join(parts))
@@ -121,6 +128,14 @@ class Chart:
         for share in (0.0, 0.5, 1.0):
             y = self._y(share * self.top)
             yield Markup('<line class="grid" x1="0" x2="{}" y1="{}" y2="{}"/>').format(WIDTH, y, y)
+
+    def _marks(self) -> Iterator[Markup]:
+        for incident in self.incidents:
+            if self.start <= incident.at <= self.start + self.length:
+                x = round(self._x(incident.at), 1)
+                yield Markup('<line class="incident {}" x1="{}" x2="{}" y1="0" y2="{}"/>').format(
+                    incident.severity, x, x, HEIGHT
+                )
 
     def _drawn(self, line: Line) -> Markup:
         path = "".join(map(_path, self._stretches(line)))
@@ -152,10 +167,13 @@ class Chart:
             ).format(x - half, max(end - x, 1), HEIGHT, self._tooltip(some))
 
     def _tooltip(self, some: range) -> str:
-        lines = [formatting.moment(self.times[some[-1]])]
+        first, last = self.times[some[0]] - self.step, self.times[some[-1]]
+        lines = [formatting.moment(last)]
         for line in self.lines:
             values = [value for value in (line.values[index] for index in some) if value is not None]
             lines.append(f"{line.name} {self.words_of(max(values)) if values else 'unknown'}")
+        met = (one for one in reversed(self.incidents) if first < one.at <= last)
+        lines += [f"! {formatting.clock_time(one.at)} {printable(one.says)}" for one in islice(met, MOST_MARKED)]
         return "\n".join(lines)
 
     def _x(self, at: float) -> float:
@@ -221,7 +239,7 @@ _SPEEDS: Final[Say] = (lambda value: f"{formatting.rate(value)} a second", forma
 _LAGS: Final[Say] = (seconds, formatting.in_one_unit, round_seconds)
 
 
-def charts_of(points: Sequence[Point], span: str, now: float) -> list[Chart]:
+def charts_of(points: Sequence[Point], span: str, now: float, incidents: Sequence[Incident] = ()) -> list[Chart]:
     """Charts of jobs, speed, lag and morgue; none without points."""
     if not points:
         return []
@@ -242,4 +260,7 @@ def charts_of(points: Sequence[Point], span: str, now: float) -> list[Chart]:
     )
     # A step's counters are as of its end, its gauges are the highest within it: both are drawn at its end.
     times = [min(point.at + step, now) for point in points]
-    return [Chart(title, lines, times, now - length, length, step, *say) for title, say, lines in charts]
+    return [
+        Chart(title, lines, times, now - length, length, step, *say, incidents=incidents)
+        for title, say, lines in charts
+    ]

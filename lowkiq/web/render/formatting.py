@@ -6,6 +6,7 @@ import datetime
 import math
 from typing import Final
 
+from lowkiq.admin import words
 from lowkiq.admin.words import UNITS, age, printable
 
 #: Placeholder for a missing value.
@@ -14,6 +15,10 @@ NOTHING: Final = "\N{EN DASH}"
 TIMES: Final = (1e9, 5e9)
 
 _TEN: Final = 10
+#: Seconds that an axis shows at most → how its times are told.
+_AXIS: Final = ((600, "%H:%M:%S"), (86_400, "%H:%M"), (120 * 86_400, "%d %b"))
+
+plural = words.plural
 
 
 def number(value: float) -> str:
@@ -86,6 +91,13 @@ def clock_time(at: float) -> str:
     return date.strftime("%H:%M:%S") if date else f"{at:g}"
 
 
+def on_axis(at: float, length: float) -> str:
+    """A time below a chart, of which `length` seconds are shown: the clock's, of several days the date."""
+    date = _date(at)
+    form = next((form for most, form in _AXIS if length <= most), "%b %Y")
+    return date.strftime(form) if date else f"{at:g}"
+
+
 def machine_time(at: float) -> str | None:
     """As the `datetime` attribute of a time element wants it; None of a number that is no time."""
     date = _date(at)
@@ -107,16 +119,6 @@ def is_time(score: float) -> bool:
 def score(value: float) -> str:
     """A payload's score: exact, and without an exponent where that is readable."""
     return f"{value:.6f}" if is_time(value) else f"{value:.17g}"
-
-
-def times(count: int) -> str:
-    """A count of times: once, twice, 3 times."""
-    return {1: "once", 2: "twice"}.get(count, f"{count:,} times")
-
-
-def plural(count: int, one: str, many: str | None = None) -> str:
-    """1 job, 2 jobs."""
-    return f"{count:,} {one if count == 1 else many or one + 's'}"
 
 
 def block(text: str, most: int = 20_000) -> str:

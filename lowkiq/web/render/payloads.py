@@ -8,7 +8,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
-from lowkiq.admin.reader import JobPreview, PayloadPreview
+from lowkiq.admin.jobs.reader import JobPreview, PayloadPreview
 from lowkiq.web.render import formatting
 
 #: Characters of one payload that are shown: indented, it is longer than its bytes.

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
 from collections.abc import Callable, Iterable
 from typing import Final
 
@@ -15,6 +17,8 @@ logger = structlog.get_logger("lowkiq")
 
 #: Sessions that are remembered here: an ended one is known until its cookie's own end.
 MOST: Final = 1_000
+#: Seconds that a request waits for what others have ended: while Redis hangs, its page must still say so in time.
+PATIENCE: Final = 0.4
 #: Seconds after which what other processes have ended is asked for again.
 NEW_ENOUGH: Final = 1.0
 
@@ -37,10 +41,12 @@ class EndedSessions:
         if now - self._read_at < NEW_ENOUGH:
             return
         self._read_at = now
-        try:
+        # Left alone when it takes longer, and then known to the requests that follow.
+        await asyncio.wait({asyncio.ensure_future(self._read(read))}, timeout=PATIENCE)
+
+    async def _read(self, read: Callable[[], Iterable[str]]) -> None:
+        with contextlib.suppress(RedisError):  # what was known stays known
             self._everywhere = frozenset(await run_in_threadpool(read))
-        except RedisError:
-            return  # what was known stays known
 
     async def end(self, nonce: str, write: Callable[[str], object]) -> None:
         """Ends one, and tells the others."""

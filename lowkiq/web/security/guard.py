@@ -38,6 +38,9 @@ _PROBES: Final = frozenset({"/healthz", "/readyz"})
 #: Headers of a request that has come through a proxy.
 _FORWARDED: Final = ("forwarded", "via", "x-forwarded-for", "x-forwarded-host", "x-forwarded-proto", "x-real-ip")
 
+#: Kind of a caller → the name that is kept.
+CREDENTIALS: Final = {"bearer": "token", "basic": "user", "session": "session", "anyone": "anyone"}
+
 _RELOAD = "reload the page and try again"
 _LOCAL_ONLY: Final = (
     "Nobody has set credentials for this view, so it answers only this machine, at a loopback address, by HTTP/1.1 and "
@@ -59,6 +62,13 @@ def form_of(request: Request) -> Form:
 def client_of(request: Request) -> str | None:
     """The address that a request came from, for the log: a proxy's, where there is one."""
     return request.client.host if request.client else None
+
+
+def who_of(request: Request) -> str:
+    """Who has sent a request, for what is kept of it: by which credentials, and from where."""
+    caller: Caller | None = request.scope.get(CALLER)
+    name = CREDENTIALS.get(caller.kind, "") if caller else ""
+    return f"{name or 'somebody'} at {client_of(request) or 'an unknown address'}"
 
 
 class Guard:

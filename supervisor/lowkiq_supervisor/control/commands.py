@@ -9,6 +9,7 @@ from typing import Any
 
 import structlog
 
+from lowkiq.shared_page import Answer
 from lowkiq_supervisor.control.status import HEALTHY, Report
 from lowkiq_supervisor.errors import CommandRefused
 from lowkiq_supervisor.options import Options
@@ -17,6 +18,9 @@ from lowkiq_supervisor.policy.roll import Roll
 from lowkiq_supervisor.policy.shutdown import Shutdown
 from lowkiq_supervisor.processes.slots import Slot, Slots
 from lowkiq_supervisor.terminal import Terminal
+
+#: Requests of nodes whose answers are kept.
+MOST_ASKS = 20
 
 log = structlog.stdlib.get_logger("supervisor")
 
@@ -31,6 +35,8 @@ class Commands:
     replacement: Replacement
     report: Report
     terminal: Terminal = field(default_factory=Terminal)
+    #: What nodes have asked for: the id of a request → the slot, and the roll that does it or why none does.
+    _asks: dict[str, tuple[Slot, int | str]] = field(default_factory=dict)
     _interrupts: int = 0
 
     def on_signal(self, signum: int) -> None:
@@ -86,6 +92,31 @@ class Commands:
                 raise CommandRefused(
                     f"unknown command {other!r}: status, ping, dump, quiet, restart and stop are known"
                 )
+
+    def on_ask(self, slot: Slot, id: str) -> None:
+        """A node asks to be replaced, as somebody wants it who is elsewhere: the same as `restart` with its slot."""
+        log.info("asked_from_afar", slot=slot.title, request=id)
+        while len(self._asks) >= MOST_ASKS:
+            del self._asks[next(iter(self._asks))]
+        if slot not in self.slots.nodes:
+            self._asks[id] = slot, "it is being replaced already"
+            return
+        try:
+            self._asks[id] = slot, self._restart({"slot": slot.index})["roll"]
+        except CommandRefused as error:
+            self._asks[id] = slot, str(error)
+
+    def answers(self) -> tuple[Answer, ...]:
+        """The answers to what nodes have asked for, as things are now."""
+        return tuple(self._answer(id, *row) for id, row in self._asks.items())
+
+    def _answer(self, id: str, slot: Slot, roll: int | str) -> Answer:
+        if isinstance(roll, str):
+            return Answer(id, "refused", roll)
+        last = self.replacement.roll
+        if last is not None and last.number == roll and last.stopped and slot in last.left:
+            return Answer(id, "refused", f"it stays: {last.stopped}")
+        return Answer(id, "doing", "its successor is being started; until that is ready it goes on")
 
     def _restart(self, request: dict[str, Any]) -> dict[str, Any]:
         if self.shutdown.draining:

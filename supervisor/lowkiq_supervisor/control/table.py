@@ -30,8 +30,8 @@ _UNITS = (("d", 86400.0), ("h", 3600.0), ("m", 60.0))
 def render(status: dict[str, Any]) -> RenderableType:
     """A line about the supervisor and a row for each of its processes."""
     table = Table(box=None, pad_edge=False, header_style="dim")
-    for name in COLUMNS:
-        table.add_column(name, justify="left" if name in _TO_THE_LEFT else "right", no_wrap=name != "why")
+    for name in COLUMNS:  # folded rather than cut, where a terminal is narrow
+        table.add_column(name, justify="left" if name in _TO_THE_LEFT else "right", overflow="fold")
     for row in status["nodes"]:
         table.add_row(*_cells(row))
     for row in status.get("beside", ()):
@@ -56,7 +56,7 @@ def _event(event: dict[str, Any]) -> Text:
     """One of the last events, in a line."""
     at = time.strftime("%H:%M:%S", time.localtime(event["time"]))
     facts = "  ".join(f"{name}={value}" for name, value in event["facts"].items() if value not in (None, ""))
-    return Text(f"{at}  {event['slot'] or 'supervisor'}  {event['event']}  {facts}", "dim", no_wrap=True)
+    return Text(f"{at}  {event['slot'] or 'supervisor'}  {event['event']}  {facts}", "dim")
 
 
 def _headline(status: dict[str, Any]) -> Text:

@@ -54,7 +54,14 @@ class HangLimits:
             elif now >= child.silent_at + min(SECOND_CHANCE, limit):
                 silence = now - child.last_sign
                 child.ended_for = f"hung, no beat for {silence:.1f} s"
-                log.error("hung", slot=slot.title, pid=child.pid, silence=silence, hint="aborted with a dump")
+                log.error(
+                    "hung",
+                    slot=slot.title,
+                    pid=child.pid,
+                    node=child.name or None,
+                    silence=silence,
+                    hint="aborted with a dump",
+                )
                 child.send(signal.SIGABRT)
                 slot.kill_at = now + DUMP_TIME
 

@@ -1,4 +1,9 @@
-"""Notices: what is wrong with the nodes here, in short sentences for the dashboards of people elsewhere."""
+"""
+Notices: what is wrong with the nodes here, in short sentences for the dashboards of people elsewhere.
+
+Each begins with its kind and a colon, which makes an alert of that kind (lowkiq/admin/alerts/supervisors.py); a peer
+that knows no kinds shows it as part of the sentence.
+"""
 
 from __future__ import annotations
 
@@ -37,18 +42,20 @@ class Notices:
         yield from (text for slot in self.slots.nodes if (text := _of_slot(slot)))
         if (roll := self.replacement.roll) is not None and roll.stopped:
             left = ", ".join(slot.title for slot in roll.left)
-            yield f"a rolling restart has stopped: {roll.stopped}; {left} left as before"
+            yield f"roll stopped: a rolling restart has stopped: {roll.stopped}; {left} left as before"
         for slot in self.slots.temporary:
             if slot.child is not None and slot.child.pid in self.replacement.told_of:
                 runs = ", ".join(slot.runs()) or "a job"
-                yield f"{slot.title} retires for long: process {slot.child.pid} runs {runs}"
+                yield f"recycling: {slot.title} retires for long: process {slot.child.pid} runs {runs}"
 
 
 def _of_slot(slot: Slot) -> str:
     if slot.given_up:
-        return f"{slot.title} was given up: {slot.why}; see its log"
+        return f"crash loop: {slot.title} was given up: {slot.why}; see its log"
     if slot.history.failures < FAILURES or slot.failing_since is None or slot.has_healed:
         return ""
     does = "can't start" if slot.last_kind in {Kind.BOOT, Kind.REFUSED} else "keeps dying"
     since = time.strftime("%H:%M UTC", time.gmtime(slot.failing_since))
-    return f"{slot.title} {does} since {since}, {slot.history.failures} times by now: {slot.why}; see its log"
+    return (
+        f"crash loop: {slot.title} {does} since {since}, {slot.history.failures} times by now: {slot.why}; see its log"
+    )

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import structlog
 
 from lowkiq_supervisor.policy.last_resort import LastResort
-from lowkiq_supervisor.policy.notices import Notices
+from lowkiq_supervisor.policy.notices import FAILURES, Notices
 from lowkiq_supervisor.policy.replacement import Replacement
 from lowkiq_supervisor.policy.shutdown import Shutdown
 from lowkiq_supervisor.processes.bulletins import Bulletins
@@ -36,7 +36,12 @@ class OnExit:
         """The slot is empty."""
         if child.page is not None:
             self.bulletins.died((slot.beside or slot).dead_nodes[-1])
-        facts: dict[str, object] = {"slot": slot.title, "pid": child.pid, "reason": slot.last_exit}
+        facts: dict[str, object] = {
+            "slot": slot.title,
+            "pid": child.pid,
+            "node": child.name or None,
+            "reason": slot.last_exit,
+        }
         if slot in self.slots.hooks:
             self.end_hooks.call_ended(slot, end)
         elif slot.leaving:
@@ -79,7 +84,7 @@ class OnExit:
             self.replacement.predecessor_ended(slot)
         if end.ran_jobs and end.code:
             self.notices.happened(
-                f"{place.title} was cut off when replaced ({why}): {slot.last_exit}; its jobs run again"
+                f"recycling: {place.title} was cut off when replaced ({why}): {slot.last_exit}; its jobs run again"
             )
             log.error("cut_off_for_successor", **facts, why=why, hint="its jobs run again; for them it is a crash")
         else:
@@ -91,6 +96,8 @@ class OnExit:
         facts |= {"kind": verdict.kind, "meaning": slot.why}
         has_failed = verdict.action in {Action.RESTART, Action.GIVE_UP}
         slot.failures += has_failed
+        if has_failed and slot.history.failures == FAILURES:
+            log.error("keeps_failing", **facts, failures=FAILURES)
         if self.replacement.takes_over(slot):
             log.warning("died_successor_takes_over", **facts)
             return

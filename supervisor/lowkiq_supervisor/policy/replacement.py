@@ -222,7 +222,8 @@ class Replacement:
         slot.ever_ready = True
         old, new = beside.child, slot.child
         assert old is not None and new is not None  # noqa: S101 - one that ends is taken out of its slot at once
-        log.info("handing_over", slot=slot.title, pid=old.pid, to=new.pid, why=step.why)
+        facts = {"node": old.name or None, "to": new.pid, "why": step.why, "recycling": step.is_recycling}
+        log.info("handing_over", slot=slot.title, pid=old.pid, **facts)
         if step.is_recycling:
             beside.make_room(step.why, None)
             old.told_at = time.monotonic()

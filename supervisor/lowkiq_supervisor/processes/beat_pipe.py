@@ -3,6 +3,8 @@ The beat pipe: a process sends the supervisor its state, one line each, about on
 
 A line is the state, how many threads and tasks are busy, how many jobs have ended, and for how many shards the node
 stands by. Numbers that a line lacks count as 0, and words after them are ignored.
+
+In place of a state, a line may have what the node asks for (lowkiq/process/asks.py).
 """
 
 from __future__ import annotations
@@ -14,6 +16,8 @@ from typing import NamedTuple
 
 #: In place of a state: the application has the hook node_ended.
 HAS_END_HOOK = "has_node_ended"
+#: Bytes of a line that has no end yet.
+MOST_REST = 4096
 
 
 class Beat(NamedTuple):
@@ -66,7 +70,8 @@ class BeatReader:
             while chunk := os.read(self._descriptor, 65536):
                 self._rest += chunk
             self.ended = True
-        *lines, self._rest = self._rest.split(b"\n")
+        *lines, rest = self._rest.split(b"\n")
+        self._rest = rest[:MOST_REST]
         words = (line.decode(errors="replace").split() for line in lines)
         return [
             Beat(found[0], *(int(word) if word.isdecimal() else 0 for word in found[1:4])) for found in words if found

@@ -1,5 +1,6 @@
 """
-Bulletins: what nodes are told through their shared pages: which nodes are dead, and what people should know.
+Bulletins: what nodes are told through their shared pages: which nodes are dead, what people should know, what has
+happened, and what becomes of what they have asked for.
 
 A node that knows of a death takes the dead one's shards at once, instead of waiting for leases to run out; the notices
 travel with its heartbeat, since the supervisor has no Redis.
@@ -10,7 +11,7 @@ from __future__ import annotations
 import time
 from collections import deque
 
-from lowkiq.shared_page import Bulletin, DeadNode
+from lowkiq.shared_page import Answer, Bulletin, DeadNode, Event
 from lowkiq_supervisor.processes.slots import Slot
 
 #: Seconds for which other slots' nodes are told of a death: a lease is over by then, or long since taken.
@@ -25,6 +26,8 @@ class Bulletins:
     def __init__(self) -> None:
         self._dead: deque[tuple[float, DeadNode]] = deque(maxlen=MOST_DEAD)
         self.notices: tuple[str, ...] = ()
+        self.events: tuple[Event, ...] = ()
+        self.answers: tuple[Answer, ...] = ()
 
     def died(self, dead: DeadNode) -> None:
         """A node has died, whoever of the others may stand in for it."""
@@ -33,7 +36,9 @@ class Bulletins:
     def of(self, slot: Slot) -> Bulletin:
         """The bulletin of a node here: the last deaths in its place, whenever they were, and recent ones of others."""
         own = tuple((slot.beside or slot).dead_nodes)
-        return Bulletin((*own, *(dead for dead in self.recent if dead not in own)), self.notices)
+        return Bulletin(
+            (*own, *(dead for dead in self.recent if dead not in own)), self.notices, self.events, self.answers
+        )
 
     @property
     def recent(self) -> list[DeadNode]:

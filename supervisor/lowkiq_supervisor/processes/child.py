@@ -57,6 +57,8 @@ class Child:
     silent_at: float | None = None
     #: When it was told to retire.
     told_at: float | None = None
+    #: When it last asked for something.
+    asked_at: float = float("-inf")
     #: It has ended, and was reaped.
     is_reaped: bool = False
     #: Why the supervisor ends it, if that isn't said by its exit code.

@@ -9,15 +9,20 @@ from __future__ import annotations
 
 import contextlib
 import os
+import time
 from collections.abc import Callable
 from functools import partial
 
 import structlog
 
+from lowkiq.process.asks import IS_ASK, RESTART_ME
 from lowkiq_supervisor.loop import Loop
 from lowkiq_supervisor.processes.child import Child, describe_exit
 from lowkiq_supervisor.processes.slots import BY_BEAT, Slot, Slots
 from lowkiq_supervisor.restart_policy import End
+
+#: Seconds between two requests of a process that are heard.
+ASK_INTERVAL = 1.0
 
 log = structlog.stdlib.get_logger("supervisor")
 
@@ -29,6 +34,7 @@ class Children:
     Args:
         on_ready: called when a slot's process has got through its boot.
         on_exit: called when it has ended; the slot is empty then.
+        on_ask: called with a slot and the id of its process's request to be replaced.
         on_no_fork: called when none could be started, for want of processes or descriptors.
     """
 
@@ -39,12 +45,14 @@ class Children:
         *,
         on_ready: Callable[[Slot], None],
         on_exit: Callable[[Slot, End, Child], None],
+        on_ask: Callable[[Slot, str], None],
         on_no_fork: Callable[[Slot, OSError], None],
     ) -> None:
         self._slots = slots
         self._loop = loop
         self._on_ready = on_ready
         self._on_exit = on_exit
+        self._on_ask = on_ask
         self._on_no_fork = on_no_fork
 
     def start(self, slot: Slot) -> None:
@@ -101,12 +109,23 @@ class Children:
         if self._slot_of(child) is None:
             return
         for beat in child.beats.read():
+            slot = self._slot_of(child)
+            if beat.state.startswith(RESTART_ME):
+                self._hear(child, slot, beat.state)
+                continue
             child.note(beat)
-            state, slot = BY_BEAT.get(beat.state), self._slot_of(child)
+            state = BY_BEAT.get(beat.state)
             if state is not None and slot is not None and slot.enter(state):
                 self._on_ready(slot)
         if child.beats.ended:
             self._loop.drop(child.beats)
+
+    def _hear(self, child: Child, slot: Slot | None, asked: str) -> None:
+        """Passes on what a process asks for. What is none of its words, or comes too fast, is as if it wasn't said."""
+        ask, now = IS_ASK.fullmatch(asked), time.monotonic()
+        if ask and slot is not None and now - child.asked_at >= ASK_INTERVAL:
+            child.asked_at = now
+            self._on_ask(slot, ask[1])
 
     def _reap(self, child: Child) -> None:
         if self._slot_of(child) is None:

@@ -21,6 +21,7 @@ from typing import Any
 from redis.exceptions import RedisError
 
 from lowkiq import Lowkiq, PushFailed, Worker
+from lowkiq.admin.jobs.undo import UndoableActions
 from lowkiq.job import NewJob
 from tests.chaos import journal
 from tests.chaos.world import queues
@@ -33,6 +34,10 @@ PAUSE = 0.1
 MOST_POISON, POISON = 8, 0.02
 #: Pushes after which the last id is cancelled.
 CANCELS = 0.02
+#: Pushes after which their ids are deleted, and put back at once; seconds for which that is tried.
+DELETES, PUTS_BACK_WITHIN = 0.05, 40.0
+#: Queues some of whose jobs have tags, the share of jobs that do, and tags.
+TAGGED_QUEUES, TAGGED, TAGS = {"batches", "unscored", "uneven", "tasks", "isolated", "pauses"}, 0.5, ("eu", "us", "big")
 #: The share of failed pushes that are not repeated: what has become of them, nobody can say.
 GIVES_UP = 0.1
 #: The share of pushes that are awaited one by one; of these that of event loops of their own, and of awaits that are
@@ -51,6 +56,8 @@ class Producer:
         self._path = directory / "producers" / f"{number}.jsonl"
         #: Jobs that are to kill their nodes: as many as the seed says, of one producer.
         self._poison = 1 + seed % MOST_POISON if number == 0 else 0
+        #: Queue and id of what may have been pushed, or may still be.
+        self._unsure: set[tuple[str, Any]] = set()
         self._numbers = self._numbers_sent()
         self._journal = journal.Journal(self._path)
         self._load = queues.LOADS[os.environ["CHAOS_LOAD"]]
@@ -80,8 +87,12 @@ class Producer:
         push = self._push_each if self._rng.random() < AWAITED else self._push_all
         if not push(self._workers[queue.name], made):
             self._journal.write("unsure")
+            self._unsure.update((queue.name, job["id"]) for job in made)
         elif self._rng.random() < CANCELS:
             self._cancel(queue.name, made[-1]["id"])
+        elif self._rng.random() < DELETES:
+            # What of an id may still be on its way would overtake what is away meanwhile.
+            self._delete_and_put_back(queue, [id for job in made if (queue.name, id := job["id"]) not in self._unsure])
 
     def _push_all(self, worker: type[Worker], made: list[NewJob]) -> bool:
         """Pushes all in one; False if nobody can say what has become of it."""
@@ -147,6 +158,27 @@ class Producer:
             self._workers[queue].actions.cancel([id])
             self._journal.write("cancelled", q=queue, id=id, n=number)
 
+    def _delete_and_put_back(self, queue: queues.Queue, ids: list[Any]) -> None:
+        """Deletes jobs, and undoes that; if nobody can say what has become of it, they need not run."""
+        named = [{"q": queue.name, "id": id, "n": self._numbers[queue.name, id]} for id in dict.fromkeys(ids)]
+        for words in named:
+            self._journal.write("cancel", **words)
+        shards = self._app.shards(queue.name, queue.shards_count)
+        actions = UndoableActions(self._app.caller, shards, max_id_bytes=self._app.settings.max_id_bytes)
+        with contextlib.suppress(RedisError):
+            deleted = actions.delete_and_keep("due", ids)
+            if deleted.undo is None or self._put_back(actions, deleted.undo):
+                for words in named:
+                    self._journal.write("back", **words)
+
+    def _put_back(self, actions: UndoableActions, name: str) -> bool:
+        deadline = time.monotonic() + PUTS_BACK_WITHIN
+        while not self._is_over and time.monotonic() < deadline:
+            with contextlib.suppress(RedisError):
+                actions.put_back(name)
+                return True
+        return False
+
     def _job(self, queue: queues.Queue) -> NewJob:
         is_hot = self._rng.random() < 0.7
         id = f"{self._number}-{self._rng.randrange(HOT) if is_hot else HOT + self._rng.randrange(COLD)}"
@@ -157,6 +189,8 @@ class Producer:
             self._poison -= 1
         if queue.is_scored:
             made["score"] = number
+        if queue.name in TAGGED_QUEUES and self._rng.random() < TAGGED:
+            made["tags"] = self._rng.sample(TAGS, self._rng.randint(1, len(TAGS)))
         if self._rng.random() < 0.05:
             made["perform_in"] = time.time() + self._rng.uniform(0, 1)
         return made
@@ -172,10 +206,17 @@ class Producer:
 
     def _numbers_sent(self) -> dict[tuple[str, str], int]:
         numbers: dict[tuple[str, str], int] = defaultdict(int)
+        waiting: list[tuple[str, str, int]] = []
         for record in journal.read(self._path):
-            for id, number, what in record.get("sent", ()):
-                numbers[record["q"], id] = number
-                self._poison -= what == "kill"
+            if record["k"] == "push":
+                self._unsure.update(row[:2] for row in waiting)
+                waiting = [(record["q"], id, number) for id, number, _ in record["sent"]]
+                numbers |= {row[:2]: row[2] for row in waiting}
+                self._poison -= sum(what == "kill" for *_, what in record["sent"])
+            elif record["k"] == "ack":
+                one = record.get("one")
+                waiting = [row for row in waiting if one and list(row[1:]) != one]
+        self._unsure.update(row[:2] for row in waiting)
         return numbers
 
     def _stop(self, *_: object) -> None:

@@ -23,10 +23,11 @@ from typing import Any
 
 from lowkiq import log
 from lowkiq.environment import ExitCode
+from tests.faults.failpoints.people import People
 from tests.faults.failpoints.scenario import Scenario, in_child
 from tests.faults.failpoints.tripwire import Tripwire, make_scripts_unknown
 
-KINDS = ("node", "async node", "impatient node", "producer", "awaiting producer")
+KINDS = ("node", "async node", "impatient node", "producer", "awaiting producer", "people")
 #: A call that a server which knows the scripts never sees.
 LOADS = "SCRIPT"
 #: Runs at a time: they mostly wait.
@@ -49,7 +50,9 @@ class Run:
         self.calls: dict[str, int] = {}
         self.wrongs: list[str] = []
         self.is_hit = False
-        self._steps = self._producer() if kind.endswith("producer") else self._node()
+        self._steps = (
+            self._people() if kind == "people" else self._producer() if kind.endswith("producer") else self._node()
+        )
 
     def advance(self) -> bool:
         """Goes on until the next process runs. False: all has been done."""
@@ -66,7 +69,7 @@ class Run:
         if self.is_second_needed:
             yield self._fork(lambda: self.scenario.run_node("second", ("first",)))
             self._judge_second()
-        self.wrongs += self.scenario.wrongs("second" if self.is_second_needed else "first", most_twice)
+        self.wrongs += self._at_the_end("second" if self.is_second_needed else "first", most_twice)
 
     def _producer(self) -> Iterator[bool]:
         is_plain = self.kind == "producer"
@@ -77,7 +80,20 @@ class Run:
             self.scenario.push()
         yield self._fork(lambda: self.scenario.run_node("second"))
         self._judge_second()
-        self.wrongs += self.scenario.wrongs("second", 0)
+        self.wrongs += self._at_the_end("second", 0)
+
+    def _people(self) -> Iterator[bool]:
+        people = People(self.scenario)
+        yield self._fork(lambda: self._struck(people.run))
+        self._judge_first(0)
+        self.wrongs += people.go_on()
+        yield self._fork(lambda: self.scenario.run_node("second"))
+        self._judge_second()
+        self.wrongs += people.look_back()
+        self.wrongs += self._at_the_end("second", 0)
+
+    def _at_the_end(self, last: str, most_twice: int) -> list[str]:
+        return [*People(self.scenario).tags_wrong(), *self.scenario.wrongs(last, most_twice)]
 
     @property
     def is_killed(self) -> bool:

@@ -26,17 +26,18 @@ from tests.support import wait_until
 
 #: What is pushed at first: several payloads, one that fails once, ones that always fail, one that can't be decoded,
 #: a claim's worth of short jobs, one so long that others are settled meanwhile, one that runs until it is cancelled,
-#: and some that ran when a node died. An idle node gets its own number.
+#: and some that ran when a node died; with tags, and without. An idle node gets its own number.
 SUSPECTS = ("suspect 0", "suspect 1", "suspect 2", "suspect 3")
 FIRST = (
     *(NewJob(id=id, payload=1) for id in SUSPECTS),
-    *(NewJob(id="several", payload=n, score=n) for n in (1, 2, 3)),
-    NewJob(id="fails once", payload=1),
-    *(NewJob(id="fails", payload=n, score=n) for n in (1, 2)),
+    *(NewJob(id="several", payload=n, score=n, tags=["eu", "several"]) for n in (1, 2, 3)),
+    NewJob(id="fails once", payload=1, tags=["eu"]),
+    *(NewJob(id="fails", payload=n, score=n, tags=["eu", "fails"]) for n in (1, 2)),
     NewJob(id="undecodable", payload=666),
-    *(NewJob(id=f"short {n}", payload=1) for n in range(12)),
+    *(NewJob(id=f"short {n}", payload=1) for n in range(6)),
+    *(NewJob(id=f"short {n}", payload=1, tags=["us"]) for n in range(6, 12)),
     NewJob(id="long", payload=1),
-    NewJob(id="cancelled", payload=1),
+    NewJob(id="cancelled", payload=1, tags=["us"]),
 )
 #: Jobs that keep something for their next run, and what.
 KEEPERS, KEPT = ("long", "fails once"), "half of it"
@@ -62,7 +63,7 @@ class Scenario:
         return redis.Redis(unix_socket_path=self.socket)
 
     def plain(self) -> tuple[Lowkiq, type[Worker]]:
-        return self._with_worker(Lowkiq(redis=self.connect, namespace=self.namespace))
+        return self.with_worker(Lowkiq(redis=self.connect, namespace=self.namespace))
 
     def watched(self, **settings: Any) -> Lowkiq:
         # Leases last, so that a slow machine loses none, and are renewed as often as if they were short.
@@ -71,7 +72,8 @@ class Scenario:
             poll_interval=0.2, load_payload=_load, **settings,
         )  # fmt: skip
 
-    def _with_worker(self, app: Lowkiq) -> tuple[Lowkiq, type[Worker]]:
+    def with_worker(self, app: Lowkiq) -> tuple[Lowkiq, type[Worker]]:
+        """An application with the queue."""
         act = partial(self._act_all, self.connect())
 
         @app.worker
@@ -141,13 +143,13 @@ class Scenario:
 
     def run_node(self, name: str, dead: tuple[str, ...] = ()) -> int:
         """Runs a node until all is done, also what it gets while it is idle; then drains it. Returns the exit code."""
-        app, _ = self._with_worker(self.watched())
+        app, _ = self.with_worker(self.watched())
         threading.Thread(target=self._direct, args=(name,), daemon=True).start()
         return self._run(Node(app, name=name, dead_nodes=dead))
 
     def run_impatient_node(self, name: str) -> int:
         """Runs a node until the long job runs; then it is to leave at once, and abandons that job."""
-        app, _ = self._with_worker(self.watched(drain_timeout=0.1))
+        app, _ = self.with_worker(self.watched(drain_timeout=0.1))
         threading.Thread(target=self._stop_in_long_job, daemon=True).start()
         return self._run(Node(app, name=name))
 
@@ -188,14 +190,14 @@ class Scenario:
         return is_ours and isinstance(bell, bytes) and client.exists(f"{bell.decode()}:idle") == 1
 
     def run_producer(self) -> int:
-        _, jobs = self._with_worker(self.watched())
+        _, jobs = self.with_worker(self.watched())
         jobs.perform_async(FIRST)
         jobs.perform_async(FIRST[:3])
         return 0
 
     def run_awaiting_producer(self) -> int:
         """Pushes all jobs at once, each for itself: new ones that are plain first, then what is left by push_apart."""
-        app, jobs = self._with_worker(self.watched())
+        app, jobs = self.with_worker(self.watched())
 
         async def push() -> None:
             await jobs.aperform_async(FIRST[:2])

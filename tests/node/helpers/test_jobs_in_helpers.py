@@ -10,6 +10,7 @@ from typing import Any
 import psutil
 import pytest
 
+from lowkiq.admin.jobs.failures import read_ledger
 from tests.node.helpers.conftest import IsolatedNodes, fork_server_of, helpers_of
 from tests.support import wait_until
 
@@ -79,10 +80,18 @@ def test_a_checkpoint_that_is_too_large_is_refused_in_the_job(isolated: Callable
 def test_partial_failures_of_a_batch(isolated: Callable[..., IsolatedNodes]) -> None:
     nodes = isolated(kind="plain", batch_size=10)
     nodes.push({"id": "a", "payload": {"fails": 1}}, {"id": "b", "payload": {}})
-    nodes.start()
+    node = nodes.start()
     assert nodes.until_failed() == "ValueError: a is to fail"
     wait_until(lambda: nodes.metrics().processed == 1)
     assert nodes.errors("b") == []
+    (job,) = nodes.worker.queries.fetch(["a"])
+    frames = str(job.traceback).splitlines()
+    assert frames[0] == "Traceback (most recent call last):"
+    assert not any("lowkiq/" in line for line in frames), "those that lead to perform are left out"
+    assert frames[-1] == "ValueError: a is to fail"
+    node.send(signal.SIGTERM)
+    ledger = wait_until(lambda: read_ledger(nodes.app.caller, nodes.app.settings.namespace, "jobs"))
+    assert {text: row.total for text, row in ledger.items()} == {"ValueError: a is to fail": 1}
 
 
 def test_async_perform_runs_on_the_loop_of_its_helper(isolated: Callable[..., IsolatedNodes]) -> None:

@@ -77,7 +77,7 @@ def test_a_node_that_is_quiet_stands_in_for_nobody(nodes: Nodes) -> None:
 
 
 def test_a_foster_that_is_never_idle_gives_its_shards_back_all_the_same(nodes: Nodes) -> None:
-    nodes.push(*({"id": str(number), "payload": {"sleep": 0.02}} for number in range(9_000)))
+    nodes.push(*({"id": str(number), "payload": {"sleep": 0.1}} for number in range(1_800)))
     first = nodes.start(lease_ttl=6, threads_per_node=6, node={"node_number": 0, "number_of_nodes": 2}).wait_ready()
     wait_until(lambda: owned(nodes, first.pid)[1] == [1, 3, 5], within=60)
     second = nodes.start(lease_ttl=6, node={"node_number": 1, "number_of_nodes": 2}).wait_ready()

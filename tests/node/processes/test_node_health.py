@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from lowkiq.admin.history import Point, read_history
+from lowkiq.admin.past.history import Point, read_history
 from lowkiq.version import VERSION
 from tests import warm
 from tests.node.nodes import Nodes
@@ -81,16 +81,24 @@ def standing_by_with_a_holder(nodes: Nodes, pid: int):
 def test_missing_and_doubled_numbers_and_unowned_shards_are_told(nodes: Nodes) -> None:
     nodes.push(*({"id": str(number)} for number in range(30)))
     assert {shard.shard for shard in nodes.app.nodes().unowned} == {0, 1, 2}
-    assert "unowned: 3 shards of jobs (0\N{EN DASH}2) have jobs due and no node" in lowkiq(nodes, "nodes").stdout
+    assert "nothing runs, and 1 queue has jobs due" in lowkiq(nodes, "nodes").stdout
     first = nodes.start(node={"node_number": 1, "number_of_nodes": 3}).wait_ready()
     second = nodes.start(node={"node_number": 1, "number_of_nodes": 3}).wait_ready()
     found, standing_by = wait_until(lambda: standing_by_with_a_holder(nodes, second.pid))
     assert (found.missing, found.doubled) == ([0, 2], [1])
     (holder,) = standing_by.waited_for
     assert f":{first.pid}:" in holder and standing_by.waited_for[holder] == {"jobs": [1]}
+    wait_until(lambda: any(alert.kind == "missing" for alert in nodes.app.nodes().alerts))  # both have just begun
     told = lowkiq(nodes, "nodes")
     assert told.returncode == 1
-    assert "missing: Nodes 0, 2 of 3 are missing" in told.stdout and "doubled: 2 nodes have the number 1" in told.stdout
+    assert "Nodes 0, 2 of 3 are missing" in told.stdout and "2 nodes have the number 1" in told.stdout
+    listed = lowkiq(nodes, "alerts", "--json", "--bad", LOWKIQ_ALERT_PERSISTENCE="0")
+    alerts = {alert["kind"]: alert for alert in json.loads(listed.stdout)}
+    assert listed.returncode == 1 and "missing" in alerts and "doubled" not in alerts
+    noted = wait_until(lambda: [one for one in nodes.app.nodes().alerts if one.kind == "missing" and one.since])
+    first.kill()
+    (still,) = wait_until(lambda: [one for one in nodes.app.nodes().alerts if one.kind == "missing"])
+    assert still.since == noted[0].since, "whichever node notes it"
     assert json.loads(lowkiq(nodes, "nodes", "--json").stdout)["missing"] == [0, 2]
 
 

@@ -8,7 +8,6 @@ from collections.abc import Callable, Iterator
 import pytest
 
 from lowkiq import Lowkiq
-from lowkiq.admin.alerts import alerts_of
 from tests.node.nodes import Nodes
 from tests.support import wait_until
 
@@ -29,7 +28,7 @@ def push_other(nodes: Nodes) -> Iterator[Callable[[str], None]]:
 
 
 def refusals(nodes: Nodes) -> list[str]:
-    return [alert.text for alert in alerts_of(nodes.app.nodes()) if alert.kind == "refused"]
+    return [alert.text for alert in nodes.app.nodes().alerts if alert.kind == "refused"]
 
 
 def know(nodes: Nodes, layout: str, *, shards: bool = False) -> None:

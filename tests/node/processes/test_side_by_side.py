@@ -67,7 +67,7 @@ def other_version(tmp_path_factory: pytest.TempPathFactory) -> Path:
         r"^    beat_age: float = 0.0$",
         '    beat_age: float = 0.0\n    mood: str = "new"',
     )
-    edit(package / "admin/history.py", r"\{row\.merged\}", "{row.merged} 17")
+    edit(package / "admin/past/history.py", r"\{row\.merged\}", "{row.merged} 17")
     for script in package.glob("*/scripts/*.lua"):
         script.write_text(script.read_text("utf-8") + "-- of another version\n", "utf-8")
     return directory

@@ -17,7 +17,7 @@ from lowkiq.queue.shard import Owned, peek
 from tests.queue.model import messages
 from tests.queue.model.invariants import Witness
 from tests.queue.model.messages import Message
-from tests.queue.model.people import MOST, UNKNOWN, NodeAgent, act
+from tests.queue.model.people import MOST, UNKNOWN, NodeAgent, act, undo
 from tests.queue.model.shard_model import ShardModel
 from tests.queue.model.shard_rules import Ran
 from tests.queue.model.shard_state import SECOND, Delay, bell_of, read_state
@@ -30,6 +30,7 @@ IDS = ("a", "b", "c", "d")
 COMMON = (b"", b"p", b"1:q", b"*", b":")
 #: Scores and due times.
 TIMES = (None, SECOND, 2 * SECOND, 3 * SECOND, BEGINNING, BEGINNING + 30 * SECOND)
+TAGS = ((), (), ("x",), ("y", "x"))
 DUE_TIMES = (*TIMES, Delay(0), Delay(30 * SECOND))
 #: Seconds by which the clock is moved.
 STEPS = (1e-6, 0.5, 5, 16, 16, 61, 61, 3600, -1e-6, -0.5, -5, -61, -3600)
@@ -59,6 +60,8 @@ FREQUENCIES = {
     "look_or_flush": 1,
 }
 HAPPENINGS = tuple(name for name, times in FREQUENCIES.items() for _ in range(times))
+#: Where deletions are undone, too. (Histories without keep what is known of them: seeds.json.)
+WITH_UNDO = (*HAPPENINGS, *["undo"] * 6, "lapse")
 
 
 class History:
@@ -156,7 +159,7 @@ class History:
 
     def push_apart(self, random: Random, journey: str) -> None:
         """What is left, or may be lost, is pushed again, in its order: each id's for itself."""
-        rows = [(*self.new_row(random)[:2], None, None) for _ in range(random.choice([1, 2, 4, 6]))]
+        rows = [(*self.new_row(random)[:2], None, None, ()) for _ in range(random.choice([1, 2, 4, 6]))]
         reply = self.send(messages.push_apart(RIGHT, rows), journey)
         left = [row for number, row in enumerate(rows) if reply == UNKNOWN or not reply[number]]
         for id in dict.fromkeys(row[0] for row in left):
@@ -166,8 +169,9 @@ class History:
     def new_row(self, random: Random) -> messages.Row:
         payload = random.choice(COMMON) if random.random() < 0.2 else b"%d" % next(self.serial)
         if random.random() < 0.6:
-            return random.choice(IDS), payload, None, None
-        return random.choice(IDS), payload, random.choice(TIMES), random.choice(DUE_TIMES)
+            return random.choice(IDS), payload, None, None, ()
+        tags = random.choice(TAGS)
+        return random.choice(IDS), payload, random.choice(TIMES), random.choice(DUE_TIMES), tags
 
     # ── nodes ───────────────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -296,6 +300,19 @@ class History:
         else:
             self.send(act(random, IDS, RIGHT), journey)
 
+    def undo(self, random: Random, journey: str) -> None:
+        self.send(undo(random, IDS, RIGHT if random.random() < 0.9 else WRONG, self.state.kept), journey)
+
+    def lapse(self, random: Random, journey: str) -> None:
+        """A minute has gone by, and no deletion can be undone any more."""
+        if names := [name for name in self.shard.names() if name.startswith("undo:")]:
+            assert all(self.shard.redis.ttl(self.shard.key(name)) > 0 for name in names), "kept for ever"
+            self.shard.redis.unlink(*map(self.shard.key, names))
+        self.witness.lapse(self.state)
+        self.model.state.kept.clear()
+        self.state.kept.clear()
+        self.told.append("deletions have lapsed")
+
     def look_or_flush(self, random: Random, journey: str) -> None:
         looks: list[Callable[[], Any]] = [self.look, self.shard.redis.script_flush]
         random.choice(looks)()
@@ -349,7 +366,7 @@ class History:
         waiting = {id for id, row in zip(IDS, rows, strict=True) if row and row[4] == b"behind"}
         assert where != "queue" or waiting == {id for id, entry in self.state.queued.items() if entry.waits}
         return {
-            id: {(payload, round(float(score) * SECOND)) for payload, score in zip(row[6::3], row[7::3], strict=True)}
+            id: {(payload, round(float(score) * SECOND)) for payload, score in zip(row[7::3], row[8::3], strict=True)}
             for id, row in zip(IDS, rows, strict=True)
             if row
         }
@@ -359,6 +376,7 @@ class History:
     def work_off(self) -> None:
         """The end of every history: a node that comes last can do all that there is, and then nothing is left."""
         self.witness.at_the_end(self.state)
+        self.lapse(_Acks(), "well")
         if self.state.layout is None:
             return
         self.move_clock(1_000_000)

@@ -31,6 +31,8 @@ class Witness:
         self._outcomes: set[tuple[int, int, str]] = set()
         self._deaths: Counter[str] = Counter()
         self._crowds: Counter[str] = Counter()
+        #: Deaths in all, and in crowds, of what deletions have kept.
+        self._kept_deaths: dict[tuple[str, str], tuple[int, int]] = {}
         self._pushed: Counter[Token] = Counter()
         self._ended: Counter[Token] = Counter()
 
@@ -99,6 +101,11 @@ class Witness:
             assert are[token] >= min(most, 1), f"I3: {message} lost {token}"
         self._pushed += pushed
         self._ended += ended
+
+    def lapse(self, state: ShardState) -> None:
+        """What deletions have kept is gone."""
+        self._ended += _kept(state)
+        self._kept_deaths.clear()
 
     def at_the_end(self, state: ShardState) -> None:
         """I3 over the whole history."""
@@ -204,11 +211,26 @@ class Witness:
         elif message.script in {"settle", "finish"} and reply is not Fenced:
             for id in before.claimed.keys() - after.claimed.keys() - _given_back(message, before):
                 self._acquit(id)
-        elif message.script in {"drop", "bury", "cancel"}:
+        else:
+            self._i7_of_actions(message, before, after)
+
+    def _i7_of_actions(self, message: Message, before: ShardState, after: ShardState) -> None:
+        if message.script in {"drop", "bury", "cancel", "put_away"}:
             gone = before.queued.keys() - after.queued.keys()
             # Those of a job in hand stay.
             for id in gone - before.claimed.keys():
+                if message.script == "put_away":
+                    self._kept_deaths[message.name, id] = (self._deaths[id], self._crowds[id])
                 self._acquit(id)
+        elif message.script == "put_back":
+            for key in before.kept.keys() - after.kept.keys():
+                self._i7_come_back(key[1], *self._kept_deaths.pop(key, (0, 0)), is_running=key[1] in before.claimed)
+
+    def _i7_come_back(self, id: str, deaths: int, crowds: int, *, is_running: bool) -> None:
+        """With a job that is put back, unless its id runs, or is suspected again."""
+        for known, came in ((self._deaths, deaths), (self._crowds, crowds)):
+            if came and not is_running and id not in known:
+                known[id] = came
 
     def _acquit(self, id: str) -> None:
         self._deaths.pop(id, None)
@@ -306,7 +328,11 @@ def _places(state: ShardState) -> Counter[Token]:
     places: Counter[Token] = Counter()
     for held in (state.queued, state.claimed, state.morgue):
         places.update(_tokens(held))  # type: ignore[arg-type]
-    return places
+    return places + _kept(state)
+
+
+def _kept(state: ShardState) -> Counter[Token]:
+    return Counter((id, payload) for (_, id), kept in state.kept.items() for payload, _ in kept.payloads)
 
 
 def _outcome(message: Message) -> Any:

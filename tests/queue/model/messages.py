@@ -18,7 +18,7 @@ from lowkiq.queue.shard import Outcome, Shard
 from lowkiq.shared_page import DeadNode, Running
 from tests.queue.model.shard_model import ShardModel
 from tests.queue.model.shard_rules import Ran
-from tests.queue.model.shard_state import SECOND, Delay, TakenJob
+from tests.queue.model.shard_state import SECOND, Delay, Tags, TakenJob
 
 #: Those that only the owner of a shard may send.
 FENCED = frozenset({"renew", "claim", "isolate", "checkpoint", "settle", "finish", "release", "abandon"})
@@ -48,11 +48,14 @@ class Message(NamedTuple):
         return f"{self.script}({', '.join(f'{name}={value!r}' for name, value in self.details.items())})"
 
 
-Row = tuple[str, bytes, "int | None", "int | None"]
+Row = tuple[str, bytes, "int | None", "int | None", Tags]
 
 
 def push(layout: str, rows: Sequence[Row]) -> Message:
-    jobs = [EncodedJob(id.encode(), payload, _told(score), _told(due)) for id, payload, score, due in rows]
+    jobs = [
+        EncodedJob(id.encode(), payload, _told(score), _told(due), "\n".join(tags))
+        for id, payload, score, due, tags in rows
+    ]
     return Message(
         "push",
         {"rows": rows},
@@ -183,12 +186,18 @@ def finish(node: str, epoch: int, number: int, following: int) -> Message:
 
 
 def action(layout: str, script: str, *arguments: Any) -> Message:
-    """What an operator does: revive, bury, drop, cancel or perform_now, of one id."""
+    """What an operator does: revive, bury, drop, cancel, perform_now or put_away, of one id; or put_back, of any."""
 
     def call(shard: Shard) -> Call[Any]:
         return Call(script, [shard.prefix], [layout, *arguments], lambda reply: reply)
 
-    details = {"id": arguments[-1], "which": arguments[-2] if script in {"bury", "drop"} else None}
+    details = {"id": arguments[-1], "which": None}
+    if script in {"bury", "drop"}:
+        details["which"] = arguments[-2]
+    elif script == "put_away":
+        details |= {"which": arguments[0], "name": arguments[1]}
+    elif script == "put_back":
+        details |= {"name": arguments[0]}
     return Message(script, details, call, lambda model: getattr(model, script)(layout, *arguments), layout)
 
 
@@ -218,6 +227,7 @@ def jobs(claim: Claim) -> list[TakenJob]:
             job.retry_count,
             crowds,
             job.checkpoint,
+            job.tags,
         )
         for job, crowds in zip_longest(claim.jobs, claim.crowds)
     ]

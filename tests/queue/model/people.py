@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from random import Random
 from typing import Any
 
@@ -22,6 +22,9 @@ UNKNOWN = "unknown"
 #: Claims of a shard that a node has in hand at most.
 MOST = 3
 
+#: Names of deletions that can be undone.
+DELETIONS = ("1" * 16, "2" * 16)
+
 FATES = ("acked", "acked", "failed", "retried", "exhausted", "spoiled", "running", "running")
 
 
@@ -31,7 +34,7 @@ class Hand:
     def __init__(self, jobs: Sequence[TakenJob]) -> None:
         #: Id → lowest payload and retry_count of what is in hand.
         self.jobs = {id: (payloads[0][0], retry_count) for id, payloads, _, retry_count, *_ in jobs}
-        self.suspects = {id for id, *_, crowds, _ in jobs if crowds is not None}
+        self.suspects = {id for id, *_, crowds, _, _ in jobs if crowds is not None}
         self.has_several = any(len(job[1]) > 1 for job in jobs)
         #: Id → outcome of which Redis has not told that it knows.
         self.outcomes: dict[str, tuple[str, Any]] = {}
@@ -233,3 +236,14 @@ def act(random: Random, ids: Sequence[str], layout: str) -> Message:
         case "drop":
             return messages.action(layout, "drop", random.choice(["queue", "failed", "morgue"]), id)
     return messages.action(layout, "perform_now", id)
+
+
+def undo(random: Random, ids: Sequence[str], layout: str, kept: Collection[tuple[str, str]]) -> Message:
+    """A deletion that can be undone, or the undo of one: mostly of one that keeps something."""
+    name = random.choice(DELETIONS)
+    if random.random() < 0.5:
+        which = random.choice(["queue", "queue", "failed", "morgue"])
+        return messages.action(layout, "put_away", which, name, 60, random.choice(ids))
+    if kept and random.random() < 0.8:
+        name = random.choice(sorted(kept))[0]
+    return messages.action(layout, "put_back", name, *random.sample(list(ids), random.randint(1, len(ids))))

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Collection, Mapping, Sequence
 
 from lowkiq.errors import StaleClaim, Unsettled
 from lowkiq.queue.shard import Held, Outcome, Owned, Released, Settled
 from tests.queue.model.shard_rules import Ran, ShardRules
-from tests.queue.model.shard_state import SECOND, Delay, Entry, Grave, TakenJob, lowest_first, merge
+from tests.queue.model.shard_state import SECOND, Delay, Entry, Grave, Tags, TakenJob, joined, lowest_first, merge
 
 
 class ShardModel(ShardRules):
@@ -15,12 +16,12 @@ class ShardModel(ShardRules):
 
     # ── producers ───────────────────────────────────────────────────────────────────────────────────────────────────
 
-    def push(self, layout: str, rows: Sequence[tuple[str, bytes, int | None, int | None]]) -> tuple[int, int]:
+    def push(self, layout: str, rows: Sequence[tuple[str, bytes, int | None, int | None, Tags]]) -> tuple[int, int]:
         state = self.state
         self._check_layout(layout)
         state.layout = state.layout or layout
         now, last_before, new, earliest = self._shard_now(), state.last_score, 0, None
-        for id, payload, given_score, perform_in in rows:
+        for id, payload, given_score, perform_in, tags in rows:
             score = given_score
             if score is None:
                 score = state.last_score = max(state.last_score + 1, now)
@@ -32,12 +33,13 @@ class ShardModel(ShardRules):
                 due += now if isinstance(perform_in, Delay) else 0
                 runs_on = last_before < self.now and state.seen is None  # Redis's clock, as far as pushes know
                 is_same = layout == state.layout  # a push of a newer layout than the shard's leaves it to the owner
-                may_go = len(rows) == 1 and is_fresh and perform_in is None and runs_on and is_same
+                may_go = len(rows) == 1 and is_fresh and perform_in is None and runs_on and is_same and not tags
                 if may_go and self._hand_over(id, payload, score):
                     continue
                 earliest = due if earliest is None else min(earliest, due)
                 state.queued[id] = Entry({}, due)
             merge(state.queued[id].payloads, {payload: score})
+            state.queued[id].tags = joined(state.queued[id].tags, tags)
         state.last_score = max(state.last_score, now)
         self._see(now, last_before)
         state.counters["pushed"] += len(rows)
@@ -46,7 +48,7 @@ class ShardModel(ShardRules):
             self._ring(earliest, now if last_before > now else state.last_score)
         return new, len(rows) - new
 
-    def push_apart(self, layout: str, rows: Sequence[tuple[str, bytes, int | None, int | None]]) -> list[int]:
+    def push_apart(self, layout: str, rows: Sequence[tuple[str, bytes, int | None, int | None, Tags]]) -> list[int]:
         """Takes what is as plain as most: up to the first of a queued id, and nothing where anybody has to be told."""
         state = self.state
         runs_on = state.seen is None and state.last_score - self.now < SECOND
@@ -155,9 +157,9 @@ class ShardModel(ShardRules):
                 break
             entry = state.queued.pop(id)
             order = lowest_first(entry.payloads)
-            claim[id] = Entry(dict(order[:most_of_a_job]), entry.due, entry.retry_count)
+            claim[id] = Entry(dict(order[:most_of_a_job]), entry.due, entry.retry_count, tags=entry.tags)
             if order[most_of_a_job:]:
-                state.queued[id] = Entry(dict(order[most_of_a_job:]), entry.due)
+                state.queued[id] = Entry(dict(order[most_of_a_job:]), entry.due, tags=entry.tags)
             taken += min(len(order), most_of_a_job)
         if claim:
             state.claims[number] = claim
@@ -167,7 +169,7 @@ class ShardModel(ShardRules):
         return [
             (
                 id, lowest_first(entry.payloads), entry.due, entry.retry_count,
-                state.crowds.get(id, 0) if id in state.crashes else None, self._kept(id, entry),
+                state.crowds.get(id, 0) if id in state.crashes else None, self._kept(id, entry), entry.tags,
             )
             for id, entry in claim.items()
         ]  # fmt: skip
@@ -228,7 +230,8 @@ class ShardModel(ShardRules):
     def finish(self, node: str, epoch: int, number: int, following: int) -> Settled | None:
         state = self.state
         is_last = (state.node, state.epoch, state.claim_number) == (node, epoch, number)
-        rare = state.crashes or state.errors or state.cancels or state.checkpoints
+        is_tagged = any(entry.tags for entry in state.claimed.values())
+        rare = state.crashes or state.errors or state.cancels or state.checkpoints or is_tagged
         if not is_last or state.queued or state.claims.keys() - {number} or rare:
             return None
         acked = len(state.claims.pop(number, {}))
@@ -246,6 +249,7 @@ class ShardModel(ShardRules):
             return [0]
         dead, queued = state.morgue[id], state.queued.setdefault(id, Entry({}, 0))
         self._move(dead.payloads, queued.payloads, most)
+        queued.tags = joined(queued.tags, dead.tags)
         now, queued.retry_count = self._note_time(), -1
         queued.due = queued.due if queued.waits else now
         self._ring(now, now)
@@ -263,6 +267,7 @@ class ShardModel(ShardRules):
         grave = state.morgue.setdefault(id, Grave({}, ""))
         grave.error = state.errors.get(id, "moved to the morgue by hand")
         self._move(state.queued[id].payloads, grave.payloads, most)
+        grave.tags = joined(grave.tags, state.queued[id].tags)
         if state.queued[id].payloads:
             return [0, id.encode()]
         self._leave_queue(id)
@@ -276,6 +281,38 @@ class ShardModel(ShardRules):
             return 0
         self._leave_queue(id)
         return 1
+
+    def put_away(self, layout: str, which: str, name: str, seconds: int, id: str) -> list[int]:
+        """Deletes a job, and keeps it, unless that deletion has one of its id already."""
+        state = self.state
+        self._check_layout(layout)
+        is_there = id in state.morgue if which == "morgue" else self._is_wanted(id, which)
+        if is_there and (name, id) not in state.kept:
+            state.kept[name, id] = self._dead(id) if which == "morgue" else self._as_queued(id)
+            self.drop(layout, which, id)
+            return [1, sum(known == name for known, _ in state.kept)]
+        return [0, sum(known == name for known, _ in state.kept)]
+
+    def put_back(self, layout: str, name: str, *ids: str) -> int:
+        self._check_layout(layout)
+        state, returned, earliest = self.state, 0, math.inf
+        for id in ids:
+            kept = state.kept.pop((name, id), None)
+            if kept is None:
+                continue
+            returned += 1
+            if kept.where == "morgue":
+                grave = state.morgue.setdefault(id, Grave({}, kept.error or ""))
+                merge(grave.payloads, dict(kept.payloads))
+                grave.tags = joined(grave.tags, kept.tags)
+                continue
+            self._requeue(id, Entry(dict(kept.payloads), kept.due, kept.retry_count, tags=kept.tags))
+            earliest = min(earliest, kept.due)
+            if id not in state.claimed:
+                self._remember(id, kept)
+        if earliest < math.inf:
+            self._ring(int(earliest), self._shard_now())
+        return returned
 
     def cancel(self, layout: str, id: str) -> int:
         self._check_layout(layout)

@@ -7,7 +7,18 @@ from collections.abc import Collection, Iterable
 
 from lowkiq.errors import Fenced, NewerLayout, ShardsCountMismatch
 from lowkiq.queue.keys import Layout
-from tests.queue.model.shard_state import SECOND, Entry, Grave, Payloads, ShardState, lowest_first, merge
+from tests.queue.model.shard_state import (
+    SECOND,
+    Entry,
+    Grave,
+    Kept,
+    Payloads,
+    ShardState,
+    Tags,
+    joined,
+    lowest_first,
+    merge,
+)
 
 #: The jobs of one claim.
 Claimed = dict[str, Entry]
@@ -121,6 +132,7 @@ class ShardRules:
         """What comes back brings its due time and retry_count along."""
         entry = self.state.queued.setdefault(id, Entry({}, 0))
         merge(entry.payloads, back.payloads)
+        entry.tags = joined(entry.tags, back.tags)
         entry.due, entry.retry_count, entry.waits = back.due, back.retry_count, False
 
     def _park(self, id: str) -> None:
@@ -154,7 +166,8 @@ class ShardRules:
             elif id in doomed:
                 died = state.crashes[id]
                 self._let_go(id)
-                self._entomb(id, entry.payloads, f"the node that ran this job died {died} times (max_crashes)")
+                error = f"the node that ran this job died {died} times (max_crashes)"
+                self._entomb(id, entry.payloads, error, entry.tags)
                 buried += 1
             else:
                 self._requeue(id, entry)
@@ -162,10 +175,11 @@ class ShardRules:
             state.cancels.pop(id, None)
         return restored, buried
 
-    def _entomb(self, id: str, payloads: Payloads, error: str) -> None:
+    def _entomb(self, id: str, payloads: Payloads, error: str, tags: Tags) -> None:
         grave = self.state.morgue.setdefault(id, Grave({}, ""))
         merge(grave.payloads, payloads)
         grave.error = error
+        grave.tags = joined(grave.tags, tags)
 
     def _let_go(self, id: str) -> None:
         """Its run is over for good."""
@@ -194,7 +208,7 @@ class ShardRules:
 
     def _fail(self, claim: Claimed, id: str, retry_count: int, delay: int, error: str) -> None:
         if entry := claim.pop(id, None):
-            self._requeue(id, Entry(entry.payloads, self._shard_now() + delay, retry_count))
+            self._requeue(id, Entry(entry.payloads, self._shard_now() + delay, retry_count, tags=entry.tags))
             self._acquit(id)
             self.state.errors[id] = error
             self.state.counters["failed"] += 1
@@ -207,9 +221,9 @@ class ShardRules:
         payload, score = lowest_first(entry.payloads)[0]
         del entry.payloads[payload]
         if entry.payloads:
-            self._requeue(id, Entry(entry.payloads, self._shard_now()))
+            self._requeue(id, Entry(entry.payloads, self._shard_now(), tags=entry.tags))
         self._let_go(id)
-        self._entomb(id, {payload: score}, error)
+        self._entomb(id, {payload: score}, error, entry.tags)
         self.state.counters["failed"] += 1
         return True
 
@@ -217,11 +231,11 @@ class ShardRules:
         entry = claim.get(id)
         if entry is None or payload not in entry.payloads:
             return False
-        score = entry.payloads.pop(payload)
+        score, tags = entry.payloads.pop(payload), entry.tags
         if not entry.payloads:
             del claim[id]
             self._let_go(id)
-        self._entomb(id, {payload: score}, error)
+        self._entomb(id, {payload: score}, error, tags)
         self.state.counters["failed"] += 1
         return True
 
@@ -235,6 +249,35 @@ class ShardRules:
         if id not in self.state.claimed:
             self._forget(id)
 
+    def _as_queued(self, id: str) -> Kept:
+        """All that is known of a queued job. While its id runs, failures and deaths are of that run."""
+        state, entry = self.state, self.state.queued[id]
+        kept = Kept("queue", _sorted(entry.payloads), entry.due, entry.retry_count, tags=entry.tags)
+        if id in state.claimed:
+            return kept
+        return kept._replace(
+            error=state.errors.get(id),
+            crashes=state.crashes.get(id),
+            crowds=state.crowds.get(id),
+            checkpoint=state.checkpoints.get(id),
+        )
+
+    def _dead(self, id: str) -> Kept:
+        grave = self.state.morgue[id]
+        return Kept("morgue", _sorted(grave.payloads), error=grave.error, tags=grave.tags)
+
+    def _remember(self, id: str, kept: Kept) -> None:
+        """What was known of a job that is back, unless more is known of its id by now."""
+        state = self.state
+        if kept.error is not None:
+            state.errors.setdefault(id, kept.error)
+        if kept.crashes is not None:
+            state.crashes.setdefault(id, kept.crashes)
+        if kept.crowds is not None:
+            state.crowds.setdefault(id, kept.crowds)
+        if kept.checkpoint is not None:
+            state.checkpoints.setdefault(id, kept.checkpoint)
+
     @staticmethod
     def _move(source: Payloads, target: Payloads, most: int) -> None:
         """All at once where one of both is small, else at most so many of the lowest."""
@@ -243,3 +286,7 @@ class ShardRules:
         merge(target, moving)
         for payload in moving:
             del source[payload]
+
+
+def _sorted(payloads: Payloads) -> tuple[tuple[bytes, int], ...]:
+    return tuple(sorted(payloads.items()))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 from lowkiq.queue.shard import Shard
 from tests.queue.look import Claimed, Dead, Look, Queued
@@ -14,9 +15,10 @@ SECOND = 1_000_000
 COUNTERS = ("pushed", "merged", "processed", "failed")
 
 Payloads = dict[bytes, int]
+Tags = tuple[str, ...]
 #: Id, payloads, due time and retry_count of a claimed job; of a suspect its deaths in a crowd, else None; and what an
-#: earlier run has kept.
-TakenJob = tuple[str, list[tuple[bytes, int]], int, int, int | None, bytes | None]
+#: earlier run has kept, and its tags.
+TakenJob = tuple[str, list[tuple[bytes, int]], int, int, int | None, bytes | None, Tags]
 
 
 class Delay(int):
@@ -27,6 +29,11 @@ def merge(into: Payloads, payloads: Payloads) -> None:
     """Equal payloads keep the lower score."""
     for payload, score in payloads.items():
         into[payload] = min(score, into.get(payload, score))
+
+
+def joined(tags: Tags, more: Tags) -> Tags:
+    """Those that are there come first."""
+    return tuple(dict.fromkeys(tags + more))
 
 
 def lowest_first(payloads: Payloads) -> list[tuple[bytes, int]]:
@@ -40,12 +47,29 @@ class Entry:
     retry_count: int = -1
     #: It is parked: queued behind a run of its own id.
     waits: bool = False
+    tags: Tags = ()
 
 
 @dataclass
 class Grave:
     payloads: Payloads
     error: str
+    tags: Tags = ()
+
+
+class Kept(NamedTuple):
+    """A deleted job that can be put back, with what was known of it; of one that ran on, only what is of the queue."""
+
+    #: 'queue' or 'morgue'.
+    where: str
+    payloads: tuple[tuple[bytes, int], ...]
+    due: int = 0
+    retry_count: int = -1
+    error: str | None = None
+    crashes: int | None = None
+    crowds: int | None = None
+    checkpoint: tuple[int, bytes] | None = None
+    tags: Tags = ()
 
 
 @dataclass
@@ -63,6 +87,8 @@ class ShardState:
     cancels: dict[str, tuple[int, int]] = field(default_factory=dict)
     #: The lowest score of the run that has kept it, and what it has kept.
     checkpoints: dict[str, tuple[int, bytes]] = field(default_factory=dict)
+    #: What can be undone: by the name of the deletion, and id.
+    kept: dict[tuple[str, str], Kept] = field(default_factory=dict)
     layout: str | None = None
     last_score: int = 0
     #: Since the clock was set back: the latest time for which a job was queued.
@@ -103,16 +129,18 @@ class ShardState:
 
 def read_state(shard: ShardDriver) -> ShardState:
     look = shard.look(beside=bell_of(shard.shard, "*:idle"))
+    look.check_tags()
     owner, meta = (_fields(look, key) for key in ("owner", "meta"))
     return ShardState(
         queued=_entries(look.queued()),
         claims={number: _entries(claim) for number, claim in look.claims().items()},
-        morgue={id: Grave(_payloads(dead), dead.error) for id, dead in look.morgue().items()},
+        morgue={id: Grave(_payloads(dead), dead.error, dead.tags) for id, dead in look.morgue().items()},
         crashes=look.deaths("crashes"),
         crowds=look.deaths("crowds"),
         errors=look.errors(),
         cancels={id: _pair(mark.decode()) for id, mark in look.hash("cancels").items()},
         checkpoints={id: _checkpoint(text) for id, text in look.hash("checkpoints").items()},
+        kept={key: _kept(record, payloads) for key, (record, payloads) in look.put_away().items()},
         layout=meta.get("layout"),
         last_score=int(meta.get("last_score", 0)),
         seen=int(meta["seen"]) if "seen" in meta else None,
@@ -150,6 +178,21 @@ def _checkpoint(text: bytes) -> tuple[int, bytes]:
     return _microseconds(float(score)), value
 
 
+def _kept(record: list[bytes | None], payloads: dict[bytes, float]) -> Kept:
+    where, at, retry_count, error, _, crashes, crowds, checkpoint, tags = record
+    return Kept(
+        (where or b"").decode(),
+        tuple((payload, _microseconds(score)) for payload, score in sorted(payloads.items())),
+        _microseconds(float(at or 0)) if where == b"queue" else 0,
+        -1 if retry_count is None else int(retry_count),
+        None if error is None else error.decode(),
+        None if crashes is None else int(crashes),
+        None if crowds is None else int(crowds),
+        None if checkpoint is None else _checkpoint(checkpoint),
+        () if tags is None else tuple(tags.decode().split("\n")),
+    )
+
+
 def _alone(text: str) -> tuple[int, str]:
     number, _, id = text.partition(" ")
     return int(number), id
@@ -169,6 +212,8 @@ def _payloads(job: Queued | Claimed | Dead) -> Payloads:
 
 def _entries(jobs: Mapping[str, Queued | Claimed]) -> dict[str, Entry]:
     return {
-        id: Entry(_payloads(job), _microseconds(job.perform_in), job.retry_count, getattr(job, "waits", False))
+        id: Entry(
+            _payloads(job), _microseconds(job.perform_in), job.retry_count, getattr(job, "waits", False), job.tags
+        )
         for id, job in jobs.items()
     }

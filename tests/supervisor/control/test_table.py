@@ -58,3 +58,20 @@ def test_a_row_says_what_is_there_what_was_and_what_comes() -> None:
     assert lines[6] == "web - - backoff - - - - 2 (2 failed) try 3 in 3 s: exit code 3"
     assert lines[7].startswith("redis - 8 ready")
     assert [line.split(" ", 1)[1] for line in lines[8:]] == [f"node 5/8 event_{n} reason=boom" for n in range(4, 9)]
+
+
+def test_at_eighty_columns_nothing_is_dropped() -> None:
+    busy = row(
+        slot="node 12/128", node_number=12, pid=4_194_303, state="given up", uptime=273_600, beat_age=12.5, busy=128,
+        rss=65_536 << 20, restarts=1_234, failures=17, waits=48, why="try 4 in 30 s: killed by SIGKILL, out of memory?",
+    )  # fmt: skip
+    own = {"pid": 7, "version": "1.2", "state": "ready", "uptime": 1, "nodes": 1, "number_of_nodes": 1, "app": "shop"}
+    facts = {"reason": "a long reason " * 9 + "with an end"}
+    events = [{"time": 0, "event": "node_exited", "slot": "node 12/128", "facts": facts}]
+    console = Console(width=80)
+    with console.capture() as capture:
+        console.print(render({"supervisor": own, "redis": None, "nodes": [busy], "events": events}))
+    text = capture.get()
+    assert "\N{HORIZONTAL ELLIPSIS}" not in text
+    for word in ("4194303", "given", "SIGKILL", "memory?", "65536", "1234", "failed)", "shards", "end"):
+        assert word in text, text

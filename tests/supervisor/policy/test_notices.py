@@ -24,7 +24,7 @@ def test_a_slot_that_keeps_failing_is_told_until_it_is_well_again(tmp_path: Path
     policy = AT_ONCE | {"healthy_after": 0.2}
     with Supervised.doing("listening_beside_a_bad_one", tmp_path, nodes=2, policy=policy) as supervisor:
         (told,) = wait_until(lambda: notices(tmp_path), "the notice")
-        assert told.startswith("node 1/2 can't start since ")
+        assert told.startswith("crash loop: node 1/2 can't start since ")
         assert "times by now: exit code 1, failed before it was ready; see its log" in told
         (tmp_path / "healed").touch()
         wait_until(lambda: not notices(tmp_path), "its end")
@@ -39,4 +39,6 @@ def test_a_stopped_roll_and_a_node_cut_off_while_it_retires_are_told(tmp_path: P
         supervisor.send(signal.SIGHUP)
         supervisor.until_logged("roll_stopped")
         (told,) = wait_until(lambda: [text for text in notices(tmp_path) if "stopped" in text], "the other notice")
-        assert told.startswith("a rolling restart has stopped: the successor of node 0/1 failed: exit code 3")
+        assert told.startswith(
+            "roll stopped: a rolling restart has stopped: the successor of node 0/1 failed: exit code 3"
+        )

@@ -11,7 +11,6 @@ import psutil
 import pytest
 
 from lowkiq import Lowkiq
-from lowkiq.admin.alerts import alerts_of
 from tests.harness import Supervised, status
 from tests.support import RedisServer, wait_until
 
@@ -114,7 +113,7 @@ def test_heartbeats_of_the_healthy_make_an_alert_of_a_slot_that_keeps_failing(pr
         (project.directory / "bad").touch()
         psutil.Process(supervisor.pid("node 1/2")).kill()
         (alert,) = wait_until(
-            lambda: [one for one in alerts_of(project.app.nodes()) if one.kind == "supervisor"], "the alert"
+            lambda: [one for one in project.app.nodes().alerts if one.kind == "crash loop"], "the alert"
         )
         assert "node 1/2 can't start since" in alert.says
         assert "exit code 1, failed before it was ready" in alert.says

@@ -6,8 +6,8 @@ import pytest
 from starlette.applications import Starlette
 from starlette.routing import Mount
 
-from lowkiq.admin import bulks
-from lowkiq.admin.search import Match
+from lowkiq.admin.jobs import bulks
+from lowkiq.admin.jobs.search import Match
 from lowkiq.job import shard_of
 from lowkiq.web import create_app
 from lowkiq.web.api.types import MAX_IDS

@@ -61,7 +61,7 @@ def test_a_query_that_makes_no_sense_is_refused_and_a_strange_one_is_answered(ap
         ("queues/q/job?id=" + "x" * 513, "max_id_bytes is 512"),
         ("queues/q/job?id=%ed%a0%80", "the query is not UTF-8"),
         ("queues/q?errors=maybe", "parameter errors is 'maybe', it must be true or false"),
-        ("history?span=2h", "parameter span is '2h', it must be one of 1d, 1h, 30d, 5m"),
+        ("history?span=2h", "parameter span is '2h', it must be one of 1d, 1h, 30d, 365d, 5m"),
     ],
 )
 def test_other_queries_are_checked_as_well(api, work, path, error):

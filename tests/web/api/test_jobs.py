@@ -135,3 +135,15 @@ def test_payloads_are_hidden_where_the_view_shows_none(make_api, shard):
         assert "secret" not in json.dumps(reply)
     (payload,) = api.get("queues/q/job?id=a")["places"][0]["payloads"]
     assert payload | {"size": 8, "is_hidden": True, "value": None} == payload
+
+
+def test_a_list_has_the_line_of_an_error_and_one_job_its_traceback(api, shard):
+    shard.push("a", perform_in=PAST)
+    lease = shard.lease()
+    lease.claim()
+    lease.fail("a", error="E: 17\nmore\n\nTraceback (most recent call last):\n  File x, line 3\n")
+    (row,) = api.get("queues/q/jobs?view=retries")["jobs"]
+    assert (row["error"], row["traceback"]) == ("E: 17", None)
+    (place,) = api.get("queues/q/job?id=a")["places"]
+    assert place["error"] == "E: 17"
+    assert place["traceback"] == "Traceback (most recent call last):\n  File x, line 3\nE: 17\nmore"

@@ -5,8 +5,9 @@ from __future__ import annotations
 import pytest
 
 from lowkiq import Lowkiq, Worker
-from lowkiq.admin import history
 from lowkiq.admin.beats.health import EVENT_LOOP, ThreadHealth
+from lowkiq.admin.jobs.failures import note
+from lowkiq.admin.past import history
 from lowkiq.web import create_app
 from tests.queue.shard_driver import FUTURE, PAST
 from tests.support import wait_until
@@ -86,9 +87,22 @@ def test_a_queue_has_its_shards_and_its_errors_if_asked(api, failed):
     reply = api.get("queues/q?errors=1")
     assert [shard["length"] for shard in reply["shards"]] == [3]
     assert reply["errors"]["groups"][0] | {"example_id": ""} == {
-        "text": "order # is late", "count": 2, "example_id": "",
+        "text": "order # is late", "count": 2, "example_id": "", "first_seen": None, "last_seen": None, "total": None,
     }  # fmt: skip
     assert (reply["errors"]["sampled"], reply["errors"]["total"]) == (2, 2)
+
+
+def test_failures_come_by_kind_with_when_they_were_seen(app, api, failed):
+    note(app.caller, app.settings.namespace, "one", 1, {"q": {"order # is late": 40}})
+    reply = api.get("queues/q/failures")
+    (group,) = reply["groups"]
+    assert (group["text"], group["count"], group["total"]) == ("order # is late", 2, 40)
+    assert group["first_seen"] == group["last_seen"] > 1e9
+    assert (reply["queue"], reply["view"], reply["sampled"], reply["total"]) == ("q", "retries", 2, 2)
+    of_morgue = api.get("queues/q/failures?view=morgue")
+    assert (of_morgue["view"], of_morgue["groups"], of_morgue["total"]) == ("morgue", [], 0)
+    api.get("queues/q/failures?view=due", 400)
+    api.get("queues/no/failures", 404)
 
 
 def test_history_is_of_all_queues_or_of_one(app, api, work):

@@ -8,10 +8,13 @@ from openapi_spec_validator import OpenAPIV31SpecValidator, validate
 from starlette.applications import Starlette
 from starlette.routing import Mount, Route
 
-from lowkiq.admin import bulks, history
-from lowkiq.admin.actions import ACTIONS
+from lowkiq.admin.beats.dumps import keep_dump
+from lowkiq.admin.beats.hands import ask
 from lowkiq.admin.beats.health import ThreadHealth
-from lowkiq.admin.search import Match
+from lowkiq.admin.jobs import bulks
+from lowkiq.admin.jobs.actions import ACTIONS
+from lowkiq.admin.jobs.search import Match
+from lowkiq.admin.past import history
 from lowkiq.version import VERSION
 from lowkiq.web import create_app
 from tests.queue.shard_driver import PAST, ShardDriver
@@ -22,15 +25,28 @@ from tests.web.node_health import tell_health
 REQUESTS = {
     "getStats": ("/api/v1/stats", None),
     "getNodes": ("/api/v1/nodes", None),
+    "getAlerts": ("/api/v1/alerts?severity=bad", None),
     "getQueues": ("/api/v1/queues", None),
     "getQueue": ("/api/v1/queues/q?errors=1", None),
+    "getStatistics": ("/api/v1/queues/q/statistics?days=7", None),
     "getHistory": ("/api/v1/history?span=5m&queue=q", None),
     "getJobs": ("/api/v1/queues/q/jobs?view=retries", None),
     "getJob": ("/api/v1/queues/q/job?id=failed", None),
+    "search": ("/api/v1/search?q=a", None),
+    "undo": ("/api/v1/queues/q/undo", {"undo": "0123456789abcdef"}),
     "act": ("/api/v1/queues/q/actions", {"action": "bury", "ids": ["a"]}),
     "getBulks": ("/api/v1/bulks", None),
     "getBulk": ("/api/v1/bulks/{bulk}", None),
     "stopBulk": ("/api/v1/bulks/{bulk}/stop", None),
+    "getIncidents": ("/api/v1/incidents?limit=5", None),
+    "askNode": ("/api/v1/nodes/h:1:a/actions", {"action": "dump"}),
+    "getHand": ("/api/v1/hands/{hand}", None),
+    "getDumps": ("/api/v1/dumps", None),
+    "getDump": ("/api/v1/dumps/{dump}", None),
+    "getFailures": ("/api/v1/queues/q/failures", None),
+    "getEvents": ("/api/v1/events?queue=no", None),
+    "getTracked": ("/api/v1/tracked", None),
+    "track": ("/api/v1/queues/q/track", {"ids": ["a"]}),
     "getToken": ("/api/v1/token", None),
     "getMetrics": ("/metrics", None),
     "getOpenapi": ("/api/v1/openapi.json", None),
@@ -122,13 +138,23 @@ def test_an_answer_is_what_the_document_says(app, shard, browser, document, oper
     bulk = bulks.new_bulk(app.caller, app.settings.namespace, "q", "bury", Match("due"), 1)
     authorization = {"authorization": f"Bearer {TOKEN}"}
     options = {"json": body} if body is not None else {}
-    reply = browser.send(method, path.format(bulk=bulk.id), authorization, **options)
+    tell_health(app, node="h:1:a", number_of_nodes=1)
+    hand = ask(app.caller, app.settings.namespace, "h:1:a", "dump", "me")
+    keep_dump(app.caller, app.settings.namespace, hand.id, "h:1:a", "h", "me", "text")
+    address = path.format(bulk=bulk.id, hand=hand.id, dump=hand.id)
+    reply = browser.send(method, address, authorization, **options)
     response = description["responses"][str(reply.status_code)]
     media_type = reply.headers["content-type"].partition(";")[0]
     schema = response["content"][media_type]["schema"]
     if media_type == "application/json":
         _check(reply.json(), schema, document)
-    expected = 400 if path.endswith("limit=0") or body == {} else 404 if "/no" in path and "/nodes" not in path else 0
+    expected = (
+        400
+        if path.endswith(("limit=0", "queue=no")) or body == {}
+        else 404
+        if "/no" in path and "/nodes" not in path
+        else 0
+    )
     assert reply.status_code in ({expected} if expected else {200, 202, 409}), reply.text
 
 
@@ -152,7 +178,8 @@ def test_parameters_say_what_they_may_be(document):
     parameters = {parameter["name"]: parameter for parameter in jobs["parameters"]}
     assert parameters["queue"]["in"] == "path"
     assert parameters["limit"]["schema"] == {"type": "integer", "minimum": 1, "maximum": 100, "default": 25}
-    assert set(parameters["view"]["schema"]["enum"]) == {"due", "retries", "in_flight", "morgue"}
+    views = {"due", "waiting", "scheduled", "retries", "in_flight", "morgue"}
+    assert set(parameters["view"]["schema"]["enum"]) == views
     assert all(parameter["description"] for parameter in parameters.values())
     _, _, job = described(document)["getJob"]
     assert [parameter["required"] for parameter in job["parameters"]] == [True, True]

@@ -6,7 +6,6 @@ import pytest
 from prometheus_client.openmetrics import parser as openmetrics
 from prometheus_client.parser import text_string_to_metric_families
 
-from lowkiq.admin.alerts import alerts_of, read_redis_health
 from lowkiq.admin.beats.health import ThreadHealth
 from lowkiq.web import create_app
 from lowkiq.web.api.prometheus import HOST_CHARS
@@ -34,9 +33,12 @@ TOTALS = {
 }  # fmt: skip
 
 
+ALERTS = {"lowkiq_alerts", "lowkiq_alert", "lowkiq_alert_since_seconds"}
+
+
 def snapshot_alerts(app):
     """Alerts by the list itself."""
-    return [*alerts_of(app.nodes()), *read_redis_health(app.caller).alerts]
+    return app.nodes().alerts
 
 
 @pytest.fixture
@@ -141,7 +143,7 @@ def test_what_is_wrong_is_counted(app, shard, tell, scrape):
 
 def test_nobody_knows_of_more_metrics_than_these(shard, tell, scrape):
     tell()
-    assert samples(scrape()).keys() == QUEUES | NODES | TOTALS | {"lowkiq_alerts"}
+    assert samples(scrape()).keys() == QUEUES | NODES | TOTALS | ALERTS
 
 
 def test_of_two_nodes_with_one_number_on_one_host_the_last_heard_of_is_told(app, tell, scrape):

@@ -12,8 +12,8 @@ import pytest
 from starlette.applications import Starlette
 
 from lowkiq import Lowkiq
-from lowkiq.admin.bulks import new_bulk
-from lowkiq.admin.search import Match
+from lowkiq.admin.jobs.bulks import new_bulk
+from lowkiq.admin.jobs.search import Match
 from tests.queue.shard_driver import ShardDriver
 from tests.support import wait_until
 from tests.web.conftest import Browser
@@ -30,7 +30,7 @@ def browser(make_web: Callable[..., Starlette], browse: Callable[..., Browser], 
 
 
 def act(browser: Browser, *fields: tuple[str, str]) -> httpx.Response:
-    return submit(browser, ACTIONS, ("token", token_of(browser, "/queues/q")), *fields)
+    return submit(browser, ACTIONS, ("token", token_of(browser, "/queues/q?view=due")), *fields)
 
 
 def confirm(browser: Browser, question: httpx.Response) -> httpx.Response:
@@ -63,7 +63,7 @@ def test_one_dead_job_is_revived_at_once(browser: Browser, driver: ShardDriver) 
 def test_one_job_is_not_buried_or_deleted_unasked(browser: Browser, driver: ShardDriver, action: str) -> None:
     question = act(browser, ("action", action), ("view", "due"), ("ids", "3"), ("from", "job"))
     assert len(driver.queued()) == 5
-    assert confirm(browser, question).headers["location"] == f"/queues/q/job?id=3&done={action}&moved=1&of=1"
+    assert confirm(browser, question).headers["location"].startswith(f"/queues/q/job?id=3&done={action}&moved=1&of=1")
     assert "3" not in driver.queued()
 
 
@@ -71,10 +71,11 @@ def test_a_selection_is_asked_back_with_its_count_and_what_will_happen(browser: 
     question = act(browser, ("action", "delete"), ("view", "due"), ("ids", "1"), ("ids", "2"))
     text = Html(question.text).text
     assert "Delete 2 queued jobs?" in text
-    assert "will be deleted with all their payloads. There is no way back." in text
+    assert "will be deleted, with all payloads." in text
+    assert "It can be undone for 60 seconds." in text
     assert len(driver.queued()) == 5
     done = confirm(browser, question)
-    assert done.headers["location"] == "/queues/q?view=due&done=delete&moved=2&of=2"
+    assert done.headers["location"].startswith("/queues/q?view=due&done=delete&moved=2&of=2&undo=")
     assert sorted(driver.queued()) == ["0", "3", "4"]
     assert "2 jobs deleted." in read(browser, done.headers["location"]).text
 
@@ -149,7 +150,7 @@ def test_without_a_token_nothing_is_done(browser: Browser, driver: ShardDriver) 
 def test_a_read_only_view_refuses(
     make_web: Callable[..., Starlette], browse: Callable[..., Browser], browser: Browser, driver: ShardDriver
 ) -> None:
-    fields = (("token", token_of(browser, "/queues/q")), ("action", "delete"), ("view", "due"), ("ids", "1"))
+    fields = (("token", token_of(browser, "/queues/q?view=due")), ("action", "delete"), ("view", "due"), ("ids", "1"))
     assert submit(browse(make_web(read_only=True)), ACTIONS, *fields, ("confirmed", "1")).status_code == 403
     assert len(driver.queued()) == 5
 
@@ -165,11 +166,11 @@ def test_more_ids_than_a_page_has_are_refused(browser: Browser) -> None:
     [{"done": "<b>hello", "moved": "1", "of": "1"}, {"done": "delete", "moved": "x", "of": "1"}, {"done": "delete"}],
 )
 def test_nobody_can_put_words_into_a_link(browser: Browser, query: dict[str, str]) -> None:
-    page = read(browser, f"/queues/q?{urlencode(query)}")
-    assert not page.all("p", role="status")
+    page = read(browser, f"/queues/q?view=due&{urlencode(query)}")
+    assert not page.all("div", class_="message")
     assert "hello" not in page.source
 
 
 def test_a_queue_that_is_unknown_is_not_found(browser: Browser) -> None:
-    fields = (("token", token_of(browser, "/queues/q")), ("action", "delete"), ("view", "due"), ("ids", "1"))
+    fields = (("token", token_of(browser, "/queues/q?view=due")), ("action", "delete"), ("view", "due"), ("ids", "1"))
     assert submit(browser, "/queues/nope/actions", *fields).status_code == 404

@@ -26,19 +26,19 @@ def lease(app, driver):
 
 def test_a_job_that_waits_for_its_own_run_says_so(browser, lease):
     text = read(browser, PATH + "hot").text
-    assert "Waits for its own run: its id is in flight, for 12 s so far; what is queued here follows" in text
+    assert "Waits for its own run: its id runs, for 12 s so far; what is queued here follows" in text
     assert "Performed by node 0, thread t0, for 12 s so far." in text
     assert "inf" not in text.replace("in flight", "").casefold().split()
     lease.settle(1, rest="ack")
     text = read(browser, PATH + "hot").text
     assert "Due; it is the first in shard 0" in text
-    assert "In flight" not in text
+    assert "Performed by" not in text
 
 
 def test_a_job_of_an_older_claim_is_performed_by_its_own_thread(browser, lease):
     assert "Performed by node 0, thread t1, for 11 s so far." in read(browser, PATH + "slow").text
     text = read(browser, "/queues/q?view=in_flight").text
-    assert "In flight 2" in text
+    assert "Running 2" in text
     assert text.index("hot performed 12 s node 0 thread t0") < text.index("slow performed 11 s node 0 thread t1")
 
 
@@ -59,17 +59,17 @@ def test_a_due_job_behind_several_tells_what_runs(browser, driver, lease):
 
 
 def test_numbers_tell_of_claims_and_of_what_waits(browser, driver, lease):
-    text = read(browser, "/queues/q").text
-    assert "fresh 1 1 waiting" in text
-    assert "busy 2 2 claims" in text
+    text = read(browser, "/queues/q?view=due").text
+    assert "queued 1 1 waiting, 0 scheduled" in text
+    assert "running 2 2 claims" in text
     assert "lag 0 s" in text
-    assert "1 , 1 waiting 0 s 2 in 2 claims 0 0" in text, "of the shard: queued, lag, busy, retries, morgue"
-    assert "enqueued 1 1 fresh · 1 waiting" in read(browser, "/").text
+    assert "1 , 1 behind their own run 0 s 2 in 2 claims 0 0" in text, "queued, lag, busy, retries, morgue"
+    assert "queued 1 1 waiting, 0 scheduled" in read(browser, "/").text
 
 
 def test_a_list_has_the_reason(browser, driver, lease):
     driver.push("hot-too")
-    page = read(browser, "/queues/q")
+    page = read(browser, "/queues/q?view=due")
     assert page.text.count("waits for its own run") == 1, "of two jobs"
     jobs = [link for link in page.links() if "/job?" in link]
     assert jobs == ["/queues/q/job?id=hot", "/queues/q/job?id=hot-too"], "at its own due time"
@@ -81,7 +81,7 @@ def test_what_an_action_on_it_did_is_told(browser, driver, lease):
         return submit(browser, "/queues/q/actions", ("action", action), *form, *more)
 
     done = read(browser, act("perform_now").headers["location"]).text
-    assert "0 of 1 job made due: the others were due already, wait for their own run, are in flight" in done
+    assert "0 of 1 job made due: the others were due already, wait for their own run, run, or were there" in done
     assert "of an id that runs, only what waits for the end of that run is meant" in act("delete").text
     done = read(browser, act("delete", ("confirmed", "1")).headers["location"]).text
     assert "1 job deleted." in done and "Performed by node 0, thread t0" in done

@@ -7,8 +7,8 @@ import time
 
 import pytest
 
-from lowkiq.admin.history import record
-from lowkiq.web.pages import live
+from lowkiq.admin.past.history import record
+from lowkiq.web.pages import live, overview
 from tests.web.node_health import tell_health
 from tests.web.reading import read
 
@@ -39,7 +39,7 @@ def test_what_is_wrong_comes_before_anything_else(browser, app, driver):
     text = read(browser, "/").text
     assert "Nodes 1–3 of 4 are missing" in text  # noqa: RUF001 (an en dash, as in print)
     assert "Shard 0 of q has jobs due and no node; the oldest is 1 min" in text
-    assert text.index("missing") < text.index("enqueued")
+    assert text.index("missing") < text.index("queued")
 
 
 def test_warnings_of_redis_are_told(browser):
@@ -120,3 +120,32 @@ def test_a_live_fetch_that_fails_does_not_stop_the_next(make_web, browse, monkey
     monkeypatch.setattr(live, "render", fail_once)
     browser = browse(make_web())
     assert [browser.get("/", **LIVE).status_code for _ in range(2)] == [400, 200]
+
+
+def test_queues_are_sorted_by_the_column_that_the_address_names(app, browser, driver):
+    for queue, jobs in (("a", 1), ("b", 3), ("c", 2)):
+        app.worker(queue_name=queue, shards_count=1)(lambda _: None).perform_async({"id": n} for n in range(jobs))
+    driver.push("1")
+
+    def order(address):
+        text = read(browser, address).text.partition("Merged")[2]
+        return [word for word in text.split() if word in {"a", "b", "c"}][:3]
+
+    assert order("/") == order("/?sort=nonsense") == ["a", "b", "c"]
+    assert order("/?reverse=1") == ["c", "b", "a"]
+    assert order("/?sort=waiting") == ["b", "c", "a"]
+    assert order("/?sort=waiting&reverse=1") == ["a", "c", "b"]
+    page = browser.get("/?sort=waiting&span=1h").text
+    assert page.count("aria-sort") == 1
+    assert 'aria-sort="descending"' in page
+    assert "/?span=1h&amp;sort=waiting&amp;reverse=1#queues" in page  # turned round, with the span kept
+    assert "/?span=1h&amp;sort=lag#queues" in page
+
+
+def test_redis_is_named_without_its_password_and_with_the_most_memory_it_had(browser, app, monkeypatch):
+    assert app.settings.redis_url in browser.get("/").text
+    assert "so far" in read(browser, "/").text
+    monkeypatch.setattr(overview, "redact", lambda _: "redis://***@host")
+    page = read(browser, "/").text
+    assert "redis://***@host" in page
+    assert app.settings.redis_url not in page

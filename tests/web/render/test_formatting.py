@@ -47,6 +47,7 @@ FORMATS = [
     (ranges, [], ""),
     (ranges, [7], "7"),
     (ranges, [1, 2], "1, 2"),
+    (ranges, [2, 6, 10], "2, 6, 10"),
     (ranges, range(20), "0\N{EN DASH}19"),
     (ranges, [*range(20), 24], "0\N{EN DASH}19, 24"),
     (ranges, range(3, 1_000, 50), "3, 53 … 953"),

@@ -155,6 +155,7 @@ end
 --- requeue
 --@ payloads add absorb
 --@ claimed parked
+--@ tags copy drop
 local function claimed_into(P, key, id, held)
   if held == '*' then
     payloads_absorb(key, id, P .. 'claim:' .. id)
@@ -167,6 +168,8 @@ end
 -- behind it, too.
 local function requeue(P, id, held, perform_in, retry_count)
   claimed_into(P, P .. 'payloads', id, held)
+  copy_tags(P, 'claimed_tags', 'tags', id)
+  drop_tags(P, 'claimed_tags', {id})
   redis.call('ZADD', P .. 'due', perform_in, id)
   if is_any_parked(P) then redis.call('HDEL', P .. 'behind', id) end
   if tonumber(retry_count) < 0 then
@@ -186,11 +189,13 @@ end
 
 --- forget
 --@ claimed acquit
--- These ids are done with: forgets their deaths, their last errors, and what they have kept.
+--@ tags drop
+-- Runs of these ids are done with: forgets their deaths, their last errors, what they have kept, and their tags.
 local function forget(P, ...)
   acquit(P, ...)
   redis.call('HDEL', P .. 'errors', ...)
   redis.call('HDEL', P .. 'checkpoints', ...)
+  drop_tags(P, 'claimed_tags', {...})
 end
 
 --- death
@@ -242,22 +247,27 @@ end
 --- restore
 --@ claimed read parse bury requeue forget over
 --@ cancelling mark
+--@ notes note
 -- Returns a whole claim to the queue, but for the cancelled, and the doomed, by whose deaths the morgue knows them.
 -- Returns how many were restored and how many buried.
-local function restore_claim(P, now, claim, doomed)
+local function restore_claim(P, now, claim, doomed, kind)
   local ids, records = read_claim(claim)
   local restored, buried = 0, 0
   for _, id in ipairs(ids) do
     local perform_in, retry_count, held = parse_claimed(P, claim, records[id])
     if is_cancelled(P, claim, id) then
       drop_claimed(P, now, id, held)
+      note(P, 'cancelled', id, '')
     elseif doomed[id] then
       claimed_into(P, P .. 'morgue:payloads', id, held)
+      copy_tags(P, 'claimed_tags', 'morgue:tags', id)
       morgue_entry(P, id, 'the node that ran this job died ' .. doomed[id] .. ' times (max_crashes)', now)
       forget(P, id)
+      note(P, 'buried', id, '', 'max_crashes')
       buried = buried + 1
     else
       requeue(P, id, held, perform_in, retry_count)
+      note(P, kind or 'released', id, '')
       restored = restored + 1
     end
   end
@@ -282,6 +292,7 @@ local function unqueue(P, id)
   redis.call('ZREM', P .. 'due', id)
   redis.call('ZREM', P .. 'retries', id)
   redis.call('HDEL', P .. 'behind', id)
+  drop_tags(P, 'tags', {id})
   if not claim_of(P, id) then forget(P, id) end
 end
 
@@ -291,4 +302,27 @@ local function drop_queued(P, id)
   redis.call('UNLINK', P .. 'payloads:' .. id)
   redis.call('HDEL', P .. 'payloads', id)
   unqueue(P, id)
+end
+
+--- drop_from
+--@ claimed drop
+--@ tags drop
+--@ notes note
+-- Whether an id is in 'queue', in the queue with failures ('failed'), or in the 'morgue'.
+local function is_in(P, which, id)
+  if which == 'failed' and not redis.call('ZSCORE', P .. 'retries', id) then return false end
+  return redis.call('HEXISTS', P .. (which == 'morgue' and 'morgue:' or '') .. 'payloads', id) == 1
+end
+
+local function drop_from(P, which, id)
+  if which == 'morgue' then
+    redis.call('UNLINK', P .. 'morgue:payloads:' .. id)
+    redis.call('HDEL', P .. 'morgue:payloads', id)
+    redis.call('ZREM', P .. 'morgue', id)
+    redis.call('HDEL', P .. 'morgue:errors', id)
+    drop_tags(P, 'morgue:tags', {id})
+  else
+    drop_queued(P, id)
+  end
+  note(P, 'deleted', id, '')
 end

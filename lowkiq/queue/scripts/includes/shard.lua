@@ -28,9 +28,9 @@ end
 
 -- I8: a caller with another shards_count, or an older layout, changes nothing; nor does one with a newer layout, unless
 -- it `can_write_older`. Returns a refusal, or nil, the shard's layout (false if it is new), and of its meta the last score
--- that a push was given, `seen` (clock_back) and pushed.
+-- that a push was given, `seen` (clock_back), pushed and `watched` (notes.lua).
 local function check_layout(P, layout, can_write_older)
-  local meta = redis.call('HMGET', P .. 'meta', 'layout', 'last_score', 'seen', 'pushed')
+  local meta = redis.call('HMGET', P .. 'meta', 'layout', 'last_score', 'seen', 'pushed', 'watched')
   local known = meta[1]
   if known and known ~= layout then
     local version, shards_count = parse_layout(known)
@@ -42,7 +42,7 @@ local function check_layout(P, layout, can_write_older)
     end
     if not can_write_older then return refuse('LAYOUT', 'the shard has layout ' .. version .. ': it must be acquired') end
   end
-  return nil, known, meta[2] or '0', meta[3], meta[4] or 0
+  return nil, known, meta[2] or '0', meta[3], meta[4] or 0, meta[5]
 end
 
 --- count

@@ -1,0 +1,1 @@
+"""Alerts: what is wrong, since when, and what to do."""

@@ -1,0 +1,136 @@
+"""Alert: one thing that is wrong, in the words of the page, the API, the command line, the doctor and /metrics."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Final, Literal, NamedTuple, Self
+
+import msgspec
+
+from lowkiq.settings import Settings
+
+#: Alerts of one kind that are told; of more, only how many they are.
+NAMED: Final = 10
+#: Characters of a key that is kept as it is; a longer one is kept as its digest.
+MOST_KEY: Final = 160
+
+SEE_STACK: Final = "`lowkiq-supervisor dump` (TTIN) shows where it is"
+START_NODES: Final = "Start nodes: lowkiq-supervisor --nodes N -r MODULE"
+
+#: "bad": jobs do not run, or are lost. "warn": they may, later.
+Severity = Literal["bad", "warn"]
+
+
+class Kind(NamedTuple):
+    """A kind of alerts."""
+
+    #: The thing that a subject names.
+    subject: Literal["", "queue", "node", "host", "part of Redis"]
+    #: The end of "12 more …", where there are too many to tell each.
+    more: str = "alerts of this kind"
+
+
+#: Kinds, what causes others first: of one severity they are told in this order.
+KINDS: Final[Mapping[str, Kind]] = {
+    "Redis": Kind("part of Redis"),
+    "no nodes": Kind(""),
+    "missing": Kind("", "groups lack nodes"),
+    "late": Kind("node", "nodes have not been heard of"),
+    "crash loop": Kind("host", "hosts have nodes that keep failing"),
+    "roll stopped": Kind("host"),
+    "unowned": Kind("queue", "queues have shards with jobs due and no node"),
+    "refused": Kind("queue", "queues are refused"),
+    "event loop": Kind("node", "nodes have a blocked event loop"),
+    "late queue": Kind("queue", "queues are late"),
+    "failing queue": Kind("queue", "queues fail"),
+    "growing morgue": Kind("queue", "queues have a growing morgue"),
+    "unreadable": Kind(""),
+    "doubled": Kind("", "numbers are doubled"),
+    "recycling": Kind("host"),
+    "supervisor": Kind("host"),
+    "runs on": Kind("queue"),
+    "long job": Kind("queue", "jobs run far over their usual time"),
+}
+
+
+class Alert(msgspec.Struct, frozen=True):
+    """One thing that is wrong."""
+
+    #: One of KINDS.
+    kind: str
+    severity: Severity
+    #: The queue, node, host or part of Redis ("version", "role", "persistence", "memory" or "replicas"), as its kind
+    #: says; "" where it is about several.
+    subject: str
+    #: A sentence without its full stop.
+    says: str
+    #: The next step, likewise.
+    do: str
+    #: When it began, by Redis's clock; None: nobody knows.
+    since: float | None = None
+    #: Where to look: a path of the web view, perhaps with a query or a fragment.
+    where: str = ""
+    #: The next step as a command line, if it is one.
+    command: str = ""
+    #: Tells it from others of its kind and subject.
+    mark: str = ""
+    #: Queues that are late by it only, and so have no alert of that.
+    queues: tuple[str, ...] = ()
+
+    @property
+    def text(self) -> str:
+        """Both sentences."""
+        return f"{self.says}. {self.do}."
+
+    @property
+    def key(self) -> str:
+        """A name that stays the same for as long as it lasts."""
+        key = ":".join(filter(None, [self.kind, self.subject, self.mark]))
+        if len(key) <= MOST_KEY and key.isascii() and key.isprintable():
+            return key
+        return f"{self.kind}:{hashlib.sha256(key.encode('utf-8', 'surrogatepass')).hexdigest()[:32]}"
+
+    def is_about(self, queue: str) -> bool:
+        """Returns whether a queue is what it is about, or late by it."""
+        return queue == self.queue or queue in self.queues or self.kind == "no nodes"
+
+    @property
+    def queue(self) -> str:
+        """The queue that it is about, if it is about one."""
+        return self.subject if self.kind in KINDS and KINDS[self.kind].subject == "queue" else ""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Thresholds:
+    """Limits above which something is an alert: settings of the same names. 0 turns an alert off."""
+
+    lag: float = 60.0
+    failing: float = 0.5
+    morgue: int = 5
+    long: float = 5.0
+    memory: float = 0.8
+    persistence: int = 1
+    #: Replicas that pushes wait for.
+    replicas: int = 0
+    #: Queue → its own `lag`.
+    lags: Mapping[str, float] = field(default_factory=dict)
+
+    @classmethod
+    def of(cls, settings: Settings, lags: Mapping[str, float] | None = None) -> Self:
+        """The thresholds that an application has set."""
+        return cls(
+            lag=settings.alert_lag,
+            failing=settings.alert_failing,
+            morgue=settings.alert_morgue,
+            long=settings.alert_long,
+            memory=settings.alert_memory,
+            persistence=settings.alert_persistence,
+            replicas=settings.wait_replicas,
+            lags=lags or {},
+        )
+
+    def lag_of(self, queue: str) -> float:
+        """Seconds by which jobs of a queue may be late; 0: any."""
+        return self.lags.get(queue, self.lag)

@@ -1,0 +1,194 @@
+"""The one list of alerts: what is wrong, the worst first, each since when; without what is a consequence of others."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import groupby
+from typing import Final, NamedTuple
+
+import msgspec
+
+from lowkiq import clock
+from lowkiq.admin.alerts.alert import KINDS, NAMED, Alert, Severity, Thresholds
+from lowkiq.admin.alerts.folding import folded
+from lowkiq.admin.alerts.nodes import of_nodes
+from lowkiq.admin.alerts.noted import STALE, Noted, Notes, parse_noted, reading
+from lowkiq.admin.alerts.queues import LONG_FLOOR, is_passing, of_queues
+from lowkiq.admin.alerts.redis import RedisHealth, read_redis_health, read_server_config
+from lowkiq.admin.alerts.situation import Situation
+from lowkiq.admin.alerts.supervisors import of_supervisors
+from lowkiq.admin.alerts.unreadable import of_unreadable
+from lowkiq.admin.beats.health import BEAT_TTL, MOST_BEATS, read_health
+from lowkiq.admin.beats.nodes import Nodes, judge
+from lowkiq.admin.metrics import QueueMetrics, ShardMetrics, by_queue, read_shards
+from lowkiq.admin.past.history import SAMPLE_INTERVAL, Point, read_milestones
+from lowkiq.admin.past.statistics import usual
+from lowkiq.queue import keys
+from lowkiq.queue.call import Caller, pairs
+from lowkiq.queue.shard import shards_of
+
+#: Seconds between two looks at the server's configuration, and at the usual times of a queue's jobs.
+CONFIG_EVERY, USUAL_EVERY = 60.0, 60.0
+
+
+class Found(NamedTuple):
+    """A look at everything."""
+
+    #: Redis's time.
+    at: float
+    server: RedisHealth
+    #: All alerts, also those that are only consequences of others.
+    every: list[Alert]
+    #: The list that people get.
+    alerts: list[Alert]
+    noted: Noted
+
+
+class State(Nodes, frozen=True, kw_only=True):
+    """All nodes of a namespace, and the one list of what is wrong, with queues and Redis too."""
+
+    alerts: list[Alert]
+
+    @property
+    def is_well(self) -> bool:
+        """True when there is no alert."""
+        return not self.alerts
+
+
+class Look:
+    """Looks for alerts, again and again: beside what its caller has read it costs three round trips."""
+
+    def __init__(self, caller: Caller, namespace: str, thresholds: Thresholds) -> None:
+        self._caller, self._namespace, self._thresholds = caller, namespace, thresholds
+        self._notes = Notes(caller, namespace)
+        self._config: Mapping[str, str | None] = {}
+        self._config_at = self._past_at = float("-inf")
+        self._past: Mapping[str, Sequence[Point]] = {}
+        #: Queue → when its usual time was read, and that, if enough jobs have run.
+        self._usual: dict[str, tuple[float, float | None]] = {}
+        #: Key of an alert of which nothing else tells when it began → when this look saw it first.
+        self._seen: dict[str, float] = {}
+
+    def __call__(self, nodes: Nodes, shards: Sequence[ShardMetrics], queues: Mapping[str, QueueMetrics]) -> Found:
+        """
+        Finds all alerts.
+
+        Args:
+            nodes, shards, queues: as they were just read.
+        """
+        beats = keys.nodes(self._namespace)
+        words = [("TIME",), reading(self._namespace), ("ZREVRANGE", beats, 0, MOST_BEATS - 1, "WITHSCORES")]
+        time, noted, last_beats = self._caller.read(words, [])
+        at = time[0] + time[1] / 1e6
+        server = self._read_server()
+        found = parse_noted(noted)
+        now = Situation(
+            nodes=nodes,
+            thresholds=self._thresholds,
+            at=at,
+            shards=shards,
+            queues=queues,
+            past=self._read_past(queues),
+            usual=self._read_usual(nodes),
+            noted=found.since,
+            gone=[beat for _, text in pairs(last_beats) if (beat := float(text)) < at - BEAT_TTL],
+        )
+        every = self._begun(alerts_of(now, server.alerts), at)
+        return Found(at, server, every, shown(every, now), found)
+
+    def note(self, found: Found) -> Found:
+        """Notes since when the alerts last, and returns them with that."""
+        since = self._notes(found.every, found.alerts)
+        every, alerts = (list(_since(some, since)) for some in (found.every, found.alerts))
+        return found._replace(every=every, alerts=alerts)
+
+    def note_if_nobody_does(self, found: Found) -> Found:
+        """The same, where no node has for a while."""
+        return self.note(found) if abs(found.at - found.noted.at) > STALE else found
+
+    def _begun(self, every: Sequence[Alert], at: float) -> list[Alert]:
+        """These alerts with when they began: what nobody has noted yet, when it was seen first."""
+        self._seen = {alert.key: self._seen.get(alert.key, at) for alert in every if alert.since is None}
+        return list(_since(every, self._seen))
+
+    def _read_server(self) -> RedisHealth:
+        if clock.monotonic() - self._config_at >= CONFIG_EVERY:
+            self._config, self._config_at = read_server_config(self._caller), clock.monotonic()
+        return read_redis_health(self._caller, self._thresholds, self._config)
+
+    def _read_usual(self, nodes: Nodes) -> Mapping[str, float]:
+        """Of the few queues that have a job which has run for long."""
+        if not self._thresholds.long:
+            return {}
+        now, batches = clock.monotonic(), [batch for node in nodes.nodes for batch in node.batches]
+        queues = {batch.thread.queue or "" for batch in batches if batch.seconds >= LONG_FLOOR}
+        kept = {queue: row for queue, row in self._usual.items() if queue in queues and now - row[0] < USUAL_EVERY}
+        if due := sorted(queues - kept.keys()):
+            found = usual(self._caller, self._namespace, due)
+            kept |= {queue: (now, found.get(queue)) for queue in due}
+        self._usual = kept
+        return {queue: seconds for queue, (_, seconds) in kept.items() if seconds is not None}
+
+    def _read_past(self, queues: Iterable[str]) -> Mapping[str, Sequence[Point]]:
+        """As often as it changes."""
+        if clock.monotonic() - self._past_at >= SAMPLE_INTERVAL:
+            self._past, self._past_at = read_milestones(self._caller, self._namespace, queues), clock.monotonic()
+        return self._past
+
+
+def read_state(caller: Caller, namespace: str, thresholds: Thresholds, queues: Mapping[str, int]) -> State:
+    """All nodes that have beaten lately, and all alerts of these queues, each with its shards_count."""
+    shards = read_shards(caller, shards_of(namespace, queues))
+    nodes = judge(read_health(caller, namespace), shards, caller.met.now())
+    found = Look(caller, namespace, thresholds)(nodes, shards, by_queue(queues, shards))
+    return State(**msgspec.structs.asdict(nodes), alerts=found.alerts)
+
+
+def alerts_of(now: Situation, of_redis: Iterable[Alert] = ()) -> list[Alert]:
+    """All alerts, those that cause others first."""
+    found = [*of_redis, *of_nodes(now), *of_supervisors(now), *of_queues(now), *of_unreadable(now.nodes.unreadable)]
+    once = {alert.key: alert for alert in reversed(found)}
+    return sorted(_since(reversed(once.values()), now.noted), key=_order)
+
+
+def shown(every: Sequence[Alert], now: Situation) -> list[Alert]:
+    """The list for people: causes without their consequences, and of many of one kind the first."""
+    causes = {alert.kind for alert in every}
+    told = [alert for alert in folded(every, now) if not _is_consequence(alert, now, causes)]
+    return sorted(_bounded(told), key=_order)
+
+
+def _is_consequence(alert: Alert, now: Situation, causes: set[str]) -> bool:
+    """Shards are without a node for some seconds after one is lost, which its own alert tells of."""
+    return alert.kind == "unowned" and bool(causes & {"missing", "late"}) and is_passing(now, alert.subject)
+
+
+def _bounded(alerts: Iterable[Alert]) -> Iterator[Alert]:
+    """Ten of a kind, and how many more there are."""
+    for name, some in groupby(sorted(alerts, key=_rank), key=lambda alert: alert.kind):
+        rows = list(some)
+        # What its own room has counted already ends with that count.
+        most = NAMED + 1 if rows[-1].subject == "" and name in {"runs on", "unreadable"} else NAMED
+        yield from rows[:most]
+        if left := rows[most:]:
+            severity: Severity = "bad" if any(row.severity == "bad" for row in left) else "warn"
+            says, where = f"{len(left):,} more {KINDS[name].more}", "/" if KINDS[name].subject == "queue" else "/nodes"
+            since = min((row.since for row in left if row.since is not None), default=None)
+            yield Alert(name, severity, "", says, "See `lowkiq nodes` and `lowkiq stats`", since, where, mark="more")
+
+
+def _since(alerts: Iterable[Alert], noted: Mapping[str, float]) -> Iterator[Alert]:
+    for alert in alerts:
+        since = noted.get(alert.key, alert.since)
+        yield alert if since == alert.since else msgspec.structs.replace(alert, since=since)
+
+
+def _rank(alert: Alert) -> int:
+    return _RANKS[alert.kind]
+
+
+def _order(alert: Alert) -> tuple[bool, int]:
+    return alert.severity != "bad", _rank(alert)
+
+
+_RANKS: Final[Mapping[str, int]] = {name: rank for rank, name in enumerate(KINDS)}

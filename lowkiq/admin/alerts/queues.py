@@ -1,0 +1,220 @@
+"""Alerts of queues and their shards: without a node, late, failing, dying, and jobs that take far too long."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Final, NamedTuple
+
+from lowkiq.admin import words
+from lowkiq.admin.alerts.alert import Alert
+from lowkiq.admin.alerts.situation import Situation
+from lowkiq.admin.beats.health import Running
+from lowkiq.admin.metrics import QueueMetrics, ShardMetrics
+from lowkiq.admin.past.history import Point
+from lowkiq.admin.words import age, plural, printable
+
+#: Seconds for which shards without a node are a consequence of a node that is late or missing: others stand in after
+#: two polls. From then on something is wrong with the queue itself.
+PASSING: Final = 60.0
+#: Share of a threshold below which an alert ends: around the threshold itself it would come and go.
+ENDS_BELOW: Final = 0.8
+#: Lags of so many thresholds are bad.
+VERY_LATE: Final = 10.0
+#: Tries that a share says something of, and seconds over which they are counted at most.
+ENOUGH_TRIES: Final = 10
+FAILS_OVER: Final = 300.0
+#: Seconds over which fewer tries say that it has not ended.
+CALM: Final = 54.0
+#: Seconds within which a job must have been buried for a morgue to be growing, and over which it is measured.
+STILL_GROWS, GROWS_OVER = 600.0, 3600.0
+#: Seconds that a batch must have run, however short it usually is.
+LONG_FLOOR: Final = 60.0
+
+
+def of_queues(now: Situation) -> Iterator[Alert]:
+    """Alerts of queues. Without any node there is one alert for all of them."""
+    if now.nodes.nodes:
+        yield from _unowned(now)
+        for queue, row in now.queues.items():
+            yield from _late(now, queue, row)
+    for queue, row in now.queues.items():
+        yield from _failing(now, queue, row)
+        yield from _growing_morgue(now, queue, row)
+    yield from _long_jobs(now)
+
+
+def is_passing(now: Situation, queue: str) -> bool:
+    """True if shards of a queue have been without a node for so short a time that others may just be standing in."""
+    lag = max((shard.lag for shard in now.nodes.unowned if shard.queue == queue), default=0.0)
+    since = now.noted.get(Alert("unowned", "bad", queue, "", "").key, now.at)
+    return now.at - since < PASSING and lag < PASSING
+
+
+# ── without a node ──────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def _unowned(now: Situation) -> Iterator[Alert]:
+    """An alert a queue, that with the most shards first: a thousand shards can lose their node at once."""
+    by_queue: dict[str, list[ShardMetrics]] = {}
+    for shard in now.nodes.unowned:
+        by_queue.setdefault(shard.queue, []).append(shard)
+    do = "See `lowkiq nodes` for numbers that are missing, and whether the nodes have this queue's worker"
+    for queue, shards in sorted(by_queue.items(), key=lambda row: -len(row[1])):
+        says = _without_node(printable(queue, 60), shards)
+        yield Alert("unowned", "bad", queue, says, do, None, "/nodes", "lowkiq nodes")
+
+
+def _without_node(queue: str, shards: Sequence[ShardMetrics]) -> str:
+    numbers = words.ranges(shard.shard for shard in shards)
+    many = f"{len(shards):,} shards of {queue} ({numbers}) have"
+    which = many if len(shards) > 1 else f"Shard {numbers} of {queue} has"
+    lag, in_hand = max(shard.lag for shard in shards), sum(shard.busy for shard in shards)
+    due = f"jobs due and no node; the oldest is {age(lag)} late" if lag else "jobs in hand and no node"
+    gone = f"; {in_hand:,} jobs are in the hands of nodes that are gone, and run again once a node comes"
+    return f"{which} {due}{gone if in_hand else ''}"
+
+
+# ── late ────────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def _late(now: Situation, queue: str, row: QueueMetrics) -> Iterator[Alert]:
+    limit = now.thresholds.lag_of(queue)
+    alert = Alert("late queue", "bad" if row.lag >= limit * VERY_LATE else "warn", queue, "", "")
+    if not limit or row.lag < limit * (ENDS_BELOW if alert.key in now.noted else 1):
+        return
+    late = late_shards(now, queue)
+    if late and all(shard.is_unowned for shard in late):  # which says so
+        return
+    says = (
+        f"Queue {printable(queue, 60)} is {age(row.lag)} late: {plural(row.length, 'job')} queued, {row.busy:,} in hand"
+    )
+    why, do, where = _why_late(now, queue, late)
+    since = min(now.at - row.lag + limit, now.at)
+    yield Alert("late queue", alert.severity, queue, f"{says}; {why}", do, since, where, "lowkiq nodes")
+
+
+def late_shards(now: Situation, queue: str) -> list[ShardMetrics]:
+    """Shards of a queue that are late, or nearly so."""
+    least = now.thresholds.lag_of(queue) * ENDS_BELOW
+    return [shard for shard in now.shards if shard.queue == queue and shard.lag >= least]
+
+
+def _why_late(now: Situation, queue: str, late: Sequence[ShardMetrics]) -> tuple[str, str, str]:
+    """The reason, as far as heartbeats show it, the next step and where to take it."""
+    nodes = [node for node in now.nodes.nodes if node.runs(queue) and not node.is_late]
+    threads = [thread for node in nodes for thread in node.threads]
+    idle = sum(thread.queue is None for thread in threads)
+    in_hand = [shard for shard in late if shard.busy]
+    if not nodes:
+        return "no node runs it", "Start a node that has its worker, and names it in --queues if at all", "/nodes"
+    if threads and not idle:
+        do = "Start more nodes, or give them more threads if its jobs wait for others"
+        return f"all {plural(len(threads), 'thread')} of its nodes are busy", do, "/nodes"
+    if in_hand and len(in_hand) == len(late):
+        do = "See what runs there: give long jobs a queue of their own, or the worker a higher concurrency"
+        numbers = words.ranges(shard.shard for shard in late)
+        of = f"{'shards' if len(late) > 1 else 'shard'} {numbers}"
+        return f"jobs wait for what runs in {of}", do, f"/queues/{queue}?view=in_flight"
+    return f"{idle} of {plural(len(threads), 'thread')} of its nodes are idle", "See what holds it up", "/nodes"
+
+
+# ── failing, and failed for good ────────────────────────────────────────────────────────────────────────────────────
+
+
+class _Share(NamedTuple):
+    failed: int
+    tries: int
+    seconds: float
+
+    @property
+    def value(self) -> float:
+        return self.failed / self.tries
+
+
+def _failing(now: Situation, queue: str, row: QueueMetrics) -> Iterator[Alert]:
+    """A share of tries, not their number: a queue of a million jobs has failures each minute."""
+    limit, where = now.thresholds.failing, f"/queues/{queue}?view=retries"
+    do = "See their errors; each is tried again by itself, later each time"
+    alert = Alert("failing queue", "bad", queue, "", do, None, where, "lowkiq stats")
+    is_noted = alert.key in now.noted
+    least = limit * ENDS_BELOW if is_noted else limit
+    found = [_share(now, row, before) for before in _within(now, queue, FAILS_OVER)]
+    shares = [
+        share
+        for share in found
+        if share and share.tries >= (1 if is_noted and share.seconds >= CALM else ENOUGH_TRIES) and share.value >= least
+    ]
+    if limit and shares:
+        worst = max(shares, key=lambda share: (share.value, share.tries))
+        says = (
+            f"{worst.value:.0%} of the tries of {printable(queue, 60)} have failed in the last {age(worst.seconds)}: "
+            f"{worst.failed:,} of {worst.tries:,}"
+        )
+        yield Alert("failing queue", "bad", queue, says, do, None, where, "lowkiq stats")
+
+
+def _share(now: Situation, row: QueueMetrics, before: Point) -> _Share | None:
+    """Tries since a point; None if there are none, or somebody has emptied Redis."""
+    failed, done = row.failed - before.failed, row.processed - before.processed
+    return _Share(failed, failed + done, now.at - before.at) if failed >= 0 <= done and failed + done else None
+
+
+def _growing_morgue(now: Situation, queue: str, row: QueueMetrics) -> Iterator[Alert]:
+    """Over an hour, if it still grows: what was buried this morning is known."""
+    limit, points = now.thresholds.morgue, _within(now, queue, GROWS_OVER)
+    recent = _within(now, queue, STILL_GROWS)
+    if not limit or not recent:
+        return
+    # From the lowest: somebody may have emptied it meanwhile.
+    lowest = min(points, key=lambda point: (point.morgue_length, -point.at))
+    grown = row.morgue_length - lowest.morgue_length
+    lately = row.morgue_length - min(point.morgue_length for point in recent)
+    where, command = f"/queues/{queue}?view=morgue", f"lowkiq morgue list {queue}"
+    if grown >= max(limit, 2) and lately > 0:
+        says = (
+            f"{plural(grown, 'job')} of {printable(queue, 60)} went to the morgue in the last "
+            f"{age(now.at - lowest.at)}, and it still grows: {row.morgue_length:,} are there"
+        )
+        do = "See their errors, mend the cause, then revive or delete them: nothing else happens to them"
+        yield Alert("growing morgue", "bad", queue, says, do, None, where, command)
+
+
+def _within(now: Situation, queue: str, seconds: float) -> list[Point]:
+    """
+    Points of the last so many seconds; where none reaches over half of them, also the next older one, up to twice as
+    old: points come late. A point is as of the end of its step.
+    """
+    slack = max(seconds * 0.1, 15.0)
+    points = [point for point in now.past.get(queue, ()) if 0 < now.at - point.at <= seconds * 2]
+    inner = [point for point in points if now.at - point.at <= seconds + slack]
+    older = [point for point in points if now.at - point.at > seconds + slack]
+    reaches = any(now.at - point.at >= seconds / 2 for point in inner)
+    return inner if reaches or not older else [*inner, max(older, key=lambda point: point.at)]
+
+
+# ── jobs that take far longer than usual ────────────────────────────────────────────────────────────────────────────
+
+
+def _long_jobs(now: Situation) -> Iterator[Alert]:
+    """Batches that run for many times as long as 99 of 100 of their queue. One that is to stop is told as such."""
+    for running in now.batches:
+        queue = running.thread.queue or ""
+        usual, times = now.usual.get(queue), now.thresholds.long
+        if usual is None or not times or running.runs_on:
+            continue
+        limit = max(usual * times, LONG_FLOOR)
+        if running.seconds >= limit:
+            yield _long(now, running, queue, usual, limit)
+
+
+def _long(now: Situation, running: Running, queue: str, usual: float, limit: float) -> Alert:
+    node = running.node
+    says = (
+        f"{running.jobs} of {printable(queue, 60)} has run for {age(running.seconds)}; 99 of 100 take up to "
+        f"{words.seconds(usual)}: node {node.node_number} on {printable(node.host, 60)}, {running.place}"
+    )
+    do = "See its stack (`lowkiq-supervisor dump`): it may hang. A perform_timeout of its worker would end it"
+    mark = f"{node.node}:{next(iter(running.thread.ids), '')}"
+    where = f"/queues/{queue}?view=in_flight"
+    since = now.at - running.seconds + limit
+    return Alert("long job", "warn", queue, says, do, since, where, "lowkiq-supervisor dump", mark)

@@ -1,0 +1,62 @@
+"""Situation: all that alerts are judged by, read once."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+
+from lowkiq.admin.alerts.alert import Thresholds
+from lowkiq.admin.beats.health import NodeHealth, Running
+from lowkiq.admin.beats.nodes import Nodes
+from lowkiq.admin.metrics import QueueMetrics, ShardMetrics
+from lowkiq.admin.past.history import Point
+
+
+@dataclass(frozen=True, kw_only=True)
+class Situation:
+    """The nodes, shards and queues at one moment, and what is known of the minutes before."""
+
+    nodes: Nodes
+    thresholds: Thresholds = field(default_factory=Thresholds)
+    #: Redis's time.
+    at: float = 0.0
+    shards: Sequence[ShardMetrics] = ()
+    queues: Mapping[str, QueueMetrics] = field(default_factory=dict)
+    #: Queue → points of its history: about 15 s, half a minute, one, five and ten minutes and an hour ago, as far as
+    #: there are any.
+    past: Mapping[str, Sequence[Point]] = field(default_factory=dict)
+    #: Queue → seconds within which 99 % of its batches have run, where there were enough of them.
+    usual: Mapping[str, float] = field(default_factory=dict)
+    #: Key of an alert → since when it has been noted.
+    noted: Mapping[str, float] = field(default_factory=dict)
+    #: Last beats of nodes of which none has come since, of the last day.
+    gone: Sequence[float] = ()
+
+    @cached_property
+    def beating(self) -> Mapping[str, NodeHealth]:
+        """Name → node that has beaten lately."""
+        return {node.node: node for node in self.nodes.nodes}
+
+    @cached_property
+    def held(self) -> Mapping[str, list[ShardMetrics]]:
+        """Owner → shards whose lease it has."""
+        return _by_owner(shard for shard in self.shards if shard.lease_rest > 0)
+
+    @cached_property
+    def left(self) -> Mapping[str, list[ShardMetrics]]:
+        """Owner → shards with due jobs whose lease it had last, and nobody has now."""
+        return _by_owner(self.nodes.unowned)
+
+    @property
+    def batches(self) -> list[Running]:
+        """All that is performed, the longest first."""
+        found = [running for node in self.nodes.nodes for running in node.batches]
+        return sorted(found, key=lambda running: -running.seconds)
+
+
+def _by_owner(shards: Iterator[ShardMetrics] | Sequence[ShardMetrics]) -> dict[str, list[ShardMetrics]]:
+    found: dict[str, list[ShardMetrics]] = {}
+    for shard in shards:
+        found.setdefault(shard.owner or "", []).append(shard)
+    return found

@@ -1,0 +1,201 @@
+"""Events: what happens to jobs, as it happens, for whoever listens; and nothing at all while nobody does."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import re
+import threading
+from collections import deque
+from collections.abc import Collection, Mapping
+from types import TracebackType
+from typing import Any, Final, Self
+
+import msgspec
+from redis.exceptions import RedisError
+
+from lowkiq import clock
+from lowkiq.admin.jobs.tracking import parse_note
+from lowkiq.errors import unknown_option
+from lowkiq.job import KEPT_BYTES
+from lowkiq.queue.call import Call, Caller, chunked, raise_first
+from lowkiq.queue.shard import shards_of
+from lowkiq.transport.cluster import ClusterClient
+
+#: Kinds of events. "gap": some may have been missed, as while Redis was away.
+KINDS: Final = (
+    "pushed", "started", "done", "failed", "buried", "revived", "deleted", "cancelled", "released", "restored",
+    "lease_lost", "death", "gap",
+)  # fmt: skip
+#: Seconds until a shard forgets that somebody listens, and between two renewals: two may be lost.
+LAPSE: Final = 30
+RENEWAL: Final = 10.0
+#: Seconds that one read waits, and between two tries to connect again.
+READ: Final = 0.5
+PAUSE: Final = 1.0
+#: Bytes of a message that are read.
+LONGEST: Final = 8_192
+_ID: Final = re.compile(rb"([0-9]{1,6}) ")
+
+
+class Event(msgspec.Struct, frozen=True):
+    """Something that happened to a job, or with lease_lost and death to a shard."""
+
+    at: float
+    kind: str
+    queue: str
+    id: str = ""
+    node: str = ""
+    detail: str = ""
+
+
+class Events:
+    """
+    An iterator over events from its making on; it ends when it is closed, by whichever thread. What nobody reads in
+    time is lost, as Redis keeps no more than its output buffer: a `gap` says so.
+    """
+
+    def __init__(
+        self,
+        caller: Caller,
+        namespace: str,
+        queues: Mapping[str, int],
+        *,
+        ids: Collection[str | int] | None = None,
+        kinds: Collection[str] | None = None,
+    ) -> None:
+        for kind in kinds or ():
+            if kind not in KINDS:
+                raise unknown_option("kind of event", kind, KINDS)
+        self._caller, self._queues = caller, dict(queues)
+        self._channels = {f"{namespace}:bell:events:{queue}".encode(): queue for queue in queues}
+        self._shards = shards_of(namespace, queues)
+        self._ids = None if ids is None else {str(id) for id in ids}
+        self._kinds = None if kinds is None else {*kinds, "gap"}
+        self._pubsub: Any = None
+        self._ready: deque[Event] = deque()
+        self._renew_at = 0.0
+        self._has_gap = False
+        self._closed = threading.Event()
+        self._open()
+
+    def __iter__(self) -> Self:
+        return self
+
+    def __next__(self) -> Event:
+        while not self._closed.is_set():
+            event = self.next(RENEWAL)
+            if event is not None:
+                return event
+        raise StopIteration
+
+    def __aiter__(self) -> Self:
+        return self
+
+    async def __anext__(self) -> Event:
+        while not self._closed.is_set():
+            event = await asyncio.to_thread(self.next, READ)
+            if event is not None:
+                return event
+        raise StopAsyncIteration
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def next(self, seconds: float) -> Event | None:
+        """The next event; None if there is none within that time, or it is closed."""
+        until = clock.monotonic() + seconds
+        while not self._closed.is_set():
+            if self._ready:
+                return self._ready.popleft()
+            left = until - clock.monotonic()
+            if left <= 0:
+                return None
+            self._read(min(left, READ))
+        return None
+
+    def close(self) -> None:
+        """Ends it. A shard forgets it within half a minute."""
+        self._closed.set()
+
+    def _open(self) -> None:
+        client: Any = self._caller.client
+        server = client.cluster if isinstance(client, ClusterClient) else client
+        pubsub = server.pubsub(ignore_subscribe_messages=True)
+        pubsub.subscribe(*self._channels)
+        pubsub.connection.register_connect_callback(self._reconnected)
+        self._pubsub = pubsub
+        self._renew()
+
+    def _reconnected(self, _: Any) -> None:
+        """The client has connected again by itself, and says nothing of it."""
+        self._has_gap = True
+
+    def _renew(self) -> None:
+        calls = [
+            Call("watch", [shard.prefix for shard in some], [LAPSE], lambda _: None)
+            for some in chunked(self._shards, self._caller.shards_a_call)
+        ]
+        raise_first(self._caller.run_all(calls))
+        self._renew_at = clock.monotonic() + RENEWAL
+
+    def _read(self, seconds: float) -> None:
+        try:
+            if self._pubsub is None:
+                self._open()
+                self._has_gap = True
+            if clock.monotonic() >= self._renew_at:
+                if clock.monotonic() >= self._renew_at + LAPSE - RENEWAL:
+                    self._tell_of_a_gap()  # nobody has read for so long that shards have forgotten it
+                self._renew()
+            message = self._pubsub.get_message(timeout=seconds)
+            if self._has_gap:
+                self._has_gap = False
+                self._tell_of_a_gap()
+                self._renew()
+        except (RedisError, OSError):
+            self._disconnect()
+            self._closed.wait(PAUSE)
+            return
+        if message is not None and message["type"] == "message":
+            event = self._parse(message["channel"], message["data"])
+            if event is not None and self._is_wanted(event):
+                self._ready.append(event)
+
+    def _tell_of_a_gap(self) -> None:
+        at = clock.real()
+        with contextlib.suppress(RedisError):
+            seconds, micros = self._caller.command("TIME")
+            at = seconds + micros / 1e6
+        self._ready += [Event(at, "gap", queue, detail="some may be missing") for queue in self._queues]
+
+    def _disconnect(self) -> None:
+        pubsub, self._pubsub = self._pubsub, None
+        if pubsub is not None:
+            with contextlib.suppress(RedisError, OSError):
+                pubsub.close()
+
+    def _is_wanted(self, event: Event) -> bool:
+        is_of_id = self._ids is None or not event.id or event.id in self._ids
+        return is_of_id and (self._kinds is None or event.kind in self._kinds)
+
+    def _parse(self, channel: bytes, data: bytes) -> Event | None:
+        """An event; None for what is none: anybody may publish."""
+        queue, match = self._channels.get(channel), _ID.match(data[:LONGEST])
+        if queue is None or match is None:
+            return None
+        end = match.end() + int(match[1])
+        note = parse_note(data[end:LONGEST])
+        if note is None:
+            return None
+        id = data[match.end() : end].decode("utf-8", KEPT_BYTES)
+        return Event(note.at, note.kind, queue, id, note.node, note.detail)
+
+    def __del__(self) -> None:
+        with contextlib.suppress(Exception):
+            self._disconnect()

@@ -1,0 +1,1 @@
+"""Jobs as people find them, see them, and act on them."""

@@ -1,0 +1,194 @@
+"""Actions: what an operator does to the jobs of a queue. Those on many jobs work in bounded chunks."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any, Final, Literal, NamedTuple
+
+from lowkiq.admin.jobs.search import Match, Search
+from lowkiq.admin.jobs.tracking import track
+from lowkiq.job import KEPT_BYTES, encode_id, shard_of
+from lowkiq.queue.call import Argument, Call, Caller, chunked, redis_time
+from lowkiq.queue.shard import Shard
+
+#: Ids in one script.
+CHUNK = 100
+#: Payloads of an id that a script merges at a time; the rest follows in the next.
+MERGE: Final = 1_000
+
+ActionName = Literal["perform_now", "revive", "bury", "delete", "cancel"]
+
+#: View → what can be done to its jobs, in the order of the buttons → the script, and its words before the ids.
+#: Everything that offers or takes an action asks this table.
+_QUEUED: Final[Mapping[str, tuple[str, *tuple[Argument, ...]]]] = {
+    "bury": ("bury", MERGE, "any"),
+    "delete": ("drop", "queue"),
+    "cancel": ("cancel",),
+}
+ACTIONS: Final[Mapping[str, Mapping[str, tuple[str, *tuple[Argument, ...]]]]] = {
+    "due": {"perform_now": ("perform_now",), **_QUEUED},
+    "waiting": _QUEUED,
+    "scheduled": {"perform_now": ("perform_now",), **_QUEUED},
+    "retries": {"perform_now": ("perform_now",), "bury": ("bury", MERGE, "failed"), "delete": ("drop", "failed")},
+    "morgue": {"revive": ("revive", MERGE), "delete": ("drop", "morgue")},
+}
+
+
+class Progress(NamedTuple):
+    """The progress of an action on all that match."""
+
+    #: Matching jobs that it has met, and those of them that were moved or deleted.
+    seen: int
+    moved: int
+
+
+def actions_of(view: str) -> tuple[str, ...]:
+    """The names of what can be done to jobs of a view, in the order of the buttons."""
+    return tuple(ACTIONS.get(view, ()))
+
+
+def check_action(action: str, view: str) -> None:
+    """Raises ValueError for what can't be done in a view."""
+    if view not in ACTIONS:
+        raise ValueError(f"no view {view!r}: there are {', '.join(ACTIONS)}")
+    if action not in ACTIONS[view]:
+        raise ValueError(f"can't do {action!r} in {view}: there are {', '.join(actions_of(view))}")
+
+
+class Actions:
+    """
+    Acts on one queue and its morgue. Every method returns how many jobs it moved or deleted.
+
+    Jobs in the hands of a node are touched by `cancel` only: they are neither queued nor in the morgue. What is queued
+    behind them, and waits for their run, can be buried and deleted; that run goes on.
+    """
+
+    def __init__(self, caller: Caller, shards: Sequence[Shard], *, max_id_bytes: int) -> None:
+        self._caller = caller
+        self._shards = shards
+        self._max_id_bytes = max_id_bytes
+
+    def perform_all_jobs_now(self) -> int:
+        """Makes every queued job due. Those due already keep their place, as do those that wait for their own run."""
+        return self._all("perform_now", "due")
+
+    def kill_all_failed_jobs(self) -> int:
+        """Moves every queued job that has failed to the morgue."""
+        return self._all("bury", "retries")
+
+    def delete_all_failed_jobs(self) -> int:
+        """Deletes every queued job that has failed."""
+        return self._all("delete", "retries")
+
+    def delete(self, ids: Iterable[str | int]) -> int:
+        """Deletes queued jobs."""
+        return self.act("delete", "due", ids)
+
+    def kill(self, ids: Iterable[str | int]) -> int:
+        """Moves queued jobs to the morgue."""
+        return self.act("bury", "due", ids)
+
+    def perform_now(self, ids: Iterable[str | int]) -> int:
+        """Makes queued jobs due. Those due already, and those that wait for their own run, are not counted."""
+        return self.act("perform_now", "due", ids)
+
+    def morgue_queue_up(self, ids: Iterable[str | int]) -> int:
+        """Returns jobs from the morgue to the queue, as fresh ones that are due now."""
+        return self.act("revive", "morgue", ids)
+
+    def morgue_queue_up_all_jobs(self) -> int:
+        """Returns all jobs from the morgue to the queue."""
+        return self._all("revive", "morgue")
+
+    def morgue_delete(self, ids: Iterable[str | int]) -> int:
+        """Deletes jobs from the morgue."""
+        return self.act("delete", "morgue", ids)
+
+    def morgue_delete_all_jobs(self) -> int:
+        """Empties the morgue."""
+        return self._all("delete", "morgue")
+
+    def cancel(self, ids: Iterable[str | int]) -> int:
+        """
+        Cancels jobs, queued or running: what is queued of them is deleted, and their runs are asked to stop. A run that
+        is not done does not come back, also after its node's death. What is pushed from now on runs after it.
+        """
+        return self.act("cancel", "due", ids)
+
+    def track(self, ids: Iterable[str | int]) -> int:
+        """
+        Keeps what happens to ids from now on, be they queued or not, until they are untracked; at most 1,000 of a
+        queue. Returns how many were not tracked before. Raises Refused when there are too many.
+        """
+        return track(self._caller, self._by_shard(ids), self._shards, on=True)
+
+    def untrack(self, ids: Iterable[str | int]) -> int:
+        """Forgets what has happened to ids, and keeps it no longer. Returns how many were tracked."""
+        return track(self._caller, self._by_shard(ids), self._shards, on=False)
+
+    def act(self, action: str, view: str, ids: Iterable[str | int]) -> int:
+        """
+        Does what the table says to jobs of a view. Those named among retries are meant also if they are fresh by now.
+        Raises ValueError if the view has no such action, or there can't be such an id.
+        """
+        check_action(action, view)
+        view = "due" if view == "retries" else view
+        return sum(self.act_in(shard, action, view, some) for shard, some in self._by_shard(ids))
+
+    def sweep(self, search: Search, action: str, match: Match, most: int) -> Iterator[Progress]:
+        """
+        Acts on all jobs that match, a bounded step at a time; whoever takes the steps may stop between any two.
+
+        It acts on no more than `most`, the number counted when it was asked for, nor on jobs that got into the morgue
+        since: what an operator has not seen is not touched. Raises ValueError as `act` does.
+        """
+        check_action(action, match.view)
+        started_at = redis_time(self._caller)
+        seen = moved = 0
+        for step in search.steps(match):
+            known = [id for id, score in step.found if match.view != "morgue" or score <= started_at]
+            for ids in chunked(known[: most - seen], CHUNK):
+                moved += self.act_in(step.shard, action, match.view, ids)
+                seen += len(ids)
+                yield Progress(seen, moved)
+            if seen >= most:
+                return
+            yield Progress(seen, moved)
+
+    def act_in(self, shard: Shard, action: str, view: str, ids: Sequence[bytes]) -> int:
+        """Acts on ids of a shard, at most CHUNK. A script that merges gives back those that it has moved in part."""
+        script, *words = ACTIONS[view][action]
+        moved = 0
+        while ids:
+            count, *ids = self._caller.run(Call(script, [shard.prefix], [shard.layout, *words, *ids], _as_list))
+            moved += int(count)
+        return moved
+
+    def _by_shard(self, ids: Iterable[str | int]) -> list[tuple[Shard, list[bytes]]]:
+        """Each id once, in chunks of a shard. Raises ValueError, before anything is done, for what can't be an id."""
+        by_shard: dict[Shard, list[bytes]] = {}
+        for id in dict.fromkeys([encode_id(id, self._max_id_bytes, errors=KEPT_BYTES) for id in ids]):
+            by_shard.setdefault(self._shards[shard_of(id, len(self._shards))], []).append(id)
+        return [(shard, some) for shard, found in by_shard.items() for some in chunked(found, CHUNK)]
+
+    def _all(self, action: str, view: str) -> int:
+        """Acts on the first jobs of a view, until as many as there were have been seen: it ends while others push."""
+        moved = 0
+        for shard in self._shards:
+            left = int(self._caller.command("ZCARD", f"{shard.prefix}{view}"))
+            while left > 0 and (ids := self._first(f"{shard.prefix}{view}", only_later=action == "perform_now")):
+                moved += self.act_in(shard, action, view, ids)
+                left -= len(ids)
+        return moved
+
+    def _first(self, key: str, *, only_later: bool) -> list[bytes]:
+        if not only_later:
+            return list(self._caller.command("ZRANGE", key, 0, CHUNK - 1))
+        # A second later than Redis's clock, whose decimals this drops: what is due by then needs no help.
+        now, _ = self._caller.command("TIME")
+        # At "inf" are those that wait for their own run, and go on doing so.
+        return list(self._caller.command("ZRANGEBYSCORE", key, now + 1, "(+inf", "LIMIT", 0, CHUNK))
+
+
+def _as_list(reply: Any) -> list[Any]:
+    return reply if isinstance(reply, list) else [reply]

@@ -1,0 +1,1 @@
+"""What was: the history of queues."""

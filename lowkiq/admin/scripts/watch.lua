@@ -1,0 +1,9 @@
+-- watch: have what happens in shards published (notes.lua), until this has not been repeated for a while.
+-- KEYS  shard prefixes (on Cluster: of one slot)
+-- ARGV  1 seconds until it lapses
+-- returns nothing
+--@ shard count
+for i = 1, SHARDS do
+  redis.call('SET', KEYS[i] .. 'watch', '1', 'EX', ARGV[1])
+  redis.call('HSET', KEYS[i] .. 'meta', 'watched', '1')
+end

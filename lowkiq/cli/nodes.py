@@ -1,0 +1,165 @@
+"""Commands on single nodes, and `incidents`."""
+
+from __future__ import annotations
+
+import datetime
+import getpass
+import socket
+import time
+from typing import Annotated
+
+import msgspec
+import typer
+
+from lowkiq import Lowkiq, SettingsError, clock
+from lowkiq.admin.beats.dumps import read_dump
+from lowkiq.admin.beats.hands import HandName, HandRequest, ask, read_hand
+from lowkiq.admin.past.incidents import KINDS, read_incidents
+from lowkiq.admin.words import age, listed, printable
+from lowkiq.cli.opening import AsJson, Require, fail, opened_app
+from lowkiq.environment import ExitCode
+from lowkiq.errors import short, unknown_option
+
+NODES_EPILOG = """\b
+Examples:
+  lowkiq nodes
+  lowkiq nodes dump 3 --wait                             by number, or by name, as lowkiq nodes --json shows it
+  lowkiq nodes restart web-1:4711:0a1b2c3d4e5f --wait
+
+\b
+A node of any machine is asked through Redis. It hears within seconds and does it at most once; a restart is its
+supervisor's doing. --wait tells the outcome, and exits 1 if it was refused or not heard. Nobody can stop a node so.
+"""
+INCIDENTS_EPILOG = """\b
+Examples:
+  lowkiq incidents
+  lowkiq incidents --kind death --limit 10
+  lowkiq incidents --queue OrderSync --json
+"""
+
+#: Seconds between looks for an answer; and for which one is awaited: a successor may take its time.
+LOOK_INTERVAL, AWAITED = 0.2, 300.0
+
+nodes = typer.Typer(help="Nodes, and what is wrong.", rich_markup_mode=None, epilog=NODES_EPILOG)
+
+Name = Annotated[str, typer.Argument(metavar="NODE", help="Its name or, if no other has it, its number.")]
+Wait = Annotated[bool, typer.Option("--wait", help="Until the node has done it; a dump is printed.")]
+
+
+@nodes.command()
+def quiet(
+    context: typer.Context, node: Name, wait: Wait = False, require: Require = None, as_json: AsJson = False
+) -> None:
+    """Takes no new jobs, and goes on with those that run."""
+    _ask(context, require, node, "quiet", wait=wait, as_json=as_json)
+
+
+@nodes.command()
+def resume(
+    context: typer.Context, node: Name, wait: Wait = False, require: Require = None, as_json: AsJson = False
+) -> None:
+    """Takes jobs again."""
+    _ask(context, require, node, "resume", wait=wait, as_json=as_json)
+
+
+@nodes.command()
+def restart(
+    context: typer.Context, node: Name, wait: Wait = False, require: Require = None, as_json: AsJson = False
+) -> None:
+    """Makes room for a successor, which its supervisor starts first."""
+    _ask(context, require, node, "restart", wait=wait, as_json=as_json)
+
+
+@nodes.command()
+def dump(
+    context: typer.Context, node: Name, wait: Wait = False, require: Require = None, as_json: AsJson = False
+) -> None:
+    """Tells what each of its threads does. It is kept for a week, and read with --wait or on the page."""
+    _ask(context, require, node, "dump", wait=wait, as_json=as_json)
+
+
+def incidents(
+    context: typer.Context,
+    queue: Annotated[str | None, typer.Option(metavar="QUEUE")] = None,
+    node: Annotated[str | None, typer.Option(metavar="NAME")] = None,
+    kind: Annotated[str | None, typer.Option(help=f"{listed(KINDS)}.")] = None,
+    limit: Annotated[int, typer.Option(min=1, max=10_000, help="The newest so many.")] = 50,
+    require: Require = None,
+    as_json: AsJson = False,
+) -> None:
+    """What happened to nodes and queues, and what people did, for 30 days, the newest first."""
+    with opened_app(require or context.obj) as app:
+        if kind is not None and kind not in KINDS:
+            raise unknown_option("kind of incident", kind, KINDS)
+        found = read_incidents(app.caller, app.settings.namespace, queue=queue, node=node, kind=kind, limit=limit)
+        if as_json:
+            typer.echo(msgspec.json.encode(found).decode())
+            return
+        if not found:
+            typer.echo("no such incident within 30 days" if queue or node or kind else "no incident within 30 days")
+        for row in found:
+            ends = " (it goes on)" if row.goes_on else f" (for {age(row.until - row.at)})" if row.until else ""
+            who = f", by {printable(row.who, 80)}" if row.who else ""
+            where = f" [{printable(row.node or row.host, 80)}]" if row.node or row.host else ""
+            typer.echo(f"{_moment(row.at)}  {printable(row.kind, 40)}: {printable(row.says, 500)}{ends}{who}{where}")
+
+
+def who() -> str:
+    """The person at the command line."""
+    try:
+        return f"{getpass.getuser()}@{socket.gethostname()}"
+    except (OSError, KeyError):  # a container's user may have no name
+        return f"somebody@{socket.gethostname()}"
+
+
+def _ask(
+    context: typer.Context, require: str | None, name: str, action: HandName, *, wait: bool, as_json: bool
+) -> None:
+    with opened_app(require or (context.obj if isinstance(context.obj, str) else None)) as app:
+        request = ask(app.caller, app.settings.namespace, _find(app, name), action, who())
+        how = "" if wait else " (--wait tells the outcome)"
+        typer.echo(f"{action} was asked of {printable(request.node)}{how}", err=wait or as_json)
+        if wait:
+            request = _await(app, request)
+        dumped = read_dump(app.caller, app.settings.namespace, request.dump) if request.dump else None
+        if as_json:
+            text = {"text": dumped[1]} if dumped else {}
+            typer.echo(msgspec.json.encode(msgspec.structs.asdict(request) | text).decode())
+        elif dumped:
+            typer.echo(dumped[1])
+        if wait and request.state != "done":
+            raise typer.Exit(ExitCode.FAILED)
+
+
+def _find(app: Lowkiq, name: str) -> str:
+    """The node's name. Raises SettingsError, which names those that there are."""
+    found = [node for node in app.nodes().nodes if name in {node.node, str(node.node_number)}]
+    if len(found) == 1:
+        return found[0].node
+    known = listed([node.node for node in (found or app.nodes().nodes)]) or "none"
+    said, there = short(name), f"name one of {known}" if known != "none" else "there are none: lowkiq nodes"
+    raise SettingsError(f"{'several nodes have' if found else 'no node has'} the name or number {said}: {there}")
+
+
+def _await(app: Lowkiq, request: HandRequest) -> HandRequest:
+    """The request with its outcome."""
+    deadline, told = clock.monotonic() + AWAITED, ""
+    while True:
+        now, found = read_hand(app.caller, app.settings.namespace, request.id)
+        if found is None or found.is_unheard(now):
+            fail("it does not hear: see its last beat, its machine and its log", ExitCode.FAILED)
+        if (line := f"{found.state}: {found.says}".removesuffix(": ")) != told:
+            typer.echo(printable(line, 500), err=True)
+            told = line
+        if found.is_over:
+            return found
+        if clock.monotonic() > deadline:
+            fail(f"it was not done within {AWAITED:.0f} s; lowkiq incidents tells what happens", ExitCode.FAILED)
+        time.sleep(LOOK_INTERVAL)
+
+
+def _moment(at: float) -> str:
+    try:
+        return datetime.datetime.fromtimestamp(at, datetime.UTC).strftime("%Y-%m-%d %H:%M:%S UTC")
+    except (ValueError, OverflowError, OSError):  # anybody may have written it
+        return f"{at:g}"

@@ -1,0 +1,37 @@
+"""A queue that a command names: it must be known. An id that can't be one is an error in the words of settings."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import Annotated, TypeVar
+
+import typer
+
+from lowkiq import Lowkiq, SettingsError
+from lowkiq.admin.jobs.undo import UndoableActions
+from lowkiq.errors import unknown_queue
+
+T = TypeVar("T")
+
+Queue = Annotated[str, typer.Argument(metavar="QUEUE")]
+
+
+def shards_count(app: Lowkiq, queue: str) -> int:
+    """Shards of the queue."""
+    queues = app.queues()
+    if queue not in queues:
+        raise unknown_queue(queue, queues)
+    return queues[queue]
+
+
+def actions_on(app: Lowkiq, queue: str) -> UndoableActions:
+    """Actions on the queue."""
+    return app.actions(queue, shards_count(app, queue))
+
+
+def with_ids(act: Callable[[Iterable[str]], T], ids: Iterable[str] | None) -> T:
+    """Calls it with these ids. Raises SettingsError where one can't be an id."""
+    try:
+        return act(ids or ())
+    except ValueError as error:
+        raise SettingsError(str(error)) from error

@@ -1,0 +1,1 @@
+"""What a node has counted and seen, until a beat tells Redis."""

@@ -1,0 +1,130 @@
+"""IncidentNotes: what has happened to the node, and to its supervisor's others, until a beat tells Redis."""
+
+from __future__ import annotations
+
+import hashlib
+import socket
+import threading
+from collections import deque
+from collections.abc import Callable, Mapping, Sequence
+from typing import Final
+
+import msgspec
+
+from lowkiq import clock
+from lowkiq.admin import words
+from lowkiq.admin.past.incidents import NewIncident, Severity, note
+from lowkiq.queue import keys
+from lowkiq.queue.call import Call, Caller, redis_time
+from lowkiq.queue.shard import Shard
+from lowkiq.shared_page import Bulletin
+from lowkiq.version import VERSION
+
+#: Incidents that wait for Redis; of more, the oldest are dropped.
+MOST: Final = 1_000
+#: Queues that one names.
+NAMED: Final = 10
+#: Characters of a version.
+MOST_VERSION: Final = 100
+#: State of a node that leaves → kind of the incident, and its sentence.
+LEAVES: Final[Mapping[str, tuple[str, str]]] = {
+    "retiring": ("retiring", "It retires: it takes no new jobs, and ends after those that run"),
+    "draining": ("stopped", "It drains: it was told to end"),
+}
+
+
+class IncidentNotes:
+    """Any thread may note; the heartbeat's sends. Times are kept by the machine's clock, and told by Redis's."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._waiting: deque[tuple[float, NewIncident]] = deque(maxlen=MOST)
+        self._lost: list[Shard] = []
+        self._number = 0
+
+    def note(self, kind: str, says: str, severity: Severity = "note") -> None:
+        """Notes something."""
+        with self._lock:
+            self._number += 1
+            new = NewIncident(key=f"{self._number}", kind=kind, severity=severity, says=says)
+            self._waiting.append((clock.monotonic(), new))
+
+    def lost(self, shard: Shard) -> None:
+        """A lease is lost. Those of one burst are one incident."""
+        with self._lock:
+            self._lost.append(shard)
+
+    def send(self, caller: Caller, namespace: str, node: str) -> None:
+        """Sends what waits; what could not be sent waits for the next beat."""
+        if lost := self._lost:
+            self._lost = []
+            self.note("lease lost", _lost_leases(lost), "bad")
+        if not self._waiting:
+            return
+        waiting = list(self._waiting)
+        elsewhere = redis_time(caller) - clock.monotonic()
+        host = socket.gethostname()
+        news = [
+            msgspec.structs.replace(new, key=f"{node}:{new.key}", node=node, host=host, at=at + elsewhere)
+            for at, new in waiting
+        ]
+        note(caller, namespace, news)
+        with self._lock:
+            sent = {id(new) for _, new in waiting}
+            self._waiting = deque((row for row in self._waiting if id(row[1]) not in sent), MOST)
+
+
+class SupervisorEvents:
+    """Sends what the supervisor has put into its bulletin: all its nodes do, and each event is noted once."""
+
+    def __init__(self, read_bulletin: Callable[[], Bulletin]) -> None:
+        self._read = read_bulletin
+        self._sent: frozenset[str] = frozenset()
+
+    def send(self, caller: Caller, namespace: str) -> None:
+        # The page was made by the supervisor's own code, which may be older than the node's.
+        events = getattr(self._read(), "events", ())
+        new = [event for event in events if event.key not in self._sent]
+        if new:
+            elsewhere, host = redis_time(caller) - clock.monotonic(), socket.gethostname()
+            severities: Mapping[str, Severity] = {"bad": "bad", "warn": "warn"}
+            news = [
+                NewIncident(
+                    key=f"supervisor:{event.key}", kind=event.kind, severity=severities.get(event.severity, "note"),
+                    says=event.says, node=event.node, host=host, at=event.at + elsewhere,
+                )
+                for event in new
+            ]  # fmt: skip
+            note(caller, namespace, news)
+        self._sent = frozenset(event.key for event in events)
+
+
+def note_version(caller: Caller, namespace: str, queues: Sequence[str]) -> None:
+    """Notes a deployment, when these queues are run by another version than the last time a node started."""
+    names = sorted(queues)
+    group = hashlib.sha256("\n".join(names).encode("utf-8", "surrogateescape")).hexdigest()[:16]
+    last = caller.run(Call("version", [keys.version(namespace, group)], [VERSION, MOST_VERSION], bytes))
+    if last == VERSION.encode():
+        return
+    was = words.printable(last.decode("utf-8", "replace"))
+    of = words.listed([*(words.printable(name, 60) for name in names[:NAMED]), *(["others"] * (len(names) > NAMED))])
+    says = f"Lowkiq {VERSION} runs {of}" + (f" in place of {was}" if was else ", for the first time")
+    at = redis_time(caller)
+    key = f"deploy:{group}:{was}:{VERSION}:{at:.0f}"
+    note(caller, namespace, [NewIncident(key=key, kind="deploy", severity="note", says=says, at=at)])
+
+
+def started(environment: Mapping[str, str]) -> str:
+    """The sentence on a node's start."""
+    why = environment.get("LOWKIQ_LAST_EXIT", "")
+    return f"It is ready, in place of one that ended: {words.printable(why, 300)}" if why else "It is ready"
+
+
+def _lost_leases(shards: Sequence[Shard]) -> str:
+    by_queue: dict[str, list[int]] = {}
+    for shard in shards:
+        by_queue.setdefault(shard.queue, []).append(shard.index)
+    named = [f"{words.ranges(numbers)} of {words.printable(queue, 60)}" for queue, numbers in by_queue.items()]
+    more = [f"{len(named) - NAMED:,} queues more"] if len(named) > NAMED else []
+    count = "a lease" if len(shards) == 1 else f"{len(shards):,} leases"
+    return f"It lost {count} while it lived: {words.listed([*named[:NAMED], *more])}"

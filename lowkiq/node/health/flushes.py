@@ -1,0 +1,32 @@
+"""Flushes: what each beat tells Redis of what the node has counted and seen since the last."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+
+from lowkiq.node.counts.incident_notes import SupervisorEvents, note_version
+from lowkiq.node.health.failure_flush import FailureFlush
+from lowkiq.node.remote import Remote
+from lowkiq.node.runtime import Runtime
+
+
+def flushes_of(runtime: Runtime, remote: Remote) -> list[Callable[[], None]]:
+    """Each raises RedisError, and tells the same again with the next beat. The first beat tells which version runs."""
+    caller, namespace = runtime.caller, runtime.namespace
+    events = SupervisorEvents(runtime.page.read_bulletin)
+    unsaid = list(runtime.queues)
+
+    def say_version() -> None:
+        if unsaid:
+            note_version(caller, namespace, unsaid)
+            unsaid.clear()
+
+    return [
+        say_version,
+        partial(runtime.incidents.send, caller, namespace, runtime.node),
+        partial(events.send, caller, namespace),
+        partial(remote.exchange, caller, namespace),
+        partial(runtime.times.flush, caller, namespace, runtime.node),
+        FailureFlush(runtime),
+    ]

@@ -1,0 +1,167 @@
+"""Events and tracked ids in the API."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import AsyncIterator
+from typing import Annotated, Final
+
+import msgspec
+import structlog
+from msgspec import Meta
+from starlette.concurrency import run_in_threadpool
+from starlette.responses import Response, StreamingResponse
+from starlette.types import Message, Receive, Scope, Send
+
+from lowkiq import SettingsError
+from lowkiq.admin.events import READ, Events
+from lowkiq.admin.jobs.tracking import Tracked
+from lowkiq.errors import Refused
+from lowkiq.web.api.input import Rejected
+from lowkiq.web.api.operation import NO_QUEUE, ApiCall, operation
+from lowkiq.web.api.types import MAX_IDS, Moved, Text
+from lowkiq.web.security.access import CALLER
+
+#: Listeners of one view at a time: each takes a connection to Redis.
+MOST_LISTENERS: Final = 16
+#: Seconds between two signs of life.
+KEEP_ALIVE: Final = 15.0
+#: Seconds after which a listener that does not read gives its place up.
+SENT_WITHIN: Final = 30.0
+
+logger = structlog.get_logger("lowkiq")
+
+_places = threading.BoundedSemaphore(MOST_LISTENERS)
+
+
+class EventsQuery(msgspec.Struct, frozen=True):
+    """Choice of events."""
+
+    queue: Annotated[Text | None, Meta(description="A queue's name; without one, all of them.")] = None
+    id: Annotated[Text | None, Meta(description="Only of this id.")] = None
+    kinds: Annotated[Text | None, Meta(description="Only of these kinds, with commas between them.")] = None
+
+
+class TrackRequest(msgspec.Struct, frozen=True):
+    """Ids to be tracked, or no longer."""
+
+    ids: Annotated[list[str], Meta(min_length=1, max_length=MAX_IDS)]
+    track: bool = True
+
+
+class TrackedReply(msgspec.Struct, frozen=True):
+    """Ids that somebody tracks, with what has happened to them since."""
+
+    tracked: list[Tracked]
+
+
+@operation(
+    "GET",
+    "/api/v1/events",
+    "getEvents",
+    description="Server-sent events: each has its kind as its event, and JSON of at, kind, queue, id, node and detail. "
+    "A gap says that some may be missing. It ends with the session that asked for it.",
+    query=EventsQuery,
+    replies={200: [str]},
+    refusals={429: "Too many listen already."},
+    media_type="text/event-stream",
+)
+async def events(call: ApiCall) -> Response:
+    """What happens to jobs, as it happens."""
+    query: EventsQuery = call.query
+    if not _places.acquire(blocking=False):
+        raise Rejected(429, f"{MOST_LISTENERS} listen to events already: try again later", {"Retry-After": "10"})
+    try:
+        kinds = query.kinds.split(",") if query.kinds else None
+        ids = None if query.id is None else [query.id]
+        listening = await run_in_threadpool(call.view.app.events, query.queue, ids, kinds)
+    except BaseException as error:
+        _places.release()
+        if isinstance(error, SettingsError):
+            raise Rejected(400, str(error)) from error
+        raise
+    return _EventStream(call, listening)
+
+
+@operation("GET", "/api/v1/tracked", "getTracked")
+async def tracked(call: ApiCall) -> TrackedReply:
+    """Ids that somebody tracks, the first fifty."""
+    found = await run_in_threadpool(call.view.backend.tracked)
+    return TrackedReply([msgspec.structs.replace(one, id=_printed(one.id)) for one in found])
+
+
+@operation(
+    "POST",
+    "/api/v1/queues/{queue}/track",
+    "track",
+    body=TrackRequest,
+    refusals=NO_QUEUE | {409: "Too many ids of the queue are tracked."},
+    examples={"track": {"ids": ["17"]}, "untrack": {"ids": ["17"], "track": False}},
+)
+async def track(call: ApiCall) -> Moved:
+    """Track ids, or no longer."""
+    body: TrackRequest = call.body
+
+    def act() -> int:
+        actions = call.view.backend.actions(call.queue)
+        try:
+            return (actions.track if body.track else actions.untrack)(body.ids)
+        except ValueError as error:
+            raise Rejected(400, f"field ids: {error}") from error
+        except Refused as error:
+            raise Rejected(409, str(error)) from error
+
+    return Moved(await run_in_threadpool(act))
+
+
+class _EventStream(StreamingResponse):
+    """
+    Sends events, and has one of the places until it ends, also where it never began. While its client does not read,
+    events wait in Redis, which cuts off who lets too many pile up; and after a while the stream ends.
+    """
+
+    def __init__(self, call: ApiCall, listening: Events) -> None:
+        super().__init__(_stream(call, listening), media_type="text/event-stream")
+        self._listening = listening
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        async def send_in_time(message: Message) -> None:
+            async with asyncio.timeout(SENT_WITHIN):
+                await send(message)
+
+        try:
+            await super().__call__(scope, receive, send_in_time)
+        except* TimeoutError:
+            logger.warning("slow_listener", detail=f"it has read nothing for {SENT_WITHIN:g} s: its stream ends")
+        finally:
+            self._listening.close()
+            _places.release()
+
+
+async def _stream(call: ApiCall, listening: Events) -> AsyncIterator[bytes]:
+    spoken_at = asyncio.get_running_loop().time()
+    yield b": listening\n\n"
+    while _may_listen(call) and not await call.request.is_disconnected():
+        event = await run_in_threadpool(listening.next, READ)
+        now = asyncio.get_running_loop().time()
+        if event is not None:
+            data = msgspec.json.encode(msgspec.structs.replace(event, id=_printed(event.id)))
+            yield b"event: %b\ndata: %b\n\n" % (event.kind.encode(), data)
+        elif now - spoken_at < KEEP_ALIVE:
+            continue
+        else:
+            yield b": still here\n\n"
+        spoken_at = now
+
+
+def _may_listen(call: ApiCall) -> bool:
+    """False once the session is over that has asked for the stream."""
+    access, caller = call.view.access, call.request.scope.get(CALLER)
+    if caller is None or caller.kind != "session":
+        return True
+    return access.caller_by_session(call.request.cookies.get(access.cookie_name, "")) is not None
+
+
+def _printed(id: str) -> str:
+    return id.encode("utf-8", "backslashreplace").decode()  # JSON has no way to name bytes that are no UTF-8

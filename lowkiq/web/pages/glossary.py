@@ -1,0 +1,70 @@
+"""Page of help: the words of the view, a line each."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Final
+
+from lowkiq.web.pages.live import Visit
+from lowkiq.web.view import View
+
+#: Title → words with their meanings. Pages link to a word by `/help#word`.
+GLOSSARY: Final = (
+    (
+        "Jobs",
+        (
+            ("job", "An id with its payloads. Jobs with one id never run in parallel, and never out of order."),
+            ("payload", "One value that was pushed. Payloads pushed for an id that is queued already join it: merged."),
+            ("score", "What orders the payloads of an id: by default the time of their push."),
+            ("due", "A job runs once its time has come; one that is due and not claimed yet is late."),
+            ("lag", "How late the oldest job that is due is by now."),
+            ("retry", "A job that failed goes back to its queue, to be performed again after a pause."),
+            ("morgue", "The dead letters of a queue: jobs that failed too often. They stay until revived or deleted."),
+            ("in flight", "Claimed by a node, and not yet done: being performed, or next in its hand."),
+            ("claim", "Jobs that a node has taken from a shard and not settled yet."),
+            ("crash", "A node died while it had the job. The third death buries it in the morgue."),
+        ),
+    ),
+    (
+        "Shards and nodes",
+        (
+            ("shard", "A part of a queue; an id is always in the same one. A shard belongs to one node at a time."),
+            ("node", "One process that performs jobs, with several threads. Nodes are numbered from 0."),
+            ("lease", "A node's hold on a shard. It renews it all the time; when it dies the lease ends by itself."),
+            (
+                "token",
+                "A shard's fencing token: a number that rises with each owner: earlier ones are refused.",
+            ),
+            ("fostering", "A node stands in for one that is away: it runs that one's shards, and gives them back."),
+            ("unowned", "A shard with jobs to do that no node has a lease on."),
+            ("supervisor", "The process that starts nodes on a machine, watches them and replaces them."),
+        ),
+    ),
+    (
+        "States of nodes",
+        (
+            ("ready", "It claims and performs jobs."),
+            ("quiet", "It was told to claim nothing; what it has in hand it finishes."),
+            ("draining", "It hands its shards over, and then ends."),
+            ("retiring", "It does so as its supervisor replaces it."),
+            ("late", "Two of its heartbeats did not come. Its shards move on when its leases end."),
+            ("missing", "Nothing was heard of that number for half a minute."),
+            ("doubled", "Two nodes have one number: all but one stand by."),
+        ),
+    ),
+    (
+        "This view",
+        (
+            ("live", "The page asks for news each second; in the background every ten."),
+            ("stale", "Nothing new came for three seconds: what the page shows is how it was, not how it is."),
+            ("urgent", "Jobs do not run, or may be lost: act now."),
+            ("warning", "That may come, later."),
+            ("bulk action", "An action on all jobs that match. It runs in the background, and can be stopped."),
+        ),
+    ),
+)
+
+
+def build(_: View, visit: Visit) -> Mapping[str, Any]:
+    """The page."""
+    return {"glossary": GLOSSARY if visit.is_whole else ()}

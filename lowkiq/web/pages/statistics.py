@@ -1,0 +1,85 @@
+"""Times of a queue, on its page: how long jobs waited and ran today, and on the days before."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, Final
+
+from lowkiq.admin.past.history import SPANS
+from lowkiq.admin.past.incidents import Incident, read_incidents
+from lowkiq.admin.past.statistics import DAY, Lengths, Statistics, day_of, number_of, read_statistics, statistics_of
+from lowkiq.admin.words import short_seconds
+from lowkiq.web.pages.live import Visit
+from lowkiq.web.render.bars import Bars
+from lowkiq.web.render.charts import Chart, Line, round_seconds
+from lowkiq.web.view import View
+
+#: Incidents that a chart marks, the newest.
+MOST_MARKS: Final = 50
+#: Days that can be looked back on, by the parameter of the address.
+DAYS: Final[Mapping[str, int]] = {"7": 7, "30": 30, "365": 365}
+
+
+def numbers(view: View, visit: Visit, queue: str) -> dict[str, Any]:
+    """The section's values. Today is read every few seconds; the days before only when a person opens the page."""
+    wanted = visit.query.get("days", "")
+    days = wanted if wanted in DAYS else "30"
+    if not visit.reads:
+        return {"times": None, "days": days, "all_days": DAYS}
+    caller, namespace, now = view.backend.caller, view.backend.namespace, visit.snapshot.at
+    today = statistics_of(caller, namespace, queue, day_of(now))
+    past: Sequence[Statistics] = ()
+    if visit.is_whole:
+        past = read_statistics(caller, namespace, queue, DAYS[days], until=day_of(now))
+    return {
+        "times": [("waited", today.wait, Bars.of("Waited", today.wait)), ("ran", today.run, Bars.of("Ran", today.run))],
+        "time_charts": _charts(past, DAYS[days], day_of(now)),
+        "days": days,
+        "all_days": DAYS,
+    }
+
+
+def marked(view: View, visit: Visit, span: str, queue: str | None = None) -> Sequence[Incident]:
+    """Incidents that charts of that span mark: of a queue's page, its own and those of no queue."""
+    if not visit.reads:
+        return ()
+    since = visit.snapshot.at - SPANS[span].seconds
+    found = read_incidents(view.backend.caller, view.backend.namespace, since=since, limit=MOST_MARKS)
+    return [one for one in found if queue is None or one.queue in {"", queue}]
+
+
+def _charts(past: Sequence[Statistics], days: int, today: int) -> list[Chart]:
+    """Waits and runs by day; none of nothing."""
+    if not past:
+        return []
+    by_day = {number_of(one.day): one for one in past}
+    numbers = range(today - days + 1, today + 1)
+    start = float((today - days) * DAY)
+
+    def chart(title: str, lengths: Sequence[Lengths | None]) -> Chart:
+        lines = [
+            Line("half within", "c1", [one.p50 if one else None for one in lengths]),
+            Line("95 % within", "c3", [one.p95 if one else None for one in lengths]),
+        ]
+        times = [float(number * DAY) for number in numbers]
+        return Chart(title, lines, times, start, days * DAY, DAY, short_seconds, _mark, _top)
+
+    found = [by_day.get(number) for number in numbers]
+    return [
+        chart("Waited, by day", [one.wait if one else None for one in found]),
+        chart("Ran, by day", [one.run if one else None for one in found]),
+    ]
+
+
+def _mark(value: float) -> str:
+    return short_seconds(value) if value else "0"
+
+
+def _top(value: float) -> float:
+    """A round length at or above it: of under a second one of 1, 2 and 4 with zeros."""
+    if value >= 1:
+        return round_seconds(value)
+    size = 1e-6
+    while size * 10 <= value:
+        size *= 10
+    return next(part * size for part in (1, 2, 4, 10) if part * size >= value or part == 10)  # noqa: PLR2004

@@ -1,0 +1,54 @@
+"""Finding and choosing jobs: the search over all queues, keys, ranges of boxes, lists that tell the news, and undo."""
+
+from __future__ import annotations
+
+from playwright.sync_api import expect
+
+from tests.browser.conftest import PATIENCE
+from tests.web.conftest import open_queue
+
+
+def test_a_job_is_found_chosen_deleted_and_put_back_with_keys(app, make_web, serve, look):
+    queues = [open_queue(app, f"queue-{number:02}") for number in range(50)]
+    for number in range(6):
+        queues[7].push(f"job-{number}", perform_in=1_000.0 + number)
+    url = serve(make_web())
+    page = look(url)
+    page.keyboard.press("/")
+    expect(page.locator("#find")).to_be_focused()
+    page.keyboard.type("job-3")
+    page.keyboard.press("Enter")
+    expect(page).to_have_url(f"{url}/queues/queue-07/job?id=job-3")
+    page.keyboard.press("?")
+    expect(page.get_by_role("dialog", name="Keys")).to_be_visible()
+    page.keyboard.press("Escape")
+    expect(page.get_by_role("dialog")).to_be_hidden()
+    page.keyboard.press("g")
+    page.keyboard.press("n")
+    expect(page).to_have_url(f"{url}/nodes", timeout=PATIENCE)
+
+    page.goto(f"{url}/queues/queue-07")
+    expect(page.locator("#on-selected button").first).to_be_disabled()
+    page.keyboard.press("j")
+    page.keyboard.press("j")
+    expect(page.get_by_role("link", name="job-1")).to_be_focused()
+    page.keyboard.press("x")
+    boxes = page.locator('input[name="ids"]')
+    boxes.nth(3).click(modifiers=["Shift"])
+    expect(page.locator('input[name="ids"]:checked')).to_have_count(3)
+    expect(page.locator("#selected-count")).to_have_text("3 selected")
+    expect(page.locator("#on-all")).to_be_hidden()
+
+    queues[7].push("job-new", perform_in=500.0)
+    queues[7].actions.delete(["job-0"])
+    expect(page.locator("#news")).to_contain_text("1 new, 1 of these gone", timeout=PATIENCE)
+    expect(page.locator("tr.gone")).to_have_count(1)
+    expect(page.locator('input[name="ids"]:checked')).to_have_count(3)
+
+    page.get_by_role("button", name="Delete", exact=True).click()
+    expect(page.get_by_text("It can be undone for 60 seconds.")).to_be_visible()
+    page.get_by_role("button", name="Delete 3").click()
+    assert len(queues[7].queued()) == 3
+    page.get_by_role("button", name="Undo").click()
+    expect(page.get_by_text("3 jobs put back where they were.")).to_be_visible()
+    assert len(queues[7].queued()) == 6

@@ -1,0 +1,93 @@
+"""How long jobs waited and ran, as nodes count it, against clocks of the jobs' own."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+
+import pytest
+
+from lowkiq import Lowkiq
+from lowkiq.admin.past.statistics import Statistics, read_statistics
+from tests.node.driven import burst
+
+
+def statistics_of(app: Lowkiq, queue: str) -> Statistics:
+    (found,) = read_statistics(app.caller, app.settings.namespace, queue, 1)
+    return found
+
+
+def at(values: list[float], share: float) -> float:
+    return sorted(values)[int(share * (len(values) - 1))]
+
+
+def test_percentiles_of_a_known_load_are_those_of_its_own_clock(app: Lowkiq) -> None:
+    """On threads and on the event loop. Claims are single jobs, so that each starts when it is claimed."""
+    waits: dict[str, list[float]] = {"plain": [], "awaited": []}
+    runs: dict[str, list[float]] = {"plain": [], "awaited": []}
+
+    @app.worker(queue_name="plain", shards_count=2)
+    def plain(id: str, payloads: list[list[float]]) -> None:
+        ((due, seconds),) = payloads
+        started = time.time()
+        time.sleep(seconds)
+        waits["plain"].append(started - due)
+        runs["plain"].append(time.time() - started)
+
+    @app.worker(queue_name="awaited", shards_count=2, concurrency=5)
+    async def awaited(id: str, payloads: list[list[float]]) -> None:
+        ((due, seconds),) = payloads
+        started = time.time()
+        await asyncio.sleep(seconds)
+        waits["awaited"].append(started - due)
+        runs["awaited"].append(time.time() - started)
+
+    due = time.time() - 2
+    for worker in (plain, awaited):
+        jobs = [
+            {"id": n, "perform_in": due - n / 50, "payload": [due - n / 50, 0.06 + 0.15 * (n % 20 == 0)]}
+            for n in range(100)
+        ]
+        worker.perform_async(jobs)  # type: ignore[arg-type]
+    burst(app)
+    for queue in ("plain", "awaited"):
+        found = statistics_of(app, queue)
+        for lengths, told in ((found.wait, waits[queue]), (found.run, runs[queue])):
+            assert lengths.count == 100
+            assert lengths.mean == pytest.approx(sum(told) / 100, rel=0.05)
+            for share, value in ((0.5, lengths.p50), (0.95, lengths.p95), (0.99, lengths.p99)):
+                assert value == pytest.approx(at(told, share), rel=0.06)
+
+
+def test_each_try_is_counted_and_a_retry_waits_from_its_own_due_time(app: Lowkiq) -> None:
+    tries: list[str] = []
+
+    @app.worker(queue_name="q", shards_count=1, batch_size=2)
+    def fails_once(batch: dict[str, list[str]]) -> None:
+        tries.append("")
+        time.sleep(0.02)
+        if len(tries) == 1:
+            raise ValueError("once")
+
+    fails_once.retry_in = lambda self, retry_count: 0.0  # type: ignore[method-assign,assignment]
+    fails_once.perform_async([{"id": n, "perform_in": time.time() - 100} for n in range(2)])
+    burst(app)
+    found = statistics_of(app, "q")
+    assert (found.wait.count, found.run.count) == (4, 4)
+    assert found.wait.buckets[-1].count == 2  # a hundred seconds
+    assert sum(bucket.count for bucket in found.wait.buckets if bucket.high < 60) == 2
+    assert found.run.p50 is not None and found.run.p50 >= 0.019
+
+
+def test_a_delay_is_no_wait_and_quick_jobs_count_by_the_mean_of_their_claim(app: Lowkiq) -> None:
+    @app.worker(queue_name="q", shards_count=1)
+    def quick(id: str, payloads: list[str]) -> None:
+        pass
+
+    quick.perform_async([{"id": n, "delay": 0.2} for n in range(500)])
+    time.sleep(0.3)
+    burst(app)
+    found = statistics_of(app, "q")
+    assert (found.wait.count, found.run.count) == (500, 500)
+    assert found.run.p50 is not None and found.run.p50 < 0.001
+    assert found.wait.mean is not None and 0.05 < found.wait.mean < 20
