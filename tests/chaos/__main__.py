@@ -41,13 +41,13 @@ def main() -> int:
         servers = KINDS[options.on](directory)
         outcome = run(directory, servers, seconds=seconds, seed=options.seed, mutant=options.mutant, watch=watch)
     figures = report.figures(outcome.verdict, outcome.faults, outcome.seconds, options.on, options.seed)
-    for violation in report.violations(outcome.verdict):
-        told.print(violation, style="red", markup=False)
     if options.json:
         print(json.dumps(figures))
     else:
         Console().print(report.table(figures))
         print(report.line(figures))
+    for violation in report.violations(outcome.verdict):
+        told.print(violation, style="red", markup=False)
     if outcome.verdict.is_good and not options.keep:
         shutil.rmtree(directory)
     else:

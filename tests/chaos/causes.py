@@ -76,7 +76,8 @@ class Causes:
         if node.via == "proxy":  # a settle that is delayed meets what comes during the delay
             delays = [delay.until for delay in self._delays if delay.since - CLAIM_WINDOW <= written_at <= delay.until]
             written_at = max([written_at, *delays])
-        of_its_node = self._of_pid[node.helps] if node.helps else []
+        # With its fork server, which is its parent, a node retires, and its helpers go.
+        of_its_node = self._of_pid[node.helps] + self._of_pid[node.parent] if node.helps else []
         for fault in self._of_pid[node.pid] + of_its_node:
             # A pid may have been another process's before.
             if fault.until >= node.since and _explains(fault, begun_at, written_at, again_at, CLAIM_WINDOW):

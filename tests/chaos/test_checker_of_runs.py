@@ -68,7 +68,7 @@ def test_a_checkpoint_must_be_of_what_is_to_be_done(kept: int, stale: int) -> No
     assert (len(verdict.stale), verdict.resumed, verdict.is_good) == (stale, 1, not stale)
 
 
-@pytest.mark.parametrize(("kind", "pid"), [("kill helper", 3), ("kill fork server", 3), ("pause node", 1)])
+@pytest.mark.parametrize(("kind", "pid"), [("kill helper", 3), ("kill fork server", 2), ("pause node", 1)])
 def test_a_helper_that_dies_or_whose_node_was_hit_explains_a_second_run_under_its_token(kind: str, pid: int) -> None:
     world = history(*run(10, "H.0", 5, 1), *run(12, "H.1", 5, 1), pushed=1, faults=(Window(kind, 10.2, 10.2, (pid,)),))
     world.nodes["H"] = Node("H", 3, 2, "direct", 0.0, 100.0, helps=1)
