@@ -14,7 +14,7 @@ from lowkiq.errors import LowkiqError
 
 #: Queue → shards. Their names say what they are like; a shop would call them orders, invoices, mail …
 QUEUES = {"quick": 8, "slow": 4, "failing": 4, "dying": 2, "scheduled": 4, "hot": 4}
-#: Jobs that `slow` does in a second, on all nodes together: its shards one after another, a fifth of a second each.
+#: Jobs that `slow` does in a second, on all nodes together: each shard one after another, a fifth of a second each.
 SLOW_RATE = 20
 
 #: Jobs of `failing` fail as long as the file `broken` is there; those of `dying` kill their process if told to.
@@ -32,7 +32,7 @@ def quick(payloads_by_id):
     time.sleep(0.002)
 
 
-@app.worker(queue_name="slow", shards_count={QUEUES["slow"]})
+@app.worker(queue_name="slow", shards_count={QUEUES["slow"]}, batch_size=1)
 def slow(payloads_by_id):
     time.sleep({QUEUES["slow"]} / {SLOW_RATE})
 

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from playwright.sync_api import expect
+from playwright.sync_api import Page, expect
 
 from tests.browser.shop import page_paths
 from tests.support import wait_until
@@ -33,11 +33,19 @@ def axe(tmp_path_factory):
     return Path(directory, "node_modules/axe-core/axe.min.js").read_text("utf-8")
 
 
-@pytest.mark.parametrize(("scheme", "width"), [("light", 1280), ("dark", 360)])
-def test_axe_finds_nothing_serious(open_shop, look, axe, scheme, width):
-    page = look(open_shop.enter(), color_scheme=scheme, width=width, bypass_csp=True)
+LOOKS = [
+    ("light", 1280),
+    ("dark", 360),
+    pytest.param("light", 360, marks=pytest.mark.long),
+    pytest.param("dark", 1280, marks=pytest.mark.long),
+]
 
-    def examine(where: str) -> None:
+
+@pytest.fixture
+def examine(axe):
+    """examine(page, where) fails if axe-core finds something serious on that page."""
+
+    def examine(page: Page, where: str) -> None:
         page.evaluate(axe)
         result: Any = page.evaluate("axe.run({resultTypes: ['violations']})")
         serious = [
@@ -47,24 +55,43 @@ def test_axe_finds_nothing_serious(open_shop, look, axe, scheme, width):
         ]
         assert serious == [], where
 
+    return examine
+
+
+@pytest.mark.parametrize(("scheme", "width"), LOOKS)
+def test_axe_finds_nothing_serious_on_any_page(open_shop, look, examine, scheme, width):
+    page = look(open_shop.enter(), color_scheme=scheme, width=width, bypass_csp=True)
     for path in PATHS:
         page.goto(open_shop.url + path)
-        examine(path)
+        examine(page, path)
+
+
+@pytest.mark.parametrize(("scheme", "width"), LOOKS)
+def test_axe_finds_nothing_serious_in_questions_and_messages(open_shop, look, examine, scheme, width):
+    page = look(open_shop.enter(), color_scheme=scheme, width=width, bypass_csp=True)
+    for button in ("Restart", "Dump"):
+        page.goto(f"{open_shop.url}/nodes")
+        page.get_by_role("button", name=button).first.click()
+        expect(page.get_by_role("link", name="Back")).to_be_visible()
+        examine(page, f"the question before {button}")
     page.goto(f"{open_shop.url}/queues/orders?view=morgue")
     page.locator('input[name="ids"]').first.check()
     page.locator("#on-selected").get_by_role("button", name="Delete").click()
     expect(page.get_by_role("button", name="Pause")).to_be_hidden()  # a question is not live
-    examine("a question")
+    examine(page, "a question")
     page.goto(f"{open_shop.url}/no-such-page")
-    examine("a message")
-    page.goto(open_shop.url)
+    examine(page, "a message")
+
+
+@pytest.mark.parametrize(("scheme", "width"), LOOKS)
+def test_axe_finds_nothing_serious_where_news_or_the_session_have_ended(open_shop, look, examine, scheme, width):
+    page = look(open_shop.enter(), color_scheme=scheme, width=width, bypass_csp=True)
     page.route("**/*", lambda route: route.abort())
     expect(page.locator("#stale")).to_be_visible()
-    examine("a stale page")
-    page.unroute("**/*")
-    page.context.clear_cookies()
-    page.goto(f"{open_shop.url}/sign-in")
-    examine("signing in")
+    expect(page.locator("main")).to_have_css("filter", "grayscale(1)")  # its transition is over
+    examine(page, "a stale page")
+    other = look(f"{open_shop.url}/sign-in", color_scheme=scheme, width=width, bypass_csp=True)
+    examine(other, "signing in")
 
 
 @pytest.mark.parametrize("width", [360, 1600])

@@ -153,10 +153,12 @@ function renew(fresh) {
   localise(fresh);
   title = fresh.title;
   face = fresh.querySelector("link[rel=icon]").getAttribute("href");
+  const focused = document.activeElement; // an element that moves loses the focus
   for (const part of fresh.querySelectorAll("[data-live]")) {
     const old = document.querySelector(`[data-live="${part.dataset.live}"]`);
     if (old && !isSelected(old)) morph(old, part);
   }
+  if (focused !== document.activeElement && focused.isConnected) focused.focus({ preventScroll: true });
   tellNews();
   if (cursor !== null) readOut();
 }
