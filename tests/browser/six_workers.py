@@ -32,7 +32,7 @@ def quick(payloads_by_id):
     time.sleep(0.002)
 
 
-@app.worker(queue_name="slow", shards_count={QUEUES["slow"]}, batch_size=1)
+@app.worker(queue_name="slow", shards_count={QUEUES["slow"]}, batch_size=1, concurrency=1)
 def slow(payloads_by_id):
     time.sleep({QUEUES["slow"]} / {SLOW_RATE})
 
