@@ -121,17 +121,20 @@ class WorkerThread(JobThread):
             self.isolation.leave(self)
 
     def _pick_several(self, now: float) -> list[Lease]:
-        """Picks shards that share a round trip. One with slow jobs comes last: no other waits behind it."""
+        """
+        Picks shards that share a round trip. One with slow jobs comes last: no other waits behind it. One that is rung
+        meanwhile is picked once: its claims would share a turn, which ends with the first of them that is over.
+        """
         if self.is_leaving:
             return []
         for claim in self._hand:  # the next claim goes along with the settle
             self.pool.keep(claim.lease, self._since)
-        picked: list[Lease] = []
+        picked: dict[Lease, None] = {}
         most = MOST_SHARDS
         while len(picked) < most and (lease := self._pick(now)):
-            picked.append(lease)
+            picked[lease] = None
             most = min(most, lease.claim_size.shards)
-        return picked
+        return list(picked)
 
     def _pick(self, now: float) -> Lease | None:
         while lease := self.pool.pick(now):

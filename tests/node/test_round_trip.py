@@ -304,3 +304,20 @@ def test_a_shard_that_is_kept_is_due_however_soon_it_would_have_been_looked_at(b
     bench.pool.look(lease, now + 0.0005)
     bench.pool.keep(lease, now)
     assert lease in iter(lambda: bench.pool.pick(now), None)
+
+
+def test_a_shard_that_is_rung_while_it_is_picked_is_picked_once(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Two claims of it would share one turn: once one is taken back that is over, and others claim beside the other."""
+    lease, take = bench.leases[0], bench.leases[0].take
+    rung: list[bool] = []
+
+    def ring_once(thread: WorkerThread, patience: float) -> float:
+        if not rung:
+            bench.pool.wake(lease, 0.0)
+            rung.append(True)
+        return take(thread, patience)
+
+    monkeypatch.setattr(lease, "take", ring_once)
+    bench.thread._step()
+    assert (rung, bench.claims()) == ([True], [SHARDS])
+    assert sorted(leases_in_hand(bench.thread), key=bench.leases.index) == bench.leases
