@@ -50,8 +50,11 @@ class Idle:
         for lease in self.thread.pool.leases:
             self.acquire(lease)
         self.thread.start()
-        self.push(*self.two_ids())  # a shard that was never looked at has no claim that is open
-        wait_until(lambda: all(lease.is_open for lease in self.thread.pool.leases) and len(done) == 2)
+        # A shard that was never looked at has no claim that is open; nor has one whose last jobs turned out slow.
+        while not all(lease.is_open for lease in self.thread.pool.leases):
+            done.clear()
+            self.push(*self.two_ids())
+            wait_until(lambda: len(done) == 2 and not self.thread.in_hand)
         done.clear()
         self.wait_until_idle()
 
