@@ -46,6 +46,7 @@ def dump(workers: Sequence[JobThread], state_directory: Path, node: str) -> str:
     """Dumps all threads, the busy ones first. What can't be written to the file is still in the log, and returned."""
     directory = state_directory / "dumps"
     frames = sys._current_frames()
+    loops = _loops(frames.values())  # at once: a frame that has returned meanwhile knows its callers no more
     by_ident = {worker.ident: worker for worker in workers}
     threads = [(thread, by_ident.get(thread.ident), frames.get(thread.ident or 0)) for thread in threading.enumerate()]
     idle = [thread.name for thread, worker, frame in threads if worker and _is_idle(worker, frame)]
@@ -64,8 +65,7 @@ def dump(workers: Sequence[JobThread], state_directory: Path, node: str) -> str:
         for claim, batch in worker.batches
         if isinstance(batch, TaskBatch) and batch.task
     }
-    loops = _loops(frames.values()).union(task.get_loop() for task in jobs)
-    sections += [_tasks(loop, jobs) for loop in loops]
+    sections += [_tasks(loop, jobs) for loop in loops.union(task.get_loop() for task in jobs)]
     text = "\n".join(sections)
     try:
         path = _write(directory, text)
