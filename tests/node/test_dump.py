@@ -46,5 +46,5 @@ def test_a_dump_finds_the_loop_of_a_thread_that_moves_on_meanwhile(
 
 
 def stack_of(thread: threading.Thread) -> list[FrameType]:
-    frame = sys._current_frames().get(thread.ident)
+    frame = sys._current_frames().get(thread.ident or 0)
     return [entry for entry, _ in traceback.walk_stack(frame)] if frame else []
