@@ -112,6 +112,8 @@ def _in_words(schema: Mapping[str, Any]) -> str:
             return f"a {'whole ' * (kind == 'integer')}number from {low:,} to {high:,}"
         case {"type": "string", "format": "date"}:
             return "a day, such as 2026-11-23"
+        case {"type": "string", "pattern": _}:
+            return "a number such as 5, (5 for more or less than 5, -inf or +inf"
         case {"type": "string", "maxLength": most}:
             return f"a text of 1 to {most:,} characters"
         case {"type": "array", "minItems": low, "maxItems": high, "items": item}:
