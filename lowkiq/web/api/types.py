@@ -78,7 +78,7 @@ class JobsQuery(msgspec.Struct, frozen=True):
             "queries, (5 is more than 5, and -inf the lowest of all."
         ),
     ] = None
-    max: Annotated[Bound | None, Meta(description="The highest: (5 is less than 5, and +inf the highest of all.")] = None
+    max: Annotated[Bound | None, Meta(description="The highest: (5 is less than 5, +inf the highest of all.")] = None
     reverse: Annotated[bool, Meta(description="Whether the order is the other way round.")] = False
     cursor: Annotated[Text | None, Meta(description="`next` of the page before.")] = None
     limit: Annotated[int, Meta(ge=1, le=MAX_LIMIT, description="Jobs on the page; a search may give some more.")] = 25
