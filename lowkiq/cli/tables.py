@@ -63,11 +63,11 @@ def _texts(column: Column) -> list[str]:
 
 
 def tell(alerts: Sequence[Alert], caller: Caller, otherwise: str = "") -> None:
-    """Prints a line an alert, with since when it lasts; `otherwise`, if there is none."""
+    """Prints a line an alert, with how bad it is and since when it lasts; `otherwise`, if there is none."""
     now = redis_time(caller) if alerts else 0.0
     for alert in alerts:
         lasts = f" (for {age(now - alert.since)})" if alert.since is not None else ""
-        typer.echo(f"{alert.kind}{lasts}: {alert.text}")
+        typer.echo(f"[{alert.severity}] {alert.kind}{lasts}: {alert.text}")
         if alert.command:
             typer.echo(f"  → {alert.command}")
     if not alerts and otherwise:

@@ -48,6 +48,11 @@ class Finding(msgspec.Struct, frozen=True):
 Check = Callable[[Subject], Iterable[Verdict]]
 
 
-def of_alert(alert: Alert) -> Verdict:
-    """An alert as a problem or a warning."""
-    return problem(alert.says, alert.do) if alert.severity == "bad" else warning(alert.says, alert.do)
+def of_alert(alert: Alert, since: str = "", level: Level | None = None) -> Verdict:
+    """An alert as a problem or a warning, if it is not to be of another level."""
+    return Verdict(level or ("problem" if alert.severity == "bad" else "warning"), f"{alert.says}{since}", alert.do)
+
+
+def of_alerts(subject: Subject, *kinds: str, level: Level | None = None) -> list[Verdict]:
+    """The alerts of these kinds, with since when they have lasted."""
+    return [of_alert(alert, subject.since(alert), level) for alert in subject.alerts if alert.kind in kinds]

@@ -7,13 +7,15 @@ from typing import Final
 
 from lowkiq.admin.alerts.supervisors import RULES
 from lowkiq.admin.words import printable
-from lowkiq.doctor.finding import Verdict, note, of_alert, ok, problem, warning
+from lowkiq.doctor.finding import Level, Verdict, note, of_alerts, ok, problem, warning
 from lowkiq.doctor.subject import Subject
 from lowkiq.node.lease_keeper import RENEWALS_A_TTL
 from lowkiq.version import VERSION
 
 #: Seconds after which a batch is worth a word.
 LONG: Final = 3600.0
+#: The level of alerts of nodes: others do their work.
+OTHERS_STAND_IN: Final[Level] = "warning"
 #: Alerts of jobs that take long, and of what keeps them from going on.
 LONG_RUNNING: Final = frozenset({"event loop", "runs on", "long job"})
 
@@ -25,13 +27,13 @@ def present(subject: Subject) -> Iterator[Verdict]:
         yield note("no node has been heard of for half a minute")
         return
     yield ok(f"{len(found.nodes) - len(found.late)} nodes live")
-    yield from _alerts(subject, "late", *RULES)
+    yield from of_alerts(subject, "late", *RULES, level=OTHERS_STAND_IN)
 
 
 def numbers(subject: Subject) -> Iterator[Verdict]:
     """NODE_NUMBER and NUMBER_OF_NODES."""
     found = subject.nodes
-    yield from _alerts(subject, "missing", "doubled")
+    yield from of_alerts(subject, "missing", "doubled", level=OTHERS_STAND_IN)
     for group in found.groups:
         totals = sorted({node.number_of_nodes for node in group.nodes})
         if len(totals) > 1:
@@ -40,11 +42,6 @@ def numbers(subject: Subject) -> Iterator[Verdict]:
         elif not group.missing and not group.doubled:
             of = f" for {', '.join(map(printable, group.queues))}" if len(found.groups) > 1 else ""
             yield ok(f"numbers 0 to {totals[0] - 1}{of} are there, each once")
-
-
-def _alerts(subject: Subject, *kinds: str) -> list[Verdict]:
-    """Warnings only: others stand in."""
-    return [warning(alert.says, alert.do) for alert in subject.alerts if alert.kind in kinds]
 
 
 def versions(subject: Subject) -> Iterator[Verdict]:
@@ -69,7 +66,7 @@ def trips(subject: Subject) -> Iterator[Verdict]:
 
 def long_jobs(subject: Subject) -> Iterator[Verdict]:
     """A job may run for hours. One that hangs looks the same, unless it was asked to stop, or blocks an event loop."""
-    yield from (of_alert(alert) for alert in subject.alerts if alert.kind in LONG_RUNNING)
+    yield from of_alerts(subject, *LONG_RUNNING)
     for node in subject.nodes.nodes:
         for _, thread in node.batches:
             if thread.seconds > LONG:

@@ -10,7 +10,7 @@ from lowkiq.admin.alerts.unreadable import of_unreadable
 from lowkiq.admin.jobs.bulks import read_bulks
 from lowkiq.admin.past.history import SPANS, TOTAL, read_history
 from lowkiq.admin.words import printable
-from lowkiq.doctor.finding import Verdict, note, of_alert, ok, problem, warning
+from lowkiq.doctor.finding import Verdict, note, of_alert, of_alerts, ok, problem, warning
 from lowkiq.doctor.subject import Subject
 from lowkiq.errors import ShardsCountMismatch
 from lowkiq.queue import keys
@@ -113,16 +113,16 @@ def unserved(subject: Subject) -> Iterator[Verdict]:
 def unowned(subject: Subject) -> Iterator[Verdict]:
     """Jobs that are due, or were in hand, where nobody is; and queues that nodes leave alone."""
     if subject.nodes.unowned and not subject.nodes.nodes:
-        yield from (warning(alert.says, alert.do) for alert in subject.alerts if alert.kind == "no nodes")
+        yield from of_alerts(subject, "no nodes", level="warning")
         return
-    yield from _alerts(subject, "unowned", "refused") or [ok("every shard with jobs due has a node")]
+    yield from of_alerts(subject, "unowned", "refused") or [ok("every shard with jobs due has a node")]
 
 
 def late(subject: Subject) -> Iterator[Verdict]:
     """Jobs that wait although their shard has a node."""
     limit = subject.settings.alert_lag
     served = [shard for shard in subject.shards if shard.lease_rest > 0 and shard.due_in is not None]
-    alerts = [warning(alert.says, alert.do) for alert in subject.alerts if alert.kind == "late queue"]
+    alerts = of_alerts(subject, "late queue", level="warning")
     is_told = alerts or any(alert.queues for alert in subject.alerts)  # by the alert of a node that is away
     yield from alerts
     if served and limit and not is_told:
@@ -131,11 +131,7 @@ def late(subject: Subject) -> Iterator[Verdict]:
 
 def failing(subject: Subject) -> Iterator[Verdict]:
     """Queues most of whose tries have failed in the last minutes, and those that fill their morgue."""
-    yield from _alerts(subject, "failing queue", "growing morgue")
-
-
-def _alerts(subject: Subject, *kinds: str) -> list[Verdict]:
-    return [of_alert(alert) for alert in subject.alerts if alert.kind in kinds]
+    yield from of_alerts(subject, "failing queue", "growing morgue")
 
 
 def deaths(subject: Subject) -> Iterator[Verdict]:

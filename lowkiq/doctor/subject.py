@@ -8,10 +8,11 @@ from typing import Any
 
 from lowkiq.admin import probes
 from lowkiq.admin.alerts.alert import Alert
-from lowkiq.admin.alerts.look import Look
+from lowkiq.admin.alerts.look import Found, Look
 from lowkiq.admin.beats.health import NodeHealth, read_health
 from lowkiq.admin.beats.nodes import Nodes, judge
 from lowkiq.admin.metrics import QueueMetrics, ShardMetrics, by_queue, read_layouts, read_shards
+from lowkiq.admin.words import age
 from lowkiq.app import Lowkiq
 from lowkiq.environment import find_number_of_nodes, find_redis_url
 from lowkiq.process.place import EMBEDDED_SOCKET
@@ -96,11 +97,19 @@ class Subject:
         """All nodes that have beaten lately, and what is wrong with them."""
         return judge(self._heartbeats, self.shards, self.caller.met.now())
 
-    @cached_property
+    @property
     def alerts(self) -> list[Alert]:
-        """The one list of alerts, since when as far as it is noted."""
-        look = Look(self.caller, self.settings.namespace, self.app.thresholds)
-        return look(self.nodes, self.shards, self.queues).alerts
+        """The one list of alerts."""
+        return self._found.alerts
+
+    def since(self, alert: Alert) -> str:
+        """Says since when an alert has lasted, as far as it is noted or known."""
+        lasts = 0.0 if alert.since is None else self._found.at - alert.since
+        return f" (for {age(lasts)})" if lasts >= 1 else ""
+
+    @cached_property
+    def _found(self) -> Found:
+        return Look(self.caller, self.settings.namespace, self.app.thresholds)(self.nodes, self.shards, self.queues)
 
     @cached_property
     def _heartbeats(self) -> list[NodeHealth]:

@@ -92,8 +92,19 @@ class Snapshot:
     server: RedisHealth
     #: All that is wrong, the worst first.
     alerts: list[Alert]
-    #: Seconds since the oldest of the shards' numbers was read.
-    age: float = 0.0
+    #: By this process's clock: when its poll began, and when the oldest of the shards' numbers was read.
+    began: float = 0.0
+    oldest: float = 0.0
+
+    @property
+    def age(self) -> float:
+        """Seconds since the oldest of the shards' numbers was read."""
+        return clock.monotonic() - self.oldest
+
+    @property
+    def is_exact(self) -> bool:
+        """True when all numbers were read at once, in its own poll."""
+        return self.oldest >= self.began
 
     def shard(self, queue: str, number: int) -> ShardMetrics | None:
         """The numbers of a shard, if they are known already."""
@@ -153,7 +164,7 @@ class Snapshots:
         self._poll = _Poll(backend)
         #: The last good one.
         self.last: Snapshot | None = None
-        self._began_at = self._taken_at = float("-inf")
+        self._taken_at = float("-inf")
         self._polling: asyncio.Task[Snapshot] | None = None
         #: Of the last poll, if it failed.
         self._error: Exception | None = None
@@ -161,7 +172,7 @@ class Snapshots:
     @property
     def age(self) -> float:
         """Seconds since the last good one was begun."""
-        return clock.monotonic() - self._began_at
+        return clock.monotonic() - (self.last.began if self.last else float("-inf"))
 
     async def get(self, patience: float = PATIENCE) -> Snapshot:
         """
@@ -183,21 +194,18 @@ class Snapshots:
         raise self._error or redis.TimeoutError(f"no answer within {patience:g} s")
 
     async def exact(self) -> Snapshot:
-        """A snapshot with all numbers read at once; of very many shards `age` tells how old the oldest are."""
+        """A snapshot with all numbers read at once; of very many shards they take turns, and `age` is higher."""
         snapshot = await self.get()
-        if not snapshot.age:
-            return snapshot
-        return await run_in_threadpool(self._poll.exact)
+        return snapshot if snapshot.is_exact else await run_in_threadpool(self._poll.exact)
 
     async def _take(self) -> Snapshot:
-        began = clock.monotonic()
         try:
             snapshot = await run_in_threadpool(self._poll)
         except Exception as error:
             self._error = error.with_traceback(None)
             raise
         self._error = None
-        self.last, self._began_at, self._taken_at = snapshot, began, clock.monotonic()
+        self.last, self._taken_at = snapshot, clock.monotonic()
         return snapshot
 
 
@@ -236,7 +244,7 @@ class _Poll:
             return self._exact
 
     def _read(self, most: int) -> Snapshot:
-        backend = self._backend
+        backend, began = self._backend, clock.monotonic()
         counts = backend.queues()
         shards = self._read_shards(shards_of(backend.namespace, counts), most)
         queues = by_queue(counts, shards)
@@ -256,7 +264,8 @@ class _Poll:
             nodes=nodes,
             server=found.server,
             alerts=found.alerts,
-            age=self._age(),
+            began=began,
+            oldest=min(self._read_at.values(), default=began),
         )
 
     def _noted(self, found: Found) -> Found:
@@ -266,18 +275,15 @@ class _Poll:
         except ResponseError:
             return found
 
-    def _age(self) -> float:
-        """Seconds since the oldest numbers were read; 0 if all were read just now."""
-        return max(self._read_at.values(), default=0.0) - min(self._read_at.values(), default=0.0)
-
     def _read_shards(self, shards: Sequence[Shard], most: int) -> list[ShardMetrics]:
         """Metrics of all shards, after reading those never seen before and those whose turn it is."""
         turn = [*shards, *shards][self._next_shard : self._next_shard + min(most, len(shards))]
         self._next_shard = (self._next_shard + len(turn)) % max(len(shards), 1)
         due = {shard.prefix: shard for shard in [*(s for s in shards if s.prefix not in self._seen), *turn]}
+        read_at = clock.monotonic()
         self._seen.update(zip(due, read_shards(self._backend.caller, list(due.values())), strict=True))
         self._seen = {shard.prefix: self._seen[shard.prefix] for shard in shards}
-        self._read_at |= dict.fromkeys(due, clock.monotonic())
+        self._read_at |= dict.fromkeys(due, read_at)
         self._read_at = {prefix: self._read_at[prefix] for prefix in self._seen}
         return list(self._seen.values())
 

@@ -10,7 +10,7 @@ import sys
 import threading
 
 import pytest
-from playwright.sync_api import Page, expect
+from playwright.sync_api import APIResponse, Page, expect
 
 from lowkiq import clock
 from lowkiq.web import create_app, snapshot
@@ -22,6 +22,9 @@ from tests.support import free_port, wait_until
 SAID_WITHIN = 5 + 5
 
 expect.set_options(timeout=60_000)
+
+#: A page that a proxy gives while nobody else answers: with an icon, as pages have.
+BACK_SOON = '<!doctype html><link rel="icon" href="data:,"><title>Back soon</title><main>We are back soon.</main>'
 
 SERVER = """
 import os, sys, uvicorn
@@ -109,6 +112,21 @@ def test_a_redis_that_hangs_and_one_that_is_gone(own_redis_server, make_app, ser
     own_redis_server.stop(signal.SIGKILL)
     expect_stale(page, "Redis at")
     own_redis_server.start()
+    expect_live(page)
+
+
+def test_a_stranger_that_answers_in_the_place_of_the_view_and_one_that_repeats_it(make_web, serve, look):
+    """A maintenance page, or what a cache has kept, is an answer, but no news."""
+    page = look(serve(make_web()))
+    expect_live(page)
+    page.route("**/*", lambda route: route.fulfill(body=BACK_SOON, content_type="text/html"))
+    expect_stale(page, "Something else answers in the place of the web view")
+    page.unroute("**/*")
+    expect_live(page)
+    kept: list[APIResponse] = []
+    page.route("**/*", lambda route: route.fulfill(response=(kept or kept.append(route.fetch()) or kept)[0]))
+    expect_stale(page, "answers what it has answered before")
+    page.unroute("**/*")
     expect_live(page)
 
 

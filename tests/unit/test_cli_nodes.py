@@ -154,7 +154,7 @@ def test_alerts_say_what_is_wrong_since_when_and_by_their_exit_code(
     ended = alerts("--bad")
     assert ended.returncode == 1
     told, command = ended.stdout.splitlines()
-    assert re.fullmatch(r"missing( \(for .*\))?: Node 1 of 2 is missing: .*\. Start it, or lower .*\.", told)
+    assert re.fullmatch(r"\[bad\] missing( \(for .*\))?: Node 1 of 2 is missing: .*\. Start it, or lower .*\.", told)
     assert command == "  → lowkiq nodes"
     (row,) = json.loads(alerts("--json").stdout)
     assert (row["kind"], row["severity"], row["subject"], row["queues"]) == ("missing", "bad", "", [])

@@ -89,6 +89,16 @@ def test_a_change_in_any_of_many_shards_is_seen_within_a_round(app, backend):
     assert found.queues["many"].length == found.total.length == 300
 
 
+def test_a_snapshot_is_as_old_as_the_oldest_of_its_numbers(app, backend, time):
+    app.worker(queue_name="many", shards_count=SHARDS_A_POLL + 1)(lambda _: None)
+    snapshots, found = Snapshots(backend, interval=0), []
+    for _ in range(3):
+        found.append(get(snapshots))
+        found.append((found.pop().is_exact, snapshots.last.age))
+        time.now += 5.0
+    assert found == [(True, 0.0), (False, 5.0), (False, 5.0)]
+
+
 def test_few_shards_are_all_looked_at_each_time(app, backend, work, looks):
     snapshots = Snapshots(backend, interval=0)
     for _ in range(3):

@@ -184,18 +184,22 @@ _INFINITE: Final = (math.inf, "inf", "+inf")
 def narrowed(bounds: Bounds, low: Bound | None, high: Bound | None) -> Bounds:
     """These bounds, or narrower ones."""
     lowest, highest = bounds
-    if low is not None and float(low) > float(str(lowest).removeprefix("(")):
+    if low is not None and _edge(low, 1) > _edge(lowest, 1):
         lowest = low
-    if high is not None and float(high) < float(str(highest).removeprefix("(")):
+    if high is not None and _edge(high, -1) < _edge(highest, -1):
         highest = high
     return lowest, highest
 
 
 def _is_within(score: float, bounds: Bounds) -> bool:
-    low, high = (str(bound) for bound in bounds)
-    lowest, highest = float(low.removeprefix("(")), float(high.removeprefix("("))
-    is_above = lowest < score if low.startswith("(") else lowest <= score
-    return is_above and (score < highest if high.startswith("(") else score <= highest)
+    low, high = bounds
+    return _edge(low, 1) <= (score, 0) <= _edge(high, -1)
+
+
+def _edge(bound: Bound, beyond: int) -> tuple[float, int]:
+    """A bound in its order among scores: "(5" is a little more than 5 as the lowest, and less as the highest."""
+    text = str(bound)
+    return float(text.removeprefix("(")), beyond if text.startswith("(") else 0
 
 
 def _read_waiting(caller: Caller, shards: Sequence[Shard]) -> dict[int, dict[bytes, float]]:

@@ -14,6 +14,11 @@ from lowkiq.errors import LowkiqError, short, unknown_option
 
 T = TypeVar("T", bound=msgspec.Struct)
 
+#: Format of a text, or "" where it is a bound of a range → what it may be.
+_FORMS: Final = {
+    "date": "a day, such as 2026-11-23",
+    "": "a number such as 5, (5 for more or less than 5, -inf or +inf",
+}
 #: More fields than any operation has.
 MAX_FIELDS: Final = 20
 
@@ -110,8 +115,8 @@ def _in_words(schema: Mapping[str, Any]) -> str:
             return f"one of {', '.join(map(str, values))}"
         case {"type": "integer" | "number" as kind, "minimum": low, "maximum": high}:
             return f"a {'whole ' * (kind == 'integer')}number from {low:,} to {high:,}"
-        case {"type": "string", "format": "date"}:
-            return "a day, such as 2026-11-23"
+        case {"type": "string", "format": _} | {"type": "string", "pattern": _}:
+            return _FORMS[schema.get("format", "")]
         case {"type": "string", "maxLength": most}:
             return f"a text of 1 to {most:,} characters"
         case {"type": "array", "minItems": low, "maxItems": high, "items": item}:

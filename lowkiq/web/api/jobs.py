@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from typing import Any, Final, cast
 
@@ -177,9 +176,6 @@ def _require_sense(query: JobsQuery) -> None:
     ranges = [name for name in ("retry_count", *_RANGES) if name in given]
     if ranges and (query.pattern is not None or query.error is not None):
         raise Rejected(400, f"parameter {ranges[0]} can't be used with pattern or error: give one of them")
-    for name in ("min", "max"):
-        if not math.isfinite(getattr(query, name) or 0):
-            raise Rejected(400, f"parameter {name} is {getattr(query, name)}, it must be a finite number")
 
 
 def _page(view: View, queue: str, query: JobsQuery) -> Page:
@@ -188,7 +184,8 @@ def _page(view: View, queue: str, query: JobsQuery) -> Page:
         return Page(previews.in_flight(query.limit), None)
     words = msgspec.structs.asdict(query)
     try:
-        return previews.page(low=words.pop("min"), high=words.pop("max"), **words)
+        low, high = (bound and bound.strip() for bound in (words.pop("min"), words.pop("max")))
+        return previews.page(low=low, high=high, **words)
     except ValueError as error:
         raise Rejected(400, f"parameter cursor: {error}") from error
 

@@ -35,7 +35,7 @@ from lowkiq.web.api.types import (
 )
 from lowkiq.web.view import View
 
-#: The header that tells how old the oldest of the numbers is.
+#: The header with the seconds since the oldest of the numbers was read.
 AGE = "X-Lowkiq-Age"
 
 
@@ -43,8 +43,8 @@ AGE = "X-Lowkiq-Age"
     "GET",
     "/api/v1/stats",
     "getStats",
-    description="At most a second old, with up to 2,000 shards read at once. Where there are more, they take turns, "
-    "and the header X-Lowkiq-Age has the seconds between the oldest of the numbers and the newest.",
+    description="The header X-Lowkiq-Age has the seconds since the oldest of the numbers was read: mostly less than "
+    "one. They grow where Redis is slow, and where there are more than 2,000 shards, which take turns.",
     replies={200: [StatsReply]},
 )
 async def stats(call: ApiCall) -> Reply:

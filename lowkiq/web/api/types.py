@@ -37,6 +37,10 @@ Text = Annotated[str, Meta(min_length=1, max_length=MAX_CHARS)]
 Count = Annotated[int, Meta(ge=0, le=MAX_COUNT)]
 #: Seconds since the Unix epoch.
 Time = Annotated[float, Meta(ge=0, le=1e11)]
+#: Bound of a range, as Redis and `queries` have it: 5, "(5" for beyond 5, "-inf", "+inf". A plus may come as a blank.
+Bound = Annotated[
+    str, Meta(max_length=40, pattern=r"^([(]?[-+]?[0-9]{1,15}([.][0-9]{1,20})?([eE][-+]?[0-9]{1,2})?|[-+ ]?inf)$")
+]
 Tag = Annotated[str, Meta(min_length=1, max_length=LONGEST_TAG)]
 
 
@@ -68,10 +72,13 @@ class JobsQuery(msgspec.Struct, frozen=True):
         Meta(description="0: jobs that have failed once, 1: twice … Only with view=retries, and no search."),
     ] = None
     min: Annotated[
-        Annotated[float, Meta(ge=-1e15, le=1e15)] | None,
-        Meta(description="Lowest due time (Unix), retry_count or time in the morgue: what the view is ordered by."),
+        Bound | None,
+        Meta(
+            description="Lowest due time (Unix), retry_count or time in the morgue: what the view is ordered by. As in "
+            "queries, (5 is more than 5, and -inf the lowest of all."
+        ),
     ] = None
-    max: Annotated[Annotated[float, Meta(ge=-1e15, le=1e15)] | None, Meta(description="The highest.")] = None
+    max: Annotated[Bound | None, Meta(description="The highest: (5 is less than 5, +inf the highest of all.")] = None
     reverse: Annotated[bool, Meta(description="Whether the order is the other way round.")] = False
     cursor: Annotated[Text | None, Meta(description="`next` of the page before.")] = None
     limit: Annotated[int, Meta(ge=1, le=MAX_LIMIT, description="Jobs on the page; a search may give some more.")] = 25

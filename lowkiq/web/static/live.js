@@ -64,6 +64,7 @@ function tell(isStale) {
     set(banner.querySelector(".for"), ` (${length(since(made) / 1000)} ago)`);
     if (why) set(banner.querySelector(".cause"), why);
   }
+  if (isStale && light.dataset.state === "live") show("down", "no news");
   banner.hidden = !isStale;
   root.toggleAttribute("data-stale", isStale);
   const head = isStale ? `Stale since ${clockTime(at)} · ${title}` : title;
@@ -130,19 +131,26 @@ async function refresh(me) {
   const isSignedOut = response.type === "opaqueredirect" || response.status === 401;
   if (isSignedOut || "down" in body.dataset && response.status !== 503) return location.reload();
   const fresh = new DOMParser().parseFromString(text, "text/html");
-  isDown = !response.ok;
-  if (isDown) return refused(response.status, fresh);
-  const age = Number(response.headers.get("X-Lowkiq-Age")) * 1000;
+  isDown = !response.ok || !response.headers.has("X-Lowkiq-At");
+  if (isDown) return refused(response, fresh);
+  const age = Number(response.headers.get("X-Lowkiq-Age")) * 1000, last = at;
   at = Number(response.headers.get("X-Lowkiq-At")) * 1000;
-  made = Date.now() - age;
-  if (age < OLD) asking = null;
-  why = "Redis does not answer, or too slowly for a new picture: see its load, its latency and the network to it.";
-  show(age < OLD ? "live" : "down", age < OLD ? "live" : "no news");
+  if (at !== last) made = Date.now() - age;
+  const isKept = since(made) > age + STALE; // the same picture, as young as ever: the age told is not of now
+  const isNews = age < OLD && !isKept;
+  if (isNews) asking = null;
+  why = isKept ? "The web view answers what it has answered before: a proxy before it may keep answers."
+    : "Redis does not answer, or too slowly for a new picture: see its load, its latency and the network to it.";
+  show(isNews ? "live" : "down", isNews ? "live" : "no news");
   renew(fresh);
 }
 
-function refused(status, page) {
+function refused({ status, ok }, page) {
   const says = page.querySelector("main .message")?.textContent.trim();
+  if (ok) {
+    why = "Something else answers in the place of the web view: a proxy before it, or a page where one signs in.";
+    return show("down", "no answer");
+  }
   const isRedis = status === 503 && says;
   show("down", isRedis ? "Redis is away" : `error ${status}`);
   why = isRedis ? `${says.replace(/\.?$/, ".")} Jobs may well be running still.`

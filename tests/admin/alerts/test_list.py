@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from typing import Any
 
 import msgspec
@@ -341,3 +342,17 @@ def test_a_redis_that_may_lose_jobs_unless_somebody_has_said_that_it_may() -> No
     assert found(**full) == ["memory"] and found(limits=Thresholds(memory=0.9), **full) == []
     broken = alerts_of_redis(info | {"aof_last_write_status": "err", "rdb_last_bgsave_status": "err"} | full)
     assert len({alert.key for alert in broken}) == len(broken) == 3
+
+
+@pytest.mark.parametrize(
+    ("remedy", "command"),
+    [
+        ("UNLINK lowkiq:{q:0}:due", ["redis-cli", "UNLINK", "lowkiq:{q:0}:due"]),
+        ('HDEL k "$(id)`id`\'\\xff"', ["printf", "%s\\n", 'HDEL k "$(id)`id`\'\\xff"', "|", "redis-cli"]),
+        ("HDEL k zz... (5,000 bytes)", []),
+    ],
+)
+def test_the_command_that_removes_what_somebody_wrote_runs_nothing_else(remedy: str, command: list[str]) -> None:
+    """It is copied into a shell, and the name in it is whoever's who can write to Redis."""
+    (alert,) = listed(node(), unreadable=(Unreadable("k", "junk", remedy),))
+    assert shlex.split(alert.command) == command

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import json
+from urllib.parse import urlencode
 
 import pytest
 
 from lowkiq.admin.beats.health import ThreadHealth
 from lowkiq.web import create_app
-from tests.queue.shard_driver import PAST
+from tests.queue.shard_driver import FUTURE, PAST
 from tests.web.api.conftest import Api
 from tests.web.node_health import tell_health
 
@@ -147,3 +148,56 @@ def test_a_list_has_the_line_of_an_error_and_one_job_its_traceback(api, shard):
     (place,) = api.get("queues/q/job?id=a")["places"]
     assert place["error"] == "E: 17"
     assert place["traceback"] == "Traceback (most recent call last):\n  File x, line 3\nE: 17\nmore"
+
+
+@pytest.fixture
+def timed(work):
+    """Queued jobs that are due a second apart from FUTURE on, and as many in the morgue."""
+    work.perform_async([{"id": str(number), "perform_in": FUTURE + number} for number in range(5)])
+
+
+@pytest.mark.parametrize(
+    ("low", "high", "ids"),
+    [
+        (f"{FUTURE + 1}", f"{FUTURE + 3}", "123"),
+        (f"({FUTURE + 1}", f"({FUTURE + 3}", "2"),
+        (f"({FUTURE + 1}", "", "234"),
+        ("", f"({FUTURE + 1}", "0"),
+        ("-inf", "+inf", "01234"),
+        ("-inf", "inf", "01234"),
+        ("+inf", "-inf", ""),
+    ],
+)
+@pytest.mark.parametrize("view", ["due", "scheduled"])
+def test_a_range_begins_at_a_value_and_goes_both_ways_as_queries_have_it(api, work, timed, view, low, high, ids):
+    bounds = {"min": low, "max": high}
+
+    def asked(**more):
+        return "".join(job["id"] for job in api.get(f"queues/q/jobs?{urlencode(bounds | more)}")["jobs"])
+
+    assert (asked(view=view), asked(view=view, reverse="true")) == (ids, ids[::-1])
+    named = {name: value for name, value in bounds.items() if value}
+    assert "".join(job.id for job in work.queries.range_by_perform_in(**named)) == ids
+    assert "".join(job.id for job in work.queries.rev_range_by_perform_in(**named)) == ids[::-1]
+
+
+def test_a_range_has_pages_both_ways(api, timed):
+    for reverse, pages in (("", ["12", "34"]), ("&reverse=true", ["43", "21"])):
+        path = f"queues/q/jobs?limit=2&min={FUTURE + 1}{reverse}"
+        first = api.get(path)
+        second = api.get(f"{path}&cursor={first['next']}")
+        assert ["".join(job["id"] for job in page["jobs"]) for page in (first, second)] == pages
+
+
+def test_ranges_are_of_failures_and_of_the_morgue_too(api, work, timed):
+    work.actions.kill(["1"])
+    buried = api.get("queues/q/jobs?view=morgue")["jobs"][0]["at"]
+    for bounds, count in ((f"min={buried}", 1), (f"min=({buried}", 0), (f"max=({buried}", 0), ("min=0", 1)):
+        assert len(api.get(f"queues/q/jobs?view=morgue&{bounds}")["jobs"]) == count, bounds
+    assert api.get("queues/q/jobs?view=retries&min=(0&max=%2Binf")["jobs"] == []
+
+
+@pytest.mark.parametrize("bound", ["nan", "(", "((5", "5)", "x", "1e999", "(inf", "9" * 400, "\u0663"])
+def test_a_bound_that_is_none_is_refused(api, work, bound):
+    error = api.get(f"queues/q/jobs?{urlencode({'min': bound})}", 400)["error"]
+    assert "parameter min" in error and "5, (5 for more or less than 5, -inf or +inf" in error

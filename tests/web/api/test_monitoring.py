@@ -28,6 +28,15 @@ def test_stats_are_what_the_original_gives(api, work, shard):
     assert stats["total"]["lag"] == pytest.approx(shard.now() - PAST, abs=60)
 
 
+def test_stats_tell_how_old_they_are(browse, make_web, work, time):
+    browser = browse(make_web())
+    ages = []
+    for seconds in (0.0, 0.7, 0.2, 0.2):
+        time.now += seconds
+        ages.append(float(browser.get("/api/v1/stats").headers["x-lowkiq-age"]))
+    assert ages == [0.0, 0.7, 0.9, 0.0]
+
+
 def test_stats_of_a_worker_whose_queue_redis_does_not_know_are_zeros(api, work):
     nothing = {"length": 0, "morgue_length": 0, "lag": 0.0}
     assert api.get("stats") == {"total": nothing, "by_worker": {"Orders": nothing}}
