@@ -37,6 +37,7 @@ ADDRESS: Final = (
     "shards",
     "cursor",
     "days",
+    "day",
 )
 #: Jobs of a page, and groups of errors that are shown.
 JOBS, GROUPS = 25, 12
