@@ -12,7 +12,7 @@ from types import TracebackType
 from typing import Any, Final, Self
 
 import msgspec
-from redis.exceptions import RedisError
+from redis.exceptions import NoPermissionError, RedisError
 
 from lowkiq import clock
 from lowkiq.admin.jobs.tracking import parse_note
@@ -25,7 +25,7 @@ from lowkiq.transport.cluster import ClusterClient
 #: Kinds of events. "gap": some may have been missed, as while Redis was away.
 KINDS: Final = (
     "pushed", "started", "done", "failed", "buried", "revived", "deleted", "cancelled", "released", "restored",
-    "lease_lost", "death", "gap",
+    "lease_lost", "death", "settings_changed", "gap",
 )  # fmt: skip
 #: Seconds until a shard forgets that somebody listens, and between two renewals: two may be lost.
 LAPSE: Final = 30
@@ -39,7 +39,7 @@ _ID: Final = re.compile(rb"([0-9]{1,6}) ")
 
 
 class Event(msgspec.Struct, frozen=True):
-    """Something that happened to a job, or with lease_lost and death to a shard."""
+    """Something that happened to a job; with lease_lost and death to a shard, with settings_changed to a queue."""
 
     at: float
     kind: str
@@ -47,6 +47,18 @@ class Event(msgspec.Struct, frozen=True):
     id: str = ""
     node: str = ""
     detail: str = ""
+
+
+def publish(caller: Caller, namespace: str, event: Event) -> None:
+    """Tells of what is not of a job, as notes.lua does of jobs. A user who may not publish tells nobody."""
+    node, note = event.node.encode(), f"{event.kind} {event.at:.6f}"
+    with contextlib.suppress(NoPermissionError):
+        text = f"0 {note} {len(node)} ".encode() + node + event.detail.encode()
+        caller.command("PUBLISH", _channel(namespace, event.queue), text)
+
+
+def _channel(namespace: str, queue: str) -> str:
+    return f"{namespace}:bell:events:{queue}"
 
 
 class Events:
@@ -68,7 +80,7 @@ class Events:
             if kind not in KINDS:
                 raise unknown_option("kind of event", kind, KINDS)
         self._caller, self._queues = caller, dict(queues)
-        self._channels = {f"{namespace}:bell:events:{queue}".encode(): queue for queue in queues}
+        self._channels = {_channel(namespace, queue).encode(): queue for queue in queues}
         self._shards = shards_of(namespace, queues)
         self._ids = None if ids is None else {str(id) for id in ids}
         self._kinds = None if kinds is None else {*kinds, "gap"}

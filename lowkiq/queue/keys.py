@@ -142,6 +142,11 @@ def version(namespace: str, group: str) -> str:
     return f"{namespace}:version:{group}"
 
 
+def settings(namespace: str, queue: str) -> str:
+    """The settings of a queue with which a node has started last."""
+    return f"{namespace}:settings:{queue}"
+
+
 def hands_of(namespace: str, node: str) -> str:
     """List: what a node is asked for, until it hears. It shares a Cluster slot with the next."""
     return f"{namespace}:{{hands}}:to:{node}"

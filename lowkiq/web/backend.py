@@ -10,6 +10,7 @@ from lowkiq.admin.jobs.bulks import Bulk
 from lowkiq.admin.jobs.finder import Finder
 from lowkiq.admin.jobs.previews import Previews
 from lowkiq.admin.jobs.search import Search
+from lowkiq.admin.jobs.tags import TagCount, top_tags
 from lowkiq.admin.jobs.tracking import Tracked, Transition, is_tracked, read_tracked, read_transitions
 from lowkiq.admin.jobs.undo import UndoableActions
 from lowkiq.admin.metrics import known_queues
@@ -62,6 +63,10 @@ class Backend:
     def actions(self, queue: str) -> UndoableActions:
         """Raises UnknownQueue."""
         return UndoableActions(self.caller, self._shards(queue), max_id_bytes=self.settings.max_id_bytes)
+
+    def tags(self, queue: str, limit: int) -> list[TagCount]:
+        """The tags that most ids of a queue have. Raises UnknownQueue."""
+        return top_tags(self.caller, self._shards(queue), limit)
 
     def tracked(self) -> list[Tracked]:
         """The tracked ids of all queues."""

@@ -16,7 +16,7 @@ from lowkiq.admin.metrics import MOST_QUEUES, MOST_SHARDS_IN_ALL
 from lowkiq.admin.past import history
 from lowkiq.admin.past.durations import Durations
 from lowkiq.admin.past.statistics import Addition, Times, add, read_totals
-from lowkiq.node.counts.incident_notes import note_version
+from lowkiq.node.counts.deploys import note_version
 from lowkiq.queue import keys
 from lowkiq.queue.push import register
 from lowkiq.queue.unreadable import KEPT_SECONDS, LONGEST, MOST, Met, Unreadable, quoted

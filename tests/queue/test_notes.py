@@ -10,6 +10,7 @@ from lowkiq import SettingsError
 from lowkiq.admin.jobs import tracking
 from lowkiq.admin.jobs.queries import Queries
 from lowkiq.errors import Refused
+from lowkiq.queue.shard import Owned
 from tests.queue.shard_driver import PAST
 from tests.support import wait_until
 
@@ -126,3 +127,17 @@ def test_a_broken_connection_is_a_gap_and_an_async_listener_hears_it(shard):
     assert (gap.kind, gap.queue) == ("gap", "q")
     assert (pushed.kind, pushed.id) == ("pushed", "a")
     wait_until(lambda: shard.redis.ttl(shard.key("watch")) > 0, 5)
+
+
+def test_a_shard_whose_node_is_lost_is_told_of_whatever_ids_are_asked_for(shard):
+    shard.redis.hset(f"{shard.app.settings.namespace}:queues", "q", "2:1")
+    with shard.app.events("q", kinds=["death", "lease_lost", "restored"], ids=["other"]) as events:
+        events.next(0.2)
+        shard.push("a", b"p", 1.0, PAST)
+        shard.lease("n1").claim()
+        shard.lease("n2", dead=["n1"], ttl=0.05).claim()
+        wait_until(lambda: isinstance(shard.try_acquire("n3"), Owned))
+        found = [next(events) for _ in range(2)]
+    assert [(one.kind, one.queue, one.id, one.node) for one in found] == [
+        ("death", "q", "", "n1"), ("lease_lost", "q", "", "n2"),
+    ]  # fmt: skip

@@ -12,7 +12,7 @@ from typing import Annotated, Final, NamedTuple
 import msgspec
 from msgspec import Meta
 
-from lowkiq.admin.past.durations import Bucket, Durations
+from lowkiq.admin.past.durations import BOUNDS, Bucket, Durations
 from lowkiq.queue import keys
 from lowkiq.queue.call import Call, Caller, redis_time
 from lowkiq.queue.unreadable import Unreadable, parsed, quoted
@@ -24,8 +24,8 @@ KEPT_DAYS: Final = 365
 NUMBER_KEPT: Final = 86_400
 #: Sums that one script adds to: about 4 ms.
 SUMS_A_CALL: Final = 50
-#: Bytes of a sum that are read: it has under 700 numbers.
-MOST_BYTES: Final = 16_384
+#: Bytes of a sum that are read: it has at most 2,000 numbers, mostly under 300.
+MOST_BYTES: Final = 32_768
 #: Jobs that must have run before their usual time is told.
 FEWEST: Final = 20
 
@@ -69,7 +69,7 @@ class Statistics(msgspec.Struct, frozen=True):
     """Jobs of a queue on one day, in UTC by Redis's clock."""
 
     day: datetime.date
-    wait: Annotated[Lengths, Meta(description="From when each try was due until it was claimed, by the claim's day.")]
+    wait: Annotated[Lengths, Meta(description="From when each try was due until it began, by the claim's day.")]
     run: Annotated[Lengths, Meta(description="In `perform`, of its batch, by the day of its end.")]
 
 
@@ -84,7 +84,7 @@ class Addition(NamedTuple):
 def add(caller: Caller, namespace: str, node: str, number: int, rows: Sequence[Addition]) -> bool:
     """Adds at most SUMS_A_CALL / 2 rows; `number` rises with each call of a node. False if that was done before."""
     names = [keys.added(namespace, node)]
-    arguments: list[str | int | float] = [number, NUMBER_KEPT, KEPT_DAYS * DAY]
+    arguments: list[str | int | float] = [number, NUMBER_KEPT, KEPT_DAYS * DAY, MOST_BYTES, len(BOUNDS)]
     for queue, day, times in rows:
         names += (keys.times(namespace, queue, day), keys.times(namespace, queue))
         arguments += [f"{times.waits.text}|{times.runs.text}"] * 2

@@ -1,7 +1,7 @@
--- version: which version a group of nodes runs now.
--- KEYS  1 lowkiq:version:GROUP
--- ARGV  1 the version, 2 bytes of the last one that are read
--- returns the version until now, '' if there was none
+-- version: which version a group of nodes runs now, or with which settings a queue.
+-- KEYS  1 lowkiq:version:GROUP or lowkiq:settings:QUEUE
+-- ARGV  1 the version, or the settings, 2 bytes of the last ones that are read
+-- returns those until now, '' if there were none
 local is = redis.call('TYPE', KEYS[1]).ok
 if is ~= 'string' and is ~= 'none' then redis.call('UNLINK', KEYS[1]) end
 local last = redis.call('GETRANGE', KEYS[1], 0, ARGV[2] - 1)

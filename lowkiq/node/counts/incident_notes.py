@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import socket
 import threading
 from collections import deque
@@ -14,18 +13,14 @@ import msgspec
 from lowkiq import clock
 from lowkiq.admin import words
 from lowkiq.admin.past.incidents import NewIncident, Severity, note
-from lowkiq.queue import keys
-from lowkiq.queue.call import Call, Caller, redis_time
+from lowkiq.queue.call import Caller, redis_time
 from lowkiq.queue.shard import Shard
 from lowkiq.shared_page import Bulletin
-from lowkiq.version import VERSION
 
 #: Incidents that wait for Redis; of more, the oldest are dropped.
 MOST: Final = 1_000
 #: Queues that one names.
 NAMED: Final = 10
-#: Characters of a version.
-MOST_VERSION: Final = 100
 #: State of a node that leaves → kind of the incident, and its sentence.
 LEAVES: Final[Mapping[str, tuple[str, str]]] = {
     "retiring": ("retiring", "It retires: it takes no new jobs, and ends after those that run"),
@@ -97,21 +92,6 @@ class SupervisorEvents:
             ]  # fmt: skip
             note(caller, namespace, news)
         self._sent = frozenset(event.key for event in events)
-
-
-def note_version(caller: Caller, namespace: str, queues: Sequence[str]) -> None:
-    """Notes a deployment, when these queues are run by another version than the last time a node started."""
-    names = sorted(queues)
-    group = hashlib.sha256("\n".join(names).encode("utf-8", "surrogateescape")).hexdigest()[:16]
-    last = caller.run(Call("version", [keys.version(namespace, group)], [VERSION, MOST_VERSION], bytes))
-    if last == VERSION.encode():
-        return
-    was = words.printable(last.decode("utf-8", "replace"))
-    of = words.listed([*(words.printable(name, 60) for name in names[:NAMED]), *(["others"] * (len(names) > NAMED))])
-    says = f"Lowkiq {VERSION} runs {of}" + (f" in place of {was}" if was else ", for the first time")
-    at = redis_time(caller)
-    key = f"deploy:{group}:{was}:{VERSION}:{at:.0f}"
-    note(caller, namespace, [NewIncident(key=key, kind="deploy", severity="note", says=says, at=at)])
 
 
 def started(environment: Mapping[str, str]) -> str:

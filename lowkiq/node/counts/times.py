@@ -5,35 +5,66 @@ from __future__ import annotations
 import threading
 from collections import deque
 from collections.abc import Iterable, Sequence
+from typing import NamedTuple
 
+from lowkiq import clock
 from lowkiq.admin.past.statistics import DAY, SUMS_A_CALL, Addition, Times, add
 from lowkiq.job import Job
-from lowkiq.queue.call import Caller, chunked
+from lowkiq.queue.call import Caller, chunked, redis_time
+
+
+class Ran(NamedTuple):
+    """Jobs that have run: a batch, or several that were quick."""
+
+    #: The first due first.
+    jobs: Sequence[Job]
+    #: When that began (monotonic); of several batches the middle.
+    began: float
+    #: Of a batch.
+    seconds: float
+
+
+class RedisClock:
+    """By how much Redis's clock is ahead of our monotonic one."""
+
+    #: None: nobody has asked yet.
+    ahead: float | None = None
+
+    def ask(self, caller: Caller) -> None:
+        """Reads Redis's clock. It told it half-way."""
+        asked_at = clock.monotonic()
+        told = redis_time(caller)
+        self.ahead = told - (asked_at + clock.monotonic()) / 2
 
 
 class QueueTimes:
     """Those of one queue, for all threads, by day of Redis's clock. The lock is held for microseconds, once a claim."""
 
-    def __init__(self) -> None:
+    def __init__(self, redis_clock: RedisClock) -> None:
+        self._clock = redis_clock
         self._lock = threading.Lock()
         self._days: dict[float, Times] = {}
 
-    def note(self, jobs: Sequence[Job], claimed_at: float, ended_at: float, runs: Iterable[tuple[float, int]]) -> None:
+    def note(self, claimed_at: float, heard_at: float, ran: Iterable[Ran]) -> None:
         """
-        Counts jobs that have run, the first due first.
+        Counts jobs of a claim that have run: they waited until they began.
 
         Args:
-            claimed_at, ended_at: Redis's time.
-            runs: how many of them ran for so many seconds.
+            claimed_at: Redis's time of it; 0: nobody knows, and nothing is counted.
+            heard_at: when the node heard of it (monotonic).
         """
-        claimed_on, ended_on = claimed_at // DAY, ended_at // DAY
+        if not claimed_at:
+            return
+        ahead, claimed_on = self._clock.ahead, claimed_at // DAY
+        if ahead is None:
+            ahead = claimed_at - heard_at
         with self._lock:
-            times = self._days.get(claimed_on) or self._begin(claimed_on)
-            times.waits.add_waits(jobs, claimed_at)
-            if ended_on != claimed_on:
-                times = self._days.get(ended_on) or self._begin(ended_on)
-            for seconds, count in runs:
-                times.runs.add(seconds, count)
+            claimed = self._days.get(claimed_on) or self._begin(claimed_on)
+            for jobs, began, seconds in ran:
+                claimed.waits.add_waits(jobs, began + ahead)
+                ended_on = (began + ahead + seconds) // DAY
+                ended = claimed if ended_on == claimed_on else self._days.get(ended_on) or self._begin(ended_on)
+                ended.runs.add(seconds, len(jobs))
 
     def take(self) -> dict[int, Times]:
         """What was counted since the last time."""
@@ -51,16 +82,18 @@ class NodeTimes:
 
     def __init__(self) -> None:
         self._queues: dict[str, QueueTimes] = {}
+        self._clock = RedisClock()
         self._number = 0
         #: Additions that Redis has not confirmed, each with its number: they are repeated as they are.
         self._unsent: deque[tuple[int, list[Addition]]] = deque()
 
     def of(self, queue: str) -> QueueTimes:
         """Those of a queue."""
-        return self._queues.setdefault(queue, QueueTimes())
+        return self._queues.setdefault(queue, QueueTimes(self._clock))
 
     def flush(self, caller: Caller, namespace: str, node: str) -> None:
         """Adds what was counted. Raises RedisError: the next flush goes on where this one has ended."""
+        self._clock.ask(caller)
         self._send(caller, namespace, node)
         taken = [Addition(queue, *row) for queue, times in self._queues.items() for row in times.take().items()]
         for rows in chunked(taken, SUMS_A_CALL // 2):

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from functools import partial
 
-from lowkiq.node.counts.incident_notes import SupervisorEvents, note_version
+from lowkiq.node.counts.deploys import note_settings, note_version
+from lowkiq.node.counts.incident_notes import SupervisorEvents
 from lowkiq.node.health.failure_flush import FailureFlush
 from lowkiq.node.remote import Remote
 from lowkiq.node.runtime import Runtime
@@ -20,6 +21,7 @@ def flushes_of(runtime: Runtime, remote: Remote) -> list[Callable[[], None]]:
     def say_version() -> None:
         if unsaid:
             note_version(caller, namespace, unsaid)
+            note_settings(caller, namespace, runtime.node, runtime.workers.values())
             unsaid.clear()
 
     return [

@@ -92,8 +92,8 @@ class ClaimInHand(ABC):
         self.crowds = claim.crowds
         self._batch_size = 1 if claim.crowds else self.worker.batch_size
         self._jobs = claim.jobs
-        #: Redis's time of the claim, 0 if it is not known, and by how much that is ahead of our monotonic clock.
-        self._claimed_at, self._ahead = claim.at, claim.at - clock.monotonic()
+        #: Redis's time of the claim, 0 if it is not known; and when we heard of it (monotonic).
+        self._claimed_at, self._heard_at = claim.at, clock.monotonic()
         self._has_several = claim.has_several
         self._failed: list[Failure] = []
         self._exhausted: list[Exhausted] = []

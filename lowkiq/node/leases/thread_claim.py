@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Final
 
 import structlog
@@ -13,6 +13,7 @@ from lowkiq.handlers.context import Context, Progress, enter
 from lowkiq.handlers.retries import loggable
 from lowkiq.handlers.stop import Stop
 from lowkiq.job import Job
+from lowkiq.node.counts.times import Ran
 from lowkiq.node.leases.claim_in_hand import Batch, ClaimInHand, Thread
 from lowkiq.node.leases.lease import Lease
 from lowkiq.queue.claims import Claim, load_all
@@ -123,7 +124,7 @@ class ThreadClaim(ClaimInHand):
         self._begin(seat)
         place, performs, failures, is_late = seat.place, 0, None, False
         begun, latest, floor = self._started, since + 2 * window, min(window, SLOW)
-        slow: list[tuple[float, int]] = []
+        slow: list[tuple[int, int, float, float]] = []
         started = before = now()
         enter(Context(self))
         while True:  # all that a job costs the node is in this loop, so what it could call is written out here
@@ -153,7 +154,7 @@ class ThreadClaim(ClaimInHand):
             after = now()
             performs += 1
             if after - before >= floor:
-                slow.append((after - before, last - first))
+                slow.append((first, last, before, after))
                 is_late = after - before >= window
             if after >= latest:
                 is_late = True
@@ -163,20 +164,21 @@ class ThreadClaim(ClaimInHand):
         if performs:
             self.running = ()  # until here it can't be taken back
             lease.claim_size.learn(performs, before - started)
-            self._note_times(begun, performs - len(slow), before - started, before, slow)
+            lease.times.note(self._claimed_at, self._heard_at, self._ran(begun, started, before, slow))
         return not is_late
 
-    def _note_times(self, begun: int, quick: int, seconds: float, ended: float, slow: list[tuple[float, int]]) -> None:
-        """Counts what has run from `begun` on, in so many `seconds`: each slow batch alone, the quick by their mean."""
-        jobs = self._jobs[begun : self._done]
-        if quick:
-            count = len(jobs)
-            for took, several in slow:
-                seconds -= took
-                count -= several
-            slow.append((max(seconds, 0.0) / quick, count))
-        if self._claimed_at:
-            self.lease.times.note(jobs, self._claimed_at, ended + self._ahead, slow)
+    def _ran(self, begun: int, since: float, ended: float, slow: list[tuple[int, int, float, float]]) -> Iterator[Ran]:
+        """
+        Jobs from `begun` on, which have run one after the other from then to then: each slow batch alone, with its
+        first job, the one behind its last, its start and end; the quick ones in between by their mean.
+        """
+        jobs, size = self._jobs, self._batch_size
+        for first, last, started, after in (*slow, (self._done, self._done, ended, ended)):
+            if first > begun:
+                yield Ran(jobs[begun:first], (since + started) / 2, (started - since) / -((begun - first) // size))
+            if last > first:
+                yield Ran(jobs[first:last], started, after - started)
+            begun, since = last, after
 
     def _begin(self, seat: Seat) -> None:
         # Spoiled payloads are of jobs in between, so nobody could tell by its place in the claim which one runs.

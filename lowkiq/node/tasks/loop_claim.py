@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
-from operator import attrgetter
 from typing import Protocol
 
 from lowkiq import clock
@@ -12,14 +11,13 @@ from lowkiq.handlers.context import Context, Progress, enter
 from lowkiq.handlers.retries import Failures
 from lowkiq.handlers.stop import Stop
 from lowkiq.job import Job
+from lowkiq.node.counts.times import Ran
 from lowkiq.node.leases.claim_in_hand import ClaimInHand, Thread
 from lowkiq.node.leases.lease import Lease
 from lowkiq.queue.claims import Claim
 from lowkiq.queue.shard import Shard
 from lowkiq.shared_page import Seat
 from lowkiq.worker import Worker
-
-_due = attrgetter("perform_in")
 
 
 class Feeder(Thread, Protocol):
@@ -47,10 +45,8 @@ class LoopClaim(ClaimInHand):
         self._unstarted: list[Job] = list(claim.jobs)
         self._running: list[TaskBatch] = []
         self._ended: list[Job] = []
-        #: Those of them whose times are not counted yet; how long each batch took, and when the last one ended.
-        self._untimed: list[Job] = []
-        self._took: list[tuple[float, int]] = []
-        self._ended_at = 0.0
+        #: Batches that have ended, and are not counted yet.
+        self._uncounted: list[Ran] = []
         self._seat: Seat | None = None
         self._on_end: Callable[[], None] = lambda: None
 
@@ -118,9 +114,7 @@ class LoopClaim(ClaimInHand):
         with self._lock:
             self._running.remove(batch)
             self._ended += batch.running
-            self._untimed += batch.running
-            self._took.append((now - batch.running_since, len(batch.running)))
-            self._ended_at = now
+            self._uncounted.append(Ran(batch.running, batch.running_since, now - batch.running_since))
             if failures is not None:
                 self._note(failures)
             if self.waits_since is None:
@@ -152,10 +146,9 @@ class LoopClaim(ClaimInHand):
 
     def _forget_done(self, done: int) -> None:
         del self._ended[:done]
-        if self._untimed and self._claimed_at:
-            jobs, self._untimed = sorted(self._untimed, key=_due), []
-            took, self._took = self._took, []
-            self.lease.times.note(jobs, self._claimed_at, self._ended_at + self._ahead, took)
+        if self._uncounted:
+            ran, self._uncounted = self._uncounted, []
+            self.lease.times.note(self._claimed_at, self._heard_at, ran)
 
 
 class TaskBatch:

@@ -18,7 +18,7 @@ from lowkiq import SettingsError
 from lowkiq.admin.events import READ, Events
 from lowkiq.admin.jobs.tracking import Tracked
 from lowkiq.errors import Refused
-from lowkiq.web.api.input import Rejected
+from lowkiq.web.api.input import MAX_FIELDS, Rejected
 from lowkiq.web.api.operation import NO_QUEUE, ApiCall, operation
 from lowkiq.web.api.types import MAX_IDS, Moved, Text
 from lowkiq.web.security.access import CALLER
@@ -39,7 +39,10 @@ class EventsQuery(msgspec.Struct, frozen=True):
     """Choice of events."""
 
     queue: Annotated[Text | None, Meta(description="A queue's name; without one, all of them.")] = None
-    id: Annotated[Text | None, Meta(description="Only of this id.")] = None
+    id: Annotated[
+        Annotated[list[Text], Meta(min_length=1, max_length=MAX_FIELDS)] | None,
+        Meta(description="Only of this id; may be given again."),
+    ] = None
     kinds: Annotated[Text | None, Meta(description="Only of these kinds, with commas between them.")] = None
 
 
@@ -74,8 +77,7 @@ async def events(call: ApiCall) -> Response:
         raise Rejected(429, f"{MOST_LISTENERS} listen to events already: try again later", {"Retry-After": "10"})
     try:
         kinds = query.kinds.split(",") if query.kinds else None
-        ids = None if query.id is None else [query.id]
-        listening = await run_in_threadpool(call.view.app.events, query.queue, ids, kinds)
+        listening = await run_in_threadpool(call.view.app.events, query.queue, query.id, kinds)
     except BaseException as error:
         _places.release()
         if isinstance(error, SettingsError):

@@ -42,12 +42,16 @@ def read_query(request: Request, kind: type[T]) -> T:
         raise Rejected(400, "the query is not UTF-8: percent-encode the bytes of UTF-8 text") from None
     except ValueError:
         raise Rejected(400, f"the query has more than {MAX_FIELDS} parameters") from None
-    values: dict[str, str] = {}
+    lists = {field.name for field in msgspec.structs.fields(kind) if _is_list(field.type)}
+    values: dict[str, Any] = {}
+    given = set()
     for name, value in pairs:
-        if name in values:
+        if name in given and name not in lists:
             raise Rejected(400, f"parameter {short(name)} is given twice: give it once")
-        values[name] = value
-    return _typed(kind, {name: value for name, value in values.items() if value}, "parameter", strict=False)
+        given.add(name)
+        if value:
+            values[name] = [*values.get(name, ()), value] if name in lists else value
+    return _typed(kind, values, "parameter", strict=False)
 
 
 async def read_body(request: Request, kind: type[T]) -> T:
@@ -90,6 +94,11 @@ def _value(kind: Any, value: Any, noun: str, name: str, strict: bool) -> Any:
         place = re.search(r" - at `\$([^`]*)`$", str(error))
         where = f" ({name}{place[1]})" if place else ""
         raise Rejected(400, f"{noun} {name} is {short(value)}{where}, it must be {_what(kind)}") from None
+
+
+def _is_list(kind: Any) -> bool:
+    """True for a parameter that may be given several times."""
+    return any(schema.get("type") == "array" for schema in schemas_of(kind))
 
 
 def schemas_of(kind: Any) -> list[dict[str, Any]]:

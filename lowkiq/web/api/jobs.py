@@ -32,7 +32,7 @@ from lowkiq.web.snapshot import Snapshot
 from lowkiq.web.view import View
 
 #: Parameters that search, or cut a range out of an order.
-_SEARCHES: Final = ("pattern", "error", "retry_count")
+_SEARCHES: Final = ("pattern", "error", "tag", "retry_count")
 _RANGES: Final = ("min", "max", "reverse")
 #: What a thread tells of a job that it does not perform.
 _IDLE = ThreadHealth(name="")
@@ -174,8 +174,8 @@ def _require_sense(query: JobsQuery) -> None:
     if query.retry_count is not None and query.view != "retries":
         raise Rejected(400, f"parameter retry_count can't be used with view={query.view}, only with view=retries")
     ranges = [name for name in ("retry_count", *_RANGES) if name in given]
-    if ranges and (query.pattern is not None or query.error is not None):
-        raise Rejected(400, f"parameter {ranges[0]} can't be used with pattern or error: give one of them")
+    if ranges and any(text is not None for text in (query.pattern, query.error, query.tag)):
+        raise Rejected(400, f"parameter {ranges[0]} can't be used with pattern, error or tag: give one of them")
 
 
 def _page(view: View, queue: str, query: JobsQuery) -> Page:

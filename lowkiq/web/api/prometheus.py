@@ -76,7 +76,7 @@ NODE_GAUGES: Final[Sequence[tuple[str, str, Callable[[NodeHealth], float | None]
     ),
 )
 HISTOGRAMS: Final[Sequence[tuple[str, str, Callable[[Times], Durations]]]] = (
-    ("lowkiq_wait_seconds", "From when each try of a job was due until it was claimed.", lambda times: times.waits),
+    ("lowkiq_wait_seconds", "From when each try of a job was due until it began.", lambda times: times.waits),
     ("lowkiq_perform_seconds", "Time in perform of each try of a job.", lambda times: times.runs),
 )
 #: Numbers of their bounds, each four times the one before: from 0.25 ms to 4.7 hours.

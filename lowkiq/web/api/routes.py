@@ -8,7 +8,7 @@ import msgspec
 from starlette.responses import Response
 from starlette.routing import BaseRoute
 
-from lowkiq.web.api import actions, events, jobs, monitoring, openapi, past, prometheus
+from lowkiq.web.api import actions, events, jobs, monitoring, openapi, past, prometheus, tags
 from lowkiq.web.api.operation import JSON, ApiCall, operation
 from lowkiq.web.api.types import TokenReply
 from lowkiq.web.security.paths import prefix_of
@@ -51,6 +51,7 @@ OPERATIONS: Final = (
     jobs.jobs,
     jobs.job,
     jobs.search,
+    tags.tags,
     actions.act,
     actions.undo,
     actions.bulks,

@@ -14,6 +14,7 @@ from lowkiq.admin.jobs.failures import ErrorGroup
 from lowkiq.admin.jobs.previews import Page, Previews
 from lowkiq.admin.jobs.reader import JobPreview
 from lowkiq.admin.jobs.states import FAILURES, STATES, State, counts_of, state_named
+from lowkiq.admin.jobs.tags import TagCount
 from lowkiq.admin.jobs.undo import KEPT_SECONDS
 from lowkiq.admin.words import printable
 from lowkiq.failure import main_line
@@ -36,9 +37,12 @@ ADDRESS: Final = (
     "shards",
     "cursor",
     "days",
+    "day",
 )
 #: Jobs of a page, and groups of errors that are shown.
 JOBS, GROUPS = 25, 12
+#: Tags that the page names, and shards of a queue up to which it does.
+TAGS, MOST_TAGGED_SHARDS = 12, 1_000
 #: Characters of a payload or an error in a line.
 PREVIEW: Final = 120
 
@@ -151,8 +155,16 @@ def jobs_of(view: View, visit: Visit, queue: str) -> dict[str, Any]:
         "result": result_of(visit.query),
         "undo": None if view.read_only else undo_of(visit.query),
         "undo_seconds": KEPT_SECONDS,
+        "tag_counts": _tags(view, visit, queue),
         **_errors(previews if visit.is_whole else None, found),
     }
+
+
+def _tags(view: View, visit: Visit, queue: str) -> Sequence[TagCount]:
+    """The tags that most jobs have. Each shard is asked for its own, so of very many shards they are left out."""
+    if not visit.is_whole or visit.snapshot.row(queue).shards_count > MOST_TAGGED_SHARDS:
+        return ()
+    return view.backend.tags(queue, TAGS)
 
 
 def _errors(previews: Previews | None, found: Filter) -> dict[str, Any]:

@@ -23,6 +23,8 @@ WIDTH, HEIGHT = 600, 120
 HEADROOM: Final = 4
 #: A gap of more than so many steps is shown as one: a sample may come a little late.
 PATIENCE: Final = 1.9
+#: From so long steps on, people are told the day.
+DAY: Final = 86_400
 #: Columns that show their values when pointed at.
 MOST_COLUMNS: Final = 60
 
@@ -167,8 +169,10 @@ class Chart:
             ).format(x - half, max(end - x, 1), HEIGHT, self._tooltip(some))
 
     def _tooltip(self, some: range) -> str:
-        first, last = self.times[some[0]] - self.step, self.times[some[-1]]
-        lines = [formatting.moment(last)]
+        begun, last = self.times[some[0]], self.times[some[-1]]
+        first = begun - self.step
+        # A step's values are drawn at its end, which is the next day already.
+        lines = [formatting.days(begun - 1, last - 1) if self.step >= DAY else formatting.moment(last)]
         for line in self.lines:
             values = [value for value in (line.values[index] for index in some) if value is not None]
             lines.append(f"{line.name} {self.words_of(max(values)) if values else 'unknown'}")

@@ -91,6 +91,12 @@ def clock_time(at: float) -> str:
     return date.strftime("%H:%M:%S") if date else f"{at:g}"
 
 
+def days(first: float, last: float) -> str:
+    """The day of a time, in UTC, or the days from one to another."""
+    names = [date.strftime("%Y-%m-%d") if (date := _date(at)) else f"{at:g}" for at in (first, last)]
+    return f"{' to '.join(dict.fromkeys(names))} UTC"
+
+
 def on_axis(at: float, length: float) -> str:
     """A time below a chart, of which `length` seconds are shown: the clock's, of several days the date."""
     date = _date(at)

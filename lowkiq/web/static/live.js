@@ -168,7 +168,7 @@ function renew(fresh) {
   }
   if (focused !== document.activeElement && focused.isConnected) focused.focus({ preventScroll: true });
   tellNews();
-  if (cursor !== null) readOut();
+  for (const group of cursors.keys()) if (cursors.get(group) !== null) readOut(group);
 }
 
 // Text that somebody is about to copy stays.
@@ -381,11 +381,11 @@ document.addEventListener("keydown", (event) => {
   event.preventDefault();
 });
 
-// ── Charts: one cursor for all ──
+// ── Charts: one cursor for all of a group ──
 
-// Each chart has columns, with the time and the value of each line in their titles: they are what is read out. The cursor
-// is a share of the width, since all charts of a page show the same time.
-let cursor = null;
+// Each chart has columns, with the time and the value of each line in their titles: they are what is read out. A cursor is a
+// share of the width, since all charts of a group show the same time.
+const cursors = new Map();
 
 function columnAt(plot, share) {
   const columns = [...plot.querySelectorAll(".column")];
@@ -393,9 +393,10 @@ function columnAt(plot, share) {
   return columns.findLast((column) => column.x.baseVal.value <= x) ?? columns[0];
 }
 
-function readOut() {
+function readOut(group) {
   let time = "", notes = [];
-  for (const figure of document.querySelectorAll("[data-live=charts] .chart")) {
+  const cursor = cursors.get(group) ?? null;
+  for (const figure of group.querySelectorAll(".chart")) {
     const plot = figure.querySelector(".plot");
     plot.querySelector(".cursor")?.remove();
     const column = cursor === null ? null : columnAt(plot, cursor);
@@ -418,31 +419,32 @@ function readOut() {
     }
     plot.append(line);
   }
-  const told = document.querySelector(".readout");
+  const told = group.parentElement.querySelector(".readout");
   if (told) set(told, [time, ...notes].join(" · ")); // as text: what it says comes from anybody
 }
 
-function point(share) {
-  cursor = share === null ? null : Math.min(Math.max(share, 0), 1);
-  readOut();
+function point(group, share) {
+  cursors.set(group, share === null ? null : Math.min(Math.max(share, 0), 1));
+  readOut(group);
 }
 
-const charts = document.querySelector("[data-live=charts]");
-charts?.addEventListener("pointermove", (event) => {
-  const plot = event.target.closest(".frame")?.querySelector(".plot");
-  if (!plot) return;
-  const { left, width } = plot.getBoundingClientRect();
-  point((event.clientX - left) / width);
-});
-charts?.addEventListener("pointerleave", () => point(null));
-charts?.addEventListener("blur", () => point(null));
-charts?.addEventListener("keydown", (event) => {
-  const step = { ArrowLeft: -1, ArrowRight: 1 }[event.key];
-  if (event.key === "Escape") point(null);
-  if (!step || event.target !== charts) return;
-  event.preventDefault();
-  point((cursor ?? 1) + step / 60);
-});
+for (const group of document.querySelectorAll(".charts")) {
+  group.addEventListener("pointermove", (event) => {
+    const plot = event.target.closest(".frame")?.querySelector(".plot");
+    if (!plot) return;
+    const { left, width } = plot.getBoundingClientRect();
+    point(group, (event.clientX - left) / width);
+  });
+  group.addEventListener("pointerleave", () => point(group, null));
+  group.addEventListener("blur", () => point(group, null));
+  group.addEventListener("keydown", (event) => {
+    const step = { ArrowLeft: -1, ArrowRight: 1 }[event.key];
+    if (event.key === "Escape") point(group, null);
+    if (!step || event.target !== group) return;
+    event.preventDefault();
+    point(group, (cursors.get(group) ?? 1) + step / 60);
+  });
+}
 
 // ── Copying: data-copy names the element whose text is meant, or is the text; empty, it means the block before ──
 

@@ -88,7 +88,7 @@ def test_what_is_out_of_range_is_told_as_its_end() -> None:
 
 @pytest.mark.parametrize(
     "text",
-    ["", "1 2", "x 1 1", "1 1 1 5", "1 nan 1 5 1", "1 inf 1 5 1", "-1 1 1", "2 1 1 5 1", "1 1 1 400 1", "1 1 1 -5 1"],
+    ["", "1 2", "x 1 1", "1 1 1 5", "1 nan 1 5 1", "1 inf 1 5 1", "-1 1 1", "2 1 1 5 1", "1 1 1 500 1", "1 1 1 -5 1"],
 )
 def test_what_is_no_duration_is_refused(text: str) -> None:
     with pytest.raises(ValueError):

@@ -14,7 +14,7 @@ from lowkiq.queue import keys
 
 QUEUES, DAYS = 100, 365
 #: Bytes a queue, as docs/operators.md states them: of its history, and of a year of its times.
-HISTORY, TIMES = 80_000, 750_000
+HISTORY, TIMES = 80_000, 1_050_000
 
 
 def lengths(chance: random.Random, median: float) -> Durations:

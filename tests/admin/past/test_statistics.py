@@ -7,12 +7,12 @@ from typing import Any
 import pytest
 from redis.exceptions import ConnectionError as Away
 
-from lowkiq import Lowkiq
+from lowkiq import Lowkiq, clock
 from lowkiq.admin.past import statistics
 from lowkiq.admin.past.durations import BOUNDS
 from lowkiq.admin.past.statistics import Addition, Times, add, date_of, day_of, read_statistics, read_totals, usual
 from lowkiq.job import Job
-from lowkiq.node.counts.times import NodeTimes
+from lowkiq.node.counts.times import NodeTimes, Ran
 from lowkiq.queue import keys
 
 #: A second before and after midnight, long ago, and the days' numbers.
@@ -68,7 +68,7 @@ def test_totals_go_on_over_days_and_usual_times_are_of_today_and_yesterday(app: 
 
 def test_a_claim_before_midnight_whose_job_ends_after_it(app: Lowkiq, namespace: str) -> None:
     times = NodeTimes()
-    times.of("q").note([Job("1", [], (0.0,), BEFORE - 3)], BEFORE, AFTER, [(2.0, 1)])
+    times.of("q").note(BEFORE, 70.0, [Ran([Job("1", [], (0.0,), BEFORE - 3)], 70.0, 2.0)])
     times.flush(app.caller, namespace, "one")
     first, second = read_statistics(app.caller, namespace, "q", 2, until=SECOND)
     assert (first.wait.count, first.run.count, second.wait.count, second.run.count) == (1, 0, 0, 1)
@@ -87,10 +87,11 @@ def test_a_flush_whose_reply_is_lost_is_repeated_as_it_was(app: Lowkiq, namespac
         return done
 
     monkeypatch.setattr("lowkiq.node.counts.times.add", losing)
-    times.of("q").note([job], BEFORE, BEFORE, [(2.0, 1)])
+    monkeypatch.setattr("lowkiq.node.counts.times.redis_time", lambda _: BEFORE - 70 + clock.monotonic())
+    times.of("q").note(BEFORE, 70.0, [Ran([job], 70.0, 0.5)])
     with pytest.raises(Away):
         times.flush(app.caller, namespace, "one")
-    times.of("q").note([job], BEFORE, BEFORE, [(2.0, 1)])
+    times.of("q").note(BEFORE, 70.0, [Ran([job], 70.0, 0.5)])
     times.flush(app.caller, namespace, "one")
     times.flush(app.caller, namespace, "one")
     assert calls == [1, 1, 2]

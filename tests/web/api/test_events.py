@@ -109,6 +109,13 @@ def test_what_happens_to_jobs_arrives_and_filters_choose(url: str, driver: Shard
         assert [(row["queue"], row["id"]) for row in rows(other, 1)] == [("other", "x")]
 
 
+def test_several_ids_can_be_chosen_and_as_many_kinds(url: str, driver: ShardDriver) -> None:
+    with listening(f"{url}?id=bad&id=worst&kinds=pushed,buried") as lines:
+        work(driver)
+        told = [(row["id"], row["kind"]) for row in rows(lines, 3)]
+    assert told == [("bad", "pushed"), ("worst", "pushed"), ("worst", "buried")]
+
+
 def test_ids_that_are_no_text_and_wrong_choices_are_told(url: str, driver: ShardDriver) -> None:
     with listening(f"{url}?queue=q") as lines:
         driver.redis.publish(f"{driver.app.settings.namespace}:bell:events:q", b"junk")
