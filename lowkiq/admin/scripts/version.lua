@@ -1,10 +1,9 @@
--- version: which version a group of nodes runs now.
+-- version: another version runs a group of nodes now; one that another node has told of since stays.
 -- KEYS  1 lowkiq:version:GROUP
--- ARGV  1 the version, 2 bytes of the last one that are read
--- returns the version until now, '' if there was none
+-- ARGV  1 what stood there ('' for nothing), as far as it was read, 2 how many bytes of it are, 3 what is to stand there
+-- returns what stands there now
 local is = redis.call('TYPE', KEYS[1]).ok
 if is ~= 'string' and is ~= 'none' then redis.call('UNLINK', KEYS[1]) end
-local last = redis.call('GETRANGE', KEYS[1], 0, ARGV[2] - 1)
-if last ~= ARGV[1] then redis.call('SET', KEYS[1], ARGV[1]) end
+if redis.call('GETRANGE', KEYS[1], 0, ARGV[2] - 1) == ARGV[1] then redis.call('SET', KEYS[1], ARGV[3]) end
 redis.call('EXPIRE', KEYS[1], 365 * 86400) -- of queues that are gone, nobody asks again
-return last
+return redis.call('GET', KEYS[1])

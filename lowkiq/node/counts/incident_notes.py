@@ -24,7 +24,7 @@ from lowkiq.version import VERSION
 MOST: Final = 1_000
 #: Queues that one names.
 NAMED: Final = 10
-#: Characters of a version.
+#: Bytes of a version, and of how many there were, that are read.
 MOST_VERSION: Final = 100
 #: State of a node that leaves → kind of the incident, and its sentence.
 LEAVES: Final[Mapping[str, tuple[str, str]]] = {
@@ -100,18 +100,31 @@ class SupervisorEvents:
 
 
 def note_version(caller: Caller, namespace: str, queues: Sequence[str]) -> None:
-    """Notes a deployment, when these queues are run by another version than the last time a node started."""
+    """
+    Notes a deployment, when these queues are run by another version than the last time a node started. Noted first: a
+    node that is killed before it tells the version leaves that to the next one, whose incident has the same key.
+    """
     names = sorted(queues)
     group = hashlib.sha256("\n".join(names).encode("utf-8", "surrogateescape")).hexdigest()[:16]
-    last = caller.run(Call("version", [keys.version(namespace, group)], [VERSION, MOST_VERSION], bytes))
-    if last == VERSION.encode():
-        return
-    was = words.printable(last.decode("utf-8", "replace"))
-    of = words.listed([*(words.printable(name, 60) for name in names[:NAMED]), *(["others"] * (len(names) > NAMED))])
-    says = f"Lowkiq {VERSION} runs {of}" + (f" in place of {was}" if was else ", for the first time")
-    at = redis_time(caller)
-    key = f"deploy:{group}:{was}:{VERSION}:{at:.0f}"
-    note(caller, namespace, [NewIncident(key=key, kind="deploy", severity="note", says=says, at=at)])
+    key = keys.version(namespace, group)
+    (stored,) = caller.read([("GETRANGE", key, 0, MOST_VERSION - 1)], b"")
+    was, number = _version_of(stored)
+    if was != VERSION:
+        named = [*(words.printable(name, 60) for name in names[:NAMED]), *(["others"] * (len(names) > NAMED))]
+        instead = f" in place of {words.printable(was)}" if was else ", for the first time"
+        says = f"Lowkiq {VERSION} runs {words.listed(named)}{instead}"
+        name = f"deploy:{group}:{number + 1}:{VERSION}"
+        note(caller, namespace, [NewIncident(key=name, kind="deploy", severity="note", says=says)])
+        number += 1
+    caller.run(Call("version", [key], [stored, MOST_VERSION, f"{VERSION} {number}"], bytes))
+
+
+def _version_of(stored: bytes) -> tuple[str, int]:
+    """The version that was told of last, and how many have been: so that a return to one is a deployment as well."""
+    version, _, number = stored.decode("utf-8", "replace").rpartition(" ")
+    if version and number.isascii() and number.isdigit():
+        return version, int(number)
+    return stored.decode("utf-8", "replace"), 0
 
 
 def started(environment: Mapping[str, str]) -> str:
