@@ -68,3 +68,28 @@ def test_the_search_is_live_and_says_what_has_come_and_what_is_wrong(app, make_w
     expect(page.locator("#light")).to_have_text("live")
     expect(page.get_by_role("link", name="job-1")).to_have_count(2)
     expect(page.locator(".verdict")).to_contain_text("alert")
+
+
+def test_kinds_of_errors_keep_their_numbers_and_tell_of_new_ones(app, make_web, serve, look):
+    queue = open_queue(app)
+    lease = queue.lease()
+
+    def fail(id, error):
+        queue.push(id)
+        lease.claim()
+        lease.fail(id, delay=4_000.0, error=error)
+
+    fail("1", "TimeoutError: no answer in 3 s")
+    page = look(f"{serve(make_web())}/queues/q?view=retries")
+    known = page.locator(".groups tbody tr")
+    expect(known.locator("td").first).to_have_text("1")
+    known.get_by_role("button", name="Bury").focus()
+    fail("2", "TimeoutError: no answer in 4 s")
+    fail("3", "KeyError: 'x'")
+    expect(page.locator("#news")).to_contain_text("1 new kind of error", timeout=PATIENCE)
+    expect(known.locator("td").first).to_have_text("2")
+    expect(page.locator(".groups summary")).to_have_text("2 kinds of errors")
+    expect(known).to_have_count(1)
+    expect(known.get_by_role("button", name="Bury")).to_be_focused()
+    queue.actions.delete(["1", "2"])
+    expect(known).to_have_class("gone", timeout=PATIENCE)

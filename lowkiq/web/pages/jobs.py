@@ -151,7 +151,7 @@ def jobs_of(view: View, visit: Visit, queue: str) -> dict[str, Any]:
         "result": result_of(visit.query),
         "undo": None if view.read_only else undo_of(visit.query),
         "undo_seconds": KEPT_SECONDS,
-        **_errors(previews if visit.is_whole else None, found),
+        **_errors(None if found.is_narrow else previews, found),
     }
 
 

@@ -170,6 +170,7 @@ function renew(fresh) {
   }
   if (focused !== document.activeElement && focused.isConnected) focused.focus({ preventScroll: true });
   growOlder();
+  lookAtGroups(fresh);
   tellNews();
   if (cursor !== null) readOut();
 }
@@ -285,6 +286,18 @@ if (all) {
 }
 addEventListener("pageshow", countSelected); // a browser that goes back checks boxes again
 
+// Kinds of errors stand still as well, but for their numbers. Of a sample, one that is not in it may be there still.
+let newKinds = 0;
+function lookAtGroups(fresh) {
+  const groups = fresh.querySelector(".groups");
+  if (!groups) return;
+  const now = new Set([...groups.querySelectorAll("[data-group]")].map((row) => row.dataset.group));
+  for (const row of document.querySelectorAll("[data-group]")) {
+    row.classList.toggle("gone", !now.delete(row.dataset.group) && !("sample" in groups.dataset));
+  }
+  newKinds = document.querySelector(".groups .more") ? 0 : now.size; // a page that leaves some out can't tell new ones
+}
+
 // Rows never move: those that are gone or have changed are marked, and what is new is told.
 function tellNews() {
   const heads = document.querySelector('[data-live="heads"]'), list = document.getElementById("listed");
@@ -307,7 +320,8 @@ function tellNews() {
   }
   const known = new Set(shown.map((row) => row.dataset.row));
   const added = [...now.keys()].filter((row) => !known.has(row)).length;
-  const words = [added && `${added} new`, gone && `${gone} of these gone`, changed && `${changed} changed`].filter(Boolean);
+  const words = [added && `${added} new`, gone && `${gone} of these gone`, changed && `${changed} changed`,
+    newKinds && `${newKinds} new ${newKinds === 1 ? "kind of error" : "kinds of errors"}`].filter(Boolean);
   const text = words.join(", ");
   if (news.dataset.text === text) return;
   news.dataset.text = text;
