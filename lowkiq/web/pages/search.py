@@ -19,7 +19,7 @@ def build(view: View, visit: Visit) -> Mapping[str, Any]:
     text, cursor = visit.query.get("q", "").strip(), visit.query.get("cursor") or None
     is_pattern = is_glob(text)
     found = Findings([], None, None)
-    if text and (visit.is_whole or visit.reads and not is_pattern):
+    if text and (visit.is_whole or (visit.reads and not is_pattern)):
         found = view.backend.finder().find(text, cursor)
     if visit.is_whole and not is_pattern and len({one.queue for one in found.jobs}) == 1:
         queue, job = found.jobs[0]

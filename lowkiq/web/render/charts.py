@@ -100,9 +100,7 @@ class Chart:
     @property
     def time_marks(self) -> list[Markup]:
         """Words of the horizontal axis, from left to right."""
-        return [
-            times.on_axis(self.start + self.length * part, self.length, is_last=part == 1) for part in (0, 0.5, 1)
-        ]
+        return [times.on_axis(self.start + self.length * part, self.length, is_last=part == 1) for part in (0, 0.5, 1)]
 
     @property
     def description(self) -> str:

@@ -64,4 +64,3 @@ def as_field(id: str) -> str:
 def from_field(text: str) -> str:
     """The id that `as_field` was given."""
     return unquote(text, errors=ERRORS)
-

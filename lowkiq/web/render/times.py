@@ -19,7 +19,9 @@ _AXIS: Final[tuple[tuple[int, Shows], ...]] = ((600, "seconds"), (86_400, "minut
 
 def time(at: float, now: float | None = None) -> Markup:
     """How long ago, if we know the time now, and the moment when one points at it; else the moment."""
-    return _element(at, formatting.moment(at), "moment") if now is None else _element(at, formatting.ago(at, now), "ago")
+    return (
+        _element(at, formatting.moment(at), "moment") if now is None else _element(at, formatting.ago(at, now), "ago")
+    )
 
 
 def clock(at: float) -> Markup:
@@ -33,7 +35,7 @@ def on_axis(at: float, length: float, *, is_last: bool) -> Markup:
     shows = next((shows for most, shows in _AXIS if length <= most), None)
     if shows is None:
         return escape(f"{text} UTC" if is_last else text)
-    return _element(at, text, shows) + Markup('<span class="utc">&nbsp;UTC</span>' if is_last else "")
+    return _element(at, text, shows) + (Markup('<span class="utc">&nbsp;UTC</span>') if is_last else "")
 
 
 def timed(text: str) -> Markup:
