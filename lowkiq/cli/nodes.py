@@ -12,9 +12,10 @@ import msgspec
 import typer
 
 from lowkiq import Lowkiq, SettingsError, clock
+from lowkiq.admin.alerts.noted import INCIDENTS
 from lowkiq.admin.beats.dumps import read_dump
 from lowkiq.admin.beats.hands import HandName, HandRequest, ask, read_hand
-from lowkiq.admin.past.incidents import KINDS, read_incidents
+from lowkiq.admin.past.incidents import read_incidents
 from lowkiq.admin.words import age, listed, printable
 from lowkiq.cli.opening import AsJson, Require, fail, opened_app
 from lowkiq.environment import ExitCode
@@ -82,15 +83,15 @@ def incidents(
     context: typer.Context,
     queue: Annotated[str | None, typer.Option(metavar="QUEUE")] = None,
     node: Annotated[str | None, typer.Option(metavar="NAME")] = None,
-    kind: Annotated[str | None, typer.Option(help=f"{listed(KINDS)}.")] = None,
+    kind: Annotated[str | None, typer.Option(help=f"{listed(INCIDENTS)}.")] = None,
     limit: Annotated[int, typer.Option(min=1, max=10_000, help="The newest so many.")] = 50,
     require: Require = None,
     as_json: AsJson = False,
 ) -> None:
     """What happened to nodes and queues, and what people did, for 30 days, the newest first."""
     with opened_app(require or context.obj) as app:
-        if kind is not None and kind not in KINDS:
-            raise unknown_option("kind of incident", kind, KINDS)
+        if kind is not None and kind not in INCIDENTS:
+            raise unknown_option("kind of incident", kind, INCIDENTS)
         found = read_incidents(app.caller, app.settings.namespace, queue=queue, node=node, kind=kind, limit=limit)
         if as_json:
             typer.echo(msgspec.json.encode(found).decode())

@@ -138,7 +138,7 @@ def incidents_ends(namespace: str) -> str:
 
 
 def version(namespace: str, group: str) -> str:
-    """The version that the nodes of these queues have run last."""
+    """The version that the nodes of these queues have run last, and how many there were."""
     return f"{namespace}:version:{group}"
 
 

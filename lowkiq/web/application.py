@@ -120,7 +120,7 @@ def _routes(view: View) -> list[BaseRoute]:
         pages.route("/queues/{queue}/job", "job.html", job.build),
         pages.route("/help", "help.html", glossary.build),
         *actions.routes(pages),
-        *search.routes(view),
+        pages.route("/search", "search.html", search.build),
         pages.route("/incidents", "incidents.html", incidents.build),
         *hands.routes(pages),
         pages.route("/bulks", "bulks.html", bulks.build_list),

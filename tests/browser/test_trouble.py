@@ -50,8 +50,7 @@ def test_under_a_prefix_every_page_its_style_and_its_refresh_work(app, serve, lo
     page = look(f"{url}/")
     for path in page_paths("orders", "17"):
         page.goto(url + path)
-        if not path.startswith("/search"):  # which stands still, and says so
-            expect(page.locator("#light"), path).to_have_text("live")
+        expect(page.locator("#light"), path).to_have_text("live")
         assert page.evaluate("getComputedStyle(document.querySelector('header.top')).display") == "flex"
         for link in page.locator("a[href], form[action]").all():
             address = link.get_attribute("href") or link.get_attribute("action") or ""

@@ -118,8 +118,8 @@ def test_incidents_are_a_line_each_the_newest_first(lowkiq: Run, app: Lowkiq) ->
     assert lowkiq("incidents", "--json").stdout == "[]\n"
     now = redis_time(caller)
     news = [
-        NewIncident(key="on", kind="alert", severity="bad", says="q is late", lasts=True, queue="q", at=now - 9),
-        NewIncident(key="over", kind="alert", severity="bad", says="q was \x1b[1mlate", lasts=True, at=now - 100),
+        NewIncident(key="on", kind="late queue", severity="bad", says="q is late", lasts=True, queue="q", at=now - 9),
+        NewIncident(key="over", kind="late queue", severity="bad", says="q was \x1b[1mlate", lasts=True, at=now - 100),
         NewIncident(key="did", kind="quiet", severity="note", says="Quiet was asked", who="me", node=NODE, at=now - 1),
     ]
     note(caller, namespace, news)
@@ -127,8 +127,8 @@ def test_incidents_are_a_line_each_the_newest_first(lowkiq: Run, app: Lowkiq) ->
     lines = lowkiq("incidents").stdout.splitlines()
     assert [re.sub(r"^\d{4}-\d\d-\d\d \d\d:\d\d:\d\d UTC  ", "", line) for line in lines] == [
         f"quiet: Quiet was asked, by me [{NODE}]",
-        "alert: q is late (it goes on)",
-        "alert: q was \\x1b[1mlate (for 1 min)",
+        "late queue: q is late (it goes on)",
+        "late queue: q was \\x1b[1mlate (for 1 min)",
     ]
     assert len(lowkiq("incidents", "--limit", "1").stdout.splitlines()) == 1
     assert "Quiet was asked" in lowkiq("incidents", "--node", NODE, "--kind", "quiet").stdout

@@ -10,13 +10,16 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
-from lowkiq.admin.alerts.alert import Alert
+from lowkiq.admin.alerts.alert import KINDS, Alert
 from lowkiq.admin.beats.health import BEAT_INTERVAL
+from lowkiq.admin.past.incidents import KINDS as HAPPENINGS
 from lowkiq.admin.past.incidents import NewIncident, end, note
 from lowkiq.queue import keys
 from lowkiq.queue.call import Call, Caller, pairs
 from lowkiq.queue.unreadable import finite
 
+#: Kinds of incidents: of what has happened or was done, and of alerts.
+INCIDENTS: Final = tuple(dict.fromkeys((*HAPPENINGS, *KINDS)))
 #: Alerts that are noted.
 MOST: Final = 500
 #: Seconds for which an alert may be away and be the same: nodes that take turns see things at different moments.
@@ -85,7 +88,7 @@ class Notes:
         news = {key: _incident_key(key, since[key]) for key in shown if key not in self._told}
         incidents = [
             NewIncident(
-                key=news[key], kind="alert", severity=shown[key].severity, says=shown[key].says, lasts=True,
+                key=news[key], kind=shown[key].kind, severity=shown[key].severity, says=shown[key].says, lasts=True,
                 queue=shown[key].queue, at=since[key],
             )
             for key in news

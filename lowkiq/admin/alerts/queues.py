@@ -134,7 +134,7 @@ class _Share(NamedTuple):
 def _failing(now: Situation, queue: str, row: QueueMetrics) -> Iterator[Alert]:
     """A share of tries, not their number: a queue of a million jobs has failures each minute."""
     limit, where = now.thresholds.failing, f"/queues/{queue}?view=retries"
-    do = "See their errors; each is tried again by itself, later each time"
+    do = "See their errors: what has tries left is tried again by itself, the rest goes to the morgue"
     alert = Alert("failing queue", "bad", queue, "", do, None, where, "lowkiq stats")
     is_noted = alert.key in now.noted
     least = limit * ENDS_BELOW if is_noted else limit

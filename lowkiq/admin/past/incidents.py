@@ -29,11 +29,11 @@ AT_ONCE: Final = 500
 MOST_SAID, MOST_NAME, MOST_KEY = 500, 200, 120
 #: Bytes of one that are read: all of its texts have room, escaped.
 MOST_BYTES: Final = 16_384
-#: Kinds: what nodes and supervisors note, what people do, and what alerts begin and end.
+#: Kinds of what nodes and supervisors note, and of what people do. An alert's incident has the kind of the alert.
 KINDS: Final = (
-    "death", "hang", "crash loop", "recycle", "recycle cut off", "lease lost", "doubled", "late", "missing", "started",
-    "retiring", "stopped", "deploy", "quiet", "resume", "restart", "dump", "bulk action", "perform now", "bury",
-    "delete", "undo", "revive", "cancel", "settings changed", "alert",
+    "death", "hang", "crash loop", "recycle", "recycle cut off", "lease lost", "started", "retiring", "stopped",
+    "deploy", "quiet", "resume", "restart", "dump", "bulk action", "perform now", "bury", "delete", "undo", "revive",
+    "cancel",
 )  # fmt: skip
 
 Severity = Literal["bad", "warn", "note"]

@@ -36,7 +36,7 @@ def build_one(view: View, visit: Visit) -> Mapping[str, Any]:
     """The page of one bulk."""
     bulk = read_bulk(view.backend.caller, view.backend.namespace, str(visit.request.path_params["id"]))
     if bulk is None:
-        raise HTTPException(404, "There is no such bulk. They are kept for a day.")
+        raise HTTPException(404, "There is no such bulk action. They are kept for a day.")
     return _words() | {"bulk": bulk}
 
 

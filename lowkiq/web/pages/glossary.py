@@ -15,7 +15,10 @@ GLOSSARY: Final = (
         (
             ("job", "An id with its payloads. Jobs with one id never run in parallel, and never out of order."),
             ("payload", "One value that was pushed. Payloads pushed for an id that is queued already join it: merged."),
-            ("score", "What orders the payloads of an id: by default the time of their push."),
+            (
+                "score",
+                "What orders the payloads of an id: by default the time of their push, in seconds since 1970.",
+            ),
             ("due", "A job runs once its time has come; one that is due and not claimed yet is late."),
             ("lag", "How late the oldest job that is due is by now."),
             ("retry", "A job that failed goes back to its queue, to be performed again after a pause."),

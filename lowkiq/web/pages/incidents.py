@@ -9,7 +9,8 @@ from typing import Any, Final
 
 from starlette.exceptions import HTTPException
 
-from lowkiq.admin.past.incidents import KINDS, read_incidents
+from lowkiq.admin.alerts.noted import INCIDENTS
+from lowkiq.admin.past.incidents import read_incidents
 from lowkiq.web.pages.live import Visit
 from lowkiq.web.view import View
 
@@ -41,7 +42,7 @@ def build(view: View, visit: Visit) -> Mapping[str, Any]:
         "days": [(day, list(rows)) for day, rows in groupby(found[:PAGE], lambda row: _day(row.at))],
         "older": dict(chosen, cursor=found[PAGE - 1].key) if len(found) > PAGE else None,
         "is_later_page": "cursor" in query,
-        "kinds": KINDS,
+        "kinds": INCIDENTS,
         "lengths": {name: words for name, (words, _) in LENGTHS.items()},
         "chosen": chosen,
         "is_filtered": any(wanted.values()) or until is not None or over != "30d",

@@ -156,7 +156,7 @@ def jobs_of(view: View, visit: Visit, queue: str) -> dict[str, Any]:
         "undo": None if view.read_only else undo_of(visit.query),
         "undo_seconds": KEPT_SECONDS,
         "tag_counts": _tags(view, visit, queue),
-        **_errors(previews if visit.is_whole else None, found),
+        **_errors(None if found.is_narrow else previews, found),
     }
 
 

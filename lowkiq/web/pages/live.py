@@ -5,8 +5,9 @@ A page is rendered whole when a person opens it. While it is open, the script fe
 the header X-Lowkiq-Live, and takes over the elements marked data-live. The rule of what they hold:
 
 * "tick": what depends on the snapshot alone: numbers, nodes, shards. It costs Redis nothing.
-* "slow", every fifth time, also what must be read: charts, jobs in flight, one job, bulks.
-* Lists of jobs are never fetched: they would move under the hand of somebody selecting in them.
+* "slow", every fifth time, also what must be read: charts, jobs in flight, one job, places of one id, bulk actions.
+* Lists of jobs and of kinds of errors are never taken over: they would move under the hand of somebody selecting in
+  them. Of jobs the script tells what is new or gone, of kinds of errors it renews the numbers.
 
 What is fetched holds no token and nothing else of the person, so it is made once for each snapshot and address, and a
 hundred open dashboards cost as much as one. A part that is missing from what is fetched stays as it is.

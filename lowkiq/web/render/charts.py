@@ -15,7 +15,7 @@ from markupsafe import Markup
 from lowkiq.admin.past.history import SPANS, Point
 from lowkiq.admin.past.incidents import Incident
 from lowkiq.admin.words import printable, seconds
-from lowkiq.web.render import formatting
+from lowkiq.web.render import formatting, times
 
 #: The drawing's own units; it is stretched to its place.
 WIDTH, HEIGHT = 600, 120
@@ -100,10 +100,9 @@ class Chart:
         return [self.marks_of(self.top), self.marks_of(self.top / 2), self.marks_of(0)]
 
     @property
-    def time_marks(self) -> list[str]:
+    def time_marks(self) -> list[Markup]:
         """Words of the horizontal axis, from left to right."""
-        start, middle, end = (formatting.on_axis(self.start + self.length * part, self.length) for part in (0, 0.5, 1))
-        return [start, middle, f"{end} UTC"]
+        return [times.on_axis(self.start + self.length * part, self.length, is_last=part == 1) for part in (0, 0.5, 1)]
 
     @property
     def description(self) -> str:
@@ -177,7 +176,7 @@ class Chart:
             values = [value for value in (line.values[index] for index in some) if value is not None]
             lines.append(f"{line.name} {self.words_of(max(values)) if values else 'unknown'}")
         met = (one for one in reversed(self.incidents) if first < one.at <= last)
-        lines += [f"! {formatting.clock_time(one.at)} {printable(one.says)}" for one in islice(met, MOST_MARKED)]
+        lines += [f"! {formatting.moment(one.at)} {printable(one.says)}" for one in islice(met, MOST_MARKED)]
         return "\n".join(lines)
 
     def _x(self, at: float) -> float:

@@ -9,12 +9,11 @@ from typing import Any, Final
 from urllib.parse import parse_qsl, quote, unquote, urlencode
 
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
-from markupsafe import Markup, escape
 from starlette.requests import Request
 
 from lowkiq.admin import words
 from lowkiq.version import VERSION
-from lowkiq.web.render import formatting
+from lowkiq.web.render import formatting, times
 from lowkiq.web.render.charts import SPAN_WORDS
 from lowkiq.web.security.paths import prefix_of
 
@@ -37,8 +36,9 @@ def environment() -> Environment:
         lstrip_blocks=True,
         auto_reload=False,
     )
-    made.filters.update(inspect.getmembers(words, inspect.isfunction), time=_time, field=as_field)
+    made.filters.update(inspect.getmembers(words, inspect.isfunction), field=as_field)
     made.filters.update(inspect.getmembers(formatting, inspect.isfunction))
+    made.filters.update(time=times.time, clock=times.clock, timed=times.timed)
     made.globals.update(version=VERSION, percent=formatting.percent, nothing=formatting.NOTHING, spans=SPAN_WORDS)
     return made
 
@@ -64,12 +64,3 @@ def as_field(id: str) -> str:
 def from_field(text: str) -> str:
     """The id that `as_field` was given."""
     return unquote(text, errors=ERRORS)
-
-
-def _time(at: float, now: float | None = None) -> Markup:
-    """A time element: how long ago, if we know the time now, and the moment when one points at it."""
-    machine = formatting.machine_time(at)
-    shown = formatting.ago(at, now) if now is not None else formatting.moment(at)
-    if machine is None:
-        return escape(shown)
-    return Markup('<time datetime="{}" title="{}">{}</time>').format(machine, formatting.moment(at), shown)

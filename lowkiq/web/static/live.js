@@ -27,7 +27,14 @@ let asking = null; // since when there has been no good news
 let woke = Date.now(), watched = Date.now();
 let why = "";
 
-const clockTime = (time) => new Date(time).toLocaleTimeString([], { hourCycle: "h23" });
+// What elements show of a time (render/times.py), but for how long ago it is.
+const STYLES = {
+  moment: { dateStyle: "medium", timeStyle: "medium" },
+  seconds: { timeStyle: "medium", hourCycle: "h23" },
+  minutes: { timeStyle: "short", hourCycle: "h23" },
+};
+const local = (time, style = "moment") => new Date(time).toLocaleString(undefined, STYLES[style]);
+const clockTime = (time) => local(time, "seconds");
 
 function show(state, text) {
   if (light && (light.dataset.state !== state || light.textContent !== text)) { // a status is read out only when it changes
@@ -61,7 +68,7 @@ function tell(isStale) {
     set(time, clockTime(at));
     time.dateTime = new Date(at).toISOString();
     time.title = `${time.dateTime.slice(0, 19).replace("T", " ")} UTC`;
-    set(banner.querySelector(".for"), ` (${length(since(made) / 1000)} ago)`);
+    set(banner.querySelector(".for"), ` (${age(since(made) / 1000)} ago)`);
     if (why) set(banner.querySelector(".cause"), why);
   }
   if (isStale && light.dataset.state === "live") show("down", "no news");
@@ -73,10 +80,13 @@ function tell(isStale) {
   if (icon.getAttribute("href") !== picture) icon.href = picture;
 }
 
-function length(seconds) {
-  const units = [["d", 86400], ["h", 3600], ["min", 60]];
-  const [unit, size] = units.find(([, size]) => seconds >= size) ?? ["s", 1];
-  return `${Math.floor(seconds / size)} ${unit}`;
+// A length of time in its two highest units, as pages have it.
+function age(seconds) {
+  const units = [["d", 86400], ["h", 3600], ["min", 60], ["s", 1]];
+  const high = Math.max(units.findIndex(([, size]) => seconds >= size), 0);
+  const [[unit, size], lower] = seconds < 1 ? [units[3]] : units.slice(high);
+  const rest = lower ? Math.floor(seconds % size / lower[1]) : 0;
+  return `${Math.floor(seconds / size)} ${unit}${rest ? ` ${rest} ${lower[0]}` : ""}`;
 }
 
 // What may be the matter, of what fetch, or the server, has said.
@@ -167,6 +177,8 @@ function renew(fresh) {
     if (old && !isSelected(old)) morph(old, part);
   }
   if (focused !== document.activeElement && focused.isConnected) focused.focus({ preventScroll: true });
+  growOlder();
+  lookAtGroups(fresh);
   tellNews();
   for (const group of cursors.keys()) if (cursors.get(group) !== null) readOut(group);
 }
@@ -282,6 +294,18 @@ if (all) {
 }
 addEventListener("pageshow", countSelected); // a browser that goes back checks boxes again
 
+// Kinds of errors stand still as well, but for their numbers. Of a sample, one that is not in it may be there still.
+let newKinds = 0;
+function lookAtGroups(fresh) {
+  const groups = fresh.querySelector(".groups");
+  if (!groups) return;
+  const now = new Set([...groups.querySelectorAll("[data-group]")].map((row) => row.dataset.group));
+  for (const row of document.querySelectorAll("[data-group]")) {
+    row.classList.toggle("gone", !now.delete(row.dataset.group) && !("sample" in groups.dataset));
+  }
+  newKinds = document.querySelector(".groups .more") ? 0 : now.size; // a page that leaves some out can't tell new ones
+}
+
 // Rows never move: those that are gone or have changed are marked, and what is new is told.
 function tellNews() {
   const heads = document.querySelector('[data-live="heads"]'), list = document.getElementById("listed");
@@ -304,7 +328,8 @@ function tellNews() {
   }
   const known = new Set(shown.map((row) => row.dataset.row));
   const added = [...now.keys()].filter((row) => !known.has(row)).length;
-  const words = [added && `${added} new`, gone && `${gone} of these gone`, changed && `${changed} changed`].filter(Boolean);
+  const words = [added && `${added} new`, gone && `${gone} of these gone`, changed && `${changed} changed`,
+    newKinds && `${newKinds} new ${newKinds === 1 ? "kind of error" : "kinds of errors"}`].filter(Boolean);
   const text = words.join(", ");
   if (news.dataset.text === text) return;
   news.dataset.text = text;
@@ -321,15 +346,44 @@ function tellNews() {
 
 // Times are rendered in UTC. A title keeps that, and what is shown becomes the reader's own time.
 function localise(part) {
-  for (const time of part.querySelectorAll("time[datetime]")) {
-    const utc = time.title || time.textContent, at = new Date(time.dateTime);
-    if (Number.isNaN(at.getTime())) continue;
-    const local = at.toLocaleString(undefined, { dateStyle: "medium", timeStyle: "medium" });
-    if (time.textContent === utc) time.textContent = local; // one that says how long ago stays
-    time.title = time.textContent === local ? utc : `${local} (${utc})`;
+  for (const time of part.querySelectorAll("time[data-shows]")) {
+    const { shows } = time.dataset;
+    if (shows === "ago") time.title = `${local(time.dateTime)} (${time.title})`;
+    else time.textContent = local(time.dateTime, shows);
+  }
+  groupByDay(part);
+  for (const zone of part.querySelectorAll(".utc")) zone.remove();
+}
+
+// Incidents stand below their days: the reader's own, not those of UTC.
+function groupByDay(part) {
+  const rows = [...part.querySelectorAll(".incidents li")], days = [];
+  for (const row of rows) {
+    const time = row.querySelector("time");
+    const day = time ? new Date(time.dateTime).toLocaleDateString(undefined, { dateStyle: "full" }) : "";
+    if (day !== days.at(-1)?.dataset.key) {
+      const section = row.closest("section").cloneNode();
+      section.dataset.key = section.ariaLabel = day;
+      section.append(Object.assign(document.createElement("h2"), { textContent: day }), document.createElement("ol"));
+      days.push(section);
+    }
+    days.at(-1).lastChild.append(row);
+  }
+  if (rows.length) part.querySelector(".incidents").replaceChildren(...days);
+}
+
+// What stands still otherwise grows older; what is live has its age from the server.
+function growOlder() {
+  for (const time of document.querySelectorAll("time[data-shows=ago]")) {
+    if (time.closest("[data-live]")) continue;
+    const ago = (at - new Date(time.dateTime)) / 1000;
+    set(time, Math.abs(ago) < 1 ? "now" : ago > 0 ? `${age(ago)} ago` : `in ${age(-ago)}`);
   }
 }
+
 localise(document);
+const { timeZone } = Intl.DateTimeFormat().resolvedOptions();
+set(document.getElementById("zone"), `Times are your own, ${timeZone}; point at one for UTC`);
 
 const KEYS = [
   ["j, k", "next, previous row"], ["Enter", "open it"], ["x", "select it"], ["Shift-click", "select all up to there"],
@@ -386,6 +440,7 @@ document.addEventListener("keydown", (event) => {
 // Each chart has columns, with the time and the value of each line in their titles: they are what is read out. A cursor is a
 // share of the width, since all charts of a group show the same time.
 const cursors = new Map();
+const MOMENT = /\b(\d{4}-\d\d-\d\d) (\d\d:\d\d:\d\d) UTC\b/g;
 
 function columnAt(plot, share) {
   const columns = [...plot.querySelectorAll(".column")];
@@ -420,7 +475,8 @@ function readOut(group) {
     plot.append(line);
   }
   const told = group.parentElement.querySelector(".readout");
-  if (told) set(told, [time, ...notes].join(" · ")); // as text: what it says comes from anybody
+  const says = [time, ...notes].join(" · ").replace(MOMENT, (_, day, clock) => local(`${day}T${clock}Z`));
+  if (told) set(told, says); // as text: what it says comes from anybody
 }
 
 function point(group, share) {

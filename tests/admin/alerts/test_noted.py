@@ -60,7 +60,8 @@ def test_one_that_is_away_for_a_moment_is_the_same_and_then_it_is_over(
 
 def test_each_becomes_one_incident_whoever_tells_it_and_ends(app: Lowkiq, monkeypatch: pytest.MonkeyPatch) -> None:
     def incidents() -> list[tuple[str, str, bool]]:
-        return [(one.says, one.queue, one.goes_on) for one in read_incidents(app.caller, app.settings.namespace)]
+        found = read_incidents(app.caller, app.settings.namespace, kind="failing queue")
+        return [(one.says, one.queue, one.goes_on) for one in found]
 
     hidden, shown, other = alert("hidden"), alert("q"), notes(app)
     for process in (notes(app), other, other):

@@ -55,7 +55,7 @@ class People:
         jobs.actions.morgue_queue_up(BURIED)
         self._note(app)
         told = Counter(incident.kind for incident in read_incidents(app.caller, app.settings.namespace))
-        if told != {"alert": 1, "deploy": 1}:
+        if told != {ALERT.kind: 1, "deploy": 1}:
             yield f"incidents: {dict(told)}"
 
     def look_back(self) -> Iterator[str]:

@@ -28,7 +28,7 @@ def past(app):
                     at=now - n * 4e4, queue="orders" if n == 3 else "", node="h:1:a", who="me")
         for n in range(8)
     ]  # fmt: skip
-    note(caller, namespace, [*news, NewIncident(key="on", kind="alert", severity="warn", says="late", lasts=True)])
+    note(caller, namespace, [*news, NewIncident(key="on", kind="late queue", severity="warn", says="late", lasts=True)])
     return app
 
 
@@ -42,6 +42,8 @@ def test_the_timeline_has_days_filters_and_what_goes_on(browser, past):
     assert "n3" in read(browser, "/incidents?queue=orders").text
     assert "n4" not in read(browser, "/incidents?queue=orders").text
     assert "n2 " not in read(browser, "/incidents?kind=death").text
+    assert ">late queue</option>" in page.text
+    assert "(it goes on)" in read(browser, "/incidents?kind=late%20queue").text
     assert "n7 " not in read(browser, "/incidents?over=1d").text
     assert browser.get("/incidents?until=x").status_code == 400
     live = browser.get("/incidents", X_Lowkiq_Live="slow").text
