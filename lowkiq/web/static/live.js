@@ -64,6 +64,7 @@ function tell(isStale) {
     set(banner.querySelector(".for"), ` (${length(since(made) / 1000)} ago)`);
     if (why) set(banner.querySelector(".cause"), why);
   }
+  if (isStale && light.dataset.state === "live") show("down", "no news"); // until the tick that is under way says why
   banner.hidden = !isStale;
   root.toggleAttribute("data-stale", isStale);
   const head = isStale ? `Stale since ${clockTime(at)} · ${title}` : title;
@@ -316,12 +317,14 @@ function localise(part) {
   for (const time of part.querySelectorAll("time[datetime]")) {
     const utc = time.title || time.textContent, at = new Date(time.dateTime);
     if (Number.isNaN(at.getTime())) continue;
-    const local = at.toLocaleString(undefined, { dateStyle: "medium", timeStyle: "medium" });
+    const local = at.toLocaleString("sv"); // year-month-day, 24 hours, as the server writes them
     if (time.textContent === utc) time.textContent = local; // one that says how long ago stays
     time.title = time.textContent === local ? utc : `${local} (${utc})`;
   }
 }
 localise(document);
+const zone = document.getElementById("zone"), own = Intl.DateTimeFormat().resolvedOptions().timeZone;
+if (zone && own !== "UTC") zone.textContent = `Times are in your zone, ${own}, unless marked UTC`;
 
 const KEYS = [
   ["j, k", "next, previous row"], ["Enter", "open it"], ["x", "select it"], ["Shift-click", "select all up to there"],
