@@ -199,7 +199,8 @@ def of_running(found: Nodes) -> Table | None:
     )  # fmt: skip
     for running in batches[:MOST_RUNNING]:
         thread = running.thread
-        progress = "" if thread.progress is None else f"{thread.progress:.0%} {printable(thread.note, 60)}".rstrip()
+        share = "" if thread.progress is None else f"{100 * thread.progress:.0f} %"
+        progress = f"{share} {printable(thread.note, 60)}".strip()
         texts = running.place, printable(thread.queue or "", 60), str(thread.shard), running.jobs
         table.add_row(
             str(running.node.node_number),

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from typing import Final
 
 from lowkiq.admin.alerts.supervisors import RULES
-from lowkiq.admin.words import printable
+from lowkiq.admin.words import printable, times
 from lowkiq.doctor.finding import Level, Verdict, note, of_alerts, ok, problem, warning
 from lowkiq.doctor.subject import Subject
 from lowkiq.node.lease_keeper import RENEWALS_A_TTL
@@ -80,4 +80,4 @@ def restarts(subject: Subject) -> Iterator[Verdict]:
     for node in subject.nodes.nodes:
         if node.restarts:
             last = printable(node.last_exit or "unknown")
-            yield note(f"node {node.node_number} has been restarted {node.restarts} times; last exit: {last}")
+            yield note(f"node {node.node_number} has been restarted {times(node.restarts)}; last exit: {last}")

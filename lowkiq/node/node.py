@@ -184,7 +184,7 @@ class Node:
     # ── run ─────────────────────────────────────────────────────────────────────────────────────────────────────────
 
     def _loop(self) -> None:
-        self._set_state("ready", "started", started(os.environ))
+        self._set_state("ready", "started", started(self._node_number, self._number_of_nodes, os.environ))
         logger.info(
             "ready", node=self.name, number=f"{self._node_number} of {self._number_of_nodes}",
             queues=len(self._workers_by_queue), shards=len(self._own), threads=len(self._workers),

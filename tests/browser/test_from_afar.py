@@ -10,7 +10,7 @@ from tests.support import wait_until
 
 
 def test_a_node_is_quieted_dumped_and_restarted_from_the_page_and_the_incident_stays(shop, look):
-    page = look(shop.enter("/nodes"))
+    page = look(shop.enter("/nodes"), permissions=["clipboard-read", "clipboard-write"])
     node = next(node for node in shop.app.nodes().nodes if node.node_number == 2)
     shop.push("slow-1")
 
@@ -29,6 +29,11 @@ def test_a_node_is_quieted_dumped_and_restarted_from_the_page_and_the_incident_s
     page.get_by_role("link", name="Read the dump").click()
     expect(page.locator("pre.dump")).to_contain_text(node.node)
     expect(page.locator("pre.dump")).to_contain_text("MainThread")
+    page.get_by_role("button", name="Copy").click()
+    expect(page.locator("#copied")).to_have_text("Copied")
+    assert page.evaluate("navigator.clipboard.readText()").strip() == page.locator("pre.dump").inner_text().strip()
+    page.get_by_role("link", name="Dumps").click()
+    expect(page.locator("main tbody tr")).to_contain_text(node.node)  # it is kept
     act("Resume")
     act("Restart")
     wait_until(lambda: any(one.node_number == 2 and one.pid != node.pid for one in shop.app.nodes().nodes))

@@ -102,6 +102,48 @@ def test_no_page_scrolls_sideways(open_shop, look, width):
         assert page.evaluate("document.documentElement.scrollWidth") <= width, path
 
 
+@pytest.mark.parametrize("path", ["/", "/queues/orders"])
+def test_on_a_phone_jobs_come_before_charts(open_shop, look, path):
+    """Elsewhere charts do, where there is room for both."""
+    narrow, wide = (look(open_shop.enter(path), width=width) for width in (360, 1280))
+    for page, is_first in ((narrow, True), (wide, False)):
+        jobs = page.locator("section[aria-labelledby=queues], section[aria-labelledby=jobs]").bounding_box()
+        charts = page.locator("section[aria-labelledby=history]").bounding_box()
+        assert jobs and charts
+        assert (jobs["y"] < charts["y"]) is is_first
+
+
+def test_no_number_of_a_tile_is_cut_off(open_shop, look):
+    """At the width of a laptop the note on queued jobs lost its end."""
+    for width in (360, 1024, 1280):
+        page = look(open_shop.enter(), width=width)
+        cut = """() => [...document.querySelectorAll(".tile dd *")]
+          .filter((each) => each.scrollWidth > each.clientWidth + 1 && getComputedStyle(each).display !== "inline")
+          .map((each) => each.textContent)"""
+        assert page.evaluate(cut) == [], width
+
+
+def test_signing_in_begins_in_its_first_field(make_web, serve, look, monkeypatch):
+    monkeypatch.setenv("LOWKIQ_WEB_TOKEN", "a-token-of-the-tests")
+    page = look(f"{serve(make_web(no_auth=False))}/nodes")
+    expect(page.get_by_label("Token")).to_be_focused()
+    page.keyboard.type("not that one")
+    page.keyboard.press("Enter")
+    expect(page.get_by_role("alert")).to_contain_text("That was not right")
+    expect(page.get_by_label("Token")).to_be_focused()
+    page.keyboard.type("a-token-of-the-tests")
+    page.keyboard.press("Enter")
+    expect(page.get_by_role("heading", level=1)).to_have_text("Nodes")
+
+
+def test_times_are_told_in_the_readers_zone_and_the_page_says_which(open_shop, look):
+    page = look(open_shop.enter("/queues/orders/job?id=slow-1"), timezone_id="Asia/Tokyo", locale="en-US")
+    expect(page.locator("#zone")).to_contain_text("Asia/Tokyo")
+    time = page.locator(".timeline time").first
+    expect(time).to_have_text(re.compile(r"^\d{4}-\d\d-\d\d \d\d:\d\d:\d\d$"))
+    expect(time).to_have_attribute("title", re.compile("UTC$"))
+
+
 def test_every_page_reads_without_scripts(open_shop, look):
     page = look(open_shop.enter(), java_script_enabled=False)
     for path in PATHS:

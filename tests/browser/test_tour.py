@@ -15,7 +15,7 @@ expect.set_options(timeout=60_000)
 
 def tile(page, name):
     """The number on a tile of the page."""
-    text = page.locator(f'dl.tiles div:has(dt:text-is("{name}")) dd').first.inner_text()
+    text = page.locator(f'dl.tiles div[data-key="{name}"] dd').first.inner_text()
     return int(re.sub(r"[^0-9]", "", text.split()[0]))
 
 

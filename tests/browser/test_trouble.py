@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import signal
 
 import httpx
@@ -26,11 +27,15 @@ def test_a_redis_that_is_away_is_told_of_and_the_page_recovers_by_itself(own_red
     else:
         own_redis_server.process.send_signal(signal.SIGSTOP)
     try:
+        expect(live.locator("#stale")).to_be_visible()
+        assert live.locator("#light").inner_text() != "live", "one page says both"
         expect(live.locator("#light")).to_have_attribute("data-state", "down")
         # Of the second before it went away, pages are still made from what all of them share.
         wait_until(lambda: httpx.get(f"{url}/nodes", timeout=60).status_code == 503)
         fresh = look(f"{url}/nodes")
         expect(fresh.locator("main")).to_contain_text("Redis")
+        expect(fresh.locator("main")).to_contain_text(re.compile(r"heard of it last at \d\d:\d\d:\d\d UTC, .* ago"))
+        expect(fresh.locator("#light")).to_have_text("Redis is away")
         assert "Traceback" not in fresh.content()
     finally:
         if how == "dead":

@@ -56,7 +56,7 @@ def the_one(check: Check, config: dict[str, str] | None = None, **info: Any) -> 
         (redis_checks.persistence, {"aof_last_write_status": "err"}, "problem", "append-only file can't be written"),
         (redis_checks.memory, {}, "ok", "10 MiB used, no maxmemory"),
         (redis_checks.memory, {"maxmemory": 100 << 20}, "ok", "10 of 100 MiB used"),
-        (redis_checks.memory, {"maxmemory": 12 << 20}, "warning", "Memory is 83% full"),
+        (redis_checks.memory, {"maxmemory": 12 << 20}, "warning", "Memory is 83 % full"),
         (redis_checks.connections, {}, "ok", "3 of 10,000 connections are used; 4 nodes may need 60"),
         (redis_checks.connections, {"maxclients": 70}, "warning", "few are left for producers"),
         (redis_checks.connections, {"connected_clients": 9_000}, "warning", "few are left for producers"),

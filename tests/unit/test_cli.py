@@ -97,7 +97,7 @@ def test_nodes_show_tasks_progress_and_what_was_asked_to_stop(lowkiq: Run, app: 
     assert ended.returncode == 1
     told = " ".join(ended.stdout.replace("│", " ").replace("┃", " ").split())
     assert "120 2.5 s" in told and "and 100 more" in told and "0 of 0" not in told
-    assert re.search(r"its event loop mail 3 \[b\]17\\x1b and 1 more 1 min \d+ s 40% page 3 of 8 42 s ago", told)
+    assert re.search(r"its event loop mail 3 \[b\]17\\x1b and 1 more 1 min \d+ s 40 % page 3 of 8 42 s ago", told)
     assert "): The event loop of node 0 on host is blocked" in told
     assert ": [b]17\\x1b and 1 more of mail runs on" in told
     (node,) = json.loads(lowkiq("nodes", "--json").stdout)["nodes"]

@@ -43,7 +43,7 @@ def test_a_late_a_failing_and_a_dying_queue_are_told_everywhere(own_redis_server
     text = read(browser, "/").text
     assert "All is well" not in text and "Nothing is wrong" not in text
     assert "Queue late is 2 min 3" in text and "61 jobs of dying went to the morgue in the last 3 min" in text
-    assert "100% of the tries of failing have failed in the last 3 min" in text
+    assert "100 % of the tries of failing have failed in the last 3 min" in text
     assert "went to the morgue" in read(browser, "/queues/dying").text
     reply = browser.get("/api/v1/alerts").json()
     told = [(one["kind"], one["queue"]) for one in reply["alerts"]]

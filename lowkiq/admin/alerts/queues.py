@@ -147,8 +147,8 @@ def _failing(now: Situation, queue: str, row: QueueMetrics) -> Iterator[Alert]:
     if limit and shares:
         worst = max(shares, key=lambda share: (share.value, share.tries))
         says = (
-            f"{worst.value:.0%} of the tries of {printable(queue, 60)} have failed in the last {age(worst.seconds)}: "
-            f"{worst.failed:,} of {worst.tries:,}"
+            f"{100 * worst.value:.0f} % of the tries of {printable(queue, 60)} have failed in the last "
+            f"{age(worst.seconds)}: {worst.failed:,} of {worst.tries:,}"
         )
         yield Alert("failing queue", "bad", queue, says, do, None, where, "lowkiq stats")
 

@@ -119,7 +119,7 @@ def _memory(info: Mapping[str, Any], thresholds: Thresholds) -> Iterator[_Found]
         yield "bad", "memory", says, do, "redis-cli CONFIG SET maxmemory-policy noeviction"
     if limit and thresholds.memory and used > limit * thresholds.memory:
         severity: Severity = "bad" if used >= limit else "warn"
-        says = f"Memory is {used / limit:.0%} full: when it is full, pushes are refused"
+        says = f"Memory is {100 * used / limit:.0f} % full: when it is full, pushes are refused"
         yield severity, "memory", says, "Raise maxmemory, or run more nodes to work the queues off", ""
 
 

@@ -94,10 +94,11 @@ class SupervisorEvents:
         self._sent = frozenset(event.key for event in events)
 
 
-def started(environment: Mapping[str, str]) -> str:
+def started(number: int, of: int, environment: Mapping[str, str]) -> str:
     """The sentence on a node's start."""
     why = environment.get("LOWKIQ_LAST_EXIT", "")
-    return f"It is ready, in place of one that ended: {words.printable(why, 300)}" if why else "It is ready"
+    says = f"Node {number} of {of} is ready"
+    return f"{says}, in place of one that ended: {words.printable(why, 300)}" if why else says
 
 
 def _lost_leases(shards: Sequence[Shard]) -> str:

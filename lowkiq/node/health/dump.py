@@ -25,6 +25,7 @@ import structlog
 
 from lowkiq import clock
 from lowkiq.admin.beats.health import EVENT_LOOP, NAMED_IDS, ThreadHealth, name_id
+from lowkiq.admin.words import plural
 from lowkiq.handlers.performer import Performer
 from lowkiq.node.job_thread import JobThread
 from lowkiq.node.leases.claim_in_hand import Batch, ClaimInHand
@@ -165,7 +166,8 @@ def _health_of(name: str, claim: ClaimInHand, batch: Batch) -> ThreadHealth:
 def _describe(job: ThreadHealth | None) -> str:
     if job is None or job.queue is None:
         return "no job"
-    return f"{job.worker} of queue {job.queue}, shard {job.shard}, for {job.seconds:.1f} s: {job.jobs} ids {job.ids}"
+    ids = f"{plural(job.jobs, 'id')} {job.ids}"
+    return f"{job.worker} of queue {job.queue}, shard {job.shard}, for {job.seconds:.1f} s: {ids}"
 
 
 def _full_stack(frame: FrameType | None) -> str:

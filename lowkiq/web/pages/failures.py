@@ -70,7 +70,9 @@ def respond(view: View, request: Request, problem: Problem) -> Response:
         return JSONResponse({"error": problem.text}, problem.status, problem.headers)
     # Not what was posted: a script that repeated it would act twice.
     returns = problem.is_down and request.method != "POST"
-    context = {"problem": problem, "returns": returns}
+    last = view.snapshots.last
+    heard = {"at": last.at, "ago": view.snapshots.age} if last is not None else None
+    context = {"problem": problem, "returns": returns, "heard": heard}
     response = page(view, request, "message.html", status_code=problem.status, **context)
     response.headers.update(problem.headers)
     return response

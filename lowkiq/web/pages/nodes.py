@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from markupsafe import Markup
 
-from lowkiq.admin.beats.health import NodeHealth, Running, read_gone
+from lowkiq.admin.beats.health import EVENT_LOOP, NodeHealth, Running, read_gone
 from lowkiq.admin.beats.nodes import Group
 from lowkiq.admin.words import printable, ranges
 from lowkiq.web.pages.live import Visit
@@ -21,7 +22,8 @@ from lowkiq.web.view import View
 CPU_TOP = 10.0
 #: Tasks of a node that are shown, the longest first; and rows in one column.
 SHOWN_TASKS, DENSE = 10, 8
-#: Queue → some of its shards, in words.
+#: Queue → some of its shards; the same in words.
+ShardNumbers = Mapping[str, Sequence[int]]
 Shards = dict[str, str]
 
 
@@ -58,6 +60,19 @@ class Card:
         return [Running(self.health, row) for row in rows]
 
     @property
+    def keyed_rows(self) -> Iterator[tuple[str, Running]]:
+        """
+        The same with the keys by which a refresh finds each again: a thread's name, a task's job. So a row is not taken
+        for another when tasks end, and what has the focus keeps it.
+        """
+        taken: Counter[str] = Counter()
+        for running in self.rows:
+            row = running.thread
+            key = row.name if row.name != EVENT_LOOP else f"{row.queue} {row.shard} {''.join(row.ids[:1])}"
+            taken[key] += 1
+            yield (key if taken[key] == 1 else f"{key} {taken[key]}"), running
+
+    @property
     def is_dense(self) -> bool:
         """True when its rows go in two columns: they are many, and short."""
         rows = [running.thread for running in self.rows]
@@ -85,10 +100,11 @@ def build(view: View, visit: Visit) -> Mapping[str, Any]:
     late_first = sorted(nodes.nodes, key=lambda node: not node.is_late)
     groups = nodes.groups
     doubled = {node.node for group in groups for node in group.nodes if node.node_number in group.doubled}
+    leases = _Leases(visit.snapshot)
     return {
         "alerts": [alert for alert in visit.snapshot.alerts if alert.kind != "Redis"],
         "missing": _missing(view, visit, groups),
-        "cards": [_card(node, node.node in doubled, names) for node in late_first],
+        "cards": [_card(node, node.node in doubled, leases, names) for node in late_first],
         "summary": _summary(visit.snapshot, groups),
     }
 
@@ -105,16 +121,52 @@ def _last(number: int, group: Group, gone: Sequence[NodeHealth]) -> NodeHealth |
     return next((node for node in ours if node.queues is None or any(map(group.runs, node.queues))), None)
 
 
-def _card(node: NodeHealth, is_doubled: bool, names: Mapping[str, str]) -> Card:
+class _Leases:
+    """
+    Shards of each node by their leases, as the alerts and the summary count them: a heartbeat may be of before its node
+    lost them. Only of shards that no poll has read yet, heartbeats are believed.
+    """
+
+    def __init__(self, snapshot: Snapshot) -> None:
+        self._owners = {(each.queue, each.shard): each.owner if each.lease_rest else "" for each in snapshot.shards}
+        self._owned: dict[str, dict[str, list[int]]] = {}
+        for (queue, shard), owner in self._owners.items():
+            self._owned.setdefault(owner or "", {}).setdefault(queue, []).append(shard)
+
+    def owned(self, node: NodeHealth) -> ShardNumbers:
+        """The shards that are a node's."""
+        found = {queue: list(shards) for queue, shards in self._owned.get(node.node, {}).items()}
+        for queue, shards in node.owned.items():
+            unread = [shard for shard in shards if (queue, shard) not in self._owners]
+            if unread:
+                found[queue] = [*found.get(queue, ()), *unread]
+        return found
+
+
+def _card(node: NodeHealth, is_doubled: bool, leases: _Leases, names: Mapping[str, str]) -> Card:
+    owned = leases.owned(node)
+    waited_for = {} if node.is_late else node.waited_for  # one that is late waits for nothing any more
     return Card(
         health=node,
         is_doubled=is_doubled,
-        owned=_shards(node.owned),
-        fostered=_shards(node.fostered),
-        waiting=[(_holder(holder, names), _shards(queues)) for holder, queues in sorted(node.waited_for.items())],
+        owned=_shards(owned),
+        fostered=_shards(_within(node.fostered, owned)),
+        waiting=[
+            (_holder(holder, names), words)
+            for holder, told in sorted(waited_for.items())
+            if (words := _shards(_without(told, owned)))
+        ],
         rss=_rss(node.rss_history),
         cpu=_cpu(node.cpu_history),
     )
+
+
+def _within(told: ShardNumbers, owned: ShardNumbers) -> ShardNumbers:
+    return {queue: [shard for shard in shards if shard in owned.get(queue, ())] for queue, shards in told.items()}
+
+
+def _without(told: ShardNumbers, owned: ShardNumbers) -> ShardNumbers:
+    return {queue: [shard for shard in shards if shard not in owned.get(queue, ())] for queue, shards in told.items()}
 
 
 def _rss(history: Sequence[int]) -> Markup | None:
@@ -139,22 +191,23 @@ def _holder(name: str, names: Mapping[str, str]) -> str:
     return names.get(name) or printable(name, 80)
 
 
-def _shards(queues: Mapping[str, Sequence[int]]) -> Shards:
-    return {queue: ranges(shards) for queue, shards in sorted(queues.items()) if shards}
+def _shards(queues: ShardNumbers) -> Shards:
+    return {queue: ranges(sorted(shards)) for queue, shards in sorted(queues.items()) if shards}
 
 
 def _summary(snapshot: Snapshot, groups: Sequence[Group]) -> str:
-    nodes = snapshot.nodes.nodes
+    nodes = [node for node in snapshot.nodes.nodes if not node.is_late]  # what a late one did, it may do no more
+    late = len(snapshot.nodes.nodes) - len(nodes)
     threads = [thread for node in nodes for thread in node.threads]
     busy = sum(thread.queue is not None for thread in threads)
     loops = [node.tasks for node in nodes if node.tasks is not None]
     # By the leases, as the alerts have it: a heartbeat may be of before its node lost them.
     owned = sum(shard.lease_rest > 0 for shard in snapshot.shards)
-    seen = sum(len({node.node_number for node in group.nodes}) for group in groups)
+    seen = sum(len({node.node_number for node in group.nodes if not node.is_late}) for group in groups)
     of = sum(group.size for group in groups)
     return " · ".join(
         [
-            f"{seen} of {formatting.plural(of, 'node')}",
+            f"{seen} of {formatting.plural(of, 'node')}" + (f", {late} late" if late else ""),
             *([f"{busy:,} of {formatting.plural(len(threads), 'thread')} busy"] if threads or not loops else []),
             *([formatting.plural(sum(loops), "task")] if loops else []),
             f"{owned:,} of {formatting.plural(sum(snapshot.shards_counts.values()), 'shard')} owned",

@@ -57,11 +57,6 @@ class Line:
         """The values that are there."""
         return [value for value in self.values if value is not None]
 
-    @property
-    def current(self) -> Value:
-        """The last value, if it is known."""
-        return self.values[-1] if self.values else None
-
 
 @dataclass(frozen=True)
 class Chart:
@@ -121,9 +116,9 @@ class Chart:
     def _described(self, line: Line) -> str:
         if not line.known:
             return f"{line.name}: nothing known"
-        now = "unknown" if line.current is None else self.words_of(line.current)
+        last = "unknown" if line.values[-1] is None else self.words_of(line.values[-1])
         low, high = self.words_of(min(line.known)), self.words_of(max(line.known))
-        return f"{line.name}: now {now}, lowest {low}, highest {high}"
+        return f"{line.name}: at the end {last}, lowest {low}, highest {high}"
 
     def _grid(self) -> Iterator[Markup]:
         for share in (0.0, 0.5, 1.0):
@@ -255,8 +250,9 @@ def charts_of(points: Sequence[Point], span: str, now: float, incidents: Sequenc
         counts = [getattr(point, name) for point in points]
         return Line(name, kind, rates([point.at for point in points], counts, step))
 
+    jobs = [gauge("queued", "c1", "length"), gauge("running", "c2", "busy"), gauge("retrying", "c3", "retries")]
     charts = (
-        ("Jobs", _COUNTS, [gauge("enqueued", "c1", "length"), gauge("busy", "c2"), gauge("retries", "c3")]),
+        ("Jobs", _COUNTS, jobs),
         ("Jobs a second", _SPEEDS, [speed("processed", "c2"), speed("failed", "c4")]),
         ("Lag", _LAGS, [gauge("lag", "c1")]),
         ("Morgue", _COUNTS, [gauge("morgue", "c4", "morgue_length")]),

@@ -71,7 +71,7 @@ function tell(isStale) {
     set(banner.querySelector(".for"), ` (${age(since(made) / 1000)} ago)`);
     if (why) set(banner.querySelector(".cause"), why);
   }
-  if (isStale && light.dataset.state === "live") show("down", "no news");
+  if (isStale && light.dataset.state === "live") show("down", "no news"); // until the tick that is under way says why
   banner.hidden = !isStale;
   root.toggleAttribute("data-stale", isStale);
   const head = isStale ? `Stale since ${clockTime(at)} · ${title}` : title;
@@ -383,7 +383,7 @@ function growOlder() {
 
 localise(document);
 const { timeZone } = Intl.DateTimeFormat().resolvedOptions();
-set(document.getElementById("zone"), `Times are your own, ${timeZone}; point at one for UTC`);
+set(document.getElementById("zone"), `Times are in your zone, ${timeZone}, unless marked UTC; point at one for UTC`);
 
 const KEYS = [
   ["j, k", "next, previous row"], ["Enter", "open it"], ["x", "select it"], ["Shift-click", "select all up to there"],

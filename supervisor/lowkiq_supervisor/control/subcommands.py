@@ -119,7 +119,8 @@ def _dump_from_outside(pids: Sequence[str]) -> int:
 def quiet(context: typer.Context, *, state_dir: StateDirOption = None) -> int:
     """Stop taking new jobs; running ones go on."""
     answer = ask(_place(context, state_dir), "quiet")
-    print(f"{answer['nodes']} nodes take no more jobs; `restart` doesn't change that, a new start does")
+    who = "1 node takes" if answer["nodes"] == 1 else f"{answer['nodes']} nodes take"
+    print(f"{who} no more jobs; `restart` doesn't change that, a new start does")
     return OK
 
 

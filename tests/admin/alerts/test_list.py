@@ -102,7 +102,7 @@ TABLE: dict[str, tuple[dict[str, Any], dict[str, Any], str, float | None, tuple[
                     "Start more nodes")),
     "failing queue": ({"nodes": [node()], "shards": (HALF,), "past": {"q": [point(290)]}},
                       {"shards": (shard(processed=11, failed=9),)}, "bad", None,
-                      ("50% of the tries of q have failed in the last 4 min 50 s: 10 of 20", "See their errors")),
+                      ("50 % of the tries of q have failed in the last 4 min 50 s: 10 of 20", "See their errors")),
     "growing morgue": ({"nodes": [node()], "shards": (BURIED,),
                         "past": {"q": [point(3590), point(590, morgue_length=50)]}},
                        {"past": {"q": [point(3590), point(590, morgue_length=70)]}}, "bad", None,

@@ -78,7 +78,7 @@ def test_a_real_server_is_warned_of_for_its_settings(caller):
     ("info", "warning"),
     [
         *(
-            ({"used_memory": used, "maxmemory": 100}, f"Memory is {used}% full: when it is full, pushes are refused. ")
+            ({"used_memory": used, "maxmemory": 100}, f"Memory is {used} % full: when it is full, pushes are refused. ")
             for used in (81, 100, 130)
         ),
         ({"aof_last_write_status": "err"}, "The append-only file can't be written"),

@@ -125,7 +125,7 @@ def test_ttin_dumps_every_thread_and_its_job(nodes: Nodes, state_dir: Path) -> N
     assert path.parent == state_dir / "dumps"
     assert stat.S_IMODE(path.stat().st_mode) == 0o600 and stat.S_IMODE(path.parent.stat().st_mode) == 0o700
     text = path.read_text("utf-8")
-    for expected in ("MainThread", "lowkiq-lease-keeper", "lowkiq-doorbell", "wait_for", "ids ['a']"):
+    for expected in ("MainThread", "lowkiq-lease-keeper", "lowkiq-doorbell", "wait_for", "1 id ['a']"):
         assert expected in text
     head, busy, *_, idle = text.split("\n\n")
     assert re.match(rf"node \S+:{node.pid}:\S+  Lowkiq {VERSION}  20\S+  \d+ MiB  1 of 5 threads busy$", head)

@@ -8,6 +8,7 @@ import msgspec
 
 from lowkiq.admin.beats.health import EVENT_LOOP, ThreadHealth
 from lowkiq.queue import keys
+from tests.web.conftest import open_queue
 from tests.web.node_health import tell_health
 from tests.web.reading import read
 
@@ -76,6 +77,35 @@ def test_a_late_node_stands_out(browser, app):
     assert "Node 0 on host has not been heard of for 20 s" in page.text
     assert "Node 0 of 1 late" in page.text
     assert page.all("article", **{"class": "node bad"})
+
+
+def test_a_shard_is_on_the_card_of_who_has_its_lease(browser, app):
+    """A late node's last beat, and the first of who stands in for it, tell how it was before the lease moved."""
+    queue = open_queue(app, "q", 2)
+    queue.lease("host:2:def")
+    thread = ThreadHealth(name="t", worker="W", queue="q", shard=0, ids=["17"], jobs=1, seconds=9.0)
+    tell_health(app, number_of_nodes=2, owned={"q": [0]}, waited_for={"host:2:def": {"q": [1]}}, threads=[thread])
+    tell_health(
+        app, node="host:2:def", pid=2, node_number=1, owned={}, waited_for={"host:1:abc": {"q": [0]}}, number_of_nodes=2
+    )
+    app.redis().zadd(keys.nodes(app.settings.namespace), {"host:1:abc": time.time() - 20})
+    page = read(browser, "/nodes")
+    late, ready = page.text[page.text.index("Node 0 of 2") :].split("Node 1 of 2")
+    assert "Owns no shard" in late
+    assert "At its last beat: q 0 17 9.0 s" in late
+    assert "Waits for" not in late + ready
+    assert "Owns q 0" in ready
+    assert "1 of 2 nodes, 1 late · 0 of 0 threads busy · 1 of 2 shards owned" in page.text
+
+
+def test_rows_of_tasks_are_found_again_by_their_jobs(browser, app):
+    tasks = [
+        ThreadHealth(name=EVENT_LOOP, worker="W", queue="q", shard=0, ids=[id], jobs=1, seconds=1.0)
+        for id in ("1", "2", "2")
+    ]
+    tell_health(app, number_of_nodes=1, threads=[ThreadHealth(name="t")], tasks=len(tasks), longest_tasks=tasks)
+    rows = [row["data-key"] for row in read(browser, "/nodes").all("li") if "data-key" in row]
+    assert rows == ["t", "q 0 1", "q 0 2", "q 0 2 2"]
 
 
 def test_nodes_with_one_number_are_called_doubled(browser, app):

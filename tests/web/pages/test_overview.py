@@ -57,8 +57,8 @@ def test_history_is_drawn_for_the_chosen_span(browser, app, driver):
     driver.push("1")
     record(app.caller, app.settings.namespace, app.metrics())
     page = read(browser, "/?span=1h")
-    assert "Jobs enqueued 1 busy 0 retries 0" in page.text
-    assert "enqueued: now 1, lowest 1, highest 1" in page.source
+    assert "Jobs queued running retrying" in page.text
+    assert "queued: at the end 1, lowest 1, highest 1" in page.source
     assert page.all("a", href="/?span=1h", aria_current="true")
     assert len(page.all("svg", role="img")) == 4
 

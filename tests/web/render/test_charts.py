@@ -30,9 +30,9 @@ def point(at, **values):
 
 def test_a_chart_is_described_in_words():
     drawn = chart(Line("busy", "c1", [4.0, 9.0, 2.0]))
-    assert drawn.description == "busy: now 2, lowest 2, highest 9"
+    assert drawn.description == "busy: at the end 2, lowest 2, highest 9"
     assert 'role="img"' in drawn.svg
-    assert "<title>Jobs</title><desc>busy: now 2, lowest 2, highest 9</desc>" in drawn.svg
+    assert "<title>Jobs</title><desc>busy: at the end 2, lowest 2, highest 9</desc>" in drawn.svg
 
 
 def test_a_chart_is_well_formed_and_has_no_style_of_its_own():
@@ -90,8 +90,8 @@ def test_rates_are_differences_of_counters_and_unknown_after_a_fall_or_a_gap():
 def test_a_history_gives_jobs_speed_lag_and_morgue_and_nothing_gives_none():
     points = [point(700 + 5 * index, length=index, processed=10 * index, lag=index) for index in range(10)]
     jobs, speed, lag, morgue = charts_of(points, "5m", 750.0)
-    assert jobs.description.startswith("enqueued: now 9, lowest 0, highest 9")
-    assert speed.description.startswith("processed: now 2.0 a second")
+    assert jobs.description.startswith("queued: at the end 9, lowest 0, highest 9")
+    assert speed.description.startswith("processed: at the end 2.0 a second")
     assert lag.marks == ["10 s", "5 s", "0"]
     assert morgue.title == "Morgue"
     assert charts_of([], "5m", 750.0) == []
