@@ -43,7 +43,7 @@ def test_one_cursor_for_the_charts_of_a_group_with_a_readout(app, make_web, serv
 
     history.locator(".plot").nth(1).hover()
     expect(history.locator(".cursor")).to_have_count(4)
-    expect(history.locator(".readout")).to_have_text(re.compile(r"\d\d:\d\d:\d\d UTC"))
+    expect(history.locator(".readout")).to_have_text(re.compile(r"^\d\d\d\d-\d\d-\d\d \d\d:\d\d:\d\d\b"))
     expect(times.locator(".cursor")).to_have_count(0)
 
     times.locator(".charts").focus()

@@ -23,9 +23,9 @@ def test_every_time_is_the_readers_own_and_has_utc_when_one_points_at_it(app, ma
     ]
     note(app.caller, app.settings.namespace, news)
     url = serve(make_web())
-    options = {"timezone_id": "Asia/Tokyo", "locale": "en-GB"}
+    options = {"timezone_id": "Asia/Tokyo", "locale": "en-US"}
     page = look(f"{url}/incidents?kind=death", **options)
-    expect(page.locator("#zone")).to_have_text("Times are your own, Asia/Tokyo; point at one for UTC")
+    expect(page.locator("#zone")).to_have_text("Times are in your zone, Asia/Tokyo, unless marked UTC; point at one for UTC")
     expect(page.locator("#light")).to_have_text("live")
     for _ in range(7):  # also what a slow tick brings
         with page.expect_response(lambda response: "x-lowkiq-live" in response.request.headers):
@@ -42,10 +42,10 @@ def test_every_time_is_the_readers_own_and_has_utc_when_one_points_at_it(app, ma
     expect(days.nth(0).locator("time")).to_have_attribute("title", re.compile(" 23:30:00 UTC"))
 
     page.goto(f"{url}/queues/q/job?id=job")
-    expect(page.locator(".why").first).to_contain_text("Not due until 2 Oct 2096, 16:06:40, in")
+    expect(page.locator(".why").first).to_contain_text("Not due until 2096-10-02 16:06:40, in")
     expect(page.locator(".why").first.locator("time")).to_have_attribute("title", "2096-10-02 07:06:40 UTC")
     page.goto(f"{url}/queues/q?view=scheduled")
-    expect(page.locator("#listed time")).to_have_attribute("title", "2 Oct 2096, 16:06:40 (2096-10-02 07:06:40 UTC)")
+    expect(page.locator("#listed time")).to_have_attribute("title", "2096-10-02 16:06:40 (2096-10-02 07:06:40 UTC)")
 
 
 def test_without_a_script_times_are_utc_and_say_so(app, make_web, serve, look):
@@ -70,6 +70,6 @@ def test_ages_in_a_list_that_stands_still_go_on_and_stop_when_the_page_does(app,
 
 def test_a_score_that_is_a_time_is_told_as_one(app, make_web, serve, look):
     open_queue(app).push_all(("job", b"p", 4_000_000_000.0, ""), ("job", b"q", 17.0, ""))
-    page = look(f"{serve(make_web())}/queues/q/job?id=job", timezone_id="Asia/Tokyo", locale="en-GB")
-    expect(page.locator(".payloads")).to_contain_text("2 Oct 2096, 16:06:40 · score 4000000000.000000")
+    page = look(f"{serve(make_web())}/queues/q/job?id=job", timezone_id="Asia/Tokyo", locale="en-US")
+    expect(page.locator(".payloads")).to_contain_text("2096-10-02 16:06:40 · score 4000000000.000000")
     expect(page.locator(".payloads")).to_contain_text("score 17 ·")

@@ -28,12 +28,9 @@ let woke = Date.now(), watched = Date.now();
 let why = "";
 
 // What elements show of a time (render/times.py), but for how long ago it is.
-const STYLES = {
-  moment: { dateStyle: "medium", timeStyle: "medium" },
-  seconds: { timeStyle: "medium", hourCycle: "h23" },
-  minutes: { timeStyle: "short", hourCycle: "h23" },
-};
-const local = (time, style = "moment") => new Date(time).toLocaleString(undefined, STYLES[style]);
+const STYLES = { seconds: { timeStyle: "medium" }, minutes: { timeStyle: "short" } };
+// Year-month-day and 24 hours, in whichever language: as the server, logs and commands write them.
+const local = (time, style) => new Date(time).toLocaleString("sv", STYLES[style]);
 const clockTime = (time) => local(time, "seconds");
 
 function show(state, text) {
@@ -458,11 +455,8 @@ function readOut(group) {
     const [at, ...lines] = column?.querySelector("title").textContent.split("\n") ?? [];
     const names = [...figure.querySelectorAll(".legend")];
     names.forEach((legend, number) => {
-      const shown = legend.querySelector("b");
-      legend.dataset.now ??= shown.textContent;
-      const name = [...legend.childNodes].filter((node) => node.nodeType === Node.TEXT_NODE).map((node) => node.data).join("").trim();
-      set(shown, column ? lines[number].slice(name.length + 1).replace(" a second", "") : legend.dataset.now);
-      if (!column) delete legend.dataset.now;
+      const shown = legend.querySelector("b"), name = legend.dataset.name;
+      set(shown, column ? ` ${lines[number].slice(name.length + 1).replace(" a second", "")}` : "");
     });
     if (!column) continue;
     time = at;
