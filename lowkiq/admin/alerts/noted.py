@@ -122,4 +122,4 @@ def _times(row: Sequence[bytes]) -> dict[str, _Times]:
 
 
 def _incident_key(key: str, since: float) -> str:
-    return f"alert:{since:.3f}:{key}"
+    return f"alert:{since:.6f}:{key}"
