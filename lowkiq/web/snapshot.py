@@ -9,8 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections import deque
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Annotated, Any, Final
@@ -28,11 +27,11 @@ from lowkiq.admin.alerts.redis import RedisHealth
 from lowkiq.admin.beats.health import NodeHealth, Running, read_health, running_batches
 from lowkiq.admin.beats.nodes import Nodes, judge
 from lowkiq.admin.metrics import QueueMetrics, ShardMetrics, by_queue, read_shards, total
-from lowkiq.admin.past.history import SAMPLE_INTERVAL, Point, read_earlier
 from lowkiq.admin.words import printable
 from lowkiq.errors import unknown_queue
 from lowkiq.queue.shard import Shard, shards_of
 from lowkiq.web.backend import Backend
+from lowkiq.web.rates import Meter, Rates, sum_of
 
 #: Seconds for which a snapshot is new enough.
 INTERVAL: Final = 1.0
@@ -48,20 +47,6 @@ STALE: Final = 4.0
 SHARDS_A_POLL: Final = 100
 #: Shards that one poll reads for who wants exact numbers: about 16 ms of Redis, once a second at most.
 EXACT_SHARDS: Final = 2_000
-#: Seconds over which rates are taken: long enough to be calm, short enough to show a change.
-RATE_WINDOW: Final = 10.0
-
-#: Queue → its counters: processed, failed, pushed, merged.
-Counters = Mapping[str, tuple[int, int, int, int]]
-
-
-class Rates(msgspec.Struct, frozen=True):
-    """Events per second over the last seconds."""
-
-    processed: float = 0.0
-    failed: float = 0.0
-    pushed: float = 0.0
-    merged: float = 0.0
 
 
 class QueueRow(msgspec.Struct, frozen=True):
@@ -216,15 +201,14 @@ def seen(task: asyncio.Task[Any]) -> None:
 
 
 class _Poll:
-    """Reads snapshots, and keeps what spans several of them: the shards' turns, and the rates."""
+    """Reads snapshots, and keeps what spans several of them: whose turn it is of the shards, and the rates."""
 
     def __init__(self, backend: Backend) -> None:
         self._backend = backend
         self._number = 0
         self._seen: dict[str, ShardMetrics] = {}  # by prefix
         self._next_shard = 0
-        #: Times with the counters as of then.
-        self._past: deque[tuple[float, Counters]] = deque()
+        self._meter = Meter(backend)
         self._look = Look(backend.caller, backend.namespace, backend.thresholds)
         self._alone = threading.Lock()
         #: Prefix of a shard → when its numbers were read.
@@ -250,7 +234,7 @@ class _Poll:
         queues = by_queue(counts, shards)
         nodes = judge(read_health(backend.caller, backend.namespace), shards, backend.caller.met.now())
         found = self._noted(self._look(nodes, shards, queues))
-        rates = self._rates(clock.monotonic(), queues, found.at)
+        rates = self._meter(clock.monotonic(), queues, found.at)
         self._number += 1
         return Snapshot(
             number=self._number,
@@ -260,7 +244,7 @@ class _Poll:
             queues=queues,
             rates=rates,
             total=total(queues.values()),
-            total_rate=_sum(rates.values()),
+            total_rate=sum_of(rates.values()),
             nodes=nodes,
             server=found.server,
             alerts=found.alerts,
@@ -286,38 +270,3 @@ class _Poll:
         self._read_at |= dict.fromkeys(due, read_at)
         self._read_at = {prefix: self._read_at[prefix] for prefix in self._seen}
         return list(self._seen.values())
-
-    def _from_history(self, now: float, queues: Iterable[str], at: float) -> Iterator[tuple[float, Counters]]:
-        """Counters that the nodes have recorded, so that the first snapshot already has rates."""
-        points = read_earlier(self._backend.caller, self._backend.namespace, queues)
-        # A sample was taken somewhere in its step.
-        oldest = min((point.at for point in points.values()), default=at) + SAMPLE_INTERVAL / 2
-        if 0 < at - oldest < 2 * RATE_WINDOW:
-            yield now - (at - oldest), {name: _counters(point) for name, point in points.items()}
-
-    def _rates(self, now: float, queues: Mapping[str, QueueMetrics], at: float) -> dict[str, Rates]:
-        counters = {name: _counters(row) for name, row in queues.items()}
-        if not self._past:
-            self._past.extend(self._from_history(now, queues, at))
-        # The newest that is older stays, so that there is always one to compare with.
-        while len(self._past) > 1 and now - self._past[1][0] >= RATE_WINDOW:
-            self._past.popleft()
-        then, before = self._past[0] if self._past else (now, counters)
-        self._past.append((now, counters))
-        return {name: _rates(before.get(name, after), after, now - then) for name, after in counters.items()}
-
-
-def _counters(row: QueueMetrics | Point) -> tuple[int, int, int, int]:
-    return row.processed, row.failed, row.pushed, row.merged
-
-
-def _rates(before: tuple[int, ...], after: tuple[int, ...], seconds: float) -> Rates:
-    if seconds <= 0:
-        return Rates()
-    # A counter falls when somebody has emptied Redis.
-    return Rates(*(max(new - old, 0) / seconds for old, new in zip(before, after, strict=True)))
-
-
-def _sum(rates: Iterable[Rates]) -> Rates:
-    rows = list(rates)
-    return Rates(*(sum(getattr(row, name) for row in rows) for name in Rates.__struct_fields__))

@@ -6,7 +6,8 @@ import pytest
 
 from lowkiq.queue.call import Call
 from lowkiq.web import snapshot as snapshot_module
-from lowkiq.web.snapshot import RATE_WINDOW, SHARDS_A_POLL, Rates, Snapshots
+from lowkiq.web.rates import RATE_WINDOW, Rates
+from lowkiq.web.snapshot import SHARDS_A_POLL, Snapshots
 from tests.web.snapshots import get
 
 PAST = 1_100_000_000.0
@@ -189,7 +190,7 @@ def test_what_is_kept_for_rates_is_bounded(app, backend, time):
     for _ in range(100):
         get(snapshots)
         time.now += 1
-    assert len(snapshots._poll._past) <= RATE_WINDOW + 2
+    assert len(snapshots._poll._meter._past) <= RATE_WINDOW + 2
 
 
 def test_a_dead_node_is_missed_as_soon_as_it_is_forgotten(app, backend):
