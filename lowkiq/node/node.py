@@ -165,7 +165,6 @@ class Node:
         self._heartbeat = Heartbeat(runtime, lambda round_trip: report(self.state, round_trip), Housekeeping(runtime))
         self._beat_soon = self._heartbeat.beat_soon
         self._remote.connect(self._signals.wake, self._beat_soon)
-        runtime.flushes.append(lambda: runtime.times.flush(runtime.caller, runtime.namespace, runtime.node))
         runtime.flushes.extend(flushes_of(runtime, self._remote))
         self._doorbell = Doorbell(runtime, pools, self._take_over, self._keeper.cancel, self._beat_soon)
 
