@@ -167,7 +167,8 @@ class Node:
         self._remote.connect(self._signals.wake, self._beat_soon)
         runtime.flushes.append(lambda: runtime.times.flush(runtime.caller, runtime.namespace, runtime.node))
         runtime.flushes.extend(flushes_of(runtime, self._remote))
-        self._doorbell = Doorbell(runtime, pools, self._take_over, self._keeper.cancel, self._beat_soon)
+        keeper = self._keeper
+        self._doorbell = Doorbell(runtime, pools, self._take_over, keeper.cancel, keeper.pause, self._beat_soon)
 
     def _start_threads(self) -> None:
         self._doorbell.start()

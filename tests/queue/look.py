@@ -39,7 +39,7 @@ local found = {}
 for i, key in ipairs(redis.call('KEYS', KEYS[1] .. '*')) do
     local kind = redis.call('TYPE', key).ok
     local read = {hash = {'HGETALL', key}, zset = {'ZRANGE', key, 0, -1, 'WITHSCORES'}, list = {'LRANGE', key, 0, -1},
-        set = {'SMEMBERS', key}}
+        set = {'SMEMBERS', key}, string = {'GET', key}}
     found[i] = {string.sub(key, #KEYS[1] + 1), kind, read[kind] and redis.call(unpack(read[kind])) or {}}
 end
 return {found, redis.call('KEYS', ARGV[1])}
@@ -137,6 +137,12 @@ class Look:
 
     def errors(self) -> dict[str, str]:
         return {id: error.decode() for id, error in self.hash("errors").items()}
+
+    def pause(self) -> bytes | None:
+        """Since when, and by whom it is paused."""
+        kind, value = self.keys.get("paused", [b"string", None])
+        assert kind == b"string"
+        return value if isinstance(value, bytes) else None
 
     def zset(self, name: str) -> dict[str, float]:
         return {member.decode(): float(score) for member, score in self._pairs(name, b"zset")}

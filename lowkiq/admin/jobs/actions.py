@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, Final, Literal, NamedTuple
 
+from lowkiq.admin.jobs import pausing
+from lowkiq.admin.jobs.pausing import WAIT, PauseReply
 from lowkiq.admin.jobs.search import Match, Search
 from lowkiq.admin.jobs.tracking import track
 from lowkiq.job import KEPT_BYTES, encode_id, shard_of
@@ -114,6 +116,18 @@ class Actions:
         is not done does not come back, also after its node's death. What is pushed from now on runs after it.
         """
         return self.act("cancel", "due", ids)
+
+    def pause(self, reason: str = "", *, who: str = "", wait: float = WAIT) -> PauseReply:
+        """
+        Pauses the queue: nothing is claimed until `resume`; pushes go on, and what runs is finished. What nodes had
+        claimed and not started goes back: it waits for so many seconds until they all say that nothing starts any more,
+        and the reply tells of which that is not known. Repeating it changes who and why, and looks again.
+        """
+        return pausing.pause(self._caller, self._shards, reason, who, wait)
+
+    def resume(self, *, who: str = "") -> int:
+        """Ends the pause. Returns how many shards were paused."""
+        return pausing.resume(self._caller, self._shards, who)
 
     def track(self, ids: Iterable[str | int]) -> int:
         """

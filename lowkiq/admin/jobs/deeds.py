@@ -2,18 +2,10 @@
 
 from __future__ import annotations
 
-import secrets
-from collections.abc import Callable
-
-import structlog
-from redis.exceptions import RedisError
-
 from lowkiq.admin.jobs.bulks import Bulk
-from lowkiq.admin.past.incidents import NewIncident, end, note
+from lowkiq.admin.past.incidents import NewIncident, end, note_deed, tolerant, try_to_note
 from lowkiq.admin.words import printable
 from lowkiq.queue.call import Caller
-
-logger = structlog.get_logger("lowkiq")
 
 
 def note_action(caller: Caller, namespace: str, queue: str, action: str, ids: int, moved: int, who: str) -> None:
@@ -22,10 +14,7 @@ def note_action(caller: Caller, namespace: str, queue: str, action: str, ids: in
         kind = action.replace("_", " ")
         of = f"{moved:,} of {ids:,} jobs" if moved != ids else f"{ids:,} jobs"
         says = f"{kind.capitalize()}: {of} of {printable(queue, 60)}"
-        new = NewIncident(
-            key=f"deed:{secrets.token_hex(8)}", kind=kind, severity="note", says=says, queue=queue, who=who
-        )
-        _keep(lambda: note(caller, namespace, [new]))
+        note_deed(caller, namespace, queue, kind, says, who)
 
 
 def note_bulk(caller: Caller, namespace: str, bulk: Bulk, who: str) -> None:
@@ -35,17 +24,10 @@ def note_bulk(caller: Caller, namespace: str, bulk: Bulk, who: str) -> None:
     new = NewIncident(
         key=f"bulk:{bulk.id}", kind="bulk action", severity="note", says=says, queue=bulk.queue, who=who, lasts=True
     )
-    _keep(lambda: note(caller, namespace, [new]))
+    try_to_note(caller, namespace, new)
 
 
 def end_bulk(caller: Caller, namespace: str, bulk: Bulk) -> None:
     """Notes that it is over."""
-    _keep(lambda: end(caller, namespace, {f"bulk:{bulk.id}": None}))
-
-
-def _keep(write: Callable[[], object]) -> None:
-    """What was done was done: that it can't be noted is no error of it."""
-    try:
-        write()
-    except RedisError as error:
-        logger.warning("deed_not_noted", error=f"{type(error).__name__}: {error}"[:300])
+    with tolerant():
+        end(caller, namespace, {f"bulk:{bulk.id}": None})

@@ -41,6 +41,9 @@ class Claimed(Protocol):
     def has_unstarted(self) -> bool:
         """True if jobs wait for their turn in it."""
 
+    def give_back(self) -> None:
+        """Keeps the jobs that have not started from starting; the next settle returns them to the queue."""
+
 
 class Asked(NamedTuple):
     """A claim that is asked for."""
@@ -96,6 +99,8 @@ class Lease:
         #: The claims that are performed, or settled; be it under a lease that was lost.
         self.in_hand: tuple[Claimed, ...] = ()
         self._numbers = ClaimNumbers()
+        #: What claims up to this number still bring is not started: the shard was paused since.
+        self._rests_to = 0
         #: Whether the last claim found suspects: those need the node for themselves.
         self.has_suspects = False
         #: For the pool: when the shard is to be looked at; and when it was last rung, and for what time (monotonic).
@@ -151,6 +156,7 @@ class Lease:
             self.epoch = owned.epoch
             self.until = asked_at + self._ttl
             self._numbers = ClaimNumbers()
+            self._rests_to = 0
 
     def stand_by(self, holder: str) -> bool:
         """Notes that another node has it. Returns whether that is news, and the shard this node's part."""
@@ -202,6 +208,21 @@ class Lease:
 
     def _release(self, epoch: str) -> Call[Released]:
         return self.shard.release(self.runtime.node, epoch, self._numbers.last, "lease")
+
+    def rest(self) -> Call[bool] | None:
+        """
+        Keeps all that is claimed, and has not started, from starting, as the shard was paused; the call says so. What
+        is claimed from here on was claimed when it was paused no more.
+        """
+        with self.lock:
+            epoch = self.epoch
+            if epoch is None:
+                return None
+            self._rests_to = self._numbers.last
+            in_hand = [claim for claim in self.in_hand if claim.epoch == epoch]
+        for claim in in_hand:
+            claim.give_back()
+        return self.shard.rest(self.runtime.node, epoch, self._rests_to, [claim.number for claim in in_hand])
 
     def abandon_call(self) -> Call[int] | None:
         """Says that we leave while a job runs."""
@@ -261,6 +282,9 @@ class Lease:
         with self.lock:
             if self.epoch != asked.epoch:
                 return False
+            if claim is not None and asked.number <= self._rests_to:
+                self._numbers.lost(asked.number)  # it goes back, if it has not been already
+                return False
             self._numbers.answered(asked.made, is_empty=claim is None)
             if claim is not None:
                 self.in_hand += (claim,)
@@ -269,10 +293,12 @@ class Lease:
     def handed(self, handed: Handed, claim: Claimed, thread: Runner) -> bool:
         """
         Takes in hand a job that a push has put into the open claim, and gives that thread a turn. False if it speaks of
-        another claim, or others have all turns: then the next claim finds the job.
+        another claim, the shard was paused, or others have all turns: then the next claim finds the job.
         """
         with self.lock:
             may_run = len(self._turns) < self.concurrency
+            if handed.number <= self._rests_to:
+                return False
             if self.epoch != handed.epoch or not self._numbers.handed(handed.number, may_run=may_run):
                 return False
             self._turns.add(thread)

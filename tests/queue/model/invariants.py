@@ -48,11 +48,27 @@ class Witness:
         self._what_is_cancelled_does_not(before, after)
         self._i3_every_payload_is_in_one_place(message, reply, before, after)
         self._what_is_parked_comes_back(before, after)
+        self._nothing_starts_while_paused(message, reply, before, after)
         assert after.checkpoints.keys() <= after.queued.keys() | after.claimed.keys(), "a checkpoint of nothing"
         assert not (after.open and after.waiting == math.inf and after.queued), (
             "an offer for more than nothing is wrong"
         )
         assert not (after.open and after.claims), "an offer while something runs is wrong"
+
+    # ── pauses ──────────────────────────────────────────────────────────────────────────────────────────────────────
+
+    @staticmethod
+    def _nothing_starts_while_paused(message: Message, reply: Any, before: ShardState, after: ShardState) -> None:
+        if after.paused:
+            assert not after.open, f"paused: {message} left an open claim"
+        if before.paused:
+            new = {number for number in after.claims if _is_more(after.claims[number], before.claims.get(number, {}))}
+            assert not new, f"paused: {message} has claimed {new}"
+        if after.rests is not None and before.rests is None and not isinstance(reply, Owned):
+            assert message.script == "rest", f"paused: {message} says that its owner rests"
+            left = after.claims.keys() - set(message.in_hand)
+            assert not left, f"paused: {message} rests with claims {left}, which may still start"
+        assert after.rests is None or after.paused, f"paused: {message} left an owner at rest"
 
     # ── I1 ──────────────────────────────────────────────────────────────────────────────────────────────────────────
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Collection, Mapping, Sequence
 
-from lowkiq.errors import StaleClaim, Unsettled
+from lowkiq.errors import Paused, StaleClaim, Unsettled
 from lowkiq.queue.shard import Held, Outcome, Owned, Released, Settled
 from tests.queue.model.shard_rules import Ran, ShardRules
 from tests.queue.model.shard_state import SECOND, Delay, Entry, Grave, Tags, TakenJob, joined, lowest_first, merge
@@ -90,6 +90,7 @@ class ShardModel(ShardRules):
         state.node, state.until, state.ttl = node, self.now + ttl, ttl
         state.claim_number, state.alone, state.is_abandoned, state.wanted = 0, None, False, None
         state.bell, state.waiting, state.open = bell, None, None
+        state.rests = None if state.paused is None else state.epoch
         return Owned(str(state.epoch), self._arm(), restored, buried)
 
     def renew(self, node: str, epoch: int, ttl: int) -> list[int]:
@@ -97,7 +98,8 @@ class ShardModel(ShardRules):
         if (state.node, state.epoch) != (node, epoch):
             return [0]
         state.until = self.now + ttl
-        return [(2 if state.wanted not in {None, node} else 1) + (4 if state.cancels else 0)]
+        is_restless = state.paused is not None and state.rests != epoch
+        return [(2 if state.wanted not in {None, node} else 1) + (4 if state.cancels else 0) + 8 * is_restless]
 
     def release(self, node: str, epoch: int, number: int, what: str) -> Released:
         state = self.state
@@ -108,7 +110,7 @@ class ShardModel(ShardRules):
             told = state.wanted or ""
             state.node, state.until, state.ttl, state.claim_number = None, 0, 0, 0
             state.is_abandoned, state.wanted, state.bell, state.waiting = False, None, None, None
-            state.open = state.alone = None
+            state.open = state.alone = state.rests = None
             return Released(restored, None, told)
         if what == "claim" and (number == state.claim_number or number in state.claims):
             restored, _ = self._restore(number)
@@ -142,6 +144,8 @@ class ShardModel(ShardRules):
         self._check_layout(layout, can_write_older=False)
         if number <= state.claim_number:
             raise StaleClaim
+        if state.paused is not None:
+            raise Paused
         if unknown := state.claims.keys() - set(known):
             raise Unsettled(str(min(unknown)))
         state.claim_number, state.open = number, None
@@ -231,13 +235,23 @@ class ShardModel(ShardRules):
         state = self.state
         is_last = (state.node, state.epoch, state.claim_number) == (node, epoch, number)
         is_tagged = any(entry.tags for entry in state.claimed.values())
-        rare = state.crashes or state.errors or state.cancels or state.checkpoints or is_tagged
+        rare = state.crashes or state.errors or state.cancels or state.checkpoints or is_tagged or state.paused
         if not is_last or state.queued or state.claims.keys() - {number} or rare:
             return None
         acked = len(state.claims.pop(number, {}))
         state.counters["processed"] += acked
         state.claim_number, state.open = following, (epoch, following)
         return Settled(acked, 0, 0, self._arm())
+
+    def rest(self, node: str, epoch: int, number: int, in_hand: Collection[int]) -> bool:
+        state = self.state
+        self._fence(node, epoch)
+        if state.paused is None or max(state.claims, default=0) > number:
+            return False
+        for other in sorted(state.claims.keys() - set(in_hand)):
+            self._restore(other)
+        state.rests = epoch
+        return True
 
     # ── operators ───────────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -324,6 +338,32 @@ class ShardModel(ShardRules):
             return 0
         if id in state.queued:
             self._leave_queue(id)
+        return 1
+
+    def pause(self, layout: str, told: bytes) -> list[bytes]:
+        """Since when, and who may still start what it has claimed. Without anything told it only looks."""
+        state = self.state
+        self._check_layout(layout)
+        if told:
+            state.paused = (self.now if state.paused is None else state.paused[0], told)
+            state.open = None
+            state.layout = state.layout or layout
+        if state.paused is None:
+            return [b"", b""]
+        is_at_rest = state.node is None or state.until <= self.now or state.rests == state.epoch
+        return [f"{state.paused[0] / SECOND:.6f}".encode(), b"" if is_at_rest else str(state.node).encode()]
+
+    def resume(self, layout: str) -> int:
+        state = self.state
+        self._check_layout(layout)
+        if state.paused is None:
+            return 0
+        state.paused = state.rests = None
+        if state.node is not None:
+            state.waiting = math.inf
+            times = [entry.due for entry in state.queued.values() if not entry.waits]
+            if times:
+                self._ring(min(times), self._shard_now())
         return 1
 
     def perform_now(self, layout: str, id: str) -> int:
