@@ -56,7 +56,7 @@ class People:
         jobs.actions.track([TRACKED])
         jobs.actions.morgue_queue_up(BURIED)
         self._note(app)
-        if not jobs.actions.pause("once more").is_confirmed or jobs.actions.resume() != 2:  # noqa: PLR2004 (its shards)
+        if not jobs.actions.pause("once more").is_confirmed or jobs.actions.resume() != 2:
             yield "a queue without nodes was not paused and resumed"
         told = Counter(incident.kind for incident in read_incidents(app.caller, app.settings.namespace))
         if told - Counter(pause=2, resume=2) != {"alert": 1, "deploy": 1}:
