@@ -17,6 +17,7 @@ from lowkiq.admin.alerts.unreadable import of_unreadable
 from lowkiq.admin.past.statistics import KEPT_DAYS, read_statistics
 from lowkiq.cli import tables
 from lowkiq.cli.find import find
+from lowkiq.cli.flow import PAUSE_EPILOG, pause, resume
 from lowkiq.cli.jobs import CANCEL_EPILOG, cancel, failures, morgue, undo
 from lowkiq.cli.nodes import INCIDENTS_EPILOG, incidents
 from lowkiq.cli.nodes import nodes as on_nodes
@@ -44,6 +45,7 @@ Examples:
   lowkiq alerts -r shop.jobs                             what is wrong now, since when, and what to do
   lowkiq doctor -r shop.jobs                             the same and more: Redis, rights, settings, this machine
   lowkiq cancel OrderSync 17 42                          delete what is queued, ask what runs to stop
+  lowkiq pause OrderSync "stock-taking"                  nothing of it starts until lowkiq resume OrderSync
   lowkiq find 17                                         where that job is, in all queues
   lowkiq failures OrderSync                              errors by kind; with an id, its traceback
   lowkiq morgue list OrderSync
@@ -84,6 +86,8 @@ cli = typer.Typer(
 )
 cli.add_typer(morgue, name="morgue")
 cli.command(epilog=CANCEL_EPILOG)(cancel)
+cli.command(epilog=PAUSE_EPILOG)(pause)
+cli.command()(resume)
 cli.command()(find)
 cli.command()(undo)
 cli.command(epilog=INCIDENTS_EPILOG)(incidents)

@@ -134,6 +134,11 @@ def failing(subject: Subject) -> Iterator[Verdict]:
     yield from _alerts(subject, "failing queue", "growing morgue")
 
 
+def paused(subject: Subject) -> Iterator[Verdict]:
+    """Queues that somebody has paused, and may have forgotten."""
+    yield from _alerts(subject, "paused")
+
+
 def _alerts(subject: Subject, *kinds: str) -> list[Verdict]:
     return [of_alert(alert) for alert in subject.alerts if alert.kind in kinds]
 

@@ -20,6 +20,7 @@ from lowkiq.admin.metrics import ShardMetrics
 from lowkiq.admin.past.history import Point
 from lowkiq.admin.past.incidents import Incident
 from lowkiq.admin.past.statistics import KEPT_DAYS, Statistics
+from lowkiq.admin.pauses import MOST_WHY
 from lowkiq.job import LONGEST_TAG
 from lowkiq.web.snapshot import QueueRow
 
@@ -89,6 +90,18 @@ class UndoRequest(msgspec.Struct, frozen=True):
     """Deletion that is to be undone."""
 
     undo: Annotated[Text, Meta(description="What the deletion was answered with.")]
+
+
+class PauseRequest(msgspec.Struct, frozen=True):
+    """Pause of a queue."""
+
+    reason: Annotated[
+        Annotated[str, Meta(max_length=MOST_WHY)], Meta(description="For all who see that it is paused.")
+    ] = ""
+    wait: Annotated[
+        float,
+        Meta(ge=0, le=10, description="Seconds to wait for nodes to confirm that nothing more starts."),
+    ] = 2.0
 
 
 class JobQuery(msgspec.Struct, frozen=True):
@@ -413,6 +426,23 @@ class Moved(msgspec.Struct, frozen=True, omit_defaults=True):
 
     moved: Annotated[int, Meta(description="Jobs moved or deleted; those not there any more are not counted.")]
     undo: Annotated[str | None, Meta(description="Of a deletion that keeps them: what undoes it.")] = None
+
+
+class PauseReply(msgspec.Struct, frozen=True):
+    """A paused queue. Nothing more of it is claimed."""
+
+    since: Annotated[float, Meta(description="Unix time since when it is paused.")]
+    confirmed: Annotated[bool, Meta(description="Whether nothing more starts. If not, ask again.")]
+    unconfirmed: Annotated[
+        dict[str, list[int]],
+        Meta(description="Node → shards of which it has not confirmed that: what it had claimed may still start."),
+    ]
+
+
+class Resumed(msgspec.Struct, frozen=True):
+    """Result of ending a pause."""
+
+    resumed: Annotated[int, Meta(description="Shards that were paused.")]
 
 
 class Matches(msgspec.Struct, frozen=True):

@@ -21,6 +21,7 @@ GLOSSARY: Final = (
             ("retry", "A job that failed goes back to its queue, to be performed again after a pause."),
             ("morgue", "The dead letters of a queue: jobs that failed too often. They stay until revived or deleted."),
             ("in flight", "Claimed by a node, and not yet done: being performed, or next in its hand."),
+            ("paused", "Somebody has stopped a queue: nothing of it starts until it is resumed. Pushes go on."),
             ("claim", "Jobs that a node has taken from a shard and not settled yet."),
             ("crash", "A node died while it had the job. The third death buries it in the morgue."),
         ),

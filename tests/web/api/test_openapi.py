@@ -35,6 +35,8 @@ REQUESTS = {
     "search": ("/api/v1/search?q=a", None),
     "undo": ("/api/v1/queues/q/undo", {"undo": "0123456789abcdef"}),
     "act": ("/api/v1/queues/q/actions", {"action": "bury", "ids": ["a"]}),
+    "pause": ("/api/v1/queues/q/pause", {"reason": "we count", "wait": 0}),
+    "resume": ("/api/v1/queues/q/resume", None),
     "getBulks": ("/api/v1/bulks", None),
     "getBulk": ("/api/v1/bulks/{bulk}", None),
     "stopBulk": ("/api/v1/bulks/{bulk}/stop", None),

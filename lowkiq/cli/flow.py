@@ -1,0 +1,61 @@
+"""Commands on the flow of a queue: `pause` and `resume`."""
+
+from __future__ import annotations
+
+import json
+from typing import Annotated, Final
+
+import msgspec
+import typer
+
+from lowkiq.admin.jobs.pausing import WAIT, restless
+from lowkiq.admin.words import printable
+from lowkiq.cli.nodes import who
+from lowkiq.cli.opening import AsJson, Require, opened_app
+from lowkiq.cli.queues import Queue, actions_on
+from lowkiq.environment import ExitCode
+
+PAUSE_EPILOG: Final = """\b
+Examples:
+  lowkiq pause OrderSync "the shop counts its stock"
+  lowkiq pause OrderSync --wait 60                       wait for silent nodes, too: until their leases have ended
+  lowkiq resume OrderSync
+
+\b
+From then on nothing of the queue is claimed. Pushes go on, and jobs that run are finished; what nodes had claimed and
+not started goes back. It exits with 0 once all nodes have confirmed that nothing more starts, and with 1 if some have
+not within the time: the queue is paused all the same, and asking again waits again.
+"""
+
+
+def pause(
+    context: typer.Context,
+    queue: Queue,
+    reason: Annotated[str, typer.Argument(metavar="[REASON]", help="For all who wonder.", show_default=False)] = "",
+    wait: Annotated[float, typer.Option(min=0, max=3600, help="Seconds to wait for nodes.")] = WAIT,
+    require: Require = None,
+    as_json: AsJson = False,
+) -> None:
+    """Pauses a queue: nothing of it starts until it is resumed."""
+    with opened_app(require or context.obj) as app:
+        reply = actions_on(app, queue).pause(reason, who=who(), wait=wait)
+    if as_json:
+        typer.echo(msgspec.json.encode(reply).decode())
+    elif reply.is_confirmed:
+        typer.echo(f"{printable(queue, 200)} is paused: nothing of it starts until it is resumed")
+    else:
+        typer.echo(
+            f"{printable(queue, 200)} is paused, but what {restless(reply.unconfirmed)} had claimed may still start"
+        )
+    if not reply.is_confirmed:
+        raise typer.Exit(ExitCode.FAILED)
+
+
+def resume(context: typer.Context, queue: Queue, require: Require = None, as_json: AsJson = False) -> None:
+    """Resumes a paused queue."""
+    with opened_app(require or context.obj) as app:
+        shards = actions_on(app, queue).resume(who=who())
+    if as_json:
+        typer.echo(json.dumps({"resumed": shards}))
+    else:
+        typer.echo(f"{printable(queue, 200)} {'is resumed' if shards else 'was not paused'}")

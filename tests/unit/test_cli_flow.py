@@ -1,0 +1,40 @@
+"""Commands on the flow of a queue, as people and programs type them."""
+
+from __future__ import annotations
+
+import json
+
+from lowkiq import Lowkiq, Worker
+from tests.unit.conftest import Run
+
+
+def test_a_queue_is_paused_and_resumed(lowkiq: Run, queue: type[Worker], app: Lowkiq) -> None:
+    queue.perform_async([{"id": "a"}])
+    told = lowkiq("pause", "shop", "we count")
+    assert (told.returncode, told.stderr) == (0, "")
+    assert told.stdout == "shop is paused: nothing of it starts until it is resumed\n"
+    assert lowkiq("-r", "jobs", "--burst").returncode == 0
+    assert app.metrics()["shop"].length == 1
+    alerts = lowkiq("alerts")
+    assert alerts.returncode == 1 and "we count" in alerts.stdout and "lowkiq resume shop" in alerts.stdout
+    assert lowkiq("resume", "shop").stdout == "shop is resumed\n"
+    assert lowkiq("resume", "shop").stdout == "shop was not paused\n"
+    assert lowkiq("-r", "jobs", "--burst").returncode == 0
+    assert app.metrics()["shop"].length == 0
+
+
+def test_programs_get_json_and_an_exit_code(lowkiq: Run, queue: type[Worker], app: Lowkiq) -> None:
+    queue.perform_async([{"id": "a"}])
+    shards = app.shards("shop", queue.shards_count)
+    app.caller.run(shards[0].acquire("host:1:abc", 60.0, 3))
+    told = lowkiq("pause", "shop", "--wait", "0", "--json")
+    assert (told.returncode, json.loads(told.stdout)["unconfirmed"]) == (1, {"host:1:abc": [0]})
+    words = lowkiq("pause", "shop", "--wait", "0")
+    assert words.returncode == 1 and "what 1 shard of host:1:abc had claimed may still start" in words.stdout
+    assert json.loads(lowkiq("resume", "shop", "--json").stdout) == {"resumed": len(shards)}
+
+
+def test_a_queue_that_nobody_knows_is_refused(lowkiq: Run, queue: type[Worker]) -> None:
+    for command in ("pause", "resume"):
+        wrong = lowkiq(command, "no")
+        assert wrong.returncode == 2 and "no queue 'no'" in wrong.stderr

@@ -1,0 +1,42 @@
+"""A queue is paused and resumed through the API."""
+
+from __future__ import annotations
+
+import pytest
+
+from lowkiq.admin.past.incidents import read_incidents
+from lowkiq.errors import Paused
+
+
+def test_a_queue_is_paused_and_resumed(api, failed):
+    told = api.post("queues/q/pause", {"reason": "we count", "wait": 0})
+    assert told["confirmed"] and told["unconfirmed"] == {} and told["since"] > 1e9
+    lease = failed.lease()
+    with pytest.raises(Paused):
+        lease.claim()
+    row = api.get("queues/q")
+    assert {shard["pause"]["why"] for shard in row["shards"]} == {"we count"}
+    assert row["metrics"]["paused"] == len(row["shards"])
+    (alert,) = [one for one in api.get("alerts")["alerts"] if one["kind"] == "paused"]
+    assert "we count" in alert["says"]
+    assert api.post("queues/q/resume") == {"resumed": len(row["shards"])}
+    assert api.post("queues/q/resume") == {"resumed": 0}
+    assert lease.claim()
+
+
+def test_who_has_not_confirmed_it_is_named(api, failed):
+    failed.lease("host:1:abc")
+    assert api.post("queues/q/pause", {"wait": 0})["unconfirmed"] == {"host:1:abc": [failed.shard.index]}
+
+
+def test_who_did_so_is_kept(api, app, failed):
+    api.post("queues/q/pause", {"reason": "we count"})
+    (found,) = read_incidents(app.caller, app.settings.namespace, kind="pause")
+    assert (found.queue, found.who) == ("q", "anyone at 127.0.0.1")
+
+
+def test_unknown_queues_and_wrong_bodies_are_refused(api, failed):
+    assert "no queue 'no'" in api.post("queues/no/pause", {}, 404)["error"]
+    assert "no queue 'no'" in api.post("queues/no/resume", None, 404)["error"]
+    assert "wait" in api.post("queues/q/pause", {"wait": 1_000}, 400)["error"]
+    assert "reason" in api.post("queues/q/pause", {"reason": "x" * 501}, 400)["error"]
