@@ -13,8 +13,9 @@ operators write the same into either, and leave version 1 as it is; nodes raise 
 leaves them as they are, and what is left behind names the claim, or the score, that it belongs to. So it touches no
 later run.
 
-Pauses (pausing.lua) came so, too. An older node claims on from a paused shard: it never confirms that it rests, so whoever
-pauses is told, and its successor rests. An older producer puts a job into an open claim only, and a pause closes that.
+Pauses (pausing.lua) came so, too. An older node claims on from a paused shard: it never confirms that it rests, so
+whoever pauses is told, and a newer successor rests. An older producer puts a job into an open claim only, and a pause
+closes that.
 
 Tags (tags.lua) came so, too. An older node leaves those of a job that it ends beside the queue: they are dropped by the
 next push of the id that has tags, and by whichever newer node acquires the shard while nothing is queued. Until then a

@@ -14,7 +14,7 @@ from lowkiq.web.security.guard import who_of
     "/api/v1/queues/{queue}/pause",
     "pause",
     description="Nothing of it is claimed until it is resumed. Pushes go on, jobs that run are finished, and what "
-    "nodes had claimed and not started goes back. Repeating it changes the reason, and looks again who has confirmed it.",
+    "nodes had claimed and not started goes back. Repeating it changes the reason, and looks again who has confirmed.",
     body=PauseRequest,
     refusals=NO_QUEUE,
     examples={"pause": {"reason": "the shop counts its stock"}},
