@@ -59,7 +59,7 @@ MUTANTS = {
         "the record of a parked",
     ),
     "aside_and_still_open": Mutant(
-        "claim.lua", "if not has_others then marks[5],", "if true then marks[5],", "an offer"
+        "claim.lua", "if not (has_others or has_held) then marks[5],", "if not has_held then marks[5],", "an offer"
     ),
     "forgets_what_waits": Mutant("settle.lua", "  unpark(P, now, ids)\n", "", "what is parked"),
     "forgets_what_waits_behind_the_failed": Mutant(
@@ -343,6 +343,16 @@ MUTANTS = {
     "paused_and_gives_back_what_runs": Mutant(
         "rest.lua", "if not string.find(ARGV[4], ' ' .. claim.number .. ' ', 1, true) then", "if true then"
     ),
+    "held_and_claimed": Mutant("claim.lua", "if has_held and count > 0 then", "if false then", "held"),
+    "held_and_claimed_the_quick_way": Mutant("quick_claim.lua", ", P .. 'held'", "", "held"),
+    "held_and_finished": Mutant("finish.lua", ", P .. 'held'", "", "held"),
+    "held_and_opened": Mutant("claim.lua", "if not (has_others or has_held) then", "if not has_others then", "held"),
+    "held_and_still_open": Mutant("hold.lua", "redis.call('HDEL', P .. 'owner', 'open')", "", "held"),
+    "held_and_unparked": Mutant("claimed.lua", "if found[i] and not held[i] then", "if found[i] then"),
+    "held_and_parked_with_the_rest": Mutant("holding.lua", "held[ids[i]] = since[i] or nil", "held[ids[i]] = true"),
+    "held_since_the_last_time": Mutant("hold.lua", "'NX', since", "since"),
+    "held_and_parked_for_ever": Mutant("let_go.lua", "unpark(P, now, gone)", ""),
+    "held_and_nobody_rung": Mutant("let_go.lua", "if earliest < math.huge then ring", "if false then ring"),
     "due_by_the_clock_alone": Mutant("claim.lua", "follow_clock_back(P, now, tonumber(last_score), seen)", ""),
 }
 

@@ -56,7 +56,8 @@ class Look:
         due, retries, errors, behind = self.zset("due"), self.zset("retries"), self.errors(), self.hash("behind")
         payloads = self._payloads("payloads", due)
         assert behind.keys() == {id for id, score in due.items() if score == math.inf}, "parked is what is due at inf"
-        assert behind.keys() <= self.claimed().keys(), "what is parked waits behind a claim that holds its id"
+        left = behind.keys() - self.claimed().keys() - self.zset("held").keys()
+        assert not left, "what is parked waits behind a claim that holds its id, or is held"
         due |= {id: float(own) for id, own in behind.items()}
         assert due.keys() == payloads.keys()
         assert retries.keys() <= due.keys()
@@ -137,6 +138,12 @@ class Look:
 
     def errors(self) -> dict[str, str]:
         return {id: error.decode() for id, error in self.hash("errors").items()}
+
+    def holds(self) -> dict[str, tuple[float, bytes]]:
+        """Ids that are held: since when, and who and why."""
+        held, holds = self.zset("held"), self.hash("holds")
+        assert held.keys() == holds.keys(), "held by whom?"
+        return {id: (since, holds[id]) for id, since in held.items()}
 
     def pause(self) -> bytes | None:
         """Since when, and by whom it is paused."""

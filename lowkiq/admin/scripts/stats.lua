@@ -2,7 +2,8 @@
 -- KEYS  shard prefixes (on Cluster: of one slot)
 -- returns {now, then for each key {queued, retries, those that wait for their own run, claimed, claims, morgue, oldest
 --          due of the others or '', processed, failed, pushed, merged, owner or '', seconds its lease still has, epoch, those
---          that are due later, since when and by whom it is paused or '' (pausing.lua), 1 if nothing claimed of it starts},
+--          that are due later, since when and by whom it is paused or '' (pausing.lua), 1 if nothing claimed of it starts,
+--          held ids (holding.lua)},
 --          or {name of a key that is of another type ...}}
 --@ shard now stamp clock_back count attempt
 --@ pausing rests
@@ -10,7 +11,7 @@ local KINDS = {due = 'zset', retries = 'zset', claim = 'list', morgue = 'zset', 
   payloads = 'hash', errors = 'hash', crashes = 'hash', ['morgue:payloads'] = 'hash', ['morgue:errors'] = 'hash',
   asides = 'hash', behind = 'hash', cancels = 'hash', checkpoints = 'hash',
   tags = 'hash', claimed_tags = 'hash', ['morgue:tags'] = 'hash', tag_counts = 'zset',
-  tracks = 'hash', watch = 'string', paused = 'string'}
+  tracks = 'hash', watch = 'string', paused = 'string', held = 'zset', holds = 'hash'}
 local RARE = {'errors', 'crashes', 'morgue:payloads', 'morgue:errors', 'asides', 'cancels', 'checkpoints', 'tags',
   'claimed_tags', 'morgue:tags', 'tracks', 'behind'}
 local now = now_us()
@@ -31,11 +32,13 @@ local function read(P)
   redis.call('HLEN', P .. 'payloads')
   local claimed = redis.call('LLEN', P .. 'claim') / 2
   local claims, waiting = math.min(claimed, 1), 0
-  local rare, paused = {P .. 'tag_counts', P .. 'paused'}, nil
-  for i, name in ipairs(RARE) do rare[i + 2] = P .. name end
+  local rare, paused, held = {P .. 'tag_counts', P .. 'paused', P .. 'held', P .. 'holds'}, nil, 0
+  for i, name in ipairs(RARE) do rare[i + 4] = P .. name end
   if redis.call('EXISTS', unpack(rare)) > 0 then
     redis.call('ZCARD', P .. 'tag_counts')
     paused = redis.call('GET', P .. 'paused')
+    held = redis.call('ZCARD', P .. 'held')
+    redis.call('HLEN', P .. 'holds')
     for _, name in ipairs(RARE) do waiting = redis.call('HLEN', P .. name) end -- that of the last
     local asides = redis.call('HGETALL', P .. 'asides')
     for i = 1, #asides, 2 do
@@ -58,6 +61,7 @@ local function read(P)
     later,
     paused or '',
     paused and is_at_rest(P, now) and 1 or 0,
+    held,
   }
 end
 

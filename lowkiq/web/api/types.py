@@ -54,11 +54,12 @@ class JobsQuery(msgspec.Struct, frozen=True):
     """Choice of jobs of a queue."""
 
     view: Annotated[
-        Literal["due", "waiting", "scheduled", "retries", "in_flight", "morgue"],
+        Literal["due", "waiting", "scheduled", "retries", "held", "in_flight", "morgue"],
         Meta(
             description="due: all that are queued, the first due first: waiting (due by now, or for their own run) and "
             "scheduled (due later) together, failed ones among both. retries: those that have failed, most failures "
-            "first. in_flight: in the hands of nodes. morgue: the dead, the newest first."
+            "first. held: those that somebody keeps from running, the first held first. "
+            "in_flight: in the hands of nodes. morgue: the dead, the newest first."
         ),
     ] = "due"
     pattern: Annotated[Text | None, Meta(description='A glob of ids, e.g. "order-*". The order is then lost.')] = None
@@ -157,14 +158,20 @@ class ActionRequest(msgspec.Struct, frozen=True):
         ActionName,
         Meta(
             description="Of due and retries: perform_now, bury (to the morgue), delete. Of morgue: revive, delete. Of "
-            "due: cancel, which deletes what is queued of the jobs, and asks those that run to stop as well."
+            "due: cancel, which deletes what is queued of the jobs, and asks those that run to stop as well; and hold, "
+            "which keeps ids from being run. Of held: let_go, bury, delete."
         ),
     ]
     ids: Annotated[
         Annotated[list[str], Meta(min_length=1, max_length=MAX_IDS)] | None,
         Meta(description="The jobs. Done at once; the reply says how many were moved."),
     ] = None
-    view: Annotated[View | None, Meta(description="Where the ids are. Default: due, or morgue for revive.")] = None
+    view: Annotated[
+        View | None, Meta(description="Where the ids are. Default: due, morgue for revive, held for let_go.")
+    ] = None
+    reason: Annotated[
+        Annotated[str, Meta(max_length=MOST_WHY)], Meta(description="Of hold: for all who see that they are held.")
+    ] = ""
     all: Annotated[All | None, Meta(description="Done in the background; the reply is the bulk.")] = None
     expected: Annotated[
         Count | None,

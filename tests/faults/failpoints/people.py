@@ -67,7 +67,9 @@ class People:
         _, jobs = self._scenario.plain()
         (tracked,) = jobs.queries.tracked()
         kinds = " ".join(transition.kind for transition in tracked.transitions)
-        if tracked.count != len(tracked.transitions) or not re.fullmatch("(deleted pushed )*(started released )*started done", kinds):
+        if tracked.count != len(tracked.transitions) or not re.fullmatch(
+            "(deleted pushed )*(started released )*started done", kinds
+        ):
             yield f"tracked: {tracked.count}: {kinds}"
         jobs.actions.untrack([TRACKED])
 

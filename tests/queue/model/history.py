@@ -17,7 +17,7 @@ from lowkiq.queue.shard import Owned, peek
 from tests.queue.model import messages
 from tests.queue.model.invariants import Witness
 from tests.queue.model.messages import Message
-from tests.queue.model.people import MOST, UNKNOWN, NodeAgent, act, pause, undo
+from tests.queue.model.people import MOST, UNKNOWN, NodeAgent, act, hold, pause, undo
 from tests.queue.model.shard_model import ShardModel
 from tests.queue.model.shard_rules import Ran
 from tests.queue.model.shard_state import SECOND, Delay, bell_of, read_state
@@ -64,7 +64,9 @@ HAPPENINGS = tuple(name for name, times in FREQUENCIES.items() for _ in range(ti
 WITH_UNDO = (*HAPPENINGS, *["undo"] * 6, "lapse")
 #: Where the shard is paused now and then, too.
 WITH_PAUSES = (*HAPPENINGS, *["pause"] * 4, *["rest"] * 3)
-WITH_ALL = (*WITH_UNDO, *["pause"] * 4, *["rest"] * 3)
+#: Where ids are held now and then, too.
+WITH_HOLDS = (*HAPPENINGS, *["hold"] * 6)
+WITH_ALL = (*WITH_UNDO, *["pause"] * 4, *["rest"] * 3, *["hold"] * 4)
 
 
 class History:
@@ -307,7 +309,14 @@ class History:
         self.send(undo(random, IDS, RIGHT if random.random() < 0.9 else WRONG, self.state.kept), journey)
 
     def pause(self, random: Random, journey: str) -> None:
-        self.send(pause(random, RIGHT if random.random() < 0.9 else WRONG), journey)
+        self.send(pause(random, self.some_layout(random)), journey)
+
+    def hold(self, random: Random, journey: str) -> None:
+        self.send(hold(random, IDS, self.some_layout(random)), journey)
+
+    def some_layout(self, random: Random) -> str:
+        """Mostly the right one. Who comes first says which that is."""
+        return RIGHT if self.state.layout is None or random.random() < 0.9 else WRONG
 
     def rest(self, random: Random, journey: str) -> None:
         """An owner was told that its shard is paused, be it long ago."""
@@ -365,6 +374,7 @@ class History:
         told = state.paused and state.paused[0] / SECOND
         assert (numbers.pause and numbers.pause.since) == told
         at_rest = state.node is None or state.until <= self.clock.now or state.rests == state.epoch
+        assert numbers.held == len(state.held)
         assert numbers.is_at_rest == bool(told and at_rest)
         assert (numbers.processed, numbers.failed) == (state.counters["processed"], state.counters["failed"])
         queued = [entry for entry in state.queued.values() if not entry.waits]
@@ -395,7 +405,9 @@ class History:
         if self.state.layout is None:
             return
         if self.state.paused:
-            self.deliver(messages.resume(RIGHT if self.state.layout == OLD else self.state.layout))
+            self.deliver(messages.resume(RIGHT))
+        if self.state.held:
+            self.deliver(messages.let_go(RIGHT, sorted(self.state.held)))
         self.move_clock(1_000_000)
         last = self.new_node(9)
         reply = self.ask(

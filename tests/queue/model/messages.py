@@ -203,6 +203,14 @@ def resume(layout: str) -> Message:
     return _of_shard(layout, "resume")
 
 
+def hold(layout: str, told: bytes, ids: Sequence[str]) -> Message:
+    return _of_shard(layout, "hold", told, *ids)
+
+
+def let_go(layout: str, ids: Sequence[str]) -> Message:
+    return _of_shard(layout, "let_go", *ids)
+
+
 def _of_shard(layout: str, script: str, *arguments: Any) -> Message:
     def call(shard: Shard) -> Call[Any]:
         return Call(script, [shard.prefix], [layout, *arguments], lambda reply: reply)

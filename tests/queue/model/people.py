@@ -256,6 +256,13 @@ def pause(random: Random, layout: str) -> Message:
     return messages.resume(layout)
 
 
+def hold(random: Random, ids: Sequence[str], layout: str) -> Message:
+    some = random.sample(list(ids), random.randint(1, 2))
+    if random.random() < 0.5:
+        return messages.hold(layout, random.choice([b"{}", b'{"who":"ann"}']), some)
+    return messages.let_go(layout, some)
+
+
 def undo(random: Random, ids: Sequence[str], layout: str, kept: Collection[tuple[str, str]]) -> Message:
     """A deletion that can be undone, or the undo of one: mostly of one that keeps something."""
     name = random.choice(DELETIONS)

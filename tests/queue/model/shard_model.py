@@ -153,10 +153,10 @@ class ShardModel(ShardRules):
         now = self._shard_now()
         due = sorted((entry.due, id) for id, entry in state.queued.items() if entry.due <= now and not entry.waits)
         running, ids = state.claimed, [id for _, id in due[:limit]]
-        for id in running.keys() & set(ids):
+        for id in (running.keys() | state.held.keys()) & set(ids):
             self._park(id)
         claim, taken = dict[str, Entry](), 0
-        for id in self._parted([id for id in ids if id not in running]):
+        for id in self._parted([id for id in ids if id not in running and id not in state.held]):
             if taken >= most_in_all:
                 break
             entry = state.queued.pop(id)
@@ -168,7 +168,7 @@ class ShardModel(ShardRules):
         if claim:
             state.claims[number] = claim
         else:
-            state.open = None if running else (epoch, number)
+            state.open = None if running or state.held else (epoch, number)
             self._arm()
         return [
             (
@@ -235,8 +235,9 @@ class ShardModel(ShardRules):
         state = self.state
         is_last = (state.node, state.epoch, state.claim_number) == (node, epoch, number)
         is_tagged = any(entry.tags for entry in state.claimed.values())
-        rare = state.crashes or state.errors or state.cancels or state.checkpoints or is_tagged or state.paused
-        if not is_last or state.queued or state.claims.keys() - {number} or rare:
+        rare = state.crashes or state.errors or state.cancels or state.checkpoints or is_tagged
+        is_stopped = state.paused or state.held
+        if not is_last or state.queued or state.claims.keys() - {number} or rare or is_stopped:
             return None
         acked = len(state.claims.pop(number, {}))
         state.counters["processed"] += acked
@@ -352,6 +353,26 @@ class ShardModel(ShardRules):
             return [b"", b""]
         is_at_rest = state.node is None or state.until <= self.now or state.rests == state.epoch
         return [f"{state.paused[0] / SECOND:.6f}".encode(), b"" if is_at_rest else str(state.node).encode()]
+
+    def hold(self, layout: str, told: bytes, *ids: str) -> int:
+        state = self.state
+        self._check_layout(layout)
+        state.open, state.layout = None, state.layout or layout
+        new = set(ids) - state.held.keys()
+        for id in ids:
+            state.held[id] = (state.held[id][0] if id in state.held else self.now, told)
+        return len(new)
+
+    def let_go(self, layout: str, *ids: str) -> int:
+        state = self.state
+        self._check_layout(layout)
+        gone = [id for id in ids if state.held.pop(id, None)]
+        for id in gone:
+            self._unpark(id)
+        times = [state.queued[id].due for id in gone if id in state.queued and not state.queued[id].waits]
+        if times:
+            self._ring(min(times), self._shard_now())
+        return len(gone)
 
     def resume(self, layout: str) -> int:
         state = self.state

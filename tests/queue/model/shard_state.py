@@ -111,6 +111,8 @@ class ShardState:
     #: Since when it is paused, and what people told of that; and the epoch of the owner that starts nothing more.
     paused: tuple[int, bytes] | None = None
     rests: int | None = None
+    #: Ids that are held: since when, and who and why.
+    held: dict[str, tuple[int, bytes]] = field(default_factory=dict)
     #: The bells at which somebody listens.
     idle: set[str] = field(default_factory=set)
 
@@ -160,6 +162,7 @@ def read_state(shard: ShardDriver) -> ShardState:
         waiting=_waiting(owner["waiting"]) if "waiting" in owner else None,
         open=_pair(owner["open"]) if "open" in owner else None,
         paused=_pause(look.pause()),
+        held={id: (_microseconds(since), told) for id, (since, told) in look.holds().items()},
         rests=int(owner["rests"]) if "rests" in owner else None,
         idle={key.decode().removesuffix(":idle") for key in look.beside},
     )
