@@ -17,6 +17,9 @@ Pauses (pausing.lua) came so, too. An older node claims on from a paused shard: 
 whoever pauses is told, and a newer successor rests. An older producer puts a job into an open claim only, and a pause
 closes that.
 
+Held ids (holding.lua) came so: an older node claims them, and lets go what is parked of them when it acquires the
+shard; the next claim of a newer one parks it again.
+
 Tags (tags.lua) came so, too. An older node leaves those of a job that it ends beside the queue: they are dropped by the
 next push of the id that has tags, and by whichever newer node acquires the shard while nothing is queued. Until then a
 later job of that id may show them. They are words for people, and nothing is decided by them.

@@ -1,9 +1,14 @@
-"""Pauser: pauses queues again and again, and records from when to when each of them must have stood still."""
+"""
+Pauser: pauses queues again and again, and records from when to when each of them must have stood still; and holds ids
+in between.
+"""
 
 from __future__ import annotations
 
+import contextlib
 import random
 import threading
+from collections.abc import Callable
 from pathlib import Path
 from typing import Final
 
@@ -17,6 +22,9 @@ from tests.chaos.world.world import World
 EVERY: Final = 2.0
 LASTS: Final = (0.3, 2.5)
 WAIT: Final = 4.0
+#: The share of holds, and producers whose ids they are of.
+HOLDS: Final = 0.4
+PRODUCERS: Final = 3
 #: Seconds between tries to resume while Redis is away.
 AGAIN: Final = 0.2
 
@@ -34,16 +42,27 @@ class Pauser(threading.Thread):
     def run(self) -> None:
         while not self._is_over.wait(self._random.expovariate(1 / EVERY)):
             worker = self._random.choice(self._workers)
+            if self._random.random() < HOLDS:
+                self._hold(worker)
+                continue
             since = self._pause(worker)
             self._is_over.wait(self._random.uniform(*LASTS))
             until = now()
-            self._resume(worker)
+            self._again_and_again(lambda worker=worker: worker.actions.resume(who="the tests"))  # type: ignore[misc]
             if since is not None:
                 self._journal.write("pause", q=worker.queue_name, since=since, until=until)
 
     def stop(self) -> None:
         self._is_over.set()
         self.join()
+
+    def _hold(self, worker: type[Worker]) -> None:
+        """Keeps ids from running for a while: what was pushed of them must run all the same, and in order."""
+        ids = [f"{producer}-{number}" for producer in range(PRODUCERS) for number in range(self._random.randint(1, 8))]
+        with contextlib.suppress(RedisError):
+            worker.actions.hold(ids, "chaos", who="the tests")
+        self._is_over.wait(self._random.uniform(*LASTS))
+        self._again_and_again(lambda: worker.actions.let_go(ids, who="the tests"))
 
     def _pause(self, worker: type[Worker]) -> float | None:
         """When it has returned, and said that nothing starts any more; None if it has not said so."""
@@ -53,10 +72,11 @@ class Pauser(threading.Thread):
             return None
         return now() if reply.is_confirmed else None
 
-    def _resume(self, worker: type[Worker]) -> None:
+    @staticmethod
+    def _again_and_again(act: Callable[[], object]) -> None:
         while True:
             try:
-                worker.actions.resume(who="the tests")
+                act()
             except RedisError:
                 threading.Event().wait(AGAIN)
             else:

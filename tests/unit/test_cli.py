@@ -48,6 +48,7 @@ def test_stats_are_a_table_or_json(lowkiq: Run, queue: type[Worker]) -> None:
     assert set(told) == {
         "length", "due", "scheduled", "fresh", "retries", "waiting", "busy", "claims", "morgue_length", "lag",
         "processed", "failed", "pushed", "merged", "paused", "restless",
+        "held",
     }  # fmt: skip
 
 

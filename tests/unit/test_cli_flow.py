@@ -38,3 +38,19 @@ def test_a_queue_that_nobody_knows_is_refused(lowkiq: Run, queue: type[Worker]) 
     for command in ("pause", "resume"):
         wrong = lowkiq(command, "no")
         assert wrong.returncode == 2 and "no queue 'no'" in wrong.stderr
+
+
+def test_ids_are_held_listed_and_let_go(lowkiq: Run, queue: type[Worker], app: Lowkiq) -> None:
+    queue.perform_async([{"id": "a"}, {"id": "b"}])
+    assert lowkiq("hold", "shop", "a", "c", "--reason", "a customer called").stdout == "2 held\n"
+    assert json.loads(lowkiq("hold", "shop", "a", "--reason", "a customer called", "--json").stdout) == {"held": 0}
+    assert lowkiq("-r", "jobs", "--burst").returncode == 0
+    assert (app.metrics()["shop"].length, app.metrics()["shop"].held) == (1, 2)
+    told = lowkiq("held", "shop").stdout.splitlines()
+    assert {line[:6] for line in told} == {"a for ", "c for "}
+    assert all(line.endswith(": a customer called") for line in told)
+    assert {one["id"] for one in json.loads(lowkiq("held", "shop", "--json").stdout)} == {"a", "c"}
+    assert lowkiq("let-go", "shop", "a", "c").stdout == "2 let go\n"
+    assert lowkiq("held", "shop").stdout == "no id of shop is held\n"
+    assert lowkiq("-r", "jobs", "--burst").returncode == 0
+    assert app.metrics()["shop"].length == 0

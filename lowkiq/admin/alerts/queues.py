@@ -136,6 +136,8 @@ def _paused(now: Situation, queue: str, row: QueueMetrics) -> Iterator[Alert]:
     parts = [f"Queue {printable(queue, 60)} is paused{by_whom(last)}", f"{plural(row.length, 'job')} queued"]
     if row.busy:
         parts.append(f"{row.busy:,} still in hand")
+    if row.held:
+        parts.append(f"{plural(row.held, 'id')} held")
     do = f"Resume it when that is over: lowkiq resume {printable(queue, 60)}"
     left = sum(shard.queue == queue and not shard.pause for shard in now.shards)
     if left:

@@ -40,3 +40,15 @@ def test_unknown_queues_and_wrong_bodies_are_refused(api, failed):
     assert "no queue 'no'" in api.post("queues/no/resume", None, 404)["error"]
     assert "wait" in api.post("queues/q/pause", {"wait": 1_000}, 400)["error"]
     assert "reason" in api.post("queues/q/pause", {"reason": "x" * 501}, 400)["error"]
+
+
+def test_ids_are_held_and_let_go(api, failed):
+    assert api.act({"action": "hold", "ids": ["once", "new"], "reason": "a customer called"}) == {"moved": 2}
+    (row,) = api.get("queues/q/jobs?view=held")["jobs"]
+    assert row["id"] == "once"
+    assert api.get("queues/q")["metrics"]["held"] == 2
+    assert [told for _, told in failed.look().holds().values()] == [
+        b'{"who":"anyone at 127.0.0.1","why":"a customer called"}'
+    ] * 2
+    assert api.act({"action": "let_go", "ids": ["once", "new", "gone"]}) == {"moved": 2}
+    assert "makes no sense in view morgue" in api.act({"action": "hold", "ids": ["x"], "view": "morgue"}, 400)["error"]
