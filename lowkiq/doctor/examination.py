@@ -39,6 +39,7 @@ OF_REDIS: Final[Mapping[str, Check]] = {
     "queues.late": queue_checks.late,
     "queues.failing": queue_checks.failing,
     "queues.paused": queue_checks.paused,
+    "queues.settings": queue_checks.settings,
     "queues.deaths": queue_checks.deaths,
     "nodes.present": node_checks.present,
     "nodes.numbers": node_checks.numbers,

@@ -114,6 +114,11 @@ def history_turn(namespace: str) -> str:
     return f"{namespace}:{{history}}"
 
 
+def live_settings(namespace: str) -> str:
+    """Hash: queue, a space and the name of a setting → its value, who set it and when, as JSON."""
+    return f"{namespace}:settings"
+
+
 def alerts(namespace: str) -> str:
     """Hash: alert → since when it is noted, and when it was last."""
     return f"{namespace}:alerts"

@@ -54,3 +54,31 @@ def test_ids_are_held_listed_and_let_go(lowkiq: Run, queue: type[Worker], app: L
     assert lowkiq("held", "shop").stdout == "no id of shop is held\n"
     assert lowkiq("-r", "jobs", "--burst").returncode == 0
     assert app.metrics()["shop"].length == 0
+
+
+def test_settings_are_set_listed_and_unset(lowkiq: Run, queue: type[Worker], app: Lowkiq) -> None:
+    queue.perform_async([{"id": "a"}])
+    assert lowkiq("settings").stdout == "nothing is set: all is as the code says\n"
+    told = lowkiq("set", "shop", "concurrency=10", "perform_timeout=none", "log_level=debug")
+    assert (told.returncode, told.stdout, told.stderr) == (0, "3 set for shop\n", "")
+    shown = json.loads(lowkiq("settings", "--json").stdout)["shop"]
+    assert {name: row["value"] for name, row in shown.items()} == {
+        "concurrency": 10, "perform_timeout": None, "log_level": "debug",
+    }  # fmt: skip
+    assert "concurrency" in lowkiq("settings", "shop").stdout
+    doctor = lowkiq("doctor", "-r", "jobs").stdout
+    assert "queue shop has live settings: concurrency = 10 by" in doctor
+    assert lowkiq("unset", "shop", "concurrency", "batch_size").stdout == "1 unset for shop\n"
+
+
+def test_settings_that_cannot_be_are_refused(lowkiq: Run, queue: type[Worker]) -> None:
+    queue.perform_async([{"id": "a"}])
+    for words, says in (
+        (["concurency=10"], "unknown live setting `concurency`, did you mean `concurrency`?"),
+        (["concurrency=0"], "it must be an integer from 1 to 1,000"),
+        (["concurrency"], "sets nothing: say concurrency=VALUE"),
+        (["who=me"], "unknown live setting `who`"),
+    ):
+        wrong = lowkiq("set", "shop", *words)
+        assert wrong.returncode == 2 and says in wrong.stderr, wrong.stderr
+    assert "did you mean `concurrency`" in lowkiq("unset", "shop", "concurency").stderr

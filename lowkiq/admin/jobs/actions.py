@@ -9,6 +9,7 @@ from lowkiq.admin.jobs import pausing
 from lowkiq.admin.jobs.pausing import WAIT, PauseReply
 from lowkiq.admin.jobs.search import Match, Search
 from lowkiq.admin.jobs.tracking import track
+from lowkiq.admin.live import set_live, unset_live
 from lowkiq.admin.past.incidents import note_deed
 from lowkiq.admin.pauses import MOST_WHY, pause_text
 from lowkiq.admin.words import printable
@@ -162,6 +163,17 @@ class Actions:
     def resume(self, *, who: str = "") -> int:
         """Ends the pause. Returns how many shards were paused."""
         return pausing.resume(self._caller, self._shards, who)
+
+    def set(self, *, who: str = "", **options: Any) -> None:
+        """
+        Sets options of the queue in place of those of its worker's code: concurrency, batch_size, max_retry_count,
+        perform_timeout, log_level. Its nodes follow within a second or two. Raises SettingsError for what can't be.
+        """
+        set_live(self._caller, self._shards[0].namespace, self._shards[0].queue, options, who)
+
+    def unset(self, *names: str, who: str = "") -> int:
+        """Has options be those of the code again. Returns how many were set."""
+        return unset_live(self._caller, self._shards[0].namespace, self._shards[0].queue, names, who)
 
     def track(self, ids: Iterable[str | int]) -> int:
         """

@@ -11,6 +11,7 @@ from lowkiq.admin.jobs.reader import Found, JobReader
 from lowkiq.admin.jobs.search import Match, Search
 from lowkiq.admin.jobs.tags import TagCount, top_tags
 from lowkiq.admin.jobs.tracking import Tracked, Transition, read_tracked, read_transitions
+from lowkiq.admin.live import LiveSetting, read_live
 from lowkiq.admin.pauses import Hold
 from lowkiq.job import Job, check_tag
 from lowkiq.queue.call import Caller, chunked
@@ -95,6 +96,10 @@ class Queries:
     def held(self, limit: int = 1_000) -> list[Hold]:
         """The ids that somebody holds (`actions.hold`), queued or not, the first held first: since when, who, why."""
         return read_holds(self._caller, self._shards, limit)
+
+    def settings(self) -> dict[str, LiveSetting]:
+        """The options that somebody has set in place of those of the code (`actions.set`), by name."""
+        return read_live(self._caller, self._shards[0].namespace).get(self._shards[0].queue, {})
 
     def tracked(self) -> list[Tracked]:
         """The ids that somebody tracks (`actions.track`), each with what has happened to it since."""

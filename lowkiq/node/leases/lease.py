@@ -94,7 +94,8 @@ class Lease:
         #: Who owns the shard, when it is not us.
         self.holder: str | None = None
         #: Turns at a time, at most; of an async worker, batches.
-        self.concurrency = performer.worker.concurrency or (ASYNC_CONCURRENCY if performer.is_async else math.inf)
+        self.concurrency = math.inf
+        self.follow_worker()
         self._turns: set[Runner] = set()
         #: The claims that are performed, or settled; be it under a lease that was lost.
         self.in_hand: tuple[Claimed, ...] = ()
@@ -106,6 +107,12 @@ class Lease:
         #: For the pool: when the shard is to be looked at; and when it was last rung, and for what time (monotonic).
         self.due_at = math.inf
         self.rung_at, self.rung_for = 0.0, math.inf
+
+    def follow_worker(self) -> None:
+        """Goes by what the worker's options are now."""
+        worker, most = self.performer.worker, ASYNC_CONCURRENCY if self.performer.is_async else math.inf
+        self.concurrency = worker.concurrency or most
+        self.claim_size.go_by(worker.batch_size)
 
     # ── turns at the shard ──────────────────────────────────────────────────────────────────────────────────────────
 

@@ -55,6 +55,8 @@ OPERATIONS: Final = (
     actions.undo,
     flow.pause,
     flow.resume,
+    flow.settings,
+    flow.set_settings,
     actions.bulks,
     actions.bulk,
     actions.stop_bulk,

@@ -105,6 +105,16 @@ class PauseRequest(msgspec.Struct, frozen=True):
     ] = 2.0
 
 
+class SettingsRequest(msgspec.Struct, frozen=True):
+    """Options of a queue that are to be set, or to be those of the code again."""
+
+    set: Annotated[
+        dict[str, int | float | str | None],
+        Meta(description="Name → value: concurrency, batch_size, max_retry_count, perform_timeout or log_level."),
+    ] = {}
+    unset: Annotated[list[str], Meta(max_length=100, description="Names.")] = []
+
+
 class JobQuery(msgspec.Struct, frozen=True):
     """Choice of a job."""
 
@@ -450,6 +460,25 @@ class Resumed(msgspec.Struct, frozen=True):
     """Result of ending a pause."""
 
     resumed: Annotated[int, Meta(description="Shards that were paused.")]
+
+
+class SettingRow(msgspec.Struct, frozen=True):
+    """An option of a queue that can be set while nodes run."""
+
+    value: Annotated[int | float | str | None, Meta(description="What nodes go by.")]
+    code: Annotated[
+        int | float | str | None, Meta(description="What the code says, as far as this application has the worker.")
+    ]
+    is_set: Annotated[bool, Meta(description="Whether somebody has set it; if not, nodes go by their code.")]
+    who: str = ""
+    at: Annotated[float | None, Meta(description="Unix time at which it was set.")] = None
+
+
+class SettingsReply(msgspec.Struct, frozen=True):
+    """Options of a queue that can be set while nodes run."""
+
+    queue: str
+    settings: dict[str, SettingRow]
 
 
 class Matches(msgspec.Struct, frozen=True):

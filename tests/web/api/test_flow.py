@@ -52,3 +52,31 @@ def test_ids_are_held_and_let_go(api, failed):
     ] * 2
     assert api.act({"action": "let_go", "ids": ["once", "new", "gone"]}) == {"moved": 2}
     assert "makes no sense in view morgue" in api.act({"action": "hold", "ids": ["x"], "view": "morgue"}, 400)["error"]
+
+
+def test_settings_are_set_shown_and_unset(api, app, failed):
+    rows = api.post("queues/q/settings", {"set": {"concurrency": 7, "perform_timeout": None}})["settings"]
+    assert rows["concurrency"]["value"] == 7 and rows["concurrency"]["code"] is None and rows["concurrency"]["is_set"]
+    assert rows["concurrency"]["who"] == "anyone at 127.0.0.1"
+    assert (rows["batch_size"]["value"], rows["batch_size"]["is_set"]) == (1, False)
+    assert api.get("queues/q/settings")["settings"] == rows
+    rows = api.post("queues/q/settings", {"unset": ["concurrency", "perform_timeout"]})["settings"]
+    assert not any(row["is_set"] for row in rows.values())
+    kinds = read_incidents(app.caller, app.settings.namespace, kind="settings changed")
+    assert [one.says for one in kinds] == [
+        "Settings of q: unset concurrency, perform_timeout",
+        "Settings of q: set concurrency = 7, perform_timeout = none",
+    ]
+
+
+def test_settings_that_cannot_be_are_refused(api, failed):
+    for body, says in (
+        ({"set": {"batch_sise": 7}}, "did you mean `batch_size`?"),
+        ({"set": {"batch_size": 0}}, "it must be an integer from 1 to 1,000"),
+        ({"set": {"batch_size": "7"}}, "it must be an integer"),
+        ({"set": {"log_level": "loud"}}, "it must be one of debug, info, warning, error"),
+        ({"unset": ["concurency"]}, "did you mean `concurrency`?"),
+        ({}, "nothing to set"),
+    ):
+        assert says in api.post("queues/q/settings", body, 400)["error"]
+    api.get("queues/no/settings", 404)
