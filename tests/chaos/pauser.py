@@ -1,6 +1,6 @@
 """
-Pauser: pauses queues again and again, and records from when to when each of them must have stood still; and holds ids
-in between.
+Pauser: pauses queues again and again, and records from when to when each of them must have stood still; holds ids in
+between, and changes live settings.
 """
 
 from __future__ import annotations
@@ -24,6 +24,8 @@ LASTS: Final = (0.3, 2.5)
 WAIT: Final = 4.0
 #: The share of holds, and producers whose ids they are of.
 HOLDS: Final = 0.4
+#: The share of changes of settings that end them.
+UNSETS: Final = 0.3
 PRODUCERS: Final = 3
 #: Seconds between tries to resume while Redis is away.
 AGAIN: Final = 0.2
@@ -42,6 +44,8 @@ class Pauser(threading.Thread):
     def run(self) -> None:
         while not self._is_over.wait(self._random.expovariate(1 / EVERY)):
             worker = self._random.choice(self._workers)
+            with contextlib.suppress(RedisError):
+                self._set(worker)
             if self._random.random() < HOLDS:
                 self._hold(worker)
                 continue
@@ -55,6 +59,14 @@ class Pauser(threading.Thread):
     def stop(self) -> None:
         self._is_over.set()
         self.join()
+
+    def _set(self, worker: type[Worker]) -> None:
+        """Has its nodes go by other options from here on, or by those of the code again."""
+        if self._random.random() < UNSETS:
+            worker.actions.unset("concurrency", "batch_size", who="the tests")
+        else:
+            concurrency, batch_size = self._random.choice([None, 1, 3, 20]), self._random.choice([1, 2, 7])
+            worker.actions.set(concurrency=concurrency, batch_size=batch_size, who="the tests")
 
     def _hold(self, worker: type[Worker]) -> None:
         """Keeps ids from running for a while: what was pushed of them must run all the same, and in order."""

@@ -28,7 +28,7 @@ WHAT_THEY_DO = {
     "producer": {"register", "SCRIPT", "push"},
     "awaiting producer": {"register", "SCRIPT", "push", "push_apart"},
     "people": {"track", "weigh", "put_away", "HSCAN", "put_back", "bury", "note_alerts", "note_incidents"}
-    | {"end_incidents", "pause", "resume"},
+    | {"end_incidents", "pause", "resume", "hold", "let_go"},
 }
 
 

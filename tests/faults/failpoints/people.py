@@ -42,6 +42,8 @@ class People:
         self._note(app)
         jobs.actions.pause("stock-taking")
         jobs.actions.resume()
+        jobs.actions.hold(BURIED, "a customer called")
+        jobs.actions.let_go(BURIED)
         return 0
 
     def go_on(self) -> Iterator[str]:
@@ -58,8 +60,11 @@ class People:
         self._note(app)
         if not jobs.actions.pause("once more").is_confirmed or jobs.actions.resume() != 2:
             yield "a queue without nodes was not paused and resumed"
+        held = {hold.id for hold in jobs.queries.held()}
+        if jobs.actions.let_go(BURIED) != len(held) or held - {*BURIED}:
+            yield f"held: {held}"
         told = Counter(incident.kind for incident in read_incidents(app.caller, app.settings.namespace))
-        if told - Counter(pause=2, resume=2) != {"alert": 1, "deploy": 1}:
+        if told - Counter({"pause": 2, "resume": 2, "hold": 2, "let go": 3}) != {"alert": 1, "deploy": 1}:
             yield f"incidents: {dict(told)}"
 
     def look_back(self) -> Iterator[str]:

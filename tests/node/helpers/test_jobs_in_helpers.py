@@ -211,3 +211,14 @@ def test_a_beat_names_the_process_that_performs_a_job(isolated: Callable[..., Is
     wait_until(lambda: [row.thread.pid for node in nodes.app.nodes().nodes for row in node.batches] == [pid])
     nodes.open("go")
     nodes.until_done()
+
+
+def test_helpers_go_by_live_settings(isolated: Callable[..., IsolatedNodes]) -> None:
+    nodes = isolated()
+    nodes.start().wait_ready()
+    nodes.push({"id": "a", "payload": {"fails": 1}})
+    wait_until(lambda: nodes.metrics().processed == 1)
+    nodes.worker.actions.set(max_retry_count=0)
+    wait_until(lambda: "settings_changed" in nodes._started[0].output)
+    nodes.push({"id": "b", "payload": {"fails": 1}})
+    wait_until(lambda: nodes.metrics().morgue_length == 1)
