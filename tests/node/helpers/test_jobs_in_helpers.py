@@ -215,10 +215,11 @@ def test_a_beat_names_the_process_that_performs_a_job(isolated: Callable[..., Is
 
 def test_helpers_go_by_live_settings(isolated: Callable[..., IsolatedNodes]) -> None:
     nodes = isolated()
-    nodes.start().wait_ready()
-    nodes.push({"id": "a", "payload": {"fails": 1}})
+    node = nodes.start().wait_ready()
+    nodes.push({"id": "a", "payload": {}})
     wait_until(lambda: nodes.metrics().processed == 1)
     nodes.worker.actions.set(max_retry_count=0)
-    wait_until(lambda: "settings_changed" in nodes._started[0].output)
+    wait_until(lambda: node.logged("settings_changed"))
     nodes.push({"id": "b", "payload": {"fails": 1}})
     wait_until(lambda: nodes.metrics().morgue_length == 1)
+    assert nodes.metrics().failed == 1
