@@ -107,6 +107,8 @@ class ClaimInHand(ABC):
         self.waits_since: float | None = clock.monotonic() if claim.spoiled else None
         #: None of its jobs runs, or will: the next settle is its last. On a thread it is settled only then.
         self.is_ended = True
+        #: Its shard was paused: not even a task that was made for it begins.
+        self.is_resting = False
         #: A push has handed its only job over.
         self.came_alone = False
         #: Settled, or no longer ours: its thread has nothing to do for it any more.
@@ -236,6 +238,11 @@ class ClaimInHand(ABC):
             self._give_back()
             if self.waits_since is None and self._has_news():
                 self.waits_since = clock.monotonic()
+
+    def rest(self) -> None:
+        """Has nothing of it start any more, as its shard was paused."""
+        self.is_resting = True
+        self.give_back()
 
     def finish(self) -> None:
         """Ends it: settled, or no longer ours. Called by its thread, or while that runs none of its jobs."""

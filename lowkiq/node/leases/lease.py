@@ -41,8 +41,8 @@ class Claimed(Protocol):
     def has_unstarted(self) -> bool:
         """True if jobs wait for their turn in it."""
 
-    def give_back(self) -> None:
-        """Keeps the jobs that have not started from starting; the next settle returns them to the queue."""
+    def rest(self) -> None:
+        """Has nothing of it start any more, as its shard was paused; the next settle returns it to the queue."""
 
 
 class Asked(NamedTuple):
@@ -228,7 +228,7 @@ class Lease:
             self._rests_to = self._numbers.last
             in_hand = [claim for claim in self.in_hand if claim.epoch == epoch]
         for claim in in_hand:
-            claim.give_back()
+            claim.rest()
         return self.shard.rest(self.runtime.node, epoch, self._rests_to, [claim.number for claim in in_hand])
 
     def abandon_call(self) -> Call[int] | None:
