@@ -10,7 +10,8 @@ from redis.exceptions import RedisError
 from lowkiq import clock
 from lowkiq.errors import LowkiqError, Paused, StaleClaim, Unsettled
 from lowkiq.node.leases.claim_in_hand import ClaimInHand, Settle, Thread
-from lowkiq.node.leases.lease import Asked, Lease
+from lowkiq.node.leases.known import Asked
+from lowkiq.node.leases.lease import Lease
 from lowkiq.node.leases.thread_claim import ThreadClaim
 from lowkiq.node.pool import Pool
 from lowkiq.queue.call import Call, Caller, chunked, raise_first

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from lowkiq.admin.jobs.bulks import Bulk
 from lowkiq.admin.past.incidents import NewIncident, end, note_deed, tolerant, try_to_note
-from lowkiq.admin.words import printable
+from lowkiq.admin.words import plural, printable
 from lowkiq.queue.call import Caller
 
 
 def note_action(caller: Caller, namespace: str, queue: str, action: str, ids: int, moved: int, who: str) -> None:
-    """Notes an action on several jobs; on one, programs may do more of them than anybody wants to read."""
-    if ids > 1:
+    """Notes an action on several jobs; on one, programs may do more of them than anybody wants to read. Holds last."""
+    if ids > 1 or action in {"hold", "let_go"}:
         kind = action.replace("_", " ")
-        of = f"{moved:,} of {ids:,} jobs" if moved != ids else f"{ids:,} jobs"
+        of = f"{moved:,} of {plural(ids, 'job')}" if moved != ids else plural(ids, "job")
         says = f"{kind.capitalize()}: {of} of {printable(queue, 60)}"
         note_deed(caller, namespace, queue, kind, says, who)
 

@@ -15,7 +15,8 @@ from lowkiq.handlers.retries import Failures
 from lowkiq.handlers.stop import Stop
 from lowkiq.job import Job
 from lowkiq.node.leases import checkpoints
-from lowkiq.node.leases.lease import Asked, Lease, Runner
+from lowkiq.node.leases.known import Asked, Runner
+from lowkiq.node.leases.lease import Lease
 from lowkiq.queue.call import Call
 from lowkiq.queue.claims import Claim, Handed, Spoiled, claim_handed
 from lowkiq.queue.shard import Exhausted, Failure, Outcome, Rest, Settled

@@ -6,13 +6,14 @@ import math
 import threading
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import Any, Final, NamedTuple, Protocol
+from typing import Any, Final
 
 from lowkiq import clock
 from lowkiq.errors import Fenced, OtherLayout
 from lowkiq.handlers.performer import Performer
-from lowkiq.node.leases.claim_numbers import ClaimNumbers, Next
+from lowkiq.node.leases.claim_numbers import ClaimNumbers
 from lowkiq.node.leases.claim_size import ClaimSize
+from lowkiq.node.leases.known import Asked, Claimed, Runner
 from lowkiq.node.runtime import Runtime
 from lowkiq.queue.call import Call
 from lowkiq.queue.claims import Claim, Handed
@@ -21,42 +22,6 @@ from lowkiq.shared_page import DeadNode, Seat
 
 #: Batches of a shard that an async worker runs at a time, unless its `concurrency` says otherwise.
 ASYNC_CONCURRENCY: Final = 100
-
-
-class Runner(Protocol):
-    """A worker thread, as far as a lease knows it."""
-
-    def lasts_at(self, patience: float) -> float:
-        """When what it has in hand lasts, at a batch of so many seconds (monotonic); inf while that can't be told."""
-
-
-class Claimed(Protocol):
-    """A claim in hand, as far as a lease knows it."""
-
-    epoch: str
-    number: int
-    crowds: list[int]
-
-    @property
-    def has_unstarted(self) -> bool:
-        """True if jobs wait for their turn in it."""
-
-    def rest(self) -> None:
-        """Has nothing of it start any more, as its shard was paused; the next settle returns it to the queue."""
-
-
-class Asked(NamedTuple):
-    """A claim that is asked for."""
-
-    epoch: str
-    made: Next
-    #: The last one is the claim; those before it give back claims whose replies were lost.
-    calls: list[Call[Any]]
-
-    @property
-    def number(self) -> int:
-        """The claim's number."""
-        return self.made.number
 
 
 class Lease:

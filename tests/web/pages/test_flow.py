@@ -10,6 +10,7 @@ import httpx
 import pytest
 from starlette.applications import Starlette
 
+from lowkiq.admin.past.incidents import read_incidents
 from lowkiq.web.snapshot import INTERVAL
 from tests.queue.shard_driver import ShardDriver
 from tests.support import wait_until
@@ -74,6 +75,8 @@ def test_an_id_is_held_and_let_go_from_its_page(browser: Browser, driver: ShardD
     done = submit(browser, "/queues/q/actions", ("action", "hold"), ("view", "due"), *fields)
     assert done.status_code == 303 and "1 job held." in read(browser, done.headers["location"]).text
     assert driver.look().holds().keys() == {"a"}
+    (deed,) = read_incidents(driver.caller, driver.shard.namespace, kind="hold")
+    assert (deed.says, deed.who) == ("Hold: 1 job of q", "anyone at 127.0.0.1")
     page = browser.get("/queues/q/job?id=a")
     assert "Let go" in page.text and ">Hold<" not in page.text and "by anyone at 127.0.0.1" in page.text
     done = submit(browser, "/queues/q/actions", ("action", "let_go"), ("view", "held"), *fields)
