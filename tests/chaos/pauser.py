@@ -19,8 +19,8 @@ from tests.chaos.journal import Journal, now
 from tests.chaos.world.world import World
 
 #: Seconds between two pauses on average, how long one lasts at least and at most, and how long nodes are waited for.
-EVERY: Final = 2.0
-LASTS: Final = (0.3, 2.5)
+EVERY: Final = 0.7
+LASTS: Final = (0.2, 1.5)
 WAIT: Final = 4.0
 #: The share of holds, and producers whose ids they are of.
 HOLDS: Final = 0.4
