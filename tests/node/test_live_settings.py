@@ -92,7 +92,7 @@ def test_the_level_of_the_log_is_followed(make_nodes: Callable[..., Nodes]) -> N
     nodes = make_nodes(shards_count=1)
     node = nodes.start().wait_ready()
     nodes.worker.actions.set(log_level="error")
-    wait_until(lambda: not nodes.worker.actions.unset("batch_size") and node.logged("ready"))
+    wait_until(lambda: node.logged("settings_changed"))
     nodes.push({"id": "a", "payload": {"failures": 1}})
     wait_until(lambda: nodes.metrics().failed == 1)
     wait_until(nodes.is_done)
