@@ -86,6 +86,10 @@ class StaleClaim(Refused):
     """A claim that comes after it was given up, from a connection thought dead."""
 
 
+class Paused(Refused):
+    """A claim of a shard that somebody has paused."""
+
+
 class Unsettled(Refused):
     """A claim beside one that its owner does not know of, which is told by its number: it must be given back first."""
 

@@ -7,13 +7,22 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
+from typing import Final
 
 import structlog
 
 from lowkiq.process.lines import Lines
 
+#: The lowest level that is written, unless somebody says otherwise.
+DEFAULT_LEVEL: Final = "info"
 
-def configure(level: str = "info", path: Path | None = None) -> None:
+
+def set_level(level: str) -> None:
+    """Changes the lowest level that is written, and nothing else."""
+    structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(level))
+
+
+def configure(level: str = DEFAULT_LEVEL, path: Path | None = None) -> None:
     """
     Chooses the renderer by where lines go; `level` is the lowest that is written, also of what the application logs.
 

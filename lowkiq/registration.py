@@ -8,8 +8,8 @@ import inspect
 from collections.abc import Callable, Mapping
 from typing import Any, Final, Protocol, TypeVar, get_origin, overload
 
+from lowkiq.admin.options import RANGES, check_option
 from lowkiq.errors import SettingsError, short
-from lowkiq.queue.keys import MOST_SHARDS
 from lowkiq.settings import NAME, Settings
 from lowkiq.types.annotations import Types, bare, of_base, shown
 from lowkiq.types.codec import make_codec
@@ -19,14 +19,6 @@ from lowkiq.worker import OPTIONS, Worker
 
 W = TypeVar("W", bound=type[Worker[Any]])
 
-#: Seconds that a perform_timeout may be: a day.
-LONGEST_PERFORM: Final = 86_400
-_RANGES: Final = (
-    ("shards_count", 1, MOST_SHARDS),
-    ("batch_size", 1, 1_000),
-    ("concurrency", 1, 1_000),
-    ("max_retry_count", 0, 1_000_000),
-)
 #: Short words that a worker may have attributes like: they are no misspelt options.
 _COMMON: Final = ("id", "score")
 
@@ -100,27 +92,12 @@ def _check_options(label: str, worker: type[Worker[Any]]) -> None:
                 raise SettingsError(f"{label}: unknown option `{name}`, did you mean `{close[0]}`?")
     if not isinstance(worker.queue_name, str) or not NAME.fullmatch(worker.queue_name):
         raise SettingsError(f"{label}: queue_name {worker.queue_name!r} must match {NAME.pattern}; set one")
-    for name, low, high in _RANGES:
-        value = getattr(worker, name)
-        if name == "concurrency" and value is None:
-            continue
-        if isinstance(value, bool) or not isinstance(value, int) or not low <= value <= high:
-            raise SettingsError(f"{label}: {name} is {value!r}, it must be an integer from {low:,} to {high:,}")
-    _check_running(label, worker)
+    for name in (*RANGES, "perform_timeout"):
+        check_option(label, name, getattr(worker, name))
+    if worker.isolation not in {"thread", "process"}:
+        raise SettingsError(f'{label}: isolation is {short(worker.isolation)}, it must be "thread" or "process"')
     for name in _COMMON:
         _check_function_of_payload(f"{label}: {name}", getattr(worker, name))
-
-
-def _check_running(label: str, worker: type[Worker[Any]]) -> None:
-    timeout, isolation = worker.perform_timeout, worker.isolation
-    is_number = isinstance(timeout, int | float) and not isinstance(timeout, bool)
-    if timeout is not None and not (is_number and 0 < timeout <= LONGEST_PERFORM):
-        raise SettingsError(
-            f"{label}: perform_timeout is {short(timeout)}, it must be a number of seconds above 0 and up to "
-            f"{LONGEST_PERFORM:,}, or None"
-        )
-    if isolation not in {"thread", "process"}:
-        raise SettingsError(f'{label}: isolation is {short(isolation)}, it must be "thread" or "process"')
 
 
 def _check_function_of_payload(label: str, function: Any) -> None:

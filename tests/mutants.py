@@ -59,7 +59,7 @@ MUTANTS = {
         "the record of a parked",
     ),
     "aside_and_still_open": Mutant(
-        "claim.lua", "if not has_others then marks[5],", "if true then marks[5],", "an offer"
+        "claim.lua", "if not (has_others or has_held) then marks[5],", "if not has_held then marks[5],", "an offer"
     ),
     "forgets_what_waits": Mutant("settle.lua", "  unpark(P, now, ids)\n", "", "what is parked"),
     "forgets_what_waits_behind_the_failed": Mutant(
@@ -317,6 +317,42 @@ MUTANTS = {
     "put_back_and_still_parked": Mutant("put_back.lua", "redis.call('HDEL', P .. 'behind', id)", "", "parked is what"),
     "put_back_and_rings_nobody": Mutant("put_back.lua", "if earliest < math.huge then", "if false then"),
     "put_back_without_tags": Mutant("put_back.lua", "if tags then add_tags", "if false then add_tags"),
+    "paused_and_claimed": Mutant(
+        "claim.lua", "if has_rare and redis.call('EXISTS', P .. 'paused') == 1 then", "if false then", "paused"
+    ),
+    "paused_and_claimed_the_quick_way": Mutant("quick_claim.lua", ", P .. 'paused'", "", "paused"),
+    "paused_and_finished": Mutant("finish.lua", ", P .. 'paused'", "", "paused"),
+    "paused_and_still_open": Mutant("pause.lua", "redis.call('HDEL', P .. 'owner', 'open')", "", "paused"),
+    "paused_once_more": Mutant("pause.lua", "since = since or stamp(now)", "since = stamp(now)"),
+    "paused_and_not_rung": Mutant("resume.lua", "if oldest and oldest ~= 'inf' then ring", "if false then ring"),
+    "paused_and_at_rest_for_ever": Mutant("resume.lua", "redis.call('HDEL', P .. 'owner', 'rests')", "", "paused"),
+    "paused_and_at_rest_without_a_word": Mutant("pausing.lua", " or owner[4] == owner[2]", " or owner[2] ~= nil"),
+    "paused_and_at_rest_while_a_lease_lasts": Mutant(
+        "pausing.lua", "(tonumber(owner[3]) or 0) * 1000000 <= now", "true"
+    ),
+    "paused_and_never_at_rest": Mutant(
+        "acquire.lua", "lease[#lease + 2] = 'rests', epoch", "lease[#lease + 2] = 'ttl', ARGV[3]"
+    ),
+    "paused_and_nobody_told": Mutant("renew.lua", "kept[i] = kept[i] + 8", "kept[i] = kept[i] + 0"),
+    "paused_and_told_for_ever": Mutant("renew.lua", "has_rare and owners[i][4] ~= ARGV[i + 2]", "has_rare"),
+    "paused_and_rests_over_a_later_claim": Mutant(
+        "rest.lua", "if tonumber(claim.number) > tonumber(ARGV[3]) then return 0 end", ""
+    ),
+    "paused_and_rests_over_the_unknown": Mutant("rest.lua", "restore_claim(P, now, claim, {})", "now = now", "paused"),
+    "paused_and_rests_without_fence": Mutant("rest.lua", "if refusal then return refusal end", "", "I1"),
+    "paused_and_gives_back_what_runs": Mutant(
+        "rest.lua", "if not string.find(ARGV[4], ' ' .. claim.number .. ' ', 1, true) then", "if true then"
+    ),
+    "held_and_claimed": Mutant("claim.lua", "if has_held and count > 0 then", "if false then", "held"),
+    "held_and_claimed_the_quick_way": Mutant("quick_claim.lua", ", P .. 'held'", "", "held"),
+    "held_and_finished": Mutant("finish.lua", ", P .. 'held'", "", "held"),
+    "held_and_opened": Mutant("claim.lua", "if not (has_others or has_held) then", "if not has_others then", "held"),
+    "held_and_still_open": Mutant("hold.lua", "redis.call('HDEL', P .. 'owner', 'open')", "", "held"),
+    "held_and_unparked": Mutant("claimed.lua", "if found[i] and not held[i] then", "if found[i] then"),
+    "held_and_parked_with_the_rest": Mutant("holding.lua", "held[ids[i]] = since[i] or nil", "held[ids[i]] = true"),
+    "held_since_the_last_time": Mutant("hold.lua", "'NX', since", "since"),
+    "held_and_parked_for_ever": Mutant("let_go.lua", "unpark(P, now, gone)", ""),
+    "held_and_nobody_rung": Mutant("let_go.lua", "if earliest < math.huge then ring", "if false then ring"),
     "due_by_the_clock_alone": Mutant("claim.lua", "follow_clock_back(P, now, tonumber(last_score), seen)", ""),
 }
 

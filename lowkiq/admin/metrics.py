@@ -8,6 +8,7 @@ from typing import Any, Final
 
 import msgspec
 
+from lowkiq.admin.pauses import Pause, parse_pause
 from lowkiq.queue import keys
 from lowkiq.queue.call import Argument, Call, Caller, chunked, raise_first
 from lowkiq.queue.shard import Shard
@@ -40,11 +41,26 @@ class ShardMetrics(msgspec.Struct, frozen=True):
     epoch: int
     #: Queued ids that are due later, those that have failed among them.
     scheduled: int = 0
+    #: Who has paused it, if somebody has, and whether its node has confirmed that nothing starts until it is resumed.
+    pause: Pause | None = None
+    is_at_rest: bool = False
+    #: Ids that somebody holds, queued or not.
+    held: int = 0
 
     @property
     def lag(self) -> float:
         """Seconds by which the oldest due job is late, 0 when nothing is due."""
         return max(0.0, -(self.due_in or 0.0))
+
+    @property
+    def paused(self) -> int:
+        """1 if it is paused."""
+        return int(self.pause is not None)
+
+    @property
+    def restless(self) -> int:
+        """1 if it is paused and what was claimed of it may still start."""
+        return int(self.pause is not None and not self.is_at_rest)
 
     @property
     def is_unowned(self) -> bool:
@@ -60,7 +76,8 @@ class QueueMetrics(msgspec.Struct, frozen=True):
     fresh: int
     #: Ids that have failed and wait for their next try.
     retries: int
-    #: Queued ids that wait for their own run: they are in hand, and what was pushed to them since follows that run.
+    #: Queued ids that wait for their own run: they are in hand, and what was pushed to them since follows that run; and
+    #: those that are held.
     waiting: int
     #: Ids in the hands of nodes, and claims that hold them. A shard can have several, all of one node.
     busy: int
@@ -78,19 +95,24 @@ class QueueMetrics(msgspec.Struct, frozen=True):
     #: Ids that have failed are among both.
     due: int = 0
     scheduled: int = 0
+    #: Shards that are paused, and those of them of which what was claimed may still start.
+    paused: int = 0
+    restless: int = 0
+    #: Ids that somebody holds. What is queued of them counts as waiting, too.
+    held: int = 0
 
 
 #: Characters of a queue's name, and queues and shards in all, that are read: somebody may have written millions.
 LONGEST_NAME, MOST_QUEUES, MOST_SHARDS_IN_ALL = 1_000, 10_000, 2 * keys.MOST_SHARDS
 #: Seconds for which a shard that can't be read is told of, unless it is read again before: others have their turns.
 SHARD_KEPT: Final = 900.0
-#: The counters of a shard, and the keys of which one exists in any that holds a job.
+#: The counters of a shard, and the keys of which one exists in any that holds a job or is paused.
 COUNTERS: Final = ("processed", "failed", "pushed", "merged")
-HOLDING: Final = ("due", "claim", "asides", "morgue")
+HOLDING: Final = ("due", "claim", "asides", "morgue", "paused", "held")
 #: Numbers that are the sums of those of parts.
 SUMMED: Final = (
     *("length", "retries", "waiting", "busy", "claims", "morgue_length", "scheduled"),
-    *("processed", "failed", "pushed", "merged"),
+    *("processed", "failed", "pushed", "merged", "paused", "restless", "held"),
 )
 
 
@@ -158,7 +180,7 @@ def read_counters(caller: Caller, shards: Sequence[Shard]) -> list[ShardMetrics]
     """The numbers of shards that hold nothing, whose owners nobody asks for: those of what they have done."""
     replies = caller.read([("HMGET", shard.prefix + "meta", *COUNTERS) for shard in shards], [None] * len(COUNTERS))
     return [
-        _row(caller, shard, [0, 0, 0, 0, b"", *(text or b"0" for text in texts), b"", b"0", b"0", 0], 0.0)
+        _row(caller, shard, [0, 0, 0, 0, b"", *(text or b"0" for text in texts), b"", b"0", b"0", 0, b"", 0, 0], 0.0)
         for shard, texts in zip(shards, replies, strict=True)
     ]
 
@@ -199,8 +221,8 @@ def _row(caller: Caller, shard: Shard, row: list[Any], now: float) -> ShardMetri
     found: list[Unreadable] = []
     if not row or isinstance(row[0], bytes):  # names of keys of other types
         found = [of_another_type(f"{shard.prefix}{key.decode()}") for key in row]
-        row = [0, 0, 0, 0, 0, 0, b"", *[b"0"] * 4, b"", b"0", b"0", 0]
-    *counts, oldest, processed, failed, pushed, merged, owner, rest, epoch, scheduled = row
+        row = [0, 0, 0, 0, 0, 0, b"", *[b"0"] * 4, b"", b"0", b"0", 0, b"", 0, 0]
+    *counts, oldest, processed, failed, pushed, merged, owner, rest, epoch, scheduled, paused, at_rest, held = row
     texts = zip(COUNTERS, (processed, failed, pushed, merged), strict=True)
     counters = [number_in(found, f"{shard.prefix}meta", name, text) for name, text in texts]
     due_in = bounded(oldest) - now if oldest else None
@@ -212,6 +234,9 @@ def _row(caller: Caller, shard: Shard, row: list[Any], now: float) -> ShardMetri
         float(rest),
         number_in(found, f"{shard.prefix}owner", "epoch", epoch),
         int(scheduled),
+        parse_pause(found, quoted(f"{shard.prefix}paused"), paused),
+        bool(at_rest),
+        int(held),
     ]
     caller.met.tell(shard.prefix, found, SHARD_KEPT)
     return ShardMetrics(shard.queue, shard.index, *values)  # the script's order is that of the fields

@@ -17,7 +17,9 @@ from lowkiq.admin.alerts.unreadable import of_unreadable
 from lowkiq.admin.past.statistics import KEPT_DAYS, read_statistics
 from lowkiq.cli import tables
 from lowkiq.cli.find import find
+from lowkiq.cli.flow import PAUSE_EPILOG, held, hold, let_go, pause, resume
 from lowkiq.cli.jobs import CANCEL_EPILOG, cancel, failures, morgue, undo
+from lowkiq.cli.live import SET_EPILOG, set_options, settings, unset_options
 from lowkiq.cli.nodes import INCIDENTS_EPILOG, incidents
 from lowkiq.cli.nodes import nodes as on_nodes
 from lowkiq.cli.opening import AsJson, Require, clear_errors, fail, opened_app
@@ -44,6 +46,9 @@ Examples:
   lowkiq alerts -r shop.jobs                             what is wrong now, since when, and what to do
   lowkiq doctor -r shop.jobs                             the same and more: Redis, rights, settings, this machine
   lowkiq cancel OrderSync 17 42                          delete what is queued, ask what runs to stop
+  lowkiq pause OrderSync "stock-taking"                  nothing of it starts until lowkiq resume OrderSync
+  lowkiq hold OrderSync 17 --reason "a customer called"   keep an id from running until lowkiq let-go OrderSync 17
+  lowkiq set OrderSync concurrency=10                    nodes follow; unset undoes it, settings shows what is set
   lowkiq find 17                                         where that job is, in all queues
   lowkiq failures OrderSync                              errors by kind; with an id, its traceback
   lowkiq morgue list OrderSync
@@ -84,6 +89,14 @@ cli = typer.Typer(
 )
 cli.add_typer(morgue, name="morgue")
 cli.command(epilog=CANCEL_EPILOG)(cancel)
+cli.command(epilog=PAUSE_EPILOG)(pause)
+cli.command()(resume)
+cli.command()(hold)
+cli.command()(let_go)
+cli.command()(held)
+cli.command("set", epilog=SET_EPILOG)(set_options)
+cli.command("unset")(unset_options)
+cli.command()(settings)
 cli.command()(find)
 cli.command()(undo)
 cli.command(epilog=INCIDENTS_EPILOG)(incidents)

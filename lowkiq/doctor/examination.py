@@ -38,6 +38,8 @@ OF_REDIS: Final[Mapping[str, Check]] = {
     "queues.unowned": queue_checks.unowned,
     "queues.late": queue_checks.late,
     "queues.failing": queue_checks.failing,
+    "queues.paused": queue_checks.paused,
+    "queues.settings": queue_checks.settings,
     "queues.deaths": queue_checks.deaths,
     "nodes.present": node_checks.present,
     "nodes.numbers": node_checks.numbers,

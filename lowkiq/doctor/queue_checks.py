@@ -8,6 +8,7 @@ from typing import Final
 from lowkiq.admin import probes
 from lowkiq.admin.alerts.unreadable import of_unreadable
 from lowkiq.admin.jobs.bulks import read_bulks
+from lowkiq.admin.live import read_live
 from lowkiq.admin.past.history import SPANS, TOTAL, read_history
 from lowkiq.admin.words import printable
 from lowkiq.doctor.finding import Verdict, note, of_alert, of_alerts, ok, problem, warning
@@ -132,6 +133,24 @@ def late(subject: Subject) -> Iterator[Verdict]:
 def failing(subject: Subject) -> Iterator[Verdict]:
     """Queues most of whose tries have failed in the last minutes, and those that fill their morgue."""
     yield from of_alerts(subject, "failing queue", "growing morgue")
+
+
+def paused(subject: Subject) -> Iterator[Verdict]:
+    """Queues that somebody has paused, and may have forgotten."""
+    yield from of_alerts(subject, "paused")
+
+
+def settings(subject: Subject) -> Iterator[Verdict]:
+    """Options that people have set in place of those of the code, and may have forgotten."""
+    live = read_live(subject.caller, subject.settings.namespace)
+    for queue, found in sorted(live.items()):
+        worker = subject.app.workers.get(queue) if subject.has_app else None
+        said = [
+            f"{name} = {one.value} by {printable(one.who, 60)}"
+            + (f" (code: {getattr(worker, name)})" if hasattr(worker, name) else "")
+            for name, one in sorted(found.items())
+        ]
+        yield note(f"queue {printable(queue, 60)} has live settings: {_listed(said)}; lowkiq unset ends that")
 
 
 def deaths(subject: Subject) -> Iterator[Verdict]:

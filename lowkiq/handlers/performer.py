@@ -6,12 +6,13 @@ import asyncio
 import contextlib
 import copy
 import inspect
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from functools import partial
-from typing import Any
+from typing import Any, Final
 
 import structlog
 
+from lowkiq.admin.options import LIVE
 from lowkiq.errors import PartialFailure, PerformTimeout
 from lowkiq.handlers import middlewares
 from lowkiq.handlers.ledger import Ledger
@@ -24,6 +25,9 @@ from lowkiq.settings import Settings
 from lowkiq.worker import Worker
 
 logger = structlog.get_logger("lowkiq")
+
+#: Options that can be others than the code's while it runs.
+OVERRIDDEN: Final = tuple(name for name in LIVE if hasattr(Worker, name))
 
 
 class Performer:
@@ -43,6 +47,9 @@ class Performer:
         #: Where what fails of it is counted.
         self.ledger = ledger or Ledger()
         self._retries = Retries(worker, settings, fatal, loop, self.ledger)
+        #: Its options as the code has them.
+        self._own = {name: getattr(worker, name) for name in OVERRIDDEN}
+        self._takes_one = worker.shape.is_one
         self._fatal = fatal
         #: Where its coroutines run.
         self.loop = loop
@@ -58,6 +65,14 @@ class Performer:
         is_watched = self._has_hook or bool(self._middlewares)
         #: The worker's perform itself where nobody watches: to call it is then all there is to do.
         self.plain = None if is_watched or self.is_async else self._call
+
+    def override(self, options: Mapping[str, Any]) -> dict[str, Any]:
+        """Has the worker have these options, and all others as its code says. Returns those that it can't have."""
+        ignored = {"batch_size": options["batch_size"]} if self._takes_one and "batch_size" in options else {}
+        for worker in (self.worker, self._retries.worker):
+            for name, value in self._own.items():
+                setattr(worker, name, value if name in ignored else options.get(name, value))
+        return ignored
 
     def perform(self, batch: list[Job]) -> Failures | None:
         """Performs a batch inside the middlewares. Returns what failed of it, None when all is done; raises nothing."""

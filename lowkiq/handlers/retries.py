@@ -51,7 +51,8 @@ class Retries:
     def __init__(
         self, worker: Worker, settings: Settings, fatal: Fatal, loop: LoopThread, ledger: Ledger | None = None
     ) -> None:
-        self._worker = worker
+        #: Whose rule it is.
+        self.worker = worker
         self._settings = settings
         self._fatal = fatal
         self._loop = loop
@@ -67,7 +68,7 @@ class Retries:
         for job in jobs:
             text, stored = texts[id(errors[job.id])]
             retry_count = job.retry_count + 1
-            if retry_count >= self._worker.max_retry_count:
+            if retry_count >= self.worker.max_retry_count:
                 exhausted.append(_oldest(job, retry_count, text))
                 buried.append(Exhausted(job.id, stored))
             else:
@@ -87,31 +88,31 @@ class Retries:
             if id(error) not in texts:
                 text = kept_text(error, settings.format_error, settings.traceback_frames)
                 texts[id(error)] = text, self._dump(text)
-                self._ledger.add(self._worker.queue_name, parts_of(text)[0], counts[id(error)])
+                self._ledger.add(self.worker.queue_name, parts_of(text)[0], counts[id(error)])
         return texts
 
     def _delay(self, retry_count: int) -> float:
         """Seconds until the next try: what `retry_in` says, or the usual formula if that is of no use."""
         try:
-            delay = float(self._worker.retry_in(retry_count))
+            delay = float(self.worker.retry_in(retry_count))
         except Exception:
-            logger.exception("retry_in_failed", queue=self._worker.queue_name, retry_count=retry_count)
+            logger.exception("retry_in_failed", queue=self.worker.queue_name, retry_count=retry_count)
             delay = math.nan
         except BaseException as error:  # noqa: BLE001 (as of perform)
             self._fatal(error)
             delay = math.nan
         return (
-            min(max(delay, 0.0), LONGEST_DELAY) if math.isfinite(delay) else Worker.retry_in(self._worker, retry_count)
+            min(max(delay, 0.0), LONGEST_DELAY) if math.isfinite(delay) else Worker.retry_in(self.worker, retry_count)
         )
 
     def _call_retries_exhausted(self, jobs: list[Job]) -> None:
         """Comes before the settle: if the node dies in between it is called again, which is better than never."""
         try:
-            hook: Callable[[list[Job]], object] = self._worker.retries_exhausted
+            hook: Callable[[list[Job]], object] = self.worker.retries_exhausted
             self._loop.finish(hook(jobs))
         except Exception:
             logger.exception(
-                "retries_exhausted_failed", queue=self._worker.queue_name, ids=loggable(job.id for job in jobs)
+                "retries_exhausted_failed", queue=self.worker.queue_name, ids=loggable(job.id for job in jobs)
             )
         except BaseException as error:  # noqa: BLE001 (as of perform)
             self._fatal(error)
@@ -120,7 +121,7 @@ class Retries:
         try:
             return encodable(str(self._settings.dump_error(text)))
         except Exception:
-            logger.exception("dump_error_failed", queue=self._worker.queue_name)
+            logger.exception("dump_error_failed", queue=self.worker.queue_name)
             return text
 
     def _log(self, jobs: list[Job], text: str, error: BaseException | str, **counts: int) -> None:
@@ -128,7 +129,7 @@ class Retries:
         with contextlib.suppress(OSError, UnicodeError):  # a log that can't be written must not cost an outcome
             logger.warning(
                 "jobs_failed",
-                queue=self._worker.queue_name,
+                queue=self.worker.queue_name,
                 ids=loggable(job.id for job in jobs),
                 **counts,
                 error=main_line(parts_of(text)[0])[:LOGGED_CHARS],

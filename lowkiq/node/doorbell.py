@@ -21,6 +21,8 @@ from lowkiq.queue import keys
 
 #: Rings for a shard in which somebody has cancelled a job that runs (cancel.lua).
 CANCEL = b"cancel"
+#: Rings for a shard that somebody has paused (pause.lua).
+PAUSE = b"pause"
 #: Seconds after which the thread checks whether it is to stop.
 LISTEN = 1.0
 #: Seconds of silence after which Redis is pinged, and that it has for the answer: a listener sends nothing, and would
@@ -33,10 +35,11 @@ RETRY = 0.5
 class Doorbell(threading.Thread):
     """
     Wakes the pools of shards with jobs due, and calls `take_over` with shards that the node is to acquire, `cancel`
-    with those in which somebody has cancelled jobs that run, `hear` when the node itself is asked for something.
+    with those in which somebody has cancelled jobs that run, `pause` with those that somebody has paused, and `hear`
+    when the node itself is asked for something.
 
     A bell that is missed costs no more than `poll_interval`: pools poll, and poll at once when it works again. Renewals
-    tell of cancelled jobs.
+    tell of cancelled jobs and paused shards.
     """
 
     def __init__(
@@ -45,6 +48,7 @@ class Doorbell(threading.Thread):
         pools: Mapping[Lease, Pool],
         take_over: Callable[[Lease], None],
         cancel: Callable[[Lease], None],
+        pause: Callable[[Lease], None],
         hear: Callable[[], None] = lambda: None,
     ) -> None:
         super().__init__(name="lowkiq-doorbell", daemon=True)
@@ -52,7 +56,7 @@ class Doorbell(threading.Thread):
         self._by_prefix = {lease.shard.prefix.encode(): lease for lease in pools}
         self._pools = pools
         self._hear = hear
-        self._called = {FOSTER: take_over, CANCEL: cancel}
+        self._called = {FOSTER: take_over, CANCEL: cancel, PAUSE: pause}
         self._is_stopping = False
         #: Set once the node can be rung.
         self.is_listening = threading.Event()

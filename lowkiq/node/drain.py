@@ -142,7 +142,7 @@ class BurstEnd:
         return was_quiet
 
     def _has_work(self, shard: ShardMetrics) -> bool:
-        if not shard.busy and (shard.due_in is None or shard.due_in > 0):
+        if not shard.busy and (shard.paused or shard.due_in is None or shard.due_in > 0):
             return False
         if (shard.queue, shard.shard) in self._ours or shard.lease_rest > 0:
             return True

@@ -1,6 +1,6 @@
 """
-LeaseKeeper: acquires and renews the leases of the node's shards, settles for threads inside a long job, and asks jobs
-to stop that were cancelled.
+LeaseKeeper: acquires and renews the leases of the node's shards, settles for threads inside a long job, asks jobs to
+stop that were cancelled, and has paused shards rest.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from lowkiq.node.leases.thread_claim import ThreadClaim
 from lowkiq.node.pool import Pool
 from lowkiq.node.runtime import Runtime
 from lowkiq.queue.call import chunked, raise_first
-from lowkiq.queue.shard import CANCELS, LOST, WANTED, Held, Owned, renew
+from lowkiq.queue.shard import CANCELS, LOST, PAUSED, WANTED, Held, Owned, renew
 
 logger = structlog.get_logger("lowkiq")
 
@@ -54,6 +54,8 @@ class LeaseKeeper(threading.Thread):
         #: Shards with cancelled jobs, as the node was told.
         self._rung: deque[Lease] = deque()
         self._cancelled: set[Lease] = set()
+        #: Shards that somebody has paused, as the node was told.
+        self._paused: deque[Lease] = deque()
         self._wanted: list[Lease] = []
         self._renew_at = self._acquire_at = 0.0
         #: Set once every shard has been tried for.
@@ -67,6 +69,11 @@ class LeaseKeeper(threading.Thread):
     def cancel(self, lease: Lease) -> None:
         """Asks for jobs of a shard that were cancelled to stop."""
         self._rung.append(lease)
+        self._wake.set()
+
+    def pause(self, lease: Lease) -> None:
+        """Has a paused shard rest."""
+        self._paused.append(lease)
         self._wake.set()
 
     def drain(self) -> None:
@@ -100,6 +107,7 @@ class LeaseKeeper(threading.Thread):
             asked = [self._asked.popleft() for _ in range(len(self._asked))]
             if not self._is_draining:
                 self._acquire(asked, now)
+            self._rest()
             self._cancel()
             self._give_back()
             self._let_others_run()
@@ -139,6 +147,9 @@ class LeaseKeeper(threading.Thread):
     def _note_renewed(self, lease: Lease, epoch: str, reply: int, asked_at: float) -> None:
         if reply != LOST:
             was_late = not lease.holds(epoch)
+            if reply & PAUSED:
+                lease.rest()  # before a lease that had run out is ours again: a pause does not wait for such
+                self._paused.append(lease)
             lease.renewed(asked_at, is_wanted=bool(reply & WANTED))
             if reply & CANCELS:
                 self._cancelled.add(lease)
@@ -156,6 +167,19 @@ class LeaseKeeper(threading.Thread):
             if isinstance(result, RedisError):
                 raise result
             logger.info("foster_ended", queue=lease.shard.queue, shard=lease.shard.index)
+
+    # ── shards that are paused ──────────────────────────────────────────────────────────────────────────────────────
+
+    def _rest(self) -> None:
+        """Has nothing more of them start, and then says so. Renewals tell again of those for which that fails."""
+        paused = dict.fromkeys(self._paused.popleft() for _ in range(len(self._paused)))
+        calls = [(lease, lease.epoch or "", call) for lease in paused if (call := lease.rest())]
+        results = self._caller.run_all([call for _, _, call in calls])
+        for (lease, epoch, _), result in zip(calls, results, strict=True):
+            if isinstance(result, Exception):
+                lease.refused(epoch, result)
+            elif result:
+                logger.info("paused", queue=lease.shard.queue, shard=lease.shard.index)
 
     # ── jobs that were cancelled ────────────────────────────────────────────────────────────────────────────────────
 

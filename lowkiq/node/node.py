@@ -13,6 +13,7 @@ from dataclasses import replace
 from typing import Final
 
 import structlog
+from redis.exceptions import RedisError
 
 from lowkiq import clock
 from lowkiq.app import Lowkiq
@@ -30,6 +31,7 @@ from lowkiq.node.helpers.fork_server import ForkServer
 from lowkiq.node.job_thread import JobThread, leases_of_threads
 from lowkiq.node.lease_keeper import LeaseKeeper
 from lowkiq.node.leases.lease import Lease
+from lowkiq.node.live_settings import LiveSettings
 from lowkiq.node.quiet import hush
 from lowkiq.node.remote import Remote
 from lowkiq.node.runtime import Runtime, chosen_workers
@@ -166,9 +168,14 @@ class Node:
         self._beat_soon = self._heartbeat.beat_soon
         self._remote.connect(self._signals.wake, self._beat_soon)
         runtime.flushes.extend(flushes_of(runtime, self._remote))
-        self._doorbell = Doorbell(runtime, pools, self._take_over, self._keeper.cancel, self._beat_soon)
+        self._follow = LiveSettings(runtime, pools)
+        runtime.flushes.append(self._follow)
+        keeper = self._keeper
+        self._doorbell = Doorbell(runtime, pools, self._take_over, keeper.cancel, keeper.pause, self._beat_soon)
 
     def _start_threads(self) -> None:
+        with contextlib.suppress(RedisError):  # then with the first beat
+            self._follow()
         self._doorbell.start()
         # Acquiring a shard arms its bell, so somebody should be listening; if not, polling does.
         self._doorbell.is_listening.wait(READY_WITHIN)

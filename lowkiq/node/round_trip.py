@@ -8,9 +8,10 @@ from typing import Any, Final, Generic, TypeVar
 from redis.exceptions import RedisError
 
 from lowkiq import clock
-from lowkiq.errors import LowkiqError, StaleClaim, Unsettled
+from lowkiq.errors import LowkiqError, Paused, StaleClaim, Unsettled
 from lowkiq.node.leases.claim_in_hand import ClaimInHand, Settle, Thread
-from lowkiq.node.leases.lease import Asked, Lease
+from lowkiq.node.leases.known import Asked
+from lowkiq.node.leases.lease import Lease
 from lowkiq.node.leases.thread_claim import ThreadClaim
 from lowkiq.node.pool import Pool
 from lowkiq.queue.call import Call, Caller, chunked, raise_first
@@ -148,6 +149,9 @@ class RoundTrip(Generic[C]):
             # given back with the next one.
             lease.not_made(asked, int(str(result)) if isinstance(result, Unsettled) else None)
             self._end_turn(lease, 0.0, now)
+        elif isinstance(result, Paused):
+            lease.not_made(asked, None)
+            self._end_turn(lease, None, now)  # whoever resumes it rings
         else:
             lease.refused(asked.epoch, result)
 

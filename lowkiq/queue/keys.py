@@ -13,6 +13,13 @@ operators write the same into either, and leave version 1 as it is; nodes raise 
 leaves them as they are, and what is left behind names the claim, or the score, that it belongs to. So it touches no
 later run.
 
+Pauses (pausing.lua) came so, too. An older node claims on from a paused shard: it never confirms that it rests, so
+whoever pauses is told, and a newer successor rests. An older producer puts a job into an open claim only, and a pause
+closes that.
+
+Held ids (holding.lua) came so: an older node claims them, and lets go what is parked of them when it acquires the
+shard; the next claim of a newer one parks it again.
+
 Tags (tags.lua) came so, too. An older node leaves those of a job that it ends beside the queue: they are dropped by the
 next push of the id that has tags, and by whichever newer node acquires the shard while nothing is queued. Until then a
 later job of that id may show them. They are words for people, and nothing is decided by them.
@@ -105,6 +112,11 @@ def failures(namespace: str, queue: str) -> str:
 def history_turn(namespace: str) -> str:
     """Exists until the next sample of the history is due."""
     return f"{namespace}:{{history}}"
+
+
+def live_settings(namespace: str) -> str:
+    """Hash: queue, a space and the name of a setting → its value, who set it and when, as JSON."""
+    return f"{namespace}:settings"
 
 
 def alerts(namespace: str) -> str:

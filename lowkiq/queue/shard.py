@@ -18,8 +18,9 @@ MAX_CLAIM = 1_000
 MAX_CLAIM_PAYLOADS = 4_000
 MAX_CLAIM_BYTES = 1 << 20
 
-#: Outcomes of renewing a lease. CANCELS comes on top of one that was kept: somebody has cancelled jobs of it.
-LOST, KEPT, WANTED, CANCELS = 0, 1, 2, 4
+#: Outcomes of renewing a lease. On top of one that was kept come CANCELS, when somebody has cancelled jobs of it, and
+#: PAUSED, when somebody has paused it and its owner has not said yet that it rests.
+LOST, KEPT, WANTED, CANCELS, PAUSED = 0, 1, 2, 4, 8
 
 Rest = Literal["keep", "ack", "release"]
 
@@ -157,9 +158,15 @@ class Shard:
         answered yet: of one in Redis that is not among them, Unsettled tells the number.
         """
         limits = (min(limit, MAX_CLAIM), max_payloads, MAX_CLAIM_PAYLOADS // shards, MAX_CLAIM_BYTES // shards)
-        beside = f" {' '.join(map(str, known))} " if known else ""
-        arguments: list[Argument] = [node, epoch, number, self.layout, *limits, beside]
+        arguments: list[Argument] = [node, epoch, number, self.layout, *limits, _numbers(known)]
         return Call("claim", self._keys, arguments, partial(parse_claim, load=load_payload, check_id=check_id))
+
+    def rest(self, node: str, epoch: str, number: int, in_hand: Sequence[int]) -> Call[bool]:
+        """
+        Says that nothing of the shard starts any more, as it is paused. Claims up to that number that are not in hand
+        go back to the queue. False: it is not paused, or there are later claims.
+        """
+        return Call("rest", self._keys, [node, epoch, number, _numbers(in_hand)], bool)
 
     def checkpoint(self, node: str, epoch: str, number: int, id: str, value: bytes) -> Call[bool]:
         """Keeps what a job of a claim is to be given back when it is run again. False: its run is over."""
@@ -198,7 +205,7 @@ def shards_of(namespace: str, queues: Mapping[str, int]) -> list[Shard]:
 def renew(shards: Sequence[Shard], node: str, epochs: Sequence[str], ttl: float) -> Call[list[int]]:
     """
     Renews the leases of several shards; gives for each LOST, KEPT, or WANTED: kept, but another node's part; and
-    CANCELS added to the last two.
+    CANCELS and PAUSED added to the last two.
     """
     return Call("renew", [shard.prefix for shard in shards], [node, ttl, *epochs], list)
 
@@ -218,6 +225,11 @@ def _id(id: str) -> Argument:
 
 def _ids(reply: list[bytes]) -> list[str]:
     return [id.decode("utf-8", KEPT_BYTES) for id in reply]
+
+
+def _numbers(claims: Sequence[int]) -> str:
+    """Numbers of claims, each with a space before and after it."""
+    return f" {' '.join(map(str, claims))} " if claims else ""
 
 
 def _acquired(reply: list[Any]) -> Owned | Held:

@@ -8,12 +8,14 @@ from typing import Final
 from lowkiq.admin.jobs.actions import Progress
 from lowkiq.admin.jobs.bulks import Bulk
 from lowkiq.admin.jobs.finder import Finder
+from lowkiq.admin.jobs.holding import read_hold
 from lowkiq.admin.jobs.previews import Previews
 from lowkiq.admin.jobs.search import Search
 from lowkiq.admin.jobs.tags import TagCount, top_tags
 from lowkiq.admin.jobs.tracking import Tracked, Transition, is_tracked, read_tracked, read_transitions
 from lowkiq.admin.jobs.undo import UndoableActions
 from lowkiq.admin.metrics import known_queues
+from lowkiq.admin.pauses import Hold, pause_text
 from lowkiq.admin.sessions import end_session, read_ended_sessions
 from lowkiq.app import Lowkiq
 from lowkiq.errors import unknown_queue
@@ -82,10 +84,16 @@ class Backend:
         shard = shards[shard_of(encoded, len(shards))]
         return is_tracked(self.caller, shard, encoded), read_transitions(self.caller, shard, encoded)
 
-    def sweep(self, bulk: Bulk) -> Iterator[Progress]:
+    def hold_of(self, queue: str, id: str) -> Hold | None:
+        """Who holds an id; None: nobody does. Raises ValueError for what can't be an id."""
+        shards = self._shards(queue)
+        encoded = encode_id(id, self.settings.max_id_bytes, errors=KEPT_BYTES)
+        return read_hold(self.caller, shards[shard_of(encoded, len(shards))], encoded)
+
+    def sweep(self, bulk: Bulk, who: str = "") -> Iterator[Progress]:
         """Does what a bulk is to do, step by step."""
         search = Search(self.caller, self._shards(bulk.queue), self.settings.load_error)
-        return self.actions(bulk.queue).sweep(search, bulk.action, bulk.match, bulk.total)
+        return self.actions(bulk.queue).sweep(search, bulk.action, bulk.match, bulk.total, pause_text(who, ""))
 
     def ended_sessions(self) -> set[str]:
         """Sessions of web views that somebody has signed out of, in whichever process."""

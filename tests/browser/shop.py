@@ -129,13 +129,14 @@ class Shop:
 
 def page_paths(queue: str, id: str) -> list[str]:
     """The addresses of every page there is, with a queue and one of its jobs."""
-    views = ("due", "retries", "in_flight", "morgue")
+    views = ("due", "retries", "held", "in_flight", "morgue")
     return [
         "/",
         "/?span=30d",
         "/nodes",
         *(f"/queues/{queue}?view={view}" for view in views),
         f"/queues/{queue}/job?id={quote(id, safe='')}",
+        *(f"/queues/{queue}/{page}" for page in ("settings", "pause", "resume")),
         "/bulks",
         "/help",
         "/incidents",

@@ -102,6 +102,15 @@ class Causes:
         node = self._history.nodes.get(run.rpartition(".")[0])
         return node is not None and self._of_lost_claim(node, begun_at, ended_at, again_at) is not None
 
+    def has_stood_still(self, run: str, since: float, until: float) -> bool:
+        """True if the process of that run, or its node's, was stopped at a moment between these."""
+        node = self._history.nodes.get(run.rpartition(".")[0])
+        if node is None:
+            return False
+        pids = [node.pid, *([node.helps] if node.helps else [])]
+        windows = [window for pid in pids for window in (*self._of_pid[pid], *self._stalls_of[pid])]
+        return any(window.since <= until and window.until + CLAIM_WINDOW >= since for window in windows)
+
     def _was_pushed_again(self, payload: Payload) -> bool:
         """True if a reply to its push may have been lost."""
         push = self._history.pushes.get(payload)

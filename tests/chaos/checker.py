@@ -11,6 +11,8 @@ innocent     an id is buried for deaths of nodes, but none of its payloads kills
              often as that takes
 stale        a run is given a checkpoint of a payload that it is not to do
 came back    a job starts long after it was cancelled
+paused       a job starts while its queue is paused, after that was confirmed; explained if its process was stopped
+             between its taking the job and its start
 miscounted   a tag is counted otherwise than the jobs that are left have it
 """
 
@@ -32,6 +34,8 @@ ALONE: Final = 2
 SHOWN: Final = 20
 #: Seconds within which what was claimed when it was cancelled has started, or never will: a pause, and a lease.
 CLAIMED: Final = 30.0
+#: Seconds within which what had been taken has begun, on a machine that is busy.
+TAKEN: Final = 0.2
 
 
 @dataclass
@@ -62,6 +66,10 @@ class Verdict:
     stale: list[str] = field(default_factory=list)
     cancelled: int = 0
     came_back: list[str] = field(default_factory=list)
+    #: Times in which a queue was paused; and what has started then, and of that what a stopped process explains.
+    paused: int = 0
+    started_paused: list[str] = field(default_factory=list)
+    paused_explained: int = 0
     #: The same, when faults have struck so often while they ran that it looks as if they had.
     framed: int = 0
     #: Tags that are counted otherwise than jobs have them.
@@ -82,6 +90,7 @@ class Verdict:
             or self.stale
             or self.came_back
             or self.miscounted
+            or self.started_paused
         )
 
 
@@ -93,6 +102,7 @@ def check(history: History, *, may_lose: bool = False) -> Verdict:
         buried=len(history.morgue),
         queued=len(history.queued),
         miscounted=history.tags,
+        paused=len(history.pauses),
     )
     causes = Causes(history)
     written = {(*row, number) for row, records in history.rows.items() for number in _written(records)}
@@ -117,6 +127,7 @@ def check(history: History, *, may_lose: bool = False) -> Verdict:
         _check_burials(verdict, row, records, history, causes)
         _check_checkpoints(verdict, row, records)
         _check_cancels(verdict, row, records, history, causes)
+        _check_pauses(verdict, row, records, history, causes)
     return verdict
 
 
@@ -291,6 +302,22 @@ def _check_cancels(verdict: Verdict, row: Row, records: list[dict[str, Any]], hi
             ]
             if back:
                 verdict.came_back.append(f"{row}: run {record['r']} of {record['n']}, cancelled up to {back}")
+
+
+def _check_pauses(verdict: Verdict, row: Row, records: list[dict[str, Any]], history: History, causes: Causes) -> None:
+    """What a thread or the loop had taken when a pause was confirmed may begin a moment later."""
+    pauses = [pause for pause in history.pauses if pause.queue == row[0]]
+    for record in records:
+        if record["k"] != "begin":
+            continue
+        for pause in pauses:
+            if not pause.since + TAKEN < record["t"] < pause.until or causes.is_after_failover(record["t"]):
+                continue
+            if causes.has_stood_still(record["r"], pause.since, record["t"]):
+                verdict.paused_explained += 1
+            else:
+                since = record["t"] - pause.since
+                verdict.started_paused.append(f"{row}: run {record['r']} began {since:.3f} s after a confirmed pause")
 
 
 # ── duplicates ──────────────────────────────────────────────────────────────────────────────────────────────────────

@@ -38,6 +38,14 @@ class Window(NamedTuple):
     via: str = ""
 
 
+class Pause(NamedTuple):
+    """A time in which nothing of a queue may start."""
+
+    queue: str
+    since: float
+    until: float
+
+
 class Cancel(NamedTuple):
     """All payloads of an id up to a number."""
 
@@ -74,6 +82,7 @@ class History:
     queued: set[Payload] = field(default_factory=set)
     #: Row → what was cancelled of it, and when Redis knew that.
     cancels: dict[Row, list[Cancel]] = field(default_factory=dict)
+    pauses: list[Pause] = field(default_factory=list)
     #: Tags that are counted otherwise than jobs have them.
     tags: list[str] = field(default_factory=list)
     #: Those in the morgue that are said to have killed their nodes.
@@ -105,6 +114,8 @@ def read(directory: Path) -> History:
             history.nodes[node.name] = node
     for name in ("faults.jsonl", "outages.jsonl"):
         history.faults += [_window(record) for record in journal.read(directory / name)]
+    pauses = journal.read(directory / "pauses.jsonl")
+    history.pauses = [Pause(record["q"], record["since"], record["until"]) for record in pauses]
     left = directory / "left.json"
     if left.exists():
         told = json.loads(left.read_text())

@@ -17,6 +17,7 @@ from tests.chaos import history
 from tests.chaos.checker import Verdict, check
 from tests.chaos.injector import Injector, Prober
 from tests.chaos.journal import now
+from tests.chaos.pauser import Pauser
 from tests.chaos.plan import FAULTS, plan
 from tests.chaos.world.replicated import Servers
 from tests.chaos.world.world import World
@@ -51,13 +52,16 @@ def run(
     possible = {kind: kinds[kind] for kind in kinds if kind in servers.faults}
     with World(directory, servers, seed, load, mutant) as world:
         injector, prober = Injector(world, plan(seed, possible), directory), Prober(world, directory)
+        pauser = Pauser(world, seed, directory)
         prober.start()
+        pauser.start()
         began = now()
         while now() - began < seconds:
             injector.step()
             watch(now() - began, injector.counts)
             time.sleep(TICK)
         injector.heal()
+        pauser.stop()
         world.stop_producers()
         world.drain(DRAIN_WITHIN)
         world.stop_supervisors()

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from tests.chaos.checker import CLAIMED, check
-from tests.chaos.history import Cancel, Node, Window, read
+from tests.chaos.history import Cancel, Node, Pause, Window, read
 from tests.chaos.journal import Journal
 from tests.chaos.test_checker import ROW, history, record, run, verdict_is
 
@@ -52,6 +52,25 @@ def test_what_was_put_back_must_run_all_the_same(tmp_path: Path) -> None:
     assert not check(read(tmp_path)).lost, "all of it was deleted again"
     producer.write("back", q=ROW[0], id=ROW[1], n=2)
     assert check(read(tmp_path)).lost == [(*ROW, 1), (*ROW, 2)]
+
+
+@pytest.mark.parametrize(
+    ("at", "started", "explained"),
+    [(9.9, 0, 0), (10.05, 0, 0), (12.0, 1, 0), (14.9, 1, 0), (15.1, 0, 0), (20.0, 0, 0)],
+)
+def test_nothing_may_start_while_a_queue_is_paused(at: float, started: int, explained: int) -> None:
+    world = history(*run(at, "A.0", 5, 1), pushed=1)
+    world.pauses = [Pause(ROW[0], 10.0, 15.0), Pause("another", 0.0, 99.0)]
+    verdict = check(world)
+    assert (len(verdict.started_paused), verdict.paused_explained, verdict.paused) == (started, explained, 2)
+    assert verdict.is_good == (not started)
+
+
+def test_what_a_stopped_process_had_taken_before_may_start_when_it_goes_on() -> None:
+    world = history(*run(12.0, "A.0", 5, 1), pushed=1, faults=(Window("pause node", 9.0, 11.9, [1]),))
+    world.pauses = [Pause(ROW[0], 10.0, 15.0)]
+    verdict = check(world)
+    assert (len(verdict.started_paused), verdict.paused_explained) == (0, 1)
 
 
 def test_tags_that_are_miscounted_are_no_good() -> None:

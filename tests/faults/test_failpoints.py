@@ -22,13 +22,13 @@ pytestmark = pytest.mark.long
 #: Calls at which each of them must have been struck: what they are there for.
 WHAT_THEY_DO = {
     "node": {"register", "SCRIPT", "acquire", "claim", "settle+claim", "renew", "beat", "release", "SET+BLPOP"}
-    | {"isolate", "settle+isolate", "finish", "checkpoint", "cancels"},
-    "async node": {"claim", "settle+claim", "isolate", "settle+isolate", "finish", "checkpoint", "cancels"},
+    | {"isolate", "settle+isolate", "finish", "checkpoint", "cancels", "rest"},
+    "async node": {"claim", "settle+claim", "isolate", "settle+isolate", "finish", "checkpoint", "cancels", "rest"},
     "impatient node": {"abandon"},
     "producer": {"register", "SCRIPT", "push"},
     "awaiting producer": {"register", "SCRIPT", "push", "push_apart"},
     "people": {"track", "weigh", "put_away", "HSCAN", "put_back", "bury", "note_alerts", "note_incidents"}
-    | {"end_incidents"},
+    | {"end_incidents", "pause", "resume", "hold", "let_go"},
 }
 
 

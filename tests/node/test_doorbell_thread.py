@@ -46,9 +46,12 @@ class Watched:
         return made
 
 
+def _pass(*_: object) -> None: ...
+
+
 @contextmanager
 def listening(app: Lowkiq, client: Any) -> Iterator[None]:
-    with running(Doorbell(runtime_of(app, caller=SimpleNamespace(client=client)), {}, lambda _: None, lambda _: None)):
+    with running(Doorbell(runtime_of(app, caller=SimpleNamespace(client=client)), {}, _pass, _pass, _pass)):
         yield
 
 
@@ -98,7 +101,7 @@ def test_a_node_that_stands_by_acquires_a_shard_as_soon_as_it_is_released(
     thread = thread_of(lease.runtime, lease)
     pools = {lease: thread.pool}
     keeper = LeaseKeeper(lease.runtime, pools, [thread])
-    bell = Doorbell(lease.runtime, pools, keeper.take_over, keeper.cancel)
+    bell = Doorbell(lease.runtime, pools, keeper.take_over, keeper.cancel, keeper.pause)
     with running(bell), running(keeper):
         wait_until(lambda: bell.is_listening.is_set() and lease.holder == "one")
         released = held.release_call()
@@ -120,7 +123,7 @@ class Cancelled:
         (self.claim,) = self.thread.in_hand
         pools = {self.lease: self.thread.pool}
         self.keeper = LeaseKeeper(self.lease.runtime, pools, [self.thread])
-        self.bell = Doorbell(self.lease.runtime, pools, self.keeper.take_over, self.keeper.cancel)
+        self.bell = Doorbell(self.lease.runtime, pools, self.keeper.take_over, self.keeper.cancel, self.keeper.pause)
 
 
 @pytest.fixture

@@ -39,7 +39,7 @@ local found = {}
 for i, key in ipairs(redis.call('KEYS', KEYS[1] .. '*')) do
     local kind = redis.call('TYPE', key).ok
     local read = {hash = {'HGETALL', key}, zset = {'ZRANGE', key, 0, -1, 'WITHSCORES'}, list = {'LRANGE', key, 0, -1},
-        set = {'SMEMBERS', key}}
+        set = {'SMEMBERS', key}, string = {'GET', key}}
     found[i] = {string.sub(key, #KEYS[1] + 1), kind, read[kind] and redis.call(unpack(read[kind])) or {}}
 end
 return {found, redis.call('KEYS', ARGV[1])}
@@ -56,7 +56,8 @@ class Look:
         due, retries, errors, behind = self.zset("due"), self.zset("retries"), self.errors(), self.hash("behind")
         payloads = self._payloads("payloads", due)
         assert behind.keys() == {id for id, score in due.items() if score == math.inf}, "parked is what is due at inf"
-        assert behind.keys() <= self.claimed().keys(), "what is parked waits behind a claim that holds its id"
+        left = behind.keys() - self.claimed().keys() - self.zset("held").keys()
+        assert not left, "what is parked waits behind a claim that holds its id, or is held"
         due |= {id: float(own) for id, own in behind.items()}
         assert due.keys() == payloads.keys()
         assert retries.keys() <= due.keys()
@@ -137,6 +138,18 @@ class Look:
 
     def errors(self) -> dict[str, str]:
         return {id: error.decode() for id, error in self.hash("errors").items()}
+
+    def holds(self) -> dict[str, tuple[float, bytes]]:
+        """Ids that are held: since when, and who and why."""
+        held, holds = self.zset("held"), self.hash("holds")
+        assert held.keys() == holds.keys(), "held by whom?"
+        return {id: (since, holds[id]) for id, since in held.items()}
+
+    def pause(self) -> bytes | None:
+        """Since when, and by whom it is paused."""
+        kind, value = self.keys.get("paused", [b"string", None])
+        assert kind == b"string"
+        return value if isinstance(value, bytes) else None
 
     def zset(self, name: str) -> dict[str, float]:
         return {member.decode(): float(score) for member, score in self._pairs(name, b"zset")}

@@ -46,6 +46,7 @@ KINDS: Final[Mapping[str, Kind]] = {
     "late queue": Kind("queue", "queues are late"),
     "failing queue": Kind("queue", "queues fail"),
     "growing morgue": Kind("queue", "queues have a growing morgue"),
+    "paused": Kind("queue", "queues are paused"),
     "unreadable": Kind(""),
     "doubled": Kind("", "numbers are doubled"),
     "recycling": Kind("host"),

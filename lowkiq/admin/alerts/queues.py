@@ -1,4 +1,4 @@
-"""Alerts of queues and their shards: without a node, late, failing, dying, and jobs that take far too long."""
+"""Alerts of queues and their shards: without a node, late, failing, dying, paused, and jobs that take far too long."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from lowkiq.admin.alerts.situation import Situation
 from lowkiq.admin.beats.health import Running
 from lowkiq.admin.metrics import QueueMetrics, ShardMetrics
 from lowkiq.admin.past.history import Point
+from lowkiq.admin.pauses import by_whom
 from lowkiq.admin.words import age, plural, printable
 
 #: Seconds for which shards without a node are a consequence of a node that is late or missing: others stand in after
@@ -27,6 +28,8 @@ FAILS_OVER: Final = 300.0
 CALM: Final = 54.0
 #: Seconds within which a job must have been buried for a morgue to be growing, and over which it is measured.
 STILL_GROWS, GROWS_OVER = 600.0, 3600.0
+#: Seconds after which a node should have heard of a pause: it is told again with each renewal of its leases.
+RESTLESS: Final = 15.0
 #: Seconds that a batch must have run, however short it usually is.
 LONG_FLOOR: Final = 60.0
 
@@ -40,6 +43,7 @@ def of_queues(now: Situation) -> Iterator[Alert]:
     for queue, row in now.queues.items():
         yield from _failing(now, queue, row)
         yield from _growing_morgue(now, queue, row)
+        yield from _paused(now, queue, row)
     yield from _long_jobs(now)
 
 
@@ -83,7 +87,7 @@ def _late(now: Situation, queue: str, row: QueueMetrics) -> Iterator[Alert]:
     if not limit or row.lag < limit * (ENDS_BELOW if alert.key in now.noted else 1):
         return
     late = late_shards(now, queue)
-    if late and all(shard.is_unowned for shard in late):  # which says so
+    if late and all(shard.is_unowned or shard.pause for shard in late):  # which says so
         return
     says = (
         f"Queue {printable(queue, 60)} is {age(row.lag)} late: {plural(row.length, 'job')} queued, {row.busy:,} in hand"
@@ -116,6 +120,35 @@ def _why_late(now: Situation, queue: str, late: Sequence[ShardMetrics]) -> tuple
         of = f"{'shards' if len(late) > 1 else 'shard'} {numbers}"
         return f"jobs wait for what runs in {of}", do, f"/queues/{queue}?view=in_flight"
     return f"{idle} of {plural(len(threads), 'thread')} of its nodes are idle", "See what holds it up", "/nodes"
+
+
+# ── paused ──────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def _paused(now: Situation, queue: str, row: QueueMetrics) -> Iterator[Alert]:
+    """Somebody has done so on purpose, and may have forgotten it."""
+    shards = [shard for shard in now.shards if shard.queue == queue and shard.pause]
+    pauses = [shard.pause for shard in shards if shard.pause]
+    if not pauses:
+        return
+    last = max(pauses, key=lambda pause: pause.since)
+    since = min(pause.since for pause in pauses)
+    parts = [f"Queue {printable(queue, 60)} is paused{by_whom(last)}", f"{plural(row.length, 'job')} queued"]
+    if row.busy:
+        parts.append(f"{row.busy:,} still in hand")
+    if row.held:
+        parts.append(f"{plural(row.held, 'id')} held")
+    do = f"Resume it when that is over: lowkiq resume {printable(queue, 60)}"
+    left = sum(shard.queue == queue and not shard.pause for shard in now.shards)
+    if left:
+        parts.append(f"{plural(left, 'shard')} of {left + len(shards):,} {'is' if left == 1 else 'are'} not")
+        do = "Pause it again, or resume it: Redis has lost a part of that, or did not get it"
+    elif row.restless and now.at - since >= RESTLESS:
+        nodes = ", ".join(sorted({printable(shard.owner or "", 80) for shard in shards if shard.restless})[:3])
+        parts.append(f"what {plural(row.restless, 'shard')} of {nodes} had claimed may still start")
+        do = "See those nodes: they hang, or are of an older Lowkiq, which knows of no pause and runs on"
+    where, command = f"/queues/{queue}", f"lowkiq resume {queue}"
+    yield Alert("paused", "warn", queue, "; ".join(parts), do, since or None, where, command)
 
 
 # ── failing, and failed for good ────────────────────────────────────────────────────────────────────────────────────

@@ -5,8 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, Final, Literal, NamedTuple
 
+from lowkiq.admin.jobs import pausing
+from lowkiq.admin.jobs.pausing import WAIT, PauseReply
 from lowkiq.admin.jobs.search import Match, Search
 from lowkiq.admin.jobs.tracking import track
+from lowkiq.admin.live import set_live, unset_live
+from lowkiq.admin.past.incidents import note_deed
+from lowkiq.admin.pauses import MOST_WHY, pause_text
+from lowkiq.admin.words import printable
 from lowkiq.job import KEPT_BYTES, encode_id, shard_of
 from lowkiq.queue.call import Argument, Call, Caller, chunked, redis_time
 from lowkiq.queue.shard import Shard
@@ -16,7 +22,9 @@ CHUNK = 100
 #: Payloads of an id that a script merges at a time; the rest follows in the next.
 MERGE: Final = 1_000
 
-ActionName = Literal["perform_now", "revive", "bury", "delete", "cancel"]
+ActionName = Literal["perform_now", "revive", "bury", "delete", "cancel", "hold", "let_go"]
+#: Stands for who does it and why (pauses.py).
+TOLD: Final = "who and why"
 
 #: View → what can be done to its jobs, in the order of the buttons → the script, and its words before the ids.
 #: Everything that offers or takes an action asks this table.
@@ -24,14 +32,20 @@ _QUEUED: Final[Mapping[str, tuple[str, *tuple[Argument, ...]]]] = {
     "bury": ("bury", MERGE, "any"),
     "delete": ("drop", "queue"),
     "cancel": ("cancel",),
+    "hold": ("hold", TOLD),
 }
 ACTIONS: Final[Mapping[str, Mapping[str, tuple[str, *tuple[Argument, ...]]]]] = {
     "due": {"perform_now": ("perform_now",), **_QUEUED},
     "waiting": _QUEUED,
     "scheduled": {"perform_now": ("perform_now",), **_QUEUED},
     "retries": {"perform_now": ("perform_now",), "bury": ("bury", MERGE, "failed"), "delete": ("drop", "failed")},
+    "held": {"let_go": ("let_go",), "bury": ("bury", MERGE, "any"), "delete": ("drop", "queue")},
     "morgue": {"revive": ("revive", MERGE), "delete": ("drop", "morgue")},
 }
+
+
+#: What is told where nobody says who and why.
+NOBODY: Final = pause_text("", "")
 
 
 class Progress(NamedTuple):
@@ -115,6 +129,52 @@ class Actions:
         """
         return self.act("cancel", "due", ids)
 
+    def hold(self, ids: Iterable[str | int], reason: str = "", *, who: str = "") -> int:
+        """
+        Keeps ids from being run until they are let go, be they queued or not; a run of one is finished. Pushes merge.
+        Returns how many were not held before.
+        """
+        ids = list(ids)
+        held = self.act("hold", "due", ids, pause_text(who, reason))
+        self._note("hold", f"{held:,} of {len(ids):,} held", reason, who)
+        return held
+
+    def let_go(self, ids: Iterable[str | int], *, who: str = "") -> int:
+        """Ends that: what is queued of them is due at its own time, or now. Returns how many were held."""
+        ids = list(ids)
+        gone = self.act("let_go", "held", ids)
+        self._note("let go", f"{gone:,} of {len(ids):,} let go", "", who)
+        return gone
+
+    def _note(self, kind: str, says: str, reason: str, who: str) -> None:
+        if self._shards:
+            queue, why = self._shards[0].queue, f": {printable(reason, MOST_WHY)}" if reason else ""
+            said = f"Ids of {printable(queue, 60)}: {says}{why}"
+            note_deed(self._caller, self._shards[0].namespace, queue, kind, said, who)
+
+    def pause(self, reason: str = "", *, who: str = "", wait: float = WAIT) -> PauseReply:
+        """
+        Pauses the queue: nothing is claimed until `resume`; pushes go on, and what runs is finished. What nodes had
+        claimed and not started goes back: it waits for so many seconds until they all say that nothing starts any more,
+        and the reply tells of which that is not known. Repeating it changes who and why, and looks again.
+        """
+        return pausing.pause(self._caller, self._shards, reason, who, wait)
+
+    def resume(self, *, who: str = "") -> int:
+        """Ends the pause. Returns how many shards were paused."""
+        return pausing.resume(self._caller, self._shards, who)
+
+    def set(self, *, who: str = "", **options: Any) -> None:
+        """
+        Sets options of the queue in place of those of its worker's code: concurrency, batch_size, max_retry_count,
+        perform_timeout, log_level. Its nodes follow within a second or two. Raises SettingsError for what can't be.
+        """
+        set_live(self._caller, self._shards[0].namespace, self._shards[0].queue, options, who)
+
+    def unset(self, *names: str, who: str = "") -> int:
+        """Has options be those of the code again. Returns how many were set."""
+        return unset_live(self._caller, self._shards[0].namespace, self._shards[0].queue, names, who)
+
     def track(self, ids: Iterable[str | int]) -> int:
         """
         Keeps what happens to ids from now on, be they queued or not, until they are untracked; at most 1,000 of a
@@ -126,16 +186,16 @@ class Actions:
         """Forgets what has happened to ids, and keeps it no longer. Returns how many were tracked."""
         return track(self._caller, self._by_shard(ids), self._shards, on=False)
 
-    def act(self, action: str, view: str, ids: Iterable[str | int]) -> int:
+    def act(self, action: str, view: str, ids: Iterable[str | int], told: bytes = NOBODY) -> int:
         """
         Does what the table says to jobs of a view. Those named among retries are meant also if they are fresh by now.
         Raises ValueError if the view has no such action, or there can't be such an id.
         """
         check_action(action, view)
         view = "due" if view == "retries" else view
-        return sum(self.act_in(shard, action, view, some) for shard, some in self._by_shard(ids))
+        return sum(self.act_in(shard, action, view, some, told) for shard, some in self._by_shard(ids))
 
-    def sweep(self, search: Search, action: str, match: Match, most: int) -> Iterator[Progress]:
+    def sweep(self, search: Search, action: str, match: Match, most: int, told: bytes = NOBODY) -> Iterator[Progress]:
         """
         Acts on all jobs that match, a bounded step at a time; whoever takes the steps may stop between any two.
 
@@ -148,16 +208,17 @@ class Actions:
         for step in search.steps(match):
             known = [id for id, score in step.found if match.view != "morgue" or score <= started_at]
             for ids in chunked(known[: most - seen], CHUNK):
-                moved += self.act_in(step.shard, action, match.view, ids)
+                moved += self.act_in(step.shard, action, match.view, ids, told)
                 seen += len(ids)
                 yield Progress(seen, moved)
             if seen >= most:
                 return
             yield Progress(seen, moved)
 
-    def act_in(self, shard: Shard, action: str, view: str, ids: Sequence[bytes]) -> int:
+    def act_in(self, shard: Shard, action: str, view: str, ids: Sequence[bytes], told: bytes = NOBODY) -> int:
         """Acts on ids of a shard, at most CHUNK. A script that merges gives back those that it has moved in part."""
         script, *words = ACTIONS[view][action]
+        words = [told if word == TOLD else word for word in words]
         moved = 0
         while ids:
             count, *ids = self._caller.run(Call(script, [shard.prefix], [shard.layout, *words, *ids], _as_list))

@@ -2,30 +2,19 @@
 
 from __future__ import annotations
 
-import secrets
-from collections.abc import Callable
-
-import structlog
-from redis.exceptions import RedisError
-
 from lowkiq.admin.jobs.bulks import Bulk
-from lowkiq.admin.past.incidents import NewIncident, end, note
-from lowkiq.admin.words import printable
+from lowkiq.admin.past.incidents import NewIncident, end, note_deed, tolerant, try_to_note
+from lowkiq.admin.words import plural, printable
 from lowkiq.queue.call import Caller
-
-logger = structlog.get_logger("lowkiq")
 
 
 def note_action(caller: Caller, namespace: str, queue: str, action: str, ids: int, moved: int, who: str) -> None:
-    """Notes an action on several jobs; on one, programs may do more of them than anybody wants to read."""
-    if ids > 1:
+    """Notes an action on several jobs; on one, programs may do more of them than anybody wants to read. Holds last."""
+    if ids > 1 or action in {"hold", "let_go"}:
         kind = action.replace("_", " ")
-        of = f"{moved:,} of {ids:,} jobs" if moved != ids else f"{ids:,} jobs"
+        of = f"{moved:,} of {plural(ids, 'job')}" if moved != ids else plural(ids, "job")
         says = f"{kind.capitalize()}: {of} of {printable(queue, 60)}"
-        new = NewIncident(
-            key=f"deed:{secrets.token_hex(8)}", kind=kind, severity="note", says=says, queue=queue, who=who
-        )
-        _keep(lambda: note(caller, namespace, [new]))
+        note_deed(caller, namespace, queue, kind, says, who)
 
 
 def note_bulk(caller: Caller, namespace: str, bulk: Bulk, who: str) -> None:
@@ -35,17 +24,10 @@ def note_bulk(caller: Caller, namespace: str, bulk: Bulk, who: str) -> None:
     new = NewIncident(
         key=f"bulk:{bulk.id}", kind="bulk action", severity="note", says=says, queue=bulk.queue, who=who, lasts=True
     )
-    _keep(lambda: note(caller, namespace, [new]))
+    try_to_note(caller, namespace, new)
 
 
 def end_bulk(caller: Caller, namespace: str, bulk: Bulk) -> None:
     """Notes that it is over."""
-    _keep(lambda: end(caller, namespace, {f"bulk:{bulk.id}": None}))
-
-
-def _keep(write: Callable[[], object]) -> None:
-    """What was done was done: that it can't be noted is no error of it."""
-    try:
-        write()
-    except RedisError as error:
-        logger.warning("deed_not_noted", error=f"{type(error).__name__}: {error}"[:300])
+    with tolerant():
+        end(caller, namespace, {f"bulk:{bulk.id}": None})

@@ -5,11 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
+from lowkiq.admin.jobs.holding import read_holds
 from lowkiq.admin.jobs.paging import Bound, read_in_order
 from lowkiq.admin.jobs.reader import Found, JobReader
 from lowkiq.admin.jobs.search import Match, Search
 from lowkiq.admin.jobs.tags import TagCount, top_tags
 from lowkiq.admin.jobs.tracking import Tracked, Transition, read_tracked, read_transitions
+from lowkiq.admin.live import LiveSetting, read_live
+from lowkiq.admin.pauses import Hold
 from lowkiq.job import Job, check_tag
 from lowkiq.queue.call import Caller, chunked
 from lowkiq.queue.shard import Shard
@@ -89,6 +92,14 @@ class Queries:
     def top(self, limit: int = 10) -> list[TagCount]:
         """The tags of the queue and its morgue that most ids have, from a bounded read."""
         return top_tags(self._caller, self._shards, limit)
+
+    def held(self, limit: int = 1_000) -> list[Hold]:
+        """The ids that somebody holds (`actions.hold`), queued or not, the first held first: since when, who, why."""
+        return read_holds(self._caller, self._shards, limit)
+
+    def settings(self) -> dict[str, LiveSetting]:
+        """The options that somebody has set in place of those of the code (`actions.set`), by name."""
+        return read_live(self._caller, self._shards[0].namespace).get(self._shards[0].queue, {})
 
     def tracked(self) -> list[Tracked]:
         """The ids that somebody tracks (`actions.track`), each with what has happened to it since."""

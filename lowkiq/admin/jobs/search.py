@@ -15,7 +15,7 @@ from lowkiq.queue.call import Caller, chunked, pairs, redis_time
 from lowkiq.queue.shard import Shard
 from lowkiq.transport.server import Command
 
-View = Literal["due", "waiting", "scheduled", "retries", "morgue"]
+View = Literal["due", "waiting", "scheduled", "retries", "held", "morgue"]
 
 #: Ids that Redis scans in one step: well under a millisecond.
 STEP: Final = 500
@@ -26,7 +26,7 @@ AT_ONCE: Final = 1_000
 class Match(msgspec.Struct, frozen=True):
     """Jobs of a view, all of them or some."""
 
-    #: A state that has an index: "due" (all that are queued), "waiting", "scheduled", "retries" or "morgue".
+    #: A state that has an index: "due" (all that are queued), "waiting", "scheduled", "retries", "held" or "morgue".
     view: str
     #: A glob of ids, e.g. "order-*".
     pattern: str | None = None

@@ -11,7 +11,7 @@ from lowkiq.admin.jobs.paging import EVERYTHING, Bounds
 from lowkiq.admin.metrics import QueueMetrics
 
 #: What orders a list, and what a range of it goes by.
-DUE, FAILURES, BURIED = "due", "failures", "buried"
+DUE, FAILURES, BURIED, HELD = "due", "failures", "buried", "held"
 
 
 @dataclass(frozen=True)
@@ -65,6 +65,10 @@ STATES: Final[Mapping[str, State]] = {
     "retries": State(
         "Retrying", ("failed job", "failed jobs"), "Have failed and will be tried again. Each of them also counts as "
         "Waiting or Scheduled.", "retries", "queue", "errors", FAILURES, True, count="retries",
+    ),
+    "held": State(
+        "Held", ("held job", "held jobs"), "Kept from running by somebody, until let go. Each also counts as Waiting "
+        "if it is queued.", "held", "queue", "errors", HELD, True, count="held",
     ),
     "morgue": State(
         "Morgue", ("job of the morgue", "jobs of the morgue"), "Failed too often: nothing runs them until somebody "

@@ -6,19 +6,25 @@ Whoever sees something notes it, by a key that names this one occurrence: told a
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import re
+import secrets
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import chain
 from typing import Annotated, Final, Literal
 
 import msgspec
+import structlog
 from msgspec import Meta
+from redis.exceptions import RedisError
 
 from lowkiq.codec import encodable
 from lowkiq.queue import keys
 from lowkiq.queue.call import Call, Caller, chunked, raise_first
 from lowkiq.queue.unreadable import Unreadable, finite, is_another_type, parsed, quoted
+
+logger = structlog.get_logger("lowkiq")
 
 #: How many are kept, and for how many seconds.
 MOST: Final = 10_000
@@ -33,7 +39,7 @@ MOST_BYTES: Final = 16_384
 KINDS: Final = (
     "death", "hang", "crash loop", "recycle", "recycle cut off", "lease lost", "started", "retiring", "stopped",
     "deploy", "quiet", "resume", "restart", "dump", "bulk action", "perform now", "bury", "delete", "undo", "revive",
-    "cancel",
+    "cancel", "pause", "hold", "let go", "settings changed",
 )  # fmt: skip
 
 Severity = Literal["bad", "warn", "note"]
@@ -105,6 +111,27 @@ def note(caller: Caller, namespace: str, news: Sequence[NewIncident]) -> int:
         rows = [word for one in some for word in (_key(one.key), _time(one.at), _text(one))]
         new += caller.run(Call("note_incidents", _keys(namespace), [MOST, KEPT_SECONDS, *rows], int))
     return new
+
+
+def note_deed(caller: Caller, namespace: str, queue: str, kind: str, says: str, who: str) -> None:
+    """Notes what somebody did to a queue."""
+    new = NewIncident(key=f"deed:{secrets.token_hex(8)}", kind=kind, severity="note", says=says, queue=queue, who=who)
+    try_to_note(caller, namespace, new)
+
+
+def try_to_note(caller: Caller, namespace: str, new: NewIncident) -> None:
+    """Notes an incident, if that can be."""
+    with tolerant():
+        note(caller, namespace, [new])
+
+
+@contextlib.contextmanager
+def tolerant() -> Iterator[None]:
+    """What was done was done: that it can't be noted is no error of it."""
+    try:
+        yield
+    except RedisError as error:
+        logger.warning("deed_not_noted", error=f"{type(error).__name__}: {error}"[:300])
 
 
 def end(caller: Caller, namespace: str, ended: Mapping[str, float | None]) -> int:

@@ -2,14 +2,16 @@
 -- KEYS  shard prefixes (on Cluster: of one slot)
 -- returns {now, then for each key {queued, retries, those that wait for their own run, claimed, claims, morgue, oldest
 --          due of the others or '', processed, failed, pushed, merged, owner or '', seconds its lease still has, epoch, those
---          that are due later},
+--          that are due later, since when and by whom it is paused or '' (pausing.lua), 1 if nothing claimed of it starts,
+--          held ids (holding.lua)},
 --          or {name of a key that is of another type ...}}
 --@ shard now stamp clock_back count attempt
+--@ pausing rests
 local KINDS = {due = 'zset', retries = 'zset', claim = 'list', morgue = 'zset', meta = 'hash', owner = 'hash',
   payloads = 'hash', errors = 'hash', crashes = 'hash', ['morgue:payloads'] = 'hash', ['morgue:errors'] = 'hash',
   asides = 'hash', behind = 'hash', cancels = 'hash', checkpoints = 'hash',
   tags = 'hash', claimed_tags = 'hash', ['morgue:tags'] = 'hash', tag_counts = 'zset',
-  tracks = 'hash', watch = 'string'}
+  tracks = 'hash', watch = 'string', paused = 'string', held = 'zset', holds = 'hash'}
 local RARE = {'errors', 'crashes', 'morgue:payloads', 'morgue:errors', 'asides', 'cancels', 'checkpoints', 'tags',
   'claimed_tags', 'morgue:tags', 'tracks', 'behind'}
 local now = now_us()
@@ -30,10 +32,13 @@ local function read(P)
   redis.call('HLEN', P .. 'payloads')
   local claimed = redis.call('LLEN', P .. 'claim') / 2
   local claims, waiting = math.min(claimed, 1), 0
-  local rare = {P .. 'tag_counts'}
-  for i, name in ipairs(RARE) do rare[i + 1] = P .. name end
+  local rare, paused, held = {P .. 'tag_counts', P .. 'paused', P .. 'held', P .. 'holds'}, nil, 0
+  for i, name in ipairs(RARE) do rare[i + 4] = P .. name end
   if redis.call('EXISTS', unpack(rare)) > 0 then
     redis.call('ZCARD', P .. 'tag_counts')
+    paused = redis.call('GET', P .. 'paused')
+    held = redis.call('ZCARD', P .. 'held')
+    redis.call('HLEN', P .. 'holds')
     for _, name in ipairs(RARE) do waiting = redis.call('HLEN', P .. name) end -- that of the last
     local asides = redis.call('HGETALL', P .. 'asides')
     for i = 1, #asides, 2 do
@@ -54,6 +59,9 @@ local function read(P)
     lease_end < 1e15 and string.format('%.6f', math.max(lease_end - now / 1000000, 0)) or '0',
     owner[3] or '0',
     later,
+    paused or '',
+    paused and is_at_rest(P, now) and 1 or 0,
+    held,
   }
 end
 

@@ -100,6 +100,8 @@ class Work(_Frame, tag="work"):
     epoch: str
     jobs: list[RawJob]
     error: Told | None = None
+    #: What the worker's is now; None: what its code says.
+    max_retry_count: int | None = None
 
 
 class Answer(_Frame, tag="answer"):

@@ -89,6 +89,8 @@ class HelperProcess:
                 except Exception as error:  # noqa: BLE001 (so is the worker)
                     self._refuse(f"worker {self._workers[work.queue].__name__}", error)
                     return 1
+                if work.max_retry_count is not None:
+                    performer.override({"max_retry_count": work.max_retry_count})
                 ended = self._perform(work, performer)
                 self._flush()
                 if os.getpid() != self._pid:  # a job has forked, and its child came back here

@@ -15,7 +15,8 @@ from lowkiq.handlers.retries import Failures
 from lowkiq.handlers.stop import Stop
 from lowkiq.job import Job
 from lowkiq.node.leases import checkpoints
-from lowkiq.node.leases.lease import Asked, Lease, Runner
+from lowkiq.node.leases.known import Asked, Runner
+from lowkiq.node.leases.lease import Lease
 from lowkiq.queue.call import Call
 from lowkiq.queue.claims import Claim, Handed, Spoiled, claim_handed
 from lowkiq.queue.shard import Exhausted, Failure, Outcome, Rest, Settled
@@ -107,6 +108,8 @@ class ClaimInHand(ABC):
         self.waits_since: float | None = clock.monotonic() if claim.spoiled else None
         #: None of its jobs runs, or will: the next settle is its last. On a thread it is settled only then.
         self.is_ended = True
+        #: Its shard was paused: not even a task that was made for it begins.
+        self.is_resting = False
         #: A push has handed its only job over.
         self.came_alone = False
         #: Settled, or no longer ours: its thread has nothing to do for it any more.
@@ -236,6 +239,11 @@ class ClaimInHand(ABC):
             self._give_back()
             if self.waits_since is None and self._has_news():
                 self.waits_since = clock.monotonic()
+
+    def rest(self) -> None:
+        """Has nothing of it start any more, as its shard was paused."""
+        self.is_resting = True
+        self.give_back()
 
     def finish(self) -> None:
         """Ends it: settled, or no longer ours. Called by its thread, or while that runs none of its jobs."""

@@ -26,11 +26,15 @@ class ClaimSize:
 
     def __init__(self, window: float, batch_size: int) -> None:
         self._window = window
-        self._batch_size = batch_size
-        self._most = max(MAX_CLAIM // batch_size, 1)
+        self.go_by(batch_size)
         self._batches = 1  # an unknown worker starts with one batch
         self._average: float | None = None
         self._held = float(self._most)
+
+    def go_by(self, batch_size: int) -> None:
+        """Notes how many ids one perform gets from here on."""
+        self._batch_size = batch_size
+        self._most = max(MAX_CLAIM // batch_size, 1)
 
     @property
     def shards(self) -> int:

@@ -6,13 +6,14 @@ import math
 import threading
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import Any, Final, NamedTuple, Protocol
+from typing import Any, Final
 
 from lowkiq import clock
 from lowkiq.errors import Fenced, OtherLayout
 from lowkiq.handlers.performer import Performer
-from lowkiq.node.leases.claim_numbers import ClaimNumbers, Next
+from lowkiq.node.leases.claim_numbers import ClaimNumbers
 from lowkiq.node.leases.claim_size import ClaimSize
+from lowkiq.node.leases.known import Asked, Claimed, Runner
 from lowkiq.node.runtime import Runtime
 from lowkiq.queue.call import Call
 from lowkiq.queue.claims import Claim, Handed
@@ -21,39 +22,6 @@ from lowkiq.shared_page import DeadNode, Seat
 
 #: Batches of a shard that an async worker runs at a time, unless its `concurrency` says otherwise.
 ASYNC_CONCURRENCY: Final = 100
-
-
-class Runner(Protocol):
-    """A worker thread, as far as a lease knows it."""
-
-    def lasts_at(self, patience: float) -> float:
-        """When what it has in hand lasts, at a batch of so many seconds (monotonic); inf while that can't be told."""
-
-
-class Claimed(Protocol):
-    """A claim in hand, as far as a lease knows it."""
-
-    epoch: str
-    number: int
-    crowds: list[int]
-
-    @property
-    def has_unstarted(self) -> bool:
-        """True if jobs wait for their turn in it."""
-
-
-class Asked(NamedTuple):
-    """A claim that is asked for."""
-
-    epoch: str
-    made: Next
-    #: The last one is the claim; those before it give back claims whose replies were lost.
-    calls: list[Call[Any]]
-
-    @property
-    def number(self) -> int:
-        """The claim's number."""
-        return self.made.number
 
 
 class Lease:
@@ -91,16 +59,25 @@ class Lease:
         #: Who owns the shard, when it is not us.
         self.holder: str | None = None
         #: Turns at a time, at most; of an async worker, batches.
-        self.concurrency = performer.worker.concurrency or (ASYNC_CONCURRENCY if performer.is_async else math.inf)
+        self.concurrency = math.inf
+        self.follow_worker()
         self._turns: set[Runner] = set()
         #: The claims that are performed, or settled; be it under a lease that was lost.
         self.in_hand: tuple[Claimed, ...] = ()
         self._numbers = ClaimNumbers()
+        #: What claims up to this number still bring is not started: the shard was paused since.
+        self._rests_to = 0
         #: Whether the last claim found suspects: those need the node for themselves.
         self.has_suspects = False
         #: For the pool: when the shard is to be looked at; and when it was last rung, and for what time (monotonic).
         self.due_at = math.inf
         self.rung_at, self.rung_for = 0.0, math.inf
+
+    def follow_worker(self) -> None:
+        """Goes by what the worker's options are now."""
+        worker, most = self.performer.worker, ASYNC_CONCURRENCY if self.performer.is_async else math.inf
+        self.concurrency = worker.concurrency or most
+        self.claim_size.go_by(worker.batch_size)
 
     # ── turns at the shard ──────────────────────────────────────────────────────────────────────────────────────────
 
@@ -151,6 +128,7 @@ class Lease:
             self.epoch = owned.epoch
             self.until = asked_at + self._ttl
             self._numbers = ClaimNumbers()
+            self._rests_to = 0
 
     def stand_by(self, holder: str) -> bool:
         """Notes that another node has it. Returns whether that is news, and the shard this node's part."""
@@ -202,6 +180,21 @@ class Lease:
 
     def _release(self, epoch: str) -> Call[Released]:
         return self.shard.release(self.runtime.node, epoch, self._numbers.last, "lease")
+
+    def rest(self) -> Call[bool] | None:
+        """
+        Keeps all that is claimed, and has not started, from starting, as the shard was paused; the call says so. What
+        is claimed from here on was claimed when it was paused no more.
+        """
+        with self.lock:
+            epoch = self.epoch
+            if epoch is None:
+                return None
+            self._rests_to = self._numbers.last
+            in_hand = [claim for claim in self.in_hand if claim.epoch == epoch]
+        for claim in in_hand:
+            claim.rest()
+        return self.shard.rest(self.runtime.node, epoch, self._rests_to, [claim.number for claim in in_hand])
 
     def abandon_call(self) -> Call[int] | None:
         """Says that we leave while a job runs."""
@@ -261,6 +254,9 @@ class Lease:
         with self.lock:
             if self.epoch != asked.epoch:
                 return False
+            if claim is not None and asked.number <= self._rests_to:
+                self._numbers.lost(asked.number)  # it goes back, if it has not been already
+                return False
             self._numbers.answered(asked.made, is_empty=claim is None)
             if claim is not None:
                 self.in_hand += (claim,)
@@ -269,10 +265,12 @@ class Lease:
     def handed(self, handed: Handed, claim: Claimed, thread: Runner) -> bool:
         """
         Takes in hand a job that a push has put into the open claim, and gives that thread a turn. False if it speaks of
-        another claim, or others have all turns: then the next claim finds the job.
+        another claim, the shard was paused, or others have all turns: then the next claim finds the job.
         """
         with self.lock:
             may_run = len(self._turns) < self.concurrency
+            if handed.number <= self._rests_to:
+                return False
             if self.epoch != handed.epoch or not self._numbers.handed(handed.number, may_run=may_run):
                 return False
             self._turns.add(thread)

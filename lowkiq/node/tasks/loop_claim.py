@@ -209,6 +209,8 @@ class TaskBatch:
             self.task.cancel()
 
     async def _run(self) -> Failures | None:
+        if self._claim.is_resting:
+            return Failures(released=[job.id for job in self.running])
         enter(Context(self))
         self.running_since = clock.monotonic()  # until here it waited for the loop
         performer, jobs = self._claim.lease.performer, list(self.running)

@@ -69,16 +69,18 @@ end
 if is_foreign and not abandoned then note(P, ran and 'death' or 'lease_lost', '', holder) end
 local restored, buried = 0, 0
 local has_rare = redis.call('EXISTS', P .. 'claim', P .. 'asides', P .. 'behind', P .. 'cancels', P .. 'checkpoints',
-  P .. 'claimed_tags', P .. 'tags') > 0
+  P .. 'claimed_tags', P .. 'tags', P .. 'paused') > 0
 if has_rare then restored, buried = restore() end
 
 -- TIME keeps epochs rising (I2) even when Redis has lost its last writes.
 epoch = string.format('%.0f', math.max(epoch + 1, now))
 -- Without a claim the first write is this one, which Redis does not refuse when memory is full.
-redis.call('HDEL', P .. 'owner', 'abandoned', 'last_due', 'claim', 'alone', 'open', 'waiting', 'wanted', 'bell')
+redis.call('HDEL', P .. 'owner', 'abandoned', 'last_due', 'claim', 'alone', 'open', 'waiting', 'wanted', 'bell', 'rests')
 if known_layout ~= ARGV[2] then redis.call('HSET', P .. 'meta', 'layout', ARGV[2]) end
 local lease = {'node', ARGV[1], 'epoch', epoch, 'until', stamp(now + ARGV[3] * 1000000), 'ttl', ARGV[3]}
 if ARGV[6] ~= '' then lease[9], lease[10] = 'bell', ARGV[6] end
+-- Of what it owns now it has started nothing.
+if has_rare and redis.call('EXISTS', P .. 'paused') == 1 then lease[#lease + 1], lease[#lease + 2] = 'rests', epoch end
 redis.call('HSET', P .. 'owner', unpack(lease))
 local due_by = shard_now(P, last_score)
 return {'OWNED', epoch, oldest_due(P, due_by), stamp(due_by), restored, buried}

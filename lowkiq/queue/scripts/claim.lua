@@ -11,8 +11,8 @@
 --       if they are suspects, for each its deaths in a crowd after the first, up to 16; and if any has a checkpoint, or
 --       tags, after those, or {}: {id, "score:value" (claimed.lua), id, ...}; and if any has tags: {id, tags (tags.lua),
 --       id, ...}}
--- errors: FENCED, LAYOUT, NEWER, STALE (this number, or a later one, was claimed or given up), UNSETTLED (with the number
---       of a claim that its owner does not know of)
+-- errors: FENCED, LAYOUT, NEWER, STALE (this number, or a later one, was claimed or given up), PAUSED (pausing.lua),
+--       UNSETTLED (with the number of a claim that its owner does not know of)
 
 local FIRST_STEP, LAST_STEP = 4, 32 -- payloads read at a time: a thousand large ones are not, before the bytes are full
 -- Most claims end here, before any function is made.
@@ -22,6 +22,7 @@ local FIRST_STEP, LAST_STEP = 4, 32 -- payloads read at a time: a thousand large
 --@ bell oldest_due
 --@ payloads get span fold zadd_lowest
 --@ claimed running set_aside park
+--@ holding park
 --@ notes note
 
 local FEW = 16 -- jobs that a claim of few looks at
@@ -88,7 +89,8 @@ if layout_refusal then return layout_refusal end
 if tonumber(number) <= last_claim then return refuse('STALE', 'claim ' .. last_claim .. ' came later') end
 -- Rare ones; one command tells that there is none of them.
 local has_rare = redis.call('EXISTS', P .. 'claim', P .. 'crashes', P .. 'retries', P .. 'asides', P .. 'checkpoints',
-  P .. 'tags', P .. 'watch', P .. 'tracks') > 0
+  P .. 'tags', P .. 'watch', P .. 'tracks', P .. 'paused', P .. 'held') > 0
+if has_rare and redis.call('EXISTS', P .. 'paused') == 1 then return refuse('PAUSED', 'nothing is claimed') end
 local has_others = has_rare and redis.call('EXISTS', P .. 'claim', P .. 'asides') > 0
 local others = has_others and claims_in_hand(P, last_claim) or {}
 for _, claim in ipairs(others) do
@@ -110,13 +112,18 @@ if has_others then
   local parked = park_running(P, ids, count, running)
   if parked > 0 then ids, count, first, last, next_due = find_due(P, now, count - parked) end
 end
+local has_held = has_rare and redis.call('EXISTS', P .. 'held') == 1
+if has_held and count > 0 then
+  local parked = park_held(P, ids, count)
+  if parked > 0 then ids, count, first, last, next_due = find_due(P, now, count - parked) end
+end
 if count == 0 then
   local marks = {'claim', number}
   -- There may be more to do, where all that it looked at was parked.
   if next_due == '' or tonumber(next_due) > tonumber(stamp(now)) then
     marks[3], marks[4] = 'waiting', next_due == '' and 'inf' or next_due
   end
-  if not has_others then marks[5], marks[6] = 'open', epoch .. ' ' .. number end
+  if not (has_others or has_held) then marks[5], marks[6] = 'open', epoch .. ' ' .. number end
   redis.call('HSET', P .. 'owner', unpack(marks))
   return {stamp(now), next_due, {}, '0'}
 end

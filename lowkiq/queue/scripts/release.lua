@@ -19,7 +19,7 @@ if ARGV[4] == 'lease' and last_claim <= number then
   for _, claim in ipairs(claims_in_hand(P, last_claim)) do restored = restored + restore_claim(P, now, claim, {}) end
   local wanted = redis.call('HGET', P .. 'owner', 'wanted')
   redis.call('HDEL', P .. 'owner', 'node', 'until', 'waiting', 'abandoned', 'claim', 'last_due', 'wanted', 'bell', 'ttl',
-    'open', 'alone')
+    'open', 'alone', 'rests')
   if wanted then ring_node(P, wanted, 'foster ' .. P) end
   return {restored, '', stamp(now), wanted or ''}
 end

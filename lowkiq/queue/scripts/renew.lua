@@ -3,19 +3,19 @@
 -- KEYS  shard prefixes (on Cluster: of one slot)
 -- ARGV  1 node, 2 ttl in seconds, then the epoch for each key
 -- returns for each key 0 (another node or epoch owns it), 1 (kept) or 2 (kept, and another node wants it as its part); 4
---       more for one that is kept and has cancelled jobs
+--       more for one that is kept and has cancelled jobs, 8 for one that is paused and does not rest (pausing.lua)
 --@ shard now stamp oom each
 local owners = {}
 each(function(first, last)
   for i = first, last do
     owners[i] = {} -- of a shard that can't be read
-    owners[i] = redis.call('HMGET', KEYS[i] .. 'owner', 'node', 'epoch', 'wanted')
+    owners[i] = redis.call('HMGET', KEYS[i] .. 'owner', 'node', 'epoch', 'wanted', 'rests')
   end
   return true
 end)
-local cancels = {}
-for i = 1, SHARDS do cancels[i] = KEYS[i] .. 'cancels' end
-local has_cancels = redis.call('EXISTS', unpack(cancels)) > 0
+local rare = {}
+for i = 1, SHARDS do rare[i * 2 - 1], rare[i * 2] = KEYS[i] .. 'cancels', KEYS[i] .. 'paused' end
+local has_rare = redis.call('EXISTS', unpack(rare)) > 0
 local lease_end = stamp(now_us() + ARGV[2] * 1000000)
 local kept = {}
 for i = 1, SHARDS do
@@ -24,7 +24,9 @@ for i = 1, SHARDS do
     free_first(KEYS[i])
     redis.call('HSET', KEYS[i] .. 'owner', 'until', lease_end)
     kept[i] = owners[i][3] and owners[i][3] ~= ARGV[1] and 2 or 1
-    if has_cancels and redis.call('EXISTS', cancels[i]) == 1 then kept[i] = kept[i] + 4 end
+    if has_rare and redis.call('EXISTS', KEYS[i] .. 'cancels') == 1 then kept[i] = kept[i] + 4 end
+    local is_restless = has_rare and owners[i][4] ~= ARGV[i + 2]
+    if is_restless and redis.call('EXISTS', KEYS[i] .. 'paused') == 1 then kept[i] = kept[i] + 8 end
   end
 end
 return kept

@@ -10,6 +10,7 @@ from lowkiq.admin.jobs.actions import actions_of
 from lowkiq.admin.jobs.bulks import Bulk, ask_to_stop, read_bulk, read_bulks
 from lowkiq.admin.jobs.deeds import note_action
 from lowkiq.admin.jobs.search import Match
+from lowkiq.admin.pauses import pause_text
 from lowkiq.errors import short
 from lowkiq.web.api.input import Rejected
 from lowkiq.web.api.operation import NO_QUEUE, ApiCall, Reply, operation
@@ -40,7 +41,7 @@ NO_BULK: Final = {404: "There is no such bulk, or no longer."}
     },
 )
 async def act(call: ApiCall) -> Reply:
-    """Perform now, revive, bury, delete or cancel jobs."""
+    """Perform now, revive, bury, delete, cancel, hold or let go of jobs."""
     body: ActionRequest = call.body
     if (body.ids is None) == (body.all is None):
         raise Rejected(400, "give either ids, with their view, or all")
@@ -105,7 +106,7 @@ async def stop_bulk(call: ApiCall) -> Reply:
 async def _act_on_ids(call: ApiCall, body: ActionRequest, ids: list[str]) -> Reply:
     if body.dry_run or body.expected is not None:
         raise Rejected(400, "dry_run and expected go with all: of ids you know how many there are")
-    view = body.view or ("morgue" if body.action == "revive" else "due")
+    view = body.view or {"revive": "morgue", "let_go": "held"}.get(body.action, "due")
     _require_action(body.action, view)
 
     if body.keep and body.action != "delete":
@@ -115,7 +116,8 @@ async def _act_on_ids(call: ApiCall, body: ActionRequest, ids: list[str]) -> Rep
         actions = call.view.backend.actions(call.queue)
         try:
             if not body.keep:
-                return Moved(actions.act(body.action, view, ids))
+                told = pause_text(who_of(call.request), body.reason)
+                return Moved(actions.act(body.action, view, ids, told))
             deleted = actions.delete_and_keep(view, ids)
         except (TypeError, ValueError) as error:
             raise Rejected(400, f"field ids: {error}") from error

@@ -40,6 +40,8 @@ QUEUE_GAUGES: Final[Sequence[tuple[str, str, Callable[[QueueMetrics], float]]]] 
         "Seconds by which the oldest due job is late, unless its own run is not over.",
         lambda queue: queue.lag,
     ),
+    ("lowkiq_queue_held", "Ids that somebody keeps from running.", lambda queue: queue.held),
+    ("lowkiq_queue_paused_shards", "Shards that somebody has paused.", lambda queue: queue.paused),
 )
 QUEUE_COUNTERS: Final[Sequence[tuple[str, str, Callable[[QueueMetrics], float]]]] = (
     ("lowkiq_jobs_processed", "Jobs done.", lambda queue: queue.processed),

@@ -8,7 +8,7 @@ import msgspec
 from starlette.responses import Response
 from starlette.routing import BaseRoute
 
-from lowkiq.web.api import actions, events, jobs, monitoring, openapi, past, prometheus, tags
+from lowkiq.web.api import actions, events, flow, jobs, monitoring, openapi, past, prometheus, tags
 from lowkiq.web.api.operation import JSON, ApiCall, operation
 from lowkiq.web.api.types import TokenReply
 from lowkiq.web.security.paths import prefix_of
@@ -54,6 +54,10 @@ OPERATIONS: Final = (
     tags.tags,
     actions.act,
     actions.undo,
+    flow.pause,
+    flow.resume,
+    flow.settings,
+    flow.set_settings,
     actions.bulks,
     actions.bulk,
     actions.stop_bulk,

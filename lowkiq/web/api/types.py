@@ -20,6 +20,7 @@ from lowkiq.admin.metrics import ShardMetrics
 from lowkiq.admin.past.history import Point
 from lowkiq.admin.past.incidents import Incident
 from lowkiq.admin.past.statistics import KEPT_DAYS, Statistics
+from lowkiq.admin.pauses import MOST_WHY
 from lowkiq.job import LONGEST_TAG
 from lowkiq.web.snapshot import QueueRow
 
@@ -57,11 +58,12 @@ class JobsQuery(msgspec.Struct, frozen=True):
     """Choice of jobs of a queue."""
 
     view: Annotated[
-        Literal["due", "waiting", "scheduled", "retries", "in_flight", "morgue"],
+        Literal["due", "waiting", "scheduled", "retries", "held", "in_flight", "morgue"],
         Meta(
             description="due: all that are queued, the first due first: waiting (due by now, or for their own run) and "
             "scheduled (due later) together, failed ones among both. retries: those that have failed, most failures "
-            "first. in_flight: in the hands of nodes. morgue: the dead, the newest first."
+            "first. held: those that somebody keeps from running, the first held first. "
+            "in_flight: in the hands of nodes. morgue: the dead, the newest first."
         ),
     ] = "due"
     pattern: Annotated[Text | None, Meta(description='A glob of ids, e.g. "order-*". The order is then lost.')] = None
@@ -96,6 +98,28 @@ class UndoRequest(msgspec.Struct, frozen=True):
     """Deletion that is to be undone."""
 
     undo: Annotated[Text, Meta(description="What the deletion was answered with.")]
+
+
+class PauseRequest(msgspec.Struct, frozen=True):
+    """Pause of a queue."""
+
+    reason: Annotated[
+        Annotated[str, Meta(max_length=MOST_WHY)], Meta(description="For all who see that it is paused.")
+    ] = ""
+    wait: Annotated[
+        float,
+        Meta(ge=0, le=10, description="Seconds to wait for nodes to confirm that nothing more starts."),
+    ] = 2.0
+
+
+class SettingsRequest(msgspec.Struct, frozen=True):
+    """Options of a queue that are to be set, or to be those of the code again."""
+
+    set: Annotated[
+        dict[str, int | float | str | None],
+        Meta(description="Name → value: concurrency, batch_size, max_retry_count, perform_timeout or log_level."),
+    ] = {}
+    unset: Annotated[list[str], Meta(max_length=100, description="Names.")] = []
 
 
 class JobQuery(msgspec.Struct, frozen=True):
@@ -151,14 +175,20 @@ class ActionRequest(msgspec.Struct, frozen=True):
         ActionName,
         Meta(
             description="Of due and retries: perform_now, bury (to the morgue), delete. Of morgue: revive, delete. Of "
-            "due: cancel, which deletes what is queued of the jobs, and asks those that run to stop as well."
+            "due: cancel, which deletes what is queued of the jobs, and asks those that run to stop as well; and hold, "
+            "which keeps ids from being run. Of held: let_go, bury, delete."
         ),
     ]
     ids: Annotated[
         Annotated[list[str], Meta(min_length=1, max_length=MAX_IDS)] | None,
         Meta(description="The jobs. Done at once; the reply says how many were moved."),
     ] = None
-    view: Annotated[View | None, Meta(description="Where the ids are. Default: due, or morgue for revive.")] = None
+    view: Annotated[
+        View | None, Meta(description="Where the ids are. Default: due, morgue for revive, held for let_go.")
+    ] = None
+    reason: Annotated[
+        Annotated[str, Meta(max_length=MOST_WHY)], Meta(description="Of hold: for all who see that they are held.")
+    ] = ""
     all: Annotated[All | None, Meta(description="Done in the background; the reply is the bulk.")] = None
     expected: Annotated[
         Count | None,
@@ -420,6 +450,42 @@ class Moved(msgspec.Struct, frozen=True, omit_defaults=True):
 
     moved: Annotated[int, Meta(description="Jobs moved or deleted; those not there any more are not counted.")]
     undo: Annotated[str | None, Meta(description="Of a deletion that keeps them: what undoes it.")] = None
+
+
+class PauseReply(msgspec.Struct, frozen=True):
+    """A paused queue. Nothing more of it is claimed."""
+
+    since: Annotated[float, Meta(description="Unix time since when it is paused.")]
+    confirmed: Annotated[bool, Meta(description="Whether nothing more starts. If not, ask again.")]
+    unconfirmed: Annotated[
+        dict[str, list[int]],
+        Meta(description="Node → shards of which it has not confirmed that: what it had claimed may still start."),
+    ]
+
+
+class Resumed(msgspec.Struct, frozen=True):
+    """Result of ending a pause."""
+
+    resumed: Annotated[int, Meta(description="Shards that were paused.")]
+
+
+class SettingRow(msgspec.Struct, frozen=True):
+    """An option of a queue that can be set while nodes run."""
+
+    value: Annotated[int | float | str | None, Meta(description="What nodes go by.")]
+    code: Annotated[
+        int | float | str | None, Meta(description="What the code says, as far as this application has the worker.")
+    ]
+    is_set: Annotated[bool, Meta(description="Whether somebody has set it; if not, nodes go by their code.")]
+    who: str = ""
+    at: Annotated[float | None, Meta(description="Unix time at which it was set.")] = None
+
+
+class SettingsReply(msgspec.Struct, frozen=True):
+    """Options of a queue that can be set while nodes run."""
+
+    queue: str
+    settings: dict[str, SettingRow]
 
 
 class Matches(msgspec.Struct, frozen=True):

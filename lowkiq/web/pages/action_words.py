@@ -49,9 +49,17 @@ WORDINGS: Final[Mapping[str, Wording]] = {
         in_flight="Of what runs, async jobs get CancelledError, and processes are killed. A job on a thread ends when "
         "it asks current().cancelled, and runs on if it never does.",
     ),
+    "hold": Wording(
+        "Hold",
+        "be kept from running until somebody lets them go; pushes merge into them",
+        "held",
+        others="were held already",
+        in_flight="What runs is finished; what is pushed to it meanwhile is held.",
+    ),
+    "let_go": Wording("Let go", "run again, each at its own time, or now", "let go", others="were not held"),
 }
-#: What one job is spared the question for: neither loses anything.
-HARMLESS: Final = frozenset({"perform_now", "revive"})
+#: What one job is spared the question for: none of them loses anything.
+HARMLESS: Final = frozenset({"perform_now", "revive", "hold", "let_go"})
 
 #: What an undo has done.
 UNDONE: Final = Wording("Undo", "come back", "put back where they were")

@@ -16,6 +16,7 @@ from lowkiq.admin.jobs.deeds import note_action
 from lowkiq.admin.jobs.search import Match
 from lowkiq.admin.jobs.states import state_named
 from lowkiq.admin.jobs.undo import KEPT_SECONDS
+from lowkiq.admin.pauses import pause_text
 from lowkiq.admin.words import listed, printable
 from lowkiq.errors import Refused
 from lowkiq.web.pages.action_words import HARMLESS, WORDINGS, jobs_of
@@ -143,7 +144,7 @@ def _answer(view: View, request: Request, order: Order) -> Response:
         deleted = actions.delete_and_keep(order.match.view, order.ids)
         moved, undo = deleted.moved, deleted.undo
     else:
-        moved = actions.act(order.action, order.match.view, order.ids)
+        moved = actions.act(order.action, order.match.view, order.ids, pause_text(who_of(request), ""))
     note_action(
         view.backend.caller, view.backend.namespace, order.queue, order.action, len(order.ids), moved, who_of(request)
     )

@@ -14,6 +14,7 @@ from lowkiq.admin.jobs.reader import JobPreview
 from lowkiq.admin.jobs.tracking import Transition
 from lowkiq.admin.jobs.undo import KEPT_SECONDS
 from lowkiq.admin.metrics import ShardMetrics
+from lowkiq.admin.pauses import Hold, by_whom
 from lowkiq.admin.words import age, listed, times
 from lowkiq.failure import main_line
 from lowkiq.web.pages.action_words import HARMLESS, WORDINGS, result_of, undo_of
@@ -71,6 +72,7 @@ def build(view: View, visit: Visit) -> Mapping[str, Any]:
     if not id:
         raise HTTPException(404, "There is no job without an id.")
     places, ahead = _find(view, queue, id) if visit.reads else ([], None)
+    hold = _hold(view, queue, id) if visit.reads else None
     is_tracked, transitions = _history(view, queue, id) if visit.reads else (False, [])
     snapshot = visit.snapshot
     # An id has one shard, wherever it is.
@@ -83,6 +85,8 @@ def build(view: View, visit: Visit) -> Mapping[str, Any]:
         "queue": queue,
         "id": id,
         "places": [_place(view, job, why, running) for job in places],
+        "hold": hold,
+        "held_by": by_whom(hold) if hold else "",
         "timeline": _timeline(places, running),
         "shard": shard,
         "is_tracked": is_tracked,
@@ -105,6 +109,13 @@ def _find(view: View, queue: str, id: str) -> tuple[list[JobPreview], int | None
     except ValueError:  # too long, or no text: nothing has such an id
         return [], None
     return places, ahead
+
+
+def _hold(view: View, queue: str, id: str) -> Hold | None:
+    try:
+        return view.backend.hold_of(queue, id)
+    except ValueError:  # as above
+        return None
 
 
 def _history(view: View, queue: str, id: str) -> tuple[bool, list[Transition]]:

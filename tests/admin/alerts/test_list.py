@@ -17,6 +17,7 @@ from lowkiq.admin.beats.health import NodeHealth, ThreadHealth
 from lowkiq.admin.beats.nodes import judge
 from lowkiq.admin.metrics import ShardMetrics, by_queue
 from lowkiq.admin.past.history import Point, read_milestones
+from lowkiq.admin.pauses import Pause
 from lowkiq.queue.keys import history as history_key
 from lowkiq.queue.unreadable import Unreadable
 
@@ -78,6 +79,8 @@ LATE = shard(length=3, due_in=-157.0)
 STUCK = shard(length=3, due_in=-157.0, busy=1)
 HALF = shard(processed=10, failed=10)
 BURIED = shard(morgue_length=70)
+PAUSE = Pause(AT - 400, "ann", "we count")
+PAUSED = shard(length=3, due_in=-157.0, busy=1, pause=PAUSE, is_at_rest=True)
 
 #: Kind → what makes it, what ends it, its severity, since when it is known without a note, and words of what it says.
 TABLE: dict[str, tuple[dict[str, Any], dict[str, Any], str, float | None, tuple[str, ...]]] = {
@@ -107,6 +110,8 @@ TABLE: dict[str, tuple[dict[str, Any], dict[str, Any], str, float | None, tuple[
                         "past": {"q": [point(3590), point(590, morgue_length=50)]}},
                        {"past": {"q": [point(3590), point(590, morgue_length=70)]}}, "bad", None,
                        ("70 jobs of q went to the morgue in the last 59 min", "it still grows: 70", "revive")),
+    "paused": ({"nodes": [node()], "shards": (PAUSED,)}, {}, "warn", AT - 400,
+               ("Queue q is paused by ann: we count; 3 jobs queued; 1 still in hand", "lowkiq resume q")),
     "unreadable": ({"nodes": [node()], "unreadable": (Unreadable("k", "junk", "UNLINK k"),)}, {}, "bad", None,
                    ("under k", "UNLINK k")),
     "doubled": ({"nodes": [node(), node(node="far:2:x", host="far", pid=2, supervisor_pid=8, owned={})]}, {}, "warn",
@@ -134,6 +139,25 @@ def test_each_kind_appears_says_since_when_and_its_next_step_and_goes() -> None:
         after = {"nodes": [node()], "shards": ()} | {name: facts[name] for name in ("past", "usual") if name in facts}
         after |= ended
         assert listed(*after.pop("nodes"), **after) == [], kind
+
+
+def test_a_pause_that_a_node_has_not_confirmed_says_so_after_a_while() -> None:
+    restless = shard(pause=PAUSE)
+    (alert,) = listed(node(), shards=(restless,))
+    assert "what 1 shard of host:1:abc had claimed may still start" in alert.says and "older Lowkiq" in alert.do
+    (alert,) = listed(node(), shards=(shard(pause=Pause(AT - 2, "ann", "")),))
+    assert alert.says == "Queue q is paused by ann; 0 jobs queued"
+
+
+def test_a_queue_that_is_paused_in_part_says_so() -> None:
+    (alert,) = listed(node(), shards=(PAUSED, shard(shard=1), shard(shard=2)))
+    assert "2 shards of 3 are not" in alert.says and "Pause it again" in alert.do
+
+
+def test_a_paused_queue_is_not_called_late_but_what_is_not_paused_of_it_is() -> None:
+    assert kinds(node(), shards=(PAUSED,)) == ["paused"]
+    late = shard(shard=1, length=3, due_in=-157.0)
+    assert kinds(node(), shards=(PAUSED, late)) == ["late queue", "paused"]
 
 
 def test_what_today_was_called_well_is_an_alert() -> None:

@@ -112,6 +112,8 @@ def test_these_are_all_the_actions_there_are():
         *itertools.product(("due", "retries"), ("perform_now", "bury", "delete")),
         *itertools.product(("due", "waiting", "scheduled"), ("bury", "delete", "cancel")),
         ("scheduled", "perform_now"),
+        *itertools.product(("due", "waiting", "scheduled"), ("hold",)),
+        *itertools.product(("held",), ("let_go", "bury", "delete")),
         *itertools.product(("morgue",), ("revive", "delete")),
     }
     assert set(get_args(View)) == set(ACTIONS) == set(INDEXED)
@@ -121,14 +123,14 @@ def test_these_are_all_the_actions_there_are():
 @pytest.mark.parametrize(
     ("action", "view", "message"),
     [
-        ("revive", "due", "can't do 'revive' in due: there are perform_now, bury, delete, cancel"),
+        ("revive", "due", "can't do 'revive' in due: there are perform_now, bury, delete, cancel, hold"),
         ("revive", "retries", "can't do 'revive' in retries: there are perform_now, bury, delete"),
         ("bury", "morgue", "can't do 'bury' in morgue: there are revive, delete"),
         ("perform_now", "morgue", "can't do 'perform_now' in morgue: there are revive, delete"),
         ("", "due", "can't do '' in due: there are"),
         ("Delete", "due", "can't do 'Delete' in due: there are"),
-        ("delete", "queue", "no view 'queue': there are due, waiting, scheduled, retries, morgue"),
-        ("delete", "", "no view '': there are due, waiting, scheduled, retries, morgue"),
+        ("delete", "queue", "no view 'queue': there are due, waiting, scheduled, retries, held, morgue"),
+        ("delete", "", "no view '': there are due, waiting, scheduled, retries, held, morgue"),
     ],
 )
 def test_what_a_view_cannot_do_is_refused_before_anything_is_written(mixed, start, action, view, message):
@@ -176,6 +178,8 @@ def test_all_of_many_jobs_are_acted_on(work, shards, start, view, action):
     push(work, ids, perform_in=PAST if view in {"retries", "waiting"} else FUTURE)
     if view == "morgue":
         work.actions.kill(ids)
+    if view == "held":
+        work.actions.hold(ids)
     if view == "retries":
         for shard in shards:
             lease = shard.lease()
@@ -183,7 +187,8 @@ def test_all_of_many_jobs_are_acted_on(work, shards, start, view, action):
                 lease.fail(job.id, delay=FUTURE)
             lease.release("lease")
     assert last(start(action, Match(view))) == Progress(MANY, MANY)
-    left = {"perform_now": (MANY, 0), "revive": (MANY, 0), "bury": (0, MANY)}.get(action, (0, 0))
+    stays = dict.fromkeys(("perform_now", "revive", "hold", "let_go"), (MANY, 0))
+    left = (stays | {"bury": (0, MANY)}).get(action, (0, 0))
     assert (len(ids_of(shards, "queued")), len(ids_of(shards, "morgue"))) == left
 
 
@@ -235,13 +240,15 @@ def test_a_job_that_was_renewed_meanwhile_is_left_alone(work, shards, start, mea
     assert ids_of(shards, "morgue") == ({"b"} if action == "bury" else set())
 
 
-@pytest.mark.parametrize(("view", "action"), EVERY)
+@pytest.mark.parametrize(("view", "action"), [row for row in EVERY if row[1] not in {"hold", "let_go"}])
 def test_a_job_that_has_gone_meanwhile_is_seen_and_not_moved(work, shards, start, meanwhile, view, action):
     fail(shards, "a")
     if view == "waiting":
         work.actions.perform_now(["a"])
     if view == "morgue":
         work.actions.kill(["a"])
+    if view == "held":
+        work.actions.hold(["a"])
 
     def vanish():
         work.actions.delete(["a"])

@@ -40,6 +40,10 @@ class People:
         self._delete_and_put_back(actions, "morgue", BURIED)
         self._delete(actions, "due", DELETED)
         self._note(app)
+        jobs.actions.pause("stock-taking")
+        jobs.actions.resume()
+        jobs.actions.hold(BURIED, "a customer called")
+        jobs.actions.let_go(BURIED)
         return 0
 
     def go_on(self) -> Iterator[str]:
@@ -54,8 +58,13 @@ class People:
         jobs.actions.track([TRACKED])
         jobs.actions.morgue_queue_up(BURIED)
         self._note(app)
+        if not jobs.actions.pause("once more").is_confirmed or jobs.actions.resume() != 2:
+            yield "a queue without nodes was not paused and resumed"
+        held = {hold.id for hold in jobs.queries.held()}
+        if jobs.actions.let_go(BURIED) != len(held) or held - {*BURIED}:
+            yield f"held: {held}"
         told = Counter(incident.kind for incident in read_incidents(app.caller, app.settings.namespace))
-        if told != {ALERT.kind: 1, "deploy": 1}:
+        if told - Counter({"pause": 2, "resume": 2, "hold": 2, "let go": 3}) != {ALERT.kind: 1, "deploy": 1}:
             yield f"incidents: {dict(told)}"
 
     def look_back(self) -> Iterator[str]:
@@ -63,7 +72,9 @@ class People:
         _, jobs = self._scenario.plain()
         (tracked,) = jobs.queries.tracked()
         kinds = " ".join(transition.kind for transition in tracked.transitions)
-        if tracked.count != len(tracked.transitions) or not re.fullmatch("(deleted pushed )*started done", kinds):
+        if tracked.count != len(tracked.transitions) or not re.fullmatch(
+            "(deleted pushed )*(started released )*started done", kinds
+        ):
             yield f"tracked: {tracked.count}: {kinds}"
         jobs.actions.untrack([TRACKED])
 

@@ -156,6 +156,7 @@ class Scenario:
     def _run(self, node: Node) -> int:
         lease_keeper.RENEWALS_A_TTL = 400
         threading.Thread(target=self._cancel, daemon=True).start()
+        threading.Thread(target=self._pause, daemon=True).start()
         return node.run()
 
     def _cancel(self) -> None:
@@ -164,6 +165,14 @@ class Scenario:
         wait_until(lambda: any(b'"cancelled"' in row for row in record.lrange(f"{self.own}:records", 0, -1)))
         _, jobs = self.plain()
         jobs.actions.cancel(["cancelled"])
+
+    def _pause(self) -> None:
+        """Pauses the queue for a moment once a job has begun, be it before that of this process: and so resumes it."""
+        record = self.connect()
+        wait_until(lambda: record.exists(f"{self.own}:records"))
+        _, jobs = self.plain()
+        jobs.actions.pause("stock-taking", wait=1.0)
+        jobs.actions.resume()
 
     def _stop_in_long_job(self) -> None:
         record = self.connect()

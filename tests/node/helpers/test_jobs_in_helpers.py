@@ -211,3 +211,15 @@ def test_a_beat_names_the_process_that_performs_a_job(isolated: Callable[..., Is
     wait_until(lambda: [row.thread.pid for node in nodes.app.nodes().nodes for row in node.batches] == [pid])
     nodes.open("go")
     nodes.until_done()
+
+
+def test_helpers_go_by_live_settings(isolated: Callable[..., IsolatedNodes]) -> None:
+    nodes = isolated()
+    node = nodes.start().wait_ready()
+    nodes.push({"id": "a", "payload": {}})
+    wait_until(lambda: nodes.metrics().processed == 1)
+    nodes.worker.actions.set(max_retry_count=0)
+    wait_until(lambda: node.logged("settings_changed"))
+    nodes.push({"id": "b", "payload": {"fails": 1}})
+    wait_until(lambda: nodes.metrics().morgue_length == 1)
+    assert nodes.metrics().failed == 1

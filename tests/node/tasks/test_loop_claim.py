@@ -82,3 +82,26 @@ def test_a_task_that_others_cancel_while_it_ends_is_over_all_the_same(bench: Ben
 
     bench.runtime.loop.call(cancel_twice())
     assert bench.released() == ["a", "b"]
+
+
+def test_tasks_that_wait_for_the_loop_when_their_shard_is_paused_do_not_begin(bench: Bench) -> None:
+    first, second, is_between = threading.Event(), threading.Event(), threading.Event()
+    loop = bench.runtime.loop.loop
+    loop.call_soon_threadsafe(first.wait)
+    bench.start()
+    loop.call_soon_threadsafe(lambda: (is_between.set(), second.wait()))  # the tasks are made, and come next
+    first.set()
+    assert is_between.wait(10)
+    assert bench.claim.batches and bench.claim.lease.rest()
+    second.set()
+    assert bench.released() == ["a", "b"]
+    assert bench.begun == []
+
+
+def test_tasks_that_have_begun_when_their_shard_is_paused_go_on(bench: Bench) -> None:
+    bench.start()
+    wait_until(lambda: bench.begun)
+    assert bench.claim.lease.rest()
+    assert bench.claim.batches and not bench.claim.is_ended
+    bench.claim.stop(Stop.DRAINED)
+    assert bench.released() == ["a", "b"]

@@ -17,7 +17,7 @@ from lowkiq.queue.shard import Owned, peek
 from tests.queue.model import messages
 from tests.queue.model.invariants import Witness
 from tests.queue.model.messages import Message
-from tests.queue.model.people import MOST, UNKNOWN, NodeAgent, act, undo
+from tests.queue.model.people import MOST, UNKNOWN, NodeAgent, act, hold, pause, undo
 from tests.queue.model.shard_model import ShardModel
 from tests.queue.model.shard_rules import Ran
 from tests.queue.model.shard_state import SECOND, Delay, bell_of, read_state
@@ -62,6 +62,11 @@ FREQUENCIES = {
 HAPPENINGS = tuple(name for name, times in FREQUENCIES.items() for _ in range(times))
 #: Where deletions are undone, too. (Histories without keep what is known of them: seeds.json.)
 WITH_UNDO = (*HAPPENINGS, *["undo"] * 6, "lapse")
+#: Where the shard is paused now and then, too.
+WITH_PAUSES = (*HAPPENINGS, *["pause"] * 4, *["rest"] * 3)
+#: Where ids are held now and then, too.
+WITH_HOLDS = (*HAPPENINGS, *["hold"] * 6)
+WITH_ALL = (*WITH_UNDO, *["pause"] * 4, *["rest"] * 3, *["hold"] * 4)
 
 
 class History:
@@ -303,6 +308,21 @@ class History:
     def undo(self, random: Random, journey: str) -> None:
         self.send(undo(random, IDS, RIGHT if random.random() < 0.9 else WRONG, self.state.kept), journey)
 
+    def pause(self, random: Random, journey: str) -> None:
+        self.send(pause(random, self.some_layout(random)), journey)
+
+    def hold(self, random: Random, journey: str) -> None:
+        self.send(hold(random, IDS, self.some_layout(random)), journey)
+
+    def some_layout(self, random: Random) -> str:
+        """Mostly the right one. Who comes first says which that is."""
+        return RIGHT if self.state.layout is None or random.random() < 0.9 else WRONG
+
+    def rest(self, random: Random, journey: str) -> None:
+        """An owner was told that its shard is paused, be it long ago."""
+        if node := self.some_owner(random):
+            self.ask(node, node.rest(), journey)
+
     def lapse(self, random: Random, journey: str) -> None:
         """A minute has gone by, and no deletion can be undone any more."""
         if names := [name for name in self.shard.names() if name.startswith("undo:")]:
@@ -351,6 +371,11 @@ class History:
         )  # fmt: skip
         parked = [entry for entry in state.queued.values() if entry.waits]
         assert (numbers.waiting, numbers.claims) == (len(parked), len(state.claims))
+        told = state.paused and state.paused[0] / SECOND
+        assert (numbers.pause and numbers.pause.since) == told
+        at_rest = state.node is None or state.until <= self.clock.now or state.rests == state.epoch
+        assert numbers.held == len(state.held)
+        assert numbers.is_at_rest == bool(told and at_rest)
         assert (numbers.processed, numbers.failed) == (state.counters["processed"], state.counters["failed"])
         queued = [entry for entry in state.queued.values() if not entry.waits]
         for busy in (False, True):
@@ -379,6 +404,10 @@ class History:
         self.lapse(_Acks(), "well")
         if self.state.layout is None:
             return
+        if self.state.paused:
+            self.deliver(messages.resume(RIGHT))
+        if self.state.held:
+            self.deliver(messages.let_go(RIGHT, sorted(self.state.held)))
         self.move_clock(1_000_000)
         last = self.new_node(9)
         reply = self.ask(

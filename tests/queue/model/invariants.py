@@ -48,11 +48,30 @@ class Witness:
         self._what_is_cancelled_does_not(before, after)
         self._i3_every_payload_is_in_one_place(message, reply, before, after)
         self._what_is_parked_comes_back(before, after)
+        self._nothing_starts_while_stopped(message, reply, before, after)
         assert after.checkpoints.keys() <= after.queued.keys() | after.claimed.keys(), "a checkpoint of nothing"
         assert not (after.open and after.waiting == math.inf and after.queued), (
             "an offer for more than nothing is wrong"
         )
         assert not (after.open and after.claims), "an offer while something runs is wrong"
+
+    # ── pauses ──────────────────────────────────────────────────────────────────────────────────────────────────────
+
+    @staticmethod
+    def _nothing_starts_while_stopped(message: Message, reply: Any, before: ShardState, after: ShardState) -> None:
+        if after.paused:
+            assert not after.open, f"paused: {message} left an open claim"
+        if before.paused:
+            new = {number for number in after.claims if _is_more(after.claims[number], before.claims.get(number, {}))}
+            assert not new, f"paused: {message} has claimed {new}"
+        if after.rests is not None and before.rests is None and not isinstance(reply, Owned):
+            assert message.script == "rest", f"paused: {message} says that its owner rests"
+            left = after.claims.keys() - set(message.in_hand)
+            assert not left, f"paused: {message} rests with claims {left}, which may still start"
+        taken = (after.claimed.keys() - before.claimed.keys()) & before.held.keys()
+        assert not taken, f"held: {message} has claimed {taken}"
+        assert not (after.held and after.open), f"held: {message} left an open claim"
+        assert after.rests is None or after.paused, f"paused: {message} left an owner at rest"
 
     # ── I1 ──────────────────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -279,9 +298,11 @@ class Witness:
     @staticmethod
     def _what_is_parked_comes_back(before: ShardState, after: ShardState) -> None:
         for id, entry in after.queued.items():
-            assert not entry.waits or id in after.claimed, f"what is parked waits behind a claim, and {id} does not"
+            waits_for = after.claimed.keys() | after.held.keys()
+            assert not entry.waits or id in waits_for, f"what is parked waits behind a claim, and {id} does not"
         for id, entry in before.queued.items():
-            if entry.waits and id in before.claimed.keys() - after.claimed.keys() and id in after.queued:
+            is_over = id in before.claimed.keys() - after.claimed.keys()
+            if entry.waits and is_over and id in after.queued and id not in after.held:
                 assert not after.queued[id].waits, f"{id} is parked though its run is over"
 
     # ── what is cancelled ───────────────────────────────────────────────────────────────────────────────────────────

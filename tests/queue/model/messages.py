@@ -21,7 +21,7 @@ from tests.queue.model.shard_rules import Ran
 from tests.queue.model.shard_state import SECOND, Delay, Tags, TakenJob
 
 #: Those that only the owner of a shard may send.
-FENCED = frozenset({"renew", "claim", "isolate", "checkpoint", "settle", "finish", "release", "abandon"})
+FENCED = frozenset({"renew", "claim", "isolate", "checkpoint", "settle", "finish", "rest", "release", "abandon"})
 
 
 class Message(NamedTuple):
@@ -183,6 +183,39 @@ def finish(node: str, epoch: int, number: int, following: int) -> Message:
         lambda shard: shard.finish(node, str(epoch), number, following),
         lambda model: model.finish(node, epoch, number, following),
     )
+
+
+def rest(node: str, epoch: int, number: int, in_hand: Sequence[int]) -> Message:
+    return Message(
+        "rest",
+        {"node": node, "epoch": epoch, "number": number, "in_hand": in_hand},
+        lambda shard: shard.rest(node, str(epoch), number, in_hand),
+        lambda model: model.rest(node, epoch, number, in_hand),
+    )
+
+
+def pause(layout: str, told: bytes) -> Message:
+    """What an operator does to the whole shard; with nothing told it only looks how far that has come."""
+    return _of_shard(layout, "pause", told)
+
+
+def resume(layout: str) -> Message:
+    return _of_shard(layout, "resume")
+
+
+def hold(layout: str, told: bytes, ids: Sequence[str]) -> Message:
+    return _of_shard(layout, "hold", told, *ids)
+
+
+def let_go(layout: str, ids: Sequence[str]) -> Message:
+    return _of_shard(layout, "let_go", *ids)
+
+
+def _of_shard(layout: str, script: str, *arguments: Any) -> Message:
+    def call(shard: Shard) -> Call[Any]:
+        return Call(script, [shard.prefix], [layout, *arguments], lambda reply: reply)
+
+    return Message(script, {}, call, lambda model: getattr(model, script)(layout, *arguments), layout)
 
 
 def action(layout: str, script: str, *arguments: Any) -> Message:

@@ -60,6 +60,8 @@ class NodeAgent:
         self._open = 0
         #: Claims in hand by their numbers.
         self.hands: dict[int, Hand] = {}
+        #: What claims up to this number bring from here on is not started, as the shard was paused.
+        self._rests_to = 0
         #: Numbers of claims of which no reply has come; and of those in Redis of which this node does not know.
         self._unanswered: set[int] = set()
         self._strays: set[int] = set()
@@ -78,6 +80,11 @@ class NodeAgent:
     def give_back(self, random: Random) -> Message:
         """Any of its claims, or the last one that it asked for."""
         return self.release("claim", random.choice([*self.hands, self._number]))
+
+    def rest(self) -> Message:
+        """It starts nothing more of what it has asked for until now."""
+        self._rests_to = self._number
+        return messages.rest(self.name, self._known_epoch, self._number, sorted(self.hands))
 
     def abandon(self) -> Message:
         return messages.abandon(self.name, self._known_epoch)
@@ -202,13 +209,15 @@ class NodeAgent:
 
     def rung(self, handed: Handed) -> None:
         """A push has put a job into a claim of some node of this name, be it one long over."""
-        if self._open and (self.epoch, self._open) == (int(handed.epoch), handed.number):
+        if self._open > self._rests_to and (self.epoch, self._open) == (int(handed.epoch), handed.number):
             self._answered(handed.number, messages.jobs(claim_handed(handed, bytes)))
 
     def _answered(self, number: int, jobs: list[TakenJob]) -> None:
         self._unanswered.discard(number)
         self._open = 0
-        if jobs:
+        if jobs and number <= self._rests_to:
+            self._strays.add(number)
+        elif jobs:
             self.hands[number] = Hand(jobs)
         elif number == self._number:
             self._open = number
@@ -236,6 +245,22 @@ def act(random: Random, ids: Sequence[str], layout: str) -> Message:
         case "drop":
             return messages.action(layout, "drop", random.choice(["queue", "failed", "morgue"]), id)
     return messages.action(layout, "perform_now", id)
+
+
+def pause(random: Random, layout: str) -> Message:
+    match random.choice(["pause", "look", "resume", "resume"]):
+        case "pause":
+            return messages.pause(layout, random.choice([b"{}", b'{"who":"ann"}']))
+        case "look":
+            return messages.pause(layout, b"")
+    return messages.resume(layout)
+
+
+def hold(random: Random, ids: Sequence[str], layout: str) -> Message:
+    some = random.sample(list(ids), random.randint(1, 2))
+    if random.random() < 0.5:
+        return messages.hold(layout, random.choice([b"{}", b'{"who":"ann"}']), some)
+    return messages.let_go(layout, some)
 
 
 def undo(random: Random, ids: Sequence[str], layout: str, kept: Collection[tuple[str, str]]) -> Message:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Collection, Mapping, Sequence
 
-from lowkiq.errors import StaleClaim, Unsettled
+from lowkiq.errors import Paused, StaleClaim, Unsettled
 from lowkiq.queue.shard import Held, Outcome, Owned, Released, Settled
 from tests.queue.model.shard_rules import Ran, ShardRules
 from tests.queue.model.shard_state import SECOND, Delay, Entry, Grave, Tags, TakenJob, joined, lowest_first, merge
@@ -90,6 +90,7 @@ class ShardModel(ShardRules):
         state.node, state.until, state.ttl = node, self.now + ttl, ttl
         state.claim_number, state.alone, state.is_abandoned, state.wanted = 0, None, False, None
         state.bell, state.waiting, state.open = bell, None, None
+        state.rests = None if state.paused is None else state.epoch
         return Owned(str(state.epoch), self._arm(), restored, buried)
 
     def renew(self, node: str, epoch: int, ttl: int) -> list[int]:
@@ -97,7 +98,8 @@ class ShardModel(ShardRules):
         if (state.node, state.epoch) != (node, epoch):
             return [0]
         state.until = self.now + ttl
-        return [(2 if state.wanted not in {None, node} else 1) + (4 if state.cancels else 0)]
+        is_restless = state.paused is not None and state.rests != epoch
+        return [(2 if state.wanted not in {None, node} else 1) + (4 if state.cancels else 0) + 8 * is_restless]
 
     def release(self, node: str, epoch: int, number: int, what: str) -> Released:
         state = self.state
@@ -108,7 +110,7 @@ class ShardModel(ShardRules):
             told = state.wanted or ""
             state.node, state.until, state.ttl, state.claim_number = None, 0, 0, 0
             state.is_abandoned, state.wanted, state.bell, state.waiting = False, None, None, None
-            state.open = state.alone = None
+            state.open = state.alone = state.rests = None
             return Released(restored, None, told)
         if what == "claim" and (number == state.claim_number or number in state.claims):
             restored, _ = self._restore(number)
@@ -142,6 +144,8 @@ class ShardModel(ShardRules):
         self._check_layout(layout, can_write_older=False)
         if number <= state.claim_number:
             raise StaleClaim
+        if state.paused is not None:
+            raise Paused
         if unknown := state.claims.keys() - set(known):
             raise Unsettled(str(min(unknown)))
         state.claim_number, state.open = number, None
@@ -149,10 +153,10 @@ class ShardModel(ShardRules):
         now = self._shard_now()
         due = sorted((entry.due, id) for id, entry in state.queued.items() if entry.due <= now and not entry.waits)
         running, ids = state.claimed, [id for _, id in due[:limit]]
-        for id in running.keys() & set(ids):
+        for id in (running.keys() | state.held.keys()) & set(ids):
             self._park(id)
         claim, taken = dict[str, Entry](), 0
-        for id in self._parted([id for id in ids if id not in running]):
+        for id in self._parted([id for id in ids if id not in running and id not in state.held]):
             if taken >= most_in_all:
                 break
             entry = state.queued.pop(id)
@@ -164,7 +168,7 @@ class ShardModel(ShardRules):
         if claim:
             state.claims[number] = claim
         else:
-            state.open = None if running else (epoch, number)
+            state.open = None if running or state.held else (epoch, number)
             self._arm()
         return [
             (
@@ -232,12 +236,23 @@ class ShardModel(ShardRules):
         is_last = (state.node, state.epoch, state.claim_number) == (node, epoch, number)
         is_tagged = any(entry.tags for entry in state.claimed.values())
         rare = state.crashes or state.errors or state.cancels or state.checkpoints or is_tagged
-        if not is_last or state.queued or state.claims.keys() - {number} or rare:
+        is_stopped = state.paused or state.held
+        if not is_last or state.queued or state.claims.keys() - {number} or rare or is_stopped:
             return None
         acked = len(state.claims.pop(number, {}))
         state.counters["processed"] += acked
         state.claim_number, state.open = following, (epoch, following)
         return Settled(acked, 0, 0, self._arm())
+
+    def rest(self, node: str, epoch: int, number: int, in_hand: Collection[int]) -> bool:
+        state = self.state
+        self._fence(node, epoch)
+        if state.paused is None or max(state.claims, default=0) > number:
+            return False
+        for other in sorted(state.claims.keys() - set(in_hand)):
+            self._restore(other)
+        state.rests = epoch
+        return True
 
     # ── operators ───────────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -324,6 +339,52 @@ class ShardModel(ShardRules):
             return 0
         if id in state.queued:
             self._leave_queue(id)
+        return 1
+
+    def pause(self, layout: str, told: bytes) -> list[bytes]:
+        """Since when, and who may still start what it has claimed. Without anything told it only looks."""
+        state = self.state
+        self._check_layout(layout)
+        if told:
+            state.paused = (self.now if state.paused is None else state.paused[0], told)
+            state.open = None
+            state.layout = state.layout or layout
+        if state.paused is None:
+            return [b"", b""]
+        is_at_rest = state.node is None or state.until <= self.now or state.rests == state.epoch
+        return [f"{state.paused[0] / SECOND:.6f}".encode(), b"" if is_at_rest else str(state.node).encode()]
+
+    def hold(self, layout: str, told: bytes, *ids: str) -> int:
+        state = self.state
+        self._check_layout(layout)
+        state.open, state.layout = None, state.layout or layout
+        new = set(ids) - state.held.keys()
+        for id in ids:
+            state.held[id] = (state.held[id][0] if id in state.held else self.now, told)
+        return len(new)
+
+    def let_go(self, layout: str, *ids: str) -> int:
+        state = self.state
+        self._check_layout(layout)
+        gone = [id for id in ids if state.held.pop(id, None)]
+        for id in gone:
+            self._unpark(id)
+        times = [state.queued[id].due for id in gone if id in state.queued and not state.queued[id].waits]
+        if times:
+            self._ring(min(times), self._shard_now())
+        return len(gone)
+
+    def resume(self, layout: str) -> int:
+        state = self.state
+        self._check_layout(layout)
+        if state.paused is None:
+            return 0
+        state.paused = state.rests = None
+        if state.node is not None:
+            state.waiting = math.inf
+            times = [entry.due for entry in state.queued.values() if not entry.waits]
+            if times:
+                self._ring(min(times), self._shard_now())
         return 1
 
     def perform_now(self, layout: str, id: str) -> int:

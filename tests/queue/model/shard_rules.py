@@ -141,7 +141,7 @@ class ShardRules:
     def _unpark(self, id: str) -> None:
         """It was due when it was parked, and so it is now, whatever has become of the clock."""
         entry = self.state.queued.get(id)
-        if entry and entry.waits:
+        if entry and entry.waits and id not in self.state.held:
             entry.waits, entry.due = False, min(entry.due, self._shard_now())
 
     def _count_death(self, number: int, ran: Ran, max_crashes: int) -> set[str]:

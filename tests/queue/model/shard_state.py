@@ -108,6 +108,11 @@ class ShardState:
     bell: str | None = None
     waiting: float | None = None
     open: tuple[int, int] | None = None
+    #: Since when it is paused, and what people told of that; and the epoch of the owner that starts nothing more.
+    paused: tuple[int, bytes] | None = None
+    rests: int | None = None
+    #: Ids that are held: since when, and who and why.
+    held: dict[str, tuple[int, bytes]] = field(default_factory=dict)
     #: The bells at which somebody listens.
     idle: set[str] = field(default_factory=set)
 
@@ -156,6 +161,9 @@ def read_state(shard: ShardDriver) -> ShardState:
         bell=owner.get("bell"),
         waiting=_waiting(owner["waiting"]) if "waiting" in owner else None,
         open=_pair(owner["open"]) if "open" in owner else None,
+        paused=_pause(look.pause()),
+        held={id: (_microseconds(since), told) for id, (since, told) in look.holds().items()},
+        rests=int(owner["rests"]) if "rests" in owner else None,
         idle={key.decode().removesuffix(":idle") for key in look.beside},
     )
 
@@ -171,6 +179,11 @@ def _waiting(text: str) -> float:
 def _pair(text: str) -> tuple[int, int]:
     epoch, number = text.split()
     return int(epoch), int(number)
+
+
+def _pause(text: bytes | None) -> tuple[int, bytes] | None:
+    since, _, told = (text or b"").partition(b" ")
+    return None if text is None else (_microseconds(float(since)), told)
 
 
 def _checkpoint(text: bytes) -> tuple[int, bytes]:

@@ -111,6 +111,26 @@ def test_with_acknowledged_replicas_nothing_is_lost_when_a_primary_dies(well: Re
     assert outcome[1:3] == ([], [])
 
 
+def test_a_queue_is_paused_ids_are_held_and_settings_are_followed(well: RedisCluster, tmp_path: Path) -> None:
+    with Load(tmp_path, well.url, namespace="paused", **SETTINGS) as load:
+        load.worker.actions.set(batch_size=5, who="ann")
+        assert load.worker.actions.pause("stock-taking", who="ann", wait=30).is_confirmed
+        wait_until(lambda: not load.app.metrics()["jobs"].busy)
+        ran = load.ran()
+        accepted = len(load.accepted)
+        wait_until(lambda: len(load.accepted) > accepted)
+        assert load.ran() == ran
+        ids = [str(number) for number in range(40)]
+        assert load.worker.actions.hold(ids, who="ann") == 40
+        assert load.worker.actions.resume(who="ann") == 12
+        load.wait_for_progress()
+        assert {hold.id for hold in load.worker.queries.held()} == set(ids)
+        assert load.worker.actions.let_go(ids, who="ann") == 40
+        outcome = load.finish()
+        assert "settings_changed" in "".join(path.read_text() for path in tmp_path.glob("node-*.log"))
+    assert outcome[1:4] == ([], [], [])
+
+
 # ── calls ───────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 

@@ -36,6 +36,10 @@ REQUESTS = {
     "search": ("/api/v1/search?q=a", None),
     "undo": ("/api/v1/queues/q/undo", {"undo": "0123456789abcdef"}),
     "act": ("/api/v1/queues/q/actions", {"action": "bury", "ids": ["a"]}),
+    "pause": ("/api/v1/queues/q/pause", {"reason": "we count", "wait": 0}),
+    "resume": ("/api/v1/queues/q/resume", None),
+    "getSettings": ("/api/v1/queues/q/settings", None),
+    "setSettings": ("/api/v1/queues/q/settings", {"set": {"concurrency": 10}}),
     "getBulks": ("/api/v1/bulks", None),
     "getBulk": ("/api/v1/bulks/{bulk}", None),
     "stopBulk": ("/api/v1/bulks/{bulk}/stop", None),
@@ -179,7 +183,7 @@ def test_parameters_say_what_they_may_be(document):
     parameters = {parameter["name"]: parameter for parameter in jobs["parameters"]}
     assert parameters["queue"]["in"] == "path"
     assert parameters["limit"]["schema"] == {"type": "integer", "minimum": 1, "maximum": 100, "default": 25}
-    views = {"due", "waiting", "scheduled", "retries", "in_flight", "morgue"}
+    views = {"due", "waiting", "scheduled", "retries", "held", "in_flight", "morgue"}
     assert set(parameters["view"]["schema"]["enum"]) == views
     assert all(parameter["description"] for parameter in parameters.values())
     _, _, job = described(document)["getJob"]

@@ -139,9 +139,10 @@ end
 local function unpark(P, now, ids)
   if not is_any_parked(P) then return end
   local found = redis.call('HMGET', P .. 'behind', unpack(ids))
+  local held = redis.call('ZMSCORE', P .. 'held', unpack(ids)) -- holding.lua
   local due, parked = {}, {}
   for i, id in ipairs(ids) do
-    if found[i] then
+    if found[i] and not held[i] then
       due[#due + 1] = tonumber(found[i]) > now / 1000000 and stamp(now) or found[i]
       due[#due + 1] = id
       parked[#parked + 1] = id

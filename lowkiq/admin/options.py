@@ -1,0 +1,67 @@
+"""Options: what the numbers of a worker may be, in its code and as live settings of its queue."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from typing import Any, Final
+
+from lowkiq.errors import SettingsError, short, unknown_option
+from lowkiq.queue.keys import MOST_SHARDS
+
+#: Option → the least and the most that it may be.
+RANGES: Final[Mapping[str, tuple[int, int]]] = {
+    "shards_count": (1, MOST_SHARDS),
+    "batch_size": (1, 1_000),
+    "concurrency": (1, 1_000),
+    "max_retry_count": (0, 1_000_000),
+}
+#: Options that may be None.
+OPTIONAL: Final = ("concurrency", "perform_timeout")
+#: Seconds that a perform_timeout may be: a day.
+LONGEST_PERFORM: Final = 86_400
+#: The lowest level that is logged by nodes of a queue.
+LOG_LEVELS: Final = ("debug", "info", "warning", "error")
+#: What can be set while nodes run.
+LIVE: Final = ("concurrency", "batch_size", "max_retry_count", "perform_timeout", "log_level")
+
+
+def check_option(label: str, name: str, value: Any) -> None:
+    """Raises SettingsError for a value that an option can't have, with what it may be."""
+    if value is None and name in OPTIONAL:
+        return
+    if name == "perform_timeout":
+        is_number = isinstance(value, int | float) and not isinstance(value, bool)
+        if not (is_number and 0 < value <= LONGEST_PERFORM):
+            raise SettingsError(
+                f"{label}: perform_timeout is {short(value)}, it must be a number of seconds above 0 and up to "
+                f"{LONGEST_PERFORM:,}, or None"
+            )
+    elif name == "log_level":
+        if value not in LOG_LEVELS:
+            raise SettingsError(f"{label}: log_level is {short(value)}, it must be one of {', '.join(LOG_LEVELS)}")
+    else:
+        low, high = RANGES[name]
+        if isinstance(value, bool) or not isinstance(value, int) or not low <= value <= high:
+            raise SettingsError(f"{label}: {name} is {value!r}, it must be an integer from {low:,} to {high:,}")
+
+
+def check_live(queue: str, name: str, value: Any) -> None:
+    """Raises SettingsError for what can't be set, or can't have that value; it names what was meant perhaps."""
+    if name not in LIVE:
+        raise unknown_option("live setting", name, LIVE)
+    check_option(f"queue {queue}", name, value)
+
+
+def parse_live(text: str) -> tuple[str, Any]:
+    """A setting as people type it: `concurrency=10`, `perform_timeout=none`. Raises SettingsError."""
+    name, is_set, value = text.partition("=")
+    if not is_set:
+        raise SettingsError(f"{short(text)} sets nothing: say {name or 'name'}=VALUE")
+    if value.lower() in {"none", "null"}:
+        return name, None
+    try:
+        parsed = json.loads(value)
+    except ValueError:
+        return name, value
+    return name, parsed

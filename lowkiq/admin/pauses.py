@@ -1,0 +1,73 @@
+"""Pauses: of what somebody has stopped, who did, when and why, as Redis keeps it."""
+
+from __future__ import annotations
+
+from typing import Final
+
+import msgspec
+
+from lowkiq.admin.words import printable
+from lowkiq.codec import encodable
+from lowkiq.job import KEPT_BYTES
+from lowkiq.queue.unreadable import Unreadable, finite, parsed, quoted
+
+#: Characters of a name, and of a reason, that are kept.
+MOST_WHO, MOST_WHY = 200, 500
+
+
+class Pause(msgspec.Struct, frozen=True):
+    """A stop by a person, or by a program in the name of one."""
+
+    #: Redis's time.
+    since: float
+    who: str = ""
+    why: str = ""
+
+
+class Hold(Pause, frozen=True, kw_only=True):
+    """An id that is kept from running."""
+
+    id: str
+
+
+class _Told(msgspec.Struct, frozen=True):
+    """The part that people told, as JSON."""
+
+    who: str = ""
+    why: str = ""
+
+
+def pause_text(who: str, why: str) -> bytes:
+    """The part that people tell."""
+    return msgspec.json.encode(_Told(encodable(who)[:MOST_WHO], encodable(why)[:MOST_WHY]))
+
+
+def parse_pause(found: list[Unreadable], key: str, text: bytes) -> Pause | None:
+    """A pause as it is kept; None if it is none. One that can't be read is one all the same."""
+
+    def parse() -> Pause:
+        since, _, told = text.partition(b" ")
+        return Pause(finite(since), *_who_and_why(told))
+
+    return (parsed(found, key, f"UNLINK {key}", parse) or Pause(0.0)) if text else None
+
+
+def parse_hold(found: list[Unreadable], key: str, id: bytes, since: bytes | float, told: bytes | None) -> Hold:
+    """An id that is held. One of which nobody can read who holds it is held all the same."""
+    remedy = f"HDEL {key} {quoted(id)}"
+    who, why = parsed(found, f"{key} {quoted(id)}", remedy, _who_and_why, told or b"{}") or ("", "")
+    return Hold(float(since), who, why, id=id.decode("utf-8", KEPT_BYTES))
+
+
+def by_whom(pause: Pause) -> str:
+    """Who has paused it, and why."""
+    by = f" by {printable(pause.who, 80)}" if pause.who else ""
+    return f"{by}: {printable(pause.why, 200)}" if pause.why else by
+
+
+def _who_and_why(told: bytes) -> tuple[str, str]:
+    found = _TOLD.decode(told)
+    return found.who[:MOST_WHO], found.why[:MOST_WHY]
+
+
+_TOLD: Final = msgspec.json.Decoder(_Told)

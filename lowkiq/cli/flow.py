@@ -1,0 +1,101 @@
+"""Commands on the flow of a queue: `pause` and `resume` for all of it, `hold` and `let-go` for ids."""
+
+from __future__ import annotations
+
+import json
+from typing import Annotated, Final
+
+import msgspec
+import typer
+
+from lowkiq.admin.jobs.pausing import WAIT, restless
+from lowkiq.admin.pauses import by_whom
+from lowkiq.admin.words import age, printable
+from lowkiq.cli.nodes import who
+from lowkiq.cli.opening import AsJson, Require, opened_app
+from lowkiq.cli.queues import Queue, actions_on, shards_count, with_ids
+from lowkiq.environment import ExitCode
+from lowkiq.queue.call import redis_time
+
+PAUSE_EPILOG: Final = """\b
+Examples:
+  lowkiq pause OrderSync "the shop counts its stock"
+  lowkiq pause OrderSync --wait 60                       wait for silent nodes, too: until their leases have ended
+  lowkiq resume OrderSync
+
+\b
+From then on nothing of the queue is claimed. Pushes go on, and jobs that run are finished; what nodes had claimed and
+not started goes back. It exits with 0 once all nodes have confirmed that nothing more starts, and with 1 if some have
+not within the time: the queue is paused all the same, and asking again waits again.
+"""
+
+
+def pause(
+    context: typer.Context,
+    queue: Queue,
+    reason: Annotated[str, typer.Argument(metavar="[REASON]", help="For all who wonder.", show_default=False)] = "",
+    wait: Annotated[float, typer.Option(min=0, max=3600, help="Seconds to wait for nodes.")] = WAIT,
+    require: Require = None,
+    as_json: AsJson = False,
+) -> None:
+    """Pauses a queue: nothing of it starts until it is resumed."""
+    with opened_app(require or context.obj) as app:
+        reply = actions_on(app, queue).pause(reason, who=who(), wait=wait)
+    if as_json:
+        typer.echo(msgspec.json.encode(reply).decode())
+    elif reply.is_confirmed:
+        typer.echo(f"{printable(queue, 200)} is paused: nothing of it starts until it is resumed")
+    else:
+        typer.echo(
+            f"{printable(queue, 200)} is paused, but what {restless(reply.unconfirmed)} had claimed may still start"
+        )
+    if not reply.is_confirmed:
+        raise typer.Exit(ExitCode.FAILED)
+
+
+Ids = Annotated[list[str], typer.Argument(metavar="ID...")]
+
+
+def hold(
+    context: typer.Context,
+    queue: Queue,
+    ids: Ids,
+    reason: Annotated[str, typer.Option("--reason", help="For all who wonder.")] = "",
+    require: Require = None,
+    as_json: AsJson = False,
+) -> None:
+    """Keeps ids from being run until they are let go. Pushes merge; a run of one is finished."""
+    with opened_app(require or context.obj) as app:
+        count = with_ids(lambda some: actions_on(app, queue).hold(some, reason, who=who()), ids)
+    typer.echo(json.dumps({"held": count}) if as_json else f"{count} held")
+
+
+def let_go(context: typer.Context, queue: Queue, ids: Ids, require: Require = None, as_json: AsJson = False) -> None:
+    """Has held ids run again."""
+    with opened_app(require or context.obj) as app:
+        count = with_ids(lambda some: actions_on(app, queue).let_go(some, who=who()), ids)
+    typer.echo(json.dumps({"let_go": count}) if as_json else f"{count} let go")
+
+
+def held(context: typer.Context, queue: Queue, require: Require = None, as_json: AsJson = False) -> None:
+    """Lists the ids of a queue that are held: since when, by whom and why."""
+    with opened_app(require or context.obj) as app:
+        holds = app.queries(queue, shards_count(app, queue)).held()
+        if as_json:
+            typer.echo(msgspec.json.encode(holds).decode())
+            return
+        now = redis_time(app.caller) if holds else 0.0
+        for one in holds:
+            typer.echo(f"{printable(one.id, 200)} for {age(now - one.since)}{by_whom(one)}")
+        if not holds:
+            typer.echo(f"no id of {printable(queue, 200)} is held")
+
+
+def resume(context: typer.Context, queue: Queue, require: Require = None, as_json: AsJson = False) -> None:
+    """Resumes a paused queue."""
+    with opened_app(require or context.obj) as app:
+        shards = actions_on(app, queue).resume(who=who())
+    if as_json:
+        typer.echo(json.dumps({"resumed": shards}))
+    else:
+        typer.echo(f"{printable(queue, 200)} {'is resumed' if shards else 'was not paused'}")

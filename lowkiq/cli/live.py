@@ -1,0 +1,96 @@
+"""Commands on live settings: `set`, `unset` and `settings`."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Annotated, Any, Final
+
+import msgspec
+import typer
+from rich.table import Table
+
+from lowkiq import Lowkiq, SettingsError
+from lowkiq.admin.live import LiveSetting, read_live
+from lowkiq.admin.options import LIVE, parse_live
+from lowkiq.admin.words import age, printable
+from lowkiq.cli import tables
+from lowkiq.cli.nodes import who
+from lowkiq.cli.opening import AsJson, Require, opened_app
+from lowkiq.cli.queues import Queue, actions_on, shards_count
+from lowkiq.queue.call import redis_time
+
+SET_EPILOG: Final = """\b
+Examples:
+  lowkiq set OrderSync concurrency=10 batch_size=50
+  lowkiq set OrderSync perform_timeout=none log_level=debug
+  lowkiq unset OrderSync concurrency
+  lowkiq settings                                        all that is set, and what the code says (with -r)
+
+\b
+Nodes follow within a second or two, in place of what their code says, and so do those that start later, until it is
+unset. Batches that run go on as they began. There are: concurrency, batch_size, max_retry_count, perform_timeout
+(seconds), log_level (debug, info, warning or error: the lowest of a node's queues counts).
+"""
+
+
+def set_options(
+    context: typer.Context,
+    queue: Queue,
+    settings: Annotated[list[str], typer.Argument(metavar="NAME=VALUE...")],
+    require: Require = None,
+) -> None:
+    """Sets options of a queue, which its nodes follow while they run."""
+    with opened_app(require or context.obj) as app:
+        values = dict(map(parse_live, settings))
+        actions_on(app, queue).set(who=who(), **_plain(values))
+        typer.echo(f"{len(values)} set for {printable(queue, 200)}")
+
+
+def unset_options(
+    context: typer.Context,
+    queue: Queue,
+    names: Annotated[list[str], typer.Argument(metavar="NAME...")],
+    require: Require = None,
+) -> None:
+    """Has options of a queue be those of the code again."""
+    with opened_app(require or context.obj) as app:
+        count = actions_on(app, queue).unset(*names, who=who())
+        typer.echo(f"{count} unset for {printable(queue, 200)}")
+
+
+def settings(
+    context: typer.Context,
+    queue: Annotated[str | None, typer.Argument(metavar="[QUEUE]")] = None,
+    require: Require = None,
+    as_json: AsJson = False,
+) -> None:
+    """Shows which options of queues are set, by whom and since when, beside those of the code."""
+    with opened_app(require or context.obj) as app:
+        if queue is not None:
+            shards_count(app, queue)
+        live = read_live(app.caller, app.settings.namespace)
+        shown = {name: live[name] for name in sorted(live) if queue in {None, name}}
+        if as_json:
+            typer.echo(msgspec.json.encode(shown).decode())
+        elif shown:
+            tables.show(_table(app, shown))
+        else:
+            typer.echo("nothing is set: all is as the code says")
+
+
+def _plain(values: Mapping[str, Any]) -> dict[str, Any]:
+    """Raises SettingsError for a name that is none, lest it be another argument."""
+    if "who" in values:
+        raise SettingsError(f"unknown live setting `who`, known are: {', '.join(sorted(LIVE))}")
+    return dict(values)
+
+
+def _table(app: Lowkiq, live: Mapping[str, Mapping[str, LiveSetting]]) -> Table:
+    now, table = redis_time(app.caller), Table("queue", "setting", "is", "in the code", "by", "for", title="Settings")
+    for queue, found in live.items():
+        worker = app.workers.get(queue)
+        for name, setting in found.items():
+            code = "" if worker is None else str(getattr(worker, name, "info"))
+            row = (queue, name, str(setting.value), code, setting.who, age(now - setting.at))
+            table.add_row(*(printable(text, 100) for text in row))
+    return table

@@ -1,0 +1,44 @@
+"""What a lease knows of those who use it: threads, claims in hand, and claims that are asked for."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple, Protocol
+
+from lowkiq.node.leases.claim_numbers import Next
+from lowkiq.queue.call import Call
+
+
+class Runner(Protocol):
+    """A worker thread, as far as a lease knows it."""
+
+    def lasts_at(self, patience: float) -> float:
+        """When what it has in hand lasts, at a batch of so many seconds (monotonic); inf while that can't be told."""
+
+
+class Claimed(Protocol):
+    """A claim in hand, as far as a lease knows it."""
+
+    epoch: str
+    number: int
+    crowds: list[int]
+
+    @property
+    def has_unstarted(self) -> bool:
+        """True if jobs wait for their turn in it."""
+
+    def rest(self) -> None:
+        """Has nothing of it start any more, as its shard was paused; the next settle returns it to the queue."""
+
+
+class Asked(NamedTuple):
+    """A claim that is asked for."""
+
+    epoch: str
+    made: Next
+    #: The last one is the claim; those before it give back claims whose replies were lost.
+    calls: list[Call[Any]]
+
+    @property
+    def number(self) -> int:
+        """The claim's number."""
+        return self.made.number

@@ -1,0 +1,84 @@
+"""Commands on the flow of a queue, as people and programs type them."""
+
+from __future__ import annotations
+
+import json
+
+from lowkiq import Lowkiq, Worker
+from tests.unit.conftest import Run
+
+
+def test_a_queue_is_paused_and_resumed(lowkiq: Run, queue: type[Worker], app: Lowkiq) -> None:
+    queue.perform_async([{"id": "a"}])
+    told = lowkiq("pause", "shop", "we count")
+    assert (told.returncode, told.stderr) == (0, "")
+    assert told.stdout == "shop is paused: nothing of it starts until it is resumed\n"
+    assert lowkiq("-r", "jobs", "--burst").returncode == 0
+    assert app.metrics()["shop"].length == 1
+    alerts = lowkiq("alerts")
+    assert alerts.returncode == 1 and "we count" in alerts.stdout and "lowkiq resume shop" in alerts.stdout
+    assert lowkiq("resume", "shop").stdout == "shop is resumed\n"
+    assert lowkiq("resume", "shop").stdout == "shop was not paused\n"
+    assert lowkiq("-r", "jobs", "--burst").returncode == 0
+    assert app.metrics()["shop"].length == 0
+
+
+def test_programs_get_json_and_an_exit_code(lowkiq: Run, queue: type[Worker], app: Lowkiq) -> None:
+    queue.perform_async([{"id": "a"}])
+    shards = app.shards("shop", queue.shards_count)
+    app.caller.run(shards[0].acquire("host:1:abc", 60.0, 3))
+    told = lowkiq("pause", "shop", "--wait", "0", "--json")
+    assert (told.returncode, json.loads(told.stdout)["unconfirmed"]) == (1, {"host:1:abc": [0]})
+    words = lowkiq("pause", "shop", "--wait", "0")
+    assert words.returncode == 1 and "what 1 shard of host:1:abc had claimed may still start" in words.stdout
+    assert json.loads(lowkiq("resume", "shop", "--json").stdout) == {"resumed": len(shards)}
+
+
+def test_a_queue_that_nobody_knows_is_refused(lowkiq: Run, queue: type[Worker]) -> None:
+    for command in ("pause", "resume"):
+        wrong = lowkiq(command, "no")
+        assert wrong.returncode == 2 and "no queue 'no'" in wrong.stderr
+
+
+def test_ids_are_held_listed_and_let_go(lowkiq: Run, queue: type[Worker], app: Lowkiq) -> None:
+    queue.perform_async([{"id": "a"}, {"id": "b"}])
+    assert lowkiq("hold", "shop", "a", "c", "--reason", "a customer called").stdout == "2 held\n"
+    assert json.loads(lowkiq("hold", "shop", "a", "--reason", "a customer called", "--json").stdout) == {"held": 0}
+    assert lowkiq("-r", "jobs", "--burst").returncode == 0
+    assert (app.metrics()["shop"].length, app.metrics()["shop"].held) == (1, 2)
+    told = lowkiq("held", "shop").stdout.splitlines()
+    assert {line[:6] for line in told} == {"a for ", "c for "}
+    assert all(line.endswith(": a customer called") for line in told)
+    assert {one["id"] for one in json.loads(lowkiq("held", "shop", "--json").stdout)} == {"a", "c"}
+    assert lowkiq("let-go", "shop", "a", "c").stdout == "2 let go\n"
+    assert lowkiq("held", "shop").stdout == "no id of shop is held\n"
+    assert lowkiq("-r", "jobs", "--burst").returncode == 0
+    assert app.metrics()["shop"].length == 0
+
+
+def test_settings_are_set_listed_and_unset(lowkiq: Run, queue: type[Worker], app: Lowkiq) -> None:
+    queue.perform_async([{"id": "a"}])
+    assert lowkiq("settings").stdout == "nothing is set: all is as the code says\n"
+    told = lowkiq("set", "shop", "concurrency=10", "perform_timeout=none", "log_level=debug")
+    assert (told.returncode, told.stdout, told.stderr) == (0, "3 set for shop\n", "")
+    shown = json.loads(lowkiq("settings", "--json").stdout)["shop"]
+    assert {name: row["value"] for name, row in shown.items()} == {
+        "concurrency": 10, "perform_timeout": None, "log_level": "debug",
+    }  # fmt: skip
+    assert "concurrency" in lowkiq("settings", "shop").stdout
+    doctor = lowkiq("doctor", "-r", "jobs").stdout
+    assert "queue shop has live settings: concurrency = 10 by" in doctor
+    assert lowkiq("unset", "shop", "concurrency", "batch_size").stdout == "1 unset for shop\n"
+
+
+def test_settings_that_cannot_be_are_refused(lowkiq: Run, queue: type[Worker]) -> None:
+    queue.perform_async([{"id": "a"}])
+    for words, says in (
+        (["concurency=10"], "unknown live setting `concurency`, did you mean `concurrency`?"),
+        (["concurrency=0"], "it must be an integer from 1 to 1,000"),
+        (["concurrency"], "sets nothing: say concurrency=VALUE"),
+        (["who=me"], "unknown live setting `who`"),
+    ):
+        wrong = lowkiq("set", "shop", *words)
+        assert wrong.returncode == 2 and says in wrong.stderr, wrong.stderr
+    assert "did you mean `concurrency`" in lowkiq("unset", "shop", "concurency").stderr
