@@ -127,6 +127,10 @@ class Shop:
         self._supervised.exit_code()
 
 
+#: Pages of a queue on which one decides: they stand still, and say so.
+ASKING = ("settings", "pause", "resume")
+
+
 def page_paths(queue: str, id: str) -> list[str]:
     """The addresses of every page there is, with a queue and one of its jobs."""
     views = ("due", "retries", "held", "in_flight", "morgue")
@@ -136,7 +140,7 @@ def page_paths(queue: str, id: str) -> list[str]:
         "/nodes",
         *(f"/queues/{queue}?view={view}" for view in views),
         f"/queues/{queue}/job?id={quote(id, safe='')}",
-        *(f"/queues/{queue}/{page}" for page in ("settings", "pause", "resume")),
+        *(f"/queues/{queue}/{page}" for page in ASKING),
         "/bulks",
         "/help",
         "/incidents",

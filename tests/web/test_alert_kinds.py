@@ -97,6 +97,11 @@ def configure(appendonly: str) -> Callable[[Lowkiq], None]:
     return change
 
 
+def paused(app: Lowkiq) -> None:
+    beat(app)
+    open_queue(app).actions.pause("we count", who="ann")
+
+
 def no_queue(app: Lowkiq) -> None:
     app.redis().flushall()
     beat(app)
@@ -116,6 +121,7 @@ MADE: dict[str, Callable[[Lowkiq], None]] = {
     "late queue": late_queue,
     "failing queue": failing,
     "growing morgue": dying,
+    "paused": paused,
     "unreadable": lambda app: (beat(app), app.redis().hset(keys.queues(app.settings.namespace), "odd", "x"))[0],
     "doubled": doubled,
     "recycling": beats(notices=["recycling: node 0/1 was cut off"]),

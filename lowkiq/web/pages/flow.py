@@ -18,7 +18,7 @@ from lowkiq.errors import SettingsError
 from lowkiq.web.live_options import options_of
 from lowkiq.web.pages.live import LivePages, page
 from lowkiq.web.render.templating import link
-from lowkiq.web.security.guard import form_of, who_of
+from lowkiq.web.security.guard import READ_ONLY, form_of, who_of
 from lowkiq.web.view import View
 
 #: What an option does, in a line.
@@ -38,10 +38,10 @@ def routes(pages: LivePages) -> list[BaseRoute]:
     view = pages.view
 
     async def question(request: Request) -> Response:
-        return page(view, request, "pause.html", queue=await _queue(pages, request), resumes=False, most=MOST_WHY)
-
-    async def ask_to_resume(request: Request) -> Response:
-        return page(view, request, "pause.html", queue=await _queue(pages, request), resumes=True, most=MOST_WHY)
+        if view.read_only:
+            raise HTTPException(403, READ_ONLY)
+        resumes = request.url.path.endswith("/resume")
+        return page(view, request, "pause.html", queue=await _queue(pages, request), resumes=resumes, most=MOST_WHY)
 
     async def pause(request: Request) -> Response:
         queue, reason, who = (
@@ -77,7 +77,7 @@ def routes(pages: LivePages) -> list[BaseRoute]:
         Route("/queues/{queue}/settings", change, methods=["POST"]),
         Route("/queues/{queue}/pause", question, methods=["GET"]),
         Route("/queues/{queue}/pause", pause, methods=["POST"]),
-        Route("/queues/{queue}/resume", ask_to_resume, methods=["GET"]),
+        Route("/queues/{queue}/resume", question, methods=["GET"]),
         Route("/queues/{queue}/resume", resume, methods=["POST"]),
     ]
 

@@ -41,6 +41,8 @@ _FORWARDED: Final = ("forwarded", "via", "x-forwarded-for", "x-forwarded-host", 
 #: Kind of a caller → the name that is kept.
 CREDENTIALS: Final = {"bearer": "token", "basic": "user", "session": "session", "anyone": "anyone"}
 
+#: The refusal of a change, and of a question before one.
+READ_ONLY: Final = "this view is read-only"
 _RELOAD = "reload the page and try again"
 _LOCAL_ONLY: Final = (
     "Nobody has set credentials for this view, so it answers only this machine, at a loopback address, by HTTP/1.1 and "
@@ -151,7 +153,7 @@ class Guard:
         """Checks a write, and returns a `receive` that replays its body."""
         changes_jobs = path not in {SIGN_IN, SIGN_OUT}  # these change nothing but the browser's own cookie
         if self._read_only and changes_jobs:
-            raise HTTPException(403, "this view is read-only")
+            raise HTTPException(403, READ_ONLY)
         _check_origin(request)
         body = await _read_body(request)
         if _content_type(request) == "application/x-www-form-urlencoded":

@@ -10,6 +10,7 @@ import httpx
 import pytest
 from starlette.applications import Starlette
 
+from lowkiq.admin.jobs.states import STATES
 from lowkiq.admin.past.incidents import read_incidents
 from lowkiq.web.snapshot import INTERVAL
 from tests.queue.shard_driver import ShardDriver
@@ -66,6 +67,14 @@ def test_a_view_that_is_read_only_offers_none_of_it(
     assert "<button>Set" not in browser.get("/queues/q/settings").text
     for path in ("pause", "settings"):
         assert browser.post(f"/queues/q/{path}", {"reason": "x"}).status_code == 403
+    for path in ("pause", "resume"):
+        assert browser.get(f"/queues/q/{path}").status_code == 403, "what can't be done is not asked"
+
+
+def test_a_state_that_is_empty_says_so(browser: Browser) -> None:
+    for name, state in STATES.items():
+        page = browser.get(f"/queues/q?view={name}")
+        assert page.status_code == 200 and state.explained in html.unescape(page.text), state.title
 
 
 def test_an_id_is_held_and_let_go_from_its_page(browser: Browser, driver: ShardDriver) -> None:
