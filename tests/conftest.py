@@ -29,6 +29,8 @@ importlib.metadata.version = functools.cache(importlib.metadata.version)
 _numbers = itertools.count()
 #: Directories whose tests work with processes, threads and clocks: a machine that others share fails them now and then.
 SHARE_THE_MACHINE = {"benchmarks", "browser", "deploy", "doctor", "faults", "node", "supervisor", "transport", "web"}
+#: Seconds that a test of a directory takes, where that is not a tenth of one.
+SECONDS = {"browser": 8.0, "typing": 3.0, "faults": 1.0, "node": 0.7, "supervisor": 0.7, "examples": 0.6, "web": 0.2}
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
@@ -51,14 +53,14 @@ def _room(item: pytest.Item) -> str:
 
 
 def _interleaved(items: list[pytest.Item]) -> list[pytest.Item]:
-    """Files that wait for processes in turn with those that compute, for several run at a time; the small ones last."""
+    """Files that wait for processes in turn with those that compute, as several run at a time; those soon over last."""
     files: dict[Path, list[pytest.Item]] = {}
     for item in items:
         files.setdefault(item.path, []).append(item)
     sides: tuple[list[tuple[float, list[pytest.Item]]], ...] = ([], [])
     for side, waits in zip(sides, (True, False), strict=True):
         own = [file for file in files.values() if (_room(file[0]) in SHARE_THE_MACHINE) is waits]
-        own.sort(key=len, reverse=True)
+        own.sort(key=lambda file: len(file) * SECONDS.get(_room(file[0]), 0.1), reverse=True)
         side += [(place / len(own), file) for place, file in enumerate(own)]
     return [item for _, file in sorted((*sides[0], *sides[1]), key=lambda each: each[0]) for item in file]
 

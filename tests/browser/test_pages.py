@@ -35,7 +35,7 @@ def axe(tmp_path_factory):
 
 LOOKS = [
     ("light", 1280),
-    ("dark", 360),
+    pytest.param("dark", 360, marks=pytest.mark.long),
     pytest.param("light", 360, marks=pytest.mark.long),
     pytest.param("dark", 1280, marks=pytest.mark.long),
 ]

@@ -146,6 +146,7 @@ def slices(tmp_path: Path) -> list[Path]:
     return files
 
 
+@pytest.mark.long
 def test_a_dozen_kills_leave_every_path_right_and_in_order(deployment: Deployment, slices: list[Path]) -> None:
     deployment.until(deployment.all_nodes_are_up)
     for number, slice_ in enumerate(slices):
