@@ -37,7 +37,7 @@ MUTANTS = {
     ),
     "leftovers_lost": Mutant("claim.lua", "stays[id] = true", "stays[id] = nil"),
     "exhausted_drops_the_rest": Mutant(
-        "settle.lua", "requeue(P, id, '*', stamp(now), -1)", "redis.call('UNLINK', P .. 'claim:' .. id)", "I3"
+        "settle.lua", "requeue(P, id, '*', due_after(0), -1)", "redis.call('UNLINK', P .. 'claim:' .. id)", "I3"
     ),
     "release_forgets": Mutant("settle.lua", "if held then requeue(P, id, held, perform_in, retry_count) end", ""),
     "absorb_overwrites": Mutant("payloads.lua", "redis.call('ZADD', zset, 'LT', score, payload)", "", "I3"),
@@ -206,7 +206,7 @@ MUTANTS = {
         "perform_now.lua", "redis.call('HSET', P .. 'payloads', id, payloads_get(P .. 'payloads', id))", ""
     ),
     "lease_of_a_clock_set_back": Mutant("acquire.lua", "if ttl and rest > ttl then", "if false then"),
-    "delay_is_a_time": Mutant("push.lua", "stamp(now + perform_in * 1000000)", "stamp(perform_in * 1000000)"),
+    "delay_is_a_time": Mutant("push.lua", "stamp(place + perform_in * 1000000)", "stamp(perform_in * 1000000)"),
     "cancels_nothing_that_runs": Mutant("cancel.lua", "  if number then\n", "  if false then\n"),
     "cancels_in_no_epoch": Mutant("cancel.lua", "(owner[2] or '') .. ' ' .. number", "'1 ' .. number"),
     "cancels_and_leaves_what_waits": Mutant("cancel.lua", "if is_queued then", "if is_queued and not number then"),
@@ -317,6 +317,34 @@ MUTANTS = {
     "put_back_and_still_parked": Mutant("put_back.lua", "redis.call('HDEL', P .. 'behind', id)", "", "parked is what"),
     "put_back_and_rings_nobody": Mutant("put_back.lua", "if earliest < math.huge then", "if false then"),
     "put_back_without_tags": Mutant("put_back.lua", "if tags then add_tags", "if false then add_tags"),
+    "scored_at_one_time": Mutant(
+        "push.lua", "queue(id, stamp(place), place, score", "queue(id, stamp(now), now, score"
+    ),
+    "delayed_at_one_time": Mutant(
+        "push.lua", "stamp(place + perform_in * 1000000)", "stamp(now + perform_in * 1000000)"
+    ),
+    "places_ahead_of_a_clock_set_back": Mutant(
+        "push.lua", "was_set_back and now + number - 1 or last_score", "last_score"
+    ),
+    "failed_at_one_time": Mutant("settle.lua", "place = place + 1", "place = place + 0"),
+    "revived_among_the_pushed": Mutant("shard.lua", "return last_score == now and now + 1 or now", "return now"),
+    "revived_without_its_error": Mutant("revive.lua", "redis.call('HSET', P .. 'errors', id, error)", ""),
+    "revived_with_an_older_error": Mutant("revive.lua", " and redis.call('HEXISTS', P .. 'errors', id) == 0", ""),
+    "buried_over_its_error": Mutant("bury.lua", " or redis.call('HGET', P .. 'morgue:errors', id)", ""),
+    "dead_and_newer_unknown": Mutant("settle.lua", "  note_newer(P, id, score, left)\n", ""),
+    "killed_and_newer_unknown": Mutant("claimed.lua", "      note_newer(P, id, score)\n", ""),
+    "revived_and_still_newer": Mutant("revive.lua", "redis.call('HDEL', P .. 'morgue:newer', id)", "", "newer than"),
+    "deleted_and_still_newer": Mutant(
+        "claimed.lua", "redis.call('HDEL', P .. 'morgue:newer', id)\n    drop", "drop", "newer than"
+    ),
+    "newer_than_what_is_newer": Mutant("claimed.lua", "tonumber(known) ~= tonumber(score)", "false"),
+    "newer_and_dead_as_well": Mutant(
+        "claimed.lua", "  elseif known then\n    redis.call('HDEL', P .. 'morgue:newer', id)\n", ""
+    ),
+    "behind_whatever_runs": Mutant("newer.lua", "tonumber(running[id]) > tonumber(dead[id])", "true", "behind newer"),
+    "behind_what_waits": Mutant(
+        "newer.lua", "not queued or tonumber(queued) > tonumber(newer)", "true", "behind newer"
+    ),
     "due_by_the_clock_alone": Mutant("claim.lua", "follow_clock_back(P, now, tonumber(last_score), seen)", ""),
 }
 

@@ -72,6 +72,14 @@ def listed(words: Sequence[str]) -> str:
     return " and ".join(filter(None, [", ".join(words[:-1]), *words[-1:]]))
 
 
+def behind_newer(ids: Sequence[str], most: int = 5) -> str:
+    """The order that reviving jobs would break."""
+    rest = len(ids) - most
+    named = listed([*(printable(id, 80) for id in ids[:most]), *([f"{rest:,} more"] if rest > 0 else [])])
+    whose, died = ("its id", "it died") if len(ids) == 1 else ("their ids", "they died")
+    return f"{named} would run behind newer payloads of {whose}, which run now or have gone on since {died}"
+
+
 def ranges(numbers: Iterable[int], most: int = PIECES) -> str:
     """
     Numbers in few words: "0-19, 24", and of equal steps, as the splitter deals shards out, "3, 53 … 953".

@@ -13,7 +13,7 @@ from lowkiq.admin.jobs.deeds import note_action
 from lowkiq.admin.jobs.failures import named, read_groups
 from lowkiq.admin.jobs.search import Search
 from lowkiq.admin.jobs.undo import KEPT_SECONDS
-from lowkiq.admin.words import printable
+from lowkiq.admin.words import behind_newer, plural, printable
 from lowkiq.cli import tables
 from lowkiq.cli.nodes import who
 from lowkiq.cli.opening import AsJson, Require, fail, opened_app
@@ -23,6 +23,8 @@ from lowkiq.errors import short
 
 #: Views whose jobs have failed.
 FAILED: Final = ("retries", "morgue")
+#: What to do about a job that would be revived behind a newer one of its id.
+ANYWAY: Final = "nothing was done; --out-of-order revives them all the same"
 
 CANCEL_EPILOG = """\b
 Examples:
@@ -142,12 +144,28 @@ def morgue_list(
 
 @morgue.command("revive")
 def morgue_revive(
-    context: typer.Context, queue: Queue, ids: Ids = None, every: All = False, require: Require = None
+    context: typer.Context,
+    queue: Queue,
+    ids: Ids = None,
+    every: All = False,
+    anyway: Annotated[
+        bool, typer.Option("--out-of-order", help="Also those that run behind newer payloads of their ids then.")
+    ] = False,
+    require: Require = None,
 ) -> None:
-    """Returns jobs to the queue, as fresh ones that are due now."""
+    """Returns jobs to the queue, as fresh ones that are due now, in this order."""
     with opened_app(require or context.obj) as app:
         actions = actions_on(app, queue)
-        count = actions.morgue_queue_up_all_jobs() if _all_or(ids, every) else with_ids(actions.morgue_queue_up, ids)
+        if _all_or(ids, every):
+            late = 0 if anyway else actions.all_behind_newer()
+            if late:
+                fail(f"{plural(late, 'job')} would run behind newer payloads of their ids: {ANYWAY}", ExitCode.FAILED)
+            count = actions.morgue_queue_up_all_jobs()
+        else:
+            named = [] if anyway else with_ids(actions.behind_newer, ids)
+            if named:
+                fail(f"{behind_newer(named)}: {ANYWAY}", ExitCode.FAILED)
+            count = with_ids(actions.morgue_queue_up, ids)
         _note(app, queue, "revive", ids, count)
         typer.echo(f"{count} revived")
 

@@ -16,6 +16,9 @@ later run.
 Tags (tags.lua) came so, too. An older node leaves those of a job that it ends beside the queue: they are dropped by the
 next push of the id that has tags, and by whichever newer node acquires the shard while nothing is queued. Until then a
 later job of that id may show them. They are words for people, and nothing is decided by them.
+
+`morgue:newer` (claimed.lua) came so: an older operator leaves it beside the queue, and a later revive of that id may
+ask once too often. Jobs that older nodes and producers make due at once run by their ids, as ever.
 """
 
 from __future__ import annotations

@@ -30,6 +30,8 @@ class Dead(NamedTuple):
     payloads: Payloads
     error: str
     tags: tuple[str, ...] = ()
+    #: The lowest score of payloads that were left when some died.
+    newer: float | None = None
 
 
 #: Names, types and values of all keys of a shard, and the names of others beside it. The shard's prefix holds nothing
@@ -94,7 +96,9 @@ class Look:
         assert index.keys() == payloads.keys() == errors.keys()
         tags = self.tags("morgue:tags")
         assert tags.keys() <= index.keys(), "tags of nothing that is dead"
-        return {id: Dead(payloads[id], errors[id].decode(), tags.get(id, ())) for id in index}
+        newer = {id: float(score) for id, score in self.hash("morgue:newer").items()}
+        assert newer.keys() <= index.keys(), "newer than nothing that is dead"
+        return {id: Dead(payloads[id], errors[id].decode(), tags.get(id, ()), newer.get(id)) for id in index}
 
     def put_away(self) -> dict[tuple[str, str], tuple[list[bytes | None], Payloads]]:
         """What deletions keep, by their names and ids: what is known of a job (put_away.lua), and its payloads."""

@@ -13,6 +13,8 @@ import pytest
 
 from lowkiq import Lowkiq, Worker
 from lowkiq.admin.beats.health import EVENT_LOOP, ThreadHealth
+from lowkiq.job import shard_of
+from tests.queue.shard_driver import ShardDriver
 from tests.support import LOWKIQ, RedisServer, wait_until
 from tests.unit.conftest import Run
 from tests.web.node_health import tell_health
@@ -75,6 +77,22 @@ def test_the_morgue_is_listed_revived_and_emptied(lowkiq: Run, queue: type[Worke
     assert app.metrics()["shop"].morgue_length == 1
     assert lowkiq("morgue", "delete", "shop", "--all", "--yes").stdout == "1 deleted\n"
     assert lowkiq("morgue", "revive", "shop", "--all").stdout == "0 revived\n"
+
+
+def test_a_job_is_revived_behind_newer_payloads_only_if_that_is_said(
+    lowkiq: Run, queue: type[Worker], app: Lowkiq
+) -> None:
+    shard = ShardDriver(app, "shop", shard_of(b"17", queue.shards_count), queue.shards_count)
+    queue.perform_async([{"id": 17, "payload": number, "score": number} for number in (1, 2)])
+    lease = shard.lease()
+    lease.claim()
+    lease.exhaust("17")
+    lease.claim()
+    for which in ("17", "--all"):
+        refused = lowkiq("morgue", "revive", "shop", which)
+        assert refused.returncode == 1 and "behind newer payloads" in refused.stderr
+        assert "--out-of-order" in refused.stderr
+    assert lowkiq("morgue", "revive", "shop", "17", "--out-of-order").stdout == "1 revived\n"
 
 
 def test_jobs_are_cancelled_by_their_ids(lowkiq: Run, queue: type[Worker], app: Lowkiq) -> None:

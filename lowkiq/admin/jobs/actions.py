@@ -8,7 +8,7 @@ from typing import Any, Final, Literal, NamedTuple
 from lowkiq.admin.jobs.search import Match, Search
 from lowkiq.admin.jobs.tracking import track
 from lowkiq.job import KEPT_BYTES, encode_id, shard_of
-from lowkiq.queue.call import Argument, Call, Caller, chunked, redis_time
+from lowkiq.queue.call import Argument, Call, Caller, chunked, raise_first, redis_time
 from lowkiq.queue.shard import Shard
 
 #: Ids in one script.
@@ -69,7 +69,10 @@ class Actions:
         self._max_id_bytes = max_id_bytes
 
     def perform_all_jobs_now(self) -> int:
-        """Makes every queued job due. Those due already keep their place, as do those that wait for their own run."""
+        """
+        Makes every queued job due, in the order of their times. Those due already keep their place, as do those that
+        wait for their own run.
+        """
         return self._all("perform_now", "due")
 
     def kill_all_failed_jobs(self) -> int:
@@ -89,16 +92,38 @@ class Actions:
         return self.act("bury", "due", ids)
 
     def perform_now(self, ids: Iterable[str | int]) -> int:
-        """Makes queued jobs due. Those due already, and those that wait for their own run, are not counted."""
+        """
+        Makes queued jobs due, in this order. Those due already, and those that wait for their own run, are not counted.
+        """
         return self.act("perform_now", "due", ids)
 
     def morgue_queue_up(self, ids: Iterable[str | int]) -> int:
-        """Returns jobs from the morgue to the queue, as fresh ones that are due now."""
+        """
+        Returns jobs from the morgue to the queue, as fresh ones that are due now, in this order. Their errors are told
+        of until their next run. `behind_newer` tells which of them would run out of order.
+        """
         return self.act("revive", "morgue", ids)
 
     def morgue_queue_up_all_jobs(self) -> int:
         """Returns all jobs from the morgue to the queue."""
         return self._all("revive", "morgue")
+
+    def behind_newer(self, ids: Iterable[str | int]) -> list[str]:
+        """
+        Tells which of these dead jobs would run out of order if they were revived now: newer payloads of their ids run
+        just now, or were there when they died and have gone on since. What was pushed only after that is not known.
+        """
+        calls = [Call("newer", [shard.prefix], some, list) for shard, some in self._by_shard(ids)]
+        replies: list[list[bytes]] = raise_first(self._caller.run_all(calls))
+        return [id.decode("utf-8", KEPT_BYTES) for reply in replies for id in reply]
+
+    def all_behind_newer(self) -> int:
+        """Counts such jobs in the whole morgue."""
+        found = 0
+        for shard in self._shards:
+            for dead in chunked(self._caller.command("ZRANGE", f"{shard.prefix}morgue", 0, -1), CHUNK):
+                found += len(self._caller.run(Call("newer", [shard.prefix], dead, list)))
+        return found
 
     def morgue_delete(self, ids: Iterable[str | int]) -> int:
         """Deletes jobs from the morgue."""

@@ -9,9 +9,9 @@ local KINDS = {due = 'zset', retries = 'zset', claim = 'list', morgue = 'zset', 
   payloads = 'hash', errors = 'hash', crashes = 'hash', ['morgue:payloads'] = 'hash', ['morgue:errors'] = 'hash',
   asides = 'hash', behind = 'hash', cancels = 'hash', checkpoints = 'hash',
   tags = 'hash', claimed_tags = 'hash', ['morgue:tags'] = 'hash', tag_counts = 'zset',
-  tracks = 'hash', watch = 'string'}
+  ['morgue:newer'] = 'hash', tracks = 'hash', watch = 'string'}
 local RARE = {'errors', 'crashes', 'morgue:payloads', 'morgue:errors', 'asides', 'cancels', 'checkpoints', 'tags',
-  'claimed_tags', 'morgue:tags', 'tracks', 'behind'}
+  'claimed_tags', 'morgue:tags', 'morgue:newer', 'tracks', 'behind'}
 local now = now_us()
 local reply = {stamp(now)}
 

@@ -33,7 +33,7 @@ if #ARGV == 10 and ARGV[4] == 'ack' and ARGV[5] == '0' then
 end
 
 --@ shard clock owner oom
---@ claimed find restore acquit forget unpark over
+--@ claimed find restore newer acquit forget unpark over
 --@ cancelling mark
 --@ payloads fold
 --@ bell oldest_due
@@ -120,19 +120,28 @@ local function give_back(id)
   if held then note(P, 'released', id, ARGV[1]) end
 end
 
+-- What goes back after the same delay keeps its order, a microsecond apart.
+local place = now
+local function due_after(delay)
+  place = place + 1
+  return stamp(place - 1 + delay * 1000000)
+end
+
 local function fail(id, retry_count, delay, error)
   local _, _, held = take(id)
   if not held then return end
-  requeue(P, id, held, stamp(now + delay * 1000000), retry_count)
+  requeue(P, id, held, due_after(delay), retry_count)
   acquit(P, id)
   redis.call('HSET', P .. 'errors', id, error)
   note(P, 'failed', id, ARGV[1], error)
   failed = failed + 1
 end
 
-local function bury(id, score, payload, error)
+-- `left`: the score of the next of its payloads that are still claimed, if any is.
+local function bury(id, score, payload, error, left)
   payloads_add(P .. 'morgue:payloads', id, score, payload)
   morgue_entry(P, id, error, now)
+  note_newer(P, id, score, left)
   note(P, 'buried', id, ARGV[1], error)
   failed = failed + 1
   buried = buried + 1
@@ -147,7 +156,7 @@ local function exhaust(id, error)
   if held == '*' then
     local lowest = redis.call('ZPOPMIN', P .. 'claim:' .. id)
     payload, score = lowest[1], lowest[2]
-    requeue(P, id, '*', stamp(now), -1)
+    requeue(P, id, '*', due_after(0), -1)
     payloads_fold(P .. 'payloads', id)
   else
     score, payload = split(held)
@@ -161,16 +170,17 @@ local function spoil(id, payload, error)
   local record = record_of(id)
   if not record then return end
   local perform_in, retry_count, held = parse_claimed(P, claim, record)
-  local score
+  local score, left
   if held == '*' then
     local zset = P .. 'claim:' .. id
     score = redis.call('ZSCORE', zset, payload)
     if not score then return end
     copy_tags(P, 'claimed_tags', 'morgue:tags', id)
     redis.call('ZREM', zset, payload)
+    left = redis.call('ZRANGEBYSCORE', zset, score, '+inf', 'WITHSCORES', 'LIMIT', 0, 1)[2]
     if redis.call('ZCARD', zset) == 1 then
-      local left = redis.call('ZPOPMIN', zset)
-      put(id, perform_in .. ':' .. retry_count .. ':' .. left[2] .. ':' .. left[1])
+      local last = redis.call('ZPOPMIN', zset)
+      put(id, perform_in .. ':' .. retry_count .. ':' .. last[2] .. ':' .. last[1])
     end
   else
     local held_payload
@@ -180,7 +190,7 @@ local function spoil(id, payload, error)
     put(id, nil)
     let_go({id})
   end
-  bury(id, score, payload, error)
+  bury(id, score, payload, error, left)
 end
 
 local function drop_cancelled(id)

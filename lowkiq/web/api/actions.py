@@ -10,6 +10,7 @@ from lowkiq.admin.jobs.actions import actions_of
 from lowkiq.admin.jobs.bulks import Bulk, ask_to_stop, read_bulk, read_bulks
 from lowkiq.admin.jobs.deeds import note_action
 from lowkiq.admin.jobs.search import Match
+from lowkiq.admin.words import behind_newer
 from lowkiq.errors import short
 from lowkiq.web.api.input import Rejected
 from lowkiq.web.api.operation import NO_QUEUE, ApiCall, Reply, operation
@@ -32,7 +33,11 @@ NO_BULK: Final = {404: "There is no such bulk, or no longer."}
     "matched; to look before, ask with dry_run, then send the number as expected.",
     body=ActionRequest,
     replies={200: [Moved, Matches], 202: [Bulk]},
-    refusals=NO_QUEUE | {409: "More jobs match than expected.", 429: "Too many bulks run already."},
+    refusals=NO_QUEUE
+    | {
+        409: "More jobs match than expected; or jobs would be revived behind newer payloads of their ids.",
+        429: "Too many bulks run already.",
+    },
     examples={
         "ids": {"action": "revive", "ids": ["order-1", "order-2"], "view": "morgue"},
         "count": {"action": "delete", "all": {"view": "morgue", "pattern": "order-*"}, "dry_run": True},
@@ -108,12 +113,16 @@ async def _act_on_ids(call: ApiCall, body: ActionRequest, ids: list[str]) -> Rep
     view = body.view or ("morgue" if body.action == "revive" else "due")
     _require_action(body.action, view)
 
+    if body.out_of_order and body.action != "revive":
+        raise Rejected(400, f"out_of_order goes with revive: {body.action} brings no job behind a newer one")
     if body.keep and body.action != "delete":
         raise Rejected(400, f"keep goes with delete: {body.action} can be undone by other actions, or not at all")
 
     def moved() -> Moved:
         actions = call.view.backend.actions(call.queue)
         try:
+            if body.action == "revive" and not body.out_of_order and (late := actions.behind_newer(ids)):
+                raise Rejected(409, f"{behind_newer(late)}: nothing was done; out_of_order does it anyway")
             if not body.keep:
                 return Moved(actions.act(body.action, view, ids))
             deleted = actions.delete_and_keep(view, ids)

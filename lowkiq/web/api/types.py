@@ -162,6 +162,10 @@ class ActionRequest(msgspec.Struct, frozen=True):
         bool,
         Meta(description="With `ids` and delete: keep them for a minute, for an undo, unless they are too many."),
     ] = False
+    out_of_order: Annotated[
+        bool,
+        Meta(description="With `ids` and revive: also if they run behind newer payloads of their ids then, else 409."),
+    ] = False
 
 
 # ---- what is answered

@@ -359,6 +359,8 @@ class History:
         for where, held in (("queue", state.queued), ("claim", state.claimed), ("morgue", state.morgue)):
             fetched = self.fetch(where)
             assert fetched == {id: set(entry.payloads.items()) for id, entry in held.items()}
+        behind = self.shard.actions.behind_newer(IDS)
+        assert set(behind) == {id for id in state.morgue if self.model.behind_newer(id)}, f"behind newer: {behind}"
         assert self.shard.dump() == before
 
     def fetch(self, where: str) -> dict[str, set[tuple[bytes, int]]]:

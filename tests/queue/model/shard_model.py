@@ -10,6 +10,9 @@ from lowkiq.queue.shard import Held, Outcome, Owned, Released, Settled
 from tests.queue.model.shard_rules import Ran, ShardRules
 from tests.queue.model.shard_state import SECOND, Delay, Entry, Grave, Tags, TakenJob, joined, lowest_first, merge
 
+#: In place of the error of a job that was buried by hand.
+BY_HAND = "moved to the morgue by hand"
+
 
 class ShardModel(ShardRules):
     """Each method is a script: it returns what the script's call means, or raises its refusal."""
@@ -21,16 +24,16 @@ class ShardModel(ShardRules):
         self._check_layout(layout)
         state.layout = state.layout or layout
         now, last_before, new, earliest = self._shard_now(), state.last_score, 0, None
-        for id, payload, given_score, perform_in, tags in rows:
-            score = given_score
-            if score is None:
-                score = state.last_score = max(state.last_score + 1, now)
+        for number, (id, payload, given_score, perform_in, tags) in enumerate(rows):
+            state.last_score = max(state.last_score + 1, now)
+            score = state.last_score if given_score is None else given_score
+            # Its place in time is that of its default score, unless that lies ahead of a clock that was set back.
+            place = now + number if last_before > now else state.last_score
             if id not in state.queued:
                 new += 1
-                # Without a time it is due at its score, unless that lies ahead of a clock that was set back.
                 is_fresh = given_score is None and last_before <= now
-                due = (score if is_fresh else now) if perform_in is None else perform_in
-                due += now if isinstance(perform_in, Delay) else 0
+                due = place if perform_in is None else perform_in
+                due += place if isinstance(perform_in, Delay) else 0
                 runs_on = last_before < self.now and state.seen is None  # Redis's clock, as far as pushes know
                 is_same = layout == state.layout  # a push of a newer layout than the shard's leaves it to the owner
                 may_go = len(rows) == 1 and is_fresh and perform_in is None and runs_on and is_same and not tags
@@ -202,7 +205,7 @@ class ShardModel(ShardRules):
         state = self.state
         self._fence(node, epoch)
         before = dict(state.counters)
-        buried = 0
+        buried = self.places = 0
         if claim := state.claims.get(number):
             self._drop_cancelled(number, (row.id for row in outcome.spoiled))
             buried += sum(self._spoil(claim, row.id, row.payload, row.error) for row in outcome.spoiled)
@@ -250,14 +253,23 @@ class ShardModel(ShardRules):
         dead, queued = state.morgue[id], state.queued.setdefault(id, Entry({}, 0))
         self._move(dead.payloads, queued.payloads, most)
         queued.tags = joined(queued.tags, dead.tags)
-        now, queued.retry_count = self._note_time(), -1
-        queued.due = queued.due if queued.waits else now
+        now, place = self._shard_now(), self._note_time()
+        queued.due, queued.retry_count = queued.due if queued.waits else place, -1
         self._ring(now, now)
-        state.errors.pop(id, None)
+        if dead.error != BY_HAND:
+            state.errors.setdefault(id, dead.error)
         if dead.payloads:
             return [0, id.encode()]
         del state.morgue[id]
         return [1]
+
+    def behind_newer(self, id: str) -> bool:
+        """True for a dead job that would run behind newer payloads of its id."""
+        dead, running = self.state.morgue[id], self.state.claimed.get(id)
+        oldest, left = min(dead.payloads.values()), self._left(id)
+        if running and max(running.payloads.values()) > oldest:
+            return True
+        return dead.newer is not None and dead.newer > oldest and (left is None or left > dead.newer)
 
     def bury(self, layout: str, most: int, which: str, id: str) -> list[int | bytes]:
         state = self.state
@@ -265,7 +277,7 @@ class ShardModel(ShardRules):
         if not self._is_wanted(id, which):
             return [0]
         grave = state.morgue.setdefault(id, Grave({}, ""))
-        grave.error = state.errors.get(id, "moved to the morgue by hand")
+        grave.error = state.errors.get(id, grave.error or BY_HAND)
         self._move(state.queued[id].payloads, grave.payloads, most)
         grave.tags = joined(grave.tags, state.queued[id].tags)
         if state.queued[id].payloads:
@@ -331,6 +343,6 @@ class ShardModel(ShardRules):
         entry = self.state.queued.get(id)
         if entry is None or entry.waits or entry.due <= self._shard_now():
             return 0
-        entry.due = self._note_time()
-        self._ring(entry.due, entry.due)
+        now, entry.due = self._shard_now(), self._note_time()
+        self._ring(now, now)
         return 1

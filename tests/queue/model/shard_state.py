@@ -55,6 +55,8 @@ class Grave:
     payloads: Payloads
     error: str
     tags: Tags = ()
+    #: The lowest score of payloads that were left when some died.
+    newer: int | None = None
 
 
 class Kept(NamedTuple):
@@ -134,7 +136,10 @@ def read_state(shard: ShardDriver) -> ShardState:
     return ShardState(
         queued=_entries(look.queued()),
         claims={number: _entries(claim) for number, claim in look.claims().items()},
-        morgue={id: Grave(_payloads(dead), dead.error, dead.tags) for id, dead in look.morgue().items()},
+        morgue={
+            id: Grave(_payloads(dead), dead.error, dead.tags, None if dead.newer is None else _microseconds(dead.newer))
+            for id, dead in look.morgue().items()
+        },
         crashes=look.deaths("crashes"),
         crowds=look.deaths("crowds"),
         errors=look.errors(),

@@ -38,6 +38,19 @@ def test_jobs_are_cancelled_wherever_they_are(api, work, failed):
     )
 
 
+def test_a_job_that_would_be_revived_behind_newer_payloads_is_only_if_that_is_said(api, work, failed):
+    lease = failed.lease("host:1:abc")
+    work.perform_async([{"id": "a", "payload": number, "score": number} for number in (1, 2)])
+    lease.claim()
+    lease.exhaust("a")
+    lease.claim_beside()
+    error = api.act({"action": "revive", "ids": ["a"]}, 409)["error"]
+    assert error.startswith("a would run behind newer payloads of its id, which run now or have gone on since it died")
+    assert failed.morgue().keys() == {"a"}
+    assert "goes with revive" in api.act({"action": "bury", "ids": ["a"], "out_of_order": True}, 400)["error"]
+    assert api.act({"action": "revive", "ids": ["a"], "out_of_order": True}) == {"moved": 1}
+
+
 def test_a_thousand_ids_are_acted_on_and_not_one_more(api, work):
     ids = [f"id-{n}" for n in range(MAX_IDS + 1)]
     work.perform_async([{"id": id} for id in ids])

@@ -59,6 +59,19 @@ def test_one_dead_job_is_revived_at_once(browser: Browser, driver: ShardDriver) 
     assert driver.morgue() == {}
 
 
+def test_one_dead_job_is_not_revived_unasked_behind_newer_payloads(browser: Browser, driver: ShardDriver) -> None:
+    driver.push_all(("a", b"1", 1.0, 1e9), ("a", b"2", 2.0, 1e9))
+    lease = driver.lease()
+    lease.claim()
+    lease.exhaust("a")
+    lease.claim()
+    question = act(browser, ("action", "revive"), ("view", "morgue"), ("ids", "a"), ("from", "job"))
+    assert "a would run behind newer payloads of its id" in Html(question.text).text
+    assert driver.morgue().keys() == {"a"}
+    assert confirm(browser, question).status_code == 303
+    assert driver.morgue() == {}
+
+
 @pytest.mark.parametrize("action", ["bury", "delete"])
 def test_one_job_is_not_buried_or_deleted_unasked(browser: Browser, driver: ShardDriver, action: str) -> None:
     question = act(browser, ("action", action), ("view", "due"), ("ids", "3"), ("from", "job"))
