@@ -12,13 +12,18 @@ if TYPE_CHECKING:
 
     from lowkiq.app import Lowkiq
     from lowkiq.errors import (
+        Bury,
+        Decision,
+        Discard,
         InvalidJob,
         LowkiqError,
         NewerLayout,
         PartialFailure,
         PushFailed,
+        RetryIn,
         SettingsError,
         ShardsCountMismatch,
+        Snooze,
     )
     from lowkiq.handlers.context import Context, current
     from lowkiq.job import Job, NewJob, Pushed
@@ -27,7 +32,10 @@ if TYPE_CHECKING:
 __version__ = VERSION
 
 __all__ = [
+    "Bury",
     "Context",
+    "Decision",
+    "Discard",
     "InvalidJob",
     "Job",
     "Lowkiq",
@@ -37,8 +45,10 @@ __all__ = [
     "PartialFailure",
     "PushFailed",
     "Pushed",
+    "RetryIn",
     "SettingsError",
     "ShardsCountMismatch",
+    "Snooze",
     "Worker",
     "current",
 ]

@@ -17,6 +17,12 @@ class Mutant(NamedTuple):
     instead: str
     #: What the model test finds broken: an invariant of the design, or anything that was expected of the shard.
     breaks: str = ""
+    #: It shows only where handlers decide what becomes of their jobs.
+    is_of_decisions: bool = False
+
+
+def _of_decisions(safeguard: str, instead: str, breaks: str = "", file: str = "settle.lua") -> Mutant:
+    return Mutant(file, safeguard, instead, breaks, is_of_decisions=True)
 
 
 MUTANTS = {
@@ -345,6 +351,21 @@ MUTANTS = {
     "behind_what_waits": Mutant(
         "newer.lua", "not queued or tonumber(queued) > tonumber(newer)", "true", "behind newer"
     ),
+    "snoozed_and_failed": _of_decisions(
+        "requeue(P, id, held, due_after(delay), retry_count)\n  acquit(P, id)\n  note(P, 'snoozed'",
+        "requeue(P, id, held, due_after(delay), retry_count + 1)\n  acquit(P, id)\n  note(P, 'snoozed'",
+    ),
+    "snoozed_and_due": _of_decisions(
+        "local _, retry_count, held = take(id)\n  if not held then return end\n  requeue(P, id, held, due_after(delay)",
+        "local at, retry_count, held = take(id)\n  if not held then return end\n  requeue(P, id, held, at",
+    ),
+    "snoozed_and_still_suspected": _of_decisions("  acquit(P, id)\n  note(P, 'snoozed'", "  note(P, 'snoozed'", "I7"),
+    "buries_the_oldest_of_all": _of_decisions("bury_all = bury_all", "bury_all = exhaust"),
+    "buried_whole_without_tags": _of_decisions(
+        "copy_tags(P, 'claimed_tags', 'morgue:tags', id)\n  claimed_into", "claimed_into"
+    ),
+    "buried_whole_and_not_let_go": _of_decisions("held)\n  let_go({id})\n  morgue_entry", "held)\n  morgue_entry"),
+    "buried_whole_and_newer_unknown": _of_decisions("note_newer(P, id, score)", ""),
     "due_by_the_clock_alone": Mutant("claim.lua", "follow_clock_back(P, now, tonumber(last_score), seen)", ""),
 }
 

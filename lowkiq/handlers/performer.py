@@ -12,7 +12,7 @@ from typing import Any
 
 import structlog
 
-from lowkiq.errors import PartialFailure, PerformTimeout
+from lowkiq.errors import Decision, PartialFailure, PerformTimeout
 from lowkiq.handlers import middlewares
 from lowkiq.handlers.ledger import Ledger
 from lowkiq.handlers.loop_thread import LoopThread
@@ -153,7 +153,8 @@ class Performer:
             )
         if errors and len(strangers) == len(errors):
             # Something failed, and none of it is known here: better to run all again than to lose what it was.
-            return self._failed(batch, next(iter(errors.values())))
+            first = next(iter(errors.values()))
+            return self._failed(batch, str(first) if isinstance(first, Decision) else first)
         return self._retries.decide(batch, errors)
 
 

@@ -11,13 +11,14 @@ from typing import NamedTuple
 import structlog
 
 from lowkiq.codec import encodable
+from lowkiq.errors import LONGEST_DELAY, Bury, Discard, RetryIn, Snooze
 from lowkiq.failure import kept_text, main_line, parts_of, place_of
 from lowkiq.handlers.ledger import Ledger
 from lowkiq.handlers.loop_thread import LoopThread
 from lowkiq.hooks import Fatal
 from lowkiq.job import Job
 from lowkiq.queue.claims import Spoiled
-from lowkiq.queue.shard import Exhausted, Failure
+from lowkiq.queue.shard import Exhausted, Failure, Fate, Snoozed
 from lowkiq.settings import Settings
 from lowkiq.worker import Worker
 
@@ -26,8 +27,6 @@ logger = structlog.get_logger("lowkiq")
 #: Characters of an error, and ids of a batch, in one line of the log.
 LOGGED_CHARS = 200
 LOGGED_IDS = 10
-#: Seconds until the next try, at most: a hundred years, so that times stay such that everybody can read them.
-LONGEST_DELAY = 3.2e9
 
 
 class Failures(NamedTuple):
@@ -35,6 +34,7 @@ class Failures(NamedTuple):
 
     failed: Sequence[Failure] = ()
     exhausted: Sequence[Exhausted] = ()
+    snoozed: Sequence[Snoozed] = ()
     #: Ids that go back to the queue as they were.
     released: Sequence[str] = ()
     #: Payloads that were loaded only now, and can't be; what else their ids hold goes back.
@@ -58,26 +58,53 @@ class Retries:
         self._ledger = ledger or Ledger()
 
     def decide(self, batch: list[Job], errors: Mapping[str, BaseException | str]) -> Failures:
-        """Decides what becomes of the jobs of a batch that have an error, by their ids."""
+        """Decides what becomes of the jobs of a batch that have an error, by their ids. A discarded one is done."""
+        snoozed: list[Snoozed] = []
+        discarded: list[tuple[Job, Discard]] = []
+        failing: list[Job] = []
+        for job in batch:
+            match errors.get(job.id):
+                case None:
+                    continue
+                case Snooze(seconds=seconds):
+                    snoozed.append(Snoozed(job.id, seconds))
+                case Discard() as decision:
+                    discarded.append((job, decision))
+                case _:
+                    failing.append(job)
+        self._log_discarded(discarded)
+        failed, ended = self._fail(failing, errors) if failing else ([], [])
+        return Failures(failed, ended, snoozed)
+
+    def _fail(
+        self, jobs: list[Job], errors: Mapping[str, BaseException | str]
+    ) -> tuple[list[Failure], list[Exhausted]]:
+        """Jobs that are tried again, and those that are not."""
         failed: list[Failure] = []
-        exhausted: list[Job] = []
-        buried: list[Exhausted] = []
-        jobs = [job for job in batch if job.id in errors]
-        texts = self._texts([errors[job.id] for job in jobs])
+        ended: list[Exhausted] = []
+        going: list[Job] = []
+        kept = {job.id: _kept(errors[job.id]) for job in jobs}
+        texts = self._texts(list(kept.values()))
         for job in jobs:
-            text, stored = texts[id(errors[job.id])]
+            error = errors[job.id]
+            text, stored = texts[id(kept[job.id])]
             retry_count = job.retry_count + 1
-            if retry_count >= self._worker.max_retry_count:
-                exhausted.append(_oldest(job, retry_count, text))
-                buried.append(Exhausted(job.id, stored))
+            if fate := self._fate(retry_count, error):
+                going.append(_going(job, retry_count, text, fate))
+                ended.append(Exhausted(job.id, stored, fate))
             else:
-                failed.append(Failure(job.id, retry_count, self._delay(retry_count), stored))
-        if jobs:
-            first = errors[jobs[0].id]
-            self._log(jobs, texts[id(first)][0], first, failed=len(failed), buried=len(buried))
-        if exhausted:
-            self._call_retries_exhausted(exhausted)
-        return Failures(failed, buried)
+                failed.append(Failure(job.id, retry_count, self._delay(retry_count, error), stored))
+        first = kept[jobs[0].id]
+        self._log(jobs, texts[id(first)][0], first, failed=len(failed), buried=len(ended))
+        if going:
+            self._call_retries_exhausted(going)
+        return failed, ended
+
+    def _fate(self, retry_count: int, error: BaseException | str) -> Fate | None:
+        """None: it is tried again."""
+        if isinstance(error, Bury):
+            return "bury_all"
+        return "bury" if retry_count >= self._worker.max_retry_count else None
 
     def _texts(self, errors: list[BaseException | str]) -> dict[int, tuple[str, str]]:
         """The text that is kept of each error, and as it is stored. Mostly all jobs of a batch share one."""
@@ -90,15 +117,17 @@ class Retries:
                 self._ledger.add(self._worker.queue_name, parts_of(text)[0], counts[id(error)])
         return texts
 
-    def _delay(self, retry_count: int) -> float:
+    def _delay(self, retry_count: int, error: BaseException | str) -> float:
         """Seconds until the next try: what `retry_in` says, or the usual formula if that is of no use."""
+        if isinstance(error, RetryIn):
+            return error.seconds
         try:
             delay = float(self._worker.retry_in(retry_count))
         except Exception:
             logger.exception("retry_in_failed", queue=self._worker.queue_name, retry_count=retry_count)
             delay = math.nan
-        except BaseException as error:  # noqa: BLE001 (as of perform)
-            self._fatal(error)
+        except BaseException as fatal:  # noqa: BLE001 (as of perform)
+            self._fatal(fatal)
             delay = math.nan
         return (
             min(max(delay, 0.0), LONGEST_DELAY) if math.isfinite(delay) else Worker.retry_in(self._worker, retry_count)
@@ -115,6 +144,19 @@ class Retries:
             )
         except BaseException as error:  # noqa: BLE001 (as of perform)
             self._fatal(error)
+
+    def _log_discarded(self, jobs: list[tuple[Job, Discard]]) -> None:
+        if not jobs:
+            return
+        reason = main_line(str(jobs[0][1]))[:LOGGED_CHARS]
+        with contextlib.suppress(OSError, UnicodeError):  # as below
+            logger.info(
+                "jobs_discarded",
+                queue=self._worker.queue_name,
+                ids=loggable(job.id for job, _ in jobs),
+                jobs=len(jobs),
+                reason=encodable(reason),
+            )
 
     def _dump(self, text: str) -> str:
         try:
@@ -141,8 +183,14 @@ def loggable(ids: Iterable[str]) -> list[str]:
     return [encodable(id[:LOGGED_CHARS]) for id in list(ids)[:LOGGED_IDS]]
 
 
-def _oldest(job: Job, retry_count: int, text: str) -> Job:
-    """The part of a job that goes to the morgue: its lowest-scored payload."""
+def _kept(error: BaseException | str) -> BaseException | str:
+    """The error that is kept."""
+    return error.__cause__ or error if isinstance(error, RetryIn) else error
+
+
+def _going(job: Job, retry_count: int, text: str, fate: Fate) -> Job:
+    """The part of a job that goes to the morgue: its lowest-scored payload, or all of them."""
     error, frames = parts_of(text)
-    payload, score = job.payloads[:1], job.scores[:1]
-    return Job(job.id, payload, score, job.perform_in, retry_count, error, 1, traceback=frames, tags=job.tags)
+    count = len(job.payloads) if fate == "bury_all" else 1
+    payloads, scores = job.payloads[:count], job.scores[:count]
+    return Job(job.id, payloads, scores, job.perform_in, retry_count, error, count, traceback=frames, tags=job.tags)

@@ -19,7 +19,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, rule, run_state_machine_as_test
 
 from tests import mutants
-from tests.queue.model.history import HAPPENINGS, JOURNEYS, WITH_UNDO, History
+from tests.queue.model.history import EVERYTHING, HAPPENINGS, JOURNEYS, WITH_DECISIONS, WITH_UNDO, History
 from tests.queue.model.virtual_clock import VirtualClock
 from tests.queue.shard_driver import ShardDriver
 
@@ -48,7 +48,7 @@ class ShardMachine(RuleBasedStateMachine):
         self.history = History(self.shard, self.clock, max_crashes)
 
     @rule(
-        happening=st.sampled_from(WITH_UNDO),
+        happening=st.sampled_from(EVERYTHING),
         journey=st.sampled_from(JOURNEYS),
         random=st.integers(0, 1 << 32).map(Random),
     )
@@ -122,6 +122,8 @@ def test_a_mutant_is_found_out_by_what_it_breaks(shard, clock, monkeypatch, name
 
 def happenings_for(name: str) -> Sequence[str]:
     """The histories in which a mutant is likely to be found out."""
+    if mutants.MUTANTS[name].is_of_decisions:
+        return WITH_DECISIONS
     return WITH_UNDO if mutants.MUTANTS[name].file in {"put_away.lua", "put_back.lua"} else HAPPENINGS
 
 

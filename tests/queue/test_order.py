@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from lowkiq.queue.shard import Failure
+from lowkiq.queue.shard import Exhausted, Failure
 from tests.queue.shard_driver import FUTURE, PAST
 
 #: Neither sorted nor sorted backwards.
@@ -52,7 +52,7 @@ def test_jobs_that_fail_in_one_claim_come_back_in_their_order(shard, lease, dela
 def test_what_the_exhausted_leave_comes_back_in_its_order(shard, lease):
     shard.push_all(*((id, payload, score, PAST) for id in IDS for payload, score in ((b"1", 1.0), (b"2", 2.0))))
     lease.claim()
-    lease.settle(exhausted=[(id, "boom") for id in IDS])
+    lease.settle(exhausted=[Exhausted(id, "boom") for id in IDS])
     assert claimed(lease) == list(IDS)
 
 

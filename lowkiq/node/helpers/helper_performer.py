@@ -33,7 +33,7 @@ from lowkiq.node.helpers.helper import HelperEnded
 from lowkiq.node.leases.thread_claim import ThreadClaim
 from lowkiq.node.runtime import Runtime
 from lowkiq.queue.claims import Spoiled
-from lowkiq.queue.shard import Exhausted, Failure
+from lowkiq.queue.shard import Exhausted, Failure, Snoozed
 from lowkiq.worker import Worker
 
 logger = structlog.get_logger("lowkiq")
@@ -136,18 +136,20 @@ def _keep(claim: ThreadClaim, batch: Sequence[Job], asked: Keep) -> Told | None:
 
 def _failures(batch: Sequence[Job], ended: Ended) -> Failures | None:
     """A helper's word on a batch, by ids; None if all of it is done. Raises Rubbish."""
-    if not (ended.failed or ended.buried or ended.spoiled):
+    if not (ended.failed or ended.buried or ended.spoiled or ended.snoozed):
         return None
     try:
         failed = [Failure(batch[row.job].id, row.retry_count, row.delay, row.error) for row in ended.failed]
-        buried = [Exhausted(batch[row.job].id, row.error) for row in ended.buried]
+        buried = [Exhausted(batch[row.job].id, row.error, row.fate) for row in ended.buried]
+        snoozed = [Snoozed(batch[row.job].id, row.delay) for row in ended.snoozed]
         spoiled = [Spoiled(batch[row.job].id, batch[row.job].payloads[row.payload], row.error) for row in ended.spoiled]
     except IndexError:
         raise Rubbish("the outcome of no job") from None
-    ids = [row.id for row in failed] + [row.id for row in buried] + list({row.id for row in spoiled})
-    if len(set(ids)) < len(ids) or not all(math.isfinite(row.delay) for row in failed):
+    ids = [*(row[0] for row in (*failed, *buried, *snoozed)), *{row.id for row in spoiled}]
+    delays = [*(row.delay for row in failed), *(row.delay for row in snoozed)]
+    if len(set(ids)) < len(ids) or not all(map(math.isfinite, delays)):
         raise Rubbish("an outcome that can't be")
-    return Failures(failed, buried, spoiled=spoiled)
+    return Failures(failed, buried, snoozed, spoiled=spoiled)
 
 
 def _without_hooks(worker: Worker) -> Worker:

@@ -30,6 +30,7 @@ from lowkiq.node.helpers.frames import (
     Keep,
     Ready,
     Report,
+    Slept,
     Work,
 )  # fmt: skip
 from lowkiq.queue.claims import Spoiled, load_all
@@ -196,11 +197,12 @@ def _ended(
 ) -> Ended:
     return Ended(
         failed=[Failed(places[row.id], row.retry_count, row.delay, row.error) for row in failures.failed],
-        buried=[Buried(places[row.id], row.error) for row in failures.exhausted],
+        buried=[Buried(places[row.id], row.error, row.fate) for row in failures.exhausted],
         spoiled=[
             BadPayload(places[row.id], work.jobs[places[row.id]].payloads.index(row.payload), row.error)
             for row in spoiled
         ],
+        snoozed=[Slept(places[row.id], row.delay) for row in failures.snoozed],
         counted=counted,
         is_last=is_last,
     )

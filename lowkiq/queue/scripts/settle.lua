@@ -5,12 +5,12 @@
 -- ARGV  1 node, 2 epoch, 3 number of the claim, 4 what becomes of the jobs not named: 'keep', 'ack' or 'release',
 --       5 '1' if any of those may hold several payloads; then lists, each with its length in front:
 --       spoiled (payloads that can't be decoded): id, payload, error · acked: id · released: id ·
---       failed: id, retry_count, delay in seconds, error · exhausted: id, error
+--       failed: id, retry_count, delay in seconds, error · snoozed: id, delay in seconds · ended: id, error, fate (below)
 -- returns {acked, failed, buried, next due or '', now}   errors: FENCED, INVALID (a number can't be one)
 
 -- Most settles end a claim of which every job is done, and had one payload. They are done here, before functions are made
 -- (claim.lua tells why), all others are left to what follows, with nothing changed.
-if #ARGV == 10 and ARGV[4] == 'ack' and ARGV[5] == '0' then
+if #ARGV == 11 and ARGV[4] == 'ack' and ARGV[5] == '0' then
   local P = KEYS[1]
   local owner = redis.call('HMGET', P .. 'owner', 'node', 'epoch', 'claim')
   local is_ours = owner[1] == ARGV[1] and owner[2] == ARGV[2] and owner[3] == ARGV[3]
@@ -49,13 +49,17 @@ local function is_finite(text)
   return number and number == number and math.abs(number) ~= math.huge
 end
 
--- The only numbers that Redis could refuse half-way are those of failed jobs: the fourth list.
+-- The only numbers that Redis could refuse half-way are those of failed and snoozed jobs: the fourth list and the fifth.
 local at = 6
 for _, width in ipairs({3, 1, 1}) do at = at + 1 + ARGV[at] * width end
 for i = at + 1, at + ARGV[at] * 4, 4 do
   if not (is_finite(ARGV[i + 1]) and is_finite(ARGV[i + 2])) then
     return refuse('INVALID', 'retry_count ' .. ARGV[i + 1] .. ', delay ' .. ARGV[i + 2] .. ' of a failed job')
   end
+end
+at = at + 1 + ARGV[at] * 4
+for i = at + 2, at + ARGV[at] * 2, 2 do
+  if not is_finite(ARGV[i]) then return refuse('INVALID', 'delay ' .. ARGV[i] .. ' of a snoozed job') end
 end
 
 local acked, failed, buried = 0, 0, 0
@@ -137,14 +141,27 @@ local function fail(id, retry_count, delay, error)
   failed = failed + 1
 end
 
+-- Not a failure: all but the due time stays as it was, and what was pushed meanwhile comes along.
+local function snooze(id, delay)
+  local _, retry_count, held = take(id)
+  if not held then return end
+  requeue(P, id, held, due_after(delay), retry_count)
+  acquit(P, id)
+  note(P, 'snoozed', id, ARGV[1])
+end
+
+local function note_burial(id, error)
+  note(P, 'buried', id, ARGV[1], error)
+  failed = failed + 1
+  buried = buried + 1
+end
+
 -- `left`: the score of the next of its payloads that are still claimed, if any is.
 local function bury(id, score, payload, error, left)
   payloads_add(P .. 'morgue:payloads', id, score, payload)
   morgue_entry(P, id, error, now)
   note_newer(P, id, score, left)
-  note(P, 'buried', id, ARGV[1], error)
-  failed = failed + 1
-  buried = buried + 1
+  note_burial(id, error)
 end
 
 -- The lowest-scored payload goes to the morgue, the rest start anew.
@@ -163,6 +180,26 @@ local function exhaust(id, error)
   end
   let_go({id})
   bury(id, score, payload, error)
+end
+
+-- All payloads that were handed over go to the morgue.
+local function bury_all(id, error)
+  local _, _, held = take(id)
+  if not held then return end
+  local score = held == '*' and redis.call('ZRANGE', P .. 'claim:' .. id, 0, 0, 'WITHSCORES')[2] or split(held)
+  copy_tags(P, 'claimed_tags', 'morgue:tags', id)
+  claimed_into(P, P .. 'morgue:payloads', id, held)
+  let_go({id})
+  morgue_entry(P, id, error, now)
+  note_newer(P, id, score)
+  note_burial(id, error)
+end
+
+-- Fates of jobs that are not tried again.
+local FATES = {bury = exhaust, bury_all = bury_all}
+
+local function finish(id, error, fate)
+  FATES[fate](id, error)
 end
 
 -- Only the payload goes to the morgue; what it leaves in the claim is settled like the rest of the id.
@@ -218,7 +255,8 @@ if claim then
   each(ack, 1)
   each(give_back, 1)
   each(fail, 4)
-  each(exhaust, 2)
+  each(snooze, 2)
+  each(finish, 3)
   if ARGV[4] == 'ack' and (records or ARGV[5] == '1') then
     open_claim()
     for _, id in ipairs(ids) do ack(id) end

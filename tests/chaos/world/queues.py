@@ -81,6 +81,10 @@ LOADS: Final[Mapping[str, Load]] = {
             Trouble(0.005, {"do": "fail", "tries": 2}),
             Trouble(0.001, {"do": "fail", "tries": 1000}),
             Trouble(0.005, {"do": "raise", "tries": 1}),
+            # Decides by itself what becomes of it.
+            Trouble(0.01, {"do": "snooze", "tries": 1}),
+            Trouble(0.005, {"do": "retry in", "tries": 1}),
+            Trouble(0.001, {"do": "bury"}),
             Trouble(0.002, {"do": "pause"}),
             # Takes longer than perform_timeout, where its queue has one.
             Trouble(0.003, {"do": "overrun"}),

@@ -37,6 +37,7 @@ class People:
         actions = self._actions(app)
         self._delete_and_put_back(actions, "due", DELETED)
         actions.act("bury", "due", BURIED)
+        actions.behind_newer(BURIED)
         self._delete_and_put_back(actions, "morgue", BURIED)
         self._delete(actions, "due", DELETED)
         self._note(app)

@@ -17,7 +17,7 @@ from lowkiq.queue.shard import Owned, peek
 from tests.queue.model import messages
 from tests.queue.model.invariants import Witness
 from tests.queue.model.messages import Message
-from tests.queue.model.people import MOST, UNKNOWN, NodeAgent, act, undo
+from tests.queue.model.people import DECIDED, MOST, UNKNOWN, NodeAgent, act, undo
 from tests.queue.model.shard_model import ShardModel
 from tests.queue.model.shard_rules import Ran
 from tests.queue.model.shard_state import SECOND, Delay, bell_of, read_state
@@ -62,6 +62,9 @@ FREQUENCIES = {
 HAPPENINGS = tuple(name for name, times in FREQUENCIES.items() for _ in range(times))
 #: Where deletions are undone, too. (Histories without keep what is known of them: seeds.json.)
 WITH_UNDO = (*HAPPENINGS, *["undo"] * 6, "lapse")
+#: Where handlers decide what becomes of their jobs, too; and all of it.
+WITH_DECISIONS = (*HAPPENINGS, *["decide"] * 6)
+EVERYTHING = (*WITH_UNDO, *["decide"] * 4)
 
 
 class History:
@@ -208,6 +211,13 @@ class History:
         if working := [node for node in self.nodes if node.hands]:
             node = random.choice(working)
             self.ask(node, node.settle(random, random.choice(["keep", "keep", "ack", "release"])), journey)
+
+    def decide(self, random: Random, journey: str) -> None:
+        if working := [node for node in self.nodes if node.hands]:
+            node = random.choice(working)
+            self.ask(node, node.settle(random, random.choice(["keep", "ack", "release"]), DECIDED), journey)
+        else:
+            self.work(random, journey)
 
     def isolate(self, random: Random, journey: str) -> None:
         if judges := [node for node in self.nodes if node.suspects]:

@@ -7,7 +7,7 @@ from collections.abc import Collection, Mapping, Sequence
 
 from lowkiq.errors import StaleClaim, Unsettled
 from lowkiq.queue.shard import Held, Outcome, Owned, Released, Settled
-from tests.queue.model.shard_rules import Ran, ShardRules
+from tests.queue.model.shard_rules import Claimed, Ran, ShardRules
 from tests.queue.model.shard_state import SECOND, Delay, Entry, Grave, Tags, TakenJob, joined, lowest_first, merge
 
 #: In place of the error of a job that was buried by hand.
@@ -207,28 +207,34 @@ class ShardModel(ShardRules):
         before = dict(state.counters)
         buried = self.places = 0
         if claim := state.claims.get(number):
-            self._drop_cancelled(number, (row.id for row in outcome.spoiled))
-            buried += sum(self._spoil(claim, row.id, row.payload, row.error) for row in outcome.spoiled)
-            for id in outcome.acked:
-                self._ack(claim, id)
-            self._drop_cancelled(number, outcome.released)
-            self._drop_cancelled(number, (row.id for row in outcome.failed))
-            self._drop_cancelled(number, (row.id for row in outcome.exhausted))
-            for id in outcome.released:
-                if id in claim:
-                    self._requeue(id, claim.pop(id))
-            for row in outcome.failed:
-                self._fail(claim, row.id, row.retry_count, round(row.delay * SECOND), row.error)
-            buried += sum(self._exhaust(claim, row.id, row.error) for row in outcome.exhausted)
-            if outcome.rest == "ack":
-                for id in list(claim):
-                    self._ack(claim, id)
-            elif outcome.rest == "release":
-                self._restore(number)
+            buried = self._settle(number, claim, outcome)
             if not claim:
                 state.claims.pop(number, None)
         acked, failed = (state.counters[name] - before[name] for name in ("processed", "failed"))
         return Settled(acked, failed, buried, self._arm())
+
+    def _settle(self, number: int, claim: Claimed, outcome: Outcome) -> int:
+        """Ends jobs of a claim. Returns how many were buried."""
+        self._drop_cancelled(number, (row.id for row in outcome.spoiled))
+        buried = sum(self._spoil(claim, row.id, row.payload, row.error) for row in outcome.spoiled)
+        for id in outcome.acked:
+            self._ack(claim, id)
+        self._drop_cancelled(number, outcome.released)
+        for rows in (outcome.failed, outcome.snoozed, outcome.exhausted):
+            self._drop_cancelled(number, (row.id for row in rows))
+        for id in claim.keys() & set(outcome.released):
+            self._requeue(id, claim.pop(id))
+        for row in outcome.failed:
+            self._fail(claim, row.id, row.retry_count, round(row.delay * SECOND), row.error)
+        for nap in outcome.snoozed:
+            self._snooze(claim, nap.id, round(nap.delay * SECOND))
+        buried += sum(self._end(claim, row.id, row.error, row.fate) for row in outcome.exhausted)
+        if outcome.rest == "ack":
+            for id in list(claim):
+                self._ack(claim, id)
+        elif outcome.rest == "release":
+            self._restore(number)
+        return buried
 
     def finish(self, node: str, epoch: int, number: int, following: int) -> Settled | None:
         state = self.state

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Collection, Iterable
+from dataclasses import replace
 
 from lowkiq.errors import Fenced, NewerLayout, ShardsCountMismatch
 from lowkiq.queue.keys import Layout
+from lowkiq.queue.shard import Fate
 from tests.queue.model.shard_state import (
     SECOND,
     Entry,
@@ -228,19 +230,33 @@ class ShardRules:
             self.state.errors[id] = error
             self.state.counters["failed"] += 1
 
-    def _exhaust(self, claim: Claimed, id: str, error: str) -> bool:
-        """The lowest payload goes to the morgue, the rest start anew."""
+    def _snooze(self, claim: Claimed, id: str, delay: int) -> None:
+        """Only its due time changes."""
+        if entry := claim.pop(id, None):
+            self._requeue(id, replace(entry, due=self._place() + delay))
+            self._acquit(id)
+
+    def _end(self, claim: Claimed, id: str, error: str, fate: Fate) -> bool:
+        """It is not tried again. Returns whether it was buried."""
         entry = claim.pop(id, None)
         if entry is None:
             return False
+        if fate == "bury":
+            self._exhaust(id, entry, error)
+        else:
+            self._let_go(id)
+            self._entomb(id, entry.payloads, error, entry.tags, self._left(id))
+        self.state.counters["failed"] += 1
+        return True
+
+    def _exhaust(self, id: str, entry: Entry, error: str) -> None:
+        """The lowest payload goes to the morgue, the rest start anew."""
         payload, score = lowest_first(entry.payloads)[0]
         del entry.payloads[payload]
         if entry.payloads:
             self._requeue(id, Entry(entry.payloads, self._place(), tags=entry.tags))
         self._let_go(id)
         self._entomb(id, {payload: score}, error, entry.tags, self._left(id))
-        self.state.counters["failed"] += 1
-        return True
 
     def _spoil(self, claim: Claimed, id: str, payload: bytes, error: str) -> bool:
         entry = claim.get(id)

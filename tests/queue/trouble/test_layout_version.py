@@ -46,7 +46,7 @@ def moved(shard):
         shard.push(id, perform_in=PAST)
     lease = shard.lease("node")
     lease.claim()
-    lease.settle(failed=[("failed", 0, 60.0, "boom")], exhausted=[("dead", "boom")])
+    lease.settle(failed=[("failed", 0, 60.0, "boom")], exhausted=[("dead", "boom", "bury")])
     shard.redis.hset(shard.key("meta"), "layout", "3:1")
     return lease
 
