@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     )
     from lowkiq.handlers.context import Context, current
     from lowkiq.job import Job, NewJob, Pushed
+    from lowkiq.policies import Every, Exponential
     from lowkiq.worker import Worker
 
 __version__ = VERSION
@@ -36,6 +37,8 @@ __all__ = [
     "Context",
     "Decision",
     "Discard",
+    "Every",
+    "Exponential",
     "InvalidJob",
     "Job",
     "Lowkiq",
@@ -57,6 +60,8 @@ __all__ = [
 #: import a leaf of this package without a Redis client coming along.
 _MODULES = {
     "Context": "handlers.context",
+    "Every": "policies",
+    "Exponential": "policies",
     "Job": "job",
     "Lowkiq": "app",
     "NewJob": "job",

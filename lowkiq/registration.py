@@ -6,14 +6,16 @@ import difflib
 import functools
 import inspect
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from typing import Any, Final, Protocol, TypeVar, get_origin, overload
 
 from lowkiq.errors import SettingsError, short
+from lowkiq.policies import MOST_RETRIES, check_retry
 from lowkiq.queue.keys import MOST_SHARDS
 from lowkiq.settings import NAME, Settings
 from lowkiq.types.annotations import Types, bare, of_base, shown
 from lowkiq.types.codec import make_codec
-from lowkiq.types.shape import Shape, read_function, read_methods
+from lowkiq.types.shape import Shape, gives_error, read_function, read_methods
 from lowkiq.types.variables import K, P
 from lowkiq.worker import OPTIONS, Worker
 
@@ -25,7 +27,7 @@ _RANGES: Final = (
     ("shards_count", 1, MOST_SHARDS),
     ("batch_size", 1, 1_000),
     ("concurrency", 1, 1_000),
-    ("max_retry_count", 0, 1_000_000),
+    ("max_retry_count", 0, MOST_RETRIES),
 )
 #: Short words that a worker may have attributes like: they are no misspelt options.
 _COMMON: Final = ("id", "score")
@@ -59,6 +61,8 @@ def prepare(target: Any, options: Mapping[str, Any], settings: Settings) -> type
     _check_options(label, worker)
     worker.shape, types = read_methods(label, worker, Worker)
     _check_shape(label, worker, worker.shape)
+    worker.shape = replace(worker.shape, gives_error=gives_error(f"{label}: retry_in", worker, Worker))
+    check_retry(label, worker.retry, has_retry_in=worker.retry_in is not Worker.retry_in)
     types = types._replace(payload=_payload_type(label, worker, types))
     worker.codec = make_codec(label, types, settings.load_payload, settings.dump_payload)
     return worker

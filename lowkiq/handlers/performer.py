@@ -20,6 +20,7 @@ from lowkiq.handlers.retries import Failures, Retries, loggable
 from lowkiq.handlers.stop import Stop
 from lowkiq.hooks import Fatal
 from lowkiq.job import Job
+from lowkiq.policies import fewest_retries
 from lowkiq.settings import Settings
 from lowkiq.worker import Worker
 
@@ -52,6 +53,7 @@ class Performer:
         self.check_id = worker.codec.check_id
         #: To load a payload runs code of the user's, which may kill the node.
         self.is_loaded_by_user = worker.codec.runs_user_code
+        self._fewest_retries = fewest_retries(worker.retry, worker.max_retry_count)
         self._has_hook = type(worker).retries_exhausted is not Worker.retries_exhausted
         self._has_slow_hooks = self._has_hook or type(worker).retry_in is not Worker.retry_in
         # Somebody looks at jobs after perform, which may do with its lists what it likes: it gets copies then.
@@ -129,7 +131,7 @@ class Performer:
 
     def _copy(self, job: Job) -> list[Any]:
         """The payloads of a job; if `retries_exhausted` may be next to see them, with all that is in them."""
-        if self._has_hook and job.retry_count + 1 >= self.worker.max_retry_count:
+        if self._has_hook and job.retry_count + 1 >= self._fewest_retries:
             with contextlib.suppress(Exception):  # load_payload may make what can't be copied
                 return copy.deepcopy(job.payloads)
         return job.payloads.copy()

@@ -11,12 +11,13 @@ from typing import NamedTuple
 import structlog
 
 from lowkiq.codec import encodable
-from lowkiq.errors import LONGEST_DELAY, Bury, Discard, RetryIn, Snooze
+from lowkiq.errors import LONGEST_DELAY, Bury, Decision, Discard, RetryIn, Snooze
 from lowkiq.failure import kept_text, main_line, parts_of, place_of
 from lowkiq.handlers.ledger import Ledger
 from lowkiq.handlers.loop_thread import LoopThread
 from lowkiq.hooks import Fatal
 from lowkiq.job import Job
+from lowkiq.policies import Every, Exponential, Policy, rule_for
 from lowkiq.queue.claims import Spoiled
 from lowkiq.queue.shard import Exhausted, Failure, Fate, Snoozed
 from lowkiq.settings import Settings
@@ -43,8 +44,8 @@ class Failures(NamedTuple):
 
 class Retries:
     """
-    The rule of one worker: `retry_in` and `max_retry_count`. Its hooks are user code, and may fail: that changes no
-    outcome, but `fatal` is called with what stops the node, a BaseException that is not an Exception. What fails is
+    The rule of one worker: `retry`, `retry_in` and `max_retry_count`. Hooks are user code, and may fail: that changes
+    no outcome, but `fatal` is called with what stops the node, a BaseException that is not an Exception. What fails is
     counted in `ledger`.
     """
 
@@ -60,19 +61,19 @@ class Retries:
     def decide(self, batch: list[Job], errors: Mapping[str, BaseException | str]) -> Failures:
         """Decides what becomes of the jobs of a batch that have an error, by their ids. A discarded one is done."""
         snoozed: list[Snoozed] = []
-        discarded: list[tuple[Job, Discard]] = []
+        discarded: list[Job] = []
         failing: list[Job] = []
         for job in batch:
-            match errors.get(job.id):
-                case None:
-                    continue
-                case Snooze(seconds=seconds):
-                    snoozed.append(Snoozed(job.id, seconds))
-                case Discard() as decision:
-                    discarded.append((job, decision))
-                case _:
-                    failing.append(job)
-        self._log_discarded(discarded)
+            if (error := errors.get(job.id)) is None:
+                continue
+            if isinstance(error, Snooze):
+                snoozed.append(Snoozed(job.id, error.seconds))
+            elif isinstance(self._rule(error), Discard):
+                discarded.append(job)
+            else:
+                failing.append(job)
+        if discarded:
+            self._log_discarded(discarded, errors[discarded[0].id])
         failed, ended = self._fail(failing, errors) if failing else ([], [])
         return Failures(failed, ended, snoozed)
 
@@ -100,11 +101,17 @@ class Retries:
             self._call_retries_exhausted(going)
         return failed, ended
 
+    def _rule(self, error: BaseException | str) -> Policy | Decision | None:
+        """What the job itself has decided, or else its worker's `retry`."""
+        return error if isinstance(error, Decision) else rule_for(self._worker.retry, error)
+
     def _fate(self, retry_count: int, error: BaseException | str) -> Fate | None:
         """None: it is tried again."""
-        if isinstance(error, Bury):
+        if isinstance(self._rule(error), Bury):
             return "bury_all"
-        return "bury" if retry_count >= self._worker.max_retry_count else None
+        policy = rule_for(self._worker.retry, _kept(error))
+        limit = policy.limit if isinstance(policy, Exponential | Every) else None
+        return "bury" if retry_count >= (self._worker.max_retry_count if limit is None else limit) else None
 
     def _texts(self, errors: list[BaseException | str]) -> dict[int, tuple[str, str]]:
         """The text that is kept of each error, and as it is stored. Mostly all jobs of a batch share one."""
@@ -119,10 +126,14 @@ class Retries:
 
     def _delay(self, retry_count: int, error: BaseException | str) -> float:
         """Seconds until the next try: what `retry_in` says, or the usual formula if that is of no use."""
-        if isinstance(error, RetryIn):
-            return error.seconds
+        match self._rule(error):
+            case RetryIn(seconds=seconds):
+                return seconds
+            case Exponential() | Every() as policy:
+                return policy.delay(retry_count)
+        offered = (error,) if self._worker.shape.gives_error else ()
         try:
-            delay = float(self._worker.retry_in(retry_count))
+            delay = float(self._worker.retry_in(retry_count, *offered))
         except Exception:
             logger.exception("retry_in_failed", queue=self._worker.queue_name, retry_count=retry_count)
             delay = math.nan
@@ -145,17 +156,18 @@ class Retries:
         except BaseException as error:  # noqa: BLE001 (as of perform)
             self._fatal(error)
 
-    def _log_discarded(self, jobs: list[tuple[Job, Discard]]) -> None:
-        if not jobs:
-            return
-        reason = main_line(str(jobs[0][1]))[:LOGGED_CHARS]
+    def _log_discarded(self, jobs: list[Job], error: BaseException | str) -> None:
+        rule = self._rule(error)
+        reason = rule.reason if isinstance(rule, Discard) else ""
+        known = {} if error is rule else {"error": main_line(kept_text(error, self._settings.format_error, 0))}
         with contextlib.suppress(OSError, UnicodeError):  # as below
             logger.info(
                 "jobs_discarded",
                 queue=self._worker.queue_name,
-                ids=loggable(job.id for job, _ in jobs),
+                ids=loggable(job.id for job in jobs),
                 jobs=len(jobs),
-                reason=encodable(reason),
+                reason=encodable(main_line(str(reason))[:LOGGED_CHARS]),
+                **{name: text[:LOGGED_CHARS] for name, text in known.items()},
             )
 
     def _dump(self, text: str) -> str:

@@ -154,6 +154,6 @@ def _failures(batch: Sequence[Job], ended: Ended) -> Failures | None:
 
 def _without_hooks(worker: Worker) -> Worker:
     """A worker with the same options, and the usual hooks."""
-    options = {"queue_name": worker.queue_name, "max_retry_count": worker.max_retry_count}
+    options = {"queue_name": worker.queue_name, "max_retry_count": worker.max_retry_count, "retry": worker.retry}
     plain: Worker = type(type(worker).__name__, (Worker,), options)()
     return plain

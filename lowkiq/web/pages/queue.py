@@ -7,6 +7,7 @@ from typing import Any, Final
 
 from lowkiq.admin.metrics import ShardMetrics
 from lowkiq.admin.past.history import read_history
+from lowkiq.policies import most_retries
 from lowkiq.web.pages import statistics
 from lowkiq.web.pages.jobs import address_of, jobs_of
 from lowkiq.web.pages.live import Visit
@@ -47,9 +48,12 @@ def _shards(visit: Visit, queue: str) -> dict[str, Any]:
 
 
 def max_retry_count(view: View, queue: str) -> int | None:
-    """Retries that the queue's worker allows, None when this application does not have the worker."""
+    """
+    Retries that the queue's worker allows; None when this application does not have the worker, or it depends on the
+    error.
+    """
     worker = view.app.workers.get(queue)
-    return None if worker is None else worker.max_retry_count
+    return None if worker is None else most_retries(worker.retry, worker.max_retry_count)
 
 
 def is_async(view: View, queue: str) -> bool:
