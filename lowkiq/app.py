@@ -72,6 +72,7 @@ class Lowkiq:
         concurrency: int | None = ...,
         max_retry_count: int = ...,
         retry: Retry = ...,
+        when_exhausted: Literal["bury", "block", "discard"] = ...,
         perform_timeout: float | None = ...,
         isolation: Literal["thread", "process"] = ...,
         id: Callable[[Any], object] = ...,

@@ -123,6 +123,9 @@ def _check_running(label: str, worker: type[Worker[Any]]) -> None:
             f"{label}: perform_timeout is {short(timeout)}, it must be a number of seconds above 0 and up to "
             f"{LONGEST_PERFORM:,}, or None"
         )
+    if worker.when_exhausted not in {"bury", "block", "discard"}:
+        given = short(worker.when_exhausted)
+        raise SettingsError(f'{label}: when_exhausted is {given}, it must be "bury", "block" or "discard"')
     if isolation not in {"thread", "process"}:
         raise SettingsError(f'{label}: isolation is {short(isolation)}, it must be "thread" or "process"')
 

@@ -16,8 +16,8 @@ from lowkiq.types.shape import Shape
 from lowkiq.types.variables import P
 
 OPTIONS: Final = (
-    "queue_name", "shards_count", "batch_size", "concurrency", "max_retry_count", "retry", "perform_timeout",
-    "isolation", "id", "score",
+    "queue_name", "shards_count", "batch_size", "concurrency", "max_retry_count", "retry", "when_exhausted",
+    "perform_timeout",     "isolation", "id", "score",
 )  # fmt: skip
 
 
@@ -61,6 +61,9 @@ class Worker(Generic[P]):
     #: When and how often a job is tried again: Exponential(…), Every(…), or a mapping from classes of exceptions to
     #: those, Bury or Discard. None, or an error that is not in the mapping: as retry_in and max_retry_count say.
     retry: ClassVar[Retry] = None
+    #: The fate of a job after its last try: "bury" its oldest payload, and go on with the others; "block" it, with all
+    #: that is pushed to it, until somebody comes; or "discard" its oldest payload, and go on.
+    when_exhausted: ClassVar[Literal["bury", "block", "discard"]] = "bury"
     #: Seconds that a batch may take. One that takes longer is asked to stop (`current().cancelled`); an async one is
     #: cancelled, and one with isolation="process" killed, which counts as a failure. None: as long as it likes.
     perform_timeout: ClassVar[float | None] = None

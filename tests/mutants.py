@@ -360,6 +360,35 @@ MUTANTS = {
         "local at, retry_count, held = take(id)\n  if not held then return end\n  requeue(P, id, held, at",
     ),
     "snoozed_and_still_suspected": _of_decisions("  acquit(P, id)\n  note(P, 'snoozed'", "  note(P, 'snoozed'", "I7"),
+    "blocked_and_tried_again": _of_decisions(
+        "requeue(P, id, held, NEVER, -1)", "requeue(P, id, held, due_after(0), -1)"
+    ),
+    "blocked_and_open": _of_decisions("'1e+30'", "'inf'", file="claimed.lua"),
+    "blocked_and_never_since": _of_decisions(
+        "redis.call('ZADD', P .. 'blocked', stamp(now), id)", "", "blocked is what"
+    ),
+    "blocked_and_still_suspected": _of_decisions("NEVER, -1)\n  acquit(P, id)", "NEVER, -1)", "I7"),
+    "blocked_and_performed_now": _of_decisions(
+        "tonumber(perform_in) < tonumber(NEVER) and ", "", file="perform_now.lua"
+    ),
+    "blocked_and_revived": _of_decisions("tonumber(at) < tonumber(NEVER)", "true", file="revive.lua"),
+    "dropped_and_still_blocked": _of_decisions(
+        "redis.call('ZREM', P .. 'blocked', id)\n  redis.call('HDEL'", "redis.call('HDEL'", "blocked is", "claimed.lua"
+    ),
+    "retried_and_still_blocked": _of_decisions(
+        "redis.call('ZREM', P .. 'blocked', id)", "", "blocked is", file="unblock.lua"
+    ),
+    "put_back_and_unblocked": _of_decisions("if not was_blocked then", "if true then", file="put_back.lua"),
+    "put_back_and_never_since": _of_decisions(
+        "if tonumber(at) == tonumber(NEVER) then redis", "if false then redis", "blocked is", "put_back.lua"
+    ),
+    "skips_the_newest": _of_decisions("ZPOPMIN", "ZPOPMAX", file="unblock.lua"),
+    "skips_and_tells_its_error": _of_decisions("redis.call('HDEL', P .. 'errors', id)", "", file="unblock.lua"),
+    "unblocks_any": _of_decisions("if is_blocked(P, id) then", "if true then", file="unblock.lua"),
+    "discards_and_buries": _of_decisions("discard = discard", "discard = exhaust"),
+    "discards_all": _of_decisions(
+        "  split_off(id, held)\n  note(P, 'discarded'", "  let_go({id})\n  note(P, 'discarded'"
+    ),
     "buries_the_oldest_of_all": _of_decisions("bury_all = bury_all", "bury_all = exhaust"),
     "buried_whole_without_tags": _of_decisions(
         "copy_tags(P, 'claimed_tags', 'morgue:tags', id)\n  claimed_into", "claimed_into"

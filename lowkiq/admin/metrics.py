@@ -40,6 +40,9 @@ class ShardMetrics(msgspec.Struct, frozen=True):
     epoch: int
     #: Queued ids that are due later, those that have failed among them.
     scheduled: int = 0
+    #: Queued ids that wait for a person, and since when the first of them does.
+    blocked: int = 0
+    blocked_since: float | None = None
 
     @property
     def lag(self) -> float:
@@ -78,6 +81,9 @@ class QueueMetrics(msgspec.Struct, frozen=True):
     #: Ids that have failed are among both.
     due: int = 0
     scheduled: int = 0
+    #: Queued ids that wait for a person, and are in none of the last two; and since when the first of them does.
+    blocked: int = 0
+    blocked_since: float | None = None
 
 
 #: Characters of a queue's name, and queues and shards in all, that are read: somebody may have written millions.
@@ -89,7 +95,7 @@ COUNTERS: Final = ("processed", "failed", "pushed", "merged")
 HOLDING: Final = ("due", "claim", "asides", "morgue")
 #: Numbers that are the sums of those of parts.
 SUMMED: Final = (
-    *("length", "retries", "waiting", "busy", "claims", "morgue_length", "scheduled"),
+    *("length", "retries", "waiting", "busy", "claims", "morgue_length", "scheduled", "blocked"),
     *("processed", "failed", "pushed", "merged"),
 )
 
@@ -158,7 +164,7 @@ def read_counters(caller: Caller, shards: Sequence[Shard]) -> list[ShardMetrics]
     """The numbers of shards that hold nothing, whose owners nobody asks for: those of what they have done."""
     replies = caller.read([("HMGET", shard.prefix + "meta", *COUNTERS) for shard in shards], [None] * len(COUNTERS))
     return [
-        _row(caller, shard, [0, 0, 0, 0, b"", *(text or b"0" for text in texts), b"", b"0", b"0", 0], 0.0)
+        _row(caller, shard, [0, 0, 0, 0, b"", *(text or b"0" for text in texts), b"", b"0", b"0", 0, 0, b""], 0.0)
         for shard, texts in zip(shards, replies, strict=True)
     ]
 
@@ -192,15 +198,21 @@ def total(parts: Iterable[QueueMetrics | ShardMetrics]) -> QueueMetrics:
     sums = {name: sum(getattr(row, name) for row in rows) for name in SUMMED}
     lag = max((row.lag for row in rows), default=0.0)
     length = sums["length"]
-    return QueueMetrics(**sums, fresh=length - sums["retries"], due=length - sums["scheduled"], lag=lag)
+    return QueueMetrics(
+        **sums,
+        fresh=length - sums["retries"] - sums["blocked"],
+        due=length - sums["scheduled"] - sums["blocked"],
+        lag=lag,
+        blocked_since=min((row.blocked_since for row in rows if row.blocked_since is not None), default=None),
+    )
 
 
 def _row(caller: Caller, shard: Shard, row: list[Any], now: float) -> ShardMetrics:
     found: list[Unreadable] = []
     if not row or isinstance(row[0], bytes):  # names of keys of other types
         found = [of_another_type(f"{shard.prefix}{key.decode()}") for key in row]
-        row = [0, 0, 0, 0, 0, 0, b"", *[b"0"] * 4, b"", b"0", b"0", 0]
-    *counts, oldest, processed, failed, pushed, merged, owner, rest, epoch, scheduled = row
+        row = [0, 0, 0, 0, 0, 0, b"", *[b"0"] * 4, b"", b"0", b"0", 0, 0, b""]
+    *counts, oldest, processed, failed, pushed, merged, owner, rest, epoch, scheduled, blocked, since = row
     texts = zip(COUNTERS, (processed, failed, pushed, merged), strict=True)
     counters = [number_in(found, f"{shard.prefix}meta", name, text) for name, text in texts]
     due_in = bounded(oldest) - now if oldest else None
@@ -212,6 +224,8 @@ def _row(caller: Caller, shard: Shard, row: list[Any], now: float) -> ShardMetri
         float(rest),
         number_in(found, f"{shard.prefix}owner", "epoch", epoch),
         int(scheduled),
+        int(blocked),
+        bounded(since) if since else None,
     ]
     caller.met.tell(shard.prefix, found, SHARD_KEPT)
     return ShardMetrics(shard.queue, shard.index, *values)  # the script's order is that of the fields

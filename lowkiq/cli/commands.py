@@ -17,7 +17,7 @@ from lowkiq.admin.alerts.unreadable import of_unreadable
 from lowkiq.admin.past.statistics import KEPT_DAYS, read_statistics
 from lowkiq.cli import tables
 from lowkiq.cli.find import find
-from lowkiq.cli.jobs import CANCEL_EPILOG, cancel, failures, morgue, undo
+from lowkiq.cli.jobs import CANCEL_EPILOG, blocked, cancel, failures, morgue, undo
 from lowkiq.cli.nodes import INCIDENTS_EPILOG, incidents
 from lowkiq.cli.nodes import nodes as on_nodes
 from lowkiq.cli.opening import AsJson, Require, clear_errors, fail, opened_app
@@ -46,6 +46,7 @@ Examples:
   lowkiq cancel OrderSync 17 42                          delete what is queued, ask what runs to stop
   lowkiq find 17                                         where that job is, in all queues
   lowkiq failures OrderSync                              errors by kind; with an id, its traceback
+  lowkiq blocked list OrderSync                          ids that wait for a person; also retry, skip, delete
   lowkiq morgue list OrderSync
   lowkiq morgue revive OrderSync 17 42                   or --all
 """
@@ -83,6 +84,7 @@ cli = typer.Typer(
     epilog=EPILOG,
 )
 cli.add_typer(morgue, name="morgue")
+cli.add_typer(blocked, name="blocked")
 cli.command(epilog=CANCEL_EPILOG)(cancel)
 cli.command()(find)
 cli.command()(undo)

@@ -39,8 +39,14 @@ any other does not come back. It tells how many were queued or ran. The morgue i
 
 morgue = typer.Typer(no_args_is_help=True, help="The jobs that failed too often.", rich_markup_mode=None)
 
+blocked = typer.Typer(
+    no_args_is_help=True, help="The jobs that failed too often, and hold up their ids.", rich_markup_mode=None
+)
+
+SomeIds = Annotated[list[str], typer.Argument(metavar="ID...")]
 Ids = Annotated[list[str] | None, typer.Argument(metavar="[ID]...")]
 All = Annotated[bool, typer.Option("--all", help="All of the queue's morgue.")]
+AllBlocked = Annotated[bool, typer.Option("--all", help="All that are blocked.")]
 Yes = Annotated[bool, typer.Option("--yes", "-y", help="Don't ask.")]
 
 
@@ -189,6 +195,68 @@ def morgue_delete(
             count = deleted.moved
             typer.echo(f"{count} deleted{way_back}")
         _note(app, queue, "delete", ids, count)
+
+
+@blocked.command("list")
+def blocked_list(
+    context: typer.Context,
+    queue: Queue,
+    limit: Annotated[int, typer.Option(min=1, max=10_000, help="The first so many.")] = 50,
+    require: Require = None,
+    as_json: AsJson = False,
+) -> None:
+    """Shows the blocked jobs of a queue, those that have waited longest first, with their errors."""
+    with opened_app(require or context.obj) as app:
+        jobs = app.queries(queue, shards_count(app, queue)).blocked(limit)
+        if as_json:
+            typer.echo(json.dumps([tables.summary(job) for job in jobs]))
+        else:
+            tables.show(tables.of_morgue(queue, jobs, "Blocked jobs of"))
+
+
+@blocked.command("retry")
+def blocked_retry(
+    context: typer.Context, queue: Queue, ids: Ids = None, every: AllBlocked = False, require: Require = None
+) -> None:
+    """Has jobs go on, as fresh ones that are due now, in this order."""
+    _unblock(require or context.obj, queue, "retry", ids, every=every)
+
+
+@blocked.command("skip")
+def blocked_skip(
+    context: typer.Context,
+    queue: Queue,
+    ids: Annotated[list[str], typer.Argument(metavar="ID...")],
+    require: Require = None,
+) -> None:
+    """Deletes the oldest payload of jobs, and has them go on with the others."""
+    _unblock(require or context.obj, queue, "skip", ids, every=False)
+
+
+@blocked.command("delete")
+def blocked_delete(
+    context: typer.Context,
+    queue: Queue,
+    ids: Annotated[list[str], typer.Argument(metavar="ID...")],
+    require: Require = None,
+) -> None:
+    """Deletes jobs with all their payloads."""
+    with opened_app(require or context.obj) as app:
+        deleted = with_ids(lambda some: actions_on(app, queue).delete_and_keep("blocked", some), ids)
+        way_back = f"; lowkiq undo {queue} {deleted.undo} within {KEPT_SECONDS} s" if deleted.undo else ""
+        typer.echo(f"{deleted.moved} deleted{way_back}")
+        _note(app, queue, "delete", ids, deleted.moved)
+
+
+def _unblock(require: str | None, queue: str, action: str, ids: list[str] | None, *, every: bool) -> None:
+    with opened_app(require) as app:
+        actions = actions_on(app, queue)
+        if _all_or(ids, every):
+            count = actions.retry_all()
+        else:
+            count = with_ids(actions.retry if action == "retry" else actions.skip, ids)
+        _note(app, queue, action, ids, count)
+        typer.echo(f"{count} {'retried' if action == 'retry' else 'skipped'}")
 
 
 def _note(app: Lowkiq, queue: str, action: str, ids: list[str] | None, count: int) -> None:

@@ -6,7 +6,7 @@ import contextlib
 import math
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 import structlog
 
@@ -28,6 +28,10 @@ logger = structlog.get_logger("lowkiq")
 #: Characters of an error, and ids of a batch, in one line of the log.
 LOGGED_CHARS = 200
 LOGGED_IDS = 10
+#: Fate of a job → how the log counts it.
+_FATES: Final[Mapping[Fate, str]] = {
+    "bury": "buried", "bury_all": "buried", "block": "blocked", "discard": "discarded",
+}  # fmt: skip
 
 
 class Failures(NamedTuple):
@@ -96,7 +100,8 @@ class Retries:
             else:
                 failed.append(Failure(job.id, retry_count, self._delay(retry_count, error), stored))
         first = kept[jobs[0].id]
-        self._log(jobs, texts[id(first)][0], first, failed=len(failed), buried=len(ended))
+        fates = Counter(_FATES[row.fate] for row in ended)
+        self._log(jobs, texts[id(first)][0], first, failed=len(failed), buried=fates.pop("buried", 0), **fates)
         if going:
             self._call_retries_exhausted(going)
         return failed, ended
@@ -111,7 +116,8 @@ class Retries:
             return "bury_all"
         policy = rule_for(self._worker.retry, _kept(error))
         limit = policy.limit if isinstance(policy, Exponential | Every) else None
-        return "bury" if retry_count >= (self._worker.max_retry_count if limit is None else limit) else None
+        is_last = retry_count >= (self._worker.max_retry_count if limit is None else limit)
+        return self._worker.when_exhausted if is_last else None
 
     def _texts(self, errors: list[BaseException | str]) -> dict[int, tuple[str, str]]:
         """The text that is kept of each error, and as it is stored. Mostly all jobs of a batch share one."""

@@ -22,9 +22,9 @@ MAX_CLAIM_BYTES = 1 << 20
 LOST, KEPT, WANTED, CANCELS = 0, 1, 2, 4
 
 Rest = Literal["keep", "ack", "release"]
-#: Fates of a job that is not tried again: its oldest payload goes to the morgue, and the others start anew; or all
-#: payloads that were handed over go there.
-Fate = Literal["bury", "bury_all"]
+#: Fates of a job that is not tried again: its oldest payload goes to the morgue, and the others start anew; all
+#: payloads that were handed over go there; all that there is of it waits for a person; or its oldest payload is gone.
+Fate = Literal["bury", "bury_all", "block", "discard"]
 
 
 class Owned(NamedTuple):

@@ -7,6 +7,8 @@ from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 Payloads = dict[bytes, float]
+#: When a blocked job is due.
+NEVER = 1e30
 
 
 class Queued(NamedTuple):
@@ -17,6 +19,8 @@ class Queued(NamedTuple):
     #: It is parked behind a run of its own id; perform_in is when it was due.
     waits: bool = False
     tags: tuple[str, ...] = ()
+    #: It waits for a person since then; perform_in is a time that never comes.
+    blocked: float | None = None
 
 
 class Claimed(NamedTuple):
@@ -60,13 +64,25 @@ class Look:
         assert behind.keys() == {id for id, score in due.items() if score == math.inf}, "parked is what is due at inf"
         assert behind.keys() <= self.claimed().keys(), "what is parked waits behind a claim that holds its id"
         due |= {id: float(own) for id, own in behind.items()}
+        blocked = self.zset("blocked")
+        assert blocked.keys() == {id for id, score in due.items() if score == NEVER}, "blocked is what is never due"
+        assert not blocked.keys() & retries.keys(), "what is blocked is not tried again"
+        assert not any(is_compact(self.hash("payloads")[id]) for id in blocked), "what is blocked is in full"
         assert due.keys() == payloads.keys()
         assert retries.keys() <= due.keys()
         assert not any(is_compact(self.hash("payloads")[id]) for id in retries), "what has failed is in full"
         tags = self.tags("tags")
         assert tags.keys() <= due.keys(), "tags of nothing that is queued"
         return {
-            id: Queued(payloads[id], due[id], int(retries.get(id, -1)), errors.get(id), id in behind, tags.get(id, ()))
+            id: Queued(
+                payloads[id],
+                due[id],
+                int(retries.get(id, -1)),
+                errors.get(id),
+                id in behind,
+                tags.get(id, ()),
+                blocked.get(id),
+            )
             for id in due
         }
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from lowkiq.queue.shard import Exhausted, Failure
-from tests.queue.shard_driver import FUTURE, PAST
+from tests.queue.shard_driver import FUTURE, PAST, Lease
 
 #: Neither sorted nor sorted backwards.
 IDS = ("c", "a", "e", "b", "d")
@@ -142,3 +142,17 @@ def test_a_dead_job_is_not_behind_older_payloads(shard, lease):
     shard.push("a", b"0", 0.0, PAST)
     lease.claim()
     assert shard.actions.behind_newer(["a"]) == []
+
+
+def test_a_lone_push_to_a_blocked_id_is_not_handed_over(rung):
+    """Its owner waits for nothing, and has a claim open: the job goes behind the others of its id all the same."""
+    rung.push("a", b"1", 1.0, PAST)
+    lease = Lease(rung, "n", rung.owner("epoch"))
+    lease.claim()
+    lease.settle(exhausted=[Exhausted("a", "boom", "block")])
+    assert lease.claim() == []
+    rung.redis.set(f"{rung.owner('bell')}:idle", 1)
+    rung.push("a", b"2")
+    assert rung.claimed() == {} and set(rung.queued()["a"].payloads) == {b"1", b"2"}
+    rung.push("b", b"1")
+    assert rung.claimed().keys() | rung.queued().keys() == {"a", "b"}

@@ -14,6 +14,7 @@ import pytest
 from lowkiq import Lowkiq, Worker
 from lowkiq.admin.beats.health import EVENT_LOOP, ThreadHealth
 from lowkiq.job import shard_of
+from lowkiq.queue.shard import Exhausted
 from tests.queue.shard_driver import ShardDriver
 from tests.support import LOWKIQ, RedisServer, wait_until
 from tests.unit.conftest import Run
@@ -49,7 +50,7 @@ def test_stats_are_a_table_or_json(lowkiq: Run, queue: type[Worker]) -> None:
     assert told["length"] == told["fresh"] == told["merged"] == 1 and told["pushed"] == 2
     assert set(told) == {
         "length", "due", "scheduled", "fresh", "retries", "waiting", "busy", "claims", "morgue_length", "lag",
-        "processed", "failed", "pushed", "merged",
+        "processed", "failed", "pushed", "merged", "blocked", "blocked_since",
     }  # fmt: skip
 
 
@@ -93,6 +94,28 @@ def test_a_job_is_revived_behind_newer_payloads_only_if_that_is_said(
         assert refused.returncode == 1 and "behind newer payloads" in refused.stderr
         assert "--out-of-order" in refused.stderr
     assert lowkiq("morgue", "revive", "shop", "17", "--out-of-order").stdout == "1 revived\n"
+
+
+def test_blocked_jobs_are_listed_retried_skipped_and_deleted(lowkiq: Run, queue: type[Worker], app: Lowkiq) -> None:
+    shard = ShardDriver(app, "shop", shard_of(b"17", queue.shards_count), queue.shards_count)
+    queue.perform_async([{"id": 17, "payload": number, "score": number} for number in (1, 2, 3)])
+    lease = shard.lease()
+
+    def block() -> None:
+        lease.claim()
+        lease.settle(exhausted=[Exhausted("17", "no stock", "block")])
+
+    block()
+    assert "no stock" in lowkiq("blocked", "list", "shop").stdout
+    assert [job["id"] for job in json.loads(lowkiq("blocked", "list", "shop", "--json").stdout)] == ["17"]
+    assert lowkiq("blocked", "retry", "shop", "--all").stdout == "1 retried\n"
+    block()
+    assert lowkiq("blocked", "retry", "shop", "17").stdout == "1 retried\n"
+    block()
+    assert lowkiq("blocked", "skip", "shop", "17").stdout == "1 skipped\n"
+    block()
+    assert shard.queued()["17"].payloads == {b"2": 2.0, b"3": 3.0}
+    assert lowkiq("blocked", "delete", "shop", "17").stdout.startswith("1 deleted; lowkiq undo shop ")
 
 
 def test_jobs_are_cancelled_by_their_ids(lowkiq: Run, queue: type[Worker], app: Lowkiq) -> None:

@@ -39,6 +39,7 @@ def of_queues(now: Situation) -> Iterator[Alert]:
             yield from _late(now, queue, row)
     for queue, row in now.queues.items():
         yield from _failing(now, queue, row)
+        yield from _blocked(now, queue, row)
         yield from _growing_morgue(now, queue, row)
     yield from _long_jobs(now)
 
@@ -157,6 +158,19 @@ def _share(now: Situation, row: QueueMetrics, before: Point) -> _Share | None:
     """Tries since a point; None if there are none, or somebody has emptied Redis."""
     failed, done = row.failed - before.failed, row.processed - before.processed
     return _Share(failed, failed + done, now.at - before.at) if failed >= 0 <= done and failed + done else None
+
+
+def _blocked(now: Situation, queue: str, row: QueueMetrics) -> Iterator[Alert]:
+    """Whatever their number: nothing of their ids runs until somebody comes."""
+    if row.blocked:
+        which = "jobs wait" if row.blocked > 1 else "job waits"
+        since = row.blocked_since or now.at
+        says = (
+            f"{row.blocked:,} blocked {which} in {printable(queue, 60)}, the first for {age(max(now.at - since, 0.0))}"
+        )
+        do = "See their errors, mend the cause, then retry them, skip their oldest payloads, or delete them"
+        where, command = f"/queues/{queue}?view=blocked", f"lowkiq blocked list {queue}"
+        yield Alert("blocked", "bad", queue, says, do, row.blocked_since, where, command)
 
 
 def _growing_morgue(now: Situation, queue: str, row: QueueMetrics) -> Iterator[Alert]:

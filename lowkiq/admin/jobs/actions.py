@@ -9,6 +9,7 @@ from lowkiq.admin.jobs.search import Match, Search
 from lowkiq.admin.jobs.tracking import track
 from lowkiq.job import KEPT_BYTES, encode_id, shard_of
 from lowkiq.queue.call import Argument, Call, Caller, chunked, raise_first, redis_time
+from lowkiq.queue.keys import NEVER
 from lowkiq.queue.shard import Shard
 
 #: Ids in one script.
@@ -16,7 +17,7 @@ CHUNK = 100
 #: Payloads of an id that a script merges at a time; the rest follows in the next.
 MERGE: Final = 1_000
 
-ActionName = Literal["perform_now", "revive", "bury", "delete", "cancel"]
+ActionName = Literal["perform_now", "revive", "retry", "skip", "bury", "delete", "cancel"]
 
 #: View → what can be done to its jobs, in the order of the buttons → the script, and its words before the ids.
 #: Everything that offers or takes an action asks this table.
@@ -30,6 +31,12 @@ ACTIONS: Final[Mapping[str, Mapping[str, tuple[str, *tuple[Argument, ...]]]]] = 
     "waiting": _QUEUED,
     "scheduled": {"perform_now": ("perform_now",), **_QUEUED},
     "retries": {"perform_now": ("perform_now",), "bury": ("bury", MERGE, "failed"), "delete": ("drop", "failed")},
+    "blocked": {
+        "retry": ("unblock", "retry"),
+        "skip": ("unblock", "skip"),
+        "bury": ("bury", MERGE, "any"),
+        "delete": ("drop", "queue"),
+    },
     "morgue": {"revive": ("revive", MERGE), "delete": ("drop", "morgue")},
 }
 
@@ -96,6 +103,18 @@ class Actions:
         Makes queued jobs due, in this order. Those due already, and those that wait for their own run, are not counted.
         """
         return self.act("perform_now", "due", ids)
+
+    def retry(self, ids: Iterable[str | int]) -> int:
+        """Has blocked jobs go on, as fresh ones that are due now, in this order."""
+        return self.act("retry", "blocked", ids)
+
+    def retry_all(self) -> int:
+        """The same of all blocked jobs, those that have waited longest first."""
+        return self._all("retry", "blocked")
+
+    def skip(self, ids: Iterable[str | int]) -> int:
+        """Deletes the oldest payload of blocked jobs, and has them go on with the others, in this order."""
+        return self.act("skip", "blocked", ids)
 
     def morgue_queue_up(self, ids: Iterable[str | int]) -> int:
         """
@@ -211,8 +230,8 @@ class Actions:
             return list(self._caller.command("ZRANGE", key, 0, CHUNK - 1))
         # A second later than Redis's clock, whose decimals this drops: what is due by then needs no help.
         now, _ = self._caller.command("TIME")
-        # At "inf" are those that wait for their own run, and go on doing so.
-        return list(self._caller.command("ZRANGEBYSCORE", key, now + 1, "(+inf", "LIMIT", 0, CHUNK))
+        # Later are those that are blocked, and those that wait for their own run: they go on doing so.
+        return list(self._caller.command("ZRANGEBYSCORE", key, now + 1, f"({NEVER}", "LIMIT", 0, CHUNK))
 
 
 def _as_list(reply: Any) -> list[Any]:

@@ -1,12 +1,12 @@
--- revive: morgue → queue, at retry_count -1 and now, in the order of the ids here, or parked behind a run of the id
--- (claimed.lua). What is told of its death is its last error, until it has run. Repeating it changes nothing.
+-- revive: morgue → queue, at retry_count -1 and now, in the order of the ids here, or parked behind a run of the id, or
+-- blocked with it (claimed.lua). What is told of its death is its last error, until it has run. Repeating it changes nothing.
 -- KEYS  1 shard prefix
 -- ARGV  1 layout, 2 most payloads of an id to merge at a time, then ids
 -- returns {revived, then the ids of which payloads are left in the morgue}   errors: LAYOUT, NEWER
 --@ shard clock layout first_place note_time
 --@ payloads move
 --@ tags copy drop
---@ claimed by_hand
+--@ claimed by_hand never
 --@ notes note
 --@ bell ring
 local P = KEYS[1]
@@ -32,7 +32,8 @@ for i = 3, #ARGV do
       note(P, 'revived', id, '')
       reply[1] = reply[1] + 1
     end
-    if redis.call('ZSCORE', P .. 'due', id) ~= 'inf' then redis.call('ZADD', P .. 'due', stamp(place + touched), id) end
+    local at = redis.call('ZSCORE', P .. 'due', id)
+    if not at or tonumber(at) < tonumber(NEVER) then redis.call('ZADD', P .. 'due', stamp(place + touched), id) end
     redis.call('ZREM', P .. 'retries', id)
     touched = touched + 1
   end

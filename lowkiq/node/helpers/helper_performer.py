@@ -154,6 +154,7 @@ def _failures(batch: Sequence[Job], ended: Ended) -> Failures | None:
 
 def _without_hooks(worker: Worker) -> Worker:
     """A worker with the same options, and the usual hooks."""
-    options = {"queue_name": worker.queue_name, "max_retry_count": worker.max_retry_count, "retry": worker.retry}
+    names = ("queue_name", "max_retry_count", "retry", "when_exhausted")
+    options = {name: getattr(worker, name) for name in names}
     plain: Worker = type(type(worker).__name__, (Worker,), options)()
     return plain

@@ -33,7 +33,7 @@ if #ARGV == 11 and ARGV[4] == 'ack' and ARGV[5] == '0' then
 end
 
 --@ shard clock owner oom
---@ claimed find restore newer acquit forget unpark over
+--@ claimed find restore newer acquit forget unpark over never
 --@ cancelling mark
 --@ payloads fold
 --@ bell oldest_due
@@ -164,12 +164,9 @@ local function bury(id, score, payload, error, left)
   note_burial(id, error)
 end
 
--- The lowest-scored payload goes to the morgue, the rest start anew.
-local function exhaust(id, error)
-  local _, _, held = take(id)
-  if not held then return end
+-- Takes the lowest-scored payload off, the rest start anew.
+local function split_off(id, held)
   local score, payload
-  copy_tags(P, 'claimed_tags', 'morgue:tags', id)
   if held == '*' then
     local lowest = redis.call('ZPOPMIN', P .. 'claim:' .. id)
     payload, score = lowest[1], lowest[2]
@@ -179,7 +176,37 @@ local function exhaust(id, error)
     score, payload = split(held)
   end
   let_go({id})
+  return score, payload
+end
+
+-- The lowest-scored payload goes to the morgue.
+local function exhaust(id, error)
+  local _, _, held = take(id)
+  if not held then return end
+  copy_tags(P, 'claimed_tags', 'morgue:tags', id)
+  local score, payload = split_off(id, held)
   bury(id, score, payload, error)
+end
+
+-- The lowest-scored payload is gone.
+local function discard(id, error)
+  local _, _, held = take(id)
+  if not held then return end
+  split_off(id, held)
+  note(P, 'discarded', id, ARGV[1], error)
+  failed = failed + 1
+end
+
+-- All payloads stay, and wait for a person; so does what was pushed meanwhile.
+local function block(id, error)
+  local _, _, held = take(id)
+  if not held then return end
+  redis.call('ZADD', P .. 'blocked', stamp(now), id)
+  requeue(P, id, held, NEVER, -1)
+  acquit(P, id)
+  redis.call('HSET', P .. 'errors', id, error)
+  note(P, 'blocked', id, ARGV[1], error)
+  failed = failed + 1
 end
 
 -- All payloads that were handed over go to the morgue.
@@ -196,7 +223,7 @@ local function bury_all(id, error)
 end
 
 -- Fates of jobs that are not tried again.
-local FATES = {bury = exhaust, bury_all = bury_all}
+local FATES = {bury = exhaust, bury_all = bury_all, block = block, discard = discard}
 
 local function finish(id, error, fate)
   FATES[fate](id, error)

@@ -45,7 +45,7 @@ NO_BULK: Final = {404: "There is no such bulk, or no longer."}
     },
 )
 async def act(call: ApiCall) -> Reply:
-    """Perform now, revive, bury, delete or cancel jobs."""
+    """Perform now, revive, retry, skip, bury, delete or cancel jobs."""
     body: ActionRequest = call.body
     if (body.ids is None) == (body.all is None):
         raise Rejected(400, "give either ids, with their view, or all")
@@ -110,7 +110,7 @@ async def stop_bulk(call: ApiCall) -> Reply:
 async def _act_on_ids(call: ApiCall, body: ActionRequest, ids: list[str]) -> Reply:
     if body.dry_run or body.expected is not None:
         raise Rejected(400, "dry_run and expected go with all: of ids you know how many there are")
-    view = body.view or ("morgue" if body.action == "revive" else "due")
+    view = body.view or {"revive": "morgue", "retry": "blocked", "skip": "blocked"}.get(body.action, "due")
     _require_action(body.action, view)
 
     if body.out_of_order and body.action != "revive":

@@ -53,11 +53,12 @@ class JobsQuery(msgspec.Struct, frozen=True):
     """Choice of jobs of a queue."""
 
     view: Annotated[
-        Literal["due", "waiting", "scheduled", "retries", "in_flight", "morgue"],
+        Literal["due", "waiting", "scheduled", "retries", "blocked", "in_flight", "morgue"],
         Meta(
             description="due: all that are queued, the first due first: waiting (due by now, or for their own run) and "
-            "scheduled (due later) together, failed ones among both. retries: those that have failed, most failures "
-            "first. in_flight: in the hands of nodes. morgue: the dead, the newest first."
+            "scheduled (due later) together, failed ones among both, then blocked ones. retries: those that have "
+            "failed, most failures first. blocked: those that wait for a person, for longest first. in_flight: in the "
+            "hands of nodes. morgue: the dead, the newest first."
         ),
     ] = "due"
     pattern: Annotated[Text | None, Meta(description='A glob of ids, e.g. "order-*". The order is then lost.')] = None
@@ -144,6 +145,7 @@ class ActionRequest(msgspec.Struct, frozen=True):
         ActionName,
         Meta(
             description="Of due and retries: perform_now, bury (to the morgue), delete. Of morgue: revive, delete. Of "
+            "blocked: retry, skip (without their oldest payload), bury, delete. Of "
             "due: cancel, which deletes what is queued of the jobs, and asks those that run to stop as well."
         ),
     ]
@@ -151,7 +153,9 @@ class ActionRequest(msgspec.Struct, frozen=True):
         Annotated[list[str], Meta(min_length=1, max_length=MAX_IDS)] | None,
         Meta(description="The jobs. Done at once; the reply says how many were moved."),
     ] = None
-    view: Annotated[View | None, Meta(description="Where the ids are. Default: due, or morgue for revive.")] = None
+    view: Annotated[
+        View | None, Meta(description="Where the ids are. Default: due, morgue for revive, blocked for retry and skip.")
+    ] = None
     all: Annotated[All | None, Meta(description="Done in the background; the reply is the bulk.")] = None
     expected: Annotated[
         Count | None,
@@ -285,6 +289,9 @@ class JobRow(msgspec.Struct, frozen=True):
     waits_for_own_run: Annotated[
         bool,
         Meta(description="Whether it is queued while its id runs: it follows that run, and is not due before `at`."),
+    ]
+    is_blocked: Annotated[
+        bool, Meta(description="Whether it has failed too often, and waits for a person since `at`; `due_in` is null.")
     ]
     payload_count: int
     payloads: Annotated[list[Payload], Meta(description="Those of the lowest scores; of a list, the first.")]

@@ -17,7 +17,7 @@ from lowkiq.queue.shard import Owned, peek
 from tests.queue.model import messages
 from tests.queue.model.invariants import Witness
 from tests.queue.model.messages import Message
-from tests.queue.model.people import DECIDED, MOST, UNKNOWN, NodeAgent, act, undo
+from tests.queue.model.people import DECIDED, MOST, UNKNOWN, NodeAgent, act, unblock, undo
 from tests.queue.model.shard_model import ShardModel
 from tests.queue.model.shard_rules import Ran
 from tests.queue.model.shard_state import SECOND, Delay, bell_of, read_state
@@ -63,8 +63,8 @@ HAPPENINGS = tuple(name for name, times in FREQUENCIES.items() for _ in range(ti
 #: Where deletions are undone, too. (Histories without keep what is known of them: seeds.json.)
 WITH_UNDO = (*HAPPENINGS, *["undo"] * 6, "lapse")
 #: Where handlers decide what becomes of their jobs, too; and all of it.
-WITH_DECISIONS = (*HAPPENINGS, *["decide"] * 6)
-EVERYTHING = (*WITH_UNDO, *["decide"] * 4)
+WITH_DECISIONS = (*HAPPENINGS, *["decide"] * 6, *["unblock"] * 3)
+EVERYTHING = (*WITH_UNDO, *["decide"] * 4, *["unblock"] * 2)
 
 
 class History:
@@ -313,6 +313,9 @@ class History:
     def undo(self, random: Random, journey: str) -> None:
         self.send(undo(random, IDS, RIGHT if random.random() < 0.9 else WRONG, self.state.kept), journey)
 
+    def unblock(self, random: Random, journey: str) -> None:
+        self.send(unblock(random, IDS, RIGHT), journey)
+
     def lapse(self, random: Random, journey: str) -> None:
         """A minute has gone by, and no deletion can be undone any more."""
         if names := [name for name in self.shard.names() if name.startswith("undo:")]:
@@ -360,7 +363,8 @@ class History:
             len(state.queued), len(state.claimed), len(state.morgue), state.node, state.epoch,
         )  # fmt: skip
         parked = [entry for entry in state.queued.values() if entry.waits]
-        assert (numbers.waiting, numbers.claims) == (len(parked), len(state.claims))
+        blocked = [entry.blocked for entry in state.queued.values() if entry.blocked]
+        assert (numbers.waiting, numbers.blocked, numbers.claims) == (len(parked), len(blocked), len(state.claims))
         assert (numbers.processed, numbers.failed) == (state.counters["processed"], state.counters["failed"])
         queued = [entry for entry in state.queued.values() if not entry.waits]
         for busy in (False, True):
@@ -376,6 +380,8 @@ class History:
     def fetch(self, where: str) -> dict[str, set[tuple[bytes, int]]]:
         rows = self.shard.caller.run(Call("fetch", [self.shard.shard.prefix], [where, 1000, "", *IDS], list))
         waiting = {id for id, row in zip(IDS, rows, strict=True) if row and row[4] == b"behind"}
+        blocked = {id for id, row in zip(IDS, rows, strict=True) if row and row[4] == b"blocked"}
+        assert where != "queue" or blocked == {id for id, entry in self.state.queued.items() if entry.blocked}
         assert where != "queue" or waiting == {id for id, entry in self.state.queued.items() if entry.waits}
         return {
             id: {(payload, round(float(score) * SECOND)) for payload, score in zip(row[7::3], row[8::3], strict=True)}
@@ -397,6 +403,8 @@ class History:
             last, last.acquire({self.state.node: None} if self.state.node else {}, is_foster=False), "well"
         )
         assert isinstance(reply, Owned)
+        for id in [id for id, entry in self.state.queued.items() if entry.blocked]:
+            self.deliver(messages.action(RIGHT, "unblock", "retry", id))
         for _ in range(1000):
             (message,) = last.claim(_Acks(), 4, 3, 100)
             if not self.ask(last, message, "well"):

@@ -48,6 +48,7 @@ class Witness:
         self._what_is_cancelled_does_not(before, after)
         self._i3_every_payload_is_in_one_place(message, reply, before, after)
         self._what_is_parked_comes_back(before, after)
+        self._what_is_blocked_waits_for_a_person(message, before, after)
         assert after.checkpoints.keys() <= after.queued.keys() | after.claimed.keys(), "a checkpoint of nothing"
         assert not (after.open and after.waiting == math.inf and after.queued), (
             "an offer for more than nothing is wrong"
@@ -284,6 +285,15 @@ class Witness:
             if entry.waits and id in before.claimed.keys() - after.claimed.keys() and id in after.queued:
                 assert not after.queued[id].waits, f"{id} is parked though its run is over"
 
+    # ── what is blocked ─────────────────────────────────────────────────────────────────────────────────────────────
+
+    @staticmethod
+    def _what_is_blocked_waits_for_a_person(message: Message, before: ShardState, after: ShardState) -> None:
+        for id in [id for id, entry in before.queued.items() if entry.blocked]:
+            assert id not in after.claimed, f"what is blocked runs: {id}"
+            if id in after.queued and message.script != "unblock":
+                assert after.queued[id].blocked, f"what is blocked goes on by itself: {id}"
+
     # ── what is cancelled ───────────────────────────────────────────────────────────────────────────────────────────
 
     @staticmethod
@@ -355,6 +365,8 @@ def _ended(message: Message, reply: Any, before: ShardState) -> Counter[Token]:
     """What this message may take out of the shard for good."""
     if message.script == "drop":
         return _dropped(message, before)
+    if message.script == "unblock":
+        return _skipped(message, before)
     ended: Counter[Token] = Counter()
     is_owner = message.script in {"settle", "finish"} and (message.node, message.epoch) == (before.node, before.epoch)
     if not is_owner or (message.script == "finish" and reply is None):
@@ -365,7 +377,19 @@ def _ended(message: Message, reply: Any, before: ShardState) -> Counter[Token]:
     for id, entry in before.claims.get(message.number, {}).items():
         if id in outcome.acked or (outcome.rest == "ack" and id not in others):
             ended.update({(id, payload) for payload in entry.payloads} - spoiled)
+    for row in outcome.exhausted:
+        claimed = before.claims.get(message.number, {}).get(row.id)
+        if row.fate == "discard" and claimed and (message.number, row.id) not in before.cancelled:
+            left = [(payload, score) for payload, score in claimed.payloads.items() if (row.id, payload) not in spoiled]
+            ended.update((row.id, payload) for payload, _ in lowest_first(dict(left))[:1])
     return ended
+
+
+def _skipped(message: Message, before: ShardState) -> Counter[Token]:
+    entry = before.queued.get(message.id)
+    if message.how != "skip" or entry is None or not entry.blocked or not _may_act(message, before):
+        return Counter()
+    return Counter([(message.id, lowest_first(entry.payloads)[0][0])])
 
 
 def _cancelled(message: Message, reply: Any, before: ShardState, after: ShardState) -> Counter[Token]:

@@ -8,7 +8,7 @@ from typing import Any
 
 from lowkiq.errors import Fenced, LowkiqError, NewerLayout
 from lowkiq.queue.claims import Handed, Spoiled, claim_handed
-from lowkiq.queue.shard import Exhausted, Failure, Outcome, Owned, Settled, Snoozed
+from lowkiq.queue.shard import Exhausted, Failure, Fate, Outcome, Owned, Settled, Snoozed
 from tests.queue.model import messages
 from tests.queue.model.messages import Message
 from tests.queue.model.shard_rules import Ran
@@ -27,9 +27,11 @@ DELETIONS = ("1" * 16, "2" * 16)
 
 FATES = ("acked", "acked", "failed", "retried", "exhausted", "spoiled", "running", "running")
 #: Where handlers decide, too.
-DECIDED = (*FATES, "snoozed", "snoozed", "napping", "buried", "buried")
+DECIDED = (*FATES, "snoozed", "snoozed", "napping", "buried", "buried", "blocked", "blocked", "blocked", "discarded")
 #: Fate of a job → its list in an outcome.
-LISTS = {"retried": "failed", "napping": "snoozed", "buried": "exhausted"}
+LISTS = {"retried": "failed", "napping": "snoozed"} | dict.fromkeys(("buried", "blocked", "discarded"), "exhausted")
+#: What is not tried again, and its fate.
+ENDS: dict[str, Fate] = {"exhausted": "bury", "buried": "bury_all", "blocked": "block", "discarded": "discard"}
 
 
 class Hand:
@@ -162,16 +164,14 @@ class NodeAgent:
         ]
 
     def _outcome(self, hand: Hand, id: str, fate: str) -> Any:
+        if fate in ENDS:
+            return Exhausted(id, f"{self.name} gave up {id}", ENDS[fate])
         payload, retry_count = hand.jobs[id]
         match fate:
             case "failed" | "retried":
                 return Failure(id, retry_count + 1, 60.0 if fate == "failed" else 0.0, f"{self.name} failed {id}")
-            case "exhausted":
-                return Exhausted(id, f"{self.name} gave up {id}")
             case "snoozed" | "napping":
                 return Snoozed(id, 30.0 if fate == "snoozed" else 0.0)
-            case "buried":
-                return Exhausted(id, f"{self.name} has buried {id}", "bury_all")
             case "spoiled":
                 return Spoiled(id, payload, "can't be read")
         return id
@@ -245,6 +245,10 @@ def act(random: Random, ids: Sequence[str], layout: str) -> Message:
         case "drop":
             return messages.action(layout, "drop", random.choice(["queue", "failed", "morgue"]), id)
     return messages.action(layout, "perform_now", id)
+
+
+def unblock(random: Random, ids: Sequence[str], layout: str) -> Message:
+    return messages.action(layout, "unblock", random.choice(["retry", "skip"]), random.choice(ids))
 
 
 def undo(random: Random, ids: Sequence[str], layout: str, kept: Collection[tuple[str, str]]) -> Message:

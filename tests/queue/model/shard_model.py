@@ -4,11 +4,23 @@ from __future__ import annotations
 
 import math
 from collections.abc import Collection, Mapping, Sequence
+from dataclasses import replace
 
 from lowkiq.errors import StaleClaim, Unsettled
 from lowkiq.queue.shard import Held, Outcome, Owned, Released, Settled
 from tests.queue.model.shard_rules import Claimed, Ran, ShardRules
-from tests.queue.model.shard_state import SECOND, Delay, Entry, Grave, Tags, TakenJob, joined, lowest_first, merge
+from tests.queue.model.shard_state import (
+    NEVER,
+    SECOND,
+    Delay,
+    Entry,
+    Grave,
+    Tags,
+    TakenJob,
+    joined,
+    lowest_first,
+    merge,
+)
 
 #: In place of the error of a job that was buried by hand.
 BY_HAND = "moved to the morgue by hand"
@@ -260,7 +272,7 @@ class ShardModel(ShardRules):
         self._move(dead.payloads, queued.payloads, most)
         queued.tags = joined(queued.tags, dead.tags)
         now, place = self._shard_now(), self._note_time()
-        queued.due, queued.retry_count = queued.due if queued.waits else place, -1
+        queued.due, queued.retry_count = queued.due if queued.waits or queued.blocked else place, -1
         self._ring(now, now)
         if dead.error != BY_HAND:
             state.errors.setdefault(id, dead.error)
@@ -324,7 +336,11 @@ class ShardModel(ShardRules):
                 merge(grave.payloads, dict(kept.payloads))
                 grave.tags = joined(grave.tags, kept.tags)
                 continue
-            self._requeue(id, Entry(dict(kept.payloads), kept.due, kept.retry_count, tags=kept.tags))
+            was_blocked = id in state.queued and state.queued[id].blocked
+            back = Entry(dict(kept.payloads), kept.due, kept.retry_count, tags=kept.tags)
+            self._requeue(id, replace(back, due=NEVER, retry_count=-1) if was_blocked else back)
+            if kept.due == NEVER and not was_blocked:
+                state.queued[id].blocked = self._shard_now()
             earliest = min(earliest, kept.due)
             if id not in state.claimed:
                 self._remember(id, kept)
@@ -344,10 +360,26 @@ class ShardModel(ShardRules):
             self._leave_queue(id)
         return 1
 
+    def unblock(self, layout: str, how: str, id: str) -> int:
+        self._check_layout(layout)
+        state, entry = self.state, self.state.queued.get(id)
+        if entry is None or not entry.blocked:
+            return 0
+        if how == "skip":
+            del entry.payloads[lowest_first(entry.payloads)[0][0]]
+            if not entry.payloads:
+                self._leave_queue(id)
+                return 1
+            state.errors.pop(id, None)
+            state.checkpoints.pop(id, None)
+        now, entry.due, entry.blocked = self._shard_now(), self._note_time(), None
+        self._ring(now, now)
+        return 1
+
     def perform_now(self, layout: str, id: str) -> int:
         self._check_layout(layout)
         entry = self.state.queued.get(id)
-        if entry is None or entry.waits or entry.due <= self._shard_now():
+        if entry is None or entry.waits or entry.blocked or entry.due <= self._shard_now():
             return 0
         now, entry.due = self._shard_now(), self._note_time()
         self._ring(now, now)

@@ -10,6 +10,7 @@ from lowkiq.errors import Fenced, NewerLayout, ShardsCountMismatch
 from lowkiq.queue.keys import Layout
 from lowkiq.queue.shard import Fate
 from tests.queue.model.shard_state import (
+    NEVER,
     SECOND,
     Entry,
     Grave,
@@ -241,22 +242,34 @@ class ShardRules:
         entry = claim.pop(id, None)
         if entry is None:
             return False
-        if fate == "bury":
-            self._exhaust(id, entry, error)
-        else:
+        self.state.counters["failed"] += 1
+        if fate == "block":
+            self._block(id, entry, error)
+            return False
+        if fate == "bury_all":
             self._let_go(id)
             self._entomb(id, entry.payloads, error, entry.tags, self._left(id))
-        self.state.counters["failed"] += 1
-        return True
+        else:
+            gone = self._split_off(id, entry)
+            if fate == "bury":
+                self._entomb(id, gone, error, entry.tags, self._left(id))
+        return fate != "discard"
 
-    def _exhaust(self, id: str, entry: Entry, error: str) -> None:
-        """The lowest payload goes to the morgue, the rest start anew."""
+    def _block(self, id: str, entry: Entry, error: str) -> None:
+        """All that there is of it waits for a person."""
+        self._requeue(id, replace(entry, due=NEVER, retry_count=-1))
+        self.state.queued[id].blocked = self._shard_now()
+        self._acquit(id)
+        self.state.errors[id] = error
+
+    def _split_off(self, id: str, entry: Entry) -> Payloads:
+        """The lowest payload is taken off, the rest start anew."""
         payload, score = lowest_first(entry.payloads)[0]
         del entry.payloads[payload]
         if entry.payloads:
             self._requeue(id, Entry(entry.payloads, self._place(), tags=entry.tags))
         self._let_go(id)
-        self._entomb(id, {payload: score}, error, entry.tags, self._left(id))
+        return {payload: score}
 
     def _spoil(self, claim: Claimed, id: str, payload: bytes, error: str) -> bool:
         entry = claim.get(id)

@@ -77,6 +77,18 @@ local function parse_claimed(P, claim, record)
   return perform_in, split(rest)
 end
 
+--- never
+-- A blocked id waits for a person, with all its payloads: in `due` it stands at a time that never comes, so no claim meets
+-- it, and what is pushed merges. `blocked` has since when. That time is no 'inf': an owner that waits for nothing gets
+-- pushes handed over, whatever their ids (push.lua), be it one of an older Lowkiq. Its record is in full.
+local NEVER = '1e+30'
+
+--- blocked
+--@ claimed never
+local function is_blocked(P, id)
+  return tonumber(redis.call('ZSCORE', P .. 'due', id) or 0) == tonumber(NEVER)
+end
+
 --- by_hand
 local BY_HAND = 'moved to the morgue by hand' -- in place of an error
 
@@ -313,6 +325,7 @@ end
 local function unqueue(P, id)
   redis.call('ZREM', P .. 'due', id)
   redis.call('ZREM', P .. 'retries', id)
+  redis.call('ZREM', P .. 'blocked', id)
   redis.call('HDEL', P .. 'behind', id)
   drop_tags(P, 'tags', {id})
   if not claim_of(P, id) then forget(P, id) end
