@@ -75,7 +75,7 @@ MUTANTS = {
         "acquire.lua", "unpark(P, due_by, {parked[i]})", "", "what is parked"
     ),
     "unparks_while_it_runs": Mutant(
-        "perform_now.lua", "perform_in and perform_in ~= 'inf' and", "perform_in and", "parked is what"
+        "perform_now.lua", "tonumber(perform_in) < tonumber(NEVER) and ", "", "parked is what"
     ),
     "parked_ahead_of_the_clock": Mutant(
         "claimed.lua", "tonumber(found[i]) > now / 1000000 and stamp(now) or found[i]", "found[i]"
@@ -296,7 +296,7 @@ MUTANTS = {
     "dropped_and_still_tagged": Mutant("claimed.lua", "  drop_tags(P, 'tags', {id})\n", "", "tags"),
     "killed_without_tags": Mutant("claimed.lua", "copy_tags(P, 'claimed_tags', 'morgue:tags', id)", ""),
     "exhausted_without_tags": Mutant(
-        "settle.lua", "payload\n  copy_tags(P, 'claimed_tags', 'morgue:tags', id)", "payload"
+        "settle.lua", "copy_tags(P, 'claimed_tags', 'morgue:tags', id)\n  local score", "local score"
     ),
     "buried_without_tags": Mutant("bury.lua", "copy_tags(P, 'tags', 'morgue:tags', id)", ""),
     "revived_without_tags": Mutant("revive.lua", "copy_tags(P, 'morgue:tags', 'tags', id)", ""),
