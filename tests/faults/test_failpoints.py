@@ -27,7 +27,7 @@ WHAT_THEY_DO = {
     "impatient node": {"abandon"},
     "producer": {"register", "SCRIPT", "push"},
     "awaiting producer": {"register", "SCRIPT", "push", "push_apart"},
-    "people": {"track", "weigh", "put_away", "HSCAN", "put_back", "bury", "newer", "note_alerts"}
+    "people": {"track", "weigh", "put_away", "HSCAN", "put_back", "bury", "newer", "unblock", "note_alerts"}
     | {"note_incidents", "end_incidents"},
 }
 

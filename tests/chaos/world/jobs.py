@@ -171,7 +171,8 @@ class Run:
         if what == "keep":
             with contextlib.suppress(CheckpointFailed):
                 self._context.checkpoint(payload["n"], id=id)
-        if what in {"fail", "keep"} and attempt <= payload["tries"]:
+        is_first = what == "fail once" and database.first_time(f"{self._queue}.{id}.{payload['n']}")
+        if is_first or (what in {"fail", "keep"} and attempt <= payload["tries"]):
             del self._open[id]
             self._failed[id] = ValueError("is to fail")
             self._write(id, "fail", why="failed")
@@ -221,7 +222,8 @@ def _register(queue: queues.Queue) -> None:
         shards_count = queue.shards_count
         batch_size = queue.batch_size
         concurrency = queue.concurrency
-        max_retry_count = queues.MAX_RETRY_COUNT
+        max_retry_count = 0 if queue.blocks else queues.MAX_RETRY_COUNT
+        when_exhausted = "block" if queue.blocks else "bury"
 
         def retry_in(self, retry_count: int) -> float:
             return 0.1 * (retry_count + 1)
