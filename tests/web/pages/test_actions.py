@@ -14,6 +14,7 @@ from starlette.applications import Starlette
 from lowkiq import Lowkiq
 from lowkiq.admin.jobs.bulks import new_bulk
 from lowkiq.admin.jobs.search import Match
+from lowkiq.queue.shard import Exhausted
 from tests.queue.shard_driver import ShardDriver
 from tests.support import wait_until
 from tests.web.conftest import Browser
@@ -57,6 +58,42 @@ def test_one_dead_job_is_revived_at_once(browser: Browser, driver: ShardDriver) 
     response = act(browser, ("action", "revive"), ("view", "morgue"), ("ids", "3"), ("from", "job"))
     assert response.status_code == 303
     assert driver.morgue() == {}
+
+
+def test_one_dead_job_is_not_revived_unasked_behind_newer_payloads(browser: Browser, driver: ShardDriver) -> None:
+    driver.push_all(("a", b"1", 1.0, 1e9), ("a", b"2", 2.0, 1e9))
+    lease = driver.lease()
+    lease.claim()
+    lease.exhaust("a")
+    lease.claim()
+    question = act(browser, ("action", "revive"), ("view", "morgue"), ("ids", "a"), ("from", "job"))
+    assert "a would run behind newer payloads of its id" in Html(question.text).text
+    assert driver.morgue().keys() == {"a"}
+    assert confirm(browser, question).status_code == 303
+    assert driver.morgue() == {}
+
+
+def test_a_blocked_job_is_seen_and_retried_at_once_and_skipped_when_asked_back(
+    browser: Browser, driver: ShardDriver
+) -> None:
+    driver.push_all(("a", b"1", 1.0, 1e9), ("a", b"2", 2.0, 1e9))
+    lease = driver.lease()
+
+    def block() -> None:
+        lease.claim()
+        lease.settle(exhausted=[Exhausted("a", "boom", "block")])
+
+    block()
+    assert "Scheduled 5 Running 0 Retrying 0 Blocked 1" in read(browser, "/queues/q?view=waiting").text
+    assert "Retry" in read(browser, "/queues/q?view=blocked").text
+    told = read(browser, "/queues/q/job?id=a").text
+    assert "Blocked since" in told and "nothing of its id runs until somebody retries it" in told
+    assert act(browser, ("action", "retry"), ("view", "blocked"), ("ids", "a"), ("from", "job")).status_code == 303
+    block()
+    question = act(browser, ("action", "skip"), ("view", "blocked"), ("ids", "a"), ("from", "job"))
+    assert "will lose their oldest payload" in Html(question.text).text
+    assert confirm(browser, question).status_code == 303
+    assert driver.queued()["a"].payloads == {b"2": 2.0}
 
 
 @pytest.mark.parametrize("action", ["bury", "delete"])
