@@ -13,14 +13,19 @@ from lowkiq.errors import ProcessDied
 from lowkiq.handlers.loop_thread import LoopThread
 from lowkiq.handlers.performer import Performer
 from lowkiq.handlers.retries import Failures
-from lowkiq.policies import fewest_retries, most_retries
+from lowkiq.policies import fewest_retries, most_retries, without_limits
 
 
 class Gone(KeyError):
     """A kind of KeyError."""
 
 
-MAPPING = {TimeoutError: Every(5), KeyError: Bury, LookupError: Discard("not there"), OSError: Exponential(limit=2)}
+MAPPING: dict[Any, Any] = {
+    TimeoutError: Every(5),
+    KeyError: Bury,
+    LookupError: Discard("not there"),
+    OSError: Exponential(limit=2),
+}
 
 
 @pytest.fixture
@@ -214,3 +219,39 @@ def test_pages_and_hooks_know_how_often_a_job_is_tried(retry: Any, most: int | N
 def test_an_error_of_a_process_has_a_rule_as_well(fail: Callable[..., Failures]) -> None:
     (row,) = fail(ProcessDied("killed by SIGSEGV"), retry={ProcessDied: Bury}).exhausted
     assert row.fate == "bury_all"
+
+
+# ── live ────────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+@pytest.mark.parametrize("retry", [Exponential(limit=2), Every(300, times=2), {ValueError: Every(1, times=2)}])
+def test_a_live_max_retry_count_counts_in_place_of_the_limits_of_policies(app: Lowkiq, retry: Any) -> None:
+    def perform(payloads_by_id: dict[str, list[Any]]) -> None:
+        raise ValueError("no")
+
+    worker = app.worker(queue_name="q", retry=retry, when_exhausted="block")(perform)
+    performer = Performer(worker(), app.settings, lambda fatal: pytest.fail(str(fatal)), LoopThread())
+
+    def retries() -> int:
+        """Retries after which the worker's job is given up."""
+        for retry_count in range(-1, 9):
+            outcome = performer.perform([Job("a", [1], (1.0,), 1.0, retry_count)])
+            assert outcome
+            if outcome.exhausted:
+                assert outcome.exhausted[0].fate == "block"
+                return retry_count + 1
+        return pytest.fail("it is tried for ever")
+
+    assert retries() == 2
+    assert performer.override({"max_retry_count": 5}) == {}
+    assert (retries(), performer.live_retries) == (5, 5)
+    performer.override({"max_retry_count": 0})
+    assert retries() == 0
+    performer.override({"batch_size": 3})
+    assert (retries(), performer.live_retries) == (2, None)
+
+
+def test_a_live_max_retry_count_leaves_what_a_mapping_buries_or_discards() -> None:
+    assert without_limits(MAPPING) == {**MAPPING, OSError: Exponential()}
+    assert without_limits(None) is None
+    assert fewest_retries(without_limits({KeyError: Bury}), 5) == 0

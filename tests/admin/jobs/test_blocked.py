@@ -58,6 +58,17 @@ def test_a_blocked_id_keeps_all_payloads_and_holds_up_nobody_else(app, work):
     assert work.queries.morgue_range_by_updated_at() == []
 
 
+def test_a_burst_waits_neither_for_what_is_blocked_nor_for_what_is_held(app, work):
+    push(work, ("a", 1), ("b", 1), ("c", 1))
+    work.actions.hold(["a", "b"])
+    burst(app)
+    work.actions.let_go(["a"])
+    burst(app)
+    assert work.ran == [("c", [1]), ("a", [1])]
+    numbers = app.metrics()["q"]
+    assert (numbers.length, numbers.held, numbers.blocked, numbers.lag) == (2, 1, 1, 0)
+
+
 def test_a_retry_runs_all_of_it_in_order(app, work):
     push(work, ("a", 2), ("a", 1))
     burst(app)

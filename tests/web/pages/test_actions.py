@@ -14,6 +14,7 @@ from starlette.applications import Starlette
 from lowkiq import Lowkiq
 from lowkiq.admin.jobs.bulks import new_bulk
 from lowkiq.admin.jobs.search import Match
+from lowkiq.admin.past.incidents import read_incidents
 from lowkiq.queue.shard import Exhausted
 from tests.queue.shard_driver import ShardDriver
 from tests.support import wait_until
@@ -94,6 +95,23 @@ def test_a_blocked_job_is_seen_and_retried_at_once_and_skipped_when_asked_back(
     assert "will lose their oldest payload" in Html(question.text).text
     assert confirm(browser, question).status_code == 303
     assert driver.queued()["a"].payloads == {b"2": 2.0}
+
+
+def test_pages_say_that_a_queue_blocks(app: Lowkiq, browser: Browser) -> None:
+    work = app.worker(queue_name="stopping", shards_count=1, max_retry_count=2, when_exhausted="block")(lambda _: None)
+    work.perform_async([{"id": "a"}])
+    assert "a failing job is tried 3 times, then is blocked" in read(browser, "/queues/stopping").text
+    assert "never; 3 tries left, then blocked" in read(browser, "/queues/stopping/job?id=a").text
+
+
+def test_several_blocked_jobs_that_are_retried_are_an_incident(browser: Browser, driver: ShardDriver) -> None:
+    driver.push_all(("a", b"1", 1.0, 1e9), ("b", b"1", 1.0, 1e9))
+    lease = driver.lease()
+    lease.settle(exhausted=[Exhausted(job.id, "boom", "block") for job in lease.claim()])
+    question = act(browser, ("action", "retry"), ("view", "blocked"), ("ids", "a"), ("ids", "b"))
+    assert confirm(browser, question).status_code == 303
+    (deed,) = read_incidents(driver.caller, driver.shard.namespace, kind="retry")
+    assert (deed.says, deed.who) == ("Retry: 2 jobs of q", "anyone at 127.0.0.1")
 
 
 @pytest.mark.parametrize("action", ["bury", "delete"])
