@@ -12,22 +12,33 @@ if TYPE_CHECKING:
 
     from lowkiq.app import Lowkiq
     from lowkiq.errors import (
+        Bury,
+        Decision,
+        Discard,
         InvalidJob,
         LowkiqError,
         NewerLayout,
         PartialFailure,
         PushFailed,
+        RetryIn,
         SettingsError,
         ShardsCountMismatch,
+        Snooze,
     )
     from lowkiq.handlers.context import Context, current
     from lowkiq.job import Job, NewJob, Pushed
+    from lowkiq.policies import Every, Exponential
     from lowkiq.worker import Worker
 
 __version__ = VERSION
 
 __all__ = [
+    "Bury",
     "Context",
+    "Decision",
+    "Discard",
+    "Every",
+    "Exponential",
     "InvalidJob",
     "Job",
     "Lowkiq",
@@ -37,8 +48,10 @@ __all__ = [
     "PartialFailure",
     "PushFailed",
     "Pushed",
+    "RetryIn",
     "SettingsError",
     "ShardsCountMismatch",
+    "Snooze",
     "Worker",
     "current",
 ]
@@ -47,6 +60,8 @@ __all__ = [
 #: import a leaf of this package without a Redis client coming along.
 _MODULES = {
     "Context": "handlers.context",
+    "Every": "policies",
+    "Exponential": "policies",
     "Job": "job",
     "Lowkiq": "app",
     "NewJob": "job",

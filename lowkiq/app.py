@@ -22,6 +22,7 @@ from lowkiq.admin.past.statistics import Statistics, day_of, number_of, statisti
 from lowkiq.errors import SettingsError, short, unknown_option, unknown_queue
 from lowkiq.hooks import is_async, wrap
 from lowkiq.job import EncodedJob, NewJob, Pushed, encode_jobs
+from lowkiq.policies import Retry
 from lowkiq.queue.awaited import AwaitedPushes
 from lowkiq.queue.call import Caller, redis_time
 from lowkiq.queue.loops import LoopsOfPushes
@@ -70,6 +71,8 @@ class Lowkiq:
         batch_size: int = ...,
         concurrency: int | None = ...,
         max_retry_count: int = ...,
+        retry: Retry = ...,
+        when_exhausted: Literal["bury", "block", "discard"] = ...,
         perform_timeout: float | None = ...,
         isolation: Literal["thread", "process"] = ...,
         id: Callable[[Any], object] = ...,

@@ -5,6 +5,9 @@ from __future__ import annotations
 import difflib
 from collections.abc import Iterable, Mapping
 
+#: Seconds until a job is tried again, at most: a hundred years, so that times stay such that everybody can read them.
+LONGEST_DELAY = 3.2e9
+
 TYPE_CHECKING = False  # as in __init__.py
 if TYPE_CHECKING:
     from typing import Any
@@ -105,6 +108,68 @@ class PartialFailure(LowkiqError):
     def __init__(self, errors: Mapping[Any, BaseException | str]) -> None:
         super().__init__(f"{len(errors)} of the batch failed: {', '.join(map(repr, list(errors)[:10]))}")
         self.errors = dict(errors)
+
+
+class Decision(LowkiqError):
+    """
+    The decision of a handler on its batch, raised by it, or on an id, as a value of PartialFailure. Middlewares should
+    let it through: it is no error of the code.
+    """
+
+
+class Snooze(Decision):
+    """
+    Not a failure: the job comes back then, with all that was pushed meanwhile. Its retries and its last error stay.
+
+    Args:
+        seconds: until then, by Redis's clock.
+    """
+
+    def __init__(self, seconds: float) -> None:
+        super().__init__(seconds)
+        self.seconds = _seconds("Snooze", seconds)
+
+    def __str__(self) -> str:
+        return f"comes back in {self.seconds:g} s"
+
+
+class RetryIn(Decision):
+    """
+    A failure like any other, but the next try is then. Raised from another error, that is the one that is kept.
+
+    Args:
+        seconds: until then, by Redis's clock.
+    """
+
+    def __init__(self, seconds: float) -> None:
+        super().__init__(seconds)
+        self.seconds = _seconds("RetryIn", seconds)
+
+    def __str__(self) -> str:
+        return f"to be tried again in {self.seconds:g} s"
+
+
+class Bury(Decision):
+    """A failure that no further try would mend: all payloads that were handed over go to the morgue."""
+
+    def __init__(self, reason: str = "") -> None:
+        super().__init__(reason)
+        self.reason = reason
+
+
+class Discard(Decision):
+    """Nothing is left to do: the job is done, and counts as processed. The log says so, with the reason."""
+
+    def __init__(self, reason: str = "") -> None:
+        super().__init__(reason)
+        self.reason = reason
+
+
+def _seconds(name: str, value: object) -> float:
+    is_number = isinstance(value, int | float) and not isinstance(value, bool)
+    if not (is_number and 0 <= value <= LONGEST_DELAY):  # type: ignore[operator]
+        raise ValueError(f"{name} takes seconds from 0 to {LONGEST_DELAY:,.0f}, not {short(value)}")
+    return float(value)  # type: ignore[arg-type]
 
 
 #: Errors of a boot that end only when a person changes the application, its settings or Redis.

@@ -39,6 +39,8 @@ class Job(msgspec.Struct):
     traceback: str | None = None
     #: What it was tagged with, by this push or an earlier one of its id.
     tags: tuple[str, ...] = ()
+    #: Of a queued job: it has failed too often, and waits for a person, since `perform_in`.
+    is_blocked: bool = False
 
 
 class NewJob(TypedDict):

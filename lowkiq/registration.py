@@ -6,6 +6,7 @@ import difflib
 import functools
 import inspect
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from typing import Any, Final, Protocol, TypeVar, get_origin, overload
 
 from lowkiq.admin.options import RANGES, check_option
@@ -13,7 +14,7 @@ from lowkiq.errors import SettingsError, short
 from lowkiq.settings import NAME, Settings
 from lowkiq.types.annotations import Types, bare, of_base, shown
 from lowkiq.types.codec import make_codec
-from lowkiq.types.shape import Shape, read_function, read_methods
+from lowkiq.types.shape import Shape, gives_error, read_function, read_methods
 from lowkiq.types.variables import K, P
 from lowkiq.worker import OPTIONS, Worker
 
@@ -51,6 +52,7 @@ def prepare(target: Any, options: Mapping[str, Any], settings: Settings) -> type
     _check_options(label, worker)
     worker.shape, types = read_methods(label, worker, Worker)
     _check_shape(label, worker, worker.shape)
+    worker.shape = replace(worker.shape, gives_error=gives_error(f"{label}: retry_in", worker, Worker))
     types = types._replace(payload=_payload_type(label, worker, types))
     worker.codec = make_codec(label, types, settings.load_payload, settings.dump_payload)
     return worker
@@ -92,8 +94,10 @@ def _check_options(label: str, worker: type[Worker[Any]]) -> None:
                 raise SettingsError(f"{label}: unknown option `{name}`, did you mean `{close[0]}`?")
     if not isinstance(worker.queue_name, str) or not NAME.fullmatch(worker.queue_name):
         raise SettingsError(f"{label}: queue_name {worker.queue_name!r} must match {NAME.pattern}; set one")
-    for name in (*RANGES, "perform_timeout"):
+    for name in (*RANGES, "perform_timeout", "retry", "when_exhausted"):
         check_option(label, name, getattr(worker, name))
+    if worker.retry and not isinstance(worker.retry, Mapping) and worker.retry_in is not Worker.retry_in:
+        raise SettingsError(f"{label} has both retry and retry_in: keep one, or have retry map classes of exceptions")
     if worker.isolation not in {"thread", "process"}:
         raise SettingsError(f'{label}: isolation is {short(worker.isolation)}, it must be "thread" or "process"')
     for name in _COMMON:

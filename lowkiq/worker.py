@@ -10,13 +10,14 @@ from lowkiq.admin.jobs.actions import Actions
 from lowkiq.admin.jobs.queries import Queries
 from lowkiq.errors import InvalidJob, LowkiqError, SettingsError
 from lowkiq.job import Job, NewJob, Pushed
+from lowkiq.policies import Retry
 from lowkiq.types.codec import PLAIN, Codec
 from lowkiq.types.shape import Shape
 from lowkiq.types.variables import P
 
 OPTIONS: Final = (
-    "queue_name", "shards_count", "batch_size", "concurrency", "max_retry_count", "perform_timeout", "isolation", "id",
-    "score",
+    "queue_name", "shards_count", "batch_size", "concurrency", "max_retry_count", "retry", "when_exhausted",
+    "perform_timeout",     "isolation", "id", "score",
 )  # fmt: skip
 
 
@@ -57,6 +58,12 @@ class Worker(Generic[P]):
     concurrency: ClassVar[int | None] = None
     #: Retries after which, if it fails once more, the oldest payload of a job goes to the morgue.
     max_retry_count: ClassVar[int] = 25
+    #: When and how often a job is tried again: Exponential(…), Every(…), or a mapping from classes of exceptions to
+    #: those, Bury or Discard. None, or an error that is not in the mapping: as retry_in and max_retry_count say.
+    retry: ClassVar[Retry] = None
+    #: The fate of a job after its last try: "bury" its oldest payload, and go on with the others; "block" it, with all
+    #: that is pushed to it, until somebody comes; or "discard" its oldest payload, and go on.
+    when_exhausted: ClassVar[Literal["bury", "block", "discard"]] = "bury"
     #: Seconds that a batch may take. One that takes longer is asked to stop (`current().cancelled`); an async one is
     #: cancelled, and one with isolation="process" killed, which counts as a failure. None: as long as it likes.
     perform_timeout: ClassVar[float | None] = None
@@ -110,22 +117,29 @@ class Worker(Generic[P]):
         """
         raise NotImplementedError(f"{type(self).__name__}.perform_one")
 
-    def retry_in(self, retry_count: int, /) -> float:
-        """
-        Seconds until the next try: retry_count⁴ + 15 + rand(30)·(retry_count + 1) (Lowkiq's formula, after Sidekiq).
+    if TYPE_CHECKING:
+        # It may have either signature.
+        def retry_in(self, *args: Any, **kwargs: Any) -> float: ...
+    else:
 
-        Args:
-            retry_count: 0 after the first failure.
-        """
-        jitter = random.randrange(30) * (retry_count + 1)  # noqa: S311 (spreads load, guards nothing)
-        return float(retry_count**4 + 15 + jitter)
+        def retry_in(self, retry_count: int, error: object = None, /) -> float:  # noqa: ARG002 (overrides may use it)
+            """
+            Seconds until the next try: retry_count⁴ + 15 + rand(30)·(retry_count + 1), after Sidekiq.
+
+            Args:
+                retry_count: 0 after the first failure.
+                error: the exception, or a text of PartialFailure; an override that does not take it need not.
+            """
+            jitter = random.randrange(30) * (retry_count + 1)  # noqa: S311 (spreads load, guards nothing)
+            return float(retry_count**4 + 15 + jitter)
 
     def retries_exhausted(self, batch: list[Job], /) -> Any:
         """
-        Called when payloads go to the morgue because their job has failed, and each of `max_retry_count` retries too.
+        Called when payloads go to the morgue because their job has failed, and each of `max_retry_count` retries too;
+        or because it is not to be tried again (Bury).
 
         Args:
-            batch: the jobs, each with the payload that goes and its error.
+            batch: the jobs, each with the payload that goes, or with all that go, and its error.
         """
 
     @classmethod

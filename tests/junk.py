@@ -41,7 +41,7 @@ SHARD_KEYS = {
     "due": "hash", "retries": "hash", "claim": "string", "morgue": "list", "meta": "zset", "owner": "string",
     "payloads": "zset", "errors": "list", "crashes": "string", "morgue:payloads": "string", "morgue:errors": "zset",
     "cancels": "string", "checkpoints": "list", "tags": "string", "claimed_tags": "list", "morgue:tags": "zset",
-    "tag_counts": "hash", "tracks": "string",
+    "tag_counts": "hash", "tracks": "string", "morgue:newer": "list", "blocked": "hash",
 }  # fmt: skip
 FIXED_KEYS = {
     "alerts": "list",

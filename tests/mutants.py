@@ -17,6 +17,12 @@ class Mutant(NamedTuple):
     instead: str
     #: What the model test finds broken: an invariant of the design, or anything that was expected of the shard.
     breaks: str = ""
+    #: It shows only where handlers decide what becomes of their jobs.
+    is_of_decisions: bool = False
+
+
+def _of_decisions(safeguard: str, instead: str, breaks: str = "", file: str = "settle.lua") -> Mutant:
+    return Mutant(file, safeguard, instead, breaks, is_of_decisions=True)
 
 
 MUTANTS = {
@@ -37,7 +43,7 @@ MUTANTS = {
     ),
     "leftovers_lost": Mutant("claim.lua", "stays[id] = true", "stays[id] = nil"),
     "exhausted_drops_the_rest": Mutant(
-        "settle.lua", "requeue(P, id, '*', stamp(now), -1)", "redis.call('UNLINK', P .. 'claim:' .. id)", "I3"
+        "settle.lua", "requeue(P, id, '*', due_after(0), -1)", "redis.call('UNLINK', P .. 'claim:' .. id)", "I3"
     ),
     "release_forgets": Mutant("settle.lua", "if held then requeue(P, id, held, perform_in, retry_count) end", ""),
     "absorb_overwrites": Mutant("payloads.lua", "redis.call('ZADD', zset, 'LT', score, payload)", "", "I3"),
@@ -69,7 +75,7 @@ MUTANTS = {
         "acquire.lua", "unpark(P, due_by, {parked[i]})", "", "what is parked"
     ),
     "unparks_while_it_runs": Mutant(
-        "perform_now.lua", "perform_in and perform_in ~= 'inf' and", "perform_in and", "parked is what"
+        "perform_now.lua", "tonumber(perform_in) < tonumber(NEVER) and ", "", "parked is what"
     ),
     "parked_ahead_of_the_clock": Mutant(
         "claimed.lua", "tonumber(found[i]) > now / 1000000 and stamp(now) or found[i]", "found[i]"
@@ -206,7 +212,7 @@ MUTANTS = {
         "perform_now.lua", "redis.call('HSET', P .. 'payloads', id, payloads_get(P .. 'payloads', id))", ""
     ),
     "lease_of_a_clock_set_back": Mutant("acquire.lua", "if ttl and rest > ttl then", "if false then"),
-    "delay_is_a_time": Mutant("push.lua", "stamp(now + perform_in * 1000000)", "stamp(perform_in * 1000000)"),
+    "delay_is_a_time": Mutant("push.lua", "stamp(place + perform_in * 1000000)", "stamp(perform_in * 1000000)"),
     "cancels_nothing_that_runs": Mutant("cancel.lua", "  if number then\n", "  if false then\n"),
     "cancels_in_no_epoch": Mutant("cancel.lua", "(owner[2] or '') .. ' ' .. number", "'1 ' .. number"),
     "cancels_and_leaves_what_waits": Mutant("cancel.lua", "if is_queued then", "if is_queued and not number then"),
@@ -290,7 +296,7 @@ MUTANTS = {
     "dropped_and_still_tagged": Mutant("claimed.lua", "  drop_tags(P, 'tags', {id})\n", "", "tags"),
     "killed_without_tags": Mutant("claimed.lua", "copy_tags(P, 'claimed_tags', 'morgue:tags', id)", ""),
     "exhausted_without_tags": Mutant(
-        "settle.lua", "payload\n  copy_tags(P, 'claimed_tags', 'morgue:tags', id)", "payload"
+        "settle.lua", "copy_tags(P, 'claimed_tags', 'morgue:tags', id)\n  local score", "local score"
     ),
     "buried_without_tags": Mutant("bury.lua", "copy_tags(P, 'tags', 'morgue:tags', id)", ""),
     "revived_without_tags": Mutant("revive.lua", "copy_tags(P, 'morgue:tags', 'tags', id)", ""),
@@ -352,7 +358,93 @@ MUTANTS = {
     "held_and_parked_with_the_rest": Mutant("holding.lua", "held[ids[i]] = since[i] or nil", "held[ids[i]] = true"),
     "held_since_the_last_time": Mutant("hold.lua", "'NX', since", "since"),
     "held_and_parked_for_ever": Mutant("let_go.lua", "unpark(P, now, gone)", ""),
+    "held_and_retried": _of_decisions(
+        "redis.call('ZREM', P .. 'blocked', id)",
+        "redis.call('ZREM', P .. 'blocked', id)\n      redis.call('ZREM', P .. 'held', id)\n"
+        "      redis.call('HDEL', P .. 'holds', id)",
+        "held",
+        file="unblock.lua",
+    ),
+    "held_and_unblocked": _of_decisions(
+        "unpark(P, now, gone)",
+        "unpark(P, now, gone)\n"
+        "  for _, id in ipairs(gone) do redis.call('ZADD', P .. 'due', 'XX', 'LT', stamp(now), id) end",
+        "blocked is",
+        file="let_go.lua",
+    ),
     "held_and_nobody_rung": Mutant("let_go.lua", "if earliest < math.huge then ring", "if false then ring"),
+    "scored_at_one_time": Mutant(
+        "push.lua", "queue(id, stamp(place), place, score", "queue(id, stamp(now), now, score"
+    ),
+    "delayed_at_one_time": Mutant(
+        "push.lua", "stamp(place + perform_in * 1000000)", "stamp(now + perform_in * 1000000)"
+    ),
+    "places_ahead_of_a_clock_set_back": Mutant(
+        "push.lua", "was_set_back and now + number - 1 or last_score", "last_score"
+    ),
+    "failed_at_one_time": Mutant("settle.lua", "place = place + 1", "place = place + 0"),
+    "revived_among_the_pushed": Mutant("shard.lua", "return last_score == now and now + 1 or now", "return now"),
+    "revived_without_its_error": Mutant("revive.lua", "redis.call('HSET', P .. 'errors', id, error)", ""),
+    "revived_with_an_older_error": Mutant("revive.lua", " and redis.call('HEXISTS', P .. 'errors', id) == 0", ""),
+    "buried_over_its_error": Mutant("bury.lua", " or redis.call('HGET', P .. 'morgue:errors', id)", ""),
+    "dead_and_newer_unknown": Mutant("settle.lua", "  note_newer(P, id, score, left)\n", ""),
+    "killed_and_newer_unknown": Mutant("claimed.lua", "      note_newer(P, id, score)\n", ""),
+    "revived_and_still_newer": Mutant("revive.lua", "redis.call('HDEL', P .. 'morgue:newer', id)", "", "newer than"),
+    "deleted_and_still_newer": Mutant(
+        "claimed.lua", "redis.call('HDEL', P .. 'morgue:newer', id)\n    drop", "drop", "newer than"
+    ),
+    "newer_than_what_is_newer": Mutant("claimed.lua", "tonumber(known) ~= tonumber(score)", "false"),
+    "newer_and_dead_as_well": Mutant(
+        "claimed.lua", "  elseif known then\n    redis.call('HDEL', P .. 'morgue:newer', id)\n", ""
+    ),
+    "behind_whatever_runs": Mutant("newer.lua", "tonumber(running[id]) > tonumber(dead[id])", "true", "behind newer"),
+    "behind_what_waits": Mutant(
+        "newer.lua", "not queued or tonumber(queued) > tonumber(newer)", "true", "behind newer"
+    ),
+    "snoozed_and_failed": _of_decisions(
+        "requeue(P, id, held, due_after(delay), retry_count)\n  acquit(P, id)\n  note(P, 'snoozed'",
+        "requeue(P, id, held, due_after(delay), retry_count + 1)\n  acquit(P, id)\n  note(P, 'snoozed'",
+    ),
+    "snoozed_and_due": _of_decisions(
+        "local _, retry_count, held = take(id)\n  if not held then return end\n  requeue(P, id, held, due_after(delay)",
+        "local at, retry_count, held = take(id)\n  if not held then return end\n  requeue(P, id, held, at",
+    ),
+    "snoozed_and_still_suspected": _of_decisions("  acquit(P, id)\n  note(P, 'snoozed'", "  note(P, 'snoozed'", "I7"),
+    "blocked_and_tried_again": _of_decisions(
+        "requeue(P, id, held, NEVER, -1)", "requeue(P, id, held, due_after(0), -1)"
+    ),
+    "blocked_and_open": _of_decisions("'1e+30'", "'inf'", file="claimed.lua"),
+    "blocked_and_never_since": _of_decisions(
+        "redis.call('ZADD', P .. 'blocked', stamp(now), id)", "", "blocked is what"
+    ),
+    "blocked_and_still_suspected": _of_decisions("NEVER, -1)\n  acquit(P, id)", "NEVER, -1)", "I7"),
+    "blocked_and_performed_now": _of_decisions(
+        "tonumber(perform_in) < tonumber(NEVER) and ", "", file="perform_now.lua"
+    ),
+    "blocked_and_revived": _of_decisions("tonumber(at) < tonumber(NEVER)", "true", file="revive.lua"),
+    "dropped_and_still_blocked": _of_decisions(
+        "redis.call('ZREM', P .. 'blocked', id)\n  redis.call('HDEL'", "redis.call('HDEL'", "blocked is", "claimed.lua"
+    ),
+    "retried_and_still_blocked": _of_decisions(
+        "redis.call('ZREM', P .. 'blocked', id)", "", "blocked is", file="unblock.lua"
+    ),
+    "put_back_and_unblocked": _of_decisions("if not was_blocked then", "if true then", file="put_back.lua"),
+    "put_back_and_never_since": _of_decisions(
+        "if tonumber(at) == tonumber(NEVER) then redis", "if false then redis", "blocked is", "put_back.lua"
+    ),
+    "skips_the_newest": _of_decisions("ZPOPMIN", "ZPOPMAX", file="unblock.lua"),
+    "skips_and_tells_its_error": _of_decisions("redis.call('HDEL', P .. 'errors', id)", "", file="unblock.lua"),
+    "unblocks_any": _of_decisions("if is_blocked(P, id) then", "if true then", file="unblock.lua"),
+    "discards_and_buries": _of_decisions("discard = discard", "discard = exhaust"),
+    "discards_all": _of_decisions(
+        "  split_off(id, held)\n  note(P, 'discarded'", "  let_go({id})\n  note(P, 'discarded'"
+    ),
+    "buries_the_oldest_of_all": _of_decisions("bury_all = bury_all", "bury_all = exhaust"),
+    "buried_whole_without_tags": _of_decisions(
+        "copy_tags(P, 'claimed_tags', 'morgue:tags', id)\n  claimed_into", "claimed_into"
+    ),
+    "buried_whole_and_not_let_go": _of_decisions("held)\n  let_go({id})\n  morgue_entry", "held)\n  morgue_entry"),
+    "buried_whole_and_newer_unknown": _of_decisions("note_newer(P, id, score)", ""),
     "due_by_the_clock_alone": Mutant("claim.lua", "follow_clock_back(P, now, tonumber(last_score), seen)", ""),
 }
 

@@ -46,6 +46,9 @@ class ShardMetrics(msgspec.Struct, frozen=True):
     is_at_rest: bool = False
     #: Ids that somebody holds, queued or not.
     held: int = 0
+    #: Queued ids that wait for a person, and since when the first of them does.
+    blocked: int = 0
+    blocked_since: float | None = None
 
     @property
     def lag(self) -> float:
@@ -100,6 +103,9 @@ class QueueMetrics(msgspec.Struct, frozen=True):
     restless: int = 0
     #: Ids that somebody holds. What is queued of them counts as waiting, too.
     held: int = 0
+    #: Queued ids that wait for a person, and are in none of the last two; and since when the first of them does.
+    blocked: int = 0
+    blocked_since: float | None = None
 
 
 #: Characters of a queue's name, and queues and shards in all, that are read: somebody may have written millions.
@@ -111,8 +117,8 @@ COUNTERS: Final = ("processed", "failed", "pushed", "merged")
 HOLDING: Final = ("due", "claim", "asides", "morgue", "paused", "held")
 #: Numbers that are the sums of those of parts.
 SUMMED: Final = (
-    *("length", "retries", "waiting", "busy", "claims", "morgue_length", "scheduled"),
-    *("processed", "failed", "pushed", "merged", "paused", "restless", "held"),
+    *("length", "retries", "waiting", "busy", "claims", "morgue_length", "scheduled", "blocked", "held"),
+    *("processed", "failed", "pushed", "merged", "paused", "restless"),
 )
 
 
@@ -180,7 +186,7 @@ def read_counters(caller: Caller, shards: Sequence[Shard]) -> list[ShardMetrics]
     """The numbers of shards that hold nothing, whose owners nobody asks for: those of what they have done."""
     replies = caller.read([("HMGET", shard.prefix + "meta", *COUNTERS) for shard in shards], [None] * len(COUNTERS))
     return [
-        _row(caller, shard, [0, 0, 0, 0, b"", *(text or b"0" for text in texts), b"", b"0", b"0", 0, b"", 0, 0], 0.0)
+        _row(caller, shard, _empty(*(text or b"0" for text in texts)), 0.0)
         for shard, texts in zip(shards, replies, strict=True)
     ]
 
@@ -214,15 +220,27 @@ def total(parts: Iterable[QueueMetrics | ShardMetrics]) -> QueueMetrics:
     sums = {name: sum(getattr(row, name) for row in rows) for name in SUMMED}
     lag = max((row.lag for row in rows), default=0.0)
     length = sums["length"]
-    return QueueMetrics(**sums, fresh=length - sums["retries"], due=length - sums["scheduled"], lag=lag)
+    return QueueMetrics(
+        **sums,
+        fresh=length - sums["retries"] - sums["blocked"],
+        due=length - sums["scheduled"] - sums["blocked"],
+        lag=lag,
+        blocked_since=min((row.blocked_since for row in rows if row.blocked_since is not None), default=None),
+    )
+
+
+def _empty(*counters: bytes) -> list[Any]:
+    """The row of stats.lua of a shard that holds nothing."""
+    return [*[0] * 6, b"", *counters, b"", b"0", b"0", 0, *(b"", 0, 0, 0, b"")]
 
 
 def _row(caller: Caller, shard: Shard, row: list[Any], now: float) -> ShardMetrics:
     found: list[Unreadable] = []
     if not row or isinstance(row[0], bytes):  # names of keys of other types
         found = [of_another_type(f"{shard.prefix}{key.decode()}") for key in row]
-        row = [0, 0, 0, 0, 0, 0, b"", *[b"0"] * 4, b"", b"0", b"0", 0, b"", 0, 0]
-    *counts, oldest, processed, failed, pushed, merged, owner, rest, epoch, scheduled, paused, at_rest, held = row
+        row = _empty(*[b"0"] * len(COUNTERS))
+    *counts, oldest, processed, failed, pushed, merged, owner, rest, epoch, scheduled = row[:-5]
+    paused, at_rest, held, blocked, blocked_since = row[-5:]
     texts = zip(COUNTERS, (processed, failed, pushed, merged), strict=True)
     counters = [number_in(found, f"{shard.prefix}meta", name, text) for name, text in texts]
     due_in = bounded(oldest) - now if oldest else None
@@ -237,6 +255,8 @@ def _row(caller: Caller, shard: Shard, row: list[Any], now: float) -> ShardMetri
         parse_pause(found, quoted(f"{shard.prefix}paused"), paused),
         bool(at_rest),
         int(held),
+        int(blocked),
+        bounded(blocked_since) if blocked_since else None,
     ]
     caller.met.tell(shard.prefix, found, SHARD_KEPT)
     return ShardMetrics(shard.queue, shard.index, *values)  # the script's order is that of the fields

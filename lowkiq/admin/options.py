@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 from lowkiq.errors import SettingsError, short, unknown_option
+from lowkiq.policies import MOST_RETRIES, check_retry
 from lowkiq.queue.keys import MOST_SHARDS
 
 #: Option → the least and the most that it may be.
@@ -14,7 +15,7 @@ RANGES: Final[Mapping[str, tuple[int, int]]] = {
     "shards_count": (1, MOST_SHARDS),
     "batch_size": (1, 1_000),
     "concurrency": (1, 1_000),
-    "max_retry_count": (0, 1_000_000),
+    "max_retry_count": (0, MOST_RETRIES),
 }
 #: Options that may be None.
 OPTIONAL: Final = ("concurrency", "perform_timeout")
@@ -22,6 +23,8 @@ OPTIONAL: Final = ("concurrency", "perform_timeout")
 LONGEST_PERFORM: Final = 86_400
 #: The lowest level that is logged by nodes of a queue.
 LOG_LEVELS: Final = ("debug", "info", "warning", "error")
+#: Fates of a job after its last try.
+FATES: Final = ("bury", "block", "discard")
 #: What can be set while nodes run.
 LIVE: Final = ("concurrency", "batch_size", "max_retry_count", "perform_timeout", "log_level")
 
@@ -37,6 +40,11 @@ def check_option(label: str, name: str, value: Any) -> None:
                 f"{label}: perform_timeout is {short(value)}, it must be a number of seconds above 0 and up to "
                 f"{LONGEST_PERFORM:,}, or None"
             )
+    elif name == "retry":
+        check_retry(label, value)
+    elif name == "when_exhausted":
+        if value not in FATES:
+            raise SettingsError(f'{label}: when_exhausted is {short(value)}, it must be "bury", "block" or "discard"')
     elif name == "log_level":
         if value not in LOG_LEVELS:
             raise SettingsError(f"{label}: log_level is {short(value)}, it must be one of {', '.join(LOG_LEVELS)}")

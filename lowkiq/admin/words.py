@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from itertools import pairwise
 from typing import Final
 
@@ -53,8 +53,24 @@ def tries(max_retry_count: int) -> int:
     return max_retry_count + 1
 
 
-def failed(retry_count: int, max_retry_count: int | None, *, runs: bool = False) -> str:
-    """How often a job has failed, and how often it is still tried; `runs`: it is in flight, so it is tried just now."""
+#: Fate of a job after its last try → what it does then; and where it is.
+_FATES: Final[Mapping[str, tuple[str, str]]] = {
+    "bury": ("goes to the morgue", "the morgue"),
+    "block": ("is blocked", "blocked"),
+    "discard": ("is discarded", "discarded"),
+}
+
+
+def goes(fate: str) -> str:
+    """The end of a job after its last try, as its worker's when_exhausted says."""
+    return _FATES[fate][0]
+
+
+def failed(retry_count: int, max_retry_count: int | None, fate: str = "bury", *, runs: bool = False) -> str:
+    """
+    How often a job has failed, how often it is still tried, and its fate then; `runs`: it is in flight, so it is tried
+    just now.
+    """
     failures = retry_count + 1
     so_far = times(failures) if failures else "never"
     if max_retry_count is None:
@@ -64,12 +80,20 @@ def failed(retry_count: int, max_retry_count: int | None, *, runs: bool = False)
     if runs:
         return f"{so_far}; this is try {failures + 1:,} of {in_all:,}"
     left = in_all - failures
-    return f"{so_far}; {left:,} {'try' if left == 1 else 'tries'} left, then the morgue"
+    return f"{so_far}; {left:,} {'try' if left == 1 else 'tries'} left, then {_FATES[fate][1]}"
 
 
 def listed(words: Sequence[str]) -> str:
     """a, b and c."""
     return " and ".join(filter(None, [", ".join(words[:-1]), *words[-1:]]))
+
+
+def behind_newer(ids: Sequence[str], most: int = 5) -> str:
+    """The order that reviving jobs would break."""
+    rest = len(ids) - most
+    named = listed([*(printable(id, 80) for id in ids[:most]), *([f"{rest:,} more"] if rest > 0 else [])])
+    whose, died = ("its id", "it died") if len(ids) == 1 else ("their ids", "they died")
+    return f"{named} would run behind newer payloads of {whose}, which run now or have gone on since {died}"
 
 
 def ranges(numbers: Iterable[int], most: int = PIECES) -> str:

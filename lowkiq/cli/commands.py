@@ -18,7 +18,7 @@ from lowkiq.admin.past.statistics import KEPT_DAYS, read_statistics
 from lowkiq.cli import tables
 from lowkiq.cli.find import find
 from lowkiq.cli.flow import PAUSE_EPILOG, held, hold, let_go, pause, resume
-from lowkiq.cli.jobs import CANCEL_EPILOG, cancel, failures, morgue, undo
+from lowkiq.cli.jobs import CANCEL_EPILOG, blocked, cancel, failures, morgue, undo
 from lowkiq.cli.live import SET_EPILOG, set_options, settings, unset_options
 from lowkiq.cli.nodes import INCIDENTS_EPILOG, incidents
 from lowkiq.cli.nodes import nodes as on_nodes
@@ -51,6 +51,7 @@ Examples:
   lowkiq set OrderSync concurrency=10                    nodes follow; unset undoes it, settings shows what is set
   lowkiq find 17                                         where that job is, in all queues
   lowkiq failures OrderSync                              errors by kind; with an id, its traceback
+  lowkiq blocked list OrderSync                          ids that wait for a person; also retry, skip, delete
   lowkiq morgue list OrderSync
   lowkiq morgue revive OrderSync 17 42                   or --all
 """
@@ -88,6 +89,7 @@ cli = typer.Typer(
     epilog=EPILOG,
 )
 cli.add_typer(morgue, name="morgue")
+cli.add_typer(blocked, name="blocked")
 cli.command(epilog=CANCEL_EPILOG)(cancel)
 cli.command(epilog=PAUSE_EPILOG)(pause)
 cli.command()(resume)

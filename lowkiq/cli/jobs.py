@@ -13,7 +13,7 @@ from lowkiq.admin.jobs.deeds import note_action
 from lowkiq.admin.jobs.failures import named, read_groups
 from lowkiq.admin.jobs.search import Search
 from lowkiq.admin.jobs.undo import KEPT_SECONDS
-from lowkiq.admin.words import printable
+from lowkiq.admin.words import behind_newer, plural, printable
 from lowkiq.cli import tables
 from lowkiq.cli.nodes import who
 from lowkiq.cli.opening import AsJson, Require, fail, opened_app
@@ -23,6 +23,8 @@ from lowkiq.errors import short
 
 #: Views whose jobs have failed.
 FAILED: Final = ("retries", "morgue")
+#: What to do about a job that would be revived behind a newer one of its id.
+ANYWAY: Final = "nothing was done; --out-of-order revives them all the same"
 
 CANCEL_EPILOG = """\b
 Examples:
@@ -37,8 +39,14 @@ any other does not come back. It tells how many were queued or ran. The morgue i
 
 morgue = typer.Typer(no_args_is_help=True, help="The jobs that failed too often.", rich_markup_mode=None)
 
+blocked = typer.Typer(
+    no_args_is_help=True, help="The jobs that failed too often, and hold up their ids.", rich_markup_mode=None
+)
+
+SomeIds = Annotated[list[str], typer.Argument(metavar="ID...")]
 Ids = Annotated[list[str] | None, typer.Argument(metavar="[ID]...")]
 All = Annotated[bool, typer.Option("--all", help="All of the queue's morgue.")]
+AllBlocked = Annotated[bool, typer.Option("--all", help="All that are blocked.")]
 Yes = Annotated[bool, typer.Option("--yes", "-y", help="Don't ask.")]
 
 
@@ -142,12 +150,28 @@ def morgue_list(
 
 @morgue.command("revive")
 def morgue_revive(
-    context: typer.Context, queue: Queue, ids: Ids = None, every: All = False, require: Require = None
+    context: typer.Context,
+    queue: Queue,
+    ids: Ids = None,
+    every: All = False,
+    anyway: Annotated[
+        bool, typer.Option("--out-of-order", help="Also those that run behind newer payloads of their ids then.")
+    ] = False,
+    require: Require = None,
 ) -> None:
-    """Returns jobs to the queue, as fresh ones that are due now."""
+    """Returns jobs to the queue, as fresh ones that are due now, in this order."""
     with opened_app(require or context.obj) as app:
         actions = actions_on(app, queue)
-        count = actions.morgue_queue_up_all_jobs() if _all_or(ids, every) else with_ids(actions.morgue_queue_up, ids)
+        if _all_or(ids, every):
+            late = 0 if anyway else actions.all_behind_newer()
+            if late:
+                fail(f"{plural(late, 'job')} would run behind newer payloads of their ids: {ANYWAY}", ExitCode.FAILED)
+            count = actions.morgue_queue_up_all_jobs()
+        else:
+            named = [] if anyway else with_ids(actions.behind_newer, ids)
+            if named:
+                fail(f"{behind_newer(named)}: {ANYWAY}", ExitCode.FAILED)
+            count = with_ids(actions.morgue_queue_up, ids)
         _note(app, queue, "revive", ids, count)
         typer.echo(f"{count} revived")
 
@@ -171,6 +195,68 @@ def morgue_delete(
             count = deleted.moved
             typer.echo(f"{count} deleted{way_back}")
         _note(app, queue, "delete", ids, count)
+
+
+@blocked.command("list")
+def blocked_list(
+    context: typer.Context,
+    queue: Queue,
+    limit: Annotated[int, typer.Option(min=1, max=10_000, help="The first so many.")] = 50,
+    require: Require = None,
+    as_json: AsJson = False,
+) -> None:
+    """Shows the blocked jobs of a queue, those that have waited longest first, with their errors."""
+    with opened_app(require or context.obj) as app:
+        jobs = app.queries(queue, shards_count(app, queue)).blocked(limit)
+        if as_json:
+            typer.echo(json.dumps([tables.summary(job) for job in jobs]))
+        else:
+            tables.show(tables.of_morgue(queue, jobs, "Blocked jobs of"))
+
+
+@blocked.command("retry")
+def blocked_retry(
+    context: typer.Context, queue: Queue, ids: Ids = None, every: AllBlocked = False, require: Require = None
+) -> None:
+    """Has jobs go on, as fresh ones that are due now, in this order."""
+    _unblock(require or context.obj, queue, "retry", ids, every=every)
+
+
+@blocked.command("skip")
+def blocked_skip(
+    context: typer.Context,
+    queue: Queue,
+    ids: Annotated[list[str], typer.Argument(metavar="ID...")],
+    require: Require = None,
+) -> None:
+    """Deletes the oldest payload of jobs, and has them go on with the others."""
+    _unblock(require or context.obj, queue, "skip", ids, every=False)
+
+
+@blocked.command("delete")
+def blocked_delete(
+    context: typer.Context,
+    queue: Queue,
+    ids: Annotated[list[str], typer.Argument(metavar="ID...")],
+    require: Require = None,
+) -> None:
+    """Deletes jobs with all their payloads."""
+    with opened_app(require or context.obj) as app:
+        deleted = with_ids(lambda some: actions_on(app, queue).delete_and_keep("blocked", some), ids)
+        way_back = f"; lowkiq undo {queue} {deleted.undo} within {KEPT_SECONDS} s" if deleted.undo else ""
+        typer.echo(f"{deleted.moved} deleted{way_back}")
+        _note(app, queue, "delete", ids, deleted.moved)
+
+
+def _unblock(require: str | None, queue: str, action: str, ids: list[str] | None, *, every: bool) -> None:
+    with opened_app(require) as app:
+        actions = actions_on(app, queue)
+        if _all_or(ids, every):
+            count = actions.retry_all()
+        else:
+            count = with_ids(actions.retry if action == "retry" else actions.skip, ids)
+        _note(app, queue, action, ids, count)
+        typer.echo(f"{count} {'retried' if action == 'retry' else 'skipped'}")
 
 
 def _note(app: Lowkiq, queue: str, action: str, ids: list[str] | None, count: int) -> None:

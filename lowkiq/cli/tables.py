@@ -76,10 +76,10 @@ def tell(alerts: Sequence[Alert], caller: Caller, otherwise: str = "") -> None:
 
 def of_queues(metrics: Mapping[str, QueueMetrics]) -> Table:
     """A row a queue."""
-    names = [field.name for field in msgspec.structs.fields(QueueMetrics)]
+    names = [field.name for field in msgspec.structs.fields(QueueMetrics) if field.name != "blocked_since"]
     table = Table("queue", *(Column(name, justify="right") for name in names), title="Queues")
     for queue, row in metrics.items():
-        values = msgspec.structs.asdict(row)
+        values = {name: getattr(row, name) for name in names}
         table.add_row(queue, *(f"{value:,.1f} s" if key == "lag" else f"{value:,}" for key, value in values.items()))
     return table
 
@@ -96,9 +96,9 @@ def of_statistics(queue: str, days: Sequence[Statistics]) -> Table:
     return table
 
 
-def of_morgue(queue: str, jobs: Sequence[Job]) -> Table:
+def of_morgue(queue: str, jobs: Sequence[Job], title: str = "Morgue of") -> Table:
     """A row a job."""
-    table = Table("id", "payloads", "since", "error", title=f"Morgue of {queue}")
+    table = Table("id", "payloads", "since", "error", title=f"{title} {queue}")
     for row in map(summary, jobs):
         id, error = (escape(printable(row[key], None)) for key in ("id", "error"))
         table.add_row(id, str(row["payloads"]), row["since"], error)
@@ -106,7 +106,7 @@ def of_morgue(queue: str, jobs: Sequence[Job]) -> Table:
 
 
 def summary(job: Job) -> dict[str, Any]:
-    """A job of the morgue in a line, without its payloads."""
+    """A job of the morgue, or a blocked one, in a line, without its payloads."""
     return {
         "id": job.id,
         "payloads": job.payload_count,

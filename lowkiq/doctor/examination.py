@@ -38,6 +38,7 @@ OF_REDIS: Final[Mapping[str, Check]] = {
     "queues.unowned": queue_checks.unowned,
     "queues.late": queue_checks.late,
     "queues.failing": queue_checks.failing,
+    "queues.blocked": queue_checks.blocked,
     "queues.paused": queue_checks.paused,
     "queues.settings": queue_checks.settings,
     "queues.deaths": queue_checks.deaths,

@@ -135,6 +135,11 @@ def failing(subject: Subject) -> Iterator[Verdict]:
     yield from of_alerts(subject, "failing queue", "growing morgue")
 
 
+def blocked(subject: Subject) -> Iterator[Verdict]:
+    """Jobs that have failed too often, and wait for somebody."""
+    yield from of_alerts(subject, "blocked")
+
+
 def paused(subject: Subject) -> Iterator[Verdict]:
     """Queues that somebody has paused, and may have forgotten."""
     yield from of_alerts(subject, "paused")

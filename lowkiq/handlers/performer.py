@@ -13,7 +13,7 @@ from typing import Any, Final
 import structlog
 
 from lowkiq.admin.options import LIVE
-from lowkiq.errors import PartialFailure, PerformTimeout
+from lowkiq.errors import Decision, PartialFailure, PerformTimeout
 from lowkiq.handlers import middlewares
 from lowkiq.handlers.ledger import Ledger
 from lowkiq.handlers.loop_thread import LoopThread
@@ -21,6 +21,7 @@ from lowkiq.handlers.retries import Failures, Retries, loggable
 from lowkiq.handlers.stop import Stop
 from lowkiq.hooks import Fatal
 from lowkiq.job import Job
+from lowkiq.policies import fewest_retries, without_limits
 from lowkiq.settings import Settings
 from lowkiq.worker import Worker
 
@@ -48,7 +49,9 @@ class Performer:
         self.ledger = ledger or Ledger()
         self._retries = Retries(worker, settings, fatal, loop, self.ledger)
         #: Its options as the code has them.
-        self._own = {name: getattr(worker, name) for name in OVERRIDDEN}
+        self._own = {name: getattr(worker, name) for name in (*OVERRIDDEN, "retry")}
+        #: The max_retry_count that people have set; None: they have not.
+        self.live_retries: int | None = None
         self._takes_one = worker.shape.is_one
         self._fatal = fatal
         #: Where its coroutines run.
@@ -59,6 +62,7 @@ class Performer:
         self.check_id = worker.codec.check_id
         #: To load a payload runs code of the user's, which may kill the node.
         self.is_loaded_by_user = worker.codec.runs_user_code
+        self._fewest_retries = fewest_retries(worker.retry, worker.max_retry_count)
         self._has_hook = type(worker).retries_exhausted is not Worker.retries_exhausted
         self._has_slow_hooks = self._has_hook or type(worker).retry_in is not Worker.retry_in
         # Somebody looks at jobs after perform, which may do with its lists what it likes: it gets copies then.
@@ -69,9 +73,14 @@ class Performer:
     def override(self, options: Mapping[str, Any]) -> dict[str, Any]:
         """Has the worker have these options, and all others as its code says. Returns those that it can't have."""
         ignored = {"batch_size": options["batch_size"]} if self._takes_one and "batch_size" in options else {}
+        live = dict(options)
+        if "max_retry_count" in options:
+            live["retry"] = without_limits(self._own["retry"])
         for worker in (self.worker, self._retries.worker):
             for name, value in self._own.items():
-                setattr(worker, name, value if name in ignored else options.get(name, value))
+                setattr(worker, name, value if name in ignored else live.get(name, value))
+        self.live_retries = options.get("max_retry_count")
+        self._fewest_retries = fewest_retries(self.worker.retry, self.worker.max_retry_count)
         return ignored
 
     def perform(self, batch: list[Job]) -> Failures | None:
@@ -144,7 +153,7 @@ class Performer:
 
     def _copy(self, job: Job) -> list[Any]:
         """The payloads of a job; if `retries_exhausted` may be next to see them, with all that is in them."""
-        if self._has_hook and job.retry_count + 1 >= self.worker.max_retry_count:
+        if self._has_hook and job.retry_count + 1 >= self._fewest_retries:
             with contextlib.suppress(Exception):  # load_payload may make what can't be copied
                 return copy.deepcopy(job.payloads)
         return job.payloads.copy()
@@ -168,7 +177,8 @@ class Performer:
             )
         if errors and len(strangers) == len(errors):
             # Something failed, and none of it is known here: better to run all again than to lose what it was.
-            return self._failed(batch, next(iter(errors.values())))
+            first = next(iter(errors.values()))
+            return self._failed(batch, str(first) if isinstance(first, Decision) else first)
         return self._retries.decide(batch, errors)
 
 

@@ -6,18 +6,20 @@ import contextlib
 import math
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 import structlog
 
 from lowkiq.codec import encodable
+from lowkiq.errors import LONGEST_DELAY, Bury, Decision, Discard, RetryIn, Snooze
 from lowkiq.failure import kept_text, main_line, parts_of, place_of
 from lowkiq.handlers.ledger import Ledger
 from lowkiq.handlers.loop_thread import LoopThread
 from lowkiq.hooks import Fatal
 from lowkiq.job import Job
+from lowkiq.policies import Every, Exponential, Policy, rule_for
 from lowkiq.queue.claims import Spoiled
-from lowkiq.queue.shard import Exhausted, Failure
+from lowkiq.queue.shard import Exhausted, Failure, Fate, Snoozed
 from lowkiq.settings import Settings
 from lowkiq.worker import Worker
 
@@ -26,8 +28,10 @@ logger = structlog.get_logger("lowkiq")
 #: Characters of an error, and ids of a batch, in one line of the log.
 LOGGED_CHARS = 200
 LOGGED_IDS = 10
-#: Seconds until the next try, at most: a hundred years, so that times stay such that everybody can read them.
-LONGEST_DELAY = 3.2e9
+#: Fate of a job → how the log counts it.
+_FATES: Final[Mapping[Fate, str]] = {
+    "bury": "buried", "bury_all": "buried", "block": "blocked", "discard": "discarded",
+}  # fmt: skip
 
 
 class Failures(NamedTuple):
@@ -35,6 +39,7 @@ class Failures(NamedTuple):
 
     failed: Sequence[Failure] = ()
     exhausted: Sequence[Exhausted] = ()
+    snoozed: Sequence[Snoozed] = ()
     #: Ids that go back to the queue as they were.
     released: Sequence[str] = ()
     #: Payloads that were loaded only now, and can't be; what else their ids hold goes back.
@@ -43,8 +48,8 @@ class Failures(NamedTuple):
 
 class Retries:
     """
-    The rule of one worker: `retry_in` and `max_retry_count`. Its hooks are user code, and may fail: that changes no
-    outcome, but `fatal` is called with what stops the node, a BaseException that is not an Exception. What fails is
+    The rule of one worker: `retry`, `retry_in` and `max_retry_count`. Hooks are user code, and may fail: that changes
+    no outcome, but `fatal` is called with what stops the node, a BaseException that is not an Exception. What fails is
     counted in `ledger`.
     """
 
@@ -59,26 +64,61 @@ class Retries:
         self._ledger = ledger or Ledger()
 
     def decide(self, batch: list[Job], errors: Mapping[str, BaseException | str]) -> Failures:
-        """Decides what becomes of the jobs of a batch that have an error, by their ids."""
-        failed: list[Failure] = []
-        exhausted: list[Job] = []
-        buried: list[Exhausted] = []
-        jobs = [job for job in batch if job.id in errors]
-        texts = self._texts([errors[job.id] for job in jobs])
-        for job in jobs:
-            text, stored = texts[id(errors[job.id])]
-            retry_count = job.retry_count + 1
-            if retry_count >= self.worker.max_retry_count:
-                exhausted.append(_oldest(job, retry_count, text))
-                buried.append(Exhausted(job.id, stored))
+        """Decides what becomes of the jobs of a batch that have an error, by their ids. A discarded one is done."""
+        snoozed: list[Snoozed] = []
+        discarded: list[Job] = []
+        failing: list[Job] = []
+        for job in batch:
+            if (error := errors.get(job.id)) is None:
+                continue
+            if isinstance(error, Snooze):
+                snoozed.append(Snoozed(job.id, error.seconds))
+            elif isinstance(self._rule(error), Discard):
+                discarded.append(job)
             else:
-                failed.append(Failure(job.id, retry_count, self._delay(retry_count), stored))
-        if jobs:
-            first = errors[jobs[0].id]
-            self._log(jobs, texts[id(first)][0], first, failed=len(failed), buried=len(buried))
-        if exhausted:
-            self._call_retries_exhausted(exhausted)
-        return Failures(failed, buried)
+                failing.append(job)
+        if discarded:
+            self._log_discarded(discarded, errors[discarded[0].id])
+        failed, ended = self._fail(failing, errors) if failing else ([], [])
+        return Failures(failed, ended, snoozed)
+
+    def _fail(
+        self, jobs: list[Job], errors: Mapping[str, BaseException | str]
+    ) -> tuple[list[Failure], list[Exhausted]]:
+        """Jobs that are tried again, and those that are not."""
+        failed: list[Failure] = []
+        ended: list[Exhausted] = []
+        going: list[Job] = []
+        kept = {job.id: _kept(errors[job.id]) for job in jobs}
+        texts = self._texts(list(kept.values()))
+        for job in jobs:
+            error = errors[job.id]
+            text, stored = texts[id(kept[job.id])]
+            retry_count = job.retry_count + 1
+            if fate := self._fate(retry_count, error):
+                going.append(_going(job, retry_count, text, fate))
+                ended.append(Exhausted(job.id, stored, fate))
+            else:
+                failed.append(Failure(job.id, retry_count, self._delay(retry_count, error), stored))
+        first = kept[jobs[0].id]
+        fates = Counter(_FATES[row.fate] for row in ended)
+        self._log(jobs, texts[id(first)][0], first, failed=len(failed), buried=fates.pop("buried", 0), **fates)
+        if going:
+            self._call_retries_exhausted(going)
+        return failed, ended
+
+    def _rule(self, error: BaseException | str) -> Policy | Decision | None:
+        """What the job itself has decided, or else its worker's `retry`."""
+        return error if isinstance(error, Decision) else rule_for(self.worker.retry, error)
+
+    def _fate(self, retry_count: int, error: BaseException | str) -> Fate | None:
+        """None: it is tried again."""
+        if isinstance(self._rule(error), Bury):
+            return "bury_all"
+        policy = rule_for(self.worker.retry, _kept(error))
+        limit = policy.limit if isinstance(policy, Exponential | Every) else None
+        is_last = retry_count >= (self.worker.max_retry_count if limit is None else limit)
+        return self.worker.when_exhausted if is_last else None
 
     def _texts(self, errors: list[BaseException | str]) -> dict[int, tuple[str, str]]:
         """The text that is kept of each error, and as it is stored. Mostly all jobs of a batch share one."""
@@ -91,15 +131,21 @@ class Retries:
                 self._ledger.add(self.worker.queue_name, parts_of(text)[0], counts[id(error)])
         return texts
 
-    def _delay(self, retry_count: int) -> float:
+    def _delay(self, retry_count: int, error: BaseException | str) -> float:
         """Seconds until the next try: what `retry_in` says, or the usual formula if that is of no use."""
+        match self._rule(error):
+            case RetryIn(seconds=seconds):
+                return seconds
+            case Exponential() | Every() as policy:
+                return policy.delay(retry_count)
+        offered = (error,) if self.worker.shape.gives_error else ()
         try:
-            delay = float(self.worker.retry_in(retry_count))
+            delay = float(self.worker.retry_in(retry_count, *offered))
         except Exception:
             logger.exception("retry_in_failed", queue=self.worker.queue_name, retry_count=retry_count)
             delay = math.nan
-        except BaseException as error:  # noqa: BLE001 (as of perform)
-            self._fatal(error)
+        except BaseException as fatal:  # noqa: BLE001 (as of perform)
+            self._fatal(fatal)
             delay = math.nan
         return (
             min(max(delay, 0.0), LONGEST_DELAY) if math.isfinite(delay) else Worker.retry_in(self.worker, retry_count)
@@ -116,6 +162,20 @@ class Retries:
             )
         except BaseException as error:  # noqa: BLE001 (as of perform)
             self._fatal(error)
+
+    def _log_discarded(self, jobs: list[Job], error: BaseException | str) -> None:
+        rule = self._rule(error)
+        reason = rule.reason if isinstance(rule, Discard) else ""
+        known = {} if error is rule else {"error": main_line(kept_text(error, self._settings.format_error, 0))}
+        with contextlib.suppress(OSError, UnicodeError):  # as below
+            logger.info(
+                "jobs_discarded",
+                queue=self.worker.queue_name,
+                ids=loggable(job.id for job in jobs),
+                jobs=len(jobs),
+                reason=encodable(main_line(str(reason))[:LOGGED_CHARS]),
+                **{name: text[:LOGGED_CHARS] for name, text in known.items()},
+            )
 
     def _dump(self, text: str) -> str:
         try:
@@ -142,8 +202,14 @@ def loggable(ids: Iterable[str]) -> list[str]:
     return [encodable(id[:LOGGED_CHARS]) for id in list(ids)[:LOGGED_IDS]]
 
 
-def _oldest(job: Job, retry_count: int, text: str) -> Job:
-    """The part of a job that goes to the morgue: its lowest-scored payload."""
+def _kept(error: BaseException | str) -> BaseException | str:
+    """The error that is kept."""
+    return error.__cause__ or error if isinstance(error, RetryIn) else error
+
+
+def _going(job: Job, retry_count: int, text: str, fate: Fate) -> Job:
+    """The part of a job that goes to the morgue: its lowest-scored payload, or all of them."""
     error, frames = parts_of(text)
-    payload, score = job.payloads[:1], job.scores[:1]
-    return Job(job.id, payload, score, job.perform_in, retry_count, error, 1, traceback=frames, tags=job.tags)
+    count = len(job.payloads) if fate == "bury_all" else 1
+    payloads, scores = job.payloads[:count], job.scores[:count]
+    return Job(job.id, payloads, scores, job.perform_in, retry_count, error, count, traceback=frames, tags=job.tags)

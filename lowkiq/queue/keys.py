@@ -23,6 +23,13 @@ shard; the next claim of a newer one parks it again.
 Tags (tags.lua) came so, too. An older node leaves those of a job that it ends beside the queue: they are dropped by the
 next push of the id that has tags, and by whichever newer node acquires the shard while nothing is queued. Until then a
 later job of that id may show them. They are words for people, and nothing is decided by them.
+
+Blocked jobs came so: to an older Lowkiq they are due at a time that never comes (claimed.lua), so it does not claim
+them, nor hands pushes over past them. Its operators may delete them, or make them due; newer nodes notice that when
+they acquire the shard.
+
+`morgue:newer` (claimed.lua) came so: an older operator leaves it beside the queue, and a later revive of that id may
+ask once too often. Jobs that older nodes and producers make due at once run by their ids, as ever.
 """
 
 from __future__ import annotations
@@ -36,6 +43,8 @@ from lowkiq.version import VERSION
 
 #: The layout that this Lowkiq writes. A change that an older one could not work with raises it by one.
 LAYOUT_VERSION: Final = 2
+#: When a blocked job is due in its shard's index (claimed.lua).
+NEVER: Final = 1e30
 #: Shards of a queue. Each costs memory wherever it is known, so what Redis says is held to this as well.
 MOST_SHARDS: Final = 65_536
 

@@ -23,6 +23,9 @@ MAX_CLAIM_BYTES = 1 << 20
 LOST, KEPT, WANTED, CANCELS, PAUSED = 0, 1, 2, 4, 8
 
 Rest = Literal["keep", "ack", "release"]
+#: Fates of a job that is not tried again: its oldest payload goes to the morgue, and the others start anew; all
+#: payloads that were handed over go there; all that there is of it waits for a person; or its oldest payload is gone.
+Fate = Literal["bury", "bury_all", "block", "discard"]
 
 
 class Owned(NamedTuple):
@@ -53,11 +56,20 @@ class Failure(NamedTuple):
     error: str
 
 
+class Snoozed(NamedTuple):
+    """A job that comes back later, and has not failed."""
+
+    id: str
+    #: Seconds until then.
+    delay: float
+
+
 class Exhausted(NamedTuple):
-    """A job that failed once too often."""
+    """A job that failed once too often, or is not to be tried again."""
 
     id: str
     error: str
+    fate: Fate = "bury"
 
 
 class Outcome(NamedTuple):
@@ -67,6 +79,7 @@ class Outcome(NamedTuple):
     released: Sequence[str] = ()
     failed: Sequence[Failure] = ()
     exhausted: Sequence[Exhausted] = ()
+    snoozed: Sequence[Snoozed] = ()
     spoiled: Sequence[Spoiled] = ()
     #: The fate of the jobs not named.
     rest: Rest = "keep"
@@ -76,7 +89,7 @@ class Outcome(NamedTuple):
     @property
     def is_plain(self) -> bool:
         """True if it says that every job is done, and had one payload."""
-        return self.rest == "ack" and not (self.has_several or any(self[:5]))
+        return self.rest == "ack" and not (self.has_several or any(self[:6]))
 
 
 class Settled(NamedTuple):
@@ -179,7 +192,9 @@ class Shard:
     def settle(self, node: str, epoch: str, number: int, outcome: Outcome) -> Call[Settled]:
         """Ends jobs of a claim."""
         arguments: list[Argument] = [node, epoch, number, outcome.rest, int(outcome.has_several)]
-        for rows in (outcome.spoiled, outcome.acked, outcome.released, outcome.failed, outcome.exhausted):
+        for rows in (
+            outcome.spoiled, outcome.acked, outcome.released, outcome.failed, outcome.snoozed, outcome.exhausted,
+        ):  # fmt: skip
             arguments.append(len(rows))
             for row in rows:
                 if isinstance(row, str):

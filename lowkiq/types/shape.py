@@ -28,6 +28,8 @@ class Shape:
     is_one: bool = False
     #: A decorator hides that it is a coroutine function: it may run that to its end by itself.
     is_hidden: bool = False
+    #: The worker's own retry_in is given the error, too.
+    gives_error: bool = False
 
     def bind(self, worker: Any) -> Call:
         """The call of one batch, with ids as annotated; of an async worker it returns an awaitable."""
@@ -73,6 +75,25 @@ def read_methods(label: str, worker: type, base: type) -> tuple[Shape, Types]:
     if not _required(parameters) <= count <= _most(parameters):
         raise SettingsError(f"{label}: {name} takes {_told(parameters)}: it may be {may_be}")
     return _read(f"{label}: {name}", method, parameters, is_one=has_one, members=vars(worker))
+
+
+def gives_error(label: str, worker: type, base: type) -> bool:
+    """
+    True if a worker's own retry_in takes the error besides the number of retries.
+
+    Raises:
+        SettingsError: it can be called with neither, and says what it takes.
+    """
+    if getattr(worker, "retry_in", None) is getattr(base, "retry_in", None):
+        return False
+    may_be = "it takes (retry_count), or (retry_count, error)"
+    parameters = _parameters(label, _bound(worker, "retry_in"), may_be)
+    required = _required(parameters)
+    if required > 2 or not _most(parameters):  # noqa: PLR2004 (as may_be has)
+        raise SettingsError(f"{label} takes {_told(parameters)}: {may_be}")
+    # An optional one may be anything, and is left alone unless it is called so.
+    second = [parameter.name for parameter in parameters if parameter.kind in _POSITIONAL][1:2]
+    return required == 2 or second == ["error"]  # noqa: PLR2004 (as above)
 
 
 def _bound(worker: type, name: str) -> Any:

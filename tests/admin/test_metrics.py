@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from lowkiq.admin.beats.health import MOST_GONE
-from lowkiq.admin.metrics import read_shards
+from lowkiq.admin.metrics import read_counters, read_shards, total
 from lowkiq.errors import ShardsCountMismatch
 from lowkiq.queue.call import Call
 from lowkiq.queue.shard import peek
@@ -129,3 +129,14 @@ def test_of_nodes_that_are_gone_so_many_are_kept(app):
     assert (len(names), names[0], names[-1]) == (MOST_GONE + 1, b"gone-005", b"lives")
     assert not redis.exists(f"{namespace}:node:gone-004")
     assert redis.exists(f"{namespace}:node:gone-005")
+
+
+def test_the_counters_of_shards_that_hold_nothing_are_theirs(app):
+    shards = [ShardDriver(app, index=index, shards_count=2) for index in range(2)]
+    lease = shards[0].lease()
+    shards[0].push_all(("a", b"x"), ("a", b"y"))
+    lease.claim()
+    lease.ack("a")
+    done = total(read_counters(app.caller, [shard.shard for shard in shards]))
+    assert (done.processed, done.failed, done.pushed, done.merged) == (1, 0, 2, 1)
+    assert (done.length, done.busy, done.claims, done.morgue_length, done.lag, done.blocked, done.held) == (0,) * 7

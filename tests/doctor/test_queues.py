@@ -265,3 +265,17 @@ def test_payloads_larger_than_redis_takes(make_app: Callable[..., Lowkiq]) -> No
     subject.config = {"proto-max-bulk-len": str(1 << 20)}.get  # type: ignore[assignment, method-assign]
     (found,) = machine_checks.payloads(subject)
     assert found.level == "problem"
+
+
+def test_blocked_jobs_are_a_problem(app: Lowkiq, examine: Examine) -> None:
+    serve(app)
+    register(app, q=keys.layout(1))
+    shard = ShardDriver(app, "q", 0, 1)
+    shard.push("a", perform_in=PAST)
+    lease = shard.lease()
+    lease.claim()
+    assert examine(queue_checks.blocked) == []
+    lease.settle(exhausted=[Exhausted("a", "boom", "block")])
+    (found,) = examine(queue_checks.blocked)
+    assert found.level == "problem" and found.says.startswith("1 blocked job waits in q, the first for")
+    assert found.do and "retry them, skip their oldest payloads, or delete them" in found.do

@@ -27,8 +27,8 @@ WHAT_THEY_DO = {
     "impatient node": {"abandon"},
     "producer": {"register", "SCRIPT", "push"},
     "awaiting producer": {"register", "SCRIPT", "push", "push_apart"},
-    "people": {"track", "weigh", "put_away", "HSCAN", "put_back", "bury", "note_alerts", "note_incidents"}
-    | {"end_incidents", "pause", "resume", "hold", "let_go"},
+    "people": {"track", "weigh", "put_away", "HSCAN", "put_back", "bury", "newer", "unblock", "note_alerts"}
+    | {"note_incidents", "end_incidents", "pause", "resume", "hold", "let_go"},
 }
 
 

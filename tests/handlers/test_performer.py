@@ -113,7 +113,7 @@ def test_a_partial_failure_fails_those_it_names(stage: Stage) -> None:
 def test_a_partial_failure_of_nothing_is_a_success(stage: Stage) -> None:
     stage.worker.action = fail(PartialFailure({}))
     outcome = stage.perform(job("a"))
-    assert outcome == Failures([], [])
+    assert outcome == Failures([], [], [])
 
 
 @pytest.mark.parametrize("error", [SystemExit(1), KeyboardInterrupt(), GeneratorExit()])
@@ -134,7 +134,7 @@ def test_a_job_is_exhausted_when_its_failures_reach_the_maximum(
 def test_retries_exhausted_gets_the_exhausted_jobs_with_the_payload_that_goes(stage: Stage) -> None:
     outcome = stage.fail(ValueError("no"), job("a", "low", "high", retry_count=2), job("b"), job("c", retry_count=2))
     assert stage.worker.log[1:] == [[("a", ["low"], 3, "ValueError: no"), ("c", [1], 3, "ValueError: no")]]
-    assert outcome.exhausted == [("a", "ValueError: no"), ("c", "ValueError: no")]
+    assert outcome.exhausted == [("a", "ValueError: no", "bury"), ("c", "ValueError: no", "bury")]
 
 
 def test_retries_exhausted_gets_what_was_handed_over_whatever_perform_has_done_to_it(stage: Stage) -> None:
@@ -191,7 +191,7 @@ def test_a_retry_is_never_in_the_past(stage: Stage, delay: Any, waits: float) ->
 def test_a_broken_retries_exhausted_changes_no_outcome(stage: Stage) -> None:
     stage.worker.hook = lambda: 1 / 0
     outcome = stage.fail(ValueError("no"), job("a", retry_count=2))
-    assert outcome.exhausted == [("a", "ValueError: no")]
+    assert outcome.exhausted == [("a", "ValueError: no", "bury")]
 
 
 class Unprintable(Exception):

@@ -143,6 +143,12 @@ def test_it_is_said_right_how_often_a_job_is_tried(app: Lowkiq, max_retry_count:
     assert (runs, waits) == expected[max_retry_count]
 
 
+@pytest.mark.parametrize(("fate", "says"), [("bury", "the morgue"), ("block", "blocked"), ("discard", "discarded")])
+def test_it_is_said_what_becomes_of_a_job_after_its_last_try(fate: str, says: str) -> None:
+    assert words.failed(0, 3, fate) == f"once; 3 tries left, then {says}"
+    assert words.goes(fate).endswith(says)
+
+
 def test_a_flush_whose_answer_is_lost_is_counted_once(app: Lowkiq, monkeypatch: pytest.MonkeyPatch) -> None:
     runtime = runtime_of(app)
     flush = FailureFlush(runtime)

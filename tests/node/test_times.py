@@ -105,7 +105,7 @@ def test_each_try_is_counted_and_a_retry_waits_from_its_own_due_time(app: Lowkiq
         if len(tries) == 1:
             raise ValueError("once")
 
-    fails_once.retry_in = lambda self, retry_count: 0.0  # type: ignore[method-assign,assignment]
+    fails_once.retry_in = lambda self, retry_count: 0.0  # type: ignore[method-assign,assignment,misc]
     fails_once.perform_async([{"id": n, "perform_in": time.time() - 100} for n in range(2)])
     burst(app)
     found = statistics_of(app, "q")

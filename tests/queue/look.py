@@ -7,6 +7,8 @@ from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 Payloads = dict[bytes, float]
+#: When a blocked job is due.
+NEVER = 1e30
 
 
 class Queued(NamedTuple):
@@ -17,6 +19,8 @@ class Queued(NamedTuple):
     #: It is parked behind a run of its own id; perform_in is when it was due.
     waits: bool = False
     tags: tuple[str, ...] = ()
+    #: It waits for a person since then; perform_in is a time that never comes.
+    blocked: float | None = None
 
 
 class Claimed(NamedTuple):
@@ -30,6 +34,8 @@ class Dead(NamedTuple):
     payloads: Payloads
     error: str
     tags: tuple[str, ...] = ()
+    #: The lowest score of payloads that were left when some died.
+    newer: float | None = None
 
 
 #: Names, types and values of all keys of a shard, and the names of others beside it. The shard's prefix holds nothing
@@ -59,13 +65,25 @@ class Look:
         left = behind.keys() - self.claimed().keys() - self.zset("held").keys()
         assert not left, "what is parked waits behind a claim that holds its id, or is held"
         due |= {id: float(own) for id, own in behind.items()}
+        blocked = self.zset("blocked")
+        assert blocked.keys() == {id for id, score in due.items() if score == NEVER}, "blocked is what is never due"
+        assert not blocked.keys() & retries.keys(), "what is blocked is not tried again"
+        assert not any(is_compact(self.hash("payloads")[id]) for id in blocked), "what is blocked is in full"
         assert due.keys() == payloads.keys()
         assert retries.keys() <= due.keys()
         assert not any(is_compact(self.hash("payloads")[id]) for id in retries), "what has failed is in full"
         tags = self.tags("tags")
         assert tags.keys() <= due.keys(), "tags of nothing that is queued"
         return {
-            id: Queued(payloads[id], due[id], int(retries.get(id, -1)), errors.get(id), id in behind, tags.get(id, ()))
+            id: Queued(
+                payloads[id],
+                due[id],
+                int(retries.get(id, -1)),
+                errors.get(id),
+                id in behind,
+                tags.get(id, ()),
+                blocked.get(id),
+            )
             for id in due
         }
 
@@ -95,7 +113,9 @@ class Look:
         assert index.keys() == payloads.keys() == errors.keys()
         tags = self.tags("morgue:tags")
         assert tags.keys() <= index.keys(), "tags of nothing that is dead"
-        return {id: Dead(payloads[id], errors[id].decode(), tags.get(id, ())) for id in index}
+        newer = {id: float(score) for id, score in self.hash("morgue:newer").items()}
+        assert newer.keys() <= index.keys(), "newer than nothing that is dead"
+        return {id: Dead(payloads[id], errors[id].decode(), tags.get(id, ()), newer.get(id)) for id in index}
 
     def put_away(self) -> dict[tuple[str, str], tuple[list[bytes | None], Payloads]]:
         """What deletions keep, by their names and ids: what is known of a job (put_away.lua), and its payloads."""

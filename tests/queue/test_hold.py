@@ -6,9 +6,11 @@ import pytest
 
 from lowkiq.admin.metrics import read_shards
 from lowkiq.admin.past.incidents import read_incidents
-from lowkiq.errors import ShardsCountMismatch
+from lowkiq.errors import Paused, ShardsCountMismatch
 from lowkiq.queue import keys
 from lowkiq.queue.call import Call
+from lowkiq.queue.shard import Exhausted
+from tests.queue.look import NEVER
 from tests.queue.shard_driver import FUTURE, PAST, ShardDriver
 from tests.support import wait_until
 
@@ -229,3 +231,87 @@ def test_who_holds_an_id_that_nobody_can_read_holds_it_all_the_same(shard):
     (one,) = queries_of(shard).held()
     assert (one.id, one.who, one.why) == ("a", "", "")
     assert shard.lease().claim() == []
+
+
+# ── what is blocked as well ─────────────────────────────────────────────────────────────────────────────────────────
+
+
+def block(shard, *ids):
+    """Returns the lease under which these are blocked."""
+    shard.push_all(*((id, payload) for id in ids for payload in (b"1", b"2")))
+    lease = shard.lease()
+    lease.claim()
+    lease.settle(exhausted=[Exhausted(id, "boom", "block") for id in ids])
+    return lease
+
+
+def test_an_id_that_is_blocked_and_held_is_never_claimed(shard):
+    lease = block(shard, "a", "b")
+    shard.actions.hold(["a"])
+    shard.push_all(("a", b"3"), ("b", b"3"))
+    assert lease.claim() == []
+    assert shard.queued()["a"].blocked and not shard.queued()["a"].waits
+    (row,) = read_shards(shard.caller, [shard.shard])
+    assert (row.length, row.blocked, row.held, row.waiting, row.due_in, row.lag) == (2, 2, 1, 0, None, 0)
+
+
+@pytest.mark.parametrize(("action", "left"), [("retry", [b"1", b"2"]), ("skip", [b"2"])])
+def test_a_blocked_id_that_goes_on_stays_held(shard, action, left):
+    lease = block(shard, "a")
+    shard.actions.hold(["a"])
+    assert shard.actions.act(action, "blocked", ["a"]) == 1
+    assert lease.claim() == []
+    assert shard.queued()["a"].waits and not shard.queued()["a"].blocked
+    shard.actions.let_go(["a"])
+    assert [job.payloads for job in lease.claim()] == [left]
+
+
+def test_a_held_id_that_is_let_go_stays_blocked(shard):
+    lease = block(shard, "a")
+    shard.actions.hold(["a"])
+    assert shard.actions.let_go(["a"]) == 1
+    assert lease.claim() == []
+    assert shard.queued()["a"].blocked
+    shard.actions.retry(["a"])
+    assert [job.id for job in lease.claim()] == ["a"]
+
+
+def test_a_run_of_a_held_id_that_ends_blocked_is_both(shard):
+    shard.push("a")
+    lease = shard.lease()
+    lease.claim()
+    shard.actions.hold(["a"])
+    shard.push("a", b"2")
+    assert lease.claim_beside() == []
+    lease.settle(1, exhausted=[Exhausted("a", "boom", "block")])
+    assert shard.queued()["a"].blocked and not shard.queued()["a"].waits
+    shard.actions.let_go(["a"])
+    assert shard.queued()["a"].blocked
+
+
+def test_a_blocked_id_whose_deletion_is_undone_is_blocked_and_held_as_before(shard):
+    lease = block(shard, "a")
+    shard.actions.hold(["a"])
+    assert shard.call("put_away", shard.shard.layout, "queue", "x" * 16, 60, "a") == [1, 1]
+    assert shard.queued() == {}
+    assert shard.call("put_back", shard.shard.layout, "x" * 16, "a") == 1
+    assert lease.claim() == []
+    assert shard.queued()["a"].blocked and shard.look().holds().keys() == {"a"}
+
+
+def test_a_retry_while_its_shard_is_paused_starts_nothing(shard):
+    lease = block(shard, "a", "b")
+    shard.actions.pause(wait=0)
+    assert shard.actions.retry(["a"]) == shard.actions.skip(["b"]) == 1
+    with pytest.raises(Paused):
+        lease.claim()
+    shard.actions.resume()
+    assert [(job.id, job.payloads) for job in lease.claim()] == [("a", [b"1", b"2"]), ("b", [b"2"])]
+
+
+def test_resuming_a_shard_of_blocked_ids_only_hands_nothing_over_past_them(shard):
+    lease = block(shard, "a")
+    shard.actions.pause(wait=0)
+    shard.actions.resume()
+    assert float(shard.owner("waiting")) == NEVER
+    assert lease.claim() == []

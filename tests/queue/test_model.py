@@ -19,7 +19,16 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, rule, run_state_machine_as_test
 
 from tests import mutants
-from tests.queue.model.history import HAPPENINGS, JOURNEYS, WITH_ALL, WITH_HOLDS, WITH_PAUSES, WITH_UNDO, History
+from tests.queue.model.history import (
+    EVERYTHING,
+    HAPPENINGS,
+    JOURNEYS,
+    WITH_DECISIONS,
+    WITH_HOLDS,
+    WITH_PAUSES,
+    WITH_UNDO,
+    History,
+)
 from tests.queue.model.virtual_clock import VirtualClock
 from tests.queue.shard_driver import ShardDriver
 
@@ -48,7 +57,7 @@ class ShardMachine(RuleBasedStateMachine):
         self.history = History(self.shard, self.clock, max_crashes)
 
     @rule(
-        happening=st.sampled_from(WITH_ALL),
+        happening=st.sampled_from(EVERYTHING),
         journey=st.sampled_from(JOURNEYS),
         random=st.integers(0, 1 << 32).map(Random),
     )
@@ -122,6 +131,9 @@ def test_a_mutant_is_found_out_by_what_it_breaks(shard, clock, monkeypatch, name
 
 def happenings_for(name: str) -> Sequence[str]:
     """The histories in which a mutant is likely to be found out."""
+    if mutants.MUTANTS[name].is_of_decisions:
+        is_of_all = mutants.MUTANTS[name].file == "put_back.lua" or name.startswith("held")
+        return EVERYTHING if is_of_all else WITH_DECISIONS
     for begin, happenings in (("paused", WITH_PAUSES), ("held", WITH_HOLDS)):
         if name.startswith(begin):
             return happenings

@@ -18,8 +18,9 @@ def test_a_given_perform_in_is_kept_to_the_microsecond(shard):
 def test_a_delay_is_counted_from_the_push_by_the_clock_of_redis(shard, clock, delay, rows):
     clock.set(1_790_000_000_123_456)
     shard.push_all(*((f"id-{n}", b"x", "", f"+{delay:.6f}") for n in range(rows)))
-    due = {job.perform_in for job in shard.queued().values()}
-    assert due == {round(1_790_000_000_123_456 + delay * 1_000_000) / 1e6}
+    due = sorted(job.perform_in for job in shard.queued().values())
+    expected = [(1_790_000_000_123_456 + delay * 1_000_000 + place) / 1e6 for place in range(rows)]
+    assert due == pytest.approx(expected, rel=0, abs=1e-6)
     lease = shard.lease()
     if delay:
         clock.step(delay * 1_000_000 - 1000)

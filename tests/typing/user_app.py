@@ -9,7 +9,20 @@ from uuid import UUID
 
 import msgspec
 
-from lowkiq import Job, Lowkiq, PartialFailure, Pushed, Worker, current
+from lowkiq import (
+    Bury,
+    Discard,
+    Every,
+    Exponential,
+    Job,
+    Lowkiq,
+    PartialFailure,
+    Pushed,
+    RetryIn,
+    Snooze,
+    Worker,
+    current,
+)
 
 app = Lowkiq(threads_per_node=2)
 AccountId = NewType("AccountId", int)
@@ -30,6 +43,8 @@ class Mail:
 class OrderSync(Worker[OrderChange]):
     shards_count = 24
     batch_size = 10
+
+    retry = {TimeoutError: Every(5), ConnectionError: Exponential(base=30, power=5, limit=10), KeyError: Bury}  # noqa: RUF012
 
     def retry_in(self, retry_count: int) -> float:
         return 10 * (retry_count + 1)
@@ -59,6 +74,22 @@ class BareAsync(Worker):
         await current().checkpoint(1)
 
     async def retries_exhausted(self, batch: list[Job]) -> None: ...
+
+
+@app.worker
+class Deciding(Worker):
+    retry = Every(300, times=5)
+
+    def perform_one(self, id: str, payloads: list[Any]) -> None:
+        raise PartialFailure({id: Snooze(5), "b": RetryIn(5), "c": Bury("stolen"), "d": Discard()})
+
+
+@app.worker
+class ByError(Worker):
+    retry = {KeyError: Discard("gone")}  # noqa: RUF012
+
+    def retry_in(self, retry_count: int, error: BaseException | str) -> float:
+        return 60.0 if isinstance(error, TimeoutError) else 5.0
 
 
 @app.worker

@@ -13,6 +13,9 @@ import pytest
 
 from lowkiq import Lowkiq, Worker
 from lowkiq.admin.beats.health import EVENT_LOOP, ThreadHealth
+from lowkiq.job import shard_of
+from lowkiq.queue.shard import Exhausted
+from tests.queue.shard_driver import ShardDriver
 from tests.support import LOWKIQ, RedisServer, wait_until
 from tests.unit.conftest import Run
 from tests.web.node_health import tell_health
@@ -48,7 +51,7 @@ def test_stats_are_a_table_or_json(lowkiq: Run, queue: type[Worker]) -> None:
     assert set(told) == {
         "length", "due", "scheduled", "fresh", "retries", "waiting", "busy", "claims", "morgue_length", "lag",
         "processed", "failed", "pushed", "merged", "paused", "restless",
-        "held",
+        "held", "blocked", "blocked_since",
     }  # fmt: skip
 
 
@@ -76,6 +79,44 @@ def test_the_morgue_is_listed_revived_and_emptied(lowkiq: Run, queue: type[Worke
     assert app.metrics()["shop"].morgue_length == 1
     assert lowkiq("morgue", "delete", "shop", "--all", "--yes").stdout == "1 deleted\n"
     assert lowkiq("morgue", "revive", "shop", "--all").stdout == "0 revived\n"
+
+
+def test_a_job_is_revived_behind_newer_payloads_only_if_that_is_said(
+    lowkiq: Run, queue: type[Worker], app: Lowkiq
+) -> None:
+    shard = ShardDriver(app, "shop", shard_of(b"17", queue.shards_count), queue.shards_count)
+    queue.perform_async([{"id": 17, "payload": number, "score": number} for number in (1, 2)])
+    lease = shard.lease()
+    lease.claim()
+    lease.exhaust("17")
+    lease.claim()
+    for which in ("17", "--all"):
+        refused = lowkiq("morgue", "revive", "shop", which)
+        assert refused.returncode == 1 and "behind newer payloads" in refused.stderr
+        assert "--out-of-order" in refused.stderr
+    assert lowkiq("morgue", "revive", "shop", "17", "--out-of-order").stdout == "1 revived\n"
+
+
+def test_blocked_jobs_are_listed_retried_skipped_and_deleted(lowkiq: Run, queue: type[Worker], app: Lowkiq) -> None:
+    shard = ShardDriver(app, "shop", shard_of(b"17", queue.shards_count), queue.shards_count)
+    queue.perform_async([{"id": 17, "payload": number, "score": number} for number in (1, 2, 3)])
+    lease = shard.lease()
+
+    def block() -> None:
+        lease.claim()
+        lease.settle(exhausted=[Exhausted("17", "no stock", "block")])
+
+    block()
+    assert "no stock" in lowkiq("blocked", "list", "shop").stdout
+    assert [job["id"] for job in json.loads(lowkiq("blocked", "list", "shop", "--json").stdout)] == ["17"]
+    assert lowkiq("blocked", "retry", "shop", "--all").stdout == "1 retried\n"
+    block()
+    assert lowkiq("blocked", "retry", "shop", "17").stdout == "1 retried\n"
+    block()
+    assert lowkiq("blocked", "skip", "shop", "17").stdout == "1 skipped\n"
+    block()
+    assert shard.queued()["17"].payloads == {b"2": 2.0, b"3": 3.0}
+    assert lowkiq("blocked", "delete", "shop", "17").stdout.startswith("1 deleted; lowkiq undo shop ")
 
 
 def test_jobs_are_cancelled_by_their_ids(lowkiq: Run, queue: type[Worker], app: Lowkiq) -> None:

@@ -18,6 +18,7 @@ from lowkiq.cli import tables
 from lowkiq.doctor.examination import examine
 from lowkiq.doctor.subject import Subject
 from lowkiq.queue import keys
+from lowkiq.queue.shard import Exhausted
 from lowkiq.web import create_app
 from tests.support import wait_until
 from tests.web.conftest import open_queue
@@ -97,6 +98,15 @@ def configure(appendonly: str) -> Callable[[Lowkiq], None]:
     return change
 
 
+def blocked(app: Lowkiq) -> None:
+    beat(app)
+    driver = open_queue(app)
+    driver.push("17")
+    owner = driver.lease(NODE, ttl=300)
+    owner.claim()
+    owner.settle(exhausted=[Exhausted("17", "ValueError: no", "block")])
+
+
 def paused(app: Lowkiq) -> None:
     beat(app)
     open_queue(app).actions.pause("we count", who="ann")
@@ -121,6 +131,7 @@ MADE: dict[str, Callable[[Lowkiq], None]] = {
     "late queue": late_queue,
     "failing queue": failing,
     "growing morgue": dying,
+    "blocked": blocked,
     "paused": paused,
     "unreadable": lambda app: (beat(app), app.redis().hset(keys.queues(app.settings.namespace), "odd", "x"))[0],
     "doubled": doubled,

@@ -45,6 +45,7 @@ KINDS: Final[Mapping[str, Kind]] = {
     "event loop": Kind("node", "nodes have a blocked event loop"),
     "late queue": Kind("queue", "queues are late"),
     "failing queue": Kind("queue", "queues fail"),
+    "blocked": Kind("queue", "queues have blocked jobs"),
     "growing morgue": Kind("queue", "queues have a growing morgue"),
     "paused": Kind("queue", "queues are paused"),
     "unreadable": Kind(""),

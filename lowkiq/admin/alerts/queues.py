@@ -42,6 +42,7 @@ def of_queues(now: Situation) -> Iterator[Alert]:
             yield from _late(now, queue, row)
     for queue, row in now.queues.items():
         yield from _failing(now, queue, row)
+        yield from _blocked(now, queue, row)
         yield from _growing_morgue(now, queue, row)
         yield from _paused(now, queue, row)
     yield from _long_jobs(now)
@@ -167,7 +168,7 @@ class _Share(NamedTuple):
 def _failing(now: Situation, queue: str, row: QueueMetrics) -> Iterator[Alert]:
     """A share of tries, not their number: a queue of a million jobs has failures each minute."""
     limit, where = now.thresholds.failing, f"/queues/{queue}?view=retries"
-    do = "See their errors: what has tries left is tried again by itself, the rest goes to the morgue"
+    do = "See their errors: what has tries left is tried again by itself, the rest goes to the morgue, or is blocked"
     alert = Alert("failing queue", "bad", queue, "", do, None, where, "lowkiq stats")
     is_noted = alert.key in now.noted
     least = limit * ENDS_BELOW if is_noted else limit
@@ -190,6 +191,19 @@ def _share(now: Situation, row: QueueMetrics, before: Point) -> _Share | None:
     """Tries since a point; None if there are none, or somebody has emptied Redis."""
     failed, done = row.failed - before.failed, row.processed - before.processed
     return _Share(failed, failed + done, now.at - before.at) if failed >= 0 <= done and failed + done else None
+
+
+def _blocked(now: Situation, queue: str, row: QueueMetrics) -> Iterator[Alert]:
+    """Whatever their number: nothing of their ids runs until somebody comes."""
+    if row.blocked:
+        which = "jobs wait" if row.blocked > 1 else "job waits"
+        since = row.blocked_since or now.at
+        says = (
+            f"{row.blocked:,} blocked {which} in {printable(queue, 60)}, the first for {age(max(now.at - since, 0.0))}"
+        )
+        do = "See their errors, mend the cause, then retry them, skip their oldest payloads, or delete them"
+        where, command = f"/queues/{queue}?view=blocked", f"lowkiq blocked list {queue}"
+        yield Alert("blocked", "bad", queue, says, do, row.blocked_since, where, command)
 
 
 def _growing_morgue(now: Situation, queue: str, row: QueueMetrics) -> Iterator[Alert]:

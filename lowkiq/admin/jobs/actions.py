@@ -14,7 +14,8 @@ from lowkiq.admin.past.incidents import note_deed
 from lowkiq.admin.pauses import MOST_WHY, pause_text
 from lowkiq.admin.words import printable
 from lowkiq.job import KEPT_BYTES, encode_id, shard_of
-from lowkiq.queue.call import Argument, Call, Caller, chunked, redis_time
+from lowkiq.queue.call import Argument, Call, Caller, chunked, raise_first, redis_time
+from lowkiq.queue.keys import NEVER
 from lowkiq.queue.shard import Shard
 
 #: Ids in one script.
@@ -22,7 +23,7 @@ CHUNK = 100
 #: Payloads of an id that a script merges at a time; the rest follows in the next.
 MERGE: Final = 1_000
 
-ActionName = Literal["perform_now", "revive", "bury", "delete", "cancel", "hold", "let_go"]
+ActionName = Literal["perform_now", "revive", "retry", "skip", "bury", "delete", "cancel", "hold", "let_go"]
 #: Stands for who does it and why (pauses.py).
 TOLD: Final = "who and why"
 
@@ -39,6 +40,12 @@ ACTIONS: Final[Mapping[str, Mapping[str, tuple[str, *tuple[Argument, ...]]]]] = 
     "waiting": _QUEUED,
     "scheduled": {"perform_now": ("perform_now",), **_QUEUED},
     "retries": {"perform_now": ("perform_now",), "bury": ("bury", MERGE, "failed"), "delete": ("drop", "failed")},
+    "blocked": {
+        "retry": ("unblock", "retry"),
+        "skip": ("unblock", "skip"),
+        "bury": ("bury", MERGE, "any"),
+        "delete": ("drop", "queue"),
+    },
     "held": {"let_go": ("let_go",), "bury": ("bury", MERGE, "any"), "delete": ("drop", "queue")},
     "morgue": {"revive": ("revive", MERGE), "delete": ("drop", "morgue")},
 }
@@ -83,7 +90,10 @@ class Actions:
         self._max_id_bytes = max_id_bytes
 
     def perform_all_jobs_now(self) -> int:
-        """Makes every queued job due. Those due already keep their place, as do those that wait for their own run."""
+        """
+        Makes every queued job due, in the order of their times. Those due already keep their place, as do those that
+        wait for their own run.
+        """
         return self._all("perform_now", "due")
 
     def kill_all_failed_jobs(self) -> int:
@@ -103,16 +113,50 @@ class Actions:
         return self.act("bury", "due", ids)
 
     def perform_now(self, ids: Iterable[str | int]) -> int:
-        """Makes queued jobs due. Those due already, and those that wait for their own run, are not counted."""
+        """
+        Makes queued jobs due, in this order. Those due already, and those that wait for their own run, are not counted.
+        """
         return self.act("perform_now", "due", ids)
 
+    def retry(self, ids: Iterable[str | int]) -> int:
+        """Has blocked jobs go on, as fresh ones that are due now, in this order."""
+        return self.act("retry", "blocked", ids)
+
+    def retry_all(self) -> int:
+        """The same of all blocked jobs, those that have waited longest first."""
+        return self._all("retry", "blocked")
+
+    def skip(self, ids: Iterable[str | int]) -> int:
+        """Deletes the oldest payload of blocked jobs, and has them go on with the others, in this order."""
+        return self.act("skip", "blocked", ids)
+
     def morgue_queue_up(self, ids: Iterable[str | int]) -> int:
-        """Returns jobs from the morgue to the queue, as fresh ones that are due now."""
+        """
+        Returns jobs from the morgue to the queue, as fresh ones that are due now, in this order. Their errors are told
+        of until their next run. `behind_newer` tells which of them would run out of order.
+        """
         return self.act("revive", "morgue", ids)
 
     def morgue_queue_up_all_jobs(self) -> int:
         """Returns all jobs from the morgue to the queue."""
         return self._all("revive", "morgue")
+
+    def behind_newer(self, ids: Iterable[str | int]) -> list[str]:
+        """
+        Tells which of these dead jobs would run out of order if they were revived now: newer payloads of their ids run
+        just now, or were there when they died and have gone on since. What was pushed only after that is not known.
+        """
+        calls = [Call("newer", [shard.prefix], some, list) for shard, some in self._by_shard(ids)]
+        replies: list[list[bytes]] = raise_first(self._caller.run_all(calls))
+        return [id.decode("utf-8", KEPT_BYTES) for reply in replies for id in reply]
+
+    def all_behind_newer(self) -> int:
+        """Counts such jobs in the whole morgue."""
+        found = 0
+        for shard in self._shards:
+            for dead in chunked(self._caller.command("ZRANGE", f"{shard.prefix}morgue", 0, -1), CHUNK):
+                found += len(self._caller.run(Call("newer", [shard.prefix], dead, list)))
+        return found
 
     def morgue_delete(self, ids: Iterable[str | int]) -> int:
         """Deletes jobs from the morgue."""
@@ -247,8 +291,8 @@ class Actions:
             return list(self._caller.command("ZRANGE", key, 0, CHUNK - 1))
         # A second later than Redis's clock, whose decimals this drops: what is due by then needs no help.
         now, _ = self._caller.command("TIME")
-        # At "inf" are those that wait for their own run, and go on doing so.
-        return list(self._caller.command("ZRANGEBYSCORE", key, now + 1, "(+inf", "LIMIT", 0, CHUNK))
+        # Later are those that are blocked, and those that wait for their own run: they go on doing so.
+        return list(self._caller.command("ZRANGEBYSCORE", key, now + 1, f"({NEVER}", "LIMIT", 0, CHUNK))
 
 
 def _as_list(reply: Any) -> list[Any]:

@@ -37,7 +37,8 @@ class FoundJob(NamedTuple):
 
     def state(self, now: float) -> str:
         """The name of its state, for people."""
-        return state_of(self.job.where, self.job.at, self.job.retry_count, now)
+        job = self.job
+        return state_of(job.where, job.at, job.retry_count, now, is_blocked=job.is_blocked)
 
 
 class Findings(NamedTuple):

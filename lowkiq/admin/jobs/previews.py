@@ -179,6 +179,8 @@ class Previews:
 
 
 def _is_in(state: State, job: JobPreview, now: float) -> bool:
+    if job.is_blocked or state.index == "blocked":
+        return job.is_blocked and state.is_due is None
     return (job.waits_for_own_run and bool(state.is_due)) or state.has(job.at, now)
 
 

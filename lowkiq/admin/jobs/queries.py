@@ -78,6 +78,10 @@ class Queries:
         """Jobs of the morgue, the newest first."""
         return self._fetch("morgue", self._range("morgue", min, max, limit, reverse=True))
 
+    def blocked(self, limit: int = 10) -> list[Job]:
+        """Jobs that wait for a person, those that have for longest first; `perform_in` is since when."""
+        return self._fetch("queue", self._range("blocked", "-inf", "+inf", limit))
+
     def find(self, pattern: str | None = None, *, tag: str | None = None) -> Iterator[Job]:
         """
         Queued jobs whose id matches a glob such as "order-*", or has a tag, or both, in no order; reads on only as they
@@ -155,6 +159,7 @@ class Queries:
                 error=job.error,
                 payload_count=job.payload_count,
                 waits_for_own_run=job.waits_for_own_run,
+                is_blocked=job.is_blocked,
                 traceback=job.traceback,
                 tags=job.tags,
             )

@@ -21,6 +21,8 @@ LATER: Final = b"later"
 UNREADABLE: Final = b"unreadable "
 #: Where it says that a job is that waits for its own run.
 BEHIND: Final = b"behind"
+#: And where of one that is blocked; it tells since when, then.
+BLOCKED: Final = b"blocked"
 
 #: An id and the shard that it belongs to; and the place to look for it: "queue", "claim" or "morgue".
 Found = tuple[Shard, bytes]
@@ -44,7 +46,7 @@ class JobPreview(msgspec.Struct, frozen=True):
     shard: int
     #: "queue", "claim" (in the hands of a node) or "morgue".
     where: str
-    #: When it is due; of the morgue, when it got there.
+    #: When it is due; of the morgue, when it got there; of a blocked one, since when.
     at: float
     #: -1 fresh, 0 after the first failure.
     retry_count: int
@@ -60,6 +62,8 @@ class JobPreview(msgspec.Struct, frozen=True):
     #: Where the error was raised, as far as it is kept; None: nothing but `error` is.
     traceback: str | None = None
     tags: tuple[str, ...] = ()
+    #: It waits for a person, since `at`.
+    is_blocked: bool = False
 
 
 class JobReader(NamedTuple):
@@ -115,7 +119,7 @@ class JobReader(NamedTuple):
         preview = None
         if not isinstance(row, bytes) or row.startswith(UNREADABLE):
             holder = row.removeprefix(UNREADABLE) if isinstance(row, bytes) else row[4]
-            key = quoted(shard.prefix.encode() + (b"payloads" if holder == BEHIND else holder))
+            key = quoted(shard.prefix.encode() + (b"payloads" if holder in {BEHIND, BLOCKED} else holder))
             remedy = f"UNLINK {key}" if where == "claim" else f"HDEL {key} {quoted(id)}"
             preview = parsed(met, f"{key} {quoted(id)}", remedy, self._preview, met, where, shard, id, row)
         elif row:
@@ -143,6 +147,7 @@ class JobReader(NamedTuple):
             payloads=[PayloadPreview(finite(score), int(size), data) for data, score, size in triples],
             traceback=frames,
             tags=parse_tags(tags),
+            is_blocked=holder == BLOCKED,
         )
 
 

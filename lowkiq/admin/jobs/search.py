@@ -12,10 +12,11 @@ from lowkiq.admin.jobs.states import STATES
 from lowkiq.admin.metrics import read_counts, read_lengths
 from lowkiq.failure import group_of
 from lowkiq.queue.call import Caller, chunked, pairs, redis_time
+from lowkiq.queue.keys import NEVER
 from lowkiq.queue.shard import Shard
 from lowkiq.transport.server import Command
 
-View = Literal["due", "waiting", "scheduled", "retries", "held", "morgue"]
+View = Literal["due", "waiting", "scheduled", "retries", "blocked", "held", "morgue"]
 
 #: Ids that Redis scans in one step: well under a millisecond.
 STEP: Final = 500
@@ -26,7 +27,8 @@ AT_ONCE: Final = 1_000
 class Match(msgspec.Struct, frozen=True):
     """Jobs of a view, all of them or some."""
 
-    #: A state that has an index: "due" (all that are queued), "waiting", "scheduled", "retries", "held" or "morgue".
+    #: A state that has an index: "due" (all that are queued), "waiting", "scheduled", "retries", "blocked", "held" or
+    #: "morgue".
     view: str
     #: A glob of ids, e.g. "order-*".
     pattern: str | None = None
@@ -77,12 +79,15 @@ class Search(NamedTuple):
         lengths = read_lengths(self.caller, self.shards, state.index)
         if state.is_due is None:
             return lengths
-        later = f"({redis_time(self.caller):.6f}", "(inf"
+        later = f"({redis_time(self.caller):.6f}", f"({NEVER}"
         scheduled = read_counts(self.caller, self.shards, state.index, later)
         if not state.is_due:
             return scheduled
         # Those that wait for their own run stand at infinity, and count among the due.
-        return [max(length - count, 0) for length, count in zip(lengths, scheduled, strict=True)]
+        blocked = read_lengths(self.caller, self.shards, "blocked")
+        return [
+            max(length - later - never, 0) for length, later, never in zip(lengths, scheduled, blocked, strict=True)
+        ]
 
     def steps(self, match: Match, start: Place | None = None) -> Iterator[Step]:
         """The steps of a walk, each read as it is taken."""

@@ -9,9 +9,10 @@ from typing import Final
 
 from lowkiq.admin.jobs.paging import EVERYTHING, Bounds
 from lowkiq.admin.metrics import QueueMetrics
+from lowkiq.queue.keys import NEVER
 
 #: What orders a list, and what a range of it goes by.
-DUE, FAILURES, BURIED, HELD = "due", "failures", "buried", "held"
+DUE, FAILURES, BURIED, BLOCKED, HELD = "due", "failures", "buried", "blocked", "held"
 
 
 @dataclass(frozen=True)
@@ -41,11 +42,12 @@ class State:
         """The part of the index that is meant at that time."""
         if self.is_due is None:
             return EVERYTHING
-        return (-math.inf, f"{now:.6f}") if self.is_due else (f"({now:.6f}", math.inf)
+        return (-math.inf, f"{now:.6f}") if self.is_due else (f"({now:.6f}", f"({NEVER}")
 
     def has(self, score: float, now: float) -> bool:
         """True if an id with that score in the index is in the state. At infinity are those that wait for their run."""
-        return self.is_due is None or (score <= now or score == math.inf) == self.is_due
+        is_blocked = self.index == "due" and score == NEVER
+        return self.is_due is None or (not is_blocked and (score <= now or score == math.inf) == self.is_due)
 
 
 def _queued(title: str, explained: str, count: str, *, is_due: bool | None) -> State:
@@ -66,16 +68,21 @@ STATES: Final[Mapping[str, State]] = {
         "Retrying", ("failed job", "failed jobs"), "Have failed and will be tried again. Each of them also counts as "
         "Waiting or Scheduled.", "retries", "queue", "errors", FAILURES, True, count="retries",
     ),
+    "blocked": State(
+        "Blocked", ("blocked job", "blocked jobs"), "Have failed too often, and keep all their payloads: nothing of "
+        "their ids runs until somebody retries, skips or deletes them.", "blocked", "queue", "errors", BLOCKED, False,
+        count="blocked",
+    ),
     "held": State(
         "Held", ("held job", "held jobs"), "Kept from running by somebody, until let go. Each also counts as Waiting "
-        "if it is queued.", "held", "queue", "errors", HELD, True, count="held",
+        "or Blocked if it is queued.", "held", "queue", "errors", HELD, True, count="held",
     ),
     "morgue": State(
         "Morgue", ("job of the morgue", "jobs of the morgue"), "Failed too often: nothing runs them until somebody "
         "revives them.", "morgue", "morgue", "morgue:errors", BURIED, True, count="morgue_length",
     ),
     "due": replace(
-        _queued("Queued", "Waiting and Scheduled together.", "length", is_due=None), has_tab=False
+        _queued("Queued", "Waiting, Scheduled and Blocked together.", "length", is_due=None), has_tab=False
     ),
 }  # fmt: skip
 #: Other names that addresses may have.
@@ -91,12 +98,14 @@ def state_named(name: str) -> str:
 
 
 def counts_of(metrics: QueueMetrics) -> dict[str, int]:
-    """The number of jobs in each state. Waiting and Scheduled add up to Queued; Retrying is a part of it."""
+    """The number of jobs in each state. Waiting, Scheduled and Blocked add up to Queued; Retrying is a part of it."""
     return {name: int(getattr(metrics, state.count)) for name, state in STATES.items()}
 
 
-def state_of(where: str, at: float, retry_count: int, now: float) -> str:
+def state_of(where: str, at: float, retry_count: int, now: float, *, is_blocked: bool = False) -> str:
     """The title of the state of a job that was read from its place."""
+    if is_blocked:
+        return STATES["blocked"].title
     if where != "queue":
         return STATES["in_flight" if where == "claim" else "morgue"].title
     if retry_count >= 0:

@@ -1,4 +1,4 @@
--- bury: queue → morgue, with the job's last error. Repeating it changes nothing.
+-- bury: queue → morgue, with the job's last error, or that of its id there. Repeating it changes nothing.
 -- KEYS  1 shard prefix
 -- ARGV  1 layout, 2 most payloads of an id to merge at a time, 3 'any' or 'failed' (only jobs that have failed), then ids
 -- returns {buried, then the ids of which payloads are left in the queue}   errors: LAYOUT, NEWER
@@ -6,7 +6,7 @@
 --@ payloads move
 --@ tags copy
 --@ notes note
---@ claimed bury unqueue
+--@ claimed by_hand bury unqueue
 local P = KEYS[1]
 local refusal = check_layout(P, ARGV[1], true)
 if refusal then return refusal end
@@ -16,7 +16,8 @@ for i = 4, #ARGV do
   local id = ARGV[i]
   local wanted = ARGV[3] == 'any' or redis.call('ZSCORE', P .. 'retries', id)
   if wanted and redis.call('HEXISTS', P .. 'payloads', id) == 1 then
-    morgue_entry(P, id, redis.call('HGET', P .. 'errors', id) or 'moved to the morgue by hand', now)
+    local error = redis.call('HGET', P .. 'errors', id) or redis.call('HGET', P .. 'morgue:errors', id)
+    morgue_entry(P, id, error or BY_HAND, now)
     copy_tags(P, 'tags', 'morgue:tags', id)
     if payloads_move(P .. 'payloads', P .. 'morgue:payloads', id, tonumber(ARGV[2])) > 0 then
       reply[#reply + 1] = id

@@ -3,12 +3,12 @@
 -- ARGV  1 'queue', 'claim' or 'morgue', 2 most payloads of a job to return, 3 bytes at which each payload is cut, or
 --       '' to return them whole, then ids
 -- returns for each id nil, or {perform_in or updated_at, retry_count or '', error or '', deaths, where it is: the key
---         that holds it, after the prefix, or 'behind' if it waits for its own run; tags (tags.lua) or '', number of
+--         that holds it, after the prefix, or 'behind' if it waits for its own run, or 'blocked' (then it is since when); tags (tags.lua) or '', number of
 --         payloads, payload, score, size, payload, score, size ...}; or 'later': what comes before it is much, so ask again; or 'unreadable' and that
 --         key; or the whole name of the key that is of another type, '' for one that stats tells of
 --@ shard attempt
 --@ payloads get
---@ claimed in_hand read parse
+--@ claimed in_hand read parse never
 local P = KEYS[1]
 local where, most, cut = ARGV[1], tonumber(ARGV[2]), tonumber(ARGV[3])
 -- Who wants payloads cut wants to look, not to wait: this many bytes are read for a call, the rest is left out. Of whole
@@ -48,14 +48,17 @@ local function holder(id)
   return string.sub(claims[id] and claims[id].key or payloads, #P + 1)
 end
 
--- When, retry_count, what holds the payloads (payloads.lua), and whether it waits for its own run.
+-- When, retry_count, what holds the payloads (payloads.lua), and 'behind' if it waits for its own run, or 'blocked'.
 local function find(id)
   if claims[id] then return parse_claimed(P, claims[id], records[id]) end
   if where == 'claim' then return end
   local at = redis.call('ZSCORE', index, id)
   local retry_count = where == 'morgue' and '' or redis.call('ZSCORE', P .. 'retries', id) or '-1'
   local own = where == 'queue' and at == 'inf' and redis.call('HGET', P .. 'behind', id)
-  return own or at, retry_count, at and held_in(payloads, id), own
+  if where == 'queue' and tonumber(at or 0) == tonumber(NEVER) then
+    return redis.call('ZSCORE', P .. 'blocked', id) or '0', retry_count, held_in(payloads, id), 'blocked'
+  end
+  return own or at, retry_count, at and held_in(payloads, id), own and 'behind'
 end
 
 local function add(job, score, payload)
@@ -87,7 +90,7 @@ local function fetch(id)
   local deaths = redis.call('HGET', P .. 'crashes', id) or '0'
   local length = has_tags and attempt(redis.call, 'HSTRLEN', tags, id) or 0
   local tagged = length > 0 and length <= LONGEST_TAGS and redis.call('HGET', tags, id) or ''
-  local job = {at, retry_count, error, deaths, waits and 'behind' or holder(id), tagged, 1}
+  local job = {at, retry_count, error, deaths, waits or holder(id), tagged, 1}
   if held == '*' then
     job[7] = redis.call('ZCARD', payloads .. ':' .. id)
     add_several(job, payloads .. ':' .. id)

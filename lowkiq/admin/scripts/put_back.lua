@@ -5,7 +5,7 @@
 -- returns how many came back   errors: LAYOUT, NEWER
 --@ shard clock layout
 --@ payloads add absorb
---@ claimed bury running
+--@ claimed bury running blocked
 --@ tags add
 --@ notes note
 --@ bell ring
@@ -66,10 +66,14 @@ local function put_back(id, where, at, retry_count, error, held, crashes, crowds
     return
   end
   note(P, 'pushed', id, '', redis.call('HEXISTS', P .. 'payloads', id) == 1 and 'put back, merged' or 'put back')
+  local was_blocked = is_blocked(P, id)
   merge(P .. 'payloads', id, held, zset)
-  redis.call('ZADD', P .. 'due', at, id)
-  redis.call('HDEL', P .. 'behind', id)
-  if retry_count then redis.call('ZADD', P .. 'retries', retry_count, id) else redis.call('ZREM', P .. 'retries', id) end
+  if not was_blocked then -- else it stays so
+    if tonumber(at) == tonumber(NEVER) then redis.call('ZADD', P .. 'blocked', stamp(now), id) end
+    redis.call('ZADD', P .. 'due', at, id)
+    redis.call('HDEL', P .. 'behind', id)
+    if retry_count then redis.call('ZADD', P .. 'retries', retry_count, id) else redis.call('ZREM', P .. 'retries', id) end
+  end
   -- What the shard knows of an id that runs is of that run.
   if running[id] then return end
   for name, value in pairs({errors = error, crashes = crashes, crowds = crowds, checkpoints = checkpoint}) do

@@ -1,39 +1,45 @@
--- revive: morgue → queue, at retry_count -1 and now, or parked behind a run of the id (claimed.lua). Repeating it changes
--- nothing.
+-- revive: morgue → queue, at retry_count -1 and now, in the order of the ids here, or parked behind a run of the id, or
+-- blocked with it (claimed.lua). What is told of its death is its last error, until it has run. Repeating it changes nothing.
 -- KEYS  1 shard prefix
 -- ARGV  1 layout, 2 most payloads of an id to merge at a time, then ids
 -- returns {revived, then the ids of which payloads are left in the morgue}   errors: LAYOUT, NEWER
---@ shard clock layout note_time
+--@ shard clock layout first_place note_time
 --@ payloads move
 --@ tags copy drop
+--@ claimed by_hand never
 --@ notes note
 --@ bell ring
 local P = KEYS[1]
 local refusal, _, last_score, seen = check_layout(P, ARGV[1], true)
 if refusal then return refusal end
 local now = shard_now(P, last_score)
-local reply, touched = {0}, false
+local place, touched = first_place(now, tonumber(last_score)), 0
+local reply = {0}
 for i = 3, #ARGV do
   local id = ARGV[i]
   if redis.call('HEXISTS', P .. 'morgue:payloads', id) == 1 then
     copy_tags(P, 'morgue:tags', 'tags', id)
+    local error = redis.call('HGET', P .. 'morgue:errors', id)
+    local is_told = error and error ~= BY_HAND and redis.call('HEXISTS', P .. 'errors', id) == 0
+    if is_told then redis.call('HSET', P .. 'errors', id, error) end
     if payloads_move(P .. 'morgue:payloads', P .. 'payloads', id, tonumber(ARGV[2])) > 0 then
       reply[#reply + 1] = id
     else
       redis.call('ZREM', P .. 'morgue', id)
       redis.call('HDEL', P .. 'morgue:errors', id)
+      redis.call('HDEL', P .. 'morgue:newer', id)
       drop_tags(P, 'morgue:tags', {id})
       note(P, 'revived', id, '')
       reply[1] = reply[1] + 1
     end
-    if redis.call('ZSCORE', P .. 'due', id) ~= 'inf' then redis.call('ZADD', P .. 'due', stamp(now), id) end
+    local at = redis.call('ZSCORE', P .. 'due', id)
+    if not at or tonumber(at) < tonumber(NEVER) then redis.call('ZADD', P .. 'due', stamp(place + touched), id) end
     redis.call('ZREM', P .. 'retries', id)
-    redis.call('HDEL', P .. 'errors', id)
-    touched = true
+    touched = touched + 1
   end
 end
-if touched then
-  note_time(P, now, tonumber(last_score), seen)
+if touched > 0 then
+  note_time(P, place + touched - 1, tonumber(last_score), seen)
   ring(P, now, now)
 end
 return reply

@@ -3,42 +3,47 @@
 -- returns {now, then for each key {queued, retries, those that wait for their own run, claimed, claims, morgue, oldest
 --          due of the others or '', processed, failed, pushed, merged, owner or '', seconds its lease still has, epoch, those
 --          that are due later, since when and by whom it is paused or '' (pausing.lua), 1 if nothing claimed of it starts,
---          held ids (holding.lua)},
+--          held ids (holding.lua), blocked ones, since when the first of them is or ''},
 --          or {name of a key that is of another type ...}}
 --@ shard now stamp clock_back count attempt
 --@ pausing rests
+--@ claimed never
 local KINDS = {due = 'zset', retries = 'zset', claim = 'list', morgue = 'zset', meta = 'hash', owner = 'hash',
   payloads = 'hash', errors = 'hash', crashes = 'hash', ['morgue:payloads'] = 'hash', ['morgue:errors'] = 'hash',
   asides = 'hash', behind = 'hash', cancels = 'hash', checkpoints = 'hash',
   tags = 'hash', claimed_tags = 'hash', ['morgue:tags'] = 'hash', tag_counts = 'zset',
-  tracks = 'hash', watch = 'string', paused = 'string', held = 'zset', holds = 'hash'}
+  ['morgue:newer'] = 'hash', blocked = 'zset', tracks = 'hash', watch = 'string', paused = 'string', held = 'zset',
+  holds = 'hash'}
 local RARE = {'errors', 'crashes', 'morgue:payloads', 'morgue:errors', 'asides', 'cancels', 'checkpoints', 'tags',
-  'claimed_tags', 'morgue:tags', 'tracks', 'behind'}
+  'claimed_tags', 'morgue:tags', 'morgue:newer', 'tracks', 'behind'}
 local now = now_us()
 local reply = {stamp(now)}
 
 local function read(P)
   local counters = redis.call('HMGET', P .. 'meta', 'processed', 'failed', 'pushed', 'merged', 'last_score', 'seen')
   local oldest = redis.call('ZRANGE', P .. 'due', 0, 0, 'WITHSCORES')[2] or ''
-  if oldest == 'inf' then oldest = '' end -- all that is queued waits for its own run
+  -- All that is queued waits for its own run, or is blocked.
+  if oldest ~= '' and tonumber(oldest) >= tonumber(NEVER) then oldest = '' end
   if oldest ~= '' and was_due(oldest * 1000000, now, tonumber(counters[5]) or 0, counters[6]) then oldest = reply[1] end
   -- Pushes of one call are due a little ahead of the clock; and when it was set back, what was due still is.
   local last_score = tonumber(counters[5]) or 0
   local due_by = last_score > now and math.max(now, tonumber(counters[6]) or last_score) or now
-  local later = oldest == '' and 0 or redis.call('ZCOUNT', P .. 'due', '(' .. stamp(due_by), '(inf')
+  local later = oldest == '' and 0 or redis.call('ZCOUNT', P .. 'due', '(' .. stamp(due_by), '(' .. NEVER)
   local owner = redis.call('HMGET', P .. 'owner', 'node', 'until', 'epoch')
   local lease_end = tonumber(owner[2]) or 0
   -- Only their types matter here. Mostly there is none of the rare ones, which one command tells.
   redis.call('HLEN', P .. 'payloads')
   local claimed = redis.call('LLEN', P .. 'claim') / 2
-  local claims, waiting = math.min(claimed, 1), 0
-  local rare, paused, held = {P .. 'tag_counts', P .. 'paused', P .. 'held', P .. 'holds'}, nil, 0
-  for i, name in ipairs(RARE) do rare[i + 4] = P .. name end
+  local claims, waiting, paused, held, blocked, since = math.min(claimed, 1), 0, nil, 0, 0, ''
+  local rare = {P .. 'tag_counts', P .. 'paused', P .. 'held', P .. 'holds', P .. 'blocked'}
+  for i, name in ipairs(RARE) do rare[i + 5] = P .. name end
   if redis.call('EXISTS', unpack(rare)) > 0 then
     redis.call('ZCARD', P .. 'tag_counts')
     paused = redis.call('GET', P .. 'paused')
     held = redis.call('ZCARD', P .. 'held')
     redis.call('HLEN', P .. 'holds')
+    blocked = redis.call('ZCARD', P .. 'blocked')
+    since = redis.call('ZRANGE', P .. 'blocked', 0, 0, 'WITHSCORES')[2] or ''
     for _, name in ipairs(RARE) do waiting = redis.call('HLEN', P .. name) end -- that of the last
     local asides = redis.call('HGETALL', P .. 'asides')
     for i = 1, #asides, 2 do
@@ -61,7 +66,7 @@ local function read(P)
     later,
     paused or '',
     paused and is_at_rest(P, now) and 1 or 0,
-    held,
+    held, blocked, since,
   }
 end
 

@@ -12,9 +12,9 @@ import msgspec
 from msgspec import Meta
 
 from lowkiq.codec import encodable, format_error
-from lowkiq.errors import CheckpointFailed, LowkiqError, PerformTimeout, ProcessDied
-from lowkiq.handlers.retries import LONGEST_DELAY
+from lowkiq.errors import LONGEST_DELAY, CheckpointFailed, LowkiqError, PerformTimeout, ProcessDied
 from lowkiq.job import KEPT_BYTES, Job
+from lowkiq.queue.shard import Fate
 
 T = TypeVar("T")
 
@@ -30,6 +30,7 @@ ERRORS: Final[dict[str, Callable[[str], Exception]]] = {
 }
 
 Count = Annotated[int, Meta(ge=0)]
+Delay = Annotated[float, Meta(ge=0, le=LONGEST_DELAY)]
 
 
 class Rubbish(LowkiqError):
@@ -100,7 +101,7 @@ class Work(_Frame, tag="work"):
     epoch: str
     jobs: list[RawJob]
     error: Told | None = None
-    #: What the worker's is now; None: what its code says.
+    #: What people have set live; None: nothing.
     max_retry_count: int | None = None
 
 
@@ -140,15 +141,23 @@ class Failed(_Frame):
 
     job: Count
     retry_count: Count
-    delay: Annotated[float, Meta(ge=0, le=LONGEST_DELAY)]
+    delay: Delay
     error: str
+
+
+class Slept(_Frame):
+    """A job, by its place in the batch, that comes back later."""
+
+    job: Count
+    delay: Delay
 
 
 class Buried(_Frame):
-    """A job, by its place in the batch, that has failed once too often."""
+    """A job, by its place in the batch, that is not tried again."""
 
     job: Count
     error: str
+    fate: Fate
 
 
 class BadPayload(_Frame):
@@ -165,6 +174,7 @@ class Ended(_Frame, tag="ended"):
     failed: list[Failed]
     buried: list[Buried]
     spoiled: list[BadPayload]
+    snoozed: list[Slept] = msgspec.field(default_factory=list)
     #: Groups of errors, and how many jobs have failed of each (ledger.py).
     counted: dict[str, Annotated[int, Meta(ge=0, le=1_000_000)]] = msgspec.field(default_factory=dict)
     #: The helper is about to end.

@@ -33,7 +33,7 @@ from lowkiq.node.helpers.helper import HelperEnded
 from lowkiq.node.leases.thread_claim import ThreadClaim
 from lowkiq.node.runtime import Runtime
 from lowkiq.queue.claims import Spoiled
-from lowkiq.queue.shard import Exhausted, Failure
+from lowkiq.queue.shard import Exhausted, Failure, Snoozed
 from lowkiq.worker import Worker
 
 logger = structlog.get_logger("lowkiq")
@@ -81,7 +81,7 @@ class HelperPerformer(Performer):
         """Has a helper perform the batch, or say what becomes of one that has failed so. Raises HelperEnded."""
         told = None if error is None else Told.of(error)
         jobs = [RawJob.of(job) for job in batch]
-        work = Work(claim.shard.queue, claim.shard.index, claim.epoch, jobs, told, self.worker.max_retry_count)
+        work = Work(claim.shard.queue, claim.shard.index, claim.epoch, jobs, told, self.live_retries)
         helper = self._server.mine()
         helper.begin()
         claim.stopper, claim.read_pid = helper.stop, lambda: helper.pid
@@ -136,22 +136,25 @@ def _keep(claim: ThreadClaim, batch: Sequence[Job], asked: Keep) -> Told | None:
 
 def _failures(batch: Sequence[Job], ended: Ended) -> Failures | None:
     """A helper's word on a batch, by ids; None if all of it is done. Raises Rubbish."""
-    if not (ended.failed or ended.buried or ended.spoiled):
+    if not (ended.failed or ended.buried or ended.spoiled or ended.snoozed):
         return None
     try:
         failed = [Failure(batch[row.job].id, row.retry_count, row.delay, row.error) for row in ended.failed]
-        buried = [Exhausted(batch[row.job].id, row.error) for row in ended.buried]
+        buried = [Exhausted(batch[row.job].id, row.error, row.fate) for row in ended.buried]
+        snoozed = [Snoozed(batch[row.job].id, row.delay) for row in ended.snoozed]
         spoiled = [Spoiled(batch[row.job].id, batch[row.job].payloads[row.payload], row.error) for row in ended.spoiled]
     except IndexError:
         raise Rubbish("the outcome of no job") from None
-    ids = [row.id for row in failed] + [row.id for row in buried] + list({row.id for row in spoiled})
-    if len(set(ids)) < len(ids) or not all(math.isfinite(row.delay) for row in failed):
+    ids = [*(row[0] for row in (*failed, *buried, *snoozed)), *{row.id for row in spoiled}]
+    delays = [*(row.delay for row in failed), *(row.delay for row in snoozed)]
+    if len(set(ids)) < len(ids) or not all(map(math.isfinite, delays)):
         raise Rubbish("an outcome that can't be")
-    return Failures(failed, buried, spoiled=spoiled)
+    return Failures(failed, buried, snoozed, spoiled=spoiled)
 
 
 def _without_hooks(worker: Worker) -> Worker:
     """A worker with the same options, and the usual hooks."""
-    options = {"queue_name": worker.queue_name, "max_retry_count": worker.max_retry_count}
+    names = ("queue_name", "max_retry_count", "retry", "when_exhausted")
+    options = {name: getattr(worker, name) for name in names}
     plain: Worker = type(type(worker).__name__, (Worker,), options)()
     return plain

@@ -30,6 +30,7 @@ from lowkiq.node.helpers.frames import (
     Keep,
     Ready,
     Report,
+    Slept,
     Work,
 )  # fmt: skip
 from lowkiq.queue.claims import Spoiled, load_all
@@ -89,8 +90,8 @@ class HelperProcess:
                 except Exception as error:  # noqa: BLE001 (so is the worker)
                     self._refuse(f"worker {self._workers[work.queue].__name__}", error)
                     return 1
-                if work.max_retry_count is not None:
-                    performer.override({"max_retry_count": work.max_retry_count})
+                live = work.max_retry_count
+                performer.override({} if live is None else {"max_retry_count": live})
                 ended = self._perform(work, performer)
                 self._flush()
                 if os.getpid() != self._pid:  # a job has forked, and its child came back here
@@ -198,11 +199,12 @@ def _ended(
 ) -> Ended:
     return Ended(
         failed=[Failed(places[row.id], row.retry_count, row.delay, row.error) for row in failures.failed],
-        buried=[Buried(places[row.id], row.error) for row in failures.exhausted],
+        buried=[Buried(places[row.id], row.error, row.fate) for row in failures.exhausted],
         spoiled=[
             BadPayload(places[row.id], work.jobs[places[row.id]].payloads.index(row.payload), row.error)
             for row in spoiled
         ],
+        snoozed=[Slept(places[row.id], row.delay) for row in failures.snoozed],
         counted=counted,
         is_last=is_last,
     )

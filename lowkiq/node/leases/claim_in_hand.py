@@ -19,7 +19,7 @@ from lowkiq.node.leases.known import Asked, Runner
 from lowkiq.node.leases.lease import Lease
 from lowkiq.queue.call import Call
 from lowkiq.queue.claims import Claim, Handed, Spoiled, claim_handed
-from lowkiq.queue.shard import Exhausted, Failure, Outcome, Rest, Settled
+from lowkiq.queue.shard import Exhausted, Failure, Outcome, Rest, Settled, Snoozed
 from lowkiq.shared_page import Seat
 
 
@@ -98,6 +98,7 @@ class ClaimInHand(ABC):
         self._has_several = claim.has_several
         self._failed: list[Failure] = []
         self._exhausted: list[Exhausted] = []
+        self._snoozed: list[Snoozed] = []
         self._failed_ids: set[str] = set()
         self._spoiled = list(claim.spoiled)
         #: What else the ids of spoiled payloads hold, and jobs that are kept from starting.
@@ -219,6 +220,7 @@ class ClaimInHand(ABC):
             del self._released[: len(outcome.released)]
             del self._failed[: len(outcome.failed)]
             del self._exhausted[: len(outcome.exhausted)]
+            del self._snoozed[: len(outcome.snoozed)]
             del self._spoiled[: len(outcome.spoiled)]
             self.waits_since = None
         for row in outcome.spoiled:
@@ -270,9 +272,10 @@ class ClaimInHand(ABC):
     def _note(self, failures: Failures) -> None:
         self._failed += failures.failed
         self._exhausted += failures.exhausted
+        self._snoozed += failures.snoozed
         self._released += failures.released
-        self._failed_ids.update(row.id for row in failures.failed)
-        self._failed_ids.update(row.id for row in failures.exhausted)
+        for rows in (failures.failed, failures.exhausted, failures.snoozed):
+            self._failed_ids.update(row.id for row in rows)
         self._failed_ids.update(failures.released)
         self._note_spoiled(failures.spoiled)
 
@@ -295,6 +298,7 @@ class ClaimInHand(ABC):
             released=tuple(self._released),
             failed=tuple(self._failed),
             exhausted=tuple(self._exhausted),
+            snoozed=tuple(self._snoozed),
             spoiled=tuple(self._spoiled),
             rest=rest,
             has_several=self._has_several,

@@ -43,7 +43,7 @@ end
 
 -- All that only a claim needs is made here: mostly there is none.
 local function restore()
---@ claimed in_hand death restore unpark
+--@ claimed in_hand death restore unpark blocked
 --@ tags left
   free_first(P)
   local restored, buried, due_by = 0, 0, shard_now(P, last_score)
@@ -58,6 +58,9 @@ local function restore()
   for i = 1, #parked, 2 do unpark(P, due_by, {parked[i]}) end
   -- An older Lowkiq leaves what it does not know of.
   redis.call('UNLINK', P .. 'cancels')
+  for _, id in ipairs(redis.call('ZRANGE', P .. 'blocked', 0, 999)) do
+    if not is_blocked(P, id) then redis.call('ZREM', P .. 'blocked', id) end
+  end
   if redis.call('EXISTS', P .. 'due') == 0 then
     redis.call('UNLINK', P .. 'checkpoints')
     drop_left(P, 'tags')
@@ -69,7 +72,7 @@ end
 if is_foreign and not abandoned then note(P, ran and 'death' or 'lease_lost', '', holder) end
 local restored, buried = 0, 0
 local has_rare = redis.call('EXISTS', P .. 'claim', P .. 'asides', P .. 'behind', P .. 'cancels', P .. 'checkpoints',
-  P .. 'claimed_tags', P .. 'tags', P .. 'paused') > 0
+  P .. 'claimed_tags', P .. 'tags', P .. 'paused', P .. 'blocked') > 0
 if has_rare then restored, buried = restore() end
 
 -- TIME keeps epochs rising (I2) even when Redis has lost its last writes.

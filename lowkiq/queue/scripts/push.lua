@@ -108,16 +108,16 @@ local function push_each(P, at, count, now, last_score, was_set_back, is_noted)
     if queueing >= CHUNK then flush() end
   end
 
-  for _ = 1, count do
+  for number = 1, count do
     local id, payload, given, perform_in, tags = ARGV[at], ARGV[at + 1], '', '', ''
     if width > 2 then given, perform_in = ARGV[at + 2], ARGV[at + 3] end
     if width > 4 then tags = ARGV[at + 4] end
     at = at + width
-    local score = given
-    if given == '' then
-      last_score = last_score < now and now or last_score + 1
-      score = stamp(last_score)
-    end
+    -- Each job has a place behind all that came before it, whatever its score. It is due there, or so long after it; if
+    -- the clock was set back, that lies ahead, and its place is by the clock.
+    last_score = last_score < now and now or last_score + 1
+    local place = was_set_back and now + number - 1 or last_score
+    local score = given == '' and stamp(last_score) or given
     -- An id that came earlier in this call is flushed first, so that it merges like any other known one.
     if seen[id] then flush() end
     local is_queued = redis.call('HEXISTS', P .. 'payloads', id) == 1
@@ -129,14 +129,12 @@ local function push_each(P, at, count, now, last_score, was_set_back, is_noted)
     if is_queued then
       payloads_add(P .. 'payloads', id, score, payload)
     elseif perform_in ~= '' then
-      if string.sub(perform_in, 1, 1) == '+' then perform_in = stamp(now + perform_in * 1000000) end
+      if string.sub(perform_in, 1, 1) == '+' then perform_in = stamp(place + perform_in * 1000000) end
       queue(id, perform_in, tonumber(perform_in) * 1000000, score .. ':' .. payload)
     elseif given == '' and not was_set_back then
-      -- It is due at its score, so that jobs of one call are claimed in their order; if the clock was set back, that
-      -- lies ahead.
-      queue(id, score, last_score, compact(last_score, payload))
+      queue(id, score, place, compact(place, payload))
     else
-      queue(id, stamp(now), now, score .. ':' .. payload)
+      queue(id, stamp(place), place, score .. ':' .. payload)
     end
   end
   flush()

@@ -5,12 +5,12 @@
 -- ARGV  1 node, 2 epoch, 3 number of the claim, 4 what becomes of the jobs not named: 'keep', 'ack' or 'release',
 --       5 '1' if any of those may hold several payloads; then lists, each with its length in front:
 --       spoiled (payloads that can't be decoded): id, payload, error · acked: id · released: id ·
---       failed: id, retry_count, delay in seconds, error · exhausted: id, error
+--       failed: id, retry_count, delay in seconds, error · snoozed: id, delay in seconds · ended: id, error, fate (below)
 -- returns {acked, failed, buried, next due or '', now}   errors: FENCED, INVALID (a number can't be one)
 
 -- Most settles end a claim of which every job is done, and had one payload. They are done here, before functions are made
 -- (claim.lua tells why), all others are left to what follows, with nothing changed.
-if #ARGV == 10 and ARGV[4] == 'ack' and ARGV[5] == '0' then
+if #ARGV == 11 and ARGV[4] == 'ack' and ARGV[5] == '0' then
   local P = KEYS[1]
   local owner = redis.call('HMGET', P .. 'owner', 'node', 'epoch', 'claim')
   local is_ours = owner[1] == ARGV[1] and owner[2] == ARGV[2] and owner[3] == ARGV[3]
@@ -33,7 +33,7 @@ if #ARGV == 10 and ARGV[4] == 'ack' and ARGV[5] == '0' then
 end
 
 --@ shard clock owner oom
---@ claimed find restore acquit forget unpark over
+--@ claimed find restore newer acquit forget unpark over never
 --@ cancelling mark
 --@ payloads fold
 --@ bell oldest_due
@@ -49,13 +49,17 @@ local function is_finite(text)
   return number and number == number and math.abs(number) ~= math.huge
 end
 
--- The only numbers that Redis could refuse half-way are those of failed jobs: the fourth list.
+-- The only numbers that Redis could refuse half-way are those of failed and snoozed jobs: the fourth list and the fifth.
 local at = 6
 for _, width in ipairs({3, 1, 1}) do at = at + 1 + ARGV[at] * width end
 for i = at + 1, at + ARGV[at] * 4, 4 do
   if not (is_finite(ARGV[i + 1]) and is_finite(ARGV[i + 2])) then
     return refuse('INVALID', 'retry_count ' .. ARGV[i + 1] .. ', delay ' .. ARGV[i + 2] .. ' of a failed job')
   end
+end
+at = at + 1 + ARGV[at] * 4
+for i = at + 2, at + ARGV[at] * 2, 2 do
+  if not is_finite(ARGV[i]) then return refuse('INVALID', 'delay ' .. ARGV[i] .. ' of a snoozed job') end
 end
 
 local acked, failed, buried = 0, 0, 0
@@ -120,40 +124,109 @@ local function give_back(id)
   if held then note(P, 'released', id, ARGV[1]) end
 end
 
+-- What goes back after the same delay keeps its order, a microsecond apart.
+local place = now
+local function due_after(delay)
+  place = place + 1
+  return stamp(place - 1 + delay * 1000000)
+end
+
 local function fail(id, retry_count, delay, error)
   local _, _, held = take(id)
   if not held then return end
-  requeue(P, id, held, stamp(now + delay * 1000000), retry_count)
+  requeue(P, id, held, due_after(delay), retry_count)
   acquit(P, id)
   redis.call('HSET', P .. 'errors', id, error)
   note(P, 'failed', id, ARGV[1], error)
   failed = failed + 1
 end
 
-local function bury(id, score, payload, error)
-  payloads_add(P .. 'morgue:payloads', id, score, payload)
-  morgue_entry(P, id, error, now)
+-- Not a failure: all but the due time stays as it was, and what was pushed meanwhile comes along.
+local function snooze(id, delay)
+  local _, retry_count, held = take(id)
+  if not held then return end
+  requeue(P, id, held, due_after(delay), retry_count)
+  acquit(P, id)
+  note(P, 'snoozed', id, ARGV[1])
+end
+
+local function note_burial(id, error)
   note(P, 'buried', id, ARGV[1], error)
   failed = failed + 1
   buried = buried + 1
 end
 
--- The lowest-scored payload goes to the morgue, the rest start anew.
-local function exhaust(id, error)
-  local _, _, held = take(id)
-  if not held then return end
+-- `left`: the score of the next of its payloads that are still claimed, if any is.
+local function bury(id, score, payload, error, left)
+  payloads_add(P .. 'morgue:payloads', id, score, payload)
+  morgue_entry(P, id, error, now)
+  note_newer(P, id, score, left)
+  note_burial(id, error)
+end
+
+-- Takes the lowest-scored payload off, the rest start anew.
+local function split_off(id, held)
   local score, payload
-  copy_tags(P, 'claimed_tags', 'morgue:tags', id)
   if held == '*' then
     local lowest = redis.call('ZPOPMIN', P .. 'claim:' .. id)
     payload, score = lowest[1], lowest[2]
-    requeue(P, id, '*', stamp(now), -1)
+    requeue(P, id, '*', due_after(0), -1)
     payloads_fold(P .. 'payloads', id)
   else
     score, payload = split(held)
   end
   let_go({id})
+  return score, payload
+end
+
+-- The lowest-scored payload goes to the morgue.
+local function exhaust(id, error)
+  local _, _, held = take(id)
+  if not held then return end
+  copy_tags(P, 'claimed_tags', 'morgue:tags', id)
+  local score, payload = split_off(id, held)
   bury(id, score, payload, error)
+end
+
+-- The lowest-scored payload is gone.
+local function discard(id, error)
+  local _, _, held = take(id)
+  if not held then return end
+  split_off(id, held)
+  note(P, 'discarded', id, ARGV[1], error)
+  failed = failed + 1
+end
+
+-- All payloads stay, and wait for a person; so does what was pushed meanwhile.
+local function block(id, error)
+  local _, _, held = take(id)
+  if not held then return end
+  redis.call('ZADD', P .. 'blocked', stamp(now), id)
+  requeue(P, id, held, NEVER, -1)
+  acquit(P, id)
+  redis.call('HSET', P .. 'errors', id, error)
+  note(P, 'blocked', id, ARGV[1], error)
+  failed = failed + 1
+end
+
+-- All payloads that were handed over go to the morgue.
+local function bury_all(id, error)
+  local _, _, held = take(id)
+  if not held then return end
+  local score = held == '*' and redis.call('ZRANGE', P .. 'claim:' .. id, 0, 0, 'WITHSCORES')[2] or split(held)
+  copy_tags(P, 'claimed_tags', 'morgue:tags', id)
+  claimed_into(P, P .. 'morgue:payloads', id, held)
+  let_go({id})
+  morgue_entry(P, id, error, now)
+  note_newer(P, id, score)
+  note_burial(id, error)
+end
+
+-- Fates of jobs that are not tried again.
+local FATES = {bury = exhaust, bury_all = bury_all, block = block, discard = discard}
+
+local function finish(id, error, fate)
+  FATES[fate](id, error)
 end
 
 -- Only the payload goes to the morgue; what it leaves in the claim is settled like the rest of the id.
@@ -161,16 +234,17 @@ local function spoil(id, payload, error)
   local record = record_of(id)
   if not record then return end
   local perform_in, retry_count, held = parse_claimed(P, claim, record)
-  local score
+  local score, left
   if held == '*' then
     local zset = P .. 'claim:' .. id
     score = redis.call('ZSCORE', zset, payload)
     if not score then return end
     copy_tags(P, 'claimed_tags', 'morgue:tags', id)
     redis.call('ZREM', zset, payload)
+    left = redis.call('ZRANGEBYSCORE', zset, score, '+inf', 'WITHSCORES', 'LIMIT', 0, 1)[2]
     if redis.call('ZCARD', zset) == 1 then
-      local left = redis.call('ZPOPMIN', zset)
-      put(id, perform_in .. ':' .. retry_count .. ':' .. left[2] .. ':' .. left[1])
+      local last = redis.call('ZPOPMIN', zset)
+      put(id, perform_in .. ':' .. retry_count .. ':' .. last[2] .. ':' .. last[1])
     end
   else
     local held_payload
@@ -180,7 +254,7 @@ local function spoil(id, payload, error)
     put(id, nil)
     let_go({id})
   end
-  bury(id, score, payload, error)
+  bury(id, score, payload, error, left)
 end
 
 local function drop_cancelled(id)
@@ -208,7 +282,8 @@ if claim then
   each(ack, 1)
   each(give_back, 1)
   each(fail, 4)
-  each(exhaust, 2)
+  each(snooze, 2)
+  each(finish, 3)
   if ARGV[4] == 'ack' and (records or ARGV[5] == '1') then
     open_claim()
     for _, id in ipairs(ids) do ack(id) end

@@ -11,6 +11,7 @@ from lowkiq.admin.jobs.bulks import Bulk, ask_to_stop, read_bulk, read_bulks
 from lowkiq.admin.jobs.deeds import note_action
 from lowkiq.admin.jobs.search import Match
 from lowkiq.admin.pauses import pause_text
+from lowkiq.admin.words import behind_newer
 from lowkiq.errors import short
 from lowkiq.web.api.input import Rejected
 from lowkiq.web.api.operation import NO_QUEUE, ApiCall, Reply, operation
@@ -22,6 +23,8 @@ from lowkiq.web.view import View
 
 #: Seconds after which another bulk may find a place.
 RETRY_AFTER: Final = "10"
+#: Action → where its ids are if nobody says so: else they are queued.
+VIEWS: Final = {"revive": "morgue", "retry": "blocked", "skip": "blocked", "let_go": "held"}
 NO_BULK: Final = {404: "There is no such bulk, or no longer."}
 
 
@@ -33,7 +36,11 @@ NO_BULK: Final = {404: "There is no such bulk, or no longer."}
     "matched; to look before, ask with dry_run, then send the number as expected.",
     body=ActionRequest,
     replies={200: [Moved, Matches], 202: [Bulk]},
-    refusals=NO_QUEUE | {409: "More jobs match than expected.", 429: "Too many bulks run already."},
+    refusals=NO_QUEUE
+    | {
+        409: "More jobs match than expected; or jobs would be revived behind newer payloads of their ids.",
+        429: "Too many bulks run already.",
+    },
     examples={
         "ids": {"action": "revive", "ids": ["order-1", "order-2"], "view": "morgue"},
         "count": {"action": "delete", "all": {"view": "morgue", "pattern": "order-*"}, "dry_run": True},
@@ -41,7 +48,7 @@ NO_BULK: Final = {404: "There is no such bulk, or no longer."}
     },
 )
 async def act(call: ApiCall) -> Reply:
-    """Perform now, revive, bury, delete, cancel, hold or let go of jobs."""
+    """Perform now, revive, retry, skip, bury, delete, cancel, hold or let go of jobs."""
     body: ActionRequest = call.body
     if (body.ids is None) == (body.all is None):
         raise Rejected(400, "give either ids, with their view, or all")
@@ -106,15 +113,19 @@ async def stop_bulk(call: ApiCall) -> Reply:
 async def _act_on_ids(call: ApiCall, body: ActionRequest, ids: list[str]) -> Reply:
     if body.dry_run or body.expected is not None:
         raise Rejected(400, "dry_run and expected go with all: of ids you know how many there are")
-    view = body.view or {"revive": "morgue", "let_go": "held"}.get(body.action, "due")
+    view = body.view or VIEWS.get(body.action, "due")
     _require_action(body.action, view)
 
+    if body.out_of_order and body.action != "revive":
+        raise Rejected(400, f"out_of_order goes with revive: {body.action} brings no job behind a newer one")
     if body.keep and body.action != "delete":
         raise Rejected(400, f"keep goes with delete: {body.action} can be undone by other actions, or not at all")
 
     def moved() -> Moved:
         actions = call.view.backend.actions(call.queue)
         try:
+            if body.action == "revive" and not body.out_of_order and (late := actions.behind_newer(ids)):
+                raise Rejected(409, f"{behind_newer(late)}: nothing was done; out_of_order does it anyway")
             if not body.keep:
                 told = pause_text(who_of(call.request), body.reason)
                 return Moved(actions.act(body.action, view, ids, told))

@@ -32,6 +32,7 @@ QUEUE_GAUGES: Final[Sequence[tuple[str, str, Callable[[QueueMetrics], float]]]] 
         "Queued jobs that wait for the end of their own run.",
         lambda queue: queue.waiting,
     ),
+    ("lowkiq_queue_blocked", "Queued jobs that wait for a person.", lambda queue: queue.blocked),
     ("lowkiq_queue_busy", "Jobs in the hands of nodes.", lambda queue: queue.busy),
     ("lowkiq_queue_claims", "Claims that hold these jobs; a shard can have several.", lambda queue: queue.claims),
     ("lowkiq_queue_morgue_length", "Jobs in the morgue.", lambda queue: queue.morgue_length),

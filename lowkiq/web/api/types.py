@@ -58,12 +58,13 @@ class JobsQuery(msgspec.Struct, frozen=True):
     """Choice of jobs of a queue."""
 
     view: Annotated[
-        Literal["due", "waiting", "scheduled", "retries", "held", "in_flight", "morgue"],
+        Literal["due", "waiting", "scheduled", "retries", "blocked", "held", "in_flight", "morgue"],
         Meta(
             description="due: all that are queued, the first due first: waiting (due by now, or for their own run) and "
-            "scheduled (due later) together, failed ones among both. retries: those that have failed, most failures "
-            "first. held: those that somebody keeps from running, the first held first. "
-            "in_flight: in the hands of nodes. morgue: the dead, the newest first."
+            "scheduled (due later) together, failed ones among both, then blocked ones. retries: those that have "
+            "failed, most failures first. blocked: those that wait for a person, for longest first. held: those that "
+            "somebody keeps from running, the first held first. in_flight: in the hands of nodes. morgue: the dead, "
+            "the newest first."
         ),
     ] = "due"
     pattern: Annotated[Text | None, Meta(description='A glob of ids, e.g. "order-*". The order is then lost.')] = None
@@ -175,6 +176,7 @@ class ActionRequest(msgspec.Struct, frozen=True):
         ActionName,
         Meta(
             description="Of due and retries: perform_now, bury (to the morgue), delete. Of morgue: revive, delete. Of "
+            "blocked: retry, skip (without their oldest payload), bury, delete. Of "
             "due: cancel, which deletes what is queued of the jobs, and asks those that run to stop as well; and hold, "
             "which keeps ids from being run. Of held: let_go, bury, delete."
         ),
@@ -184,7 +186,11 @@ class ActionRequest(msgspec.Struct, frozen=True):
         Meta(description="The jobs. Done at once; the reply says how many were moved."),
     ] = None
     view: Annotated[
-        View | None, Meta(description="Where the ids are. Default: due, morgue for revive, held for let_go.")
+        View | None,
+        Meta(
+            description="Where the ids are. Default: due, morgue for revive, blocked for retry and skip, held for "
+            "let_go."
+        ),
     ] = None
     reason: Annotated[
         Annotated[str, Meta(max_length=MOST_WHY)], Meta(description="Of hold: for all who see that they are held.")
@@ -198,6 +204,10 @@ class ActionRequest(msgspec.Struct, frozen=True):
     keep: Annotated[
         bool,
         Meta(description="With `ids` and delete: keep them for a minute, for an undo, unless they are too many."),
+    ] = False
+    out_of_order: Annotated[
+        bool,
+        Meta(description="With `ids` and revive: also if they run behind newer payloads of their ids then, else 409."),
     ] = False
 
 
@@ -318,6 +328,9 @@ class JobRow(msgspec.Struct, frozen=True):
     waits_for_own_run: Annotated[
         bool,
         Meta(description="Whether it is queued while its id runs: it follows that run, and is not due before `at`."),
+    ]
+    is_blocked: Annotated[
+        bool, Meta(description="Whether it has failed too often, and waits for a person since `at`; `due_in` is null.")
     ]
     payload_count: int
     payloads: Annotated[list[Payload], Meta(description="Those of the lowest scores; of a list, the first.")]

@@ -37,6 +37,16 @@ WORDINGS: Final[Mapping[str, Wording]] = {
         others="were due already, wait for their own run, run, or were there no longer",
     ),
     "revive": Wording("Revive", "return to the queue, due now and with no failures counted", "revived"),
+    "retry": Wording(
+        "Retry", "go on, due now and with no failures counted", "made to go on", others="were not blocked any longer"
+    ),
+    "skip": Wording(
+        "Skip",
+        "lose their oldest payload, and go on with the others",
+        "made to go on without their oldest payload",
+        is_final=True,
+        others="were not blocked any longer",
+    ),
     "bury": Wording("Bury", "move to the morgue, from where they can be revived", "moved to the morgue"),
     "delete": Wording("Delete", "be deleted, with all payloads", "deleted", is_final=True),
     "cancel": Wording(
@@ -59,7 +69,7 @@ WORDINGS: Final[Mapping[str, Wording]] = {
     "let_go": Wording("Let go", "run again, each at its own time, or now", "let go", others="were not held"),
 }
 #: What one job is spared the question for: none of them loses anything.
-HARMLESS: Final = frozenset({"perform_now", "revive", "hold", "let_go"})
+HARMLESS: Final = frozenset({"perform_now", "revive", "retry", "hold", "let_go"})
 
 #: What an undo has done.
 UNDONE: Final = Wording("Undo", "come back", "put back where they were")

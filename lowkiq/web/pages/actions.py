@@ -17,7 +17,7 @@ from lowkiq.admin.jobs.search import Match
 from lowkiq.admin.jobs.states import state_named
 from lowkiq.admin.jobs.undo import KEPT_SECONDS
 from lowkiq.admin.pauses import pause_text
-from lowkiq.admin.words import listed, printable
+from lowkiq.admin.words import behind_newer, listed, printable
 from lowkiq.errors import Refused
 from lowkiq.web.pages.action_words import HARMLESS, WORDINGS, jobs_of
 from lowkiq.web.pages.live import LivePages, page
@@ -134,8 +134,9 @@ def _put_back(view: View, queue: str, name: str, who: str) -> int:
 def _answer(view: View, request: Request, order: Order) -> Response:
     if not order.is_all and not order.ids:
         return _back(request, order, done="nothing")
-    if not (order.is_confirmed or order.is_harmless):
-        return _question(view, request, order)
+    late = _behind_newer(view, order)
+    if not (order.is_confirmed or (order.is_harmless and not late)):
+        return _question(view, request, order, late)
     if order.is_all:
         bulk = view.bulks.start(order.queue, order.action, order.match, order.total, who_of(request))
         return RedirectResponse(link(request, f"/bulks/{bulk.id}"), 303)
@@ -151,7 +152,17 @@ def _answer(view: View, request: Request, order: Order) -> Response:
     return _back(request, order, done=order.action, moved=moved, of=len(order.ids), undo=undo)
 
 
-def _question(view: View, request: Request, order: Order) -> Response:
+def _behind_newer(view: View, order: Order) -> str:
+    """Says which jobs would be revived out of order."""
+    if order.action != "revive" or order.is_confirmed:
+        return ""
+    if order.is_all:
+        return "Those of which newer payloads run now, or have gone on since they died, run behind them: out of order."
+    late = view.backend.actions(order.queue).behind_newer(order.ids)
+    return f"{behind_newer(late)}: out of order." if late else ""
+
+
+def _question(view: View, request: Request, order: Order, late: str) -> Response:
     """Asks back, with the count and what will happen."""
     if order.is_all:
         count, is_more = view.backend.previews(order.queue).count(order.match)
@@ -171,6 +182,7 @@ def _question(view: View, request: Request, order: Order) -> Response:
         count=count,
         jobs=jobs,
         way_back=_way_back(view, order),
+        late=late,
         conditions=_conditions(order.match) if order.is_all else "",
         fields=_fields(order, count),
         named=order.ids[:NAMED],

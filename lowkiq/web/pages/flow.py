@@ -25,7 +25,7 @@ from lowkiq.web.view import View
 EXPLAINED: Final = {
     "concurrency": "Batches of one shard that run at a time: 1 to 1,000, or none for as many as threads are free.",
     "batch_size": "Ids that one perform gets at most: 1 to 1,000.",
-    "max_retry_count": "Retries after which a job goes to the morgue: 0 to 1,000,000.",
+    "max_retry_count": "Retries of a job, also where its worker's retry has limits of its own: 0 to 1,000,000.",
     "perform_timeout": "Seconds that a batch may take, or none.",
     "log_level": "The lowest level that nodes of the queue log: debug, info, warning or error.",
 }

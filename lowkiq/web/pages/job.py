@@ -19,7 +19,7 @@ from lowkiq.admin.words import age, listed, times
 from lowkiq.failure import main_line
 from lowkiq.web.pages.action_words import HARMLESS, WORDINGS, result_of, undo_of
 from lowkiq.web.pages.live import Visit
-from lowkiq.web.pages.queue import is_async, max_retry_count
+from lowkiq.web.pages.queue import is_async, max_retry_count, when_exhausted
 from lowkiq.web.render import formatting
 from lowkiq.web.render.payloads import PayloadText, payload_texts
 from lowkiq.web.snapshot import Snapshot
@@ -29,10 +29,9 @@ from lowkiq.web.view import View
 PUSHES, NAMED = 5, 3
 #: States of a node in which it claims nothing, as a sentence has them.
 STOPPED: Final = {"quiet": "quiet", "draining": "stopping", "retiring": "stopping"}
-#: Where → what the heading says, the view whose form its buttons send, and these.
+#: Where → what the heading says, and the view whose form its buttons send.
 PLACES: Final = {"queue": "Queued", "claim": "Running", "morgue": "In the morgue"}
 VIEWS: Final = {"queue": "due", "claim": "due", "morgue": "morgue"}
-BUTTONS: Final = {"queue": actions_of("due"), "claim": ("cancel",), "morgue": actions_of("morgue")}
 
 
 @dataclass(frozen=True)
@@ -92,6 +91,7 @@ def build(view: View, visit: Visit) -> Mapping[str, Any]:
         "is_tracked": is_tracked,
         "transitions": transitions,
         "max_retry_count": max_retry_count(view, queue),
+        "when_exhausted": when_exhausted(view, queue),
         "shows_payloads": view.payloads,
         "wordings": WORDINGS,
         "harmless": HARMLESS,
@@ -128,11 +128,11 @@ def _history(view: View, queue: str, id: str) -> tuple[bool, list[Transition]]:
 def _place(view: View, job: JobPreview, why: Why, running: Running | None) -> Section:
     return Section(
         job=job,
-        title=PLACES[job.where],
-        view=VIEWS[job.where],
+        title="Blocked" if job.is_blocked else PLACES[job.where],
+        view=(on := "blocked" if job.is_blocked else VIEWS[job.where]),
         why=why(job),
         payloads=payload_texts(job, view.app.settings.load_payload if view.payloads else None),
-        buttons=() if view.read_only else BUTTONS[job.where],
+        buttons=() if view.read_only else ("cancel",) if job.where == "claim" else actions_of(on),
         running=running if job.where == "claim" else None,
     )
 
@@ -164,6 +164,8 @@ def _of_place(job: JobPreview, running: Running | None) -> Iterator[Event]:
     match job.where:
         case "morgue":
             yield Event(job.at, "moved to the morgue")
+        case "queue" if job.is_blocked:
+            yield Event(job.at, "blocked")
         case "queue":
             yield Event(
                 job.at,
@@ -201,6 +203,11 @@ class Why:
                 return self._in_flight(job)
             case "morgue":
                 return f"In the morgue since {formatting.moment(job.at)}: nothing runs it until somebody revives it."
+        if job.is_blocked:
+            return (
+                f"Blocked since {formatting.moment(job.at)}: it has failed too often, and nothing of its id runs until "
+                "somebody retries it, skips its oldest payload, or deletes it."
+            )
         if job.at > self.snapshot.at:
             return self._not_due(job)
         return self._behind(job) if job.waits_for_own_run else self._due()

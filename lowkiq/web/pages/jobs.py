@@ -125,7 +125,9 @@ class ListedJob:
     def mark(self) -> str:
         """Changes with what the list tells of the job, but for the error and the payloads themselves."""
         job = self.job
-        return f"{job.at:.6f} {job.retry_count} {job.payload_count} {job.crashes} {job.waits_for_own_run}"
+        return (
+            f"{job.at:.6f} {job.retry_count} {job.payload_count} {job.crashes} {job.waits_for_own_run} {job.is_blocked}"
+        )
 
 
 def address_of(query: Mapping[str, str]) -> dict[str, str | None]:

@@ -7,6 +7,7 @@ from typing import Any, Final
 
 from lowkiq.admin.metrics import ShardMetrics
 from lowkiq.admin.past.history import read_history
+from lowkiq.policies import most_retries
 from lowkiq.web.pages import statistics
 from lowkiq.web.pages.jobs import address_of, jobs_of
 from lowkiq.web.pages.live import Visit
@@ -37,6 +38,7 @@ def _numbers(view: View, visit: Visit, queue: str) -> dict[str, Any]:
         "charts": charts_of(points, span, visit.snapshot.at, marked(view, visit, span, queue)),
         "address": address_of(visit.query),
         "max_retry_count": max_retry_count(view, queue),
+        "when_exhausted": when_exhausted(view, queue),
     }
 
 
@@ -47,9 +49,18 @@ def _shards(visit: Visit, queue: str) -> dict[str, Any]:
 
 
 def max_retry_count(view: View, queue: str) -> int | None:
-    """Retries that the queue's worker allows, None when this application does not have the worker."""
+    """
+    Retries that the queue's worker allows; None when this application does not have the worker, or it depends on the
+    error.
+    """
     worker = view.app.workers.get(queue)
-    return None if worker is None else worker.max_retry_count
+    return None if worker is None else most_retries(worker.retry, worker.max_retry_count)
+
+
+def when_exhausted(view: View, queue: str) -> str:
+    """Fate of a job of the queue after its last try."""
+    worker = view.app.workers.get(queue)
+    return "bury" if worker is None else worker.when_exhausted
 
 
 def is_async(view: View, queue: str) -> bool:

@@ -106,6 +106,8 @@ TABLE: dict[str, tuple[dict[str, Any], dict[str, Any], str, float | None, tuple[
     "failing queue": ({"nodes": [node()], "shards": (HALF,), "past": {"q": [point(290)]}},
                       {"shards": (shard(processed=11, failed=9),)}, "bad", None,
                       ("50 % of the tries of q have failed in the last 4 min 50 s: 10 of 20", "See their errors")),
+    "blocked": ({"nodes": [node()], "shards": (shard(length=3, blocked=2, blocked_since=AT - 90),)}, {}, "bad", AT - 90,
+                ("2 blocked jobs wait in q, the first for 1 min 30 s", "retry them, skip their oldest")),
     "growing morgue": ({"nodes": [node()], "shards": (BURIED,),
                         "past": {"q": [point(3590), point(590, morgue_length=50)]}},
                        {"past": {"q": [point(3590), point(590, morgue_length=70)]}}, "bad", None,

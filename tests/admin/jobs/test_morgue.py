@@ -124,7 +124,7 @@ def test_a_revived_job_merged_with_a_queued_one_is_fresh_and_due_now(shard):
     lease.fail("a", retry_count=7, delay=1000)
     shard.actions.morgue_queue_up(["a"])
     job = shard.queued()["a"]
-    assert (job.payloads, job.retry_count, job.error) == ({b"x": 1.0, b"y": 2.0}, -1, None)
+    assert (job.payloads, job.retry_count, job.error) == ({b"x": 1.0, b"y": 2.0}, -1, "boom")
     assert job.perform_in <= shard.now()
 
 

@@ -77,9 +77,9 @@ def test_a_job_that_goes_while_its_page_is_read_is_left_out(app, shard, alone):
 
 @pytest.mark.parametrize("view", ["nope", "", "queue", "claim", "Due"])
 def test_an_unknown_view_is_refused_with_those_there_are(alone, view):
-    with pytest.raises(ValueError, match="there are waiting, scheduled, retries, held, morgue, due"):
+    with pytest.raises(ValueError, match="there are waiting, scheduled, retries, blocked, held, morgue, due"):
         alone.page(view)
-    with pytest.raises(ValueError, match="there are waiting, scheduled, retries, held, morgue, due"):
+    with pytest.raises(ValueError, match="there are waiting, scheduled, retries, blocked, held, morgue, due"):
         alone.page(view, pattern="*")
 
 

@@ -11,6 +11,7 @@ from lowkiq.admin.jobs.actions import ACTIONS, CHUNK, ActionName, Actions, Progr
 from lowkiq.admin.jobs.search import Match, Search, View
 from lowkiq.admin.jobs.states import INDEXED
 from lowkiq.job import shard_of
+from lowkiq.queue.shard import Exhausted
 from tests.admin import conftest
 from tests.admin.conftest import SHARDS
 from tests.queue.shard_driver import FUTURE, PAST
@@ -114,6 +115,7 @@ def test_these_are_all_the_actions_there_are():
         ("scheduled", "perform_now"),
         *itertools.product(("due", "waiting", "scheduled"), ("hold",)),
         *itertools.product(("held",), ("let_go", "bury", "delete")),
+        *itertools.product(("blocked",), ("retry", "skip", "bury", "delete")),
         *itertools.product(("morgue",), ("revive", "delete")),
     }
     assert set(get_args(View)) == set(ACTIONS) == set(INDEXED)
@@ -129,8 +131,8 @@ def test_these_are_all_the_actions_there_are():
         ("perform_now", "morgue", "can't do 'perform_now' in morgue: there are revive, delete"),
         ("", "due", "can't do '' in due: there are"),
         ("Delete", "due", "can't do 'Delete' in due: there are"),
-        ("delete", "queue", "no view 'queue': there are due, waiting, scheduled, retries, held, morgue"),
-        ("delete", "", "no view '': there are due, waiting, scheduled, retries, held, morgue"),
+        ("delete", "queue", "no view 'queue': there are due, waiting, scheduled, retries, blocked, held, morgue"),
+        ("delete", "", "no view '': there are due, waiting, scheduled, retries, blocked, held, morgue"),
     ],
 )
 def test_what_a_view_cannot_do_is_refused_before_anything_is_written(mixed, start, action, view, message):
@@ -175,7 +177,7 @@ def test_only_what_matches_is_touched(work, shards, start, match, expected):
 @pytest.mark.parametrize(("view", "action"), EVERY)
 def test_all_of_many_jobs_are_acted_on(work, shards, start, view, action):
     ids = [f"id-{n}" for n in range(MANY)]
-    push(work, ids, perform_in=PAST if view in {"retries", "waiting"} else FUTURE)
+    push(work, ids, perform_in=PAST if view in {"retries", "waiting", "blocked"} else FUTURE)
     if view == "morgue":
         work.actions.kill(ids)
     if view == "held":
@@ -186,8 +188,13 @@ def test_all_of_many_jobs_are_acted_on(work, shards, start, view, action):
             for job in lease.claim():
                 lease.fail(job.id, delay=FUTURE)
             lease.release("lease")
+    if view == "blocked":
+        for shard in shards:
+            lease = shard.lease()
+            lease.settle(exhausted=[Exhausted(job.id, "boom", "block") for job in lease.claim()])
+            lease.release("lease")
     assert last(start(action, Match(view))) == Progress(MANY, MANY)
-    stays = dict.fromkeys(("perform_now", "revive", "hold", "let_go"), (MANY, 0))
+    stays = dict.fromkeys(("perform_now", "revive", "retry", "hold", "let_go"), (MANY, 0))
     left = (stays | {"bury": (0, MANY)}).get(action, (0, 0))
     assert (len(ids_of(shards, "queued")), len(ids_of(shards, "morgue"))) == left
 
@@ -249,6 +256,11 @@ def test_a_job_that_has_gone_meanwhile_is_seen_and_not_moved(work, shards, start
         work.actions.kill(["a"])
     if view == "held":
         work.actions.hold(["a"])
+    if view == "blocked":
+        work.actions.perform_now(["a"])
+        lease = shards[shard_of(b"a", SHARDS)].lease("n")
+        lease.claim()
+        lease.settle(exhausted=[Exhausted("a", "boom", "block")])
 
     def vanish():
         work.actions.delete(["a"])

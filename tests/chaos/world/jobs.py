@@ -18,7 +18,7 @@ from typing import Any
 
 import psutil
 
-from lowkiq import Lowkiq, PartialFailure, Worker, current
+from lowkiq import Bury, Decision, Lowkiq, PartialFailure, RetryIn, Snooze, Worker, current
 from lowkiq.errors import CheckpointFailed
 from tests.chaos.journal import Journal, now
 from tests.chaos.world import queues
@@ -163,10 +163,16 @@ class Run:
 
     def _act(self, id: str, payload: dict[str, Any]) -> None:
         what, attempt = payload.get("do"), self._attempts[id]
+        if what in {"snooze", "retry in", "bury"} and (decision := self._decide(id, payload)):
+            del self._open[id]
+            self._failed[id] = decision
+            self._write(id, "fail", why=type(decision).__name__)
+            return
         if what == "keep":
             with contextlib.suppress(CheckpointFailed):
                 self._context.checkpoint(payload["n"], id=id)
-        if what in {"fail", "keep"} and attempt <= payload["tries"]:
+        is_first = what == "fail once" and database.first_time(f"{self._queue}.{id}.{payload['n']}")
+        if is_first or (what in {"fail", "keep"} and attempt <= payload["tries"]):
             del self._open[id]
             self._failed[id] = ValueError("is to fail")
             self._write(id, "fail", why="failed")
@@ -181,6 +187,17 @@ class Run:
             sys.exit(1)
         elif what == "kill" or (what == "kill once" and database.first_time(f"{self._queue}.{id}.{payload['n']}")):
             process.die()
+
+    def _decide(self, id: str, payload: dict[str, Any]) -> Decision | None:
+        """A decision of the job; only the first of a snooze, whose attempts do not count."""
+        match payload["do"]:
+            case "bury":
+                return Bury("is to be buried")
+            case "snooze" if database.first_time(f"{self._queue}.{id}.{payload['n']}"):
+                return Snooze(0.2)
+            case "retry in" if self._attempts[id] <= payload["tries"]:
+                return RetryIn(0.1)
+        return None
 
     def _commit(self) -> None:
         for id in list(self._open):
@@ -205,7 +222,8 @@ def _register(queue: queues.Queue) -> None:
         shards_count = queue.shards_count
         batch_size = queue.batch_size
         concurrency = queue.concurrency
-        max_retry_count = queues.MAX_RETRY_COUNT
+        max_retry_count = 0 if queue.blocks else queues.MAX_RETRY_COUNT
+        when_exhausted = "block" if queue.blocks else "bury"
 
         def retry_in(self, retry_count: int) -> float:
             return 0.1 * (retry_count + 1)

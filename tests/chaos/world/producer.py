@@ -77,6 +77,7 @@ class Producer:
             time.sleep(self._rng.expovariate(1 / PAUSE))
             if time.monotonic() > look_at:
                 self._wait_for_room()
+                self._retry_blocked()
                 look_at = time.monotonic() + 1
             self._push(queues.pick(self._load, self._rng))
 
@@ -203,6 +204,12 @@ class Producer:
             except RedisError:
                 return
             time.sleep(0.3)
+
+    def _retry_blocked(self) -> None:
+        for queue in self._load.queues:
+            if queue.blocks:
+                with contextlib.suppress(RedisError):
+                    self._workers[queue.name].actions.retry_all()
 
     def _numbers_sent(self) -> dict[tuple[str, str], int]:
         numbers: dict[tuple[str, str], int] = defaultdict(int)

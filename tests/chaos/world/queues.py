@@ -7,6 +7,8 @@ from collections.abc import Mapping
 from typing import Any, Final, Literal, NamedTuple
 
 MAX_RETRY_COUNT: Final = 4
+#: The share of payloads of a blocking queue that fail once.
+BLOCKS: Final = 0.05
 
 
 class Queue(NamedTuple):
@@ -25,6 +27,8 @@ class Queue(NamedTuple):
     is_uneven: bool = False
     #: Where its jobs run.
     runs: Literal["on threads", "as tasks", "in processes"] = "on threads"
+    #: Its first failure blocks a job, until somebody retries it.
+    blocks: bool = False
     #: Seconds that a batch may take.
     perform_timeout: float | None = None
 
@@ -73,6 +77,7 @@ LOADS: Final[Mapping[str, Load]] = {
             Queue(
                 "isolated", 3, 2, is_scored=True, seconds=(0, 0.1), share=0.1, runs="in processes", perform_timeout=2
             ),
+            Queue("blocking", 3, 2, is_scored=True, seconds=(0, 0.01), share=0.05, blocks=True),
             # Longer than a lease.
             Queue("longest", 2, 1, is_scored=True, seconds=(1.1, 2), share=0.003),
         ),
@@ -81,6 +86,10 @@ LOADS: Final[Mapping[str, Load]] = {
             Trouble(0.005, {"do": "fail", "tries": 2}),
             Trouble(0.001, {"do": "fail", "tries": 1000}),
             Trouble(0.005, {"do": "raise", "tries": 1}),
+            # Decides by itself what becomes of it.
+            Trouble(0.01, {"do": "snooze", "tries": 1}),
+            Trouble(0.005, {"do": "retry in", "tries": 1}),
+            Trouble(0.001, {"do": "bury"}),
             Trouble(0.002, {"do": "pause"}),
             # Takes longer than perform_timeout, where its queue has one.
             Trouble(0.003, {"do": "overrun"}),
@@ -109,6 +118,8 @@ def payload(load: Load, queue: Queue, number: int, rng: random.Random) -> dict[s
     """The payload of that number of an id; numbers make payloads of an id unequal, so that none merge."""
     seconds = rng.uniform(*queue.seconds) * (rng.random() ** 4 if queue.is_uneven else 1)
     made: dict[str, Any] = {"n": number, "s": round(seconds, 4)}
+    if queue.blocks:
+        return made | ({"do": "fail once"} if rng.random() < BLOCKS else {})
     dice = rng.random()
     for trouble in load.troubles:
         if dice < trouble.share:

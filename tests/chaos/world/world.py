@@ -106,6 +106,7 @@ class World:
             for each in self.supervisors:
                 if not each.is_running:
                     each.start()
+            self._retry_blocked()
             if self.left() == 0:
                 return True
             time.sleep(0.2)
@@ -116,6 +117,12 @@ class World:
         with contextlib.suppress(RedisError):
             return sum(queue.length + queue.busy for queue in self.app.metrics().values())
         return -1
+
+    def _retry_blocked(self) -> None:
+        for queue in queues.LOADS[self._load].queues:
+            if queue.blocks:
+                with contextlib.suppress(RedisError):
+                    self.app.workers[queue.name].actions.retry_all()
 
     @cached_property
     def app(self) -> Lowkiq:

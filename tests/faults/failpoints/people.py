@@ -13,12 +13,15 @@ from lowkiq.admin.alerts.alert import Alert
 from lowkiq.admin.alerts.noted import Notes
 from lowkiq.admin.jobs.undo import KEPT_SECONDS, UndoableActions
 from lowkiq.admin.past.incidents import NewIncident, end, note, read_incidents
+from lowkiq.queue.shard import Exhausted, Outcome, Owned
 from tests.faults.failpoints.scenario import FIRST, Scenario
 
 #: Ids that are deleted, of both shards: with several payloads and one, with tags and without; one of them is tracked.
 DELETED, TRACKED = ["several", *(f"short {n}" for n in range(2, 8))], "several"
 #: Ids that are buried, deleted there, and come back.
 BURIED = ["short 8", "short 9", "short 10"]
+#: Ids that are blocked before anybody comes.
+BLOCKED = ["short 1", "short 11"]
 ALERT = Alert(kind="late queue", severity="bad", subject="jobs", says="Queue jobs is late", do="Start nodes")
 INCIDENT = NewIncident(key="roll", kind="deploy", severity="note", says="Version 2 is rolled out", lasts=True)
 
@@ -37,8 +40,12 @@ class People:
         actions = self._actions(app)
         self._delete_and_put_back(actions, "due", DELETED)
         actions.act("bury", "due", BURIED)
+        actions.behind_newer(BURIED)
         self._delete_and_put_back(actions, "morgue", BURIED)
         self._delete(actions, "due", DELETED)
+        self._block()
+        self._delete_and_put_back(actions, "blocked", BLOCKED)
+        actions.retry(BLOCKED)
         self._note(app)
         jobs.actions.pause("stock-taking")
         jobs.actions.resume()
@@ -57,6 +64,7 @@ class People:
             self._push(jobs)
         jobs.actions.track([TRACKED])
         jobs.actions.morgue_queue_up(BURIED)
+        jobs.actions.retry_all()
         self._note(app)
         if not jobs.actions.pause("once more").is_confirmed or jobs.actions.resume() != 2:
             yield "a queue without nodes was not paused and resumed"
@@ -97,6 +105,17 @@ class People:
     def _push(self, jobs: type[Worker]) -> None:
         jobs.perform_async(FIRST)
         self._scenario.connect().set(f"{self._scenario.own}:pushed", 1)
+
+    def _block(self) -> None:
+        """Runs as a node would that these jobs have failed on, and leaves all others as they were."""
+        app, _ = self._scenario.plain()
+        for shard in app.shards("jobs", 2):
+            owned = app.caller.run(shard.acquire("people", 60, 3))
+            assert isinstance(owned, Owned)
+            claim = app.caller.run(shard.claim("people", owned.epoch, 1, 100, 100, bytes))
+            bad = [Exhausted(job.id, "is to be blocked", "block") for job in claim.jobs if job.id in BLOCKED]
+            app.caller.run(shard.settle("people", owned.epoch, 1, Outcome(exhausted=bad, rest="release")))
+            app.caller.run(shard.release("people", owned.epoch, 1, "lease"))
 
     def _has_pushed(self) -> bool:
         return bool(self._scenario.connect().exists(f"{self._scenario.own}:pushed"))

@@ -17,7 +17,7 @@ from typing import Any
 
 import redis
 
-from lowkiq import Lowkiq, PartialFailure, Worker, current
+from lowkiq import Bury, Decision, Discard, Lowkiq, PartialFailure, Snooze, Worker, current
 from lowkiq.errors import CheckpointFailed
 from lowkiq.job import NewJob, shard_of
 from lowkiq.node import lease_keeper
@@ -25,8 +25,9 @@ from lowkiq.node.node import Node
 from tests.support import wait_until
 
 #: What is pushed at first: several payloads, one that fails once, ones that always fail, one that can't be decoded,
-#: a claim's worth of short jobs, one so long that others are settled meanwhile, one that runs until it is cancelled,
-#: and some that ran when a node died; with tags, and without. An idle node gets its own number.
+#: ones that decide what becomes of them, a claim's worth of short jobs, one so long that others are settled meanwhile,
+#: one that runs until it is cancelled, and some that ran when a node died; with tags, and without. An idle node gets
+#: its own number.
 SUSPECTS = ("suspect 0", "suspect 1", "suspect 2", "suspect 3")
 FIRST = (
     *(NewJob(id=id, payload=1) for id in SUSPECTS),
@@ -34,6 +35,9 @@ FIRST = (
     NewJob(id="fails once", payload=1, tags=["eu"]),
     *(NewJob(id="fails", payload=n, score=n, tags=["eu", "fails"]) for n in (1, 2)),
     NewJob(id="undecodable", payload=666),
+    *(NewJob(id="snoozes", payload=n, score=n, tags=["eu"]) for n in (1, 2)),
+    *(NewJob(id="buries itself", payload=n, score=n, tags=["eu"]) for n in (1, 2)),
+    NewJob(id="discards itself", payload=1, tags=["us"]),
     *(NewJob(id=f"short {n}", payload=1) for n in range(6)),
     *(NewJob(id=f"short {n}", payload=1, tags=["us"]) for n in range(6, 12)),
     NewJob(id="long", payload=1),
@@ -44,7 +48,7 @@ KEEPERS, KEPT = ("long", "fails once"), "half of it"
 #: Seconds within which a job learns that it was cancelled.
 TOLD_WITHIN = 20.0
 NUMBERS = {"first": 1, "second": 2}
-MORGUE = {"fails": {1, 2}, "undecodable": {666}}
+MORGUE = {"fails": {1, 2}, "undecodable": {666}, "buries itself": {1, 2}}
 #: Keys that stay for good; all others must have a time to live.
 LASTING = ("queues", "nodes", "{jobs:0}:meta", "{jobs:0}:owner", "{jobs:1}:meta", "{jobs:1}:owner")
 
@@ -100,15 +104,17 @@ class Scenario:
 
     def _act_all(self, record: redis.Redis, payloads_by_id: dict[str, list[int]]) -> Iterator[float]:
         """Does the work, and gives the seconds to sleep in between."""
-        failed = {}
+        failed: dict[str, BaseException | str] = {}
         for id, payloads in payloads_by_id.items():
             if why := (yield from self._act(record, id, payloads)):
                 failed[id] = why
         if failed:
             raise PartialFailure(failed)
 
-    def _act(self, record: redis.Redis, id: str, payloads: list[int]) -> Generator[float, None, str | None]:
-        """Does the work of a job; returns why it has failed."""
+    def _act(
+        self, record: redis.Redis, id: str, payloads: list[int]
+    ) -> Generator[float, None, BaseException | str | None]:
+        """Does the work of a job; returns why it has failed, or what it has decided."""
         for payload in payloads:
             self._tell(record, "start", id, payload)
         if id in KEEPERS:
@@ -124,8 +130,20 @@ class Scenario:
             return "is cancelled"
         if id == "fails" or (id == "fails once" and record.incr(f"{self.own}:tries") == 1):
             return "is to fail"
-        for payload in payloads:
-            self._tell(record, "end", id, payload)
+        decision = self._decide(record, id)
+        if decision is None or isinstance(decision, Discard):
+            for payload in payloads:
+                self._tell(record, "end", id, payload)
+        return decision
+
+    def _decide(self, record: redis.Redis, id: str) -> Decision | None:
+        match id:
+            case "snoozes":
+                return Snooze(0.01) if record.incr(f"{self.own}:naps") == 1 else None
+            case "buries itself":
+                return Bury("is to be buried")
+            case "discards itself":
+                return Discard("is done with")
         return None
 
     def _keep(self, record: redis.Redis, id: str) -> None:

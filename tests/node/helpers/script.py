@@ -5,6 +5,7 @@ from __future__ import annotations
 #: Payloads are mappings that say what their job does. Options are those of the worker, and which kind it is.
 SCRIPT = """
 import asyncio, ctypes, json, os, signal, socket, subprocess, sys, threading, time
+import lowkiq
 from lowkiq import Lowkiq, PartialFailure, Worker, current
 from lowkiq.log import configure
 from lowkiq.node.node import Node
@@ -114,6 +115,9 @@ def act(id, payload):
         context.checkpoint(payload["checkpoint"])
     if "fails" in payload:
         raise ValueError(f"{id} is to fail")
+    if "decide" in payload and context.jobs[0].payload_count == 1:
+        kind, *details = payload["decide"]
+        raise getattr(lowkiq, kind)(*details)
     if "push" in payload:
         app.workers["jobs"].perform_async(payload["push"])
     if "print" in payload:
@@ -162,7 +166,9 @@ class Jobs(Worker):
             for payload in payloads:
                 try:
                     act(id, payload)
-                except ValueError as error:
+                except (ValueError, lowkiq.Decision) as error:
+                    if options.get("raises"):
+                        raise
                     failed[id] = error
         if failed:
             raise PartialFailure(failed)

@@ -9,7 +9,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from lowkiq.node.helpers.frames import BadPayload, Ended, Failed, Keep
+from lowkiq.node.helpers.frames import BadPayload, Ended, Failed, Keep, Slept
 from tests.node.helpers.conftest import IsolatedNodes, all_gone, helpers_of, is_alive
 from tests.support import wait_until
 
@@ -108,6 +108,8 @@ def framed(frame: Any) -> str:
         "0400000000000000deadbeef",
         framed(Ended([Failed(7, 0, 0.0, "of no job")], [], [])),
         framed(Ended([Failed(0, 0, float("nan"), "never again")], [], [])),
+        framed(Ended([], [], [], [Slept(0, float("nan"))])),
+        framed(Ended([Failed(0, 0, 1.0, "and")], [], [], [Slept(0, 1.0)])),
         framed(Ended([], [], [BadPayload(0, 1, "of no payload")])),
         framed(Keep(1, b"of no job")),
     ],

@@ -94,6 +94,21 @@ def test_partial_failures_of_a_batch(isolated: Callable[..., IsolatedNodes]) -> 
     assert {text: row.total for text, row in ledger.items()} == {"ValueError: a is to fail": 1}
 
 
+@pytest.mark.parametrize("raises", [False, True])
+def test_what_a_job_decides_comes_out_of_its_helper(isolated: Callable[..., IsolatedNodes], raises: bool) -> None:
+    nodes = isolated(batch_size=1 if raises else 10, raises=raises)
+    decisions = (("Snooze", 3000), ("RetryIn", 2000), ("Bury", "card is stolen"), ("Discard", "order is gone"))
+    nodes.push(*({"id": words[0], "payload": {"decide": words}} for words in decisions))
+    nodes.start()
+    wait_until(lambda: nodes.metrics().busy == 0 and nodes.metrics().length == 2)
+    snoozed, retried = nodes.worker.queries.fetch(["Snooze", "RetryIn"])
+    assert (snoozed.retry_count, snoozed.error) == (-1, None)
+    assert (retried.retry_count, retried.error) == (0, "RetryIn: to be tried again in 2000 s")
+    assert 900 < snoozed.perform_in - retried.perform_in < 1100
+    assert nodes.errors("Bury") == ["Bury: card is stolen"]
+    assert (nodes.metrics().processed, nodes.metrics().failed) == (1, 2)
+
+
 def test_async_perform_runs_on_the_loop_of_its_helper(isolated: Callable[..., IsolatedNodes]) -> None:
     nodes = isolated(is_async=True, middlewares=True)
     node = run(nodes, {"ask": 1})

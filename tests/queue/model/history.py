@@ -17,7 +17,7 @@ from lowkiq.queue.shard import Owned, peek
 from tests.queue.model import messages
 from tests.queue.model.invariants import Witness
 from tests.queue.model.messages import Message
-from tests.queue.model.people import MOST, UNKNOWN, NodeAgent, act, hold, pause, undo
+from tests.queue.model.people import DECIDED, MOST, UNKNOWN, NodeAgent, act, hold, pause, unblock, undo
 from tests.queue.model.shard_model import ShardModel
 from tests.queue.model.shard_rules import Ran
 from tests.queue.model.shard_state import SECOND, Delay, bell_of, read_state
@@ -66,7 +66,9 @@ WITH_UNDO = (*HAPPENINGS, *["undo"] * 6, "lapse")
 WITH_PAUSES = (*HAPPENINGS, *["pause"] * 4, *["rest"] * 3)
 #: Where ids are held now and then, too.
 WITH_HOLDS = (*HAPPENINGS, *["hold"] * 6)
-WITH_ALL = (*WITH_UNDO, *["pause"] * 4, *["rest"] * 3, *["hold"] * 4)
+#: Where handlers decide what becomes of their jobs, too; and all of it.
+WITH_DECISIONS = (*HAPPENINGS, *["decide"] * 6, *["unblock"] * 3)
+EVERYTHING = (*WITH_UNDO, *["pause"] * 4, *["rest"] * 3, *["hold"] * 4, *["decide"] * 4, *["unblock"] * 2)
 
 
 class History:
@@ -214,6 +216,13 @@ class History:
             node = random.choice(working)
             self.ask(node, node.settle(random, random.choice(["keep", "keep", "ack", "release"])), journey)
 
+    def decide(self, random: Random, journey: str) -> None:
+        if working := [node for node in self.nodes if node.hands]:
+            node = random.choice(working)
+            self.ask(node, node.settle(random, random.choice(["keep", "ack", "release"]), DECIDED), journey)
+        else:
+            self.work(random, journey)
+
     def isolate(self, random: Random, journey: str) -> None:
         if judges := [node for node in self.nodes if node.suspects]:
             node = random.choice(judges)
@@ -323,6 +332,9 @@ class History:
         if node := self.some_owner(random):
             self.ask(node, node.rest(), journey)
 
+    def unblock(self, random: Random, journey: str) -> None:
+        self.send(unblock(random, IDS, RIGHT), journey)
+
     def lapse(self, random: Random, journey: str) -> None:
         """A minute has gone by, and no deletion can be undone any more."""
         if names := [name for name in self.shard.names() if name.startswith("undo:")]:
@@ -370,7 +382,8 @@ class History:
             len(state.queued), len(state.claimed), len(state.morgue), state.node, state.epoch,
         )  # fmt: skip
         parked = [entry for entry in state.queued.values() if entry.waits]
-        assert (numbers.waiting, numbers.claims) == (len(parked), len(state.claims))
+        blocked = [entry.blocked for entry in state.queued.values() if entry.blocked]
+        assert (numbers.waiting, numbers.blocked, numbers.claims) == (len(parked), len(blocked), len(state.claims))
         told = state.paused and state.paused[0] / SECOND
         assert (numbers.pause and numbers.pause.since) == told
         at_rest = state.node is None or state.until <= self.clock.now or state.rests == state.epoch
@@ -384,11 +397,15 @@ class History:
         for where, held in (("queue", state.queued), ("claim", state.claimed), ("morgue", state.morgue)):
             fetched = self.fetch(where)
             assert fetched == {id: set(entry.payloads.items()) for id, entry in held.items()}
+        behind = self.shard.actions.behind_newer(IDS)
+        assert set(behind) == {id for id in state.morgue if self.model.behind_newer(id)}, f"behind newer: {behind}"
         assert self.shard.dump() == before
 
     def fetch(self, where: str) -> dict[str, set[tuple[bytes, int]]]:
         rows = self.shard.caller.run(Call("fetch", [self.shard.shard.prefix], [where, 1000, "", *IDS], list))
         waiting = {id for id, row in zip(IDS, rows, strict=True) if row and row[4] == b"behind"}
+        blocked = {id for id, row in zip(IDS, rows, strict=True) if row and row[4] == b"blocked"}
+        assert where != "queue" or blocked == {id for id, entry in self.state.queued.items() if entry.blocked}
         assert where != "queue" or waiting == {id for id, entry in self.state.queued.items() if entry.waits}
         return {
             id: {(payload, round(float(score) * SECOND)) for payload, score in zip(row[7::3], row[8::3], strict=True)}
@@ -414,6 +431,8 @@ class History:
             last, last.acquire({self.state.node: None} if self.state.node else {}, is_foster=False), "well"
         )
         assert isinstance(reply, Owned)
+        for id in [id for id, entry in self.state.queued.items() if entry.blocked]:
+            self.deliver(messages.action(RIGHT, "unblock", "retry", id))
         for _ in range(1000):
             (message,) = last.claim(_Acks(), 4, 3, 100)
             if not self.ask(last, message, "well"):

@@ -49,6 +49,7 @@ class Witness:
         self._i3_every_payload_is_in_one_place(message, reply, before, after)
         self._what_is_parked_comes_back(before, after)
         self._nothing_starts_while_stopped(message, reply, before, after)
+        self._what_is_blocked_waits_for_a_person(message, before, after)
         assert after.checkpoints.keys() <= after.queued.keys() | after.claimed.keys(), "a checkpoint of nothing"
         assert not (after.open and after.waiting == math.inf and after.queued), (
             "an offer for more than nothing is wrong"
@@ -70,6 +71,7 @@ class Witness:
             assert not left, f"paused: {message} rests with claims {left}, which may still start"
         taken = (after.claimed.keys() - before.claimed.keys()) & before.held.keys()
         assert not taken, f"held: {message} has claimed {taken}"
+        assert message.script == "let_go" or before.held.keys() <= after.held.keys(), f"held: {message} let go"
         assert not (after.held and after.open), f"held: {message} left an open claim"
         assert after.rests is None or after.paused, f"paused: {message} left an owner at rest"
 
@@ -305,6 +307,15 @@ class Witness:
             if entry.waits and is_over and id in after.queued and id not in after.held:
                 assert not after.queued[id].waits, f"{id} is parked though its run is over"
 
+    # ── what is blocked ─────────────────────────────────────────────────────────────────────────────────────────────
+
+    @staticmethod
+    def _what_is_blocked_waits_for_a_person(message: Message, before: ShardState, after: ShardState) -> None:
+        for id in [id for id, entry in before.queued.items() if entry.blocked]:
+            assert id not in after.claimed, f"what is blocked runs: {id}"
+            if id in after.queued and message.script != "unblock":
+                assert after.queued[id].blocked, f"what is blocked goes on by itself: {id}"
+
     # ── what is cancelled ───────────────────────────────────────────────────────────────────────────────────────────
 
     @staticmethod
@@ -366,7 +377,7 @@ def _given_back(message: Message, before: ShardState) -> set[str]:
     outcome, claim = _outcome(message), before.claims.get(message.number, {})
     back = set(outcome.released)
     if outcome.rest == "release":
-        rows = (*outcome.failed, *outcome.exhausted)
+        rows = (*outcome.failed, *outcome.exhausted, *outcome.snoozed)
         back |= claim.keys() - {*outcome.acked, *(row.id for row in rows)}
     spoiled = {(row.id, row.payload) for row in outcome.spoiled}
     return {id for id in back & claim.keys() if _tokens({id: claim[id]}) - spoiled}
@@ -376,17 +387,31 @@ def _ended(message: Message, reply: Any, before: ShardState) -> Counter[Token]:
     """What this message may take out of the shard for good."""
     if message.script == "drop":
         return _dropped(message, before)
+    if message.script == "unblock":
+        return _skipped(message, before)
     ended: Counter[Token] = Counter()
     is_owner = message.script in {"settle", "finish"} and (message.node, message.epoch) == (before.node, before.epoch)
     if not is_owner or (message.script == "finish" and reply is None):
         return ended
     outcome = _outcome(message)
     spoiled = {(row.id, row.payload) for row in outcome.spoiled}
-    others = {*outcome.released, *(row.id for row in (*outcome.failed, *outcome.exhausted))}
+    others = {*outcome.released, *(row.id for row in (*outcome.failed, *outcome.exhausted, *outcome.snoozed))}
     for id, entry in before.claims.get(message.number, {}).items():
         if id in outcome.acked or (outcome.rest == "ack" and id not in others):
             ended.update({(id, payload) for payload in entry.payloads} - spoiled)
+    for row in outcome.exhausted:
+        claimed = before.claims.get(message.number, {}).get(row.id)
+        if row.fate == "discard" and claimed and (message.number, row.id) not in before.cancelled:
+            left = [(payload, score) for payload, score in claimed.payloads.items() if (row.id, payload) not in spoiled]
+            ended.update((row.id, payload) for payload, _ in lowest_first(dict(left))[:1])
     return ended
+
+
+def _skipped(message: Message, before: ShardState) -> Counter[Token]:
+    entry = before.queued.get(message.id)
+    if message.how != "skip" or entry is None or not entry.blocked or not _may_act(message, before):
+        return Counter()
+    return Counter([(message.id, lowest_first(entry.payloads)[0][0])])
 
 
 def _cancelled(message: Message, reply: Any, before: ShardState, after: ShardState) -> Counter[Token]:

@@ -219,7 +219,7 @@ def _of_shard(layout: str, script: str, *arguments: Any) -> Message:
 
 
 def action(layout: str, script: str, *arguments: Any) -> Message:
-    """What an operator does: revive, bury, drop, cancel, perform_now or put_away, of one id; or put_back, of any."""
+    """Operators act on an id: revive, bury, drop, cancel, perform_now, unblock, put_away; or on any: put_back."""
 
     def call(shard: Shard) -> Call[Any]:
         return Call(script, [shard.prefix], [layout, *arguments], lambda reply: reply)
@@ -227,6 +227,8 @@ def action(layout: str, script: str, *arguments: Any) -> Message:
     details = {"id": arguments[-1], "which": None}
     if script in {"bury", "drop"}:
         details["which"] = arguments[-2]
+    elif script == "unblock":
+        details["how"] = arguments[0]
     elif script == "put_away":
         details |= {"which": arguments[0], "name": arguments[1]}
     elif script == "put_back":

@@ -8,7 +8,7 @@ from typing import Any
 
 from lowkiq.errors import Fenced, LowkiqError, NewerLayout
 from lowkiq.queue.claims import Handed, Spoiled, claim_handed
-from lowkiq.queue.shard import Exhausted, Failure, Outcome, Owned, Settled
+from lowkiq.queue.shard import Exhausted, Failure, Fate, Outcome, Owned, Settled, Snoozed
 from tests.queue.model import messages
 from tests.queue.model.messages import Message
 from tests.queue.model.shard_rules import Ran
@@ -26,6 +26,12 @@ MOST = 3
 DELETIONS = ("1" * 16, "2" * 16)
 
 FATES = ("acked", "acked", "failed", "retried", "exhausted", "spoiled", "running", "running")
+#: Where handlers decide, too.
+DECIDED = (*FATES, "snoozed", "snoozed", "napping", "buried", "buried", "blocked", "blocked", "blocked", "discarded")
+#: Fate of a job → its list in an outcome.
+LISTS = {"retried": "failed", "napping": "snoozed"} | dict.fromkeys(("buried", "blocked", "discarded"), "exhausted")
+#: What is not tried again, and its fate.
+ENDS: dict[str, Fate] = {"exhausted": "bury", "buried": "bury_all", "blocked": "block", "discarded": "discard"}
 
 
 class Hand:
@@ -118,17 +124,18 @@ class NodeAgent:
         id, value = random.choice([*sorted(self.hands[number].jobs), "a"]), b"%d:" % random.randint(0, 9)
         return messages.checkpoint(self.name, self._known_epoch, number, id, value)
 
-    def settle(self, random: Random, rest: Any) -> Message:
+    def settle(self, random: Random, rest: Any, fates: Sequence[str] = FATES) -> Message:
         """Tells how jobs have ended: those that end now, and those of which it is not sure that Redis knows."""
         number = random.choice(sorted(self.hands))
         hand = self.hands[number]
         for id in sorted(hand.jobs.keys() - hand.outcomes.keys()):
-            fate = random.choice(FATES)
+            fate = random.choice(fates)
             if fate != "running":
                 hand.outcomes[id] = (fate, self._outcome(hand, id, fate))
-        told: dict[str, list[Any]] = {"acked": [], "released": [], "failed": [], "exhausted": [], "spoiled": []}
+        names = ("acked", "released", "failed", "exhausted", "snoozed", "spoiled")
+        told: dict[str, list[Any]] = {name: [] for name in names}
         for id, (fate, row) in hand.outcomes.items():
-            told["failed" if fate == "retried" else fate].append(row)
+            told[LISTS.get(fate, fate)].append(row)
             if fate == "spoiled":
                 told["released"].append(id)
         if rest == "ack":
@@ -164,12 +171,14 @@ class NodeAgent:
         ]
 
     def _outcome(self, hand: Hand, id: str, fate: str) -> Any:
+        if fate in ENDS:
+            return Exhausted(id, f"{self.name} gave up {id}", ENDS[fate])
         payload, retry_count = hand.jobs[id]
         match fate:
             case "failed" | "retried":
                 return Failure(id, retry_count + 1, 60.0 if fate == "failed" else 0.0, f"{self.name} failed {id}")
-            case "exhausted":
-                return Exhausted(id, f"{self.name} gave up {id}")
+            case "snoozed" | "napping":
+                return Snoozed(id, 30.0 if fate == "snoozed" else 0.0)
             case "spoiled":
                 return Spoiled(id, payload, "can't be read")
         return id
@@ -261,6 +270,10 @@ def hold(random: Random, ids: Sequence[str], layout: str) -> Message:
     if random.random() < 0.5:
         return messages.hold(layout, random.choice([b"{}", b'{"who":"ann"}']), some)
     return messages.let_go(layout, some)
+
+
+def unblock(random: Random, ids: Sequence[str], layout: str) -> Message:
+    return messages.action(layout, "unblock", random.choice(["retry", "skip"]), random.choice(ids))
 
 
 def undo(random: Random, ids: Sequence[str], layout: str, kept: Collection[tuple[str, str]]) -> Message:

@@ -4,11 +4,26 @@ from __future__ import annotations
 
 import math
 from collections.abc import Collection, Mapping, Sequence
+from dataclasses import replace
 
 from lowkiq.errors import Paused, StaleClaim, Unsettled
 from lowkiq.queue.shard import Held, Outcome, Owned, Released, Settled
-from tests.queue.model.shard_rules import Ran, ShardRules
-from tests.queue.model.shard_state import SECOND, Delay, Entry, Grave, Tags, TakenJob, joined, lowest_first, merge
+from tests.queue.model.shard_rules import Claimed, Ran, ShardRules
+from tests.queue.model.shard_state import (
+    NEVER,
+    SECOND,
+    Delay,
+    Entry,
+    Grave,
+    Tags,
+    TakenJob,
+    joined,
+    lowest_first,
+    merge,
+)
+
+#: In place of the error of a job that was buried by hand.
+BY_HAND = "moved to the morgue by hand"
 
 
 class ShardModel(ShardRules):
@@ -21,16 +36,16 @@ class ShardModel(ShardRules):
         self._check_layout(layout)
         state.layout = state.layout or layout
         now, last_before, new, earliest = self._shard_now(), state.last_score, 0, None
-        for id, payload, given_score, perform_in, tags in rows:
-            score = given_score
-            if score is None:
-                score = state.last_score = max(state.last_score + 1, now)
+        for number, (id, payload, given_score, perform_in, tags) in enumerate(rows):
+            state.last_score = max(state.last_score + 1, now)
+            score = state.last_score if given_score is None else given_score
+            # Its place in time is that of its default score, unless that lies ahead of a clock that was set back.
+            place = now + number if last_before > now else state.last_score
             if id not in state.queued:
                 new += 1
-                # Without a time it is due at its score, unless that lies ahead of a clock that was set back.
                 is_fresh = given_score is None and last_before <= now
-                due = (score if is_fresh else now) if perform_in is None else perform_in
-                due += now if isinstance(perform_in, Delay) else 0
+                due = place if perform_in is None else perform_in
+                due += place if isinstance(perform_in, Delay) else 0
                 runs_on = last_before < self.now and state.seen is None  # Redis's clock, as far as pushes know
                 is_same = layout == state.layout  # a push of a newer layout than the shard's leaves it to the owner
                 may_go = len(rows) == 1 and is_fresh and perform_in is None and runs_on and is_same and not tags
@@ -206,30 +221,36 @@ class ShardModel(ShardRules):
         state = self.state
         self._fence(node, epoch)
         before = dict(state.counters)
-        buried = 0
+        buried = self.places = 0
         if claim := state.claims.get(number):
-            self._drop_cancelled(number, (row.id for row in outcome.spoiled))
-            buried += sum(self._spoil(claim, row.id, row.payload, row.error) for row in outcome.spoiled)
-            for id in outcome.acked:
-                self._ack(claim, id)
-            self._drop_cancelled(number, outcome.released)
-            self._drop_cancelled(number, (row.id for row in outcome.failed))
-            self._drop_cancelled(number, (row.id for row in outcome.exhausted))
-            for id in outcome.released:
-                if id in claim:
-                    self._requeue(id, claim.pop(id))
-            for row in outcome.failed:
-                self._fail(claim, row.id, row.retry_count, round(row.delay * SECOND), row.error)
-            buried += sum(self._exhaust(claim, row.id, row.error) for row in outcome.exhausted)
-            if outcome.rest == "ack":
-                for id in list(claim):
-                    self._ack(claim, id)
-            elif outcome.rest == "release":
-                self._restore(number)
+            buried = self._settle(number, claim, outcome)
             if not claim:
                 state.claims.pop(number, None)
         acked, failed = (state.counters[name] - before[name] for name in ("processed", "failed"))
         return Settled(acked, failed, buried, self._arm())
+
+    def _settle(self, number: int, claim: Claimed, outcome: Outcome) -> int:
+        """Ends jobs of a claim. Returns how many were buried."""
+        self._drop_cancelled(number, (row.id for row in outcome.spoiled))
+        buried = sum(self._spoil(claim, row.id, row.payload, row.error) for row in outcome.spoiled)
+        for id in outcome.acked:
+            self._ack(claim, id)
+        self._drop_cancelled(number, outcome.released)
+        for rows in (outcome.failed, outcome.snoozed, outcome.exhausted):
+            self._drop_cancelled(number, (row.id for row in rows))
+        for id in claim.keys() & set(outcome.released):
+            self._requeue(id, claim.pop(id))
+        for row in outcome.failed:
+            self._fail(claim, row.id, row.retry_count, round(row.delay * SECOND), row.error)
+        for nap in outcome.snoozed:
+            self._snooze(claim, nap.id, round(nap.delay * SECOND))
+        buried += sum(self._end(claim, row.id, row.error, row.fate) for row in outcome.exhausted)
+        if outcome.rest == "ack":
+            for id in list(claim):
+                self._ack(claim, id)
+        elif outcome.rest == "release":
+            self._restore(number)
+        return buried
 
     def finish(self, node: str, epoch: int, number: int, following: int) -> Settled | None:
         state = self.state
@@ -265,14 +286,23 @@ class ShardModel(ShardRules):
         dead, queued = state.morgue[id], state.queued.setdefault(id, Entry({}, 0))
         self._move(dead.payloads, queued.payloads, most)
         queued.tags = joined(queued.tags, dead.tags)
-        now, queued.retry_count = self._note_time(), -1
-        queued.due = queued.due if queued.waits else now
+        now, place = self._shard_now(), self._note_time()
+        queued.due, queued.retry_count = queued.due if queued.waits or queued.blocked else place, -1
         self._ring(now, now)
-        state.errors.pop(id, None)
+        if dead.error != BY_HAND:
+            state.errors.setdefault(id, dead.error)
         if dead.payloads:
             return [0, id.encode()]
         del state.morgue[id]
         return [1]
+
+    def behind_newer(self, id: str) -> bool:
+        """True for a dead job that would run behind newer payloads of its id."""
+        dead, running = self.state.morgue[id], self.state.claimed.get(id)
+        oldest, left = min(dead.payloads.values()), self._left(id)
+        if running and max(running.payloads.values()) > oldest:
+            return True
+        return dead.newer is not None and dead.newer > oldest and (left is None or left > dead.newer)
 
     def bury(self, layout: str, most: int, which: str, id: str) -> list[int | bytes]:
         state = self.state
@@ -280,7 +310,7 @@ class ShardModel(ShardRules):
         if not self._is_wanted(id, which):
             return [0]
         grave = state.morgue.setdefault(id, Grave({}, ""))
-        grave.error = state.errors.get(id, "moved to the morgue by hand")
+        grave.error = state.errors.get(id, grave.error or BY_HAND)
         self._move(state.queued[id].payloads, grave.payloads, most)
         grave.tags = joined(grave.tags, state.queued[id].tags)
         if state.queued[id].payloads:
@@ -321,7 +351,11 @@ class ShardModel(ShardRules):
                 merge(grave.payloads, dict(kept.payloads))
                 grave.tags = joined(grave.tags, kept.tags)
                 continue
-            self._requeue(id, Entry(dict(kept.payloads), kept.due, kept.retry_count, tags=kept.tags))
+            was_blocked = id in state.queued and state.queued[id].blocked
+            back = Entry(dict(kept.payloads), kept.due, kept.retry_count, tags=kept.tags)
+            self._requeue(id, replace(back, due=NEVER, retry_count=-1) if was_blocked else back)
+            if kept.due == NEVER and not was_blocked:
+                state.queued[id].blocked = self._shard_now()
             earliest = min(earliest, kept.due)
             if id not in state.claimed:
                 self._remember(id, kept)
@@ -387,11 +421,27 @@ class ShardModel(ShardRules):
                 self._ring(min(times), self._shard_now())
         return 1
 
+    def unblock(self, layout: str, how: str, id: str) -> int:
+        self._check_layout(layout)
+        state, entry = self.state, self.state.queued.get(id)
+        if entry is None or not entry.blocked:
+            return 0
+        if how == "skip":
+            del entry.payloads[lowest_first(entry.payloads)[0][0]]
+            if not entry.payloads:
+                self._leave_queue(id)
+                return 1
+            state.errors.pop(id, None)
+            state.checkpoints.pop(id, None)
+        now, entry.due, entry.blocked = self._shard_now(), self._note_time(), None
+        self._ring(now, now)
+        return 1
+
     def perform_now(self, layout: str, id: str) -> int:
         self._check_layout(layout)
         entry = self.state.queued.get(id)
-        if entry is None or entry.waits or entry.due <= self._shard_now():
+        if entry is None or entry.waits or entry.blocked or entry.due <= self._shard_now():
             return 0
-        entry.due = self._note_time()
-        self._ring(entry.due, entry.due)
+        now, entry.due = self._shard_now(), self._note_time()
+        self._ring(now, now)
         return 1

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Collection, Iterable
+from dataclasses import replace
 
 from lowkiq.errors import Fenced, NewerLayout, ShardsCountMismatch
 from lowkiq.queue.keys import Layout
+from lowkiq.queue.shard import Fate
 from tests.queue.model.shard_state import (
+    NEVER,
     SECOND,
     Entry,
     Grave,
@@ -49,6 +52,8 @@ class ShardRules:
     def __init__(self) -> None:
         self.state = ShardState()
         self.now = 0
+        #: Given by a settle so far.
+        self.places = 0
 
     def _check_layout(self, layout: str, *, can_write_older: bool = True) -> None:
         if self.state.layout is None:
@@ -80,8 +85,10 @@ class ShardRules:
         state.seen = now
 
     def _note_time(self) -> int:
-        """A job is queued for now by somebody else than a push."""
-        now, last_before = self._shard_now(), self.state.last_score
+        """A job is queued for now by somebody else than a push: behind all that has a place already."""
+        last_before = self.state.last_score
+        now = self._shard_now()
+        now += last_before == now
         self.state.last_score = max(last_before, now)
         self._see(now, last_before)
         return now
@@ -135,6 +142,11 @@ class ShardRules:
         entry.tags = joined(entry.tags, back.tags)
         entry.due, entry.retry_count, entry.waits = back.due, back.retry_count, False
 
+    def _place(self) -> int:
+        """Where what goes back in a settle is due, before its delay: one behind the other."""
+        self.places += 1
+        return self._shard_now() + self.places - 1
+
     def _park(self, id: str) -> None:
         self.state.queued[id].waits = True
 
@@ -167,7 +179,7 @@ class ShardRules:
                 died = state.crashes[id]
                 self._let_go(id)
                 error = f"the node that ran this job died {died} times (max_crashes)"
-                self._entomb(id, entry.payloads, error, entry.tags)
+                self._entomb(id, entry.payloads, error, entry.tags, self._left(id))
                 buried += 1
             else:
                 self._requeue(id, entry)
@@ -175,11 +187,17 @@ class ShardRules:
             state.cancels.pop(id, None)
         return restored, buried
 
-    def _entomb(self, id: str, payloads: Payloads, error: str, tags: Tags) -> None:
+    def _left(self, id: str) -> int | None:
+        """The lowest score of what is queued of an id."""
+        return min(self.state.queued[id].payloads.values()) if id in self.state.queued else None
+
+    def _entomb(self, id: str, payloads: Payloads, error: str, tags: Tags, newer: int | None) -> None:
         grave = self.state.morgue.setdefault(id, Grave({}, ""))
         merge(grave.payloads, payloads)
         grave.error = error
         grave.tags = joined(grave.tags, tags)
+        if grave.newer is None or grave.newer == min(payloads.values()):
+            grave.newer = newer
 
     def _let_go(self, id: str) -> None:
         """Its run is over for good."""
@@ -208,24 +226,50 @@ class ShardRules:
 
     def _fail(self, claim: Claimed, id: str, retry_count: int, delay: int, error: str) -> None:
         if entry := claim.pop(id, None):
-            self._requeue(id, Entry(entry.payloads, self._shard_now() + delay, retry_count, tags=entry.tags))
+            self._requeue(id, Entry(entry.payloads, self._place() + delay, retry_count, tags=entry.tags))
             self._acquit(id)
             self.state.errors[id] = error
             self.state.counters["failed"] += 1
 
-    def _exhaust(self, claim: Claimed, id: str, error: str) -> bool:
-        """The lowest payload goes to the morgue, the rest start anew."""
+    def _snooze(self, claim: Claimed, id: str, delay: int) -> None:
+        """Only its due time changes."""
+        if entry := claim.pop(id, None):
+            self._requeue(id, replace(entry, due=self._place() + delay))
+            self._acquit(id)
+
+    def _end(self, claim: Claimed, id: str, error: str, fate: Fate) -> bool:
+        """It is not tried again. Returns whether it was buried."""
         entry = claim.pop(id, None)
         if entry is None:
             return False
+        self.state.counters["failed"] += 1
+        if fate == "block":
+            self._block(id, entry, error)
+            return False
+        if fate == "bury_all":
+            self._let_go(id)
+            self._entomb(id, entry.payloads, error, entry.tags, self._left(id))
+        else:
+            gone = self._split_off(id, entry)
+            if fate == "bury":
+                self._entomb(id, gone, error, entry.tags, self._left(id))
+        return fate != "discard"
+
+    def _block(self, id: str, entry: Entry, error: str) -> None:
+        """All that there is of it waits for a person."""
+        self._requeue(id, replace(entry, due=NEVER, retry_count=-1))
+        self.state.queued[id].blocked = self._shard_now()
+        self._acquit(id)
+        self.state.errors[id] = error
+
+    def _split_off(self, id: str, entry: Entry) -> Payloads:
+        """The lowest payload is taken off, the rest start anew."""
         payload, score = lowest_first(entry.payloads)[0]
         del entry.payloads[payload]
         if entry.payloads:
-            self._requeue(id, Entry(entry.payloads, self._shard_now(), tags=entry.tags))
+            self._requeue(id, Entry(entry.payloads, self._place(), tags=entry.tags))
         self._let_go(id)
-        self._entomb(id, {payload: score}, error, entry.tags)
-        self.state.counters["failed"] += 1
-        return True
+        return {payload: score}
 
     def _spoil(self, claim: Claimed, id: str, payload: bytes, error: str) -> bool:
         entry = claim.get(id)
@@ -235,7 +279,8 @@ class ShardRules:
         if not entry.payloads:
             del claim[id]
             self._let_go(id)
-        self._entomb(id, {payload: score}, error, tags)
+        later = [left for left in entry.payloads.values() if left >= score]
+        self._entomb(id, {payload: score}, error, tags, min(later, default=self._left(id)))
         self.state.counters["failed"] += 1
         return True
 

@@ -21,6 +21,10 @@ Tags = tuple[str, ...]
 TakenJob = tuple[str, list[tuple[bytes, int]], int, int, int | None, bytes | None, Tags]
 
 
+#: When a blocked job is due.
+NEVER = round(1e30 * SECOND)
+
+
 class Delay(int):
     """The time from a push until its job is due."""
 
@@ -48,6 +52,8 @@ class Entry:
     #: It is parked: queued behind a run of its own id.
     waits: bool = False
     tags: Tags = ()
+    #: Since when it waits for a person.
+    blocked: int | None = None
 
 
 @dataclass
@@ -55,6 +61,8 @@ class Grave:
     payloads: Payloads
     error: str
     tags: Tags = ()
+    #: The lowest score of payloads that were left when some died.
+    newer: int | None = None
 
 
 class Kept(NamedTuple):
@@ -139,7 +147,10 @@ def read_state(shard: ShardDriver) -> ShardState:
     return ShardState(
         queued=_entries(look.queued()),
         claims={number: _entries(claim) for number, claim in look.claims().items()},
-        morgue={id: Grave(_payloads(dead), dead.error, dead.tags) for id, dead in look.morgue().items()},
+        morgue={
+            id: Grave(_payloads(dead), dead.error, dead.tags, None if dead.newer is None else _microseconds(dead.newer))
+            for id, dead in look.morgue().items()
+        },
         crashes=look.deaths("crashes"),
         crowds=look.deaths("crowds"),
         errors=look.errors(),
@@ -226,7 +237,12 @@ def _payloads(job: Queued | Claimed | Dead) -> Payloads:
 def _entries(jobs: Mapping[str, Queued | Claimed]) -> dict[str, Entry]:
     return {
         id: Entry(
-            _payloads(job), _microseconds(job.perform_in), job.retry_count, getattr(job, "waits", False), job.tags
+            _payloads(job),
+            _microseconds(job.perform_in),
+            job.retry_count,
+            getattr(job, "waits", False),
+            job.tags,
+            _microseconds(job.blocked) if isinstance(job, Queued) and job.blocked is not None else None,
         )
         for id, job in jobs.items()
     }

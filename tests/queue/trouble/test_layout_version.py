@@ -46,7 +46,7 @@ def moved(shard):
         shard.push(id, perform_in=PAST)
     lease = shard.lease("node")
     lease.claim()
-    lease.settle(failed=[("failed", 0, 60.0, "boom")], exhausted=[("dead", "boom")])
+    lease.settle(failed=[("failed", 0, 60.0, "boom")], exhausted=[("dead", "boom", "bury")])
     shard.redis.hset(shard.key("meta"), "layout", "3:1")
     return lease
 
@@ -146,7 +146,7 @@ def test_a_newer_lowkiq_says_so_of_a_new_shard(newer_shard, shard):
 #: What may write into a shard without looking at its layout: only its owner can.
 FENCED = {"settle", "finish", "rest", "isolate", "checkpoint", "release", "abandon", "renew"}
 #: What only reads shards.
-READING = {"peek", "cancels", "stats", "fetch", "heads", "lengths", "weigh"}
+READING = {"peek", "cancels", "stats", "fetch", "heads", "lengths", "weigh", "newer"}
 #: What writes only that somebody listens, which every layout leaves alone.
 LISTENING = {"watch"}
 #: What is of shards, by its contract.

@@ -9,6 +9,7 @@ from starlette.routing import Mount
 from lowkiq.admin.jobs import bulks
 from lowkiq.admin.jobs.search import Match
 from lowkiq.job import shard_of
+from lowkiq.queue.shard import Exhausted
 from lowkiq.web import create_app
 from lowkiq.web.api.types import MAX_IDS
 from lowkiq.web.bulk_runner import BulkRunner, TooManyBulks
@@ -36,6 +37,35 @@ def test_jobs_are_cancelled_wherever_they_are(api, work, failed):
     assert (
         "makes no sense in view morgue" in api.act({"action": "cancel", "ids": ["x"], "view": "morgue"}, 400)["error"]
     )
+
+
+def test_a_job_that_would_be_revived_behind_newer_payloads_is_only_if_that_is_said(api, work, failed):
+    lease = failed.lease("host:1:abc")
+    work.perform_async([{"id": "a", "payload": number, "score": number} for number in (1, 2)])
+    lease.claim()
+    lease.exhaust("a")
+    lease.claim_beside()
+    error = api.act({"action": "revive", "ids": ["a"]}, 409)["error"]
+    assert error.startswith("a would run behind newer payloads of its id, which run now or have gone on since it died")
+    assert failed.morgue().keys() == {"a"}
+    assert "goes with revive" in api.act({"action": "bury", "ids": ["a"], "out_of_order": True}, 400)["error"]
+    assert api.act({"action": "revive", "ids": ["a"], "out_of_order": True}) == {"moved": 1}
+
+
+def test_a_blocked_job_is_retried_skipped_or_deleted(api, work, failed):
+    work.perform_async([{"id": id, "payload": number, "score": number} for id in "abc" for number in (1, 2)])
+    lease = failed.lease("host:1:abc")
+    lease.settle(exhausted=[Exhausted(job.id, "boom", "block") for job in lease.claim() if job.id in "abc"])
+    rows = api.get("queues/q/jobs?view=blocked")["jobs"]
+    assert [(row["id"], row["is_blocked"], row["due_in"], row["error"]) for row in rows] == [
+        (id, True, None, "boom") for id in "abc"
+    ]
+    assert api.act({"action": "retry", "ids": ["a", "gone"]}) == {"moved": 1}
+    assert api.act({"action": "skip", "ids": ["b"]}) == {"moved": 1}
+    assert api.act({"action": "delete", "ids": ["c"], "view": "blocked"}) == {"moved": 1}
+    assert failed.queued()["b"].payloads == {b"2": 2.0}
+    assert api.get("queues/q/jobs?view=blocked")["jobs"] == []
+    assert api.get("queues/q/job?id=a")["places"][0]["is_blocked"] is False
 
 
 def test_a_thousand_ids_are_acted_on_and_not_one_more(api, work):

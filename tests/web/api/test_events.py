@@ -81,7 +81,7 @@ def work(driver: ShardDriver) -> None:
         driver.push(id, b"p", 1.0, PAST)
     lease = driver.lease("n1")
     lease.claim()
-    lease.settle(failed=[("bad", 0, 60.0, "no stock")], exhausted=[("worst", "no such order")], rest="ack")
+    lease.settle(failed=[("bad", 0, 60.0, "no stock")], exhausted=[("worst", "no such order", "bury")], rest="ack")
     driver.actions.delete(["bad"])
 
 

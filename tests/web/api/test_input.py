@@ -22,7 +22,7 @@ HUGE, ENDLESS = 10**400, "9" * 5_000
         ("limit=NaN", "it must be a whole number from 1 to 100"),
         ("limit=%D9%A3", "it must be a whole number from 1 to 100"),
         ("limit=%00", "parameter limit is '\\x00'"),
-        ("view=graveyard", "parameter view is 'graveyard', it must be one of due, held, in_flight, morgue, retries"),
+        ("view=graveyard", "parameter view is 'graveyard', it must be one of blocked, due, held, in_flight, morgue,"),
         ("view=retries&retry_count=-1", "parameter retry_count is '-1', it must be a whole number from 0 to 1,000,000"),
         ("retry_count=1", "retry_count can't be used with view=due"),
         ("view=retries&retry_count=1&pattern=a", "retry_count can't be used with pattern"),
@@ -84,7 +84,10 @@ def test_a_hostile_queue_is_not_found(api, work, queue):
 @pytest.mark.parametrize(
     ("body", "error"),
     [
-        ({}, "field action is missing, it must be one of bury, cancel, delete, hold, let_go, perform_now, revive"),
+        (
+            {},
+            "field action is missing, it must be one of bury, cancel, delete, hold, let_go, perform_now, retry, revive",
+        ),
         ({"action": "explode", "ids": ["a"]}, "field action is 'explode', it must be one of"),
         ({"action": "delete"}, "give either ids, with their view, or all"),
         ({"action": "delete", "ids": ["a"], "all": {"view": "due"}}, "give either ids, with their view, or all"),

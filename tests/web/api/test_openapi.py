@@ -183,7 +183,7 @@ def test_parameters_say_what_they_may_be(document):
     parameters = {parameter["name"]: parameter for parameter in jobs["parameters"]}
     assert parameters["queue"]["in"] == "path"
     assert parameters["limit"]["schema"] == {"type": "integer", "minimum": 1, "maximum": 100, "default": 25}
-    views = {"due", "waiting", "scheduled", "retries", "held", "in_flight", "morgue"}
+    views = {"due", "waiting", "scheduled", "retries", "blocked", "held", "in_flight", "morgue"}
     assert set(parameters["view"]["schema"]["enum"]) == views
     assert all(parameter["description"] for parameter in parameters.values())
     _, _, job = described(document)["getJob"]

@@ -17,7 +17,7 @@ OPENMETRICS = "application/openmetrics-text; version=1.0.0"
 QUEUE = {
     "lowkiq_queue_length": 2, "lowkiq_queue_fresh": 1, "lowkiq_queue_retries": 1, "lowkiq_queue_waiting": 0,
     "lowkiq_queue_busy": 1, "lowkiq_queue_claims": 1, "lowkiq_queue_morgue_length": 1, "lowkiq_queue_paused_shards": 0,
-    "lowkiq_queue_held": 0,
+    "lowkiq_queue_held": 0, "lowkiq_queue_blocked": 0,
     "lowkiq_jobs_processed_total": 1, "lowkiq_jobs_failed_total": 2,
     "lowkiq_payloads_pushed_total": 6, "lowkiq_payloads_merged_total": 1,
 }  # fmt: skip

@@ -14,6 +14,8 @@ from starlette.applications import Starlette
 from lowkiq import Lowkiq
 from lowkiq.admin.jobs.bulks import new_bulk
 from lowkiq.admin.jobs.search import Match
+from lowkiq.admin.past.incidents import read_incidents
+from lowkiq.queue.shard import Exhausted
 from tests.queue.shard_driver import ShardDriver
 from tests.support import wait_until
 from tests.web.conftest import Browser
@@ -57,6 +59,59 @@ def test_one_dead_job_is_revived_at_once(browser: Browser, driver: ShardDriver) 
     response = act(browser, ("action", "revive"), ("view", "morgue"), ("ids", "3"), ("from", "job"))
     assert response.status_code == 303
     assert driver.morgue() == {}
+
+
+def test_one_dead_job_is_not_revived_unasked_behind_newer_payloads(browser: Browser, driver: ShardDriver) -> None:
+    driver.push_all(("a", b"1", 1.0, 1e9), ("a", b"2", 2.0, 1e9))
+    lease = driver.lease()
+    lease.claim()
+    lease.exhaust("a")
+    lease.claim()
+    question = act(browser, ("action", "revive"), ("view", "morgue"), ("ids", "a"), ("from", "job"))
+    assert "a would run behind newer payloads of its id" in Html(question.text).text
+    assert driver.morgue().keys() == {"a"}
+    assert confirm(browser, question).status_code == 303
+    assert driver.morgue() == {}
+
+
+def test_a_blocked_job_is_seen_and_retried_at_once_and_skipped_when_asked_back(
+    browser: Browser, driver: ShardDriver
+) -> None:
+    driver.push_all(("a", b"1", 1.0, 1e9), ("a", b"2", 2.0, 1e9))
+    lease = driver.lease()
+
+    def block() -> None:
+        lease.claim()
+        lease.settle(exhausted=[Exhausted("a", "boom", "block")])
+
+    block()
+    assert "Scheduled 5 Running 0 Retrying 0 Blocked 1" in read(browser, "/queues/q?view=waiting").text
+    assert "Retry" in read(browser, "/queues/q?view=blocked").text
+    told = read(browser, "/queues/q/job?id=a").text
+    assert "Blocked since" in told and "nothing of its id runs until somebody retries it" in told
+    assert act(browser, ("action", "retry"), ("view", "blocked"), ("ids", "a"), ("from", "job")).status_code == 303
+    block()
+    question = act(browser, ("action", "skip"), ("view", "blocked"), ("ids", "a"), ("from", "job"))
+    assert "will lose their oldest payload" in Html(question.text).text
+    assert confirm(browser, question).status_code == 303
+    assert driver.queued()["a"].payloads == {b"2": 2.0}
+
+
+def test_pages_say_that_a_queue_blocks(app: Lowkiq, browser: Browser) -> None:
+    work = app.worker(queue_name="stopping", shards_count=1, max_retry_count=2, when_exhausted="block")(lambda _: None)
+    work.perform_async([{"id": "a"}])
+    assert "a failing job is tried 3 times, then is blocked" in read(browser, "/queues/stopping").text
+    assert "never; 3 tries left, then blocked" in read(browser, "/queues/stopping/job?id=a").text
+
+
+def test_several_blocked_jobs_that_are_retried_are_an_incident(browser: Browser, driver: ShardDriver) -> None:
+    driver.push_all(("a", b"1", 1.0, 1e9), ("b", b"1", 1.0, 1e9))
+    lease = driver.lease()
+    lease.settle(exhausted=[Exhausted(job.id, "boom", "block") for job in lease.claim()])
+    question = act(browser, ("action", "retry"), ("view", "blocked"), ("ids", "a"), ("ids", "b"))
+    assert confirm(browser, question).status_code == 303
+    (deed,) = read_incidents(driver.caller, driver.shard.namespace, kind="retry")
+    assert (deed.says, deed.who) == ("Retry: 2 jobs of q", "anyone at 127.0.0.1")
 
 
 @pytest.mark.parametrize("action", ["bury", "delete"])

@@ -77,11 +77,43 @@ local function parse_claimed(P, claim, record)
   return perform_in, split(rest)
 end
 
+--- never
+-- A blocked id waits for a person, with all its payloads: in `due` it stands at a time that never comes, so no claim meets
+-- it, and what is pushed merges. `blocked` has since when. That time is no 'inf': an owner that waits for nothing gets
+-- pushes handed over, whatever their ids (push.lua), be it one of an older Lowkiq. Its record is in full.
+local NEVER = '1e+30'
+
+--- blocked
+--@ claimed never
+local function is_blocked(P, id)
+  return tonumber(redis.call('ZSCORE', P .. 'due', id) or 0) == tonumber(NEVER)
+end
+
+--- by_hand
+local BY_HAND = 'moved to the morgue by hand' -- in place of an error
+
 --- bury
 --@ shard stamp
 local function morgue_entry(P, id, error, now)
   redis.call('ZADD', P .. 'morgue', stamp(now), id)
   redis.call('HSET', P .. 'morgue:errors', id, error)
+end
+
+--- newer
+--@ payloads lowest
+-- `morgue:newer` has ids of which newer payloads were left when they died, and go on: the lowest score of those. Revived
+-- after them a job would run out of order (newer.lua). What is pushed later is not known there.
+--
+-- `score` is the lowest that dies now, `left` that of the next that is still claimed, if any is.
+local function note_newer(P, id, score, left)
+  local known = redis.call('HGET', P .. 'morgue:newer', id)
+  if known and tonumber(known) ~= tonumber(score) then return end
+  left = left or lowest_score(P .. 'payloads', id)
+  if left then
+    redis.call('HSET', P .. 'morgue:newer', id, left)
+  elseif known then
+    redis.call('HDEL', P .. 'morgue:newer', id)
+  end
 end
 
 --- running
@@ -246,7 +278,7 @@ local function count_death(P, claim, ran, max_crashes)
 end
 
 --- restore
---@ claimed read parse bury requeue forget over
+--@ claimed read parse bury newer requeue forget over
 --@ cancelling mark
 --@ notes note
 -- Returns a whole claim to the queue, but for the cancelled, and the doomed, by whose deaths the morgue knows them.
@@ -260,9 +292,11 @@ local function restore_claim(P, now, claim, doomed, kind)
       drop_claimed(P, now, id, held)
       note(P, 'cancelled', id, '')
     elseif doomed[id] then
+      local score = held == '*' and redis.call('ZRANGE', P .. 'claim:' .. id, 0, 0, 'WITHSCORES')[2] or split(held)
       claimed_into(P, P .. 'morgue:payloads', id, held)
       copy_tags(P, 'claimed_tags', 'morgue:tags', id)
       morgue_entry(P, id, 'the node that ran this job died ' .. doomed[id] .. ' times (max_crashes)', now)
+      note_newer(P, id, score)
       forget(P, id)
       note(P, 'buried', id, '', 'max_crashes')
       buried = buried + 1
@@ -292,6 +326,7 @@ end
 local function unqueue(P, id)
   redis.call('ZREM', P .. 'due', id)
   redis.call('ZREM', P .. 'retries', id)
+  redis.call('ZREM', P .. 'blocked', id)
   redis.call('HDEL', P .. 'behind', id)
   drop_tags(P, 'tags', {id})
   if not claim_of(P, id) then forget(P, id) end
@@ -321,6 +356,7 @@ local function drop_from(P, which, id)
     redis.call('HDEL', P .. 'morgue:payloads', id)
     redis.call('ZREM', P .. 'morgue', id)
     redis.call('HDEL', P .. 'morgue:errors', id)
+    redis.call('HDEL', P .. 'morgue:newer', id)
     drop_tags(P, 'morgue:tags', {id})
   else
     drop_queued(P, id)

@@ -37,6 +37,15 @@ local function payloads_get(key, id)
   return redis.call('ZSCORE', string.gsub(key, 'payloads$', 'due'), id) .. ':' .. string.sub(held, 5)
 end
 
+--- lowest
+--@ payloads split get
+-- The lowest score of an id's payloads, if it has any.
+local function lowest_score(key, id)
+  local held = payloads_get(key, id)
+  if held == '*' then return redis.call('ZRANGE', key .. ':' .. id, 0, 0, 'WITHSCORES')[2] end
+  return held and (split(held))
+end
+
 --- add
 --@ payloads split get
 -- Equal payloads keep the lower score. The id's due time may be about to change, so its record is compact no more.

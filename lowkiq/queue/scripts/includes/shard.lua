@@ -158,6 +158,13 @@ local function see(P, now, was_set_back, seen)
   end
 end
 
+--- first_place
+-- Where the first of several jobs is due that are made due at once: they keep their order a microsecond apart, behind all
+-- that were given a place before, by a push or so. While the clock is set back, by the clock.
+local function first_place(now, last_score)
+  return last_score == now and now + 1 or now
+end
+
 --- note_time
 --@ shard see
 -- Something else than a push has queued jobs for now.
