@@ -15,7 +15,8 @@ from lowkiq.admin.words import behind_newer
 from lowkiq.errors import short
 from lowkiq.web.api.input import Rejected
 from lowkiq.web.api.operation import NO_QUEUE, ApiCall, Reply, operation
-from lowkiq.web.api.types import ActionRequest, All, BulksReply, Matches, Moved, UndoRequest
+from lowkiq.web.api.replies import BulksReply, Matches, Moved
+from lowkiq.web.api.requests import ActionRequest, All, UndoRequest
 from lowkiq.web.bulk_runner import TooManyBulks
 from lowkiq.web.security.guard import who_of
 from lowkiq.web.security.paths import prefix_of

@@ -20,7 +20,8 @@ from lowkiq.admin.jobs.tracking import Tracked
 from lowkiq.errors import Refused
 from lowkiq.web.api.input import MAX_FIELDS, Rejected
 from lowkiq.web.api.operation import NO_QUEUE, ApiCall, operation
-from lowkiq.web.api.types import MAX_IDS, Moved, Text
+from lowkiq.web.api.replies import Moved
+from lowkiq.web.api.requests import MAX_IDS, Text
 from lowkiq.web.security.access import CALLER
 
 #: Listeners of one view at a time: each takes a connection to Redis.

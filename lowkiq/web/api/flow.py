@@ -7,7 +7,8 @@ from starlette.concurrency import run_in_threadpool
 from lowkiq.errors import SettingsError
 from lowkiq.web.api.input import Rejected
 from lowkiq.web.api.operation import NO_QUEUE, ApiCall, operation
-from lowkiq.web.api.types import PauseReply, PauseRequest, Resumed, SettingRow, SettingsReply, SettingsRequest
+from lowkiq.web.api.replies import PauseReply, Resumed, SettingRow, SettingsReply
+from lowkiq.web.api.requests import PauseRequest, SettingsRequest
 from lowkiq.web.live_options import options_of
 from lowkiq.web.security.guard import who_of
 

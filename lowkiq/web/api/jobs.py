@@ -16,17 +16,8 @@ from lowkiq.errors import short
 from lowkiq.failure import main_line
 from lowkiq.web.api.input import Rejected
 from lowkiq.web.api.operation import NO_QUEUE, ApiCall, operation
-from lowkiq.web.api.types import (
-    FoundJobRow,
-    JobQuery,
-    JobReply,
-    JobRow,
-    JobsQuery,
-    JobsReply,
-    Payload,
-    SearchQuery,
-    SearchReply,
-)
+from lowkiq.web.api.replies import FoundJobRow, JobReply, JobRow, JobsReply, Payload, SearchReply
+from lowkiq.web.api.requests import JobQuery, JobsQuery, SearchQuery
 from lowkiq.web.render.payloads import load_shallow
 from lowkiq.web.snapshot import Snapshot
 from lowkiq.web.view import View

@@ -15,24 +15,20 @@ from lowkiq.admin.past.history import SPANS, TOTAL, read_history
 from lowkiq.admin.past.statistics import number_of, read_statistics
 from lowkiq.web.api.input import Rejected
 from lowkiq.web.api.operation import NO_QUEUE, ApiCall, Reply, operation
-from lowkiq.web.api.types import (
+from lowkiq.web.api.replies import (
     AlertRow,
-    AlertsQuery,
     AlertsReply,
     Errors,
-    FailuresQuery,
     FailuresReply,
-    HistoryQuery,
     HistoryReply,
     NodesReply,
-    QueueQuery,
     QueueReply,
     QueuesReply,
-    StatisticsQuery,
     StatisticsReply,
     Stats,
     StatsReply,
 )
+from lowkiq.web.api.requests import AlertsQuery, FailuresQuery, HistoryQuery, QueueQuery, StatisticsQuery
 from lowkiq.web.view import View
 
 #: The header with the seconds since the oldest of the numbers was read.

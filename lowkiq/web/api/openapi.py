@@ -11,7 +11,7 @@ import msgspec
 from lowkiq.version import VERSION
 from lowkiq.web.api.input import schemas_of
 from lowkiq.web.api.operation import JSON, Operation
-from lowkiq.web.api.types import Failure
+from lowkiq.web.api.replies import Failure
 
 _REF: Final = "#/components/schemas/{name}"
 

@@ -13,7 +13,7 @@ from starlette.routing import Route
 
 from lowkiq.errors import UnknownQueue
 from lowkiq.web.api.input import Rejected, read_body, read_query
-from lowkiq.web.api.types import Failure
+from lowkiq.web.api.replies import Failure
 from lowkiq.web.view import View
 
 JSON: Final = "application/json"

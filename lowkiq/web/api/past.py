@@ -10,7 +10,8 @@ from lowkiq.admin.past.incidents import read_incidents
 from lowkiq.errors import short
 from lowkiq.web.api.input import Rejected
 from lowkiq.web.api.operation import ApiCall, Reply, operation
-from lowkiq.web.api.types import DumpReply, DumpsReply, HandQuestion, IncidentsQuery, IncidentsReply
+from lowkiq.web.api.replies import DumpReply, DumpsReply, HandQuestion, IncidentsReply
+from lowkiq.web.api.requests import IncidentsQuery
 from lowkiq.web.security.guard import who_of
 from lowkiq.web.security.paths import prefix_of
 

@@ -10,7 +10,7 @@ from starlette.routing import BaseRoute
 
 from lowkiq.web.api import actions, events, flow, jobs, monitoring, openapi, past, prometheus, tags
 from lowkiq.web.api.operation import JSON, ApiCall, operation
-from lowkiq.web.api.types import TokenReply
+from lowkiq.web.api.replies import TokenReply
 from lowkiq.web.security.paths import prefix_of
 from lowkiq.web.view import View
 

@@ -11,7 +11,7 @@ from lowkiq.admin.jobs.search import Match
 from lowkiq.job import shard_of
 from lowkiq.queue.shard import Exhausted
 from lowkiq.web import create_app
-from lowkiq.web.api.types import MAX_IDS
+from lowkiq.web.api.requests import MAX_IDS
 from lowkiq.web.bulk_runner import BulkRunner, TooManyBulks
 from tests.support import wait_until
 
