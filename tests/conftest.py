@@ -44,7 +44,8 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         room = _room(item)
         if room in SHARE_THE_MACHINE:
             item.add_marker(pytest.mark.flaky(reruns=1))
-        if room == "browser":  # one that hangs as its page is closed is not waited for as long as others
+        # One that hangs as its page is closed is not waited for as long as others.
+        if room == "browser" and not item.get_closest_marker("timeout"):
             item.add_marker(pytest.mark.timeout(100))
 
 

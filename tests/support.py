@@ -9,13 +9,14 @@ import subprocess
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, NoReturn
 
 import pytest
 import redis
 
+from lowkiq import Pushed, PushFailed
 from lowkiq_supervisor.errors import BootError
 from lowkiq_supervisor.processes.embedded_redis import find_server
 
@@ -163,3 +164,15 @@ def wait_until(condition: Callable[..., Any], what: str = "", *, within: float =
         if time.monotonic() > deadline:
             raise TimeoutError(f"not within {within} s: {what or getattr(condition, '__name__', condition)}")
         time.sleep(every)
+
+
+def until_pushed(push: Callable[[], Pushed]) -> Pushed:
+    """The outcome of the first push that gets through: a busy machine may take longer than its push_timeout."""
+
+    def once() -> Pushed | None:
+        with suppress(PushFailed):
+            return push()
+        return None
+
+    pushed: Pushed = wait_until(once)
+    return pushed

@@ -80,6 +80,8 @@ class Judge:
         for said in seen.said:
             if says and _is(says, said):
                 self._first.setdefault(watch.name, (seen.at, said))
+            elif self.ended and said.key == "stale" and "stale" in says:
+                continue  # until there is a new picture it is stale, whatever keeps that from coming
             elif not _is(CONSEQUENCES, said) or self.fault.happens not in MAY_LOSE_NODES:
                 self._besides[watch.name].setdefault(said.key, f"{said.text} ({said.since})")
         if self.ended and seen.is_quiet:

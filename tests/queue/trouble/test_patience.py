@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -10,7 +9,7 @@ from collections.abc import Callable, Iterator
 import pytest
 
 from lowkiq import Pushed, PushFailed, Worker
-from tests.support import HOST, RedisServer, free_port, running_redis, wait_until
+from tests.support import HOST, RedisServer, free_port, running_redis, until_pushed
 
 #: Seconds that a push may wait, and that a busy machine may take besides.
 TIMEOUT, SPARE = 0.5, 20.0
@@ -39,31 +38,19 @@ def failure(push: Callable[[], object]) -> str:
     return str(caught.value)
 
 
-def push_before(worker: type[Worker], id: str = "a") -> None:
-    """Opens the connection; on a busy machine that may take longer than a push has."""
-
-    def is_pushed() -> bool:
-        with contextlib.suppress(PushFailed):
-            worker.perform_async([{"id": id}])
-            return True
-        return False
-
-    wait_until(is_pushed)
-
-
 ONE = [{"id": "a"}]
 MANY = [{"id": number} for number in range(3_000)]
 
 
 @pytest.mark.parametrize("jobs", [ONE, MANY], ids=["one", "many"])
 def test_a_stopped_redis_costs_no_more(server, worker, jobs):
-    push_before(worker, "before")
+    until_pushed(lambda: worker.perform_async([{"id": "before"}]))
     server.pause()
     text = failure(lambda: worker.perform_async(jobs))
     assert f"took 0 of {len(jobs)} payloads for sure, of the others nobody knows: " in text
     assert "see its log, whether it is overloaded or stopped" in text
     server.resume()
-    assert sum(worker.perform_async(jobs)) == len(jobs)
+    assert sum(until_pushed(lambda: worker.perform_async(jobs))) == len(jobs)
 
 
 @pytest.mark.parametrize("jobs", [ONE, MANY], ids=["one", "many"])
@@ -74,7 +61,7 @@ def test_nor_one_that_was_stopped_before_the_first_push(server, worker, jobs):
 
 def test_nor_with_more_threads_than_connections(server, make_app):
     worker = make_app(redis_url=server.url, push_timeout=TIMEOUT, client_pool_size=2).worker(queue_name="q")(work)
-    push_before(worker)
+    until_pushed(lambda: worker.perform_async(ONE))
     server.pause()
     texts: list[str] = []
     threads = [
@@ -88,14 +75,14 @@ def test_nor_with_more_threads_than_connections(server, make_app):
 
 
 def test_nor_does_one_that_is_away(server, worker):
-    push_before(worker)
+    until_pushed(lambda: worker.perform_async(ONE))
     server.stop()
     assert "see whether it runs" in failure(lambda: worker.perform_async(ONE))
 
 
 def test_one_that_comes_back_in_time_has_the_job(server, make_app):
     worker = make_app(redis_url=server.url, push_timeout=60).worker(queue_name="q")(work)
-    push_before(worker)
+    until_pushed(lambda: worker.perform_async(ONE))
     server.pause()
     timer = threading.Timer(0.3, server.resume)
     timer.start()
@@ -106,7 +93,7 @@ def test_one_that_comes_back_in_time_has_the_job(server, make_app):
 def test_queries_and_actions_have_their_own_time(server, make_app):
     app = make_app(redis_url=server.url, push_timeout=0.5)
     worker = app.worker(queue_name="q")(work)
-    push_before(worker)
+    until_pushed(lambda: worker.perform_async(ONE))
     server.pause()
     timer = threading.Timer(1.5, server.resume)
     timer.start()
