@@ -170,18 +170,20 @@ class Previews:
             found = self._reader.find(id)
         except ValueError:  # too long, or empty: nothing has such an id
             return Page([], None)
-        state, now = STATES[view], redis_time(self._caller)
-        jobs = [job for job in self._listed(view, [found]) if _is_in(state, job, now)]
-        return Page([job for job in jobs if view != "retries" or job.retry_count >= 0], None)
+        state, (shard, raw) = STATES[view], found
+        (score,) = self._caller.read([("ZSCORE", f"{shard.prefix}{state.index}", raw)], None)
+        if score is None:
+            return Page([], None)
+        now = redis_time(self._caller)
+        return Page([job for job in self._listed(view, [found]) if _is_in(state, job, float(score), now)], None)
 
     def _listed(self, view: str, found: Sequence[Found]) -> list[JobPreview]:
         return self._reader.fetch([(STATES[view].where, *one) for one in found], LISTED_PAYLOADS, LISTED_BYTES)
 
 
-def _is_in(state: State, job: JobPreview, now: float) -> bool:
-    if job.is_blocked or state.index == "blocked":
-        return job.is_blocked and state.is_due is None
-    return (job.waits_for_own_run and bool(state.is_due)) or state.has(job.at, now)
+def _is_in(state: State, job: JobPreview, score: float, now: float) -> bool:
+    """Returns whether a job with that score in the state's index is in the state: a blocked one is never due."""
+    return state.has(score, now) and not (job.is_blocked and state.is_due is not None)
 
 
 def _place(cursor: str) -> Place:

@@ -80,3 +80,16 @@ def test_settings_that_cannot_be_are_refused(api, failed):
     ):
         assert says in api.post("queues/q/settings", body, 400)["error"]
     api.get("queues/no/settings", 404)
+
+
+def test_an_exact_id_is_found_in_the_states_that_it_is_in(api, failed):
+    failed.push("new")
+    api.post("queues/q/actions", {"action": "hold", "ids": ["new"]})
+
+    def found(id: str) -> set[str]:
+        views = ("due", "waiting", "scheduled", "retries", "blocked", "held", "morgue")
+        return {view for view in views if api.get(f"queues/q/jobs?view={view}&pattern={id}")["jobs"]}
+
+    assert found("new") == {"due", "waiting", "held"}
+    assert found("fresh") == {"due", "waiting"}
+    assert found("once") == {"due", "scheduled", "retries"}
