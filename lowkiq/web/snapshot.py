@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Annotated, Any, Final
@@ -26,6 +26,7 @@ from lowkiq.admin.alerts.look import Found, Look
 from lowkiq.admin.alerts.redis import RedisHealth
 from lowkiq.admin.beats.health import NodeHealth, Running, read_health, running_batches
 from lowkiq.admin.beats.nodes import Nodes, judge
+from lowkiq.admin.live import LiveSetting, read_live
 from lowkiq.admin.metrics import QueueMetrics, ShardMetrics, by_queue, read_shards, total
 from lowkiq.admin.words import printable
 from lowkiq.errors import unknown_queue
@@ -77,6 +78,8 @@ class Snapshot:
     server: RedisHealth
     #: All that is wrong, the worst first.
     alerts: list[Alert]
+    #: Queue → options that people have set in place of the code's.
+    live: Mapping[str, Mapping[str, LiveSetting]]
     #: By this process's clock: when its poll began, and when the oldest of the shards' numbers was read.
     began: float = 0.0
     oldest: float = 0.0
@@ -248,6 +251,7 @@ class _Poll:
             nodes=nodes,
             server=found.server,
             alerts=found.alerts,
+            live=read_live(backend.caller, backend.namespace),
             began=began,
             oldest=min(self._read_at.values(), default=began),
         )

@@ -90,7 +90,7 @@ def build(view: View, visit: Visit) -> Mapping[str, Any]:
         "shard": shard,
         "is_tracked": is_tracked,
         "transitions": transitions,
-        "max_retry_count": max_retry_count(view, queue),
+        "max_retry_count": max_retry_count(view, visit, queue),
         "when_exhausted": when_exhausted(view, queue),
         "shows_payloads": view.payloads,
         "wordings": WORDINGS,

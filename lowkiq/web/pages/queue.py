@@ -7,7 +7,7 @@ from typing import Any, Final
 
 from lowkiq.admin.metrics import ShardMetrics
 from lowkiq.admin.past.history import read_history
-from lowkiq.policies import most_retries
+from lowkiq.policies import most_retries, without_limits
 from lowkiq.web.pages import statistics
 from lowkiq.web.pages.jobs import address_of, jobs_of
 from lowkiq.web.pages.live import Visit
@@ -37,7 +37,7 @@ def _numbers(view: View, visit: Visit, queue: str) -> dict[str, Any]:
         "span": span,
         "charts": charts_of(points, span, visit.snapshot.at, marked(view, visit, span, queue)),
         "address": address_of(visit.query),
-        "max_retry_count": max_retry_count(view, queue),
+        "max_retry_count": max_retry_count(view, visit, queue),
         "when_exhausted": when_exhausted(view, queue),
     }
 
@@ -48,13 +48,17 @@ def _shards(visit: Visit, queue: str) -> dict[str, Any]:
     return {"shards": shown, "shards_left": len(shards) - len(shown)}
 
 
-def max_retry_count(view: View, queue: str) -> int | None:
+def max_retry_count(view: View, visit: Visit, queue: str) -> int | None:
     """
-    Retries that the queue's worker allows; None when this application does not have the worker, or it depends on the
-    error.
+    Retries of the queue's jobs, as people have set it live or else as its worker says; None when this application does
+    not have the worker, or it depends on the error.
     """
-    worker = view.app.workers.get(queue)
-    return None if worker is None else most_retries(worker.retry, worker.max_retry_count)
+    worker, setting = view.app.workers.get(queue), visit.snapshot.live.get(queue, {}).get("max_retry_count")
+    if worker is None:
+        return None
+    if setting is None:
+        return most_retries(worker.retry, worker.max_retry_count)
+    return most_retries(without_limits(worker.retry), int(setting.value or 0))
 
 
 def when_exhausted(view: View, queue: str) -> str:

@@ -10,6 +10,7 @@ import httpx
 import pytest
 from starlette.applications import Starlette
 
+from lowkiq import Lowkiq
 from lowkiq.admin.jobs.states import STATES
 from lowkiq.admin.past.incidents import read_incidents
 from lowkiq.web.snapshot import INTERVAL
@@ -115,3 +116,16 @@ def test_settings_are_shown_set_and_unset(browser: Browser, driver: ShardDriver)
     assert change(browser, ("name", "batch_sise"), ("value", "1")).status_code == 400
     assert change(browser, ("name", "concurrency"), ("unset", "1")).status_code == 303
     assert "7 set" not in read(browser, "/queues/q/settings").text
+
+
+def test_the_limit_of_retries_is_the_one_that_nodes_go_by(
+    app: Lowkiq, make_web: Callable[..., Starlette], browse: Callable[..., Browser]
+) -> None:
+    @app.worker(queue_name="q", shards_count=1, max_retry_count=4)
+    def jobs(batch: dict[str, list[object]]) -> None: ...
+
+    jobs.perform_async([{"id": "a"}])
+    browser = browse(make_web())
+    assert "a failing job is tried 5 times" in read(browser, "/queues/q").text
+    jobs.actions.set(max_retry_count=1, who="ann")
+    wait_until(lambda: "a failing job is tried twice" in read(browser, "/queues/q").text, within=10 * INTERVAL)
