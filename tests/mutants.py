@@ -56,10 +56,10 @@ MUTANTS = {
     "claims_beside_the_unknown": Mutant(
         "claim.lua", "if not string.find(ARGV[9], ' ' .. claim.number .. ' ', 1, true) then", "if false then", "I4"
     ),
-    "claims_what_runs": Mutant("claimed.lua", "if running[ids[i]] then", "if false then", "I4"),
-    "parks_without_its_time": Mutant("claimed.lua", "behind[i * 2] = id, due[i]", "behind[i * 2] = id, '0'"),
+    "claims_what_runs": Mutant("parking.lua", "if running[ids[i]] then", "if false then", "I4"),
+    "parks_without_its_time": Mutant("parking.lua", "behind[i * 2] = id, due[i]", "behind[i * 2] = id, '0'"),
     "parks_in_compact": Mutant(
-        "claimed.lua",
+        "parking.lua",
         "if #full > 0 then redis.call('HSET', P .. 'payloads', unpack(full)) end",
         "",
         "the record of a parked",
@@ -78,7 +78,7 @@ MUTANTS = {
         "perform_now.lua", "tonumber(perform_in) < tonumber(NEVER) and ", "", "parked is what"
     ),
     "parked_ahead_of_the_clock": Mutant(
-        "claimed.lua", "tonumber(found[i]) > now / 1000000 and stamp(now) or found[i]", "found[i]"
+        "parking.lua", "tonumber(found[i]) > now / 1000000 and stamp(now) or found[i]", "found[i]"
     ),
     "settles_another_claim": Mutant(
         "claimed.lua", "key = P .. 'aside:' .. number, last_due", "key = P .. 'claim', last_due"
@@ -93,7 +93,7 @@ MUTANTS = {
     "dropped_and_still_parked": Mutant(
         "claimed.lua", "  redis.call('HDEL', P .. 'behind', id)\n  drop_tags", "  drop_tags", "parked is what"
     ),
-    "deaths_of_the_newest_claim": Mutant("claimed.lua", "if claim == number then jobs", "if false then jobs", "I7"),
+    "deaths_of_the_newest_claim": Mutant("deaths.lua", "if claim == number then jobs", "if false then jobs", "I7"),
     "claimed_of_an_older_layout": Mutant("shard.lua", "if not can_write_older then", "if false then", "I8"),
     "claim_late": Mutant("claim.lua", "if tonumber(number) <= last_claim then", "if false then"),
     "open_for_ever": Mutant(
@@ -143,24 +143,24 @@ MUTANTS = {
         "I7",
     ),
     "abandoned_is_dead": Mutant("acquire.lua", "is_foreign and not abandoned and", "is_foreign and", "I7"),
-    "one_death_more": Mutant("claimed.lua", "died >= max_crashes", "died > max_crashes", "I7"),
+    "one_death_more": Mutant("deaths.lua", "died >= max_crashes", "died > max_crashes", "I7"),
     "deaths_forgotten_in_hand": Mutant(
         "claimed.lua", "if not claim_of(P, id) then forget(P, id) end", "forget(P, id)", "I7"
     ),
     "suspects_among_others": Mutant("claim.lua", "count, crowds = part_suspects(P, ids, count)", "crowds = {}", "I7"),
     "crowds_count": Mutant(
-        "claimed.lua", "redis.call('HEXISTS', P .. 'crashes', id) == 0 and 'crashes' or 'crowds'", "'crashes'", "I7"
+        "deaths.lua", "redis.call('HEXISTS', P .. 'crashes', id) == 0 and 'crashes' or 'crowds'", "'crashes'", "I7"
     ),
-    "buried_in_a_crowd": Mutant("claimed.lua", "if alone == claim.number .. ' ' .. id then", "if true then", "I7"),
+    "buried_in_a_crowd": Mutant("deaths.lua", "if alone == claim.number .. ' ' .. id then", "if true then", "I7"),
     "alone_in_any_claim": Mutant(
-        "claimed.lua", "alone == claim.number .. ' ' .. id", "string.match(alone or '', ' (.*)') == id", "I7"
+        "deaths.lua", "alone == claim.number .. ' ' .. id", "string.match(alone or '', ' (.*)') == id", "I7"
     ),
     "alone_after_the_lease": Mutant("acquire.lua", "'claim', 'alone',", "'claim',"),
     "alone_among_others": Mutant("isolate.lua", "  redis.call('HDEL', P .. 'owner', 'alone')", ""),
     "isolates_any_claim": Mutant("isolate.lua", "if not find_claim(P, ARGV[3], last_claim) then return 0 end", ""),
-    "suspects_all_of_the_claim": Mutant("claimed.lua", "if jobs + after > count then", "if jobs ~= 0 then", "I7"),
-    "suspects_another_claim": Mutant("claimed.lua", "if claim == number then", "if true then", "I7"),
-    "suspects_nobody": Mutant("claimed.lua", "if ran == '' then jobs = count end", "", "I7"),
+    "suspects_all_of_the_claim": Mutant("deaths.lua", "if jobs + after > count then", "if jobs ~= 0 then", "I7"),
+    "suspects_another_claim": Mutant("deaths.lua", "if claim == number then", "if true then", "I7"),
+    "suspects_nobody": Mutant("deaths.lua", "if ran == '' then jobs = count end", "", "I7"),
     "crowds_not_forgotten": Mutant("claimed.lua", "redis.call('HDEL', P .. 'crowds', ...)", "", "I7"),
     "any_layout_for_one": Mutant("push.lua", "meta[1] == ARGV[1] and", ""),
     "compact_without_fence": Mutant("quick_claim.lua", "owner[1] == ARGV[1] and owner[2] == ARGV[2] and", "", "I1"),
@@ -354,7 +354,7 @@ MUTANTS = {
     "held_and_finished": Mutant("finish.lua", ", P .. 'held'", "", "held"),
     "held_and_opened": Mutant("claim.lua", "if not (has_others or has_held) then", "if not has_others then", "held"),
     "held_and_still_open": Mutant("hold.lua", "redis.call('HDEL', P .. 'owner', 'open')", "", "held"),
-    "held_and_unparked": Mutant("claimed.lua", "if found[i] and not held[i] then", "if found[i] then"),
+    "held_and_unparked": Mutant("parking.lua", "if found[i] and not held[i] then", "if found[i] then"),
     "held_and_parked_with_the_rest": Mutant("holding.lua", "held[ids[i]] = since[i] or nil", "held[ids[i]] = true"),
     "held_since_the_last_time": Mutant("hold.lua", "'NX', since", "since"),
     "held_and_parked_for_ever": Mutant("let_go.lua", "unpark(P, now, gone)", ""),

@@ -5,7 +5,7 @@
 -- ARGV  1 layout, then ids
 -- returns how many were held   errors: LAYOUT, NEWER
 --@ shard clock layout
---@ claimed unpark
+--@ parking unpark
 --@ bell ring
 --@ notes note
 local P = KEYS[1]

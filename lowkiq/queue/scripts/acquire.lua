@@ -43,7 +43,9 @@ end
 
 -- All that only a claim needs is made here: mostly there is none.
 local function restore()
---@ claimed in_hand death restore unpark blocked
+--@ claimed in_hand restore blocked
+--@ parking unpark
+--@ deaths death
 --@ tags left
   free_first(P)
   local restored, buried, due_by = 0, 0, shard_now(P, last_score)

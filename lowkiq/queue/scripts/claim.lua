@@ -21,7 +21,8 @@ local FIRST_STEP, LAST_STEP = 4, 32 -- payloads read at a time: a thousand large
 --@ shard clock owner layout follow_clock_back
 --@ bell oldest_due
 --@ payloads get span fold zadd_lowest
---@ claimed running set_aside park
+--@ claimed running set_aside
+--@ parking park
 --@ holding park
 --@ notes note
 

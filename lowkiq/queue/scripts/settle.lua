@@ -33,7 +33,8 @@ if #ARGV == 11 and ARGV[4] == 'ack' and ARGV[5] == '0' then
 end
 
 --@ shard clock owner oom
---@ claimed find restore newer acquit forget unpark over never
+--@ claimed find restore newer acquit forget over never
+--@ parking unpark
 --@ cancelling mark
 --@ payloads fold
 --@ bell oldest_due

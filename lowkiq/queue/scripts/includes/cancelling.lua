@@ -5,7 +5,8 @@
 -- Lowkiq, must never touch a later run.
 
 --- mark
---@ claimed forget unpark
+--@ claimed forget
+--@ parking unpark
 local has_cancels, epoch
 
 local function are_any_cancelled(P)

@@ -128,66 +128,9 @@ local function ids_of(claims)
   return ids
 end
 
---- parked
--- What is queued for an id that runs in another claim is parked when a claim meets it: it waits behind that run. `behind`
--- has when it was due; in `due` it is at inf, where no claim meets it again, and its record is in full. So an id whose run
--- is over is unparked, before it leaves its claim. That was set aside by then: nothing waits behind the newest one.
-local has_parked
-
-local function is_any_parked(P)
-  if has_parked == nil then has_parked = redis.call('EXISTS', P .. 'behind') == 1 end
-  return has_parked
-end
-
---- park
---@ payloads get
--- Parks those of these ids that run, each at most once a run. Returns how many.
-local function park_running(P, ids, count, running)
-  local parked = {}
-  for i = 1, count do
-    if running[ids[i]] then parked[#parked + 1] = ids[i] end
-  end
-  if #parked == 0 then return 0 end
-  local due = redis.call('ZMSCORE', P .. 'due', unpack(parked))
-  local held = redis.call('HMGET', P .. 'payloads', unpack(parked))
-  local behind, later, full = {}, {}, {}
-  for i, id in ipairs(parked) do
-    behind[i * 2 - 1], behind[i * 2] = id, due[i]
-    later[i * 2 - 1], later[i * 2] = 'inf', id
-    if held[i] and is_compact(held[i]) then
-      full[#full + 1], full[#full + 2] = id, due[i] .. ':' .. string.sub(held[i], 5)
-    end
-  end
-  redis.call('HSET', P .. 'behind', unpack(behind))
-  if #full > 0 then redis.call('HSET', P .. 'payloads', unpack(full)) end
-  redis.call('ZADD', P .. 'due', unpack(later))
-  return #parked
-end
-
---- unpark
---@ shard stamp
---@ claimed parked
--- What waits behind these ids is due again, at its own time. That was due, so it is not ahead of a clock set back since.
-local function unpark(P, now, ids)
-  if not is_any_parked(P) then return end
-  local found = redis.call('HMGET', P .. 'behind', unpack(ids))
-  local held = redis.call('ZMSCORE', P .. 'held', unpack(ids)) -- holding.lua
-  local due, parked = {}, {}
-  for i, id in ipairs(ids) do
-    if found[i] and not held[i] then
-      due[#due + 1] = tonumber(found[i]) > now / 1000000 and stamp(now) or found[i]
-      due[#due + 1] = id
-      parked[#parked + 1] = id
-    end
-  end
-  if #parked == 0 then return end
-  redis.call('ZADD', P .. 'due', unpack(due))
-  redis.call('HDEL', P .. 'behind', unpack(parked))
-end
-
 --- requeue
 --@ payloads add absorb
---@ claimed parked
+--@ parking parked
 --@ tags copy drop
 local function claimed_into(P, key, id, held)
   if held == '*' then
@@ -229,52 +172,6 @@ local function forget(P, ...)
   redis.call('HDEL', P .. 'errors', ...)
   redis.call('HDEL', P .. 'checkpoints', ...)
   drop_tags(P, 'claimed_tags', {...})
-end
-
---- death
---@ claimed read
--- Counts the death of the claim's holder against the ids that ran then (I7). `ran` is '' when nobody knows what did: then
--- all of the claim may have; or '-' for nothing; or for each claim that ran 'number:jobs:after', with a space between
--- them: so many jobs of the claim with that number, and so many that came after them, since settled jobs are those
--- before. Of a claim that is not named nothing ran.
---
--- Of those that ran at once nobody knows which killed the node, so their first death makes them suspects and no more.
--- It is held against a suspect that ran alone on its node (isolate.lua), and only then it is buried, as soon as it has
--- reached max_crashes. Returns the deaths of ids that are to be buried.
-local function which_ran(ran, number, count)
-  local jobs, after = 0, 0
-  if ran == '' then jobs = count end
-  for word in string.gmatch(ran ~= '-' and ran or '', '%S+') do
-    local claim, some, behind = string.match(word, '^(%d+):(%d+):(%d+)$')
-    if not claim then return 1, count end
-    if claim == number then jobs, after = some, behind end
-  end
-  if jobs + after > count then return 1, count end
-  return count - after - jobs + 1, count - after
-end
-
-local function count_death(P, claim, ran, max_crashes)
-  local ids = read_claim(claim)
-  local alone = redis.call('HGET', P .. 'owner', 'alone')
-  local first, last = which_ran(ran, claim.number, #ids)
-
-  local function count(deaths, id)
-    local died = (tonumber(redis.call('HGET', P .. deaths, id)) or 0) + 1
-    redis.call('HSET', P .. deaths, id, string.format('%.0f', died))
-    return died
-  end
-
-  local doomed = {}
-  for i = first, last do
-    local id = ids[i]
-    if alone == claim.number .. ' ' .. id then
-      local died = count('crashes', id)
-      if died >= max_crashes then doomed[id] = died end
-    else
-      count(redis.call('HEXISTS', P .. 'crashes', id) == 0 and 'crashes' or 'crowds', id)
-    end
-  end
-  return doomed
 end
 
 --- restore
