@@ -380,7 +380,9 @@ function growOlder() {
 
 localise(document);
 const { timeZone } = Intl.DateTimeFormat().resolvedOptions();
-set(document.getElementById("zone"), `Times are in your zone, ${timeZone}, unless marked UTC; point at one for UTC`);
+if (!timeZone.endsWith("UTC")) {
+  set(document.getElementById("zone"), `Times are in your zone, ${timeZone}, unless marked UTC; point at one for UTC`);
+}
 
 const KEYS = [
   ["j, k", "next, previous row"], ["Enter", "open it"], ["x", "select it"], ["Shift-click", "select all up to there"],
