@@ -73,6 +73,7 @@ class Causes:
 
     def _of_lost_claim(self, node: Node, begun_at: float, written_at: float, again_at: float) -> str | None:
         """Fault that kept a node from settling what was begun and written then, before somebody else took it."""
+        wrote_at = written_at
         if node.via == "proxy":  # a settle that is delayed meets what comes during the delay
             delays = [delay.until for delay in self._delays if delay.since - CLAIM_WINDOW <= written_at <= delay.until]
             written_at = max([written_at, *delays])
@@ -82,11 +83,11 @@ class Causes:
             # A pid may have been another process's before.
             if fault.until >= node.since and _explains(fault, begun_at, written_at, again_at, CLAIM_WINDOW):
                 return fault.kind
-        if node.died_at is not None and node.died_at - CLAIM_WINDOW <= written_at <= node.died_at:
+        if node.died_at is not None and wrote_at <= node.died_at <= written_at + CLAIM_WINDOW:
             return "a job killed the node"
         # A helper lives for some milliseconds longer than its node.
         if any(
-            died_at - CLAIM_WINDOW <= written_at <= died_at + CLAIM_WINDOW
+            wrote_at - CLAIM_WINDOW <= died_at <= written_at + CLAIM_WINDOW
             for died_at in self._deaths_of[node.helps or 0]
         ):
             return "a job killed the node"

@@ -109,3 +109,13 @@ def test_a_settle_that_was_delayed_may_meet_a_later_outage() -> None:
     assert len(check(world).unexplained) == 1
     world.nodes["A"].via = "proxy"
     assert (dict(check(world).duplicates), check(world).unexplained) == ({"kill redis": 1}, [])
+
+
+def test_or_the_death_of_its_own_node() -> None:
+    world = history(
+        *run(10, "A.0", 5, 1), *run(14, "B.0", 6, 1), pushed=1, faults=(Window("delay", 10.2, 12, via="proxy"),)
+    )
+    world.nodes["A"].via, world.nodes["A"].died_at = "proxy", 13.0
+    assert len(check(world).unexplained) == 1, "it was settled by then"
+    world.nodes["A"].died_at = 11.0
+    assert (dict(check(world).duplicates), check(world).unexplained) == ({"a job killed the node": 1}, [])
