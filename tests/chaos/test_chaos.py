@@ -22,8 +22,8 @@ pytestmark = pytest.mark.long
 
 #: Only what makes nodes outlive their leases: with the load that meets it early in a lease, what a fence is for.
 PAUSES = {"pause node": (1.0, 1.2, 2.2)}
-#: Runs of the mutant after which a checker that has found nothing is of no use.
-TRIES = 8
+#: Runs of the mutant after which a checker that has found nothing is of no use: about one in three finds something.
+TRIES = 12
 
 
 def found(outcome: Outcome) -> str:
@@ -40,7 +40,7 @@ def test_half_a_minute_of_every_fault_loses_nothing_and_keeps_the_order(tmp_path
     assert not missing, "these never came"
 
 
-@pytest.mark.timeout(600)
+@pytest.mark.timeout(900)
 def test_without_the_fence_chaos_finds_what_goes_wrong(tmp_path: Path) -> None:
     for seed in range(TRIES):
         directory = tmp_path / str(seed)
