@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import shlex
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Final, Literal, NamedTuple, Self
@@ -136,3 +137,8 @@ class Thresholds:
     def lag_of(self, queue: str) -> float:
         """Seconds by which jobs of a queue may be late; 0: any."""
         return self.lags.get(queue, self.lag)
+
+
+def command_on(queue: str, words: str) -> str:
+    """A command line on a queue: the shell runs nothing that its name contains. "" where nobody could type that."""
+    return f"{words} {shlex.quote(queue)}" if queue.isprintable() else ""

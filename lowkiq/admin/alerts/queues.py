@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from typing import Final, NamedTuple
 
 from lowkiq.admin import words
-from lowkiq.admin.alerts.alert import Alert
+from lowkiq.admin.alerts.alert import Alert, command_on
 from lowkiq.admin.alerts.situation import Situation
 from lowkiq.admin.beats.health import Running
 from lowkiq.admin.metrics import QueueMetrics, ShardMetrics
@@ -148,7 +148,7 @@ def _paused(now: Situation, queue: str, row: QueueMetrics) -> Iterator[Alert]:
         nodes = ", ".join(sorted({printable(shard.owner or "", 80) for shard in shards if shard.restless})[:3])
         parts.append(f"what {plural(row.restless, 'shard')} of {nodes} had claimed may still start")
         do = "See those nodes: they hang, or are of an older Lowkiq, which knows of no pause and runs on"
-    where, command = f"/queues/{queue}", f"lowkiq resume {queue}"
+    where, command = f"/queues/{queue}", command_on(queue, "lowkiq resume")
     yield Alert("paused", "warn", queue, "; ".join(parts), do, since or None, where, command)
 
 
@@ -202,7 +202,7 @@ def _blocked(now: Situation, queue: str, row: QueueMetrics) -> Iterator[Alert]:
             f"{row.blocked:,} blocked {which} in {printable(queue, 60)}, the first for {age(max(now.at - since, 0.0))}"
         )
         do = "See their errors, mend the cause, then retry them, skip their oldest payloads, or delete them"
-        where, command = f"/queues/{queue}?view=blocked", f"lowkiq blocked list {queue}"
+        where, command = f"/queues/{queue}?view=blocked", command_on(queue, "lowkiq blocked list")
         yield Alert("blocked", "bad", queue, says, do, row.blocked_since, where, command)
 
 
@@ -216,7 +216,7 @@ def _growing_morgue(now: Situation, queue: str, row: QueueMetrics) -> Iterator[A
     lowest = min(points, key=lambda point: (point.morgue_length, -point.at))
     grown = row.morgue_length - lowest.morgue_length
     lately = row.morgue_length - min(point.morgue_length for point in recent)
-    where, command = f"/queues/{queue}?view=morgue", f"lowkiq morgue list {queue}"
+    where, command = f"/queues/{queue}?view=morgue", command_on(queue, "lowkiq morgue list")
     if grown >= max(limit, 2) and lately > 0:
         says = (
             f"{plural(grown, 'job')} of {printable(queue, 60)} went to the morgue in the last "

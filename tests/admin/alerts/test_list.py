@@ -382,3 +382,11 @@ def test_the_command_that_removes_what_somebody_wrote_runs_nothing_else(remedy: 
     """It is copied into a shell, and the name in it is whoever's who can write to Redis."""
     (alert,) = listed(node(), unreadable=(Unreadable("k", "junk", remedy),))
     assert shlex.split(alert.command) == command
+
+
+@pytest.mark.parametrize(("name", "is_told"), [("x; $(reboot) 'y'", True), ("two words", True), ("\x1b[2J", False)])
+def test_a_command_on_a_queue_runs_nothing_that_its_name_contains(name: str, is_told: bool) -> None:
+    stopped = shard(queue=name, length=3, blocked=2, blocked_since=AT - 90, pause=PAUSED.pause, is_at_rest=True)
+    commands = [alert.command for alert in listed(node(), shards=(stopped,)) if alert.kind in {"blocked", "paused"}]
+    assert [shlex.split(command)[-1] for command in commands if command] == [name] * (2 if is_told else 0)
+    assert len(commands) == 2
