@@ -166,10 +166,9 @@ class Discard(Decision):
 
 
 def _seconds(name: str, value: object) -> float:
-    is_number = isinstance(value, int | float) and not isinstance(value, bool)
-    if not (is_number and 0 <= value <= LONGEST_DELAY):  # type: ignore[operator]
+    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value <= LONGEST_DELAY:
         raise ValueError(f"{name} takes seconds from 0 to {LONGEST_DELAY:,.0f}, not {short(value)}")
-    return float(value)  # type: ignore[arg-type]
+    return float(value)
 
 
 #: Errors of a boot that end only when a person changes the application, its settings or Redis.

@@ -19,6 +19,8 @@ from lowkiq.queue.shard import Shard
 WAIT: Final = 5.0
 #: Seconds between its looks: at first, and at most.
 LOOK_FROM, LOOK_TO = 0.005, 0.2
+#: Nodes that a sentence names.
+NAMED: Final = 3
 
 
 class PauseReply(msgspec.Struct, frozen=True):
@@ -74,8 +76,8 @@ def resume(caller: Caller, shards: Sequence[Shard], who: str) -> int:
 def restless(unconfirmed: dict[str, list[int]]) -> str:
     """The nodes that have not confirmed a pause."""
     shards = sum(map(len, unconfirmed.values()))
-    nodes = ", ".join(printable(node, 80) for node in list(unconfirmed)[:3])
-    more = f" and {len(unconfirmed) - 3} more" if len(unconfirmed) > 3 else ""  # noqa: PLR2004
+    nodes = ", ".join(printable(node, 80) for node in list(unconfirmed)[:NAMED])
+    more = f" and {len(unconfirmed) - NAMED} more" if len(unconfirmed) > NAMED else ""
     return f"{plural(shards, 'shard')} of {nodes}{more}"
 
 
