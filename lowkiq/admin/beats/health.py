@@ -77,6 +77,8 @@ class NodeHealth(msgspec.Struct, frozen=True, kw_only=True):
     node_number: Count
     number_of_nodes: Count
     slot: Count | None
+    #: Nodes share the shards among themselves: its number is only a name.
+    is_elastic: bool = False
     #: "ready", "quiet", "draining" or "retiring".
     state: Text
     started_at: Seconds

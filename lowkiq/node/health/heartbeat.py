@@ -63,6 +63,7 @@ class HealthReport:
             supervisor_pid=self._number("LOWKIQ_SUPERVISOR_PID"),
             node_number=self._runtime.node_number,
             number_of_nodes=self._runtime.number_of_nodes,
+            is_elastic=self._runtime.is_elastic,
             slot=self._number("LOWKIQ_SLOT"),
             state=state,
             started_at=self._started_at,

@@ -104,7 +104,7 @@ class Housekeeping:
         left_alone = [shard for shard in unowned if shard.prefix in seen]
         self._log_unowned({shard.prefix for shard in left_alone})
         if left_alone:
-            ask_to_foster(self._caller, self._namespace, dict.fromkeys(left_alone, ""))
+            ask_to_foster(self._caller, self._namespace, dict.fromkeys(left_alone, ""), {})
 
     def _log_unowned(self, prefixes: set[str]) -> None:
         """Logs each once: shards of a queue without a worker have no taker, however often one asks."""

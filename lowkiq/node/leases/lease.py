@@ -142,6 +142,12 @@ class Lease:
         self.until = asked_at + self._ttl
         self.is_wanted = self.is_foster and is_wanted
 
+    def want(self) -> bool:
+        """Notes that its own node asks for it. Returns whether that is news."""
+        is_news = self.is_foster and self.epoch is not None and not self.is_wanted
+        self.is_wanted = self.is_wanted or is_news
+        return is_news
+
     def lost(self, epoch: str) -> bool:
         """Notes that another node owns the shard: nothing more is sent or started. False when that was known."""
         with self.lock:
