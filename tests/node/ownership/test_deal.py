@@ -79,3 +79,22 @@ def test_queues_of_one_shard_are_spread_over_the_nodes() -> None:
 
 def test_without_nodes_nobody_has_anything() -> None:
     assert deal("q", 3, {}, ["gone", None, None]) == [None, None, None]
+
+
+@given(COUNTS, WEIGHTS, st.randoms(use_true_random=False))
+def test_a_shard_with_a_place_lies_there_and_all_others_somewhere(
+    count: int, weights: dict[str, int], luck: random.Random
+) -> None:
+    holders = [luck.choice([*weights, None]) for _ in range(count)]
+    places = {luck.randrange(count + 3): luck.choice([*weights, "gone"]) for _ in range(luck.randint(0, 9))}
+    dealt = deal("q", count, weights, holders, places)
+    assert all(dealt[shard] == node for shard, node in places.items() if node in weights and shard < count)
+    assert None not in dealt
+
+
+def test_two_that_change_places_move_no_other() -> None:
+    weights = dict.fromkeys("abc", 5)
+    before = deal("q", 30, weights, [None] * 30)
+    one, other = before.index("a"), before.index("b")
+    after = deal("q", 30, weights, before, {one: "b", other: "a"})
+    assert [shard for shard in range(30) if before[shard] != after[shard]] == sorted([one, other])
