@@ -9,6 +9,7 @@ import structlog
 
 from lowkiq.admin.beats.health import NodeHealth
 from lowkiq.admin.beats.members import Member, Members, Place
+from lowkiq.admin.words import plural, printable
 from lowkiq.node.leases.lease import Lease
 from lowkiq.node.ownership.balance import balance
 from lowkiq.node.ownership.deal import deal
@@ -86,6 +87,8 @@ class Elastic:
             self._members.give(given, over)
             for (queue, index), place in given.items():
                 logger.info("balanced", queue=queue, shard=index, to=place.node, load=place.load)
+            if given:
+                self._runtime.incidents.note("balanced", _told(given))
 
     def _loads_of(
         self, name: str, member: Member, nodes: Sequence[NodeHealth], moved: Mapping[tuple[str, int], Place]
@@ -130,6 +133,12 @@ class Elastic:
                 holders[lease.shard.index] = lease.holder
         places = {index: place.node for (of, index), place in self._members.places.items() if of == queue}
         return deal(queue, len(leases), {name: member.weight for name, member in running.items()}, holders, places)
+
+
+def _told(given: Mapping[tuple[str, int], Place]) -> str:
+    (queue, index), hottest = max(given.items(), key=lambda row: row[1].load)
+    which = f"shard {index} of {printable(queue, 60)}, which kept {hottest.load:.1f} threads busy, goes to"
+    return f"{plural(len(given), 'shard')} change nodes, as one was too busy: {which} {printable(hottest.node, 80)}"
 
 
 def _named(leases: list[Lease]) -> list[str]:
