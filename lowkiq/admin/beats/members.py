@@ -17,7 +17,7 @@ from lowkiq.queue.unreadable import Unreadable, parsed, quoted
 
 T = TypeVar("T")
 
-#: Members, and shards that have a place, that are read.
+#: Members, and shards that have a placement, that are read.
 MOST: Final = 10_000
 
 
@@ -30,7 +30,7 @@ class Member(msgspec.Struct, frozen=True):
     owned: Shards
 
 
-class Place(msgspec.Struct, frozen=True):
+class Placement(msgspec.Struct, frozen=True):
     """The node that a shard was given to, as another one was too busy. The shard is beside it."""
 
     node: Text
@@ -50,8 +50,8 @@ class Members:
         self._key = keys.members(namespace)
         self._version = ""
         self.known: Mapping[str, Member] = {}
-        #: Queue and shard → place.
-        self.places: Mapping[tuple[str, int], Place] = {}
+        #: Queue and shard → placement.
+        self.placements: Mapping[tuple[str, int], Placement] = {}
 
     def tell(self, own: Member | None) -> bool:
         """
@@ -64,8 +64,8 @@ class Members:
         met = list[Unreadable]()
         known = self._read(met, f"{self._key}:said", rows[0], _parse_member)
         self.known = {name.decode("utf-8", "replace"): member for name, member in known.items()}
-        places = self._read(met, f"{self._key}:places", rows[1], _parse_place)
-        self.places = dict(places.values())
+        placements = self._read(met, f"{self._key}:placements", rows[1], _parse_placement)
+        self.placements = dict(placements.values())
         self._caller.met.tell(self._key, met)
         self._version = version.decode()
         if moved:
@@ -77,18 +77,18 @@ class Members:
         for node in nodes:
             self._caller.run(self._call(node, None, ""))
 
-    def give(self, places: Mapping[tuple[str, int], Place], no_more: Iterable[tuple[str, int]]) -> None:
-        """Gives these shards a place, and those none any more, and rings the others."""
+    def give(self, placements: Mapping[tuple[str, int], Placement], no_more: Iterable[tuple[str, int]]) -> None:
+        """Gives these shards a placement, takes that of those away, and rings the others."""
         gone = [_name(shard) for shard in no_more]
-        words = [word for shard, place in places.items() for word in (_name(shard), msgspec.json.encode(place))]
+        words = [word for shard, place in placements.items() for word in (_name(shard), msgspec.json.encode(place))]
         self._caller.run(
-            Call("places", [f"{self._key}:version", f"{self._key}:places"], [len(gone), *gone, *words], int)
+            Call("placements", [f"{self._key}:version", f"{self._key}:placements"], [len(gone), *gone, *words], int)
         )
         self._ring()
 
     def _call(self, node: str, member: Member | None, version: str) -> Call[list[Any]]:
         text = msgspec.json.encode(member) if member else b""
-        names = [self._key, *(f"{self._key}:{what}" for what in ("said", "version", "places"))]
+        names = [self._key, *(f"{self._key}:{what}" for what in ("said", "version", "placements"))]
         return Call("members", names, [node, text, LATE_AFTER, version], list)
 
     @staticmethod
@@ -120,10 +120,10 @@ def _parse_member(_: bytes, text: bytes) -> Member:
     return _MEMBER.decode(text)
 
 
-def _parse_place(name: bytes, text: bytes) -> tuple[tuple[str, int], Place]:
+def _parse_placement(name: bytes, text: bytes) -> tuple[tuple[str, int], Placement]:
     queue, _, index = name.decode().rpartition(":")
-    return (queue, int(index)), _PLACE.decode(text)
+    return (queue, int(index)), _PLACEMENT.decode(text)
 
 
 _MEMBER: Final = msgspec.json.Decoder(Member)
-_PLACE: Final = msgspec.json.Decoder(Place)
+_PLACEMENT: Final = msgspec.json.Decoder(Placement)

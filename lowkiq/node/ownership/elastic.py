@@ -8,7 +8,7 @@ from typing import Final
 import structlog
 
 from lowkiq.admin.beats.health import NodeHealth
-from lowkiq.admin.beats.members import Member, Members, Place
+from lowkiq.admin.beats.members import Member, Members, Placement
 from lowkiq.admin.words import plural, printable
 from lowkiq.node.leases.lease import Lease
 from lowkiq.node.ownership.balance import balance
@@ -74,7 +74,7 @@ class Elastic:
         has moved rests, and counts with the load that it had: what its new node tells of it grows but slowly. Raises
         RedisError.
         """
-        now, places = redis_time(self._runtime.caller), self._members.places
+        now, places = redis_time(self._runtime.caller), self._members.placements
         known = {node.node: self._members.known[node.node] for node in nodes if node.node in self._members.known}
         moved = {shard: place for shard, place in places.items() if now - place.at < REST}
         loads = {name: self._loads_of(name, member, nodes, moved) for name, member in known.items()}
@@ -83,7 +83,7 @@ class Elastic:
         over = [shard for shard, place in places.items() if place.node not in known or now - place.at > KEPT]
         if found or over:
             was = {shard: load for shards in loads.values() for shard, load in shards.items()}
-            given = {shard: Place(node, now, round(was[shard], 3)) for shard, node in found.items()}
+            given = {shard: Placement(node, now, round(was[shard], 3)) for shard, node in found.items()}
             self._members.give(given, over)
             for (queue, index), place in given.items():
                 logger.info("balanced", queue=queue, shard=index, to=place.node, load=place.load)
@@ -91,7 +91,7 @@ class Elastic:
                 self._runtime.incidents.note("balanced", _told(given))
 
     def _loads_of(
-        self, name: str, member: Member, nodes: Sequence[NodeHealth], moved: Mapping[tuple[str, int], Place]
+        self, name: str, member: Member, nodes: Sequence[NodeHealth], moved: Mapping[tuple[str, int], Placement]
     ) -> dict[tuple[str, int], float]:
         """The load of each shard that a node has, or is given just now."""
         told = next(node.loads for node in nodes if node.node == name)
@@ -131,11 +131,11 @@ class Elastic:
                 holders[lease.shard.index] = self._runtime.node
             elif holders[lease.shard.index] == self._runtime.node:
                 holders[lease.shard.index] = lease.holder
-        places = {index: place.node for (of, index), place in self._members.places.items() if of == queue}
+        places = {index: place.node for (of, index), place in self._members.placements.items() if of == queue}
         return deal(queue, len(leases), {name: member.weight for name, member in running.items()}, holders, places)
 
 
-def _told(given: Mapping[tuple[str, int], Place]) -> str:
+def _told(given: Mapping[tuple[str, int], Placement]) -> str:
     (queue, index), hottest = max(given.items(), key=lambda row: row[1].load)
     which = f"shard {index} of {printable(queue, 60)}, which kept {hottest.load:.1f} threads busy, goes to"
     return f"{plural(len(given), 'shard')} change nodes, as one was too busy: {which} {printable(hottest.node, 80)}"

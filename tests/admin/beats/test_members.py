@@ -6,7 +6,7 @@ import msgspec
 
 from lowkiq import Lowkiq
 from lowkiq.admin.beats.health import LATE_AFTER
-from lowkiq.admin.beats.members import Member, Members, Place
+from lowkiq.admin.beats.members import Member, Members, Placement
 from lowkiq.queue import keys
 
 FIRST = Member(5, {"orders": [0, 1], "mail": []})
@@ -97,19 +97,19 @@ def test_places_are_known_to_all_until_they_are_no_more(app: Lowkiq) -> None:
     first, second = members(app, "first"), members(app, "second")
     first.tell(FIRST)
     second.tell(SECOND)
-    place = Place("second", 7.0, 0.5)
+    place = Placement("second", 7.0, 0.5)
     second.give({("orders", 1): place, ("a:b", 0): place}, [])
     assert first.tell(FIRST)
-    assert first.places == {("orders", 1): place, ("a:b", 0): place}
+    assert first.placements == {("orders", 1): place, ("a:b", 0): place}
     second.give({}, [("a:b", 0)])
     assert first.tell(FIRST)
-    assert first.places == {("orders", 1): place}
+    assert first.placements == {("orders", 1): place}
 
 
 def test_a_place_that_can_t_be_read_is_none(app: Lowkiq) -> None:
     first, key = members(app, "first"), keys.members(app.settings.namespace)
     for field, text in (("orders:x", b"{}"), ("orders:1", b"[]"), (b"\xff:1", b"1")):
-        app.redis().hset(f"{key}:places", field, text)  # type: ignore[arg-type]
+        app.redis().hset(f"{key}:placements", field, text)  # type: ignore[arg-type]
     assert first.tell(FIRST)
-    assert first.places == {}
-    assert sum("places" in one.key for one in app.caller.met.now()) == 3
+    assert first.placements == {}
+    assert sum("placements" in one.key for one in app.caller.met.now()) == 3

@@ -108,13 +108,13 @@ def test_a_place_is_for_as_long_as_its_node_is_there(app: Lowkiq) -> None:
     first.elastic()
     first.elastic.balance([busy("first", loads), busy("second", {})])
     members.tell(None)
-    assert {place.node for place in members.places.values()} == {"first", "second"}
-    assert all(place.at > 0 and place.load >= 0 for place in members.places.values()) and REST
+    assert {place.node for place in members.placements.values()} == {"first", "second"}
+    assert all(place.at > 0 and place.load >= 0 for place in members.placements.values()) and REST
     members.leave(["second"])
     first.elastic()
     first.elastic.balance([busy("first", loads)])
     members.tell(None)
-    assert {place.node for place in members.places.values()} <= {"first"}
+    assert {place.node for place in members.placements.values()} <= {"first"}
 
 
 def test_a_node_without_the_queue_gets_none_of_it(app: Lowkiq) -> None:

@@ -1,6 +1,6 @@
--- places: some shards have a place, whatever their numbers say (balance.py), others have one no more.
--- KEYS  1 lowkiq:{members}:version, 2 lowkiq:{members}:places
--- ARGV  1 how many shards have a place no more, then these; then each shard that has one, and which
+-- placements: some shards have a node of their own, whatever their numbers say (balance.py), others have one no more.
+-- KEYS  1 lowkiq:{members}:version, 2 lowkiq:{members}:placements
+-- ARGV  1 how many shards have one no more, then these; then each shard that has one, and which
 -- returns 1
 --@ shard now
 local first = ARGV[1] + 2
