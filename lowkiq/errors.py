@@ -53,6 +53,14 @@ class NewerLayout(OtherLayout):
     """A newer Lowkiq keeps the queue otherwise than this one can; nothing was changed."""
 
 
+class Moved(OtherLayout):
+    """The shard was moved by a reshard, to that layout; nothing was changed. Callers go there by themselves."""
+
+
+class BeingResharded(LowkiqError):
+    """A queue can't be resharded, or a job not be acted on, as it is being resharded just now."""
+
+
 class CheckpointFailed(LowkiqError):
     """A checkpoint was not kept, as far as is known: Redis is away, or the job runs elsewhere by now."""
 

@@ -11,7 +11,7 @@ from typing import Any, Final, Generic, NamedTuple, TypeVar
 import redis
 from redis.exceptions import NoScriptError, RedisError, ResponseError
 
-from lowkiq.errors import Fenced, LowkiqError, Paused, Refused, ShardsCountMismatch, StaleClaim, Unsettled
+from lowkiq.errors import Fenced, LowkiqError, Moved, Paused, Refused, ShardsCountMismatch, StaleClaim, Unsettled
 from lowkiq.queue import keys, scripts
 from lowkiq.queue.unreadable import Met, is_another_type, of_another_type
 from lowkiq.transport.cluster import ClusterClient
@@ -35,6 +35,7 @@ CODES: Final[Mapping[str, Callable[[str], LowkiqError]]] = {
     "FENCED": Fenced,
     "INVALID": Refused,
     "LAYOUT": ShardsCountMismatch,
+    "RESHARDED": Moved,
     "NEWER": lambda text: keys.newer_layout(*text.split(" ")),
     "PAUSED": Paused,
     "STALE": StaleClaim,

@@ -30,6 +30,11 @@ they acquire the shard.
 
 `morgue:newer` (claimed.lua) came so: an older operator leaves it beside the queue, and a later revive of that id may
 ask once too often. Jobs that older nodes and producers make due at once run by their ids, as ever.
+
+Version 3 is of queues that were ever resharded: it names the generation of their shards, "3:48:2", whose keys carry
+{queue@2:7}. While shards are being moved, the queue's text names those they come from as well, "3:48:2:5:1", and a
+shard that is moved has ":moved" behind the layout it has moved to, for good. To all older versions that is a newer
+layout. Queues that never were stay in version 2.
 """
 
 from __future__ import annotations
@@ -43,6 +48,10 @@ from lowkiq.version import VERSION
 
 #: The layout that this Lowkiq writes. A change that an older one could not work with raises it by one.
 LAYOUT_VERSION: Final = 2
+#: The layout that it writes of a queue that was resharded, and the newest that it can read.
+RESHARDED: Final = 3
+#: What is behind the layout to which a shard has moved, in the place of its own (shard.lua).
+MOVED: Final = ":moved"
 #: When a blocked job is due in its shard's index (claimed.lua).
 NEVER: Final = 1e30
 #: Shards of a queue. Each costs memory wherever it is known, so what Redis says is held to this as well.
@@ -54,15 +63,51 @@ class Layout(NamedTuple):
 
     version: int
     shards_count: int
+    #: How often the queue was given another number of shards, and one more: their keys say so.
+    generation: int = 1
+    #: The number and the generation of the shards that are being moved into these; 0: none are.
+    old_count: int = 0
+    old_generation: int = 0
 
     @classmethod
     def parse(cls, text: bytes) -> Self:
         """Later versions may say more behind another colon. Raises ValueError for what is no layout."""
-        match = re.fullmatch(rb"([0-9]{1,9})(?::([0-9]{1,9})(?::.*)?)?", text, re.DOTALL)
+        match = re.fullmatch(rb"([0-9]{1,9})(?::([0-9]{1,9})(?::(.*))?)?", text, re.DOTALL)
         version, shards_count = (match[1], match[2]) if match and match[2] else (1, match[1] if match else 0)
         if not 1 <= int(shards_count) <= MOST_SHARDS:
             raise ValueError(f"{quoted(text, 60)} is no shards_count, which is from 1 to {MOST_SHARDS:,}")
-        return cls(int(version), int(shards_count))
+        if not match or int(version) != RESHARDED:
+            return cls(int(version), int(shards_count))
+        more = re.fullmatch(rb"([0-9]{1,9})(?::([0-9]{1,9}):([0-9]{1,9})|:moved)?", match[3] or b"")
+        generation, old_count, old_generation = (int(part or 0) for part in more.groups()) if more else (0, 0, 0)
+        is_moving = 1 <= old_count <= MOST_SHARDS and 1 <= old_generation < generation
+        if generation < 2 or not (is_moving or old_count == old_generation == 0):
+            raise ValueError(f"{quoted(text, 60)} is no layout of a queue that was resharded, like 3:48:2")
+        return cls(int(version), int(shards_count), generation, old_count, old_generation)
+
+    @property
+    def text(self) -> str:
+        """The text of it."""
+        if self.version < RESHARDED:
+            return layout(self.shards_count, self.version)
+        old = f":{self.old_count}:{self.old_generation}" if self.is_moving else ""
+        return f"{self.version}:{self.shards_count}:{self.generation}{old}"
+
+    @property
+    def is_moving(self) -> bool:
+        """True while shards of another generation are being moved into these."""
+        return self.old_count > 0
+
+    @property
+    def own(self) -> Layout:
+        """The layout that its shards have, whether others are being moved into them or not."""
+        return Layout(self.version, self.shards_count, self.generation)
+
+    @property
+    def old(self) -> Layout:
+        """The layout of the shards that are being moved."""
+        version = RESHARDED if self.old_generation > 1 else LAYOUT_VERSION
+        return Layout(version, self.old_count, self.old_generation)
 
 
 def layout(shards_count: int, version: int | None = None) -> str:
@@ -74,18 +119,28 @@ def layout(shards_count: int, version: int | None = None) -> str:
 def newer_layout(queue: str, version: int | str) -> NewerLayout:
     """The refusal to write into a queue of a later version."""
     return NewerLayout(
-        f"queue {queue} has layout {version}, this Lowkiq {VERSION} writes layout {LAYOUT_VERSION}: upgrade it"
+        f"queue {queue} has layout {version}, this Lowkiq {VERSION} writes layout {RESHARDED}: upgrade it"
     )
 
 
-def shard(namespace: str, queue: str, index: int) -> str:
+def shard(namespace: str, queue: str, index: int, generation: int = 1) -> str:
     """Prefix of a shard's keys. The braces are a hash tag: they live in one Cluster slot, where scripts are atomic."""
-    return f"{namespace}:{{{queue}:{index}}}:"
+    return f"{namespace}:{{{of_generation(queue, generation)}:{index}}}:"
+
+
+def of_generation(queue: str, generation: int) -> str:
+    """The name of the shards of a queue that were made by a reshard, of which no queue has one: "orders@2"."""
+    return queue if generation == 1 else f"{queue}@{generation}"
 
 
 def queues(namespace: str) -> str:
-    """Hash: queue → shards_count."""
+    """Hash: queue → its layout."""
     return f"{namespace}:queues"
+
+
+def resharding(namespace: str, queue: str) -> str:
+    """Hash: what is told of a queue's reshard, for people: who started it and when, how much has moved."""
+    return f"{namespace}:resharding:{queue}"
 
 
 def nodes(namespace: str) -> str:

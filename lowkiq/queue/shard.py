@@ -10,6 +10,7 @@ from lowkiq.job import KEPT_BYTES
 from lowkiq.queue import keys
 from lowkiq.queue.call import Argument, Call
 from lowkiq.queue.claims import Claim, Spoiled, due_in, parse_claim
+from lowkiq.queue.keys import Layout
 from lowkiq.shared_page import DeadNode
 
 #: Jobs in one claim.
@@ -113,13 +114,16 @@ class Released(NamedTuple):
 class Shard:
     """The calls of one shard."""
 
-    def __init__(self, namespace: str, queue: str, index: int, shards_count: int) -> None:
+    def __init__(self, namespace: str, queue: str, index: int, of: int | Layout) -> None:
+        layout = of if isinstance(of, Layout) else Layout(keys.LAYOUT_VERSION, of)
         self.namespace = namespace
         self.queue = queue
         self.index = index
-        self.prefix = keys.shard(namespace, queue, index)
+        self.generation = layout.generation
+        self.prefix = keys.shard(namespace, queue, index, layout.generation)
         self._keys = (self.prefix,)
-        self.layout = keys.layout(shards_count)
+        #: What this process takes its layout for.
+        self.layout = layout.text
 
     def acquire(
         self,
@@ -212,9 +216,21 @@ class Shard:
         return Call("finish", self._keys, [node, epoch, number, following], _finished)
 
 
-def shards_of(namespace: str, queues: Mapping[str, int]) -> list[Shard]:
-    """The shards of these queues; `queues` gives their shards_count."""
-    return [Shard(namespace, queue, index, count) for queue, count in queues.items() for index in range(count)]
+def shards_of(namespace: str, queues: Mapping[str, int | Layout]) -> list[Shard]:
+    """The shards of these queues, by their layouts; those that are being moved come first."""
+    return [shard for queue, layout in queues.items() for shard in _shards_of(namespace, queue, layout)]
+
+
+def _shards_of(namespace: str, queue: str, layout: int | Layout) -> list[Shard]:
+    if isinstance(layout, int):
+        return [Shard(namespace, queue, index, layout) for index in range(layout)]
+    known = [layout.old, layout.own] if layout.is_moving else [written(layout)]
+    return [Shard(namespace, queue, index, one) for one in known for index in range(one.shards_count)]
+
+
+def written(layout: Layout) -> Layout:
+    """The layout that this Lowkiq writes of such shards: an older one is left as it is by all but nodes."""
+    return layout if layout.version >= keys.RESHARDED else Layout(keys.LAYOUT_VERSION, layout.shards_count)
 
 
 def renew(shards: Sequence[Shard], node: str, epochs: Sequence[str], ttl: float) -> Call[list[int]]:

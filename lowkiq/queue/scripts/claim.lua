@@ -11,7 +11,8 @@
 --       if they are suspects, for each its deaths in a crowd after the first, up to 16; and if any has a checkpoint, or
 --       tags, after those, or {}: {id, "score:value" (claimed.lua), id, ...}; and if any has tags: {id, tags (tags.lua),
 --       id, ...}}
--- errors: FENCED, LAYOUT, NEWER, STALE (this number, or a later one, was claimed or given up), PAUSED (pausing.lua),
+-- errors: FENCED, LAYOUT, NEWER, STALE (this number, or a later one, was claimed or given up), PAUSED (pausing.lua; or
+--       moving.lua),
 --       UNSETTLED (with the number of a claim that its owner does not know of)
 
 local FIRST_STEP, LAST_STEP = 4, 32 -- payloads read at a time: a thousand large ones are not, before the bytes are full
@@ -90,8 +91,8 @@ if layout_refusal then return layout_refusal end
 if tonumber(number) <= last_claim then return refuse('STALE', 'claim ' .. last_claim .. ' came later') end
 -- Rare ones; one command tells that there is none of them.
 local has_rare = redis.call('EXISTS', P .. 'claim', P .. 'crashes', P .. 'retries', P .. 'asides', P .. 'checkpoints',
-  P .. 'tags', P .. 'watch', P .. 'tracks', P .. 'paused', P .. 'held') > 0
-if has_rare and redis.call('EXISTS', P .. 'paused') == 1 then return refuse('PAUSED', 'nothing is claimed') end
+  P .. 'tags', P .. 'watch', P .. 'tracks', P .. 'paused', P .. 'held', P .. 'feeders') > 0
+if has_rare and redis.call('EXISTS', P .. 'paused', P .. 'feeders') > 0 then return refuse('PAUSED', 'nothing is claimed') end
 local has_others = has_rare and redis.call('EXISTS', P .. 'claim', P .. 'asides') > 0
 local others = has_others and claims_in_hand(P, last_claim) or {}
 for _, claim in ipairs(others) do

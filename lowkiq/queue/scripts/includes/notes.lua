@@ -21,7 +21,8 @@ local function note(P, kind, id, node, detail)
   if not is_noting(P) then return end
   local text = kind .. ' ' .. stamp(now_us()) .. ' ' .. #node .. ' ' .. node .. string.sub(detail or '', 1, DETAIL)
   if watched[P] then
-    local namespace, queue = string.match(P, '^(.-):{(.*):%d+}:$')
+    local namespace, queue = string.match(P, '^(.-):{([^@]*)') -- whatever its generation
+    queue = string.gsub(queue, ':%d+}:$', '')
     -- A user who may not publish loses no job by it.
     redis.pcall('PUBLISH', namespace .. ':bell:events:' .. queue, #id .. ' ' .. id .. text)
   end

@@ -1,0 +1,259 @@
+"""
+Resharding: gives a queue another number of shards while it is in use. The layout of the queue names both generations
+then (keys.py), and whichever node's turn it is moves the old shards into the new ones, one after the other
+(moving.lua). All that there is to know of it is in Redis, so it goes on wherever it was stopped.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from typing import Any, Final, NamedTuple
+
+from lowkiq.errors import BeingResharded, Fenced, SettingsError
+from lowkiq.job import shard_of
+from lowkiq.queue import keys
+from lowkiq.queue.call import Argument, Call, Caller
+from lowkiq.queue.keys import MOST_SHARDS, Layout
+from lowkiq.queue.shard import Held, Owned, Shard, written
+from lowkiq.shared_page import DeadNode
+
+#: Rows that are moved at a time, and bytes (the last row may exceed them): some milliseconds of Redis.
+ROWS, BYTES = 1_000, 1 << 20
+#: Pairs of an old and a new shard of which one feeds the other. Each is told of, and hears when nothing comes any more.
+MOST_PAIRS: Final = 1 << 20
+#: Words of a row, where they are not two (pack.lua).
+WIDTHS: Final = {"due": 3, "morgue": 3, "payloads": 3, "morgue:payloads": 3, "tracks": 3}
+#: Counters of a shard that go on in a new one.
+COUNTERS: Final = ("pushed", "merged", "processed", "failed")
+#: Microseconds by which the scores of new shards are ahead of those of the old one: pushes to it go on meanwhile.
+MARGIN: Final = 100_000
+
+
+class Chunk(NamedTuple):
+    """Rows of one kind that an old shard holds, as flat words."""
+
+    what: str
+    words: Sequence[bytes]
+
+    @property
+    def width(self) -> int:
+        """Words of a row."""
+        return WIDTHS.get(self.what, 2)
+
+    @property
+    def rows(self) -> int:
+        """How many there are."""
+        return len(self.words) // self.width
+
+    @property
+    def moved(self) -> int:
+        """Jobs that are moved with it."""
+        return self.rows if self.what in {"due", "morgue"} else 0
+
+
+class Mark(NamedTuple):
+    """An old shard as whoever marks it as moved sees it, with times in microseconds."""
+
+    is_marked: bool
+    now: int
+    last_score: int
+    #: As its meta has it, and its pause.
+    seen: bytes
+    paused: bytes
+
+
+class Route(NamedTuple):
+    """The way of the jobs of one old shard: to which new ones, and how these know it."""
+
+    old: Shard
+    new: Sequence[Shard]
+    layout: Layout
+
+    @classmethod
+    def of(cls, namespace: str, queue: str, layout: Layout, index: int) -> Route:
+        """The way of the old shard of that index."""
+        step = math.gcd(layout.old_count, layout.shards_count)
+        fed = range(index % step, layout.shards_count, step)
+        new = [Shard(namespace, queue, to, layout.own) for to in fed]
+        return cls(Shard(namespace, queue, index, layout.old), new, layout)
+
+    @property
+    def mark(self) -> str:
+        """The layout of the old shard, once it is marked."""
+        return self.layout.own.text + keys.MOVED
+
+    def acquire(
+        self, node: str, ttl: float, max_crashes: int, dead_nodes: Sequence[DeadNode], *, is_marked: bool
+    ) -> Call[Owned | Held]:
+        """Takes the lease of the old shard, for a mover: what is claimed of it goes back."""
+        shard = Shard(self.old.namespace, self.old.queue, self.old.index, self.layout.old)
+        if is_marked:
+            shard.layout = self.mark
+        return shard.acquire(node, ttl, max_crashes, dead_nodes)
+
+    def feed(self, epoch: str, mark: Mark, score: int) -> list[Call[int]]:
+        """Has new shards wait for what is to come."""
+        step = math.gcd(self.layout.old_count, self.layout.shards_count)
+        words: list[Argument] = [self.old.index, epoch, self.layout.old_count, step, score, mark.seen, mark.paused]
+        return [Call("feed", [shard.prefix], [shard.layout, *words], int) for shard in self.new]
+
+    def set_mark(self, node: str, epoch: str, score: int) -> Call[Mark]:
+        """Marks it, if its scores do not go further; a negative one only looks."""
+        return Call("mark_moved", [self.old.prefix], [node, epoch, self.mark, score], _mark)
+
+    def pack(self, node: str, epoch: str, rows: int = ROWS) -> Call[Chunk | None]:
+        """Reads some of what it holds; None if it is empty."""
+        return Call("pack", [self.old.prefix], [node, epoch, rows, BYTES], _chunk)
+
+    def adopt(self, epoch: str, chunk: Chunk) -> list[Call[int]]:
+        """Has new shards take what is theirs of it."""
+        by_shard: dict[int, list[bytes]] = {}
+        words, width, count = chunk.words, chunk.width, self.layout.shards_count
+        for at in range(0, len(words), width):
+            by_shard.setdefault(shard_of(words[at], count), []).extend(words[at : at + width])
+        first, step = self.new[0].index, math.gcd(self.layout.old_count, count)
+        calls = []
+        for index, some in by_shard.items():
+            shard = self.new[(index - first) // step]
+            head: list[Argument] = [shard.layout, self.old.index, epoch, chunk.what]
+            calls.append(Call("adopt", [shard.prefix], [*head, *some], int))
+        return calls
+
+    def drop(self, node: str, epoch: str, chunk: Chunk) -> Call[int]:
+        """Deletes what was adopted."""
+        words, width = chunk.words, chunk.width
+        if chunk.what.endswith("payloads"):
+            gone = [word for at in range(0, len(words), width) for word in words[at : at + 2]]
+        else:
+            gone = list(words[::width])
+        return Call("drop_moved", [self.old.prefix], [node, epoch, chunk.what, *gone], int)
+
+    def end_feed(self, epoch: str, counters: Sequence[bytes | None]) -> list[Call[int]]:
+        """Tells new shards that all has come; one of them goes on counting."""
+        heir = self.old.index % self.layout.shards_count
+        counted: list[Argument] = []
+        for name, count in zip(COUNTERS, counters, strict=True):
+            if count and count.isdigit():
+                counted += [name, count]
+        return [
+            Call(
+                "end_feed",
+                [shard.prefix],
+                [shard.layout, self.old.index, epoch, *(counted if shard.index == heir else ())],
+                int,
+            )
+            for shard in self.new
+        ]
+
+    def close(self, node: str, epoch: str) -> Call[bool]:
+        """Leaves of it what sends people on, and the lease. False: it holds something."""
+        return Call("close_moved", [self.old.prefix], [node, epoch], bool)
+
+
+def begin(caller: Caller, namespace: str, queue: str, shards_count: int) -> Layout:
+    """
+    Gives a queue another number of shards; nodes then move its jobs there. It may have begun already.
+
+    Returns:
+        the layout that is now in force: `is_moving`, unless it has that number.
+
+    Raises:
+        SettingsError: it can't have that number, or Redis knows no such queue.
+        BeingResharded: it is being given another number.
+        NewerLayout: a newer Lowkiq keeps it.
+    """
+    if not (isinstance(shards_count, int) and 1 <= shards_count <= MOST_SHARDS):
+        raise SettingsError(f"a queue can't have {shards_count!r} shards: from 1 to {MOST_SHARDS:,}")
+    text = caller.command("HGET", keys.queues(namespace), queue)
+    if text is None:
+        raise SettingsError(f"Redis knows no queue {queue}: shards_count of its worker is what it begins with")
+    known = Layout.parse(text)
+    if known.version > keys.RESHARDED:
+        raise keys.newer_layout(queue, known.version)
+    if known.is_moving and known.shards_count != shards_count:
+        raise BeingResharded(
+            f"queue {queue} is being resharded from {known.old_count} to {known.shards_count} shards: "
+            f"wait until that is over, then reshard it to {shards_count}"
+        )
+    if known.shards_count == shards_count:
+        return known
+    if math.lcm(known.shards_count, shards_count) > MOST_PAIRS:
+        raise SettingsError(
+            f"from {known.shards_count} to {shards_count} shards too many would wait for one another: choose a multiple "
+            f"of {known.shards_count}, or one that divides it"
+        )
+    old = written(known)
+    moving = Layout(keys.RESHARDED, shards_count, old.generation + 1, old.shards_count, old.generation)
+    if caller.run(_relayout(namespace, queue, text, moving)) != moving.text.encode():
+        return begin(caller, namespace, queue, shards_count)  # somebody else was faster
+    return moving
+
+
+def end(caller: Caller, namespace: str, queue: str, layout: Layout) -> bool:
+    """Ends a reshard whose old shards are all empty. False: somebody has already."""
+    return caller.run(_relayout(namespace, queue, layout.text, layout.own)) == layout.own.text.encode()
+
+
+def unfinished(caller: Caller, namespace: str, queue: str, layout: Layout) -> list[int]:
+    """The old shards of a queue that have not been emptied yet."""
+    shards = [Shard(namespace, queue, index, layout.old) for index in range(layout.old_count)]
+    closed = caller.read([("HGET", shard.prefix + "meta", "closed") for shard in shards], None)
+    return [shard.index for shard, text in zip(shards, closed, strict=True) if not text]
+
+
+def _relayout(namespace: str, queue: str, known: str | bytes, layout: Layout) -> Call[bytes]:
+    return Call("relayout", [keys.queues(namespace)], [queue, known, layout.text], bytes)
+
+
+def _mark(reply: list[Any]) -> Mark:
+    is_marked, now, last_score, seen, paused = reply
+    return Mark(bool(is_marked), int(now), int(float(last_score)), seen, paused)
+
+
+def _chunk(reply: list[bytes]) -> Chunk | None:
+    return Chunk(reply[0].decode(), reply[1:]) if reply else None
+
+
+def steps(caller: Caller, route: Route, node: str, epoch: str) -> Iterator[int]:
+    """
+    Moves all of one old shard whose lease that mover has; between two steps it may renew that. What is sent again after
+    a loss changes nothing, so it may be begun anew at any point, by whichever mover has the lease.
+
+    Yields:
+        how many jobs each step has moved.
+
+    Raises:
+        Fenced: another mover has the lease.
+    """
+    mark = caller.run(route.set_mark(node, epoch, -1))
+    margin = 0 if mark.is_marked else MARGIN
+    while True:
+        score = max(mark.last_score, 0 if mark.is_marked else mark.now) + margin
+        _raise(caller.run_all(route.feed(epoch, mark, score)))
+        mark = caller.run(route.set_mark(node, epoch, score))
+        yield 0
+        if mark.is_marked:
+            break
+        margin *= 2
+    counters = caller.command("HMGET", route.old.prefix + "meta", *COUNTERS)
+    chunk = caller.run(route.pack(node, epoch))
+    while chunk is not None:
+        _raise(caller.run_all(route.adopt(epoch, chunk)))
+        yield 0
+        _, following = _raise(caller.run_all([route.drop(node, epoch, chunk), route.pack(node, epoch)]))
+        yield chunk.moved
+        chunk = following
+    _raise(caller.run_all(route.end_feed(epoch, counters)))
+    yield 0
+    if not caller.run(route.close(node, epoch)):
+        raise Fenced("it holds something again: it is to be begun anew")
+
+
+def _raise(results: list[Any]) -> list[Any]:
+    """The results; raises the first error, that of a mover who comes too late before all others."""
+    errors = [result for result in results if isinstance(result, Exception)]
+    for error in sorted(errors, key=lambda error: not isinstance(error, Fenced)):
+        raise error
+    return results
+

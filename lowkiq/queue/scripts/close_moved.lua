@@ -1,0 +1,21 @@
+--! allow-oom
+-- close_moved: leave of an old shard that is empty only what sends people on (moving.lua). Repeating it changes nothing.
+-- KEYS  1 prefix of the old shard
+-- ARGV  1 the mover, 2 epoch
+-- returns 1, or 0 if it holds something   errors: FENCED, INVALID (it is not marked)
+--@ moving mover sides
+local P = KEYS[1]
+local meta = redis.call('HMGET', P .. 'meta', 'layout', 'closed')
+if meta[2] then return 1 end
+local refusal = fence_mover(P, ARGV[1], ARGV[2])
+if refusal then return refusal end
+local names = {P .. 'due', P .. 'morgue', P .. 'payloads', P .. 'morgue:payloads'}
+for _, side in ipairs(SIDES) do names[#names + 1] = P .. side[1] end
+if redis.call('EXISTS', unpack(names)) > 0 then return 0 end
+
+for _, tag in ipairs(redis.call('ZRANGE', P .. 'tag_counts', 0, -1)) do redis.call('UNLINK', P .. 'tagged:' .. tag) end
+redis.call('UNLINK', P .. 'tag_counts', P .. 'claimed_tags', P .. 'cancels', P .. 'paused', P .. 'watch', P .. 'feeders',
+  P .. 'fed', P .. 'meta')
+redis.call('HSET', P .. 'meta', 'layout', meta[1], 'closed', '1')
+redis.call('UNLINK', P .. 'owner')
+return 1

@@ -1,0 +1,38 @@
+--! allow-oom
+-- drop_moved: delete from an old shard what the new ones have adopted (moving.lua). Repeating it changes nothing.
+-- KEYS  1 prefix of the old shard
+-- ARGV  1 the mover, 2 epoch, 3 what it is (pack.lua), then ids; of payloads: id, payload, id, payload ...
+-- returns how many   errors: FENCED, INVALID (it is not marked)
+--@ moving mover sides
+local P, what = KEYS[1], ARGV[3]
+local refusal = fence_mover(P, ARGV[1], ARGV[2])
+if refusal then return refusal end
+local CHUNK = 1000 -- arguments to one command
+local dropped = 0
+
+local function drop(command, key, ids)
+  for first = 1, #ids, CHUNK do
+    dropped = dropped + redis.call(command, key, unpack(ids, first, math.min(first + CHUNK - 1, #ids)))
+  end
+end
+
+if string.sub(what, -8) == 'payloads' then
+  for i = 4, #ARGV, 2 do dropped = dropped + redis.call('ZREM', P .. what .. ':' .. ARGV[i], ARGV[i + 1]) end
+  return dropped
+end
+
+local ids = {}
+for i = 4, #ARGV do ids[#ids + 1] = ARGV[i] end
+if what == 'due' or what == 'morgue' then
+  drop('ZREM', P .. what, ids)
+  dropped = 0
+  drop('HDEL', P .. (what == 'due' and 'payloads' or 'morgue:payloads'), ids)
+  return dropped
+end
+for _, side in ipairs(SIDES) do
+  if side[1] == what then drop(side[2] == 'zset' and 'ZREM' or 'HDEL', P .. what, ids) end
+end
+if what == 'tracks' then
+  for _, id in ipairs(ids) do redis.call('UNLINK', P .. 'tracked:' .. id, P .. 'tracked_last:' .. id) end
+end
+return dropped

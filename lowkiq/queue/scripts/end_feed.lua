@@ -1,0 +1,24 @@
+--! allow-oom
+-- end_feed: all that an old shard held has come (moving.lua). After the last of those that feed it a new shard is claimed
+-- from, and its owner woken. Repeating it changes nothing.
+-- KEYS  1 prefix of the new shard
+-- ARGV  1 layout, 2 index of the old shard, 3 epoch of its mover, then counters of the old shard that go on here: name, number
+-- returns 1, or 0 if that was known   errors: LAYOUT, NEWER, RESHARDED, FENCED (a later mover is known)
+--@ moving feeder
+--@ shard clock
+--@ bell ring
+local P, old, epoch = KEYS[1], ARGV[2], ARGV[3]
+if redis.call('HGET', P .. 'fed', old) == epoch and redis.call('HEXISTS', P .. 'feeders', old) == 0 then return 0 end
+local refusal = check_feeder(P, ARGV[1], old, epoch)
+if refusal then return refusal end
+-- It comes first, since it frees. What it counts is counted before anybody could repeat this.
+redis.call('HDEL', P .. 'feeders', old)
+redis.call('HSET', P .. 'fed', old, epoch)
+for i = 4, #ARGV, 2 do redis.call('HINCRBY', P .. 'meta', ARGV[i], ARGV[i + 1]) end
+if redis.call('EXISTS', P .. 'feeders') == 0 and redis.call('HGET', P .. 'owner', 'node') then
+  -- What it knew is of before. At inf are those that are held.
+  redis.call('HSET', P .. 'owner', 'waiting', 'inf')
+  local oldest = redis.call('ZRANGE', P .. 'due', 0, 0, 'WITHSCORES')[2]
+  if oldest and oldest ~= 'inf' then ring(P, oldest * 1000000, shard_now(P)) end
+end
+return 1

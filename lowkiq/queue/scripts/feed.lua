@@ -1,0 +1,31 @@
+--! allow-oom
+-- feed: have a new shard wait for old ones, from which jobs are to come (moving.lua); or note that one of them has another
+-- mover. Repeating it changes nothing.
+-- KEYS  1 prefix of the new shard
+-- ARGV  1 layout, 2 index of the old shard, 3 epoch of its mover, 4 number of old shards, 5 the step between those that feed
+--       this one, 6 a score in microseconds that no push to the old shard will reach, 7 its `seen` (clock_back) or '',
+--       8 since when, by whom and why it is paused (pausing.lua), or ''
+-- returns 1   errors: LAYOUT, NEWER, RESHARDED, FENCED (a later mover is known, or all has come)
+--@ shard layout
+local P, old, epoch = KEYS[1], ARGV[2], tonumber(ARGV[3])
+local refusal, layout, last_score, seen = check_layout(P, ARGV[1], true)
+if refusal then return refusal end
+local fed, fed_by = redis.call('HGET', P .. 'fed', old), redis.call('HGET', P .. 'feeders', old)
+if tonumber(fed or -1) >= epoch or tonumber(fed_by or -1) > epoch then
+  return refuse('FENCED', 'fed by a mover of epoch ' .. (fed_by or fed))
+end
+
+-- It comes first, since it frees; and nothing is handed over from here on (push.lua).
+redis.call('HDEL', P .. 'owner', 'open')
+if not layout then redis.call('HSET', P .. 'meta', 'layout', ARGV[1]) end
+if redis.call('EXISTS', P .. 'feeders', P .. 'fed') == 0 then
+  for i = tonumber(old) % ARGV[5], ARGV[4] - 1, tonumber(ARGV[5]) do
+    redis.call('HSET', P .. 'feeders', string.format('%d', i), '0')
+  end
+end
+redis.call('HSET', P .. 'feeders', old, ARGV[3])
+-- What is pushed here comes after all that was pushed there, be Redis's clock behind here.
+if tonumber(ARGV[6]) > tonumber(last_score) then redis.call('HSET', P .. 'meta', 'last_score', ARGV[6]) end
+if ARGV[7] ~= '' and tonumber(ARGV[7]) > tonumber(seen or 0) then redis.call('HSET', P .. 'meta', 'seen', ARGV[7]) end
+if ARGV[8] ~= '' then redis.call('SET', P .. 'paused', ARGV[8], 'NX') end
+return 1

@@ -1,0 +1,40 @@
+-- A queue gets another number of shards by a move of all that its shards hold into new ones (resharding.py). What an old
+-- shard of a lease of its own, the mover's, holds goes over in chunks: read, adopted by the new shards, and dropped.
+--
+-- `feeders` of a new shard has the old ones of which something may still come, each with the epoch of its mover, 0 before it
+-- has begun. While there are any, nothing of the new shard is claimed, so no payload runs before an older one that still
+-- moves. `fed` has those of which nothing comes any more, and the epoch of their last mover: what an earlier one sends
+-- arrives too late.
+--
+-- A shard that is being moved has the layout it moves to, and ":moved" behind it, in the place of its own: whoever comes
+-- with the old one is sent on (RESHARDED), and an older Lowkiq is refused. Of a shard that is empty that is left, with `closed`,
+-- for good: a producer may sleep through any time.
+
+--- mover
+--@ shard owner
+-- A refusal, unless the mover of that epoch owns the old shard, and has marked it.
+local function fence_mover(P, node, epoch)
+  local refusal = fence(P, node, epoch)
+  if refusal then return refusal end
+  if string.sub(redis.call('HGET', P .. 'meta', 'layout') or '', -6) ~= ':moved' then
+    return refuse('INVALID', 'the shard is not marked as moved')
+  end
+end
+
+--- sides
+-- What a shard knows of ids beside their payloads, and how it is kept: all of it moves after these.
+local SIDES = {
+  {'retries', 'zset'}, {'blocked', 'zset'}, {'held', 'zset'}, {'holds', 'hash'}, {'behind', 'hash'}, {'errors', 'hash'},
+  {'crashes', 'hash'}, {'crowds', 'hash'}, {'checkpoints', 'hash'}, {'tags', 'hash'}, {'morgue:tags', 'hash'},
+  {'morgue:errors', 'hash'}, {'morgue:newer', 'hash'}, {'tracks', 'hash'},
+}
+
+--- feeder
+--@ shard refuse layout
+-- A refusal, unless that mover of an old shard is the one that this new shard knows.
+local function check_feeder(P, layout, old, epoch)
+  local refusal = check_layout(P, layout, true)
+  if refusal then return refusal end
+  local known = redis.call('HGET', P .. 'feeders', old)
+  if known ~= epoch then return refuse('FENCED', 'fed by a mover of epoch ' .. (known or 'none')) end
+end

@@ -1,0 +1,101 @@
+-- pack: read some of what an old shard holds, in the order in which it moves (moving.lua).
+-- KEYS  1 prefix of the old shard
+-- ARGV  1 the mover, 2 epoch, 3 most rows, 4 most bytes (the last row may exceed it)
+-- returns {what, then of each row its words}; nothing if the shard is empty. What and words are those of adopt and
+--       drop_moved: 'due' and 'morgue': id, when, record · 'payloads' and 'morgue:payloads': id, payload, score ·
+--       'tracks': id, count, notes · else: id, value
+-- errors: FENCED, INVALID (it is not marked)
+--@ moving mover sides
+--@ shard now stamp
+local P, most, most_bytes = KEYS[1], tonumber(ARGV[3]), tonumber(ARGV[4])
+local refusal = fence_mover(P, ARGV[1], ARGV[2])
+if refusal then return refusal end
+local STEP = 32 -- read at a time: a thousand large ones are not, before the bytes are full
+local reply, bytes, rows = {}, 0, 0
+
+local function is_full() return rows >= most or bytes >= most_bytes end
+
+local function add(...)
+  for _, word in ipairs({...}) do
+    reply[#reply + 1] = word
+    bytes = bytes + #word
+  end
+  rows = rows + 1
+end
+
+-- Payloads of an id that has several.
+local function add_payloads(zset, id)
+  local at = 0
+  while not is_full() do
+    local page = redis.call('ZRANGE', zset, at, at + STEP - 1, 'WITHSCORES')
+    for i = 1, #page, 2 do
+      if is_full() then return end
+      add(id, page[i], page[i + 1])
+    end
+    if #page < 2 * STEP then return end
+    at = at + STEP
+  end
+end
+
+-- Jobs of an index, or what somebody has taken out of it; but for those with several payloads: while there are such,
+-- their payloads.
+local function pack_jobs(index, payloads)
+  local found = redis.call('ZRANGE', P .. index, 0, most - 1, 'WITHSCORES')
+  if #found == 0 then
+    for i, id in ipairs(redis.call('HRANDFIELD', P .. payloads, STEP)) do
+      found[2 * i - 1], found[2 * i] = id, stamp(now_us())
+    end
+  end
+  local singles = {}
+  for first = 1, #found, 2 * STEP do
+    local last, ids = math.min(first + 2 * STEP, #found + 1) - 1, {}
+    for i = first, last, 2 do ids[#ids + 1] = found[i] end
+    for i, record in ipairs(redis.call('HMGET', P .. payloads, unpack(ids))) do
+      if record == '*' and redis.call('EXISTS', P .. payloads .. ':' .. ids[i]) == 1 then
+        add_payloads(P .. payloads .. ':' .. ids[i], ids[i])
+      elseif #reply == 0 then
+        singles[#singles + 1] = {ids[i], found[first + 2 * i - 1], record or ''}
+        bytes = bytes + #(record or '')
+      end
+    end
+    if is_full() then break end
+  end
+  if #reply > 0 then return payloads end
+  bytes = 0
+  for _, job in ipairs(singles) do add(unpack(job)) end
+  return #reply > 0 and index
+end
+
+local function notes_of(key)
+  local notes = redis.call('LRANGE', key, 0, -1)
+  for i, note in ipairs(notes) do notes[i] = #note .. ':' .. note end
+  return #notes .. ':' .. table.concat(notes)
+end
+
+local function pack_side(name, kind)
+  if kind == 'zset' then
+    reply = redis.call('ZRANGE', P .. name, 0, most - 1, 'WITHSCORES')
+    return
+  end
+  local found = redis.call('HRANDFIELD', P .. name, name == 'tracks' and STEP or math.min(most, 500), 'WITHVALUES')
+  for i = 1, #found, 2 do
+    if is_full() then return end
+    if name == 'tracks' then
+      add(found[i], found[i + 1], notes_of(P .. 'tracked:' .. found[i]) .. notes_of(P .. 'tracked_last:' .. found[i]))
+    else
+      add(found[i], found[i + 1])
+    end
+  end
+end
+
+local what = pack_jobs('due', 'payloads') or pack_jobs('morgue', 'morgue:payloads')
+for _, side in ipairs(what and {} or SIDES) do
+  if redis.call('EXISTS', P .. side[1]) == 1 then
+    pack_side(unpack(side))
+    what = side[1]
+    break
+  end
+end
+if not what then return {} end
+table.insert(reply, 1, what)
+return reply

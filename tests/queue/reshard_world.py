@@ -1,0 +1,205 @@
+"""ReshardWorld: a queue that is being resharded, as producers, nodes and movers see it, which may die at any call."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from random import Random
+from typing import Any
+
+from lowkiq import Lowkiq
+from lowkiq.errors import Fenced, Moved, Paused, Refused
+from lowkiq.job import EncodedJob, shard_of
+from lowkiq.queue import resharding
+from lowkiq.queue.keys import Layout
+from lowkiq.queue.push import push_call, register
+from lowkiq.queue.resharding import Route
+from lowkiq.queue.shard import Exhausted, Failure, Outcome, Owned, Shard
+from lowkiq.shared_page import DeadNode
+
+NAMESPACE_QUEUE = "q"
+
+
+class Node:
+    """A node's lease of one shard, and its claim."""
+
+    def __init__(self, shard: Shard, name: str, epoch: str) -> None:
+        self.shard, self.name, self.epoch, self.number = shard, name, epoch, 0
+        self.claimed: dict[str, list[bytes]] = {}
+
+
+class ReshardWorld:
+    """One queue. What was performed is kept as it was, id by id."""
+
+    def __init__(self, app: Lowkiq, old: int, random: Random) -> None:
+        self.app, self.caller, self.random = app, app.caller, random
+        self.namespace = app.settings.namespace
+        register(self.caller, self.namespace, {NAMESPACE_QUEUE: old})
+        self.layout = Layout(2, old)
+        self.pushed: dict[str, list[bytes]] = {}
+        self.performed: dict[str, list[bytes]] = {}
+        self.deaths: dict[str, list[bytes]] = {}
+        self.nodes: dict[str, Node] = {}
+        self.steps: Iterator[int] | None = None
+        #: Movers that were thought dead, and wake up.
+        self.ghosts: list[Iterator[int]] = []
+        self.route: Route | None = None
+        self.movers = 0
+        self.number = 0
+
+    # ── producers ───────────────────────────────────────────────────────────────────────────────────────────────────
+
+    def push(self, id: str, layout: Layout | None = None) -> None:
+        """Pushes the id's next payload, as a producer that knows this layout."""
+        self.number += 1
+        payload = b"%06d" % self.number
+        layout = layout or self.layout
+        for one in [layout.old, layout.own] if layout.is_moving else [layout]:
+            shard = self.shard(id, one)
+            (result,) = self.caller.run_all([push_call(shard, [EncodedJob(id.encode(), payload, "", "")])])
+            if not isinstance(result, Moved):
+                assert not isinstance(result, Exception), result
+                break
+        else:
+            assert self.known() != layout
+            self.layout = self.known()
+            self.number -= 1
+            return self.push(id)
+        self.pushed.setdefault(id, []).append(payload)
+        return None
+
+    def shard(self, id: str, layout: Layout) -> Shard:
+        return Shard(self.namespace, NAMESPACE_QUEUE, shard_of(id.encode(), layout.shards_count), layout)
+
+    def known(self) -> Layout:
+        return Layout.parse(self.caller.command("HGET", f"{self.namespace}:queues", NAMESPACE_QUEUE))
+
+    # ── nodes ───────────────────────────────────────────────────────────────────────────────────────────────────────
+
+    def shards(self) -> list[Shard]:
+        layouts = [self.layout.old, self.layout.own] if self.layout.is_moving else [self.layout]
+        return [Shard(self.namespace, NAMESPACE_QUEUE, index, one) for one in layouts for index in range(one.shards_count)]
+
+    def acquire(self, shard: Shard, *, steals: bool = False) -> None:
+        dead = [DeadNode(self.nodes.pop(shard.prefix).name, ())] if steals and shard.prefix in self.nodes else []
+        self.movers += 1
+        name = f"node-{self.movers}"
+        (result,) = self.caller.run_all([shard.acquire(name, 600, 9, dead)])
+        if isinstance(result, Owned):
+            self.nodes[shard.prefix] = Node(shard, name, result.epoch)
+        else:
+            assert not isinstance(result, Exception) or isinstance(result, Moved), result
+
+    def claim(self, shard: Shard) -> None:
+        node = self.nodes.get(shard.prefix)
+        if node is None:
+            return self.acquire(shard)
+        if node.claimed:
+            return self.settle(node)
+        node.number += 1
+        call = shard.claim(node.name, node.epoch, node.number, self.random.randint(1, 4), 3, bytes)
+        (result,) = self.caller.run_all([call])
+        if isinstance(result, Fenced | Moved):
+            self.nodes.pop(shard.prefix)
+        elif not isinstance(result, Paused):
+            assert not isinstance(result, Exception), result
+            node.claimed = {job.id: list(job.payloads) for job in result.jobs}
+        return None
+
+    def settle(self, node: Node) -> None:
+        acked: list[str] = []
+        failed: list[Failure] = []
+        exhausted: list[Exhausted] = []
+        outcome: Any
+        for id in node.claimed:
+            match self.random.choice(["ack", "ack", "ack", "fail", "bury"]):
+                case "ack":
+                    acked.append(id)
+                case "fail":
+                    failed.append(Failure(id, 0, self.random.choice([0.0, 3600.0]), "boom"))
+                case _:
+                    exhausted.append(Exhausted(id, "dead"))
+        outcome = Outcome(acked=acked, failed=failed, exhausted=exhausted)
+        (result,) = self.caller.run_all([node.shard.settle(node.name, node.epoch, node.number, outcome)])
+        if isinstance(result, Fenced):
+            self.nodes.pop(node.shard.prefix, None)
+            return
+        assert not isinstance(result, Exception), result
+        for id in acked:
+            self.performed.setdefault(id, []).extend(node.claimed[id])
+        for row in exhausted:
+            self.deaths.setdefault(row.id, []).append(node.claimed[row.id][0])
+        node.claimed = {}
+
+    # ── the move ────────────────────────────────────────────────────────────────────────────────────────────────────
+
+    def begin(self, count: int) -> None:
+        self.layout = resharding.begin(self.caller, self.namespace, NAMESPACE_QUEUE, count)
+
+    def move(self) -> bool:
+        """One step of the mover; False once all has moved."""
+        if not self.layout.is_moving:
+            return False
+        if self.steps is None and not self._take_up():
+            return self.layout.is_moving
+        assert self.steps is not None
+        try:
+            next(self.steps)
+        except StopIteration:
+            self.steps = None
+        except Refused:
+            self.steps = None
+        return True
+
+    def _take_up(self) -> bool:
+        left = resharding.unfinished(self.caller, self.namespace, NAMESPACE_QUEUE, self.layout)
+        if not left:
+            assert resharding.end(self.caller, self.namespace, NAMESPACE_QUEUE, self.layout)
+            self.layout = self.known()
+            return False
+        self.route = route = Route.of(self.namespace, NAMESPACE_QUEUE, self.layout, left[0])
+        holder = self.nodes.pop(route.old.prefix, None)  # it gives the shard back
+        if holder:
+            self.caller.run_all([route.old.release(holder.name, holder.epoch, holder.number, "lease")])
+        self.movers += 1
+        name = f"mover-{self.movers}"
+        dead = [DeadNode(f"mover-{number}", ()) for number in range(self.movers)]
+        for is_marked in (False, True):
+            call = route.acquire(name, 600, 9, dead, is_marked=is_marked)
+            (result,) = self.caller.run_all([call])
+            if isinstance(result, Owned):
+                self.steps = resharding.steps(self.caller, route, name, result.epoch)
+                return True
+            assert isinstance(result, Moved), result
+        return False
+
+    def kill_mover(self) -> None:
+        """Another takes its place; it may wake up, and send what it was about to."""
+        if self.steps is not None:
+            self.ghosts.append(self.steps)
+        self.steps = None
+
+    def wake_ghost(self) -> None:
+        if self.ghosts:
+            ghost = self.random.choice(self.ghosts)
+            try:
+                next(ghost)
+            except (Refused, StopIteration):
+                self.ghosts.remove(ghost)
+
+    def work_off(self) -> None:
+        """Ends the move, and runs all that is left."""
+        while self.move():
+            pass
+        for _ in range(10_000):
+            for shard in self.shards():
+                prefix = shard.prefix
+                now = int(self.caller.command("TIME")[0])
+                later = self.caller.command("ZRANGEBYSCORE", prefix + "due", now + 2, 2 * now, "LIMIT", 0, 100)
+                if later:
+                    self.app.actions(NAMESPACE_QUEUE, self.layout.shards_count)
+                    self.caller.command("ZADD", prefix + "due", *[word for id in later for word in (now - 1, id)])
+                self.claim(shard)
+            if not any(self.caller.command("EXISTS", shard.prefix + "due", shard.prefix + "claim") for shard in self.shards()):
+                if not any(node.claimed for node in self.nodes.values()):
+                    return
+        raise AssertionError("it does not end")
