@@ -15,7 +15,7 @@ from lowkiq.doctor.finding import Verdict, note, of_alert, of_alerts, ok, proble
 from lowkiq.doctor.subject import Subject
 from lowkiq.errors import ShardsCountMismatch
 from lowkiq.queue import keys
-from lowkiq.queue.push import layout_error
+from lowkiq.queue.layouts import layout_error
 from lowkiq.queue.shard import Shard
 
 #: Seconds by which a job may be late before people should know.

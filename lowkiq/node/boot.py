@@ -15,7 +15,7 @@ from lowkiq.hooks import Fatal
 from lowkiq.node.helpers.fork_server import ForkServer
 from lowkiq.node.runtime import Runtime
 from lowkiq.queue.call import raise_first
-from lowkiq.queue.push import register
+from lowkiq.queue.layouts import register
 from lowkiq.settings import Settings
 from lowkiq.shared_page import SharedPage
 from lowkiq.transport.connect import check_server

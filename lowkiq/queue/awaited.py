@@ -19,6 +19,7 @@ from lowkiq.queue.awaited_push import STEP, AwaitedPush, Encode
 from lowkiq.queue.breath import Breath
 from lowkiq.queue.call import Call, Caller
 from lowkiq.queue.push import MAX_PUSH_BYTES, PUSHES_AT_ONCE, Jobs, Producer
+from lowkiq.queue.shard import Shard
 from lowkiq.transport.nonblocking import NonBlocking
 
 #: Single pushes that are sent together: about a millisecond of Redis, and of the loop.
@@ -181,7 +182,7 @@ class AwaitedPushes:
 
     async def _push_apart(self, producer: Producer, pushes: list[AwaitedPush]) -> list[AwaitedPush]:
         """Pushes what is plain, in one script; returns the others, in their order."""
-        plain: dict[int, list[AwaitedPush]] = {}
+        plain: dict[Shard, list[AwaitedPush]] = {}
         left: list[AwaitedPush] = []
         shard_of, others = producer.shard_of, set()
         for push in pushes:

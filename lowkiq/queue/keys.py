@@ -81,14 +81,14 @@ class Layout(NamedTuple):
         more = re.fullmatch(rb"([0-9]{1,9})(?::([0-9]{1,9}):([0-9]{1,9})|:moved)?", match[3] or b"")
         generation, old_count, old_generation = (int(part or 0) for part in more.groups()) if more else (0, 0, 0)
         is_moving = 1 <= old_count <= MOST_SHARDS and 1 <= old_generation < generation
-        if generation < 2 or not (is_moving or old_count == old_generation == 0):
+        if generation <= 1 or not (is_moving or old_count == old_generation == 0):
             raise ValueError(f"{quoted(text, 60)} is no layout of a queue that was resharded, like 3:48:2")
         return cls(int(version), int(shards_count), generation, old_count, old_generation)
 
     @property
     def text(self) -> str:
         """The text of it."""
-        if self.version < RESHARDED:
+        if self.version != RESHARDED:
             return layout(self.shards_count, self.version)
         old = f":{self.old_count}:{self.old_generation}" if self.is_moving else ""
         return f"{self.version}:{self.shards_count}:{self.generation}{old}"

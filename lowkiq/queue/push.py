@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from functools import partial
+import math
+from collections.abc import Iterable, Iterator, Sequence
 from itertools import chain, islice
 from typing import Any, NamedTuple
 
@@ -11,13 +11,16 @@ from hiredis import pack_command
 from msgspec.structs import astuple
 from redis.exceptions import RedisError
 
-from lowkiq.errors import LowkiqError, OtherLayout, ShardsCountMismatch
+from lowkiq import clock
+from lowkiq.errors import LowkiqError, Moved
 from lowkiq.job import EncodedJob, Pushed, shard_of
 from lowkiq.queue import keys
-from lowkiq.queue.call import Argument, Call, Caller, chunked, raise_first, refusal
+from lowkiq.queue.call import Argument, Call, Caller, chunked, refusal
 from lowkiq.queue.keys import Layout
-from lowkiq.queue.shard import Shard, shards_of
+from lowkiq.queue.layouts import opened
+from lowkiq.queue.shard import Shard
 from lowkiq.queue.tally import Tally
+from lowkiq.queue.ways import LOOK, MOST_TIMES, Ways, sent_on
 from lowkiq.settings import Settings
 from lowkiq.transport.patience import Patience
 from lowkiq.transport.server import Connections, Replicas
@@ -32,8 +35,8 @@ MAX_SHARDS = 100
 PUSHES_AT_ONCE = 32
 
 
-#: Jobs by the index of their shard.
-Jobs = dict[int, list[EncodedJob]]
+#: Jobs by their shard.
+Jobs = dict[Shard, list[EncodedJob]]
 
 
 class Chunk(NamedTuple):
@@ -62,20 +65,24 @@ class Producer:
         self._push_timeout = push_timeout
         self._namespace = namespace
         self._queue = queue
-        self._shards = shards_of(namespace, {queue: shards_count})
+        self._shards_count = shards_count
+        self._ways = Ways(namespace, queue, Layout(keys.LAYOUT_VERSION, shards_count))
         #: True once Redis knows the queue, by this process.
         self.is_registered = False
+        self._look_at = math.inf
         #: The way of a single job right to a socket; None until the queue is registered.
         self._connections: Connections | None = None
-        #: The command of such a push up to the id, by the index of the shard.
-        self._heads: dict[int, bytes] = {}
 
     def register(self) -> None:
-        """Makes the queue known. Raises ShardsCountMismatch when it is known with another shards_count."""
-        raise_first(list(register(self._caller, self._namespace, {self._queue: len(self._shards)}).values()))
+        """Makes the queue known, and follows the layout that it has in Redis. Raises OtherLayout if it can't."""
+        (found,) = opened(self._caller, self._namespace, {self._queue: self._shards_count}).values()
+        if isinstance(found, Exception):
+            raise found
+        if found != self._ways.layout:
+            self._ways = Ways(self._namespace, self._queue, found)
         self.is_registered = True
-        if not self._replicas:
-            self._connections = self._caller.connections
+        self._look_at = clock.monotonic() + LOOK if found.is_moving else math.inf
+        self._connections = None if self._replicas or found.is_moving else self._caller.connections
 
     def push(self, jobs: Sequence[EncodedJob]) -> Pushed:
         """Puts jobs into the queue; the order within an id is kept."""
@@ -85,17 +92,39 @@ class Producer:
                 if self._connections and len(jobs) == 1 and (pushed := self._push_one(self._connections, jobs[0])):
                     return pushed
                 tally = Tally(len(jobs))
-                if not self.is_registered:
-                    self.register()
-                    patience.was_sent = False
-                    patience.answered()
+                self._look(patience)
                 for turn in self.turns(self.by_shard(jobs)):
                     for calls in chunked(turn, PUSHES_AT_ONCE):
-                        tally.add(self._caller.run_all(calls, self._replicas))
-                        patience.answered()
+                        tally.add(self._run_all(calls, patience))
             except RedisError as error:
                 raise (tally or Tally(1)).failed(error, was_sent=patience.was_sent) from error
         return tally.pushed
+
+    def _look(self, patience: Patience) -> None:
+        """Registers the queue if need be, and looks from time to time whether it is still being resharded."""
+        if not self.is_registered or clock.monotonic() >= self._look_at:
+            self.register()
+            patience.was_sent = False
+            patience.answered()
+
+    def _run_all(self, calls: Sequence[Call[Any]], patience: Patience) -> list[Any]:
+        """The results of calls. What a shard that was moved sends on goes there, and counts with its call."""
+        results = self._caller.run_all(calls, self._replicas)
+        patience.answered()
+        for number, result in enumerate(results):
+            calls_on, found = [calls[number]], [result]
+            for _ in range(MOST_TIMES):
+                moved = [sent_on(call, one) for call, one in zip(calls_on, found, strict=True)]
+                jobs = [job for _, some in moved for job in some]
+                if not jobs:
+                    break
+                if not all(self._ways.sent_on(prefix) for prefixes, _ in moved for prefix in prefixes):
+                    self.register()
+                calls_on = [push_call(shard, some) for shard, some in self.by_shard(jobs).items()]
+                found = self._caller.run_all(calls_on, self._replicas)
+                patience.answered()
+                results[number] = _together_with(results[number], found)
+        return results
 
     def _push_one(self, connections: Connections, job: EncodedJob) -> Pushed | None:
         """
@@ -108,17 +137,17 @@ class Producer:
         """
         if not job.is_plain:
             return None
-        id, payload = job.id, job.payload
-        index = shard_of(id, len(self._shards))
-        head = self._heads.get(index) or self._pack_head(index)
+        id, payload, ways = job.id, job.payload, self._ways
+        index = shard_of(id, ways.count)
+        head = ways.heads.get(index) or self._pack_head(ways, index)
         packed = b"%b$%d\r\n%b\r\n$%d\r\n%b\r\n" % (head, len(id), id, len(payload), payload)
         (reply,) = connections.send([packed], 1)
         return None if isinstance(reply, Exception) else Pushed(*reply)
 
-    def _pack_head(self, index: int) -> bytes:
-        command: tuple[Any, ...] = self._caller.command_of(push_call(self._shards[index], []))
+    def _pack_head(self, ways: Ways, index: int) -> bytes:
+        command: tuple[Any, ...] = self._caller.command_of(push_call(ways.shards[index], []))
         _, words = pack_command(command).split(b"\r\n", 1)  # how many there are comes first
-        head = self._heads[index] = b"*%d\r\n%b" % (len(command) + 2, words)
+        head = ways.heads[index] = b"*%d\r\n%b" % (len(command) + 2, words)
         return head
 
     def run(self, calls: Sequence[Call[Any]]) -> tuple[list[Any], bool]:
@@ -130,29 +159,31 @@ class Producer:
         """
         with Patience(self._push_timeout) as patience:
             try:
-                if not self.is_registered:
-                    self.register()
-                    patience.was_sent = False
-                    patience.answered()
-                return self._caller.run_all(calls, self._replicas), True
+                self._look(patience)
+                return self._run_all(calls, patience), True
             except (RedisError, LowkiqError) as error:
                 return [error] * len(calls), patience.was_sent
 
-    def shard_of(self, job: EncodedJob) -> int:
-        """The index of a job's shard."""
-        return shard_of(job.id, len(self._shards))
+    def shard_of(self, job: EncodedJob) -> Shard:
+        """A job's shard."""
+        return self._ways.shard_of(job.id)
 
     def by_shard(self, jobs: Iterable[EncodedJob], grouped: Jobs | None = None) -> Jobs:
-        """Jobs by the index of their shard, put to those that are grouped already."""
-        grouped, shards_count = {} if grouped is None else grouped, len(self._shards)
+        """Jobs by their shard, put to those that are grouped already."""
+        grouped, ways = {} if grouped is None else grouped, self._ways
+        if ways.layout.is_moving:
+            for job in jobs:
+                grouped.setdefault(ways.shard_of(job.id), []).append(job)
+            return grouped
+        shards, count = ways.shards, ways.count
         for job in jobs:
-            grouped.setdefault(shard_of(job.id, shards_count), []).append(job)
+            grouped.setdefault(shards[shard_of(job.id, count)], []).append(job)
         return grouped
 
     def turns(self, jobs: Jobs) -> Iterator[Iterator[Call[tuple[Any, ...]]]]:
         """Calls with one push a shard in each turn: what comes after one that is refused is not accepted."""
-        most = 1 if self._caller.is_spread else MAX_SHARDS
-        left = [_chunks(self._shards[index], group) for index, group in jobs.items()]
+        most = 1 if self._caller.is_spread or self._ways.layout.is_moving else MAX_SHARDS
+        left = [_chunks(shard, group) for shard, group in jobs.items()]
         while left:
             rest: list[Iterator[Chunk]] = []
             yield map(_push_call, _together(_heads(left, rest), most))
@@ -160,11 +191,11 @@ class Producer:
 
     def call_apart(self, jobs: Jobs) -> Call[list[int]]:
         """Puts plain jobs, each of its own push, into the queue; gives for each, in order, 1 unless it was left."""
-        return push_apart_call([(self._shards[index], group) for index, group in jobs.items()])
+        return push_apart_call(list(jobs.items()))
 
     def call_of_id(self, jobs: Sequence[EncodedJob]) -> Call[tuple[Any, ...]]:
         """Puts jobs of one id into the queue."""
-        return push_call(self._shards[self.shard_of(jobs[0])], jobs)
+        return push_call(self.shard_of(jobs[0]), jobs)
 
 
 def push_apart_call(groups: Sequence[tuple[Shard, Sequence[EncodedJob]]]) -> Call[list[int]]:
@@ -196,60 +227,23 @@ def _push_call(chunks: Sequence[Chunk]) -> Call[tuple[Any, ...]]:
     return Call("push", [chunk.shard.prefix for chunk in chunks], arguments, _taken)
 
 
+def _together_with(result: Any, found: Sequence[Any]) -> tuple[Any, ...]:
+    """The result of a push together with what became of the jobs that were sent on."""
+    new, merged, *errors = (0, 0) if isinstance(result, Moved) else result
+    errors = [error for error in errors if not isinstance(error, Moved)]
+    for one in found:
+        if isinstance(one, Exception):
+            errors.append(one)
+        else:
+            new, merged = new + one[0], merged + one[1]
+            errors += one[2:]
+    return new, merged, *errors
+
+
 def _taken(reply: list[Any]) -> tuple[Any, ...]:
     """The numbers that a push tells, and the error of a shard that took nothing."""
     new, merged, *errors = reply
     return new, merged, *(refusal(error.decode(errors="replace")) for error in errors)
-
-
-def register(
-    caller: Caller, namespace: str, queues: Mapping[str, int], *, raises_layout: bool = False
-) -> dict[str, OtherLayout]:
-    """
-    Makes queues with their shards_count known, also again should Redis have lost them. Nodes raise an older layout;
-    producers leave it, so that nodes of an older Lowkiq go on with the queue.
-
-    Returns:
-        by queue, ShardsCountMismatch for one that is known with another shards_count, or with what is none, and
-        NewerLayout for a newer layout.
-    """
-    calls = [
-        Call(
-            "register",
-            [keys.queues(namespace)],
-            [queue, keys.layout(count), keys.layout(count, 1) if raises_layout else ""],
-            partial(_known, namespace, queue),
-        )
-        for queue, count in queues.items()
-    ]
-    replies = caller.run_all(calls)
-    raise_first([reply for reply in replies if isinstance(reply, RedisError)])
-    found = zip(queues.items(), replies, strict=True)
-    errors = {queue: _error(queue, layout, count) for (queue, count), layout in found}
-    return {queue: error for queue, error in errors.items() if error}
-
-
-def _known(namespace: str, queue: str, text: bytes) -> Layout | OtherLayout:
-    try:
-        return Layout.parse(text)
-    except ValueError as error:  # anybody may have written it
-        return ShardsCountMismatch(f"queue {queue}: {error}. Remove it: HDEL {keys.queues(namespace)} {queue}")
-
-
-def _error(queue: str, layout: Layout | OtherLayout, count: int) -> OtherLayout | None:
-    return layout_error(queue, layout, count) if isinstance(layout, Layout) else layout
-
-
-def layout_error(queue: str, known: Layout, shards_count: int) -> OtherLayout | None:
-    """ShardsCountMismatch or NewerLayout if this Lowkiq may not write to a queue that Redis knows so."""
-    if known.version > keys.LAYOUT_VERSION:
-        return keys.newer_layout(queue, known.version)
-    if known.shards_count == shards_count:
-        return None
-    return ShardsCountMismatch(
-        f"queue {queue} has shards_count {known.shards_count}, not {shards_count}: "
-        f"set shards_count = {known.shards_count}, or choose another queue_name and let the old queue run dry"
-    )
 
 
 def _chunks(shard: Shard, jobs: Iterable[EncodedJob]) -> Iterator[Chunk]:

@@ -180,8 +180,8 @@ def begin(caller: Caller, namespace: str, queue: str, shards_count: int) -> Layo
         return known
     if math.lcm(known.shards_count, shards_count) > MOST_PAIRS:
         raise SettingsError(
-            f"from {known.shards_count} to {shards_count} shards too many would wait for one another: choose a multiple "
-            f"of {known.shards_count}, or one that divides it"
+            f"from {known.shards_count} to {shards_count} shards too many would wait for one another: "
+            f"choose a multiple of {known.shards_count}, or one that divides it"
         )
     old = written(known)
     moving = Layout(keys.RESHARDED, shards_count, old.generation + 1, old.shards_count, old.generation)
@@ -256,4 +256,3 @@ def _raise(results: list[Any]) -> list[Any]:
     for error in sorted(errors, key=lambda error: not isinstance(error, Fenced)):
         raise error
     return results
-

@@ -18,7 +18,7 @@ from lowkiq.admin.past.durations import Durations
 from lowkiq.admin.past.statistics import Addition, Times, add, read_totals
 from lowkiq.node.counts.deploys import note_version
 from lowkiq.queue import keys
-from lowkiq.queue.push import register
+from lowkiq.queue.layouts import register
 from lowkiq.queue.unreadable import KEPT_SECONDS, LONGEST, MOST, Met, Unreadable, quoted
 from lowkiq.version import VERSION
 from tests.junk import EVIL, GARBAGE, GOOD_BEAT, JUNK, PUT_AWAY, as_kind, put_away, set_up

@@ -11,12 +11,14 @@ from lowkiq.errors import Fenced, Moved, Paused, Refused
 from lowkiq.job import EncodedJob, shard_of
 from lowkiq.queue import resharding
 from lowkiq.queue.keys import Layout
-from lowkiq.queue.push import push_call, register
+from lowkiq.queue.layouts import register
+from lowkiq.queue.push import push_call
 from lowkiq.queue.resharding import Route
 from lowkiq.queue.shard import Exhausted, Failure, Outcome, Owned, Shard
 from lowkiq.shared_page import DeadNode
 
-NAMESPACE_QUEUE = "q"
+QUEUE = "q"
+IDS = [f"id-{number}" for number in range(12)]
 
 
 class Node:
@@ -33,8 +35,8 @@ class ReshardWorld:
     def __init__(self, app: Lowkiq, old: int, random: Random) -> None:
         self.app, self.caller, self.random = app, app.caller, random
         self.namespace = app.settings.namespace
-        register(self.caller, self.namespace, {NAMESPACE_QUEUE: old})
-        self.layout = Layout(2, old)
+        register(self.caller, self.namespace, {QUEUE: old})
+        self.layout = self.first = Layout(2, old)
         self.pushed: dict[str, list[bytes]] = {}
         self.performed: dict[str, list[bytes]] = {}
         self.deaths: dict[str, list[bytes]] = {}
@@ -48,11 +50,17 @@ class ReshardWorld:
 
     # ── producers ───────────────────────────────────────────────────────────────────────────────────────────────────
 
-    def push(self, id: str, layout: Layout | None = None) -> None:
+    def push(self) -> None:
+        self._push(self.random.choice(IDS), self.layout)
+
+    def push_as_before(self) -> None:
+        """As a producer that has slept since the beginning."""
+        self._push(self.random.choice(IDS), self.first)
+
+    def _push(self, id: str, layout: Layout) -> None:
         """Pushes the id's next payload, as a producer that knows this layout."""
         self.number += 1
         payload = b"%06d" % self.number
-        layout = layout or self.layout
         for one in [layout.old, layout.own] if layout.is_moving else [layout]:
             shard = self.shard(id, one)
             (result,) = self.caller.run_all([push_call(shard, [EncodedJob(id.encode(), payload, "", "")])])
@@ -63,23 +71,27 @@ class ReshardWorld:
             assert self.known() != layout
             self.layout = self.known()
             self.number -= 1
-            return self.push(id)
+            return self._push(id, self.layout)
         self.pushed.setdefault(id, []).append(payload)
         return None
 
     def shard(self, id: str, layout: Layout) -> Shard:
-        return Shard(self.namespace, NAMESPACE_QUEUE, shard_of(id.encode(), layout.shards_count), layout)
+        return Shard(self.namespace, QUEUE, shard_of(id.encode(), layout.shards_count), layout)
 
     def known(self) -> Layout:
-        return Layout.parse(self.caller.command("HGET", f"{self.namespace}:queues", NAMESPACE_QUEUE))
+        return Layout.parse(self.caller.command("HGET", f"{self.namespace}:queues", QUEUE))
 
     # ── nodes ───────────────────────────────────────────────────────────────────────────────────────────────────────
 
     def shards(self) -> list[Shard]:
         layouts = [self.layout.old, self.layout.own] if self.layout.is_moving else [self.layout]
-        return [Shard(self.namespace, NAMESPACE_QUEUE, index, one) for one in layouts for index in range(one.shards_count)]
+        return [Shard(self.namespace, QUEUE, index, one) for one in layouts for index in range(one.shards_count)]
 
-    def acquire(self, shard: Shard, *, steals: bool = False) -> None:
+    def steal(self) -> None:
+        """A node is found dead, and another one takes its shard."""
+        self._acquire(self.random.choice(self.shards()), steals=True)
+
+    def _acquire(self, shard: Shard, *, steals: bool = False) -> None:
         dead = [DeadNode(self.nodes.pop(shard.prefix).name, ())] if steals and shard.prefix in self.nodes else []
         self.movers += 1
         name = f"node-{self.movers}"
@@ -89,12 +101,16 @@ class ReshardWorld:
         else:
             assert not isinstance(result, Exception) or isinstance(result, Moved), result
 
-    def claim(self, shard: Shard) -> None:
+    def claim(self) -> None:
+        """Claims, or settles what was claimed."""
+        self._claim(self.random.choice(self.shards()))
+
+    def _claim(self, shard: Shard) -> None:
         node = self.nodes.get(shard.prefix)
         if node is None:
-            return self.acquire(shard)
+            return self._acquire(shard)
         if node.claimed:
-            return self.settle(node)
+            return self._settle(node)
         node.number += 1
         call = shard.claim(node.name, node.epoch, node.number, self.random.randint(1, 4), 3, bytes)
         (result,) = self.caller.run_all([call])
@@ -105,7 +121,7 @@ class ReshardWorld:
             node.claimed = {job.id: list(job.payloads) for job in result.jobs}
         return None
 
-    def settle(self, node: Node) -> None:
+    def _settle(self, node: Node) -> None:
         acked: list[str] = []
         failed: list[Failure] = []
         exhausted: list[Exhausted] = []
@@ -133,7 +149,7 @@ class ReshardWorld:
     # ── the move ────────────────────────────────────────────────────────────────────────────────────────────────────
 
     def begin(self, count: int) -> None:
-        self.layout = resharding.begin(self.caller, self.namespace, NAMESPACE_QUEUE, count)
+        self.layout = resharding.begin(self.caller, self.namespace, QUEUE, count)
 
     def move(self) -> bool:
         """One step of the mover; False once all has moved."""
@@ -151,12 +167,12 @@ class ReshardWorld:
         return True
 
     def _take_up(self) -> bool:
-        left = resharding.unfinished(self.caller, self.namespace, NAMESPACE_QUEUE, self.layout)
+        left = resharding.unfinished(self.caller, self.namespace, QUEUE, self.layout)
         if not left:
-            assert resharding.end(self.caller, self.namespace, NAMESPACE_QUEUE, self.layout)
+            assert resharding.end(self.caller, self.namespace, QUEUE, self.layout)
             self.layout = self.known()
             return False
-        self.route = route = Route.of(self.namespace, NAMESPACE_QUEUE, self.layout, left[0])
+        self.route = route = Route.of(self.namespace, QUEUE, self.layout, left[0])
         holder = self.nodes.pop(route.old.prefix, None)  # it gives the shard back
         if holder:
             self.caller.run_all([route.old.release(holder.name, holder.epoch, holder.number, "lease")])
@@ -196,10 +212,9 @@ class ReshardWorld:
                 now = int(self.caller.command("TIME")[0])
                 later = self.caller.command("ZRANGEBYSCORE", prefix + "due", now + 2, 2 * now, "LIMIT", 0, 100)
                 if later:
-                    self.app.actions(NAMESPACE_QUEUE, self.layout.shards_count)
                     self.caller.command("ZADD", prefix + "due", *[word for id in later for word in (now - 1, id)])
-                self.claim(shard)
-            if not any(self.caller.command("EXISTS", shard.prefix + "due", shard.prefix + "claim") for shard in self.shards()):
-                if not any(node.claimed for node in self.nodes.values()):
-                    return
+                self._claim(shard)
+            left = [self.caller.command("EXISTS", f"{one.prefix}due", f"{one.prefix}claim") for one in self.shards()]
+            if not any(left) and not any(node.claimed for node in self.nodes.values()):
+                return
         raise AssertionError("it does not end")

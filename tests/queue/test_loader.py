@@ -21,7 +21,7 @@ ROOMS = ROOT / "lowkiq"
 NAMES = sorted(scripts.load(flags=False))
 INCLUDES = sorted((ROOMS / "queue/scripts/includes").glob("*.lua"))
 #: What makes room, or keeps order while there is none.
-MAKE_ROOM = {
+MAKE_ROOM = {"close_moved", "drop_moved", "end_feed", "feed", "mark_moved",
     "claim", "finish", "isolate", "settle", "renew", "acquire", "release", "abandon", "drop", "cancel", "rest", "pause",
     "resume", "hold", "let_go", "unblock",
 }  # fmt: skip

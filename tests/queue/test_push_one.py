@@ -104,4 +104,4 @@ def test_of_many_shards_only_those_pushed_to_are_packed(app) -> None:
     producer = Producer(app.caller, app.settings.namespace, "many", 65_536)
     producer.register()
     producer.push([lone_job()])
-    assert len(producer._heads) == 1
+    assert len(producer._ways.heads) == 1

@@ -8,32 +8,18 @@ import pytest
 
 from tests.queue.reshard_world import ReshardWorld
 
-IDS = [f"id-{number}" for number in range(12)]
+#: What happens, and how often.
+HAPPENINGS = [*3 * ["push"], "push_as_before", *2 * ["claim"], "steal", *2 * ["move"], "kill_mover", "wake_ghost"]
 
 
 def history(app, seed: int, counts: tuple[int, ...]) -> ReshardWorld:
     random = Random(seed)
     world = ReshardWorld(app, counts[0], random)
-    stale = world.layout
     for count in counts[1:]:
         for number in range(120):
             if number == 20:
                 world.begin(count)
-            match random.choice(["push", "push", "push", "stale", "claim", "claim", "steal", "move", "move", "kill", "ghost"]):
-                case "push":
-                    world.push(random.choice(IDS))
-                case "stale":
-                    world.push(random.choice(IDS), stale)
-                case "claim":
-                    world.claim(random.choice(world.shards()))
-                case "steal":
-                    world.acquire(random.choice(world.shards()), steals=True)
-                case "move":
-                    world.move()
-                case "ghost":
-                    world.wake_ghost()
-                case _:
-                    world.kill_mover()
+            getattr(world, random.choice(HAPPENINGS))()
         while world.move():
             pass
     world.work_off()

@@ -24,7 +24,7 @@ from lowkiq.admin.metrics import HOLDING, QueueMetrics, ShardMetrics, by_queue, 
 from lowkiq.admin.past.history import record, take_turn
 from lowkiq.errors import RedisUnsuitable
 from lowkiq.node.runtime import Runtime
-from lowkiq.queue.push import register
+from lowkiq.queue.layouts import register
 from lowkiq.queue.shard import Shard, shards_of
 from lowkiq.queue.watch import Watch
 from lowkiq.transport.connect import check_server

@@ -5,8 +5,8 @@
 --       job: id, payload, score ('' = after the last default one), perform_in ('' = now, '+' and seconds = so long after
 --       now), tags (tags.lua)
 -- returns {new, merged} of all together, and if there are several keys the error of the first one that has refused its
---       jobs: the others have theirs   errors: LAYOUT (the queue has another shards_count), NEWER (and a layout of a
---       newer Lowkiq)
+--       jobs, and that of all that were moved, with their places: the others have theirs   errors: LAYOUT (the queue has
+--       another shards_count), NEWER (and a layout of a newer Lowkiq), RESHARDED (the shard was moved to that layout)
 --@ payloads compact
 --@ bell tell
 
@@ -179,7 +179,7 @@ if SHARDS == 1 then
   return refusal or {new, count - new}
 end
 
-local at, new, taken, refused = 3 + SHARDS, 0, 0, nil
+local at, new, taken, errors, sent_on = 3 + SHARDS, 0, 0, {}, nil
 for i = 1, SHARDS do
   local count = tonumber(ARGV[2 + i])
   local found, why = attempt(function()
@@ -187,11 +187,14 @@ for i = 1, SHARDS do
     return {news or 0, refusal and refusal.err}
   end)
   why = why or found[2]
-  if why then
-    refused = refused or why
+  if why and string.sub(why, 1, 9) == 'RESHARDED' then
+    sent_on = (sent_on or why) .. ' ' .. i
+  elseif why then
+    errors[1] = errors[1] or why
   else
     new, taken = new + found[1], taken + count
   end
   at = at + count * width
 end
-return {new, taken - new, refused}
+errors[#errors + 1] = sent_on
+return {new, taken - new, unpack(errors)}

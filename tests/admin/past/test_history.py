@@ -15,7 +15,7 @@ from lowkiq.node.health.housekeeping import Housekeeping
 from lowkiq.node.runtime import Runtime
 from lowkiq.queue import keys
 from lowkiq.queue.call import Call
-from lowkiq.queue.push import register
+from lowkiq.queue.layouts import register
 from tests.queue.shard_driver import PAST, ShardDriver
 from tests.support import wait_until
 

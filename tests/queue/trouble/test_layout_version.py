@@ -16,13 +16,13 @@ from lowkiq.errors import Fenced, LowkiqError
 from lowkiq.queue import keys, scripts
 from lowkiq.queue.call import Call
 from lowkiq.queue.keys import Layout
-from lowkiq.queue.push import register
+from lowkiq.queue.layouts import register
 from lowkiq.shared_page import DeadNode, Running
 from lowkiq.version import VERSION
 from tests.queue.shard_driver import FUTURE, PAST, ShardDriver
 from tests.web.node_health import tell_health
 
-REFUSAL = f"^queue q has layout 3, this Lowkiq {VERSION} writes layout 2: upgrade it$"
+REFUSAL = f"^queue q has layout 4, this Lowkiq {VERSION} writes layout 3: upgrade it$"
 
 
 @pytest.fixture
@@ -32,22 +32,22 @@ def namespace(app):
 
 @pytest.fixture
 def newer_shard(app, monkeypatch):
-    """The same shard as a Lowkiq sees it that writes layout 3."""
+    """The same shard as a Lowkiq sees it that writes layout 4."""
     with monkeypatch.context() as patch:
-        patch.setattr(keys, "LAYOUT_VERSION", 3)
+        patch.setattr(keys, "LAYOUT_VERSION", 4)
         return ShardDriver(app)
 
 
 @pytest.fixture
 def moved(shard):
-    """A shard with a job queued, one that failed, one in the morgue and one later; all moved to layout 3."""
+    """A shard with a job queued, one that failed, one in the morgue and one later; all moved to layout 4."""
     shard.push("queued", perform_in=FUTURE)
     for id in ("failed", "dead"):
         shard.push(id, perform_in=PAST)
     lease = shard.lease("node")
     lease.claim()
     lease.settle(failed=[("failed", 0, 60.0, "boom")], exhausted=[("dead", "boom", "bury")])
-    shard.redis.hset(shard.key("meta"), "layout", "3:1")
+    shard.redis.hset(shard.key("meta"), "layout", "4:1")
     return lease
 
 
@@ -62,7 +62,7 @@ def test_later_layouts_name_their_version():
 
 
 def test_a_later_layout_may_say_more():
-    assert Layout.parse(b"3:24:by-month") == Layout(3, 24)
+    assert Layout.parse(b"4:24:by-month") == Layout(4, 24)
 
 
 WRITES = {
@@ -112,8 +112,8 @@ def test_layouts_are_compared_as_numbers(shard):
 def test_a_queue_of_any_name_is_named(app):
     shard = ShardDriver(app, queue="a.b-c_d")
     shard.push("a")
-    shard.redis.hset(shard.key("meta"), "layout", "3:1")
-    with pytest.raises(NewerLayout, match=r"^queue a\.b-c_d has layout 3,"):
+    shard.redis.hset(shard.key("meta"), "layout", "4:1")
+    with pytest.raises(NewerLayout, match=r"^queue a\.b-c_d has layout 4,"):
         shard.push("b")
 
 
@@ -122,7 +122,7 @@ def test_a_lease_does_not_outlive_the_move_of_its_shard(shard, newer_shard):
     shard.push_all(*((id, b"p", 1.0, PAST) for id in "abc"))
     old = shard.lease("old", ttl=0.001)
     old.claim()
-    shard.redis.hset(shard.key("meta"), "layout", "3:1")
+    shard.redis.hset(shard.key("meta"), "layout", "4:1")
     assert newer_shard.try_acquire("new", dead=["old"]).restored == 3
     before = shard.dump()
     for settle in (lambda: old.ack("a"), lambda: old.fail("b"), lambda: old.exhaust("c"), lambda: old.spoil("a", b"p")):
@@ -137,7 +137,7 @@ def test_a_lease_does_not_outlive_the_move_of_its_shard(shard, newer_shard):
 
 def test_a_newer_lowkiq_says_so_of_a_new_shard(newer_shard, shard):
     newer_shard.push("a")
-    assert shard.redis.hget(shard.key("meta"), "layout") == b"3:1"
+    assert shard.redis.hget(shard.key("meta"), "layout") == b"4:1"
     with pytest.raises(NewerLayout):
         shard.push("b")
     assert newer_shard.push("b") == (1, 0)
@@ -155,6 +155,11 @@ OF_SHARDS = {name for name, script in scripts.load(flags=False).items() if "shar
 BEGIN = "\nlocal P = KEYS[1]\n"
 BEGINS = {
     "claim": ("local P, number", "local P, node, epoch"),
+    "close_moved": ("local refusal = fence_mover",),
+    "end_feed": ("local refusal = check_feeder",),
+    "feed": ("local P, old, epoch",),
+    "adopt": ("local P, what",),
+    "drop_moved": ("local P, what",),
     "push": ("if #ARGV == 4", "local function push(P"),
     "put_away": ("local P, which, kept",),
     "put_back": ("local P, kept",),
@@ -215,7 +220,7 @@ def test_older_producers_push_until_a_node_raises_the_layout(old, old_shard, sha
     assert shard.lease("new", dead=["old"]).claim()
     assert shard.redis.hget(shard.key("meta"), "layout") == b"2:1"
     with pytest.raises(
-        NewerLayout, match=rf"^queue q has layout 2, this Lowkiq {VERSION} writes layout 2: upgrade it$"
+        NewerLayout, match=rf"^queue q has layout 2, this Lowkiq {VERSION} writes layout 3: upgrade it$"
     ):
         old_shard.push("d")
     with pytest.raises(NewerLayout):
@@ -257,14 +262,14 @@ def test_a_node_raises_the_layout_when_memory_is_full(own_app):
 
 
 def test_an_older_one_does_not_open_a_newer_queue(app, namespace):
-    app.redis().hset(keys.queues(namespace), "q", "3:5")
+    app.redis().hset(keys.queues(namespace), "q", "4:5")
     with pytest.raises(NewerLayout, match=REFUSAL):
         raise register(app.caller, namespace, {"q": 5})["q"]
-    assert app.redis().hgetall(keys.queues(namespace)) == {b"q": b"3:5"}
+    assert app.redis().hgetall(keys.queues(namespace)) == {b"q": b"4:5"}
 
 
 def test_a_push_to_a_newer_queue_is_refused_and_writes_nothing(app, namespace):
-    app.redis().hset(keys.queues(namespace), "q", "3:5")
+    app.redis().hset(keys.queues(namespace), "q", "4:5")
     worker = app.worker(queue_name="q")(lambda payloads_by_id: None)
     with pytest.raises(NewerLayout, match=REFUSAL) as caught:
         worker.perform_async([{"id": "a"}])
@@ -276,7 +281,7 @@ def test_a_queue_is_moved_while_its_producer_lives(app, namespace):
     worker = app.worker(queue_name="q", shards_count=1)(lambda payloads_by_id: None)
     worker.perform_async([{"id": "a"}])
     shard = ShardDriver(app)
-    shard.redis.hset(shard.key("meta"), "layout", "3:1")
+    shard.redis.hset(shard.key("meta"), "layout", "4:1")
     before = shard.dump()
     with pytest.raises(NewerLayout, match=REFUSAL):
         worker.perform_async([{"id": "b"}])

@@ -1,0 +1,70 @@
+"""Layouts: makes queues known in Redis, and tells which shards they have there."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from functools import partial
+
+from redis.exceptions import RedisError
+
+from lowkiq.errors import OtherLayout, ShardsCountMismatch
+from lowkiq.queue import keys
+from lowkiq.queue.call import Call, Caller, raise_first
+from lowkiq.queue.keys import Layout
+from lowkiq.queue.shard import written
+
+
+def register(
+    caller: Caller, namespace: str, queues: Mapping[str, int], *, raises_layout: bool = False
+) -> dict[str, OtherLayout]:
+    """
+    Makes queues with their shards_count known, also again should Redis have lost them. Nodes raise an older layout;
+    producers leave it, so that nodes of an older Lowkiq go on with the queue.
+
+    Returns:
+        by queue, ShardsCountMismatch for one that is known with another shards_count, or with what is none, and
+        NewerLayout for a newer layout.
+    """
+    found = opened(caller, namespace, queues, raises_layout=raises_layout)
+    return {queue: error for queue, error in found.items() if isinstance(error, OtherLayout)}
+
+
+def opened(
+    caller: Caller, namespace: str, queues: Mapping[str, int | Layout], *, raises_layout: bool = False
+) -> dict[str, Layout | OtherLayout]:
+    """The same, and the layouts of the others, as they are to be followed: of a queue that was resharded Redis's."""
+    layouts = {
+        queue: Layout(keys.LAYOUT_VERSION, one) if isinstance(one, int) else one for queue, one in queues.items()
+    }
+    calls = [
+        Call(
+            "register",
+            [keys.queues(namespace)],
+            [queue, one.text, keys.layout(one.shards_count, 1) if raises_layout else ""],
+            partial(_known, namespace, queue, one.shards_count),
+        )
+        for queue, one in layouts.items()
+    ]
+    replies = caller.run_all(calls)
+    raise_first([reply for reply in replies if isinstance(reply, RedisError)])
+    return dict(zip(queues, replies, strict=True))
+
+
+def _known(namespace: str, queue: str, count: int, text: bytes) -> Layout | OtherLayout:
+    try:
+        layout = Layout.parse(text)
+    except ValueError as error:  # anybody may have written it
+        return ShardsCountMismatch(f"queue {queue}: {error}. Remove it: HDEL {keys.queues(namespace)} {queue}")
+    return layout_error(queue, layout, count) or written(layout)
+
+
+def layout_error(queue: str, known: Layout, shards_count: int) -> OtherLayout | None:
+    """ShardsCountMismatch or NewerLayout if this Lowkiq may not write to a queue that Redis knows so."""
+    if known.version > keys.RESHARDED:
+        return keys.newer_layout(queue, known.version)
+    if known.version == keys.RESHARDED or known.shards_count == shards_count:
+        return None
+    return ShardsCountMismatch(
+        f"queue {queue} has shards_count {known.shards_count}, not {shards_count}: "
+        f"set shards_count = {known.shards_count}, or run `lowkiq reshard {queue} {shards_count}`"
+    )
