@@ -9,9 +9,8 @@ from collections.abc import Iterable, Mapping
 from typing import Any, Final
 
 import msgspec
-from redis.exceptions import ResponseError
 
-from lowkiq.admin.beats.hands import HAND
+from lowkiq.admin.beats.hands import ring_all
 from lowkiq.admin.options import LIVE, check_live
 from lowkiq.admin.past.incidents import note_deed
 from lowkiq.admin.words import printable
@@ -23,8 +22,8 @@ from lowkiq.queue.unreadable import Unreadable, parsed, quoted
 
 Value = int | float | str | None
 
-#: Seconds since the last beat of nodes that are rung, and characters of a name that are kept.
-BEATEN_WITHIN, MOST_WHO = 60.0, 200
+#: Characters of a name that are kept.
+MOST_WHO = 200
 #: Settings that are read.
 MOST: Final = 10_000
 
@@ -85,13 +84,7 @@ def unset_live(caller: Caller, namespace: str, queue: str, names: Iterable[str],
 def _tell(caller: Caller, namespace: str, queue: str, what: str, who: str) -> None:
     """Keeps it among the incidents, and has nodes look."""
     note_deed(caller, namespace, queue, "settings changed", f"Settings of {printable(queue, 60)}: {what}", who)
-    since = redis_time(caller) - BEATEN_WITHIN
-    nodes: list[bytes] = caller.command("ZRANGEBYSCORE", keys.nodes(namespace), since, "+inf")
-    for node in nodes:
-        try:
-            caller.command("PUBLISH", keys.doorbell(namespace, node.decode("utf-8", "replace")), HAND)
-        except ResponseError:  # who may not publish has them look with their next beat
-            return
+    ring_all(caller, namespace)
 
 
 def _parse(field: bytes, text: bytes) -> tuple[str, str, LiveSetting]:

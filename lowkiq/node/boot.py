@@ -15,7 +15,8 @@ from lowkiq.hooks import Fatal
 from lowkiq.node.helpers.fork_server import ForkServer
 from lowkiq.node.runtime import Runtime
 from lowkiq.queue.call import raise_first
-from lowkiq.queue.layouts import register
+from lowkiq.queue.keys import LAYOUT_VERSION, Layout
+from lowkiq.queue.layouts import opened
 from lowkiq.settings import Settings
 from lowkiq.shared_page import SharedPage
 from lowkiq.transport.connect import check_server
@@ -44,17 +45,25 @@ def open_queues(runtime: Runtime, wait: Callable[[float], bool]) -> bool:
     while True:
         try:
             check_server(runtime.caller.client)
-            refused = register(runtime.caller, runtime.namespace, runtime.queues, raises_layout=True)
+            found = opened(runtime.caller, runtime.namespace, runtime.queues, raises_layout=True)
             break
         except RedisError as error:
             runtime.outage.met(error, "waiting_for_redis")
         if wait(RETRY):
             return False
     runtime.outage.over()
+    refused = {queue: layout for queue, layout in found.items() if isinstance(layout, Exception)}
+    for queue, layout in found.items():
+        runtime.layouts[queue] = layout if isinstance(layout, Layout) else _own_layout(runtime, queue)
     if len(refused) == len(runtime.queues):
         raise_first(list(refused.values()))
     runtime.refusals.of_queues(refused)
     return True
+
+
+def _own_layout(runtime: Runtime, queue: str) -> Layout:
+    """The layout of a queue as the code has it."""
+    return Layout(LAYOUT_VERSION, runtime.queues[queue])
 
 
 def call_on_server_init(runtime: Runtime) -> None:

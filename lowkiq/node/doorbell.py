@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
 from redis.exceptions import RedisError
@@ -59,6 +59,10 @@ class Doorbell(threading.Thread):
         #: Set once the node can be rung.
         self.is_listening = threading.Event()
 
+    def follow(self, leases: Iterable[Lease]) -> None:
+        """Wakes the pools of these shards from here on."""
+        self._by_prefix = {lease.shard.prefix.encode(): lease for lease in leases}
+
     def stop(self) -> None:
         self._is_stopping = True
 
@@ -84,7 +88,7 @@ class Doorbell(threading.Thread):
                     # Also after the client has connected again by itself.
                     self._runtime.outage.over()
                     self.is_listening.set()
-                    for pool in set(self._pools.values()):
+                    for pool in dict.fromkeys(list(self._pools.values())):
                         pool.poll_soon()
 
     def _messages(self, pubsub: Any) -> Iterator[Mapping[str, Any]]:
@@ -109,5 +113,5 @@ class Doorbell(threading.Thread):
         elif call := self._calls.get(prefix):
             if rest in self._by_prefix:
                 call(self._by_prefix[rest])
-        elif lease := self._by_prefix.get(prefix):
-            self._pools[lease].wake(lease, clock.monotonic() + float(rest))
+        elif (lease := self._by_prefix.get(prefix)) and (pool := self._pools.get(lease)):
+            pool.wake(lease, clock.monotonic() + float(rest))

@@ -125,7 +125,7 @@ class BurstEnd:
     def __init__(self, runtime: Runtime, leases: Sequence[Lease]) -> None:
         self._caller = runtime.caller
         self._refusals = runtime.refusals
-        self._shards = runtime.shards()
+        self._runtime = runtime
         self._ours = {(lease.shard.queue, lease.shard.index) for lease in leases}
         self._last_quiet: list[int] | None = None
         #: After this, a shard that is not ours and that nobody owns is not waited for: its node isn't there.
@@ -134,7 +134,7 @@ class BurstEnd:
     def is_reached(self) -> bool:
         """Returns whether two checks in a row found nothing to do or done in between: one check is not atomic."""
         try:
-            metrics = read_shards(self._caller, self._shards)
+            metrics = read_shards(self._caller, self._runtime.shards())
         except RedisError:
             return False
         refused = self._refusals.texts()

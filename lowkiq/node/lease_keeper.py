@@ -15,7 +15,7 @@ import structlog
 from redis.exceptions import RedisError
 
 from lowkiq import clock
-from lowkiq.errors import OtherLayout
+from lowkiq.errors import Moved, OtherLayout
 from lowkiq.node.job_thread import JobThread
 from lowkiq.node.leases.lease import Lease
 from lowkiq.node.leases.relief import Relief
@@ -40,7 +40,7 @@ class LeaseKeeper(threading.Thread):
 
     def __init__(self, runtime: Runtime, pools: Mapping[Lease, Pool], workers: Sequence[JobThread]) -> None:
         super().__init__(name="lowkiq-lease-keeper", daemon=True)
-        self._pools = pools
+        self._pools = pools  # it changes (following.py): whoever goes through it takes a copy first
         self._workers = workers
         self._isolations = {thread.isolation for thread in workers}
         self._relief = Relief(runtime.caller)
@@ -114,7 +114,7 @@ class LeaseKeeper(threading.Thread):
             if now >= self._acquire_at:
                 self._acquire_at = now + ACQUIRE_INTERVAL * random.uniform(0.8, 1.2)  # noqa: S311 (spreads load)
                 if not self._is_draining:
-                    self._acquire([lease for lease in self._pools if not lease.is_foster], now)
+                    self._acquire([lease for lease in list(self._pools) if not lease.is_foster], now)
                     self.has_tried.set()
             asked = [self._asked.popleft() for _ in range(len(self._asked))]
             if not self._is_draining:
@@ -140,7 +140,7 @@ class LeaseKeeper(threading.Thread):
     # ── renew, and give back ────────────────────────────────────────────────────────────────────────────────────────
 
     def _renew(self, now: float) -> None:
-        owned = [(lease, lease.epoch) for lease in self._pools if lease.epoch is not None]
+        owned = [(lease, lease.epoch) for lease in list(self._pools) if lease.epoch is not None]
         groups = list(chunked(owned, self._caller.shards_a_call))
         node, ttl = self._runtime.node, self._settings.lease_ttl
         results = self._caller.run_all(
@@ -216,7 +216,7 @@ class LeaseKeeper(threading.Thread):
     # ── acquire ─────────────────────────────────────────────────────────────────────────────────────────────────────
 
     def _acquire(self, leases: Sequence[Lease], now: float) -> None:
-        missing = [lease for lease in leases if lease.epoch is None and not (lease.is_busy or self._is_refused(lease))]
+        missing = [lease for lease in leases if self._may_acquire(lease)]
         dead = self._runtime.dead_nodes() if missing else []
         for group in chunked(missing, ACQUIRES_AT_ONCE):
             results = self._caller.run_all([lease.acquire_call(dead) for lease in group])
@@ -226,8 +226,9 @@ class LeaseKeeper(threading.Thread):
             raise_first([result for result in results if isinstance(result, RedisError)])
             self._runtime.outage.over()
 
-    def _is_refused(self, lease: Lease) -> bool:
-        return self._runtime.refusals.has(lease.shard.queue)
+    def _may_acquire(self, lease: Lease) -> bool:
+        is_refused = lease.is_moved or self._runtime.refusals.has(lease.shard.queue)
+        return lease.epoch is None and not (lease.is_busy or is_refused)
 
     def _note_acquired(self, lease: Lease, result: Any, asked_at: float) -> None:
         log = logger.bind(queue=lease.shard.queue, shard=lease.shard.index)
@@ -242,6 +243,8 @@ class LeaseKeeper(threading.Thread):
         elif isinstance(result, Held):
             if lease.stand_by(result.holder):
                 log.info("standing_by", waits_for=result.holder, lease_ends_in=round(result.rest, 1))
+        elif isinstance(result, Moved):
+            lease.is_moved = True
         elif not isinstance(result, OtherLayout):
             raise result
         if not lease.is_foster:

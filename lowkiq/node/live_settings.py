@@ -21,12 +21,16 @@ class LiveSettings:
 
     def __init__(self, runtime: Runtime, leases: Iterable[Lease]) -> None:
         self._runtime = runtime
-        self._leases: dict[str, list[Lease]] = {}
-        for lease in leases:
-            self._leases.setdefault(lease.shard.queue, []).append(lease)
+        self.follow(leases)
         #: Queue → what it follows.
         self._known: Mapping[str, Mapping[str, Any]] = {}
         self._level = log.DEFAULT_LEVEL
+
+    def follow(self, leases: Iterable[Lease]) -> None:
+        """Tells these from here on."""
+        self._leases: dict[str, list[Lease]] = {}
+        for lease in leases:
+            self._leases.setdefault(lease.shard.queue, []).append(lease)
 
     def __call__(self) -> None:
         """Raises RedisError."""

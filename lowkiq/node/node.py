@@ -34,6 +34,7 @@ from lowkiq.node.lease_keeper import LeaseKeeper
 from lowkiq.node.leases.lease import Lease
 from lowkiq.node.live_settings import LiveSettings
 from lowkiq.node.ownership.elastic import Elastic
+from lowkiq.node.ownership.following import Following
 from lowkiq.node.quiet import hush
 from lowkiq.node.remote import Remote
 from lowkiq.node.runtime import Runtime, chosen_workers
@@ -168,26 +169,32 @@ class Node:
         runtime = self._runtime
         self._workers = make_threads(runtime, self._fork_server)
         pools = {lease: thread.pool for thread in self._workers for lease in thread.pool.leases}
-        self._leases = list(pools)
+        self._pools = pools
         self._keeper = LeaseKeeper(runtime, pools, self._workers)
         self._elastic = Elastic(runtime, pools, self._may_have, self._keeper.look_soon) if self._is_elastic else None
         report = HealthReport(runtime, self._workers, os.environ)
-        house = Housekeeping(runtime, self._elastic.balance) if self._elastic else Housekeeping(runtime)
+        self._live = LiveSettings(runtime, pools)
+        followers: list[Callable[[list[Lease]], None]] = [self._live.follow, report.follow]
+        if self._elastic:
+            followers.append(self._elastic.follow)
+        self._following = Following(runtime, pools, followers)
+        balance = self._elastic.balance if self._elastic else lambda _: None
+        house = Housekeeping(runtime, balance, self._following)
         self._heartbeat = Heartbeat(runtime, lambda round_trip: report(self.state, round_trip), house)
         self._beat_soon = self._heartbeat.beat_soon
         self._remote.connect(self._signals.wake, self._beat_soon)
         runtime.flushes.extend(flushes_of(runtime, self._remote))
-        self._follow = LiveSettings(runtime, pools)
-        runtime.flushes.append(self._follow)
+        runtime.flushes.append(self._live)
         if self._elastic:
             runtime.flushes.append(self._elastic)
         keeper = self._keeper
         calls = {FOSTER: self._take_over, WANTED: keeper.want, CANCEL: keeper.cancel, PAUSE: keeper.pause}
         self._doorbell = Doorbell(runtime, pools, calls, self._beat_soon)
+        followers += [self._doorbell.follow, lambda _: keeper.look_soon()]
 
     def _start_threads(self) -> None:
         with contextlib.suppress(RedisError):  # then with the first beat
-            self._follow()
+            self._live()
             if self._elastic:
                 self._elastic()
         self._doorbell.start()
@@ -264,7 +271,7 @@ class Node:
             self._keeper.take_over(lease)
 
     def _own(self) -> list[Lease]:
-        return [lease for lease in self._leases if not lease.is_foster]
+        return [lease for lease in list(self._pools) if not lease.is_foster]
 
     def _may_have(self) -> bool:
         return self.state in {"starting", "ready"} and not self._is_quiet
@@ -307,6 +314,7 @@ class Node:
         runtime = self._runtime
         drain = Drain(runtime, self._workers, self._keeper, self._elastic.heirs() if self._elastic else {})
         drain.begin()
+        self._following.stop()
         while drain.advance() and clock.monotonic() < self._leave_at:
             self._wait(BURST_TICK)
             if self._fatal_error is not None and not self._is_to_retire:

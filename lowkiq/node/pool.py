@@ -68,6 +68,18 @@ class Pool:
         """Makes a thread a member, before it starts."""
         self.threads.append(thread)
 
+    def follow(self, leases: Sequence[Lease]) -> None:
+        """Has these shards from here on."""
+        kept = set(leases)
+        with self._lock:
+            gone = [lease for lease in self.leases if lease not in kept]
+            for lease in leases:
+                lease.bell = self._bell.key
+            self.leases = list(leases)
+            self._by_prefix = {lease.shard.prefix.encode(): lease for lease in leases}
+            for lease in gone:
+                self._set(lease, math.inf)
+
     # ── which shards are due ────────────────────────────────────────────────────────────────────────────────────────
 
     def of_prefix(self, prefix: bytes) -> Lease | None:

@@ -13,12 +13,13 @@ from redis.exceptions import RedisError
 
 from lowkiq import clock
 from lowkiq.app import Lowkiq
-from lowkiq.errors import OtherLayout, SettingsError, unknown_option
+from lowkiq.errors import Moved, OtherLayout, SettingsError, unknown_option
 from lowkiq.handlers.ledger import Ledger
 from lowkiq.handlers.loop_thread import LoopThread
 from lowkiq.node.counts.incident_notes import IncidentNotes
 from lowkiq.node.counts.times import NodeTimes
 from lowkiq.queue.call import Caller
+from lowkiq.queue.keys import Layout
 from lowkiq.queue.shard import Shard, shards_of
 from lowkiq.settings import Settings
 from lowkiq.shared_page import DeadNode, SharedPage
@@ -90,6 +91,7 @@ class Refusals:
 
     def of_shard(self, shard: Shard, error: OtherLayout | None) -> None:
         """Notes that a shard is refused now, or that it isn't."""
+        error = None if isinstance(error, Moved) else error
         if error or shard in self._shards:
             with self._noting():
                 if error:
@@ -143,6 +145,8 @@ class Runtime:
     is_elastic: bool = False
     #: Names of nodes known to be dead: their shards are taken without waiting for the lease.
     known_dead: Sequence[str] = ()
+    #: The layouts of the queues as the node follows them (following.py).
+    layouts: dict[str, Layout] = field(default_factory=dict)
     #: Shared with the supervisor, if there is one.
     page: SharedPage = field(default_factory=SharedPage)
     #: Where coroutines run.
@@ -164,7 +168,7 @@ class Runtime:
 
     @property
     def queues(self) -> dict[str, int]:
-        """The shards_count of each queue."""
+        """The shards_count that each queue begins with."""
         return {worker.queue_name: worker.shards_count for worker in self.workers.values()}
 
     def dead_nodes(self) -> list[DeadNode]:
@@ -173,7 +177,7 @@ class Runtime:
 
     def shards(self) -> list[Shard]:
         """The shards of all queues."""
-        return shards_of(self.namespace, self.queues)
+        return shards_of(self.namespace, {**self.queues, **self.layouts})
 
 
 def chosen_workers(app: Lowkiq, queues: Sequence[str] | None) -> dict[str, type[Worker]]:

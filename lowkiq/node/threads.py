@@ -42,7 +42,7 @@ def make_threads(runtime: Runtime, fork_server: ForkServer | None = None) -> lis
     else:
         groups, sizes = [leases], [settings.threads_per_node]
         # Of one that is elastic none is its own before it knows of the others (elastic.py).
-        own = set() if runtime.is_elastic else set(part_of_node(leases, runtime.node_number, runtime.number_of_nodes))
+        own = set() if runtime.is_elastic else own_part(runtime, leases)
     threads: list[JobThread] = []
     isolation = Isolation()
     # What is not the node's part it runs as well, in case other nodes are away (housekeeping.py).
@@ -77,7 +77,8 @@ def leases_of(runtime: Runtime, worker: type[Worker], fork_server: ForkServer | 
         else Performer(worker(), runtime.settings, runtime.fatal, runtime.loop, runtime.ledger)
     )
     claim_size = ClaimSize(runtime.settings.claim_window, worker.batch_size)
-    shards = shards_of(runtime.namespace, {worker.queue_name: worker.shards_count})
+    queue = worker.queue_name
+    shards = shards_of(runtime.namespace, {queue: runtime.layouts.get(queue, worker.shards_count)})
     return [Lease(shard, performer, claim_size, runtime) for shard in shards]
 
 
@@ -88,6 +89,14 @@ def _groups(dealt: Sequence[Sequence[Lease]]) -> list[Sequence[Lease]]:
     if len(set(members)) < len(members):
         raise SettingsError("the splitter gives a shard to two threads, or twice to one: each must come once")
     return groups
+
+
+def own_part(runtime: Runtime, leases: Sequence[Lease]) -> set[Lease]:
+    """The part of a node that has a number; of shards that are being moved another one, as if there were no others."""
+    old = {lease for lease in leases if not lease.is_current}
+    parts = ([lease for lease in leases if lease not in old], [lease for lease in leases if lease in old])
+    number, nodes = runtime.node_number, runtime.number_of_nodes
+    return {lease for part in parts for lease in part_of_node(part, number, nodes)}
 
 
 def part_of_node(shards: Sequence[T], number: int, nodes: int) -> Sequence[T]:

@@ -52,6 +52,8 @@ LAYOUT_VERSION: Final = 2
 RESHARDED: Final = 3
 #: What is behind the layout to which a shard has moved, in the place of its own (shard.lua).
 MOVED: Final = ":moved"
+#: What is behind the name of a node that owns such a shard to move it.
+MOVER: Final = "/mover"
 #: When a blocked job is due in its shard's index (claimed.lua).
 NEVER: Final = 1e30
 #: Shards of a queue. Each costs memory wherever it is known, so what Redis says is held to this as well.

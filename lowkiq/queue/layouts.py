@@ -30,20 +30,26 @@ def register(
 
 
 def opened(
-    caller: Caller, namespace: str, queues: Mapping[str, int | Layout], *, raises_layout: bool = False
+    caller: Caller,
+    namespace: str,
+    queues: Mapping[str, int],
+    known: Mapping[str, Layout] | None = None,
+    *,
+    raises_layout: bool = False,
 ) -> dict[str, Layout | OtherLayout]:
-    """The same, and the layouts of the others, as they are to be followed: of a queue that was resharded Redis's."""
-    layouts = {
-        queue: Layout(keys.LAYOUT_VERSION, one) if isinstance(one, int) else one for queue, one in queues.items()
-    }
+    """
+    The same, and the layouts of the others, as they are to be followed: of a queue that was resharded Redis's. Those
+    that are `known` are made known again so.
+    """
+    layouts = {queue: Layout(keys.LAYOUT_VERSION, count) for queue, count in queues.items()} | dict(known or {})
     calls = [
         Call(
             "register",
             [keys.queues(namespace)],
-            [queue, one.text, keys.layout(one.shards_count, 1) if raises_layout else ""],
-            partial(_known, namespace, queue, one.shards_count),
+            [queue, layouts[queue].text, keys.layout(count, 1) if raises_layout else ""],
+            partial(_known, namespace, queue, count),
         )
-        for queue, one in layouts.items()
+        for queue, count in queues.items()
     ]
     replies = caller.run_all(calls)
     raise_first([reply for reply in replies if isinstance(reply, RedisError)])

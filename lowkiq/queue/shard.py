@@ -125,6 +125,19 @@ class Shard:
         #: What this process takes its layout for.
         self.layout = layout.text
 
+    @property
+    def part(self) -> str:
+        """The name of all shards of its queue's generation."""
+        return keys.of_generation(self.queue, self.generation)
+
+    def is_of(self, layout: Layout) -> bool:
+        """Returns whether it is of the generation that has that layout."""
+        return self.generation == layout.generation and self.index < layout.shards_count
+
+    def is_known(self, layout: Layout) -> bool:
+        """Returns whether it is one of a queue that has that layout, be it one that is being moved."""
+        return self.is_of(layout) or (layout.is_moving and self.is_of(layout.old))
+
     def acquire(
         self,
         node: str,

@@ -14,6 +14,7 @@ from typing import Annotated, Final, Literal, get_args
 
 import msgspec
 from msgspec import Meta
+from redis.exceptions import ResponseError
 
 from lowkiq.admin.beats.health import is_alive
 from lowkiq.admin.past.incidents import NewIncident, note
@@ -27,6 +28,8 @@ HandName = Literal["quiet", "resume", "restart", "dump"]
 HANDS: Final[Sequence[HandName]] = get_args(HandName)
 #: What rings a node's doorbell for a request.
 HAND: Final = b"hand"
+#: Seconds since the last beat of nodes that are rung together.
+BEATEN_WITHIN: Final = 60.0
 #: Seconds for which a request may wait for its node, and after which people are told that it has not heard.
 HEARD_WITHIN, UNHEARD_AFTER = 60, 15.0
 #: Seconds for which answers are kept.
@@ -79,6 +82,17 @@ class HandRequest(msgspec.Struct, frozen=True, kw_only=True):
     def is_too_old(self, now: float) -> bool:
         """True when nobody waits for it any more."""
         return not -1.0 <= now - self.asked_at <= HEARD_WITHIN
+
+
+def ring_all(caller: Caller, namespace: str) -> None:
+    """Has all nodes that have beaten lately look at once at what is asked of them, or was changed."""
+    since = redis_time(caller) - BEATEN_WITHIN
+    nodes: list[bytes] = caller.command("ZRANGEBYSCORE", keys.nodes(namespace), since, "+inf")
+    for node in nodes:
+        try:
+            caller.command("PUBLISH", keys.doorbell(namespace, node.decode("utf-8", "replace")), HAND)
+        except ResponseError:  # who may not publish has them look with their next beat
+            return
 
 
 def ask(caller: Caller, namespace: str, node: str, action: HandName, who: str) -> HandRequest:

@@ -39,7 +39,7 @@ MOST_BYTES: Final = 16_384
 KINDS: Final = (
     "death", "hang", "crash loop", "recycle", "recycle cut off", "lease lost", "started", "retiring", "stopped",
     "balanced", "deploy", "quiet", "resume", "restart", "dump", "bulk action", "perform now", "bury", "delete", "undo",
-    "revive", "retry", "skip", "cancel", "pause", "hold", "let go", "settings changed",
+    "revive", "retry", "skip", "cancel", "pause", "hold", "let go", "settings changed", "reshard", "resharded",
 )  # fmt: skip
 
 Severity = Literal["bad", "warn", "note"]

@@ -7,7 +7,7 @@ import socket
 import sys
 import threading
 from collections import deque
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Final
 
@@ -52,9 +52,13 @@ class HealthReport:
         self._boot_id = _boot_id()
         self._loads = Loads(workers, leases_of_threads(workers))
 
+    def follow(self, leases: Iterable[Lease]) -> None:
+        """Tells the loads of these from here on."""
+        self._loads.follow(leases)
+
     def __call__(self, state: str, round_trip: float | None) -> NodeHealth:
         """The health now."""
-        leases = leases_of_threads(self._workers)
+        leases = [lease for lease in leases_of_threads(self._workers) if lease.is_current]
         rss, cpu_percent = self._process.memory_info().rss, self._cpu()
         self._keep(rss, cpu_percent)
         return NodeHealth(

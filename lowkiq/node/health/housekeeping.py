@@ -20,11 +20,12 @@ from lowkiq.admin.alerts.look import Look
 from lowkiq.admin.beats.fostering import ask_to_foster, exchange_unowned
 from lowkiq.admin.beats.health import NodeHealth, read_health
 from lowkiq.admin.beats.nodes import judge
-from lowkiq.admin.metrics import HOLDING, QueueMetrics, ShardMetrics, by_queue, known_queues, read_counters, read_shards
+from lowkiq.admin.metrics import HOLDING, QueueMetrics, ShardMetrics, by_queue, read_counters, read_layouts, read_shards
 from lowkiq.admin.past.history import record, take_turn
-from lowkiq.errors import RedisUnsuitable
+from lowkiq.errors import OtherLayout, RedisUnsuitable
 from lowkiq.node.runtime import Runtime
-from lowkiq.queue.layouts import register
+from lowkiq.queue.keys import Layout
+from lowkiq.queue.layouts import opened
 from lowkiq.queue.shard import Shard, shards_of
 from lowkiq.queue.watch import Watch
 from lowkiq.transport.connect import check_server
@@ -36,17 +37,23 @@ MOST_LOGGED: Final = 20
 
 
 class Housekeeping:
-    """Called at each beat; one node of all finds that it is its turn. `balance` has shards moved from busy nodes."""
+    """Called at each beat; one node of all finds that it is its turn. `balance` has shards change nodes, `follow` hears
+    which layouts the queues have."""
 
-    def __init__(self, runtime: Runtime, balance: Callable[[Sequence[NodeHealth]], None] = lambda _: None) -> None:
-        self._balance = balance
+    def __init__(
+        self,
+        runtime: Runtime,
+        balance: Callable[[Sequence[NodeHealth]], None] = lambda _: None,
+        follow: Callable[[Mapping[str, Layout]], None] = lambda _: None,
+    ) -> None:
+        self._balance, self._follow = balance, follow
         self._caller = runtime.caller
         self._namespace = runtime.namespace
         self._node = runtime.node
-        self._queues = runtime.queues
+        self._queues, self._layouts = runtime.queues, runtime.layouts
         self._refusals = runtime.refusals
         self._may_check_server = True
-        self._known: dict[str, int] = {}
+        self._known: dict[str, Layout] = {}
         self._shards: Sequence[Shard] = ()
         self._look = Look(runtime.caller, runtime.namespace, Thresholds.of(runtime.settings))
         self._watch = Watch[Shard](self._caller, lambda shard: shard, HOLDING)
@@ -57,14 +64,16 @@ class Housekeeping:
 
     def __call__(self) -> None:
         # The node's queues are made known again if Redis has lost everything.
-        self._refusals.of_queues(register(self._caller, self._namespace, self._queues, raises_layout=True))
+        found = opened(self._caller, self._namespace, self._queues, self._layouts, raises_layout=True)
+        self._refusals.of_queues({queue: one for queue, one in found.items() if isinstance(one, OtherLayout)})
+        self._follow({queue: one for queue, one in found.items() if isinstance(one, Layout)})
         if take_turn(self._caller, self._namespace, self._node):
             self._record()
         unreadable = [f"{one.key} can't be read: {one.why}" for one in self._caller.met.now()]
         self._log_complaints(self._complaints_of_server() + unreadable)
 
     def _record(self) -> None:
-        queues = known_queues(self._caller, self._namespace)
+        queues = read_layouts(self._caller, self._namespace)
         if queues != self._known:
             self._known, self._shards = queues, shards_of(self._namespace, queues)
         holding = self._watch.holding(self._shards)

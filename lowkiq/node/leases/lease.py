@@ -50,6 +50,8 @@ class Lease:
         self.bell = ""
         #: It is another node's part, and this one only stands in while that is away.
         self.is_foster = False
+        #: Another node has moved all of it into other shards.
+        self.is_moved = False
         #: The fencing token; None without the lease.
         self.epoch: str | None = None
         #: When the lease ends, if it is not renewed (monotonic).
@@ -74,6 +76,12 @@ class Lease:
         #: Seconds for which threads have performed its jobs, without what they perform just now.
         self.busy_seconds = 0.0
         self.rung_at, self.rung_for = 0.0, math.inf
+
+    @property
+    def is_current(self) -> bool:
+        """False while its queue's shards are being moved, and it is one of those: whoever moves it may have it."""
+        layout = self.runtime.layouts.get(self.shard.queue)
+        return layout is None or self.shard.is_of(layout)
 
     def follow_worker(self) -> None:
         """Goes by what the worker's options are now."""
@@ -134,7 +142,7 @@ class Lease:
 
     def stand_by(self, holder: str) -> bool:
         """Notes that another node has it. Returns whether that is news, and the shard this node's part."""
-        is_news = self.holder != holder and not self.is_foster
+        is_news = self.holder != holder and not self.is_foster and self.is_current
         if is_news:
             self.holder = holder
         return is_news
@@ -142,11 +150,11 @@ class Lease:
     def renewed(self, asked_at: float, *, is_wanted: bool = False) -> None:
         """Notes that the lease was kept; from a foster it may be wanted back."""
         self.until = asked_at + self._ttl
-        self.is_wanted = self.is_foster and is_wanted
+        self.is_wanted = is_wanted and (self.is_foster or not self.is_current)
 
     def want(self) -> bool:
         """Notes that its own node asks for it. Returns whether that is news."""
-        is_news = self.is_foster and self.epoch is not None and not self.is_wanted
+        is_news = (self.is_foster or not self.is_current) and self.epoch is not None and not self.is_wanted
         self.is_wanted = self.is_wanted or is_news
         return is_news
 

@@ -39,14 +39,18 @@ class Elastic:
         self, runtime: Runtime, leases: Iterable[Lease], may_have: Callable[[], bool], look: Callable[[], None]
     ) -> None:
         self._runtime = runtime
-        self._leases: dict[str, list[Lease]] = {}
-        for lease in leases:
-            self._leases.setdefault(lease.shard.queue, []).append(lease)
+        self.follow(leases)
         self._may_have = may_have
         self._look = look
         self._members = Members(runtime.caller, runtime.namespace, runtime.node)
         #: Dead nodes that the others know of.
         self._left: set[str] = set()
+
+    def follow(self, leases: Iterable[Lease]) -> None:
+        """Has these shards dealt from here on: those of each generation of a queue by themselves."""
+        self._leases: dict[str, list[Lease]] = {}
+        for lease in leases:
+            self._leases.setdefault(lease.shard.part, []).append(lease)
 
     def __call__(self) -> None:
         """Raises RedisError."""
@@ -114,7 +118,7 @@ class Elastic:
         owned = {
             queue: [lease.shard.index for lease in leases if lease.epoch is not None]
             for queue, leases in self._leases.items()
-            if not refused.has(queue)
+            if not refused.has(leases[0].shard.queue)
         }
         return Member(self._runtime.settings.threads_per_node, owned)
 

@@ -23,13 +23,17 @@ class Loads:
 
     def __init__(self, threads: Sequence[JobThread], leases: Iterable[Lease]) -> None:
         self._threads = threads
-        self._leases = tuple(leases)
+        self.follow(leases)
         self._seconds: dict[Lease, float] = {}
         self._loads: dict[Lease, float] = {}
         self._told_at = clock.monotonic()
 
+    def follow(self, leases: Iterable[Lease]) -> None:
+        """Tells of these from here on."""
+        self._leases = tuple(leases)
+
     def __call__(self) -> dict[str, dict[int, float]]:
-        """Queue → shard → threads that it keeps busy, of the shards that this node has."""
+        """Queue, of a generation → shard → threads that it keeps busy, of the shards that this node has."""
         now = clock.monotonic()
         share = 1 - math.exp(-(now - self._told_at) / OVER)
         running: dict[Lease, float] = {}
@@ -47,5 +51,5 @@ class Loads:
         owned = ((load, lease) for lease, load in self._loads.items() if lease.epoch is not None and load >= LEAST)
         told: dict[str, dict[int, float]] = {}
         for load, lease in heapq.nlargest(MOST_TOLD, owned, key=lambda row: row[0]):
-            told.setdefault(lease.shard.queue, {})[lease.shard.index] = round(load, 3)
+            told.setdefault(lease.shard.part, {})[lease.shard.index] = round(load, 3)
         return told

@@ -1,0 +1,141 @@
+"""Mover: a thread of a node that moves the shards of a queue while it is being resharded (queue/resharding.py)."""
+
+from __future__ import annotations
+
+import threading
+from typing import Final
+
+import structlog
+from redis.exceptions import RedisError
+
+from lowkiq import clock
+from lowkiq.admin.beats.hands import ring_all
+from lowkiq.admin.past.incidents import note_deed
+from lowkiq.admin.resharding import note_moved, read_progress
+from lowkiq.errors import LowkiqError, Moved
+from lowkiq.node.runtime import Runtime
+from lowkiq.queue import keys, resharding
+from lowkiq.queue.call import raise_first
+from lowkiq.queue.keys import Layout
+from lowkiq.queue.resharding import Route
+from lowkiq.queue.shard import Owned, renew
+from lowkiq.shared_page import DeadNode
+
+logger = structlog.get_logger("lowkiq")
+
+#: Seconds of a mover's leases: of one that dies another takes over after that. It moves for milliseconds at a time.
+TTL: Final = 5.0
+#: Seconds between looks whether it is its turn, and whether a shard's owner has given it back.
+TURN, ASK = 1.0, 0.05
+#: Seconds between notes of how far it is, which people see.
+NOTE: Final = 0.25
+
+
+class Mover(threading.Thread):
+    """
+    It lives as long as a queue of its node is being resharded. Of all nodes' movers one has its turn: a key that lapses
+    says whose. That saves work and no more: what makes it safe are the leases of the shards.
+    """
+
+    def __init__(self, runtime: Runtime) -> None:
+        super().__init__(name="lowkiq-mover", daemon=True)
+        self._runtime = runtime
+        self._caller = runtime.caller
+        #: Its name as an owner: the node itself has shards of its own.
+        self.owner = runtime.node + keys.MOVER
+        self._stopping = threading.Event()
+        self._turn_at = self._renewed_at = self._noted_at = 0.0
+        self._unnoted = 0
+
+    def stop(self) -> None:
+        """Ends it soon; another node goes on."""
+        self._stopping.set()
+
+    def run(self) -> None:
+        try:
+            while not self._stopping.is_set():
+                moving = {queue: layout for queue, layout in self._runtime.layouts.items() if layout.is_moving}
+                if not moving:
+                    return
+                for queue, layout in moving.items():
+                    try:
+                        if self._has_turn(queue):
+                            self._move(queue, layout)
+                    except RedisError as error:
+                        self._runtime.outage.met(error)
+                    except LowkiqError as error:  # another mover is faster, or goes on where this one was thought dead
+                        logger.info("move_interrupted", queue=queue, why=str(error)[:300])
+                self._stopping.wait(TURN)
+        except BaseException as error:  # noqa: BLE001 (a thread must not die unnoticed)
+            self._runtime.fatal(error)
+
+    def _move(self, queue: str, layout: Layout) -> None:
+        left = resharding.unfinished(self._caller, self._runtime.namespace, queue, layout)
+        for index in left:
+            route = Route.of(self._runtime.namespace, queue, layout, index)
+            while (epoch := self._acquire(route)) is None:
+                if self._stopping.wait(ASK) or not self._has_turn(queue):
+                    return
+            logger.info("moving", queue=queue, shard=index, of=layout.old_count, to=layout.shards_count)
+            if not self._empty(queue, route, epoch):
+                return
+        if resharding.end(self._caller, self._runtime.namespace, queue, layout):
+            self._note(queue, force=True)
+            took = read_progress(self._caller, self._runtime.namespace, queue)
+            logger.info("resharded", queue=queue, shards=layout.shards_count, before=layout.old_count)
+            says = f"Queue {queue} was resharded from {layout.old_count} to {layout.shards_count} shards"
+            if took:
+                says += f": {took.moved:,} jobs moved in {took.seconds:.1f} s"
+            note_deed(self._caller, self._runtime.namespace, queue, "resharded", says, self._runtime.node)
+            ring_all(self._caller, self._runtime.namespace)
+
+    def _acquire(self, route: Route) -> str | None:
+        """The epoch of the lease of an old shard; None as long as its owner has not given it back."""
+        dead = self._runtime.dead_nodes()
+        dead += [DeadNode(node.name + keys.MOVER, ()) for node in dead]
+        for is_marked in (False, True):
+            call = route.acquire(self.owner, TTL, self._runtime.settings.max_crashes, dead, is_marked=is_marked)
+            (result,) = self._caller.run_all([call])
+            if isinstance(result, Owned):
+                self._renewed_at = clock.monotonic()
+                return result.epoch
+            if isinstance(result, Exception) and not isinstance(result, Moved):
+                raise result
+            if not isinstance(result, Moved):
+                return None
+        return None
+
+    def _empty(self, queue: str, route: Route, epoch: str) -> bool:
+        """Moves all that a shard holds. False: the node ends, and has given it back."""
+        for moved in resharding.steps(self._caller, route, self.owner, epoch):
+            self._unnoted += moved
+            self._note(queue)
+            self._has_turn(queue)
+            if clock.monotonic() - self._renewed_at > TTL / 5:
+                self._renewed_at = clock.monotonic()
+                raise_first(self._caller.run_all([renew([route.old], self.owner, [epoch], TTL)]))
+            if self._stopping.is_set():
+                self._caller.run_all([route.old.release(self.owner, epoch, 0, "lease")])
+                return False
+        return True
+
+    def _has_turn(self, queue: str) -> bool:
+        """Takes its turn, or keeps it, if no other mover has it."""
+        now = clock.monotonic()
+        if now - self._turn_at < TURN:
+            return True
+        key = keys.resharding(self._runtime.namespace, queue) + keys.MOVER
+        millis = int(TTL * 1000)
+        is_set = self._caller.command("SET", key, self.owner, "NX", "PX", millis)
+        if not is_set and self._caller.command("GET", key) != self.owner.encode():
+            return False
+        if not is_set:
+            self._caller.command("PEXPIRE", key, millis)
+        self._turn_at = now
+        return True
+
+    def _note(self, queue: str, *, force: bool = False) -> None:
+        now = clock.monotonic()
+        if force or now - self._noted_at > NOTE:
+            note_moved(self._caller, self._runtime.namespace, queue, self._runtime.node, self._unnoted)
+            self._noted_at, self._unnoted = now, 0
