@@ -19,12 +19,14 @@ from lowkiq.admin.jobs.queries import Queries
 from lowkiq.admin.jobs.undo import UndoableActions
 from lowkiq.admin.metrics import QueueMetrics
 from lowkiq.admin.past.statistics import Statistics, day_of, number_of, statistics_of
+from lowkiq.admin.resharding import read_layout
 from lowkiq.errors import SettingsError, short, unknown_option, unknown_queue
 from lowkiq.hooks import is_async, wrap
 from lowkiq.job import EncodedJob, NewJob, Pushed, encode_jobs
 from lowkiq.policies import Retry
 from lowkiq.queue.awaited import AwaitedPushes
 from lowkiq.queue.call import Caller, redis_time
+from lowkiq.queue.keys import RESHARDED, Layout
 from lowkiq.queue.loops import LoopsOfPushes
 from lowkiq.queue.push import Producer
 from lowkiq.queue.shard import Shard, shards_of
@@ -119,12 +121,12 @@ class Lowkiq:
 
     def metrics(self) -> dict[str, QueueMetrics]:
         """The numbers of every queue, also of those whose worker is not in this application."""
-        queues = self._all_queues()
+        queues = self._layouts()
         return metrics.by_queue(queues, metrics.read_shards(self.caller, shards_of(self.settings.namespace, queues)))
 
     def nodes(self) -> State:
         """The health of every node, from its heartbeats, and all alerts: `is_well` when there is none."""
-        return read_state(self.caller, self.settings.namespace, self.thresholds, self._all_queues())
+        return read_state(self.caller, self.settings.namespace, self.thresholds, self._layouts())
 
     @property
     def thresholds(self) -> Thresholds:
@@ -164,7 +166,7 @@ class Lowkiq:
         Raises:
             SettingsError: there is no such queue, or no such kind.
         """
-        queues = {name: worker.shards_count for name, worker in self.workers.items()} | self.queues()
+        queues = self._layouts()
         if queue is not None and queue not in queues:
             raise SettingsError(f"no queue {short(queue)} here; known are: {', '.join(queues) or 'none'}")
         found = queues if queue is None else {queue: queues[queue]}
@@ -187,8 +189,10 @@ class Lowkiq:
         return UndoableActions(self.caller, self.shards(queue, shards_count), max_id_bytes=self.settings.max_id_bytes)
 
     def shards(self, queue: str, shards_count: int) -> list[Shard]:
-        """The shards of a queue."""
-        return shards_of(self.settings.namespace, {queue: shards_count})
+        """The shards of a queue: of one that was resharded those that it has, and those that are being moved."""
+        known = read_layout(self.caller, self.settings.namespace, queue)
+        is_resharded = known is not None and known.version == RESHARDED
+        return shards_of(self.settings.namespace, {queue: known if known and is_resharded else shards_count})
 
     def redis(self) -> redis.Redis:
         """The client that producers use, for keys of your own; of Cluster a RedisCluster. Replies are bytes."""
@@ -209,8 +213,10 @@ class Lowkiq:
         await self._awaited.end()
         self.close()
 
-    def _all_queues(self) -> dict[str, int]:
-        return {name: worker.shards_count for name, worker in self.workers.items()} | self.queues()
+    def _layouts(self) -> dict[str, int | Layout]:
+        """All queues, each as Redis knows it, as far as it does."""
+        ours = {name: worker.shards_count for name, worker in self.workers.items()}
+        return {**ours, **metrics.read_layouts(self.caller, self.settings.namespace)}
 
     @cached_property
     def caller(self) -> Caller:

@@ -16,9 +16,11 @@ from redis.exceptions import NoPermissionError, RedisError
 
 from lowkiq import clock
 from lowkiq.admin.jobs.tracking import parse_note
+from lowkiq.admin.metrics import read_layouts
 from lowkiq.errors import unknown_option
 from lowkiq.job import KEPT_BYTES
 from lowkiq.queue.call import Call, Caller, chunked, raise_first
+from lowkiq.queue.keys import Layout
 from lowkiq.queue.shard import shards_of
 from lowkiq.transport.cluster import ClusterClient
 
@@ -72,7 +74,7 @@ class Events:
         self,
         caller: Caller,
         namespace: str,
-        queues: Mapping[str, int],
+        queues: Mapping[str, int | Layout],
         *,
         ids: Collection[str | int] | None = None,
         kinds: Collection[str] | None = None,
@@ -82,7 +84,7 @@ class Events:
                 raise unknown_option("kind of event", kind, KINDS)
         self._caller, self._queues = caller, dict(queues)
         self._channels = {_channel(namespace, queue).encode(): queue for queue in queues}
-        self._shards = shards_of(namespace, queues)
+        self._namespace, self._layouts = namespace, dict(queues)
         self._ids = None if ids is None else {str(id) for id in ids}
         self._kinds = None if kinds is None else {*kinds, "gap"}
         self._pubsub: Any = None
@@ -150,9 +152,11 @@ class Events:
         self._has_gap = True
 
     def _renew(self) -> None:
+        known = read_layouts(self._caller, self._namespace)  # they may have been resharded
+        self._layouts = {queue: known.get(queue, layout) for queue, layout in self._layouts.items()}
         calls = [
             Call("watch", [shard.prefix for shard in some], [LAPSE], lambda _: None)
-            for some in chunked(self._shards, self._caller.shards_a_call)
+            for some in chunked(shards_of(self._namespace, self._layouts), self._caller.shards_a_call)
         ]
         raise_first(self._caller.run_all(calls))
         self._renew_at = clock.monotonic() + RENEWAL

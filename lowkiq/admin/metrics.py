@@ -49,6 +49,8 @@ class ShardMetrics(msgspec.Struct, frozen=True):
     #: Queued ids that wait for a person, and since when the first of them does.
     blocked: int = 0
     blocked_since: float | None = None
+    #: How often its queue was resharded, and one more; a lower one than others' is of a shard that is being moved.
+    generation: int = 1
 
     @property
     def lag(self) -> float:
@@ -125,6 +127,11 @@ SUMMED: Final = (
 def known_queues(caller: Caller, namespace: str) -> dict[str, int]:
     """Every queue with its shards_count."""
     return {queue: layout.shards_count for queue, layout in read_layouts(caller, namespace).items()}
+
+
+def shards_count_of(layout: int | keys.Layout) -> int:
+    """The number of shards that a queue of that layout has, or gets."""
+    return layout if isinstance(layout, int) else layout.shards_count
 
 
 def read_layouts(caller: Caller, namespace: str) -> dict[str, keys.Layout]:
@@ -257,6 +264,7 @@ def _row(caller: Caller, shard: Shard, row: list[Any], now: float) -> ShardMetri
         int(held),
         int(blocked),
         bounded(blocked_since) if blocked_since else None,
+        shard.generation,
     ]
     caller.met.tell(shard.prefix, found, SHARD_KEPT)
     return ShardMetrics(shard.queue, shard.index, *values)  # the script's order is that of the fields

@@ -8,7 +8,7 @@ from typing import Final
 import msgspec
 
 from lowkiq.admin.beats.hands import ring_all
-from lowkiq.admin.metrics import read_lengths
+from lowkiq.admin.metrics import read_layouts, read_lengths
 from lowkiq.admin.past.incidents import note_deed
 from lowkiq.admin.words import age, plural, printable
 from lowkiq.queue import keys, resharding
@@ -26,7 +26,7 @@ MOST_WHO: Final = 200
 MOST_DIGITS: Final = 15
 
 
-class Progress(msgspec.Struct, frozen=True, kw_only=True):
+class Resharding(msgspec.Struct, frozen=True, kw_only=True):
     """A reshard that goes on, or was the queue's last."""
 
     #: Shards that the queue had before, and those it gets.
@@ -64,7 +64,7 @@ class Progress(msgspec.Struct, frozen=True, kw_only=True):
         return f"resharding {self.before} → {self.shards}: {self.percent} %{still}"
 
 
-def reshard(caller: Caller, namespace: str, queue: str, shards_count: int, who: str = "") -> Progress:
+def reshard(caller: Caller, namespace: str, queue: str, shards_count: int, who: str = "") -> Resharding:
     """
     Gives a queue another number of shards, while it is in use. Nodes move its jobs; this only begins it, and may be
     repeated.
@@ -88,12 +88,12 @@ def reshard(caller: Caller, namespace: str, queue: str, shards_count: int, who: 
         ring_all(caller, namespace)
     found = read_progress(caller, namespace, queue, layout)
     count = layout.shards_count
-    return found or Progress(
+    return found or Resharding(
         before=count, shards=count, moved=0, left=0, is_over=True, began_at=now, moved_at=now, seconds=0.0
     )
 
 
-def read_progress(caller: Caller, namespace: str, queue: str, layout: Layout | None = None) -> Progress | None:
+def read_progress(caller: Caller, namespace: str, queue: str, layout: Layout | None = None) -> Resharding | None:
     """How far the reshard of a queue is; how the last one went if none goes on, if that is known."""
     (told,) = caller.read([("HGETALL", keys.resharding(namespace, queue))], {})
     text: Mapping[bytes, bytes] = told if isinstance(told, Mapping) else dict(zip(told[::2], told[1::2], strict=True))
@@ -108,7 +108,7 @@ def read_progress(caller: Caller, namespace: str, queue: str, layout: Layout | N
     if is_moving:
         old = [Shard(namespace, queue, index, layout.old) for index in range(layout.old_count)]
         left = sum(read_lengths(caller, old, "due")) + sum(read_lengths(caller, old, "morgue"))
-    return Progress(
+    return Resharding(
         before=layout.old_count or _number(text, b"before"),
         shards=layout.shards_count,
         moved=_number(text, b"moved"),
@@ -120,6 +120,16 @@ def read_progress(caller: Caller, namespace: str, queue: str, layout: Layout | N
         who=text.get(b"who", b"")[:MOST_WHO].decode("utf-8", "replace"),
         node=text.get(b"node", b"")[:MOST_WHO].decode("utf-8", "replace"),
     )
+
+
+def read_moving(
+    caller: Caller, namespace: str, layouts: Mapping[str, int | Layout] | None = None
+) -> dict[str, Resharding]:
+    """How far those queues are that are being resharded."""
+    known = read_layouts(caller, namespace) if layouts is None else layouts
+    moving = {queue: layout for queue, layout in known.items() if isinstance(layout, Layout) and layout.is_moving}
+    found = {queue: read_progress(caller, namespace, queue, layout) for queue, layout in moving.items()}
+    return {queue: one for queue, one in found.items() if one is not None}
 
 
 def read_layout(caller: Caller, namespace: str, queue: str) -> Layout | None:

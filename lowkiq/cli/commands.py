@@ -23,6 +23,7 @@ from lowkiq.cli.live import SET_EPILOG, set_options, settings, unset_options
 from lowkiq.cli.nodes import INCIDENTS_EPILOG, incidents
 from lowkiq.cli.nodes import nodes as on_nodes
 from lowkiq.cli.opening import AsJson, Require, clear_errors, fail, opened_app
+from lowkiq.cli.resharding import RESHARD_EPILOG, reshard, told_of
 from lowkiq.cli.tracking import EVENTS_EPILOG, events, track, untrack
 from lowkiq.doctor import command as examiner
 from lowkiq.environment import ExitCode, parse_address
@@ -48,6 +49,7 @@ Examples:
   lowkiq cancel OrderSync 17 42                          delete what is queued, ask what runs to stop
   lowkiq pause OrderSync "stock-taking"                  nothing of it starts until lowkiq resume OrderSync
   lowkiq hold OrderSync 17 --reason "a customer called"   keep an id from running until lowkiq let-go OrderSync 17
+  lowkiq reshard OrderSync 48                            another number of shards, while it is in use
   lowkiq set OrderSync concurrency=10                    nodes follow; unset undoes it, settings shows what is set
   lowkiq find 17                                         where that job is, in all queues
   lowkiq failures OrderSync                              errors by kind; with an id, its traceback
@@ -93,6 +95,7 @@ cli.add_typer(blocked, name="blocked")
 cli.command(epilog=CANCEL_EPILOG)(cancel)
 cli.command(epilog=PAUSE_EPILOG)(pause)
 cli.command()(resume)
+cli.command(epilog=RESHARD_EPILOG)(reshard)
 cli.command()(hold)
 cli.command()(let_go)
 cli.command()(held)
@@ -193,7 +196,7 @@ def stats(context: typer.Context, require: Require = None, as_json: AsJson = Fal
         if as_json:
             typer.echo(json.dumps({name: msgspec.structs.asdict(row) for name, row in metrics.items()}))
         else:
-            tables.show(tables.of_queues(metrics))
+            tables.show(tables.of_queues(metrics), *told_of(app))
         for alert in of_unreadable(app.caller.met.now()):
             typer.echo(f"{alert.kind}: {alert.text}", err=True)
 

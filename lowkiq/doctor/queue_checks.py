@@ -15,8 +15,9 @@ from lowkiq.doctor.finding import Verdict, note, of_alert, of_alerts, ok, proble
 from lowkiq.doctor.subject import Subject
 from lowkiq.errors import ShardsCountMismatch
 from lowkiq.queue import keys
+from lowkiq.queue.keys import Layout
 from lowkiq.queue.layouts import layout_error
-from lowkiq.queue.shard import Shard
+from lowkiq.queue.shard import Shard, shards_of
 
 #: Seconds by which a job may be late before people should know.
 LATE: Final = 60.0
@@ -31,28 +32,31 @@ def shards_count(subject: Subject) -> Iterator[Verdict]:
         return
     if not subject.app.workers:
         yield warning("the application has no workers", "register one with @app.worker")
+    known_ones = {queue: known for queue in subject.app.workers if (known := subject.layouts.get(queue))}
     agreed: list[str] = []
-    unknown: list[str] = []
-    for queue, worker in subject.app.workers.items():
-        known = subject.layouts.get(queue)
-        if known is None:
-            unknown.append(queue)
-            continue
+    resharded: list[str] = []
+    unknown = [queue for queue in subject.app.workers if queue not in known_ones]
+    for queue, known in known_ones.items():
+        worker = subject.app.workers[queue]
         error = layout_error(queue, known, worker.shards_count)
-        if error is None:
+        if error is None and known.shards_count != worker.shards_count:
+            resharded.append(f"{queue} to {known.shards_count}")
+        elif error is None:
             agreed.append(queue)
         elif isinstance(error, ShardsCountMismatch):  # of a newer layout layouts() tells
             says, _, do = str(error).partition(": ")
             yield problem(f"{says}: nodes and producers refuse it", do)
     if agreed:
         yield ok(f"shards_count agrees with Redis: {_listed(agreed)}")
+    if resharded:
+        yield note(f"resharded, whatever shards_count their code begins with: {_listed(resharded)}")
     if unknown:
         yield note(f"not in Redis yet, the first push or node makes them: {_listed(unknown)}")
 
 
 def layouts(subject: Subject) -> Iterator[Verdict]:
     """This version must be able to write to every queue, and every shard must have its queue's shards_count."""
-    newer = [queue for queue, one in subject.layouts.items() if one.version > keys.LAYOUT_VERSION]
+    newer = [queue for queue, one in subject.layouts.items() if one.version > keys.RESHARDED]
     for queue in newer:
         yield _newer(queue, subject.layouts[queue].version)
     shards = [shard for queue in subject.layouts.keys() - set(newer) for shard in _shards(subject, queue)]
@@ -61,13 +65,14 @@ def layouts(subject: Subject) -> Iterator[Verdict]:
     odd = [
         (shard, one)
         for shard, one in found
-        if one.version > keys.LAYOUT_VERSION or one.shards_count != _count(subject, shard)
+        if one.version > keys.RESHARDED
+        or (one.shards_count != _count(shard) and one.own != subject.layouts[shard.queue].own)
     ]
     for shard, one in odd[:MANY]:
-        if one.version > keys.LAYOUT_VERSION:
+        if one.version > keys.RESHARDED:
             yield _newer(f"{shard.queue} (shard {shard.index})", one.version)
         else:
-            count, queues = one.shards_count, _count(subject, shard)
+            count, queues = one.shards_count, _count(shard)
             says = f"shard {shard.index} of queue {shard.queue} was written with shards_count {count}, the queue has"
             do = f"set shards_count = {count}, or choose another queue_name"
             yield problem(f"{says} {queues}: nobody can use it", do)
@@ -172,13 +177,13 @@ def deaths(subject: Subject) -> Iterator[Verdict]:
         yield note(f"jobs in the morgue, which wait for somebody to look: {counts}")
 
 
-def _count(subject: Subject, shard: Shard) -> int:
-    """The shards_count of a shard's queue."""
-    return subject.layouts[shard.queue].shards_count
+def _count(shard: Shard) -> int:
+    """The shards_count of a shard's queue, in its generation."""
+    return Layout.parse(shard.layout.encode()).shards_count
 
 
 def _shards(subject: Subject, queue: str) -> list[Shard]:
-    return subject.app.shards(queue, subject.layouts[queue].shards_count)
+    return shards_of(subject.settings.namespace, {queue: subject.layouts[queue]})
 
 
 def _listed(names: list[str]) -> str:

@@ -14,14 +14,16 @@ from lowkiq.admin.jobs.search import Search
 from lowkiq.admin.jobs.tags import TagCount, top_tags
 from lowkiq.admin.jobs.tracking import Tracked, Transition, is_tracked, read_tracked, read_transitions
 from lowkiq.admin.jobs.undo import UndoableActions
-from lowkiq.admin.metrics import known_queues
+from lowkiq.admin.metrics import known_queues, read_layouts
 from lowkiq.admin.pauses import Hold, pause_text
 from lowkiq.admin.sessions import end_session, read_ended_sessions
 from lowkiq.app import Lowkiq
 from lowkiq.errors import unknown_queue
-from lowkiq.job import KEPT_BYTES, encode_id, shard_of
+from lowkiq.job import KEPT_BYTES, encode_id
 from lowkiq.queue.call import Caller
-from lowkiq.queue.shard import Shard
+from lowkiq.queue.keys import Layout
+from lowkiq.queue.places import place_of
+from lowkiq.queue.shard import Shard, shards_of
 from lowkiq.transport.connect import client_for_people
 from lowkiq.web.security.access import SESSION_SECONDS
 
@@ -44,6 +46,11 @@ class Backend:
         ours = {name: worker.shards_count for name, worker in self._app.workers.items()}
         return ours | known_queues(self.caller, self.namespace)
 
+    def layouts(self) -> dict[str, int | Layout]:
+        """The same, each as Redis knows it, as far as it does."""
+        ours = {name: worker.shards_count for name, worker in self._app.workers.items()}
+        return {**ours, **read_layouts(self.caller, self.namespace)}
+
     def previews(self, queue: str) -> Previews:
         """Raises UnknownQueue."""
         settings = self.settings
@@ -57,7 +64,7 @@ class Backend:
         return Finder(
             self.caller,
             settings.namespace,
-            self.queues(),
+            self.layouts(),
             load_error=settings.load_error,
             max_id_bytes=settings.max_id_bytes,
         )
@@ -73,22 +80,23 @@ class Backend:
     def tracked(self) -> list[Tracked]:
         """The tracked ids of all queues."""
         shown: list[Tracked] = []
-        for queue, count in self.queues().items():
-            shown += read_tracked(self.caller, self._app.shards(queue, count), PINNED - len(shown))
+        for queue, layout in self.layouts().items():
+            shards = shards_of(self.namespace, {queue: layout})
+            shown += read_tracked(self.caller, shards, PINNED - len(shown))
         return shown
 
     def history(self, queue: str, id: str) -> tuple[bool, list[Transition]]:
         """True if an id is tracked, and what has happened to it since."""
         shards = self._shards(queue)
         encoded = encode_id(id, self.settings.max_id_bytes, errors=KEPT_BYTES)
-        shard = shards[shard_of(encoded, len(shards))]
+        shard = place_of(self.caller, shards, encoded)
         return is_tracked(self.caller, shard, encoded), read_transitions(self.caller, shard, encoded)
 
     def hold_of(self, queue: str, id: str) -> Hold | None:
         """Who holds an id; None: nobody does. Raises ValueError for what can't be an id."""
         shards = self._shards(queue)
         encoded = encode_id(id, self.settings.max_id_bytes, errors=KEPT_BYTES)
-        return read_hold(self.caller, shards[shard_of(encoded, len(shards))], encoded)
+        return read_hold(self.caller, place_of(self.caller, shards, encoded), encoded)
 
     def sweep(self, bulk: Bulk, who: str = "") -> Iterator[Progress]:
         """Does what a bulk is to do, step by step."""
@@ -104,7 +112,7 @@ class Backend:
         end_session(self.caller, self.namespace, nonce, SESSION_SECONDS)
 
     def _shards(self, queue: str) -> list[Shard]:
-        queues = self.queues()
-        if queue not in queues:
-            raise unknown_queue(queue, queues)
-        return self._app.shards(queue, queues[queue])
+        layouts = self.layouts()
+        if queue not in layouts:
+            raise unknown_queue(queue, layouts)
+        return shards_of(self.namespace, {queue: layouts[queue]})

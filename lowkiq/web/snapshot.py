@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Annotated, Any, Final
 
@@ -27,7 +27,8 @@ from lowkiq.admin.alerts.redis import RedisHealth
 from lowkiq.admin.beats.health import NodeHealth, Running, read_health, running_batches
 from lowkiq.admin.beats.nodes import Nodes, judge
 from lowkiq.admin.live import LiveSetting, read_live
-from lowkiq.admin.metrics import QueueMetrics, ShardMetrics, by_queue, read_shards, total
+from lowkiq.admin.metrics import QueueMetrics, ShardMetrics, by_queue, read_shards, shards_count_of, total
+from lowkiq.admin.resharding import Resharding, read_moving
 from lowkiq.admin.words import printable
 from lowkiq.errors import unknown_queue
 from lowkiq.queue.shard import Shard, shards_of
@@ -80,6 +81,8 @@ class Snapshot:
     alerts: list[Alert]
     #: Queue → options that people have set in place of the code's.
     live: Mapping[str, Mapping[str, LiveSetting]]
+    #: Queue → how far it is with being resharded.
+    reshards: Mapping[str, Resharding] = field(default_factory=dict)
     #: By this process's clock: when its poll began, and when the oldest of the shards' numbers was read.
     began: float = 0.0
     oldest: float = 0.0
@@ -232,17 +235,18 @@ class _Poll:
 
     def _read(self, most: int) -> Snapshot:
         backend, began = self._backend, clock.monotonic()
-        counts = backend.queues()
-        shards = self._read_shards(shards_of(backend.namespace, counts), most)
-        queues = by_queue(counts, shards)
+        layouts = backend.layouts()
+        shards = self._read_shards(shards_of(backend.namespace, layouts), most)
+        queues = by_queue(layouts, shards)
         nodes = judge(read_health(backend.caller, backend.namespace), shards, backend.caller.met.now())
-        found = self._noted(self._look(nodes, shards, queues))
+        reshards = read_moving(backend.caller, backend.namespace, layouts)
+        found = self._noted(self._look(nodes, shards, queues, reshards))
         rates = self._meter(clock.monotonic(), queues, found.at)
         self._number += 1
         return Snapshot(
             number=self._number,
             at=found.at,
-            shards_counts=counts,
+            shards_counts={queue: shards_count_of(layout) for queue, layout in layouts.items()},
             shards=shards,
             queues=queues,
             rates=rates,
@@ -251,6 +255,7 @@ class _Poll:
             nodes=nodes,
             server=found.server,
             alerts=found.alerts,
+            reshards=reshards,
             live=read_live(backend.caller, backend.namespace),
             began=began,
             oldest=min(self._read_at.values(), default=began),

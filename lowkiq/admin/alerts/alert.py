@@ -49,6 +49,7 @@ KINDS: Final[Mapping[str, Kind]] = {
     "blocked": Kind("queue", "queues have blocked jobs"),
     "growing morgue": Kind("queue", "queues have a growing morgue"),
     "paused": Kind("queue", "queues are paused"),
+    "reshard": Kind("queue", "queues are not resharded any further"),
     "unreadable": Kind(""),
     "doubled": Kind("", "numbers are doubled"),
     "recycling": Kind("host"),

@@ -15,6 +15,7 @@ from lowkiq.admin.alerts.nodes import of_nodes
 from lowkiq.admin.alerts.noted import STALE, Noted, Notes, parse_noted, reading
 from lowkiq.admin.alerts.queues import LONG_FLOOR, is_passing, of_queues
 from lowkiq.admin.alerts.redis import RedisHealth, read_redis_health, read_server_config
+from lowkiq.admin.alerts.reshards import of_reshards
 from lowkiq.admin.alerts.situation import Situation
 from lowkiq.admin.alerts.supervisors import of_supervisors
 from lowkiq.admin.alerts.unreadable import of_unreadable
@@ -23,8 +24,10 @@ from lowkiq.admin.beats.nodes import Nodes, judge
 from lowkiq.admin.metrics import QueueMetrics, ShardMetrics, by_queue, read_shards
 from lowkiq.admin.past.history import SAMPLE_INTERVAL, Point, read_milestones
 from lowkiq.admin.past.statistics import usual
+from lowkiq.admin.resharding import Resharding, read_moving
 from lowkiq.queue import keys
 from lowkiq.queue.call import Caller, pairs
+from lowkiq.queue.keys import Layout
 from lowkiq.queue.shard import shards_of
 
 #: Seconds between two looks at the server's configuration, and at the usual times of a queue's jobs.
@@ -69,12 +72,18 @@ class Look:
         #: Key of an alert of which nothing else tells when it began → when this look saw it first.
         self._seen: dict[str, float] = {}
 
-    def __call__(self, nodes: Nodes, shards: Sequence[ShardMetrics], queues: Mapping[str, QueueMetrics]) -> Found:
+    def __call__(
+        self,
+        nodes: Nodes,
+        shards: Sequence[ShardMetrics],
+        queues: Mapping[str, QueueMetrics],
+        reshards: Mapping[str, Resharding] | None = None,
+    ) -> Found:
         """
         Finds all alerts.
 
         Args:
-            nodes, shards, queues: as they were just read.
+            nodes, shards, queues, reshards: as they were just read.
         """
         beats = keys.nodes(self._namespace)
         words = [("TIME",), reading(self._namespace), ("ZREVRANGE", beats, 0, MOST_BEATS - 1, "WITHSCORES")]
@@ -88,6 +97,7 @@ class Look:
             at=at,
             shards=shards,
             queues=queues,
+            reshards=reshards or {},
             past=self._read_past(queues),
             usual=self._read_usual(nodes),
             noted=found.since,
@@ -136,17 +146,19 @@ class Look:
         return self._past
 
 
-def read_state(caller: Caller, namespace: str, thresholds: Thresholds, queues: Mapping[str, int]) -> State:
-    """All nodes that have beaten lately, and all alerts of these queues, each with its shards_count."""
+def read_state(caller: Caller, namespace: str, thresholds: Thresholds, queues: Mapping[str, int | Layout]) -> State:
+    """All nodes that have beaten lately, and all alerts of these queues, each with its layout."""
     shards = read_shards(caller, shards_of(namespace, queues))
     nodes = judge(read_health(caller, namespace), shards, caller.met.now())
-    found = Look(caller, namespace, thresholds)(nodes, shards, by_queue(queues, shards))
+    reshards = read_moving(caller, namespace, queues)
+    found = Look(caller, namespace, thresholds)(nodes, shards, by_queue(queues, shards), reshards)
     return State(**msgspec.structs.asdict(nodes), alerts=found.alerts)
 
 
 def alerts_of(now: Situation, of_redis: Iterable[Alert] = ()) -> list[Alert]:
     """All alerts, those that cause others first."""
-    found = [*of_redis, *of_nodes(now), *of_supervisors(now), *of_queues(now), *of_unreadable(now.nodes.unreadable)]
+    found = [*of_redis, *of_nodes(now), *of_supervisors(now), *of_queues(now), *of_reshards(now)]
+    found += of_unreadable(now.nodes.unreadable)
     once = {alert.key: alert for alert in reversed(found)}
     return sorted(_since(reversed(once.values()), now.noted), key=_order)
 

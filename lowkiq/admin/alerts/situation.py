@@ -11,6 +11,7 @@ from lowkiq.admin.beats.health import NodeHealth, Running
 from lowkiq.admin.beats.nodes import Nodes
 from lowkiq.admin.metrics import QueueMetrics, ShardMetrics
 from lowkiq.admin.past.history import Point
+from lowkiq.admin.resharding import Resharding
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -23,6 +24,8 @@ class Situation:
     at: float = 0.0
     shards: Sequence[ShardMetrics] = ()
     queues: Mapping[str, QueueMetrics] = field(default_factory=dict)
+    #: Queue → how far it is with being resharded.
+    reshards: Mapping[str, Resharding] = field(default_factory=dict)
     #: Queue → points of its history: about 15 s, half a minute, one, five and ten minutes and an hour ago, as far as
     #: there are any.
     past: Mapping[str, Sequence[Point]] = field(default_factory=dict)

@@ -12,10 +12,13 @@ from lowkiq.admin.jobs.tracking import track
 from lowkiq.admin.live import set_live, unset_live
 from lowkiq.admin.past.incidents import note_deed
 from lowkiq.admin.pauses import MOST_WHY, pause_text
+from lowkiq.admin.resharding import Resharding, reshard
 from lowkiq.admin.words import printable
-from lowkiq.job import KEPT_BYTES, encode_id, shard_of
+from lowkiq.errors import BeingResharded, Moved
+from lowkiq.job import KEPT_BYTES, encode_id
 from lowkiq.queue.call import Argument, Call, Caller, chunked, raise_first, redis_time
 from lowkiq.queue.keys import NEVER
+from lowkiq.queue.places import place_of
 from lowkiq.queue.shard import Shard
 
 #: Ids in one script.
@@ -208,6 +211,14 @@ class Actions:
         """Ends the pause. Returns how many shards were paused."""
         return pausing.resume(self._caller, self._shards, who)
 
+    def reshard(self, shards_count: int, *, who: str = "") -> Resharding:
+        """
+        Gives the queue another number of shards, while it is in use. Its nodes move all that it holds, and follow, as
+        producers do; `queries.resharding()` tells how far that is. Repeating it changes nothing. Raises SettingsError
+        for a number that it can't have, BeingResharded while it is being given another one.
+        """
+        return reshard(self._caller, self._shards[0].namespace, self._shards[0].queue, shards_count, who)
+
     def set(self, *, who: str = "", **options: Any) -> None:
         """
         Sets options of the queue in place of those of its worker's code: concurrency, batch_size, max_retry_count,
@@ -265,7 +276,10 @@ class Actions:
         words = [told if word == TOLD else word for word in words]
         moved = 0
         while ids:
-            count, *ids = self._caller.run(Call(script, [shard.prefix], [shard.layout, *words, *ids], _as_list))
+            try:
+                count, *ids = self._caller.run(Call(script, [shard.prefix], [shard.layout, *words, *ids], _as_list))
+            except Moved as error:
+                raise being_moved(shard) from error
             moved += int(count)
         return moved
 
@@ -273,7 +287,7 @@ class Actions:
         """Each id once, in chunks of a shard. Raises ValueError, before anything is done, for what can't be an id."""
         by_shard: dict[Shard, list[bytes]] = {}
         for id in dict.fromkeys([encode_id(id, self._max_id_bytes, errors=KEPT_BYTES) for id in ids]):
-            by_shard.setdefault(self._shards[shard_of(id, len(self._shards))], []).append(id)
+            by_shard.setdefault(place_of(self._caller, self._shards, id), []).append(id)
         return [(shard, some) for shard, found in by_shard.items() for some in chunked(found, CHUNK)]
 
     def _all(self, action: str, view: str) -> int:
@@ -293,6 +307,13 @@ class Actions:
         now, _ = self._caller.command("TIME")
         # Later are those that are blocked, and those that wait for their own run: they go on doing so.
         return list(self._caller.command("ZRANGEBYSCORE", key, now + 1, f"({NEVER}", "LIMIT", 0, CHUNK))
+
+
+def being_moved(shard: Shard) -> BeingResharded:
+    """The refusal to act on jobs that are on their way."""
+    return BeingResharded(
+        f"queue {shard.queue} is being resharded, its shard {shard.index} just now: try again in some seconds"
+    )
 
 
 def _as_list(reply: Any) -> list[Any]:

@@ -10,9 +10,11 @@ from lowkiq.admin.jobs.reader import Asked, JobPreview, JobReader
 from lowkiq.admin.jobs.search import is_glob
 from lowkiq.admin.jobs.states import state_of
 from lowkiq.admin.metrics import read_lengths
-from lowkiq.job import KEPT_BYTES, encode_id, shard_of
+from lowkiq.job import KEPT_BYTES, encode_id
 from lowkiq.queue.call import Caller, chunked, pairs
-from lowkiq.queue.shard import Shard
+from lowkiq.queue.keys import Layout
+from lowkiq.queue.places import places_in
+from lowkiq.queue.shard import Shard, shards_of
 
 #: Ids looked at for one page of a pattern, and in one round trip.
 SEARCHED_A_PAGE: Final = 3_000
@@ -89,7 +91,7 @@ class Finder:
         self,
         caller: Caller,
         namespace: str,
-        queues: Mapping[str, int],
+        queues: Mapping[str, int | Layout],
         *,
         load_error: Callable[[str], str],
         max_id_bytes: int,
@@ -120,7 +122,8 @@ class Finder:
             encoded = encode_id(id, self._reader.max_id_bytes, errors=KEPT_BYTES)
         except ValueError:  # too long, or empty: nothing has such an id
             return []
-        shards = [self._shard(queue, shard_of(encoded, count)) for queue, count in self._queues.items()]
+        queues = self._queues.items()
+        shards = [shard for queue, layout in queues for shard in places_in(self._namespace, queue, layout, encoded)]
         return [one for some in chunked(shards, QUEUES_AT_ONCE) for one in self._in(some, encoded)]
 
     def _in(self, shards: Sequence[Shard], id: bytes) -> list[FoundJob]:
@@ -142,8 +145,8 @@ class Finder:
         found = self._reader.fetch_each(asked, LISTED_PAYLOADS, LISTED_BYTES)
         return [FoundJob(shard.queue, job) for (_, shard, _), job in found]
 
-    def _shard(self, queue: str, index: int) -> Shard:
-        return Shard(self._namespace, queue, index, self._queues[queue])
+    def _shards(self, queue: str) -> list[Shard]:
+        return shards_of(self._namespace, {queue: self._queues[queue]})
 
     def _matching(self, pattern: str, cursor: str | None, limit: int) -> Findings:
         start = _Start.parse(cursor) if cursor else _Start(0, "due", 0, "")
@@ -163,10 +166,12 @@ class Finder:
         return Findings(found, None, scanned)
 
     def _shards_from(self, start: _Start) -> Iterator[Shard]:
-        for queue, count in self._queues.items():
+        for queue in self._queues:
             if queue >= start.queue:
-                first = start.shard if queue == start.queue else 0
-                yield from (self._shard(queue, index) for index in range(first, count))
+                shards = self._shards(queue)
+                # Of a queue that is being resharded two have that index, and those before the second may come again.
+                first, newest = start.shard if queue == start.queue else 0, shards[-1].generation
+                yield from (shard for shard in shards if shard.index >= first or shard.generation < newest)
 
     def _filled(self, shards: Sequence[Shard], start: _Start) -> list[_Place]:
         """The indices of these shards that hold something, from the start on."""

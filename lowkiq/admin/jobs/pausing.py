@@ -12,6 +12,7 @@ from lowkiq import clock
 from lowkiq.admin.past.incidents import note_deed
 from lowkiq.admin.pauses import MOST_WHY, pause_text
 from lowkiq.admin.words import plural, printable
+from lowkiq.errors import Moved
 from lowkiq.queue.call import Call, Caller, raise_first
 from lowkiq.queue.shard import Shard
 
@@ -47,8 +48,10 @@ def pause(caller: Caller, shards: Sequence[Shard], reason: str, who: str, wait: 
     """
     text = pause_text(who, reason)
     until, pace = clock.monotonic() + wait, LOOK_FROM
-    replies = caller.run_all([_call(shard, text) for shard in shards])
-    raise_first(replies)
+    # What is being moved is paused where it goes.
+    found = zip(shards, caller.run_all([_call(shard, text) for shard in shards]), strict=True)
+    told = [(shard, reply) for shard, reply in found if not isinstance(reply, Moved)]
+    shards, replies = [shard for shard, _ in told], raise_first([reply for _, reply in told])
     since = min((float(start) for start, _ in replies), default=0.0)
     _note(caller, shards, "pause", f"paused{f': {printable(reason, MOST_WHY)}' if reason else ''}", who)
     while waiting := {shard: node for shard, (_, node) in zip(shards, replies, strict=True) if node}:
@@ -57,7 +60,8 @@ def pause(caller: Caller, shards: Sequence[Shard], reason: str, who: str, wait: 
         time.sleep(pace)
         pace = min(pace * 2, LOOK_TO)
         shards = list(waiting)
-        replies = raise_first(caller.run_all([_call(shard, b"") for shard in shards]))
+        replies = caller.run_all([_call(shard, b"") for shard in shards])
+        replies = raise_first([(b"", "") if isinstance(reply, Moved) else reply for reply in replies])
     unconfirmed: dict[str, list[int]] = {}
     for shard, node in waiting.items():
         unconfirmed.setdefault(node, []).append(shard.index)
@@ -67,7 +71,7 @@ def pause(caller: Caller, shards: Sequence[Shard], reason: str, who: str, wait: 
 def resume(caller: Caller, shards: Sequence[Shard], who: str) -> int:
     """Ends the pause of a queue. Returns how many of its shards were paused."""
     calls = [Call("resume", [shard.prefix], [shard.layout], int) for shard in shards]
-    resumed = sum(raise_first(caller.run_all(calls)))
+    resumed = sum(raise_first([reply for reply in caller.run_all(calls) if not isinstance(reply, Moved)]))
     if resumed:
         _note(caller, shards, "resume", "resumed", who)
     return int(resumed)

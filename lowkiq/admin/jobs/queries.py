@@ -13,6 +13,7 @@ from lowkiq.admin.jobs.tags import TagCount, top_tags
 from lowkiq.admin.jobs.tracking import Tracked, Transition, read_tracked, read_transitions
 from lowkiq.admin.live import LiveSetting, read_live
 from lowkiq.admin.pauses import Hold
+from lowkiq.admin.resharding import Resharding, read_progress
 from lowkiq.job import Job, check_tag
 from lowkiq.queue.call import Caller, chunked
 from lowkiq.queue.shard import Shard
@@ -100,6 +101,10 @@ class Queries:
     def held(self, limit: int = 1_000) -> list[Hold]:
         """The ids that somebody holds (`actions.hold`), queued or not, the first held first: since when, who, why."""
         return read_holds(self._caller, self._shards, limit)
+
+    def resharding(self) -> Resharding | None:
+        """How far a reshard of the queue is (`actions.reshard`), or how the last one went; None: nothing is known."""
+        return read_progress(self._caller, self._shards[0].namespace, self._shards[0].queue)
 
     def settings(self) -> dict[str, LiveSetting]:
         """The options that somebody has set in place of those of the code (`actions.set`), by name."""

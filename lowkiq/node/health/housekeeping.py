@@ -22,6 +22,7 @@ from lowkiq.admin.beats.health import NodeHealth, read_health
 from lowkiq.admin.beats.nodes import judge
 from lowkiq.admin.metrics import HOLDING, QueueMetrics, ShardMetrics, by_queue, read_counters, read_layouts, read_shards
 from lowkiq.admin.past.history import record, take_turn
+from lowkiq.admin.resharding import read_moving
 from lowkiq.errors import OtherLayout, RedisUnsuitable
 from lowkiq.node.runtime import Runtime
 from lowkiq.queue.keys import Layout
@@ -89,7 +90,8 @@ class Housekeeping:
         """Notes since when something is wrong: people must learn it, whenever they look."""
         nodes = judge(read_health(self._caller, self._namespace), shards, self._caller.met.now())
         self._balance(nodes.nodes)
-        self._look.note(self._look(nodes, shards, queues))
+        reshards = read_moving(self._caller, self._namespace, self._known)
+        self._look.note(self._look(nodes, shards, queues, reshards))
 
     def _complaints_of_server(self) -> list[str]:
         """At boot the node would have refused this Redis; a node that runs goes on, as stopping would save nothing."""
