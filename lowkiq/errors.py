@@ -57,10 +57,6 @@ class Moved(OtherLayout):
     """The shard was moved by a reshard, to that layout; nothing was changed. Callers go there by themselves."""
 
 
-class BeingResharded(LowkiqError):
-    """A queue can't be resharded, or a job not be acted on, as it is being resharded just now."""
-
-
 class CheckpointFailed(LowkiqError):
     """A checkpoint was not kept, as far as is known: Redis is away, or the job runs elsewhere by now."""
 
@@ -87,6 +83,10 @@ class RedisUnsuitable(LowkiqError):
 
 class Refused(LowkiqError):
     """A script refused to change anything."""
+
+
+class BeingResharded(Refused):
+    """A queue can't be resharded, or a job not be acted on, as it is being resharded just now."""
 
 
 class Fenced(Refused):

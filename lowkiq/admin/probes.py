@@ -33,7 +33,7 @@ ON_KEYS: Final[Sequence[tuple[str, Sequence[Argument]]]] = (
     ("EXISTS", ()), ("UNLINK", ()), ("RENAME", ("{key}",)), ("EXPIRE", (1,)), ("GET", ()), ("GETRANGE", (0, 0)),
     ("SET", ("", "XX")), ("TYPE", ()),
     ("HDEL", ("f",)), ("HEXISTS", ("f",)), ("HGET", ("f",)), ("HGETALL", ()), ("HINCRBY", ("f", 0)),
-    ("HSCAN", (0,)), ("HLEN", ()), ("HMGET", ("f",)), ("HSET", ("f", "")), ("HSTRLEN", ("f",)),
+    ("HSCAN", (0,)), ("HLEN", ()), ("HMGET", ("f",)), ("HSET", ("f", "")), ("HSTRLEN", ("f",)), ("HRANDFIELD", ()),
     ("BLPOP", (1,)), ("LINDEX", (0,)), ("LLEN", ()), ("LRANGE", (0, 0)), ("LSET", (0, "")), ("LTRIM", (0, 0)),
     ("PERSIST", ()), ("PTTL", ()), ("RPUSH", ("",)),
     ("ZADD", ("XX", 0, "m")), ("ZCARD", ()), ("ZCOUNT", (0, 0)), ("ZMSCORE", ("m",)), ("ZPOPMIN", ()),

@@ -82,7 +82,7 @@ def reshard(caller: Caller, namespace: str, queue: str, shards_count: int, who: 
         (known,) = caller.read([("HGET", key, "generation")], b"")
         if known != str(layout.generation).encode():
             began += ["before", layout.old_count, "shards", layout.shards_count]
-            caller.commands([("DEL", key), ("HSET", key, *began)])
+            caller.commands([("UNLINK", key), ("HSET", key, *began)])
             says = f"Queue {printable(queue, 60)}: {plural(layout.old_count, 'shard')} become {layout.shards_count:,}"
             note_deed(caller, namespace, queue, "reshard", says, who)
         ring_all(caller, namespace)

@@ -34,6 +34,7 @@ from lowkiq.web.pages import (
     nodes,
     overview,
     queue,
+    resharding,
     search,
     sign_in,
 )
@@ -124,6 +125,7 @@ def _routes(view: View) -> list[BaseRoute]:
         pages.route("/search", "search.html", search.build),
         pages.route("/incidents", "incidents.html", incidents.build),
         *flow.routes(pages),
+        *resharding.routes(pages),
         *hands.routes(pages),
         pages.route("/bulks", "bulks.html", bulks.build_list),
         pages.route("/bulks/{id}", "bulk.html", bulks.build_one),

@@ -215,7 +215,7 @@ def test_another_shards_count(doctor: Doctor, admin: redis.Redis) -> None:
 
 def test_a_newer_layout_and_a_queue_that_breaks_every_look(doctor: Doctor, admin: redis.Redis) -> None:
     """What a newer Lowkiq keeps need not be readable."""
-    admin.hset("lowkiq:queues", mapping={"shop": "3:2", "odd": 1})
+    admin.hset("lowkiq:queues", mapping={"shop": "4:2", "odd": 1})
     admin.set("lowkiq:{shop:0}:due", "of another kind")
     told = doctor()
     assert told.code == 1 and told.checks("problem") == {"queues.layout"}

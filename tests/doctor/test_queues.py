@@ -67,7 +67,7 @@ def test_another_shards_count_is_a_problem(app: Lowkiq, examine: Examine) -> Non
     (found,) = examine(queue_checks.shards_count)
     assert found.level == "problem"
     assert found.says == "queue q has shards_count 24, not 1: nodes and producers refuse it"
-    assert found.do == "set shards_count = 24, or choose another queue_name and let the old queue run dry"
+    assert found.do == "set shards_count = 24, or run `lowkiq reshard q 1`"
 
 
 def test_an_application_without_workers(examine: Examine) -> None:
@@ -77,18 +77,18 @@ def test_an_application_without_workers(examine: Examine) -> None:
 
 def test_a_newer_layout_is_a_problem_told_once(app: Lowkiq, examine: Examine) -> None:
     serve(app)
-    register(app, q=f"{keys.LAYOUT_VERSION + 1}:1")
+    register(app, q=f"{keys.RESHARDED + 1}:1")
     assert examine(queue_checks.shards_count) == []
     (found,) = examine(queue_checks.layouts)
     assert found.level == "problem"
-    assert found.says == f"queue q has layout 3, this Lowkiq {VERSION} writes layout 2"
+    assert found.says == f"queue q has layout 4, this Lowkiq {VERSION} writes layout 3"
     assert found.do == "upgrade it: a newer Lowkiq has taken the queue over"
 
 
 @pytest.mark.parametrize(
     ("layout", "says"),
     [
-        ("3:2", "queue q (shard 1) has layout 3"),
+        ("4:2", "queue q (shard 1) has layout 4"),
         ("2:3", "shard 1 of queue q was written with shards_count 3, the queue has 2"),
         ("3", "shard 1 of queue q was written with shards_count 3, the queue has 2"),
     ],

@@ -68,7 +68,7 @@ def test_another_shards_count_is_refused_with_what_to_do_and_writes_nothing(make
     before = sorted(keys(app))
     with pytest.raises(
         ShardsCountMismatch,
-        match="queue jobs has shards_count 5, not 6: set shards_count = 5, or choose another queue_name",
+        match="queue jobs has shards_count 5, not 6: set shards_count = 5, or run `lowkiq reshard jobs 6`",
     ):
         worker.perform_async([{"id": "b"}])
     assert sorted(keys(app)) == before

@@ -125,12 +125,11 @@ class Mover(threading.Thread):
         if now - self._turn_at < TURN:
             return True
         key = keys.resharding(self._runtime.namespace, queue) + keys.MOVER
-        millis = int(TTL * 1000)
-        is_set = self._caller.command("SET", key, self.owner, "NX", "PX", millis)
+        is_set = self._caller.command("SET", key, self.owner, "NX", "EX", int(TTL))
         if not is_set and self._caller.command("GET", key) != self.owner.encode():
             return False
         if not is_set:
-            self._caller.command("PEXPIRE", key, millis)
+            self._caller.command("EXPIRE", key, int(TTL))
         self._turn_at = now
         return True
 

@@ -106,7 +106,7 @@ else
     elseif kinds[what] == 'zset' then
       redis.call('ZADD', P .. what, 'NX', value, id)
     else
-      redis.call('HSETNX', P .. what, id, value)
+      redis.call('HSET', P .. what, id, value)
     end
   end
 end

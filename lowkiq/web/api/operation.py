@@ -11,7 +11,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
-from lowkiq.errors import UnknownQueue
+from lowkiq.errors import BeingResharded, UnknownQueue
 from lowkiq.web.api.input import Rejected, read_body, read_query
 from lowkiq.web.api.replies import Failure
 from lowkiq.web.view import View
@@ -89,6 +89,8 @@ class Operation:
                 return _respond(await self.handler(ApiCall(view, request, query, body)))
             except Rejected as error:
                 return _respond(Reply(error.status, Failure(str(error)), error.headers))
+            except BeingResharded as error:
+                return _respond(Reply(409, Failure(str(error))))
             except UnknownQueue as error:
                 return _respond(Reply(404, Failure(str(error))))
 

@@ -8,7 +8,7 @@ import msgspec
 from starlette.responses import Response
 from starlette.routing import BaseRoute
 
-from lowkiq.web.api import actions, events, flow, jobs, monitoring, openapi, past, prometheus, tags
+from lowkiq.web.api import actions, events, flow, jobs, monitoring, openapi, past, prometheus, resharding, tags
 from lowkiq.web.api.operation import JSON, ApiCall, operation
 from lowkiq.web.api.replies import TokenReply
 from lowkiq.web.security.paths import prefix_of
@@ -58,6 +58,8 @@ OPERATIONS: Final = (
     flow.resume,
     flow.settings,
     flow.set_settings,
+    resharding.progress,
+    resharding.reshard,
     actions.bulks,
     actions.bulk,
     actions.stop_bulk,

@@ -33,6 +33,8 @@ def _numbers(view: View, visit: Visit, queue: str) -> dict[str, Any]:
         "queue": queue,
         "path": f"/queues/{queue}",
         "row": visit.snapshot.row(queue),
+        "reshard": visit.snapshot.reshards.get(queue),
+        "newest": max((row.generation for row in visit.snapshot.shards if row.queue == queue), default=1),
         "alerts": [one for one in visit.snapshot.alerts if one.is_about(queue)],
         "span": span,
         "charts": charts_of(points, span, visit.snapshot.at, marked(view, visit, span, queue)),

@@ -18,11 +18,15 @@ from lowkiq.admin.beats.nodes import judge
 from lowkiq.admin.metrics import ShardMetrics, by_queue
 from lowkiq.admin.past.history import Point, read_milestones
 from lowkiq.admin.pauses import Pause
+from lowkiq.admin.resharding import Resharding
 from lowkiq.queue.keys import history as history_key
 from lowkiq.queue.unreadable import Unreadable
 
 AT = 1_000_000.0
 IDLE = ThreadHealth(name="idle")
+RESHARD = Resharding(
+    before=5, shards=48, moved=37, left=63, is_over=False, began_at=AT - 150, moved_at=AT - 120, seconds=150.0
+)
 
 
 def busy(seconds: float, **facts: Any) -> ThreadHealth:
@@ -108,6 +112,9 @@ TABLE: dict[str, tuple[dict[str, Any], dict[str, Any], str, float | None, tuple[
                       ("50 % of the tries of q have failed in the last 4 min 50 s: 10 of 20", "See their errors")),
     "blocked": ({"nodes": [node()], "shards": (shard(length=3, blocked=2, blocked_since=AT - 90),)}, {}, "bad", AT - 90,
                 ("2 blocked jobs wait in q, the first for 1 min 30 s", "retry them, skip their oldest")),
+    "reshard": ({"nodes": [node()], "reshards": {"q": RESHARD}}, {"reshards": {}}, "bad", AT - 60,
+                ("The reshard of q from 5 to 48 shards is at 37 %, and has moved nothing for 2 min",
+                 "a node of an older Lowkiq, keeps a shard")),
     "growing morgue": ({"nodes": [node()], "shards": (BURIED,),
                         "past": {"q": [point(3590), point(590, morgue_length=50)]}},
                        {"past": {"q": [point(3590), point(590, morgue_length=70)]}}, "bad", None,
