@@ -11,10 +11,12 @@ local P, old, epoch = KEYS[1], ARGV[2], ARGV[3]
 if redis.call('HGET', P .. 'fed', old) == epoch and redis.call('HEXISTS', P .. 'feeders', old) == 0 then return 0 end
 local refusal = check_feeder(P, ARGV[1], old, epoch)
 if refusal then return refusal end
--- It comes first, since it frees. What it counts is counted before anybody could repeat this.
+-- It comes first, since it frees.
 redis.call('HDEL', P .. 'feeders', old)
-redis.call('HSET', P .. 'fed', old, epoch)
-for i = 4, #ARGV, 2 do redis.call('HINCRBY', P .. 'meta', ARGV[i], ARGV[i + 1]) end
+-- A mover may die before it has closed the old shard: whoever takes over tells the same again.
+if redis.call('HSET', P .. 'fed', old, epoch) == 1 then
+  for i = 4, #ARGV, 2 do redis.call('HINCRBY', P .. 'meta', ARGV[i], ARGV[i + 1]) end
+end
 if redis.call('EXISTS', P .. 'feeders') == 0 and redis.call('HGET', P .. 'owner', 'node') then
   -- What it knew is of before. At inf are those that are held.
   redis.call('HSET', P .. 'owner', 'waiting', 'inf')
