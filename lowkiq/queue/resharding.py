@@ -163,7 +163,7 @@ def begin(caller: Caller, namespace: str, queue: str, shards_count: int) -> Layo
         BeingResharded: it is being given another number.
         NewerLayout: a newer Lowkiq keeps it.
     """
-    if not (isinstance(shards_count, int) and 1 <= shards_count <= MOST_SHARDS):
+    if not (type(shards_count) is int and 1 <= shards_count <= MOST_SHARDS):
         raise SettingsError(f"a queue can't have {shards_count!r} shards: from 1 to {MOST_SHARDS:,}")
     text = caller.command("HGET", keys.queues(namespace), queue)
     if text is None:
@@ -227,6 +227,7 @@ def steps(caller: Caller, route: Route, node: str, epoch: str) -> Iterator[int]:
         Fenced: another mover has the lease.
     """
     mark = caller.run(route.set_mark(node, epoch, -1))
+    yield 0
     margin = 0 if mark.is_marked else MARGIN
     while True:
         score = max(mark.last_score, 0 if mark.is_marked else mark.now) + margin

@@ -188,6 +188,12 @@ class ReshardWorld:
             assert isinstance(result, Moved), result
         return False
 
+    def end_move(self) -> None:
+        for _ in range(10_000):
+            if not self.move():
+                return
+        raise AssertionError("the move does not end")
+
     def kill_mover(self) -> None:
         """Another takes its place; it may wake up, and send what it was about to."""
         if self.steps is not None:
@@ -204,8 +210,7 @@ class ReshardWorld:
 
     def work_off(self) -> None:
         """Ends the move, and runs all that is left."""
-        while self.move():
-            pass
+        self.end_move()
         for _ in range(10_000):
             for shard in self.shards():
                 prefix = shard.prefix

@@ -6,12 +6,17 @@ from random import Random
 from typing import Any
 
 import pytest
+from redis.exceptions import ResponseError
 
+from lowkiq.errors import BeingResharded, LowkiqError, Paused, SettingsError
+from lowkiq.job import EncodedJob
 from lowkiq.queue import resharding
 from lowkiq.queue.call import Caller
 from lowkiq.queue.keys import Layout
+from lowkiq.queue.push import push_call
 from lowkiq.queue.shard import Exhausted, Failure, Outcome
 from lowkiq.shared_page import DeadNode
+from tests import mutants
 from tests.queue.reshard_world import QUEUE, Node, ReshardWorld
 from tests.queue.shard_driver import ShardDriver
 
@@ -27,16 +32,23 @@ def history(app, seed: int, counts: tuple[int, ...]) -> ReshardWorld:
             if number == 20:
                 world.begin(count)
             getattr(world, random.choice(HAPPENINGS))()
-        while world.move():
-            pass
+        world.end_move()
+        for _ in range(10):
+            world.wake_ghost()
     world.work_off()
     return world
 
 
-@pytest.mark.parametrize("counts", [(1, 2), (2, 1), (2, 3), (3, 2), (2, 4, 2), (1, 3, 1), (5, 12)])
+COUNTS = [(1, 2), (2, 1), (2, 3), (3, 2), (2, 4, 2), (1, 3, 1), (5, 12)]
+
+
+@pytest.mark.parametrize("counts", COUNTS)
 @pytest.mark.parametrize("seed", range(6))
 def test_nothing_is_lost_and_each_id_keeps_its_order(app, counts, seed):
-    world = history(app, seed, counts)
+    check(history(app, seed, counts))
+
+
+def check(world: ReshardWorld) -> None:
     for id, payloads in world.pushed.items():
         performed, dead = world.performed.get(id, []), world.deaths.get(id, [])
         assert sorted([*performed, *dead]) == payloads, id
@@ -149,6 +161,10 @@ def counters(world: ReshardWorld) -> dict[bytes, int]:
 @pytest.mark.parametrize("is_late", [False, True])
 @pytest.mark.parametrize("counts", [(2, 3), (3, 1), (1, 2)])
 def test_wherever_its_mover_dies_all_comes_over_as_it_was(app, monkeypatch, counts, is_late):
+    move_with_deaths(app, monkeypatch, counts, is_late=is_late)
+
+
+def move_with_deaths(app, monkeypatch, counts, *, is_late) -> None:
     monkeypatch.setattr(resharding, "ROWS", 5)
     monkeypatch.setattr(resharding.Route.pack, "__defaults__", (5,))
     world = ReshardWorld(app, counts[0], Random(1))
@@ -163,8 +179,7 @@ def test_wherever_its_mover_dies_all_comes_over_as_it_was(app, monkeypatch, coun
         at += 1
         world.caller, struck.left = struck, at % 13 + 1
         try:
-            while world.move():
-                pass
+            world.end_move()
         except Strike:
             strikes += 1
             world.steps = None
@@ -177,3 +192,113 @@ def test_wherever_its_mover_dies_all_comes_over_as_it_was(app, monkeypatch, coun
     for index in range(old.shards_count):
         left = ShardDriver(app, QUEUE, index, old).look().keys
         assert set(left) == {"meta"}, "it sends on, and no more"
+
+
+# ── safeguards that are taken out ───────────────────────────────────────────────────────────────────────────────────
+
+MUTANTS = {
+    "claims_while_fed": ("claim.lua", "P .. 'paused', P .. 'feeders') > 0", "P .. 'paused') > 0"),
+    "adopts_what_comes_late": ("moving.lua", "if known ~= epoch then", "if false then"),
+    "fed_by_whoever_comes_late": ("feed.lua", "if tonumber(fed or -1) >= epoch or", "if false and"),
+    "merge_overwrites": ("adopt.lua", "payloads_add(payloads, id, split(record))",
+                         "redis.call('HSET', payloads, id, record)"),
+    "drops_whole_zsets": ("drop_moved.lua", "dropped + redis.call('ZREM', P .. what .. ':' .. ARGV[i], ARGV[i + 1])",
+                          "dropped + redis.call('UNLINK', P .. what .. ':' .. ARGV[i])"),
+    "restores_what_moves": ("acquire.lua", "local is_moved = string.sub(known_layout or '', -6) == ':moved'",
+                            "local is_moved = false"),
+    "counts_twice": ("end_feed.lua", "if redis.call('HSET', P .. 'fed', old, epoch) == 1 then",
+                     "if redis.call('HSET', P .. 'fed', old, epoch) then"),
+    "forgets_the_morgue": ("pack.lua", " or pack_jobs('morgue', 'morgue:payloads')", ""),
+    "mark_without_fence": ("moving.lua", "if refusal then return refusal end\n  if string.sub", "if string.sub"),
+}  # fmt: skip
+
+
+@pytest.mark.timeout(300)
+@pytest.mark.parametrize("name", MUTANTS)
+def test_a_mutant_is_found_out(app, monkeypatch, name):
+    file, safeguard, instead = MUTANTS[name]
+    mutants.replace(file, safeguard, instead, monkeypatch)
+    tries = [lambda late=late: move_with_deaths(app, monkeypatch, (2, 3), is_late=late) for late in (True, False)]
+    tries += [lambda seed=seed: check(history(app, seed, COUNTS[seed % len(COUNTS)])) for seed in range(200)]
+    for attempt in tries:
+        app.redis().flushdb()
+        try:
+            attempt()
+        except (AssertionError, ResponseError, LowkiqError):
+            return
+    pytest.fail("nothing has found it out")
+
+
+# ── a new shard ─────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def test_a_new_shard_is_not_claimed_from_until_all_old_ones_have_come(app):
+    """Whatever way a claim goes: a shard that holds one plain job has a quick one."""
+    world = ReshardWorld(app, 2, Random(1))
+    world.begin(3)
+    first, second = (resharding.Route.of(world.namespace, QUEUE, world.layout, index) for index in (0, 1))
+    shard = first.new[0]
+    nothing = resharding.Mark(False, 0, 0, b"", b"")
+    world.caller.run_all([*first.feed("1", nothing, 0), *second.feed("1", nothing, 0)])
+    owned = world.caller.run(shard.acquire("node", 60, 3))
+    world.caller.run(push_call(shard, [EncodedJob(b"a", b"1", "", "")]))
+    claim = shard.claim("node", owned.epoch, 1, 10, 10, bytes)
+    for route in (first, second):
+        with pytest.raises(Paused):
+            world.caller.run(claim)
+        world.caller.run_all(route.end_feed("1", [None] * 4))
+    assert [job.id for job in world.caller.run(claim).jobs] == ["a"]
+
+
+def test_scores_go_on_behind_those_of_the_old_shard(app):
+    """Redis's clock may be behind where the new shard is."""
+    world = ReshardWorld(app, 1, Random(1))
+    world.push()
+    old = world.shards()[0]
+    ahead = int(world.caller.command("HGET", old.prefix + "meta", "last_score")) + 300_000
+    world.caller.command("HSET", old.prefix + "meta", "last_score", ahead)
+    world.begin(2)
+    world.end_move()
+    for shard in world.shards():
+        assert int(world.caller.command("HGET", shard.prefix + "meta", "last_score")) >= ahead
+
+
+@pytest.mark.parametrize(
+    ("count", "says"),
+    [
+        (0, "can't have 0 shards: from 1 to 65,536"),
+        (65_537, "can't have 65537 shards"),
+        (True, "can't have True shards"),
+        (1_048_573, "can't have 1048573 shards"),
+    ],
+)
+def test_a_number_that_a_queue_can_not_have_is_refused(app, count, says):
+    world = ReshardWorld(app, 2, Random(1))
+    with pytest.raises(SettingsError, match=says):
+        world.begin(count)
+    assert world.known() == Layout(2, 2)
+
+
+def test_a_number_by_which_too_many_would_wait_is_refused(app):
+    world = ReshardWorld(app, 1_000, Random(1))
+    with pytest.raises(SettingsError, match="choose a multiple of 1000, or one that divides it"):
+        world.begin(1_049)
+    world.begin(2_000)
+
+
+def test_another_number_is_refused_until_it_is_over_and_the_same_one_changes_nothing(app):
+    world = ReshardWorld(app, 2, Random(1))
+    world.begin(4)
+    before = world.layout
+    world.begin(4)
+    assert world.layout == before
+    with pytest.raises(BeingResharded, match="from 2 to 4 shards: wait until that is over, then reshard it to 5"):
+        world.begin(5)
+    world.end_move()
+    world.begin(4)
+    assert world.layout == Layout(3, 4, 2)
+
+
+def test_an_unknown_queue_is_refused(app):
+    with pytest.raises(SettingsError, match="Redis knows no queue other"):
+        resharding.begin(app.caller, app.settings.namespace, "other", 5)
