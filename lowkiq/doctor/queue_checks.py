@@ -150,6 +150,12 @@ def paused(subject: Subject) -> Iterator[Verdict]:
     yield from of_alerts(subject, "paused")
 
 
+def reshards(subject: Subject) -> Iterator[Verdict]:
+    """Queues that are being resharded: an alert says if that stands still."""
+    found = of_alerts(subject, "reshard")
+    yield from found or [note(f"{printable(queue, None)}: {one.says}") for queue, one in subject.reshards.items()]
+
+
 def settings(subject: Subject) -> Iterator[Verdict]:
     """Options that people have set in place of those of the code, and may have forgotten."""
     live = read_live(subject.caller, subject.settings.namespace)

@@ -12,6 +12,7 @@ from lowkiq.admin.alerts.look import Found, Look
 from lowkiq.admin.beats.health import NodeHealth, read_health
 from lowkiq.admin.beats.nodes import Nodes, judge
 from lowkiq.admin.metrics import QueueMetrics, ShardMetrics, by_queue, read_layouts, read_shards
+from lowkiq.admin.resharding import Resharding, read_moving
 from lowkiq.admin.words import age
 from lowkiq.app import Lowkiq
 from lowkiq.environment import find_number_of_nodes, find_redis_url
@@ -109,7 +110,13 @@ class Subject:
 
     @cached_property
     def _found(self) -> Found:
-        return Look(self.caller, self.settings.namespace, self.app.thresholds)(self.nodes, self.shards, self.queues)
+        look = Look(self.caller, self.settings.namespace, self.app.thresholds)
+        return look(self.nodes, self.shards, self.queues, self.reshards)
+
+    @cached_property
+    def reshards(self) -> Mapping[str, Resharding]:
+        """How far those queues are that are being resharded."""
+        return read_moving(self.caller, self.settings.namespace, self.layouts)
 
     @cached_property
     def _heartbeats(self) -> list[NodeHealth]:

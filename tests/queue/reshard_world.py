@@ -189,7 +189,7 @@ class ReshardWorld:
         return False
 
     def end_move(self) -> None:
-        for _ in range(10_000):
+        for _ in range(1_000):
             if not self.move():
                 return
         raise AssertionError("the move does not end")

@@ -177,6 +177,7 @@ def move_with_deaths(app, monkeypatch, counts, *, is_late) -> None:
     struck = world.caller = StruckCaller(plain, is_late=is_late)
     while world.layout.is_moving:
         at += 1
+        assert at < 1_000, "it does not end"
         world.caller, struck.left = struck, at % 13 + 1
         try:
             world.end_move()

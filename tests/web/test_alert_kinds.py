@@ -14,6 +14,7 @@ from lowkiq import Lowkiq
 from lowkiq.admin.alerts.alert import KINDS
 from lowkiq.admin.beats.health import ThreadHealth
 from lowkiq.admin.past.statistics import Addition, Times, add, day_of
+from lowkiq.admin.resharding import reshard
 from lowkiq.cli import tables
 from lowkiq.doctor.examination import examine
 from lowkiq.doctor.subject import Subject
@@ -46,6 +47,15 @@ def runs(seconds: float, **facts: Any) -> dict[str, Any]:
 
 def push_due(app: Lowkiq, ago: float = 5.0) -> None:
     open_queue(app).push("1", perform_in=time.time() - ago)
+
+
+def stands_still(app: Lowkiq) -> None:
+    open_queue(app).push("1", perform_in=4e9)
+    beat(app)
+    namespace = app.settings.namespace
+    app.redis().hset(keys.queues(namespace), "q", "2:1")
+    began = reshard(app.caller, namespace, "q", 2).began_at
+    app.redis().hset(keys.resharding(namespace, "q"), mapping={"began_at": began - 120, "moved_at": began - 120})
 
 
 def lost(app: Lowkiq) -> None:
@@ -133,6 +143,7 @@ MADE: dict[str, Callable[[Lowkiq], None]] = {
     "growing morgue": dying,
     "blocked": blocked,
     "paused": paused,
+    "reshard": stands_still,
     "unreadable": lambda app: (beat(app), app.redis().hset(keys.queues(app.settings.namespace), "odd", "x"))[0],
     "doubled": doubled,
     "recycling": beats(notices=["recycling: node 0/1 was cut off"]),

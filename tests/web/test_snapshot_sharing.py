@@ -100,14 +100,14 @@ def test_event_loops_may_come_and_go(backend):
 def test_two_event_loops_at_a_time_do_not_wait_for_each_others_task(backend, monkeypatch):
     snapshots = Snapshots(backend, interval=0)
     is_polling, may_go_on = threading.Event(), threading.Event()
-    queues = backend.queues
+    layouts = backend.layouts
 
     def wait():
         is_polling.set()
         assert may_go_on.wait(60)
-        return queues()
+        return layouts()
 
-    monkeypatch.setattr(backend, "queues", wait)
+    monkeypatch.setattr(backend, "layouts", wait)
 
     async def open_and_get():
         asyncio.get_running_loop().call_soon(may_go_on.set)
@@ -139,14 +139,14 @@ def test_an_error_is_everybodys_and_the_next_look_finds_redis_back(make_app, bac
 def test_one_loop_recovers_from_an_error(backend, monkeypatch):
     snapshots = Snapshots(backend, interval=3600)
     failures = iter([redis.TimeoutError("slow"), redis.ConnectionError("away")])
-    queues = backend.queues
+    layouts = backend.layouts
 
     def fail():
         if failure := next(failures, None):
             raise failure
-        return queues()
+        return layouts()
 
-    monkeypatch.setattr(backend, "queues", fail)
+    monkeypatch.setattr(backend, "layouts", fail)
 
     async def look():
         return [(await asyncio.gather(get_in_time(snapshots), return_exceptions=True))[0] for _ in range(4)]

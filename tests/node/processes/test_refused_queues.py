@@ -41,7 +41,7 @@ def know(nodes: Nodes, layout: str, *, shards: bool = False) -> None:
 
 
 REFUSALS = [
-    ("4", "queue others has shards_count 4, not 3: set shards_count = 4, or choose another queue_name"),
+    ("4", "queue others has shards_count 4, not 3: set shards_count = 4, or run `lowkiq reshard others 3`"),
     ("4:3", "queue others has layout 4, this Lowkiq"),
 ]
 

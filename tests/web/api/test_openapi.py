@@ -38,6 +38,8 @@ REQUESTS = {
     "act": ("/api/v1/queues/q/actions", {"action": "bury", "ids": ["a"]}),
     "pause": ("/api/v1/queues/q/pause", {"reason": "we count", "wait": 0}),
     "resume": ("/api/v1/queues/q/resume", None),
+    "getReshard": ("/api/v1/queues/q/reshard", None),
+    "reshard": ("/api/v1/queues/q/reshard", {"shards": 8}),
     "getSettings": ("/api/v1/queues/q/settings", None),
     "setSettings": ("/api/v1/queues/q/settings", {"set": {"concurrency": 10}}),
     "getBulks": ("/api/v1/bulks", None),
