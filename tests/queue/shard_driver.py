@@ -10,6 +10,7 @@ from lowkiq.admin.jobs.actions import Actions
 from lowkiq.job import KEPT_BYTES, EncodedJob, Job
 from lowkiq.queue.call import Call
 from lowkiq.queue.claims import Claim, Spoiled
+from lowkiq.queue.keys import Layout
 from lowkiq.queue.push import push_call
 from lowkiq.queue.shard import Exhausted, Failure, Held, Outcome, Owned, Released, Settled, Shard, renew
 from lowkiq.shared_page import DeadNode
@@ -88,7 +89,7 @@ class Lease:
 class ShardDriver:
     """One shard: what producers, operators and nodes do with it, and what it holds."""
 
-    def __init__(self, app: Lowkiq, queue: str = "q", index: int = 0, shards_count: int = 1) -> None:
+    def __init__(self, app: Lowkiq, queue: str = "q", index: int = 0, shards_count: int | Layout = 1) -> None:
         self.app, self.caller = app, app.caller
         self.redis = app.redis()
         self.shard = Shard(app.settings.namespace, queue, index, shards_count)

@@ -132,8 +132,8 @@ def held_by(world: ReshardWorld, layout: Layout) -> dict[str, Any]:
     """All that the shards of a layout hold together."""
     found: dict[str, Any] = {}
     for index in range(layout.shards_count):
-        look = ShardDriver(world.app, QUEUE, index, layout).look()  # type: ignore[arg-type]
-        rows = {
+        look = ShardDriver(world.app, QUEUE, index, layout).look()
+        rows: dict[str, dict[Any, Any]] = {
             "queued": look.queued(),
             "morgue": look.morgue(),
             "errors": look.errors(),
