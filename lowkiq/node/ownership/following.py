@@ -25,14 +25,19 @@ class Following:
     Args:
         pools: each lease with its pool. It changes; who goes through it elsewhere takes a copy first.
         tell: called with all leases when there are others.
+        beat_soon: has the next beat come at once.
     """
 
     def __init__(
-        self, runtime: Runtime, pools: MutableMapping[Lease, Pool], tell: Sequence[Callable[[list[Lease]], None]]
+        self,
+        runtime: Runtime,
+        pools: MutableMapping[Lease, Pool],
+        tell: Sequence[Callable[[list[Lease]], None]],
+        beat_soon: Callable[[], None],
     ) -> None:
         self._runtime = runtime
         self._pools = pools
-        self._tell = tell
+        self._tell, self._beat_soon = tell, beat_soon
         self._ordered = list(dict.fromkeys(pools.values()))
         self._mover: Mover | None = None
         self._is_stopping = False
@@ -48,7 +53,7 @@ class Following:
             self._follow()
         is_moving = any(layout.is_moving for layout in known.values())
         if is_moving and not self._is_stopping and not (self._mover and self._mover.is_alive()):
-            self._mover = Mover(self._runtime)
+            self._mover = Mover(self._runtime, self._beat_soon)
             self._mover.start()
 
     def stop(self) -> None:
@@ -83,6 +88,7 @@ class Following:
             pool.follow([lease for lease, its in pools.items() if its is pool])
         for tell in self._tell:
             tell(list(pools))
+        self._beat_soon()  # the others are to know which shards may be this node's part
 
     def _deal(self) -> None:
         """Finds the node's part, as if it began anew; of one that is elastic none, before it is dealt (elastic.py)."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Callable
 from typing import Final
 
 import structlog
@@ -25,8 +26,10 @@ logger = structlog.get_logger("lowkiq")
 
 #: Seconds of a mover's leases: of one that dies another takes over after that. It moves for milliseconds at a time.
 TTL: Final = 5.0
-#: Seconds between looks whether it is its turn, and whether a shard's owner has given it back.
-TURN, ASK = 1.0, 0.05
+#: Seconds between looks whether it is its turn.
+TURN: Final = 1.0
+#: Seconds between looks whether a shard's owner has given it back: at first, and at most.
+ASK_FROM, ASK_TO = 0.005, 0.2
 #: Seconds between notes of how far it is, which people see.
 NOTE: Final = 0.25
 
@@ -37,8 +40,10 @@ class Mover(threading.Thread):
     says whose. That saves work and no more: what makes it safe are the leases of the shards.
     """
 
-    def __init__(self, runtime: Runtime) -> None:
+    def __init__(self, runtime: Runtime, beat_soon: Callable[[], None]) -> None:
         super().__init__(name="lowkiq-mover", daemon=True)
+        #: Has the node tell, and hear, meanwhile who is there for the new shards: they are to be run at once.
+        self._beat_soon = beat_soon
         self._runtime = runtime
         self._caller = runtime.caller
         #: Its name as an owner: the node itself has shards of its own.
@@ -65,6 +70,7 @@ class Mover(threading.Thread):
                         self._runtime.outage.met(error)
                     except LowkiqError as error:  # another mover is faster, or goes on where this one was thought dead
                         logger.info("move_interrupted", queue=queue, why=str(error)[:300])
+                self._beat_soon()
                 self._stopping.wait(TURN)
         except BaseException as error:  # noqa: BLE001 (a thread must not die unnoticed)
             self._runtime.fatal(error)
@@ -73,9 +79,11 @@ class Mover(threading.Thread):
         left = resharding.unfinished(self._caller, self._runtime.namespace, queue, layout)
         for index in left:
             route = Route.of(self._runtime.namespace, queue, layout, index)
+            pace = ASK_FROM
             while (epoch := self._acquire(route)) is None:
-                if self._stopping.wait(ASK) or not self._has_turn(queue):
+                if self._stopping.wait(pace) or not self._has_turn(queue):
                     return
+                pace = min(pace * 2, ASK_TO)
             logger.info("moving", queue=queue, shard=index, of=layout.old_count, to=layout.shards_count)
             if not self._empty(queue, route, epoch):
                 return

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Callable
 
 import pytest
 
-from lowkiq import Lowkiq
-from lowkiq.admin.resharding import read_layout, reshard
+from lowkiq.admin.resharding import read_layout, read_progress, reshard
 from lowkiq.queue.keys import Layout
 from tests.node.nodes import Nodes, overlaps
 from tests.support import wait_until
@@ -83,4 +83,29 @@ def test_a_queue_is_resharded_both_ways_while_it_is_in_use(nodes: Nodes, is_elas
     assert all(rounds == list(range(producer.rounds)) for rounds in rounds_of(nodes).values())
     metrics = nodes.metrics()
     assert (metrics.pushed, metrics.failed) == (producer.rounds * len(IDS), 0)
-    assert isinstance(nodes.app, Lowkiq)
+
+
+def test_movers_that_die_have_heirs_and_so_have_nodes(nodes: Nodes) -> None:
+    """Both ways, with a kill of whoever moves, again and again, while jobs run and are pushed."""
+    kills = 0
+    started = [nodes.start(lease_ttl=3, node={"is_elastic": True}) for _ in range(2)]
+    with Producer(nodes) as producer:
+        wait_until(lambda: producer.rounds > 3)
+        nodes.app.push(nodes.worker, [{"id": f"later {n}", "payload": {}, "perform_in": 4e9} for n in range(20_000)])
+        for count in (7, 4):
+            reshard(nodes.app.caller, nodes.namespace, "jobs", count)
+            while not is_settled(nodes, count):
+                found = read_progress(nodes.app.caller, nodes.namespace, "jobs")
+                mover = next((node for node in started if found and f":{node.pid}:" in found.node), None)
+                if mover and kills < 6 and found and found.moved > 2_000 * (kills + 1):
+                    mover.kill()
+                    kills += 1
+                    started.remove(mover)
+                    started.append(nodes.start(lease_ttl=3, node={"is_elastic": True}))
+                time.sleep(0.02)
+    assert kills > 1
+    wait_until(lambda: nodes.metrics().length == 20_000 and nodes.metrics().busy == 0, within=60)
+    began = rounds_of(nodes)
+    for id in IDS:
+        first = list(dict.fromkeys(began[id]))  # what ran when its node died runs again
+        assert first == list(range(producer.rounds)), id
