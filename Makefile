@@ -18,7 +18,7 @@ ABREAST := -n 6 --dist loadfile --no-loadscope-reorder
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help demo test test-long chaos hour shop leaks bench bench-peers bench-scale bench-roll bench-web screenshots lint format types wheel lock test-deploy clean
+.PHONY: help demo test test-long chaos hour shop leaks bench bench-peers bench-scale bench-roll bench-reshard bench-web screenshots lint format types wheel lock test-deploy clean
 
 help: ## list these targets
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 22
@@ -53,6 +53,9 @@ bench-peers: $(VENV)/.for-bench ## measure it beside its peers (25 minutes; ARGS
 
 bench-scale: $(VENV)/.for-bench ## measure a job's cost as shards, queues, payloads and nodes grow (minutes)
 	@$(BIN)/python -m benchmarks.scale $(ARGS)
+
+bench-reshard: $(VENV)/.for-dev ## measure how long a queue of a million jobs takes to be resharded
+	@$(BIN)/python -m benchmarks.reshard $(ARGS)
 
 bench-roll: $(VENV)/.for-dev ## measure how long jobs wait while their node is replaced
 	@$(BIN)/python -m benchmarks.roll $(ARGS)

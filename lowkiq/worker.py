@@ -48,8 +48,8 @@ class Worker(Generic[P]):
     A node makes one instance of it, which its threads share.
     """
 
-    #: How finely the queue spreads over nodes: a shard is one node's at a time. It can't be changed while the queue is
-    #: in use.
+    #: How finely the queue spreads over nodes: a shard is one node's at a time. It is what the queue begins with; Redis
+    #: tells what it has (`actions.reshard`).
     shards_count: ClassVar[int] = 5
     #: How many ids one perform gets at most.
     batch_size: ClassVar[int] = 1

@@ -177,7 +177,7 @@ class Node:
         followers: list[Callable[[list[Lease]], None]] = [self._live.follow, report.follow]
         if self._elastic:
             followers.append(self._elastic.follow)
-        self._following = Following(runtime, pools, followers, lambda: self._beat_soon())
+        self._following = Following(runtime, pools, followers, lambda: self._beat_soon())  # noqa: PLW0108 (it is made below)
         balance = self._elastic.balance if self._elastic else lambda _: None
         house = Housekeeping(runtime, balance, self._following)
         self._heartbeat = Heartbeat(runtime, lambda round_trip: report(self.state, round_trip), house)
