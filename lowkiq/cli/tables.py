@@ -161,7 +161,7 @@ def found(one: FoundJob, now: float) -> dict[str, Any]:
 
 def of_nodes(found: Nodes) -> Table:
     """A row a node."""
-    names = ["number", "pid", "up", "beat", "busy", "tasks", "loop lag", "shards", "waits for", "processed", "failed"]
+    names = ["number", "pid", "up", "beat", "busy", "tasks", "loop lag", "weights", "shards", "waits for", "processed", "failed"]
     names += ["RSS", "CPU", "Redis"]
     table = Table("node", "state", *(Column(name, justify="right") for name in names), title="Nodes")
     now = clock.real()
@@ -177,6 +177,7 @@ def of_nodes(found: Nodes) -> Table:
             f"{busy} of {len(node.threads)}" if node.threads else "",
             f"{node.tasks:,}" if node.tasks is not None else "",
             f"{node.loop_lag:.1f} s" if node.tasks is not None else "",
+            escape(", ".join(f"{printable(queue, 60)}={weight}" for queue, weight in node.weights.items())),
             str(sum(map(len, node.owned.values()))),
             str(sum(len(shards) for queues in node.waited_for.values() for shards in queues.values())),
             f"{node.processed:,}",

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from typing import Any
 
 import structlog
@@ -20,12 +20,19 @@ logger = structlog.get_logger("lowkiq")
 class LiveSettings:
     """
     Called before anything runs, and with each beat: whoever sets something rings for one. `pools` are those of threads,
-    which weights share out.
+    which weights share out; `beat_soon` is called when beats have others to tell.
     """
 
-    def __init__(self, runtime: Runtime, leases: Iterable[Lease], pools: Collection[Pool] = ()) -> None:
+    def __init__(
+        self,
+        runtime: Runtime,
+        leases: Iterable[Lease],
+        pools: Collection[Pool] = (),
+        beat_soon: Callable[[], None] = lambda: None,
+    ) -> None:
         self._runtime = runtime
         self._pools = pools
+        self._beat_soon = beat_soon
         self._leases: dict[str, list[Lease]] = {}
         for lease in leases:
             self._leases.setdefault(lease.shard.queue, []).append(lease)
@@ -80,6 +87,7 @@ class LiveSettings:
             pool.weigh(weights)
         self._runtime.weights.clear()
         self._runtime.weights.update(weights)
+        self._beat_soon()
 
     def _warn_of_async(self, weights: Mapping[str, Any]) -> None:
         for queue, weight in weights.items():

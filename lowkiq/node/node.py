@@ -171,7 +171,7 @@ class Node:
         self._remote.connect(self._signals.wake, self._beat_soon)
         runtime.flushes.extend(flushes_of(runtime, self._remote))
         shared_out = {pool for lease, pool in pools.items() if not lease.performer.is_async}
-        self._follow = LiveSettings(runtime, pools, shared_out)
+        self._follow = LiveSettings(runtime, pools, shared_out, self._beat_soon)
         runtime.flushes.append(self._follow)
         keeper = self._keeper
         self._doorbell = Doorbell(runtime, pools, self._take_over, keeper.cancel, keeper.pause, self._beat_soon)
