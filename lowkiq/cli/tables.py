@@ -161,8 +161,9 @@ def found(one: FoundJob, now: float) -> dict[str, Any]:
 
 def of_nodes(found: Nodes) -> Table:
     """A row a node."""
-    names = ["number", "pid", "up", "beat", "busy", "tasks", "loop lag", "weights", "shards", "waits for", "processed", "failed"]
-    names += ["RSS", "CPU", "Redis"]
+    names = ["number", "pid", "up", "beat", "busy", "tasks", "loop lag", "shards", "waits for", "processed", "failed"]
+    has_weights = any(node.weights for node in found.nodes)
+    names += ["RSS", "CPU", "Redis", *(["weights"] if has_weights else [])]
     table = Table("node", "state", *(Column(name, justify="right") for name in names), title="Nodes")
     now = clock.real()
     for node in found.nodes:
@@ -177,7 +178,6 @@ def of_nodes(found: Nodes) -> Table:
             f"{busy} of {len(node.threads)}" if node.threads else "",
             f"{node.tasks:,}" if node.tasks is not None else "",
             f"{node.loop_lag:.1f} s" if node.tasks is not None else "",
-            escape(", ".join(f"{printable(queue, 60)}={weight}" for queue, weight in node.weights.items())),
             str(sum(map(len, node.owned.values()))),
             str(sum(len(shards) for queues in node.waited_for.values() for shards in queues.values())),
             f"{node.processed:,}",
@@ -185,8 +185,14 @@ def of_nodes(found: Nodes) -> Table:
             f"{node.rss / 2**20:,.0f} MiB",
             f"{node.cpu_percent:.0f} %",
             f"{node.redis_round_trip * 1000:.1f} ms" if node.redis_round_trip is not None else "",
+            *([_weights(node.weights)] if has_weights else []),
         )
     return table
+
+
+def _weights(weights: Mapping[str, int]) -> str:
+    """As they are given to --queues."""
+    return escape(",".join(f"{printable(queue, 60)}={weight}" for queue, weight in weights.items()))
 
 
 def of_running(found: Nodes) -> Table | None:

@@ -21,7 +21,7 @@ from tests.node.driven import runtime_of
 
 class Named(NamedTuple):
     queue: str
-    index: int
+    number: int
 
 
 class Part(NamedTuple):
@@ -47,7 +47,7 @@ class Threads:
         #: Queues with nothing to do.
         self.idle = set(load)
         self.now = 0.0
-        self.used: Counter[str] = Counter()
+        self.used: defaultdict[str, float] = defaultdict(float)
         self.picks: Counter[str] = Counter()
         self.order: list[str] = []
         #: The longest that a queue has waited for a thread.
@@ -228,11 +228,11 @@ def test_a_pick_costs_the_same_with_ten_thousand_shards() -> None:
         for _ in range(5):
             began = time.perf_counter()
             for _ in range(200):
-                part = shares.pick(1e6)
-                assert part is not None
-                shares.begin(0, part, 1e6)
-                shares.end(0, [(part, 0.001)])
-                shares.note(part, 1e6)
+                picked = shares.pick(1e6)
+                assert picked is not None
+                shares.begin(0, picked, 1e6)
+                shares.end(0, [(picked, 0.001)])
+                shares.note(picked, 1e6)
             best = min(best, time.perf_counter() - began)
         return best
 
