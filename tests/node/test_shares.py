@@ -359,5 +359,5 @@ def test_weights_beside_a_scheduler_of_the_application_are_refused(make_app: Cal
 @pytest.mark.parametrize("weight", [0, -1, 1_001, 1.5, True, "8"])
 def test_a_weight_that_can_not_be_one_is_refused(app: Lowkiq, weight: int) -> None:
     app.worker(queue_name="mail")(lambda _: None)
-    with pytest.raises(SettingsError, match="queue mail: weight is .*, it must be an integer from 1 to 1,000"):
+    with pytest.raises(SettingsError, match=r"queue mail: weight is .*, it must be an integer from 1 to 1,000"):
         Node(app, queues={"mail": weight})
