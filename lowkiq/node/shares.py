@@ -11,7 +11,7 @@ from itertools import count
 from operator import attrgetter
 from typing import Any, Final, Generic
 
-from lowkiq.node.schedulers import Lag, Q
+from lowkiq.node.schedulers import STALE, Lag, Q
 
 #: Seconds that a claim of a queue counts as, before any of it has ended.
 UNKNOWN: Final = 0.001
@@ -36,11 +36,9 @@ class Shares(Generic[Q]):
     def __init__(self, weights: Mapping[str, int]) -> None:
         self._weights = weights
         self._queues: dict[str, _Queue[Q]] = {}
-        #: What the queue had used that was picked, with the most so far.
-        self._reached = 0.0
         #: Thread → claims that it has begun.
         self._turns: dict[Any, list[_Turn[Q]]] = {}
-        #: When they will have lasted for longer than they count.
+        #: When they will have lasted for longer than they count, and claims that have ended before that.
         self._overdue: list[tuple[float, int, _Turn[Q]]] = []
         self._order = count()
 
@@ -68,9 +66,7 @@ class Shares(Generic[Q]):
             due += back
         if not due:
             return None
-        best = min(due, key=_rank)
-        self._reached = max(self._reached, best.used)
-        return best.shards.pick(now)
+        return min(due, key=_rank).shards.pick(now)
 
     def next_due_at(self) -> float | None:
         times = (queue.shards.next_due_at() for queue in self._queues.values())
@@ -80,9 +76,12 @@ class Shares(Generic[Q]):
         """Notes that a thread takes jobs of a shard."""
         queue = self._queue(shard)
         turn = _Turn(queue, queue.mean)
-        queue.turns += 1
         self._turns.setdefault(thread, []).append(turn)
         heapq.heappush(self._overdue, (now + turn.seconds, next(self._order), turn))
+        if len(self._overdue) > STALE * (1 + len(self._turns)):
+            # Many that have ended sooner than their queue's mean, and those that brought nothing, would pile up.
+            self._overdue = [row for row in self._overdue if not row[-1].is_over]
+            heapq.heapify(self._overdue)
 
     def end(self, thread: Any, took: Iterable[tuple[Q, float]]) -> None:
         """Notes that a thread has ended all that it has begun, and the seconds that its claims took."""
@@ -94,13 +93,12 @@ class Shares(Generic[Q]):
 
     def _take_up(self, back: Iterable[_Queue[Q]]) -> None:
         """Has queues that are due again begin with what the others have used."""
-        others = [queue.used for queue in self._queues.values() if queue.is_due or queue.turns]
-        if not others:  # nothing was to be shared out: nobody owes anything
-            self._reached = max(self._reached, *(queue.used for queue in self._queues.values()))
-        new = max(self._reached, min(others, default=0.0))
+        queues = self._queues.values()
+        others = [queue.used for queue in queues if queue.is_due]
+        # With nothing else due there was nothing to be shared out: then nobody owes anything.
+        used = min(others) if others else max(queue.used for queue in queues)
         for queue in back:
-            # One that runs had only no more shards for a moment, while a thread asked.
-            queue.used = max(queue.used, self._reached if queue.turns else new)
+            queue.used = max(queue.used, used)
             queue.is_due = True
 
     def _count_overdue(self, now: float) -> None:
@@ -127,8 +125,6 @@ class _Queue(Generic[Q]):
         self.shards: Lag[Q] = Lag()
         #: Seconds divided by the weight.
         self.used = 0.0
-        #: Claims that run.
-        self.turns = 0
         #: At the last pick.
         self.is_due = False
         #: Seconds of a claim.
@@ -161,7 +157,6 @@ class _Turn(Generic[Q]):
     def end(self) -> None:
         """Has it count as nothing any more."""
         self.is_over = True
-        self.queue.turns -= 1
         self.queue.used -= self._used
 
 

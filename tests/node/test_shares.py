@@ -61,11 +61,11 @@ class Threads:
         for thread in range(threads):
             self._push(0.0, thread, None, 0.0)
 
-    def bring(self, queue: str) -> None:
-        """Has jobs of a queue be due from now on."""
+    def bring(self, queue: str, shards: slice = slice(None)) -> None:
+        """Has jobs of a queue, or of some of its shards, be due from now on."""
         self.idle.discard(queue)
         self._last[queue] = self.now
-        for part in parts(queue):
+        for part in parts(queue)[shards]:
             self.scheduler.note(part, self.now)
 
     def end(self, queue: str) -> None:
@@ -158,14 +158,57 @@ def test_a_queue_that_had_nothing_to_do_has_saved_nothing_up(before: float) -> N
     assert run.used["default"] - done[1] == pytest.approx(5, abs=1)
 
 
-def test_a_queue_that_ran_while_it_was_alone_owes_nothing() -> None:
-    run = Threads({"a": 1}, {"a": takes(10.0), "b": takes(0.05)}, idle=["b"])
-    run.until(10_005)
+def test_a_queue_that_ran_while_it_was_alone_owes_nothing_to_who_comes() -> None:
+    """Not even for its claims that run just then, however long they are."""
+    run = Threads({"b": 8}, {"a": takes(20.0), "b": takes(0.05)}, threads=2, idle=["b"])
+    run.until(1_005)
     run.bring("b")
-    done = run.used["a"], run.used["b"]
-    run.until(10_405)
-    assert run.used["a"] - done[0] == pytest.approx(200, abs=20)
-    assert run.used["b"] - done[1] == pytest.approx(200, abs=20)
+    began = run.picks["a"]
+    run.until(1_045)
+    assert run.picks["a"] - began >= 2
+
+
+def test_a_queue_that_ran_before_nothing_was_due_owes_nothing_after_that() -> None:
+    run = Threads({"b": 8}, {"a": takes(100.0), "b": takes(0.05)}, idle=["b"])
+    run.until(50)
+    run.end("a")
+    run.until(101)
+    run.load = {**run.load, "a": takes(0.05)}
+    run.bring("a")
+    run.bring("b")
+    run.until(191)
+    assert run.used["a"] == pytest.approx(110, abs=1)
+
+
+def test_a_queue_that_could_not_use_its_share_has_saved_nothing_up() -> None:
+    """It had one shard for four threads, and then has more of them."""
+    run = Threads({"critical": 8}, {"critical": takes(0.05), "default": takes(0.05)}, threads=4, idle=["critical"])
+    run.bring("critical", slice(1))
+    run.until(200)
+    assert run.used["critical"] == pytest.approx(200, rel=0.02), "as much as one thread can"
+    run.bring("critical", slice(1, 5))
+    done = run.used["default"]
+    run.until(245)
+    assert run.used["default"] - done == pytest.approx(20, abs=2)
+
+
+def test_a_claim_counts_as_those_before_it_from_its_beginning() -> None:
+    """Of threads that are free at once only one begins what takes long."""
+    shares: Shares[Part] = Shares({"quick": 2})
+    slow, quick = parts("slow"), parts("quick")
+    for part in (*slow, *quick):
+        shares.note(part, 0.0)
+    for part in (quick[0], slow[0]):
+        assert shares.pick(1.0) is part
+        shares.begin("first", part, 1.0)
+    shares.end("first", [(slow[0], 10.0), (quick[0], 20.0)])
+    picked = []
+    for thread in range(6):
+        found = shares.pick(21.0)
+        assert found is not None
+        shares.begin(thread, found, 21.0)
+        picked.append(found.shard.queue)
+    assert picked.count("slow") == 3
 
 
 def test_the_least_weight_of_all_runs_too() -> None:
@@ -208,12 +251,21 @@ def test_a_turn_that_has_ended_is_not_counted_any_more() -> None:
     """Also when many threads have begun claims."""
     run = Threads({"a": 2}, {"a": takes(0.01), "b": takes(3.0)}, threads=8)
     run.until(300)
-    assert len(run.scheduler._overdue) < 3_000
+    assert len(run.scheduler._overdue) <= 100 * 9
     for thread in range(8):
         run.scheduler.end(thread, [])
     run.scheduler.pick(1e9)
-    assert not run.scheduler._overdue
-    assert [queue.turns for queue in run.scheduler._queues.values()] == [0, 0]
+    assert not run.scheduler._overdue and not run.scheduler._turns
+
+
+def test_claims_that_bring_nothing_cost_no_memory() -> None:
+    shares: Shares[Part] = Shares({"a": 2})
+    (part,) = parts("a", 1)
+    shares.end(0, [(part, 600.0)])
+    for number in range(5_000):
+        shares.begin(0, part, number * 0.001)
+        shares.end(0, [])
+    assert len(shares._overdue) <= 200
 
 
 def test_a_pick_costs_the_same_with_ten_thousand_shards() -> None:
