@@ -10,7 +10,7 @@ from playwright.sync_api import expect
 from tests.browser.shop import APP, Shop
 from tests.support import wait_until
 
-#: Nodes beat each second, are late after five and forgotten after twelve: with the usual thirty one waits for nothing else.
+#: Nodes beat each second, are late after five and forgotten after twelve. Elsewhere that takes half a minute.
 QUICK_BEATS = """
 from lowkiq.admin.alerts import look, nodes
 from lowkiq.admin.beats import health
