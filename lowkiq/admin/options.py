@@ -6,6 +6,7 @@ import json
 from collections.abc import Mapping
 from typing import Any, Final
 
+from lowkiq.environment import MOST_WEIGHT
 from lowkiq.errors import SettingsError, short, unknown_option
 from lowkiq.policies import MOST_RETRIES, check_retry
 from lowkiq.queue.keys import MOST_SHARDS
@@ -18,15 +19,15 @@ RANGES: Final[Mapping[str, tuple[int, int]]] = {
     "max_retry_count": (0, MOST_RETRIES),
 }
 #: Options that may be None.
-OPTIONAL: Final = ("concurrency", "perform_timeout")
+OPTIONAL: Final = ("concurrency", "perform_timeout", "weight")
 #: Seconds that a perform_timeout may be: a day.
 LONGEST_PERFORM: Final = 86_400
 #: The lowest level that is logged by nodes of a queue.
 LOG_LEVELS: Final = ("debug", "info", "warning", "error")
 #: Fates of a job after its last try.
 FATES: Final = ("bury", "block", "discard")
-#: What can be set while nodes run.
-LIVE: Final = ("concurrency", "batch_size", "max_retry_count", "perform_timeout", "log_level")
+#: What can be set while nodes run. Of these, those that no worker has: nodes are told their weights.
+LIVE: Final = ("concurrency", "batch_size", "max_retry_count", "perform_timeout", "weight", "log_level")
 
 
 def check_option(label: str, name: str, value: Any) -> None:
@@ -49,7 +50,7 @@ def check_option(label: str, name: str, value: Any) -> None:
         if value not in LOG_LEVELS:
             raise SettingsError(f"{label}: log_level is {short(value)}, it must be one of {', '.join(LOG_LEVELS)}")
     else:
-        low, high = RANGES[name]
+        low, high = (1, MOST_WEIGHT) if name == "weight" else RANGES[name]
         if isinstance(value, bool) or not isinstance(value, int) or not low <= value <= high:
             raise SettingsError(f"{label}: {name} is {value!r}, it must be an integer from {low:,} to {high:,}")
 

@@ -120,7 +120,10 @@ def run(
     number_of_nodes: Annotated[
         str | None, typer.Option(metavar="N", help="How many there are. [NUMBER_OF_NODES, else 1]")
     ] = None,
-    queues: Annotated[str | None, typer.Option(metavar="A,B", help="These queues only. [LOWKIQ_QUEUES]")] = None,
+    queues: Annotated[
+        str | None,
+        typer.Option(metavar="A,B", help="These queues only; A=8,B=1 shares threads out. [LOWKIQ_QUEUES]"),
+    ] = None,
     threads: Annotated[str | None, typer.Option(metavar="N", help="How many threads. [LOWKIQ_THREADS]")] = None,
     burst: Annotated[bool, typer.Option("--burst", help="Exit 0 once nothing is due or in flight.")] = False,
     version: Annotated[bool, typer.Option("--version", help="Print the version.")] = False,

@@ -162,7 +162,8 @@ def found(one: FoundJob, now: float) -> dict[str, Any]:
 def of_nodes(found: Nodes) -> Table:
     """A row a node."""
     names = ["number", "pid", "up", "beat", "busy", "tasks", "loop lag", "shards", "waits for", "processed", "failed"]
-    names += ["RSS", "CPU", "Redis"]
+    has_weights = any(node.weights for node in found.nodes)
+    names += ["RSS", "CPU", "Redis", *(["weights"] if has_weights else [])]
     table = Table("node", "state", *(Column(name, justify="right") for name in names), title="Nodes")
     now = clock.real()
     for node in found.nodes:
@@ -184,8 +185,14 @@ def of_nodes(found: Nodes) -> Table:
             f"{node.rss / 2**20:,.0f} MiB",
             f"{node.cpu_percent:.0f} %",
             f"{node.redis_round_trip * 1000:.1f} ms" if node.redis_round_trip is not None else "",
+            *([_weights(node.weights)] if has_weights else []),
         )
     return table
+
+
+def _weights(weights: Mapping[str, int]) -> str:
+    """As they are given to --queues."""
+    return escape(",".join(f"{printable(queue, 60)}={weight}" for queue, weight in weights.items()))
 
 
 def of_running(found: Nodes) -> Table | None:

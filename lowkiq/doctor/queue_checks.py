@@ -156,6 +156,11 @@ def settings(subject: Subject) -> Iterator[Verdict]:
             for name, one in sorted(found.items())
         ]
         yield note(f"queue {printable(queue, 60)} has live settings: {_listed(said)}; lowkiq unset ends that")
+        weight = found.get("weight")
+        if weight and weight.value and not any(node.runs(queue) for node in subject.nodes.nodes):
+            name = printable(queue, 60)
+            says = f"queue {name} has a weight of {weight.value}, and no node runs it: nothing is shared"
+            yield warning(says, f"start a node that names it in --queues, or: lowkiq unset {name} weight")
 
 
 def deaths(subject: Subject) -> Iterator[Verdict]:

@@ -8,7 +8,7 @@ import os
 import secrets
 import signal
 import socket
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import replace
 from typing import Final
 
@@ -34,7 +34,7 @@ from lowkiq.node.leases.lease import Lease
 from lowkiq.node.live_settings import LiveSettings
 from lowkiq.node.quiet import hush
 from lowkiq.node.remote import Remote
-from lowkiq.node.runtime import Runtime, chosen_workers
+from lowkiq.node.runtime import Runtime, chosen_weights, chosen_workers
 from lowkiq.node.threads import make_threads, tuned
 from lowkiq.process.faults import dump_on_faults
 from lowkiq.process.signals import SignalInbox, spare_forks
@@ -64,7 +64,8 @@ class Node:
 
     Args:
         node_number: from 0; which part of the shards the splitter gives it.
-        queues: the queues that it runs, None for all. threads: how many, whatever the application's settings say.
+        queues: the queues that it runs, None for all; a mapping has their weights too, None for a queue without.
+        threads: how many, whatever the application's settings say.
         burst: end once nothing is due or in flight in any of these queues.
         name: in Redis; by default host:pid:random.
         dead_nodes: names of nodes known to be dead, whose shards are taken without waiting for the lease.
@@ -80,7 +81,7 @@ class Node:
         *,
         node_number: int = 0,
         number_of_nodes: int = 1,
-        queues: Sequence[str] | None = None,
+        queues: Collection[str] | None = None,
         threads: int | None = None,
         burst: bool = False,
         quiet: bool = False,
@@ -92,7 +93,7 @@ class Node:
     ) -> None:
         if not 0 <= node_number < number_of_nodes:
             raise SettingsError(f"node_number {node_number} of {number_of_nodes} nodes: it must be from 0 to one less")
-        self._workers_by_queue = chosen_workers(app, queues)
+        self._workers_by_queue, self._weights = chosen_workers(app, queues), chosen_weights(app, queues)
         self._settings = replace(app.settings, threads_per_node=threads) if threads else app.settings
         self._node_number, self._number_of_nodes = node_number, number_of_nodes
         self.name = name or f"{socket.gethostname()}:{os.getpid()}:{secrets.token_hex(4)}"
@@ -145,6 +146,7 @@ class Node:
             caller=Caller(client),
             fatal=self._fatal,
             workers=self._workers_by_queue,
+            weights=self._weights,
             node_number=self._node_number,
             number_of_nodes=self._number_of_nodes,
             known_dead=self._dead_nodes,
@@ -168,7 +170,8 @@ class Node:
         self._beat_soon = self._heartbeat.beat_soon
         self._remote.connect(self._signals.wake, self._beat_soon)
         runtime.flushes.extend(flushes_of(runtime, self._remote))
-        self._follow = LiveSettings(runtime, pools)
+        shared_out = {pool for lease, pool in pools.items() if not lease.performer.is_async}
+        self._follow = LiveSettings(runtime, pools, shared_out, self._beat_soon)
         runtime.flushes.append(self._follow)
         keeper = self._keeper
         self._doorbell = Doorbell(runtime, pools, self._take_over, keeper.cancel, keeper.pause, self._beat_soon)

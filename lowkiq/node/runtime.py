@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import threading
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -12,12 +12,14 @@ import structlog
 from redis.exceptions import RedisError
 
 from lowkiq import clock
+from lowkiq.admin.options import check_option
 from lowkiq.app import Lowkiq
 from lowkiq.errors import OtherLayout, SettingsError, unknown_option
 from lowkiq.handlers.ledger import Ledger
 from lowkiq.handlers.loop_thread import LoopThread
 from lowkiq.node.counts.incident_notes import IncidentNotes
 from lowkiq.node.counts.times import NodeTimes
+from lowkiq.node.schedulers import Ordered
 from lowkiq.queue.call import Caller
 from lowkiq.queue.shard import Shard, shards_of
 from lowkiq.settings import Settings
@@ -137,6 +139,8 @@ class Runtime:
     fatal: Callable[[BaseException], None]
     #: By queue.
     workers: Mapping[str, type[Worker]] = field(default_factory=dict)
+    #: Queue → how much of the threads it gets beside the others; as people have set it live, if they have.
+    weights: dict[str, int] = field(default_factory=dict)
     node_number: int = 0
     number_of_nodes: int = 1
     #: Names of nodes known to be dead: their shards are taken without waiting for the lease.
@@ -174,7 +178,7 @@ class Runtime:
         return shards_of(self.namespace, self.queues)
 
 
-def chosen_workers(app: Lowkiq, queues: Sequence[str] | None) -> dict[str, type[Worker]]:
+def chosen_workers(app: Lowkiq, queues: Collection[str] | None) -> dict[str, type[Worker]]:
     """The workers of these queues, by queue; without queues all. A SettingsError for what no node can run."""
     if not app.workers:
         raise SettingsError("the application has no workers: register one with @app.worker")
@@ -186,3 +190,23 @@ def chosen_workers(app: Lowkiq, queues: Sequence[str] | None) -> dict[str, type[
         if worker.perform is Worker.perform and worker.perform_one is Worker.perform_one:
             raise SettingsError(f"worker {worker.__name__} has no perform: a node can't run its jobs")
     return chosen
+
+
+def chosen_weights(app: Lowkiq, queues: Collection[str] | None) -> dict[str, int]:
+    """
+    The weights of those queues that have one. A SettingsError where the application has a scheduler of its own, and
+    for a scheduler that names a queue which the application does not have.
+    """
+    named = queues if isinstance(queues, Mapping) else {}
+    weights = {queue: weight for queue, weight in named.items() if weight is not None}
+    for queue, weight in weights.items():
+        check_option(f"queue {queue}", "weight", weight)
+    build = app.settings.build_scheduler
+    if build and weights:
+        said = ",".join(f"{queue}={weight}" for queue, weight in weights.items())
+        told = f"--queues gives weights ({said}), but the application has a build_scheduler"
+        raise SettingsError(f"{told}: use one of them")
+    scheduler = build() if build else None
+    if isinstance(scheduler, Ordered):
+        scheduler.check(app.workers)
+    return weights

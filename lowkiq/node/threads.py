@@ -50,6 +50,7 @@ def make_threads(runtime: Runtime, fork_server: ForkServer | None = None) -> lis
     for number, (group, size) in enumerate(zip(groups, sizes, strict=True)):
         if leases := [lease for lease in group if not lease.performer.is_async]:
             pool = _make_pool(runtime, number, leases)
+            pool.weigh(runtime.weights)
             threads += [WorkerThread(len(threads) + at, pool, runtime, isolation) for at in range(size)]
     if leases := [lease for group in groups for lease in group if lease.performer.is_async]:
         threads.append(Feeder(_make_pool(runtime, len(groups), leases), runtime, isolation))

@@ -125,6 +125,8 @@ class WorkerThread(JobThread):
         Picks shards that share a round trip. One with slow jobs comes last: no other waits behind it. One that is rung
         meanwhile is picked once: its claims would share a turn, which ends with the first of them that is over.
         """
+        if self.pool.shares:
+            self.pool.end(self, [(claim.lease, claim.take_seconds()) for claim in self._hand])
         if self.is_leaving:
             return []
         for claim in self._hand:  # the next claim goes along with the settle
@@ -141,6 +143,8 @@ class WorkerThread(JobThread):
             if lease.has_suspects and (turn_at := self.isolation.busy_until(now)):
                 self.pool.look(lease, turn_at)
             elif lease.holds(lease.epoch) and not lease.is_wanted and self._take(lease):
+                if self.pool.shares:
+                    self.pool.begin(self, lease)
                 return lease
             # Not ours now: the lease keeper wakes us when it is again.
         return None
@@ -168,6 +172,8 @@ class WorkerThread(JobThread):
         if not claim:
             return False
         self._hand = [claim]
+        if self.pool.shares:
+            self.pool.begin(self, lease)
         self.pool.watch(lease, clock.monotonic())
         self.pool.resign(self)
         return True

@@ -31,6 +31,7 @@ def options_of(view: View, queue: str) -> list[Option]:
     worker = view.app.workers.get(queue)
     found = []
     for name in LIVE:
-        code = DEFAULT_LEVEL if name == "log_level" else getattr(worker, name) if worker else None
-        found.append(Option(name, code, worker is not None or name == "log_level", live.get(name)))
+        code = DEFAULT_LEVEL if name == "log_level" else getattr(worker, name, None)
+        is_known = name == "log_level" or (worker is not None and name != "weight")
+        found.append(Option(name, code, is_known, live.get(name)))
     return found

@@ -56,7 +56,8 @@ class Options:
         int, Option("All nodes on all machines. [env: NUMBER_OF_NODES] [default: --nodes]", "N")
     ] = 1
     queues: Annotated[
-        tuple[str, ...] | None, Option("Run these queues only; default: all.", "A,B", environment.parse_queues)
+        Mapping[str, int | None] | None,
+        Option("Run these queues only; default: all. A=8,B=1 shares threads out.", "A,B", environment.parse_queues),
     ] = None
     threads: Annotated[
         int | None, Option("Threads of a node, instead of threads_per_node.", "N", environment.parse_threads)

@@ -279,3 +279,19 @@ def test_blocked_jobs_are_a_problem(app: Lowkiq, examine: Examine) -> None:
     (found,) = examine(queue_checks.blocked)
     assert found.level == "problem" and found.says.startswith("1 blocked job waits in q, the first for")
     assert found.do and "retry them, skip their oldest payloads, or delete them" in found.do
+
+
+def test_a_weight_of_a_queue_that_no_node_runs_is_a_warning(app: Lowkiq, examine: Examine) -> None:
+    worker = serve(app)
+    worker.perform_async([{"id": "a"}])
+    worker.actions.set(weight=8)
+    assert levels(examine(queue_checks.settings)) == ["note", "warning"]
+    tell_health(app, queues=["other"])
+    _, found = examine(queue_checks.settings)
+    assert found.says == "queue q has a weight of 8, and no node runs it: nothing is shared"
+    assert found.do == "start a node that names it in --queues, or: lowkiq unset q weight"
+    tell_health(app, queues=["q"])
+    assert levels(examine(queue_checks.settings)) == ["note"]
+    worker.actions.set(weight=None)
+    tell_health(app, queues=["other"])
+    assert levels(examine(queue_checks.settings)) == ["note"]

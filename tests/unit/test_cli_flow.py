@@ -59,15 +59,16 @@ def test_ids_are_held_listed_and_let_go(lowkiq: Run, queue: type[Worker], app: L
 def test_settings_are_set_listed_and_unset(lowkiq: Run, queue: type[Worker], app: Lowkiq) -> None:
     queue.perform_async([{"id": "a"}])
     assert lowkiq("settings").stdout == "nothing is set: all is as the code says\n"
-    told = lowkiq("set", "shop", "concurrency=10", "perform_timeout=none", "log_level=debug")
-    assert (told.returncode, told.stdout, told.stderr) == (0, "3 set for shop\n", "")
+    told = lowkiq("set", "shop", "concurrency=10", "perform_timeout=none", "weight=8", "log_level=debug")
+    assert (told.returncode, told.stdout, told.stderr) == (0, "4 set for shop\n", "")
     shown = json.loads(lowkiq("settings", "--json").stdout)["shop"]
     assert {name: row["value"] for name, row in shown.items()} == {
-        "concurrency": 10, "perform_timeout": None, "log_level": "debug",
+        "concurrency": 10, "perform_timeout": None, "weight": 8, "log_level": "debug",
     }  # fmt: skip
     assert "concurrency" in lowkiq("settings", "shop").stdout
     doctor = lowkiq("doctor", "-r", "jobs").stdout
     assert "queue shop has live settings: concurrency = 10 by" in doctor
+    assert "queue shop has a weight of 8, and no node runs it" in doctor
     assert lowkiq("unset", "shop", "concurrency", "batch_size").stdout == "1 unset for shop\n"
 
 

@@ -36,8 +36,12 @@ NODE = NodeHealth(
             tables.of_nodes(judge([NODE], [], [])),
             ["worker-7.example.com", "127 of 128", "4194303", "123,456,789", "98,765,432", "65,536 MiB", "123.4 ms"],
         ),
+        (
+            tables.of_nodes(judge([msgspec.structs.replace(NODE, weights={"q": 8, "invoices": 1})], [], [])),
+            ["worker-7.example.com", "weights", "q=8,invoices=1"],
+        ),
     ],
-    ids=["stats", "nodes"],
+    ids=["stats", "nodes", "weights"],
 )
 def test_at_eighty_columns_nothing_is_dropped(monkeypatch, capsys, table, words):
     monkeypatch.setenv("COLUMNS", "80")

@@ -54,10 +54,11 @@ What a schema can't say, or not in words that help: what is missing, and what do
 {{- fail (printf "workers.%s.queues is missing: name the queues that this group runs, such as [OrderSync]" $group) -}}
 {{- end -}}
 {{- range $queues -}}
-{{- if hasKey $groups . -}}
-{{- fail (printf "workers.%s.queues: %s is in workers.%s already; a queue belongs to one group, whose nodes share its shards" $group . (get $groups .)) -}}
+{{- $queue := splitList "=" . | first -}}
+{{- if hasKey $groups $queue -}}
+{{- fail (printf "workers.%s.queues: %s is in workers.%s already; a queue belongs to one group, whose nodes share its shards" $group $queue (get $groups $queue)) -}}
 {{- end -}}
-{{- $_ := set $groups . $group -}}
+{{- $_ := set $groups $queue $group -}}
 {{- end -}}
 {{- end -}}
 {{- if and $groups .Values.queues -}}

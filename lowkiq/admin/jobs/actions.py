@@ -211,7 +211,8 @@ class Actions:
     def set(self, *, who: str = "", **options: Any) -> None:
         """
         Sets options of the queue in place of those of its worker's code: concurrency, batch_size, max_retry_count,
-        perform_timeout, log_level. Its nodes follow within a second or two. Raises SettingsError for what can't be.
+        perform_timeout, weight, log_level. Its nodes follow within a second or two. Raises SettingsError for what can't
+        be.
         """
         set_live(self._caller, self._shards[0].namespace, self._shards[0].queue, options, who)
 

@@ -69,6 +69,7 @@ class HealthReport:
             beat_at=clock.real(),
             version=VERSION,
             queues=sorted(self._runtime.queues),
+            weights=dict(self._runtime.weights),
             refused=self._runtime.refusals.texts(),
             owned=_by_queue([lease for lease in leases if lease.epoch is not None]),
             fostered=_by_queue([lease for lease in leases if lease.is_foster and lease.epoch is not None]),

@@ -34,6 +34,8 @@ class ThreadClaim(ClaimInHand):
     def __init__(self, lease: Lease, claim: Claim, epoch: str, number: int, thread: Thread) -> None:
         super().__init__(lease, claim, epoch, number, thread)
         self._started = self._done = self._settled = 0
+        #: Seconds that its jobs have taken of the thread, and that nobody has asked for yet.
+        self._seconds = 0.0
         #: Jobs from here on are not to be started: they go back.
         self._end = len(claim.jobs)
         #: The batch that is performed now, and since when (monotonic); what it has told; and how it can be ended.
@@ -163,9 +165,15 @@ class ThreadClaim(ClaimInHand):
         enter(None)
         if performs:
             self.running = ()  # until here it can't be taken back
+            self._seconds += before - started
             lease.claim_size.learn(performs, before - started)
             lease.times.note(self._claimed_at, self._heard_at, self._ran(begun, started, before, slow))
         return not is_late
+
+    def take_seconds(self) -> float:
+        """Seconds that its jobs have taken since it was last asked for them."""
+        seconds, self._seconds = self._seconds, 0.0
+        return seconds
 
     def _ran(self, begun: int, since: float, ended: float, slow: list[tuple[int, int, float, float]]) -> Iterator[Ran]:
         """

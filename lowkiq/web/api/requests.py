@@ -99,7 +99,7 @@ class SettingsRequest(msgspec.Struct, frozen=True):
 
     set: Annotated[
         dict[str, int | float | str | None],
-        Meta(description="Name → value: concurrency, batch_size, max_retry_count, perform_timeout or log_level."),
+        Meta(description="Name → value: concurrency, batch_size, max_retry_count, perform_timeout, weight, log_level."),
     ] = {}
     unset: Annotated[list[str], Meta(max_length=100, description="Names.")] = []
 

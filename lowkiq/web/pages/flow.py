@@ -27,6 +27,7 @@ EXPLAINED: Final = {
     "batch_size": "Ids that one perform gets at most: 1 to 1,000.",
     "max_retry_count": "Retries of a job, also where its worker's retry has limits of its own: 0 to 1,000,000.",
     "perform_timeout": "Seconds that a batch may take, or none.",
+    "weight": "Its share of a node's threads beside other queues, 1 where none is set: 1 to 1,000, or none.",
     "log_level": "The lowest level that nodes of the queue log: debug, info, warning or error.",
 }
 #: Seconds for which a page waits for nodes: the next one shows who has not confirmed the pause.

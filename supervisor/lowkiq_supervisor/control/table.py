@@ -67,7 +67,9 @@ def _headline(status: dict[str, Any]) -> Text:
         "  up ", duration(own["uptime"]), f"  {own['nodes']} nodes of {own['number_of_nodes']}  app {own['app']}",
     )  # fmt: skip
     if own.get("queues"):
-        line.append(f"  queues {', '.join(own['queues'])}")
+        weights = own.get("weights") or {}
+        queues = [f"{queue}={weights[queue]}" if queue in weights else queue for queue in own["queues"]]
+        line.append(f"  queues {', '.join(queues)}")
     if redis is not None:
         line.append_text(Text.assemble("  embedded Redis ", _state(redis["state"])))
     if web is not None:

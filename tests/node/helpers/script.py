@@ -8,11 +8,14 @@ import asyncio, ctypes, json, os, signal, socket, subprocess, sys, threading, ti
 import lowkiq
 from lowkiq import Lowkiq, PartialFailure, Worker, current
 from lowkiq.log import configure
+from lowkiq.node.health import heartbeat
 from lowkiq.node.node import Node
 
 options = json.loads(os.environ["TEST_OPTIONS"])
 records = f"{os.environ['LOWKIQ_NAMESPACE']}:records"
 configure()
+# Five times as often as elsewhere: tests wait for what a beat tells.
+heartbeat.BEAT_INTERVAL = 1
 NODE = os.getpid()
 
 
