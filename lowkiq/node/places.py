@@ -166,7 +166,7 @@ class Places:
     # ── exchanges with Redis ────────────────────────────────────────────────────────────────────────────────────────
 
     def _exchange(self, most: int, given: Sequence[Place], wanted: int, dead: Sequence[str] = ()) -> list[Place]:
-        places = [Place(self._calls.name(next(self._numbers)), self) for _ in range(min(wanted, MOST_AT_ONCE))]
+        places = [Place(self._calls.name(next(self._numbers)), self) for _ in range(min(wanted, most, MOST_AT_ONCE))]
         with self._lock:
             for place in given:
                 self._held.pop(place.name, None)

@@ -231,6 +231,7 @@ class Feeder(JobThread):
             finally:
                 for settled in trip.settled:
                     self.count(settled)
+                self._collect_places()  # of what has ended since it picked, too
                 self._hand = self.in_hand
                 for claim in trip.claimed:
                     claim.places = self._taken.pop(claim.lease, [])
