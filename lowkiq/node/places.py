@@ -18,6 +18,9 @@ logger = structlog.get_logger("lowkiq")
 
 #: Seconds after which a node that found no place asks again: it is rung when its turn comes, but a ring may be lost.
 ASK_AGAIN: Final = 0.5
+#: Seconds for which who has a place may go on from claim to claim though others wait: to hand it over takes some
+#: milliseconds, in which nobody uses it.
+TURN: Final = 0.2
 
 
 class Line(Protocol):
@@ -49,16 +52,14 @@ class Places:
 
     Args:
         met: called with errors of Redis. They are not raised: no place is taken, and one given back goes later.
-        window: seconds for which who has a place may go on from claim to claim though others wait, so that handing it
-            over takes little of its time.
     """
 
-    def __init__(self, calls: QueuePlaces, caller: Caller, met: Callable[[RedisError], None], window: float) -> None:
+    def __init__(self, calls: QueuePlaces, caller: Caller, met: Callable[[RedisError], None]) -> None:
         self.prefix = calls.prefix
         #: Batches that may run at a time on all nodes; None: any number.
         self.most: int | None = None
         self._last = 1
-        self._calls, self._caller, self._met, self._window = calls, caller, met, window
+        self._calls, self._caller, self._met = calls, caller, met
         self._lock = threading.Lock()
         self._numbers = count(1)
         self._held: dict[str, Place] = {}
@@ -90,7 +91,7 @@ class Places:
         not use: it gets them again, or else they are given back.
         """
         now, most = clock.monotonic(), self.most
-        kept = [place for place in spare if not place.is_lost and now - place.since < self._window][:wanted]
+        kept = [place for place in spare if not place.is_lost and now - place.since < TURN][:wanted]
         others = [place for place in spare if place not in kept]
         missing = wanted - len(kept)
         if most is None or not (others or (missing and now >= self._asks_at)):

@@ -170,10 +170,10 @@ class Runtime:
         return {worker.queue_name: worker.shards_count for worker in self.workers.values()}
 
     def places_of(self, queue: str) -> Places:
+        """Its places of a queue."""
         if queue not in self.places:
-            settings = self.settings
-            calls = QueuePlaces(self.namespace, queue, self.node, settings.lease_ttl)
-            self.places[queue] = Places(calls, self.caller, self.outage.met, settings.claim_window)
+            calls = QueuePlaces(self.namespace, queue, self.node, self.settings.lease_ttl)
+            self.places[queue] = Places(calls, self.caller, self.outage.met)
         return self.places[queue]
 
     def dead_nodes(self) -> list[DeadNode]:

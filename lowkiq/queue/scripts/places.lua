@@ -11,13 +11,13 @@
 --
 -- KEYS  1 prefix of the queue's places (on its own slot of a cluster)
 -- ARGV  1 node, 2 max_running, 3 seconds for which a place is taken, 4 places given back: how many, 5 nodes known to be
---       dead: how many, then those places, those nodes, and the names of the places that are wanted
+--       dead: how many, then those places, those nodes, and the names of the wanted places
 -- returns those of the wanted that it has now
 --@ shard now stamp
 --@ bell ring_node
 
 local SILENT = 3000000 -- microseconds after which a node that asks no more has left the line; it asks twice a second
-local TURN = 50000 -- for which a place is kept for a node that was rung
+local FIRST = 50000 -- for which a place is kept for a node that was rung
 local FORGET, KNOWN = 60, 86400 -- seconds after which all of this is forgotten
 
 local P, node, most, ttl = KEYS[1], ARGV[1], tonumber(ARGV[2]), tonumber(ARGV[3])
@@ -35,7 +35,7 @@ local function free()
   redis.call('ZREMRANGEBYSCORE', P .. 'taken', '-inf', stamp(now))
   if given > 0 then redis.call('ZREM', P .. 'taken', unpack(ARGV, 6, 5 + given)) end
   redis.call('ZREMRANGEBYSCORE', P .. 'rung', '-inf', stamp(now))
-  redis.call('ZREMRANGEBYSCORE', P .. 'rung', stamp(now + TURN + 1), '+inf') -- of before the clock was set back
+  redis.call('ZREMRANGEBYSCORE', P .. 'rung', stamp(now + FIRST + 1), '+inf') -- of before the clock was set back
   for _, silent in ipairs(redis.call('ZRANGEBYSCORE', P .. 'asked', '-inf', stamp(now - SILENT))) do
     redis.call('ZREM', P .. 'waiting', silent)
     redis.call('ZREM', P .. 'asked', silent)
@@ -94,9 +94,9 @@ local function ring_next()
   for i, name in ipairs(redis.call('ZRANGE', P .. 'waiting', 0, turns)) do
     if i <= turns then
       redis.call('ZREM', P .. 'waiting', name)
-      redis.call('ZADD', P .. 'rung', stamp(now + TURN), name)
+      redis.call('ZADD', P .. 'rung', stamp(now + FIRST), name)
     end
-    ring_node(P, name, 'place ' .. P .. ' ' .. (i <= turns and '0' or TURN / 1000000))
+    ring_node(P, name, 'place ' .. P .. ' ' .. (i <= turns and '0' or FIRST / 1000000))
   end
 end
 
