@@ -448,6 +448,38 @@ MUTANTS = {
     "due_by_the_clock_alone": Mutant("claim.lua", "follow_clock_back(P, now, tonumber(last_score), seen)", ""),
 }
 
+#: Of the scripts that a queue's places are taken and kept by; what finds them out is test_places_model.py.
+OF_PLACES = {
+    "leaks_at_give": Mutant("places.lua", "if given > 0 then redis", "if false then redis"),
+    "keeps_the_expired": Mutant("places.lua", "redis.call('ZREMRANGEBYSCORE', P .. 'taken', '-inf', stamp(now))", ""),
+    "takes_beyond_max": Mutant("places.lua", "if is_free <= ahead then return 0 end", ""),
+    "takes_all_that_it_wants": Mutant(
+        "places.lua", "math.min(missing, math.max(1, is_free - rung - waiting + (rank and 1 or 0)))", "missing"
+    ),
+    "jumps_the_line": Mutant("places.lua", "rung + (rank or waiting)", "0"),
+    "goes_before_who_was_rung": Mutant("places.lua", "rung + (rank or waiting)", "(rank or waiting)"),
+    "takes_what_is_for_others": Mutant("places.lua", "math.max(1, is_free - rung", "math.max(1, is_free - 0"),
+    "takes_anew_when_repeated": Mutant("places.lua", "and has or missing", "and missing or missing"),
+    "stays_in_line": Mutant("places.lua", "if turns > 0 then leave_line(node) end", ""),
+    "never_gets_in_line": Mutant("places.lua", "redis.call('ZADD', P .. 'waiting', 'NX', stamp(now), node)", ""),
+    "goes_to_the_end_with_each_ask": Mutant("places.lua", "'waiting', 'NX', stamp", "'waiting', stamp"),
+    "waits_for_the_silent": Mutant("places.lua", "redis.call('ZREM', P .. 'waiting', silent)", ""),
+    "waits_for_who_does_not_come": Mutant(
+        "places.lua", "redis.call('ZREMRANGEBYSCORE', P .. 'rung', '-inf', stamp(now))", ""
+    ),
+    "rings_nobody": Mutant("places.lua", "if turns <= 0 then return end", "if true then return end"),
+    "rings_only_the_first": Mutant("places.lua", "'waiting', 0, turns))", "'waiting', 0, turns - 1))"),
+    "rings_again": Mutant("places.lua", "count_free() - redis.call('ZCARD', P .. 'rung')", "count_free()"),
+    "dead_keep_theirs": Mutant("places.lua", "if is_dead[string.match(place, '^(.*) ')] then", "if false then"),
+    "dead_stay_in_line": Mutant("places.lua", "    leave_line(ARGV[i])\n", ""),
+    "keeps_what_is_lost": Mutant("keep_places.lua", "if i <= free then", "if true then"),
+    "loses_what_is_free": Mutant("keep_places.lua", "if i <= free then", "if false then"),
+    "keeps_not": Mutant("keep_places.lua", "redis.call('ZADD', P .. 'taken', 'XX', over, ARGV[i])", ""),
+    "keeps_beside_the_expired": Mutant(
+        "keep_places.lua", "redis.call('ZREMRANGEBYSCORE', P .. 'taken', '-inf', stamp(now))", ""
+    ),
+}
+
 
 def install(name: str, monkeypatch: pytest.MonkeyPatch | None = None) -> None:
     """
