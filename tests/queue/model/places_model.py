@@ -97,7 +97,9 @@ class Model:
 class History:
     """Random steps of several nodes beside the model; after each of them both hold the same."""
 
-    def __init__(self, client: redis.Redis, caller: Caller, clock: VirtualClock, namespace: str, random: Random) -> None:
+    def __init__(
+        self, client: redis.Redis, caller: Caller, clock: VirtualClock, namespace: str, random: Random
+    ) -> None:
         self.client, self.caller, self.clock, self.random = client, caller, clock, random
         self.calls = {node: QueuePlaces(namespace, "q", node, TTL / 1e6) for node in NODES}
         self.prefix = self.calls["a"].prefix
