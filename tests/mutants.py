@@ -486,7 +486,7 @@ def install(name: str, monkeypatch: pytest.MonkeyPatch | None = None) -> None:
     Makes every script that is loaded from here on the mutant's; in this process for good, unless a monkeypatch
     takes it back. A client that has loaded its scripts keeps them.
     """
-    mutant = MUTANTS[name]
+    mutant = (MUTANTS | OF_PLACES)[name]
     replace(mutant.file, mutant.safeguard, mutant.instead, monkeypatch or pytest.MonkeyPatch())
 
 
