@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import signal
 import sys
@@ -14,7 +13,10 @@ import typer
 
 from lowkiq import SettingsError, __version__, environment, log
 from lowkiq.admin.alerts.unreadable import of_unreadable
+from lowkiq.admin.limits import read_limits
+from lowkiq.admin.live import read_live
 from lowkiq.admin.past.statistics import KEPT_DAYS, read_statistics
+from lowkiq.admin.words import printable
 from lowkiq.cli import tables
 from lowkiq.cli.find import find
 from lowkiq.cli.flow import PAUSE_EPILOG, held, hold, let_go, pause, resume
@@ -189,10 +191,15 @@ def stats(context: typer.Context, require: Require = None, as_json: AsJson = Fal
     """What each queue holds and has done."""
     with opened_app(require or context.obj) as app:
         metrics = app.metrics()
+        live = read_live(app.caller, app.settings.namespace)
+        limits = read_limits(app.caller, app.settings.namespace, metrics, live)
         if as_json:
-            typer.echo(json.dumps({name: msgspec.structs.asdict(row) for name, row in metrics.items()}))
+            rows = {name: msgspec.structs.asdict(row) for name, row in metrics.items()}
+            rows = {name: row | ({"limit": limits[name]} if name in limits else {}) for name, row in rows.items()}
+            typer.echo(msgspec.json.encode(rows).decode())
         else:
-            tables.show(tables.of_queues(metrics))
+            lines = (f"{printable(queue, 200)}: {limit.text}" for queue, limit in limits.items())
+            tables.show(tables.of_queues(metrics), *lines)
         for alert in of_unreadable(app.caller.met.now()):
             typer.echo(f"{alert.kind}: {alert.text}", err=True)
 

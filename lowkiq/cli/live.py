@@ -28,8 +28,9 @@ Examples:
 
 \b
 Nodes follow within a second or two, in place of what their code says, and so do those that start later, until it is
-unset. Batches that run go on as they began. There are: concurrency, batch_size, max_retry_count, perform_timeout
-(seconds), log_level (debug, info, warning or error: the lowest of a node's queues counts).
+unset. Batches that run go on as they began. There are: concurrency, max_running, batch_size, max_retry_count,
+when_exhausted (bury, block or discard), perform_timeout (seconds), log_level (debug, info, warning or error: the lowest
+of a node's queues counts).
 """
 
 

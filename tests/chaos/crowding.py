@@ -14,7 +14,7 @@ class Crowd(NamedTuple):
     """A batch that began when as many as may ran already."""
 
     says: str
-    #: A fault has struck one of them: it may have lost its place.
+    #: Faults have struck so many of them that the others may run: those may have lost their places.
     is_explained: bool
 
 
@@ -29,8 +29,8 @@ def crowds(history: History, causes: Causes) -> list[Crowd]:
             running[name] = (since, until)
             if len(running) > most:
                 says = f"{queue}: run {name} began at {since}, beside {sorted(running.keys() - {name})}"
-                is_struck = any(causes.has_struck(other, begun, since, since) for other, (begun, _) in running.items())
-                found.append(Crowd(says, is_struck or causes.is_after_failover(since)))
+                struck = sum(causes.has_struck(other, begun, since, since) for other, (begun, _) in running.items())
+                found.append(Crowd(says, len(running) - struck <= most or causes.is_after_failover(since)))
     return found
 
 

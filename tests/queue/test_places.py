@@ -6,8 +6,9 @@ import pytest
 import redis
 
 from lowkiq import Lowkiq
+from lowkiq.admin.limits import Limit, read_limits
 from lowkiq.queue import keys
-from lowkiq.queue.places import QueuePlaces, Running, read_places
+from lowkiq.queue.places import QueuePlaces
 
 TTL = 10
 
@@ -41,16 +42,16 @@ def expire(app: Lowkiq, *names: str, of: str = "taken") -> None:
     client.zadd(keys.places(app.settings.namespace, "q") + of, dict.fromkeys(names, 1.0))
 
 
-def look(app: Lowkiq) -> Running:
-    return read_places(app.caller, app.settings.namespace, ["q", "other"])["q"]
+def look(app: Lowkiq) -> Limit:
+    return read_limits(app.caller, app.settings.namespace, ["q", "other"], {})["q"]
 
 
 def test_no_more_are_taken_than_may_run(app: Lowkiq, a: Node, b: Node) -> None:
     assert a.take("a 1") == ["a 1"]
     assert b.take("b 1", "b 2") == ["b 1"]
     assert a.take("a 2") == []
-    assert look(app) == Running(2, {"a": 1, "b": 1}, ["b", "a"])
-    assert look(app).is_full
+    assert look(app) == Limit(2, {"a": 1, "b": 1}, ["b", "a"])
+    assert look(app).is_reached
 
 
 def test_a_repeat_changes_nothing(app: Lowkiq, a: Node) -> None:
@@ -58,7 +59,7 @@ def test_a_repeat_changes_nothing(app: Lowkiq, a: Node) -> None:
         assert a.take("a 1") == ["a 1"]
     for _ in range(2):
         assert a.take("a 2", give=("a 1",)) == ["a 2"]
-    assert look(app) == Running(2, {"a": 1}, [])
+    assert look(app) == Limit(2, {"a": 1}, [])
 
 
 def test_who_has_waited_longest_comes_first(app: Lowkiq, a: Node, b: Node) -> None:
@@ -67,7 +68,7 @@ def test_who_has_waited_longest_comes_first(app: Lowkiq, a: Node, b: Node) -> No
     assert a.take("a 3", give=("a 1",)) == []
     assert look(app).waiting == ["b", "a"]
     assert b.take("b 2") == ["b 2"]
-    assert look(app) == Running(2, {"a": 1, "b": 1}, ["a"])
+    assert look(app) == Limit(2, {"a": 1, "b": 1}, ["a"])
 
 
 def test_who_was_rung_and_does_not_come_is_not_waited_for(app: Lowkiq, a: Node, b: Node) -> None:
@@ -96,7 +97,7 @@ def test_places_of_the_dead_are_free_at_once(app: Lowkiq, a: Node, b: Node) -> N
     assert a.take("a 1", "a 2") == ["a 1", "a 2"]
     assert b.take("b 1") == []
     assert b.take("b 2", "b 3", dead=("a",)) == ["b 2", "b 3"]
-    assert look(app) == Running(2, {"b": 2}, [])
+    assert look(app) == Limit(2, {"b": 2}, [])
 
 
 def test_nothing_more_is_taken_once_fewer_may_run(app: Lowkiq, a: Node) -> None:

@@ -8,7 +8,7 @@ from collections.abc import Callable
 
 import pytest
 
-from lowkiq.queue.places import Running, read_places
+from lowkiq.admin.limits import Limit, read_limits
 from tests.node.nodes import Nodes
 from tests.support import wait_until
 
@@ -26,8 +26,8 @@ def most_at_once(nodes: Nodes) -> int:
     return most
 
 
-def places(nodes: Nodes) -> Running | None:
-    return read_places(nodes.app.caller, nodes.namespace, ["jobs"]).get("jobs")
+def places(nodes: Nodes) -> Limit | None:
+    return read_limits(nodes.app.caller, nodes.namespace, ["jobs"], {}).get("jobs")
 
 
 def taken(nodes: Nodes) -> int:

@@ -172,7 +172,7 @@ class History:
             rows: Any = self.client.zrange(self.prefix + name, 0, -1, withscores=True)
             found = {member.decode(): round(score * 1e6) for member, score in rows}
             assert found == getattr(self.model, name), name
-        told = []
+        told: list[tuple[str, float]] = []
         while message := self.bell.get_message(timeout=0.02 if len(told) < len(self.model.rings) else 0):
             node = message["channel"].decode().partition(":bell:")[2]
             word, prefix, due_in = message["data"].decode().rsplit(" ", 2)
