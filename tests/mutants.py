@@ -65,8 +65,13 @@ MUTANTS = {
         "the record of a parked",
     ),
     "aside_and_still_open": Mutant(
-        "claim.lua", "if not (has_others or has_held) then marks[5],", "if not has_held then marks[5],", "an offer"
+        "claim.lua",
+        "if not (has_others or has_held or ARGV[10]) then marks[5],",
+        "if not (has_held or ARGV[10]) then marks[5],",
+        "an offer",
     ),
+    "closed_and_open": Mutant("claim.lua", " or ARGV[10]) then marks[5],", ") then marks[5],", "closed"),
+    "closed_and_open_the_quick_way": Mutant("quick_claim.lua", "if ARGV[10] then", "if false then", "closed"),
     "forgets_what_waits": Mutant("settle.lua", "  unpark(P, now, ids)\n", "", "what is parked"),
     "forgets_what_waits_behind_the_failed": Mutant(
         "claimed.lua", "if is_any_parked(P) then redis.call('HDEL', P .. 'behind', id) end", "", "parked is what"

@@ -169,10 +169,8 @@ def limits(subject: Subject) -> Iterator[Verdict]:
         concurrency = own.value if own else worker.concurrency if worker else None
         most = subject.layouts[queue].shards_count * concurrency if isinstance(concurrency, int) else None
         if most is not None and limit.max_running > most:
-            says = (
-                f"queue {printable(queue, 60)} has max_running {limit.max_running:,}, and can run only {most:,} batches"
-            )
-            yield note(f"{says} (shards_count × concurrency): it limits nothing, and costs a round trip now and then")
+            says = f"queue {printable(queue, 60)} has max_running {limit.max_running:,}, which limits nothing"
+            yield note(f"{says}: shards_count × concurrency are {most:,} batches; leave it out")
         elif limit.is_reached:
             yield note(f"queue {printable(queue, 60)}: {limit.text}")
 
