@@ -65,10 +65,7 @@ MUTANTS = {
         "the record of a parked",
     ),
     "aside_and_still_open": Mutant(
-        "claim.lua",
-        "if not (has_others or has_held or ARGV[10]) then marks[5],",
-        "if not (has_held or ARGV[10]) then marks[5],",
-        "an offer",
+        "claim.lua", "(has_others or has_held or ARGV[10])", "(has_held or ARGV[10])", "an offer"
     ),
     "closed_and_open": Mutant("claim.lua", " or ARGV[10]) then marks[5],", ") then marks[5],", "closed"),
     "closed_and_open_the_quick_way": Mutant("quick_claim.lua", "if ARGV[10] then", "if false then", "closed"),
@@ -357,7 +354,7 @@ MUTANTS = {
     "held_and_claimed": Mutant("claim.lua", "if has_held and count > 0 then", "if false then", "held"),
     "held_and_claimed_the_quick_way": Mutant("quick_claim.lua", ", P .. 'held'", "", "held"),
     "held_and_finished": Mutant("finish.lua", ", P .. 'held'", "", "held"),
-    "held_and_opened": Mutant("claim.lua", "if not (has_others or has_held) then", "if not has_others then", "held"),
+    "held_and_opened": Mutant("claim.lua", "(has_others or has_held or ARGV[10])", "(has_others or ARGV[10])", "held"),
     "held_and_still_open": Mutant("hold.lua", "redis.call('HDEL', P .. 'owner', 'open')", "", "held"),
     "held_and_unparked": Mutant("parking.lua", "if found[i] and not held[i] then", "if found[i] then"),
     "held_and_parked_with_the_rest": Mutant("holding.lua", "held[ids[i]] = since[i] or nil", "held[ids[i]] = true"),
