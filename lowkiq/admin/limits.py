@@ -9,7 +9,7 @@ from typing import Annotated, Any, Final
 import msgspec
 from msgspec import Meta
 
-from lowkiq.admin.live import LiveSetting
+from lowkiq.admin.live import LiveSetting, read_live
 from lowkiq.admin.words import plural, printable
 from lowkiq.queue import keys
 from lowkiq.queue.call import Caller, redis_time
@@ -51,10 +51,10 @@ class Limit(msgspec.Struct, frozen=True):
 
 
 def read_limits(
-    caller: Caller, namespace: str, queues: Iterable[str], live: Mapping[str, Mapping[str, LiveSetting]]
+    caller: Caller, namespace: str, queues: Iterable[str], live: Mapping[str, Mapping[str, LiveSetting]] | None = None
 ) -> dict[str, Limit]:
     """Those of these queues that have a limit, as people have set it or else as a node has said within the last day."""
-    queues = list(queues)
+    queues, live = list(queues), read_live(caller, namespace) if live is None else live
     told = caller.read([("GET", keys.places(namespace, queue) + "max") for queue in queues], None)
     most = {
         queue: int(text)

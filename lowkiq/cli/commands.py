@@ -14,9 +14,7 @@ import typer
 from lowkiq import SettingsError, __version__, environment, log
 from lowkiq.admin.alerts.unreadable import of_unreadable
 from lowkiq.admin.limits import read_limits
-from lowkiq.admin.live import read_live
 from lowkiq.admin.past.statistics import KEPT_DAYS, read_statistics
-from lowkiq.admin.words import printable
 from lowkiq.cli import tables
 from lowkiq.cli.find import find
 from lowkiq.cli.flow import PAUSE_EPILOG, held, hold, let_go, pause, resume
@@ -191,15 +189,13 @@ def stats(context: typer.Context, require: Require = None, as_json: AsJson = Fal
     """What each queue holds and has done."""
     with opened_app(require or context.obj) as app:
         metrics = app.metrics()
-        live = read_live(app.caller, app.settings.namespace)
-        limits = read_limits(app.caller, app.settings.namespace, metrics, live)
+        limits = read_limits(app.caller, app.settings.namespace, metrics)
         if as_json:
-            rows = {name: msgspec.structs.asdict(row) for name, row in metrics.items()}
-            rows = {name: row | ({"limit": limits[name]} if name in limits else {}) for name, row in rows.items()}
+            more = {name: {"limit": limit} for name, limit in limits.items()}
+            rows = {name: msgspec.structs.asdict(row) | more.get(name, {}) for name, row in metrics.items()}
             typer.echo(msgspec.json.encode(rows).decode())
         else:
-            lines = (f"{printable(queue, 200)}: {limit.text}" for queue, limit in limits.items())
-            tables.show(tables.of_queues(metrics), *lines)
+            tables.show(tables.of_queues(metrics), *(f"{queue}: {limit.text}" for queue, limit in limits.items()))
         for alert in of_unreadable(app.caller.met.now()):
             typer.echo(f"{alert.kind}: {alert.text}", err=True)
 

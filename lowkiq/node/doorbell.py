@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import random
 import threading
 import time
@@ -122,4 +123,5 @@ class Doorbell(threading.Thread):
         prefix, _, due_in = message.rpartition(b" ")
         for places in self._runtime.places.values():
             if places.prefix.encode() == prefix:
-                places.ring(float(due_in))
+                with contextlib.suppress(ValueError):  # anybody may publish
+                    places.ring(max(0.0, min(float(due_in), LISTEN)))

@@ -72,16 +72,16 @@ class Places:
         self._asks_at = 0.0
         self._rings = 0
 
-    def limit(self, most: int | None) -> None:
-        """Has at most so many batches run from here on; those that run go on."""
-        if most == self.most:
-            return
-        self.most, self._last = most, most or self._last
-        self.ring(0.0)
-        with self._lock:
-            parked = list(self._parked.items())
-        for lease, (line, _) in parked:
-            line.look(lease, clock.monotonic())
+    def limit(self, most: int | None) -> Places | None:
+        """Has at most so many batches run from here on; those that run go on. Returns itself if there is a limit."""
+        if most != self.most:
+            self.most, self._last = most, most or self._last
+            self.ring(0.0)
+            with self._lock:
+                parked = list(self._parked.items())
+            for lease, (line, _) in parked:
+                line.look(lease, clock.monotonic())
+        return None if most is None else self
 
     # ── for threads ─────────────────────────────────────────────────────────────────────────────────────────────────
 

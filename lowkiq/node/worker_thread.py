@@ -230,8 +230,9 @@ class WorkerThread(JobThread):
                 for settled in trip.settled:
                     self.count(settled)
                 # A settle that was not confirmed is repeated.
-                for claim in trip.claimed:
-                    claim.places = [self._place] if self._place else []
+                if self._place:
+                    for claim in trip.claimed:
+                        claim.places = (self._place,)
                 self._hand = trip.claimed or [claim for claim in done if not claim.is_over]
                 in_hand = {claim.lease for claim in self._hand}
                 for lease in (*(claim.lease for claim in done), *picked):

@@ -89,7 +89,7 @@ class ClaimInHand(ABC):
         self.number = number
         self._lock = lease.lock
         #: The places that its batches have, if they need any (places.py).
-        self.places: list[Place] = []
+        self.places: Sequence[Place] = ()
         self.worker = lease.performer.worker
         self.shard = lease.shard
         #: Of suspects, each of which is to run alone on the node.

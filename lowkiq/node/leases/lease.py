@@ -81,8 +81,7 @@ class Lease:
         """Goes by what the worker's options are now."""
         worker, most = self.performer.worker, ASYNC_CONCURRENCY if self.performer.is_async else math.inf
         self.concurrency = worker.concurrency or most
-        self._places.limit(worker.max_running)
-        self.places = None if worker.max_running is None else self._places
+        self.places = self._places.limit(worker.max_running)
         self.claim_size.go_by(worker.batch_size)
 
     def unpark(self) -> None:

@@ -169,7 +169,7 @@ class Feeder(JobThread):
                 used = claim.taken if isinstance(claim, LoopClaim) else int(not claim.is_ended)
                 for place in claim.places[used:]:
                     self._spare.setdefault(place.owner, []).append(place)
-                del claim.places[used:]
+                claim.places = claim.places[:used]
         for places, spare in self._spare.items():
             places.turn(self.pool, len(spare))
 
@@ -234,7 +234,7 @@ class Feeder(JobThread):
                 self._collect_places()  # of what has ended since it picked, too
                 self._hand = self.in_hand
                 for claim in trip.claimed:
-                    claim.places = self._taken.pop(claim.lease, [])
+                    claim.places = self._taken.pop(claim.lease, ())
                 for places in self._taken.values():  # of claims that have brought nothing
                     self._spare.setdefault(places[0].owner, []).extend(places)
                 self._taken.clear()

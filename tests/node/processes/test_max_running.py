@@ -9,6 +9,7 @@ from collections.abc import Callable
 import pytest
 
 from lowkiq.admin.limits import Limit, read_limits
+from lowkiq.job import shard_of
 from tests.node.nodes import Nodes
 from tests.support import wait_until
 
@@ -50,8 +51,27 @@ def test_two_nodes_run_no_more_than_that_at_once_and_each_its_share(
     wait_until(nodes.is_done)
     assert most_at_once(nodes) == 3
     shares = Counter(pid for _, pid, *_ in nodes.records("start"))
-    assert len(shares) == 2 or kind.get("isolation")
+    assert kind.get("isolation") or min(shares.values()) >= 24, "a tenth, on whatever machine"
+    assert len(shares) >= 2
     wait_until(lambda: taken(nodes) == 0)
+
+
+@KINDS
+def test_a_backlog_of_one_node_does_not_delay_the_shard_of_another(
+    make_nodes: Callable[..., Nodes], kind: dict[str, object]
+) -> None:
+    nodes = make_nodes(max_running=1, shards_count=2, **kind)
+    for number in range(2):
+        nodes.start(node={"node_number": number, "number_of_nodes": 2}).wait_ready()
+    ids: tuple[list[str], list[str]] = ([], [])
+    for id in (f"j{number}" for number in range(400)):
+        ids[shard_of(id.encode(), 2)].append(id)
+    nodes.push(*({"id": id, "payload": {"sleep": 0.02}} for id in ids[0]))
+    wait_until(lambda: nodes.recorded() > 10)
+    nodes.push({"id": ids[1][0], "payload": {}})
+    wait_until(lambda: nodes.started(ids[1][0]))
+    assert nodes.metrics().length > 0, "all others came first"
+    assert most_at_once(nodes) == 1
 
 
 @KINDS
