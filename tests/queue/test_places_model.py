@@ -30,12 +30,12 @@ def run_history(app: Lowkiq, clock: VirtualClock, seed: int) -> None:
 
 
 @pytest.mark.parametrize("seed", range(20))
-def test_both_hold_the_same_after_every_step(app: Lowkiq, clock: VirtualClock, seed: int) -> None:
+def test_places_are_what_their_model_says(app: Lowkiq, clock: VirtualClock, seed: int) -> None:
     run_history(app, clock, seed)
 
 
 @pytest.mark.parametrize("name", mutants.OF_PLACES)
-def test_a_mutant_is_found_out(
+def test_a_mutant_of_places_is_found_out(
     make_app: Callable[..., Lowkiq], clock: VirtualClock, monkeypatch: pytest.MonkeyPatch, name: str
 ) -> None:
     mutant = mutants.OF_PLACES[name]
