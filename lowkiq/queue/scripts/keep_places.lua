@@ -9,6 +9,8 @@
 local P, now = KEYS[1], now_us()
 local over = stamp(now + ARGV[2] * 1000000)
 local missing, lost = {}, {}
+-- It comes first, since it frees. Those of the caller are among the missing then.
+redis.call('ZREMRANGEBYSCORE', P .. 'taken', '-inf', stamp(now))
 for i = 3, #ARGV do
   if redis.call('ZSCORE', P .. 'taken', ARGV[i]) then
     redis.call('ZADD', P .. 'taken', 'XX', over, ARGV[i])
@@ -16,7 +18,6 @@ for i = 3, #ARGV do
     missing[#missing + 1] = ARGV[i]
   end
 end
-redis.call('ZREMRANGEBYSCORE', P .. 'taken', '-inf', stamp(now))
 local free = ARGV[1] - redis.call('ZCARD', P .. 'taken')
 for i, place in ipairs(missing) do
   if i <= free then

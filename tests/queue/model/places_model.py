@@ -46,8 +46,8 @@ class Model:
         return has
 
     def keep(self, now: int, most: int, names: list[str]) -> list[str]:
-        self.taken |= {name: now + TTL for name in names if name in self.taken}
         self._expire(now)
+        self.taken |= {name: now + TTL for name in names if name in self.taken}
         free = max(most - len(self.taken), 0)
         missing = [name for name in names if name not in self.taken]
         self.taken |= dict.fromkeys(missing[:free], now + TTL)
