@@ -177,9 +177,9 @@ class Places:
             taken = self._caller.run(self._calls.take(most, [place.name for place in places], unused, dead))
         except RedisError as error:
             self._met(error)
-            self._note(places, set(), rings)
-            self._unused.update((place.name, None) for place in places)
-            return []
+            with self._lock:  # Redis may know of them
+                self._unused.update((place.name, None) for place in places)
+            return self._note(places, set(), rings)
         with self._lock:
             self._dead.update(dead)
             for name in unused:

@@ -26,5 +26,5 @@ for i, place in ipairs(missing) do
     lost[#lost + 1] = place
   end
 end
-redis.call('EXPIRE', P .. 'taken', math.ceil(ARGV[2]) + 60)
+redis.call('EXPIRE', P .. 'taken', 86400)
 return lost

@@ -104,6 +104,6 @@ free()
 local has = take()
 ring_next()
 for _, key in ipairs({'waiting', 'asked', 'rung'}) do redis.call('EXPIRE', P .. key, FORGET) end
-redis.call('EXPIRE', P .. 'taken', math.ceil(ttl) + FORGET)
+redis.call('EXPIRE', P .. 'taken', KNOWN) -- longer than any node has its places for
 redis.call('SET', P .. 'max', ARGV[2], 'EX', KNOWN)
 return has
