@@ -70,6 +70,7 @@ class Lowkiq:
         shards_count: int = ...,
         batch_size: int = ...,
         concurrency: int | None = ...,
+        max_running: int | None = ...,
         max_retry_count: int = ...,
         retry: Retry = ...,
         when_exhausted: Literal["bury", "block", "discard"] = ...,

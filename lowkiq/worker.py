@@ -17,7 +17,7 @@ from lowkiq.types.variables import P
 
 OPTIONS: Final = (
     "queue_name", "shards_count", "batch_size", "concurrency", "max_retry_count", "retry", "when_exhausted",
-    "perform_timeout",     "isolation", "id", "score",
+    "perform_timeout", "max_running", "isolation", "id", "score",
 )  # fmt: skip
 
 
@@ -56,6 +56,8 @@ class Worker(Generic[P]):
     #: Batches of one shard that may run at a time on its node, each with other ids: None for as many as threads are
     #: free, 1 as in the original Lowkiq.
     concurrency: ClassVar[int | None] = None
+    #: Batches of the queue that may run at a time, on all nodes: None for any number.
+    max_running: ClassVar[int | None] = None
     #: Retries after which, if it fails once more, the oldest payload of a job goes to the morgue.
     max_retry_count: ClassVar[int] = 25
     #: When and how often a job is tried again: Exponential(…), Every(…), or a mapping from classes of exceptions to

@@ -65,8 +65,10 @@ MUTANTS = {
         "the record of a parked",
     ),
     "aside_and_still_open": Mutant(
-        "claim.lua", "if not (has_others or has_held) then marks[5],", "if not has_held then marks[5],", "an offer"
+        "claim.lua", "(has_others or has_held or ARGV[10])", "(has_held or ARGV[10])", "an offer"
     ),
+    "closed_and_open": Mutant("claim.lua", " or ARGV[10]) then marks[5],", ") then marks[5],", "closed"),
+    "closed_and_open_the_quick_way": Mutant("quick_claim.lua", "if ARGV[10] then", "if false then", "closed"),
     "forgets_what_waits": Mutant("settle.lua", "  unpark(P, now, ids)\n", "", "what is parked"),
     "forgets_what_waits_behind_the_failed": Mutant(
         "claimed.lua", "if is_any_parked(P) then redis.call('HDEL', P .. 'behind', id) end", "", "parked is what"
@@ -352,7 +354,7 @@ MUTANTS = {
     "held_and_claimed": Mutant("claim.lua", "if has_held and count > 0 then", "if false then", "held"),
     "held_and_claimed_the_quick_way": Mutant("quick_claim.lua", ", P .. 'held'", "", "held"),
     "held_and_finished": Mutant("finish.lua", ", P .. 'held'", "", "held"),
-    "held_and_opened": Mutant("claim.lua", "if not (has_others or has_held) then", "if not has_others then", "held"),
+    "held_and_opened": Mutant("claim.lua", "(has_others or has_held or ARGV[10])", "(has_others or ARGV[10])", "held"),
     "held_and_still_open": Mutant("hold.lua", "redis.call('HDEL', P .. 'owner', 'open')", "", "held"),
     "held_and_unparked": Mutant("parking.lua", "if found[i] and not held[i] then", "if found[i] then"),
     "held_and_parked_with_the_rest": Mutant("holding.lua", "held[ids[i]] = since[i] or nil", "held[ids[i]] = true"),
@@ -448,13 +450,45 @@ MUTANTS = {
     "due_by_the_clock_alone": Mutant("claim.lua", "follow_clock_back(P, now, tonumber(last_score), seen)", ""),
 }
 
+#: Of the scripts that a queue's places are taken and kept by; what finds them out is test_places_model.py.
+OF_PLACES = {
+    "leaks_at_give": Mutant("places.lua", "if given > 0 then redis", "if false then redis"),
+    "keeps_the_expired": Mutant("places.lua", "redis.call('ZREMRANGEBYSCORE', P .. 'taken', '-inf', stamp(now))", ""),
+    "takes_beyond_max": Mutant("places.lua", "if is_free <= ahead then return 0 end", ""),
+    "takes_all_that_it_wants": Mutant(
+        "places.lua", "math.min(missing, math.max(1, is_free - rung - waiting + (rank and 1 or 0)))", "missing"
+    ),
+    "jumps_the_line": Mutant("places.lua", "rung + (rank or waiting)", "0"),
+    "goes_before_who_was_rung": Mutant("places.lua", "rung + (rank or waiting)", "(rank or waiting)"),
+    "takes_what_is_for_others": Mutant("places.lua", "math.max(1, is_free - rung", "math.max(1, is_free - 0"),
+    "takes_anew_when_repeated": Mutant("places.lua", "and has or missing", "and missing or missing"),
+    "stays_in_line": Mutant("places.lua", "if turns > 0 then leave_line(node) end", ""),
+    "never_gets_in_line": Mutant("places.lua", "redis.call('ZADD', P .. 'waiting', 'NX', stamp(now), node)", ""),
+    "goes_to_the_end_with_each_ask": Mutant("places.lua", "'waiting', 'NX', stamp", "'waiting', stamp"),
+    "waits_for_the_silent": Mutant("places.lua", "redis.call('ZREM', P .. 'waiting', silent)", ""),
+    "waits_for_who_does_not_come": Mutant(
+        "places.lua", "redis.call('ZREMRANGEBYSCORE', P .. 'rung', '-inf', stamp(now))", ""
+    ),
+    "rings_nobody": Mutant("places.lua", "if turns <= 0 then return end", "if true then return end"),
+    "rings_only_the_first": Mutant("places.lua", "'waiting', 0, turns))", "'waiting', 0, turns - 1))"),
+    "rings_again": Mutant("places.lua", "count_free() - redis.call('ZCARD', P .. 'rung')", "count_free()"),
+    "dead_keep_theirs": Mutant("places.lua", "if is_dead[string.match(place, '^(.*) ')] then", "if false then"),
+    "dead_stay_in_line": Mutant("places.lua", "    leave_line(ARGV[i])\n", ""),
+    "keeps_what_is_lost": Mutant("keep_places.lua", "if i <= free then", "if true then"),
+    "loses_what_is_free": Mutant("keep_places.lua", "if i <= free then", "if false then"),
+    "keeps_not": Mutant("keep_places.lua", "redis.call('ZADD', P .. 'taken', 'XX', over, ARGV[i])", ""),
+    "keeps_beside_the_expired": Mutant(
+        "keep_places.lua", "redis.call('ZREMRANGEBYSCORE', P .. 'taken', '-inf', stamp(now))", ""
+    ),
+}
+
 
 def install(name: str, monkeypatch: pytest.MonkeyPatch | None = None) -> None:
     """
     Makes every script that is loaded from here on the mutant's; in this process for good, unless a monkeypatch
     takes it back. A client that has loaded its scripts keeps them.
     """
-    mutant = MUTANTS[name]
+    mutant = (MUTANTS | OF_PLACES)[name]
     replace(mutant.file, mutant.safeguard, mutant.instead, monkeypatch or pytest.MonkeyPatch())
 
 

@@ -11,11 +11,11 @@ from collections.abc import Collection, Mapping
 from types import TracebackType
 from typing import Any, Final, Self
 
-import msgspec
-from redis.exceptions import NoPermissionError, RedisError
+from redis.exceptions import RedisError
 
 from lowkiq import clock
 from lowkiq.admin.jobs.tracking import parse_note
+from lowkiq.admin.publishing import Event, channel_of
 from lowkiq.errors import unknown_option
 from lowkiq.job import KEPT_BYTES
 from lowkiq.queue.call import Call, Caller, chunked, raise_first
@@ -39,29 +39,6 @@ LONGEST: Final = 8_192
 _ID: Final = re.compile(rb"([0-9]{1,6}) ")
 
 
-class Event(msgspec.Struct, frozen=True):
-    """Something that happened to a job; with lease_lost and death to a shard, with settings_changed to a queue."""
-
-    at: float
-    kind: str
-    queue: str
-    id: str = ""
-    node: str = ""
-    detail: str = ""
-
-
-def publish(caller: Caller, namespace: str, event: Event) -> None:
-    """Tells of what is not of a job, as notes.lua does of jobs. A user who may not publish tells nobody."""
-    node, note = event.node.encode(), f"{event.kind} {event.at:.6f}"
-    with contextlib.suppress(NoPermissionError):
-        text = f"0 {note} {len(node)} ".encode() + node + event.detail.encode()
-        caller.command("PUBLISH", _channel(namespace, event.queue), text)
-
-
-def _channel(namespace: str, queue: str) -> str:
-    return f"{namespace}:bell:events:{queue}"
-
-
 class Events:
     """
     An iterator over events from its making on; it ends when it is closed, by whichever thread. What nobody reads in
@@ -81,7 +58,7 @@ class Events:
             if kind not in KINDS:
                 raise unknown_option("kind of event", kind, KINDS)
         self._caller, self._queues = caller, dict(queues)
-        self._channels = {_channel(namespace, queue).encode(): queue for queue in queues}
+        self._channels = {channel_of(namespace, queue).encode(): queue for queue in queues}
         self._shards = shards_of(namespace, queues)
         self._ids = None if ids is None else {str(id) for id in ids}
         self._kinds = None if kinds is None else {*kinds, "gap"}

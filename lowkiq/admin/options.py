@@ -16,10 +16,11 @@ RANGES: Final[Mapping[str, tuple[int, int]]] = {
     "shards_count": (1, MOST_SHARDS),
     "batch_size": (1, 1_000),
     "concurrency": (1, 1_000),
+    "max_running": (1, 10_000),
     "max_retry_count": (0, MOST_RETRIES),
 }
 #: Options that may be None.
-OPTIONAL: Final = ("concurrency", "perform_timeout", "weight")
+OPTIONAL: Final = ("concurrency", "max_running", "perform_timeout", "weight")
 #: Seconds that a perform_timeout may be: a day.
 LONGEST_PERFORM: Final = 86_400
 #: The lowest level that is logged by nodes of a queue.
@@ -27,7 +28,10 @@ LOG_LEVELS: Final = ("debug", "info", "warning", "error")
 #: Fates of a job after its last try.
 FATES: Final = ("bury", "block", "discard")
 #: What can be set while nodes run. Of these, those that no worker has: nodes are told their weights.
-LIVE: Final = ("concurrency", "batch_size", "max_retry_count", "perform_timeout", "weight", "log_level")
+LIVE: Final = (
+    "concurrency", "max_running", "batch_size", "max_retry_count", "when_exhausted", "perform_timeout", "weight",
+    "log_level",
+)  # fmt: skip
 
 
 def check_option(label: str, name: str, value: Any) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import signal
 import sys
@@ -14,6 +13,7 @@ import typer
 
 from lowkiq import SettingsError, __version__, environment, log
 from lowkiq.admin.alerts.unreadable import of_unreadable
+from lowkiq.admin.limits import read_limits
 from lowkiq.admin.past.statistics import KEPT_DAYS, read_statistics
 from lowkiq.cli import tables
 from lowkiq.cli.find import find
@@ -192,10 +192,13 @@ def stats(context: typer.Context, require: Require = None, as_json: AsJson = Fal
     """What each queue holds and has done."""
     with opened_app(require or context.obj) as app:
         metrics = app.metrics()
+        limits = read_limits(app.caller, app.settings.namespace, metrics)
         if as_json:
-            typer.echo(json.dumps({name: msgspec.structs.asdict(row) for name, row in metrics.items()}))
+            more = {name: {"limit": limit} for name, limit in limits.items()}
+            rows = {name: msgspec.structs.asdict(row) | more.get(name, {}) for name, row in metrics.items()}
+            typer.echo(msgspec.json.encode(rows).decode())
         else:
-            tables.show(tables.of_queues(metrics))
+            tables.show(tables.of_queues(metrics), *(f"{queue}: {limit.text}" for queue, limit in limits.items()))
         for alert in of_unreadable(app.caller.met.now()):
             typer.echo(f"{alert.kind}: {alert.text}", err=True)
 

@@ -33,9 +33,10 @@ Examples:
 
 \b
 Nodes follow within a second or two, in place of what their code says, and so do those that start later, until it is
-unset. Batches that run go on as they began. There are: concurrency, batch_size, max_retry_count, perform_timeout
-(seconds), weight (its share of a node's threads beside other queues, 1 to 1000, in place of --queues), log_level
-(debug, info, warning or error: the lowest of a node's queues counts).
+unset. Batches that run go on as they began. There are: concurrency, max_running, batch_size, max_retry_count,
+when_exhausted (bury, block or discard), perform_timeout (seconds), weight (its share of a node's threads beside other
+queues, 1 to 1000, in place of --queues), log_level (debug, info, warning or error: the lowest of a node's queues
+counts).
 """
 
 

@@ -8,6 +8,7 @@ from typing import Final
 from lowkiq.admin import probes
 from lowkiq.admin.alerts.unreadable import of_unreadable
 from lowkiq.admin.jobs.bulks import read_bulks
+from lowkiq.admin.limits import read_limits
 from lowkiq.admin.live import read_live
 from lowkiq.admin.past.history import SPANS, TOTAL, read_history
 from lowkiq.admin.words import printable
@@ -161,6 +162,22 @@ def settings(subject: Subject) -> Iterator[Verdict]:
             name = printable(queue, 60)
             says = f"queue {name} has a weight of {weight.value}, and no node runs it: nothing is shared"
             yield warning(says, f"start a node that names it in --queues, or: lowkiq unset {name} weight")
+
+
+def limits(subject: Subject) -> Iterator[Verdict]:
+    """Queues with max_running: who runs them, who waits; and limits that limit nothing."""
+    live = read_live(subject.caller, subject.settings.namespace)
+    found = read_limits(subject.caller, subject.settings.namespace, subject.queues, live)
+    for queue, limit in sorted(found.items()):
+        worker = subject.app.workers.get(queue) if subject.has_app else None
+        own = live.get(queue, {}).get("concurrency")
+        concurrency = own.value if own else worker.concurrency if worker else None
+        most = subject.layouts[queue].shards_count * concurrency if isinstance(concurrency, int) else None
+        if most is not None and limit.max_running > most:
+            says = f"queue {printable(queue, 60)} has max_running {limit.max_running:,}, which limits nothing"
+            yield note(f"{says}: shards_count × concurrency are {most:,} batches; leave it out")
+        elif limit.is_reached:
+            yield note(f"queue {printable(queue, 60)}: {limit.text}")
 
 
 def deaths(subject: Subject) -> Iterator[Verdict]:

@@ -50,8 +50,8 @@ class Performer:
         self._retries = Retries(worker, settings, fatal, loop, self.ledger)
         #: Its options as the code has them.
         self._own = {name: getattr(worker, name) for name in (*OVERRIDDEN, "retry")}
-        #: The max_retry_count that people have set; None: they have not.
-        self.live_retries: int | None = None
+        #: What people have set of what decides on failures.
+        self.live: dict[str, Any] = {}
         self._takes_one = worker.shape.is_one
         self._fatal = fatal
         #: Where its coroutines run.
@@ -79,7 +79,7 @@ class Performer:
         for worker in (self.worker, self._retries.worker):
             for name, value in self._own.items():
                 setattr(worker, name, value if name in ignored else live.get(name, value))
-        self.live_retries = options.get("max_retry_count")
+        self.live = {name: live[name] for name in ("max_retry_count", "when_exhausted") if name in live}
         self._fewest_retries = fewest_retries(self.worker.retry, self.worker.max_retry_count)
         return ignored
 

@@ -120,9 +120,14 @@ class JobThread(threading.Thread, ABC):
         try:
             while not self._is_stopping or self.in_hand:
                 self._step()
+            self._give_places()
             self.pool.leave(self)
         except BaseException as error:  # noqa: BLE001 (a thread must not die unnoticed: its shards would stand still)
             self._runtime.fatal(error)
+
+    @abstractmethod
+    def _give_places(self) -> None:
+        """Gives back the places (places.py) that it has no use for."""
 
     @abstractmethod
     def _step(self) -> None:

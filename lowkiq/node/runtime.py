@@ -19,8 +19,10 @@ from lowkiq.handlers.ledger import Ledger
 from lowkiq.handlers.loop_thread import LoopThread
 from lowkiq.node.counts.incident_notes import IncidentNotes
 from lowkiq.node.counts.times import NodeTimes
+from lowkiq.node.places import Places
 from lowkiq.node.schedulers import Ordered
 from lowkiq.queue.call import Caller
+from lowkiq.queue.places import QueuePlaces
 from lowkiq.queue.shard import Shard, shards_of
 from lowkiq.settings import Settings
 from lowkiq.shared_page import DeadNode, SharedPage
@@ -153,6 +155,8 @@ class Runtime:
     ledger: Ledger = field(default_factory=Ledger)
     outage: Outage = field(default_factory=Outage)
     refusals: Refusals = field(default_factory=Refusals)
+    #: Queue → what this node has of its `max_running`.
+    places: dict[str, Places] = field(default_factory=dict)
     incidents: IncidentNotes = field(default_factory=IncidentNotes)
     #: How long jobs waited and ran.
     times: NodeTimes = field(default_factory=NodeTimes)
@@ -168,6 +172,13 @@ class Runtime:
     def queues(self) -> dict[str, int]:
         """The shards_count of each queue."""
         return {worker.queue_name: worker.shards_count for worker in self.workers.values()}
+
+    def places_of(self, queue: str) -> Places:
+        """Its places of a queue."""
+        if queue not in self.places:
+            calls = QueuePlaces(self.namespace, queue, self.node, self.settings.lease_ttl)
+            self.places[queue] = Places(calls, self.caller, self.outage.met)
+        return self.places[queue]
 
     def dead_nodes(self) -> list[DeadNode]:
         """Nodes known to be dead by now; a supervisor may know of more, and of what they ran."""

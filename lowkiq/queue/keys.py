@@ -83,6 +83,11 @@ def shard(namespace: str, queue: str, index: int) -> str:
     return f"{namespace}:{{{queue}:{index}}}:"
 
 
+def places(namespace: str, queue: str) -> str:
+    """Prefix of the places of a queue's batches (places.lua). They are of the queue, so in a slot of their own."""
+    return f"{namespace}:{{{queue}:places}}:"
+
+
 def queues(namespace: str) -> str:
     """Hash: queue → shards_count."""
     return f"{namespace}:queues"

@@ -164,14 +164,19 @@ class Shard:
         shards: int = 1,
         known: Sequence[int] = (),
         check_id: Callable[[str], object] | None = None,
+        *,
+        is_closed: bool = False,
     ) -> Call[Claim]:
         """
         Takes at most `limit` due jobs; each of `shards` that are claimed together brings its part of what one claim
         may. Numbers of claims rise within an epoch. `known` are those of the shard's other claims, in hand or not
-        answered yet: of one in Redis that is not among them, Unsettled tells the number.
+        answered yet: of one in Redis that is not among them, Unsettled tells the number. With
+        `is_closed` no push hands a job over if it finds nothing.
         """
         limits = (min(limit, MAX_CLAIM), max_payloads, MAX_CLAIM_PAYLOADS // shards, MAX_CLAIM_BYTES // shards)
         arguments: list[Argument] = [node, epoch, number, self.layout, *limits, _numbers(known)]
+        if is_closed:
+            arguments.append("closed")
         return Call("claim", self._keys, arguments, partial(parse_claim, load=load_payload, check_id=check_id))
 
     def rest(self, node: str, epoch: str, number: int, in_hand: Sequence[int]) -> Call[bool]:

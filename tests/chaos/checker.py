@@ -11,6 +11,7 @@ innocent     an id is buried for deaths of nodes, but none of its payloads kills
              often as that takes
 stale        a run is given a checkpoint of a payload that it is not to do
 came back    a job starts long after it was cancelled
+crowded      more batches of a queue run at once than its max_running; explained if a fault has struck one of them
 paused       a job starts while its queue is paused, after that was confirmed; explained if its process was stopped
              between its taking the job and its start
 miscounted   a tag is counted otherwise than the jobs that are left have it
@@ -26,6 +27,7 @@ from itertools import takewhile
 from typing import Any, Final
 
 from tests.chaos.causes import UNEXPLAINED, Causes
+from tests.chaos.crowding import crowds
 from tests.chaos.history import History, Payload, Row, is_cancelled
 
 #: Deaths alone on a node for which an id is buried.
@@ -70,6 +72,9 @@ class Verdict:
     paused: int = 0
     started_paused: list[str] = field(default_factory=list)
     paused_explained: int = 0
+    #: Batches that began beside as many as may run; and those of them that a fault explains.
+    crowded: list[str] = field(default_factory=list)
+    crowded_explained: int = 0
     #: The same, when faults have struck so often while they ran that it looks as if they had.
     framed: int = 0
     #: Tags that are counted otherwise than jobs have them.
@@ -91,6 +96,7 @@ class Verdict:
             or self.came_back
             or self.miscounted
             or self.started_paused
+            or self.crowded
         )
 
 
@@ -128,6 +134,9 @@ def check(history: History, *, may_lose: bool = False) -> Verdict:
         _check_checkpoints(verdict, row, records)
         _check_cancels(verdict, row, records, history, causes)
         _check_pauses(verdict, row, records, history, causes)
+    found = crowds(history, causes)
+    verdict.crowded = [crowd.says for crowd in found if not crowd.is_explained]
+    verdict.crowded_explained = len(found) - len(verdict.crowded)
     return verdict
 
 

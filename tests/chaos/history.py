@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from tests.chaos import journal
+from tests.chaos.world.queues import LIMITS
 
 #: A payload: queue, id, number.
 Payload = tuple[str, str, int]
@@ -83,6 +84,8 @@ class History:
     #: Row → what was cancelled of it, and when Redis knew that.
     cancels: dict[Row, list[Cancel]] = field(default_factory=dict)
     pauses: list[Pause] = field(default_factory=list)
+    #: Queue → batches of it that may run at once.
+    limits: dict[str, int] = field(default_factory=lambda: dict(LIMITS))
     #: Tags that are counted otherwise than jobs have them.
     tags: list[str] = field(default_factory=list)
     #: Those in the morgue that are said to have killed their nodes.

@@ -59,6 +59,8 @@ def figures(verdict: Verdict, faults: Counter[str], seconds: float, on: str, see
         "miscounted_tags": len(verdict.miscounted),
         "paused_queues": verdict.paused,
         "started_paused": len(verdict.started_paused),
+        "crowded": len(verdict.crowded),
+        "crowded_explained": verdict.crowded_explained,
         "started_paused_explained": verdict.paused_explained,
         "duplicates": dict(verdict.duplicates.most_common()),
         "unexplained": len(verdict.unexplained),
@@ -109,6 +111,7 @@ def violations(verdict: Verdict) -> list[str]:
     found += [f"came back: {what}" for what in verdict.came_back[:SHOWN]]
     found += [f"tags: {what}" for what in verdict.miscounted[:SHOWN]]
     found += [f"paused: {what}" for what in verdict.started_paused[:SHOWN]]
+    found += [f"crowded: {what}" for what in verdict.crowded[:SHOWN]]
     if not verdict.performed:
         found.append("nothing was performed: see what the logs say")
     if verdict.queued:

@@ -14,6 +14,7 @@ from lowkiq.doctor import machine_checks, node_checks, queue_checks
 from lowkiq.doctor.finding import Check, Verdict
 from lowkiq.doctor.subject import Subject
 from lowkiq.queue import keys
+from lowkiq.queue.places import QueuePlaces
 from lowkiq.queue.shard import Exhausted
 from lowkiq.version import VERSION
 from tests.beside import run_beside
@@ -295,3 +296,17 @@ def test_a_weight_of_a_queue_that_no_node_runs_is_a_warning(app: Lowkiq, examine
     worker.actions.set(weight=None)
     tell_health(app, queues=["other"])
     assert levels(examine(queue_checks.settings)) == ["note"]
+
+
+def test_a_limit_that_limits_nothing_is_noted(app: Lowkiq, examine: Examine) -> None:
+    app.worker(queue_name="q", shards_count=2, concurrency=3)(lambda _: None)
+    register(app, q="2:2")
+    calls = QueuePlaces(app.settings.namespace, "q", "one", 15)
+    app.caller.run(calls.take(7, ["one 1"]))
+    (found,) = examine(queue_checks.limits)
+    assert found.level == "note" and "has max_running 7, which limits nothing" in found.says
+    app.caller.run(calls.take(1, []))
+    (found,) = examine(queue_checks.limits)
+    assert found.level == "note" and "1 of 1 running" in found.says
+    app.caller.run(calls.take(2, []))
+    assert examine(queue_checks.limits) == []

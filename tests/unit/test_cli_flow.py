@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 
 from lowkiq import Lowkiq, Worker
+from lowkiq.queue.places import QueuePlaces
 from tests.unit.conftest import Run
 
 
@@ -83,3 +84,13 @@ def test_settings_that_cannot_be_are_refused(lowkiq: Run, queue: type[Worker]) -
         wrong = lowkiq("set", "shop", *words)
         assert wrong.returncode == 2 and says in wrong.stderr, wrong.stderr
     assert "did you mean `concurrency`" in lowkiq("unset", "shop", "concurency").stderr
+
+
+def test_stats_tell_who_runs_a_queue_with_a_limit(lowkiq: Run, queue: type[Worker], app: Lowkiq) -> None:
+    queue.perform_async([{"id": "a"}])
+    assert "max_running" not in lowkiq("stats").stdout
+    assert lowkiq("set", "shop", "max_running=3").returncode == 0
+    app.caller.run(QueuePlaces(app.settings.namespace, "shop", "one", 15).take(3, ["one 1"]))
+    assert "shop: 1 of 3 running (max_running): one 1\n" in lowkiq("stats").stdout
+    told = json.loads(lowkiq("stats", "--json").stdout)["shop"]["limit"]
+    assert told == {"max_running": 3, "nodes": {"one": 1}, "waiting": []}

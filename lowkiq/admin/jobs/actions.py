@@ -45,6 +45,7 @@ ACTIONS: Final[Mapping[str, Mapping[str, tuple[str, *tuple[Argument, ...]]]]] = 
         "skip": ("unblock", "skip"),
         "bury": ("bury", MERGE, "any"),
         "delete": ("drop", "queue"),
+        "hold": ("hold", TOLD),  # so that it does not run when somebody retries all
     },
     "held": {"let_go": ("let_go",), "bury": ("bury", MERGE, "any"), "delete": ("drop", "queue")},
     "morgue": {"revive": ("revive", MERGE), "delete": ("drop", "morgue")},

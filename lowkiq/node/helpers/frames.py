@@ -101,8 +101,8 @@ class Work(_Frame, tag="work"):
     epoch: str
     jobs: list[RawJob]
     error: Told | None = None
-    #: What people have set live; None: nothing.
-    max_retry_count: int | None = None
+    #: What people have set live of what decides on failures.
+    live: dict[str, int | str] = {}
 
 
 class Answer(_Frame, tag="answer"):

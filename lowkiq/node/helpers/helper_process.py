@@ -90,8 +90,7 @@ class HelperProcess:
                 except Exception as error:  # noqa: BLE001 (so is the worker)
                     self._refuse(f"worker {self._workers[work.queue].__name__}", error)
                     return 1
-                live = work.max_retry_count
-                performer.override({} if live is None else {"max_retry_count": live})
+                performer.override(work.live)
                 ended = self._perform(work, performer)
                 self._flush()
                 if os.getpid() != self._pid:  # a job has forked, and its child came back here

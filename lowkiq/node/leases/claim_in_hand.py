@@ -17,6 +17,7 @@ from lowkiq.job import Job
 from lowkiq.node.leases import checkpoints
 from lowkiq.node.leases.known import Asked, Runner
 from lowkiq.node.leases.lease import Lease
+from lowkiq.node.places import Place
 from lowkiq.queue.call import Call
 from lowkiq.queue.claims import Claim, Handed, Spoiled, claim_handed
 from lowkiq.queue.shard import Exhausted, Failure, Outcome, Rest, Settled, Snoozed
@@ -87,6 +88,8 @@ class ClaimInHand(ABC):
         self.epoch = epoch
         self.number = number
         self._lock = lease.lock
+        #: The places that its batches have, if they need any (places.py).
+        self.places: Sequence[Place] = ()
         self.worker = lease.performer.worker
         self.shard = lease.shard
         #: Of suspects, each of which is to run alone on the node.

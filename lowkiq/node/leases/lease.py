@@ -14,6 +14,7 @@ from lowkiq.handlers.performer import Performer
 from lowkiq.node.leases.claim_numbers import ClaimNumbers
 from lowkiq.node.leases.claim_size import ClaimSize
 from lowkiq.node.leases.known import Asked, Claimed, Runner
+from lowkiq.node.places import Places
 from lowkiq.node.runtime import Runtime
 from lowkiq.queue.call import Call
 from lowkiq.queue.claims import Claim, Handed
@@ -60,6 +61,9 @@ class Lease:
         self.holder: str | None = None
         #: Turns at a time, at most; of an async worker, batches.
         self.concurrency = math.inf
+        #: None: its batches need none.
+        self.places: Places | None = None
+        self._places = runtime.places_of(shard.queue)
         self.follow_worker()
         self._turns: set[Runner] = set()
         #: The claims that are performed, or settled; be it under a lease that was lost.
@@ -77,7 +81,13 @@ class Lease:
         """Goes by what the worker's options are now."""
         worker, most = self.performer.worker, ASYNC_CONCURRENCY if self.performer.is_async else math.inf
         self.concurrency = worker.concurrency or most
+        self.places = self._places.limit(worker.max_running)
         self.claim_size.go_by(worker.batch_size)
+
+    def unpark(self) -> None:
+        """Notes that it waits for no place."""
+        if self.places:
+            self.places.unpark(self)
 
     # ── turns at the shard ──────────────────────────────────────────────────────────────────────────────────────────
 
@@ -225,6 +235,7 @@ class Lease:
             shards,
             made.known,
             performer.check_id,
+            is_closed=self.places is not None,
         )
         if performer.is_loaded_by_user:
             claim = claim._replace(parse=partial(self.load_seated, seat, made.number, claim.parse))

@@ -5,7 +5,8 @@
 -- KEYS  1 shard prefix
 -- ARGV  1 node, 2 epoch, 3 number of this claim, 4 layout, 5 most jobs, 6 most payloads of a job, 7 most payloads in
 --       all (its last job may exceed it), 8 most bytes (its last payload may), 9 numbers of the owner's claims of the
---       shard, in hand or on their way, each with a space before and after it; '' for none
+--       shard, in hand or on their way, each with a space before and after it; '' for none, and if it is to stay closed, as a job needs a place before it
+--       runs (places.lua), a 10th
 -- returns {now, next due or '', {for each job: id, its record in the claim (claimed.lua), or of several payloads
 --       {"perform_in:retry_count", payload, score, payload, score ...}}, when the last one is due, in microseconds; then
 --       if they are suspects, for each its deaths in a crowd after the first, up to 16; and if any has a checkpoint, or
@@ -124,7 +125,7 @@ if count == 0 then
   if next_due == '' or tonumber(next_due) > tonumber(stamp(now)) then
     marks[3], marks[4] = 'waiting', next_due == '' and 'inf' or next_due
   end
-  if not (has_others or has_held) then marks[5], marks[6] = 'open', epoch .. ' ' .. number end
+  if not (has_others or has_held or ARGV[10]) then marks[5], marks[6] = 'open', epoch .. ' ' .. number end
   redis.call('HSET', P .. 'owner', unpack(marks))
   return {stamp(now), next_due, {}, '0'}
 end

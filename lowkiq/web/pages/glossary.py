@@ -32,6 +32,7 @@ GLOSSARY: Final = (
             ("failed", "Tries that ended with an error; each may be tried again."),
             ("merged", "The share of the pushed payloads that joined an id queued already: one run for several."),
             ("paused", "Somebody has stopped a queue: nothing of it starts until it is resumed. Pushes go on."),
+            ("max_running", "Batches of a queue that may run at once, on all nodes: further ones wait for a place."),
             ("claim", "Jobs that a node has taken from a shard and not settled yet."),
             ("crash", "A node died while it had the job. The third death buries it in the morgue."),
             ("tag", "A word that was pushed with a job: jobs are found, counted and acted on by it."),

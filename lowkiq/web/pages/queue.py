@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any, Final
 
+from lowkiq.admin.limits import Limit, read_limits
 from lowkiq.admin.metrics import ShardMetrics
 from lowkiq.admin.past.history import read_history
 from lowkiq.policies import most_retries, without_limits
@@ -38,7 +39,8 @@ def _numbers(view: View, visit: Visit, queue: str) -> dict[str, Any]:
         "charts": charts_of(points, span, visit.snapshot.at, marked(view, visit, span, queue)),
         "address": address_of(visit.query),
         "max_retry_count": max_retry_count(view, visit, queue),
-        "when_exhausted": when_exhausted(view, queue),
+        "when_exhausted": when_exhausted(view, visit, queue),
+        "limit": limit_of(view, visit, queue),
     }
 
 
@@ -61,10 +63,17 @@ def max_retry_count(view: View, visit: Visit, queue: str) -> int | None:
     return most_retries(without_limits(worker.retry), int(setting.value or 0))
 
 
-def when_exhausted(view: View, queue: str) -> str:
-    """Fate of a job of the queue after its last try."""
-    worker = view.app.workers.get(queue)
-    return "bury" if worker is None else worker.when_exhausted
+def when_exhausted(view: View, visit: Visit, queue: str) -> str:
+    """Fate of a job of the queue after its last try, as people have set it live or else as its worker says."""
+    worker, setting = view.app.workers.get(queue), visit.snapshot.live.get(queue, {}).get("when_exhausted")
+    return str(setting.value) if setting else "bury" if worker is None else worker.when_exhausted
+
+
+def limit_of(view: View, visit: Visit, queue: str) -> Limit | None:
+    """The places of a queue with `max_running`; None without one, and in a tick."""
+    if not visit.reads:
+        return None
+    return read_limits(view.backend.caller, view.backend.namespace, [queue], visit.snapshot.live).get(queue)
 
 
 def is_async(view: View, queue: str) -> bool:

@@ -222,6 +222,7 @@ def _register(queue: queues.Queue) -> None:
         shards_count = queue.shards_count
         batch_size = queue.batch_size
         concurrency = queue.concurrency
+        max_running = queue.max_running
         max_retry_count = 0 if queue.blocks else queues.MAX_RETRY_COUNT
         when_exhausted = "block" if queue.blocks else "bury"
 

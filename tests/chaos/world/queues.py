@@ -29,6 +29,8 @@ class Queue(NamedTuple):
     runs: Literal["on threads", "as tasks", "in processes"] = "on threads"
     #: Its first failure blocks a job, until somebody retries it.
     blocks: bool = False
+    #: Batches of it that may run at once, on all nodes.
+    max_running: int | None = None
     #: Seconds that a batch may take.
     perform_timeout: float | None = None
 
@@ -78,6 +80,8 @@ LOADS: Final[Mapping[str, Load]] = {
                 "isolated", 3, 2, is_scored=True, seconds=(0, 0.1), share=0.1, runs="in processes", perform_timeout=2
             ),
             Queue("blocking", 3, 2, is_scored=True, seconds=(0, 0.01), share=0.05, blocks=True),
+            Queue("limited", 4, 2, is_scored=True, seconds=(0, 0.05), share=0.1, max_running=2),
+            Queue("limited-tasks", 2, 1, is_scored=True, seconds=(0, 0.1), share=0.05, runs="as tasks", max_running=3),
             # Longer than a lease.
             Queue("longest", 2, 1, is_scored=True, seconds=(1.1, 2), share=0.003),
         ),
@@ -107,6 +111,12 @@ LOADS: Final[Mapping[str, Load]] = {
         (Trouble(0.15, {"do": "pause"}),),
         threads=5,
     ),
+}
+
+
+#: Queue → batches of it that may run at once.
+LIMITS: Final = {
+    queue.name: queue.max_running for load in LOADS.values() for queue in load.queues if queue.max_running is not None
 }
 
 

@@ -27,7 +27,16 @@ from tests.faults.failpoints.people import People
 from tests.faults.failpoints.scenario import Scenario, in_child
 from tests.faults.failpoints.tripwire import Tripwire, make_scripts_unknown
 
-KINDS = ("node", "async node", "impatient node", "producer", "awaiting producer", "people")
+KINDS = (
+    "node",
+    "async node",
+    "limited node",
+    "limited async node",
+    "impatient node",
+    "producer",
+    "awaiting producer",
+    "people",
+)
 #: A call that a server which knows the scripts never sees.
 LOADS = "SCRIPT"
 #: Runs at a time: they mostly wait.
@@ -44,7 +53,9 @@ class Run:
     def __init__(
         self, socket: str, log: Path, kind: str, call: str | None = None, ordinal: int = 0, how: str = ""
     ) -> None:
-        self.scenario = Scenario(socket, f"failpoint{os.getpid()}-{log.stem}", is_async=kind == "async node")
+        self.scenario = Scenario(
+            socket, f"failpoint{os.getpid()}-{log.stem}", is_async="async" in kind, is_limited="limited" in kind
+        )
         self.kind, self.call, self.ordinal, self.how, self.log = kind, call, ordinal, how, log
         self.pid, self.status, self.deadline = 0, 0, 0.0
         self.calls: dict[str, int] = {}

@@ -59,8 +59,10 @@ class Scenario:
     those that it watches.
     """
 
-    def __init__(self, socket: str, namespace: str, *, is_async: bool = False) -> None:
+    def __init__(self, socket: str, namespace: str, *, is_async: bool = False, is_limited: bool = False) -> None:
         self.socket, self.namespace, self.is_async = socket, namespace, is_async
+        #: At most one batch of the queue runs at a time.
+        self.is_limited = is_limited
         self.own = f"of-the-test:{namespace}"
 
     def connect(self) -> redis.Redis:
@@ -78,7 +80,7 @@ class Scenario:
 
     def with_worker(self, app: Lowkiq) -> tuple[Lowkiq, type[Worker]]:
         """An application with the queue."""
-        act = partial(self._act_all, self.connect())
+        act, most = partial(self._act_all, self.connect()), 1 if self.is_limited else None
 
         @app.worker
         class Jobs(Worker):
@@ -86,6 +88,7 @@ class Scenario:
             shards_count = 2
             max_retry_count = 1
             batch_size = 2
+            max_running = most
 
             def retry_in(self, retry_count: int) -> float:
                 return 0.01

@@ -238,3 +238,8 @@ def test_helpers_go_by_live_settings(isolated: Callable[..., IsolatedNodes]) -> 
     nodes.push({"id": "b", "payload": {"fails": 1}})
     wait_until(lambda: nodes.metrics().morgue_length == 1)
     assert nodes.metrics().failed == 1
+    nodes.worker.actions.set(when_exhausted="discard")
+    wait_until(lambda: len(node.logged("settings_changed")) == 2)
+    nodes.push({"id": "c", "payload": {"fails": 1}})
+    wait_until(lambda: nodes.metrics().failed == 2)
+    assert (nodes.metrics().morgue_length, nodes.metrics().length) == (1, 0)

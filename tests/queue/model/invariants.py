@@ -60,6 +60,8 @@ class Witness:
 
     @staticmethod
     def _nothing_starts_while_stopped(message: Message, reply: Any, before: ShardState, after: ShardState) -> None:
+        if message.script == "claim" and message.is_closed:
+            assert not after.open, f"closed: {message} left an open claim"
         if after.paused:
             assert not after.open, f"paused: {message} left an open claim"
         if before.paused:

@@ -134,17 +134,23 @@ def claim(
     most_of_a_job: int,
     most_in_all: int,
     known: Sequence[int] = (),
+    *,
+    is_closed: bool = False,
 ) -> Message:
     def call(shard: Shard) -> Call[Any]:
         with patch.object(store, "MAX_CLAIM_PAYLOADS", most_in_all):
-            call: Call[Any] = shard.claim(node, str(epoch), number, limit, most_of_a_job, bytes, known=known)
+            call: Call[Any] = shard.claim(
+                node, str(epoch), number, limit, most_of_a_job, bytes, known=known, is_closed=is_closed
+            )
         return _with_layout(call._replace(parse=lambda reply: jobs(call.parse(reply))), layout, 3)
 
     return Message(
         "claim",
-        {"node": node, "epoch": epoch, "number": number, "known": known},
+        {"node": node, "epoch": epoch, "number": number, "known": known, "is_closed": is_closed},
         call,
-        lambda model: model.claim(node, epoch, number, layout, limit, most_of_a_job, most_in_all, known),
+        lambda model: model.claim(
+            node, epoch, number, layout, limit, most_of_a_job, most_in_all, known, is_closed=is_closed
+        ),
         layout,
     )
 

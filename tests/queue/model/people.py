@@ -105,7 +105,10 @@ class NodeAgent:
         self._strays.clear()
         self._open = 0
         most = (limit, most_of_a_job, most_in_all)
-        claim = messages.claim(self._layout, self.name, self._known_epoch, self._number, *most, known)
+        # Some as for a queue with max_running: no push hands a job over to who has no place.
+        is_closed = self._number % 4 == 3
+        name, epoch = self.name, self._known_epoch
+        claim = messages.claim(self._layout, name, epoch, self._number, *most, known, is_closed=is_closed)
         return [*before, claim]
 
     @property

@@ -153,6 +153,8 @@ class ShardModel(ShardRules):
         most_of_a_job: int,
         most_in_all: int,
         known: Collection[int],
+        *,
+        is_closed: bool = False,
     ) -> list[TakenJob]:
         state = self.state
         self._fence(node, epoch)
@@ -183,7 +185,7 @@ class ShardModel(ShardRules):
         if claim:
             state.claims[number] = claim
         else:
-            state.open = None if running or state.held else (epoch, number)
+            state.open = None if running or state.held or is_closed else (epoch, number)
             self._arm()
         return [
             (

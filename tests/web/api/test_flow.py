@@ -6,6 +6,8 @@ import pytest
 
 from lowkiq.admin.past.incidents import read_incidents
 from lowkiq.errors import Paused
+from lowkiq.queue.places import QueuePlaces
+from lowkiq.queue.shard import Exhausted
 
 
 def test_a_queue_is_paused_and_resumed(api, failed):
@@ -93,3 +95,20 @@ def test_an_exact_id_is_found_in_the_states_that_it_is_in(api, failed):
     assert found("new") == {"due", "waiting", "held"}
     assert found("fresh") == {"due", "waiting"}
     assert found("once") == {"due", "scheduled", "retries"}
+
+
+def test_a_queue_tells_who_runs_it_and_who_waits(api, app, failed):
+    assert api.get("queues/q")["limit"] is None
+    for node in ("a", "b"):
+        app.caller.run(QueuePlaces(app.settings.namespace, "q", node, 15).take(1, [f"{node} 1"]))
+    assert api.get("queues/q")["limit"] == {"max_running": 1, "nodes": {"a": 1}, "waiting": ["b"]}
+
+
+def test_a_blocked_id_is_held(api, work, failed):
+    work.perform_async([{"id": "a"}])
+    lease = failed.lease("host:1:abc")
+    lease.settle(exhausted=[Exhausted(job.id, "boom", "block") for job in lease.claim() if job.id == "a"])
+    assert api.act({"action": "hold", "ids": ["a"], "view": "blocked"}) == {"moved": 1}
+    assert api.act({"action": "retry", "ids": ["a"]}) == {"moved": 1}
+    assert [row["id"] for row in api.get("queues/q/jobs?view=held")["jobs"]] == ["a"]
+    assert failed.queued()["a"].payloads and not api.get("queues/q/jobs?view=blocked")["jobs"]

@@ -22,7 +22,11 @@ do
   local now_text = time[1] .. '.' .. string.sub('00000' .. time[2], -6)
   if queued == 0 then
     redis.call('HDEL', P .. 'owner', 'open')
-    redis.call('HSET', P .. 'owner', 'claim', number, 'waiting', 'inf', 'open', ARGV[2] .. ' ' .. number)
+    if ARGV[10] then
+      redis.call('HSET', P .. 'owner', 'claim', number, 'waiting', 'inf')
+    else
+      redis.call('HSET', P .. 'owner', 'claim', number, 'waiting', 'inf', 'open', ARGV[2] .. ' ' .. number)
+    end
     return {now_text, '', {}, '0'}
   end
 
