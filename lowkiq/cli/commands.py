@@ -140,7 +140,7 @@ def run(
         if require is None:
             raise SettingsError("which application? Say -r MODULE or -r MODULE:ATTR")
         _configure_log()
-        number, count = _node_numbers(node_number, number_of_nodes)
+        number, count, is_numbered = _node_numbers(node_number, number_of_nodes)
         named = environment.find("--queues", queues, os.environ)
         several = environment.find("--threads", threads, os.environ)
         _take_signals()
@@ -148,6 +148,7 @@ def run(
             load_app(require),
             node_number=number,
             number_of_nodes=count,
+            is_elastic=not is_numbered,
             queues=environment.parse_queues(named) if named else None,
             threads=environment.parse_threads(several) if several else None,
             burst=burst,
@@ -173,8 +174,8 @@ def _take_signals() -> None:
     release()
 
 
-def _node_numbers(number: str | None, count: str | None) -> tuple[int, int]:
-    """The node's number and the number of all: from options, else the environment, else 0 of 1."""
+def _node_numbers(number: str | None, count: str | None) -> tuple[int, int, bool]:
+    """Number of the node, and of all, from options, else the environment, else 0 of 1; and whether anybody has said."""
     this = environment.find_node_number(number or None, os.environ)
     all_nodes = environment.find_number_of_nodes(count or None, os.environ)
     node_number = environment.parse_node_number(this) if this else 0
@@ -184,7 +185,7 @@ def _node_numbers(number: str | None, count: str | None) -> tuple[int, int]:
             f"node number {node_number} of {number_of_nodes} nodes: numbers go from 0 to the number of nodes - 1 "
             "(--node-number or NODE_NUMBER, --number-of-nodes or NUMBER_OF_NODES)"
         )
-    return node_number, number_of_nodes
+    return node_number, number_of_nodes, bool(this or all_nodes)
 
 
 @cli.command()

@@ -13,7 +13,6 @@ from redis.exceptions import RedisError
 from redis.exceptions import TimeoutError as RedisTimeoutError
 
 from lowkiq import clock
-from lowkiq.admin.beats.fostering import FOSTER
 from lowkiq.admin.beats.hands import HAND
 from lowkiq.node.leases.lease import Lease
 from lowkiq.node.pool import Pool
@@ -25,6 +24,8 @@ from lowkiq.queue.places import PLACE
 CANCEL = b"cancel"
 #: Rings for a shard that somebody has paused (pause.lua).
 PAUSE = b"pause"
+#: Rings for a shard that the node whose part it is asks for (acquire.lua).
+WANTED = b"wanted"
 #: Seconds after which the thread checks whether it is to stop.
 LISTEN = 1.0
 #: Seconds of silence after which Redis is pinged, and that it has for the answer: a listener sends nothing, and would
@@ -36,9 +37,8 @@ RETRY = 0.5
 
 class Doorbell(threading.Thread):
     """
-    Wakes the pools of shards with jobs due, and calls `take_over` with shards that the node is to acquire, `cancel`
-    with those in which somebody has cancelled jobs that run, `pause` with those that somebody has paused, and `hear`
-    when the node itself is asked for something.
+    Wakes the pools of shards with jobs due, and calls `hear` when the node itself is asked for something. `calls` has
+    what else a ring may say of a shard, and who is to know.
 
     A bell that is missed costs no more than `poll_interval`: pools poll, and poll at once when it works again. Renewals
     tell of cancelled jobs and paused shards.
@@ -48,9 +48,7 @@ class Doorbell(threading.Thread):
         self,
         runtime: Runtime,
         pools: Mapping[Lease, Pool],
-        take_over: Callable[[Lease], None],
-        cancel: Callable[[Lease], None],
-        pause: Callable[[Lease], None],
+        calls: Mapping[bytes, Callable[[Lease], None]],
         hear: Callable[[], None] = lambda: None,
     ) -> None:
         super().__init__(name="lowkiq-doorbell", daemon=True)
@@ -58,7 +56,7 @@ class Doorbell(threading.Thread):
         self._by_prefix = {lease.shard.prefix.encode(): lease for lease in pools}
         self._pools = pools
         self._hear = hear
-        self._called = {FOSTER: take_over, CANCEL: cancel, PAUSE: pause}
+        self._calls = calls
         self._is_stopping = False
         #: Set once the node can be rung.
         self.is_listening = threading.Event()
@@ -112,7 +110,7 @@ class Doorbell(threading.Thread):
             self._hear()
         elif prefix == PLACE:
             self._hear_of_place(rest)
-        elif call := self._called.get(prefix):
+        elif call := self._calls.get(prefix):
             if rest in self._by_prefix:
                 call(self._by_prefix[rest])
         elif lease := self._by_prefix.get(prefix):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import structlog
 from redis.exceptions import RedisError
@@ -27,10 +27,14 @@ JOIN = 1.0
 class Drain:
     """
     Hands over the node's shards, the idle ones at once and the others as their jobs end: to the node that stands by for
-    them, or to others that are there. Used by the main thread; the lease keeper goes on renewing what is worked on.
+    them, or to others that are there, its heirs if it knows any. Used by the main thread; the lease keeper goes on
+    renewing what is worked on.
     """
 
-    def __init__(self, runtime: Runtime, workers: Sequence[JobThread], keeper: LeaseKeeper) -> None:
+    def __init__(
+        self, runtime: Runtime, workers: Sequence[JobThread], keeper: LeaseKeeper, heirs: Mapping[Shard, str]
+    ) -> None:
+        self._heirs = heirs
         self._workers = workers
         self._keeper = keeper
         self._runtime = runtime
@@ -52,7 +56,7 @@ class Drain:
             owned = self._owned()
             idle = [lease for lease in owned if not any(thread.may_touch(lease) for thread in self._workers)]
             if released := self._release(idle):
-                ask_to_foster(self._caller, self._runtime.namespace, released, leaver=self._runtime.node)
+                ask_to_foster(self._caller, self._runtime.namespace, released, self._heirs, self._runtime.node)
             self._outage.over()
         except RedisError as error:
             self._outage.met(error, "release_failed")

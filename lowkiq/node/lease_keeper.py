@@ -57,6 +57,8 @@ class LeaseKeeper(threading.Thread):
         #: Shards that somebody has paused, as the node was told.
         self._paused: deque[Lease] = deque()
         self._wanted: list[Lease] = []
+        #: Shards that their own nodes ask for, as the node was told.
+        self._wants: deque[Lease] = deque()
         self._renew_at = self._acquire_at = 0.0
         #: Set once every shard has been tried for.
         self.has_tried = threading.Event()
@@ -74,6 +76,16 @@ class LeaseKeeper(threading.Thread):
     def pause(self, lease: Lease) -> None:
         """Has a paused shard rest."""
         self._paused.append(lease)
+        self._wake.set()
+
+    def want(self, lease: Lease) -> None:
+        """Gives a shard back whose own node asks for it."""
+        self._wants.append(lease)
+        self._wake.set()
+
+    def look_soon(self) -> None:
+        """Has it renew, and learn what others want, and acquire at once: the node's part has changed."""
+        self._renew_at = self._acquire_at = 0.0
         self._wake.set()
 
     def drain(self) -> None:
@@ -171,6 +183,9 @@ class LeaseKeeper(threading.Thread):
 
     def _give_back(self) -> None:
         """Returns shards to the nodes whose part they are: each as soon as no claim of it is in hand."""
+        wants = [self._wants.popleft() for _ in range(len(self._wants))]
+        self._wanted += [lease for lease in wants if lease.want()]
+        self._wanted = [lease for lease in self._wanted if lease.is_wanted]
         calls = [(lease, call) for lease in self._wanted if (call := lease.give_back_call())]
         self._wanted = [lease for lease in self._wanted if lease.epoch is not None]
         for (lease, _), result in zip(calls, self._caller.run_all([call for _, call in calls]), strict=True):

@@ -16,12 +16,13 @@ import structlog
 from redis.exceptions import RedisError
 
 from lowkiq import clock
+from lowkiq.admin.beats.fostering import FOSTER
 from lowkiq.app import Lowkiq
 from lowkiq.environment import ExitCode, state_directory
 from lowkiq.errors import ForkServerDied, SettingsError
 from lowkiq.node.boot import call_hook, call_on_server_init, make_fork_server, open_queues, refuse, say_last_words
 from lowkiq.node.counts.incident_notes import LEAVES, started
-from lowkiq.node.doorbell import Doorbell
+from lowkiq.node.doorbell import CANCEL, PAUSE, WANTED, Doorbell
 from lowkiq.node.drain import BurstEnd, Drain
 from lowkiq.node.health.dump import dump
 from lowkiq.node.health.flushes import flushes_of
@@ -32,6 +33,7 @@ from lowkiq.node.job_thread import JobThread, leases_of_threads
 from lowkiq.node.lease_keeper import LeaseKeeper
 from lowkiq.node.leases.lease import Lease
 from lowkiq.node.live_settings import LiveSettings
+from lowkiq.node.ownership.elastic import Elastic
 from lowkiq.node.quiet import hush
 from lowkiq.node.remote import Remote
 from lowkiq.node.runtime import Runtime, chosen_weights, chosen_workers
@@ -64,6 +66,7 @@ class Node:
 
     Args:
         node_number: from 0; which part of the shards the splitter gives it.
+        is_elastic: nodes share the shards among themselves; numbers are names then.
         queues: the queues that it runs, None for all; a mapping has their weights too, None for a queue without.
         threads: how many, whatever the application's settings say.
         burst: end once nothing is due or in flight in any of these queues.
@@ -81,6 +84,7 @@ class Node:
         *,
         node_number: int = 0,
         number_of_nodes: int = 1,
+        is_elastic: bool = False,
         queues: Collection[str] | None = None,
         threads: int | None = None,
         burst: bool = False,
@@ -96,6 +100,8 @@ class Node:
         self._workers_by_queue, self._weights = chosen_workers(app, queues), chosen_weights(app, queues)
         self._settings = replace(app.settings, threads_per_node=threads) if threads else app.settings
         self._node_number, self._number_of_nodes = node_number, number_of_nodes
+        # A burst ends with its own part; and a splitter of the user's may keep shards apart, and away, on purpose.
+        self._is_elastic = is_elastic and not burst and self._settings.build_splitter is None
         self.name = name or f"{socket.gethostname()}:{os.getpid()}:{secrets.token_hex(4)}"
         self._dead_nodes, self.page = tuple(dead_nodes), page or SharedPage()
         #: Quiet: told to take no jobs, perhaps before it could take any.
@@ -149,6 +155,7 @@ class Node:
             weights=self._weights,
             node_number=self._node_number,
             number_of_nodes=self._number_of_nodes,
+            is_elastic=self._is_elastic,
             known_dead=self._dead_nodes,
             page=self.page,
         )
@@ -163,22 +170,29 @@ class Node:
         runtime = self._runtime
         self._workers = make_threads(runtime, self._fork_server)
         pools = {lease: thread.pool for thread in self._workers for lease in thread.pool.leases}
-        self._own = [lease for lease in pools if not lease.is_foster]
+        self._leases = list(pools)
         self._keeper = LeaseKeeper(runtime, pools, self._workers)
+        self._elastic = Elastic(runtime, pools, self._may_have, self._keeper.look_soon) if self._is_elastic else None
         report = HealthReport(runtime, self._workers, os.environ)
-        self._heartbeat = Heartbeat(runtime, lambda round_trip: report(self.state, round_trip), Housekeeping(runtime))
+        house = Housekeeping(runtime, self._elastic.balance) if self._elastic else Housekeeping(runtime)
+        self._heartbeat = Heartbeat(runtime, lambda round_trip: report(self.state, round_trip), house)
         self._beat_soon = self._heartbeat.beat_soon
         self._remote.connect(self._signals.wake, self._beat_soon)
         runtime.flushes.extend(flushes_of(runtime, self._remote))
         shared_out = {pool for lease, pool in pools.items() if not lease.performer.is_async}
         self._follow = LiveSettings(runtime, pools, shared_out, self._beat_soon)
         runtime.flushes.append(self._follow)
+        if self._elastic:
+            runtime.flushes.append(self._elastic)
         keeper = self._keeper
-        self._doorbell = Doorbell(runtime, pools, self._take_over, keeper.cancel, keeper.pause, self._beat_soon)
+        calls = {FOSTER: self._take_over, WANTED: keeper.want, CANCEL: keeper.cancel, PAUSE: keeper.pause}
+        self._doorbell = Doorbell(runtime, pools, calls, self._beat_soon)
 
     def _start_threads(self) -> None:
         with contextlib.suppress(RedisError):  # then with the first beat
             self._follow()
+            if self._elastic:
+                self._elastic()
         self._doorbell.start()
         # Acquiring a shard arms its bell, so somebody should be listening; if not, polling does.
         self._doorbell.is_listening.wait(READY_WITHIN)
@@ -196,12 +210,12 @@ class Node:
         self._set_state("ready", "started", started(self._node_number, self._number_of_nodes, os.environ))
         logger.info(
             "ready", node=self.name, number=f"{self._node_number} of {self._number_of_nodes}",
-            queues=len(self._workers_by_queue), shards=len(self._own), threads=len(self._workers),
+            queues=len(self._workers_by_queue), shards=len(self._own()), threads=len(self._workers),
         )  # fmt: skip
         call_hook("node_started", self._settings.node_started)
         if self._is_quiet:
             self.quiet("as the others here")
-        burst_end = BurstEnd(self._runtime, self._own) if self._is_burst else None
+        burst_end = BurstEnd(self._runtime, self._own()) if self._is_burst else None
         while not self._wait(BURST_TICK if burst_end else TICK):
             if burst_end and burst_end.is_reached():
                 return
@@ -252,6 +266,12 @@ class Node:
         if self.state == "ready" or not lease.is_foster:
             self._keeper.take_over(lease)
 
+    def _own(self) -> list[Lease]:
+        return [lease for lease in self._leases if not lease.is_foster]
+
+    def _may_have(self) -> bool:
+        return self.state in {"starting", "ready"} and not self._is_quiet
+
     def _set_state(self, state: str, kind: str = "", says: str = "") -> None:
         """Enters a state; with a kind of incident, it is one."""
         self.state = state
@@ -288,7 +308,7 @@ class Node:
         if self.state != "retiring":
             self._leave("retiring" if self._is_to_retire else "draining")
         runtime = self._runtime
-        drain = Drain(runtime, self._workers, self._keeper)
+        drain = Drain(runtime, self._workers, self._keeper, self._elastic.heirs() if self._elastic else {})
         drain.begin()
         while drain.advance() and clock.monotonic() < self._leave_at:
             self._wait(BURST_TICK)

@@ -145,6 +145,8 @@ class Runtime:
     weights: dict[str, int] = field(default_factory=dict)
     node_number: int = 0
     number_of_nodes: int = 1
+    #: Nodes share the shards among themselves, whatever their numbers.
+    is_elastic: bool = False
     #: Names of nodes known to be dead: their shards are taken without waiting for the lease.
     known_dead: Sequence[str] = ()
     #: Shared with the supervisor, if there is one.

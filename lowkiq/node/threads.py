@@ -41,7 +41,8 @@ def make_threads(runtime: Runtime, fork_server: ForkServer | None = None) -> lis
         own, sizes = {lease for group in groups for lease in group}, [1] * len(groups)
     else:
         groups, sizes = [leases], [settings.threads_per_node]
-        own = set(part_of_node(leases, runtime.node_number, runtime.number_of_nodes))
+        # Of one that is elastic none is its own before it knows of the others (elastic.py).
+        own = set() if runtime.is_elastic else set(part_of_node(leases, runtime.node_number, runtime.number_of_nodes))
     threads: list[JobThread] = []
     isolation = Isolation()
     # What is not the node's part it runs as well, in case other nodes are away (housekeeping.py).

@@ -98,6 +98,11 @@ def nodes(namespace: str) -> str:
     return f"{namespace}:nodes"
 
 
+def members(namespace: str) -> str:
+    """Zset: node to which shards may be dealt → when it has said so last. What it says is beside it, in one slot."""
+    return f"{namespace}:{{members}}"
+
+
 def node(namespace: str, name: str) -> str:
     """String: the health of a node, as JSON with a TTL."""
     return f"{namespace}:node:{name}"

@@ -110,6 +110,8 @@ class Options:
 
     #: Number of the first node here; the others follow.
     first_node: int = 0
+    #: Nobody has numbered the nodes: they share the shards among themselves.
+    is_elastic: bool = False
     #: None: no Redis was named, so the supervisor brings its own.
     redis_url: str | None = None
 
@@ -172,7 +174,8 @@ def _numbers(nodes: int, number: str | None, total: str | None, environ: Mapping
             f"{here} with --nodes {nodes} runs nodes {first} to {first + nodes - 1}, but {everywhere} allows 0 to "
             f"{count - 1}: NUMBER_OF_NODES counts the nodes of all machines (machines times --nodes)"
         )
-    return {"node_number": machine, "first_node": first, "number_of_nodes": count}
+    is_elastic = here is None and everywhere is None
+    return {"node_number": machine, "first_node": first, "number_of_nodes": count, "is_elastic": is_elastic}
 
 
 def _check_reload(given: Mapping[str, Any]) -> None:

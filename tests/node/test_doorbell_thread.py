@@ -11,8 +11,9 @@ from typing import Any
 import pytest
 
 from lowkiq import Lowkiq
+from lowkiq.admin.beats.fostering import FOSTER
 from lowkiq.node import doorbell, lease_keeper
-from lowkiq.node.doorbell import Doorbell
+from lowkiq.node.doorbell import CANCEL, Doorbell
 from lowkiq.node.lease_keeper import LeaseKeeper
 from lowkiq.node.threads import leases_of
 from tests.node.driven import acquire, runtime_of, thread_of
@@ -46,12 +47,9 @@ class Watched:
         return made
 
 
-def _pass(*_: object) -> None: ...
-
-
 @contextmanager
 def listening(app: Lowkiq, client: Any) -> Iterator[None]:
-    with running(Doorbell(runtime_of(app, caller=SimpleNamespace(client=client)), {}, _pass, _pass, _pass)):
+    with running(Doorbell(runtime_of(app, caller=SimpleNamespace(client=client)), {}, {})):
         yield
 
 
@@ -101,7 +99,7 @@ def test_a_node_that_stands_by_acquires_a_shard_as_soon_as_it_is_released(
     thread = thread_of(lease.runtime, lease)
     pools = {lease: thread.pool}
     keeper = LeaseKeeper(lease.runtime, pools, [thread])
-    bell = Doorbell(lease.runtime, pools, keeper.take_over, keeper.cancel, keeper.pause)
+    bell = Doorbell(lease.runtime, pools, {FOSTER: keeper.take_over})
     with running(bell), running(keeper):
         wait_until(lambda: bell.is_listening.is_set() and lease.holder == "one")
         released = held.release_call()
@@ -123,7 +121,7 @@ class Cancelled:
         (self.claim,) = self.thread.in_hand
         pools = {self.lease: self.thread.pool}
         self.keeper = LeaseKeeper(self.lease.runtime, pools, [self.thread])
-        self.bell = Doorbell(self.lease.runtime, pools, self.keeper.take_over, self.keeper.cancel, self.keeper.pause)
+        self.bell = Doorbell(self.lease.runtime, pools, {CANCEL: self.keeper.cancel})
 
 
 @pytest.fixture

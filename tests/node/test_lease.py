@@ -158,7 +158,7 @@ def test_a_lease_that_was_lost_does_not_hinder_the_release_of_the_others(app: Lo
     runtime = runtime_of(app)
     leases = [acquire(lease) for lease in leases_of(runtime, worker)]
     leases[0].lost(leases[0].epoch or "")
-    Drain(runtime, [], None)._release(leases)  # type: ignore[arg-type]
+    Drain(runtime, [], None, {})._release(leases)  # type: ignore[arg-type]
     assert [lease.epoch for lease in leases] == [None, None, None]
 
 

@@ -57,7 +57,7 @@ def _none(now: Situation) -> Alert:
 
 def _starts(now: Situation, group: Group) -> bool:
     """True as long as all that say how many there are have just begun: the others are on their way."""
-    first = min(node.started_at for node in group.nodes if node.number_of_nodes >= group.size)
+    first = min(node.started_at for node in group.numbered if node.number_of_nodes >= group.size)
     return 0 <= now.at - first < STARTING
 
 

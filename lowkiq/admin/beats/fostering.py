@@ -20,12 +20,15 @@ UNOWNED_TTL: Final = 15
 FOSTER: Final = b"foster"
 
 
-def ask_to_foster(caller: Caller, namespace: str, told: Mapping[Shard, str], leaver: str = "") -> None:
+def ask_to_foster(
+    caller: Caller, namespace: str, told: Mapping[Shard, str], heirs: Mapping[Shard, str], leaver: str = ""
+) -> None:
     """
     Asks nodes that are ready, and run these shards' queues, to stand in for the nodes whose part the shards are.
 
     Args:
         told: shards that nobody has, each with a node that was told already, or "". Others are asked if it isn't there.
+        heirs: the nodes that are asked first, as far as they are there.
         leaver: a node that is not to be asked.
     """
     living = {node.node: node for node in read_health(caller, namespace) if not node.is_late}
@@ -34,8 +37,12 @@ def ask_to_foster(caller: Caller, namespace: str, told: Mapping[Shard, str], lea
     takers = {queue: [node for node in able if node.runs(queue)] for queue in {shard.queue for shard in told}}
     rings: list[tuple[Any, ...]] = []
     for number, (shard, name) in enumerate(told.items()):
-        if name not in living and (nodes := takers[shard.queue]):
+        if name in living:
+            continue
+        nodes, taker = takers[shard.queue], heirs.get(shard, "")
+        if taker not in living and nodes:
             taker = nodes[number % len(nodes)].node
+        if taker in living:
             rings.append(("PUBLISH", keys.doorbell(namespace, taker), FOSTER + b" " + shard.prefix.encode()))
     caller.commands(rings)
 

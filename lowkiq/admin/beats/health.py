@@ -77,6 +77,8 @@ class NodeHealth(msgspec.Struct, frozen=True, kw_only=True):
     node_number: Count
     number_of_nodes: Count
     slot: Count | None
+    #: Nodes share the shards among themselves: its number is only a name.
+    is_elastic: bool = False
     #: "ready", "quiet", "draining" or "retiring".
     state: Text
     started_at: Seconds
@@ -90,6 +92,8 @@ class NodeHealth(msgspec.Struct, frozen=True, kw_only=True):
     refused: Annotated[dict[Text, Text], Meta(max_length=10_000)] = {}
     #: Queue → shards.
     owned: Shards
+    #: Queue → shard → threads that it keeps busy; told by nodes that share by themselves.
+    loads: Annotated[dict[Text, dict[Count, Annotated[float, Meta(ge=0, le=1e6)]]], Meta(max_length=10_000)] = {}
     #: Those of them that are another node's part, for which this one stands in.
     fostered: Shards = {}
     #: Holder → queue → shards that are this node's part, and that the holder has; "" is nobody known.

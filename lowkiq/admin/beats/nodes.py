@@ -23,25 +23,31 @@ class Group(NamedTuple):
         """The queues that its nodes run, as far as they tell."""
         return sorted({queue for node in self.nodes for queue in node.queues or ()})
 
+    @property
+    def numbered(self) -> list[NodeHealth]:
+        """Its nodes whose part of the shards follows from their number."""
+        return [node for node in self.nodes if not node.is_elastic]
+
     def runs(self, queue: str) -> bool:
         """Returns whether any of its nodes runs that queue, as far as they tell."""
         return any(node.runs(queue) for node in self.nodes)
 
     @property
     def size(self) -> int:
-        """How many nodes there should be."""
-        return min(max(node.number_of_nodes for node in self.nodes), MOST_NODES)
+        """How many nodes there should be, as far as they are numbered: 0 if they share by themselves."""
+        return min(max((node.number_of_nodes for node in self.numbered), default=0), MOST_NODES)
 
     @property
     def missing(self) -> list[int]:
         """Numbers from which no beat comes."""
-        numbers = {node.node_number for node in self.nodes}
+        numbers = {node.node_number for node in self.numbered}
         return [number for number in range(self.size) if number not in numbers]
 
     @property
     def doubled(self) -> list[int]:
         """Numbers that several nodes have. One that a supervisor has started to replace another only stands by."""
-        places = {(node.node_number, node.supervisor) for node in self.nodes if not (node.is_late or node.is_leaving)}
+        there = [node for node in self.numbered if not (node.is_late or node.is_leaving)]
+        places = {(node.node_number, node.supervisor) for node in there}
         several = Counter(number for number, _ in places)
         return sorted(number for number, count in several.items() if count > 1)
 

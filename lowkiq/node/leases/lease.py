@@ -75,6 +75,8 @@ class Lease:
         self.has_suspects = False
         #: For the pool: when the shard is to be looked at; and when it was last rung, and for what time (monotonic).
         self.due_at = math.inf
+        #: Seconds for which threads have performed its jobs, without what they perform just now.
+        self.busy_seconds = 0.0
         self.rung_at, self.rung_for = 0.0, math.inf
 
     def follow_worker(self) -> None:
@@ -151,6 +153,12 @@ class Lease:
         """Notes that the lease was kept; from a foster it may be wanted back."""
         self.until = asked_at + self._ttl
         self.is_wanted = self.is_foster and is_wanted
+
+    def want(self) -> bool:
+        """Notes that its own node asks for it. Returns whether that is news."""
+        is_news = self.is_foster and self.epoch is not None and not self.is_wanted
+        self.is_wanted = self.is_wanted or is_news
+        return is_news
 
     def lost(self, epoch: str) -> bool:
         """Notes that another node owns the shard: nothing more is sent or started. False when that was known."""

@@ -8,7 +8,7 @@
 -- returns {'OWNED', epoch, next due or '', now, restored, buried} or {'HELD', holder, seconds until its lease ends}
 -- errors: LAYOUT, NEWER
 --@ shard clock layout oom
---@ bell oldest_due
+--@ bell ring_node oldest_due
 --@ notes note
 local P = KEYS[1]
 local refusal, known_layout, last_score = check_layout(P, ARGV[2], true)
@@ -37,6 +37,7 @@ if is_foreign and rest > 0 and not ran then
   if ARGV[5] == '1' and owner[5] ~= ARGV[1] then
     free_first(P)
     redis.call('HSET', P .. 'owner', 'wanted', ARGV[1])
+    ring_node(P, holder, 'wanted ' .. P)
   end
   return {'HELD', holder, string.format('%.6f', rest)}
 end

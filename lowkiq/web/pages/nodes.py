@@ -203,11 +203,14 @@ def _summary(snapshot: Snapshot, groups: Sequence[Group]) -> str:
     loops = [node.tasks for node in nodes if node.tasks is not None]
     # By the leases, as the alerts have it: a heartbeat may be of before its node lost them.
     owned = sum(shard.lease_rest > 0 for shard in snapshot.shards)
-    seen = sum(len({node.node_number for node in group.nodes if not node.is_late}) for group in groups)
+    seen = sum(len({node.node_number for node in group.numbered if not node.is_late}) for group in groups)
+    sharing = sum(node.is_elastic for node in nodes)
     of = sum(group.size for group in groups)
+    numbered = [f"{seen} of {formatting.plural(of, 'node')}"] if of or not sharing else []
+    there = " and ".join([*numbered, *([formatting.plural(sharing, "node")] if sharing else [])])
     return " · ".join(
         [
-            f"{seen} of {formatting.plural(of, 'node')}" + (f", {late} late" if late else ""),
+            there + (f", {late} late" if late else ""),
             *([f"{busy:,} of {formatting.plural(len(threads), 'thread')} busy"] if threads or not loops else []),
             *([formatting.plural(sum(loops), "task")] if loops else []),
             f"{owned:,} of {formatting.plural(sum(snapshot.shards_counts.values()), 'shard')} owned",

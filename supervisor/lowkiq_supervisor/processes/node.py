@@ -144,6 +144,7 @@ def run_node(spec: NodeSpec, on_state: OnState) -> int:
             app,
             node_number=spec.node_number,
             number_of_nodes=options.number_of_nodes,
+            is_elastic=options.is_elastic,
             queues=options.queues,
             threads=options.threads,
             burst=options.burst,

@@ -1,0 +1,1 @@
+"""Ownership: which shards are this node's part, where nobody has numbered the nodes."""

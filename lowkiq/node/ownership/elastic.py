@@ -1,0 +1,145 @@
+"""Elastic: has a node learn, beat by beat, which shards are its part, where nobody has numbered the nodes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Final
+
+import structlog
+
+from lowkiq.admin.beats.health import NodeHealth
+from lowkiq.admin.beats.members import Member, Members, Placement
+from lowkiq.admin.words import plural, printable
+from lowkiq.node.leases.lease import Lease
+from lowkiq.node.ownership.balance import balance
+from lowkiq.node.ownership.deal import deal
+from lowkiq.node.runtime import Runtime
+from lowkiq.queue.call import redis_time
+from lowkiq.queue.shard import Shard
+
+logger = structlog.get_logger("lowkiq")
+
+#: Shards that the log names when a node's part has changed.
+MOST_LOGGED: Final = 20
+#: Seconds for which a shard that has moved for its load stays where it is; and for which its place is kept.
+REST, KEPT = 60.0, 3_600.0
+
+
+class Elastic:
+    """
+    Called before anything runs, and with each beat; nodes that come and go ring the others for one. A shard that is no
+    longer the node's part is one that it stands in for: its jobs run on until the node whose part it is asks for it.
+
+    Args:
+        may_have: tells whether shards may be dealt to this node: not while it takes no jobs, or ends.
+        look: called when its part has changed: some shards are to be asked for, others are perhaps wanted.
+    """
+
+    def __init__(
+        self, runtime: Runtime, leases: Iterable[Lease], may_have: Callable[[], bool], look: Callable[[], None]
+    ) -> None:
+        self._runtime = runtime
+        self._leases: dict[str, list[Lease]] = {}
+        for lease in leases:
+            self._leases.setdefault(lease.shard.queue, []).append(lease)
+        self._may_have = may_have
+        self._look = look
+        self._members = Members(runtime.caller, runtime.namespace, runtime.node)
+        #: Dead nodes that the others know of.
+        self._left: set[str] = set()
+
+    def __call__(self) -> None:
+        """Raises RedisError."""
+        dead = {node.name for node in self._runtime.dead_nodes()} - self._left
+        self._members.leave(dead)
+        self._left |= dead
+        may_have = self._may_have()
+        if not self._members.tell(self._own() if may_have else None):
+            return
+        came, went = list[Lease](), list[Lease]()
+        for queue, leases in self._leases.items():
+            dealt = self._deal(queue, leases, self._members.known)
+            for lease, node in zip(leases, dealt, strict=True):
+                is_foster = not may_have or node != self._runtime.node
+                if is_foster != lease.is_foster:
+                    (went if is_foster else came).append(lease)
+                    lease.is_foster = is_foster
+        if came or went:
+            logger.info("part_changed", nodes=len(self._members.known), came=_named(came), went=_named(went))
+            self._look()
+
+    def balance(self, nodes: Sequence[NodeHealth]) -> None:
+        """
+        Has shards change places where a node is much busier than others; called by the node whose turn it is. One that
+        has moved rests, and counts with the load that it had: what its new node tells of it grows but slowly. Raises
+        RedisError.
+        """
+        now, places = redis_time(self._runtime.caller), self._members.placements
+        known = {node.node: self._members.known[node.node] for node in nodes if node.node in self._members.known}
+        moved = {shard: place for shard, place in places.items() if now - place.at < REST}
+        loads = {name: self._loads_of(name, member, nodes, moved) for name, member in known.items()}
+        found = balance(loads, {name: member.weight for name, member in known.items()}, moved)
+        # A place is only for as long as its node is there; and what lies where it should does not need one for ever.
+        over = [shard for shard, place in places.items() if place.node not in known or now - place.at > KEPT]
+        if found or over:
+            was = {shard: load for shards in loads.values() for shard, load in shards.items()}
+            given = {shard: Placement(node, now, round(was[shard], 3)) for shard, node in found.items()}
+            self._members.give(given, over)
+            for (queue, index), place in given.items():
+                logger.info("balanced", queue=queue, shard=index, to=place.node, load=place.load)
+            if given:
+                self._runtime.incidents.note("balanced", _told(given))
+
+    def _loads_of(
+        self, name: str, member: Member, nodes: Sequence[NodeHealth], moved: Mapping[tuple[str, int], Placement]
+    ) -> dict[tuple[str, int], float]:
+        """The load of each shard that a node has, or is given just now."""
+        told = next(node.loads for node in nodes if node.node == name)
+        shards = {(queue, index) for queue, some in member.owned.items() for index in some} - moved.keys()
+        loads = {(queue, index): told.get(queue, {}).get(index, 0.0) for queue, index in shards}
+        return loads | {shard: place.load for shard, place in moved.items() if place.node == name}
+
+    def heirs(self) -> dict[Shard, str]:
+        """The nodes that this node's shards go to when it ends, as far as it knows them."""
+        others = {name: member for name, member in self._members.known.items() if name != self._runtime.node}
+        found = {}
+        for queue, leases in self._leases.items():
+            for lease, node in zip(leases, self._deal(queue, leases, others), strict=True):
+                if node is not None:
+                    found[lease.shard] = node
+        return found
+
+    def _own(self) -> Member:
+        refused = self._runtime.refusals
+        owned = {
+            queue: [lease.shard.index for lease in leases if lease.epoch is not None]
+            for queue, leases in self._leases.items()
+            if not refused.has(queue)
+        }
+        return Member(self._runtime.settings.threads_per_node, owned)
+
+    def _deal(self, queue: str, leases: list[Lease], members: Mapping[str, Member]) -> list[str | None]:
+        """The node that each of these shards is to have. Of what this node has, its word is newer than its beat."""
+        running = {name: member for name, member in members.items() if queue in member.owned}
+        holders: list[str | None] = [None] * len(leases)
+        for name, member in sorted(running.items()):
+            for index in member.owned[queue]:
+                if index < len(holders):
+                    holders[index] = name
+        for lease in leases:
+            if lease.epoch is not None:
+                holders[lease.shard.index] = self._runtime.node
+            elif holders[lease.shard.index] == self._runtime.node:
+                holders[lease.shard.index] = lease.holder
+        places = {index: place.node for (of, index), place in self._members.placements.items() if of == queue}
+        return deal(queue, len(leases), {name: member.weight for name, member in running.items()}, holders, places)
+
+
+def _told(given: Mapping[tuple[str, int], Placement]) -> str:
+    (queue, index), hottest = max(given.items(), key=lambda row: row[1].load)
+    which = f"shard {index} of {printable(queue, 60)}, which kept {hottest.load:.1f} threads busy, goes to"
+    return f"{plural(len(given), 'shard')} change nodes, as one was too busy: {which} {printable(hottest.node, 80)}"
+
+
+def _named(leases: list[Lease]) -> list[str]:
+    return [f"{lease.shard.queue}:{lease.shard.index}" for lease in leases[:MOST_LOGGED]]
