@@ -9,6 +9,7 @@ from typing import Any, Final
 from lowkiq.errors import SettingsError, short, unknown_option
 from lowkiq.policies import MOST_RETRIES, check_retry
 from lowkiq.queue.keys import MOST_SHARDS
+from lowkiq.rate import Rate, parse_rate
 
 #: Option → the least and the most that it may be.
 RANGES: Final[Mapping[str, tuple[int, int]]] = {
@@ -18,7 +19,7 @@ RANGES: Final[Mapping[str, tuple[int, int]]] = {
     "max_retry_count": (0, MOST_RETRIES),
 }
 #: Options that may be None.
-OPTIONAL: Final = ("concurrency", "perform_timeout")
+OPTIONAL: Final = ("concurrency", "perform_timeout", "rate")
 #: Seconds that a perform_timeout may be: a day.
 LONGEST_PERFORM: Final = 86_400
 #: The lowest level that is logged by nodes of a queue.
@@ -26,7 +27,7 @@ LOG_LEVELS: Final = ("debug", "info", "warning", "error")
 #: Fates of a job after its last try.
 FATES: Final = ("bury", "block", "discard")
 #: What can be set while nodes run.
-LIVE: Final = ("concurrency", "batch_size", "max_retry_count", "perform_timeout", "log_level")
+LIVE: Final = ("concurrency", "batch_size", "max_retry_count", "perform_timeout", "rate", "log_level")
 
 
 def check_option(label: str, name: str, value: Any) -> None:
@@ -42,6 +43,9 @@ def check_option(label: str, name: str, value: Any) -> None:
             )
     elif name == "retry":
         check_retry(label, value)
+    elif name == "rate":
+        if not isinstance(value, Rate):
+            raise SettingsError(f"{label}: rate is {short(value)}, it must be such as Rate(100, per=60), or None")
     elif name == "when_exhausted":
         if value not in FATES:
             raise SettingsError(f'{label}: when_exhausted is {short(value)}, it must be "bury", "block" or "discard"')
@@ -58,6 +62,8 @@ def check_live(queue: str, name: str, value: Any) -> None:
     """Raises SettingsError for what can't be set, or can't have that value; it names what was meant perhaps."""
     if name not in LIVE:
         raise unknown_option("live setting", name, LIVE)
+    if name == "rate" and value is not None:
+        value = parse_rate(f"queue {queue}", value)
     check_option(f"queue {queue}", name, value)
 
 

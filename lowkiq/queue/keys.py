@@ -28,6 +28,8 @@ Blocked jobs came so: to an older Lowkiq they are due at a time that never comes
 them, nor hands pushes over past them. Its operators may delete them, or make them due; newer nodes notice that when
 they acquire the shard.
 
+Rates (rate.lua) came so, in keys of their own: an older node starts jobs without asking.
+
 `morgue:newer` (claimed.lua) came so: an older operator leaves it beside the queue, and a later revive of that id may
 ask once too often. Jobs that older nodes and producers make due at once run by their ids, as ever.
 """
@@ -81,6 +83,11 @@ def newer_layout(queue: str, version: int | str) -> NewerLayout:
 def shard(namespace: str, queue: str, index: int) -> str:
     """Prefix of a shard's keys. The braces are a hash tag: they live in one Cluster slot, where scripts are atomic."""
     return f"{namespace}:{{{queue}:{index}}}:"
+
+
+def rate(namespace: str, queue: str) -> str:
+    """Prefix of what the rates of a queue keep (rate.lua). It is no shard's: no index is called `rate`."""
+    return f"{namespace}:{{{queue}:rate}}:"
 
 
 def queues(namespace: str) -> str:

@@ -62,6 +62,8 @@ class Snoozed(NamedTuple):
     id: str
     #: Seconds until then.
     delay: float
+    #: What it is told of: one that its rate did not let start has not run, and stays suspected of what it was.
+    kind: Literal["snoozed", "limited"] = "snoozed"
 
 
 class Exhausted(NamedTuple):
