@@ -33,12 +33,12 @@ class Told(NamedTuple):
 
     #: Redis's time.
     now: float
-    #: For each job that was asked for when it may: None: now; NOT_YET: to be asked again once others have started.
+    #: For each job that was asked for when it may: None or PLACED: now; NOT_YET: to be asked again later.
     times: Sequence[float | None]
 
 
-#: A time that is not told yet.
-NOT_YET: Final = -1.0
+#: In place of times: not told yet; and now, of a job that has a place in the line, which goes once it has started.
+NOT_YET, PLACED = -1.0, 0.0
 
 
 def rate_call(
@@ -88,6 +88,9 @@ def read_waiting(caller: Caller, namespace: str, queues: Sequence[str], now: flo
     return found
 
 
+_WORDS: Final = {b"": None, b"+": PLACED, b"-": NOT_YET}
+
+
 def _score(reply: Any) -> float:
     """The score in the reply to a ZRANGE of one member; a client of RESP3 gets it in a pair."""
     if not reply:
@@ -109,4 +112,4 @@ def _told(reply: list[bytes]) -> Told:
 
 
 def _time(reply: bytes) -> float | None:
-    return NOT_YET if reply == b"-" else float(reply) if reply else None
+    return _WORDS[reply] if reply in _WORDS else float(reply)

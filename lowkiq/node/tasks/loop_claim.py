@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Collection, Sequence
 from typing import Protocol
 
 from lowkiq import clock
@@ -138,6 +138,14 @@ class LoopClaim(ClaimInHand):
         self._released += [job.id for job in self._unstarted]
         self._unstarted = []
 
+    def _unstarted_jobs(self) -> Sequence[Job]:
+        return self._unstarted
+
+    def _take_out(self, ids: Collection[str], granted: int) -> Collection[str]:  # noqa: ARG002 (all start at once)
+        taken = {job.id for job in self._unstarted if job.id in ids}
+        self._unstarted = [job for job in self._unstarted if job.id not in ids]
+        return taken
+
     def _done_jobs(self) -> Sequence[Job]:
         return self._ended
 
@@ -209,10 +217,11 @@ class TaskBatch:
             self.task.cancel()
 
     async def _run(self) -> Failures | None:
-        if self._claim.is_resting:
+        self.running_since = clock.monotonic()  # until here it waited for the loop
+        if self._claim.is_resting or self.running_since >= self._claim.startable_until:
             return Failures(released=[job.id for job in self.running])
         enter(Context(self))
-        self.running_since = clock.monotonic()  # until here it waited for the loop
+        self._claim.note_started(self.running)
         performer, jobs = self._claim.lease.performer, list(self.running)
         timeout = self.worker.perform_timeout
         timer = asyncio.get_running_loop().call_later(timeout, self.stop, Stop.TIMED_OUT) if timeout else None

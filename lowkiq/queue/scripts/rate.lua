@@ -15,7 +15,8 @@
 -- ARGV  1 microseconds between two starts, 2 between two places, 3 of tolerance, 4 most jobs that are to start now; then
 --       lists, each with its length in front: to rest: key, seconds, id ('' for none) of a job that comes back then ·
 --       started: key, id · asked: key, id
--- returns {now, for each that is asked: '' to start now, '-' to ask again once others have started, or when to come}
+-- returns {now, for each that is asked: '' to start now, '+' the same, from a place, '-' to ask again once others have
+--       started, or when to come}
 --@ shard clock oom
 local P = KEYS[1]
 local SPACING, PLACE, TOLERANCE = tonumber(ARGV[1]), tonumber(ARGV[2]), tonumber(ARGV[3])
@@ -135,7 +136,7 @@ local function answer(key, id, was_planned, was_delayed)
     granted = granted + 1
     line.start = math.max(line.start, now) + SPACING
     line.has_changed = true
-    return ''
+    return place and '+' or ''
   end
   if place then
     local time = next_place(line, 'later')
