@@ -16,26 +16,26 @@ MOST_JOBS: Final = 1_000_000
 SHORTEST: Final = 0.1
 LONGEST: Final = 366 * 86_400
 
-# The arithmetic of it. Starts are spaced by s = per / limit · (1 + SPARE), as nominal times (GCRA). A job starts at most
-# `tolerance` before its nominal time, since one that comes early need not come twice, and the burst after a late one is as
-# short; and at most `fresh` after it, since a node asks again before it starts what it was granted earlier. So of n starts
-# within a time t the first and the last are (n − 1)·s apart nominally, and (n − 1)·s ≤ t + tolerance + fresh. That no
-# window of `per` has more than `most`, n = most + 1 must be impossible for t < per:
+# The arithmetic of it. Redis knows when it has let jobs start, and lets another one once `window` has passed since the
+# one that is `most` before it. A job starts at most `fresh` after that, as its node asks again for what was granted
+# earlier. So of most + 1 starts the first and the last are at least window - fresh apart: with fresh below window - per,
+# no `per` seconds, whenever they begin, have more than `most`. The window is per · (1 + SPARE), and fresh nine tenths of
+# the spare, 7 ms of a second: the last tenth is for what no check sees, the way from it into the handler.
 #
-#     most · s ≥ per + tolerance + fresh,   so   tolerance + fresh ≤ per · ((1 + SPARE) · most / limit − 1)
+# Of a limit from 200 on, only each `group`-th start is known by its time, a hundred to two hundred in all; what that says
+# of the others errs by up to group - 1 of them, on the late side. Those are added to the limit: most = limit + group - 1,
+# at most 1.01 · limit, and at least the limit is had in each window.
 #
-# `most` is what the promise allows, floor(limit · 1.01): below a limit of 100 the limit itself, so there they share
-# SPARE · per, 12.5 ms of a second; from 100 on it is 17.6 to 22.6 ms. A tenth of that is kept for what no check sees: the
-# way from the last one into the handler.
-#
-# Places in the line are PLANNED apart, a little more than s, so that the line catches up after a start that was late: of
-# the rate 1 / (1 + PLANNED) = 98.5 % is used while jobs wait, half a percent of it in hand for late starts.
-SPARE: Final = 0.0125
+# Places in the line are PLANNED apart: of the rate 1 / (1 + PLANNED) = 98.5 % is used while jobs wait. That is less than
+# a window allows, by 7 ms of a second. So late nodes make up at once for places that they have missed; a window later
+# those who come in time may have to wait for a moment, as long as those were late less the 7 ms, in their node's hand.
+SPARE: Final = 0.008
 PLANNED: Final = 0.015
-#: What any window may have, of the limit.
-MOST: Final = 1.01
-#: Shares of what the arithmetic leaves.
-EARLY, LATE = 0.55, 0.35
+FRESH: Final = 0.9
+#: Starts that are known by their time, at least, of a limit that has so many.
+KNOWN: Final = 100
+#: A job may start so much before its place, as a share of `per`, and in seconds: else it would come once more.
+EARLY: Final = (0.01, 0.002)
 
 Key: TypeAlias = str | int
 _SET: Final = re.compile(r"([0-9]{1,7})(?:/([0-9]{1,8}(?:\.[0-9]{1,6})?))?")
@@ -49,7 +49,7 @@ class Rate:
     Args:
         limit: jobs. One is an id, with the payloads that it is handed over with.
         per: seconds.
-        by: the key of a job, by its id and its lowest payload: each key has the rate for itself. None: the queue has it.
+        by: gives a job's key by its id and its lowest payload: each key has the rate for itself. None: the queue has it.
     """
 
     limit: int
@@ -72,9 +72,24 @@ class Rate:
         return f"{self.limit}/{self.per:g}"
 
     @property
-    def spacing(self) -> float:
-        """Seconds between two starts."""
-        return self.per / self.limit * (1 + SPARE)
+    def window(self) -> float:
+        """Seconds in which at most `most` jobs are let start."""
+        return self.per * (1 + SPARE)
+
+    @property
+    def fresh(self) -> float:
+        """Seconds for which a job that may start now may do so."""
+        return self.per * SPARE * FRESH
+
+    @property
+    def group(self) -> int:
+        """Starts that are known by one time."""
+        return max(self.limit // KNOWN, 1)
+
+    @property
+    def most(self) -> int:
+        """Starts that a window may have."""
+        return self.limit + self.group - 1
 
     @property
     def place(self) -> float:
@@ -82,23 +97,10 @@ class Rate:
         return self.per / self.limit * (1 + PLANNED)
 
     @property
-    def tolerance(self) -> float:
-        """Seconds by which a job may start before its nominal time."""
-        return self._slack * EARLY
-
-    @property
-    def fresh(self) -> float:
-        """Seconds for which a job that may start now may do so."""
-        return self._slack * LATE
-
-    @property
-    def most(self) -> int:
-        """Starts that any window of `per` may have."""
-        return math.floor(self.limit * MOST + 1e-9)
-
-    @property
-    def _slack(self) -> float:
-        return self.per * ((1 + SPARE) * self.most / self.limit - 1)
+    def early(self) -> float:
+        """Seconds by which a job may start before its place."""
+        share, most = EARLY
+        return min(self.per * share, most)
 
 
 def parse_rate(label: str, text: object) -> Rate:

@@ -45,6 +45,8 @@ class Rated:
             seconds = min(rate.fresh / 2, window) if rate else window
             if not self.admit(claim, claim.lease.claim_size.within(seconds)):
                 break
+            if (wait := claim.startable_at - clock.monotonic()) > 0:
+                time.sleep(wait)  # no longer than a claim_window
             begun_at = clock.monotonic()
             is_quick = claim.perform(since, seat) or clock.monotonic() - begun_at < window
         self.flush(claim)

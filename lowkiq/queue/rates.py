@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any, Final, NamedTuple
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from typing import Any, Final, Literal, NamedTuple
 
 from lowkiq.job import KEPT_BYTES
 from lowkiq.queue import keys
@@ -12,6 +13,11 @@ from lowkiq.rate import Rate
 
 #: Jobs that one call says have started, at most: a claim's are as many.
 MOST_STARTED: Final = 1_000
+#: Keys that one call says are to rest.
+MOST_RESTS: Final = 200
+
+Word = Literal["start", "placed", "wait", "ask"]
+_WORDS: Final[Mapping[bytes, Word]] = {b"start": "start", b"placed": "placed", b"wait": "wait", b"ask": "ask"}
 
 
 class Unit(NamedTuple):
@@ -21,6 +27,14 @@ class Unit(NamedTuple):
     id: str
 
 
+class Unused(NamedTuple):
+    """A start that was granted, and did not come to be."""
+
+    key: str
+    #: As it was told.
+    at: str
+
+
 class Rest(NamedTuple):
     """A key that is to rest, as the far side has said to one of its jobs."""
 
@@ -28,17 +42,31 @@ class Rest(NamedTuple):
     seconds: float
 
 
+class Answer(NamedTuple):
+    """The word on a job."""
+
+    #: It may start then, `placed` if it has a place in the line; it is to wait until then; or to be asked for again, once
+    #: others have started.
+    word: Word
+    #: By Redis's clock; and as Redis has told it.
+    at: float
+    text: str
+
+
 class Told(NamedTuple):
-    """When jobs may start."""
+    """The words on all jobs that were asked for, in their order."""
 
     #: Redis's time.
     now: float
-    #: For each job that was asked for when it may: None or PLACED: now; NOT_YET: to be asked again later.
-    times: Sequence[float | None]
+    answers: Sequence[Answer]
 
 
-#: In place of times: not told yet; and now, of a job that has a place in the line, which goes once it has started.
-NOT_YET, PLACED = -1.0, 0.0
+class Waiting(NamedTuple):
+    """Jobs of a queue that wait for their rate, each for its time."""
+
+    jobs: int
+    #: The last of these times; 0 without any.
+    until: float
 
 
 def rate_call(
@@ -48,11 +76,21 @@ def rate_call(
     asked: Sequence[Unit],
     *,
     most: int,
+    patience: float = 0.0,
+    alone: bool = True,
     started: Sequence[Unit] = (),
     rests: Sequence[Rest] = (),
+    unused: Sequence[Unused] = (),
 ) -> Call[Told]:
-    """Asks for jobs, of which at most `most` are to start now; and says what has started, and which keys are to rest."""
-    arguments: list[Argument] = [_us(rate.spacing), _us(rate.place), _us(rate.tolerance), most]
+    """
+    Asks for jobs, of which at most `most` are to start within `patience` seconds; if `alone`, only the first of them is
+    waited for at all. And says what has started, which keys are to rest, and what was granted in vain: that only once.
+    """
+    arguments: list[Argument] = [_us(rate.window), _us(rate.place), _us(rate.early), rate.most, rate.group]
+    in_vain = Counter(unused)
+    arguments += (most, _us(patience), int(alone), len(in_vain))
+    for (key, at), count in in_vain.items():
+        arguments += (_bytes(key), at, count)
     arguments.append(len(rests))
     for row in rests:
         arguments += (_bytes(row.unit.key), f"{row.seconds:.6f}", _bytes(row.unit.id))
@@ -61,14 +99,6 @@ def rate_call(
         for unit in units:
             arguments += (_bytes(unit.key), _bytes(unit.id))
     return Call("rate", [keys.rate(namespace, queue)], arguments, _told)
-
-
-class Waiting(NamedTuple):
-    """Jobs of a queue that wait for their rate, each with its time."""
-
-    jobs: int
-    #: The last of these times; 0 without any.
-    until: float
 
 
 def read_waiting(caller: Caller, namespace: str, queues: Sequence[str], now: float) -> dict[str, Waiting]:
@@ -88,9 +118,6 @@ def read_waiting(caller: Caller, namespace: str, queues: Sequence[str], now: flo
     return found
 
 
-_WORDS: Final = {b"": None, b"+": PLACED, b"-": NOT_YET}
-
-
 def _score(reply: Any) -> float:
     """The score in the reply to a ZRANGE of one member; a client of RESP3 gets it in a pair."""
     if not reply:
@@ -106,10 +133,11 @@ def _bytes(text: str) -> Argument:
     return text if text.isascii() else text.encode("utf-8", KEPT_BYTES)
 
 
-def _told(reply: list[bytes]) -> Told:
-    now, *times = reply
-    return Told(float(now), [_time(time) for time in times])
+def _told(reply: list[Any]) -> Told:
+    now, *rest = reply
+    fields = iter(rest)
+    return Told(float(now), [_answer(*pair) for pair in zip(fields, fields, strict=True)])
 
 
-def _time(reply: bytes) -> float | None:
-    return _WORDS[reply] if reply in _WORDS else float(reply)
+def _answer(word: bytes, at: bytes) -> Answer:
+    return Answer(_WORDS[word], float(at or 0), at.decode())

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import threading
 from abc import ABC, abstractmethod
-from collections.abc import Awaitable, Collection, Mapping, Sequence
+from collections.abc import Awaitable, Collection, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple, Protocol, Self
 
 from redis.exceptions import RedisError
@@ -16,11 +16,11 @@ from lowkiq.handlers.retries import Failures
 from lowkiq.handlers.stop import Stop
 from lowkiq.job import Job
 from lowkiq.node.leases import checkpoints
+from lowkiq.node.leases.gate import Grant
 from lowkiq.node.leases.known import Asked, Runner
 from lowkiq.node.leases.lease import Lease
 from lowkiq.queue.call import Call
 from lowkiq.queue.claims import Claim, Handed, Spoiled, claim_handed
-from lowkiq.queue.rates import Unit
 from lowkiq.queue.shard import Exhausted, Failure, Outcome, Rest, Settled, Snoozed
 from lowkiq.shared_page import Seat
 
@@ -81,6 +81,9 @@ class ClaimInHand(ABC):
     Its lease's lock is its own too. Once that lease is lost, nothing more is started or sent.
     """
 
+    #: Its batches run one after the other.
+    _runs_in_order = True
+
     def __init__(self, lease: Lease, claim: Claim, epoch: str, number: int, thread: Thread) -> None:
         self.lease = lease
         #: Whose turn it is.
@@ -105,9 +108,8 @@ class ClaimInHand(ABC):
         self._limited: list[tuple[str, float]] = []
         #: What has not started by then is not to, without being asked for again (monotonic).
         self.startable_until = math.inf
-        #: What was granted, and the ids of those that have a place in the line until they start.
-        self._granted: Mapping[str, Unit] = {}
-        self._placed: Collection[str] = ()
+        #: What may start, by id.
+        self._granted: dict[str, Grant] = {}
         #: Its jobs start at the rate of their worker only.
         self.is_rated = self.worker.rate is not None
         self._failed_ids: set[str] = set()
@@ -210,13 +212,15 @@ class ClaimInHand(ABC):
         """
         with self._lock:
             jobs = list(self._unstarted_jobs())
-        permits = self.lease.gate.ask(jobs, most)
+            self._return_grants(jobs)
+        permits = self.lease.gate.ask(jobs, most, alone=self._runs_in_order)
         failures = [self._fail(job, error) for job, error in permits.failed]
         with self._lock:
             out = permits.refused.keys() | {job.id for job, _ in permits.failed}
             # What was given back while the answer was on its way stays so, and nothing else is said of it.
             taken = self._take_out(out, len(permits.granted))
-            self.startable_until, self._granted, self._placed = permits.until, permits.granted, permits.placed
+            self._granted = {**permits.granted}
+            self.startable_until = min((row.until for row in permits.granted.values()), default=math.inf)
             self._limited += [(id, at) for id, at in permits.refused.items() if id in taken]
             for row in failures:
                 self._note(row)
@@ -227,8 +231,18 @@ class ClaimInHand(ABC):
 
     def note_started(self, jobs: Sequence[Job]) -> None:
         """Has the places of jobs be forgotten, as they have started."""
-        if self._placed:
-            self.lease.gate.note_started(self._granted[job.id] for job in jobs if job.id in self._placed)
+        granted = [self._granted[job.id] for job in jobs if job.id in self._granted]
+        self.lease.gate.note_started([row.unit for row in granted if row.is_placed])
+
+    @property
+    def startable_at(self) -> float:
+        """When all that may start may do so (monotonic)."""
+        return max((row.at for row in self._granted.values()), default=0.0)
+
+    def _return_grants(self, jobs: Iterable[Job]) -> None:
+        """Notes that these jobs have not started. The caller holds the lock."""
+        if self._granted:
+            self.lease.gate.note_unused([self._granted.pop(job.id) for job in jobs if job.id in self._granted])
 
     def _fail(self, job: Job, error: BaseException) -> Failures:
         """Has a job fail that has not started."""

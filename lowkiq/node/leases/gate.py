@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import threading
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from redis.exceptions import RedisError
@@ -15,23 +15,32 @@ from lowkiq.handlers.performer import Performer
 from lowkiq.handlers.retries import Limited
 from lowkiq.job import Job
 from lowkiq.node.runtime import Runtime
-from lowkiq.queue.rates import MOST_STARTED, NOT_YET, PLACED, Rest, Told, Unit, rate_call
+from lowkiq.queue.rates import MOST_RESTS, MOST_STARTED, Rest, Told, Unit, Unused, rate_call
 from lowkiq.rate import Rate
+
+
+class Grant(NamedTuple):
+    """A job that may start."""
+
+    unit: Unit
+    #: True if it has a place in the line, which is to be forgotten once it has started.
+    is_placed: bool
+    #: From when on, and until when (monotonic); after that it has to be asked for again.
+    at: float
+    until: float
+    #: When it is to start, as Redis has told it; "" without a rate.
+    text: str = ""
 
 
 class Permits(NamedTuple):
     """The answer for some jobs."""
 
-    #: Jobs that may start now, by id; they come first among those that are neither refused nor failed.
-    granted: Mapping[str, Unit]
-    #: The ids of those of them that have a place in the line.
-    placed: Collection[str]
+    #: Id → what it may; they come first among those that are neither refused nor failed.
+    granted: Mapping[str, Grant]
     #: Id → when it is to come again (monotonic).
     refused: Mapping[str, float]
     #: Jobs whose key can't be told.
     failed: Sequence[tuple[Job, BaseException]]
-    #: When what is granted has to be asked for again (monotonic).
-    until: float
 
 
 class Gate:
@@ -47,6 +56,7 @@ class Gate:
         self._lock = threading.Lock()
         self._started: dict[Unit, None] = {}
         self._rests: list[Rest] = []
+        self._unused: list[Unused] = []
         #: The shortest round trip yet, in seconds. What is granted is not taken for old before it could arrive: a delay
         #: that all starts have alike makes no window fuller.
         self._shortest_trip = math.inf
@@ -61,53 +71,68 @@ class Gate:
         """True while Redis is to be told of keys that rest."""
         return bool(self._rests)
 
-    def ask(self, jobs: Sequence[Job], most: int) -> Permits:
-        """Asks for jobs, of which at most `most` are to start. Raises RedisError: then none may."""
+    def ask(self, jobs: Sequence[Job], most: int, *, alone: bool) -> Permits:
+        """
+        Asks for jobs, of which at most `most` are to start. Some may start in a moment only; if `alone`, one such comes
+        without others. Raises RedisError: then none may.
+        """
         units, failed = self._units(jobs)
         asked_at = clock.monotonic()
         if not (rate := self.rate):  # somebody has just unset it
-            return Permits(dict(list(units.items())[:most]), (), {}, failed, math.inf)
-        told = self._call(rate, list(units.values()), most)
+            now = {id: Grant(unit, is_placed=False, at=asked_at, until=math.inf) for id, unit in units.items()}
+            return Permits(dict(list(now.items())[:most]), {}, failed)
+        told = self._call(rate, list(units.values()), most, alone=alone)
         heard_at = clock.monotonic()
         self._shortest_trip = min(self._shortest_trip, heard_at - asked_at)
-        answers = list(zip(units.items(), told.times, strict=True))
-        return Permits(
-            granted={id: unit for (id, unit), time in answers if time is None or time == PLACED},
-            placed={id for (id, _), time in answers if time == PLACED},
-            refused={id: heard_at + time - told.now for (id, _), time in answers if time and time != NOT_YET},
-            failed=failed,
-            until=asked_at + self._shortest_trip + rate.fresh,
-        )
+        # Redis's clock was read between the two.
+        early, late = asked_at - told.now, heard_at - told.now
+        fresh = self._shortest_trip + rate.fresh
+        granted: dict[str, Grant] = {}
+        refused: dict[str, float] = {}
+        for unit, (word, at, text) in zip(units.values(), told.answers, strict=True):
+            if word == "wait":
+                refused[unit.id] = late + at
+            elif word != "ask":
+                granted[unit.id] = Grant(unit, word == "placed", late + at, early + at + fresh, text)
+        return Permits(granted, refused, failed)
 
     def note_started(self, units: Iterable[Unit]) -> None:
         """Notes that jobs have started which had a place in the line."""
         with self._lock:
             self._started.update(dict.fromkeys(units))
 
-    def note_limited(self, units: Mapping[str, Unit], limited: Sequence[Limited]) -> None:
-        """Notes that the far side of these jobs has had enough. `units` are those that were granted."""
+    def note_unused(self, grants: Iterable[Grant]) -> None:
+        """Notes that jobs have not started which might have."""
+        with self._lock:
+            self._unused += [Unused(row.unit.key, row.text) for row in grants if row.text]
+
+    def note_limited(self, granted: Mapping[str, Grant], limited: Sequence[Limited]) -> None:
+        """Notes that the far side of these jobs has had enough."""
         if not (rate := self.rate):
             return
         with self._lock:
             for row in limited:
-                own = units.get(row.id, Unit("", row.id))
+                own = granted[row.id].unit if row.id in granted else Unit("", row.id)
                 key = row.key if rate.by and row.key is not None else own.key
                 self._rests.append(Rest(Unit(key, row.id if key == own.key else ""), row.seconds))
 
     def flush(self) -> None:
         """Tells Redis of keys that rest, if there are any. Raises RedisError: then the next call does."""
         if self._rests and (rate := self.rate):
-            self._call(rate, (), 0)
+            self._call(rate, (), 0, alone=True)
 
-    def _call(self, rate: Rate, asked: Sequence[Unit], most: int) -> Told:
+    def _call(self, rate: Rate, asked: Sequence[Unit], most: int, *, alone: bool) -> Told:
         with self._lock:
             rests, self._rests = self._rests, []
+            unused, self._unused = self._unused[:MOST_RESTS], []  # told once at most, whatever becomes of the call
             started = list(self._started)[:MOST_STARTED]
             for unit in started:
                 del self._started[unit]
         call = rate_call(
-            self._runtime.namespace, self._queue, rate, asked, most=most, started=started, rests=rests[:MOST_STARTED]
-        )
+            self._runtime.namespace, self._queue, rate, asked, most=most, alone=alone,
+            patience=self._runtime.settings.claim_window, started=started, rests=rests[:MOST_RESTS],
+            unused=unused,
+        )  # fmt: skip
         try:
             told: Told = self._runtime.caller.run(call)
         except (LowkiqError, RedisError):
@@ -116,7 +141,7 @@ class Gate:
                 self._started = dict.fromkeys([*started, *self._started])
             raise
         with self._lock:
-            self._rests = [*rests[MOST_STARTED:], *self._rests]
+            self._rests = [*rests[MOST_RESTS:], *self._rests]
         return told
 
     def _units(self, jobs: Sequence[Job]) -> tuple[dict[str, Unit], list[tuple[Job, BaseException]]]:

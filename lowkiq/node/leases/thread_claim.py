@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import time
 from collections.abc import Callable, Collection, Iterator, Sequence
 from typing import Final
 
@@ -217,7 +218,9 @@ class ThreadClaim(ClaimInHand):
     def _is_admitted(self) -> bool:
         """Returns whether the next suspect may start, as to its rate; else it goes back with the next settle."""
         try:
-            return self.ask_gate(1)
+            is_granted = self.ask_gate(1)
+            time.sleep(max(self.startable_at - clock.monotonic(), 0.0) if is_granted else 0.0)
+            return is_granted
         except (LowkiqError, RedisError):
             self.give_back()
             return False
@@ -235,6 +238,7 @@ class ThreadClaim(ClaimInHand):
 
     def _give_back(self) -> None:
         self._released += [job.id for job in self._jobs[self._started : self._end]]
+        self._return_grants(self._jobs[self._started : self._end])
         self._end = self._until = self._started
 
     def _unstarted_jobs(self) -> Sequence[Job]:

@@ -1,40 +1,45 @@
 --! allow-oom
--- rate: tell of jobs that are claimed and are to start whether they may, or when; and note what is asked for beside: keys
--- that are to rest, and jobs that have started. It knows three lines for each key, each of which says when it is free:
+-- rate: tell of jobs that are claimed and are to start whether they may, or when; and note what is said beside: keys that are
+-- to rest, and jobs that have started.
 --
--- `start`, of actual starts: at its time the next job may start, a tolerance earlier at the earliest (GCRA). `later`, of
--- jobs that came at their time and could not start: after an outage, say, or when the key was to rest. `next`, of all others:
--- a job that may not start gets a place there, far away perhaps, and is put back to the queue until then. Nobody passes a
--- line that comes before his own: a job without a place starts only if nobody has one. Who has had a place waits in `later`
--- then, before all in `next`: so an outage sends nobody to the end of the line, and lets nobody start in a burst.
+-- For each key it knows when jobs have started, of the last so many: another one may start once the window has passed since
+-- the one that is as many before it, or soon, if its node waits for it. And two lines of places, for those that may not start yet. `next` is for all that come
+-- anew: a job gets a place there, far away perhaps, and is put back to the queue until then. `later` is for those that came at
+-- their time and could not start, after an outage, say, or while their key was to rest: so an outage sends nobody to the end
+-- of the line. Nobody passes a line that comes before his own: a job without a place starts only if nobody has one ahead.
 --
--- A place is remembered until the job has started (its node says so with its next call) or its time is long past. Who asks
+-- A place is remembered until its job has started (its node says so with its next call), or its time is long past. Who asks
 -- before his time is told of the same place: a repeated call changes no place, and at worst a start that was granted is lost.
--- With another rate all places are forgotten: who comes is placed anew. Actual starts are not.
+-- With another rate all places are forgotten, and who comes is placed anew; starts are not.
 -- KEYS  1 prefix of the rates of a queue
--- ARGV  1 microseconds between two starts, 2 between two places, 3 of tolerance, 4 most jobs that are to start now; then
---       lists, each with its length in front: to rest: key, seconds, id ('' for none) of a job that comes back then ·
---       started: key, id · asked: key, id
--- returns {now, for each that is asked: '' to start now, '+' the same, from a place, '-' to ask again once others have
---       started, or when to come}
+-- ARGV  1 microseconds of the window, 2 between two places, 3 by which a job may be early, 4 starts in a window, 5 how many of
+--       them are known by one time (below), 6 most jobs that are to start, 7 microseconds that a node waits with jobs in hand,
+--       8 '1' if it does so for one job only, which starts alone; then lists, each with its length in front:
+--       unused: key, when they were to start, and how many of those did not · to rest: key, seconds, id ('' for none) of a job
+--       that comes back then · started: key, id · asked: key, id
+-- returns {now, for each that is asked two: 'start' or, from a place, 'placed', and when; 'wait' and when to come; or 'ask'
+--       again, once others have started, and ''}
 --@ shard clock oom
 local P = KEYS[1]
-local SPACING, PLACE, TOLERANCE = tonumber(ARGV[1]), tonumber(ARGV[2]), tonumber(ARGV[3])
-local MOST = tonumber(ARGV[4])
+local WINDOW, PLACE, EARLY = tonumber(ARGV[1]), tonumber(ARGV[2]), tonumber(ARGV[3])
+local LIMIT, GROUP = tonumber(ARGV[4]), tonumber(ARGV[5])
+local MOST, SOON, ALONE = tonumber(ARGV[6]), tonumber(ARGV[7]), ARGV[8] == '1'
+local RATE = ARGV[1] .. '/' .. ARGV[4] .. '/' .. ARGV[5]
+local KEPT = math.ceil(LIMIT / GROUP) + 1 -- times of starts
 local DAY = 86400 * 1000000 -- µs for which a place is remembered once its time is past
-local IDLE = 60 * 1000 -- ms for which the lines of a key are kept once all are free
+local IDLE = 60 * 1000 -- ms for which a key is kept once it is as if it had never been
 local PRUNED = 2000 -- places that are forgotten at a time, at most: more than one call makes
 
 local now = now_us()
-local from = {} -- where each list begins, and ends
-local at = 5
-for i, width in ipairs({3, 2, 2}) do
-  from[i] = {at + 1, at + ARGV[at] * width, width}
+local lists = {} -- where each list begins, and ends
+local at = 9
+for i, width in ipairs({3, 3, 2, 2}) do
+  lists[i] = {at + 1, at + ARGV[at] * width, width}
   at = at + 1 + ARGV[at] * width
 end
 
 local function each(list, action)
-  for i = from[list][1], from[list][2], from[list][3] do action(ARGV[i], ARGV[i + 1], ARGV[i + 2]) end
+  for i = lists[list][1], lists[list][2], lists[list][3] do action(ARGV[i], ARGV[i + 1], ARGV[i + 2]) end
 end
 
 -- No two jobs of no two keys have the same.
@@ -42,48 +47,155 @@ local function member_of(key, id)
   return #key .. ':' .. key .. id
 end
 
--- The lines of the keys that are spoken of.
+-- What is known of the keys that are spoken of. Starts are numbered: `count` is the last one. Of a large limit only each
+-- GROUP-th time is kept, so that a key takes a few kilobytes: what it says of those before it errs on the late side.
 local lines, keys = {}, {}
 local function know(key)
   if not lines[key] then
-    lines[key] = {}
+    lines[key] = {key = key}
     keys[#keys + 1] = key
   end
 end
-each(1, know)
-each(3, know)
+for _, list in ipairs({1, 2, 4}) do each(list, know) end
 
--- If the clock was set back, times that lie ahead of it would for as long again.
-local function follow_clock(line)
-  local back = line.seen - now
-  if back < SET_BACK then return end
-  for _, name in ipairs({'start', 'later', 'next', 'rests'}) do line[name] = line[name] - back end
+local function times_of(line)
+  if not line.times then
+    line.times = redis.call('LRANGE', P .. 'starts:' .. line.key, 0, -1)
+    line.known = #line.times
+    for i, time in ipairs(line.times) do line.times[i] = tonumber(time) - line.back end
+  end
+  return line.times
+end
+
+-- Another rate groups starts otherwise: those of a group count at its last one, those after it now.
+local function regroup(line, group)
+  local old, rest = times_of(line), line.count % group
+  if rest > 0 then old[#old + 1] = now end
+  local times, count = {}, 0
+  for i, time in ipairs(old) do
+    local before = math.floor(count / GROUP)
+    count = count + (i == #old and rest > 0 and rest or group)
+    for _ = 1, math.min(math.floor(count / GROUP) - before, KEPT) do times[#times + 1] = time end
+  end
+  line.times, line.count, line.known, line.has_changed = times, count, 0, true
+  redis.call('UNLINK', P .. 'starts:' .. line.key)
+end
+
+-- The first ones are times.
+local NAMES = {'rests', 'later', 'next', 'first_time', 'count', 'later_number', 'next_number', 'first_number', 'seen'}
+
+local function read_line(line, text)
+  local found = {}
+  for word in string.gmatch(text or '', '%S+') do found[#found + 1] = word end
+  for i, name in ipairs(NAMES) do line[name] = tonumber(found[i]) or 0 end
+  -- If the clock was set back, times that lie ahead of it would for as long again.
+  line.back = line.seen - now >= SET_BACK and line.seen - now or 0
+  for i = 1, 4 do line[NAMES[i]] = math.max(line[NAMES[i]] - line.back, 0) end
+  if line.back > 0 then
+    times_of(line)
+    line.known = 0
+    redis.call('UNLINK', P .. 'starts:' .. line.key)
+  end
+  if found[10] and found[10] ~= RATE then
+    line.later, line.next = 0, 0
+    regroup(line, tonumber(string.match(found[10], '[^/]+$')))
+  end
 end
 
 local function read_lines()
   if #keys == 0 then return end
   local names = {}
   for i, key in ipairs(keys) do names[i] = P .. 'line:' .. key end
-  for i, text in ipairs(redis.call('MGET', unpack(names))) do
-    local line = lines[keys[i]]
-    local start, rests, later, next, seen, place = string.match(text or '', '^(%d+) (%d+) (%d+) (%d+) (%d+) (%S+)$')
-    line.start, line.rests, line.seen = tonumber(start) or 0, tonumber(rests) or 0, tonumber(seen) or 0
-    local is_same = place == ARGV[2] -- the rate
-    line.later, line.next = is_same and tonumber(later) or 0, is_same and tonumber(next) or 0
-    follow_clock(line)
-  end
+  for i, text in ipairs(redis.call('MGET', unpack(names))) do read_line(lines[keys[i]], text) end
 end
 
 local function write_lines()
   for _, key in ipairs(keys) do
     local line = lines[key]
     if line.has_changed then
-      local free = math.max(line.start, line.later, line.next, line.rests, now)
-      local text = string.format('%.0f %.0f %.0f %.0f %.0f %s', math.max(line.start, 0), math.max(line.rests, 0),
-        math.max(line.later, 0), math.max(line.next, 0), now, ARGV[2])
-      redis.call('SET', P .. 'line:' .. key, text, 'PX', string.format('%.0f', math.ceil((free - now) / 1000) + IDLE))
+      local words = {}
+      for i, name in ipairs(NAMES) do words[i] = string.format('%.0f', line[name]) end
+      words[9], words[10] = string.format('%.0f', now), RATE
+      local busy = math.ceil((math.max(line.rests, line.later, line.next, now + WINDOW) - now) / 1000)
+      -- It outlives the times, which are numbered by it.
+      redis.call('SET', P .. 'line:' .. key, table.concat(words, ' '), 'PX', string.format('%.0f', busy + IDLE))
+      local times, texts = line.times or {}, {}
+      for i = math.max(line.known or 0, #times - KEPT) + 1, #times do texts[#texts + 1] = string.format('%.0f', times[i]) end
+      if #texts > 0 then
+        redis.call('RPUSH', P .. 'starts:' .. key, unpack(texts))
+        redis.call('LTRIM', P .. 'starts:' .. key, -KEPT, -1)
+        redis.call('PEXPIRE', P .. 'starts:' .. key, string.format('%.0f', math.ceil(WINDOW / 1000)))
+      end
     end
   end
+end
+
+-- When the start with that number may be, as to those that were. One that is yet to be is in a line, a window ahead.
+local function free_at(line, number)
+  local group = math.ceil((number - LIMIT) / GROUP)
+  local ago = math.floor(line.count / GROUP) - group
+  if group < 1 or ago < 0 then return line.rests end
+  local times = times_of(line)
+  return math.max(line.rests, (times[#times - ago] or -WINDOW) + WINDOW)
+end
+
+local function start(line, time)
+  line.count = line.count + 1
+  line.has_changed = true
+  if line.count % GROUP == 0 then
+    local times = times_of(line)
+    times[#times + 1] = time
+  end
+end
+
+-- Starts that were granted and did not come to be are as if they had not been granted. Of a group it is not known which of it
+-- they were: so all since then count as if they were now.
+local function give_back(key, time, count)
+  local line, times, us = lines[key], {}, math.floor(time * 1000000 + 0.5)
+  local given = GROUP > 1 and math.min(tonumber(count), line.count) or 0
+  for _, known in ipairs(times_of(line)) do
+    if GROUP == 1 and known == us and given < tonumber(count) then
+      given = given + 1
+    else
+      times[#times + 1] = GROUP > 1 and known >= us and math.max(known, now) or known
+    end
+  end
+  if GROUP > 1 then
+    for _ = 1, math.floor(line.count / GROUP) - math.floor((line.count - given) / GROUP) do times[#times] = nil end
+  end
+  for _, name in ipairs({'count', 'later_number', 'next_number', 'first_number'}) do
+    line[name] = math.max(line[name] - given, 0)
+  end
+  line.times, line.known, line.has_changed = times, 0, true
+  redis.call('UNLINK', P .. 'starts:' .. key)
+end
+
+-- The number of the next place of a line: of the start that its job will be.
+local function next_number(line, name)
+  local number = name .. '_number'
+  if line[name] <= now then line[number] = 0 end -- nobody is in it any more
+  line[number] = math.max(line[number], line.count) + 1
+  line.has_changed = true
+  return line[number]
+end
+
+-- The next place behind all, be they in the other line.
+local function place_in_next(line)
+  local time = math.max(line.next, line.later, free_at(line, next_number(line, 'next')), now)
+  line.next = time + PLACE
+  return time
+end
+
+-- The next place among those who were late. They follow one another as starts did, a window later, and not at an even pace:
+-- else each pause of the past would be had once more. Those behind them, of whose forerunners nothing is known yet, do.
+local function place_in_later(line)
+  local is_first, number = line.later <= now, next_number(line, 'later')
+  local time = math.max(line.later, free_at(line, number), now)
+  if is_first then line.first_number, line.first_time = number, time end
+  local further = number - line.first_number - LIMIT
+  if further >= 0 then time = math.max(time, line.first_time + WINDOW + further * PLACE) end
+  line.later = time + PLACE / 4
+  return time
 end
 
 -- Places: in `planned` those of `next`, in `delayed` those of `later`.
@@ -100,70 +212,65 @@ local function write_places(name, places)
   redis.call('PEXPIREAT', P .. name, string.format('%.0f', math.ceil((last * 1000000 + DAY) / 1000)))
 end
 
+local function read_places(name)
+  local members = {}
+  each(4, function(key, id) members[#members + 1] = member_of(key, id) end)
+  return #members > 0 and redis.call('ZMSCORE', P .. name, unpack(members)) or {}
+end
+
 local function prune(name)
   local past = redis.call('ZRANGEBYSCORE', P .. name, '-inf', stamp(now - DAY), 'LIMIT', 0, PRUNED)
   if #past > 0 then redis.call('ZREM', P .. name, unpack(past)) end
 end
 
-local function read_places(name)
-  local members = {}
-  each(3, function(key, id) members[#members + 1] = member_of(key, id) end)
-  return #members > 0 and redis.call('ZMSCORE', P .. name, unpack(members)) or {}
-end
-
--- When a job may start, as far as actual starts say it, and the rest that its key is to have.
-local function free_at(line)
-  return math.max(line.start - TOLERANCE, line.rests)
-end
-
--- The next place of a line, behind all that come before it.
-local function next_place(line, name, ...)
-  local time = math.max(free_at(line), line[name], now, ...)
-  line[name] = time + PLACE
-  line.has_changed = true
-  return time
-end
-
 local granted = 0
+
+local function may_start(line, was_planned, was_delayed)
+  return was_delayed or (line.later <= now and (was_planned or line.next <= now))
+end
 
 local function answer(key, id, was_planned, was_delayed)
   local line, member = lines[key], member_of(key, id)
   local place = was_delayed or was_planned
-  if place and place * 1000000 > now + TOLERANCE then return place end
-  local is_first = was_delayed or (line.later <= now and (was_planned or line.next <= now))
-  if is_first and free_at(line) <= now then
-    if granted >= MOST then return '-' end
-    granted = granted + 1
-    line.start = math.max(line.start, now) + SPACING
-    line.has_changed = true
-    return place and '+' or ''
+  if place and place * 1000000 > now + EARLY then return 'wait', place end
+  local time = math.max(free_at(line, line.count + 1), now)
+  if time <= now + SOON and may_start(line, was_planned, was_delayed) then
+    local is_alone = ALONE and time > now
+    if granted >= MOST or is_alone and granted > 0 then
+      granted = MOST -- in their order
+      return 'ask', ''
+    end
+    granted = is_alone and MOST or granted + 1
+    start(line, time)
+    return place and 'placed' or 'start', stamp(time)
   end
   if place then
-    local time = next_place(line, 'later')
+    time = place_in_later(line)
     add_place(delayed, member, time)
     gone[#gone + 1] = member
-    return stamp(time)
+  else
+    time = place_in_next(line)
+    add_place(planned, member, time)
   end
-  local time = next_place(line, 'next', line.later)
-  add_place(planned, member, time)
-  return stamp(time)
+  return 'wait', stamp(time)
 end
 
 free_first(P)
-if redis.call('GET', P .. 'place') ~= ARGV[2] then
+if redis.call('GET', P .. 'rate') ~= RATE then
   redis.call('UNLINK', P .. 'planned', P .. 'delayed')
-  redis.call('SET', P .. 'place', ARGV[2])
+  redis.call('SET', P .. 'rate', RATE)
 end
 read_lines()
+each(1, give_back)
 local started = {}
-each(2, function(key, id) started[#started + 1] = member_of(key, id) end)
+each(3, function(key, id) started[#started + 1] = member_of(key, id) end)
 if #started > 0 then
   redis.call('ZREM', P .. 'planned', unpack(started))
   redis.call('ZREM', P .. 'delayed', unpack(started))
 end
 -- A job that was refused by the far side comes back first of all, once its key has rested.
 local resting = {}
-each(1, function(key, seconds, id)
+each(2, function(key, seconds, id)
   local line = lines[key]
   local time = now + seconds * 1000000
   line.rests = math.max(line.rests, time)
@@ -176,13 +283,13 @@ write_places('delayed', resting)
 
 local was_planned, was_delayed = read_places('planned'), read_places('delayed')
 local answers, number = {stamp(now)}, 0
-each(3, function(key, id)
+each(4, function(key, id)
   number = number + 1
-  answers[number + 1] = answer(key, id, was_planned[number], was_delayed[number])
+  answers[number * 2], answers[number * 2 + 1] = answer(key, id, was_planned[number], was_delayed[number])
 end)
 write_lines()
-write_places('planned', planned)
 write_places('delayed', delayed) -- first where it goes, then from where it was
+write_places('planned', planned)
 if #gone > 0 then redis.call('ZREM', P .. 'planned', unpack(gone)) end
 prune('planned')
 prune('delayed')
