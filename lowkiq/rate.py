@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import inspect
-import math
 import re
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -18,16 +17,16 @@ LONGEST: Final = 366 * 86_400
 
 # The arithmetic of it. Redis knows when it has let jobs start, and lets another one once `window` has passed since the
 # one that is `most` before it. A job starts at most `fresh` after that, as its node asks again for what was granted
-# earlier. So of most + 1 starts the first and the last are at least window - fresh apart: with fresh below window - per,
-# no `per` seconds, whenever they begin, have more than `most`. The window is per · (1 + SPARE), and fresh nine tenths of
-# the spare, 7 ms of a second: the last tenth is for what no check sees, the way from it into the handler.
+# earlier. So of most + 1 starts the first and the last are at least window - fresh apart: fresh is below window - per, so
+# no `per` seconds, whenever they begin, have more than `most`. The window is per · (1 + SPARE), and fresh nine tenths
+# of the spare, 7 ms of a second: the last tenth is for what no check sees, the way from it into the handler.
 #
-# Of a limit from 200 on, only each `group`-th start is known by its time, a hundred to two hundred in all; what that says
-# of the others errs by up to group - 1 of them, on the late side. Those are added to the limit: most = limit + group - 1,
-# at most 1.01 · limit, and at least the limit is had in each window.
+# Of a limit from 200 on, only each `group`-th start is known by its time, a hundred to two hundred in all; what that
+# says of the others errs by up to group - 1 of them, on the late side. Those are added to the limit: most = limit +
+# group - 1, at most 1.01 · limit, and at least the limit is had in each window.
 #
-# Places in the line are PLANNED apart: of the rate 1 / (1 + PLANNED) = 98.5 % is used while jobs wait. That is less than
-# a window allows, by 7 ms of a second. So late nodes make up at once for places that they have missed; a window later
+# Places in the line are PLANNED apart: of the rate 1 / (1 + PLANNED) = 98.5 % is used while jobs wait. That is less
+# than a window allows, by 7 ms of a second. So late nodes make up at once for places that they have missed; a window later
 # those who come in time may have to wait for a moment, as long as those were late less the 7 ms, in their node's hand.
 SPARE: Final = 0.008
 PLANNED: Final = 0.015
@@ -49,7 +48,7 @@ class Rate:
     Args:
         limit: jobs. One is an id, with the payloads that it is handed over with.
         per: seconds.
-        by: gives a job's key by its id and its lowest payload: each key has the rate for itself. None: the queue has it.
+        by: gives a job's key, by its id and its lowest payload: each key has the rate for itself. None: the queue has.
     """
 
     limit: int

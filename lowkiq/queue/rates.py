@@ -45,8 +45,8 @@ class Rest(NamedTuple):
 class Answer(NamedTuple):
     """The word on a job."""
 
-    #: It may start then, `placed` if it has a place in the line; it is to wait until then; or to be asked for again, once
-    #: others have started.
+    #: It may start then, `placed` if it has a place in the line; it is to wait until then; or to be asked for again,
+    #: once others have started.
     word: Word
     #: By Redis's clock; and as Redis has told it.
     at: float

@@ -21,9 +21,9 @@ ROOMS = ROOT / "lowkiq"
 NAMES = sorted(scripts.load(flags=False))
 INCLUDES = sorted((ROOMS / "queue/scripts/includes").glob("*.lua"))
 #: What makes room, or keeps order while there is none.
-MAKE_ROOM = {
+MAKE_ROOM = {"rate", 
     "claim", "finish", "isolate", "settle", "renew", "acquire", "release", "abandon", "drop", "cancel", "rest", "pause",
-    "resume", "hold", "let_go", "unblock",
+    "resume", "hold", "let_go", "unblock", "rate",
 }  # fmt: skip
 
 

@@ -146,7 +146,7 @@ class Failed(_Frame):
 
 
 class Slept(_Frame):
-    """A job, by its place in the batch, that comes back later; with `is_limited`, what shares its rate rests until then."""
+    """A job, by its place in the batch, that comes back later. `is_limited`: what shares its rate rests until then."""
 
     job: Count
     delay: Delay

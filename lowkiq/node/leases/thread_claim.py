@@ -169,11 +169,15 @@ class ThreadClaim(ClaimInHand):
         enter(None)
         if performs:
             self.running = ()  # until here it can't be taken back
-            if self.is_rated:
-                self.note_started(jobs[begun : self._done])
             lease.claim_size.learn(performs, before - started)
-            lease.times.note(self._claimed_at, self._heard_at, self._ran(begun, started, before, slow))
+            self._count(begun, started, before, slow)
         return not is_late
+
+    def _count(self, begun: int, since: float, ended: float, slow: list[tuple[int, int, float, float]]) -> None:
+        """Counts what has run, as `_ran` is told of it."""
+        if self.is_rated:
+            self.note_started(self._jobs[begun : self._done])
+        self.lease.times.note(self._claimed_at, self._heard_at, self._ran(begun, since, ended, slow))
 
     def _ran(self, begun: int, since: float, ended: float, slow: list[tuple[int, int, float, float]]) -> Iterator[Ran]:
         """
@@ -219,11 +223,11 @@ class ThreadClaim(ClaimInHand):
         """Returns whether the next suspect may start, as to its rate; else it goes back with the next settle."""
         try:
             is_granted = self.ask_gate(1)
-            time.sleep(max(self.startable_at - clock.monotonic(), 0.0) if is_granted else 0.0)
-            return is_granted
         except (LowkiqError, RedisError):
             self.give_back()
             return False
+        time.sleep(max(self.startable_at - clock.monotonic(), 0.0) if is_granted else 0.0)
+        return is_granted
 
     def _load(self, job: Job) -> bool:
         performer = self.lease.performer

@@ -1,25 +1,25 @@
 --! allow-oom
--- rate: tell of jobs that are claimed and are to start whether they may, or when; and note what is said beside: keys that are
--- to rest, and jobs that have started.
+-- rate: tell of jobs that are claimed and are to start whether they may, or when; and note what is said beside.
 --
 -- For each key it knows when jobs have started, of the last so many: another one may start once the window has passed since
--- the one that is as many before it, or soon, if its node waits for it. And two lines of places, for those that may not start yet. `next` is for all that come
--- anew: a job gets a place there, far away perhaps, and is put back to the queue until then. `later` is for those that came at
--- their time and could not start, after an outage, say, or while their key was to rest: so an outage sends nobody to the end
--- of the line. Nobody passes a line that comes before his own: a job without a place starts only if nobody has one ahead.
+-- the one that is as many before it; or a moment earlier it is told so, if its node waits. And two lines of places, for jobs
+-- that may not start yet. `next` is for all that come anew: a job gets a place there, far away perhaps, and is put back to
+-- the queue until then. `later` is for those that came at their time and could not start, after an outage, say, or while
+-- their key was to rest: so an outage sends nobody to the end of the line. Nobody passes a line that comes before his own: a
+-- job without a place starts only if nobody has one ahead.
 --
 -- A place is remembered until its job has started (its node says so with its next call), or its time is long past. Who asks
--- before his time is told of the same place: a repeated call changes no place, and at worst a start that was granted is lost.
+-- before his time is told of the same place: a repeated call changes no place; at worst a start that was granted is lost.
 -- With another rate all places are forgotten, and who comes is placed anew; starts are not.
 -- KEYS  1 prefix of the rates of a queue
--- ARGV  1 microseconds of the window, 2 between two places, 3 by which a job may be early, 4 starts in a window, 5 how many of
---       them are known by one time (below), 6 most jobs that are to start, 7 microseconds that a node waits with jobs in hand,
---       8 '1' if it does so for one job only, which starts alone; then lists, each with its length in front:
---       unused: key, when they were to start, and how many of those did not · to rest: key, seconds, id ('' for none) of a job
---       that comes back then · started: key, id · asked: key, id
+-- ARGV  1 microseconds of the window, 2 between two places, 3 by which a job may be early, 4 starts in a window, 5 how many
+--       of them are known by one time (below), 6 most jobs that are to start, 7 microseconds that a node waits with jobs in
+--       hand, 8 '1' if it does so for one job only, which starts alone; then lists, each with its length in front:
+--       unused: key, when they were to start, and how many of those did not · to rest: key, seconds, id ('' for none) of a
+--       job that comes back then · started: key, id · asked: key, id
 -- returns {now, for each that is asked two: 'start' or, from a place, 'placed', and when; 'wait' and when to come; or 'ask'
 --       again, once others have started, and ''}
---@ shard clock oom
+--@ shard now stamp set_back oom
 local P = KEYS[1]
 local WINDOW, PLACE, EARLY = tonumber(ARGV[1]), tonumber(ARGV[2]), tonumber(ARGV[3])
 local LIMIT, GROUP = tonumber(ARGV[4]), tonumber(ARGV[5])
@@ -28,6 +28,7 @@ local RATE = ARGV[1] .. '/' .. ARGV[4] .. '/' .. ARGV[5]
 local KEPT = math.ceil(LIMIT / GROUP) + 1 -- times of starts
 local DAY = 86400 * 1000000 -- µs for which a place is remembered once its time is past
 local IDLE = 60 * 1000 -- ms for which a key is kept once it is as if it had never been
+local YEARS = 2 * 366 * 86400 -- seconds for which the rate is known after the last call
 local PRUNED = 2000 -- places that are forgotten at a time, at most: more than one call makes
 
 local now = now_us()
@@ -256,9 +257,8 @@ local function answer(key, id, was_planned, was_delayed)
 end
 
 free_first(P)
-if redis.call('GET', P .. 'rate') ~= RATE then
+if redis.call('SET', P .. 'rate', RATE, 'EX', YEARS, 'GET') ~= RATE then
   redis.call('UNLINK', P .. 'planned', P .. 'delayed')
-  redis.call('SET', P .. 'rate', RATE)
 end
 read_lines()
 each(1, give_back)
