@@ -127,7 +127,7 @@ class Snooze(Decision):
 
     def __init__(self, seconds: float) -> None:
         super().__init__(seconds)
-        self.seconds = _seconds("Snooze", seconds)
+        self.seconds = _seconds(type(self).__name__, seconds)
 
     def __str__(self) -> str:
         return f"comes back in {self.seconds:g} s"
@@ -145,7 +145,6 @@ class RateLimited(Snooze):
 
     def __init__(self, seconds: float, key: str | int | None = None) -> None:
         super().__init__(seconds)
-        self.seconds = _seconds("RateLimited", seconds)
         self.args = (seconds, key)
         self.key = None if key is None else checked_key(key)
 

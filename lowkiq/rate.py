@@ -17,7 +17,7 @@ LONGEST: Final = 366 * 86_400
 
 # The arithmetic of it. Redis knows when it has let jobs start, and lets another one once `window` has passed since the
 # one that is `most` before it. A job starts at most `fresh` after that, as its node asks again for what was granted
-# earlier. So of most + 1 starts the first and the last are at least window - fresh apart: fresh is below window - per, so
+# earlier. So of most + 1 starts the first and the last are at least window - fresh apart; fresh is below window - per:
 # no `per` seconds, whenever they begin, have more than `most`. The window is per · (1 + SPARE), and fresh nine tenths
 # of the spare, 7 ms of a second: the last tenth is for what no check sees, the way from it into the handler.
 #
@@ -26,8 +26,9 @@ LONGEST: Final = 366 * 86_400
 # group - 1, at most 1.01 · limit, and at least the limit is had in each window.
 #
 # Places in the line are PLANNED apart: of the rate 1 / (1 + PLANNED) = 98.5 % is used while jobs wait. That is less
-# than a window allows, by 7 ms of a second. So late nodes make up at once for places that they have missed; a window later
-# those who come in time may have to wait for a moment, as long as those were late less the 7 ms, in their node's hand.
+# than a window allows, by 7 ms of a second. So late nodes make up at once for places that they have missed; a window
+# later those who come in time may have to wait for a moment, as long as those were late less the 7 ms, in their node's
+# hand.
 SPARE: Final = 0.008
 PLANNED: Final = 0.015
 FRESH: Final = 0.9

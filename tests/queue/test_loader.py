@@ -21,7 +21,7 @@ ROOMS = ROOT / "lowkiq"
 NAMES = sorted(scripts.load(flags=False))
 INCLUDES = sorted((ROOMS / "queue/scripts/includes").glob("*.lua"))
 #: What makes room, or keeps order while there is none.
-MAKE_ROOM = {"rate", 
+MAKE_ROOM = {
     "claim", "finish", "isolate", "settle", "renew", "acquire", "release", "abandon", "drop", "cancel", "rest", "pause",
     "resume", "hold", "let_go", "unblock", "rate",
 }  # fmt: skip

@@ -210,7 +210,7 @@ local function write_places(name, places)
   if #places == 0 then return end
   redis.call('ZADD', P .. name, unpack(places))
   local last = redis.call('ZRANGE', P .. name, -1, -1, 'WITHSCORES')[2]
-  redis.call('PEXPIREAT', P .. name, string.format('%.0f', math.ceil((last * 1000000 + DAY) / 1000)))
+  redis.call('PEXPIRE', P .. name, string.format('%.0f', math.ceil((last * 1000000 + DAY - now) / 1000)))
 end
 
 local function read_places(name)

@@ -27,7 +27,10 @@ DELETIONS = ("1" * 16, "2" * 16)
 
 FATES = ("acked", "acked", "failed", "retried", "exhausted", "spoiled", "running", "running")
 #: Where handlers decide, too.
-DECIDED = (*FATES, "snoozed", "snoozed", "napping", "limited", "limited", "buried", "buried", "blocked", "blocked", "blocked", "discarded")
+DECIDED = (
+    *FATES, "snoozed", "snoozed", "napping", "limited", "limited", "buried", "buried", "blocked", "blocked", "blocked",
+    "discarded",
+)  # fmt: skip
 #: Fate of a job → its list in an outcome.
 LISTS = {"retried": "failed", "napping": "snoozed"} | dict.fromkeys(("buried", "blocked", "discarded"), "exhausted")
 #: What is not tried again, and its fate.
