@@ -66,10 +66,9 @@ class Rate:
             )
         _check_by(self.by)
 
-    @property
-    def text(self) -> str:
-        """As people set it: 100/60."""
-        return f"{self.limit}/{self.per:g}"
+    def __str__(self) -> str:
+        """As people set it, 100/60; one by key is told so."""
+        return f"{self.limit}/{self.per:.12g}" + (",by-key" if self.by else "")
 
     @property
     def window(self) -> float:

@@ -30,6 +30,8 @@ from lowkiq.importing import load_app
 from lowkiq.node.node import Node
 from lowkiq.process.held_signals import release
 from lowkiq.process.signals import disarm, leave_on
+from lowkiq.queue.call import redis_time
+from lowkiq.queue.rates import read_waiting
 
 EPILOG = """\b
 Examples:
@@ -189,10 +191,14 @@ def stats(context: typer.Context, require: Require = None, as_json: AsJson = Fal
     """What each queue holds and has done."""
     with opened_app(require or context.obj) as app:
         metrics = app.metrics()
+        now = redis_time(app.caller)
+        waiting = read_waiting(app.caller, app.settings.namespace, list(metrics), now)
         if as_json:
-            typer.echo(json.dumps({name: msgspec.structs.asdict(row) for name, row in metrics.items()}))
+            rated = {name: {"rated": row.jobs, "rated_until": row.until} for name, row in waiting.items()}
+            rows = {name: msgspec.structs.asdict(row) | rated.get(name, {}) for name, row in metrics.items()}
+            typer.echo(json.dumps(rows))
         else:
-            tables.show(tables.of_queues(metrics))
+            tables.show(tables.of_queues(metrics), *(tables.of_waiting(waiting, now)))
         for alert in of_unreadable(app.caller.met.now()):
             typer.echo(f"{alert.kind}: {alert.text}", err=True)
 

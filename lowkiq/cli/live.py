@@ -23,13 +23,14 @@ SET_EPILOG: Final = """\b
 Examples:
   lowkiq set OrderSync concurrency=10 batch_size=50
   lowkiq set OrderSync perform_timeout=none log_level=debug
+  lowkiq set OrderSync rate=100/60                       at most 100 jobs start in any 60 s
   lowkiq unset OrderSync concurrency
   lowkiq settings                                        all that is set, and what the code says (with -r)
 
 \b
 Nodes follow within a second or two, in place of what their code says, and so do those that start later, until it is
 unset. Batches that run go on as they began. There are: concurrency, batch_size, max_retry_count, perform_timeout
-(seconds), log_level (debug, info, warning or error: the lowest of a node's queues counts).
+(seconds), rate (jobs/seconds), log_level (debug, info, warning or error: the lowest of a node's queues counts).
 """
 
 

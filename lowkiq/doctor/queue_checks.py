@@ -10,16 +10,23 @@ from lowkiq.admin.alerts.unreadable import of_unreadable
 from lowkiq.admin.jobs.bulks import read_bulks
 from lowkiq.admin.live import read_live
 from lowkiq.admin.past.history import SPANS, TOTAL, read_history
-from lowkiq.admin.words import printable
+from lowkiq.admin.words import age, printable
 from lowkiq.doctor.finding import Verdict, note, of_alert, of_alerts, ok, problem, warning
 from lowkiq.doctor.subject import Subject
 from lowkiq.errors import ShardsCountMismatch
 from lowkiq.queue import keys
+from lowkiq.queue.call import redis_time
 from lowkiq.queue.push import layout_error
+from lowkiq.queue.rates import read_waiting
 from lowkiq.queue.shard import Shard
+from lowkiq.rate import parse_rate
 
 #: Seconds by which a job may be late before people should know.
 LATE: Final = 60.0
+#: Seconds within which a node on a busy machine starts what it may.
+FRESH: Final = 0.002
+#: Jobs a second that a rate may have: each job over it is claimed twice, and alone.
+MOST_A_SECOND: Final = 2_000
 #: Names that are listed one by one.
 MANY: Final = 10
 
@@ -156,6 +163,31 @@ def settings(subject: Subject) -> Iterator[Verdict]:
             for name, one in sorted(found.items())
         ]
         yield note(f"queue {printable(queue, 60)} has live settings: {_listed(said)}; lowkiq unset ends that")
+
+
+def rates(subject: Subject) -> Iterator[Verdict]:
+    """Rates that can't be kept well, and jobs that wait for theirs."""
+    live = read_live(subject.caller, subject.settings.namespace)
+    workers = subject.app.workers if subject.has_app else {}
+    for queue in sorted({*workers, *live}):
+        setting, worker = live.get(queue, {}).get("rate"), workers.get(queue)
+        rate = (parse_rate(queue, setting.value) if setting.value else None) if setting else worker and worker.rate
+        name = printable(queue, 60)
+        if rate and rate.fresh < FRESH:
+            yield warning(
+                f"rate {rate} of queue {name}: what may start has to do so within {rate.fresh * 1000:.1f} ms, and less of "
+                "the rate is used whenever a node takes longer", f"say it of more seconds, such as {rate.limit * 10}/"
+                f"{rate.per * 10:g}",
+            )  # fmt: skip
+        if rate and rate.limit / rate.per > MOST_A_SECOND:
+            yield warning(
+                f"rate {rate} of queue {name} is more than {MOST_A_SECOND:,} jobs a second: what waits for it is claimed "
+                "one by one, which nodes and Redis may not be able to do so fast", "see how many are processed",
+            )  # fmt: skip
+    now = redis_time(subject.caller)
+    for queue, row in read_waiting(subject.caller, subject.settings.namespace, list(subject.queues), now).items():
+        last = age(row.until - now)
+        yield note(f"{row.jobs:,} jobs of queue {printable(queue, 60)} wait for its rate, the last for another {last}")
 
 
 def deaths(subject: Subject) -> Iterator[Verdict]:

@@ -7,6 +7,7 @@ from typing import NamedTuple
 from lowkiq.admin.live import LiveSetting, Value, read_live
 from lowkiq.admin.options import LIVE
 from lowkiq.log import DEFAULT_LEVEL
+from lowkiq.rate import Rate
 from lowkiq.web.view import View
 
 
@@ -32,5 +33,6 @@ def options_of(view: View, queue: str) -> list[Option]:
     found = []
     for name in LIVE:
         code = DEFAULT_LEVEL if name == "log_level" else getattr(worker, name) if worker else None
+        code = str(code) if isinstance(code, Rate) else code
         found.append(Option(name, code, worker is not None or name == "log_level", live.get(name)))
     return found

@@ -18,7 +18,15 @@ from lowkiq.worker import Worker
 #: Bytes of a version or of a queue's settings, and of how many there were, that are read.
 MOST: Final = 500
 #: Settings of a queue that its worker has.
-SETTINGS: Final = ("shards_count", "batch_size", "concurrency", "max_retry_count", "perform_timeout", "isolation")
+SETTINGS: Final = (
+    "shards_count",
+    "batch_size",
+    "concurrency",
+    "max_retry_count",
+    "perform_timeout",
+    "isolation",
+    "rate",
+)
 
 
 class _Last(NamedTuple):

@@ -27,6 +27,7 @@ EXPLAINED: Final = {
     "batch_size": "Ids that one perform gets at most: 1 to 1,000.",
     "max_retry_count": "Retries of a job, also where its worker's retry has limits of its own: 0 to 1,000,000.",
     "perform_timeout": "Seconds that a batch may take, or none.",
+    "rate": "Jobs that may start in so many seconds, such as 100/60, or none. By key, if the code says so.",
     "log_level": "The lowest level that nodes of the queue log: debug, info, warning or error.",
 }
 #: Seconds for which a page waits for nodes: the next one shows who has not confirmed the pause.
