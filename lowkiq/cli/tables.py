@@ -88,8 +88,8 @@ def of_queues(metrics: Mapping[str, QueueMetrics]) -> Table:
 def of_waiting(waiting: Mapping[str, Waiting], now: float) -> list[str]:
     """A line for each queue of which jobs wait for their rate."""
     return [
-        f"{queue}: {row.jobs:,} {'job waits' if row.jobs == 1 else 'jobs wait'} for the rate, scheduled, the last for in "
-        f"{age(row.until - now)}"
+        f"{queue}: {row.jobs:,} {'job waits' if row.jobs == 1 else 'jobs wait'} for the rate, the last one for "
+        f"another {age(row.until - now)}"
         for queue, row in waiting.items()
     ]
 

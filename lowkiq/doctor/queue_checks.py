@@ -19,7 +19,7 @@ from lowkiq.queue.call import redis_time
 from lowkiq.queue.push import layout_error
 from lowkiq.queue.rates import read_waiting
 from lowkiq.queue.shard import Shard
-from lowkiq.rate import parse_rate
+from lowkiq.rate import Rate, parse_rate
 
 #: Seconds by which a job may be late before people should know.
 LATE: Final = 60.0
@@ -168,26 +168,29 @@ def settings(subject: Subject) -> Iterator[Verdict]:
 def rates(subject: Subject) -> Iterator[Verdict]:
     """Rates that can't be kept well, and jobs that wait for theirs."""
     live = read_live(subject.caller, subject.settings.namespace)
-    workers = subject.app.workers if subject.has_app else {}
-    for queue in sorted({*workers, *live}):
-        setting, worker = live.get(queue, {}).get("rate"), workers.get(queue)
-        rate = (parse_rate(queue, setting.value) if setting.value else None) if setting else worker and worker.rate
-        name = printable(queue, 60)
-        if rate and rate.fresh < FRESH:
-            yield warning(
-                f"rate {rate} of queue {name}: what may start has to do so within {rate.fresh * 1000:.1f} ms, and less of "
-                "the rate is used whenever a node takes longer", f"say it of more seconds, such as {rate.limit * 10}/"
-                f"{rate.per * 10:g}",
-            )  # fmt: skip
-        if rate and rate.limit / rate.per > MOST_A_SECOND:
-            yield warning(
-                f"rate {rate} of queue {name} is more than {MOST_A_SECOND:,} jobs a second: what waits for it is claimed "
-                "one by one, which nodes and Redis may not be able to do so fast", "see how many are processed",
-            )  # fmt: skip
+    found = {name: worker.rate for name, worker in (subject.app.workers if subject.has_app else {}).items()}
+    for queue, options in live.items():
+        if setting := options.get("rate"):
+            found[queue] = parse_rate(queue, setting.value) if setting.value else None
+    for queue, rate in sorted(found.items()):
+        if rate:
+            yield from _of_rate(printable(queue, 60), rate)
     now = redis_time(subject.caller)
     for queue, row in read_waiting(subject.caller, subject.settings.namespace, list(subject.queues), now).items():
         last = age(row.until - now)
         yield note(f"{row.jobs:,} jobs of queue {printable(queue, 60)} wait for its rate, the last for another {last}")
+
+
+def _of_rate(queue: str, rate: Rate) -> Iterator[Verdict]:
+    if rate.fresh < FRESH:
+        says = f"what may start has to do so within {rate.fresh * 1000:.1f} ms, and one that takes longer asks again"
+        do = f"say it of more seconds, such as {rate.limit * 10}/{rate.per * 10:g}, or less of it is used"
+        yield warning(f"rate {rate} of queue {queue}: {says}", do)
+    if rate.limit / rate.per > MOST_A_SECOND:
+        says = (
+            f"is more than {MOST_A_SECOND:,} jobs a second: each that waits for it is claimed once more, mostly alone"
+        )
+        yield warning(f"rate {rate} of queue {queue} {says}", "see how many are processed, and whether Redis is busy")
 
 
 def deaths(subject: Subject) -> Iterator[Verdict]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import itertools
 import os
 import signal
 import threading
@@ -60,7 +61,7 @@ class Stage:
             if errors:
                 raise PartialFailure(errors)
 
-        made = {"one": one, "batch": batch, "task": as_task}[kind]
+        made: Any = {"one": one, "batch": batch, "task": as_task}[kind]
         return self.app.worker(queue_name="q", shards_count=2, rate=rate, **options)(made)
 
     @property
@@ -98,7 +99,7 @@ def test_as_many_start_as_may_and_the_others_wait_scheduled_without_a_try(stage:
     assert (len(stage.ran), metrics.length, metrics.retries, metrics.failed) == (3, 7, 0, 0)
     assert metrics.lag == 0, "they are not late: their time is to come"
     waiting = sorted(job.perform_in for job in worker.queries.range_by_perform_in(limit=10))
-    assert all(later - earlier > SLOW / 3 for earlier, later in zip(waiting, waiting[1:], strict=False))
+    assert all(later - earlier > SLOW / 3 for earlier, later in itertools.pairwise(waiting))
 
 
 @kinds
@@ -127,8 +128,12 @@ def test_a_job_whose_key_can_t_be_told_fails_and_the_others_run(stage: Stage, ki
 
     worker = stage.register(kind, Rate(5, per=SLOW, by=by), batch_size=10 if kind == "batch" else 1)
     worker.perform_async(
-        [{"id": "none", "payload": {}}, {"id": "list", "payload": {"tenant": ["x"]}}]
-        + [{"id": "long", "payload": {"tenant": "é" * 101}}, {"id": "good", "payload": {"tenant": 1}}]
+        [
+            {"id": "none", "payload": {}},
+            {"id": "list", "payload": {"tenant": ["x"]}},
+            {"id": "long", "payload": {"tenant": "é" * 101}},
+            {"id": "good", "payload": {"tenant": 1}},
+        ]
     )
     burst(stage.app)
     assert stage.ran == ["good"]
@@ -190,7 +195,7 @@ def test_it_is_raised_with_what_it_can_have_only() -> None:
 def test_a_rate_that_is_none_is_refused_when_the_worker_is_registered(app: Lowkiq) -> None:
     with pytest.raises(SettingsError, match=r"worker w: rate is '100/60', it must be such as Rate\(100, per=60\)"):
 
-        @app.worker(rate="100/60")
+        @app.worker(rate="100/60")  # type: ignore[call-overload]
         def w(_: Any) -> None: ...
 
 
@@ -270,7 +275,7 @@ def test_suspects_start_at_their_rate_too_and_stay_suspects(stage: Stage) -> Non
 
 
 def test_a_live_rate_is_followed_and_keeps_the_function_of_the_code(stage: Stage) -> None:
-    worker = stage.register("one", Rate(1, per=SLOW, by=lambda id, _: id[0]))
+    worker = stage.register("one", Rate(1, per=SLOW, by=lambda one, _: one[0]))
     worker.actions.set(rate="2/3600")
     worker.perform_async([{"id": f"{key}{number}"} for key in "ab" for number in range(4)])
     burst(stage.app)
