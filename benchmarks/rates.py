@@ -137,8 +137,8 @@ def used_of(times: Sequence[float], rate: Rate) -> Used:
 
 
 def backlog_of(ids: int, nodes: int, kind: str, more: dict[str, Any]) -> Backlog:
-    """A limited tenant pushes so many ids, another one a job; 100 of each may start in a second."""
-    given = {"limit": 100, "per": 1.0, "by": True, "kind": kind, "shards": 5, "more": more}
+    """A limited tenant pushes so many ids, another one a job; 100 of each may start in a minute."""
+    given = {"limit": 100, "per": 60.0, "by": True, "kind": kind, "shards": 5, "more": more}
     with running(given, nodes) as (worker, journal), _events(worker) as events:
         begun_at = time.monotonic()
         push(worker, (f"big:{number}" for number in range(ids)))

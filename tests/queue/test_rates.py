@@ -316,7 +316,7 @@ class History:
             waiting = {other: place for other, place in line.places.items() if place > now}
             late = sum(1 for other in waiting if line.had[other])
             # A line this long ends behind those who were late, unless they rest.
-            is_long = len(waiting) - late > self.queue.rate.limit * 2 + late + 1 and line.rests <= now
+            is_long = len(waiting) - late > self.queue.rate.limit * 4 + late * 4 and line.rests <= now
             assert not is_long or at < max(waiting.values()), f"place at {at}, behind {sorted(waiting.values())}"
         line.places[id] = at
 

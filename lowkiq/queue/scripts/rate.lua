@@ -188,13 +188,19 @@ local function place_in_next(line)
 end
 
 -- The next place among those who were late. They follow one another as starts did, a window later, and not at an even pace:
--- else each pause of the past would be had once more. Those behind them, of whose forerunners nothing is known yet, do.
+-- else each pause of the past would be had once more. Those behind them, of whose forerunners nothing is known yet, do, as
+-- fast as jobs have started of late: on a machine that is too busy for its rate they would come too early again and again.
 local function place_in_later(line)
   local is_first, number = line.later <= now, next_number(line, 'later')
   local time = math.max(line.later, free_at(line, number), now)
   if is_first then line.first_number, line.first_time = number, time end
   local further = number - line.first_number - LIMIT
-  if further >= 0 then time = math.max(time, line.first_time + WINDOW + further * PLACE) end
+  if further >= 0 then
+    local times = times_of(line)
+    local took = #times >= KEPT - 1 and now - times[#times - KEPT + 2] or 0 -- for as many starts
+    took = math.max(PLACE * LIMIT, math.min(took, WINDOW * 1.25))
+    time = math.max(time, line.first_time + took + further * took / LIMIT)
+  end
   line.later = time + PLACE / 4
   return time
 end

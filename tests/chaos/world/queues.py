@@ -6,6 +6,8 @@ import random
 from collections.abc import Mapping
 from typing import Any, Final, Literal, NamedTuple
 
+from lowkiq import Rate
+
 MAX_RETRY_COUNT: Final = 4
 #: The share of payloads of a blocking queue that fail once.
 BLOCKS: Final = 0.05
@@ -31,6 +33,8 @@ class Queue(NamedTuple):
     blocks: bool = False
     #: Seconds that a batch may take.
     perform_timeout: float | None = None
+    #: How many of its jobs may start within a time.
+    rate: Rate | None = None
 
 
 class Trouble(NamedTuple):
@@ -78,6 +82,7 @@ LOADS: Final[Mapping[str, Load]] = {
                 "isolated", 3, 2, is_scored=True, seconds=(0, 0.1), share=0.1, runs="in processes", perform_timeout=2
             ),
             Queue("blocking", 3, 2, is_scored=True, seconds=(0, 0.01), share=0.05, blocks=True),
+            Queue("limited", 3, 2, is_scored=True, seconds=(0, 0.01), share=0.02, rate=Rate(30, per=10)),
             # Longer than a lease.
             Queue("longest", 2, 1, is_scored=True, seconds=(1.1, 2), share=0.003),
         ),
@@ -108,6 +113,10 @@ LOADS: Final[Mapping[str, Load]] = {
         threads=5,
     ),
 }
+
+
+#: Queue → its rate.
+RATES: Final = {queue.name: queue.rate for load in LOADS.values() for queue in load.queues if queue.rate}
 
 
 def pick(load: Load, rng: random.Random) -> Queue:
