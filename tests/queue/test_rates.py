@@ -25,11 +25,11 @@ SECOND = 1_000_000
 HISTORIES, ENOUGH, STEPS = 60, 400, 120
 #: Safeguard of rate.lua → what stands in its place, and what is found broken then.
 MUTANTS = {
-    "a start is not noted": ("  line.count = line.count + 1\n", "", "window"),
+    "a start is not noted": ("line.count, line.last = line.count + 1, time", "line.last = time", "window"),
     "each window has one more": ("(number - LIMIT) / GROUP", "(number - LIMIT - GROUP) / GROUP", "window"),
     "starts are forgotten": ("  line.times, line.count, line.known", "  line.times, line.known", "window"),
     "a rest is not kept": ("    line.rests = math.max(line.rests, time)\n".replace("    ", "  ", 1), "", "rests"),
-    "a rest is only for those in line": ("then return line.rests end", "then return 0 end", "rests"),
+    "a rest is only for those in line": ("math.max(line.rests, line.last) end", "0 end", "rests"),
     "who is late goes to the end": ("    time = place_in_later(line)", "    time = place_in_next(line)", "place"),
     "newcomers pass the line": ("(was_planned or line.next <= now)", "true", "passed"),
     "newcomers pass those who were late": ("or (line.later <= now and (", "or (true and (", "passed"),

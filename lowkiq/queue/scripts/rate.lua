@@ -83,7 +83,7 @@ local function regroup(line, group)
 end
 
 -- The first ones are times.
-local NAMES = {'rests', 'later', 'next', 'first_time', 'count', 'later_number', 'next_number', 'first_number', 'seen'}
+local NAMES = {'rests', 'later', 'next', 'first_time', 'last', 'count', 'later_number', 'next_number', 'first_number', 'seen'}
 
 local function read_line(line, text)
   local found = {}
@@ -91,15 +91,15 @@ local function read_line(line, text)
   for i, name in ipairs(NAMES) do line[name] = tonumber(found[i]) or 0 end
   -- If the clock was set back, times that lie ahead of it would for as long again.
   line.back = line.seen - now >= SET_BACK and line.seen - now or 0
-  for i = 1, 4 do line[NAMES[i]] = math.max(line[NAMES[i]] - line.back, 0) end
+  for i = 1, 5 do line[NAMES[i]] = math.max(line[NAMES[i]] - line.back, 0) end
   if line.back > 0 then
     times_of(line)
     line.known = 0
     redis.call('UNLINK', P .. 'starts:' .. line.key)
   end
-  if found[10] and found[10] ~= RATE then
+  if found[11] and found[11] ~= RATE then
     line.later, line.next = 0, 0
-    regroup(line, tonumber(string.match(found[10], '[^/]+$')))
+    regroup(line, tonumber(string.match(found[11], '[^/]+$')))
   end
 end
 
@@ -116,7 +116,7 @@ local function write_lines()
     if line.has_changed then
       local words = {}
       for i, name in ipairs(NAMES) do words[i] = string.format('%.0f', line[name]) end
-      words[9], words[10] = string.format('%.0f', now), RATE
+      words[10], words[11] = string.format('%.0f', now), RATE
       local busy = math.ceil((math.max(line.rests, line.later, line.next, now + WINDOW) - now) / 1000)
       -- It outlives the times, which are numbered by it.
       redis.call('SET', P .. 'line:' .. key, table.concat(words, ' '), 'PX', string.format('%.0f', busy + IDLE))
@@ -131,17 +131,18 @@ local function write_lines()
   end
 end
 
--- When the start with that number may be, as to those that were. One that is yet to be is in a line, a window ahead.
+-- When the start with that number may be, as to those that were; never before one that is granted already, for a moment
+-- ahead. One that is yet to be is in a line, a window ahead.
 local function free_at(line, number)
   local group = math.ceil((number - LIMIT) / GROUP)
   local ago = math.floor(line.count / GROUP) - group
-  if group < 1 or ago < 0 then return line.rests end
+  if group < 1 or ago < 0 then return math.max(line.rests, line.last) end
   local times = times_of(line)
-  return math.max(line.rests, (times[#times - ago] or -WINDOW) + WINDOW)
+  return math.max(line.rests, line.last, (times[#times - ago] or -WINDOW) + WINDOW)
 end
 
 local function start(line, time)
-  line.count = line.count + 1
+  line.count, line.last = line.count + 1, time
   line.has_changed = true
   if line.count % GROUP == 0 then
     local times = times_of(line)
