@@ -87,8 +87,8 @@ class Scenario:
             shards_count = 2
             max_retry_count = 1
             batch_size = 2
-            # Most start at once; the others are put back for a moment.
-            rate = Rate(20, per=0.5)
+            # Some of the short ones are put back for a moment; all others start at once.
+            rate = Rate(8, per=0.3, by=lambda one, _: one.partition(" ")[0])
 
             def retry_in(self, retry_count: int) -> float:
                 return 0.01
