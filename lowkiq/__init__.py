@@ -20,6 +20,7 @@ if TYPE_CHECKING:
         NewerLayout,
         PartialFailure,
         PushFailed,
+        RateLimited,
         RetryIn,
         SettingsError,
         ShardsCountMismatch,
@@ -28,6 +29,7 @@ if TYPE_CHECKING:
     from lowkiq.handlers.context import Context, current
     from lowkiq.job import Job, NewJob, Pushed
     from lowkiq.policies import Every, Exponential
+    from lowkiq.rate import Rate
     from lowkiq.worker import Worker
 
 __version__ = VERSION
@@ -48,6 +50,8 @@ __all__ = [
     "PartialFailure",
     "PushFailed",
     "Pushed",
+    "Rate",
+    "RateLimited",
     "RetryIn",
     "SettingsError",
     "ShardsCountMismatch",
@@ -66,6 +70,7 @@ _MODULES = {
     "Lowkiq": "app",
     "NewJob": "job",
     "Pushed": "job",
+    "Rate": "rate",
     "Worker": "worker",
     "current": "handlers.context",
 }

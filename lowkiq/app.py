@@ -28,6 +28,7 @@ from lowkiq.queue.call import Caller, redis_time
 from lowkiq.queue.loops import LoopsOfPushes
 from lowkiq.queue.push import Producer
 from lowkiq.queue.shard import Shard, shards_of
+from lowkiq.rate import Rate
 from lowkiq.redis_url import parse
 from lowkiq.registration import Registration, W, prepare
 from lowkiq.transport.cluster import ClusterClient
@@ -76,6 +77,7 @@ class Lowkiq:
         when_exhausted: Literal["bury", "block", "discard"] = ...,
         perform_timeout: float | None = ...,
         isolation: Literal["thread", "process"] = ...,
+        rate: Rate | None = ...,
         id: Callable[[Any], object] = ...,
         score: Callable[[Any], float] = ...,
     ) -> Registration: ...

@@ -94,7 +94,7 @@ def _check_options(label: str, worker: type[Worker[Any]]) -> None:
                 raise SettingsError(f"{label}: unknown option `{name}`, did you mean `{close[0]}`?")
     if not isinstance(worker.queue_name, str) or not NAME.fullmatch(worker.queue_name):
         raise SettingsError(f"{label}: queue_name {worker.queue_name!r} must match {NAME.pattern}; set one")
-    for name in (*RANGES, "perform_timeout", "retry", "when_exhausted"):
+    for name in (*RANGES, "perform_timeout", "rate", "retry", "when_exhausted"):
         check_option(label, name, getattr(worker, name))
     if worker.retry and not isinstance(worker.retry, Mapping) and worker.retry_in is not Worker.retry_in:
         raise SettingsError(f"{label} has both retry and retry_in: keep one, or have retry map classes of exceptions")

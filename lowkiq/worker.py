@@ -11,13 +11,14 @@ from lowkiq.admin.jobs.queries import Queries
 from lowkiq.errors import InvalidJob, LowkiqError, SettingsError
 from lowkiq.job import Job, NewJob, Pushed
 from lowkiq.policies import Retry
+from lowkiq.rate import Rate
 from lowkiq.types.codec import PLAIN, Codec
 from lowkiq.types.shape import Shape
 from lowkiq.types.variables import P
 
 OPTIONS: Final = (
     "queue_name", "shards_count", "batch_size", "concurrency", "max_retry_count", "retry", "when_exhausted",
-    "perform_timeout", "max_running", "isolation", "id", "score",
+    "perform_timeout", "max_running", "isolation", "rate", "id", "score",
 )  # fmt: skip
 
 
@@ -72,6 +73,8 @@ class Worker(Generic[P]):
     #: Where batches run: on the node's threads (async ones on its event loop), or in processes of their own, whose
     #: death is a failure of the batch and no more.
     isolation: ClassVar[Literal["thread", "process"]] = "thread"
+    #: How many jobs may start within a time, over all nodes: Rate(100, per=60), or of each key: Rate(…, by=…).
+    rate: ClassVar[Rate | None] = None
     #: How perform is called, and what its payloads and ids are; set when the worker is registered.
     shape: ClassVar[Shape] = Shape()
     codec: ClassVar[Codec] = PLAIN

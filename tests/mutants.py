@@ -404,14 +404,15 @@ MUTANTS = {
         "newer.lua", "not queued or tonumber(queued) > tonumber(newer)", "true", "behind newer"
     ),
     "snoozed_and_failed": _of_decisions(
-        "requeue(P, id, held, due_after(delay), retry_count)\n  acquit(P, id)\n  note(P, 'snoozed'",
-        "requeue(P, id, held, due_after(delay), retry_count + 1)\n  acquit(P, id)\n  note(P, 'snoozed'",
+        "requeue(P, id, held, due_after(delay), retry_count)\n  if kind == 'snoozed'",
+        "requeue(P, id, held, due_after(delay), retry_count + 1)\n  if kind == 'snoozed'",
     ),
     "snoozed_and_due": _of_decisions(
         "local _, retry_count, held = take(id)\n  if not held then return end\n  requeue(P, id, held, due_after(delay)",
         "local at, retry_count, held = take(id)\n  if not held then return end\n  requeue(P, id, held, at",
     ),
-    "snoozed_and_still_suspected": _of_decisions("  acquit(P, id)\n  note(P, 'snoozed'", "  note(P, 'snoozed'", "I7"),
+    "snoozed_and_still_suspected": _of_decisions("  if kind == 'snoozed' then acquit(P, id) end\n", "", "I7"),
+    "limited_and_acquitted": _of_decisions("if kind == 'snoozed' then acquit(P, id) end", "acquit(P, id)", "I7"),
     "blocked_and_tried_again": _of_decisions(
         "requeue(P, id, held, NEVER, -1)", "requeue(P, id, held, due_after(0), -1)"
     ),

@@ -30,6 +30,8 @@ from lowkiq.importing import load_app
 from lowkiq.node.node import Node
 from lowkiq.process.held_signals import release
 from lowkiq.process.signals import disarm, leave_on
+from lowkiq.queue.call import redis_time
+from lowkiq.queue.rates import read_waiting
 
 EPILOG = """\b
 Examples:
@@ -193,13 +195,20 @@ def stats(context: typer.Context, require: Require = None, as_json: AsJson = Fal
     """What each queue holds and has done."""
     with opened_app(require or context.obj) as app:
         metrics = app.metrics()
-        limits = read_limits(app.caller, app.settings.namespace, metrics)
+        now, namespace = redis_time(app.caller), app.settings.namespace
+        limits = read_limits(app.caller, namespace, metrics)
+        waiting = read_waiting(app.caller, namespace, list(metrics), now)
         if as_json:
             more = {name: {"limit": limit} for name, limit in limits.items()}
-            rows = {name: msgspec.structs.asdict(row) | more.get(name, {}) for name, row in metrics.items()}
+            rated = {name: {"rated": row.jobs, "rated_until": row.until} for name, row in waiting.items()}
+            rows = {
+                name: msgspec.structs.asdict(row) | more.get(name, {}) | rated.get(name, {})
+                for name, row in metrics.items()
+            }
             typer.echo(msgspec.json.encode(rows).decode())
         else:
-            tables.show(tables.of_queues(metrics), *(f"{queue}: {limit.text}" for queue, limit in limits.items()))
+            told = [f"{queue}: {limit.text}" for queue, limit in limits.items()]
+            tables.show(tables.of_queues(metrics), *told, *tables.of_waiting(waiting, now))
         for alert in of_unreadable(app.caller.met.now()):
             typer.echo(f"{alert.kind}: {alert.text}", err=True)
 

@@ -28,15 +28,16 @@ Examples:
   lowkiq set OrderSync concurrency=10 batch_size=50
   lowkiq set OrderSync perform_timeout=none log_level=debug
   lowkiq set OrderSync weight=8                          beside queues with less, or none (1)
+  lowkiq set OrderSync rate=100/60                       at most 100 jobs start in any 60 s
   lowkiq unset OrderSync concurrency
   lowkiq settings                                        all that is set, and what the code says (with -r)
 
 \b
 Nodes follow within a second or two, in place of what their code says, and so do those that start later, until it is
 unset. Batches that run go on as they began. There are: concurrency, max_running, batch_size, max_retry_count,
-when_exhausted (bury, block or discard), perform_timeout (seconds), weight (its share of a node's threads beside other
-queues, 1 to 1000, in place of --queues), log_level (debug, info, warning or error: the lowest of a node's queues
-counts).
+when_exhausted (bury, block or discard), perform_timeout (seconds), rate (jobs/seconds), weight (its share of a node's
+threads beside other queues, 1 to 1000, in place of --queues), log_level (debug, info, warning or error: the lowest of a
+node's queues counts).
 """
 
 

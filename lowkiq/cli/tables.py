@@ -26,6 +26,7 @@ from lowkiq.admin.words import age, printable, seconds, short_seconds
 from lowkiq.failure import main_line
 from lowkiq.job import Job
 from lowkiq.queue.call import Caller, redis_time
+from lowkiq.queue.rates import Waiting
 
 #: Characters up to which a value is not broken over lines, and those between two columns.
 MOST_WHOLE, PADDING = 24, 3
@@ -82,6 +83,15 @@ def of_queues(metrics: Mapping[str, QueueMetrics]) -> Table:
         values = {name: getattr(row, name) for name in names}
         table.add_row(queue, *(f"{value:,.1f} s" if key == "lag" else f"{value:,}" for key, value in values.items()))
     return table
+
+
+def of_waiting(waiting: Mapping[str, Waiting], now: float) -> list[str]:
+    """A line for each queue of which jobs wait for their rate."""
+    return [
+        f"{queue}: {row.jobs:,} {'job waits' if row.jobs == 1 else 'jobs wait'} for the rate, the last one for "
+        f"another {age(row.until - now)}"
+        for queue, row in waiting.items()
+    ]
 
 
 def of_statistics(queue: str, days: Sequence[Statistics]) -> Table:

@@ -11,16 +11,23 @@ from lowkiq.admin.jobs.bulks import read_bulks
 from lowkiq.admin.limits import read_limits
 from lowkiq.admin.live import read_live
 from lowkiq.admin.past.history import SPANS, TOTAL, read_history
-from lowkiq.admin.words import printable
+from lowkiq.admin.words import age, printable
 from lowkiq.doctor.finding import Verdict, note, of_alert, of_alerts, ok, problem, warning
 from lowkiq.doctor.subject import Subject
 from lowkiq.errors import ShardsCountMismatch
 from lowkiq.queue import keys
+from lowkiq.queue.call import redis_time
 from lowkiq.queue.push import layout_error
+from lowkiq.queue.rates import read_waiting
 from lowkiq.queue.shard import Shard
+from lowkiq.rate import Rate, parse_rate
 
 #: Seconds by which a job may be late before people should know.
 LATE: Final = 60.0
+#: Seconds within which a node on a busy machine starts what it may.
+FRESH: Final = 0.002
+#: Jobs a second that a rate may have: each job over it is claimed twice, and alone.
+MOST_A_SECOND: Final = 2_000
 #: Names that are listed one by one.
 MANY: Final = 10
 
@@ -178,6 +185,34 @@ def limits(subject: Subject) -> Iterator[Verdict]:
             yield note(f"{says}: shards_count × concurrency are {most:,} batches; leave it out")
         elif limit.is_reached:
             yield note(f"queue {printable(queue, 60)}: {limit.text}")
+
+
+def rates(subject: Subject) -> Iterator[Verdict]:
+    """Rates that can't be kept well, and jobs that wait for theirs."""
+    live = read_live(subject.caller, subject.settings.namespace)
+    found = {name: worker.rate for name, worker in (subject.app.workers if subject.has_app else {}).items()}
+    for queue, options in live.items():
+        if setting := options.get("rate"):
+            found[queue] = parse_rate(queue, setting.value) if setting.value else None
+    for queue, rate in sorted(found.items()):
+        if rate:
+            yield from _of_rate(printable(queue, 60), rate)
+    now = redis_time(subject.caller)
+    for queue, row in read_waiting(subject.caller, subject.settings.namespace, list(subject.queues), now).items():
+        last = age(row.until - now)
+        yield note(f"{row.jobs:,} jobs of queue {printable(queue, 60)} wait for its rate, the last for another {last}")
+
+
+def _of_rate(queue: str, rate: Rate) -> Iterator[Verdict]:
+    if rate.fresh < FRESH:
+        says = f"what may start has to do so within {rate.fresh * 1000:.1f} ms, and one that takes longer asks again"
+        do = f"say it of more seconds, such as {rate.limit * 10}/{rate.per * 10:g}, or less of it is used"
+        yield warning(f"rate {rate} of queue {queue}: {says}", do)
+    if rate.limit / rate.per > MOST_A_SECOND:
+        says = (
+            f"is more than {MOST_A_SECOND:,} jobs a second: each that waits for it is claimed once more, mostly alone"
+        )
+        yield warning(f"rate {rate} of queue {queue} {says}", "see how many are processed, and whether Redis is busy")
 
 
 def deaths(subject: Subject) -> Iterator[Verdict]:

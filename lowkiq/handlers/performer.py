@@ -7,6 +7,7 @@ import contextlib
 import copy
 import inspect
 from collections.abc import Collection, Mapping
+from dataclasses import replace
 from functools import partial
 from typing import Any, Final
 
@@ -22,6 +23,7 @@ from lowkiq.handlers.stop import Stop
 from lowkiq.hooks import Fatal
 from lowkiq.job import Job
 from lowkiq.policies import fewest_retries, without_limits
+from lowkiq.rate import Rate, parse_rate
 from lowkiq.settings import Settings
 from lowkiq.worker import Worker
 
@@ -74,6 +76,9 @@ class Performer:
         """Has the worker have these options, and all others as its code says. Returns those that it can't have."""
         ignored = {"batch_size": options["batch_size"]} if self._takes_one and "batch_size" in options else {}
         live = dict(options)
+        if options.get("rate"):
+            own: Rate | None = self._own["rate"]
+            live["rate"] = replace(parse_rate("live", options["rate"]), by=own.by if own else None)
         if "max_retry_count" in options:
             live["retry"] = without_limits(self._own["retry"])
         for worker in (self.worker, self._retries.worker):

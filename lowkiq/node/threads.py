@@ -16,6 +16,7 @@ from lowkiq.node.helpers.fork_server import ForkServer
 from lowkiq.node.helpers.helper_performer import HelperPerformer
 from lowkiq.node.job_thread import JobThread
 from lowkiq.node.leases.claim_size import ClaimSize
+from lowkiq.node.leases.gate import Gate
 from lowkiq.node.leases.lease import Lease
 from lowkiq.node.pool import Pool
 from lowkiq.node.runtime import Runtime
@@ -79,7 +80,8 @@ def leases_of(runtime: Runtime, worker: type[Worker], fork_server: ForkServer | 
     )
     claim_size = ClaimSize(runtime.settings.claim_window, worker.batch_size)
     shards = shards_of(runtime.namespace, {worker.queue_name: worker.shards_count})
-    return [Lease(shard, performer, claim_size, runtime) for shard in shards]
+    gate = Gate(performer, runtime)
+    return [Lease(shard, performer, claim_size, runtime, gate) for shard in shards]
 
 
 def _groups(dealt: Sequence[Sequence[Lease]]) -> list[Sequence[Lease]]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from functools import partial
 
 from redis.exceptions import RedisError
 
@@ -15,6 +16,7 @@ from lowkiq.node.leases.relief import Relief
 from lowkiq.node.leases.thread_claim import ThreadClaim
 from lowkiq.node.places import Place, Places
 from lowkiq.node.pool import LASTING, Pool
+from lowkiq.node.rated import Rated
 from lowkiq.node.round_trip import RoundTrip
 from lowkiq.node.runtime import Runtime
 from lowkiq.node.suspects.isolation import Isolation
@@ -39,6 +41,7 @@ class WorkerThread(JobThread):
         self._patience = self._long = runtime.settings.claim_window
         #: Tells what it runs.
         self.seat = runtime.page.seat(number)
+        self._rated = Rated(runtime, self)
         self._suspects = Suspects(runtime, self, self.isolation)
         self._hand: Sequence[ThreadClaim] = ()
         #: Lets it run batches of a queue with `max_running`, one at a time.
@@ -120,7 +123,8 @@ class WorkerThread(JobThread):
         try:
             self._since = clock.monotonic()
             for claim in others:
-                if not claim.perform(self._since, self.seat):
+                perform = partial(self._rated.perform, claim) if claim.is_rated else claim.perform
+                if not perform(self._since, self.seat):
                     break
         finally:
             self.isolation.leave(self)

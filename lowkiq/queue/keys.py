@@ -28,6 +28,8 @@ Blocked jobs came so: to an older Lowkiq they are due at a time that never comes
 them, nor hands pushes over past them. Its operators may delete them, or make them due; newer nodes notice that when
 they acquire the shard.
 
+Rates (rate.lua) came so, in keys of their own: an older node starts jobs without asking.
+
 `morgue:newer` (claimed.lua) came so: an older operator leaves it beside the queue, and a later revive of that id may
 ask once too often. Jobs that older nodes and producers make due at once run by their ids, as ever.
 """
@@ -86,6 +88,11 @@ def shard(namespace: str, queue: str, index: int) -> str:
 def places(namespace: str, queue: str) -> str:
     """Prefix of the places of a queue's batches (places.lua). They are of the queue, so in a slot of their own."""
     return f"{namespace}:{{{queue}:places}}:"
+
+
+def rate(namespace: str, queue: str) -> str:
+    """Prefix of what the rates of a queue keep (rate.lua). It is no shard's: no index is called `rate`."""
+    return f"{namespace}:{{{queue}:rate}}:"
 
 
 def queues(namespace: str) -> str:

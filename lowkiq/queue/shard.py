@@ -62,6 +62,8 @@ class Snoozed(NamedTuple):
     id: str
     #: Seconds until then.
     delay: float
+    #: What it is told of: one that its rate did not let start has not run, and stays suspected of what it was.
+    kind: Literal["snoozed", "limited"] = "snoozed"
 
 
 class Exhausted(NamedTuple):
@@ -81,6 +83,8 @@ class Outcome(NamedTuple):
     exhausted: Sequence[Exhausted] = ()
     snoozed: Sequence[Snoozed] = ()
     spoiled: Sequence[Spoiled] = ()
+    #: Jobs that have not run, as their rate did not let them.
+    limited: Sequence[Snoozed] = ()
     #: The fate of the jobs not named.
     rest: Rest = "keep"
     #: False if each of those holds one payload.
@@ -89,7 +93,7 @@ class Outcome(NamedTuple):
     @property
     def is_plain(self) -> bool:
         """True if it says that every job is done, and had one payload."""
-        return self.rest == "ack" and not (self.has_several or any(self[:6]))
+        return self.rest == "ack" and not (self.has_several or any(self[:7]))
 
 
 class Settled(NamedTuple):
@@ -198,7 +202,8 @@ class Shard:
         """Ends jobs of a claim."""
         arguments: list[Argument] = [node, epoch, number, outcome.rest, int(outcome.has_several)]
         for rows in (
-            outcome.spoiled, outcome.acked, outcome.released, outcome.failed, outcome.snoozed, outcome.exhausted,
+            outcome.spoiled, outcome.acked, outcome.released, outcome.failed, (*outcome.snoozed, *outcome.limited),
+            outcome.exhausted,
         ):  # fmt: skip
             arguments.append(len(rows))
             for row in rows:

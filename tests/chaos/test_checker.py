@@ -14,6 +14,7 @@ from tests.chaos.checker import Verdict, check
 from tests.chaos.history import History, Node, Push, Window
 from tests.chaos.plan import plan
 from tests.chaos.world.database import Database
+from tests.chaos.world.queues import RATES
 
 ROW = ("orders", "17")
 
@@ -305,3 +306,18 @@ def test_a_run_of_whose_end_redis_could_not_know_was_struck_too(is_paused: bool,
     seen.pushes[*ROW, 1] = Push(0.1, 0.2)
     seen.morgue = seen.killers = {(*ROW, 1)}
     verdict_is(check(seen), **found)
+
+
+@pytest.mark.parametrize("stopped", [False, True])
+def test_a_window_with_more_starts_than_its_rate_allows_is_found_unless_a_process_was_stopped(*, stopped: bool) -> None:
+    (queue, rate), *_ = RATES.items()
+    rows = {
+        (queue, str(number)): run(10 + number * 0.1, f"A.{number}", 5, 1)
+        for number in range(int(rate.limit * 1.01) + 1)
+    }
+    faults = (Window("pause node", 9.0, 10.05, (1,)),) if stopped else ()
+    made = history(faults=faults)
+    made.rows = rows
+    verdict = check(made)
+    assert (verdict.rated, len(verdict.overfull), verdict.overfull_explained) == (len(rows), not stopped, stopped)
+    assert verdict.is_good == stopped

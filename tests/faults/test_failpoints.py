@@ -22,8 +22,9 @@ pytestmark = pytest.mark.long
 #: Calls at which each of them must have been struck: what they are there for.
 WHAT_THEY_DO = {
     "node": {"register", "SCRIPT", "acquire", "claim", "settle+claim", "renew", "beat", "release", "SET+BLPOP"}
-    | {"isolate", "settle+isolate", "finish", "checkpoint", "cancels", "rest"},
-    "async node": {"claim", "settle+claim", "isolate", "settle+isolate", "finish", "checkpoint", "cancels", "rest"},
+    | {"isolate", "settle+isolate", "finish", "checkpoint", "cancels", "rest", "rate"},
+    "async node": {"claim", "settle+claim", "isolate", "settle+isolate", "finish", "checkpoint", "cancels", "rest"}
+    | {"rate"},
     "limited node": {"places", "keep_places"},
     "limited async node": {"places", "keep_places"},
     "impatient node": {"abandon"},

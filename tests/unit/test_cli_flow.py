@@ -94,3 +94,13 @@ def test_stats_tell_who_runs_a_queue_with_a_limit(lowkiq: Run, queue: type[Worke
     assert "shop: 1 of 3 running (max_running): one 1\n" in lowkiq("stats").stdout
     told = json.loads(lowkiq("stats", "--json").stdout)["shop"]["limit"]
     assert told == {"max_running": 3, "nodes": {"one": 1}, "waiting": []}
+
+
+def test_jobs_that_wait_for_their_rate_are_told_of(lowkiq: Run, queue: type[Worker], app: Lowkiq) -> None:
+    queue.perform_async([{"id": id} for id in "abc"])
+    assert lowkiq("set", "shop", "rate=1/3600").stdout == "1 set for shop\n"
+    assert "rate is 'often', it must be JOBS/SECONDS, such as 100/60" in lowkiq("set", "shop", "rate=often").stderr
+    assert lowkiq("-r", "jobs", "--burst").returncode == 0
+    assert "shop: 2 jobs wait for the rate, the last one for another 2 h" in lowkiq("stats").stdout
+    told = json.loads(lowkiq("stats", "--json").stdout)["shop"]
+    assert told["rated"] == 2 and told["lag"] == 0

@@ -20,7 +20,7 @@ MOST: Final = 500
 #: Settings of a queue that its worker has.
 SETTINGS: Final = (
     "shards_count", "batch_size", "concurrency", "max_running", "max_retry_count", "when_exhausted", "perform_timeout",
-    "isolation",
+    "isolation", "rate",
 )  # fmt: skip
 
 

@@ -13,6 +13,7 @@ from lowkiq.errors import Fenced, OtherLayout
 from lowkiq.handlers.performer import Performer
 from lowkiq.node.leases.claim_numbers import ClaimNumbers
 from lowkiq.node.leases.claim_size import ClaimSize
+from lowkiq.node.leases.gate import Gate
 from lowkiq.node.leases.known import Asked, Claimed, Runner
 from lowkiq.node.places import Places
 from lowkiq.node.runtime import Runtime
@@ -38,9 +39,13 @@ class Lease:
     follows from it is checked again under the lock, or by the fence in Redis.
     """
 
-    def __init__(self, shard: Shard, performer: Performer, claim_size: ClaimSize, runtime: Runtime) -> None:
+    def __init__(
+        self, shard: Shard, performer: Performer, claim_size: ClaimSize, runtime: Runtime, gate: Gate | None = None
+    ) -> None:
         self.shard = shard
         self.performer = performer
+        #: Shared by all shards of a queue, too: asks when jobs may start, if there is a rate.
+        self.gate = gate or Gate(performer, runtime)
         #: Shared by all shards of a queue: with thousands, one that learned alone would ask for its few jobs in vain.
         self.claim_size = claim_size
         self.lock = threading.Lock()

@@ -22,12 +22,14 @@ from lowkiq.node.leases.lease import Lease
 from lowkiq.node.leases.thread_claim import ThreadClaim
 from lowkiq.node.places import Place, Places
 from lowkiq.node.pool import Pool
+from lowkiq.node.rated import Rated
 from lowkiq.node.round_trip import RoundTrip
 from lowkiq.node.runtime import Runtime
 from lowkiq.node.suspects.isolation import Isolation
 from lowkiq.node.suspects.suspects import Suspects
 from lowkiq.node.tasks.loop_claim import LoopClaim
 from lowkiq.queue.claims import Handed
+from lowkiq.queue.shard import MAX_CLAIM
 from lowkiq.shared_page import MOST_LOOP_SEATS, Seat
 
 #: Seconds between exchanges while jobs run: what ends within one is settled together.
@@ -62,6 +64,9 @@ class Feeder(JobThread):
         #: Places of claims that are on their way, and those that have no use now.
         self._taken: dict[Lease, list[Place]] = {}
         self._spare: dict[Places, list[Place]] = {}
+        self._rated = Rated(runtime, self)
+        #: Claims whose far side has had enough, which Redis is to know.
+        self._resting: deque[ClaimInHand] = deque()
         self._exchanged_at = -math.inf
 
     @property
@@ -86,7 +91,9 @@ class Feeder(JobThread):
 
     def note_end(self, claim: ClaimInHand) -> None:
         """A batch of it has ended. The thread is woken if it has something to do for that."""
-        if claim.is_ended or claim.lease in self._full or claim.places:
+        if claim.lease.gate.is_to_rest:
+            self._resting.append(claim)
+        if claim.is_ended or claim.lease in self._full or claim.places or self._resting:
             self.pool.rouse(self)
 
     def note_suspects_end(self, claim: ThreadClaim, seat: Seat) -> None:
@@ -107,6 +114,8 @@ class Feeder(JobThread):
     def _step(self) -> None:
         """One round: settle, claim, start. Or wait."""
         self._send_checkpoints()
+        while self._resting:
+            self._rated.flush(self._resting.popleft())
         now = clock.monotonic()
         if self._hand and not self.is_leaving:
             self._answer(self.pool.glance(self, now))
@@ -203,12 +212,15 @@ class Feeder(JobThread):
             SuspectThread(claim, self._seats.popleft(), self, self._runtime).start()
         elif claim.is_ended:  # nothing of it could be decoded
             pass
-        elif self.isolation.enter(claim):
-            seat = self._seats.popleft()
-            claim.start(seat, lambda: self._end(claim, seat))
-        else:
+        elif not self.isolation.enter(claim):
             claim.give_back()
             claim.is_ended = True
+        elif claim.is_rated and not self._rated.admit(claim, MAX_CLAIM):
+            self.isolation.leave(claim)
+            claim.is_ended = True
+        else:
+            seat = self._seats.popleft()
+            claim.start(seat, lambda: self._end(claim, seat))
 
     def _end(self, claim: LoopClaim, seat: Seat) -> None:
         self.isolation.leave(claim)

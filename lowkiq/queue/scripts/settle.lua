@@ -5,7 +5,8 @@
 -- ARGV  1 node, 2 epoch, 3 number of the claim, 4 what becomes of the jobs not named: 'keep', 'ack' or 'release',
 --       5 '1' if any of those may hold several payloads; then lists, each with its length in front:
 --       spoiled (payloads that can't be decoded): id, payload, error · acked: id · released: id ·
---       failed: id, retry_count, delay in seconds, error · snoozed: id, delay in seconds · ended: id, error, fate (below)
+--       failed: id, retry_count, delay in seconds, error · snoozed: id, delay in seconds, 'snoozed' or, of one that has not
+--       run, as its rate did not let it, 'limited' · ended: id, error, fate (below)
 -- returns {acked, failed, buried, next due or '', now}   errors: FENCED, INVALID (a number can't be one)
 
 -- Most settles end a claim of which every job is done, and had one payload. They are done here, before functions are made
@@ -59,7 +60,7 @@ for i = at + 1, at + ARGV[at] * 4, 4 do
   end
 end
 at = at + 1 + ARGV[at] * 4
-for i = at + 2, at + ARGV[at] * 2, 2 do
+for i = at + 2, at + ARGV[at] * 3, 3 do
   if not is_finite(ARGV[i]) then return refuse('INVALID', 'delay ' .. ARGV[i] .. ' of a snoozed job') end
 end
 
@@ -143,12 +144,12 @@ local function fail(id, retry_count, delay, error)
 end
 
 -- Not a failure: all but the due time stays as it was, and what was pushed meanwhile comes along.
-local function snooze(id, delay)
+local function snooze(id, delay, kind)
   local _, retry_count, held = take(id)
   if not held then return end
   requeue(P, id, held, due_after(delay), retry_count)
-  acquit(P, id)
-  note(P, 'snoozed', id, ARGV[1])
+  if kind == 'snoozed' then acquit(P, id) end
+  note(P, kind, id, ARGV[1])
 end
 
 local function note_burial(id, error)
@@ -283,7 +284,7 @@ if claim then
   each(ack, 1)
   each(give_back, 1)
   each(fail, 4)
-  each(snooze, 2)
+  each(snooze, 3)
   each(finish, 3)
   if ARGV[4] == 'ack' and (records or ARGV[5] == '1') then
     open_claim()

@@ -292,6 +292,8 @@ class SettingsReply(msgspec.Struct, frozen=True):
 
     queue: str
     settings: dict[str, SettingRow]
+    rated: Annotated[int, Meta(description="Jobs that wait for their rate: each is scheduled for its own time.")] = 0
+    rated_until: Annotated[float | None, Meta(description="Unix time of the last of them.")] = None
 
 
 class Matches(msgspec.Struct, frozen=True):

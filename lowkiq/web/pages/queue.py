@@ -9,6 +9,7 @@ from lowkiq.admin.limits import Limit, read_limits
 from lowkiq.admin.metrics import ShardMetrics
 from lowkiq.admin.past.history import read_history
 from lowkiq.policies import most_retries, without_limits
+from lowkiq.queue.rates import read_waiting
 from lowkiq.web.pages import statistics
 from lowkiq.web.pages.jobs import address_of, jobs_of
 from lowkiq.web.pages.live import Visit
@@ -41,6 +42,7 @@ def _numbers(view: View, visit: Visit, queue: str) -> dict[str, Any]:
         "max_retry_count": max_retry_count(view, visit, queue),
         "when_exhausted": when_exhausted(view, visit, queue),
         "limit": limit_of(view, visit, queue),
+        **_rate(view, visit, queue),
     }
 
 
@@ -74,6 +76,15 @@ def limit_of(view: View, visit: Visit, queue: str) -> Limit | None:
     if not visit.reads:
         return None
     return read_limits(view.backend.caller, view.backend.namespace, [queue], visit.snapshot.live).get(queue)
+
+
+def _rate(view: View, visit: Visit, queue: str) -> dict[str, Any]:
+    """The rate of its jobs, as people have set it live or else as its worker says; and those that wait for it."""
+    worker, setting = view.app.workers.get(queue), visit.snapshot.live.get(queue, {}).get("rate")
+    rate = setting.value if setting else worker.rate if worker else None
+    caller, namespace = view.backend.caller, view.backend.namespace
+    waiting = read_waiting(caller, namespace, [queue], visit.snapshot.at) if visit.reads else {}
+    return {"rate_of_starts": rate, "rated": waiting.get(queue)}
 
 
 def is_async(view: View, queue: str) -> bool:

@@ -230,6 +230,7 @@ def _register(queue: queues.Queue) -> None:
             return 0.1 * (retry_count + 1)
 
         perform_timeout = queue.perform_timeout
+        rate = queue.rate
         isolation = "process" if queue.runs == "in processes" else "thread"
 
         async def on_loop(self, payloads_by_id: dict[str, list[Any]]) -> None:

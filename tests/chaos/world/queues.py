@@ -6,6 +6,8 @@ import random
 from collections.abc import Mapping
 from typing import Any, Final, Literal, NamedTuple
 
+from lowkiq import Rate
+
 MAX_RETRY_COUNT: Final = 4
 #: The share of payloads of a blocking queue that fail once.
 BLOCKS: Final = 0.05
@@ -33,6 +35,8 @@ class Queue(NamedTuple):
     max_running: int | None = None
     #: Seconds that a batch may take.
     perform_timeout: float | None = None
+    #: How many of its jobs may start within a time.
+    rate: Rate | None = None
 
 
 class Trouble(NamedTuple):
@@ -82,6 +86,7 @@ LOADS: Final[Mapping[str, Load]] = {
             Queue("blocking", 3, 2, is_scored=True, seconds=(0, 0.01), share=0.05, blocks=True),
             Queue("limited", 4, 2, is_scored=True, seconds=(0, 0.05), share=0.1, max_running=2),
             Queue("limited-tasks", 2, 1, is_scored=True, seconds=(0, 0.1), share=0.05, runs="as tasks", max_running=3),
+            Queue("rated", 3, 2, is_scored=True, seconds=(0, 0.01), share=0.02, rate=Rate(30, per=10)),
             # Longer than a lease.
             Queue("longest", 2, 1, is_scored=True, seconds=(1.1, 2), share=0.003),
         ),
@@ -118,6 +123,10 @@ LOADS: Final[Mapping[str, Load]] = {
 LIMITS: Final = {
     queue.name: queue.max_running for load in LOADS.values() for queue in load.queues if queue.max_running is not None
 }
+
+
+#: Queue → its rate.
+RATES: Final = {queue.name: queue.rate for load in LOADS.values() for queue in load.queues if queue.rate}
 
 
 def pick(load: Load, rng: random.Random) -> Queue:

@@ -17,7 +17,7 @@ from typing import Any
 
 import redis
 
-from lowkiq import Bury, Decision, Discard, Lowkiq, PartialFailure, Snooze, Worker, current
+from lowkiq import Bury, Decision, Discard, Lowkiq, PartialFailure, Rate, RateLimited, Snooze, Worker, current
 from lowkiq.errors import CheckpointFailed
 from lowkiq.job import NewJob, shard_of
 from lowkiq.node import lease_keeper
@@ -36,6 +36,7 @@ FIRST = (
     *(NewJob(id="fails", payload=n, score=n, tags=["eu", "fails"]) for n in (1, 2)),
     NewJob(id="undecodable", payload=666),
     *(NewJob(id="snoozes", payload=n, score=n, tags=["eu"]) for n in (1, 2)),
+    NewJob(id="is limited", payload=1),
     *(NewJob(id="buries itself", payload=n, score=n, tags=["eu"]) for n in (1, 2)),
     NewJob(id="discards itself", payload=1, tags=["us"]),
     *(NewJob(id=f"short {n}", payload=1) for n in range(6)),
@@ -89,6 +90,8 @@ class Scenario:
             max_retry_count = 1
             batch_size = 2
             max_running = most
+            # Some of the short ones are put back for a moment; all others start at once.
+            rate = Rate(8, per=0.3, by=lambda one, _: one.partition(" ")[0])
 
             def retry_in(self, retry_count: int) -> float:
                 return 0.01
@@ -143,6 +146,8 @@ class Scenario:
         match id:
             case "snoozes":
                 return Snooze(0.01) if record.incr(f"{self.own}:naps") == 1 else None
+            case "is limited":
+                return RateLimited(0.01) if record.incr(f"{self.own}:limits") == 1 else None
             case "buries itself":
                 return Bury("is to be buried")
             case "discards itself":

@@ -142,6 +142,8 @@ if options.get("middlewares"):
 app = Lowkiq(on_server_init=init_async if options.get("is_async") else init, **settings)
 NAMES = ("shards_count", "batch_size", "max_retry_count", "perform_timeout")
 KINDS = {name: options[name] for name in NAMES if name in options}
+if "rate" in options:
+    KINDS["rate"] = lowkiq.Rate(*options["rate"], by=lambda id, payload: payload.get("key", ""))
 
 
 class Jobs(Worker):

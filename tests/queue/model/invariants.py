@@ -379,7 +379,7 @@ def _given_back(message: Message, before: ShardState) -> set[str]:
     outcome, claim = _outcome(message), before.claims.get(message.number, {})
     back = set(outcome.released)
     if outcome.rest == "release":
-        rows = (*outcome.failed, *outcome.exhausted, *outcome.snoozed)
+        rows = (*outcome.failed, *outcome.exhausted, *outcome.snoozed, *outcome.limited)
         back |= claim.keys() - {*outcome.acked, *(row.id for row in rows)}
     spoiled = {(row.id, row.payload) for row in outcome.spoiled}
     return {id for id in back & claim.keys() if _tokens({id: claim[id]}) - spoiled}
@@ -397,7 +397,8 @@ def _ended(message: Message, reply: Any, before: ShardState) -> Counter[Token]:
         return ended
     outcome = _outcome(message)
     spoiled = {(row.id, row.payload) for row in outcome.spoiled}
-    others = {*outcome.released, *(row.id for row in (*outcome.failed, *outcome.exhausted, *outcome.snoozed))}
+    going_back = (*outcome.failed, *outcome.exhausted, *outcome.snoozed, *outcome.limited)
+    others = {*outcome.released, *(row.id for row in going_back)}
     for id, entry in before.claims.get(message.number, {}).items():
         if id in outcome.acked or (outcome.rest == "ack" and id not in others):
             ended.update({(id, payload) for payload in entry.payloads} - spoiled)

@@ -238,14 +238,15 @@ class ShardModel(ShardRules):
         for id in outcome.acked:
             self._ack(claim, id)
         self._drop_cancelled(number, outcome.released)
-        for rows in (outcome.failed, outcome.snoozed, outcome.exhausted):
+        napping = (*outcome.snoozed, *outcome.limited)
+        for rows in (outcome.failed, napping, outcome.exhausted):
             self._drop_cancelled(number, (row.id for row in rows))
         for id in claim.keys() & set(outcome.released):
             self._requeue(id, claim.pop(id))
         for row in outcome.failed:
             self._fail(claim, row.id, row.retry_count, round(row.delay * SECOND), row.error)
-        for nap in outcome.snoozed:
-            self._snooze(claim, nap.id, round(nap.delay * SECOND))
+        for nap in napping:
+            self._snooze(claim, nap.id, round(nap.delay * SECOND), has_run=nap.kind == "snoozed")
         buried += sum(self._end(claim, row.id, row.error, row.fate) for row in outcome.exhausted)
         if outcome.rest == "ack":
             for id in list(claim):

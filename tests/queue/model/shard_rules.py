@@ -231,11 +231,12 @@ class ShardRules:
             self.state.errors[id] = error
             self.state.counters["failed"] += 1
 
-    def _snooze(self, claim: Claimed, id: str, delay: int) -> None:
-        """Only its due time changes."""
+    def _snooze(self, claim: Claimed, id: str, delay: int, *, has_run: bool) -> None:
+        """Only its due time changes; and of one that has run, no death is held against it any more."""
         if entry := claim.pop(id, None):
             self._requeue(id, replace(entry, due=self._place() + delay))
-            self._acquit(id)
+            if has_run:
+                self._acquit(id)
 
     def _end(self, claim: Claimed, id: str, error: str, fate: Fate) -> bool:
         """It is not tried again. Returns whether it was buried."""
