@@ -231,6 +231,7 @@ class Lowkiq:
             jobs,
             worker.codec.dump,
             dump_id=worker.codec.dump_id,
+            fair_by=worker.fair_by,
             max_id_bytes=settings.max_id_bytes,
             max_payload_bytes=settings.max_payload_bytes,
             first=first,

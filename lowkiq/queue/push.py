@@ -188,12 +188,20 @@ def _push_call(chunks: Sequence[Chunk]) -> Call[tuple[Any, ...]]:
         head += [len(chunk.jobs) for chunk in chunks]
     arguments = head.copy()
     for job in chain.from_iterable(chunk.jobs for chunk in chunks):
-        if job.score != "" or job.perform_in != "" or job.tags != "":  # in full, which few pushes need
-            width = head[1] = 5 if any(job.tags for chunk in chunks for job in chunk.jobs) else 4
+        if job.score != "" or job.perform_in != "" or job.tags != "" or job.group != "":  # in full, which few pushes need
+            width = head[1] = _width(chunks)
             arguments = [*head, *chain.from_iterable(astuple(job)[:width] for chunk in chunks for job in chunk.jobs)]
             break
         arguments += (job.id, job.payload)
     return Call("push", [chunk.shard.prefix for chunk in chunks], arguments, _taken)
+
+
+def _width(chunks: Sequence[Chunk]) -> int:
+    """How many words each job has in a push, in full, but for what none has."""
+    jobs = list(chain.from_iterable(chunk.jobs for chunk in chunks))
+    if any(job.group for job in jobs):
+        return 6
+    return 5 if any(job.tags for job in jobs) else 4
 
 
 def _taken(reply: list[Any]) -> tuple[Any, ...]:
@@ -257,7 +265,7 @@ def _chunks(shard: Shard, jobs: Iterable[EncodedJob]) -> Iterator[Chunk]:
     chunk: list[EncodedJob] = []
     size = 0
     for job in jobs:
-        length = len(job.id) + len(job.payload) + len(job.tags)
+        length = len(job.id) + len(job.payload) + len(job.tags) + len(job.group)
         if chunk and (len(chunk) >= MAX_PUSH or size + length > MAX_PUSH_BYTES):
             yield Chunk(shard, chunk, size)
             chunk, size = [], 0

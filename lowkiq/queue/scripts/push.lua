@@ -1,9 +1,9 @@
 -- push: put payloads into the queue. Repeating it while they are still queued changes nothing but the counters.
 -- KEYS  shard prefixes, e.g. lowkiq:{orders:7}: (on Cluster one)
 -- ARGV  1 layout (shards_count), 2 how many words a job has: 2 if all scores and times are the default and none has tags,
---       4 if none has tags, else 5, then if there are several keys the number of jobs for each of them, and then for each
---       job: id, payload, score ('' = after the last default one), perform_in ('' = now, '+' and seconds = so long after
---       now), tags (tags.lua)
+--       4 if none has tags, 5 if none has a group, else 6, then if there are several keys the number of jobs for each of
+--       them, and then for each job: id, payload, score ('' = after the last default one), perform_in ('' = now, '+' and
+--       seconds = so long after now), tags (tags.lua), group (lanes.lua)
 -- returns {new, merged} of all together, and if there are several keys the error of the first one that has refused its
 --       jobs: the others have theirs   errors: LAYOUT (the queue has another shards_count), NEWER (and a layout of a
 --       newer Lowkiq)
@@ -141,6 +141,12 @@ local function push_each(P, at, count, now, last_score, was_set_back, is_noted)
   return new, last_score, earliest
 end
 
+-- Few pushes have groups: all that they need is made here.
+local function group(P, at, count)
+--@ lanes join
+  join_lanes(P, at, count, width)
+end
+
 -- Puts `count` jobs, whose first word is ARGV[at], into a shard. Returns a refusal, or nil and how many of them are new.
 local function push(P, at, count)
   local refusal, layout, last_before, seen_before, pushed, is_noted = check_layout(P, ARGV[1], true)
@@ -163,6 +169,7 @@ local function push(P, at, count)
   if is_noted or not (may_be_new and push_new(P, at, count, first)) then
     new, last_score, earliest = push_each(P, at, count, now, last_before, was_set_back, is_noted)
   end
+  if width > 5 then group(P, at, count) end
   last_score = math.max(last_score, now)
   -- Redis itself would print these numbers in ten times the time.
   local scored, counted = string.format('%d', last_score), string.format('%d', pushed + count)
