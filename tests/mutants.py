@@ -445,7 +445,43 @@ MUTANTS = {
     ),
     "buried_whole_and_not_let_go": _of_decisions("held)\n  let_go({id})\n  morgue_entry", "held)\n  morgue_entry"),
     "buried_whole_and_newer_unknown": _of_decisions("note_newer(P, id, score)", ""),
-    "due_by_the_clock_alone": Mutant("claim.lua", "follow_clock_back(P, now, tonumber(last_score), seen)", ""),
+    "lane_trusted_without_the_queue": Mutant("lanes.lua", "    if at <= tonumber(due_by) then", "    if true then"),
+    "lanes_only": Mutant("lanes.lua", "  lanes[#lanes + 1] = own\n", ""),
+    "lane_never_moves_on": Mutant("lanes.lua", "'INCR', turns, group", "'INCR', 0, group", "lanes"),
+    "lane_of_an_earlier_group": Mutant("lanes.lua", "if before[i] then leave_lane(P, before[i], {id}) end", "", "in lane"),
+    "lane_never_sleeps": Mutant(
+        "lanes.lua", "redis.call('ZADD', P .. 'lanes_later', first, group)\n  redis.call('ZREM'", "redis.call('ZREM'", "lanes"
+    ),
+    "lane_is_told_late": Mutant(
+        "lanes.lua", "redis.call('ZADD', P .. 'lanes_later', first, group)\nend", "end", "lanes"
+    ),
+    "lane_keeps_what_was_taken": Mutant("lanes.lua", "    if not stays[id] then table.insert(gone[group], id) end\n", ""),
+    "lane_keeps_what_was_deleted": Mutant("claimed.lua", "  drop_hint(P, id)\n", "", "in lane"),
+    "lane_looked_for_twice": Mutant("lanes.lua", "if met then return left_of(P, met, due_by) end", ""),
+    "lane_taken_from_the_front": Mutant("claim.lua", "if staying == 0 and not serve then", "if staying == 0 then"),
+    "lane_of_long_ago": Mutant("claim.lua", "old = serve and count or redis", "old = redis"),
+    "lane_without_the_requeued": Mutant("claimed.lua", "  hint(P, id, perform_in)\n", "", "lanes"),
+    "lane_without_the_parked": Mutant(
+        "parking.lua", "  for i, id in ipairs(parked) do hint(P, id, due[i * 2 - 1]) end\n", "", "lanes"
+    ),
+    "lane_without_the_moved": Mutant("claim.lua", "  if follow then follow(P, moved) end\n", "", "lanes"),
+    "lane_without_the_revived": Mutant("revive.lua", "      hint(P, id, stamp(place + touched))\n", "", "lanes"),
+    "lane_without_the_performed_now": Mutant("perform_now.lua", "    hint(P, id, stamp(first + moved))\n", "", "lanes"),
+    "lane_without_the_unblocked": _of_decisions(
+        "      hint(P, id, stamp(first + moved))\n", "", "lanes", "unblock.lua"
+    ),
+    "lane_without_the_put_back": _of_decisions("    hint(P, id, at)\n", "", "lanes", "put_back.lua"),
+    "lane_put_back_without_its_group": _of_decisions("  if group then group_again(P, id, group) end\n", "", "", "put_back.lua"),
+    "lane_claimed_in_the_quick_way": Mutant("quick_claim.lua", ", P .. 'lanes', P .. 'lanes_later'", "", "in lane"),
+    "lane_settled_in_the_quick_way": Mutant("settle.lua", "P .. 'tracks', P .. 'groups') == 0", "P .. 'tracks') == 0"),
+    "lane_finished_in_the_quick_way": Mutant("finish.lua", ", P .. 'groups') > 0", ") > 0"),
+    "lane_forgotten_by_the_dead": Mutant("lanes.lua", "if not due[i] and not dead[i] then", "if not due[i] then"),
+    "lane_forgotten_by_the_queued": Mutant("lanes.lua", "if not due[i] and not dead[i] then", "if not dead[i] then"),
+    "lane_remembered_for_ever": Mutant("settle.lua", "  ungroup(P, over)\n", ""),
+    "lane_remembered_after_deletion": Mutant(
+        "claimed.lua", "    if is_fair(P) and not claim_of(P, id) then ungroup(P, {id}) end\n", ""
+    ),
+    "due_by_the_clock_alone": Mutant("claim.lua", "follow_clock_back(P, now, tonumber(last_score), seen)", "{}"),
 }
 
 

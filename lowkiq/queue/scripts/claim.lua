@@ -83,7 +83,7 @@ end
 -- Queues without groups need nothing of this, and make none of it.
 local function by_lanes()
 --@ lanes claim
-  return find_fairly, serve_lanes
+  return find_fairly, serve_lanes, move_hints
 end
 
 local P, node, epoch, number, layout = KEYS[1], ARGV[1], ARGV[2], ARGV[3], ARGV[4]
@@ -111,22 +111,26 @@ local has_checkpoints = has_rare and redis.call('EXISTS', P .. 'checkpoints') ==
 local now = shard_now(P, last_score)
 -- The last claim is open no more. (It comes first, since it frees: so claims go on when memory is full.)
 redis.call('HDEL', P .. 'owner', 'open')
-if tonumber(last_score) > now then follow_clock_back(P, now, tonumber(last_score), seen) end
-local find, serve = find_due, nil
-if has_rare and redis.call('EXISTS', P .. 'lanes', P .. 'lanes_later') > 0 then find, serve = by_lanes() end
+local find, serve, follow = find_due, nil, nil
+if has_rare and redis.call('EXISTS', P .. 'lanes', P .. 'lanes_later') > 0 then find, serve, follow = by_lanes() end
+if tonumber(last_score) > now then
+  local moved = follow_clock_back(P, now, tonumber(last_score), seen)
+  if follow then follow(P, moved) end
+end
 local ids, count, first, last, next_due = find(P, now, limit)
 if has_others then
   local running = count > 0 and ids_of(others) or {} -- few: what lasts is one batch
   set_aside(P, last_claim, number)
   local parked = park_running(P, ids, count, running)
-  if parked > 0 then ids, count, first, last, next_due = find(P, now, count - parked) end
+  if parked > 0 then ids, count, first, last, next_due = find(P, now, count - parked, ids) end
 end
 local has_held = has_rare and redis.call('EXISTS', P .. 'held') == 1
 if has_held and count > 0 then
   local parked = park_held(P, ids, count)
-  if parked > 0 then ids, count, first, last, next_due = find(P, now, count - parked) end
+  if parked > 0 then ids, count, first, last, next_due = find(P, now, count - parked, ids) end
 end
 if count == 0 then
+  next_due = next_due or known(redis.call('ZRANGE', P .. 'due', 0, 0, 'WITHSCORES')[2] or '')
   local marks = {'claim', number}
   -- There may be more to do, where all that it looked at was parked.
   if next_due == '' or tonumber(next_due) > tonumber(stamp(now)) then

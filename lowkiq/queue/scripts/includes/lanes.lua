@@ -136,7 +136,7 @@ end
 --- claim
 --@ shard stamp
 --@ claimed never
---@ lanes close
+--@ lanes close enter
 local WOKEN = 100 -- lanes that a claim of few lets take turns, at least
 local PAGE = 4 -- ids of a lane that are read at a time, at least
 local LOOKS = 4 -- hints that a claim looks at, at most, for each job that it may take
@@ -214,10 +214,22 @@ end
 -- What a claim has chosen: the group of each id; and those which were the queue's own turn.
 local group_of, is_oldest = {}, {}
 
+-- Those of the ids that were chosen which are due still.
+local function left_of(P, chosen, due_by)
+  local ids, first, last = {}, math.huge, 0
+  for i, due in ipairs(redis.call('ZMSCORE', P .. 'due', unpack(chosen))) do
+    if tonumber(due) <= tonumber(due_by) then
+      ids[#ids + 1], first, last = chosen[i], math.min(first, due), math.max(last, due)
+    end
+  end
+  return ids, #ids, first, last
+end
+
 -- Due ids, at most `limit`: the lanes take turns, each an id. Returns also how many there are, and when the first and the
--- last of them are due.
-local function find_fairly(P, now, limit)
+-- last of them are due. Those that were `met` before are not chosen again, as others would not be looked at like them.
+local function find_fairly(P, now, limit, met)
   local due_by = stamp(now)
+  if met then return left_of(P, met, due_by) end
   wake_lanes(P, due_by, limit)
   local lanes, lane_of = first_lanes(P, limit), {}
   for _, lane in ipairs(lanes) do lane_of[lane.group] = lane end
@@ -265,8 +277,15 @@ local function find_fairly(P, now, limit)
     end
     active, turn = left, turn + 1
   end
-  if #ids == 0 then return ids, 0, nil, nil, redis.call('ZRANGE', P .. 'due', 0, 0, 'WITHSCORES')[2] end
   return ids, #ids, first, last
+end
+
+-- What was due before the clock was set back has been moved.
+local function move_hints(P, moved)
+  for i = 1, #moved, 2 do
+    local group = redis.call('HGET', P .. 'groups', moved[i + 1])
+    if group then enter_lane(P, group, {moved[i], moved[i + 1]}) end
+  end
 end
 
 -- The first of these ids were taken: their lanes have had so many turns. What stays in the queue stays in its lane.
