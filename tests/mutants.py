@@ -445,9 +445,7 @@ MUTANTS = {
     ),
     "buried_whole_and_not_let_go": _of_decisions("held)\n  let_go({id})\n  morgue_entry", "held)\n  morgue_entry"),
     "buried_whole_and_newer_unknown": _of_decisions("note_newer(P, id, score)", ""),
-    "lane_trusted_without_the_queue": Mutant("lanes.lua", "    if at <= tonumber(due_by) then", "    if true then"),
     "lanes_only": Mutant("lanes.lua", "  lanes[#lanes + 1] = own\n", ""),
-    "lane_never_moves_on": Mutant("lanes.lua", "'INCR', turns, group", "'INCR', 0, group", "lanes"),
     "lane_of_an_earlier_group": Mutant("lanes.lua", "if before[i] then leave_lane(P, before[i], {id}) end", "", "in lane"),
     "lane_never_sleeps": Mutant(
         "lanes.lua", "redis.call('ZADD', P .. 'lanes_later', first, group)\n  redis.call('ZREM'", "redis.call('ZREM'", "lanes"
@@ -479,7 +477,7 @@ MUTANTS = {
     "lane_forgotten_by_the_queued": Mutant("lanes.lua", "if not due[i] and not dead[i] then", "if not dead[i] then"),
     "lane_remembered_for_ever": Mutant("settle.lua", "  ungroup(P, over)\n", ""),
     "lane_remembered_after_deletion": Mutant(
-        "claimed.lua", "    if is_fair(P) and not claim_of(P, id) then ungroup(P, {id}) end\n", ""
+        "claimed.lua", "    drop_tags(P, 'morgue:tags', {id})\n    ungroup_idle(P, id)\n", ""
     ),
     "due_by_the_clock_alone": Mutant("claim.lua", "follow_clock_back(P, now, tonumber(last_score), seen)", "{}"),
 }

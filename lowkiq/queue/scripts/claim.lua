@@ -109,10 +109,10 @@ local has_retries = has_rare and redis.call('EXISTS', P .. 'retries') == 1
 local has_checkpoints = has_rare and redis.call('EXISTS', P .. 'checkpoints') == 1
 
 local now = shard_now(P, last_score)
--- The last claim is open no more. (It comes first, since it frees: so claims go on when memory is full.)
-redis.call('HDEL', P .. 'owner', 'open')
 local find, serve, follow = find_due, nil, nil
 if has_rare and redis.call('EXISTS', P .. 'lanes', P .. 'lanes_later') > 0 then find, serve, follow = by_lanes() end
+-- The last claim is open no more. (It comes first, since it frees: so claims go on when memory is full.)
+redis.call('HDEL', P .. 'owner', 'open')
 if tonumber(last_score) > now then
   local moved = follow_clock_back(P, now, tonumber(last_score), seen)
   if follow then follow(P, moved) end

@@ -225,6 +225,10 @@ local function claim_of(P, id)
   return running[id]
 end
 
+local function ungroup_idle(P, id)
+  if is_fair(P) and not claim_of(P, id) then ungroup(P, {id}) end
+end
+
 local function unqueue(P, id)
   redis.call('ZREM', P .. 'due', id)
   redis.call('ZREM', P .. 'retries', id)
@@ -232,9 +236,8 @@ local function unqueue(P, id)
   redis.call('HDEL', P .. 'behind', id)
   drop_tags(P, 'tags', {id})
   drop_hint(P, id)
-  if claim_of(P, id) then return end
-  forget(P, id)
-  ungroup(P, {id})
+  if not claim_of(P, id) then forget(P, id) end
+  ungroup_idle(P, id)
 end
 
 --- drop
@@ -263,7 +266,7 @@ local function drop_from(P, which, id)
     redis.call('HDEL', P .. 'morgue:errors', id)
     redis.call('HDEL', P .. 'morgue:newer', id)
     drop_tags(P, 'morgue:tags', {id})
-    if is_fair(P) and not claim_of(P, id) then ungroup(P, {id}) end
+    ungroup_idle(P, id)
   else
     drop_queued(P, id)
   end
