@@ -70,7 +70,7 @@ class Worker(Generic[P]):
     #: Where batches run: on the node's threads (async ones on its event loop), or in processes of their own, whose
     #: death is a failure of the batch and no more.
     isolation: ClassVar[Literal["thread", "process"]] = "thread"
-    #: A function of an id and a payload that tells whose job it is, such as a tenant's name: so many as have jobs due get
+    #: A function of an id and a payload that tells whose job it is, such as a tenant's name: all who have jobs due get
     #: equal shares of the queue, however much each of them has pushed. None: first come, first served.
     fair_by: ClassVar[Callable[[Any, Any], str | int] | None] = None
     #: How perform is called, and what its payloads and ids are; set when the worker is registered.

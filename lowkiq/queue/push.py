@@ -188,7 +188,8 @@ def _push_call(chunks: Sequence[Chunk]) -> Call[tuple[Any, ...]]:
         head += [len(chunk.jobs) for chunk in chunks]
     arguments = head.copy()
     for job in chain.from_iterable(chunk.jobs for chunk in chunks):
-        if job.score != "" or job.perform_in != "" or job.tags != "" or job.group != "":  # in full, which few pushes need
+        if job.score != "" or job.perform_in != "" or job.tags != "" or job.group != "":
+            # In full, which few pushes need.
             width = head[1] = _width(chunks)
             arguments = [*head, *chain.from_iterable(astuple(job)[:width] for chunk in chunks for job in chunk.jobs)]
             break

@@ -8,6 +8,7 @@ from typing import Final
 from lowkiq.admin.jobs.actions import Progress
 from lowkiq.admin.jobs.bulks import Bulk
 from lowkiq.admin.jobs.finder import Finder
+from lowkiq.admin.jobs.groups import GroupBacklog, largest_groups
 from lowkiq.admin.jobs.holding import read_hold
 from lowkiq.admin.jobs.previews import Previews
 from lowkiq.admin.jobs.search import Search
@@ -69,6 +70,10 @@ class Backend:
     def tags(self, queue: str, limit: int) -> list[TagCount]:
         """The tags that most ids of a queue have. Raises UnknownQueue."""
         return top_tags(self.caller, self._shards(queue), limit)
+
+    def groups(self, queue: str, limit: int) -> list[GroupBacklog]:
+        """The groups with the largest backlogs of a queue. Raises UnknownQueue."""
+        return largest_groups(self.caller, self._shards(queue), limit)
 
     def tracked(self) -> list[Tracked]:
         """The tracked ids of all queues."""

@@ -1,4 +1,4 @@
-"""Fair shares of groups: who has pushed much delays others by its share, whatever hints tell; and no hint costs a job."""
+"""Fair shares of groups: who has pushed much delays others by its share and no more, and no hint costs a job."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def test_what_can_be_no_group_is_refused_before_anything_is_written(text):
     jobs = [{"id": "a"}, {"id": "b"}]
     with pytest.raises(InvalidJob, match=rf"^job 1 \(id 'b'\): fair_by .*{text}"):
         encode_jobs(
-            jobs, lambda _: b"", fair_by=lambda id, _: 1 if id == "a" else WRONG[text], max_id_bytes=9,
+            jobs, lambda _: b"", fair_by=lambda one, _: 1 if one == "a" else WRONG[text], max_id_bytes=9,
             max_payload_bytes=9,
         )  # fmt: skip
 
@@ -64,12 +64,12 @@ def test_a_function_that_fails_is_the_job_s_fault():
 
 @pytest.mark.parametrize("wrong", ["tenant", lambda payload: payload, lambda a, b, c: a])
 def test_what_is_no_function_of_an_id_and_a_payload_is_refused(app, wrong):
-    with pytest.raises(SettingsError, match="fair_by .*a function of an id and a payload"):
+    with pytest.raises(SettingsError, match=r"fair_by .*a function of an id and a payload"):
         app.worker(queue_name="q", fair_by=wrong)(lambda payloads_by_id: None)
 
 
 def test_a_worker_tells_the_groups_of_its_jobs(app):
-    @app.worker(queue_name="q", shards_count=1, fair_by=lambda id, payload: payload["tenant"])
+    @app.worker(queue_name="q", shards_count=1, fair_by=lambda _, payload: payload["tenant"])
     def work(payloads_by_id): ...
 
     work.perform_async([{"id": 1, "payload": {"tenant": "ann"}}, {"id": 2, "payload": {"tenant": 7}}])
@@ -166,7 +166,7 @@ def test_jobs_of_one_claim_take_turns_too(shard):
 
 @pytest.mark.parametrize("seed", range(20))
 def test_whoever_has_something_due_gets_its_turn(shard, seed):
-    """However jobs and claims mix: between two starts of a group that waits, others get no more than some turns each."""
+    """However jobs and claims mix: while a group waits, others get no more than some turns each."""
     random, serial, passed = Random(seed), iter(range(10_000)), Counter[str]()
     groups = [f"g{n}" for n in range(random.randint(2, 12))]
     lease, waiting = shard.lease(), Counter[str]()
@@ -194,7 +194,9 @@ def test_what_becomes_due_later_is_treated_like_what_is_new(shard, clock):
         shard.push(how, group=how, perform_in=clock.now / 1e6 + 30 if how == "scheduled" else "")
     assert {job.id for job in lease.claim()} == {*hows} - {"scheduled"}
     lease.settle(
-        failed=[Failure("failed", 0, 30, "boom")], snoozed=[Snoozed("snoozed", 30)], exhausted=[Exhausted("revived", "")]
+        failed=[Failure("failed", 0, 30, "boom")],
+        snoozed=[Snoozed("snoozed", 30)],
+        exhausted=[Exhausted("revived", "")],
     )
     shard.push("parked", b"2", group="parked")
     assert lease.claim_beside() == []

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
+from lowkiq.admin.jobs.groups import GroupBacklog, largest_groups
 from lowkiq.admin.jobs.holding import read_holds
 from lowkiq.admin.jobs.paging import Bound, read_in_order
 from lowkiq.admin.jobs.reader import Found, JobReader
@@ -96,6 +97,10 @@ class Queries:
     def top(self, limit: int = 10) -> list[TagCount]:
         """The tags of the queue and its morgue that most ids have, from a bounded read."""
         return top_tags(self._caller, self._shards, limit)
+
+    def groups(self, limit: int = 10) -> list[GroupBacklog]:
+        """The groups (`fair_by`) with the largest backlogs, from a bounded read."""
+        return largest_groups(self._caller, self._shards, limit)
 
     def held(self, limit: int = 1_000) -> list[Hold]:
         """The ids that somebody holds (`actions.hold`), queued or not, the first held first: since when, who, why."""

@@ -21,7 +21,7 @@ class LanesWitness:
         self._passed: Counter[str] = Counter()
 
     def see(self, message: Message, reply: Any, before: ShardState, after: ShardState) -> None:
-        """Raises AssertionError for a hint that is missing or wrong, and for a group that waits longer than its share."""
+        """Raises AssertionError for a hint that is missing or wrong, and for a group that others pass by."""
         if message.script in {"push", "push_apart"}:
             self._untold |= {row[0] for row in message.rows if not row[5] and row[0] not in before.queued}
             self._untold -= {row[0] for row in message.rows if row[5]}

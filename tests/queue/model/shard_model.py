@@ -31,7 +31,9 @@ class ShardModel(ShardRules):
 
     # ── producers ───────────────────────────────────────────────────────────────────────────────────────────────────
 
-    def push(self, layout: str, rows: Sequence[tuple[str, bytes, int | None, int | None, Tags, str]]) -> tuple[int, int]:
+    def push(
+        self, layout: str, rows: Sequence[tuple[str, bytes, int | None, int | None, Tags, str]]
+    ) -> tuple[int, int]:
         state = self.state
         self._check_layout(layout)
         state.layout = state.layout or layout
@@ -48,7 +50,9 @@ class ShardModel(ShardRules):
                 due += place if isinstance(perform_in, Delay) else 0
                 runs_on = last_before < self.now and state.seen is None  # Redis's clock, as far as pushes know
                 is_same = layout == state.layout  # a push of a newer layout than the shard's leaves it to the owner
-                may_go = len(rows) == 1 and is_fresh and perform_in is None and runs_on and is_same and not (tags or group)
+                may_go = (
+                    len(rows) == 1 and is_fresh and perform_in is None and runs_on and is_same and not (tags or group)
+                )
                 if may_go and self._hand_over(id, payload, score):
                     continue
                 earliest = due if earliest is None else min(earliest, due)
@@ -65,7 +69,9 @@ class ShardModel(ShardRules):
             self._ring(earliest, now if last_before > now else state.last_score)
         return new, len(rows) - new
 
-    def push_apart(self, layout: str, rows: Sequence[tuple[str, bytes, int | None, int | None, Tags, str]]) -> list[int]:
+    def push_apart(
+        self, layout: str, rows: Sequence[tuple[str, bytes, int | None, int | None, Tags, str]]
+    ) -> list[int]:
         """Takes what is as plain as most: up to the first of a queued id, and nothing where anybody has to be told."""
         state = self.state
         runs_on = state.seen is None and state.last_score - self.now < SECOND

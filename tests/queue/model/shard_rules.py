@@ -54,7 +54,7 @@ class ShardRules:
         self.now = 0
         #: Given by a settle so far.
         self.places = 0
-        #: Ids that a claim of lanes has met, in its order, by what Redis says; and True if it was full before its limit.
+        #: Ids that a claim of lanes has met, in its order, by what Redis says; True if it was full before its limit.
         self.met: list[str] | None = None
         self.met_enough = False
 
@@ -319,7 +319,9 @@ class ShardRules:
 
     def _dead(self, id: str) -> Kept:
         grave = self.state.morgue[id]
-        return Kept("morgue", _sorted(grave.payloads), error=grave.error, tags=grave.tags, group=self.state.groups.get(id))
+        return Kept(
+            "morgue", _sorted(grave.payloads), error=grave.error, tags=grave.tags, group=self.state.groups.get(id)
+        )
 
     def _remember(self, id: str, kept: Kept) -> None:
         """What was known of a job that is back, unless more is known of its id by now."""

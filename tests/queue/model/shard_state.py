@@ -138,7 +138,7 @@ class ShardState:
         """Ids that a claim may meet, the oldest first."""
         return sorted(
             (id for id, entry in self.queued.items() if entry.due <= now and not entry.waits),
-            key=lambda id: (self.queued[id].due, id),
+            key=lambda one: (self.queued[one].due, one),
         )
 
     @property
@@ -170,9 +170,7 @@ def read_state(shard: ShardDriver) -> ShardState:
         checkpoints={id: _checkpoint(text) for id, text in look.hash("checkpoints").items()},
         kept={key: _kept(record, payloads) for key, (record, payloads) in look.put_away().items()},
         groups={id: group.decode() for id, group in look.hash("groups").items()},
-        lanes={
-            group: {id: _microseconds(due) for id, due in hints.items()} for group, hints in look.lanes().items()
-        },
+        lanes={group: {id: _microseconds(due) for id, due in hints.items()} for group, hints in look.lanes().items()},
         layout=meta.get("layout"),
         last_score=int(meta.get("last_score", 0)),
         seen=int(meta["seen"]) if "seen" in meta else None,
