@@ -463,13 +463,13 @@ MUTANTS = {
     ),
     "lane_keeps_what_was_deleted": Mutant("claimed.lua", "  drop_hint(P, id)\n", "", "in lane"),
     "lane_looked_for_twice": Mutant("lanes.lua", "if met then return left_of(P, met, due_by) end", ""),
-    "lane_taken_from_the_front": Mutant("claim.lua", "if staying == 0 and not serve then", "if staying == 0 then"),
-    "lane_of_long_ago": Mutant("claim.lua", "old = serve and count or redis", "old = redis"),
+    "lane_taken_from_the_front": Mutant("claim.lua", "if staying == 0 and not lanes then", "if staying == 0 then"),
+    "lane_of_long_ago": Mutant("claim.lua", "old = lanes and count or redis", "old = redis"),
     "lane_without_the_requeued": Mutant("claimed.lua", "  hint(P, id, perform_in)\n", "", "lanes"),
     "lane_without_the_parked": Mutant(
         "parking.lua", "  for i, id in ipairs(parked) do hint(P, id, due[i * 2 - 1]) end\n", "", "lanes"
     ),
-    "lane_without_the_moved": Mutant("claim.lua", "  if follow then follow(P, moved) end\n", "", "lanes"),
+    "lane_without_the_moved": Mutant("claim.lua", "  if lanes then lanes.move(P, moved) end\n", "", "lanes"),
     "lane_without_the_revived": Mutant("revive.lua", "      hint(P, id, stamp(place + touched))\n", "", "lanes"),
     "lane_without_the_performed_now": Mutant("perform_now.lua", "    hint(P, id, stamp(first + moved))\n", "", "lanes"),
     "lane_without_the_unblocked": _of_decisions(

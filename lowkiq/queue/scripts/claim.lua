@@ -83,7 +83,11 @@ end
 -- Queues without groups need nothing of this, and make none of it.
 local function by_lanes()
 --@ lanes claim
-  return find_fairly, serve_lanes, move_hints
+  return {
+    find = find_fairly,
+    move = move_hints,
+    serve = serve_lanes,
+  }
 end
 
 local P, node, epoch, number, layout = KEYS[1], ARGV[1], ARGV[2], ARGV[3], ARGV[4]
@@ -109,13 +113,14 @@ local has_retries = has_rare and redis.call('EXISTS', P .. 'retries') == 1
 local has_checkpoints = has_rare and redis.call('EXISTS', P .. 'checkpoints') == 1
 
 local now = shard_now(P, last_score)
-local find, serve, follow = find_due, nil, nil
-if has_rare and redis.call('EXISTS', P .. 'lanes', P .. 'lanes_later') > 0 then find, serve, follow = by_lanes() end
+local has_lanes = has_rare and redis.call('EXISTS', P .. 'lanes', P .. 'lanes_later') > 0
+local lanes = has_lanes and by_lanes()
+local find = lanes and lanes.find or find_due
 -- The last claim is open no more. (It comes first, since it frees: so claims go on when memory is full.)
 redis.call('HDEL', P .. 'owner', 'open')
 if tonumber(last_score) > now then
   local moved = follow_clock_back(P, now, tonumber(last_score), seen)
-  if follow then follow(P, moved) end
+  if lanes then lanes.move(P, moved) end
 end
 local ids, count, first, last, next_due = find(P, now, limit)
 if has_others then
@@ -146,7 +151,7 @@ if has_crashes then count, crowds = part_suspects(P, ids, count) end
 local last_due = math.floor(math.max(last, 0) * 1000000 + 0.5)
 local last_due_text = string.format('%.0f', last_due)
 local old = 0
-if last - first >= SPAN / 1000000 then old = serve and count or redis.call('ZCOUNT', P .. 'due', '-inf', stamp(last_due - SPAN)) end
+if last - first >= SPAN / 1000000 then old = lanes and count or redis.call('ZCOUNT', P .. 'due', '-inf', stamp(last_due - SPAN)) end
 redis.call('HSET', P .. 'owner', 'claim', number, 'last_due', last_due_text)
 -- What is claimed, as an id, its record, the next id ...; and what is returned of an id with several payloads, by the
 -- place of its record.
@@ -220,7 +225,7 @@ end
 if claimed > 0 then redis.call('RPUSH', P .. 'claim', unpack(found, 1, claimed)) end
 for _, several_of_one in ipairs(to_move) do move_several(unpack(several_of_one)) end
 if has_retries then redis.call('ZREM', P .. 'retries', unpack(ids, 1, taken)) end
-if staying == 0 and not serve then
+if staying == 0 and not lanes then
   -- What was taken is the lowest of the index, so a range by rank does for all of it at once.
   redis.call('ZREMRANGEBYRANK', P .. 'due', 0, taken - 1)
   redis.call('HDEL', P .. 'payloads', unpack(ids, 1, taken))
@@ -232,7 +237,7 @@ elseif staying < taken then
   redis.call('ZREM', P .. 'due', unpack(gone))
   redis.call('HDEL', P .. 'payloads', unpack(gone))
 end
-if serve then serve(P, now, ids, taken, stays) end
+if lanes then lanes.serve(P, now, ids, taken, stays) end
 
 -- The tags of what is taken; what stays behind keeps them, too.
 local tagged = {}

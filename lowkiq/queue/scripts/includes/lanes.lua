@@ -11,9 +11,11 @@
 -- `due`, be they in a lane or not. They count for their group, too, so it does not get more by it. So a wrong hint costs a
 -- share for a while, never a job. When the last lane is gone, '' goes with it.
 
---- any
+--- known
 local fair = {} -- by shard
 
+--- any
+--@ lanes known
 local function is_fair(P)
   if fair[P] == nil then fair[P] = redis.call('EXISTS', P .. 'groups') == 1 end
   return fair[P]
@@ -57,13 +59,13 @@ end
 
 --- join
 --@ claimed never
---@ lanes any enter leave
--- Queued ids have got groups by a push: it has `count` jobs, the first words of which, ARGV[at] and so on, are their ids, and
--- the sixth ones groups. The last one counts.
+--@ lanes known enter leave
+-- Queued ids have got groups by a push: it has `count` jobs of so many words, the first of which, ARGV[at] and so on, are
+-- their ids, and the last ones groups. The last one of an id counts.
 local function join_lanes(P, at, count, width)
   local ids, groups = {}, {}
   for word = at, at + (count - 1) * width, width do
-    local id, group = ARGV[word], ARGV[word + 5]
+    local id, group = ARGV[word], ARGV[word + width - 1]
     if group ~= '' then
       if not groups[id] then ids[#ids + 1] = id end
       groups[id] = group
@@ -90,7 +92,7 @@ local function join_lanes(P, at, count, width)
 end
 
 --- again
---@ lanes any
+--@ lanes known
 -- An id is back, and with it its group, unless it has got one since.
 local function group_again(P, id, group)
   redis.call('HSETNX', P .. 'groups', id, group)
