@@ -1,6 +1,6 @@
 """
-Prints how long a tenant's jobs wait behind another's backlog, a job each 50 ms: with fair_by and without, in queues of one
-shard and of five; and what pushes and claims cost Redis that give fair shares, by those that do not.
+Prints how long a tenant's jobs wait behind another's backlog, a job each 50 ms: with fair_by and without, in queues of
+one shard and of five; and what pushes and claims cost Redis that give fair shares, by those that do not.
 """
 
 from __future__ import annotations
@@ -83,7 +83,8 @@ def waited(shards: int, backlog: int, job: float, seconds: float, *, is_fair: bo
 def _waits(worker: type[Worker[Any]], redis: Any, backlog: int, seconds: float) -> list[float]:
     app: Any = worker.app
     wait_until(lambda: app.metrics()["jobs"].length < backlog * 0.99, within=60)
-    sent, end = [], time.monotonic() + seconds
+    sent: list[float] = []
+    end = time.monotonic() + seconds
     while time.monotonic() < end:
         at = time.time()
         worker.perform_async([{"id": f"small-{len(sent)}", "payload": {"tenant": "small", "at": at}}])
@@ -122,8 +123,11 @@ def _spent(app: Lowkiq) -> float:
 
 
 def _worker(app: Lowkiq, shards: int, *, is_fair: bool) -> type[Worker[Any]]:
+    def perform(payloads_by_id: dict[str, list[Any]]) -> None:
+        """Runs in another process."""
+
     fair_by = (lambda _, payload: payload["tenant"]) if is_fair else None
-    return app.worker(queue_name="jobs", shards_count=shards, fair_by=fair_by)(lambda _: None)
+    return app.worker(queue_name="jobs", shards_count=shards, fair_by=fair_by)(perform)
 
 
 def _push(worker: type[Worker[Any]], tenant: str, count: int) -> None:

@@ -77,6 +77,7 @@ class Lowkiq:
         isolation: Literal["thread", "process"] = ...,
         id: Callable[[Any], object] = ...,
         score: Callable[[Any], float] = ...,
+        fair_by: Callable[[Any, Any], str | int] | None = ...,
     ) -> Registration: ...
     def worker(self, target: Any = None, /, **options: Any) -> Any:
         """

@@ -8,11 +8,11 @@ from typing import Final
 from lowkiq.admin.jobs.actions import Progress
 from lowkiq.admin.jobs.bulks import Bulk
 from lowkiq.admin.jobs.finder import Finder
-from lowkiq.admin.jobs.groups import GroupBacklog, largest_groups
 from lowkiq.admin.jobs.holding import read_hold
 from lowkiq.admin.jobs.previews import Previews
 from lowkiq.admin.jobs.search import Search
 from lowkiq.admin.jobs.tags import TagCount, top_tags
+from lowkiq.admin.jobs.tenants import TenantBacklog, largest_backlogs
 from lowkiq.admin.jobs.tracking import Tracked, Transition, is_tracked, read_tracked, read_transitions
 from lowkiq.admin.jobs.undo import UndoableActions
 from lowkiq.admin.metrics import known_queues
@@ -71,9 +71,9 @@ class Backend:
         """The tags that most ids of a queue have. Raises UnknownQueue."""
         return top_tags(self.caller, self._shards(queue), limit)
 
-    def groups(self, queue: str, limit: int) -> list[GroupBacklog]:
-        """The groups with the largest backlogs of a queue. Raises UnknownQueue."""
-        return largest_groups(self.caller, self._shards(queue), limit)
+    def tenants(self, queue: str, limit: int) -> list[TenantBacklog]:
+        """The tenants with the largest backlogs of a queue. Raises UnknownQueue."""
+        return largest_backlogs(self.caller, self._shards(queue), limit)
 
     def tracked(self) -> list[Tracked]:
         """The tracked ids of all queues."""

@@ -103,12 +103,12 @@ class ShardDriver:
         score: float | str = "",
         perform_in: float | str = "",
         tags: str = "",
-        group: str = "",
+        tenant: str = "",
     ) -> tuple[int, int]:
-        return self.push_all((id, payload, score, perform_in, tags, group))
+        return self.push_all((id, payload, score, perform_in, tags, tenant))
 
     def push_all(self, *rows: Sequence[Any]) -> tuple[int, int]:
-        """Pushes rows of id, payload, score, perform_in, tags, group in one call; what is left out has its default."""
+        """Pushes rows of id, payload, score, perform_in, tags, tenant in one call; what is left out has its default."""
         jobs = [_encoded(*row) for row in rows]
         return self.caller.run(push_call(self.shard, jobs))
 
@@ -222,7 +222,7 @@ def _encoded(
     score: float | str = "",
     perform_in: float | str = "",
     tags: str = "",
-    group: str = "",
+    tenant: str = "",
 ) -> EncodedJob:
     return EncodedJob(
         id.encode("utf-8", KEPT_BYTES),
@@ -230,5 +230,5 @@ def _encoded(
         score,
         perform_in if isinstance(perform_in, str) else f"{perform_in:.6f}",
         tags,
-        group,
+        tenant,
     )

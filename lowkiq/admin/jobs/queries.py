@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
-from lowkiq.admin.jobs.groups import GroupBacklog, largest_groups
 from lowkiq.admin.jobs.holding import read_holds
 from lowkiq.admin.jobs.paging import Bound, read_in_order
 from lowkiq.admin.jobs.reader import Found, JobReader
 from lowkiq.admin.jobs.search import Match, Search
 from lowkiq.admin.jobs.tags import TagCount, top_tags
+from lowkiq.admin.jobs.tenants import TenantBacklog, largest_backlogs
 from lowkiq.admin.jobs.tracking import Tracked, Transition, read_tracked, read_transitions
 from lowkiq.admin.live import LiveSetting, read_live
 from lowkiq.admin.pauses import Hold
@@ -98,9 +98,9 @@ class Queries:
         """The tags of the queue and its morgue that most ids have, from a bounded read."""
         return top_tags(self._caller, self._shards, limit)
 
-    def groups(self, limit: int = 10) -> list[GroupBacklog]:
-        """The groups (`fair_by`) with the largest backlogs, from a bounded read."""
-        return largest_groups(self._caller, self._shards, limit)
+    def tenants(self, limit: int = 10) -> list[TenantBacklog]:
+        """The tenants (`fair_by`) with the largest backlogs, from a bounded read."""
+        return largest_backlogs(self._caller, self._shards, limit)
 
     def held(self, limit: int = 1_000) -> list[Hold]:
         """The ids that somebody holds (`actions.hold`), queued or not, the first held first: since when, who, why."""

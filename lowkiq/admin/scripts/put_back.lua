@@ -56,10 +56,10 @@ local function merge(payloads, id, held, zset)
   end
 end
 
-local function put_back(id, where, at, retry_count, error, held, crashes, crowds, checkpoint, tags, group)
+local function put_back(id, where, at, retry_count, error, held, crashes, crowds, checkpoint, tags, tenant)
   local zset = kept .. ':' .. id
   if tags then add_tags(P, where == 'morgue' and 'morgue:tags' or 'tags', id, tags) end
-  if group then group_again(P, id, group) end
+  if tenant then tenant_again(P, id, tenant) end
   if where == 'morgue' then
     note(P, 'buried', id, '', 'put back')
     merge(P .. 'morgue:payloads', id, held, zset)

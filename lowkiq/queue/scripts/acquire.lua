@@ -76,7 +76,7 @@ end
 if is_foreign and not abandoned then note(P, ran and 'death' or 'lease_lost', '', holder) end
 local restored, buried = 0, 0
 local has_rare = redis.call('EXISTS', P .. 'claim', P .. 'asides', P .. 'behind', P .. 'cancels', P .. 'checkpoints',
-  P .. 'claimed_tags', P .. 'tags', P .. 'paused', P .. 'blocked', P .. 'groups') > 0
+  P .. 'claimed_tags', P .. 'tags', P .. 'paused', P .. 'blocked', P .. 'tenants') > 0
 if has_rare then restored, buried = restore() end
 
 -- TIME keeps epochs rising (I2) even when Redis has lost its last writes.

@@ -80,7 +80,7 @@ local function read_lowest(source, most, most_bytes)
   end
 end
 
--- Queues without groups need nothing of this, and make none of it.
+-- Queues without tenants need nothing of this, and make none of it.
 local function by_lanes()
 --@ lanes claim
   return {

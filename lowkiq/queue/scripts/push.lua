@@ -1,9 +1,9 @@
 -- push: put payloads into the queue. Repeating it while they are still queued changes nothing but the counters.
 -- KEYS  shard prefixes, e.g. lowkiq:{orders:7}: (on Cluster one)
 -- ARGV  1 layout (shards_count), 2 how many words a job has: 2 if all scores and times are the default and none has tags,
---       4 if none has tags, else 5; and one more, 3 or 6, if any has a group; then if there are several keys the number of
+--       4 if none has tags, else 5; and one more, 3 or 6, if any has a tenant; then if there are several keys the number of
 --       jobs for each of them, and then for each job: id, payload, score ('' = after the last default one), perform_in
---       ('' = now, '+' and seconds = so long after now), tags (tags.lua), group (lanes.lua)
+--       ('' = now, '+' and seconds = so long after now), tags (tags.lua), tenant (lanes.lua)
 -- returns {new, merged} of all together, and if there are several keys the error of the first one that has refused its
 --       jobs: the others have theirs   errors: LAYOUT (the queue has another shards_count), NEWER (and a layout of a
 --       newer Lowkiq)
@@ -141,8 +141,8 @@ local function push_each(P, at, count, now, last_score, was_set_back, is_noted)
   return new, last_score, earliest
 end
 
--- Few pushes have groups: all that they need is made here.
-local function give_groups(P, at, count)
+-- Few pushes have tenants: all that they need is made here.
+local function give_tenants(P, at, count)
 --@ lanes join
   join_lanes(P, at, count, width)
 end
@@ -169,7 +169,7 @@ local function push(P, at, count)
   if is_noted or not (may_be_new and push_new(P, at, count, first)) then
     new, last_score, earliest = push_each(P, at, count, now, last_before, was_set_back, is_noted)
   end
-  if width % 3 == 0 then give_groups(P, at, count) end
+  if width % 3 == 0 then give_tenants(P, at, count) end
   last_score = math.max(last_score, now)
   -- Redis itself would print these numbers in ten times the time.
   local scored, counted = string.format('%d', last_score), string.format('%d', pushed + count)

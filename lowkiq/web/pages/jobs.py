@@ -11,11 +11,11 @@ from typing import Any, Final
 
 from lowkiq.admin.jobs.actions import actions_of
 from lowkiq.admin.jobs.failures import ErrorGroup
-from lowkiq.admin.jobs.groups import GroupBacklog
 from lowkiq.admin.jobs.previews import Page, Previews
 from lowkiq.admin.jobs.reader import JobPreview
 from lowkiq.admin.jobs.states import FAILURES, STATES, State, counts_of, state_named
 from lowkiq.admin.jobs.tags import TagCount
+from lowkiq.admin.jobs.tenants import TenantBacklog
 from lowkiq.admin.jobs.undo import KEPT_SECONDS
 from lowkiq.admin.words import printable
 from lowkiq.failure import main_line
@@ -42,7 +42,7 @@ ADDRESS: Final = (
 )
 #: Jobs of a page, and groups of errors that are shown.
 JOBS, GROUPS = 25, 12
-#: Tags that the page names, groups with the largest backlogs, and shards of a queue up to which it does.
+#: Tags that the page names, tenants with the largest backlogs, and shards of a queue up to which it does.
 TAGS, BACKLOGS, MOST_TAGGED_SHARDS = 12, 10, 1_000
 #: Characters of a payload or an error in a line.
 PREVIEW: Final = 120
@@ -171,11 +171,11 @@ def _tags(view: View, visit: Visit, queue: str) -> Sequence[TagCount]:
     return view.backend.tags(queue, TAGS)
 
 
-def _backlogs(view: View, visit: Visit, queue: str) -> Sequence[GroupBacklog]:
+def _backlogs(view: View, visit: Visit, queue: str) -> Sequence[TenantBacklog]:
     """Who has most in the queue, where it gives fair shares."""
     if not visit.is_whole or visit.snapshot.row(queue).shards_count > MOST_TAGGED_SHARDS:
         return ()
-    return view.backend.groups(queue, BACKLOGS)
+    return view.backend.tenants(queue, BACKLOGS)
 
 
 def _errors(previews: Previews | None, found: Filter) -> dict[str, Any]:

@@ -31,6 +31,8 @@ class Queue(NamedTuple):
     blocks: bool = False
     #: Seconds that a batch may take.
     perform_timeout: float | None = None
+    #: Its producers are tenants, with more and with fewer ids, that get equal shares.
+    is_fair: bool = False
 
 
 class Trouble(NamedTuple):
@@ -55,8 +57,8 @@ LOADS: Final[Mapping[str, Load]] = {
             Queue("singles", 4, 1, is_scored=True, seconds=(0, 0.01), share=0.15, concurrency=1),
             # Their shards share round trips.
             Queue("quick", 24, 1, is_scored=True, seconds=(0, 0.0005), share=0.15),
-            Queue("batches", 4, 10, is_scored=True, seconds=(0, 0.004), share=0.15),
-            Queue("unscored", 3, 5, is_scored=False, seconds=(0, 0.01), share=0.1, concurrency=5),
+            Queue("batches", 4, 10, is_scored=True, seconds=(0, 0.004), share=0.1),
+            Queue("unscored", 3, 5, is_scored=False, seconds=(0, 0.01), share=0.05, concurrency=5),
             Queue("slow", 6, 2, is_scored=True, seconds=(0, 0.2), share=0.147, concurrency=1),
             # What is pushed to hot ids of one shard waits for their own runs, and others pass by.
             Queue(
@@ -78,6 +80,7 @@ LOADS: Final[Mapping[str, Load]] = {
                 "isolated", 3, 2, is_scored=True, seconds=(0, 0.1), share=0.1, runs="in processes", perform_timeout=2
             ),
             Queue("blocking", 3, 2, is_scored=True, seconds=(0, 0.01), share=0.05, blocks=True),
+            Queue("fair", 2, 3, is_scored=True, seconds=(0, 0.02), share=0.1, is_fair=True),
             # Longer than a lease.
             Queue("longest", 2, 1, is_scored=True, seconds=(1.1, 2), share=0.003),
         ),

@@ -31,8 +31,8 @@ COMMON = (b"", b"p", b"1:q", b"*", b":")
 #: Scores and due times.
 TIMES = (None, SECOND, 2 * SECOND, 3 * SECOND, BEGINNING, BEGINNING + 30 * SECOND)
 TAGS = ((), (), ("x",), ("y", "x"))
-#: Mostly an id has a group.
-GROUPS = ("g", "g", "h", "i", "")
+#: Mostly an id has a tenant.
+TENANTS = ("g", "g", "h", "i", "")
 DUE_TIMES = (*TIMES, Delay(0), Delay(30 * SECOND))
 #: Seconds by which the clock is moved.
 STEPS = (1e-6, 0.5, 5, 16, 16, 61, 61, 3600, -1e-6, -0.5, -5, -61, -3600)
@@ -73,7 +73,7 @@ WITH_DECISIONS = (*HAPPENINGS, *["decide"] * 6, *["unblock"] * 3)
 EVERYTHING = (
     *WITH_UNDO, *["pause"] * 4, *["rest"] * 3, *["hold"] * 4, *["decide"] * 4, *["unblock"] * 2, *["push_fairly"] * 6,
 )  # fmt: skip
-#: Where ids have groups, which take turns.
+#: Where ids have tenants, which take turns.
 WITH_LANES = (*HAPPENINGS, *["push_fairly"] * 8, *["work"] * 4)
 
 
@@ -114,14 +114,14 @@ class History:
     def deliver(self, message: Message) -> Any:
         """Redis, and the model, get a message; they must do the same."""
         before = self.state
-        by_lanes = message.script == "claim" and before.groups
+        by_lanes = message.script == "claim" and before.tenants
         expected = None if by_lanes else messages.outcome_of(lambda: message.on(self.model))
         reply = messages.outcome_of(lambda: self.shard.caller.run(message.call(self.shard.shard)))
         self.told.append(f"{message} → {reply}")
         self.state = read_state(self.shard)
         if by_lanes:
             expected = self.claim_like(message, reply, before)
-        self.model.forget_groups()
+        self.model.forget_tenants()
         self.witness.see(message, reply, before, self.state)
         assert messages.rounded(reply) == messages.rounded(expected), f"{message} was told {reply}, not {expected}"
         assert self.state == self.model.state, f"after {message}"
@@ -186,7 +186,7 @@ class History:
             self.send(message, "well")
 
     def push_fairly(self, random: Random, journey: str) -> None:
-        rows = [(*self.new_row(random)[:5], random.choice(GROUPS)) for _ in range(random.choice([1, 1, 2, 4]))]
+        rows = [(*self.new_row(random)[:5], random.choice(TENANTS)) for _ in range(random.choice([1, 1, 2, 4]))]
         if self.send(messages.push(RIGHT, rows), journey) == UNKNOWN and random.random() < 0.5:
             self.send(self.sent[-1], "well")
 

@@ -53,8 +53,8 @@ Row = tuple[str, bytes, "int | None", "int | None", Tags, str]
 
 def push(layout: str, rows: Sequence[Row]) -> Message:
     jobs = [
-        EncodedJob(id.encode(), payload, _told(score), _told(due), "\n".join(tags), group)
-        for id, payload, score, due, tags, group in rows
+        EncodedJob(id.encode(), payload, _told(score), _told(due), "\n".join(tags), tenant)
+        for id, payload, score, due, tags, tenant in rows
     ]
     return Message(
         "push",

@@ -38,7 +38,7 @@ class ShardModel(ShardRules):
         self._check_layout(layout)
         state.layout = state.layout or layout
         now, last_before, new, earliest = self._shard_now(), state.last_score, 0, None
-        for number, (id, payload, given_score, perform_in, tags, group) in enumerate(rows):
+        for number, (id, payload, given_score, perform_in, tags, tenant) in enumerate(rows):
             state.last_score = max(state.last_score + 1, now)
             score = state.last_score if given_score is None else given_score
             # Its place in time is that of its default score, unless that lies ahead of a clock that was set back.
@@ -51,7 +51,7 @@ class ShardModel(ShardRules):
                 runs_on = last_before < self.now and state.seen is None  # Redis's clock, as far as pushes know
                 is_same = layout == state.layout  # a push of a newer layout than the shard's leaves it to the owner
                 may_go = (
-                    len(rows) == 1 and is_fresh and perform_in is None and runs_on and is_same and not (tags or group)
+                    len(rows) == 1 and is_fresh and perform_in is None and runs_on and is_same and not (tags or tenant)
                 )
                 if may_go and self._hand_over(id, payload, score):
                     continue
@@ -59,8 +59,8 @@ class ShardModel(ShardRules):
                 state.queued[id] = Entry({}, due)
             merge(state.queued[id].payloads, {payload: score})
             state.queued[id].tags = joined(state.queued[id].tags, tags)
-            if group:
-                state.groups[id] = group
+            if tenant:
+                state.tenants[id] = tenant
         state.last_score = max(state.last_score, now)
         self._see(now, last_before)
         state.counters["pushed"] += len(rows)
@@ -202,7 +202,7 @@ class ShardModel(ShardRules):
 
     def _chosen(self, due: list[str], limit: int) -> list[str]:
         """The due ids that a claim meets. Of lanes, whose turns the model does not count, it does what Redis did."""
-        if not self.state.groups or self.met is None:
+        if not self.state.tenants or self.met is None:
             return due[:limit]
         assert set(self.met) <= set(due), f"not due: {set(self.met) - set(due)}"
         are_suspects = any(id in self.state.crashes for id in due)
@@ -272,7 +272,7 @@ class ShardModel(ShardRules):
         state = self.state
         is_last = (state.node, state.epoch, state.claim_number) == (node, epoch, number)
         is_tagged = any(entry.tags for entry in state.claimed.values())
-        rare = state.crashes or state.errors or state.cancels or state.checkpoints or is_tagged or state.groups
+        rare = state.crashes or state.errors or state.cancels or state.checkpoints or is_tagged or state.tenants
         is_stopped = state.paused or state.held
         if not is_last or state.queued or state.claims.keys() - {number} or rare or is_stopped:
             return None
@@ -362,8 +362,8 @@ class ShardModel(ShardRules):
             if kept is None:
                 continue
             returned += 1
-            if kept.group is not None:
-                state.groups.setdefault(id, kept.group)
+            if kept.tenant is not None:
+                state.tenants.setdefault(id, kept.tenant)
             if kept.where == "morgue":
                 grave = state.morgue.setdefault(id, Grave({}, kept.error or ""))
                 merge(grave.payloads, dict(kept.payloads))

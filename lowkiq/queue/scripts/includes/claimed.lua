@@ -208,7 +208,7 @@ local function restore_claim(P, now, claim, doomed, kind)
   end
   end_claim(P, claim) -- last: a user who lacks the right to something above loses no job
   unmark(P, ids)
-  ungroup(P, ids)
+  forget_tenants(P, ids)
   return restored, buried
 end
 
@@ -225,8 +225,8 @@ local function claim_of(P, id)
   return running[id]
 end
 
-local function ungroup_idle(P, id)
-  if is_fair(P) and not claim_of(P, id) then ungroup(P, {id}) end
+local function forget_idle_tenant(P, id)
+  if is_fair(P) and not claim_of(P, id) then forget_tenants(P, {id}) end
 end
 
 local function unqueue(P, id)
@@ -237,7 +237,7 @@ local function unqueue(P, id)
   drop_tags(P, 'tags', {id})
   drop_hint(P, id)
   if not claim_of(P, id) then forget(P, id) end
-  ungroup_idle(P, id)
+  forget_idle_tenant(P, id)
 end
 
 --- drop
@@ -266,7 +266,7 @@ local function drop_from(P, which, id)
     redis.call('HDEL', P .. 'morgue:errors', id)
     redis.call('HDEL', P .. 'morgue:newer', id)
     drop_tags(P, 'morgue:tags', {id})
-    ungroup_idle(P, id)
+    forget_idle_tenant(P, id)
   else
     drop_queued(P, id)
   end

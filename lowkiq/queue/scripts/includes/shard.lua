@@ -128,8 +128,8 @@ end
 --- follow_clock_back
 --@ shard stamp
 --@ payloads get
--- Returns when those that were moved are due now, each before its id. The latest go first and `seen` goes down with them, so that one which fails meanwhile, and is due again after a
--- while by the new clock, is not moved again and again.
+-- The latest jobs go first and `seen` goes down with them, so that one which fails meanwhile, and is due again after a
+-- while by the new clock, is not moved again and again. Returns what was moved: when it is due, and its id, ...
 local MOVED_AT_ONCE = 500
 
 local function follow_clock_back(P, now, last_score, seen)
