@@ -43,6 +43,8 @@ FIRST = (
     NewJob(id="long", payload=1),
     NewJob(id="cancelled", payload=1, tags=["us"]),
 )
+#: Those that are of tenants; it is told when they are pushed once more.
+SHORT = tuple(job for job in FIRST if str(job["id"]).startswith("short"))
 #: Jobs that keep something for their next run, and what.
 KEEPERS, KEPT = ("long", "fails once"), "half of it"
 #: Seconds within which a job learns that it was cancelled.
@@ -76,8 +78,8 @@ class Scenario:
             poll_interval=0.2, load_payload=_load, **settings,
         )  # fmt: skip
 
-    def with_worker(self, app: Lowkiq) -> tuple[Lowkiq, type[Worker]]:
-        """An application with the queue."""
+    def with_worker(self, app: Lowkiq, *, is_fair: bool = False) -> tuple[Lowkiq, type[Worker]]:
+        """An application with the queue; one that is fair pushes jobs of tenants, which take turns."""
         act = partial(self._act_all, self.connect())
 
         @app.worker
@@ -86,6 +88,7 @@ class Scenario:
             shards_count = 2
             max_retry_count = 1
             batch_size = 2
+            fair_by = _tenant_of if is_fair else None
 
             def retry_in(self, retry_count: int) -> float:
                 return 0.01
@@ -219,6 +222,8 @@ class Scenario:
     def run_producer(self) -> int:
         _, jobs = self.with_worker(self.watched())
         jobs.perform_async(FIRST)
+        _, fair = self.with_worker(self.watched(), is_fair=True)
+        fair.perform_async(SHORT)
         jobs.perform_async(FIRST[:3])
         return 0
 
@@ -240,6 +245,8 @@ class Scenario:
         """Pushes like a producer that nothing happens to."""
         _, jobs = self.plain()
         jobs.perform_async(FIRST)
+        _, fair = self.with_worker(Lowkiq(redis=self.connect, namespace=self.namespace), is_fair=True)
+        fair.perform_async(SHORT)
         for id in SUSPECTS:
             prefix = f"{self.namespace}:{{jobs:{shard_of(id.encode(), 2)}}}:"
             self.connect().hset(f"{prefix}crashes", id, 1)
@@ -328,3 +335,7 @@ def in_child(log: str, run: Callable[[], int]) -> int:
     finally:
         sys.stderr.flush()
         os._exit(code)
+
+
+def _tenant_of(id: str, payload: int) -> int:
+    return int(id.partition(" ")[2]) % 3
