@@ -12,6 +12,12 @@ from lowkiq import Lowkiq
 from tests.support import LOWKIQ, SOURCES, RedisServer
 from tests.typing.examples import write_examples
 
+#: Threads print at the same time, and print() writes each of its arguments, and the line break, by itself.
+WHOLE_LINES = """
+import builtins
+builtins.print = lambda *words, print=print: print(" ".join(map(str, words)) + "\\n", end="")
+"""
+
 
 def test_what_readme_pushes_is_performed(tmp_path: Path, app: Lowkiq, redis_server: RedisServer) -> None:
     environment = os.environ | {
@@ -26,6 +32,7 @@ def test_what_readme_pushes_is_performed(tmp_path: Path, app: Lowkiq, redis_serv
         assert done.returncode == 0, done.stderr
         return done.stdout
 
+    (tmp_path / "sitecustomize.py").write_text(WHOLE_LINES)
     for script in write_examples(tmp_path):
         text = script.read_text()
         if returns := re.search(r"^# (Pushed\(.*\))$", text, re.MULTILINE):

@@ -14,10 +14,25 @@ local KINDS = {due = 'zset', retries = 'zset', claim = 'list', morgue = 'zset', 
   tags = 'hash', claimed_tags = 'hash', ['morgue:tags'] = 'hash', tag_counts = 'zset',
   ['morgue:newer'] = 'hash', blocked = 'zset', tracks = 'hash', watch = 'string', paused = 'string', held = 'zset',
   holds = 'hash'}
-local RARE = {'errors', 'crashes', 'morgue:payloads', 'morgue:errors', 'asides', 'cancels', 'checkpoints', 'tags',
-  'claimed_tags', 'morgue:tags', 'morgue:newer', 'tracks', 'behind'}
+-- What mostly is not there, what is met most often first; each with what tells that it is, and that it is of its type.
+local RARE = {'errors', 'morgue:payloads', 'morgue:errors', 'behind', 'asides', 'tags', 'tag_counts', 'claimed_tags',
+  'morgue:tags', 'blocked', 'held', 'holds', 'paused', 'crashes', 'cancels', 'checkpoints', 'morgue:newer', 'tracks'}
+local LENGTH = {hash = 'HLEN', zset = 'ZCARD', string = 'STRLEN'}
 local now = now_us()
 local reply = {stamp(now)}
+
+-- The lengths of those that are there: one command tells how many, and the last of them ends the search.
+local function lengths_of_rare(P)
+  local names, lengths = {}, {}
+  for i, name in ipairs(RARE) do names[i] = P .. name end
+  local left = redis.call('EXISTS', unpack(names))
+  for i, name in ipairs(RARE) do
+    if left == 0 then break end
+    local length = redis.call(LENGTH[KINDS[name]], names[i])
+    if length > 0 then lengths[name], left = length, left - 1 end
+  end
+  return lengths
+end
 
 local function read(P)
   local counters = redis.call('HMGET', P .. 'meta', 'processed', 'failed', 'pushed', 'merged', 'last_score', 'seen')
@@ -31,20 +46,12 @@ local function read(P)
   local later = oldest == '' and 0 or redis.call('ZCOUNT', P .. 'due', '(' .. stamp(due_by), '(' .. NEVER)
   local owner = redis.call('HMGET', P .. 'owner', 'node', 'until', 'epoch')
   local lease_end = tonumber(owner[2]) or 0
-  -- Only their types matter here. Mostly there is none of the rare ones, which one command tells.
-  redis.call('HLEN', P .. 'payloads')
+  redis.call('HLEN', P .. 'payloads') -- only its type matters here
   local claimed = redis.call('LLEN', P .. 'claim') / 2
-  local claims, waiting, paused, held, blocked, since = math.min(claimed, 1), 0, nil, 0, 0, ''
-  local rare = {P .. 'tag_counts', P .. 'paused', P .. 'held', P .. 'holds', P .. 'blocked'}
-  for i, name in ipairs(RARE) do rare[i + 5] = P .. name end
-  if redis.call('EXISTS', unpack(rare)) > 0 then
-    redis.call('ZCARD', P .. 'tag_counts')
-    paused = redis.call('GET', P .. 'paused')
-    held = redis.call('ZCARD', P .. 'held')
-    redis.call('HLEN', P .. 'holds')
-    blocked = redis.call('ZCARD', P .. 'blocked')
-    since = redis.call('ZRANGE', P .. 'blocked', 0, 0, 'WITHSCORES')[2] or ''
-    for _, name in ipairs(RARE) do waiting = redis.call('HLEN', P .. name) end -- that of the last
+  local claims, lengths, paused, since = math.min(claimed, 1), lengths_of_rare(P), nil, ''
+  if lengths.paused then paused = redis.call('GET', P .. 'paused') end
+  if lengths.blocked then since = redis.call('ZRANGE', P .. 'blocked', 0, 0, 'WITHSCORES')[2] end
+  if lengths.asides then
     local asides = redis.call('HGETALL', P .. 'asides')
     for i = 1, #asides, 2 do
       claims = claims + 1
@@ -54,7 +61,7 @@ local function read(P)
   return {
     redis.call('ZCARD', P .. 'due'),
     redis.call('ZCARD', P .. 'retries'),
-    waiting,
+    lengths.behind or 0,
     claimed,
     claims,
     redis.call('ZCARD', P .. 'morgue'),
@@ -66,7 +73,7 @@ local function read(P)
     later,
     paused or '',
     paused and is_at_rest(P, now) and 1 or 0,
-    held, blocked, since,
+    lengths.held or 0, lengths.blocked or 0, since,
   }
 end
 
