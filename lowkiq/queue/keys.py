@@ -29,8 +29,8 @@ them, nor hands pushes over past them. Its operators may delete them, or make th
 they acquire the shard.
 
 Lanes of tenants (lanes.lua) came so. They are hints: an older node claims by `due` alone, and leaves what they say of
-what it took; newer ones look each up in `due`, and drop those that are wrong as they meet them, a bounded number at a
-time, or all once nothing is queued. What an older producer pushes has no tenant, and is claimed from the front of `due`.
+what it took. Newer ones look each up in `due`, and drop those that are wrong as they meet them, so many at a time, or
+once nothing is queued. What an older producer pushes has no tenant, and is claimed from the front of `due`.
 
 `morgue:newer` (claimed.lua) came so: an older operator leaves it beside the queue, and a later revive of that id may
 ask once too often. Jobs that older nodes and producers make due at once run by their ids, as ever.
