@@ -445,12 +445,12 @@ MUTANTS = {
     ),
     "buried_whole_and_not_let_go": _of_decisions("held)\n  let_go({id})\n  morgue_entry", "held)\n  morgue_entry"),
     "buried_whole_and_newer_unknown": _of_decisions("note_newer(P, id, score)", ""),
-    "lanes_only": Mutant("lanes.lua", "  lanes[#lanes + 1] = own\n", ""),
+    "lanes_only": Mutant("turns.lua", "  lanes[#lanes + 1] = own\n", ""),
     "lane_of_an_earlier_tenant": Mutant(
         "lanes.lua", "if before[i] then leave_lane(P, before[i], {id}) end", "", "in lane"
     ),
     "lane_never_sleeps": Mutant(
-        "lanes.lua",
+        "turns.lua",
         "redis.call('ZADD', P .. 'lanes_later', first, tenant)\n  redis.call('ZREM'",
         "redis.call('ZREM'",
         "lanes",
@@ -459,10 +459,10 @@ MUTANTS = {
         "lanes.lua", "redis.call('ZADD', P .. 'lanes_later', first, tenant)\nend", "end", "lanes"
     ),
     "lane_keeps_what_was_taken": Mutant(
-        "lanes.lua", "    if not stays[id] then table.insert(gone[tenant], id) end\n", ""
+        "turns.lua", "    if not stays[id] then table.insert(gone[tenant], id) end\n", ""
     ),
     "lane_keeps_what_was_deleted": Mutant("claimed.lua", "  drop_hint(P, id)\n", "", "in lane"),
-    "lane_looked_for_twice": Mutant("lanes.lua", "if met then return left_of(P, met, due_by) end", ""),
+    "lane_looked_for_twice": Mutant("turns.lua", "if met then return left_of(P, met, due_by) end", ""),
     "lane_taken_from_the_front": Mutant("claim.lua", "if staying == 0 and not lanes then", "if staying == 0 then"),
     "lane_of_long_ago": Mutant("claim.lua", "old = lanes and count or redis", "old = redis"),
     "lane_without_the_requeued": Mutant("claimed.lua", "  hint(P, id, perform_in)\n", "", "lanes"),

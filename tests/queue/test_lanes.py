@@ -148,7 +148,7 @@ def test_whoever_comes_late_has_saved_nothing_up(shard, limit):
 )
 def test_shares_are_kept_by_turns(app, monkeypatch, make_app, safeguard, instead):
     """Without any of this somebody gets more."""
-    mutants.replace("lanes.lua", safeguard, instead, monkeypatch)
+    mutants.replace("turns.lua", safeguard, instead, monkeypatch)
     found = []
     for number, limit in enumerate((1, 3, 10, 1000)):
         found.append(delay_behind_a_backlog(ShardDriver(make_app(), f"d{number}"), limit) > 2)
@@ -240,7 +240,7 @@ def test_without_hints_jobs_are_started_as_they_are_due(shard):
 
 
 def test_a_hint_that_is_trusted_starts_what_is_not_due(shard, monkeypatch):
-    mutants.replace("lanes.lua", "    if at <= tonumber(due_by) then", "    if true then", monkeypatch)
+    mutants.replace("turns.lua", "    if at <= tonumber(due_by) then", "    if true then", monkeypatch)
     push_backlog(shard, "big", 2)
     shard.redis.zadd(shard.key("due"), {"big-1": FUTURE})
     assert start(shard.lease(), 100) == ["big-0", "big-1"], "what this test is for"

@@ -82,7 +82,7 @@ end
 
 -- Queues without tenants need nothing of this, and make none of it.
 local function by_lanes()
---@ lanes claim
+--@ turns claim
   return {
     find = find_fairly,
     move = move_hints,
