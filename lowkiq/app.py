@@ -80,6 +80,7 @@ class Lowkiq:
         rate: Rate | None = ...,
         id: Callable[[Any], object] = ...,
         score: Callable[[Any], float] = ...,
+        fair_by: Callable[[Any, Any], str | int] | None = ...,
     ) -> Registration: ...
     def worker(self, target: Any = None, /, **options: Any) -> Any:
         """
@@ -234,6 +235,7 @@ class Lowkiq:
             jobs,
             worker.codec.dump,
             dump_id=worker.codec.dump_id,
+            fair_by=worker.fair_by,
             max_id_bytes=settings.max_id_bytes,
             max_payload_bytes=settings.max_payload_bytes,
             first=first,

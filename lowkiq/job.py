@@ -75,17 +75,21 @@ class EncodedJob(msgspec.Struct, gc=False):
     perform_in: str
     #: With a line break between two; "" for none.
     tags: str = ""
+    #: Whose share it is (`fair_by`); "" for nobody's.
+    tenant: str = ""
 
     @property
     def is_plain(self) -> bool:
-        """True with the default score, now, and without tags."""
-        return self.score == "" and self.perform_in == "" and self.tags == ""
+        """True with the default score, now, and without tags or a tenant."""
+        return self.score == "" and self.perform_in == "" and self.tags == "" and self.tenant == ""
 
 
 JOB_KEYS = frozenset({"id", "payload", "score", "perform_in", "delay", "tags"})
 #: Tags of a push, and characters of a tag.
 MOST_TAGS: Final = 20
 LONGEST_TAG: Final = 100
+#: Bytes of a tenant.
+LONGEST_TENANT: Final = 200
 #: A perform_in before this, which was in 2001, is taken for a delay in seconds.
 FIRST_TIME: Final = 10**9
 #: The longest delay: a hundred years.
@@ -102,6 +106,7 @@ def encode_jobs(
     dump_payload: Callable[[Any], bytes | str],
     *,
     dump_id: Callable[[Any], str] | None = None,
+    fair_by: Callable[[Any, Any], str | int] | None = None,
     max_id_bytes: int,
     max_payload_bytes: int,
     first: int = 0,
@@ -124,6 +129,7 @@ def encode_jobs(
                     _number("score", job["score"]) if "score" in job else "",
                     _due(job) if "perform_in" in job or "delay" in job else "",
                     _tags(job["tags"]) if "tags" in job else "",
+                    _tenant(fair_by, job["id"], job.get("payload", "")) if fair_by else "",
                 )
             )
             if not JOB_KEYS.issuperset(job):
@@ -233,6 +239,21 @@ def check_tag(tag: Any) -> str:
     if not tag.isprintable():
         raise ValueError(f"tag {short(tag)} has a character that can't be printed: leave it out")
     return tag
+
+
+def _tenant(fair_by: Callable[[Any, Any], str | int], id: Any, payload: Any) -> str:
+    try:
+        tenant = fair_by(id, payload)
+    except Exception as error:
+        raise ValueError(f"fair_by failed: {type(error).__name__}: {error}") from error
+    if isinstance(tenant, bool) or not isinstance(tenant, str | int):
+        raise TypeError(f"fair_by must give a string or an integer, not {short(tenant)} ({type(tenant).__name__})")
+    text = tenant if isinstance(tenant, str) else _text_of(tenant)
+    if not text or not text.isprintable():
+        raise ValueError(f"fair_by gave {short(text)}: a tenant must have printable characters, and no others")
+    if len(text.encode()) > LONGEST_TENANT:
+        raise ValueError(f"fair_by gave {short(text)}, a tenant may have {LONGEST_TENANT} bytes: hash it")
+    return text
 
 
 def parse_tags(text: bytes) -> tuple[str, ...]:

@@ -101,19 +101,21 @@ def _check_options(label: str, worker: type[Worker[Any]]) -> None:
     if worker.isolation not in {"thread", "process"}:
         raise SettingsError(f'{label}: isolation is {short(worker.isolation)}, it must be "thread" or "process"')
     for name in _COMMON:
-        _check_function_of_payload(f"{label}: {name}", getattr(worker, name))
+        _check_function(f"{label}: {name}", getattr(worker, name), "a payload", "lambda change: change.order_id")
+    _check_function(f"{label}: fair_by", worker.fair_by, "an id and a payload", "lambda id, change: change.tenant")
 
 
-def _check_function_of_payload(label: str, function: Any) -> None:
+def _check_function(label: str, function: Any, of: str, example: str) -> None:
+    """Raises SettingsError unless it is a function `of` that, such as the example, or None."""
     if function is None:
         return
-    may_be = "it must be a function of a payload, such as `lambda change: change.order_id`"
+    may_be = f"it must be a function of {of}, such as `{example}`"
     if not callable(function) or inspect.iscoroutinefunction(function):
         raise SettingsError(f"{label} is {short(function)}: {may_be}")
     try:
-        inspect.signature(function).bind(None)
+        inspect.signature(function).bind(*[None] * len(of.split(" and ")))
     except TypeError as error:
-        raise SettingsError(f"{label} can't be called with a payload ({error}): {may_be}") from error
+        raise SettingsError(f"{label} can't be called with {of} ({error}): {may_be}") from error
     except ValueError:  # of what is written in C
         return
 

@@ -18,7 +18,7 @@ from lowkiq.types.variables import P
 
 OPTIONS: Final = (
     "queue_name", "shards_count", "batch_size", "concurrency", "max_retry_count", "retry", "when_exhausted",
-    "perform_timeout", "max_running", "isolation", "rate", "id", "score",
+    "perform_timeout", "max_running", "isolation", "rate", "fair_by", "id", "score",
 )  # fmt: skip
 
 
@@ -75,6 +75,9 @@ class Worker(Generic[P]):
     isolation: ClassVar[Literal["thread", "process"]] = "thread"
     #: How many jobs may start within a time, over all nodes: Rate(100, per=60), or of each key: Rate(…, by=…).
     rate: ClassVar[Rate | None] = None
+    #: A function of an id and a payload that tells whose job it is, such as a tenant's name: all who have jobs due get
+    #: equal shares of the queue, however much each of them has pushed. None: first come, first served.
+    fair_by: ClassVar[Callable[[Any, Any], str | int] | None] = None
     #: How perform is called, and what its payloads and ids are; set when the worker is registered.
     shape: ClassVar[Shape] = Shape()
     codec: ClassVar[Codec] = PLAIN

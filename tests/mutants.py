@@ -448,7 +448,50 @@ MUTANTS = {
     ),
     "buried_whole_and_not_let_go": _of_decisions("held)\n  let_go({id})\n  morgue_entry", "held)\n  morgue_entry"),
     "buried_whole_and_newer_unknown": _of_decisions("note_newer(P, id, score)", ""),
-    "due_by_the_clock_alone": Mutant("claim.lua", "follow_clock_back(P, now, tonumber(last_score), seen)", ""),
+    "lanes_only": Mutant("turns.lua", "  lanes[#lanes + 1] = own\n", ""),
+    "lane_of_an_earlier_tenant": Mutant(
+        "lanes.lua", "if before[i] then leave_lane(P, before[i], {id}) end", "", "in lane"
+    ),
+    "lane_never_sleeps": Mutant(
+        "turns.lua",
+        "redis.call('ZADD', P .. 'lanes_later', first, tenant)\n  redis.call('ZREM'",
+        "redis.call('ZREM'",
+        "lanes",
+    ),
+    "lane_is_told_late": Mutant(
+        "lanes.lua", "redis.call('ZADD', P .. 'lanes_later', first, tenant)\nend", "end", "lanes"
+    ),
+    "lane_keeps_what_was_taken": Mutant(
+        "turns.lua", "    if not stays[id] then table.insert(gone[tenant], id) end\n", ""
+    ),
+    "lane_keeps_what_was_deleted": Mutant("claimed.lua", "  drop_hint(P, id)\n", "", "in lane"),
+    "lane_looked_for_twice": Mutant("turns.lua", "if met then return left_of(P, met, due_by) end", ""),
+    "lane_taken_from_the_front": Mutant("claim.lua", "if staying == 0 and not lanes then", "if staying == 0 then"),
+    "lane_of_long_ago": Mutant("claim.lua", "old = lanes and count or redis", "old = redis"),
+    "lane_without_the_requeued": Mutant("claimed.lua", "  hint(P, id, perform_in)\n", "", "lanes"),
+    "lane_without_the_parked": Mutant(
+        "parking.lua", "  for i, id in ipairs(parked) do hint(P, id, due[i * 2 - 1]) end\n", "", "lanes"
+    ),
+    "lane_without_the_moved": Mutant("claim.lua", "  if lanes then lanes.move(P, moved) end\n", "", "lanes"),
+    "lane_without_the_revived": Mutant("revive.lua", "      hint(P, id, stamp(place + touched))\n", "", "lanes"),
+    "lane_without_the_performed_now": Mutant("perform_now.lua", "    hint(P, id, stamp(first + moved))\n", "", "lanes"),
+    "lane_without_the_unblocked": _of_decisions(
+        "      hint(P, id, stamp(first + moved))\n", "", "lanes", "unblock.lua"
+    ),
+    "lane_without_the_put_back": _of_decisions("    hint(P, id, at)\n", "", "lanes", "put_back.lua"),
+    "lane_put_back_without_its_tenant": _of_decisions(
+        "  if tenant then tenant_again(P, id, tenant) end\n", "", "", "put_back.lua"
+    ),
+    "lane_claimed_in_the_quick_way": Mutant("quick_claim.lua", ", P .. 'lanes', P .. 'lanes_later'", "", "in lane"),
+    "lane_settled_in_the_quick_way": Mutant("settle.lua", "P .. 'tracks', P .. 'tenants') == 0", "P .. 'tracks') == 0"),
+    "lane_finished_in_the_quick_way": Mutant("finish.lua", ", P .. 'tenants') > 0", ") > 0"),
+    "lane_forgotten_by_the_dead": Mutant("lanes.lua", "if not due[i] and not dead[i] then", "if not due[i] then"),
+    "lane_forgotten_by_the_queued": Mutant("lanes.lua", "if not due[i] and not dead[i] then", "if not dead[i] then"),
+    "lane_remembered_for_ever": Mutant("settle.lua", "  forget_tenants(P, over)\n", ""),
+    "lane_remembered_after_deletion": Mutant(
+        "claimed.lua", "    drop_tags(P, 'morgue:tags', {id})\n    forget_idle_tenant(P, id)\n", ""
+    ),
+    "due_by_the_clock_alone": Mutant("claim.lua", "follow_clock_back(P, now, tonumber(last_score), seen)", "{}"),
 }
 
 #: Of the scripts that a queue's places are taken and kept by; what finds them out is test_places_model.py.

@@ -17,7 +17,7 @@ from lowkiq.admin.limits import read_limits
 from lowkiq.admin.past.statistics import KEPT_DAYS, read_statistics
 from lowkiq.cli import tables
 from lowkiq.cli.find import find
-from lowkiq.cli.flow import PAUSE_EPILOG, held, hold, let_go, pause, resume
+from lowkiq.cli.flow import PAUSE_EPILOG, held, hold, let_go, pause, resume, tenants
 from lowkiq.cli.jobs import CANCEL_EPILOG, blocked, cancel, failures, morgue, undo
 from lowkiq.cli.live import SET_EPILOG, set_options, settings, unset_options
 from lowkiq.cli.nodes import INCIDENTS_EPILOG, incidents
@@ -50,6 +50,7 @@ Examples:
   lowkiq cancel OrderSync 17 42                          delete what is queued, ask what runs to stop
   lowkiq pause OrderSync "stock-taking"                  nothing of it starts until lowkiq resume OrderSync
   lowkiq hold OrderSync 17 --reason "a customer called"   keep an id from running until lowkiq let-go OrderSync 17
+  lowkiq tenants OrderSync                                whose backlog is the largest, where fair_by is set
   lowkiq set OrderSync concurrency=10                    nodes follow; unset undoes it, settings shows what is set
   lowkiq find 17                                         where that job is, in all queues
   lowkiq failures OrderSync                              errors by kind; with an id, its traceback
@@ -98,6 +99,7 @@ cli.command()(resume)
 cli.command()(hold)
 cli.command()(let_go)
 cli.command()(held)
+cli.command()(tenants)
 cli.command("set", epilog=SET_EPILOG)(set_options)
 cli.command("unset")(unset_options)
 cli.command()(settings)

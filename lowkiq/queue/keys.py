@@ -30,6 +30,10 @@ they acquire the shard.
 
 Rates (rate.lua) came so, in keys of their own: an older node starts jobs without asking.
 
+Lanes of tenants (lanes.lua) came so. They are hints: an older node claims by `due` alone, and leaves what they say of
+what it took. Newer ones look each up in `due`, and drop those that are wrong as they meet them, so many at a time, or
+once nothing is queued. What an older producer pushes has no tenant, and is claimed from the front of `due`.
+
 `morgue:newer` (claimed.lua) came so: an older operator leaves it beside the queue, and a later revive of that id may
 ask once too often. Jobs that older nodes and producers make due at once run by their ids, as ever.
 """

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from itertools import chain, islice
+from operator import attrgetter
 from typing import Any, NamedTuple
 
 from hiredis import pack_command
-from msgspec.structs import astuple
 from redis.exceptions import RedisError
 
 from lowkiq.errors import LowkiqError, OtherLayout, ShardsCountMismatch
@@ -30,8 +30,8 @@ MAX_PUSH_BYTES = 4 << 20
 MAX_SHARDS = 100
 #: Push scripts in one round trip.
 PUSHES_AT_ONCE = 32
-
-
+#: Words of a job in a push, as far as it has them; behind those, its tenant.
+WORDS = ("id", "payload", "score", "perform_in", "tags")
 #: Jobs by the index of their shard.
 Jobs = dict[int, list[EncodedJob]]
 
@@ -188,12 +188,23 @@ def _push_call(chunks: Sequence[Chunk]) -> Call[tuple[Any, ...]]:
         head += [len(chunk.jobs) for chunk in chunks]
     arguments = head.copy()
     for job in chain.from_iterable(chunk.jobs for chunk in chunks):
-        if job.score != "" or job.perform_in != "" or job.tags != "":  # in full, which few pushes need
-            width = head[1] = 5 if any(job.tags for chunk in chunks for job in chunk.jobs) else 4
-            arguments = [*head, *chain.from_iterable(astuple(job)[:width] for chunk in chunks for job in chunk.jobs)]
+        if job.score != "" or job.perform_in != "" or job.tags != "" or job.tenant != "":
+            # In full, which few pushes need.
+            jobs = list(chain.from_iterable(chunk.jobs for chunk in chunks))
+            fields = _fields(jobs)
+            head[1] = len(fields)
+            arguments = [*head, *chain.from_iterable(map(attrgetter(*fields), jobs))]
             break
         arguments += (job.id, job.payload)
     return Call("push", [chunk.shard.prefix for chunk in chunks], arguments, _taken)
+
+
+def _fields(jobs: Sequence[EncodedJob]) -> Sequence[str]:
+    """The words of each job in a push, but for what none has."""
+    has_tenant, has_tags = any(job.tenant for job in jobs), any(job.tags for job in jobs)
+    is_full = has_tags or any(job.score != "" or job.perform_in != "" for job in jobs)
+    most = (5 if has_tags or has_tenant else 4) if is_full else 2
+    return (*WORDS[:most], *(["tenant"] if has_tenant else []))
 
 
 def _taken(reply: list[Any]) -> tuple[Any, ...]:
@@ -257,7 +268,7 @@ def _chunks(shard: Shard, jobs: Iterable[EncodedJob]) -> Iterator[Chunk]:
     chunk: list[EncodedJob] = []
     size = 0
     for job in jobs:
-        length = len(job.id) + len(job.payload) + len(job.tags)
+        length = len(job.id) + len(job.payload) + len(job.tags) + len(job.tenant)
         if chunk and (len(chunk) >= MAX_PUSH or size + length > MAX_PUSH_BYTES):
             yield Chunk(shard, chunk, size)
             chunk, size = [], 0

@@ -12,6 +12,7 @@ from lowkiq.admin.jobs.holding import read_hold
 from lowkiq.admin.jobs.previews import Previews
 from lowkiq.admin.jobs.search import Search
 from lowkiq.admin.jobs.tags import TagCount, top_tags
+from lowkiq.admin.jobs.tenants import TenantBacklog, largest_backlogs
 from lowkiq.admin.jobs.tracking import Tracked, Transition, is_tracked, read_tracked, read_transitions
 from lowkiq.admin.jobs.undo import UndoableActions
 from lowkiq.admin.metrics import known_queues
@@ -69,6 +70,10 @@ class Backend:
     def tags(self, queue: str, limit: int) -> list[TagCount]:
         """The tags that most ids of a queue have. Raises UnknownQueue."""
         return top_tags(self.caller, self._shards(queue), limit)
+
+    def tenants(self, queue: str, limit: int) -> list[TenantBacklog]:
+        """The tenants with the largest backlogs of a queue. Raises UnknownQueue."""
+        return largest_backlogs(self.caller, self._shards(queue), limit)
 
     def tracked(self) -> list[Tracked]:
         """The tracked ids of all queues."""

@@ -57,6 +57,15 @@ def test_ids_are_held_listed_and_let_go(lowkiq: Run, queue: type[Worker], app: L
     assert app.metrics()["shop"].length == 0
 
 
+def test_the_largest_backlogs_are_listed(lowkiq: Run, queue: type[Worker], app: Lowkiq) -> None:
+    queue.perform_async([{"id": "plain"}])
+    assert lowkiq("tenants", "shop").stdout == "nothing that is queued in shop has a tenant\n"
+    queue.fair_by = staticmethod(lambda one, _: one[0])
+    queue.perform_async([{"id": id} for id in ("a1", "a2", "b1")])
+    assert lowkiq("tenants", "shop").stdout == "a 2\nb 1\n"
+    assert json.loads(lowkiq("tenants", "shop", "--limit", "1", "--json").stdout) == [{"tenant": "a", "ids": 2}]
+
+
 def test_settings_are_set_listed_and_unset(lowkiq: Run, queue: type[Worker], app: Lowkiq) -> None:
     queue.perform_async([{"id": "a"}])
     assert lowkiq("settings").stdout == "nothing is set: all is as the code says\n"

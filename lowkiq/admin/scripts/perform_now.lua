@@ -7,6 +7,7 @@
 --@ shard clock layout first_place note_time
 --@ payloads get
 --@ claimed never
+--@ lanes hint
 --@ bell ring
 local P = KEYS[1]
 local refusal, _, last_score, seen = check_layout(P, ARGV[1], true)
@@ -22,6 +23,7 @@ for i = 2, #ARGV do
     -- A compact record is of a job that is due, unless the clock was set back; then it is written in full.
     redis.call('HSET', P .. 'payloads', id, payloads_get(P .. 'payloads', id))
     redis.call('ZADD', P .. 'due', stamp(first + moved), id)
+    hint(P, id, stamp(first + moved))
     moved = moved + 1
   end
 end

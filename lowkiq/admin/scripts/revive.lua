@@ -8,6 +8,7 @@
 --@ tags copy drop
 --@ claimed by_hand never
 --@ notes note
+--@ lanes hint
 --@ bell ring
 local P = KEYS[1]
 local refusal, _, last_score, seen = check_layout(P, ARGV[1], true)
@@ -33,7 +34,10 @@ for i = 3, #ARGV do
       reply[1] = reply[1] + 1
     end
     local at = redis.call('ZSCORE', P .. 'due', id)
-    if not at or tonumber(at) < tonumber(NEVER) then redis.call('ZADD', P .. 'due', stamp(place + touched), id) end
+    if not at or tonumber(at) < tonumber(NEVER) then
+      redis.call('ZADD', P .. 'due', stamp(place + touched), id)
+      hint(P, id, stamp(place + touched))
+    end
     redis.call('ZREM', P .. 'retries', id)
     touched = touched + 1
   end

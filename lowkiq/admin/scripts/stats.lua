@@ -13,10 +13,11 @@ local KINDS = {due = 'zset', retries = 'zset', claim = 'list', morgue = 'zset', 
   asides = 'hash', behind = 'hash', cancels = 'hash', checkpoints = 'hash',
   tags = 'hash', claimed_tags = 'hash', ['morgue:tags'] = 'hash', tag_counts = 'zset',
   ['morgue:newer'] = 'hash', blocked = 'zset', tracks = 'hash', watch = 'string', paused = 'string', held = 'zset',
-  holds = 'hash'}
+  holds = 'hash', tenants = 'hash', lanes = 'zset', lanes_later = 'zset'}
 -- What mostly is not there, what is met most often first; each with what tells that it is, and that it is of its type.
 local RARE = {'errors', 'morgue:payloads', 'morgue:errors', 'behind', 'asides', 'tags', 'tag_counts', 'claimed_tags',
-  'morgue:tags', 'blocked', 'held', 'holds', 'paused', 'crashes', 'cancels', 'checkpoints', 'morgue:newer', 'tracks'}
+  'morgue:tags', 'blocked', 'held', 'holds', 'paused', 'tenants', 'lanes', 'lanes_later', 'crashes', 'cancels',
+  'checkpoints', 'morgue:newer', 'tracks'}
 local LENGTH = {hash = 'HLEN', zset = 'ZCARD', string = 'STRLEN'}
 local now = now_us()
 local reply = {stamp(now)}

@@ -1,9 +1,9 @@
 -- push: put payloads into the queue. Repeating it while they are still queued changes nothing but the counters.
 -- KEYS  shard prefixes, e.g. lowkiq:{orders:7}: (on Cluster one)
 -- ARGV  1 layout (shards_count), 2 how many words a job has: 2 if all scores and times are the default and none has tags,
---       4 if none has tags, else 5, then if there are several keys the number of jobs for each of them, and then for each
---       job: id, payload, score ('' = after the last default one), perform_in ('' = now, '+' and seconds = so long after
---       now), tags (tags.lua)
+--       4 if none has tags, else 5; and one more, 3 or 6, if any has a tenant; then if there are several keys the number of
+--       jobs for each of them, and then for each job: id, payload, score ('' = after the last default one), perform_in
+--       ('' = now, '+' and seconds = so long after now), tags (tags.lua), tenant (lanes.lua)
 -- returns {new, merged} of all together, and if there are several keys the error of the first one that has refused its
 --       jobs: the others have theirs   errors: LAYOUT (the queue has another shards_count), NEWER (and a layout of a
 --       newer Lowkiq)
@@ -76,7 +76,7 @@ local function push_new(P, at, count, first)
     if byte == 0 or i == 1 then bytes = string.sub(compact(us, ''), 1, 3) end
     due[i], due[i + 1] = digits .. ONES[one], id
     payloads[i], payloads[i + 1] = id, bytes .. string.char(byte) .. ARGV[at + 1]
-    at = at + 2
+    at = at + width
   end
   if bulk_zadd(P .. 'due', due, count * 2) < count then return false end
   bulk_hset(P .. 'payloads', payloads, count * 2)
@@ -110,7 +110,7 @@ local function push_each(P, at, count, now, last_score, was_set_back, is_noted)
 
   for number = 1, count do
     local id, payload, given, perform_in, tags = ARGV[at], ARGV[at + 1], '', '', ''
-    if width > 2 then given, perform_in = ARGV[at + 2], ARGV[at + 3] end
+    if width > 3 then given, perform_in = ARGV[at + 2], ARGV[at + 3] end
     if width > 4 then tags = ARGV[at + 4] end
     at = at + width
     -- Each job has a place behind all that came before it, whatever its score. It is due there, or so long after it; if
@@ -141,6 +141,12 @@ local function push_each(P, at, count, now, last_score, was_set_back, is_noted)
   return new, last_score, earliest
 end
 
+-- Few pushes have tenants: all that they need is made here.
+local function give_tenants(P, at, count)
+--@ lanes join
+  join_lanes(P, at, count, width)
+end
+
 -- Puts `count` jobs, whose first word is ARGV[at], into a shard. Returns a refusal, or nil and how many of them are new.
 local function push(P, at, count)
   local refusal, layout, last_before, seen_before, pushed, is_noted = check_layout(P, ARGV[1], true)
@@ -159,10 +165,11 @@ local function push(P, at, count)
   local new, first = count, math.max(last_before + 1, now)
   local last_score, earliest = first + count - 1, first
   -- A lone job has been tried above.
-  local may_be_new = width == 2 and not was_set_back and (count > 1 or SHARDS > 1)
+  local may_be_new = width < 4 and not was_set_back and (count > 1 or SHARDS > 1)
   if is_noted or not (may_be_new and push_new(P, at, count, first)) then
     new, last_score, earliest = push_each(P, at, count, now, last_before, was_set_back, is_noted)
   end
+  if width % 3 == 0 then give_tenants(P, at, count) end
   last_score = math.max(last_score, now)
   -- Redis itself would print these numbers in ten times the time.
   local scored, counted = string.format('%d', last_score), string.format('%d', pushed + count)

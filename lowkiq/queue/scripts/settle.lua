@@ -20,7 +20,7 @@ if #ARGV == 11 and ARGV[4] == 'ack' and ARGV[5] == '0' then
   local now = time[1] * 1000000 + time[2]
   local is_usual = is_ours and last_score <= now
     and redis.call('EXISTS', P .. 'crashes', P .. 'errors', P .. 'cancels', P .. 'checkpoints', P .. 'claimed_tags', P .. 'watch',
-      P .. 'tracks') == 0
+      P .. 'tracks', P .. 'tenants') == 0
   if is_usual then
     local acked = redis.call('LLEN', P .. 'claim') / 2
     -- The first write is one that Redis does not refuse when memory is full.
@@ -40,6 +40,7 @@ end
 --@ payloads fold
 --@ bell oldest_due
 --@ notes note all
+--@ lanes forget
 local P = KEYS[1]
 local refusal, last_claim = fence(P, ARGV[1], ARGV[2])
 if refusal then return refusal end
@@ -100,7 +101,7 @@ local is_known_elsewhere
 local function is_any_known_elsewhere()
   if is_known_elsewhere == nil then
     is_known_elsewhere = redis.call('EXISTS', P .. 'crashes', P .. 'errors', P .. 'behind', P .. 'cancels',
-      P .. 'checkpoints', P .. 'claimed_tags') > 0
+      P .. 'checkpoints', P .. 'claimed_tags', P .. 'tenants') > 0
   end
   return is_known_elsewhere
 end
@@ -318,6 +319,7 @@ if claim then
   end
   if ARGV[4] == 'release' then restore_claim(P, now, claim, {}) end
   unmark(P, over)
+  forget_tenants(P, over)
   if acked > 0 then redis.call('HINCRBY', P .. 'meta', 'processed', acked) end
   if failed > 0 then redis.call('HINCRBY', P .. 'meta', 'failed', failed) end
 end

@@ -37,6 +37,8 @@ class Queue(NamedTuple):
     perform_timeout: float | None = None
     #: How many of its jobs may start within a time.
     rate: Rate | None = None
+    #: Its producers are tenants, with more and with fewer ids, that get equal shares.
+    is_fair: bool = False
 
 
 class Trouble(NamedTuple):
@@ -61,8 +63,8 @@ LOADS: Final[Mapping[str, Load]] = {
             Queue("singles", 4, 1, is_scored=True, seconds=(0, 0.01), share=0.15, concurrency=1),
             # Their shards share round trips.
             Queue("quick", 24, 1, is_scored=True, seconds=(0, 0.0005), share=0.15),
-            Queue("batches", 4, 10, is_scored=True, seconds=(0, 0.004), share=0.15),
-            Queue("unscored", 3, 5, is_scored=False, seconds=(0, 0.01), share=0.1, concurrency=5),
+            Queue("batches", 4, 10, is_scored=True, seconds=(0, 0.004), share=0.1),
+            Queue("unscored", 3, 5, is_scored=False, seconds=(0, 0.01), share=0.05, concurrency=5),
             Queue("slow", 6, 2, is_scored=True, seconds=(0, 0.2), share=0.147, concurrency=1),
             # What is pushed to hot ids of one shard waits for their own runs, and others pass by.
             Queue(
@@ -87,6 +89,7 @@ LOADS: Final[Mapping[str, Load]] = {
             Queue("limited", 4, 2, is_scored=True, seconds=(0, 0.05), share=0.1, max_running=2),
             Queue("limited-tasks", 2, 1, is_scored=True, seconds=(0, 0.1), share=0.05, runs="as tasks", max_running=3),
             Queue("rated", 3, 2, is_scored=True, seconds=(0, 0.01), share=0.02, rate=Rate(30, per=10)),
+            Queue("fair", 2, 3, is_scored=True, seconds=(0, 0.02), share=0.1, is_fair=True),
             # Longer than a lease.
             Queue("longest", 2, 1, is_scored=True, seconds=(1.1, 2), share=0.003),
         ),

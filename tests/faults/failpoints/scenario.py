@@ -44,6 +44,8 @@ FIRST = (
     NewJob(id="long", payload=1),
     NewJob(id="cancelled", payload=1, tags=["us"]),
 )
+#: Those that are of tenants; it is told when they are pushed once more.
+SHORT = tuple(job for job in FIRST if str(job["id"]).startswith("short"))
 #: Jobs that keep something for their next run, and what.
 KEEPERS, KEPT = ("long", "fails once"), "half of it"
 #: Seconds within which a job learns that it was cancelled.
@@ -79,8 +81,8 @@ class Scenario:
             poll_interval=0.2, load_payload=_load, **settings,
         )  # fmt: skip
 
-    def with_worker(self, app: Lowkiq) -> tuple[Lowkiq, type[Worker]]:
-        """An application with the queue."""
+    def with_worker(self, app: Lowkiq, *, is_fair: bool = False) -> tuple[Lowkiq, type[Worker]]:
+        """An application with the queue; one that is fair pushes jobs of tenants, which take turns."""
         act, most = partial(self._act_all, self.connect()), 1 if self.is_limited else None
 
         @app.worker
@@ -92,6 +94,7 @@ class Scenario:
             max_running = most
             # Some of the short ones are put back for a moment; all others start at once.
             rate = Rate(8, per=0.3, by=lambda one, _: one.partition(" ")[0])
+            fair_by = _tenant_of if is_fair else None
 
             def retry_in(self, retry_count: int) -> float:
                 return 0.01
@@ -227,6 +230,8 @@ class Scenario:
     def run_producer(self) -> int:
         _, jobs = self.with_worker(self.watched())
         jobs.perform_async(FIRST)
+        _, fair = self.with_worker(self.watched(), is_fair=True)
+        fair.perform_async(SHORT)
         jobs.perform_async(FIRST[:3])
         return 0
 
@@ -248,6 +253,8 @@ class Scenario:
         """Pushes like a producer that nothing happens to."""
         _, jobs = self.plain()
         jobs.perform_async(FIRST)
+        _, fair = self.with_worker(Lowkiq(redis=self.connect, namespace=self.namespace), is_fair=True)
+        fair.perform_async(SHORT)
         for id in SUSPECTS:
             prefix = f"{self.namespace}:{{jobs:{shard_of(id.encode(), 2)}}}:"
             self.connect().hset(f"{prefix}crashes", id, 1)
@@ -336,3 +343,7 @@ def in_child(log: str, run: Callable[[], int]) -> int:
     finally:
         sys.stderr.flush()
         os._exit(code)
+
+
+def _tenant_of(id: str, payload: int) -> int:
+    return int(id.partition(" ")[2]) % 3

@@ -14,6 +14,7 @@ from typing import Any
 from lowkiq.errors import Fenced, NewerLayout, ShardsCountMismatch
 from lowkiq.queue.keys import Layout
 from lowkiq.queue.shard import Outcome, Owned
+from tests.queue.model.lanes_witness import LanesWitness
 from tests.queue.model.messages import FENCED, Message
 from tests.queue.model.shard_rules import suspected
 from tests.queue.model.shard_state import Entry, ShardState, lowest_first
@@ -35,6 +36,7 @@ class Witness:
         self._kept_deaths: dict[tuple[str, str], tuple[int, int]] = {}
         self._pushed: Counter[Token] = Counter()
         self._ended: Counter[Token] = Counter()
+        self._lanes = LanesWitness()
 
     def see(self, message: Message, reply: Any, before: ShardState, after: ShardState) -> None:
         """Raises AssertionError naming the invariant that does not hold."""
@@ -50,6 +52,7 @@ class Witness:
         self._what_is_parked_comes_back(before, after)
         self._nothing_starts_while_stopped(message, reply, before, after)
         self._what_is_blocked_waits_for_a_person(message, before, after)
+        self._lanes.see(message, reply, before, after)
         assert after.checkpoints.keys() <= after.queued.keys() | after.claimed.keys(), "a checkpoint of nothing"
         assert not (after.open and after.waiting == math.inf and after.queued), (
             "an offer for more than nothing is wrong"

@@ -48,13 +48,13 @@ class Message(NamedTuple):
         return f"{self.script}({', '.join(f'{name}={value!r}' for name, value in self.details.items())})"
 
 
-Row = tuple[str, bytes, "int | None", "int | None", Tags]
+Row = tuple[str, bytes, "int | None", "int | None", Tags, str]
 
 
 def push(layout: str, rows: Sequence[Row]) -> Message:
     jobs = [
-        EncodedJob(id.encode(), payload, _told(score), _told(due), "\n".join(tags))
-        for id, payload, score, due, tags in rows
+        EncodedJob(id.encode(), payload, _told(score), _told(due), "\n".join(tags), tenant)
+        for id, payload, score, due, tags, tenant in rows
     ]
     return Message(
         "push",
@@ -146,7 +146,14 @@ def claim(
 
     return Message(
         "claim",
-        {"node": node, "epoch": epoch, "number": number, "known": known, "is_closed": is_closed},
+        {
+            "node": node,
+            "epoch": epoch,
+            "number": number,
+            "known": known,
+            "is_closed": is_closed,
+            "most_in_all": most_in_all,
+        },
         call,
         lambda model: model.claim(
             node, epoch, number, layout, limit, most_of_a_job, most_in_all, known, is_closed=is_closed

@@ -31,12 +31,14 @@ class ShardModel(ShardRules):
 
     # ── producers ───────────────────────────────────────────────────────────────────────────────────────────────────
 
-    def push(self, layout: str, rows: Sequence[tuple[str, bytes, int | None, int | None, Tags]]) -> tuple[int, int]:
+    def push(
+        self, layout: str, rows: Sequence[tuple[str, bytes, int | None, int | None, Tags, str]]
+    ) -> tuple[int, int]:
         state = self.state
         self._check_layout(layout)
         state.layout = state.layout or layout
         now, last_before, new, earliest = self._shard_now(), state.last_score, 0, None
-        for number, (id, payload, given_score, perform_in, tags) in enumerate(rows):
+        for number, (id, payload, given_score, perform_in, tags, tenant) in enumerate(rows):
             state.last_score = max(state.last_score + 1, now)
             score = state.last_score if given_score is None else given_score
             # Its place in time is that of its default score, unless that lies ahead of a clock that was set back.
@@ -48,13 +50,17 @@ class ShardModel(ShardRules):
                 due += place if isinstance(perform_in, Delay) else 0
                 runs_on = last_before < self.now and state.seen is None  # Redis's clock, as far as pushes know
                 is_same = layout == state.layout  # a push of a newer layout than the shard's leaves it to the owner
-                may_go = len(rows) == 1 and is_fresh and perform_in is None and runs_on and is_same and not tags
+                may_go = (
+                    len(rows) == 1 and is_fresh and perform_in is None and runs_on and is_same and not (tags or tenant)
+                )
                 if may_go and self._hand_over(id, payload, score):
                     continue
                 earliest = due if earliest is None else min(earliest, due)
                 state.queued[id] = Entry({}, due)
             merge(state.queued[id].payloads, {payload: score})
             state.queued[id].tags = joined(state.queued[id].tags, tags)
+            if tenant:
+                state.tenants[id] = tenant
         state.last_score = max(state.last_score, now)
         self._see(now, last_before)
         state.counters["pushed"] += len(rows)
@@ -63,7 +69,9 @@ class ShardModel(ShardRules):
             self._ring(earliest, now if last_before > now else state.last_score)
         return new, len(rows) - new
 
-    def push_apart(self, layout: str, rows: Sequence[tuple[str, bytes, int | None, int | None, Tags]]) -> list[int]:
+    def push_apart(
+        self, layout: str, rows: Sequence[tuple[str, bytes, int | None, int | None, Tags, str]]
+    ) -> list[int]:
         """Takes what is as plain as most: up to the first of a queued id, and nothing where anybody has to be told."""
         state = self.state
         runs_on = state.seen is None and state.last_score - self.now < SECOND
@@ -168,8 +176,7 @@ class ShardModel(ShardRules):
         state.claim_number, state.open = number, None
         self._follow_clock_back()
         now = self._shard_now()
-        due = sorted((entry.due, id) for id, entry in state.queued.items() if entry.due <= now and not entry.waits)
-        running, ids = state.claimed, [id for _, id in due[:limit]]
+        running, ids = state.claimed, self._chosen(state.due_by(now), limit)
         for id in (running.keys() | state.held.keys()) & set(ids):
             self._park(id)
         claim, taken = dict[str, Entry](), 0
@@ -194,6 +201,15 @@ class ShardModel(ShardRules):
             )
             for id, entry in claim.items()
         ]  # fmt: skip
+
+    def _chosen(self, due: list[str], limit: int) -> list[str]:
+        """The due ids that a claim meets. Of lanes, whose turns the model does not count, it does what Redis did."""
+        if not self.state.tenants or self.met is None:
+            return due[:limit]
+        assert set(self.met) <= set(due), f"not due: {set(self.met) - set(due)}"
+        are_suspects = any(id in self.state.crashes for id in due)
+        assert are_suspects or self.met_enough or len(self.met) == min(limit, len(due)), f"{self.met} of {due} alone"
+        return self.met
 
     def _kept(self, id: str, entry: Entry) -> bytes | None:
         """What a run of one of these payloads has kept."""
@@ -259,7 +275,7 @@ class ShardModel(ShardRules):
         state = self.state
         is_last = (state.node, state.epoch, state.claim_number) == (node, epoch, number)
         is_tagged = any(entry.tags for entry in state.claimed.values())
-        rare = state.crashes or state.errors or state.cancels or state.checkpoints or is_tagged
+        rare = state.crashes or state.errors or state.cancels or state.checkpoints or is_tagged or state.tenants
         is_stopped = state.paused or state.held
         if not is_last or state.queued or state.claims.keys() - {number} or rare or is_stopped:
             return None
@@ -349,6 +365,8 @@ class ShardModel(ShardRules):
             if kept is None:
                 continue
             returned += 1
+            if kept.tenant is not None:
+                state.tenants.setdefault(id, kept.tenant)
             if kept.where == "morgue":
                 grave = state.morgue.setdefault(id, Grave({}, kept.error or ""))
                 merge(grave.payloads, dict(kept.payloads))

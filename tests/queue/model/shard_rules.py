@@ -54,6 +54,15 @@ class ShardRules:
         self.now = 0
         #: Given by a settle so far.
         self.places = 0
+        #: Ids that a claim of lanes has met, in its order, by what Redis says; True if it was full before its limit.
+        self.met: list[str] | None = None
+        self.met_enough = False
+
+    def forget_tenants(self) -> None:
+        """An id that is in no place any more has no tenant."""
+        state = self.state
+        known = state.queued.keys() | state.claimed.keys() | state.morgue.keys()
+        state.tenants = {id: tenant for id, tenant in state.tenants.items() if id in known}
 
     def _check_layout(self, layout: str, *, can_write_older: bool = True) -> None:
         if self.state.layout is None:
@@ -299,6 +308,7 @@ class ShardRules:
         """All that is known of a queued job. While its id runs, failures and deaths are of that run."""
         state, entry = self.state, self.state.queued[id]
         kept = Kept("queue", _sorted(entry.payloads), entry.due, entry.retry_count, tags=entry.tags)
+        kept = kept._replace(tenant=state.tenants.get(id))
         if id in state.claimed:
             return kept
         return kept._replace(
@@ -310,7 +320,9 @@ class ShardRules:
 
     def _dead(self, id: str) -> Kept:
         grave = self.state.morgue[id]
-        return Kept("morgue", _sorted(grave.payloads), error=grave.error, tags=grave.tags)
+        return Kept(
+            "morgue", _sorted(grave.payloads), error=grave.error, tags=grave.tags, tenant=self.state.tenants.get(id)
+        )
 
     def _remember(self, id: str, kept: Kept) -> None:
         """What was known of a job that is back, unless more is known of its id by now."""

@@ -78,6 +78,7 @@ class Kept(NamedTuple):
     crowds: int | None = None
     checkpoint: tuple[int, bytes] | None = None
     tags: Tags = ()
+    tenant: str | None = None
 
 
 @dataclass
@@ -97,6 +98,10 @@ class ShardState:
     checkpoints: dict[str, tuple[int, bytes]] = field(default_factory=dict)
     #: What can be undone: by the name of the deletion, and id.
     kept: dict[tuple[str, str], Kept] = field(default_factory=dict)
+    #: Whose share an id is, while it is anywhere (lanes.lua).
+    tenants: dict[str, str] = field(default_factory=dict)
+    #: When ids are due by the lanes of their tenants. They are hints, and the model knows none.
+    lanes: dict[str, dict[str, int]] = field(default_factory=dict, compare=False)
     layout: str | None = None
     last_score: int = 0
     #: Since the clock was set back: the latest time for which a job was queued.
@@ -129,6 +134,13 @@ class ShardState:
         """The jobs of all claims."""
         return {id: entry for claim in self.claims.values() for id, entry in claim.items()}
 
+    def due_by(self, now: int) -> list[str]:
+        """Ids that a claim may meet, the oldest first."""
+        return sorted(
+            (id for id, entry in self.queued.items() if entry.due <= now and not entry.waits),
+            key=lambda one: (self.queued[one].due, one),
+        )
+
     @property
     def cancelled(self) -> set[tuple[int, str]]:
         """The claims and ids of the runs that are cancelled. A mark of any other run counts for nothing."""
@@ -157,6 +169,8 @@ def read_state(shard: ShardDriver) -> ShardState:
         cancels={id: _pair(mark.decode()) for id, mark in look.hash("cancels").items()},
         checkpoints={id: _checkpoint(text) for id, text in look.hash("checkpoints").items()},
         kept={key: _kept(record, payloads) for key, (record, payloads) in look.put_away().items()},
+        tenants={id: tenant.decode() for id, tenant in look.hash("tenants").items()},
+        lanes={tenant: {id: _microseconds(due) for id, due in hints.items()} for tenant, hints in look.lanes().items()},
         layout=meta.get("layout"),
         last_score=int(meta.get("last_score", 0)),
         seen=int(meta["seen"]) if "seen" in meta else None,
@@ -203,7 +217,7 @@ def _checkpoint(text: bytes) -> tuple[int, bytes]:
 
 
 def _kept(record: list[bytes | None], payloads: dict[bytes, float]) -> Kept:
-    where, at, retry_count, error, _, crashes, crowds, checkpoint, tags = record
+    where, at, retry_count, error, _, crashes, crowds, checkpoint, tags, tenant = record
     return Kept(
         (where or b"").decode(),
         tuple((payload, _microseconds(score)) for payload, score in sorted(payloads.items())),
@@ -214,6 +228,7 @@ def _kept(record: list[bytes | None], payloads: dict[bytes, float]) -> Kept:
         None if crowds is None else int(crowds),
         None if checkpoint is None else _checkpoint(checkpoint),
         () if tags is None else tuple(tags.decode().split("\n")),
+        None if tenant is None else tenant.decode(),
     )
 
 

@@ -132,6 +132,7 @@ end
 --@ payloads add absorb
 --@ parking parked
 --@ tags copy drop
+--@ lanes hint
 local function claimed_into(P, key, id, held)
   if held == '*' then
     payloads_absorb(key, id, P .. 'claim:' .. id)
@@ -153,6 +154,7 @@ local function requeue(P, id, held, perform_in, retry_count)
   else
     redis.call('ZADD', P .. 'retries', retry_count, id)
   end
+  hint(P, id, perform_in)
 end
 
 --- acquit
@@ -177,6 +179,7 @@ end
 --- restore
 --@ claimed read parse bury newer requeue forget over
 --@ cancelling mark
+--@ lanes forget
 --@ notes note
 -- Returns a whole claim to the queue, but for the cancelled, and the doomed, by whose deaths the morgue knows them.
 -- Returns how many were restored and how many buried.
@@ -205,11 +208,13 @@ local function restore_claim(P, now, claim, doomed, kind)
   end
   end_claim(P, claim) -- last: a user who lacks the right to something above loses no job
   unmark(P, ids)
+  forget_tenants(P, ids)
   return restored, buried
 end
 
 --- unqueue
 --@ claimed running forget
+--@ lanes drop forget
 -- Takes an id out of the queue but for its payloads, and forgets its failures and deaths, so that a job of that id pushed
 -- later starts anew. While the id is also in a claim they are those of the job in hand, and stay (I7).
 local running
@@ -220,13 +225,19 @@ local function claim_of(P, id)
   return running[id]
 end
 
+local function forget_idle_tenant(P, id)
+  if is_fair(P) and not claim_of(P, id) then forget_tenants(P, {id}) end
+end
+
 local function unqueue(P, id)
   redis.call('ZREM', P .. 'due', id)
   redis.call('ZREM', P .. 'retries', id)
   redis.call('ZREM', P .. 'blocked', id)
   redis.call('HDEL', P .. 'behind', id)
   drop_tags(P, 'tags', {id})
+  drop_hint(P, id)
   if not claim_of(P, id) then forget(P, id) end
+  forget_idle_tenant(P, id)
 end
 
 --- drop
@@ -255,6 +266,7 @@ local function drop_from(P, which, id)
     redis.call('HDEL', P .. 'morgue:errors', id)
     redis.call('HDEL', P .. 'morgue:newer', id)
     drop_tags(P, 'morgue:tags', {id})
+    forget_idle_tenant(P, id)
   else
     drop_queued(P, id)
   end
