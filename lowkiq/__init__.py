@@ -25,6 +25,7 @@ if TYPE_CHECKING:
         ShardsCountMismatch,
         Snooze,
     )
+    from lowkiq.fewer import Debounce
     from lowkiq.handlers.context import Context, current
     from lowkiq.job import Job, NewJob, Pushed
     from lowkiq.policies import Every, Exponential
@@ -35,6 +36,7 @@ __version__ = VERSION
 __all__ = [
     "Bury",
     "Context",
+    "Debounce",
     "Decision",
     "Discard",
     "Every",
@@ -60,6 +62,7 @@ __all__ = [
 #: import a leaf of this package without a Redis client coming along.
 _MODULES = {
     "Context": "handlers.context",
+    "Debounce": "fewer",
     "Every": "policies",
     "Exponential": "policies",
     "Job": "job",

@@ -188,9 +188,10 @@ def _push_call(chunks: Sequence[Chunk]) -> Call[tuple[Any, ...]]:
         head += [len(chunk.jobs) for chunk in chunks]
     arguments = head.copy()
     for job in chain.from_iterable(chunk.jobs for chunk in chunks):
-        if job.score != "" or job.perform_in != "" or job.tags != "":  # in full, which few pushes need
-            width = head[1] = 5 if any(job.tags for chunk in chunks for job in chunk.jobs) else 4
-            arguments = [*head, *chain.from_iterable(astuple(job)[:width] for chunk in chunks for job in chunk.jobs)]
+        if job.score != "" or job.perform_in != "" or job.tags != "" or job.fewer != "":  # which few pushes need
+            jobs = [job for chunk in chunks for job in chunk.jobs]
+            width = head[1] = 6 if any(job.fewer for job in jobs) else 5 if any(job.tags for job in jobs) else 4
+            arguments = [*head, *chain.from_iterable(astuple(job)[:width] for job in jobs)]
             break
         arguments += (job.id, job.payload)
     return Call("push", [chunk.shard.prefix for chunk in chunks], arguments, _taken)

@@ -7,6 +7,7 @@
 --@ payloads move
 --@ tags copy drop
 --@ claimed by_hand never
+--@ fewer keeping
 --@ notes note
 --@ bell ring
 local P = KEYS[1]
@@ -22,7 +23,10 @@ for i = 3, #ARGV do
     local error = redis.call('HGET', P .. 'morgue:errors', id)
     local is_told = error and error ~= BY_HAND and redis.call('HEXISTS', P .. 'errors', id) == 0
     if is_told then redis.call('HSET', P .. 'errors', id, error) end
-    if payloads_move(P .. 'morgue:payloads', P .. 'payloads', id, tonumber(ARGV[2])) > 0 then
+    local before = before_merge(P, id)
+    local left = payloads_move(P .. 'morgue:payloads', P .. 'payloads', id, tonumber(ARGV[2]))
+    after_merge(P, id, before)
+    if left > 0 then
       reply[#reply + 1] = id
     else
       redis.call('ZREM', P .. 'morgue', id)

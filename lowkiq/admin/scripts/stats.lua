@@ -3,7 +3,7 @@
 -- returns {now, then for each key {queued, retries, those that wait for their own run, claimed, claims, morgue, oldest
 --          due of the others or '', processed, failed, pushed, merged, owner or '', seconds its lease still has, epoch, those
 --          that are due later, since when and by whom it is paused or '' (pausing.lua), 1 if nothing claimed of it starts,
---          held ids (holding.lua), blocked ones, since when the first of them is or ''},
+--          held ids (holding.lua), blocked ones, since when the first of them is or '', superseded},
 --          or {name of a key that is of another type ...}}
 --@ shard now stamp clock_back count attempt
 --@ pausing rests
@@ -13,14 +13,15 @@ local KINDS = {due = 'zset', retries = 'zset', claim = 'list', morgue = 'zset', 
   asides = 'hash', behind = 'hash', cancels = 'hash', checkpoints = 'hash',
   tags = 'hash', claimed_tags = 'hash', ['morgue:tags'] = 'hash', tag_counts = 'zset',
   ['morgue:newer'] = 'hash', blocked = 'zset', tracks = 'hash', watch = 'string', paused = 'string', held = 'zset',
-  holds = 'hash'}
+  holds = 'hash', rules = 'hash', debounced = 'hash', spaced = 'zset'}
 local RARE = {'errors', 'crashes', 'morgue:payloads', 'morgue:errors', 'asides', 'cancels', 'checkpoints', 'tags',
-  'claimed_tags', 'morgue:tags', 'morgue:newer', 'tracks', 'behind'}
+  'claimed_tags', 'morgue:tags', 'morgue:newer', 'tracks', 'rules', 'debounced', 'behind'}
 local now = now_us()
 local reply = {stamp(now)}
 
 local function read(P)
-  local counters = redis.call('HMGET', P .. 'meta', 'processed', 'failed', 'pushed', 'merged', 'last_score', 'seen')
+  local counters = redis.call('HMGET', P .. 'meta', 'processed', 'failed', 'pushed', 'merged', 'last_score', 'seen',
+    'superseded')
   local oldest = redis.call('ZRANGE', P .. 'due', 0, 0, 'WITHSCORES')[2] or ''
   -- All that is queued waits for its own run, or is blocked.
   if oldest ~= '' and tonumber(oldest) >= tonumber(NEVER) then oldest = '' end
@@ -35,13 +36,14 @@ local function read(P)
   redis.call('HLEN', P .. 'payloads')
   local claimed = redis.call('LLEN', P .. 'claim') / 2
   local claims, waiting, paused, held, blocked, since = math.min(claimed, 1), 0, nil, 0, 0, ''
-  local rare = {P .. 'tag_counts', P .. 'paused', P .. 'held', P .. 'holds', P .. 'blocked'}
-  for i, name in ipairs(RARE) do rare[i + 5] = P .. name end
+  local rare = {P .. 'tag_counts', P .. 'paused', P .. 'held', P .. 'holds', P .. 'blocked', P .. 'spaced'}
+  for i, name in ipairs(RARE) do rare[i + 6] = P .. name end
   if redis.call('EXISTS', unpack(rare)) > 0 then
     redis.call('ZCARD', P .. 'tag_counts')
     paused = redis.call('GET', P .. 'paused')
     held = redis.call('ZCARD', P .. 'held')
     redis.call('HLEN', P .. 'holds')
+    redis.call('ZCARD', P .. 'spaced')
     blocked = redis.call('ZCARD', P .. 'blocked')
     since = redis.call('ZRANGE', P .. 'blocked', 0, 0, 'WITHSCORES')[2] or ''
     for _, name in ipairs(RARE) do waiting = redis.call('HLEN', P .. name) end -- that of the last
@@ -66,7 +68,7 @@ local function read(P)
     later,
     paused or '',
     paused and is_at_rest(P, now) and 1 or 0,
-    held, blocked, since,
+    held, blocked, since, counters[7] or '0',
   }
 end
 

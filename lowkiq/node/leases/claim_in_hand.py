@@ -103,6 +103,8 @@ class ClaimInHand(ABC):
         self._spoiled = list(claim.spoiled)
         #: What else the ids of spoiled payloads hold, and jobs that are kept from starting.
         self._released = list(dict.fromkeys(row.id for row in claim.spoiled)) if claim.spoiled else []
+        #: Those of them that had started.
+        self._stopped: set[str] = set()
         #: The ids of its jobs that somebody has cancelled, and when that became known (monotonic).
         self.cancelled: Mapping[str, float] = {}
         #: Since when the first outcome has waited to be settled (monotonic).
@@ -277,6 +279,7 @@ class ClaimInHand(ABC):
         for rows in (failures.failed, failures.exhausted, failures.snoozed):
             self._failed_ids.update(row.id for row in rows)
         self._failed_ids.update(failures.released)
+        self._stopped.update(failures.released)
         self._note_spoiled(failures.spoiled)
 
     def _note_spoiled(self, spoiled: Sequence[Spoiled]) -> None:
@@ -302,4 +305,5 @@ class ClaimInHand(ABC):
             spoiled=tuple(self._spoiled),
             rest=rest,
             has_several=self._has_several,
+            stopped=[id for id in self._released if id in self._stopped] if self._stopped else (),
         )

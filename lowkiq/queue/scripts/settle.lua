@@ -5,7 +5,8 @@
 -- ARGV  1 node, 2 epoch, 3 number of the claim, 4 what becomes of the jobs not named: 'keep', 'ack' or 'release',
 --       5 '1' if any of those may hold several payloads; then lists, each with its length in front:
 --       spoiled (payloads that can't be decoded): id, payload, error · acked: id · released: id ·
---       failed: id, retry_count, delay in seconds, error · snoozed: id, delay in seconds · ended: id, error, fate (below)
+--       failed: id, retry_count, delay in seconds, error · snoozed: id, delay in seconds · ended: id, error, fate (below) ·
+--       ran, which may be left out: those of the released that had started
 -- returns {acked, failed, buried, next due or '', now}   errors: FENCED, INVALID (a number can't be one)
 
 -- Most settles end a claim of which every job is done, and had one payload. They are done here, before functions are made
@@ -19,7 +20,7 @@ if #ARGV == 11 and ARGV[4] == 'ack' and ARGV[5] == '0' then
   local now = time[1] * 1000000 + time[2]
   local is_usual = is_ours and last_score <= now
     and redis.call('EXISTS', P .. 'crashes', P .. 'errors', P .. 'cancels', P .. 'checkpoints', P .. 'claimed_tags', P .. 'watch',
-      P .. 'tracks') == 0
+      P .. 'tracks', P .. 'rules') == 0
   if is_usual then
     local acked = redis.call('LLEN', P .. 'claim') / 2
     -- The first write is one that Redis does not refuse when memory is full.
@@ -35,6 +36,7 @@ end
 --@ shard clock owner oom
 --@ claimed find restore newer acquit forget over never
 --@ parking unpark
+--@ fewer unspace
 --@ cancelling mark
 --@ payloads fold
 --@ bell oldest_due
@@ -62,6 +64,11 @@ at = at + 1 + ARGV[at] * 4
 for i = at + 2, at + ARGV[at] * 2, 2 do
   if not is_finite(ARGV[i]) then return refuse('INVALID', 'delay ' .. ARGV[i] .. ' of a snoozed job') end
 end
+
+at = at + 1 + ARGV[at] * 2
+at = at + 1 + ARGV[at] * 3
+local ran = {}
+for i = at + 1, #ARGV do ran[ARGV[i]] = true end
 
 local acked, failed, buried = 0, 0, 0
 
@@ -99,7 +106,7 @@ local is_known_elsewhere
 local function is_any_known_elsewhere()
   if is_known_elsewhere == nil then
     is_known_elsewhere = redis.call('EXISTS', P .. 'crashes', P .. 'errors', P .. 'behind', P .. 'cancels',
-      P .. 'checkpoints', P .. 'claimed_tags') > 0
+      P .. 'checkpoints', P .. 'claimed_tags', P .. 'rules') > 0
   end
   return is_known_elsewhere
 end
@@ -122,6 +129,7 @@ end
 local function give_back(id)
   local perform_in, retry_count, held = take(id)
   if held then requeue(P, id, held, perform_in, retry_count) end
+  if held and not ran[id] then unspace(P, id) end
   if held then note(P, 'released', id, ARGV[1]) end
 end
 
@@ -172,7 +180,7 @@ local function split_off(id, held)
     local lowest = redis.call('ZPOPMIN', P .. 'claim:' .. id)
     payload, score = lowest[1], lowest[2]
     requeue(P, id, '*', due_after(0), -1)
-    payloads_fold(P .. 'payloads', id)
+    if redis.call('HGET', P .. 'payloads', id) == '*' then payloads_fold(P .. 'payloads', id) end
   else
     score, payload = split(held)
   end
