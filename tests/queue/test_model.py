@@ -24,6 +24,7 @@ from tests.queue.model.history import (
     HAPPENINGS,
     JOURNEYS,
     WITH_DECISIONS,
+    WITH_FEWER,
     WITH_HOLDS,
     WITH_PAUSES,
     WITH_UNDO,
@@ -134,6 +135,8 @@ def happenings_for(name: str) -> Sequence[str]:
     if mutants.MUTANTS[name].is_of_decisions:
         is_of_all = mutants.MUTANTS[name].file == "put_back.lua" or name.startswith("held")
         return EVERYTHING if is_of_all else WITH_DECISIONS
+    if mutants.MUTANTS[name].file == "fewer.lua" or name.startswith("fewer"):
+        return WITH_FEWER
     for begin, happenings in (("paused", WITH_PAUSES), ("held", WITH_HOLDS)):
         if name.startswith(begin):
             return happenings

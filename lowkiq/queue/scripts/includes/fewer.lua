@@ -14,7 +14,7 @@
 local ruled = {} -- by shard
 
 local function is_any_ruled(P)
-  if ruled[P] == nil then ruled[P] = redis.call('EXISTS', P .. 'rules') == 1 end
+  if ruled[P] == nil then ruled[P] = redis.call('EXISTS', P .. 'rules', P .. 'debounced') > 0 end
   return ruled[P]
 end
 
@@ -150,16 +150,21 @@ end
 --@ fewer known keep
 -- Some payloads come to those of a queued id that were pushed before them: what is to be known of those, before that; and
 -- afterwards the rule of the id applies to all of them. (Equal payloads keep the lower score there, which is not the last.)
+-- And whenever it is due now, that is not since it was debounced.
 local function before_merge(P, id)
-  local rule = is_any_ruled(P) and redis.call('HGET', P .. 'rules', id)
+  if not is_any_ruled(P) then return nil end
+  redis.call('HDEL', P .. 'debounced', id)
+  local rule = redis.call('HGET', P .. 'rules', id)
   local keep = rule and string.match(rule, ':(.+)$')
-  return keep and {keep, payloads_get(P .. 'payloads', id) or '*'}
+  if not keep then return nil end
+  if redis.call('HGET', P .. 'payloads', id) == '*' then keep_one(P, id, keep) end
+  return {keep, payloads_get(P .. 'payloads', id)}
 end
 
 local function after_merge(P, id, before)
   if not before then return end
   local keep, held = unpack(before)
-  if held ~= '*' then
+  if held then
     keep_one(P, id, keep, split(held))
   elseif redis.call('HGET', P .. 'payloads', id) == '*' then
     keep_one(P, id, keep)
