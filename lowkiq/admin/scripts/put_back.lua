@@ -69,9 +69,7 @@ local function put_back(id, where, at, retry_count, error, held, crashes, crowds
   note(P, 'pushed', id, '', redis.call('HEXISTS', P .. 'payloads', id) == 1 and 'put back, merged' or 'put back')
   local was_blocked = is_blocked(P, id)
   put_rule(P, id, rule)
-  local before = before_merge(P, id)
-  merge(P .. 'payloads', id, held, zset)
-  after_merge(P, id, before)
+  if not keep_with(P, id, held, zset) then merge(P .. 'payloads', id, held, zset) end
   if not was_blocked then -- else it stays so
     if tonumber(at) == tonumber(NEVER) then redis.call('ZADD', P .. 'blocked', stamp(now), id) end
     redis.call('ZADD', P .. 'due', at, id)

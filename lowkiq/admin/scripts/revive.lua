@@ -23,9 +23,12 @@ for i = 3, #ARGV do
     local error = redis.call('HGET', P .. 'morgue:errors', id)
     local is_told = error and error ~= BY_HAND and redis.call('HEXISTS', P .. 'errors', id) == 0
     if is_told then redis.call('HSET', P .. 'errors', id, error) end
-    local before = before_merge(P, id)
-    local left = payloads_move(P .. 'morgue:payloads', P .. 'payloads', id, tonumber(ARGV[2]))
-    after_merge(P, id, before)
+    local left = 0
+    if keep_with(P, id, redis.call('HGET', P .. 'morgue:payloads', id), P .. 'morgue:payloads:' .. id) then
+      redis.call('HDEL', P .. 'morgue:payloads', id)
+    else
+      left = payloads_move(P .. 'morgue:payloads', P .. 'payloads', id, tonumber(ARGV[2]))
+    end
     if left > 0 then
       reply[#reply + 1] = id
     else

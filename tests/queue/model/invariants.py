@@ -16,7 +16,7 @@ from lowkiq.queue.keys import Layout
 from lowkiq.queue.shard import Outcome, Owned
 from tests.queue.model.messages import FENCED, Message
 from tests.queue.model.shard_rules import suspected
-from tests.queue.model.shard_state import Entry, ShardState, lowest_first
+from tests.queue.model.shard_state import Asked, Entry, ShardState, lowest_first
 
 #: An id and one of its payloads.
 Token = tuple[str, bytes]
@@ -345,20 +345,21 @@ class Witness:
         told = after.counters["superseded"] - before.counters["superseded"]
         dropped: Counter[Token] = Counter()
         for id, payload in lost:
-            asked = zip(message.details.get("rows", ()), message.details.get("asked", ()), strict=False)
+            rows = message.details.get("rows", ())
+            asked = itertools.zip_longest(rows, message.details.get("asked", ()), fillvalue=Asked())
             keeps = {after.rules.get(id, (None, ""))[1], *(fewer.keep for row, fewer in asked if row[0] == id)}
             if not keeps & {"last", "first"} or id not in after.queued:
                 continue
             dropped[id, payload] = most[id, payload]
-            if keeps >= {"last", "first"}:
-                continue
+            if len(keeps) > 1:
+                continue  # of equal payloads those that are not kept so have the lower score
             keep = "last" if "last" in keeps else "first"
             score = (max if keep == "last" else min)(after.queued[id].payloads.values())
             scores = [
                 entries[id].payloads[payload]
                 for entries in (before.queued, before.claimed)
                 if id in entries and payload in entries[id].payloads
-            ] + [row[2] for row in message.details.get("rows", ()) if row[:2] == (id, payload) and row[2] is not None]
+            ] + [row[2] for row in rows if row[:2] == (id, payload) and row[2] is not None]
             best = (max if keep == "last" else min)(scores, default=score)
             assert best <= score if keep == "last" else best >= score, f"keep: {message} kept {score} and not {best}"
         assert len(dropped) <= told, f"keep: {message} has counted {told} superseded ones of {dropped}"

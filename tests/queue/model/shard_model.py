@@ -316,9 +316,12 @@ class ShardModel(ShardRules):
         if id not in state.morgue:
             return [0]
         dead, queued = state.morgue[id], state.queued.setdefault(id, Entry({}, 0))
-        later = self._keep_of_later(id)
-        self._move(dead.payloads, queued.payloads, most)
-        self._keep_of_all(id, later)
+        if state.rules.get(id, (None, ""))[1]:
+            self._come_back(id, dead.payloads)
+            dead.payloads.clear()
+        else:
+            state.debounced.pop(id, None)
+            self._move(dead.payloads, queued.payloads, most)
         queued.tags = joined(queued.tags, dead.tags)
         now, place = self._shard_now(), self._note_time()
         queued.due, queued.retry_count = queued.due if queued.waits or queued.blocked else place, -1

@@ -139,9 +139,7 @@ class ShardRules:
     def _requeue(self, id: str, back: Entry) -> None:
         """What comes back brings its due time and retry_count along."""
         entry = self.state.queued.setdefault(id, Entry({}, 0))
-        later = self._keep_of_later(id)
-        merge(entry.payloads, back.payloads)
-        self._keep_of_all(id, later)
+        self._come_back(id, back.payloads)
         entry.tags = joined(entry.tags, back.tags)
         entry.due, entry.retry_count, entry.waits = back.due, back.retry_count, False
 
@@ -198,31 +196,33 @@ class ShardRules:
         if throttle:
             self.state.spaced[id] = self.now + throttle
 
-    def _keep_of_later(self, id: str) -> Payloads:
-        """Older payloads are to come to those that are queued of an id: one of these is kept, if that is the rule."""
-        _, keep = self.state.rules.get(id, (None, ""))
+    def _come_back(self, id: str, payloads: Payloads) -> None:
+        """Payloads that are older than those that are queued of an id come to them: one is kept, if that is the rule."""
+        queued, (_, keep) = self.state.queued[id].payloads, self.state.rules.get(id, (None, ""))
         self.state.debounced.pop(id, None)
-        payloads = self.state.queued[id].payloads
-        if keep and len(payloads) > 1:
-            self._keep_one(payloads, keep)
-        return dict(payloads)
-
-    def _keep_of_all(self, id: str, later: Payloads) -> None:
-        """They have come: one of all is kept."""
-        _, keep = self.state.rules.get(id, (None, ""))
-        if keep and (later or len(self.state.queued[id].payloads) > 1):
-            self._keep_one(self.state.queued[id].payloads, keep, *later.items())
+        if not keep:
+            merge(queued, payloads)
+            return
+        if len(queued) > 1:
+            self._keep_one(queued, keep)
+        later, older = dict(queued), dict(payloads)
+        queued.clear()
+        queued.update(older)
+        if len(older) > 1:
+            self._keep_one(queued, keep)
+        self._keep_one(queued, keep, *later.items())
 
     def _keep_one(self, payloads: Payloads, keep: str, *later: tuple[bytes, int]) -> None:
         order = lowest_first(payloads)
         kept = order[-1] if keep == "last" else order[0]
-        gone = payloads.keys() | dict(later).keys()
+        gone = len(payloads) - 1
         for payload, score in later:
+            gone += payload not in payloads
             if (score >= kept[1]) if keep == "last" else (score < kept[1]):
                 kept = (payload, score)
         payloads.clear()
         payloads.update([kept])
-        self.state.counters["superseded"] += len(gone) - 1
+        self.state.counters["superseded"] += gone
 
     # ────────────────────────────────────────────────────────────────────────────────────────────────────────────────
 

@@ -144,9 +144,7 @@ end
 -- The failed-job merge rule: what comes back from a claim brings its perform_in and retry_count along, for what waited
 -- behind it, too.
 local function requeue(P, id, held, perform_in, retry_count)
-  local before = before_merge(P, id)
-  claimed_into(P, P .. 'payloads', id, held)
-  after_merge(P, id, before)
+  if not keep_with(P, id, held, P .. 'claim:' .. id) then claimed_into(P, P .. 'payloads', id, held) end
   copy_tags(P, 'claimed_tags', 'tags', id)
   drop_tags(P, 'claimed_tags', {id})
   redis.call('ZADD', P .. 'due', perform_in, id)

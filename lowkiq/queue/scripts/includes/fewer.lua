@@ -120,55 +120,71 @@ end
 --- keep
 --@ payloads split get
 --@ notes note
--- Keeps one of the payloads that are queued of an id and, if there is one, this further one, which came last: by rule 'last'
--- the highest, and of equal scores the later, by 'first' the lowest, and the earlier. All others are superseded, and counted.
+-- By rule 'last' the payload with the highest score is kept, and of equal scores that which came later; by 'first' the lowest,
+-- and the earlier. All others are superseded, and counted.
+local function is_kept(keep, score, earlier_score)
+  if keep == 'last' then return tonumber(score) >= tonumber(earlier_score) end
+  return tonumber(score) < tonumber(earlier_score)
+end
+
+-- The one that is kept of a zset of payloads, its score, and how many others there are.
+local function kept_of(zset, keep)
+  local found = redis.call(keep == 'last' and 'ZREVRANGE' or 'ZRANGE', zset, 0, 0, 'WITHSCORES')
+  return found[1], found[2], redis.call('ZCARD', zset) - 1
+end
+
+local function supersede(P, id, gone)
+  if gone == 0 then return end
+  redis.call('HINCRBY', P .. 'meta', 'superseded', gone)
+  note(P, 'superseded', id, '', string.format('%d', gone))
+end
+
+-- Keeps one of the payloads that are queued of an id and, if there is one, this further one, which came last.
 local function keep_one(P, id, keep, score, payload)
   local key, zset = P .. 'payloads', P .. 'payloads:' .. id
   local held = payloads_get(key, id)
-  local known_score, known, gone
+  local kept, kept_score, gone
   if held == '*' then
-    known, known_score = unpack(redis.call(keep == 'last' and 'ZREVRANGE' or 'ZRANGE', zset, 0, 0, 'WITHSCORES'))
-    gone = redis.call('ZCARD', zset) - 1
+    kept, kept_score, gone = kept_of(zset, keep)
     if payload and not redis.call('ZSCORE', zset, payload) then gone = gone + 1 end
   else
-    known_score, known = split(held)
-    gone = payload and payload ~= known and 1 or 0
+    kept_score, kept = split(held)
+    gone = payload ~= kept and 1 or 0
   end
-  local is_further = payload and (not known_score
-    or keep == 'last' and tonumber(score) >= tonumber(known_score)
-    or keep == 'first' and tonumber(score) < tonumber(known_score))
-  if is_further then known_score, known = score, payload end
-  redis.call('HSET', key, id, known_score .. ':' .. known)
+  if payload and is_kept(keep, score, kept_score) then kept_score, kept = score, payload end
+  redis.call('HSET', key, id, kept_score .. ':' .. kept)
   if held == '*' then redis.call('UNLINK', zset) end
-  if gone > 0 then
-    redis.call('HINCRBY', P .. 'meta', 'superseded', gone)
-    note(P, 'superseded', id, '', string.format('%d', gone))
-  end
+  supersede(P, id, gone)
 end
 
 --- keeping
 --@ fewer known keep
--- Some payloads come to those of a queued id that were pushed before them: what is to be known of those, before that; and
--- afterwards the rule of the id applies to all of them. (Equal payloads keep the lower score there, which is not the last.)
--- And whenever it is due now, that is not since it was debounced.
-local function before_merge(P, id)
-  if not is_any_ruled(P) then return nil end
+-- What comes back to a queued id, as from a claim, was pushed before all that is queued of it. Returns true, with one payload
+-- kept of all, if that is the id's rule: `held` is "score:payload", or '*' for those of a zset, which is gone then. And whenever
+-- the id is due now, that is not since it was debounced.
+local function keep_with(P, id, held, zset)
+  if not is_any_ruled(P) then return false end
   redis.call('HDEL', P .. 'debounced', id)
-  local rule = redis.call('HGET', P .. 'rules', id)
-  local keep = rule and string.match(rule, ':(.+)$')
-  if not keep then return nil end
-  if redis.call('HGET', P .. 'payloads', id) == '*' then keep_one(P, id, keep) end
-  return {keep, payloads_get(P .. 'payloads', id)}
-end
-
-local function after_merge(P, id, before)
-  if not before then return end
-  local keep, held = unpack(before)
-  if held then
-    keep_one(P, id, keep, split(held))
-  elseif redis.call('HGET', P .. 'payloads', id) == '*' then
-    keep_one(P, id, keep)
+  local keep = string.match(redis.call('HGET', P .. 'rules', id) or '', ':(.+)$')
+  if not keep then return false end
+  local gone, kept, kept_score = 0, nil, nil
+  if held == '*' then
+    kept, kept_score, gone = kept_of(zset, keep)
+    if not kept then return true end -- it came back, before something after it was refused
+  else
+    kept_score, kept = split(held)
   end
+  if redis.call('HGET', P .. 'payloads', id) == '*' then keep_one(P, id, keep) end
+  local queued = payloads_get(P .. 'payloads', id)
+  if queued then
+    local score, payload = split(queued)
+    if payload ~= kept then gone = gone + 1 end
+    if is_kept(keep, score, kept_score) then kept_score, kept = score, payload end
+  end
+  redis.call('HSET', P .. 'payloads', id, kept_score .. ':' .. kept)
+  if held == '*' then redis.call('UNLINK', zset) end
+  supersede(P, id, gone)
+  return true
 end
 
 --- start
