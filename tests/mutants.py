@@ -65,7 +65,10 @@ MUTANTS = {
         "the record of a parked",
     ),
     "aside_and_still_open": Mutant(
-        "claim.lua", "if not (has_others or has_held) then marks[5],", "if not has_held then marks[5],", "an offer"
+        "claim.lua",
+        "if not (has_others or has_held or has_spaced) then marks[5],",
+        "if not (has_held or has_spaced) then marks[5],",
+        "an offer",
     ),
     "forgets_what_waits": Mutant("settle.lua", "  unpark(P, now, ids)\n", "", "what is parked"),
     "forgets_what_waits_behind_the_failed": Mutant(
@@ -91,7 +94,10 @@ MUTANTS = {
     ),
     "aside_of_other_times": Mutant("claimed.lua", "redis.call('HGET', P .. 'owner', 'last_due') or '0')", "'0')"),
     "dropped_and_still_parked": Mutant(
-        "claimed.lua", "  redis.call('HDEL', P .. 'behind', id)\n  drop_tags", "  drop_tags", "parked is what"
+        "claimed.lua",
+        "  redis.call('HDEL', P .. 'behind', id)\n  redis.call('HDEL', P .. 'debounced', id)",
+        "  redis.call('HDEL', P .. 'debounced', id)",
+        "parked is what",
     ),
     "deaths_of_the_newest_claim": Mutant("deaths.lua", "if claim == number then jobs", "if false then jobs", "I7"),
     "claimed_of_an_older_layout": Mutant("shard.lua", "if not can_write_older then", "if false then", "I8"),
@@ -352,7 +358,9 @@ MUTANTS = {
     "held_and_claimed": Mutant("claim.lua", "if has_held and count > 0 then", "if false then", "held"),
     "held_and_claimed_the_quick_way": Mutant("quick_claim.lua", ", P .. 'held'", "", "held"),
     "held_and_finished": Mutant("finish.lua", ", P .. 'held'", "", "held"),
-    "held_and_opened": Mutant("claim.lua", "if not (has_others or has_held) then", "if not has_others then", "held"),
+    "held_and_opened": Mutant(
+        "claim.lua", "(has_others or has_held or has_spaced)", "(has_others or has_spaced)", "held"
+    ),
     "held_and_still_open": Mutant("hold.lua", "redis.call('HDEL', P .. 'owner', 'open')", "", "held"),
     "held_and_unparked": Mutant("parking.lua", "if found[i] and not held[i] then", "if found[i] then"),
     "held_and_parked_with_the_rest": Mutant("holding.lua", "held[ids[i]] = since[i] or nil", "held[ids[i]] = true"),
@@ -445,6 +453,71 @@ MUTANTS = {
     ),
     "buried_whole_and_not_let_go": _of_decisions("held)\n  let_go({id})\n  morgue_entry", "held)\n  morgue_entry"),
     "buried_whole_and_newer_unknown": _of_decisions("note_newer(P, id, score)", ""),
+    "fewer_keeps_the_latest": Mutant("fewer.lua", "tonumber(score) >= tonumber(earlier_score)", "true", "keep"),
+    "fewer_keeps_the_earlier_of_equals": Mutant("fewer.lua", ">= tonumber(earlier_score)", "> tonumber(earlier_score)"),
+    "fewer_keeps_the_lower_of_what_comes_back": Mutant(
+        "fewer.lua", "if is_kept(keep, score, kept_score) then kept_score, kept = score, payload end\n  end", "end"
+    ),
+    "fewer_keeps_two_of_what_comes_back": Mutant(
+        "claimed.lua", "if not keep_with(P, id, held, P .. 'claim:' .. id) then", "if true then"
+    ),
+    "fewer_superseded_and_not_counted": Mutant(
+        "fewer.lua", "redis.call('HINCRBY', P .. 'meta', 'superseded', gone)", "", "keep"
+    ),
+    "fewer_forgets_the_rule_with_a_run": Mutant("fewer.lua", "if not held then gone", "if true then gone"),
+    "fewer_rules_of_nothing": Mutant("claimed.lua", "  forget_rules(P, {...})\n", "", "a rule of nothing"),
+    "fewer_rule_takes_the_other": Mutant("fewer.lua", "if keep == '' then keep = kept end", ""),
+    "fewer_rule_is_for_ever": Mutant("fewer.lua", "throttle == '0' and '' or throttle", "throttle"),
+    "fewer_throttled_and_early": Mutant("fewer.lua", "if until_us > clock then", "if false then", "throttle"),
+    "fewer_throttled_by_the_shards_time": Mutant("fewer.lua", "stamp(until_us + now - clock)", "stamp(until_us)"),
+    "fewer_throttled_once": Mutant(
+        "fewer.lua", "if #spaced > 0 then redis.call('ZADD', P .. 'spaced', unpack(spaced)) end", ""
+    ),
+    "fewer_throttled_for_as_long_as_the_clock_was_set_back": Mutant(
+        "fewer.lua", "if throttle and until_us > now + throttle * 1000000 then", "if false then"
+    ),
+    "fewer_throttled_and_opened": Mutant(
+        "claim.lua", "(has_others or has_held or has_spaced)", "(has_others or has_held)", "throttle"
+    ),
+    "fewer_throttled_and_claimed_at_once": Mutant(
+        "quick_claim.lua", "P .. 'held', P .. 'rules', P .. 'spaced', P .. 'debounced')", "P .. 'held')"
+    ),
+    "fewer_throttled_though_it_has_not_run": Mutant(
+        "fewer.lua", "if has_spaced then redis.call('ZREM', P .. 'spaced', id) end", ""
+    ),
+    "fewer_free_by_a_death": Mutant("claimed.lua", "if not kind then unspace(P, id) end", "unspace(P, id)"),
+    "fewer_throttled_for_ever": Mutant(
+        "fewer.lua", "if #past > 0 then redis.call('ZREM', P .. 'spaced', unpack(past)) end", ""
+    ),
+    "fewer_performed_now_and_put_off": Mutant("perform_now.lua", "redis.call('ZREM', P .. 'spaced', id)", ""),
+    "fewer_finished_in_one": Mutant("finish.lua", ", P .. 'rules', P .. 'spaced')", ")"),
+    "fewer_settled_in_one": Mutant("settle.lua", "P .. 'tracks', P .. 'rules') == 0", "P .. 'tracks') == 0", "a rule"),
+    "fewer_debounced_later_than_at_most": Mutant(
+        "fewer.lua",
+        "math.min(place + fewer.wait * 1000000, latest), latest",
+        "place + fewer.wait * 1000000, latest",
+        "debounce",
+    ),
+    "fewer_debounced_anew": Mutant("fewer.lua", "latest = math.min(latest, known * 1000000)", ""),
+    "fewer_debounces_what_was_moved": Mutant(
+        "fewer.lua", "not at or tonumber(redis.call('ZSCORE', P .. 'due', id)) ~= tonumber(at)", "not at", "debounce"
+    ),
+    "fewer_debounces_retries": Mutant(
+        "fewer.lua",
+        "if not at or tonumber(redis.call('ZSCORE', P .. 'due', id)) ~= tonumber(at) then return nil end",
+        "known = known or place / 1000000 + fewer.at_most",
+        "debounce",
+    ),
+    "fewer_debounced_and_running": Mutant(
+        "fewer.lua", "redis.call('HDEL', P .. 'debounced', unpack(ids))", "", "debounced"
+    ),
+    "fewer_dropped_and_debounced": Mutant(
+        "claimed.lua", "  redis.call('HDEL', P .. 'debounced', id)\n  drop_tags", "  drop_tags", "debounced"
+    ),
+    "fewer_put_back_without_its_rule": Mutant("fewer.lua", "redis.call('HSETNX', P .. 'rules', id, rule)", ""),
+    "fewer_revived_beside_what_is_kept": Mutant(
+        "revive.lua", "if keep_with(P, id, redis", "if false and keep_with(P, id, redis"
+    ),
     "due_by_the_clock_alone": Mutant("claim.lua", "follow_clock_back(P, now, tonumber(last_score), seen)", ""),
 }
 

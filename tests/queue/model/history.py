@@ -69,11 +69,14 @@ WITH_HOLDS = (*HAPPENINGS, *["hold"] * 6)
 #: Where handlers decide what becomes of their jobs, too; and all of it.
 WITH_DECISIONS = (*HAPPENINGS, *["decide"] * 6, *["unblock"] * 3)
 #: Where pushes ask for fewer runs, too.
-WITH_FEWER = (*HAPPENINGS, *["push_fewer"] * 8)
+WITH_FEWER = (*WITH_UNDO, *["push_fewer"] * 8)
 WAITS = (None, None, (SECOND, 3 * SECOND), (5 * SECOND, 16 * SECOND), (30 * SECOND, 30 * SECOND))
 THROTTLES = (None, None, 5 * SECOND, 60 * SECOND, 0)
 KEEPS = ("", "", "last", "last", "first", "all")
-EVERYTHING = (*WITH_UNDO, *["push_fewer"] * 4, *["pause"] * 4, *["rest"] * 3, *["hold"] * 4, *["decide"] * 4, *["unblock"] * 2)
+EVERYTHING = (
+    *(*WITH_UNDO, *["push_fewer"] * 4, *["pause"] * 4, *["rest"] * 3, *["hold"] * 4, *["decide"] * 4),
+    *["unblock"] * 2,
+)
 
 
 class History:
