@@ -1,4 +1,4 @@
-"""Fewer runs: debounce, throttle and keep, as a worker or a job has them, and the word that tells the push script of them."""
+"""Fewer runs: debounce, throttle and keep, as a worker or a job has them, and their word for the push script."""
 
 from __future__ import annotations
 

@@ -107,7 +107,7 @@ class ShardDriver:
         return self.push_all((id, payload, score, perform_in, tags))
 
     def push_all(self, *rows: Sequence[Any]) -> tuple[int, int]:
-        """Pushes rows of id, payload, score, perform_in in one call; what is left out has its default."""
+        """Pushes rows of id, payload, score, perform_in, tags, fewer in one call; what is left out has its default."""
         jobs = [_encoded(*row) for row in rows]
         return self.caller.run(push_call(self.shard, jobs))
 
@@ -216,7 +216,12 @@ class ShardDriver:
 
 
 def _encoded(
-    id: str, payload: bytes = b"p", score: float | str = "", perform_in: float | str = "", tags: str = ""
+    id: str,
+    payload: bytes = b"p",
+    score: float | str = "",
+    perform_in: float | str = "",
+    tags: str = "",
+    fewer: str = "",
 ) -> EncodedJob:
     return EncodedJob(
         id.encode("utf-8", KEPT_BYTES),
@@ -224,4 +229,5 @@ def _encoded(
         score,
         perform_in if isinstance(perform_in, str) else f"{perform_in:.6f}",
         tags,
+        fewer,
     )

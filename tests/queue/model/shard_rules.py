@@ -197,7 +197,7 @@ class ShardRules:
             self.state.spaced[id] = self.now + throttle
 
     def _come_back(self, id: str, payloads: Payloads) -> None:
-        """Payloads that are older than those that are queued of an id come to them: one is kept, if that is the rule."""
+        """Older payloads than those that are queued of an id come to them: one is kept, if that is the rule."""
         queued, (_, keep) = self.state.queued[id].payloads, self.state.rules.get(id, (None, ""))
         self.state.debounced.pop(id, None)
         if not keep:
