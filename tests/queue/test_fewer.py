@@ -362,7 +362,8 @@ def test_a_push_without_it_is_kept_beside_until_the_next_one_with_it(shard):
 
 def test_memory_is_flat_however_much_is_pushed(shard):
     def used() -> int:
-        return sum(shard.redis.memory_usage(shard.key(name), samples=0) for name in ("due", "payloads", "rules", "debounced"))
+        names = ("due", "payloads", "rules", "debounced")
+        return sum(shard.redis.memory_usage(shard.key(name), samples=0) for name in names)
 
     jobs = [(f"id {n}", b"x" * 100, "", "", "", "2.000000:30.000000:60.000000:last") for n in range(100)]
     shard.push_all(*jobs)
@@ -370,7 +371,7 @@ def test_memory_is_flat_however_much_is_pushed(shard):
     before = used()
     for _ in range(50):
         shard.push_all(*jobs)
-    assert used() == before
+    assert used() < before * 1.05  # of a sorted set it depends on chance
 
 
 def test_rules_go_with_their_ids(shard, clock):
