@@ -31,7 +31,6 @@ local function parse_fewer(word)
 end
 
 --- rule
---@ fewer known
 local function set_rule(P, id, fewer)
   local throttle, keep = fewer.throttle, fewer.keep
   if throttle == '' and keep == '' then return end
@@ -46,7 +45,6 @@ local function set_rule(P, id, fewer)
   else
     redis.call('HSET', P .. 'rules', id, rule)
   end
-  ruled[P] = nil
 end
 
 --- put
