@@ -27,7 +27,7 @@ COUNTED = (
     "payloads", "unsure", "performed", "buried", "lost", "lost_to_failover", "loss_before_ms", "loss_after_ms",
     "disordered_by_failover", "still_queued", "out_of_order", "overlaps", "overlaps_refused", "innocents_buried",
     "framed", "resumed", "stale_checkpoints", "cancelled", "came_back", "miscounted_tags", "paused_queues",
-    "started_paused", "started_paused_explained",
+    "started_paused", "started_paused_explained", "superseded", "not_kept", "too_early", "too_early_explained",
 )  # fmt: skip
 
 
@@ -60,6 +60,10 @@ def figures(verdict: Verdict, faults: Counter[str], seconds: float, on: str, see
         "paused_queues": verdict.paused,
         "started_paused": len(verdict.started_paused),
         "started_paused_explained": verdict.paused_explained,
+        "superseded": verdict.superseded,
+        "not_kept": len(verdict.not_kept),
+        "too_early": len(verdict.too_early),
+        "too_early_explained": verdict.too_early_explained,
         "duplicates": dict(verdict.duplicates.most_common()),
         "unexplained": len(verdict.unexplained),
         "good": verdict.is_good,
@@ -109,6 +113,8 @@ def violations(verdict: Verdict) -> list[str]:
     found += [f"came back: {what}" for what in verdict.came_back[:SHOWN]]
     found += [f"tags: {what}" for what in verdict.miscounted[:SHOWN]]
     found += [f"paused: {what}" for what in verdict.started_paused[:SHOWN]]
+    found += [f"not kept: {what}" for what in verdict.not_kept[:SHOWN]]
+    found += [f"too early: {what}" for what in verdict.too_early[:SHOWN]]
     if not verdict.performed:
         found.append("nothing was performed: see what the logs say")
     if verdict.queued:

@@ -63,7 +63,9 @@ class Producer:
         self._load = queues.LOADS[os.environ["CHAOS_LOAD"]]
         self._app = Lowkiq(client_pool_size=1)
         self._workers = {
-            queue.name: self._app.worker(queue_name=queue.name, shards_count=queue.shards_count)(lambda _: None)
+            queue.name: self._app.worker(queue_name=queue.name, shards_count=queue.shards_count, **queue.fewer)(
+                lambda _: None
+            )
             for queue in self._load.queues
         }
         self._runner = asyncio.Runner()

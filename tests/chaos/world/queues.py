@@ -6,6 +6,8 @@ import random
 from collections.abc import Mapping
 from typing import Any, Final, Literal, NamedTuple
 
+from lowkiq import Debounce
+
 MAX_RETRY_COUNT: Final = 4
 #: The share of payloads of a blocking queue that fail once.
 BLOCKS: Final = 0.05
@@ -31,6 +33,17 @@ class Queue(NamedTuple):
     blocks: bool = False
     #: Seconds that a batch may take.
     perform_timeout: float | None = None
+    #: Only the last payload of an id is kept; seconds between two starts of an id; and seconds that it waits for a
+    #: pause in its pushes, at least and at most.
+    keeps_last: bool = False
+    throttle: float | None = None
+    debounce: tuple[float, float] | None = None
+
+    @property
+    def fewer(self) -> dict[str, Any]:
+        """Options of its worker for fewer runs, which producers must know, too."""
+        debounce = Debounce(*self.debounce) if self.debounce else None
+        return {"keep": "last" if self.keeps_last else "all", "throttle": self.throttle, "debounce": debounce}
 
 
 class Trouble(NamedTuple):
@@ -78,6 +91,8 @@ LOADS: Final[Mapping[str, Load]] = {
                 "isolated", 3, 2, is_scored=True, seconds=(0, 0.1), share=0.1, runs="in processes", perform_timeout=2
             ),
             Queue("blocking", 3, 2, is_scored=True, seconds=(0, 0.01), share=0.05, blocks=True),
+            Queue("kept", 3, 5, is_scored=True, seconds=(0, 0.05), share=0.1, keeps_last=True),
+            Queue("throttled", 3, 5, is_scored=False, seconds=(0, 0.01), share=0.1, throttle=2, debounce=(0.2, 1)),
             # Longer than a lease.
             Queue("longest", 2, 1, is_scored=True, seconds=(1.1, 2), share=0.003),
         ),
