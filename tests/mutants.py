@@ -470,9 +470,7 @@ MUTANTS = {
     "fewer_rule_is_for_ever": Mutant("fewer.lua", "throttle == '0' and '' or throttle", "throttle"),
     "fewer_throttled_and_early": Mutant("fewer.lua", "if until_us > clock then", "if false then", "throttle"),
     "fewer_throttled_by_the_shards_time": Mutant("fewer.lua", "stamp(until_us + now - clock)", "stamp(until_us)"),
-    "fewer_throttled_once": Mutant(
-        "fewer.lua", "if #spaced > 0 then redis.call('ZADD', P .. 'spaced', unpack(spaced)) end", ""
-    ),
+    "fewer_throttled_once": Mutant("fewer.lua", "redis.call('ZADD', P .. 'spaced', unpack(spaced))", ""),
     "fewer_throttled_for_as_long_as_the_clock_was_set_back": Mutant(
         "fewer.lua", "if throttle and until_us > now + throttle * 1000000 then", "if false then"
     ),
@@ -514,7 +512,9 @@ MUTANTS = {
     "fewer_dropped_and_debounced": Mutant(
         "claimed.lua", "  redis.call('HDEL', P .. 'debounced', id)\n  drop_tags", "  drop_tags", "debounced"
     ),
-    "fewer_put_back_without_its_rule": Mutant("fewer.lua", "redis.call('HSETNX', P .. 'rules', id, rule)", ""),
+    "fewer_put_back_without_its_rule": Mutant(
+        "fewer.lua", "== 1 then return end\n  redis.call('HSET', P .. 'rules', id, rule)", "== 1 then return end"
+    ),
     "fewer_revived_beside_what_is_kept": Mutant(
         "revive.lua", "if keep_with(P, id, redis", "if false and keep_with(P, id, redis"
     ),

@@ -1,5 +1,5 @@
 """
-Checks of queues whose ids run less often, from outside. Of a queue that keeps the last payload, no run has several, none
+Checks of queues whose ids run less often, from outside. Of a queue that keeps the last payload no run has several, none
 starts a payload that was accepted before a higher one was taken and done, and the highest accepted is done at last. Of
 a throttled one, no id starts sooner than that after its last start.
 """

@@ -51,8 +51,8 @@ end
 --@ fewer known
 -- What an id had for a rule before it was deleted, unless it has one by now.
 local function put_rule(P, id, rule)
-  if not (rule and string.match(rule, '^[%d.]*:%l*$')) then return end
-  redis.call('HSETNX', P .. 'rules', id, rule)
+  if not (rule and string.match(rule, '^[%d.]*:%l*$')) or redis.call('HEXISTS', P .. 'rules', id) == 1 then return end
+  redis.call('HSET', P .. 'rules', id, rule)
   ruled[P] = nil
 end
 
@@ -187,15 +187,24 @@ end
 
 --- start
 --@ shard stamp
+local SPARE = 3600 -- seconds after which what no claim has forgotten since is gone
+
 -- These ids start, so they are debounced no more; and those that are throttled do not start again before their time.
 local function note_starts(P, ids, clock)
   redis.call('HDEL', P .. 'debounced', unpack(ids))
-  local spaced = {}
+  local spaced, longest = {}, 0
   for i, rule in ipairs(redis.call('HMGET', P .. 'rules', unpack(ids))) do
     local throttle = tonumber(string.match(rule or '', '^[^:]+'))
-    if throttle then spaced[#spaced + 1], spaced[#spaced + 2] = stamp(clock + throttle * 1000000), ids[i] end
+    if throttle then
+      spaced[#spaced + 1], spaced[#spaced + 2] = stamp(clock + throttle * 1000000), ids[i]
+      longest = math.max(longest, math.ceil(throttle))
+    end
   end
-  if #spaced > 0 then redis.call('ZADD', P .. 'spaced', unpack(spaced)) end
+  if #spaced == 0 then return end
+  redis.call('ZADD', P .. 'spaced', unpack(spaced))
+  if redis.call('PTTL', P .. 'spaced') < longest * 1000 then
+    redis.call('EXPIRE', P .. 'spaced', string.format('%d', longest + SPARE))
+  end
 end
 
 --- spaced
