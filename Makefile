@@ -18,7 +18,7 @@ ABREAST := -n 6 --dist loadfile --no-loadscope-reorder
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help demo test test-long chaos hour shop leaks bench bench-peers bench-scale bench-roll bench-web screenshots lint format types wheel lock test-deploy clean
+.PHONY: help demo test test-long chaos hour shop leaks bench bench-peers bench-scale bench-roll bench-fewer bench-web screenshots lint format types wheel lock test-deploy clean
 
 help: ## list these targets
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 22
@@ -56,6 +56,9 @@ bench-scale: $(VENV)/.for-bench ## measure a job's cost as shards, queues, paylo
 
 bench-roll: $(VENV)/.for-dev ## measure how long jobs wait while their node is replaced
 	@$(BIN)/python -m benchmarks.roll $(ARGS)
+
+bench-fewer: $(VENV)/.for-dev ## count the runs that 10⁶ pushes of 1,000 ids take: debounced, throttled, the last kept
+	@$(BIN)/python -m benchmarks.fewer $(ARGS)
 
 bench-web: $(VENV)/.for-dev ## measure the web view with a million jobs
 	@$(BIN)/python -m benchmarks.web
