@@ -28,6 +28,12 @@ Blocked jobs came so: to an older Lowkiq they are due at a time that never comes
 them, nor hands pushes over past them. Its operators may delete them, or make them due; newer nodes notice that when
 they acquire the shard.
 
+`rules`, `debounced` and `spaced` (fewer.lua) came so. An older producer pushes what is due now and kept beside the
+rest; an older node claims an id before its throttle is over, and keeps two payloads of what comes back. It leaves
+rules of ids that it ends: they are gone with the next run of the id by a newer one, or when such a node acquires the
+shard while nothing is queued; until then a later job of the id may be throttled, or one of its payloads kept, as its
+last push with a rule has said. A mark of `debounced` counts only while its id is due when the mark says.
+
 `morgue:newer` (claimed.lua) came so: an older operator leaves it beside the queue, and a later revive of that id may
 ask once too often. Jobs that older nodes and producers make due at once run by their ids, as ever.
 """
