@@ -27,13 +27,13 @@ from lowkiq.admin.metrics import read_shards
 from tests.support import SOURCES, SUPERVISOR, running_redis, wait_until
 
 QUEUE, SHARDS = "fewer", 5
-#: Seconds of a window: the longest debounce, and the throttle.
-WINDOW = 5.0
+#: Seconds of a window: the longest debounce, and the throttle; and those after which a pause in the pushes ends one.
+WINDOW, WAIT = 5.0, 2.0
 #: What is measured: its name, and options of the worker.
 KINDS: Mapping[str, Mapping[str, Any]] = {
     "neither": {},
-    "debounce": {"debounce": Debounce(1, at_most=WINDOW)},
-    'debounce, keep="last"': {"debounce": Debounce(1, at_most=WINDOW), "keep": "last"},
+    "debounce": {"debounce": Debounce(WAIT, at_most=WINDOW)},
+    'debounce, keep="last"': {"debounce": Debounce(WAIT, at_most=WINDOW), "keep": "last"},
     'throttle, keep="last"': {"throttle": WINDOW, "keep": "last"},
 }
 #: Lists of all ids between two looks at the memory, and by how much it may grow after the first tenth.
@@ -85,7 +85,8 @@ def main(arguments: list[str] | None = None) -> int:
         in_windows = f" of at most {found.windows}" if options else ""
         print(
             f"{kind}: {found.seconds:.1f} s, {given.pushes / found.seconds:,.0f} pushes/s; "
-            f"runs an id {found.fewest} to {found.most}{in_windows}; {found.handed:,} payloads handed over, {found.superseded:,} superseded; "
+            f"runs an id {found.fewest} to {found.most}{in_windows}; "
+            f"{found.handed:,} payloads handed over, {found.superseded:,} superseded; "
             f"{found.first / 1e6:.2f} MB in the first tenth, {found.peak / 1e6:.2f} MB at most",
             flush=True,
         )
@@ -103,24 +104,27 @@ def measure(lists: int, ids: int, options: Mapping[str, Any]) -> Measured:
         wait_until(lambda: all(row.owner for row in read_shards(app.caller, app.shards(QUEUE, SHARDS))))
         base = _used(app.redis())
         began = time.perf_counter()
-        used = []
+        used, pauses, last = [], 0, began
         for number in range(lists):
             worker.perform_async([{"id": id, "payload": {"n": number, "x": "x" * 64}} for id in range(ids)])
+            last, before = time.perf_counter(), last
+            pauses += last - before > WAIT
             if number % LOOK == 0:
                 used.append(_used(app.redis()) - base)
         seconds = time.perf_counter() - began
         wait_until(lambda: _is_done(app, worker), within=60)
-        return _measured(app, seconds, lists, used, time.perf_counter() - began)
+        windows = math.floor((time.perf_counter() - began) / WINDOW) + 1 + pauses
+        return _measured(app, seconds, lists, used, windows)
 
 
-def _measured(app: Lowkiq, seconds: float, lists: int, used: list[int], lasted: float) -> Measured:
+def _measured(app: Lowkiq, seconds: float, lists: int, used: list[int], windows: int) -> Measured:
     client = app.redis()
     runs, payloads, last = ([int(n) for n in client.hvals(key)] for key in ("runs", "payloads", "last"))
     return Measured(
         seconds=seconds,
         fewest=min(runs),
         most=max(runs),
-        windows=math.floor(lasted / WINDOW) + 1,
+        windows=windows,
         handed=sum(payloads),
         superseded=app.metrics()[QUEUE].superseded,
         first=max(used[: len(used) // 10 or 1]),

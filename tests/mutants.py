@@ -466,7 +466,7 @@ MUTANTS = {
     ),
     "fewer_forgets_the_rule_with_a_run": Mutant("fewer.lua", "if not held then gone", "if true then gone"),
     "fewer_rules_of_nothing": Mutant("claimed.lua", "  forget_rules(P, {...})\n", "", "a rule of nothing"),
-    "fewer_rule_takes_the_other": Mutant("fewer.lua", "if keep == '' then keep = kept end", ""),
+    "fewer_rule_takes_the_other": Mutant("fewer.lua", "if keep == '' then keep = kept or '' end", ""),
     "fewer_rule_is_for_ever": Mutant("fewer.lua", "throttle == '0' and '' or throttle", "throttle"),
     "fewer_throttled_and_early": Mutant("fewer.lua", "if until_us > clock then", "if false then", "throttle"),
     "fewer_throttled_by_the_shards_time": Mutant("fewer.lua", "stamp(until_us + now - clock)", "stamp(until_us)"),

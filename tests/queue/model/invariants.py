@@ -16,7 +16,7 @@ from lowkiq.queue.keys import Layout
 from lowkiq.queue.shard import Outcome, Owned
 from tests.queue.model.messages import FENCED, Message
 from tests.queue.model.shard_rules import suspected
-from tests.queue.model.shard_state import Asked, Entry, ShardState, lowest_first
+from tests.queue.model.shard_state import Entry, ShardState, all_asked, lowest_first
 
 #: An id and one of its payloads.
 Token = tuple[str, bytes]
@@ -346,7 +346,7 @@ class Witness:
         dropped: Counter[Token] = Counter()
         for id, payload in lost:
             rows = message.details.get("rows", ())
-            asked = itertools.zip_longest(rows, message.details.get("asked", ()), fillvalue=Asked())
+            asked = zip(rows, all_asked(rows, message.details.get("asked", ())), strict=True)
             keeps = {after.rules.get(id, (None, ""))[1], *(fewer.keep for row, fewer in asked if row[0] == id)}
             if not keeps & {"last", "first"} or id not in after.queued:
                 continue

@@ -18,7 +18,7 @@ from lowkiq.queue.shard import Outcome, Shard
 from lowkiq.shared_page import DeadNode, Running
 from tests.queue.model.shard_model import ShardModel
 from tests.queue.model.shard_rules import Ran
-from tests.queue.model.shard_state import SECOND, Asked, Delay, Tags, TakenJob
+from tests.queue.model.shard_state import SECOND, Asked, Delay, Tags, TakenJob, all_asked
 
 #: Those that only the owner of a shard may send.
 FENCED = frozenset({"renew", "claim", "isolate", "checkpoint", "settle", "finish", "rest", "release", "abandon"})
@@ -54,7 +54,7 @@ Row = tuple[str, bytes, "int | None", "int | None", Tags]
 def push(layout: str, rows: Sequence[Row], asked: Sequence[Asked] = ()) -> Message:
     jobs = [
         EncodedJob(id.encode(), payload, _told(score), _told(due), "\n".join(tags), _word(fewer))
-        for (id, payload, score, due, tags), fewer in zip_longest(rows, asked, fillvalue=Asked())
+        for (id, payload, score, due, tags), fewer in zip(rows, all_asked(rows, asked), strict=True)
     ]
     return Message(
         "push",

@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
-from itertools import zip_longest
 
 from lowkiq.errors import Paused, StaleClaim, Unsettled
 from lowkiq.queue.shard import Held, Outcome, Owned, Released, Settled
@@ -19,6 +18,7 @@ from tests.queue.model.shard_state import (
     Grave,
     Tags,
     TakenJob,
+    all_asked,
     joined,
     lowest_first,
     merge,
@@ -43,7 +43,7 @@ class ShardModel(ShardRules):
         self._check_layout(layout)
         state.layout = state.layout or layout
         now, last_before, new, earliest = self._shard_now(), state.last_score, 0, None
-        jobs = zip_longest(rows, asked, fillvalue=Asked())
+        jobs = zip(rows, all_asked(rows, asked), strict=True)
         for number, ((id, payload, given_score, perform_in, tags), fewer) in enumerate(jobs):
             state.last_score = max(state.last_score + 1, now)
             score = state.last_score if given_score is None else given_score
@@ -288,8 +288,7 @@ class ShardModel(ShardRules):
         is_last = (state.node, state.epoch, state.claim_number) == (node, epoch, number)
         is_tagged = any(entry.tags for entry in state.claimed.values())
         rare = state.crashes or state.errors or state.cancels or state.checkpoints or is_tagged
-        rare = rare or state.rules or state.spaced
-        is_stopped = state.paused or state.held
+        is_stopped = state.paused or state.held or state.rules or state.spaced
         if not is_last or state.queued or state.claims.keys() - {number} or rare or is_stopped:
             return None
         acked = len(state.claims.pop(number, {}))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -33,6 +33,11 @@ class Asked(NamedTuple):
     #: 0 ends what an earlier push has asked for; so does "all".
     throttle: int | None = None
     keep: str = ""
+
+
+def all_asked(rows: Sequence[object], asked: Sequence[Asked]) -> list[Asked]:
+    """For each row how it asks for fewer runs; those after the last that does ask for nothing."""
+    return [*asked, *[Asked()] * (len(rows) - len(asked))]
 
 
 #: The throttle of an id, if it has one, and "last" or "first", or "".

@@ -34,12 +34,12 @@ end
 local function set_rule(P, id, fewer)
   local throttle, keep = fewer.throttle, fewer.keep
   if throttle == '' and keep == '' then return end
-  if throttle == '' or keep == '' then
-    local before, kept = string.match(redis.call('HGET', P .. 'rules', id) or ':', '^(.-):(.*)$')
-    if throttle == '' then throttle = before end
-    if keep == '' then keep = kept end
-  end
+  local known = redis.call('HGET', P .. 'rules', id) or ':'
+  local before, kept = string.match(known, '^(.-):(.*)$')
+  if throttle == '' then throttle = before or '' end
+  if keep == '' then keep = kept or '' end
   local rule = (throttle == '0' and '' or throttle) .. ':' .. (keep == 'all' and '' or keep)
+  if rule == known then return end
   if rule == ':' then
     redis.call('HDEL', P .. 'rules', id)
   else
