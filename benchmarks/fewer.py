@@ -36,8 +36,9 @@ KINDS: Mapping[str, Mapping[str, Any]] = {
     'debounce, keep="last"': {"debounce": Debounce(WAIT, at_most=WINDOW), "keep": "last"},
     'throttle, keep="last"': {"throttle": WINDOW, "keep": "last"},
 }
-#: Lists of all ids between two looks at the memory, and by how much it may grow after the first tenth.
-LOOK, FLAT = 20, 1.2
+#: Lists of all ids between two looks at the memory, and bytes by which it may grow after the first tenth:
+#: buffers of Redis, a byte a push.
+LOOK, FLAT = 20, 1_000_000
 
 APP = f"""
 from collections import Counter
@@ -90,7 +91,7 @@ def main(arguments: list[str] | None = None) -> int:
             f"{found.first / 1e6:.2f} MB in the first tenth, {found.peak / 1e6:.2f} MB at most",
             flush=True,
         )
-        is_flat = "keep" not in options or found.peak <= found.first * FLAT
+        is_flat = "keep" not in options or found.peak <= found.first + FLAT
         is_whole = found.handed + found.superseded == given.pushes // given.ids * given.ids
         is_good = is_good and is_flat and is_whole and found.is_last and (not options or found.most <= found.windows)
     return 0 if is_good else 1
