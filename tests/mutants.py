@@ -470,6 +470,9 @@ MUTANTS = {
     "fewer_rule_is_for_ever": Mutant("fewer.lua", "throttle == '0' and '' or throttle", "throttle"),
     "fewer_throttled_and_early": Mutant("fewer.lua", "if until_us > clock then", "if false then", "throttle"),
     "fewer_throttled_by_the_shards_time": Mutant("fewer.lua", "stamp(until_us + now - clock)", "stamp(until_us)"),
+    "fewer_put_off_in_compact": Mutant(
+        "fewer.lua", "if #full > 0 then redis.call('HSET', P .. 'payloads', unpack(full)) end", "", "such a job"
+    ),
     "fewer_throttled_once": Mutant("fewer.lua", "redis.call('ZADD', P .. 'spaced', unpack(spaced))", ""),
     "fewer_throttled_for_as_long_as_the_clock_was_set_back": Mutant(
         "fewer.lua", "if throttle and until_us > now + throttle * 1000000 then", "if false then"

@@ -209,7 +209,7 @@ end
 
 --- spaced
 --@ shard stamp
---@ payloads get
+--@ payloads get kind
 --@ fewer until
 local PRUNED = 1000 -- at a time: as many as a claim may add
 
@@ -226,21 +226,23 @@ end
 local function put_off(P, ids, count, now, clock)
   local spaced = redis.call('ZMSCORE', P .. 'spaced', unpack(ids, 1, count))
   local rules = redis.call('HMGET', P .. 'rules', unpack(ids, 1, count))
-  local later, full, off = {}, {}, 0
+  local later, full, off = {}, {}, {}
   for i = 1, count do
     local throttle = tonumber(string.match(rules[i] or '', '^[^:]+'))
     local until_us = spaced_until(P, ids[i], spaced[i], throttle, clock)
     if until_us > clock then
-      off = off + 1
-      later[off * 2 - 1], later[off * 2] = stamp(until_us + now - clock), ids[i]
-      local held = payloads_get(P .. 'payloads', ids[i])
-      if held then full[#full + 1], full[#full + 2] = ids[i], held end
+      off[#off + 1] = ids[i]
+      later[#off * 2 - 1], later[#off * 2] = stamp(until_us + now - clock), ids[i]
     end
   end
-  if off == 0 then return 0 end
+  if #off == 0 then return 0 end
+  for i, held in ipairs(redis.call('HMGET', P .. 'payloads', unpack(off))) do
+    local is_short = held and is_compact(held) -- its score is its due time, which changes
+    if is_short then full[#full + 1], full[#full + 2] = off[i], payloads_get(P .. 'payloads', off[i]) end
+  end
   if #full > 0 then redis.call('HSET', P .. 'payloads', unpack(full)) end
   redis.call('ZADD', P .. 'due', unpack(later))
-  return off
+  return #off
 end
 
 --- unspace
