@@ -1,4 +1,4 @@
--- Fewer runs: debounce, throttle and keep (policies.py), as pushes ask for them in one word of a job,
+-- Fewer runs: debounce, throttle and keep (fewer.py), as pushes ask for them in one word of a job,
 -- "wait:at_most:throttle:keep", seconds and a rule, each of which may be '' where a push does not speak of it; '0' and 'all' end
 -- what an earlier push has asked for.
 --
