@@ -26,6 +26,7 @@ if TYPE_CHECKING:
         ShardsCountMismatch,
         Snooze,
     )
+    from lowkiq.fewer import Debounce
     from lowkiq.handlers.context import Context, current
     from lowkiq.job import Job, NewJob, Pushed
     from lowkiq.policies import Every, Exponential
@@ -37,6 +38,7 @@ __version__ = VERSION
 __all__ = [
     "Bury",
     "Context",
+    "Debounce",
     "Decision",
     "Discard",
     "Every",
@@ -64,6 +66,7 @@ __all__ = [
 #: import a leaf of this package without a Redis client coming along.
 _MODULES = {
     "Context": "handlers.context",
+    "Debounce": "fewer",
     "Every": "policies",
     "Exponential": "policies",
     "Job": "job",

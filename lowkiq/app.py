@@ -20,6 +20,7 @@ from lowkiq.admin.jobs.undo import UndoableActions
 from lowkiq.admin.metrics import QueueMetrics
 from lowkiq.admin.past.statistics import Statistics, day_of, number_of, statistics_of
 from lowkiq.errors import SettingsError, short, unknown_option, unknown_queue
+from lowkiq.fewer import Debounce, Keep
 from lowkiq.hooks import is_async, wrap
 from lowkiq.job import EncodedJob, NewJob, Pushed, encode_jobs
 from lowkiq.policies import Retry
@@ -76,6 +77,9 @@ class Lowkiq:
         retry: Retry = ...,
         when_exhausted: Literal["bury", "block", "discard"] = ...,
         perform_timeout: float | None = ...,
+        debounce: Debounce | None = ...,
+        throttle: float | None = ...,
+        keep: Keep = ...,
         isolation: Literal["thread", "process"] = ...,
         rate: Rate | None = ...,
         id: Callable[[Any], object] = ...,
@@ -238,6 +242,7 @@ class Lowkiq:
             fair_by=worker.fair_by,
             max_id_bytes=settings.max_id_bytes,
             max_payload_bytes=settings.max_payload_bytes,
+            fewer=worker.fewer,
             first=first,
         )
 

@@ -11,6 +11,7 @@ from zlib import crc32
 import msgspec
 
 from lowkiq.errors import InvalidJob, short, unknown_option
+from lowkiq.fewer import FEWER_KEYS, NONE, Debounce, Fewer, Keep
 
 #: How the bytes of an id that is no UTF-8 are kept in a string: those of a job that was read are found again by it.
 KEPT_BYTES: Final = "surrogateescape"
@@ -56,6 +57,10 @@ class NewJob(TypedDict):
     delay: NotRequired[float]
     #: Words by which its id is found: 1 to 20 tags of 1 to 100 printable characters. They join those that the id has.
     tags: NotRequired[Sequence[str]]
+    #: In place of those of its worker; None, or "all", for none of it.
+    debounce: NotRequired[Debounce | None]
+    throttle: NotRequired[float | None]
+    keep: NotRequired[Keep]
 
 
 class Pushed(NamedTuple):
@@ -77,14 +82,18 @@ class EncodedJob(msgspec.Struct, gc=False):
     tags: str = ""
     #: Whose share it is (`fair_by`); "" for nobody's.
     tenant: str = ""
+    #: How it runs less often (fewer.lua); "" for nothing of that.
+    fewer: str = ""
 
     @property
     def is_plain(self) -> bool:
-        """True with the default score, now, and without tags or a tenant."""
-        return self.score == "" and self.perform_in == "" and self.tags == "" and self.tenant == ""
+        """True with the default score, now, and without all else."""
+        more = self.tags or self.tenant or self.fewer
+        return self.score == "" and self.perform_in == "" and not more
 
 
-JOB_KEYS = frozenset({"id", "payload", "score", "perform_in", "delay", "tags"})
+COMMON_KEYS: Final = frozenset({"id", "payload", "score", "perform_in", "delay", "tags"})
+JOB_KEYS: Final = COMMON_KEYS | FEWER_KEYS
 #: Tags of a push, and characters of a tag.
 MOST_TAGS: Final = 20
 LONGEST_TAG: Final = 100
@@ -109,17 +118,20 @@ def encode_jobs(
     fair_by: Callable[[Any, Any], str | int] | None = None,
     max_id_bytes: int,
     max_payload_bytes: int,
+    fewer: Fewer = NONE,
     first: int = 0,
 ) -> list[EncodedJob]:
     """
     Validates every job before the first is written. Raises InvalidJob, which names the job and the field.
 
     Args:
+        fewer: how jobs run less often that do not say so themselves.
         first: the number of the first job, where these are a part of a longer list.
     """
     if not isinstance(jobs, list) and (isinstance(jobs, Mapping | str | bytes) or not isinstance(jobs, Iterable)):
         raise InvalidJob(f"perform_async takes a list of jobs, not a {type(jobs).__name__}: wrap it in [ ]")
     encoded = []
+    has_fewer = bool(fewer)
     for number, job in enumerate(jobs, first):
         try:
             encoded.append(
@@ -132,8 +144,10 @@ def encode_jobs(
                     _tenant(fair_by, job["id"], job.get("payload", "")) if fair_by else "",
                 )
             )
-            if not JOB_KEYS.issuperset(job):
-                raise unknown_option("key", next(str(key) for key in job if key not in JOB_KEYS), JOB_KEYS)
+            if has_fewer or not COMMON_KEYS.issuperset(job):
+                if not JOB_KEYS.issuperset(job):
+                    raise unknown_option("key", next(str(key) for key in job if key not in JOB_KEYS), JOB_KEYS)
+                encoded[-1].fewer = fewer.word_of(job)
         except (LookupError, TypeError, ValueError, AttributeError) as error:
             raise InvalidJob(_explain(number, job, error)) from error
     return encoded

@@ -11,6 +11,7 @@ from typing import Any, Final, Protocol, TypeVar, get_origin, overload
 
 from lowkiq.admin.options import RANGES, check_option
 from lowkiq.errors import SettingsError, short
+from lowkiq.fewer import Fewer, check_fewer
 from lowkiq.settings import NAME, Settings
 from lowkiq.types.annotations import Types, bare, of_base, shown
 from lowkiq.types.codec import make_codec
@@ -50,6 +51,7 @@ def prepare(target: Any, options: Mapping[str, Any], settings: Settings) -> type
     worker.queue_name = worker.queue_name or worker.__name__
     label = f"worker {worker.__name__}"
     _check_options(label, worker)
+    worker.fewer = Fewer(worker.debounce, worker.throttle, worker.keep)
     worker.shape, types = read_methods(label, worker, Worker)
     _check_shape(label, worker, worker.shape)
     worker.shape = replace(worker.shape, gives_error=gives_error(f"{label}: retry_in", worker, Worker))
@@ -96,6 +98,7 @@ def _check_options(label: str, worker: type[Worker[Any]]) -> None:
         raise SettingsError(f"{label}: queue_name {worker.queue_name!r} must match {NAME.pattern}; set one")
     for name in (*RANGES, "perform_timeout", "rate", "retry", "when_exhausted"):
         check_option(label, name, getattr(worker, name))
+    check_fewer(f"{label}: ", worker.debounce, worker.throttle, worker.keep)
     if worker.retry and not isinstance(worker.retry, Mapping) and worker.retry_in is not Worker.retry_in:
         raise SettingsError(f"{label} has both retry and retry_in: keep one, or have retry map classes of exceptions")
     if worker.isolation not in {"thread", "process"}:

@@ -65,9 +65,12 @@ MUTANTS = {
         "the record of a parked",
     ),
     "aside_and_still_open": Mutant(
-        "claim.lua", "(has_others or has_held or ARGV[10])", "(has_held or ARGV[10])", "an offer"
+        "claim.lua",
+        "not (has_others or has_held or has_spaced or ARGV[10])",
+        "not (has_held or has_spaced or ARGV[10])",
+        "an offer",
     ),
-    "closed_and_open": Mutant("claim.lua", " or ARGV[10]) then marks[5],", ") then marks[5],", "closed"),
+    "closed_and_open": Mutant("claim.lua", " or ARGV[10])", ")", "closed"),
     "closed_and_open_the_quick_way": Mutant("quick_claim.lua", "if ARGV[10] then", "if false then", "closed"),
     "forgets_what_waits": Mutant("settle.lua", "  unpark(P, now, ids)\n", "", "what is parked"),
     "forgets_what_waits_behind_the_failed": Mutant(
@@ -93,7 +96,10 @@ MUTANTS = {
     ),
     "aside_of_other_times": Mutant("claimed.lua", "redis.call('HGET', P .. 'owner', 'last_due') or '0')", "'0')"),
     "dropped_and_still_parked": Mutant(
-        "claimed.lua", "  redis.call('HDEL', P .. 'behind', id)\n  drop_tags", "  drop_tags", "parked is what"
+        "claimed.lua",
+        "  redis.call('HDEL', P .. 'behind', id)\n  redis.call('HDEL', P .. 'debounced', id)",
+        "  redis.call('HDEL', P .. 'debounced', id)",
+        "parked is what",
     ),
     "deaths_of_the_newest_claim": Mutant("deaths.lua", "if claim == number then jobs", "if false then jobs", "I7"),
     "claimed_of_an_older_layout": Mutant("shard.lua", "if not can_write_older then", "if false then", "I8"),
@@ -354,7 +360,9 @@ MUTANTS = {
     "held_and_claimed": Mutant("claim.lua", "if has_held and count > 0 then", "if false then", "held"),
     "held_and_claimed_the_quick_way": Mutant("quick_claim.lua", ", P .. 'held'", "", "held"),
     "held_and_finished": Mutant("finish.lua", ", P .. 'held'", "", "held"),
-    "held_and_opened": Mutant("claim.lua", "(has_others or has_held or ARGV[10])", "(has_others or ARGV[10])", "held"),
+    "held_and_opened": Mutant(
+        "claim.lua", "not (has_others or has_held or has_spaced", "not (has_others or has_spaced", "held"
+    ),
     "held_and_still_open": Mutant("hold.lua", "redis.call('HDEL', P .. 'owner', 'open')", "", "held"),
     "held_and_unparked": Mutant("parking.lua", "if found[i] and not held[i] then", "if found[i] then"),
     "held_and_parked_with_the_rest": Mutant("holding.lua", "held[ids[i]] = since[i] or nil", "held[ids[i]] = true"),
@@ -411,8 +419,9 @@ MUTANTS = {
         "local _, retry_count, held = take(id)\n  if not held then return end\n  requeue(P, id, held, due_after(delay)",
         "local at, retry_count, held = take(id)\n  if not held then return end\n  requeue(P, id, held, at",
     ),
-    "snoozed_and_still_suspected": _of_decisions("  if kind == 'snoozed' then acquit(P, id) end\n", "", "I7"),
-    "limited_and_acquitted": _of_decisions("if kind == 'snoozed' then acquit(P, id) end", "acquit(P, id)", "I7"),
+    "snoozed_and_still_suspected": _of_decisions("kind == 'snoozed' then acquit(P, id) else", "kind == 'snoozed' then else", "I7"),
+    "limited_and_acquitted": _of_decisions("then acquit(P, id) else unspace(P, id) end", "then end acquit(P, id)", "I7"),
+    "limited_and_throttled": _of_decisions("then acquit(P, id) else unspace(P, id) end", "then acquit(P, id) end"),
     "blocked_and_tried_again": _of_decisions(
         "requeue(P, id, held, NEVER, -1)", "requeue(P, id, held, due_after(0), -1)"
     ),
@@ -483,13 +492,81 @@ MUTANTS = {
         "  if tenant then tenant_again(P, id, tenant) end\n", "", "", "put_back.lua"
     ),
     "lane_claimed_in_the_quick_way": Mutant("quick_claim.lua", ", P .. 'lanes', P .. 'lanes_later'", "", "in lane"),
-    "lane_settled_in_the_quick_way": Mutant("settle.lua", "P .. 'tracks', P .. 'tenants') == 0", "P .. 'tracks') == 0"),
-    "lane_finished_in_the_quick_way": Mutant("finish.lua", ", P .. 'tenants') > 0", ") > 0"),
+    "lane_settled_in_the_quick_way": Mutant("settle.lua", "P .. 'tracks', P .. 'tenants',", "P .. 'tracks',"),
+    "lane_finished_in_the_quick_way": Mutant("finish.lua", ", P .. 'tenants',", ","),
     "lane_forgotten_by_the_dead": Mutant("lanes.lua", "if not due[i] and not dead[i] then", "if not due[i] then"),
     "lane_forgotten_by_the_queued": Mutant("lanes.lua", "if not due[i] and not dead[i] then", "if not dead[i] then"),
     "lane_remembered_for_ever": Mutant("settle.lua", "  forget_tenants(P, over)\n", ""),
     "lane_remembered_after_deletion": Mutant(
         "claimed.lua", "    drop_tags(P, 'morgue:tags', {id})\n    forget_idle_tenant(P, id)\n", ""
+    ),
+    "fewer_keeps_the_latest": Mutant("fewer.lua", "tonumber(score) >= tonumber(earlier_score)", "true", "keep"),
+    "fewer_keeps_the_earlier_of_equals": Mutant("fewer.lua", ">= tonumber(earlier_score)", "> tonumber(earlier_score)"),
+    "fewer_keeps_the_lower_of_what_comes_back": Mutant(
+        "fewer.lua", "if is_kept(keep, score, kept_score) then kept_score, kept = score, payload end\n  end", "end"
+    ),
+    "fewer_keeps_two_of_what_comes_back": Mutant(
+        "claimed.lua", "if not keep_with(P, id, held, P .. 'claim:' .. id) then", "if true then"
+    ),
+    "fewer_superseded_and_not_counted": Mutant(
+        "fewer.lua", "redis.call('HINCRBY', P .. 'meta', 'superseded', gone)", "", "keep"
+    ),
+    "fewer_forgets_the_rule_with_a_run": Mutant("fewer.lua", "if not held then gone", "if true then gone"),
+    "fewer_rules_of_nothing": Mutant("claimed.lua", "  forget_rules(P, {...})\n", "", "a rule of nothing"),
+    "fewer_rule_takes_the_other": Mutant("fewer.lua", "if keep == '' then keep = kept or '' end", ""),
+    "fewer_rule_is_for_ever": Mutant("fewer.lua", "throttle == '0' and '' or throttle", "throttle"),
+    "fewer_throttled_and_early": Mutant("fewer.lua", "if until_us > clock then", "if false then", "throttle"),
+    "fewer_throttled_by_the_shards_time": Mutant("fewer.lua", "stamp(until_us + now - clock)", "stamp(until_us)"),
+    "fewer_put_off_in_compact": Mutant(
+        "fewer.lua", "if #full > 0 then redis.call('HSET', P .. 'payloads', unpack(full)) end", "", "such a job"
+    ),
+    "fewer_throttled_once": Mutant("fewer.lua", "redis.call('ZADD', P .. 'spaced', unpack(spaced))", ""),
+    "fewer_throttled_for_as_long_as_the_clock_was_set_back": Mutant(
+        "fewer.lua", "if throttle and until_us > now + throttle * 1000000 then", "if false then"
+    ),
+    "fewer_throttled_and_opened": Mutant("claim.lua", "or has_held or has_spaced or", "or has_held or", "throttle"),
+    "fewer_throttled_and_claimed_at_once": Mutant(
+        "quick_claim.lua", ", P .. 'rules', P .. 'spaced',\n      P .. 'debounced')", ")"
+    ),
+    "fewer_throttled_though_it_has_not_run": Mutant(
+        "fewer.lua", "if has_spaced then redis.call('ZREM', P .. 'spaced', id) end", ""
+    ),
+    "fewer_free_by_a_death": Mutant("claimed.lua", "if not kind then unspace(P, id) end", "unspace(P, id)"),
+    "fewer_throttled_for_ever": Mutant(
+        "fewer.lua", "if #past > 0 then redis.call('ZREM', P .. 'spaced', unpack(past)) end", ""
+    ),
+    "fewer_performed_now_and_put_off": Mutant("perform_now.lua", "redis.call('ZREM', P .. 'spaced', id)", ""),
+    "fewer_finished_in_one": Mutant("finish.lua", ", P .. 'rules',\n  P .. 'spaced')", ")"),
+    "fewer_settled_in_one": Mutant(
+        "settle.lua", "P .. 'tenants', P .. 'rules') == 0", "P .. 'tenants') == 0", "a rule"
+    ),
+    "fewer_debounced_later_than_at_most": Mutant(
+        "fewer.lua",
+        "math.min(place + fewer.wait * 1000000, latest), latest",
+        "place + fewer.wait * 1000000, latest",
+        "debounce",
+    ),
+    "fewer_debounced_anew": Mutant("fewer.lua", "latest = math.min(latest, known * 1000000)", ""),
+    "fewer_debounces_what_was_moved": Mutant(
+        "fewer.lua", "not at or tonumber(redis.call('ZSCORE', P .. 'due', id)) ~= tonumber(at)", "not at", "debounce"
+    ),
+    "fewer_debounces_retries": Mutant(
+        "fewer.lua",
+        "if not at or tonumber(redis.call('ZSCORE', P .. 'due', id)) ~= tonumber(at) then return nil end",
+        "known = known or place / 1000000 + fewer.at_most",
+        "debounce",
+    ),
+    "fewer_debounced_and_running": Mutant(
+        "fewer.lua", "redis.call('HDEL', P .. 'debounced', unpack(ids))", "", "debounced"
+    ),
+    "fewer_dropped_and_debounced": Mutant(
+        "claimed.lua", "  redis.call('HDEL', P .. 'debounced', id)\n  drop_tags", "  drop_tags", "debounced"
+    ),
+    "fewer_put_back_without_its_rule": Mutant(
+        "fewer.lua", "== 1 then return end\n  redis.call('HSET', P .. 'rules', id, rule)", "== 1 then return end"
+    ),
+    "fewer_revived_beside_what_is_kept": Mutant(
+        "revive.lua", "if keep_with(P, id, redis", "if false and keep_with(P, id, redis"
     ),
     "due_by_the_clock_alone": Mutant("claim.lua", "follow_clock_back(P, now, tonumber(last_score), seen)", "{}"),
 }

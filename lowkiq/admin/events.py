@@ -25,7 +25,7 @@ from lowkiq.transport.cluster import ClusterClient
 #: Kinds of events. "gap": some may have been missed, as while Redis was away.
 KINDS: Final = (
     "pushed", "started", "done", "failed", "snoozed", "limited", "buried", "revived", "deleted", "cancelled", "held",
-    "let_go", "released", "restored", "blocked", "retried", "skipped", "discarded", "lease_lost", "death",
+    "let_go", "released", "restored", "blocked", "retried", "skipped", "discarded", "superseded", "lease_lost", "death",
     "settings_changed", "gap",
 )  # fmt: skip
 #: Seconds until a shard forgets that somebody listens, and between two renewals: two may be lost.

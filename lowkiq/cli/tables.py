@@ -78,6 +78,8 @@ def tell(alerts: Sequence[Alert], caller: Caller, otherwise: str = "") -> None:
 def of_queues(metrics: Mapping[str, QueueMetrics]) -> Table:
     """A row a queue."""
     names = [field.name for field in msgspec.structs.fields(QueueMetrics) if field.name != "blocked_since"]
+    if not any(row.superseded for row in metrics.values()):
+        names.remove("superseded")
     table = Table("queue", *(Column(name, justify="right") for name in names), title="Queues")
     for queue, row in metrics.items():
         values = {name: getattr(row, name) for name in names}

@@ -34,6 +34,12 @@ Lanes of tenants (lanes.lua) came so. They are hints: an older node claims by `d
 what it took. Newer ones look each up in `due`, and drop those that are wrong as they meet them, so many at a time, or
 once nothing is queued. What an older producer pushes has no tenant, and is claimed from the front of `due`.
 
+`rules`, `debounced` and `spaced` (fewer.lua) came so. An older producer pushes what is due now and kept beside the
+rest; an older node claims an id before its throttle is over, and keeps two payloads of what comes back. It leaves
+rules of ids that it ends: they are gone with the next run of the id by a newer one, or when such a node acquires the
+shard while nothing is queued; until then a later job of the id may be throttled, or one of its payloads kept, as its
+last push with a rule has said. A mark of `debounced` counts only while its id is due when the mark says.
+
 `morgue:newer` (claimed.lua) came so: an older operator leaves it beside the queue, and a later revive of that id may
 ask once too often. Jobs that older nodes and producers make due at once run by their ids, as ever.
 """

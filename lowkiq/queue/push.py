@@ -188,8 +188,7 @@ def _push_call(chunks: Sequence[Chunk]) -> Call[tuple[Any, ...]]:
         head += [len(chunk.jobs) for chunk in chunks]
     arguments = head.copy()
     for job in chain.from_iterable(chunk.jobs for chunk in chunks):
-        if job.score != "" or job.perform_in != "" or job.tags != "" or job.tenant != "":
-            # In full, which few pushes need.
+        if not job.is_plain:  # in full, which few pushes need
             jobs = list(chain.from_iterable(chunk.jobs for chunk in chunks))
             fields = _fields(jobs)
             head[1] = len(fields)
@@ -202,6 +201,8 @@ def _push_call(chunks: Sequence[Chunk]) -> Call[tuple[Any, ...]]:
 def _fields(jobs: Sequence[EncodedJob]) -> Sequence[str]:
     """The words of each job in a push, but for what none has."""
     has_tenant, has_tags = any(job.tenant for job in jobs), any(job.tags for job in jobs)
+    if any(job.fewer for job in jobs):
+        return (*WORDS, "tenant", "fewer")
     is_full = has_tags or any(job.score != "" or job.perform_in != "" for job in jobs)
     most = (5 if has_tags or has_tenant else 4) if is_full else 2
     return (*WORDS[:most], *(["tenant"] if has_tenant else []))

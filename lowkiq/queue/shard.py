@@ -89,6 +89,8 @@ class Outcome(NamedTuple):
     rest: Rest = "keep"
     #: False if each of those holds one payload.
     has_several: bool = True
+    #: Those of the released that had started: a throttle counts from there.
+    stopped: Sequence[str] = ()
 
     @property
     def is_plain(self) -> bool:
@@ -212,6 +214,8 @@ class Shard:
                 else:
                     arguments.append(_id(row[0]))
                     arguments += row[1:]
+        if outcome.stopped:
+            arguments += (len(outcome.stopped), *map(_id, outcome.stopped))
         return Call("settle", self._keys, arguments, _settled)
 
     def finish(self, node: str, epoch: str, number: int, following: int) -> Call[Settled | None]:

@@ -15,6 +15,9 @@ crowded      more batches of a queue run at once than its max_running; explained
 overfull     more jobs start in a window than their rate allows; explained if a process was stopped on their way
 paused       a job starts while its queue is paused, after that was confirmed; explained if its process was stopped
              between its taking the job and its start
+not kept     where only the last payload is kept, a job gets several, or one after a higher one (fewer_runs.py)
+too early    an id starts within its throttle after its last start; explained if that one's process had been stopped
+             between its taking the job and its start
 miscounted   a tag is counted otherwise than the jobs that are left have it
 """
 
@@ -30,6 +33,7 @@ from typing import Any, Final
 from lowkiq import Rate
 from tests.chaos.causes import UNEXPLAINED, Causes
 from tests.chaos.crowding import crowds
+from tests.chaos.fewer_runs import not_kept, superseded, too_early
 from tests.chaos.history import History, Payload, Row, is_cancelled
 from tests.chaos.world.queues import RATES
 
@@ -85,6 +89,12 @@ class Verdict:
     rated: int = 0
     overfull: list[str] = field(default_factory=list)
     overfull_explained: int = 0
+    #: Payloads that a higher one has superseded, and runs of what should have been; starts within a throttle, and those
+    #: that a stopped process explains.
+    superseded: int = 0
+    not_kept: list[str] = field(default_factory=list)
+    too_early: list[str] = field(default_factory=list)
+    too_early_explained: int = 0
     #: The same, when faults have struck so often while they ran that it looks as if they had.
     framed: int = 0
     #: Tags that are counted otherwise than jobs have them.
@@ -108,6 +118,8 @@ class Verdict:
             or self.started_paused
             or self.crowded
             or self.overfull
+            or self.not_kept
+            or self.too_early
         )
 
 
@@ -123,6 +135,8 @@ def check(history: History, *, may_lose: bool = False) -> Verdict:
     )
     causes = Causes(history)
     written = {(*row, number) for row, records in history.rows.items() for number in _written(records)}
+    gone = superseded(history, written | history.morgue | history.queued) - written
+    verdict.superseded = len(gone)
     lost = [
         payload
         for payload, push in history.pushes.items()
@@ -130,11 +144,12 @@ def check(history: History, *, may_lose: bool = False) -> Verdict:
         and payload not in written
         and payload not in history.morgue
         and payload not in history.queued
+        and payload not in gone
         and not is_cancelled(history, payload)
     ]
     _judge_losses(verdict, lost, history, causes, may_lose=may_lose)
     for row, records in history.rows.items():
-        owed = _owed(history, row, set(lost))
+        owed = _owed(history, row, set(lost) | gone)
         # A failover may have lost their push, though a node had them in hand.
         acked_at = {number: history.pushes[*row, number].acked_at for number in owed}
         shaky = {number for number in owed if may_lose and causes.before_failover(acked_at[number]) is not None}
@@ -150,6 +165,14 @@ def check(history: History, *, may_lose: bool = False) -> Verdict:
     verdict.crowded_explained = len(found) - len(verdict.crowded)
     for queue, rate in RATES.items():
         _check_rate(verdict, queue, rate, history, causes)
+        if row[0] in history.keeping:
+            verdict.not_kept += not_kept(row, records, history, causes)
+        if row[0] in history.throttles:
+            for what, is_explained in too_early(row, records, history, causes):
+                if is_explained:
+                    verdict.too_early_explained += 1
+                else:
+                    verdict.too_early.append(what)
     return verdict
 
 

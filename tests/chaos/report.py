@@ -28,6 +28,7 @@ COUNTED = (
     "disordered_by_failover", "still_queued", "out_of_order", "overlaps", "overlaps_refused", "innocents_buried",
     "framed", "resumed", "stale_checkpoints", "cancelled", "came_back", "miscounted_tags", "paused_queues",
     "started_paused", "started_paused_explained", "rated", "overfull", "overfull_explained",
+    "superseded", "not_kept", "too_early", "too_early_explained",
 )  # fmt: skip
 
 
@@ -65,6 +66,10 @@ def figures(verdict: Verdict, faults: Counter[str], seconds: float, on: str, see
         "rated": verdict.rated,
         "overfull": len(verdict.overfull),
         "overfull_explained": verdict.overfull_explained,
+        "superseded": verdict.superseded,
+        "not_kept": len(verdict.not_kept),
+        "too_early": len(verdict.too_early),
+        "too_early_explained": verdict.too_early_explained,
         "duplicates": dict(verdict.duplicates.most_common()),
         "unexplained": len(verdict.unexplained),
         "good": verdict.is_good,
@@ -118,6 +123,8 @@ def violations(verdict: Verdict) -> list[str]:
     found += [f"paused: {what}" for what in verdict.started_paused[:SHOWN]]
     found += [f"crowded: {what}" for what in verdict.crowded[:SHOWN]]
     found += [f"overfull: {what}" for what in verdict.overfull[:SHOWN]]
+    found += [f"not kept: {what}" for what in verdict.not_kept[:SHOWN]]
+    found += [f"too early: {what}" for what in verdict.too_early[:SHOWN]]
     if not verdict.performed:
         found.append("nothing was performed: see what the logs say")
     if verdict.queued:

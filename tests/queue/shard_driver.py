@@ -108,7 +108,9 @@ class ShardDriver:
         return self.push_all((id, payload, score, perform_in, tags, tenant))
 
     def push_all(self, *rows: Sequence[Any]) -> tuple[int, int]:
-        """Pushes rows of id, payload, score, perform_in, tags, tenant in one call; what is left out has its default."""
+        """
+        Pushes rows of id, payload, score, perform_in, tags, tenant, fewer in one call; those left out have defaults.
+        """
         jobs = [_encoded(*row) for row in rows]
         return self.caller.run(push_call(self.shard, jobs))
 
@@ -223,6 +225,7 @@ def _encoded(
     perform_in: float | str = "",
     tags: str = "",
     tenant: str = "",
+    fewer: str = "",
 ) -> EncodedJob:
     return EncodedJob(
         id.encode("utf-8", KEPT_BYTES),
@@ -231,4 +234,5 @@ def _encoded(
         perform_in if isinstance(perform_in, str) else f"{perform_in:.6f}",
         tags,
         tenant,
+        fewer,
     )

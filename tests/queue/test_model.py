@@ -24,6 +24,7 @@ from tests.queue.model.history import (
     HAPPENINGS,
     JOURNEYS,
     WITH_DECISIONS,
+    WITH_FEWER,
     WITH_HOLDS,
     WITH_LANES,
     WITH_PAUSES,
@@ -133,8 +134,10 @@ def test_a_mutant_is_found_out_by_what_it_breaks(shard, clock, monkeypatch, name
 def happenings_for(name: str) -> Sequence[str]:
     """The histories in which a mutant is likely to be found out."""
     if mutants.MUTANTS[name].is_of_decisions:
-        is_of_all = mutants.MUTANTS[name].file == "put_back.lua" or name.startswith(("held", "lane"))
+        is_of_all = mutants.MUTANTS[name].file == "put_back.lua" or name.startswith(("held", "lane", "limited"))
         return EVERYTHING if is_of_all else WITH_DECISIONS
+    if mutants.MUTANTS[name].file == "fewer.lua" or name.startswith("fewer"):
+        return WITH_FEWER
     for begin, happenings in (("paused", WITH_PAUSES), ("held", WITH_HOLDS), ("lane", WITH_LANES)):
         if name.startswith(begin):
             return happenings

@@ -57,7 +57,7 @@ def test_stats_are_a_table_or_json(lowkiq: Run, queue: type[Worker]) -> None:
     assert told["length"] == told["fresh"] == told["merged"] == 1 and told["pushed"] == 2
     assert set(told) == {
         "length", "due", "scheduled", "fresh", "retries", "waiting", "busy", "claims", "morgue_length", "lag",
-        "processed", "failed", "pushed", "merged", "paused", "restless",
+        "processed", "failed", "pushed", "merged", "superseded", "paused", "restless",
         "held", "blocked", "blocked_since",
     }  # fmt: skip
 

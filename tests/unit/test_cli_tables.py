@@ -85,4 +85,4 @@ def test_sentences_are_wrapped_and_what_is_short_stays_whole(monkeypatch, capsys
 
 def test_where_there_is_room_a_queue_has_one_row():
     table = tables.of_queues({"invoices": QUEUE})
-    assert tables.fitted(table, Console(width=240)) is table
+    assert tables.fitted(table, Console(width=300)) is table

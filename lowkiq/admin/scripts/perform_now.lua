@@ -1,5 +1,5 @@
 -- perform_now: make queued jobs due, in the order of their ids here. Those that are due already keep their place, also
--- parked ones; and blocked ones stay blocked (claimed.lua).
+-- parked ones; and blocked ones stay blocked (claimed.lua). No throttle holds any of the others back (fewer.lua).
 -- Repeating it changes nothing.
 -- KEYS  1 shard prefix
 -- ARGV  1 layout, then ids
@@ -19,6 +19,7 @@ for i = 2, #ARGV do
   local id = ARGV[i]
   local perform_in = redis.call('ZSCORE', P .. 'due', id)
   local is_later = perform_in and tonumber(perform_in) < tonumber(NEVER) and tonumber(perform_in) > now / 1000000
+  if perform_in and tonumber(perform_in) < tonumber(NEVER) then redis.call('ZREM', P .. 'spaced', id) end
   if is_later then
     -- A compact record is of a job that is due, unless the clock was set back; then it is written in full.
     redis.call('HSET', P .. 'payloads', id, payloads_get(P .. 'payloads', id))

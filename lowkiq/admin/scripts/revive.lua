@@ -7,6 +7,7 @@
 --@ payloads move
 --@ tags copy drop
 --@ claimed by_hand never
+--@ fewer keeping
 --@ notes note
 --@ lanes hint
 --@ bell ring
@@ -23,7 +24,13 @@ for i = 3, #ARGV do
     local error = redis.call('HGET', P .. 'morgue:errors', id)
     local is_told = error and error ~= BY_HAND and redis.call('HEXISTS', P .. 'errors', id) == 0
     if is_told then redis.call('HSET', P .. 'errors', id, error) end
-    if payloads_move(P .. 'morgue:payloads', P .. 'payloads', id, tonumber(ARGV[2])) > 0 then
+    local left = 0
+    if keep_with(P, id, redis.call('HGET', P .. 'morgue:payloads', id), P .. 'morgue:payloads:' .. id) then
+      redis.call('HDEL', P .. 'morgue:payloads', id)
+    else
+      left = payloads_move(P .. 'morgue:payloads', P .. 'payloads', id, tonumber(ARGV[2]))
+    end
+    if left > 0 then
       reply[#reply + 1] = id
     else
       redis.call('ZREM', P .. 'morgue', id)

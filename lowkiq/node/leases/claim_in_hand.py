@@ -119,6 +119,8 @@ class ClaimInHand(ABC):
         self._spoiled = list(claim.spoiled)
         #: What else the ids of spoiled payloads hold, and jobs that are kept from starting.
         self._released = list(dict.fromkeys(row.id for row in claim.spoiled)) if claim.spoiled else []
+        #: Those of them that had started.
+        self._stopped: set[str] = set()
         #: The ids of its jobs that somebody has cancelled, and when that became known (monotonic).
         self.cancelled: Mapping[str, float] = {}
         #: Since when the first outcome has waited to be settled (monotonic).
@@ -353,6 +355,7 @@ class ClaimInHand(ABC):
         if failures.limited and self.is_rated:
             self.lease.gate.note_limited(self._granted, failures.limited)
             self.startable_until = -math.inf
+        self._stopped.update(failures.released)
         self._note_spoiled(failures.spoiled)
 
     def _note_spoiled(self, spoiled: Sequence[Spoiled]) -> None:
@@ -380,4 +383,5 @@ class ClaimInHand(ABC):
             limited=[Snoozed(id, max(at - now, 0.0), "limited") for id, at in self._limited],
             rest=rest,
             has_several=self._has_several,
+            stopped=[id for id in self._released if id in self._stopped] if self._stopped else (),
         )

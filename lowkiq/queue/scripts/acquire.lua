@@ -66,7 +66,7 @@ local function restore()
     if not is_blocked(P, id) then redis.call('ZREM', P .. 'blocked', id) end
   end
   if redis.call('EXISTS', P .. 'due') == 0 then
-    redis.call('UNLINK', P .. 'checkpoints')
+    redis.call('UNLINK', P .. 'checkpoints', P .. 'rules', P .. 'debounced')
     drop_left(P, 'tags')
     drop_lanes(P)
   end
@@ -77,7 +77,7 @@ end
 if is_foreign and not abandoned then note(P, ran and 'death' or 'lease_lost', '', holder) end
 local restored, buried = 0, 0
 local has_rare = redis.call('EXISTS', P .. 'claim', P .. 'asides', P .. 'behind', P .. 'cancels', P .. 'checkpoints',
-  P .. 'claimed_tags', P .. 'tags', P .. 'paused', P .. 'blocked', P .. 'tenants') > 0
+  P .. 'claimed_tags', P .. 'tags', P .. 'paused', P .. 'blocked', P .. 'tenants', P .. 'rules', P .. 'debounced') > 0
 if has_rare then restored, buried = restore() end
 
 -- TIME keeps epochs rising (I2) even when Redis has lost its last writes.

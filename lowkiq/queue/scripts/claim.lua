@@ -25,6 +25,7 @@ local FIRST_STEP, LAST_STEP = 4, 32 -- payloads read at a time: a thousand large
 --@ claimed running set_aside
 --@ parking park
 --@ holding park
+--@ fewer spaced start
 --@ notes note
 
 local FEW = 16 -- jobs that a claim of few looks at
@@ -101,7 +102,8 @@ if layout_refusal then return layout_refusal end
 if tonumber(number) <= last_claim then return refuse('STALE', 'claim ' .. last_claim .. ' came later') end
 -- Rare ones; one command tells that there is none of them.
 local has_rare = redis.call('EXISTS', P .. 'claim', P .. 'crashes', P .. 'retries', P .. 'asides', P .. 'checkpoints',
-  P .. 'tags', P .. 'watch', P .. 'tracks', P .. 'paused', P .. 'held', P .. 'lanes', P .. 'lanes_later') > 0
+  P .. 'tags', P .. 'watch', P .. 'tracks', P .. 'paused', P .. 'held', P .. 'lanes', P .. 'lanes_later', P .. 'rules',
+  P .. 'spaced', P .. 'debounced') > 0
 if has_rare and redis.call('EXISTS', P .. 'paused') == 1 then return refuse('PAUSED', 'nothing is claimed') end
 local has_others = has_rare and redis.call('EXISTS', P .. 'claim', P .. 'asides') > 0
 local others = has_others and claims_in_hand(P, last_claim) or {}
@@ -135,6 +137,12 @@ if has_held and count > 0 then
   local parked = park_held(P, ids, count)
   if parked > 0 then ids, count, first, last, next_due = find(P, now, count - parked, ids) end
 end
+local clock = has_rare and now_us()
+local has_spaced = has_rare and is_any_spaced(P, clock)
+if has_spaced and count > 0 then
+  local off = put_off(P, ids, count, now, clock)
+  if off > 0 then ids, count, first, last, next_due = find(P, now, count - off, ids) end
+end
 if count == 0 then
   next_due = next_due or known(redis.call('ZRANGE', P .. 'due', 0, 0, 'WITHSCORES')[2] or '')
   local marks = {'claim', number}
@@ -142,7 +150,8 @@ if count == 0 then
   if next_due == '' or tonumber(next_due) > tonumber(stamp(now)) then
     marks[3], marks[4] = 'waiting', next_due == '' and 'inf' or next_due
   end
-  if not (has_others or has_held or ARGV[10]) then marks[5], marks[6] = 'open', epoch .. ' ' .. number end
+  local is_open = not (has_others or has_held or has_spaced or ARGV[10])
+  if is_open then marks[5], marks[6] = 'open', epoch .. ' ' .. number end
   redis.call('HSET', P .. 'owner', unpack(marks))
   return {stamp(now), next_due, {}, '0'}
 end
@@ -254,6 +263,12 @@ if has_rare and claimed > 0 and redis.call('EXISTS', P .. 'tags') == 1 then
       end
     end
   end
+end
+
+if has_rare and claimed > 0 and redis.call('EXISTS', P .. 'rules', P .. 'debounced') > 0 then
+  local started = {}
+  for i = 1, claimed, 2 do started[#started + 1] = found[i] end
+  note_starts(P, started, clock)
 end
 
 if has_rare and is_noting(P) then

@@ -1,9 +1,10 @@
 -- push: put payloads into the queue. Repeating it while they are still queued changes nothing but the counters.
 -- KEYS  shard prefixes, e.g. lowkiq:{orders:7}: (on Cluster one)
 -- ARGV  1 layout (shards_count), 2 how many words a job has: 2 if all scores and times are the default and none has tags,
---       4 if none has tags, else 5; and one more, 3 or 6, if any has a tenant; then if there are several keys the number of
---       jobs for each of them, and then for each job: id, payload, score ('' = after the last default one), perform_in
---       ('' = now, '+' and seconds = so long after now), tags (tags.lua), tenant (lanes.lua)
+--       4 if none has tags, else 5; one more, 3 or 6, if any has a tenant; 7 if any runs less often; then if there are
+--       several keys the number of jobs for each of them, and then for each job: id, payload, score ('' = after the last
+--       default one), perform_in ('' = now, '+' and seconds = so long after now), tags (tags.lua), tenant (lanes.lua), how
+--       it runs less often (fewer.lua)
 -- returns {new, merged} of all together, and if there are several keys the error of the first one that has refused its
 --       jobs: the others have theirs   errors: LAYOUT (the queue has another shards_count), NEWER (and a layout of a
 --       newer Lowkiq)
@@ -59,6 +60,7 @@ end
 --@ payloads add bulk_write chunk
 --@ tags add drop
 --@ notes note
+--@ fewer parse rule due keep
 local width, clock = tonumber(ARGV[2]), now_us()
 
 -- Most pushes have default scores and times, and none of their ids is queued: how many the index takes tells it.
@@ -109,9 +111,10 @@ local function push_each(P, at, count, now, last_score, was_set_back, is_noted)
   end
 
   for number = 1, count do
-    local id, payload, given, perform_in, tags = ARGV[at], ARGV[at + 1], '', '', ''
+    local id, payload, given, perform_in, tags, fewer = ARGV[at], ARGV[at + 1], '', '', '', nil
     if width > 3 then given, perform_in = ARGV[at + 2], ARGV[at + 3] end
     if width > 4 then tags = ARGV[at + 4] end
+    if width > 6 and ARGV[at + 6] ~= '' then fewer = parse_fewer(ARGV[at + 6]) end
     at = at + width
     -- Each job has a place behind all that came before it, whatever its score. It is due there, or so long after it; if
     -- the clock was set back, that lies ahead, and its place is by the clock.
@@ -126,8 +129,23 @@ local function push_each(P, at, count, now, last_score, was_set_back, is_noted)
       add_tags(P, 'tags', id, tags)
     end
     if is_noted then note(P, 'pushed', id, '', is_queued and 'merged' or '') end
+    local moves_to = nil
+    if fewer then
+      set_rule(P, id, fewer)
+      if perform_in == '' then moves_to = fewer_due(P, id, fewer, place, is_queued) end
+    end
     if is_queued then
-      payloads_add(P .. 'payloads', id, score, payload)
+      if fewer and fewer.keeps_one then
+        keep_one(P, id, fewer.keep, score, payload)
+      else
+        payloads_add(P .. 'payloads', id, score, payload)
+      end
+      if moves_to then
+        redis.call('ZADD', P .. 'due', stamp(moves_to), id)
+        earliest = math.min(earliest, moves_to)
+      end
+    elseif moves_to then
+      queue(id, stamp(moves_to), moves_to, score .. ':' .. payload)
     elseif perform_in ~= '' then
       if string.sub(perform_in, 1, 1) == '+' then perform_in = stamp(place + perform_in * 1000000) end
       queue(id, perform_in, tonumber(perform_in) * 1000000, score .. ':' .. payload)
@@ -144,7 +162,7 @@ end
 -- Few pushes have tenants: all that they need is made here.
 local function give_tenants(P, at, count)
 --@ lanes join
-  join_lanes(P, at, count, width)
+  join_lanes(P, at, count, width, width == 3 and 2 or 5)
 end
 
 -- Puts `count` jobs, whose first word is ARGV[at], into a shard. Returns a refusal, or nil and how many of them are new.
@@ -169,14 +187,14 @@ local function push(P, at, count)
   if is_noted or not (may_be_new and push_new(P, at, count, first)) then
     new, last_score, earliest = push_each(P, at, count, now, last_before, was_set_back, is_noted)
   end
-  if width % 3 == 0 then give_tenants(P, at, count) end
+  if width == 3 or width > 5 then give_tenants(P, at, count) end
   last_score = math.max(last_score, now)
   -- Redis itself would print these numbers in ten times the time.
   local scored, counted = string.format('%d', last_score), string.format('%d', pushed + count)
   redis.call('HSET', P .. 'meta', 'last_score', scored, 'pushed', counted)
   if new < count then redis.call('HINCRBY', P .. 'meta', 'merged', count - new) end
   if seen_before then see(P, now, was_set_back, tonumber(seen_before)) end
-  if new > 0 then ring(P, earliest, was_set_back and now or last_score) end
+  if earliest < math.huge then ring(P, earliest, was_set_back and now or last_score) end
   return nil, new
 end
 

@@ -6,7 +6,8 @@
 --       5 '1' if any of those may hold several payloads; then lists, each with its length in front:
 --       spoiled (payloads that can't be decoded): id, payload, error · acked: id · released: id ·
 --       failed: id, retry_count, delay in seconds, error · snoozed: id, delay in seconds, 'snoozed' or, of one that has not
---       run, as its rate did not let it, 'limited' · ended: id, error, fate (below)
+--       run, as its rate did not let it, 'limited' · ended: id, error, fate (below) · ran, which may be left out: those of
+--       the released that had started
 -- returns {acked, failed, buried, next due or '', now}   errors: FENCED, INVALID (a number can't be one)
 
 -- Most settles end a claim of which every job is done, and had one payload. They are done here, before functions are made
@@ -20,7 +21,7 @@ if #ARGV == 11 and ARGV[4] == 'ack' and ARGV[5] == '0' then
   local now = time[1] * 1000000 + time[2]
   local is_usual = is_ours and last_score <= now
     and redis.call('EXISTS', P .. 'crashes', P .. 'errors', P .. 'cancels', P .. 'checkpoints', P .. 'claimed_tags', P .. 'watch',
-      P .. 'tracks', P .. 'tenants') == 0
+      P .. 'tracks', P .. 'tenants', P .. 'rules') == 0
   if is_usual then
     local acked = redis.call('LLEN', P .. 'claim') / 2
     -- The first write is one that Redis does not refuse when memory is full.
@@ -36,6 +37,7 @@ end
 --@ shard clock owner oom
 --@ claimed find restore newer acquit forget over never
 --@ parking unpark
+--@ fewer unspace
 --@ cancelling mark
 --@ payloads fold
 --@ bell oldest_due
@@ -64,6 +66,10 @@ at = at + 1 + ARGV[at] * 4
 for i = at + 2, at + ARGV[at] * 3, 3 do
   if not is_finite(ARGV[i]) then return refuse('INVALID', 'delay ' .. ARGV[i] .. ' of a snoozed job') end
 end
+
+for _ = 1, 2 do at = at + 1 + ARGV[at] * 3 end
+local ran = {}
+for i = at + 1, #ARGV do ran[ARGV[i]] = true end
 
 local acked, failed, buried = 0, 0, 0
 
@@ -101,7 +107,7 @@ local is_known_elsewhere
 local function is_any_known_elsewhere()
   if is_known_elsewhere == nil then
     is_known_elsewhere = redis.call('EXISTS', P .. 'crashes', P .. 'errors', P .. 'behind', P .. 'cancels',
-      P .. 'checkpoints', P .. 'claimed_tags', P .. 'tenants') > 0
+      P .. 'checkpoints', P .. 'claimed_tags', P .. 'tenants', P .. 'rules') > 0
   end
   return is_known_elsewhere
 end
@@ -124,6 +130,7 @@ end
 local function give_back(id)
   local perform_in, retry_count, held = take(id)
   if held then requeue(P, id, held, perform_in, retry_count) end
+  if held and not ran[id] then unspace(P, id) end
   if held then note(P, 'released', id, ARGV[1]) end
 end
 
@@ -149,7 +156,7 @@ local function snooze(id, delay, kind)
   local _, retry_count, held = take(id)
   if not held then return end
   requeue(P, id, held, due_after(delay), retry_count)
-  if kind == 'snoozed' then acquit(P, id) end
+  if kind == 'snoozed' then acquit(P, id) else unspace(P, id) end
   note(P, kind, id, ARGV[1])
 end
 
@@ -174,7 +181,7 @@ local function split_off(id, held)
     local lowest = redis.call('ZPOPMIN', P .. 'claim:' .. id)
     payload, score = lowest[1], lowest[2]
     requeue(P, id, '*', due_after(0), -1)
-    payloads_fold(P .. 'payloads', id)
+    if redis.call('HGET', P .. 'payloads', id) == '*' then payloads_fold(P .. 'payloads', id) end
   else
     score, payload = split(held)
   end

@@ -31,6 +31,7 @@ GLOSSARY: Final = (
             ("processed", "Jobs that were performed to their end, or their number a second."),
             ("failed", "Tries that ended with an error; each may be tried again."),
             ("merged", "The share of the pushed payloads that joined an id queued already: one run for several."),
+            ("superseded", "Merged and dropped: only the payload with the highest score, or the lowest, is kept."),
             ("paused", "Somebody has stopped a queue: nothing of it starts until it is resumed. Pushes go on."),
             ("max_running", "Batches of a queue that may run at once, on all nodes: further ones wait for a place."),
             ("claim", "Jobs that a node has taken from a shard and not settled yet."),

@@ -64,7 +64,10 @@ class Producer:
         self._app = Lowkiq(client_pool_size=1)
         self._workers = {
             queue.name: self._app.worker(
-                queue_name=queue.name, shards_count=queue.shards_count, fair_by=_tenant_of if queue.is_fair else None
+                queue_name=queue.name,
+                shards_count=queue.shards_count,
+                fair_by=_tenant_of if queue.is_fair else None,
+                **queue.fewer,
             )(lambda _: None)
             for queue in self._load.queues
         }

@@ -6,7 +6,7 @@ import random
 from collections.abc import Mapping
 from typing import Any, Final, Literal, NamedTuple
 
-from lowkiq import Rate
+from lowkiq import Debounce, Rate
 
 MAX_RETRY_COUNT: Final = 4
 #: The share of payloads of a blocking queue that fail once.
@@ -39,6 +39,17 @@ class Queue(NamedTuple):
     rate: Rate | None = None
     #: Its producers are tenants, with more and with fewer ids, that get equal shares.
     is_fair: bool = False
+    #: Only the last payload of an id is kept; seconds between two starts of an id; and seconds that it waits for a
+    #: pause in its pushes, at least and at most.
+    keeps_last: bool = False
+    throttle: float | None = None
+    debounce: tuple[float, float] | None = None
+
+    @property
+    def fewer(self) -> dict[str, Any]:
+        """Options of its worker for fewer runs, which producers must know, too."""
+        debounce = Debounce(*self.debounce) if self.debounce else None
+        return {"keep": "last" if self.keeps_last else "all", "throttle": self.throttle, "debounce": debounce}
 
 
 class Trouble(NamedTuple):
@@ -90,6 +101,8 @@ LOADS: Final[Mapping[str, Load]] = {
             Queue("limited-tasks", 2, 1, is_scored=True, seconds=(0, 0.1), share=0.05, runs="as tasks", max_running=3),
             Queue("rated", 3, 2, is_scored=True, seconds=(0, 0.01), share=0.02, rate=Rate(30, per=10)),
             Queue("fair", 2, 3, is_scored=True, seconds=(0, 0.02), share=0.1, is_fair=True),
+            Queue("kept", 3, 5, is_scored=True, seconds=(0, 0.05), share=0.1, keeps_last=True),
+            Queue("throttled", 3, 5, is_scored=False, seconds=(0, 0.01), share=0.1, throttle=2, debounce=(0.2, 1)),
             # Longer than a lease.
             Queue("longest", 2, 1, is_scored=True, seconds=(1.1, 2), share=0.003),
         ),

@@ -17,7 +17,7 @@ from typing import Any
 
 import redis
 
-from lowkiq import Bury, Decision, Discard, Lowkiq, PartialFailure, Rate, RateLimited, Snooze, Worker, current
+from lowkiq import Bury, Debounce, Decision, Discard, Lowkiq, PartialFailure, Rate, RateLimited, Snooze, Worker, current
 from lowkiq.errors import CheckpointFailed
 from lowkiq.job import NewJob, shard_of
 from lowkiq.node import lease_keeper
@@ -32,7 +32,9 @@ SUSPECTS = ("suspect 0", "suspect 1", "suspect 2", "suspect 3")
 FIRST = (
     *(NewJob(id=id, payload=1) for id in SUSPECTS),
     *(NewJob(id="several", payload=n, score=n, tags=["eu", "several"]) for n in (1, 2, 3)),
-    NewJob(id="fails once", payload=1, tags=["eu"]),
+    NewJob(id="fails once", payload=1, tags=["eu"], keep="last", throttle=0.001),
+    *(NewJob(id="kept", payload=n, score=n, keep="last", debounce=Debounce(0.01, at_most=0.1)) for n in (1, 2, 3)),
+    *(NewJob(id="spared", payload=n, score=n, tags=["us"], throttle=0.001) for n in (1, 2)),
     *(NewJob(id="fails", payload=n, score=n, tags=["eu", "fails"]) for n in (1, 2)),
     NewJob(id="undecodable", payload=666),
     *(NewJob(id="snoozes", payload=n, score=n, tags=["eu"]) for n in (1, 2)),
@@ -270,7 +272,7 @@ class Scenario:
         rows = [json.loads(row) for row in self.connect().lrange(f"{self.own}:records", 0, -1)]
         ended = Counter((id, payload) for what, _, id, payload in rows if what == "end")
         expected = {(job["id"], job["payload"]) for job in FIRST} | {("last", NUMBERS[last])}
-        expected.remove(("cancelled", 1))
+        expected -= {("cancelled", 1), *(("kept", n) for n in (1, 2))}
         buried = {(id, payload) for id, payloads in MORGUE.items() for payload in payloads}
         wrongs = [f"lost: {missing}" for missing in expected - buried - ended.keys()]
         twice = {id for (id, _), times in ended.items() if times > 1}

@@ -20,7 +20,7 @@ from tests.queue.model.messages import Message
 from tests.queue.model.people import DECIDED, MOST, UNKNOWN, NodeAgent, act, hold, pause, unblock, undo
 from tests.queue.model.shard_model import ShardModel
 from tests.queue.model.shard_rules import Ran
-from tests.queue.model.shard_state import SECOND, Delay, ShardState, bell_of, read_state
+from tests.queue.model.shard_state import SECOND, Asked, Delay, ShardState, bell_of, read_state
 from tests.queue.model.virtual_clock import BEGINNING, VirtualClock
 from tests.queue.shard_driver import ShardDriver
 
@@ -70,9 +70,15 @@ WITH_PAUSES = (*HAPPENINGS, *["pause"] * 4, *["rest"] * 3)
 WITH_HOLDS = (*HAPPENINGS, *["hold"] * 6)
 #: Where handlers decide what becomes of their jobs, too; and all of it.
 WITH_DECISIONS = (*HAPPENINGS, *["decide"] * 6, *["unblock"] * 3)
+#: Where pushes ask for fewer runs, too.
+WITH_FEWER = (*WITH_UNDO, *["push_fewer"] * 8)
+WAITS = (None, None, (SECOND, 3 * SECOND), (5 * SECOND, 16 * SECOND), (30 * SECOND, 30 * SECOND))
+THROTTLES = (None, None, 5 * SECOND, 60 * SECOND, 0)
+KEEPS = ("", "", "last", "last", "first", "all")
 EVERYTHING = (
-    *WITH_UNDO, *["pause"] * 4, *["rest"] * 3, *["hold"] * 4, *["decide"] * 4, *["unblock"] * 2, *["push_fairly"] * 6,
-)  # fmt: skip
+    *(*WITH_UNDO, *["push_fewer"] * 4, *["pause"] * 4, *["rest"] * 3, *["hold"] * 4, *["decide"] * 4),
+    *(*["unblock"] * 2, *["push_fairly"] * 6),
+)
 #: Where ids have tenants, which take turns.
 WITH_LANES = (*HAPPENINGS, *["push_fairly"] * 8, *["work"] * 4)
 
@@ -122,6 +128,7 @@ class History:
         if by_lanes:
             expected = self.claim_like(message, reply, before)
         self.model.forget_tenants()
+        self.witness.now = self.clock.now
         self.witness.see(message, reply, before, self.state)
         assert messages.rounded(reply) == messages.rounded(expected), f"{message} was told {reply}, not {expected}"
         assert self.state == self.model.state, f"after {message}"
@@ -189,6 +196,17 @@ class History:
         rows = [(*self.new_row(random)[:5], random.choice(TENANTS)) for _ in range(random.choice([1, 1, 2, 4]))]
         if self.send(messages.push(RIGHT, rows), journey) == UNKNOWN and random.random() < 0.5:
             self.send(self.sent[-1], "well")
+
+    def push_fewer(self, random: Random, journey: str) -> None:
+        rows = [self.new_row(random) for _ in range(random.choice([1, 1, 2, 4]))]
+        asked = [self.some_asked(random) for _ in rows]
+        message = messages.push(RIGHT if self.state.layout != OLD else OLD, rows, asked)
+        if self.send(message, journey) == UNKNOWN and random.random() < 0.5:
+            self.send(message, "well")
+
+    def some_asked(self, random: Random) -> Asked:
+        wait, at_most = random.choice(WAITS) or (None, 0)
+        return Asked(wait, at_most, random.choice(THROTTLES), random.choice(KEEPS))
 
     def push_apart(self, random: Random, journey: str) -> None:
         """What is left, or may be lost, is pushed again, in its order: each id's for itself."""
@@ -416,6 +434,7 @@ class History:
         assert numbers.held == len(state.held)
         assert numbers.is_at_rest == bool(told and at_rest)
         assert (numbers.processed, numbers.failed) == (state.counters["processed"], state.counters["failed"])
+        assert numbers.superseded == state.counters["superseded"]
         queued = [entry for entry in state.queued.values() if not entry.waits]
         for busy in (False, True):
             (due_in,) = self.shard.caller.run(peek([self.shard.shard], [busy]))
@@ -462,7 +481,10 @@ class History:
         for _ in range(1000):
             (message,) = last.claim(_Acks(), 4, 3, 100)
             if not self.ask(last, message, "well"):
-                break
+                if not self.state.spaced:
+                    break
+                self.move_clock(61)
+                continue
             self.ask(last, last.settle(_Acks(), "ack"), "well")
         assert not self.state.queued, "what is due was not claimed"
         for id in list(self.state.morgue):

@@ -17,7 +17,7 @@ from lowkiq.queue.shard import Outcome, Owned
 from tests.queue.model.lanes_witness import LanesWitness
 from tests.queue.model.messages import FENCED, Message
 from tests.queue.model.shard_rules import suspected
-from tests.queue.model.shard_state import Entry, ShardState, lowest_first
+from tests.queue.model.shard_state import Entry, ShardState, all_asked, lowest_first
 
 #: An id and one of its payloads.
 Token = tuple[str, bytes]
@@ -32,6 +32,8 @@ class Witness:
         self._outcomes: set[tuple[int, int, str]] = set()
         self._deaths: Counter[str] = Counter()
         self._crowds: Counter[str] = Counter()
+        #: The time by Redis's clock.
+        self.now = 0
         #: Deaths in all, and in crowds, of what deletions have kept.
         self._kept_deaths: dict[tuple[str, str], tuple[int, int]] = {}
         self._pushed: Counter[Token] = Counter()
@@ -53,6 +55,7 @@ class Witness:
         self._nothing_starts_while_stopped(message, reply, before, after)
         self._what_is_blocked_waits_for_a_person(message, before, after)
         self._lanes.see(message, reply, before, after)
+        self._fewer_runs(message, before, after)
         assert after.checkpoints.keys() <= after.queued.keys() | after.claimed.keys(), "a checkpoint of nothing"
         assert not (after.open and after.waiting == math.inf and after.queued), (
             "an offer for more than nothing is wrong"
@@ -120,6 +123,7 @@ class Witness:
         pushed = _pushed(message, reply)
         ended = _ended(message, reply, before) | _cancelled(message, reply, before, after)
         were, are = _places(before), _places(after)
+        ended |= self._superseded(message, before, after, were + Counter(set(pushed)) - ended)
         for token in were.keys() | are.keys() | pushed.keys() | ended.keys():
             most = were[token] + min(pushed[token], 1) - ended[token]
             assert are[token] <= most, f"I3: {message} left {token} in {are[token]} places, from {were[token]}"
@@ -277,7 +281,8 @@ class Witness:
             self._acquit(id)
         else:
             queued = after.queued[id].payloads if id in after.queued else {}
-            assert entry.payloads.keys() <= queued.keys(), f"I7: {id}, {was_alone=}, has killed but {died} nodes"
+            is_back = queued if after.rules.get(id, (None, ""))[1] else entry.payloads.keys() <= queued.keys()
+            assert is_back, f"I7: {id}, {was_alone=}, has killed but {died} nodes"
 
     # ── I8 ──────────────────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -317,9 +322,54 @@ class Witness:
     @staticmethod
     def _what_is_blocked_waits_for_a_person(message: Message, before: ShardState, after: ShardState) -> None:
         for id in [id for id, entry in before.queued.items() if entry.blocked]:
-            assert id not in after.claimed, f"what is blocked runs: {id}"
+            # It may have been put back while its id ran.
+            assert id not in after.claimed.keys() - before.claimed.keys(), f"what is blocked runs: {id}"
             if id in after.queued and message.script != "unblock":
                 assert after.queued[id].blocked, f"what is blocked goes on by itself: {id}"
+
+    # ── fewer runs ──────────────────────────────────────────────────────────────────────────────────────────────────
+
+    def _fewer_runs(self, message: Message, before: ShardState, after: ShardState) -> None:
+        early = {id for id in after.claimed.keys() - before.claimed.keys() if before.spaced.get(id, 0) > self.now}
+        assert not early, f"throttle: {early} start before their time"
+        assert not (after.open and after.spaced), f"throttle: {message} left an open claim"
+        assert after.rules.keys() <= after.queued.keys() | after.claimed.keys(), "a rule of nothing"
+        assert after.debounced.keys() <= after.queued.keys(), "debounced and not queued"
+        if message.script != "push":
+            return
+        for id in before.queued.keys() & after.queued.keys():
+            entry, moved = before.queued[id], after.queued[id].due
+            at, latest = before.debounced.get(id, (None, 0))
+            may_move = entry.due == at and entry.retry_count < 0 and not entry.waits
+            assert moved == entry.due or may_move, f"debounce: {message} moved {id}, which waits for something else"
+            assert moved in {entry.due, *after.spaced.values()} or moved <= latest, f"debounce: {id} later than at most"
+
+    @staticmethod
+    def _superseded(message: Message, before: ShardState, after: ShardState, most: Counter[Token]) -> Counter[Token]:
+        """What `keep` has dropped: it is counted, and no higher one of its id, or lower one, is kept in its place."""
+        lost = most.keys() - _places(after).keys()
+        told = after.counters["superseded"] - before.counters["superseded"]
+        dropped: Counter[Token] = Counter()
+        for id, payload in lost:
+            rows = message.details.get("rows", ())
+            asked = zip(rows, all_asked(rows, message.details.get("asked", ())), strict=True)
+            keeps = {after.rules.get(id, (None, ""))[1], *(fewer.keep for row, fewer in asked if row[0] == id)}
+            if not keeps & {"last", "first"} or id not in after.queued:
+                continue
+            dropped[id, payload] = most[id, payload]
+            if len(keeps) > 1:
+                continue  # of equal payloads those that are not kept so have the lower score
+            keep = "last" if "last" in keeps else "first"
+            score = (max if keep == "last" else min)(after.queued[id].payloads.values())
+            scores = [
+                entries[id].payloads[payload]
+                for entries in (before.queued, before.claimed)
+                if id in entries and payload in entries[id].payloads
+            ] + [row[2] for row in rows if row[:2] == (id, payload) and row[2] is not None]
+            best = (max if keep == "last" else min)(scores, default=score)
+            assert best <= score if keep == "last" else best >= score, f"keep: {message} kept {score} and not {best}"
+        assert len(dropped) <= told, f"keep: {message} has counted {told} superseded ones of {dropped}"
+        return dropped
 
     # ── what is cancelled ───────────────────────────────────────────────────────────────────────────────────────────
 

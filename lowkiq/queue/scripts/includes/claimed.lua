@@ -131,6 +131,7 @@ end
 --- requeue
 --@ payloads add absorb
 --@ parking parked
+--@ fewer keeping
 --@ tags copy drop
 --@ lanes hint
 local function claimed_into(P, key, id, held)
@@ -144,7 +145,7 @@ end
 -- The failed-job merge rule: what comes back from a claim brings its perform_in and retry_count along, for what waited
 -- behind it, too.
 local function requeue(P, id, held, perform_in, retry_count)
-  claimed_into(P, P .. 'payloads', id, held)
+  if not keep_with(P, id, held, P .. 'claim:' .. id) then claimed_into(P, P .. 'payloads', id, held) end
   copy_tags(P, 'claimed_tags', 'tags', id)
   drop_tags(P, 'claimed_tags', {id})
   redis.call('ZADD', P .. 'due', perform_in, id)
@@ -168,17 +169,20 @@ end
 --- forget
 --@ claimed acquit
 --@ tags drop
--- Runs of these ids are done with: forgets their deaths, their last errors, what they have kept, and their tags.
+--@ fewer forget
+-- Runs of these ids are done with: forgets their deaths, their last errors, what they have kept, their tags and rules.
 local function forget(P, ...)
   acquit(P, ...)
   redis.call('HDEL', P .. 'errors', ...)
   redis.call('HDEL', P .. 'checkpoints', ...)
   drop_tags(P, 'claimed_tags', {...})
+  forget_rules(P, {...})
 end
 
 --- restore
 --@ claimed read parse bury newer requeue forget over
 --@ cancelling mark
+--@ fewer unspace
 --@ lanes forget
 --@ notes note
 -- Returns a whole claim to the queue, but for the cancelled, and the doomed, by whose deaths the morgue knows them.
@@ -202,6 +206,7 @@ local function restore_claim(P, now, claim, doomed, kind)
       buried = buried + 1
     else
       requeue(P, id, held, perform_in, retry_count)
+      if not kind then unspace(P, id) end
       note(P, kind or 'released', id, '')
       restored = restored + 1
     end
@@ -234,6 +239,7 @@ local function unqueue(P, id)
   redis.call('ZREM', P .. 'retries', id)
   redis.call('ZREM', P .. 'blocked', id)
   redis.call('HDEL', P .. 'behind', id)
+  redis.call('HDEL', P .. 'debounced', id)
   drop_tags(P, 'tags', {id})
   drop_hint(P, id)
   if not claim_of(P, id) then forget(P, id) end
