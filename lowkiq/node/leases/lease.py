@@ -72,6 +72,8 @@ class Lease:
         #: For the pool: when the shard is to be looked at; and when it was last rung, and for what time (monotonic).
         self.due_at = math.inf
         self.rung_at, self.rung_for = 0.0, math.inf
+        #: When the oldest job that nobody has claimed is due, as far as this node knows (monotonic); for its beat.
+        self.queued_for = math.inf
 
     def follow_worker(self) -> None:
         """Goes by what the worker's options are now."""
@@ -129,6 +131,7 @@ class Lease:
             self.until = asked_at + self._ttl
             self._numbers = ClaimNumbers()
             self._rests_to = 0
+            self.queued_for = math.inf
 
     def stand_by(self, holder: str) -> bool:
         """Notes that another node has it. Returns whether that is news, and the shard this node's part."""
