@@ -2,7 +2,7 @@
 A supervisor to run as a process in tests: its nodes are the functions below instead of real ones.
 
 Usage: supervised.py BEHAVIOUR JSON, with the options, the policy's numbers, `embedded` (a bool), `web` (a function of
-web_views.py and a port), `range` (as of --nodes), and `constants` (such as {"policy.limits.DUMP_TIME": 0.1}) in the JSON.
+web_views.py and a port), `range` (as of --nodes), and `constants` (such as {"policy.limits.DUMP_TIME": 0.1}) in it.
 """
 
 from __future__ import annotations
@@ -255,11 +255,11 @@ def busy(spec: NodeSpec, beat: Tell) -> int:
 
 
 def loaded(spec: NodeSpec, beat: Tell) -> int:
-    """Is as busy as a file says, "busy free late" in milliseconds."""
+    """Is as busy as a file says, "busy full late", the last in milliseconds."""
 
     def beat_so(state: str) -> None:
-        busy, free, late = map(int, Path("load").read_text().split())
-        beat(state, busy, 7, 0, free, late)
+        busy, full, late = map(int, Path("load").read_text().split())
+        beat(state, busy, 7, 0, full, late)
 
     return obedient(spec, beat_so)
 

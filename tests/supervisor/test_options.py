@@ -58,7 +58,11 @@ def test_another_number_of_nodes_is_fine_on_the_first_machine() -> None:
         ({}, {"nodes": "2.."}, r"'2\.\.'"),
         ({}, {"nodes": "2-8"}, "'2-8'"),
         ({}, {"nodes": "2..1001"}, r"'2\.\.1001'"),
-        ({"NODE_NUMBER": "0"}, {"nodes": "2..8"}, r"--nodes 2\.\.8, but NODE_NUMBER=0 numbers .* Unset NODE_NUMBER and"),
+        (
+            {"NODE_NUMBER": "0"},
+            {"nodes": "2..8"},
+            r"--nodes 2\.\.8, but NODE_NUMBER=0 numbers .* Unset NODE_NUMBER",
+        ),
         ({"NUMBER_OF_NODES": "8"}, {"nodes": "auto"}, "--nodes auto, but NUMBER_OF_NODES=8 .* give --nodes a number"),
         ({}, {"nodes": "1..2", "burst": True}, r"--nodes 1\.\.2 goes by the load, and --burst ends"),
         ({"NODE_NUMBER": "one"}, {}, "NODE_NUMBER is 'one': .* such as jobs-3"),

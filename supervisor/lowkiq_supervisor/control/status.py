@@ -148,7 +148,7 @@ def _of_slot(slot: Slot, *, beats: bool = True) -> dict[str, Any]:
         "busy": child.last_beat.busy if child and counts else None,
         "jobs": child.last_beat.jobs if child and counts else None,
         "waits": child.last_beat.waits if child and counts else None,
-        "free": child.last_beat.free if child and counts else None,
+        "full": child.last_beat.full / 1000 if child and counts else None,
         "late": child.last_beat.late / 1000 if child and counts else None,
         "rss": rss(child) if child else None,
         "restarts": max(0, slot.starts - 1),

@@ -37,9 +37,8 @@ MISSED: Final = 5
 class Told(NamedTuple):
     """A node's last beat, as far as it matters here."""
 
-    busy: int
-    #: Batches that it could begin at once.
-    free: int
+    #: The share of its threads that are busy; or of the places on its event loop, if more of those are taken.
+    busy: float
     #: Seconds by which its oldest job is late.
     late: float
 
@@ -82,8 +81,7 @@ class Load:
             self.forget()
         while self._looks and self._looks[0].at < now - SHRINK_AFTER - LOOK_INTERVAL:
             self._looks.popleft()
-        busy, room = sum(node.busy for node in nodes), sum(node.busy + node.free for node in nodes)
-        share = busy / room if room else 0.0
+        share = sum(node.busy for node in nodes) / max(len(nodes), 1)
         recent = [look.busy for look in self._looks if look.at >= now - GROW_AFTER]
         mean = (sum(recent) + share) / (len(recent) + 1)
         self._looks.append(_Look(now, share, mean, max((node.late for node in nodes), default=0.0)))

@@ -129,7 +129,7 @@ class Scale:
             self._load.forget()
         elif self._range is not None and self._load.next_look_at <= time.monotonic():
             beats = [slot.child.last_beat for slot in self._slots.nodes if slot.child is not None]
-            told = [Told(beat.busy, beat.free, beat.late / 1000) for beat in beats]
+            told = [Told(beat.full / 1000, beat.late / 1000) for beat in beats]
             if step := self._load.look(told, self._range.least, self._range.most):
                 self._aim_at(self.goal + step.by, step.why)
 

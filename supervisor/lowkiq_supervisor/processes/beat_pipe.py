@@ -2,8 +2,8 @@
 The beat pipe: a process sends the supervisor its state, one line each, about once a second.
 
 A line is the state, how many threads and tasks are busy, how many jobs have ended, for how many shards the node stands
-by, how many more batches could begin at once, and by how many milliseconds its oldest queued job is late. Numbers that
-a line lacks count as 0, and words after them are ignored.
+by, how full it is, and by how many milliseconds its oldest queued job is late. Numbers that a line lacks count as 0,
+and words after them are ignored.
 
 In place of a state, a line may have what the node asks for (lowkiq/process/asks.py).
 """
@@ -31,8 +31,8 @@ class Beat(NamedTuple):
     jobs: int = 0
     #: Shards of the node that another one holds.
     waits: int = 0
-    #: Batches that could begin at once: threads, and places on the event loop, without one.
-    free: int = 0
+    #: Thousandths of its threads that are busy; or of the places on its event loop, if more of those are taken.
+    full: int = 0
     #: Milliseconds by which the oldest job is late that is due in its shards, as far as the node knows.
     late: int = 0
 

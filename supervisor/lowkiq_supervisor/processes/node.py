@@ -59,7 +59,7 @@ class OnState(Protocol):
     """Sends the supervisor a state, with the numbers of beat_pipe.py."""
 
     def __call__(
-        self, state: str, busy: int = 0, jobs: int = 0, waits: int = 0, free: int = 0, late: int = 0
+        self, state: str, busy: int = 0, jobs: int = 0, waits: int = 0, full: int = 0, late: int = 0
     ) -> None: ...
 
 
@@ -195,12 +195,12 @@ def begin(title: str, environment: Mapping[str, str], beat: Callable[[str], None
     setproctitle(f"lowkiq: {title}")
     shown = ""
 
-    def on_state(state: str, busy: int = 0, jobs: int = 0, waits: int = 0, free: int = 0, late: int = 0) -> None:
+    def on_state(state: str, busy: int = 0, jobs: int = 0, waits: int = 0, full: int = 0, late: int = 0) -> None:
         nonlocal shown
         line = f"lowkiq: {title} [{state}]" + (f" {busy} busy" if busy else "")
         if line != shown:
             shown = line
             setproctitle(line)
-        beat(f"{state} {busy} {jobs} {waits} {free} {late}")
+        beat(f"{state} {busy} {jobs} {waits} {full} {late}")
 
     return on_state

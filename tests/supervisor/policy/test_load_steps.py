@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from itertools import pairwise
 
 import pytest
 
 from lowkiq_supervisor.policy.load import GROW_AFTER, LOOK_INTERVAL, SHRINK_AFTER, Load, Step, Told
 
 #: What a node of five threads tells.
-FULL, IDLE, PILED_UP = Told(5, 0, 3.0), Told(0, 5, 0.0), Told(5, 0, 30.0)
+FULL, IDLE, PILED_UP = Told(1.0, 3.0), Told(0.0, 0.0), Told(1.0, 30.0)
 
 
 class Machine:
@@ -52,15 +53,15 @@ def test_it_grows_by_one_when_all_were_busy_and_jobs_late_for_ten_seconds(machin
 def test_it_grows_on_by_one_at_a_time_up_to_the_most(machine: Machine) -> None:
     machine.run(300, all_of(FULL))
     assert [by for _, by in machine.steps] == [1] * 6
-    assert all(later - earlier > GROW_AFTER for (earlier, _), (later, _) in zip(machine.steps, machine.steps[1:]))
+    assert all(later - earlier > GROW_AFTER for (earlier, _), (later, _) in pairwise(machine.steps))
 
 
 @pytest.mark.parametrize(
     "told",
     [
-        pytest.param([FULL, Told(4, 1, 9.0)], id="one thread is free: the jobs wait for something else"),
+        pytest.param([FULL, Told(0.8, 9.0)], id="one thread is free: the jobs wait for something else"),
         pytest.param([FULL._replace(late=0.5)] * 2, id="all are busy, and no job waits"),
-        pytest.param([Told(0, 0, 9.0)] * 2, id="nodes of an older version tell nothing"),
+        pytest.param([Told(0.0, 9.0)] * 2, id="nodes of an older version tell nothing"),
     ],
 )
 def test_it_stays_as_it_is(machine: Machine, told: list[Told]) -> None:
@@ -69,7 +70,7 @@ def test_it_stays_as_it_is(machine: Machine, told: list[Told]) -> None:
 
 def test_a_moment_between_two_jobs_doesn_t_count(machine: Machine) -> None:
     """A look now and then finds a thread without a batch."""
-    machine.run(GROW_AFTER + 1, lambda nodes, at: [FULL] * (nodes - 1) + [Told(4, 1, 3.0) if at % 3 == 1 else FULL])
+    machine.run(GROW_AFTER + 1, lambda nodes, at: [FULL] * (nodes - 1) + [Told(0.8, 3.0) if at % 3 == 1 else FULL])
     assert [by for _, by in machine.steps] == [1]
 
 
@@ -95,7 +96,7 @@ def test_it_shrinks_only_if_the_others_would_have_room_left(busy: int, steps: in
     """Eight of fifteen threads would be more than three quarters of ten."""
     machine = Machine(nodes=3)
     shares = [min(5, max(0, busy - 5 * at)) for at in range(3)]
-    machine.run(SHRINK_AFTER + 1, lambda *_: [Told(share, 5 - share, 0.0) for share in shares])
+    machine.run(SHRINK_AFTER + 1, lambda *_: [Told(share / 5, 0.0) for share in shares])
     assert len(machine.steps) == steps
 
 
@@ -113,7 +114,7 @@ def test_a_steady_load_is_followed_once_and_never_back(work: int, start: int) ->
 
     def told(nodes: int, _: float) -> list[Told]:
         shares = [work // nodes + (at < work % nodes) for at in range(nodes)]
-        return [Told(min(share, 5), max(5 - share, 0), 9.0 if work > 5 * nodes else 0.0) for share in shares]
+        return [Told(min(share / 5, 1.0), 9.0 if work > 5 * nodes else 0.0) for share in shares]
 
     machine.run(1800, told)
     assert len({by for _, by in machine.steps}) <= 1, f"it grew and shrank: {machine.steps}"

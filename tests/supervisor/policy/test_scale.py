@@ -21,7 +21,7 @@ HASTY = {
     # A slow machine may not let it look for a while.
     "policy.load.MISSED": 1000,
 }
-FULL, QUIET = "5 0 3000", "0 5 0"
+FULL, QUIET = "5 1000 3000", "0 0 0"
 
 
 def says(directory: Path, load: str) -> None:
