@@ -35,8 +35,10 @@ def numbers(subject: Subject) -> Iterator[Verdict]:
     found = subject.nodes
     yield from of_alerts(subject, "missing", "doubled", level=OTHERS_STAND_IN)
     for group in found.groups:
-        totals = sorted({node.number_of_nodes for node in group.nodes})
-        if len(totals) > 1:
+        totals = sorted({node.number_of_nodes for node in group.numbered})
+        if not totals:
+            yield ok(f"{len(group.nodes)} nodes share the shards by themselves: they have no numbers")
+        elif len(totals) > 1:
             do = "give all the same NUMBER_OF_NODES; during a rolling update this passes"
             yield warning(f"nodes disagree how many there are: {', '.join(map(str, totals))}", do)
         elif not group.missing and not group.doubled:

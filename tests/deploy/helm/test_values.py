@@ -107,7 +107,7 @@ def test_as_much_as_is_not_refused_is_taken() -> None:
             {"ownership": "elastic", "workload": "Deployment", "updateStrategy": {"rollingUpdate": {"partition": 1}}},
             "updateStrategy: OnDelete and partition are a StatefulSet's",
         ),
-        ({"updateStrategy": {"rollingUpdate": {"maxSurge": 1}}}, "updateStrategy: Recreate and maxSurge are a Deployment"),
+        ({"updateStrategy": {"rollingUpdate": {"maxSurge": 1}}}, "updateStrategy: Recreate and maxSurge are a"),
         ({"extraArgs": ["--nodes=3"]}, "extraArgs: --nodes is set by the value nodes"),
         ({"extraArgs": ["--max-rss", "3G"]}, "extraArgs: --max-rss is set by the value maxRss"),
         ({"extraArgs": ["-rshop"]}, "extraArgs: -rshop is the chart's"),
