@@ -14,6 +14,7 @@ import pytest
 
 from lowkiq import Lowkiq
 from lowkiq_supervisor.control.client import ask
+from lowkiq_supervisor.errors import CommandRefused
 from tests.harness import Supervised, state_dir, status
 from tests.support import ROOT, RedisServer, wait_until
 
@@ -167,3 +168,16 @@ def assert_nothing_is_lost(done: list[list[Any]], ids: int, payloads: int) -> No
         assert [payload for record in records for payload in record[1]] == list(range(payloads)), id
         for before, after in itertools.pairwise(records):
             assert after[2] >= before[3], f"jobs of {id} overlap: {before} {after}"
+
+
+def test_a_range_needs_nodes_that_the_application_doesn_t_deal_shards_to(project: Project) -> None:
+    splitter = "app = Lowkiq(build_splitter=lambda *_: lambda shards: [shards])\n"
+    (project.directory / "shop.py").write_text(APP.replace("app = Lowkiq(threads_per_node=2)\n", splitter))
+    with project.supervise("--nodes", "1..2") as supervisor:
+        supervisor.ends(3)
+        refused = supervisor.events("boot_refused")[0]["error"]
+        assert refused.startswith("--nodes 1..2 needs nodes that share the shards among themselves, and the app")
+    with project.supervise("--nodes", "1").ready(1) as supervisor:
+        with pytest.raises(CommandRefused, match="build_splitter deals the shards"):
+            ask(state_dir(project.directory), "scale", nodes=2)
+        supervisor.end()
