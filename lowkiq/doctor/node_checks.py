@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from typing import Final
 
 from lowkiq.admin.alerts.supervisors import RULES
-from lowkiq.admin.words import printable, times
+from lowkiq.admin.words import plural, printable, times
 from lowkiq.doctor.finding import Level, Verdict, note, of_alerts, ok, problem, warning
 from lowkiq.doctor.subject import Subject
 from lowkiq.node.lease_keeper import RENEWALS_A_TTL
@@ -36,8 +36,13 @@ def numbers(subject: Subject) -> Iterator[Verdict]:
     yield from of_alerts(subject, "missing", "doubled", level=OTHERS_STAND_IN)
     for group in found.groups:
         totals = sorted({node.number_of_nodes for node in group.numbered})
-        if not totals:
-            yield ok(f"{len(group.nodes)} nodes share the shards by themselves: they have no numbers")
+        sharing = sum(node.is_elastic for node in group.nodes)
+        if sharing and totals:
+            do = "give all nodes of these queues numbers, or none; while an older version is replaced this passes"
+            says = f"{plural(sharing, 'node')} without a number beside {len(group.numbered)} with one"
+            yield warning(f"{says}: no job is lost, but the shards are not spread evenly", do)
+        elif sharing:
+            yield ok(f"{sharing} nodes share the shards by themselves")
         elif len(totals) > 1:
             do = "give all the same NUMBER_OF_NODES; during a rolling update this passes"
             yield warning(f"nodes disagree how many there are: {', '.join(map(str, totals))}", do)

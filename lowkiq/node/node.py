@@ -173,7 +173,8 @@ class Node:
         self._keeper = LeaseKeeper(runtime, pools, self._workers)
         self._elastic = Elastic(runtime, pools, self._may_have, self._keeper.look_soon) if self._is_elastic else None
         report = HealthReport(runtime, self._workers, os.environ)
-        self._heartbeat = Heartbeat(runtime, lambda round_trip: report(self.state, round_trip), Housekeeping(runtime))
+        house = Housekeeping(runtime, self._elastic.balance) if self._elastic else Housekeeping(runtime)
+        self._heartbeat = Heartbeat(runtime, lambda round_trip: report(self.state, round_trip), house)
         self._beat_soon = self._heartbeat.beat_soon
         self._remote.connect(self._signals.wake, self._beat_soon)
         runtime.flushes.extend(flushes_of(runtime, self._remote))

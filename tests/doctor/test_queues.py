@@ -215,6 +215,17 @@ def test_numbers_that_do_not_fit(app: Lowkiq, examine: Examine) -> None:
     assert {missing.level, doubled.level, totals.level} == {"warning"}
 
 
+def test_nodes_without_numbers_share_and_should_be_among_themselves(app: Lowkiq, examine: Examine) -> None:
+    for name in ("a", "b"):
+        tell_health(app, node=name, number_of_nodes=4, is_elastic=True)
+    (alone,) = examine(node_checks.numbers)
+    assert (alone.level, alone.says) == ("ok", "2 nodes share the shards by themselves")
+    tell_health(app, node="c", number_of_nodes=1)
+    (mixed,) = examine(node_checks.numbers)
+    assert mixed.level == "warning"
+    assert mixed.says.startswith("2 nodes without a number beside 1 with one: no job is lost")
+
+
 @pytest.mark.parametrize(
     ("check", "health", "level", "says"),
     [

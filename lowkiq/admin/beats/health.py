@@ -90,6 +90,8 @@ class NodeHealth(msgspec.Struct, frozen=True, kw_only=True):
     refused: Annotated[dict[Text, Text], Meta(max_length=10_000)] = {}
     #: Queue → shards.
     owned: Shards
+    #: Queue → shard → threads that it keeps busy; told by nodes that share by themselves.
+    loads: Annotated[dict[Text, dict[Count, Annotated[float, Meta(ge=0, le=1e6)]]], Meta(max_length=10_000)] = {}
     #: Those of them that are another node's part, for which this one stands in.
     fostered: Shards = {}
     #: Holder → queue → shards that are this node's part, and that the holder has; "" is nobody known.

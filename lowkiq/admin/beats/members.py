@@ -2,20 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from typing import Annotated, Final
+from collections.abc import Callable, Iterable, Mapping
+from typing import Annotated, Any, Final, TypeVar
 
 import msgspec
 from msgspec import Meta
 from redis.exceptions import ResponseError
 
 from lowkiq.admin.beats.hands import HAND
-from lowkiq.admin.beats.health import LATE_AFTER, MOST_BEAT_BYTES, Shards
+from lowkiq.admin.beats.health import LATE_AFTER, MOST_BEAT_BYTES, Shards, Text
 from lowkiq.queue import keys
 from lowkiq.queue.call import Call, Caller
 from lowkiq.queue.unreadable import Unreadable, parsed, quoted
 
-#: Members that are read.
+T = TypeVar("T")
+
+#: Members, and shards that have a placement, that are read.
 MOST: Final = 10_000
 
 
@@ -28,6 +30,16 @@ class Member(msgspec.Struct, frozen=True):
     owned: Shards
 
 
+class Placement(msgspec.Struct, frozen=True):
+    """The node that a shard was given to, as another one was too busy. The shard is beside it."""
+
+    node: Text
+    #: When that was, by Redis's clock.
+    at: float
+    #: Threads that it kept busy.
+    load: float
+
+
 class Members:
     """What one node knows of all. Asking costs little while nothing has changed."""
 
@@ -35,53 +47,83 @@ class Members:
         self._caller = caller
         self._namespace = namespace
         self._node = node
+        self._key = keys.members(namespace)
         self._version = ""
         self.known: Mapping[str, Member] = {}
+        #: Queue and shard → placement.
+        self.placements: Mapping[tuple[str, int], Placement] = {}
 
     def tell(self, own: Member | None) -> bool:
         """
         Says what this node has, None that no shards may be dealt to it, and hears of the others. Returns whether
         anything has changed; if nodes have come or gone by this, the others are rung.
         """
-        key = keys.members(self._namespace)
-        text = msgspec.json.encode(own) if own else b""
-        call = Call(
-            "members", [key, f"{key}:said", f"{key}:version"], [self._node, text, LATE_AFTER, self._version], list
-        )
-        version, moved, *rows = self._caller.run(call)
+        version, moved, *rows = self._caller.run(self._call(self._node, own, self._version))
         if version.decode() == self._version:
             return False
         met = list[Unreadable]()
-        found = {}
-        for name, said in list(zip(rows[::2], rows[1::2], strict=True))[:MOST]:
-            what = f"{quoted(key)}:said {quoted(name)}"
-            if member := parsed(met, what, f"HDEL {quoted(key)}:said {quoted(name)}", _parse, said):
-                found[name.decode("utf-8", "replace")] = member
-        self._caller.met.tell(key, met)
-        self._version, self.known = version.decode(), found
+        known = self._read(met, f"{self._key}:said", rows[0], _parse_member)
+        self.known = {name.decode("utf-8", "replace"): member for name, member in known.items()}
+        placements = self._read(met, f"{self._key}:placements", rows[1], _parse_placement)
+        self.placements = dict(placements.values())
+        self._caller.met.tell(self._key, met)
+        self._version = version.decode()
         if moved:
-            self._ring(found)
+            self._ring()
         return True
 
     def leave(self, nodes: Iterable[str]) -> None:
         """Says of nodes known to be dead that no shards may be dealt to them."""
-        key = keys.members(self._namespace)
         for node in nodes:
-            self._caller.run(Call("members", [key, f"{key}:said", f"{key}:version"], [node, "", LATE_AFTER, ""], list))
+            self._caller.run(self._call(node, None, ""))
 
-    def _ring(self, nodes: Iterable[str]) -> None:
+    def give(self, placements: Mapping[tuple[str, int], Placement], no_more: Iterable[tuple[str, int]]) -> None:
+        """Gives these shards a placement, takes that of those away, and rings the others."""
+        gone = [_name(shard) for shard in no_more]
+        words = [word for shard, place in placements.items() for word in (_name(shard), msgspec.json.encode(place))]
+        self._caller.run(
+            Call("placements", [f"{self._key}:version", f"{self._key}:placements"], [len(gone), *gone, *words], int)
+        )
+        self._ring()
+
+    def _call(self, node: str, member: Member | None, version: str) -> Call[list[Any]]:
+        text = msgspec.json.encode(member) if member else b""
+        names = [self._key, *(f"{self._key}:{what}" for what in ("said", "version", "placements"))]
+        return Call("members", names, [node, text, LATE_AFTER, version], list)
+
+    @staticmethod
+    def _read(
+        met: list[Unreadable], key: str, words: list[bytes], parse: Callable[[bytes, bytes], T]
+    ) -> dict[bytes, T]:
+        found = {}
+        for name, said in list(zip(words[::2], words[1::2], strict=True))[:MOST]:
+            what, remedy = f"{quoted(key)} {quoted(name)}", f"HDEL {quoted(key)} {quoted(name)}"
+            if (value := parsed(met, what, remedy, parse, name, said)) is not None:
+                found[name] = value
+        return found
+
+    def _ring(self) -> None:
+        others = [node for node in self.known if node != self._node]
         try:
-            self._caller.commands(
-                [("PUBLISH", keys.doorbell(self._namespace, node), HAND) for node in nodes if node != self._node]
-            )
+            self._caller.commands([("PUBLISH", keys.doorbell(self._namespace, node), HAND) for node in others])
         except ResponseError:  # who may not publish has them look with their next beat
             return
 
 
-def _parse(text: bytes) -> Member:
+def _name(shard: tuple[str, int]) -> str:
+    return f"{shard[0]}:{shard[1]}"
+
+
+def _parse_member(_: bytes, text: bytes) -> Member:
     if len(text) > MOST_BEAT_BYTES:
         raise ValueError(f"it has more than {MOST_BEAT_BYTES >> 20} MiB")
     return _MEMBER.decode(text)
 
 
+def _parse_placement(name: bytes, text: bytes) -> tuple[tuple[str, int], Placement]:
+    queue, _, index = name.decode().rpartition(":")
+    return (queue, int(index)), _PLACEMENT.decode(text)
+
+
 _MEMBER: Final = msgspec.json.Decoder(Member)
+_PLACEMENT: Final = msgspec.json.Decoder(Placement)

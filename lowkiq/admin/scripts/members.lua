@@ -1,8 +1,8 @@
 -- members: a node says that shards may be dealt to it, and what it has, or that none may. Who is not heard of goes.
--- KEYS  1 lowkiq:{members}, 2 lowkiq:{members}:said, 3 lowkiq:{members}:version
+-- KEYS  1 lowkiq:{members}, 2 lowkiq:{members}:said, 3 lowkiq:{members}:version, 4 lowkiq:{members}:placements
 -- ARGV  1 node, 2 what it says ('' = none may), 3 seconds after which a node is gone, 4 the version that it knows
--- returns {version, 1 if others came or went by this, else 0}; and if that version is another, then each node and what it
---       says
+-- returns {version, 1 if others came or went by this, else 0}; and if that version is another, {each node, and what it
+--       says}, {each shard that has a placement, and which (placements.lua)}
 --@ shard now stamp
 local now = now_us()
 local has_changed, is_new, went = false, false, 0
@@ -31,6 +31,6 @@ if moved or has_changed or not version then
 end
 local reply = {version, moved and 1 or 0}
 if version ~= ARGV[4] then
-  for _, word in ipairs(redis.call('HGETALL', KEYS[2])) do reply[#reply + 1] = word end
+  reply[3], reply[4] = redis.call('HGETALL', KEYS[2]), redis.call('HGETALL', KEYS[4])
 end
 return reply

@@ -20,6 +20,7 @@ from lowkiq.admin.beats.health import BEAT_INTERVAL, LOOP_BLOCKED, NodeHealth, b
 from lowkiq.node.health.dump import health_of_thread, healths_of_tasks, short_stack
 from lowkiq.node.job_thread import JobThread, leases_of_threads
 from lowkiq.node.leases.lease import Lease
+from lowkiq.node.ownership.load import Loads
 from lowkiq.node.runtime import Runtime
 from lowkiq.node.tasks.feeder import Feeder
 from lowkiq.version import VERSION
@@ -49,6 +50,7 @@ class HealthReport:
         self._cpu_history: deque[float] = deque(maxlen=KEPT_BEATS)
         self._kept_at = float("-inf")
         self._boot_id = _boot_id()
+        self._loads = Loads(workers, leases_of_threads(workers))
 
     def __call__(self, state: str, round_trip: float | None) -> NodeHealth:
         """The health now."""
@@ -72,6 +74,7 @@ class HealthReport:
             queues=sorted(self._runtime.queues),
             refused=self._runtime.refusals.texts(),
             owned=_by_queue([lease for lease in leases if lease.epoch is not None]),
+            loads=self._loads() if self._runtime.is_elastic else {},
             fostered=_by_queue([lease for lease in leases if lease.is_foster and lease.epoch is not None]),
             waited_for=_by_holder([lease for lease in leases if not lease.is_foster and lease.epoch is None]),
             threads=[health_of_thread(worker) for worker in self._workers if worker not in self._feeders],

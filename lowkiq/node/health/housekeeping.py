@@ -10,7 +10,7 @@ does is ask.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Final
 
 import structlog
@@ -18,7 +18,7 @@ import structlog
 from lowkiq.admin.alerts.alert import Thresholds
 from lowkiq.admin.alerts.look import Look
 from lowkiq.admin.beats.fostering import ask_to_foster, exchange_unowned
-from lowkiq.admin.beats.health import read_health
+from lowkiq.admin.beats.health import NodeHealth, read_health
 from lowkiq.admin.beats.nodes import judge
 from lowkiq.admin.metrics import HOLDING, QueueMetrics, ShardMetrics, by_queue, known_queues, read_counters, read_shards
 from lowkiq.admin.past.history import record, take_turn
@@ -36,9 +36,10 @@ MOST_LOGGED: Final = 20
 
 
 class Housekeeping:
-    """Called at each beat; one node of all finds that it is its turn."""
+    """Called at each beat; one node of all finds that it is its turn. `balance` has shards moved from busy nodes."""
 
-    def __init__(self, runtime: Runtime) -> None:
+    def __init__(self, runtime: Runtime, balance: Callable[[Sequence[NodeHealth]], None] = lambda _: None) -> None:
+        self._balance = balance
         self._caller = runtime.caller
         self._namespace = runtime.namespace
         self._node = runtime.node
@@ -78,6 +79,7 @@ class Housekeeping:
     def _note_alerts(self, shards: Sequence[ShardMetrics], queues: Mapping[str, QueueMetrics]) -> None:
         """Notes since when something is wrong: people must learn it, whenever they look."""
         nodes = judge(read_health(self._caller, self._namespace), shards, self._caller.met.now())
+        self._balance(nodes.nodes)
         self._look.note(self._look(nodes, shards, queues))
 
     def _complaints_of_server(self) -> list[str]:

@@ -71,6 +71,8 @@ class Lease:
         self.has_suspects = False
         #: For the pool: when the shard is to be looked at; and when it was last rung, and for what time (monotonic).
         self.due_at = math.inf
+        #: Seconds for which threads have performed its jobs, without what they perform just now.
+        self.busy_seconds = 0.0
         self.rung_at, self.rung_for = 0.0, math.inf
         #: When the oldest job that nobody has claimed is due, as far as this node knows (monotonic); for its beat.
         self.queued_for = math.inf

@@ -39,6 +39,8 @@ class ThreadClaim(ClaimInHand):
         #: The batch that is performed now, and since when (monotonic); what it has told; and how it can be ended.
         self.running: Sequence[Job] = ()
         self.running_since = 0.0
+        #: Since when its batches are performed (monotonic); inf: none is.
+        self.performing_since = math.inf
         self._told: tuple[Sequence[Job], Progress] | None = None
         self._overdue_since = 0.0
         self.stopper: Callable[[Stop], None] | None = None
@@ -125,7 +127,7 @@ class ThreadClaim(ClaimInHand):
         place, performs, failures, is_late = seat.place, 0, None, False
         begun, latest, floor = self._started, since + 2 * window, min(window, SLOW)
         slow: list[tuple[int, int, float, float]] = []
-        started = before = now()
+        started = before = self.performing_since = now()
         enter(Context(self))
         while True:  # all that a job costs the node is in this loop, so what it could call is written out here
             with lock:
@@ -163,6 +165,9 @@ class ThreadClaim(ClaimInHand):
         enter(None)
         if performs:
             self.running = ()  # until here it can't be taken back
+            with lock:
+                lease.busy_seconds += before - started
+                self.performing_since = math.inf
             lease.claim_size.learn(performs, before - started)
             lease.times.note(self._claimed_at, self._heard_at, self._ran(begun, started, before, slow))
         return not is_late

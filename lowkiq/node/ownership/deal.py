@@ -9,6 +9,7 @@ moved up to four times as many. Hashing says the rest, which shards go and where
 from __future__ import annotations
 
 import heapq
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from hashlib import blake2b
 from typing import Final
@@ -18,22 +19,34 @@ from zlib import crc32
 CANDIDATES: Final = 16
 
 
-def deal(queue: str, shards_count: int, weights: Mapping[str, int], holders: Sequence[str | None]) -> list[str | None]:
+def deal(
+    queue: str,
+    shards_count: int,
+    weights: Mapping[str, int],
+    holders: Sequence[str | None],
+    places: Mapping[int, str] | None = None,
+) -> list[str | None]:
     """
     The node that each shard is to have.
 
     Args:
         weights: the nodes that run the queue, each with its threads.
         holders: the node that has each shard now, or None.
+        places: shards that have a place already, as far as that runs the queue (balance.py).
     """
     if not weights:
         return [None] * shards_count
     held: dict[str, list[int]] = {node: [] for node in weights}
     free: list[int] = []
+    placed = {shard: node for shard, node in (places or {}).items() if node in held and shard < shards_count}
     for shard, holder in enumerate(holders):
-        held.get(holder or "", free).append(shard)
-    quota = quotas(queue, shards_count, weights, {node: len(shards) for node, shards in held.items()})
-    dealt: list[str | None] = [None] * shards_count
+        if shard not in placed:
+            held.get(holder or "", free).append(shard)
+    sizes = Counter(placed.values())
+    quota = quotas(queue, shards_count, weights, {node: len(shards) + sizes[node] for node, shards in held.items()})
+    for node, size in sizes.items():
+        quota[node] = max(quota[node] - size, 0)
+    dealt: list[str | None] = [placed.get(shard) for shard in range(shards_count)]
     for node, shards in held.items():
         if len(shards) > quota[node]:
             shards.sort(key=lambda shard: _rank(queue, shard, node))

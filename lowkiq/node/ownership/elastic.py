@@ -2,21 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Final
 
 import structlog
 
-from lowkiq.admin.beats.members import Member, Members
+from lowkiq.admin.beats.health import NodeHealth
+from lowkiq.admin.beats.members import Member, Members, Placement
+from lowkiq.admin.words import plural, printable
 from lowkiq.node.leases.lease import Lease
+from lowkiq.node.ownership.balance import balance
 from lowkiq.node.ownership.deal import deal
 from lowkiq.node.runtime import Runtime
+from lowkiq.queue.call import redis_time
 from lowkiq.queue.shard import Shard
 
 logger = structlog.get_logger("lowkiq")
 
 #: Shards that the log names when a node's part has changed.
 MOST_LOGGED: Final = 20
+#: Seconds for which a shard that has moved for its load stays where it is; and for which its place is kept.
+REST, KEPT = 60.0, 3_600.0
 
 
 class Elastic:
@@ -62,6 +68,37 @@ class Elastic:
             logger.info("part_changed", nodes=len(self._members.known), came=_named(came), went=_named(went))
             self._look()
 
+    def balance(self, nodes: Sequence[NodeHealth]) -> None:
+        """
+        Has shards change places where a node is much busier than others; called by the node whose turn it is. One that
+        has moved rests, and counts with the load that it had: what its new node tells of it grows but slowly. Raises
+        RedisError.
+        """
+        now, places = redis_time(self._runtime.caller), self._members.placements
+        known = {node.node: self._members.known[node.node] for node in nodes if node.node in self._members.known}
+        moved = {shard: place for shard, place in places.items() if now - place.at < REST}
+        loads = {name: self._loads_of(name, member, nodes, moved) for name, member in known.items()}
+        found = balance(loads, {name: member.weight for name, member in known.items()}, moved)
+        # A place is only for as long as its node is there; and what lies where it should does not need one for ever.
+        over = [shard for shard, place in places.items() if place.node not in known or now - place.at > KEPT]
+        if found or over:
+            was = {shard: load for shards in loads.values() for shard, load in shards.items()}
+            given = {shard: Placement(node, now, round(was[shard], 3)) for shard, node in found.items()}
+            self._members.give(given, over)
+            for (queue, index), place in given.items():
+                logger.info("balanced", queue=queue, shard=index, to=place.node, load=place.load)
+            if given:
+                self._runtime.incidents.note("balanced", _told(given))
+
+    def _loads_of(
+        self, name: str, member: Member, nodes: Sequence[NodeHealth], moved: Mapping[tuple[str, int], Placement]
+    ) -> dict[tuple[str, int], float]:
+        """The load of each shard that a node has, or is given just now."""
+        told = next(node.loads for node in nodes if node.node == name)
+        shards = {(queue, index) for queue, some in member.owned.items() for index in some} - moved.keys()
+        loads = {(queue, index): told.get(queue, {}).get(index, 0.0) for queue, index in shards}
+        return loads | {shard: place.load for shard, place in moved.items() if place.node == name}
+
     def heirs(self) -> dict[Shard, str]:
         """The nodes that this node's shards go to when it ends, as far as it knows them."""
         others = {name: member for name, member in self._members.known.items() if name != self._runtime.node}
@@ -94,7 +131,14 @@ class Elastic:
                 holders[lease.shard.index] = self._runtime.node
             elif holders[lease.shard.index] == self._runtime.node:
                 holders[lease.shard.index] = lease.holder
-        return deal(queue, len(leases), {name: member.weight for name, member in running.items()}, holders)
+        places = {index: place.node for (of, index), place in self._members.placements.items() if of == queue}
+        return deal(queue, len(leases), {name: member.weight for name, member in running.items()}, holders, places)
+
+
+def _told(given: Mapping[tuple[str, int], Placement]) -> str:
+    (queue, index), hottest = max(given.items(), key=lambda row: row[1].load)
+    which = f"shard {index} of {printable(queue, 60)}, which kept {hottest.load:.1f} threads busy, goes to"
+    return f"{plural(len(given), 'shard')} change nodes, as one was too busy: {which} {printable(hottest.node, 80)}"
 
 
 def _named(leases: list[Lease]) -> list[str]:

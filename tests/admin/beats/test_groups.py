@@ -52,3 +52,8 @@ def test_nodes_of_one_supervisor_are_not_doubled_nor_is_one_that_leaves(app: Low
     assert app.nodes().doubled == []
     tell_health(app, node="other", supervisor_pid=8)
     assert app.nodes().doubled == [0]
+
+
+def test_nodes_that_share_by_themselves_are_neither_missing_nor_doubled(app: Lowkiq) -> None:
+    tell(app, *({"is_elastic": True, "number_of_nodes": 2} for _ in range(3)))
+    assert (app.nodes().missing, app.nodes().doubled, app.nodes().groups[0].size) == ([], [], 0)

@@ -40,6 +40,8 @@ class World:
     def __init__(self, directory: Path, servers: Servers, seed: int, load: str, mutant: str | None) -> None:
         self._directory = directory
         self._load, self._mutant = load, mutant
+        #: With an odd seed nobody numbers the nodes.
+        self._is_elastic = load == "mixed" and seed % 2 == 1
         self.servers = servers
         for name in ("nodes", "producers", "rows", "logs"):
             (directory / name).mkdir()
@@ -136,7 +138,9 @@ class World:
 
     def _supervisor(self, index: int, machine: int) -> Revived:
         total = (max(MACHINES) + 1) * NODES_EACH
-        options = ["--nodes", str(NODES_EACH), "--node-number", str(machine), "--number-of-nodes", str(total)]
+        options = ["--nodes", str(NODES_EACH)]
+        if not self._is_elastic:
+            options += ["--node-number", str(machine), "--number-of-nodes", str(total)]
         options += ["--drain-timeout", str(DRAIN), "--degraded", "--state-dir", str(self._directory / f"s{index}")]
         return self._revived(
             f"supervisor-{index}", index, *SUPERVISOR, *options, "-r", "tests.chaos.world.jobs", "--preload"

@@ -180,11 +180,11 @@ def test_a_job_that_wedges_its_process_in_c_is_dumped_and_run_again_by_the_next(
 
 
 def test_with_the_same_number_twice_the_second_stands_by_and_takes_over(shop: Shop) -> None:
-    lease = {"LOWKIQ_LEASE_TTL": "3"}
-    with shop.supervise("--nodes", "1", **lease).ready(1) as first:
+    lease, number = {"LOWKIQ_LEASE_TTL": "3"}, ("--nodes", "1", "--number-of-nodes", "1")
+    with shop.supervise(*number, **lease).ready(1) as first:
         shop.push("before")
         wait_until(lambda: len(shop.pids_of("before")) == 1, "the first job")
-        with shop.supervise("--nodes", "1", state_dir="second", **lease).ready(1) as second:
+        with shop.supervise(*number, state_dir="second", **lease).ready(1) as second:
             wait_until(lambda: status(shop, "second")["nodes"][0]["waits"] > 0, "the second to say that it stands by")
             assert second.events("standing_by"), "the log says so too, and for whom"
             shop.push("while")

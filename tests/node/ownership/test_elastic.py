@@ -1,0 +1,124 @@
+"""How a node learns its part, and has shards change places, by what is told in Redis."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from types import SimpleNamespace
+from typing import Any
+
+from lowkiq import Lowkiq
+from lowkiq.admin.beats.members import Member, Members
+from lowkiq.node.leases.lease import Lease
+from lowkiq.node.ownership.elastic import REST, Elastic
+from lowkiq.node.threads import leases_of
+from tests.node.driven import acquire, runtime_of
+
+SHARDS = 8
+
+
+class Here:
+    """A node of that name; `looks` counts how often its part has changed."""
+
+    def __init__(self, app: Lowkiq, name: str, may_have: Callable[[], bool] = lambda: True) -> None:
+        worker = app.workers.get("jobs") or app.worker(queue_name="jobs", shards_count=SHARDS)(lambda _: None)
+        self.name, self.looks = name, 0
+        self.leases: list[Lease] = leases_of(runtime_of(app, name), worker)
+        self.elastic = Elastic(self.leases[0].runtime, self.leases, may_have, self._look)
+
+    def _look(self) -> None:
+        self.looks += 1
+
+    @property
+    def part(self) -> list[int]:
+        return [lease.shard.index for lease in self.leases if not lease.is_foster]
+
+    def acquire_part(self) -> None:
+        for lease in self.leases:
+            if not lease.is_foster:
+                acquire(lease)
+
+
+def busy(node: str, loads: dict[int, float]) -> Any:
+    """A heartbeat, as far as it matters here."""
+    return SimpleNamespace(node=node, loads={"jobs": loads})
+
+
+def test_nodes_share_and_those_that_may_have_nothing_have_no_part(app: Lowkiq) -> None:
+    ready = True
+    first, second = Here(app, "first"), Here(app, "second", lambda: ready)
+    first.elastic()
+    assert (first.part, first.looks) == (list(range(SHARDS)), 0)
+    first.acquire_part()
+    first.elastic()
+    second.elastic()
+    first.elastic()
+    assert len(first.part) == len(second.part) == SHARDS // 2
+    assert sorted(first.part + second.part) == list(range(SHARDS))
+    assert (first.looks, second.looks) == (1, 1)
+    ready = False
+    second.elastic()
+    first.elastic()
+    assert (first.part, second.part) == (list(range(SHARDS)), [])
+
+
+def test_the_heirs_of_a_node_are_all_others(app: Lowkiq) -> None:
+    first, second = Here(app, "first"), Here(app, "second")
+    first.elastic()
+    first.acquire_part()
+    assert first.elastic.heirs() == {}
+    first.elastic()
+    second.elastic()
+    first.elastic()
+    assert set(first.elastic.heirs().values()) == {"second"}
+    assert len(first.elastic.heirs()) == SHARDS
+
+
+def test_the_hottest_changes_places_with_a_cold_one_and_both_rest(app: Lowkiq) -> None:
+    first, second = Here(app, "first"), Here(app, "second")
+    for node in (first, second, first, second):
+        node.elastic()
+    for node in (first, second):
+        node.acquire_part()
+        node.elastic()
+    first.elastic()
+    mine, theirs = list(first.part), list(second.part)
+    beats = [busy("first", dict.fromkeys(mine, 1.0)), busy("second", dict.fromkeys(theirs, 0.1))]
+    first.elastic.balance(beats)
+    for node in (first, second):
+        node.elastic()
+    assert len(first.part) == len(second.part) == SHARDS // 2
+    assert len({*mine} - {*first.part}) == len({*theirs} - {*second.part}) == 1
+    hot = next(iter({*mine} - {*first.part}))
+    assert hot in second.part
+    # Nothing has moved yet, and what was told is still told: nobody moves what is on its way.
+    first.elastic.balance(beats)
+    first.elastic()
+    assert hot not in first.part and len({*mine} - {*first.part}) <= 2
+
+
+def test_a_place_is_for_as_long_as_its_node_is_there(app: Lowkiq) -> None:
+    first, second = Here(app, "first"), Here(app, "second")
+    for node in (first, second, first):
+        node.elastic()
+    members = Members(app.caller, app.settings.namespace, "look")
+    loads = dict.fromkeys(range(SHARDS), 1.0)
+    for node in (first, second):
+        node.acquire_part()
+        node.elastic()
+    first.elastic()
+    first.elastic.balance([busy("first", loads), busy("second", {})])
+    members.tell(None)
+    assert {place.node for place in members.placements.values()} == {"first", "second"}
+    assert all(place.at > 0 and place.load >= 0 for place in members.placements.values()) and REST
+    members.leave(["second"])
+    first.elastic()
+    first.elastic.balance([busy("first", loads)])
+    members.tell(None)
+    assert {place.node for place in members.placements.values()} <= {"first"}
+
+
+def test_a_node_without_the_queue_gets_none_of_it(app: Lowkiq) -> None:
+    first = Here(app, "first")
+    Members(app.caller, app.settings.namespace, "other").tell(Member(50, {"mail": [0]}))
+    first.elastic()
+    assert first.part == list(range(SHARDS))
