@@ -63,6 +63,11 @@ class JobThread(threading.Thread, ABC):
         """Batches that it is at."""
         return int(bool(self.in_hand))
 
+    @property
+    def free(self) -> int:
+        """Batches that it could begin besides."""
+        return 1 - self.busy
+
     @abstractmethod
     def is_inside(self, now: float, seconds: float) -> bool:
         """Returns whether a batch has taken that long already, so that the thread can't settle."""

@@ -28,8 +28,9 @@ from lowkiq.node.health.dump import dump
 from lowkiq.node.health.flushes import flushes_of
 from lowkiq.node.health.heartbeat import HealthReport, Heartbeat
 from lowkiq.node.health.housekeeping import Housekeeping
+from lowkiq.node.health.load import load_of
 from lowkiq.node.helpers.fork_server import ForkServer
-from lowkiq.node.job_thread import JobThread, leases_of_threads
+from lowkiq.node.job_thread import JobThread
 from lowkiq.node.lease_keeper import LeaseKeeper
 from lowkiq.node.leases.lease import Lease
 from lowkiq.node.live_settings import LiveSettings
@@ -74,8 +75,8 @@ class Node:
         dead_nodes: names of nodes known to be dead, whose shards are taken without waiting for the lease.
         page: shared with its supervisor, which learns what ran when the node has died, and tells who else has.
         ends_process: nothing comes after it but the process's end, so signals stay held back then.
-        on_state: called in the main thread, at each change of state and about every second, with the state, and how
-            many threads and tasks are busy, jobs have ended so far, and shards that are its own another node holds.
+        on_state: called in the main thread, at each change of state and about every second, with the state, and the
+            node's load.
     """
 
     def __init__(
@@ -93,7 +94,7 @@ class Node:
         dead_nodes: Sequence[str] = (),
         page: SharedPage | None = None,
         ends_process: bool = False,
-        on_state: Callable[[str, int, int, int], None] | None = None,
+        on_state: Callable[[str, int, int, int, int, int], None] | None = None,
     ) -> None:
         if not 0 <= node_number < number_of_nodes:
             raise SettingsError(f"node_number {node_number} of {number_of_nodes} nodes: it must be from 0 to one less")
@@ -107,7 +108,7 @@ class Node:
         #: Quiet: told to take no jobs, perhaps before it could take any.
         self._is_burst, self._is_quiet, self._ends_process = burst, quiet, ends_process
         self._remote = Remote(self.name)
-        self._on_state = on_state or (lambda _state, _busy, _jobs, _waits: None)
+        self._on_state = on_state or (lambda *_: None)
         self._workers: list[JobThread] = []
         self._fork_server: ForkServer | None = None
         self.state = "starting"
@@ -281,10 +282,7 @@ class Node:
         self._beat_soon()
 
     def report(self, ask: str = "") -> None:
-        busy = sum(thread.busy for thread in self._workers)
-        jobs = sum(thread.processed + thread.failed for thread in self._workers)
-        waits = sum(lease.holder is not None for lease in leases_of_threads(self._workers))
-        self._on_state(ask or self.state, busy, jobs, waits)
+        self._on_state(ask or self.state, *load_of(self._workers))
 
     def _fatal(self, error: BaseException) -> None:
         """Stops the node, from any thread."""

@@ -82,6 +82,7 @@ class Pool:
         """Notes that a shard has a job due then (monotonic), as somebody has told who was not asked."""
         with self._lock:
             lease.rung_at, lease.rung_for = clock.monotonic(), due_at
+            lease.queued_for = min(lease.queued_for, due_at)
             self._note(lease, min(due_at, lease.due_at))
 
     def learn(self, lease: Lease, due_at: float | None, asked_at: float) -> None:
@@ -89,7 +90,8 @@ class Pool:
         due_at = math.inf if due_at is None else due_at
         with self._lock:
             # A ring that came since may tell of what is newer than the reply.
-            self._note(lease, min(due_at, lease.rung_for) if lease.rung_at >= asked_at else due_at)
+            lease.queued_for = min(due_at, lease.rung_for) if lease.rung_at >= asked_at else due_at
+            self._note(lease, lease.queued_for)
 
     def look(self, lease: Lease, look_at: float) -> None:
         """Has a thread look at the shard then (monotonic), or earlier."""

@@ -83,6 +83,8 @@ class Lease:
         #: Seconds for which threads have performed its jobs, without what they perform just now.
         self.busy_seconds = 0.0
         self.rung_at, self.rung_for = 0.0, math.inf
+        #: When the oldest job that nobody has claimed is due, as far as this node knows (monotonic); for its beat.
+        self.queued_for = math.inf
 
     def follow_worker(self) -> None:
         """Goes by what the worker's options are now."""
@@ -146,6 +148,7 @@ class Lease:
             self.until = asked_at + self._ttl
             self._numbers = ClaimNumbers()
             self._rests_to = 0
+            self.queued_for = math.inf
 
     def stand_by(self, holder: str) -> bool:
         """Notes that another node has it. Returns whether that is news, and the shard this node's part."""

@@ -79,6 +79,12 @@ class Feeder(JobThread):
         """Batches that run on the loop."""
         return sum(len(claim.batches) for claim in self.in_hand)
 
+    @property
+    def free(self) -> int:
+        """Places on the loop, of the shards that it has."""
+        places = [max(self._places(lease), 0) for lease in self.pool.leases if lease.epoch is not None]
+        return sum(places) if places else 1
+
     def is_inside(self, now: float, seconds: float) -> bool:  # noqa: ARG002 (no job runs on it)
         """Never: it runs no jobs itself."""
         return False

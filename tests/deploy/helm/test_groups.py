@@ -120,7 +120,7 @@ def test_numbers_count_within_a_group(name: str, pods: int, nodes: int) -> None:
     taken: list[int] = []
     for index in range(pods):
         environ = {"NODE_NUMBER": f"shop-lowkiq-{name}-{index}", "NUMBER_OF_NODES": total}
-        options = Options.resolve(app="shop.jobs", nodes=int(arguments(made)["--nodes"]), environ=environ)
+        options = Options.resolve(app="shop.jobs", nodes=arguments(made)["--nodes"], environ=environ)
         taken += range(options.first_node, options.first_node + options.nodes)
     assert taken == list(range(int(total))) == list(range(pods * nodes))
 
@@ -178,6 +178,8 @@ REFUSALS: list[tuple[dict[str, Any], str]] = [
     ({"a": {"queues": ["A", "A"]}}, "workers.a.queues: A is in workers.a already"),
     ({"a": {"queues": ["A=8", "B"]}, "b": {"queues": ["B=2"]}}, "workers.b.queues: B is in workers.a already"),
     ({"m" * 41: {"queues": ["A"]}}, f"workers.{'m' * 41}: the StatefulSet's name shop-lowkiq-{'m' * 41} has 53 char"),
+    ({"a": {"queues": ["A"], "workload": "Deployment"}}, "workers.a.workload: a Deployment's pods have no numbers"),
+    ({"a": {"queues": ["A"], "replicas": None}}, "workers.a.replicas is missing: numbered nodes must know"),
     ({"a": {"queues": ["A"], "extraArgs": ["--nodes=3"]}}, "workers.a.extraArgs: --nodes is set by the value nodes"),
     ({"a": {"queues": ["A"], "extraArgs": ["--queues=B"]}}, "workers.a.extraArgs: --queues is set by the value queues"),
     ({"a": {"queues": ["A"], "env": [{"name": "NODE_NUMBER"}]}}, "workers.a.env: NODE_NUMBER is the chart's"),
