@@ -85,6 +85,16 @@ local function push_new(P, at, count, first)
   return true
 end
 
+-- Few pushes have tenants, or move ids that have: all that they need is made here.
+local lanes
+
+local function by_lanes()
+  if lanes then return lanes end
+--@ lanes join hint
+  lanes = {join = join_lanes, hint = hint}
+  return lanes
+end
+
 -- Puts `count` jobs, whose first word is ARGV[at], into the queue one after the other. Returns how many of them are new,
 -- the last default score, and when the first of them is due.
 local function push_each(P, at, count, now, last_score, was_set_back, is_noted)
@@ -142,6 +152,7 @@ local function push_each(P, at, count, now, last_score, was_set_back, is_noted)
       end
       if moves_to then
         redis.call('ZADD', P .. 'due', stamp(moves_to), id)
+        by_lanes().hint(P, id, stamp(moves_to))
         earliest = math.min(earliest, moves_to)
       end
     elseif moves_to then
@@ -157,12 +168,6 @@ local function push_each(P, at, count, now, last_score, was_set_back, is_noted)
   end
   flush()
   return new, last_score, earliest
-end
-
--- Few pushes have tenants: all that they need is made here.
-local function give_tenants(P, at, count)
---@ lanes join
-  join_lanes(P, at, count, width, width == 3 and 2 or 5)
 end
 
 -- Puts `count` jobs, whose first word is ARGV[at], into a shard. Returns a refusal, or nil and how many of them are new.
@@ -187,7 +192,7 @@ local function push(P, at, count)
   if is_noted or not (may_be_new and push_new(P, at, count, first)) then
     new, last_score, earliest = push_each(P, at, count, now, last_before, was_set_back, is_noted)
   end
-  if width == 3 or width > 5 then give_tenants(P, at, count) end
+  if width == 3 or width > 5 then by_lanes().join(P, at, count, width, width == 3 and 2 or 5) end
   last_score = math.max(last_score, now)
   -- Redis itself would print these numbers in ten times the time.
   local scored, counted = string.format('%d', last_score), string.format('%d', pushed + count)

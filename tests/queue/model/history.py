@@ -137,8 +137,10 @@ class History:
     def claim_like(self, message: Message, reply: Any, before: ShardState) -> Any:
         """What the model says of a claim that has met what Redis did."""
         if isinstance(reply, list):
-            parked = [id for id, entry in self.state.queued.items() if entry.waits and not before.queued[id].waits]
-            self.model.met = [*parked, *(job[0] for job in reply)]
+            # Others that it has met it has parked, or put off as they are throttled.
+            left = [(id, entry, before.queued[id]) for id, entry in self.state.queued.items()]
+            met = [id for id, now, then in left if (now.waits and not then.waits) or now.due > then.due]
+            self.model.met = [*met, *(job[0] for job in reply)]
             self.model.met_enough = sum(len(job[1]) for job in reply) >= message.most_in_all
         try:
             return messages.outcome_of(lambda: message.on(self.model))

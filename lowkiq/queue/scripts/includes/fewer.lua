@@ -210,6 +210,7 @@ end
 --- spaced
 --@ shard stamp
 --@ payloads get kind
+--@ lanes hint
 --@ fewer until
 local PRUNED = 1000 -- at a time: as many as a claim may add
 
@@ -242,6 +243,7 @@ local function put_off(P, ids, count, now, clock)
   end
   if #full > 0 then redis.call('HSET', P .. 'payloads', unpack(full)) end
   redis.call('ZADD', P .. 'due', unpack(later))
+  for i, id in ipairs(off) do hint(P, id, later[i * 2 - 1]) end
   return #off
 end
 
