@@ -422,9 +422,6 @@ MUTANTS = {
     "snoozed_and_still_suspected": _of_decisions(
         "kind == 'snoozed' then acquit(P, id) else", "kind == 'snoozed' then else", "I7"
     ),
-    "limited_and_acquitted": _of_decisions(
-        "then acquit(P, id) else unspace(P, id) end", "then end acquit(P, id)", "I7"
-    ),
     "limited_and_throttled": _of_decisions("then acquit(P, id) else unspace(P, id) end", "then acquit(P, id) end"),
     "blocked_and_tried_again": _of_decisions(
         "requeue(P, id, held, NEVER, -1)", "requeue(P, id, held, due_after(0), -1)"

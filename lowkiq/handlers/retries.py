@@ -94,7 +94,7 @@ class Retries:
         if discarded:
             self._log_discarded(discarded, errors[discarded[0].id])
         failed, ended = self._fail(failing, errors) if failing else ([], [])
-        return Failures(failed, ended, snoozed, limited=limited)
+        return Failures(failed, ended, snoozed, limited=tuple(limited))
 
     def _fail(
         self, jobs: list[Job], errors: Mapping[str, BaseException | str]

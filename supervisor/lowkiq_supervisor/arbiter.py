@@ -196,6 +196,7 @@ class Arbiter:
         self._control.drop_overdue()
         self._bulletins.notices = self._notices.now()
         self._bulletins.events, self._bulletins.answers = self._events.incidents, self._commands.answers()
+        self._bulletins.nodes = sum(not slot.joins for slot in self._slots.nodes)
         self._bulletins.publish(self._slots.of_nodes)
         self._names.write(self._kept_names())
         self._guardian.tell(slot.child.pid for slot in self._slots.beating if slot.child is not None)

@@ -160,20 +160,24 @@ def check(history: History, *, may_lose: bool = False) -> Verdict:
         _check_checkpoints(verdict, row, records)
         _check_cancels(verdict, row, records, history, causes)
         _check_pauses(verdict, row, records, history, causes)
+        _check_fewer(verdict, row, records, history, causes)
     found = crowds(history, causes)
     verdict.crowded = [crowd.says for crowd in found if not crowd.is_explained]
     verdict.crowded_explained = len(found) - len(verdict.crowded)
     for queue, rate in RATES.items():
         _check_rate(verdict, queue, rate, history, causes)
-        if row[0] in history.keeping:
-            verdict.not_kept += not_kept(row, records, history, causes)
-        if row[0] in history.throttles:
-            for what, is_explained in too_early(row, records, history, causes):
-                if is_explained:
-                    verdict.too_early_explained += 1
-                else:
-                    verdict.too_early.append(what)
     return verdict
+
+
+def _check_fewer(verdict: Verdict, row: Row, records: list[dict[str, Any]], history: History, causes: Causes) -> None:
+    if row[0] in history.keeping:
+        verdict.not_kept += not_kept(row, records, history, causes)
+    if row[0] in history.throttles:
+        for what, is_explained in too_early(row, records, history, causes):
+            if is_explained:
+                verdict.too_early_explained += 1
+            else:
+                verdict.too_early.append(what)
 
 
 # ── lost ────────────────────────────────────────────────────────────────────────────────────────────────────────────

@@ -134,7 +134,9 @@ def test_a_mutant_is_found_out_by_what_it_breaks(shard, clock, monkeypatch, name
 def happenings_for(name: str) -> Sequence[str]:
     """The histories in which a mutant is likely to be found out."""
     if mutants.MUTANTS[name].is_of_decisions:
-        is_of_all = mutants.MUTANTS[name].file == "put_back.lua" or name.startswith(("held", "lane", "limited"))
+        is_of_all = mutants.MUTANTS[name].file == "put_back.lua" or name.startswith(
+            ("held", "lane", "limited_and_throttled")
+        )
         return EVERYTHING if is_of_all else WITH_DECISIONS
     if mutants.MUTANTS[name].file == "fewer.lua" or name.startswith("fewer"):
         return WITH_FEWER

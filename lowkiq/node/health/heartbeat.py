@@ -50,6 +50,7 @@ class HealthReport:
         self._cpu_history: deque[float] = deque(maxlen=KEPT_BEATS)
         self._kept_at = float("-inf")
         self._boot_id = _boot_id()
+        self._nodes = runtime.number_of_nodes
         self._loads = Loads(workers, leases_of_threads(workers))
 
     def __call__(self, state: str, round_trip: float | None) -> NodeHealth:
@@ -64,7 +65,7 @@ class HealthReport:
             pid=os.getpid(),
             supervisor_pid=self._number("LOWKIQ_SUPERVISOR_PID"),
             node_number=self._runtime.node_number,
-            number_of_nodes=self._runtime.number_of_nodes,
+            number_of_nodes=self._nodes_to_be(),
             is_elastic=self._runtime.is_elastic,
             slot=self._number("LOWKIQ_SLOT"),
             state=state,
@@ -93,6 +94,12 @@ class HealthReport:
             rss_history=list(self._rss_history),
             cpu_history=list(self._cpu_history),
         )
+
+    def _nodes_to_be(self) -> int:
+        """The number of nodes that share its numbers; without them, of its supervisor's, which may change."""
+        if self._runtime.is_elastic and (told := self._runtime.page.read_bulletin().nodes):
+            self._nodes = told
+        return self._nodes
 
     def _keep(self, rss: int, cpu_percent: float) -> None:
         """Leaves out beats that come early, for a change of state: the history has equal steps."""
