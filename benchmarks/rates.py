@@ -37,7 +37,7 @@ from lowkiq import Lowkiq, Rate
 app = Lowkiq()
 given = json.loads(os.environ["RATES"])
 journal = open(given["journal"], "a", buffering=1)
-more = given["more"]  # options of the worker
+more = {"fair_by": lambda id, _: id.partition(":")[0]} if given["is_fair"] else {}
 
 
 def note(id):
@@ -95,18 +95,18 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--nodes", type=int, default=2)
     parser.add_argument("--kind", choices=["thread", "task"], default="thread")
     parser.add_argument("--ids", type=int, default=100_000, help="of the backlog")
-    parser.add_argument("--more", type=json.loads, default={}, help="further options of the worker, as JSON")
+    parser.add_argument("--fair", action="store_true", help="the queue is fair by the keys of its rate (fair_by)")
     given = parser.parse_args(arguments)
     rate = Rate(given.limit, given.per)
     if given.what != "backlog":
-        used = use_of(rate, given.seconds, given.nodes, given.kind, given.more)
+        used = use_of(rate, given.seconds, given.nodes, given.kind, is_fair=given.fair)
         print(
             f"{given.limit}/{given.per:g} s, {given.nodes} nodes, {given.kind}s: {used.starts:,} starts; the fullest "
             f"window has {used.fullest:,} of {used.most:,.1f}; {used.share:.2%} used while jobs waited",
             flush=True,
         )
     if given.what != "use":
-        found = backlog_of(given.ids, given.nodes, given.kind, given.more)
+        found = backlog_of(given.ids, given.nodes, given.kind, is_fair=given.fair)
         print(
             f"backlog of {found.ids:,} ids: none was put back more than {found.most_back} times, {found.back:,} in "
             f"all, within {found.seconds:.1f} s; another tenant's job waited {found.waited:.3f} s behind it, and "
@@ -116,10 +116,10 @@ def main(arguments: list[str] | None = None) -> int:
     return 0
 
 
-def use_of(rate: Rate, seconds: float, nodes: int, kind: str, more: dict[str, Any]) -> Used:
+def use_of(rate: Rate, seconds: float, nodes: int, kind: str, *, is_fair: bool) -> Used:
     """A backlog that lasts for so long, without faults."""
     count = rate.limit + int(rate.limit / rate.per * seconds)
-    given = {"limit": rate.limit, "per": rate.per, "by": False, "kind": kind, "shards": 5, "more": more}
+    given = {"limit": rate.limit, "per": rate.per, "by": False, "kind": kind, "shards": 5, "is_fair": is_fair}
     with running(given, nodes) as (worker, journal):
         push(worker, (str(number) for number in range(count)))
         wait_until(lambda: len(starts_of(journal)) >= count, within=seconds * 2 + READY, every=0.2)
@@ -136,9 +136,9 @@ def used_of(times: Sequence[float], rate: Rate) -> Used:
     return Used(len(times), fullest, rate.limit * 1.01, share)
 
 
-def backlog_of(ids: int, nodes: int, kind: str, more: dict[str, Any]) -> Backlog:
+def backlog_of(ids: int, nodes: int, kind: str, *, is_fair: bool) -> Backlog:
     """A limited tenant pushes so many ids, another one a job; 100 of each may start in a minute."""
-    given = {"limit": 100, "per": 60.0, "by": True, "kind": kind, "shards": 5, "more": more}
+    given = {"limit": 100, "per": 60.0, "by": True, "kind": kind, "shards": 5, "is_fair": is_fair}
     with running(given, nodes) as (worker, journal), _events(worker) as events:
         begun_at = time.monotonic()
         push(worker, (f"big:{number}" for number in range(ids)))
@@ -179,6 +179,10 @@ def starts_of(journal: Path) -> list[tuple[float, str]]:
     return [(float(at), id) for at, id in words]
 
 
+def _tenant(id: str, _: object) -> str:
+    return id.partition(":")[0]
+
+
 @contextmanager
 def running(given: dict[str, Any], nodes: int) -> Iterator[tuple[type[Worker], Path]]:
     """The worker of these nodes, and the journal of its starts."""
@@ -193,7 +197,8 @@ def running(given: dict[str, Any], nodes: int) -> Iterator[tuple[type[Worker], P
         }
         command = [sys.executable, *LOWKIQ, "-r", "rates_app"]
         app = Lowkiq(redis_url=server.url)
-        worker = app.worker(queue_name="jobs", shards_count=given["shards"])(lambda _: None)
+        fair_by = _tenant if given["is_fair"] else None
+        worker = app.worker(queue_name="jobs", shards_count=given["shards"], fair_by=fair_by)(lambda _: None)
         with (Path(place) / "log").open("wb") as log:
             started = [
                 subprocess.Popen(command, cwd=place, env=environment | {"NODE_NUMBER": str(number)}, stderr=log)
