@@ -232,7 +232,11 @@ def test_more_threads_than_connections_wait_and_then_are_told(app: Lowkiq, well:
 def test_a_rate_is_kept_in_a_slot_of_its_own(app: Lowkiq) -> None:
     started: list[str] = []
     rate = Rate(2, per=3600, by=lambda one, _: one[0])
-    worker = app.worker(queue_name="rated", shards_count=5, rate=rate)(started.extend)
+
+    @app.worker(queue_name="rated", shards_count=5, rate=rate)
+    def worker(id: str, payloads: list[str]) -> None:
+        started.append(id)
+
     worker.perform_async([{"id": f"{key}{number}"} for key in "abc" for number in range(5)])
     burst(app)
     assert sorted(id[0] for id in started) == [*"aabbcc"]
