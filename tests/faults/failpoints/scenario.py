@@ -95,7 +95,7 @@ class Scenario:
             batch_size = 2
             max_running = most
             # Some of the short ones are put back for a moment; all others start at once.
-            rate = Rate(8, per=0.3, by=lambda one, _: one.partition(" ")[0])
+            rate = Rate(8, per=0.3, by=lambda one, _: one.partition(" ")[0]) if most else None
             fair_by = _tenant_of if is_fair else None
 
             def retry_in(self, retry_count: int) -> float:
