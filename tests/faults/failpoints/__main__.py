@@ -37,6 +37,8 @@ KINDS = (
     "awaiting producer",
     "people",
 )
+#: Kinds that are struck only at the calls which others do not make, or make for less.
+OWN = {"impatient": ("abandon",), "limited": ("places", "rate")}
 #: A call that a server which knows the scripts never sees.
 LOADS = "SCRIPT"
 #: Runs at a time: they mostly wait.
@@ -185,8 +187,9 @@ def main(socket: str, kind: str, how: str) -> None:
         calls: Counter[str] = Counter()
         for run in run_all([Run(socket, next(logs), kind) for _ in range(SURVEYS)]):
             calls |= Counter(run.calls)
-        if kind == "impatient node":
-            calls = Counter({call: count for call, count in calls.items() if "abandon" in call})
+        own = [names for kind_of, names in OWN.items() if kind.startswith(kind_of)]
+        if own:
+            calls = Counter({call: count for call, count in calls.items() if any(name in call for name in own[0])})
         points = [(call, ordinal) for call in sorted(calls) for ordinal in range(1, calls[call] + 1)]
         for _ in run_all([Run(socket, next(logs), kind, *point, how) for point in points]):
             pass
