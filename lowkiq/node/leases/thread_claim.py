@@ -146,6 +146,8 @@ class ThreadClaim(ClaimInHand):
                     self._note(failures)
                 last = first + size if size < self._until - first else self._until
                 if is_late or first == last or lease.epoch != epoch or before >= lease.until:
+                    lease.busy_seconds += before - started
+                    self.performing_since = math.inf
                     break
                 self._started = last
                 self.running = batch = jobs[first:last]
@@ -186,9 +188,6 @@ class ThreadClaim(ClaimInHand):
     ) -> None:
         """Counts what has run, as `_ran` is told of it, in so many batches."""
         self._seconds += ended - since
-        with self._lock:
-            self.lease.busy_seconds += ended - since
-            self.performing_since = math.inf
         self.lease.claim_size.learn(performs, ended - since)
         if self.is_rated:
             self.note_started(self._jobs[begun : self._done])
