@@ -20,7 +20,7 @@ from lowkiq.admin.beats.health import BEAT_INTERVAL, LOOP_BLOCKED, NodeHealth, b
 from lowkiq.node.health.dump import health_of_thread, healths_of_tasks, short_stack
 from lowkiq.node.job_thread import JobThread, leases_of_threads
 from lowkiq.node.leases.lease import Lease
-from lowkiq.node.ownership.load import Loads
+from lowkiq.node.ownership.shard_loads import ShardLoads
 from lowkiq.node.runtime import Runtime
 from lowkiq.node.tasks.feeder import Feeder
 from lowkiq.version import VERSION
@@ -51,7 +51,7 @@ class HealthReport:
         self._kept_at = float("-inf")
         self._boot_id = _boot_id()
         self._nodes = runtime.number_of_nodes
-        self._loads = Loads(workers, leases_of_threads(workers))
+        self._loads = ShardLoads(workers, leases_of_threads(workers))
 
     def __call__(self, state: str, round_trip: float | None) -> NodeHealth:
         """The health now."""
