@@ -18,7 +18,7 @@ ABREAST := -n 6 --dist loadfile --no-loadscope-reorder
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help demo test test-long chaos hour shop leaks bench bench-peers bench-scale bench-roll bench-reshard bench-web screenshots lint format types wheel lock test-deploy clean
+.PHONY: help demo test test-long chaos hour shop leaks bench bench-peers bench-scale bench-roll bench-reshard bench-rates bench-fewer bench-web screenshots lint format types wheel lock test-deploy clean
 
 help: ## list these targets
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 22
@@ -59,6 +59,12 @@ bench-reshard: $(VENV)/.for-dev ## measure how long a queue of a million jobs ta
 
 bench-roll: $(VENV)/.for-dev ## measure how long jobs wait while their node is replaced
 	@$(BIN)/python -m benchmarks.roll $(ARGS)
+
+bench-rates: $(VENV)/.for-dev ## measure how well rates are kept and used, and what a backlog of one tenant costs
+	@$(BIN)/python -m benchmarks.rates $(ARGS)
+
+bench-fewer: $(VENV)/.for-dev ## count the runs that 10⁶ pushes of 1,000 ids take: debounced, throttled, the last kept
+	@$(BIN)/python -m benchmarks.fewer $(ARGS)
 
 bench-web: $(VENV)/.for-dev ## measure the web view with a million jobs
 	@$(BIN)/python -m benchmarks.web

@@ -20,14 +20,17 @@ if TYPE_CHECKING:
         NewerLayout,
         PartialFailure,
         PushFailed,
+        RateLimited,
         RetryIn,
         SettingsError,
         ShardsCountMismatch,
         Snooze,
     )
+    from lowkiq.fewer import Debounce
     from lowkiq.handlers.context import Context, current
     from lowkiq.job import Job, NewJob, Pushed
     from lowkiq.policies import Every, Exponential
+    from lowkiq.rate import Rate
     from lowkiq.worker import Worker
 
 __version__ = VERSION
@@ -35,6 +38,7 @@ __version__ = VERSION
 __all__ = [
     "Bury",
     "Context",
+    "Debounce",
     "Decision",
     "Discard",
     "Every",
@@ -48,6 +52,8 @@ __all__ = [
     "PartialFailure",
     "PushFailed",
     "Pushed",
+    "Rate",
+    "RateLimited",
     "RetryIn",
     "SettingsError",
     "ShardsCountMismatch",
@@ -60,12 +66,14 @@ __all__ = [
 #: import a leaf of this package without a Redis client coming along.
 _MODULES = {
     "Context": "handlers.context",
+    "Debounce": "fewer",
     "Every": "policies",
     "Exponential": "policies",
     "Job": "job",
     "Lowkiq": "app",
     "NewJob": "job",
     "Pushed": "job",
+    "Rate": "rate",
     "Worker": "worker",
     "current": "handlers.context",
 }

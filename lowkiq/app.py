@@ -21,6 +21,7 @@ from lowkiq.admin.metrics import QueueMetrics
 from lowkiq.admin.past.statistics import Statistics, day_of, number_of, statistics_of
 from lowkiq.admin.resharding import read_layout
 from lowkiq.errors import SettingsError, short, unknown_option, unknown_queue
+from lowkiq.fewer import Debounce, Keep
 from lowkiq.hooks import is_async, wrap
 from lowkiq.job import EncodedJob, NewJob, Pushed, encode_jobs
 from lowkiq.policies import Retry
@@ -30,6 +31,7 @@ from lowkiq.queue.keys import RESHARDED, Layout
 from lowkiq.queue.loops import LoopsOfPushes
 from lowkiq.queue.push import Producer
 from lowkiq.queue.shard import Shard, shards_of
+from lowkiq.rate import Rate
 from lowkiq.redis_url import parse
 from lowkiq.registration import Registration, W, prepare
 from lowkiq.transport.cluster import ClusterClient
@@ -72,13 +74,19 @@ class Lowkiq:
         shards_count: int = ...,
         batch_size: int = ...,
         concurrency: int | None = ...,
+        max_running: int | None = ...,
         max_retry_count: int = ...,
         retry: Retry = ...,
         when_exhausted: Literal["bury", "block", "discard"] = ...,
         perform_timeout: float | None = ...,
+        debounce: Debounce | None = ...,
+        throttle: float | None = ...,
+        keep: Keep = ...,
         isolation: Literal["thread", "process"] = ...,
+        rate: Rate | None = ...,
         id: Callable[[Any], object] = ...,
         score: Callable[[Any], float] = ...,
+        fair_by: Callable[[Any, Any], str | int] | None = ...,
     ) -> Registration: ...
     def worker(self, target: Any = None, /, **options: Any) -> Any:
         """
@@ -237,8 +245,10 @@ class Lowkiq:
             jobs,
             worker.codec.dump,
             dump_id=worker.codec.dump_id,
+            fair_by=worker.fair_by,
             max_id_bytes=settings.max_id_bytes,
             max_payload_bytes=settings.max_payload_bytes,
+            fewer=worker.fewer,
             first=first,
         )
 

@@ -31,6 +31,8 @@ MADE_UP: Final = "LOWKIQ_WEB_MADE_TOKEN"
 WEB_HOSTS: Final = "LOWKIQ_WEB_HOSTS"
 #: Threads of a node.
 MOST_THREADS: Final = 1000
+#: Weight of a queue, at most: how much of the threads it gets beside one of 1.
+MOST_WEIGHT: Final = 1000
 #: Characters of a token or password. Shorter ones can be guessed through the network.
 SHORTEST_SECRET: Final = 8
 
@@ -124,12 +126,26 @@ def parse_number_of_nodes(found: Found, lowest: int = 1) -> int:
     return int(found.text)
 
 
-def parse_queues(found: Found) -> tuple[str, ...]:
-    """Names of queues, separated by commas; a SettingsError for none."""
-    names = dict.fromkeys(name for part in found.text.split(",") if (name := part.strip()))
-    if not names:
+def parse_queues(found: Found) -> dict[str, int | None]:
+    """
+    Names of queues, separated by commas, each with its weight if it has one: critical=8,default=1. A SettingsError for
+    none, for a weight that can't be one, and for a queue of two weights.
+    """
+    weights: dict[str, int | None] = {}
+    for part in filter(None, map(str.strip, found.text.split(","))):
+        name, has_weight, text = (word.strip() for word in part.partition("="))
+        if not name:
+            raise found.refusal(f"{part!r} names no queue: say NAME or NAME=WEIGHT, such as critical=8")
+        if has_weight and not (re.fullmatch(r"[0-9]{1,4}", text) and 1 <= int(text) <= MOST_WEIGHT):
+            raise found.refusal(
+                f"the weight of {name} is {text!r}, it must be an integer from 1 to {MOST_WEIGHT:,}, such as {name}=8"
+            )
+        weight = int(text) if has_weight else None
+        if weights.setdefault(name, weight) != weight:
+            raise found.refusal(f"{name} is named twice: give it one weight")
+    if not weights:
         raise found.refusal("name queues, separated by commas, such as mail,video")
-    return tuple(names)
+    return weights
 
 
 def parse_threads(found: Found) -> int:

@@ -135,10 +135,26 @@ class Snooze(Decision):
 
     def __init__(self, seconds: float) -> None:
         super().__init__(seconds)
-        self.seconds = _seconds("Snooze", seconds)
+        self.seconds = _seconds(type(self).__name__, seconds)
 
     def __str__(self) -> str:
         return f"comes back in {self.seconds:g} s"
+
+
+class RateLimited(Snooze):
+    """
+    Not a failure: the far side has had enough (429). The job comes back then, with all that was pushed meanwhile, and
+    until then nothing starts that shares its rate. Without a `rate` of its worker it is a Snooze.
+
+    Args:
+        seconds: until then, by Redis's clock.
+        key: what is to rest, as the `by` of the rate tells it. None: the keys of the jobs that raise this.
+    """
+
+    def __init__(self, seconds: float, key: str | int | None = None) -> None:
+        super().__init__(seconds)
+        self.args = (seconds, key)
+        self.key = None if key is None else checked_key(key)
 
 
 class RetryIn(Decision):
@@ -171,6 +187,24 @@ class Discard(Decision):
     def __init__(self, reason: str = "") -> None:
         super().__init__(reason)
         self.reason = reason
+
+
+#: Bytes of a key of a rate.
+MOST_KEY_BYTES = 200
+
+
+def checked_key(key: object) -> str:
+    """The text of a key of a rate. Raises ValueError for what can't be one."""
+    if isinstance(key, bool) or not isinstance(key, str | int):
+        raise ValueError(f"a key of a rate must be a string or an integer, not {short(key)} ({type(key).__name__})")
+    try:
+        text = str(key)
+        size = len(text.encode("utf-8"))
+    except ValueError:  # a surrogate, or more digits than Python prints
+        raise ValueError(f"key {short(key)} of a rate can't be written in UTF-8: escape it first") from None
+    if size > MOST_KEY_BYTES:
+        raise ValueError(f"key {short(key)} of a rate has {size:,} bytes, it may have {MOST_KEY_BYTES}: hash it")
+    return text
 
 
 def _seconds(name: str, value: object) -> float:

@@ -11,6 +11,7 @@ from zlib import crc32
 import msgspec
 
 from lowkiq.errors import InvalidJob, short, unknown_option
+from lowkiq.fewer import FEWER_KEYS, NONE, Debounce, Fewer, Keep
 
 #: How the bytes of an id that is no UTF-8 are kept in a string: those of a job that was read are found again by it.
 KEPT_BYTES: Final = "surrogateescape"
@@ -56,6 +57,10 @@ class NewJob(TypedDict):
     delay: NotRequired[float]
     #: Words by which its id is found: 1 to 20 tags of 1 to 100 printable characters. They join those that the id has.
     tags: NotRequired[Sequence[str]]
+    #: In place of those of its worker; None, or "all", for none of it.
+    debounce: NotRequired[Debounce | None]
+    throttle: NotRequired[float | None]
+    keep: NotRequired[Keep]
 
 
 class Pushed(NamedTuple):
@@ -75,17 +80,30 @@ class EncodedJob(msgspec.Struct, gc=False):
     perform_in: str
     #: With a line break between two; "" for none.
     tags: str = ""
+    #: Whose share it is (`fair_by`); "" for nobody's.
+    tenant: str = ""
+    #: How it runs less often (fewer.lua); "" for nothing of that.
+    fewer: str = ""
 
     @property
     def is_plain(self) -> bool:
-        """True with the default score, now, and without tags."""
-        return self.score == "" and self.perform_in == "" and self.tags == ""
+        """True with the default score, now, and without all else."""
+        more = self.tags or self.tenant or self.fewer
+        return self.score == "" and self.perform_in == "" and not more
 
 
-JOB_KEYS = frozenset({"id", "payload", "score", "perform_in", "delay", "tags"})
+_FULL: Final = ("id", "payload", "score", "perform_in", "tags", "tenant", "fewer")
+#: Words of a job in a push, by how many of them it has (push.lua).
+WORDS: Final[Mapping[int, Sequence[str]]] = {
+    2: _FULL[:2], 3: ("id", "payload", "tenant"), 4: _FULL[:4], 5: _FULL[:5], 6: _FULL[:6], 7: _FULL,
+}  # fmt: skip
+COMMON_KEYS: Final = frozenset({"id", "payload", "score", "perform_in", "delay", "tags"})
+JOB_KEYS: Final = COMMON_KEYS | FEWER_KEYS
 #: Tags of a push, and characters of a tag.
 MOST_TAGS: Final = 20
 LONGEST_TAG: Final = 100
+#: Bytes of a tenant.
+LONGEST_TENANT: Final = 200
 #: A perform_in before this, which was in 2001, is taken for a delay in seconds.
 FIRST_TIME: Final = 10**9
 #: The longest delay: a hundred years.
@@ -102,19 +120,23 @@ def encode_jobs(
     dump_payload: Callable[[Any], bytes | str],
     *,
     dump_id: Callable[[Any], str] | None = None,
+    fair_by: Callable[[Any, Any], str | int] | None = None,
     max_id_bytes: int,
     max_payload_bytes: int,
+    fewer: Fewer = NONE,
     first: int = 0,
 ) -> list[EncodedJob]:
     """
     Validates every job before the first is written. Raises InvalidJob, which names the job and the field.
 
     Args:
+        fewer: how jobs run less often that do not say so themselves.
         first: the number of the first job, where these are a part of a longer list.
     """
     if not isinstance(jobs, list) and (isinstance(jobs, Mapping | str | bytes) or not isinstance(jobs, Iterable)):
         raise InvalidJob(f"perform_async takes a list of jobs, not a {type(jobs).__name__}: wrap it in [ ]")
     encoded = []
+    has_fewer = bool(fewer)
     for number, job in enumerate(jobs, first):
         try:
             encoded.append(
@@ -124,10 +146,13 @@ def encode_jobs(
                     _number("score", job["score"]) if "score" in job else "",
                     _due(job) if "perform_in" in job or "delay" in job else "",
                     _tags(job["tags"]) if "tags" in job else "",
+                    _tenant(fair_by, job["id"], job.get("payload", "")) if fair_by else "",
                 )
             )
-            if not JOB_KEYS.issuperset(job):
-                raise unknown_option("key", next(str(key) for key in job if key not in JOB_KEYS), JOB_KEYS)
+            if has_fewer or not COMMON_KEYS.issuperset(job):
+                if not JOB_KEYS.issuperset(job):
+                    raise unknown_option("key", next(str(key) for key in job if key not in JOB_KEYS), JOB_KEYS)
+                encoded[-1].fewer = fewer.word_of(job)
         except (LookupError, TypeError, ValueError, AttributeError) as error:
             raise InvalidJob(_explain(number, job, error)) from error
     return encoded
@@ -233,6 +258,21 @@ def check_tag(tag: Any) -> str:
     if not tag.isprintable():
         raise ValueError(f"tag {short(tag)} has a character that can't be printed: leave it out")
     return tag
+
+
+def _tenant(fair_by: Callable[[Any, Any], str | int], id: Any, payload: Any) -> str:
+    try:
+        tenant = fair_by(id, payload)
+    except Exception as error:
+        raise ValueError(f"fair_by failed: {type(error).__name__}: {error}") from error
+    if isinstance(tenant, bool) or not isinstance(tenant, str | int):
+        raise TypeError(f"fair_by must give a string or an integer, not {short(tenant)} ({type(tenant).__name__})")
+    text = tenant if isinstance(tenant, str) else _text_of(tenant)
+    if not text or not text.isprintable():
+        raise ValueError(f"fair_by gave {short(text)}: a tenant must have printable characters, and no others")
+    if len(text.encode()) > LONGEST_TENANT:
+        raise ValueError(f"fair_by gave {short(text)}, a tenant may have {LONGEST_TENANT} bytes: hash it")
+    return text
 
 
 def parse_tags(text: bytes) -> tuple[str, ...]:

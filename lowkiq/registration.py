@@ -11,6 +11,7 @@ from typing import Any, Final, Protocol, TypeVar, get_origin, overload
 
 from lowkiq.admin.options import RANGES, check_option
 from lowkiq.errors import SettingsError, short
+from lowkiq.fewer import Fewer, check_fewer
 from lowkiq.settings import NAME, Settings
 from lowkiq.types.annotations import Types, bare, of_base, shown
 from lowkiq.types.codec import make_codec
@@ -50,6 +51,7 @@ def prepare(target: Any, options: Mapping[str, Any], settings: Settings) -> type
     worker.queue_name = worker.queue_name or worker.__name__
     label = f"worker {worker.__name__}"
     _check_options(label, worker)
+    worker.fewer = Fewer(worker.debounce, worker.throttle, worker.keep)
     worker.shape, types = read_methods(label, worker, Worker)
     _check_shape(label, worker, worker.shape)
     worker.shape = replace(worker.shape, gives_error=gives_error(f"{label}: retry_in", worker, Worker))
@@ -94,26 +96,29 @@ def _check_options(label: str, worker: type[Worker[Any]]) -> None:
                 raise SettingsError(f"{label}: unknown option `{name}`, did you mean `{close[0]}`?")
     if not isinstance(worker.queue_name, str) or not NAME.fullmatch(worker.queue_name):
         raise SettingsError(f"{label}: queue_name {worker.queue_name!r} must match {NAME.pattern}; set one")
-    for name in (*RANGES, "perform_timeout", "retry", "when_exhausted"):
+    for name in (*RANGES, "perform_timeout", "rate", "retry", "when_exhausted"):
         check_option(label, name, getattr(worker, name))
+    check_fewer(f"{label}: ", worker.debounce, worker.throttle, worker.keep)
     if worker.retry and not isinstance(worker.retry, Mapping) and worker.retry_in is not Worker.retry_in:
         raise SettingsError(f"{label} has both retry and retry_in: keep one, or have retry map classes of exceptions")
     if worker.isolation not in {"thread", "process"}:
         raise SettingsError(f'{label}: isolation is {short(worker.isolation)}, it must be "thread" or "process"')
     for name in _COMMON:
-        _check_function_of_payload(f"{label}: {name}", getattr(worker, name))
+        _check_function(f"{label}: {name}", getattr(worker, name), "a payload", "lambda change: change.order_id")
+    _check_function(f"{label}: fair_by", worker.fair_by, "an id and a payload", "lambda id, change: change.tenant")
 
 
-def _check_function_of_payload(label: str, function: Any) -> None:
+def _check_function(label: str, function: Any, of: str, example: str) -> None:
+    """Raises SettingsError unless it is a function `of` that, such as the example, or None."""
     if function is None:
         return
-    may_be = "it must be a function of a payload, such as `lambda change: change.order_id`"
+    may_be = f"it must be a function of {of}, such as `{example}`"
     if not callable(function) or inspect.iscoroutinefunction(function):
         raise SettingsError(f"{label} is {short(function)}: {may_be}")
     try:
-        inspect.signature(function).bind(None)
+        inspect.signature(function).bind(*[None] * len(of.split(" and ")))
     except TypeError as error:
-        raise SettingsError(f"{label} can't be called with a payload ({error}): {may_be}") from error
+        raise SettingsError(f"{label} can't be called with {of} ({error}): {may_be}") from error
     except ValueError:  # of what is written in C
         return
 

@@ -104,6 +104,8 @@ class Bulletin(NamedTuple):
     #: Its last events, oldest first, and its last answers.
     events: tuple[Event, ...] = ()
     answers: tuple[Answer, ...] = ()
+    #: How many nodes there are to be in its slots, those that boot for the first time left out; 0: it doesn't tell.
+    nodes: int = 0
 
 
 class Seat:
@@ -186,13 +188,15 @@ class SharedPage:
         text = self._memory[start : start + length]
         if not length or zlib.crc32(text) != checksum:
             return Bulletin()
-        parts: list[list[Any]] = [*json.loads(text), [], []]  # an older one has two
-        dead, notices, events, answers = parts[:4]
+        told: list[Any] = json.loads(text)
+        missing: list[Any] = [[], [], [], [], 0]
+        dead, notices, events, answers, nodes = told + missing[len(told) :]  # an older one has fewer
         return Bulletin(
             tuple(_dead_node(name, running) for name, running in dead),
             tuple(notices),
             tuple(map(Event._make, events)),
             tuple(map(Answer._make, answers)),
+            nodes,
         )
 
     # ── the supervisor's side ───────────────────────────────────────────────────────────────────────────────────────
@@ -219,7 +223,8 @@ class SharedPage:
 
     def write_bulletin(self, bulletin: Bulletin) -> None:
         """Replaces the news. What doesn't fit is left out, the dead last: their leases run out by themselves."""
-        parts = dead, notices, events, answers = [list(part) for part in bulletin]
+        dead, notices, events, answers = (list[Any](part) for part in bulletin[:4])
+        parts = dead, notices, events, answers, bulletin.nodes
         while len(text := json.dumps(parts).encode()) > BULLETIN_BYTES - _BULLETIN_HEAD.size:
             news = events or answers or notices or dead
             del news[len(news) * 3 // 4 :]

@@ -9,15 +9,17 @@ from typing import TYPE_CHECKING, Any, ClassVar, Final, Generic, Literal, Protoc
 from lowkiq.admin.jobs.actions import Actions
 from lowkiq.admin.jobs.queries import Queries
 from lowkiq.errors import InvalidJob, LowkiqError, SettingsError
+from lowkiq.fewer import NONE, Debounce, Fewer, Keep
 from lowkiq.job import Job, NewJob, Pushed
 from lowkiq.policies import Retry
+from lowkiq.rate import Rate
 from lowkiq.types.codec import PLAIN, Codec
 from lowkiq.types.shape import Shape
 from lowkiq.types.variables import P
 
 OPTIONS: Final = (
     "queue_name", "shards_count", "batch_size", "concurrency", "max_retry_count", "retry", "when_exhausted",
-    "perform_timeout",     "isolation", "id", "score",
+    "perform_timeout", "max_running", "debounce", "throttle", "keep", "isolation", "rate", "fair_by", "id", "score",
 )  # fmt: skip
 
 
@@ -56,6 +58,8 @@ class Worker(Generic[P]):
     #: Batches of one shard that may run at a time on its node, each with other ids: None for as many as threads are
     #: free, 1 as in the original Lowkiq.
     concurrency: ClassVar[int | None] = None
+    #: Batches of the queue that may run at a time, on all nodes: None for any number.
+    max_running: ClassVar[int | None] = None
     #: Retries after which, if it fails once more, the oldest payload of a job goes to the morgue.
     max_retry_count: ClassVar[int] = 25
     #: When and how often a job is tried again: Exponential(…), Every(…), or a mapping from classes of exceptions to
@@ -67,9 +71,22 @@ class Worker(Generic[P]):
     #: Seconds that a batch may take. One that takes longer is asked to stop (`current().cancelled`); an async one is
     #: cancelled, and one with isolation="process" killed, which counts as a failure. None: as long as it likes.
     perform_timeout: ClassVar[float | None] = None
+    #: An id is due once nothing was pushed to it for a while: Debounce(2, at_most=30).
+    debounce: ClassVar[Debounce | None] = None
+    #: Seconds between two starts of an id, at least: what is pushed meanwhile is handed over together.
+    throttle: ClassVar[float | None] = None
+    #: Payloads of an id that are kept while it is queued: "all"; "last": only that with the highest score; or "first".
+    keep: ClassVar[Keep] = "all"
+    #: The last three together, set when the worker is registered.
+    fewer: ClassVar[Fewer] = NONE
     #: Where batches run: on the node's threads (async ones on its event loop), or in processes of their own, whose
     #: death is a failure of the batch and no more.
     isolation: ClassVar[Literal["thread", "process"]] = "thread"
+    #: How many jobs may start within a time, over all nodes: Rate(100, per=60), or of each key: Rate(…, by=…).
+    rate: ClassVar[Rate | None] = None
+    #: A function of an id and a payload that tells whose job it is, such as a tenant's name: all who have jobs due get
+    #: equal shares of the queue, however much each of them has pushed. None: first come, first served.
+    fair_by: ClassVar[Callable[[Any, Any], str | int] | None] = None
     #: How perform is called, and what its payloads and ids are; set when the worker is registered.
     shape: ClassVar[Shape] = Shape()
     codec: ClassVar[Codec] = PLAIN
@@ -148,7 +165,8 @@ class Worker(Generic[P]):
         Queues jobs. Override it to derive ids, scores or times, from whatever it is given then.
 
         Args:
-            jobs: mappings with `id`, and optionally `payload`, `score`, `tags` and `perform_in` or `delay` (NewJob).
+            jobs: mappings with `id`, and optionally `payload`, `score`, `tags`, `perform_in` or `delay`, `debounce`,
+                `throttle` and `keep` (NewJob).
 
         Returns:
             how many ids were new in the queue, and how many payloads were merged into ids queued already.

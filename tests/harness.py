@@ -12,6 +12,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Self
 
+import psutil
+
 from lowkiq_supervisor.control.client import ask
 from tests import warm
 from tests.support import ROOT, SOURCES, SUPERVISOR, wait_until
@@ -137,6 +139,10 @@ class Supervised:
     def pid(self, slot: str) -> int:
         """The last process of the slot."""
         return int(self.events("started", slot)[-1]["pid"])
+
+    def title(self) -> str:
+        """The title of its own process."""
+        return " ".join(psutil.Process(self.process.pid).cmdline())
 
     def send(self, signum: signal.Signals) -> None:
         self.process.send_signal(signum)

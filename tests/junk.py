@@ -42,6 +42,7 @@ SHARD_KEYS = {
     "payloads": "zset", "errors": "list", "crashes": "string", "morgue:payloads": "string", "morgue:errors": "zset",
     "cancels": "string", "checkpoints": "list", "tags": "string", "claimed_tags": "list", "morgue:tags": "zset",
     "tag_counts": "hash", "tracks": "string", "morgue:newer": "list", "blocked": "hash",
+    "tenants": "list", "lanes": "hash", "lanes_later": "string",
 }  # fmt: skip
 FIXED_KEYS = {
     "alerts": "list",
@@ -292,7 +293,7 @@ JUNK: dict[str, tuple[Plant, str | None]] = {
     **{f"ledger of {text[:9]!r}": (seen(text=text), "{failures}:q:") for text in GARBAGE if text},
 }  # fmt: skip
 
-#: Records of deletions: where, when, retry_count, error, payloads, deaths, deaths in a crowd, checkpoint, tags.
+#: Records of deletions: where, when, retry_count, error, payloads, deaths, deaths in a crowd, checkpoint, tags, tenant.
 PUT_AWAY = (
     *GARBAGE, b"5:queue", b"5:queue1:x---", b"5:queue3:1.0-----", b"5:queue3:1.0--3:x:1----",
     b"5:queue3:1.0--5:nan:1----", b"5:queue3:1.0--1:1----", b"5:queue3:nan--3:1:1----", b"5:queue3:inf--3:1:1----",

@@ -65,8 +65,13 @@ MUTANTS = {
         "the record of a parked",
     ),
     "aside_and_still_open": Mutant(
-        "claim.lua", "if not (has_others or has_held) then marks[5],", "if not has_held then marks[5],", "an offer"
+        "claim.lua",
+        "not (has_others or has_held or has_spaced or ARGV[10])",
+        "not (has_held or has_spaced or ARGV[10])",
+        "an offer",
     ),
+    "closed_and_open": Mutant("claim.lua", " or ARGV[10])", ")", "closed"),
+    "closed_and_open_the_quick_way": Mutant("quick_claim.lua", "if ARGV[10] then", "if false then", "closed"),
     "forgets_what_waits": Mutant("settle.lua", "  unpark(P, now, ids)\n", "", "what is parked"),
     "forgets_what_waits_behind_the_failed": Mutant(
         "claimed.lua", "if is_any_parked(P) then redis.call('HDEL', P .. 'behind', id) end", "", "parked is what"
@@ -91,7 +96,10 @@ MUTANTS = {
     ),
     "aside_of_other_times": Mutant("claimed.lua", "redis.call('HGET', P .. 'owner', 'last_due') or '0')", "'0')"),
     "dropped_and_still_parked": Mutant(
-        "claimed.lua", "  redis.call('HDEL', P .. 'behind', id)\n  drop_tags", "  drop_tags", "parked is what"
+        "claimed.lua",
+        "  redis.call('HDEL', P .. 'behind', id)\n  redis.call('HDEL', P .. 'debounced', id)",
+        "  redis.call('HDEL', P .. 'debounced', id)",
+        "parked is what",
     ),
     "deaths_of_the_newest_claim": Mutant("deaths.lua", "if claim == number then jobs", "if false then jobs", "I7"),
     "claimed_of_an_older_layout": Mutant("shard.lua", "if not can_write_older then", "if false then", "I8"),
@@ -352,7 +360,9 @@ MUTANTS = {
     "held_and_claimed": Mutant("claim.lua", "if has_held and count > 0 then", "if false then", "held"),
     "held_and_claimed_the_quick_way": Mutant("quick_claim.lua", ", P .. 'held'", "", "held"),
     "held_and_finished": Mutant("finish.lua", ", P .. 'held'", "", "held"),
-    "held_and_opened": Mutant("claim.lua", "if not (has_others or has_held) then", "if not has_others then", "held"),
+    "held_and_opened": Mutant(
+        "claim.lua", "not (has_others or has_held or has_spaced", "not (has_others or has_spaced", "held"
+    ),
     "held_and_still_open": Mutant("hold.lua", "redis.call('HDEL', P .. 'owner', 'open')", "", "held"),
     "held_and_unparked": Mutant("parking.lua", "if found[i] and not held[i] then", "if found[i] then"),
     "held_and_parked_with_the_rest": Mutant("holding.lua", "held[ids[i]] = since[i] or nil", "held[ids[i]] = true"),
@@ -402,14 +412,17 @@ MUTANTS = {
         "newer.lua", "not queued or tonumber(queued) > tonumber(newer)", "true", "behind newer"
     ),
     "snoozed_and_failed": _of_decisions(
-        "requeue(P, id, held, due_after(delay), retry_count)\n  acquit(P, id)\n  note(P, 'snoozed'",
-        "requeue(P, id, held, due_after(delay), retry_count + 1)\n  acquit(P, id)\n  note(P, 'snoozed'",
+        "requeue(P, id, held, due_after(delay), retry_count)\n  if kind == 'snoozed'",
+        "requeue(P, id, held, due_after(delay), retry_count + 1)\n  if kind == 'snoozed'",
     ),
     "snoozed_and_due": _of_decisions(
         "local _, retry_count, held = take(id)\n  if not held then return end\n  requeue(P, id, held, due_after(delay)",
         "local at, retry_count, held = take(id)\n  if not held then return end\n  requeue(P, id, held, at",
     ),
-    "snoozed_and_still_suspected": _of_decisions("  acquit(P, id)\n  note(P, 'snoozed'", "  note(P, 'snoozed'", "I7"),
+    "snoozed_and_still_suspected": _of_decisions(
+        "kind == 'snoozed' then acquit(P, id) else", "kind == 'snoozed' then else", "I7"
+    ),
+    "limited_and_throttled": _of_decisions("then acquit(P, id) else unspace(P, id) end", "then acquit(P, id) end"),
     "blocked_and_tried_again": _of_decisions(
         "requeue(P, id, held, NEVER, -1)", "requeue(P, id, held, due_after(0), -1)"
     ),
@@ -445,7 +458,150 @@ MUTANTS = {
     ),
     "buried_whole_and_not_let_go": _of_decisions("held)\n  let_go({id})\n  morgue_entry", "held)\n  morgue_entry"),
     "buried_whole_and_newer_unknown": _of_decisions("note_newer(P, id, score)", ""),
-    "due_by_the_clock_alone": Mutant("claim.lua", "follow_clock_back(P, now, tonumber(last_score), seen)", ""),
+    "lanes_only": Mutant("turns.lua", "  lanes[#lanes + 1] = own\n", ""),
+    "lane_of_an_earlier_tenant": Mutant(
+        "lanes.lua", "if before[i] then leave_lane(P, before[i], {id}) end", "", "in lane"
+    ),
+    "lane_never_sleeps": Mutant(
+        "turns.lua",
+        "redis.call('ZADD', P .. 'lanes_later', first, tenant)\n  redis.call('ZREM'",
+        "redis.call('ZREM'",
+        "lanes",
+    ),
+    "lane_is_told_late": Mutant(
+        "lanes.lua", "redis.call('ZADD', P .. 'lanes_later', first, tenant)\nend", "end", "lanes"
+    ),
+    "lane_keeps_what_was_taken": Mutant(
+        "turns.lua", "    if not stays[id] then table.insert(gone[tenant], id) end\n", ""
+    ),
+    "lane_keeps_what_was_deleted": Mutant("claimed.lua", "  drop_hint(P, id)\n", "", "in lane"),
+    "lane_looked_for_twice": Mutant("turns.lua", "if met then return left_of(P, met, due_by) end", ""),
+    "lane_taken_from_the_front": Mutant("claim.lua", "if staying == 0 and not lanes then", "if staying == 0 then"),
+    "lane_of_long_ago": Mutant("claim.lua", "old = lanes and count or redis", "old = redis"),
+    "lane_without_the_requeued": Mutant("claimed.lua", "  hint(P, id, perform_in)\n", "", "lanes"),
+    "lane_without_the_parked": Mutant(
+        "parking.lua", "  for i, id in ipairs(parked) do hint(P, id, due[i * 2 - 1]) end\n", "", "lanes"
+    ),
+    "lane_without_the_moved": Mutant("claim.lua", "  if lanes then lanes.move(P, moved) end\n", "", "lanes"),
+    "lane_without_the_revived": Mutant("revive.lua", "      hint(P, id, stamp(place + touched))\n", "", "lanes"),
+    "lane_without_the_performed_now": Mutant("perform_now.lua", "    hint(P, id, stamp(first + moved))\n", "", "lanes"),
+    "lane_without_the_unblocked": _of_decisions(
+        "      hint(P, id, stamp(first + moved))\n", "", "lanes", "unblock.lua"
+    ),
+    "lane_without_the_put_back": _of_decisions("    hint(P, id, at)\n", "", "lanes", "put_back.lua"),
+    "lane_put_back_without_its_tenant": _of_decisions(
+        "  if tenant then tenant_again(P, id, tenant) end\n", "", "", "put_back.lua"
+    ),
+    "lane_claimed_in_the_quick_way": Mutant("quick_claim.lua", ", P .. 'lanes', P .. 'lanes_later'", "", "in lane"),
+    "lane_settled_in_the_quick_way": Mutant("settle.lua", "P .. 'tracks', P .. 'tenants',", "P .. 'tracks',"),
+    "lane_finished_in_the_quick_way": Mutant("finish.lua", ", P .. 'tenants',", ","),
+    "lane_forgotten_by_the_dead": Mutant("lanes.lua", "if not due[i] and not dead[i] then", "if not due[i] then"),
+    "lane_forgotten_by_the_queued": Mutant("lanes.lua", "if not due[i] and not dead[i] then", "if not dead[i] then"),
+    "lane_remembered_for_ever": Mutant("settle.lua", "  forget_tenants(P, over)\n", ""),
+    "lane_remembered_after_deletion": Mutant(
+        "claimed.lua", "    drop_tags(P, 'morgue:tags', {id})\n    forget_idle_tenant(P, id)\n", ""
+    ),
+    "fewer_keeps_the_latest": Mutant("fewer.lua", "tonumber(score) >= tonumber(earlier_score)", "true", "keep"),
+    "fewer_keeps_the_earlier_of_equals": Mutant("fewer.lua", ">= tonumber(earlier_score)", "> tonumber(earlier_score)"),
+    "fewer_keeps_the_lower_of_what_comes_back": Mutant(
+        "fewer.lua", "if is_kept(keep, score, kept_score) then kept_score, kept = score, payload end\n  end", "end"
+    ),
+    "fewer_keeps_two_of_what_comes_back": Mutant(
+        "claimed.lua", "if not keep_with(P, id, held, P .. 'claim:' .. id) then", "if true then"
+    ),
+    "fewer_superseded_and_not_counted": Mutant(
+        "fewer.lua", "redis.call('HINCRBY', P .. 'meta', 'superseded', gone)", "", "keep"
+    ),
+    "fewer_forgets_the_rule_with_a_run": Mutant("fewer.lua", "if not held then gone", "if true then gone"),
+    "fewer_rules_of_nothing": Mutant("claimed.lua", "  forget_rules(P, {...})\n", "", "a rule of nothing"),
+    "fewer_rule_takes_the_other": Mutant("fewer.lua", "if keep == '' then keep = kept or '' end", ""),
+    "fewer_rule_is_for_ever": Mutant("fewer.lua", "throttle == '0' and '' or throttle", "throttle"),
+    "fewer_throttled_and_early": Mutant("fewer.lua", "if until_us > clock then", "if false then", "throttle"),
+    "fewer_throttled_by_the_shards_time": Mutant("fewer.lua", "stamp(until_us + now - clock)", "stamp(until_us)"),
+    "fewer_put_off_in_compact": Mutant(
+        "fewer.lua", "if #full > 0 then redis.call('HSET', P .. 'payloads', unpack(full)) end", "", "such a job"
+    ),
+    "fewer_throttled_once": Mutant("fewer.lua", "redis.call('ZADD', P .. 'spaced', unpack(spaced))", ""),
+    "fewer_throttled_for_as_long_as_the_clock_was_set_back": Mutant(
+        "fewer.lua", "if throttle and until_us > now + throttle * 1000000 then", "if false then"
+    ),
+    "fewer_throttled_and_opened": Mutant("claim.lua", "or has_held or has_spaced or", "or has_held or", "throttle"),
+    "fewer_throttled_and_claimed_at_once": Mutant(
+        "quick_claim.lua", ", P .. 'rules', P .. 'spaced',\n      P .. 'debounced')", ")"
+    ),
+    "fewer_throttled_though_it_has_not_run": Mutant(
+        "fewer.lua", "if has_spaced then redis.call('ZREM', P .. 'spaced', id) end", ""
+    ),
+    "fewer_free_by_a_death": Mutant("claimed.lua", "if not kind then unspace(P, id) end", "unspace(P, id)"),
+    "fewer_throttled_for_ever": Mutant(
+        "fewer.lua", "if #past > 0 then redis.call('ZREM', P .. 'spaced', unpack(past)) end", ""
+    ),
+    "fewer_performed_now_and_put_off": Mutant("perform_now.lua", "redis.call('ZREM', P .. 'spaced', id)", ""),
+    "fewer_finished_in_one": Mutant("finish.lua", ", P .. 'rules',\n  P .. 'spaced')", ")"),
+    "fewer_settled_in_one": Mutant(
+        "settle.lua", "P .. 'tenants', P .. 'rules') == 0", "P .. 'tenants') == 0", "a rule"
+    ),
+    "fewer_debounced_later_than_at_most": Mutant(
+        "fewer.lua",
+        "math.min(place + fewer.wait * 1000000, latest), latest",
+        "place + fewer.wait * 1000000, latest",
+        "debounce",
+    ),
+    "fewer_debounced_anew": Mutant("fewer.lua", "latest = math.min(latest, known * 1000000)", ""),
+    "fewer_debounces_what_was_moved": Mutant(
+        "fewer.lua", "not at or tonumber(redis.call('ZSCORE', P .. 'due', id)) ~= tonumber(at)", "not at", "debounce"
+    ),
+    "fewer_debounces_retries": Mutant(
+        "fewer.lua",
+        "if not at or tonumber(redis.call('ZSCORE', P .. 'due', id)) ~= tonumber(at) then return nil end",
+        "known = known or place / 1000000 + fewer.at_most",
+        "debounce",
+    ),
+    "fewer_debounced_and_running": Mutant(
+        "fewer.lua", "redis.call('HDEL', P .. 'debounced', unpack(ids))", "", "debounced"
+    ),
+    "fewer_dropped_and_debounced": Mutant(
+        "claimed.lua", "  redis.call('HDEL', P .. 'debounced', id)\n  drop_tags", "  drop_tags", "debounced"
+    ),
+    "fewer_put_back_without_its_rule": Mutant(
+        "fewer.lua", "== 1 then return end\n  redis.call('HSET', P .. 'rules', id, rule)", "== 1 then return end"
+    ),
+    "fewer_revived_beside_what_is_kept": Mutant(
+        "revive.lua", "if keep_with(P, id, redis", "if false and keep_with(P, id, redis"
+    ),
+    "due_by_the_clock_alone": Mutant("claim.lua", "follow_clock_back(P, now, tonumber(last_score), seen)", "{}"),
+}
+
+#: Of the scripts that a queue's places are taken and kept by; what finds them out is test_places_model.py.
+OF_PLACES = {
+    "leaks_at_give": Mutant("places.lua", "if given > 0 then redis", "if false then redis"),
+    "keeps_the_expired": Mutant("places.lua", "redis.call('ZREMRANGEBYSCORE', P .. 'taken', '-inf', stamp(now))", ""),
+    "takes_beyond_max": Mutant("places.lua", "if is_free <= ahead then return 0 end", ""),
+    "takes_all_that_it_wants": Mutant(
+        "places.lua", "math.min(missing, math.max(1, is_free - rung - waiting + (rank and 1 or 0)))", "missing"
+    ),
+    "jumps_the_line": Mutant("places.lua", "rung + (rank or waiting)", "0"),
+    "goes_before_who_was_rung": Mutant("places.lua", "rung + (rank or waiting)", "(rank or waiting)"),
+    "takes_what_is_for_others": Mutant("places.lua", "math.max(1, is_free - rung", "math.max(1, is_free - 0"),
+    "takes_anew_when_repeated": Mutant("places.lua", "and has or missing", "and missing or missing"),
+    "stays_in_line": Mutant("places.lua", "if turns > 0 then leave_line(node) end", ""),
+    "never_gets_in_line": Mutant("places.lua", "redis.call('ZADD', P .. 'waiting', 'NX', stamp(now), node)", ""),
+    "goes_to_the_end_with_each_ask": Mutant("places.lua", "'waiting', 'NX', stamp", "'waiting', stamp"),
+    "waits_for_the_silent": Mutant("places.lua", "redis.call('ZREM', P .. 'waiting', silent)", ""),
+    "waits_for_who_does_not_come": Mutant(
+        "places.lua", "redis.call('ZREMRANGEBYSCORE', P .. 'rung', '-inf', stamp(now))", ""
+    ),
+    "rings_nobody": Mutant("places.lua", "if turns <= 0 then return end", "if true then return end"),
+    "rings_only_the_first": Mutant("places.lua", "'waiting', 0, turns))", "'waiting', 0, turns - 1))"),
+    "rings_again": Mutant("places.lua", "count_free() - redis.call('ZCARD', P .. 'rung')", "count_free()"),
+    "dead_keep_theirs": Mutant("places.lua", "if is_dead[string.match(place, '^(.*) ')] then", "if false then"),
+    "dead_stay_in_line": Mutant("places.lua", "    leave_line(ARGV[i])\n", ""),
+    "keeps_what_is_lost": Mutant("keep_places.lua", "if i <= free then", "if true then"),
+    "loses_what_is_free": Mutant("keep_places.lua", "if i <= free then", "if false then"),
+    "keeps_not": Mutant("keep_places.lua", "redis.call('ZADD', P .. 'taken', 'XX', over, ARGV[i])", ""),
+    "keeps_beside_the_expired": Mutant(
+        "keep_places.lua", "redis.call('ZREMRANGEBYSCORE', P .. 'taken', '-inf', stamp(now))", ""
+    ),
 }
 
 
@@ -454,7 +610,7 @@ def install(name: str, monkeypatch: pytest.MonkeyPatch | None = None) -> None:
     Makes every script that is loaded from here on the mutant's; in this process for good, unless a monkeypatch
     takes it back. A client that has loaded its scripts keeps them.
     """
-    mutant = MUTANTS[name]
+    mutant = (MUTANTS | OF_PLACES)[name]
     replace(mutant.file, mutant.safeguard, mutant.instead, monkeypatch or pytest.MonkeyPatch())
 
 

@@ -11,12 +11,12 @@ from collections.abc import Collection, Mapping
 from types import TracebackType
 from typing import Any, Final, Self
 
-import msgspec
-from redis.exceptions import NoPermissionError, RedisError
+from redis.exceptions import RedisError
 
 from lowkiq import clock
 from lowkiq.admin.jobs.tracking import parse_note
 from lowkiq.admin.metrics import read_layouts
+from lowkiq.admin.publishing import Event, channel_of
 from lowkiq.errors import unknown_option
 from lowkiq.job import KEPT_BYTES
 from lowkiq.queue.call import Call, Caller, chunked, raise_first
@@ -26,9 +26,9 @@ from lowkiq.transport.cluster import ClusterClient
 
 #: Kinds of events. "gap": some may have been missed, as while Redis was away.
 KINDS: Final = (
-    "pushed", "started", "done", "failed", "snoozed", "buried", "revived", "deleted", "cancelled", "held", "let_go",
-    "released", "restored", "blocked", "retried", "skipped", "discarded", "lease_lost", "death", "settings_changed",
-    "gap",
+    "pushed", "started", "done", "failed", "snoozed", "limited", "buried", "revived", "deleted", "cancelled", "held",
+    "let_go", "released", "restored", "blocked", "retried", "skipped", "discarded", "superseded", "lease_lost", "death",
+    "settings_changed", "gap",
 )  # fmt: skip
 #: Seconds until a shard forgets that somebody listens, and between two renewals: two may be lost.
 LAPSE: Final = 30
@@ -39,29 +39,6 @@ PAUSE: Final = 1.0
 #: Bytes of a message that are read.
 LONGEST: Final = 8_192
 _ID: Final = re.compile(rb"([0-9]{1,6}) ")
-
-
-class Event(msgspec.Struct, frozen=True):
-    """Something that happened to a job; with lease_lost and death to a shard, with settings_changed to a queue."""
-
-    at: float
-    kind: str
-    queue: str
-    id: str = ""
-    node: str = ""
-    detail: str = ""
-
-
-def publish(caller: Caller, namespace: str, event: Event) -> None:
-    """Tells of what is not of a job, as notes.lua does of jobs. A user who may not publish tells nobody."""
-    node, note = event.node.encode(), f"{event.kind} {event.at:.6f}"
-    with contextlib.suppress(NoPermissionError):
-        text = f"0 {note} {len(node)} ".encode() + node + event.detail.encode()
-        caller.command("PUBLISH", _channel(namespace, event.queue), text)
-
-
-def _channel(namespace: str, queue: str) -> str:
-    return f"{namespace}:bell:events:{queue}"
 
 
 class Events:
@@ -83,7 +60,7 @@ class Events:
             if kind not in KINDS:
                 raise unknown_option("kind of event", kind, KINDS)
         self._caller, self._queues = caller, dict(queues)
-        self._channels = {_channel(namespace, queue).encode(): queue for queue in queues}
+        self._channels = {channel_of(namespace, queue).encode(): queue for queue in queues}
         self._namespace, self._layouts = namespace, dict(queues)
         self._ids = None if ids is None else {str(id) for id in ids}
         self._kinds = None if kinds is None else {*kinds, "gap"}

@@ -13,6 +13,7 @@ import msgspec
 from lowkiq.admin.beats.hands import ring_all
 from lowkiq.admin.options import LIVE, check_live
 from lowkiq.admin.past.incidents import note_deed
+from lowkiq.admin.publishing import Event, publish
 from lowkiq.admin.words import printable
 from lowkiq.codec import encodable
 from lowkiq.errors import SettingsError, unknown_option
@@ -64,7 +65,7 @@ def set_live(caller: Caller, namespace: str, queue: str, values: Mapping[str, An
         words += (f"{queue} {name}", msgspec.json.encode(LiveSetting(value, encodable(who)[:MOST_WHO], at)))
     caller.commands([("HSET", keys.live_settings(namespace), *words)])
     said = ", ".join(f"{name} = {'none' if value is None else value}" for name, value in values.items())
-    _tell(caller, namespace, queue, f"set {said}", who)
+    _tell(caller, namespace, queue, f"set {said}", who, at)
 
 
 def unset_live(caller: Caller, namespace: str, queue: str, names: Iterable[str], who: str) -> int:
@@ -77,13 +78,15 @@ def unset_live(caller: Caller, namespace: str, queue: str, names: Iterable[str],
         raise SettingsError(f"nothing to unset: there are {', '.join(LIVE)}")
     (gone,) = caller.commands([("HDEL", keys.live_settings(namespace), *(f"{queue} {name}" for name in names))])
     if gone:
-        _tell(caller, namespace, queue, f"unset {', '.join(names)}", who)
+        _tell(caller, namespace, queue, f"unset {', '.join(names)}", who, redis_time(caller))
     return int(gone)
 
 
-def _tell(caller: Caller, namespace: str, queue: str, what: str, who: str) -> None:
-    """Keeps it among the incidents, and has nodes look."""
+def _tell(caller: Caller, namespace: str, queue: str, what: str, who: str, at: float) -> None:
+    """Keeps it among the incidents, tells who listens to events, and has nodes look."""
     note_deed(caller, namespace, queue, "settings changed", f"Settings of {printable(queue, 60)}: {what}", who)
+    by = f" by {printable(who, 80)}" if who else ""
+    publish(caller, namespace, Event(at, "settings_changed", queue, detail=f"{what}{by}"))
     ring_all(caller, namespace)
 
 

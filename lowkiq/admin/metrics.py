@@ -49,6 +49,8 @@ class ShardMetrics(msgspec.Struct, frozen=True):
     #: Queued ids that wait for a person, and since when the first of them does.
     blocked: int = 0
     blocked_since: float | None = None
+    #: Payloads that `keep` has dropped, since another one of their id was to be kept.
+    superseded: int = 0
     #: How often its queue was resharded, and one more; a lower one than others' is of a shard that is being moved.
     generation: int = 1
 
@@ -108,6 +110,8 @@ class QueueMetrics(msgspec.Struct, frozen=True):
     #: Queued ids that wait for a person, and are in none of the last two; and since when the first of them does.
     blocked: int = 0
     blocked_since: float | None = None
+    #: Payloads that `keep` has dropped, since another one of their id was to be kept.
+    superseded: int = 0
 
 
 #: Characters of a queue's name, and queues and shards in all, that are read: somebody may have written millions.
@@ -115,12 +119,12 @@ LONGEST_NAME, MOST_QUEUES, MOST_SHARDS_IN_ALL = 1_000, 10_000, 2 * keys.MOST_SHA
 #: Seconds for which a shard that can't be read is told of, unless it is read again before: others have their turns.
 SHARD_KEPT: Final = 900.0
 #: The counters of a shard, and the keys of which one exists in any that holds a job or is paused.
-COUNTERS: Final = ("processed", "failed", "pushed", "merged")
+COUNTERS: Final = ("processed", "failed", "pushed", "merged", "superseded")
 HOLDING: Final = ("due", "claim", "asides", "morgue", "paused", "held")
 #: Numbers that are the sums of those of parts.
 SUMMED: Final = (
     *("length", "retries", "waiting", "busy", "claims", "morgue_length", "scheduled", "blocked", "held"),
-    *("processed", "failed", "pushed", "merged", "paused", "restless"),
+    *("processed", "failed", "pushed", "merged", "superseded", "paused", "restless"),
 )
 
 
@@ -238,7 +242,7 @@ def total(parts: Iterable[QueueMetrics | ShardMetrics]) -> QueueMetrics:
 
 def _empty(*counters: bytes) -> list[Any]:
     """The row of stats.lua of a shard that holds nothing."""
-    return [*[0] * 6, b"", *counters, b"", b"0", b"0", 0, *(b"", 0, 0, 0, b"")]
+    return [*[0] * 6, b"", *counters[:-1], b"", b"0", b"0", 0, *(b"", 0, 0, 0, b""), counters[-1]]
 
 
 def _row(caller: Caller, shard: Shard, row: list[Any], now: float) -> ShardMetrics:
@@ -246,10 +250,10 @@ def _row(caller: Caller, shard: Shard, row: list[Any], now: float) -> ShardMetri
     if not row or isinstance(row[0], bytes):  # names of keys of other types
         found = [of_another_type(f"{shard.prefix}{key.decode()}") for key in row]
         row = _empty(*[b"0"] * len(COUNTERS))
-    *counts, oldest, processed, failed, pushed, merged, owner, rest, epoch, scheduled = row[:-5]
-    paused, at_rest, held, blocked, blocked_since = row[-5:]
-    texts = zip(COUNTERS, (processed, failed, pushed, merged), strict=True)
-    counters = [number_in(found, f"{shard.prefix}meta", name, text) for name, text in texts]
+    *counts, oldest, processed, failed, pushed, merged, owner, rest, epoch, scheduled = row[:-6]
+    paused, at_rest, held, blocked, blocked_since, superseded = row[-6:]
+    texts = zip(COUNTERS, (processed, failed, pushed, merged, superseded), strict=True)
+    *counters, superseded = [number_in(found, f"{shard.prefix}meta", name, text) for name, text in texts]
     due_in = bounded(oldest) - now if oldest else None
     values: list[Any] = [
         *map(int, counts),
@@ -264,6 +268,7 @@ def _row(caller: Caller, shard: Shard, row: list[Any], now: float) -> ShardMetri
         int(held),
         int(blocked),
         bounded(blocked_since) if blocked_since else None,
+        superseded,
         shard.generation,
     ]
     caller.met.tell(shard.prefix, found, SHARD_KEPT)

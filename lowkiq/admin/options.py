@@ -3,61 +3,87 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, Final
 
+from lowkiq.environment import MOST_WEIGHT
 from lowkiq.errors import SettingsError, short, unknown_option
 from lowkiq.policies import MOST_RETRIES, check_retry
 from lowkiq.queue.keys import MOST_SHARDS
+from lowkiq.rate import Rate, parse_rate
 
 #: Option → the least and the most that it may be.
 RANGES: Final[Mapping[str, tuple[int, int]]] = {
     "shards_count": (1, MOST_SHARDS),
     "batch_size": (1, 1_000),
     "concurrency": (1, 1_000),
+    "max_running": (1, 10_000),
     "max_retry_count": (0, MOST_RETRIES),
 }
 #: Options that may be None.
-OPTIONAL: Final = ("concurrency", "perform_timeout")
+OPTIONAL: Final = ("concurrency", "max_running", "perform_timeout", "rate", "weight")
 #: Seconds that a perform_timeout may be: a day.
 LONGEST_PERFORM: Final = 86_400
 #: The lowest level that is logged by nodes of a queue.
 LOG_LEVELS: Final = ("debug", "info", "warning", "error")
 #: Fates of a job after its last try.
 FATES: Final = ("bury", "block", "discard")
-#: What can be set while nodes run.
-LIVE: Final = ("concurrency", "batch_size", "max_retry_count", "perform_timeout", "log_level")
+#: What can be set while nodes run. Of these, those that no worker has: nodes are told their weights.
+LIVE: Final = (
+    "concurrency", "max_running", "batch_size", "max_retry_count", "when_exhausted", "perform_timeout", "rate",
+    "weight", "log_level",
+)  # fmt: skip
 
 
 def check_option(label: str, name: str, value: Any) -> None:
     """Raises SettingsError for a value that an option can't have, with what it may be."""
     if value is None and name in OPTIONAL:
         return
-    if name == "perform_timeout":
-        is_number = isinstance(value, int | float) and not isinstance(value, bool)
-        if not (is_number and 0 < value <= LONGEST_PERFORM):
-            raise SettingsError(
-                f"{label}: perform_timeout is {short(value)}, it must be a number of seconds above 0 and up to "
-                f"{LONGEST_PERFORM:,}, or None"
-            )
-    elif name == "retry":
-        check_retry(label, value)
-    elif name == "when_exhausted":
-        if value not in FATES:
-            raise SettingsError(f'{label}: when_exhausted is {short(value)}, it must be "bury", "block" or "discard"')
-    elif name == "log_level":
-        if value not in LOG_LEVELS:
-            raise SettingsError(f"{label}: log_level is {short(value)}, it must be one of {', '.join(LOG_LEVELS)}")
+    if check := _CHECKS.get(name):
+        check(label, value)
     else:
-        low, high = RANGES[name]
+        low, high = (1, MOST_WEIGHT) if name == "weight" else RANGES[name]
         if isinstance(value, bool) or not isinstance(value, int) or not low <= value <= high:
             raise SettingsError(f"{label}: {name} is {value!r}, it must be an integer from {low:,} to {high:,}")
+
+
+def _check_timeout(label: str, value: Any) -> None:
+    is_number = isinstance(value, int | float) and not isinstance(value, bool)
+    if not (is_number and 0 < value <= LONGEST_PERFORM):
+        raise SettingsError(
+            f"{label}: perform_timeout is {short(value)}, it must be a number of seconds above 0 and up to "
+            f"{LONGEST_PERFORM:,}, or None"
+        )
+
+
+def _check_rate(label: str, value: Any) -> None:
+    if not isinstance(value, Rate):
+        raise SettingsError(f"{label}: rate is {short(value)}, it must be such as Rate(100, per=60), or None")
+
+
+def _check_fate(label: str, value: Any) -> None:
+    if value not in FATES:
+        raise SettingsError(f'{label}: when_exhausted is {short(value)}, it must be "bury", "block" or "discard"')
+
+
+def _check_level(label: str, value: Any) -> None:
+    if value not in LOG_LEVELS:
+        raise SettingsError(f"{label}: log_level is {short(value)}, it must be one of {', '.join(LOG_LEVELS)}")
+
+
+#: Checks of what is no integer.
+_CHECKS: Final[Mapping[str, Callable[[str, Any], None]]] = {
+    "perform_timeout": _check_timeout, "rate": _check_rate, "retry": check_retry, "when_exhausted": _check_fate,
+    "log_level": _check_level,
+}  # fmt: skip
 
 
 def check_live(queue: str, name: str, value: Any) -> None:
     """Raises SettingsError for what can't be set, or can't have that value; it names what was meant perhaps."""
     if name not in LIVE:
         raise unknown_option("live setting", name, LIVE)
+    if name == "rate" and value is not None:
+        value = parse_rate(f"queue {queue}", value)
     check_option(f"queue {queue}", name, value)
 
 

@@ -31,12 +31,14 @@ NEWEST_DEAD: Final = 20
 #: Every command that scripts, nodes, producers and the web view send, with arguments after the key that Redis accepts.
 ON_KEYS: Final[Sequence[tuple[str, Sequence[Argument]]]] = (
     ("EXISTS", ()), ("UNLINK", ()), ("RENAME", ("{key}",)), ("EXPIRE", (1,)), ("GET", ()), ("GETRANGE", (0, 0)),
-    ("SET", ("", "XX")), ("TYPE", ()),
+    ("MGET", ()), ("PEXPIRE", (1,)), ("SET", ("", "XX")), ("TYPE", ()),
     ("HDEL", ("f",)), ("HEXISTS", ("f",)), ("HGET", ("f",)), ("HGETALL", ()), ("HINCRBY", ("f", 0)),
-    ("HSCAN", (0,)), ("HLEN", ()), ("HMGET", ("f",)), ("HSET", ("f", "")), ("HSTRLEN", ("f",)), ("HRANDFIELD", ()),
+    ("HSCAN", (0,)), ("HLEN", ()), ("HMGET", ("f",)), ("HSET", ("f", "")), ("HSETNX", ("f", "")), ("HSTRLEN", ("f",)),
+    ("HRANDFIELD", ()),
     ("BLPOP", (1,)), ("LINDEX", (0,)), ("LLEN", ()), ("LRANGE", (0, 0)), ("LSET", (0, "")), ("LTRIM", (0, 0)),
     ("PERSIST", ()), ("PTTL", ()), ("RPUSH", ("",)),
     ("ZADD", ("XX", 0, "m")), ("ZCARD", ()), ("ZCOUNT", (0, 0)), ("ZMSCORE", ("m",)), ("ZPOPMIN", ()),
+    ("ZRANDMEMBER", ()),
     ("ZRANGE", (0, 0)), ("ZRANK", ("m",)), ("ZRANGEBYSCORE", (0, 0)), ("ZREM", ("m",)), ("ZREMRANGEBYRANK", (0, 0)),
     ("ZREMRANGEBYSCORE", (0, 0)), ("ZREVRANGE", (0, 0)), ("ZREVRANGEBYSCORE", (0, 0)), ("ZSCAN", (0,)),
     ("ZSCORE", ("m",)), ("ZINCRBY", (0, "m")), ("SADD", ("m",)), ("SCARD", ()), ("SREM", ("m",)), ("SSCAN", (0,)),

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import signal
 import sys
@@ -14,10 +13,11 @@ import typer
 
 from lowkiq import SettingsError, __version__, environment, log
 from lowkiq.admin.alerts.unreadable import of_unreadable
+from lowkiq.admin.limits import read_limits
 from lowkiq.admin.past.statistics import KEPT_DAYS, read_statistics
 from lowkiq.cli import tables
 from lowkiq.cli.find import find
-from lowkiq.cli.flow import PAUSE_EPILOG, held, hold, let_go, pause, resume
+from lowkiq.cli.flow import PAUSE_EPILOG, held, hold, let_go, pause, resume, tenants
 from lowkiq.cli.jobs import CANCEL_EPILOG, blocked, cancel, failures, morgue, undo
 from lowkiq.cli.live import SET_EPILOG, set_options, settings, unset_options
 from lowkiq.cli.nodes import INCIDENTS_EPILOG, incidents
@@ -31,6 +31,8 @@ from lowkiq.importing import load_app
 from lowkiq.node.node import Node
 from lowkiq.process.held_signals import release
 from lowkiq.process.signals import disarm, leave_on
+from lowkiq.queue.call import redis_time
+from lowkiq.queue.rates import read_waiting
 
 EPILOG = """\b
 Examples:
@@ -50,6 +52,7 @@ Examples:
   lowkiq pause OrderSync "stock-taking"                  nothing of it starts until lowkiq resume OrderSync
   lowkiq hold OrderSync 17 --reason "a customer called"   keep an id from running until lowkiq let-go OrderSync 17
   lowkiq reshard OrderSync 48                            another number of shards, while it is in use
+  lowkiq tenants OrderSync                                whose backlog is the largest, where fair_by is set
   lowkiq set OrderSync concurrency=10                    nodes follow; unset undoes it, settings shows what is set
   lowkiq find 17                                         where that job is, in all queues
   lowkiq failures OrderSync                              errors by kind; with an id, its traceback
@@ -99,6 +102,7 @@ cli.command(epilog=RESHARD_EPILOG)(reshard)
 cli.command()(hold)
 cli.command()(let_go)
 cli.command()(held)
+cli.command()(tenants)
 cli.command("set", epilog=SET_EPILOG)(set_options)
 cli.command("unset")(unset_options)
 cli.command()(settings)
@@ -123,7 +127,10 @@ def run(
     number_of_nodes: Annotated[
         str | None, typer.Option(metavar="N", help="How many there are. [NUMBER_OF_NODES, else 1]")
     ] = None,
-    queues: Annotated[str | None, typer.Option(metavar="A,B", help="These queues only. [LOWKIQ_QUEUES]")] = None,
+    queues: Annotated[
+        str | None,
+        typer.Option(metavar="A,B", help="These queues only; A=8,B=1 shares threads out. [LOWKIQ_QUEUES]"),
+    ] = None,
     threads: Annotated[str | None, typer.Option(metavar="N", help="How many threads. [LOWKIQ_THREADS]")] = None,
     burst: Annotated[bool, typer.Option("--burst", help="Exit 0 once nothing is due or in flight.")] = False,
     version: Annotated[bool, typer.Option("--version", help="Print the version.")] = False,
@@ -193,10 +200,20 @@ def stats(context: typer.Context, require: Require = None, as_json: AsJson = Fal
     """What each queue holds and has done."""
     with opened_app(require or context.obj) as app:
         metrics = app.metrics()
+        now, namespace = redis_time(app.caller), app.settings.namespace
+        limits = read_limits(app.caller, namespace, metrics)
+        waiting = read_waiting(app.caller, namespace, list(metrics), now)
         if as_json:
-            typer.echo(json.dumps({name: msgspec.structs.asdict(row) for name, row in metrics.items()}))
+            more = {name: {"limit": limit} for name, limit in limits.items()}
+            rated = {name: {"rated": row.jobs, "rated_until": row.until} for name, row in waiting.items()}
+            rows = {
+                name: msgspec.structs.asdict(row) | more.get(name, {}) | rated.get(name, {})
+                for name, row in metrics.items()
+            }
+            typer.echo(msgspec.json.encode(rows).decode())
         else:
-            tables.show(tables.of_queues(metrics), *told_of(app))
+            told = [f"{queue}: {limit.text}" for queue, limit in limits.items()]
+            tables.show(tables.of_queues(metrics), *told, *tables.of_waiting(waiting, now), *told_of(app))
         for alert in of_unreadable(app.caller.met.now()):
             typer.echo(f"{alert.kind}: {alert.text}", err=True)
 

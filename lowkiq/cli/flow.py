@@ -1,4 +1,4 @@
-"""Commands on the flow of a queue: `pause` and `resume` for all of it, `hold` and `let-go` for ids."""
+"""Commands on the flow of a queue: `pause` and `resume` for all of it, `hold` and `let-go` for ids; whose it is."""
 
 from __future__ import annotations
 
@@ -89,6 +89,25 @@ def held(context: typer.Context, queue: Queue, require: Require = None, as_json:
             typer.echo(f"{printable(one.id, 200)} for {age(now - one.since)}{by_whom(one)}")
         if not holds:
             typer.echo(f"no id of {printable(queue, 200)} is held")
+
+
+def tenants(
+    context: typer.Context,
+    queue: Queue,
+    limit: Annotated[int, typer.Option(min=1, max=1_000, help="So many at most.")] = 10,
+    require: Require = None,
+    as_json: AsJson = False,
+) -> None:
+    """Lists whose backlog is the largest, in a queue whose worker has fair_by."""
+    with opened_app(require or context.obj) as app:
+        found = app.queries(queue, shards_count(app, queue)).tenants(limit)
+    if as_json:
+        typer.echo(json.dumps([one._asdict() for one in found]))
+        return
+    for one in found:
+        typer.echo(f"{printable(one.tenant, 200)} {one.ids:,}")
+    if not found:
+        typer.echo(f"nothing that is queued in {printable(queue, 200)} has a tenant")
 
 
 def resume(context: typer.Context, queue: Queue, require: Require = None, as_json: AsJson = False) -> None:

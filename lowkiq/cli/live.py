@@ -17,19 +17,27 @@ from lowkiq.cli import tables
 from lowkiq.cli.nodes import who
 from lowkiq.cli.opening import AsJson, Require, opened_app
 from lowkiq.cli.queues import Queue, actions_on, shards_count
+from lowkiq.log import DEFAULT_LEVEL
 from lowkiq.queue.call import redis_time
+
+#: Settings that no worker has in its code → what nodes go by without; of a weight that is with --queues.
+BESIDE_CODE: Final = {"log_level": DEFAULT_LEVEL, "weight": "--queues"}
 
 SET_EPILOG: Final = """\b
 Examples:
   lowkiq set OrderSync concurrency=10 batch_size=50
   lowkiq set OrderSync perform_timeout=none log_level=debug
+  lowkiq set OrderSync weight=8                          beside queues with less, or none (1)
+  lowkiq set OrderSync rate=100/60                       at most 100 jobs start in any 60 s
   lowkiq unset OrderSync concurrency
   lowkiq settings                                        all that is set, and what the code says (with -r)
 
 \b
 Nodes follow within a second or two, in place of what their code says, and so do those that start later, until it is
-unset. Batches that run go on as they began. There are: concurrency, batch_size, max_retry_count, perform_timeout
-(seconds), log_level (debug, info, warning or error: the lowest of a node's queues counts).
+unset. Batches that run go on as they began. There are: concurrency, max_running, batch_size, max_retry_count,
+when_exhausted (bury, block or discard), perform_timeout (seconds), rate (jobs/seconds), weight (its share of a node's
+threads beside other queues, 1 to 1000, in place of --queues), log_level (debug, info, warning or error: the lowest of a
+node's queues counts).
 """
 
 
@@ -90,7 +98,7 @@ def _table(app: Lowkiq, live: Mapping[str, Mapping[str, LiveSetting]]) -> Table:
     for queue, found in live.items():
         worker = app.workers.get(queue)
         for name, setting in found.items():
-            code = "" if worker is None else str(getattr(worker, name, "info"))
+            code = "" if worker is None else str(getattr(worker, name, BESIDE_CODE.get(name)))
             row = (queue, name, str(setting.value), code, setting.who, age(now - setting.at))
             table.add_row(*(printable(text, 100) for text in row))
     return table

@@ -26,6 +26,7 @@ from lowkiq.admin.words import age, printable, seconds, short_seconds
 from lowkiq.failure import main_line
 from lowkiq.job import Job
 from lowkiq.queue.call import Caller, redis_time
+from lowkiq.queue.rates import Waiting
 
 #: Characters up to which a value is not broken over lines, and those between two columns.
 MOST_WHOLE, PADDING = 24, 3
@@ -77,11 +78,22 @@ def tell(alerts: Sequence[Alert], caller: Caller, otherwise: str = "") -> None:
 def of_queues(metrics: Mapping[str, QueueMetrics]) -> Table:
     """A row a queue."""
     names = [field.name for field in msgspec.structs.fields(QueueMetrics) if field.name != "blocked_since"]
+    if not any(row.superseded for row in metrics.values()):
+        names.remove("superseded")
     table = Table("queue", *(Column(name, justify="right") for name in names), title="Queues")
     for queue, row in metrics.items():
         values = {name: getattr(row, name) for name in names}
         table.add_row(queue, *(f"{value:,.1f} s" if key == "lag" else f"{value:,}" for key, value in values.items()))
     return table
+
+
+def of_waiting(waiting: Mapping[str, Waiting], now: float) -> list[str]:
+    """A line for each queue of which jobs wait for their rate."""
+    return [
+        f"{queue}: {row.jobs:,} {'job waits' if row.jobs == 1 else 'jobs wait'} for the rate, the last one for "
+        f"another {age(row.until - now)}"
+        for queue, row in waiting.items()
+    ]
 
 
 def of_statistics(queue: str, days: Sequence[Statistics]) -> Table:
@@ -162,7 +174,8 @@ def found(one: FoundJob, now: float) -> dict[str, Any]:
 def of_nodes(found: Nodes) -> Table:
     """A row a node."""
     names = ["number", "pid", "up", "beat", "busy", "tasks", "loop lag", "shards", "waits for", "processed", "failed"]
-    names += ["RSS", "CPU", "Redis"]
+    has_weights = any(node.weights for node in found.nodes)
+    names += ["RSS", "CPU", "Redis", *(["weights"] if has_weights else [])]
     table = Table("node", "state", *(Column(name, justify="right") for name in names), title="Nodes")
     now = clock.real()
     for node in found.nodes:
@@ -184,8 +197,14 @@ def of_nodes(found: Nodes) -> Table:
             f"{node.rss / 2**20:,.0f} MiB",
             f"{node.cpu_percent:.0f} %",
             f"{node.redis_round_trip * 1000:.1f} ms" if node.redis_round_trip is not None else "",
+            *([_weights(node.weights)] if has_weights else []),
         )
     return table
+
+
+def _weights(weights: Mapping[str, int]) -> str:
+    """As they are given to --queues."""
+    return escape(",".join(f"{printable(queue, 60)}={weight}" for queue, weight in weights.items()))
 
 
 def of_running(found: Nodes) -> Table | None:

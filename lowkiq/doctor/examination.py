@@ -42,6 +42,8 @@ OF_REDIS: Final[Mapping[str, Check]] = {
     "queues.paused": queue_checks.paused,
     "queues.reshards": queue_checks.reshards,
     "queues.settings": queue_checks.settings,
+    "queues.limits": queue_checks.limits,
+    "queues.rates": queue_checks.rates,
     "queues.deaths": queue_checks.deaths,
     "nodes.present": node_checks.present,
     "nodes.numbers": node_checks.numbers,

@@ -8,19 +8,27 @@ from typing import Final
 from lowkiq.admin import probes
 from lowkiq.admin.alerts.unreadable import of_unreadable
 from lowkiq.admin.jobs.bulks import read_bulks
+from lowkiq.admin.limits import read_limits
 from lowkiq.admin.live import read_live
 from lowkiq.admin.past.history import SPANS, TOTAL, read_history
-from lowkiq.admin.words import printable
+from lowkiq.admin.words import age, printable
 from lowkiq.doctor.finding import Verdict, note, of_alert, of_alerts, ok, problem, warning
 from lowkiq.doctor.subject import Subject
 from lowkiq.errors import ShardsCountMismatch
 from lowkiq.queue import keys
+from lowkiq.queue.call import redis_time
 from lowkiq.queue.keys import Layout
 from lowkiq.queue.layouts import layout_error
+from lowkiq.queue.rates import read_waiting
 from lowkiq.queue.shard import Shard, shards_of
+from lowkiq.rate import Rate, parse_rate
 
 #: Seconds by which a job may be late before people should know.
 LATE: Final = 60.0
+#: Seconds within which a node on a busy machine starts what it may.
+FRESH: Final = 0.002
+#: Jobs a second that a rate may have: each job over it is claimed twice, and alone.
+MOST_A_SECOND: Final = 2_000
 #: Names that are listed one by one.
 MANY: Final = 10
 
@@ -167,6 +175,55 @@ def settings(subject: Subject) -> Iterator[Verdict]:
             for name, one in sorted(found.items())
         ]
         yield note(f"queue {printable(queue, 60)} has live settings: {_listed(said)}; lowkiq unset ends that")
+        weight = found.get("weight")
+        if weight and weight.value and not any(node.runs(queue) for node in subject.nodes.nodes):
+            name = printable(queue, 60)
+            says = f"queue {name} has a weight of {weight.value}, and no node runs it: nothing is shared"
+            yield warning(says, f"start a node that names it in --queues, or: lowkiq unset {name} weight")
+
+
+def limits(subject: Subject) -> Iterator[Verdict]:
+    """Queues with max_running: who runs them, who waits; and limits that limit nothing."""
+    live = read_live(subject.caller, subject.settings.namespace)
+    found = read_limits(subject.caller, subject.settings.namespace, subject.queues, live)
+    for queue, limit in sorted(found.items()):
+        worker = subject.app.workers.get(queue) if subject.has_app else None
+        own = live.get(queue, {}).get("concurrency")
+        concurrency = own.value if own else worker.concurrency if worker else None
+        most = subject.layouts[queue].shards_count * concurrency if isinstance(concurrency, int) else None
+        if most is not None and limit.max_running > most:
+            says = f"queue {printable(queue, 60)} has max_running {limit.max_running:,}, which limits nothing"
+            yield note(f"{says}: shards_count × concurrency are {most:,} batches; leave it out")
+        elif limit.is_reached:
+            yield note(f"queue {printable(queue, 60)}: {limit.text}")
+
+
+def rates(subject: Subject) -> Iterator[Verdict]:
+    """Rates that can't be kept well, and jobs that wait for theirs."""
+    live = read_live(subject.caller, subject.settings.namespace)
+    found = {name: worker.rate for name, worker in (subject.app.workers if subject.has_app else {}).items()}
+    for queue, options in live.items():
+        if setting := options.get("rate"):
+            found[queue] = parse_rate(queue, setting.value) if setting.value else None
+    for queue, rate in sorted(found.items()):
+        if rate:
+            yield from _of_rate(printable(queue, 60), rate)
+    now = redis_time(subject.caller)
+    for queue, row in read_waiting(subject.caller, subject.settings.namespace, list(subject.queues), now).items():
+        last = age(row.until - now)
+        yield note(f"{row.jobs:,} jobs of queue {printable(queue, 60)} wait for its rate, the last for another {last}")
+
+
+def _of_rate(queue: str, rate: Rate) -> Iterator[Verdict]:
+    if rate.fresh < FRESH:
+        says = f"what may start has to do so within {rate.fresh * 1000:.1f} ms, and one that takes longer asks again"
+        do = f"say it of more seconds, such as {rate.limit * 10}/{rate.per * 10:g}, or less of it is used"
+        yield warning(f"rate {rate} of queue {queue}: {says}", do)
+    if rate.limit / rate.per > MOST_A_SECOND:
+        says = (
+            f"is more than {MOST_A_SECOND:,} jobs a second: each that waits for it is claimed once more, mostly alone"
+        )
+        yield warning(f"rate {rate} of queue {queue} {says}", "see how many are processed, and whether Redis is busy")
 
 
 def deaths(subject: Subject) -> Iterator[Verdict]:

@@ -7,6 +7,7 @@ import contextlib
 import copy
 import inspect
 from collections.abc import Collection, Mapping
+from dataclasses import replace
 from functools import partial
 from typing import Any, Final
 
@@ -22,6 +23,7 @@ from lowkiq.handlers.stop import Stop
 from lowkiq.hooks import Fatal
 from lowkiq.job import Job
 from lowkiq.policies import fewest_retries, without_limits
+from lowkiq.rate import Rate, parse_rate
 from lowkiq.settings import Settings
 from lowkiq.worker import Worker
 
@@ -50,8 +52,8 @@ class Performer:
         self._retries = Retries(worker, settings, fatal, loop, self.ledger)
         #: Its options as the code has them.
         self._own = {name: getattr(worker, name) for name in (*OVERRIDDEN, "retry")}
-        #: The max_retry_count that people have set; None: they have not.
-        self.live_retries: int | None = None
+        #: What people have set of what decides on failures.
+        self.live: dict[str, Any] = {}
         self._takes_one = worker.shape.is_one
         self._fatal = fatal
         #: Where its coroutines run.
@@ -74,12 +76,15 @@ class Performer:
         """Has the worker have these options, and all others as its code says. Returns those that it can't have."""
         ignored = {"batch_size": options["batch_size"]} if self._takes_one and "batch_size" in options else {}
         live = dict(options)
+        if options.get("rate"):
+            own: Rate | None = self._own["rate"]
+            live["rate"] = replace(parse_rate("live", options["rate"]), by=own.by if own else None)
         if "max_retry_count" in options:
             live["retry"] = without_limits(self._own["retry"])
         for worker in (self.worker, self._retries.worker):
             for name, value in self._own.items():
                 setattr(worker, name, value if name in ignored else live.get(name, value))
-        self.live_retries = options.get("max_retry_count")
+        self.live = {name: live[name] for name in ("max_retry_count", "when_exhausted") if name in live}
         self._fewest_retries = fewest_retries(self.worker.retry, self.worker.max_retry_count)
         return ignored
 

@@ -11,7 +11,7 @@ from typing import Final, NamedTuple
 import structlog
 
 from lowkiq.codec import encodable
-from lowkiq.errors import LONGEST_DELAY, Bury, Decision, Discard, RetryIn, Snooze
+from lowkiq.errors import LONGEST_DELAY, Bury, Decision, Discard, RateLimited, RetryIn, Snooze
 from lowkiq.failure import kept_text, main_line, parts_of, place_of
 from lowkiq.handlers.ledger import Ledger
 from lowkiq.handlers.loop_thread import LoopThread
@@ -34,6 +34,15 @@ _FATES: Final[Mapping[Fate, str]] = {
 }  # fmt: skip
 
 
+class Limited(NamedTuple):
+    """A job whose far side has had enough: what shares its rate is to rest."""
+
+    id: str
+    seconds: float
+    #: What is to rest; None: the job's own key.
+    key: str | None
+
+
 class Failures(NamedTuple):
     """Jobs of a batch that are not done; those that are not named are."""
 
@@ -44,6 +53,8 @@ class Failures(NamedTuple):
     released: Sequence[str] = ()
     #: Payloads that were loaded only now, and can't be; what else their ids hold goes back.
     spoiled: Sequence[Spoiled] = ()
+    #: Of those that are snoozed, what is to rest meanwhile.
+    limited: Sequence[Limited] = ()
 
 
 class Retries:
@@ -66,6 +77,7 @@ class Retries:
     def decide(self, batch: list[Job], errors: Mapping[str, BaseException | str]) -> Failures:
         """Decides what becomes of the jobs of a batch that have an error, by their ids. A discarded one is done."""
         snoozed: list[Snoozed] = []
+        limited: list[Limited] = []
         discarded: list[Job] = []
         failing: list[Job] = []
         for job in batch:
@@ -73,6 +85,8 @@ class Retries:
                 continue
             if isinstance(error, Snooze):
                 snoozed.append(Snoozed(job.id, error.seconds))
+                if isinstance(error, RateLimited):
+                    limited.append(Limited(job.id, error.seconds, error.key))
             elif isinstance(self._rule(error), Discard):
                 discarded.append(job)
             else:
@@ -80,7 +94,7 @@ class Retries:
         if discarded:
             self._log_discarded(discarded, errors[discarded[0].id])
         failed, ended = self._fail(failing, errors) if failing else ([], [])
-        return Failures(failed, ended, snoozed)
+        return Failures(failed, ended, snoozed, limited=tuple(limited))
 
     def _fail(
         self, jobs: list[Job], errors: Mapping[str, BaseException | str]

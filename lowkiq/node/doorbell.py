@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import random
 import threading
 import time
@@ -17,6 +18,7 @@ from lowkiq.node.leases.lease import Lease
 from lowkiq.node.pool import Pool
 from lowkiq.node.runtime import Runtime
 from lowkiq.queue import keys
+from lowkiq.queue.places import PLACE
 
 #: Rings for a shard in which somebody has cancelled a job that runs (cancel.lua).
 CANCEL = b"cancel"
@@ -110,8 +112,18 @@ class Doorbell(threading.Thread):
         prefix, _, rest = data.partition(b" ")
         if data == HAND:
             self._hear()
+        elif prefix == PLACE:
+            self._hear_of_place(rest)
         elif call := self._calls.get(prefix):
             if rest in self._by_prefix:
                 call(self._by_prefix[rest])
         elif (lease := self._by_prefix.get(prefix)) and (pool := self._pools.get(lease)):
             pool.wake(lease, clock.monotonic() + float(rest))
+
+    def _hear_of_place(self, message: bytes) -> None:
+        """It is this node's turn for a place of a queue (places.lua)."""
+        prefix, _, due_in = message.rpartition(b" ")
+        for places in self._runtime.places.values():
+            if places.prefix.encode() == prefix:
+                with contextlib.suppress(ValueError):  # anybody may publish
+                    places.ring(max(0.0, min(float(due_in), LISTEN)))

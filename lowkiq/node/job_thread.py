@@ -63,6 +63,11 @@ class JobThread(threading.Thread, ABC):
         """Batches that it is at."""
         return int(bool(self.in_hand))
 
+    @property
+    def free(self) -> int:
+        """Batches that it could begin besides."""
+        return 1 - self.busy
+
     @abstractmethod
     def is_inside(self, now: float, seconds: float) -> bool:
         """Returns whether a batch has taken that long already, so that the thread can't settle."""
@@ -120,9 +125,14 @@ class JobThread(threading.Thread, ABC):
         try:
             while not self._is_stopping or self.in_hand:
                 self._step()
+            self._give_places()
             self.pool.leave(self)
         except BaseException as error:  # noqa: BLE001 (a thread must not die unnoticed: its shards would stand still)
             self._runtime.fatal(error)
+
+    @abstractmethod
+    def _give_places(self) -> None:
+        """Gives back the places (places.py) that it has no use for."""
 
     @abstractmethod
     def _step(self) -> None:

@@ -110,6 +110,7 @@ class LeaseKeeper(threading.Thread):
         try:
             if now >= self._renew_at:
                 self._renew_at = now + self._settings.lease_ttl / RENEWALS_A_TTL
+                self._keep_places()  # first: who was paused starts nothing more while leases have run out
                 self._renew(now)
             if now >= self._acquire_at:
                 self._acquire_at = now + ACQUIRE_INTERVAL * random.uniform(0.8, 1.2)  # noqa: S311 (spreads load)
@@ -136,6 +137,15 @@ class LeaseKeeper(threading.Thread):
         next_at = min(self._renew_at, self._acquire_at)
         # A thread that starts a long job doesn't wake us: it would cost every short one. So check now and then.
         return max(min(next_at - clock.monotonic(), self._settings.claim_window), 0.001)
+
+    def _keep_places(self) -> None:
+        """Has nothing more start of claims whose places are lost."""
+        limited = [places for places in self._runtime.places.values() if places.most is not None]
+        dead = [dead.name for dead in self._runtime.dead_nodes()] if limited else ()
+        lost = [place for places in limited for place in places.keep(dead)]
+        for claim in (claim for thread in self._workers for claim in thread.in_hand) if lost else ():
+            if any(place.is_lost for place in claim.places):
+                claim.give_back()
 
     # ── renew, and give back ────────────────────────────────────────────────────────────────────────────────────────
 

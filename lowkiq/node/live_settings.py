@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from typing import Any
 
 import structlog
@@ -11,17 +11,32 @@ from lowkiq import log
 from lowkiq.admin.live import read_live
 from lowkiq.admin.options import LOG_LEVELS
 from lowkiq.node.leases.lease import Lease
+from lowkiq.node.pool import Pool
 from lowkiq.node.runtime import Runtime
 
 logger = structlog.get_logger("lowkiq")
 
 
 class LiveSettings:
-    """Called before anything runs, and with each beat: whoever sets something rings for one."""
+    """
+    Called before anything runs, and with each beat: whoever sets something rings for one. `pools` are those of threads,
+    which weights share out; `beat_soon` is called when beats have others to tell.
+    """
 
-    def __init__(self, runtime: Runtime, leases: Iterable[Lease]) -> None:
+    def __init__(
+        self,
+        runtime: Runtime,
+        leases: Iterable[Lease],
+        pools: Collection[Pool] = (),
+        beat_soon: Callable[[], None] = lambda: None,
+    ) -> None:
         self._runtime = runtime
+        self._pools = pools
+        self._beat_soon = beat_soon
         self.follow(leases)
+        #: Weights that the node was told as it was started.
+        self._weights = dict(runtime.weights)
+        self._warn_of_async(self._weights)
         #: Queue → what it follows.
         self._known: Mapping[str, Mapping[str, Any]] = {}
         self._level = log.DEFAULT_LEVEL
@@ -48,6 +63,7 @@ class LiveSettings:
         for queue in sorted(found.keys() | self._known.keys()):
             if found.get(queue) != self._known.get(queue):
                 self._apply(queue, found.get(queue, {}))
+        self._weigh({queue: options["weight"] for queue, options in found.items() if "weight" in options})
         self._known = found
         self._log_by(level)
 
@@ -61,6 +77,27 @@ class LiveSettings:
         if ignored:
             advice = "it takes an id at a time"
             logger.warning("setting_ignored", queue=queue, settings=ignored, advice=advice)
+
+    def _weigh(self, live: Mapping[str, Any]) -> None:
+        weights = {queue: weight for queue, weight in {**self._weights, **live}.items() if weight is not None}
+        if weights == self._runtime.weights:
+            return
+        if self._runtime.settings.build_scheduler:
+            advice = "the application has a build_scheduler, which knows no weights"
+            logger.warning("setting_ignored", settings={"weight": weights}, advice=advice)
+            return
+        self._warn_of_async(live)
+        for pool in self._pools:
+            pool.weigh(weights)
+        self._runtime.weights.clear()
+        self._runtime.weights.update(weights)
+        self._beat_soon()
+
+    def _warn_of_async(self, weights: Mapping[str, Any]) -> None:
+        for queue, weight in weights.items():
+            if weight is not None and self._leases[queue][0].performer.is_async:
+                advice = "its batches run beside the threads, on the event loop: its concurrency says how many"
+                logger.warning("setting_ignored", queue=queue, settings={"weight": weight}, advice=advice)
 
     def _log_by(self, level: str) -> None:
         if level != self._level:

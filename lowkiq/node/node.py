@@ -8,7 +8,7 @@ import os
 import secrets
 import signal
 import socket
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import replace
 from typing import Final
 
@@ -28,8 +28,9 @@ from lowkiq.node.health.dump import dump
 from lowkiq.node.health.flushes import flushes_of
 from lowkiq.node.health.heartbeat import HealthReport, Heartbeat
 from lowkiq.node.health.housekeeping import Housekeeping
+from lowkiq.node.health.load import load_of
 from lowkiq.node.helpers.fork_server import ForkServer
-from lowkiq.node.job_thread import JobThread, leases_of_threads
+from lowkiq.node.job_thread import JobThread
 from lowkiq.node.lease_keeper import LeaseKeeper
 from lowkiq.node.leases.lease import Lease
 from lowkiq.node.live_settings import LiveSettings
@@ -37,7 +38,7 @@ from lowkiq.node.ownership.elastic import Elastic
 from lowkiq.node.ownership.following import Following
 from lowkiq.node.quiet import hush
 from lowkiq.node.remote import Remote
-from lowkiq.node.runtime import Runtime, chosen_workers
+from lowkiq.node.runtime import Runtime, chosen_weights, chosen_workers
 from lowkiq.node.threads import make_threads, tuned
 from lowkiq.process.faults import dump_on_faults
 from lowkiq.process.signals import SignalInbox, spare_forks
@@ -68,14 +69,15 @@ class Node:
     Args:
         node_number: from 0; which part of the shards the splitter gives it.
         is_elastic: nodes share the shards among themselves; numbers are names then.
-        queues: the queues that it runs, None for all. threads: how many, whatever the application's settings say.
+        queues: the queues that it runs, None for all; a mapping has their weights too, None for a queue without.
+        threads: how many, whatever the application's settings say.
         burst: end once nothing is due or in flight in any of these queues.
         name: in Redis; by default host:pid:random.
         dead_nodes: names of nodes known to be dead, whose shards are taken without waiting for the lease.
         page: shared with its supervisor, which learns what ran when the node has died, and tells who else has.
         ends_process: nothing comes after it but the process's end, so signals stay held back then.
-        on_state: called in the main thread, at each change of state and about every second, with the state, and how
-            many threads and tasks are busy, jobs have ended so far, and shards that are its own another node holds.
+        on_state: called in the main thread, at each change of state and about every second, with the state, and the
+            node's load.
     """
 
     def __init__(
@@ -85,7 +87,7 @@ class Node:
         node_number: int = 0,
         number_of_nodes: int = 1,
         is_elastic: bool = False,
-        queues: Sequence[str] | None = None,
+        queues: Collection[str] | None = None,
         threads: int | None = None,
         burst: bool = False,
         quiet: bool = False,
@@ -93,11 +95,11 @@ class Node:
         dead_nodes: Sequence[str] = (),
         page: SharedPage | None = None,
         ends_process: bool = False,
-        on_state: Callable[[str, int, int, int], None] | None = None,
+        on_state: Callable[[str, int, int, int, int, int], None] | None = None,
     ) -> None:
         if not 0 <= node_number < number_of_nodes:
             raise SettingsError(f"node_number {node_number} of {number_of_nodes} nodes: it must be from 0 to one less")
-        self._workers_by_queue = chosen_workers(app, queues)
+        self._workers_by_queue, self._weights = chosen_workers(app, queues), chosen_weights(app, queues)
         self._settings = replace(app.settings, threads_per_node=threads) if threads else app.settings
         self._node_number, self._number_of_nodes = node_number, number_of_nodes
         # A burst ends with its own part; and a splitter of the user's may keep shards apart, and away, on purpose.
@@ -107,7 +109,7 @@ class Node:
         #: Quiet: told to take no jobs, perhaps before it could take any.
         self._is_burst, self._is_quiet, self._ends_process = burst, quiet, ends_process
         self._remote = Remote(self.name)
-        self._on_state = on_state or (lambda _state, _busy, _jobs, _waits: None)
+        self._on_state = on_state or (lambda *_: None)
         self._workers: list[JobThread] = []
         self._fork_server: ForkServer | None = None
         self.state = "starting"
@@ -152,6 +154,7 @@ class Node:
             caller=Caller(client),
             fatal=self._fatal,
             workers=self._workers_by_queue,
+            weights=self._weights,
             node_number=self._node_number,
             number_of_nodes=self._number_of_nodes,
             is_elastic=self._is_elastic,
@@ -285,10 +288,7 @@ class Node:
         self._beat_soon()
 
     def report(self, ask: str = "") -> None:
-        busy = sum(thread.busy for thread in self._workers)
-        jobs = sum(thread.processed + thread.failed for thread in self._workers)
-        waits = sum(lease.holder is not None for lease in leases_of_threads(self._workers))
-        self._on_state(ask or self.state, busy, jobs, waits)
+        self._on_state(ask or self.state, *load_of(self._workers))
 
     def _fatal(self, error: BaseException) -> None:
         """Stops the node, from any thread."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import threading
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from operator import attrgetter
 from typing import Final, Protocol
 
@@ -13,6 +13,8 @@ from lowkiq.hooks import Scheduler
 from lowkiq.node.leases.claim_in_hand import Thread
 from lowkiq.node.leases.lease import Lease
 from lowkiq.node.runtime import Runtime
+from lowkiq.node.schedulers import Lag
+from lowkiq.node.shares import Shares
 from lowkiq.queue.bell import Heard, ListBell, LocalBell
 from lowkiq.queue.watch import Watch
 
@@ -51,6 +53,8 @@ class Pool:
         self.leases = leases
         self._by_prefix = {lease.shard.prefix.encode(): lease for lease in leases}
         self._scheduler = scheduler
+        #: The scheduler, while queues have weights: then it learns what their claims take.
+        self.shares: Shares[Lease] | None = None
         self._bell = bell
         self._poll_interval = runtime.settings.poll_interval
         self._claim_window = runtime.settings.claim_window
@@ -90,6 +94,7 @@ class Pool:
         """Notes that a shard has a job due then (monotonic), as somebody has told who was not asked."""
         with self._lock:
             lease.rung_at, lease.rung_for = clock.monotonic(), due_at
+            lease.queued_for = min(lease.queued_for, due_at)
             self._note(lease, min(due_at, lease.due_at))
 
     def learn(self, lease: Lease, due_at: float | None, asked_at: float) -> None:
@@ -97,7 +102,8 @@ class Pool:
         due_at = math.inf if due_at is None else due_at
         with self._lock:
             # A ring that came since may tell of what is newer than the reply.
-            self._note(lease, min(due_at, lease.rung_for) if lease.rung_at >= asked_at else due_at)
+            lease.queued_for = min(due_at, lease.rung_for) if lease.rung_at >= asked_at else due_at
+            self._note(lease, lease.queued_for)
 
     def look(self, lease: Lease, look_at: float) -> None:
         """Has a thread look at the shard then (monotonic), or earlier."""
@@ -134,6 +140,36 @@ class Pool:
             if lease:
                 lease.due_at = math.inf
             return lease
+
+    # ── whose turn it is, by weights ────────────────────────────────────────────────────────────────────────────────
+
+    def weigh(self, weights: Mapping[str, int]) -> None:
+        """Shares its threads out by the weights of its queues; if none of them has one, by who has waited longest."""
+        queues = {lease.shard.queue for lease in self.leases}
+        own = {queue: weight for queue, weight in weights.items() if queue in queues}
+        with self._lock:
+            if self.shares and own:
+                self.shares.weigh(own)
+            elif self.shares or own:
+                self.shares = Shares(own) if own else None
+                self._scheduler = self.shares or Lag()
+                for lease in self.leases:
+                    if lease.due_at < math.inf:
+                        self._scheduler.note(lease, lease.due_at)
+
+    def begin(self, thread: Member, lease: Lease) -> None:
+        """Notes that a thread takes jobs of a shard, for those that weigh."""
+        with self._lock:
+            if self.shares:
+                self.shares.begin(thread, lease, clock.monotonic())
+
+    def end(self, thread: Member, took: Iterable[tuple[Lease, float]]) -> None:
+        """Notes that a thread has ended all that it has begun, and the seconds that its claims took."""
+        with self._lock:
+            if self.shares:
+                self.shares.end(thread, took)
+
+    # ── polls ───────────────────────────────────────────────────────────────────────────────────────────────────────
 
     def due_for_poll(self, now: float) -> list[Lease]:
         """The shards to be polled now: mostly none."""

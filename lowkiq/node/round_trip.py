@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any, Final, Generic, TypeVar
 
@@ -141,6 +142,7 @@ class RoundTrip(Generic[C]):
                 # On a thread the next claim goes along with the settle, whatever is queued now: that costs no round
                 # trip of its own, and under load there is mostly something by then.
                 self._note(lease, None if self._claim_type is ThreadClaim else result.due_in, now)
+                lease.queued_for = math.inf if result.due_in is None else now + result.due_in
                 self._pool.watch(lease, now)
             else:
                 self._end_turn(lease, result.due_in, now)
@@ -164,8 +166,9 @@ class RoundTrip(Generic[C]):
             for lease, due_in in zip(group, result, strict=True):
                 if not lease.is_busy:
                     self._note(lease, due_in, now)
-                elif due_in is not None:
-                    self._pool.look(lease, now + due_in)
+                else:
+                    lease.queued_for = math.inf if due_in is None else now + due_in
+                    self._pool.look(lease, lease.queued_for)
         return errors
 
     def _end_turn(self, lease: Lease, due_in: float | None, now: float) -> None:

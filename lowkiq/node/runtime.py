@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import threading
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -12,14 +12,18 @@ import structlog
 from redis.exceptions import RedisError
 
 from lowkiq import clock
+from lowkiq.admin.options import check_option
 from lowkiq.app import Lowkiq
 from lowkiq.errors import Moved, OtherLayout, SettingsError, unknown_option
 from lowkiq.handlers.ledger import Ledger
 from lowkiq.handlers.loop_thread import LoopThread
 from lowkiq.node.counts.incident_notes import IncidentNotes
 from lowkiq.node.counts.times import NodeTimes
+from lowkiq.node.places import Places
+from lowkiq.node.schedulers import Ordered
 from lowkiq.queue.call import Caller
 from lowkiq.queue.keys import Layout
+from lowkiq.queue.places import QueuePlaces
 from lowkiq.queue.shard import Shard, shards_of
 from lowkiq.settings import Settings
 from lowkiq.shared_page import DeadNode, SharedPage
@@ -139,6 +143,8 @@ class Runtime:
     fatal: Callable[[BaseException], None]
     #: By queue.
     workers: Mapping[str, type[Worker]] = field(default_factory=dict)
+    #: Queue → how much of the threads it gets beside the others; as people have set it live, if they have.
+    weights: dict[str, int] = field(default_factory=dict)
     node_number: int = 0
     number_of_nodes: int = 1
     #: Nodes share the shards among themselves, whatever their numbers.
@@ -155,6 +161,8 @@ class Runtime:
     ledger: Ledger = field(default_factory=Ledger)
     outage: Outage = field(default_factory=Outage)
     refusals: Refusals = field(default_factory=Refusals)
+    #: Queue → what this node has of its `max_running`.
+    places: dict[str, Places] = field(default_factory=dict)
     incidents: IncidentNotes = field(default_factory=IncidentNotes)
     #: How long jobs waited and ran.
     times: NodeTimes = field(default_factory=NodeTimes)
@@ -171,6 +179,13 @@ class Runtime:
         """The shards_count that each queue begins with."""
         return {worker.queue_name: worker.shards_count for worker in self.workers.values()}
 
+    def places_of(self, queue: str) -> Places:
+        """Its places of a queue."""
+        if queue not in self.places:
+            calls = QueuePlaces(self.namespace, queue, self.node, self.settings.lease_ttl)
+            self.places[queue] = Places(calls, self.caller, self.outage.met)
+        return self.places[queue]
+
     def dead_nodes(self) -> list[DeadNode]:
         """Nodes known to be dead by now; a supervisor may know of more, and of what they ran."""
         return [*map(DeadNode, self.known_dead), *self.page.read_bulletin().dead_nodes]
@@ -180,7 +195,7 @@ class Runtime:
         return shards_of(self.namespace, {**self.queues, **self.layouts})
 
 
-def chosen_workers(app: Lowkiq, queues: Sequence[str] | None) -> dict[str, type[Worker]]:
+def chosen_workers(app: Lowkiq, queues: Collection[str] | None) -> dict[str, type[Worker]]:
     """The workers of these queues, by queue; without queues all. A SettingsError for what no node can run."""
     if not app.workers:
         raise SettingsError("the application has no workers: register one with @app.worker")
@@ -192,3 +207,23 @@ def chosen_workers(app: Lowkiq, queues: Sequence[str] | None) -> dict[str, type[
         if worker.perform is Worker.perform and worker.perform_one is Worker.perform_one:
             raise SettingsError(f"worker {worker.__name__} has no perform: a node can't run its jobs")
     return chosen
+
+
+def chosen_weights(app: Lowkiq, queues: Collection[str] | None) -> dict[str, int]:
+    """
+    The weights of those queues that have one. A SettingsError where the application has a scheduler of its own, and
+    for a scheduler that names a queue which the application does not have.
+    """
+    named = queues if isinstance(queues, Mapping) else {}
+    weights = {queue: weight for queue, weight in named.items() if weight is not None}
+    for queue, weight in weights.items():
+        check_option(f"queue {queue}", "weight", weight)
+    build = app.settings.build_scheduler
+    if build and weights:
+        said = ",".join(f"{queue}={weight}" for queue, weight in weights.items())
+        told = f"--queues gives weights ({said}), but the application has a build_scheduler"
+        raise SettingsError(f"{told}: use one of them")
+    scheduler = build() if build else None
+    if isinstance(scheduler, Ordered):
+        scheduler.check(app.workers)
+    return weights

@@ -1,18 +1,43 @@
-"""Schedulers of one thread, which ask Redis nothing. `lowkiq.hooks.Scheduler` says what each method does."""
+"""Schedulers of threads, which ask Redis nothing. `lowkiq.hooks.Scheduler` says what each method does."""
 
 from __future__ import annotations
 
 import heapq
+from collections.abc import Collection, Sequence
 from itertools import count
 from math import inf
-from typing import Generic, TypeVar
+from operator import attrgetter
+from typing import Final, Generic, Protocol, Self, TypeVar
+
+from lowkiq.errors import SettingsError, short, unknown_option
 
 T = TypeVar("T")
 
+
+class Named(Protocol):
+    """A shard, as far as it is named."""
+
+    @property
+    def queue(self) -> str: ...
+
+
+class OfQueue(Protocol):
+    """What a node has of a shard: it tells which it is."""
+
+    @property
+    def shard(self) -> Named: ...
+
+
+Q = TypeVar("Q", bound=OfQueue)
+
 #: Seconds that two clocks differ from poll to poll: a shard that is noted again is not sorted in again for them.
 SAME = 0.001
+#: Seconds after which a shard goes before those of higher queues.
+DEFAULT_AGE: Final = 60.0
 #: Stale entries that a heap may hold beside as many as it has live ones.
 STALE = 100
+
+_queue_of = attrgetter("shard.queue")
 
 
 class Lag(Generic[T]):
@@ -81,3 +106,62 @@ class Seq(Generic[T]):
 
     def next_due_at(self) -> float | None:
         return min((due_at for due_at in self._due.values() if due_at is not None), default=None)
+
+
+class Ordered(Generic[Q]):
+    """
+    Queues in a strict order: a shard of the first that has any due, and of its shards the one that has waited longest.
+    Queues that are not named come last, together.
+
+    A shard that has waited for longer than `age` goes before higher ones all the same, but no two such in a row: else a
+    backlog of a low queue, once it is old, would hold up all others.
+
+    Args:
+        queues: names, the first one highest.
+        age: seconds.
+    """
+
+    def __init__(self, queues: Sequence[str], age: float = DEFAULT_AGE) -> None:
+        if isinstance(queues, str) or not queues or not all(isinstance(name, str) for name in queues):
+            raise SettingsError(f'Ordered({short(queues)}): name queues, the highest first, such as ["critical"]')
+        if twice := [name for at, name in enumerate(queues) if name in queues[:at]]:
+            raise SettingsError(f"Ordered: {short(twice[0])} is named twice: each queue has one place")
+        if isinstance(age, bool) or not isinstance(age, int | float) or not 0 < age < inf:
+            raise SettingsError(f"Ordered: age is {short(age)}, it must be a number of seconds above 0")
+        self.queues, self.age = tuple(queues), age
+        self._places = {name: place for place, name in enumerate(queues)}
+        self._levels: list[Lag[Q]] = [Lag() for _ in range(len(queues) + 1)]
+        self._is_after_old = False
+
+    def __call__(self) -> Self:
+        """Another one, for another pool of threads: build_scheduler may be an Ordered itself."""
+        return type(self)(self.queues, self.age)
+
+    def check(self, queues: Collection[str]) -> None:
+        """Raises SettingsError if it names another queue than these; it names the one that was meant perhaps."""
+        for name in self.queues:
+            if name not in queues:
+                raise unknown_option("queue", name, queues)
+
+    def note(self, shard: Q, due_at: float | None) -> None:
+        self._levels[self._places.get(_queue_of(shard), -1)].note(shard, due_at)
+
+    def pick(self, now: float) -> Q | None:
+        highest = oldest = None
+        oldest_at = now - self.age
+        for level in self._levels:
+            due_at = level.next_due_at()
+            if due_at is None or due_at > now:
+                continue
+            if highest is None:
+                highest = level
+            if due_at < oldest_at:
+                oldest, oldest_at = level, due_at
+        is_old = oldest not in {None, highest} and not self._is_after_old
+        self._is_after_old = is_old
+        picked = oldest if is_old else highest
+        return picked.pick(now) if picked else None
+
+    def next_due_at(self) -> float | None:
+        times = (level.next_due_at() for level in self._levels)
+        return min((due_at for due_at in times if due_at is not None), default=None)

@@ -16,6 +16,7 @@ from lowkiq.node.helpers.fork_server import ForkServer
 from lowkiq.node.helpers.helper_performer import HelperPerformer
 from lowkiq.node.job_thread import JobThread
 from lowkiq.node.leases.claim_size import ClaimSize
+from lowkiq.node.leases.gate import Gate
 from lowkiq.node.leases.lease import Lease
 from lowkiq.node.pool import Pool
 from lowkiq.node.runtime import Runtime
@@ -51,6 +52,7 @@ def make_threads(runtime: Runtime, fork_server: ForkServer | None = None) -> lis
     for number, (group, size) in enumerate(zip(groups, sizes, strict=True)):
         if leases := [lease for lease in group if not lease.performer.is_async]:
             pool = _make_pool(runtime, number, leases)
+            pool.weigh(runtime.weights)
             threads += [WorkerThread(len(threads) + at, pool, runtime, isolation) for at in range(size)]
     if leases := [lease for group in groups for lease in group if lease.performer.is_async]:
         threads.append(Feeder(_make_pool(runtime, len(groups), leases), runtime, isolation))
@@ -79,7 +81,8 @@ def leases_of(runtime: Runtime, worker: type[Worker], fork_server: ForkServer | 
     claim_size = ClaimSize(runtime.settings.claim_window, worker.batch_size)
     queue = worker.queue_name
     shards = shards_of(runtime.namespace, {queue: runtime.layouts.get(queue, worker.shards_count)})
-    return [Lease(shard, performer, claim_size, runtime) for shard in shards]
+    gate = Gate(performer, runtime)
+    return [Lease(shard, performer, claim_size, runtime, gate) for shard in shards]
 
 
 def _groups(dealt: Sequence[Sequence[Lease]]) -> list[Sequence[Lease]]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from functools import partial
 
 from redis.exceptions import RedisError
 
@@ -13,7 +14,9 @@ from lowkiq.node.leases.claim_size import MOST_SHARDS
 from lowkiq.node.leases.lease import Lease
 from lowkiq.node.leases.relief import Relief
 from lowkiq.node.leases.thread_claim import ThreadClaim
+from lowkiq.node.places import Place, Places
 from lowkiq.node.pool import LASTING, Pool
+from lowkiq.node.rated import Rated
 from lowkiq.node.round_trip import RoundTrip
 from lowkiq.node.runtime import Runtime
 from lowkiq.node.suspects.isolation import Isolation
@@ -38,8 +41,11 @@ class WorkerThread(JobThread):
         self._patience = self._long = runtime.settings.claim_window
         #: Tells what it runs.
         self.seat = runtime.page.seat(number)
+        self._rated = Rated(runtime, self)
         self._suspects = Suspects(runtime, self, self.isolation)
         self._hand: Sequence[ThreadClaim] = ()
+        #: Lets it run batches of a queue with `max_running`, one at a time.
+        self._place: Place | None = None
         #: Since when it performs what it has in hand (monotonic).
         self._since = self._lasting_since = 0.0
 
@@ -81,6 +87,8 @@ class WorkerThread(JobThread):
         if self._hand and not self.is_leaving:
             self._answer(self.pool.glance(self, now))
         picked = self._pick_several(now)
+        if self._place and not (picked and picked[0].places is self._place.owner):
+            self._give_places()
         # What was performed is settled first.
         if not self._hand and (picked or self._is_quiet):
             heard = self.pool.resign(self) if picked else self.pool.hush(self)
@@ -115,7 +123,8 @@ class WorkerThread(JobThread):
         try:
             self._since = clock.monotonic()
             for claim in others:
-                if not claim.perform(self._since, self.seat):
+                perform = partial(self._rated.perform, claim) if claim.is_rated else claim.perform
+                if not perform(self._since, self.seat):
                     break
         finally:
             self.isolation.leave(self)
@@ -125,25 +134,59 @@ class WorkerThread(JobThread):
         Picks shards that share a round trip. One with slow jobs comes last: no other waits behind it. One that is rung
         meanwhile is picked once: its claims would share a turn, which ends with the first of them that is over.
         """
+        if self.pool.shares:
+            self.pool.end(self, [(claim.lease, claim.take_seconds()) for claim in self._hand])
         if self.is_leaving:
             return []
         for claim in self._hand:  # the next claim goes along with the settle
             self.pool.keep(claim.lease, self._since)
+        if self._place:
+            self._place.owner.turn(self.pool)
         picked: dict[Lease, None] = {}
         most = MOST_SHARDS
-        while len(picked) < most and (lease := self._pick(now)):
+        while len(picked) < most and (lease := self._pick(now, is_first=not picked)):
             picked[lease] = None
-            most = min(most, lease.claim_size.shards)
+            # While it has a place it runs nothing else.
+            most = 1 if lease.places else min(most, lease.claim_size.shards)
         return list(picked)
 
-    def _pick(self, now: float) -> Lease | None:
+    def _pick(self, now: float, *, is_first: bool) -> Lease | None:
         while lease := self.pool.pick(now):
+            if lease.places and not is_first:
+                self.pool.look(lease, now)
+                return None
             if lease.has_suspects and (turn_at := self.isolation.busy_until(now)):
+                lease.unpark()
                 self.pool.look(lease, turn_at)
-            elif lease.holds(lease.epoch) and not lease.is_wanted and self._take(lease):
-                return lease
-            # Not ours now: the lease keeper wakes us when it is again.
+            elif lease.holds(lease.epoch) and not lease.is_wanted:
+                if self._take(lease) and (lease.places is None or self._get_place(lease, lease.places)):
+                    if self.pool.shares:
+                        self.pool.begin(self, lease)
+                    return lease
+            else:
+                lease.unpark()  # not ours now: the lease keeper wakes us when it is again
         return None
+
+    def _get_place(self, lease: Lease, places: Places) -> bool:
+        """Gets a place for a shard, or has it wait for one."""
+        has = self._place
+        got = places.take([has] if has and has.owner is places else [], 1)
+        if has and has.owner is places:
+            self._place = None
+        if not got:
+            if all(claim.lease is not lease for claim in self._hand):
+                lease.leave(self)
+            places.park(lease, self.pool)
+            return False
+        self._give_places()  # of another queue
+        self._place = got[0]
+        places.unpark(lease)
+        return True
+
+    def _give_places(self) -> None:
+        place, self._place = self._place, None
+        if place:
+            place.owner.give([place])
 
     def _take(self, lease: Lease) -> bool:
         """Takes a turn at a shard, if it may; and from others there what they have claimed and can't start soon."""
@@ -164,10 +207,12 @@ class WorkerThread(JobThread):
         return self._answer(heard) is not None
 
     def _take_handed(self, lease: Lease, handed: Handed) -> bool:
-        claim = None if self._hand else ThreadClaim.of_ring(lease, handed, self, self.seat)
+        claim = None if self._hand or lease.places else ThreadClaim.of_ring(lease, handed, self, self.seat)
         if not claim:
             return False
         self._hand = [claim]
+        if self.pool.shares:
+            self.pool.begin(self, lease)
         self.pool.watch(lease, clock.monotonic())
         self.pool.resign(self)
         return True
@@ -195,6 +240,9 @@ class WorkerThread(JobThread):
                 for settled in trip.settled:
                     self.count(settled)
                 # A settle that was not confirmed is repeated.
+                if self._place:
+                    for claim in trip.claimed:
+                        claim.places = (self._place,)
                 self._hand = trip.claimed or [claim for claim in done if not claim.is_over]
                 in_hand = {claim.lease for claim in self._hand}
                 for lease in (*(claim.lease for claim in done), *picked):

@@ -28,6 +28,18 @@ Blocked jobs came so: to an older Lowkiq they are due at a time that never comes
 them, nor hands pushes over past them. Its operators may delete them, or make them due; newer nodes notice that when
 they acquire the shard.
 
+Rates (rate.lua) came so, in keys of their own: an older node starts jobs without asking.
+
+Lanes of tenants (lanes.lua) came so. They are hints: an older node claims by `due` alone, and leaves what they say of
+what it took. Newer ones look each up in `due`, and drop those that are wrong as they meet them, so many at a time, or
+once nothing is queued. What an older producer pushes has no tenant, and is claimed from the front of `due`.
+
+`rules`, `debounced` and `spaced` (fewer.lua) came so. An older producer pushes what is due now and kept beside the
+rest; an older node claims an id before its throttle is over, and keeps two payloads of what comes back. It leaves
+rules of ids that it ends: they are gone with the next run of the id by a newer one, or when such a node acquires the
+shard while nothing is queued; until then a later job of the id may be throttled, or one of its payloads kept, as its
+last push with a rule has said. A mark of `debounced` counts only while its id is due when the mark says.
+
 `morgue:newer` (claimed.lua) came so: an older operator leaves it beside the queue, and a later revive of that id may
 ask once too often. Jobs that older nodes and producers make due at once run by their ids, as ever.
 
@@ -133,6 +145,16 @@ def shard(namespace: str, queue: str, index: int, generation: int = 1) -> str:
 def of_generation(queue: str, generation: int) -> str:
     """The name of the shards of a queue that were made by a reshard, of which no queue has one: "orders@2"."""
     return queue if generation == 1 else f"{queue}@{generation}"
+
+
+def places(namespace: str, queue: str) -> str:
+    """Prefix of the places of a queue's batches (places.lua). They are of the queue, so in a slot of their own."""
+    return f"{namespace}:{{{queue}:places}}:"
+
+
+def rate(namespace: str, queue: str) -> str:
+    """Prefix of what the rates of a queue keep (rate.lua). It is no shard's: no index is called `rate`."""
+    return f"{namespace}:{{{queue}:rate}}:"
 
 
 def queues(namespace: str) -> str:

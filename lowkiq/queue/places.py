@@ -1,45 +1,42 @@
-"""Places: which shard of a queue an id is in, for people's questions and actions; producers ask nobody (ways.py)."""
+"""Places of a queue with `max_running`: each lets one batch run, on whichever node. The calls of places.lua."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Final
 
-from lowkiq.job import shard_of
 from lowkiq.queue import keys
-from lowkiq.queue.call import Caller
-from lowkiq.queue.keys import Layout
-from lowkiq.queue.shard import Shard, written
+from lowkiq.queue.call import Call
+
+#: Rings a node whose turn it is (places.lua).
+PLACE: Final = b"place"
+#: Places of one call.
+MOST_AT_ONCE: Final = 1_000
 
 
-def places_of(shards: Sequence[Shard], id: bytes) -> list[Shard]:
-    """The shards, of all of its queue, that may have an id: while they are being moved two, the old one first."""
-    old = sum(shard.generation != shards[-1].generation for shard in shards)
-    places = [shards[shard_of(id, old)]] if old else []
-    return [*places, shards[old + shard_of(id, len(shards) - old)]]
+class QueuePlaces:
+    """The calls about the places of one queue, for one node."""
+
+    def __init__(self, namespace: str, queue: str, node: str, ttl: float) -> None:
+        self.queue = queue
+        self.prefix = keys.places(namespace, queue)
+        self._node, self._ttl = node, ttl
+
+    def name(self, number: int) -> str:
+        """The name of one of this node's places."""
+        return f"{self._node} {number}"
+
+    def take(
+        self, most: int, wanted: Sequence[str], given: Sequence[str] = (), dead: Sequence[str] = ()
+    ) -> Call[list[str]]:
+        """Gives back some places, those of nodes known to be dead as well, and takes as many as it may."""
+        numbers = [most, self._ttl, len(given), len(dead)]
+        return Call("places", [self.prefix], [self._node, *numbers, *given, *dead, *wanted], _decoded)
+
+    def keep(self, most: int, places: Sequence[str]) -> Call[list[str]]:
+        """Keeps places for a lease's time from now on; gives those that are lost."""
+        return Call("keep_places", [self.prefix], [most, self._ttl, *places], _decoded)
 
 
-def places_in(namespace: str, queue: str, layout: int | Layout, id: bytes) -> list[Shard]:
-    """The same, of a queue of that layout."""
-    if isinstance(layout, Layout) and layout.is_moving:
-        return [shard for one in (layout.old, layout.own) for shard in places_in(namespace, queue, one, id)]
-    count = layout if isinstance(layout, int) else layout.shards_count
-    known = layout if isinstance(layout, int) else written(layout)
-    return [Shard(namespace, queue, shard_of(id, count), known)]
-
-
-def place_of(caller: Caller, shards: Sequence[Shard], id: bytes) -> Shard:
-    """The shard that has an id; the old one as long as that is not known to have moved it. Raises RedisError."""
-    *older, place = places_of(shards, id)
-    if not older:
-        return place
-    (old,) = older
-    layout, *has = caller.read(
-        [
-            ("HGET", f"{old.prefix}meta", "layout"),
-            ("HEXISTS", f"{old.prefix}payloads", id),
-            ("HEXISTS", f"{old.prefix}morgue:payloads", id),
-        ],
-        0,
-    )
-    is_moved = isinstance(layout, bytes) and layout.endswith(keys.MOVED.encode())
-    return place if is_moved and not any(has) else old
+def _decoded(names: list[bytes]) -> list[str]:
+    return [name.decode("utf-8", "replace") for name in names]

@@ -5,15 +5,15 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import chain, islice
+from operator import attrgetter
 from typing import Any, NamedTuple
 
 from hiredis import pack_command
-from msgspec.structs import astuple
 from redis.exceptions import RedisError
 
 from lowkiq import clock
 from lowkiq.errors import LowkiqError, Moved
-from lowkiq.job import EncodedJob, Pushed, shard_of
+from lowkiq.job import WORDS, EncodedJob, Pushed, shard_of
 from lowkiq.queue import keys
 from lowkiq.queue.call import Argument, Call, Caller, chunked, refusal
 from lowkiq.queue.keys import Layout
@@ -33,8 +33,6 @@ MAX_PUSH_BYTES = 4 << 20
 MAX_SHARDS = 100
 #: Push scripts in one round trip.
 PUSHES_AT_ONCE = 32
-
-
 #: Jobs by their shard.
 Jobs = dict[Shard, list[EncodedJob]]
 
@@ -219,9 +217,10 @@ def _push_call(chunks: Sequence[Chunk]) -> Call[tuple[Any, ...]]:
         head += [len(chunk.jobs) for chunk in chunks]
     arguments = head.copy()
     for job in chain.from_iterable(chunk.jobs for chunk in chunks):
-        if job.score != "" or job.perform_in != "" or job.tags != "":  # in full, which few pushes need
-            width = head[1] = 5 if any(job.tags for chunk in chunks for job in chunk.jobs) else 4
-            arguments = [*head, *chain.from_iterable(astuple(job)[:width] for chunk in chunks for job in chunk.jobs)]
+        if not job.is_plain:  # in full, which few pushes need
+            jobs = list(chain.from_iterable(chunk.jobs for chunk in chunks))
+            head[1] = width = _width(jobs)
+            arguments = [*head, *chain.from_iterable(map(attrgetter(*WORDS[width]), jobs))]
             break
         arguments += (job.id, job.payload)
     return Call("push", [chunk.shard.prefix for chunk in chunks], arguments, _taken)
@@ -240,6 +239,16 @@ def _together_with(result: Any, found: Sequence[Any]) -> tuple[Any, ...]:
     return new, merged, *errors
 
 
+def _width(jobs: Sequence[EncodedJob]) -> int:
+    """The number of words for each job in a push, as few as the one with most needs."""
+    if any(job.fewer for job in jobs):
+        return 7
+    has_tenant, has_tags = any(job.tenant for job in jobs), any(job.tags for job in jobs)
+    if has_tags or any(job.score != "" or job.perform_in != "" for job in jobs):
+        return 6 if has_tenant else 5 if has_tags else 4
+    return 3 if has_tenant else 2
+
+
 def _taken(reply: list[Any]) -> tuple[Any, ...]:
     """The numbers that a push tells, and the error of a shard that took nothing."""
     new, merged, *errors = reply
@@ -251,7 +260,7 @@ def _chunks(shard: Shard, jobs: Iterable[EncodedJob]) -> Iterator[Chunk]:
     chunk: list[EncodedJob] = []
     size = 0
     for job in jobs:
-        length = len(job.id) + len(job.payload) + len(job.tags)
+        length = len(job.id) + len(job.payload) + len(job.tags) + len(job.tenant)
         if chunk and (len(chunk) >= MAX_PUSH or size + length > MAX_PUSH_BYTES):
             yield Chunk(shard, chunk, size)
             chunk, size = [], 0

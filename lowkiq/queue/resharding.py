@@ -25,7 +25,7 @@ MOST_PAIRS: Final = 1 << 20
 #: Words of a row, where they are not two (pack.lua).
 WIDTHS: Final = {"due": 3, "morgue": 3, "payloads": 3, "morgue:payloads": 3, "tracks": 3}
 #: Counters of a shard that go on in a new one.
-COUNTERS: Final = ("pushed", "merged", "processed", "failed")
+COUNTERS: Final = ("pushed", "merged", "processed", "failed", "superseded")
 #: Microseconds by which the scores of new shards are ahead of those of the old one: pushes to it go on meanwhile.
 MARGIN: Final = 100_000
 

@@ -63,6 +63,8 @@ class Snoozed(NamedTuple):
     id: str
     #: Seconds until then.
     delay: float
+    #: What it is told of: one that its rate did not let start has not run, and stays suspected of what it was.
+    kind: Literal["snoozed", "limited"] = "snoozed"
 
 
 class Exhausted(NamedTuple):
@@ -82,15 +84,19 @@ class Outcome(NamedTuple):
     exhausted: Sequence[Exhausted] = ()
     snoozed: Sequence[Snoozed] = ()
     spoiled: Sequence[Spoiled] = ()
+    #: Jobs that have not run, as their rate did not let them.
+    limited: Sequence[Snoozed] = ()
     #: The fate of the jobs not named.
     rest: Rest = "keep"
     #: False if each of those holds one payload.
     has_several: bool = True
+    #: Those of the released that had started: a throttle counts from there.
+    stopped: Sequence[str] = ()
 
     @property
     def is_plain(self) -> bool:
         """True if it says that every job is done, and had one payload."""
-        return self.rest == "ack" and not (self.has_several or any(self[:6]))
+        return self.rest == "ack" and not (self.has_several or any(self[:7]))
 
 
 class Settled(NamedTuple):
@@ -181,14 +187,19 @@ class Shard:
         shards: int = 1,
         known: Sequence[int] = (),
         check_id: Callable[[str], object] | None = None,
+        *,
+        is_closed: bool = False,
     ) -> Call[Claim]:
         """
         Takes at most `limit` due jobs; each of `shards` that are claimed together brings its part of what one claim
         may. Numbers of claims rise within an epoch. `known` are those of the shard's other claims, in hand or not
-        answered yet: of one in Redis that is not among them, Unsettled tells the number.
+        answered yet: of one in Redis that is not among them, Unsettled tells the number. With
+        `is_closed` no push hands a job over if it finds nothing.
         """
         limits = (min(limit, MAX_CLAIM), max_payloads, MAX_CLAIM_PAYLOADS // shards, MAX_CLAIM_BYTES // shards)
         arguments: list[Argument] = [node, epoch, number, self.layout, *limits, _numbers(known)]
+        if is_closed:
+            arguments.append("closed")
         return Call("claim", self._keys, arguments, partial(parse_claim, load=load_payload, check_id=check_id))
 
     def rest(self, node: str, epoch: str, number: int, in_hand: Sequence[int]) -> Call[bool]:
@@ -210,7 +221,8 @@ class Shard:
         """Ends jobs of a claim."""
         arguments: list[Argument] = [node, epoch, number, outcome.rest, int(outcome.has_several)]
         for rows in (
-            outcome.spoiled, outcome.acked, outcome.released, outcome.failed, outcome.snoozed, outcome.exhausted,
+            outcome.spoiled, outcome.acked, outcome.released, outcome.failed, (*outcome.snoozed, *outcome.limited),
+            outcome.exhausted,
         ):  # fmt: skip
             arguments.append(len(rows))
             for row in rows:
@@ -219,6 +231,8 @@ class Shard:
                 else:
                     arguments.append(_id(row[0]))
                     arguments += row[1:]
+        if outcome.stopped:
+            arguments += (len(outcome.stopped), *map(_id, outcome.stopped))
         return Call("settle", self._keys, arguments, _settled)
 
     def finish(self, node: str, epoch: str, number: int, following: int) -> Call[Settled | None]:

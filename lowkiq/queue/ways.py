@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Any, Final
 
 from lowkiq.errors import Moved
-from lowkiq.job import EncodedJob, shard_of
+from lowkiq.job import WORDS, EncodedJob, shard_of
 from lowkiq.queue.call import Call, chunked
 from lowkiq.queue.keys import Layout
 from lowkiq.queue.shard import Shard, shards_of
@@ -61,18 +61,15 @@ def sent_on(call: Call[Any], result: Any) -> tuple[list[str], list[EncodedJob]]:
     width = int(call.arguments[1])
     several = len(call.keys) > 1
     counts = list(map(int, call.arguments[2 : 2 + len(call.keys)])) if several else []
-    words = call.arguments[2 + len(counts) :]
+    words: Sequence[Any] = call.arguments[2 + len(counts) :]
     counts = counts or [len(words) // width]
+    names = WORDS[width]
     jobs: list[EncodedJob] = []
     for place in places:
         first = sum(counts[:place]) * width
         own = words[first : first + counts[place] * width]
-        jobs += [_job(*some) for some in chunked(own, width)]
+        jobs += [EncodedJob(**dict(zip(names, some, strict=True))) for some in chunked(own, width)]
     return [call.keys[place] for place in places], jobs
-
-
-def _job(id: Any, payload: Any, score: Any = "", perform_in: Any = "", tags: Any = "") -> EncodedJob:
-    return EncodedJob(id, payload, score, perform_in, tags)
 
 
 def places_of(moved: Moved) -> list[int]:

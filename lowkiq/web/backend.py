@@ -12,6 +12,7 @@ from lowkiq.admin.jobs.holding import read_hold
 from lowkiq.admin.jobs.previews import Previews
 from lowkiq.admin.jobs.search import Search
 from lowkiq.admin.jobs.tags import TagCount, top_tags
+from lowkiq.admin.jobs.tenants import TenantBacklog, largest_backlogs
 from lowkiq.admin.jobs.tracking import Tracked, Transition, is_tracked, read_tracked, read_transitions
 from lowkiq.admin.jobs.undo import UndoableActions
 from lowkiq.admin.metrics import known_queues, read_layouts
@@ -21,8 +22,8 @@ from lowkiq.app import Lowkiq
 from lowkiq.errors import unknown_queue
 from lowkiq.job import KEPT_BYTES, encode_id
 from lowkiq.queue.call import Caller
+from lowkiq.queue.homes import home_of
 from lowkiq.queue.keys import Layout
-from lowkiq.queue.places import place_of
 from lowkiq.queue.shard import Shard, shards_of
 from lowkiq.transport.connect import client_for_people
 from lowkiq.web.security.access import SESSION_SECONDS
@@ -77,6 +78,10 @@ class Backend:
         """The tags that most ids of a queue have. Raises UnknownQueue."""
         return top_tags(self.caller, self._shards(queue), limit)
 
+    def tenants(self, queue: str, limit: int) -> list[TenantBacklog]:
+        """The tenants with the largest backlogs of a queue. Raises UnknownQueue."""
+        return largest_backlogs(self.caller, self._shards(queue), limit)
+
     def tracked(self) -> list[Tracked]:
         """The tracked ids of all queues."""
         shown: list[Tracked] = []
@@ -89,14 +94,14 @@ class Backend:
         """True if an id is tracked, and what has happened to it since."""
         shards = self._shards(queue)
         encoded = encode_id(id, self.settings.max_id_bytes, errors=KEPT_BYTES)
-        shard = place_of(self.caller, shards, encoded)
+        shard = home_of(self.caller, shards, encoded)
         return is_tracked(self.caller, shard, encoded), read_transitions(self.caller, shard, encoded)
 
     def hold_of(self, queue: str, id: str) -> Hold | None:
         """Who holds an id; None: nobody does. Raises ValueError for what can't be an id."""
         shards = self._shards(queue)
         encoded = encode_id(id, self.settings.max_id_bytes, errors=KEPT_BYTES)
-        return read_hold(self.caller, place_of(self.caller, shards, encoded), encoded)
+        return read_hold(self.caller, home_of(self.caller, shards, encoded), encoded)
 
     def sweep(self, bulk: Bulk, who: str = "") -> Iterator[Progress]:
         """Does what a bulk is to do, step by step."""

@@ -7,6 +7,7 @@ from typing import NamedTuple
 from lowkiq.admin.live import LiveSetting, Value, read_live
 from lowkiq.admin.options import LIVE
 from lowkiq.log import DEFAULT_LEVEL
+from lowkiq.rate import Rate
 from lowkiq.web.view import View
 
 
@@ -31,6 +32,7 @@ def options_of(view: View, queue: str) -> list[Option]:
     worker = view.app.workers.get(queue)
     found = []
     for name in LIVE:
-        code = DEFAULT_LEVEL if name == "log_level" else getattr(worker, name) if worker else None
-        found.append(Option(name, code, worker is not None or name == "log_level", live.get(name)))
+        code = DEFAULT_LEVEL if name == "log_level" else getattr(worker, name, None)
+        is_known = name == "log_level" or (worker is not None and name != "weight")
+        found.append(Option(name, str(code) if isinstance(code, Rate) else code, is_known, live.get(name)))
     return found

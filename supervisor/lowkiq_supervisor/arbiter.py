@@ -10,7 +10,8 @@ from __future__ import annotations
 import os
 import signal
 import time
-from collections.abc import MutableMapping
+from collections.abc import Callable, MutableMapping
+from functools import partial
 
 import structlog
 from setproctitle import setproctitle
@@ -34,6 +35,7 @@ from lowkiq_supervisor.policy.limits import HangLimits, RecyclingLimits
 from lowkiq_supervisor.policy.notices import Notices
 from lowkiq_supervisor.policy.on_exit import OnExit
 from lowkiq_supervisor.policy.replacement import Replacement
+from lowkiq_supervisor.policy.scale import Scale
 from lowkiq_supervisor.policy.shutdown import Shutdown
 from lowkiq_supervisor.processes.bulletins import Bulletins
 from lowkiq_supervisor.processes.children import Children
@@ -84,18 +86,21 @@ class Arbiter:
         if embedded is not None:
             self._environment |= embedded.environment
         self._bulletins = Bulletins()
-        self._slots = self._make_slots(options, policy, run_child, run_web)
+        self._slots = Slots()
+        make_node = self._fill_slots(options, policy, run_child, run_web)
         self._signals = SignalInbox(HANDLED, ends_process=True)
         self._loop = Loop()
         self._manager = ServiceManager.from_environment(environ)
         self._shutdown = Shutdown(self._slots, drain_timeout=options.drain_timeout)
         self._replacement = Replacement(self._slots, 0.0 if options.reload else options.soak, self._manager.reloading)
+        self._scale = Scale(options, self._slots, self._shutdown, self._replacement, make_node)
         self._last_resort = LastResort(self._slots, self._shutdown, embedded, options.strict)
         self._hangs = HangLimits(options.hang_timeout, options.boot_timeout)
         self._recycling = RecyclingLimits(options)
         self._events = Events()
-        self._report = Report(options, self._slots, self._shutdown, self._replacement, self._events)
-        self._commands = Commands(options, self._slots, self._shutdown, self._replacement, self._report)
+        parts = (options, self._slots, self._shutdown, self._replacement, self._scale)
+        self._report = Report(*parts, self._events)
+        self._commands = Commands(*parts, self._report)
         self._notices = Notices(self._slots, self._replacement)
         end_hooks = EndHooks(self._slots, options.app, self._environment, run_end_hook, self._close_in_client)
         on_exit = OnExit(
@@ -119,17 +124,18 @@ class Arbiter:
         self._said_to_stop = False
         self._title = ""
 
-    def _make_slots(self, options: Options, policy: RestartPolicy, run_child: RunNode, run_web: RunWeb) -> Slots:
-        environment, slots = self._environment, Slots()
-        slots.nodes = [
-            node_slot(options, index, run_child, policy, environment, slots, self._bulletins, self._close_in_client)
-            for index in range(options.nodes)
-        ]
+    def _fill_slots(
+        self, options: Options, policy: RestartPolicy, run_child: RunNode, run_web: RunWeb
+    ) -> Callable[[int], Slot]:
+        """Returns what makes the slot of one node more."""
+        environment, slots, close = self._environment, self._slots, self._close_in_client
+        make = partial(node_slot, options, run_child, policy, environment, slots, self._bulletins, close)
+        slots.nodes += map(make, range(options.nodes))
         if options.web is not None:
-            slots.web = web_slot(options, run_web, policy, environment, self._close_in_client)
+            slots.web = web_slot(options, run_web, policy, environment, close)
         if self._embedded is not None:
             slots.redis = redis_slot(self._embedded, policy, self._close_foreign)
-        return slots
+        return make
 
     def run(self) -> int:
         """Supervise until everything has ended; returns the exit code."""
@@ -182,6 +188,7 @@ class Arbiter:
             self._on_ready(redis)
         self._last_resort.look()
         self._replace()
+        self._scale.advance()
         self._start_what_is_due()
         self._hangs.enforce(self._slots.beating)
         self._shutdown.kill_what_is_overdue()
@@ -189,6 +196,7 @@ class Arbiter:
         self._control.drop_overdue()
         self._bulletins.notices = self._notices.now()
         self._bulletins.events, self._bulletins.answers = self._events.incidents, self._commands.answers()
+        self._bulletins.nodes = sum(not slot.joins for slot in self._slots.nodes)
         self._bulletins.publish(self._slots.of_nodes)
         self._names.write(self._kept_names())
         self._guardian.tell(slot.child.pid for slot in self._slots.beating if slot.child is not None)
@@ -206,9 +214,8 @@ class Arbiter:
         """Seconds until something is due."""
         times = [at for slot in self._slots.all for at in (slot.start_at, slot.kill_at) if at is not None]
         times += self._hangs.deadlines(self._slots.beating)
-        times += self._replacement.deadlines()
-        times += self._control.deadlines()
-        times += [*self._manager.deadlines(), *self._places.deadlines()]
+        for part in (self._replacement, self._scale, self._control, self._manager, self._places):
+            times += part.deadlines()
         if not self._shutdown.draining and (begin := self._replacement.recycle_from()) is not None:
             times += [max(begin, at) for at in self._recycling.deadlines(self._slots.nodes)]
         if self._slots.redis is not None and self._slots.redis.state is State.STARTING:
@@ -234,7 +241,7 @@ class Arbiter:
                 self._children.start(slot)
 
     def _kept_names(self) -> list[KeptName]:
-        """The nodes that the next supervisor should know of, if this one dies: those that live, and recent deaths."""
+        """The nodes that the next supervisor should know of: those that live, and recent deaths."""
         children = [slot.child for slot in self._slots.of_nodes if slot.child is not None]
         dead = [KeptName(dead.name) for dead in self._bulletins.recent]
         return [*(KeptName(child.name, child.birth) for child in children if child.name), *dead]

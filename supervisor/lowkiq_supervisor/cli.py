@@ -33,11 +33,14 @@ Examples:
 \b
   lowkiq-supervisor --nodes 4 -r shop.jobs             four nodes; a private Redis if REDIS_URL isn't set
   lowkiq-supervisor --nodes 4 -r shop.jobs:app --burst run what is due, then exit 0
+  lowkiq-supervisor --nodes auto -r shop.jobs          one node a core; the same on each of several machines
+  lowkiq-supervisor --nodes 2..8 -r shop.jobs          as many as the load needs, from two to eight
+  lowkiq-supervisor scale 6                            six from now on; scale auto: as the load needs again
   NODE_NUMBER=jobs-1 NUMBER_OF_NODES=8 \\
-    lowkiq-supervisor --nodes 4 -r shop.jobs           the second machine of two: nodes 4 to 7
+    lowkiq-supervisor --nodes 4 -r shop.jobs           pinned: the second machine of two, nodes 4 to 7
   lowkiq-supervisor -r shop.jobs --web 127.0.0.1:8080  with the web view, as a process of its own
   lowkiq-supervisor -r shop.jobs --reload              for development: nodes follow the code
-  lowkiq-supervisor status --watch                     what a running one does; restart, quiet, dump, stop: likewise
+  lowkiq-supervisor status --watch                     what it does; restart, quiet, dump, stop: likewise
 
 \b
 Signals:

@@ -37,6 +37,7 @@ _INCIDENTS: Final[Mapping[str, tuple[str, str, str]]] = {
     "cut_off_for_successor": ("recycle cut off", "bad", "{slot} was cut off ({why}): {reason}; its jobs run again"),
     "successor_failed": ("recycle", "warn", "{slot} stays, as its successor failed: {reason}"),
     "handing_over": ("restart", "note", "{slot} makes room for process {to}: {why}"),
+    "scaling": ("scale", "note", "From {before} to {to} nodes here: {why}"),
     "roll_stopped": ("restart", "bad", "A rolling restart has stopped: {reason}"),
 }  # fmt: skip
 

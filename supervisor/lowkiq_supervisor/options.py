@@ -15,6 +15,7 @@ from lowkiq import environment
 from lowkiq.environment import Address, Credentials, Found
 from lowkiq.errors import SettingsError
 from lowkiq_supervisor import parsing
+from lowkiq_supervisor.parsing import NodeCount
 from lowkiq_supervisor.restart_policy import RestartMode
 
 #: Seconds running jobs have to finish; the same default as the library's, and below Kubernetes' 30 s.
@@ -47,7 +48,15 @@ class Options:
     """Validated options; `Options.resolve` makes them from what was given."""
 
     app: Annotated[str, Option("The module with the Lowkiq app.", "MODULE[:ATTR]", names=("--require", "-r"))]
-    nodes: Annotated[int, Option("How many nodes (processes) to run here.")] = 1
+    nodes: Annotated[
+        int,
+        Option(
+            "How many nodes (processes) to run here: a number, auto for one a core, or a range such as 2..8, within "
+            "which it goes by the load. [default: 1]",
+            "N|auto|A..B",
+            parsing.nodes,
+        ),
+    ] = 1
     burst: Annotated[bool, Option("Exit 0 once nothing is due or in flight.")] = False
     node_number: Annotated[
         int | None, Option("This machine's number, from 0, or a name like jobs-3. [env: NODE_NUMBER]", "N")
@@ -56,7 +65,8 @@ class Options:
         int, Option("All nodes on all machines. [env: NUMBER_OF_NODES] [default: --nodes]", "N")
     ] = 1
     queues: Annotated[
-        tuple[str, ...] | None, Option("Run these queues only; default: all.", "A,B", environment.parse_queues)
+        Mapping[str, int | None] | None,
+        Option("Run these queues only; default: all. A=8,B=1 shares threads out.", "A,B", environment.parse_queues),
     ] = None
     threads: Annotated[
         int | None, Option("Threads of a node, instead of threads_per_node.", "N", environment.parse_threads)
@@ -111,6 +121,8 @@ class Options:
     first_node: int = 0
     #: Nobody has numbered the nodes: they share the shards among themselves.
     is_elastic: bool = False
+    #: The range of how many nodes there may be; None: as many as asked for.
+    node_range: NodeCount | None = None
     #: None: no Redis was named, so the supervisor brings its own.
     redis_url: str | None = None
 
@@ -124,11 +136,14 @@ class Options:
                 found = environment.find(flag(name), given.pop(name, None), environ)
                 given |= {name: option.parse(found)} if found else {}
         _check_reload(given)
+        count = given.pop("nodes", None) or NodeCount("1", 1, 1)
         url = environment.find_redis_url(environ)
         return cls(
             **given
-            | _numbers(given.get("nodes", 1), given.get("node_number"), given.get("number_of_nodes"), environ)
+            | _numbers(count, given.get("node_number"), given.get("number_of_nodes"), environ)
             | {
+                "nodes": count.least,
+                "node_range": _range(count, is_burst=given.get("burst", False)),
                 "state_dir": environment.state_directory(environ, given.get("state_dir")).absolute(),
                 "web": _web_address(given, environ),
                 "redis_url": url.text if url else None,
@@ -153,11 +168,26 @@ def flag(name: str) -> str:
     return f"--{name.replace('_', '-')}"
 
 
-def _numbers(nodes: int, number: str | None, total: str | None, environ: Mapping[str, str]) -> dict[str, int | None]:
+def _range(count: NodeCount, *, is_burst: bool) -> NodeCount | None:
+    if count.is_range and is_burst:
+        raise SettingsError(
+            f"--nodes {count.text} goes by the load, and --burst ends when nothing is due: give --nodes a number"
+        )
+    return count if count.is_range else None
+
+
+def _numbers(
+    asked: NodeCount, number: str | None, total: str | None, environ: Mapping[str, str]
+) -> dict[str, int | None]:
     """The first node's number and the number of all nodes. Refuses what would leave shards without a node."""
-    if nodes < 1:
-        raise SettingsError(f"--nodes {nodes}: at least one node is needed")
     here, everywhere = environment.find_node_number(number, environ), environment.find_number_of_nodes(total, environ)
+    if (given := here or everywhere) and not asked.is_number:
+        raise SettingsError(
+            f"--nodes {asked.text}, but {given} numbers the nodes: each number has a fixed part of the shards, so how "
+            "many there are can't be left to this machine. Unset NODE_NUMBER and NUMBER_OF_NODES on every machine, and "
+            "the nodes share the shards by themselves; or give --nodes a number, the same everywhere"
+        )
+    nodes = asked.least
     machine = environment.parse_node_number(here) if here else None
     count = environment.parse_number_of_nodes(everywhere) if everywhere else nodes
     if everywhere is None and machine:

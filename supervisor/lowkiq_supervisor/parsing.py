@@ -5,8 +5,13 @@ from __future__ import annotations
 import math
 import re
 from pathlib import Path
+from typing import Final, NamedTuple
 
 from lowkiq.environment import Found
+from lowkiq_supervisor.cores import usable_cores
+
+#: Nodes of one supervisor: more names than that the file of names doesn't hold.
+MOST_NODES: Final = 1000
 
 _BYTES = {"": 1, "K": 2**10, "M": 2**20, "G": 2**30, "T": 2**40}
 _SECONDS = {"": 1, "s": 1, "m": 60, "h": 3600, "d": 86400}
@@ -44,6 +49,37 @@ def count(found: Found) -> int:
     if not re.fullmatch(r"[0-9]{1,18}", found.text.strip()) or int(found.text) < 1:
         raise found.refusal("give a number from 1")
     return int(found.text)
+
+
+class NodeCount(NamedTuple):
+    """How many nodes are to run here, as it was asked for: at least and at most so many."""
+
+    text: str
+    least: int
+    most: int
+
+    @property
+    def is_range(self) -> bool:
+        return ".." in self.text
+
+    @property
+    def is_number(self) -> bool:
+        """True unless this machine decides it, by its cores or its load."""
+        return self.text.isdecimal()
+
+
+def nodes(found: Found) -> NodeCount:
+    """A number of nodes, `auto` for one a core, or a range of numbers."""
+    text = found.text.strip()
+    if text == "auto":
+        return NodeCount(text, cores := min(usable_cores(), MOST_NODES), cores)
+    match = re.fullmatch(r"([0-9]{1,9})(?:\.\.([0-9]{1,9}))?", text)
+    least, most = (int(match[1]), int(match[2] or match[1])) if match else (0, 0)
+    if not 1 <= least <= most <= MOST_NODES:
+        raise found.refusal(
+            f"give a number from 1 to {MOST_NODES:,}, auto for one a core, or a range such as 2..8, lower number first"
+        )
+    return NodeCount(text, least, most)
 
 
 def path(found: Found) -> Path:

@@ -37,6 +37,9 @@ def test_what_is_set_is_read_with_who_and_when(work: type[Worker]) -> None:
         ("concurrency", True, "must be an integer"),
         ("batch_size", None, "must be an integer"),
         ("perform_timeout", 0, "a number of seconds above 0"),
+        ("weight", 0, "from 1 to 1,000"),
+        ("weight", 1_001, "from 1 to 1,000"),
+        ("weight", 1.5, "must be an integer"),
         ("log_level", "loud", "one of debug, info, warning, error"),
     ],
 )

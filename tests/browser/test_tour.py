@@ -7,8 +7,20 @@ import re
 import pytest
 from playwright.sync_api import expect
 
-from tests.browser.shop import Shop
+from tests.browser.shop import APP, Shop
 from tests.support import wait_until
+
+#: Nodes beat each second, are late after five and forgotten after twelve. Elsewhere that takes half a minute.
+QUICK_BEATS = """
+from lowkiq.admin.alerts import look, nodes
+from lowkiq.admin.beats import health
+from lowkiq.node.health import heartbeat
+
+heartbeat.BEAT_INTERVAL = 1.0
+for module in (health, look, nodes):
+    module.BEAT_TTL = 12
+health.LATE_AFTER = 5.0
+"""
 
 expect.set_options(timeout=60_000)
 
@@ -32,7 +44,7 @@ def test_the_overview_shows_the_load_without_being_loaded_again(shop, look):
 
 @pytest.mark.timeout(240)
 def test_a_node_that_is_killed_goes_late_then_missing_and_comes_back(tmp_path, look):
-    with Shop(tmp_path, "--restart", "never") as shop:
+    with Shop(tmp_path, "--restart", "never", app=APP + QUICK_BEATS) as shop:
         page = look(shop.enter("/nodes"))
         cards = page.locator("article.node")
         expect(cards).to_have_count(4)

@@ -57,7 +57,9 @@ class TroubledShop:
     def start(self) -> None:
         """Starts the supervisor, and waits until its nodes and its view are there."""
         web = ("--web", f"127.0.0.1:{self._port}", "--web-no-auth")
-        options = ("-r", "shop", "--nodes", str(NODES), "--drain-timeout", "5", *web)
+        # Numbered, as two of the faults are of numbers.
+        numbers = ("--nodes", str(NODES), "--number-of-nodes", str(NODES))
+        options = ("-r", "shop", *numbers, "--drain-timeout", "5", *web)
         self.supervisor = Supervised.main(self.directory, *options, **self.environment).ready(NODES)
         self.supervisor.until_logged("web_ready")
 

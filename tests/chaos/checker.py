@@ -11,7 +11,12 @@ innocent     an id is buried for deaths of nodes, but none of its payloads kills
              often as that takes
 stale        a run is given a checkpoint of a payload that it is not to do
 came back    a job starts long after it was cancelled
+crowded      more batches of a queue run at once than its max_running; explained if a fault has struck one of them
+overfull     more jobs start in a window than their rate allows; explained if a process was stopped on their way
 paused       a job starts while its queue is paused, after that was confirmed; explained if its process was stopped
+             between its taking the job and its start
+not kept     where only the last payload is kept, a job gets several, or one after a higher one (fewer_runs.py)
+too early    an id starts within its throttle after its last start; explained if that one's process had been stopped
              between its taking the job and its start
 miscounted   a tag is counted otherwise than the jobs that are left have it
 """
@@ -25,8 +30,12 @@ from dataclasses import dataclass, field
 from itertools import takewhile
 from typing import Any, Final
 
+from lowkiq import Rate
 from tests.chaos.causes import UNEXPLAINED, Causes
+from tests.chaos.crowding import crowds
+from tests.chaos.fewer_runs import not_kept, superseded, too_early
 from tests.chaos.history import History, Payload, Row, is_cancelled
+from tests.chaos.world.queues import RATES
 
 #: Deaths alone on a node for which an id is buried.
 ALONE: Final = 2
@@ -36,6 +45,8 @@ SHOWN: Final = 20
 CLAIMED: Final = 30.0
 #: Seconds within which what had been taken has begun, on a machine that is busy.
 TAKEN: Final = 0.2
+#: Seconds within which a start is written, on such a machine.
+WRITTEN: Final = 0.3
 
 
 @dataclass
@@ -70,6 +81,20 @@ class Verdict:
     paused: int = 0
     started_paused: list[str] = field(default_factory=list)
     paused_explained: int = 0
+    #: Batches that began beside as many as may run; and those of them that a fault explains.
+    crowded: list[str] = field(default_factory=list)
+    crowded_explained: int = 0
+    #: Jobs of queues with a rate that were started; and windows that had more of them than they may, and of those what
+    #: a stopped process explains.
+    rated: int = 0
+    overfull: list[str] = field(default_factory=list)
+    overfull_explained: int = 0
+    #: Payloads that a higher one has superseded, and runs of what should have been; starts within a throttle, and those
+    #: that a stopped process explains.
+    superseded: int = 0
+    not_kept: list[str] = field(default_factory=list)
+    too_early: list[str] = field(default_factory=list)
+    too_early_explained: int = 0
     #: The same, when faults have struck so often while they ran that it looks as if they had.
     framed: int = 0
     #: Tags that are counted otherwise than jobs have them.
@@ -91,6 +116,10 @@ class Verdict:
             or self.came_back
             or self.miscounted
             or self.started_paused
+            or self.crowded
+            or self.overfull
+            or self.not_kept
+            or self.too_early
         )
 
 
@@ -106,6 +135,8 @@ def check(history: History, *, may_lose: bool = False) -> Verdict:
     )
     causes = Causes(history)
     written = {(*row, number) for row, records in history.rows.items() for number in _written(records)}
+    gone = superseded(history, written | history.morgue | history.queued) - written
+    verdict.superseded = len(gone)
     lost = [
         payload
         for payload, push in history.pushes.items()
@@ -113,11 +144,12 @@ def check(history: History, *, may_lose: bool = False) -> Verdict:
         and payload not in written
         and payload not in history.morgue
         and payload not in history.queued
+        and payload not in gone
         and not is_cancelled(history, payload)
     ]
     _judge_losses(verdict, lost, history, causes, may_lose=may_lose)
     for row, records in history.rows.items():
-        owed = _owed(history, row, set(lost))
+        owed = _owed(history, row, set(lost) | gone)
         # A failover may have lost their push, though a node had them in hand.
         acked_at = {number: history.pushes[*row, number].acked_at for number in owed}
         shaky = {number for number in owed if may_lose and causes.before_failover(acked_at[number]) is not None}
@@ -128,7 +160,24 @@ def check(history: History, *, may_lose: bool = False) -> Verdict:
         _check_checkpoints(verdict, row, records)
         _check_cancels(verdict, row, records, history, causes)
         _check_pauses(verdict, row, records, history, causes)
+        _check_fewer(verdict, row, records, history, causes)
+    found = crowds(history, causes)
+    verdict.crowded = [crowd.says for crowd in found if not crowd.is_explained]
+    verdict.crowded_explained = len(found) - len(verdict.crowded)
+    for queue, rate in RATES.items():
+        _check_rate(verdict, queue, rate, history, causes)
     return verdict
+
+
+def _check_fewer(verdict: Verdict, row: Row, records: list[dict[str, Any]], history: History, causes: Causes) -> None:
+    if row[0] in history.keeping:
+        verdict.not_kept += not_kept(row, records, history, causes)
+    if row[0] in history.throttles:
+        for what, is_explained in too_early(row, records, history, causes):
+            if is_explained:
+                verdict.too_early_explained += 1
+            else:
+                verdict.too_early.append(what)
 
 
 # ── lost ────────────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -318,6 +367,25 @@ def _check_pauses(verdict: Verdict, row: Row, records: list[dict[str, Any]], his
             else:
                 since = record["t"] - pause.since
                 verdict.started_paused.append(f"{row}: run {record['r']} began {since:.3f} s after a confirmed pause")
+
+
+def _check_rate(verdict: Verdict, queue: str, rate: Rate, history: History, causes: Causes) -> None:
+    """Starts are written a little later than they are: so windows are looked at that are shorter by that."""
+    begun = sorted(
+        (record["t"], record["r"])
+        for row, records in history.rows.items()
+        for record in records
+        if row[0] == queue and record["k"] == "begin"
+    )
+    verdict.rated += len(begun)
+    most = math.floor(rate.limit * 1.01)
+    for (since, first), (until, last) in zip(begun, begun[most:], strict=False):
+        if until - since >= rate.per - WRITTEN or causes.is_after_failover(until):
+            continue
+        if any(causes.has_stood_still(run, since - rate.per, until) for run in (first, last)):
+            verdict.overfull_explained += 1
+        else:
+            verdict.overfull.append(f"{queue}: more than {most} starts in {until - since:.3f} s until run {last}")
 
 
 # ── duplicates ──────────────────────────────────────────────────────────────────────────────────────────────────────

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from tests.chaos import journal
+from tests.chaos.world.queues import LIMITS, LOADS
 
 #: A payload: queue, id, number.
 Payload = tuple[str, str, int]
@@ -83,6 +84,11 @@ class History:
     #: Row → what was cancelled of it, and when Redis knew that.
     cancels: dict[Row, list[Cancel]] = field(default_factory=dict)
     pauses: list[Pause] = field(default_factory=list)
+    #: Queue → batches of it that may run at once.
+    limits: dict[str, int] = field(default_factory=lambda: dict(LIMITS))
+    #: Queues that keep the last payload of an id; and throttled ones, with the seconds between two starts of an id.
+    keeping: set[str] = field(default_factory=set)
+    throttles: dict[str, float] = field(default_factory=dict)
     #: Tags that are counted otherwise than jobs have them.
     tags: list[str] = field(default_factory=list)
     #: Those in the morgue that are said to have killed their nodes.
@@ -96,7 +102,10 @@ def is_cancelled(history: History, payload: Payload) -> bool:
 
 
 def read(directory: Path) -> History:
-    history = History()
+    history = History(
+        keeping={queue.name for load in LOADS.values() for queue in load.queues if queue.keeps_last},
+        throttles={queue.name: queue.throttle for load in LOADS.values() for queue in load.queues if queue.throttle},
+    )
     for path in sorted((directory / "producers").glob("*.jsonl")):
         history.pushes.update(_pushes(journal.read(path)))
         for record in journal.read(path):

@@ -63,10 +63,11 @@ class Pauser(threading.Thread):
     def _set(self, worker: type[Worker]) -> None:
         """Has its nodes go by other options from here on, or by those of the code again."""
         if self._random.random() < UNSETS:
-            worker.actions.unset("concurrency", "batch_size", who="the tests")
+            worker.actions.unset("concurrency", "batch_size", "weight", who="the tests")
         else:
             concurrency, batch_size = self._random.choice([None, 1, 3, 20]), self._random.choice([1, 2, 7])
-            worker.actions.set(concurrency=concurrency, batch_size=batch_size, who="the tests")
+            weight = self._random.choice([None, 1, 8, 100])
+            worker.actions.set(concurrency=concurrency, batch_size=batch_size, weight=weight, who="the tests")
 
     def _hold(self, worker: type[Worker]) -> None:
         """Keeps ids from running for a while: what was pushed of them must run all the same, and in order."""

@@ -27,7 +27,8 @@ COUNTED = (
     "payloads", "unsure", "performed", "buried", "lost", "lost_to_failover", "loss_before_ms", "loss_after_ms",
     "disordered_by_failover", "still_queued", "out_of_order", "overlaps", "overlaps_refused", "innocents_buried",
     "framed", "resumed", "stale_checkpoints", "cancelled", "came_back", "miscounted_tags", "paused_queues",
-    "started_paused", "started_paused_explained",
+    "started_paused", "started_paused_explained", "rated", "overfull", "overfull_explained",
+    "superseded", "not_kept", "too_early", "too_early_explained",
 )  # fmt: skip
 
 
@@ -59,7 +60,16 @@ def figures(verdict: Verdict, faults: Counter[str], seconds: float, on: str, see
         "miscounted_tags": len(verdict.miscounted),
         "paused_queues": verdict.paused,
         "started_paused": len(verdict.started_paused),
+        "crowded": len(verdict.crowded),
+        "crowded_explained": verdict.crowded_explained,
         "started_paused_explained": verdict.paused_explained,
+        "rated": verdict.rated,
+        "overfull": len(verdict.overfull),
+        "overfull_explained": verdict.overfull_explained,
+        "superseded": verdict.superseded,
+        "not_kept": len(verdict.not_kept),
+        "too_early": len(verdict.too_early),
+        "too_early_explained": verdict.too_early_explained,
         "duplicates": dict(verdict.duplicates.most_common()),
         "unexplained": len(verdict.unexplained),
         "good": verdict.is_good,
@@ -82,6 +92,8 @@ def line(figures: dict[str, Any]) -> str:
     parts.append(f"{figures['innocents_buried']} innocents buried")
     if figures["paused_queues"]:
         parts.append(f"{figures['started_paused']} started in {figures['paused_queues']:,} pauses of queues")
+    if figures["rated"]:
+        parts.append(f"{figures['overfull']} windows overfull of {figures['rated']:,} rated starts")
     causes = ", ".join(f"{count:,} {cause}" for cause, count in figures["duplicates"].items())
     parts.append(f"{sum(figures['duplicates'].values()):,} duplicates" + (f" ({causes})" if causes else ""))
     return " · ".join(parts)
@@ -109,6 +121,10 @@ def violations(verdict: Verdict) -> list[str]:
     found += [f"came back: {what}" for what in verdict.came_back[:SHOWN]]
     found += [f"tags: {what}" for what in verdict.miscounted[:SHOWN]]
     found += [f"paused: {what}" for what in verdict.started_paused[:SHOWN]]
+    found += [f"crowded: {what}" for what in verdict.crowded[:SHOWN]]
+    found += [f"overfull: {what}" for what in verdict.overfull[:SHOWN]]
+    found += [f"not kept: {what}" for what in verdict.not_kept[:SHOWN]]
+    found += [f"too early: {what}" for what in verdict.too_early[:SHOWN]]
     if not verdict.performed:
         found.append("nothing was performed: see what the logs say")
     if verdict.queued:

@@ -14,6 +14,7 @@ from tests.chaos.checker import Verdict, check
 from tests.chaos.history import History, Node, Push, Window
 from tests.chaos.plan import plan
 from tests.chaos.world.database import Database
+from tests.chaos.world.queues import RATES
 
 ROW = ("orders", "17")
 
@@ -305,3 +306,51 @@ def test_a_run_of_whose_end_redis_could_not_know_was_struck_too(is_paused: bool,
     seen.pushes[*ROW, 1] = Push(0.1, 0.2)
     seen.morgue = seen.killers = {(*ROW, 1)}
     verdict_is(check(seen), **found)
+
+
+@pytest.mark.parametrize("stopped", [False, True])
+def test_a_window_with_more_starts_than_its_rate_allows_is_found_unless_a_process_was_stopped(*, stopped: bool) -> None:
+    (queue, rate), *_ = RATES.items()
+    rows = {
+        (queue, str(number)): run(10 + number * 0.1, f"A.{number}", 5, 1)
+        for number in range(int(rate.limit * 1.01) + 1)
+    }
+    faults = (Window("pause node", 9.0, 10.05, (1,)),) if stopped else ()
+    made = history(faults=faults)
+    made.rows = rows
+    verdict = check(made)
+    assert (verdict.rated, len(verdict.overfull), verdict.overfull_explained) == (len(rows), not stopped, stopped)
+    assert verdict.is_good == stopped
+
+
+# ── fewer runs ──────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def of_fewer(*records: dict[str, Any], pushed: int, faults: tuple[Window, ...] = ()) -> Verdict:
+    """A queue that keeps the last payload, or one whose ids start once in five seconds."""
+    told = history(*records, pushed=pushed, faults=faults)
+    told.keeping = {"orders"}
+    told.throttles = {"orders": 5.0}
+    return check(told)
+
+
+def test_what_a_higher_one_has_superseded_is_not_lost_and_the_highest_is() -> None:
+    assert of_fewer(*run(1, "A.0", 5, 3), pushed=3).is_good
+    verdict_is(of_fewer(*run(1, "A.0", 5, 2), pushed=3), lost=[(*ROW, 3)])
+
+
+def test_a_run_of_several_and_one_of_a_lower_after_a_higher_one_are_found() -> None:
+    several = of_fewer(*run(1, "A.0", 5, 2, 3), pushed=3)
+    assert len(several.not_kept) == 1
+    lower = of_fewer(*by_time(run(1, "A.0", 5, 3), run(9, "A.1", 5, 2)), pushed=3)
+    assert lower.not_kept == [f"{ROW}: run A.1 started 2 after 3"]
+    assert not lower.is_good
+
+
+def test_a_start_within_the_throttle_is_found_and_explained_by_a_process_that_had_stood_still() -> None:
+    runs = by_time(run(1, "A.0", 5, 1), run(4, "B.0", 6, 2))
+    early = of_fewer(*runs, pushed=2)
+    assert (len(early.too_early), early.too_early_explained) == (1, 0)
+    stopped = of_fewer(*runs, pushed=2, faults=(Window("pause node", 0.5, 0.9, (1,)),))
+    assert (stopped.too_early, stopped.too_early_explained) == ([], 1)
+    assert of_fewer(*by_time(run(1, "A.0", 5, 1), run(6.1, "B.0", 6, 2)), pushed=2).is_good

@@ -66,6 +66,22 @@ def test_nothing_may_start_while_a_queue_is_paused(at: float, started: int, expl
     assert verdict.is_good == (not started)
 
 
+@pytest.mark.parametrize(("at", "faults", "crowded"), [
+    (3.0, (), (1, 0)), (5.1, (), (0, 0)), (3.0, (Window("pause node", 2.0, 2.9, [1]),), (0, 1)),
+    (3.0, (Window("pause node", 2.0, 2.9, [3]),), (1, 0)),
+])  # fmt: skip
+def test_no_more_batches_may_run_at_once_than_max_running(
+    at: float, faults: tuple[Window, ...], crowded: tuple[int, int]
+) -> None:
+    world = history(*run(1.0, "A.0", 5, 1, until=5.0), pushed=1, faults=faults)
+    world.rows[ROW[0], "another id"] = run(at, "B.0", 6, 1, until=9.0)
+    world.pushes[ROW[0], "another id", 1] = world.pushes[*ROW, 1]
+    world.limits = {ROW[0]: 1}
+    verdict = check(world)
+    assert (len(verdict.crowded), verdict.crowded_explained) == crowded
+    assert verdict.is_good == (not crowded[0])
+
+
 def test_what_a_stopped_process_had_taken_before_may_start_when_it_goes_on() -> None:
     world = history(*run(12.0, "A.0", 5, 1), pushed=1, faults=(Window("pause node", 9.0, 11.9, [1]),))
     world.pauses = [Pause(ROW[0], 10.0, 15.0)]

@@ -8,15 +8,17 @@ from typing import Any
 
 import pytest
 
-from lowkiq import Lowkiq
+from lowkiq import Lowkiq, Rate
 from lowkiq.admin.beats.health import ThreadHealth
 from lowkiq.doctor import machine_checks, node_checks, queue_checks
 from lowkiq.doctor.finding import Check, Verdict
 from lowkiq.doctor.subject import Subject
 from lowkiq.queue import keys
+from lowkiq.queue.places import QueuePlaces
 from lowkiq.queue.shard import Exhausted
 from lowkiq.version import VERSION
 from tests.beside import run_beside
+from tests.node.driven import burst
 from tests.queue.shard_driver import PAST, ShardDriver
 from tests.web.node_health import tell_health
 
@@ -290,3 +292,45 @@ def test_blocked_jobs_are_a_problem(app: Lowkiq, examine: Examine) -> None:
     (found,) = examine(queue_checks.blocked)
     assert found.level == "problem" and found.says.startswith("1 blocked job waits in q, the first for")
     assert found.do and "retry them, skip their oldest payloads, or delete them" in found.do
+
+
+def test_a_weight_of_a_queue_that_no_node_runs_is_a_warning(app: Lowkiq, examine: Examine) -> None:
+    worker = serve(app)
+    worker.perform_async([{"id": "a"}])
+    worker.actions.set(weight=8)
+    assert levels(examine(queue_checks.settings)) == ["note", "warning"]
+    tell_health(app, queues=["other"])
+    _, found = examine(queue_checks.settings)
+    assert found.says == "queue q has a weight of 8, and no node runs it: nothing is shared"
+    assert found.do == "start a node that names it in --queues, or: lowkiq unset q weight"
+    tell_health(app, queues=["q"])
+    assert levels(examine(queue_checks.settings)) == ["note"]
+    worker.actions.set(weight=None)
+    tell_health(app, queues=["other"])
+    assert levels(examine(queue_checks.settings)) == ["note"]
+
+
+def test_a_limit_that_limits_nothing_is_noted(app: Lowkiq, examine: Examine) -> None:
+    app.worker(queue_name="q", shards_count=2, concurrency=3)(lambda _: None)
+    register(app, q="2:2")
+    calls = QueuePlaces(app.settings.namespace, "q", "one", 15)
+    app.caller.run(calls.take(7, ["one 1"]))
+    (found,) = examine(queue_checks.limits)
+    assert found.level == "note" and "has max_running 7, which limits nothing" in found.says
+    app.caller.run(calls.take(1, []))
+    (found,) = examine(queue_checks.limits)
+    assert found.level == "note" and "1 of 1 running" in found.says
+    app.caller.run(calls.take(2, []))
+    assert examine(queue_checks.limits) == []
+
+
+def test_rates_that_can_t_be_kept_well_are_named_and_what_waits_for_one(app: Lowkiq, examine: Examine) -> None:
+    app.worker(queue_name="narrow", rate=Rate(2, per=0.1), shards_count=1)(lambda _: None)
+    app.worker(queue_name="fast", rate=Rate(10_000), shards_count=1)(lambda _: None)
+    worker = app.worker(queue_name="shop", rate=Rate(1, per=3600), shards_count=1)(lambda _: None)
+    worker.perform_async([{"id": number} for number in range(4)])
+    burst(app)
+    fast, narrow, waiting = examine(queue_checks.rates)
+    assert fast.says.startswith("rate 10000/1 of queue fast is more than 2,000 jobs a second")
+    assert narrow.says.startswith("rate 2/0.1 of queue narrow: what may start has to do so within 0.7 ms")
+    assert waiting.says.startswith("3 jobs of queue shop wait for its rate, the last for another 3 h")

@@ -13,6 +13,7 @@ from pathlib import Path
 
 import pytest
 
+from lowkiq.admin.beats import health
 from lowkiq.admin.past.history import read_history
 from tests.faults.other_clock import OtherClock
 from tests.node.nodes import Nodes
@@ -70,7 +71,9 @@ def assert_order(nodes: Nodes) -> None:
         assert started[id, number] > epoch, f"{id}: {number} was started by an owner of before, and by nobody later"
 
 
-def test_set_back_by_an_hour_while_a_node_dies(nodes: Nodes, redis_clock: OtherClock) -> None:
+def test_set_back_by_an_hour_while_a_node_dies(
+    nodes: Nodes, redis_clock: OtherClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Its lease ends within one ttl, what was queued runs, and it is told to be late."""
     doomed = nodes.start(lease_ttl=TTL, poll_interval=0.2).wait_ready()
     other = nodes.start(lease_ttl=TTL, poll_interval=0.2).wait_ready()
@@ -89,6 +92,7 @@ def test_set_back_by_an_hour_while_a_node_dies(nodes: Nodes, redis_clock: OtherC
     assert done == {(f"id-{i}", n) for i in range(20) for n in range(20)}
     assert_order(nodes)
     assert nodes.metrics().morgue_length == 0
+    monkeypatch.setattr(health, "LATE_AFTER", 3.0)  # nodes of the tests beat each second
     wait_until(lambda: str(doomed.pid) in " ".join(nodes.app.nodes().late))
 
 

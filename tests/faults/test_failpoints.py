@@ -24,6 +24,8 @@ WHAT_THEY_DO = {
     "node": {"register", "SCRIPT", "acquire", "claim", "settle+claim", "renew", "beat", "release", "SET+BLPOP"}
     | {"isolate", "settle+isolate", "finish", "checkpoint", "cancels", "rest"},
     "async node": {"claim", "settle+claim", "isolate", "settle+isolate", "finish", "checkpoint", "cancels", "rest"},
+    "limited node": {"places", "keep_places", "rate"},
+    "limited async node": {"places", "keep_places", "rate"},
     "impatient node": {"abandon"},
     "producer": {"register", "SCRIPT", "push"},
     "awaiting producer": {"register", "SCRIPT", "push", "push_apart"},

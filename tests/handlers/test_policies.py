@@ -244,11 +244,11 @@ def test_a_live_max_retry_count_counts_in_place_of_the_limits_of_policies(app: L
 
     assert retries() == 2
     assert performer.override({"max_retry_count": 5}) == {}
-    assert (retries(), performer.live_retries) == (5, 5)
+    assert (retries(), performer.live) == (5, {"max_retry_count": 5})
     performer.override({"max_retry_count": 0})
     assert retries() == 0
     performer.override({"batch_size": 3})
-    assert (retries(), performer.live_retries) == (2, None)
+    assert (retries(), performer.live) == (2, {})
 
 
 def test_a_live_max_retry_count_leaves_what_a_mapping_buries_or_discards() -> None:

@@ -138,8 +138,10 @@ class Jobs(Worker):
     shards_count = options.get("shards_count", 3)
     batch_size = options.get("batch_size", 1)
     concurrency = options.get("concurrency")
+    max_running = options.get("max_running")
     max_retry_count = options.get("max_retry_count", 25)
     perform_timeout = options.get("perform_timeout")
+    isolation = options.get("isolation", "thread")
 
     def retry_in(self, retry_count):
         with contextlib.suppress(RedisError):  # Redis may be what made the job fail

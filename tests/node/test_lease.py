@@ -123,7 +123,7 @@ def test_a_lease_lost_between_making_and_sending_a_settle_does_not_end_the_threa
         return call
 
     monkeypatch.setattr(claim, "settle_call", make_and_lose)
-    monkeypatch.setattr(thread, "_pick", lambda now: None)
+    monkeypatch.setattr(thread, "_pick", lambda now, **_: None)
     thread._step()
     assert (thread.in_hand, lease.is_busy) == ([], False)
 

@@ -10,7 +10,8 @@ import pytest
 from lowkiq import Lowkiq, Worker
 from lowkiq.node.leases.lease import Lease
 from lowkiq.node.live_settings import LiveSettings
-from lowkiq.node.threads import leases_of
+from lowkiq.node.schedulers import Seq
+from lowkiq.node.threads import leases_of, make_threads
 from tests.node.driven import runtime_of
 from tests.node.nodes import Nodes
 from tests.support import wait_until
@@ -64,6 +65,43 @@ def test_what_somebody_else_has_written_is_not_followed(app: Lowkiq) -> None:
     app.redis().hset(f"{app.settings.namespace}:settings", "q concurrency", '{"value": -1}')
     follow()
     assert lease.concurrency == math.inf
+
+
+def test_weights_are_followed_and_go_back_to_those_of_the_node(app: Lowkiq) -> None:
+    workers = {queue: app.worker(queue_name=queue, shards_count=2)(lambda _: None) for queue in ("a", "b")}
+    runtime = runtime_of(app, weights={"a": 8})
+    (pool,) = {thread.pool for thread in make_threads(runtime)}
+    beats: list[None] = []
+    follow = LiveSettings(runtime, pool.leases, [pool], lambda: beats.append(None))
+    follow()
+    assert (runtime.weights, len(beats)) == ({"a": 8}, 0)
+    workers["a"].actions.set(weight=None)
+    workers["b"].actions.set(weight=3)
+    follow()
+    assert (runtime.weights, len(beats)) == ({"b": 3}, 1)
+    assert pool.shares and pool.shares._weights == {"b": 3}
+    for worker in workers.values():
+        worker.actions.unset("weight")
+    follow()
+    assert (runtime.weights, pool.shares._weights) == ({"a": 8}, {"a": 8})
+
+
+def test_a_weight_is_ignored_beside_a_scheduler_of_the_application(make_app: Callable[..., Lowkiq]) -> None:
+    app = make_app(build_scheduler=Seq)
+    worker = app.worker(queue_name="a", shards_count=2)(lambda _: None)
+    runtime = runtime_of(app)
+    (pool,) = {thread.pool for thread in make_threads(runtime)}
+    worker.actions.set(weight=3)
+    LiveSettings(runtime, pool.leases, [pool])()
+    assert (runtime.weights, type(pool._scheduler)) == ({}, Seq)
+
+
+def test_a_weight_of_an_async_queue_is_told_to_be_ignored(make_nodes: Callable[..., Nodes]) -> None:
+    nodes = make_nodes(asynchronous=True, shards_count=1)
+    node = nodes.start(node={"queues": {"jobs": 8}}).wait_ready()
+    assert [row["settings"] for row in node.logged("setting_ignored")] == [{"weight": 8}]
+    nodes.worker.actions.set(weight=3)
+    wait_until(lambda: [row["settings"] for row in node.logged("setting_ignored")] == [{"weight": 8}, {"weight": 3}])
 
 
 @pytest.mark.parametrize("asynchronous", [False, True], ids=["thread", "task"])

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from lowkiq import Lowkiq
-from lowkiq.node.schedulers import Lag, Seq
+from lowkiq.node.schedulers import Lag, Ordered, Seq
 from tests.node.driven import burst
 
 SHARDS: Any = ["a", "b", "c"]
@@ -109,8 +109,8 @@ def test_a_job_far_ahead_that_is_noted_at_every_poll_costs_no_memory(scheduler: 
         tracemalloc.stop()
 
 
-@pytest.mark.parametrize("build", [Lag, Seq])
-def test_either_runs_all_jobs(make_app: Callable[..., Lowkiq], build: type[Any]) -> None:
+@pytest.mark.parametrize("build", [Lag, Seq, Ordered(["jobs"])], ids=["Lag", "Seq", "Ordered"])
+def test_each_runs_all_jobs(make_app: Callable[..., Lowkiq], build: Callable[[], Any]) -> None:
     app = make_app(build_scheduler=build, threads_per_node=2)
     ran: list[str] = []
     worker = app.worker(queue_name="jobs")(lambda batch: ran.extend(sorted(batch)))

@@ -153,6 +153,20 @@ class Look:
         counts = {f"tagged:{tag}": count for tag, count in self.zset("tag_counts").items()}
         assert counts == {name: len(some) for name, some in ids.items()}, f"tags: counted {counts} of {ids}"
 
+    def lanes(self) -> dict[str, dict[str, float]]:
+        """The hints of each lane, by their ids. There are no lanes but those that take turns, now or later."""
+        turns, later, tenants = self.zset("lanes"), self.zset("lanes_later"), self.hash("tenants")
+        lanes = {name.removeprefix("lane:"): self.zset(name) for name in self.keys if name.startswith("lane:")}
+        known = turns.keys() | later.keys()
+        assert lanes.keys() == known - {""}, f"lanes: {lanes.keys()}, known are {known}"
+        assert "" not in known or known != {""}, "the queue takes turns with nobody"
+        for tenant, hints in lanes.items():
+            first = min(hints.values())
+            assert tenant in turns or later[tenant] <= first, f"lane {tenant} is late: {later} for {first}"
+            strangers = {id for id in hints if tenants.get(id) != tenant.encode() or id not in self.zset("due")}
+            assert not strangers, f"in lane {tenant} are {strangers}"
+        return lanes
+
     def deaths(self, name: str) -> dict[str, int]:
         return {id: int(count) for id, count in self.hash(name).items()}
 

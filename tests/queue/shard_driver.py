@@ -104,11 +104,14 @@ class ShardDriver:
         score: float | str = "",
         perform_in: float | str = "",
         tags: str = "",
+        tenant: str = "",
     ) -> tuple[int, int]:
-        return self.push_all((id, payload, score, perform_in, tags))
+        return self.push_all((id, payload, score, perform_in, tags, tenant))
 
     def push_all(self, *rows: Sequence[Any]) -> tuple[int, int]:
-        """Pushes rows of id, payload, score, perform_in in one call; what is left out has its default."""
+        """
+        Pushes rows of id, payload, score, perform_in, tags, tenant, fewer in one call; those left out have defaults.
+        """
         jobs = [_encoded(*row) for row in rows]
         return self.caller.run(push_call(self.shard, jobs))
 
@@ -217,7 +220,13 @@ class ShardDriver:
 
 
 def _encoded(
-    id: str, payload: bytes = b"p", score: float | str = "", perform_in: float | str = "", tags: str = ""
+    id: str,
+    payload: bytes = b"p",
+    score: float | str = "",
+    perform_in: float | str = "",
+    tags: str = "",
+    tenant: str = "",
+    fewer: str = "",
 ) -> EncodedJob:
     return EncodedJob(
         id.encode("utf-8", KEPT_BYTES),
@@ -225,4 +234,6 @@ def _encoded(
         score,
         perform_in if isinstance(perform_in, str) else f"{perform_in:.6f}",
         tags,
+        tenant,
+        fewer,
     )

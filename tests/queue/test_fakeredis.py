@@ -124,6 +124,21 @@ def test_claims_are_made_beside_others(shard):
     assert {id: set(job.payloads) for id, job in shard.queued().items()} == {"a": {b"2", b"3"}, "b": {b"1"}}
 
 
+def test_tenants_take_turns(shard):
+    for number in range(4):
+        shard.push(f"a{number}", tenant="ann")
+    shard.push("b", tenant="bob")
+    shard.push("none")
+    lease = shard.lease()
+    first = [job.id for job in lease.claim(2)]
+    assert "a0" in first and "b" in first
+    lease.fail("a0", delay=0)
+    lease.ack("b")
+    assert len(lease.claim(10)) == 5
+    lease.settle(rest="ack")
+    assert shard.names() <= {"meta", "owner"}
+
+
 def test_a_lease_is_held_renewed_and_taken_over(shard):
     shard.push("a", b"x", 1.0, PAST)
     lease = shard.lease()

@@ -24,7 +24,9 @@ from tests.queue.model.history import (
     HAPPENINGS,
     JOURNEYS,
     WITH_DECISIONS,
+    WITH_FEWER,
     WITH_HOLDS,
+    WITH_LANES,
     WITH_PAUSES,
     WITH_UNDO,
     History,
@@ -132,9 +134,13 @@ def test_a_mutant_is_found_out_by_what_it_breaks(shard, clock, monkeypatch, name
 def happenings_for(name: str) -> Sequence[str]:
     """The histories in which a mutant is likely to be found out."""
     if mutants.MUTANTS[name].is_of_decisions:
-        is_of_all = mutants.MUTANTS[name].file == "put_back.lua" or name.startswith("held")
+        is_of_all = mutants.MUTANTS[name].file == "put_back.lua" or name.startswith(
+            ("held", "lane", "limited_and_throttled")
+        )
         return EVERYTHING if is_of_all else WITH_DECISIONS
-    for begin, happenings in (("paused", WITH_PAUSES), ("held", WITH_HOLDS)):
+    if mutants.MUTANTS[name].file == "fewer.lua" or name.startswith("fewer"):
+        return WITH_FEWER
+    for begin, happenings in (("paused", WITH_PAUSES), ("held", WITH_HOLDS), ("lane", WITH_LANES)):
         if name.startswith(begin):
             return happenings
     return WITH_UNDO if mutants.MUTANTS[name].file in {"put_away.lua", "put_back.lua"} else HAPPENINGS

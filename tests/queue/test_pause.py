@@ -58,7 +58,7 @@ def test_a_second_pause_has_the_last_word_on_why_and_the_first_on_since(shard):
 def test_resuming_twice_changes_nothing(shard):
     shard.push("a")
     shard.lease()
-    shard.actions.pause()
+    shard.actions.pause(wait=0)
     assert shard.actions.resume() == 1
     before = shard.dump()
     assert shard.actions.resume() == 0

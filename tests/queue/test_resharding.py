@@ -247,7 +247,7 @@ def test_a_new_shard_is_not_claimed_from_until_all_old_ones_have_come(app):
     for route in (first, second):
         with pytest.raises(Paused):
             world.caller.run(claim)
-        world.caller.run_all(route.end_feed("1", [None] * 4))
+        world.caller.run_all(route.end_feed("1", [None] * len(resharding.COUNTERS)))
     assert [job.id for job in world.caller.run(claim).jobs] == ["a"]
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from lowkiq.queue.claims import Spoiled
-from lowkiq.queue.shard import Exhausted, Failure, Settled
+from lowkiq.queue.shard import Exhausted, Failure, Settled, Snoozed
 from tests.queue.look import Dead
 from tests.queue.shard_driver import FUTURE, PAST
 
@@ -176,3 +176,15 @@ def test_several_spoiled_payloads_of_an_id_all_go_to_the_morgue(shard, lease):
     assert counts(lease.settle(spoiled=bad, released=["a"])) == (0, 2, 2)
     assert shard.morgue() == {"a": Dead({b"\xfe": 1.0, b"\xff": 2.0}, "second")}
     assert shard.names() == {"meta", "owner", "morgue", "morgue:payloads", "morgue:payloads:a", "morgue:errors"}
+
+
+@pytest.mark.parametrize(("kind", "suspects"), [("limited", {"a": 1}), ("snoozed", {})])
+def test_a_job_that_its_rate_put_back_has_not_run_and_is_suspected_as_before(shard, kind, suspects):
+    """Else a deadly job with a rate would be acquitted again and again."""
+    shard.push("a")
+    shard.lease("a").claim()
+    lease = shard.lease("b", dead=["a"])
+    assert shard.crashes() == {"a": 1}
+    lease.claim()
+    lease.settle(**{kind: [Snoozed("a", 0.0, kind)]})
+    assert shard.crashes() == suspects

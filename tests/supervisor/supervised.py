@@ -2,7 +2,7 @@
 A supervisor to run as a process in tests: its nodes are the functions below instead of real ones.
 
 Usage: supervised.py BEHAVIOUR JSON, with the options, the policy's numbers, `embedded` (a bool), `web` (a function of
-web_views.py and a port), and `constants` (such as {"policy.limits.DUMP_TIME": 0.1}) in the JSON.
+web_views.py and a port), `range` (as of --nodes), and `constants` (such as {"policy.limits.DUMP_TIME": 0.1}) in it.
 """
 
 from __future__ import annotations
@@ -22,9 +22,11 @@ from pathlib import Path
 from typing import Any
 
 from lowkiq import log
-from lowkiq.environment import Address
+from lowkiq.environment import Address, Found
+from lowkiq_supervisor import parsing
 from lowkiq_supervisor.arbiter import Arbiter
 from lowkiq_supervisor.options import Options
+from lowkiq_supervisor.processes.beat_pipe import HAS_SPLITTER
 from lowkiq_supervisor.processes.embedded_redis import EmbeddedRedis
 from lowkiq_supervisor.processes.node import NodeSpec
 from lowkiq_supervisor.restart_policy import RestartMode, RestartPolicy
@@ -107,6 +109,10 @@ def deaf(spec: NodeSpec, beat: Tell) -> int:
     return forever(beat)
 
 
+def the_last_is_deaf(spec: NodeSpec, beat: Tell) -> int:
+    return (deaf if spec.node_number == spec.options.number_of_nodes - 1 else obedient)(spec, beat)
+
+
 def patient(spec: NodeSpec, beat: Tell) -> int:
     """Has a job that ends when a file is there."""
     told, retired = signals(signal.SIGTERM), signals(signal.SIGHUP)
@@ -151,6 +157,16 @@ def failing_at_boot(spec: NodeSpec, beat: Tell) -> int:
     """Fails before it is ready, in a way that may heal, until a file is there."""
     beat("starting")
     return obedient(spec, beat) if Path("healed").exists() else 1
+
+
+def failing_at_boot_beside_a_good_one(spec: NodeSpec, beat: Tell) -> int:
+    """All nodes but the first boot until a file is there, and then fail, until another is."""
+    if spec.node_number == 0 or Path("healed").exists():
+        return obedient(spec, beat)
+    while not Path("fails").exists():
+        beat("starting")
+        time.sleep(0.02)
+    return 1
 
 
 def one_failing_at_boot(spec: NodeSpec, beat: Tell) -> int:
@@ -238,6 +254,22 @@ def busy(spec: NodeSpec, beat: Tell) -> int:
     return obedient(spec, lambda state: beat(state, 3, jobs))
 
 
+def loaded(spec: NodeSpec, beat: Tell) -> int:
+    """Is as busy as a file says, "busy full late", the last in milliseconds."""
+
+    def beat_so(state: str) -> None:
+        busy, full, late = map(int, Path("load").read_text().split())
+        beat(state, busy, 7, 0, full, late)
+
+    return obedient(spec, beat_so)
+
+
+def with_a_splitter(spec: NodeSpec, beat: Tell) -> int:
+    """Tells that its application has a splitter."""
+    beat(HAS_SPLITTER)
+    return obedient(spec, beat)
+
+
 def doomed_successor(spec: NodeSpec, beat: Tell) -> int:
     """Only the first process of a slot gets through its boot, until a file is there."""
     if Path(f"env-{spec.node_number}").exists() and not Path("mended").exists():
@@ -320,6 +352,9 @@ def main(behaviour: str, given: dict[str, Any]) -> int:
     state_dir = Path(given.pop("state_dir", ".lowkiq")).absolute()
     embedded = EmbeddedRedis(state_dir) if given.pop("embedded", False) else None
     view, port = given.pop("web", ("serving", None))
+    count = parsing.nodes(Found(given.pop("range"), "range")) if "range" in given else None
+    if count:
+        given |= {"nodes": count.least, "node_range": count, "is_elastic": True}
     options = Options(
         app="unused",
         state_dir=state_dir,

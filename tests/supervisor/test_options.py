@@ -10,6 +10,7 @@ import pytest
 
 from lowkiq.environment import Address
 from lowkiq.errors import SettingsError
+from lowkiq_supervisor import parsing
 from lowkiq_supervisor.options import Options
 
 
@@ -22,12 +23,12 @@ def numbers(options: Options) -> tuple[int, int]:
 
 
 def test_alone_the_nodes_here_are_all_nodes() -> None:
-    assert numbers(resolve(nodes=4)) == (0, 4)
+    assert numbers(resolve(nodes="4")) == (0, 4)
 
 
 @pytest.mark.parametrize("ordinal", ["1", "jobs-1", "shop-jobs-1", " 1 "])
 def test_the_machine_s_number_may_be_a_name_that_ends_in_it(ordinal: str) -> None:
-    assert numbers(resolve({"NODE_NUMBER": ordinal, "NUMBER_OF_NODES": "8"}, nodes=4)) == (4, 8)
+    assert numbers(resolve({"NODE_NUMBER": ordinal, "NUMBER_OF_NODES": "8"}, nodes="4")) == (4, 8)
 
 
 def test_option_wins_over_own_variable_over_plain_one() -> None:
@@ -38,26 +39,40 @@ def test_option_wins_over_own_variable_over_plain_one() -> None:
 
 def test_an_empty_variable_counts_as_unset() -> None:
     environ = {"NODE_NUMBER": "", "NUMBER_OF_NODES": "", "REDIS_URL": "", "LOWKIQ_DRAIN_TIMEOUT": ""}
-    options = resolve(environ, nodes=2)
+    options = resolve(environ, nodes="2")
     assert (*numbers(options), options.redis_url, options.drain_timeout) == (0, 2, None, 25.0)
 
 
 def test_another_number_of_nodes_is_fine_on_the_first_machine() -> None:
-    assert numbers(resolve({"NODE_NUMBER": "0", "NUMBER_OF_NODES": "6"}, nodes=4)) == (0, 6)
+    assert numbers(resolve({"NODE_NUMBER": "0", "NUMBER_OF_NODES": "6"}, nodes="4")) == (0, 6)
 
 
 @pytest.mark.parametrize(
     ("environ", "given", "message"),
     [
-        ({}, {"nodes": 0}, "--nodes 0: at least one"),
+        ({}, {"nodes": "0"}, r"--nodes is '0': give a number from 1 to 1,000, auto .* such as 2\.\.8"),
+        ({}, {"nodes": "1001"}, "--nodes is '1001'"),
+        ({"LOWKIQ_NODES": "many"}, {}, "LOWKIQ_NODES is 'many'"),
+        ({}, {"nodes": "8..2"}, r"--nodes is '8\.\.2': .* lower number first"),
+        ({}, {"nodes": "0..2"}, r"'0\.\.2'"),
+        ({}, {"nodes": "2.."}, r"'2\.\.'"),
+        ({}, {"nodes": "2-8"}, "'2-8'"),
+        ({}, {"nodes": "2..1001"}, r"'2\.\.1001'"),
+        (
+            {"NODE_NUMBER": "0"},
+            {"nodes": "2..8"},
+            r"--nodes 2\.\.8, but NODE_NUMBER=0 numbers .* Unset NODE_NUMBER",
+        ),
+        ({"NUMBER_OF_NODES": "8"}, {"nodes": "auto"}, "--nodes auto, but NUMBER_OF_NODES=8 .* give --nodes a number"),
+        ({}, {"nodes": "1..2", "burst": True}, r"--nodes 1\.\.2 goes by the load, and --burst ends"),
         ({"NODE_NUMBER": "one"}, {}, "NODE_NUMBER is 'one': .* such as jobs-3"),
         ({"NODE_NUMBER": "-1"}, {}, "NODE_NUMBER is '-1'"),
         ({"NUMBER_OF_NODES": "0"}, {}, "NUMBER_OF_NODES is '0': .* integer from 1"),
         ({"LOWKIQ_NUMBER_OF_NODES": "4.5"}, {}, "LOWKIQ_NUMBER_OF_NODES is '4.5'"),
-        ({"NODE_NUMBER": "jobs-1"}, {"nodes": 4}, "NODE_NUMBER=jobs-1 says .* set NUMBER_OF_NODES"),
-        ({"NUMBER_OF_NODES": "8"}, {"nodes": 4}, "NUMBER_OF_NODES=8, but --nodes 4 .* set NODE_NUMBER"),
-        ({}, {"node_number": "2", "number_of_nodes": "8", "nodes": 4}, "runs nodes 8 to 11, .* allows 0 to 7"),
-        ({}, {"number_of_nodes": "2", "nodes": 4}, "--number-of-nodes=2, but --nodes 4"),
+        ({"NODE_NUMBER": "jobs-1"}, {"nodes": "4"}, "NODE_NUMBER=jobs-1 says .* set NUMBER_OF_NODES"),
+        ({"NUMBER_OF_NODES": "8"}, {"nodes": "4"}, "NUMBER_OF_NODES=8, but --nodes 4 .* set NODE_NUMBER"),
+        ({}, {"node_number": "2", "number_of_nodes": "8", "nodes": "4"}, "runs nodes 8 to 11, .* allows 0 to 7"),
+        ({}, {"number_of_nodes": "2", "nodes": "4"}, "--number-of-nodes=2, but --nodes 4"),
         ({}, {"drain_timeout": "soon"}, "--drain-timeout is 'soon': give seconds"),
         ({"LOWKIQ_DRAIN_TIMEOUT": "-1"}, {}, "LOWKIQ_DRAIN_TIMEOUT is '-1'"),
         ({}, {"drain_timeout": "inf"}, "'inf'"),
@@ -76,6 +91,20 @@ def test_what_can_t_be_used_is_named_with_the_way_out(
 ) -> None:
     with pytest.raises(SettingsError, match=message):
         resolve(environ, **given)
+
+
+def test_nodes_may_be_a_number_or_a_range_and_the_variable_says_the_same() -> None:
+    found = resolve(nodes="2..8")
+    assert (found.nodes, found.is_elastic, found.node_range) == (2, True, ("2..8", 2, 8))
+    assert resolve({"LOWKIQ_NODES": "3..4"}).nodes == 3
+    assert resolve({"LOWKIQ_NODES": "3..4"}, nodes="2").node_range is None
+    assert (resolve().nodes, resolve().node_range) == (1, None)
+
+
+def test_auto_is_one_a_core(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(parsing, "usable_cores", lambda: 6)
+    found = resolve(nodes="auto")
+    assert (found.nodes, found.number_of_nodes, found.node_range) == (6, 6, None)
 
 
 def test_redis_comes_from_lowkiq_s_variable_before_the_common_one() -> None:

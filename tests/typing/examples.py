@@ -24,6 +24,9 @@ GRANTED: Final = {
     "pages_of": "def pages_of(payloads_by_id: Any) -> list[str]:\n    return [str(payloads_by_id)]\n",
     "rows_of": "def rows_of(payloads_by_id: Any) -> list[str]:\n    return [str(payloads_by_id)]\n",
     "write": "def write(page: str) -> None: ...\n",
+    "call_the_erp": "def call_the_erp(payloads_by_id: dict[str, list[Any]]) -> None: ...\n",
+    "request": "class Answer:\n    status, headers = 200, {'Retry-After': '7'}\n\n\n"
+    "def request(id: str, payloads: list[Any]) -> Answer:\n    return Answer()\n",
 }
 
 

@@ -29,6 +29,13 @@ def test_burst_runs_what_is_due_and_exits_0(lowkiq: Run, queue: type[Worker], ap
     assert (app.metrics()["shop"].processed, app.metrics()["shop"].length) == (50, 1)
 
 
+def test_a_node_has_queues_with_weights_and_refuses_those_that_can_not_be(lowkiq: Run, queue: type[Worker]) -> None:
+    queue.perform_async([{"id": number} for number in range(50)])
+    assert lowkiq("-r", "jobs", "--queues", "shop=8", "--burst").returncode == 0
+    refused = lowkiq("-r", "jobs", "--burst", LOWKIQ_QUEUES="shop=0")
+    assert (refused.returncode, "LOWKIQ_QUEUES is 'shop=0': the weight of shop is '0'" in refused.stderr) == (2, True)
+
+
 def test_logs_are_json_where_there_is_no_terminal_and_name_no_password(lowkiq: Run) -> None:
     ended = lowkiq("-r", "jobs", "--burst")
     events = [json.loads(line)["event"] for line in ended.stderr.splitlines()]
@@ -50,7 +57,7 @@ def test_stats_are_a_table_or_json(lowkiq: Run, queue: type[Worker]) -> None:
     assert told["length"] == told["fresh"] == told["merged"] == 1 and told["pushed"] == 2
     assert set(told) == {
         "length", "due", "scheduled", "fresh", "retries", "waiting", "busy", "claims", "morgue_length", "lag",
-        "processed", "failed", "pushed", "merged", "paused", "restless",
+        "processed", "failed", "pushed", "merged", "superseded", "paused", "restless",
         "held", "blocked", "blocked_since",
     }  # fmt: skip
 

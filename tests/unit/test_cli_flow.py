@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 
 from lowkiq import Lowkiq, Worker
+from lowkiq.queue.places import QueuePlaces
 from tests.unit.conftest import Run
 
 
@@ -56,18 +57,28 @@ def test_ids_are_held_listed_and_let_go(lowkiq: Run, queue: type[Worker], app: L
     assert app.metrics()["shop"].length == 0
 
 
+def test_the_largest_backlogs_are_listed(lowkiq: Run, queue: type[Worker], app: Lowkiq) -> None:
+    queue.perform_async([{"id": "plain"}])
+    assert lowkiq("tenants", "shop").stdout == "nothing that is queued in shop has a tenant\n"
+    queue.fair_by = staticmethod(lambda one, _: one[0])
+    queue.perform_async([{"id": id} for id in ("a1", "a2", "b1")])
+    assert lowkiq("tenants", "shop").stdout == "a 2\nb 1\n"
+    assert json.loads(lowkiq("tenants", "shop", "--limit", "1", "--json").stdout) == [{"tenant": "a", "ids": 2}]
+
+
 def test_settings_are_set_listed_and_unset(lowkiq: Run, queue: type[Worker], app: Lowkiq) -> None:
     queue.perform_async([{"id": "a"}])
     assert lowkiq("settings").stdout == "nothing is set: all is as the code says\n"
-    told = lowkiq("set", "shop", "concurrency=10", "perform_timeout=none", "log_level=debug")
-    assert (told.returncode, told.stdout, told.stderr) == (0, "3 set for shop\n", "")
+    told = lowkiq("set", "shop", "concurrency=10", "perform_timeout=none", "weight=8", "log_level=debug")
+    assert (told.returncode, told.stdout, told.stderr) == (0, "4 set for shop\n", "")
     shown = json.loads(lowkiq("settings", "--json").stdout)["shop"]
     assert {name: row["value"] for name, row in shown.items()} == {
-        "concurrency": 10, "perform_timeout": None, "log_level": "debug",
+        "concurrency": 10, "perform_timeout": None, "weight": 8, "log_level": "debug",
     }  # fmt: skip
     assert "concurrency" in lowkiq("settings", "shop").stdout
     doctor = lowkiq("doctor", "-r", "jobs").stdout
     assert "queue shop has live settings: concurrency = 10 by" in doctor
+    assert "queue shop has a weight of 8, and no node runs it" in doctor
     assert lowkiq("unset", "shop", "concurrency", "batch_size").stdout == "1 unset for shop\n"
 
 
@@ -82,3 +93,23 @@ def test_settings_that_cannot_be_are_refused(lowkiq: Run, queue: type[Worker]) -
         wrong = lowkiq("set", "shop", *words)
         assert wrong.returncode == 2 and says in wrong.stderr, wrong.stderr
     assert "did you mean `concurrency`" in lowkiq("unset", "shop", "concurency").stderr
+
+
+def test_stats_tell_who_runs_a_queue_with_a_limit(lowkiq: Run, queue: type[Worker], app: Lowkiq) -> None:
+    queue.perform_async([{"id": "a"}])
+    assert "max_running" not in lowkiq("stats").stdout
+    assert lowkiq("set", "shop", "max_running=3").returncode == 0
+    app.caller.run(QueuePlaces(app.settings.namespace, "shop", "one", 15).take(3, ["one 1"]))
+    assert "shop: 1 of 3 running (max_running): one 1\n" in lowkiq("stats").stdout
+    told = json.loads(lowkiq("stats", "--json").stdout)["shop"]["limit"]
+    assert told == {"max_running": 3, "nodes": {"one": 1}, "waiting": []}
+
+
+def test_jobs_that_wait_for_their_rate_are_told_of(lowkiq: Run, queue: type[Worker], app: Lowkiq) -> None:
+    queue.perform_async([{"id": id} for id in "abc"])
+    assert lowkiq("set", "shop", "rate=1/3600").stdout == "1 set for shop\n"
+    assert "rate is 'often', it must be JOBS/SECONDS, such as 100/60" in lowkiq("set", "shop", "rate=often").stderr
+    assert lowkiq("-r", "jobs", "--burst").returncode == 0
+    assert "shop: 2 jobs wait for the rate, the last one for another 2 h" in lowkiq("stats").stdout
+    told = json.loads(lowkiq("stats", "--json").stdout)["shop"]
+    assert told["rated"] == 2 and told["lag"] == 0

@@ -36,8 +36,12 @@ NODE = NodeHealth(
             tables.of_nodes(judge([NODE], [], [])),
             ["worker-7.example.com", "127 of 128", "4194303", "123,456,789", "98,765,432", "65,536 MiB", "123.4 ms"],
         ),
+        (
+            tables.of_nodes(judge([msgspec.structs.replace(NODE, weights={"q": 8, "invoices": 1})], [], [])),
+            ["worker-7.example.com", "weights", "q=8,invoices=1"],
+        ),
     ],
-    ids=["stats", "nodes"],
+    ids=["stats", "nodes", "weights"],
 )
 def test_at_eighty_columns_nothing_is_dropped(monkeypatch, capsys, table, words):
     monkeypatch.setenv("COLUMNS", "80")
@@ -81,4 +85,4 @@ def test_sentences_are_wrapped_and_what_is_short_stays_whole(monkeypatch, capsys
 
 def test_where_there_is_room_a_queue_has_one_row():
     table = tables.of_queues({"invoices": QUEUE})
-    assert tables.fitted(table, Console(width=240)) is table
+    assert tables.fitted(table, Console(width=300)) is table

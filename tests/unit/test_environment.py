@@ -9,12 +9,14 @@ from lowkiq.environment import (
     Address,
     Credentials,
     ExitCode,
+    Found,
     check_address,
     find_node_number,
     find_redis_url,
     is_loopback_address,
     parse_address,
     parse_node_number,
+    parse_queues,
 )
 
 BOTH = Credentials(token="a-long-token", user="anna", password="a long pass:word")
@@ -86,6 +88,41 @@ def test_a_node_number_is_one_or_a_name_that_ends_in_one(text: str, number: int 
     else:
         with pytest.raises(SettingsError, match=f"NODE_NUMBER is '{text}': .* such as jobs-3"):
             parse_node_number(found)
+
+
+@pytest.mark.parametrize(
+    ("text", "queues"),
+    [
+        ("mail", {"mail": None}),
+        (" mail , video,,mail", {"mail": None, "video": None}),
+        ("critical=8,default=1", {"critical": 8, "default": 1}),
+        ("critical = 1000, default", {"critical": 1_000, "default": None}),
+        ("a=2,a=2", {"a": 2}),
+    ],
+)
+def test_queues_are_named_with_or_without_weights(text: str, queues: dict[str, int | None]) -> None:
+    assert parse_queues(Found(text, "--queues")) == queues
+
+
+@pytest.mark.parametrize(
+    ("text", "refusal"),
+    [
+        (" , ", "name queues, separated by commas"),
+        ("critical=", "the weight of critical is '', it must be an integer from 1 to 1,000, such as critical=8"),
+        ("=8", "'=8' names no queue: say NAME or NAME=WEIGHT"),
+        ("=", "'=' names no queue"),
+        *(
+            (f"a={weight}", f"the weight of a is '{weight}'")
+            for weight in ("0", "-1", "1e9", "1001", "8=9", "٣", "1.5")
+        ),
+        ("a=1,a=2", "a is named twice: give it one weight"),
+        ("a,b=3,a=1", "a is named twice"),
+    ],
+)
+def test_weights_that_can_not_be_are_refused(text: str, refusal: str) -> None:
+    with pytest.raises(SettingsError) as refused:
+        parse_queues(Found(text, "LOWKIQ_QUEUES"))
+    assert str(refused.value).startswith(f"LOWKIQ_QUEUES is {text!r}: {refusal}")
 
 
 def test_an_option_wins_over_lowkiq_s_variable_over_the_common_one() -> None:

@@ -12,6 +12,7 @@ What a schema can't say, or not in words that help: what is missing, and what do
 {{- end -}}
 
 {{- define "lowkiq.checks.group" -}}
+{{- include "lowkiq.checks.ownership" . -}}
 {{- include "lowkiq.checks.numbers" . -}}
 {{- include "lowkiq.checks.grace" . -}}
 {{- include "lowkiq.checks.options" . -}}
@@ -47,21 +48,41 @@ What a schema can't say, or not in words that help: what is missing, and what do
 {{- end -}}
 {{- $name := include "lowkiq.nodes.fullname" (dict "group" $group "Values" $.Values "Chart" $.Chart "Release" $.Release) -}}
 {{- if gt (len $name) 52 -}}
-{{- fail (printf "workers.%s: the StatefulSet's name %s has %d characters, and may have 52; shorten the group's name, or set fullnameOverride" $group $name (len $name)) -}}
+{{- fail (printf "workers.%s: the %s's name %s has %d characters, and may have 52; shorten the group's name, or set fullnameOverride" $group (get ($own | default dict) "workload" | default $.Values.workload) $name (len $name)) -}}
 {{- end -}}
 {{- $queues := get ($own | default dict) "queues" -}}
 {{- if not $queues -}}
 {{- fail (printf "workers.%s.queues is missing: name the queues that this group runs, such as [OrderSync]" $group) -}}
 {{- end -}}
 {{- range $queues -}}
-{{- if hasKey $groups . -}}
-{{- fail (printf "workers.%s.queues: %s is in workers.%s already; a queue belongs to one group, whose nodes share its shards" $group . (get $groups .)) -}}
+{{- $queue := splitList "=" . | first -}}
+{{- if hasKey $groups $queue -}}
+{{- fail (printf "workers.%s.queues: %s is in workers.%s already; a queue belongs to one group, whose nodes share its shards" $group $queue (get $groups $queue)) -}}
 {{- end -}}
-{{- $_ := set $groups . $group -}}
+{{- $_ := set $groups $queue $group -}}
 {{- end -}}
 {{- end -}}
 {{- if and $groups .Values.queues -}}
 {{- fail "queues: with workers, each group names its own" -}}
+{{- end -}}
+{{- end -}}
+
+{{- define "lowkiq.checks.ownership" -}}
+{{- $at := include "lowkiq.at" . -}}
+{{- $strategy := .Values.updateStrategy -}}
+{{- if eq .Values.ownership "numbers" -}}
+{{- if eq .Values.workload "Deployment" -}}
+{{- fail (printf "%sworkload: a Deployment's pods have no numbers; set %sownership=elastic, or leave it a StatefulSet" $at $at) -}}
+{{- end -}}
+{{- if kindIs "invalid" .Values.replicas -}}
+{{- fail (printf "%sreplicas is missing: numbered nodes must know how many there are; name it, or set %sownership=elastic" $at $at) -}}
+{{- end -}}
+{{- end -}}
+{{- if and (eq .Values.workload "Deployment") (or (eq ($strategy.type | default "") "OnDelete") (hasKey ($strategy.rollingUpdate | default dict) "partition")) -}}
+{{- fail (printf "%supdateStrategy: OnDelete and partition are a StatefulSet's; a Deployment has Recreate, or maxSurge and maxUnavailable" $at) -}}
+{{- end -}}
+{{- if and (eq .Values.workload "StatefulSet") (or (eq ($strategy.type | default "") "Recreate") (hasKey ($strategy.rollingUpdate | default dict) "maxSurge")) -}}
+{{- fail (printf "%supdateStrategy: Recreate and maxSurge are a Deployment's; set %sworkload=Deployment, which needs elastic ownership" $at $at) -}}
 {{- end -}}
 {{- end -}}
 
@@ -128,7 +149,7 @@ What a schema can't say, or not in words that help: what is missing, and what do
 {{- if .Values.prometheusRule.enabled -}}
 {{- fail "prometheusRule.enabled needs web.enabled: /metrics is the web view's" -}}
 {{- end -}}
-{{- if include "lowkiq.comeAndGo" . -}}
+{{- if include "lowkiq.autoscale" . -}}
 {{- fail "autoscaling.enabled needs web.enabled: KEDA asks the web view for the lag" -}}
 {{- end -}}
 {{- if $web.ingress.enabled -}}

@@ -35,11 +35,28 @@ and everything that nodes need is made once for each.
 {{- with get . "group" -}}workers.{{ . }}.{{- end -}}
 {{- end -}}
 
-{{- /* In how many groups pods come and go without a roll-out; nothing if in none. */ -}}
+{{- /* In how many groups numbered pods come and go without a roll-out; nothing if in none. */ -}}
 {{- define "lowkiq.comeAndGo" -}}
 {{- with regexFindAll "yes" (include "lowkiq.eachGroup" (list . "lowkiq.comesAndGoes")) -1 -}}{{ len . }}{{- end -}}
 {{- end -}}
 
 {{- define "lowkiq.comesAndGoes" -}}
+{{- if and .Values.autoscaling.enabled (eq .Values.ownership "numbers") -}}yes{{- end -}}
+{{- end -}}
+
+{{- /* The same, of groups that KEDA scales; and of those whose pods are numbered. */ -}}
+{{- define "lowkiq.autoscale" -}}
+{{- with regexFindAll "yes" (include "lowkiq.eachGroup" (list . "lowkiq.autoscales")) -1 -}}{{ len . }}{{- end -}}
+{{- end -}}
+
+{{- define "lowkiq.autoscales" -}}
 {{- if .Values.autoscaling.enabled -}}yes{{- end -}}
+{{- end -}}
+
+{{- define "lowkiq.areNumbered" -}}
+{{- with regexFindAll "yes" (include "lowkiq.eachGroup" (list . "lowkiq.isNumbered")) -1 -}}{{ len . }}{{- end -}}
+{{- end -}}
+
+{{- define "lowkiq.isNumbered" -}}
+{{- if eq .Values.ownership "numbers" -}}yes{{- end -}}
 {{- end -}}

@@ -13,7 +13,7 @@ from lowkiq.admin.alerts.alert import KINDS, NAMED, Alert, Severity, Thresholds
 from lowkiq.admin.alerts.folding import folded
 from lowkiq.admin.alerts.nodes import of_nodes
 from lowkiq.admin.alerts.noted import STALE, Noted, Notes, parse_noted, reading
-from lowkiq.admin.alerts.queues import LONG_FLOOR, is_passing, of_queues
+from lowkiq.admin.alerts.queues import ENDS_BELOW, LONG_FLOOR, is_passing, of_queues
 from lowkiq.admin.alerts.redis import RedisHealth, read_redis_health, read_server_config
 from lowkiq.admin.alerts.reshards import of_reshards
 from lowkiq.admin.alerts.situation import Situation
@@ -21,6 +21,7 @@ from lowkiq.admin.alerts.supervisors import of_supervisors
 from lowkiq.admin.alerts.unreadable import of_unreadable
 from lowkiq.admin.beats.health import BEAT_TTL, MOST_BEATS, read_health
 from lowkiq.admin.beats.nodes import Nodes, judge
+from lowkiq.admin.limits import Limit, read_limits
 from lowkiq.admin.metrics import QueueMetrics, ShardMetrics, by_queue, read_shards
 from lowkiq.admin.past.history import SAMPLE_INTERVAL, Point, read_milestones
 from lowkiq.admin.past.statistics import usual
@@ -99,6 +100,7 @@ class Look:
             queues=queues,
             reshards=reshards or {},
             past=self._read_past(queues),
+            limits=self._read_limits(queues),
             usual=self._read_usual(nodes),
             noted=found.since,
             gone=[beat for _, text in pairs(last_beats) if (beat := float(text)) < at - BEAT_TTL],
@@ -138,6 +140,12 @@ class Look:
             kept |= {queue: (now, found.get(queue)) for queue in due}
         self._usual = kept
         return {queue: seconds for queue, (_, seconds) in kept.items() if seconds is not None}
+
+    def _read_limits(self, queues: Mapping[str, QueueMetrics]) -> Mapping[str, Limit]:
+        """Of the queues that are late: it may be why."""
+        limit_of = self._thresholds.lag_of
+        late = [queue for queue, row in queues.items() if limit_of(queue) and row.lag >= limit_of(queue) * ENDS_BELOW]
+        return read_limits(self._caller, self._namespace, late, {}) if late else {}
 
     def _read_past(self, queues: Iterable[str]) -> Mapping[str, Sequence[Point]]:
         """As often as it changes."""

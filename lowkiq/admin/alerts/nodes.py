@@ -25,6 +25,7 @@ def of_nodes(now: Situation) -> Iterator[Alert]:
         yield _none(now)
     groups = found.groups
     yield from (_missing(now, group, groups) for group in groups if group.missing and not _starts(now, group))
+    yield from (_away(now, *row) for group in groups for row in group.away if not _boots(now, row[0]))
     yield from (_late(now, node) for group in groups for node in group.nodes if _is_missed(now, node, group))
     yield from (_doubled(number, group) for group in groups for number in group.doubled)
     refusals = Counter(refusal for node in found.nodes for refusal in node.refused.items())
@@ -71,6 +72,19 @@ def _missing(now: Situation, group: Group, groups: Sequence[Group]) -> Alert:
         f"Start {it}, or lower NUMBER_OF_NODES to how many there are", _last_beat(now), "/nodes", "lowkiq nodes",
         mark=mark_of_missing(group, groups),
     )  # fmt: skip
+
+
+def _boots(now: Situation, node: NodeHealth) -> bool:
+    return 0 <= now.at - node.started_at < STARTING
+
+
+def _away(now: Situation, other: NodeHealth, number: int) -> Alert:
+    host = printable(other.host, 60)
+    says = f"Node {number} of {other.number_of_nodes} on {host} is missing: the others share its shards"
+    do = "See what its supervisor says of it, and have it started again"
+    command = f"lowkiq-supervisor restart {number}"
+    mark = f"{number} {host} {other.supervisor_pid}"
+    return Alert("missing", "bad", "", says, do, _last_beat(now), "/nodes", command, mark)
 
 
 def mark_of_missing(group: Group, groups: Sequence[Group]) -> str:

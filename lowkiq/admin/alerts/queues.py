@@ -112,6 +112,10 @@ def _why_late(now: Situation, queue: str, late: Sequence[ShardMetrics]) -> tuple
     in_hand = [shard for shard in late if shard.busy]
     if not nodes:
         return "no node runs it", "Start a node that has its worker, and names it in --queues if at all", "/nodes"
+    limit = now.limits.get(queue)
+    if limit and limit.is_reached:
+        do = f"Let more of it run if what it works with bears that: lowkiq set {printable(queue, 60)} max_running=N"
+        return f"its max_running is reached: {limit.text}", do, f"/queues/{queue}"
     if threads and not idle:
         do = "Start more nodes, or give them more threads if its jobs wait for others"
         return f"all {plural(len(threads), 'thread')} of its nodes are busy", do, "/nodes"

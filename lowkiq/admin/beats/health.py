@@ -86,6 +86,8 @@ class NodeHealth(msgspec.Struct, frozen=True, kw_only=True):
     version: Text
     #: The queues that it runs; None: an older version, which doesn't tell.
     queues: Annotated[list[Text], Meta(max_length=10_000)] | None = None
+    #: Those of them that have weights, as it goes by them now.
+    weights: Annotated[dict[Text, Count], Meta(max_length=10_000)] = {}
     #: Those of them that it leaves alone, as Redis knows them otherwise → why.
     refused: Annotated[dict[Text, Text], Meta(max_length=10_000)] = {}
     #: Queue → shards.

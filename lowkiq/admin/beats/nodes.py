@@ -44,6 +44,20 @@ class Group(NamedTuple):
         return [number for number in range(self.size) if number not in numbers]
 
     @property
+    def away(self) -> list[tuple[NodeHealth, int]]:
+        """Numbers of which no beat comes though the supervisor is there: each with another node of it."""
+        by_supervisor: dict[object, list[NodeHealth]] = {}
+        for node in self.nodes:
+            if node.is_elastic and node.supervisor_pid is not None:
+                by_supervisor.setdefault(node.supervisor, []).append(node)
+        found = []
+        for nodes in by_supervisor.values():
+            numbers, newest = {node.node_number for node in nodes}, min(nodes, key=lambda node: node.beat_age)
+            most = min(newest.number_of_nodes, MOST_NODES)
+            found += [(newest, number) for number in range(most) if number not in numbers]
+        return found
+
+    @property
     def doubled(self) -> list[int]:
         """Numbers that several nodes have. One that a supervisor has started to replace another only stands by."""
         there = [node for node in self.numbered if not (node.is_late or node.is_leaving)]
@@ -59,7 +73,7 @@ class Nodes(msgspec.Struct, frozen=True, kw_only=True):
     nodes: list[NodeHealth]
     #: Names of nodes that have not beaten lately.
     late: list[str]
-    #: Numbers below number_of_nodes from which no beat comes, of whichever group.
+    #: Numbers below number_of_nodes from which no beat comes, of whichever group or supervisor.
     missing: list[int]
     #: Numbers that several nodes have, and go on having: the second stands by.
     doubled: list[int]
@@ -99,7 +113,12 @@ def judge(nodes: list[NodeHealth], shards: Sequence[ShardMetrics], unreadable: S
     return Nodes(
         nodes=nodes,
         late=[node.node for node in nodes if node.is_late],
-        missing=sorted({number for group in groups for number in group.missing}),
+        missing=sorted(
+            {
+                *(number for group in groups for number in group.missing),
+                *(number for group in groups for _, number in group.away),
+            }
+        ),
         doubled=sorted({number for group in groups for number in group.doubled}),
         unowned=[shard for shard in shards if shard.is_unowned],
         unreadable=list(unreadable),

@@ -17,8 +17,8 @@ from lowkiq.admin.words import printable
 from lowkiq.errors import BeingResharded, Moved
 from lowkiq.job import KEPT_BYTES, encode_id
 from lowkiq.queue.call import Argument, Call, Caller, chunked, raise_first, redis_time
+from lowkiq.queue.homes import home_of
 from lowkiq.queue.keys import NEVER
-from lowkiq.queue.places import place_of
 from lowkiq.queue.shard import Shard
 
 #: Ids in one script.
@@ -48,6 +48,7 @@ ACTIONS: Final[Mapping[str, Mapping[str, tuple[str, *tuple[Argument, ...]]]]] = 
         "skip": ("unblock", "skip"),
         "bury": ("bury", MERGE, "any"),
         "delete": ("drop", "queue"),
+        "hold": ("hold", TOLD),  # so that it does not run when somebody retries all
     },
     "held": {"let_go": ("let_go",), "bury": ("bury", MERGE, "any"), "delete": ("drop", "queue")},
     "morgue": {"revive": ("revive", MERGE), "delete": ("drop", "morgue")},
@@ -222,7 +223,8 @@ class Actions:
     def set(self, *, who: str = "", **options: Any) -> None:
         """
         Sets options of the queue in place of those of its worker's code: concurrency, batch_size, max_retry_count,
-        perform_timeout, log_level. Its nodes follow within a second or two. Raises SettingsError for what can't be.
+        perform_timeout, weight, log_level. Its nodes follow within a second or two. Raises SettingsError for what can't
+        be.
         """
         set_live(self._caller, self._shards[0].namespace, self._shards[0].queue, options, who)
 
@@ -287,7 +289,7 @@ class Actions:
         """Each id once, in chunks of a shard. Raises ValueError, before anything is done, for what can't be an id."""
         by_shard: dict[Shard, list[bytes]] = {}
         for id in dict.fromkeys([encode_id(id, self._max_id_bytes, errors=KEPT_BYTES) for id in ids]):
-            by_shard.setdefault(place_of(self._caller, self._shards, id), []).append(id)
+            by_shard.setdefault(home_of(self._caller, self._shards, id), []).append(id)
         return [(shard, some) for shard, found in by_shard.items() for some in chunked(found, CHUNK)]
 
     def _all(self, action: str, view: str) -> int:

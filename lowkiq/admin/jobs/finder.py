@@ -12,8 +12,8 @@ from lowkiq.admin.jobs.states import state_of
 from lowkiq.admin.metrics import read_lengths
 from lowkiq.job import KEPT_BYTES, encode_id
 from lowkiq.queue.call import Caller, chunked, pairs
+from lowkiq.queue.homes import homes_in
 from lowkiq.queue.keys import Layout
-from lowkiq.queue.places import places_in
 from lowkiq.queue.shard import Shard, shards_of
 
 #: Ids looked at for one page of a pattern, and in one round trip.
@@ -123,7 +123,7 @@ class Finder:
         except ValueError:  # too long, or empty: nothing has such an id
             return []
         queues = self._queues.items()
-        shards = [shard for queue, layout in queues for shard in places_in(self._namespace, queue, layout, encoded)]
+        shards = [shard for queue, layout in queues for shard in homes_in(self._namespace, queue, layout, encoded)]
         return [one for some in chunked(shards, QUEUES_AT_ONCE) for one in self._in(some, encoded)]
 
     def _in(self, shards: Sequence[Shard], id: bytes) -> list[FoundJob]:

@@ -10,6 +10,7 @@ from lowkiq.admin.jobs.paging import Bound, read_in_order
 from lowkiq.admin.jobs.reader import Found, JobReader
 from lowkiq.admin.jobs.search import Match, Search
 from lowkiq.admin.jobs.tags import TagCount, top_tags
+from lowkiq.admin.jobs.tenants import TenantBacklog, largest_backlogs
 from lowkiq.admin.jobs.tracking import Tracked, Transition, read_tracked, read_transitions
 from lowkiq.admin.live import LiveSetting, read_live
 from lowkiq.admin.pauses import Hold
@@ -97,6 +98,10 @@ class Queries:
     def top(self, limit: int = 10) -> list[TagCount]:
         """The tags of the queue and its morgue that most ids have, from a bounded read."""
         return top_tags(self._caller, self._shards, limit)
+
+    def tenants(self, limit: int = 10) -> list[TenantBacklog]:
+        """The tenants (`fair_by`) with the largest backlogs, from a bounded read."""
+        return largest_backlogs(self._caller, self._shards, limit)
 
     def held(self, limit: int = 1_000) -> list[Hold]:
         """The ids that somebody holds (`actions.hold`), queued or not, the first held first: since when, who, why."""

@@ -31,8 +31,8 @@ class Transition(msgspec.Struct, frozen=True):
     """Something that happened to an id."""
 
     at: float
-    #: pushed, started, done, failed, snoozed, blocked, retried, skipped, discarded, buried, revived, deleted,
-    #: cancelled, released or restored.
+    #: pushed, superseded, started, done, failed, snoozed, limited, blocked, retried, skipped, discarded, buried,
+    #: revived, deleted, cancelled, released or restored.
     kind: str
     #: The node that did it, if one did.
     node: str = ""

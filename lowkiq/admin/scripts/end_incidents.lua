@@ -15,4 +15,5 @@ local function finish(key, at)
 end
 
 for i = 1, #ARGV, 2 do attempt(finish, ARGV[i], ARGV[i + 1]) end
+if ended > 0 then redis.call('PEXPIRE', KEYS[2], math.max(redis.call('PTTL', KEYS[1]), 1)) end
 return ended

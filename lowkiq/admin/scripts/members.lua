@@ -4,6 +4,7 @@
 -- returns {version, 1 if others came or went by this, else 0}; and if that version is another, {each node, and what it
 --       says}, {each shard that has a placement, and which (placements.lua)}
 --@ shard now stamp
+local KEPT = 86400 -- seconds after which all is forgotten when no node tells any more
 local now = now_us()
 local has_changed, is_new, went = false, false, 0
 if ARGV[2] == '' then
@@ -29,6 +30,7 @@ if moved or has_changed or not version then
   version = string.format('%.0f', math.max(now, (tonumber(version) or 0) + 1))
   redis.call('SET', KEYS[3], version)
 end
+for _, key in ipairs(KEYS) do redis.call('EXPIRE', key, KEPT) end
 local reply = {version, moved and 1 or 0}
 if version ~= ARGV[4] then
   reply[3], reply[4] = redis.call('HGETALL', KEYS[2]), redis.call('HGETALL', KEYS[4])

@@ -1,5 +1,5 @@
 -- perform_now: make queued jobs due, in the order of their ids here. Those that are due already keep their place, also
--- parked ones; and blocked ones stay blocked (claimed.lua).
+-- parked ones; and blocked ones stay blocked (claimed.lua). No throttle holds any of the others back (fewer.lua).
 -- Repeating it changes nothing.
 -- KEYS  1 shard prefix
 -- ARGV  1 layout, then ids
@@ -7,6 +7,7 @@
 --@ shard clock layout first_place note_time
 --@ payloads get
 --@ claimed never
+--@ lanes hint
 --@ bell ring
 local P = KEYS[1]
 local refusal, _, last_score, seen = check_layout(P, ARGV[1], true)
@@ -18,10 +19,12 @@ for i = 2, #ARGV do
   local id = ARGV[i]
   local perform_in = redis.call('ZSCORE', P .. 'due', id)
   local is_later = perform_in and tonumber(perform_in) < tonumber(NEVER) and tonumber(perform_in) > now / 1000000
+  if perform_in and tonumber(perform_in) < tonumber(NEVER) then redis.call('ZREM', P .. 'spaced', id) end
   if is_later then
     -- A compact record is of a job that is due, unless the clock was set back; then it is written in full.
     redis.call('HSET', P .. 'payloads', id, payloads_get(P .. 'payloads', id))
     redis.call('ZADD', P .. 'due', stamp(first + moved), id)
+    hint(P, id, stamp(first + moved))
     moved = moved + 1
   end
 end

@@ -5,8 +5,8 @@
 --       undone together, 4 seconds for which it is kept, then ids
 -- returns {how many were deleted, how many of that name are kept}   errors: LAYOUT, NEWER
 -- The hash undo:NAME has for each id where it was, when it was due or got into the morgue, its retry_count, error, what
--- held its payloads, deaths, deaths in a crowd, checkpoint and tags, each behind its length and a colon, or as "-" if there is
--- none. Several payloads are in the zset undo:NAME:ID.
+-- held its payloads, deaths, deaths in a crowd, checkpoint, tags, tenant and rules (fewer.lua), each behind its length and a
+-- colon, or as "-" if there is none. Several payloads are in the zset undo:NAME:ID.
 --@ shard layout
 --@ payloads get
 --@ claimed drop_from
@@ -28,8 +28,9 @@ local function put_away(id)
     is_dead and 'morgue' or 'queue', at or '0', not is_dead and redis.call('ZSCORE', P .. 'retries', id),
     (is_dead or is_alone) and read(errors, id), held, is_alone and read('crashes', id),
     is_alone and read('crowds', id), is_alone and read('checkpoints', id), read(is_dead and 'morgue:tags' or 'tags', id),
+    read('tenants', id), not is_dead and read('rules', id),
   }
-  for i = 1, 9 do record[i] = record[i] and #record[i] .. ':' .. record[i] or '-' end
+  for i = 1, 11 do record[i] = record[i] and #record[i] .. ':' .. record[i] or '-' end
   redis.call('HSET', kept, id, table.concat(record))
   redis.call('EXPIRE', kept, ARGV[4])
   if held == '*' then

@@ -6,8 +6,10 @@
 --@ shard clock layout
 --@ payloads add absorb
 --@ claimed bury running blocked
+--@ fewer put keeping
 --@ tags add
 --@ notes note
+--@ lanes hint again
 --@ bell ring
 local P, kept = KEYS[1], KEYS[1] .. 'undo:' .. ARGV[2]
 local refusal, _, last_score = check_layout(P, ARGV[1], true)
@@ -18,7 +20,7 @@ local running = ids_of(claims_in_hand(P, redis.call('HGET', P .. 'owner', 'claim
 -- What put_away has written.
 local function fields_of(record)
   local fields, at = {}, 1
-  for i = 1, 9 do
+  for i = 1, 11 do
     local length = string.match(record, '^(%d+):', at)
     if length then at = at + #length + 1 end
     fields[i] = length and string.sub(record, at, at + length - 1) or false
@@ -55,9 +57,10 @@ local function merge(payloads, id, held, zset)
   end
 end
 
-local function put_back(id, where, at, retry_count, error, held, crashes, crowds, checkpoint, tags)
+local function put_back(id, where, at, retry_count, error, held, crashes, crowds, checkpoint, tags, tenant, rule)
   local zset = kept .. ':' .. id
   if tags then add_tags(P, where == 'morgue' and 'morgue:tags' or 'tags', id, tags) end
+  if tenant then tenant_again(P, id, tenant) end
   if where == 'morgue' then
     note(P, 'buried', id, '', 'put back')
     merge(P .. 'morgue:payloads', id, held, zset)
@@ -67,10 +70,12 @@ local function put_back(id, where, at, retry_count, error, held, crashes, crowds
   end
   note(P, 'pushed', id, '', redis.call('HEXISTS', P .. 'payloads', id) == 1 and 'put back, merged' or 'put back')
   local was_blocked = is_blocked(P, id)
-  merge(P .. 'payloads', id, held, zset)
+  put_rule(P, id, rule)
+  if not keep_with(P, id, held, zset) then merge(P .. 'payloads', id, held, zset) end
   if not was_blocked then -- else it stays so
     if tonumber(at) == tonumber(NEVER) then redis.call('ZADD', P .. 'blocked', stamp(now), id) end
     redis.call('ZADD', P .. 'due', at, id)
+    hint(P, id, at)
     redis.call('HDEL', P .. 'behind', id)
     if retry_count then redis.call('ZADD', P .. 'retries', retry_count, id) else redis.call('ZREM', P .. 'retries', id) end
   end
@@ -86,7 +91,7 @@ for i = 3, #ARGV do
   local record = redis.call('HGET', kept, ARGV[i])
   local fields = record and fields_of(record)
   if fields and is_record(unpack(fields, 1, 5)) and is_whole(ARGV[i], fields[1], fields[5]) then
-    put_back(ARGV[i], unpack(fields, 1, 9))
+    put_back(ARGV[i], unpack(fields, 1, 11))
     redis.call('HDEL', kept, ARGV[i]) -- last: what fails before can be done again
     returned = returned + 1
     if fields[1] == 'queue' then earliest = math.min(earliest, fields[2] * 1000000) end

@@ -7,7 +7,9 @@
 --@ payloads move
 --@ tags copy drop
 --@ claimed by_hand never
+--@ fewer keeping
 --@ notes note
+--@ lanes hint
 --@ bell ring
 local P = KEYS[1]
 local refusal, _, last_score, seen = check_layout(P, ARGV[1], true)
@@ -22,7 +24,13 @@ for i = 3, #ARGV do
     local error = redis.call('HGET', P .. 'morgue:errors', id)
     local is_told = error and error ~= BY_HAND and redis.call('HEXISTS', P .. 'errors', id) == 0
     if is_told then redis.call('HSET', P .. 'errors', id, error) end
-    if payloads_move(P .. 'morgue:payloads', P .. 'payloads', id, tonumber(ARGV[2])) > 0 then
+    local left = 0
+    if keep_with(P, id, redis.call('HGET', P .. 'morgue:payloads', id), P .. 'morgue:payloads:' .. id) then
+      redis.call('HDEL', P .. 'morgue:payloads', id)
+    else
+      left = payloads_move(P .. 'morgue:payloads', P .. 'payloads', id, tonumber(ARGV[2]))
+    end
+    if left > 0 then
       reply[#reply + 1] = id
     else
       redis.call('ZREM', P .. 'morgue', id)
@@ -33,7 +41,10 @@ for i = 3, #ARGV do
       reply[1] = reply[1] + 1
     end
     local at = redis.call('ZSCORE', P .. 'due', id)
-    if not at or tonumber(at) < tonumber(NEVER) then redis.call('ZADD', P .. 'due', stamp(place + touched), id) end
+    if not at or tonumber(at) < tonumber(NEVER) then
+      redis.call('ZADD', P .. 'due', stamp(place + touched), id)
+      hint(P, id, stamp(place + touched))
+    end
     redis.call('ZREM', P .. 'retries', id)
     touched = touched + 1
   end

@@ -3,7 +3,7 @@
 -- returns {now, then for each key {queued, retries, those that wait for their own run, claimed, claims, morgue, oldest
 --          due of the others or '', processed, failed, pushed, merged, owner or '', seconds its lease still has, epoch, those
 --          that are due later, since when and by whom it is paused or '' (pausing.lua), 1 if nothing claimed of it starts,
---          held ids (holding.lua), blocked ones, since when the first of them is or ''},
+--          held ids (holding.lua), blocked ones, since when the first of them is or '', superseded},
 --          or {name of a key that is of another type ...}}
 --@ shard now stamp clock_back count attempt
 --@ pausing rests
@@ -13,10 +13,12 @@ local KINDS = {due = 'zset', retries = 'zset', claim = 'list', morgue = 'zset', 
   asides = 'hash', behind = 'hash', cancels = 'hash', checkpoints = 'hash',
   tags = 'hash', claimed_tags = 'hash', ['morgue:tags'] = 'hash', tag_counts = 'zset',
   ['morgue:newer'] = 'hash', blocked = 'zset', tracks = 'hash', watch = 'string', paused = 'string', held = 'zset',
-  holds = 'hash'}
+  holds = 'hash', tenants = 'hash', lanes = 'zset', lanes_later = 'zset', rules = 'hash', debounced = 'hash',
+  spaced = 'zset'}
 -- What mostly is not there, what is met most often first; each with what tells that it is, and that it is of its type.
 local RARE = {'errors', 'morgue:payloads', 'morgue:errors', 'behind', 'asides', 'tags', 'tag_counts', 'claimed_tags',
-  'morgue:tags', 'blocked', 'held', 'holds', 'paused', 'crashes', 'cancels', 'checkpoints', 'morgue:newer', 'tracks'}
+  'morgue:tags', 'blocked', 'held', 'holds', 'paused', 'tenants', 'lanes', 'lanes_later', 'rules', 'debounced', 'spaced',
+  'crashes', 'cancels', 'checkpoints', 'morgue:newer', 'tracks'}
 local LENGTH = {hash = 'HLEN', zset = 'ZCARD', string = 'STRLEN'}
 local now = now_us()
 local reply = {stamp(now)}
@@ -35,7 +37,8 @@ local function lengths_of_rare(P)
 end
 
 local function read(P)
-  local counters = redis.call('HMGET', P .. 'meta', 'processed', 'failed', 'pushed', 'merged', 'last_score', 'seen')
+  local counters = redis.call('HMGET', P .. 'meta', 'processed', 'failed', 'pushed', 'merged', 'last_score', 'seen',
+    'superseded')
   local oldest = redis.call('ZRANGE', P .. 'due', 0, 0, 'WITHSCORES')[2] or ''
   -- All that is queued waits for its own run, or is blocked.
   if oldest ~= '' and tonumber(oldest) >= tonumber(NEVER) then oldest = '' end
@@ -73,7 +76,7 @@ local function read(P)
     later,
     paused or '',
     paused and is_at_rest(P, now) and 1 or 0,
-    lengths.held or 0, lengths.blocked or 0, since,
+    lengths.held or 0, lengths.blocked or 0, since, counters[7] or '0',
   }
 end
 

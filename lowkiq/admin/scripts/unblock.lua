@@ -8,6 +8,7 @@
 --@ payloads fold
 --@ claimed blocked drop
 --@ notes note
+--@ lanes hint
 --@ bell ring
 local P = KEYS[1]
 local refusal, _, last_score, seen = check_layout(P, ARGV[1], true)
@@ -39,6 +40,7 @@ for i = 3, #ARGV do
     if ARGV[2] ~= 'skip' or skip(id) then
       redis.call('ZREM', P .. 'blocked', id)
       redis.call('ZADD', P .. 'due', stamp(first + moved), id)
+      hint(P, id, stamp(first + moved))
       moved = moved + 1
     end
   end

@@ -7,8 +7,8 @@ from collections.abc import Iterable, Sequence
 from typing import Final, NamedTuple
 
 from lowkiq.admin import words
-from lowkiq.admin.events import Event, publish
 from lowkiq.admin.past.incidents import NewIncident, note
+from lowkiq.admin.publishing import Event, publish
 from lowkiq.node.counts.incident_notes import NAMED
 from lowkiq.queue import keys
 from lowkiq.queue.call import Call, Caller, redis_time
@@ -18,7 +18,10 @@ from lowkiq.worker import Worker
 #: Bytes of a version or of a queue's settings, and of how many there were, that are read.
 MOST: Final = 500
 #: Settings of a queue that its worker has.
-SETTINGS: Final = ("shards_count", "batch_size", "concurrency", "max_retry_count", "perform_timeout", "isolation")
+SETTINGS: Final = (
+    "shards_count", "batch_size", "concurrency", "max_running", "max_retry_count", "when_exhausted", "perform_timeout",
+    "isolation", "rate",
+)  # fmt: skip
 
 
 class _Last(NamedTuple):

@@ -20,7 +20,7 @@ from lowkiq.admin.beats.health import BEAT_INTERVAL, LOOP_BLOCKED, NodeHealth, b
 from lowkiq.node.health.dump import health_of_thread, healths_of_tasks, short_stack
 from lowkiq.node.job_thread import JobThread, leases_of_threads
 from lowkiq.node.leases.lease import Lease
-from lowkiq.node.ownership.load import Loads
+from lowkiq.node.ownership.shard_loads import ShardLoads
 from lowkiq.node.runtime import Runtime
 from lowkiq.node.tasks.feeder import Feeder
 from lowkiq.version import VERSION
@@ -50,7 +50,8 @@ class HealthReport:
         self._cpu_history: deque[float] = deque(maxlen=KEPT_BEATS)
         self._kept_at = float("-inf")
         self._boot_id = _boot_id()
-        self._loads = Loads(workers, leases_of_threads(workers))
+        self._nodes = runtime.number_of_nodes
+        self._loads = ShardLoads(workers, leases_of_threads(workers))
 
     def follow(self, leases: Iterable[Lease]) -> None:
         """Tells the loads of these from here on."""
@@ -68,7 +69,7 @@ class HealthReport:
             pid=os.getpid(),
             supervisor_pid=self._number("LOWKIQ_SUPERVISOR_PID"),
             node_number=self._runtime.node_number,
-            number_of_nodes=self._runtime.number_of_nodes,
+            number_of_nodes=self._nodes_to_be(),
             is_elastic=self._runtime.is_elastic,
             slot=self._number("LOWKIQ_SLOT"),
             state=state,
@@ -76,6 +77,7 @@ class HealthReport:
             beat_at=clock.real(),
             version=VERSION,
             queues=sorted(self._runtime.queues),
+            weights=dict(self._runtime.weights),
             refused=self._runtime.refusals.texts(),
             owned=_by_queue([lease for lease in leases if lease.epoch is not None]),
             loads=self._loads() if self._runtime.is_elastic else {},
@@ -96,6 +98,12 @@ class HealthReport:
             rss_history=list(self._rss_history),
             cpu_history=list(self._cpu_history),
         )
+
+    def _nodes_to_be(self) -> int:
+        """The number of nodes that share its numbers; without them, of its supervisor's, which may change."""
+        if self._runtime.is_elastic and (told := self._runtime.page.read_bulletin().nodes):
+            self._nodes = told
+        return self._nodes
 
     def _keep(self, rss: int, cpu_percent: float) -> None:
         """Leaves out beats that come early, for a change of state: the history has equal steps."""

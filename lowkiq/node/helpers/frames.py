@@ -12,7 +12,7 @@ import msgspec
 from msgspec import Meta
 
 from lowkiq.codec import encodable, format_error
-from lowkiq.errors import LONGEST_DELAY, CheckpointFailed, LowkiqError, PerformTimeout, ProcessDied
+from lowkiq.errors import LONGEST_DELAY, MOST_KEY_BYTES, CheckpointFailed, LowkiqError, PerformTimeout, ProcessDied
 from lowkiq.job import KEPT_BYTES, Job
 from lowkiq.queue.shard import Fate
 
@@ -101,8 +101,8 @@ class Work(_Frame, tag="work"):
     epoch: str
     jobs: list[RawJob]
     error: Told | None = None
-    #: What people have set live; None: nothing.
-    max_retry_count: int | None = None
+    #: What people have set live of what decides on failures.
+    live: dict[str, int | str] = {}
 
 
 class Answer(_Frame, tag="answer"):
@@ -146,10 +146,13 @@ class Failed(_Frame):
 
 
 class Slept(_Frame):
-    """A job, by its place in the batch, that comes back later."""
+    """A job, by its place in the batch, that comes back later. `is_limited`: what shares its rate rests until then."""
 
     job: Count
     delay: Delay
+    is_limited: bool = False
+    #: What is to rest; None: the job's own key.
+    key: Annotated[str, Meta(max_length=MOST_KEY_BYTES)] | None = None
 
 
 class Buried(_Frame):

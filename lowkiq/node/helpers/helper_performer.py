@@ -12,7 +12,7 @@ import structlog
 from lowkiq.errors import CheckpointFailed, ProcessDied
 from lowkiq.handlers.context import NOTE_CHARS, Progress, running_here
 from lowkiq.handlers.performer import Performer
-from lowkiq.handlers.retries import Failures, Retries, loggable
+from lowkiq.handlers.retries import Failures, Limited, Retries, loggable
 from lowkiq.handlers.stop import Stop
 from lowkiq.job import Job
 from lowkiq.node.helpers.fork_server import ForkServer
@@ -81,7 +81,7 @@ class HelperPerformer(Performer):
         """Has a helper perform the batch, or say what becomes of one that has failed so. Raises HelperEnded."""
         told = None if error is None else Told.of(error)
         jobs = [RawJob.of(job) for job in batch]
-        work = Work(claim.shard.queue, claim.shard.index, claim.epoch, jobs, told, self.live_retries)
+        work = Work(claim.shard.queue, claim.shard.index, claim.epoch, jobs, told, self.live)
         helper = self._server.mine()
         helper.begin()
         claim.stopper, claim.read_pid = helper.stop, lambda: helper.pid
@@ -142,6 +142,7 @@ def _failures(batch: Sequence[Job], ended: Ended) -> Failures | None:
         failed = [Failure(batch[row.job].id, row.retry_count, row.delay, row.error) for row in ended.failed]
         buried = [Exhausted(batch[row.job].id, row.error, row.fate) for row in ended.buried]
         snoozed = [Snoozed(batch[row.job].id, row.delay) for row in ended.snoozed]
+        limited = [Limited(batch[row.job].id, row.delay, row.key) for row in ended.snoozed if row.is_limited]
         spoiled = [Spoiled(batch[row.job].id, batch[row.job].payloads[row.payload], row.error) for row in ended.spoiled]
     except IndexError:
         raise Rubbish("the outcome of no job") from None
@@ -149,7 +150,7 @@ def _failures(batch: Sequence[Job], ended: Ended) -> Failures | None:
     delays = [*(row.delay for row in failed), *(row.delay for row in snoozed)]
     if len(set(ids)) < len(ids) or not all(map(math.isfinite, delays)):
         raise Rubbish("an outcome that can't be")
-    return Failures(failed, buried, snoozed, spoiled=spoiled)
+    return Failures(failed, buried, snoozed, spoiled=spoiled, limited=limited)
 
 
 def _without_hooks(worker: Worker) -> Worker:

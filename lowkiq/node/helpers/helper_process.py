@@ -16,7 +16,7 @@ from lowkiq.errors import CheckpointFailed
 from lowkiq.handlers.context import Context, Done, Progress, enter
 from lowkiq.handlers.loop_thread import LoopThread
 from lowkiq.handlers.performer import Performer
-from lowkiq.handlers.retries import Failures
+from lowkiq.handlers.retries import Failures, Limited
 from lowkiq.job import Job
 from lowkiq.node.helpers.frames import (
     Answer,
@@ -90,8 +90,7 @@ class HelperProcess:
                 except Exception as error:  # noqa: BLE001 (so is the worker)
                     self._refuse(f"worker {self._workers[work.queue].__name__}", error)
                     return 1
-                live = work.max_retry_count
-                performer.override({} if live is None else {"max_retry_count": live})
+                performer.override(work.live)
                 ended = self._perform(work, performer)
                 self._flush()
                 if os.getpid() != self._pid:  # a job has forked, and its child came back here
@@ -197,6 +196,7 @@ def _ended(
     *,
     is_last: bool,
 ) -> Ended:
+    limited = {row.id: row for row in failures.limited}
     return Ended(
         failed=[Failed(places[row.id], row.retry_count, row.delay, row.error) for row in failures.failed],
         buried=[Buried(places[row.id], row.error, row.fate) for row in failures.exhausted],
@@ -204,7 +204,11 @@ def _ended(
             BadPayload(places[row.id], work.jobs[places[row.id]].payloads.index(row.payload), row.error)
             for row in spoiled
         ],
-        snoozed=[Slept(places[row.id], row.delay) for row in failures.snoozed],
+        snoozed=[_slept(places[row.id], row.delay, limited.get(row.id)) for row in failures.snoozed],
         counted=counted,
         is_last=is_last,
     )
+
+
+def _slept(place: int, delay: float, limited: Limited | None) -> Slept:
+    return Slept(place, delay, is_limited=limited is not None, key=limited.key if limited else None)

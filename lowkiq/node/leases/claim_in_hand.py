@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import math
 import threading
 from abc import ABC, abstractmethod
-from collections.abc import Awaitable, Collection, Mapping, Sequence
+from collections.abc import Awaitable, Collection, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple, Protocol, Self
 
 from redis.exceptions import RedisError
@@ -15,8 +16,10 @@ from lowkiq.handlers.retries import Failures
 from lowkiq.handlers.stop import Stop
 from lowkiq.job import Job
 from lowkiq.node.leases import checkpoints
+from lowkiq.node.leases.gate import Grant
 from lowkiq.node.leases.known import Asked, Runner
 from lowkiq.node.leases.lease import Lease
+from lowkiq.node.places import Place
 from lowkiq.queue.call import Call
 from lowkiq.queue.claims import Claim, Handed, Spoiled, claim_handed
 from lowkiq.queue.shard import Exhausted, Failure, Outcome, Rest, Settled, Snoozed
@@ -79,6 +82,9 @@ class ClaimInHand(ABC):
     Its lease's lock is its own too. Once that lease is lost, nothing more is started or sent.
     """
 
+    #: Its batches run one after the other.
+    _runs_in_order = True
+
     def __init__(self, lease: Lease, claim: Claim, epoch: str, number: int, thread: Thread) -> None:
         self.lease = lease
         #: Whose turn it is.
@@ -87,6 +93,8 @@ class ClaimInHand(ABC):
         self.epoch = epoch
         self.number = number
         self._lock = lease.lock
+        #: The places that its batches have, if they need any (places.py).
+        self.places: Sequence[Place] = ()
         self.worker = lease.performer.worker
         self.shard = lease.shard
         #: Of suspects, each of which is to run alone on the node.
@@ -99,10 +107,20 @@ class ClaimInHand(ABC):
         self._failed: list[Failure] = []
         self._exhausted: list[Exhausted] = []
         self._snoozed: list[Snoozed] = []
+        #: Jobs that may not start yet, each with when it may (monotonic).
+        self._limited: list[tuple[str, float]] = []
+        #: What has not started by then is not to, without being asked for again (monotonic).
+        self.startable_until = math.inf
+        #: What may start, by id.
+        self._granted: dict[str, Grant] = {}
+        #: Its jobs start at the rate of their worker only.
+        self.is_rated = self.worker.rate is not None
         self._failed_ids: set[str] = set()
         self._spoiled = list(claim.spoiled)
         #: What else the ids of spoiled payloads hold, and jobs that are kept from starting.
         self._released = list(dict.fromkeys(row.id for row in claim.spoiled)) if claim.spoiled else []
+        #: Those of them that had started.
+        self._stopped: set[str] = set()
         #: The ids of its jobs that somebody has cancelled, and when that became known (monotonic).
         self.cancelled: Mapping[str, float] = {}
         #: Since when the first outcome has waited to be settled (monotonic).
@@ -190,6 +208,62 @@ class ClaimInHand(ABC):
         """Tells Redis that this job of it runs alone, or does so no longer."""
         return self.shard.isolate(self.lease.runtime.node, self.epoch, self.number, id, is_alone=is_alone)
 
+    # ── its rate (gate.py) ──────────────────────────────────────────────────────────────────────────────────────────
+
+    def ask_gate(self, most: int) -> bool:
+        """
+        Asks when what has not started may, at most so many jobs now; takes out what may not. Returns whether any may.
+        Raises RedisError: none may.
+        """
+        with self._lock:
+            jobs = list(self._unstarted_jobs())
+            self._return_grants(jobs)
+        permits = self.lease.gate.ask(jobs, most, alone=self._runs_in_order)
+        failures = [self._fail(job, error) for job, error in permits.failed]
+        with self._lock:
+            out = permits.refused.keys() | {job.id for job, _ in permits.failed}
+            # What was given back while the answer was on its way stays so, and nothing else is said of it.
+            taken = self._take_out(out, len(permits.granted))
+            self._granted = {**permits.granted}
+            self.startable_until = min((row.until for row in permits.granted.values()), default=math.inf)
+            self._limited += [(id, at) for id, at in permits.refused.items() if id in taken]
+            for row in failures:
+                self._note(row)
+            if out and self.waits_since is None:
+                self.waits_since = clock.monotonic()
+        self.lease.claim_size.note_refused(0 if permits.granted else len(permits.refused))
+        return bool(permits.granted)
+
+    def note_started(self, jobs: Sequence[Job]) -> None:
+        """Has the places of jobs be forgotten, as they have started."""
+        granted = [self._granted[job.id] for job in jobs if job.id in self._granted]
+        self.lease.gate.note_started([row.unit for row in granted if row.is_placed])
+
+    @property
+    def startable_at(self) -> float:
+        """When all that may start may do so (monotonic)."""
+        return max((row.at for row in self._granted.values()), default=0.0)
+
+    def _return_grants(self, jobs: Iterable[Job]) -> None:
+        """Notes that these jobs have not started. The caller holds the lock."""
+        if self._granted:
+            self.lease.gate.note_unused([self._granted.pop(job.id) for job in jobs if job.id in self._granted])
+
+    def _fail(self, job: Job, error: BaseException) -> Failures:
+        """Has a job fail that has not started."""
+        return self.lease.performer.failures([job], error)
+
+    @abstractmethod
+    def _unstarted_jobs(self) -> Sequence[Job]:
+        """The jobs that wait for their turn. The caller holds the lock."""
+
+    @abstractmethod
+    def _take_out(self, ids: Collection[str], granted: int) -> Collection[str]:
+        """
+        Takes these out of the jobs that wait, and lets the first so many of the others start. Returns what it has taken
+        out. The caller holds the lock.
+        """
+
     # ── settle ──────────────────────────────────────────────────────────────────────────────────────────────────────
 
     def settle_call(self, *, last: bool) -> Settle | None:
@@ -221,6 +295,7 @@ class ClaimInHand(ABC):
             del self._failed[: len(outcome.failed)]
             del self._exhausted[: len(outcome.exhausted)]
             del self._snoozed[: len(outcome.snoozed)]
+            del self._limited[: len(outcome.limited)]
             del self._spoiled[: len(outcome.spoiled)]
             self.waits_since = None
         for row in outcome.spoiled:
@@ -277,6 +352,10 @@ class ClaimInHand(ABC):
         for rows in (failures.failed, failures.exhausted, failures.snoozed):
             self._failed_ids.update(row.id for row in rows)
         self._failed_ids.update(failures.released)
+        if failures.limited and self.is_rated:
+            self.lease.gate.note_limited(self._granted, failures.limited)
+            self.startable_until = -math.inf
+        self._stopped.update(failures.released)
         self._note_spoiled(failures.spoiled)
 
     def _note_spoiled(self, spoiled: Sequence[Spoiled]) -> None:
@@ -287,12 +366,13 @@ class ClaimInHand(ABC):
 
     def _has_news(self) -> bool:
         """Returns whether there is anything to settle."""
-        return bool(self._done_jobs() or self._spoiled or self._released)
+        return bool(self._done_jobs() or self._spoiled or self._released or self._limited or self._failed)
 
     def _outcome(self, *, last: bool) -> Outcome:
         """News for Redis. With `last` the claim ends: jobs that are done, or never ran, are its rest, and not named."""
         rest: Rest = "keep" if not last else "release" if self.has_unstarted else "ack"
         done = self._done_jobs() if rest != "ack" else ()
+        now = clock.monotonic() if self._limited else 0.0
         return Outcome(
             acked=[job.id for job in done if job.id not in self._failed_ids],
             released=tuple(self._released),
@@ -300,6 +380,8 @@ class ClaimInHand(ABC):
             exhausted=tuple(self._exhausted),
             snoozed=tuple(self._snoozed),
             spoiled=tuple(self._spoiled),
+            limited=[Snoozed(id, max(at - now, 0.0), "limited") for id, at in self._limited],
             rest=rest,
             has_several=self._has_several,
+            stopped=[id for id in self._released if id in self._stopped] if self._stopped else (),
         )

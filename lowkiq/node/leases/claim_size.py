@@ -29,6 +29,8 @@ class ClaimSize:
         self.go_by(batch_size)
         self._batches = 1  # an unknown worker starts with one batch
         self._average: float | None = None
+        #: Batches of claims that bring what may not start yet, and so take no time.
+        self._refused = 0
         self._held = float(self._most)
 
     def go_by(self, batch_size: int) -> None:
@@ -43,7 +45,17 @@ class ClaimSize:
 
     def share(self, shards: int) -> int:
         """Jobs to claim from each of so many shards."""
-        return max(self._batches // shards, 1) * self._batch_size
+        return max(self._batches // shards, self._refused // shards, 1) * self._batch_size
+
+    def within(self, seconds: float) -> int:
+        """Jobs that start within so many seconds, one batch after the other: one batch at least."""
+        fitting = 1 if self._average is None else self._most if self._average <= 0 else int(seconds / self._average)
+        return min(max(fitting, 1), self._most) * self._batch_size
+
+    def note_refused(self, jobs: int) -> None:
+        """A claim brought so many jobs, of which none might start; 0: some might."""
+        batches = -(-jobs // self._batch_size)
+        self._refused = min(batches * GROWTH, self._most)
 
     def learn(self, performs: int, seconds: float) -> None:
         """A claim took `seconds` for so many performs."""

@@ -13,7 +13,9 @@ from lowkiq.errors import Fenced, OtherLayout
 from lowkiq.handlers.performer import Performer
 from lowkiq.node.leases.claim_numbers import ClaimNumbers
 from lowkiq.node.leases.claim_size import ClaimSize
+from lowkiq.node.leases.gate import Gate
 from lowkiq.node.leases.known import Asked, Claimed, Runner
+from lowkiq.node.places import Places
 from lowkiq.node.runtime import Runtime
 from lowkiq.queue.call import Call
 from lowkiq.queue.claims import Claim, Handed
@@ -37,9 +39,13 @@ class Lease:
     follows from it is checked again under the lock, or by the fence in Redis.
     """
 
-    def __init__(self, shard: Shard, performer: Performer, claim_size: ClaimSize, runtime: Runtime) -> None:
+    def __init__(
+        self, shard: Shard, performer: Performer, claim_size: ClaimSize, runtime: Runtime, gate: Gate | None = None
+    ) -> None:
         self.shard = shard
         self.performer = performer
+        #: Shared by all shards of a queue, too: asks when jobs may start, if there is a rate.
+        self.gate = gate or Gate(performer, runtime)
         #: Shared by all shards of a queue: with thousands, one that learned alone would ask for its few jobs in vain.
         self.claim_size = claim_size
         self.lock = threading.Lock()
@@ -62,6 +68,9 @@ class Lease:
         self.holder: str | None = None
         #: Turns at a time, at most; of an async worker, batches.
         self.concurrency = math.inf
+        #: None: its batches need none.
+        self.places: Places | None = None
+        self._places = runtime.places_of(shard.queue)
         self.follow_worker()
         self._turns: set[Runner] = set()
         #: The claims that are performed, or settled; be it under a lease that was lost.
@@ -76,6 +85,8 @@ class Lease:
         #: Seconds for which threads have performed its jobs, without what they perform just now.
         self.busy_seconds = 0.0
         self.rung_at, self.rung_for = 0.0, math.inf
+        #: When the oldest job that nobody has claimed is due, as far as this node knows (monotonic); for its beat.
+        self.queued_for = math.inf
 
     @property
     def is_current(self) -> bool:
@@ -87,7 +98,13 @@ class Lease:
         """Goes by what the worker's options are now."""
         worker, most = self.performer.worker, ASYNC_CONCURRENCY if self.performer.is_async else math.inf
         self.concurrency = worker.concurrency or most
+        self.places = self._places.limit(worker.max_running)
         self.claim_size.go_by(worker.batch_size)
+
+    def unpark(self) -> None:
+        """Notes that it waits for no place."""
+        if self.places:
+            self.places.unpark(self)
 
     # ── turns at the shard ──────────────────────────────────────────────────────────────────────────────────────────
 
@@ -139,6 +156,7 @@ class Lease:
             self.until = asked_at + self._ttl
             self._numbers = ClaimNumbers()
             self._rests_to = 0
+            self.queued_for = math.inf
 
     def stand_by(self, holder: str) -> bool:
         """Notes that another node has it. Returns whether that is news, and the shard this node's part."""
@@ -241,6 +259,7 @@ class Lease:
             shards,
             made.known,
             performer.check_id,
+            is_closed=self.places is not None,
         )
         if performer.is_loaded_by_user:
             claim = claim._replace(parse=partial(self.load_seated, seat, made.number, claim.parse))

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Sequence
+import time
+from collections.abc import Callable, Collection, Iterator, Sequence
 from typing import Final
 
 import structlog
+from redis.exceptions import RedisError
 
 from lowkiq import clock
+from lowkiq.errors import LowkiqError
 from lowkiq.handlers.context import Context, Progress, enter
-from lowkiq.handlers.retries import loggable
+from lowkiq.handlers.retries import Failures, loggable
 from lowkiq.handlers.stop import Stop
 from lowkiq.job import Job
 from lowkiq.node.counts.times import Ran
@@ -34,8 +37,12 @@ class ThreadClaim(ClaimInHand):
     def __init__(self, lease: Lease, claim: Claim, epoch: str, number: int, thread: Thread) -> None:
         super().__init__(lease, claim, epoch, number, thread)
         self._started = self._done = self._settled = 0
+        #: Seconds that its jobs have taken of the thread, and that nobody has asked for yet.
+        self._seconds = 0.0
         #: Jobs from here on are not to be started: they go back.
         self._end = len(claim.jobs)
+        #: Those before it may start now; the others have to be asked for.
+        self._until = self._end
         #: The batch that is performed now, and since when (monotonic); what it has told; and how it can be ended.
         self.running: Sequence[Job] = ()
         self.running_since = 0.0
@@ -124,10 +131,11 @@ class ThreadClaim(ClaimInHand):
         performer, window = lease.performer, lease.runtime.settings.claim_window
         plain, perform, jobs, size = performer.plain, performer.perform, self._jobs, self._batch_size
         self._begin(seat)
-        place, performs, failures, is_late = seat.place, 0, None, False
-        begun, latest, floor = self._started, since + 2 * window, min(window, SLOW)
+        place, performs, failures = seat.place, 0, None
+        begun, latest, floor = self._started, min(since + 2 * window, self.startable_until), min(window, SLOW)
         slow: list[tuple[int, int, float, float]] = []
         started = before = self.performing_since = now()
+        is_late = started >= self.startable_until
         enter(Context(self))
         while True:  # all that a job costs the node is in this loop, so what it could call is written out here
             with lock:
@@ -136,8 +144,10 @@ class ThreadClaim(ClaimInHand):
                     self.waits_since = before
                 if failures is not None:
                     self._note(failures)
-                last = first + size if size < self._end - first else self._end
+                last = first + size if size < self._until - first else self._until
                 if is_late or first == last or lease.epoch != epoch or before >= lease.until:
+                    lease.busy_seconds += before - started
+                    self.performing_since = math.inf
                     break
                 self._started = last
                 self.running = batch = jobs[first:last]
@@ -165,12 +175,23 @@ class ThreadClaim(ClaimInHand):
         enter(None)
         if performs:
             self.running = ()  # until here it can't be taken back
-            with lock:
-                lease.busy_seconds += before - started
-                self.performing_since = math.inf
-            lease.claim_size.learn(performs, before - started)
-            lease.times.note(self._claimed_at, self._heard_at, self._ran(begun, started, before, slow))
+            self._count(performs, begun, started, before, slow)
         return not is_late
+
+    def take_seconds(self) -> float:
+        """Seconds that its jobs have taken since it was last asked for them."""
+        seconds, self._seconds = self._seconds, 0.0
+        return seconds
+
+    def _count(
+        self, performs: int, begun: int, since: float, ended: float, slow: list[tuple[int, int, float, float]]
+    ) -> None:
+        """Counts what has run, as `_ran` is told of it, in so many batches."""
+        self._seconds += ended - since
+        self.lease.claim_size.learn(performs, ended - since)
+        if self.is_rated:
+            self.note_started(self._jobs[begun : self._done])
+        self.lease.times.note(self._claimed_at, self._heard_at, self._ran(begun, since, ended, slow))
 
     def _ran(self, begun: int, since: float, ended: float, slow: list[tuple[int, int, float, float]]) -> Iterator[Ran]:
         """
@@ -204,9 +225,23 @@ class ThreadClaim(ClaimInHand):
         """Runs the next job alone. Its payloads are loaded only now."""
         self._begin(seat)
         seat.place[0] = self._started + 1
-        if self._load(self._jobs[self._started]):
-            self.perform(-math.inf, seat)
+        at = self._started
+        if self._load(self._jobs[at]):
+            while not self.is_rated or self._is_admitted():
+                self.perform(-math.inf, seat)
+                if not self.is_rated or self._started > at or not self.next_suspect:
+                    break
         seat.end()
+
+    def _is_admitted(self) -> bool:
+        """Returns whether the next suspect may start, as to its rate; else it goes back with the next settle."""
+        try:
+            is_granted = self.ask_gate(1)
+        except (LowkiqError, RedisError):
+            self.give_back()
+            return False
+        time.sleep(max(self.startable_at - clock.monotonic(), 0.0) if is_granted else 0.0)
+        return is_granted
 
     def _load(self, job: Job) -> bool:
         performer = self.lease.performer
@@ -221,7 +256,35 @@ class ThreadClaim(ClaimInHand):
 
     def _give_back(self) -> None:
         self._released += [job.id for job in self._jobs[self._started : self._end]]
-        self._end = self._started
+        self._return_grants(self._jobs[self._started : self._end])
+        self._end = self._until = self._started
+
+    def _unstarted_jobs(self) -> Sequence[Job]:
+        # Of suspects, which run one by one, only the next one is loaded.
+        return self._jobs[self._started : min(self._end, self._started + 1) if self.crowds else self._end]
+
+    def _take_out(self, ids: Collection[str], granted: int) -> Collection[str]:
+        waiting = range(self._started, self._end)
+        kept = [at for at in waiting if self._jobs[at].id not in ids]
+        taken = {self._jobs[at].id for at in waiting if self._jobs[at].id in ids}
+        if self.crowds:
+            self.crowds[self._started : self._end] = [self.crowds[at] for at in kept]
+        self._jobs[self._started : self._end] = [self._jobs[at] for at in kept]
+        self._end = self._started + len(kept)
+        self._until = min(self._started + granted, self._end)
+        return taken
+
+    def _fail(self, job: Job, error: BaseException) -> Failures:
+        enter(Context(self))  # hooks of it may be called in a helper
+        try:
+            return super()._fail(job, error)
+        finally:
+            enter(None)
+
+    def _note(self, failures: Failures) -> None:
+        super()._note(failures)
+        if failures.limited and self.is_rated:
+            self._until = self._started  # what was granted before the far side had enough
 
     def _done_jobs(self) -> Sequence[Job]:
         return self._jobs[self._settled : self._done]

@@ -79,9 +79,10 @@ class Elastic:
         RedisError.
         """
         now, places = redis_time(self._runtime.caller), self._members.placements
-        known = {node.node: self._members.known[node.node] for node in nodes if node.node in self._members.known}
+        told = {node.node: node.loads for node in nodes}
+        known = {name: member for name, member in self._members.known.items() if name in told}
         moved = {shard: place for shard, place in places.items() if now - place.at < REST}
-        loads = {name: self._loads_of(name, member, nodes, moved) for name, member in known.items()}
+        loads = {name: _loads_of(name, member, told[name], moved) for name, member in known.items()}
         found = balance(loads, {name: member.weight for name, member in known.items()}, moved)
         # A place is only for as long as its node is there; and what lies where it should does not need one for ever.
         over = [shard for shard, place in places.items() if place.node not in known or now - place.at > KEPT]
@@ -93,15 +94,6 @@ class Elastic:
                 logger.info("balanced", queue=queue, shard=index, to=place.node, load=place.load)
             if given:
                 self._runtime.incidents.note("balanced", _told(given))
-
-    def _loads_of(
-        self, name: str, member: Member, nodes: Sequence[NodeHealth], moved: Mapping[tuple[str, int], Placement]
-    ) -> dict[tuple[str, int], float]:
-        """The load of each shard that a node has, or is given just now."""
-        told = next(node.loads for node in nodes if node.node == name)
-        shards = {(queue, index) for queue, some in member.owned.items() for index in some} - moved.keys()
-        loads = {(queue, index): told.get(queue, {}).get(index, 0.0) for queue, index in shards}
-        return loads | {shard: place.load for shard, place in moved.items() if place.node == name}
 
     def heirs(self) -> dict[Shard, str]:
         """The nodes that this node's shards go to when it ends, as far as it knows them."""
@@ -137,6 +129,18 @@ class Elastic:
                 holders[lease.shard.index] = lease.holder
         places = {index: place.node for (of, index), place in self._members.placements.items() if of == queue}
         return deal(queue, len(leases), {name: member.weight for name, member in running.items()}, holders, places)
+
+
+def _loads_of(
+    name: str,
+    member: Member,
+    told: Mapping[str, Mapping[int, float]],
+    moved: Mapping[tuple[str, int], Placement],
+) -> dict[tuple[str, int], float]:
+    """The load of each shard that a node has, or is given just now."""
+    shards = {(queue, index) for queue, some in member.owned.items() for index in some} - moved.keys()
+    loads = {(queue, index): told.get(queue, {}).get(index, 0.0) for queue, index in shards}
+    return loads | {shard: place.load for shard, place in moved.items() if place.node == name}
 
 
 def _told(given: Mapping[tuple[str, int], Placement]) -> str:

@@ -20,13 +20,16 @@ from lowkiq.node.leases.claim_in_hand import ClaimInHand
 from lowkiq.node.leases.claim_size import MOST_SHARDS
 from lowkiq.node.leases.lease import Lease
 from lowkiq.node.leases.thread_claim import ThreadClaim
+from lowkiq.node.places import Place, Places
 from lowkiq.node.pool import Pool
+from lowkiq.node.rated import Rated
 from lowkiq.node.round_trip import RoundTrip
 from lowkiq.node.runtime import Runtime
 from lowkiq.node.suspects.isolation import Isolation
 from lowkiq.node.suspects.suspects import Suspects
 from lowkiq.node.tasks.loop_claim import LoopClaim
 from lowkiq.queue.claims import Handed
+from lowkiq.queue.shard import MAX_CLAIM
 from lowkiq.shared_page import MOST_LOOP_SEATS, Seat
 
 #: Seconds between exchanges while jobs run: what ends within one is settled together.
@@ -58,6 +61,12 @@ class Feeder(JobThread):
         #: Shards that have all the places their workers may have, and perhaps more jobs.
         self._full: set[Lease] = set()
         self._unsent: deque[Unsent] = deque()
+        #: Places of claims that are on their way, and those that have no use now.
+        self._taken: dict[Lease, list[Place]] = {}
+        self._spare: dict[Places, list[Place]] = {}
+        self._rated = Rated(runtime, self)
+        #: Claims whose far side has had enough, which Redis is to know.
+        self._resting: deque[ClaimInHand] = deque()
         self._exchanged_at = -math.inf
 
     @property
@@ -69,6 +78,12 @@ class Feeder(JobThread):
     def busy(self) -> int:
         """Batches that run on the loop."""
         return sum(len(claim.batches) for claim in self.in_hand)
+
+    @property
+    def free(self) -> int:
+        """Places on the loop, of the shards that it has."""
+        places = [max(self._places(lease), 0) for lease in self.pool.leases if lease.epoch is not None]
+        return sum(places) if places else 1
 
     def is_inside(self, now: float, seconds: float) -> bool:  # noqa: ARG002 (no job runs on it)
         """Never: it runs no jobs itself."""
@@ -82,7 +97,9 @@ class Feeder(JobThread):
 
     def note_end(self, claim: ClaimInHand) -> None:
         """A batch of it has ended. The thread is woken if it has something to do for that."""
-        if claim.is_ended or claim.lease in self._full:
+        if claim.lease.gate.is_to_rest:
+            self._resting.append(claim)
+        if claim.is_ended or claim.lease in self._full or claim.places or self._resting:
             self.pool.rouse(self)
 
     def note_suspects_end(self, claim: ThreadClaim, seat: Seat) -> None:
@@ -103,11 +120,16 @@ class Feeder(JobThread):
     def _step(self) -> None:
         """One round: settle, claim, start. Or wait."""
         self._send_checkpoints()
+        while self._resting:
+            self._rated.flush(self._resting.popleft())
         now = clock.monotonic()
         if self._hand and not self.is_leaving:
             self._answer(self.pool.glance(self, now))
         ended = [claim for claim in self._hand if claim.is_ended]
+        self._collect_places()
         picked = {} if self.is_leaving else self._pick(ended, now)
+        if self._spare:
+            self._give_places()
         polled = [] if self.is_leaving else self.pool.due_for_poll(now)
         if self._is_quiet or picked:
             self._answer(self.pool.resign(self) if picked else self.pool.hush(self))
@@ -138,14 +160,16 @@ class Feeder(JobThread):
         picked: dict[Lease, int] = {}
         while len(picked) < MOST_SHARDS and (lease := self.pool.pick(now)):
             if lease.has_suspects and (turn_at := self.isolation.busy_until(now)):
+                lease.unpark()
                 self.pool.look(lease, turn_at)
             elif lease.holds(lease.epoch) and not lease.is_wanted:
                 places = self._places(lease)
-                if places > 0 and len(self._seats) > len(picked):
-                    picked[lease] = places * lease.performer.worker.batch_size
-                else:
+                if not (places > 0 and len(self._seats) > len(picked)):
                     self._full.add(lease)
-            # Not ours now: the lease keeper wakes us when it is again.
+                elif lease.places is None or (places := self._get_places(lease, lease.places, places)):
+                    picked[lease] = places * lease.performer.worker.batch_size
+            else:
+                lease.unpark()  # not ours now: the lease keeper wakes us when it is again
         return picked
 
     def _places(self, lease: Lease) -> int:
@@ -153,8 +177,35 @@ class Feeder(JobThread):
         taken = sum(claim.taken for claim in lease.in_hand if isinstance(claim, LoopClaim))
         return int(lease.concurrency) - taken
 
+    def _collect_places(self) -> None:
+        """Collects the places of batches that have ended, and has shards that wait for them be looked at."""
+        for claim in self._hand:
+            if claim.places:
+                used = claim.taken if isinstance(claim, LoopClaim) else int(not claim.is_ended)
+                for place in claim.places[used:]:
+                    self._spare.setdefault(place.owner, []).append(place)
+                claim.places = claim.places[:used]
+        for places, spare in self._spare.items():
+            places.turn(self.pool, len(spare))
+
+    def _get_places(self, lease: Lease, places: Places, wanted: int) -> int:
+        """Gets places for batches of a shard, or has it wait for one."""
+        got = places.take(self._spare.pop(places, []), wanted)
+        if got:
+            self._taken[lease] = got
+            places.unpark(lease)
+        else:
+            places.park(lease, self.pool)
+        return len(got)
+
+    def _give_places(self) -> None:
+        for places, spare in self._spare.items():
+            places.give(spare)
+        self._spare.clear()
+
     def _take_handed(self, lease: Lease, handed: Handed) -> bool:
-        claim = LoopClaim.of_ring(lease, handed, self, self.seat) if self._seats and not self.is_leaving else None
+        may_run = self._seats and not (self.is_leaving or lease.places)
+        claim = LoopClaim.of_ring(lease, handed, self, self.seat) if may_run else None
         lease.leave(self)  # its turns are for threads
         if not claim:
             return False
@@ -167,12 +218,15 @@ class Feeder(JobThread):
             SuspectThread(claim, self._seats.popleft(), self, self._runtime).start()
         elif claim.is_ended:  # nothing of it could be decoded
             pass
-        elif self.isolation.enter(claim):
-            seat = self._seats.popleft()
-            claim.start(seat, lambda: self._end(claim, seat))
-        else:
+        elif not self.isolation.enter(claim):
             claim.give_back()
             claim.is_ended = True
+        elif claim.is_rated and not self._rated.admit(claim, MAX_CLAIM):
+            self.isolation.leave(claim)
+            claim.is_ended = True
+        else:
+            seat = self._seats.popleft()
+            claim.start(seat, lambda: self._end(claim, seat))
 
     def _end(self, claim: LoopClaim, seat: Seat) -> None:
         self.isolation.leave(claim)
@@ -195,7 +249,13 @@ class Feeder(JobThread):
             finally:
                 for settled in trip.settled:
                     self.count(settled)
+                self._collect_places()  # of what has ended since it picked, too
                 self._hand = self.in_hand
+                for claim in trip.claimed:
+                    claim.places = self._taken.pop(claim.lease, ())
+                for places in self._taken.values():  # of claims that have brought nothing
+                    self._spare.setdefault(places[0].owner, []).extend(places)
+                self._taken.clear()
         self._exchanged_at = clock.monotonic()
         for claim in trip.claimed:
             self._begin(claim)

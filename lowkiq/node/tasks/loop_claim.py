@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Sequence
+import math
+from collections.abc import Awaitable, Callable, Collection, Sequence
 from typing import Protocol
 
 from lowkiq import clock
@@ -37,6 +38,7 @@ class LoopClaim(ClaimInHand):
     """Made by the feeder, which starts and settles it; its batches end on the loop."""
 
     thread: Feeder
+    _runs_in_order = False
 
     def __init__(self, lease: Lease, claim: Claim, epoch: str, number: int, thread: Thread) -> None:
         super().__init__(lease, claim, epoch, number, thread)
@@ -103,6 +105,19 @@ class LoopClaim(ClaimInHand):
         if not batches:
             self._end()
 
+    async def until_startable(self, jobs: Sequence[Job]) -> float:
+        """Waits until these jobs may start, and returns until when they may do so (monotonic)."""
+        granted = [self._granted[job.id] for job in jobs if job.id in self._granted]
+        if (wait := max((row.at for row in granted), default=0.0) - clock.monotonic()) > 0:
+            await asyncio.sleep(wait)
+        # Once the far side has had enough, none may any more.
+        return min((row.until for row in granted), default=math.inf) if self.startable_until > 0 else -math.inf
+
+    def return_grants(self, jobs: Sequence[Job]) -> None:
+        """Notes that these jobs, which go back, have not started."""
+        with self._lock:
+            self._return_grants(jobs)
+
     def _stop(self, reason: Stop) -> None:
         for batch in self.batches:
             if reason is not Stop.CANCELLED or self.has_cancelled(batch.running):
@@ -136,7 +151,16 @@ class LoopClaim(ClaimInHand):
 
     def _give_back(self) -> None:
         self._released += [job.id for job in self._unstarted]
+        self._return_grants(self._unstarted)
         self._unstarted = []
+
+    def _unstarted_jobs(self) -> Sequence[Job]:
+        return self._unstarted
+
+    def _take_out(self, ids: Collection[str], granted: int) -> Collection[str]:  # noqa: ARG002 (all start at once)
+        taken = {job.id for job in self._unstarted if job.id in ids}
+        self._unstarted = [job for job in self._unstarted if job.id not in ids]
+        return taken
 
     def _done_jobs(self) -> Sequence[Job]:
         return self._ended
@@ -209,10 +233,14 @@ class TaskBatch:
             self.task.cancel()
 
     async def _run(self) -> Failures | None:
-        if self._claim.is_resting:
+        startable_until = await self._claim.until_startable(self.running) if self._claim.is_rated else math.inf
+        self.running_since = clock.monotonic()  # until here it waited for the loop
+        if self._claim.is_resting or self.running_since >= startable_until:
+            self._claim.return_grants(self.running)
             return Failures(released=[job.id for job in self.running])
         enter(Context(self))
-        self.running_since = clock.monotonic()  # until here it waited for the loop
+        if self._claim.is_rated:
+            self._claim.note_started(self.running)
         performer, jobs = self._claim.lease.performer, list(self.running)
         timeout = self.worker.perform_timeout
         timer = asyncio.get_running_loop().call_later(timeout, self.stop, Stop.TIMED_OUT) if timeout else None

@@ -48,6 +48,7 @@ local function restore()
 --@ parking unpark
 --@ deaths death
 --@ tags left
+--@ lanes left
   free_first(P)
   local restored, buried, due_by = 0, 0, shard_now(P, last_score)
   for _, claim in ipairs(claims_in_hand(P, owner[7])) do
@@ -65,8 +66,9 @@ local function restore()
     if not is_blocked(P, id) then redis.call('ZREM', P .. 'blocked', id) end
   end
   if redis.call('EXISTS', P .. 'due') == 0 then
-    redis.call('UNLINK', P .. 'checkpoints')
+    redis.call('UNLINK', P .. 'checkpoints', P .. 'rules', P .. 'debounced')
     drop_left(P, 'tags')
+    drop_lanes(P)
   end
   drop_left(P, 'claimed_tags')
   return restored, buried
@@ -75,8 +77,9 @@ end
 if is_foreign and not abandoned then note(P, ran and 'death' or 'lease_lost', '', holder) end
 local restored, buried = 0, 0
 local is_moved = string.sub(known_layout or '', -6) == ':moved' -- then all is left to its mover, as it is (moving.lua)
-local has_rare = not is_moved and redis.call('EXISTS', P .. 'claim', P .. 'asides', P .. 'behind', P .. 'cancels', P .. 'checkpoints',
-  P .. 'claimed_tags', P .. 'tags', P .. 'paused', P .. 'blocked') > 0
+local has_rare = not is_moved and redis.call('EXISTS', P .. 'claim', P .. 'asides', P .. 'behind', P .. 'cancels',
+  P .. 'checkpoints', P .. 'claimed_tags', P .. 'tags', P .. 'paused', P .. 'blocked', P .. 'tenants', P .. 'rules',
+  P .. 'debounced') > 0
 if has_rare then restored, buried = restore() end
 
 -- TIME keeps epochs rising (I2) even when Redis has lost its last writes.

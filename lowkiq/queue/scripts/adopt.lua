@@ -6,6 +6,8 @@
 --@ moving feeder sides
 --@ payloads kind split get add fold zadd_lowest bulk_write
 --@ tags add
+--@ lanes hint again
+--@ fewer put keep start
 local P, what = KEYS[1], ARGV[4]
 local refusal = check_feeder(P, ARGV[1], ARGV[2], ARGV[3])
 if refusal then return refusal end
@@ -24,6 +26,12 @@ local function merge(payloads, id, at, record)
   end
 end
 
+-- What is left of a queued id whose rule is to keep one payload: pushes to either shard had but those there.
+local function keep_by_rule(id)
+  local keep = string.match(redis.call('HGET', P .. 'rules', id) or '', ':(.+)$')
+  if keep and redis.call('HGET', P .. 'payloads', id) == '*' then keep_one(P, id, keep) end
+end
+
 local function adopt_jobs(index, payloads)
   local ids, due, records = {}, {}, {}
   for row = 1, count do ids[row] = word(row, 1) end
@@ -37,6 +45,8 @@ local function adopt_jobs(index, payloads)
         redis.call('ZADD', P .. index, 'GT', at, id)
       else
         redis.call('ZADD', P .. index, at, id)
+        hint(P, id, at)
+        keep_by_rule(id)
       end
     elseif record ~= '*' and record ~= '' then -- else somebody has deleted it meanwhile
       due[#due + 1], due[#due + 2] = at, id
@@ -86,6 +96,41 @@ local function adopt_notes(id, number, notes)
   redis.call('HSET', P .. 'tracks', id, number)
 end
 
+-- An id that waited for a pause in its pushes: one that was pushed here since moves it, as far as it may be moved.
+local function adopt_debounced(id, mark)
+  local at, latest = string.match(mark, '^(%S+) (%S+)$')
+  if not at or tonumber(redis.call('ZSCORE', P .. 'due', id)) ~= tonumber(at) then return end
+  local moved = string.match(redis.call('HGET', P .. 'debounced', id) or '', '^(%S+)')
+  if moved and tonumber(moved) > tonumber(at) then
+    at = tonumber(moved) < tonumber(latest) and moved or latest
+    redis.call('ZADD', P .. 'due', at, id)
+    hint(P, id, at)
+  end
+  redis.call('HSET', P .. 'debounced', id, at .. ' ' .. latest)
+end
+
+-- The tenant of an id, unless it was pushed here for another since.
+local function adopt_tenant(id, tenant)
+  tenant_again(P, id, tenant)
+  local due = redis.call('ZSCORE', P .. 'due', id)
+  if due then hint(P, id, due) end
+end
+
+-- Until when an id does not start again. No claim of this shard has noted that of any yet.
+local function adopt_spaced(id, until_at)
+  redis.call('ZADD', P .. 'spaced', 'GT', until_at, id)
+  local longest = math.ceil(until_at - redis.call('TIME')[1])
+  if redis.call('PTTL', P .. 'spaced') < longest * 1000 then redis.call('EXPIRE', P .. 'spaced', longest + SPARE) end
+end
+
+local ADOPTS = {
+  debounced = adopt_debounced, tenants = adopt_tenant, spaced = adopt_spaced,
+  rules = function(id, rule)
+    put_rule(P, id, rule)
+    keep_by_rule(id)
+  end,
+}
+
 local kinds = {}
 for _, side in ipairs(SIDES) do kinds[side[1]] = side[2] end
 if what == 'due' then
@@ -103,6 +148,8 @@ else
       adopt_notes(id, value, word(row, 3))
     elseif what == 'tags' or what == 'morgue:tags' then
       add_tags(P, what, id, value)
+    elseif ADOPTS[what] then
+      ADOPTS[what](id, value)
     elseif kinds[what] == 'zset' then
       redis.call('ZADD', P .. what, 'NX', value, id)
     else

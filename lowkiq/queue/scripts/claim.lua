@@ -5,7 +5,8 @@
 -- KEYS  1 shard prefix
 -- ARGV  1 node, 2 epoch, 3 number of this claim, 4 layout, 5 most jobs, 6 most payloads of a job, 7 most payloads in
 --       all (its last job may exceed it), 8 most bytes (its last payload may), 9 numbers of the owner's claims of the
---       shard, in hand or on their way, each with a space before and after it; '' for none
+--       shard, in hand or on their way, each with a space before and after it; '' for none, and if it is to stay closed, as a job needs a place before it
+--       runs (places.lua), a 10th
 -- returns {now, next due or '', {for each job: id, its record in the claim (claimed.lua), or of several payloads
 --       {"perform_in:retry_count", payload, score, payload, score ...}}, when the last one is due, in microseconds; then
 --       if they are suspects, for each its deaths in a crowd after the first, up to 16; and if any has a checkpoint, or
@@ -25,6 +26,7 @@ local FIRST_STEP, LAST_STEP = 4, 32 -- payloads read at a time: a thousand large
 --@ claimed running set_aside
 --@ parking park
 --@ holding park
+--@ fewer spaced start
 --@ notes note
 
 local FEW = 16 -- jobs that a claim of few looks at
@@ -81,6 +83,16 @@ local function read_lowest(source, most, most_bytes)
   end
 end
 
+-- Queues without tenants need nothing of this, and make none of it.
+local function by_lanes()
+--@ turns claim
+  return {
+    find = find_fairly,
+    move = move_hints,
+    serve = serve_lanes,
+  }
+end
+
 local P, node, epoch, number, layout = KEYS[1], ARGV[1], ARGV[2], ARGV[3], ARGV[4]
 local limit, max_payloads = tonumber(ARGV[5]), tonumber(ARGV[6])
 local max_in_all, max_bytes = tonumber(ARGV[7]), tonumber(ARGV[8])
@@ -91,7 +103,8 @@ if layout_refusal then return layout_refusal end
 if tonumber(number) <= last_claim then return refuse('STALE', 'claim ' .. last_claim .. ' came later') end
 -- Rare ones; one command tells that there is none of them.
 local has_rare = redis.call('EXISTS', P .. 'claim', P .. 'crashes', P .. 'retries', P .. 'asides', P .. 'checkpoints',
-  P .. 'tags', P .. 'watch', P .. 'tracks', P .. 'paused', P .. 'held', P .. 'feeders') > 0
+  P .. 'tags', P .. 'watch', P .. 'tracks', P .. 'paused', P .. 'held', P .. 'lanes', P .. 'lanes_later', P .. 'rules',
+  P .. 'spaced', P .. 'debounced', P .. 'feeders') > 0
 if has_rare and redis.call('EXISTS', P .. 'paused', P .. 'feeders') > 0 then return refuse('PAUSED', 'nothing is claimed') end
 local has_others = has_rare and redis.call('EXISTS', P .. 'claim', P .. 'asides') > 0
 local others = has_others and claims_in_hand(P, last_claim) or {}
@@ -104,28 +117,42 @@ local has_retries = has_rare and redis.call('EXISTS', P .. 'retries') == 1
 local has_checkpoints = has_rare and redis.call('EXISTS', P .. 'checkpoints') == 1
 
 local now = shard_now(P, last_score)
+local has_lanes = has_rare and redis.call('EXISTS', P .. 'lanes', P .. 'lanes_later') > 0
+local lanes = has_lanes and by_lanes()
+local find = lanes and lanes.find or find_due
 -- The last claim is open no more. (It comes first, since it frees: so claims go on when memory is full.)
 redis.call('HDEL', P .. 'owner', 'open')
-if tonumber(last_score) > now then follow_clock_back(P, now, tonumber(last_score), seen) end
-local ids, count, first, last, next_due = find_due(P, now, limit)
+if tonumber(last_score) > now then
+  local moved = follow_clock_back(P, now, tonumber(last_score), seen)
+  if lanes then lanes.move(P, moved) end
+end
+local ids, count, first, last, next_due = find(P, now, limit)
 if has_others then
   local running = count > 0 and ids_of(others) or {} -- few: what lasts is one batch
   set_aside(P, last_claim, number)
   local parked = park_running(P, ids, count, running)
-  if parked > 0 then ids, count, first, last, next_due = find_due(P, now, count - parked) end
+  if parked > 0 then ids, count, first, last, next_due = find(P, now, count - parked, ids) end
 end
 local has_held = has_rare and redis.call('EXISTS', P .. 'held') == 1
 if has_held and count > 0 then
   local parked = park_held(P, ids, count)
-  if parked > 0 then ids, count, first, last, next_due = find_due(P, now, count - parked) end
+  if parked > 0 then ids, count, first, last, next_due = find(P, now, count - parked, ids) end
+end
+local clock = has_rare and now_us()
+local has_spaced = has_rare and is_any_spaced(P, clock)
+if has_spaced and count > 0 then
+  local off = put_off(P, ids, count, now, clock)
+  if off > 0 then ids, count, first, last, next_due = find(P, now, count - off, ids) end
 end
 if count == 0 then
+  next_due = next_due or known(redis.call('ZRANGE', P .. 'due', 0, 0, 'WITHSCORES')[2] or '')
   local marks = {'claim', number}
   -- There may be more to do, where all that it looked at was parked.
   if next_due == '' or tonumber(next_due) > tonumber(stamp(now)) then
     marks[3], marks[4] = 'waiting', next_due == '' and 'inf' or next_due
   end
-  if not (has_others or has_held) then marks[5], marks[6] = 'open', epoch .. ' ' .. number end
+  local is_open = not (has_others or has_held or has_spaced or ARGV[10])
+  if is_open then marks[5], marks[6] = 'open', epoch .. ' ' .. number end
   redis.call('HSET', P .. 'owner', unpack(marks))
   return {stamp(now), next_due, {}, '0'}
 end
@@ -135,7 +162,7 @@ if has_crashes then count, crowds = part_suspects(P, ids, count) end
 local last_due = math.floor(math.max(last, 0) * 1000000 + 0.5)
 local last_due_text = string.format('%.0f', last_due)
 local old = 0
-if last - first >= SPAN / 1000000 then old = redis.call('ZCOUNT', P .. 'due', '-inf', stamp(last_due - SPAN)) end
+if last - first >= SPAN / 1000000 then old = lanes and count or redis.call('ZCOUNT', P .. 'due', '-inf', stamp(last_due - SPAN)) end
 redis.call('HSET', P .. 'owner', 'claim', number, 'last_due', last_due_text)
 -- What is claimed, as an id, its record, the next id ...; and what is returned of an id with several payloads, by the
 -- place of its record.
@@ -209,7 +236,7 @@ end
 if claimed > 0 then redis.call('RPUSH', P .. 'claim', unpack(found, 1, claimed)) end
 for _, several_of_one in ipairs(to_move) do move_several(unpack(several_of_one)) end
 if has_retries then redis.call('ZREM', P .. 'retries', unpack(ids, 1, taken)) end
-if staying == 0 then
+if staying == 0 and not lanes then
   -- What was taken is the lowest of the index, so a range by rank does for all of it at once.
   redis.call('ZREMRANGEBYRANK', P .. 'due', 0, taken - 1)
   redis.call('HDEL', P .. 'payloads', unpack(ids, 1, taken))
@@ -221,6 +248,7 @@ elseif staying < taken then
   redis.call('ZREM', P .. 'due', unpack(gone))
   redis.call('HDEL', P .. 'payloads', unpack(gone))
 end
+if lanes then lanes.serve(P, now, ids, taken, stays) end
 
 -- The tags of what is taken; what stays behind keeps them, too.
 local tagged = {}
@@ -236,6 +264,12 @@ if has_rare and claimed > 0 and redis.call('EXISTS', P .. 'tags') == 1 then
       end
     end
   end
+end
+
+if has_rare and claimed > 0 and redis.call('EXISTS', P .. 'rules', P .. 'debounced') > 0 then
+  local started = {}
+  for i = 1, claimed, 2 do started[#started + 1] = found[i] end
+  note_starts(P, started, clock)
 end
 
 if has_rare and is_noting(P) then

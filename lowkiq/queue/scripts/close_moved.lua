@@ -4,12 +4,14 @@
 -- ARGV  1 the mover, 2 epoch
 -- returns 1, or 0 if it holds something   errors: FENCED, INVALID (it is not marked)
 --@ moving mover sides
+--@ lanes left
 local P = KEYS[1]
 local meta = redis.call('HMGET', P .. 'meta', 'layout', 'closed')
 if meta[2] then return 1 end
 local refusal = fence_mover(P, ARGV[1], ARGV[2])
 if refusal then return refusal end
-local names = {P .. 'due', P .. 'morgue', P .. 'payloads', P .. 'morgue:payloads'}
+drop_lanes(P) -- hints that were wrong, some at a time
+local names = {P .. 'lanes', P .. 'lanes_later', P .. 'due', P .. 'morgue', P .. 'payloads', P .. 'morgue:payloads'}
 for _, side in ipairs(SIDES) do names[#names + 1] = P .. side[1] end
 if redis.call('EXISTS', unpack(names)) > 0 then return 0 end
 

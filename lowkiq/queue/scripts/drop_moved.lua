@@ -4,6 +4,7 @@
 -- ARGV  1 the mover, 2 epoch, 3 what it is (pack.lua), then ids; of payloads: id, payload, id, payload ...
 -- returns how many   errors: FENCED, INVALID (it is not marked)
 --@ moving mover sides
+--@ lanes drop
 local P, what = KEYS[1], ARGV[3]
 local refusal = fence_mover(P, ARGV[1], ARGV[2])
 if refusal then return refusal end
@@ -28,6 +29,9 @@ if what == 'due' or what == 'morgue' then
   dropped = 0
   drop('HDEL', P .. (what == 'due' and 'payloads' or 'morgue:payloads'), ids)
   return dropped
+end
+if what == 'tenants' then
+  for _, id in ipairs(ids) do drop_hint(P, id) end
 end
 for _, side in ipairs(SIDES) do
   if side[1] == what then drop(side[2] == 'zset' and 'ZREM' or 'HDEL', P .. what, ids) end

@@ -1,9 +1,10 @@
 -- push: put payloads into the queue. Repeating it while they are still queued changes nothing but the counters.
 -- KEYS  shard prefixes, e.g. lowkiq:{orders:7}: (on Cluster one)
 -- ARGV  1 layout (shards_count), 2 how many words a job has: 2 if all scores and times are the default and none has tags,
---       4 if none has tags, else 5, then if there are several keys the number of jobs for each of them, and then for each
---       job: id, payload, score ('' = after the last default one), perform_in ('' = now, '+' and seconds = so long after
---       now), tags (tags.lua)
+--       4 if none has tags, else 5; one more, 3 or 6, if any has a tenant; 7 if any runs less often; then if there are
+--       several keys the number of jobs for each of them, and then for each job: id, payload, score ('' = after the last
+--       default one), perform_in ('' = now, '+' and seconds = so long after now), tags (tags.lua), tenant (lanes.lua), how
+--       it runs less often (fewer.lua)
 -- returns {new, merged} of all together, and if there are several keys the error of the first one that has refused its
 --       jobs, and that of all that were moved, with their places: the others have theirs   errors: LAYOUT (the queue has
 --       another shards_count), NEWER (and a layout of a newer Lowkiq), RESHARDED (the shard was moved to that layout)
@@ -59,6 +60,7 @@ end
 --@ payloads add bulk_write chunk
 --@ tags add drop
 --@ notes note
+--@ fewer parse rule due keep
 local width, clock = tonumber(ARGV[2]), now_us()
 
 -- Most pushes have default scores and times, and none of their ids is queued: how many the index takes tells it.
@@ -76,11 +78,21 @@ local function push_new(P, at, count, first)
     if byte == 0 or i == 1 then bytes = string.sub(compact(us, ''), 1, 3) end
     due[i], due[i + 1] = digits .. ONES[one], id
     payloads[i], payloads[i + 1] = id, bytes .. string.char(byte) .. ARGV[at + 1]
-    at = at + 2
+    at = at + width
   end
   if bulk_zadd(P .. 'due', due, count * 2) < count then return false end
   bulk_hset(P .. 'payloads', payloads, count * 2)
   return true
+end
+
+-- Few pushes have tenants, or move ids that have: all that they need is made here.
+local lanes
+
+local function by_lanes()
+  if lanes then return lanes end
+--@ lanes join hint
+  lanes = {join = join_lanes, hint = hint}
+  return lanes
 end
 
 -- Puts `count` jobs, whose first word is ARGV[at], into the queue one after the other. Returns how many of them are new,
@@ -109,9 +121,10 @@ local function push_each(P, at, count, now, last_score, was_set_back, is_noted)
   end
 
   for number = 1, count do
-    local id, payload, given, perform_in, tags = ARGV[at], ARGV[at + 1], '', '', ''
-    if width > 2 then given, perform_in = ARGV[at + 2], ARGV[at + 3] end
+    local id, payload, given, perform_in, tags, fewer = ARGV[at], ARGV[at + 1], '', '', '', nil
+    if width > 3 then given, perform_in = ARGV[at + 2], ARGV[at + 3] end
     if width > 4 then tags = ARGV[at + 4] end
+    if width > 6 and ARGV[at + 6] ~= '' then fewer = parse_fewer(ARGV[at + 6]) end
     at = at + width
     -- Each job has a place behind all that came before it, whatever its score. It is due there, or so long after it; if
     -- the clock was set back, that lies ahead, and its place is by the clock.
@@ -126,8 +139,24 @@ local function push_each(P, at, count, now, last_score, was_set_back, is_noted)
       add_tags(P, 'tags', id, tags)
     end
     if is_noted then note(P, 'pushed', id, '', is_queued and 'merged' or '') end
+    local moves_to = nil
+    if fewer then
+      set_rule(P, id, fewer)
+      if perform_in == '' then moves_to = fewer_due(P, id, fewer, place, is_queued) end
+    end
     if is_queued then
-      payloads_add(P .. 'payloads', id, score, payload)
+      if fewer and fewer.keeps_one then
+        keep_one(P, id, fewer.keep, score, payload)
+      else
+        payloads_add(P .. 'payloads', id, score, payload)
+      end
+      if moves_to then
+        redis.call('ZADD', P .. 'due', stamp(moves_to), id)
+        by_lanes().hint(P, id, stamp(moves_to))
+        earliest = math.min(earliest, moves_to)
+      end
+    elseif moves_to then
+      queue(id, stamp(moves_to), moves_to, score .. ':' .. payload)
     elseif perform_in ~= '' then
       if string.sub(perform_in, 1, 1) == '+' then perform_in = stamp(place + perform_in * 1000000) end
       queue(id, perform_in, tonumber(perform_in) * 1000000, score .. ':' .. payload)
@@ -159,17 +188,18 @@ local function push(P, at, count)
   local new, first = count, math.max(last_before + 1, now)
   local last_score, earliest = first + count - 1, first
   -- A lone job has been tried above.
-  local may_be_new = width == 2 and not was_set_back and (count > 1 or SHARDS > 1)
+  local may_be_new = width < 4 and not was_set_back and (count > 1 or SHARDS > 1)
   if is_noted or not (may_be_new and push_new(P, at, count, first)) then
     new, last_score, earliest = push_each(P, at, count, now, last_before, was_set_back, is_noted)
   end
+  if width == 3 or width > 5 then by_lanes().join(P, at, count, width, width == 3 and 2 or 5) end
   last_score = math.max(last_score, now)
   -- Redis itself would print these numbers in ten times the time.
   local scored, counted = string.format('%d', last_score), string.format('%d', pushed + count)
   redis.call('HSET', P .. 'meta', 'last_score', scored, 'pushed', counted)
   if new < count then redis.call('HINCRBY', P .. 'meta', 'merged', count - new) end
   if seen_before then see(P, now, was_set_back, tonumber(seen_before)) end
-  if new > 0 then ring(P, earliest, was_set_back and now or last_score) end
+  if earliest < math.huge then ring(P, earliest, was_set_back and now or last_score) end
   return nil, new
 end
 

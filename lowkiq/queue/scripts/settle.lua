@@ -5,7 +5,9 @@
 -- ARGV  1 node, 2 epoch, 3 number of the claim, 4 what becomes of the jobs not named: 'keep', 'ack' or 'release',
 --       5 '1' if any of those may hold several payloads; then lists, each with its length in front:
 --       spoiled (payloads that can't be decoded): id, payload, error · acked: id · released: id ·
---       failed: id, retry_count, delay in seconds, error · snoozed: id, delay in seconds · ended: id, error, fate (below)
+--       failed: id, retry_count, delay in seconds, error · snoozed: id, delay in seconds, 'snoozed' or, of one that has not
+--       run, as its rate did not let it, 'limited' · ended: id, error, fate (below) · ran, which may be left out: those of
+--       the released that had started
 -- returns {acked, failed, buried, next due or '', now}   errors: FENCED, INVALID (a number can't be one)
 
 -- Most settles end a claim of which every job is done, and had one payload. They are done here, before functions are made
@@ -19,7 +21,7 @@ if #ARGV == 11 and ARGV[4] == 'ack' and ARGV[5] == '0' then
   local now = time[1] * 1000000 + time[2]
   local is_usual = is_ours and last_score <= now
     and redis.call('EXISTS', P .. 'crashes', P .. 'errors', P .. 'cancels', P .. 'checkpoints', P .. 'claimed_tags', P .. 'watch',
-      P .. 'tracks') == 0
+      P .. 'tracks', P .. 'tenants', P .. 'rules') == 0
   if is_usual then
     local acked = redis.call('LLEN', P .. 'claim') / 2
     -- The first write is one that Redis does not refuse when memory is full.
@@ -35,10 +37,12 @@ end
 --@ shard clock owner oom
 --@ claimed find restore newer acquit forget over never
 --@ parking unpark
+--@ fewer unspace
 --@ cancelling mark
 --@ payloads fold
 --@ bell oldest_due
 --@ notes note all
+--@ lanes forget
 local P = KEYS[1]
 local refusal, last_claim = fence(P, ARGV[1], ARGV[2])
 if refusal then return refusal end
@@ -59,9 +63,13 @@ for i = at + 1, at + ARGV[at] * 4, 4 do
   end
 end
 at = at + 1 + ARGV[at] * 4
-for i = at + 2, at + ARGV[at] * 2, 2 do
+for i = at + 2, at + ARGV[at] * 3, 3 do
   if not is_finite(ARGV[i]) then return refuse('INVALID', 'delay ' .. ARGV[i] .. ' of a snoozed job') end
 end
+
+for _ = 1, 2 do at = at + 1 + ARGV[at] * 3 end
+local ran = {}
+for i = at + 1, #ARGV do ran[ARGV[i]] = true end
 
 local acked, failed, buried = 0, 0, 0
 
@@ -99,7 +107,7 @@ local is_known_elsewhere
 local function is_any_known_elsewhere()
   if is_known_elsewhere == nil then
     is_known_elsewhere = redis.call('EXISTS', P .. 'crashes', P .. 'errors', P .. 'behind', P .. 'cancels',
-      P .. 'checkpoints', P .. 'claimed_tags') > 0
+      P .. 'checkpoints', P .. 'claimed_tags', P .. 'tenants', P .. 'rules') > 0
   end
   return is_known_elsewhere
 end
@@ -122,6 +130,7 @@ end
 local function give_back(id)
   local perform_in, retry_count, held = take(id)
   if held then requeue(P, id, held, perform_in, retry_count) end
+  if held and not ran[id] then unspace(P, id) end
   if held then note(P, 'released', id, ARGV[1]) end
 end
 
@@ -143,12 +152,12 @@ local function fail(id, retry_count, delay, error)
 end
 
 -- Not a failure: all but the due time stays as it was, and what was pushed meanwhile comes along.
-local function snooze(id, delay)
+local function snooze(id, delay, kind)
   local _, retry_count, held = take(id)
   if not held then return end
   requeue(P, id, held, due_after(delay), retry_count)
-  acquit(P, id)
-  note(P, 'snoozed', id, ARGV[1])
+  if kind == 'snoozed' then acquit(P, id) else unspace(P, id) end
+  note(P, kind, id, ARGV[1])
 end
 
 local function note_burial(id, error)
@@ -172,7 +181,7 @@ local function split_off(id, held)
     local lowest = redis.call('ZPOPMIN', P .. 'claim:' .. id)
     payload, score = lowest[1], lowest[2]
     requeue(P, id, '*', due_after(0), -1)
-    payloads_fold(P .. 'payloads', id)
+    if redis.call('HGET', P .. 'payloads', id) == '*' then payloads_fold(P .. 'payloads', id) end
   else
     score, payload = split(held)
   end
@@ -283,7 +292,7 @@ if claim then
   each(ack, 1)
   each(give_back, 1)
   each(fail, 4)
-  each(snooze, 2)
+  each(snooze, 3)
   each(finish, 3)
   if ARGV[4] == 'ack' and (records or ARGV[5] == '1') then
     open_claim()
@@ -317,6 +326,7 @@ if claim then
   end
   if ARGV[4] == 'release' then restore_claim(P, now, claim, {}) end
   unmark(P, over)
+  forget_tenants(P, over)
   if acked > 0 then redis.call('HINCRBY', P .. 'meta', 'processed', acked) end
   if failed > 0 then redis.call('HINCRBY', P .. 'meta', 'failed', failed) end
 end

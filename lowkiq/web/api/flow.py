@@ -5,6 +5,8 @@ from __future__ import annotations
 from starlette.concurrency import run_in_threadpool
 
 from lowkiq.errors import SettingsError
+from lowkiq.queue.call import redis_time
+from lowkiq.queue.rates import read_waiting
 from lowkiq.web.api.input import Rejected
 from lowkiq.web.api.operation import NO_QUEUE, ApiCall, operation
 from lowkiq.web.api.replies import PauseReply, Resumed, SettingRow, SettingsReply
@@ -84,4 +86,7 @@ def _settings(call: ApiCall) -> SettingsReply:
         )
         for one in options_of(call.view, call.queue)
     }  # fmt: skip
-    return SettingsReply(call.queue, rows)
+    backend = call.view.backend
+    now = redis_time(backend.caller)
+    waiting = read_waiting(backend.caller, backend.namespace, [call.queue], now).get(call.queue)
+    return SettingsReply(call.queue, rows, *(waiting or ()))

@@ -10,6 +10,7 @@ import msgspec
 from starlette.concurrency import run_in_threadpool
 
 from lowkiq.admin.jobs.failures import named
+from lowkiq.admin.limits import read_limits
 from lowkiq.admin.metrics import QueueMetrics
 from lowkiq.admin.past.history import SPANS, TOTAL, read_history
 from lowkiq.admin.past.statistics import number_of, read_statistics
@@ -90,9 +91,12 @@ async def queue(call: ApiCall) -> QueueReply:
     query: QueueQuery = call.query
     snapshot = await call.view.snapshots.get()
     row = snapshot.row(call.queue)
+    backend = call.view.backend
+    limits = await run_in_threadpool(read_limits, backend.caller, backend.namespace, [row.queue], snapshot.live)
     return QueueReply(
         **msgspec.structs.asdict(row),
         shards=[shard for shard in snapshot.shards if shard.queue == row.queue],
+        limit=limits.get(row.queue),
         errors=await run_in_threadpool(_errors, call.view, row.queue) if query.errors else None,
     )
 

@@ -49,6 +49,11 @@ QUEUE_COUNTERS: Final[Sequence[tuple[str, str, Callable[[QueueMetrics], float]]]
     ("lowkiq_jobs_failed", "Tries of jobs that failed.", lambda queue: queue.failed),
     ("lowkiq_payloads_pushed", "Payloads pushed.", lambda queue: queue.pushed),
     ("lowkiq_payloads_merged", "Payloads pushed that joined a job queued already.", lambda queue: queue.merged),
+    (
+        "lowkiq_payloads_superseded",
+        "Payloads dropped, as another one of their id was to be kept.",
+        lambda queue: queue.superseded,
+    ),
 )
 NODE_GAUGES: Final[Sequence[tuple[str, str, Callable[[NodeHealth], float | None]]]] = (
     ("lowkiq_node_up", "1 if the node beats, 0 if two beats were lost.", lambda node: not node.is_late),

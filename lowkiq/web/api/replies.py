@@ -13,6 +13,7 @@ from lowkiq.admin.beats.hands import HandName
 from lowkiq.admin.beats.health import NodeHealth
 from lowkiq.admin.jobs.bulks import Bulk
 from lowkiq.admin.jobs.failures import ErrorGroup
+from lowkiq.admin.limits import Limit
 from lowkiq.admin.metrics import ShardMetrics
 from lowkiq.admin.past.history import Point
 from lowkiq.admin.past.incidents import Incident
@@ -97,6 +98,7 @@ class QueueReply(QueueRow, frozen=True):
     """A queue and its shards."""
 
     shards: list[ShardMetrics]
+    limit: Annotated[Limit | None, Meta(description="Of a queue with max_running: who runs it, and who waits.")] = None
     errors: Annotated[Errors | None, Meta(description="With errors=1.")] = None
 
 
@@ -290,6 +292,8 @@ class SettingsReply(msgspec.Struct, frozen=True):
 
     queue: str
     settings: dict[str, SettingRow]
+    rated: Annotated[int, Meta(description="Jobs that wait for their rate: each is scheduled for its own time.")] = 0
+    rated_until: Annotated[float | None, Meta(description="Unix time of the last of them.")] = None
 
 
 class Matches(msgspec.Struct, frozen=True):

@@ -99,7 +99,7 @@ class SettingsRequest(msgspec.Struct, frozen=True):
 
     set: Annotated[
         dict[str, int | float | str | None],
-        Meta(description="Name → value: concurrency, batch_size, max_retry_count, perform_timeout or log_level."),
+        Meta(description="Name → value: concurrency, batch_size, max_retry_count, perform_timeout, weight, log_level."),
     ] = {}
     unset: Annotated[list[str], Meta(max_length=100, description="Names.")] = []
 
@@ -158,8 +158,8 @@ class ActionRequest(msgspec.Struct, frozen=True):
         Meta(
             description="Of due and retries: perform_now, bury (to the morgue), delete. Of morgue: revive, delete. Of "
             "blocked: retry, skip (without their oldest payload), bury, delete. Of "
-            "due: cancel, which deletes what is queued of the jobs, and asks those that run to stop as well; and hold, "
-            "which keeps ids from being run. Of held: let_go, bury, delete."
+            "due: cancel, which deletes what is queued of the jobs, and asks those that run to stop as well. Of due "
+            "and blocked: hold, which keeps ids from being run. Of held: let_go, bury, delete."
         ),
     ]
     ids: Annotated[

@@ -8,7 +8,19 @@ import msgspec
 from starlette.responses import Response
 from starlette.routing import BaseRoute
 
-from lowkiq.web.api import actions, events, flow, jobs, monitoring, openapi, past, prometheus, resharding, tags
+from lowkiq.web.api import (
+    actions,
+    events,
+    flow,
+    jobs,
+    monitoring,
+    openapi,
+    past,
+    prometheus,
+    resharding,
+    tags,
+    tenants,
+)
 from lowkiq.web.api.operation import JSON, ApiCall, operation
 from lowkiq.web.api.replies import TokenReply
 from lowkiq.web.security.paths import prefix_of
@@ -52,6 +64,7 @@ OPERATIONS: Final = (
     jobs.job,
     jobs.search,
     tags.tags,
+    tenants.tenants,
     actions.act,
     actions.undo,
     flow.pause,

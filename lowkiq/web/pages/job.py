@@ -91,7 +91,7 @@ def build(view: View, visit: Visit) -> Mapping[str, Any]:
         "is_tracked": is_tracked,
         "transitions": transitions,
         "max_retry_count": max_retry_count(view, visit, queue),
-        "when_exhausted": when_exhausted(view, queue),
+        "when_exhausted": when_exhausted(view, visit, queue),
         "shows_payloads": view.payloads,
         "wordings": WORDINGS,
         "harmless": HARMLESS,

@@ -15,6 +15,7 @@ from lowkiq.admin.jobs.previews import Page, Previews
 from lowkiq.admin.jobs.reader import JobPreview
 from lowkiq.admin.jobs.states import FAILURES, STATES, State, counts_of, state_named
 from lowkiq.admin.jobs.tags import TagCount
+from lowkiq.admin.jobs.tenants import TenantBacklog
 from lowkiq.admin.jobs.undo import KEPT_SECONDS
 from lowkiq.admin.words import printable
 from lowkiq.failure import main_line
@@ -41,8 +42,8 @@ ADDRESS: Final = (
 )
 #: Jobs of a page, and groups of errors that are shown.
 JOBS, GROUPS = 25, 12
-#: Tags that the page names, and shards of a queue up to which it does.
-TAGS, MOST_TAGGED_SHARDS = 12, 1_000
+#: Tags that the page names, tenants with the largest backlogs, and shards of a queue up to which it does.
+TAGS, BACKLOGS, MOST_TAGGED_SHARDS = 12, 10, 1_000
 #: Characters of a payload or an error in a line.
 PREVIEW: Final = 120
 
@@ -158,6 +159,7 @@ def jobs_of(view: View, visit: Visit, queue: str) -> dict[str, Any]:
         "undo": None if view.read_only else undo_of(visit.query),
         "undo_seconds": KEPT_SECONDS,
         "tag_counts": _tags(view, visit, queue),
+        "backlogs": _backlogs(view, visit, queue),
         **_errors(None if found.is_narrow else previews, found),
     }
 
@@ -167,6 +169,13 @@ def _tags(view: View, visit: Visit, queue: str) -> Sequence[TagCount]:
     if not visit.is_whole or visit.snapshot.row(queue).shards_count > MOST_TAGGED_SHARDS:
         return ()
     return view.backend.tags(queue, TAGS)
+
+
+def _backlogs(view: View, visit: Visit, queue: str) -> Sequence[TenantBacklog]:
+    """Who has most in the queue, where it gives fair shares."""
+    if not visit.is_whole or visit.snapshot.row(queue).shards_count > MOST_TAGGED_SHARDS:
+        return ()
+    return view.backend.tenants(queue, BACKLOGS)
 
 
 def _errors(previews: Previews | None, found: Filter) -> dict[str, Any]:

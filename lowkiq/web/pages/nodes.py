@@ -110,9 +110,10 @@ def build(view: View, visit: Visit) -> Mapping[str, Any]:
 
 
 def _missing(view: View, visit: Visit, groups: Sequence[Group]) -> list[Missing]:
-    found = [(number, group) for group in groups for number in group.missing]
+    found = [(number, group.size, group) for group in groups for number in group.missing]
+    found += [(number, other.number_of_nodes, Group([other])) for group in groups for other, number in group.away]
     gone = read_gone(view.backend.caller, view.backend.namespace) if found and visit.reads else []
-    return [Missing(number, group.size, _last(number, group, gone)) for number, group in found]
+    return [Missing(number, of, _last(number, group, gone)) for number, of, group in found]
 
 
 def _last(number: int, group: Group, gone: Sequence[NodeHealth]) -> NodeHealth | None:

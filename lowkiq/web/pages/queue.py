@@ -5,9 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any, Final
 
+from lowkiq.admin.limits import Limit, read_limits
 from lowkiq.admin.metrics import ShardMetrics
 from lowkiq.admin.past.history import read_history
 from lowkiq.policies import most_retries, without_limits
+from lowkiq.queue.rates import read_waiting
 from lowkiq.web.pages import statistics
 from lowkiq.web.pages.jobs import address_of, jobs_of
 from lowkiq.web.pages.live import Visit
@@ -40,7 +42,9 @@ def _numbers(view: View, visit: Visit, queue: str) -> dict[str, Any]:
         "charts": charts_of(points, span, visit.snapshot.at, marked(view, visit, span, queue)),
         "address": address_of(visit.query),
         "max_retry_count": max_retry_count(view, visit, queue),
-        "when_exhausted": when_exhausted(view, queue),
+        "when_exhausted": when_exhausted(view, visit, queue),
+        "limit": limit_of(view, visit, queue),
+        **_rate(view, visit, queue),
     }
 
 
@@ -63,10 +67,26 @@ def max_retry_count(view: View, visit: Visit, queue: str) -> int | None:
     return most_retries(without_limits(worker.retry), int(setting.value or 0))
 
 
-def when_exhausted(view: View, queue: str) -> str:
-    """Fate of a job of the queue after its last try."""
-    worker = view.app.workers.get(queue)
-    return "bury" if worker is None else worker.when_exhausted
+def when_exhausted(view: View, visit: Visit, queue: str) -> str:
+    """Fate of a job of the queue after its last try, as people have set it live or else as its worker says."""
+    worker, setting = view.app.workers.get(queue), visit.snapshot.live.get(queue, {}).get("when_exhausted")
+    return str(setting.value) if setting else "bury" if worker is None else worker.when_exhausted
+
+
+def limit_of(view: View, visit: Visit, queue: str) -> Limit | None:
+    """The places of a queue with `max_running`; None without one, and in a tick."""
+    if not visit.reads:
+        return None
+    return read_limits(view.backend.caller, view.backend.namespace, [queue], visit.snapshot.live).get(queue)
+
+
+def _rate(view: View, visit: Visit, queue: str) -> dict[str, Any]:
+    """The rate of its jobs, as people have set it live or else as its worker says; and those that wait for it."""
+    worker, setting = view.app.workers.get(queue), visit.snapshot.live.get(queue, {}).get("rate")
+    rate = setting.value if setting else worker.rate if worker else None
+    caller, namespace = view.backend.caller, view.backend.namespace
+    waiting = read_waiting(caller, namespace, [queue], visit.snapshot.at) if visit.reads else {}
+    return {"rate_of_starts": rate, "rated": waiting.get(queue)}
 
 
 def is_async(view: View, queue: str) -> bool:

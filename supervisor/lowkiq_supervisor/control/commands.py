@@ -15,6 +15,7 @@ from lowkiq_supervisor.errors import CommandRefused
 from lowkiq_supervisor.options import Options
 from lowkiq_supervisor.policy.replacement import Replacement
 from lowkiq_supervisor.policy.roll import Roll
+from lowkiq_supervisor.policy.scale import Scale
 from lowkiq_supervisor.policy.shutdown import Shutdown
 from lowkiq_supervisor.processes.slots import Slot, Slots
 from lowkiq_supervisor.terminal import Terminal
@@ -33,6 +34,7 @@ class Commands:
     slots: Slots
     shutdown: Shutdown
     replacement: Replacement
+    scale: Scale
     report: Report
     terminal: Terminal = field(default_factory=Terminal)
     #: What nodes have asked for: the id of a request → the slot, and the roll that does it or why none does.
@@ -72,26 +74,30 @@ class Commands:
 
     def on_request(self, request: dict[str, Any]) -> dict[str, Any] | None:
         """Act on a request through the control socket. None: the answer comes when everything has ended."""
+        answer: dict[str, Any] | None
         match request.get("command"):
             case "status":
-                return {"ok": True, **self.report.as_json()}
+                answer = {"ok": True, **self.report.as_json()}
             case "ping":
                 state = self.report.overall()
-                return {"ok": True, "state": state.value, "healthy": state in HEALTHY}
+                answer = {"ok": True, "state": state.value, "healthy": state in HEALTHY}
             case "dump":
-                return {"ok": True, "pids": self._dump(), "directory": str(self.options.state_dir)}
+                answer = {"ok": True, "pids": self._dump(), "directory": str(self.options.state_dir)}
             case "quiet":
                 self._quieten()
-                return {"ok": True, "nodes": len(self.slots.nodes)}
+                answer = {"ok": True, "nodes": len(self.slots.nodes)}
             case "restart":
-                return self._restart(request)
+                answer = self._restart(request)
+            case "scale":
+                answer = self.scale.ask(request.get("nodes"))
             case "stop":
                 self.shutdown.drain("asked to stop")
-                return None
+                answer = None
             case other:
                 raise CommandRefused(
-                    f"unknown command {other!r}: status, ping, dump, quiet, restart and stop are known"
+                    f"unknown command {other!r}: status, ping, dump, quiet, restart, scale and stop are known"
                 )
+        return answer
 
     def on_ask(self, slot: Slot, id: str) -> None:
         """A node asks to be replaced, as somebody wants it who is elsewhere: the same as `restart` with its slot."""
@@ -99,7 +105,7 @@ class Commands:
         while len(self._asks) >= MOST_ASKS:
             del self._asks[next(iter(self._asks))]
         if slot not in self.slots.nodes:
-            self._asks[id] = slot, "it is being replaced already"
+            self._asks[id] = slot, "it is replaced already, or goes"
             return
         try:
             self._asks[id] = slot, self._restart({"slot": slot.index})["roll"]

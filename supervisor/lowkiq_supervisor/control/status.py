@@ -13,6 +13,7 @@ from lowkiq_supervisor.events import Events
 from lowkiq_supervisor.options import Options
 from lowkiq_supervisor.policy.limits import rss
 from lowkiq_supervisor.policy.replacement import Replacement
+from lowkiq_supervisor.policy.scale import Scale
 from lowkiq_supervisor.policy.shutdown import Shutdown
 from lowkiq_supervisor.processes.slots import Slot, Slots
 
@@ -40,6 +41,7 @@ class Report:
     slots: Slots
     shutdown: Shutdown
     replacement: Replacement
+    scale: Scale
     events: Events
     #: All that do the work have been ready at the same time: from then on, one that is missing is trouble.
     was_ready: bool = False
@@ -83,8 +85,10 @@ class Report:
                 "uptime": round(time.monotonic() - self._since, 3),
                 "app": self.options.app,
                 "nodes": len(self.slots.nodes),
-                "number_of_nodes": self.options.number_of_nodes,
-                "queues": self.options.queues,
+                "number_of_nodes": len(self.slots.nodes) if self.options.is_elastic else self.options.number_of_nodes,
+                "scale": self.scale.as_json() if self.options.is_elastic else None,
+                "queues": None if self.options.queues is None else list(self.options.queues),
+                "weights": {queue: weight for queue, weight in (self.options.queues or {}).items() if weight},
                 "state_dir": str(self.options.state_dir),
                 "preloaded": self.options.preload,
             },
@@ -113,7 +117,8 @@ class Report:
         }
 
     def _is_missing(self, slot: Slot) -> bool:
-        return not (slot.works or slot.leaving or slot.is_over or slot is self.replacement.current)
+        is_away = not (slot.works or slot.leaving or slot.is_over or slot.joins)
+        return is_away and slot is not self.replacement.current
 
 
 def _why(slot: Slot, now: float) -> str | None:
@@ -121,6 +126,8 @@ def _why(slot: Slot, now: float) -> str | None:
     if slot.start_at is not None and slot.failures:
         wait = max(0.0, slot.start_at - now)
         return f"try {slot.history.failures + 1} in {wait:.0f} s: {slot.why}"
+    if slot.is_surplus:
+        return "goes: there are to be fewer"
     if slot.replaced_for:
         return f"makes room: {slot.replaced_for}"
     return slot.why or None
@@ -142,6 +149,8 @@ def _of_slot(slot: Slot, *, beats: bool = True) -> dict[str, Any]:
         "busy": child.last_beat.busy if child and counts else None,
         "jobs": child.last_beat.jobs if child and counts else None,
         "waits": child.last_beat.waits if child and counts else None,
+        "full": child.last_beat.full / 1000 if child and counts else None,
+        "late": child.last_beat.late / 1000 if child and counts else None,
         "rss": rss(child) if child else None,
         "restarts": max(0, slot.starts - 1),
         "failures": slot.failures,

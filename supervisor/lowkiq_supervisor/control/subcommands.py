@@ -40,7 +40,7 @@ StateDirOption = Annotated[
 
 
 def add_to(cli: typer.Typer) -> None:
-    for command in (status, ping, dump, quiet, restart, stop):
+    for command in (status, ping, dump, quiet, restart, scale, stop):
         cli.command()(_ending_by_code(command))
 
 
@@ -142,6 +142,20 @@ def restart(
     if answer["preloaded"]:
         print("with the preloaded code: to change it, stop and start the supervisor")
     return follow(place, answer["roll"]) if wait else OK
+
+
+def scale(
+    context: typer.Context,
+    nodes: Annotated[str, typer.Argument(metavar="N|auto", help="How many nodes; auto: by the load, in the range.")],
+    *,
+    state_dir: StateDirOption = None,
+) -> int:
+    """Have more or fewer nodes, until the supervisor ends. Those that go drain first; jobs of the others run on."""
+    answer = ask(_place(context, state_dir), "scale", nodes=int(nodes) if nodes.isdecimal() else nodes)
+    before, goal = answer["before"], answer["goal"]
+    print(f"from {before} to {goal} nodes" if before != goal else f"{goal} nodes, as before", end="")
+    print(", by the load from here on" if answer["by_load"] else "")
+    return OK
 
 
 def stop(context: typer.Context, *, state_dir: StateDirOption = None) -> int:

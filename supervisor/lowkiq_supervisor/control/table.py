@@ -64,15 +64,28 @@ def _headline(status: dict[str, Any]) -> Text:
     redis, web = status["redis"], status.get("web")  # a supervisor that runs since before an update tells of no view
     line = Text.assemble(
         "lowkiq ", own["version"], "  supervisor ", str(own["pid"]), "  ", _state(own["state"]),
-        "  up ", duration(own["uptime"]), f"  {own['nodes']} nodes of {own['number_of_nodes']}  app {own['app']}",
+        "  up ", duration(own["uptime"]), f"  {_nodes(own)}  app {own['app']}",
     )  # fmt: skip
     if own.get("queues"):
-        line.append(f"  queues {', '.join(own['queues'])}")
+        weights = own.get("weights") or {}
+        queues = [f"{queue}={weights[queue]}" if queue in weights else queue for queue in own["queues"]]
+        line.append(f"  queues {', '.join(queues)}")
     if redis is not None:
         line.append_text(Text.assemble("  embedded Redis ", _state(redis["state"])))
     if web is not None:
         line.append_text(Text.assemble(f"  web {web['address']} ", _state(web["state"])))
     return line
+
+
+def _nodes(own: dict[str, Any]) -> str:
+    """How many there are, and are to be."""
+    scale = own.get("scale")
+    if not scale:  # they are numbered, or the supervisor runs since before an update
+        return f"{own['nodes']} nodes of {own['number_of_nodes']}"
+    least, most = scale["range"] or (None, None)
+    of = "" if least is None else f" of {least} to {most}, by {'load' if scale['by_load'] else 'hand'}"
+    goal = "" if own["nodes"] == scale["goal"] else f", to be {scale['goal']}"
+    return f"{own['nodes']} {'node' if own['nodes'] == 1 else 'nodes'}{of}{goal}"
 
 
 def _cells(row: dict[str, Any], name: str | None = None) -> list[str | Text]:

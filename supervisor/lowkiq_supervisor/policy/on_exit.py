@@ -47,6 +47,8 @@ class OnExit:
         elif slot.leaving:
             slot.exit()
             self.shutdown.ended(slot, end.code)
+            if slot.is_surplus:
+                self.slots.temporary.remove(slot)
             log.info("ended", **facts)
         elif slot.replaced_for:
             self._end_for_successor(slot, slot.beside or slot, end, facts)
@@ -56,7 +58,7 @@ class OnExit:
             self.replacement.successor_ended(slot, verdict, is_over=verdict.action is Action.FINISH)
         else:
             self._decide(slot, end, facts)
-        if not slot.leaving:  # the end of everything is no news
+        if not slot.leaving or (slot.is_surplus and not self.shutdown.draining):  # the end of everything is no news
             self.end_hooks.ended(slot, child, slot.why)
 
     def no_fork(self, slot: Slot, error: OSError) -> None:

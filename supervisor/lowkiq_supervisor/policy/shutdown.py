@@ -81,7 +81,11 @@ class Shutdown:
 
     def ended(self, slot: Slot, code: int) -> None:
         """A process that was told to end has done so; a node says with FORCED_KILL that it left jobs running."""
-        self._forced |= code == ExitCode.FORCED_KILL and slot is not self._slots.web
+        self._forced |= code == ExitCode.FORCED_KILL and self._counts(slot)
+
+    def _counts(self, slot: Slot) -> bool:
+        """Returns whether its end is one of the supervisor's: not the view's, nor that of one node fewer before."""
+        return slot is not self._slots.web and (self.draining or not slot.is_surplus)
 
     def kill_what_is_overdue(self) -> None:
         """Kill each process that has missed its deadline, whatever that was for."""
@@ -93,7 +97,7 @@ class Shutdown:
             slot.child.kill()
             slot.kill_at = None
             slot.state = State.KILLED
-            self._forced |= slot.leaving and slot is not self._slots.web
+            self._forced |= slot.leaving and self._counts(slot)
 
     def end_companions(self) -> None:
         """End each when all before it have ended: people watch nodes drain, and nodes settle jobs in Redis."""

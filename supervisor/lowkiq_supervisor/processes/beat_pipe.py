@@ -1,8 +1,9 @@
 """
 The beat pipe: a process sends the supervisor its state, one line each, about once a second.
 
-A line is the state, how many threads and tasks are busy, how many jobs have ended, and for how many shards the node
-stands by. Numbers that a line lacks count as 0, and words after them are ignored.
+A line is the state, how many threads and tasks are busy, how many jobs have ended, for how many shards the node stands
+by, how full it is, and by how many milliseconds its oldest queued job is late. Numbers that a line lacks count as 0,
+and words after them are ignored.
 
 In place of a state, a line may have what the node asks for (lowkiq/process/asks.py).
 """
@@ -16,6 +17,8 @@ from typing import NamedTuple
 
 #: In place of a state: the application has the hook node_ended.
 HAS_END_HOOK = "has_node_ended"
+#: The same: it has a splitter of its own, which deals the shards to a fixed number of nodes.
+HAS_SPLITTER = "has_build_splitter"
 #: Bytes of a line that has no end yet.
 MOST_REST = 4096
 
@@ -28,6 +31,10 @@ class Beat(NamedTuple):
     jobs: int = 0
     #: Shards of the node that another one holds.
     waits: int = 0
+    #: Thousandths of its threads that are busy; or of the places on its event loop, if more of those are taken.
+    full: int = 0
+    #: Milliseconds by which the oldest job is late that is due in its shards, as far as the node knows.
+    late: int = 0
 
 
 class BeatWriter:
@@ -74,7 +81,7 @@ class BeatReader:
         self._rest = rest[:MOST_REST]
         words = (line.decode(errors="replace").split() for line in lines)
         return [
-            Beat(found[0], *(int(word) if word.isdecimal() else 0 for word in found[1:4])) for found in words if found
+            Beat(found[0], *(int(word) if word.isdecimal() else 0 for word in found[1:6])) for found in words if found
         ]
 
     def close(self) -> None:

@@ -28,6 +28,7 @@ class Bulletins:
         self.notices: tuple[str, ...] = ()
         self.events: tuple[Event, ...] = ()
         self.answers: tuple[Answer, ...] = ()
+        self.nodes = 0
 
     def died(self, dead: DeadNode) -> None:
         """A node has died, whoever of the others may stand in for it."""
@@ -36,9 +37,8 @@ class Bulletins:
     def of(self, slot: Slot) -> Bulletin:
         """The bulletin of a node here: the last deaths in its place, whenever they were, and recent ones of others."""
         own = tuple((slot.beside or slot).dead_nodes)
-        return Bulletin(
-            (*own, *(dead for dead in self.recent if dead not in own)), self.notices, self.events, self.answers
-        )
+        dead = (*own, *(dead for dead in self.recent if dead not in own))
+        return Bulletin(dead, self.notices, self.events, self.answers, self.nodes)
 
     @property
     def recent(self) -> list[DeadNode]:

@@ -22,7 +22,7 @@ from lowkiq.environment import ExitCode
 from lowkiq.process.parent import die_with, kill_group, killed_by, offer_to_kernel
 from lowkiq.process.signals import disarm
 from lowkiq.shared_page import Bulletin, SharedPage
-from lowkiq_supervisor.processes.beat_pipe import HAS_END_HOOK, Beat, BeatReader, BeatWriter
+from lowkiq_supervisor.processes.beat_pipe import HAS_END_HOOK, HAS_SPLITTER, Beat, BeatReader, BeatWriter
 from lowkiq_supervisor.restart_policy import End
 
 log = structlog.stdlib.get_logger("supervisor")
@@ -42,6 +42,8 @@ class Child:
     page: SharedPage | None = None
     #: The application wants to be told of its end.
     has_end_hook: bool = False
+    #: It has a splitter of its own.
+    has_splitter: bool = False
     #: The bulletin that it was given last.
     told: Bulletin | None = None
     #: When it became ready.
@@ -71,6 +73,7 @@ class Child:
         self.last_sign, self.silent_at, self.last_beat = time.monotonic(), None, beat
         self.beats_heard += 1
         self.has_end_hook |= beat.state == HAS_END_HOOK
+        self.has_splitter |= beat.state == HAS_SPLITTER
 
     @property
     def booted(self) -> bool:

@@ -13,11 +13,11 @@ import structlog
 from setproctitle import setproctitle
 
 from lowkiq.environment import ExitCode
-from lowkiq.errors import LowkiqError, needs_a_person
+from lowkiq.errors import LowkiqError, SettingsError, needs_a_person
 from lowkiq.shared_page import SharedPage
 from lowkiq_supervisor.names import birth_of
 from lowkiq_supervisor.options import Options
-from lowkiq_supervisor.processes.beat_pipe import HAS_END_HOOK
+from lowkiq_supervisor.processes.beat_pipe import HAS_END_HOOK, HAS_SPLITTER
 from lowkiq_supervisor.processes.bulletins import Bulletins
 from lowkiq_supervisor.processes.child import Child, spawn
 from lowkiq_supervisor.processes.slots import Slot, Slots
@@ -40,6 +40,8 @@ class NodeSpec:
     #: Its name for people; numbers begin with 0 here as in NODE_NUMBER, logs and status.
     title: str
     node_number: int
+    #: Of all machines, or if nobody numbers them of this one at the moment.
+    number_of_nodes: int = 1
     environment: Mapping[str, str]
     #: It is to take no jobs, as the others.
     quiet: bool = False
@@ -54,9 +56,11 @@ class NodeSpec:
 
 
 class OnState(Protocol):
-    """Sends the supervisor a state, with numbers of busy threads and tasks, ended jobs, and shards stood by for."""
+    """Sends the supervisor a state, with the numbers of beat_pipe.py."""
 
-    def __call__(self, state: str, busy: int = 0, jobs: int = 0, waits: int = 0) -> None: ...
+    def __call__(
+        self, state: str, busy: int = 0, jobs: int = 0, waits: int = 0, full: int = 0, late: int = 0
+    ) -> None: ...
 
 
 #: Runs a node in a forked child and returns its exit code. Tests put their own in its place.
@@ -65,13 +69,13 @@ RunNode = Callable[[NodeSpec, OnState], int]
 
 def node_slot(
     options: Options,
-    index: int,
     run: RunNode,
     policy: RestartPolicy,
     environment: Mapping[str, str],
     slots: Slots,
     bulletins: Bulletins,
     close_foreign: Callable[[], None],
+    index: int,
 ) -> Slot:
     """The slot of one of the nodes here."""
 
@@ -82,6 +86,7 @@ def node_slot(
             options=options,
             title=slot.title,
             node_number=number,
+            number_of_nodes=max(len(slots.nodes), index + 1) if options.is_elastic else options.number_of_nodes,
             environment={**environment, **own},
             quiet=slots.quiet,
         )
@@ -98,8 +103,10 @@ def node_slot(
         return child
 
     number = options.first_node + index
+    # How many there are changes, where they go by the load or were scaled.
+    is_counted = options.node_range is None and number < options.number_of_nodes
     return Slot(
-        title=f"node {number}/{options.number_of_nodes}",
+        title=f"node {number}/{options.number_of_nodes}" if is_counted else f"node {number}",
         index=index,
         number=number,
         history=RestartHistory(policy),
@@ -129,6 +136,9 @@ def run_node(spec: NodeSpec, on_state: OnState) -> int:
         app = load_app(options.app)
         if app.settings.node_ended is not None:
             on_state(HAS_END_HOOK)
+        if app.settings.build_splitter is not None:
+            refuse_a_splitter(options)
+            on_state(HAS_SPLITTER)
         if app.settings.before_fork is not None and not options.preload:
             log.warning("before_fork_not_called", slot=spec.title, hint="it is called with --preload only")
         # A keyword in the app wins over the environment in the node, but the supervisor's deadline comes first.
@@ -143,7 +153,7 @@ def run_node(spec: NodeSpec, on_state: OnState) -> int:
         node = Node(
             app,
             node_number=spec.node_number,
-            number_of_nodes=options.number_of_nodes,
+            number_of_nodes=spec.number_of_nodes,
             is_elastic=options.is_elastic,
             queues=options.queues,
             threads=options.threads,
@@ -168,6 +178,15 @@ def run_node(spec: NodeSpec, on_state: OnState) -> int:
     return int(node.run())
 
 
+def refuse_a_splitter(options: Options) -> None:
+    """Raises a SettingsError if the number of nodes may change, which a splitter of the application doesn't hear of."""
+    if options.node_range is not None:
+        raise SettingsError(
+            f"--nodes {options.node_range.text} needs nodes that share the shards among themselves, and the "
+            "application's build_splitter deals them to a fixed number: leave that out, or give --nodes a number"
+        )
+
+
 def begin(title: str, environment: Mapping[str, str], beat: Callable[[str], None]) -> OnState:
     """In the forked process, before it runs: environment and title. Returns a beat that also shows in the title."""
     os.environ.update(environment)
@@ -176,12 +195,12 @@ def begin(title: str, environment: Mapping[str, str], beat: Callable[[str], None
     setproctitle(f"lowkiq: {title}")
     shown = ""
 
-    def on_state(state: str, busy: int = 0, jobs: int = 0, waits: int = 0) -> None:
+    def on_state(state: str, busy: int = 0, jobs: int = 0, waits: int = 0, full: int = 0, late: int = 0) -> None:
         nonlocal shown
         line = f"lowkiq: {title} [{state}]" + (f" {busy} busy" if busy else "")
         if line != shown:
             shown = line
             setproctitle(line)
-        beat(f"{state} {busy} {jobs} {waits}")
+        beat(f"{state} {busy} {jobs} {waits} {full} {late}")
 
     return on_state

@@ -60,6 +60,9 @@ class Slot:
     kill_at: float | None = None
     #: Its process is to end for good: it will not be filled again.
     leaving: bool = False
+    #: It was added, or is sent away, while the others run on: there are to be more nodes, or fewer.
+    is_added: bool = False
+    is_surplus: bool = False
     #: Failed too often to be filled again.
     given_up: bool = False
     #: Whether any of its processes has ever been ready.
@@ -122,6 +125,11 @@ class Slot:
     def why(self) -> str:
         """Why its last process ended."""
         return f"{self.last_exit}, {WORDS[self.last_kind]}" if self.last_kind else self.last_exit
+
+    @property
+    def joins(self) -> bool:
+        """True if it is one more, and its first process boots: nothing is missing yet."""
+        return self.is_added and not (self.ever_ready or self.failures)
 
     @property
     def is_over(self) -> bool:

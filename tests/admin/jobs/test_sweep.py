@@ -115,7 +115,7 @@ def test_these_are_all_the_actions_there_are():
         ("scheduled", "perform_now"),
         *itertools.product(("due", "waiting", "scheduled"), ("hold",)),
         *itertools.product(("held",), ("let_go", "bury", "delete")),
-        *itertools.product(("blocked",), ("retry", "skip", "bury", "delete")),
+        *itertools.product(("blocked",), ("retry", "skip", "bury", "delete", "hold")),
         *itertools.product(("morgue",), ("revive", "delete")),
     }
     assert set(get_args(View)) == set(ACTIONS) == set(INDEXED)

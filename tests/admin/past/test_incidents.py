@@ -55,6 +55,12 @@ def test_what_lasts_goes_on_until_it_is_ended_once(ask):
     assert {found.key: found.until for found in ask.read()} == ends
 
 
+def test_the_first_end_lasts_no_longer_than_the_incidents(ask):
+    ask.note(new(lasts=True))
+    ask.end("k")
+    assert 0 < ask.redis.ttl(keys.incidents_ends(ask.namespace)) <= KEPT_SECONDS
+
+
 def test_an_end_is_when_it_was_seen_last_once_and_neither_before_its_beginning_nor_to_come(ask):
     now = redis_time(ask.caller)
     ask.note(*(new(key, lasts=True, at=now - 10) for key in ("a", "early", "ahead")))

@@ -222,6 +222,7 @@ def _register(queue: queues.Queue) -> None:
         shards_count = queue.shards_count
         batch_size = queue.batch_size
         concurrency = queue.concurrency
+        max_running = queue.max_running
         max_retry_count = 0 if queue.blocks else queues.MAX_RETRY_COUNT
         when_exhausted = "block" if queue.blocks else "bury"
 
@@ -229,6 +230,7 @@ def _register(queue: queues.Queue) -> None:
             return 0.1 * (retry_count + 1)
 
         perform_timeout = queue.perform_timeout
+        rate = queue.rate
         isolation = "process" if queue.runs == "in processes" else "thread"
 
         async def on_loop(self, payloads_by_id: dict[str, list[Any]]) -> None:

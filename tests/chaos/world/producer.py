@@ -63,7 +63,12 @@ class Producer:
         self._load = queues.LOADS[os.environ["CHAOS_LOAD"]]
         self._app = Lowkiq(client_pool_size=1)
         self._workers = {
-            queue.name: self._app.worker(queue_name=queue.name, shards_count=queue.shards_count)(lambda _: None)
+            queue.name: self._app.worker(
+                queue_name=queue.name,
+                shards_count=queue.shards_count,
+                fair_by=_tenant_of if queue.is_fair else None,
+                **queue.fewer,
+            )(lambda _: None)
             for queue in self._load.queues
         }
         self._runner = asyncio.Runner()
@@ -228,6 +233,14 @@ class Producer:
 
     def _stop(self, *_: object) -> None:
         self._is_over = True
+
+
+def _tenant_of(id: Any, payload: Any) -> str | int:
+    """A producer has two ids in three as one tenant; now and then an id changes hands, or is one by itself."""
+    number, _, own = id.partition("-")
+    if payload["n"] % 20 == 0:
+        return str(id)
+    return f"{number} and others" if int(own) % 3 else f"{number} of {int(own) % 7}"
 
 
 if __name__ == "__main__":

@@ -6,6 +6,8 @@ import random
 from collections.abc import Mapping
 from typing import Any, Final, Literal, NamedTuple
 
+from lowkiq import Debounce, Rate
+
 MAX_RETRY_COUNT: Final = 4
 #: The share of payloads of a blocking queue that fail once.
 BLOCKS: Final = 0.05
@@ -29,8 +31,25 @@ class Queue(NamedTuple):
     runs: Literal["on threads", "as tasks", "in processes"] = "on threads"
     #: Its first failure blocks a job, until somebody retries it.
     blocks: bool = False
+    #: Batches of it that may run at once, on all nodes.
+    max_running: int | None = None
     #: Seconds that a batch may take.
     perform_timeout: float | None = None
+    #: How many of its jobs may start within a time.
+    rate: Rate | None = None
+    #: Its producers are tenants, with more and with fewer ids, that get equal shares.
+    is_fair: bool = False
+    #: Only the last payload of an id is kept; seconds between two starts of an id; and seconds that it waits for a
+    #: pause in its pushes, at least and at most.
+    keeps_last: bool = False
+    throttle: float | None = None
+    debounce: tuple[float, float] | None = None
+
+    @property
+    def fewer(self) -> dict[str, Any]:
+        """Options of its worker for fewer runs, which producers must know, too."""
+        debounce = Debounce(*self.debounce) if self.debounce else None
+        return {"keep": "last" if self.keeps_last else "all", "throttle": self.throttle, "debounce": debounce}
 
 
 class Trouble(NamedTuple):
@@ -55,8 +74,8 @@ LOADS: Final[Mapping[str, Load]] = {
             Queue("singles", 4, 1, is_scored=True, seconds=(0, 0.01), share=0.15, concurrency=1),
             # Their shards share round trips.
             Queue("quick", 24, 1, is_scored=True, seconds=(0, 0.0005), share=0.15),
-            Queue("batches", 4, 10, is_scored=True, seconds=(0, 0.004), share=0.15),
-            Queue("unscored", 3, 5, is_scored=False, seconds=(0, 0.01), share=0.1, concurrency=5),
+            Queue("batches", 4, 10, is_scored=True, seconds=(0, 0.004), share=0.1),
+            Queue("unscored", 3, 5, is_scored=False, seconds=(0, 0.01), share=0.05, concurrency=5),
             Queue("slow", 6, 2, is_scored=True, seconds=(0, 0.2), share=0.147, concurrency=1),
             # What is pushed to hot ids of one shard waits for their own runs, and others pass by.
             Queue(
@@ -78,6 +97,12 @@ LOADS: Final[Mapping[str, Load]] = {
                 "isolated", 3, 2, is_scored=True, seconds=(0, 0.1), share=0.1, runs="in processes", perform_timeout=2
             ),
             Queue("blocking", 3, 2, is_scored=True, seconds=(0, 0.01), share=0.05, blocks=True),
+            Queue("limited", 4, 2, is_scored=True, seconds=(0, 0.05), share=0.1, max_running=2),
+            Queue("limited-tasks", 2, 1, is_scored=True, seconds=(0, 0.1), share=0.05, runs="as tasks", max_running=3),
+            Queue("rated", 3, 2, is_scored=True, seconds=(0, 0.01), share=0.02, rate=Rate(30, per=10)),
+            Queue("fair", 2, 3, is_scored=True, seconds=(0, 0.02), share=0.1, is_fair=True),
+            Queue("kept", 3, 5, is_scored=True, seconds=(0, 0.05), share=0.1, keeps_last=True),
+            Queue("throttled", 3, 5, is_scored=False, seconds=(0, 0.01), share=0.1, throttle=2, debounce=(0.2, 1)),
             # Longer than a lease.
             Queue("longest", 2, 1, is_scored=True, seconds=(1.1, 2), share=0.003),
         ),
@@ -108,6 +133,16 @@ LOADS: Final[Mapping[str, Load]] = {
         threads=5,
     ),
 }
+
+
+#: Queue → batches of it that may run at once.
+LIMITS: Final = {
+    queue.name: queue.max_running for load in LOADS.values() for queue in load.queues if queue.max_running is not None
+}
+
+
+#: Queue → its rate.
+RATES: Final = {queue.name: queue.rate for load in LOADS.values() for queue in load.queues if queue.rate}
 
 
 def pick(load: Load, rng: random.Random) -> Queue:

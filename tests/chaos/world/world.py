@@ -142,6 +142,9 @@ class World:
         if not self._is_elastic:
             options += ["--node-number", str(machine), "--number-of-nodes", str(total)]
         options += ["--drain-timeout", str(DRAIN), "--degraded", "--state-dir", str(self._directory / f"s{index}")]
+        if index % 2 == 0:  # half of them weigh from the start, all when people set weights
+            named = enumerate(queues.LOADS[self._load].queues)
+            options += ["--queues", ",".join(f"{queue.name}={1 + place % 8}" for place, queue in named)]
         return self._revived(
             f"supervisor-{index}", index, *SUPERVISOR, *options, "-r", "tests.chaos.world.jobs", "--preload"
         )

@@ -75,6 +75,18 @@ MATRIX: Mapping[str, Mapping[str, Any]] = {
         "serviceMonitor": {"enabled": True},
     },
     "autoscaled": AUTOSCALED,
+    "elastic": {"ownership": "elastic"},
+    "elastic, a Deployment of as many pods as others say": {
+        "ownership": "elastic", "workload": "Deployment", "replicas": None,
+        "updateStrategy": {"rollingUpdate": {"maxSurge": 1, "maxUnavailable": 0}},
+    },
+    "elastic, autoscaled": {
+        **AUTOSCALED, "ownership": "elastic", "workload": "Deployment", "prometheusRule": {"enabled": True},
+        "serviceMonitor": {"enabled": True},
+    },
+    "groups, one of them elastic": {
+        "workers": {"a": {"queues": ["A"], "ownership": "elastic", "workload": "Deployment"}, "b": {"queues": ["B"]}},
+    },
     "autoscaled, web open": {
         **AUTOSCALED, "web": {"enabled": True, "noAuth": True}, "serviceMonitor": {"enabled": True}
     },

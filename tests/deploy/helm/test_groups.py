@@ -120,7 +120,7 @@ def test_numbers_count_within_a_group(name: str, pods: int, nodes: int) -> None:
     taken: list[int] = []
     for index in range(pods):
         environ = {"NODE_NUMBER": f"shop-lowkiq-{name}-{index}", "NUMBER_OF_NODES": total}
-        options = Options.resolve(app="shop.jobs", nodes=int(arguments(made)["--nodes"]), environ=environ)
+        options = Options.resolve(app="shop.jobs", nodes=arguments(made)["--nodes"], environ=environ)
         taken += range(options.first_node, options.first_node + options.nodes)
     assert taken == list(range(int(total))) == list(range(pods * nodes))
 
@@ -176,7 +176,10 @@ REFUSALS: list[tuple[dict[str, Any], str]] = [
     ({"a": {}}, "workers.a.queues is missing: name the queues"),
     ({"a": {"queues": ["A", "B"]}, "b": {"queues": ["B"]}}, "workers.b.queues: B is in workers.a already"),
     ({"a": {"queues": ["A", "A"]}}, "workers.a.queues: A is in workers.a already"),
+    ({"a": {"queues": ["A=8", "B"]}, "b": {"queues": ["B=2"]}}, "workers.b.queues: B is in workers.a already"),
     ({"m" * 41: {"queues": ["A"]}}, f"workers.{'m' * 41}: the StatefulSet's name shop-lowkiq-{'m' * 41} has 53 char"),
+    ({"a": {"queues": ["A"], "workload": "Deployment"}}, "workers.a.workload: a Deployment's pods have no numbers"),
+    ({"a": {"queues": ["A"], "replicas": None}}, "workers.a.replicas is missing: numbered nodes must know"),
     ({"a": {"queues": ["A"], "extraArgs": ["--nodes=3"]}}, "workers.a.extraArgs: --nodes is set by the value nodes"),
     ({"a": {"queues": ["A"], "extraArgs": ["--queues=B"]}}, "workers.a.extraArgs: --queues is set by the value queues"),
     ({"a": {"queues": ["A"], "env": [{"name": "NODE_NUMBER"}]}}, "workers.a.env: NODE_NUMBER is the chart's"),
@@ -206,6 +209,7 @@ def test_the_templates_refuse_groups_that_can_t_be(workers: dict[str, Any], mess
         ({"a": {"queues": []}}, "workers.a.queues: Array must have at least 1 items"),
         ({"a": {"queues": ["A", "A"]}}, "workers.a.queues: array items[0,1] must be unique"),
         ({"a": {"queues": ["A,B"]}}, "workers.a.queues.0: Does not match pattern"),
+        ({"a": {"queues": ["A=0"]}}, "workers.a.queues.0: Does not match pattern"),
         ({"a": {"queues": "A"}}, "workers.a.queues: Invalid type. Expected: array, given: string"),
         ({"a": {"queues": ["A"], "nodes": 0}}, "workers.a.nodes: Must be greater than or equal to 1"),
         ({"a": {"queues": ["A"], "redis": {}}}, "workers.a: Additional property redis is not allowed"),

@@ -44,7 +44,7 @@ def test_every_pod_has_its_part_of_the_numbers(replicas: int, each: int) -> None
         taken: list[int] = []
         for index in range(replicas):
             environ = {"NODE_NUMBER": form.format(index), "NUMBER_OF_NODES": total}
-            options = Options.resolve(app="shop.jobs", nodes=here, environ=environ)
+            options = Options.resolve(app="shop.jobs", nodes=str(here), environ=environ)
             taken += range(options.first_node, options.first_node + options.nodes)
         assert taken == list(range(int(total))) == list(range(replicas * each))
 

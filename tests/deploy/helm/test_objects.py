@@ -19,6 +19,7 @@ from tests.deploy.helm.kubernetes_api import KubernetesApi
 THERE, WORLD, EVERYTHING = MATRIX["secrets that are there"], MATRIX["web, for the world"], MATRIX["everything"]
 OPEN, GIVEN = MATRIX["web, open and looked at only"], MATRIX["web, with a token given"]
 POLICY = MATRIX["network policy"]
+ELASTIC = MATRIX["elastic, a Deployment of as many pods as others say"]
 EGRESS = POLICY["networkPolicy"]["egress"]
 DNS = {"ports": [{"port": 53, "protocol": "UDP"}, {"port": 53, "protocol": "TCP"}]}
 TOKEN = {"name": "shop-lowkiq-web", "key": "token"}
@@ -41,6 +42,35 @@ FACTS: Mapping[str, tuple[Mapping[str, Any], Mapping[str, Any]]] = {
     "autoscaled, the numbers are those of the most pods and the replicas are KEDA's": (AUTOSCALED, {
         "StatefulSet spec.replicas": None,
         "StatefulSet env.NUMBER_OF_NODES": "20",
+    }),
+    "elastic nodes have no numbers": ({"ownership": "elastic"}, {
+        "StatefulSet env.NODE_NUMBER": None,
+        "StatefulSet env.NUMBER_OF_NODES": None,
+        "StatefulSet spec.replicas": 2,
+        "StatefulSet spec.serviceName": "shop-lowkiq-headless",
+    }),
+    "nor does a Deployment of them have a service, or a number that isn't named": (ELASTIC, {
+        "Deployment spec.replicas": None,
+        "Deployment spec.serviceName": None,
+        "Deployment spec.podManagementPolicy": None,
+        "Deployment spec.updateStrategy": None,
+        "Deployment spec.strategy": {"type": "RollingUpdate", "rollingUpdate": {"maxSurge": 1, "maxUnavailable": 0}},
+        "Deployment spec.minReadySeconds": 10,
+        "Deployment env.NODE_NUMBER": None,
+        "Deployment args.--nodes": "2",
+        "Service": None,
+        "StatefulSet": None,
+    }),
+    "KEDA scales the Deployment": (MATRIX["elastic, autoscaled"], {
+        "ScaledObject spec.scaleTargetRef": {"apiVersion": "apps/v1", "kind": "Deployment", "name": "shop-lowkiq"},
+        "Deployment/shop-lowkiq spec.replicas": None,
+        "Deployment/shop-lowkiq env.NUMBER_OF_NODES": None,
+        "Pod container.args.0": "nodes",
+    }),
+    "a group may be elastic beside one of numbers": (MATRIX["groups, one of them elastic"], {
+        "Deployment/shop-lowkiq-a env.NUMBER_OF_NODES": None,
+        "StatefulSet/shop-lowkiq-b env.NUMBER_OF_NODES": "4",
+        "Service metadata.name": "shop-lowkiq-b-headless",
     }),
     "pods come together and are replaced one by one": ({}, {
         "StatefulSet spec.podManagementPolicy": "Parallel",

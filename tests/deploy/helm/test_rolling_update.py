@@ -1,6 +1,8 @@
 """
 From four pods to six under load, as a StatefulSet does it: the new ones come at once, then each old one gets TERM, its
 grace, and a successor that counts six. Meanwhile old and new disagree on whose part a shard is.
+
+And a Deployment of pods that nobody numbers: from two to six, back, and through a roll-out.
 """
 
 from __future__ import annotations
@@ -12,6 +14,7 @@ import time
 from collections import defaultdict
 from collections.abc import Callable
 from functools import partial
+from itertools import pairwise
 from typing import Any
 
 import pytest
@@ -22,7 +25,7 @@ from tests.deploy.helm.chart import container, objects, one
 from tests.deploy.helm.containers import Container
 from tests.support import RedisServer, wait_until
 
-Start = Callable[[int, int], Container]
+Start = Callable[..., Container]
 
 BEFORE, AFTER, SHARDS = 4, 6, 24
 IDS = [f"order-{number}" for number in range(120)]
@@ -40,7 +43,7 @@ records = f"{{app.settings.namespace}}:records"
 
 @app.worker(queue_name="orders", shards_count={SHARDS}, batch_size=5)
 def sync(payloads_by_id):
-    node = os.environ["NODE_NUMBER"] + "/" + os.environ["NUMBER_OF_NODES"]
+    node = os.environ.get("NODE_NUMBER", str(os.getpid())) + "/" + os.environ.get("NUMBER_OF_NODES", "?")
     app.redis().rpush(records, json.dumps(["start", node, list(payloads_by_id), time.time()]))
     time.sleep(0.002)
     done = {{id: payloads for id, payloads in payloads_by_id.items()}}
@@ -71,17 +74,18 @@ class Load:
 
 @pytest.fixture
 def start(tmp_path_factory: pytest.TempPathFactory, redis_server: RedisServer, app: Lowkiq) -> Start:
-    """Starts the pod of that ordinal, of a StatefulSet of so many."""
+    """Starts the pod of that ordinal, of a StatefulSet of so many, or of a Deployment."""
     directory = tmp_path_factory.mktemp("pods")  # short, since a unix socket's path is
 
-    def make(ordinal: int, replicas: int) -> Container:
-        values = {"app": "shop", "replicas": replicas, "nodes": 1, "drainTimeout": DRAIN}
+    def make(ordinal: int, replicas: int, **more: str) -> Container:
+        values = {"app": "shop", "replicas": replicas, "nodes": 1, "drainTimeout": DRAIN} | more
         values |= {"redis": {"namespace": app.settings.namespace}}
-        manifest = container(one(objects(values), "StatefulSet"))
+        manifest = container(one(objects(values), more.get("workload", "StatefulSet")))
         own = directory / f"{ordinal}-of-{replicas}"
         own.mkdir()
         (own / "shop.py").write_text(APP)
-        told = {"NODE_NUMBER": f"shop-lowkiq-{ordinal}", "LOWKIQ_REDIS_URL": redis_server.url}
+        told = {} if more else {"NODE_NUMBER": f"shop-lowkiq-{ordinal}"}
+        told["LOWKIQ_REDIS_URL"] = redis_server.url
         return Container(manifest, own, **told).__enter__()
 
     return make
@@ -116,6 +120,60 @@ def test_a_roll_out_from_four_to_six_loses_nothing_keeps_order_and_stalls_no_sha
     stall = longest_stall(records, began, ended + MIN_READY)
     print(f"longest stall {stall:.1f} s")
     assert stall < DRAIN
+
+
+@pytest.mark.long
+@pytest.mark.timeout(300)
+def test_a_deployment_scaled_from_two_to_six_and_back_and_rolled_out_loses_nothing_and_waits_for_no_lease(
+    start: Start, app: Lowkiq
+) -> None:
+    begin = partial(start, replicas=2, ownership="elastic", workload="Deployment")
+    pods, over = [begin(ordinal) for ordinal in range(2)], list[int]()
+    load = None
+    try:
+        until_all_share(app, pods)
+        load = Load(app)
+        wait_until(lambda: len(read_records(app)) > 100)
+        marks = [time.time()]
+        pods += [begin(ordinal) for ordinal in range(2, 6)]  # kubectl scale --replicas=6
+        until_all_share(app, pods)
+        marks.append(time.time())
+        going, pods = pods[2:], pods[:2]
+        for pod in going:  # and back: all four get TERM at once
+            pod.process.terminate()
+        over += [pod.process.wait(60) for pod in going]
+        until_all_share(app, pods)
+        marks.append(time.time())
+        for ordinal in range(6, 8):  # a new image, with maxSurge 1 and maxUnavailable 0
+            pods.append(begin(ordinal))
+            until_all_share(app, pods)
+            over.append(pods.pop(0).end())
+            until_all_share(app, pods)
+        marks.append(time.time())
+        load.end()
+        wait_until(lambda: (row := app.metrics()["orders"]) and row.length + row.busy == 0, within=60)
+    finally:
+        if load:
+            load.end()
+        over += [pod.end() for pod in pods]
+    assert over == [ExitCode.DRAINED] * 8
+    records = read_records(app)
+    assert_each_id_saw_every_version_in_order(records, load.pushed)
+    assert_no_id_ran_at_two_nodes(records)
+    stalls = [longest_stall(records, *span) for span in pairwise(marks)]
+    print("longest stalls: {:.1f} s to six, {:.1f} s to two, {:.1f} s in the roll-out".format(*stalls))
+    assert max(stalls) < app.settings.lease_ttl
+
+
+def until_all_share(app: Lowkiq, pods: list[Container]) -> None:
+    """Waits until all pods are ready, and each has its part of the shards, to within one."""
+    wait_until(lambda: all(map(is_ready, pods)), within=60, every=0.2)
+
+    def do_share() -> bool:
+        parts = [len(node.owned.get("orders", [])) for node in app.nodes().nodes if node.state == "ready"]
+        return len(parts) == len(pods) and sum(parts) == SHARDS and max(parts) - min(parts) <= 1
+
+    wait_until(do_share, within=60, every=0.2)
 
 
 def is_ready(pod: Container) -> bool:

@@ -15,7 +15,7 @@ from lowkiq.environment import SHORTEST_SECRET, Found
 from lowkiq.redis_url import SCHEMES
 from lowkiq.settings import NAME
 from lowkiq_supervisor import parsing
-from tests.deploy.helm.chart import CHART, Refused, at, helm_3, lint_3, objects, render_4
+from tests.deploy.helm.chart import CHART, Refused, at, helm_3, lint_3, objects, one, render_4
 from tests.deploy.helm.installations import WEB, limit
 
 VALUES = yaml.safe_load((CHART / "values.yaml").read_text())
@@ -49,10 +49,13 @@ def test_the_readme_s_links_and_example_are_good() -> None:
         assert (CHART / link).exists(), link
     headings = {heading.lower().replace(" ", "-") for heading in re.findall(r"^#+ (.*)$", README, re.MULTILINE)}
     assert set(re.findall(r"\]\(#([^)]+)\)", README)) <= headings
-    first, _, password = (
+    first, elastic, _, password = (
         yaml.safe_load(text) for text in re.findall(r"^ *```yaml\n(.*?)^ *```", README, re.DOTALL | re.MULTILINE)
     )
     objects({"redis": {"url": ""}}, first)
+    made = objects(elastic)
+    target = one(made, "HorizontalPodAutoscaler")["spec"]["scaleTargetRef"]
+    assert target["name"] == one(made, target["kind"])["metadata"]["name"]
     objects({"redis": {"url": ""}}, password)
 
 
@@ -98,6 +101,13 @@ def test_as_much_as_is_not_refused_is_taken() -> None:
         ({"image": {"tag": ""}}, "image.tag is missing: name one that is never pushed again"),
         ({"redis": {"url": ""}}, "which Redis? Set redis.url, or redis.existingSecret, or redis.elsewhere=true"),
         ({"redis": {"existingSecret": "a", "elsewhere": True}}, "redis.url and redis.existingSecret and redis.el"),
+        ({"workload": "Deployment"}, "workload: a Deployment's pods have no numbers; set ownership=elastic"),
+        ({"replicas": None}, "replicas is missing: numbered nodes must know how many there are"),
+        (
+            {"ownership": "elastic", "workload": "Deployment", "updateStrategy": {"rollingUpdate": {"partition": 1}}},
+            "updateStrategy: OnDelete and partition are a StatefulSet's",
+        ),
+        ({"updateStrategy": {"rollingUpdate": {"maxSurge": 1}}}, "updateStrategy: Recreate and maxSurge are a"),
         ({"extraArgs": ["--nodes=3"]}, "extraArgs: --nodes is set by the value nodes"),
         ({"extraArgs": ["--max-rss", "3G"]}, "extraArgs: --max-rss is set by the value maxRss"),
         ({"extraArgs": ["-rshop"]}, "extraArgs: -rshop is the chart's"),
@@ -138,7 +148,7 @@ def test_what_doesn_t_go_together_is_refused(values: Mapping[str, Any], message:
         ({"web": {"listn": "x"}}, "web: Additional property listn is not allowed"),
         ({"replicas": -1}, "replicas: Must be greater than or equal to 0"),
         ({"replicas": "three"}, "replicas: Invalid type. Expected: integer, given: string"),
-        ({"replicas": None}, "(root): replicas is required"),
+        ({"nodes": None}, "(root): nodes is required"),
         ({"nodes": 0}, "nodes: Must be greater than or equal to 1"),
         ({"nodes": 1.5}, "nodes: Invalid type. Expected: integer, given: number"),
         ({"drainTimeout": 100_000}, "drainTimeout: Must be less than or equal to 86400"),

@@ -160,7 +160,5 @@ def test_the_example_shows_the_defaults() -> None:
 def test_the_example_s_commented_values_are_accepted() -> None:
     example = SYSTEMD / "lowkiq.env"
     environment = read_environment(example) | read_environment(example, commented=True)
-    options = Options.resolve(
-        app=environment["LOWKIQ_APP"], nodes=int(environment["LOWKIQ_NODES"]), environ=environment
-    )
+    options = Options.resolve(app=environment["LOWKIQ_APP"], nodes=environment["LOWKIQ_NODES"], environ=environment)
     assert (options.max_rss, options.max_age, options.number_of_nodes) == (512 << 20, 6 * 3600, 12)

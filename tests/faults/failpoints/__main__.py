@@ -27,7 +27,18 @@ from tests.faults.failpoints.people import People
 from tests.faults.failpoints.scenario import Scenario, in_child
 from tests.faults.failpoints.tripwire import Tripwire, make_scripts_unknown
 
-KINDS = ("node", "async node", "impatient node", "producer", "awaiting producer", "people")
+KINDS = (
+    "node",
+    "async node",
+    "limited node",
+    "limited async node",
+    "impatient node",
+    "producer",
+    "awaiting producer",
+    "people",
+)
+#: Kinds that are struck only at the calls which others do not make, or make for less.
+OWN = {"impatient": ("abandon",), "limited": ("places", "rate")}
 #: A call that a server which knows the scripts never sees.
 LOADS = "SCRIPT"
 #: Runs at a time: they mostly wait.
@@ -44,7 +55,9 @@ class Run:
     def __init__(
         self, socket: str, log: Path, kind: str, call: str | None = None, ordinal: int = 0, how: str = ""
     ) -> None:
-        self.scenario = Scenario(socket, f"failpoint{os.getpid()}-{log.stem}", is_async=kind == "async node")
+        self.scenario = Scenario(
+            socket, f"failpoint{os.getpid()}-{log.stem}", is_async="async" in kind, is_limited="limited" in kind
+        )
         self.kind, self.call, self.ordinal, self.how, self.log = kind, call, ordinal, how, log
         self.pid, self.status, self.deadline = 0, 0, 0.0
         self.calls: dict[str, int] = {}
@@ -174,8 +187,9 @@ def main(socket: str, kind: str, how: str) -> None:
         calls: Counter[str] = Counter()
         for run in run_all([Run(socket, next(logs), kind) for _ in range(SURVEYS)]):
             calls |= Counter(run.calls)
-        if kind == "impatient node":
-            calls = Counter({call: count for call, count in calls.items() if "abandon" in call})
+        own = [names for kind_of, names in OWN.items() if kind.startswith(kind_of)]
+        if own:
+            calls = Counter({call: count for call, count in calls.items() if any(name in call for name in own[0])})
         points = [(call, ordinal) for call in sorted(calls) for ordinal in range(1, calls[call] + 1)]
         for _ in run_all([Run(socket, next(logs), kind, *point, how) for point in points]):
             pass

@@ -17,7 +17,7 @@ from typing import Any
 
 import redis
 
-from lowkiq import Bury, Decision, Discard, Lowkiq, PartialFailure, Snooze, Worker, current
+from lowkiq import Bury, Debounce, Decision, Discard, Lowkiq, PartialFailure, Rate, RateLimited, Snooze, Worker, current
 from lowkiq.errors import CheckpointFailed
 from lowkiq.job import NewJob, shard_of
 from lowkiq.node import lease_keeper
@@ -32,10 +32,13 @@ SUSPECTS = ("suspect 0", "suspect 1", "suspect 2", "suspect 3")
 FIRST = (
     *(NewJob(id=id, payload=1) for id in SUSPECTS),
     *(NewJob(id="several", payload=n, score=n, tags=["eu", "several"]) for n in (1, 2, 3)),
-    NewJob(id="fails once", payload=1, tags=["eu"]),
+    NewJob(id="fails once", payload=1, tags=["eu"], keep="last", throttle=0.001),
+    *(NewJob(id="kept", payload=n, score=n, keep="last", debounce=Debounce(0.01, at_most=0.1)) for n in (1, 2, 3)),
+    *(NewJob(id="spared", payload=n, score=n, tags=["us"], throttle=0.001) for n in (1, 2)),
     *(NewJob(id="fails", payload=n, score=n, tags=["eu", "fails"]) for n in (1, 2)),
     NewJob(id="undecodable", payload=666),
     *(NewJob(id="snoozes", payload=n, score=n, tags=["eu"]) for n in (1, 2)),
+    NewJob(id="is limited", payload=1),
     *(NewJob(id="buries itself", payload=n, score=n, tags=["eu"]) for n in (1, 2)),
     NewJob(id="discards itself", payload=1, tags=["us"]),
     *(NewJob(id=f"short {n}", payload=1) for n in range(6)),
@@ -43,6 +46,8 @@ FIRST = (
     NewJob(id="long", payload=1),
     NewJob(id="cancelled", payload=1, tags=["us"]),
 )
+#: Those that are of tenants; it is told when they are pushed once more.
+SHORT = tuple(job for job in FIRST if str(job["id"]).startswith("short"))
 #: Jobs that keep something for their next run, and what.
 KEEPERS, KEPT = ("long", "fails once"), "half of it"
 #: Seconds within which a job learns that it was cancelled.
@@ -59,8 +64,10 @@ class Scenario:
     those that it watches.
     """
 
-    def __init__(self, socket: str, namespace: str, *, is_async: bool = False) -> None:
+    def __init__(self, socket: str, namespace: str, *, is_async: bool = False, is_limited: bool = False) -> None:
         self.socket, self.namespace, self.is_async = socket, namespace, is_async
+        #: At most one batch of the queue runs at a time.
+        self.is_limited = is_limited
         self.own = f"of-the-test:{namespace}"
 
     def connect(self) -> redis.Redis:
@@ -76,9 +83,9 @@ class Scenario:
             poll_interval=0.2, load_payload=_load, **settings,
         )  # fmt: skip
 
-    def with_worker(self, app: Lowkiq) -> tuple[Lowkiq, type[Worker]]:
-        """An application with the queue."""
-        act = partial(self._act_all, self.connect())
+    def with_worker(self, app: Lowkiq, *, is_fair: bool = False) -> tuple[Lowkiq, type[Worker]]:
+        """An application with the queue; one that is fair pushes jobs of tenants, which take turns."""
+        act, most = partial(self._act_all, self.connect()), 1 if self.is_limited else None
 
         @app.worker
         class Jobs(Worker):
@@ -86,6 +93,10 @@ class Scenario:
             shards_count = 2
             max_retry_count = 1
             batch_size = 2
+            max_running = most
+            # Some of the short ones are put back for a moment; all others start at once.
+            rate = Rate(8, per=0.3, by=lambda one, _: one.partition(" ")[0]) if most else None
+            fair_by = _tenant_of if is_fair else None
 
             def retry_in(self, retry_count: int) -> float:
                 return 0.01
@@ -140,6 +151,8 @@ class Scenario:
         match id:
             case "snoozes":
                 return Snooze(0.01) if record.incr(f"{self.own}:naps") == 1 else None
+            case "is limited":
+                return RateLimited(0.01) if record.incr(f"{self.own}:limits") == 1 else None
             case "buries itself":
                 return Bury("is to be buried")
             case "discards itself":
@@ -219,6 +232,8 @@ class Scenario:
     def run_producer(self) -> int:
         _, jobs = self.with_worker(self.watched())
         jobs.perform_async(FIRST)
+        _, fair = self.with_worker(self.watched(), is_fair=True)
+        fair.perform_async(SHORT)
         jobs.perform_async(FIRST[:3])
         return 0
 
@@ -240,6 +255,8 @@ class Scenario:
         """Pushes like a producer that nothing happens to."""
         _, jobs = self.plain()
         jobs.perform_async(FIRST)
+        _, fair = self.with_worker(Lowkiq(redis=self.connect, namespace=self.namespace), is_fair=True)
+        fair.perform_async(SHORT)
         for id in SUSPECTS:
             prefix = f"{self.namespace}:{{jobs:{shard_of(id.encode(), 2)}}}:"
             self.connect().hset(f"{prefix}crashes", id, 1)
@@ -255,7 +272,7 @@ class Scenario:
         rows = [json.loads(row) for row in self.connect().lrange(f"{self.own}:records", 0, -1)]
         ended = Counter((id, payload) for what, _, id, payload in rows if what == "end")
         expected = {(job["id"], job["payload"]) for job in FIRST} | {("last", NUMBERS[last])}
-        expected.remove(("cancelled", 1))
+        expected -= {("cancelled", 1), *(("kept", n) for n in (1, 2))}
         buried = {(id, payload) for id, payloads in MORGUE.items() for payload in payloads}
         wrongs = [f"lost: {missing}" for missing in expected - buried - ended.keys()]
         twice = {id for (id, _), times in ended.items() if times > 1}
@@ -328,3 +345,7 @@ def in_child(log: str, run: Callable[[], int]) -> int:
     finally:
         sys.stderr.flush()
         os._exit(code)
+
+
+def _tenant_of(id: str, payload: int) -> int:
+    return int(id.partition(" ")[2]) % 3

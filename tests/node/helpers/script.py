@@ -8,11 +8,14 @@ import asyncio, ctypes, json, os, signal, socket, subprocess, sys, threading, ti
 import lowkiq
 from lowkiq import Lowkiq, PartialFailure, Worker, current
 from lowkiq.log import configure
+from lowkiq.node.health import heartbeat
 from lowkiq.node.node import Node
 
 options = json.loads(os.environ["TEST_OPTIONS"])
 records = f"{os.environ['LOWKIQ_NAMESPACE']}:records"
 configure()
+# Five times as often as elsewhere: tests wait for what a beat tells.
+heartbeat.BEAT_INTERVAL = 1
 NODE = os.getpid()
 
 
@@ -139,6 +142,8 @@ if options.get("middlewares"):
 app = Lowkiq(on_server_init=init_async if options.get("is_async") else init, **settings)
 NAMES = ("shards_count", "batch_size", "max_retry_count", "perform_timeout")
 KINDS = {name: options[name] for name in NAMES if name in options}
+if "rate" in options:
+    KINDS["rate"] = lowkiq.Rate(*options["rate"], by=lambda id, payload: payload.get("key", ""))
 
 
 class Jobs(Worker):

@@ -109,6 +109,28 @@ def test_what_a_job_decides_comes_out_of_its_helper(isolated: Callable[..., Isol
     assert (nodes.metrics().processed, nodes.metrics().failed) == (1, 2)
 
 
+def test_jobs_start_at_their_rate_by_a_key_that_the_node_tells(isolated: Callable[..., IsolatedNodes]) -> None:
+    nodes = isolated(rate=[2, 3600], kind="hooked")
+    keyed = [{"id": f"{key}{number}", "payload": {"key": key}} for key in "ab" for number in range(4)]
+    nodes.push(*keyed, {"id": "none", "payload": {"key": ["x"]}}, {"id": "undecodable", "payload": "undecodable"})
+    nodes.start()
+    wait_until(lambda: nodes.metrics().busy == 0 and len(nodes.records("end")) == 4)
+    assert sorted(row[2][0][0] for row in nodes.records("start")) == ["a", "a", "b", "b"]
+    wait_until(lambda: "what can be no key" in str(nodes.errors("none")))
+    assert nodes.records("retry_in"), "a hook, in a helper"
+
+
+def test_what_is_to_rest_comes_out_of_a_helper(isolated: Callable[..., IsolatedNodes]) -> None:
+    nodes = isolated(rate=[100, 3600])
+    for key in "ab":
+        nodes.push({"id": key, "payload": {"key": "a", "decide": ["RateLimited", 3000]}})
+        nodes.start() if key == "a" else None
+        wait_until(lambda key=key: nodes.metrics().busy == 0 and nodes.metrics().scheduled == "ab".index(key) + 1)
+    nodes.push({"id": "c", "payload": {"key": "c"}})
+    wait_until(lambda: nodes.records("end"))
+    assert [row[2] for row in nodes.records("start")] == [["a"], ["c"]]
+
+
 def test_async_perform_runs_on_the_loop_of_its_helper(isolated: Callable[..., IsolatedNodes]) -> None:
     nodes = isolated(is_async=True, middlewares=True)
     node = run(nodes, {"ask": 1})
@@ -238,3 +260,8 @@ def test_helpers_go_by_live_settings(isolated: Callable[..., IsolatedNodes]) -> 
     nodes.push({"id": "b", "payload": {"fails": 1}})
     wait_until(lambda: nodes.metrics().morgue_length == 1)
     assert nodes.metrics().failed == 1
+    nodes.worker.actions.set(when_exhausted="discard")
+    wait_until(lambda: len(node.logged("settings_changed")) == 2)
+    nodes.push({"id": "c", "payload": {"fails": 1}})
+    wait_until(lambda: nodes.metrics().failed == 2)
+    assert (nodes.metrics().morgue_length, nodes.metrics().length) == (1, 0)

@@ -88,6 +88,7 @@ def test_a_supervisor_passes_both_on_and_shows_the_queues(
     ("option", "refusal"),
     [
         (("--queues", " , "), "--queues is ' , ': name queues, separated by commas"),
+        (("--queues", "critical=8,default="), "the weight of default is '', it must be an integer from 1 to 1,000"),
         (("--threads", "0"), "--threads is '0': a node has from 1 to 1,000 threads"),
     ],
 )

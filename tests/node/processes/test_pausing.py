@@ -77,7 +77,7 @@ def test_a_node_that_hangs_is_told_of_and_starts_nothing_when_it_goes_on(one_sha
 
 
 def test_a_pause_outlives_its_nodes(nodes: Nodes) -> None:
-    first = nodes.start().wait_ready()
+    first = nodes.start(lease_ttl=3).wait_ready()
     assert nodes.worker.actions.pause().is_confirmed
     nodes.push({"id": "a", "payload": {}})
     first.kill()

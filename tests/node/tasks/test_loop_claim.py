@@ -48,6 +48,7 @@ class Bench:
         wait_until(lambda: self.claim.is_ended, within=10)
         settle = self.claim.settle_call(last=True)
         assert settle
+        self.stopped = sorted(settle.outcome.stopped)
         return sorted(settle.outcome.released)
 
 
@@ -105,3 +106,11 @@ def test_tasks_that_have_begun_when_their_shard_is_paused_go_on(bench: Bench) ->
     assert bench.claim.batches and not bench.claim.is_ended
     bench.claim.stop(Stop.DRAINED)
     assert bench.released() == ["a", "b"]
+    assert bench.stopped == ["a", "b"], "a throttle counts from where they had started"
+
+
+def test_jobs_that_are_given_back_before_they_begin_may_start_again_at_once(bench: Bench) -> None:
+    bench.claim.give_back()
+    settle = bench.claim.settle_call(last=True)
+    assert settle
+    assert (sorted(settle.outcome.released), list(settle.outcome.stopped)) == (["a", "b"], [])

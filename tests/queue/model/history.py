@@ -20,7 +20,7 @@ from tests.queue.model.messages import Message
 from tests.queue.model.people import DECIDED, MOST, UNKNOWN, NodeAgent, act, hold, pause, unblock, undo
 from tests.queue.model.shard_model import ShardModel
 from tests.queue.model.shard_rules import Ran
-from tests.queue.model.shard_state import SECOND, Delay, bell_of, read_state
+from tests.queue.model.shard_state import SECOND, Asked, Delay, ShardState, bell_of, read_state
 from tests.queue.model.virtual_clock import BEGINNING, VirtualClock
 from tests.queue.shard_driver import ShardDriver
 
@@ -31,6 +31,8 @@ COMMON = (b"", b"p", b"1:q", b"*", b":")
 #: Scores and due times.
 TIMES = (None, SECOND, 2 * SECOND, 3 * SECOND, BEGINNING, BEGINNING + 30 * SECOND)
 TAGS = ((), (), ("x",), ("y", "x"))
+#: Mostly an id has a tenant.
+TENANTS = ("g", "g", "h", "i", "")
 DUE_TIMES = (*TIMES, Delay(0), Delay(30 * SECOND))
 #: Seconds by which the clock is moved.
 STEPS = (1e-6, 0.5, 5, 16, 16, 61, 61, 3600, -1e-6, -0.5, -5, -61, -3600)
@@ -68,7 +70,17 @@ WITH_PAUSES = (*HAPPENINGS, *["pause"] * 4, *["rest"] * 3)
 WITH_HOLDS = (*HAPPENINGS, *["hold"] * 6)
 #: Where handlers decide what becomes of their jobs, too; and all of it.
 WITH_DECISIONS = (*HAPPENINGS, *["decide"] * 6, *["unblock"] * 3)
-EVERYTHING = (*WITH_UNDO, *["pause"] * 4, *["rest"] * 3, *["hold"] * 4, *["decide"] * 4, *["unblock"] * 2)
+#: Where pushes ask for fewer runs, too.
+WITH_FEWER = (*WITH_UNDO, *["push_fewer"] * 8)
+WAITS = (None, None, (SECOND, 3 * SECOND), (5 * SECOND, 16 * SECOND), (30 * SECOND, 30 * SECOND))
+THROTTLES = (None, None, 5 * SECOND, 60 * SECOND, 0)
+KEEPS = ("", "", "last", "last", "first", "all")
+EVERYTHING = (
+    *(*WITH_UNDO, *["push_fewer"] * 4, *["pause"] * 4, *["rest"] * 3, *["hold"] * 4, *["decide"] * 4),
+    *(*["unblock"] * 2, *["push_fairly"] * 6),
+)
+#: Where ids have tenants, which take turns.
+WITH_LANES = (*HAPPENINGS, *["push_fairly"] * 8, *["work"] * 4)
 
 
 class History:
@@ -108,14 +120,32 @@ class History:
     def deliver(self, message: Message) -> Any:
         """Redis, and the model, get a message; they must do the same."""
         before = self.state
-        expected = messages.outcome_of(lambda: message.on(self.model))
+        by_lanes = message.script == "claim" and before.tenants
+        expected = None if by_lanes else messages.outcome_of(lambda: message.on(self.model))
         reply = messages.outcome_of(lambda: self.shard.caller.run(message.call(self.shard.shard)))
         self.told.append(f"{message} → {reply}")
         self.state = read_state(self.shard)
+        if by_lanes:
+            expected = self.claim_like(message, reply, before)
+        self.model.forget_tenants()
+        self.witness.now = self.clock.now
         self.witness.see(message, reply, before, self.state)
         assert messages.rounded(reply) == messages.rounded(expected), f"{message} was told {reply}, not {expected}"
         assert self.state == self.model.state, f"after {message}"
         return reply
+
+    def claim_like(self, message: Message, reply: Any, before: ShardState) -> Any:
+        """What the model says of a claim that has met what Redis did."""
+        if isinstance(reply, list):
+            # Others that it has met it has parked, or put off as they are throttled.
+            left = [(id, entry, before.queued[id]) for id, entry in self.state.queued.items()]
+            met = [id for id, now, then in left if (now.waits and not then.waits) or now.due > then.due]
+            self.model.met = [*met, *(job[0] for job in reply)]
+            self.model.met_enough = sum(len(job[1]) for job in reply) >= message.most_in_all
+        try:
+            return messages.outcome_of(lambda: message.on(self.model))
+        finally:
+            self.model.met = None
 
     def send(self, message: Message, journey: str) -> Any:
         """What its sender hears."""
@@ -164,9 +194,25 @@ class History:
         if self.send(message, journey) == UNKNOWN and random.random() < 0.5:
             self.send(message, "well")
 
+    def push_fairly(self, random: Random, journey: str) -> None:
+        rows = [(*self.new_row(random)[:5], random.choice(TENANTS)) for _ in range(random.choice([1, 1, 2, 4]))]
+        if self.send(messages.push(RIGHT, rows), journey) == UNKNOWN and random.random() < 0.5:
+            self.send(self.sent[-1], "well")
+
+    def push_fewer(self, random: Random, journey: str) -> None:
+        rows = [self.new_row(random) for _ in range(random.choice([1, 1, 2, 4]))]
+        asked = [self.some_asked(random) for _ in rows]
+        message = messages.push(RIGHT if self.state.layout != OLD else OLD, rows, asked)
+        if self.send(message, journey) == UNKNOWN and random.random() < 0.5:
+            self.send(message, "well")
+
+    def some_asked(self, random: Random) -> Asked:
+        wait, at_most = random.choice(WAITS) or (None, 0)
+        return Asked(wait, at_most, random.choice(THROTTLES), random.choice(KEEPS))
+
     def push_apart(self, random: Random, journey: str) -> None:
         """What is left, or may be lost, is pushed again, in its order: each id's for itself."""
-        rows = [(*self.new_row(random)[:2], None, None, ()) for _ in range(random.choice([1, 2, 4, 6]))]
+        rows = [(*self.new_row(random)[:2], None, None, (), "") for _ in range(random.choice([1, 2, 4, 6]))]
         reply = self.send(messages.push_apart(RIGHT, rows), journey)
         left = [row for number, row in enumerate(rows) if reply == UNKNOWN or not reply[number]]
         for id in dict.fromkeys(row[0] for row in left):
@@ -176,9 +222,9 @@ class History:
     def new_row(self, random: Random) -> messages.Row:
         payload = random.choice(COMMON) if random.random() < 0.2 else b"%d" % next(self.serial)
         if random.random() < 0.6:
-            return random.choice(IDS), payload, None, None, ()
+            return random.choice(IDS), payload, None, None, (), ""
         tags = random.choice(TAGS)
-        return random.choice(IDS), payload, random.choice(TIMES), random.choice(DUE_TIMES), tags
+        return random.choice(IDS), payload, random.choice(TIMES), random.choice(DUE_TIMES), tags, ""
 
     # ── nodes ───────────────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -390,6 +436,7 @@ class History:
         assert numbers.held == len(state.held)
         assert numbers.is_at_rest == bool(told and at_rest)
         assert (numbers.processed, numbers.failed) == (state.counters["processed"], state.counters["failed"])
+        assert numbers.superseded == state.counters["superseded"]
         queued = [entry for entry in state.queued.values() if not entry.waits]
         for busy in (False, True):
             (due_in,) = self.shard.caller.run(peek([self.shard.shard], [busy]))
@@ -436,7 +483,10 @@ class History:
         for _ in range(1000):
             (message,) = last.claim(_Acks(), 4, 3, 100)
             if not self.ask(last, message, "well"):
-                break
+                if not self.state.spaced:
+                    break
+                self.move_clock(61)
+                continue
             self.ask(last, last.settle(_Acks(), "ack"), "well")
         assert not self.state.queued, "what is due was not claimed"
         for id in list(self.state.morgue):

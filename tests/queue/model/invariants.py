@@ -14,9 +14,10 @@ from typing import Any
 from lowkiq.errors import Fenced, NewerLayout, ShardsCountMismatch
 from lowkiq.queue.keys import Layout
 from lowkiq.queue.shard import Outcome, Owned
+from tests.queue.model.lanes_witness import LanesWitness
 from tests.queue.model.messages import FENCED, Message
 from tests.queue.model.shard_rules import suspected
-from tests.queue.model.shard_state import Entry, ShardState, lowest_first
+from tests.queue.model.shard_state import Entry, ShardState, all_asked, lowest_first
 
 #: An id and one of its payloads.
 Token = tuple[str, bytes]
@@ -31,10 +32,13 @@ class Witness:
         self._outcomes: set[tuple[int, int, str]] = set()
         self._deaths: Counter[str] = Counter()
         self._crowds: Counter[str] = Counter()
+        #: The time by Redis's clock.
+        self.now = 0
         #: Deaths in all, and in crowds, of what deletions have kept.
         self._kept_deaths: dict[tuple[str, str], tuple[int, int]] = {}
         self._pushed: Counter[Token] = Counter()
         self._ended: Counter[Token] = Counter()
+        self._lanes = LanesWitness()
 
     def see(self, message: Message, reply: Any, before: ShardState, after: ShardState) -> None:
         """Raises AssertionError naming the invariant that does not hold."""
@@ -50,6 +54,8 @@ class Witness:
         self._what_is_parked_comes_back(before, after)
         self._nothing_starts_while_stopped(message, reply, before, after)
         self._what_is_blocked_waits_for_a_person(message, before, after)
+        self._lanes.see(message, reply, before, after)
+        self._fewer_runs(message, before, after)
         assert after.checkpoints.keys() <= after.queued.keys() | after.claimed.keys(), "a checkpoint of nothing"
         assert not (after.open and after.waiting == math.inf and after.queued), (
             "an offer for more than nothing is wrong"
@@ -60,6 +66,8 @@ class Witness:
 
     @staticmethod
     def _nothing_starts_while_stopped(message: Message, reply: Any, before: ShardState, after: ShardState) -> None:
+        if message.script == "claim" and message.is_closed:
+            assert not after.open, f"closed: {message} left an open claim"
         if after.paused:
             assert not after.open, f"paused: {message} left an open claim"
         if before.paused:
@@ -115,6 +123,7 @@ class Witness:
         pushed = _pushed(message, reply)
         ended = _ended(message, reply, before) | _cancelled(message, reply, before, after)
         were, are = _places(before), _places(after)
+        ended |= self._superseded(message, before, after, were + Counter(set(pushed)) - ended)
         for token in were.keys() | are.keys() | pushed.keys() | ended.keys():
             most = were[token] + min(pushed[token], 1) - ended[token]
             assert are[token] <= most, f"I3: {message} left {token} in {are[token]} places, from {were[token]}"
@@ -272,7 +281,8 @@ class Witness:
             self._acquit(id)
         else:
             queued = after.queued[id].payloads if id in after.queued else {}
-            assert entry.payloads.keys() <= queued.keys(), f"I7: {id}, {was_alone=}, has killed but {died} nodes"
+            is_back = queued if after.rules.get(id, (None, ""))[1] else entry.payloads.keys() <= queued.keys()
+            assert is_back, f"I7: {id}, {was_alone=}, has killed but {died} nodes"
 
     # ── I8 ──────────────────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -312,9 +322,54 @@ class Witness:
     @staticmethod
     def _what_is_blocked_waits_for_a_person(message: Message, before: ShardState, after: ShardState) -> None:
         for id in [id for id, entry in before.queued.items() if entry.blocked]:
-            assert id not in after.claimed, f"what is blocked runs: {id}"
+            # It may have been put back while its id ran.
+            assert id not in after.claimed.keys() - before.claimed.keys(), f"what is blocked runs: {id}"
             if id in after.queued and message.script != "unblock":
                 assert after.queued[id].blocked, f"what is blocked goes on by itself: {id}"
+
+    # ── fewer runs ──────────────────────────────────────────────────────────────────────────────────────────────────
+
+    def _fewer_runs(self, message: Message, before: ShardState, after: ShardState) -> None:
+        early = {id for id in after.claimed.keys() - before.claimed.keys() if before.spaced.get(id, 0) > self.now}
+        assert not early, f"throttle: {early} start before their time"
+        assert not (after.open and after.spaced), f"throttle: {message} left an open claim"
+        assert after.rules.keys() <= after.queued.keys() | after.claimed.keys(), "a rule of nothing"
+        assert after.debounced.keys() <= after.queued.keys(), "debounced and not queued"
+        if message.script != "push":
+            return
+        for id in before.queued.keys() & after.queued.keys():
+            entry, moved = before.queued[id], after.queued[id].due
+            at, latest = before.debounced.get(id, (None, 0))
+            may_move = entry.due == at and entry.retry_count < 0 and not entry.waits
+            assert moved == entry.due or may_move, f"debounce: {message} moved {id}, which waits for something else"
+            assert moved in {entry.due, *after.spaced.values()} or moved <= latest, f"debounce: {id} later than at most"
+
+    @staticmethod
+    def _superseded(message: Message, before: ShardState, after: ShardState, most: Counter[Token]) -> Counter[Token]:
+        """What `keep` has dropped: it is counted, and no higher one of its id, or lower one, is kept in its place."""
+        lost = most.keys() - _places(after).keys()
+        told = after.counters["superseded"] - before.counters["superseded"]
+        dropped: Counter[Token] = Counter()
+        for id, payload in lost:
+            rows = message.details.get("rows", ())
+            asked = zip(rows, all_asked(rows, message.details.get("asked", ())), strict=True)
+            keeps = {after.rules.get(id, (None, ""))[1], *(fewer.keep for row, fewer in asked if row[0] == id)}
+            if not keeps & {"last", "first"} or id not in after.queued:
+                continue
+            dropped[id, payload] = most[id, payload]
+            if len(keeps) > 1:
+                continue  # of equal payloads those that are not kept so have the lower score
+            keep = "last" if "last" in keeps else "first"
+            score = (max if keep == "last" else min)(after.queued[id].payloads.values())
+            scores = [
+                entries[id].payloads[payload]
+                for entries in (before.queued, before.claimed)
+                if id in entries and payload in entries[id].payloads
+            ] + [row[2] for row in rows if row[:2] == (id, payload) and row[2] is not None]
+            best = (max if keep == "last" else min)(scores, default=score)
+            assert best <= score if keep == "last" else best >= score, f"keep: {message} kept {score} and not {best}"
+        assert len(dropped) <= told, f"keep: {message} has counted {told} superseded ones of {dropped}"
+        return dropped
 
     # ── what is cancelled ───────────────────────────────────────────────────────────────────────────────────────────
 
@@ -377,7 +432,7 @@ def _given_back(message: Message, before: ShardState) -> set[str]:
     outcome, claim = _outcome(message), before.claims.get(message.number, {})
     back = set(outcome.released)
     if outcome.rest == "release":
-        rows = (*outcome.failed, *outcome.exhausted, *outcome.snoozed)
+        rows = (*outcome.failed, *outcome.exhausted, *outcome.snoozed, *outcome.limited)
         back |= claim.keys() - {*outcome.acked, *(row.id for row in rows)}
     spoiled = {(row.id, row.payload) for row in outcome.spoiled}
     return {id for id in back & claim.keys() if _tokens({id: claim[id]}) - spoiled}
@@ -395,7 +450,8 @@ def _ended(message: Message, reply: Any, before: ShardState) -> Counter[Token]:
         return ended
     outcome = _outcome(message)
     spoiled = {(row.id, row.payload) for row in outcome.spoiled}
-    others = {*outcome.released, *(row.id for row in (*outcome.failed, *outcome.exhausted, *outcome.snoozed))}
+    going_back = (*outcome.failed, *outcome.exhausted, *outcome.snoozed, *outcome.limited)
+    others = {*outcome.released, *(row.id for row in going_back)}
     for id, entry in before.claims.get(message.number, {}).items():
         if id in outcome.acked or (outcome.rest == "ack" and id not in others):
             ended.update({(id, payload) for payload in entry.payloads} - spoiled)

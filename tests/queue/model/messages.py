@@ -18,7 +18,7 @@ from lowkiq.queue.shard import Outcome, Shard
 from lowkiq.shared_page import DeadNode, Running
 from tests.queue.model.shard_model import ShardModel
 from tests.queue.model.shard_rules import Ran
-from tests.queue.model.shard_state import SECOND, Delay, Tags, TakenJob
+from tests.queue.model.shard_state import SECOND, Asked, Delay, Tags, TakenJob, all_asked
 
 #: Those that only the owner of a shard may send.
 FENCED = frozenset({"renew", "claim", "isolate", "checkpoint", "settle", "finish", "rest", "release", "abandon"})
@@ -48,21 +48,27 @@ class Message(NamedTuple):
         return f"{self.script}({', '.join(f'{name}={value!r}' for name, value in self.details.items())})"
 
 
-Row = tuple[str, bytes, "int | None", "int | None", Tags]
+Row = tuple[str, bytes, "int | None", "int | None", Tags, str]
 
 
-def push(layout: str, rows: Sequence[Row]) -> Message:
+def push(layout: str, rows: Sequence[Row], asked: Sequence[Asked] = ()) -> Message:
     jobs = [
-        EncodedJob(id.encode(), payload, _told(score), _told(due), "\n".join(tags))
-        for id, payload, score, due, tags in rows
+        EncodedJob(id.encode(), payload, _told(score), _told(due), "\n".join(tags), tenant, _word(fewer))
+        for (id, payload, score, due, tags, tenant), fewer in zip(rows, all_asked(rows, asked), strict=True)
     ]
     return Message(
         "push",
-        {"rows": rows},
+        {"rows": rows, "asked": asked},
         lambda shard: _with_layout(push_call(shard, jobs), layout, 0),
-        lambda model: model.push(layout, rows),
+        lambda model: model.push(layout, rows, asked),
         layout,
     )
+
+
+def _word(asked: Asked) -> str:
+    times = ("", "") if asked.wait is None else (_told(asked.wait), _told(asked.at_most))
+    words = (*times, "0" if asked.throttle == 0 else _told(asked.throttle), asked.keep)
+    return ":".join(words) if any(words) else ""
 
 
 def push_apart(layout: str, rows: Sequence[Row]) -> Message:
@@ -134,17 +140,30 @@ def claim(
     most_of_a_job: int,
     most_in_all: int,
     known: Sequence[int] = (),
+    *,
+    is_closed: bool = False,
 ) -> Message:
     def call(shard: Shard) -> Call[Any]:
         with patch.object(store, "MAX_CLAIM_PAYLOADS", most_in_all):
-            call: Call[Any] = shard.claim(node, str(epoch), number, limit, most_of_a_job, bytes, known=known)
+            call: Call[Any] = shard.claim(
+                node, str(epoch), number, limit, most_of_a_job, bytes, known=known, is_closed=is_closed
+            )
         return _with_layout(call._replace(parse=lambda reply: jobs(call.parse(reply))), layout, 3)
 
     return Message(
         "claim",
-        {"node": node, "epoch": epoch, "number": number, "known": known},
+        {
+            "node": node,
+            "epoch": epoch,
+            "number": number,
+            "known": known,
+            "is_closed": is_closed,
+            "most_in_all": most_in_all,
+        },
         call,
-        lambda model: model.claim(node, epoch, number, layout, limit, most_of_a_job, most_in_all, known),
+        lambda model: model.claim(
+            node, epoch, number, layout, limit, most_of_a_job, most_in_all, known, is_closed=is_closed
+        ),
         layout,
     )
 

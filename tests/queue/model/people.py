@@ -27,7 +27,10 @@ DELETIONS = ("1" * 16, "2" * 16)
 
 FATES = ("acked", "acked", "failed", "retried", "exhausted", "spoiled", "running", "running")
 #: Where handlers decide, too.
-DECIDED = (*FATES, "snoozed", "snoozed", "napping", "buried", "buried", "blocked", "blocked", "blocked", "discarded")
+DECIDED = (
+    *FATES, "snoozed", "snoozed", "napping", "limited", "limited", "buried", "buried", "blocked", "blocked", "blocked",
+    "discarded",
+)  # fmt: skip
 #: Fate of a job → its list in an outcome.
 LISTS = {"retried": "failed", "napping": "snoozed"} | dict.fromkeys(("buried", "blocked", "discarded"), "exhausted")
 #: What is not tried again, and its fate.
@@ -105,7 +108,10 @@ class NodeAgent:
         self._strays.clear()
         self._open = 0
         most = (limit, most_of_a_job, most_in_all)
-        claim = messages.claim(self._layout, self.name, self._known_epoch, self._number, *most, known)
+        # Some as for a queue with max_running: no push hands a job over to who has no place.
+        is_closed = self._number % 4 == 3
+        name, epoch = self.name, self._known_epoch
+        claim = messages.claim(self._layout, name, epoch, self._number, *most, known, is_closed=is_closed)
         return [*before, claim]
 
     @property
@@ -132,7 +138,7 @@ class NodeAgent:
             fate = random.choice(fates)
             if fate != "running":
                 hand.outcomes[id] = (fate, self._outcome(hand, id, fate))
-        names = ("acked", "released", "failed", "exhausted", "snoozed", "spoiled")
+        names = ("acked", "released", "failed", "exhausted", "snoozed", "limited", "spoiled")
         told: dict[str, list[Any]] = {name: [] for name in names}
         for id, (fate, row) in hand.outcomes.items():
             told[LISTS.get(fate, fate)].append(row)
@@ -179,6 +185,8 @@ class NodeAgent:
                 return Failure(id, retry_count + 1, 60.0 if fate == "failed" else 0.0, f"{self.name} failed {id}")
             case "snoozed" | "napping":
                 return Snoozed(id, 30.0 if fate == "snoozed" else 0.0)
+            case "limited":
+                return Snoozed(id, 30.0, "limited")
             case "spoiled":
                 return Spoiled(id, payload, "can't be read")
         return id

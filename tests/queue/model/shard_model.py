@@ -12,11 +12,13 @@ from tests.queue.model.shard_rules import Claimed, Ran, ShardRules
 from tests.queue.model.shard_state import (
     NEVER,
     SECOND,
+    Asked,
     Delay,
     Entry,
     Grave,
     Tags,
     TakenJob,
+    all_asked,
     joined,
     lowest_first,
     merge,
@@ -31,30 +33,51 @@ class ShardModel(ShardRules):
 
     # ── producers ───────────────────────────────────────────────────────────────────────────────────────────────────
 
-    def push(self, layout: str, rows: Sequence[tuple[str, bytes, int | None, int | None, Tags]]) -> tuple[int, int]:
+    def push(
+        self,
+        layout: str,
+        rows: Sequence[tuple[str, bytes, int | None, int | None, Tags, str]],
+        asked: Sequence[Asked] = (),
+    ) -> tuple[int, int]:
         state = self.state
         self._check_layout(layout)
         state.layout = state.layout or layout
         now, last_before, new, earliest = self._shard_now(), state.last_score, 0, None
-        for number, (id, payload, given_score, perform_in, tags) in enumerate(rows):
+        jobs = zip(rows, all_asked(rows, asked), strict=True)
+        for number, ((id, payload, given_score, perform_in, tags, tenant), fewer) in enumerate(jobs):
             state.last_score = max(state.last_score + 1, now)
             score = state.last_score if given_score is None else given_score
             # Its place in time is that of its default score, unless that lies ahead of a clock that was set back.
             place = now + number if last_before > now else state.last_score
-            if id not in state.queued:
+            moves_to = None
+            if fewer != Asked():
+                self._set_rule(id, fewer)
+                moves_to = self._fewer_due(id, fewer, place) if perform_in is None else None
+            if id in state.queued and moves_to is not None:
+                state.queued[id].due = moves_to
+                earliest = moves_to if earliest is None else min(earliest, moves_to)
+            is_queued = id in state.queued
+            if not is_queued:
                 new += 1
                 is_fresh = given_score is None and last_before <= now
                 due = place if perform_in is None else perform_in
                 due += place if isinstance(perform_in, Delay) else 0
+                due = due if moves_to is None else moves_to
                 runs_on = last_before < self.now and state.seen is None  # Redis's clock, as far as pushes know
                 is_same = layout == state.layout  # a push of a newer layout than the shard's leaves it to the owner
-                may_go = len(rows) == 1 and is_fresh and perform_in is None and runs_on and is_same and not tags
+                is_short = not (tags or tenant) and fewer == Asked()
+                may_go = len(rows) == 1 and is_fresh and perform_in is None and runs_on and is_same and is_short
                 if may_go and self._hand_over(id, payload, score):
                     continue
                 earliest = due if earliest is None else min(earliest, due)
                 state.queued[id] = Entry({}, due)
-            merge(state.queued[id].payloads, {payload: score})
+            if is_queued and fewer.keep in {"last", "first"}:
+                self._keep_one(state.queued[id].payloads, fewer.keep, (payload, score))
+            else:
+                merge(state.queued[id].payloads, {payload: score})
             state.queued[id].tags = joined(state.queued[id].tags, tags)
+            if tenant:
+                state.tenants[id] = tenant
         state.last_score = max(state.last_score, now)
         self._see(now, last_before)
         state.counters["pushed"] += len(rows)
@@ -63,7 +86,9 @@ class ShardModel(ShardRules):
             self._ring(earliest, now if last_before > now else state.last_score)
         return new, len(rows) - new
 
-    def push_apart(self, layout: str, rows: Sequence[tuple[str, bytes, int | None, int | None, Tags]]) -> list[int]:
+    def push_apart(
+        self, layout: str, rows: Sequence[tuple[str, bytes, int | None, int | None, Tags, str]]
+    ) -> list[int]:
         """Takes what is as plain as most: up to the first of a queued id, and nothing where anybody has to be told."""
         state = self.state
         runs_on = state.seen is None and state.last_score - self.now < SECOND
@@ -97,9 +122,12 @@ class ShardModel(ShardRules):
         restored = buried = 0
         for number in sorted(state.claims):
             doomed = self._count_death(number, dead.get(str(state.node)), max_crashes) if has_died else ()
-            returned, died = self._restore(number, doomed)
+            returned, died = self._restore(number, doomed, has_run=True)
             restored, buried = restored + returned, buried + died
         state.cancels.clear()
+        if not state.queued:
+            state.rules.clear()
+            state.debounced.clear()
         state.epoch = max(state.epoch + 1, self.now)
         state.layout = layout
         state.node, state.until, state.ttl = node, self.now + ttl, ttl
@@ -153,6 +181,8 @@ class ShardModel(ShardRules):
         most_of_a_job: int,
         most_in_all: int,
         known: Collection[int],
+        *,
+        is_closed: bool = False,
     ) -> list[TakenJob]:
         state = self.state
         self._fence(node, epoch)
@@ -166,12 +196,15 @@ class ShardModel(ShardRules):
         state.claim_number, state.open = number, None
         self._follow_clock_back()
         now = self._shard_now()
-        due = sorted((entry.due, id) for id, entry in state.queued.items() if entry.due <= now and not entry.waits)
-        running, ids = state.claimed, [id for _, id in due[:limit]]
+        running, ids = state.claimed, self._chosen(state.due_by(now), limit)
         for id in (running.keys() | state.held.keys()) & set(ids):
             self._park(id)
+        ids = [id for id in ids if id not in running and id not in state.held]
+        state.spaced = {id: until for id, until in state.spaced.items() if until > self.now}
+        is_any_spaced = bool(state.spaced)
+        self._put_off(ids)
         claim, taken = dict[str, Entry](), 0
-        for id in self._parted([id for id in ids if id not in running and id not in state.held]):
+        for id in self._parted([id for id in ids if state.queued[id].due <= now]):
             if taken >= most_in_all:
                 break
             entry = state.queued.pop(id)
@@ -180,10 +213,11 @@ class ShardModel(ShardRules):
             if order[most_of_a_job:]:
                 state.queued[id] = Entry(dict(order[most_of_a_job:]), entry.due, tags=entry.tags)
             taken += min(len(order), most_of_a_job)
+            self._start(id)
         if claim:
             state.claims[number] = claim
         else:
-            state.open = None if running or state.held else (epoch, number)
+            state.open = None if running or state.held or is_any_spaced or is_closed else (epoch, number)
             self._arm()
         return [
             (
@@ -192,6 +226,15 @@ class ShardModel(ShardRules):
             )
             for id, entry in claim.items()
         ]  # fmt: skip
+
+    def _chosen(self, due: list[str], limit: int) -> list[str]:
+        """The due ids that a claim meets. Of lanes, whose turns the model does not count, it does what Redis did."""
+        if not self.state.tenants or self.met is None:
+            return due[:limit]
+        assert set(self.met) <= set(due), f"not due: {set(self.met) - set(due)}"
+        are_suspects = any(id in self.state.crashes for id in due)
+        assert are_suspects or self.met_enough or len(self.met) == min(limit, len(due)), f"{self.met} of {due} alone"
+        return self.met
 
     def _kept(self, id: str, entry: Entry) -> bytes | None:
         """What a run of one of these payloads has kept."""
@@ -236,14 +279,17 @@ class ShardModel(ShardRules):
         for id in outcome.acked:
             self._ack(claim, id)
         self._drop_cancelled(number, outcome.released)
-        for rows in (outcome.failed, outcome.snoozed, outcome.exhausted):
+        napping = (*outcome.snoozed, *outcome.limited)
+        for rows in (outcome.failed, napping, outcome.exhausted):
             self._drop_cancelled(number, (row.id for row in rows))
         for id in claim.keys() & set(outcome.released):
             self._requeue(id, claim.pop(id))
+            if id not in outcome.stopped:
+                self.state.spaced.pop(id, None)
         for row in outcome.failed:
             self._fail(claim, row.id, row.retry_count, round(row.delay * SECOND), row.error)
-        for nap in outcome.snoozed:
-            self._snooze(claim, nap.id, round(nap.delay * SECOND))
+        for nap in napping:
+            self._snooze(claim, nap.id, round(nap.delay * SECOND), has_run=nap.kind == "snoozed")
         buried += sum(self._end(claim, row.id, row.error, row.fate) for row in outcome.exhausted)
         if outcome.rest == "ack":
             for id in list(claim):
@@ -256,8 +302,8 @@ class ShardModel(ShardRules):
         state = self.state
         is_last = (state.node, state.epoch, state.claim_number) == (node, epoch, number)
         is_tagged = any(entry.tags for entry in state.claimed.values())
-        rare = state.crashes or state.errors or state.cancels or state.checkpoints or is_tagged
-        is_stopped = state.paused or state.held
+        rare = state.crashes or state.errors or state.cancels or state.checkpoints or is_tagged or state.tenants
+        is_stopped = state.paused or state.held or state.rules or state.spaced
         if not is_last or state.queued or state.claims.keys() - {number} or rare or is_stopped:
             return None
         acked = len(state.claims.pop(number, {}))
@@ -284,7 +330,12 @@ class ShardModel(ShardRules):
         if id not in state.morgue:
             return [0]
         dead, queued = state.morgue[id], state.queued.setdefault(id, Entry({}, 0))
-        self._move(dead.payloads, queued.payloads, most)
+        if state.rules.get(id, (None, ""))[1]:
+            self._come_back(id, dead.payloads)
+            dead.payloads.clear()
+        else:
+            state.debounced.pop(id, None)
+            self._move(dead.payloads, queued.payloads, most)
         queued.tags = joined(queued.tags, dead.tags)
         now, place = self._shard_now(), self._note_time()
         queued.due, queued.retry_count = queued.due if queued.waits or queued.blocked else place, -1
@@ -346,12 +397,16 @@ class ShardModel(ShardRules):
             if kept is None:
                 continue
             returned += 1
+            if kept.tenant is not None:
+                state.tenants.setdefault(id, kept.tenant)
             if kept.where == "morgue":
                 grave = state.morgue.setdefault(id, Grave({}, kept.error or ""))
                 merge(grave.payloads, dict(kept.payloads))
                 grave.tags = joined(grave.tags, kept.tags)
                 continue
             was_blocked = id in state.queued and state.queued[id].blocked
+            if kept.rule:
+                state.rules.setdefault(id, kept.rule)
             back = Entry(dict(kept.payloads), kept.due, kept.retry_count, tags=kept.tags)
             self._requeue(id, replace(back, due=NEVER, retry_count=-1) if was_blocked else back)
             if kept.due == NEVER and not was_blocked:
@@ -440,6 +495,8 @@ class ShardModel(ShardRules):
     def perform_now(self, layout: str, id: str) -> int:
         self._check_layout(layout)
         entry = self.state.queued.get(id)
+        if entry and not entry.waits and not entry.blocked:
+            self.state.spaced.pop(id, None)
         if entry is None or entry.waits or entry.blocked or entry.due <= self._shard_now():
             return 0
         now, entry.due = self._shard_now(), self._note_time()

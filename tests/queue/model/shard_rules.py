@@ -12,6 +12,7 @@ from lowkiq.queue.shard import Fate
 from tests.queue.model.shard_state import (
     NEVER,
     SECOND,
+    Asked,
     Entry,
     Grave,
     Kept,
@@ -54,6 +55,15 @@ class ShardRules:
         self.now = 0
         #: Given by a settle so far.
         self.places = 0
+        #: Ids that a claim of lanes has met, in its order, by what Redis says; True if it was full before its limit.
+        self.met: list[str] | None = None
+        self.met_enough = False
+
+    def forget_tenants(self) -> None:
+        """An id that is in no place any more has no tenant."""
+        state = self.state
+        known = state.queued.keys() | state.claimed.keys() | state.morgue.keys()
+        state.tenants = {id: tenant for id, tenant in state.tenants.items() if id in known}
 
     def _check_layout(self, layout: str, *, can_write_older: bool = True) -> None:
         if self.state.layout is None:
@@ -138,9 +148,92 @@ class ShardRules:
     def _requeue(self, id: str, back: Entry) -> None:
         """What comes back brings its due time and retry_count along."""
         entry = self.state.queued.setdefault(id, Entry({}, 0))
-        merge(entry.payloads, back.payloads)
+        self._come_back(id, back.payloads)
         entry.tags = joined(entry.tags, back.tags)
         entry.due, entry.retry_count, entry.waits = back.due, back.retry_count, False
+
+    # ── fewer runs ──────────────────────────────────────────────────────────────────────────────────────────────────
+
+    def _set_rule(self, id: str, asked: Asked) -> None:
+        throttle, keep = self.state.rules.pop(id, (None, ""))
+        throttle = throttle if asked.throttle is None else asked.throttle or None
+        keep = {"": keep, "all": ""}.get(asked.keep, asked.keep)
+        if throttle or keep:
+            self.state.rules[id] = (throttle, keep)
+
+    def _debounced_due(self, id: str, asked: Asked, place: int) -> tuple[int, int] | None:
+        """When it is due, and the latest time for that; None for an id that waits for something else."""
+        assert asked.wait is not None
+        latest, entry = place + asked.at_most, self.state.queued.get(id)
+        if entry is not None:
+            mark = self.state.debounced.get(id)
+            if mark is None or entry.waits or entry.due != mark[0]:
+                return None
+            latest = min(latest, mark[1])
+        return min(place + asked.wait, latest), latest
+
+    def _fewer_due(self, id: str, asked: Asked, place: int) -> int | None:
+        """When an id is due that is pushed so; None: where it stands, or at once."""
+        debounced = None if asked.wait is None else self._debounced_due(id, asked, place)
+        due = debounced and debounced[0]
+        if due is None and id in self.state.queued:
+            return None
+        if asked.throttle:
+            until = self._spaced_until(id, asked.throttle, place)
+            due = until if until > (due or place) else due
+        if debounced and due is not None:
+            self.state.debounced[id] = (due, debounced[1])
+        return due
+
+    def _spaced_until(self, id: str, throttle: int | None, now: int) -> int:
+        spaced = self.state.spaced.get(id, 0)
+        if throttle and spaced > now + throttle:
+            spaced = self.state.spaced[id] = now + throttle
+        return spaced
+
+    def _put_off(self, ids: Iterable[str]) -> None:
+        """Ids that are due and may not start again yet wait until they may, by the clock."""
+        ahead = self._shard_now() - self.now
+        for id in ids:
+            until = self._spaced_until(id, self.state.rules.get(id, (None, ""))[0], self.now)
+            if until > self.now:
+                self.state.queued[id].due = until + ahead
+
+    def _start(self, id: str) -> None:
+        self.state.debounced.pop(id, None)
+        throttle, _ = self.state.rules.get(id, (None, ""))
+        if throttle:
+            self.state.spaced[id] = self.now + throttle
+
+    def _come_back(self, id: str, payloads: Payloads) -> None:
+        """Older payloads than those that are queued of an id come to them: one is kept, if that is the rule."""
+        queued, (_, keep) = self.state.queued[id].payloads, self.state.rules.get(id, (None, ""))
+        self.state.debounced.pop(id, None)
+        if not keep:
+            merge(queued, payloads)
+            return
+        if len(queued) > 1:
+            self._keep_one(queued, keep)
+        later, older = dict(queued), dict(payloads)
+        queued.clear()
+        queued.update(older)
+        if len(older) > 1:
+            self._keep_one(queued, keep)
+        self._keep_one(queued, keep, *later.items())
+
+    def _keep_one(self, payloads: Payloads, keep: str, *later: tuple[bytes, int]) -> None:
+        order = lowest_first(payloads)
+        kept = order[-1] if keep == "last" else order[0]
+        gone = len(payloads) - 1
+        for payload, score in later:
+            gone += payload not in payloads
+            if (score >= kept[1]) if keep == "last" else (score < kept[1]):
+                kept = (payload, score)
+        payloads.clear()
+        payloads.update([kept])
+        self.state.counters["superseded"] += gone
+
+    # ────────────────────────────────────────────────────────────────────────────────────────────────────────────────
 
     def _place(self) -> int:
         """Where what goes back in a settle is due, before its delay: one behind the other."""
@@ -167,7 +260,8 @@ class ShardRules:
                 doomed.add(id)
         return doomed
 
-    def _restore(self, number: int, doomed: Collection[str] = ()) -> tuple[int, int]:
+    def _restore(self, number: int, doomed: Collection[str] = (), *, has_run: bool = False) -> tuple[int, int]:
+        """What has not run may start again at once."""
         state = self.state
         cancelled = state.cancelled
         claimed = state.claims.pop(number, {})
@@ -183,6 +277,8 @@ class ShardRules:
                 buried += 1
             else:
                 self._requeue(id, entry)
+                if not has_run:
+                    state.spaced.pop(id, None)
                 restored += 1
             state.cancels.pop(id, None)
         return restored, buried
@@ -214,6 +310,8 @@ class ShardRules:
         self._acquit(id)
         self.state.errors.pop(id, None)
         self.state.checkpoints.pop(id, None)
+        if id not in self.state.queued:
+            self.state.rules.pop(id, None)
 
     def _acquit(self, id: str) -> None:
         self.state.crashes.pop(id, None)
@@ -231,11 +329,17 @@ class ShardRules:
             self.state.errors[id] = error
             self.state.counters["failed"] += 1
 
-    def _snooze(self, claim: Claimed, id: str, delay: int) -> None:
-        """Only its due time changes."""
+    def _snooze(self, claim: Claimed, id: str, delay: int, *, has_run: bool) -> None:
+        """
+        Only its due time changes. Of one that has run, no death is held against it any more; one that has not may start
+        at once.
+        """
         if entry := claim.pop(id, None):
             self._requeue(id, replace(entry, due=self._place() + delay))
-            self._acquit(id)
+            if has_run:
+                self._acquit(id)
+            else:
+                self.state.spaced.pop(id, None)
 
     def _end(self, claim: Claimed, id: str, error: str, fate: Fate) -> bool:
         """It is not tried again. Returns whether it was buried."""
@@ -291,6 +395,7 @@ class ShardRules:
     def _leave_queue(self, id: str) -> None:
         """Failures and deaths of a job in hand stay."""
         del self.state.queued[id]
+        self.state.debounced.pop(id, None)
         if id not in self.state.claimed:
             self._forget(id)
 
@@ -298,6 +403,7 @@ class ShardRules:
         """All that is known of a queued job. While its id runs, failures and deaths are of that run."""
         state, entry = self.state, self.state.queued[id]
         kept = Kept("queue", _sorted(entry.payloads), entry.due, entry.retry_count, tags=entry.tags)
+        kept = kept._replace(tenant=state.tenants.get(id), rule=state.rules.get(id))
         if id in state.claimed:
             return kept
         return kept._replace(
@@ -309,7 +415,9 @@ class ShardRules:
 
     def _dead(self, id: str) -> Kept:
         grave = self.state.morgue[id]
-        return Kept("morgue", _sorted(grave.payloads), error=grave.error, tags=grave.tags)
+        return Kept(
+            "morgue", _sorted(grave.payloads), error=grave.error, tags=grave.tags, tenant=self.state.tenants.get(id)
+        )
 
     def _remember(self, id: str, kept: Kept) -> None:
         """What was known of a job that is back, unless more is known of its id by now."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -12,7 +12,7 @@ from tests.queue.look import Claimed, Dead, Look, Queued
 from tests.queue.shard_driver import ShardDriver
 
 SECOND = 1_000_000
-COUNTERS = ("pushed", "merged", "processed", "failed")
+COUNTERS = ("pushed", "merged", "processed", "failed", "superseded")
 
 Payloads = dict[bytes, int]
 Tags = tuple[str, ...]
@@ -23,6 +23,25 @@ TakenJob = tuple[str, list[tuple[bytes, int]], int, int, int | None, bytes | Non
 
 #: When a blocked job is due.
 NEVER = round(1e30 * SECOND)
+
+
+class Asked(NamedTuple):
+    """How a push asks for fewer runs. None, or "": it does not speak of that."""
+
+    wait: int | None = None
+    at_most: int = 0
+    #: 0 ends what an earlier push has asked for; so does "all".
+    throttle: int | None = None
+    keep: str = ""
+
+
+def all_asked(rows: Sequence[object], asked: Sequence[Asked]) -> list[Asked]:
+    """For each row how it asks for fewer runs; those after the last that does ask for nothing."""
+    return [*asked, *[Asked()] * (len(rows) - len(asked))]
+
+
+#: The throttle of an id, if it has one, and "last" or "first", or "".
+FewerRule = tuple["int | None", str]
 
 
 class Delay(int):
@@ -78,6 +97,8 @@ class Kept(NamedTuple):
     crowds: int | None = None
     checkpoint: tuple[int, bytes] | None = None
     tags: Tags = ()
+    tenant: str | None = None
+    rule: FewerRule | None = None
 
 
 @dataclass
@@ -97,6 +118,10 @@ class ShardState:
     checkpoints: dict[str, tuple[int, bytes]] = field(default_factory=dict)
     #: What can be undone: by the name of the deletion, and id.
     kept: dict[tuple[str, str], Kept] = field(default_factory=dict)
+    #: Whose share an id is, while it is anywhere (lanes.lua).
+    tenants: dict[str, str] = field(default_factory=dict)
+    #: When ids are due by the lanes of their tenants. They are hints, and the model knows none.
+    lanes: dict[str, dict[str, int]] = field(default_factory=dict, compare=False)
     layout: str | None = None
     last_score: int = 0
     #: Since the clock was set back: the latest time for which a job was queued.
@@ -121,6 +146,11 @@ class ShardState:
     rests: int | None = None
     #: Ids that are held: since when, and who and why.
     held: dict[str, tuple[int, bytes]] = field(default_factory=dict)
+    #: How ids that are queued or claimed run less often; until when some do not start again; and of those that are
+    #: debounced when that has them due, and the latest time for it. (Of an id that was moved since it may be left.)
+    rules: dict[str, FewerRule] = field(default_factory=dict)
+    spaced: dict[str, int] = field(default_factory=dict)
+    debounced: dict[str, tuple[int, int]] = field(default_factory=dict)
     #: The bells at which somebody listens.
     idle: set[str] = field(default_factory=set)
 
@@ -128,6 +158,13 @@ class ShardState:
     def claimed(self) -> dict[str, Entry]:
         """The jobs of all claims."""
         return {id: entry for claim in self.claims.values() for id, entry in claim.items()}
+
+    def due_by(self, now: int) -> list[str]:
+        """Ids that a claim may meet, the oldest first."""
+        return sorted(
+            (id for id, entry in self.queued.items() if entry.due <= now and not entry.waits),
+            key=lambda one: (self.queued[one].due, one),
+        )
 
     @property
     def cancelled(self) -> set[tuple[int, str]]:
@@ -157,6 +194,8 @@ def read_state(shard: ShardDriver) -> ShardState:
         cancels={id: _pair(mark.decode()) for id, mark in look.hash("cancels").items()},
         checkpoints={id: _checkpoint(text) for id, text in look.hash("checkpoints").items()},
         kept={key: _kept(record, payloads) for key, (record, payloads) in look.put_away().items()},
+        tenants={id: tenant.decode() for id, tenant in look.hash("tenants").items()},
+        lanes={tenant: {id: _microseconds(due) for id, due in hints.items()} for tenant, hints in look.lanes().items()},
         layout=meta.get("layout"),
         last_score=int(meta.get("last_score", 0)),
         seen=int(meta["seen"]) if "seen" in meta else None,
@@ -174,6 +213,9 @@ def read_state(shard: ShardDriver) -> ShardState:
         open=_pair(owner["open"]) if "open" in owner else None,
         paused=_pause(look.pause()),
         held={id: (_microseconds(since), told) for id, (since, told) in look.holds().items()},
+        rules={id: _rule(text) for id, text in look.hash("rules").items()},
+        spaced={id: _microseconds(until) for id, until in look.zset("spaced").items()},
+        debounced={id: _mark(text) for id, text in look.hash("debounced").items()},
         rests=int(owner["rests"]) if "rests" in owner else None,
         idle={key.decode().removesuffix(":idle") for key in look.beside},
     )
@@ -203,7 +245,7 @@ def _checkpoint(text: bytes) -> tuple[int, bytes]:
 
 
 def _kept(record: list[bytes | None], payloads: dict[bytes, float]) -> Kept:
-    where, at, retry_count, error, _, crashes, crowds, checkpoint, tags = record
+    where, at, retry_count, error, _, crashes, crowds, checkpoint, tags, tenant, rule = record
     return Kept(
         (where or b"").decode(),
         tuple((payload, _microseconds(score)) for payload, score in sorted(payloads.items())),
@@ -214,7 +256,19 @@ def _kept(record: list[bytes | None], payloads: dict[bytes, float]) -> Kept:
         None if crowds is None else int(crowds),
         None if checkpoint is None else _checkpoint(checkpoint),
         () if tags is None else tuple(tags.decode().split("\n")),
+        None if tenant is None else tenant.decode(),
+        None if rule is None else _rule(rule),
     )
+
+
+def _rule(text: bytes) -> FewerRule:
+    throttle, _, keep = text.decode().partition(":")
+    return (_microseconds(float(throttle)) if throttle else None), keep
+
+
+def _mark(text: bytes) -> tuple[int, int]:
+    due, latest = text.split()
+    return _microseconds(float(due)), _microseconds(float(latest))
 
 
 def _alone(text: str) -> tuple[int, str]:

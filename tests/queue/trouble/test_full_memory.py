@@ -7,6 +7,7 @@ import redis
 
 from lowkiq.errors import PushFailed
 from lowkiq.queue.claims import Spoiled
+from lowkiq.queue.places import QueuePlaces
 from lowkiq.queue.shard import Exhausted, Failure, Owned
 from tests.queue.shard_driver import FUTURE, PAST, ShardDriver
 
@@ -133,3 +134,12 @@ def test_all_of_a_queue_can_be_worked_off(shard):
         lease.settle(rest="ack")
     lease.release("lease")
     assert shard.names() == {"meta", "owner"}
+
+
+def test_places_are_taken_kept_and_given_back(shard):
+    fill_memory(shard)
+    calls = QueuePlaces(shard.shard.namespace, "q", "a", 15)
+    assert shard.caller.run(calls.take(1, ["a 1"])) == ["a 1"]
+    assert shard.caller.run(calls.take(1, ["a 2"])) == []
+    assert shard.caller.run(calls.keep(1, ["a 1"])) == []
+    assert shard.caller.run(calls.take(1, ["a 2"], ["a 1"])) == ["a 2"]

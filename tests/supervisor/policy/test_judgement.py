@@ -54,7 +54,7 @@ def test_strict_drains_the_others_in_a_crash_loop_and_exits_4_naming_the_slot(tm
 
 def test_kills_from_outside_are_no_loop_however_many(tmp_path: Path) -> None:
     with Supervised.running("obedient", tmp_path, nodes=2, policy=AT_ONCE) as supervisor:
-        for kills in range(1, 13):
+        for kills in range(1, 8):  # more than make a loop
             os.kill(supervisor.pid("node 1/2"), signal.SIGKILL)
             supervisor.until_logged("ready", kills + 1, "node 1/2")
         assert {line["kind"] for line in supervisor.events("died_will_restart")} == {"killed"}

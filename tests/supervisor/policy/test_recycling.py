@@ -73,7 +73,7 @@ def project(tmp_path: Path, redis_server: RedisServer) -> Any:
 
 
 def test_a_job_that_outgrows_the_limit_ends_once_beside_one_successor(project: Project) -> None:
-    with project.supervise("--max-rss", "150M", "--drain-timeout", "1").ready(1) as supervisor:
+    with project.supervise("--max-rss", "150M", "--drain-timeout", "0.4").ready(1) as supervisor:
         project.push("huge")
         replacing = supervisor.until_logged("replacing")[0]
         assert "MiB of memory, about 150 MiB allowed" in replacing["why"]
@@ -81,7 +81,7 @@ def test_a_job_that_outgrows_the_limit_ends_once_beside_one_successor(project: P
         project.push(*(f"small-{number}" for number in range(8)))
         wait_until(lambda: len(project.noted("ended")) >= 6, "jobs of other shards, while that one runs on")
         clock = time.monotonic()
-        wait_until(lambda: time.monotonic() - clock > 4, "several drain timeouts")
+        wait_until(lambda: time.monotonic() - clock > 1.6, "several drain timeouts")
         (project.directory / "let-go").touch()
         wait_until(lambda: "huge" in project.noted("ended"), "its end")
         assert supervisor.until_logged("ended_for_successor")[0]["reason"] == "exit code 0"

@@ -9,13 +9,15 @@ from pathlib import Path
 import pytest
 import redis
 
-from lowkiq import Lowkiq
+from lowkiq import Lowkiq, Rate
 from lowkiq.admin.metrics import read_lengths
 from lowkiq.queue import keys
-from lowkiq.queue.call import Caller
+from lowkiq.queue.call import Caller, redis_time
+from lowkiq.queue.rates import read_waiting
 from lowkiq.queue.shard import peek, shards_of
 from lowkiq.settings import Settings
 from lowkiq.transport.connect import client_for_node
+from tests.node.driven import burst
 from tests.support import wait_until
 from tests.transport.kinds.cluster import RedisCluster
 from tests.transport.kinds.load import PUSHED_AT_ONCE, Load
@@ -225,3 +227,18 @@ def test_more_threads_than_connections_wait_and_then_are_told(app: Lowkiq, well:
         caller.command("TIME")
     assert caller.command("TIME")
     caller.close()
+
+
+def test_a_rate_is_kept_in_a_slot_of_its_own(app: Lowkiq) -> None:
+    started: list[str] = []
+    rate = Rate(2, per=3600, by=lambda one, _: one[0])
+
+    @app.worker(queue_name="rated", shards_count=5, rate=rate)
+    def worker(id: str, payloads: list[str]) -> None:
+        started.append(id)
+
+    worker.perform_async([{"id": f"{key}{number}"} for key in "abc" for number in range(5)])
+    burst(app)
+    assert sorted(id[0] for id in started) == [*"aabbcc"]
+    waiting = read_waiting(app.caller, app.settings.namespace, ["rated"], redis_time(app.caller))
+    assert waiting["rated"].jobs == 9

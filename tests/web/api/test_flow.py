@@ -4,8 +4,12 @@ from __future__ import annotations
 
 import pytest
 
+from lowkiq import Rate
 from lowkiq.admin.past.incidents import read_incidents
 from lowkiq.errors import Paused
+from lowkiq.queue.places import QueuePlaces
+from lowkiq.queue.shard import Exhausted
+from tests.node.driven import burst
 
 
 def test_a_queue_is_paused_and_resumed(api, failed):
@@ -93,3 +97,33 @@ def test_an_exact_id_is_found_in_the_states_that_it_is_in(api, failed):
     assert found("new") == {"due", "waiting", "held"}
     assert found("fresh") == {"due", "waiting"}
     assert found("once") == {"due", "scheduled", "retries"}
+
+
+def test_a_queue_tells_who_runs_it_and_who_waits(api, app, failed):
+    assert api.get("queues/q")["limit"] is None
+    for node in ("a", "b"):
+        app.caller.run(QueuePlaces(app.settings.namespace, "q", node, 15).take(1, [f"{node} 1"]))
+    assert api.get("queues/q")["limit"] == {"max_running": 1, "nodes": {"a": 1}, "waiting": ["b"]}
+
+
+def test_a_blocked_id_is_held(api, work, failed):
+    work.perform_async([{"id": "a"}])
+    lease = failed.lease("host:1:abc")
+    lease.settle(exhausted=[Exhausted(job.id, "boom", "block") for job in lease.claim() if job.id == "a"])
+    assert api.act({"action": "hold", "ids": ["a"], "view": "blocked"}) == {"moved": 1}
+    assert api.act({"action": "retry", "ids": ["a"]}) == {"moved": 1}
+    assert [row["id"] for row in api.get("queues/q/jobs?view=held")["jobs"]] == ["a"]
+    assert failed.queued()["a"].payloads and not api.get("queues/q/jobs?view=blocked")["jobs"]
+
+
+def test_the_rate_and_what_waits_for_it_are_told(api, app, failed):
+    worker = app.worker(queue_name="rated", shards_count=1, rate=Rate(1, per=3600))(lambda _: None)
+    worker.perform_async([{"id": id} for id in "abc"])
+    burst(app, queues=["rated"])
+    told = api.get("queues/rated/settings")
+    assert (told["settings"]["rate"]["code"], told["rated"]) == ("1/3600", 2)
+    assert told["rated_until"] > 0
+    rows = api.post("queues/rated/settings", {"set": {"rate": "5/60"}})["settings"]
+    assert (rows["rate"]["value"], rows["rate"]["is_set"]) == ("5/60", True)
+    assert "must be JOBS/SECONDS" in api.post("queues/rated/settings", {"set": {"rate": 5}}, 400)["error"]
+    assert api.get("queues/q/settings")["rated"] == 0

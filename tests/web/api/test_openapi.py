@@ -31,6 +31,7 @@ REQUESTS = {
     "getQueue": ("/api/v1/queues/q?errors=1", None),
     "getStatistics": ("/api/v1/queues/q/statistics?days=7", None),
     "getTags": ("/api/v1/queues/q/tags?limit=5", None),
+    "getTenants": ("/api/v1/queues/q/tenants?limit=5", None),
     "getHistory": ("/api/v1/history?span=5m&queue=q", None),
     "getJobs": ("/api/v1/queues/q/jobs?view=retries", None),
     "getJob": ("/api/v1/queues/q/job?id=failed", None),

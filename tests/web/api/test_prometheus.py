@@ -20,6 +20,7 @@ QUEUE = {
     "lowkiq_queue_held": 0, "lowkiq_queue_blocked": 0,
     "lowkiq_jobs_processed_total": 1, "lowkiq_jobs_failed_total": 2,
     "lowkiq_payloads_pushed_total": 6, "lowkiq_payloads_merged_total": 1,
+    "lowkiq_payloads_superseded_total": 0,
 }  # fmt: skip
 NODE = {
     "lowkiq_node_up": 1, "lowkiq_node_threads": 2, "lowkiq_node_threads_busy": 1, "lowkiq_node_rss_bytes": 5_000,

@@ -13,6 +13,8 @@ from starlette.applications import Starlette
 from lowkiq import Lowkiq
 from lowkiq.admin.jobs.states import STATES
 from lowkiq.admin.past.incidents import read_incidents
+from lowkiq.queue.places import QueuePlaces
+from lowkiq.queue.shard import Exhausted
 from lowkiq.web.snapshot import INTERVAL
 from tests.queue.shard_driver import ShardDriver
 from tests.support import wait_until
@@ -129,3 +131,28 @@ def test_the_limit_of_retries_is_the_one_that_nodes_go_by(
     assert "a failing job is tried 5 times" in read(browser, "/queues/q").text
     jobs.actions.set(max_retry_count=1, who="ann")
     wait_until(lambda: "a failing job is tried twice" in read(browser, "/queues/q").text, within=10 * INTERVAL)
+
+
+def test_a_page_says_that_jobs_wait_for_a_place(browser: Browser, driver: ShardDriver) -> None:
+    assert "max_running" not in read(browser, "/queues/q").text
+    calls = QueuePlaces(driver.shard.namespace, "q", "one", 15)
+    driver.caller.run(calls.take(2, ["one 1"]))
+    assert "1 of 2 running (max_running): one 1" in read(browser, "/queues/q").text
+    driver.caller.run(calls.take(2, ["one 2", "one 3"]))
+    text = wait_until(lambda: "is reached" in (page := read(browser, "/queues/q").text) and page, within=10 * INTERVAL)
+    assert "max_running is reached, so jobs wait: 2 of 2 running (max_running): one 2; 1 node waits for a place" in text
+
+
+def test_what_happens_after_the_last_try_is_what_nodes_go_by(
+    app: Lowkiq, make_web: Callable[..., Starlette], browse: Callable[..., Browser]
+) -> None:
+    work = app.worker(queue_name="q", shards_count=1, max_retry_count=0)(lambda _: None)
+    work.perform_async([{"id": "a"}])
+    work.actions.set(when_exhausted="block")
+    assert "is tried once, then is blocked" in read(browse(make_web()), "/queues/q").text
+
+
+def test_a_blocked_job_can_be_held(browser: Browser, driver: ShardDriver) -> None:
+    lease = driver.lease()
+    lease.settle(exhausted=[Exhausted(job.id, "boom", "block") for job in lease.claim()])
+    assert ">Hold" in browser.get("/queues/q?view=blocked").text

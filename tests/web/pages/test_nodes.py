@@ -27,6 +27,7 @@ def test_a_node_tells_all_that_its_beat_does(browser, app):
         started_at=time.time() - 7_300,
         owned={"orders": [*range(20), 24]},
         fostered={"orders": [24]},
+        weights={"orders": 8},
         waited_for={"": {"mail": [1]}, "other:9:x": {"mail": [2]}},
         processed=1_234_567,
         rss=300 << 20,
@@ -47,6 +48,7 @@ def test_a_node_tells_all_that_its_beat_does(browser, app):
         "idle",
         "Owns orders 0–19, 24",  # noqa: RUF001 (an en dash, as in print)
         "Stands in orders 24",
+        "Weights orders 8",
         "Waits for nobody known yet: mail 1",
         "Waits for other:9:x: mail 2",
         "Processed 1,234,567",

@@ -7,7 +7,9 @@ from urllib.parse import parse_qs, urlsplit
 
 import pytest
 
+from lowkiq import Rate
 from lowkiq.admin.beats.health import ThreadHealth
+from tests.node.driven import burst
 from tests.queue.shard_driver import ShardDriver
 from tests.web.conftest import open_queue
 from tests.web.node_health import tell_health
@@ -206,3 +208,10 @@ def test_parameters_that_make_no_sense_do_no_harm(browser, driver, query):
 
 def test_a_cursor_that_is_none_is_refused(browser, driver):
     assert "is no cursor" in read(browser, "/queues/q?cursor=%27x", 400).text
+
+
+def test_the_rate_and_what_waits_for_it_are_told(browser, app):
+    worker = app.worker(queue_name="rated", shards_count=1, rate=Rate(1, per=3600))(lambda _: None)
+    worker.perform_async([{"id": id} for id in "abc"])
+    burst(app, queues=["rated"])
+    assert "Rate 1/3600 · 2 jobs wait for it, the last one for another 2 h" in read(browser, "/queues/rated").text

@@ -131,7 +131,9 @@ end
 --- requeue
 --@ payloads add absorb
 --@ parking parked
+--@ fewer keeping
 --@ tags copy drop
+--@ lanes hint
 local function claimed_into(P, key, id, held)
   if held == '*' then
     payloads_absorb(key, id, P .. 'claim:' .. id)
@@ -143,7 +145,7 @@ end
 -- The failed-job merge rule: what comes back from a claim brings its perform_in and retry_count along, for what waited
 -- behind it, too.
 local function requeue(P, id, held, perform_in, retry_count)
-  claimed_into(P, P .. 'payloads', id, held)
+  if not keep_with(P, id, held, P .. 'claim:' .. id) then claimed_into(P, P .. 'payloads', id, held) end
   copy_tags(P, 'claimed_tags', 'tags', id)
   drop_tags(P, 'claimed_tags', {id})
   redis.call('ZADD', P .. 'due', perform_in, id)
@@ -153,6 +155,7 @@ local function requeue(P, id, held, perform_in, retry_count)
   else
     redis.call('ZADD', P .. 'retries', retry_count, id)
   end
+  hint(P, id, perform_in)
 end
 
 --- acquit
@@ -166,17 +169,21 @@ end
 --- forget
 --@ claimed acquit
 --@ tags drop
--- Runs of these ids are done with: forgets their deaths, their last errors, what they have kept, and their tags.
+--@ fewer forget
+-- Runs of these ids are done with: forgets their deaths, their last errors, what they have kept, their tags and rules.
 local function forget(P, ...)
   acquit(P, ...)
   redis.call('HDEL', P .. 'errors', ...)
   redis.call('HDEL', P .. 'checkpoints', ...)
   drop_tags(P, 'claimed_tags', {...})
+  forget_rules(P, {...})
 end
 
 --- restore
 --@ claimed read parse bury newer requeue forget over
 --@ cancelling mark
+--@ fewer unspace
+--@ lanes forget
 --@ notes note
 -- Returns a whole claim to the queue, but for the cancelled, and the doomed, by whose deaths the morgue knows them.
 -- Returns how many were restored and how many buried.
@@ -199,17 +206,20 @@ local function restore_claim(P, now, claim, doomed, kind)
       buried = buried + 1
     else
       requeue(P, id, held, perform_in, retry_count)
+      if not kind then unspace(P, id) end
       note(P, kind or 'released', id, '')
       restored = restored + 1
     end
   end
   end_claim(P, claim) -- last: a user who lacks the right to something above loses no job
   unmark(P, ids)
+  forget_tenants(P, ids)
   return restored, buried
 end
 
 --- unqueue
 --@ claimed running forget
+--@ lanes drop forget
 -- Takes an id out of the queue but for its payloads, and forgets its failures and deaths, so that a job of that id pushed
 -- later starts anew. While the id is also in a claim they are those of the job in hand, and stay (I7).
 local running
@@ -220,13 +230,20 @@ local function claim_of(P, id)
   return running[id]
 end
 
+local function forget_idle_tenant(P, id)
+  if is_fair(P) and not claim_of(P, id) then forget_tenants(P, {id}) end
+end
+
 local function unqueue(P, id)
   redis.call('ZREM', P .. 'due', id)
   redis.call('ZREM', P .. 'retries', id)
   redis.call('ZREM', P .. 'blocked', id)
   redis.call('HDEL', P .. 'behind', id)
+  redis.call('HDEL', P .. 'debounced', id)
   drop_tags(P, 'tags', {id})
+  drop_hint(P, id)
   if not claim_of(P, id) then forget(P, id) end
+  forget_idle_tenant(P, id)
 end
 
 --- drop
@@ -255,6 +272,7 @@ local function drop_from(P, which, id)
     redis.call('HDEL', P .. 'morgue:errors', id)
     redis.call('HDEL', P .. 'morgue:newer', id)
     drop_tags(P, 'morgue:tags', {id})
+    forget_idle_tenant(P, id)
   else
     drop_queued(P, id)
   end

@@ -39,6 +39,7 @@ end
 --- unpark
 --@ shard stamp
 --@ parking parked
+--@ lanes hint
 -- What waits behind these ids is due again, at its own time. That was due, so it is not ahead of a clock set back since.
 local function unpark(P, now, ids)
   if not is_any_parked(P) then return end
@@ -55,4 +56,5 @@ local function unpark(P, now, ids)
   if #parked == 0 then return end
   redis.call('ZADD', P .. 'due', unpack(due))
   redis.call('HDEL', P .. 'behind', unpack(parked))
+  for i, id in ipairs(parked) do hint(P, id, due[i * 2 - 1]) end
 end

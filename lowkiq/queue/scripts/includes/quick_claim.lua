@@ -16,13 +16,18 @@ do
   local is_ours = owner[1] == ARGV[1] and owner[2] == ARGV[2] and tonumber(owner[3] or 0) < tonumber(number)
   local is_usual = is_ours and meta[1] == ARGV[4] and tonumber(meta[2] or 0) <= now
     and redis.call('EXISTS', P .. 'claim', P .. 'crashes', P .. 'retries', P .. 'asides', P .. 'tags', P .. 'watch',
-      P .. 'tracks', P .. 'paused', P .. 'held', P .. 'feeders') == 0
+      P .. 'tracks', P .. 'paused', P .. 'held', P .. 'lanes', P .. 'lanes_later', P .. 'rules', P .. 'spaced',
+      P .. 'debounced', P .. 'feeders') == 0
 
   local queued = is_usual and redis.call('ZCARD', P .. 'due')
   local now_text = time[1] .. '.' .. string.sub('00000' .. time[2], -6)
   if queued == 0 then
     redis.call('HDEL', P .. 'owner', 'open')
-    redis.call('HSET', P .. 'owner', 'claim', number, 'waiting', 'inf', 'open', ARGV[2] .. ' ' .. number)
+    if ARGV[10] then
+      redis.call('HSET', P .. 'owner', 'claim', number, 'waiting', 'inf')
+    else
+      redis.call('HSET', P .. 'owner', 'claim', number, 'waiting', 'inf', 'open', ARGV[2] .. ' ' .. number)
+    end
     return {now_text, '', {}, '0'}
   end
 

@@ -130,12 +130,12 @@ end
 --@ shard stamp
 --@ payloads get
 -- The latest jobs go first and `seen` goes down with them, so that one which fails meanwhile, and is due again after a
--- while by the new clock, is not moved again and again.
+-- while by the new clock, is not moved again and again. Returns what was moved: when it is due, and its id, ...
 local MOVED_AT_ONCE = 500
 
 local function follow_clock_back(P, now, last_score, seen)
   seen = tonumber(seen) or last_score
-  if last_score <= now or seen <= now then return end
+  if last_score <= now or seen <= now then return {} end
   local found = redis.call('ZREVRANGEBYSCORE', P .. 'due', stamp(seen), '(' .. stamp(now), 'WITHSCORES',
     'LIMIT', 0, MOVED_AT_ONCE)
   local moved = {}
@@ -147,6 +147,7 @@ local function follow_clock_back(P, now, last_score, seen)
   if #moved > 0 then redis.call('ZADD', P .. 'due', unpack(moved)) end
   local rest = #found < MOVED_AT_ONCE * 2 and now or found[#found] * 1000000
   redis.call('HSET', P .. 'meta', 'seen', string.format('%.0f', rest))
+  return moved
 end
 
 --- see

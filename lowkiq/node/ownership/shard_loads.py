@@ -1,4 +1,4 @@
-"""Load: how many threads each shard keeps busy, as a node's heartbeat tells."""
+"""ShardLoads: how many threads each shard keeps busy, as a node's heartbeat tells."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ OVER: Final = 15.0
 MOST_TOLD, LEAST = 1_000, 0.001
 
 
-class Loads:
+class ShardLoads:
     """Called with each beat. Async jobs are left out: they keep no thread busy, and have their shards by number."""
 
     def __init__(self, threads: Sequence[JobThread], leases: Iterable[Lease]) -> None:

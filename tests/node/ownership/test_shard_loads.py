@@ -7,7 +7,7 @@ import math
 import pytest
 
 from lowkiq import Lowkiq, clock
-from lowkiq.node.ownership.load import OVER, Loads
+from lowkiq.node.ownership.shard_loads import OVER, ShardLoads
 from lowkiq.node.threads import leases_of
 from tests.node.driven import acquire, runtime_of, thread_of
 
@@ -25,7 +25,7 @@ def test_a_load_follows_what_threads_do_within_its_time(app: Lowkiq, at: list[fl
     busy, idle = leases_of(runtime_of(app), worker)
     for lease in (busy, idle):
         acquire(lease)
-    loads = Loads([], [busy, idle])
+    loads = ShardLoads([], [busy, idle])
     for _ in range(12):
         at[0] += 5
         busy.busy_seconds += 10  # two threads
@@ -45,7 +45,7 @@ def test_a_long_job_counts_while_it_runs_and_not_again_when_it_ends(app: Lowkiq,
     thread = thread_of(lease.runtime, lease)
     assert thread._pick_and_exchange()
     (claim,) = thread.in_hand
-    loads = Loads([thread], [lease])
+    loads = ShardLoads([thread], [lease])
     claim.performing_since = at[0]  # type: ignore[attr-defined]
     found = []
     for _ in range(4):
@@ -62,7 +62,7 @@ def test_a_shard_that_is_gone_is_told_of_no_more(app: Lowkiq, at: list[float]) -
     worker = app.worker(queue_name="jobs", shards_count=1)(lambda _: None)
     (lease,) = leases_of(runtime_of(app), worker)
     acquire(lease)
-    loads = Loads([], [lease])
+    loads = ShardLoads([], [lease])
     at[0] += 5
     lease.busy_seconds = 5
     assert loads()

@@ -1,0 +1,34 @@
+"""Publishing: tells whoever listens to events (events.py) of what happens to a queue, or to one of its shards."""
+
+from __future__ import annotations
+
+import contextlib
+
+import msgspec
+from redis.exceptions import NoPermissionError
+
+from lowkiq.queue.call import Caller
+
+
+class Event(msgspec.Struct, frozen=True):
+    """Something that happened to a job; with lease_lost and death to a shard, with settings_changed to a queue."""
+
+    at: float
+    kind: str
+    queue: str
+    id: str = ""
+    node: str = ""
+    detail: str = ""
+
+
+def publish(caller: Caller, namespace: str, event: Event) -> None:
+    """Tells of what is not of a job, as notes.lua does of jobs. A user who may not publish tells nobody."""
+    node, note = event.node.encode(), f"{event.kind} {event.at:.6f}"
+    with contextlib.suppress(NoPermissionError):
+        text = f"0 {note} {len(node)} ".encode() + node + event.detail.encode()
+        caller.command("PUBLISH", channel_of(namespace, event.queue), text)
+
+
+def channel_of(namespace: str, queue: str) -> str:
+    """The channel of a queue's events."""
+    return f"{namespace}:bell:events:{queue}"
