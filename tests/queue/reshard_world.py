@@ -19,6 +19,15 @@ from lowkiq.shared_page import DeadNode
 
 QUEUE = "q"
 IDS = [f"id-{number}" for number in range(12)]
+#: Of some ids that are pushed so (fewer.lua) only the last payload is kept.
+KEPT = {"id-10", "id-11"}
+FEWER = {
+    "id-8": "0.000000:0.010000::",
+    "id-9": "::0.001000:",
+    "id-10": ":::last",
+    "id-11": "0.001000:0.002000:0.001000:last",
+}
+TENANTS = {id: f"tenant-{number % 3}" for number, id in enumerate(IDS[3:])}
 
 
 class Node:
@@ -63,7 +72,8 @@ class ReshardWorld:
         payload = b"%06d" % self.number
         for one in [layout.old, layout.own] if layout.is_moving else [layout]:
             shard = self.shard(id, one)
-            (result,) = self.caller.run_all([push_call(shard, [EncodedJob(id.encode(), payload, "", "")])])
+            job = EncodedJob(id.encode(), payload, "", "", "", TENANTS.get(id, ""), FEWER.get(id, ""))
+            (result,) = self.caller.run_all([push_call(shard, [job])])
             if not isinstance(result, Moved):
                 assert not isinstance(result, Exception), result
                 break

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 from redis.exceptions import ResponseError
 
+from lowkiq import Debounce
 from lowkiq.errors import BeingResharded, LowkiqError, Paused, SettingsError
 from lowkiq.job import EncodedJob
 from lowkiq.queue import resharding
@@ -17,7 +18,7 @@ from lowkiq.queue.push import push_call
 from lowkiq.queue.shard import Exhausted, Failure, Outcome
 from lowkiq.shared_page import DeadNode
 from tests import mutants
-from tests.queue.reshard_world import QUEUE, Node, ReshardWorld
+from tests.queue.reshard_world import KEPT, QUEUE, Node, ReshardWorld
 from tests.queue.shard_driver import ShardDriver
 
 #: What happens, and how often.
@@ -51,8 +52,16 @@ def test_nothing_is_lost_and_each_id_keeps_its_order(app, counts, seed):
 def check(world: ReshardWorld) -> None:
     for id, payloads in world.pushed.items():
         performed, dead = world.performed.get(id, []), world.deaths.get(id, [])
-        assert sorted([*performed, *dead]) == payloads, id
+        if id in KEPT:
+            assert sorted({*performed, *dead}) == sorted([*performed, *dead])
+            assert {*performed, *dead} <= {*payloads}
+            assert max([*performed, *dead]) == payloads[-1], id
+        else:
+            assert sorted([*performed, *dead]) == payloads, id
         assert performed == sorted(performed), id
+    for shard in world.shards():
+        look = ShardDriver(world.app, QUEUE, shard.index, world.layout).look()
+        assert not look.lanes(), "nothing is queued"
 
 
 # ── all that a shard may hold, and a death at each call of its mover ────────────────────────────────────────────────
@@ -94,11 +103,14 @@ class StruckCaller(Caller):
 
 def fill(world: ReshardWorld) -> None:
     """Puts all kinds of jobs into the queue."""
-    worker = world.app.worker(queue_name=QUEUE, shards_count=world.layout.shards_count)(lambda _: None)
+    options = {"queue_name": QUEUE, "shards_count": world.layout.shards_count}
+    worker = world.app.worker(**options, fair_by=lambda id, _: f"tenant-{len(id)}")(lambda _: None)
     ids = [f"id-{number}" for number in range(24)]
     rows: list[Any] = [{"id": id, "payload": id, "tags": ["eu", id]} for id in ids[:8]]
     rows += [{"id": id, "payload": n, "score": n} for id in ids[4:16] for n in range(3)]
     rows += [{"id": id, "payload": 1, "perform_in": 4e9 + number} for number, id in enumerate(ids[16:])]
+    rows += [{"id": f"fewer-{n}", "debounce": Debounce(5e8, at_most=6e8), "keep": "last"} for n in range(6)]
+    rows += [{"id": f"spaced-{n}", "throttle": 5e8, "score": -1} for n in range(6)]
     worker.actions.track(["id-0", "id-9", "never pushed"])
     worker.perform_async(rows)
     for shard in world.shards():
@@ -118,7 +130,7 @@ def fill(world: ReshardWorld) -> None:
         world.caller.run(shard.settle(node.name, node.epoch, 1, outcome))
         # Nodes have died while these ran.
         for heir in ("heir", "its heir"):
-            world.caller.run(shard.claim(node.name, node.epoch, 2, 1, 2, bytes))
+            world.caller.run(shard.claim(node.name, node.epoch, 2, 50, 100, bytes))
             owned = world.caller.run(shard.acquire(heir, 600, 9, [DeadNode(node.name)]))
             node = world.nodes[shard.prefix] = Node(shard, heir, owned.epoch)
     worker.actions.hold(["id-20", *ids[8:12], "never pushed"], reason="a customer called")
@@ -128,17 +140,23 @@ def fill(world: ReshardWorld) -> None:
         world.caller.run(shard.release(node.name, node.epoch, 3, "lease"))
 
 
+HASHES = ("crashes", "crowds", "checkpoints", "holds", "tracks", "behind", "rules", "debounced", "tenants")
+
+
 def held_by(world: ReshardWorld, layout: Layout) -> dict[str, Any]:
     """All that the shards of a layout hold together."""
     found: dict[str, Any] = {}
     for index in range(layout.shards_count):
         look = ShardDriver(world.app, QUEUE, index, layout).look()
+        due = look.zset("due")
         rows: dict[str, dict[Any, Any]] = {
             "queued": look.queued(),
             "morgue": look.morgue(),
             "errors": look.errors(),
-            **{name: look.hash(name) for name in ("crashes", "crowds", "checkpoints", "holds", "tracks", "behind")},
-            **{name: look.zset(name) for name in ("held", "blocked")},
+            **{name: look.hash(name) for name in HASHES},
+            **{name: look.zset(name) for name in ("held", "blocked", "spaced")},
+            # Hints of ids that were parked since are wrong, and need not move.
+            "lanes": {id: lane for lane, ids in look.lanes().items() for id, at in ids.items() if due[id] == at},
             "notes": {name: row for name, (_, row) in look.keys.items() if name.startswith("tracked")},
         }
         for name, some in rows.items():
@@ -195,6 +213,49 @@ def move_with_deaths(app, monkeypatch, counts, *, is_late) -> None:
         assert set(left) == {"meta"}, "it sends on, and no more"
 
 
+def test_what_is_pushed_meanwhile_merges_as_it_would_have(app):
+    merge_meanwhile(app)
+
+
+def merge_meanwhile(app) -> None:
+    """A debounce waits on, as long as it may, one payload of those is kept, and the last tenant counts."""
+    world = ReshardWorld(app, 1, Random(1))
+    old = world.shards()[0]
+    rows = {
+        b"waits": "500.0:900.0::",
+        b"waits long": "500.0:501.0::",
+        b"kept": ":::last",
+        b"kept now": "",
+        b"plain": "",
+    }
+    now = float(world.caller.command("TIME")[0])
+    for id, word in rows.items():
+        world.caller.run(push_call(old, [EncodedJob(id, b"1", "", "", "", "before", word)]))
+    world.begin(2)
+    while not bytes(world.caller.command("HGET", old.prefix + "meta", "layout")).endswith(b":moved"):
+        assert world.move()
+    # What was pushed before lies back so far.
+    for id in (b"waits", b"waits long"):
+        due, latest = world.caller.command("HGET", old.prefix + "debounced", id).split()
+        earlier = [b"%.6f" % (float(text) - 100) for text in (due, latest)]
+        world.caller.command("ZADD", old.prefix + "due", earlier[0], id)
+        world.caller.command("HSET", old.prefix + "debounced", id, b" ".join(earlier))
+    new = {id: world.shard(id.decode(), world.layout.own) for id in rows}
+    for id, word in (rows | {b"kept now": ":::last"}).items():
+        world.caller.run(push_call(new[id], [EncodedJob(id, b"2", "", "", "", "after", word)]))
+    world.end_move()
+    looks = {id: ShardDriver(app, QUEUE, shard.index, world.layout).look() for id, shard in new.items()}
+    found = {id.decode(): look.queued()[id.decode()] for id, look in looks.items()}
+    assert found["waits"].perform_in == pytest.approx(now + 500, abs=30)
+    assert found["waits long"].perform_in == pytest.approx(now + 401, abs=30)
+    payloads = {id: sorted(job.payloads, key=job.payloads.__getitem__) for id, job in found.items()}
+    assert payloads == {"waits": [b"1", b"2"], "waits long": [b"1", b"2"], "kept": [b"2"], "kept now": [b"2"],
+                        "plain": [b"1", b"2"]}  # fmt: skip
+    for id, look in looks.items():
+        assert look.hash("tenants")[id.decode()] == b"after"
+        assert look.lanes()["after"][id.decode()] == found[id.decode()].perform_in
+
+
 # ── safeguards that are taken out ───────────────────────────────────────────────────────────────────────────────────
 
 MUTANTS = {
@@ -210,6 +271,15 @@ MUTANTS = {
     "counts_twice": ("end_feed.lua", "if redis.call('HSET', P .. 'fed', old, epoch) == 1 then",
                      "if redis.call('HSET', P .. 'fed', old, epoch) then"),
     "forgets_the_morgue": ("pack.lua", " or pack_jobs('morgue', 'morgue:payloads')", ""),
+    "forgets_rules": ("moving.lua", "{'rules', 'hash'}, ", ""),
+    "forgets_throttles": ("moving.lua", "{'spaced', 'zset'}, ", ""),
+    "forgets_tenants": ("moving.lua", ", {'tenants', 'hash'}", ""),
+    "forgets_lanes": ("adopt.lua", "  if due then hint(P, id, due) end\n", ""),
+    "ends_a_debounce": ("moving.lua", "{'debounced', 'hash'}, ", ""),
+    "moves_a_debounce_for_ever": ("adopt.lua", "at = tonumber(moved) < tonumber(latest) and moved or latest", "at = moved"),
+    "keeps_both": ("adopt.lua", "        keep_by_rule(id)\n", ""),
+    "keeps_both_by_an_old_rule": ("adopt.lua", "    keep_by_rule(id)\n  end,", "  end,"),
+    "leaves_lanes": ("drop_moved.lua", "do drop_hint(P, id) end", "do end"),
     "mark_without_fence": ("moving.lua", "if refusal then return refusal end\n  if string.sub", "if string.sub"),
 }  # fmt: skip
 
@@ -219,7 +289,8 @@ MUTANTS = {
 def test_a_mutant_is_found_out(app, monkeypatch, name):
     file, safeguard, instead = MUTANTS[name]
     mutants.replace(file, safeguard, instead, monkeypatch)
-    tries = [lambda late=late: move_with_deaths(app, monkeypatch, (2, 3), is_late=late) for late in (True, False)]
+    tries = [lambda: merge_meanwhile(app)]
+    tries += [lambda late=late: move_with_deaths(app, monkeypatch, (2, 3), is_late=late) for late in (True, False)]
     tries += [lambda seed=seed: check(history(app, seed, COUNTS[seed % len(COUNTS)])) for seed in range(200)]
     for attempt in tries:
         app.redis().flushdb()
