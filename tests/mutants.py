@@ -332,7 +332,10 @@ MUTANTS = {
     "put_back_and_rings_nobody": Mutant("put_back.lua", "if earliest < math.huge then", "if false then"),
     "put_back_without_tags": Mutant("put_back.lua", "if tags then add_tags", "if false then add_tags"),
     "paused_and_claimed": Mutant(
-        "claim.lua", "if has_rare and redis.call('EXISTS', P .. 'paused') == 1 then", "if false then", "paused"
+        "claim.lua",
+        "if has_rare and redis.call('EXISTS', P .. 'paused', P .. 'feeders') > 0 then",
+        "if false then",
+        "paused",
     ),
     "paused_and_claimed_the_quick_way": Mutant("quick_claim.lua", ", P .. 'paused'", "", "paused"),
     "paused_and_finished": Mutant("finish.lua", ", P .. 'paused'", "", "paused"),
@@ -527,7 +530,7 @@ MUTANTS = {
     ),
     "fewer_throttled_and_opened": Mutant("claim.lua", "or has_held or has_spaced or", "or has_held or", "throttle"),
     "fewer_throttled_and_claimed_at_once": Mutant(
-        "quick_claim.lua", ", P .. 'rules', P .. 'spaced',\n      P .. 'debounced')", ")"
+        "quick_claim.lua", ", P .. 'rules', P .. 'spaced',\n      P .. 'debounced', P .. 'feeders')", ")"
     ),
     "fewer_throttled_though_it_has_not_run": Mutant(
         "fewer.lua", "if has_spaced then redis.call('ZREM', P .. 'spaced', id) end", ""
@@ -537,7 +540,7 @@ MUTANTS = {
         "fewer.lua", "if #past > 0 then redis.call('ZREM', P .. 'spaced', unpack(past)) end", ""
     ),
     "fewer_performed_now_and_put_off": Mutant("perform_now.lua", "redis.call('ZREM', P .. 'spaced', id)", ""),
-    "fewer_finished_in_one": Mutant("finish.lua", ", P .. 'rules',\n  P .. 'spaced')", ")"),
+    "fewer_finished_in_one": Mutant("finish.lua", ", P .. 'rules',\n  P .. 'spaced', P .. 'feeders')", ")"),
     "fewer_settled_in_one": Mutant(
         "settle.lua", "P .. 'tenants', P .. 'rules') == 0", "P .. 'tenants') == 0", "a rule"
     ),

@@ -176,7 +176,8 @@ class Node:
         self._keeper = LeaseKeeper(runtime, pools, self._workers)
         self._elastic = Elastic(runtime, pools, self._may_have, self._keeper.look_soon) if self._is_elastic else None
         report = HealthReport(runtime, self._workers, os.environ)
-        self._live = LiveSettings(runtime, pools)
+        shared_out = {pool for lease, pool in pools.items() if not lease.performer.is_async}
+        self._live = LiveSettings(runtime, pools, shared_out, lambda: self._beat_soon())  # noqa: PLW0108 (it is made below)
         followers: list[Callable[[list[Lease]], None]] = [self._live.follow, report.follow]
         if self._elastic:
             followers.append(self._elastic.follow)

@@ -7,7 +7,7 @@
 --@ payloads kind split get add fold zadd_lowest bulk_write
 --@ tags add
 --@ lanes hint again
---@ fewer put keep start
+--@ fewer put keep expire
 local P, what = KEYS[1], ARGV[4]
 local refusal = check_feeder(P, ARGV[1], ARGV[2], ARGV[3])
 if refusal then return refusal end
@@ -119,8 +119,7 @@ end
 -- Until when an id does not start again. No claim of this shard has noted that of any yet.
 local function adopt_spaced(id, until_at)
   redis.call('ZADD', P .. 'spaced', 'GT', until_at, id)
-  local longest = math.ceil(until_at - redis.call('TIME')[1])
-  if redis.call('PTTL', P .. 'spaced') < longest * 1000 then redis.call('EXPIRE', P .. 'spaced', longest + SPARE) end
+  keep_spaced(P, math.max(0, math.ceil(until_at - redis.call('TIME')[1])))
 end
 
 local ADOPTS = {

@@ -10,9 +10,11 @@
 -- No mark of `debounced` counts unless the id is still due when the mark says. So whatever else moves it, a retry, a person, a
 -- run that it is parked behind, or an older Lowkiq, ends its debounce, and need not know of it.
 
---- known
+--- ruled
 local ruled = {} -- by shard
 
+--- known
+--@ fewer ruled
 local function is_any_ruled(P)
   if ruled[P] == nil then ruled[P] = redis.call('EXISTS', P .. 'rules', P .. 'debounced') > 0 end
   return ruled[P]
@@ -48,7 +50,7 @@ local function set_rule(P, id, fewer)
 end
 
 --- put
---@ fewer known
+--@ fewer ruled
 -- What an id had for a rule before it was deleted, unless it has one by now.
 local function put_rule(P, id, rule)
   if not (rule and string.match(rule, '^[%d.]*:%l*$')) or redis.call('HEXISTS', P .. 'rules', id) == 1 then return end
@@ -185,9 +187,19 @@ local function keep_with(P, id, held, zset)
   return true
 end
 
+--- expire
+local SPARE = 3600 -- seconds after which what no claim has forgotten since is gone
+
+-- The longest of these throttles lasts so many seconds.
+local function keep_spaced(P, longest)
+  if redis.call('PTTL', P .. 'spaced') < longest * 1000 then
+    redis.call('EXPIRE', P .. 'spaced', string.format('%d', longest + SPARE))
+  end
+end
+
 --- start
 --@ shard stamp
-local SPARE = 3600 -- seconds after which what no claim has forgotten since is gone
+--@ fewer expire
 
 -- These ids start, so they are debounced no more; and those that are throttled do not start again before their time.
 local function note_starts(P, ids, clock)
@@ -202,9 +214,7 @@ local function note_starts(P, ids, clock)
   end
   if #spaced == 0 then return end
   redis.call('ZADD', P .. 'spaced', unpack(spaced))
-  if redis.call('PTTL', P .. 'spaced') < longest * 1000 then
-    redis.call('EXPIRE', P .. 'spaced', string.format('%d', longest + SPARE))
-  end
+  keep_spaced(P, longest)
 end
 
 --- spaced
