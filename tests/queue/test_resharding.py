@@ -103,8 +103,9 @@ class StruckCaller(Caller):
 
 def fill(world: ReshardWorld) -> None:
     """Puts all kinds of jobs into the queue."""
-    options = {"queue_name": QUEUE, "shards_count": world.layout.shards_count}
-    worker = world.app.worker(**options, fair_by=lambda id, _: f"tenant-{len(id)}")(lambda _: None)
+    worker = world.app.worker(
+        queue_name=QUEUE, shards_count=world.layout.shards_count, fair_by=lambda name, _: f"tenant-{len(name)}"
+    )(lambda _: None)
     ids = [f"id-{number}" for number in range(24)]
     rows: list[Any] = [{"id": id, "payload": id, "tags": ["eu", id]} for id in ids[:8]]
     rows += [{"id": id, "payload": n, "score": n} for id in ids[4:16] for n in range(3)]
@@ -276,7 +277,8 @@ MUTANTS = {
     "forgets_tenants": ("moving.lua", ", {'tenants', 'hash'}", ""),
     "forgets_lanes": ("adopt.lua", "  if due then hint(P, id, due) end\n", ""),
     "ends_a_debounce": ("moving.lua", "{'debounced', 'hash'}, ", ""),
-    "moves_a_debounce_for_ever": ("adopt.lua", "at = tonumber(moved) < tonumber(latest) and moved or latest", "at = moved"),
+    "moves_a_debounce_for_ever": ("adopt.lua", "at = tonumber(moved) < tonumber(latest) and moved or latest",
+                                  "at = moved"),
     "keeps_both": ("adopt.lua", "        keep_by_rule(id)\n", ""),
     "keeps_both_by_an_old_rule": ("adopt.lua", "    keep_by_rule(id)\n  end,", "  end,"),
     "leaves_lanes": ("drop_moved.lua", "do drop_hint(P, id) end", "do end"),

@@ -20,7 +20,7 @@ from tests.queue.model.messages import Message
 from tests.queue.model.people import DECIDED, MOST, UNKNOWN, NodeAgent, act, hold, pause, unblock, undo
 from tests.queue.model.shard_model import ShardModel
 from tests.queue.model.shard_rules import Ran
-from tests.queue.model.shard_state import SECOND, Asked, Delay, ShardState, bell_of, read_state
+from tests.queue.model.shard_state import SECOND, Asked, Delay, bell_of, read_state
 from tests.queue.model.virtual_clock import BEGINNING, VirtualClock
 from tests.queue.shard_driver import ShardDriver
 
@@ -126,7 +126,7 @@ class History:
         self.told.append(f"{message} → {reply}")
         self.state = read_state(self.shard)
         if by_lanes:
-            expected = self.claim_like(message, reply, before)
+            expected = self.claim_like(message, reply)
         self.model.forget_tenants()
         self.witness.now = self.clock.now
         self.witness.see(message, reply, before, self.state)
@@ -134,13 +134,10 @@ class History:
         assert self.state == self.model.state, f"after {message}"
         return reply
 
-    def claim_like(self, message: Message, reply: Any, before: ShardState) -> Any:
+    def claim_like(self, message: Message, reply: Any) -> Any:
         """What the model says of a claim that has met what Redis did."""
         if isinstance(reply, list):
-            # Others that it has met it has parked, or put off as they are throttled.
-            left = [(id, entry, before.queued[id]) for id, entry in self.state.queued.items()]
-            met = [id for id, now, then in left if (now.waits and not then.waits) or now.due > then.due]
-            self.model.met = [*met, *(job[0] for job in reply)]
+            self.model.met = ([job[0] for job in reply], self.state.queued)
             self.model.met_enough = sum(len(job[1]) for job in reply) >= message.most_in_all
         try:
             return messages.outcome_of(lambda: message.on(self.model))

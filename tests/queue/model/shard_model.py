@@ -196,7 +196,7 @@ class ShardModel(ShardRules):
         state.claim_number, state.open = number, None
         self._follow_clock_back()
         now = self._shard_now()
-        running, ids = state.claimed, self._chosen(state.due_by(now), limit)
+        running, ids = state.claimed, self._chosen(now, limit)
         for id in (running.keys() | state.held.keys()) & set(ids):
             self._park(id)
         ids = [id for id in ids if id not in running and id not in state.held]
@@ -227,14 +227,19 @@ class ShardModel(ShardRules):
             for id, entry in claim.items()
         ]  # fmt: skip
 
-    def _chosen(self, due: list[str], limit: int) -> list[str]:
+    def _chosen(self, now: int, limit: int) -> list[str]:
         """The due ids that a claim meets. Of lanes, whose turns the model does not count, it does what Redis did."""
+        due = self.state.due_by(now)
         if not self.state.tenants or self.met is None:
             return due[:limit]
-        assert set(self.met) <= set(due), f"not due: {set(self.met) - set(due)}"
+        taken, after = self.met
+        assert set(taken) <= set(due), f"not due: {set(taken) - set(due)}"
+        # Others that it has met it has parked, or put off as they are throttled.
+        left = [id for id in due if id in after and (after[id].waits or after[id].due > now)]
+        met = [*(id for id in left if id not in taken), *taken]
         are_suspects = any(id in self.state.crashes for id in due)
-        assert are_suspects or self.met_enough or len(self.met) == min(limit, len(due)), f"{self.met} of {due} alone"
-        return self.met
+        assert are_suspects or self.met_enough or len(met) == min(limit, len(due)), f"{met} of {due} alone"
+        return met
 
     def _kept(self, id: str, entry: Entry) -> bytes | None:
         """What a run of one of these payloads has kept."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import replace
 
 from lowkiq.errors import Fenced, NewerLayout, ShardsCountMismatch
@@ -55,8 +55,9 @@ class ShardRules:
         self.now = 0
         #: Given by a settle so far.
         self.places = 0
-        #: Ids that a claim of lanes has met, in its order, by what Redis says; True if it was full before its limit.
-        self.met: list[str] | None = None
+        #: Ids that a claim of lanes has taken, in its order, and what is queued after it, by what Redis says; and whether
+        #: it was full before its limit.
+        self.met: tuple[list[str], Mapping[str, Entry]] | None = None
         self.met_enough = False
 
     def forget_tenants(self) -> None:
