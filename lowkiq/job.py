@@ -75,9 +75,9 @@ class EncodedJob(msgspec.Struct, gc=False):
 
     id: bytes
     payload: bytes
-    score: float | str
+    score: float | str = ""
     #: "" for now, else a Unix time or, after a +, seconds by Redis's clock.
-    perform_in: str
+    perform_in: str = ""
     #: With a line break between two; "" for none.
     tags: str = ""
     #: Whose share it is (`fair_by`); "" for nobody's.

@@ -10,11 +10,11 @@ from redis.exceptions import ResponseError
 
 from lowkiq import Debounce
 from lowkiq.errors import BeingResharded, LowkiqError, Paused, SettingsError
-from lowkiq.job import EncodedJob
+from lowkiq.job import EncodedJob, Pushed
 from lowkiq.queue import resharding
 from lowkiq.queue.call import Caller
 from lowkiq.queue.keys import Layout
-from lowkiq.queue.push import push_call
+from lowkiq.queue.push import Producer, push_call
 from lowkiq.queue.shard import Exhausted, Failure, Outcome
 from lowkiq.shared_page import DeadNode
 from tests import mutants
@@ -255,6 +255,48 @@ def merge_meanwhile(app) -> None:
     for id, look in looks.items():
         assert look.hash("tenants")[id.decode()] == b"after"
         assert look.lanes()["after"][id.decode()] == found[id.decode()].perform_in
+
+
+KINDS: dict[int, dict[str, Any]] = {
+    2: {},
+    3: {"tenant": "eu"},
+    4: {"score": 5.0},
+    5: {"tags": "a\nb"},
+    6: {"tags": "a", "tenant": "eu"},
+    7: {"fewer": ":::last"},
+}
+
+
+@pytest.mark.parametrize("several", [1, 2])
+@pytest.mark.parametrize("width", KINDS)
+def test_what_a_shard_sends_on_arrives_as_it_was_pushed(app, width, several):
+    """A producer that has slept pushes to old shards, some at a time."""
+    jobs = [EncodedJob(b"%d" % number, b"1", "", "") for number in range(20)]
+    for job in jobs[-1:]:
+        for name, value in KINDS[width].items():
+            setattr(job, name, value)
+    world = ReshardWorld(app, several, Random(1))
+    producers = [Producer(app.caller, world.namespace, QUEUE, several) for _ in range(2)]
+    for producer in producers:
+        producer.register()
+    world.begin(3)
+    producers[0].push(jobs)
+    world.end_move()
+    before = [ShardDriver(app, QUEUE, index, world.layout).look() for index in range(3)]
+    for look, shard in zip(before, world.shards(), strict=True):
+        for name in look.keys:
+            if name != "meta":
+                app.caller.command("UNLINK", shard.prefix + name)
+    assert producers[1].push(jobs) == Pushed(20, 0)
+    after = [ShardDriver(app, QUEUE, index, world.layout).look() for index in range(3)]
+    for now, then in zip(after, before, strict=True):
+        found, known = (
+            {id: (one.payloads.keys(), one.tags) for id, one in look.queued().items()} for look in (now, then)
+        )
+        assert found == known
+        for name in ("tenants", "rules"):
+            assert now.hash(name) == then.hash(name)
+        assert now.lanes().keys() == then.lanes().keys()
 
 
 # ── safeguards that are taken out ───────────────────────────────────────────────────────────────────────────────────

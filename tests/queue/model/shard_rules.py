@@ -55,8 +55,8 @@ class ShardRules:
         self.now = 0
         #: Given by a settle so far.
         self.places = 0
-        #: Ids that a claim of lanes has taken, in its order, and what is queued after it, by what Redis says; and whether
-        #: it was full before its limit.
+        #: Ids that a claim of lanes has taken, in its order, and what is queued after it, by what Redis says;
+        #: and whether it was full before its limit.
         self.met: tuple[list[str], Mapping[str, Entry]] | None = None
         self.met_enough = False
 
