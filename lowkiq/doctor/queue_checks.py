@@ -14,7 +14,6 @@ from lowkiq.admin.past.history import SPANS, TOTAL, read_history
 from lowkiq.admin.words import age, printable
 from lowkiq.doctor.finding import Verdict, note, of_alert, of_alerts, ok, problem, warning
 from lowkiq.doctor.subject import Subject
-from lowkiq.errors import ShardsCountMismatch
 from lowkiq.queue import keys
 from lowkiq.queue.call import redis_time
 from lowkiq.queue.keys import Layout
@@ -34,7 +33,7 @@ MANY: Final = 10
 
 
 def shards_count(subject: Subject) -> Iterator[Verdict]:
-    """Code against Redis: what a node refuses at boot."""
+    """Code against Redis, which nodes and producers follow."""
     if not subject.has_app:
         yield note("no application was named: say -r MODULE to have its queues checked")
         return
@@ -45,15 +44,16 @@ def shards_count(subject: Subject) -> Iterator[Verdict]:
     resharded: list[str] = []
     unknown = [queue for queue in subject.app.workers if queue not in known_ones]
     for queue, known in known_ones.items():
-        worker = subject.app.workers[queue]
-        error = layout_error(queue, known, worker.shards_count)
-        if error is None and known.shards_count != worker.shards_count:
-            resharded.append(f"{queue} to {known.shards_count}")
-        elif error is None:
+        count = subject.app.workers[queue].shards_count
+        if layout_error(queue, known):  # layouts() tells
+            continue
+        if known.shards_count == count:
             agreed.append(queue)
-        elif isinstance(error, ShardsCountMismatch):  # of a newer layout layouts() tells
-            says, _, do = str(error).partition(": ")
-            yield problem(f"{says}: nodes and producers refuse it", do)
+        elif known.version == keys.RESHARDED:
+            resharded.append(f"{queue} to {known.shards_count}")
+        else:
+            says = f"queue {queue} has {known.shards_count} shards, whatever shards_count {count} its code begins with"
+            yield warning(says, f"set shards_count = {known.shards_count}, or run `lowkiq reshard {queue} {count}`")
     if agreed:
         yield ok(f"shards_count agrees with Redis: {_listed(agreed)}")
     if resharded:

@@ -22,8 +22,7 @@ def register(
     producers leave it, so that nodes of an older Lowkiq go on with the queue.
 
     Returns:
-        by queue, ShardsCountMismatch for one that is known with another shards_count, or with what is none, and
-        NewerLayout for a newer layout.
+        by queue, ShardsCountMismatch for one that is known with what is no layout, and NewerLayout for a newer one.
     """
     found = opened(caller, namespace, queues, raises_layout=raises_layout)
     return {queue: error for queue, error in found.items() if isinstance(error, OtherLayout)}
@@ -38,8 +37,8 @@ def opened(
     raises_layout: bool = False,
 ) -> dict[str, Layout | OtherLayout]:
     """
-    The same, and the layouts of the others, as they are to be followed: of a queue that was resharded Redis's. Those
-    that are `known` are made known again so.
+    The same, and the layouts of the others, as Redis has them: they are to be followed. Those that are `known` are made
+    known again so.
     """
     layouts = {queue: Layout(keys.LAYOUT_VERSION, count) for queue, count in queues.items()} | dict(known or {})
     calls = [
@@ -47,7 +46,7 @@ def opened(
             "register",
             [keys.queues(namespace)],
             [queue, layouts[queue].text, keys.layout(count, 1) if raises_layout else ""],
-            partial(_known, namespace, queue, count),
+            partial(_known, namespace, queue),
         )
         for queue, count in queues.items()
     ]
@@ -56,21 +55,14 @@ def opened(
     return dict(zip(queues, replies, strict=True))
 
 
-def _known(namespace: str, queue: str, count: int, text: bytes) -> Layout | OtherLayout:
+def _known(namespace: str, queue: str, text: bytes) -> Layout | OtherLayout:
     try:
         layout = Layout.parse(text)
     except ValueError as error:  # anybody may have written it
         return ShardsCountMismatch(f"queue {queue}: {error}. Remove it: HDEL {keys.queues(namespace)} {queue}")
-    return layout_error(queue, layout, count) or written(layout)
+    return layout_error(queue, layout) or written(layout)
 
 
-def layout_error(queue: str, known: Layout, shards_count: int) -> OtherLayout | None:
-    """ShardsCountMismatch or NewerLayout if this Lowkiq may not write to a queue that Redis knows so."""
-    if known.version > keys.RESHARDED:
-        return keys.newer_layout(queue, known.version)
-    if known.version == keys.RESHARDED or known.shards_count == shards_count:
-        return None
-    return ShardsCountMismatch(
-        f"queue {queue} has shards_count {known.shards_count}, not {shards_count}: "
-        f"set shards_count = {known.shards_count}, or run `lowkiq reshard {queue} {shards_count}`"
-    )
+def layout_error(queue: str, known: Layout) -> OtherLayout | None:
+    """NewerLayout if this Lowkiq may not write to a queue that Redis knows so."""
+    return keys.newer_layout(queue, known.version) if known.version > keys.RESHARDED else None

@@ -61,17 +61,15 @@ def test_limits_are_those_of_the_settings(make_app: Callable[..., Lowkiq]) -> No
         worker.perform_async([{"id": "abc", "payload": "wxyz"}])
 
 
-def test_another_shards_count_is_refused_with_what_to_do_and_writes_nothing(make_app: Callable[..., Lowkiq]) -> None:
+def test_a_queue_keeps_its_shards_whatever_number_code_begins_with(make_app: Callable[..., Lowkiq]) -> None:
     make_app().worker(queue_name="jobs")(work).perform_async([{"id": "a"}])
     app = make_app()
     worker = app.worker(queue_name="jobs", shards_count=6)(work)
-    before = sorted(keys(app))
-    with pytest.raises(
-        ShardsCountMismatch,
-        match="queue jobs has shards_count 5, not 6: set shards_count = 5, or run `lowkiq reshard jobs 6`",
-    ):
-        worker.perform_async([{"id": "b"}])
-    assert sorted(keys(app)) == before
+    ids = [f"id-{number}" for number in range(100)]
+    worker.perform_async([{"id": id} for id in ids])
+    assert worker.perform_async([{"id": "a"}]) == (0, 1)
+    assert app.queues() == {"jobs": 5}
+    assert app.metrics()["jobs"].length == 101
 
 
 def test_a_shards_count_that_changed_behind_a_producer_s_back_is_refused(make_app: Callable[..., Lowkiq]) -> None:

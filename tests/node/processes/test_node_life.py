@@ -74,14 +74,15 @@ def test_a_full_redis_can_be_worked_off(own_nodes: Nodes) -> None:
     assert nodes.metrics().processed == accepted
 
 
-def test_another_shards_count_is_refused_with_what_to_do(nodes: Nodes) -> None:
+def test_a_node_runs_the_shards_that_its_queue_has_whatever_number_it_begins_with(nodes: Nodes) -> None:
     nodes.push({"id": "a", "payload": {}})
     nodes._options["shards_count"] = 4
     node = nodes.start()
-    assert node.wait() == 3
-    (refusal,) = node.logged("boot_refused")
-    assert "queue jobs has shards_count 3, not 4: set shards_count = 3" in refusal["error"]
-    assert nodes.metrics().length == 1
+    node.wait_ready()
+    wait_until(lambda: nodes.ended("a"))
+    assert nodes.app.queues() == {"jobs": 3}
+    node.send(signal.SIGTERM)
+    assert node.wait() == 0
 
 
 def test_two_nodes_with_one_number_are_safe_the_second_stands_by_and_says_whom_it_waits_for(nodes: Nodes) -> None:

@@ -41,8 +41,8 @@ def know(nodes: Nodes, layout: str, *, shards: bool = False) -> None:
 
 
 REFUSALS = [
-    ("4", "queue others has shards_count 4, not 3: set shards_count = 4, or run `lowkiq reshard others 3`"),
     ("4:3", "queue others has layout 4, this Lowkiq"),
+    ("so many", 'queue others: "so many" is no shards_count'),
 ]
 
 

@@ -16,7 +16,7 @@ from lowkiq.errors import Fenced, LowkiqError
 from lowkiq.queue import keys, scripts
 from lowkiq.queue.call import Call
 from lowkiq.queue.keys import Layout
-from lowkiq.queue.layouts import register
+from lowkiq.queue.layouts import opened, register
 from lowkiq.shared_page import DeadNode, Running
 from lowkiq.version import VERSION
 from tests.queue.shard_driver import FUTURE, PAST, ShardDriver
@@ -246,8 +246,6 @@ def test_nodes_raise_the_layout_of_a_queue_and_producers_do_not(app, namespace):
     app.redis().hset(keys.queues(namespace), "q", "5")
     assert register(app.caller, namespace, {"q": 5}) == {}
     assert app.redis().hget(keys.queues(namespace), "q") == b"5"
-    assert isinstance(register(app.caller, namespace, {"q": 6}, raises_layout=True)["q"], ShardsCountMismatch)
-    assert app.redis().hget(keys.queues(namespace), "q") == b"5"
     for _ in range(2):
         assert register(app.caller, namespace, {"q": 5}, raises_layout=True) == {}
         assert app.redis().hgetall(keys.queues(namespace)) == {b"q": b"2:5"}
@@ -288,10 +286,11 @@ def test_a_queue_is_moved_while_its_producer_lives(app, namespace):
     assert shard.dump() == before
 
 
-def test_the_wrong_shards_count_is_still_called_that(app, namespace):
-    app.redis().hset(keys.queues(namespace), "q", "5")
-    with pytest.raises(ShardsCountMismatch, match="queue q has shards_count 5, not 6"):
-        raise register(app.caller, namespace, {"q": 6})["q"]
+@pytest.mark.parametrize("raises_layout", [False, True])
+def test_a_queue_is_followed_whatever_number_of_shards_code_begins_with(app, namespace, raises_layout):
+    app.redis().hset(keys.queues(namespace), "q", "2:5")
+    assert opened(app.caller, namespace, {"q": 6}, raises_layout=raises_layout) == {"q": keys.Layout(2, 5)}
+    assert app.redis().hget(keys.queues(namespace), "q") == b"2:5"
 
 
 def test_newer_queues_are_known_with_their_shards(app, namespace):
