@@ -19,7 +19,7 @@ from lowkiq.admin.jobs.queries import Queries
 from lowkiq.admin.jobs.undo import UndoableActions
 from lowkiq.admin.metrics import QueueMetrics
 from lowkiq.admin.past.statistics import Statistics, day_of, number_of, statistics_of
-from lowkiq.admin.resharding import read_layout
+from lowkiq.admin.resharding import shards_in_force
 from lowkiq.errors import SettingsError, short, unknown_option, unknown_queue
 from lowkiq.fewer import Debounce, Keep
 from lowkiq.hooks import is_async, wrap
@@ -27,7 +27,7 @@ from lowkiq.job import EncodedJob, NewJob, Pushed, encode_jobs
 from lowkiq.policies import Retry
 from lowkiq.queue.awaited import AwaitedPushes
 from lowkiq.queue.call import Caller, redis_time
-from lowkiq.queue.keys import RESHARDED, Layout
+from lowkiq.queue.keys import Layout
 from lowkiq.queue.loops import LoopsOfPushes
 from lowkiq.queue.push import Producer
 from lowkiq.queue.shard import Shard, shards_of
@@ -198,9 +198,7 @@ class Lowkiq:
 
     def shards(self, queue: str, shards_count: int) -> list[Shard]:
         """The shards of a queue: of one that was resharded those that it has, and those that are being moved."""
-        known = read_layout(self.caller, self.settings.namespace, queue)
-        is_resharded = known is not None and known.version == RESHARDED
-        return shards_of(self.settings.namespace, {queue: known if known and is_resharded else shards_count})
+        return [*shards_in_force(self.caller, shards_of(self.settings.namespace, {queue: shards_count}))]
 
     def redis(self) -> redis.Redis:
         """The client that producers use, for keys of your own; of Cluster a RedisCluster. Replies are bytes."""

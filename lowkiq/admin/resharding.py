@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Final
 
 import msgspec
@@ -14,7 +14,7 @@ from lowkiq.admin.words import age, plural, printable
 from lowkiq.queue import keys, resharding
 from lowkiq.queue.call import Argument, Caller, redis_time
 from lowkiq.queue.keys import Layout
-from lowkiq.queue.shard import Shard
+from lowkiq.queue.shard import Shard, shards_of, written
 from lowkiq.queue.unreadable import bounded
 
 #: Seconds for which is told how a reshard went, once it is over; and without a step after which it stands still.
@@ -139,6 +139,20 @@ def read_layout(caller: Caller, namespace: str, queue: str) -> Layout | None:
         return Layout.parse(text) if text else None
     except ValueError:
         return None
+
+
+def shards_in_force(caller: Caller, shards: Sequence[Shard]) -> Sequence[Shard]:
+    """
+    The shards that the queue of these has by now, and those that are being moved: whoever looks at it may have begun
+    before it was resharded, and code may name another number.
+    """
+    if not shards:
+        return shards
+    namespace, queue = shards[0].namespace, shards[0].queue
+    layout = read_layout(caller, namespace, queue)
+    # Of a newer one scripts say that it is to be left alone.
+    is_readable = layout is not None and layout.version <= keys.RESHARDED
+    return shards_of(namespace, {queue: written(layout)}) if layout and is_readable else shards
 
 
 def note_moved(caller: Caller, namespace: str, queue: str, node: str, moved: int) -> None:

@@ -95,12 +95,13 @@ class Route(NamedTuple):
     def feed(self, epoch: str, mark: Mark, score: int) -> list[Call[int]]:
         """Has new shards wait for what is to come."""
         step = math.gcd(self.layout.old_count, self.layout.shards_count)
-        words: list[Argument] = [self.old.index, epoch, self.layout.old_count, step, score, mark.seen, mark.paused]
+        words: list[Argument] = [self.old.index, epoch, self.layout.old_count, step, score, mark.seen]
+        words.append(b"-" if mark.is_marked else mark.paused)
         return [Call("feed", [shard.prefix], [shard.layout, *words], int) for shard in self.new]
 
-    def set_mark(self, node: str, epoch: str, score: int) -> Call[Mark]:
-        """Marks it, if its scores do not go further; a negative one only looks."""
-        return Call("mark_moved", [self.old.prefix], [node, epoch, self.mark, score], _mark)
+    def set_mark(self, node: str, epoch: str, score: int, paused: bytes = b"") -> Call[Mark]:
+        """Marks it, if its scores do not go further, and its pause is that one; a negative score only looks."""
+        return Call("mark_moved", [self.old.prefix], [node, epoch, self.mark, score, paused], _mark)
 
     def pack(self, node: str, epoch: str, rows: int = ROWS) -> Call[Chunk | None]:
         """Reads some of what it holds; None if it is empty."""
@@ -232,7 +233,7 @@ def steps(caller: Caller, route: Route, node: str, epoch: str) -> Iterator[int]:
     while True:
         score = max(mark.last_score, 0 if mark.is_marked else mark.now) + margin
         _raise(caller.run_all(route.feed(epoch, mark, score)))
-        mark = caller.run(route.set_mark(node, epoch, score))
+        mark = caller.run(route.set_mark(node, epoch, score, mark.paused))
         yield 0
         if mark.is_marked:
             break

@@ -27,6 +27,7 @@ WHAT_THEY_DO = {
     "limited node": {"places", "keep_places", "rate"},
     "limited async node": {"places", "keep_places", "rate"},
     "impatient node": {"abandon"},
+    "moving node": {"feed", "mark_moved", "adopt", "drop_moved+pack", "end_feed", "close_moved", "relayout"},
     "producer": {"register", "SCRIPT", "push"},
     "awaiting producer": {"register", "SCRIPT", "push", "push_apart"},
     "people": {"track", "weigh", "put_away", "HSCAN", "put_back", "bury", "newer", "unblock", "note_alerts"}

@@ -212,6 +212,8 @@ def move_with_deaths(app, monkeypatch, counts, *, is_late) -> None:
     for index in range(old.shards_count):
         left = ShardDriver(app, QUEUE, index, old).look().keys
         assert set(left) == {"meta"}, "it sends on, and no more"
+    for index in range(world.layout.shards_count):
+        assert not {"fed", "feeders"} & ShardDriver(app, QUEUE, index, world.layout).look().keys.keys()
 
 
 def test_what_is_pushed_meanwhile_merges_as_it_would_have(app):
@@ -255,6 +257,45 @@ def merge_meanwhile(app) -> None:
     for id, look in looks.items():
         assert look.hash("tenants")[id.decode()] == b"after"
         assert look.lanes()["after"][id.decode()] == found[id.decode()].perform_in
+
+
+def test_a_pause_moves_and_ends_wherever_it_is(app):
+    pause_meanwhile(app)
+
+
+def pause_meanwhile(app) -> None:
+    """The mover was to tell of a pause that has ended before it came to that; then of one that ends once it has."""
+    world = ReshardWorld(app, 1, Random(1))
+    actions = app.worker(queue_name=QUEUE, shards_count=1)(lambda _: None).actions
+    world.push()
+    actions.pause("stock-taking")
+    world.begin(2)
+    (old,), new = world.shards()[:1], world.shards()[1:]
+
+    def paused() -> list[bool]:
+        return [bool(world.caller.command("EXISTS", shard.prefix + "paused")) for shard in new]
+
+    assert world._take_up() and world.steps is not None
+    next(world.steps)  # it has looked
+    assert actions.resume() == 1
+    next(world.steps)  # it has told what it saw, and finds that it is so no more
+    assert paused() == [True, True]
+    assert not bytes(world.caller.command("HGET", old.prefix + "meta", "layout")).endswith(b":moved")
+    next(world.steps)
+    assert paused() == [False, False]
+    world.end_move()
+    assert paused() == [False, False]
+
+    actions.pause("stock-taking once more")
+    world.begin(3)
+    old, new = world.shards()[0], world.shards()[2:]
+    while not bytes(world.caller.command("HGET", old.prefix + "meta", "layout")).endswith(b":moved"):
+        assert world.move()
+    assert paused() == [True, True, True]
+    world.kill_mover()
+    assert actions.resume() == 4  # of the one that has moved it is of no account
+    world.end_move()
+    assert paused() == [False, False, False]
 
 
 KINDS: dict[int, dict[str, Any]] = {
@@ -323,6 +364,9 @@ MUTANTS = {
                                   "at = moved"),
     "keeps_both": ("adopt.lua", "        keep_by_rule(id)\n", ""),
     "keeps_both_by_an_old_rule": ("adopt.lua", "    keep_by_rule(id)\n  end,", "  end,"),
+    "pause_for_ever": ("mark_moved.lua", " and paused == ARGV[5]", ""),
+    "pause_told_again": ("feed.lua", "if pause == '-' then return 1 end", "if pause == '-' then pause = 'x' end"),
+    "pause_that_ends_there_only": ("feed.lua", "if told and told ~= pause and", "if false and"),
     "leaves_lanes": ("drop_moved.lua", "do drop_hint(P, id) end", "do end"),
     "mark_without_fence": ("moving.lua", "if refusal then return refusal end\n  if string.sub", "if string.sub"),
 }  # fmt: skip
@@ -333,7 +377,7 @@ MUTANTS = {
 def test_a_mutant_is_found_out(app, monkeypatch, name):
     file, safeguard, instead = MUTANTS[name]
     mutants.replace(file, safeguard, instead, monkeypatch)
-    tries = [lambda: merge_meanwhile(app)]
+    tries = [lambda: merge_meanwhile(app), lambda: pause_meanwhile(app)]
     tries += [lambda late=late: move_with_deaths(app, monkeypatch, (2, 3), is_late=late) for late in (True, False)]
     tries += [lambda seed=seed: check(history(app, seed, COUNTS[seed % len(COUNTS)])) for seed in range(200)]
     for attempt in tries:

@@ -12,7 +12,7 @@ from lowkiq.admin.jobs.tracking import track
 from lowkiq.admin.live import set_live, unset_live
 from lowkiq.admin.past.incidents import note_deed
 from lowkiq.admin.pauses import MOST_WHY, pause_text
-from lowkiq.admin.resharding import Resharding, reshard
+from lowkiq.admin.resharding import Resharding, reshard, shards_in_force
 from lowkiq.admin.words import printable
 from lowkiq.errors import BeingResharded, Moved
 from lowkiq.job import KEPT_BYTES, encode_id
@@ -90,8 +90,12 @@ class Actions:
 
     def __init__(self, caller: Caller, shards: Sequence[Shard], *, max_id_bytes: int) -> None:
         self._caller = caller
-        self._shards = shards
+        self._given = shards
         self._max_id_bytes = max_id_bytes
+
+    @property
+    def _shards(self) -> Sequence[Shard]:
+        return shards_in_force(self._caller, self._given)
 
     def perform_all_jobs_now(self) -> int:
         """
@@ -195,10 +199,10 @@ class Actions:
         return gone
 
     def _note(self, kind: str, says: str, reason: str, who: str) -> None:
-        if self._shards:
-            queue, why = self._shards[0].queue, f": {printable(reason, MOST_WHY)}" if reason else ""
+        if self._given:
+            queue, why = self._given[0].queue, f": {printable(reason, MOST_WHY)}" if reason else ""
             said = f"Ids of {printable(queue, 60)}: {says}{why}"
-            note_deed(self._caller, self._shards[0].namespace, queue, kind, said, who)
+            note_deed(self._caller, self._given[0].namespace, queue, kind, said, who)
 
     def pause(self, reason: str = "", *, who: str = "", wait: float = WAIT) -> PauseReply:
         """
@@ -218,7 +222,7 @@ class Actions:
         producers do; `queries.resharding()` tells how far that is. Repeating it changes nothing. Raises SettingsError
         for a number that it can't have, BeingResharded while it is being given another one.
         """
-        return reshard(self._caller, self._shards[0].namespace, self._shards[0].queue, shards_count, who)
+        return reshard(self._caller, self._given[0].namespace, self._given[0].queue, shards_count, who)
 
     def set(self, *, who: str = "", **options: Any) -> None:
         """
@@ -226,11 +230,11 @@ class Actions:
         perform_timeout, weight, log_level. Its nodes follow within a second or two. Raises SettingsError for what can't
         be.
         """
-        set_live(self._caller, self._shards[0].namespace, self._shards[0].queue, options, who)
+        set_live(self._caller, self._given[0].namespace, self._given[0].queue, options, who)
 
     def unset(self, *names: str, who: str = "") -> int:
         """Has options be those of the code again. Returns how many were set."""
-        return unset_live(self._caller, self._shards[0].namespace, self._shards[0].queue, names, who)
+        return unset_live(self._caller, self._given[0].namespace, self._given[0].queue, names, who)
 
     def track(self, ids: Iterable[str | int]) -> int:
         """
@@ -288,8 +292,9 @@ class Actions:
     def _by_shard(self, ids: Iterable[str | int]) -> list[tuple[Shard, list[bytes]]]:
         """Each id once, in chunks of a shard. Raises ValueError, before anything is done, for what can't be an id."""
         by_shard: dict[Shard, list[bytes]] = {}
+        shards = self._shards
         for id in dict.fromkeys([encode_id(id, self._max_id_bytes, errors=KEPT_BYTES) for id in ids]):
-            by_shard.setdefault(home_of(self._caller, self._shards, id), []).append(id)
+            by_shard.setdefault(home_of(self._caller, shards, id), []).append(id)
         return [(shard, some) for shard, found in by_shard.items() for some in chunked(found, CHUNK)]
 
     def _all(self, action: str, view: str) -> int:

@@ -70,11 +70,18 @@ def pause(caller: Caller, shards: Sequence[Shard], reason: str, who: str, wait: 
 
 def resume(caller: Caller, shards: Sequence[Shard], who: str) -> int:
     """Ends the pause of a queue. Returns how many of its shards were paused."""
-    calls = [Call("resume", [shard.prefix], [shard.layout], int) for shard in shards]
-    resumed = sum(raise_first([reply for reply in caller.run_all(calls) if not isinstance(reply, Moved)]))
+    replies = _resume(caller, shards)
+    if any(isinstance(reply, Moved) for reply in replies):
+        # What has moved since may have told its pause to where it went, behind our back.
+        replies += _resume(caller, shards)
+    resumed = sum(raise_first([reply for reply in replies if not isinstance(reply, Moved)]))
     if resumed:
         _note(caller, shards, "resume", "resumed", who)
     return int(resumed)
+
+
+def _resume(caller: Caller, shards: Sequence[Shard]) -> list[Any]:
+    return caller.run_all([Call("resume", [shard.prefix], [shard.layout], int) for shard in shards])
 
 
 def restless(unconfirmed: dict[str, list[int]]) -> str:

@@ -14,7 +14,7 @@ from lowkiq.admin.jobs.tenants import TenantBacklog, largest_backlogs
 from lowkiq.admin.jobs.tracking import Tracked, Transition, read_tracked, read_transitions
 from lowkiq.admin.live import LiveSetting, read_live
 from lowkiq.admin.pauses import Hold
-from lowkiq.admin.resharding import Resharding, read_progress
+from lowkiq.admin.resharding import Resharding, read_progress, shards_in_force
 from lowkiq.job import Job, check_tag
 from lowkiq.queue.call import Caller, chunked
 from lowkiq.queue.shard import Shard
@@ -37,11 +37,23 @@ class Queries:
         max_payloads: int,
     ) -> None:
         self._caller = caller
-        self._shards = shards
+        self._given = shards
         self._load_payload = load_payload
-        self._search = Search(caller, shards, load_error)
-        self._reader = JobReader(caller, shards, load_error, max_id_bytes)
+        self._load_error = load_error
+        self._max_id_bytes = max_id_bytes
         self._max_payloads = max_payloads
+
+    @property
+    def _shards(self) -> Sequence[Shard]:
+        return shards_in_force(self._caller, self._given)
+
+    @property
+    def _search(self) -> Search:
+        return Search(self._caller, self._shards, self._load_error)
+
+    @property
+    def _reader(self) -> JobReader:
+        return JobReader(self._caller, self._shards, self._load_error, self._max_id_bytes)
 
     def fetch(self, ids: Iterable[str | int]) -> list[Job]:
         """The queued jobs with these ids; ids that are not queued are left out."""
@@ -109,11 +121,11 @@ class Queries:
 
     def resharding(self) -> Resharding | None:
         """How far a reshard of the queue is (`actions.reshard`), or how the last one went; None: nothing is known."""
-        return read_progress(self._caller, self._shards[0].namespace, self._shards[0].queue)
+        return read_progress(self._caller, self._given[0].namespace, self._given[0].queue)
 
     def settings(self) -> dict[str, LiveSetting]:
         """The options that somebody has set in place of those of the code (`actions.set`), by name."""
-        return read_live(self._caller, self._shards[0].namespace).get(self._shards[0].queue, {})
+        return read_live(self._caller, self._given[0].namespace).get(self._given[0].queue, {})
 
     def tracked(self) -> list[Tracked]:
         """The ids that somebody tracks (`actions.track`), each with what has happened to it since."""

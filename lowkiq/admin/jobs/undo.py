@@ -68,12 +68,13 @@ class UndoableActions(Actions):
         """
         if not is_deletion(name):
             raise ValueError(f"{name[:40]!r} is no deletion: take what it was answered with")
-        keys = [f"{shard.prefix}undo:{name}" for shard in self._shards]
+        shards = self._shards
+        keys = [f"{shard.prefix}undo:{name}" for shard in shards]
         # It had no more ids than a scan of this count gives of a small hash, and a few of them twice.
         pages = self._caller.read([("HSCAN", key, 0, "COUNT", 2 * MOST_IDS) for key in keys], (0, {}))
         calls = [
             Call("put_back", [shard.prefix], [shard.layout, name, *some], int)
-            for shard, (_, page) in zip(self._shards, pages, strict=True)
+            for shard, (_, page) in zip(shards, pages, strict=True)
             for some in chunked(page if isinstance(page, dict) else page[::2], CHUNK)
         ]
         return int(sum(raise_first(self._caller.run_all(calls))))

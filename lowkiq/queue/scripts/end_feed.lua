@@ -8,16 +8,21 @@
 --@ shard clock
 --@ bell ring
 local P, old, epoch = KEYS[1], ARGV[2], ARGV[3]
+if redis.call('HEXISTS', P .. 'meta', 'whole') == 1 then return 0 end
 if redis.call('HGET', P .. 'fed', old) == epoch and redis.call('HEXISTS', P .. 'feeders', old) == 0 then return 0 end
 local refusal = check_feeder(P, ARGV[1], old, epoch)
 if refusal then return refusal end
 -- It comes first, since it frees.
 redis.call('HDEL', P .. 'feeders', old)
+redis.call('HDEL', P .. 'meta', 'pause:' .. old)
 -- A mover may die before it has closed the old shard: whoever takes over tells the same again.
 if redis.call('HSET', P .. 'fed', old, epoch) == 1 then
   for i = 4, #ARGV, 2 do redis.call('HINCRBY', P .. 'meta', ARGV[i], ARGV[i + 1]) end
 end
-if redis.call('EXISTS', P .. 'feeders') == 0 and redis.call('HGET', P .. 'owner', 'node') then
+if redis.call('EXISTS', P .. 'feeders') == 1 then return 1 end
+redis.call('HSET', P .. 'meta', 'whole', '1')
+redis.call('UNLINK', P .. 'fed')
+if redis.call('HGET', P .. 'owner', 'node') then
   -- What it knew is of before. At inf are those that are held.
   redis.call('HSET', P .. 'owner', 'waiting', 'inf')
   local oldest = redis.call('ZRANGE', P .. 'due', 0, 0, 'WITHSCORES')[2]

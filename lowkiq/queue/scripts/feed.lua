@@ -4,12 +4,14 @@
 -- KEYS  1 prefix of the new shard
 -- ARGV  1 layout, 2 index of the old shard, 3 epoch of its mover, 4 number of old shards, 5 the step between those that feed
 --       this one, 6 a score in microseconds that no push to the old shard will reach, 7 its `seen` (clock_back) or '',
---       8 since when, by whom and why it is paused (pausing.lua), or ''
--- returns 1   errors: LAYOUT, NEWER, RESHARDED, FENCED (a later mover is known, or all has come)
+--       8 since when, by whom and why it is paused (pausing.lua), '' if it is not, '-' if it was marked: a pause of that time
+--       was told before, and may have ended here since
+-- returns 1, also where all has come   errors: LAYOUT, NEWER, RESHARDED, FENCED (a later mover is known)
 --@ shard layout
 local P, old, epoch = KEYS[1], ARGV[2], tonumber(ARGV[3])
 local refusal, layout, last_score, seen = check_layout(P, ARGV[1], true)
 if refusal then return refusal end
+if redis.call('HEXISTS', P .. 'meta', 'whole') == 1 then return 1 end
 local fed, fed_by = redis.call('HGET', P .. 'fed', old), redis.call('HGET', P .. 'feeders', old)
 if tonumber(fed or -1) >= epoch or tonumber(fed_by or -1) > epoch then
   return refuse('FENCED', 'fed by a mover of epoch ' .. (fed_by or fed))
@@ -27,5 +29,17 @@ redis.call('HSET', P .. 'feeders', old, ARGV[3])
 -- What is pushed here comes after all that was pushed there, be Redis's clock behind here.
 if tonumber(ARGV[6]) > tonumber(last_score) then redis.call('HSET', P .. 'meta', 'last_score', ARGV[6]) end
 if ARGV[7] ~= '' and tonumber(ARGV[7]) > tonumber(seen or 0) then redis.call('HSET', P .. 'meta', 'seen', ARGV[7]) end
-if ARGV[8] ~= '' then redis.call('SET', P .. 'paused', ARGV[8], 'NX') end
+-- A pause is told before the mark, which is made only if it is the same still: else it ends here, too.
+local pause, told = ARGV[8], redis.call('HGET', P .. 'meta', 'pause:' .. old)
+if pause == '-' then return 1 end
+if told and told ~= pause and redis.call('GET', P .. 'paused') == told then
+  redis.call('UNLINK', P .. 'paused')
+  redis.call('HDEL', P .. 'owner', 'rests')
+end
+if pause ~= '' then
+  redis.call('SET', P .. 'paused', pause, 'NX')
+  redis.call('HSET', P .. 'meta', 'pause:' .. old, pause)
+elseif told then
+  redis.call('HDEL', P .. 'meta', 'pause:' .. old)
+end
 return 1

@@ -2,20 +2,20 @@
 -- mark_moved: from here on an old shard sends everybody on to the new ones (moving.lua), if all of these know how far its
 -- scores go. Repeating it changes nothing.
 -- KEYS  1 prefix of the old shard
--- ARGV  1 the mover, 2 epoch, 3 the mark, 4 the score that the new ones know of, in microseconds
--- returns {1, or 0 if that is too low; now, the last score, `seen` (clock_back) or '', since when it is paused, by whom and
+-- ARGV  1 the mover, 2 epoch, 3 the mark, 4 the score that the new ones know of, in microseconds, 5 the pause that they know of
+-- returns {1, or 0 if that is too low, or another pause; now, the last score, `seen` (clock_back) or '', since when it is paused, by whom and
 --       why (pausing.lua) or ''}, times in microseconds   errors: FENCED, UNSETTLED (a claim is in hand)
 --@ shard now owner
 local P = KEYS[1]
 local refusal = fence(P, ARGV[1], ARGV[2])
 if refusal then return refusal end
 local meta = redis.call('HMGET', P .. 'meta', 'layout', 'last_score', 'seen')
-local last_score = meta[2] or '0'
+local last_score, paused = meta[2] or '0', redis.call('GET', P .. 'paused') or ''
 local is_marked = meta[1] == ARGV[3]
-if not is_marked and tonumber(last_score) <= tonumber(ARGV[4]) then
+if not is_marked and tonumber(last_score) <= tonumber(ARGV[4]) and paused == ARGV[5] then
   if redis.call('EXISTS', P .. 'claim', P .. 'asides') > 0 then return refuse('UNSETTLED', 'a claim is in hand') end
   redis.call('HDEL', P .. 'owner', 'open')
   redis.call('HSET', P .. 'meta', 'layout', ARGV[3])
   is_marked = true
 end
-return {is_marked and 1 or 0, string.format('%.0f', now_us()), last_score, meta[3] or '', redis.call('GET', P .. 'paused') or ''}
+return {is_marked and 1 or 0, string.format('%.0f', now_us()), last_score, meta[3] or '', paused}

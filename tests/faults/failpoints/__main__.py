@@ -33,12 +33,17 @@ KINDS = (
     "limited node",
     "limited async node",
     "impatient node",
+    "moving node",
     "producer",
     "awaiting producer",
     "people",
 )
 #: Kinds that are struck only at the calls which others do not make, or make for less.
-OWN = {"impatient": ("abandon",), "limited": ("places", "rate")}
+OWN = {
+    "impatient": ("abandon",),
+    "limited": ("places", "rate"),
+    "moving": ("feed", "mark_moved", "pack", "adopt", "drop_moved", "close_moved", "relayout", "SET"),
+}
 #: A call that a server which knows the scripts never sees.
 LOADS = "SCRIPT"
 #: Runs at a time: they mostly wait.
@@ -56,7 +61,11 @@ class Run:
         self, socket: str, log: Path, kind: str, call: str | None = None, ordinal: int = 0, how: str = ""
     ) -> None:
         self.scenario = Scenario(
-            socket, f"failpoint{os.getpid()}-{log.stem}", is_async="async" in kind, is_limited="limited" in kind
+            socket,
+            f"failpoint{os.getpid()}-{log.stem}",
+            is_async="async" in kind,
+            is_limited="limited" in kind,
+            is_moved="moving" in kind,
         )
         self.kind, self.call, self.ordinal, self.how, self.log = kind, call, ordinal, how, log
         self.pid, self.status, self.deadline = 0, 0, 0.0

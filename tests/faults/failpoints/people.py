@@ -88,13 +88,12 @@ class People:
 
     def tags_wrong(self) -> Iterator[str]:
         """Compares what is counted of tags with what jobs have; nothing may be in hand."""
-        client, (_, jobs) = self._scenario.connect(), self._scenario.plain()
+        client, (app, jobs) = self._scenario.connect(), self._scenario.plain()
         found = itertools.chain(jobs.queries.find("*"), jobs.queries.morgue_find("*"))
         true = Counter(tag for tag, _ in {(tag, job.id) for job in found for tag in job.tags})
         kept: Counter[str] = Counter()
-        for shard in range(2):
-            key = f"{self._scenario.namespace}:{{jobs:{shard}}}:tag_counts"
-            rows: Any = client.zrange(key, 0, -1, withscores=True)
+        for shard in app.shards("jobs", 2):
+            rows: Any = client.zrange(f"{shard.prefix}tag_counts", 0, -1, withscores=True)
             kept.update({tag.decode(): round(count) for tag, count in rows})
         told = {row.tag: row.ids for row in jobs.queries.top(100)}
         if not kept == told == true:

@@ -22,6 +22,7 @@ from lowkiq.errors import CheckpointFailed
 from lowkiq.job import NewJob, shard_of
 from lowkiq.node import lease_keeper
 from lowkiq.node.node import Node
+from lowkiq.queue.homes import homes_of
 from tests.support import wait_until
 
 #: What is pushed at first: several payloads, one that fails once, ones that always fail, one that can't be decoded,
@@ -56,6 +57,12 @@ NUMBERS = {"first": 1, "second": 2}
 MORGUE = {"fails": {1, 2}, "undecodable": {666}, "buries itself": {1, 2}}
 #: Keys that stay for good; all others must have a time to live.
 LASTING = ("queues", "nodes", "{jobs:0}:meta", "{jobs:0}:owner", "{jobs:1}:meta", "{jobs:1}:owner")
+#: The number of shards that the queue is given where it moves, and what stays then.
+MOVED_TO = 3
+LASTING_MOVED = (
+    "queues", "nodes", "{jobs:0}:meta", "{jobs:1}:meta",
+    *(f"{{jobs@2:{index}}}:{name}" for index in range(MOVED_TO) for name in ("meta", "owner")),
+)  # fmt: skip
 
 
 class Scenario:
@@ -64,8 +71,12 @@ class Scenario:
     those that it watches.
     """
 
-    def __init__(self, socket: str, namespace: str, *, is_async: bool = False, is_limited: bool = False) -> None:
+    def __init__(
+        self, socket: str, namespace: str, *, is_async: bool = False, is_limited: bool = False, is_moved: bool = False
+    ) -> None:
         self.socket, self.namespace, self.is_async = socket, namespace, is_async
+        #: Its queue is given other shards before the first node starts.
+        self.is_moved = is_moved
         #: At most one batch of the queue runs at a time.
         self.is_limited = is_limited
         self.own = f"of-the-test:{namespace}"
@@ -215,6 +226,7 @@ class Scenario:
         wait_until(lambda: self.connect().exists(f"{self.own}:records"))
         app, jobs = self.plain()
         wait_until(lambda: _is_idle(app))
+        wait_until(lambda: not self._is_moving(jobs))
         # A job alone, with the default score, is handed over to a thread that listens, and finished in one; not if the
         # shard's last claim was not empty, as after what a struck node has left.
         with contextlib.suppress(TimeoutError):
@@ -224,7 +236,8 @@ class Scenario:
         os.kill(os.getpid(), signal.SIGTERM)
 
     def _would_hand_over(self, name: str, id: str) -> bool:
-        client, owner = self.connect(), f"{self.namespace}:{{jobs:{shard_of(id.encode(), 2)}}}:owner"
+        client, (app, _) = self.connect(), self.plain()
+        owner = homes_of(app.shards("jobs", 2), id.encode())[-1].prefix + "owner"
         bell = client.hget(owner, "bell")
         is_ours = client.hget(owner, "node") == name.encode() and client.hexists(owner, "open")
         return is_ours and isinstance(bell, bytes) and client.exists(f"{bell.decode()}:idle") == 1
@@ -260,6 +273,13 @@ class Scenario:
         for id in SUSPECTS:
             prefix = f"{self.namespace}:{{jobs:{shard_of(id.encode(), 2)}}}:"
             self.connect().hset(f"{prefix}crashes", id, 1)
+        if self.is_moved:
+            jobs.actions.reshard(MOVED_TO, who="the tests")
+
+    @staticmethod
+    def _is_moving(jobs: type[Worker]) -> bool:
+        told = jobs.queries.resharding()
+        return told is not None and not told.is_over
 
     def claimed(self) -> int:
         app, _ = self.plain()
@@ -304,6 +324,8 @@ class Scenario:
         app, jobs = self.plain()
         metrics = app.metrics()["jobs"]
         wrongs = [f"left: {metrics}"] if metrics.length or metrics.busy else []
+        if app.queues() != {"jobs": MOVED_TO if self.is_moved else 2} or self._is_moving(jobs):
+            wrongs.append(f"the shards are {app.queues()}")
         dead = {job.id: set(job.payloads) for job in jobs.queries.morgue_range_by_updated_at(limit=100)}
         if dead != MORGUE:
             wrongs.append(f"in the morgue: {dead}")
@@ -311,7 +333,7 @@ class Scenario:
         client = self.connect()
         for key in client.scan_iter(f"{self.namespace}:*", count=1000):
             name = key.decode().removeprefix(f"{self.namespace}:")
-            if name not in LASTING and client.ttl(key) == -1:
+            if name not in (LASTING_MOVED if self.is_moved else LASTING) and client.ttl(key) == -1:
                 wrongs.append(f"key left behind: {name} ({client.type(key)!r})")
         return wrongs
 

@@ -4,7 +4,7 @@
 -- `feeders` of a new shard has the old ones of which something may still come, each with the epoch of its mover, 0 before it
 -- has begun. While there are any, nothing of the new shard is claimed, so no payload runs before an older one that still
 -- moves. `fed` has those of which nothing comes any more, and the epoch of their last mover: what an earlier one sends
--- arrives too late.
+-- arrives too late. Once all has come, `whole` in `meta` says so for good, in place of either.
 --
 -- A shard that is being moved has the layout it moves to, and ":moved" behind it, in the place of its own: whoever comes
 -- with the old one is sent on (RESHARDED), and an older Lowkiq is refused. Of a shard that is empty that is left, with `closed`,
