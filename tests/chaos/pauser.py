@@ -1,11 +1,12 @@
 """
-Pauser: pauses queues again and again, and records from when to when each of them must have stood still; holds ids in
-between, and changes live settings.
+Pauser: pauses queues again and again, and records from when to when each of them must have stood still; in between it
+holds ids, changes live settings, and gives queues other numbers of shards.
 """
 
 from __future__ import annotations
 
 import contextlib
+import itertools
 import random
 import threading
 from collections.abc import Callable
@@ -15,7 +16,9 @@ from typing import Final
 from redis.exceptions import RedisError
 
 from lowkiq import Worker
+from lowkiq.errors import BeingResharded
 from tests.chaos.journal import Journal, now
+from tests.chaos.world.queues import LOADS
 from tests.chaos.world.world import World
 
 #: Seconds between two pauses on average, how long one lasts at least and at most, and how long nodes are waited for.
@@ -24,6 +27,8 @@ LASTS: Final = (0.2, 1.5)
 WAIT: Final = 4.0
 #: The share of holds, and producers whose ids they are of.
 HOLDS: Final = 0.4
+#: The share of rounds in which a queue gets other shards.
+RESHARDS: Final = 0.3
 #: The share of changes of settings that end them.
 UNSETS: Final = 0.3
 PRODUCERS: Final = 3
@@ -36,16 +41,23 @@ class Pauser(threading.Thread):
 
     def __init__(self, world: World, seed: int, directory: Path) -> None:
         super().__init__(daemon=True)
-        self._workers = list(world.app.workers.values())
+        self._by_name = world.app.workers
+        self._workers = list(self._by_name.values())
+        self._reshards = {
+            queue.name: itertools.cycle(queue.reshards) for queue in LOADS["mixed"].queues if queue.reshards
+        }
         self._random = random.Random(f"{seed} pauses")
         self._journal = Journal(directory / "pauses.jsonl")
         self._is_over = threading.Event()
+        self.reshards = 0
 
     def run(self) -> None:
         while not self._is_over.wait(self._random.expovariate(1 / EVERY)):
             worker = self._random.choice(self._workers)
             with contextlib.suppress(RedisError):
                 self._set(worker)
+            if self._reshards and self._random.random() < RESHARDS:
+                self._reshard(self._by_name[self._random.choice([*self._reshards])])
             if self._random.random() < HOLDS:
                 self._hold(worker)
                 continue
@@ -69,10 +81,15 @@ class Pauser(threading.Thread):
             weight = self._random.choice([None, 1, 8, 100])
             worker.actions.set(concurrency=concurrency, batch_size=batch_size, weight=weight, who="the tests")
 
+    def _reshard(self, worker: type[Worker]) -> None:
+        with contextlib.suppress(RedisError, BeingResharded):
+            worker.actions.reshard(next(self._reshards[worker.queue_name]), who="the tests")
+            self.reshards += 1
+
     def _hold(self, worker: type[Worker]) -> None:
         """Keeps ids from running for a while: what was pushed of them must run all the same, and in order."""
         ids = [f"{producer}-{number}" for producer in range(PRODUCERS) for number in range(self._random.randint(1, 8))]
-        with contextlib.suppress(RedisError):
+        with contextlib.suppress(RedisError, BeingResharded):
             worker.actions.hold(ids, "chaos", who="the tests")
         self._is_over.wait(self._random.uniform(*LASTS))
         self._again_and_again(lambda: worker.actions.let_go(ids, who="the tests"))
@@ -90,7 +107,7 @@ class Pauser(threading.Thread):
         while True:
             try:
                 act()
-            except RedisError:
+            except (RedisError, BeingResharded):
                 threading.Event().wait(AGAIN)
             else:
                 return

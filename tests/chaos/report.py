@@ -20,6 +20,7 @@ GROUPS = {
     "slot moves": ("move slots",),
     "flushes": ("flush scripts",),
     "proxy faults": WEATHERS,
+    "reshards": ("reshard",),
 }
 
 #: What the table has of the figures, in its order.

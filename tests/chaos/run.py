@@ -65,6 +65,7 @@ def run(
         injector.heal()
         if pauser:
             pauser.stop()
+            injector.counts["reshard"] = pauser.reshards
         world.stop_producers()
         world.drain(DRAIN_WITHIN)
         world.stop_supervisors()

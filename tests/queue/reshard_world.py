@@ -49,6 +49,8 @@ class ReshardWorld:
         self.pushed: dict[str, list[bytes]] = {}
         self.performed: dict[str, list[bytes]] = {}
         self.deaths: dict[str, list[bytes]] = {}
+        #: The tokens with which ids were claimed.
+        self.epochs: dict[str, list[int]] = {}
         self.nodes: dict[str, Node] = {}
         self.steps: Iterator[int] | None = None
         #: Movers that were thought dead, and wake up.
@@ -129,6 +131,8 @@ class ReshardWorld:
         elif not isinstance(result, Paused):
             assert not isinstance(result, Exception), result
             node.claimed = {job.id: list(job.payloads) for job in result.jobs}
+            for id in node.claimed:
+                self.epochs.setdefault(id, []).append(int(node.epoch))
         return None
 
     def _settle(self, node: Node) -> None:

@@ -59,6 +59,7 @@ def check(world: ReshardWorld) -> None:
         else:
             assert sorted([*performed, *dead]) == payloads, id
         assert performed == sorted(performed), id
+        assert world.epochs[id] == sorted(world.epochs[id]), f"{id}: a token has fallen"
     for shard in world.shards():
         look = ShardDriver(world.app, QUEUE, shard.index, world.layout).look()
         assert not look.lanes(), "nothing is queued"
@@ -367,6 +368,7 @@ MUTANTS = {
     "pause_for_ever": ("mark_moved.lua", " and paused == ARGV[5]", ""),
     "pause_told_again": ("feed.lua", "if pause == '-' then return 1 end", "if pause == '-' then pause = 'x' end"),
     "pause_that_ends_there_only": ("feed.lua", "if told and told ~= pause and", "if false and"),
+    "tokens_fall": ("acquire.lua", "now + (is_fed and LONGEST_MOVE or 0)", "now"),
     "leaves_lanes": ("drop_moved.lua", "do drop_hint(P, id) end", "do end"),
     "mark_without_fence": ("moving.lua", "if refusal then return refusal end\n  if string.sub", "if string.sub"),
 }  # fmt: skip

@@ -22,6 +22,7 @@ from redis.exceptions import RedisError
 
 from lowkiq import Lowkiq, PushFailed, Worker
 from lowkiq.admin.jobs.undo import UndoableActions
+from lowkiq.errors import BeingResharded
 from lowkiq.job import NewJob
 from tests.chaos import journal
 from tests.chaos.world import queues
@@ -96,7 +97,7 @@ class Producer:
             self._unsure.update((queue.name, job["id"]) for job in made)
         elif self._rng.random() < CANCELS:
             self._cancel(queue.name, made[-1]["id"])
-        elif self._rng.random() < DELETES:
+        elif self._rng.random() < DELETES and not queue.reshards:  # what was deleted before a move stays so
             # What of an id may still be on its way would overtake what is away meanwhile.
             self._delete_and_put_back(queue, [id for job in made if (queue.name, id := job["id"]) not in self._unsure])
 
@@ -160,7 +161,7 @@ class Producer:
         """Cancels a job: of what it has sent so far of that id, nothing need run any more."""
         number = self._numbers[queue, id]
         self._journal.write("cancel", q=queue, id=id, n=number)
-        with contextlib.suppress(RedisError):
+        with contextlib.suppress(RedisError, BeingResharded):
             self._workers[queue].actions.cancel([id])
             self._journal.write("cancelled", q=queue, id=id, n=number)
 

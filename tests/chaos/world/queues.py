@@ -44,6 +44,8 @@ class Queue(NamedTuple):
     keeps_last: bool = False
     throttle: float | None = None
     debounce: tuple[float, float] | None = None
+    #: Numbers of shards that people give it, one after the other.
+    reshards: tuple[int, ...] = ()
 
     @property
     def fewer(self) -> dict[str, Any]:
@@ -74,7 +76,7 @@ LOADS: Final[Mapping[str, Load]] = {
             Queue("singles", 4, 1, is_scored=True, seconds=(0, 0.01), share=0.15, concurrency=1),
             # Their shards share round trips.
             Queue("quick", 24, 1, is_scored=True, seconds=(0, 0.0005), share=0.15),
-            Queue("batches", 4, 10, is_scored=True, seconds=(0, 0.004), share=0.1),
+            Queue("batches", 4, 10, is_scored=True, seconds=(0, 0.004), share=0.1, reshards=(12, 5, 4)),
             Queue("unscored", 3, 5, is_scored=False, seconds=(0, 0.01), share=0.05, concurrency=5),
             Queue("slow", 6, 2, is_scored=True, seconds=(0, 0.2), share=0.147, concurrency=1),
             # What is pushed to hot ids of one shard waits for their own runs, and others pass by.
@@ -89,7 +91,17 @@ LOADS: Final[Mapping[str, Load]] = {
                 is_uneven=True,
                 perform_timeout=2,
             ),
-            Queue("tasks", 3, 1, is_scored=True, seconds=(0, 0.3), share=0.1, runs="as tasks", perform_timeout=2),
+            Queue(
+                "tasks",
+                3,
+                1,
+                is_scored=True,
+                seconds=(0, 0.3),
+                share=0.1,
+                runs="as tasks",
+                perform_timeout=2,
+                reshards=(2, 6),
+            ),
             Queue(
                 "tasks-of-five", 2, 5, is_scored=False, seconds=(0, 0.02), share=0.05, concurrency=3, runs="as tasks"
             ),
@@ -100,8 +112,8 @@ LOADS: Final[Mapping[str, Load]] = {
             Queue("limited", 4, 2, is_scored=True, seconds=(0, 0.05), share=0.1, max_running=2),
             Queue("limited-tasks", 2, 1, is_scored=True, seconds=(0, 0.1), share=0.05, runs="as tasks", max_running=3),
             Queue("rated", 3, 2, is_scored=True, seconds=(0, 0.01), share=0.02, rate=Rate(30, per=10)),
-            Queue("fair", 2, 3, is_scored=True, seconds=(0, 0.02), share=0.1, is_fair=True),
-            Queue("kept", 3, 5, is_scored=True, seconds=(0, 0.05), share=0.1, keeps_last=True),
+            Queue("fair", 2, 3, is_scored=True, seconds=(0, 0.02), share=0.1, is_fair=True, reshards=(5, 2)),
+            Queue("kept", 3, 5, is_scored=True, seconds=(0, 0.05), share=0.1, keeps_last=True, reshards=(7, 1)),
             Queue("throttled", 3, 5, is_scored=False, seconds=(0, 0.01), share=0.1, throttle=2, debounce=(0.2, 1)),
             # Longer than a lease.
             Queue("longest", 2, 1, is_scored=True, seconds=(1.1, 2), share=0.003),
