@@ -84,9 +84,10 @@ local has_rare = not is_moved and redis.call('EXISTS', P .. 'claim', P .. 'aside
 if has_rare then restored, buried = restore() end
 
 -- TIME keeps epochs rising (I2) even when Redis has lost its last writes.
--- A shard whose jobs still come has one behind all that owners of those before it are given meanwhile.
+-- Of a shard whose jobs still come it is behind all that owners of those before it are given meanwhile (end_feed.lua).
 local is_fed = not is_moved and string.match(ARGV[2], '^3:') and redis.call('HEXISTS', P .. 'meta', 'whole') == 0
-epoch = string.format('%.0f', math.max(epoch + 1, now + (is_fed and LONGEST_MOVE or 0)))
+if is_fed then epoch = math.max(epoch, now + LONGEST_MOVE) end
+epoch = string.format('%.0f', math.max(epoch + 1, now))
 -- Without a claim the first write is this one, which Redis does not refuse when memory is full.
 redis.call('HDEL', P .. 'owner', 'abandoned', 'last_due', 'claim', 'alone', 'open', 'waiting', 'wanted', 'bell', 'rests')
 if known_layout ~= ARGV[2] then redis.call('HSET', P .. 'meta', 'layout', ARGV[2]) end

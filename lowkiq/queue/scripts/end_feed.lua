@@ -15,6 +15,11 @@ if refusal then return refusal end
 -- It comes first, since it frees.
 redis.call('HDEL', P .. 'feeders', old)
 redis.call('HDEL', P .. 'meta', 'pause:' .. old)
+-- Epochs go on from those of the old shard, of which its mover has the last (I2). An owner that has a lower one has lost the
+-- lease, as if it had run out.
+if tonumber(redis.call('HGET', P .. 'owner', 'epoch') or 0) < tonumber(epoch) then
+  redis.call('HSET', P .. 'owner', 'epoch', epoch)
+end
 -- A mover may die before it has closed the old shard: whoever takes over tells the same again.
 if redis.call('HSET', P .. 'fed', old, epoch) == 1 then
   for i = 4, #ARGV, 2 do redis.call('HINCRBY', P .. 'meta', ARGV[i], ARGV[i + 1]) end
