@@ -1,0 +1,101 @@
+"""
+The documentation site: Sphinx over the same Markdown that a code host shows.
+
+Its source is the whole checkout, so that a link means the same in both, be it to a page, to the chart's README, or to a
+unit file, which the site offers as a download. `make docs` builds it, and takes every warning for an error.
+"""
+
+from __future__ import annotations
+
+import re
+import shutil
+from pathlib import Path
+from typing import Any
+
+from docutils import nodes
+from sphinx.application import Sphinx
+from sphinx.environment import BuildEnvironment
+
+import lowkiq
+
+ROOT = Path(__file__).parent.parent
+
+project = "Lowkiq for Python"
+author = "its authors"
+version = release = lowkiq.__version__
+html_title = f"{project} {version}"
+
+root_doc = "docs/index"
+include_patterns = ["docs/**", "helm/lowkiq/README.md"]
+exclude_patterns = [".*", "build", "dist", "benchmarks", "examples", "lowkiq", "supervisor", "tests"]
+extensions = ["myst_parser", "sphinx.ext.autodoc", "sphinx.ext.napoleon"]
+
+# Headings have the anchors that code hosts give them.
+myst_heading_anchors = 4
+myst_enable_extensions = ["colon_fence"]
+
+autodoc_member_order = "bysource"
+autodoc_typehints_format = "short"
+autodoc_preserve_defaults = True
+napoleon_google_docstring = True
+napoleon_numpy_docstring = False
+python_display_short_literal_types = True
+python_maximum_signature_line_length = 80
+
+# A name of ours that is told nowhere is an error. Others' are not looked up: that would take their sites to build ours.
+nitpicky = True
+nitpick_ignore_regex = [
+    ("py:.*", r"(?!lowkiq\b).*"),
+    ("py:class", r"lowkiq\.(registration\.W|types\.variables\.[KP])"),  # type variables, which say nothing to look up
+    # What is passed on and not looked into.
+    ("py:class", r"lowkiq\.(registration\.Registration|queue\.(shard\.Shard|unreadable\.Unreadable))"),
+    ("py:class", r"lowkiq\..*\.Annotated"),
+]
+
+html_theme = "furo"
+html_copy_source = False
+html_show_sphinx = False
+html_show_copyright = False
+templates_path: list[str] = []
+pygments_style = "a11y-high-contrast-light"
+pygments_dark_style = "a11y-high-contrast-dark"
+html_theme_options = {"navigation_with_keys": True}
+
+
+def front_page(_: Sphinx, name: str, source: list[str]) -> None:
+    """Puts README at the head of the start page: what it says is said once."""
+    if name == root_doc:
+        readme = (ROOT / "README.md").read_text("utf-8")
+        readme = re.sub(r"(\]\(|\")docs/", r"\1", readme)
+        readme = re.sub(r"\]\((?=(helm|examples)/|LICENSE)", "](../", readme)
+        # A pattern that no page fits yet would be a warning.
+        lines = [
+            line for line in source[0].splitlines() if "*" not in line or [*Path(__file__).parent.glob(f"{line}.md")]
+        ]
+        source[0] = "\n".join([readme, *lines])
+
+
+def public_name(_: Sphinx, env: BuildEnvironment, node: Any, text: nodes.Element) -> nodes.Element | None:
+    """Leads from where a name is defined to where it is told of: lowkiq.job.Pushed is told of as lowkiq.Pushed."""
+    name = str(node.get("reftarget", "")).rpartition(".")[2]
+    if node.get("refdomain") != "py" or name not in lowkiq.__all__:
+        return None
+    target = f"lowkiq.{name}"
+    return env.domains.python_domain.resolve_xref(env, node["refdoc"], env._app.builder, "obj", target, node, text)
+
+
+def finish(app: Sphinx, error: Exception | None) -> None:
+    """Copies the pictures of <picture>, which Sphinx does not see, and leads from the root to the start page."""
+    if error is None and app.builder.format == "html":
+        site = Path(app.outdir)
+        shutil.copytree(ROOT / "docs/images", site / "docs/images", dirs_exist_ok=True)
+        (site / "index.html").write_text(
+            f'<!doctype html><meta http-equiv="refresh" content="0; url={root_doc}.html">\n'
+        )
+
+
+def setup(app: Sphinx) -> None:
+    """Connects the three above."""
+    app.connect("source-read", front_page)
+    app.connect("missing-reference", public_name)
+    app.connect("build-finished", finish)

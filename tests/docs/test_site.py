@@ -1,0 +1,81 @@
+"""The documentation site, built as `make docs` does: no warnings, an entry for every public name, readable for all."""
+
+from __future__ import annotations
+
+import functools
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from sphinx.util.inventory import InventoryFile
+
+import lowkiq
+from lowkiq.node import schedulers
+from tests.browser.conftest import axe, chromium, examine, look  # noqa: F401 (fixtures)
+from tests.support import ROOT
+
+PAGES = sorted([*(ROOT / "docs").glob("*.md"), ROOT / "helm/lowkiq/README.md"])
+
+
+@functools.cache
+def build(directory: Path) -> subprocess.CompletedProcess[str]:
+    """Builds it as the Makefile says, once."""
+    command = re.search(r"^docs:.*\n\t@\$\(BIN\)/python (.*) \$\(ARGS\)", (ROOT / "Makefile").read_text(), re.MULTILINE)
+    assert command
+    options = command[1].replace("build/", f"{directory}/").split()
+    assert {"-W", "-E"} <= {*options}
+    whole = [sys.executable, *options, ".", directory / "site"]
+    return subprocess.run(whole, cwd=ROOT, capture_output=True, text=True, check=False)
+
+
+@pytest.fixture(scope="session")
+def directory(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("docs")
+
+
+@pytest.fixture
+def site(directory: Path) -> Path:
+    """The root of a site that was built without a warning."""
+    built = build(directory)
+    assert built.returncode == 0, built.stderr
+    assert built.stderr == ""
+    return directory / "site"
+
+
+def told(site: Path) -> set[str]:
+    """Names of Python that the site's index has, as other projects' pages can link to them."""
+    inventory = InventoryFile.loads((site / "objects.inv").read_bytes(), uri="")
+    return {name for domain, names in inventory.data.items() if domain.startswith("py:") for name in names}
+
+
+def test_every_public_name_has_an_entry(site: Path) -> None:
+    public = {f"lowkiq.{name}" for name in lowkiq.__all__} | {"lowkiq.web.create_app", "lowkiq.settings.Settings"}
+    public |= {f"lowkiq.node.schedulers.{name}" for name in ("Lag", "Seq", "Ordered") if hasattr(schedulers, name)}
+    assert public - told(site) == set()
+
+
+@pytest.mark.parametrize("kind", [lowkiq.Lowkiq, lowkiq.Worker, lowkiq.Context])
+def test_every_public_method_has_an_entry(site: Path, kind: type) -> None:
+    hidden = {"Lowkiq": {"caller"}, "Worker": {"registered_app", "shape", "codec", "fewer", "app"}}
+    public = {name for name in vars(kind) if not name.startswith("_")} - hidden.get(kind.__name__, set())
+    assert {f"lowkiq.{kind.__name__}.{name}" for name in public} - told(site) == set()
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.parent.name + "/" + page.name)
+def test_every_page_is_there(site: Path, page: Path) -> None:
+    html = (site / page.relative_to(ROOT)).with_suffix(".html")
+    assert "</html>" in html.read_text("utf-8")
+
+
+def test_every_picture_is_there(site: Path) -> None:
+    for page in (site / "docs").glob("*.html"):
+        for target in re.findall(r'(?:src|srcset)="([^":?#]+)[?#]?[^"]*"', page.read_text("utf-8")):
+            assert (page.parent / target).exists(), f"{page.name}: {target}"
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+@pytest.mark.parametrize("page", ["index", "ordering", "reference"])
+def test_axe_finds_nothing_serious(site: Path, look, examine, scheme: str, page: str) -> None:  # noqa: F811
+    examine(look((site / f"docs/{page}.html").as_uri(), color_scheme=scheme), page)
