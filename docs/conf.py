@@ -34,13 +34,13 @@ extensions = ["myst_parser", "sphinx.ext.autodoc", "sphinx.ext.napoleon"]
 myst_heading_anchors = 4
 myst_enable_extensions = ["colon_fence"]
 
+default_role = "code"  # docstrings have code in single backticks
 autodoc_member_order = "bysource"
 autodoc_typehints_format = "short"
 autodoc_preserve_defaults = True
 napoleon_google_docstring = True
 napoleon_numpy_docstring = False
 python_display_short_literal_types = True
-python_maximum_signature_line_length = 80
 
 # A name of ours that is told nowhere is an error. Others' are not looked up: that would take their sites to build ours.
 nitpicky = True
@@ -89,6 +89,11 @@ def finish(app: Sphinx, error: Exception | None) -> None:
     if error is None and app.builder.format == "html":
         site = Path(app.outdir)
         shutil.copytree(ROOT / "docs/images", site / "docs/images", dirs_exist_ok=True)
+        for page in site.rglob("*.html"):  # a heading without a level says nothing to a screen reader
+            html = page.read_text("utf-8")
+            page.write_text(
+                html.replace('class="caption" role="heading"', 'class="caption" role="heading" aria-level="2"')
+            )
         (site / "index.html").write_text(
             f'<!doctype html><meta http-equiv="refresh" content="0; url={root_doc}.html">\n'
         )
