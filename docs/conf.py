@@ -63,7 +63,9 @@ html_theme_options = {"navigation_with_keys": True}
 
 
 def front_page(_: Sphinx, name: str, source: list[str]) -> None:
-    """Puts README at the head of the start page: what it says is said once."""
+    """Puts README at the head of the start page, so that what it says is said once, and leads links to it there."""
+    if name.startswith("docs/"):
+        source[0] = source[0].replace("](../README.md", "](index.md")
     if name == root_doc:
         readme = (ROOT / "README.md").read_text("utf-8")
         readme = re.sub(r"(\]\(|\")docs/", r"\1", readme)

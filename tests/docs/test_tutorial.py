@@ -44,9 +44,7 @@ def test_it_runs_as_printed(tmp_path: Path, tmp_path_factory: pytest.TempPathFac
     if not (os.environ.get("LOWKIQ_WHEEL") or os.environ.get("CI")):
         pytest.skip("LOWKIQ_WHEEL names no wheel: `make wheel`, or `.ci/run` for all of it")
     wheel = tools.wheel(tmp_path_factory.mktemp("dist"))
-    constraint = tmp_path_factory.mktemp("pip") / "constraint.txt"  # the lowkiq that pip is to find is this one
-    constraint.write_text(f"lowkiq @ {wheel.resolve().as_uri()}\n")
-    environment = clean_environment() | {"PIP_CONSTRAINT": str(constraint), "PIP_DISABLE_PIP_VERSION_CHECK": "1"}
+    environment = clean_environment() | {"PIP_DISABLE_PIP_VERSION_CHECK": "1"}
     # What `activate` does, for the shells that follow; and no Lowkiq but that of the wheel.
     environment["PATH"] = f"{tmp_path / '.venv/bin'}:{environment['PATH']}"
     background: list[subprocess.Popen[bytes]] = []
@@ -64,6 +62,8 @@ def test_it_runs_as_printed(tmp_path: Path, tmp_path_factory: pytest.TempPathFac
                     )
             else:
                 for command, printed in commands(step.text):
+                    if command.startswith("pip install"):  # what an index would have
+                        run(f"pip install -q {wheel.resolve()}", [], tmp_path, environment)
                     run(command, printed, tmp_path, environment)
         (supervisor,) = background
         assert supervisor.wait(PATIENCE) == 0
