@@ -23,8 +23,7 @@ GRANTED: Final = {
     "Pushed": "from lowkiq import Pushed",
     "app": "from shop.jobs import app",
     "OrderSync": "from shop.jobs import OrderSync",
-    "Order": "class Order:\n    def __init__(self, id: int, version: int) -> None:\n"
-    "        self.id, self.version = id, version\n",
+    "Order": "from dataclasses import dataclass\n\n\n@dataclass\nclass Order:\n    id: int\n    version: int\n",
     "pages_of": "def pages_of(payloads_by_id: Any) -> list[str]:\n    return [str(payloads_by_id)]\n",
     "rows_of": "def rows_of(payloads_by_id: Any) -> list[str]:\n    return [str(payloads_by_id)]\n",
     "write": "def write(page: str) -> None: ...\n",
