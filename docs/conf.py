@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import re
 import shutil
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +18,7 @@ from sphinx.application import Sphinx
 from sphinx.environment import BuildEnvironment
 
 import lowkiq
+from lowkiq import errors
 
 ROOT = Path(__file__).parent.parent
 
@@ -62,6 +64,18 @@ pygments_dark_style = "a11y-high-contrast-dark"
 html_theme_options = {"navigation_with_keys": True}
 
 
+#: What not everybody can use of what Sphinx writes: headings without a level, and blocks that only a mouse scrolls.
+MENDED = {
+    'class="caption" role="heading"': 'class="caption" role="heading" aria-level="2"',
+    "<pre>": '<pre tabindex="0">',
+    '<div class="table-wrapper': '<div tabindex="0" class="table-wrapper',
+}
+
+
+#: Modules for others' frameworks and tools, each of which shows what its `__all__` names.
+ROOMS = ("testing", "django", "fastapi", "sqlalchemy", "outbox", "telemetry", "celery")
+
+
 def front_page(_: Sphinx, name: str, source: list[str]) -> None:
     """Puts README at the head of the start page, so that what it says is said once, and leads links to it there."""
     if name.startswith("docs/"):
@@ -77,12 +91,20 @@ def front_page(_: Sphinx, name: str, source: list[str]) -> None:
         source[0] = "\n".join([readme, *lines])
 
 
+def rooms(_: Sphinx, name: str, source: list[str]) -> None:
+    """Has the reference tell of the rooms that there are."""
+    if name == "docs/reference":
+        for room in filter(lambda room: find_spec(f"lowkiq.{room}"), ROOMS):
+            directive = f".. automodule:: lowkiq.{room}\n   :members:\n   :imported-members:\n   :undoc-members:\n"
+            source[0] += f"\n## lowkiq.{room}\n\n```{{eval-rst}}\n{directive}```\n"
+
+
 def public_name(_: Sphinx, env: BuildEnvironment, node: Any, text: nodes.Element) -> nodes.Element | None:
     """Leads from where a name is defined to where it is told of: lowkiq.job.Pushed is told of as lowkiq.Pushed."""
     name = str(node.get("reftarget", "")).rpartition(".")[2]
-    if node.get("refdomain") != "py" or name not in lowkiq.__all__:
+    if node.get("refdomain") != "py" or not (name in lowkiq.__all__ or name in vars(errors)):
         return None
-    target = f"lowkiq.{name}"
+    target = f"lowkiq.{name}" if name in lowkiq.__all__ else f"lowkiq.errors.{name}"
     return env.domains.python_domain.resolve_xref(env, node["refdoc"], env._app.builder, "obj", target, node, text)
 
 
@@ -91,18 +113,19 @@ def finish(app: Sphinx, error: Exception | None) -> None:
     if error is None and app.builder.format == "html":
         site = Path(app.outdir)
         shutil.copytree(ROOT / "docs/images", site / "docs/images", dirs_exist_ok=True)
-        for page in site.rglob("*.html"):  # a heading without a level says nothing to a screen reader
+        for page in site.rglob("*.html"):
             html = page.read_text("utf-8")
-            page.write_text(
-                html.replace('class="caption" role="heading"', 'class="caption" role="heading" aria-level="2"')
-            )
+            for mark, better in MENDED.items():
+                html = html.replace(mark, better)
+            page.write_text(html, "utf-8")
         (site / "index.html").write_text(
             f'<!doctype html><meta http-equiv="refresh" content="0; url={root_doc}.html">\n'
         )
 
 
 def setup(app: Sphinx) -> None:
-    """Connects the three above."""
+    """Connects the functions above."""
     app.connect("source-read", front_page)
+    app.connect("source-read", rooms)
     app.connect("missing-reference", public_name)
     app.connect("build-finished", finish)

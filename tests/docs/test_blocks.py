@@ -20,7 +20,7 @@ from lowkiq_supervisor.cli import cli as supervisor_command
 from tests.support import ROOT, SOURCES, RedisServer
 from tests.typing.examples import ALONE, PROJECT, granted, write_project
 
-#: Pages whose blocks make up a whole, by the test that runs it.
+#: Pages whose blocks make up a whole, each with the test that runs it. A guide that needs more than a Redis goes here.
 RUN_AS_A_WHOLE: Final = {
     **dict.fromkeys(PROJECT, "tests/types/test_examples.py"),
     "docs/tutorial.md": "tests/docs/test_tutorial.py",
@@ -73,7 +73,10 @@ def test_a_block_of_python_runs(block: Block, tmp_path: Path, app: Lowkiq, redis
         [sys.executable, "block.py"], cwd=tmp_path, env=environment, capture_output=True, text=True, check=False,
         timeout=60,
     )  # fmt: skip
-    assert done.returncode == 0, done.stdout + done.stderr
+    advice = (
+        f"{block.page}: mend it, or name in RUN_AS_A_WHOLE the test that runs the page, or in CANNOT_RUN why it can't"
+    )
+    assert done.returncode == 0, f"{advice}\n{done.stdout}{done.stderr}"
 
 
 def test_what_cannot_run_is_on_a_page() -> None:
@@ -84,7 +87,8 @@ def test_what_cannot_run_is_on_a_page() -> None:
 @pytest.mark.parametrize(("page", "test"), RUN_AS_A_WHOLE.items())
 def test_what_runs_as_a_whole_has_its_test(page: str, test: str) -> None:
     assert (ROOT / page).exists()
-    assert (ROOT / test).exists()
+    texts = (ROOT / test).read_text("utf-8") + (ROOT / "tests/typing/examples.py").read_text("utf-8")
+    assert page in texts
 
 
 COMMANDS: Final[dict[str, Any]] = {
