@@ -7,8 +7,10 @@ unit file, which the site offers as a download. `make docs` builds it, and takes
 
 from __future__ import annotations
 
+import functools
 import re
 import shutil
+from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -18,7 +20,6 @@ from sphinx.application import Sphinx
 from sphinx.environment import BuildEnvironment
 
 import lowkiq
-from lowkiq import errors
 
 ROOT = Path(__file__).parent.parent
 
@@ -26,6 +27,9 @@ project = "Lowkiq for Python"
 author = "its authors"
 version = release = lowkiq.__version__
 html_title = f"{project} {version}"
+
+#: Modules for others' frameworks and tools, each of which shows what its `__all__` names.
+ROOMS = ("testing", "django", "fastapi", "sqlalchemy", "outbox", "telemetry", "celery")
 
 root_doc = "docs/index"
 include_patterns = ["docs/**", "helm/lowkiq/README.md"]
@@ -52,6 +56,8 @@ nitpick_ignore_regex = [
     # What is passed on and not looked into.
     ("py:class", r"lowkiq\.(registration\.Registration|queue\.(shard\.Shard|unreadable\.Unreadable))"),
     ("py:class", r"lowkiq\..*\.Annotated"),
+    # Inner parts of rooms; what these offer is found by public_name.
+    ("py:.*", rf"lowkiq\.({'|'.join(ROOMS)})\..*"),
 ]
 
 html_theme = "furo"
@@ -70,10 +76,6 @@ MENDED = {
     "<pre>": '<pre tabindex="0">',
     '<div class="table-wrapper': '<div tabindex="0" class="table-wrapper',
 }
-
-
-#: Modules for others' frameworks and tools, each of which shows what its `__all__` names.
-ROOMS = ("testing", "django", "fastapi", "sqlalchemy", "outbox", "telemetry", "celery")
 
 
 def front_page(_: Sphinx, name: str, source: list[str]) -> None:
@@ -101,11 +103,25 @@ def rooms(_: Sphinx, name: str, source: list[str]) -> None:
 
 def public_name(_: Sphinx, env: BuildEnvironment, node: Any, text: nodes.Element) -> nodes.Element | None:
     """Leads from where a name is defined to where it is told of: lowkiq.job.Pushed is told of as lowkiq.Pushed."""
-    name = str(node.get("reftarget", "")).rpartition(".")[2]
-    if node.get("refdomain") != "py" or not (name in lowkiq.__all__ or name in vars(errors)):
+    path, __, name = str(node.get("reftarget", "")).rpartition(".")
+    room = next((f"lowkiq.{room}" for room in ROOMS if f"{path}.".startswith(f"lowkiq.{room}.")), "lowkiq")
+    module = next((at for at in (room, "lowkiq", "lowkiq.errors") if name in public_of(at)), None)
+    if node.get("refdomain") != "py" or module is None:
         return None
-    target = f"lowkiq.{name}" if name in lowkiq.__all__ else f"lowkiq.errors.{name}"
+    target = f"{module}.{name}"
     return env.domains.python_domain.resolve_xref(env, node["refdoc"], env._app.builder, "obj", target, node, text)
+
+
+@functools.cache
+def public_of(module: str) -> set[str]:
+    """Names that a module offers."""
+    found = import_module(module)
+    return set(getattr(found, "__all__", vars(found)))
+
+
+def skip_alias(_: Sphinx, what: str, name: str, found: Any, skip: bool, __: Any) -> bool | None:
+    """A class that another class has an attribute of is told of where it belongs."""
+    return True if what == "class" and isinstance(found, type) and found.__qualname__ == name else None
 
 
 def finish(app: Sphinx, error: Exception | None) -> None:
@@ -127,5 +143,6 @@ def setup(app: Sphinx) -> None:
     """Connects the functions above."""
     app.connect("source-read", front_page)
     app.connect("source-read", rooms)
+    app.connect("autodoc-skip-member", skip_alias)
     app.connect("missing-reference", public_name)
     app.connect("build-finished", finish)
