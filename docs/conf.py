@@ -38,13 +38,10 @@ extensions = ["myst_parser", "sphinx.ext.autodoc", "sphinx.ext.napoleon"]
 
 # Headings have the anchors that code hosts give them.
 myst_heading_anchors = 4
-myst_enable_extensions = ["colon_fence"]
 
 default_role = "code"  # docstrings have code in single backticks
 autodoc_member_order = "bysource"
 autodoc_typehints_format = "short"
-autodoc_preserve_defaults = True
-napoleon_google_docstring = True
 napoleon_numpy_docstring = False
 python_display_short_literal_types = True
 
@@ -64,11 +61,8 @@ html_theme = "furo"
 html_copy_source = False
 html_show_sphinx = False
 html_show_copyright = False
-templates_path: list[str] = []
 pygments_style = "a11y-high-contrast-light"
 pygments_dark_style = "a11y-high-contrast-dark"
-html_theme_options = {"navigation_with_keys": True}
-
 
 #: What not everybody can use of what Sphinx writes: headings without a level, and blocks that only a mouse scrolls.
 MENDED = {
@@ -101,7 +95,7 @@ def rooms(_: Sphinx, name: str, source: list[str]) -> None:
             source[0] += f"\n## lowkiq.{room}\n\n```{{eval-rst}}\n{directive}```\n"
 
 
-def public_name(_: Sphinx, env: BuildEnvironment, node: Any, text: nodes.Element) -> nodes.Element | None:
+def public_name(app: Sphinx, env: BuildEnvironment, node: Any, text: nodes.Element) -> nodes.Element | None:
     """Leads from where a name is defined to where it is told of: lowkiq.job.Pushed is told of as lowkiq.Pushed."""
     path, __, name = str(node.get("reftarget", "")).rpartition(".")
     room = next((f"lowkiq.{room}" for room in ROOMS if f"{path}.".startswith(f"lowkiq.{room}.")), "lowkiq")
@@ -109,7 +103,7 @@ def public_name(_: Sphinx, env: BuildEnvironment, node: Any, text: nodes.Element
     if node.get("refdomain") != "py" or module is None:
         return None
     target = f"{module}.{name}"
-    return env.domains.python_domain.resolve_xref(env, node["refdoc"], env._app.builder, "obj", target, node, text)
+    return env.domains.python_domain.resolve_xref(env, node["refdoc"], app.builder, "obj", target, node, text)
 
 
 @functools.cache
@@ -119,7 +113,7 @@ def public_of(module: str) -> set[str]:
     return set(getattr(found, "__all__", vars(found)))
 
 
-def skip_alias(_: Sphinx, what: str, name: str, found: Any, skip: bool, __: Any) -> bool | None:
+def skip_alias(_: Sphinx, what: str, name: str, found: Any, *__: Any) -> bool | None:
     """A class that another class has an attribute of is told of where it belongs."""
     return True if what == "class" and isinstance(found, type) and found.__qualname__ == name else None
 
