@@ -23,7 +23,7 @@ from tests.typing.examples import ALONE, PROJECT, granted, write_project
 #: Pages whose blocks make up a whole, each with the test that runs it. A guide that needs more than a Redis goes here.
 RUN_AS_A_WHOLE: Final = {
     **dict.fromkeys(PROJECT, "tests/types/test_examples.py"),
-    "docs/tutorial.md": "tests/docs/test_tutorial.py",
+    "docs/tutorial.md": "tests/docs/test_sessions.py",
 }
 #: Blocks that can't run here, by a line of theirs, and why.
 CANNOT_RUN: Final = {

@@ -1,4 +1,4 @@
-"""The tutorial, as printed, in an environment that has nothing but the wheel."""
+"""Sessions that pages show, as printed: the tutorial, in an environment with nothing but the wheel, and others."""
 
 from __future__ import annotations
 
@@ -6,16 +6,17 @@ import os
 import re
 import shutil
 import subprocess
+import sys
 from pathlib import Path
 from typing import NamedTuple
 
 import pytest
 
+from lowkiq import Lowkiq
 from tests.deploy import tools
 from tests.package.test_wheel import clean_environment
 from tests.support import ROOT
 
-PAGE = (ROOT / "docs/tutorial.md").read_text("utf-8")
 #: Seconds that a command may take; pip is the slowest.
 PATIENCE = 300
 
@@ -28,8 +29,8 @@ class Step(NamedTuple):
     in_background: bool
 
 
-def steps() -> list[Step]:
-    found = re.findall(r"(<!-- in the background -->\n\n)?```(\w+)\n(.*?)```", PAGE, re.DOTALL)
+def steps(page: str) -> list[Step]:
+    found = re.findall(r"(<!-- in the background -->\n\n)?```(\w+)\n(.*?)```", page, re.DOTALL)
     return [Step(language, text, bool(mark)) for mark, language, text in found]
 
 
@@ -50,7 +51,7 @@ def test_it_runs_as_printed(tmp_path: Path, tmp_path_factory: pytest.TempPathFac
     environment["PATH"] = f"{tmp_path / '.venv/bin'}:{environment['PATH']}"
     background: list[subprocess.Popen[bytes]] = []
     try:
-        for step in steps():
+        for step in steps((ROOT / "docs/tutorial.md").read_text("utf-8")):
             if step.language == "python":
                 name = re.match(r"# (\w+\.py)\n", step.text)
                 assert name, step.text
@@ -85,3 +86,15 @@ def run(command: str, printed: list[str], directory: Path, environment: dict[str
     for line in printed:
         pattern = ".*".join(map(re.escape, line.split("…")))
         assert re.search(f"^{pattern}$", done.stdout, re.MULTILINE), f"{command}: {line}\n{done.stdout}"
+
+
+def test_what_a_failure_tells(tmp_path: Path, app: Lowkiq) -> None:
+    section = (ROOT / "docs/jobs.md").read_text("utf-8").partition("Save this as `failing.py`")[2]
+    module, session = steps(section)[:2]
+    (tmp_path / "failing.py").write_text(module.text)
+    environment = os.environ | {
+        "REDIS_URL": app.settings.redis_url, "LOWKIQ_NAMESPACE": app.settings.namespace,
+        "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}",
+    }  # fmt: skip
+    for command, printed in commands(session.text):
+        run(command, [line.replace("/home/you", str(tmp_path)) for line in printed], tmp_path, environment)
