@@ -18,7 +18,7 @@ ABREAST := -n 6 --dist loadfile --no-loadscope-reorder
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help demo test test-long chaos hour shop leaks bench bench-peers bench-scale bench-roll bench-reshard bench-rates bench-fewer bench-web screenshots lint format types wheel lock test-deploy clean
+.PHONY: help demo test test-long docs chaos hour shop leaks bench bench-peers bench-scale bench-roll bench-reshard bench-rates bench-fewer bench-web screenshots lint format types wheel lock test-deploy clean
 
 help: ## list these targets
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 22
@@ -31,6 +31,10 @@ test: $(VENV)/.for-dev ## run the tests (ARGS='-k lease': some of them)
 
 test-long: $(VENV)/.for-dev ## run the long tests: Cluster, Sentinel, TLS, a kill at every call to Redis, chaos
 	@$(BIN)/python -m pytest $(ABREAST) -m long $(ARGS)
+
+docs: $(VENV)/.for-dev ## build the documentation site into build/site, every warning an error
+	@$(BIN)/python -m sphinx -c docs -b html -d build/doctrees -E -W --keep-going -q $(ARGS) . build/site
+	@echo "build/site/index.html"
 
 chaos: $(VENV)/.for-dev ## inject random faults and audit every job (MINUTES=2, ARGS='--on cluster --seed 7')
 	@$(BIN)/python -m tests.chaos --minutes $(or $(MINUTES),2) $(ARGS)

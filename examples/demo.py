@@ -58,7 +58,7 @@ or take any other repository that you have:
 HOW_TO_GO_ON = """How to go on:
   make test                                   run all the tests
   make demo REPO=/path/to/a/repository        another history, the longer the better
-  README.md                                   write a worker of your own
+  docs/tutorial.md                            write a worker of your own
 The same by hand, in two terminals; kill -9 any node while it works:
   .venv/bin/lowkiq-supervisor --nodes 4 -r examples.tree_mirror
   .venv/bin/python -m examples.tree_mirror feed --repo .

@@ -30,7 +30,16 @@ _numbers = itertools.count()
 #: Directories whose tests work with processes, threads and clocks: a machine that others share fails them now and then.
 SHARE_THE_MACHINE = {"benchmarks", "browser", "deploy", "doctor", "faults", "node", "supervisor", "transport", "web"}
 #: Seconds that a test of a directory takes, where that is not a tenth of one.
-SECONDS = {"browser": 8.0, "typing": 3.0, "faults": 1.0, "node": 0.7, "supervisor": 0.7, "examples": 0.6, "web": 0.2}
+SECONDS = {
+    "browser": 8.0,
+    "docs": 0.5,
+    "typing": 3.0,
+    "faults": 1.0,
+    "node": 0.7,
+    "supervisor": 0.7,
+    "examples": 0.6,
+    "web": 0.2,
+}
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

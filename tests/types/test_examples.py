@@ -1,4 +1,4 @@
-"""README's examples do as printed."""
+"""The examples of README and the tour do as printed."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from pathlib import Path
 
 from lowkiq import Lowkiq
 from tests.support import LOWKIQ, SOURCES, RedisServer
-from tests.typing.examples import write_examples
+from tests.typing.examples import write_project
 
 #: Threads print at the same time, and print() writes each of its arguments, and the line break, by itself.
 WHOLE_LINES = """
@@ -33,7 +33,7 @@ def test_what_readme_pushes_is_performed(tmp_path: Path, app: Lowkiq, redis_serv
         return done.stdout
 
     (tmp_path / "sitecustomize.py").write_text(WHOLE_LINES)
-    for script in write_examples(tmp_path):
+    for script in write_project(tmp_path):
         text = script.read_text()
         if returns := re.search(r"^# (Pushed\(.*\))$", text, re.MULTILINE):
             # The last expression is what its comment says, as in a shell.

@@ -1,4 +1,4 @@
-"""The Python of README and docs/jobs.md, as modules of a user's project."""
+"""The Python of README and the pages, as modules of a user's project."""
 
 from __future__ import annotations
 
@@ -8,7 +8,11 @@ from typing import Final
 
 from tests.support import ROOT
 
-#: What the examples of docs/jobs.md take for granted, by the name that they use.
+#: Pages whose modules make up one application, in the order in which they are read.
+PROJECT: Final = ("README.md", "docs/tour.md")
+#: Pages whose blocks stand alone.
+ALONE: Final = ("docs/jobs.md", "docs/ordering.md", "docs/operators.md")
+#: What the examples that stand alone take for granted, by the name that they use.
 GRANTED: Final = {
     "Any": "from typing import Any",
     "Iterable": "from collections.abc import Iterable",
@@ -19,8 +23,7 @@ GRANTED: Final = {
     "Pushed": "from lowkiq import Pushed",
     "app": "from shop.jobs import app",
     "OrderSync": "from shop.jobs import OrderSync",
-    "Order": "class Order:\n    def __init__(self, id: int, version: int) -> None:\n"
-    "        self.id, self.version = id, version\n",
+    "Order": "from dataclasses import dataclass\n\n\n@dataclass\nclass Order:\n    id: int\n    version: int\n",
     "pages_of": "def pages_of(payloads_by_id: Any) -> list[str]:\n    return [str(payloads_by_id)]\n",
     "rows_of": "def rows_of(payloads_by_id: Any) -> list[str]:\n    return [str(payloads_by_id)]\n",
     "write": "def write(page: str) -> None: ...\n",
@@ -35,13 +38,23 @@ def blocks(page: str) -> list[str]:
     return re.findall(r"```python\n(.*?)```", (ROOT / page).read_text("utf-8"), re.DOTALL)
 
 
-def write_examples(project: Path) -> list[Path]:
+def granted(block: str) -> str:
+    """The block, with what it takes for granted in front."""
+    before = [
+        source
+        for name, source in GRANTED.items()
+        if re.search(rf"\b{name}\b", block) and not re.search(rf"import .*\b{name}\b|^{name} = ", block, re.MULTILINE)
+    ]
+    return "\n".join([*before, block])
+
+
+def write_project(project: Path) -> list[Path]:
     """
-    Writes README's modules, each block to the file that its first line names, and what is run beside them. Returns the
-    scripts of README.
+    Writes the modules of README and the tour, each block to the file that its first line names, and what is run beside
+    them. Returns the latter.
     """
     scripts: list[Path] = []
-    for block in blocks("README.md"):
+    for block in [block for page in PROJECT for block in blocks(page)]:
         if named := re.match(r"# (\S+\.py)\n", block):
             module = project / named[1]
             module.parent.mkdir(exist_ok=True)
@@ -50,11 +63,15 @@ def write_examples(project: Path) -> list[Path]:
             scripts.append(project / f"readme_{len(scripts)}.py")
             scripts[-1].write_text(block)
     (project / "shop/__init__.py").touch()
-    for number, block in enumerate(blocks("docs/jobs.md")):
-        granted = [
-            source
-            for name, source in GRANTED.items()
-            if re.search(rf"\b{name}\b", block) and not re.search(rf"import .*\b{name}\b", block)
-        ]
-        (project / f"jobs_{number}.py").write_text("\n".join([*granted, block]))
+    return scripts
+
+
+def write_examples(project: Path) -> list[Path]:
+    """Writes that, and the examples that stand alone or are the tutorial's, beside it."""
+    scripts = write_project(project)
+    for page in ALONE:
+        for number, block in enumerate(blocks(page)):
+            (project / f"{Path(page).stem}_{number}.py").write_text(granted(block))
+    for block in blocks("docs/tutorial.md"):
+        (project / block.partition("\n")[0].removeprefix("# ")).write_text(block)
     return scripts

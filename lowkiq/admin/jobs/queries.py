@@ -98,7 +98,7 @@ class Queries:
 
     def find(self, pattern: str | None = None, *, tag: str | None = None) -> Iterator[Job]:
         """
-        Queued jobs whose id matches a glob such as "order-*", or has a tag, or both, in no order; reads on only as they
+        Queued jobs whose id matches a glob such as `order-*`, or has a tag, or both, in no order; reads on only as they
         are taken.
         """
         return self._scan("queue", "due", pattern, tag)

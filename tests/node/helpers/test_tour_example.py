@@ -1,4 +1,4 @@
-"""README's example of a job that crashes."""
+"""The tour's example of a job that crashes."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from tests.support import ROOT, RedisServer
 
 
 def test_the_example_runs_as_printed(tmp_path: Path, own_redis_server: RedisServer) -> None:
-    section = (ROOT / "README.md").read_text("utf-8").partition("**Jobs that crash, hang or leak**")[2]
+    section = (ROOT / "docs/tour.md").read_text("utf-8").partition("## Jobs that crash, hang or leak")[2]
     code = section.partition("```python\n")[2].partition("```")[0]
     assert len(code.splitlines()) <= 5
     (tmp_path / "crash.py").write_text(code)
