@@ -58,7 +58,7 @@ def task(
     Makes a function a task that runs on Lowkiq, with a queue of its own.
 
     Args:
-        key: the argument that is the job's id, or a function of all arguments that gives it.
+        key: the argument that is the job's id, or a function of all arguments, by their names, that gives it.
         bind: the first argument of the function is the task, with `request` and `retry`.
         app: the application; without it, the only one among the names of the module that the function is in.
         merge: calls with equal arguments that wait at the same time are one. False: each call counts.

@@ -39,6 +39,8 @@ class Calls:
         signature = inspect.signature(function)
         parameters = list(signature.parameters.values())[skipped:]
         self._signature = signature.replace(parameters=parameters)
+        #: Its parameter for other keywords.
+        self._more = next((one.name for one in parameters if one.kind is one.VAR_KEYWORD), None)
         if isinstance(key, str) and key not in self._signature.parameters:
             named = ", ".join(self._signature.parameters) or "none"
             raise SettingsError(f"task {name}: key={key!r} is none of its arguments ({named}), nor a function of them")
@@ -76,13 +78,15 @@ class Calls:
         return Call(bound.args, bound.kwargs, token)
 
     def _id(self, bound: inspect.BoundArguments) -> Any:
+        named = inspect.BoundArguments(self._signature, dict(bound.arguments))  # defaults are not pushed
+        named.apply_defaults()
         if isinstance(self._key, str):
-            bound = inspect.BoundArguments(self._signature, dict(bound.arguments))  # defaults are not pushed
-            bound.apply_defaults()
-            id = bound.arguments[self._key]
+            id = named.arguments[self._key]
         else:
+            arguments = dict(named.arguments)
+            more = arguments.pop(self._more, {}) if self._more else {}
             try:
-                id = self._key(*bound.args, **bound.kwargs)
+                id = self._key(**arguments, **more)
             except Exception as error:
                 raise InvalidJob(f"task {self._name}: key= failed: {type(error).__name__}: {error}") from error
         if isinstance(id, bool) or not isinstance(id, str | int):

@@ -114,15 +114,18 @@ def test_after_its_last_retry_a_call_is_buried_with_its_error_and_later_ones_go_
         ran.append(n)
         if n == 1:
             try:
-                raise ConnectionError("down")
-            except ConnectionError as error:
+                int("down")
+            except ValueError as error:
                 raise self.retry(exc=error) from error
 
     step.delay("a", 1)
     step.delay("a", 2)
     assert until_dead(app, step, "a") == 3
     (dead,) = step.worker.queries.morgue_fetch(["a"])
-    assert (dead.payloads, dead.error) == ([{"id": "a", "n": 1}], "ConnectionError: down")
+    assert (dead.payloads, dead.error) == (
+        [{"id": "a", "n": 1}],
+        "ValueError: invalid literal for int() with base 10: 'down'",
+    )
     assert ran == [1, 1, 1, 2]
 
 
@@ -169,14 +172,14 @@ def test_retries_may_have_no_end_or_a_limit_of_their_own(app: Lowkiq) -> None:
         self.retry(max_retries=limit[0], countdown=0)
 
     fail.delay("a")
-    for _ in range(5):
+    for _ in range(4):
         fail.worker.actions.perform_now(["a"])
         burst(app)
-        limit = [5]
+        limit = [2]
         if fail.worker.queries.morgue_fetch(["a"]):
             break
     (dead,) = fail.worker.queries.morgue_fetch(["a"])
-    assert dead.error == "MaxRetriesExceededError: it has had its 5 retries"
+    assert dead.error == "MaxRetriesExceededError: it has had its 2 retries"
 
 
 @pytest.mark.parametrize(("decision", "left"), [(Discard("old"), (0, 0)), (Bury("bad"), (0, 1)), (Snooze(60), (1, 0))])
@@ -203,7 +206,7 @@ def test_countdown_and_eta_say_when_and_later_calls_of_the_key_wait_for_it(app: 
     assert len(a.payloads) == 2
     assert abs(b.perform_in - before - 120) < 0.01
     with pytest.raises(InvalidJob, match="has no time zone"):
-        late.apply_async(("a",), eta=datetime.datetime(2030, 1, 1))
+        late.apply_async(("a",), eta=datetime.datetime(2030, 1, 1))  # noqa: DTZ001
     with pytest.raises(InvalidJob, match="delay and perform_in both"):
         late.apply_async(("a",), countdown=1, eta=datetime.datetime(2030, 1, 1, tzinfo=datetime.UTC))
 
@@ -240,7 +243,7 @@ def test_what_is_no_call_is_refused_before_anything_is_written(app: Lowkiq) -> N
     @lowkiq.celery.task(key="id", app=app, name="t")
     def one(id: Any, at: Any = None) -> None: ...
 
-    @lowkiq.celery.task(key=lambda id, at: at["x"], app=app, name="u")
+    @lowkiq.celery.task(key=lambda at, **_: at["x"], app=app, name="u")
     def two(id: Any, at: Any) -> None: ...
 
     with pytest.raises(TypeError, match="task t: missing a required argument: 'id'"):
@@ -248,7 +251,7 @@ def test_what_is_no_call_is_refused_before_anything_is_written(app: Lowkiq) -> N
     with pytest.raises(InvalidJob, match=r"key='id' gave 1\.5 \(float\)"):
         one.delay(1.5)
     with pytest.raises(InvalidJob, match="which JSON can't hold"):
-        one.delay(1, datetime.datetime(2030, 1, 1))
+        one.delay(1, datetime.date(2030, 1, 1))
     with pytest.raises(InvalidJob, match="task u: key= failed: KeyError: 'x'"):
         two.delay(1, {})
     assert app.queues() == {}
