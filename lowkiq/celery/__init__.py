@@ -14,6 +14,7 @@ from typing import Any, Concatenate, Final, Literal, ParamSpec, Protocol, TypeVa
 
 from lowkiq.app import Lowkiq
 from lowkiq.celery.calls import Calls, Key
+from lowkiq.celery.queues import TaskQueue
 from lowkiq.celery.refusals import MaxRetriesExceededError, NotSupported, worker_options
 from lowkiq.celery.retrying import Rules
 from lowkiq.celery.tasks import Bound, Request, Sent, Task
@@ -55,17 +56,18 @@ def task(
     **options: Any,
 ) -> Any:
     """
-    Makes a function a task that runs on Lowkiq, with a queue of its own.
+    Makes a function a task that runs on Lowkiq.
 
     Args:
         key: the argument that is the job's id, or a function of all arguments, by their names, that gives it.
         bind: the first argument of the function is the task, with `request` and `retry`.
         app: the application; without it, the only one among the names of the module that the function is in.
         merge: calls with equal arguments that wait at the same time are one. False: each call counts.
-        options: `name` (of its queue; as Celery has it: module.function), how it is retried, as in Celery (max_retries,
-            default_retry_delay, autoretry_for, dont_autoretry_for, retry_kwargs, retry_backoff, retry_backoff_max,
-            retry_jitter), and those of a worker of Lowkiq (shards_count, concurrency, max_running, perform_timeout,
-            isolation, rate, throttle, debounce, fair_by, keep).
+        options: `name` (as Celery has it: module.function), `queue` (one that several tasks share, whose calls of a key
+            are then in one order; without it a task has a queue of its own, by its name), how it is retried, as in
+            Celery (max_retries, default_retry_delay, autoretry_for, dont_autoretry_for, retry_kwargs, retry_backoff,
+            retry_backoff_max, retry_jitter), and those of a worker of Lowkiq (shards_count, concurrency, max_running,
+            perform_timeout, isolation, rate, throttle, debounce, fair_by, keep).
 
     Raises:
         SettingsError: it can't be a task so. It says what may be.
@@ -86,6 +88,7 @@ def _task(
     if not inspect.isfunction(function):
         raise SettingsError(f"{short(function)} is no function: put @lowkiq.celery.task(key=…) right above a `def`")
     name = options.pop("name", None) or f"{function.__module__}.{function.__name__}"
+    queue = options.pop("queue", None)
     if inspect.iscoroutinefunction(function) or inspect.isgeneratorfunction(function):
         raise SettingsError(f"task {name} must be a plain function: write `async def` ones as a worker, @app.worker")
     if not isinstance(key, str) and not callable(key):
@@ -96,7 +99,7 @@ def _task(
     rules = Rules(**{rule: options.pop(rule) for rule in _RULES if rule in options})
     own = worker_options(name, options, OPTIONS)
     calls = Calls(name, function, key, skipped=int(is_bound), merge=merge)
-    return Task(function, name, chosen, calls, rules, own, is_bound=is_bound)
+    return Task(function, name, TaskQueue.of(chosen, name, queue, own), calls, rules, is_bound=is_bound)
 
 
 def _found_app(name: str, function: Any) -> Lowkiq:

@@ -20,7 +20,9 @@ _CANVAS: Final = (
     "workflows would need an order across tasks, which is not promised: let a task push the next one as its last step"
 )
 _RESULT: Final = "results are not kept: let the task write what it finds to your database"
-_QUEUE: Final = "each task has a queue of its own here: share threads by `lowkiq-supervisor --queues NAME=8,…`"
+_QUEUE: Final = (
+    "a task has one queue, by queue= in its decorator: share threads by `lowkiq-supervisor --queues NAME=8,…`"
+)
 _NEEDLESS: Final = "leave it out: it has nothing to change here"
 _STATE: Final = "a job's state is in `task.worker.queries.fetch([id])`, in `lowkiq jobs` and in the web view"
 
@@ -29,8 +31,6 @@ OF_TASKS: Final[Mapping[str, str]] = {
     **dict.fromkeys(("s", "si", "signature", "subtask", "chain", "group", "chord", "map", "starmap"), _CANVAS),
     **dict.fromkeys(("chunks", "replace", "add_to_chord", "send_event"), _CANVAS),
     "apply": "call it instead: `task(…)` runs it here and returns what it returns",
-    "delay_on_commit": "write `transaction.on_commit(functools.partial(task.delay, …))`",
-    "apply_async_on_commit": "write `transaction.on_commit(functools.partial(task.apply_async, …))`",
     "update_state": "say `lowkiq.current().progress(0.4, …)`: people see it in the web view",
     "AsyncResult": _STATE,
     "backend": _RESULT,

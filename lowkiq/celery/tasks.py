@@ -6,10 +6,11 @@ import datetime
 import functools
 import sys
 from collections.abc import Callable, Iterable, Mapping
-from typing import TYPE_CHECKING, Any, Final, Generic, NoReturn, ParamSpec, TypeVar
+from contextvars import ContextVar
+from typing import TYPE_CHECKING, Any, Generic, NoReturn, ParamSpec, TypeAlias, TypeVar
 
-from lowkiq.app import Lowkiq
 from lowkiq.celery.calls import Calls
+from lowkiq.celery.queues import TaskQueue
 from lowkiq.celery.refusals import (
     OF_RESULTS,
     OF_TASKS,
@@ -19,20 +20,13 @@ from lowkiq.celery.refusals import (
     refuse_call_options,
 )
 from lowkiq.celery.retrying import Rules
-from lowkiq.errors import Bury, Decision
+from lowkiq.errors import Decision
 from lowkiq.handlers.context import current
 from lowkiq.job import Pushed
-from lowkiq.policies import MOST_RETRIES
 from lowkiq.worker import Worker
 
 P = ParamSpec("P")
 R = TypeVar("R")
-
-#: Options of the worker of every task. A payload at a time, so that each call is retried, and buried, by itself; and
-#: nothing is tried again but what asks for it, as in Celery.
-OPTIONS: Final[Mapping[str, Any]] = {
-    "max_payloads": 1, "max_retry_count": MOST_RETRIES, "retry": {Exception: Bury},
-}  # fmt: skip
 
 
 class Sent:
@@ -79,7 +73,7 @@ class Task(Generic[P, R]):
     A function whose calls run on Lowkiq: those of one id one at a time and in order.
 
     Args:
-        options: of its worker, besides those of every task.
+        queue: which it may share with other tasks.
     """
 
     MaxRetriesExceededError = MaxRetriesExceededError
@@ -88,15 +82,13 @@ class Task(Generic[P, R]):
         self,
         function: Callable[..., R],
         name: str,
-        app: Lowkiq,
+        queue: TaskQueue,
         calls: Calls,
         rules: Rules,
-        options: Mapping[str, Any],
         *,
         is_bound: bool,
     ) -> None:
         functools.update_wrapper(self, function)
-        #: Of its queue.
         self.name = name
         #: The function itself.
         self.run = function
@@ -105,8 +97,10 @@ class Task(Generic[P, R]):
         self._calls = calls
         self._rules = rules
         self._is_bound = is_bound
-        #: Its worker, with queries and actions.
-        self.worker: type[Worker[Any]] = app.worker(queue_name=name, **options, **OPTIONS)(self._performer(function))
+        #: The worker of its queue, with queries and actions.
+        self.worker: type[Worker[Any]] = queue.worker
+        self._queue = queue
+        queue.add(name, self.perform)
 
     def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R:
         """Runs it here and now."""
@@ -138,54 +132,29 @@ class Task(Generic[P, R]):
             NotSupported: another option of Celery's, by its name, with the way out.
             TypeError, InvalidJob, PushFailed, ShardsCountMismatch: as `delay`.
         """
+        if options.get("queue") == self.worker.queue_name:
+            del options["queue"]
         refuse_call_options(f"task {self.name}", options)
         job = self._calls.job(tuple(args or ()), kwargs or {})
+        job["payload"] = self._queue.named(self.name, job["payload"])
         if countdown is not None:
             job["delay"] = countdown
         if eta is not None:
             job["perform_in"] = eta
         return Sent(str(job["id"]), self.worker.perform_async([job]))
 
-    def __repr__(self) -> str:
-        return f"<Task {self.name}>"
+    def delay_on_commit(self, *args: P.args, **kwargs: P.kwargs) -> None:
+        """Queues a call when Django's transaction has been committed; at once outside of one."""
+        _on_commit(functools.partial(self.delay, *args, **kwargs))
 
-    if not TYPE_CHECKING:
+    def apply_async_on_commit(self, *args: Any, **options: Any) -> None:
+        """The same of `apply_async`."""
+        _on_commit(functools.partial(self.apply_async, *args, **options))
 
-        def __getattr__(self, name: str) -> NoReturn:
-            raise attribute("a task on Lowkiq", name, OF_TASKS)
-
-    def _performer(self, function: Callable[..., Any]) -> Callable[[Any, list[Any]], None]:
-        def perform(_: Any, payloads: list[Any]) -> None:
-            for payload in payloads:  # one, unless somebody else than a node calls this
-                self._perform(payload)
-
-        perform.__name__ = getattr(function, "__name__", self.name)
-        perform.__doc__ = function.__doc__
-        perform.__module__ = function.__module__
-        return perform
-
-    def _perform(self, payload: Any) -> None:
-        call = self._calls.call(payload)
-        request = Request(call.token, current().attempt - 1, called_directly=False)
-        try:
-            self._call(request, call.args, call.kwargs)
-        except Decision:
-            raise
-        except Exception as error:
-            if self._rules.retries_by_itself(error):
-                self._rules.again_by_itself(request.retries, error)
-            raise
-
-    def _call(self, request: Request, args: Any, kwargs: Any) -> R:
-        return self.run(Bound(self, request), *args, **kwargs) if self._is_bound else self.run(*args, **kwargs)
-
-
-class Bound:
-    """The first argument of a task with bind=True: the task, and the request that runs."""
-
-    def __init__(self, task: Task[..., Any], request: Request) -> None:
-        self._task = task
-        self.request = request
+    @property
+    def request(self) -> Request:
+        """What the call that runs here knows of itself."""
+        return _request.get() or Request()
 
     def retry(
         self,
@@ -214,15 +183,45 @@ class Bound:
         error = exc or sys.exc_info()[1]
         if self.request.called_directly:
             raise error or MaxRetriesExceededError("self.retry was called by a task that was called directly")
-        self._task._rules.again(self.request.retries, error, countdown, eta, max_retries)
+        self._rules.again(self.request.retries, error, countdown, eta, max_retries)
 
-    if TYPE_CHECKING:
-        name: str
-        max_retries: int | None
-        default_retry_delay: float
-        delay: Callable[..., Sent]
-        apply_async: Callable[..., Sent]
-    else:
+    def __repr__(self) -> str:
+        return f"<Task {self.name}>"
 
-        def __getattr__(self, name: str) -> Any:
-            return getattr(self._task, name)
+    if not TYPE_CHECKING:
+
+        def __getattr__(self, name: str) -> NoReturn:
+            raise attribute("a task on Lowkiq", name, OF_TASKS)
+
+    def perform(self, payload: Any) -> None:
+        """Runs the call that a payload stands for, as a node does. Raises RetryIn where it is to be tried again."""
+        call = self._calls.call(payload)
+        request = Request(call.token, current().attempt - 1, called_directly=False)
+        try:
+            self._call(request, call.args, call.kwargs)
+        except Decision:
+            raise
+        except Exception as error:
+            if self._rules.retries_by_itself(error):
+                self._rules.again_by_itself(request.retries, error)
+            raise
+
+    def _call(self, request: Request, args: Any, kwargs: Any) -> R:
+        before = _request.set(request)
+        try:
+            return self.run(self, *args, **kwargs) if self._is_bound else self.run(*args, **kwargs)
+        finally:
+            _request.reset(before)
+
+
+#: The first argument of a task with bind=True.
+Bound: TypeAlias = Task[..., Any]
+
+#: The call that runs on this thread.
+_request: ContextVar[Request | None] = ContextVar("lowkiq_celery_request", default=None)
+
+
+def _on_commit(push: Callable[[], object]) -> None:
+    from django.db import transaction  # noqa: PLC0415 (only who uses Django's transactions needs it)
+
+    transaction.on_commit(push)

@@ -220,8 +220,8 @@ def test_a_direct_call_runs_here_and_raises_what_it_raises(app: Lowkiq) -> None:
             raise self.retry(exc=KeyError(id))
         return 2 * id
 
-    assert double(4) == double.run(Bound(double, lowkiq.celery.Request()), 4) == 8
-    assert (double.name, double.__name__, double.__doc__) == ("t", "double", "Doubles.")
+    assert double(4) == double.run(double, 4) == 8
+    assert (double.name, double.__doc__) == ("t", "Doubles.")
     with pytest.raises(KeyError):
         double(4, fails=True)
     assert app.queues() == {}, "nothing was queued"
@@ -283,7 +283,6 @@ CALLS: dict[str, Callable[[Any], Any]] = {
     "signature": lambda task: task.signature((1,)),
     "chunks": lambda task: task.chunks([], 10),
     "apply": lambda task: task.apply((1,)),
-    "delay_on_commit": lambda task: task.delay_on_commit(1),
     "update_state": lambda task: task.update_state(),
 }
 
@@ -296,6 +295,55 @@ def test_what_can_t_be_promised_is_refused_by_name_before_anything_is_written(ap
     with pytest.raises(NotSupported, match=f"`{name}`.*[:;] ."):
         CALLS[name](one)
     assert app.queues() == {}
+
+
+def test_tasks_that_share_a_queue_keep_one_order_of_a_key(app: Lowkiq) -> None:
+    ran: list[tuple[str, int]] = []
+
+    @lowkiq.celery.task(key="id", app=app, queue="orders", name="sync", shards_count=3, bind=True)
+    def sync(self: Bound, id: int) -> None:
+        ran.append(("sync", id))
+        if self.request.retries == 0 and len(ran) == 1:
+            self.retry(countdown=60)
+
+    @lowkiq.celery.task(key="order_id", app=app, queue="orders", name="ship")
+    def ship(order_id: int) -> None:
+        ran.append(("ship", order_id))
+
+    assert (sync.delay(1).pushed, ship.apply_async((1,), queue="orders").pushed) == ((1, 0), (0, 1))
+    assert (ship.worker, ship.worker.shards_count) == (sync.worker, 3)
+    burst(app)
+    sync.worker.actions.perform_now([1])
+    sync.worker.perform_async([{"id": 2, "payload": {"id": 2}}, {"id": 3, "payload": {"__task__": "buy"}}])
+    burst(app)
+    assert ran == [("sync", 1), ("sync", 1), ("ship", 1)]
+    assert [job.error for job in sync.worker.queries.morgue_fetch([2, 3])] == [
+        f"TypeError: queue orders has no task {name}; it has sync, ship: import the module that has it"
+        for name in ("None", "'buy'")
+    ]
+
+
+def test_a_queue_is_shared_by_tasks_that_say_so(app: Lowkiq) -> None:
+    def one(id: int) -> None: ...
+
+    @app.worker(queue_name="plain")
+    def plain(jobs: dict[str, list[Any]]) -> None: ...
+
+    lowkiq.celery.task(key="id", app=app, name="own")(one)
+    lowkiq.celery.task(key="id", app=app, name="first", queue="shared")(one)
+    refused: list[tuple[dict[str, Any], str]] = [
+        ({"name": "second", "queue": "own"}, "give both a queue="),
+        ({"name": "second", "queue": "plain"}, "queue plain has a worker already"),
+        (
+            {"name": "second", "queue": "shared", "shards_count": 7},
+            "shards_count of queue shared are told by the first",
+        ),
+        ({"name": "first", "queue": "shared"}, "in queue shared already"),
+        ({"name": "own"}, "queue own has a worker already"),
+    ]
+    for options, told in refused:
+        with pytest.raises(SettingsError, match=told):
+            lowkiq.celery.task(key="id", app=app, **options)(one)
 
 
 def test_results_are_refused(app: Lowkiq) -> None:
@@ -324,7 +372,7 @@ def test_results_are_refused(app: Lowkiq) -> None:
         ({}, "needs its key"),
         ({"key": "order"}, "key='order' is none of its arguments"),
         ({"key": 5}, "key is 5, it must be"),
-        ({"queue": "fast"}, "`queue` can't be promised: each task has a queue of its own"),
+        ({"routing_key": "fast"}, "`routing_key` can't be promised: a task has one queue"),
         ({"rate_limit": "10/m"}, "say rate=lowkiq.Rate"),
         ({"acks_late": False}, "acks_late is False, it can only be True"),
         ({"base": object}, "`base` can't be promised"),
