@@ -169,7 +169,7 @@ def test_retries_may_have_no_end_or_a_limit_of_their_own(app: Lowkiq) -> None:
 
     @lowkiq.celery.task(key="id", app=app, name="t", bind=True, max_retries=None)
     def fail(self: Bound, id: str) -> None:
-        self.retry(max_retries=limit[0], countdown=0)
+        self.retry(max_retries=limit[0], countdown=60)
 
     fail.delay("a")
     for _ in range(4):
@@ -388,7 +388,7 @@ def test_results_are_refused(app: Lowkiq) -> None:
 def test_options_that_can_t_be_are_refused(app: Lowkiq, options: dict[str, Any], told: str) -> None:
     with pytest.raises(SettingsError, match=told):
 
-        @lowkiq.celery.task(**({"app": app, "key": "id"} if options else {}) | options)
+        @lowkiq.celery.task(**(dict[str, Any](app=app, key="id") if options else {}) | options)
         def one(id: int) -> None: ...
 
 
