@@ -227,6 +227,21 @@ def test_a_direct_call_runs_here_and_raises_what_it_raises(app: Lowkiq) -> None:
     assert app.queues() == {}, "nothing was queued"
 
 
+def test_a_call_may_wait_for_the_commit_of_django(app: Lowkiq, monkeypatch: pytest.MonkeyPatch) -> None:
+    waiting: list[Callable[[], object]] = []
+    monkeypatch.setattr("django.db.transaction.on_commit", waiting.append)
+
+    @lowkiq.celery.task(key="id", app=app, name="t")
+    def one(id: int) -> None: ...
+
+    one.delay_on_commit(1)
+    one.apply_async_on_commit((2,), countdown=60)
+    assert app.queues() == {}
+    for commit in waiting:
+        commit()
+    assert {job.id: job.perform_in > time.time() for job in one.worker.queries.find("*")} == {"1": False, "2": True}
+
+
 def test_the_key_may_be_a_function_or_a_default(app: Lowkiq) -> None:
     @lowkiq.celery.task(key=lambda user_id, **_: f"user-{user_id}", app=app, name="t")
     def one(user_id: int, text: str) -> None: ...

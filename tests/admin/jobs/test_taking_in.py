@@ -80,3 +80,25 @@ def test_another_shards_count_changes_nothing(shard, taken):
     with pytest.raises(ShardsCountMismatch):
         taken(*(Incoming(f"{n}", [(1.0, b"x")], PAST) for n in range(20)), shards_count=2)
     assert shard.queued() == before
+
+
+@pytest.mark.parametrize("payloads", [[(5.0, b"p")], [(5.0, b"p"), (6.0, b"q")]], ids=["one", "several"])
+@pytest.mark.parametrize("where", ["queue", "morgue"])
+def test_what_is_laid_out_is_what_a_deletion_would_have_kept(shard, where, payloads):
+    for score, payload in payloads:
+        shard.push("a", payload, score, perform_in=PAST)
+    lease = shard.lease()
+    lease.claim()
+    lease.fail("a", retry_count=3, delay=1000, error="boom")
+    if where == "morgue":
+        shard.actions.kill(["a"])
+    index = shard.key("due" if where == "queue" else "morgue")
+    at = shard.redis.eval("return redis.call('ZSCORE', KEYS[1], 'a')", 1, index)  # as text
+    words = [at, 3 if where == "queue" else "", "boom"]
+    shard.call("put_away", shard.shard.layout, where, "0" * 16, 60, "a")
+    shard.call("lay_out", shard.shard.layout, "1" * 16, 60, "a", where, *words, *(x for one in payloads for x in one))
+    kept = [shard.redis.hgetall(shard.key(f"undo:{digit * 16}")) for digit in "01"]
+    assert kept[0] == kept[1]
+    zsets = [shard.redis.zrange(shard.key(f"undo:{digit * 16}:a"), 0, -1, withscores=True) for digit in "01"]
+    assert zsets[0] == zsets[1]
+    assert all(0 < shard.redis.ttl(shard.key(key)) <= 60 for key in shard.names() if key.startswith("undo:1"))
