@@ -75,6 +75,7 @@ class Lowkiq:
         batch_size: int = ...,
         concurrency: int | None = ...,
         max_running: int | None = ...,
+        max_payloads: int | None = ...,
         max_retry_count: int = ...,
         retry: Retry = ...,
         when_exhausted: Literal["bury", "block", "discard"] = ...,

@@ -36,10 +36,11 @@ def load_app(spec: str) -> Lowkiq:
         if not isinstance(found, Lowkiq):
             raise AppNotFound(f"{module_name}.{attribute} is not a Lowkiq application but {type(found).__name__}")
         return found
-    return _only_app(module_name, vars(module))
+    return only_app(module_name, vars(module))
 
 
-def _only_app(module_name: str, names: dict[str, object]) -> Lowkiq:
+def only_app(module_name: str, names: dict[str, object]) -> Lowkiq:
+    """The only application among the names of a module. Raises AppNotFound, which says how to have one."""
     apps = {id(value): (name, value) for name, value in names.items() if isinstance(value, Lowkiq)}
     if len(apps) == 1:
         return next(value for _, value in apps.values())

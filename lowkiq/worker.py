@@ -19,7 +19,8 @@ from lowkiq.types.variables import P
 
 OPTIONS: Final = (
     "queue_name", "shards_count", "batch_size", "concurrency", "max_retry_count", "retry", "when_exhausted",
-    "perform_timeout", "max_running", "debounce", "throttle", "keep", "isolation", "rate", "fair_by", "id", "score",
+    "perform_timeout", "max_running", "max_payloads", "debounce", "throttle", "keep", "isolation", "rate",
+    "fair_by", "id", "score",
 )  # fmt: skip
 
 
@@ -60,6 +61,8 @@ class Worker(Generic[P]):
     concurrency: ClassVar[int | None] = None
     #: Batches of the queue that may run at a time, on all nodes: None for any number.
     max_running: ClassVar[int | None] = None
+    #: Payloads of an id that one perform gets at most, lowest first; the rest follow: None for those of the setting.
+    max_payloads: ClassVar[int | None] = None
     #: Retries after which, if it fails once more, the oldest payload of a job goes to the morgue.
     max_retry_count: ClassVar[int] = 25
     #: When and how often a job is tried again: Exponential(…), Every(…), or a mapping from classes of exceptions to

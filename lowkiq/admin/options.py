@@ -18,10 +18,11 @@ RANGES: Final[Mapping[str, tuple[int, int]]] = {
     "batch_size": (1, 1_000),
     "concurrency": (1, 1_000),
     "max_running": (1, 10_000),
+    "max_payloads": (1, 1_000),
     "max_retry_count": (0, MOST_RETRIES),
 }
 #: Options that may be None.
-OPTIONAL: Final = ("concurrency", "max_running", "perform_timeout", "rate", "weight")
+OPTIONAL: Final = ("concurrency", "max_running", "max_payloads", "perform_timeout", "rate", "weight")
 #: Seconds that a perform_timeout may be: a day.
 LONGEST_PERFORM: Final = 86_400
 #: The lowest level that is logged by nodes of a queue.

@@ -58,6 +58,8 @@ class Performer:
         self._fatal = fatal
         #: Where its coroutines run.
         self.loop = loop
+        #: Payloads of an id that it gets at most.
+        self.max_payloads = min(worker.max_payloads or settings.max_payloads, settings.max_payloads)
         #: Bytes → payload.
         self.load = worker.codec.load
         #: Raises for an id that is not of the worker's type; None where ids stay texts.

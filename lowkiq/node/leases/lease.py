@@ -241,7 +241,7 @@ class Lease:
         Asks for at most `limit` jobs, or as many as their pace allows, as one of so many shards. Claims whose replies
         were lost are given back first. None without the lease, or with one to be given back.
         """
-        node, settings = self.runtime.node, self.runtime.settings
+        node = self.runtime.node
         with self.lock:
             epoch = self.epoch
             if epoch is None or self.is_wanted:
@@ -254,7 +254,7 @@ class Lease:
             epoch,
             made.number,
             most,
-            settings.max_payloads,
+            performer.max_payloads,
             performer.load,
             shards,
             made.known,
