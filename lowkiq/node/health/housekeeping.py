@@ -19,6 +19,7 @@ from lowkiq.admin.alerts.alert import Thresholds
 from lowkiq.admin.alerts.look import Look
 from lowkiq.admin.beats.fostering import ask_to_foster, exchange_unowned
 from lowkiq.admin.beats.health import NodeHealth, read_health
+from lowkiq.admin.beats.moves import Moves
 from lowkiq.admin.beats.nodes import judge
 from lowkiq.admin.metrics import HOLDING, QueueMetrics, ShardMetrics, by_queue, known_queues, read_counters, read_shards
 from lowkiq.admin.past.history import record, take_turn
@@ -49,6 +50,7 @@ class Housekeeping:
         self._known: dict[str, int] = {}
         self._shards: Sequence[Shard] = ()
         self._look = Look(runtime.caller, runtime.namespace, Thresholds.of(runtime.settings))
+        self._moves = Moves(runtime.caller, runtime.namespace)
         self._watch = Watch[Shard](self._caller, lambda shard: shard, HOLDING)
         #: Complaints that the log has, and that still stand.
         self._complaints: set[str] = set()
@@ -80,6 +82,7 @@ class Housekeeping:
         """Notes since when something is wrong: people must learn it, whenever they look."""
         nodes = judge(read_health(self._caller, self._namespace), shards, self._caller.met.now())
         self._balance(nodes.nodes)
+        self._moves(nodes.nodes)
         self._look.note(self._look(nodes, shards, queues))
 
     def _complaints_of_server(self) -> list[str]:
