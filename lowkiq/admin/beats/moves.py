@@ -36,12 +36,8 @@ class Part(msgspec.Struct, frozen=True):
 
     number: Count
     host: Text
+    pid: Count
     owned: Shards
-
-    @property
-    def name(self) -> str:
-        """The node in few words."""
-        return f"node {self.number} on {printable(self.host, 40)}"
 
 
 class Told(msgspec.Struct, frozen=True):
@@ -125,6 +121,7 @@ class _Change:
     ) -> None:
         self._moved = moved
         self._parts = {**was, **now}
+        self._alike = Counter((part.host, part.number) for part in self._parts.values())
         self._came = [name for name in now if name not in was]
         went = [name for name in was if name not in now or (was[name].owned and not now[name].owned)]
         numbers = {(now[name].host, now[name].number): name for name in self._came}
@@ -178,7 +175,10 @@ class _Change:
         return f"{len(names):,} nodes on {listed([*hosts[:NAMED], *more])}"
 
     def _name(self, node: str) -> str:
-        return self._parts[node].name
+        part = self._parts[node]
+        # Several supervisors on one machine; or a node and its successor.
+        process = f" (process {part.pid})" if self._alike[part.host, part.number] > 1 else ""
+        return f"node {part.number}{process} on {printable(part.host, 40)}"
 
 
 def _parts(nodes: Sequence[NodeHealth], last: Told | None) -> dict[str, Part]:
@@ -190,7 +190,7 @@ def _parts(nodes: Sequence[NodeHealth], last: Told | None) -> dict[str, Part]:
     for node in sorted(nodes, key=lambda node: -node.beat_age):
         if not node.is_late:
             owners |= dict.fromkeys(_places(node.owned), node.node)
-    known = {node.node: Part(node.node_number, node.host, {}) for node in nodes if not node.is_late}
+    known = {node.node: Part(node.node_number, node.host, node.pid, {}) for node in nodes if not node.is_late}
     running = [node for node in nodes if not node.is_late]
     for name, part in last.parts.items() if last else ():
         for place in _places(part.owned):
