@@ -7,6 +7,8 @@ Without Chromium these tests skip on a laptop and fail in CI.
 from __future__ import annotations
 
 import os
+import shutil
+import subprocess
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -18,6 +20,15 @@ from tests.browser.chromium import OPTIONS, find_chromium
 from tests.browser.shop import Shop
 from tests.web.conftest import browse, make_web, serve  # noqa: F401 (fixtures)
 
+#: Pinned: a new rule should not break a build by surprise.
+AXE = "axe-core@4.10.3"
+#: Scheme and width of a page: what most have, and on request the others.
+LOOKS = [
+    ("light", 1280),
+    pytest.param("dark", 360, marks=pytest.mark.long),
+    pytest.param("light", 360, marks=pytest.mark.long),
+    pytest.param("dark", 1280, marks=pytest.mark.long),
+]
 #: Milliseconds that a page, or what is waited for on it, may take.
 PATIENCE = 60_000
 
@@ -81,3 +92,33 @@ def open_shop(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Shop]:
     with Shop(tmp_path_factory.mktemp("shop")) as shop:
         shop.fill()
         yield shop
+
+
+@pytest.fixture(scope="session")
+def axe(tmp_path_factory: pytest.TempPathFactory) -> str:
+    """The source of axe-core, fetched with npm for this run."""
+    npm = shutil.which("npm")
+    if npm is None:
+        message = "no npm on PATH: apt-get install npm"
+        pytest.fail(message) if os.environ.get("CI") else pytest.skip(message)
+    directory = tmp_path_factory.mktemp("axe")
+    command = [npm, "install", "--no-save", "--no-audit", "--no-fund", "--prefix", str(directory), AXE]
+    subprocess.run(command, check=True, capture_output=True, timeout=240)
+    return Path(directory, "node_modules/axe-core/axe.min.js").read_text("utf-8")
+
+
+@pytest.fixture
+def examine(axe: str) -> Callable[[Page, str], None]:
+    """examine(page, where) fails if axe-core finds something serious on that page."""
+
+    def examine(page: Page, where: str) -> None:
+        page.evaluate(axe)
+        result: Any = page.evaluate("axe.run({resultTypes: ['violations']})")
+        serious = [
+            (violation["id"], [node["html"][:200] for node in violation["nodes"][:3]])
+            for violation in result["violations"]
+            if violation["impact"] in {"serious", "critical"}
+        ]
+        assert serious == [], where
+
+    return examine

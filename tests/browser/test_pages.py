@@ -2,60 +2,16 @@
 
 from __future__ import annotations
 
-import os
 import re
-import shutil
-import subprocess
-from pathlib import Path
-from typing import Any
 
 import pytest
-from playwright.sync_api import Page, expect
+from playwright.sync_api import expect
 
+from tests.browser.conftest import LOOKS
 from tests.browser.shop import page_paths
 from tests.support import wait_until
 
-#: Pinned: a new rule should not break a build by surprise.
-AXE = "axe-core@4.10.3"
 PATHS = page_paths("orders", "bad-3")
-
-
-@pytest.fixture(scope="session")
-def axe(tmp_path_factory):
-    """The source of axe-core, fetched with npm for this run."""
-    npm = shutil.which("npm")
-    if npm is None:
-        message = "no npm on PATH: apt-get install npm"
-        pytest.fail(message) if os.environ.get("CI") else pytest.skip(message)
-    directory = tmp_path_factory.mktemp("axe")
-    command = [npm, "install", "--no-save", "--no-audit", "--no-fund", "--prefix", str(directory), AXE]
-    subprocess.run(command, check=True, capture_output=True, timeout=240)
-    return Path(directory, "node_modules/axe-core/axe.min.js").read_text("utf-8")
-
-
-LOOKS = [
-    ("light", 1280),
-    pytest.param("dark", 360, marks=pytest.mark.long),
-    pytest.param("light", 360, marks=pytest.mark.long),
-    pytest.param("dark", 1280, marks=pytest.mark.long),
-]
-
-
-@pytest.fixture
-def examine(axe):
-    """examine(page, where) fails if axe-core finds something serious on that page."""
-
-    def examine(page: Page, where: str) -> None:
-        page.evaluate(axe)
-        result: Any = page.evaluate("axe.run({resultTypes: ['violations']})")
-        serious = [
-            (violation["id"], [node["html"][:200] for node in violation["nodes"][:3]])
-            for violation in result["violations"]
-            if violation["impact"] in {"serious", "critical"}
-        ]
-        assert serious == [], where
-
-    return examine
 
 
 @pytest.mark.parametrize(("scheme", "width"), LOOKS)
