@@ -9,6 +9,7 @@ by its successor. What is left is of supervisors that died with all their nodes:
 from __future__ import annotations
 
 import datetime
+import shlex
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Final
@@ -87,7 +88,7 @@ def _vanished(now: Situation, gone: Sequence[NodeHealth]) -> Alert:
     )
     do = (
         "See the machine, and start another if its work is missed. If it was taken away on purpose, nothing need be "
-        f"done: this ends by itself after {TOLD_FOR / 60:.0f} min, or at once with `lowkiq nodes forget`"
+        f"done: this ends by itself after {TOLD_FOR / 60:.0f} min, or with `lowkiq nodes forget {shlex.quote(host)}`"
     )
     return Alert("vanished", "warn", host, says, do, since, "/nodes", "lowkiq nodes", str(first.supervisor))
 
@@ -106,8 +107,10 @@ def _its_shards(now: Situation, gone: Sequence[NodeHealth]) -> str:
     left, count = len(had), len(had) + takers.total()
     told = [f"{name} ({shards:,})" for name, shards in takers.most_common(NAMED)]
     more = [f"{len(takers) - NAMED:,} more"] if len(takers) > NAMED else []
-    nobody = [f"nobody yet ({left:,})"] if left else []
-    return f"its {plural(count, 'shard')} went to {listed([*told, *more, *nobody])}"
+    its = f"its {plural(count, 'shard')}"
+    if not takers:
+        return f"nobody has {its} yet"
+    return f"{its} went to {listed([*told, *more])}" + (f", and {left:,} to nobody yet" if left else "")
 
 
 def _clock(at: float) -> str:
