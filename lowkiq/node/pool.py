@@ -91,7 +91,9 @@ class Pool:
         with self._lock:
             # A ring that came since may tell of what is newer than the reply.
             lease.queued_for = min(due_at, lease.rung_for) if lease.rung_at >= asked_at else due_at
-            self._note(lease, lease.queued_for)
+            # So may the reply to another thread, which crossed it: whichever was first in Redis, none hides a job.
+            is_crossed, lease.learned_at = lease.learned_at >= asked_at, clock.monotonic()
+            self._note(lease, min(lease.queued_for, lease.due_at) if is_crossed else lease.queued_for)
 
     def look(self, lease: Lease, look_at: float) -> None:
         """Has a thread look at the shard then (monotonic), or earlier."""
