@@ -249,6 +249,8 @@ class LeaseKeeper(threading.Thread):
                 log.warning("claim_restored", restored=result.restored, buried=result.buried)
             if result.due_in is not None:
                 self._pools[lease].wake(lease, clock.monotonic() + result.due_in)
+            elif lease.rung_at >= asked_at:  # by a push that came since: whoever heard it did not know that it is ours
+                self._pools[lease].wake(lease, lease.rung_for)
         elif isinstance(result, Held):
             if lease.stand_by(result.holder):
                 log.info("standing_by", waits_for=result.holder, lease_ends_in=round(result.rest, 1))
