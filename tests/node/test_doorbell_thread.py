@@ -119,9 +119,10 @@ def test_a_ring_that_is_heard_before_the_shard_is_known_to_be_ours_is_not_forgot
     keeper, run_all = LeaseKeeper(lease.runtime, {lease: thread.pool}, [thread]), app.caller.run_all
     assert not thread._pick_several(clock.monotonic())
 
-    def push_and_ring(calls: Sequence[Call[Any]]) -> list[Any]:
-        replies = run_all(calls)
+    def push_and_ring(calls: Sequence[Call[Any]], *more: Any) -> list[Any]:
+        replies = run_all(calls, *more)
         if any(call.script == "acquire" for call in calls):
+            monkeypatch.setattr(app.caller, "run_all", run_all)
             worker.perform_async([{"id": "1"}])
             thread.pool.wake(lease, clock.monotonic())
             assert not thread._pick_several(clock.monotonic()), "it is not ours yet, as far as we know"
