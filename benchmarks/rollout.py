@@ -6,8 +6,7 @@ and prints for how long, at most, an id waited:
     python -m benchmarks.rollout statefulset    a roll-out of three, one by one, each gone before its successor comes
     python -m benchmarks.rollout skew           a hundred shards on four nodes, five of them ten times the others
 
-A supervisor has two nodes, and is ready when the chart's probe says so. `--nice 10` gives those that begin less of the
-machine, as on a cluster they would not begin on the cores of the others.
+A supervisor has two nodes, and is ready when the chart's probe says so.
 """
 
 from __future__ import annotations
@@ -74,15 +73,14 @@ class Done(NamedTuple):
 class Pod:
     """A supervisor."""
 
-    def __init__(self, place: Path, url: str, nodes: int, nice: int) -> None:
+    def __init__(self, place: Path, url: str, nodes: int) -> None:
         self.state = place / f"pod-{time.monotonic_ns()}"
         words = ["-r", "shop", "--nodes", str(nodes), "--drain-timeout", "25", "--state-dir", str(self.state)]
         self._environment = os.environ | {"REDIS_URL": url, "PYTHONPATH": SOURCES}
         self._place = place
         with (place / "log").open("ab") as log:
-            command = ["nice", "-n", str(nice), sys.executable, *SUPERVISOR, *words]
+            command = [sys.executable, *SUPERVISOR, *words]
             self.process = subprocess.Popen(command, cwd=place, env=self._environment, stderr=log)
-        self.is_nice = nice > 0
 
     def is_ready(self) -> bool:
         """The chart's readiness probe."""
@@ -97,9 +95,9 @@ class Pod:
 class Play:
     """Supervisors, the load, and what became of it."""
 
-    def __init__(self, url: str, place: Path, shards: int, nice: int, seconds: float = 0.0) -> None:
+    def __init__(self, url: str, place: Path, shards: int, seconds: float = 0.0) -> None:
         (place / "shop.py").write_text(APP.format(shards=shards, seconds=seconds), "utf-8")
-        self._url, self._place, self._nice, self.shards = url, place, nice, shards
+        self._url, self._place, self.shards = url, place, shards
         self.app = Lowkiq(redis_url=url)
         self.worker = self.app.worker(queue_name="jobs", shards_count=shards)(lambda _: None)
         self.ids = [next(str(n) for n in range(100_000) if shard_of(str(n).encode(), shards) == shard)
@@ -114,7 +112,7 @@ class Play:
         self._ending = threading.Event()
 
     def start(self, count: int, nodes: int = NODES) -> list[Pod]:
-        new = [Pod(self._place, self._url, nodes, self._nice) for _ in range(count)]
+        new = [Pod(self._place, self._url, nodes) for _ in range(count)]
         self.pods += new
         return new
 
@@ -304,12 +302,11 @@ def main(arguments: list[str] | None = None) -> int:
     """Exits 1 if what must not be was seen."""
     parser = argparse.ArgumentParser("python -m benchmarks.rollout", description=__doc__)
     parser.add_argument("play", choices=["deployment", "statefulset", "skew"])
-    parser.add_argument("--nice", type=int, default=0, help="of the supervisors that begin")
     parser.add_argument("--calm", type=float, default=CALM, help="seconds after each change (minReadySeconds)")
     given = parser.parse_args(arguments)
     is_skew = given.play == "skew"
     with running_redis() as server, tempfile.TemporaryDirectory(prefix="lowkiq-rollout-") as place:
-        play = Play(server.url, Path(place), 100 if is_skew else 24, given.nice, JOB if is_skew else 0.0)
+        play = Play(server.url, Path(place), 100 if is_skew else 24, JOB if is_skew else 0.0)
         play.calm = given.calm
         try:
             return skew(play) if is_skew else roll(play, given.play)

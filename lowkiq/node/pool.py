@@ -92,8 +92,8 @@ class Pool:
             # A ring that came since may tell of what is newer than the reply.
             if lease.rung_at >= asked_at:
                 due_at = min(due_at, lease.rung_for)
-            # So may the reply to another thread, which crossed this one; and who picked the shard for it had no turn, as
-            # long as this one's lasted.
+            # So may the reply to another thread, which crossed this one; and who picked the shard for it had perhaps no
+            # turn, as long as this one's lasted.
             if lease.learned_at >= asked_at:
                 due_at = min(due_at, lease.learned_for)
             lease.learned_at, lease.learned_for = clock.monotonic(), due_at

@@ -37,7 +37,7 @@ SAYS = "Node 0 on web-2 joined: 3 shards moved from node 0 on web-1 to node 0 on
 def url(app: Lowkiq, make_web: Any, serve: Any) -> str:
     """A view of nodes that are about to share anew."""
     open_queue(app, shards_count=SHARDS)
-    beats = {
+    beats: dict[str, dict[str, Any]] = {
         HERE: {"owned": {"q": [0, 1, 2]}, "fostered": {"q": [2]}, "waited_for": {}},
         THERE: {"owned": {"q": [6]}, "waited_for": {HERE: {"q": [2]}, ENDS: {"q": [3]}, GONE: {"q": [4]}} | FREE},
         ENDS: {"owned": {"q": [3]}, "fostered": {"q": [3]}, "waited_for": {}, "state": "draining"},
