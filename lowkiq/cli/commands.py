@@ -23,6 +23,7 @@ from lowkiq.cli.live import SET_EPILOG, set_options, settings, unset_options
 from lowkiq.cli.nodes import INCIDENTS_EPILOG, incidents
 from lowkiq.cli.nodes import nodes as on_nodes
 from lowkiq.cli.opening import AsJson, Require, clear_errors, fail, opened_app
+from lowkiq.cli.owners import OWNERS_EPILOG, owners
 from lowkiq.cli.resharding import RESHARD_EPILOG, reshard, told_of
 from lowkiq.cli.tracking import EVENTS_EPILOG, events, track, untrack
 from lowkiq.doctor import command as examiner
@@ -44,6 +45,7 @@ Examples:
   lowkiq statistics OrderSync --days 7                   how long jobs waited and ran
   lowkiq web -r shop.jobs                                the web view at http://127.0.0.1:8080/
   lowkiq nodes                                           who runs, who is missing, what nobody owns
+  lowkiq owners OrderSync                                which node has each shard, and why
   lowkiq nodes restart 3 --wait                          quiet, resume, restart or dump a node of any machine
   lowkiq incidents                                       what happened, and who did what
   lowkiq alerts -r shop.jobs                             what is wrong now, since when, and what to do
@@ -114,6 +116,7 @@ cli.command()(track)
 cli.command()(untrack)
 cli.command(epilog=EVENTS_EPILOG)(events)
 cli.command()(failures)
+cli.command(epilog=OWNERS_EPILOG)(owners)
 
 
 @cli.callback(invoke_without_command=True)

@@ -15,8 +15,9 @@ from lowkiq import Lowkiq, SettingsError, clock
 from lowkiq.admin.alerts.noted import INCIDENTS
 from lowkiq.admin.beats.dumps import read_dump
 from lowkiq.admin.beats.hands import HandName, HandRequest, ask, read_hand
-from lowkiq.admin.past.incidents import read_incidents
-from lowkiq.admin.words import age, listed, printable
+from lowkiq.admin.beats.health import forget, read_gone
+from lowkiq.admin.past.incidents import NewIncident, read_incidents, try_to_note
+from lowkiq.admin.words import age, listed, plural, printable
 from lowkiq.cli.opening import AsJson, Require, fail, opened_app
 from lowkiq.environment import ExitCode
 from lowkiq.errors import short, unknown_option
@@ -26,6 +27,7 @@ Examples:
   lowkiq nodes
   lowkiq nodes dump 3 --wait                             by number, or by name, as lowkiq nodes --json shows it
   lowkiq nodes restart web-1:4711:0a1b2c3d4e5f --wait
+  lowkiq nodes forget web-7                              a machine that is gone for good is told of no longer
 
 \b
 A node of any machine is asked through Redis. It hears within seconds and does it at most once; a restart is its
@@ -77,6 +79,30 @@ def dump(
 ) -> None:
     """Tells what each of its threads does. It is kept for a week, and read with --wait or on the page."""
     _ask(context, require, node, "dump", wait=wait, as_json=as_json)
+
+
+@nodes.command("forget")
+def forget_machine(
+    context: typer.Context,
+    host: Annotated[str, typer.Argument(metavar="HOST", help="As the alert names it.")],
+    require: Require = None,
+) -> None:
+    """Forgets the nodes of a machine that went away without saying goodbye, so that no alert tells of them any more."""
+    with opened_app(require or (context.obj if isinstance(context.obj, str) else None)) as app:
+        caller, namespace = app.caller, app.settings.namespace
+        gone = read_gone(caller, namespace)
+        found = [node for node in gone if host in {node.host, node.node, printable(node.host, 60)}]
+        if not found:
+            known = listed(sorted({printable(node.host, 60) for node in gone})) or "none"
+            raise SettingsError(f"no node of {short(host)} has gone without a goodbye within a day: of {known}")
+        for node in found:
+            forget(caller, namespace, node.node)
+        are = "is" if len(found) == 1 else "are"
+        says = f"{plural(len(found), 'node')} of {printable(found[0].host, 60)} {are} forgotten"
+        key = f"forget:{found[0].node}"
+        new = NewIncident(key=key, kind="forget", severity="note", says=says, host=found[0].host, who=who())
+        try_to_note(caller, namespace, new)
+        typer.echo(says)
 
 
 def incidents(

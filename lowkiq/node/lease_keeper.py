@@ -243,13 +243,7 @@ class LeaseKeeper(threading.Thread):
     def _note_acquired(self, lease: Lease, result: Any, asked_at: float) -> None:
         log = logger.bind(queue=lease.shard.queue, shard=lease.shard.index)
         if isinstance(result, Owned):
-            lease.acquired(result, asked_at)
-            if lease.is_foster:
-                log.info("foster")
-            if result.restored or result.buried:
-                log.warning("claim_restored", restored=result.restored, buried=result.buried)
-            if result.due_in is not None:
-                self._pools[lease].wake(lease, clock.monotonic() + result.due_in)
+            self._note_owned(lease, result, asked_at, log)
         elif isinstance(result, Held):
             if lease.stand_by(result.holder):
                 log.info("standing_by", waits_for=result.holder, lease_ends_in=round(result.rest, 1))
@@ -259,6 +253,17 @@ class LeaseKeeper(threading.Thread):
             raise result
         if not lease.is_foster:
             self._runtime.refusals.of_shard(lease.shard, result if isinstance(result, OtherLayout) else None)
+
+    def _note_owned(self, lease: Lease, owned: Owned, asked_at: float, log: Any) -> None:
+        lease.acquired(owned, asked_at)
+        if lease.is_foster:
+            log.info("foster")
+        if owned.restored or owned.buried:
+            log.warning("claim_restored", restored=owned.restored, buried=owned.buried)
+        if owned.due_in is not None:
+            self._pools[lease].wake(lease, clock.monotonic() + owned.due_in)
+        elif lease.rung_at >= asked_at:  # by a push that came since: whoever heard it did not know that it is ours
+            self._pools[lease].wake(lease, lease.rung_for)
 
     # ── others beside a suspect that takes long ─────────────────────────────────────────────────────────────────────
 

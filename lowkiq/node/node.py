@@ -271,7 +271,7 @@ class Node:
 
     def _take_over(self, lease: Lease) -> None:
         """Takes, when rung for it, a shard that nobody has: its own part always, another node's as its stand-in."""
-        if self.state == "ready" or not lease.is_foster:
+        if self._may_have() or not lease.is_foster:
             self._keeper.take_over(lease)
 
     def _own(self) -> list[Lease]:

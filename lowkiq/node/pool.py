@@ -102,8 +102,15 @@ class Pool:
         due_at = math.inf if due_at is None else due_at
         with self._lock:
             # A ring that came since may tell of what is newer than the reply.
-            lease.queued_for = min(due_at, lease.rung_for) if lease.rung_at >= asked_at else due_at
-            self._note(lease, lease.queued_for)
+            if lease.rung_at >= asked_at:
+                due_at = min(due_at, lease.rung_for)
+            # So may the reply to another thread, which crossed this one; and who picked the shard for it had perhaps no
+            # turn, as long as this one's lasted.
+            if lease.learned_at >= asked_at:
+                due_at = min(due_at, lease.learned_for)
+            lease.learned_at, lease.learned_for = clock.monotonic(), due_at
+            lease.queued_for = due_at
+            self._note(lease, due_at)
 
     def look(self, lease: Lease, look_at: float) -> None:
         """Has a thread look at the shard then (monotonic), or earlier."""

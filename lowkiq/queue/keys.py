@@ -177,6 +177,11 @@ def members(namespace: str) -> str:
     return f"{namespace}:{{members}}"
 
 
+def parts(namespace: str) -> str:
+    """String: each node that shares by itself and the shards that it had when moves were told last, as JSON."""
+    return f"{namespace}:parts"
+
+
 def node(namespace: str, name: str) -> str:
     """String: the health of a node, as JSON with a TTL."""
     return f"{namespace}:node:{name}"

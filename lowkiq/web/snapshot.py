@@ -25,7 +25,9 @@ from lowkiq.admin.alerts.alert import Alert
 from lowkiq.admin.alerts.look import Found, Look
 from lowkiq.admin.alerts.redis import RedisHealth
 from lowkiq.admin.beats.health import NodeHealth, Running, read_health, running_batches
+from lowkiq.admin.beats.members import Placement, read_placements
 from lowkiq.admin.beats.nodes import Nodes, judge
+from lowkiq.admin.beats.owners import Owner, owners_of
 from lowkiq.admin.live import LiveSetting, read_live
 from lowkiq.admin.metrics import QueueMetrics, ShardMetrics, by_queue, read_shards, shards_count_of, total
 from lowkiq.admin.resharding import Resharding, read_moving
@@ -79,6 +81,8 @@ class Snapshot:
     server: RedisHealth
     #: All that is wrong, the worst first.
     alerts: list[Alert]
+    #: Shards that were moved for their load.
+    placements: Mapping[tuple[str, int], Placement]
     #: Queue → options that people have set in place of the code's.
     live: Mapping[str, Mapping[str, LiveSetting]]
     #: Queue → how far it is with being resharded.
@@ -128,6 +132,12 @@ class Snapshot:
             self.rates[queue],
             merge_ratio=metrics.merged / metrics.pushed if metrics.pushed else 0.0,
         )
+
+    @cached_property
+    def owners(self) -> Mapping[tuple[str, int], Owner]:
+        """Queue and shard → its node, the one that is to have it, and why."""
+        found = owners_of(self.nodes.nodes, self.shards, self.placements, self.at)
+        return {(row.queue, row.shard): row for row in found}
 
     @cached_property
     def _nodes(self) -> dict[str, NodeHealth]:
@@ -256,10 +266,16 @@ class _Poll:
             server=found.server,
             alerts=found.alerts,
             reshards=reshards,
+            placements=self._read_placements(nodes),
             live=read_live(backend.caller, backend.namespace),
             began=began,
             oldest=min(self._read_at.values(), default=began),
         )
+
+    def _read_placements(self, nodes: Nodes) -> Mapping[tuple[str, int], Placement]:
+        """Where no node shares by itself, there are none."""
+        is_shared = any(node.is_elastic for node in nodes.nodes)
+        return read_placements(self._backend.caller, self._backend.namespace) if is_shared else {}
 
     def _noted(self, found: Found) -> Found:
         """Where no node notes since when alerts last, this view does; a Redis that can be read only is no failure."""

@@ -18,12 +18,20 @@ from playwright.sync_api import Browser, ConsoleMessage, Page, sync_playwright
 
 from tests.browser.chromium import OPTIONS, find_chromium
 from tests.browser.shop import Shop
+from tests.support import lacks
 from tests.web.conftest import browse, make_web, serve  # noqa: F401 (fixtures)
 
-#: Milliseconds that a page, or what is waited for on it, may take.
-PATIENCE = 60_000
 #: Pinned: a new rule should not break a build by surprise.
 AXE = "axe-core@4.10.3"
+#: Scheme and width of a page: what most have, and on request the others.
+LOOKS = [
+    ("light", 1280),
+    pytest.param("dark", 360, marks=pytest.mark.long),
+    pytest.param("light", 360, marks=pytest.mark.long),
+    pytest.param("dark", 1280, marks=pytest.mark.long),
+]
+#: Milliseconds that a page, or what is waited for on it, may take.
+PATIENCE = 60_000
 
 
 @pytest.fixture(scope="module")
@@ -88,12 +96,11 @@ def open_shop(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Shop]:
 
 
 @pytest.fixture(scope="session")
-def axe(tmp_path_factory):
+def axe(tmp_path_factory: pytest.TempPathFactory) -> str:
     """The source of axe-core, fetched with npm for this run."""
     npm = shutil.which("npm")
     if npm is None:
-        message = "no npm on PATH: apt-get install npm"
-        pytest.fail(message) if os.environ.get("CI") else pytest.skip(message)
+        lacks("no npm on PATH: apt-get install npm")
     directory = tmp_path_factory.mktemp("axe")
     command = [npm, "install", "--no-save", "--no-audit", "--no-fund", "--prefix", str(directory), AXE]
     subprocess.run(command, check=True, capture_output=True, timeout=240)
@@ -101,7 +108,7 @@ def axe(tmp_path_factory):
 
 
 @pytest.fixture
-def examine(axe):
+def examine(axe: str) -> Callable[[Page, str], None]:
     """examine(page, where) fails if axe-core finds something serious on that page."""
 
     def examine(page: Page, where: str) -> None:

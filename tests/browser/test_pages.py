@@ -7,18 +7,11 @@ import re
 import pytest
 from playwright.sync_api import expect
 
+from tests.browser.conftest import LOOKS
 from tests.browser.shop import page_paths
 from tests.support import wait_until
 
 PATHS = page_paths("orders", "bad-3")
-
-
-LOOKS = [
-    ("light", 1280),
-    pytest.param("dark", 360, marks=pytest.mark.long),
-    pytest.param("light", 360, marks=pytest.mark.long),
-    pytest.param("dark", 1280, marks=pytest.mark.long),
-]
 
 
 @pytest.mark.parametrize(("scheme", "width"), LOOKS)

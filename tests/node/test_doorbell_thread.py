@@ -3,19 +3,20 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
-from lowkiq import Lowkiq
+from lowkiq import Lowkiq, clock
 from lowkiq.admin.beats.fostering import FOSTER
 from lowkiq.node import doorbell, lease_keeper
 from lowkiq.node.doorbell import CANCEL, Doorbell
 from lowkiq.node.lease_keeper import LeaseKeeper
 from lowkiq.node.threads import leases_of
+from lowkiq.queue.call import Call
 from tests.node.driven import acquire, runtime_of, thread_of
 from tests.support import wait_until
 
@@ -106,6 +107,30 @@ def test_a_node_that_stands_by_acquires_a_shard_as_soon_as_it_is_released(
         assert released
         app.caller.run(released[1])
         wait_until(lambda: lease.epoch)
+
+
+def test_a_ring_that_is_heard_before_the_shard_is_known_to_be_ours_is_not_forgotten(
+    app: Lowkiq, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A push rings the node as soon as Redis calls it the owner. It stood still until the next poll."""
+    worker = app.worker(queue_name="jobs", shards_count=1)(lambda _: None)
+    (lease,) = leases_of(runtime_of(app), worker)
+    thread = thread_of(lease.runtime, lease)
+    keeper, run_all = LeaseKeeper(lease.runtime, {lease: thread.pool}, [thread]), app.caller.run_all
+    assert not thread._pick_several(clock.monotonic())
+
+    def push_and_ring(calls: Sequence[Call[Any]], *more: Any) -> list[Any]:
+        replies = run_all(calls, *more)
+        if any(call.script == "acquire" for call in calls):
+            monkeypatch.setattr(app.caller, "run_all", run_all)
+            worker.perform_async([{"id": "1"}])
+            thread.pool.wake(lease, clock.monotonic())
+            assert not thread._pick_several(clock.monotonic()), "it is not ours yet, as far as we know"
+        return replies
+
+    monkeypatch.setattr(app.caller, "run_all", push_and_ring)
+    keeper._round()
+    assert lease.epoch and thread._pick_several(clock.monotonic()) == [lease]
 
 
 class Cancelled:

@@ -293,6 +293,23 @@ def test_a_reply_does_not_outlive_a_ring_that_came_after_its_question(bench: Ben
     assert all_due(bench) == []
 
 
+def test_of_two_replies_that_cross_the_later_one_does_not_hide_a_job_that_the_other_has_told_of(bench: Bench) -> None:
+    """
+    A thread finds but an id that another one runs, and parks it; that one ends the run, and is told that the id is due.
+    Its reply is heard first. No push rings for an id that is queued, so the shard stood still until the next poll.
+    """
+    all_due(bench)
+    bench.now += 10  # after all rings
+    lease, asked_at, heard_at = bench.leases[0], bench.now - 2, bench.now - 1
+    bench.pool.learn(lease, heard_at, asked_at)
+    bench.pool.learn(lease, None, asked_at)
+    assert all_due(bench) == [lease]
+    bench.pool.learn(lease, None, asked_at)
+    assert all_due(bench) == [lease], "picked by a thread that may not have had a turn, beside the third one's"
+    bench.pool.learn(lease, None, bench.now + 1)
+    assert all_due(bench) == [], "what was asked later is newer"
+
+
 def all_due(bench: Bench) -> list[Lease]:
     now = clock.monotonic()
     return list(iter(lambda: bench.pool.pick(now), None))

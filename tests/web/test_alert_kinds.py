@@ -68,6 +68,12 @@ def late(app: Lowkiq) -> None:
     app.redis().zincrby(keys.nodes(app.settings.namespace), -14.0, NODE)
 
 
+def vanished(app: Lowkiq) -> None:
+    beat(app)
+    beat(app, node="far:2:x", host="far", pid=2, supervisor_pid=8, owned={"q": [1]}, is_elastic=True)
+    app.redis().zincrby(keys.nodes(app.settings.namespace), -40.0, "far:2:x")
+
+
 def late_queue(app: Lowkiq) -> None:
     beat(app)
     push_due(app, 157.0)
@@ -133,6 +139,7 @@ MADE: dict[str, Callable[[Lowkiq], None]] = {
     "no nodes": push_due,
     "missing": beats(number_of_nodes=2),
     "late": late,
+    "vanished": vanished,
     "crash loop": beats(notices=["crash loop: node 1/2 can't start since 12:03 UTC, 3 times"]),
     "roll stopped": beats(notices=["roll stopped: a rolling restart has stopped: no disk"]),
     "unowned": lost,
@@ -207,7 +214,14 @@ def test_an_alert_is_told_everywhere_with_its_next_step_and_goes(
     (alert,) = app.nodes().alerts
     assert alert.since is not None and alert.do and (alert.where or alert.command)
     (line,) = [line for line in surfaces.doctor().splitlines() if line.endswith(f" -> {alert.do}")]
-    is_known = kind in {"late", "late queue", "event loop", "runs on", "long job"}  # since when, without a note
+    is_known = kind in {
+        "late",
+        "vanished",
+        "late queue",
+        "event loop",
+        "runs on",
+        "long job",
+    }  # since when, without a note
     assert not is_known or re.search(r" \(for \d+", line), line
     ENDED.get(kind, no_queue)(app)
     wait_until(lambda: not any(surfaces.tell().values()), within=WITHIN)

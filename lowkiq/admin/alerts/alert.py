@@ -39,6 +39,7 @@ KINDS: Final[Mapping[str, Kind]] = {
     "no nodes": Kind(""),
     "missing": Kind("", "groups lack nodes"),
     "late": Kind("node", "nodes have not been heard of"),
+    "vanished": Kind("host", "machines went away without saying goodbye"),
     "crash loop": Kind("host", "hosts have nodes that keep failing"),
     "roll stopped": Kind("host"),
     "unowned": Kind("queue", "queues have shards with jobs due and no node"),

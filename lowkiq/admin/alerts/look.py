@@ -19,6 +19,7 @@ from lowkiq.admin.alerts.reshards import of_reshards
 from lowkiq.admin.alerts.situation import Situation
 from lowkiq.admin.alerts.supervisors import of_supervisors
 from lowkiq.admin.alerts.unreadable import of_unreadable
+from lowkiq.admin.alerts.vanished import Gone, of_vanished
 from lowkiq.admin.beats.health import BEAT_TTL, MOST_BEATS, read_health
 from lowkiq.admin.beats.nodes import Nodes, judge
 from lowkiq.admin.limits import Limit, read_limits
@@ -65,6 +66,7 @@ class Look:
     def __init__(self, caller: Caller, namespace: str, thresholds: Thresholds) -> None:
         self._caller, self._namespace, self._thresholds = caller, namespace, thresholds
         self._notes = Notes(caller, namespace)
+        self._gone = Gone(caller, namespace)
         self._config: Mapping[str, str | None] = {}
         self._config_at = self._past_at = float("-inf")
         self._past: Mapping[str, Sequence[Point]] = {}
@@ -90,6 +92,7 @@ class Look:
         words = [("TIME",), reading(self._namespace), ("ZREVRANGE", beats, 0, MOST_BEATS - 1, "WITHSCORES")]
         time, noted, last_beats = self._caller.read(words, [])
         at = time[0] + time[1] / 1e6
+        beats_at = {name: float(beat) for name, beat in pairs(last_beats)}
         server = self._read_server()
         found = parse_noted(noted)
         now = Situation(
@@ -103,7 +106,8 @@ class Look:
             limits=self._read_limits(queues),
             usual=self._read_usual(nodes),
             noted=found.since,
-            gone=[beat for _, text in pairs(last_beats) if (beat := float(text)) < at - BEAT_TTL],
+            gone=[beat for beat in beats_at.values() if beat < at - BEAT_TTL],
+            vanished=self._gone(beats_at, at),
         )
         every = self._begun(alerts_of(now, server.alerts), at)
         return Found(at, server, every, shown(every, now), found)
@@ -165,8 +169,8 @@ def read_state(caller: Caller, namespace: str, thresholds: Thresholds, queues: M
 
 def alerts_of(now: Situation, of_redis: Iterable[Alert] = ()) -> list[Alert]:
     """All alerts, those that cause others first."""
-    found = [*of_redis, *of_nodes(now), *of_supervisors(now), *of_queues(now), *of_reshards(now)]
-    found += of_unreadable(now.nodes.unreadable)
+    of_machines = [*of_nodes(now), *of_vanished(now), *of_supervisors(now)]
+    found = [*of_redis, *of_machines, *of_queues(now), *of_reshards(now), *of_unreadable(now.nodes.unreadable)]
     once = {alert.key: alert for alert in reversed(found)}
     return sorted(_since(reversed(once.values()), now.noted), key=_order)
 

@@ -38,6 +38,8 @@ class Situation:
     noted: Mapping[str, float] = field(default_factory=dict)
     #: Last beats of nodes of which none has come since, of the last day.
     gone: Sequence[float] = ()
+    #: Last heartbeats of nodes that share by themselves, and have lately gone without a goodbye (vanished.py).
+    vanished: Sequence[NodeHealth] = ()
 
     @cached_property
     def beating(self) -> Mapping[str, NodeHealth]:

@@ -233,7 +233,7 @@ def _tell(caller: Caller, namespace: str, node: str, *, is_over: bool) -> None:
 def read_health(caller: Caller, namespace: str) -> list[NodeHealth]:
     """The heartbeats of nodes that have beaten lately, by node number."""
     ages = {name: age for name, age in _ages(caller, namespace).items() if age <= BEAT_TTL}
-    return sorted(_read_beats(caller, namespace, ages), key=lambda node: (node.node_number, node.started_at))
+    return sorted(read_beats(caller, namespace, ages), key=lambda node: (node.node_number, node.started_at))
 
 
 def is_alive(caller: Caller, namespace: str, node: str) -> bool:
@@ -245,7 +245,7 @@ def is_alive(caller: Caller, namespace: str, node: str) -> bool:
 def read_gone(caller: Caller, namespace: str) -> list[NodeHealth]:
     """The last heartbeats of nodes that have not beaten lately, within a day: the last to beat come first."""
     ages = {name: age for name, age in _ages(caller, namespace).items() if BEAT_TTL < age <= GONE_KEPT}
-    return _read_beats(caller, namespace, dict(list(ages.items())[:MOST_GONE]))
+    return read_beats(caller, namespace, dict(list(ages.items())[:MOST_GONE]))
 
 
 def _ages(caller: Caller, namespace: str) -> dict[bytes, float]:
@@ -256,7 +256,8 @@ def _ages(caller: Caller, namespace: str) -> dict[bytes, float]:
     return {name: max(now - float(at), 0.0) for name, at in pairs(beats)}
 
 
-def _read_beats(caller: Caller, namespace: str, ages: Mapping[bytes, float]) -> list[NodeHealth]:
+def read_beats(caller: Caller, namespace: str, ages: Mapping[bytes, float]) -> list[NodeHealth]:
+    """The last heartbeats of these nodes, each with the seconds since then."""
     key, found, unreadable, bytes_read = keys.nodes(namespace), list[NodeHealth](), list[Unreadable](), 0
     for names in chunked(ages, BEATS_AT_ONCE):
         texts = caller.read([("GETRANGE", _key_of(namespace, name), 0, MOST_BEAT_BYTES) for name in names], b"")

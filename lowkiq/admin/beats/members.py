@@ -12,7 +12,7 @@ from redis.exceptions import ResponseError
 from lowkiq.admin.beats.hands import HAND
 from lowkiq.admin.beats.health import LATE_AFTER, MOST_BEAT_BYTES, Shards, Text
 from lowkiq.queue import keys
-from lowkiq.queue.call import Call, Caller
+from lowkiq.queue.call import Call, Caller, pairs
 from lowkiq.queue.unreadable import Unreadable, parsed, quoted
 
 T = TypeVar("T")
@@ -108,6 +108,14 @@ class Members:
             self._caller.commands([("PUBLISH", keys.doorbell(self._namespace, node), HAND) for node in others])
         except ResponseError:  # who may not publish has them look with their next beat
             return
+
+
+def read_placements(caller: Caller, namespace: str) -> dict[tuple[str, int], Placement]:
+    """Queue and shard → the node that it was given to for its load. What can't be read, nodes tell of."""
+    (texts,) = caller.read([("HGETALL", f"{keys.members(namespace)}:placements")], {})
+    rows = texts.items() if isinstance(texts, Mapping) else pairs(texts)
+    found = (parsed([], "", "", _parse_placement, name, text) for name, text in list(rows)[:MOST])
+    return dict(row for row in found if row is not None)
 
 
 def _name(shard: tuple[str, int]) -> str:

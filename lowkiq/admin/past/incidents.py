@@ -38,8 +38,9 @@ MOST_BYTES: Final = 16_384
 #: Kinds of what nodes and supervisors note, and of what people do. An alert's incident has the kind of the alert.
 KINDS: Final = (
     "death", "hang", "crash loop", "recycle", "recycle cut off", "lease lost", "started", "retiring", "stopped",
-    "balanced", "deploy", "scale", "quiet", "resume", "restart", "dump", "bulk action", "perform now", "bury", "delete",
-    "undo", "revive", "retry", "skip", "cancel", "pause", "hold", "let go", "settings changed", "reshard", "resharded",
+    "balanced", "moved", "forget", "deploy", "scale", "quiet", "resume", "restart", "dump", "bulk action",
+    "perform now", "bury", "delete", "undo", "revive", "retry", "skip", "cancel", "pause", "hold", "let go",
+    "settings changed", "reshard", "resharded",
 )  # fmt: skip
 
 Severity = Literal["bad", "warn", "note"]

@@ -1,5 +1,6 @@
--- version: another version runs a group of nodes now, or a queue has other settings; what another node has told since stays.
--- KEYS  1 lowkiq:version:GROUP or lowkiq:settings:QUEUE
+-- version: another version runs a group of nodes now, a queue has other settings, or nodes other shards; what another
+-- node has told since stays.
+-- KEYS  1 lowkiq:version:GROUP, lowkiq:settings:QUEUE or lowkiq:parts
 -- ARGV  1 what stood there ('' for nothing), as far as it was read, 2 how many bytes of it are, 3 what is to stand there
 -- returns what stands there now
 local is = redis.call('TYPE', KEYS[1]).ok

@@ -19,6 +19,7 @@ from lowkiq.admin.alerts.alert import Thresholds
 from lowkiq.admin.alerts.look import Look
 from lowkiq.admin.beats.fostering import ask_to_foster, exchange_unowned
 from lowkiq.admin.beats.health import NodeHealth, read_health
+from lowkiq.admin.beats.moves import Moves
 from lowkiq.admin.beats.nodes import judge
 from lowkiq.admin.metrics import HOLDING, QueueMetrics, ShardMetrics, by_queue, read_counters, read_layouts, read_shards
 from lowkiq.admin.past.history import record, take_turn
@@ -57,6 +58,7 @@ class Housekeeping:
         self._known: dict[str, Layout] = {}
         self._shards: Sequence[Shard] = ()
         self._look = Look(runtime.caller, runtime.namespace, Thresholds.of(runtime.settings))
+        self._moves = Moves(runtime.caller, runtime.namespace)
         self._watch = Watch[Shard](self._caller, lambda shard: shard, HOLDING)
         #: Complaints that the log has, and that still stand.
         self._complaints: set[str] = set()
@@ -90,6 +92,7 @@ class Housekeeping:
         """Notes since when something is wrong: people must learn it, whenever they look."""
         nodes = judge(read_health(self._caller, self._namespace), shards, self._caller.met.now())
         self._balance(nodes.nodes)
+        self._moves(nodes.nodes)
         reshards = read_moving(self._caller, self._namespace, self._known)
         self._look.note(self._look(nodes, shards, queues, reshards))
 

@@ -85,6 +85,8 @@ class Lease:
         #: Seconds for which threads have performed its jobs, without what they perform just now.
         self.busy_seconds = 0.0
         self.rung_at, self.rung_for = 0.0, math.inf
+        #: When a reply told of it last, and what time (monotonic).
+        self.learned_at, self.learned_for = 0.0, math.inf
         #: When the oldest job that nobody has claimed is due, as far as this node knows (monotonic); for its beat.
         self.queued_for = math.inf
 

@@ -23,6 +23,7 @@ from lowkiq.web.api.replies import (
     FailuresReply,
     HistoryReply,
     NodesReply,
+    OwnersReply,
     QueueReply,
     QueuesReply,
     StatisticsReply,
@@ -99,6 +100,22 @@ async def queue(call: ApiCall) -> QueueReply:
         limit=limits.get(row.queue),
         errors=await run_in_threadpool(_errors, call.view, row.queue) if query.errors else None,
     )
+
+
+@operation(
+    "GET",
+    "/api/v1/queues/{queue}/owners",
+    "getOwners",
+    description="Owners are by the leases; targets and reasons are by what nodes say with their heartbeats, which are "
+    "up to five seconds old.",
+    refusals=NO_QUEUE,
+)
+async def owners(call: ApiCall) -> OwnersReply:
+    """Which node has each shard of a queue, which is to have it, and why."""
+    snapshot = await call.view.snapshots.get()
+    queue = snapshot.row(call.queue).queue
+    found = [row for row in snapshot.owners.values() if row.queue == queue]
+    return OwnersReply(queue, sorted(found, key=lambda row: row.shard))
 
 
 @operation(

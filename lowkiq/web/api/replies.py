@@ -11,6 +11,7 @@ from lowkiq.admin.alerts.alert import Alert
 from lowkiq.admin.beats.dumps import Dump
 from lowkiq.admin.beats.hands import HandName
 from lowkiq.admin.beats.health import NodeHealth
+from lowkiq.admin.beats.owners import Owner
 from lowkiq.admin.jobs.bulks import Bulk
 from lowkiq.admin.jobs.failures import ErrorGroup
 from lowkiq.admin.limits import Limit
@@ -77,6 +78,13 @@ class QueuesReply(msgspec.Struct, frozen=True):
     """All queues that Redis knows."""
 
     queues: list[QueueRow]
+
+
+class OwnersReply(msgspec.Struct, frozen=True):
+    """The shards of a queue: which node has each, and why."""
+
+    queue: str
+    owners: Annotated[list[Owner], Meta(description="By number.")]
 
 
 class Errors(msgspec.Struct, frozen=True):

@@ -52,6 +52,7 @@ OPERATIONS: Final = (
     monitoring.alerts,
     monitoring.queues,
     monitoring.queue,
+    monitoring.owners,
     monitoring.failures,
     monitoring.history,
     past.incidents,

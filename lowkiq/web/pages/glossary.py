@@ -47,6 +47,10 @@ GLOSSARY: Final = (
             ("node", "One process that performs jobs, with several threads. Nodes are numbered from 0."),
             ("lease", "A node's hold on a shard. It renews it all the time; when it dies the lease ends by itself."),
             (
+                "owner",
+                "The node with a shard's lease: by its share of the threads, its number, or the shard's load.",
+            ),
+            (
                 "token",
                 "A shard's fencing token: a number that rises with each owner: earlier ones are refused.",
             ),

@@ -36,6 +36,10 @@ class Card:
     owned: Shards
     #: Shards owned that are another node's part.
     fostered: Shards
+    #: Shards owned that were moved here for their load.
+    loaded: Shards
+    #: Node that is to have shards owned, in words, and these shards.
+    leaving: list[tuple[str, Shards]]
     #: Holder of shards that are this node's part, in words, and these shards.
     waiting: list[tuple[str, Shards]]
     rss: Markup | None
@@ -133,6 +137,14 @@ class _Leases:
         self._owned: dict[str, dict[str, list[int]]] = {}
         for (queue, shard), owner in self._owners.items():
             self._owned.setdefault(owner or "", {}).setdefault(queue, []).append(shard)
+        self._loaded: dict[str, dict[str, list[int]]] = {}
+        self._leaving: dict[str, dict[str, dict[str, list[int]]]] = {}
+        for row in snapshot.owners.values():
+            if row.owner and row.why == "load":
+                self._loaded.setdefault(row.owner.node, {}).setdefault(row.queue, []).append(row.shard)
+            elif row.owner and row.why in {"handover", "drain"}:
+                to = self._leaving.setdefault(row.owner.node, {}).setdefault(str(row.target or "others"), {})
+                to.setdefault(row.queue, []).append(row.shard)
 
     def owned(self, node: NodeHealth) -> ShardNumbers:
         """The shards that are a node's."""
@@ -143,6 +155,14 @@ class _Leases:
                 found[queue] = [*found.get(queue, ()), *unread]
         return found
 
+    def loaded(self, node: NodeHealth) -> ShardNumbers:
+        """The shards of a node that were moved to it for their load."""
+        return self._loaded.get(node.node, {})
+
+    def leaving(self, node: NodeHealth) -> Mapping[str, ShardNumbers]:
+        """The shards of a node that others are to have: who in words, and which."""
+        return self._leaving.get(node.node, {})
+
 
 def _card(node: NodeHealth, is_doubled: bool, leases: _Leases, names: Mapping[str, str]) -> Card:
     owned = leases.owned(node)
@@ -152,6 +172,8 @@ def _card(node: NodeHealth, is_doubled: bool, leases: _Leases, names: Mapping[st
         is_doubled=is_doubled,
         owned=_shards(owned),
         fostered=_shards(_within(node.fostered, owned)),
+        loaded=_shards(leases.loaded(node)),
+        leaving=[(to, words) for to, shards in sorted(leases.leaving(node).items()) if (words := _shards(shards))],
         waiting=[
             (_holder(holder, names), words)
             for holder, told in sorted(waited_for.items())

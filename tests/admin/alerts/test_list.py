@@ -83,6 +83,7 @@ LATE = shard(length=3, due_in=-157.0)
 STUCK = shard(length=3, due_in=-157.0, busy=1)
 HALF = shard(processed=10, failed=10)
 BURIED = shard(morgue_length=70)
+FAR = node(node="far:2:x", host="far", supervisor_pid=8, owned={"q": [0, 1]}, is_elastic=True, beat_age=40.0)
 PAUSE = Pause(AT - 400, "ann", "we count")
 PAUSED = shard(length=3, due_in=-157.0, busy=1, pause=PAUSE, is_at_rest=True)
 
@@ -94,6 +95,9 @@ TABLE: dict[str, tuple[dict[str, Any], dict[str, Any], str, float | None, tuple[
                 ("Node 1 of 2 is missing: others stand in for it once", "Start it")),
     "late": ({"nodes": [node(beat_age=14.0)], "shards": (shard(lease_rest=4.2),)}, {"nodes": [node(beat_age=9.0)]},
              "bad", AT - 14, ("Node 0 on host", "its 1 shard moves on when its lease ends, in 4.2 s", "its log")),
+    "vanished": ({"nodes": [node(is_elastic=True)], "vanished": [FAR]}, {"vanished": []}, "warn", AT - 40,
+                 ("far went away without saying goodbye at", "with 1 node; its 2 shards went to node 0 on host (1),",
+                  "and 1 to nobody yet", "this ends by itself after 15 min")),
     "crash loop": ({"nodes": [notices("crash loop: node 1/2 can't start since 12:03 UTC, 3 times")]}, {}, "bad", None,
                    ("On host, node 1/2 can't start since", "mend the cause")),
     "roll stopped": ({"nodes": [notices("roll stopped: a rolling restart has stopped: no disk")]}, {}, "warn", None,

@@ -6,9 +6,12 @@ from collections.abc import Callable
 from types import SimpleNamespace
 from typing import Any
 
+import pytest
+
 from lowkiq import Lowkiq
 from lowkiq.admin.beats.members import Member, Members
 from lowkiq.node.leases.lease import Lease
+from lowkiq.node.node import Node
 from lowkiq.node.ownership.elastic import REST, Elastic
 from lowkiq.node.threads import leases_of
 from tests.node.driven import acquire, runtime_of
@@ -122,3 +125,23 @@ def test_a_node_without_the_queue_gets_none_of_it(app: Lowkiq) -> None:
     Members(app.caller, app.settings.namespace, "other").tell(Member(50, {"mail": [0]}))
     first.elastic()
     assert first.part == list(range(SHARDS))
+
+
+@pytest.mark.parametrize(
+    ("state", "takes"),
+    [("starting", True), ("ready", True), ("quiet", False), ("retiring", False), ("draining", False)],
+)
+def test_a_node_that_has_asked_for_a_shard_takes_it_also_while_it_starts(app: Lowkiq, state: str, takes: bool) -> None:
+    """
+    It may have asked before it knew of the next node that joins, and is not ready yet when the shard comes. If it left
+    the shard alone, nobody had it until that next node looks again, a second later.
+    """
+    (lease, *_), taken = Here(app, "first").leases, list[Lease]()
+    node = Node(app, is_elastic=True)
+    node.state, node._keeper = state, SimpleNamespace(take_over=taken.append)  # type: ignore[assignment]
+    lease.is_foster = True
+    node._take_over(lease)
+    assert bool(taken) is takes
+    lease.is_foster = False
+    node._take_over(lease)
+    assert lease in taken

@@ -29,6 +29,7 @@ REQUESTS = {
     "getAlerts": ("/api/v1/alerts?severity=bad", None),
     "getQueues": ("/api/v1/queues", None),
     "getQueue": ("/api/v1/queues/q?errors=1", None),
+    "getOwners": ("/api/v1/queues/q/owners", None),
     "getStatistics": ("/api/v1/queues/q/statistics?days=7", None),
     "getTags": ("/api/v1/queues/q/tags?limit=5", None),
     "getTenants": ("/api/v1/queues/q/tenants?limit=5", None),

@@ -128,7 +128,7 @@ def test_shards_tell_owner_and_epoch(browser, app, driver):
     lease = driver.lease("host:1:abc")
     tell_health(app, number_of_nodes=1)
     text = read(browser, "/queues/q").text
-    assert f"0 node 0 1 0 s 0 0 0 {lease.epoch}" in text
+    assert f"0 node 0 1 0 s 0 0 0 {lease.epoch} by its number, 0 of 1, or a build_splitter" in text
 
 
 def test_a_shard_whose_jobs_a_dead_node_has_stands_out_as_in_the_alert(browser, app, driver):
