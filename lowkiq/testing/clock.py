@@ -14,6 +14,8 @@ from lowkiq.testing.model.shard_state import SECOND
 #: A moment: "+1h30m" from now on, a timedelta from now on, a datetime with a time zone, or a Unix time.
 Moment: TypeAlias = str | float | datetime.datetime | datetime.timedelta
 
+#: A Unix time from this on, which is 30,000 years ahead, is in milliseconds, if it is any.
+_NO_TIME: Final = 1e12
 _UNITS: Final = {"s": 1.0, "m": 60.0, "h": 3_600.0, "d": 86_400.0}
 _PART: Final = re.compile(r"([0-9]+(?:\.[0-9]+)?)([smhd])")
 _MAY_BE: Final = (
@@ -26,8 +28,8 @@ class Clock:
     Microseconds, all of them whole.
 
     Args:
-        at: the time at which it stands still. None: it begins at this machine's, and follows that as jobs are pushed, so
-            that what is due an hour after `time.time()` is due within the hour.
+        at: the time at which it stands still. None: it begins at this machine's, and follows that as jobs are pushed,
+            so that what is due an hour after `time.time()` is due within the hour.
     """
 
     def __init__(self, at: float | datetime.datetime | None = None) -> None:
@@ -71,7 +73,7 @@ def _moment(told: Moment, now: int) -> int:
         return round(told.timestamp() * SECOND)
     if isinstance(told, str):
         return now + round(_seconds(told) * SECOND)
-    if isinstance(told, bool) or not isinstance(told, int | float) or not FIRST_TIME <= told < 1e12:
+    if isinstance(told, bool) or not isinstance(told, int | float) or not FIRST_TIME <= told < _NO_TIME:
         raise ValueError(f"{short(told)} is no moment: {_MAY_BE}")
     return round(told * SECOND)
 

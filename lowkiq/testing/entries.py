@@ -23,8 +23,8 @@ def fake(app: Lowkiq, *, at: float | datetime.datetime | None = None) -> Iterato
     validated and merged as ever; `jobs.drain()` performs it.
 
     Args:
-        at: the time at which its clock stands still, but for `drain`: a Unix time, or a datetime with a time zone. None:
-            that of this machine, which it follows as jobs are pushed.
+        at: the time at which its clock stands still, but for `drain`: a Unix time, or a datetime with a time zone.
+            None: that of this machine, which it follows as jobs are pushed.
     """
     with _stood_in(app, Fake(app, Clock(at))) as jobs:
         yield jobs

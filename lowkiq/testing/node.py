@@ -93,7 +93,7 @@ class Batch(NamedTuple):
 
     @property
     def shard(self) -> Shard:
-        return self.queue.shards[self.taken.index]
+        return self.queue.shards[self.taken.at]
 
     @property
     def is_lost(self) -> bool:
@@ -177,39 +177,45 @@ class FakeNode:
         taken = queue.claim(
             index, queue.worker.batch_size, performer.max_payloads, performer.load, performer.check_id
         )  # fmt: skip
-        kept = self._hold_back(queue, taken, performer)
-        if taken.claim.spoiled or kept:
-            spoiled = taken.claim.spoiled
-            released = [*dict.fromkeys(row.id for row in spoiled)]
-            queue.settle(taken, kept._replace(spoiled=spoiled, released=released))
-        return Batch(queue, taken, performer, self._clock.now, clock.monotonic()) if taken.claim.jobs else None
+        if queue.worker.rate:
+            self._hold_back(queue, taken, performer)
+        batch = Batch(queue, taken, performer, self._clock.now, clock.monotonic())
+        if taken.claim.jobs:
+            return batch
+        self._settle(batch, None)
+        return None
 
-    def _hold_back(self, queue: FakeQueue, taken: Taken, performer: FakePerformer) -> Settlement:
-        """Takes out what its rate does not let start."""
+    def _hold_back(self, queue: FakeQueue, taken: Taken, performer: FakePerformer) -> None:
+        """Puts back what its rate does not let start."""
         jobs, rate = taken.claim.jobs, queue.worker.rate
         if rate is None or not jobs:
-            return Settlement()
+            return
         waits, errors = self._gates[queue.worker.queue_name].waits(rate, jobs, self._clock.now)
-        failed = [job for job in jobs if job.id in errors]
-        failures = [performer.failures([job], errors[job.id]) for job in failed]
+        failures = [performer.failures([job], errors[job.id]) for job in jobs if job.id in errors]
         jobs[:] = [job for job in jobs if job.id not in waits and job.id not in errors]
-        return Settlement(
-            failed=[row for found in failures for row in found.failed],
-            exhausted=[row for found in failures for row in found.exhausted],
-            limited=[Snoozed(id, wait, "limited") for id, wait in waits.items()],
+        queue.settle(
+            taken,
+            Settlement(
+                failed=[row for found in failures for row in found.failed],
+                exhausted=[row for found in failures for row in found.exhausted],
+                limited=[Snoozed(id, wait, "limited") for id, wait in waits.items()],
+            ),
         )
 
     def _settle(self, batch: Batch, failures: Failures | None) -> list[Outcome]:
         jobs, found, rate = batch.running, failures or Failures(), batch.worker.rate
         if rate and found.limited:
             self._gates[batch.shard.queue].rest(rate, jobs, found.limited, self._clock.now)
+        spoiled = batch.taken.claim.spoiled
         batch.queue.settle(
             batch.taken,
             Settlement(
                 failed=found.failed,
                 exhausted=found.exhausted,
                 snoozed=found.snoozed,
-                released=found.released,
+                spoiled=spoiled,
+                # What else the ids of spoiled payloads hold goes back.
+                released=[*found.released, *dict.fromkeys(row.id for row in spoiled)],
                 stopped=found.released,
                 rest="ack",
             ),

@@ -41,7 +41,8 @@ class Push(NamedTuple):
 class Taken(NamedTuple):
     """What a claim has brought."""
 
-    index: int
+    #: Of the shard.
+    at: int
     number: int
     epoch: int
     claim: Claim
@@ -121,7 +122,7 @@ class FakeQueue:
     def settle(self, taken: Taken, outcome: Outcome) -> None:
         """Ends what was claimed."""
         with self._lock:
-            model = self._models[taken.index]
+            model = self._models[taken.at]
             model.now = self._clock.now
             model.settle(NODE, taken.epoch, taken.number, outcome)
             for id in (*(row.id for row in outcome.exhausted), *(row.id for row in outcome.spoiled)):
@@ -131,7 +132,7 @@ class FakeQueue:
     def checkpoint(self, taken: Taken, id: str, value: bytes) -> bool:
         """Keeps what a job is given back when it is run again. False: its run is over."""
         with self._lock:
-            return self._models[taken.index].checkpoint(NODE, taken.epoch, taken.number, id, value)
+            return self._models[taken.at].checkpoint(NODE, taken.epoch, taken.number, id, value)
 
     def _acquire(self, model: ShardModel) -> int:
         model.now = self._clock.now
@@ -143,7 +144,7 @@ class FakeQueue:
 
     def pushed(self) -> list[tuple[EncodedJob, Push]]:
         """All that was pushed, the first first, as it was sent and as perform is given it."""
-        return [(job, _push(job, at, self.worker.codec.load(job.payload))) for job, at in self._pushed]
+        return [(job, _push(job, at, self._load(job.payload))) for job, at in self._pushed]
 
     def pending(self) -> list[Job]:
         """What is queued, in order of time."""
@@ -173,11 +174,18 @@ class FakeQueue:
     def _job(self, id: str, payloads: Payloads, at: int, retry_count: int, stored: str | None, tags: Tags) -> Job:
         order = lowest_first(payloads)
         error, frames = parts_of(self._settings.load_error(stored)) if stored else (None, None)
-        loaded = [self.worker.codec.load(payload) for payload, _ in order]
+        loaded = [self._load(payload) for payload, _ in order]
         scores = tuple(score / SECOND for _, score in order)
         return Job(
             id, loaded, scores, at / SECOND, retry_count, error, len(order), traceback=frames, tags=tuple(tags)
         )  # fmt: skip
+
+    def _load(self, payload: bytes) -> Any:
+        """A payload as perform is given it; one that can't be loaded as it is stored, as queries have it."""
+        try:
+            return self.worker.codec.load(payload)
+        except Exception:  # noqa: BLE001 (load_payload is the user's)
+            return payload
 
 
 def _row(job: EncodedJob) -> tuple[str, bytes, int | None, int | None, Tags, str]:

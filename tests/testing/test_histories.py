@@ -1,0 +1,54 @@
+"""What lowkiq.testing does is what a real node does on a real Redis: random histories of both."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+
+import pytest
+
+from lowkiq import Lowkiq
+from lowkiq.node.leases.claim_size import ClaimSize
+from lowkiq.testing import queues
+from lowkiq.testing.model import shard_model
+from tests.queue.model import history
+from tests.queue.model.virtual_clock import VirtualClock
+from tests.testing.histories import check_history, load
+
+#: Histories in every run of the tests; and in the long one.
+SOME, ALL = 60, 500
+
+
+@pytest.fixture
+def check(make_app: Callable[..., Lowkiq], monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[int], None]]:
+    """Runs the history of a seed."""
+    settings = {"load_payload": load, "dump_payload": str, "traceback_frames": 0}
+    real, fake = make_app(**settings), Lowkiq(redis_url="redis://127.0.0.1:1/0", **settings)
+    clock = VirtualClock(real.redis(), f"{real.settings.namespace}:clock", monkeypatch)
+    # A node that finds jobs to be quick claims several at a time, which are settled together. One batch a claim is
+    # what it begins with.
+    monkeypatch.setattr(ClaimSize, "share", lambda self, _: self._batch_size)
+
+    def run(seed: int) -> None:
+        real.redis().flushall()
+        for app in (real, fake):
+            app.workers.clear()
+            app._producers.clear()
+        check_history(seed, real, clock, fake)
+
+    yield run
+
+
+def test_the_store_of_a_fake_is_the_model_of_the_projects_own_histories() -> None:
+    assert queues.ShardModel is shard_model.ShardModel is history.ShardModel
+
+
+def test_a_fake_does_what_a_node_does(check: Callable[[int], None]) -> None:
+    for seed in range(SOME):
+        check(seed)
+
+
+@pytest.mark.long
+@pytest.mark.timeout(900)
+def test_a_fake_does_what_a_node_does_in_many_histories(check: Callable[[int], None]) -> None:
+    for seed in range(ALL):
+        check(seed)
