@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from typing import Any
 
 from lowkiq.app import Lowkiq
-from lowkiq.errors import LowkiqError, short
+from lowkiq.errors import short
 from lowkiq.job import encode_jobs
 from lowkiq.testing.clock import Clock
 from lowkiq.testing.fake import Fake, Inline, Target, worker_of
@@ -76,8 +76,6 @@ async def aperform(
 
 @contextmanager
 def _stood_in(app: Lowkiq, jobs: Fake) -> Iterator[Fake]:
-    if not isinstance(app, Lowkiq):
-        raise LowkiqError(f"{short(app)} is no application: give the Lowkiq(…) that workers are registered with")
     try:
         with standing_in(app, jobs):
             yield jobs

@@ -27,6 +27,8 @@ class Fake:
     """Takes the pushes of one application. Made by `fake` and `inline`."""
 
     def __init__(self, app: Lowkiq, clock: Clock) -> None:
+        if not isinstance(app, Lowkiq):
+            raise LowkiqError(f"{short(app)} is no application: give the Lowkiq(…) that workers are registered with")
         self._app, self._clock = app, clock
         self._queues: dict[str, FakeQueue] = {}
         self._node = FakeNode(app.settings, clock, self._queues)
