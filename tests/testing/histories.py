@@ -185,7 +185,15 @@ def job_of(random: Random, number: int) -> dict[str, Any]:
         "id": random.choice(IDS),
         "payload": random.choice([SPOILED, "same", f"p{number}", f"p{number}"]),
     }
-    more = [{}, {}, {}, {"delay": 30}, {"score": random.randint(0, 9)}, {"tags": ["x"]}, {"keep": "last"}]
+    more: list[dict[str, Any]] = [
+        {},
+        {},
+        {},
+        {"delay": 30},
+        {"score": random.randint(0, 9)},
+        {"tags": ["x"]},
+        {"keep": "last"},
+    ]
     more += [{"perform_in": BEGINNING / SECOND + 1000 + random.randint(0, 99)}, {"throttle": None}]
     return job | random.choice(more)
 

@@ -499,9 +499,10 @@ def test_perform_converts_payloads_as_a_push_and_a_claim_do(app: Lowkiq) -> None
     assert seen == [(17, [day])] * 2
     with pytest.raises(InvalidJob, match="payload"):
         testing.perform(sync, 17, ["tomorrow"])
-    for payloads in ([], "x", 5):
+    nonsense: list[Any] = [[], "x", 5]
+    for payloads in nonsense:
         with pytest.raises((ValueError, TypeError), match="payloads are"):
-            testing.perform(sync, 17, payloads)  # type: ignore[arg-type]
+            testing.perform(sync, 17, payloads)
     with pytest.raises(ValueError, match="attempt is 0"):
         testing.perform(sync, 17, [day], attempt=0)
 

@@ -6,10 +6,8 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
-from lowkiq import Lowkiq
+from lowkiq import Lowkiq, testing
 from lowkiq.node.leases.claim_size import ClaimSize
-from lowkiq.testing import queues
-from lowkiq.testing.model import shard_model
 from tests.queue.model import history
 from tests.queue.model.virtual_clock import VirtualClock
 from tests.testing.histories import check_history, load
@@ -39,7 +37,12 @@ def check(make_app: Callable[..., Lowkiq], monkeypatch: pytest.MonkeyPatch) -> I
 
 
 def test_the_store_of_a_fake_is_the_model_of_the_projects_own_histories() -> None:
-    assert queues.ShardModel is shard_model.ShardModel is history.ShardModel
+    app = Lowkiq(redis_url="redis://127.0.0.1:1/0")
+    worker = app.worker(queue_name="q")(lambda batch: None)
+    with testing.fake(app) as jobs:
+        kinds = {type(model) for model in jobs._queue_of(worker)._models}
+    assert kinds == {history.ShardModel}
+    assert history.ShardModel.__module__ == "lowkiq.testing.model.shard_model"
 
 
 def test_a_fake_does_what_a_node_does(check: Callable[[int], None]) -> None:
