@@ -109,9 +109,11 @@ class Fake:
         worker = worker_of(target)
         if self._app.workers.get(worker.queue_name) is not worker:
             raise LowkiqError(f"{worker.__name__} is a worker of another application than this fake's")
-        if worker.queue_name not in self._queues:
-            self._queues[worker.queue_name] = FakeQueue(worker, self._app.settings, self._clock)
-        return self._queues[worker.queue_name]
+        known = self._queues.get(worker.queue_name)
+        # Of two threads that make it at once both get the same.
+        return known or self._queues.setdefault(
+            worker.queue_name, FakeQueue(worker, self._app.settings, self._clock)
+        )  # fmt: skip
 
     def _found(self, target: Target, id: Any, payload: Any, delay: Any) -> list[Push]:
         worker, settings = worker_of(target), self._app.settings

@@ -168,7 +168,7 @@ class FakeNode:
         self._clock.move_to(until)
 
     def _next(self, until: int) -> tuple[FakeQueue, int, int] | None:
-        found = [(*next_due, queue) for queue in self._queues.values() if (next_due := queue.next_due())]
+        found = [(*next_due, queue) for queue in [*self._queues.values()] if (next_due := queue.next_due())]
         due, index, queue = min(found, key=lambda one: one[:2], default=(until + 1, 0, None))
         return None if queue is None or due > max(until, self._clock.now) else (queue, due, index)
 

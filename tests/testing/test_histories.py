@@ -8,6 +8,10 @@ import pytest
 
 from lowkiq import Lowkiq, testing
 from lowkiq.node.leases.claim_size import ClaimSize
+from lowkiq.testing import queues
+from lowkiq.testing.clock import Clock
+from lowkiq.testing.model.shard_state import Asked
+from lowkiq.testing.queues import FakeQueue
 from tests.queue.model import history
 from tests.queue.model.virtual_clock import VirtualClock
 from tests.testing.histories import check_history, load
@@ -55,3 +59,57 @@ def test_a_fake_does_what_a_node_does(check: Callable[[int], None]) -> None:
 def test_a_fake_does_what_a_node_does_in_many_histories(check: Callable[[int], None]) -> None:
     for seed in range(ALL):
         check(seed)
+
+
+def forgets_fewer(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(queues, "_asked", lambda _: Asked())
+
+
+def forgets_delays(monkeypatch: pytest.MonkeyPatch) -> None:
+    row = queues._row
+    monkeypatch.setattr(queues, "_row", lambda job: (*row(job)[:3], None, *row(job)[4:]))
+
+
+def hands_over_all_payloads(monkeypatch: pytest.MonkeyPatch) -> None:
+    claim = FakeQueue.claim
+    monkeypatch.setattr(FakeQueue, "claim", lambda self, at, most, _, *more: claim(self, at, most, 1_000, *more))
+
+
+def takes_larger_batches(monkeypatch: pytest.MonkeyPatch) -> None:
+    claim = FakeQueue.claim
+    monkeypatch.setattr(FakeQueue, "claim", lambda self, at, most, *more: claim(self, at, 2 * most, *more))
+
+
+def takes_what_is_snoozed_for_done(monkeypatch: pytest.MonkeyPatch) -> None:
+    settle = FakeQueue.settle
+    monkeypatch.setattr(
+        FakeQueue, "settle", lambda self, taken, outcome: settle(self, taken, outcome._replace(snoozed=()))
+    )
+
+
+def loses_what_is_beside_a_spoiled_payload(monkeypatch: pytest.MonkeyPatch) -> None:
+    settle = FakeQueue.settle
+    monkeypatch.setattr(
+        FakeQueue, "settle", lambda self, taken, outcome: settle(self, taken, outcome._replace(released=()))
+    )
+
+
+def has_time_go_by_unevenly(monkeypatch: pytest.MonkeyPatch) -> None:
+    move_to = Clock.move_to
+    monkeypatch.setattr(Clock, "move_to", lambda self, moment: move_to(self, moment + 1))
+
+
+@pytest.mark.parametrize(
+    "deviate",
+    [
+        forgets_fewer, forgets_delays, hands_over_all_payloads, takes_larger_batches, takes_what_is_snoozed_for_done,
+        loses_what_is_beside_a_spoiled_payload, has_time_go_by_unevenly,
+    ],
+)  # fmt: skip
+def test_a_fake_that_deviates_is_found_out(
+    check: Callable[[int], None], monkeypatch: pytest.MonkeyPatch, deviate: Callable[[pytest.MonkeyPatch], None]
+) -> None:
+    deviate(monkeypatch)
+    with pytest.raises(AssertionError, match="history"):
+        for seed in range(SOME):
+            check(seed)
