@@ -17,7 +17,7 @@ from tests.queue.model.virtual_clock import VirtualClock
 from tests.testing.histories import check_history, load
 
 #: Histories in every run of the tests; and in the long one.
-SOME, ALL = 60, 500
+SOME, ALL = 100, 500
 
 
 @pytest.fixture
