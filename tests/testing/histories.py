@@ -48,7 +48,7 @@ SPOILED: Final = "spoiled"
 
 
 def load(payload: bytes) -> Any:
-    """As a user's own, for one payload that it can't load."""
+    """Loads as a user's own might, and refuses one payload."""
     if payload == b"spoiled":
         raise ValueError("no such thing")
     return payload.decode()
@@ -154,7 +154,7 @@ class RealSide:
         self._thread._step()
 
     def _next(self) -> tuple[int, int] | None:
-        """When the job that is due first is due, and the number of its shard."""
+        """Time of the job that is due first, and the number of its shard."""
         dues = self.app.caller.run(peek([lease.shard for lease in self._leases]))
         found = [(due_in, index) for index, due_in in enumerate(dues) if due_in is not None and due_in < NEVER]
         return min([(self._clock.now + round(due_in * SECOND), index) for due_in, index in found], default=None)
@@ -239,7 +239,7 @@ def check_history(seed: int, real_app: Lowkiq, clock: VirtualClock, fake_app: Lo
 
 
 def compare(seed: int, fake: ShardState, real: ShardState) -> None:
-    """What is kept of jobs; of the node that owns them each side has its own."""
+    """Holds what both keep of jobs against each other; of the node that owns them each has its own."""
     for name in ("queued", "claims", "morgue", "errors", "counters", "checkpoints", "rules", "spaced", "debounced"):
         ours, theirs = getattr(fake, name), getattr(real, name)
         assert ours == theirs, f"history {seed}: {name}: {ours} != {theirs}"

@@ -1,4 +1,4 @@
-"""What lowkiq.testing does is what a real node does on a real Redis: random histories of both."""
+"""Random histories of lowkiq.testing beside a real node on a real Redis: both do the same."""
 
 from __future__ import annotations
 
