@@ -27,6 +27,8 @@ from lowkiq.worker import Worker
 
 #: Batches of one drain, at most: a job that pushes itself, or snoozes for no time, would go on for ever.
 MOST_BATCHES: Final = 100_000
+#: Microseconds within which a job is as good as due: those that a batch puts back at once are due one after the other.
+MOMENT: Final = 1_000
 
 
 class _Witness(Retries):
@@ -169,8 +171,8 @@ class FakeNode:
 
     def _next(self, until: int) -> tuple[FakeQueue, int, int] | None:
         found = [(*next_due, queue) for queue in [*self._queues.values()] if (next_due := queue.next_due())]
-        due, index, queue = min(found, key=lambda one: one[:2], default=(until + 1, 0, None))
-        return None if queue is None or due > max(until, self._clock.now) else (queue, due, index)
+        due, index, queue = min(found, key=lambda one: one[:2], default=(0, 0, None))
+        return None if queue is None or due > max(until, self._clock.now) + MOMENT else (queue, due, index)
 
     def _claim(self, queue: FakeQueue, index: int) -> Batch | None:
         performer = self._performer(queue.worker)

@@ -28,6 +28,7 @@ from lowkiq.node.threads import leases_of
 from lowkiq.queue.shard import peek
 from lowkiq.testing.fake import Fake
 from lowkiq.testing.model.shard_state import SECOND, ShardState
+from lowkiq.testing.node import MOMENT
 from tests.node.driven import acquire, runtime_of, thread_of
 from tests.queue.model.read_state import read_state
 from tests.queue.model.virtual_clock import VirtualClock
@@ -137,7 +138,7 @@ class RealSide:
 
     def drain(self, seconds: int) -> None:
         until = self._clock.now + seconds * SECOND
-        while (found := self._next()) and found[0] <= max(until, self._clock.now):
+        while (found := self._next()) and found[0] <= max(until, self._clock.now) + MOMENT:
             due, index = found
             self._clock.set(max(due, self._clock.now))
             self._step(self._leases[index])

@@ -1,1 +1,1 @@
-"""Model of a shard in plain Python: what Redis holds, and what each script changes. Our own histories run on it, too."""
+"""Model of a shard in plain Python: what Redis holds, and what scripts change. Our own histories run on it, too."""
