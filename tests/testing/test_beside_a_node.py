@@ -42,8 +42,8 @@ class Side:
             "async": {"perform_one": perform_async},
             "batch": {"perform": perform, "batch_size": 10},
         }
-        retry = {ValueError: Every(3_000), KeyError: Every(3_000, times=0)}
-        self.worker = app.worker(queue_name="q", retry=retry)(type("Jobs", (Worker,), members[kind]))
+        retry: dict[type[BaseException], Every] = {ValueError: Every(3_000), KeyError: Every(3_000, times=0)}
+        self.worker: type[Worker[Any]] = app.worker(queue_name="q", retry=retry)(type("Jobs", (Worker,), members[kind]))
 
     def push(self) -> None:
         self.worker.perform_async(
