@@ -38,6 +38,8 @@ class Caller:
     kind: str
     #: Binds write tokens, so that one session's does not serve another.
     nonce: str = ""
+    #: The name that the application around the view knows the caller by, for what is kept of writes.
+    name: str = ""
 
     @property
     def needs_token(self) -> bool:

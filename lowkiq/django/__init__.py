@@ -1,0 +1,31 @@
+"""
+Lowkiq in a Django project: `INSTALLED_APPS = ["lowkiq.django"]`, settings in `LOWKIQ = {…}`, jobs in each app's `jobs.py`.
+
+Needs the extra `django`. Nothing is imported here before it is asked for: Django imports this before its apps are ready.
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from lowkiq.app import Lowkiq
+    from lowkiq.django.application import get_app
+    from lowkiq.django.on_commit import push_on_commit
+
+    #: The application of this project, made of `settings.LOWKIQ` when it is first asked for.
+    app: Lowkiq
+
+__all__ = ["app", "get_app", "push_on_commit"]
+
+#: Modules of the names.
+_MODULES = {"get_app": "application", "push_on_commit": "on_commit"}
+
+
+def __getattr__(name: str) -> Any:
+    if name == "app":
+        return importlib.import_module(f"{__name__}.application").get_app()
+    if name not in _MODULES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(importlib.import_module(f"{__name__}.{_MODULES[name]}"), name)
