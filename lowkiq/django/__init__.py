@@ -13,14 +13,15 @@ if TYPE_CHECKING:
     from lowkiq.app import Lowkiq
     from lowkiq.django.application import get_app
     from lowkiq.django.on_commit import push_on_commit
+    from lowkiq.django.outbox import push_by_outbox
 
     #: The application of this project, made of `settings.LOWKIQ` when it is first asked for.
     app: Lowkiq
 
-__all__ = ["app", "get_app", "push_on_commit"]
+__all__ = ["app", "get_app", "push_by_outbox", "push_on_commit"]
 
 #: Modules of the names.
-_MODULES = {"get_app": "application", "push_on_commit": "on_commit"}
+_MODULES = {"get_app": "application", "push_by_outbox": "outbox", "push_on_commit": "on_commit"}
 
 
 def __getattr__(name: str) -> Any:

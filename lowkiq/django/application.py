@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from contextvars import ContextVar
 from typing import Any, Final, NamedTuple, get_type_hints
 
@@ -13,45 +13,56 @@ from django.utils.module_loading import import_string
 from lowkiq.app import Lowkiq
 from lowkiq.django.connections import with_fresh_connections
 from lowkiq.errors import SettingsError, short
-from lowkiq.job import NewJob, Pushed
+from lowkiq.job import EncodedJob, NewJob, Pushed
 from lowkiq.settings import Settings
 from lowkiq.worker import Worker
 
 #: The setting of Django that has ours.
 NAME: Final = "LOWKIQ"
+#: Settings whose values are functions: a text is the path of one.
+_FUNCTIONS: Final = {name for name, hint in get_type_hints(Settings).items() if hint not in {int, float, str}}
 #: Settings whose values are no functions: theirs are never taken for the path of one.
-_PLAIN: Final = {name for name, hint in get_type_hints(Settings).items() if hint in {int, float, str}}#: Pushes that are kept here and now, if any are.
 _kept: ContextVar[list[Push] | None] = ContextVar("lowkiq_kept_pushes", default=None)
 
 
 class Push(NamedTuple):
-    """Jobs that were checked, for a later push."""
+    """Validated jobs, for a later push."""
 
     worker: type[Worker[Any]]
-    jobs: list[NewJob]
+    jobs: list[EncodedJob]
 
 
 class DjangoApp(Lowkiq):
     """An application of which somebody can learn what a call would push, instead of having it pushed."""
 
-    def push(self, worker: type[Worker[Any]], jobs: Iterable[NewJob]) -> Pushed:
-        """Queues jobs, or keeps them; either way they are validated now."""
+    def _push(self, worker: type[Worker[Any]], jobs: Iterable[NewJob]) -> Pushed:
         kept = _kept.get()
         if kept is None:
-            return super().push(worker, jobs)
-        if not isinstance(jobs, Mapping | str | bytes):
-            jobs = list(jobs)
-        self._encode(worker, jobs)
-        kept.append(Push(worker, list(jobs)))
+            return super()._push(worker, jobs)
+        kept.append(Push(worker, self.validated(worker, jobs)))
         return Pushed(0, 0)
 
-    @staticmethod
-    def pushes_of(call: Callable[[], object]) -> list[Push]:
-        """What a call would push. Raises what it raises: InvalidJob, say."""
+    def pushes_of(
+        self, worker: type[Worker[Any]], jobs: Iterable[Any] = (), payloads: Iterable[Any] = ()
+    ) -> list[Push]:
+        """
+        What `worker.perform_async` of these jobs would push, or `worker.push` of these payloads: by an override of
+        theirs, too, and within client middlewares.
+
+        Raises:
+            InvalidJob: names the job and the field.
+            SettingsError: the worker is another application's.
+        """
+        if worker.registered_app() is not self:
+            raise SettingsError(f"{worker.__name__} is not of Django's application: `from lowkiq.django import app`")
         kept: list[Push] = []
+        payloads = list(payloads)
         token = _kept.set(kept)
         try:
-            call()
+            if payloads:
+                worker.push(*payloads)
+            else:
+                worker.perform_async(jobs)
         finally:
             _kept.reset(token)
         return kept
@@ -68,7 +79,7 @@ def get_app() -> DjangoApp:
     """
     settings = given_settings()
     try:
-        found = {name: value if name in _PLAIN else _imported(name, value) for name, value in settings.items()}
+        found = {name: _imported(name, value) if name in _FUNCTIONS else value for name, value in settings.items()}
         middlewares = (with_fresh_connections, *found.pop("server_middlewares", ()))
         return DjangoApp(**found, server_middlewares=middlewares)
     except SettingsError as error:
