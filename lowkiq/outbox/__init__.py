@@ -15,8 +15,8 @@ from lowkiq.outbox.store import OutboxStore, Turn
 __all__ = [
     "FIRST_SCORE",
     "NewRow",
-    "Outcome",
     "OutboxStore",
+    "Outcome",
     "Relay",
     "Row",
     "Turn",

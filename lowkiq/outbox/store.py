@@ -15,7 +15,7 @@ class Turn(Protocol):
     def oldest(self, limit: int, now: float) -> Sequence[Row]:
         """
         Rows that are committed, in the order of their ids; also one with a lower id than others that were read before.
-        Left out is a row whose `retry_at` is later than `now`, a Unix time, and every later row of its queue and job_id.
+        Left out is a row whose `retry_at` is later than `now`, a Unix time, and all later ones of its queue and job_id.
         It must see all that earlier turns have changed: on PostgreSQL by READ COMMITTED.
         """
 
@@ -34,4 +34,3 @@ class OutboxStore(Protocol):
         Takes the table's lock for one batch, and gives it up, with what was changed committed, at the end, or at the
         death of the process. None, without waiting, while another relay has it.
         """
-

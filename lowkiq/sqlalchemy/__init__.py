@@ -1,0 +1,12 @@
+"""
+SQLAlchemy: jobs that are pushed if, and only if, a transaction commits. Needs the extra `sqlalchemy`.
+
+`Outbox` writes them into a table in the same transaction, and a relay pushes them: nothing is lost, whatever dies.
+`push_on_commit` pushes them right after the commit: what the process can't push then is lost with it.
+"""
+
+from lowkiq.sqlalchemy.async_relay import AsyncRelay
+from lowkiq.sqlalchemy.commits import push_on_commit
+from lowkiq.sqlalchemy.outbox import Outbox
+
+__all__ = ["AsyncRelay", "Outbox", "push_on_commit"]
