@@ -1,7 +1,8 @@
 """
-Lowkiq in a Django project: `INSTALLED_APPS = ["lowkiq.django"]`, settings in `LOWKIQ = {…}`, jobs in each app's `jobs.py`.
+Lowkiq in a Django project: `INSTALLED_APPS = ["lowkiq.django"]`, settings in `LOWKIQ = {…}`, jobs in each app's
+`jobs.py`. It needs the extra `django`.
 
-Needs the extra `django`. Nothing is imported here before it is asked for: Django imports this before its apps are ready.
+Nothing is imported here before it is asked for, as Django imports this before its apps are ready.
 """
 
 from __future__ import annotations

@@ -8,15 +8,16 @@ from django.db import models
 class OutboxRow(models.Model):
     """A job to be pushed, written in the transaction of the change that it tells of."""
 
-    id = models.BigAutoField(primary_key=True)
-    queue = models.TextField()
-    job_id = models.TextField()
+    # Annotated, as their types are known to Django's own plugin of mypy alone.
+    id: models.BigAutoField[int, int] = models.BigAutoField(primary_key=True)
+    queue: models.TextField[str, str] = models.TextField()
+    job_id: models.TextField[str, str] = models.TextField()
     #: In JSON, as it will be pushed.
-    job = models.TextField()
+    job: models.TextField[str, str] = models.TextField()
     #: How often it was refused, why, and the Unix time from which on it is tried again.
-    tries = models.PositiveIntegerField(default=0)
-    error = models.TextField(null=True)
-    retry_at = models.FloatField(default=0)
+    tries: models.PositiveIntegerField[int, int] = models.PositiveIntegerField(default=0)
+    error: models.TextField[str | None, str | None] = models.TextField(null=True)
+    retry_at: models.FloatField[float, float] = models.FloatField(default=0)
 
     class Meta:
         db_table = "lowkiq_outbox"

@@ -79,8 +79,8 @@ class TaskWorker(Worker[Enqueued]):
 
 
 def result_of(
-    enqueued: Enqueued, task: Task, status: TaskResultStatus = TaskResultStatus.READY, attempt: int = 0
-) -> TaskResult:
+    enqueued: Enqueued, task: Task[..., Any], status: TaskResultStatus = TaskResultStatus.READY, attempt: int = 0
+) -> TaskResult[..., Any]:
     """The result of a call so far: its attempts are as many as its workers, of which only the last is known."""
     now = timezone.now()
     has_begun, has_ended = attempt > 0, status in {TaskResultStatus.FAILED, TaskResultStatus.SUCCESSFUL}
@@ -114,7 +114,7 @@ def _run(enqueued: Enqueued, attempt: int) -> None:
     task_finished.send(_backend_of(result), task_result=result)
 
 
-def _task_of(enqueued: Enqueued) -> Task:
+def _task_of(enqueued: Enqueued) -> Task[..., Any]:
     """The task of a call. Raises LowkiqError if there is none here, as on a node of an older deploy."""
     try:
         task = import_string(enqueued.task)
@@ -125,7 +125,7 @@ def _task_of(enqueued: Enqueued) -> Task:
     return task
 
 
-def _backend_of(result: TaskResult) -> type[Any]:
+def _backend_of(result: TaskResult[..., Any]) -> type[Any]:
     return type(task_backends[result.backend])
 
 

@@ -9,10 +9,10 @@ their job's id: those with the same value run one at a time, in the order in whi
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from importlib import import_module
-from typing import TYPE_CHECKING, Any, ClassVar, Final, TypeVar
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import django
 from django.core.exceptions import ImproperlyConfigured
@@ -73,10 +73,10 @@ class LowkiqBackend(BaseTaskBackend):
     with a key. Results aren't kept, so none can be asked for.
     """
 
-    supports_defer: ClassVar[bool] = True
-    supports_async_task: ClassVar[bool] = True
-    supports_priority: ClassVar[bool] = False
-    supports_get_result: ClassVar[bool] = False
+    supports_defer = True
+    supports_async_task = True
+    supports_priority = False
+    supports_get_result = False
 
     def __init__(self, alias: str, params: Mapping[str, Any]) -> None:
         super().__init__(alias, dict(params))
@@ -88,7 +88,7 @@ class LowkiqBackend(BaseTaskBackend):
         # The queue of tasks → the worker of its jobs.
         self._workers = {queue: self._register(queue) for queue in sorted(self.queues)}
 
-    def validate_task(self, task: Task) -> None:
+    def validate_task(self, task: Task[..., Any]) -> None:
         """Raises InvalidTask for a task that can't be run, or not as it asks for."""
         super().validate_task(task)
         key = getattr(task.func, _KEY, None)
@@ -100,7 +100,7 @@ class LowkiqBackend(BaseTaskBackend):
                 "later would have to wait, or to overtake it."
             )
 
-    def enqueue(self, task: Task, args: tuple[Any, ...], kwargs: dict[str, Any]) -> TaskResult:
+    def enqueue(self, task: Task[..., Any], args: Sequence[Any], kwargs: dict[str, Any]) -> TaskResult[..., Any]:
         """
         Queues a task.
 
@@ -142,7 +142,7 @@ class LowkiqBackend(BaseTaskBackend):
         return worker
 
 
-def _key_of(task: Task, args: tuple[Any, ...], kwargs: dict[str, Any]) -> str | int | None:
+def _key_of(task: Task[..., Any], args: Sequence[Any], kwargs: dict[str, Any]) -> str | int | None:
     """The key of a call. Raises InvalidTask if it has one that is none."""
     key = getattr(task.func, _KEY, None)
     if key is None:

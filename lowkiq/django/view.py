@@ -54,7 +54,9 @@ def _web(*, is_read_only: bool) -> Any:
 
 def _caller(user: Any) -> Caller:
     """The user, with what binds write tokens to the user's password and to this project."""
-    nonce = salted_hmac("lowkiq.django.view", f"{user.pk} {user.get_session_auth_hash()}").hexdigest()
+    nonce = salted_hmac(
+        "lowkiq.django.view", f"{user.pk} {user.get_session_auth_hash()}", algorithm="sha256"
+    ).hexdigest()
     return Caller("django", nonce, name=user.get_username())
 
 

@@ -17,7 +17,7 @@ class Change:
     version: int
 
 
-@app.worker(id=lambda change: change.order_id, score=lambda change: change.version)
+@app.worker(id=lambda change: change.order_id)
 def mirror(order_id: int, changes: list[Change]) -> None:
     """Tells the ERP of an order's versions."""
     for change in changes:

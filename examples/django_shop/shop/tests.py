@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import datetime
+from threading import Thread
 from typing import Any
 
 from asgiref.sync import sync_to_async
 from django.contrib.auth.models import Permission, User
 from django.core.management import call_command
-from django.db import transaction
+from django.db import connections, transaction
 from django.test import TestCase, TransactionTestCase
 from django.utils import timezone
 
@@ -96,14 +97,10 @@ class Locks(TransactionTestCase):
     """What one test in a transaction can't see."""
 
     def test_a_second_relay_stands_by(self) -> None:
-        from threading import Thread
-
         seen: list[Any] = []
         push_by_outbox(jobs.mirror_apart, [{"id": 17, "payload": 1}])
 
         def stand_by() -> None:
-            from django.db import connections
-
             seen.append(outbox.relay().run_once())
             connections.close_all()
 
@@ -146,12 +143,12 @@ class Tasks(Clean):
         with self.assertRaises(NotImplementedError):
             tasks.anote.get_result("x")
         with self.assertRaisesMessage(Exception, "key must be a text"):
-            tasks.note.enqueue(1.5, 1)
+            tasks.note.enqueue("", 1)  # type: ignore[arg-type]
 
 
 class View(Clean):
     def user(self, *permissions: str, is_staff: bool = True) -> User:
-        user = User.objects.create_user("ann", password="ann's password", is_staff=is_staff)
+        user = User.objects.create_user("ann", is_staff=is_staff)
         for permission in permissions:
             user.user_permissions.add(Permission.objects.get(codename=permission, content_type__app_label="lowkiq"))
         self.client.force_login(user)

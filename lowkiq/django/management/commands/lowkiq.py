@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from typing import Any, Final, NoReturn
 
 import typer
@@ -27,7 +27,7 @@ class Command(BaseCommand):
         "Runs nodes: `manage.py lowkiq --nodes 4`, with all options of lowkiq-supervisor (--help). Also its commands, "
         "and those of lowkiq: `manage.py lowkiq status`, `manage.py lowkiq stats`."
     )
-    requires_system_checks: Sequence[str] = []
+    requires_system_checks = ()
 
     def run_from_argv(self, argv: list[str]) -> None:
         try:
