@@ -12,10 +12,11 @@ from pathlib import Path
 from typing import Any
 
 from django.core.exceptions import ImproperlyConfigured
-from django.db import close_old_connections, connections, router, transaction
+from django.db import connections, router, transaction
 from django.db.models import Exists, F, OuterRef, QuerySet
 
 from lowkiq.django.application import get_app
+from lowkiq.django.connections import close_stale
 from lowkiq.django.models import OutboxRow
 from lowkiq.outbox import Relay, Row, Turn, advisory_key, file_lock
 from lowkiq.outbox.relay import EVERY
@@ -82,7 +83,7 @@ class DjangoStore:
     @contextmanager
     def turn(self) -> Iterator[Turn | None]:
         """Holds the lock of the table, if it is free."""
-        close_old_connections()
+        close_stale()
         try:
             if connections[self.using].vendor == "sqlite":
                 with file_lock(self._lock_file()) as is_ours:
@@ -92,7 +93,7 @@ class DjangoStore:
                 with transaction.atomic(self.using):
                     yield DjangoTurn(self.using) if self._is_locked() else None
         finally:
-            close_old_connections()
+            close_stale()
 
     def _is_locked(self) -> bool:
         key = advisory_key("outbox", OutboxRow._meta.db_table)
