@@ -1,10 +1,10 @@
-"""Commits: what is to be done once a session's transaction has committed, and not if it, or its savepoint, rolls back."""
+"""Commits: what is done once a session's transaction has committed, and not if it, or its savepoint, rolls back."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from functools import partial
-from typing import Any
+from typing import Any, TypeAlias, TypeGuard
 
 from sqlalchemy import event
 from sqlalchemy.ext.asyncio import AsyncSession, async_scoped_session
@@ -16,8 +16,8 @@ from lowkiq.job import NewJob
 from lowkiq.worker import Worker
 
 #: Sessions that are worked with by calls, and those whose calls are awaited.
-PlainSession = Session | scoped_session[Any]
-AwaitedSession = AsyncSession | async_scoped_session[Any]
+PlainSession: TypeAlias = Session | scoped_session[Any]
+AwaitedSession: TypeAlias = AsyncSession | async_scoped_session[Any]
 #: Key of what waits for the commit, in a session's `info`.
 _KEY = "lowkiq"
 
@@ -36,11 +36,16 @@ def push_on_commit(
     app: Any = worker.registered_app()
     batch: Any = list(jobs) if not isinstance(jobs, list | dict | str | bytes) and isinstance(jobs, Iterable) else jobs
     app.validated(worker, batch)
-    if isinstance(session, AwaitedSession):
+    if is_awaited(session):
         # SQLAlchemy calls back within its greenlet, where what is to be awaited has to be handed to it.
         on_commit(plain(session), lambda: await_only(app.apush(worker, batch)))
     else:
         on_commit(plain(session), partial(app.push, worker, batch))
+
+
+def is_awaited(session: object) -> TypeGuard[AwaitedSession]:
+    """True of a session whose calls are awaited."""
+    return isinstance(session, AsyncSession | async_scoped_session)
 
 
 def plain(session: Any) -> Session:

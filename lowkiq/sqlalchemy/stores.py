@@ -76,7 +76,7 @@ class FileLock:
     def find(self, connection: Connection) -> None:
         """Finds the file, once."""
         if not self._is_found:
-            name = connection.execute(text("PRAGMA database_list")).one()[2]
+            (name,) = (row[2] for row in connection.execute(text("PRAGMA database_list")) if row[1] == "main")
             self._path = Path(f"{name}-lowkiq-relay") if name else None
             self._is_found = True
 
