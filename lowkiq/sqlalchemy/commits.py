@@ -59,12 +59,12 @@ def plain(session: Any) -> Session:
     return session
 
 
-def on_commit(session: Session, call: Callable[[], object]) -> None:
-    """Calls it once what the session does now is committed."""
+def on_commit(session: Session, call: Callable[[], object], *, first: bool = False) -> None:
+    """Calls it once what the session does now is committed; with `first`, before what may fail."""
     waiting = session.info.get(_KEY)
     if waiting is None:
         waiting = session.info[_KEY] = _Waiting(session)
-    waiting.add(session, call)
+    waiting.add(session, call, first=first)
 
 
 class _Waiting:
@@ -77,8 +77,8 @@ class _Waiting:
         event.listen(session, "after_commit", self._note)
         event.listen(session, "after_transaction_end", self._end)
 
-    def add(self, session: Session, call: Callable[[], object]) -> None:
-        self._calls.append((_innermost(session), call))
+    def add(self, session: Session, call: Callable[[], object], *, first: bool) -> None:
+        self._calls.insert(0 if first else len(self._calls), (_innermost(session), call))
 
     def _note(self, session: Session) -> None:
         self._committed = _innermost(session)
@@ -107,5 +107,5 @@ def _call_all(calls: list[Callable[[], object]]) -> None:
             call()
         except LowkiqError as error:
             if left := len(calls) - number:
-                error.add_note(f"{left} more pushes that waited for this commit were not tried")
+                error.add_note(f"pushes that waited for this commit and were not tried: {left}")
             raise

@@ -113,7 +113,7 @@ class Outbox:
             key = func.unnest(cast(keys, ARRAY(BigInteger))).column_valued("key")
             session.execute(select(func.pg_advisory_xact_lock(key)))
         write(session, self.table, rows)
-        on_commit(session, self._wake)
+        on_commit(session, self._wake, first=True)
 
     def _wake(self) -> None:
         for relay in list(self._relays):
