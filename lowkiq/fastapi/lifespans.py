@@ -25,9 +25,9 @@ def lifespan(
     app: Lowkiq, *relays: OnThread | AbstractAsyncContextManager[Any], own: Lifespan | None = None
 ) -> Lifespan:
     """
-    A lifespan for `FastAPI(lifespan=…)` or `Starlette(lifespan=…)`. At the end it waits for the pushes that are awaited,
-    and closes the connections to Redis. At the start it does not wait for Redis, so that a site which needs it for
-    nothing but pushes starts without it.
+    A lifespan for `FastAPI(lifespan=…)` or `Starlette(lifespan=…)`. At the end it waits for pushes that are on their
+    way, and closes the connections to Redis. At the start it does not wait for Redis, so that a site which needs it
+    for nothing but pushes starts without it.
 
     Args:
         relays: of outboxes: they run while the site does.

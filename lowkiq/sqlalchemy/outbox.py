@@ -18,7 +18,7 @@ from lowkiq.outbox import NewRow, Relay, advisory_key, aput, put
 from lowkiq.outbox.relay import BATCH, EVERY
 from lowkiq.sqlalchemy.async_relay import AsyncRelay
 from lowkiq.sqlalchemy.commits import AwaitedSession, PlainSession, is_awaited, on_commit, plain
-from lowkiq.sqlalchemy.stores import TableStore, check_dialect
+from lowkiq.sqlalchemy.stores import FileLock, TableStore, check_dialect
 from lowkiq.sqlalchemy.table import outbox_table, write
 from lowkiq.worker import Worker
 
@@ -52,7 +52,7 @@ class Outbox:
         self.app = app
         #: The table, with the columns id, queue, job_id, job, tries, retry_at and error.
         self.table: Table = outbox_table(metadata, name, schema)
-        self._lock_ids = lock_ids
+        self._lock_ids, self._lock = lock_ids, FileLock()
         self._relays: weakref.WeakSet[Relay | AsyncRelay] = weakref.WeakSet()
 
     def push(self, session: PlainSession, worker: type[Worker[Any]], jobs: Iterable[NewJob], /) -> None:
@@ -98,9 +98,9 @@ class Outbox:
         check_dialect(engine.dialect.name)
         relay: Relay | AsyncRelay
         if isinstance(engine, AsyncEngine):
-            relay = AsyncRelay(self.app, engine, self.table, batch=batch, every=every)
+            relay = AsyncRelay(self.app, engine, self.table, self._lock, batch=batch, every=every)
         else:
-            relay = Relay(self.app, TableStore(engine, self.table), batch=batch, every=every)
+            relay = Relay(self.app, TableStore(engine, self.table, self._lock), batch=batch, every=every)
         self._relays.add(relay)
         return relay
 
