@@ -1,4 +1,4 @@
-"""A real PostgreSQL for tests: a private server in a directory of its own, on a unix socket. Tests share one a process."""
+"""A real PostgreSQL for tests: a private server in a directory of its own, on a unix socket."""
 
 from __future__ import annotations
 

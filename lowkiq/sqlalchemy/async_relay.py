@@ -15,7 +15,7 @@ from lowkiq import clock
 from lowkiq.app import Lowkiq
 from lowkiq.outbox import Outcome, Row, send, settle
 from lowkiq.outbox.relay import BATCH, EVERY, Rest
-from lowkiq.sqlalchemy.stores import READ_COMMITTED, FileLock, TableTurn, try_lock
+from lowkiq.sqlalchemy.stores import READ_COMMITTED, FileLock, TableTurn, database_file, try_lock
 
 T = TypeVar("T")
 #: Does something with a connection, on its driver's loop.
@@ -26,12 +26,18 @@ class AsyncRelay:
     """As `lowkiq.outbox.Relay`, awaited: made by `Outbox.relay`. The pushes are on a thread."""
 
     def __init__(
-        self, app: Lowkiq, engine: AsyncEngine, table: Table, *, batch: int = BATCH, every: float = EVERY
+        self,
+        app: Lowkiq,
+        engine: AsyncEngine,
+        table: Table,
+        lock: FileLock,
+        *,
+        batch: int = BATCH,
+        every: float = EVERY,
     ) -> None:
         self.app = app
-        self._engine, self._table = engine, table
+        self._engine, self._table, self._lock = engine, table, lock
         self._batch, self._rest = batch, Rest(every)
-        self._lock = FileLock()
         self._loop: asyncio.AbstractEventLoop | None = None
         self._woken, self._is_stopped = asyncio.Event(), False
         self._task: asyncio.Task[None] | None = None
@@ -105,8 +111,8 @@ class AsyncRelay:
                 async with connection.begin():
                     yield connection.run_sync if await connection.scalar(try_lock(self._table)) else None
             return
-        await self._run_alone(self._lock.find)
-        with self._lock.held() as is_ours:
+        path = await self._run_alone(database_file)
+        with self._lock.held(path) as is_ours:
             yield self._run_alone if is_ours else None
 
     async def _run_alone(self, work: Callable[[Connection], T]) -> T:

@@ -1,10 +1,10 @@
-"""Commits: what is to be done once a session's transaction has committed, and not if it, or its savepoint, rolls back."""
+"""Commits: what is done once a session's transaction has committed, and not if it, or its savepoint, rolls back."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from functools import partial
-from typing import Any
+from typing import Any, TypeAlias, TypeGuard
 
 from sqlalchemy import event
 from sqlalchemy.ext.asyncio import AsyncSession, async_scoped_session
@@ -16,8 +16,8 @@ from lowkiq.job import NewJob
 from lowkiq.worker import Worker
 
 #: Sessions that are worked with by calls, and those whose calls are awaited.
-PlainSession = Session | scoped_session[Any]
-AwaitedSession = AsyncSession | async_scoped_session[Any]
+PlainSession: TypeAlias = Session | scoped_session[Any]
+AwaitedSession: TypeAlias = AsyncSession | async_scoped_session[Any]
 #: Key of what waits for the commit, in a session's `info`.
 _KEY = "lowkiq"
 
@@ -36,11 +36,16 @@ def push_on_commit(
     app: Any = worker.registered_app()
     batch: Any = list(jobs) if not isinstance(jobs, list | dict | str | bytes) and isinstance(jobs, Iterable) else jobs
     app.validated(worker, batch)
-    if isinstance(session, AwaitedSession):
+    if is_awaited(session):
         # SQLAlchemy calls back within its greenlet, where what is to be awaited has to be handed to it.
         on_commit(plain(session), lambda: await_only(app.apush(worker, batch)))
     else:
         on_commit(plain(session), partial(app.push, worker, batch))
+
+
+def is_awaited(session: object) -> TypeGuard[AwaitedSession]:
+    """True of a session whose calls are awaited."""
+    return isinstance(session, AsyncSession | async_scoped_session)
 
 
 def plain(session: Any) -> Session:
@@ -54,12 +59,12 @@ def plain(session: Any) -> Session:
     return session
 
 
-def on_commit(session: Session, call: Callable[[], object]) -> None:
-    """Calls it once what the session does now is committed."""
+def on_commit(session: Session, call: Callable[[], object], *, first: bool = False) -> None:
+    """Calls it once what the session does now is committed; with `first`, before what may fail."""
     waiting = session.info.get(_KEY)
     if waiting is None:
         waiting = session.info[_KEY] = _Waiting(session)
-    waiting.add(session, call)
+    waiting.add(session, call, first=first)
 
 
 class _Waiting:
@@ -72,8 +77,8 @@ class _Waiting:
         event.listen(session, "after_commit", self._note)
         event.listen(session, "after_transaction_end", self._end)
 
-    def add(self, session: Session, call: Callable[[], object]) -> None:
-        self._calls.append((_innermost(session), call))
+    def add(self, session: Session, call: Callable[[], object], *, first: bool) -> None:
+        self._calls.insert(0 if first else len(self._calls), (_innermost(session), call))
 
     def _note(self, session: Session) -> None:
         self._committed = _innermost(session)
@@ -102,5 +107,5 @@ def _call_all(calls: list[Callable[[], object]]) -> None:
             call()
         except LowkiqError as error:
             if left := len(calls) - number:
-                error.add_note(f"{left} more pushes that waited for this commit were not tried")
+                error.add_note(f"pushes that waited for this commit and were not tried: {left}")
             raise

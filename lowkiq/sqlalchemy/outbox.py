@@ -6,9 +6,9 @@ import weakref
 from collections.abc import Iterable, Sequence
 from typing import Any, Final, overload
 
-from sqlalchemy import BigInteger, Engine, MetaData, Table, cast, func, literal, select
+from sqlalchemy import BigInteger, Engine, MetaData, Table, cast, func, select
 from sqlalchemy.dialects.postgresql import ARRAY
-from sqlalchemy.ext.asyncio import AsyncEngine
+from sqlalchemy.ext.asyncio import AsyncEngine, AsyncSession, async_scoped_session
 from sqlalchemy.orm import Session
 
 from lowkiq.app import Lowkiq
@@ -17,8 +17,8 @@ from lowkiq.job import NewJob
 from lowkiq.outbox import NewRow, Relay, advisory_key, aput, put
 from lowkiq.outbox.relay import BATCH, EVERY
 from lowkiq.sqlalchemy.async_relay import AsyncRelay
-from lowkiq.sqlalchemy.commits import AwaitedSession, PlainSession, on_commit, plain
-from lowkiq.sqlalchemy.stores import TableStore, check_dialect
+from lowkiq.sqlalchemy.commits import AwaitedSession, PlainSession, is_awaited, on_commit, plain
+from lowkiq.sqlalchemy.stores import FileLock, TableStore, check_dialect
 from lowkiq.sqlalchemy.table import outbox_table, write
 from lowkiq.worker import Worker
 
@@ -52,12 +52,12 @@ class Outbox:
         self.app = app
         #: The table, with the columns id, queue, job_id, job, tries, retry_at and error.
         self.table: Table = outbox_table(metadata, name, schema)
-        self._lock_ids = lock_ids
+        self._lock_ids, self._lock = lock_ids, FileLock()
         self._relays: weakref.WeakSet[Relay | AsyncRelay] = weakref.WeakSet()
 
     def push(self, session: PlainSession, worker: type[Worker[Any]], jobs: Iterable[NewJob], /) -> None:
         """
-        Puts jobs into the outbox in the session's transaction: they will be pushed if, and only if, it commits. What the
+        Puts jobs into the outbox in the session's transaction: they are pushed if, and only if, it commits. What the
         session holds is flushed first, so that its rows are locked before the jobs get their places.
 
         Args:
@@ -67,15 +67,16 @@ class Outbox:
             InvalidJob: names the job and the field; nothing was written.
             SettingsError: the worker is not of the outbox's application, or the session is one that is awaited.
         """
-        if isinstance(session, AwaitedSession):
+        if is_awaited(session):
             raise SettingsError("this session is awaited: await outbox.apush(session, …)")
         put(self.app, worker, jobs, lambda rows: self._write(plain(session), rows))
 
     async def apush(self, session: AwaitedSession, worker: type[Worker[Any]], jobs: Iterable[NewJob], /) -> None:
         """The same in a session that is awaited."""
-        if not isinstance(session, AwaitedSession):
+        if not is_awaited(session):
             raise SettingsError(f"{short(session)} is not awaited: outbox.push(session, …)")
-        await aput(self.app, worker, jobs, lambda rows: session.run_sync(lambda _: self._write(plain(session), rows)))
+        called: AsyncSession = session() if isinstance(session, async_scoped_session) else session
+        await aput(self.app, worker, jobs, lambda rows: called.run_sync(lambda plain: self._write(plain, rows)))
 
     @overload
     def relay(self, engine: Engine, *, batch: int = ..., every: float = ...) -> Relay: ...
@@ -97,26 +98,22 @@ class Outbox:
         check_dialect(engine.dialect.name)
         relay: Relay | AsyncRelay
         if isinstance(engine, AsyncEngine):
-            relay = AsyncRelay(self.app, engine, self.table, batch=batch, every=every)
+            relay = AsyncRelay(self.app, engine, self.table, self._lock, batch=batch, every=every)
         else:
-            relay = Relay(self.app, TableStore(engine, self.table), batch=batch, every=every)
+            relay = Relay(self.app, TableStore(engine, self.table, self._lock), batch=batch, every=every)
         self._relays.add(relay)
         return relay
 
     def _write(self, session: Session, rows: Sequence[NewRow]) -> None:
         session.flush()
         if self._lock_ids and session.get_bind(clause=self.table).dialect.name == "postgresql":
-            name = self.table.fullname
             places = {advisory_key(row.queue, row.job_id) % _LOCKS for row in rows}
             # In one order, so that two transactions can't wait for each other here.
-            keys = cast(
-                literal([advisory_key(name, str(place)) for place in sorted(places)], ARRAY(BigInteger)),
-                ARRAY(BigInteger),
-            )
-            unnested = func.unnest(keys).column_valued("key")
-            session.execute(select(func.pg_advisory_xact_lock(unnested)))
+            keys = [advisory_key(self.table.fullname, str(place)) for place in sorted(places)]
+            key = func.unnest(cast(keys, ARRAY(BigInteger))).column_valued("key")
+            session.execute(select(func.pg_advisory_xact_lock(key)))
         write(session, self.table, rows)
-        on_commit(session, self._wake)
+        on_commit(session, self._wake, first=True)
 
     def _wake(self) -> None:
         for relay in list(self._relays):

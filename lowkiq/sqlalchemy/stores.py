@@ -46,18 +46,16 @@ class TableTurn:
 class TableStore:
     """The outbox's table in the database of an engine: an `OutboxStore`."""
 
-    def __init__(self, engine: Engine, table: Table) -> None:
-        check_dialect(engine.dialect.name)
-        self._engine, self._table = engine, table
-        self._lock = FileLock()
+    def __init__(self, engine: Engine, table: Table, lock: FileLock) -> None:
+        self._engine, self._table, self._lock = engine, table, lock
 
     @contextmanager
     def turn(self) -> Iterator[Turn | None]:
         """See `lowkiq.outbox.OutboxStore`."""
         if self._engine.dialect.name == "sqlite":
             with self._engine.begin() as connection:
-                self._lock.find(connection)
-            with self._lock.held() as is_ours:
+                path = database_file(connection)
+            with self._lock.held(path) as is_ours:
                 yield TableTurn(self._table, self._engine.begin) if is_ours else None
             return
         with self._engine.connect().execution_options(**READ_COMMITTED) as connection, connection.begin():
@@ -66,25 +64,16 @@ class TableStore:
 
 
 class FileLock:
-    """The lock of relays beside a database that is a file; within the process if it is in memory."""
+    """The lock of an outbox's relays beside a database that is a file; within the process if it is in memory."""
 
     def __init__(self) -> None:
-        self._path: Path | None = None
-        self._is_found = False
         self._in_memory = threading.Lock()
 
-    def find(self, connection: Connection) -> None:
-        """Finds the file, once."""
-        if not self._is_found:
-            name = connection.execute(text("PRAGMA database_list")).one()[2]
-            self._path = Path(f"{name}-lowkiq-relay") if name else None
-            self._is_found = True
-
     @contextmanager
-    def held(self) -> Iterator[bool]:
+    def held(self, path: Path | None) -> Iterator[bool]:
         """Holds the lock; False while another relay has it."""
-        if self._path:
-            with file_lock(self._path) as is_ours:
+        if path:
+            with file_lock(path) as is_ours:
                 yield is_ours
         elif self._in_memory.acquire(blocking=False):
             try:
@@ -93,6 +82,12 @@ class FileLock:
                 self._in_memory.release()
         else:
             yield False
+
+
+def database_file(connection: Connection) -> Path | None:
+    """The file beside SQLite's own whose lock is that of the relays; None: the database is in memory."""
+    (name,) = (row[2] for row in connection.execute(text("PRAGMA database_list")) if row[1] == "main")
+    return Path(f"{name}-lowkiq-relay") if name else None
 
 
 def try_lock(table: Table) -> Select[Any]:
