@@ -1,6 +1,7 @@
 """
 Lowkiq in a Django project: `INSTALLED_APPS = ["lowkiq.django"]`, settings in `LOWKIQ = {…}`, jobs in each app's
-`jobs.py`. It needs the extra `django`.
+`jobs.py`. It needs the extra `django`. `from lowkiq.django import app` is the application of the project, a Lowkiq, which
+is made of the settings when it is first asked for.
 
 Nothing is imported here before it is asked for, as Django imports this before its apps are ready.
 """
@@ -16,10 +17,10 @@ if TYPE_CHECKING:
     from lowkiq.django.on_commit import push_on_commit
     from lowkiq.django.outbox import push_by_outbox
 
-    #: The application of this project, made of `settings.LOWKIQ` when it is first asked for.
     app: Lowkiq
 
-__all__ = ["app", "get_app", "push_by_outbox", "push_on_commit"]
+# Without `app`: to look at it would make it.
+__all__ = ["get_app", "push_by_outbox", "push_on_commit"]
 
 #: Modules of the names.
 _MODULES = {"get_app": "application", "push_by_outbox": "outbox", "push_on_commit": "on_commit"}

@@ -9,19 +9,22 @@ import tempfile
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
+from django.apps import apps
 from django.core.exceptions import ImproperlyConfigured
 from django.db import connections, router, transaction
 from django.db.models import Exists, F, OuterRef, QuerySet
 
 from lowkiq.django.application import get_app
 from lowkiq.django.connections import close_stale
-from lowkiq.django.models import OutboxRow
 from lowkiq.outbox import Relay, Row, Turn, advisory_key, file_lock
 from lowkiq.outbox.relay import EVERY
 from lowkiq.outbox.rows import rows_of
 from lowkiq.worker import Worker
+
+if TYPE_CHECKING:
+    from lowkiq.django.models import OutboxRow
 
 
 def push_by_outbox(
@@ -44,13 +47,20 @@ def push_by_outbox(
         InvalidJob: names the job and the field.
         SettingsError: the worker is another application's.
     """
+    model = table()
     rows = [
-        OutboxRow(queue=row.queue, job_id=row.job_id, job=row.job)
+        model(queue=row.queue, job_id=row.job_id, job=row.job)
         for push in get_app().pushes_of(worker, jobs, payloads)
         for row in rows_of(push.worker, push.jobs)
     ]
     if rows:
-        OutboxRow.objects.using(using).bulk_create(rows)
+        model.objects.using(using).bulk_create(rows)
+
+
+def table() -> type[OutboxRow]:
+    """The model, which can't be imported before Django's apps are there, as this module can."""
+    model: type[OutboxRow] = apps.get_model("lowkiq", "OutboxRow")
+    return model
 
 
 def relay(using: str | None = None, *, every: float = EVERY) -> Relay:
@@ -63,7 +73,7 @@ def relay(using: str | None = None, *, every: float = EVERY) -> Relay:
     Raises:
         ImproperlyConfigured: the database is neither PostgreSQL nor SQLite.
     """
-    return Relay(get_app(), DjangoStore(using or router.db_for_write(OutboxRow)), every=every)
+    return Relay(get_app(), DjangoStore(using or router.db_for_write(table())), every=every)
 
 
 def start_relay() -> None:
@@ -96,7 +106,7 @@ class DjangoStore:
             close_stale()
 
     def _is_locked(self) -> bool:
-        key = advisory_key("outbox", OutboxRow._meta.db_table)
+        key = advisory_key("outbox", table()._meta.db_table)
         with connections[self.using].cursor() as cursor:
             cursor.execute("SELECT pg_try_advisory_xact_lock(%s)", [key])
             return bool(cursor.fetchone()[0])
@@ -113,7 +123,7 @@ class DjangoTurn:
     """A turn of the relay with the table."""
 
     def __init__(self, using: str) -> None:
-        self._rows: QuerySet[OutboxRow] = OutboxRow.objects.using(using)
+        self._rows: QuerySet[OutboxRow] = table().objects.using(using)
 
     def oldest(self, limit: int, now: float) -> Sequence[Row]:
         """The oldest rows, without refused ones and what waits for them."""

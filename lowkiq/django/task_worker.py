@@ -6,7 +6,7 @@ import builtins
 import datetime
 from collections.abc import Sequence
 from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
 
 import django
 import msgspec
@@ -29,6 +29,9 @@ else:
     Task, TaskContext, TaskError = _base.Task, _base.TaskContext, _base.TaskError
     TaskResult, TaskResultStatus = _base.TaskResult, _base.TaskResultStatus
     task_finished, task_started = _signals.task_finished, _signals.task_started
+
+P = ParamSpec("P")
+R = TypeVar("R")
 
 
 class Enqueued(msgspec.Struct):
@@ -79,8 +82,8 @@ class TaskWorker(Worker[Enqueued]):
 
 
 def result_of(
-    enqueued: Enqueued, task: Task[..., Any], status: TaskResultStatus = TaskResultStatus.READY, attempt: int = 0
-) -> TaskResult[..., Any]:
+    enqueued: Enqueued, task: Task[P, R], status: TaskResultStatus = TaskResultStatus.READY, attempt: int = 0
+) -> TaskResult[P, R]:
     """The result of a call so far: its attempts are as many as its workers, of which only the last is known."""
     now = timezone.now()
     has_begun, has_ended = attempt > 0, status in {TaskResultStatus.FAILED, TaskResultStatus.SUCCESSFUL}

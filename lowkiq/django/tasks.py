@@ -12,7 +12,7 @@ import inspect
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from importlib import import_module
-from typing import TYPE_CHECKING, Any, Final, TypeVar
+from typing import TYPE_CHECKING, Any, Final, ParamSpec, TypeVar
 
 import django
 from django.core.exceptions import ImproperlyConfigured
@@ -50,6 +50,8 @@ OPTIONS: Final = (
 _KEY: Final = "lowkiq_ordered_by"
 
 F = TypeVar("F", bound=Callable[..., Any])
+P = ParamSpec("P")
+R = TypeVar("R")
 
 
 def ordered_by(key: str | Callable[..., str | int | None]) -> Callable[[F], F]:
@@ -100,7 +102,7 @@ class LowkiqBackend(BaseTaskBackend):
                 "later would have to wait, or to overtake it."
             )
 
-    def enqueue(self, task: Task[..., Any], args: Sequence[Any], kwargs: dict[str, Any]) -> TaskResult[..., Any]:
+    def enqueue(self, task: Task[P, R], args: Sequence[Any], kwargs: dict[str, Any]) -> TaskResult[P, R]:
         """
         Queues a task.
 

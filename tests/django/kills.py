@@ -11,20 +11,18 @@ import signal
 import sys
 import time
 from collections.abc import Callable
+from importlib import import_module
 from pathlib import Path
+
+import django
+from django.db import connections, transaction
+
+from lowkiq.django import get_app, outbox, push_by_outbox
 
 sys.path.insert(0, str(Path(__file__).parents[2] / "examples/django_shop"))
 os.environ["DJANGO_SETTINGS_MODULE"] = "site_settings"
-
-import django
-
 django.setup()
-
-from django.db import connections, transaction
-from shop.jobs import Change, mirror
-from shop.models import Order
-
-from lowkiq.django import app, outbox, push_by_outbox
+jobs, models = import_module("shop.jobs"), import_module("shop.models")
 
 ORDERS = 5
 ROUNDS = 40
@@ -36,10 +34,10 @@ def change() -> None:
     """Changes orders, each with its job in the same transaction."""
     while True:
         with transaction.atomic():
-            order = Order.objects.select_for_update().get(id=random.randint(1, ORDERS))
+            order = models.Order.objects.select_for_update().get(id=random.randint(1, ORDERS))
             order.version += 1
             order.save()
-            push_by_outbox(mirror, payloads=[Change(order.id, order.version)])
+            push_by_outbox(jobs.mirror, payloads=[jobs.Change(order.id, order.version)])
 
 
 def relay() -> None:
@@ -63,9 +61,9 @@ def start(work: Callable[[], None]) -> int:
 
 def main() -> None:
     """Kills and starts."""
-    Order.objects.bulk_create(Order() for _ in range(ORDERS))
+    models.Order.objects.bulk_create(models.Order() for _ in range(ORDERS))
     connections.close_all()
-    app.close()
+    get_app().close()
     works = [change, relay, relay]
     running = [start(work) for work in works]
     for _ in range(ROUNDS):

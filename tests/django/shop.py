@@ -83,4 +83,3 @@ class Shop:
         for order, version in self.ask("SELECT order_id, version FROM shop_mirrored ORDER BY id"):
             found.setdefault(order, []).append(version)
         return found
-
