@@ -1,7 +1,9 @@
 """
 Lowkiq in a Django project: `INSTALLED_APPS = ["lowkiq.django"]`, settings in `LOWKIQ = {…}`, jobs in each app's
-`jobs.py`. It needs the extra `django`. `from lowkiq.django import app` is the application of the project, a Lowkiq, which
-is made of the settings when it is first asked for.
+`jobs.py`. It needs the extra `django`.
+
+`from lowkiq.django import app` is the application of the project, a Lowkiq, made of the settings when it is first asked
+for.
 
 Nothing is imported here before it is asked for, as Django imports this before its apps are ready.
 """

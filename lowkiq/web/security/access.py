@@ -34,7 +34,7 @@ _KEY_ROUNDS: Final = 100_000
 class Caller:
     """An authenticated caller."""
 
-    #: "bearer", "basic", "session" or "anyone".
+    #: "bearer", "basic", "session", "anyone", or "django", whose own view has let it in.
     kind: str
     #: Binds write tokens, so that one session's does not serve another.
     nonce: str = ""
