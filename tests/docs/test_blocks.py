@@ -24,6 +24,7 @@ from tests.typing.examples import ALONE, PROJECT, granted, write_project
 RUN_AS_A_WHOLE: Final = {
     **dict.fromkeys(PROJECT, "tests/types/test_examples.py"),
     "docs/tutorial.md": "tests/docs/test_sessions.py",
+    **{f"docs/{page}.md": "tests/docs/test_outbox_and_fastapi.py" for page in ("fastapi", "outbox")},
 }
 #: Blocks that can't run here, by a line of theirs, and why.
 CANNOT_RUN: Final = {
