@@ -82,7 +82,7 @@ def test_a_refused_row_is_tried_again_later_each_time_but_within_a_minute(app):
     waits = []
     for tries in (0, 1, 5, 6, 100):
         store = ListStore(row(1, tries=tries))
-        (refused,) = send(app, store.rows).refused
+        (refused,) = send(app, store.rows).rejected
         from lowkiq.outbox.sending import retry_in
 
         waits.append(retry_in(refused[0]))
@@ -93,7 +93,7 @@ def test_later_rows_of_a_refused_one_stay_and_others_go(app, sync):
     bad = Row(1, "sync", "17", "{")
     outcome = send(app, [bad, row(2), row(3, "18"), row(4, "17", "other")])
     assert [one.id for one in outcome.sent] == [3]
-    assert [one.id for one, _ in outcome.refused] == [1, 4]
+    assert [one.id for one, _ in outcome.rejected] == [1, 4]
 
 
 def test_it_stops_from_any_thread_and_can_be_started_again(app, sync):
@@ -198,5 +198,5 @@ def put(n):
 def test_a_worker_that_is_not_here_is_told_with_those_that_are():
     app = Lowkiq()
     app.worker(queue_name="a")(lambda batch: None)
-    ((_, error),) = send(app, [row(1, queue="b")]).refused
+    ((_, error),) = send(app, [row(1, queue="b")]).rejected
     assert str(error) == "no queue 'b' here; known are: a"
