@@ -12,6 +12,7 @@ import re
 import shutil
 from importlib import import_module
 from importlib.util import find_spec
+from inspect import isclass, isroutine
 from pathlib import Path
 from typing import Any
 
@@ -92,6 +93,11 @@ def rooms(_: Sphinx, name: str, source: list[str]) -> None:
     if name == "docs/reference":
         for room in filter(lambda room: find_spec(f"lowkiq.{room}"), ROOMS):
             directive = f".. automodule:: lowkiq.{room}\n   :members:\n   :imported-members:\n   :undoc-members:\n"
+            module = import_module(f"lowkiq.{room}")
+            # What has no docstring of its own: the name of a type.
+            members = {name: getattr(module, name) for name in module.__all__}
+            plain = [name for name, one in members.items() if not (isclass(one) or isroutine(one))]
+            directive += "".join(f".. autodata:: lowkiq.{room}.{name}\n   :no-value:\n" for name in plain)
             source[0] += f"\n## lowkiq.{room}\n\n```{{eval-rst}}\n{directive}```\n"
 
 

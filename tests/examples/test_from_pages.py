@@ -13,7 +13,9 @@ import pytest
 from tests.support import ROOT, SOURCES, RedisServer
 from tests.typing.examples import blocks
 
-PAGES = ("from_celery", "from_rq", "from_sidekiq", "from_ruby")
+PAGES = tuple(
+    Path(page).stem for page in ("docs/from_celery.md", "docs/from_rq.md", "docs/from_sidekiq.md", "docs/from_ruby.md")
+)
 #: What a shop has besides.
 ERP = """
 def send_to_erp(order_id: object, state: object) -> None:

@@ -14,7 +14,6 @@ import redis
 from examples import from_ruby
 from examples.ruby_queue import RubyQueue, Unreadable, read_payload
 from lowkiq import Job, Lowkiq
-from lowkiq.errors import ShardsCountMismatch
 from tests.node.driven import burst
 from tests.support import RedisServer, running_redis
 
@@ -158,13 +157,17 @@ def test_a_queue_may_have_another_name_here(move, app, worker, ruby, capsys) -> 
     assert "no queue 'Other' here; known are: OrderSync" in capsys.readouterr().err
 
 
-def test_another_shards_count_is_refused(move, app, make_app, ruby, capsys) -> None:
-    other = make_app().worker(queue_name="OrderSync", shards_count=5)(lambda _: None)
-    other.perform_async([{"id": 1}])
-    with pytest.raises(ShardsCountMismatch):
-        app.workers["OrderSync"].perform_async([{"id": 1}])
+def test_a_queue_of_a_newer_lowkiq_is_refused(move, app, ruby, capsys) -> None:
+    app.redis().hset(f"{app.settings.namespace}:queues", "OrderSync", "4:5")
     assert move("OrderSync") == 1
-    assert "shards_count" in capsys.readouterr().err
+    assert "layout 4" in capsys.readouterr().err
+
+
+def test_a_queue_of_another_number_of_shards_gets_them_there(move, app, make_app, ruby) -> None:
+    make_app().worker(queue_name="OrderSync", shards_count=5)(lambda _: None).perform_async([{"id": "other"}])
+    assert move("OrderSync") == 0
+    assert app.queues()["OrderSync"] == 5
+    assert app.metrics()["OrderSync"].length > 1
 
 
 @pytest.mark.parametrize(

@@ -8,7 +8,6 @@ import pytest
 
 from lowkiq import InvalidJob, Lowkiq
 from tests.node.nodes import Nodes
-from tests.queue.shard_driver import ShardDriver
 from tests.support import wait_until
 
 #: Every byte that is a string by itself, and what has hurt others.
@@ -72,15 +71,11 @@ def test_jobs_of_a_worker_that_is_gone_wait_and_everybody_is_told(nodes: Nodes) 
 
 
 @pytest.mark.parametrize("shards_count", [1, 2, 4, 100])
-def test_a_producer_with_another_shards_count_is_refused_and_changes_nothing(
-    app: Lowkiq, make_app: Any, shards_count: int
-) -> None:
+def test_a_producer_with_another_shards_count_follows_the_queue(app: Lowkiq, make_app: Any, shards_count: int) -> None:
     app.worker(queue_name="q", shards_count=3)(lambda _: None).perform_async([{"id": "a"}])
-    before = ShardDriver(app, shards_count=3).dump()
     other = make_app().worker(queue_name="q", shards_count=shards_count)(lambda _: None)
-    with pytest.raises(Exception, match=f"has shards_count 3, not {shards_count}: set shards_count = 3"):
-        other.perform_async([{"id": "a"}])
-    assert ShardDriver(app, shards_count=3).dump() == before
+    assert other.perform_async([{"id": "a"}, {"id": "b"}]) == (1, 1)
+    assert app.queues() == {"q": 3} and app.metrics()["q"].length == 2
 
 
 @pytest.mark.parametrize(("numbers", "of"), [([0], 5), ([0, 0], 1), ([0, 1, 2, 3, 4, 5, 6], 7), ([0, 0, 1], 9)])

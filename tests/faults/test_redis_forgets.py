@@ -56,16 +56,16 @@ def push_succeeds(nodes: Nodes, id: str) -> bool:
     return False
 
 
-def test_another_shards_count_that_came_in_meanwhile_is_told_of_and_changes_nothing(
+def test_a_newer_layout_that_came_in_meanwhile_is_told_of_and_changes_nothing(
     nodes: Nodes, own_redis_server: RedisServer
 ) -> None:
     node = nodes.start(lease_ttl=1).wait_ready()
     nodes.push({"id": "before", "payload": {}})  # this producer does not ask again
-    nodes.app.redis().hset("ns:queues", "jobs", "7")
+    nodes.app.redis().hset("ns:queues", "jobs", "4:7")
     wait_until(lambda: node.logged("queue_refused"))
     (line,) = node.logged("queue_refused")
-    assert "queue jobs has shards_count 7, not 3" in line["error"]
-    assert nodes.app.redis().hget("ns:queues", "jobs") == b"7"
+    assert "queue jobs has layout 4, this Lowkiq" in line["error"]
+    assert nodes.app.redis().hget("ns:queues", "jobs") == b"4:7"
     nodes.push({"id": "a", "payload": {}})
     wait_until(lambda: nodes.ended("a"))
 

@@ -57,7 +57,7 @@ def change(id: int) -> None:
 def versions() -> dict[int, int]:
     """The version of each order."""
     with engine.connect() as connection:
-        return dict(connection.execute(select(orders)).tuples().all())
+        return {row.id: row.version for row in connection.execute(select(orders))}
 
 
 def seen(id: int) -> list[int]:

@@ -157,6 +157,7 @@ BEGINS = {
     "claim": ("local P, number", "local P, node, epoch"),
     "close_moved": ("local refusal = fence_mover",),
     "end_feed": ("local refusal = check_feeder",),
+    "lay_out": ("local P, id, kept",),
     "feed": ("local P, old, epoch",),
     "adopt": ("local P, what",),
     "drop_moved": ("local P, what",),
