@@ -10,8 +10,10 @@ from typing import Any, Protocol, TypeAlias
 from lowkiq.app import Lowkiq
 from lowkiq.errors import SettingsError, short
 
-#: A lifespan as FastAPI and Starlette take it.
-Lifespan: TypeAlias = Callable[[Any], AbstractAsyncContextManager[Mapping[str, Any] | None]]
+#: A lifespan as FastAPI and Starlette take it, with a state or without.
+Lifespan: TypeAlias = (
+    Callable[[Any], AbstractAsyncContextManager[None]] | Callable[[Any], AbstractAsyncContextManager[Mapping[str, Any]]]
+)
 
 
 class OnThread(Protocol):
@@ -23,7 +25,7 @@ class OnThread(Protocol):
 
 def lifespan(
     app: Lowkiq, *relays: OnThread | AbstractAsyncContextManager[Any], own: Lifespan | None = None
-) -> Lifespan:
+) -> Callable[[Any], AbstractAsyncContextManager[Any]]:
     """
     A lifespan for `FastAPI(lifespan=…)` or `Starlette(lifespan=…)`. At the end it waits for pushes that are on their
     way, and closes the connections to Redis. At the start it does not wait for Redis, so that a site which needs it
@@ -42,7 +44,7 @@ def lifespan(
             raise SettingsError(f"{short(relay)} is no relay: make one with outbox.relay(engine); own= is a lifespan")
 
     @asynccontextmanager
-    async def whole(site: Any) -> AsyncIterator[Mapping[str, Any] | None]:
+    async def whole(site: Any) -> AsyncIterator[Any]:
         async with AsyncExitStack() as stack:
             stack.push_async_callback(app.aclose)
             state = await stack.enter_async_context(own(site)) if own else None

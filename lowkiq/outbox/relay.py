@@ -128,8 +128,8 @@ def settle(turn: Turn, outcome: Outcome) -> int:
         turn.delete([row.id for row in outcome.sent])
     notes: dict[tuple[str, float], list[Row]] = defaultdict(list)
     now = clock.real()
-    for row, error in outcome.refused:
+    for row, error in outcome.rejected:
         notes[error_text(error)[:MAX_ERROR_CHARS].replace("\0", ""), now + retry_in(row)].append(row)
     for (text, retry_at), rows in notes.items():
         turn.refuse([row.id for row in rows], text, retry_at)
-    return len(outcome.sent) + len(outcome.refused)
+    return len(outcome.sent) + len(outcome.rejected)

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import base64
 import binascii
-from collections.abc import Sequence
+import re
+from collections.abc import Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
 import msgspec
@@ -18,6 +19,9 @@ from lowkiq.worker import Worker
 FIRST_SCORE: Final = 4_000_000_000
 #: Fields of a job that are bytes: in the row they are text, or else in a list, in base64.
 _BYTES: Final = tuple(field.name for field in msgspec.structs.fields(EncodedJob) if field.type is bytes)
+
+#: A job's perform_in: none, a Unix time, or after a + seconds.
+_TIME: Final = re.compile(r"(\+?[0-9]{1,15}\.[0-9]{6})?")
 
 
 class NewRow(NamedTuple):
@@ -63,11 +67,22 @@ def job_of(row: Row) -> EncodedJob:
         for name in _BYTES:
             if name in values:
                 values[name] = _bytes_of(values[name])
-        job = msgspec.convert(EncodedJob(**values), EncodedJob)
+        job = _checked(msgspec.convert(values, EncodedJob, builtin_types=(bytes,)), values)
     except (msgspec.MsgspecError, TypeError, ValueError) as error:
         raise UnreadableRow(f"row {row.id} holds no job: {error}: {short(row.job)}") from error
     if job.score == "":
         job.score = float(FIRST_SCORE + row.id)
+    return job
+
+
+def _checked(job: EncodedJob, values: Mapping[str, Any]) -> EncodedJob:
+    """Returns it, unless it has what no push may have. Raises ValueError."""
+    if unknown := values.keys() - job.__struct_fields__:
+        raise ValueError(f"{sorted(unknown)} are no fields of a job that this Lowkiq knows")
+    if isinstance(job.score, str) and job.score:
+        raise ValueError(f"score {short(job.score)} is no number")
+    if not _TIME.fullmatch(job.perform_in):
+        raise ValueError(f"perform_in {short(job.perform_in)} is no time")
     return job
 
 

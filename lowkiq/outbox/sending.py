@@ -38,7 +38,7 @@ class Outcome(NamedTuple):
 
     sent: Sequence[Row]
     #: With the error of each.
-    refused: Sequence[tuple[Row, Exception]]
+    rejected: Sequence[tuple[Row, Exception]]
 
 
 def send(app: Lowkiq, rows: Iterable[Row]) -> Outcome:
@@ -56,7 +56,7 @@ def send(app: Lowkiq, rows: Iterable[Row]) -> Outcome:
     for queue, group in queues.items():
         outcome = _send_queue(app, queue, group)
         sent += outcome.sent
-        refused += outcome.refused
+        refused += outcome.rejected
     for row, error in refused:
         logger.error(
             "outbox_row_refused", row=row.id, queue=row.queue, id=row.job_id, tries=row.tries + 1,
@@ -84,7 +84,7 @@ def _send_queue(app: Lowkiq, queue: str, rows: Sequence[Row]) -> Outcome:
             raise
         of_all = _refused([row for row, _ in jobs], error) if not isinstance(error, PushFailed) else None
         outcome = of_all or _send_by_id(app, queue, jobs)
-        return Outcome(outcome.sent, [*unreadable, *outcome.refused])
+        return Outcome(outcome.sent, [*unreadable, *outcome.rejected])
     return Outcome([row for row, _ in jobs], unreadable)
 
 
@@ -101,7 +101,7 @@ def _send_by_id(app: Lowkiq, queue: str, jobs: Sequence[tuple[Row, EncodedJob]])
         except LowkiqError as error:
             if not _is_final(error):
                 raise
-            refused += _refused([row for row, _ in group], error).refused
+            refused += _refused([row for row, _ in group], error).rejected
         else:
             sent += [row for row, _ in group]
     return Outcome(sent, refused)

@@ -180,7 +180,7 @@ def test_what_a_session_holds_is_flushed_before_a_job_gets_its_place(shop):
     Base.metadata.create_all(shop.engine)
     statements = []
     event.listen(shop.engine, "before_cursor_execute", lambda *arguments: statements.append(arguments[2]))
-    with shop.session() as session, session.begin():
+    with Session(shop.engine, autoflush=False) as session, session.begin():
         session.add(Order(id=17))
         shop.outbox.push(session, shop.sync, [{"id": 17}])
     tables = [words[2] for statement in statements if (words := statement.split())[:2] == ["INSERT", "INTO"]]
