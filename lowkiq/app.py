@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import datetime
 import inspect
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from functools import cached_property, partial
 from typing import Any, Literal, overload
 
@@ -127,6 +127,14 @@ class Lowkiq:
         result = wrap(middlewares, worker, batch, partial(self._apush, worker, batch))()
         pushed: Pushed = await result if inspect.isawaitable(result) else result
         return pushed
+
+    def validated(self, worker: type[Worker[Any]], jobs: Iterable[NewJob]) -> list[EncodedJob]:
+        """The jobs as they would be pushed, without pushing them: for what keeps them meanwhile. Raises InvalidJob."""
+        return self._encode(worker, jobs)
+
+    def push_validated(self, queue: str, jobs: Sequence[EncodedJob]) -> Pushed:
+        """Queues what was validated before, in its order; `queue` is that of a worker. Errors are those of push."""
+        return self._producer(self.workers[queue]).push(jobs)
 
     def metrics(self) -> dict[str, QueueMetrics]:
         """The numbers of every queue, also of those whose worker is not in this application."""
