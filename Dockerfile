@@ -18,6 +18,7 @@ RUN ["/opt/build/bin/python", "-m", "pip", "install", "--no-cache-dir", "--requi
 COPY pyproject.toml README.md LICENSE ./
 COPY lowkiq lowkiq
 COPY supervisor supervisor
+COPY pytest_lowkiq pytest_lowkiq
 # Without isolation, as that would fetch the build's own needs anew, and without hashes.
 RUN ["/opt/build/bin/python", "-m", "pip", "wheel", "--no-deps", "--no-index", "--no-build-isolation", \
     "--wheel-dir=/dist", "."]

@@ -34,7 +34,7 @@ ROOMS = ("testing", "django", "fastapi", "sqlalchemy", "outbox", "telemetry", "c
 
 root_doc = "docs/index"
 include_patterns = ["docs/**", "helm/lowkiq/README.md"]
-exclude_patterns = [".*", "build", "dist", "benchmarks", "examples", "lowkiq", "supervisor", "tests"]
+exclude_patterns = [".*", "build", "dist", "benchmarks", "examples", "lowkiq", "pytest_lowkiq", "supervisor", "tests"]
 extensions = ["myst_parser", "sphinx.ext.autodoc", "sphinx.ext.napoleon"]
 
 # Headings have the anchors that code hosts give them.

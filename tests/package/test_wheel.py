@@ -64,9 +64,9 @@ def test_contains_the_modules_the_scripts_the_pages_the_type_marker_and_the_lice
     assert any(name.endswith(".dist-info/licenses/LICENSE") for name in names)
 
 
-def test_contains_nothing_but_the_two_packages(wheel: Path) -> None:
+def test_contains_nothing_but_the_two_packages_and_the_plugin_of_pytest(wheel: Path) -> None:
     tops = {name.split("/")[0] for name in zipfile.ZipFile(wheel).namelist() if ".dist-info/" not in name}
-    assert tops == {"lowkiq", "lowkiq_supervisor"}
+    assert tops == {"lowkiq", "lowkiq_supervisor", "pytest_lowkiq"}
 
 
 def test_imports_beside_pypis_supervisor(installed: Path, tmp_path: Path) -> None:

@@ -14,13 +14,14 @@ from lowkiq.queue.call import Call
 from lowkiq.queue.keys import layout
 from lowkiq.queue.push import Producer
 from lowkiq.queue.shard import Owned, peek
+from lowkiq.testing.model.shard_model import ShardModel
+from lowkiq.testing.model.shard_rules import Ran
+from lowkiq.testing.model.shard_state import SECOND, Asked, Delay
 from tests.queue.model import messages
 from tests.queue.model.invariants import Witness
 from tests.queue.model.messages import Message
 from tests.queue.model.people import DECIDED, MOST, UNKNOWN, NodeAgent, act, hold, pause, unblock, undo
-from tests.queue.model.shard_model import ShardModel
-from tests.queue.model.shard_rules import Ran
-from tests.queue.model.shard_state import SECOND, Asked, Delay, bell_of, read_state
+from tests.queue.model.read_state import bell_of, read_state
 from tests.queue.model.virtual_clock import BEGINNING, VirtualClock
 from tests.queue.shard_driver import ShardDriver
 

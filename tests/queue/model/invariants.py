@@ -14,10 +14,10 @@ from typing import Any
 from lowkiq.errors import Fenced, NewerLayout, ShardsCountMismatch
 from lowkiq.queue.keys import Layout
 from lowkiq.queue.shard import Outcome, Owned
+from lowkiq.testing.model.shard_rules import suspected
+from lowkiq.testing.model.shard_state import Entry, ShardState, all_asked, lowest_first
 from tests.queue.model.lanes_witness import LanesWitness
 from tests.queue.model.messages import FENCED, Message
-from tests.queue.model.shard_rules import suspected
-from tests.queue.model.shard_state import Entry, ShardState, all_asked, lowest_first
 
 #: An id and one of its payloads.
 Token = tuple[str, bytes]

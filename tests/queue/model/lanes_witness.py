@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections import Counter
 from typing import Any, Final
 
+from lowkiq.testing.model.shard_state import ShardState, TakenJob
 from tests.queue.model.messages import Message
-from tests.queue.model.shard_state import ShardState, TakenJob
 
 #: Jobs that may start before one of a tenant that is due: a few turns of three tenants and the queue itself.
 PASS: Final = 10

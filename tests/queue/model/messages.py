@@ -16,9 +16,9 @@ from lowkiq.queue.claims import Claim
 from lowkiq.queue.push import push_apart_call, push_call
 from lowkiq.queue.shard import Outcome, Shard
 from lowkiq.shared_page import DeadNode, Running
-from tests.queue.model.shard_model import ShardModel
-from tests.queue.model.shard_rules import Ran
-from tests.queue.model.shard_state import SECOND, Asked, Delay, Tags, TakenJob, all_asked
+from lowkiq.testing.model.shard_model import ShardModel
+from lowkiq.testing.model.shard_rules import Ran
+from lowkiq.testing.model.shard_state import SECOND, Asked, Delay, Tags, TakenJob, all_asked
 
 #: Those that only the owner of a shard may send.
 FENCED = frozenset({"renew", "claim", "isolate", "checkpoint", "settle", "finish", "rest", "release", "abandon"})

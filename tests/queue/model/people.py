@@ -9,10 +9,10 @@ from typing import Any
 from lowkiq.errors import Fenced, LowkiqError, NewerLayout
 from lowkiq.queue.claims import Handed, Spoiled, claim_handed
 from lowkiq.queue.shard import Exhausted, Failure, Fate, Outcome, Owned, Settled, Snoozed
+from lowkiq.testing.model.shard_rules import Ran
+from lowkiq.testing.model.shard_state import TakenJob
 from tests.queue.model import messages
 from tests.queue.model.messages import Message
-from tests.queue.model.shard_rules import Ran
-from tests.queue.model.shard_state import TakenJob
 
 TTL = 15_000_000
 

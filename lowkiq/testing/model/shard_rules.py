@@ -9,7 +9,7 @@ from dataclasses import replace
 from lowkiq.errors import Fenced, NewerLayout, ShardsCountMismatch
 from lowkiq.queue.keys import Layout
 from lowkiq.queue.shard import Fate
-from tests.queue.model.shard_state import (
+from lowkiq.testing.model.shard_state import (
     NEVER,
     SECOND,
     Asked,

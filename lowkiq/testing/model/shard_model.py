@@ -8,8 +8,8 @@ from dataclasses import replace
 
 from lowkiq.errors import Paused, StaleClaim, Unsettled
 from lowkiq.queue.shard import Held, Outcome, Owned, Released, Settled
-from tests.queue.model.shard_rules import Claimed, Ran, ShardRules
-from tests.queue.model.shard_state import (
+from lowkiq.testing.model.shard_rules import Claimed, Ran, ShardRules
+from lowkiq.testing.model.shard_state import (
     NEVER,
     SECOND,
     Asked,

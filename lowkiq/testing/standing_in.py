@@ -1,0 +1,84 @@
+"""Standing in: has a fake take the place of Redis in an application, until a test is over."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any, Final, NoReturn
+
+from lowkiq.app import Lowkiq
+from lowkiq.errors import LowkiqError
+from lowkiq.job import EncodedJob, Pushed
+from lowkiq.testing.fake import Fake
+from lowkiq.worker import Worker
+
+_ABSENT: Final = object()
+
+
+@contextmanager
+def standing_in(app: Lowkiq, fake: Fake) -> Iterator[None]:
+    """Has the application push to the fake, after its middlewares and its validation, and reach no Redis."""
+    instead = {"_producers": _Producers(app, fake), "_awaited": _Awaited(), "caller": _NoRedis()}
+    attributes = vars(app)
+    before = {name: attributes.get(name, _ABSENT) for name in instead}
+    attributes.update(instead)
+    try:
+        yield
+    finally:
+        for name, value in before.items():
+            attributes.pop(name) if value is _ABSENT else attributes.update({name: value})
+
+
+class _Producer:
+    """In place of a queue's Producer."""
+
+    def __init__(self, fake: Fake, worker: type[Worker[Any]]) -> None:
+        self._fake, self._worker = fake, worker
+
+    def push(self, jobs: Sequence[EncodedJob]) -> Pushed:
+        return self._fake._push(self._worker, jobs)
+
+    async def apush(self, jobs: Sequence[EncodedJob]) -> Pushed:
+        return await self._fake._apush(self._worker, jobs)
+
+
+class _Producers(dict[str, Any]):
+    """In place of an application's producers, by queue."""
+
+    def __init__(self, app: Lowkiq, fake: Fake) -> None:
+        super().__init__()
+        self._app, self._fake = app, fake
+
+    def get(self, queue: str, default: Any = None) -> Any:  # noqa: ARG002 (as of a dict)
+        return _Producer(self._fake, self._app.workers[queue])
+
+
+class _Awaited:
+    """In place of the awaited pushes of all event loops."""
+
+    def current(self) -> _Awaited:
+        return self
+
+    async def push(
+        self, producer: _Producer, jobs: Sequence[Any], encode: Callable[[Sequence[Any]], list[EncodedJob]]
+    ) -> Pushed:
+        return await producer.apush(encode(jobs))
+
+    async def end(self) -> None:
+        """Nothing is on its way."""
+
+    def close(self) -> None:
+        """There are no connections."""
+
+
+class _NoRedis:
+    """In place of the connections."""
+
+    def close(self) -> None:
+        """There are none."""
+
+    def __getattr__(self, name: str) -> NoReturn:
+        raise LowkiqError(
+            "there is no Redis in lowkiq.testing.fake: look by jobs.pending, jobs.morgue and jobs.pushed; for queries, "
+            "actions and all else take a real one, as the fixture lowkiq_redis gives"
+        )
