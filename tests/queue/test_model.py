@@ -31,6 +31,7 @@ from tests.queue.model.history import (
     WITH_UNDO,
     History,
 )
+from tests.queue.model.shard_state import MOST_CONTEXTS
 from tests.queue.model.virtual_clock import VirtualClock
 from tests.queue.shard_driver import ShardDriver
 
@@ -82,6 +83,7 @@ def clean(shard: ShardDriver, clock: VirtualClock) -> None:
 def clock(app, monkeypatch):
     # A batch of two is one of many, or none would be.
     mutants.replace("payloads.lua", "local BULK = 24", "local BULK = 4", monkeypatch)
+    mutants.replace("tags.lua", "local MOST_CONTEXTS = 64", f"local MOST_CONTEXTS = {MOST_CONTEXTS}", monkeypatch)
     return VirtualClock(app.redis(), f"{app.settings.namespace}:clock", monkeypatch)
 
 

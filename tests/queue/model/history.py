@@ -8,7 +8,7 @@ from random import Random
 from typing import Any
 
 from lowkiq.admin.metrics import read_shards
-from lowkiq.job import EncodedJob
+from lowkiq.job import MARK, EncodedJob
 from lowkiq.queue.bell import parse_ring
 from lowkiq.queue.call import Call
 from lowkiq.queue.keys import layout
@@ -30,7 +30,8 @@ IDS = ("a", "b", "c", "d")
 COMMON = (b"", b"p", b"1:q", b"*", b":")
 #: Scores and due times.
 TIMES = (None, SECOND, 2 * SECOND, 3 * SECOND, BEGINNING, BEGINNING + 30 * SECOND)
-TAGS = ((), (), ("x",), ("y", "x"))
+CONTEXTS = [f"{MARK}00-{number:032x}-{number:016x}-01" for number in range(1, 5)]
+TAGS = ((), (), ("x",), ("y", "x"), ("x", CONTEXTS[0]), *((one,) for one in CONTEXTS))
 #: Mostly an id has a tenant.
 TENANTS = ("g", "g", "h", "i", "")
 DUE_TIMES = (*TIMES, Delay(0), Delay(30 * SECOND))

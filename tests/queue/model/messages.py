@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 from unittest.mock import patch
 
 from lowkiq.errors import LowkiqError, Unsettled
-from lowkiq.job import EncodedJob
+from lowkiq.job import MARK, EncodedJob
 from lowkiq.queue import shard as store
 from lowkiq.queue.call import Call
 from lowkiq.queue.claims import Claim
@@ -281,7 +281,7 @@ def jobs(claim: Claim) -> list[TakenJob]:
             job.retry_count,
             crowds,
             job.checkpoint,
-            job.tags,
+            (*job.tags, *(f"{MARK}{context}" for context in job.contexts)),
         )
         for job, crowds in zip_longest(claim.jobs, claim.crowds)
     ]
