@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import datetime
 import math
-import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Final, NamedTuple, NotRequired, TypedDict
 from zlib import crc32
@@ -105,11 +104,6 @@ JOB_KEYS: Final = COMMON_KEYS | FEWER_KEYS
 #: Tags of a push, and characters of a tag.
 MOST_TAGS: Final = 20
 LONGEST_TAG: Final = 100
-#: What a context begins with among the tags: no tag has it.
-MARK: Final = "\1"
-#: Contexts of an id that are kept (tags.lua).
-MOST_CONTEXTS: Final = 64
-_CONTEXT: Final = re.compile(rb"\x01(00-[0-9a-f]{32}-[0-9a-f]{16}-[0-9a-f]{2})(?=\n|$)")
 #: Bytes of a tenant.
 LONGEST_TENANT: Final = 200
 #: A perform_in before this, which was in 2001, is taken for a delay in seconds.
@@ -287,16 +281,6 @@ def parse_tags(text: bytes) -> tuple[str, ...]:
     """The tags of an id, as they are stored; what no push could have stored is left out."""
     tags = text.decode("utf-8", "replace").split("\n") if text else ()
     return tuple(tag for tag in tags if 1 <= len(tag) <= LONGEST_TAG and tag.isprintable())[:MOST_TAGS]
-
-
-def with_context(tags: str, context: str) -> str:
-    """The tags of a push, and behind them its context."""
-    return f"{tags}\n{MARK}{context}" if tags else f"{MARK}{context}"
-
-
-def parse_contexts(text: bytes) -> tuple[str, ...]:
-    """The contexts of an id, which are stored behind its tags, the latest last; what can be none is left out."""
-    return tuple(found.decode() for found in _CONTEXT.findall(text)[-MOST_CONTEXTS:])
 
 
 def _number(field: str, value: Any, alternative: str = "") -> float:

@@ -9,7 +9,8 @@ from typing import Any, NamedTuple
 import msgspec
 
 from lowkiq.codec import error_text
-from lowkiq.job import KEPT_BYTES, MARK, Job, parse_contexts, parse_tags
+from lowkiq.job import KEPT_BYTES, Job, parse_tags
+from lowkiq.telemetry.texts import MARK, parse_contexts
 
 #: A compact record begins with a 1 and so many of the last bits of when its job is due (payloads.lua).
 COMPACT = 1 << 31

@@ -6,7 +6,7 @@ import math
 from collections.abc import Iterator
 from typing import Any, NamedTuple
 
-from lowkiq.job import MARK
+from lowkiq.telemetry.texts import MARK
 
 Payloads = dict[bytes, float]
 #: When a blocked job is due.

@@ -102,6 +102,7 @@ class Work(_Frame, tag="work"):
     queue: str
     shard: int
     epoch: str
+    node: str
     jobs: list[RawJob]
     error: Told | None = None
     #: What people have set live of what decides on failures.

@@ -145,6 +145,7 @@ class HelperRun:
         self._helper = helper
         self._places = places
         self.epoch = work.epoch
+        self.node = work.node
         self.worker = worker
         self.shard = Shard(helper.settings.namespace, work.queue, work.shard, worker.shards_count)
         self.running = jobs

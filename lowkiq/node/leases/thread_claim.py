@@ -13,6 +13,7 @@ from redis.exceptions import RedisError
 from lowkiq import clock
 from lowkiq.errors import LowkiqError
 from lowkiq.handlers.context import Context, Progress, enter
+from lowkiq.handlers.log_fields import rebind
 from lowkiq.handlers.retries import Failures, loggable
 from lowkiq.handlers.stop import Stop
 from lowkiq.job import Job
@@ -153,6 +154,7 @@ class ThreadClaim(ClaimInHand):
                 self.running = batch = jobs[first:last]
                 self.running_since = before
             place[0] = last
+            rebind(batch)
             if plain is None:
                 failures = perform(batch)
             else:
@@ -163,8 +165,7 @@ class ThreadClaim(ClaimInHand):
                     failures = None if done is None else performer.judge(batch, done)
                 except BaseException as error:  # noqa: BLE001 (whatever user code raises fails its batch)
                     failures = performer.failures(batch, error)
-            after = now()
-            performs += 1
+            after, performs = now(), performs + 1
             if after - before >= floor:
                 slow.append((first, last, before, after))
                 is_late = after - before >= window

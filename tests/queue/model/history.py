@@ -8,12 +8,13 @@ from random import Random
 from typing import Any
 
 from lowkiq.admin.metrics import read_shards
-from lowkiq.job import MARK, EncodedJob
+from lowkiq.job import EncodedJob
 from lowkiq.queue.bell import parse_ring
 from lowkiq.queue.call import Call
 from lowkiq.queue.keys import layout
 from lowkiq.queue.push import Producer
 from lowkiq.queue.shard import Owned, peek
+from lowkiq.telemetry.texts import MARK
 from tests.queue.model import messages
 from tests.queue.model.invariants import Witness
 from tests.queue.model.messages import Message

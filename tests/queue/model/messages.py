@@ -9,13 +9,14 @@ from typing import Any, NamedTuple
 from unittest.mock import patch
 
 from lowkiq.errors import LowkiqError, Unsettled
-from lowkiq.job import MARK, EncodedJob
+from lowkiq.job import EncodedJob
 from lowkiq.queue import shard as store
 from lowkiq.queue.call import Call
 from lowkiq.queue.claims import Claim
 from lowkiq.queue.push import push_apart_call, push_call
 from lowkiq.queue.shard import Outcome, Shard
 from lowkiq.shared_page import DeadNode, Running
+from lowkiq.telemetry.texts import MARK
 from tests.queue.model.shard_model import ShardModel
 from tests.queue.model.shard_rules import Ran
 from tests.queue.model.shard_state import SECOND, Asked, Delay, Tags, TakenJob, all_asked

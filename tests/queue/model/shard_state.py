@@ -7,8 +7,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from lowkiq.job import MARK
 from lowkiq.queue.shard import Shard
+from lowkiq.telemetry.texts import MARK
 from tests.queue.look import Claimed, Dead, Look, Queued
 from tests.queue.shard_driver import ShardDriver
 
