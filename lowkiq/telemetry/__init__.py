@@ -14,7 +14,7 @@ from lowkiq.errors import SettingsError
 if TYPE_CHECKING:
     from lowkiq.telemetry.spans import Telemetry
 
-__all__ = ["make_telemetry"]
+__all__ = ["flush", "make_telemetry"]
 
 
 def make_telemetry(is_wanted: bool) -> Telemetry | None:
@@ -31,3 +31,14 @@ def make_telemetry(is_wanted: bool) -> Telemetry | None:
     except ModuleNotFoundError as error:
         raise SettingsError(f"telemetry=True needs {error.name}: pip install 'lowkiq[otel]'") from error
     return Telemetry()
+
+
+def flush(is_wanted: bool, timeout: float = 2.0) -> None:
+    """
+    Hands what was told over to whoever exports it: a process of Lowkiq's ends without a word, and runs nothing at its end.
+
+    Args:
+        timeout: seconds to wait for that; it goes on in the background.
+    """
+    if telemetry := make_telemetry(is_wanted):
+        telemetry.flush(timeout)

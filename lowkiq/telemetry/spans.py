@@ -26,8 +26,6 @@ logger = structlog.get_logger("lowkiq")
 MOST_TOLD: Final = 10
 #: Characters of each of those ids.
 TOLD_CHARS: Final = 200
-#: Seconds that spans may take to leave a process that ends.
-FLUSH_TIMEOUT: Final = 2.0
 
 
 class Telemetry:
@@ -92,7 +90,7 @@ class Telemetry:
             name, kind=kind, attributes=told, links=links, record_exception=False, set_status_on_exception=False
         )
 
-    def flush(self, timeout: float = FLUSH_TIMEOUT) -> None:
+    def flush(self, timeout: float) -> None:
         """Hands what was told over to whoever exports it, as a process ends without a word. Waits so long for it."""
         flushing = threading.Thread(target=_flush, name="lowkiq-telemetry", daemon=True)
         flushing.start()
