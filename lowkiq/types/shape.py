@@ -126,8 +126,8 @@ def _require_self(label: str, worker: type, name: str) -> None:
     first = parameters[0] if parameters else ""
     if not parameters or (first.startswith("payload") and name == "perform") or parameters == ["id", "payloads"]:
         raise SettingsError(
-            f"{label} takes ({', '.join(parameters)}), and has no self: write def {name}(self, {_GIVEN[name]}), or make "
-            "it a staticmethod"
+            f"{label} takes ({', '.join(parameters)}), and has no self: write def {name}(self, {_GIVEN[name]}), or "
+            "make it a staticmethod"
         )
 
 

@@ -344,9 +344,9 @@ def method(self, payloads_by_id): ...
     [
         ({"perform": lambda payloads_by_id: None}, r"perform takes \(payloads_by_id\), and has no self: write def"),
         ({"perform": lambda: None}, r"perform takes \(\), and has no self: write def perform\(self, payloads_by_id\)"),
-        ({"perform_one": lambda id, payloads: None}, r"has no self: write def perform_one\(self, id, payloads\)"),
+        ({"perform_one": lambda id, payloads: None}, r"has no self: write def perform_one\(self, id, payloads\)"),  # noqa: A006
         ({"preform": lambda self, payloads: None}, "has no perform, but preform: did you mean `perform`"),
-        ({"performone": lambda self, id, payloads: None}, "did you mean `perform_one`"),
+        ({"performone": lambda self, id, payloads: None}, "did you mean `perform_one`"),  # noqa: A006
         ({"perform": lambda self, jobs: None, "__init__": lambda self, url: None}, "__init__ can't be called without"),
     ],
 )
@@ -357,7 +357,7 @@ def test_a_class_that_could_never_run_is_refused_as_it_is_registered(app, member
 
 
 def test_a_method_of_a_class_is_no_function_of_an_id_and_its_payloads(app):
-    with pytest.raises(SettingsError, match="as a method does, and nobody would give it self: put @app.worker above"):
+    with pytest.raises(SettingsError, match="as a method does, and nobody would give it self"):
         app.worker(method)
 
 
