@@ -34,9 +34,8 @@ def meant_module(spec: str) -> str:
     places = [Path.cwd()]
     for number, part in enumerate(parts):
         last = number == len(parts) - 1
-        if last and number and not attribute and (file := _file_of(parts[:-1])):
-            if part in _written_in(file):  # shop.jobs.app
-                return _asked([f"{'.'.join(parts[:-1])}:{part}"])
+        if last and number and not attribute and part in _written_in(_file_of(parts[:-1])):  # shop.jobs.app
+            return _asked([f"{'.'.join(parts[:-1])}:{part}"])
         below = [place / part for place in places if (place / part).is_dir()]
         if (last or not below) and not _is_there(places, part):
             near = difflib.get_close_matches(part, _modules_in(places), n=MOST_TOLD, cutoff=0.6)
@@ -121,8 +120,10 @@ def _apps_below(files: Iterable[Path]) -> Iterator[str]:
             yield f"{path}:{name}"
 
 
-def _written_in(path: Path) -> list[str]:
+def _written_in(path: Path | None) -> list[str]:
     """The names of applications that a file seems to make."""
+    if path is None:
+        return []
     try:
         with path.open(errors="replace") as file:
             return _WRITTEN.findall(file.read(MOST_BYTES))

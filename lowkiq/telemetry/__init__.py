@@ -35,7 +35,7 @@ def make_telemetry(is_wanted: bool) -> Telemetry | None:
 
 def flush(is_wanted: bool, timeout: float = 2.0) -> None:
     """
-    Hands what was told over to whoever exports it: a process of Lowkiq's ends without a word, and runs nothing at its end.
+    Hands what was told over to whoever exports it: a process of Lowkiq's runs nothing as it ends.
 
     Args:
         timeout: seconds to wait for that; it goes on in the background.
