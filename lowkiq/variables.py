@@ -12,58 +12,15 @@ from typing import Final
 
 PREFIX: Final = "LOWKIQ_"
 #: Without the prefix: settings, options of the supervisor, what commands read, and what a supervisor tells its nodes.
-NAMES: Final = frozenset(
-    [
-        "ALERT_FAILING",
-        "ALERT_LAG",
-        "ALERT_LONG",
-        "ALERT_MEMORY",
-        "ALERT_MORGUE",
-        "ALERT_PERSISTENCE",
-        "CLAIM_WINDOW",
-        "CLIENT_POOL_SIZE",
-        "DRAIN_TIMEOUT",
-        "LEASE_TTL",
-        "MAX_CRASHES",
-        "MAX_ID_BYTES",
-        "MAX_PAYLOADS",
-        "MAX_PAYLOAD_BYTES",
-        "NAMESPACE",
-        "POLL_INTERVAL",
-        "POOL_TIMEOUT",
-        "PUSH_TIMEOUT",
-        "REDIS_URL",
-        "TELEMETRY",
-        "THREADS_PER_NODE",
-        "TRACEBACK_FRAMES",
-        "WAIT_REPLICAS",
-        "WAIT_TIMEOUT",
-        "BOOT_TIMEOUT",
-        "HANG_TIMEOUT",
-        "LOG_FILE",
-        "MAX_AGE",
-        "MAX_JOBS",
-        "MAX_RSS",
-        "NODES",
-        "NODE_NUMBER",
-        "NUMBER_OF_NODES",
-        "QUEUES",
-        "SOAK",
-        "STATE_DIR",
-        "THREADS",
-        "WEB_HOSTS",
-        "WEB_MADE_TOKEN",
-        "WEB_PASSWORD",
-        "WEB_TOKEN",
-        "WEB_USER",
-        "APP",
-        "OPTIONS",
-        "LAST_EXIT",
-        "RESTARTS",
-        "SLOT",
-        "SUPERVISOR_PID",
-    ]
-)
+NAMES: Final = frozenset({
+    "ALERT_FAILING", "ALERT_LAG", "ALERT_LONG", "ALERT_MEMORY", "ALERT_MORGUE", "ALERT_PERSISTENCE", "CLAIM_WINDOW",
+    "CLIENT_POOL_SIZE", "DRAIN_TIMEOUT", "LEASE_TTL", "MAX_CRASHES", "MAX_ID_BYTES", "MAX_PAYLOADS",
+    "MAX_PAYLOAD_BYTES", "NAMESPACE", "POLL_INTERVAL", "POOL_TIMEOUT", "PUSH_TIMEOUT", "REDIS_URL", "TELEMETRY",
+    "THREADS_PER_NODE", "TRACEBACK_FRAMES", "WAIT_REPLICAS", "WAIT_TIMEOUT", "BOOT_TIMEOUT", "HANG_TIMEOUT",
+    "LOG_FILE", "MAX_AGE", "MAX_JOBS", "MAX_RSS", "NODES", "NODE_NUMBER", "NUMBER_OF_NODES", "QUEUES", "SOAK",
+    "STATE_DIR", "THREADS", "WEB_HOSTS", "WEB_MADE_TOKEN", "WEB_PASSWORD", "WEB_TOKEN", "WEB_USER", "APP", "OPTIONS",
+    "LAST_EXIT", "RESTARTS", "SLOT", "SUPERVISOR_PID",
+})  # fmt: skip
 #: How alike two names are, of 1, of which one is taken for the other misspelt.
 ALIKE: Final = 0.8
 

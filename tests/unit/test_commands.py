@@ -1,4 +1,4 @@
-"""What both commands have in common: help, version, as modules, completion, and what they say of what is nearly right."""
+"""What both commands have in common: help, version, modules, completion, and words on what is nearly right."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def test_completion_is_shown_and_completes(command, shell):
     off = {"_TYPER_COMPLETE_TEST_DISABLE_SHELL_DETECTION": "1"}
     shown = command("--show-completion", shell, **off)
     assert shown.returncode == 0, shown.stderr
-    name = "lowkiq-supervisor" if "lowkiq_supervisor" in shown.stdout else "lowkiq"
+    name = "lowkiq-supervisor" if "lowkiq-supervisor" in shown.stdout else "lowkiq"
     variable = f"_{name.upper().replace('-', '_')}_COMPLETE"
     assert variable in shown.stdout
     words = {"COMP_WORDS": f"{name} s", "COMP_CWORD": "1", "_TYPER_COMPLETE_ARGS": f"{name} s"}
