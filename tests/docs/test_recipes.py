@@ -103,7 +103,7 @@ def test_sentry_hears_of_errors_with_their_queue_and_ids():
         events: ClassVar[list[Any]] = []
 
         def capture_envelope(self, envelope: Any) -> None:
-            self.events += [item.payload.json for item in envelope.items if item.headers["type"] == "event"]
+            InMemory.events += [item.payload.json for item in envelope.items if item.headers["type"] == "event"]
 
     recipe = run_block("Errors to Sentry")
     sentry_sdk.init(dsn="https://key@sentry.invalid/1", transport=InMemory, default_integrations=False)
