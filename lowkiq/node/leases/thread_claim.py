@@ -13,6 +13,7 @@ from redis.exceptions import RedisError
 from lowkiq import clock
 from lowkiq.errors import LowkiqError
 from lowkiq.handlers.context import Context, Progress, enter
+from lowkiq.handlers.log_fields import IDS, ids_of
 from lowkiq.handlers.retries import Failures, loggable
 from lowkiq.handlers.stop import Stop
 from lowkiq.job import Job
@@ -131,7 +132,7 @@ class ThreadClaim(ClaimInHand):
         performer, window = lease.performer, lease.runtime.settings.claim_window
         plain, perform, jobs, size = performer.plain, performer.perform, self._jobs, self._batch_size
         self._begin(seat)
-        place, performs, failures = seat.place, 0, None
+        place, performs, failures, log_ids, tried = seat.place, 0, None, IDS.set, -2
         begun, latest, floor = self._started, min(since + 2 * window, self.startable_until), min(window, SLOW)
         slow: list[tuple[int, int, float, float]] = []
         started = before = self.performing_since = now()
@@ -153,6 +154,8 @@ class ThreadClaim(ClaimInHand):
                 self.running = batch = jobs[first:last]
                 self.running_since = before
             place[0] = last
+            log_ids([batch[0].id] if size == 1 and batch[0].retry_count == tried else ids_of(batch))
+            tried = batch[0].retry_count
             if plain is None:
                 failures = perform(batch)
             else:
@@ -163,14 +166,11 @@ class ThreadClaim(ClaimInHand):
                     failures = None if done is None else performer.judge(batch, done)
                 except BaseException as error:  # noqa: BLE001 (whatever user code raises fails its batch)
                     failures = performer.failures(batch, error)
-            after = now()
-            performs += 1
+            after, performs = now(), performs + 1
             if after - before >= floor:
                 slow.append((first, last, before, after))
                 is_late = after - before >= window
-            if after >= latest:
-                is_late = True
-            before = after
+            is_late, before = is_late or after >= latest, after
         seat.end()
         enter(None)
         if performs:
