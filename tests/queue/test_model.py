@@ -17,8 +17,8 @@ import pytest
 from hypothesis import HealthCheck, Phase, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, rule, run_state_machine_as_test
-from lowkiq.testing.model.shard_state import MOST_CONTEXTS
 
+from lowkiq.testing.model.shard_state import MOST_CONTEXTS
 from tests import mutants
 from tests.queue.model.history import (
     EVERYTHING,
