@@ -117,7 +117,7 @@ class Lowkiq:
                 f"client middleware {short(awaited)} is async, so it can only be around pushes that are awaited: "
                 "await aperform_async instead, or make it a plain function"
             )
-        batch = _listed(jobs)
+        batch = listed(jobs)
         result: Pushed = wrap(middlewares, worker, batch, partial(self._push, worker, batch))()
         return result
 
@@ -126,7 +126,7 @@ class Lowkiq:
         middlewares = self.settings.client_middlewares
         if not middlewares and isinstance(jobs, list) and self._telemetry is None:
             return await self._awaited.current().push(self._producer(worker), jobs, partial(self._encode, worker))
-        batch = _listed(jobs)
+        batch = listed(jobs)
         result = wrap(middlewares, worker, batch, partial(self._apush, worker, batch))()
         pushed: Pushed = await result if inspect.isawaitable(result) else result
         return pushed
@@ -310,7 +310,7 @@ class Lowkiq:
         return known
 
 
-def _listed(jobs: Any) -> Any:
+def listed(jobs: Any) -> Any:
     """A list of what a generator yields; what is not a list of jobs is left for encode_jobs to refuse."""
     is_list = isinstance(jobs, Iterable) and not isinstance(jobs, Mapping | str | bytes)
     return list(jobs) if is_list else jobs

@@ -7,7 +7,7 @@ from collections.abc import Awaitable, Callable, Iterable, Sequence
 from functools import partial
 from typing import Any
 
-from lowkiq.app import Lowkiq
+from lowkiq.app import Lowkiq, listed
 from lowkiq.errors import SettingsError, short
 from lowkiq.hooks import is_async, wrap
 from lowkiq.job import NewJob, Pushed
@@ -38,7 +38,7 @@ def put(
             f"client middleware {short(awaited)} is async, so it can only be around pushes that are awaited: "
             "await apush instead, or make it a plain function"
         )
-    batch = _listed(jobs)
+    batch = listed(jobs)
 
     def call() -> Pushed:
         if rows := rows_of(worker, app.validated(worker, batch)):
@@ -56,7 +56,7 @@ async def aput(
 ) -> None:
     """The same, awaited. Client middlewares get an awaitable from `call()`."""
     _check(app, worker)
-    batch = _listed(jobs)
+    batch = listed(jobs)
 
     async def call() -> Pushed:
         if rows := rows_of(worker, app.validated(worker, batch)):
@@ -75,8 +75,3 @@ def _check(app: Lowkiq, worker: type[Worker[Any]]) -> None:
             f"{short(worker)} is no worker of the application that this outbox is for, so its relay could not push to "
             "it: put @app.worker above it"
         )
-
-
-def _listed(jobs: Any) -> Any:
-    """A list of what a generator yields; what is not a list of jobs is left for the validation to refuse."""
-    return list(jobs) if inspect.isgenerator(jobs) else jobs

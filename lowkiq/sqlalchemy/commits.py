@@ -11,6 +11,7 @@ from sqlalchemy.ext.asyncio import AsyncSession, async_scoped_session
 from sqlalchemy.orm import Session, SessionTransaction, scoped_session
 from sqlalchemy.util import await_only
 
+from lowkiq.app import listed
 from lowkiq.errors import LowkiqError, SettingsError, short
 from lowkiq.job import NewJob
 from lowkiq.worker import Worker
@@ -34,7 +35,7 @@ def push_on_commit(
         PushFailed: of `session.commit()`, when the transaction has committed already.
     """
     app: Any = worker.registered_app()
-    batch: Any = list(jobs) if not isinstance(jobs, list | dict | str | bytes) and isinstance(jobs, Iterable) else jobs
+    batch = listed(jobs)
     app.validated(worker, batch)
     if is_awaited(session):
         # SQLAlchemy calls back within its greenlet, where what is to be awaited has to be handed to it.

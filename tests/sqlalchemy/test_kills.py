@@ -64,7 +64,7 @@ def steps(start, what):
         assert code in {0, -signal.SIGKILL}
         yield number
         if code == 0:
-            assert number > 10, "the points to die at are gone"
+            assert number > 8, "the points to die at are gone"
             return
 
 
