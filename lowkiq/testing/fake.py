@@ -39,7 +39,7 @@ class Fake:
         return self._clock.now / SECOND
 
     def pushed(self, worker: Target) -> list[Push]:
-        """All payloads that were pushed to a worker, the first first, whatever has become of them."""
+        """Payloads that were pushed to a worker, the first first, whatever has become of them."""
         return [push for _, push in self._queue_of(worker).pushed()]
 
     def pending(self, worker: Target) -> list[Job]:

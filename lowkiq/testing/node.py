@@ -50,7 +50,7 @@ class FakePerformer(Performer):
         self._retries = self._witness
 
     def take_raised(self) -> Mapping[str, BaseException | str]:
-        """What the last batch has raised, by ids."""
+        """Gives, by ids, what the last batch has raised."""
         raised, self._witness.raised = self._witness.raised, {}
         return raised
 
@@ -60,7 +60,7 @@ class FakePerformer(Performer):
             raise self._stopping.pop(0)
 
     async def perform_awaited(self, batch: list[Job]) -> Failures | None:
-        """As `perform`, on the loop that runs here."""
+        """Performs a batch as `perform` does, on the loop that runs here."""
         if not self.is_async:
             return self.perform(batch)
         try:
@@ -109,7 +109,7 @@ class Batch(NamedTuple):
         return timeout is not None and clock.monotonic() >= self.since + timeout
 
     def report(self, progress: Progress) -> None:
-        """Nobody looks."""
+        """Does nothing: nobody looks."""
 
     def keep(self, id: str, checkpoint: bytes) -> Awaitable[None]:
         checkpoints.check(checkpoint, self.performer.settings)

@@ -39,7 +39,7 @@ class Push(NamedTuple):
 
 
 class Taken(NamedTuple):
-    """What a claim has brought."""
+    """A claim, and its place."""
 
     #: Of the shard.
     at: int
@@ -95,7 +95,7 @@ class FakeQueue:
     # ── what a node does ────────────────────────────────────────────────────────────────────────────────────────────
 
     def next_due(self) -> tuple[int, int] | None:
-        """When the job that is due first is due, and its shard; None: nothing is queued that is ever due."""
+        """Time of the job that is due first, and its shard; None: nothing is queued that is ever due."""
         with self._lock:
             found = [
                 (entry.due, index)
@@ -143,11 +143,11 @@ class FakeQueue:
     # ── what people see ─────────────────────────────────────────────────────────────────────────────────────────────
 
     def pushed(self) -> list[tuple[EncodedJob, Push]]:
-        """All that was pushed, the first first, as it was sent and as perform is given it."""
+        """Pushes, the first first, each as it was sent and as perform is given it."""
         return [(job, _push(job, at, self._load(job.payload))) for job, at in self._pushed]
 
     def pending(self) -> list[Job]:
-        """What is queued, in order of time."""
+        """Queued jobs, in order of time."""
         with self._lock:
             found = [
                 self._queued(model, id, entry) for model in self._models for id, entry in model.state.queued.items()
@@ -155,7 +155,7 @@ class FakeQueue:
         return sorted(found, key=lambda job: (job.perform_in, job.scores[0]))
 
     def morgue(self) -> list[Job]:
-        """What was buried, the first first."""
+        """Buried jobs, the first first."""
         with self._lock:
             found = [
                 self._job(id, grave.payloads, self._buried_at.get(id, 0), -1, grave.error, grave.tags)
@@ -217,7 +217,7 @@ def _microseconds(seconds: float | str) -> int:
 
 
 def _reply(jobs: Sequence[tuple[Any, ...]], model: ShardModel) -> list[Any]:
-    """What Redis would have replied to a claim, so that a node's own code reads it."""
+    """Reply that Redis would have given to a claim, so that a node's own code reads it."""
     found: list[Any] = []
     checkpoints: list[bytes] = []
     tagged: list[bytes] = []

@@ -16,7 +16,7 @@ from lowkiq.types.codec import Codec
 
 @dataclass
 class _Line:
-    """What is known of one key. Microseconds."""
+    """Starts of one key, and jobs that wait for theirs. Microseconds."""
 
     starts: deque[int] = field(default_factory=deque)
     #: Jobs that were told when to come, and the last of these times.
@@ -25,7 +25,7 @@ class _Line:
     rests: int = 0
 
     def free_at(self, rate: Rate) -> int:
-        """When the next one may start, as to those that have."""
+        """Time at which the next one may start, as to those that have."""
         if len(self.starts) < rate.limit:
             return self.rests
         return max(self.rests, self.starts[-rate.limit] + round(rate.window * SECOND))
@@ -47,7 +47,7 @@ class _Line:
 
 
 class FakeGate:
-    """Of one queue."""
+    """Gate of one queue."""
 
     def __init__(self, codec: Codec) -> None:
         self._codec = codec

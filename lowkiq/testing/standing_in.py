@@ -30,7 +30,7 @@ def standing_in(app: Lowkiq, fake: Fake) -> Iterator[None]:
 
 
 class _Producer:
-    """In place of a queue's Producer."""
+    """Stands in for a queue's Producer."""
 
     def __init__(self, fake: Fake, worker: type[Worker[Any]]) -> None:
         self._fake, self._worker = fake, worker
@@ -43,7 +43,7 @@ class _Producer:
 
 
 class _Producers(dict[str, Any]):
-    """In place of an application's producers, by queue."""
+    """Stands in for an application's producers, by queue."""
 
     def __init__(self, app: Lowkiq, fake: Fake) -> None:
         super().__init__()
@@ -54,7 +54,7 @@ class _Producers(dict[str, Any]):
 
 
 class _Awaited:
-    """In place of the awaited pushes of all event loops."""
+    """Stands in for the awaited pushes of all event loops."""
 
     def current(self) -> _Awaited:
         return self
@@ -65,17 +65,17 @@ class _Awaited:
         return await producer.apush(encode(jobs))
 
     async def end(self) -> None:
-        """Nothing is on its way."""
+        """Has nothing to wait for."""
 
     def close(self) -> None:
-        """There are no connections."""
+        """Has no connections to close."""
 
 
 class _NoRedis:
-    """In place of the connections."""
+    """Stands in for the connections."""
 
     def close(self) -> None:
-        """There are none."""
+        """Has none to close."""
 
     def __getattr__(self, name: str) -> NoReturn:
         raise LowkiqError(

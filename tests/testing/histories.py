@@ -23,6 +23,7 @@ from lowkiq import (
     Worker,
     testing,
 )
+from lowkiq.node.leases.lease import Lease
 from lowkiq.node.threads import leases_of
 from lowkiq.queue.shard import peek
 from lowkiq.testing.fake import Fake
@@ -32,6 +33,8 @@ from tests.queue.model.read_state import read_state
 from tests.queue.model.virtual_clock import VirtualClock
 from tests.queue.shard_driver import ShardDriver
 
+#: Seconds until a blocked job is due, and more.
+NEVER: Final = 1e9
 #: Where time begins, in microseconds.
 BEGINNING: Final = 1_500_000_000 * SECOND
 IDS: Final = ("a", "b", "c", "d", "e")
@@ -45,7 +48,7 @@ SPOILED: Final = "spoiled"
 
 
 def load(payload: bytes) -> Any:
-    """As a user's own, for one payload that it can't load."""
+    """Loads as a user's own might, and refuses one payload."""
     if payload == b"spoiled":
         raise ValueError("no such thing")
     return payload.decode()
@@ -89,7 +92,7 @@ class Stage:
         if "retry" in self.options and not isinstance(self.options["retry"], dict):
             del members["retry_in"]
         kind = type("Jobs", (Worker,), members | kinds[self.kind])
-        worker = app.worker(queue_name="q", shards_count=1, **self.options)(kind)
+        worker = app.worker(queue_name="q", **self.options)(kind)
         return worker
 
     def fate_of(self, worker: type[Worker[Any]], id: str) -> BaseException | None:
@@ -114,9 +117,8 @@ class FakeSide:
         self._jobs.drain(until=f"+{seconds}s")
 
     @property
-    def state(self) -> ShardState:
-        (model,) = self._jobs._queue_of(self.worker)._models
-        return model.state
+    def states(self) -> list[ShardState]:
+        return [model.state for model in self._jobs._queue_of(self.worker)._models]
 
 
 class RealSide:
@@ -124,30 +126,43 @@ class RealSide:
 
     def __init__(self, app: Lowkiq, stage: Stage, clock: VirtualClock) -> None:
         self.worker, self.app, self._clock = stage.register(app), app, clock
-        (self._lease,) = leases_of(runtime_of(app), self.worker)
-        acquire(self._lease, until=math.inf)
-        self._thread = thread_of(self._lease.runtime, self._lease)
+        runtime = runtime_of(app)
+        self._leases = [acquire(lease, until=math.inf) for lease in leases_of(runtime, self.worker)]
+        self._thread = thread_of(runtime, *self._leases)
+        # It settles before it claims again, be it of the same shard.
+        self._thread.pool.keep = lambda *_: None  # type: ignore[method-assign]
 
     def push(self, jobs: list[Any]) -> Pushed:
         return push_each(self.worker, jobs, lambda: self._clock.step(1))
 
     def drain(self, seconds: int) -> None:
         until = self._clock.now + seconds * SECOND
-        while (due := self._due()) is not None and due <= max(until, self._clock.now):
+        while (found := self._next()) and found[0] <= max(until, self._clock.now):
+            due, index = found
             self._clock.set(max(due, self._clock.now))
-            self._thread.pool.wake(self._lease, 0.0)
-            self._thread._step()
+            self._step(self._leases[index])
             while self._thread.in_hand:
-                self._thread._step()
+                self._step()
         self._clock.set(max(until, self._clock.now))
 
-    def _due(self) -> int | None:
-        (due_in,) = self.app.caller.run(peek([self._lease.shard]))
-        return None if due_in is None or due_in > 1e9 else self._clock.now + round(due_in * SECOND)
+    def _step(self, *due: Lease) -> None:
+        """Has the thread look at these shards, and at no other that it knows to be due."""
+        for lease in self._leases:
+            self._thread.pool.learn(lease, None, math.inf)
+        for lease in due:
+            self._thread.pool.wake(lease, 0.0)
+        self._thread._step()
+
+    def _next(self) -> tuple[int, int] | None:
+        """Time of the job that is due first, and the number of its shard."""
+        dues = self.app.caller.run(peek([lease.shard for lease in self._leases]))
+        found = [(due_in, index) for index, due_in in enumerate(dues) if due_in is not None and due_in < NEVER]
+        return min([(self._clock.now + round(due_in * SECOND), index) for due_in, index in found], default=None)
 
     @property
-    def state(self) -> ShardState:
-        return read_state(ShardDriver(self.app))
+    def states(self) -> list[ShardState]:
+        count = len(self._leases)
+        return [read_state(ShardDriver(self.app, "q", index, count)) for index in range(count)]
 
 
 def push_each(worker: type[Worker[Any]], jobs: list[Any], tick: Callable[[], object]) -> Pushed:
@@ -176,7 +191,8 @@ def options_of(random: Random) -> dict[str, Any]:
         "keep": random.choice(["last", "first"]),
         "max_payloads": 2,
     }
-    return {name: value for name, value in options.items() if random.random() < 0.35}
+    shards_count = random.choice([1, 3])
+    return {name: value for name, value in options.items() if random.random() < 0.35} | {"shards_count": shards_count}
 
 
 def job_of(random: Random, number: int) -> dict[str, Any]:
@@ -216,13 +232,14 @@ def check_history(seed: int, real_app: Lowkiq, clock: VirtualClock, fake_app: Lo
             fake.drain(seconds)
             real.drain(seconds)
             assert fake_stage.ran == real_stage.ran, f"history {seed}: what ran, in which order, with which payloads"
-            compare(seed, fake.state, real.state)
+            for ours, theirs in zip(fake.states, real.states, strict=True):
+                compare(seed, ours, theirs)
         assert fake_stage.gone == real_stage.gone, f"history {seed}: what retries_exhausted was told"
         assert round(jobs.now * SECOND) == clock.now, f"history {seed}: the time"
 
 
 def compare(seed: int, fake: ShardState, real: ShardState) -> None:
-    """What is kept of jobs; of the node that owns them each side has its own."""
+    """Holds what both keep of jobs against each other; of the node that owns them each has its own."""
     for name in ("queued", "claims", "morgue", "errors", "counters", "checkpoints", "rules", "spaced", "debounced"):
         ours, theirs = getattr(fake, name), getattr(real, name)
         assert ours == theirs, f"history {seed}: {name}: {ours} != {theirs}"

@@ -1,4 +1,4 @@
-"""What lowkiq.testing does is what a real node does on a real Redis: random histories of both."""
+"""Random histories of lowkiq.testing beside a real node on a real Redis: both do the same."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from tests.queue.model.virtual_clock import VirtualClock
 from tests.testing.histories import check_history, load
 
 #: Histories in every run of the tests; and in the long one.
-SOME, ALL = 60, 500
+SOME, ALL = 100, 500
 
 
 @pytest.fixture

@@ -1,1 +1,1 @@
-"""What Redis holds of a shard and what each script changes, in plain Python: the project's histories run on it, too."""
+"""Model of a shard in plain Python: what Redis holds, and what each script changes. Our own histories run on it, too."""
