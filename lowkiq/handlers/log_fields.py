@@ -2,8 +2,8 @@
 Fields of the log while a batch runs: queue, shard, node, ids and attempt, as context variables of structlog's.
 
 A thread binds the first three for all that it has claimed of a shard, the others for each batch. To set a variable
-takes as long as a blank job does, so one that follows a blank job has its id put into the list that is bound: nobody
-can have looked at that.
+takes as long as a blank job does, so one that follows a blank job has its id put into the list that is bound: no line
+has that in it.
 """
 
 from __future__ import annotations
@@ -18,8 +18,9 @@ from lowkiq.job import Job
 
 #: Ids that are bound of a batch: the first ones.
 MOST_IDS: Final = 10
-#: Seconds within which a batch can't have logged, nor kept what is bound: either takes longer.
-BLANK: Final = 1e-6
+#: Seconds of a turn of the claim's loop within which its batch can't have written a line, which takes several times as
+#: long. A turn without one takes half of it, also where it has bound a list anew.
+BLANK: Final = 2e-6
 #: Variables, each with what it had before.
 Bound = Sequence[tuple[ContextVar[Any], Token[Any]]]
 
