@@ -1,8 +1,9 @@
 """
 Fields of the log while a batch runs: queue, shard, node, ids and attempt, as context variables of structlog's.
 
-A thread binds the first three, and mostly the attempt, for all that it has claimed of a shard. For a blank job it then
-sets one variable, in a line of the claim's own loop: that is all that it costs.
+A thread binds the first three for all that it has claimed of a shard, the others for each batch. To set a variable
+takes as long as a blank job does, so one that follows a blank job has its id put into the list that is bound: no line
+has that in it.
 """
 
 from __future__ import annotations
@@ -17,6 +18,9 @@ from lowkiq.job import Job
 
 #: Ids that are bound of a batch: the first ones.
 MOST_IDS: Final = 10
+#: Seconds of a turn of the claim's loop within which its batch can't have written a line, which takes several times as
+#: long. A turn without one takes half of it, also where it has bound a list anew.
+BLANK: Final = 2e-6
 #: Variables, each with what it had before.
 Bound = Sequence[tuple[ContextVar[Any], Token[Any]]]
 
@@ -28,22 +32,24 @@ def _variables(*names: str) -> list[ContextVar[Any]]:
     return [tokens[name].var for name in names]
 
 
-_QUEUE, _SHARD, _NODE, IDS, ATTEMPT = _variables("queue", "shard", "node", "ids", "attempt")
+_QUEUE, _SHARD, _NODE, _IDS, _ATTEMPT = _variables("queue", "shard", "node", "ids", "attempt")
 
 
 def bind(queue: str, shard: int, node: str, batch: Sequence[Job]) -> Bound:
     """Binds them all in this thread, or task."""
     attempt = max((job.retry_count for job in batch), default=-1) + 2
     values = (queue, shard, node, [job.id for job in batch[:MOST_IDS]], attempt)
-    return [(var, var.set(value)) for var, value in zip((_QUEUE, _SHARD, _NODE, IDS, ATTEMPT), values, strict=True)]
+    return [(var, var.set(value)) for var, value in zip((_QUEUE, _SHARD, _NODE, _IDS, _ATTEMPT), values, strict=True)]
 
 
-def ids_of(batch: Sequence[Job]) -> list[str]:
-    """The ids of the next batch of a claim, to be bound. Binds its attempt, which may be another."""
+def follow(batch: Sequence[Job]) -> list[str]:
+    """Binds what is another in the next batch of a claim. Returns the list of its ids."""
     attempt = max(job.retry_count for job in batch) + 2
-    if ATTEMPT.get() != attempt:
-        ATTEMPT.set(attempt)
-    return [job.id for job in batch[:MOST_IDS]]
+    if _ATTEMPT.get() != attempt:
+        _ATTEMPT.set(attempt)
+    ids = [job.id for job in batch[:MOST_IDS]]
+    _IDS.set(ids)
+    return ids
 
 
 def unbind(bound: Bound) -> None:

@@ -39,7 +39,7 @@ def begin() -> None:
     metrics.set_meter_provider(MeterProvider([InMemoryMetricReader()]))
 
 
-app = Lowkiq(telemetry=True, on_server_init=begin, traceback_frames=0)
+app = Lowkiq(on_server_init=begin, traceback_frames=0)  # and telemetry, if LOWKIQ_TELEMETRY says so
 logger = structlog.get_logger("job")
 
 
@@ -68,6 +68,12 @@ async def on_loop(payloads_by_id: dict[str, list[Any]]) -> None:
 @app.worker(queue_name="process", shards_count=1, batch_size=10, max_retry_count=0, isolation="process")
 def in_process(payloads_by_id: dict[str, list[Any]]) -> None:
     act(payloads_by_id)
+
+
+@app.worker(queue_name="single", shards_count=1)
+def blank(id: str, payloads: list[Any]) -> None:
+    if payloads != ["blank"]:
+        logger.info("performs")
 
 
 if __name__ == "__main__":

@@ -247,11 +247,13 @@ def test_an_error_is_of_the_span_and_of_its_metrics(make_app, told, error):
 # ── real nodes ──────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def run_node(app: Lowkiq, queue: str, told: Path) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
+def run_node(
+    app: Lowkiq, queue: str, told: Path, *, is_told: bool = True
+) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
     """A node that runs what is due. Returns its spans, and what its jobs have logged."""
     environment = os.environ | {
         "REDIS_URL": app.settings.redis_url, "LOWKIQ_NAMESPACE": app.settings.namespace, "PYTHONPATH": SOURCES,
-        "TOLD": str(told), "LOWKIQ_POLL_INTERVAL": "0.05",
+        "TOLD": str(told), "LOWKIQ_POLL_INTERVAL": "0.05", "LOWKIQ_TELEMETRY": str(is_told).lower(),
     }  # fmt: skip
     done = subprocess.run(
         [sys.executable, str(ROOT / "tests/telemetry/script.py"), queue], env=environment, capture_output=True,
@@ -259,7 +261,7 @@ def run_node(app: Lowkiq, queue: str, told: Path) -> tuple[list[dict[str, Any]],
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
     lines = [json.loads(line) for line in done.stderr.splitlines() if line.startswith("{")]
-    spans = [json.loads(line) for line in told.read_text().splitlines()]
+    spans = [json.loads(line) for line in told.read_text().splitlines()] if is_told else []
     return spans, [line for line in lines if line["event"] == "performs"]
 
 
@@ -285,6 +287,18 @@ def test_a_batch_is_linked_to_its_pushes_and_its_log_lines_say_whose_they_are(
     (line,) = logged
     fields = {name: line.get(name) for name in ("queue", "shard", "ids", "attempt", "node")}
     assert fields == {"queue": queue, "shard": 0, "ids": ["17"], "attempt": 1, "node": "node-1"}
+
+
+def test_each_job_of_a_claim_logs_its_own_id_and_attempt(make_app, tmp_path):
+    app = make_app()
+
+    @app.worker(queue_name="single", shards_count=1)
+    def work(id: str, payloads: list[Any]) -> None: ...
+
+    work.perform_async([{"id": str(n), "payload": "log" if n % 3 == 0 else "blank"} for n in range(50)])
+    _, logged = run_node(app, "single", tmp_path / "told", is_told=False)
+    assert [line["ids"] for line in logged] == [[str(n)] for n in range(0, 50, 3)]
+    assert {(line["queue"], line["attempt"]) for line in logged} == {("single", 1)}
 
 
 @pytest.mark.parametrize("queue", ["thread", "async", "process"])
