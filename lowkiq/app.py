@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import datetime
 import inspect
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from functools import cached_property, partial
 from typing import Any, Literal, overload
 
@@ -34,6 +34,8 @@ from lowkiq.queue.shard import Shard, shards_of
 from lowkiq.rate import Rate
 from lowkiq.redis_url import parse
 from lowkiq.registration import Registration, W, prepare
+from lowkiq.telemetry import make_telemetry
+from lowkiq.telemetry.texts import with_context
 from lowkiq.transport.cluster import ClusterClient
 from lowkiq.transport.connect import client_for_producers
 from lowkiq.transport.server import Replicas
@@ -58,6 +60,7 @@ class Lowkiq:
         self.workers: dict[str, type[Worker[Any]]] = {}
         self._producers: dict[str, Producer] = {}
         self._awaited = LoopsOfPushes(self._awaited_pushes)
+        self._telemetry = make_telemetry(self.settings.telemetry)
 
     @overload
     def worker(self, target: W, /) -> W: ...
@@ -114,19 +117,27 @@ class Lowkiq:
                 f"client middleware {short(awaited)} is async, so it can only be around pushes that are awaited: "
                 "await aperform_async instead, or make it a plain function"
             )
-        batch = _listed(jobs)
+        batch = listed(jobs)
         result: Pushed = wrap(middlewares, worker, batch, partial(self._push, worker, batch))()
         return result
 
     async def apush(self, worker: type[Worker[Any]], jobs: Iterable[NewJob]) -> Pushed:
         """The same, awaited: see `Worker.aperform_async`. Client middlewares get an awaitable from `call()`."""
         middlewares = self.settings.client_middlewares
-        if not middlewares and isinstance(jobs, list):
+        if not middlewares and isinstance(jobs, list) and self._telemetry is None:
             return await self._awaited.current().push(self._producer(worker), jobs, partial(self._encode, worker))
-        batch = _listed(jobs)
+        batch = listed(jobs)
         result = wrap(middlewares, worker, batch, partial(self._apush, worker, batch))()
         pushed: Pushed = await result if inspect.isawaitable(result) else result
         return pushed
+
+    def validated(self, worker: type[Worker[Any]], jobs: Iterable[NewJob]) -> list[EncodedJob]:
+        """The jobs as they would be pushed, without pushing them: for what keeps them meanwhile. Raises InvalidJob."""
+        return self._encode(worker, jobs)
+
+    def push_validated(self, queue: str, jobs: Sequence[EncodedJob]) -> Pushed:
+        """Queues what was validated before, in its order; `queue` is that of a worker. Errors are those of push."""
+        return self._producer(self.workers[queue]).push(jobs)
 
     def metrics(self) -> dict[str, QueueMetrics]:
         """The numbers of every queue, also of those whose worker is not in this application."""
@@ -231,16 +242,25 @@ class Lowkiq:
         return Caller(client_for_producers(self.settings))
 
     def _push(self, worker: type[Worker[Any]], jobs: Iterable[NewJob]) -> Pushed:
-        return self._producer(worker).push(self._encode(worker, jobs))
+        if self._telemetry is None:
+            return self._producer(worker).push(self._encode(worker, jobs))
+        with self._telemetry.push(worker.queue_name, jobs) as context:
+            return self._producer(worker).push(self._encode(worker, jobs, context=context))
 
     async def _apush(self, worker: type[Worker[Any]], jobs: Any) -> Pushed:
         if not isinstance(jobs, list):
             self._encode(worker, jobs)  # raises
-        return await self._awaited.current().push(self._producer(worker), jobs, partial(self._encode, worker))
+        pushes, producer = self._awaited.current(), self._producer(worker)
+        if self._telemetry is None:
+            return await pushes.push(producer, jobs, partial(self._encode, worker))
+        with self._telemetry.push(worker.queue_name, jobs) as context:
+            return await pushes.push(producer, jobs, partial(self._encode, worker, context=context))
 
-    def _encode(self, worker: type[Worker[Any]], jobs: Iterable[NewJob], first: int = 0) -> list[EncodedJob]:
+    def _encode(
+        self, worker: type[Worker[Any]], jobs: Iterable[NewJob], first: int = 0, context: str = ""
+    ) -> list[EncodedJob]:
         settings = self.settings
-        return encode_jobs(
+        encoded = encode_jobs(
             jobs,
             worker.codec.dump,
             dump_id=worker.codec.dump_id,
@@ -250,6 +270,10 @@ class Lowkiq:
             fewer=worker.fewer,
             first=first,
         )
+        if context:
+            for job in encoded:
+                job.tags = with_context(job.tags, context)
+        return encoded
 
     def _awaited_pushes(self) -> AwaitedPushes:
         settings = self.settings
@@ -286,7 +310,7 @@ class Lowkiq:
         return known
 
 
-def _listed(jobs: Any) -> Any:
+def listed(jobs: Any) -> Any:
     """A list of what a generator yields; what is not a list of jobs is left for encode_jobs to refuse."""
     is_list = isinstance(jobs, Iterable) and not isinstance(jobs, Mapping | str | bytes)
     return list(jobs) if is_list else jobs

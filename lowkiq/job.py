@@ -42,6 +42,8 @@ class Job(msgspec.Struct):
     tags: tuple[str, ...] = ()
     #: Of a queued job: it has failed too often, and waits for a person, since `perform_in`.
     is_blocked: bool = False
+    #: Of a claimed job: the spans in which its payloads were pushed, as W3C's traceparent has them (telemetry/).
+    contexts: tuple[str, ...] = ()
 
 
 class NewJob(TypedDict):
@@ -78,7 +80,7 @@ class EncodedJob(msgspec.Struct, gc=False):
     score: float | str = ""
     #: "" for now, else a Unix time or, after a +, seconds by Redis's clock.
     perform_in: str = ""
-    #: With a line break between two; "" for none.
+    #: With a line break between two; "" for none. Behind them may be a context (tags.lua).
     tags: str = ""
     #: Whose share it is (`fair_by`); "" for nobody's.
     tenant: str = ""

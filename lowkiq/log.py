@@ -6,12 +6,14 @@ command prints can be piped, or to a file. They name ids and sizes, never payloa
 from __future__ import annotations
 
 import sys
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Final
 
 import structlog
 
 from lowkiq.process.lines import Lines
+from lowkiq.variables import misspelt
 
 #: The lowest level that is written, unless somebody says otherwise.
 DEFAULT_LEVEL: Final = "info"
@@ -53,3 +55,9 @@ def configure(level: str = DEFAULT_LEVEL, path: Path | None = None) -> None:
         # One write a line: lines of many processes share the stream and must not mix.
         logger_factory=lambda *_: lines,
     )
+
+
+def warn_of_misspelt(environment: Mapping[str, str]) -> None:
+    """Warns of variables that nobody reads, though they are nearly some that are read."""
+    for name, meant in misspelt(environment).items():
+        structlog.get_logger("lowkiq").warning("variable_unknown", name=name, did_you_mean=meant)

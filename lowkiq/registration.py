@@ -15,7 +15,7 @@ from lowkiq.fewer import Fewer, check_fewer
 from lowkiq.settings import NAME, Settings
 from lowkiq.types.annotations import Types, bare, of_base, shown
 from lowkiq.types.codec import make_codec
-from lowkiq.types.shape import Shape, gives_error, read_function, read_methods
+from lowkiq.types.shape import Shape, gives_error, read_function, read_methods, require_makeable
 from lowkiq.types.variables import K, P
 from lowkiq.worker import OPTIONS, Worker
 
@@ -54,6 +54,7 @@ def prepare(target: Any, options: Mapping[str, Any], settings: Settings) -> type
     worker.fewer = Fewer(worker.debounce, worker.throttle, worker.keep)
     worker.shape, types = read_methods(label, worker, Worker)
     _check_shape(label, worker, worker.shape)
+    require_makeable(label, worker)
     worker.shape = replace(worker.shape, gives_error=gives_error(f"{label}: retry_in", worker, Worker))
     types = types._replace(payload=_payload_type(label, worker, types))
     worker.codec = make_codec(label, types, settings.load_payload, settings.dump_payload)

@@ -44,6 +44,11 @@ def _check_name(name: str, value: Any, _: type) -> None:
         raise SettingsError(f"{name} {short(value)} must match {NAME.pattern}")
 
 
+def _check_flag(name: str, value: Any, _: object) -> None:
+    if not isinstance(value, bool):
+        raise SettingsError(f"{name} must be True or False, not {short(value)}")
+
+
 def _check_hook(name: str, value: Any, _: object) -> None:
     if value is not None and not callable(value):
         raise SettingsError(f"{name} must be callable, not {short(value)}")
@@ -109,6 +114,8 @@ class Settings:
     alert_memory: Annotated[float, Range(0, 1)] = 0.8
     #: 1: a Redis that keeps no append-only file, or syncs it seldom, is an alert.
     alert_persistence: Annotated[int, Range(0, 1)] = 1
+    #: Spans and metrics for OpenTelemetry, which is an extra: lowkiq[otel].
+    telemetry: Annotated[bool, _check_flag] = False
     server_middlewares: Middlewares = ()
     client_middlewares: Middlewares = ()
     #: Called once in each node before it starts its threads.
@@ -142,6 +149,8 @@ class Settings:
             parse(self.redis_url)
 
 
+#: Flags as the environment has them.
+_FLAGS: Final = {"1": True, "true": True, "0": False, "false": False}
 #: Setting → its type, and the check of its value.
 _RULES: Final[Mapping[str, tuple[Any, Callable[[str, Any, Any], None]]]] = {
     name: (hint.__origin__, hint.__metadata__[0])
@@ -165,7 +174,7 @@ def build(keywords: Mapping[str, Any], environment: Mapping[str, str] | None = N
     values = {"redis_url": _redis_url(environment)}
     for name, (kind, _) in _RULES.items():
         variable = f"LOWKIQ_{name.upper()}"
-        if kind in {int, float, str} and (text := environment.get(variable)):
+        if kind in {int, float, str, bool} and (text := environment.get(variable)):
             values[name] = _from_text(variable, text, kind)
     if keywords.get("redis_url", "") is None:  # Lowkiq(redis_url=os.environ.get(...)) names none
         keywords = {name: value for name, value in keywords.items() if name != "redis_url"}
@@ -173,6 +182,10 @@ def build(keywords: Mapping[str, Any], environment: Mapping[str, str] | None = N
 
 
 def _from_text(name: str, text: str, kind: type) -> Any:
+    if kind is bool:
+        if text.lower() not in _FLAGS:
+            raise SettingsError(f"{name} must be true or false, or 1 or 0, not {text!r}")
+        return _FLAGS[text.lower()]
     try:
         return kind(text)
     except ValueError:

@@ -309,7 +309,11 @@ MUTANTS = {
     "buried_without_tags": Mutant("bury.lua", "copy_tags(P, 'tags', 'morgue:tags', id)", ""),
     "revived_without_tags": Mutant("revive.lua", "copy_tags(P, 'morgue:tags', 'tags', id)", ""),
     "revived_and_still_tagged": Mutant("revive.lua", "drop_tags(P, 'morgue:tags', {id})", "", "tags"),
-    "tags_take_the_place_of_others": Mutant("tags.lua", "before .. '\\n' .. text", "text"),
+    "tags_take_the_place_of_others": Mutant("tags.lua", "ipairs({before, text})", "ipairs({text})"),
+    "contexts_searched_for": Mutant("tags.lua", "string.match(text or '', '^[^\\1]*')", "text or ''", "tags"),
+    "contexts_take_the_place_of_others": Mutant("tags.lua", "ipairs({text, before})", "ipairs({text})"),
+    "contexts_without_end": Mutant("tags.lua", " and #latest < MOST_CONTEXTS", ""),
+    "first_contexts_stay": Mutant("tags.lua", "ipairs({text, before})", "ipairs({before, text})"),
     "tags_known_in_one_place_only": Mutant("tags.lua", "if not has[tag] and redis", "if redis", "tags"),
     "tags_counted_for_ever": Mutant(
         "tags.lua",

@@ -89,7 +89,6 @@ Exits 0 when there is no alert, 1 when there are some, or Redis can't be used, 2
 
 cli = typer.Typer(
     no_args_is_help=True,
-    add_completion=False,
     context_settings={"help_option_names": ["-h", "--help"]},
     pretty_exceptions_enable=False,
     rich_markup_mode=None,
@@ -168,12 +167,13 @@ def run(
 
 
 def _configure_log() -> None:
-    """Log to LOWKIQ_LOG_FILE, else to stderr."""
+    """Log to LOWKIQ_LOG_FILE, else to stderr; of variables that are nearly right it tells first."""
     path = environment.find("--log-file", None, os.environ)
     try:
         log.configure(path=Path(path.text).absolute() if path else None)
     except OSError as error:
         raise SettingsError(f"{path}: {error}") from error
+    log.warn_of_misspelt(os.environ)
 
 
 def _take_signals() -> None:

@@ -16,8 +16,8 @@ from lowkiq.importing import load_app
 from lowkiq.process.place import EMBEDDED_SOCKET
 from lowkiq.redis_url import redact
 
-_WHICH = "The application; the current directory is importable."
-Require = Annotated[str | None, typer.Option("-r", "--require", metavar="MODULE[:ATTR]", help=_WHICH)]
+_WHICH = "The application, or its file; the current directory is importable."
+Require = Annotated[str | None, typer.Option("-r", "--require", "--app", metavar="MODULE[:ATTR]", help=_WHICH)]
 AsJson = Annotated[bool, typer.Option("--json", help="For machines.")]
 
 

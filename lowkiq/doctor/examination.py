@@ -57,6 +57,7 @@ OF_REDIS: Final[Mapping[str, Check]] = {
 }
 
 OF_MACHINE: Final[Mapping[str, Check]] = {
+    "settings.variables": machine_checks.variables,
     "settings.drain": machine_checks.drain,
     "settings.lease": machine_checks.lease,
     "machine.state_dir": machine_checks.state_dir,

@@ -24,6 +24,7 @@ from lowkiq.environment import (
 from lowkiq.node.lease_keeper import RENEWALS_A_TTL
 from lowkiq.process.place import CONTROL_SOCKET, EMBEDDED_SOCKET, runtime_directory
 from lowkiq.transport.connect import reply_patience
+from lowkiq.variables import misspelt
 from lowkiq.version import VERSION
 
 #: Free bytes below which an append-only file is in danger, and below which it can't go on.
@@ -125,6 +126,12 @@ def containers(subject: Subject) -> Iterator[Verdict]:
 
 
 # Below: settings that go badly together; each alone is valid, or the application would not have been made.
+
+
+def variables(subject: Subject) -> Iterator[Verdict]:
+    """A variable that is misspelt counts for nothing, and nothing else says so."""
+    for name, meant in misspelt(subject.environment).items():
+        yield warning(f"nothing reads {name}", f"did you mean {meant}?")
 
 
 def drain(subject: Subject) -> Iterator[Verdict]:

@@ -9,6 +9,7 @@ from typing import Any, Final, Protocol
 
 from lowkiq.codec import dump_payload, encodable, load_payload
 from lowkiq.errors import LowkiqError, short
+from lowkiq.handlers.log_fields import Bound, bind, unbind
 from lowkiq.job import Job
 from lowkiq.queue.shard import Shard
 from lowkiq.worker import Worker
@@ -33,6 +34,8 @@ class Run(Protocol):
 
     @property
     def epoch(self) -> str: ...
+    @property
+    def node(self) -> str: ...
     @property
     def worker(self) -> Worker: ...
     @property
@@ -67,10 +70,11 @@ class Done:
 class Context:
     """The batch that runs here. It is of use while perform runs, not longer."""
 
-    __slots__ = ("_run",)
+    __slots__ = ("_bound", "_run")
 
     def __init__(self, run: Run) -> None:
         self._run = run
+        self._bound: Bound | None = None
 
     @property
     def jobs(self) -> Sequence[Job]:
@@ -91,6 +95,11 @@ class Context:
     def shard(self) -> int:
         """The shard's index."""
         return self._run.shard.index
+
+    @property
+    def node(self) -> str:
+        """The name of the node, as `lowkiq nodes` has it."""
+        return self._run.node
 
     @property
     def epoch(self) -> int:
@@ -184,11 +193,24 @@ def current() -> Context:
     return context
 
 
+def shard_here() -> int | None:
+    """The index of the shard of the batch that runs here, if one does."""
+    context = _running.get()
+    return None if context is None else context.shard
+
+
 def running_here() -> Run:
     """The batch that runs here, as the node knows it. Raises LowkiqError."""
     return current()._run
 
 
 def enter(context: Context | None) -> None:
-    """Sets what runs on this thread, or in this task."""
+    """Sets what runs on this thread, or in this task, and what the log says of it (log_fields.py)."""
+    before = _running.get()
+    if before is not None and before._bound is not None:
+        unbind(before._bound)
+        before._bound = None
     _running.set(context)
+    if context is not None:
+        run = context._run
+        context._bound = bind(run.shard.queue, run.shard.index, run.node, run.running)

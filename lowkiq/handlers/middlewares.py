@@ -28,8 +28,11 @@ def around(middlewares: Sequence[Middleware], worker: Any, batch: Any, call: Cal
 def around_async(
     middlewares: Sequence[Middleware], worker: Any, batch: Any, call: Call
 ) -> Callable[[], Awaitable[Any]]:
-    """Wraps an async perform likewise. Sync middlewares run in a thread of the loop's executor: they may block."""
-    for middleware in reversed(middlewares):
+    """
+    Wraps an async perform likewise. Sync middlewares run in a thread of the loop's executor: they may block. One that
+    has an `around_async` is replaced by it.
+    """
+    for middleware in reversed([getattr(each, "around_async", each) for each in middlewares]):
         if is_async(middleware):
             call = partial(middleware, worker, batch, call)
         else:

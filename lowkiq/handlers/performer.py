@@ -7,6 +7,7 @@ import contextlib
 import copy
 import inspect
 from collections.abc import Collection, Mapping
+from contextlib import AbstractContextManager
 from dataclasses import replace
 from functools import partial
 from typing import Any, Final
@@ -16,6 +17,7 @@ import structlog
 from lowkiq.admin.options import LIVE
 from lowkiq.errors import Decision, PartialFailure, PerformTimeout
 from lowkiq.handlers import middlewares
+from lowkiq.handlers.context import shard_here
 from lowkiq.handlers.ledger import Ledger
 from lowkiq.handlers.loop_thread import LoopThread
 from lowkiq.handlers.retries import Failures, Retries, loggable
@@ -25,10 +27,12 @@ from lowkiq.job import Job
 from lowkiq.policies import fewest_retries, without_limits
 from lowkiq.rate import Rate, parse_rate
 from lowkiq.settings import Settings
+from lowkiq.telemetry import make_telemetry
 from lowkiq.worker import Worker
 
 logger = structlog.get_logger("lowkiq")
 
+_UNTOLD: Final = contextlib.nullcontext()
 #: Options that can be others than the code's while it runs.
 OVERRIDDEN: Final = tuple(name for name in LIVE if hasattr(Worker, name))
 
@@ -47,6 +51,7 @@ class Performer:
         #: Its batches run as tasks on the loop.
         self.is_async = worker.shape.is_async
         self._middlewares = tuple(settings.server_middlewares)
+        self._telemetry = make_telemetry(settings.telemetry)
         #: Where what fails of it is counted.
         self.ledger = ledger or Ledger()
         self._retries = Retries(worker, settings, fatal, loop, self.ledger)
@@ -70,7 +75,7 @@ class Performer:
         self._has_hook = type(worker).retries_exhausted is not Worker.retries_exhausted
         self._has_slow_hooks = self._has_hook or type(worker).retry_in is not Worker.retry_in
         # Somebody looks at jobs after perform, which may do with its lists what it likes: it gets copies then.
-        is_watched = self._has_hook or bool(self._middlewares)
+        is_watched = self._has_hook or bool(self._middlewares) or settings.telemetry
         #: The worker's perform itself where nobody watches: to call it is then all there is to do.
         self.plain = None if is_watched or self.is_async else self._call
 
@@ -96,7 +101,8 @@ class Performer:
             if self.is_async:
                 return self.loop.call(asyncio.wait_for(self.perform_async(batch), self.worker.perform_timeout))
             call = partial(self._call_and_check, self._payloads(batch))
-            middlewares.around(self._middlewares, self.worker, list(batch), call, self.loop)()
+            with self._told_of(batch):
+                middlewares.around(self._middlewares, self.worker, list(batch), call, self.loop)()
         except TimeoutError as error:
             return self.failures(batch, self.timed_out() if self.is_async else error)
         except BaseException as error:  # noqa: BLE001 (whatever user code raises fails its batch)
@@ -115,7 +121,8 @@ class Performer:
         """Performs a batch of an async worker, on the event loop. Raises only what cancels it."""
         try:
             call = partial(self._call, self._payloads(batch))
-            await middlewares.around_async(self._middlewares, self.worker, list(batch), call)()
+            with self._told_of(batch):
+                await middlewares.around_async(self._middlewares, self.worker, list(batch), call)()
         except asyncio.CancelledError:
             raise
         except BaseException as error:  # noqa: BLE001 (as above)
@@ -149,6 +156,12 @@ class Performer:
             ids = [job.id for job in batch if job.id in cancelled]
             logger.info("jobs_cancelled", queue=self.worker.queue_name, ids=loggable(ids), released=len(going_back))
         return Failures(released=going_back)
+
+    def _told_of(self, batch: list[Job]) -> AbstractContextManager[None]:
+        """The span of a batch, where somebody wants it."""
+        if self._telemetry is None:
+            return _UNTOLD
+        return self._telemetry.perform(self.worker.queue_name, batch, shard_here())
 
     def _call_and_check(self, payloads_by_id: dict[str, list[Any]]) -> Any:
         result = self._call(payloads_by_id)

@@ -15,7 +15,7 @@ from typing import Final
 import structlog
 from redis.exceptions import RedisError
 
-from lowkiq import clock
+from lowkiq import clock, telemetry
 from lowkiq.admin.beats.fostering import FOSTER
 from lowkiq.app import Lowkiq
 from lowkiq.environment import ExitCode, state_directory
@@ -332,6 +332,7 @@ class Node:
         if self._fatal_error is not None:
             logger.error("stopped_by", error=f"{type(self._fatal_error).__name__}: {self._fatal_error}"[:300])
             say_last_words(self._settings, self._fatal_error)
+        telemetry.flush(self._settings.telemetry)
         logger.info("drained", node=self.name, abandoned=left)
         if self._fatal_error is not None and self._interrupts <= 1:
             return ExitCode.RECYCLED if self._is_to_retire and not left else ExitCode.INTERNAL

@@ -10,6 +10,7 @@ import msgspec
 
 from lowkiq.codec import error_text
 from lowkiq.job import KEPT_BYTES, Job, parse_tags
+from lowkiq.telemetry.texts import MARK, parse_contexts
 
 #: A compact record begins with a 1 and so many of the last bits of when its job is due (payloads.lua).
 COMPACT = 1 << 31
@@ -111,11 +112,14 @@ def _give_back(checkpoints: list[bytes], jobs: list[Job]) -> None:
 
 
 def _tag(tagged: list[bytes], jobs: list[Job]) -> None:
-    """Gives jobs their tags."""
+    """Gives jobs their tags, and the contexts behind them."""
     fields = iter(tagged)
-    tags = {id.decode("utf-8", KEPT_BYTES): parse_tags(text) for id, text in zip(fields, fields, strict=True)}
+    texts = {id.decode("utf-8", KEPT_BYTES): text for id, text in zip(fields, fields, strict=True)}
     for job in jobs:
-        job.tags = tags.get(job.id, ())
+        text = texts.get(job.id, b"")
+        job.tags = parse_tags(text)
+        if MARK.encode() in text:
+            job.contexts = parse_contexts(text)
 
 
 def _is_among(score: bytes, scores: tuple[float, ...]) -> bool:

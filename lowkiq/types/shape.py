@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import difflib
 import inspect
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -17,6 +18,9 @@ Call = Callable[[dict[str, list[Any]]], Any]
 
 _BATCH: Final = "(payloads_by_id), a dict from ids to lists of payloads"
 _ONE: Final = "(id, payloads), an id at a time"
+#: What the methods are given.
+_GIVEN: Final = {"perform": "payloads_by_id", "perform_one": "id, payloads"}
+_OF_METHODS: Final = ("self", "cls")
 _POSITIONAL: Final = (Parameter.POSITIONAL_ONLY, Parameter.POSITIONAL_OR_KEYWORD)
 
 
@@ -50,6 +54,11 @@ def read_function(label: str, function: Callable[..., Any]) -> tuple[Shape, Type
         SettingsError: it can't be called with jobs, and says what it may be.
     """
     parameters = _parameters(label, function, f"it may be {_BATCH}, or {_ONE}")
+    if parameters and parameters[0].name in _OF_METHODS and inspect.isfunction(function):
+        raise SettingsError(
+            f"{label} takes {_told(parameters)}, as a method does, and nobody would give it {parameters[0].name}: "
+            "put @app.worker above the class, a lowkiq.Worker, and call the method perform or perform_one"
+        )
     required = _required(parameters)
     if not 1 <= max(required, min(_most(parameters), 1)) <= 2:  # noqa: PLR2004 (as _ONE has)
         raise SettingsError(f"{label} takes {_told(parameters)}: it may be {_BATCH}, or {_ONE}")
@@ -67,8 +76,10 @@ def read_methods(label: str, worker: type, base: type) -> tuple[Shape, Types]:
     if has_batch and has_one:
         raise SettingsError(f"{label} has both perform and perform_one: keep one, for a batch or for {_ONE}")
     if not has_batch and not has_one:  # an application that only pushes needs none
+        _require_no_misspelt(label, worker, base)
         return Shape(), Types()
     name, count = ("perform_one", 2) if has_one else ("perform", 1)
+    _require_self(f"{label}: {name}", worker, name)
     method = _bound(worker, name)
     may_be = _ONE if has_one else f"{_BATCH}; perform_one takes {_ONE}"
     parameters = _parameters(f"{label}: {name}", method, f"it takes {may_be}")
@@ -94,6 +105,37 @@ def gives_error(label: str, worker: type, base: type) -> bool:
     # An optional one may be anything, and is left alone unless it is called so.
     second = [parameter.name for parameter in parameters if parameter.kind in _POSITIONAL][1:2]
     return required == 2 or second == ["error"]  # noqa: PLR2004 (as above)
+
+
+def require_makeable(label: str, worker: type) -> None:
+    """Raises SettingsError for a class that needs arguments: a node makes an instance of it without any."""
+    try:
+        inspect.signature(worker).bind()
+    except TypeError as error:
+        raise SettingsError(
+            f"{label}: __init__ can't be called without arguments ({error}), as a node does: give them defaults"
+        ) from error
+    except (ValueError, NameError):  # of what is written in C; of annotations, since 3.14
+        return
+
+
+def _require_self(label: str, worker: type, name: str) -> None:
+    """Raises SettingsError for a method that has forgotten its self, which would take the place of what it is given."""
+    function = inspect.getattr_static(worker, name)
+    parameters = list(inspect.signature(function).parameters) if inspect.isfunction(function) else ["self"]
+    first = parameters[0] if parameters else ""
+    if not parameters or (first.startswith("payload") and name == "perform") or parameters == ["id", "payloads"]:
+        raise SettingsError(
+            f"{label} takes ({', '.join(parameters)}), and has no self: write def {name}(self, {_GIVEN[name]}), or "
+            "make it a staticmethod"
+        )
+
+
+def _require_no_misspelt(label: str, worker: type, base: type) -> None:
+    """Raises SettingsError for a class without perform that has something of nearly that name."""
+    for name in sorted({*dir(worker)} - {*dir(base)}):
+        if close := difflib.get_close_matches(name, _GIVEN, n=1, cutoff=0.8):
+            raise SettingsError(f"{label} has no perform, but {name}: did you mean `{close[0]}`?")
 
 
 def _bound(worker: type, name: str) -> Any:

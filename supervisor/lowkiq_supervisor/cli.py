@@ -19,6 +19,7 @@ from lowkiq.environment import ExitCode
 from lowkiq.errors import SettingsError
 from lowkiq.process.held_signals import release
 from lowkiq.process.place import runtime_directory
+from lowkiq.version import VERSION
 from lowkiq_supervisor.arbiter import Arbiter
 from lowkiq_supervisor.control import subcommands
 from lowkiq_supervisor.errors import BootError, MayHeal
@@ -56,13 +57,16 @@ Exit codes: 0 drained, 1 internal, 2 usage, 3 a person must change something fir
 4 no node was ready for a minute, 5 killed at the deadline, 130 abandoned.
 """
 
-cli = typer.Typer(add_completion=False, pretty_exceptions_enable=False, rich_markup_mode=None)
+cli = typer.Typer(
+    context_settings={"help_option_names": ["-h", "--help"]}, pretty_exceptions_enable=False, rich_markup_mode=None
+)
 subcommands.add_to(cli)
 
 
 def _with_options(command: Callable[..., None]) -> Callable[..., None]:
     """The command with the parameters that the table of options describes."""
-    parameters = [inspect.signature(command, eval_str=True).parameters["context"]]
+    own = inspect.signature(command, eval_str=True).parameters
+    parameters = [own["context"], own["version"]]
     types = get_type_hints(Options)
     for field in dataclasses.fields(Options):
         if (option := OPTIONS.get(field.name)) is None:
@@ -81,8 +85,16 @@ def _with_options(command: Callable[..., None]) -> Callable[..., None]:
 
 @cli.callback(invoke_without_command=True, epilog=EXAMPLES)
 @_with_options
-def supervise(context: typer.Context, **given: Any) -> None:
+def supervise(
+    context: typer.Context,
+    *,
+    version: Annotated[bool, typer.Option("--version", help="Print the version.")] = False,
+    **given: Any,
+) -> None:
     """Run Lowkiq nodes: restart those that die, and end all of them gently."""
+    if version:
+        print(VERSION)
+        raise typer.Exit
     if context.invoked_subcommand is not None:
         release()
         context.obj = given["state_dir"]
@@ -90,6 +102,7 @@ def supervise(context: typer.Context, **given: Any) -> None:
     try:
         options = Options.resolve(environ=os.environ, **given)
         log.configure("debug", options.log_file)
+        log.warn_of_misspelt(os.environ)
     except (SettingsError, OSError) as error:
         print(f"lowkiq-supervisor: {error}", file=sys.stderr)
         raise typer.Exit(ExitCode.USAGE) from None

@@ -47,7 +47,9 @@ class Option:
 class Options:
     """Validated options; `Options.resolve` makes them from what was given."""
 
-    app: Annotated[str, Option("The module with the Lowkiq app.", "MODULE[:ATTR]", names=("--require", "-r"))]
+    app: Annotated[
+        str, Option("The module with the Lowkiq app, or its file.", "MODULE[:ATTR]", names=("--require", "-r", "--app"))
+    ]
     nodes: Annotated[
         int,
         Option(

@@ -25,7 +25,7 @@ SHARED: dict[str, Any] = {"is_elastic": True, "queues": ["q"], "number_of_nodes"
 FREE: dict[str, Any] = {"": {"q": [5]}}
 #: What the table of shards says of each, 0 to 6.
 REASONS = (
-    "its share", "moved here 2 min ago for its load: it kept 0.9 threads busy",
+    "its share", "ago for its load: it kept 0.9 threads busy",
     "it goes to node 0 on web-2 between two claims", "its node ends: it goes to node 0 on web-2 between two claims",
     "its node is not heard of; node 0 on web-2 takes it when the lease ends", "free: node 0 on web-2 takes it",
     "its share",

@@ -24,6 +24,8 @@ from tests.typing.examples import ALONE, PROJECT, granted, write_project
 RUN_AS_A_WHOLE: Final = {
     **dict.fromkeys(PROJECT, "tests/types/test_examples.py"),
     "docs/tutorial.md": "tests/docs/test_sessions.py",
+    "docs/django.md": "tests/django/test_guide.py",
+    **{f"docs/{page}.md": "tests/docs/test_outbox_and_fastapi.py" for page in ("fastapi", "outbox")},
     "docs/testing.md": "tests/testing/test_plugin.py",
     **{f"docs/from_{system}.md": "tests/examples/test_from_pages.py" for system in ("celery", "rq", "ruby", "sidekiq")},
 }

@@ -250,3 +250,8 @@ def test_machines_get_the_same() -> None:
     assert command.is_well([found for found in FINDINGS if found.level != "problem"]), (
         "warnings are for people to weigh"
     )
+
+
+def test_a_variable_that_is_nearly_one_is_told() -> None:
+    found = the_one(machine_checks.variables, subject({"LOWKIQ_REDIS_UR": "redis://r", "LOWKIQ_DRAIN_TIMEOUT": "9"}))
+    assert (found.says, found.do) == ("nothing reads LOWKIQ_REDIS_UR", "did you mean LOWKIQ_REDIS_URL?")

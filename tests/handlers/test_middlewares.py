@@ -84,6 +84,19 @@ def test_the_first_is_the_outermost(outer: str, inner: str, kind: str, loop: Loo
     assert log == ["outer in a", "inner in a", "perform", "inner out", "outer out"]
 
 
+@pytest.mark.parametrize("kind", KINDS)
+def test_one_that_has_an_around_async_is_that_around_an_async_perform(kind: str, loop: LoopThread) -> None:
+    log = Log()
+
+    class Both:
+        __call__ = staticmethod(log.sync("sync"))
+        around_async = staticmethod(log.asynchronous("async"))
+
+    performing = performer(kind, lambda: log.append("perform"), loop, server_middlewares=[Both()])
+    assert performing.perform(batch()) is None
+    assert log == [f"{kind} in a", "perform", f"{kind} out"]
+
+
 @pytest.mark.parametrize("around", KINDS)
 @pytest.mark.parametrize("kind", KINDS)
 def test_an_error_passes_through_and_fails_the_job(around: str, kind: str, loop: LoopThread) -> None:

@@ -6,6 +6,8 @@ import math
 from collections.abc import Iterator
 from typing import Any, NamedTuple
 
+from lowkiq.telemetry.texts import MARK
+
 Payloads = dict[bytes, float]
 #: When a blocked job is due.
 NEVER = 1e30
@@ -146,7 +148,7 @@ class Look:
         ids: dict[str, set[str]] = {}
         for name in ("tags", "claimed_tags", "morgue:tags"):
             for id, tags in self.tags(name).items():
-                for tag in tags:
+                for tag in (tag for tag in tags if not tag.startswith(MARK)):  # contexts are not searched for
                     ids.setdefault(f"tagged:{tag}", set()).add(id)
         known = {name: {id.decode() for id in value} for name, (kind, value) in self.keys.items() if kind == b"set"}
         assert known == ids, f"tags: known are {known}, there are {ids}"

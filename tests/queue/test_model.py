@@ -18,6 +18,7 @@ from hypothesis import HealthCheck, Phase, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, rule, run_state_machine_as_test
 
+from lowkiq.testing.model.shard_state import MOST_CONTEXTS
 from tests import mutants
 from tests.queue.model.history import (
     EVERYTHING,
@@ -82,6 +83,7 @@ def clean(shard: ShardDriver, clock: VirtualClock) -> None:
 def clock(app, monkeypatch):
     # A batch of two is one of many, or none would be.
     mutants.replace("payloads.lua", "local BULK = 24", "local BULK = 4", monkeypatch)
+    mutants.replace("tags.lua", "local MOST_CONTEXTS = 64", f"local MOST_CONTEXTS = {MOST_CONTEXTS}", monkeypatch)
     return VirtualClock(app.redis(), f"{app.settings.namespace}:clock", monkeypatch)
 
 

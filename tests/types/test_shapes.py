@@ -334,3 +334,33 @@ def test_a_partial_failure_names_ids_as_perform_has_them(make_app: Any) -> None:
     outcome = performer.perform([Job(id, [1], (1.0,), 1.0) for id in ("n", "s")])
     assert outcome
     assert [failure.id for failure in outcome.failed] == ["s"]
+
+
+def method(self, payloads_by_id): ...
+
+
+@pytest.mark.parametrize(
+    ("members", "told"),
+    [
+        ({"perform": lambda payloads_by_id: None}, r"perform takes \(payloads_by_id\), and has no self: write def"),
+        ({"perform": lambda: None}, r"perform takes \(\), and has no self: write def perform\(self, payloads_by_id\)"),
+        ({"perform_one": lambda id, payloads: None}, r"has no self: write def perform_one\(self, id, payloads\)"),  # noqa: A006
+        ({"preform": lambda self, payloads: None}, "has no perform, but preform: did you mean `perform`"),
+        ({"performone": lambda self, id, payloads: None}, "did you mean `perform_one`"),  # noqa: A006
+        ({"perform": lambda self, jobs: None, "__init__": lambda self, url: None}, "__init__ can't be called without"),
+    ],
+)
+def test_a_class_that_could_never_run_is_refused_as_it_is_registered(app, members, told):
+    with pytest.raises(SettingsError, match=told):
+        app.worker(type("Work", (Worker,), members))
+    assert not app.workers
+
+
+def test_a_method_of_a_class_is_no_function_of_an_id_and_its_payloads(app):
+    with pytest.raises(SettingsError, match="as a method does, and nobody would give it self"):
+        app.worker(method)
+
+
+def test_a_class_that_only_pushes_needs_no_perform_whatever_else_it_has(app):
+    app.worker(type("Work", (Worker,), {"run": lambda self: None, "format": 7}))
+    app.worker(type("Static", (Worker,), {"perform": staticmethod(lambda payloads_by_id: None)}))

@@ -113,3 +113,22 @@ def test_jobs_that_wait_for_their_rate_are_told_of(lowkiq: Run, queue: type[Work
     assert "shop: 2 jobs wait for the rate, the last one for another 2 h" in lowkiq("stats").stdout
     told = json.loads(lowkiq("stats", "--json").stdout)["shop"]
     assert told["rated"] == 2 and told["lag"] == 0
+
+
+def test_a_queue_gets_another_number_of_shards(lowkiq: Run, queue: type[Worker], app: Lowkiq) -> None:
+    assert lowkiq("reshard", "shop", "3").returncode == 2, "Redis knows no such queue yet"
+    queue.perform_async([{"id": number} for number in range(20)])
+    count = queue.shards_count
+    assert lowkiq("reshard", "shop").stdout == f"shop has {count} shards, and was not resharded lately\n"
+    assert lowkiq("reshard", "shop", "--json").stdout == "null\n"
+    told = lowkiq("reshard", "shop", str(count + 2), "--no-wait")
+    assert (told.returncode, told.stdout) == (0, f"shop: resharding {count} → {count + 2}: 0 %\n")
+    assert f"shop: resharding {count} → {count + 2}" in lowkiq("stats").stdout
+    refused = lowkiq("reshard", "shop", "100")
+    assert refused.returncode == 1 and "wait until that is over" in refused.stderr
+    assert lowkiq("reshard", "shop", "0").returncode == 2
+    assert lowkiq("-r", "jobs", "--burst").returncode == 0
+    found = json.loads(lowkiq("reshard", "shop", str(count + 2), "--json").stdout)
+    assert found["is_over"] and found["shards"] == count + 2
+    assert app.queues() == {"shop": count + 2}
+    assert app.metrics()["shop"].length == 0 and app.metrics()["shop"].processed == 20

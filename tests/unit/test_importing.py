@@ -73,3 +73,80 @@ def test_an_error_of_the_module_s_own_comes_through(here: Path) -> None:
         load_app(write(here, "broken", "1 / 0\n"))
     with pytest.raises(ModuleNotFoundError, match="not_installed_anywhere"):
         load_app(write(here, "lacking", "import not_installed_anywhere\n"))
+
+
+# ── files ───────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def package(here: Path, text: str = "app = Lowkiq(namespace='shop')\n") -> str:
+    """A package of that name with `jobs.py` in it, made unlike any other test's."""
+    name = f"shop_{here.name.replace('-', '_')}"
+    (here / name).mkdir()
+    (here / name / "__init__.py").write_text("")
+    (here / name / "models.py").write_text("NAME = 'model'\n")
+    (here / name / "jobs.py").write_text(f"{APP}from .models import NAME\n{text}")
+    return name
+
+
+def test_a_file_is_found_by_its_path_and_is_the_module_that_others_import(here: Path) -> None:
+    name = package(here)
+    app = load_app(f"./{name}/jobs.py")
+    assert app is load_app(f"{name}.jobs:app") is load_app(str(here / name / "jobs.py:app"))
+    assert app is sys.modules[f"{name}.jobs"].app
+
+
+def test_a_file_outside_the_current_directory_finds_its_neighbours(here: Path, tmp_path_factory) -> None:
+    away = tmp_path_factory.mktemp("away")
+    module = write(away, "job", f"import neighbour_{here.name}\napp = Lowkiq()\n")
+    (away / f"neighbour_{here.name}.py").write_text("")
+    assert load_app(f"{away}/{module}.py") is sys.modules[module].app
+
+
+@pytest.mark.parametrize("name", ["my-app", "types", "json"])
+def test_a_file_whose_name_is_no_module_s_or_another_s_is_found_all_the_same(here: Path, name: str) -> None:
+    (here / f"{name}.py").write_text(f"{APP}app = Lowkiq(namespace='mine')\n")
+    app = load_app(f"./{name}.py")
+    assert app.settings.namespace == "mine"
+    assert load_app(f"./{name}.py:app") is app
+
+
+def test_a_file_that_breaks_breaks_each_time(here: Path) -> None:
+    (here / "not-there.py").write_text("1 / 0\n")
+    for _ in range(2):
+        with pytest.raises(ZeroDivisionError):
+            load_app("./not-there.py")
+
+
+# ── did you mean ────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+@pytest.mark.parametrize(
+    ("spec", "meant"),
+    [
+        ("{name}.jobs.app", "{name}.jobs:app"),
+        ("{name}.job", "{name}.jobs"),
+        ("{name}.job:app", "{name}.jobs:app"),
+        ("{name}x.jobs:app", "{name}.jobs:app"),
+        ("{name}.jobs:ap", "{name}.jobs:app"),
+        ("{name}.jobs:celery", "{name}.jobs:app"),
+        ("{name}", "{name}.jobs:app"),
+        ("{name}.models", "{name}.jobs:app"),
+        ("{name}/jobs", "{name}/jobs.py"),
+        ("{name}/jobs:app", "{name}/jobs.py:app"),
+        ("{name}/job.py", "{name}/jobs.py"),
+        ("./{name}/", "{name}/jobs.py:app"),
+        ("{name}.jobs.py", "{name}.jobs or {name}/jobs.py"),
+    ],
+)
+def test_what_is_nearly_right_is_told(here: Path, spec: str, meant: str) -> None:
+    name = package(here)
+    with pytest.raises(AppNotFound) as refusal:
+        load_app(spec.format(name=name))
+    assert f"did you mean {meant.format(name=name)}?" in str(refusal.value)
+
+
+def test_nothing_is_made_up_where_nothing_is_near(here: Path) -> None:
+    for spec in ("nowhere_at_all", "nowhere.at.all:app", "./nowhere.py", "no such thing"):
+        with pytest.raises(AppNotFound) as refusal:
+            load_app(spec)
+        assert "did you mean" not in str(refusal.value)

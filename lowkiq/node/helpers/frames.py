@@ -71,12 +71,14 @@ class RawJob(_Frame):
     payload_count: int
     checkpoint: bytes | None
     tags: tuple[str, ...]
+    contexts: tuple[str, ...]
 
     @classmethod
     def of(cls, job: Job) -> RawJob:
         id = job.id.encode("utf-8", KEPT_BYTES)
         return cls(
-            id, job.payloads, job.scores, job.perform_in, job.retry_count, job.payload_count, job.checkpoint, job.tags
+            id, job.payloads, job.scores, job.perform_in, job.retry_count, job.payload_count, job.checkpoint, job.tags,
+            job.contexts,
         )  # fmt: skip
 
     def job(self) -> Job:
@@ -90,6 +92,7 @@ class RawJob(_Frame):
             payload_count=self.payload_count,
             checkpoint=self.checkpoint,
             tags=self.tags,
+            contexts=self.contexts,
         )
 
 
@@ -99,6 +102,7 @@ class Work(_Frame, tag="work"):
     queue: str
     shard: int
     epoch: str
+    node: str
     jobs: list[RawJob]
     error: Told | None = None
     #: What people have set live of what decides on failures.

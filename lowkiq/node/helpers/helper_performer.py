@@ -81,7 +81,7 @@ class HelperPerformer(Performer):
         """Has a helper perform the batch, or say what becomes of one that has failed so. Raises HelperEnded."""
         told = None if error is None else Told.of(error)
         jobs = [RawJob.of(job) for job in batch]
-        work = Work(claim.shard.queue, claim.shard.index, claim.epoch, jobs, told, self.live)
+        work = Work(claim.shard.queue, claim.shard.index, claim.epoch, claim.node, jobs, told, self.live)
         helper = self._server.mine()
         helper.begin()
         claim.stopper, claim.read_pid = helper.stop, lambda: helper.pid

@@ -11,6 +11,7 @@ from collections.abc import Awaitable, Mapping, Sequence
 import structlog
 from setproctitle import setproctitle
 
+from lowkiq import telemetry
 from lowkiq.codec import error_text
 from lowkiq.errors import CheckpointFailed
 from lowkiq.handlers.context import Context, Done, Progress, enter
@@ -96,6 +97,7 @@ class HelperProcess:
                 if os.getpid() != self._pid:  # a job has forked, and its child came back here
                     return 0
                 self.channel.send(ended)
+                telemetry.flush(self.settings.telemetry, 0)  # the node may kill this process when it likes
         return 0
 
     def _perform(self, work: Work, performer: Performer) -> Ended:
@@ -145,6 +147,7 @@ class HelperRun:
         self._helper = helper
         self._places = places
         self.epoch = work.epoch
+        self.node = work.node
         self.worker = worker
         self.shard = Shard(helper.settings.namespace, work.queue, work.shard, worker.shards_count)
         self.running = jobs

@@ -163,6 +163,11 @@ class ClaimInHand(ABC):
         """True if jobs wait for their turn in it."""
 
     @property
+    def node(self) -> str:
+        """The name of the node that has it in hand."""
+        return self.lease.runtime.node
+
+    @property
     def is_lost(self) -> bool:
         """True if another node may run the shard by now."""
         return not self.lease.holds(self.epoch)

@@ -13,6 +13,7 @@ from redis.exceptions import RedisError
 from lowkiq import clock
 from lowkiq.errors import LowkiqError
 from lowkiq.handlers.context import Context, Progress, enter
+from lowkiq.handlers.log_fields import BLANK, follow
 from lowkiq.handlers.retries import Failures, loggable
 from lowkiq.handlers.stop import Stop
 from lowkiq.job import Job
@@ -131,7 +132,7 @@ class ThreadClaim(ClaimInHand):
         performer, window = lease.performer, lease.runtime.settings.claim_window
         plain, perform, jobs, size = performer.plain, performer.perform, self._jobs, self._batch_size
         self._begin(seat)
-        place, performs, failures = seat.place, 0, None
+        place, performs, failures, logged, was_blank, tried = seat.place, 0, None, [""], False, -1
         begun, latest, floor = self._started, min(since + 2 * window, self.startable_until), min(window, SLOW)
         slow: list[tuple[int, int, float, float]] = []
         started = before = self.performing_since = now()
@@ -153,6 +154,9 @@ class ThreadClaim(ClaimInHand):
                 self.running = batch = jobs[first:last]
                 self.running_since = before
             place[0] = last
+            # A job before it that was too quick to log anything leaves it its list: a blank job makes none.
+            logged = logged if was_blank and batch[0].retry_count == tried else follow(batch)
+            logged[0], tried = batch[0].id, batch[0].retry_count
             if plain is None:
                 failures = perform(batch)
             else:
@@ -163,14 +167,11 @@ class ThreadClaim(ClaimInHand):
                     failures = None if done is None else performer.judge(batch, done)
                 except BaseException as error:  # noqa: BLE001 (whatever user code raises fails its batch)
                     failures = performer.failures(batch, error)
-            after = now()
-            performs += 1
+            after, performs = now(), performs + 1
             if after - before >= floor:
                 slow.append((first, last, before, after))
                 is_late = after - before >= window
-            if after >= latest:
-                is_late = True
-            before = after
+            is_late, was_blank, before = is_late or after >= latest, size == 1 and after - before < BLANK, after
         seat.end()
         enter(None)
         if performs:

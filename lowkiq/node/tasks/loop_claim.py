@@ -194,6 +194,10 @@ class TaskBatch:
         return self._claim.epoch
 
     @property
+    def node(self) -> str:
+        return self._claim.node
+
+    @property
     def worker(self) -> Worker:
         return self._claim.worker
 

@@ -6,11 +6,15 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
+from lowkiq.telemetry.texts import MARK
+
 SECOND = 1_000_000
 COUNTERS = ("pushed", "merged", "processed", "failed", "superseded")
 
 Payloads = dict[bytes, int]
 Tags = tuple[str, ...]
+#: Contexts that an id keeps, in these histories.
+MOST_CONTEXTS = 2
 #: Id, payloads, due time and retry_count of a claimed job; of a suspect its deaths in a crowd, else None; and what an
 #: earlier run has kept, and its tags.
 TakenJob = tuple[str, list[tuple[bytes, int]], int, int, int | None, bytes | None, Tags]
@@ -50,8 +54,10 @@ def merge(into: Payloads, payloads: Payloads) -> None:
 
 
 def joined(tags: Tags, more: Tags) -> Tags:
-    """Those that are there come first."""
-    return tuple(dict.fromkeys(tags + more))
+    """Those that are there come first; then the latest contexts, which begin with a mark."""
+    words = [tag for tag in tags + more if tag[0] != MARK]
+    latest = [tag for some in (more, tags) for tag in reversed(some) if tag[0] == MARK]
+    return (*dict.fromkeys(words), *reversed(list(dict.fromkeys(latest))[:MOST_CONTEXTS]))
 
 
 def lowest_first(payloads: Payloads) -> list[tuple[bytes, int]]:

@@ -34,10 +34,12 @@ _KEY_ROUNDS: Final = 100_000
 class Caller:
     """An authenticated caller."""
 
-    #: "bearer", "basic", "session" or "anyone".
+    #: "bearer", "basic", "session", "anyone", or "django", whose own view has let it in.
     kind: str
     #: Binds write tokens, so that one session's does not serve another.
     nonce: str = ""
+    #: The name that the application around the view knows the caller by, for what is kept of writes.
+    name: str = ""
 
     @property
     def needs_token(self) -> bool:

@@ -69,7 +69,7 @@ def client_of(request: Request) -> str | None:
 def who_of(request: Request) -> str:
     """Who has sent a request, for what is kept of it: by which credentials, and from where."""
     caller: Caller | None = request.scope.get(CALLER)
-    name = CREDENTIALS.get(caller.kind, "") if caller else ""
+    name = (caller.name or CREDENTIALS.get(caller.kind, "")) if caller else ""
     return f"{name or 'somebody'} at {client_of(request) or 'an unknown address'}"
 
 
@@ -124,7 +124,8 @@ class Guard:
     async def _caller(self, request: Request) -> Caller | None:
         access = self._access
         if access.no_auth:
-            return Caller("anyone")
+            # An application around the view may have said who it is.
+            return request.scope.get(CALLER) or Caller("anyone")
         cookie = request.cookies.get(access.cookie_name, "")
         if access.caller_by_session(cookie):
             await access.ended.refresh(self._read_ended)

@@ -18,6 +18,8 @@ from collections import defaultdict
 from pathlib import Path
 from typing import Any
 
+from opentelemetry import trace
+from opentelemetry.sdk.trace import TracerProvider
 from redis.exceptions import RedisError
 
 from lowkiq import Lowkiq, PushFailed, Worker
@@ -62,7 +64,11 @@ class Producer:
         self._numbers = self._numbers_sent()
         self._journal = journal.Journal(self._path)
         self._load = queues.LOADS[os.environ["CHAOS_LOAD"]]
-        self._app = Lowkiq(client_pool_size=1)
+        # Every other one has its jobs bring contexts of spans: they go where tags go.
+        is_traced = number % 2 == 1
+        if is_traced:
+            trace.set_tracer_provider(TracerProvider())
+        self._app = Lowkiq(client_pool_size=1, telemetry=is_traced)
         self._workers = {
             queue.name: self._app.worker(
                 queue_name=queue.name,

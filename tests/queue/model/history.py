@@ -14,6 +14,7 @@ from lowkiq.queue.call import Call
 from lowkiq.queue.keys import layout
 from lowkiq.queue.push import Producer
 from lowkiq.queue.shard import Owned, peek
+from lowkiq.telemetry.texts import MARK
 from lowkiq.testing.model.shard_model import ShardModel
 from lowkiq.testing.model.shard_rules import Ran
 from lowkiq.testing.model.shard_state import SECOND, Asked, Delay
@@ -31,7 +32,8 @@ IDS = ("a", "b", "c", "d")
 COMMON = (b"", b"p", b"1:q", b"*", b":")
 #: Scores and due times.
 TIMES = (None, SECOND, 2 * SECOND, 3 * SECOND, BEGINNING, BEGINNING + 30 * SECOND)
-TAGS = ((), (), ("x",), ("y", "x"))
+CONTEXTS = [f"{MARK}00-{number:032x}-{number:016x}-01" for number in range(1, 5)]
+TAGS = ((), (), ("x",), ("y", "x"), ("x", CONTEXTS[0]), *((one,) for one in CONTEXTS))
 #: Mostly an id has a tenant.
 TENANTS = ("g", "g", "h", "i", "")
 DUE_TIMES = (*TIMES, Delay(0), Delay(30 * SECOND))

@@ -16,6 +16,7 @@ from lowkiq.queue.claims import Claim
 from lowkiq.queue.push import push_apart_call, push_call
 from lowkiq.queue.shard import Outcome, Shard
 from lowkiq.shared_page import DeadNode, Running
+from lowkiq.telemetry.texts import MARK
 from lowkiq.testing.model.shard_model import ShardModel
 from lowkiq.testing.model.shard_rules import Ran
 from lowkiq.testing.model.shard_state import SECOND, Asked, Delay, Tags, TakenJob, all_asked
@@ -281,7 +282,7 @@ def jobs(claim: Claim) -> list[TakenJob]:
             job.retry_count,
             crowds,
             job.checkpoint,
-            job.tags,
+            (*job.tags, *(f"{MARK}{context}" for context in job.contexts)),
         )
         for job, crowds in zip_longest(claim.jobs, claim.crowds)
     ]

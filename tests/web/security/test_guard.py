@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import re
 from typing import Any
 
 import pytest
+from starlette.requests import Request
 
 from lowkiq.environment import Credentials
 from lowkiq.web import create_app
 from lowkiq.web.application import make_web as make_web_of
-from lowkiq.web.security.access import Access
+from lowkiq.web.security.access import CALLER, Access, Caller
+from lowkiq.web.security.guard import who_of
 from tests.web.conftest import TOKEN
 from tests.web.rooms import token_of, with_rooms
 
@@ -97,6 +100,16 @@ class TestWithoutAnyAuthentication:
     def test_anybody_may(self, make_web, browse):
         browser = browse(make_web(no_auth=True), "10.0.0.9", "http://jobs.example")
         assert browser.get("/echo", x_forwarded_for="1.2.3.4").json()["kind"] == "anyone"
+
+    def test_an_application_around_it_may_say_who_it_is(self, make_web):
+        caller = Caller("django", "nonce", name="ann")
+        scope = {"type": "http", "method": "GET", "path": "/echo", "headers": [(b"host", b"localhost")]}
+        scope |= {"query_string": b"", "scheme": "http", "server": None, "client": ("10.0.0.9", 1), CALLER: caller}
+        sent = asyncio.run(_ask(make_web(no_auth=True), scope, {"type": "http.request"}))
+        assert json.loads(sent[1]["body"])["kind"] == "django"
+        assert who_of(Request(scope)) == "ann at 10.0.0.9"
+        refused = asyncio.run(_ask(make_web(no_auth=False), scope, {"type": "http.request"}))
+        assert refused[0]["status"] == 403
 
     @pytest.mark.parametrize(
         ("host", "hosts", "status"),

@@ -3,6 +3,9 @@
 --
 -- tagged:<tag> is the set of ids that have a tag in any place, and `tag_counts` how many those are. So many tags of a shard
 -- are known there; a further one is kept beside its id, but it can't be searched for.
+--
+-- Behind its tags the text of an id may have contexts, of the spans in which it was pushed (telemetry/): each is a line
+-- that begins with a byte 1, which no tag has. They go along, and nobody searches for them. The latest ones stay.
 
 --- known
 local has_tags = {} -- by shard
@@ -18,13 +21,29 @@ end
 
 --- each
 local function each_tag(text)
-  return string.gmatch(text or '', '[^\n]+')
+  return string.gmatch(string.match(text or '', '^[^\1]*'), '[^\n]+')
 end
 
 --- add
 --@ tags known each
 local MOST_INDEXED = 1000
 local MOST_TAGS = 20 -- of an id, as of a push
+local MOST_CONTEXTS = 64 -- of an id: half of the links that a span has by default
+
+-- The contexts of two texts, each once, behind these tags.
+local function join_contexts(tags, before, text)
+  local has, latest = {}, {}
+  for _, some in ipairs({text, before}) do
+    local own = {}
+    for context in string.gmatch(some, '\1[^\n]+') do own[#own + 1] = context end
+    for i = #own, 1, -1 do
+      if not has[own[i]] and #latest < MOST_CONTEXTS then
+        latest[#latest + 1], has[own[i]] = own[i], true
+      end
+    end
+  end
+  for i = #latest, 1, -1 do tags[#tags + 1] = latest[i] end
+end
 
 local function index_tags(P, id, text)
   for tag in each_tag(text) do
@@ -39,11 +58,14 @@ end
 local function add_tags(P, place, id, text)
   local before = redis.call('HGET', P .. place, id) or ''
   local merged, has = {}, {}
-  for tag in each_tag(before .. '\n' .. text) do
-    if not has[tag] and #merged < MOST_TAGS then
-      merged[#merged + 1], has[tag] = tag, true
+  for _, some in ipairs({before, text}) do
+    for tag in each_tag(some) do
+      if not has[tag] and #merged < MOST_TAGS then
+        merged[#merged + 1], has[tag] = tag, true
+      end
     end
   end
+  if string.find(before .. text, '\1', 1, true) then join_contexts(merged, before, text) end
   local now = table.concat(merged, '\n')
   if now ~= before then redis.call('HSET', P .. place, id, now) end
   has_tags[P] = true

@@ -1,0 +1,1 @@
+"""The shop: orders, and an ERP that mirrors them."""

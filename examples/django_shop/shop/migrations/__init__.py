@@ -1,0 +1,1 @@
+"""Tables of the shop, as they came to be."""

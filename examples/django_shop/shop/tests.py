@@ -1,0 +1,204 @@
+"""The shop's tests, which need a Redis: `python manage.py test`."""
+
+from __future__ import annotations
+
+import datetime
+from threading import Thread
+from typing import Any
+
+from asgiref.sync import sync_to_async
+from django.contrib.auth.models import Permission, User
+from django.core.management import call_command
+from django.db import connections, transaction
+from django.test import TestCase, TransactionTestCase
+from django.utils import timezone
+
+from lowkiq import InvalidJob
+from lowkiq.django import app, outbox, push_by_outbox, push_on_commit
+from lowkiq.django.models import OutboxRow
+
+from . import jobs, tasks
+from .jobs import Change, mirror
+
+
+def queued(worker: Any, id: object) -> list[Any]:
+    """The payloads of an id that is queued."""
+    found = worker.queries.fetch([str(id)])
+    return list(found[0].payloads) if found else []
+
+
+class Clean(TestCase):
+    """Each test has an empty Redis."""
+
+    def setUp(self) -> None:
+        app.redis().flushdb()
+
+
+class OnCommit(Clean):
+    def test_pushes_after_the_commit(self) -> None:
+        with self.captureOnCommitCallbacks(execute=True):
+            push_on_commit(mirror, payloads=[Change(17, 1)])
+            self.assertEqual(queued(mirror, 17), [])
+        self.assertEqual(queued(mirror, 17), [{"order_id": 17, "version": 1}])
+
+    def test_pushes_nothing_after_a_rollback(self) -> None:
+        with self.captureOnCommitCallbacks(execute=True) as callbacks, transaction.atomic():
+            push_on_commit(mirror, [{"id": 17, "payload": Change(17, 1)}])
+            transaction.set_rollback(True)
+        self.assertEqual((callbacks, queued(mirror, 17)), ([], []))
+
+    def test_is_validated_at_once_and_as_it_is_then(self) -> None:
+        with self.assertRaisesMessage(InvalidJob, "job 0"):
+            push_on_commit(mirror, [{"id": ""}])
+        versions = [1]
+        with self.captureOnCommitCallbacks(execute=True):
+            push_on_commit(jobs.mirror_apart, ({"id": 17, "payload": version} for version in versions))
+            versions[0] = 2
+        self.assertEqual(queued(jobs.mirror_apart, 17), [1])
+
+
+class Outbox(Clean):
+    def test_sends_what_was_committed_in_order(self) -> None:
+        for version in (1, 2, 3):
+            push_by_outbox(jobs.mirror_apart, [{"id": 17, "payload": version}])
+        with transaction.atomic():
+            push_by_outbox(jobs.mirror_apart, [{"id": 17, "payload": 4}])
+            transaction.set_rollback(True)
+        self.assertEqual(queued(jobs.mirror_apart, 17), [])
+        call_command("lowkiq_outbox", "--once")
+        self.assertEqual(queued(jobs.mirror_apart, 17), [1, 2, 3])
+        self.assertFalse(OutboxRow.objects.exists())
+
+    def test_a_refused_row_holds_up_its_id_alone(self) -> None:
+        push_by_outbox(jobs.mirror_apart, [{"id": 17, "payload": 1}, {"id": 18, "payload": 1}])
+        push_by_outbox(jobs.mirror_apart, [{"id": 17, "payload": 2}])
+        first = OutboxRow.objects.order_by("id")[0]
+        job, first.job = first.job, "no job"
+        first.save()
+        relay = outbox.relay()
+        while relay.run_once():
+            pass
+        self.assertEqual((queued(jobs.mirror_apart, 17), queued(jobs.mirror_apart, 18)), ([], [1]))
+        first.refresh_from_db()
+        self.assertEqual(first.tries, 1)
+        self.assertIn("holds no job", first.error or "")
+        OutboxRow.objects.filter(id=first.id).update(job=job, retry_at=0)
+        while relay.run_once():
+            pass
+        self.assertEqual(queued(jobs.mirror_apart, 17), [1, 2])
+
+    def test_is_validated_before_it_is_written(self) -> None:
+        with self.assertRaisesMessage(InvalidJob, "job 1"):
+            push_by_outbox(jobs.mirror_apart, [{"id": 1, "payload": 1}, {"id": ""}])
+        self.assertFalse(OutboxRow.objects.exists())
+
+
+class Locks(TransactionTestCase):
+    """What one test in a transaction can't see."""
+
+    def test_a_second_relay_stands_by(self) -> None:
+        seen: list[Any] = []
+        push_by_outbox(jobs.mirror_apart, [{"id": 17, "payload": 1}])
+
+        def stand_by() -> None:
+            seen.append(outbox.relay().run_once())
+            connections.close_all()
+
+        with outbox.relay().store.turn() as turn:
+            self.assertIsNotNone(turn)
+            thread = Thread(target=stand_by)
+            thread.start()
+            thread.join()
+        self.assertEqual(seen, [None])
+        self.assertEqual(outbox.relay().run_once(), 1)
+
+
+class Tasks(Clean):
+    def test_each_has_an_id_of_its_own_or_its_key(self) -> None:
+        results = [tasks.anote.enqueue(1, 1), tasks.anote.enqueue(1, 1)]
+        keyed = [tasks.note.enqueue(17, version) for version in (1, 1, 2)]
+        queue = app.workers["tasks.default"]
+        for result in results:
+            self.assertEqual(len(queued(queue, result.id)), 1)
+        self.assertEqual([one["args"] for one in queued(queue, 17)], [[17, 1], [17, 1], [17, 2]])
+        self.assertEqual([one["id"] for one in queued(queue, 17)], [result.id for result in keyed])
+        self.assertEqual(str(keyed[0].status), "READY")
+
+    async def test_keyword_arguments_and_awaited_ones(self) -> None:
+        await tasks.note.aenqueue(order_id=17, version=3)
+        kept = await sync_to_async(queued)(app.workers["tasks.default"], 17)
+        self.assertEqual(kept[0]["kwargs"], {"order_id": 17, "version": 3})
+
+    def test_later(self) -> None:
+        at = timezone.now() + datetime.timedelta(hours=1)
+        result = tasks.anote.using(run_after=at).enqueue(1, 1)
+        (job,) = app.workers["tasks.default"].queries.fetch([result.id])
+        self.assertAlmostEqual(job.perform_in, at.timestamp(), places=3)
+
+    def test_refuses_what_order_cannot_promise(self) -> None:
+        with self.assertRaisesMessage(Exception, "priority"):
+            tasks.anote.using(priority=5)
+        with self.assertRaisesMessage(Exception, "can't run after"):
+            tasks.note.using(run_after=timezone.now())
+        with self.assertRaises(NotImplementedError):
+            tasks.anote.get_result("x")
+        with self.assertRaisesMessage(Exception, "key must be a text"):
+            tasks.note.enqueue("", 1)  # type: ignore[arg-type]
+
+
+class View(Clean):
+    def user(self, *permissions: str, is_staff: bool = True) -> User:
+        user = User.objects.create_user("ann", is_staff=is_staff)
+        for permission in permissions:
+            user.user_permissions.add(Permission.objects.get(codename=permission, content_type__app_label="lowkiq"))
+        self.client.force_login(user)
+        return user
+
+    def test_leads_to_the_admins_login(self) -> None:
+        answer = self.client.get("/lowkiq/queues/mirror")
+        self.assertRedirects(answer, "/admin/login/?next=/lowkiq/queues/mirror", fetch_redirect_response=False)
+        self.user("view", is_staff=False)
+        self.assertEqual(self.client.get("/lowkiq/").status_code, 302)
+
+    def test_wants_a_permission(self) -> None:
+        self.user()
+        self.assertEqual(self.client.get("/lowkiq/").status_code, 403)
+
+    def test_who_may_look_may_not_act(self) -> None:
+        self.user("view")
+        jobs.mirror_apart.perform_async([{"id": 17, "payload": 1, "delay": 3600}])
+        page = self.client.get("/lowkiq/queues/mirror-apart", {"view": "all"})
+        self.assertEqual(page.status_code, 200)
+        self.assertContains(page, "/lowkiq/static/")
+        self.assertNotContains(page, 'name="token" value="')
+        act = {"action": "delete", "view": "due", "ids": ["17"]}
+        path = "/lowkiq/api/v1/queues/mirror-apart/actions"
+        self.assertEqual(self.client.post(path, act, "application/json").status_code, 403)
+        self.assertEqual(queued(jobs.mirror_apart, 17), [1])
+
+    def test_who_may_act_acts_with_the_token_of_a_page(self) -> None:
+        self.user("change")
+        jobs.mirror_apart.perform_async([{"id": 17, "payload": 1, "delay": 3600}])
+        act = {"action": "delete", "view": "due", "ids": ["17"]}
+        path = "/lowkiq/api/v1/queues/mirror-apart/actions"
+        self.assertEqual(self.client.post(path, act, "application/json").status_code, 403)
+        token = self.client.get("/lowkiq/api/v1/token").json()["token"]
+        headers = {"X-Lowkiq-Token": token}
+        foreign = headers | {"Origin": "https://evil.example"}
+        self.assertEqual(self.client.post(path, act, "application/json", headers=foreign).status_code, 403)
+        done = self.client.post(path, act, "application/json", headers=headers)
+        self.assertEqual(done.status_code, 200, done.content)
+        self.assertEqual(queued(jobs.mirror_apart, 17), [])
+        self.client.logout()
+        self.client.force_login(User.objects.create_superuser("bob"))
+        self.assertEqual(self.client.post(path, act, "application/json", headers=headers).status_code, 403)
+
+    async def test_answers_under_asgi_too(self) -> None:
+        user = await sync_to_async(self.user)("view")
+        await self.async_client.aforce_login(user)
+        answer = await self.async_client.get("/lowkiq/nodes")
+        self.assertContains(answer, "/lowkiq/static/")
+
+    def test_serves_no_endless_stream(self) -> None:
+        self.user("view")
+        self.assertEqual(self.client.get("/lowkiq/api/v1/events").status_code, 501)

@@ -1,0 +1,1 @@
+"""Tables of lowkiq.django, as they came to be."""

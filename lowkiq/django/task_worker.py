@@ -1,0 +1,138 @@
+"""The worker of Django's tasks: runs what was enqueued under an id, one after the other."""
+
+from __future__ import annotations
+
+import builtins
+import datetime
+from collections.abc import Sequence
+from importlib import import_module
+from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
+
+import django
+import msgspec
+from django.utils import timezone
+from django.utils.module_loading import import_string
+
+from lowkiq.errors import LowkiqError, short
+from lowkiq.handlers.context import current
+from lowkiq.job import Job, NewJob
+from lowkiq.worker import Worker
+
+if TYPE_CHECKING:
+    from django.tasks import task_backends
+    from django.tasks.base import Task, TaskContext, TaskError, TaskResult, TaskResultStatus
+    from django.tasks.signals import task_finished, task_started
+else:
+    _HOME = "django.tasks" if django.VERSION >= (6, 0) else "django_tasks"
+    _base, _signals = import_module(f"{_HOME}.base"), import_module(f"{_HOME}.signals")
+    task_backends = import_module(_HOME).task_backends
+    Task, TaskContext, TaskError = _base.Task, _base.TaskContext, _base.TaskError
+    TaskResult, TaskResultStatus = _base.TaskResult, _base.TaskResultStatus
+    task_finished, task_started = _signals.task_finished, _signals.task_started
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+
+class Enqueued(msgspec.Struct):
+    """A call of a task, as it is kept."""
+
+    #: The path of its task.
+    task: str
+    args: list[Any]
+    kwargs: dict[str, Any]
+    #: Of the result; without a key also of the job. It keeps calls apart that are equal, as equal payloads merge.
+    id: str
+    #: The Unix time of `enqueue`.
+    at: float
+    #: The queue and the backend, by Django's names.
+    queue: str
+    alias: str
+
+
+class TaskWorker(Worker[Enqueued]):
+    """
+    Runs the calls of a job in order. One that fails holds up those behind it, until it has been done or buried; those
+    before it are done.
+    """
+
+    def perform_one(self, id: str, payloads: list[Enqueued]) -> None:
+        (job,) = current().jobs
+        for number, enqueued in enumerate(payloads):
+            try:
+                _run(enqueued, attempt=current().attempt if number == 0 else 1)
+            except Exception:
+                if number == 0:
+                    raise
+                # A failure is one of all payloads of a job, and the oldest is buried. So what is left goes back as it
+                # was, behind this run: then the one that fails is the oldest. Before this returns, so nothing is lost.
+                rest: list[NewJob] = [
+                    {"id": id, "payload": payload, "score": score}
+                    for payload, score in zip(payloads[number:], job.scores[number:], strict=True)
+                ]
+                self.perform_async(rest)
+                return
+
+    def retries_exhausted(self, batch: list[Job]) -> None:
+        for job in batch:
+            for enqueued in job.payloads:
+                result = result_of(enqueued, _task_of(enqueued), TaskResultStatus.FAILED, job.retry_count + 2)
+                result.errors.append(TaskError(exception_class_path=_class_of(job), traceback=job.traceback or ""))
+                task_finished.send(_backend_of(result), task_result=result)
+
+
+def result_of(
+    enqueued: Enqueued, task: Task[P, R], status: TaskResultStatus = TaskResultStatus.READY, attempt: int = 0
+) -> TaskResult[P, R]:
+    """The result of a call so far: its attempts are as many as its workers, of which only the last is known."""
+    now = timezone.now()
+    has_begun, has_ended = attempt > 0, status in {TaskResultStatus.FAILED, TaskResultStatus.SUCCESSFUL}
+    return TaskResult(
+        task=task,
+        id=enqueued.id,
+        status=status,
+        enqueued_at=datetime.datetime.fromtimestamp(enqueued.at, datetime.UTC),
+        started_at=now if has_begun else None,
+        last_attempted_at=now if has_begun else None,
+        finished_at=now if has_ended else None,
+        args=enqueued.args,
+        kwargs=enqueued.kwargs,
+        backend=enqueued.alias,
+        errors=[],
+        worker_ids=["lowkiq"] * attempt,
+    )
+
+
+def _run(enqueued: Enqueued, attempt: int) -> None:
+    """Calls the task; whatever it raises is for the job."""
+    task = _task_of(enqueued)
+    result = result_of(enqueued, task, TaskResultStatus.RUNNING, attempt)
+    task_started.send(_backend_of(result), task_result=result)
+    context: Sequence[Any] = [TaskContext(task_result=result)] if task.takes_context else []
+    value = task.call(*context, *enqueued.args, **enqueued.kwargs)
+    for name, found in {
+        "status": TaskResultStatus.SUCCESSFUL, "finished_at": timezone.now(), "_return_value": value
+    }.items():  # fmt: skip
+        object.__setattr__(result, name, found)  # it is frozen, and Django's own backend does so as well
+    task_finished.send(_backend_of(result), task_result=result)
+
+
+def _task_of(enqueued: Enqueued) -> Task[..., Any]:
+    """The task of a call. Raises LowkiqError if there is none here, as on a node of an older deploy."""
+    try:
+        task = import_string(enqueued.task)
+    except ImportError as error:
+        raise LowkiqError(f"no task {short(enqueued.task)} here: {error}") from error
+    if not isinstance(task, Task):
+        raise LowkiqError(f"{short(enqueued.task)} is no task but {type(task).__name__}")
+    return task
+
+
+def _backend_of(result: TaskResult[..., Any]) -> type[Any]:
+    return type(task_backends[result.backend])
+
+
+def _class_of(job: Job) -> str:
+    """The path of the class of a job's error, of which its name is kept."""
+    name = (job.error or "Exception").partition(":")[0]
+    return f"builtins.{name}" if hasattr(builtins, name) else name

@@ -1,0 +1,12 @@
+"""
+FastAPI and Starlette: a lifespan that ends Lowkiq with the site, and the web view behind the site's own dependencies.
+Needs the extra `fastapi`.
+
+A push needs nothing of this: `await OrderSync.aperform_async([…])`.
+"""
+
+from lowkiq.fastapi.guard import guarded_view
+from lowkiq.fastapi.lifespans import lifespan
+from lowkiq.fastapi.router import view_router
+
+__all__ = ["guarded_view", "lifespan", "view_router"]

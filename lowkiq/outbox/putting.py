@@ -1,0 +1,77 @@
+"""Putting jobs into an outbox: validated as a push validates them, before anything is written."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Awaitable, Callable, Iterable, Sequence
+from functools import partial
+from typing import Any
+
+from lowkiq.app import Lowkiq, listed
+from lowkiq.errors import SettingsError, short
+from lowkiq.hooks import is_async, wrap
+from lowkiq.job import NewJob, Pushed
+from lowkiq.outbox.rows import NewRow, rows_of
+from lowkiq.worker import Worker
+
+#: A push into an outbox as client middlewares see it: nothing is in Redis yet.
+_PUT = Pushed(0, 0)
+
+
+def put(
+    app: Lowkiq,
+    worker: type[Worker[Any]],
+    jobs: Iterable[NewJob],
+    write: Callable[[Sequence[NewRow]], object],
+) -> None:
+    """
+    Validates jobs, and writes their rows in their order. Client middlewares are around it, here and not at the relay,
+    since they may need to know who pushes.
+
+    Raises:
+        InvalidJob: names the job and the field; nothing was written.
+        SettingsError: the worker belongs to another application, or a client middleware is async.
+    """
+    _check(app, worker)
+    if awaited := next(filter(is_async, app.settings.client_middlewares), None):
+        raise SettingsError(
+            f"client middleware {short(awaited)} is async, so it can only be around pushes that are awaited: "
+            "await apush instead, or make it a plain function"
+        )
+    batch = listed(jobs)
+
+    def call() -> Pushed:
+        if rows := rows_of(worker, app.validated(worker, batch)):
+            write(rows)
+        return _PUT
+
+    wrap(app.settings.client_middlewares, worker, batch, call)()
+
+
+async def aput(
+    app: Lowkiq,
+    worker: type[Worker[Any]],
+    jobs: Iterable[NewJob],
+    write: Callable[[Sequence[NewRow]], Awaitable[object]],
+) -> None:
+    """The same, awaited. Client middlewares get an awaitable from `call()`."""
+    _check(app, worker)
+    batch = listed(jobs)
+
+    async def call() -> Pushed:
+        if rows := rows_of(worker, app.validated(worker, batch)):
+            await write(rows)
+        return _PUT
+
+    result = wrap(app.settings.client_middlewares, worker, batch, partial(call))()
+    if inspect.isawaitable(result):
+        await result
+
+
+def _check(app: Lowkiq, worker: type[Worker[Any]]) -> None:
+    registered = isinstance(worker, type) and issubclass(worker, Worker)
+    if not registered or app.workers.get(worker.queue_name) is not worker:
+        raise SettingsError(
+            f"{short(worker)} is no worker of the application that this outbox is for, so its relay could not push to "
+            "it: put @app.worker above it"
+        )

@@ -1,0 +1,146 @@
+"""Telemetry: a span for each push and each batch, and their metrics."""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+from collections.abc import Iterator, Mapping, Sequence, Sized
+from contextlib import contextmanager
+from typing import Any, Final
+
+import structlog
+from opentelemetry import metrics, trace
+from opentelemetry.trace import Span, SpanKind, Status, StatusCode
+
+from lowkiq import clock
+from lowkiq.codec import encodable, error_text
+from lowkiq.errors import Discard, PartialFailure, RetryIn, Snooze
+from lowkiq.job import Job
+from lowkiq.telemetry import words
+from lowkiq.telemetry.contexts import links_of, written
+from lowkiq.version import VERSION
+
+logger = structlog.get_logger("lowkiq")
+
+#: Ids, and errors of ids, that a span tells of.
+MOST_TOLD: Final = 10
+#: Characters of each of those ids.
+TOLD_CHARS: Final = 200
+
+
+class Telemetry:
+    """What an application tells OpenTelemetry. Any thread, and any task, may call it."""
+
+    def __init__(self) -> None:
+        # Both follow whichever provider the application sets, before or after.
+        self._tracer = trace.get_tracer("lowkiq", VERSION, schema_url=words.SCHEMA)
+        meter = metrics.get_meter("lowkiq", VERSION, schema_url=words.SCHEMA)
+        self._sent = meter.create_counter(words.SENT, "{message}", "Payloads that were pushed, or could not be.")
+        self._consumed = meter.create_counter(words.CONSUMED, "{message}", "Payloads that a perform was called with.")
+        self._pushing = _seconds(meter, words.OPERATION_DURATION, "Time that a push has taken.")
+        self._performing = _seconds(meter, words.PROCESS_DURATION, "Time that a batch has taken.")
+
+    @contextmanager
+    def push(self, queue: str, jobs: object) -> Iterator[str]:
+        """A PRODUCER span around the push of jobs. Yields its context, as it is kept; "" if nobody will see it."""
+        count = len(jobs) if isinstance(jobs, Sized) else 0
+        known = _known(queue, "send")
+        told = {**known, words.OPERATION_TYPE: "send", words.MESSAGE_COUNT: count}
+        began = clock.monotonic()
+        error_type: dict[str, str] = {}
+        with self._span(f"send {queue}", SpanKind.PRODUCER, told) as span:
+            try:
+                yield written(span.get_span_context())
+            except BaseException as error:
+                error_type = _fail(span, error)
+                raise
+            finally:
+                self._sent.add(count, {**known, **error_type})
+                self._pushing.record(clock.monotonic() - began, {**known, words.OPERATION_TYPE: "send", **error_type})
+
+    @contextmanager
+    def perform(self, queue: str, batch: Sequence[Job], shard: int | None) -> Iterator[None]:
+        """A CONSUMER span around a batch, with links to where its payloads were pushed. It is current meanwhile."""
+        count = sum(len(job.payloads) for job in batch)
+        known = _known(queue, "process")
+        if shard is not None:
+            known[words.PARTITION] = str(shard)
+        told = {
+            **known,
+            words.OPERATION_TYPE: "process",
+            words.MESSAGE_COUNT: count,
+            words.IDS: [encodable(job.id[:TOLD_CHARS]) for job in batch[:MOST_TOLD]],
+            words.ATTEMPT: max(job.retry_count for job in batch) + 2,
+        }
+        began = clock.monotonic()
+        error_type: dict[str, str] = {}
+        self._consumed.add(count, known)
+        with self._span(f"process {queue}", SpanKind.CONSUMER, told, links_of(batch)) as span:
+            try:
+                yield
+            except BaseException as error:
+                error_type = _fail(span, error)
+                raise
+            finally:
+                self._performing.record(clock.monotonic() - began, {**known, **error_type})
+
+    def _span(self, name: str, kind: SpanKind, told: Mapping[str, Any], links: Sequence[trace.Link] = ()) -> Any:
+        # What an exception means is told by `_fail`: not every one is an error.
+        return self._tracer.start_as_current_span(
+            name, kind=kind, attributes=told, links=links, record_exception=False, set_status_on_exception=False
+        )
+
+    def flush(self, timeout: float) -> None:
+        """Hands what was told over to whoever exports it, as a process ends without a word. Waits so long for it."""
+        flushing = threading.Thread(target=_flush, name="lowkiq-telemetry", daemon=True)
+        flushing.start()
+        flushing.join(timeout)
+
+
+def _seconds(meter: metrics.Meter, name: str, description: str) -> metrics.Histogram:
+    return meter.create_histogram(name, "s", description, explicit_bucket_boundaries_advisory=words.SECONDS)
+
+
+def _known(queue: str, operation: str) -> dict[str, Any]:
+    return {words.SYSTEM: "lowkiq", words.DESTINATION: queue, words.OPERATION_NAME: operation}
+
+
+def _fail(span: Span, error: BaseException) -> dict[str, str]:
+    """Tells a span what an exception means. Returns what metrics say of it: nothing, where it is no error."""
+    if isinstance(error, Snooze | Discard):
+        span.set_attribute(words.DECISION, type(error).__name__)
+        return {}
+    if isinstance(error, PartialFailure):
+        _fail_partly(span, error)
+    else:
+        if isinstance(error, RetryIn):
+            span.set_attribute(words.DECISION, "RetryIn")
+        shown = error.__cause__ or error if isinstance(error, RetryIn) else error
+        with contextlib.suppress(Exception):  # it may have a text that can't be made
+            span.record_exception(shown)
+        span.set_status(Status(StatusCode.ERROR, error_text(shown)[:TOLD_CHARS]))
+        error = shown
+    told = {words.ERROR_TYPE: type(error).__qualname__}
+    span.set_attributes(told)
+    return told
+
+
+def _fail_partly(span: Span, error: PartialFailure) -> None:
+    for id, of_one in list(error.errors.items())[:MOST_TOLD]:
+        told = {words.ID: encodable(str(id)[:TOLD_CHARS])}
+        if isinstance(of_one, BaseException):
+            with contextlib.suppress(Exception):  # as above
+                span.record_exception(of_one, told)
+        else:
+            span.add_event("exception", {"exception.message": encodable(str(of_one)[:TOLD_CHARS]), **told})
+    span.set_status(Status(StatusCode.ERROR, f"{len(error.errors)} of the batch's ids have failed"))
+
+
+def _flush() -> None:
+    for provider in (trace.get_tracer_provider(), metrics.get_meter_provider()):
+        flush = getattr(provider, "force_flush", None)  # the SDK's own; the API has none
+        try:
+            if flush:
+                flush()
+        except Exception:
+            logger.exception("telemetry_not_flushed")

@@ -1,0 +1,202 @@
+"""A relay over a store that is a list: what it does with rows, without a database."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import threading
+from contextlib import contextmanager
+
+import pytest
+
+from lowkiq import Lowkiq, PushFailed
+from lowkiq.outbox import Relay, Row, advisory_key, file_lock, send
+from tests.support import SOURCES, wait_until
+
+
+class ListStore:
+    """Keeps rows in memory. It is a store as `OutboxStore` says, and a turn as `Turn` does."""
+
+    def __init__(self, *rows):
+        self.rows = list(rows)
+        self.lock = threading.Lock()
+        self.refused = {}
+
+    @contextmanager
+    def turn(self):
+        if not self.lock.acquire(blocking=False):
+            yield None
+            return
+        try:
+            yield self
+        finally:
+            self.lock.release()
+
+    def oldest(self, limit, now):
+        held = [self.row(id) for id, (_, until) in self.refused.items() if until > now]
+        left = [row for row in self.rows if not any(self.same(row, one) and row.id >= one.id for one in held)]
+        return sorted(left)[:limit]
+
+    def delete(self, ids):
+        self.rows = [row for row in self.rows if row.id not in ids]
+
+    def refuse(self, ids, error, retry_at):
+        self.refused |= dict.fromkeys(ids, (error, retry_at))
+
+    def row(self, id):
+        return next(row for row in self.rows if row.id == id)
+
+    @staticmethod
+    def same(one, other):
+        return (one.queue, one.job_id) == (other.queue, other.job_id)
+
+
+def row(id, job_id="17", queue="sync", tries=0):
+    return Row(id, queue, job_id, f'{{"id":"{job_id}","payload":"{id}"}}', tries)
+
+
+@pytest.fixture
+def sync(app):
+    return app.worker(queue_name="sync")(lambda batch: None)
+
+
+def test_it_sends_in_the_order_of_ids_batch_by_batch(app, sync):
+    store = ListStore(*(row(id) for id in (3, 1, 2)))
+    relay = Relay(app, store, batch=2)
+    assert [relay.run_once() for _ in range(3)] == [2, 1, 0]
+    assert sync.queries.fetch([17])[0].payloads == [1, 2, 3]
+
+
+def test_nothing_is_deleted_when_redis_is_away(make_app):
+    app = make_app(redis_url="redis://127.0.0.1:1/0", push_timeout=0.05)
+    app.worker(queue_name="sync")(lambda batch: None)
+    store = ListStore(row(1))
+    with pytest.raises(PushFailed):
+        Relay(app, store).run_once()
+    assert (len(store.rows), store.refused) == (1, {})
+    assert not store.lock.locked()
+
+
+def test_a_refused_row_is_tried_again_later_each_time_but_within_a_minute(app):
+    waits = []
+    for tries in (0, 1, 5, 6, 100):
+        store = ListStore(row(1, tries=tries))
+        (refused,) = send(app, store.rows).rejected
+        from lowkiq.outbox.sending import retry_in
+
+        waits.append(retry_in(refused[0]))
+    assert waits == [1, 2, 32, 60, 60]
+
+
+def test_later_rows_of_a_refused_one_stay_and_others_go(app, sync):
+    bad = Row(1, "sync", "17", "{")
+    outcome = send(app, [bad, row(2), row(3, "18"), row(4, "17", "other")])
+    assert [one.id for one in outcome.sent] == [3]
+    assert [one.id for one, _ in outcome.rejected] == [1, 4]
+
+
+def test_it_stops_from_any_thread_and_can_be_started_again(app, sync):
+    relay = Relay(app, ListStore(), every=600)
+    for _ in range(2):
+        with relay:
+            wait_until(relay._thread.is_alive)
+    assert relay._thread is None
+
+
+def test_a_file_s_lock_is_of_one_process_or_thread_and_goes_with_its_process(tmp_path):
+    path = tmp_path / "lock"
+    with file_lock(path) as is_ours:
+        assert is_ours
+        with file_lock(path) as is_ours_again:
+            assert not is_ours_again
+    code = "import sys, pathlib, os, signal; from lowkiq.outbox import file_lock\n"
+    code += "with file_lock(pathlib.Path(sys.argv[1])) as ours:\n    print(ours, flush=True)\n    sys.stdin.read()"
+    environment = os.environ | {"PYTHONPATH": SOURCES}
+    with subprocess.Popen(
+        [sys.executable, "-c", code, path], env=environment, stdin=subprocess.PIPE, stdout=subprocess.PIPE
+    ) as process:
+        assert process.stdout.readline() == b"True\n"
+        with file_lock(path) as is_ours:
+            assert not is_ours
+        process.kill()
+        process.wait(60)
+    with file_lock(path) as is_ours:
+        assert is_ours
+
+
+def test_numbers_of_locks_are_bigints_and_stay_as_they_are():
+    assert advisory_key("relay", "lowkiq_outbox") == -213494803240926263
+    assert all(-(2**63) <= advisory_key(str(n)) < 2**63 for n in range(100))
+    assert advisory_key("a", "b") != advisory_key("ab")
+
+
+class TestCommand:
+    """`python -m lowkiq.outbox MODULE:NAME`."""
+
+    MODULE = """
+import os
+from sqlalchemy import MetaData, create_engine
+from sqlalchemy.orm import Session
+from lowkiq import Lowkiq
+from lowkiq.sqlalchemy import Outbox
+
+app = Lowkiq()
+sync = app.worker(queue_name="sync")(lambda batch: None)
+metadata = MetaData()
+outbox = Outbox(app, metadata)
+engine = create_engine("sqlite:///shop.db")
+metadata.create_all(engine)
+relay = outbox.relay(engine, every=0.05)
+
+def put(n):
+    with Session(engine) as session, session.begin():
+        outbox.push(session, sync, [{"id": n}])
+"""
+
+    @pytest.fixture
+    def start(self, app, tmp_path):
+        (tmp_path / "shop.py").write_text(self.MODULE)
+        environment = os.environ | {
+            "REDIS_URL": app.settings.redis_url, "LOWKIQ_NAMESPACE": app.settings.namespace, "PYTHONPATH": SOURCES,
+        }  # fmt: skip
+        processes = []
+
+        def start(*arguments):
+            processes.append(
+                subprocess.Popen(
+                    [sys.executable, *arguments], env=environment, cwd=tmp_path, text=True,
+                    stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+                )
+            )  # fmt: skip
+            return processes[-1]
+
+        yield start
+        for process in processes:
+            process.kill()
+            process.communicate()
+
+    def test_once_sends_what_there_is_and_ends(self, start, sync):
+        assert start("-c", "import shop; [shop.put(n) for n in range(3)]").wait(60) == 0
+        assert start("-m", "lowkiq.outbox", "shop:relay", "--once").wait(60) == 0
+        assert len(sync.queries.fetch([0, 1, 2])) == 3
+
+    @pytest.mark.parametrize("number", [2, 15])
+    def test_it_runs_until_it_is_told_to_end(self, start, sync, number):
+        process = start("-m", "lowkiq.outbox", "shop")
+        assert start("-c", "import shop; shop.put(1)").wait(60) == 0
+        wait_until(lambda: sync.queries.fetch([1]))
+        process.send_signal(number)
+        assert process.wait(60) == 0
+
+    def test_what_is_no_relay_is_told(self, start):
+        process = start("-m", "lowkiq.outbox", "shop:engine")
+        assert process.wait(60) == 2
+        assert "shop:engine is a Engine, it must be a relay" in process.communicate()[1]
+
+
+def test_a_worker_that_is_not_here_is_told_with_those_that_are():
+    app = Lowkiq()
+    app.worker(queue_name="a")(lambda batch: None)
+    ((_, error),) = send(app, [row(1, queue="b")]).rejected
+    assert str(error) == "no queue 'b' here; known are: a"
