@@ -5,11 +5,12 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections.abc import Awaitable, Iterator, Mapping, Sequence
+from contextvars import copy_context
 from typing import Any, Final, NamedTuple
 
 from lowkiq import clock
 from lowkiq.errors import CheckpointFailed, LowkiqError
-from lowkiq.handlers.context import Context, Done, Progress, current, enter
+from lowkiq.handlers.context import Context, Done, Progress, enter_anew
 from lowkiq.handlers.loop_thread import LoopThread
 from lowkiq.handlers.performer import Performer
 from lowkiq.handlers.retries import Failures, Retries
@@ -134,23 +135,13 @@ class FakeNode:
     def drain(self, until: int) -> Iterator[Outcome]:
         """Runs what is due until then, in order of time, and gives what became of it."""
         for batch in self._batches(until):
-            before = _entered(batch)
-            try:
-                failures = batch.performer.perform([*batch.running])
-            finally:
-                enter(before)
-            yield from self._settle(batch, failures)
+            yield from self._settle(batch, copy_context().run(_perform, batch))
 
     async def adrain(self, until: int) -> list[Outcome]:
         """The same; coroutines run on the loop that runs here."""
         outcomes: list[Outcome] = []
         for batch in self._batches(until):
-            before = _entered(batch)
-            try:
-                failures = await batch.performer.perform_awaited([*batch.running])
-            finally:
-                enter(before)
-            outcomes += self._settle(batch, failures)
+            outcomes += self._settle(batch, await asyncio.create_task(_perform_awaited(batch)))
         return outcomes
 
     def close(self) -> None:
@@ -249,11 +240,13 @@ class FakeNode:
         return self._loops[busy + 1]
 
 
-def _entered(batch: Batch) -> Context | None:
-    """Has `lowkiq.current()` tell of a batch; returns what it told of before."""
-    try:
-        before = current()
-    except LowkiqError:
-        before = None
-    enter(Context(batch))
-    return before
+def _perform(batch: Batch) -> Failures | None:
+    """Performs a batch, in a copy of the context: it may be pushed by another one, which runs on."""
+    enter_anew(Context(batch))
+    return batch.performer.perform([*batch.running])
+
+
+async def _perform_awaited(batch: Batch) -> Failures | None:
+    """The same as a task, whose context is a copy, too."""
+    enter_anew(Context(batch))
+    return await batch.performer.perform_awaited([*batch.running])

@@ -177,7 +177,7 @@ class FakeQueue:
         loaded = [self._load(payload) for payload, _ in order]
         scores = tuple(score / SECOND for _, score in order)
         return Job(
-            id, loaded, scores, at / SECOND, retry_count, error, len(order), traceback=frames, tags=tuple(tags)
+            id, loaded, scores, at / SECOND, retry_count, error, len(order), traceback=frames, tags=parse_tags("\n".join(tags).encode())
         )  # fmt: skip
 
     def _load(self, payload: bytes) -> Any:
@@ -196,7 +196,7 @@ def _row(job: EncodedJob) -> tuple[str, bytes, int | None, int | None, Tags, str
         job.payload,
         None if job.score == "" else _microseconds(job.score),
         Delay(due) if due is not None and job.perform_in.startswith("+") else due,
-        parse_tags(job.tags.encode()),
+        tuple(job.tags.split("\n")) if job.tags else (),  # with a context behind them, which nobody sees as a tag
         job.tenant,
     )
 

@@ -10,6 +10,7 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
+from structlog.contextvars import get_contextvars
 
 import lowkiq
 from lowkiq import (
@@ -518,3 +519,23 @@ def test_what_perform_pushes_goes_to_the_fake_around_it(app: Lowkiq) -> None:
         testing.perform(sync, 17, ["x"])
         jobs.assert_pushed(mail, id=17)
         jobs.assert_not_pushed(sync)
+
+
+def test_a_job_that_pushes_inline_is_itself_again_afterwards(app: Lowkiq) -> None:
+    seen: list[tuple[str, Any]] = []
+
+    @app.worker
+    async def inner(id: str, payloads: list[Any]) -> None:
+        seen.append((lowkiq.current().queue, get_contextvars().get("queue")))
+
+    @app.worker
+    async def outer(id: str, payloads: list[Any]) -> None:
+        inner.perform_async([{"id": id}])
+        await inner.aperform_async([{"id": id}])
+        seen.append((lowkiq.current().queue, get_contextvars().get("queue")))
+
+    with testing.inline(app):
+        outer.perform_async([{"id": 1}])
+        asyncio.run(outer.aperform_async([{"id": 1}]))
+    assert seen == [("inner", "inner"), ("inner", "inner"), ("outer", "outer")] * 2
+    assert "queue" not in get_contextvars()
