@@ -176,9 +176,8 @@ class FakeQueue:
         error, frames = parts_of(self._settings.load_error(stored)) if stored else (None, None)
         loaded = [self._load(payload) for payload, _ in order]
         scores = tuple(score / SECOND for _, score in order)
-        return Job(
-            id, loaded, scores, at / SECOND, retry_count, error, len(order), traceback=frames, tags=parse_tags("\n".join(tags).encode())
-        )  # fmt: skip
+        shown = parse_tags("\n".join(tags).encode())
+        return Job(id, loaded, scores, at / SECOND, retry_count, error, len(order), traceback=frames, tags=shown)
 
     def _load(self, payload: bytes) -> Any:
         """A payload as perform is given it; one that can't be loaded as it is stored, as queries have it."""
