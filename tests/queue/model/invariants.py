@@ -239,7 +239,8 @@ class Witness:
         elif isinstance(reply, Owned):
             assert reply.buried == 0, "I7: buried, and nobody had died"
         elif message.script in {"settle", "finish"} and reply is not Fenced:
-            for id in before.claimed.keys() - after.claimed.keys() - _given_back(message, before):
+            not_run = {row.id for row in _outcome(message).limited}
+            for id in before.claimed.keys() - after.claimed.keys() - _given_back(message, before) - not_run:
                 self._acquit(id)
         else:
             self._i7_of_actions(message, before, after)
