@@ -55,6 +55,11 @@ class ShardMetrics(msgspec.Struct, frozen=True):
     generation: int = 1
 
     @property
+    def place(self) -> tuple[str, int]:
+        """What it goes by where shards of all generations are told apart."""
+        return keys.of_generation(self.queue, self.generation), self.shard
+
+    @property
     def lag(self) -> float:
         """Seconds by which the oldest due job is late, 0 when nothing is due."""
         return max(0.0, -(self.due_in or 0.0))

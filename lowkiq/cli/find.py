@@ -8,6 +8,7 @@ from typing import Annotated
 import typer
 
 from lowkiq.admin.jobs.finder import Finder
+from lowkiq.admin.metrics import read_layouts
 from lowkiq.cli import tables
 from lowkiq.cli.opening import AsJson, Require, fail, opened_app
 from lowkiq.environment import ExitCode
@@ -25,8 +26,9 @@ def find(
     """Finds jobs by their ids, over all queues. Exits with 1 if there is none."""
     with opened_app(require or context.obj) as app:
         settings, now = app.settings, redis_time(app.caller)
+        layouts = read_layouts(app.caller, settings.namespace)
         finder = Finder(
-            app.caller, settings.namespace, app.queues(), load_error=settings.load_error,
+            app.caller, settings.namespace, layouts, load_error=settings.load_error,
             max_id_bytes=settings.max_id_bytes,
         )  # fmt: skip
         page = finder.find(id, limit=limit)

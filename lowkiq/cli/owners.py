@@ -12,7 +12,7 @@ from rich.table import Column, Table
 from lowkiq.admin.beats.health import read_health
 from lowkiq.admin.beats.members import read_placements
 from lowkiq.admin.beats.owners import owners_of
-from lowkiq.admin.metrics import read_shards
+from lowkiq.admin.metrics import read_layouts, read_shards
 from lowkiq.admin.words import printable
 from lowkiq.cli.opening import AsJson, Require, opened_app
 from lowkiq.cli.queues import shards_count
@@ -38,8 +38,10 @@ def owners(
     """Which node has each shard, which is to have it, and why: by leases, and by what nodes say of themselves."""
     with opened_app(require or context.obj) as app:
         caller, namespace = app.caller, app.settings.namespace
-        queues = app.queues() if queue is None else {queue: shards_count(app, queue)}
-        shards = read_shards(caller, shards_of(namespace, queues))
+        if queue is not None:
+            shards_count(app, queue)  # there must be one
+        layouts = {name: layout for name, layout in read_layouts(caller, namespace).items() if queue in {None, name}}
+        shards = read_shards(caller, shards_of(namespace, layouts))
         nodes, placements = read_health(caller, namespace), read_placements(caller, namespace)
         found = owners_of(nodes, shards, placements, redis_time(caller))
         if as_json:

@@ -147,6 +147,11 @@ def of_generation(queue: str, generation: int) -> str:
     return queue if generation == 1 else f"{queue}@{generation}"
 
 
+def queue_of(part: str) -> str:
+    """The queue of such shards."""
+    return part.partition("@")[0]
+
+
 def places(namespace: str, queue: str) -> str:
     """Prefix of the places of a queue's batches (places.lua). They are of the queue, so in a slot of their own."""
     return f"{namespace}:{{{queue}:places}}:"

@@ -135,9 +135,9 @@ class Snapshot:
 
     @cached_property
     def owners(self) -> Mapping[tuple[str, int], Owner]:
-        """Queue and shard → its node, the one that is to have it, and why."""
+        """Each shard by its place → its node, the one that is to have it, and why."""
         found = owners_of(self.nodes.nodes, self.shards, self.placements, self.at)
-        return {(row.queue, row.shard): row for row in found}
+        return {shard.place: row for shard, row in zip(self.shards, found, strict=True)}
 
     @cached_property
     def _nodes(self) -> dict[str, NodeHealth]:

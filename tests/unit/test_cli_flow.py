@@ -132,3 +132,20 @@ def test_a_queue_gets_another_number_of_shards(lowkiq: Run, queue: type[Worker],
     assert found["is_over"] and found["shards"] == count + 2
     assert app.queues() == {"shop": count + 2}
     assert app.metrics()["shop"].length == 0 and app.metrics()["shop"].processed == 20
+
+
+def test_a_queue_that_was_resharded_is_looked_at_where_its_jobs_are(
+    lowkiq: Run, queue: type[Worker], app: Lowkiq
+) -> None:
+    queue.perform_async([{"id": number} for number in range(20)])
+    count = queue.shards_count + 2
+    lowkiq("reshard", "shop", str(count), "--no-wait")
+    assert lowkiq("-r", "jobs", "--burst").returncode == 0
+    queue.perform_async([{"id": "order-17"}])
+    (found,) = json.loads(lowkiq("find", "order-17", "--json").stdout)
+    assert (found["queue"], found["id"]) == ("shop", "order-17")
+    assert lowkiq("find", "order-*").returncode == 0
+    for words in (("owners",), ("owners", "shop")):
+        rows = json.loads(lowkiq(*words, "--json").stdout)
+        assert [row["shard"] for row in rows] == list(range(count))
+        assert {row["why"] for row in rows} == {"nobody"}

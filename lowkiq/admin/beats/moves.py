@@ -80,10 +80,9 @@ class Moves:
         was, here = _owners(last.parts), _owners(parts)
         moved = {place: (was[place], name) for place, name in here.items() if was.get(place, name) != name}
         if moved:
-            placed = read_placements(self._caller, self._namespace)
-            moved = {
-                place: pair for place, pair in moved.items() if place not in placed or placed[place].node != pair[1]
-            }
+            placements = read_placements(self._caller, self._namespace)
+            placed = {(keys.queue_of(part), shard, one.node) for (part, shard), one in placements.items()}
+            moved = {place: pair for place, pair in moved.items() if (*place, pair[1]) not in placed}
         if moved:
             change = _Change(last.parts, parts, moved, self._vanished(last, nodes))
             says = f"{change}{'; others are still to move' if _goes_on(nodes, parts) else ''}"

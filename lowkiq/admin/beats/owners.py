@@ -24,6 +24,9 @@ WHYS: Final = (
 )
 
 
+_MOVING: Final[tuple[Why, str]] = ("handover", "its jobs are being moved to other shards")
+
+
 class Named(msgspec.Struct, frozen=True):
     """A node, as people name it."""
 
@@ -63,7 +66,10 @@ def owners_of(
         placements: shards that were moved for their load. at: Redis's time.
     """
     known = _Known(nodes, placements, at)
-    return [known.owner_of(shard) for shard in shards]
+    newest: dict[str, int] = {}
+    for shard in shards:
+        newest[shard.queue] = max(shard.generation, newest.get(shard.queue, 1))
+    return [known.owner_of(shard, is_moving=shard.generation < newest[shard.queue]) for shard in shards]
 
 
 class _Known:
@@ -76,11 +82,11 @@ class _Known:
         self._wanted = {place: node.node for node in self._ready for place in _part(node)}
         self._fostered = {(node.node, *place) for node in living for place in _places(node.fostered)}
 
-    def owner_of(self, shard: ShardMetrics) -> Owner:
-        place = shard.queue, shard.shard
+    def owner_of(self, shard: ShardMetrics, *, is_moving: bool) -> Owner:
+        """What nodes say of their part is of the shards that a queue moves to, if it does."""
         owner = shard.owner if shard.lease_rest > 0 else None
-        target = self._wanted.get(place)
-        why, says = self._why(shard, owner, target)
+        target = None if is_moving else self._wanted.get((shard.queue, shard.shard))
+        why, says = _MOVING if is_moving else self._why(shard, owner, target)
         return Owner(
             queue=shard.queue, shard=shard.shard, owner=self._named(owner), target=self._named(target), why=why,
             says=says,
@@ -98,7 +104,7 @@ class _Known:
             return "drain", f"its node ends: it goes to {heir} {when}"
         if target not in {None, owner}:
             return "handover", f"it goes to {heir} {when}"
-        return self._why_there(node, (shard.queue, shard.shard))
+        return self._why_there(node, shard)
 
     def _why_nobody(self, shard: ShardMetrics, target: str | None) -> tuple[Why, str]:
         if target:
@@ -107,11 +113,11 @@ class _Known:
             return "free", "free until a node takes it"
         return "nobody", "no node that is there runs this queue"
 
-    def _why_there(self, node: NodeHealth, place: Place) -> tuple[Why, str]:
+    def _why_there(self, node: NodeHealth, shard: ShardMetrics) -> tuple[Why, str]:
         """Why a shard is at a node, and stays."""
-        if (node.node, *place) in self._fostered:
+        if (node.node, shard.queue, shard.shard) in self._fostered:
             return "stands in", "stands in, until the node whose part it is asks for it"
-        if (placement := self._placements.get(place)) and placement.node == node.node:
+        if (placement := self._placements.get(shard.place)) and placement.node == node.node:
             since = age(max(self._at - placement.at, 0.0))
             return "load", f"moved here {since} ago for its load: it kept {placement.load:.1f} threads busy"
         if node.is_elastic:

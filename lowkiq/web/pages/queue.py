@@ -51,8 +51,7 @@ def _numbers(view: View, visit: Visit, queue: str) -> dict[str, Any]:
 def _shards(visit: Visit, queue: str) -> dict[str, Any]:
     shards = _worst_first(shard for shard in visit.snapshot.shards if shard.queue == queue)
     shown = shards if visit.query.get("shards") == "all" else shards[:WORST]
-    owners = {row.shard: visit.snapshot.owners[queue, row.shard] for row in shown}
-    return {"shards": shown, "shards_left": len(shards) - len(shown), "owners": owners}
+    return {"shards": shown, "shards_left": len(shards) - len(shown), "owners": visit.snapshot.owners}
 
 
 def max_retry_count(view: View, visit: Visit, queue: str) -> int | None:

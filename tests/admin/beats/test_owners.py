@@ -94,3 +94,14 @@ def test_the_command_line_tells_it(app: Lowkiq, monkeypatch: pytest.MonkeyPatch)
     assert table.exit_code == 0 and "node 0 on host" in table.output and "for its load" in table.output
     unknown = CliRunner().invoke(cli, ["owners", "no"])
     assert unknown.exit_code == 2 and "no" in unknown.output
+
+
+def test_a_shard_of_a_queue_that_was_resharded_has_its_own_reason() -> None:
+    """Loads and placements are of a generation; what nodes say of their part is of the newest one."""
+    placed = {("q@2", 0): Placement(A, 880.0, 0.93)}
+    rows = [shard(generation=1), shard(generation=2)]
+    old, new = owners_of([sharing()], rows, placed, 1_000.0)
+    assert (new.why, new.says) == ("load", "moved here 2 min ago for its load: it kept 0.9 threads busy")
+    assert (old.why, old.target, old.says) == ("handover", None, "its jobs are being moved to other shards")
+    (alone,) = owners_of([sharing()], rows[1:], {("q", 0): placed["q@2", 0]}, 1_000.0)
+    assert alone.why == "share", "a placement of before is over"
