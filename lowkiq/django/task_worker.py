@@ -15,7 +15,7 @@ from django.utils.module_loading import import_string
 
 from lowkiq.errors import LowkiqError, short
 from lowkiq.handlers.context import current
-from lowkiq.job import Job, NewJob
+from lowkiq.job import Job
 from lowkiq.worker import Worker
 
 if TYPE_CHECKING:
@@ -52,26 +52,15 @@ class Enqueued(msgspec.Struct):
 
 class TaskWorker(Worker[Enqueued]):
     """
-    Runs the calls of a job in order. One that fails holds up those behind it, until it has been done or buried; those
-    before it are done.
+    Runs the calls of a job in order, one at a time. One that fails holds up those behind it, until it has been done or
+    buried; those before it are done.
     """
 
-    def perform_one(self, id: str, payloads: list[Enqueued]) -> None:
-        (job,) = current().jobs
-        for number, enqueued in enumerate(payloads):
-            try:
-                _run(enqueued, attempt=current().attempt if number == 0 else 1)
-            except Exception:
-                if number == 0:
-                    raise
-                # A failure is one of all payloads of a job, and the oldest is buried. So what is left goes back as it
-                # was, behind this run: then the one that fails is the oldest. Before this returns, so nothing is lost.
-                rest: list[NewJob] = [
-                    {"id": id, "payload": payload, "score": score}
-                    for payload, score in zip(payloads[number:], job.scores[number:], strict=True)
-                ]
-                self.perform_async(rest)
-                return
+    max_payloads = 1
+
+    def perform_one(self, _: str, payloads: list[Enqueued]) -> None:
+        for enqueued in payloads:
+            _run(enqueued, attempt=current().attempt)
 
     def retries_exhausted(self, batch: list[Job]) -> None:
         for job in batch:
