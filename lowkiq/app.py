@@ -22,7 +22,7 @@ from lowkiq.admin.past.statistics import Statistics, day_of, number_of, statisti
 from lowkiq.admin.resharding import shards_in_force
 from lowkiq.errors import SettingsError, short, unknown_option, unknown_queue
 from lowkiq.fewer import Debounce, Keep
-from lowkiq.hooks import is_async, wrap
+from lowkiq.hooks import Middleware, is_async, wrap
 from lowkiq.job import EncodedJob, NewJob, Pushed, encode_jobs
 from lowkiq.policies import Retry
 from lowkiq.queue.awaited import AwaitedPushes
@@ -112,11 +112,7 @@ class Lowkiq:
         middlewares = self.settings.client_middlewares
         if not middlewares and isinstance(jobs, list):  # asked first: it costs a single push less than what follows
             return self._push(worker, jobs)
-        if awaited := next(filter(is_async, middlewares), None):
-            raise SettingsError(
-                f"client middleware {short(awaited)} is async, so it can only be around pushes that are awaited: "
-                "await aperform_async instead, or make it a plain function"
-            )
+        require_sync(middlewares, "aperform_async")
         batch = listed(jobs)
         result: Pushed = wrap(middlewares, worker, batch, partial(self._push, worker, batch))()
         return result
@@ -308,6 +304,15 @@ class Lowkiq:
             )
             self._producers[worker.queue_name] = known
         return known
+
+
+def require_sync(middlewares: Iterable[Middleware], awaited: str) -> None:
+    """Raises SettingsError for a client middleware that only the awaited call, of that name, can be within."""
+    if found := next(filter(is_async, middlewares), None):
+        raise SettingsError(
+            f"client middleware {short(found)} is async, so it can only be around pushes that are awaited: "
+            f"await {awaited} instead, or make it a plain function"
+        )
 
 
 def listed(jobs: Any) -> Any:

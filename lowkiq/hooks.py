@@ -33,9 +33,9 @@ class Scheduler(Protocol[T]):
         """The time at which the next job of any shard is due."""
 
 
-def is_async(middleware: Middleware) -> bool:
+def is_async(hook: Callable[..., Any]) -> bool:
     """Returns whether it is an async function, or an object whose call is one."""
-    return inspect.iscoroutinefunction(middleware) or inspect.iscoroutinefunction(type(middleware).__call__)
+    return inspect.iscoroutinefunction(hook) or inspect.iscoroutinefunction(type(hook).__call__)
 
 
 def wrap(middlewares: Iterable[Middleware], worker: Any, batch: Any, call: Callable[[], Any]) -> Callable[[], Any]:

@@ -21,7 +21,7 @@ from lowkiq.worker import Worker
 NAME: Final = "LOWKIQ"
 #: Settings whose values are functions: a text is the path of one.
 _FUNCTIONS: Final = {name for name, hint in get_type_hints(Settings).items() if hint not in {int, float, str}}
-#: Settings whose values are no functions: theirs are never taken for the path of one.
+#: Where pushes are kept in place of being made, while somebody asks what a call would push.
 _kept: ContextVar[list[Push] | None] = ContextVar("lowkiq_kept_pushes", default=None)
 
 

@@ -6,7 +6,7 @@ import builtins
 import datetime
 from collections.abc import Sequence
 from importlib import import_module
-from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
+from typing import TYPE_CHECKING, Any, Final, ParamSpec, TypeVar
 
 import django
 import msgspec
@@ -18,14 +18,16 @@ from lowkiq.handlers.context import current
 from lowkiq.job import Job
 from lowkiq.worker import Worker
 
+#: Where tasks are: in Django itself, or in the backport.
+HOME: Final = "django.tasks" if django.VERSION >= (6, 0) else "django_tasks"
+
 if TYPE_CHECKING:
     from django.tasks import task_backends
     from django.tasks.base import Task, TaskContext, TaskError, TaskResult, TaskResultStatus
     from django.tasks.signals import task_finished, task_started
 else:
-    _HOME = "django.tasks" if django.VERSION >= (6, 0) else "django_tasks"
-    _base, _signals = import_module(f"{_HOME}.base"), import_module(f"{_HOME}.signals")
-    task_backends = import_module(_HOME).task_backends
+    _base, _signals = import_module(f"{HOME}.base"), import_module(f"{HOME}.signals")
+    task_backends = import_module(HOME).task_backends
     Task, TaskContext, TaskError = _base.Task, _base.TaskContext, _base.TaskError
     TaskResult, TaskResultStatus = _base.TaskResult, _base.TaskResultStatus
     task_finished, task_started = _signals.task_finished, _signals.task_started

@@ -14,7 +14,6 @@ from functools import partial
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, Final, ParamSpec, TypeVar
 
-import django
 from django.core.exceptions import ImproperlyConfigured
 from django.utils import timezone
 from django.utils.crypto import get_random_string
@@ -22,7 +21,7 @@ from django.utils.module_loading import import_string
 
 from lowkiq import clock
 from lowkiq.django.application import get_app
-from lowkiq.django.task_worker import Enqueued, TaskWorker, result_of
+from lowkiq.django.task_worker import HOME, Enqueued, TaskWorker, result_of
 from lowkiq.errors import short, unknown_option
 from lowkiq.job import NewJob
 from lowkiq.worker import Worker
@@ -34,11 +33,10 @@ if TYPE_CHECKING:
     from django.tasks.exceptions import InvalidTask
     from django.tasks.signals import task_enqueued
 else:
-    _HOME = "django.tasks" if django.VERSION >= (6, 0) else "django_tasks"
-    task_backends = import_module(_HOME).task_backends
-    BaseTaskBackend = import_module(f"{_HOME}.backends.base").BaseTaskBackend
-    task_enqueued = import_module(f"{_HOME}.signals").task_enqueued
-    _exceptions = import_module(f"{_HOME}.exceptions")
+    task_backends = import_module(HOME).task_backends
+    BaseTaskBackend = import_module(f"{HOME}.backends.base").BaseTaskBackend
+    task_enqueued = import_module(f"{HOME}.signals").task_enqueued
+    _exceptions = import_module(f"{HOME}.exceptions")
     InvalidTask = getattr(_exceptions, "InvalidTask", None) or _exceptions.InvalidTaskError
 
 #: Options of the backend: those of a worker, but for what the backend itself decides.

@@ -14,6 +14,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from lowkiq.app import Lowkiq
 from lowkiq.errors import SettingsError, short
+from lowkiq.hooks import is_async
 from lowkiq.web import create_app
 
 #: Methods that change nothing.
@@ -54,8 +55,7 @@ def guarded_view(app: Lowkiq, *, see: Rule, act: Rule | None = None, payloads: b
 
 async def _refusal(rule: Rule, request: Request) -> Response | None:
     """The response in place of the view's, if the rule has one. Raises HTTPException where it says no."""
-    is_async = inspect.iscoroutinefunction(rule) or inspect.iscoroutinefunction(getattr(rule, "__call__", None))  # noqa: B004
-    told = rule(request) if is_async else await run_in_threadpool(rule, request)
+    told = rule(request) if is_async(rule) else await run_in_threadpool(rule, request)
     if inspect.isawaitable(told):
         told = await told
     if told is None or told is True:

@@ -7,9 +7,9 @@ from collections.abc import Awaitable, Callable, Iterable, Sequence
 from functools import partial
 from typing import Any
 
-from lowkiq.app import Lowkiq, listed
+from lowkiq.app import Lowkiq, listed, require_sync
 from lowkiq.errors import SettingsError, short
-from lowkiq.hooks import is_async, wrap
+from lowkiq.hooks import wrap
 from lowkiq.job import NewJob, Pushed
 from lowkiq.outbox.rows import NewRow, rows_of
 from lowkiq.worker import Worker
@@ -33,11 +33,7 @@ def put(
         SettingsError: the worker belongs to another application, or a client middleware is async.
     """
     _check(app, worker)
-    if awaited := next(filter(is_async, app.settings.client_middlewares), None):
-        raise SettingsError(
-            f"client middleware {short(awaited)} is async, so it can only be around pushes that are awaited: "
-            "await apush instead, or make it a plain function"
-        )
+    require_sync(app.settings.client_middlewares, "apush")
     batch = listed(jobs)
 
     def call() -> Pushed:

@@ -40,5 +40,7 @@ def flush(is_wanted: bool, timeout: float = 2.0) -> None:
     Args:
         timeout: seconds to wait for that; it goes on in the background.
     """
-    if telemetry := make_telemetry(is_wanted):
-        telemetry.flush(timeout)
+    if is_wanted:
+        from lowkiq.telemetry.spans import flush_providers  # noqa: PLC0415 (as above)
+
+        flush_providers(timeout)

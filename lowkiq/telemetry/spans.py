@@ -90,11 +90,12 @@ class Telemetry:
             name, kind=kind, attributes=told, links=links, record_exception=False, set_status_on_exception=False
         )
 
-    def flush(self, timeout: float) -> None:
-        """Hands what was told over to whoever exports it, as a process ends without a word. Waits so long for it."""
-        flushing = threading.Thread(target=_flush, name="lowkiq-telemetry", daemon=True)
-        flushing.start()
-        flushing.join(timeout)
+
+def flush_providers(timeout: float) -> None:
+    """Hands what was told over to whoever exports it, as a process ends without a word. Waits so long for it."""
+    flushing = threading.Thread(target=_flush, name="lowkiq-telemetry", daemon=True)
+    flushing.start()
+    flushing.join(timeout)
 
 
 def _seconds(meter: metrics.Meter, name: str, description: str) -> metrics.Histogram:
