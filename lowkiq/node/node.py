@@ -116,7 +116,7 @@ class Node:
         self._fatal_error: BaseException | None = None
         self._interrupts = 0
         self._leave_at = math.inf  # when jobs that still run are left (monotonic)
-        self._beat_soon: Callable[[], None] = lambda: None
+        self._beat: Callable[[], None] = lambda: None
 
     def run(self) -> int:
         """Runs until drained, in the main thread. Returns the exit code."""
@@ -177,15 +177,15 @@ class Node:
         self._elastic = Elastic(runtime, pools, self._may_have, self._keeper.look_soon) if self._is_elastic else None
         report = HealthReport(runtime, self._workers, os.environ)
         shared_out = {pool for lease, pool in pools.items() if not lease.performer.is_async}
-        self._live = LiveSettings(runtime, pools, shared_out, lambda: self._beat_soon())  # noqa: PLW0108 (it is made below)
+        self._live = LiveSettings(runtime, pools, shared_out, self._beat_soon)
         followers: list[Callable[[list[Lease]], None]] = [self._live.follow, report.follow]
         if self._elastic:
             followers.append(self._elastic.follow)
-        self._following = Following(runtime, pools, followers, lambda: self._beat_soon())  # noqa: PLW0108 (it is made below)
+        self._following = Following(runtime, pools, followers, self._beat_soon)
         balance = self._elastic.balance if self._elastic else lambda _: None
         house = Housekeeping(runtime, balance, self._following)
         self._heartbeat = Heartbeat(runtime, lambda round_trip: report(self.state, round_trip), house)
-        self._beat_soon = self._heartbeat.beat_soon
+        self._beat = self._heartbeat.beat_soon
         self._remote.connect(self._signals.wake, self._beat_soon)
         runtime.flushes.extend(flushes_of(runtime, self._remote))
         runtime.flushes.append(self._live)
@@ -287,6 +287,10 @@ class Node:
             self._runtime.incidents.note(kind, says)
         self.report()
         self._beat_soon()
+
+    def _beat_soon(self) -> None:
+        """Has the next beat come at once, if there are any yet."""
+        self._beat()
 
     def report(self, ask: str = "") -> None:
         self._on_state(ask or self.state, *load_of(self._workers))

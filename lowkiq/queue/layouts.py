@@ -14,20 +14,6 @@ from lowkiq.queue.keys import Layout
 from lowkiq.queue.shard import written
 
 
-def register(
-    caller: Caller, namespace: str, queues: Mapping[str, int], *, raises_layout: bool = False
-) -> dict[str, OtherLayout]:
-    """
-    Makes queues with their shards_count known, also again should Redis have lost them. Nodes raise an older layout;
-    producers leave it, so that nodes of an older Lowkiq go on with the queue.
-
-    Returns:
-        by queue, ShardsCountMismatch for one that is known with what is no layout, and NewerLayout for a newer one.
-    """
-    found = opened(caller, namespace, queues, raises_layout=raises_layout)
-    return {queue: error for queue, error in found.items() if isinstance(error, OtherLayout)}
-
-
 def opened(
     caller: Caller,
     namespace: str,
@@ -37,8 +23,13 @@ def opened(
     raises_layout: bool = False,
 ) -> dict[str, Layout | OtherLayout]:
     """
-    The same, and the layouts of the others, as Redis has them: they are to be followed. Those that are `known` are made
-    known again so.
+    Makes queues with their shards_count known, also again should Redis have lost them; those that are `known` are made
+    known again so. Nodes raise an older layout; producers leave it, so that nodes of an older Lowkiq go on with the
+    queue.
+
+    Returns:
+        by queue its layout, as Redis has it: it is to be followed. ShardsCountMismatch for one that is known with what
+        is no layout, and NewerLayout for a newer one.
     """
     layouts = {queue: Layout(keys.LAYOUT_VERSION, count) for queue, count in queues.items()} | dict(known or {})
     calls = [

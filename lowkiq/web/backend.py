@@ -15,7 +15,7 @@ from lowkiq.admin.jobs.tags import TagCount, top_tags
 from lowkiq.admin.jobs.tenants import TenantBacklog, largest_backlogs
 from lowkiq.admin.jobs.tracking import Tracked, Transition, is_tracked, read_tracked, read_transitions
 from lowkiq.admin.jobs.undo import UndoableActions
-from lowkiq.admin.metrics import known_queues, read_layouts
+from lowkiq.admin.metrics import read_layouts
 from lowkiq.admin.pauses import Hold, pause_text
 from lowkiq.admin.sessions import end_session, read_ended_sessions
 from lowkiq.app import Lowkiq
@@ -42,13 +42,8 @@ class Backend:
         self.thresholds = app.thresholds
         self._app = app
 
-    def queues(self) -> dict[str, int]:
-        """Every queue with its shards_count: those that Redis knows, and those of this app."""
-        ours = {name: worker.shards_count for name, worker in self._app.workers.items()}
-        return ours | known_queues(self.caller, self.namespace)
-
     def layouts(self) -> dict[str, int | Layout]:
-        """The same, each as Redis knows it, as far as it does."""
+        """Every queue, those of this app and those that Redis knows, each as Redis knows it, as far as it does."""
         ours = {name: worker.shards_count for name, worker in self._app.workers.items()}
         return {**ours, **read_layouts(self.caller, self.namespace)}
 

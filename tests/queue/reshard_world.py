@@ -11,7 +11,7 @@ from lowkiq.errors import Fenced, Moved, Paused, Refused
 from lowkiq.job import EncodedJob, shard_of
 from lowkiq.queue import resharding
 from lowkiq.queue.keys import Layout
-from lowkiq.queue.layouts import register
+from lowkiq.queue.layouts import opened
 from lowkiq.queue.push import push_call
 from lowkiq.queue.resharding import Route
 from lowkiq.queue.shard import Exhausted, Failure, Outcome, Owned, Shard
@@ -44,7 +44,7 @@ class ReshardWorld:
     def __init__(self, app: Lowkiq, old: int, random: Random) -> None:
         self.app, self.caller, self.random = app, app.caller, random
         self.namespace = app.settings.namespace
-        register(self.caller, self.namespace, {QUEUE: old})
+        opened(self.caller, self.namespace, {QUEUE: old})
         self.layout = self.first = Layout(2, old)
         self.pushed: dict[str, list[bytes]] = {}
         self.performed: dict[str, list[bytes]] = {}

@@ -88,10 +88,7 @@ def routes(pages: LivePages) -> list[BaseRoute]:
     view = pages.view
 
     async def act(request: Request) -> Response:
-        queue = str(request.path_params["queue"])
-        if queue not in (await view.snapshots.get()).queues:
-            raise HTTPException(404, f"There is no queue {queue[:100]}.")
-        order = Order.of(queue, form_of(request))
+        order = Order.of(await pages.queue_of(request), form_of(request))
         return await run_in_threadpool(_answer, view, request, order)
 
     async def undo(request: Request) -> Response:

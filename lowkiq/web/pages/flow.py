@@ -13,7 +13,6 @@ from starlette.routing import BaseRoute, Route
 from lowkiq.admin.live import set_live
 from lowkiq.admin.options import parse_live
 from lowkiq.admin.pauses import MOST_WHY
-from lowkiq.admin.words import printable
 from lowkiq.errors import SettingsError
 from lowkiq.web.live_options import options_of
 from lowkiq.web.pages.live import LivePages, page
@@ -45,11 +44,11 @@ def routes(pages: LivePages) -> list[BaseRoute]:
         if view.read_only:
             raise HTTPException(403, READ_ONLY)
         resumes = request.url.path.endswith("/resume")
-        return page(view, request, "pause.html", queue=await _queue(pages, request), resumes=resumes, most=MOST_WHY)
+        return page(view, request, "pause.html", queue=await pages.queue_of(request), resumes=resumes, most=MOST_WHY)
 
     async def pause(request: Request) -> Response:
         queue, reason, who = (
-            await _queue(pages, request),
+            await pages.queue_of(request),
             form_of(request).get("reason", "")[:MOST_WHY],
             who_of(request),
         )
@@ -57,7 +56,7 @@ def routes(pages: LivePages) -> list[BaseRoute]:
         return RedirectResponse(link(request, f"/queues/{queue}"), 303)
 
     async def resume(request: Request) -> Response:
-        queue, who = await _queue(pages, request), who_of(request)
+        queue, who = await pages.queue_of(request), who_of(request)
         await run_in_threadpool(lambda: view.backend.actions(queue).resume(who=who))
         return RedirectResponse(link(request, f"/queues/{queue}"), 303)
 
@@ -65,7 +64,7 @@ def routes(pages: LivePages) -> list[BaseRoute]:
         return await _show(pages, request)
 
     async def change(request: Request) -> Response:
-        queue, form, who = await _queue(pages, request), form_of(request), who_of(request)
+        queue, form, who = await pages.queue_of(request), form_of(request), who_of(request)
         name, value = form.get("name", ""), form.get("value", "").strip()
         try:
             if form.get("unset") == "1":
@@ -92,7 +91,7 @@ def _set(view: View, queue: str, text: str, who: str) -> None:
 
 
 async def _show(pages: LivePages, request: Request, error: str = "") -> Response:
-    queue = await _queue(pages, request)
+    queue = await pages.queue_of(request)
     options = await run_in_threadpool(options_of, pages.view, queue)
     now = (await pages.view.snapshots.get()).at
     told = page(
@@ -100,10 +99,3 @@ async def _show(pages: LivePages, request: Request, error: str = "") -> Response
     )
     told.status_code = 400 if error else 200
     return told
-
-
-async def _queue(pages: LivePages, request: Request) -> str:
-    queue = str(request.path_params["queue"])
-    if queue not in (await pages.view.snapshots.get()).queues:
-        raise HTTPException(404, f"There is no queue {printable(queue, 100)}.")
-    return queue

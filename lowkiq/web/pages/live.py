@@ -30,6 +30,7 @@ from starlette.responses import HTMLResponse, Response
 from starlette.routing import Route
 
 from lowkiq import clock
+from lowkiq.admin.words import printable
 from lowkiq.web.render.templating import environment, link, query_of
 from lowkiq.web.security.access import CALLER
 from lowkiq.web.snapshot import PATIENCE, STALE, TICK_PATIENCE, Snapshot, seen
@@ -77,10 +78,15 @@ class Visit:
 
     def queue(self) -> str:
         """The queue named in the address. Raises HTTPException when there is none of that name."""
-        name = str(self.request.path_params["queue"])
-        if name not in self.snapshot.queues:
-            raise HTTPException(404, f"There is no queue {name[:100]}.")
-        return name
+        return queue_in(self.snapshot, self.request)
+
+
+def queue_in(snapshot: Snapshot, request: Request) -> str:
+    """The queue named in an address. Raises HTTPException when there is none of that name."""
+    name = str(request.path_params["queue"])
+    if name not in snapshot.queues:
+        raise HTTPException(404, f"There is no queue {printable(name, 100)}.")
+    return name
 
 
 #: Makes what the template of a page is given; it may read from Redis, and runs in a thread.
@@ -93,6 +99,10 @@ class LivePages:
     def __init__(self, view: View) -> None:
         self.view = view
         self._parts = _Shared()
+
+    async def queue_of(self, request: Request) -> str:
+        """The queue named in an address. Raises HTTPException when there is none of that name."""
+        return queue_in(await self.view.snapshots.get(), request)
 
     def route(self, path: str, template: str, build: Builder) -> Route:
         """The route of a page."""

@@ -26,7 +26,7 @@ def routes(pages: LivePages) -> list[BaseRoute]:
         return await _ask(pages, request)
 
     async def reshard(request: Request) -> Response:
-        queue, who = await _queue(pages, request), who_of(request)
+        queue, who = await pages.queue_of(request), who_of(request)
         number = form_of(request).get("shards", "").strip()
         if not (number.isascii() and number.isdigit() and len(number) <= len(str(MOST_SHARDS))):
             return await _ask(pages, request, f"{printable(number, 40) or 'Nothing'} is no number of shards")
@@ -43,17 +43,10 @@ def routes(pages: LivePages) -> list[BaseRoute]:
 
 
 async def _ask(pages: LivePages, request: Request, error: str = "") -> Response:
-    queue, snapshot = await _queue(pages, request), await pages.view.snapshots.get()
+    queue, snapshot = await pages.queue_of(request), await pages.view.snapshots.get()
     told = page(
         pages.view, request, "reshard.html", queue=queue, count=snapshot.shards_counts[queue],
         moving=snapshot.reshards.get(queue), most=MOST_SHARDS, error=error,
     )  # fmt: skip
     told.status_code = 400 if error else 200
     return told
-
-
-async def _queue(pages: LivePages, request: Request) -> str:
-    queue = str(request.path_params["queue"])
-    if queue not in (await pages.view.snapshots.get()).queues:
-        raise HTTPException(404, f"There is no queue {printable(queue, 100)}.")
-    return queue

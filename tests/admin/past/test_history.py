@@ -15,7 +15,7 @@ from lowkiq.node.health.housekeeping import Housekeeping
 from lowkiq.node.runtime import Runtime
 from lowkiq.queue import keys
 from lowkiq.queue.call import Call
-from lowkiq.queue.layouts import register
+from lowkiq.queue.layouts import opened
 from tests.queue.shard_driver import PAST, ShardDriver
 from tests.support import wait_until
 
@@ -93,7 +93,7 @@ def test_a_sample_is_found_in_every_span(app, namespace):
 def test_a_sample_of_many_shards_has_all_that_they_hold_and_have_done(app, namespace, keep_house):
     """Of those that hold nothing only the counters are read."""
     shards = [ShardDriver(app, index=index, shards_count=200) for index in range(200)]
-    register(app.caller, namespace, {"q": 200})
+    opened(app.caller, namespace, {"q": 200})
     for index, shard in enumerate(shards[::9]):
         lease = shard.lease()
         shard.push_all(("a", b"x", 1.0, PAST), ("b", b"x", 1.0, PAST), ("b", b"y", 1.0, PAST))

@@ -16,7 +16,7 @@ from lowkiq.errors import Fenced, LowkiqError
 from lowkiq.queue import keys, scripts
 from lowkiq.queue.call import Call
 from lowkiq.queue.keys import Layout
-from lowkiq.queue.layouts import opened, register
+from lowkiq.queue.layouts import opened
 from lowkiq.shared_page import DeadNode, Running
 from lowkiq.version import VERSION
 from tests.queue.shard_driver import FUTURE, PAST, ShardDriver
@@ -245,10 +245,10 @@ def test_a_claim_needs_the_newer_layout(old):
 
 def test_nodes_raise_the_layout_of_a_queue_and_producers_do_not(app, namespace):
     app.redis().hset(keys.queues(namespace), "q", "5")
-    assert register(app.caller, namespace, {"q": 5}) == {}
+    assert opened(app.caller, namespace, {"q": 5}) == {"q": keys.Layout(2, 5)}
     assert app.redis().hget(keys.queues(namespace), "q") == b"5"
     for _ in range(2):
-        assert register(app.caller, namespace, {"q": 5}, raises_layout=True) == {}
+        assert opened(app.caller, namespace, {"q": 5}, raises_layout=True) == {"q": keys.Layout(2, 5)}
         assert app.redis().hgetall(keys.queues(namespace)) == {b"q": b"2:5"}
 
 
@@ -256,14 +256,15 @@ def test_a_node_raises_the_layout_when_memory_is_full(own_app):
     queues, redis = keys.queues(own_app.settings.namespace), own_app.redis()
     redis.hset(queues, "q", "5")
     redis.config_set("maxmemory", 1)
-    assert register(own_app.caller, own_app.settings.namespace, {"q": 5}, raises_layout=True) == {}
+    found = opened(own_app.caller, own_app.settings.namespace, {"q": 5}, raises_layout=True)
+    assert found == {"q": keys.Layout(2, 5)}
     assert redis.hgetall(queues) == {b"q": b"2:5"}
 
 
 def test_an_older_one_does_not_open_a_newer_queue(app, namespace):
     app.redis().hset(keys.queues(namespace), "q", "4:5")
     with pytest.raises(NewerLayout, match=REFUSAL):
-        raise register(app.caller, namespace, {"q": 5})["q"]
+        raise opened(app.caller, namespace, {"q": 5})["q"]
     assert app.redis().hgetall(keys.queues(namespace)) == {b"q": b"4:5"}
 
 
