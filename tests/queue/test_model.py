@@ -145,7 +145,7 @@ def happenings_for(name: str) -> Sequence[str]:
     for begin, happenings in (("paused", WITH_PAUSES), ("held", WITH_HOLDS), ("lane", WITH_LANES)):
         if name.startswith(begin):
             return happenings
-    return WITH_UNDO if mutants.MUTANTS[name].file in {"put_away.lua", "put_back.lua"} else HAPPENINGS
+    return WITH_UNDO if mutants.MUTANTS[name].file in {"kept.lua", "put_away.lua", "put_back.lua"} else HAPPENINGS
 
 
 def note(name: str, seed: int) -> None:

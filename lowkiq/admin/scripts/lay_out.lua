@@ -5,16 +5,15 @@
 --       got into the morgue, 7 retry_count ('' = fresh), 8 error ('' = none), then score and payload of each payload
 -- returns 1   errors: LAYOUT, NEWER
 --@ shard layout
+--@ kept keep
 local P, id, kept = KEYS[1], ARGV[4], KEYS[1] .. 'undo:' .. ARGV[2]
 local refusal = check_layout(P, ARGV[1], true)
 if refusal then return refusal end
 local is_single = #ARGV == 10 -- that is kept in the record itself, as it is in the queue
-local record = {ARGV[5], ARGV[6], ARGV[7], ARGV[8], is_single and ARGV[9] .. ':' .. ARGV[10] or '*'}
-for i = 1, 11 do record[i] = (record[i] or '') ~= '' and #record[i] .. ':' .. record[i] or '-' end
 if not is_single then
   redis.call('ZADD', kept .. ':' .. id, unpack(ARGV, 9))
   redis.call('EXPIRE', kept .. ':' .. id, ARGV[3])
 end
-redis.call('HSET', kept, id, table.concat(record))
-redis.call('EXPIRE', kept, ARGV[3])
+local retries, why = ARGV[7] ~= '' and ARGV[7], ARGV[8] ~= '' and ARGV[8]
+keep_job(kept, id, {ARGV[5], ARGV[6], retries, why, is_single and ARGV[9] .. ':' .. ARGV[10] or '*'}, ARGV[3])
 return 1

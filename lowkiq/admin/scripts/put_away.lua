@@ -10,6 +10,7 @@
 --@ shard layout
 --@ payloads get
 --@ claimed drop_from
+--@ kept keep
 local P, which, kept = KEYS[1], ARGV[2], KEYS[1] .. 'undo:' .. ARGV[3]
 local refusal = check_layout(P, ARGV[1], true)
 if refusal then return refusal end
@@ -24,15 +25,12 @@ local function put_away(id)
   -- What waited behind a run is due then; what the shard knows of an id that runs is of that run, and stays.
   local at = not is_dead and read('behind', id) or redis.call('ZSCORE', P .. index, id)
   local is_alone = not is_dead and not claim_of(P, id)
-  local record = {
+  keep_job(kept, id, {
     is_dead and 'morgue' or 'queue', at or '0', not is_dead and redis.call('ZSCORE', P .. 'retries', id),
     (is_dead or is_alone) and read(errors, id), held, is_alone and read('crashes', id),
     is_alone and read('crowds', id), is_alone and read('checkpoints', id), read(is_dead and 'morgue:tags' or 'tags', id),
     read('tenants', id), not is_dead and read('rules', id),
-  }
-  for i = 1, 11 do record[i] = record[i] and #record[i] .. ':' .. record[i] or '-' end
-  redis.call('HSET', kept, id, table.concat(record))
-  redis.call('EXPIRE', kept, ARGV[4])
+  }, ARGV[4])
   if held == '*' then
     -- Where it goes before it is gone from where it was: a rename does both.
     redis.call('RENAME', P .. payloads .. ':' .. id, kept .. ':' .. id)
