@@ -6,6 +6,7 @@ import os
 import signal
 import socket
 import subprocess
+import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Mapping
@@ -132,6 +133,25 @@ def running_redis(*options: str, port: int = 0) -> Iterator[RedisServer]:
             yield server
         finally:
             server.stop()
+
+
+@contextmanager
+def python_processes(environment: Mapping[str, str], log: Path) -> Iterator[Callable[..., subprocess.Popen[bytes]]]:
+    """start(*arguments) → a process of Python, in the checkout, which writes to that log; all are killed at the end."""
+    processes: list[subprocess.Popen[bytes]] = []
+
+    def start(*arguments: str) -> subprocess.Popen[bytes]:
+        with log.open("ab") as file:
+            command = [sys.executable, *arguments]
+            processes.append(subprocess.Popen(command, env=environment, cwd=ROOT, stdout=file, stderr=file))
+        return processes[-1]
+
+    try:
+        yield start
+    finally:
+        for process in processes:
+            process.kill()
+            process.wait(60)
 
 
 def free_port(*, bus: bool = False) -> int:

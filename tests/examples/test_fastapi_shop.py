@@ -4,14 +4,12 @@ from __future__ import annotations
 
 import os
 import signal
-import subprocess
-import sys
 
 import httpx
 import pytest
 
 from tests.postgres import postgres  # noqa: F401 (a fixture)
-from tests.support import LOWKIQ, ROOT, SOURCES, free_port, wait_until
+from tests.support import LOWKIQ, SOURCES, free_port, python_processes, wait_until
 
 URL = "/ops/lowkiq"
 
@@ -27,19 +25,8 @@ def start(request, app, tmp_path):
         "REDIS_URL": app.settings.redis_url, "LOWKIQ_NAMESPACE": app.settings.namespace, "DATABASE_URL": database,
         "PYTHONPATH": SOURCES, "SHOP_PASSWORD": "open sesame",
     }  # fmt: skip
-    processes = []
-
-    def start(*arguments):
-        with (tmp_path / "log").open("ab") as log:
-            processes.append(
-                subprocess.Popen([sys.executable, *arguments], env=environment, cwd=ROOT, stdout=log, stderr=log)
-            )
-        return processes[-1]
-
-    yield start
-    for process in processes:
-        process.kill()
-        process.wait(60)
+    with python_processes(environment, tmp_path / "log") as start:
+        yield start
 
 
 @pytest.fixture

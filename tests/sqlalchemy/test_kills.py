@@ -6,15 +6,13 @@ import importlib
 import os
 import random
 import signal
-import subprocess
-import sys
 import time
 from itertools import count
 from typing import Any
 
 import pytest
 
-from tests.support import LOWKIQ, ROOT, SOURCES, wait_until
+from tests.support import LOWKIQ, SOURCES, python_processes, wait_until
 
 
 @pytest.fixture
@@ -42,19 +40,8 @@ def world(environment, monkeypatch):
 @pytest.fixture
 def start(environment, tmp_path):
     """start(*arguments) → a process of Python; all end with the test."""
-    processes = []
-
-    def start(*arguments):
-        with (tmp_path / "log").open("ab") as log:
-            processes.append(
-                subprocess.Popen([sys.executable, *arguments], env=environment, cwd=ROOT, stdout=log, stderr=log)
-            )
-        return processes[-1]
-
-    yield start
-    for process in processes:
-        process.kill()
-        process.wait(60)
+    with python_processes(environment, tmp_path / "log") as start:
+        yield start
 
 
 def steps(start, what):
