@@ -36,7 +36,7 @@ MUTANTS = {
     "acquire_held": Mutant("acquire.lua", "if is_foreign and rest > 0 and not ran then", "if false then"),
     "acquire_keeps_the_claim": Mutant("acquire.lua", "restore_claim(P, due_by, claim, doomed, 'restored')", "0, 0"),
     "merge_overwrites": Mutant(
-        "push.lua",
+        "pushing.lua",
         "payloads_add(P .. 'payloads', id, score, payload)",
         "redis.call('HSET', P .. 'payloads', id, score .. ':' .. payload)",
         "I3",
@@ -126,7 +126,7 @@ MUTANTS = {
     "settled_stays_in_the_claim": Mutant("settle.lua", "if has_changed then", "if false then"),
     "merge_moves_the_due_time": Mutant("push.lua", "'NX', ", ""),
     "known_ids_are_new": Mutant(
-        "push.lua",
+        "pushing.lua",
         "if bulk_zadd(P .. 'due', due, count * 2) < count then return false end",
         "bulk_zadd(P .. 'due', due, count * 2)",
     ),
@@ -134,7 +134,7 @@ MUTANTS = {
     "due_times_untold": Mutant("claim.lua", "'claim', number, 'last_due', last_due_text", "'claim', number"),
     "claim_highest": Mutant("claim.lua", "redis.call('ZRANGE', source,", "redis.call('ZREVRANGE', source,", "I6"),
     "scores_of_the_clock": Mutant(
-        "push.lua", "last_score = last_score < now and now or last_score + 1", "last_score = now"
+        "pushing.lua", "last_score = last_score < now and now or last_score + 1", "last_score = now"
     ),
     "merge_raises_the_score": Mutant(
         "payloads.lua",
@@ -220,7 +220,7 @@ MUTANTS = {
         "perform_now.lua", "redis.call('HSET', P .. 'payloads', id, payloads_get(P .. 'payloads', id))", ""
     ),
     "lease_of_a_clock_set_back": Mutant("acquire.lua", "if ttl and rest > ttl then", "if false then"),
-    "delay_is_a_time": Mutant("push.lua", "stamp(place + perform_in * 1000000)", "stamp(perform_in * 1000000)"),
+    "delay_is_a_time": Mutant("pushing.lua", "stamp(place + perform_in * 1000000)", "stamp(perform_in * 1000000)"),
     "cancels_nothing_that_runs": Mutant("cancel.lua", "  if number then\n", "  if false then\n"),
     "cancels_in_no_epoch": Mutant("cancel.lua", "(owner[2] or '') .. ' ' .. number", "'1 ' .. number"),
     "cancels_and_leaves_what_waits": Mutant("cancel.lua", "if is_queued then", "if is_queued and not number then"),
@@ -288,7 +288,7 @@ MUTANTS = {
     "apart_at_one_time": Mutant("push_apart.lua", "1, score + 1, done + 1", "1, score, done + 1"),
     "apart_by_the_clock_alone": Mutant("push_apart.lua", "math.max(now, last_score + 1)", "now"),
     "apart_counted_once": Mutant("push_apart.lua", "pushed + done", "pushed + 1"),
-    "pushed_without_tags": Mutant("push.lua", "add_tags(P, 'tags', id, tags)", ""),
+    "pushed_without_tags": Mutant("pushing.lua", "add_tags(P, 'tags', id, tags)", ""),
     "compact_claimed_without_tags": Mutant(
         "quick_claim.lua", "P .. 'asides', P .. 'tags', P .. 'watch'", "P .. 'asides', P .. 'watch'", "tags"
     ),
@@ -391,13 +391,13 @@ MUTANTS = {
     ),
     "held_and_nobody_rung": Mutant("let_go.lua", "if earliest < math.huge then ring", "if false then ring"),
     "scored_at_one_time": Mutant(
-        "push.lua", "queue(id, stamp(place), place, score", "queue(id, stamp(now), now, score"
+        "pushing.lua", "queue(id, stamp(place), place, score", "queue(id, stamp(now), now, score"
     ),
     "delayed_at_one_time": Mutant(
-        "push.lua", "stamp(place + perform_in * 1000000)", "stamp(now + perform_in * 1000000)"
+        "pushing.lua", "stamp(place + perform_in * 1000000)", "stamp(now + perform_in * 1000000)"
     ),
     "places_ahead_of_a_clock_set_back": Mutant(
-        "push.lua", "was_set_back and now + number - 1 or last_score", "last_score"
+        "pushing.lua", "was_set_back and now + number - 1 or last_score", "last_score"
     ),
     "failed_at_one_time": Mutant("settle.lua", "place = place + 1", "place = place + 0"),
     "revived_among_the_pushed": Mutant("shard.lua", "return last_score == now and now + 1 or now", "return now"),

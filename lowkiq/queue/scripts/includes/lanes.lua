@@ -60,12 +60,12 @@ end
 --- join
 --@ claimed never
 --@ lanes known enter leave
--- Queued ids have got tenants by a push: it has `count` jobs of so many words, the first of which, ARGV[at] and so on, are
+-- Queued ids have got tenants by a push: it has `count` jobs of so many words, the first of which, words[at] and so on, are
 -- their ids, and those at `place` behind them their tenants. The last one of an id counts.
-local function join_lanes(P, at, count, width, place)
+local function join_lanes(P, words, at, count, width, place)
   local ids, tenants = {}, {}
   for word = at, at + (count - 1) * width, width do
-    local id, tenant = ARGV[word], ARGV[word + place]
+    local id, tenant = words[word], words[word + place]
     if tenant ~= '' then
       if not tenants[id] then ids[#ids + 1] = id end
       tenants[id] = tenant
