@@ -40,7 +40,7 @@ from lowkiq.transport.cluster import ClusterClient
 from lowkiq.transport.connect import client_for_producers
 from lowkiq.transport.server import Replicas
 from lowkiq.types.variables import K, P
-from lowkiq.worker import OPTIONS, Worker
+from lowkiq.worker import OPTIONS, Worker, held_pushes
 
 
 class Lowkiq:
@@ -91,6 +91,7 @@ class Lowkiq:
         id: Callable[[Any], object] = ...,
         score: Callable[[Any], float] = ...,
         fair_by: Callable[[Any, Any], str | int] | None = ...,
+        pushes: Literal["now", "on_success"] = ...,
     ) -> Registration: ...
     def worker(self, target: Any = None, /, **options: Any) -> Any:
         """
@@ -120,7 +121,7 @@ class Lowkiq:
     async def apush(self, worker: type[Worker[Any]], jobs: Iterable[NewJob]) -> Pushed:
         """The same, awaited: see `Worker.aperform_async`. Client middlewares get an awaitable from `call()`."""
         middlewares = self.settings.client_middlewares
-        if not middlewares and isinstance(jobs, list) and self._telemetry is None:
+        if not middlewares and isinstance(jobs, list) and self._telemetry is None and held_pushes.get() is None:
             return await self._awaited.current().push(self._producer(worker), jobs, partial(self._encode, worker))
         batch = listed(jobs)
         result = wrap(middlewares, worker, batch, partial(self._apush, worker, batch))()
@@ -238,14 +239,20 @@ class Lowkiq:
         return Caller(client_for_producers(self.settings))
 
     def _push(self, worker: type[Worker[Any]], jobs: Iterable[NewJob]) -> Pushed:
+        push = held_pushes.get() or self._push_now
         if self._telemetry is None:
-            return self._producer(worker).push(self._encode(worker, jobs))
+            return push(worker, self._encode(worker, jobs))
         with self._telemetry.push(worker.queue_name, jobs) as context:
-            return self._producer(worker).push(self._encode(worker, jobs, context=context))
+            return push(worker, self._encode(worker, jobs, context=context))
+
+    def _push_now(self, worker: type[Worker[Any]], jobs: Sequence[EncodedJob]) -> Pushed:
+        return self._producer(worker).push(jobs)
 
     async def _apush(self, worker: type[Worker[Any]], jobs: Any) -> Pushed:
         if not isinstance(jobs, list):
             self._encode(worker, jobs)  # raises
+        if held_pushes.get() is not None:
+            return self._push(worker, jobs)  # which waits for nothing
         pushes, producer = self._awaited.current(), self._producer(worker)
         if self._telemetry is None:
             return await pushes.push(producer, jobs, partial(self._encode, worker))

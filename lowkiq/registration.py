@@ -104,6 +104,8 @@ def _check_options(label: str, worker: type[Worker[Any]]) -> None:
         raise SettingsError(f"{label} has both retry and retry_in: keep one, or have retry map classes of exceptions")
     if worker.isolation not in {"thread", "process"}:
         raise SettingsError(f'{label}: isolation is {short(worker.isolation)}, it must be "thread" or "process"')
+    if worker.pushes not in {"now", "on_success"}:
+        raise SettingsError(f'{label}: pushes is {short(worker.pushes)}, it must be "now" or "on_success"')
     for name in _COMMON:
         _check_function(f"{label}: {name}", getattr(worker, name), "a payload", "lambda change: change.order_id")
     _check_function(f"{label}: fair_by", worker.fair_by, "an id and a payload", "lambda id, change: change.tenant")

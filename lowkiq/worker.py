@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
 from typing import TYPE_CHECKING, Any, ClassVar, Final, Generic, Literal, Protocol
 
 from lowkiq.admin.jobs.actions import Actions
 from lowkiq.admin.jobs.queries import Queries
 from lowkiq.errors import InvalidJob, LowkiqError, SettingsError
 from lowkiq.fewer import NONE, Debounce, Fewer, Keep
-from lowkiq.job import Job, NewJob, Pushed
+from lowkiq.job import EncodedJob, Job, NewJob, Pushed
 from lowkiq.policies import Retry
 from lowkiq.rate import Rate
 from lowkiq.types.codec import PLAIN, Codec
@@ -20,7 +22,7 @@ from lowkiq.types.variables import P
 OPTIONS: Final = (
     "queue_name", "shards_count", "batch_size", "concurrency", "max_retry_count", "retry", "when_exhausted",
     "perform_timeout", "max_running", "max_payloads", "debounce", "throttle", "keep", "isolation", "rate",
-    "fair_by", "id", "score",
+    "fair_by", "id", "score", "pushes",
 )  # fmt: skip
 
 
@@ -29,8 +31,25 @@ class Application(Protocol):
 
     def push(self, worker: type[Worker[Any]], jobs: Iterable[NewJob]) -> Pushed: ...
     async def apush(self, worker: type[Worker[Any]], jobs: Iterable[NewJob]) -> Pushed: ...
+    def validated(self, worker: type[Worker[Any]], jobs: Iterable[NewJob]) -> list[EncodedJob]: ...
     def queries(self, queue: str, shards_count: int) -> Queries: ...
     def actions(self, queue: str, shards_count: int) -> Actions: ...
+
+
+#: What takes pushes inside a perform whose worker has pushes="on_success", in place of Redis.
+held_pushes: ContextVar[Callable[[type[Worker[Any]], Sequence[EncodedJob]], Pushed] | None] = ContextVar(
+    "lowkiq_held_pushes", default=None
+)
+
+
+@contextmanager
+def pushing_now() -> Iterator[None]:
+    """Has pushes inside take place at once."""
+    token = held_pushes.set(None)
+    try:
+        yield
+    finally:
+        held_pushes.reset(token)
 
 
 class _Bound:
@@ -90,6 +109,9 @@ class Worker(Generic[P]):
     #: A function of an id and a payload that tells whose job it is, such as a tenant's name: all who have jobs due get
     #: equal shares of the queue, however much each of them has pushed. None: first come, first served.
     fair_by: ClassVar[Callable[[Any, Any], str | int] | None] = None
+    #: When a push inside perform takes place: "now", be the batch done or not; or "on_success": with the settle, if it
+    #: is done, as `current().then` has it.
+    pushes: ClassVar[Literal["now", "on_success"]] = "now"
     #: How perform is called, and what its payloads and ids are; set when the worker is registered.
     shape: ClassVar[Shape] = Shape()
     codec: ClassVar[Codec] = PLAIN

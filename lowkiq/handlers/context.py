@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Awaitable, Generator, Sequence
+from collections.abc import Awaitable, Generator, Iterable, Sequence
 from contextvars import ContextVar
-from typing import Any, Final, Protocol
+from typing import Any, Final, NamedTuple, Protocol
 
 from lowkiq.codec import dump_payload, encodable, load_payload
 from lowkiq.errors import LowkiqError, short
 from lowkiq.handlers.log_fields import Bound, bind, unbind
-from lowkiq.job import Job
+from lowkiq.handlers.retries import Failures
+from lowkiq.job import EncodedJob, Job, Pushed
+from lowkiq.queue.letters import MOST_LETTERS, push_letter
 from lowkiq.queue.shard import Shard
-from lowkiq.worker import Worker
+from lowkiq.worker import Worker, held_pushes
 
 #: Characters of what a job says of its progress.
 NOTE_CHARS: Final = 200
@@ -59,6 +61,15 @@ class Run(Protocol):
         """Has Redis keep a checkpoint of a job. Raises CheckpointFailed, here or when it is awaited."""
 
 
+class Written(NamedTuple):
+    """A job that is to be pushed once a batch is done; with `of`, once that job of it is."""
+
+    batch: Sequence[Job]
+    of: str | None
+    worker: type[Worker]
+    job: EncodedJob
+
+
 class Done:
     """Awaitable for a call that was done at once."""
 
@@ -70,11 +81,13 @@ class Done:
 class Context:
     """The batch that runs here. It is of use while perform runs, not longer."""
 
-    __slots__ = ("_bound", "_run")
+    __slots__ = ("_bound", "_run", "written")
 
     def __init__(self, run: Run) -> None:
         self._run = run
         self._bound: Bound | None = None
+        #: What is to follow, as far as it was not taken up: each with the batch that has said so.
+        self.written: list[Written] = []
 
     @property
     def jobs(self) -> Sequence[Job]:
@@ -166,6 +179,50 @@ class Context:
         kept = self._job(None).checkpoint
         return None if kept is None else load_payload(kept)
 
+    def then(self, worker: type[Worker[Any]], jobs: Iterable[Any], *, of: str | int | None = None) -> None:
+        """
+        Has jobs be pushed if, and only if, what runs is done: they are written in the script that settles it, and each
+        arrives exactly once, those for one id in their order, whatever is killed when. Redis has them only then.
+
+        Args:
+            worker: whose jobs they are, in this queue or another.
+            jobs: as `perform_async` takes them; a `delay` counts from when they arrive.
+            of: the job of the batch from which they follow; None: from all of it, so if any of it fails they don't.
+
+        Raises:
+            InvalidJob: names the job and the field.
+            ValueError: there is no such job in the batch.
+            LowkiqError: more than 1,000 jobs would follow from the batch.
+        """
+        named = None if of is None else self._job(of).id
+        self.hold(worker, worker.registered_app().validated(worker, jobs), named)
+
+    def hold(self, worker: type[Worker[Any]], jobs: Sequence[EncodedJob], of: str | None = None) -> Pushed:
+        """Keeps validated jobs until what runs is done. Nothing is in Redis yet, so none is new or merged."""
+        batch = self._run.running
+        if sum(row.batch is batch for row in self.written) + len(jobs) > MOST_LETTERS:
+            raise LowkiqError(
+                f"more than {MOST_LETTERS:,} jobs would follow from one batch: push a job that pushes them, in parts"
+            )
+        self.written += [Written(batch, of, worker, job) for job in jobs]
+        return Pushed(0, 0)
+
+    def take_letters(self, failures: Failures | None) -> Failures | None:
+        """The outcome of the batch that has ended, with what follows from it."""
+        if not self.written:
+            return failures
+        batch = self._run.running
+        # A thread that outlives its batch may write on: that is of no batch any more.
+        rows = [row for row in self.written if row.batch is batch]
+        self.written.clear()
+        undone = failures.ids if failures else frozenset()
+        letters = []
+        for row in rows:
+            if row.of not in undone and (row.of is not None or not undone):
+                of = batch[0].id if row.of is None else row.of
+                letters.append((of, push_letter(of, row.worker.queue_name, row.worker.shards_count, row.job)))
+        return (failures or Failures())._replace(letters=letters) if letters else failures
+
     def _job(self, id: str | int | None) -> Job:
         if id is None and len(self.jobs) == 1:
             return self.jobs[0]
@@ -182,7 +239,7 @@ _running: ContextVar[Context | None] = ContextVar("lowkiq_running", default=None
 def current() -> Context:
     """
     The batch that runs here, as a context variable tells: what it is (worker, queue, shard, epoch, attempt), whether to
-    go on (lease_lost, cancelled), and what it can tell (progress, checkpoint).
+    go on (lease_lost, cancelled), what it can tell (progress, checkpoint), and what is to follow (then).
 
     Raises:
         LowkiqError: no job runs here.
@@ -204,16 +261,27 @@ def running_here() -> Run:
     return current()._run
 
 
-def enter(context: Context | None) -> None:
-    """Sets what runs on this thread, or in this task, and what the log says of it (log_fields.py)."""
+def with_letters(failures: Failures | None) -> Failures | None:
+    """The outcome of the batch that has ended here, with what follows from it."""
+    context = _running.get()
+    return failures if context is None else context.take_letters(failures)
+
+
+def enter(context: Context | None) -> Sequence[Written]:
+    """
+    Sets what runs on this thread, or in this task, and what the log says of it (log_fields.py). Returns where it keeps
+    what is to follow.
+    """
     before = _running.get()
     if before is not None and before._bound is not None:
         unbind(before._bound)
         before._bound = None
     _running.set(context)
+    held_pushes.set(context.hold if context is not None and context._run.worker.pushes == "on_success" else None)
     if context is not None:
         run = context._run
         context._bound = bind(run.shard.queue, run.shard.index, run.node, run.running)
+    return () if context is None else context.written
 
 
 def enter_anew(context: Context) -> None:

@@ -17,7 +17,7 @@ import structlog
 from lowkiq.admin.options import LIVE
 from lowkiq.errors import Decision, PartialFailure, PerformTimeout
 from lowkiq.handlers import middlewares
-from lowkiq.handlers.context import shard_here
+from lowkiq.handlers.context import shard_here, with_letters
 from lowkiq.handlers.ledger import Ledger
 from lowkiq.handlers.loop_thread import LoopThread
 from lowkiq.handlers.retries import Failures, Retries, loggable
@@ -28,7 +28,7 @@ from lowkiq.policies import fewest_retries, without_limits
 from lowkiq.rate import Rate, parse_rate
 from lowkiq.settings import Settings
 from lowkiq.telemetry import make_telemetry
-from lowkiq.worker import Worker
+from lowkiq.worker import Worker, pushing_now
 
 logger = structlog.get_logger("lowkiq")
 
@@ -96,10 +96,16 @@ class Performer:
         return ignored
 
     def perform(self, batch: list[Job]) -> Failures | None:
-        """Performs a batch inside the middlewares. Returns what failed of it, None when all is done; raises nothing."""
+        """
+        Performs a batch inside the middlewares. Returns what failed of it, and what follows from the rest; None when
+        all is done, and nothing follows. Raises nothing.
+        """
+        return with_letters(self._perform(batch))
+
+    def _perform(self, batch: list[Job]) -> Failures | None:
         try:
             if self.is_async:
-                return self.loop.call(asyncio.wait_for(self.perform_async(batch), self.worker.perform_timeout))
+                return self.loop.call(asyncio.wait_for(self._perform_async(batch), self.worker.perform_timeout))
             call = partial(self._call_and_check, self._payloads(batch))
             with self._told_of(batch):
                 middlewares.around(self._middlewares, self.worker, list(batch), call, self.loop)()
@@ -119,6 +125,9 @@ class Performer:
 
     async def perform_async(self, batch: list[Job]) -> Failures | None:
         """Performs a batch of an async worker, on the event loop. Raises only what cancels it."""
+        return with_letters(await self._perform_async(batch))
+
+    async def _perform_async(self, batch: list[Job]) -> Failures | None:
         try:
             call = partial(self._call, self._payloads(batch))
             with self._told_of(batch):
@@ -137,6 +146,10 @@ class Performer:
 
     def failures(self, batch: list[Job], error: BaseException) -> Failures:
         """The jobs of a batch that have failed when perform raises this. What is no Exception also stops the node."""
+        with pushing_now():  # hooks, which are called here, push what is to come of the failure
+            return self._failures(batch, error)
+
+    def _failures(self, batch: list[Job], error: BaseException) -> Failures:
         if isinstance(error, PartialFailure):
             return self._partly_failed(batch, error.errors)
         if not isinstance(error, Exception | asyncio.CancelledError):

@@ -55,6 +55,16 @@ class Failures(NamedTuple):
     spoiled: Sequence[Spoiled] = ()
     #: Of those that are snoozed, what is to rest meanwhile.
     limited: Sequence[Limited] = ()
+    #: What follows from those that are done: the id that each letter is of, and its record (queue/letters.py).
+    letters: Sequence[tuple[str, bytes]] = ()
+
+    @property
+    def ids(self) -> frozenset[str]:
+        """The ids of all that is not done."""
+        rows: tuple[Failure | Exhausted | Snoozed | Spoiled, ...] = (
+            *self.failed, *self.exhausted, *self.snoozed, *self.spoiled,
+        )  # fmt: skip
+        return frozenset([*(row.id for row in rows), *self.released])
 
 
 class Retries:

@@ -24,6 +24,8 @@ from lowkiq.queue.places import PLACE
 CANCEL = b"cancel"
 #: Rings for a shard that somebody has paused (pause.lua).
 PAUSE = b"pause"
+#: Rings for a shard that has got letters by somebody else than its owner (letters.lua).
+LETTERS = b"letters"
 #: Rings for a shard that the node whose part it is asks for (acquire.lua).
 WANTED = b"wanted"
 #: Seconds after which the thread checks whether it is to stop.

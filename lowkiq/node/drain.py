@@ -138,7 +138,9 @@ class BurstEnd:
         except RedisError:
             return False
         refused = self._refusals.texts()
-        if any(self._has_work(shard) for shard in metrics if shard.queue not in refused):
+        if not self._runtime.letterbox.is_empty or any(
+            self._has_work(shard) for shard in metrics if shard.queue not in refused
+        ):
             self._last_quiet = None
             return False
         done = [shard.pushed + shard.processed + shard.failed for shard in metrics]

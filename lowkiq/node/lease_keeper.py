@@ -23,7 +23,7 @@ from lowkiq.node.leases.thread_claim import ThreadClaim
 from lowkiq.node.pool import Pool
 from lowkiq.node.runtime import Runtime
 from lowkiq.queue.call import chunked, raise_first
-from lowkiq.queue.shard import CANCELS, LOST, PAUSED, WANTED, Held, Owned, renew
+from lowkiq.queue.shard import CANCELS, LETTERS, LOST, PAUSED, WANTED, Held, Owned, renew
 
 logger = structlog.get_logger("lowkiq")
 
@@ -175,6 +175,8 @@ class LeaseKeeper(threading.Thread):
             lease.renewed(asked_at, is_wanted=bool(reply & WANTED))
             if reply & CANCELS:
                 self._cancelled.add(lease)
+            if reply & LETTERS:
+                self._runtime.letterbox.note(lease)
             if was_late:
                 self._pools[lease].wake(lease, asked_at)
         elif lease.lost(epoch):
@@ -258,6 +260,8 @@ class LeaseKeeper(threading.Thread):
         lease.acquired(owned, asked_at)
         if lease.is_foster:
             log.info("foster")
+        if owned.has_letters:
+            self._runtime.letterbox.note(lease)
         if owned.restored or owned.buried:
             log.warning("claim_restored", restored=owned.restored, buried=owned.buried)
         if owned.due_in is not None:

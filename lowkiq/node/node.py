@@ -22,7 +22,7 @@ from lowkiq.environment import ExitCode, state_directory
 from lowkiq.errors import ForkServerDied, SettingsError
 from lowkiq.node.boot import call_hook, call_on_server_init, make_fork_server, open_queues, refuse, say_last_words
 from lowkiq.node.counts.incident_notes import LEAVES, started
-from lowkiq.node.doorbell import CANCEL, PAUSE, WANTED, Doorbell
+from lowkiq.node.doorbell import CANCEL, LETTERS, PAUSE, WANTED, Doorbell
 from lowkiq.node.drain import BurstEnd, Drain
 from lowkiq.node.health.dump import dump
 from lowkiq.node.health.flushes import flushes_of
@@ -36,6 +36,7 @@ from lowkiq.node.leases.lease import Lease
 from lowkiq.node.live_settings import LiveSettings
 from lowkiq.node.ownership.elastic import Elastic
 from lowkiq.node.ownership.following import Following
+from lowkiq.node.post import Post
 from lowkiq.node.quiet import hush
 from lowkiq.node.remote import Remote
 from lowkiq.node.runtime import Runtime, chosen_weights, chosen_workers
@@ -191,8 +192,14 @@ class Node:
         runtime.flushes.append(self._live)
         if self._elastic:
             runtime.flushes.append(self._elastic)
-        keeper = self._keeper
+        keeper, note_letters = self._keeper, runtime.letterbox.note
         calls = {FOSTER: self._take_over, WANTED: keeper.want, CANCEL: keeper.cancel, PAUSE: keeper.pause}
+        calls[LETTERS] = note_letters
+        outage = runtime.outage
+        self._post = Post(
+            runtime.letterbox, runtime.caller, runtime.namespace, self.name,
+            met=outage.met, over=outage.over, fatal=self._fatal,
+        )  # fmt: skip
         self._doorbell = Doorbell(runtime, pools, calls, self._beat_soon)
         followers += [self._doorbell.follow, lambda _: keeper.look_soon()]
 
@@ -209,6 +216,7 @@ class Node:
                 thread.quiet()
             thread.start()
         self._keeper.start()
+        self._post.start()
         self._heartbeat.start()
         self._keeper.has_tried.wait(READY_WITHIN)
 
@@ -328,6 +336,8 @@ class Node:
             until = clock.monotonic() + ABANDON
             while drain.advance() and clock.monotonic() < until:
                 self._wait(BURST_TICK)
+        self._post.stop()
+        self._post.join(TICK)
         left = drain.end()
         runtime.loop.close()
         self._heartbeat.stop()

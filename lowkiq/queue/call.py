@@ -11,7 +11,17 @@ from typing import Any, Final, Generic, NamedTuple, TypeVar
 import redis
 from redis.exceptions import NoScriptError, RedisError, ResponseError
 
-from lowkiq.errors import Fenced, LowkiqError, Moved, Paused, Refused, ShardsCountMismatch, StaleClaim, Unsettled
+from lowkiq.errors import (
+    BeingResharded,
+    Fenced,
+    LowkiqError,
+    Moved,
+    Paused,
+    Refused,
+    ShardsCountMismatch,
+    StaleClaim,
+    Unsettled,
+)  # fmt: skip
 from lowkiq.queue import keys, scripts
 from lowkiq.queue.unreadable import Met, is_another_type, of_another_type
 from lowkiq.transport.cluster import ClusterClient
@@ -34,6 +44,7 @@ GUARD: Final = "guard"
 CODES: Final[Mapping[str, Callable[[str], LowkiqError]]] = {
     "FENCED": Fenced,
     "INVALID": Refused,
+    "MOVING": BeingResharded,
     "LAYOUT": ShardsCountMismatch,
     "RESHARDED": Moved,
     "NEWER": lambda text: keys.newer_layout(*text.split(" ")),

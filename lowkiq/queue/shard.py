@@ -19,9 +19,9 @@ MAX_CLAIM = 1_000
 MAX_CLAIM_PAYLOADS = 4_000
 MAX_CLAIM_BYTES = 1 << 20
 
-#: Outcomes of renewing a lease. On top of one that was kept come CANCELS, when somebody has cancelled jobs of it, and
-#: PAUSED, when somebody has paused it and its owner has not said yet that it rests.
-LOST, KEPT, WANTED, CANCELS, PAUSED = 0, 1, 2, 4, 8
+#: Outcomes of renewing a lease. On top of one that was kept come CANCELS, when somebody has cancelled jobs of it,
+#: PAUSED, when somebody has paused it and its owner has not said yet that it rests, and LETTERS, when it has some.
+LOST, KEPT, WANTED, CANCELS, PAUSED, LETTERS = 0, 1, 2, 4, 8, 16
 
 Rest = Literal["keep", "ack", "release"]
 #: Fates of a job that is not tried again: its oldest payload goes to the morgue, and the others start anew; all
@@ -37,6 +37,8 @@ class Owned(NamedTuple):
     due_in: float | None
     restored: int
     buried: int
+    #: What follows from jobs that are done waits to be sent (letters.py).
+    has_letters: bool = False
 
 
 class Held(NamedTuple):
@@ -92,11 +94,13 @@ class Outcome(NamedTuple):
     has_several: bool = True
     #: Those of the released that had started: a throttle counts from there.
     stopped: Sequence[str] = ()
+    #: What follows from jobs that are done: the id that each is of, and its record (letters.py).
+    letters: Sequence[tuple[str, bytes]] = ()
 
     @property
     def is_plain(self) -> bool:
         """True if it says that every job is done, and had one payload."""
-        return self.rest == "ack" and not (self.has_several or any(self[:7]))
+        return self.rest == "ack" and not (self.has_several or self.letters or any(self[:7]))
 
 
 class Settled(NamedTuple):
@@ -231,8 +235,10 @@ class Shard:
                 else:
                     arguments.append(_id(row[0]))
                     arguments += row[1:]
-        if outcome.stopped:
+        if outcome.stopped or outcome.letters:
             arguments += (len(outcome.stopped), *map(_id, outcome.stopped))
+        for of, record in outcome.letters:
+            arguments += (_id(of), record)
         return Call("settle", self._keys, arguments, _settled)
 
     def finish(self, node: str, epoch: str, number: int, following: int) -> Call[Settled | None]:
@@ -263,7 +269,7 @@ def written(layout: Layout) -> Layout:
 def renew(shards: Sequence[Shard], node: str, epochs: Sequence[str], ttl: float) -> Call[list[int]]:
     """
     Renews the leases of several shards; gives for each LOST, KEPT, or WANTED: kept, but another node's part; and
-    CANCELS and PAUSED added to the last two.
+    CANCELS, PAUSED and LETTERS added to the last two.
     """
     return Call("renew", [shard.prefix for shard in shards], [node, ttl, *epochs], list)
 
@@ -293,8 +299,8 @@ def _numbers(claims: Sequence[int]) -> str:
 def _acquired(reply: list[Any]) -> Owned | Held:
     if reply[0] == b"HELD":
         return Held(reply[1].decode(), float(reply[2]))
-    _, epoch, due, now, restored, buried = reply
-    return Owned(epoch.decode(), due_in(due, now), int(restored), int(buried))
+    _, epoch, due, now, restored, buried, has_letters = reply
+    return Owned(epoch.decode(), due_in(due, now), int(restored), int(buried), has_letters=bool(has_letters))
 
 
 def _released(reply: list[Any]) -> Released:

@@ -23,7 +23,7 @@ def test_a_free_shard_is_owned_at_the_time_of_redis(shard):
     assert before <= int(owned.epoch) / 1e6 <= shard.now()
     assert (shard.owner("node"), shard.owner("epoch")) == ("a", owned.epoch)
     assert float(shard.owner("until")) == pytest.approx(int(owned.epoch) / 1e6 + 15, abs=1e-5)
-    assert owned[1:] == (None, 0, 0)
+    assert owned[1:] == (None, 0, 0, False)
 
 
 def test_a_lease_that_ran_out_counts_as_a_crash(shard):
@@ -65,7 +65,7 @@ def test_of_a_claim_one_is_buried_at_most(shard, count):
     assert len(shard.crashes()) == count
     lease.claim()
     lease.isolate("id-000")
-    assert shard.try_acquire("c", max_crashes=1, dead=["b"])[2:] == (min(count, 16) - 1, 1)
+    assert shard.try_acquire("c", max_crashes=1, dead=["b"])[2:4] == (min(count, 16) - 1, 1)
     assert list(shard.morgue()) == ["id-000"]
 
 

@@ -175,6 +175,13 @@ class BadPayload(_Frame):
     error: str
 
 
+class Follows(_Frame):
+    """A letter of a job, by its place in the batch (queue/letters.py)."""
+
+    job: Count
+    record: bytes
+
+
 class Ended(_Frame, tag="ended"):
     """From a helper: a batch has ended; jobs that are not named are done."""
 
@@ -186,6 +193,8 @@ class Ended(_Frame, tag="ended"):
     counted: dict[str, Annotated[int, Meta(ge=0, le=1_000_000)]] = msgspec.field(default_factory=dict)
     #: The helper is about to end.
     is_last: bool = False
+    #: What follows from jobs that are done.
+    letters: list[Follows] = msgspec.field(default_factory=list)
 
 
 FromNode = Work | Answer

@@ -136,7 +136,7 @@ def _keep(claim: ThreadClaim, batch: Sequence[Job], asked: Keep) -> Told | None:
 
 def _failures(batch: Sequence[Job], ended: Ended) -> Failures | None:
     """A helper's word on a batch, by ids; None if all of it is done. Raises Rubbish."""
-    if not (ended.failed or ended.buried or ended.spoiled or ended.snoozed):
+    if not (ended.failed or ended.buried or ended.spoiled or ended.snoozed or ended.letters):
         return None
     try:
         failed = [Failure(batch[row.job].id, row.retry_count, row.delay, row.error) for row in ended.failed]
@@ -144,13 +144,14 @@ def _failures(batch: Sequence[Job], ended: Ended) -> Failures | None:
         snoozed = [Snoozed(batch[row.job].id, row.delay) for row in ended.snoozed]
         limited = [Limited(batch[row.job].id, row.delay, row.key) for row in ended.snoozed if row.is_limited]
         spoiled = [Spoiled(batch[row.job].id, batch[row.job].payloads[row.payload], row.error) for row in ended.spoiled]
+        letters = [(batch[row.job].id, row.record) for row in ended.letters]
     except IndexError:
         raise Rubbish("the outcome of no job") from None
     ids = [*(row[0] for row in (*failed, *buried, *snoozed)), *{row.id for row in spoiled}]
     delays = [*(row.delay for row in failed), *(row.delay for row in snoozed)]
     if len(set(ids)) < len(ids) or not all(map(math.isfinite, delays)):
         raise Rubbish("an outcome that can't be")
-    return Failures(failed, buried, snoozed, spoiled=spoiled, limited=limited)
+    return Failures(failed, buried, snoozed, spoiled=spoiled, limited=limited, letters=letters)
 
 
 def _without_hooks(worker: Worker) -> Worker:

@@ -26,6 +26,7 @@ from lowkiq.node.helpers.frames import (
     Channel,
     Ended,
     Failed,
+    Follows,
     FromNode,
     IsLost,
     Keep,
@@ -210,6 +211,7 @@ def _ended(
         snoozed=[_slept(places[row.id], row.delay, limited.get(row.id)) for row in failures.snoozed],
         counted=counted,
         is_last=is_last,
+        letters=[Follows(places[of], record) for of, record in failures.letters],
     )
 
 

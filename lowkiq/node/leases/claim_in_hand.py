@@ -116,6 +116,8 @@ class ClaimInHand(ABC):
         #: Its jobs start at the rate of their worker only.
         self.is_rated = self.worker.rate is not None
         self._failed_ids: set[str] = set()
+        #: What follows from jobs that are done.
+        self._letters: list[tuple[str, bytes]] = []
         self._spoiled = list(claim.spoiled)
         #: What else the ids of spoiled payloads hold, and jobs that are kept from starting.
         self._released = list(dict.fromkeys(row.id for row in claim.spoiled)) if claim.spoiled else []
@@ -302,7 +304,10 @@ class ClaimInHand(ABC):
             del self._snoozed[: len(outcome.snoozed)]
             del self._limited[: len(outcome.limited)]
             del self._spoiled[: len(outcome.spoiled)]
+            del self._letters[: len(outcome.letters)]
             self.waits_since = None
+        if outcome.letters:
+            self.lease.runtime.letterbox.note(self.lease)
         for row in outcome.spoiled:
             self.lease.performer.ledger.add(self.shard.queue, row.error, 1)
         return result
@@ -353,6 +358,7 @@ class ClaimInHand(ABC):
         self._failed += failures.failed
         self._exhausted += failures.exhausted
         self._snoozed += failures.snoozed
+        self._letters += failures.letters
         self._released += failures.released
         for rows in (failures.failed, failures.exhausted, failures.snoozed):
             self._failed_ids.update(row.id for row in rows)
@@ -376,7 +382,8 @@ class ClaimInHand(ABC):
     def _outcome(self, *, last: bool) -> Outcome:
         """News for Redis. With `last` the claim ends: jobs that are done, or never ran, are its rest, and not named."""
         rest: Rest = "keep" if not last else "release" if self.has_unstarted else "ack"
-        done = self._done_jobs() if rest != "ack" else ()
+        # Letters are of jobs that are named.
+        done = self._done_jobs() if rest != "ack" or self._letters else ()
         now = clock.monotonic() if self._limited else 0.0
         return Outcome(
             acked=[job.id for job in done if job.id not in self._failed_ids],
@@ -389,4 +396,5 @@ class ClaimInHand(ABC):
             rest=rest,
             has_several=self._has_several,
             stopped=[id for id in self._released if id in self._stopped] if self._stopped else (),
+            letters=tuple(self._letters),
         )

@@ -12,7 +12,7 @@ from redis.exceptions import RedisError
 
 from lowkiq import clock
 from lowkiq.errors import LowkiqError
-from lowkiq.handlers.context import Context, Progress, enter
+from lowkiq.handlers.context import Context, Progress, enter, with_letters
 from lowkiq.handlers.log_fields import BLANK, follow
 from lowkiq.handlers.retries import Failures, loggable
 from lowkiq.handlers.stop import Stop
@@ -21,6 +21,7 @@ from lowkiq.node.counts.times import Ran
 from lowkiq.node.leases.claim_in_hand import Batch, ClaimInHand, Thread
 from lowkiq.node.leases.lease import Lease
 from lowkiq.queue.claims import Claim, load_all
+from lowkiq.queue.letters import MOST_LETTERS
 from lowkiq.shared_page import Seat
 
 logger = structlog.get_logger("lowkiq")
@@ -137,7 +138,7 @@ class ThreadClaim(ClaimInHand):
         slow: list[tuple[int, int, float, float]] = []
         started = before = self.performing_since = now()
         is_late = started >= self.startable_until
-        enter(Context(self))
+        written = enter(Context(self))
         while True:  # all that a job costs the node is in this loop, so what it could call is written out here
             with lock:
                 first = self._done = self._started
@@ -167,6 +168,8 @@ class ThreadClaim(ClaimInHand):
                     failures = None if done is None else performer.judge(batch, done)
                 except BaseException as error:  # noqa: BLE001 (whatever user code raises fails its batch)
                     failures = performer.failures(batch, error)
+                if written:
+                    failures = with_letters(failures)
             after, performs = now(), performs + 1
             if after - before >= floor:
                 slow.append((first, last, before, after))
@@ -284,8 +287,8 @@ class ThreadClaim(ClaimInHand):
 
     def _note(self, failures: Failures) -> None:
         super()._note(failures)
-        if failures.limited and self.is_rated:
-            self._until = self._started  # what was granted before the far side had enough
+        if (failures.limited and self.is_rated) or len(self._letters) >= MOST_LETTERS:
+            self._until = self._started  # what was granted before the far side had enough; or a settle gets too large
 
     def _done_jobs(self) -> Sequence[Job]:
         return self._jobs[self._settled : self._done]

@@ -5,7 +5,7 @@
 -- ARGV  1 node, 2 layout, 3 ttl in seconds, 4 max_crashes, 5 '1' if the shard is this node's part (a node that stands
 --       in for it then learns, when it renews, that it is wanted), 6 the list that rings its thread ('' = by PUBLISH),
 --       then of each node known to be dead its name, and what it ran of this shard (claimed.lua, death)
--- returns {'OWNED', epoch, next due or '', now, restored, buried} or {'HELD', holder, seconds until its lease ends}
+-- returns {'OWNED', epoch, next due or '', now, restored, buried, 1 if it has letters (letters.lua)} or {'HELD', holder, seconds until its lease ends}
 -- errors: LAYOUT, NEWER
 --@ shard clock layout oom
 --@ bell ring_node oldest_due
@@ -97,4 +97,4 @@ if ARGV[6] ~= '' then lease[9], lease[10] = 'bell', ARGV[6] end
 if has_rare and redis.call('EXISTS', P .. 'paused') == 1 then lease[#lease + 1], lease[#lease + 2] = 'rests', epoch end
 redis.call('HSET', P .. 'owner', unpack(lease))
 local due_by = shard_now(P, last_score)
-return {'OWNED', epoch, oldest_due(P, due_by), stamp(due_by), restored, buried}
+return {'OWNED', epoch, oldest_due(P, due_by), stamp(due_by), restored, buried, redis.call('EXISTS', P .. 'outbox')}

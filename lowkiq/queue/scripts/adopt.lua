@@ -11,7 +11,7 @@
 local P, what = KEYS[1], ARGV[4]
 local refusal = check_feeder(P, ARGV[1], ARGV[2], ARGV[3])
 if refusal then return refusal end
-local width = (what == 'due' or what == 'morgue' or what == 'tracks' or string.sub(what, -8) == 'payloads') and 3 or 2
+local width = what == 'outbox' and 4 or (what == 'due' or what == 'morgue' or what == 'tracks' or string.sub(what, -8) == 'payloads') and 3 or 2
 local count = (#ARGV - 4) / width
 
 local function word(row, place) return ARGV[4 + (row - 1) * width + place] end
@@ -122,6 +122,15 @@ local function adopt_spaced(id, until_at)
   keep_spaced(P, math.max(0, math.ceil(until_at - redis.call('TIME')[1])))
 end
 
+-- Letters of this shard come behind those that an id brings along.
+local function adopt_letter(number, name, record)
+  if record == '' then return end -- somebody has deleted it
+  if redis.call('ZADD', P .. 'outbox', 'NX', number, name) == 1 then redis.call('HSET', P .. 'letters', name, record) end
+  if tonumber(number) > (tonumber(redis.call('HGET', P .. 'meta', 'posted')) or 0) then
+    redis.call('HSET', P .. 'meta', 'posted', number)
+  end
+end
+
 local ADOPTS = {
   debounced = adopt_debounced, tenants = adopt_tenant, spaced = adopt_spaced,
   rules = function(id, rule)
@@ -136,6 +145,8 @@ if what == 'due' then
   adopt_jobs('due', 'payloads')
 elseif what == 'morgue' then
   adopt_jobs('morgue', 'morgue:payloads')
+elseif what == 'outbox' then
+  for row = 1, count do adopt_letter(word(row, 2), word(row, 3), word(row, 4)) end
 elseif width == 3 and what ~= 'tracks' then
   adopt_payloads(what)
 elseif not kinds[what] then

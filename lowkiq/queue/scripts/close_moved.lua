@@ -17,7 +17,7 @@ if redis.call('EXISTS', unpack(names)) > 0 then return 0 end
 
 for _, tag in ipairs(redis.call('ZRANGE', P .. 'tag_counts', 0, -1)) do redis.call('UNLINK', P .. 'tagged:' .. tag) end
 redis.call('UNLINK', P .. 'tag_counts', P .. 'claimed_tags', P .. 'cancels', P .. 'paused', P .. 'watch', P .. 'feeders',
-  P .. 'fed', P .. 'meta')
+  P .. 'fed', P .. 'letters', P .. 'meta')
 redis.call('HSET', P .. 'meta', 'layout', meta[1], 'closed', '1')
 redis.call('UNLINK', P .. 'owner')
 return 1

@@ -1,7 +1,7 @@
 --! allow-oom
 -- drop_moved: delete from an old shard what the new ones have adopted (moving.lua). Repeating it changes nothing.
 -- KEYS  1 prefix of the old shard
--- ARGV  1 the mover, 2 epoch, 3 what it is (pack.lua), then ids; of payloads: id, payload, id, payload ...
+-- ARGV  1 the mover, 2 epoch, 3 what it is (pack.lua), then ids; of payloads: id, payload, id, payload ...; of letters names
 -- returns how many   errors: FENCED, INVALID (it is not marked)
 --@ moving mover sides
 --@ lanes drop
@@ -30,6 +30,7 @@ if what == 'due' or what == 'morgue' then
   drop('HDEL', P .. (what == 'due' and 'payloads' or 'morgue:payloads'), ids)
   return dropped
 end
+if what == 'outbox' then drop('HDEL', P .. 'letters', ids) end
 if what == 'tenants' then
   for _, id in ipairs(ids) do drop_hint(P, id) end
 end

@@ -7,6 +7,7 @@
 --@ moving feeder
 --@ shard clock
 --@ bell ring
+--@ letters post
 local P, old, epoch = KEYS[1], ARGV[2], ARGV[3]
 if redis.call('HEXISTS', P .. 'meta', 'whole') == 1 then return 0 end
 if redis.call('HGET', P .. 'fed', old) == epoch and redis.call('HEXISTS', P .. 'feeders', old) == 0 then return 0 end
@@ -32,5 +33,6 @@ if redis.call('HGET', P .. 'owner', 'node') then
   redis.call('HSET', P .. 'owner', 'waiting', 'inf')
   local oldest = redis.call('ZRANGE', P .. 'due', 0, 0, 'WITHSCORES')[2]
   if oldest and oldest ~= 'inf' then ring(P, oldest * 1000000, shard_now(P)) end
+  if redis.call('EXISTS', P .. 'outbox') == 1 then ring_post(P) end
 end
 return 1

@@ -3,9 +3,10 @@
 -- ARGV  1 the mover, 2 epoch, 3 most rows, 4 most bytes (the last row may exceed it)
 -- returns {what, then of each row its words}; nothing if the shard is empty. What and words are those of adopt and
 --       drop_moved: 'due' and 'morgue': id, when, record · 'payloads' and 'morgue:payloads': id, payload, score ·
---       'tracks': id, count, notes · else: id, value
+--       'tracks': id, count, notes · 'outbox': id, number, name, record (letters.lua) · else: id, value
 -- errors: FENCED, INVALID (it is not marked)
 --@ moving mover sides
+--@ letters of
 --@ shard now stamp
 local P, most, most_bytes = KEYS[1], tonumber(ARGV[3]), tonumber(ARGV[4])
 local refusal = fence_mover(P, ARGV[1], ARGV[2])
@@ -72,7 +73,17 @@ local function notes_of(key)
   return #notes .. ':' .. table.concat(notes)
 end
 
+local function pack_letters()
+  local found = redis.call('ZRANGE', P .. 'outbox', 0, math.min(most, 500) - 1, 'WITHSCORES')
+  for i = 1, #found, 2 do
+    if is_full() then return end
+    local record = redis.call('HGET', P .. 'letters', found[i]) or ''
+    add(letter_of(record), found[i + 1], found[i], record)
+  end
+end
+
 local function pack_side(name, kind)
+  if name == 'outbox' then return pack_letters() end
   if kind == 'zset' then
     reply = redis.call('ZRANGE', P .. name, 0, most - 1, 'WITHSCORES')
     return

@@ -3,7 +3,8 @@
 -- KEYS  shard prefixes (on Cluster: of one slot)
 -- ARGV  1 node, 2 ttl in seconds, then the epoch for each key
 -- returns for each key 0 (another node or epoch owns it), 1 (kept) or 2 (kept, and another node wants it as its part); 4
---       more for one that is kept and has cancelled jobs, 8 for one that is paused and does not rest (pausing.lua)
+--       more for one that is kept and has cancelled jobs, 8 for one that is paused and does not rest (pausing.lua), 16 for
+--       one that has letters (letters.lua)
 --@ shard now stamp oom each
 local owners = {}
 each(function(first, last)
@@ -14,7 +15,9 @@ each(function(first, last)
   return true
 end)
 local rare = {}
-for i = 1, SHARDS do rare[i * 2 - 1], rare[i * 2] = KEYS[i] .. 'cancels', KEYS[i] .. 'paused' end
+for i = 1, SHARDS do
+  rare[i * 3 - 2], rare[i * 3 - 1], rare[i * 3] = KEYS[i] .. 'cancels', KEYS[i] .. 'paused', KEYS[i] .. 'outbox'
+end
 local has_rare = redis.call('EXISTS', unpack(rare)) > 0
 local lease_end = stamp(now_us() + ARGV[2] * 1000000)
 local kept = {}
@@ -27,6 +30,7 @@ for i = 1, SHARDS do
     if has_rare and redis.call('EXISTS', KEYS[i] .. 'cancels') == 1 then kept[i] = kept[i] + 4 end
     local is_restless = has_rare and owners[i][4] ~= ARGV[i + 2]
     if is_restless and redis.call('EXISTS', KEYS[i] .. 'paused') == 1 then kept[i] = kept[i] + 8 end
+    if has_rare and redis.call('EXISTS', KEYS[i] .. 'outbox') == 1 then kept[i] = kept[i] + 16 end
   end
 end
 return kept

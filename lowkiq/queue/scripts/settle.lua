@@ -7,7 +7,8 @@
 --       spoiled (payloads that can't be decoded): id, payload, error · acked: id · released: id ·
 --       failed: id, retry_count, delay in seconds, error · snoozed: id, delay in seconds, 'snoozed' or, of one that has not
 --       run, as its rate did not let it, 'limited' · ended: id, error, fate (below) · ran, which may be left out: those of
---       the released that had started
+--       the released that had started · and, without a length, letters (letters.lua): id, record; each is sent if the id is
+--       named as acked, and was still in the claim
 -- returns {acked, failed, buried, next due or '', now}   errors: FENCED, INVALID (a number can't be one)
 
 -- Most settles end a claim of which every job is done, and had one payload. They are done here, before functions are made
@@ -43,6 +44,7 @@ end
 --@ bell oldest_due
 --@ notes note all
 --@ lanes forget
+--@ letters write
 local P = KEYS[1]
 local refusal, last_claim = fence(P, ARGV[1], ARGV[2])
 if refusal then return refusal end
@@ -68,8 +70,8 @@ for i = at + 2, at + ARGV[at] * 3, 3 do
 end
 
 for _ = 1, 2 do at = at + 1 + ARGV[at] * 3 end
-local ran = {}
-for i = at + 1, #ARGV do ran[ARGV[i]] = true end
+local ran, letters_at = {}, at + 1 + (ARGV[at] or 0)
+for i = at + 1, letters_at - 1 do ran[ARGV[i]] = true end
 
 local acked, failed, buried = 0, 0, 0
 
@@ -125,6 +127,7 @@ local function ack(id)
   if not held then return end
   if held == '*' then redis.call('UNLINK', P .. 'claim:' .. id) end
   done[#done + 1] = id
+  done[id] = true
 end
 
 local function give_back(id)
@@ -306,6 +309,9 @@ if claim then
       note_all(P, 'done', ids, ARGV[1])
     end
     end_claim(P, claim)
+  end
+  for i = letters_at, #ARGV, 2 do
+    if done[ARGV[i]] then write_letter(P, ARGV[i + 1]) end
   end
   if #done > 0 then
     let_go(done)

@@ -144,7 +144,7 @@ def test_a_newer_lowkiq_says_so_of_a_new_shard(newer_shard, shard):
 
 
 #: What may write into a shard without looking at its layout: only its owner can.
-FENCED = {"settle", "finish", "rest", "isolate", "checkpoint", "release", "abandon", "renew"}
+FENCED = {"settle", "finish", "letters", "rest", "isolate", "checkpoint", "release", "abandon", "renew"}
 #: What only reads shards.
 READING = {"peek", "cancels", "stats", "fetch", "heads", "lengths", "weigh", "newer"}
 #: What writes only that somebody listens, which every layout leaves alone.
@@ -161,7 +161,8 @@ BEGINS = {
     "feed": ("local P, old, epoch",),
     "adopt": ("local P, what",),
     "drop_moved": ("local P, what",),
-    "push": ("if #ARGV == 4", "local function push(P"),
+    "push": ("if #ARGV == 4", "local function push_into(P"),
+    "receive": ("local P, WORDS",),
     "put_away": ("local P, which, kept",),
     "put_back": ("local P, kept",),
     "push_apart": ("local function push(P",),

@@ -27,7 +27,7 @@ local SIDES = {
   {'retries', 'zset'}, {'blocked', 'zset'}, {'held', 'zset'}, {'holds', 'hash'}, {'behind', 'hash'}, {'errors', 'hash'},
   {'crashes', 'hash'}, {'crowds', 'hash'}, {'checkpoints', 'hash'}, {'tags', 'hash'}, {'morgue:tags', 'hash'},
   {'morgue:errors', 'hash'}, {'morgue:newer', 'hash'}, {'tracks', 'hash'},
-  {'rules', 'hash'}, {'debounced', 'hash'}, {'spaced', 'zset'}, {'tenants', 'hash'},
+  {'rules', 'hash'}, {'debounced', 'hash'}, {'spaced', 'zset'}, {'tenants', 'hash'}, {'heard', 'hash'}, {'outbox', 'zset'},
 }
 
 --- feeder

@@ -1,0 +1,195 @@
+"""
+Letters: pushes that follow from a job that is done. A shard's outbox has them from the settle on, and its owner takes
+them to the shards that they are for: in order, and each once, though either may die at any point (letters.lua).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Final, NamedTuple, Self
+
+from lowkiq.errors import LowkiqError, Moved
+from lowkiq.job import KEPT_BYTES, WORDS, EncodedJob
+from lowkiq.queue import keys
+from lowkiq.queue.call import Argument, Call, Caller
+from lowkiq.queue.layouts import opened
+from lowkiq.queue.shard import Shard
+from lowkiq.queue.ways import Ways
+
+#: Letters that are taken along at a time, and bytes (the last one may exceed them): a millisecond of Redis.
+PAGE: Final = 200
+PAGE_BYTES: Final = 1 << 20
+#: Letters of a batch, at most: what follows from it is written in one script, as it is settled.
+MOST_LETTERS: Final = 1_000
+#: Words of a letter as it is received: its name, its kind, and those of a push.
+_RECEIVED: Final = 2 + len(WORDS[7])
+
+
+class Letter(NamedTuple):
+    """A letter in the outbox of a shard."""
+
+    name: bytes
+    #: It rises along the outbox.
+    number: bytes
+    #: The id from which it follows.
+    of: bytes
+    kind: bytes
+    #: The queue that it is for, and the shards_count that this begins with.
+    queue: str
+    shards_count: int
+    #: Those of a push, the id first.
+    words: Sequence[bytes]
+
+    @classmethod
+    def parse(cls, name: bytes, number: bytes, record: bytes) -> Self:
+        """Raises ValueError for what is no letter."""
+        of, kind, queue, count, *words = _split(record)
+        if not words or not count.isdigit() or not 1 <= int(count) <= keys.MOST_SHARDS:
+            raise ValueError("no letter")
+        return cls(name, number, of, kind, queue.decode(), int(count), words)
+
+    @property
+    def following(self) -> bytes:
+        """What takes its place once it has arrived: b"" if nothing does."""
+        if self.kind != b"push":
+            return b""
+        return _joined(self.of, b"forget", self.queue.encode(), b"%d" % self.shards_count, self.words[0])
+
+
+def push_letter(of: str, queue: str, shards_count: int, job: EncodedJob) -> bytes:
+    """The record of a push of that job, which follows from that id."""
+    words = [word if isinstance(word, bytes) else str(word).encode() for word in (getattr(job, n) for n in WORDS[7])]
+    return _joined(of.encode("utf-8", KEPT_BYTES), b"push", queue.encode(), b"%d" % shards_count, *words)
+
+
+class Outbox:
+    """The letters of one shard that this node owns, while they are taken along."""
+
+    def __init__(self, shard: Shard, node: str, epoch: str) -> None:
+        self.shard = shard
+        self._owner = (node, epoch)
+        #: The number up to which it was read; and whether there may be more.
+        self._after = b"-inf"
+        self.has_more = True
+        #: Of those that have arrived, the name and what takes their place.
+        self._arrived: list[Argument] = []
+        #: Ids for which nothing more is to be taken along now, as something of theirs has not arrived.
+        self.stuck: set[tuple[str, bytes]] = set()
+        self._read_to = b""
+
+    def turn(self) -> Call[list[Letter]]:
+        """Notes what has arrived, and reads on."""
+        arguments: list[Argument] = [*self._owner, self._after, PAGE, PAGE_BYTES, *self._arrived]
+        return Call("letters", [self.shard.prefix], arguments, self._page)
+
+    def _page(self, reply: list[bytes]) -> list[Letter]:
+        self._arrived = []
+        self.has_more = bool(reply)
+        letters: list[Letter] = []
+        for name, number, record in zip(reply[::3], reply[1::3], reply[2::3], strict=True):
+            try:
+                letters.append(Letter.parse(name, number, record))
+            except ValueError:  # anybody may write to Redis: it stays, and others go past it
+                self.stuck.add(("", name))
+        self._read_to = reply[-2] if reply else b""
+        return letters
+
+    def note(self, arrived: Iterable[Letter], stuck: Iterable[Letter]) -> None:
+        """Notes what became of letters: of those that have arrived Redis is told with the next turn."""
+        for letter in arrived:
+            self._arrived += (letter.name, letter.following)
+        self.stuck.update((letter.queue, letter.words[0]) for letter in stuck)
+
+    def go_on(self) -> None:
+        """Goes past what is stuck. Where nothing is, the first letters are now those that have not arrived."""
+        if self.stuck:
+            self._after = self._read_to
+
+
+class Homes:
+    """Where letters go: the shards of their queues, as far as they were asked for."""
+
+    def __init__(self, caller: Caller, namespace: str) -> None:
+        self._caller = caller
+        self._namespace = namespace
+        self._ways: dict[str, Ways] = {}
+
+    def shard_of(self, letter: Letter) -> Shard:
+        """The shard that a letter is for. Raises LowkiqError if its queue can't be written to."""
+        if letter.queue not in self._ways:
+            (found,) = opened(self._caller, self._namespace, {letter.queue: letter.shards_count}).values()
+            if isinstance(found, Exception):
+                raise found
+            self._ways[letter.queue] = Ways(self._namespace, letter.queue, found)
+        return self._ways[letter.queue].shard_of(letter.words[0])
+
+    def sent_on(self, queue: str, prefix: str) -> None:
+        """Notes that a shard was moved: its letters go on."""
+        if not self._ways[queue].sent_on(prefix):
+            del self._ways[queue]
+
+
+def relay(caller: Caller, homes: Homes, outboxes: Sequence[Outbox]) -> Mapping[Outbox, Exception]:
+    """
+    Takes all letters along, of several shards at once.
+
+    Returns:
+        what was in the way, by outbox: the rest of its letters waits.
+    """
+    failed: dict[Outbox, Exception] = {}
+    running = list(outboxes)
+    while running:
+        pages = dict(zip(running, caller.run_all([outbox.turn() for outbox in running]), strict=True))
+        failed |= {outbox: page for outbox, page in pages.items() if isinstance(page, Exception)}
+        failed |= _deliver(caller, homes, {box: page for box, page in pages.items() if not isinstance(page, Exception)})
+        running = [outbox for outbox in running if outbox.has_more and not isinstance(pages[outbox], Exception)]
+        for outbox in running:
+            outbox.go_on()
+    return failed
+
+
+def _deliver(caller: Caller, homes: Homes, pages: Mapping[Outbox, Sequence[Letter]]) -> dict[Outbox, Exception]:
+    """Has the letters of some pages be received, as far as nothing is in the way."""
+    failed: dict[Outbox, Exception] = {}
+    groups: dict[tuple[Outbox, Shard], list[Letter]] = {}
+    for outbox, letters in pages.items():
+        for letter in letters:
+            if (letter.queue, letter.words[0]) in outbox.stuck:
+                continue
+            try:
+                groups.setdefault((outbox, homes.shard_of(letter)), []).append(letter)
+            except LowkiqError as error:
+                failed[outbox] = error
+                outbox.note((), [letter])
+    calls = [_receive(shard, letters) for (_, shard), letters in groups.items()]
+    for ((outbox, shard), letters), result in zip(groups.items(), caller.run_all(calls), strict=True):
+        if not isinstance(result, Exception):
+            outbox.note(letters, ())
+            continue
+        if isinstance(result, Moved):
+            homes.sent_on(shard.queue, shard.prefix)
+        failed[outbox] = result
+        outbox.note((), letters)
+    return failed
+
+
+def _receive(shard: Shard, letters: Sequence[Letter]) -> Call[int]:
+    arguments: list[Argument] = [shard.layout]
+    for letter in letters:
+        words = [letter.name, letter.kind, *letter.words]
+        arguments += words + [b""] * (_RECEIVED - len(words))
+    return Call("receive", [shard.prefix], arguments, int)
+
+
+def _joined(*words: bytes) -> bytes:
+    return b"".join(b"%d:%b" % (len(word), word) for word in words)
+
+
+def _split(record: bytes) -> list[bytes]:
+    words: list[bytes] = []
+    at = 0
+    while at < len(record):
+        colon = record.index(b":", at)
+        at = colon + 1 + int(record[at:colon])
+        words.append(record[colon + 1 : at])
+    return words
