@@ -20,10 +20,11 @@ from lowkiq.admin.jobs.undo import UndoableActions
 from lowkiq.admin.metrics import QueueMetrics
 from lowkiq.admin.past.statistics import Statistics, day_of, number_of, statistics_of
 from lowkiq.admin.resharding import shards_in_force
+from lowkiq.batch import Batch
 from lowkiq.errors import SettingsError, short, unknown_option, unknown_queue
 from lowkiq.fewer import Debounce, Keep
 from lowkiq.hooks import Middleware, is_async, wrap
-from lowkiq.job import EncodedJob, NewJob, Pushed, encode_jobs
+from lowkiq.job import EncodedJob, NewJob, Pushed, encode_id, encode_jobs
 from lowkiq.policies import Retry
 from lowkiq.queue.awaited import AwaitedPushes
 from lowkiq.queue.call import Caller, redis_time
@@ -135,6 +136,32 @@ class Lowkiq:
     def push_validated(self, queue: str, jobs: Sequence[EncodedJob]) -> Pushed:
         """Queues what was validated before, in its order; `queue` is that of a worker. Errors are those of push."""
         return self._producer(self.workers[queue]).push(jobs)
+
+    def batch(self, on_done: tuple[type[Worker[Any]], NewJob]) -> Batch:
+        """
+        Jobs after all of which another one runs: `with app.batch(on_done=(Report, {"id": "eu"})) as batch`, and inside
+        `batch.push(OrderSync, jobs)`, of any number and any workers; or the same with `async with` and `apush`.
+
+        Raises:
+            InvalidJob: of `on_done`; nothing was written.
+        """
+        worker, job = on_done
+        (encoded,) = self._encode(worker, [job])
+        return Batch(self, self._producer(worker), encoded)
+
+    def name_of(self, worker: Any, id: Any) -> str:
+        """
+        A job as those name it who wait for it: "queue shards_count id". Raises ValueError, TypeError.
+
+        Args:
+            worker: a worker of this application, or the name of its queue.
+        """
+        known = self.workers.get(worker if isinstance(worker, str) else getattr(worker, "queue_name", ""))
+        if known is None or worker not in (known, known.queue_name):
+            raise ValueError(f"after: {short(worker)} is no worker of this application, nor the queue of one")
+        dumped = known.codec.dump_id(id) if known.codec.dump_id else id
+        text = encode_id(dumped, self.settings.max_id_bytes).decode()
+        return f"{known.queue_name} {known.shards_count} {text}"
 
     def metrics(self) -> dict[str, QueueMetrics]:
         """The numbers of every queue, also of those whose worker is not in this application."""
@@ -272,6 +299,8 @@ class Lowkiq:
             max_payload_bytes=settings.max_payload_bytes,
             fewer=worker.fewer,
             first=first,
+            name_of=self.name_of,
+            own=worker,
         )
         if context:
             for job in encoded:

@@ -10,6 +10,7 @@ from zlib import crc32
 
 import msgspec
 
+from lowkiq.after import NameOf, circle, joined, names_of
 from lowkiq.errors import InvalidJob, short, unknown_option
 from lowkiq.fewer import FEWER_KEYS, NONE, Debounce, Fewer, Keep
 
@@ -63,6 +64,8 @@ class NewJob(TypedDict):
     debounce: NotRequired[Debounce | None]
     throttle: NotRequired[float | None]
     keep: NotRequired[Keep]
+    #: It runs once none of these is queued, runs or is in the morgue: pairs of a worker and an id, 1 to 500 of them.
+    after: NotRequired[Sequence[tuple[Any, str | int]]]
 
 
 class Pushed(NamedTuple):
@@ -86,21 +89,23 @@ class EncodedJob(msgspec.Struct, gc=False):
     tenant: str = ""
     #: How it runs less often (fewer.lua); "" for nothing of that.
     fewer: str = ""
+    #: After whom it runs (waiting.lua); "" for nobody.
+    after: str = ""
 
     @property
     def is_plain(self) -> bool:
         """True with the default score, now, and without all else."""
-        more = self.tags or self.tenant or self.fewer
+        more = self.tags or self.tenant or self.fewer or self.after
         return self.score == "" and self.perform_in == "" and not more
 
 
-_FULL: Final = ("id", "payload", "score", "perform_in", "tags", "tenant", "fewer")
+FULL: Final = ("id", "payload", "score", "perform_in", "tags", "tenant", "fewer", "after")
 #: Words of a job in a push, by how many of them it has (push.lua).
 WORDS: Final[Mapping[int, Sequence[str]]] = {
-    2: _FULL[:2], 3: ("id", "payload", "tenant"), 4: _FULL[:4], 5: _FULL[:5], 6: _FULL[:6], 7: _FULL,
+    2: FULL[:2], 3: ("id", "payload", "tenant"), 4: FULL[:4], 5: FULL[:5], 6: FULL[:6], 7: FULL[:7], 8: FULL,
 }  # fmt: skip
 COMMON_KEYS: Final = frozenset({"id", "payload", "score", "perform_in", "delay", "tags"})
-JOB_KEYS: Final = COMMON_KEYS | FEWER_KEYS
+JOB_KEYS: Final = COMMON_KEYS | FEWER_KEYS | {"after"}
 #: Tags of a push, and characters of a tag.
 MOST_TAGS: Final = 20
 LONGEST_TAG: Final = 100
@@ -127,6 +132,8 @@ def encode_jobs(
     max_payload_bytes: int,
     fewer: Fewer = NONE,
     first: int = 0,
+    name_of: NameOf | None = None,
+    own: Any = None,
 ) -> list[EncodedJob]:
     """
     Validates every job before the first is written. Raises InvalidJob, which names the job and the field.
@@ -134,11 +141,13 @@ def encode_jobs(
     Args:
         fewer: how jobs run less often that do not say so themselves.
         first: the number of the first job, where these are a part of a longer list.
+        name_of: tells what `after` names; `own` is the worker of these jobs.
     """
     if not isinstance(jobs, list) and (isinstance(jobs, Mapping | str | bytes) or not isinstance(jobs, Iterable)):
         raise InvalidJob(f"perform_async takes a list of jobs, not a {type(jobs).__name__}: wrap it in [ ]")
     encoded = []
     has_fewer = bool(fewer)
+    waits: dict[str, list[str]] = {}
     for number, job in enumerate(jobs, first):
         try:
             encoded.append(
@@ -155,9 +164,20 @@ def encode_jobs(
                 if not JOB_KEYS.issuperset(job):
                     raise unknown_option("key", next(str(key) for key in job if key not in JOB_KEYS), JOB_KEYS)
                 encoded[-1].fewer = fewer.word_of(job)
+                if "after" in job and name_of:
+                    others = names_of(job["after"], name_of)
+                    encoded[-1].after = joined(others)
+                    waits.setdefault(name_of(own, job["id"]), []).extend(others)
         except (LookupError, TypeError, ValueError, AttributeError) as error:
             raise InvalidJob(_explain(number, job, error)) from error
+    if waits and (found := circle(waits)):
+        raise InvalidJob(f"these jobs would wait for one another: {' after '.join(map(_shown, [*found, found[0]]))}")
     return encoded
+
+
+def _shown(name: str) -> str:
+    queue, _, id = name.split(" ", 2)
+    return f"{queue} {short(id)}"
 
 
 def encode_id(id: Any, max_bytes: int, *, errors: str = "strict") -> bytes:

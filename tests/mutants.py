@@ -374,7 +374,7 @@ MUTANTS = {
     "held_and_unparked": Mutant("parking.lua", "if found[i] and not held[i] then", "if found[i] then"),
     "held_and_parked_with_the_rest": Mutant("holding.lua", "held[ids[i]] = since[i] or nil", "held[ids[i]] = true"),
     "held_since_the_last_time": Mutant("hold.lua", "'NX', since", "since"),
-    "held_and_parked_for_ever": Mutant("let_go.lua", "unpark(P, now, gone)", ""),
+    "held_and_parked_for_ever": Mutant("holding.lua", "unpark(P, now, ids)", ""),
     "held_and_retried": _of_decisions(
         "redis.call('ZREM', P .. 'blocked', id)",
         "redis.call('ZREM', P .. 'blocked', id)\n      redis.call('ZREM', P .. 'held', id)\n"
@@ -383,13 +383,13 @@ MUTANTS = {
         file="unblock.lua",
     ),
     "held_and_unblocked": _of_decisions(
-        "unpark(P, now, gone)",
-        "unpark(P, now, gone)\n"
-        "  for _, id in ipairs(gone) do redis.call('ZADD', P .. 'due', 'XX', 'LT', stamp(now), id) end",
+        "unpark(P, now, ids)",
+        "unpark(P, now, ids)\n"
+        "  for _, id in ipairs(ids) do redis.call('ZADD', P .. 'due', 'XX', 'LT', stamp(now), id) end",
         "blocked is",
-        file="let_go.lua",
+        file="holding.lua",
     ),
-    "held_and_nobody_rung": Mutant("let_go.lua", "if earliest < math.huge then ring", "if false then ring"),
+    "held_and_nobody_rung": Mutant("holding.lua", "if earliest < math.huge then ring", "if false then ring"),
     "scored_at_one_time": Mutant(
         "pushing.lua", "queue(id, stamp(place), place, score", "queue(id, stamp(now), now, score"
     ),
@@ -544,9 +544,11 @@ MUTANTS = {
         "fewer.lua", "if #past > 0 then redis.call('ZREM', P .. 'spaced', unpack(past)) end", ""
     ),
     "fewer_performed_now_and_put_off": Mutant("perform_now.lua", "redis.call('ZREM', P .. 'spaced', id)", ""),
-    "fewer_finished_in_one": Mutant("finish.lua", ", P .. 'rules',\n  P .. 'spaced', P .. 'feeders')", ")"),
+    "fewer_finished_in_one": Mutant(
+        "finish.lua", ", P .. 'rules',\n  P .. 'waiters', P .. 'spaced', P .. 'feeders')", ")"
+    ),
     "fewer_settled_in_one": Mutant(
-        "settle.lua", "P .. 'tenants', P .. 'rules') == 0", "P .. 'tenants') == 0", "a rule"
+        "settle.lua", "P .. 'tenants', P .. 'rules', P .. 'waiters') == 0", "P .. 'tenants') == 0", "a rule"
     ),
     "fewer_debounced_later_than_at_most": Mutant(
         "fewer.lua",

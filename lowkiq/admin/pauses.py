@@ -24,10 +24,24 @@ class Pause(msgspec.Struct, frozen=True):
     why: str = ""
 
 
+class Waits(msgspec.Struct, frozen=True):
+    """The jobs after which an id runs."""
+
+    #: How many of them are not done yet, and how many there have been.
+    left: int
+    total: int
+    #: The first of those that are left, each with its queue and id.
+    first: tuple[tuple[str, str], ...] = ()
+    #: It ends a batch to which more may come.
+    is_open: bool = False
+
+
 class Hold(Pause, frozen=True, kw_only=True):
     """An id that is kept from running."""
 
     id: str
+    #: It waits for others; None: somebody holds it.
+    waits: Waits | None = None
 
 
 class _Told(msgspec.Struct, frozen=True):
@@ -59,8 +73,20 @@ def parse_hold(found: list[Unreadable], key: str, id: bytes, since: bytes | floa
     return Hold(float(since), who, why, id=id.decode("utf-8", KEPT_BYTES))
 
 
+def waits_text(waits: Waits) -> str:
+    """For what an id waits."""
+    some = ", ".join(f"{queue} {printable(id, 40)}" for queue, id in waits.first)
+    more = f" and {waits.left - len(waits.first):,} more" if waits.left > len(waits.first) else ""
+    done = f"{waits.total - waits.left:,} of {waits.total:,} are done"
+    if waits.is_open:
+        return f"ends a batch to which more may come; {done}"
+    return f"waits for {some}{more}; {done}" if some else done
+
+
 def by_whom(pause: Pause) -> str:
-    """Who has paused it, and why."""
+    """Who has paused it, and why; of an id that waits, for what."""
+    if isinstance(pause, Hold) and pause.waits:
+        return f": it {waits_text(pause.waits)}"
     by = f" by {printable(pause.who, 80)}" if pause.who else ""
     return f"{by}: {printable(pause.why, 200)}" if pause.why else by
 

@@ -81,13 +81,13 @@ class Done:
 class Context:
     """The batch that runs here. It is of use while perform runs, not longer."""
 
-    __slots__ = ("_bound", "_run", "written")
+    __slots__ = ("_bound", "_run", "_written")
 
     def __init__(self, run: Run) -> None:
         self._run = run
         self._bound: Bound | None = None
         #: What is to follow, as far as it was not taken up: each with the batch that has said so.
-        self.written: list[Written] = []
+        self._written: list[Written] = []
 
     @property
     def jobs(self) -> Sequence[Job]:
@@ -195,26 +195,26 @@ class Context:
             LowkiqError: more than 1,000 jobs would follow from the batch.
         """
         named = None if of is None else self._job(of).id
-        self.hold(worker, worker.registered_app().validated(worker, jobs), named)
+        self._hold(worker, worker.registered_app().validated(worker, jobs), named)
 
-    def hold(self, worker: type[Worker[Any]], jobs: Sequence[EncodedJob], of: str | None = None) -> Pushed:
+    def _hold(self, worker: type[Worker[Any]], jobs: Sequence[EncodedJob], of: str | None = None) -> Pushed:
         """Keeps validated jobs until what runs is done. Nothing is in Redis yet, so none is new or merged."""
         batch = self._run.running
-        if sum(row.batch is batch for row in self.written) + len(jobs) > MOST_LETTERS:
+        if sum(row.batch is batch for row in self._written) + len(jobs) > MOST_LETTERS:
             raise LowkiqError(
                 f"more than {MOST_LETTERS:,} jobs would follow from one batch: push a job that pushes them, in parts"
             )
-        self.written += [Written(batch, of, worker, job) for job in jobs]
+        self._written += [Written(batch, of, worker, job) for job in jobs]
         return Pushed(0, 0)
 
-    def take_letters(self, failures: Failures | None) -> Failures | None:
+    def _take_letters(self, failures: Failures | None) -> Failures | None:
         """The outcome of the batch that has ended, with what follows from it."""
-        if not self.written:
+        if not self._written:
             return failures
         batch = self._run.running
         # A thread that outlives its batch may write on: that is of no batch any more.
-        rows = [row for row in self.written if row.batch is batch]
-        self.written.clear()
+        rows = [row for row in self._written if row.batch is batch]
+        self._written.clear()
         undone = failures.ids if failures else frozenset()
         letters = []
         for row in rows:
@@ -264,7 +264,7 @@ def running_here() -> Run:
 def with_letters(failures: Failures | None) -> Failures | None:
     """The outcome of the batch that has ended here, with what follows from it."""
     context = _running.get()
-    return failures if context is None else context.take_letters(failures)
+    return failures if context is None else context._take_letters(failures)
 
 
 def enter(context: Context | None) -> Sequence[Written]:
@@ -277,11 +277,11 @@ def enter(context: Context | None) -> Sequence[Written]:
         unbind(before._bound)
         before._bound = None
     _running.set(context)
-    held_pushes.set(context.hold if context is not None and context._run.worker.pushes == "on_success" else None)
+    held_pushes.set(context._hold if context is not None and context._run.worker.pushes == "on_success" else None)
     if context is not None:
         run = context._run
         context._bound = bind(run.shard.queue, run.shard.index, run.node, run.running)
-    return () if context is None else context.written
+    return () if context is None else context._written
 
 
 def enter_anew(context: Context) -> None:

@@ -23,7 +23,7 @@ from lowkiq.node.leases.thread_claim import ThreadClaim
 from lowkiq.node.pool import Pool
 from lowkiq.node.runtime import Runtime
 from lowkiq.queue.call import chunked, raise_first
-from lowkiq.queue.shard import CANCELS, LETTERS, LOST, PAUSED, WANTED, Held, Owned, renew
+from lowkiq.queue.shard import CANCELS, LETTERS, LOST, PAUSED, WAITS, WANTED, Held, Owned, renew
 
 logger = structlog.get_logger("lowkiq")
 
@@ -177,6 +177,8 @@ class LeaseKeeper(threading.Thread):
                 self._cancelled.add(lease)
             if reply & LETTERS:
                 self._runtime.letterbox.note(lease)
+            if reply & WAITS:
+                self._runtime.letterbox.note_waits(lease)
             if was_late:
                 self._pools[lease].wake(lease, asked_at)
         elif lease.lost(epoch):

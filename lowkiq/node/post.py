@@ -6,14 +6,15 @@ import math
 import threading
 from collections.abc import Callable, Collection, Mapping
 from typing import Final, Protocol
+from weakref import WeakKeyDictionary
 
 import structlog
 from redis.exceptions import RedisError
 
 from lowkiq import clock
-from lowkiq.errors import Fenced
+from lowkiq.errors import Fenced, LowkiqError
 from lowkiq.queue.call import Caller, chunked
-from lowkiq.queue.letters import Homes, Outbox, relay
+from lowkiq.queue.letters import Homes, Outbox, ask_again, relay
 from lowkiq.queue.shard import Shard
 
 logger = structlog.get_logger("lowkiq")
@@ -23,6 +24,8 @@ TOGETHER: Final = 100
 #: Seconds after which what has not arrived is tried again: at first, and at most.
 AGAIN_FROM: Final = 0.05
 AGAIN_TO: Final = 5.0
+#: Seconds after which jobs that wait ask again for what they wait for.
+ASK_AGAIN: Final = 60.0
 #: Seconds after which it is logged again that letters do not arrive.
 REMIND: Final = 30.0
 
@@ -43,6 +46,7 @@ class Letterbox:
         self._wake = threading.Event()
         self._lock = threading.Lock()
         self._noted: set[Sender] = set()
+        self._waits: set[Sender] = set()
         #: Some are on their way, or are to be tried again.
         self.has_taken = False
 
@@ -56,6 +60,17 @@ class Letterbox:
         with self._lock:
             self._noted.add(lease)
         self._wake.set()
+
+    def note_waits(self, lease: Sender) -> None:
+        """Has the jobs of that shard that wait for others be asked for again, when it is time."""
+        with self._lock:
+            self._waits.add(lease)
+
+    def take_waits(self) -> set[Sender]:
+        """Takes those out."""
+        with self._lock:
+            taken, self._waits = self._waits, set()
+        return taken
 
     def take(self, timeout: float) -> set[Sender]:
         """Waits until there are some, at most so many seconds, and takes them out."""
@@ -99,6 +114,8 @@ class Post(threading.Thread):
         #: What is to be tried again, when (monotonic), and after how many seconds the time after that.
         self._again: dict[Sender, tuple[float, float]] = {}
         self._logged_at = -math.inf
+        #: When jobs of a shard that wait for others were asked for last (monotonic).
+        self._asked_at: WeakKeyDictionary[Sender, float] = WeakKeyDictionary()
         self._is_stopping = False
 
     def stop(self) -> None:
@@ -115,6 +132,7 @@ class Post(threading.Thread):
                 taken = self._box.take(0.0 if is_last else min(max(next_at - now, 0.0), AGAIN_TO))
                 now = clock.monotonic()
                 due = taken | {lease for lease, (at, _) in self._again.items() if at <= now}
+                self._ask_again(now)
                 for some in chunked(due, TOGETHER):
                     self._take_along(some)
                 self._box.has_taken = bool(self._again)
@@ -122,6 +140,18 @@ class Post(threading.Thread):
                     return
         except BaseException as error:  # noqa: BLE001 (a thread must not die unnoticed)
             self._fatal(error)
+
+    def _ask_again(self, now: float) -> None:
+        for lease in self._box.take_waits():
+            if lease.epoch is None or now - self._asked_at.get(lease, -math.inf) < ASK_AGAIN:
+                continue
+            self._asked_at[lease] = now
+            try:
+                ask_again(self._caller, lease.shard, self._node, lease.epoch, ASK_AGAIN)
+            except RedisError as error:
+                self._met(error)
+            except LowkiqError:  # another node's by now, or moved
+                continue
 
     def _take_along(self, leases: Collection[Sender]) -> None:
         outboxes = {Outbox(lease.shard, self._node, lease.epoch): lease for lease in leases if lease.epoch is not None}

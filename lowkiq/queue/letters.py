@@ -9,7 +9,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Final, NamedTuple, Self
 
 from lowkiq.errors import LowkiqError, Moved
-from lowkiq.job import KEPT_BYTES, WORDS, EncodedJob
+from lowkiq.job import FULL, KEPT_BYTES, EncodedJob
 from lowkiq.queue import keys
 from lowkiq.queue.call import Argument, Call, Caller
 from lowkiq.queue.layouts import opened
@@ -22,7 +22,7 @@ PAGE_BYTES: Final = 1 << 20
 #: Letters of a batch, at most: what follows from it is written in one script, as it is settled.
 MOST_LETTERS: Final = 1_000
 #: Words of a letter as it is received: its name, its kind, and those of a push.
-_RECEIVED: Final = 2 + len(WORDS[7])
+_RECEIVED: Final = 2 + len(FULL)
 
 
 class Letter(NamedTuple):
@@ -58,7 +58,7 @@ class Letter(NamedTuple):
 
 def push_letter(of: str, queue: str, shards_count: int, job: EncodedJob) -> bytes:
     """The record of a push of that job, which follows from that id."""
-    words = [word if isinstance(word, bytes) else str(word).encode() for word in (getattr(job, n) for n in WORDS[7])]
+    words = [word if isinstance(word, bytes) else str(word).encode() for word in (getattr(job, name) for name in FULL)]
     return _joined(of.encode("utf-8", KEPT_BYTES), b"push", queue.encode(), b"%d" % shards_count, *words)
 
 
@@ -146,6 +146,19 @@ def relay(caller: Caller, homes: Homes, outboxes: Sequence[Outbox]) -> Mapping[O
         for outbox in running:
             outbox.go_on()
     return failed
+
+
+def ask_again(caller: Caller, shard: Shard, node: str, epoch: str, seconds: float) -> None:
+    """
+    Writes letters that ask once more for what jobs of a shard have waited for, unasked, for that long: for the case
+    that somebody has not told them. Raises LowkiqError, RedisError.
+    """
+    at: bytes = b"0"
+    while True:
+        arguments: list[Argument] = [node, epoch, shard.layout, at, seconds, PAGE]
+        at = caller.run(Call("ask_again", [shard.prefix], arguments, bytes))
+        if at == b"0":
+            return
 
 
 def _deliver(caller: Caller, homes: Homes, pages: Mapping[Outbox, Sequence[Letter]]) -> dict[Outbox, Exception]:

@@ -15,7 +15,7 @@ from lowkiq import clock
 from lowkiq.errors import LowkiqError, Moved
 from lowkiq.job import WORDS, EncodedJob, Pushed, shard_of
 from lowkiq.queue import keys
-from lowkiq.queue.call import Argument, Call, Caller, chunked, refusal
+from lowkiq.queue.call import Argument, Call, Caller, chunked, raise_first, refusal
 from lowkiq.queue.keys import Layout
 from lowkiq.queue.layouts import opened
 from lowkiq.queue.shard import Shard
@@ -29,6 +29,8 @@ from lowkiq.transport.server import Connections, Replicas
 MAX_PUSH = 1_000
 #: Bytes of one push script's arguments, unless a single payload is larger.
 MAX_PUSH_BYTES = 4 << 20
+#: What a byte of `after` counts for: some twenty of them are a letter to be written, which takes Redis microseconds.
+AFTER_BYTES = 200
 #: Shards that one push script is for, where there is one server: each takes about as long as two jobs.
 MAX_SHARDS = 100
 #: Push scripts in one round trip.
@@ -162,6 +164,24 @@ class Producer:
             except (RedisError, LowkiqError) as error:
                 return [error] * len(calls), patience.was_sent
 
+    def wait(self, job: EncodedJob, others: Sequence[str], *, is_all: bool) -> bool:
+        """
+        Has a job that waits wait for these as well, "queue shards_count id" each; with `is_all` nothing more is to
+        come. False: it waits no more, as somebody has let it go or deleted it.
+        """
+        with Patience(self._push_timeout) as patience:
+            for _ in range(MOST_TIMES):
+                self._look(patience)
+                shard = self._ways.shard_of(job.id)
+                call = Call("wait", [shard.prefix], [shard.layout, job.id, int(is_all), *others], bool)
+                (result,) = self._caller.run_all([call], self._replicas)
+                patience.answered()
+                if not isinstance(result, Moved):
+                    return bool(raise_first([result])[0])
+                if not self._ways.sent_on(shard.prefix):
+                    self.is_registered = False
+        raise result
+
     def shard_of(self, job: EncodedJob) -> Shard:
         """A job's shard."""
         return self._ways.shard_of(job.id)
@@ -241,6 +261,8 @@ def _together_with(result: Any, found: Sequence[Any]) -> tuple[Any, ...]:
 
 def _width(jobs: Sequence[EncodedJob]) -> int:
     """The number of words for each job in a push, as few as the one with most needs."""
+    if any(job.after for job in jobs):
+        return 8
     if any(job.fewer for job in jobs):
         return 7
     has_tenant, has_tags = any(job.tenant for job in jobs), any(job.tags for job in jobs)
@@ -260,7 +282,7 @@ def _chunks(shard: Shard, jobs: Iterable[EncodedJob]) -> Iterator[Chunk]:
     chunk: list[EncodedJob] = []
     size = 0
     for job in jobs:
-        length = len(job.id) + len(job.payload) + len(job.tags) + len(job.tenant)
+        length = len(job.id) + len(job.payload) + len(job.tags) + len(job.tenant) + AFTER_BYTES * len(job.after)
         if chunk and (len(chunk) >= MAX_PUSH or size + length > MAX_PUSH_BYTES):
             yield Chunk(shard, chunk, size)
             chunk, size = [], 0

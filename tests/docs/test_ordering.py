@@ -21,7 +21,11 @@ PICTURES = re.findall(r"!\[([^]]*)\]\((images/[^)]+\.svg)\)", PAGE)
 def as_owner(epoch: int) -> None:
     """Has what runs here be told that it owns the shard with this epoch."""
     run: Any = SimpleNamespace(
-        epoch=str(epoch), shard=SimpleNamespace(queue="orders", index=0), node="node", running=[]
+        epoch=str(epoch),
+        shard=SimpleNamespace(queue="orders", index=0),
+        node="node",
+        running=[],
+        worker=SimpleNamespace(pushes="now"),
     )
     context.enter(context.Context(run))
 

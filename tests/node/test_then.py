@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from lowkiq import InvalidJob, Lowkiq, PartialFailure, Worker, current
+from lowkiq import InvalidJob, Lowkiq, LowkiqError, PartialFailure, Worker, current
 from tests.node.driven import burst
 
 Ran = dict[str, list[Any]]
@@ -103,7 +103,7 @@ def test_bad_input_fails_the_job_and_nothing_is_written(app: Lowkiq) -> None:
         for jobs, of in (([{"id": ""}], None), ([{"id": "x"}], "stranger"), ([{"id": n} for n in range(1_001)], None)):
             try:
                 current().then(invoice, jobs, of=of)
-            except Exception as error:
+            except (InvalidJob, ValueError, LowkiqError) as error:
                 errors.append(error)
         current().then(invoice, [{"id": id}])
 

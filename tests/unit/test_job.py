@@ -110,7 +110,7 @@ class Broken:
         ({"id": 10**5000}, "id is an integer of more than 4,300 digits: hash it"),
         ({"id": "a", "payloda": 1}, "job 0 (id 'a'): unknown key `payloda`, did you mean `payload`?"),
         ({"id": "a", "performin": 1}, "did you mean `perform_in`?"),
-        ({"id": "a", "zzz": 1}, "unknown key `zzz`, known are: debounce, delay, id, keep, payload, perform"),
+        ({"id": "a", "zzz": 1}, "unknown key `zzz`, known are: after, debounce, delay, id, keep, payload, perform"),
         ({"id": "a", 5: 1}, "unknown key `5`"),
         ({"id": "a", "score": math.nan}, "score must be finite, not nan"),
         ({"id": "a", "score": math.inf}, "score must be finite, not inf"),

@@ -5,13 +5,21 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final
 
-from lowkiq.admin.pauses import Hold, parse_hold
+import msgspec
+
+from lowkiq.admin.pauses import Hold, Waits, parse_hold
+from lowkiq.job import KEPT_BYTES
 from lowkiq.queue.call import Caller, pairs
 from lowkiq.queue.shard import Shard
 from lowkiq.queue.unreadable import Unreadable, quoted
+from lowkiq.transport.server import Command
 
 #: Ids that are read at a time.
 AT_ONCE: Final = 100
+#: Of what an id waits for, how many are told of.
+SHOWN: Final = 10
+#: What an id waits for while more may come (waiting.lua). It was asked for first, so it is among those.
+OPEN: Final = b":open"
 
 
 def read_holds(caller: Caller, shards: Sequence[Shard], limit: int) -> list[Hold]:
@@ -34,4 +42,31 @@ def _of_shard(caller: Caller, shard: Shard, rows: Sequence[tuple[bytes, bytes | 
         told += caller.read([("HMGET", key, *some)], [None] * len(some))[0]
     found = [parse_hold(met, quoted(key), *row, text) for row, text in zip(rows, told, strict=True)]
     caller.met.tell(key, met)
-    return found
+    waits = _read_waits(caller, shard, [id for (id, _), text in zip(rows, told, strict=True) if text is None])
+    return [msgspec.structs.replace(one, waits=waits.get(id)) for one, (id, _) in zip(found, rows, strict=True)]
+
+
+def _read_waits(caller: Caller, shard: Shard, ids: Sequence[bytes]) -> dict[bytes, Waits]:
+    """For what ids wait (waiting.lua), as far as they do."""
+    waits: dict[bytes, Waits] = {}
+    for first in range(0, len(ids), AT_ONCE):
+        some = ids[first : first + AT_ONCE]
+        each = [shard.prefix.encode() + b"waits:" + id for id in some]
+        commands: list[Command] = [("HMGET", f"{shard.prefix}waits", *some)]
+        commands += [("ZCARD", key) for key in each]
+        commands += [("ZRANGE", key, 0, SHOWN - 1) for key in each]
+        texts, *rest = caller.read(commands, None)
+        for id, text, left, names in zip(
+            some, texts or [None] * len(some), rest[: len(some)], rest[len(some) :], strict=True
+        ):
+            total = (text or b"").partition(b" ")[2]
+            if total.isdigit():
+                waits[id] = _waits(int(total), int(left or 0), names or [])
+    return waits
+
+
+def _waits(total: int, left: int, names: Sequence[bytes]) -> Waits:
+    is_open = OPEN in names
+    found = [name.decode("utf-8", KEPT_BYTES).split(" ", 2) for name in names if name != OPEN]
+    first = tuple((words[0], words[2]) for words in found if len(words) == 3)  # noqa: PLR2004
+    return Waits(left - is_open, total, first, is_open)

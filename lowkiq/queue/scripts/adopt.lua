@@ -11,7 +11,7 @@
 local P, what = KEYS[1], ARGV[4]
 local refusal = check_feeder(P, ARGV[1], ARGV[2], ARGV[3])
 if refusal then return refusal end
-local width = what == 'outbox' and 4 or (what == 'due' or what == 'morgue' or what == 'tracks' or string.sub(what, -8) == 'payloads') and 3 or 2
+local width = what == 'outbox' and 4 or (what == 'due' or what == 'morgue' or what == 'tracks' or string.sub(what, -8) == 'payloads' or string.sub(what, -5) == ':each') and 3 or 2
 local count = (#ARGV - 4) / width
 
 local function word(row, place) return ARGV[4 + (row - 1) * width + place] end
@@ -147,6 +147,9 @@ elseif what == 'morgue' then
   adopt_jobs('morgue', 'morgue:payloads')
 elseif what == 'outbox' then
   for row = 1, count do adopt_letter(word(row, 2), word(row, 3), word(row, 4)) end
+elseif string.sub(what, -5) == ':each' then
+  local index = string.sub(what, 1, -6)
+  for row = 1, count do redis.call('ZADD', P .. index .. ':' .. word(row, 1), 'NX', word(row, 3), word(row, 2)) end
 elseif width == 3 and what ~= 'tracks' then
   adopt_payloads(what)
 elseif not kinds[what] then

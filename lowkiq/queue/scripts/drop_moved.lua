@@ -17,8 +17,9 @@ local function drop(command, key, ids)
   end
 end
 
-if string.sub(what, -8) == 'payloads' then
-  for i = 4, #ARGV, 2 do dropped = dropped + redis.call('ZREM', P .. what .. ':' .. ARGV[i], ARGV[i + 1]) end
+if string.sub(what, -8) == 'payloads' or string.sub(what, -5) == ':each' then
+  local zsets = P .. (string.match(what, '^(.*):each$') or what) .. ':'
+  for i = 4, #ARGV, 2 do dropped = dropped + redis.call('ZREM', zsets .. ARGV[i], ARGV[i + 1]) end
   return dropped
 end
 

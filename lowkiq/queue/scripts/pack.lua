@@ -3,7 +3,8 @@
 -- ARGV  1 the mover, 2 epoch, 3 most rows, 4 most bytes (the last row may exceed it)
 -- returns {what, then of each row its words}; nothing if the shard is empty. What and words are those of adopt and
 --       drop_moved: 'due' and 'morgue': id, when, record · 'payloads' and 'morgue:payloads': id, payload, score ·
---       'tracks': id, count, notes · 'outbox': id, number, name, record (letters.lua) · else: id, value
+--       'tracks': id, count, notes · 'outbox': id, number, name, record (letters.lua) · 'waits:each'
+--       and 'waiters:each': id, member, score · else: id, value
 -- errors: FENCED, INVALID (it is not marked)
 --@ moving mover sides
 --@ letters of
@@ -82,8 +83,19 @@ local function pack_letters()
   end
 end
 
+-- Of some ids first what is in their zsets.
+local function pack_indexed(name, kind)
+  local found = kind == 'hash' and redis.call('HRANDFIELD', P .. name, STEP, 'WITHVALUES')
+    or redis.call('ZRANGE', P .. name, 0, STEP - 1, 'WITHSCORES')
+  for i = 1, #found, 2 do add_payloads(P .. name .. ':' .. found[i], found[i]) end
+  if #reply > 0 then return name .. ':each' end
+  reply = found
+  return name
+end
+
 local function pack_side(name, kind)
   if name == 'outbox' then return pack_letters() end
+  if name == 'waits' or name == 'waiters' then return pack_indexed(name, kind) end
   if kind == 'zset' then
     reply = redis.call('ZRANGE', P .. name, 0, most - 1, 'WITHSCORES')
     return
@@ -102,8 +114,7 @@ end
 local what = pack_jobs('due', 'payloads') or pack_jobs('morgue', 'morgue:payloads')
 for _, side in ipairs(what and {} or SIDES) do
   if redis.call('EXISTS', P .. side[1]) == 1 then
-    pack_side(unpack(side))
-    what = side[1]
+    what = pack_side(unpack(side)) or side[1]
     break
   end
 end

@@ -1,10 +1,10 @@
 -- push: put payloads into the queue. Repeating it while they are still queued changes nothing but the counters.
 -- KEYS  shard prefixes, e.g. lowkiq:{orders:7}: (on Cluster one)
 -- ARGV  1 layout (shards_count), 2 how many words a job has: 2 if all scores and times are the default and none has tags,
---       4 if none has tags, else 5; one more, 3 or 6, if any has a tenant; 7 if any runs less often; then if there are
---       several keys the number of jobs for each of them, and then for each job: id, payload, score ('' = after the last
---       default one), perform_in ('' = now, '+' and seconds = so long after now), tags (tags.lua), tenant (lanes.lua), how
---       it runs less often (fewer.lua)
+--       4 if none has tags, else 5; one more, 3 or 6, if any has a tenant; 7 if any runs less often; 8 if
+--       any waits for others; then if there are several keys the number of jobs for each of them, and then for each job: id,
+--       payload, score ('' = after the last default one), perform_in ('' = now, '+' and seconds = so long after now), tags
+--       (tags.lua), tenant (lanes.lua), how it runs less often (fewer.lua), after whom it runs (waiting.lua)
 -- returns {new, merged} of all together, and if there are several keys the error of the first one that has refused its
 --       jobs, and that of all that were moved, with their places: the others have theirs   errors: LAYOUT (the queue has
 --       another shards_count), NEWER (and a layout of a newer Lowkiq), RESHARDED (the shard was moved to that layout)

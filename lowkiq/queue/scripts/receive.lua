@@ -1,18 +1,21 @@
 -- receive: take letters in (includes/letters.lua). Repeating it changes nothing: a push that was received is remembered, until
--- whoever has sent it says that it won't come again.
+-- whoever has sent it says that it won't come again; who asks, and who is told, may do so twice (waiting.lua).
 -- KEYS  1 shard prefix
--- ARGV  1 layout, then of each letter nine words: name, kind, id, and of a push the others of its job, else ''
+-- ARGV  1 layout, then of each letter ten words: name, kind, id, and what else its kind has; '' for those that it has not
 -- returns how many of them were news   errors: LAYOUT, NEWER, RESHARDED, MOVING (not all that the shard gets has come)
---@ shard refuse layout now
+--@ shard refuse layout now clock
 --@ pushing into
-local P, WORDS = KEYS[1], 9
-local refusal = check_layout(P, ARGV[1], true)
+--@ holding release
+--@ waiting asked end
+--@ letters post
+local P, WORDS = KEYS[1], 10
+local refusal, _, last_score = check_layout(P, ARGV[1], true)
 if refusal then return refusal end
 if string.match(ARGV[1], '^3:') and redis.call('HEXISTS', P .. 'meta', 'whole') == 0 then
   return refuse('MOVING', 'not all that the shard gets has come')
 end
 
-local jobs, news = {}, 0
+local jobs, freed, news, has_told = {}, {}, 0, false
 
 local function push_all()
   if #jobs > 0 then push_into(P, ARGV[1], now_us(), jobs, WORDS - 2, 1, #jobs / (WORDS - 2)) end
@@ -45,8 +48,16 @@ for at = 2, #ARGV, WORDS do
     for word = at + 2, is_news and at + WORDS - 1 or 0 do jobs[#jobs + 1] = ARGV[word] end
   elseif kind == 'forget' then
     is_news = forget_letter(id, name)
+  elseif kind == 'ask' then
+    push_all() -- what came before it is queued
+    has_told = note_asked(P, id, ARGV[at + 3]) or has_told
+  elseif kind == 'told' then
+    is_news = string.match(redis.call('HGET', P .. 'waits', id) or '', '^%d+') == ARGV[at + 3]
+    if is_news and wait_no_more(P, id, ARGV[at + 4]) then freed[#freed + 1] = id end
   end
   if is_news then news = news + 1 end
 end
 push_all()
+release_held(P, shard_now(P, last_score), freed)
+if has_told then ring_post(P) end
 return news

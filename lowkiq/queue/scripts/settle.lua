@@ -22,7 +22,7 @@ if #ARGV == 11 and ARGV[4] == 'ack' and ARGV[5] == '0' then
   local now = time[1] * 1000000 + time[2]
   local is_usual = is_ours and last_score <= now
     and redis.call('EXISTS', P .. 'crashes', P .. 'errors', P .. 'cancels', P .. 'checkpoints', P .. 'claimed_tags', P .. 'watch',
-      P .. 'tracks', P .. 'tenants', P .. 'rules') == 0
+      P .. 'tracks', P .. 'tenants', P .. 'rules', P .. 'waiters') == 0
   if is_usual then
     local acked = redis.call('LLEN', P .. 'claim') / 2
     -- The first write is one that Redis does not refuse when memory is full.
@@ -45,6 +45,7 @@ end
 --@ notes note all
 --@ lanes forget
 --@ letters write
+--@ waiting gone
 local P = KEYS[1]
 local refusal, last_claim = fence(P, ARGV[1], ARGV[2])
 if refusal then return refusal end
@@ -109,7 +110,7 @@ local is_known_elsewhere
 local function is_any_known_elsewhere()
   if is_known_elsewhere == nil then
     is_known_elsewhere = redis.call('EXISTS', P .. 'crashes', P .. 'errors', P .. 'behind', P .. 'cancels',
-      P .. 'checkpoints', P .. 'claimed_tags', P .. 'tenants', P .. 'rules') > 0
+      P .. 'checkpoints', P .. 'claimed_tags', P .. 'tenants', P .. 'rules', P .. 'waiters') > 0
   end
   return is_known_elsewhere
 end
@@ -333,6 +334,7 @@ if claim then
   if ARGV[4] == 'release' then restore_claim(P, now, claim, {}) end
   unmark(P, over)
   forget_tenants(P, over)
+  tell_if_gone(P, over)
   if acked > 0 then redis.call('HINCRBY', P .. 'meta', 'processed', acked) end
   if failed > 0 then redis.call('HINCRBY', P .. 'meta', 'failed', failed) end
 end

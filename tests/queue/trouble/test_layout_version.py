@@ -144,7 +144,7 @@ def test_a_newer_lowkiq_says_so_of_a_new_shard(newer_shard, shard):
 
 
 #: What may write into a shard without looking at its layout: only its owner can.
-FENCED = {"settle", "finish", "letters", "rest", "isolate", "checkpoint", "release", "abandon", "renew"}
+FENCED = {"settle", "finish", "letters", "ask_again", "rest", "isolate", "checkpoint", "release", "abandon", "renew"}
 #: What only reads shards.
 READING = {"peek", "cancels", "stats", "fetch", "heads", "lengths", "weigh", "newer"}
 #: What writes only that somebody listens, which every layout leaves alone.
@@ -163,6 +163,7 @@ BEGINS = {
     "drop_moved": ("local P, what",),
     "push": ("if #ARGV == 4", "local function push_into(P"),
     "receive": ("local P, WORDS",),
+    "wait": ("local P, id",),
     "put_away": ("local P, which, kept",),
     "put_back": ("local P, kept",),
     "push_apart": ("local function push(P",),

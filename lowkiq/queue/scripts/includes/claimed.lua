@@ -185,15 +185,17 @@ end
 --@ fewer unspace
 --@ lanes forget
 --@ notes note
+--@ waiting gone
 -- Returns a whole claim to the queue, but for the cancelled, and the doomed, by whose deaths the morgue knows them.
 -- Returns how many were restored and how many buried.
 local function restore_claim(P, now, claim, doomed, kind)
   local ids, records = read_claim(claim)
-  local restored, buried = 0, 0
+  local restored, buried, dropped = 0, 0, {}
   for _, id in ipairs(ids) do
     local perform_in, retry_count, held = parse_claimed(P, claim, records[id])
     if is_cancelled(P, claim, id) then
       drop_claimed(P, now, id, held)
+      dropped[#dropped + 1] = id
       note(P, 'cancelled', id, '')
     elseif doomed[id] then
       local score = held == '*' and redis.call('ZRANGE', P .. 'claim:' .. id, 0, 0, 'WITHSCORES')[2] or split(held)
@@ -214,14 +216,13 @@ local function restore_claim(P, now, claim, doomed, kind)
   end_claim(P, claim) -- last: a user who lacks the right to something above loses no job
   unmark(P, ids)
   forget_tenants(P, ids)
+  running = nil -- of before
+  tell_if_gone(P, dropped)
   return restored, buried
 end
 
---- unqueue
---@ claimed running forget
---@ lanes drop forget
--- Takes an id out of the queue but for its payloads, and forgets its failures and deaths, so that a job of that id pushed
--- later starts anew. While the id is also in a claim they are those of the job in hand, and stay (I7).
+--- claim_of
+--@ claimed running
 local running
 
 -- The number of the claim that an id is in, if it is.
@@ -230,6 +231,12 @@ local function claim_of(P, id)
   return running[id]
 end
 
+--- unqueue
+--@ claimed claim_of forget
+--@ lanes drop forget
+--@ waiting forget gone
+-- Takes an id out of the queue but for its payloads, and forgets its failures and deaths, so that a job of that id pushed
+-- later starts anew. While the id is also in a claim they are those of the job in hand, and stay (I7).
 local function forget_idle_tenant(P, id)
   if is_fair(P) and not claim_of(P, id) then forget_tenants(P, {id}) end
 end
@@ -242,8 +249,10 @@ local function unqueue(P, id)
   redis.call('HDEL', P .. 'debounced', id)
   drop_tags(P, 'tags', {id})
   drop_hint(P, id)
+  forget_waits(P, id)
   if not claim_of(P, id) then forget(P, id) end
   forget_idle_tenant(P, id)
+  tell_if_gone(P, {id})
 end
 
 --- drop
@@ -273,6 +282,7 @@ local function drop_from(P, which, id)
     redis.call('HDEL', P .. 'morgue:newer', id)
     drop_tags(P, 'morgue:tags', {id})
     forget_idle_tenant(P, id)
+    tell_if_gone(P, {id})
   else
     drop_queued(P, id)
   end

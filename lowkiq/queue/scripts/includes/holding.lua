@@ -3,6 +3,23 @@
 -- `due`, with its own time in `behind`; and it stays there when such a run ends. Nothing of it is handed over: while an id
 -- of the shard is held no claim is open (push.lua).
 
+--- release
+--@ parking unpark
+--@ bell ring
+--@ notes note
+-- These ids are held no more: what is queued of them is due at its own time, or now. Of one that runs this waits behind its
+-- run again once a claim meets it.
+local function release_held(P, now, ids)
+  if #ids == 0 then return end
+  unpark(P, now, ids)
+  local earliest = math.huge
+  for i, due in ipairs(redis.call('ZMSCORE', P .. 'due', unpack(ids))) do
+    note(P, 'let_go', ids[i], '')
+    if due and due ~= 'inf' then earliest = math.min(earliest, due * 1000000) end
+  end
+  if earliest < math.huge then ring(P, earliest, now) end
+end
+
 --- park
 --@ parking park
 -- Parks those of these due ids that are held. Returns how many.

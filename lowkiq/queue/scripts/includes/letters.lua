@@ -24,8 +24,9 @@ local function write_letter(P, record)
 end
 
 --- of
--- The id that a letter is of.
+-- The id that a letter is of ("*id": waiting.lua).
 local function letter_of(record)
+  if string.sub(record, 1, 1) == '*' then return string.sub(record, 2) end
   local length, at = string.match(record, '^(%d+):()')
   return length and string.sub(record, at, at + length - 1) or ''
 end

@@ -22,12 +22,14 @@ local function fence_mover(P, node, epoch)
 end
 
 --- sides
--- What a shard knows of ids beside their payloads, and how it is kept: all of it moves after these.
+-- What a shard knows of ids beside their payloads, and how it is kept: all of it moves after these. The last two are indexes,
+-- each beside a zset for every id in it.
 local SIDES = {
   {'retries', 'zset'}, {'blocked', 'zset'}, {'held', 'zset'}, {'holds', 'hash'}, {'behind', 'hash'}, {'errors', 'hash'},
   {'crashes', 'hash'}, {'crowds', 'hash'}, {'checkpoints', 'hash'}, {'tags', 'hash'}, {'morgue:tags', 'hash'},
   {'morgue:errors', 'hash'}, {'morgue:newer', 'hash'}, {'tracks', 'hash'},
   {'rules', 'hash'}, {'debounced', 'hash'}, {'spaced', 'zset'}, {'tenants', 'hash'}, {'heard', 'hash'}, {'outbox', 'zset'},
+  {'waits', 'hash'}, {'waiters', 'zset'},
 }
 
 --- feeder

@@ -44,9 +44,10 @@ end
 --@ tags add drop
 --@ notes note
 --@ fewer parse rule due keep
+--@ waiting parted wait
 -- Puts `count` jobs, whose first word is words[at], into the queue one after the other. Returns how many of them are new,
 -- the last default score, and when the first of them is due.
-local function push_each(P, words, width, at, count, now, last_score, was_set_back, is_noted)
+local function push_each(P, layout, words, width, at, count, now, last_score, was_set_back, is_noted)
   local due, payloads, seen = {}, {}, {}
   local queueing, new = 0, 0
   local earliest = math.huge
@@ -70,10 +71,11 @@ local function push_each(P, words, width, at, count, now, last_score, was_set_ba
   end
 
   for number = 1, count do
-    local id, payload, given, perform_in, tags, fewer = words[at], words[at + 1], '', '', '', nil
+    local id, payload, given, perform_in, tags, fewer, after = words[at], words[at + 1], '', '', '', nil, ''
     if width > 3 then given, perform_in = words[at + 2], words[at + 3] end
     if width > 4 then tags = words[at + 4] end
     if width > 6 and words[at + 6] ~= '' then fewer = parse_fewer(words[at + 6]) end
+    if width > 7 then after = words[at + 7] end
     at = at + width
     -- Each job has a place behind all that came before it, whatever its score. It is due there, or so long after it; if
     -- the clock was set back, that lies ahead, and its place is by the clock.
@@ -83,6 +85,7 @@ local function push_each(P, words, width, at, count, now, last_score, was_set_ba
     -- An id that came earlier in this call is flushed first, so that it merges like any other known one.
     if seen[id] then flush() end
     local is_queued = redis.call('HEXISTS', P .. 'payloads', id) == 1
+    if after ~= '' then wait_for(P, layout, id, parted(after)) end
     if tags ~= '' then
       if not is_queued then drop_tags(P, 'tags', {id}) end -- an older Lowkiq has left them
       add_tags(P, 'tags', id, tags)
@@ -144,7 +147,7 @@ local function push_into(P, layout_here, clock, words, width, at, count)
   -- A lone job has been tried above.
   local may_be_new = width < 4 and not was_set_back and (count > 1 or SHARDS > 1)
   if is_noted or not (may_be_new and push_new(P, words, width, at, count, first)) then
-    new, last_score, earliest = push_each(P, words, width, at, count, now, last_before, was_set_back, is_noted)
+    new, last_score, earliest = push_each(P, layout_here, words, width, at, count, now, last_before, was_set_back, is_noted)
   end
   if width == 3 or width > 5 then by_lanes().join(P, words, at, count, width, width == 3 and 2 or 5) end
   last_score = math.max(last_score, now)

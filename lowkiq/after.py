@@ -1,0 +1,64 @@
+"""After: the jobs that a job waits for, as a push names them, and their word for the push script (waiting.lua)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any, Final
+
+from lowkiq.errors import short
+
+#: Jobs that one job of a push may wait for; a batch has no such limit.
+MOST_AFTER: Final = 500
+
+#: Worker, or the name of its queue, and an id → "queue shards_count id", as scripts have it.
+NameOf = Callable[[Any, Any], str]
+
+
+def names_of(after: Any, name_of: NameOf) -> list[str]:
+    """
+    The jobs that are waited for, each once.
+
+    Raises:
+        TypeError, ValueError: it is no list of pairs of a worker and an id, or has too many.
+    """
+    if isinstance(after, str | bytes | Mapping) or not isinstance(after, Sequence | set | frozenset):
+        raise TypeError(f"after must be a list of pairs, not {short(after)}: write after=[(OrderSync, 17)]")
+    if len(after) > MOST_AFTER:
+        raise ValueError(
+            f"after has {len(after):,} jobs, it may have {MOST_AFTER}: for more there is app.batch(on_done=…)"
+        )
+    if not after:
+        raise ValueError("after has no jobs: leave the key out to wait for none")
+    names = []
+    for pair in after:
+        if not isinstance(pair, tuple | list) or len(pair) != 2:  # noqa: PLR2004
+            raise TypeError(f"after has {short(pair)}, it must have pairs of a worker and an id: (OrderSync, 17)")
+        names.append(name_of(*pair))
+    return list(dict.fromkeys(names))
+
+
+def joined(words: Iterable[str]) -> str:
+    """Words, each behind the number of its bytes and a colon."""
+    return "".join(f"{len(word.encode())}:{word}" for word in words)
+
+
+def circle(waits: Mapping[str, Sequence[str]]) -> list[str] | None:
+    """A circle of jobs that wait for one another, among those that are named here; None if there is none."""
+    done: set[str] = set()
+    for start in waits:
+        path: dict[str, None] = {}
+        stack = [(start, iter(waits[start]))] if start not in done else []
+        while stack:
+            name, others = stack[-1]
+            path[name] = None
+            following = next(others, None)
+            if following is None:
+                stack.pop()
+                path.pop(name)
+                done.add(name)
+            elif following in path:
+                names = list(path)
+                return names[names.index(following) :]
+            elif following in waits and following not in done:
+                stack.append((following, iter(waits[following])))
+    return None
