@@ -62,7 +62,7 @@ class Lowkiq:
         #: Queue name → worker class, in the order of registration.
         self.workers: dict[str, type[Worker[Any]]] = {}
         #: Jobs that recur, as the code has them.
-        self.declared: list[Declared] = []
+        self._declared: list[Declared] = []
         self._producers: dict[str, Producer] = {}
         self._awaited = LoopsOfPushes(self._awaited_pushes)
         self._telemetry = make_telemetry(self.settings.telemetry)
@@ -142,11 +142,11 @@ class Lowkiq:
             is_known = isinstance(target, type) and target in self.workers.values()
             worker: type[Worker[Any]] = target if is_known else self.worker(recurring_target(target))
             row = declared(self, worker, {"id": worker.queue_name if id is None else id, "payload": payload}, rule)
-            if any((one.worker, one.job.id) == (worker, row.job.id) for one in self.declared):
+            if any((one.worker, one.job.id) == (worker, row.job.id) for one in self._declared):
                 raise SettingsError(
                     f"{worker.queue_name} has two jobs that recur as {short(row.job.id.decode())}: give each an id"
                 )
-            self.declared.append(row)
+            self._declared.append(row)
             return worker
 
         return declare

@@ -4,18 +4,22 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Iterator, Sequence
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol, TypeAlias
 
 from lowkiq.admin import recurring as entries
 from lowkiq.admin.recurring import RecurringJob, change_entry, read_all, read_entry
-from lowkiq.errors import LowkiqError, SettingsError, short
-from lowkiq.job import EncodedJob, NewJob, Pushed
+from lowkiq.errors import LowkiqError, SettingsError, short, unknown_queue
+from lowkiq.job import EncodedJob, NewJob, Pushed, encode_id
 from lowkiq.queue.call import Caller, redis_time
 from lowkiq.queue.homes import home_of
 from lowkiq.queue.recurring import dated
 from lowkiq.queue.shard import Shard
 from lowkiq.recurrence import BACKLOG, Every, Missed, Rule, make_rule
+from lowkiq.settings import Settings
 from lowkiq.worker import Worker
+
+#: A worker, or the name of its queue.
+Target: TypeAlias = "type[Worker[Any]] | str"
 
 
 class Declared(NamedTuple):
@@ -35,7 +39,9 @@ class App(Protocol):
     def caller(self) -> Caller: ...
     @property
     def workers(self) -> dict[str, type[Worker[Any]]]: ...
-    def name_of(self, worker: Any, id: Any) -> str: ...
+    def queues(self) -> dict[str, int]: ...
+    @property
+    def settings(self) -> Settings: ...
     def validated(self, worker: type[Worker[Any]], jobs: list[NewJob]) -> list[EncodedJob]: ...
     def push_validated(self, queue: str, jobs: Sequence[EncodedJob]) -> Pushed: ...
     def shards(self, queue: str, shards_count: int) -> list[Shard]: ...
@@ -73,14 +79,17 @@ def declared(app: App, worker: type[Worker[Any]], job: NewJob, rule: Rule) -> De
 
 
 class Recurring:
-    """`app.recurring`: jobs that recur, set and changed at run time. An id recurs in one way at a time."""
+    """
+    `app.recurring`: jobs that recur, set and changed at run time. An id recurs in one way at a time. A worker is named
+    by itself or by its queue; to set and run one takes an application that has it.
+    """
 
     def __init__(self, app: App) -> None:
         self._app = app
 
     def set(
         self,
-        worker: type[Worker[Any]],
+        worker: Target,
         id: str | int,
         every: Every,
         *,
@@ -95,7 +104,7 @@ class Recurring:
         Has a job be pushed again and again, from its next time on; or changes one that is. One that is paused stays so.
 
         Args:
-            every: seconds, a timedelta, "15m" or "1h 30m"; or cron's five fields, such as "*/5 * * * *", or "@daily".
+            every: seconds, a timedelta, "15m" or "1h 30m"; or cron's five fields, such as `*/5 * * * *`, or "@daily".
             payload: what is pushed each time; its score is the Unix time for which it is.
             offset: seconds by which an interval is shifted; they count from 1970 in UTC.
             tz: the time zone of cron's fields, such as "Europe/Berlin". UTC by default.
@@ -108,64 +117,82 @@ class Recurring:
             SettingsError, InvalidJob: names what can't be; nothing was written.
         """
         rule = make_rule(every, offset=offset, tz=tz, missed=missed, backlog=backlog)
-        row = declared(self._app, worker, {"id": id, "payload": payload}, rule)
-        before, _ = self._change(worker, row.job.id, entries.set_by(rule, row.job.payload, "api"))
-        if before is None or (before.rule, before.payload) != (rule, row.job.payload):
-            self._note(worker, row.job.id, f"is now {rule.words}", who)
+        row = declared(self._app, self._worker(worker), {"id": id, "payload": payload}, rule)
+        queue, change = row.worker.queue_name, entries.set_by(rule, row.job.payload, "api")
+        before, now = change_entry(self._app.caller, self._shards(queue), row.job.id, change)
+        if before != now:
+            self._note(queue, row.job.id, f"is now {rule.words}", who)
 
-    def pause(self, worker: type[Worker[Any]], id: str | int, reason: str = "", *, who: str = "") -> bool:
+    def pause(self, worker: Target, id: str | int, reason: str = "", *, who: str = "") -> bool:
         """Has it not fire until it is resumed. False: there is none, or it is paused already."""
         return self._act(worker, id, entries.pause_by(self._app.caller, who, reason), "was paused", who)
 
-    def resume(self, worker: type[Worker[Any]], id: str | int, *, who: str = "") -> bool:
+    def resume(self, worker: Target, id: str | int, *, who: str = "") -> bool:
         """Has it fire again, from its next time on: what was due meanwhile is not missed. False: it is not paused."""
         return self._act(worker, id, entries.resume, "was resumed", who)
 
-    def remove(self, worker: type[Worker[Any]], id: str | int, *, who: str = "") -> bool:
+    def remove(self, worker: Target, id: str | int, *, who: str = "") -> bool:
         """Ends it; what is queued of it runs. One of the code comes back when a node starts. False: there is none."""
         return self._act(worker, id, entries.remove, "was removed", who)
 
-    def run_now(self, worker: type[Worker[Any]], id: str | int) -> Pushed:
+    def run_now(self, worker: Target, id: str | int) -> Pushed:
         """Pushes it once more now, as if it were due; its times stay as they are. Raises LowkiqError: there is none."""
-        encoded = self._id(worker, id)
-        _, entry = read_entry(self._app.caller, home_of(self._app.caller, self._shards(worker), encoded), encoded)
+        known, encoded, caller = self._worker(worker), self._id(worker, id), self._app.caller
+        _, entry = read_entry(caller, home_of(caller, self._shards(known.queue_name), encoded), encoded)
         if entry is None:
-            raise LowkiqError(f"nothing recurs as {short(id)} in {worker.queue_name}: see `lowkiq recurring list`")
-        now = redis_time(self._app.caller)
-        payload = dated(worker.codec, entry.payload, now) if entry.rule.missed == "all" else entry.payload
-        return self._app.push_validated(worker.queue_name, [EncodedJob(encoded, payload, now)])
+            raise LowkiqError(f"nothing recurs as {short(id)} in {known.queue_name}: see `lowkiq recurring list`")
+        now = redis_time(caller)
+        payload = dated(known.codec, entry.payload, now) if entry.rule.missed == "all" else entry.payload
+        return self._app.push_validated(known.queue_name, [EncodedJob(encoded, payload, now)])
 
-    def list(self, worker: type[Worker[Any]] | None = None) -> Sequence[RecurringJob]:
-        """The jobs that recur, of one worker or of all, those that fire next first."""
-        workers = [worker] if worker else list(self._app.workers.values())
-        found = [job for one in workers for job in read_all(self._app.caller, self._shards(one))]
+    def list(self, worker: Target | None = None) -> Sequence[RecurringJob]:
+        """The jobs that recur, of one worker or of all queues that there are, those that fire next first."""
+        queues = [_queue_of(worker)] if worker else {**self._app.workers, **self._app.queues()}
+        found = [job for queue in queues for job in read_all(self._app.caller, self._shards(queue))]
         return sorted(found, key=lambda job: (job.next_at is None, job.next_at or 0.0, job.queue, job.id))
 
     def __iter__(self) -> Iterator[RecurringJob]:
         return iter(self.list())
 
-    def _act(self, worker: type[Worker[Any]], id: str | int, change: entries.Change, what: str, who: str) -> bool:
-        encoded = self._id(worker, id)
-        before, now = self._change(worker, encoded, change)
+    def _act(self, worker: Target, id: str | int, change: entries.Change, what: str, who: str) -> bool:
+        queue, encoded = _queue_of(worker), self._id(worker, id)
+        before, now = change_entry(self._app.caller, self._shards(queue), encoded, change)
         if before == now:
             return False
-        self._note(worker, encoded, what, who)
+        self._note(queue, encoded, what, who)
         return True
 
-    def _change(self, worker: type[Worker[Any]], id: bytes, change: entries.Change) -> Any:
-        return change_entry(self._app.caller, self._shards(worker), id, change)
-
-    def _note(self, worker: type[Worker[Any]], id: bytes, what: str, who: str) -> None:
+    def _note(self, queue: str, id: bytes, what: str, who: str) -> None:
         text = id.decode("utf-8", "replace")
-        entries.note_change(self._app.caller, self._app.namespace, worker.queue_name, text, what, who)
+        entries.note_change(self._app.caller, self._app.namespace, queue, text, what, who)
 
-    def _id(self, worker: type[Worker[Any]], id: str | int) -> bytes:
-        return self._app.name_of(worker, id).split(" ", 2)[2].encode()
+    def _id(self, worker: Target, id: str | int) -> bytes:
+        known = self._app.workers.get(_queue_of(worker))
+        dumped = known.codec.dump_id(id) if known and known.codec.dump_id else id
+        try:
+            return encode_id(dumped, self._app.settings.max_id_bytes)
+        except (TypeError, ValueError) as error:
+            raise SettingsError(str(error)) from error
 
-    def _shards(self, worker: type[Worker[Any]]) -> Sequence[Shard]:
-        if self._app.workers.get(worker.queue_name) is not worker:
-            raise SettingsError(f"{short(worker)} is no worker of this application: put @app.worker above it")
-        return self._app.shards(worker.queue_name, worker.shards_count)
+    def _worker(self, worker: Target) -> type[Worker[Any]]:
+        known = self._app.workers.get(_queue_of(worker))
+        if known is None or worker not in (known, known.queue_name):
+            raise SettingsError(
+                f"{short(worker)} is no worker of this application, nor the queue of one: that knows how payloads are "
+                "written"
+            )
+        return known
+
+    def _shards(self, queue: str) -> Sequence[Shard]:
+        known = self._app.workers.get(queue)
+        count = known.shards_count if known else self._app.queues().get(queue)
+        if count is None:
+            raise unknown_queue(queue, self._app.queues())
+        return self._app.shards(queue, count)
+
+
+def _queue_of(worker: Target) -> str:
+    return worker if isinstance(worker, str) else worker.queue_name
 
 
 def set_declared(caller: Caller, shards: Sequence[Shard], rows: Sequence[Declared]) -> None:

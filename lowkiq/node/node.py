@@ -102,7 +102,7 @@ class Node:
         if not 0 <= node_number < number_of_nodes:
             raise SettingsError(f"node_number {node_number} of {number_of_nodes} nodes: it must be from 0 to one less")
         self._workers_by_queue, self._weights = chosen_workers(app, queues), chosen_weights(app, queues)
-        self._declared = [row for row in app.declared if row.worker.queue_name in self._workers_by_queue]
+        self._declared = [row for row in app._declared if row.worker.queue_name in self._workers_by_queue]
         self._settings = replace(app.settings, threads_per_node=threads) if threads else app.settings
         self._node_number, self._number_of_nodes = node_number, number_of_nodes
         # A burst ends with its own part; and a splitter of the user's may keep shards apart, and away, on purpose.

@@ -136,13 +136,13 @@ def test_what_the_code_declares_is_set_and_what_it_has_no_more_is_removed(shop: 
     shop.app.every(300, id="often", offset=60)(shop.report)
     shop.app.recurring.set(shop.report, "by hand", "1h")
     shards = [Shard(shop.app.namespace, "reports", index, SHARDS) for index in range(SHARDS)]
-    set_declared(shop.app.caller, shards, shop.app.declared)
+    set_declared(shop.app.caller, shards, shop.app._declared)
     assert {job.id: job.origin for job in shop.app.recurring} == {"night": "code", "often": "code", "by hand": "api"}
     shop.app.recurring.pause(shop.report, "often")
     next_at = shop.next_at("night")
-    set_declared(shop.app.caller, shards, shop.app.declared)
+    set_declared(shop.app.caller, shards, shop.app._declared)
     assert (shop.next_at("night"), shop.next_at("often")) == (next_at, None)
-    set_declared(shop.app.caller, shards, shop.app.declared[1:])
+    set_declared(shop.app.caller, shards, shop.app._declared[1:])
     assert {job.id for job in shop.app.recurring} == {"often", "by hand"}
 
 
