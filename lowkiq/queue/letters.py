@@ -49,6 +49,13 @@ class Letter(NamedTuple):
         return cls(name, number, of, kind, queue.decode(), int(count), words)
 
     @property
+    def job(self) -> EncodedJob:
+        """The job that a push has."""
+        id, payload, score, *texts = self.words
+        more = dict(zip(FULL[3:], (text.decode("utf-8", KEPT_BYTES) for text in texts), strict=True))
+        return EncodedJob(id, payload, float(score) if score else "", **more)
+
+    @property
     def following(self) -> bytes:
         """What takes its place once it has arrived: b"" if nothing does."""
         if self.kind != b"push":
