@@ -145,7 +145,7 @@ def test_a_newer_lowkiq_says_so_of_a_new_shard(newer_shard, shard):
 
 #: What may write into a shard without looking at its layout: only its owner can.
 FENCED = {
-    "settle", "finish", "letters", "ask_again", "fire", "rest", "isolate", "checkpoint", "release", "abandon", "renew",
+    "settle", "finish", "relay", "ask_again", "fire", "rest", "isolate", "checkpoint", "release", "abandon", "renew",
 }  # fmt: skip
 #: What only reads shards.
 READING = {"peek", "firing", "cancels", "stats", "fetch", "heads", "lengths", "weigh", "newer"}
