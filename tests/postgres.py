@@ -70,10 +70,10 @@ class PostgresServer:
             cursor = connection.execute(command.encode())
             return cursor.fetchall() if cursor.description else []
 
-    def new_database(self) -> str:
-        """The name of a new, empty database."""
+    def new_database(self, like: str = "template1") -> str:
+        """The name of a new database: an empty one, or a copy of one that nobody is connected to."""
         name = f"test{next(_numbers)}"
-        self.ask(f"CREATE DATABASE {name}")
+        self.ask(f"CREATE DATABASE {name} TEMPLATE {like}")
         return name
 
     def url(self, database: str) -> str:

@@ -14,12 +14,12 @@ from collections.abc import Callable, MutableMapping
 from functools import partial
 
 import structlog
-from setproctitle import setproctitle
 
 from lowkiq.environment import ExitCode
 from lowkiq.process.held_signals import release
 from lowkiq.process.parent import adopt_orphans
 from lowkiq.process.signals import SignalInbox, disarm
+from lowkiq.process.title import set_title
 from lowkiq.shared_page import DeadNode
 from lowkiq_supervisor.control.commands import Commands
 from lowkiq_supervisor.control.places import Places
@@ -266,7 +266,7 @@ class Arbiter:
         line = self._report.line()
         if line != self._title:
             self._title = line
-            setproctitle(self._report.title())
+            set_title(self._report.title())
             self._manager.status(line)
             if self._report.was_ready:
                 self._manager.ready()

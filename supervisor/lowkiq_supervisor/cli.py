@@ -12,13 +12,13 @@ from typing import Annotated, Any, NoReturn, get_type_hints
 
 import structlog
 import typer
-from setproctitle import setproctitle
 
 from lowkiq import log
 from lowkiq.environment import ExitCode
 from lowkiq.errors import SettingsError
 from lowkiq.process.held_signals import release
 from lowkiq.process.place import runtime_directory
+from lowkiq.process.title import set_title
 from lowkiq.version import VERSION
 from lowkiq_supervisor.arbiter import Arbiter
 from lowkiq_supervisor.control import subcommands
@@ -106,7 +106,7 @@ def supervise(
     except (SettingsError, OSError) as error:
         print(f"lowkiq-supervisor: {error}", file=sys.stderr)
         raise typer.Exit(ExitCode.USAGE) from None
-    setproctitle(f"lowkiq: supervisor {options.nodes} nodes [starting]")
+    set_title(f"lowkiq: supervisor {options.nodes} nodes [starting]")
     try:
         embedded = _set_out(options)
     except EndedEarly as ended:

@@ -15,18 +15,22 @@ from tests.support import RedisServer
 __all__ = ["postgres"]
 
 
-@pytest.fixture(params=["sqlite", "postgresql"])
-def make_shop(request: pytest.FixtureRequest, tmp_path: Path, redis_server: RedisServer) -> Callable[..., Shop]:
-    """make_shop(**settings) → a shop whose database has its tables."""
+@pytest.fixture(scope="session", params=["sqlite", "postgresql"])
+def template(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory, redis_server: RedisServer
+) -> Shop:
+    """A shop whose database has its tables, and nothing else."""
     server = request.getfixturevalue("postgres") if request.param == "postgresql" else None
+    shop = Shop(tmp_path_factory.mktemp("template"), server, redis_url=redis_server.url)
+    shop.did("migrate", "--verbosity", "0")
+    redis_server.ask("FLUSHALL")
+    return shop
 
-    def make(**settings: Any) -> Shop:
-        shop = Shop(tmp_path, server, redis_url=redis_server.url, **settings)
-        shop.did("migrate", "--verbosity", "0")
-        redis_server.ask("FLUSHALL")
-        return shop
 
-    return make
+@pytest.fixture
+def make_shop(template: Shop, tmp_path: Path, redis_server: RedisServer) -> Callable[..., Shop]:
+    """make_shop(**settings) → a shop whose database has its tables."""
+    return lambda **settings: template.like_it(tmp_path, redis_url=redis_server.url, **settings)
 
 
 @pytest.fixture

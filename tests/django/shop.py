@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import sqlite3
 import subprocess
 import sys
@@ -25,12 +26,13 @@ class Shop:
     Args:
         directory: of the test: what runs is started here, not where manage.py is.
         postgres: the server that has its database; None for a file of SQLite's.
+        name: of its database, if there is one.
         settings: of `LOWKIQ`, in JSON.
     """
 
-    def __init__(self, directory: Path, postgres: PostgresServer | None, **settings: Any) -> None:
+    def __init__(self, directory: Path, postgres: PostgresServer | None, name: str = "", **settings: Any) -> None:
         self.directory, self._postgres = directory, postgres
-        self._name = postgres.new_database() if postgres else str(directory / "shop.sqlite3")
+        self._name = name or (postgres.new_database() if postgres else str(directory / "shop.sqlite3"))
         self.environment = {
             "LOWKIQ": json.dumps(settings),
             "PYTHONPATH": SOURCES,
@@ -40,6 +42,14 @@ class Shop:
         if postgres:
             database = {"NAME": self._name, "USER": "postgres", "HOST": str(postgres.directory), "CONN_MAX_AGE": None}
             self.environment["DATABASE"] = json.dumps({"ENGINE": "django.db.backends.postgresql", **database})
+
+    def like_it(self, directory: Path, **settings: Any) -> Shop:
+        """Another, with a copy of this one's database, which nobody is connected to: faster than to migrate it."""
+        if self._postgres:
+            name = self._postgres.new_database(like=self._name)
+        else:
+            name = str(shutil.copy(self._name, directory))
+        return Shop(directory, self._postgres, name, **settings)
 
     def manage(self, *words: str, **environment: str) -> subprocess.CompletedProcess[str]:
         """manage.py, to its end."""

@@ -6,7 +6,6 @@ import itertools
 import os
 import re
 import shlex
-import subprocess
 import sys
 from pathlib import Path
 from typing import Any, Final, NamedTuple
@@ -17,6 +16,7 @@ import typer.main
 from lowkiq import Lowkiq
 from lowkiq.cli.commands import cli as lowkiq_command
 from lowkiq_supervisor.cli import cli as supervisor_command
+from tests import warm
 from tests.support import ROOT, SOURCES, RedisServer
 from tests.typing.examples import ALONE, PROJECT, granted, write_project
 
@@ -73,10 +73,7 @@ def test_a_block_of_python_runs(block: Block, tmp_path: Path, app: Lowkiq, redis
     write_project(tmp_path)
     needs = [source for name, source in SURROUNDINGS.items() if name in block.text]
     (tmp_path / "block.py").write_text("\n".join([*needs, granted(block.text) if block.page in ALONE else block.text]))
-    done = subprocess.run(
-        [sys.executable, "block.py"], cwd=tmp_path, env=environment, capture_output=True, text=True, check=False,
-        timeout=60,
-    )  # fmt: skip
+    done = warm.run([sys.executable, "block.py"], cwd=tmp_path, env=environment, capture_output=True)
     advice = (
         f"{block.page}: mend it, or name in RUN_AS_A_WHOLE the test that runs the page, or in CANNOT_RUN why it can't"
     )

@@ -138,6 +138,7 @@ class TestCommand:
 import os
 from sqlalchemy import MetaData, create_engine
 from sqlalchemy.orm import Session
+from sqlalchemy.schema import CreateTable
 from lowkiq import Lowkiq
 from lowkiq.sqlalchemy import Outbox
 
@@ -146,7 +147,8 @@ sync = app.worker(queue_name="sync")(lambda batch: None)
 metadata = MetaData()
 outbox = Outbox(app, metadata)
 engine = create_engine("sqlite:///shop.db")
-metadata.create_all(engine)
+with engine.begin() as connection:  # two processes begin at once
+    connection.execute(CreateTable(outbox.table, if_not_exists=True))
 relay = outbox.relay(engine, every=0.05)
 
 def put(n):

@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from lowkiq import __version__
+from tests import warm
 from tests.support import LOWKIQ, SOURCES, SUPERVISOR
 
 COMMANDS = {
@@ -34,10 +35,8 @@ def command(request, tmp_path, app):
             "PYTHONPATH": SOURCES, "REDIS_URL": app.settings.redis_url, "LOWKIQ_NAMESPACE": app.settings.namespace,
             "COLUMNS": "200", "LOWKIQ_STATE_DIR": str(tmp_path / "state"),
         }  # fmt: skip
-        return subprocess.run(
-            [sys.executable, *COMMANDS[request.param], *arguments], env=os.environ | ours | environment,
-            capture_output=True, text=True, check=False, cwd=tmp_path, timeout=60,
-        )  # fmt: skip
+        words = [sys.executable, *COMMANDS[request.param], *arguments]
+        return warm.run(words, env=os.environ | ours | environment, capture_output=True, cwd=tmp_path)
 
     return run
 
@@ -48,8 +47,8 @@ def test_help_is_short_or_long(command):
     assert "--require" in short.stdout and "--version" in short.stdout
 
 
-def test_the_version_is_printed(command):
-    done = command("--version")
+def test_the_version_is_printed_by_a_process_that_begins_with_nothing(command):
+    done = command("--version", **warm.COLD)
     assert (done.returncode, done.stdout, done.stderr) == (0, f"{__version__}\n", "")
 
 

@@ -9,7 +9,6 @@ import threading
 from collections.abc import Awaitable, Mapping, Sequence
 
 import structlog
-from setproctitle import setproctitle
 
 from lowkiq import telemetry
 from lowkiq.codec import error_text
@@ -35,6 +34,7 @@ from lowkiq.node.helpers.frames import (
     Slept,
     Work,
 )  # fmt: skip
+from lowkiq.process.title import set_title
 from lowkiq.queue.claims import Spoiled, load_all
 from lowkiq.queue.shard import Shard
 from lowkiq.settings import Settings
@@ -65,7 +65,7 @@ class HelperProcess:
 
     def begin(self) -> bool:
         """Gets ready, and says so. False: it can't."""
-        setproctitle(self._title)
+        set_title(self._title)
         try:
             if self.settings.on_server_init:
                 self._loop.finish(self.settings.on_server_init())
@@ -102,7 +102,7 @@ class HelperProcess:
         return 0
 
     def _perform(self, work: Work, performer: Performer) -> Ended:
-        setproctitle(f"{self._title}: {work.queue}")
+        set_title(f"{self._title}: {work.queue}")
         jobs = [row.job() for row in work.jobs]
         places = {job.id: place for place, job in enumerate(jobs)}
         spoiled = [row for job in jobs for row in load_all(job, performer.load, performer.check_id)]
@@ -115,7 +115,7 @@ class HelperProcess:
             failures = performer.failures(batch, work.error.error()) if work.error else performer.perform(batch)
             enter(None)
             here.end()
-        setproctitle(self._title)
+        set_title(self._title)
         counted = dict(performer.ledger.take().get(work.queue, {}))
         return _ended(work, failures or Failures(), spoiled, places, counted, is_last=self._is_to_end)
 

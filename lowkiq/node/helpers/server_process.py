@@ -19,11 +19,11 @@ from collections.abc import Callable
 from typing import Final, NoReturn
 
 import structlog
-from setproctitle import setproctitle
 
 from lowkiq.node.helpers.tree import kill_tree, stop_group
 from lowkiq.process.parent import die_with, offer_to_kernel
 from lowkiq.process.signals import SignalInbox
+from lowkiq.process.title import set_title
 from lowkiq.shared_page import MOST_GROUPS, SharedPage
 
 logger = structlog.get_logger("lowkiq")
@@ -161,7 +161,7 @@ def live(parent: int, control: socket.socket, run: RunHelper, page: SharedPage) 
         die_with(parent, signal.SIGTERM)
         signal.pthread_sigmask(signal.SIG_SETMASK, ())
         _read_nothing()
-        setproctitle(f"lowkiq: fork server of node {parent}")
+        set_title(f"lowkiq: fork server of node {parent}")
         gc.collect()
         gc.freeze()  # helpers' collections leave the shared pages alone
         Server(control, run, page).serve()

@@ -16,13 +16,13 @@ import time
 from collections.abc import Callable, Mapping
 
 import psutil
-from setproctitle import setproctitle
 
 from lowkiq.environment import Address, ExitCode
 from lowkiq.errors import LowkiqError, needs_a_person
 from lowkiq.process.faults import dump_on_faults
 from lowkiq.process.held_signals import release
 from lowkiq.process.signals import SignalInbox, disarm
+from lowkiq.process.title import set_title
 from lowkiq_supervisor.errors import BootError
 from lowkiq_supervisor.processes.child import Child, spawn
 from lowkiq_supervisor.terminal import Terminal
@@ -73,7 +73,7 @@ def check_app(import_app: Callable[[], object], app: str, environment: Mapping[s
 
     def body(_: object) -> int:
         os.environ.update(environment)
-        setproctitle(f"lowkiq: checking {app}")
+        set_title(f"lowkiq: checking {app}")
         dump_on_faults()
         refusal = refusal_of(import_app, app)
         with contextlib.suppress(BlockingIOError):

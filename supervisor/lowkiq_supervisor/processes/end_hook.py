@@ -8,9 +8,9 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 import structlog
-from setproctitle import setproctitle
 
 from lowkiq.environment import ExitCode
+from lowkiq.process.title import set_title
 from lowkiq_supervisor.processes.child import Child, spawn
 from lowkiq_supervisor.processes.node import EXPENDABLE
 from lowkiq_supervisor.processes.slots import Slot, Slots
@@ -63,7 +63,7 @@ class EndHooks:
 
     def _call(self, reason: str) -> int:
         os.environ.update(self.environment)
-        setproctitle("lowkiq: hook node_ended")
+        set_title("lowkiq: hook node_ended")
         return self.run(self.app, reason)
 
 

@@ -13,9 +13,9 @@ import signal
 from collections.abc import Callable, Iterable
 
 import structlog
-from setproctitle import setproctitle
 
 from lowkiq.environment import ExitCode
+from lowkiq.process.title import set_title
 from lowkiq_supervisor.processes.child import Child, spawn
 
 log = structlog.stdlib.get_logger("supervisor")
@@ -89,7 +89,7 @@ def _guard(reader: int, writer: int) -> int:
     os.close(writer)
     for number in (signal.SIGTERM, signal.SIGINT, signal.SIGQUIT):
         signal.signal(number, signal.SIG_IGN)
-    setproctitle("lowkiq: guardian of what jobs start")
+    set_title("lowkiq: guardian of what jobs start")
     told, groups = b"", b""
     while chunk := os.read(reader, 65536):
         *lines, told = (told + chunk).split(b"\n")

@@ -10,10 +10,10 @@ from dataclasses import dataclass, field
 from typing import Protocol
 
 import structlog
-from setproctitle import setproctitle
 
 from lowkiq.environment import ExitCode
 from lowkiq.errors import LowkiqError, SettingsError, needs_a_person
+from lowkiq.process.title import set_title
 from lowkiq.shared_page import SharedPage
 from lowkiq_supervisor.names import birth_of
 from lowkiq_supervisor.options import Options
@@ -192,7 +192,7 @@ def begin(title: str, environment: Mapping[str, str], beat: Callable[[str], None
     os.environ.update(environment)
     for name in VARIABLES:
         os.environ.pop(name, None)
-    setproctitle(f"lowkiq: {title}")
+    set_title(f"lowkiq: {title}")
     shown = ""
 
     def on_state(state: str, busy: int = 0, jobs: int = 0, waits: int = 0, full: int = 0, late: int = 0) -> None:
@@ -200,7 +200,7 @@ def begin(title: str, environment: Mapping[str, str], beat: Callable[[str], None
         line = f"lowkiq: {title} [{state}]" + (f" {busy} busy" if busy else "")
         if line != shown:
             shown = line
-            setproctitle(line)
+            set_title(line)
         beat(f"{state} {busy} {jobs} {waits} {full} {late}")
 
     return on_state

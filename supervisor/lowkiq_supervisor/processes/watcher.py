@@ -14,9 +14,9 @@ from collections.abc import Callable
 from pathlib import Path
 
 import structlog
-from setproctitle import setproctitle
 
 from lowkiq.environment import ExitCode
+from lowkiq.process.title import set_title
 from lowkiq_supervisor.loop import Loop
 from lowkiq_supervisor.processes.child import Child, spawn
 
@@ -89,7 +89,7 @@ class Watcher:
 def _watch(writer: int) -> int:
     from watchfiles import PythonFilter, watch  # noqa: PLC0415 - only with --reload, and in this process
 
-    setproctitle("lowkiq: watcher of files")
+    set_title("lowkiq: watcher of files")
     here = Path.cwd()
     for changes in watch(here, watch_filter=PythonFilter(), debounce=DEBOUNCE, raise_interrupt=False):
         names = sorted({os.path.relpath(path, here) for _, path in changes})
